@@ -17,8 +17,8 @@ use crate::context::{Context, Effect, Prepared, SocketState};
 use crate::id::{ChannelId, NO_MEMBERSHIP};
 use crate::metrics::ShardMetrics;
 use crate::node::{Callback, Node};
+use crate::node_handle::{LinkedWork, NodeHandle};
 use crate::outcome::Reason;
-use crate::reach::{LinkedWork, Reach};
 use crate::socket::Speaker;
 
 /// Lists of effects that are kept for the next callbacks, and how long they may be.
@@ -28,7 +28,7 @@ const SPARE_EFFECTS_MAX: usize = 256;
 /// The application as a shard sees it.
 pub(crate) struct Application<N> {
     node: Arc<N>,
-    reach: Arc<dyn Reach>,
+    node_handle: Arc<dyn NodeHandle>,
     metrics: Arc<ShardMetrics>,
     shard: u16,
     /// Lists of effects, kept so that callbacks need not allocate them.
@@ -61,8 +61,8 @@ pub(crate) struct Asked<'a> {
 
 impl<N: Node> Application<N> {
     pub(crate) fn new(node: Arc<N>, metrics: Arc<ShardMetrics>, shard: u16) -> Self {
-        let reach = Arc::clone(&node) as Arc<dyn Reach>;
-        Self { node, reach, metrics, shard, spare: Vec::new(), linked: None }
+        let node_handle = Arc::clone(&node) as Arc<dyn NodeHandle>;
+        Self { node, node_handle, metrics, shard, spare: Vec::new(), linked: None }
     }
 
     /// Names no channel of this shard: the join function speaks before there is one.
@@ -81,12 +81,11 @@ impl<N: Node> Application<N> {
     ) -> (Option<R>, Vec<Effect>) {
         let About { socket, topic, channel, message, prepared, resume } = about;
         let mut effects = self.spare.pop().unwrap_or_default();
-        let (reach, metrics, shard) = (&self.reach, &*self.metrics, usize::from(self.shard));
-        let effects_in = &mut effects;
+        let shard = usize::from(self.shard);
         let mut ctx = Context {
-            effects: effects_in,
-            reach,
-            metrics,
+            effects: &mut effects,
+            node: &self.node_handle,
+            metrics: &self.metrics,
             socket,
             topic,
             channel,
@@ -94,11 +93,11 @@ impl<N: Node> Application<N> {
             prepared,
             resume,
         };
-        self.node.enter(shard, callback);
+        self.node.enter_callback(shard, callback);
         let result = guarded(|| f(&mut ctx));
-        let took = self.node.leave(shard);
+        let took = self.node.leave_callback(shard);
         if took > self.node.config().callback_warning {
-            metrics.slow_callbacks.add(1);
+            self.metrics.slow_callbacks.add(1);
             tracing::warn!(
                 shard,
                 topic,
@@ -108,7 +107,7 @@ impl<N: Node> Application<N> {
             );
         }
         if result.is_none() {
-            metrics.errors_callback_panic.add(1);
+            self.metrics.errors_callback_panic.add(1);
             tracing::error!(shard, topic, callback = callback.name(), "callback panicked");
         }
         (result, effects)
@@ -168,9 +167,9 @@ impl<N: Node> Application<N> {
     /// Asks a channel to release what it can; whether it did not panic.
     pub(crate) fn hibernate(&self, channel: &mut dyn Channel) -> bool {
         let shard = usize::from(self.shard);
-        self.node.enter(shard, Callback::Hibernate);
+        self.node.enter_callback(shard, Callback::Hibernate);
         let is_well = self.ask(|| channel.hibernate()).is_some();
-        self.node.leave(shard);
+        self.node.leave_callback(shard);
         is_well
     }
 
@@ -190,7 +189,7 @@ impl<N: Node> Application<N> {
 
     /// Drops something of the application's away from the shard.
     pub(crate) fn drop_elsewhere<T: Send + 'static>(&self, value: T) {
-        self.reach.spawn(Box::pin(async move { drop(value) }));
+        self.node.spawn(Box::pin(async move { drop(value) }));
     }
 
     /// Keeps a list that was carried out for the next callback, unless it grew beyond what is

@@ -73,7 +73,7 @@ pub trait Channel: Any + Send {
 
     /// The application's channel, where this one only stands before it: that is whom handles mean.
     #[doc(hidden)]
-    fn within(&mut self) -> Option<&mut dyn Channel> {
+    fn inner(&mut self) -> Option<&mut dyn Channel> {
         None
     }
 }
@@ -117,8 +117,8 @@ impl Message {
 
     /// Has the channel hear it.
     pub(crate) fn be_heard(self, channel: &mut dyn Channel, ctx: &mut Context<'_>) -> Outcome {
-        match channel.within() {
-            Some(_) => match channel.within() {
+        match channel.inner() {
+            Some(_) => match channel.inner() {
                 Some(within) => (self.0)(within, ctx),
                 None => Outcome::NoReply,
             },
@@ -209,14 +209,14 @@ impl Join {
 
     /// Has something stand before the channel, once there is one.
     #[doc(hidden)]
-    pub fn behind(
+    pub fn wrap(
         self,
         before: impl FnOnce(Box<dyn Channel>) -> Box<dyn Channel> + Send + 'static,
     ) -> Self {
         Self(match self.0 {
             JoinKind::Ok { channel, reply } => JoinKind::Ok { channel: before(channel), reply },
             JoinKind::Later(work) => {
-                JoinKind::Later(Box::pin(async move { work.await.behind(before) }))
+                JoinKind::Later(Box::pin(async move { work.await.wrap(before) }))
             }
             JoinKind::Held { channel, reply, until } => {
                 JoinKind::Held { channel: before(channel), reply, until }

@@ -14,9 +14,9 @@ use crate::clock::Lifetime;
 use crate::id::ChannelId;
 use crate::limit::Limit;
 use crate::metrics::ShardMetrics;
+use crate::node_handle::{Audience, LinkedWork, NodeHandle};
 use crate::outcome::{Reply, ReplyRef};
 use crate::presence::call::PresenceCall;
-use crate::reach::{Audience, LinkedWork, Reach};
 
 /// What an application keeps with a socket.
 pub type Assigns = Arc<dyn Any + Send + Sync>;
@@ -54,7 +54,7 @@ pub type Prepared = Box<dyn Any + Send>;
 /// before a panic.
 pub struct Context<'a> {
     pub(crate) effects: &'a mut Vec<Effect>,
-    pub(crate) reach: &'a Arc<dyn Reach>,
+    pub(crate) node: &'a Arc<dyn NodeHandle>,
     pub(crate) metrics: &'a ShardMetrics,
     pub(crate) socket: Option<&'a SocketState>,
     pub(crate) topic: &'a str,
@@ -240,12 +240,12 @@ impl Context<'_> {
     /// Runs work on tokio, away from the shard, to its end, whatever becomes of the channel; use
     /// [`handle`](Self::handle) to bring its result back.
     pub fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
-        self.reach.spawn(Box::pin(work));
+        self.node.spawn(Box::pin(work));
     }
 
     /// Runs work on tokio that is for this channel alone: it is dropped when the channel ends.
     pub fn spawn_linked(&mut self, work: impl Future<Output = ()> + Send + 'static) {
-        let work = self.reach.spawn_linked(Box::pin(work));
+        let work = self.node.spawn_linked(Box::pin(work));
         self.effects.push(Effect::Link(work));
     }
 
@@ -286,7 +286,7 @@ impl Context<'_> {
     /// How many members this topic has on all shards; `None` if no user socket counts them
     /// ([`UserSocket::count_members`](crate::UserSocket::count_members)).
     pub fn member_count(&self) -> Option<u32> {
-        self.reach.member_count(self.topic)
+        self.node.member_count(self.topic)
     }
 }
 

@@ -11,7 +11,7 @@ use crate::core::{Core, in_time};
 use crate::node::Node;
 use crate::outcome::Reason;
 use crate::socket::{Phase, Socket};
-use crate::sockets::{Abandoned, Sockets};
+use crate::sockets::{AbandonReason, Sockets};
 use crate::time::{Drain, Expiry, Hand, Hibernation, Step};
 
 /// Records looked at in one turn.
@@ -71,11 +71,11 @@ impl<N: Node> Core<N> {
         match socket.phase {
             Phase::Head | Phase::Full => {
                 self.metrics.handshake_timeouts.add(1);
-                out.abandon(key, Abandoned::Late);
+                out.abandon(key, AbandonReason::Late);
             }
             Phase::Connecting if is_late => {
                 self.metrics.errors_decision_timeout.add(1);
-                out.abandon(key, Abandoned::Late);
+                out.abandon(key, AbandonReason::Late);
             }
             Phase::Waiting if is_late => self.wait_overdue(out, key),
             Phase::Connecting | Phase::Waiting => {}

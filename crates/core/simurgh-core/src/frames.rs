@@ -36,7 +36,7 @@ pub(crate) fn say(
     let wire = socket.wire;
     metrics.messages_out.add(1);
     if wire == Wire::Values {
-        return out.hear(key, &message);
+        return out.deliver(key, &message);
     }
     if message.payload().len() > LONG_BYTES {
         return say_long(out, metrics, key, wire, message);
@@ -79,7 +79,7 @@ fn not_encodable(metrics: &ShardMetrics, error: EncodeError) {
 pub(crate) fn say_close(out: &mut impl Sockets, key: Key, code: Option<CloseCode>, reason: &str) {
     match out.socket(key).map(|socket| socket.wire) {
         None => {}
-        Some(Wire::Values) => out.hear_close(key, code),
+        Some(Wire::Values) => out.deliver_close(key, code),
         Some(Wire::V1 | Wire::V2 | Wire::Plain) => {
             out.send_with(key, |out| match code {
                 Some(code) => ws::encode_close(code, reason, None, out),

@@ -10,14 +10,14 @@ use crate::broadcast::BroadcastError;
 use crate::channel::{Channel, HandleInfo, Message};
 use crate::context::Context;
 use crate::id::ChannelId;
+use crate::node_handle::{Audience, NodeHandle, ToChannel};
 use crate::outcome::{Outcome, Reply, ReplyRef, Stop};
-use crate::reach::{Audience, Reach, ToChannel};
 
 /// Reaches one channel, of type `C`, from any thread. It does not keep the channel alive: what is
 /// sent to one that has ended, or by a server that has, is dropped, and so is a broadcast, which is
 /// `Ok` then.
 pub struct ChannelHandle<C> {
-    reach: Arc<dyn Reach>,
+    node: Arc<dyn NodeHandle>,
     channel: ChannelId,
     of: PhantomData<fn(C)>,
 }
@@ -26,7 +26,7 @@ impl Context<'_> {
     /// A handle with which any thread can reach this channel: `ctx.handle::<Self>()`. In a join
     /// function there is no channel yet, and nothing to reach.
     pub fn handle<C: Channel>(&self) -> ChannelHandle<C> {
-        ChannelHandle { reach: Arc::clone(self.reach), channel: self.channel, of: PhantomData }
+        ChannelHandle { node: Arc::clone(self.node), channel: self.channel, of: PhantomData }
     }
 }
 
@@ -67,7 +67,7 @@ impl<C> ChannelHandle<C> {
         event: &str,
         payload: impl Into<Payload<'static>>,
     ) -> Result<(), BroadcastError> {
-        self.reach.broadcast_by(self.channel, event, payload.into(), Audience::All)
+        self.node.broadcast_by(self.channel, event, payload.into(), Audience::All)
     }
 
     /// Broadcasts to all members of the channel's topic but itself.
@@ -79,7 +79,7 @@ impl<C> ChannelHandle<C> {
         event: &str,
         payload: impl Into<Payload<'static>>,
     ) -> Result<(), BroadcastError> {
-        self.reach.broadcast_by(self.channel, event, payload.into(), Audience::Others)
+        self.node.broadcast_by(self.channel, event, payload.into(), Audience::Others)
     }
 
     /// Ends the channel.
@@ -90,7 +90,7 @@ impl<C> ChannelHandle<C> {
     /// The same for a channel of another type.
     #[doc(hidden)]
     pub fn retype<D>(&self) -> ChannelHandle<D> {
-        ChannelHandle { reach: Arc::clone(&self.reach), channel: self.channel, of: PhantomData }
+        ChannelHandle { node: Arc::clone(&self.node), channel: self.channel, of: PhantomData }
     }
 
     /// How mail names its channel.
@@ -101,12 +101,12 @@ impl<C> ChannelHandle<C> {
 
     /// What it reaches its channel by.
     #[doc(hidden)]
-    pub fn reach(&self) -> &Arc<dyn Reach> {
-        &self.reach
+    pub fn node(&self) -> &Arc<dyn NodeHandle> {
+        &self.node
     }
 
     fn post(&self, what: ToChannel) {
-        self.reach.tell(self.channel, what);
+        self.node.send(self.channel, what);
     }
 }
 

@@ -76,10 +76,10 @@ mod membership;
 mod metering;
 pub mod metrics;
 mod node;
+mod node_handle;
 mod outcome;
 mod permits;
 mod presence;
-mod reach;
 mod registry;
 mod seeded;
 mod session;
@@ -106,37 +106,37 @@ pub use core::{Core, Received};
 pub use flow::Posted;
 pub use handle::ChannelHandle;
 pub use history::call::{
-    HistoryMail, HistoryPage, HistoryTopic, HistoryTopics, Keep, KeptAnswer, KeptAt, KeptMessage,
-    PageAnswer, Question, Range,
+    HistoryMail, HistoryPage, HistoryRequest, HistoryTopic, HistoryTopics, Keep, KeptAt,
+    KeptCallback, KeptMessage, PageCallback, Range,
 };
-pub use history::engine::{FromEngine, KeptItem, NotKept, StoreAsked, StoredAt, Wants};
+pub use history::engine::{FromEngine, KeptItem, NotKept, Retention, StoreRequest, StoredAt};
 pub use history::rule::{HistoryConfig, HistoryRule};
 pub use history::save::SavedHistory;
 pub use history::show::KeptView;
 pub use id::ChannelId;
 pub use limit::{
     Bucket, ChannelLimits, Limit, LimitPolicy, Rate, RateError, RateLimit, SizeLimit, SocketLimits,
-    TooFew,
+    TooFewTokens,
 };
-pub use listeners::{Hear, Listener};
+pub use listeners::{Listener, OnBroadcast};
 pub use mail::Mail;
-pub use node::{Callback, Deciding, Node};
+pub use node::{Callback, JoinDecision, Node};
+pub use node_handle::{Audience, LinkedWork, NodeHandle, ToChannel, Work};
 pub use outcome::{Outcome, Reason, Reply, ReplyRef, Stop};
-pub use permits::Permits;
+pub use permits::FanoutPermits;
 pub use presence::call::{
-    PresenceAnswer, PresenceCall, PresenceConfig, PresenceError, PresenceList, PresenceMail,
+    PresenceCall, PresenceCallback, PresenceConfig, PresenceError, PresenceList, PresenceMail,
     SharedPush,
 };
 pub use presence::handle::{Effects, Presences};
-pub use reach::{Audience, LinkedWork, Reach, ToChannel, Work};
 pub use registry::TopicId;
 #[cfg(feature = "fuzz")]
 pub use registry::model::run as fuzz_registry;
 pub use simurgh_history::ReplayLimits;
-pub use simurgh_history::{Ids, Position, Reason as GapReason, Resume, Since};
+pub use simurgh_history::{GapReason, Ids, Position, Resume, Since};
 pub use simurgh_presence::{FromPeers, ToPeers};
 pub use socket::{NETWORK, Phase, Socket};
-pub use sockets::{Abandoned, Sockets};
+pub use sockets::{AbandonReason, Sockets};
 pub use time::DRAIN_GRACE;
 pub use user_socket::{Kind, PrepareFn, Route, UserSocket};
 pub use view::{SUBSCRIPTION_BYTES, TOPIC_BYTES, TopicView};

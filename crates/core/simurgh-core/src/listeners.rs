@@ -8,14 +8,14 @@ use crate::broadcast::Broadcast;
 use crate::id::{ChannelId, LISTENS};
 
 /// Takes a broadcast.
-pub type Hear = dyn Fn(&Arc<Broadcast>) + Send;
+pub type OnBroadcast = dyn Fn(&Arc<Broadcast>) + Send;
 
 /// Somebody outside of all channels who hears a topic.
 pub struct Listener {
     /// Its name, and what it broadcasts itself with: [`Listener::id`].
     pub name: ChannelId,
     /// Where it hears; must not block.
-    pub hear: Box<Hear>,
+    pub on_broadcast: Box<OnBroadcast>,
 }
 
 impl Listener {
@@ -66,7 +66,7 @@ impl Listeners {
     pub(crate) fn hear(&self, broadcast: &Arc<Broadcast>) {
         let all = self.0.get(broadcast.topic()).into_iter().flatten();
         for listener in all.filter(|it| broadcast.except != Some(it.name)) {
-            (listener.hear)(broadcast);
+            (listener.on_broadcast)(broadcast);
         }
     }
 }

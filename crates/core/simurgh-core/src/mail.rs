@@ -10,8 +10,8 @@ use crate::flow::Posted;
 use crate::history::call::HistoryMail;
 use crate::id::ChannelId;
 use crate::listeners::Listener;
+use crate::node_handle::ToChannel;
 use crate::presence::call::{PresenceMail, SharedPush};
-use crate::reach::ToChannel;
 
 /// All that other threads may ask of a core.
 #[derive(Debug)]

@@ -11,8 +11,8 @@ use crate::context::{Assigns, Effect};
 use crate::core::Core;
 use crate::id::ChannelId;
 use crate::node::Node;
+use crate::node_handle::Audience;
 use crate::outcome::Reason;
-use crate::reach::Audience;
 use crate::registry::{HAS_RELAYS, HOLDS, Holds, Left, RELAY, Subscriber, TRACKS};
 use crate::socket::{Socket, Speaker};
 use crate::sockets::Sockets;
@@ -107,7 +107,7 @@ impl<N: Node> Core<N> {
     /// Does what follows when a membership has left; returns its channel.
     pub(crate) fn has_left(&mut self, left: Left) -> Option<Box<dyn Channel>> {
         if let Some(topic) = &left.counted {
-            self.node.count_out(topic);
+            self.node.member_left(topic);
         }
         if left.has_positions {
             if let Some(keys) = &mut self.fanout.keys {
@@ -184,7 +184,7 @@ impl<N: Node> Core<N> {
     /// A socket that was open is open no more.
     pub(crate) fn socket_ended(&self) {
         self.metrics.sockets.set(self.metrics.sockets.value().saturating_sub(1));
-        self.node.free_seat();
+        self.node.release_connection();
     }
 }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use simurgh_proto::message::{Message, Ref};
-use simurgh_proto::session::server::{self as session, Asks};
+use simurgh_proto::session::server::{self as session, MessageKind};
 use simurgh_reactor::Key;
 
 use crate::context::Effect;
@@ -25,7 +25,7 @@ impl<N: Node> Core<N> {
         &mut self,
         out: &impl Sockets,
         key: Key,
-        asks: Asks,
+        kind: MessageKind,
         joined: Option<u32>,
         received: &Received<'_>,
     ) -> Option<Exceeded> {
@@ -34,14 +34,14 @@ impl<N: Node> Core<N> {
         let user_socket = node.user_socket(socket.user_socket)?;
         let message = &received.message;
         let is_for =
-            joined.filter(|channel| asks == Asks::Push && !self.is_stale(*channel, message));
+            joined.filter(|channel| kind == MessageKind::Push && !self.is_stale(*channel, message));
         let payload = message.payload.len().saturating_add(received.taken_bytes);
         // A plain message has no refs, topic or event: those are the core's own.
         let bytes = if socket.wire == Wire::Plain { payload as u64 } else { bytes(received) };
         let one = |limit, by, cost| Charge { limit, by, cost };
         let limits = &user_socket.limits;
         let charges = [
-            one(Limit::Joins, limits.joins.filter(|_| asks == Asks::Join), 1),
+            one(Limit::Joins, limits.joins.filter(|_| kind == MessageKind::Join), 1),
             one(Limit::Messages, limits.messages, 1),
             one(Limit::Bytes, limits.bytes, bytes),
         ];
@@ -50,7 +50,7 @@ impl<N: Node> Core<N> {
             return Some(exceeded);
         }
         let topic = &*message.topic;
-        if is_for.is_none() && asks != Asks::Join {
+        if is_for.is_none() && kind != MessageKind::Join {
             return None;
         }
         let limits = limits_of(user_socket, topic)?;

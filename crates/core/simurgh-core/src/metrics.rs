@@ -3,7 +3,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use simurgh_history::Reason as Gap;
+use simurgh_history::GapReason as Gap;
 
 use crate::outcome::{Reason, Stop};
 

@@ -14,17 +14,17 @@ use crate::channel::Join;
 use crate::cluster::call::{Cluster, ToCluster};
 use crate::config::Config;
 use crate::flow::Posted;
-use crate::history::call::{HistoryMail, Keep, KeptAnswer, KeptFor, Question};
+use crate::history::call::{HistoryMail, HistoryRequest, Keep, KeptCallback, KeptFor};
 use crate::history::engine::{self, FromEngine, NotKept, StoredAt};
 use crate::id::ChannelId;
 use crate::mail::Mail;
-use crate::permits::Permits;
-use crate::presence::call::{PresenceAnswer, PresenceMail, home};
-use crate::reach::{Audience, Reach, ToChannel};
+use crate::node_handle::{Audience, NodeHandle, ToChannel};
+use crate::permits::FanoutPermits;
+use crate::presence::call::{PresenceCallback, PresenceMail, home};
 use crate::user_socket::UserSocket;
 
 /// The work that decides about a join.
-pub type Deciding = Pin<Box<dyn Future<Output = Join> + Send>>;
+pub type JoinDecision = Pin<Box<dyn Future<Output = Join> + Send>>;
 
 /// Which of the application's functions a shard is in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -82,7 +82,7 @@ impl Callback {
 
 /// The node that a core is a shard of: the other shards' doors, and what all of them share. The
 /// bytes of broadcasts under way are counted by shard, wherever they are made.
-pub trait Node: Reach + Sized + 'static {
+pub trait Node: NodeHandle + Sized + 'static {
     /// Limits and times.
     fn config(&self) -> &Config;
 
@@ -108,7 +108,7 @@ pub trait Node: Reach + Sized + 'static {
     fn unix_ms(&self, now_ns: u64) -> u64;
 
     /// Who may fan out.
-    fn permits(&self) -> &Permits;
+    fn permits(&self) -> &FanoutPermits;
 
     /// The other nodes; none, where this is the only one.
     fn cluster(&self) -> Option<&dyn Cluster> {
@@ -125,28 +125,28 @@ pub trait Node: Reach + Sized + 'static {
     fn charge(&self, shard: usize, bytes: usize);
 
     /// Gives bytes back that were charged.
-    fn done(&self, shard: usize, bytes: usize);
+    fn discharge(&self, shard: usize, bytes: usize);
 
     /// Bytes under way in a shard; none in one that has ended, since those never come back.
     fn charged(&self, shard: usize) -> usize;
 
     /// Has a join decided elsewhere: [`Mail::Joined`] comes back, unless it takes far too long.
-    fn decide(&self, shard: usize, key: Key, ticket: u32, work: Deciding);
+    fn decide(&self, shard: usize, key: Key, ticket: u32, work: JoinDecision);
 
     /// A shard enters the application's code.
-    fn enter(&self, shard: usize, callback: Callback);
+    fn enter_callback(&self, shard: usize, callback: Callback);
 
     /// It is back; for how long it was away.
-    fn leave(&self, shard: usize) -> Duration;
+    fn leave_callback(&self, shard: usize) -> Duration;
 
     /// A topic has a member more, over all shards.
-    fn count_in(&self, topic: &str);
+    fn member_joined(&self, topic: &str);
 
     /// A topic has a member less.
-    fn count_out(&self, topic: &str);
+    fn member_left(&self, topic: &str);
 
     /// A socket is open no more.
-    fn free_seat(&self);
+    fn release_connection(&self);
 
     /// Whether publishers have to wait.
     fn is_congested(&self) -> bool {
@@ -182,7 +182,7 @@ pub trait Node: Reach + Sized + 'static {
         self.may_broadcast(topic, event, broadcast.payload().len())?;
         let broadcast = Arc::new(broadcast);
         if let Some(cluster) = self.cluster() {
-            cluster.tell(ToCluster::Broadcast(Arc::clone(&broadcast)));
+            cluster.send(ToCluster::Broadcast(Arc::clone(&broadcast)));
         }
         self.broadcast_here(broadcast);
         Ok(())
@@ -239,7 +239,7 @@ pub trait Node: Reach + Sized + 'static {
         &self,
         broadcast: Broadcast,
         id: Option<Box<str>>,
-        answer: Option<KeptAnswer>,
+        answer: Option<KeptCallback>,
     ) -> Result<(), BroadcastError> {
         let (topic, event) = (broadcast.topic(), broadcast.event());
         self.may_broadcast(topic, event, broadcast.payload().len())?;
@@ -277,15 +277,17 @@ pub trait Node: Reach + Sized + 'static {
     }
 
     /// Asks about the history of a topic, from any thread.
-    fn ask_history(&self, question: Question) {
+    fn ask_history(&self, question: HistoryRequest) {
         let shard = match &question {
-            Question::Read(topic, ..) | Question::Forget(topic, _) => home(topic, self.shards()),
-            Question::Topics(shard, ..) => usize::from(*shard),
+            HistoryRequest::Read(topic, ..) | HistoryRequest::Forget(topic, _) => {
+                home(topic, self.shards())
+            }
+            HistoryRequest::Topics(shard, ..) => usize::from(*shard),
         };
-        self.post(shard, Mail::History(HistoryMail::Question(question)));
+        self.post(shard, Mail::History(HistoryMail::HistoryRequest(question)));
     }
 
-    /// What [`Reach::broadcast_by`] does.
+    /// What [`NodeHandle::broadcast_by`] does.
     ///
     /// # Errors
     /// The payload is too large, or too much is under way.
@@ -311,8 +313,8 @@ pub trait Node: Reach + Sized + 'static {
         self.post_weighed(shard, bytes, Mail::Presence(topic.into(), mail));
     }
 
-    /// What [`Reach::list_presences`] does.
-    fn ask_presences(&self, topic: &str, answer: PresenceAnswer) {
+    /// What [`NodeHandle::list_presences`] does.
+    fn ask_presences(&self, topic: &str, answer: PresenceCallback) {
         self.post_home(topic, PresenceMail::List(answer));
     }
 
@@ -335,7 +337,7 @@ pub trait Node: Reach + Sized + 'static {
     fn post_weighed(&self, shard: usize, bytes: usize, mail: Mail) {
         self.charge(shard, bytes);
         if !self.post(shard, mail) {
-            self.done(shard, bytes);
+            self.discharge(shard, bytes);
         }
     }
 }

@@ -16,11 +16,11 @@ use std::time::Duration;
 /// How long a shard keeps a permit while others are in line.
 const HOLD: Duration = Duration::from_millis(4);
 
-/// Permits for each core.
+/// FanoutPermits for each core.
 const PER_CORE: usize = 6;
 
 /// All permits.
-pub struct Permits(Option<Line>);
+pub struct FanoutPermits(Option<Line>);
 
 struct Line {
     left: AtomicUsize,
@@ -38,13 +38,13 @@ pub(crate) enum Permit {
     Held(u64),
 }
 
-impl std::fmt::Debug for Permits {
+impl std::fmt::Debug for FanoutPermits {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Permits")
+        f.write_str("FanoutPermits")
     }
 }
 
-impl Permits {
+impl FanoutPermits {
     /// For so many shards on so many cores.
     pub fn new(shards: usize, cores: usize) -> Self {
         Self::of(shards, cores * PER_CORE)
@@ -146,7 +146,7 @@ mod tests {
     fn no_more_hold_a_permit_than_there_are_and_all_get_one() {
         const SHARDS: usize = 20;
         const PERMITS: usize = 2;
-        let permits = Arc::new(Permits::of(SHARDS, PERMITS));
+        let permits = Arc::new(FanoutPermits::of(SHARDS, PERMITS));
         let holders = Arc::new(AtomicUsize::new(0));
         let (doors, mails): (Vec<Sender<()>>, Vec<_>) = (0..SHARDS).map(|_| channel()).unzip();
         let threads: Vec<_> = mails
@@ -180,7 +180,7 @@ mod tests {
 
     #[test]
     fn one_that_has_ended_is_passed_by() {
-        let permits = Permits::of(3, 1);
+        let permits = FanoutPermits::of(3, 1);
         let now_ns = 0;
         assert_eq!(permits.take(0, now_ns), Permit::Held(now_ns));
         assert_eq!(permits.take(1, now_ns), Permit::Waits);
@@ -200,7 +200,7 @@ mod tests {
     /// Who came into the line behind the look through it gets the permit all the same.
     #[test]
     fn one_that_comes_into_the_line_too_late_is_found() {
-        let permits = Permits::of(3, 1);
+        let permits = FanoutPermits::of(3, 1);
         assert_eq!(permits.take(0, 0), Permit::Held(0));
         assert_eq!(permits.take(2, 0), Permit::Waits);
         let handed = std::cell::RefCell::new(Vec::new());
@@ -216,8 +216,8 @@ mod tests {
 
     #[test]
     fn shards_with_a_core_each_need_none() {
-        assert!(Permits::of(2, 2).0.is_none() && Permits::of(3, 2).0.is_some());
-        let permits = Permits::new(2, 2);
+        assert!(FanoutPermits::of(2, 2).0.is_none() && FanoutPermits::of(3, 2).0.is_some());
+        let permits = FanoutPermits::new(2, 2);
         let now_ns = 0;
         assert_eq!([0, 1].map(|shard| permits.take(shard, now_ns)), [Permit::Held(now_ns); 2]);
         assert!(!permits.is_to_pass(0, HOLD.as_nanos() as u64));

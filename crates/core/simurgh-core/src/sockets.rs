@@ -11,7 +11,7 @@ use crate::socket::Socket;
 
 /// Why a core gives a connection back to its transport that has no session yet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Abandoned {
+pub enum AbandonReason {
     /// Its time is up.
     Late,
     /// The server drains.
@@ -81,10 +81,10 @@ pub trait Sockets {
     ) -> Option<bool>;
 
     /// Hands a message to a socket that speaks in values.
-    fn hear(&mut self, key: Key, message: &ServerMessage<'_>);
+    fn deliver(&mut self, key: Key, message: &ServerMessage<'_>);
 
     /// Hands broadcasts to a socket of this transport that speaks in values; how many.
-    fn hear_broadcasts<'a>(
+    fn deliver_broadcasts<'a>(
         &mut self,
         key: Key,
         transport: u8,
@@ -92,7 +92,7 @@ pub trait Sockets {
     ) -> u64;
 
     /// Tells a socket that speaks in values that it is closed.
-    fn hear_close(&mut self, key: Key, code: Option<CloseCode>);
+    fn deliver_close(&mut self, key: Key, code: Option<CloseCode>);
 
     /// Stops listening to the peer, until [`release`](Self::release).
     fn hold(&mut self, key: Key);
@@ -110,7 +110,7 @@ pub trait Sockets {
     fn abort(&mut self, key: Key);
 
     /// Gives a connection back that has no session yet.
-    fn abandon(&mut self, key: Key, why: Abandoned);
+    fn abandon(&mut self, key: Key, why: AbandonReason);
 
     /// Takes no new connections from here on.
     fn stop_listening(&mut self);

@@ -163,7 +163,7 @@ fn things_are_shown_in_a_log() {
         Join::later(async { Join::error(Payload::NULL) }),
     ];
     assert_eq!(format!("{joins:?}"), "[Join::ok, Join::error, Join::later]");
-    assert_eq!(format!("{:?}", Permits::new(1, 1)), "Permits");
+    assert_eq!(format!("{:?}", FanoutPermits::new(1, 1)), "FanoutPermits");
     let join: JoinFn = Arc::new(|_, _| Join::error(Payload::NULL));
     let plain = UserSocket::new(Kind::Plain { topic: "chat".into(), join: Arc::clone(&join) });
     assert!(format!("{plain:?}").contains(r#"Plain("chat")"#) && plain.route("chat").is_none());

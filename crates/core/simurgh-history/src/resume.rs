@@ -14,7 +14,7 @@ use memchr::memmem;
 use simurgh_proto::serializer::json;
 
 use crate::position::{Position, digits};
-use crate::reason::Reason;
+use crate::reason::GapReason;
 
 /// The member of a join's payload that says all this.
 pub const KEY: &str = "simurgh";
@@ -202,7 +202,7 @@ pub fn id_hash(id: &str, seed: u64) -> u64 {
 
 /// Appends the payload of [`RESUMED`]: whether everything was recovered, or why not; how many
 /// messages follow; and the proof for the next join, where there is one.
-pub fn encode_resumed(out: &mut Vec<u8>, gap: Option<Reason>, count: usize, key: Option<&str>) {
+pub fn encode_resumed(out: &mut Vec<u8>, gap: Option<GapReason>, count: usize, key: Option<&str>) {
     encode_recovered(out, gap);
     out.extend_from_slice(b",\"count\":");
     out.extend_from_slice(digits(count as u64, &mut [0; 20]));
@@ -214,12 +214,12 @@ pub fn encode_resumed(out: &mut Vec<u8>, gap: Option<Reason>, count: usize, key:
 }
 
 /// Appends the payload of [`GAP`].
-pub fn encode_gap(out: &mut Vec<u8>, reason: Reason) {
+pub fn encode_gap(out: &mut Vec<u8>, reason: GapReason) {
     encode_recovered(out, Some(reason));
     out.push(b'}');
 }
 
-fn encode_recovered(out: &mut Vec<u8>, gap: Option<Reason>) {
+fn encode_recovered(out: &mut Vec<u8>, gap: Option<GapReason>) {
     match gap {
         None => out.extend_from_slice(b"{\"recovered\":true"),
         Some(reason) => {
@@ -352,7 +352,7 @@ mod tests {
         };
         assert_eq!(text(None, 17, None), r#"{"recovered":true,"count":17}"#);
         assert_eq!(text(None, 0, Some("a\"")), r#"{"recovered":true,"count":0,"key":"a\""}"#);
-        for reason in Reason::ALL {
+        for reason in GapReason::ALL {
             let gap = format!(r#"{{"recovered":false,"reason":"{reason}""#);
             assert_eq!(text(Some(reason), 1_234, None), format!("{gap},\"count\":1234}}"));
             let mut out = Vec::new();

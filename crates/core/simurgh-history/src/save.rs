@@ -14,7 +14,7 @@ use crc32fast::Hasher;
 
 use crate::ids::Ids;
 use crate::position::{Epoch, Place};
-use crate::reason::Reason;
+use crate::reason::GapReason;
 use crate::ring::{Marks, Ring};
 use crate::topic::KeptTopic;
 
@@ -208,7 +208,7 @@ impl<'a> Reader<'a> {
         let epoch = u32::try_from(self.number()?).ok().and_then(Epoch::new);
         let epoch = epoch.ok_or(self.malformed())?;
         let (head, floor) = (self.place()?, self.place()?);
-        let reason = Reason::parse(self.text()?).ok_or(self.malformed())?;
+        let reason = GapReason::parse(self.text()?).ok_or(self.malformed())?;
         let purged = self.place()?;
         if floor > head || purged > floor {
             return Err(self.malformed());
@@ -369,7 +369,7 @@ mod tests {
         }
         let [(_, room), _, (_, purged)] = &read[..] else { panic!("three topics") };
         assert_eq!((room.ring().len(), room.ids().len()), (2, 1));
-        assert_eq!(room.ring().has_all_after(Place::ZERO), Err(Reason::Purged));
+        assert_eq!(room.ring().has_all_after(Place::ZERO), Err(GapReason::Purged));
         assert_eq!(purged.ring().head(), Place::new(1));
     }
 

@@ -55,7 +55,7 @@ pub enum Applied {
     AlreadyKnown,
     /// Something is missing: ask this owner for a snapshot. Said again with each delta until it
     /// comes, since asks are lost as well.
-    Ask {
+    Missing {
         /// Whom.
         owner: Owner,
         /// The version of its entries that is known here.

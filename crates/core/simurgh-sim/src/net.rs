@@ -8,7 +8,7 @@ use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use simurgh_core::{Abandoned, Broadcast, NETWORK, Socket, Sockets, Wire};
+use simurgh_core::{AbandonReason, Broadcast, NETWORK, Socket, Sockets, Wire};
 use simurgh_proto::serializer::ServerMessage;
 use simurgh_proto::ws::CloseCode;
 use simurgh_reactor::{Key, Now, Run, Shared};
@@ -417,12 +417,12 @@ impl Sockets for Net {
         Some(self.put_now(key, bytes))
     }
 
-    fn hear(&mut self, key: Key, message: &ServerMessage<'_>) {
+    fn deliver(&mut self, key: Key, message: &ServerMessage<'_>) {
         let (topic, line, sum) = line_of(&self.topics, message);
         self.hear_line(key, topic, line, sum);
     }
 
-    fn hear_broadcasts<'a>(
+    fn deliver_broadcasts<'a>(
         &mut self,
         key: Key,
         _transport: u8,
@@ -441,7 +441,7 @@ impl Sockets for Net {
         heard
     }
 
-    fn hear_close(&mut self, key: Key, code: Option<CloseCode>) {
+    fn deliver_close(&mut self, key: Key, code: Option<CloseCode>) {
         if let Some(peer) = self.peer_mut(key) {
             peer.heard.push(Heard::Close(code.map(|it| it.0)));
         }
@@ -489,7 +489,7 @@ impl Sockets for Net {
         self.touched.push(key);
     }
 
-    fn abandon(&mut self, key: Key, _why: Abandoned) {
+    fn abandon(&mut self, key: Key, _why: AbandonReason) {
         self.doomed.push(key);
     }
 

@@ -1,7 +1,7 @@
 //! The one door into a shard.
 //!
 //! Any thread posts; posting never blocks. What a mail and its effects weigh is counted in bytes
-//! from the post until the shard says [`Mailbox::done`], so a publisher that is faster than a
+//! from the post until the shard says [`Mailbox::discharge`], so a publisher that is faster than a
 //! fan-out gets its mail back instead of filling memory. A shard that is awake is not woken: the
 //! eventfd is written only when the loop has said that it is about to wait.
 
@@ -22,16 +22,16 @@ pub struct Mailbox<M> {
 pub struct Full<M>(pub M);
 
 impl<M> Mailbox<M> {
-    /// Posts `mail`, which weighs `bytes` until [`Mailbox::done`] gives them back. A mail that
+    /// Posts `mail`, which weighs `bytes` until [`Mailbox::discharge`] gives them back. A mail that
     /// weighs more than the whole limit passes when the mailbox is empty.
     pub fn post(&self, mail: M, bytes: usize) -> Result<(), Full<M>> {
         let before = self.door.bytes.fetch_add(bytes, Ordering::Relaxed);
         if before != 0 && before.saturating_add(bytes) > self.door.bytes_max {
-            self.done(bytes);
+            self.discharge(bytes);
             return Err(Full(mail));
         }
         self.sender.send(mail).map_err(|refused| {
-            self.done(bytes);
+            self.discharge(bytes);
             Full(refused.0)
         })?;
         self.door.posted.fetch_add(1, Ordering::Relaxed);
@@ -51,13 +51,13 @@ impl<M> Mailbox<M> {
     }
 
     /// Counts bytes of something that takes its way past the mailbox, or that must not be refused;
-    /// [`Mailbox::done`] gives them back.
+    /// [`Mailbox::discharge`] gives them back.
     pub fn charge(&self, bytes: usize) {
         self.door.bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
     /// Gives back the bytes of a mail whose effect is over.
-    pub fn done(&self, bytes: usize) {
+    pub fn discharge(&self, bytes: usize) {
         let before = self.door.bytes.fetch_sub(bytes, Ordering::Relaxed);
         debug_assert!(before >= bytes, "more bytes given back than were posted");
     }

@@ -13,7 +13,7 @@ use std::time::Duration;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, RecvFlags, Shutdown, SocketAddrAny, SocketType, sockopt};
 
-use crate::connect::{Outgoing, Ports};
+use crate::connect::{ConnectOptions, Ports};
 use crate::syscalls;
 
 /// How often an address in use is tried again, and after how long at most.
@@ -153,7 +153,7 @@ fn socket(address: SocketAddr) -> rustix::io::Result<OwnedFd> {
 /// millions of them.
 pub(crate) fn connect(
     to: SocketAddr,
-    how: &Outgoing,
+    how: &ConnectOptions,
     receive_stamps: bool,
     ports: &mut Ports,
 ) -> rustix::io::Result<OwnedFd> {

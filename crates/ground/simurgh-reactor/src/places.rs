@@ -1,19 +1,19 @@
 //! Which places of a table in pages are taken: for tables whose records must not move, and whose
 //! memory is given back when a crowd has left.
 
-/// Places of a page.
-pub const PAGE: usize = 256;
-const WORDS: usize = PAGE / 64;
+/// SlotAllocator of a page.
+pub const PAGE_SLOTS: usize = 256;
+const WORDS: usize = PAGE_SLOTS / 64;
 
 /// See the module. Costs a bit for each place, and 16 bytes for each page.
 #[derive(Debug, Default)]
-pub struct Places {
+pub struct SlotAllocator {
     pages: Vec<Page>,
     /// Pages with a place left, the one used next last.
     room: Vec<u32>,
     /// Pages that were given back.
     gone: Vec<u32>,
-    /// Places left on the pages that are there.
+    /// SlotAllocator left on the pages that are there.
     left: usize,
 }
 
@@ -38,7 +38,7 @@ impl Page {
     }
 }
 
-impl Places {
+impl SlotAllocator {
     /// None is taken.
     pub const fn new() -> Self {
         Self { pages: Vec::new(), room: Vec::new(), gone: Vec::new(), left: 0 }
@@ -54,17 +54,17 @@ impl Places {
         let page = self.pages.get_mut(index as usize)?;
         let place = page.take()?;
         self.left -= 1;
-        if page.taken as usize == PAGE {
+        if page.taken as usize == PAGE_SLOTS {
             page.has_room = false;
             self.room.pop();
         }
-        Some((index * PAGE as u32 + place, is_new))
+        Some((index * PAGE_SLOTS as u32 + place, is_new))
     }
 
     /// Gives a place back that was taken. `true`: nothing is on its page any more, and its records
     /// are to be given back; some room is always kept.
     pub fn give(&mut self, place: u32) -> bool {
-        let (index, at) = (place / PAGE as u32, place as usize % PAGE);
+        let (index, at) = (place / PAGE_SLOTS as u32, place as usize % PAGE_SLOTS);
         let Some(page) = self.pages.get_mut(index as usize) else { return false };
         let Some(bits) = page.left.get_mut(at / 64) else { return false };
         let bit = 1 << (at % 64);
@@ -75,9 +75,9 @@ impl Places {
         *bits |= bit;
         page.taken -= 1;
         self.left += 1;
-        if page.taken == 0 && self.left >= 2 * PAGE {
+        if page.taken == 0 && self.left >= 2 * PAGE_SLOTS {
             page.has_room = false;
-            self.left -= PAGE;
+            self.left -= PAGE_SLOTS;
             self.room.retain(|other| *other != index);
             self.gone.push(index);
             return true;
@@ -89,9 +89,9 @@ impl Places {
         false
     }
 
-    /// Places up to the end of the last page, those of pages given back among them.
+    /// SlotAllocator up to the end of the last page, those of pages given back among them.
     pub fn end(&self) -> usize {
-        self.pages.len() * PAGE
+        self.pages.len() * PAGE_SLOTS
     }
 
     fn add_page(&mut self) -> Option<u32> {
@@ -104,12 +104,12 @@ impl Places {
             }
             None => {
                 let index = u32::try_from(self.pages.len()).ok()?;
-                index.checked_add(1)?.checked_mul(PAGE as u32)?;
+                index.checked_add(1)?.checked_mul(PAGE_SLOTS as u32)?;
                 self.pages.push(Page::NEW);
                 index
             }
         };
-        self.left += PAGE;
+        self.left += PAGE_SLOTS;
         self.room.push(index);
         Some(index)
     }
@@ -125,7 +125,7 @@ mod tests {
     fn places_are_taken_once_and_pages_come_and_go() {
         for seed in 0..20 {
             let mut rng = fastrand::Rng::with_seed(seed);
-            let mut places = Places::new();
+            let mut places = SlotAllocator::new();
             let mut taken: BTreeSet<u32> = BTreeSet::new();
             let mut pages: BTreeSet<u32> = BTreeSet::new();
             for round in 0..6 {
@@ -135,11 +135,11 @@ mod tests {
                     if comes {
                         let (place, is_new) = places.take().unwrap();
                         assert!(taken.insert(place), "{place} was taken twice");
-                        assert_eq!(pages.insert(place / PAGE as u32), is_new);
+                        assert_eq!(pages.insert(place / PAGE_SLOTS as u32), is_new);
                     } else if let Some(&place) = taken.iter().nth(rng.usize(..taken.len().max(1))) {
                         taken.remove(&place);
                         if places.give(place) {
-                            assert!(pages.remove(&(place / PAGE as u32)));
+                            assert!(pages.remove(&(place / PAGE_SLOTS as u32)));
                         }
                     }
                     assert!(taken.iter().all(|place| (*place as usize) < places.end()));
@@ -147,7 +147,7 @@ mod tests {
             }
             for place in std::mem::take(&mut taken) {
                 if places.give(place) {
-                    assert!(pages.remove(&(place / PAGE as u32)));
+                    assert!(pages.remove(&(place / PAGE_SLOTS as u32)));
                 }
             }
             assert!(pages.len() <= 2, "{} pages are kept for nobody", pages.len());
@@ -156,7 +156,7 @@ mod tests {
 
     #[test]
     fn one_who_comes_and_goes_makes_no_page_each_time() {
-        let mut places = Places::new();
+        let mut places = SlotAllocator::new();
         let (place, is_new) = places.take().unwrap();
         assert!(is_new);
         assert!(!places.give(place));

@@ -8,7 +8,7 @@ use std::os::fd::OwnedFd;
 
 use crate::handler::Key;
 use crate::page::Page;
-use crate::places::{PAGE, Places};
+use crate::places::{PAGE_SLOTS, SlotAllocator};
 use crate::queue::Queue;
 
 /// A connection's flags, see the constants.
@@ -82,7 +82,7 @@ const _: () = assert!(size_of::<Slot<[u8; 3]>>() == 32);
 pub(crate) struct Slab<T> {
     /// Each is filled as its places are taken, the lowest first; empty where one was given back.
     pages: Vec<Page<Slot<T>>>,
-    places: Places,
+    places: SlotAllocator,
     len: usize,
     /// What a slot begins with: more than any slot of a page that was given back has had.
     first_generation: u32,
@@ -90,7 +90,7 @@ pub(crate) struct Slab<T> {
 
 impl<T> Slab<T> {
     pub(crate) const fn new() -> Self {
-        Self { pages: Vec::new(), places: Places::new(), len: 0, first_generation: 0 }
+        Self { pages: Vec::new(), places: SlotAllocator::new(), len: 0, first_generation: 0 }
     }
 
     pub(crate) const fn len(&self) -> usize {
@@ -117,7 +117,7 @@ impl<T> Slab<T> {
     /// or given up by [`Slab::unreserve`]. `None` only when four billion slots are used.
     pub(crate) fn reserve(&mut self) -> Option<Key> {
         let (slot, is_new) = self.places.take()?;
-        let (index, at) = (slot as usize / PAGE, slot as usize % PAGE);
+        let (index, at) = (slot as usize / PAGE_SLOTS, slot as usize % PAGE_SLOTS);
         if is_new && index == self.pages.len() {
             self.pages.push(Page::new());
         }
@@ -148,7 +148,7 @@ impl<T> Slab<T> {
         let was = std::mem::replace(self.slot_mut(key.slot)?, Slot::Vacant { generation });
         self.first_generation = self.first_generation.max(generation);
         if self.places.give(key.slot)
-            && let Some(page) = self.pages.get_mut(key.slot as usize / PAGE)
+            && let Some(page) = self.pages.get_mut(key.slot as usize / PAGE_SLOTS)
         {
             *page = Page::new();
         }
@@ -197,12 +197,12 @@ impl<T> Slab<T> {
 
     #[inline]
     fn slot(&self, slot: u32) -> Option<&Slot<T>> {
-        self.pages.get(slot as usize / PAGE)?.get(slot as usize % PAGE)
+        self.pages.get(slot as usize / PAGE_SLOTS)?.get(slot as usize % PAGE_SLOTS)
     }
 
     #[inline]
     fn slot_mut(&mut self, slot: u32) -> Option<&mut Slot<T>> {
-        self.pages.get_mut(slot as usize / PAGE)?.get_mut(slot as usize % PAGE)
+        self.pages.get_mut(slot as usize / PAGE_SLOTS)?.get_mut(slot as usize % PAGE_SLOTS)
     }
 }
 
@@ -246,7 +246,7 @@ mod tests {
         let new: Vec<Key> = (0..5000).map(|data| add(&mut slab, data)).collect();
         assert!(keys.iter().all(|key| slab.get(*key).is_none()));
         assert!(new.iter().all(|key| slab.get(*key).is_some()));
-        assert_eq!(slab.pages.len(), 5000_usize.div_ceil(PAGE));
+        assert_eq!(slab.pages.len(), 5000_usize.div_ceil(PAGE_SLOTS));
     }
 
     #[test]
@@ -269,7 +269,7 @@ mod tests {
     fn pages_are_added_and_visited_in_slices() {
         let mut slab = Slab::new();
         let keys: Vec<Key> = (0..700).map(|data| add(&mut slab, data)).collect();
-        assert_eq!(slab.pages.len(), 700_usize.div_ceil(PAGE));
+        assert_eq!(slab.pages.len(), 700_usize.div_ceil(PAGE_SLOTS));
         slab.remove(keys[3]);
         let (mut cursor, mut seen, mut slices) = (0, Vec::new(), 0);
         loop {

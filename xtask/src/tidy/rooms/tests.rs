@@ -104,7 +104,7 @@ fn tests_may_reach_for_anything_and_use_any_room() {
 
 #[test]
 fn of_the_reactor_only_plain_data_is_used() {
-    assert_eq!(alone("id", "use simurgh_reactor::{Key, Next, Now, PAGE, Page};"), []);
+    assert_eq!(alone("id", "use simurgh_reactor::{Key, Next, Now, PAGE_SLOTS, Page};"), []);
     assert_eq!(alone("id", "fn f(key: simurgh_reactor::Key) { simurgh_reactor::Run::new() }"), []);
     let list = "use simurgh_reactor::{\n    Key,\n    Io,\n    Shared as Text,\n    Mailbox,\n};";
     assert_eq!(alone("id", list), [("pure", 3), ("pure", 5)]);

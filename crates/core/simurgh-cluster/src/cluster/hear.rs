@@ -181,7 +181,7 @@ impl<A: Adapter> Cluster<A> {
             Message::Presence(part) => self.hears_presence(origin, topic, part, local),
             Message::AskState(topics) => {
                 for topic in topics {
-                    local.presence(topic, FromPeers::Wants(Owner(origin.0)));
+                    local.presence(topic, FromPeers::StateWanted(Owner(origin.0)));
                 }
             }
             Message::Beat(beat) => self.peers.heard(&beat, time.ns, time.unix_ms),

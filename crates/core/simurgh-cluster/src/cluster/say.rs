@@ -106,7 +106,9 @@ impl<A: Adapter> Cluster<A> {
                 return self.begin_presence(topic, time, local);
             }
             ToPeers::End => return self.interests.end_presence(topic, time.ns),
-            ToPeers::Ask(owner) => return self.asks.add(Some(NodeId(owner.0)), topic, time.ns),
+            ToPeers::RequestState(owner) => {
+                return self.asks.add(Some(NodeId(owner.0)), topic, time.ns);
+            }
             ToPeers::Delta(delta) => delta_drafts(topic, &delta)
                 .map(|it| (self.prefix.topic(Space::Presence, topic), it)),
             ToPeers::State(owner, state) => {
@@ -128,7 +130,7 @@ impl<A: Adapter> Cluster<A> {
             _ => self.peers.live().map(|it| Owner(it.0)).collect(),
         };
         if self.knows_who_is_there(time) {
-            local.presence(topic, FromPeers::Asked(nodes.into()));
+            local.presence(topic, FromPeers::Requested(nodes.into()));
         }
         if self.state != State::Away {
             self.asks.add(None, topic, time.ns);
@@ -303,7 +305,7 @@ impl<A: Adapter> Cluster<A> {
         for (of, topics) in self.asks.take(time.ns) {
             let asked = of.map_or_else(|| Arc::clone(&all), |it| [Owner(it.0)].into());
             for topic in &topics {
-                local.presence(topic, FromPeers::AskedAgain(Arc::clone(&asked)));
+                local.presence(topic, FromPeers::RequestedAgain(Arc::clone(&asked)));
             }
             let to = of.map_or_else(|| self.prefix.nodes(), |node| self.prefix.node(node));
             let Ok(drafts) = ask_drafts(self.me, topics.iter().map(|it| &**it)) else {

@@ -251,12 +251,14 @@ fn who_begins_with_presences_is_told_who_is_asked_and_gets_their_states() {
     it.passes(50 * MILLISECOND);
     let owners: Vec<Owner> = vec![Owner(1001), Owner(1002)];
     let heard = it.node(0).heard.presence.as_slice();
-    let [(topic, FromPeers::Asked(asked)), (_, FromPeers::AskedAgain(again))] = heard else {
+    let [(topic, FromPeers::Requested(asked)), (_, FromPeers::RequestedAgain(again))] = heard
+    else {
         panic!("{heard:?}")
     };
     assert_eq!((&**topic, &**asked, &**again), ("t", owners.as_slice(), owners.as_slice()));
     for at in [1, 2] {
-        let [(_, FromPeers::Wants(Owner(1000)))] = it.node(at).heard.presence.as_slice() else {
+        let [(_, FromPeers::StateWanted(Owner(1000)))] = it.node(at).heard.presence.as_slice()
+        else {
             panic!("{:?}", it.node(at).heard.presence)
         };
         let (owner, version) = (Owner(1000 + at as u64), at as u64);
@@ -286,7 +288,7 @@ fn without_a_link_nobody_is_waited_for() {
     it.passes(SECOND);
     assert_eq!(it.node(0).cluster.state().0, State::Away);
     it.presence(0, "t", ToPeers::Begin);
-    let [(_, FromPeers::Asked(nobody))] = it.node(0).heard.presence.as_slice() else {
+    let [(_, FromPeers::Requested(nobody))] = it.node(0).heard.presence.as_slice() else {
         panic!("{:?}", it.node(0).heard.presence)
     };
     assert!(nobody.is_empty());
@@ -295,7 +297,7 @@ fn without_a_link_nobody_is_waited_for() {
     it.passes(10 * SECOND);
     assert_eq!(it.node(0).cluster.state().0, State::Up);
     let wants = |at: &mut Node| {
-        let wants = |it: &&(String, FromPeers)| matches!(it.1, FromPeers::Wants(_));
+        let wants = |it: &&(String, FromPeers)| matches!(it.1, FromPeers::StateWanted(_));
         at.heard.presence.iter().filter(wants).count()
     };
     assert!(wants(it.node(1)) >= 1);
@@ -310,7 +312,7 @@ fn just_after_its_link_is_made_a_node_does_not_take_itself_for_the_only_one() {
     it.presence(late, "t", ToPeers::Begin);
     assert!(it.node(late).heard.presence.is_empty(), "it is not known yet who is there");
     it.passes(SECOND);
-    let wants = |it: &(String, FromPeers)| matches!(it.1, FromPeers::Wants(Owner(1001)));
+    let wants = |it: &(String, FromPeers)| matches!(it.1, FromPeers::StateWanted(Owner(1001)));
     assert!(it.node(0).heard.presence.iter().any(wants));
 }
 

@@ -6,14 +6,14 @@ use std::sync::Arc;
 use simurgh_presence::ToPeers;
 
 use crate::broadcast::Broadcast;
-use crate::history::engine::{StoreAsked, Wants};
+use crate::history::engine::{Retention, StoreRequest};
 
 /// The other nodes of a cluster, as a shard has them.
 pub trait Cluster: Send + Sync {
     /// Tells them something, by way of a thread of its own. Never waits: what is too much for that
     /// thread is dropped, if it is a broadcast that is not to be kept, and counted there. What is
     /// to be kept is bounded by who asks for it.
-    fn tell(&self, what: ToCluster);
+    fn send(&self, what: ToCluster);
 
     /// The largest payload of a broadcast that other nodes take, with the bytes of its topic and
     /// its event.
@@ -27,7 +27,7 @@ pub enum ToCluster {
     Broadcast(Arc<Broadcast>),
     /// A shard has members of a topic, or listeners, and had none before; and what is wanted of the
     /// topic's history, if its broadcasts are kept.
-    TopicBegins(Box<str>, u16, Option<Wants>),
+    TopicBegins(Box<str>, u16, Option<Retention>),
     /// It has none any more.
     TopicEnds(Box<str>, u16),
     /// About the presences of a topic, by the shard that keeps them here.
@@ -35,15 +35,15 @@ pub enum ToCluster {
     /// The engine is to keep a broadcast. It is answered by [`Node::post_stored`], always.
     ///
     /// [`Node::post_stored`]: crate::Node::post_stored
-    Store(Box<StoreAsked>),
+    Store(Box<StoreRequest>),
     /// The history of a topic is wanted here, for a while, and what there is comes by
     /// [`Node::post_kept`]: that it has begun, and that it has ended.
     ///
     /// [`Node::post_kept`]: crate::Node::post_kept
-    Follow(Box<str>, Wants),
+    Follow(Box<str>, Retention),
     /// Somebody has come further in a topic elsewhere than it has here: it is to be asked of those
     /// who certainly have all.
-    LookAt(Box<str>),
+    CheckTopic(Box<str>),
     /// All that is kept of a topic is to be forgotten. It is answered as a store, by this number.
     Forget(Box<str>, u64),
 }

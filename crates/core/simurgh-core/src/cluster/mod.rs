@@ -7,7 +7,7 @@ pub(crate) mod call;
 
 use self::call::ToCluster;
 use crate::core::{Core, History};
-use crate::history::engine::Wants;
+use crate::history::engine::Retention;
 use crate::id::ChannelId;
 use crate::listeners::Listener;
 use crate::node::Node;
@@ -31,7 +31,7 @@ impl<N: Node> Core<N> {
             && let Some(cluster) = self.node.cluster()
         {
             let wants = wants(self.history.as_deref(), &topic.name);
-            cluster.tell(ToCluster::TopicBegins((&*topic.name).into(), self.shard, wants));
+            cluster.send(ToCluster::TopicBegins((&*topic.name).into(), self.shard, wants));
         }
     }
 
@@ -51,7 +51,7 @@ impl<N: Node> Core<N> {
             && !self.fanout.listens_to(&topic.name)
             && let Some(cluster) = self.node.cluster()
         {
-            cluster.tell(ToCluster::TopicEnds((&*topic.name).into(), self.shard));
+            cluster.send(ToCluster::TopicEnds((&*topic.name).into(), self.shard));
         }
     }
 
@@ -59,7 +59,7 @@ impl<N: Node> Core<N> {
     pub(crate) fn listen(&mut self, topic: Box<str>, listener: Listener) {
         if let Some(cluster) = self.node.cluster() {
             let wants = wants(self.history.as_deref(), &topic);
-            cluster.tell(ToCluster::TopicBegins(topic.clone(), self.shard, wants));
+            cluster.send(ToCluster::TopicBegins(topic.clone(), self.shard, wants));
         }
         self.fanout.listen(topic, listener);
     }
@@ -72,13 +72,13 @@ impl<N: Node> Core<N> {
             && !members.is_some_and(|it| it.deliveries.is_wanted)
             && !self.fanout.listens_to(&topic)
         {
-            cluster.tell(ToCluster::TopicEnds(topic, self.shard));
+            cluster.send(ToCluster::TopicEnds(topic, self.shard));
         }
     }
 }
 
 /// What is wanted of a topic's history, if its broadcasts are kept.
-fn wants(history: Option<&History>, topic: &str) -> Option<Wants> {
+fn wants(history: Option<&History>, topic: &str) -> Option<Retention> {
     Some(history?.kept.rule(topic)?.wants())
 }
 

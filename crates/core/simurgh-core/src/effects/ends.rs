@@ -13,7 +13,7 @@ use crate::node::Node;
 use crate::outcome::Reason;
 use crate::registry::{DELIVERING, List, TRACKS};
 use crate::socket::{Own, Phase, Speaker};
-use crate::sockets::{Abandoned, Sockets};
+use crate::sockets::{AbandonReason, Sockets};
 use crate::wire::Wire;
 
 impl<N: Node> Core<N> {
@@ -100,7 +100,7 @@ impl<N: Node> Core<N> {
     ) {
         let Some(socket) = out.socket(key) else { return };
         match socket.phase {
-            Phase::Connecting => return out.abandon(key, Abandoned::Drain),
+            Phase::Connecting => return out.abandon(key, AbandonReason::Drain),
             Phase::Open | Phase::Waiting if self.closing != Some(key) => {}
             _ => return,
         }

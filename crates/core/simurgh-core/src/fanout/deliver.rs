@@ -149,7 +149,7 @@ impl<N: Node> Fanout<N> {
                 (Some(true), _) => break Step::Behind(member),
                 (None, Some(transport)) => {
                     let heard = pending_for(&topic.deliveries.log, generations, shard, member);
-                    sent += out.hear_broadcasts(member.conn, transport, heard);
+                    sent += out.deliver_broadcasts(member.conn, transport, heard);
                 }
                 (None, None) => break Step::Other(member),
             }
@@ -224,7 +224,7 @@ impl<N: Node> Fanout<N> {
         };
         if wire == Wire::Values {
             let heard = pending_for(&topic.deliveries.log, generations, self.shard, member);
-            let heard = out.hear_broadcasts(member.conn, transport, heard);
+            let heard = out.deliver_broadcasts(member.conn, transport, heard);
             self.count_deliveries(heard);
             return Delivered::NOTHING;
         }
@@ -341,7 +341,7 @@ impl<N: Node> Fanout<N> {
             return;
         };
         if wire == Wire::Values {
-            let heard = out.hear_broadcasts(conn, transport, std::iter::once(broadcast));
+            let heard = out.deliver_broadcasts(conn, transport, std::iter::once(broadcast));
             return self.count_deliveries(heard);
         }
         let (form, mut errors) = (Form { wire, has_positions }, 0);

@@ -43,7 +43,7 @@ impl<N: Node> Fanout<N> {
         let Some(entry) = self.admit(registry, &broadcast) else { return };
         let broadcast = Arc::new(broadcast);
         if let Some(cluster) = self.node.cluster() {
-            cluster.tell(ToCluster::Broadcast(Arc::clone(&broadcast)));
+            cluster.send(ToCluster::Broadcast(Arc::clone(&broadcast)));
         }
         self.spread(registry, broadcast, Some(Arc::clone(&entry.charge)), None);
         self.hold_back(out, publisher, entry);

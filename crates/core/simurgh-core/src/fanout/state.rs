@@ -85,7 +85,7 @@ impl<N: Node> Fanout<N> {
     /// Gives bytes of broadcasts back that everybody here has got.
     pub(super) fn delivered(&self, bytes: usize) {
         if bytes > 0 {
-            self.node.done(usize::from(self.shard), bytes);
+            self.node.discharge(usize::from(self.shard), bytes);
         }
     }
 

@@ -344,7 +344,7 @@ fn a_long_broadcast_is_the_same_for_all() {
 
 fn permits_of(shards: usize, cores: usize, user_sockets: Vec<UserSocket>) -> TestNode {
     let mut node = TestNode::new(shards, Config::default(), user_sockets);
-    node.permits = Permits::new(shards, cores);
+    node.permits = FanoutPermits::new(shards, cores);
     node
 }
 

@@ -86,7 +86,7 @@ fn a_handle_is_refused_what_is_too_much() {
     assert_eq!(say(51), Err(BroadcastError::TooLarge { bytes: 51, bytes_max: 50 }));
     assert_eq!((say(50), say(50)), (Ok(()), Err(BroadcastError::Congested)));
     // A shard that has ended keeps nothing.
-    it.node.done(0, it.node.charged(0));
+    it.node.discharge(0, it.node.charged(0));
     it.node.told().ended.push(0);
     assert_eq!((say(50), it.node.told().bytes[0]), (Ok(()), 0));
 }
@@ -226,7 +226,7 @@ fn listeners_hear_what_a_join_function_broadcasts_from_itself() {
     let notes = Notes::default();
     let heard = notes.clone();
     let hear = Box::new(move |it: &Arc<Broadcast>| heard.add(it.event()));
-    let listener = Listener { name: Listener::id(0, 0), hear };
+    let listener = Listener { name: Listener::id(0, 0), on_broadcast: hear };
     it.core.mail(&mut it.out, Mail::Listen("t".into(), listener));
     let key = it.opens(Wire::V2);
     it.says(key, r#"[1,1,"t","phx_join",{}]"#);
@@ -242,7 +242,7 @@ fn listeners_hear_their_topic_until_they_do_not_want_to() {
         let hear = move |broadcast: &Arc<Broadcast>| {
             notes.add(format!("{number} {} {}", broadcast.topic(), broadcast.event()));
         };
-        let listener = Listener { name: Listener::id(0, number), hear: Box::new(hear) };
+        let listener = Listener { name: Listener::id(0, number), on_broadcast: Box::new(hear) };
         it.core.mail(&mut it.out, Mail::Listen(topic.into(), listener));
     };
     listen(&mut it, "t", 1);

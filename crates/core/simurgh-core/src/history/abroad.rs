@@ -6,9 +6,9 @@ use std::collections::{HashMap, VecDeque};
 use std::rc::Rc;
 use std::time::Duration;
 
-use simurgh_history::{Epoch, Place, Position, Reason, Since};
+use simurgh_history::{Epoch, GapReason, Place, Position, Since};
 
-use super::call::{Ask, KeptAt, PageAnswer, Range};
+use super::call::{Ask, KeptAt, PageCallback, Range};
 use super::engine::is_of_nothing;
 use super::stores::Stores;
 
@@ -81,12 +81,12 @@ impl Astray {
 
     /// What they have to be told of a topic that begins in this epoch; `is_quiet`: nothing was ever
     /// said in it.
-    pub(super) fn gap(self, epoch: Epoch, is_quiet: bool) -> Option<Reason> {
+    pub(super) fn gap(self, epoch: Epoch, is_quiet: bool) -> Option<GapReason> {
         match self {
-            Self::Of(it) if it != epoch => Some(Reason::Epoch),
-            Self::OfSeveral => Some(Reason::Unavailable),
+            Self::Of(it) if it != epoch => Some(GapReason::Epoch),
+            Self::OfSeveral => Some(GapReason::Unavailable),
             Self::Nobody | Self::Nowhere | Self::Of(_) if is_quiet => None,
-            Self::Nobody | Self::Nowhere | Self::Of(_) => Some(Reason::Unavailable),
+            Self::Nobody | Self::Nowhere | Self::Of(_) => Some(GapReason::Unavailable),
         }
     }
 }
@@ -116,7 +116,7 @@ struct Waiting {
 /// What is to be answered.
 pub(super) enum Wanted {
     Missed(Box<Ask>),
-    Page(Range, PageAnswer),
+    Page(Range, PageCallback),
 }
 
 impl Wanted {

@@ -3,7 +3,7 @@
 
 use std::rc::Rc;
 
-use simurgh_history::{Entry, Place, Reason, ReplayLimits, Ring, Since};
+use simurgh_history::{Entry, GapReason, Place, ReplayLimits, Ring, Since};
 
 use super::call::{Ask, AskedBy, Kept, Missed};
 use super::rule::HistoryConfig;
@@ -52,7 +52,7 @@ pub(super) fn missed(ring: &Ring<Kept>, ask: &Ask, config: &HistoryConfig) -> Mi
         AskedBy::Member(_) => ReplayLimits { count: usize::MAX, bytes: u64::MAX },
     };
     let replay = ring.since(ask.since, &limits);
-    let away = ask.is_away.then_some(Reason::Unavailable);
+    let away = ask.is_away.then_some(GapReason::Unavailable);
     let is_given = replay.gap.or(away).is_none() || ask.partial;
     let (after, entries) = match is_given {
         true => (replay.after, replay.entries),
@@ -67,7 +67,7 @@ pub(super) fn missed(ring: &Ring<Kept>, ask: &Ask, config: &HistoryConfig) -> Mi
     let through = if more { through } else { ring.head() };
     let of = |it: Entry<'_, Kept>| (ring.position_of(it.place), it.value.clone());
     Missed {
-        gap: replay.gap.or(ask.torn.then_some(Reason::Lost)).or(away),
+        gap: replay.gap.or(ask.torn.then_some(GapReason::Lost)).or(away),
         after: ring.position_of(after),
         through: ring.position_of(through),
         more,

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use simurgh_history::{Position, Reason, Since};
+use simurgh_history::{GapReason, Position, Since};
 use simurgh_proto::message::Payload;
 use simurgh_reactor::Key;
 
@@ -24,7 +24,7 @@ pub struct KeptAt {
 /// What somebody does who asked for a broadcast to be kept. It runs on a shard: it is to be short.
 /// It is dropped without being called if the shard has ended. Only of what an engine keeps it is
 /// ever told that it is not kept.
-pub type KeptAnswer = Box<dyn FnOnce(Result<KeptAt, NotKept>) + Send>;
+pub type KeptCallback = Box<dyn FnOnce(Result<KeptAt, NotKept>) + Send>;
 
 /// Who hears that a broadcast is kept.
 pub(crate) enum KeptFor {
@@ -37,7 +37,7 @@ pub(crate) enum KeptFor {
         /// It has broadcast on its own topic, and hears it itself.
         is_member: bool,
     },
-    Asker(KeptAnswer),
+    Asker(KeptCallback),
 }
 
 impl fmt::Debug for KeptFor {
@@ -104,7 +104,7 @@ impl What {
 #[derive(Debug)]
 pub struct Missed {
     /// Why it is not all.
-    pub(crate) gap: Option<Reason>,
+    pub(crate) gap: Option<GapReason>,
     /// From which position on the rest follows.
     pub(crate) after: Position,
     /// Up to which it is here.
@@ -193,7 +193,7 @@ impl KeptMessage {
 #[derive(Debug)]
 pub struct HistoryPage {
     /// Why what follows the position that was asked for is not all there; none if it is.
-    pub gap: Option<Reason>,
+    pub gap: Option<GapReason>,
     /// The oldest message that is kept.
     pub first: Option<Position>,
     /// The last that was given; of its epoch are all of them.
@@ -225,20 +225,20 @@ pub struct HistoryTopics {
 }
 
 /// What somebody does who has asked for a page of a topic's history. It runs on a shard.
-pub type PageAnswer = Box<dyn FnOnce(HistoryPage) + Send>;
+pub type PageCallback = Box<dyn FnOnce(HistoryPage) + Send>;
 
 /// What somebody outside asks of the home of a topic. Answers run on a shard: they are to be short.
 /// They are dropped without being called if the shard has ended.
-pub enum Question {
+pub enum HistoryRequest {
     /// Part of what is kept.
-    Read(Box<str>, Range, PageAnswer),
+    Read(Box<str>, Range, PageCallback),
     /// All that is kept is to be forgotten; answered with the last position that was given.
     Forget(Box<str>, Box<dyn FnOnce(Result<Position, NotKept>) + Send>),
     /// The topics that a shard keeps, from a place on, and so many at most.
     Topics(u16, u32, usize, Box<dyn FnOnce(HistoryTopics) + Send>),
 }
 
-impl fmt::Debug for Question {
+impl fmt::Debug for HistoryRequest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Read(topic, range, _) => f.debug_tuple("Read").field(topic).field(range).finish(),
@@ -254,7 +254,7 @@ impl fmt::Debug for Question {
 #[derive(Debug)]
 pub enum HistoryMail {
     /// For the home of the topic, from outside of channels.
-    Question(Question),
+    HistoryRequest(HistoryRequest),
     /// What all shards keep is too much, and this one has most of it.
     Evict,
     /// For the home of the topic.

@@ -13,7 +13,7 @@ const ITEM_BYTES: usize = 64;
 
 /// What is wanted of a topic's history: as much as its pattern declares.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Wants {
+pub struct Retention {
     /// Broadcasts.
     pub count: u32,
     /// Bytes of them.
@@ -24,7 +24,7 @@ pub struct Wants {
 
 /// A broadcast that the engine is to keep.
 #[derive(Debug)]
-pub struct StoreAsked {
+pub struct StoreRequest {
     /// By which it is answered, once: no other store or purge of this node has it.
     pub number: u64,
     /// What is broadcast, and on which topic.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use simurgh_history::{Epoch, Ids, KeptTopic, Marks, Place, Position, Reason, Ring};
+use simurgh_history::{Epoch, GapReason, Ids, KeptTopic, Marks, Place, Position, Ring};
 
 use super::call::Kept;
 use super::engine::KeptItem;
@@ -37,7 +37,7 @@ impl KeptTopics {
         self.end(topic);
         // Where there are as many as are kept, whatever was older had to go.
         let is_full = count >= self.limits(topic).count;
-        let reason = if is_full { Reason::Overwritten } else { Reason::Expired };
+        let reason = if is_full { GapReason::Overwritten } else { GapReason::Expired };
         let marks = Marks { head: floor, floor, reason, purged };
         let ring = Ring::restored(epoch, &marks);
         self.insert(topic, KeptTopic::of(ring, Ids::new(self.seed)), now_ms);

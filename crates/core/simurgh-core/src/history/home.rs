@@ -6,7 +6,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use simurgh_history::{
-    Dropped, Entry, Epoch, Ids, KeptTopic, Limits, Place, Position, Reason, Ring, Since, Stored,
+    Dropped, Entry, Epoch, GapReason, Ids, KeptTopic, Limits, Place, Position, Ring, Since, Stored,
 };
 use simurgh_proto::topic::Pattern;
 
@@ -201,15 +201,15 @@ impl KeptTopics {
         let gap = match since {
             Since::Now => None,
             Since::After(it) if it.epoch != head.epoch || it.place > head.place => {
-                Some(Reason::Epoch)
+                Some(GapReason::Epoch)
             }
             Since::After(it) if it.place >= last.place => None,
             // There may have been others behind it, which are as old.
-            Since::After(it) if it.place < self.crowded => Some(Reason::Evicted),
-            Since::After(_) => Some(Reason::Expired),
-            Since::Unknown => Some(Reason::Epoch),
+            Since::After(it) if it.place < self.crowded => Some(GapReason::Evicted),
+            Since::After(_) => Some(GapReason::Expired),
+            Since::Unknown => Some(GapReason::Epoch),
         };
-        let (gap, messages) = (gap.or(torn.then_some(Reason::Lost)), Vec::new());
+        let (gap, messages) = (gap.or(torn.then_some(GapReason::Lost)), Vec::new());
         Missed { gap, after: head, through: head, more: false, count: 0, messages }
     }
 
@@ -335,7 +335,7 @@ fn page(ring: &Ring<Kept>, range: &Range) -> HistoryPage {
     let since = range.since.filter(is_known).map(|it| it.place);
     let gap = match since {
         Some(place) => ring.has_all_after(place).err(),
-        None => range.since.map(|_| Reason::Epoch),
+        None => range.since.map(|_| GapReason::Epoch),
     };
     let entries = match (since, range.is_reverse) {
         (None, _) => 0..ring.len(),

@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use simurgh_history::{AT, Epoch, GAP, Place, Position, Reason, encode_gap};
+use simurgh_history::{AT, Epoch, GAP, GapReason, Place, Position, encode_gap};
 
 use super::abroad::{Astray, Stand};
 use super::call::{HistoryMail, KeptAt, KeptFor};
@@ -30,7 +30,7 @@ struct Begun {
 impl<N: Node> Core<N> {
     /// The engine has said something of a topic; its weight was charged to this shard.
     pub(super) fn engine_said(&mut self, out: &impl Sockets, topic: &str, what: FromEngine) {
-        self.node.done(usize::from(self.shard), what.weight() + topic.len());
+        self.node.discharge(usize::from(self.shard), what.weight() + topic.len());
         let Some(history) = &mut self.history else { return };
         let is_kept = history.kept.rule(topic).is_some();
         let Some(abroad) = history.abroad.as_mut().filter(|_| is_kept) else { return };
@@ -43,7 +43,7 @@ impl<N: Node> Core<N> {
             FromEngine::Gap { through } => {
                 let position = history.kept.lose(topic, behind(through));
                 if let Some(position) = position {
-                    self.tell_of_gap(topic, Some(Reason::Lost), position);
+                    self.tell_of_gap(topic, Some(GapReason::Lost), position);
                 }
             }
             FromEngine::Purged { seq, index } => history.kept.purge_at(topic, place(seq, index)),
@@ -127,8 +127,8 @@ impl<N: Node> Core<N> {
         let followed = history.abroad.as_mut().map(|it| it.open(topic));
         let astray = followed.map_or(Astray::Nobody, |it| it.astray);
         let gap = match before {
-            Some(before) if before.epoch != position.epoch => Some(Reason::Epoch),
-            Some(_) => Some(Reason::Unavailable),
+            Some(before) if before.epoch != position.epoch => Some(GapReason::Epoch),
+            Some(_) => Some(GapReason::Unavailable),
             // Nobody was told a position.
             None if astray == Astray::Nobody => return,
             None => astray.gap(position.epoch, is_quiet),
@@ -156,7 +156,7 @@ impl<N: Node> Core<N> {
                     let posted = Posted::new(Arc::clone(broadcast), charge.clone());
                     let mail = HistoryMail::Kept(*channel, *ticket, posted);
                     self.node.post_weighed(shard, broadcast.weight(), Mail::History(mail));
-                    self.node.done(usize::from(self.shard), pending.weight);
+                    self.node.discharge(usize::from(self.shard), pending.weight);
                     apart = Some(shard);
                 }
                 _ => self.end_store(pending, Ok(KeptAt { position, is_duplicate: false })),
@@ -181,7 +181,7 @@ impl<N: Node> Core<N> {
 
     /// Tells members of a topic who are told positions that something is missing up to this one,
     /// or that nothing is.
-    fn tell_of_gap(&self, topic: &str, gap: Option<Reason>, position: Position) {
+    fn tell_of_gap(&self, topic: &str, gap: Option<GapReason>, position: Position) {
         let mut payload = Vec::new();
         let event = match gap {
             Some(gap) => {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use simurgh_history::{AT, RESUMED, Reason, encode_resumed};
+use simurgh_history::{AT, GapReason, RESUMED, encode_resumed};
 use simurgh_proto::message::{Message, Payload};
 use simurgh_proto::serializer::{Serializer, ServerMessage};
 use simurgh_reactor::Run;
@@ -33,7 +33,7 @@ impl<N: Node> Core<N> {
         let Opted { client, new, partial, missed, own } = opted;
         let Some(speaker) = self.speaker(out, membership) else { return };
         // Where nothing is known of a topic, there is no first join to be proved later.
-        let first = new.as_ref().filter(|_| missed.gap != Some(Reason::Unavailable));
+        let first = new.as_ref().filter(|_| missed.gap != Some(GapReason::Unavailable));
         let key = first.map(|id| self.own_key(&speaker.topic, id.as_deref(), missed.after));
         self.metrics.count_resume(missed.gap);
         let mut payload = Vec::new();
@@ -64,7 +64,7 @@ impl<N: Node> Core<N> {
         (event, payload): (&str, Vec<u8>),
     ) {
         // Who says again what is of another epoch is told again.
-        if missed.gap.is_some_and(|gap| gap != Reason::Epoch)
+        if missed.gap.is_some_and(|gap| gap != GapReason::Epoch)
             && let Some(history) = &mut self.history
         {
             history.departures.has_gap(speaker.id.membership, missed.after);

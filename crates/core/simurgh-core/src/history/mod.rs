@@ -62,14 +62,14 @@ impl<N: Node> Core<N> {
                 true => self.ask_abroad(out, ask),
             },
             HistoryMail::Evict => self.evict(),
-            HistoryMail::Question(question) => self.answer(out, question),
+            HistoryMail::HistoryRequest(question) => self.answer(out, question),
             // The session's to hear.
             HistoryMail::Missed(..) => {}
             HistoryMail::Portion(channel, missed) => self.heard_portion(out, channel, &missed),
             HistoryMail::Keep(keep) => {
                 // What an engine keeps counts until it has answered.
                 if !self.keeps_abroad() {
-                    self.node.done(usize::from(self.shard), keep.broadcast.weight());
+                    self.node.discharge(usize::from(self.shard), keep.broadcast.weight());
                 }
                 self.store(out, *keep);
             }

@@ -6,7 +6,7 @@ use hashbrown::HashTable;
 
 use crate::seeded::Seeded;
 
-/// Places by the names of what stands there.
+/// SlotAllocator by the names of what stands there.
 pub(super) struct Names {
     places: HashTable<u32>,
     hasher: Seeded,

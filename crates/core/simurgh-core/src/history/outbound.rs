@@ -4,7 +4,7 @@
 //! whoever publishes faster than the engine keeps is held.
 
 use super::call::{HistoryMail, Keep, KeptAt, KeptFor};
-use super::engine::{NotKept, StoreAsked, StoredAt};
+use super::engine::{NotKept, StoreRequest, StoredAt};
 use super::stores::Pending;
 use crate::cluster::call::ToCluster;
 use crate::core::Core;
@@ -32,8 +32,8 @@ impl<N: Node> Core<N> {
         let rule = self.history.as_ref().and_then(|it| it.kept.rule(&broadcast.topic));
         let age = rule.map(|rule| rule.age);
         if let Some(cluster) = self.node.cluster() {
-            let store = StoreAsked { number, broadcast, sender, id, age };
-            cluster.tell(ToCluster::Store(Box::new(store)));
+            let store = StoreRequest { number, broadcast, sender, id, age };
+            cluster.send(ToCluster::Store(Box::new(store)));
         }
     }
 
@@ -44,7 +44,7 @@ impl<N: Node> Core<N> {
         match self.note_store(pending) {
             Ok(number) => {
                 if let Some(cluster) = self.node.cluster() {
-                    cluster.tell(ToCluster::Forget(topic, number));
+                    cluster.send(ToCluster::Forget(topic, number));
                 }
             }
             Err(pending) => self.end_store(pending, Err(NotKept::Full)),
@@ -94,7 +94,7 @@ impl<N: Node> Core<N> {
     /// Tells who waits for it whether a broadcast is kept.
     pub(super) fn end_store(&mut self, pending: Pending, outcome: Result<KeptAt, NotKept>) {
         let Pending { kept_for, charge, weight, .. } = pending;
-        self.node.done(usize::from(self.shard), weight);
+        self.node.discharge(usize::from(self.shard), weight);
         drop(charge);
         if let Err(NotKept::Refused(why)) = &outcome {
             tracing::debug!(%why, "a broadcast is not kept");
@@ -120,7 +120,7 @@ impl<N: Node> Core<N> {
         if abroad.is_to_follow(topic, now_ns)
             && let Some(cluster) = self.node.cluster()
         {
-            cluster.tell(ToCluster::Follow(topic.into(), wants));
+            cluster.send(ToCluster::Follow(topic.into(), wants));
         }
     }
 }

@@ -1,7 +1,7 @@
 //! What is asked about histories from outside of channels.
 
 use super::bounds::SWEEP_TOPICS;
-use super::call::{KeptAt, KeptFor, Question};
+use super::call::{HistoryRequest, KeptAt, KeptFor};
 use super::engine::NotKept;
 use crate::core::Core;
 use crate::node::Node;
@@ -9,7 +9,7 @@ use crate::sockets::Sockets;
 
 impl<N: Node> Core<N> {
     /// Answers for the topics that this shard keeps. A question is dropped where none is kept.
-    pub(super) fn answer(&mut self, out: &impl Sockets, question: Question) {
+    pub(super) fn answer(&mut self, out: &impl Sockets, question: HistoryRequest) {
         if self.keeps_abroad() {
             return self.answer_abroad(out, question);
         }
@@ -17,16 +17,16 @@ impl<N: Node> Core<N> {
         let Some(history) = &mut self.history else { return };
         let kept = &mut history.kept;
         match question {
-            Question::Read(topic, range, answer) => {
+            HistoryRequest::Read(topic, range, answer) => {
                 let page = kept.read(&topic, &range, now_ms);
                 self.application.ask(|| answer(page));
             }
-            Question::Forget(topic, answer) => {
+            HistoryRequest::Forget(topic, answer) => {
                 let position = kept.purge(&topic, now_ms);
                 self.count_history();
                 self.application.ask(|| answer(Ok(position)));
             }
-            Question::Topics(_, from, limit, answer) => {
+            HistoryRequest::Topics(_, from, limit, answer) => {
                 let topics = kept.list(from, limit, SWEEP_TOPICS);
                 self.application.ask(|| answer(topics));
             }
@@ -35,14 +35,16 @@ impl<N: Node> Core<N> {
 
     /// The same where an engine keeps the topics: of those that this node follows. What is to be
     /// forgotten is to be so on all nodes.
-    fn answer_abroad(&mut self, out: &impl Sockets, question: Question) {
+    fn answer_abroad(&mut self, out: &impl Sockets, question: HistoryRequest) {
         match question {
-            Question::Read(topic, range, answer) => self.read_abroad(out, &topic, range, answer),
-            Question::Forget(topic, answer) => {
+            HistoryRequest::Read(topic, range, answer) => {
+                self.read_abroad(out, &topic, range, answer)
+            }
+            HistoryRequest::Forget(topic, answer) => {
                 let answer = |it: Result<KeptAt, NotKept>| answer(it.map(|at| at.position));
                 self.forget_abroad(out, topic, KeptFor::Asker(Box::new(answer)));
             }
-            Question::Topics(_, from, limit, answer) => {
+            HistoryRequest::Topics(_, from, limit, answer) => {
                 let Some(history) = &mut self.history else { return };
                 let topics = history.kept.list(from, limit, SWEEP_TOPICS);
                 self.application.ask(|| answer(topics));

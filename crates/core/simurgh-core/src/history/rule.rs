@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use simurgh_history::ReplayLimits;
 
-use super::engine::Wants;
+use super::engine::Retention;
 
 /// How much of a topic's broadcasts is kept, for clients that come back to get what they missed.
 /// Whatever is exceeded first ends the life of the oldest.
@@ -22,10 +22,10 @@ pub struct HistoryRule {
 
 impl HistoryRule {
     /// What an engine is asked for.
-    pub(crate) fn wants(&self) -> Wants {
+    pub(crate) fn wants(&self) -> Retention {
         let count = self.count.try_into().unwrap_or(u32::MAX);
         let age_ms = self.age.as_millis().try_into().unwrap_or(u64::MAX);
-        Wants { count, bytes: self.bytes, age_ms }
+        Retention { count, bytes: self.bytes, age_ms }
     }
 }
 

@@ -464,8 +464,8 @@ fn what_a_handle_does_behind_its_broadcast_waits_too() {
     let push = |event: &str| ToChannel::Push(event.into(), Payload::EMPTY_OBJECT);
     let handle = Arc::clone(&it.stage.node);
     handle.broadcast_by(channel, "news", Payload::EMPTY_OBJECT, Audience::All).unwrap();
-    handle.tell(channel, push("behind"));
-    handle.tell(channel, ToChannel::Stop(Stop::Normal));
+    handle.send(channel, push("behind"));
+    handle.send(channel, ToChannel::Stop(Stop::Normal));
     it.stage.takes_mail();
     assert!(it.hears(key).is_empty());
     it.settles();

@@ -13,8 +13,8 @@ use crate::context::Effect;
 use crate::core::Core;
 use crate::id::ChannelId;
 use crate::node::Node;
+use crate::node_handle::ToChannel;
 use crate::outcome::{Reason, Reply};
-use crate::reach::ToChannel;
 use crate::socket::{Phase, Socket, Speaker};
 use crate::sockets::Sockets;
 

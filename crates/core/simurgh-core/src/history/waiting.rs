@@ -4,11 +4,11 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use simurgh_history::{Position, Reason, Since};
+use simurgh_history::{GapReason, Position, Since};
 use simurgh_reactor::Next;
 
 use super::abroad::{Due, Stand, Standing, Wanted};
-use super::call::{Ask, AskedBy, HistoryMail, HistoryPage, Missed, PageAnswer, Range};
+use super::call::{Ask, AskedBy, HistoryMail, HistoryPage, Missed, PageCallback, Range};
 use super::engine::{NotKept, is_of_nothing};
 use crate::cluster::call::ToCluster;
 use crate::core::Core;
@@ -47,7 +47,7 @@ impl<N: Node> Core<N> {
         out: &impl Sockets,
         topic: &str,
         range: Range,
-        answer: PageAnswer,
+        answer: PageCallback,
     ) {
         self.follow(topic, out.now().ns);
         self.want(out, topic, Wanted::Page(range, answer));
@@ -76,7 +76,7 @@ impl<N: Node> Core<N> {
         if abroad.is_some_and(|it| it.is_to_look_at(topic, now_ns))
             && let Some(cluster) = self.node.cluster()
         {
-            cluster.tell(ToCluster::LookAt(topic.into()));
+            cluster.send(ToCluster::CheckTopic(topic.into()));
         }
     }
 
@@ -118,10 +118,10 @@ impl<N: Node> Core<N> {
     ) -> Option<HistoryPage> {
         let now_ms = self.node.unix_ms(out.now().ns);
         let history = self.history.as_mut()?;
-        let away = is_away.then_some(Reason::Unavailable);
+        let away = is_away.then_some(GapReason::Unavailable);
         let Some(head) = history.kept.head(topic) else {
             let position = history.abroad.as_ref()?.nowhere;
-            let (gap, first, messages) = (Some(Reason::Unavailable), None, Vec::new());
+            let (gap, first, messages) = (Some(GapReason::Unavailable), None, Vec::new());
             return Some(HistoryPage { gap, first, position, messages });
         };
         let mut range = *range;
@@ -163,7 +163,7 @@ impl<N: Node> Core<N> {
                     followed.astray = followed.astray.with(said);
                     after = said.unwrap_or(through);
                 }
-                let gap = Some(Reason::Unavailable);
+                let gap = Some(GapReason::Unavailable);
                 let messages = Vec::new();
                 (Arc::new(Missed { gap, after, through, more: false, count: 0, messages }), 0)
             }

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use simurgh_reactor::Key;
 
-use super::{Bucket, Exceeded, Limit, Rate, RateLimit, TooFew};
+use super::{Bucket, Exceeded, Limit, Rate, RateLimit, TooFewTokens};
 use crate::clock::nanoseconds;
 
 /// For so long at least it is remembered who has met a limit.
@@ -99,7 +99,7 @@ impl Meters {
             let Some(bucket) = buckets.get_mut(at) else { continue };
             match bucket.less(&by.rate, *cost, now_ns) {
                 Ok(less) => *bucket = less,
-                Err(TooFew { wait }) => {
+                Err(TooFewTokens { wait }) => {
                     return Err(Exceeded { limit: *limit, policy: by.policy, wait });
                 }
             }

@@ -13,7 +13,7 @@ use std::time::Duration;
 use simurgh_proto::message::Payload;
 
 use crate::metrics::{Counter, ShardMetrics};
-pub use rate::{Bucket, Rate, RateError, TooFew};
+pub use rate::{Bucket, Rate, RateError, TooFewTokens};
 
 /// What is limited.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

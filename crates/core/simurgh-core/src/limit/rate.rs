@@ -110,7 +110,7 @@ pub struct Bucket {
 
 /// Too few tokens are there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct TooFew {
+pub struct TooFewTokens {
     /// In how much time they will be; none: more are wanted than the bucket can hold.
     pub wait: Option<Duration>,
 }
@@ -121,7 +121,7 @@ impl Bucket {
     ///
     /// # Errors
     /// Too few tokens are there.
-    pub fn less(self, rate: &Rate, cost: u64, now_ns: u64) -> Result<Self, TooFew> {
+    pub fn less(self, rate: &Rate, cost: u64, now_ns: u64) -> Result<Self, TooFewTokens> {
         let now = u128::from(now_ns) * u128::from(rate.count);
         let full_at = self.full_at.max(now) + u128::from(cost) * u128::from(rate.period_ns);
         let missing = (full_at - now).saturating_sub(rate.capacity());
@@ -130,7 +130,7 @@ impl Bucket {
         }
         let wait_ns = missing.div_ceil(u128::from(rate.count));
         let wait = u64::try_from(wait_ns).map(Duration::from_nanos);
-        Err(TooFew { wait: wait.ok().filter(|_| cost <= rate.burst) })
+        Err(TooFewTokens { wait: wait.ok().filter(|_| cost <= rate.burst) })
     }
 }
 

@@ -49,7 +49,7 @@ impl Home {
     ) {
         let Some(abroad) = &mut self.abroad else { return };
         let Some(topic) = self.topics.get_mut(name) else {
-            if let FromPeers::Wants(node) = what {
+            if let FromPeers::StateWanted(node) = what {
                 let (owner, version) = (self.owner, abroad.version);
                 let nobody = Snapshot { owner, version, entries: Vec::new() };
                 abroad.outbox.push((name.into(), ToPeers::State(node, nobody)));

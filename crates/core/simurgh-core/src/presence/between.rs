@@ -2,7 +2,7 @@
 
 use simurgh_presence::{Applied, Owner};
 
-use super::call::{PresenceAnswer, PresenceConfig, PresenceList};
+use super::call::{PresenceCallback, PresenceConfig, PresenceList};
 use super::say::Say;
 use super::topic::{NOBODY, Topic, encoded};
 use simurgh_presence::{FromPeers, ToPeers};
@@ -21,22 +21,22 @@ impl Topic {
     pub(super) fn hear(&mut self, what: FromPeers, now_ns: u64) {
         let Some(peers) = &mut self.peers else { return };
         let applied = match what {
-            FromPeers::Asked(nodes) => return peers.asked(&nodes),
-            FromPeers::AskedAgain(nodes) => return peers.expects(&nodes, now_ns),
+            FromPeers::Requested(nodes) => return peers.asked(&nodes),
+            FromPeers::RequestedAgain(nodes) => return peers.expects(&nodes, now_ns),
             FromPeers::Delta(delta) => self.table.learn(delta),
             FromPeers::State(state) => {
                 peers.answers(state.owner);
                 self.table.answer(state)
             }
-            FromPeers::Wants(node) => {
+            FromPeers::StateWanted(node) => {
                 // Or who gets the snapshot would have to ask again at the delta that follows.
                 peers.outbox.extend(self.table.take_delta().map(ToPeers::Delta));
                 peers.outbox.push(ToPeers::State(node, self.table.snapshot()));
                 return;
             }
         };
-        if let Applied::Ask { owner, .. } = applied {
-            peers.outbox.push(ToPeers::Ask(owner));
+        if let Applied::Missing { owner, .. } = applied {
+            peers.outbox.push(ToPeers::RequestState(owner));
         }
     }
 
@@ -81,7 +81,7 @@ impl Topic {
         &mut self,
         config: &PresenceConfig,
         now_ns: u64,
-    ) -> Vec<(PresenceAnswer, PresenceList)> {
+    ) -> Vec<(PresenceCallback, PresenceList)> {
         let Some(peers) = self.peers.as_mut().filter(|it| !it.lists.is_empty()) else {
             return Vec::new();
         };

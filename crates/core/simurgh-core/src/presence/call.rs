@@ -134,7 +134,7 @@ pub enum PresenceCall {
 }
 
 /// Hears who is present.
-pub type PresenceAnswer = Box<dyn FnOnce(PresenceList) + Send>;
+pub type PresenceCallback = Box<dyn FnOnce(PresenceList) + Send>;
 
 /// Who is present in a topic, at one moment.
 #[derive(Debug, Clone, Default)]
@@ -153,7 +153,7 @@ pub enum PresenceMail {
     /// What a member of the topic does; its weight was charged to the shard.
     Call(ChannelId, PresenceCall),
     /// Who is present?
-    List(PresenceAnswer),
+    List(PresenceCallback),
     /// The topic has too many for a list: what members are told who ask, until there is something
     /// else; none if they are to ask its home again. Its weight was charged to the shard.
     Answers(Option<Arc<[SharedEvent]>>),

@@ -6,7 +6,7 @@ use simurgh_proto::message::Payload;
 
 use super::call::{PresenceCall, PresenceError, PresenceList};
 use crate::context::{Context, Effect};
-use crate::reach::Reach;
+use crate::node_handle::NodeHandle;
 
 /// Where callbacks write down what they do.
 #[doc(hidden)]
@@ -28,7 +28,7 @@ impl Effects for Vec<Effect> {
 /// the list pushed as `presence_state` when they ask for it (PROTOCOL §10); the official client's
 /// `Presence` reads both. A channel's presences end with it, for whatever reason it ends.
 pub struct Presences<'c> {
-    reach: &'c dyn Reach,
+    node: &'c dyn NodeHandle,
     topic: &'c str,
     effects: &'c mut dyn Effects,
 }
@@ -55,15 +55,15 @@ impl Context<'_> {
     /// }
     /// ```
     pub fn presence(&mut self) -> Presences<'_> {
-        Presences::new(&**self.reach, self.topic, self.effects)
+        Presences::new(&**self.node, self.topic, self.effects)
     }
 }
 
 impl<'c> Presences<'c> {
     /// Those of a channel of this topic.
     #[doc(hidden)]
-    pub fn new(reach: &'c dyn Reach, topic: &'c str, effects: &'c mut dyn Effects) -> Self {
-        Self { reach, topic, effects }
+    pub fn new(node: &'c dyn NodeHandle, topic: &'c str, effects: &'c mut dyn Effects) -> Self {
+        Self { node, topic, effects }
     }
 
     /// Tracks this channel under a key. A second one under the same key is refused, which the log
@@ -76,7 +76,7 @@ impl<'c> Presences<'c> {
         key: &str,
         meta: impl Into<Payload<'static>>,
     ) -> Result<(), PresenceError> {
-        let config = self.reach.presence_config();
+        let config = self.node.presence_config();
         config.check_key(key)?;
         let meta = config.meta(&meta.into())?;
         self.call(PresenceCall::Track(key.into(), meta, None));
@@ -106,7 +106,7 @@ impl<'c> Presences<'c> {
         meta: impl Into<Payload<'static>>,
         extra: impl Into<Payload<'static>>,
     ) -> Result<(), PresenceError> {
-        let config = self.reach.presence_config();
+        let config = self.node.presence_config();
         config.check_key(key)?;
         let (meta, extra) = (config.meta(&meta.into())?, config.extra(&extra.into())?);
         self.call(PresenceCall::Track(key.into(), meta, Some(extra)));
@@ -123,7 +123,7 @@ impl<'c> Presences<'c> {
         key: &str,
         meta: impl Into<Payload<'static>>,
     ) -> Result<(), PresenceError> {
-        let config = self.reach.presence_config();
+        let config = self.node.presence_config();
         config.check_key(key)?;
         let meta = config.meta(&meta.into())?;
         self.call(PresenceCall::Update(key.into(), meta));
@@ -148,7 +148,7 @@ impl<'c> Presences<'c> {
     /// Asks who is present; the answer is given on the shard that keeps the topic and must not
     /// block.
     pub fn list(&self, answer: impl FnOnce(PresenceList) + Send + 'static) {
-        self.reach.list_presences(self.topic, Box::new(answer));
+        self.node.list_presences(self.topic, Box::new(answer));
     }
 
     fn call(&mut self, call: PresenceCall) {

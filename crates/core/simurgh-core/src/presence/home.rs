@@ -9,7 +9,7 @@ use std::sync::Arc;
 use simurgh_presence::{Owner, PhxRefs};
 
 use super::abroad::Abroad;
-use super::call::{PresenceAnswer, PresenceCall, PresenceConfig, PresenceList, SharedEvent};
+use super::call::{PresenceCall, PresenceCallback, PresenceConfig, PresenceList, SharedEvent};
 use super::say::Say;
 use super::topic::{NOBODY, Topic};
 use crate::id::ChannelId;
@@ -129,10 +129,10 @@ impl Home {
     pub(super) fn list(
         &mut self,
         name: &str,
-        answer: PresenceAnswer,
+        answer: PresenceCallback,
         config: &PresenceConfig,
         now_ns: u64,
-    ) -> Option<(PresenceAnswer, PresenceList)> {
+    ) -> Option<(PresenceCallback, PresenceList)> {
         if self.abroad.is_some() {
             self.open(name, now_ns);
             self.gather(name);

@@ -76,7 +76,7 @@ impl<N: Node> Core<N> {
     pub(crate) fn presence_came(&mut self, out: &impl Sockets, topic: &str, mail: PresenceMail) {
         let (node, now_ns) = (Arc::clone(&self.node), out.now().ns);
         let (shard, config) = (self.shard, &node.config().presence);
-        node.done(usize::from(shard), mail.weight() + topic.len());
+        node.discharge(usize::from(shard), mail.weight() + topic.len());
         let home = &mut self.presence;
         match mail {
             PresenceMail::Call(channel, call) => {
@@ -108,7 +108,7 @@ impl<N: Node> Core<N> {
     fn tell_peers(&mut self) {
         let Some(cluster) = self.node.cluster() else { return };
         for (topic, what) in self.presence.take_outbox() {
-            cluster.tell(ToCluster::Presence((&*topic).into(), what));
+            cluster.send(ToCluster::Presence((&*topic).into(), what));
         }
     }
 

@@ -2,7 +2,7 @@
 
 use simurgh_presence::Owner;
 
-use super::call::PresenceAnswer;
+use super::call::PresenceCallback;
 use simurgh_presence::ToPeers;
 
 /// How long members wait for the first list while other nodes have not answered.
@@ -36,7 +36,7 @@ pub(super) struct Peers {
     /// When the last change of own entries was said, and how often it was said again.
     said: Option<(u64, usize)>,
     /// Who wants the list once all have answered, and is no member.
-    pub(super) lists: Vec<PresenceAnswer>,
+    pub(super) lists: Vec<PresenceCallback>,
     /// What is to be said to them next.
     pub(super) outbox: Vec<ToPeers>,
 }
@@ -77,7 +77,7 @@ impl Peers {
         let Some((_, span_ns)) = self.again.filter(|it| it.0 <= now_ns) else { return };
         let span_ns = (span_ns * 2).min(AGAIN_MAX_NS);
         self.again = Some((now_ns.saturating_add(span_ns), span_ns));
-        self.outbox.extend(self.silent.iter().copied().map(ToPeers::Ask));
+        self.outbox.extend(self.silent.iter().copied().map(ToPeers::RequestState));
     }
 
     /// One has answered, or never will.
@@ -174,7 +174,7 @@ mod tests {
         let asked = |it: &mut Peers, now_ns| {
             it.ask_again(now_ns);
             let asks = std::mem::take(&mut it.outbox).into_iter().map(|what| match what {
-                ToPeers::Ask(owner) => owner.0,
+                ToPeers::RequestState(owner) => owner.0,
                 other => panic!("{other:?}"),
             });
             asks.collect::<Vec<u64>>()

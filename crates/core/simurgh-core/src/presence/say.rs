@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use super::call::{PresenceAnswer, PresenceList, SharedEvent};
+use super::call::{PresenceCallback, PresenceList, SharedEvent};
 use crate::id::ChannelId;
 
 /// What members are to hear.
@@ -17,7 +17,7 @@ pub(super) enum Say {
     /// What shards tell those who ask from now on; none: they are to ask the home again.
     Keep(Option<Arc<[SharedEvent]>>),
     /// Who asked from outside of the topic, and what is answered.
-    Answer(PresenceAnswer, PresenceList),
+    Answer(PresenceCallback, PresenceList),
 }
 
 impl fmt::Debug for Say {

@@ -467,7 +467,7 @@ fn presences_wait_while_too_much_is_under_way() {
     it.core.tick(&mut it.out);
     it.takes_mail();
     assert_eq!(it.hears(key), [""; 0]);
-    it.node.done(0, bytes);
+    it.node.discharge(0, bytes);
     it.passes(Duration::from_millis(5));
     turn(&mut it);
     assert_eq!(heard(&mut it, key), ["\"presence_diff\""]);

@@ -2,7 +2,7 @@
 //! shard.
 
 use simurgh_proto::message::OwnedRef;
-use simurgh_reactor::{Key, PAGE, Page, Places};
+use simurgh_reactor::{Key, PAGE_SLOTS, Page, SlotAllocator};
 
 use super::topics::TopicId;
 use crate::channel::Channel;
@@ -142,7 +142,7 @@ impl Membership {
 pub(crate) struct Memberships {
     /// Each is filled as its places are taken, the lowest first; empty where one was given back.
     pages: Vec<Page<Membership>>,
-    places: Places,
+    places: SlotAllocator,
     /// What a slot begins with: more than any slot of a page that was given back has had.
     first_generation: u32,
     /// Channels that do not hibernate.
@@ -200,13 +200,13 @@ impl Memberships {
     }
 
     pub(super) fn get(&self, id: u32) -> Option<&Membership> {
-        let page = self.pages.get(id as usize / PAGE)?;
-        page.get(id as usize % PAGE).filter(|membership| !membership.is(FREE))
+        let page = self.pages.get(id as usize / PAGE_SLOTS)?;
+        page.get(id as usize % PAGE_SLOTS).filter(|membership| !membership.is(FREE))
     }
 
     pub(super) fn get_mut(&mut self, id: u32) -> Option<&mut Membership> {
-        let page = self.pages.get_mut(id as usize / PAGE)?;
-        page.get_mut(id as usize % PAGE).filter(|membership| !membership.is(FREE))
+        let page = self.pages.get_mut(id as usize / PAGE_SLOTS)?;
+        page.get_mut(id as usize % PAGE_SLOTS).filter(|membership| !membership.is(FREE))
     }
 
     /// Stores a membership and names it; its generation is set here. It comes back when there is no
@@ -214,12 +214,12 @@ impl Memberships {
     pub(super) fn insert(&mut self, mut membership: Membership) -> Result<u32, Membership> {
         let is_joined = membership.is_joined();
         let Some((id, is_new)) = self.places.take() else { return Err(membership) };
-        let index = id as usize / PAGE;
+        let index = id as usize / PAGE_SLOTS;
         if is_new && index == self.pages.len() {
             self.pages.push(Page::new());
         }
         let Some(page) = self.pages.get_mut(index) else { return Err(membership) };
-        match page.get_mut(id as usize % PAGE) {
+        match page.get_mut(id as usize % PAGE_SLOTS) {
             Some(slot) => {
                 membership.generation = slot.generation;
                 *slot = membership;
@@ -251,7 +251,7 @@ impl Memberships {
             false => self.awake -= usize::from(is_joined),
         }
         if self.places.give(id)
-            && let Some(page) = self.pages.get_mut(id as usize / PAGE)
+            && let Some(page) = self.pages.get_mut(id as usize / PAGE_SLOTS)
         {
             *page = Page::new();
         }
@@ -294,23 +294,31 @@ mod tests {
     #[test]
     fn generations_go_on_when_a_page_was_given_back() {
         let mut members = Memberships::default();
-        let ids: Vec<u32> = (0..4 * PAGE).map(|_| insert(&mut members)).collect();
+        let ids: Vec<u32> = (0..4 * PAGE_SLOTS).map(|_| insert(&mut members)).collect();
         ids.iter().for_each(|id| assert!(members.remove(*id).is_some()));
-        for _ in 0..4 * PAGE {
+        for _ in 0..4 * PAGE_SLOTS {
             let id = insert(&mut members);
             assert!(members.get(id).unwrap().generation > 0, "{id} answers to an old name");
         }
-        assert_eq!(members.pages.len() * PAGE, members.end() as usize, "no page is there twice");
+        assert_eq!(
+            members.pages.len() * PAGE_SLOTS,
+            members.end() as usize,
+            "no page is there twice"
+        );
     }
 
     #[test]
     fn a_page_that_nobody_is_on_is_given_back() {
         let mut members = Memberships::default();
-        (0..4 * PAGE).for_each(|_| assert!(insert(&mut members) < 4 * PAGE as u32));
-        let middle = PAGE as u32..3 * PAGE as u32;
+        (0..4 * PAGE_SLOTS).for_each(|_| assert!(insert(&mut members) < 4 * PAGE_SLOTS as u32));
+        let middle = PAGE_SLOTS as u32..3 * PAGE_SLOTS as u32;
         middle.clone().for_each(|id| assert!(members.remove(id).is_some()));
         let lens = members.pages.iter().map(|page| page.len());
-        assert_eq!(Vec::from_iter(lens), [PAGE, PAGE, 0, PAGE], "some room is kept");
+        assert_eq!(
+            Vec::from_iter(lens),
+            [PAGE_SLOTS, PAGE_SLOTS, 0, PAGE_SLOTS],
+            "some room is kept"
+        );
         let left = (0..members.end()).filter(|id| members.get(*id).is_some());
         assert!(left.eq((0..middle.start).chain(middle.end..members.end())));
     }

@@ -312,7 +312,7 @@ impl<D: Deliveries> Registry<D> {
         self.topics.len()
     }
 
-    /// Places that topics may have.
+    /// SlotAllocator that topics may have.
     pub(crate) fn topic_places(&self) -> usize {
         self.topics.slots()
     }

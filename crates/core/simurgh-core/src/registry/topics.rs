@@ -228,7 +228,7 @@ impl<D: Deliveries> Topics<D> {
         id
     }
 
-    /// Places that topics may have.
+    /// SlotAllocator that topics may have.
     pub(super) fn slots(&self) -> usize {
         self.topics.len()
     }

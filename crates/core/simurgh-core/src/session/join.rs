@@ -84,7 +84,7 @@ impl<N: Node> Core<N> {
         self.ask_to_join(out, key, joining, payload, prepared, &route.join);
     }
 
-    /// Asks a plain user socket's join function, right after the upgrade.
+    /// MessageKind a plain user socket's join function, right after the upgrade.
     pub(crate) fn join_plain(&mut self, out: &mut impl Sockets, key: Key, user_socket: u8) {
         let node = Arc::clone(&self.node);
         let Some(UserSocket { kind: Kind::Plain { topic, join }, .. }) =
@@ -159,7 +159,7 @@ impl<N: Node> Core<N> {
         }
     }
 
-    /// Asks what a client has missed that is let in, and has its socket wait for that.
+    /// MessageKind what a client has missed that is let in, and has its socket wait for that.
     pub(super) fn ask_missed(
         &mut self,
         out: &mut impl Sockets,
@@ -336,7 +336,7 @@ impl<N: Node> Core<N> {
                     self.fanout.keys.get_or_insert_default().set(membership, client);
                 }
                 if is_counted {
-                    self.node.count_in(topic);
+                    self.node.member_joined(topic);
                 }
                 self.is_member(membership);
                 Some(membership)

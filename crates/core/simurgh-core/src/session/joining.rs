@@ -9,7 +9,7 @@ use simurgh_reactor::Key;
 use crate::context::Effect;
 use crate::core::Core;
 use crate::frames::say;
-use crate::node::{Deciding, Node};
+use crate::node::{JoinDecision, Node};
 use crate::outcome::Reason;
 use crate::socket::{AwaitedJoin, Granted, Phase, Replaced, Resuming, Speaker};
 use crate::sockets::Sockets;
@@ -172,7 +172,7 @@ impl<N: Node> Core<N> {
         out: &mut impl Sockets,
         key: Key,
         joining: Joining<'_>,
-        work: Deciding,
+        work: JoinDecision,
         granted: Option<Granted>,
     ) {
         self.tickets = self.tickets.wrapping_add(1);

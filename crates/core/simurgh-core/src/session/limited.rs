@@ -1,7 +1,7 @@
 //! What becomes of a message that exceeds a limit (PROTOCOL §6.7).
 
 use simurgh_proto::message::Message;
-use simurgh_proto::session::server::{self as session, Asks};
+use simurgh_proto::session::server::{self as session, MessageKind};
 use simurgh_proto::ws::CloseCode;
 use simurgh_reactor::Key;
 
@@ -21,26 +21,26 @@ impl<N: Node> Core<N> {
         &mut self,
         out: &mut impl Sockets,
         key: Key,
-        asks: Asks,
+        kind: MessageKind,
         joined: Option<u32>,
         received: &Received<'_>,
     ) -> bool {
-        let Some(exceeded) = self.charge_message(out, key, asks, joined, received) else {
+        let Some(exceeded) = self.charge_message(out, key, kind, joined, received) else {
             return false;
         };
         let closes = exceeded.policy == LimitPolicy::Close;
         // Without an answer to those, client and server would take each other for something that
         // they are not.
-        if matches!(asks, Asks::Heartbeat | Asks::Leave) && !closes {
+        if matches!(kind, MessageKind::Heartbeat | MessageKind::Leave) && !closes {
             return false;
         }
         self.note_exceeded(out, key, exceeded.limit);
-        if asks == Asks::Join {
+        if kind == MessageKind::Join {
             self.metrics.joins_refused.add(1);
         }
         match exceeded.policy {
             LimitPolicy::Reply => {
-                self.reply_limited(out, key, asks, joined, &received.message, exceeded);
+                self.reply_limited(out, key, kind, joined, &received.message, exceeded);
             }
             LimitPolicy::Drop => {}
             LimitPolicy::Close => {
@@ -55,14 +55,14 @@ impl<N: Node> Core<N> {
         &mut self,
         out: &mut impl Sockets,
         key: Key,
-        asks: Asks,
+        kind: MessageKind,
         joined: Option<u32>,
         message: &Message<'_>,
         exceeded: Exceeded,
     ) {
         let Message { join_ref, msg_ref, topic, .. } = message;
         let response = exceeded.response();
-        if asks == Asks::Join {
+        if kind == MessageKind::Join {
             let refusal = session::reply_join(join_ref, msg_ref, topic, "error", response);
             return self.say_behind(out, key, joined, refusal);
         }

@@ -9,7 +9,7 @@ mod limited;
 
 use simurgh_proto::message::{Message, Payload, Ref};
 use simurgh_proto::serializer::Frame;
-use simurgh_proto::session::server::{self as session, Asks};
+use simurgh_proto::session::server::{self as session, MessageKind};
 use simurgh_proto::ws::CloseCode;
 use simurgh_reactor::Key;
 
@@ -20,9 +20,9 @@ use crate::effects::InHand;
 use crate::frames::{close_reason, say, say_close};
 use crate::id::{ChannelId, NO_MEMBERSHIP};
 use crate::node::{Callback, Node};
+use crate::node_handle::ToChannel;
 use crate::outcome::Reason;
 use crate::presence::call::SharedPush;
-use crate::reach::ToChannel;
 use crate::registry::{Holds, SOCKET_ID, Subscriber};
 use crate::socket::{Phase, Socket};
 use crate::sockets::Sockets;
@@ -57,10 +57,10 @@ impl<N: Node> Core<N> {
     /// Does what a Channels message asks for.
     pub(crate) fn act(&mut self, out: &mut impl Sockets, key: Key, received: Received<'_>) {
         let message = &received.message;
-        let asks = session::asks(message);
+        let kind = session::classify(message);
         // Most of what clients say, and for no channel: nothing is looked up.
-        if asks == Asks::Heartbeat {
-            if self.meters.is_some() && self.is_limited(out, key, asks, None, &received) {
+        if kind == MessageKind::Heartbeat {
+            if self.meters.is_some() && self.is_limited(out, key, kind, None, &received) {
                 return;
             }
             self.metrics.heartbeats.add(1);
@@ -69,29 +69,35 @@ impl<N: Node> Core<N> {
         let Some(list) = out.socket(key).map(|socket| socket.list) else { return };
         let topic = self.registry.find(&message.topic);
         let joined = topic.and_then(|topic| self.registry.joined_in(key, list, topic));
-        if self.meters.is_some() && self.is_limited(out, key, asks, joined, &received) {
+        if self.meters.is_some() && self.is_limited(out, key, kind, joined, &received) {
             return;
         }
-        if asks == Asks::Join {
+        if kind == MessageKind::Join {
             return self.join_topic(out, key, joined, received);
         }
         let Some((membership, it)) = joined.and_then(|id| Some((id, self.registry.member(id)?)))
         else {
-            return self.unjoined(out, key, asks, message);
+            return self.unjoined(out, key, kind, message);
         };
         if session::is_stale(message, &it.join_ref.as_ref()) {
             return;
         }
-        match asks == Asks::Leave {
+        match kind == MessageKind::Leave {
             true => self.leave_topic(out, key, membership, message),
             false => self.push_in(out, membership, received),
         }
     }
 
     /// A leave or a push of a topic that is not joined.
-    fn unjoined(&mut self, out: &mut impl Sockets, key: Key, asks: Asks, message: &Message<'_>) {
+    fn unjoined(
+        &mut self,
+        out: &mut impl Sockets,
+        key: Key,
+        kind: MessageKind,
+        message: &Message<'_>,
+    ) {
         let Message { join_ref, msg_ref, topic, .. } = message;
-        if asks == Asks::Leave {
+        if kind == MessageKind::Leave {
             return say(out, &self.metrics, key, session::leave_unjoined(join_ref, msg_ref, topic));
         }
         self.metrics.errors_unmatched_topic.add(1);
@@ -117,7 +123,8 @@ impl<N: Node> Core<N> {
         };
         let received = Received::from(message);
         let joined = Some(membership);
-        if self.meters.is_some() && self.is_limited(out, key, Asks::Push, joined, &received) {
+        if self.meters.is_some() && self.is_limited(out, key, MessageKind::Push, joined, &received)
+        {
             return;
         }
         self.push_in(out, membership, received);
@@ -158,7 +165,7 @@ impl<N: Node> Core<N> {
     /// Something a handle sent to a channel.
     pub(crate) fn told(&mut self, out: &mut impl Sockets, channel: ChannelId, what: ToChannel) {
         if let charged @ 1.. = what.weight() {
-            self.node.done(usize::from(self.shard), charged);
+            self.node.discharge(usize::from(self.shard), charged);
         }
         let Some(membership) = self.live(channel) else {
             return self.told_nobody(channel, what);
@@ -197,7 +204,7 @@ impl<N: Node> Core<N> {
 
     /// Events for several channels of this shard.
     pub(crate) fn push_all(&mut self, out: &mut impl Sockets, push: SharedPush) {
-        self.node.done(usize::from(self.shard), push.weight());
+        self.node.discharge(usize::from(self.shard), push.weight());
         for channel in push.channels {
             let speaker = self.live(channel).and_then(|membership| self.speaker(out, membership));
             let Some(speaker) = speaker else { continue };

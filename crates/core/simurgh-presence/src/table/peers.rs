@@ -42,7 +42,7 @@ impl<M: Copy + Eq + Hash> Table<M> {
         if is_new && queue.len() < QUEUED_DELTAS_MAX {
             queue.push(delta);
         }
-        Applied::Ask { owner, known }
+        Applied::Missing { owner, known }
     }
 
     /// Applies all that another node has, as it was asked, and then what was kept meanwhile. What
@@ -123,7 +123,7 @@ impl<M: Copy + Eq + Hash> Table<M> {
                 return Applied::Applied;
             }
             let Some(next) = peer.queue.iter().position(|delta| delta.from == known) else {
-                return Applied::Ask { owner, known };
+                return Applied::Missing { owner, known };
             };
             let delta = peer.queue.swap_remove(next);
             self.carry_out(delta);

@@ -12,7 +12,7 @@ use simurgh_cluster::{
     State, Store, StoredAt, Time, Wants, Why,
 };
 use simurgh_core::{
-    Broadcast, ChannelId, FromEngine, Mail, Node, Posted, PresenceMail, StoreAsked, ToCluster,
+    Broadcast, ChannelId, FromEngine, Mail, Node, Posted, PresenceMail, StoreRequest, ToCluster,
 };
 use simurgh_presence::{FromPeers, Owner};
 use simurgh_proto::message::{Payload, events};
@@ -80,7 +80,7 @@ impl Door {
 }
 
 impl simurgh_core::Cluster for Door {
-    fn tell(&self, what: ToCluster) {
+    fn send(&self, what: ToCluster) {
         if let ToCluster::Broadcast(broadcast) = &what {
             if broadcast.event() != events::DISCONNECT {
                 let id = payload::parse(broadcast.payload()).0;
@@ -220,8 +220,8 @@ fn kept_item(topic: &str, kept: &KeptItem<'_>) -> simurgh_core::KeptItem {
     simurgh_core::KeptItem { seq, index, at_ms, mine, sender, broadcast }
 }
 
-fn wants(wanted: simurgh_core::Wants) -> Wants {
-    let simurgh_core::Wants { count, bytes, age_ms } = wanted;
+fn wants(wanted: simurgh_core::Retention) -> Wants {
+    let simurgh_core::Retention { count, bytes, age_ms } = wanted;
     Wants { count, bytes, age_ms }
 }
 
@@ -364,7 +364,7 @@ impl Machine {
             ToCluster::Follow(topic, wanted) => {
                 self.node.follow(&topic, wants(wanted), time, &mut self.reached);
             }
-            ToCluster::LookAt(topic) => self.node.look_at(&topic),
+            ToCluster::CheckTopic(topic) => self.node.look_at(&topic),
             ToCluster::Forget(topic, number) => {
                 self.node.forget(&topic, number, time, &mut self.reached);
             }
@@ -372,8 +372,8 @@ impl Machine {
     }
 
     /// Has the engine keep a broadcast.
-    fn store(&mut self, asked: StoreAsked, time: Time) {
-        let StoreAsked { number, broadcast, sender, id, age } = asked;
+    fn store(&mut self, asked: StoreRequest, time: Time) {
+        let StoreRequest { number, broadcast, sender, id, age } = asked;
         let payload = ItemPayload::of(broadcast.payload(), &mut self.frame);
         let mut item = Item::new(broadcast.event(), payload);
         item.except = broadcast.except().map(|it| {

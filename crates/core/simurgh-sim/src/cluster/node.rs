@@ -7,9 +7,9 @@ use std::task::{Context as TaskContext, Poll, Waker};
 use std::time::Duration;
 
 use simurgh_core::{
-    Audience, BroadcastError, Callback, ChannelId, ChannelLimits, Cluster, Config, Deciding, Kind,
-    LinkedWork, Mail, Node, Permits, PresenceAnswer, PresenceConfig, Reach, Route, ToChannel,
-    UserSocket, Work, guarded,
+    Audience, BroadcastError, Callback, ChannelId, ChannelLimits, Cluster, Config, FanoutPermits,
+    JoinDecision, Kind, LinkedWork, Mail, Node, NodeHandle, PresenceCallback, PresenceConfig,
+    Route, ToChannel, UserSocket, Work, guarded,
 };
 use simurgh_proto::message::Payload;
 use simurgh_proto::topic::Pattern;
@@ -26,7 +26,7 @@ pub(crate) struct State {
     pub(crate) mailboxes: Vec<VecDeque<Mail>>,
     pub(crate) charged: Vec<usize>,
     pub(crate) ended: Vec<bool>,
-    deciding: VecDeque<(usize, Key, u32, Deciding)>,
+    deciding: VecDeque<(usize, Key, u32, JoinDecision)>,
 }
 
 /// The node.
@@ -39,7 +39,7 @@ pub(crate) struct SimNode {
     pub(crate) skew_ms: AtomicU64,
     user_sockets: [UserSocket; 1],
     history_bytes: Vec<AtomicU64>,
-    permits: Permits,
+    permits: FanoutPermits,
     state: Mutex<State>,
 }
 
@@ -66,7 +66,7 @@ impl SimNode {
             user_sockets: [UserSocket::new(Kind::Channels(
                 pattern.map(route).into_iter().collect(),
             ))],
-            permits: Permits::new(shards, 1),
+            permits: FanoutPermits::new(shards, 1),
             state: Mutex::new(state),
         }
     }
@@ -125,8 +125,8 @@ impl LinkedWork for Idle {
     }
 }
 
-impl Reach for SimNode {
-    fn tell(&self, channel: ChannelId, what: ToChannel) {
+impl NodeHandle for SimNode {
+    fn send(&self, channel: ChannelId, what: ToChannel) {
         self.post(usize::from(channel.shard), Mail::ToChannel(channel, what));
     }
 
@@ -150,7 +150,7 @@ impl Reach for SimNode {
         &self.config().presence
     }
 
-    fn list_presences(&self, topic: &str, answer: PresenceAnswer) {
+    fn list_presences(&self, topic: &str, answer: PresenceCallback) {
         self.ask_presences(topic, answer);
     }
 
@@ -192,7 +192,7 @@ impl Node for SimNode {
         now_ns / 1_000_000 + self.skew_ms.load(std::sync::atomic::Ordering::Relaxed)
     }
 
-    fn permits(&self) -> &Permits {
+    fn permits(&self) -> &FanoutPermits {
         &self.permits
     }
 
@@ -231,7 +231,7 @@ impl Node for SimNode {
         }
     }
 
-    fn done(&self, shard: usize, bytes: usize) {
+    fn discharge(&self, shard: usize, bytes: usize) {
         let mut state = self.state();
         let Some(charged) = state.charged.get_mut(shard) else { return };
         let left = charged.checked_sub(bytes);
@@ -251,19 +251,19 @@ impl Node for SimNode {
         }
     }
 
-    fn decide(&self, shard: usize, key: Key, ticket: u32, work: Deciding) {
+    fn decide(&self, shard: usize, key: Key, ticket: u32, work: JoinDecision) {
         self.state().deciding.push_back((shard, key, ticket, work));
     }
 
-    fn enter(&self, _shard: usize, _callback: Callback) {}
+    fn enter_callback(&self, _shard: usize, _callback: Callback) {}
 
-    fn leave(&self, _shard: usize) -> Duration {
+    fn leave_callback(&self, _shard: usize) -> Duration {
         Duration::ZERO
     }
 
-    fn count_in(&self, _topic: &str) {}
+    fn member_joined(&self, _topic: &str) {}
 
-    fn count_out(&self, _topic: &str) {}
+    fn member_left(&self, _topic: &str) {}
 
-    fn free_seat(&self) {}
+    fn release_connection(&self) {}
 }

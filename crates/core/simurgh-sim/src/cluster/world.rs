@@ -270,7 +270,8 @@ impl World {
             }
         });
         let topic_name = self.shared.plan.topics.get(topic).cloned().unwrap_or_default();
-        live.node.post(shard, Mail::Listen(topic_name.into(), Listener { name, hear }));
+        live.node
+            .post(shard, Mail::Listen(topic_name.into(), Listener { name, on_broadcast: hear }));
         self.listening.push(Listening { start, shard, topic, name });
         self.note(|| format!("somebody listens to {topic} on shard {shard} of start {start}"));
     }

@@ -6,8 +6,9 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use simurgh_core::{
-    Audience, BroadcastError, Callback, ChannelId, Config, Deciding, Kind, LinkedWork, Mail, Node,
-    Permits, PresenceAnswer, PresenceConfig, Reach, Route, ToChannel, UserSocket, Work,
+    Audience, BroadcastError, Callback, ChannelId, Config, FanoutPermits, JoinDecision, Kind,
+    LinkedWork, Mail, Node, NodeHandle, PresenceCallback, PresenceConfig, Route, ToChannel,
+    UserSocket, Work,
 };
 use simurgh_proto::message::Payload;
 use simurgh_proto::topic::Pattern;
@@ -45,7 +46,7 @@ pub(crate) struct Decision {
     pub(crate) shard: usize,
     pub(crate) key: Key,
     pub(crate) ticket: u32,
-    pub(crate) work: Deciding,
+    pub(crate) work: JoinDecision,
 }
 
 /// What changes of a node.
@@ -60,7 +61,7 @@ pub(crate) struct State {
 pub(crate) struct KeptNode {
     pub(crate) shared: Arc<Shared>,
     user_sockets: [UserSocket; 1],
-    permits: Permits,
+    permits: FanoutPermits,
     /// How often it has started again.
     pub(crate) starts: AtomicU64,
     history_bytes: Vec<AtomicU64>,
@@ -77,7 +78,7 @@ impl KeptNode {
         };
         Self {
             user_sockets: [user_socket(&shared)],
-            permits: Permits::new(shards, 1),
+            permits: FanoutPermits::new(shards, 1),
             starts: AtomicU64::new(0),
             history_bytes: (0..shards).map(|_| AtomicU64::new(0)).collect(),
             state: Mutex::new(state),
@@ -118,8 +119,8 @@ impl LinkedWork for Idle {
     }
 }
 
-impl Reach for KeptNode {
-    fn tell(&self, channel: ChannelId, what: ToChannel) {
+impl NodeHandle for KeptNode {
+    fn send(&self, channel: ChannelId, what: ToChannel) {
         self.post(usize::from(channel.shard), Mail::ToChannel(channel, what));
     }
 
@@ -143,7 +144,7 @@ impl Reach for KeptNode {
         &self.config().presence
     }
 
-    fn list_presences(&self, topic: &str, answer: PresenceAnswer) {
+    fn list_presences(&self, topic: &str, answer: PresenceCallback) {
         self.ask_presences(topic, answer);
     }
 
@@ -185,7 +186,7 @@ impl Node for KeptNode {
         now_ns / 1_000_000
     }
 
-    fn permits(&self) -> &Permits {
+    fn permits(&self) -> &FanoutPermits {
         &self.permits
     }
 
@@ -219,7 +220,7 @@ impl Node for KeptNode {
         }
     }
 
-    fn done(&self, shard: usize, bytes: usize) {
+    fn discharge(&self, shard: usize, bytes: usize) {
         let mut state = self.state();
         let Some(charged) = state.charged.get_mut(shard) else { return };
         let left = charged.checked_sub(bytes);
@@ -235,19 +236,19 @@ impl Node for KeptNode {
         self.state().charged.get(shard).copied().unwrap_or(0)
     }
 
-    fn decide(&self, shard: usize, key: Key, ticket: u32, work: Deciding) {
+    fn decide(&self, shard: usize, key: Key, ticket: u32, work: JoinDecision) {
         self.state().deciding.push_back(Decision { shard, key, ticket, work });
     }
 
-    fn enter(&self, _shard: usize, _callback: Callback) {}
+    fn enter_callback(&self, _shard: usize, _callback: Callback) {}
 
-    fn leave(&self, _shard: usize) -> Duration {
+    fn leave_callback(&self, _shard: usize) -> Duration {
         Duration::ZERO
     }
 
-    fn count_in(&self, _topic: &str) {}
+    fn member_joined(&self, _topic: &str) {}
 
-    fn count_out(&self, _topic: &str) {}
+    fn member_left(&self, _topic: &str) {}
 
-    fn free_seat(&self) {}
+    fn release_connection(&self) {}
 }

@@ -5,8 +5,8 @@ use std::task::{Context as TaskContext, Poll, Waker};
 
 use simurgh_core::metrics::ShardMetrics;
 use simurgh_core::{
-    Broadcast, Core, Listener, Mail, Node, Phase, Position, Question, Received, SocketState, Wire,
-    guarded,
+    Broadcast, Core, HistoryRequest, Listener, Mail, Node, Phase, Position, Received, SocketState,
+    Wire, guarded,
 };
 use simurgh_proto::serializer::{Frame, Kind as FrameKind, Serializer};
 use simurgh_proto::ws::{Decoder, Event, Limits, Role};
@@ -84,7 +84,8 @@ impl World {
                 let (id, bytes) = (payload::parse(it.payload()).0, it.payload().len() + 96);
                 shared.account().heard(shard, topic, id, bytes, it.position());
             });
-            let listener = Listener { name: Listener::id(shard as u16, topic as u32), hear };
+            let listener =
+                Listener { name: Listener::id(shard as u16, topic as u32), on_broadcast: hear };
             self.node.post(shard, Mail::Listen(plan.topic(topic as u8).into(), listener));
             self.takes_mail(shard);
         }
@@ -435,7 +436,7 @@ impl World {
             it.is_purged = true;
         }
         let name = self.shared.plan.topic(topic as u8);
-        self.node.ask_history(Question::Forget(name.into(), Box::new(|_| {})));
+        self.node.ask_history(HistoryRequest::Forget(name.into(), Box::new(|_| {})));
     }
 
     pub(crate) fn run(&mut self, op: Op) {

@@ -24,7 +24,7 @@ const fn reason(text: &'static str) -> Payload<'static> {
 
 /// What a client's message asks for; whether there is a channel that it is for is another question.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Asks {
+pub enum MessageKind {
     /// For a sign of life: answer with [`heartbeat`].
     Heartbeat,
     /// To join the topic, in place of the channel that may be there: the new join is answered
@@ -38,14 +38,14 @@ pub enum Asks {
 }
 
 /// Says what a message asks for.
-pub fn asks(message: &Message<'_>) -> Asks {
+pub fn classify(message: &Message<'_>) -> MessageKind {
     if message.is_heartbeat() {
-        return Asks::Heartbeat;
+        return MessageKind::Heartbeat;
     }
     match &*message.event {
-        events::JOIN => Asks::Join,
-        events::LEAVE => Asks::Leave,
-        _ => Asks::Push,
+        events::JOIN => MessageKind::Join,
+        events::LEAVE => MessageKind::Leave,
+        _ => MessageKind::Push,
     }
 }
 
@@ -243,12 +243,12 @@ mod tests {
             r#"["",null,"phoenix","heartbeat",null]"#,
             r#"["9",2,"phoenix","heartbeat",[1]]"#,
         ] {
-            assert_eq!(asks(&read(text)), Asks::Heartbeat, "{text}");
+            assert_eq!(classify(&read(text)), MessageKind::Heartbeat, "{text}");
         }
-        assert_eq!(asks(&read(r#"[null,"2","phoenix","beat",{}]"#)), Asks::Push);
-        assert_eq!(asks(&read(r#"[null,"2","rooms","heartbeat",{}]"#)), Asks::Push);
-        assert_eq!(asks(&read(r#"["2","2","phoenix","phx_join",{}]"#)), Asks::Join);
-        assert_eq!(asks(&read(r#"["2","2","phoenix","phx_leave",{}]"#)), Asks::Leave);
+        assert_eq!(classify(&read(r#"[null,"2","phoenix","beat",{}]"#)), MessageKind::Push);
+        assert_eq!(classify(&read(r#"[null,"2","rooms","heartbeat",{}]"#)), MessageKind::Push);
+        assert_eq!(classify(&read(r#"["2","2","phoenix","phx_join",{}]"#)), MessageKind::Join);
+        assert_eq!(classify(&read(r#"["2","2","phoenix","phx_leave",{}]"#)), MessageKind::Leave);
     }
 
     #[test]

@@ -11,7 +11,7 @@ use simurgh_cluster::{
     Adapter, Answer, CallNumber, Cluster, DisconnectNumber, Except, Item, ItemPayload, KeepNotice,
     NodeId, Notice, Outcome, PeerEvent, State, Store, Time, Wants,
 };
-use simurgh_core::{Broadcast, ChannelId, Node as _, NotKept, StoreAsked, ToCluster};
+use simurgh_core::{Broadcast, ChannelId, Node as _, NotKept, StoreRequest, ToCluster};
 use simurgh_proto::message::events;
 use tokio::runtime::Runtime;
 use tokio::sync::oneshot;
@@ -231,7 +231,7 @@ impl Thread {
             ToCluster::Follow(topic, wanted) => {
                 self.node.follow(&topic, wants(wanted), time, &mut self.shard);
             }
-            ToCluster::LookAt(topic) => self.node.look_at(&topic),
+            ToCluster::CheckTopic(topic) => self.node.look_at(&topic),
             ToCluster::Forget(topic, number) => {
                 self.node.forget(&topic, number, time, &mut self.shard);
             }
@@ -239,8 +239,8 @@ impl Thread {
     }
 
     /// Has the engine keep a broadcast.
-    fn store(&mut self, asked: StoreAsked, time: Time) {
-        let StoreAsked { number, broadcast, sender, id, age } = asked;
+    fn store(&mut self, asked: StoreRequest, time: Time) {
+        let StoreRequest { number, broadcast, sender, id, age } = asked;
         if self.is_local_when_away && self.node.state().0 == State::Away {
             self.shard.local_only += 1;
             self.shard.hub.broadcast_here(Arc::new(broadcast));
@@ -421,8 +421,8 @@ impl Thread {
 }
 
 /// As much as the core wants of a topic's history.
-fn wants(wanted: simurgh_core::Wants) -> Wants {
-    let simurgh_core::Wants { count, bytes, age_ms } = wanted;
+fn wants(wanted: simurgh_core::Retention) -> Wants {
+    let simurgh_core::Retention { count, bytes, age_ms } = wanted;
     Wants { count, bytes, age_ms }
 }
 

@@ -11,7 +11,7 @@ use crate::subject::Space;
 fn wants(it: &mut World, at: usize) -> Vec<u64> {
     let heard = std::mem::take(&mut it.node(at).heard.presence);
     let asks = heard.iter().filter_map(|(_, what)| match what {
-        FromPeers::Wants(owner) => Some(owner.0),
+        FromPeers::StateWanted(owner) => Some(owner.0),
         _ => None,
     });
     asks.collect()
@@ -126,7 +126,7 @@ fn it_is_told_who_was_asked() {
     it.passes(SECOND);
     let heard = &it.node(0).heard.presence;
     let again = heard.iter().find_map(|(_, what)| match what {
-        FromPeers::AskedAgain(nodes) => Some(nodes.to_vec()),
+        FromPeers::RequestedAgain(nodes) => Some(nodes.to_vec()),
         _ => None,
     });
     assert_eq!(again, Some(vec![Owner(1001), Owner(1002)]));

@@ -110,8 +110,8 @@ impl Engine {
     }
 
     /// Keeps what a node asks it to.
-    fn keeps(&mut self, node: usize, store: StoreAsked, is_joined: bool) -> StoredAt {
-        let StoreAsked { number, broadcast, sender, .. } = store;
+    fn keeps(&mut self, node: usize, store: StoreRequest, is_joined: bool) -> StoredAt {
+        let StoreRequest { number, broadcast, sender, .. } = store;
         let (seq, index) = self.number(is_joined);
         self.log.push(Logged {
             topic: broadcast.topic().to_owned(),
@@ -187,7 +187,7 @@ struct Node {
     /// Topics that are followed.
     begun: BTreeSet<String>,
     /// Stores that the engine has not seen yet.
-    stores: VecDeque<StoreAsked>,
+    stores: VecDeque<StoreRequest>,
     follows: Vec<String>,
     looked_at: Vec<String>,
     forgets: Vec<(String, u64)>,
@@ -227,7 +227,7 @@ impl Node {
             match asked {
                 ToCluster::Store(store) => self.stores.push_back(*store),
                 ToCluster::Follow(topic, _) => self.follows.push(topic.into()),
-                ToCluster::LookAt(topic) => self.looked_at.push(topic.into()),
+                ToCluster::CheckTopic(topic) => self.looked_at.push(topic.into()),
                 ToCluster::Forget(topic, number) => self.forgets.push((topic.into(), number)),
                 other => panic!("{other:?}"),
             }

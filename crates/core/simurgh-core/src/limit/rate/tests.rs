@@ -54,14 +54,14 @@ fn who_waits_as_long_as_told_is_let_through_and_not_before() {
     let mut bucket = Bucket::default();
     let mut now = 11;
     for cost in [4, 2, 5, 1, 1, 3] {
-        if let Err(TooFew { wait }) = bucket.less(&rate, cost, now) {
+        if let Err(TooFewTokens { wait }) = bucket.less(&rate, cost, now) {
             let wait = nanoseconds(wait.expect("less than a burst"));
             assert!(bucket.less(&rate, cost, now + wait - 1).is_err());
             now += wait;
         }
         bucket = bucket.less(&rate, cost, now).expect("it has waited");
     }
-    assert_eq!(bucket.less(&rate, 6, u64::MAX), Err(TooFew { wait: None }));
+    assert_eq!(bucket.less(&rate, 6, u64::MAX), Err(TooFewTokens { wait: None }));
 }
 
 #[test]

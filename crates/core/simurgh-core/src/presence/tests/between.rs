@@ -162,9 +162,9 @@ impl World {
                         self.send(to, move || FromPeers::Delta(delta.clone()));
                     }
                 }
-                ToPeers::Ask(owner) => {
+                ToPeers::RequestState(owner) => {
                     if let Some(to) = self.at(owner) {
-                        self.send(to, move || FromPeers::Wants(me));
+                        self.send(to, move || FromPeers::StateWanted(me));
                     }
                 }
                 ToPeers::State(owner, state) => {
@@ -180,10 +180,10 @@ impl World {
         let others = self.others(at);
         let owners: Arc<[Owner]> = others.iter().map(|it| self.nodes[*it].owner).collect();
         let now_ns = self.now_ns;
-        self.nodes[at].home.hear(TOPIC, FromPeers::Asked(owners), &self.config, now_ns);
+        self.nodes[at].home.hear(TOPIC, FromPeers::Requested(owners), &self.config, now_ns);
         let me = self.nodes[at].owner;
         for to in others {
-            self.send(to, move || FromPeers::Wants(me));
+            self.send(to, move || FromPeers::StateWanted(me));
         }
     }
 

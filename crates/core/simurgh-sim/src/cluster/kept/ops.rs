@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use simurgh_cluster::loopback::Data;
-use simurgh_core::{Broadcast, HistoryPage, KeptAt, Node, NotKept, Question, Range};
+use simurgh_core::{Broadcast, HistoryPage, HistoryRequest, KeptAt, Node, NotKept, Range};
 use simurgh_history::Position;
 
 use super::super::account::Account;
@@ -73,7 +73,7 @@ impl World {
         let Some(live) = self.nodes.get(slot).and_then(Option::as_ref) else { return };
         let name = self.shared.plan.topics.get(topic).cloned().unwrap_or_default();
         self.note(|| format!("{name} is to be forgotten, says start {}", live.start));
-        live.node.ask_history(Question::Forget(name.into(), Box::new(|_| {})));
+        live.node.ask_history(HistoryRequest::Forget(name.into(), Box::new(|_| {})));
     }
 
     /// Somebody reads what is kept of a topic.
@@ -98,7 +98,7 @@ impl World {
             is_page(&mut shared.account(), topic, since, &page);
         });
         let name = self.shared.plan.topics.get(topic).cloned().unwrap_or_default();
-        node.ask_history(Question::Read(name.into(), range, answer));
+        node.ask_history(HistoryRequest::Read(name.into(), range, answer));
     }
 
     /// At rest every node knows all that is stored.

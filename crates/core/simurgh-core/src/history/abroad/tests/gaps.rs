@@ -29,7 +29,7 @@ impl Others {
             heard.lock().unwrap().push(it.payload().json().unwrap().to_owned());
         };
         let name = Listener::id(0, 1);
-        let listens = Listener { name, hear: Box::new(hear) };
+        let listens = Listener { name, on_broadcast: Box::new(hear) };
         it.stage.core.mail(&mut it.stage.out, Mail::Listen(topic.into(), listens));
         Self { v1, v2, values, listener }
     }
@@ -166,7 +166,7 @@ fn what_somebody_has_forgotten_is_gone_on_all_nodes_and_who_had_heard_it_has_mis
         }
         let answers: Arc<Mutex<Vec<Result<Position, NotKept>>>> = Arc::default();
         let answered = Arc::clone(&answers);
-        let forget: Question = Question::Forget(
+        let forget: HistoryRequest = HistoryRequest::Forget(
             (&*topic).into(),
             Box::new(move |it| answered.lock().unwrap().push(it)),
         );

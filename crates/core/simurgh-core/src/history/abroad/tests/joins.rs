@@ -22,7 +22,7 @@ fn the_cluster_is_told_what_is_wanted_of_a_kept_topic_by_members_and_by_listener
     assert!(it.stage.node.asked().is_empty(), "who does not opt in asks for nothing");
     it.stage.goes(key);
     assert_eq!(it.notes.take(), [format!("ends {topic} on 0")]);
-    let listener = Listener { name: Listener::id(0, 1), hear: Box::new(|_| ()) };
+    let listener = Listener { name: Listener::id(0, 1), on_broadcast: Box::new(|_| ()) };
     it.stage.core.mail(&mut it.stage.out, Mail::Listen("t7".into(), listener));
     assert_eq!(it.notes.take(), ["begins t7 on 0: 7 of it for 9000 ms"]);
     asks(&mut it, Wire::V2, &topic, OPTED_IN);

@@ -5,7 +5,7 @@ use std::sync::Mutex;
 use super::*;
 
 /// What the engine does last is asked by the node's only store.
-fn only_store(it: &mut Node) -> StoreAsked {
+fn only_store(it: &mut Node) -> StoreRequest {
     it.looks();
     assert_eq!(it.stores.len(), 1);
     it.stores.pop_front().unwrap()
@@ -100,7 +100,7 @@ fn what_is_never_answered_is_given_up_and_counts_no_longer() {
         let (key, _) = it.joins(&mut engine, &topic, OPTED_IN);
         let answers: Arc<Mutex<Vec<Result<KeptAt, NotKept>>>> = Arc::default();
         let heard = Arc::clone(&answers);
-        let answer: KeptAnswer = Box::new(move |it| heard.lock().unwrap().push(it));
+        let answer: KeptCallback = Box::new(move |it| heard.lock().unwrap().push(it));
         let broadcast = Broadcast::new(&*topic, "news", Payload::EMPTY_OBJECT);
         it.stage.node.keep(broadcast, Some("once".into()), Some(answer)).unwrap();
         it.says(key, &topic, "say", r#"{"n":1}"#);

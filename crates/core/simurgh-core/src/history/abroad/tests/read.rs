@@ -2,7 +2,7 @@
 
 use std::sync::Mutex;
 
-use simurgh_history::Reason;
+use simurgh_history::GapReason;
 
 use super::*;
 
@@ -12,8 +12,8 @@ impl Node {
         let pages: Arc<Mutex<Vec<HistoryPage>>> = Arc::default();
         let heard = Arc::clone(&pages);
         let range = Range { since, limit: 100, is_reverse: false };
-        let answer: PageAnswer = Box::new(move |page| heard.lock().unwrap().push(page));
-        self.stage.node.ask_history(Question::Read(topic.into(), range, answer));
+        let answer: PageCallback = Box::new(move |page| heard.lock().unwrap().push(page));
+        self.stage.node.ask_history(HistoryRequest::Read(topic.into(), range, answer));
         self.settles();
         pages
     }
@@ -69,7 +69,7 @@ fn what_is_not_known_in_time_is_unavailable_and_what_is_there_is_given() {
         let pages = it.asks_for(&topic, None);
         it.passes(Duration::from_millis(2_100));
         let page = pages.lock().unwrap().pop().unwrap();
-        assert_eq!((page.gap, page.first), (Some(Reason::Unavailable), None));
+        assert_eq!((page.gap, page.first), (Some(GapReason::Unavailable), None));
         it.is_served(&mut engine);
         it.hears_of(&mut engine, &topic, 1);
         it.is_told(&topic, FromEngine::Unknown);
@@ -77,7 +77,7 @@ fn what_is_not_known_in_time_is_unavailable_and_what_is_there_is_given() {
         assert!(pages.lock().unwrap().is_empty());
         it.passes(Duration::from_millis(2_100));
         let page = pages.lock().unwrap().pop().unwrap();
-        assert_eq!((page.gap, seqs(&page)), (Some(Reason::Unavailable), vec![17]));
+        assert_eq!((page.gap, seqs(&page)), (Some(GapReason::Unavailable), vec![17]));
     }
 }
 
@@ -89,7 +89,7 @@ fn who_wants_a_topic_forgotten_hears_whether_it_is() {
         let ask = |it: &Node| {
             let answers = Arc::clone(&answers);
             let answer = Box::new(move |it| answers.lock().unwrap().push(it));
-            it.stage.node.ask_history(Question::Forget((&*topic).into(), answer));
+            it.stage.node.ask_history(HistoryRequest::Forget((&*topic).into(), answer));
         };
         ask(&it);
         it.settles();
@@ -119,7 +119,7 @@ fn the_topics_that_are_followed_are_listed_and_stay_for_as_long_as_they_are() {
         let answer = move |some: HistoryTopics| {
             heard.lock().unwrap().extend(some.topics.iter().map(|it| it.messages));
         };
-        it.stage.node.ask_history(Question::Topics(0, 0, 9, Box::new(answer)));
+        it.stage.node.ask_history(HistoryRequest::Topics(0, 0, 9, Box::new(answer)));
         it.settles();
         std::mem::take(&mut *listed.lock().unwrap())
     };

@@ -11,7 +11,7 @@ use simurgh_proto::message::Payload;
 use crate::broadcast::{BroadcastError, weight};
 use crate::id::ChannelId;
 use crate::outcome::{Reply, ReplyRef, Stop};
-use crate::presence::call::{PresenceAnswer, PresenceConfig};
+use crate::presence::call::{PresenceCallback, PresenceConfig};
 
 /// Work that runs away from the shards.
 pub type Work = Pin<Box<dyn Future<Output = ()> + Send>>;
@@ -75,9 +75,9 @@ impl fmt::Debug for ToChannel {
 }
 
 /// The part of a node that applications reach.
-pub trait Reach: Send + Sync {
+pub trait NodeHandle: Send + Sync {
     /// Sends something to a channel, which may have ended.
-    fn tell(&self, channel: ChannelId, what: ToChannel);
+    fn send(&self, channel: ChannelId, what: ToChannel);
 
     /// Has a channel broadcast on its topic, if it has not ended.
     ///
@@ -102,7 +102,7 @@ pub trait Reach: Send + Sync {
 
     /// Asks who is present in a topic. A shard that has ended answers nothing: the question is
     /// dropped then.
-    fn list_presences(&self, topic: &str, answer: PresenceAnswer);
+    fn list_presences(&self, topic: &str, answer: PresenceCallback);
 
     /// How many members a topic has on all shards; `None` if no user socket counts them.
     fn member_count(&self, topic: &str) -> Option<u32>;
