@@ -53,7 +53,46 @@ const ARROWS: &[(&str, &[&str])] = &[
             "simurgh-token",
         ],
     ),
-    ("simurgh-load", &["simurgh-page", "simurgh-proto", "simurgh-reactor"]),
+    // The load generator, in the order of its data's way.
+    ("simurgh-load-client", &["simurgh-proto", "simurgh-reactor"]),
+    ("simurgh-load-scenario", &["simurgh-load-client", "simurgh-proto"]),
+    ("simurgh-load-tsung", &["simurgh-load-scenario"]),
+    ("simurgh-load-record", &["simurgh-load-scenario"]),
+    ("simurgh-load-report", &["simurgh-load-record", "simurgh-load-scenario", "simurgh-page"]),
+    (
+        "simurgh-load-engine",
+        &[
+            "simurgh-load-client",
+            "simurgh-load-record",
+            "simurgh-load-report",
+            "simurgh-load-scenario",
+            "simurgh-proto",
+            "simurgh-reactor",
+        ],
+    ),
+    (
+        "simurgh-load-benchmark",
+        &[
+            "simurgh-load-client",
+            "simurgh-load-record",
+            "simurgh-load-report",
+            "simurgh-load-scenario",
+            "simurgh-page",
+            "simurgh-reactor",
+        ],
+    ),
+    (
+        "simurgh-load",
+        &[
+            "simurgh-load-benchmark",
+            "simurgh-load-client",
+            "simurgh-load-engine",
+            "simurgh-load-record",
+            "simurgh-load-report",
+            "simurgh-load-scenario",
+            "simurgh-load-tsung",
+        ],
+    ),
     // The binary shows everything, the examples it serves included.
     (
         "simurgh-cli",

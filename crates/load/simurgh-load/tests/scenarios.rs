@@ -5,9 +5,8 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use simurgh_load::scenario::{
-    Arrivals, Loaded, Machine, Overrides, Scenario, check, explain, load,
-};
+use simurgh_load::load;
+use simurgh_load::scenario::{Arrivals, Loaded, Machine, Overrides, Scenario, check, explain};
 use simurgh_load::toml;
 
 fn shipped() -> Vec<PathBuf> {
