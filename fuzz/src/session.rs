@@ -113,12 +113,12 @@ impl Wire {
             (MessageKind::Join, _) => {
                 self.joined.remove(topic);
                 if joins {
-                    self.say(&server::reply_join(join_ref, msg_ref, topic, "ok", response));
+                    self.say(&server::reply(join_ref, msg_ref, topic, "ok", response));
                     let new = (OwnedRef::from(join_ref), OwnedRef::from(msg_ref));
                     self.joined.insert(topic, new);
                 } else {
                     let crashed = server::JOIN_CRASHED;
-                    self.say(&server::reply_join(join_ref, msg_ref, topic, "error", crashed));
+                    self.say(&server::reply(join_ref, msg_ref, topic, "error", crashed));
                 }
                 if let Some((join_ref, msg_ref)) = &before {
                     self.say_end(join_ref, msg_ref, topic, server::closed);
@@ -126,14 +126,14 @@ impl Wire {
             }
             (_, Some(current)) if stale => assert_ne!(current, *join_ref),
             (MessageKind::Leave, Some(current)) => {
-                self.say(&server::leave_joined(&current, msg_ref, topic));
+                self.say(&server::reply(&current, msg_ref, topic, "ok", Payload::EMPTY_OBJECT));
                 self.end(topic, server::closed);
             }
             (MessageKind::Leave, None) => {
-                self.say(&server::leave_unjoined(join_ref, msg_ref, topic))
+                self.say(&server::reply(join_ref, msg_ref, topic, "ok", Payload::EMPTY_OBJECT))
             }
             (MessageKind::Push, Some(current)) => {
-                self.say(&server::reply_push(&current, msg_ref, topic, "ok", response));
+                self.say(&server::reply(&current, msg_ref, topic, "ok", response));
             }
             (MessageKind::Push, None) => self.say(&server::unmatched(msg_ref, topic)),
         }

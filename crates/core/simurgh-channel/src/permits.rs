@@ -16,7 +16,7 @@ use std::time::Duration;
 /// How long a shard keeps a permit while others are queued.
 const HOLD: Duration = Duration::from_millis(4);
 
-/// FanoutPermits for each core.
+/// Permits for each core.
 const PER_CORE: usize = 6;
 
 /// All permits.

@@ -64,7 +64,7 @@ impl<N: Node> Core<N> {
         let Some(socket) = out.socket_mut(key) else { return };
         if has_expired(socket, wall_tick(now), &mut self.expiry) {
             self.metrics.expirations.add(1);
-            return self.close_with(out, key, CloseCode::UNAUTHORIZED);
+            return self.close(out, key, CloseCode::UNAUTHORIZED);
         }
         match socket.phase {
             Phase::Head | Phase::Full => {
@@ -82,7 +82,7 @@ impl<N: Node> Core<N> {
             Phase::Open if self.fanout.holds_back(key) => socket.heard(tick),
             Phase::Open => {
                 self.metrics.idle_timeouts.add(1);
-                self.close_with(out, key, CloseCode::PROTOCOL);
+                self.close(out, key, CloseCode::PROTOCOL);
             }
             Phase::Closing | Phase::Ending => out.abort(key),
         }
@@ -156,7 +156,7 @@ impl<N: Node> Core<N> {
         for key in keys {
             match out.socket(key).map(Socket::phase) {
                 Some(Phase::Open | Phase::Waiting | Phase::Connecting) => {
-                    self.close_with(out, key, CloseCode::RESTART);
+                    self.close(out, key, CloseCode::RESTART);
                 }
                 Some(_) => out.close(key),
                 None => {}

@@ -153,7 +153,7 @@ impl<N: Node> Core<N> {
                 Effect::Hold => self.hold_for(out, speaker.conn, speaker.id),
                 Effect::Proceed => self.proceed(out, speaker.conn, speaker.id),
                 Effect::Expire(lifetime) => self.expire_in(out, speaker.conn, lifetime),
-                Effect::Close(code) => self.close_with(out, speaker.conn, code),
+                Effect::Close(code) => self.close(out, speaker.conn, code),
                 Effect::Exceed(limit) => {
                     let reason = limit.close_reason();
                     self.close_because(out, speaker.conn, CloseCode::POLICY, reason);
@@ -250,7 +250,7 @@ impl<N: Node> Core<N> {
         };
         let Reply { status, response } = reply;
         let join_ref = join_ref.as_ref();
-        let reply = session::reply_push(&join_ref, &to, &topic, &status, response);
+        let reply = session::reply(&join_ref, &to, &topic, &status, response);
         say(out, &self.metrics, conn, reply);
     }
 
@@ -281,7 +281,7 @@ impl<N: Node> Core<N> {
         let id = self.id_of(membership, generation);
         if self.registry.member(membership).is_some_and(|it| it.is(CATCHING_UP)) {
             if self.deliver_later(id, pending) {
-                self.close_with(out, conn, CloseCode::TRY_AGAIN);
+                self.close(out, conn, CloseCode::TRY_AGAIN);
             }
             return;
         }
@@ -293,7 +293,7 @@ impl<N: Node> Core<N> {
             let Some(it) = it.filter(|_| !self.wants_to_end(id)) else { return };
             if it.is(SOCKET_ID) {
                 if broadcast.event() == events::DISCONNECT {
-                    self.close_with(out, conn, CloseCode::GOING_AWAY);
+                    self.close(out, conn, CloseCode::GOING_AWAY);
                 }
                 continue;
             }

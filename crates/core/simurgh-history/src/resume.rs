@@ -2,7 +2,6 @@
 use alloc::borrow::Cow;
 use alloc::string::String;
 use alloc::vec::Vec;
-use core::fmt;
 use core::hash::Hasher;
 #[expect(
     deprecated,
@@ -12,6 +11,7 @@ use core::hash::SipHasher;
 
 use memchr::memmem;
 use simurgh_proto::serializer::json;
+use thiserror::Error;
 
 use crate::position::{Position, digits};
 use crate::reason::GapReason;
@@ -75,16 +75,9 @@ pub struct Resume {
 }
 
 /// Why what a client says cannot be read: its fault, and for the log.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[error("{0}")]
 pub struct BadResume(&'static str);
-
-impl fmt::Display for BadResume {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.0)
-    }
-}
-
-impl core::error::Error for BadResume {}
 
 impl Resume {
     /// Characters of an id.

@@ -8,9 +8,9 @@
 //! checksum is the CRC-32 of all before it, so that a file that was cut or has rotted is refused
 //! before anything of it is believed.
 use alloc::vec::Vec;
-use core::fmt;
 
 use crc32fast::Hasher;
+use thiserror::Error;
 
 use crate::ids::Ids;
 use crate::position::{Epoch, Place};
@@ -103,45 +103,34 @@ impl Saver {
 }
 
 /// Why bytes are no save that can be read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum SaveError {
     /// They begin as something else.
+    #[error("not a save of history")]
     Foreign,
     /// A save of another version.
+    #[error("a save of version {0}, here it is {VERSION}")]
     Version(u8),
     /// The end of the head, or of the checksum, is missing.
+    #[error("the save was cut")]
     Cut,
     /// The checksum is not theirs: bytes are missing or have changed.
+    #[error("the save was cut or changed: wrong checksum")]
     Checksum,
     /// They are as they were written, but by nobody who keeps to the form.
+    #[error("the save makes no sense at byte {at}")]
     Malformed {
         /// The byte where that was seen.
         at: usize,
     },
     /// A value could not be read by the caller.
+    #[error("the value at byte {at} cannot be read")]
     Value {
         /// The byte where it begins.
         at: usize,
     },
 }
-
-impl fmt::Display for SaveError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            SaveError::Foreign => f.write_str("not a save of history"),
-            SaveError::Version(version) => {
-                write!(f, "a save of version {version}, here it is {VERSION}")
-            }
-            SaveError::Cut => f.write_str("the save was cut"),
-            SaveError::Checksum => f.write_str("the save was cut or changed: wrong checksum"),
-            SaveError::Malformed { at } => write!(f, "the save makes no sense at byte {at}"),
-            SaveError::Value { at } => write!(f, "the value at byte {at} cannot be read"),
-        }
-    }
-}
-
-impl core::error::Error for SaveError {}
 
 /// The topics of a save with their names: all, or an error. `seed` as in [`Ids::new`]; `decode`
 /// reads a value, `None` if it is none. What is too old is still there: sweep it.

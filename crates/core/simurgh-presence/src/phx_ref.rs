@@ -4,6 +4,7 @@ use core::str::FromStr;
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use thiserror::Error;
 
 /// Bytes of a ref, and characters that show it.
 const BYTES: usize = 12;
@@ -71,16 +72,9 @@ impl fmt::Debug for PhxRef {
 }
 
 /// Not 16 characters of base64url.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[error("a phx_ref is 16 characters of base64url")]
 pub struct NotAPhxRef;
-
-impl fmt::Display for NotAPhxRef {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a phx_ref is 16 characters of base64url")
-    }
-}
-
-impl core::error::Error for NotAPhxRef {}
 
 impl FromStr for PhxRef {
     type Err = NotAPhxRef;

@@ -75,7 +75,7 @@ pub(crate) struct State {
     spoken: Option<(u32, Intent)>,
     /// To whom the broadcast in hand was posted.
     posted: Vec<(usize, u32)>,
-    /// FanoutPermits on their way by mail.
+    /// Permits on their way by mail.
     pub(crate) permits_posted: usize,
     /// What certainly is under way.
     pub(crate) flows: Flows,

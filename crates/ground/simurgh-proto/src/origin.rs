@@ -5,8 +5,9 @@
 //! in.
 use alloc::boxed::Box;
 use alloc::vec::Vec;
-use core::fmt;
 use core::net::IpAddr;
+
+use thiserror::Error;
 
 /// A user socket's policy on the Origin header. Refusal is HTTP 403.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -133,16 +134,9 @@ impl OriginPattern {
 }
 
 /// An entry of an Origin list that cannot be read. A mistake in the configuration.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[error("an origin is written https://h.com, //h.com, //h.com:888 or //*.h.com")]
 pub struct OriginPatternError;
-
-impl fmt::Display for OriginPatternError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("an origin is written https://h.com, //h.com, //h.com:888 or //*.h.com")
-    }
-}
-
-impl core::error::Error for OriginPatternError {}
 
 /// Where an origin is: as much of a URL as the check looks at.
 struct Place<'a> {

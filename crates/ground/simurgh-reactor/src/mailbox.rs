@@ -10,6 +10,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
 use std::sync::mpsc::{self, Receiver, Sender};
 
+use thiserror::Error;
+
 use crate::wake::WakeSet;
 
 /// The sending half of a shard's mailbox: cheap to clone, usable from every thread.
@@ -19,6 +21,8 @@ pub struct Mailbox<M> {
 }
 
 /// A mail that was refused because the mailbox holds its limit of bytes or the shard has ended.
+#[derive(Error)]
+#[error("the shard's mailbox is full")]
 pub struct Full<M>(pub M);
 
 impl<M> Mailbox<M> {
@@ -104,14 +108,6 @@ impl<M> fmt::Debug for Full<M> {
         f.write_str("Full(..)")
     }
 }
-
-impl<M> fmt::Display for Full<M> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the shard's mailbox is full")
-    }
-}
-
-impl<M> std::error::Error for Full<M> {}
 
 /// What both sides of a mailbox share.
 #[derive(Debug)]

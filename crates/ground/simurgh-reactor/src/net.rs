@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, RecvFlags, Shutdown, SocketAddrAny, SocketType, sockopt};
+use thiserror::Error;
 
 use crate::connect::{ConnectOptions, Ports};
 use crate::syscalls;
@@ -21,24 +22,13 @@ const ATTEMPTS: usize = 8;
 const PAUSE_MAX: Duration = Duration::from_millis(20);
 
 /// Why an address could not be listened on.
-#[derive(Debug)]
+#[derive(Debug, Error)]
+#[error("cannot listen on {address}: {source}")]
 pub struct ListenError {
     /// The address.
     pub address: SocketAddr,
     /// What the system said.
     pub source: io::Error,
-}
-
-impl std::fmt::Display for ListenError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "cannot listen on {}: {}", self.address, self.source)
-    }
-}
-
-impl std::error::Error for ListenError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        Some(&self.source)
-    }
 }
 
 /// Takes `address` as if alone in the world, which fails if anybody listens there or has taken it,

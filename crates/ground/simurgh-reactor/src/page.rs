@@ -8,8 +8,8 @@ use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 use std::{mem, ptr, slice};
 
-use crate::places::PAGE_SLOTS;
 use crate::pool;
+use crate::slot_allocator::PAGE_SLOTS;
 
 /// Up to [`PAGE_SLOTS`] records. Costs a pointer and a length; nothing more while it is empty.
 pub struct Page<T> {

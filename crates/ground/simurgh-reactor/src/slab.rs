@@ -8,8 +8,8 @@ use std::os::fd::OwnedFd;
 
 use crate::handler::Key;
 use crate::page::Page;
-use crate::places::{PAGE_SLOTS, SlotAllocator};
 use crate::queue::Queue;
+use crate::slot_allocator::{PAGE_SLOTS, SlotAllocator};
 
 /// A connection's flags, see the constants.
 pub(crate) type Flags = u16;

@@ -11,6 +11,8 @@ use std::sync::Arc;
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::thread::JoinHandle;
 
+use thiserror::Error;
+
 use crate::accept::Listeners;
 use crate::affinity::pin_thread;
 use crate::clock::Clock;
@@ -75,41 +77,18 @@ pub struct ShardHandle {
 }
 
 /// Why a shard did not start.
-#[derive(Debug)]
+#[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum StartError {
     /// An address could not be listened on.
-    Listen(ListenError),
+    #[error(transparent)]
+    Listen(#[from] ListenError),
     /// Something else, named by the first field.
-    Io(&'static str, io::Error),
+    #[error("{0}: {1}")]
+    Io(&'static str, #[source] io::Error),
     /// All shards of the set are spawned already.
+    #[error("all shards of the set are spawned already")]
     NoneLeft,
-}
-
-impl std::fmt::Display for StartError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Listen(error) => error.fmt(f),
-            Self::Io(what, error) => write!(f, "{what}: {error}"),
-            Self::NoneLeft => f.write_str("all shards of the set are spawned already"),
-        }
-    }
-}
-
-impl std::error::Error for StartError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Self::Listen(error) => Some(&error.source),
-            Self::Io(_, error) => Some(error),
-            Self::NoneLeft => None,
-        }
-    }
-}
-
-impl From<ListenError> for StartError {
-    fn from(error: ListenError) -> Self {
-        Self::Listen(error)
-    }
 }
 
 impl<M: Send + 'static> ShardSet<M> {

@@ -6,7 +6,7 @@ use hashbrown::HashTable;
 
 use crate::seeded::Seeded;
 
-/// SlotAllocator by the names of what stands there.
+/// Slots by the names of what they hold.
 pub(super) struct Names {
     places: HashTable<u32>,
     hasher: Seeded,

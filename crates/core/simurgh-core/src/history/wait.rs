@@ -43,7 +43,11 @@ impl<N: Node> Core<N> {
     }
 
     /// Has wait what a handle sent to a channel; but for what waits by itself.
-    pub(crate) fn told_behind(&mut self, channel: ChannelId, what: ToChannel) -> Option<ToChannel> {
+    pub(crate) fn queue_behind(
+        &mut self,
+        channel: ChannelId,
+        what: ToChannel,
+    ) -> Option<ToChannel> {
         let effect = match what {
             ToChannel::Push(event, payload) => Effect::Push(event, payload),
             ToChannel::Reply(to, reply) => Effect::Reply(to, reply),

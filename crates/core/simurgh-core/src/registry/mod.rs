@@ -311,7 +311,7 @@ impl<D: Deliveries> Registry<D> {
         self.topics.len()
     }
 
-    /// SlotAllocator that topics may have.
+    /// Slots that topics may have.
     pub(crate) fn topic_places(&self) -> usize {
         self.topics.slots()
     }

@@ -228,7 +228,7 @@ impl<D: Deliveries> Topics<D> {
         id
     }
 
-    /// SlotAllocator that topics may have.
+    /// Slots that topics may have.
     pub(super) fn slots(&self) -> usize {
         self.topics.len()
     }

@@ -1,5 +1,4 @@
-//! What a join waited for has come: the application's word, what its client has missed, or the end
-//! of its time.
+//! Joins that waited: for the application's decision, or for what their clients have missed.
 
 use std::sync::Arc;
 
@@ -14,8 +13,8 @@ use crate::socket::AwaitedJoin;
 use crate::sockets::Sockets;
 
 impl<N: Node> Core<N> {
-    /// What a client has missed whose socket waits for that.
-    pub(crate) fn heard_missed(
+    /// What the client of a waiting socket has missed.
+    pub(crate) fn missed_came(
         &mut self,
         out: &mut impl Sockets,
         key: Key,
@@ -34,8 +33,7 @@ impl<N: Node> Core<N> {
         self.let_in_resumed(out, key, joining, granted, Some(resumption));
     }
 
-    /// What was awaited has come, or something that is not awaited any more; no answer is one that
-    /// panicked.
+    /// The decision about a join has come, which may not be awaited any more; `None`: it panicked.
     pub(crate) fn joined(
         &mut self,
         out: &mut impl Sockets,
@@ -67,7 +65,7 @@ impl<N: Node> Core<N> {
         }
     }
 
-    /// The application has not decided in time: the client is told so.
+    /// The application has not decided in time: the join is refused.
     pub(crate) fn join_overdue(&mut self, out: &mut impl Sockets, key: Key) {
         let Some(mut awaited) = self.no_longer_awaited(out, key, |_| true) else { return };
         self.metrics.errors_decision_timeout.add(1);

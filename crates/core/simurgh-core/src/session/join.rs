@@ -1,5 +1,4 @@
-//! Joins: what is asked before the application is, what it decides, at once or later, and what
-//! follows from that.
+//! Joins: checks before the application is asked, its decision, and what follows from it.
 
 use std::sync::Arc;
 
@@ -30,12 +29,12 @@ const TOPIC_BYTES_MAX: usize = 16 << 10;
 /// Longest join_ref, or ref of a join, of which a membership keeps one too.
 const REF_BYTES_MAX: usize = 1 << 10;
 
-/// Clients are known by the same numbers after a restart. Nothing is won by finding an id that has
-/// somebody else's number: that one does not hear what the finder broadcasts to others.
+/// Fixed, so that clients keep their numbers over a restart. Finding an id with another client's
+/// number only keeps the finder's own broadcasts from that client.
 const CLIENT_SEED: u64 = 0x5349_4d55_5247_4800;
 
 impl<N: Node> Core<N> {
-    /// A client wants to join; `joined` is the channel it has in that topic.
+    /// A client joins; `joined` is the channel it has in that topic.
     pub(crate) fn join_topic(
         &mut self,
         out: &mut impl Sockets,
@@ -55,16 +54,18 @@ impl<N: Node> Core<N> {
         };
         if joined.is_none() && list.channels() >= user_socket.channels_max {
             self.metrics.joins_refused.add(1);
-            let refusal = session::too_many_channels(&join_ref, &msg_ref, &topic);
+            let response = session::TOO_MANY_CHANNELS;
+            let refusal = session::reply(&join_ref, &msg_ref, &topic, "error", response);
             return say(out, &self.metrics, key, refusal);
         }
         let is_long = |raw: &str| raw.len() > REF_BYTES_MAX;
         if topic.len() > TOPIC_BYTES_MAX || is_long(join_ref.raw()) || is_long(msg_ref.raw()) {
             self.metrics.joins_refused.add(1);
-            let refusal = session::join_too_long(&join_ref, &msg_ref, &topic);
+            let response = session::JOIN_TOO_LONG;
+            let refusal = session::reply(&join_ref, &msg_ref, &topic, "error", response);
             return self.say_behind(out, key, joined, refusal);
         }
-        // Who speaks in values gets what is live only.
+        // Sockets within the process get no history.
         let may_resume = wire != Wire::Values && self.keeps(&topic);
         let resume = match may_resume.then(|| resume(&payload, out)).transpose() {
             Ok(resume) => resume.flatten(),
@@ -72,7 +73,8 @@ impl<N: Node> Core<N> {
                 let text = "a join says wrongly what its client has heard";
                 tracing::debug!(topic = &*topic, %error, "{text}");
                 self.metrics.joins_refused.add(1);
-                let refusal = session::bad_resume(&join_ref, &msg_ref, &topic);
+                let response = session::BAD_RESUME;
+                let refusal = session::reply(&join_ref, &msg_ref, &topic, "error", response);
                 return self.say_behind(out, key, joined, refusal);
             }
         };
@@ -81,7 +83,7 @@ impl<N: Node> Core<N> {
         self.ask_to_join(out, key, joining, payload, prepared, &route.join);
     }
 
-    /// MessageKind a plain user socket's join function, right after the upgrade.
+    /// Calls a plain user socket's join function, right after the upgrade.
     pub(crate) fn join_plain(&mut self, out: &mut impl Sockets, key: Key, user_socket: u8) {
         let node = Arc::clone(&self.node);
         let Some(UserSocket { kind: Kind::Plain { topic, join }, .. }) =
@@ -156,7 +158,7 @@ impl<N: Node> Core<N> {
         }
     }
 
-    /// MessageKind what a client has missed that is let in, and has its socket wait for that.
+    /// Requests what a client that is let in has missed, and has its socket wait for that.
     pub(super) fn ask_missed(
         &mut self,
         out: &mut impl Sockets,

@@ -1,7 +1,7 @@
-//! What becomes of a message that exceeds a limit (PROTOCOL §6.7).
+//! Messages that exceed a limit (PROTOCOL §6.7).
 
 use simurgh_channel::{LimitPolicy, Node, Reply};
-use simurgh_proto::message::Message;
+use simurgh_proto::message::{Message, Ref};
 use simurgh_proto::session::server::{self as session, MessageKind};
 use simurgh_proto::ws::CloseCode;
 use simurgh_reactor::Key;
@@ -13,8 +13,8 @@ use crate::sockets::Sockets;
 use crate::wire::Wire;
 
 impl<N: Node> Core<N> {
-    /// Whether a message is over a limit; then all is done that is to be done about it. `joined` is
-    /// the channel of its topic.
+    /// Whether a message exceeds a limit; if so, it is answered here. `joined` is the channel of
+    /// its topic.
     #[inline(never)]
     pub(super) fn is_limited(
         &mut self,
@@ -28,8 +28,7 @@ impl<N: Node> Core<N> {
             return false;
         };
         let closes = exceeded.policy == LimitPolicy::Close;
-        // Without an answer to those, client and server would take each other for something that
-        // they are not.
+        // Unanswered heartbeats and leaves would leave client and server in different states.
         if matches!(kind, MessageKind::Heartbeat | MessageKind::Leave) && !closes {
             return false;
         }
@@ -62,14 +61,14 @@ impl<N: Node> Core<N> {
         let Message { join_ref, msg_ref, topic, .. } = message;
         let response = exceeded.response();
         if kind == MessageKind::Join {
-            let refusal = session::reply_join(join_ref, msg_ref, topic, "error", response);
+            let refusal = session::reply(join_ref, msg_ref, topic, "error", response);
             return self.say_behind(out, key, joined, refusal);
         }
         let Some(channel) = joined else {
-            let refusal = session::limited_unjoined(msg_ref, topic, response);
+            let refusal = session::reply(&Ref::Null, msg_ref, topic, "error", response);
             return say(out, &self.metrics, key, refusal);
         };
-        // Nothing is said to a channel that is no more, and plain messages have no answers.
+        // A replaced channel gets no answer, and plain messages have none.
         let is_plain = out.socket(key).is_none_or(|socket| socket.wire == Wire::Plain);
         if is_plain || self.is_stale(channel, message) {
             return;

@@ -8,6 +8,8 @@
 use alloc::borrow::Cow;
 use alloc::string::String;
 
+use thiserror::Error;
+
 use crate::message::{Payload, Ref};
 
 use super::escape::{code_unit, plain_len};
@@ -17,27 +19,18 @@ pub use super::escape::{escape_into, quoted, unescape};
 pub const DEPTH_MAX: usize = 1024;
 
 /// Text that is not JSON, or not within bounds. The fault of whoever wrote it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum JsonError {
     /// Not JSON; the byte where that was seen.
+    #[error("not JSON at byte {at}")]
     Syntax {
         /// Offset in bytes from the start of the text.
         at: usize,
     },
     /// More than [`DEPTH_MAX`] levels of arrays and objects.
+    #[error("JSON nests too deep")]
     TooDeep,
 }
-
-impl core::fmt::Display for JsonError {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        match self {
-            JsonError::Syntax { at } => write!(f, "not JSON at byte {at}"),
-            JsonError::TooDeep => f.write_str("JSON nests too deep"),
-        }
-    }
-}
-
-impl core::error::Error for JsonError {}
 
 /// Checks that `text` is one JSON value, whitespace around it allowed.
 ///

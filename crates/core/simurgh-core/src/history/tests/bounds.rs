@@ -20,7 +20,7 @@ fn asked(kept: &mut KeptTopics, topic: &str, since: Position, now_ms: u64) -> Op
     kept.missed(&ask, &HistoryConfig::default(), now_ms).0.gap
 }
 
-/// SlotAllocator in all tables, whether or not they are taken.
+/// Slots in all tables, whether or not they are taken.
 fn places(kept: &KeptTopics) -> [usize; 4] {
     let KeptTopics { slots, by_name, free, events, .. } = kept;
     [slots.capacity(), by_name.capacity(), free.capacity(), events.capacity()]

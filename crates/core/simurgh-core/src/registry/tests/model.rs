@@ -55,7 +55,7 @@ pub(super) const SOCKETS: usize = 5;
 pub(super) const TOPICS: [&str; 3] = ["a", "b", "c"];
 pub(super) const KINDS: [u16; 4] = [0, COUNTED, RELAY, SOCKET_ID];
 
-/// One operation. SlotAllocator are taken modulo what there is.
+/// One operation. Places are taken modulo what there is.
 #[derive(Debug, Clone)]
 pub(super) enum Step {
     Subscribe { socket: usize, topic: usize, kind: usize, count: usize },

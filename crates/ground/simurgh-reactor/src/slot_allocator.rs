@@ -1,7 +1,7 @@
 //! Which places of a table in pages are taken: for tables whose records must not move, and whose
 //! memory is given back when a crowd has left.
 
-/// SlotAllocator of a page.
+/// Slots of a page.
 pub const PAGE_SLOTS: usize = 256;
 const WORDS: usize = PAGE_SLOTS / 64;
 
@@ -13,7 +13,7 @@ pub struct SlotAllocator {
     room: Vec<u32>,
     /// Pages that were given back.
     gone: Vec<u32>,
-    /// SlotAllocator left on the pages that are there.
+    /// Slots left on the pages that are there.
     left: usize,
 }
 
@@ -89,7 +89,7 @@ impl SlotAllocator {
         false
     }
 
-    /// SlotAllocator up to the end of the last page, those of pages given back among them.
+    /// Slots up to the end of the last page, those of pages given back among them.
     pub fn end(&self) -> usize {
         self.pages.len() * PAGE_SLOTS
     }
