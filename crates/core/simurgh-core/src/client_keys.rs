@@ -1,6 +1,5 @@
 //! As whom clients have joined, by membership: 8 bytes each, in pages.
 
-/// Memberships on a page.
 const PAGE: usize = 512;
 
 /// Hashes of the ids that clients gave themselves; 0: none.
@@ -21,7 +20,6 @@ impl Keys {
         self.pages.iter().flatten().count()
     }
 
-    /// The key of a membership.
     #[inline]
     pub(crate) fn get(&self, membership: u32) -> u64 {
         let (page, at) = place(membership);
@@ -29,7 +27,7 @@ impl Keys {
         page.and_then(|page| page.keys.get(at)).copied().unwrap_or(0)
     }
 
-    /// Notes a key, or that there is none any more; a page of nobody is given back.
+    /// Notes a key, or none (0); a page without keys is freed.
     pub(crate) fn set(&mut self, membership: u32, key: u64) {
         let (page, at) = place(membership);
         if page >= self.pages.len() {

@@ -44,7 +44,7 @@ impl<N: Node> Core<N> {
         self.read_on(out, key);
     }
 
-    /// A socket for which nothing is awaited is read, unless it is held for what it published.
+    /// Reads a socket again unless something else is awaited or it has published too much.
     pub(crate) fn read_on(&mut self, out: &mut impl Sockets, key: Key) {
         let is_open = |socket: &&mut Socket| socket.phase == Phase::Open;
         let Some(socket) = out.socket_mut(key).filter(is_open) else { return };

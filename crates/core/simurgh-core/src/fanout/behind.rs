@@ -12,11 +12,11 @@ use crate::flow::pace;
 use crate::registry::{BEHIND, Left, List, Member, TopicId};
 use crate::sockets::Sockets;
 
-/// How often it is looked whether withheld bytes may be given back.
+/// How often withheld bytes are looked at.
 const WITHHELD_LOOK: Duration = Duration::from_millis(5);
 
 impl<N: Node> Fanout<N> {
-    /// The hand has been round; whether nothing is left to send.
+    /// The cursor has passed all members; whether nothing is left to send.
     pub(super) fn lap_is_over(
         &mut self,
         registry: &mut Registry,
@@ -42,7 +42,6 @@ impl<N: Node> Fanout<N> {
         is_done
     }
 
-    /// A member's socket has not taken all that it was just sent.
     #[cold]
     pub(super) fn is_behind(
         &mut self,
@@ -62,7 +61,6 @@ impl<N: Node> Fanout<N> {
         topic.deliveries.lagging |= lags;
     }
 
-    /// A socket has taken all it was sent.
     pub(crate) fn caught_up(&mut self, registry: &mut Registry, list: List) {
         let mut next = list.first();
         while let Some((topic, after)) = registry.step(next) {
@@ -73,7 +71,6 @@ impl<N: Node> Fanout<N> {
         }
     }
 
-    /// A membership has left its topic.
     pub(crate) fn left(&mut self, registry: &mut Registry, left: &Left) {
         match left.was_behind {
             true => self.one_less_behind(registry, left.topic),
@@ -109,7 +106,7 @@ impl<N: Node> Fanout<N> {
         self.delivered(withheld.give_all());
     }
 
-    /// Gives back what may be given back by now although it is awaited.
+    /// Gives back what the pace allows of bytes that readers still hold back.
     pub(crate) fn give_back_withheld(
         &mut self,
         registry: &mut Registry,

@@ -21,15 +21,14 @@ pub(crate) struct Delivery {
     /// The log's head when the hand last stood at the first member: all before it is sent once the
     /// hand is round.
     lap_head: u32,
-    /// How far members were told a topic whose broadcasts are kept.
+    /// Positions that members were told, on a topic with history.
     pub(crate) told: Option<Box<Told>>,
-    /// It is in one of the fan-out's lists.
+    /// It is in a list of topics to serve.
     pub(super) in_fanout: bool,
-    /// In this lap a member had more before it than a quarter of what may wait for one.
+    /// In this pass a member had more output waiting than a quarter of the limit.
     pub(super) lagging: bool,
-    /// The other nodes of the cluster know that it has members here.
+    /// The other nodes of the cluster know that there are members here.
     pub(crate) is_wanted: bool,
-    /// Members whose socket has not taken all they were sent.
     pub(super) behind: u32,
     /// What its broadcasts come to in deliveries, one for each member there was: since the observer
     /// last looked, and between its last two looks.
@@ -37,16 +36,16 @@ pub(crate) struct Delivery {
     pub(crate) deliveries_before: u32,
     /// What members of this shard publish on it; none until they do.
     pub(super) flow: Option<Arc<Flow>>,
-    /// Broadcasts whose bytes still count although everybody was sent them.
+    /// Broadcasts that everybody was sent and whose bytes still count.
     pub(super) withheld: Option<Box<Withheld>>,
 }
 
-/// How far members of a topic were told its positions.
+/// Positions that members of a topic were told.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Told {
-    /// Where the last kept broadcast stands that was taken in here.
+    /// The position of the last kept broadcast that was taken in here.
     pub(crate) last: Position,
-    /// Where all of them were last told that something is missing.
+    /// The last position at which all of them were told of a gap.
     pub(crate) gap: Option<Position>,
 }
 
@@ -67,7 +66,7 @@ impl Deliveries for Delivery {
 }
 
 impl Delivery {
-    /// Members are told the topic up to a position, or that something is missing before it.
+    /// Members are told a position, or of a gap before it.
     pub(super) fn is_told(&mut self, position: Position, is_gap: bool) {
         let told = self.told.get_or_insert_with(|| Box::new(Told { last: position, gap: None }));
         told.last = position;
@@ -76,7 +75,7 @@ impl Delivery {
         }
     }
 
-    /// A lap begins, with what is there now.
+    /// Begins a pass over all broadcasts that are there now.
     pub(super) fn begin_lap(&mut self) {
         self.lap_head = self.log.head();
         self.lagging = false;
@@ -88,7 +87,7 @@ impl Delivery {
         self.lagging || self.behind as usize * 2 > members
     }
 
-    /// A member whose socket had not taken all has, or is gone.
+    /// A member that was behind has caught up, or is gone.
     pub(super) fn one_less_behind(&mut self) {
         self.behind = self.behind.saturating_sub(1);
         if self.behind == 0 {

@@ -19,57 +19,54 @@ const WAIT: Duration = Duration::from_secs(2);
 /// more are answered at once.
 const WAITING_MAX: usize = 1 << 16;
 const AHEAD_MAX: usize = 1 << 10;
-/// A topic that is asked about is said to be wanted again after so long.
+/// How long after a topic was followed it is followed again.
 const FOLLOW_AGAIN: Duration = Duration::from_secs(5);
-/// Where somebody has come further the cluster is told so again after so long.
+/// How long after the cluster was told to check a topic it is told again.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
-/// All of them.
+/// The topics of a shard that an engine keeps.
 pub(crate) struct Abroad {
     pub(super) stores: Stores,
     pub(super) topics: HashMap<Rc<str>, Followed>,
-    /// What is told as the position of a topic of which nothing is known.
+    /// The position that is told while nothing is known of a topic.
     pub(super) nowhere: Position,
-    /// What is looked at when its time has come, the oldest first.
+    /// Deadlines, the earliest first.
     due: VecDeque<(u64, Due)>,
-    /// Topics of which more can be answered than in one turn.
+    /// Topics for which more can be answered than fits into one turn.
     pub(super) ready: VecDeque<Rc<str>>,
     waiting: usize,
 }
 
-/// What has its time.
 pub(super) enum Due {
-    /// Somebody who waits for a topic.
+    /// Requests that wait for a topic.
     Topic(Rc<str>),
-    /// A broadcast that is kept there, and is still to be heard.
+    /// A broadcast that the engine has kept, and that has not come back yet.
     Store(u64, KeptAt),
 }
 
-/// How a topic stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Stand {
-    /// It has not begun.
+    /// Nothing has come of it.
     Asked,
-    /// All that there is is here, or on its way.
+    /// All that there is has come, or is on its way.
     Live,
-    /// It has begun, and what has come since is not known.
+    /// It has begun, but what has come since is not known.
     Unknown,
 }
 
-/// Where members stand that were not told where their topic does.
+/// Positions of members that were not told where their topic stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Astray {
     Nobody,
-    /// At a position of nowhere.
     Nowhere,
-    /// Where they have come to elsewhere, of this epoch; others nowhere.
+    /// Positions of this epoch, from another node; others at nowhere.
     Of(Epoch),
-    /// The same, of several.
+    /// The same of several epochs.
     OfSeveral,
 }
 
 impl Astray {
-    /// One more, who has come to this position.
+    /// Adds a member with this position.
     pub(super) fn with(self, said: Option<Position>) -> Self {
         match (self, said.map(|it| it.epoch)) {
             (Self::Nobody, None) => Self::Nowhere,
@@ -91,36 +88,33 @@ impl Astray {
     }
 }
 
-/// A topic.
 pub(super) struct Followed {
     pub(super) stand: Stand,
     waiting: VecDeque<Waiting>,
-    /// When the cluster was last told that it is wanted.
+    /// When the cluster was last told to follow it.
     followed_ns: Option<u64>,
-    /// When it was last told that somebody has come further.
+    /// When the cluster was last told to check it.
     looked_ns: Option<u64>,
-    /// When a client that joins was last told where it stands.
+    /// When a joining client was last told its position.
     pub(super) answered_ns: Option<u64>,
-    /// Where members may stand who were let in before it was known where it stands.
+    /// Positions of members that joined before it was known where the topic stands.
     pub(super) astray: Astray,
-    /// Where it stood when it ended, if there may be members who stand there.
+    /// Its position when it ended, if members may stand there.
     pub(super) was_at: Option<Position>,
 }
 
-/// Somebody who waits for a topic.
 struct Waiting {
     until_ns: u64,
     what: Wanted,
 }
 
-/// What is to be answered.
 pub(super) enum Wanted {
     Missed(Box<MissedRequest>),
     Page(Range, PageCallback),
 }
 
 impl Wanted {
-    /// Behind which position it starts.
+    /// The position behind which its answer begins.
     pub(super) fn starts_behind(&self) -> Since {
         match self {
             Self::Missed(ask) => ask.since,
@@ -130,13 +124,12 @@ impl Wanted {
     }
 }
 
-/// Whether it can be answered.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Standing {
     Known,
-    /// When the topic is here up to there.
+    /// It can be when the topic has reached its position.
     Ahead,
-    /// When it is known.
+    /// It can be when the topic is known.
     Unknown,
 }
 
@@ -152,12 +145,11 @@ impl Abroad {
         }
     }
 
-    /// Those who wait, and stores that are not answered.
     pub(crate) fn len(&self) -> usize {
         self.waiting + self.stores.len()
     }
 
-    /// A topic, which is followed from now on if it was not.
+    /// A topic, which is followed from now on.
     pub(super) fn open(&mut self, topic: &str) -> &mut Followed {
         self.topics.entry(topic.into()).or_insert_with(|| Followed {
             stand: Stand::Asked,
@@ -170,12 +162,12 @@ impl Abroad {
         })
     }
 
-    /// Whether it is time to say that a topic is wanted.
+    /// Whether it is time to tell the cluster to follow a topic.
     pub(super) fn is_to_follow(&mut self, topic: &str, now_ns: u64) -> bool {
         is_due(&mut self.open(topic).followed_ns, FOLLOW_AGAIN, now_ns)
     }
 
-    /// Whether it is time to say that somebody has come further than a topic has here.
+    /// Whether it is time to tell the cluster to check a topic.
     pub(super) fn is_to_look_at(&mut self, topic: &str, now_ns: u64) -> bool {
         is_due(&mut self.open(topic).looked_ns, LOOK_AGAIN, now_ns)
     }
@@ -219,7 +211,7 @@ impl Abroad {
         Ok(())
     }
 
-    /// A broadcast is kept, and may be heard for a while.
+    /// A broadcast is kept, and is expected to come back.
     pub(super) fn await_heard(&mut self, number: u64, at: KeptAt, now_ns: u64) {
         let until_ns = now_ns.saturating_add(WAIT.as_nanos() as u64);
         self.due.push_back((until_ns, Due::Store(number, at)));
@@ -255,7 +247,7 @@ impl Abroad {
         (ready, has_more, has_ahead)
     }
 
-    /// Takes out those of a topic whose time is over, up to a number.
+    /// Takes out up to `count` requests for a topic whose time is over.
     pub(super) fn take_overdue(&mut self, topic: &str, count: usize, now_ns: u64) -> Vec<Wanted> {
         let Some(followed) = self.topics.get_mut(topic) else { return Vec::new() };
         let waiting = &mut followed.waiting;
@@ -268,7 +260,6 @@ impl Abroad {
         taken
     }
 
-    /// The next of which the time has come.
     pub(super) fn take_due(&mut self, now_ns: u64) -> Option<Due> {
         let (until_ns, _) = self.due.front()?;
         if *until_ns > now_ns {
@@ -277,7 +268,6 @@ impl Abroad {
         self.due.pop_front().map(|(_, due)| due)
     }
 
-    /// When that is.
     pub(super) fn next_ns(&self) -> Option<u64> {
         self.due.front().map(|(until_ns, _)| *until_ns)
     }
@@ -303,13 +293,13 @@ impl Abroad {
     }
 }
 
-/// Whether a client has come further than a topic has here, which is known up to its head.
+/// Whether a client has received more of a topic than there is here.
 fn is_ahead(since: Since, head: Position) -> bool {
     let Since::After(it) = since else { return false };
     it.epoch == head.epoch && it.place > head.place && !is_of_nothing(it.place)
 }
 
-/// Whether something was not done for so long, which is done now.
+/// Whether something was not done for so long, and is to be done now.
 fn is_due(done_ns: &mut Option<u64>, again: Duration, now_ns: u64) -> bool {
     let again_ns = again.as_nanos() as u64;
     let is_due = done_ns.is_none_or(|it| now_ns.saturating_sub(it) >= again_ns);

@@ -10,7 +10,7 @@ use simurgh_history::{Entry, GapReason, Place, ReplayLimits, Ring, Since};
 /// one part after another.
 pub(super) const ANSWERS_MAX: usize = 4;
 
-/// What was asked, and what was there: while both are the same, so is the answer.
+/// A request, and the state it met: while both are the same, so is the answer.
 #[derive(PartialEq, Eq)]
 pub(super) struct Asked {
     topic: Rc<str>,
@@ -18,7 +18,6 @@ pub(super) struct Asked {
     partial: bool,
     torn: bool,
     is_away: bool,
-    /// It was told a part already.
     has_begun: bool,
     head: Place,
     floor: Place,

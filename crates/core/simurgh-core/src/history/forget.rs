@@ -15,7 +15,7 @@ const SAMPLE: usize = 32;
 const PLACES: usize = 2048;
 
 impl KeptTopics {
-    /// Looks at some of the topics, for what is too old; whether that was the last of a round.
+    /// Sweeps some of the topics for what is too old; whether that was the last of a round.
     pub(crate) fn sweep(&mut self, count: usize, now_ms: u64) -> bool {
         for _ in 0..count {
             if self.hand >= self.slots.len() {
@@ -106,7 +106,7 @@ impl KeptTopics {
         }
     }
 
-    /// Of some topics the one that nobody has used for longest.
+    /// The topic that nobody has used for longest.
     fn least_used(&mut self, is_meant: impl Fn(&Slot) -> bool) -> Option<usize> {
         let places = self.slots.len();
         let mut oldest: Option<(u64, usize)> = None;

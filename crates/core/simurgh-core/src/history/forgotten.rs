@@ -17,20 +17,19 @@ pub(super) struct Forgotten {
     epoch: Epoch,
     hasher: Seeded,
     heads: HashMap<u64, Position>,
-    /// In the order in which they were forgotten for the first time.
+    /// In the order in which they were first forgotten.
     order: VecDeque<u64>,
-    /// The last place that a topic had which is not remembered at all.
+    /// The last place of all topics that are not remembered at all.
     floor: Place,
 }
 
 impl Forgotten {
-    /// None, in an epoch. `seed` is nobody's to guess.
     pub(super) fn new(epoch: Epoch, seed: u64) -> Self {
         let (heads, order) = Default::default();
         Self { epoch, hasher: Seeded::new(seed), heads, order, floor: Place::ZERO }
     }
 
-    /// A topic of this name is forgotten, of which this was the last position.
+    /// A topic was forgotten, with this as its last position.
     pub(super) fn note(&mut self, name: &str, head: Position) {
         let hash = self.hasher.hash_one(name);
         let known = self.heads.insert(hash, head);

@@ -16,7 +16,7 @@ use super::abroad::{Astray, Stand};
 use crate::core::Core;
 use crate::sockets::Sockets;
 
-/// How a topic begins.
+/// A topic as the engine begins it.
 struct Begun {
     epoch: u64,
     floor: u64,
@@ -26,7 +26,7 @@ struct Begun {
 }
 
 impl<N: Node> Core<N> {
-    /// The engine has said something of a topic; its weight was charged to this shard.
+    /// A message of the engine about a topic; its weight was charged to this shard.
     pub(super) fn engine_said(&mut self, out: &impl Sockets, topic: &str, what: FromEngine) {
         self.node.discharge(usize::from(self.shard), what.weight() + topic.len());
         let Some(history) = &mut self.history else { return };
@@ -63,7 +63,6 @@ impl<N: Node> Core<N> {
         self.answer_ready(out, topic);
     }
 
-    /// A topic begins, or begins anew.
     fn begins(&mut self, out: &impl Sockets, topic: &str, begun: Begun) {
         let Begun { epoch, floor, purged, head, mut messages } = begun;
         let now_ms = self.node.unix_ms(out.now().ns);
@@ -134,7 +133,7 @@ impl<N: Node> Core<N> {
         self.tell_of_gap(topic, gap, position);
     }
 
-    /// The next broadcast of a topic, or one that was here before; whether members hear it.
+    /// The next broadcast of a topic; whether members get it.
     fn is_next(&mut self, out: &impl Sockets, topic: &str, item: KeptItem, is_new: bool) {
         let now_ms = self.node.unix_ms(out.now().ns);
         let Some(history) = &mut self.history else { return };
@@ -165,7 +164,6 @@ impl<N: Node> Core<N> {
         }
     }
 
-    /// Passes a broadcast on to all shards but one.
     fn pass_on(
         &self,
         broadcast: &Arc<Broadcast>,

@@ -40,13 +40,12 @@ use crate::barrier::{Barrier, Later};
 use crate::core::Core;
 use crate::sockets::Sockets;
 
-/// What a message is answered of which it is not known whether what it broadcast is kept.
+/// The reply to a message whose broadcast may be kept or not.
 const UNCONFIRMED: &str = r#"{"reason":"unconfirmed"}"#;
-/// And one of which it is known that it is not.
+/// The reply to a message whose broadcast is not kept.
 const NOT_STORED: &str = r#"{"reason":"not stored"}"#;
 
 impl<N: Node> Core<N> {
-    /// Something about the history of a topic.
     pub(crate) fn history_came(&mut self, out: &mut impl Sockets, mail: HistoryMail) {
         match mail {
             HistoryMail::RequestMissed(ask) => match self.keeps_abroad() {
@@ -132,7 +131,7 @@ impl<N: Node> Core<N> {
         self.go_on(out, channel, barrier);
     }
 
-    /// Carries out what has waited, up to the next broadcast that is waited for.
+    /// Carries out what has waited, up to the next broadcast that must be kept.
     pub(super) fn go_on(
         &mut self,
         out: &mut impl Sockets,

@@ -13,7 +13,7 @@ use crate::core::Core;
 use crate::sockets::Sockets;
 
 impl<N: Node> Core<N> {
-    /// Whether it is an engine that keeps broadcasts, and numbers them.
+    /// Whether an engine keeps and numbers broadcasts.
     #[inline]
     pub(crate) fn keeps_abroad(&self) -> bool {
         self.history.as_ref().is_some_and(|it| it.abroad.is_some())
@@ -37,7 +37,7 @@ impl<N: Node> Core<N> {
         }
     }
 
-    /// Has the engine, and all nodes, forget what is kept of a topic.
+    /// Has the engine and all nodes forget what is kept of a topic.
     pub(super) fn forget_abroad(&mut self, out: &impl Sockets, topic: Box<str>, kept_for: KeptFor) {
         let (charge, weight, asked_ns) = (None, 0, out.now().ns);
         let pending = Pending { kept_for, charge, weight, asked_ns, is_stored: false };
@@ -51,7 +51,7 @@ impl<N: Node> Core<N> {
         }
     }
 
-    /// The number of something that the engine is asked to do, unless too much waits for it.
+    /// Numbers a request to the engine, unless too many wait.
     fn note_store(&mut self, pending: Pending) -> Result<u64, Pending> {
         let bytes_max = self.node.config().mailbox_bytes_max.saturating_mul(4);
         let is_full = self.node.charged(usize::from(self.shard)) > bytes_max;
@@ -91,7 +91,7 @@ impl<N: Node> Core<N> {
         self.end_store(pending, outcome);
     }
 
-    /// Tells who waits for it whether a broadcast is kept.
+    /// Tells the publisher whether its broadcast is kept.
     pub(super) fn end_store(&mut self, pending: Pending, outcome: Result<KeptAt, NotKept>) {
         let Pending { kept_for, charge, weight, .. } = pending;
         self.node.discharge(usize::from(self.shard), weight);
@@ -112,7 +112,7 @@ impl<N: Node> Core<N> {
         }
     }
 
-    /// Says that a topic's history is wanted here, if that was not said just now.
+    /// Has the cluster follow a topic, if that was not done just now.
     pub(super) fn follow(&mut self, topic: &str, now_ns: u64) {
         let Some(history) = &mut self.history else { return };
         let Some(wants) = history.kept.rule(topic).map(|rule| rule.retention()) else { return };

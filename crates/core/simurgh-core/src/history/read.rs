@@ -7,7 +7,7 @@ use crate::core::Core;
 use crate::sockets::Sockets;
 
 impl<N: Node> Core<N> {
-    /// Answers for the topics that this shard keeps. A question is dropped where none is kept.
+    /// Answers about topics of this shard. A request is dropped if nothing is kept here.
     pub(super) fn answer(&mut self, out: &impl Sockets, question: HistoryRequest) {
         if self.keeps_abroad() {
             return self.answer_abroad(out, question);

@@ -13,7 +13,7 @@ use crate::core::Core;
 use crate::socket::{Phase, Socket, Speaker};
 use crate::sockets::Sockets;
 
-/// What may wait to be said to a member that is still to be told what it has missed.
+/// Effects that may wait behind a replay.
 const WAITING_MAX: usize = 1024;
 
 impl<N: Node> Core<N> {
@@ -23,13 +23,13 @@ impl<N: Node> Core<N> {
         self.history.as_ref().is_some_and(|it| it.barriers.has(channel))
     }
 
-    /// Whether a channel ends once it has waited: it hears of nothing more.
+    /// Whether a channel ends once it has waited: it gets nothing more.
     #[inline]
     pub(crate) fn ends_behind(&self, channel: ChannelId) -> bool {
         self.history.as_ref().is_some_and(|it| it.barriers.ends(channel))
     }
 
-    /// Has wait what a channel did; `is_own`: in the callback that broadcast.
+    /// Queues what a channel did; `is_own`: in the callback that broadcast.
     pub(crate) fn wait_behind(
         &mut self,
         channel: ChannelId,
@@ -42,7 +42,7 @@ impl<N: Node> Core<N> {
         }
     }
 
-    /// Has wait what a handle sent to a channel; but for what waits by itself.
+    /// Queues what a handle sent to a channel, unless that waits by itself.
     pub(crate) fn queue_behind(
         &mut self,
         channel: ChannelId,
@@ -60,7 +60,7 @@ impl<N: Node> Core<N> {
         None
     }
 
-    /// Has wait how a callback ended: with an answer to its message, with the end of its channel.
+    /// Queues the end of a callback: an answer to its message, the end of its channel.
     pub(crate) fn answer_behind(
         &mut self,
         channel: ChannelId,
@@ -82,7 +82,6 @@ impl<N: Node> Core<N> {
         }
     }
 
-    /// Has the end of a channel wait.
     pub(crate) fn end_behind(&mut self, channel: ChannelId, reason: Reason) {
         if let Some(history) = &mut self.history
             && !history.barriers.ends(channel)
@@ -91,7 +90,7 @@ impl<N: Node> Core<N> {
         }
     }
 
-    /// A channel has ended while it waited; what it did meanwhile, in order.
+    /// A channel has ended while it waited; returns what it did meanwhile, in order.
     pub(crate) fn waits_no_more(&mut self, channel: ChannelId) -> Vec<Effect> {
         let barrier = self.history.as_mut().and_then(|it| it.barriers.take(channel));
         let mut effects = Vec::new();
@@ -119,7 +118,7 @@ impl<N: Node> Core<N> {
         }
     }
 
-    /// A channel of a socket waits no more; what it did meanwhile may have the socket wait again.
+    /// A channel waits no more; what it did meanwhile may have the socket wait again.
     pub(crate) fn lowered(&mut self, out: &mut impl Sockets, key: Key) {
         let tick = out.now().tick;
         if self.history.as_ref().is_some_and(|it| it.barriers.hold(key)) {
@@ -133,7 +132,7 @@ impl<N: Node> Core<N> {
         }
     }
 
-    /// A member has been told the first part of what it has missed.
+    /// A member has been sent the first part of what it has missed.
     pub(super) fn begin_replay(
         &mut self,
         out: &mut impl Sockets,

@@ -16,7 +16,7 @@ use super::abroad::{Due, Stand, Standing, Wanted};
 use crate::core::Core;
 use crate::sockets::Sockets;
 
-/// Answers to those who have waited, in one turn.
+/// Answers to waiting requests in one turn.
 const ANSWERS_MAX: usize = 1 << 12;
 
 /// Where somebody stands who says to have come to a position: elsewhere the topic may have been
@@ -27,7 +27,7 @@ fn no_further(said: Position, head: Position) -> Position {
 }
 
 impl<N: Node> Core<N> {
-    /// Answers what a client has missed, or does when that is known.
+    /// Answers what a client has missed, or does so when that is known.
     pub(super) fn ask_abroad(&mut self, out: &impl Sockets, ask: Box<MissedRequest>) {
         let now_ns = out.now().ns;
         self.follow(&ask.topic, now_ns);
@@ -41,7 +41,7 @@ impl<N: Node> Core<N> {
         }
     }
 
-    /// Answers what is kept of a topic, or does when that is known.
+    /// Answers a read of a topic, or does so when it is known.
     pub(super) fn read_abroad(
         &mut self,
         out: &impl Sockets,
@@ -70,7 +70,7 @@ impl<N: Node> Core<N> {
         }
     }
 
-    /// Somebody has come further elsewhere: a copy may have been asked that lags behind.
+    /// A client has received more elsewhere: this copy may lag behind.
     fn look_at(&mut self, topic: &str, now_ns: u64) {
         let abroad = self.history.as_mut().and_then(|it| it.abroad.as_mut());
         if abroad.is_some_and(|it| it.is_to_look_at(topic, now_ns))
@@ -80,7 +80,7 @@ impl<N: Node> Core<N> {
         }
     }
 
-    /// Answers those of a topic who have waited long enough for what they wait for.
+    /// Answers those requests for a topic that can be answered now.
     pub(super) fn answer_ready(&mut self, out: &impl Sockets, topic: &str) {
         let Some(history) = &mut self.history else { return };
         let head = history.kept.head(topic);
@@ -175,7 +175,8 @@ impl<N: Node> Core<N> {
         self.node.post(usize::from(ask.shard), Mail::History(mail));
     }
 
-    /// Tells those who have waited for too long what is known, and gives up what is not answered.
+    /// Answers requests that have waited too long with what is known, and gives up stores without
+    /// answer.
     pub(super) fn tend_abroad(&mut self, out: &impl Sockets) -> Next {
         let now_ns = out.now().ns;
         let give_up = self.node.config().history.confirm_timeout.saturating_mul(2);

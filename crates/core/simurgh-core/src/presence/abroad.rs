@@ -9,20 +9,19 @@ use simurgh_presence::{Owner, Snapshot};
 use super::home::Home;
 use simurgh_presence::{FromPeers, ToPeers};
 
-/// Topics of which a node that is gone is taken out in one turn.
+/// Topics of which a gone node is removed in one turn.
 const FORGOTTEN_PER_TURN: usize = 256;
 
-/// What a home keeps for the other nodes' sake, beside what each topic does.
+/// What a home keeps for other nodes, beside the state of each topic.
 #[derive(Default)]
 pub(super) struct Abroad {
     /// No entries of a topic that is not here had a version above this: what other nodes know of
     /// one that was here before is older than all that is said of it again.
     pub(super) version: u64,
-    /// What is to be said next, of which topic.
+    /// Messages to other nodes, by topic.
     outbox: Vec<(Rc<str>, ToPeers)>,
-    /// Topics of which a node is still to be taken out.
+    /// Topics from which a gone node is still to be removed.
     gone: VecDeque<(Rc<str>, Owner)>,
-    /// Entries of other nodes, of all topics.
     pub(super) remote: usize,
 }
 
@@ -39,7 +38,7 @@ impl Home {
         self.look_soon(name, config, now_ns);
     }
 
-    /// Something comes from other nodes.
+    /// A message of other nodes.
     pub(super) fn hear(
         &mut self,
         name: &str,
@@ -64,7 +63,7 @@ impl Home {
         self.look_soon(name, config, now_ns);
     }
 
-    /// A node is gone: it is taken out of all topics, bit by bit.
+    /// A node is gone: it is removed from all topics, some in each turn.
     pub(super) fn forget(&mut self, node: Owner) {
         let Some(abroad) = &mut self.abroad else { return };
         let mut names: Vec<Rc<str>> = self.topics.keys().map(Rc::clone).collect();
@@ -73,17 +72,16 @@ impl Home {
         abroad.gone.extend(names.into_iter().map(|name| (name, node)));
     }
 
-    /// Entries of other nodes, of all topics.
     pub(super) fn remote(&self) -> usize {
         self.abroad.as_ref().map_or(0, |it| it.remote)
     }
 
-    /// Whether a node that is gone is still to be taken out of topics.
+    /// Whether a gone node is still to be removed from topics.
     pub(super) fn is_forgetting(&self) -> bool {
         self.abroad.as_ref().is_some_and(|it| !it.gone.is_empty())
     }
 
-    /// Takes it out of some.
+    /// Removes it from some.
     pub(super) fn go_on_forgetting(&mut self, config: &PresenceConfig, now_ns: u64) {
         for _ in 0..FORGOTTEN_PER_TURN {
             let Some(abroad) = &mut self.abroad else { return };
@@ -99,7 +97,7 @@ impl Home {
         }
     }
 
-    /// Gathers what a topic has to say to other nodes.
+    /// Collects a topic's messages to other nodes.
     pub(super) fn gather(&mut self, name: &str) {
         let Some(abroad) = &mut self.abroad else { return };
         let Some((name, topic)) = self.topics.get_key_value(name) else { return };
@@ -113,7 +111,6 @@ impl Home {
         }
     }
 
-    /// A topic of which nothing is left.
     pub(super) fn close(&mut self, name: &str) {
         let Some(topic) = self.topics.remove(name) else { return };
         self.entries = self.entries.saturating_sub(topic.table.len());
@@ -124,7 +121,6 @@ impl Home {
         }
     }
 
-    /// What is to be said to other nodes, of which topic.
     pub(super) fn take_outbox(&mut self) -> Vec<(Rc<str>, ToPeers)> {
         self.abroad.as_mut().map(|it| std::mem::take(&mut it.outbox)).unwrap_or_default()
     }

@@ -17,7 +17,7 @@ impl Topic {
         }
     }
 
-    /// Does what other nodes say, or answers them.
+    /// Handles a message of other nodes.
     pub(super) fn hear(&mut self, what: FromPeers, now_ns: u64) {
         let Some(peers) = &mut self.peers else { return };
         let applied = match what {
@@ -40,7 +40,6 @@ impl Topic {
         }
     }
 
-    /// A node is gone, and its entries with it.
     pub(super) fn forget(&mut self, node: Owner) {
         self.table.node_down(node);
         if let Some(peers) = &mut self.peers {
@@ -48,7 +47,7 @@ impl Topic {
         }
     }
 
-    /// Tells other nodes what is due; whether it is time to tell members as well.
+    /// Sends what is due to other nodes; whether it is time to tell members, too.
     pub(super) fn tell_peers(&mut self, config: &PresenceConfig, now_ns: u64) -> bool {
         let is_for_members = self.next_diff_ns(config).is_some_and(|due_ns| due_ns <= now_ns);
         let Some(peers) = &mut self.peers else { return is_for_members };
@@ -76,7 +75,7 @@ impl Topic {
         }
     }
 
-    /// Who is to be answered now that wants the list, and what.
+    /// Callbacks that can be given the list now, and the list.
     pub(super) fn answers(
         &mut self,
         config: &PresenceConfig,

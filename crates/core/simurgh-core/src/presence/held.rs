@@ -7,10 +7,10 @@ use std::time::Duration;
 use simurgh_channel::nanoseconds;
 use simurgh_presence::{Change, ChangedMeta, Diff};
 
-/// The leaves of a topic that are held back, each as long as the others.
+/// Leaves of a topic that are held back, each for the same time.
 #[derive(Debug, Default)]
 pub(super) struct Held {
-    /// Until when; the oldest in front.
+    /// Each with its deadline, the oldest first.
     leaves: VecDeque<(u64, Change)>,
 }
 
@@ -53,18 +53,16 @@ impl Held {
         (!diff.joins.is_empty() || !diff.leaves.is_empty()).then_some(diff)
     }
 
-    /// When the next is to be told.
     pub(super) fn next_ns(&self) -> Option<u64> {
         self.leaves.front().map(|(until_ns, _)| *until_ns)
     }
 
-    /// Nothing is held.
     pub(super) fn is_empty(&self) -> bool {
         self.leaves.is_empty()
     }
 }
 
-/// Takes out of both what is held and has not left after all.
+/// Takes out of both the metas that have not left after all.
 fn take_back(join: &mut Change, held: &mut Change) {
     let is_in =
         |of: &[ChangedMeta], it: &ChangedMeta| of.iter().any(|one| one.phx_ref == it.phx_ref);

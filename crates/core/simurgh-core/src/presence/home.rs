@@ -15,34 +15,32 @@ use super::abroad::Abroad;
 use super::say::Say;
 use super::topic::{NOBODY, Topic};
 
-/// The presences of the topics that a shard keeps.
+/// The presences of the topics whose home this shard is.
 pub(crate) struct Home {
     pub(super) owner: Owner,
-    /// Nobody's to guess.
+    /// Secret: it keys the tables.
     seed: u64,
-    /// No two of its refs are alike, also if nobody was present in between.
+    /// One source, so that refs never repeat.
     refs: PhxRefs,
     pub(super) topics: HashMap<Rc<str>, Topic>,
-    /// When topics are to be looked at; one that has been meanwhile is passed over.
+    /// When topics are due; some have been looked at meanwhile.
     due: BinaryHeap<Reverse<(u64, Rc<str>)>>,
-    /// Entries of all topics.
     pub(super) entries: usize,
-    /// The other nodes; none, if there are none.
+    /// State for other nodes; `None` without a cluster.
     pub(super) abroad: Option<Box<Abroad>>,
-    /// What members are told who ask, of topics that have too many for a list, whoever their home.
+    /// Answers for members of topics that are too large for a list, whichever shard is their home.
     answers: HashMap<Box<str>, Arc<[SharedEvent]>>,
 }
 
-/// What was made of a call.
+/// The outcome of a call.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Taken {
     Yes,
-    /// It has as many as it may have, or the key is tracked already, or not.
+    /// Too many entries, already tracked, or not tracked.
     Refused,
 }
 
 impl Home {
-    /// That of a shard without presences; entries are the node's.
     pub(crate) fn new(node: Owner, shard: u16, is_clustered: bool, seed: u64) -> Self {
         let (topics, due) = (HashMap::new(), BinaryHeap::new());
         let refs = PhxRefs::new(Owner(node.0.wrapping_add(u64::from(shard))));
@@ -51,7 +49,6 @@ impl Home {
         Self { owner: node, seed, refs, topics, due, entries: 0, abroad, answers }
     }
 
-    /// A topic, made if it is new.
     pub(super) fn open(&mut self, name: &str, now_ns: u64) -> Option<&mut Topic> {
         if !self.topics.contains_key(name) {
             let mut topic = match &self.abroad {
@@ -64,27 +61,25 @@ impl Home {
         self.topics.get_mut(name)
     }
 
-    /// Entries of all topics.
     pub(crate) fn entries(&self) -> usize {
         self.entries
     }
 
-    /// Whether nobody is present anywhere and nothing is to be told.
+    /// Whether there are no presences, and nothing is to be sent.
     pub(crate) fn is_empty(&self) -> bool {
         self.topics.is_empty()
     }
 
-    /// Topics whose members it answers, whoever their home.
     pub(crate) fn answers(&self) -> usize {
         self.answers.len()
     }
 
-    /// What a member of a topic is told that asks, if the shard knows it.
+    /// The answer to a member that requests the list, if this shard has it.
     pub(super) fn answer(&self, name: &str) -> Option<Arc<[SharedEvent]>> {
         self.answers.get(name).map(Arc::clone)
     }
 
-    /// Keeps what members of a topic are told that ask, or keeps it no longer.
+    /// Keeps the answer for members of a topic, or drops it.
     pub(super) fn keep(&mut self, name: &str, events: Option<Arc<[SharedEvent]>>) {
         match events {
             Some(events) => drop(self.answers.insert(name.into(), events)),
@@ -95,7 +90,7 @@ impl Home {
         }
     }
 
-    /// Does what a channel wants done.
+    /// Does what a channel requests.
     pub(super) fn call(
         &mut self,
         name: &str,
@@ -151,12 +146,12 @@ impl Home {
         Some((answer, topic.show(config, now_ns)))
     }
 
-    /// When a topic is to be looked at next.
+    /// When a topic is due next.
     pub(crate) fn next_ns(&self) -> Option<u64> {
         self.due.peek().map(|Reverse((due_ns, _))| *due_ns)
     }
 
-    /// The next topic whose time has come, if there is one.
+    /// The next topic that is due.
     pub(super) fn take_due(&mut self, now_ns: u64) -> Option<Rc<str>> {
         while self.next_ns().is_some_and(|due_ns| due_ns <= now_ns) {
             let Reverse((due_ns, name)) = self.due.pop()?;
@@ -170,7 +165,7 @@ impl Home {
         None
     }
 
-    /// What members of a topic whose time has come are to hear; payloads may have so many bytes.
+    /// What members of a due topic are sent; payloads up to so many bytes.
     pub(super) fn tell(
         &mut self,
         name: &str,
@@ -205,7 +200,7 @@ impl Home {
         said
     }
 
-    /// Puts off a topic whose time has come.
+    /// Postpones a due topic.
     pub(super) fn put_off(&mut self, name: Rc<str>, until_ns: u64) {
         if let Some(topic) = self.topics.get_mut(&name) {
             topic.due_ns = Some(until_ns);

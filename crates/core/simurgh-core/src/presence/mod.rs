@@ -31,12 +31,11 @@ use crate::registry::TRACKS;
 use crate::socket::Speaker;
 use crate::sockets::Sockets;
 
-/// As many bytes could be sent while a topic is looked at; so one turn looks at 128 of them.
+/// The cost of looking at a topic, in bytes; so one turn looks at 128 topics.
 const TOPIC_BYTES: usize = 8 << 10;
-/// How long the presences of a topic wait when too much is under way.
+/// How long presences wait while too much is under way.
 const WAIT_MAX: Duration = Duration::from_millis(5);
 
-/// Events that a member is told, one after the other.
 type Told = Arc<[SharedEvent]>;
 
 impl<N: Node> Core<N> {
@@ -62,12 +61,11 @@ impl<N: Node> Core<N> {
         None
     }
 
-    /// A channel has ended that had presences.
     pub(crate) fn presence_ended(&self, channel: ChannelId, topic: &str) {
         self.node.post_home(topic, PresenceMail::Call(channel, PresenceCall::End));
     }
 
-    /// Something for this shard as the home of a topic.
+    /// Mail for this shard as the home of a topic, or as one of its members' shards.
     pub(crate) fn presence_came(&mut self, out: &impl Sockets, topic: &str, mail: PresenceMail) {
         let (node, now_ns) = (Arc::clone(&self.node), out.now().ns);
         let (shard, config) = (self.shard, &node.config().presence);
@@ -94,12 +92,10 @@ impl<N: Node> Core<N> {
         self.count_presences();
     }
 
-    /// A node of the cluster is gone, and with it all who were present there.
     pub(crate) fn node_is_gone(&mut self, node: Owner) {
         self.presence.forget(node);
     }
 
-    /// Passes on what other nodes are to hear.
     fn tell_peers(&mut self) {
         let Some(cluster) = self.node.cluster() else { return };
         for (topic, what) in self.presence.take_outbox() {
@@ -107,7 +103,7 @@ impl<N: Node> Core<N> {
         }
     }
 
-    /// Tells members of topics that this shard keeps what is due.
+    /// Sends members of this shard's topics what is due.
     pub(crate) fn tell_presences(&mut self, out: &impl Sockets) -> Next {
         let home = &mut self.presence;
         if home.is_empty() {
@@ -152,7 +148,7 @@ impl<N: Node> Core<N> {
     }
 }
 
-/// Posts to all shards what members on them are to hear.
+/// Posts to the shards of the members.
 fn tell<N: Node>(node: &N, topic: &str, say: Say) {
     match say {
         Say::All(event, json) => {

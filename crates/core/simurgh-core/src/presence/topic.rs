@@ -16,41 +16,37 @@ use super::held::Held;
 use super::peers::Peers;
 use super::say::Say;
 
-/// What an entry adds to its key and meta, in a list: its ref, and what it replaced.
+/// Bytes of an entry in a list beside its key and meta.
 const ENTRY_BYTES: usize = 96;
 
-/// A list that is empty.
 pub(super) const NOBODY: &str = "{}";
 
 pub(super) struct Topic {
     pub(super) table: Table<ChannelId>,
-    /// Who wants the list, from the next time on that changes are told.
+    /// Members that want the list with the next changes.
     asking: Vec<ChannelId>,
-    /// The list as it was then, and who is still to get it.
+    /// The list, while members still have to get it.
     state: Option<Arc<[SharedEvent]>>,
     pub(super) getting: VecDeque<ChannelId>,
-    /// Whether somebody has got it already.
+    /// Whether a member has got it already.
     is_shared: bool,
-    /// When changes were told last.
     pub(super) told_ns: Option<u64>,
-    /// When it is looked at next.
     pub(super) due_ns: Option<u64>,
     is_summary: bool,
-    /// The number that all members know, if all know one, and when they were told.
+    /// The number that all members know, and when they were told.
     summary: (Option<usize>, u64),
-    /// What other nodes make necessary; none on a node of its own.
+    /// State for other nodes; `None` without a cluster.
     pub(super) peers: Option<Box<Peers>>,
-    /// Leaves that members are not told yet; none, where they are told at once.
+    /// `None` if leaves are told at once.
     held: Option<Box<Held>>,
 }
 
 impl Topic {
-    /// Of a node of its own.
     pub(super) fn alone(owner: Owner, seed: u64) -> Self {
         Self::with(Table::alone(owner, seed), None)
     }
 
-    /// Of one of several nodes, whose own entries had this version when they last had one.
+    /// Of a clustered node; `version` is that of its earlier entries.
     pub(super) fn shared(owner: Owner, seed: u64, version: u64) -> Self {
         Self::with(Table::new(owner, seed).from_version(version), Some(Box::default()))
     }
@@ -106,7 +102,6 @@ impl Topic {
         }
     }
 
-    /// When there is something to be told.
     pub(super) fn next_ns(&self, config: &PresenceConfig) -> Option<u64> {
         let members_ns = self.next_diff_ns(config);
         let Some(peers) = &self.peers else { return members_ns };
@@ -123,7 +118,7 @@ impl Topic {
         self.told_ns.map_or(0, after)
     }
 
-    /// When there is something to be told to members, or nothing is left of it.
+    /// When members are told something, or the topic can be closed.
     pub(super) fn next_diff_ns(&self, config: &PresenceConfig) -> Option<u64> {
         let after = |time_ns: u64, pause| Some(time_ns.saturating_add(nanoseconds(pause)));
         let told_ns = Some(self.paced_ns(config));
@@ -146,7 +141,7 @@ impl Topic {
         Some(held_ns).max(told_ns)
     }
 
-    /// Tells what has changed since the last time.
+    /// Appends what is due to `said`.
     pub(super) fn tell(
         &mut self,
         config: &PresenceConfig,
@@ -192,7 +187,7 @@ impl Topic {
         }
     }
 
-    /// All that members have not heard of yet.
+    /// All changes that members have not been told.
     pub(super) fn rest(&mut self) -> Option<Diff> {
         let diff = self.table.take_diff();
         match self.held.take() {
@@ -201,7 +196,7 @@ impl Topic {
         }
     }
 
-    /// What has changed, of which members are to hear now.
+    /// The changes that members are told now.
     fn diff(&mut self, config: &PresenceConfig, now_ns: u64) -> Option<Diff> {
         let diff = self.table.take_diff();
         let has_left = diff.as_ref().is_some_and(|diff| !diff.leaves.is_empty());
@@ -267,7 +262,7 @@ impl Topic {
         }
     }
 
-    /// The next portion of those who are to get the list.
+    /// The next portion of the members that get the list.
     pub(super) fn hand_out(&mut self, config: &PresenceConfig, said: &mut Vec<Say>) {
         let Some(state) = self.state.clone().filter(|_| !self.getting.is_empty()) else { return };
         let bytes = state.iter().map(|(_, json)| json.len()).sum::<usize>();
@@ -294,7 +289,7 @@ impl Topic {
         !is_kept && self.asking.is_empty() && self.getting.is_empty()
     }
 
-    /// Whether members are told how many there are in place of a list.
+    /// Whether members are told a number in place of a list.
     pub(super) fn is_summary(&self) -> bool {
         self.is_summary
     }
@@ -318,14 +313,13 @@ impl Topic {
     }
 }
 
-/// A diff as its members are told it.
 pub(super) fn encoded(diff: &Diff) -> String {
     let mut json = Vec::with_capacity(diff.encoded_bytes());
     diff.encode(&mut json);
     text(json)
 }
 
-/// Encoders write keys and metas, which are text.
+/// Encoders write keys and metas, which are UTF-8.
 fn text(json: Vec<u8>) -> String {
     String::from_utf8(json).unwrap_or_else(|_| NOBODY.into())
 }

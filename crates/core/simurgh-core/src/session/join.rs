@@ -26,7 +26,6 @@ use crate::wire::Wire;
 /// Longest topic that can be joined. The protocol sets no limit, but a membership keeps its topic:
 /// without one, a socket could pin a whole message for each of its channels.
 const TOPIC_BYTES_MAX: usize = 16 << 10;
-/// Longest join_ref, or ref of a join, of which a membership keeps one too.
 const REF_BYTES_MAX: usize = 1 << 10;
 
 /// Fixed, so that clients keep their numbers over a restart. Finding an id with another client's
@@ -158,7 +157,6 @@ impl<N: Node> Core<N> {
         }
     }
 
-    /// Requests what a client that is let in has missed, and has its socket wait for that.
     pub(super) fn ask_missed(
         &mut self,
         out: &mut impl Sockets,
@@ -217,12 +215,12 @@ impl<N: Node> Core<N> {
         resume.partial && !self.is_only_own(topic)
     }
 
-    /// As whom a client joins: the same on all shards.
+    /// The number of a client, the same on all shards.
     pub(super) fn client(&self, resume: &Resume) -> u64 {
         resume.id_hash(CLIENT_SEED).unwrap_or(0)
     }
 
-    /// The same for a client that is told where kept broadcasts stand.
+    /// The same for a client that is told positions.
     #[inline(never)]
     pub(super) fn let_in_resumed(
         &mut self,
@@ -276,7 +274,7 @@ impl<N: Node> Core<N> {
         self.has_joined(out, membership, effects);
     }
 
-    /// A join is answered: what its function did is carried out, and the channel is told.
+    /// Carries out what the join function did, and calls `after_join`.
     #[inline(always)]
     fn has_joined(&mut self, out: &mut impl Sockets, membership: u32, effects: Vec<Effect>) {
         let membership = match effects.is_empty() {

@@ -84,7 +84,6 @@ impl<N: Node> Core<N> {
         }
     }
 
-    /// A leave or a push of a topic that is not joined.
     fn unjoined(
         &mut self,
         out: &mut impl Sockets,
@@ -207,7 +206,6 @@ impl<N: Node> Core<N> {
         self.end_as_wanted(out, channel);
     }
 
-    /// Events for several channels of this shard.
     pub(crate) fn push_all(&mut self, out: &mut impl Sockets, push: SharedPush) {
         self.node.discharge(usize::from(self.shard), push.weight());
         for channel in push.channels {
