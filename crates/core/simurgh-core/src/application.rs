@@ -38,7 +38,7 @@ pub(crate) struct Application<N> {
 /// Memberships are not chosen by clients, so nobody can make them collide.
 type Linked = HashMap<u32, Vec<Box<dyn LinkedWork>>, BuildHasherDefault<DefaultHasher>>;
 
-pub(crate) struct About<'a> {
+pub(crate) struct Subject<'a> {
     pub(crate) socket: Option<&'a SocketState>,
     pub(crate) topic: &'a str,
     pub(crate) channel: ChannelId,
@@ -47,7 +47,7 @@ pub(crate) struct About<'a> {
     pub(crate) resume: Option<&'a Resume>,
 }
 
-pub(crate) struct Asked<'a> {
+pub(crate) struct JoinSubject<'a> {
     pub(crate) socket: Option<&'a SocketState>,
     pub(crate) topic: &'a str,
     /// What its client has received, if it says so and the topic has a history.
@@ -71,11 +71,11 @@ impl<N: Node> Application<N> {
     #[inline]
     pub(crate) fn run<R>(
         &mut self,
-        about: About<'_>,
+        about: Subject<'_>,
         callback: Callback,
         f: impl FnOnce(&mut Context<'_>) -> R,
     ) -> (Option<R>, Vec<Effect>) {
-        let About { socket, topic, channel, message, prepared, resume } = about;
+        let Subject { socket, topic, channel, message, prepared, resume } = about;
         let mut effects = self.spare.pop().unwrap_or_default();
         let shard = usize::from(self.shard);
         let mut ctx = Context {
@@ -112,13 +112,13 @@ impl<N: Node> Application<N> {
     #[inline]
     pub(crate) fn join(
         &mut self,
-        asked: Asked<'_>,
+        asked: JoinSubject<'_>,
         payload: Payload<'_>,
         join: &JoinFn,
     ) -> (Option<Join>, Vec<Effect>) {
-        let Asked { socket, topic, resume, prepared } = asked;
+        let JoinSubject { socket, topic, resume, prepared } = asked;
         let channel = self.nobody();
-        let about = About { socket, topic, channel, message: None, prepared, resume };
+        let about = Subject { socket, topic, channel, message: None, prepared, resume };
         self.run(about, Callback::Join, |ctx| join(ctx, payload))
     }
 
@@ -134,7 +134,7 @@ impl<N: Node> Application<N> {
         let Some(mut channel) = channel else { return Vec::new() };
         let topic = &*speaker.topic;
         let (channel_id, message, prepared) = (speaker.id, None, None);
-        let about = About { socket, topic, channel: channel_id, message, prepared, resume: None };
+        let about = Subject { socket, topic, channel: channel_id, message, prepared, resume: None };
         let (_, effects) =
             self.run(about, Callback::Terminate, |ctx| channel.terminate(ctx, &reason));
         self.drop_guarded(channel);

@@ -10,7 +10,7 @@ use simurgh_proto::message::{OwnedRef, Ref};
 use simurgh_reactor::Key;
 
 #[derive(Debug)]
-pub(crate) enum Later {
+pub(crate) enum Queued {
     Effect(Effect),
     /// A broadcast without position, for when the member has got what it missed.
     Broadcast(Arc<Broadcast>),
@@ -24,13 +24,13 @@ pub(crate) struct Barrier {
     ticket: u32,
     /// The message that was being handled when the channel broadcast.
     message: Option<OwnedRef>,
-    queue: VecDeque<Later>,
+    queue: VecDeque<Queued>,
     /// How many of the first in the queue the broadcasting callback itself did.
     own: usize,
 }
 
 impl Barrier {
-    pub(crate) fn next(&mut self) -> Option<Later> {
+    pub(crate) fn next(&mut self) -> Option<Queued> {
         let next = self.queue.pop_front()?;
         self.own = self.own.saturating_sub(1);
         Some(next)
@@ -38,10 +38,10 @@ impl Barrier {
 
     /// What is left of it when the broadcast may not be kept: what its own callback did is not
     /// carried out, but for the end of the channel; and the message that is to be told.
-    pub(crate) fn fail(&mut self) -> (Option<OwnedRef>, Vec<Later>) {
+    pub(crate) fn fail(&mut self) -> (Option<OwnedRef>, Vec<Queued>) {
         let rest = self.queue.split_off(self.own.min(self.queue.len()));
         let own = std::mem::replace(&mut self.queue, rest).into_iter();
-        let (ends, lost): (Vec<_>, Vec<_>) = own.partition(|it| matches!(it, Later::End(_)));
+        let (ends, lost): (Vec<_>, Vec<_>) = own.partition(|it| matches!(it, Queued::End(_)));
         self.own = ends.len();
         ends.into_iter().rev().for_each(|it| self.queue.push_front(it));
         (self.message.take(), lost)
@@ -66,7 +66,7 @@ impl Barriers {
     /// Whether a channel ends when it has waited: it is given nothing more.
     pub(crate) fn ends(&self, channel: ChannelId) -> bool {
         let queue = self.by_channel.get(&channel).map(|it| &it.queue);
-        queue.is_some_and(|it| it.iter().any(|it| matches!(it, Later::End(_))))
+        queue.is_some_and(|it| it.iter().any(|it| matches!(it, Queued::End(_))))
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -78,7 +78,7 @@ impl Barriers {
         self.len() == 0
     }
 
-    pub(crate) fn hold(&self, conn: Key) -> bool {
+    pub(crate) fn holds_socket(&self, conn: Key) -> bool {
         self.by_socket.contains_key(&conn)
     }
 
@@ -96,7 +96,7 @@ impl Barriers {
     }
 
     /// Notes the message that was being handled when a channel broadcast.
-    pub(crate) fn in_hand(&mut self, channel: ChannelId, message: &Ref<'_>) {
+    pub(crate) fn current(&mut self, channel: ChannelId, message: &Ref<'_>) {
         if let Some(barrier) = self.by_channel.get_mut(&channel) {
             barrier.message = Some(message.into());
         }
@@ -112,7 +112,7 @@ impl Barriers {
     }
 
     /// Queues what the channel does next; `is_own`: the broadcasting callback did it.
-    pub(crate) fn push(&mut self, channel: ChannelId, later: Later, is_own: bool) {
+    pub(crate) fn push(&mut self, channel: ChannelId, later: Queued, is_own: bool) {
         if let Some(barrier) = self.by_channel.get_mut(&channel) {
             barrier.queue.push_back(later);
             barrier.own += usize::from(is_own);
@@ -149,6 +149,6 @@ impl Barriers {
 }
 
 /// The answer to a message, to be queued.
-pub(crate) fn answer(message: &Ref<'_>, reply: Reply) -> Later {
-    Later::Effect(Effect::Reply(ReplyRef(message.into()), reply))
+pub(crate) fn answer(message: &Ref<'_>, reply: Reply) -> Queued {
+    Queued::Effect(Effect::Reply(ReplyRef(message.into()), reply))
 }

@@ -4,7 +4,7 @@ const PAGE: usize = 512;
 
 /// Hashes of the ids that clients gave themselves; 0: none.
 #[derive(Debug, Default)]
-pub(crate) struct Keys {
+pub(crate) struct ClientKeys {
     pages: Vec<Option<Box<Page>>>,
 }
 
@@ -14,7 +14,7 @@ struct Page {
     count: u16,
 }
 
-impl Keys {
+impl ClientKeys {
     /// Pages that there are.
     pub(crate) fn pages(&self) -> usize {
         self.pages.iter().flatten().count()
@@ -61,7 +61,7 @@ mod tests {
 
     #[test]
     fn keys_are_by_membership_and_a_page_of_nobody_is_given_back() {
-        let mut keys = Keys::default();
+        let mut keys = ClientKeys::default();
         assert_eq!(keys.get(7), 0);
         keys.set(100_000, 0);
         assert!(keys.pages.is_empty(), "nothing was to be noted");
@@ -70,7 +70,7 @@ mod tests {
         keys.set(1_001, 3);
         keys.set(1_001, 4);
         assert_eq!([7, 8, 1_000, 1_001].map(|it| keys.get(it)), [1, 0, 2, 4]);
-        let pages = |keys: &Keys| keys.pages.iter().map(Option::is_some).collect::<Vec<_>>();
+        let pages = |keys: &ClientKeys| keys.pages.iter().map(Option::is_some).collect::<Vec<_>>();
         assert_eq!(pages(&keys), [true, true]);
         keys.set(1_000, 0);
         keys.set(1_000, 0);

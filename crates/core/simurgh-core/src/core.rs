@@ -13,9 +13,9 @@ use simurgh_reactor::{Key, Next, Run};
 use crate::application::Application;
 use crate::barrier::Barriers;
 use crate::fanout::{Fanout, Registry};
-use crate::history::abroad::Abroad;
 use crate::history::departures::Departures;
-use crate::history::home::KeptTopics;
+use crate::history::followed::FollowedTopics;
+use crate::history::kept_topics::KeptTopics;
 use crate::history::replays::Replays;
 use crate::meters::Meters;
 use crate::presence::home::Home;
@@ -54,7 +54,7 @@ pub struct Core<N: Node> {
 pub(crate) struct History {
     pub(crate) kept: KeptTopics,
     /// State of topics that an engine keeps and numbers; `None` without a cluster.
-    pub(crate) abroad: Option<Box<Abroad>>,
+    pub(crate) followed_topics: Option<Box<FollowedTopics>>,
     pub(crate) barriers: Barriers,
     pub(crate) departures: Departures,
     /// When the next round over the histories begins.
@@ -89,8 +89,8 @@ impl History {
     }
 
     fn waits(&self) -> usize {
-        let abroad = self.abroad.as_ref().map_or(0, |it| it.len());
-        self.barriers.len() + self.departures.len() + self.replays.len() + abroad
+        let followed_topics = self.followed_topics.as_ref().map_or(0, |it| it.len());
+        self.barriers.len() + self.departures.len() + self.replays.len() + followed_topics
     }
 }
 
@@ -197,7 +197,9 @@ fn history(node: &impl Node, shard: u16, seed: u64) -> Option<Box<History>> {
     (!rules.is_empty()).then(|| {
         Box::new(History {
             kept: kept(),
-            abroad: node.cluster().map(|_| Box::new(Abroad::new(shard, node.id()))),
+            followed_topics: node
+                .cluster()
+                .map(|_| Box::new(FollowedTopics::new(shard, node.id()))),
             barriers: Barriers::default(),
             departures: Departures::new(seed),
             next_round_ns: 0,

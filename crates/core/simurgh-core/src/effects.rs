@@ -24,7 +24,7 @@ use simurgh_proto::session::server as session;
 use simurgh_proto::ws::CloseCode;
 use simurgh_reactor::Key;
 
-use crate::application::About;
+use crate::application::Subject;
 use crate::core::Core;
 use crate::fanout::Through;
 use crate::frames::{kept, say};
@@ -34,7 +34,7 @@ use crate::sockets::Sockets;
 
 /// The message that a channel handles.
 #[derive(Default)]
-pub(crate) struct InHand<'a> {
+pub(crate) struct CurrentMessage<'a> {
     pub(crate) message: Option<Ref<'a>>,
     pub(crate) prepared: Option<Prepared>,
     /// The position of the intercepted broadcast, if its member is told positions.
@@ -49,7 +49,7 @@ impl<N: Node> Core<N> {
         out: &mut impl Sockets,
         membership: u32,
         callback: Callback,
-        in_hand: InHand<'_>,
+        current: CurrentMessage<'_>,
         f: impl FnOnce(&mut dyn Channel, &mut Context<'_>) -> Outcome,
     ) {
         let Some(speaker) = self.speaker(out, membership) else { return };
@@ -57,8 +57,8 @@ impl<N: Node> Core<N> {
             return;
         }
         let Some(mut channel) = self.registry.wake(membership) else { return };
-        let InHand { message, prepared, position } = in_hand;
-        let about = About {
+        let CurrentMessage { message, prepared, position } = current;
+        let about = Subject {
             socket: out.socket(speaker.conn).and_then(|socket| socket.state()),
             topic: &speaker.topic,
             channel: speaker.id,
@@ -310,9 +310,13 @@ impl<N: Node> Core<N> {
                 continue;
             }
             if is_relay {
-                self.call(out, channel, Callback::HandleBroadcast, InHand::default(), |it, ctx| {
-                    it.handle_broadcast(ctx, &broadcast)
-                });
+                self.call(
+                    out,
+                    channel,
+                    Callback::HandleBroadcast,
+                    CurrentMessage::default(),
+                    |it, ctx| it.handle_broadcast(ctx, &broadcast),
+                );
             } else {
                 self.deliver_intercepted(out, channel, conn, &broadcast);
             }
@@ -343,8 +347,8 @@ impl<N: Node> Core<N> {
             Some(true) => {
                 // What the channel makes of it counts as a message of its own.
                 self.metrics.deliveries.add(1);
-                let in_hand = InHand { position, ..InHand::default() };
-                self.call(out, membership, Callback::HandleOut, in_hand, |it, ctx| {
+                let current = CurrentMessage { position, ..CurrentMessage::default() };
+                self.call(out, membership, Callback::HandleOut, current, |it, ctx| {
                     it.handle_out(ctx, event, payload)
                 });
             }

@@ -7,7 +7,7 @@ use simurgh_channel::Broadcast;
 use simurgh_reactor::{Run, Shared};
 
 use super::delivery::Delivery;
-use crate::client_keys::Keys;
+use crate::client_keys::ClientKeys;
 use crate::frames::broadcast_frame;
 use crate::registry::Topic;
 use crate::sockets::Sockets;
@@ -39,7 +39,7 @@ impl Batch {
         topic: &mut Topic<Delivery>,
         from: u32,
         form: Form,
-        keys: Option<&Keys>,
+        keys: Option<&ClientKeys>,
         errors: &mut u64,
     ) -> Self {
         let except = except(topic, from, keys);
@@ -89,7 +89,7 @@ impl Batch {
 
 /// Memberships that a broadcast from a number on is not for, or may not be: those of their senders
 /// on any shard, and those of the same clients.
-fn except(topic: &Topic<Delivery>, from: u32, keys: Option<&Keys>) -> Vec<u32> {
+fn except(topic: &Topic<Delivery>, from: u32, keys: Option<&ClientKeys>) -> Vec<u32> {
     let pending = || topic.deliveries.log.pending(from);
     let mut except: Vec<u32> = pending().filter_map(|it| Some(it.except?.membership)).collect();
     let Some(keys) = keys else { return except };

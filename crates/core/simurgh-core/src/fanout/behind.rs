@@ -13,22 +13,22 @@ use crate::registry::{BEHIND, Left, List, Member, TopicId};
 use crate::sockets::Sockets;
 
 /// How often withheld bytes are looked at.
-const WITHHELD_LOOK: Duration = Duration::from_millis(5);
+const WITHHELD_POLL_INTERVAL: Duration = Duration::from_millis(5);
 
 impl<N: Node> Fanout<N> {
     /// The cursor has passed all members; whether nothing is left to send.
-    pub(super) fn lap_is_over(
+    pub(super) fn finish_pass_of(
         &mut self,
         registry: &mut Registry,
         out: &impl Sockets,
         id: TopicId,
     ) -> bool {
         let Some(topic) = registry.topic_mut(id) else { return true };
-        topic.begin_round();
+        topic.begin_pass_at_first();
         let members = topic.len();
         let delivery = &mut topic.deliveries;
         let has_withheld = delivery.withheld.is_some();
-        let freed = delivery.finish_lap(members, out.now().ns);
+        let freed = delivery.finish_pass(members, out.now().ns);
         if delivery.withheld.is_some() && !has_withheld {
             self.withheld.push(id);
         }
@@ -131,6 +131,6 @@ impl<N: Node> Fanout<N> {
             is_left
         });
         self.withheld = left;
-        if self.withheld.is_empty() { Next::Idle } else { Next::After(WITHHELD_LOOK) }
+        if self.withheld.is_empty() { Next::Idle } else { Next::After(WITHHELD_POLL_INTERVAL) }
     }
 }

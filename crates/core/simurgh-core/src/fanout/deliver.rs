@@ -29,14 +29,14 @@ pub(super) struct Stride {
 /// Why deliveries of ready frames stopped.
 pub(super) enum Step {
     /// It is time to look at the clock.
-    Look,
+    CheckClock,
     /// The cursor has passed all members.
-    Round,
+    PassOver,
     Gone,
     /// This member needs something that is not ready.
-    Other(Member),
+    NotReady(Member),
     /// The same, and the next members are probably of its kind: told positions, or not.
-    Turn(Member),
+    OtherKind(Member),
     /// This member's socket has not taken all of it.
     Behind(Member),
 }
@@ -112,15 +112,19 @@ impl<N: Node> Fanout<N> {
         let mut sent = 0;
         let step = loop {
             if members == STRIDE || bytes >= LOOK_BYTES {
-                break Step::Look;
+                break Step::CheckClock;
             }
-            let Some(member) = topic.visit(head) else { break Step::Round };
+            let Some(member) = topic.visit(head) else { break Step::PassOver };
             members += 1;
             if member.cursor == head {
                 continue;
             }
             if !member.is_plain(PLACED) {
-                break if member.is_apart() { Step::Other(member) } else { Step::Turn(member) };
+                break if member.is_apart() {
+                    Step::NotReady(member)
+                } else {
+                    Step::OtherKind(member)
+                };
             }
             let mut values = None;
             let waits = out.send_chosen(member.conn, |socket| {
@@ -141,7 +145,7 @@ impl<N: Node> Fanout<N> {
                     let heard = pending_for(&topic.deliveries.log, generations, shard, member);
                     sent += out.deliver_broadcasts(member.conn, transport, heard);
                 }
-                (None, None) => break Step::Other(member),
+                (None, None) => break Step::NotReady(member),
             }
         };
         *stride = Stride { members, bytes };

@@ -22,7 +22,7 @@ pub(crate) struct Delivery {
     /// hand is round.
     lap_head: u32,
     /// Positions that members were told, on a topic with history.
-    pub(crate) told: Option<Box<Told>>,
+    pub(crate) told: Option<Box<ToldPositions>>,
     /// It is in a list of topics to serve.
     pub(super) in_fanout: bool,
     /// In this pass a member had more output waiting than a quarter of the limit.
@@ -42,7 +42,7 @@ pub(crate) struct Delivery {
 
 /// Positions that members of a topic were told.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Told {
+pub(crate) struct ToldPositions {
     /// The position of the last kept broadcast that was taken in here.
     pub(crate) last: Position,
     /// The last position at which all of them were told of a gap.
@@ -67,8 +67,9 @@ impl Deliveries for Delivery {
 
 impl Delivery {
     /// Members are told a position, or of a gap before it.
-    pub(super) fn is_told(&mut self, position: Position, is_gap: bool) {
-        let told = self.told.get_or_insert_with(|| Box::new(Told { last: position, gap: None }));
+    pub(super) fn note_position(&mut self, position: Position, is_gap: bool) {
+        let told =
+            self.told.get_or_insert_with(|| Box::new(ToldPositions { last: position, gap: None }));
         told.last = position;
         if is_gap {
             told.gap = Some(position);
@@ -76,7 +77,7 @@ impl Delivery {
     }
 
     /// Begins a pass over all broadcasts that are there now.
-    pub(super) fn begin_lap(&mut self) {
+    pub(super) fn begin_pass(&mut self) {
         self.lap_head = self.log.head();
         self.lagging = false;
     }
@@ -98,7 +99,7 @@ impl Delivery {
 
     /// Forgets what everybody was sent, now that the hand has been round; returns the bytes set
     /// free. What is awaited is withheld.
-    pub(super) fn finish_lap(&mut self, members: usize, now_ns: u64) -> usize {
+    pub(super) fn finish_pass(&mut self, members: usize, now_ns: u64) -> usize {
         let keep = self.log.head().wrapping_sub(self.lap_head) as usize;
         let is_awaited = self.is_awaited(members);
         let mut freed = 0;
@@ -134,13 +135,13 @@ mod tests {
     fn a_lap_forgets_only_what_was_published_before_it_began() {
         let mut delivery = Delivery::default();
         publish(&mut delivery);
-        delivery.begin_lap();
+        delivery.begin_pass();
         publish(&mut delivery);
-        assert!(delivery.finish_lap(2, 0) > 0);
+        assert!(delivery.finish_pass(2, 0) > 0);
         assert_eq!((delivery.log.len(), delivery.lap_head), (1, 2));
         assert_eq!(delivery.log.pending(1).count(), 1);
         assert_eq!(delivery.log.pending(2).count(), 0);
-        delivery.finish_lap(2, 0);
+        delivery.finish_pass(2, 0);
         assert!(delivery.log.is_empty());
     }
 
@@ -151,9 +152,9 @@ mod tests {
             [(0, false, false), (2, false, false), (3, false, true), (1, true, true)]
         {
             publish(&mut delivery);
-            delivery.begin_lap();
+            delivery.begin_pass();
             (delivery.behind, delivery.lagging) = (behind, lagging);
-            let freed = delivery.finish_lap(4, 0);
+            let freed = delivery.finish_pass(4, 0);
             assert_eq!(freed == 0, is_withheld, "{behind} of 4, lagging: {lagging}");
             assert_eq!(delivery.withheld.take().is_some(), is_withheld);
         }

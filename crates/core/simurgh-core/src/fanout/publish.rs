@@ -13,7 +13,7 @@ use crate::socket::Socket;
 use crate::sockets::Sockets;
 
 /// How often held publishers are looked at while nothing else happens.
-const HELD_LOOK: Duration = Duration::from_millis(5);
+const HELD_POLL_INTERVAL: Duration = Duration::from_millis(5);
 pub(crate) struct Entry {
     flow: Arc<Flow>,
     pub(crate) charge: Arc<Charge>,
@@ -122,14 +122,15 @@ impl<N: Node> Fanout<N> {
         let members = topic.len() as u32;
         let delivery = &mut topic.deliveries;
         if let Some(mark) = &posted.broadcast().kept {
-            delivery.is_told(mark.position, mark.is_notice && posted.broadcast().event() == GAP);
+            delivery
+                .note_position(mark.position, mark.is_notice && posted.broadcast().event() == GAP);
         }
         delivery.log.push(posted);
         delivery.deliveries = delivery.deliveries.saturating_add(members);
         if !delivery.in_fanout {
             delivery.in_fanout = true;
-            delivery.begin_lap();
-            topic.begin_round();
+            delivery.begin_pass();
+            topic.begin_pass_at_first();
             self.active.push_back(id);
             self.count_active();
         }
@@ -139,7 +140,7 @@ impl<N: Node> Fanout<N> {
     pub(crate) fn is_at(&mut self, registry: &mut Registry, membership: u32, position: Position) {
         let topic = registry.member(membership).map(|it| it.topic);
         if let Some(topic) = topic.and_then(|id| registry.topic_mut(id)) {
-            topic.deliveries.is_told(position, false);
+            topic.deliveries.note_position(position, false);
         }
     }
 
@@ -224,7 +225,7 @@ impl<N: Node> Fanout<N> {
             // fan-out has been.
             _ if released > 0 => Next::Now,
             true => Next::Idle,
-            false => Next::After(HELD_LOOK),
+            false => Next::After(HELD_POLL_INTERVAL),
         }
     }
 }

@@ -80,9 +80,9 @@ impl<N: Node> Fanout<N> {
             };
             match step {
                 Step::Gone => slice.leave_topic(out),
-                Step::Round if self.lap_is_over(registry, out, id) => slice.leave_topic(out),
-                Step::Round => {}
-                Step::Look => {
+                Step::PassOver if self.finish_pass_of(registry, out, id) => slice.leave_topic(out),
+                Step::PassOver => {}
+                Step::CheckClock => {
                     slice.stride = Stride::default();
                     if out.clock_ns() >= slice.deadline_ns {
                         self.active.push_back(id);
@@ -90,7 +90,7 @@ impl<N: Node> Fanout<N> {
                     }
                 }
                 Step::Behind(member) => self.is_behind(registry, out, id, member),
-                Step::Turn(member) => {
+                Step::OtherKind(member) => {
                     slice.has_positions = member.has_positions();
                     let delivered = self.deliver(registry, out, id, member, false);
                     if let Delivered::Sent { bytes, waits } = delivered {
@@ -100,7 +100,7 @@ impl<N: Node> Fanout<N> {
                         }
                     }
                 }
-                Step::Other(member) => match self.deliver(registry, out, id, member, false) {
+                Step::NotReady(member) => match self.deliver(registry, out, id, member, false) {
                     Delivered::Through(through) => {
                         slice.through = Some(member);
                         return Some(through);

@@ -9,7 +9,7 @@ use simurgh_channel::{Flow, Node, Permit};
 use simurgh_reactor::Key;
 
 use super::batch::Batch;
-use crate::client_keys::Keys;
+use crate::client_keys::ClientKeys;
 use crate::flow::FlowsElsewhere;
 use crate::listeners::Listeners;
 use crate::registry::TopicId;
@@ -30,7 +30,7 @@ pub(crate) struct Fanout<N: Node> {
     pub(super) elsewhere: FlowsElsewhere,
     pub(super) listeners: Option<Box<Listeners>>,
     /// Ids with which clients have joined; `None` until the first.
-    pub(crate) keys: Option<Box<Keys>>,
+    pub(crate) keys: Option<Box<ClientKeys>>,
     pub(super) held: Option<Box<Publishers>>,
 }
 

@@ -12,7 +12,7 @@ pub(super) const ANSWERS_MAX: usize = 4;
 
 /// A request, and the state it met: while both are the same, so is the answer.
 #[derive(PartialEq, Eq)]
-pub(super) struct Asked {
+pub(super) struct Request {
     topic: Rc<str>,
     since: Since,
     partial: bool,
@@ -23,7 +23,7 @@ pub(super) struct Asked {
     floor: Place,
 }
 
-impl Asked {
+impl Request {
     pub(super) fn of(ask: &MissedRequest, name: &Rc<str>, ring: &Ring<Kept>) -> Self {
         Self {
             topic: Rc::clone(name),

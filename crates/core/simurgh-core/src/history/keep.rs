@@ -32,7 +32,7 @@ impl<N: Node> Core<N> {
         let home = home_shard(broadcast.topic(), self.node.shards());
         let member = self.registry.member(speaker.id.membership);
         let is_live = member.is_some_and(|it| it.generation == speaker.id.generation);
-        let (is_home, is_abroad) = (home == usize::from(self.shard), self.keeps_abroad());
+        let (is_home, is_abroad) = (home == usize::from(self.shard), self.uses_engine());
         let waits = is_live && (!is_home || is_abroad);
         let mut kept_for = KeptFor::Nobody;
         if waits && let Some(history) = &mut self.history {
@@ -95,7 +95,7 @@ impl<N: Node> Core<N> {
         let told = history.replays.told(speaker.id);
         let position = if intercepts { seen } else { told.or(last) };
         // Who was told that nothing is known was sent nothing.
-        let nowhere = history.abroad.as_ref().map(|it| it.nowhere.epoch);
+        let nowhere = history.followed_topics.as_ref().map(|it| it.nowhere.epoch);
         let position = position.filter(|it| Some(it.epoch) != nowhere);
         if let Some(position) = position {
             let (tick, how) = (out.now().tick, Left { intercepts, gap });
@@ -106,8 +106,8 @@ impl<N: Node> Core<N> {
     /// Keeps a broadcast of a topic whose home this shard is, and passes it on.
     pub(super) fn store(&mut self, out: &impl Sockets, keep: KeepRequest) {
         let Some(history) = &mut self.history else { return };
-        if history.abroad.is_some() {
-            return self.store_abroad(out, keep);
+        if history.followed_topics.is_some() {
+            return self.store_in_engine(out, keep);
         }
         let KeepRequest { broadcast, charge, sender, id, kept_for } = keep;
         let now_ms = self.node.unix_ms(out.now().ns);

@@ -47,7 +47,7 @@ impl<N: Node> Core<N> {
         if self.history.is_none() {
             return Next::Idle;
         }
-        let tended = self.tend_abroad(out);
+        let tended = self.expire_pending(out);
         let Some(history) = &self.history else { return Next::Idle };
         let looked_at = history.replays.queue.len().min(LOOKED_AT_MAX);
         let few = self.node.config().history.portion.bytes / 2;

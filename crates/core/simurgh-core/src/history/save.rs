@@ -6,7 +6,7 @@ use std::sync::Arc;
 use simurgh_channel::{Kept, KeptContent, home_shard};
 use simurgh_history::{KeptTopic, SaveError, Saver, saved};
 
-use super::home::KeptTopics;
+use super::kept_topics::KeptTopics;
 
 /// The histories that a shard has kept.
 #[derive(Debug, Default)]

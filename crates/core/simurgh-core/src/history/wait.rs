@@ -8,7 +8,7 @@ use simurgh_proto::message::Ref;
 use simurgh_reactor::Key;
 
 use super::replays::Replay;
-use crate::barrier::{Later, answer};
+use crate::barrier::{Queued, answer};
 use crate::core::Core;
 use crate::socket::{Phase, Socket, Speaker};
 use crate::sockets::Sockets;
@@ -38,7 +38,7 @@ impl<N: Node> Core<N> {
     ) {
         let Some(history) = &mut self.history else { return };
         for effect in effects {
-            history.barriers.push(channel, Later::Effect(effect), is_own);
+            history.barriers.push(channel, Queued::Effect(effect), is_own);
         }
     }
 
@@ -71,14 +71,14 @@ impl<N: Node> Core<N> {
         let Some(history) = &mut self.history else { return };
         if let Some(message) = &message {
             if is_own {
-                history.barriers.in_hand(channel, message);
+                history.barriers.current(channel, message);
             }
             if let Some(reply) = reply {
                 history.barriers.push(channel, answer(message, reply), is_own);
             }
         }
         if let Some(reason) = end {
-            history.barriers.push(channel, Later::End(reason), is_own);
+            history.barriers.push(channel, Queued::End(reason), is_own);
         }
     }
 
@@ -86,7 +86,7 @@ impl<N: Node> Core<N> {
         if let Some(history) = &mut self.history
             && !history.barriers.ends(channel)
         {
-            history.barriers.push(channel, Later::End(reason), false);
+            history.barriers.push(channel, Queued::End(reason), false);
         }
     }
 
@@ -97,8 +97,8 @@ impl<N: Node> Core<N> {
         if let Some(mut barrier) = barrier {
             while let Some(later) = barrier.next() {
                 effects.extend(match later {
-                    Later::Effect(effect) => Some(effect),
-                    Later::Broadcast(_) | Later::End(_) => None,
+                    Queued::Effect(effect) => Some(effect),
+                    Queued::Broadcast(_) | Queued::End(_) => None,
                 });
             }
         }
@@ -121,7 +121,7 @@ impl<N: Node> Core<N> {
     /// A channel waits no more; what it did meanwhile may have the socket wait again.
     pub(crate) fn lowered(&mut self, out: &mut impl Sockets, key: Key) {
         let tick = out.now().tick;
-        if self.history.as_ref().is_some_and(|it| it.barriers.hold(key)) {
+        if self.history.as_ref().is_some_and(|it| it.barriers.holds_socket(key)) {
             return;
         }
         let Some(socket) = out.socket_mut(key) else { return };
@@ -159,7 +159,7 @@ impl<N: Node> Core<N> {
     ) -> bool {
         let Some(history) = &mut self.history else { return false };
         for broadcast in pending.into_iter().filter(|it| it.kept.is_none()) {
-            history.barriers.push(channel, Later::Broadcast(broadcast), false);
+            history.barriers.push(channel, Queued::Broadcast(broadcast), false);
         }
         history.barriers.waiting(channel) > WAITING_MAX
     }

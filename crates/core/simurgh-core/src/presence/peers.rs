@@ -33,7 +33,7 @@ pub(super) struct Peers {
     /// When they are asked again, and the delay of the time after that.
     again: Option<(u64, u64)>,
     /// When the last own change was sent, and how often its version was repeated.
-    said: Option<(u64, usize)>,
+    output: Option<(u64, usize)>,
     /// Callbacks that want the list once all have answered.
     pub(super) lists: Vec<PresenceCallback>,
     pub(super) outbox: Vec<ToPeers>,
@@ -118,18 +118,18 @@ impl Peers {
 
     /// A change of own entries is sent.
     pub(super) fn says(&mut self, now_ns: u64) {
-        self.said = Some((now_ns, 0));
+        self.output = Some((now_ns, 0));
     }
 
     /// When its version is repeated.
     pub(super) fn repeats_ns(&self) -> Option<u64> {
-        let (said_ns, times) = self.said?;
+        let (said_ns, times) = self.output?;
         Some(said_ns.saturating_add(*REPEATS_NS.get(times)?))
     }
 
     pub(super) fn repeats(&mut self, now_ns: u64) -> bool {
         let is_due = self.repeats_ns().is_some_and(|due_ns| due_ns <= now_ns);
-        if let Some((_, times)) = self.said.as_mut().filter(|_| is_due) {
+        if let Some((_, times)) = self.output.as_mut().filter(|_| is_due) {
             *times += 1;
         }
         is_due

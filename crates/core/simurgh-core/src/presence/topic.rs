@@ -12,9 +12,9 @@ use std::time::Duration;
 use simurgh_channel::{ChannelId, PresenceCall, PresenceConfig, SharedEvent, nanoseconds};
 use simurgh_presence::{Diff, Owner, Table};
 
-use super::held::Held;
+use super::held_leaves::HeldLeaves;
+use super::output::Output;
 use super::peers::Peers;
-use super::say::Say;
 
 /// Bytes of an entry in a list beside its key and meta.
 const ENTRY_BYTES: usize = 96;
@@ -38,7 +38,7 @@ pub(super) struct Topic {
     /// State for other nodes; `None` without a cluster.
     pub(super) peers: Option<Box<Peers>>,
     /// `None` if leaves are told at once.
-    held: Option<Box<Held>>,
+    held: Option<Box<HeldLeaves>>,
 }
 
 impl Topic {
@@ -127,7 +127,7 @@ impl Topic {
         }
         let (counted, counted_ns) = self.summary;
         if self.is_summary && self.asking.is_empty() {
-            // Who has said something else may have made the list short enough.
+            // Who has output something else may have made the list short enough.
             let is_same = counted == Some(self.table.len()) && !self.table.has_changes();
             return match is_same {
                 true => None,
@@ -141,15 +141,15 @@ impl Topic {
         Some(held_ns).max(told_ns)
     }
 
-    /// Appends what is due to `said`.
+    /// Appends what is due to `output`.
     pub(super) fn tell(
         &mut self,
         config: &PresenceConfig,
         bytes_max: usize,
         now_ns: u64,
-        said: &mut Vec<Say>,
+        output: &mut Vec<Output>,
     ) {
-        if !self.tell_peers(config, now_ns) {
+        if !self.update_peers(config, now_ns) {
             return;
         }
         // Whoever has not got the last list yet gets this one; who has asked again meanwhile, once.
@@ -163,23 +163,23 @@ impl Topic {
         let diff = self.diff(config, now_ns);
         if self.is_summary {
             self.held = None;
-            return self.tell_summary(was_summary, config, now_ns, said);
+            return self.tell_summary(was_summary, config, now_ns, output);
         }
         let diff = diff.as_ref().map(encoded);
         // From a sample back to a list, or by more than fits: everybody gets it anew.
         let is_oversize = diff.as_ref().is_some_and(|diff| diff.len() > bytes_max);
         if was_summary || is_oversize {
             self.held = None;
-            said.extend(was_summary.then_some(Say::Keep(None)));
+            output.extend(was_summary.then_some(Output::Keep(None)));
             self.asking.clear();
             if !was_summary {
                 // A client without a list adds the diffs that it has kept to the first it gets,
                 // also what has left since.
-                said.push(Say::All("presence_state", NOBODY.into()));
+                output.push(Output::All("presence_state", NOBODY.into()));
             }
-            return said.push(Say::All("presence_state", self.list()));
+            return output.push(Output::All("presence_state", self.list()));
         }
-        said.extend(diff.map(|diff| Say::All("presence_diff", diff)));
+        output.extend(diff.map(|diff| Output::All("presence_diff", diff)));
         if !self.asking.is_empty() {
             self.state = Some([("presence_state", self.list().into())].into());
             self.is_shared = false;
@@ -227,7 +227,7 @@ impl Topic {
         was_summary: bool,
         config: &PresenceConfig,
         now_ns: u64,
-        said: &mut Vec<Say>,
+        output: &mut Vec<Output>,
     ) {
         let asking = std::mem::take(&mut self.asking);
         let (counted, counted_ns) = self.summary;
@@ -244,26 +244,26 @@ impl Topic {
         if is_for_all {
             self.summary = (Some(self.table.len()), now_ns);
             // Before all hear it: whoever joins behind that is told this.
-            said.push(Say::Keep(Some(Arc::clone(&events))));
+            output.push(Output::Keep(Some(Arc::clone(&events))));
         } else {
             // Even if it soon is again what the others know: these are to hear of it.
             self.summary.0 = counted.filter(|_| is_known);
         }
         if !was_summary {
-            said.push(Say::All("presence_state", NOBODY.into()));
+            output.push(Output::All("presence_state", NOBODY.into()));
         } else if is_for_all && !asking.is_empty() {
             let empty = events.first().cloned().into_iter().collect();
-            said.push(Say::Some(empty, asking));
+            output.push(Output::Some(empty, asking));
         } else if !asking.is_empty() {
-            said.push(Say::Some(events, asking));
+            output.push(Output::Some(events, asking));
         }
         if is_for_all {
-            said.push(Say::All("presence_summary", (*summary).into()));
+            output.push(Output::All("presence_summary", (*summary).into()));
         }
     }
 
     /// The next portion of the members that get the list.
-    pub(super) fn hand_out(&mut self, config: &PresenceConfig, said: &mut Vec<Say>) {
+    pub(super) fn next_portion(&mut self, config: &PresenceConfig, output: &mut Vec<Output>) {
         let Some(state) = self.state.clone().filter(|_| !self.getting.is_empty()) else { return };
         let bytes = state.iter().map(|(_, json)| json.len()).sum::<usize>();
         let count = (config.turn_bytes / bytes.max(1)).clamp(1, self.getting.len());
@@ -271,9 +271,9 @@ impl Topic {
         if self.getting.is_empty() {
             (self.state, self.getting) = (None, VecDeque::new());
         }
-        said.push(match std::mem::replace(&mut self.is_shared, true) {
-            false => Say::Some(state, channels),
-            true => Say::Again(state, channels),
+        output.push(match std::mem::replace(&mut self.is_shared, true) {
+            false => Output::Some(state, channels),
+            true => Output::Again(state, channels),
         });
     }
 

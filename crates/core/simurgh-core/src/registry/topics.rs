@@ -77,7 +77,7 @@ pub(crate) struct Topic<D> {
     pub(crate) name: Rc<str>,
     members: Pages<Member>,
     /// The next member of the fan-out's pass.
-    hand: usize,
+    next: usize,
     pub(crate) deliveries: D,
 }
 
@@ -107,16 +107,16 @@ impl<D> Topic<D> {
     /// the end of the round.
     #[inline]
     pub(crate) fn visit(&mut self, head: u32) -> Option<Member> {
-        let member = self.members.get_mut(self.hand)?;
-        self.hand += 1;
+        let member = self.members.get_mut(self.next)?;
+        self.next += 1;
         let before = *member;
         member.cursor = head;
         Some(before)
     }
 
     /// Starts a pass at the first member.
-    pub(crate) fn begin_round(&mut self) {
-        self.hand = 0;
+    pub(crate) fn begin_pass_at_first(&mut self) {
+        self.next = 0;
     }
 
     /// Adds a member; it comes back when there is no memory left.
@@ -128,15 +128,15 @@ impl<D> Topic<D> {
     pub(super) fn remove(&mut self, at: usize, mut moved: impl FnMut(Member, u32)) {
         let last = self.members.len().saturating_sub(1);
         let mut hole = at;
-        if at < self.hand && self.hand <= last {
-            self.hand -= 1;
-            if let Some(&visited) = self.members.get(self.hand)
+        if at < self.next && self.next <= last {
+            self.next -= 1;
+            if let Some(&visited) = self.members.get(self.next)
                 && let Some(place) = self.members.get_mut(at)
             {
                 *place = visited;
                 moved(visited, at as u32);
             }
-            hole = self.hand;
+            hole = self.next;
         }
         self.members.swap_remove(hole);
         if hole < last
@@ -144,7 +144,7 @@ impl<D> Topic<D> {
         {
             moved(member, hole as u32);
         }
-        self.hand = self.hand.min(self.members.len());
+        self.next = self.next.min(self.members.len());
     }
 }
 
@@ -203,7 +203,7 @@ impl<D: Deliveries> Topics<D> {
         }
         let name: Rc<str> = name.into();
         let (members, deliveries) = (Pages::default(), D::default());
-        let topic = Box::new(Topic { name: Rc::clone(&name), members, hand: 0, deliveries });
+        let topic = Box::new(Topic { name: Rc::clone(&name), members, next: 0, deliveries });
         let id = match self.free.pop() {
             Some(slot) => {
                 if let Some(place) = self.topics.get_mut(slot as usize) {
@@ -272,14 +272,14 @@ mod tests {
             for at in 0..6 {
                 let (mut topics, id) = topic(6);
                 let topic = topics.get_mut(id).unwrap();
-                topic.hand = hand;
+                topic.next = hand;
                 let mut places: Vec<u32> = (0..6).collect();
                 topic.remove(at, |member, to| places[member.membership() as usize] = to);
                 assert_eq!(topic.len(), 5);
                 for n in (0..6).filter(|&n| n != at) {
                     let place = places[n] as usize;
                     assert_eq!(topic.member_at(place).unwrap().membership() as usize, n);
-                    assert_eq!(place < topic.hand, n < hand, "hand {hand}, at {at}, member {n}");
+                    assert_eq!(place < topic.next, n < hand, "hand {hand}, at {at}, member {n}");
                 }
             }
         }
@@ -290,13 +290,13 @@ mod tests {
         let (mut topics, id) = topic(3);
         let topic = topics.get_mut(id).unwrap();
         for head in [5, 9] {
-            topic.begin_round();
+            topic.begin_pass_at_first();
             let visited: Vec<u32> =
                 std::iter::from_fn(|| topic.visit(head)).map(Member::membership).collect();
             assert_eq!(visited, [0, 1, 2]);
         }
         assert_eq!(topic.visit(10).map(|member| member.cursor), None);
-        topic.begin_round();
+        topic.begin_pass_at_first();
         assert_eq!(topic.visit(10).map(|member| member.cursor), Some(9));
     }
 

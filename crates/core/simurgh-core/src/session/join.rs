@@ -11,9 +11,9 @@ use simurgh_proto::message::{Message, OwnedRef, Payload, Ref};
 use simurgh_proto::session::server as session;
 use simurgh_reactor::Key;
 
-use crate::application::Asked;
+use crate::application::JoinSubject;
 use crate::core::{Core, Received};
-use crate::effects::InHand;
+use crate::effects::CurrentMessage;
 use crate::frames::say;
 use crate::history::departures::Rejoin;
 use crate::history::missed::Resumption;
@@ -105,7 +105,7 @@ impl<N: Node> Core<N> {
         join: &JoinFn,
     ) {
         let Joining { topic, resume, .. } = &joining;
-        let asked = Asked {
+        let asked = JoinSubject {
             socket: out.socket(key).and_then(|socket| socket.state()),
             topic,
             resume: resume.as_ref().map(|it| &it.said),
@@ -192,7 +192,7 @@ impl<N: Node> Core<N> {
         };
         let home = home_shard(joining.topic, self.node.shards());
         // What an engine numbers comes to this shard by mail, and so does the answer, in order.
-        if home == usize::from(self.shard) && !self.keeps_abroad() {
+        if home == usize::from(self.shard) && !self.uses_engine() {
             let partial = ask.partial;
             let resumption = |(missed, own)| Resumption { client, new, partial, missed, own };
             let resumption = self.missed(out, &ask).map(resumption);
@@ -290,10 +290,16 @@ impl<N: Node> Core<N> {
                 membership
             }
         };
-        self.call(out, membership, Callback::AfterJoin, InHand::default(), |channel, ctx| {
-            channel.after_join(ctx);
-            Outcome::NoReply
-        });
+        self.call(
+            out,
+            membership,
+            Callback::AfterJoin,
+            CurrentMessage::default(),
+            |channel, ctx| {
+                channel.after_join(ctx);
+                Outcome::NoReply
+            },
+        );
     }
 
     #[inline(always)]

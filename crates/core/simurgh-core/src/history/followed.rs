@@ -1,6 +1,6 @@
 //! The topics of a shard that an engine numbers: how each stands, and who waits for it to be known.
 //!
-//! What is kept of them stands in [`KeptTopics`](super::home::KeptTopics), as of all others.
+//! What is kept of them stands in [`KeptTopics`](super::kept_topics::KeptTopics), as of all others.
 
 use std::collections::{HashMap, VecDeque};
 use std::rc::Rc;
@@ -25,19 +25,19 @@ const FOLLOW_AGAIN: Duration = Duration::from_secs(5);
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
 /// The topics of a shard that an engine keeps.
-pub(crate) struct Abroad {
+pub(crate) struct FollowedTopics {
     pub(super) stores: Stores,
     pub(super) topics: HashMap<Rc<str>, Followed>,
     /// The position that is told while nothing is known of a topic.
     pub(super) nowhere: Position,
     /// Deadlines, the earliest first.
-    due: VecDeque<(u64, Due)>,
+    due: VecDeque<(u64, Deadline)>,
     /// Topics for which more can be answered than fits into one turn.
     pub(super) ready: VecDeque<Rc<str>>,
     waiting: usize,
 }
 
-pub(super) enum Due {
+pub(super) enum Deadline {
     /// Requests that wait for a topic.
     Topic(Rc<str>),
     /// A broadcast that the engine has kept, and that has not come back yet.
@@ -45,7 +45,7 @@ pub(super) enum Due {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Stand {
+pub(super) enum TopicState {
     /// Nothing has come of it.
     Asked,
     /// All that there is has come, or is on its way.
@@ -56,7 +56,7 @@ pub(super) enum Stand {
 
 /// Positions of members that were not told where their topic stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Astray {
+pub(super) enum StrayPositions {
     Nobody,
     Nowhere,
     /// Positions of this epoch, from another node; others at nowhere.
@@ -65,7 +65,7 @@ pub(super) enum Astray {
     OfSeveral,
 }
 
-impl Astray {
+impl StrayPositions {
     /// Adds a member with this position.
     pub(super) fn with(self, said: Option<Position>) -> Self {
         match (self, said.map(|it| it.epoch)) {
@@ -89,7 +89,7 @@ impl Astray {
 }
 
 pub(super) struct Followed {
-    pub(super) stand: Stand,
+    pub(super) stand: TopicState,
     waiting: VecDeque<Waiting>,
     /// When the cluster was last told to follow it.
     followed_ns: Option<u64>,
@@ -98,22 +98,22 @@ pub(super) struct Followed {
     /// When a joining client was last told its position.
     pub(super) answered_ns: Option<u64>,
     /// Positions of members that joined before it was known where the topic stands.
-    pub(super) astray: Astray,
+    pub(super) stray: StrayPositions,
     /// Its position when it ended, if members may stand there.
     pub(super) was_at: Option<Position>,
 }
 
 struct Waiting {
     until_ns: u64,
-    what: Wanted,
+    what: PendingRequest,
 }
 
-pub(super) enum Wanted {
+pub(super) enum PendingRequest {
     Missed(Box<MissedRequest>),
     Page(Range, PageCallback),
 }
 
-impl Wanted {
+impl PendingRequest {
     /// The position behind which its answer begins.
     pub(super) fn starts_behind(&self) -> Since {
         match self {
@@ -125,7 +125,7 @@ impl Wanted {
 }
 
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Standing {
+pub(super) enum Readiness {
     Known,
     /// It can be when the topic has reached its position.
     Ahead,
@@ -133,7 +133,7 @@ pub(super) enum Standing {
     Unknown,
 }
 
-impl Abroad {
+impl FollowedTopics {
     pub(crate) fn new(shard: u16, node: u64) -> Self {
         Self {
             stores: Stores::new(shard),
@@ -152,12 +152,12 @@ impl Abroad {
     /// A topic, which is followed from now on.
     pub(super) fn open(&mut self, topic: &str) -> &mut Followed {
         self.topics.entry(topic.into()).or_insert_with(|| Followed {
-            stand: Stand::Asked,
+            stand: TopicState::Asked,
             waiting: VecDeque::new(),
             followed_ns: None,
             looked_ns: None,
             answered_ns: None,
-            astray: Astray::Nobody,
+            stray: StrayPositions::Nobody,
             was_at: None,
         })
     }
@@ -174,15 +174,15 @@ impl Abroad {
 
     /// Whether what is asked of a topic can be answered, which is here up to its head if it has
     /// begun.
-    pub(super) fn standing(&self, topic: &str, since: Since, head: Option<Position>) -> Standing {
+    pub(super) fn standing(&self, topic: &str, since: Since, head: Option<Position>) -> Readiness {
         let stand = self.topics.get(topic).map(|it| it.stand);
-        let (Some(stand), Some(head)) = (stand, head) else { return Standing::Unknown };
+        let (Some(stand), Some(head)) = (stand, head) else { return Readiness::Unknown };
         match (stand, since) {
             // What is not known is behind the head, and comes in order.
-            (Stand::Live | Stand::Unknown, Since::Now) => Standing::Known,
-            (Stand::Live, _) if is_ahead(since, head) => Standing::Ahead,
-            (Stand::Live, _) => Standing::Known,
-            _ => Standing::Unknown,
+            (TopicState::Live | TopicState::Unknown, Since::Now) => Readiness::Known,
+            (TopicState::Live, _) if is_ahead(since, head) => Readiness::Ahead,
+            (TopicState::Live, _) => Readiness::Known,
+            _ => Readiness::Unknown,
         }
     }
 
@@ -194,9 +194,9 @@ impl Abroad {
         &mut self,
         topic: &str,
         is_ahead: bool,
-        what: Wanted,
+        what: PendingRequest,
         now_ns: u64,
-    ) -> Result<(), Wanted> {
+    ) -> Result<(), PendingRequest> {
         let until_ns = now_ns.saturating_add(WAIT.as_nanos() as u64);
         let is_full = self.waiting >= WAITING_MAX;
         let followed = self.open(topic);
@@ -206,7 +206,7 @@ impl Abroad {
         followed.waiting.push_back(Waiting { until_ns, what });
         self.waiting += 1;
         if let Some((name, _)) = self.topics.get_key_value(topic) {
-            self.due.push_back((until_ns, Due::Topic(Rc::clone(name))));
+            self.due.push_back((until_ns, Deadline::Topic(Rc::clone(name))));
         }
         Ok(())
     }
@@ -214,7 +214,7 @@ impl Abroad {
     /// A broadcast is kept, and is expected to come back.
     pub(super) fn await_heard(&mut self, number: u64, at: KeptAt, now_ns: u64) {
         let until_ns = now_ns.saturating_add(WAIT.as_nanos() as u64);
-        self.due.push_back((until_ns, Due::Store(number, at)));
+        self.due.push_back((until_ns, Deadline::Store(number, at)));
     }
 
     /// Takes out those of a topic that can be answered, up to a number; and whether there are more,
@@ -224,9 +224,11 @@ impl Abroad {
         topic: &str,
         head: Option<Position>,
         count: usize,
-    ) -> (Vec<Wanted>, bool, bool) {
+    ) -> (Vec<PendingRequest>, bool, bool) {
         let Some(followed) = self.topics.get_mut(topic) else { return Default::default() };
-        let (Some(head), Stand::Live) = (head, followed.stand) else { return Default::default() };
+        let (Some(head), TopicState::Live) = (head, followed.stand) else {
+            return Default::default();
+        };
         let is_ready = |it: &Waiting| !is_ahead(it.what.starts_behind(), head);
         let has_ahead = !followed.waiting.iter().all(is_ready);
         if !followed.waiting.iter().any(is_ready) {
@@ -248,7 +250,12 @@ impl Abroad {
     }
 
     /// Takes out up to `count` requests for a topic whose time is over.
-    pub(super) fn take_overdue(&mut self, topic: &str, count: usize, now_ns: u64) -> Vec<Wanted> {
+    pub(super) fn take_overdue(
+        &mut self,
+        topic: &str,
+        count: usize,
+        now_ns: u64,
+    ) -> Vec<PendingRequest> {
         let Some(followed) = self.topics.get_mut(topic) else { return Vec::new() };
         let waiting = &mut followed.waiting;
         let overdue = waiting.iter().take_while(|it| it.until_ns <= now_ns).take(count).count();
@@ -260,7 +267,7 @@ impl Abroad {
         taken
     }
 
-    pub(super) fn take_due(&mut self, now_ns: u64) -> Option<Due> {
+    pub(super) fn take_due(&mut self, now_ns: u64) -> Option<Deadline> {
         let (until_ns, _) = self.due.front()?;
         if *until_ns > now_ns {
             return None;
@@ -287,7 +294,7 @@ impl Abroad {
             }
             return false;
         }
-        (followed.stand, followed.followed_ns) = (Stand::Asked, None);
+        (followed.stand, followed.followed_ns) = (TopicState::Asked, None);
         followed.was_at = head.or(followed.was_at).filter(|_| may_have_members);
         true
     }

@@ -9,12 +9,12 @@ use simurgh_presence::{Change, ChangedMeta, Diff};
 
 /// Leaves of a topic that are held back, each for the same time.
 #[derive(Debug, Default)]
-pub(super) struct Held {
+pub(super) struct HeldLeaves {
     /// Each with its deadline, the oldest first.
     leaves: VecDeque<(u64, Change)>,
 }
 
-impl Held {
+impl HeldLeaves {
     /// Takes what a diff says of leaves, and gives it what is to be told by now: leaves that have
     /// waited long enough, and those whose key is here again. What left and came back is in
     /// neither list: members have it still.
@@ -94,7 +94,7 @@ mod tests {
 
     #[test]
     fn a_leave_is_told_when_its_time_is_over() {
-        let mut held = Held::default();
+        let mut held = HeldLeaves::default();
         assert_eq!(held.hold(diff(&[], &[("a", &[1])]), DELAY, 0), None);
         assert_eq!(held.hold(Diff::default(), DELAY, 99), None);
         assert_eq!(held.next_ns(), Some(100));
@@ -104,7 +104,7 @@ mod tests {
 
     #[test]
     fn a_leave_is_told_with_the_join_that_follows_it() {
-        let mut held = Held::default();
+        let mut held = HeldLeaves::default();
         assert_eq!(held.hold(diff(&[], &[("a", &[1]), ("b", &[2])]), DELAY, 0), None);
         let update = held.hold(diff(&[("a", &[3])], &[]), DELAY, 50);
         assert_eq!(update, Some(diff(&[("a", &[3])], &[("a", &[1])])));
@@ -115,7 +115,7 @@ mod tests {
 
     #[test]
     fn what_left_and_came_back_is_not_told_at_all() {
-        let mut held = Held::default();
+        let mut held = HeldLeaves::default();
         assert_eq!(held.hold(diff(&[], &[("a", &[1, 2])]), DELAY, 0), None);
         // The other has left for good, which nobody minds whose key is here.
         let rest = held.hold(diff(&[("a", &[1])], &[]), DELAY, 10);

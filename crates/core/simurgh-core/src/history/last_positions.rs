@@ -13,7 +13,7 @@ const TOPICS_MAX: usize = 4096;
 
 /// The heads of the topics that were forgotten last, by the hashes of their names, which nobody
 /// can choose: two of the same are taken for one.
-pub(super) struct Forgotten {
+pub(super) struct LastPositions {
     epoch: Epoch,
     hasher: Seeded,
     heads: HashMap<u64, Position>,
@@ -23,7 +23,7 @@ pub(super) struct Forgotten {
     floor: Place,
 }
 
-impl Forgotten {
+impl LastPositions {
     pub(super) fn new(epoch: Epoch, seed: u64) -> Self {
         let (heads, order) = Default::default();
         Self { epoch, hasher: Seeded::new(seed), heads, order, floor: Place::ZERO }
@@ -70,7 +70,7 @@ mod tests {
 
     #[test]
     fn the_last_that_were_forgotten_are_remembered_and_all_others_by_one_place() {
-        let mut forgotten = Forgotten::new(Epoch::from_seed(1), 7);
+        let mut forgotten = LastPositions::new(Epoch::from_seed(1), 7);
         assert_eq!(forgotten.head("a"), at(1, 0));
         forgotten.note("a", at(1, 5));
         forgotten.note("b", at(1, 3));
@@ -87,7 +87,7 @@ mod tests {
 
     #[test]
     fn places_of_an_earlier_start_are_no_places_of_this_one() {
-        let mut forgotten = Forgotten::new(Epoch::from_seed(1), 7);
+        let mut forgotten = LastPositions::new(Epoch::from_seed(1), 7);
         forgotten.note("old", at(2, 1_000_000));
         assert_eq!(forgotten.head("old"), at(2, 1_000_000));
         for n in 0..TOPICS_MAX as u64 {

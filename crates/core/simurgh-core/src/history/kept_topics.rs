@@ -14,10 +14,10 @@ use simurgh_history::{
 };
 use simurgh_proto::topic::Pattern;
 
-use super::answer::{ANSWERS_MAX, Asked, missed};
-use super::forgotten::Forgotten;
-use super::names::Names;
-use super::value::value;
+use super::answer::{ANSWERS_MAX, Request, missed};
+use super::content::value;
+use super::last_positions::LastPositions;
+use super::name_table::NameTable;
 
 /// Bytes of one page of a topic's history, if it has more than one message.
 const PAGE_BYTES: u64 = 4 << 20;
@@ -33,14 +33,14 @@ pub(crate) struct KeptTopics {
     pub(super) seed: u64,
     /// An engine gives the numbers: topics stay while they are followed.
     pub(crate) is_foreign: bool,
-    pub(super) by_name: Names,
+    pub(super) by_name: NameTable,
     pub(super) slots: Vec<Option<Box<Slot>>>,
     /// The lowest slots are used first, so that the last can be freed.
     pub(super) free: BinaryHeap<Reverse<u32>>,
     /// The last place that was given in any topic: behind it a topic goes on, so that no number
     /// comes again when it was forgotten, and older places tell of older times.
     clock: Place,
-    pub(super) forgotten: Forgotten,
+    pub(super) forgotten: LastPositions,
     /// The last place of topics that were forgotten because there were too many.
     pub(super) crowded: Place,
     /// Bytes of topics beside their messages.
@@ -51,12 +51,12 @@ pub(crate) struct KeptTopics {
     dropped: Dropped,
     pub(super) too_large: u64,
     /// The slot at which the sweep goes on.
-    pub(super) hand: usize,
+    pub(super) sweep_slot: usize,
     /// The slot at which the search for something to evict goes on.
-    pub(super) eye: usize,
+    pub(super) evict_slot: usize,
     pub(super) events: HashSet<Arc<str>>,
     /// The last answers, the newest first, for the same requests.
-    pub(super) last: Vec<(Asked, Arc<Missed>)>,
+    pub(super) last: Vec<(Request, Arc<Missed>)>,
 }
 
 pub(super) struct Slot {
@@ -76,19 +76,19 @@ impl KeptTopics {
             rules,
             seed,
             is_foreign: false,
-            by_name: Names::new(seed),
+            by_name: NameTable::new(seed),
             slots: Vec::new(),
             free: BinaryHeap::new(),
             clock: Place::ZERO,
-            forgotten: Forgotten::new(epoch, seed),
+            forgotten: LastPositions::new(epoch, seed),
             crowded: Place::ZERO,
             own_bytes: 0,
             messages: 0,
             bytes: 0,
             dropped: Dropped::default(),
             too_large: 0,
-            hand: 0,
-            eye: 0,
+            sweep_slot: 0,
+            evict_slot: 0,
             events: HashSet::new(),
             last: Vec::new(),
         }
@@ -168,7 +168,7 @@ impl KeptTopics {
         slot.used_ms = now_ms;
         let dropped = slot.topic.enforce(&limits, now_ms);
         let ring = slot.topic.ring();
-        let asked = Asked::of(ask, &slot.name, ring);
+        let asked = Request::of(ask, &slot.name, ring);
         let found = self.last.iter().find(|(last, _)| *last == asked);
         let missed = match found {
             Some((_, missed)) => Arc::clone(missed),
@@ -268,7 +268,7 @@ impl KeptTopics {
         self.by_name.clear();
         (self.free, self.last, self.events) = Default::default();
         (self.messages, self.bytes, self.own_bytes) = (0, 0, 0);
-        (self.hand, self.eye) = (0, 0);
+        (self.sweep_slot, self.evict_slot) = (0, 0);
         slots.map(|slot| (Box::from(&*slot.name), slot.topic)).collect()
     }
 

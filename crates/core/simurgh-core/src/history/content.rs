@@ -12,7 +12,7 @@ const SHARED_BYTES: usize = 1 << 10;
 /// What a kept broadcast is counted with beside its payload: its record, and its share of what the
 /// allocator adds.
 const KEPT_BYTES: usize = 96;
-/// Names of events that are shared by what is kept, and bytes of each: longer ones are counted
+/// NameTable of events that are shared by what is kept, and bytes of each: longer ones are counted
 /// with their broadcasts.
 const EVENTS_MAX: usize = 256;
 const EVENT_BYTES_MAX: usize = 64;

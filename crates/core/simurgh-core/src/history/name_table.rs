@@ -6,12 +6,12 @@ use hashbrown::HashTable;
 
 use crate::seeded::Seeded;
 
-pub(super) struct Names {
+pub(super) struct NameTable {
     places: HashTable<u32>,
     hasher: Seeded,
 }
 
-impl Names {
+impl NameTable {
     pub(super) fn new(seed: u64) -> Self {
         Self { places: HashTable::new(), hasher: Seeded::new(seed) }
     }

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use simurgh_channel::{Broadcast, Kept, KeptItem, KeptMark};
 use simurgh_history::{Epoch, GapReason, Ids, KeptTopic, Marks, Place, Position, Ring};
 
-use super::home::{KeptTopics, Slot};
-use super::value::value;
+use super::content::value;
+use super::kept_topics::{KeptTopics, Slot};
 
 impl KeptTopics {
     fn slot(&self, topic: &str) -> Option<&Slot> {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use simurgh_channel::{ChannelId, PresenceCallback, PresenceList, SharedEvent};
 
 /// A message to members.
-pub(super) enum Say {
+pub(super) enum Output {
     /// For all members of the topic.
     All(&'static str, String),
     /// For these members, in the order of their shards.
@@ -19,7 +19,7 @@ pub(super) enum Say {
     Answer(PresenceCallback, PresenceList),
 }
 
-impl fmt::Debug for Say {
+impl fmt::Debug for Output {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::All(event, json) => f.debug_tuple("All").field(event).field(json).finish(),
@@ -35,7 +35,7 @@ impl fmt::Debug for Say {
     }
 }
 
-impl Say {
+impl Output {
     /// Bytes that leave for it at once.
     pub(super) fn bytes(&self) -> usize {
         match self {
