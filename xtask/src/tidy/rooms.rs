@@ -136,10 +136,8 @@ const CORE_ROOMS: &[&str] = &[
     "input",
 ];
 
-const CORE_ONE_WITH: &[(&str, &str)] = &[
-    ("effects/ends", "effects"),
-    ("presence/topic_peers", "presence/topic"),
-];
+const CORE_ONE_WITH: &[(&str, &str)] =
+    &[("effects/ends", "effects"), ("presence/topic_peers", "presence/topic")];
 
 /// This table, for a finding on itself.
 const TABLE: &str = "xtask/src/tidy/rooms.rs";

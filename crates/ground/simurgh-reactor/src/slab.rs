@@ -27,7 +27,7 @@ pub(crate) const CLOSING: Flags = 1 << 4;
 /// `shutdown_write` was asked for: no further output.
 pub(crate) const SHUT: Flags = 1 << 5;
 /// Will be gone at the end of the turn.
-pub(crate) const DOOMED: Flags = 1 << 6;
+pub(crate) const CLOSE_SCHEDULED: Flags = 1 << 6;
 /// Nothing more goes out, not even what is pending.
 pub(crate) const MUTE: Flags = 1 << 7;
 /// The queue passed its limit.
@@ -42,9 +42,9 @@ pub(crate) const BLOCKED: Flags = 1 << 11;
 pub(crate) const WRITABLE: Flags = 1 << 12;
 
 /// Output is not accepted any more.
-pub(crate) const NO_SEND: Flags = CLOSING | SHUT | DOOMED | MUTE | OVER;
+pub(crate) const NO_SEND: Flags = CLOSING | SHUT | CLOSE_SCHEDULED | MUTE | OVER;
 /// Input is not wanted any more.
-pub(crate) const NO_READ: Flags = CLOSING | DOOMED | MUTE | OVER;
+pub(crate) const NO_READ: Flags = CLOSING | CLOSE_SCHEDULED | MUTE | OVER;
 
 /// One open connection.
 pub(crate) struct Socket<T> {
@@ -82,7 +82,7 @@ const _: () = assert!(size_of::<Slot<[u8; 3]>>() == 32);
 pub(crate) struct Slab<T> {
     /// Each is filled as its places are taken, the lowest first; empty where one was given back.
     pages: Vec<Page<Slot<T>>>,
-    places: SlotAllocator,
+    slots: SlotAllocator,
     len: usize,
     /// What a slot begins with: more than any slot of a page that was given back has had.
     first_generation: u32,
@@ -90,7 +90,7 @@ pub(crate) struct Slab<T> {
 
 impl<T> Slab<T> {
     pub(crate) const fn new() -> Self {
-        Self { pages: Vec::new(), places: SlotAllocator::new(), len: 0, first_generation: 0 }
+        Self { pages: Vec::new(), slots: SlotAllocator::new(), len: 0, first_generation: 0 }
     }
 
     pub(crate) const fn len(&self) -> usize {
@@ -116,7 +116,7 @@ impl<T> Slab<T> {
     /// Takes a vacant slot; adds a page if there is none. It is to be filled by [`Slab::insert`]
     /// or given up by [`Slab::unreserve`]. `None` only when four billion slots are used.
     pub(crate) fn reserve(&mut self) -> Option<Key> {
-        let (slot, is_new) = self.places.take()?;
+        let (slot, is_new) = self.slots.allocate()?;
         let (index, at) = (slot as usize / PAGE_SLOTS, slot as usize % PAGE_SLOTS);
         if is_new && index == self.pages.len() {
             self.pages.push(Page::new());
@@ -126,7 +126,7 @@ impl<T> Slab<T> {
             && page.push(Slot::Vacant { generation: self.first_generation }).is_err()
         {
             // No memory is left.
-            self.places.give(slot);
+            self.slots.free(slot);
             return None;
         }
         match page.get(at) {
@@ -147,7 +147,7 @@ impl<T> Slab<T> {
         let generation = key.generation.wrapping_add(1);
         let was = std::mem::replace(self.slot_mut(key.slot)?, Slot::Vacant { generation });
         self.first_generation = self.first_generation.max(generation);
-        if self.places.give(key.slot)
+        if self.slots.free(key.slot)
             && let Some(page) = self.pages.get_mut(key.slot as usize / PAGE_SLOTS)
         {
             *page = Page::new();
@@ -183,7 +183,7 @@ impl<T> Slab<T> {
         records: usize,
         mut visit: impl FnMut(Key, &mut Socket<T>),
     ) {
-        let slots = self.places.end();
+        let slots = self.slots.end();
         let first = *cursor as usize;
         let end = first.saturating_add(records).min(slots);
         for slot in first..end {
@@ -279,7 +279,7 @@ mod tests {
                 break;
             }
         }
-        assert_eq!((seen.len(), slices), (699, slab.places.end().div_ceil(100)));
+        assert_eq!((seen.len(), slices), (699, slab.slots.end().div_ceil(100)));
         assert!(seen.iter().all(|(key, data)| keys[*data as usize] == *key));
     }
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use crate::handler::{Handler, Key};
 use crate::io::Io;
-use crate::slab::{BLOCKED, DOOMED, MUTE, OVER, WRITABLE};
+use crate::slab::{BLOCKED, CLOSE_SCHEDULED, MUTE, OVER, WRITABLE};
 use crate::turn::{Reactor, Stage, WRITE_MORE};
 
 /// Connections looked at in one turn.
@@ -82,7 +82,7 @@ impl<T> Io<T> {
                 socket.flags &= !BLOCKED;
                 continue;
             };
-            if queue.stands_for(now_ns) > after_ns && socket.flags & (OVER | DOOMED) == 0 {
+            if queue.stands_for(now_ns) > after_ns && socket.flags & (OVER | CLOSE_SCHEDULED) == 0 {
                 socket.flags |= OVER;
                 self.counts.stalled_cut += 1;
                 self.lists.slow.push(key);
@@ -101,7 +101,7 @@ impl<T> Io<T> {
         for key in &self.lists.blocked {
             if let Some(socket) = self.sockets.get(*key)
                 && let Some(queue) = &socket.queue
-                && socket.flags & (OVER | DOOMED) == 0
+                && socket.flags & (OVER | CLOSE_SCHEDULED) == 0
             {
                 let age = u128::from(queue.stands_for(now_ns) + AGE_UNIT_NS);
                 found.push((queue.bytes() as u128 * age, *key));

@@ -127,7 +127,7 @@ impl Membership {
 pub(crate) struct Memberships {
     /// Filled from the lowest slot; empty where a page was freed.
     pages: Vec<Page<Membership>>,
-    places: SlotAllocator,
+    slots: SlotAllocator,
     /// The first generation of new slots: more than any slot of a freed page has had.
     first_generation: u32,
     awake: usize,
@@ -137,7 +137,7 @@ pub(crate) struct Memberships {
 impl Memberships {
     /// One more than the highest number of a membership.
     pub(super) fn end(&self) -> u32 {
-        self.places.end() as u32
+        self.slots.end() as u32
     }
 
     pub(super) fn awake(&self) -> usize {
@@ -195,7 +195,7 @@ impl Memberships {
     /// memory left, or no number.
     pub(super) fn insert(&mut self, mut membership: Membership) -> Result<u32, Membership> {
         let is_joined = membership.is_joined();
-        let Some((id, is_new)) = self.places.take() else { return Err(membership) };
+        let Some((id, is_new)) = self.slots.allocate() else { return Err(membership) };
         let index = id as usize / PAGE_SLOTS;
         if is_new && index == self.pages.len() {
             self.pages.push(Page::new());
@@ -209,7 +209,7 @@ impl Memberships {
             None => {
                 membership.generation = self.first_generation;
                 if let Err(membership) = page.push(membership) {
-                    self.places.give(id);
+                    self.slots.free(id);
                     return Err(membership);
                 }
             }
@@ -232,7 +232,7 @@ impl Memberships {
             true => self.hibernating -= 1,
             false => self.awake -= usize::from(is_joined),
         }
-        if self.places.give(id)
+        if self.slots.free(id)
             && let Some(page) = self.pages.get_mut(id as usize / PAGE_SLOTS)
         {
             *page = Page::new();
