@@ -11,10 +11,8 @@ use crate::page::Page;
 use crate::queue::Queue;
 use crate::slot_allocator::{PAGE_SLOTS, SlotAllocator};
 
-/// A connection's flags, see the constants.
 pub(crate) type Flags = u16;
 
-/// The handler does not want input now.
 pub(crate) const HELD: Flags = 1;
 /// The kernel may have input that no event will announce again.
 pub(crate) const UNREAD: Flags = 1 << 1;
@@ -26,9 +24,8 @@ pub(crate) const PEER_SHUT: Flags = 1 << 3;
 pub(crate) const CLOSING: Flags = 1 << 4;
 /// `shutdown_write` was asked for: no further output.
 pub(crate) const SHUT: Flags = 1 << 5;
-/// Will be gone at the end of the turn.
 pub(crate) const CLOSE_SCHEDULED: Flags = 1 << 6;
-/// Nothing more goes out, not even what is pending.
+/// Nothing more is sent, not even what is pending.
 pub(crate) const MUTE: Flags = 1 << 7;
 /// The queue passed its limit.
 pub(crate) const OVER: Flags = 1 << 8;
@@ -41,14 +38,11 @@ pub(crate) const BLOCKED: Flags = 1 << 11;
 /// In the list of those whose queue is to be written.
 pub(crate) const WRITABLE: Flags = 1 << 12;
 
-/// Output is not accepted any more.
 pub(crate) const NO_SEND: Flags = CLOSING | SHUT | CLOSE_SCHEDULED | MUTE | OVER;
-/// Input is not wanted any more.
 pub(crate) const NO_READ: Flags = CLOSING | CLOSE_SCHEDULED | MUTE | OVER;
 
-/// One open connection.
 pub(crate) struct Socket<T> {
-    /// None of a local connection: its other end is the handler.
+    /// `None` for a local connection: its other end is the handler.
     pub(crate) fd: Option<OwnedFd>,
     generation: u32,
     /// Entry in the outbox, plus one; 0: nothing pending.
@@ -60,7 +54,7 @@ pub(crate) struct Socket<T> {
     pub(crate) data: T,
 }
 
-/// Where a vacant slot is told from a used one: a byte of which one value is used.
+/// A byte with one valid value: the others tell vacant slots.
 #[derive(Clone, Copy)]
 #[repr(u8)]
 enum Mark {
@@ -78,13 +72,12 @@ enum Slot<T> {
 const _: () = assert!(size_of::<Slot<[u64; 8]>>() == 24 + 64);
 const _: () = assert!(size_of::<Slot<[u8; 3]>>() == 32);
 
-/// Pages of slots.
 pub(crate) struct Slab<T> {
-    /// Each is filled as its places are taken, the lowest first; empty where one was given back.
+    /// Filled from the lowest slot; empty where a page was freed.
     pages: Vec<Page<Slot<T>>>,
     slots: SlotAllocator,
     len: usize,
-    /// What a slot begins with: more than any slot of a page that was given back has had.
+    /// The first generation of new slots: more than any slot of a freed page has had.
     first_generation: u32,
 }
 
@@ -135,14 +128,14 @@ impl<T> Slab<T> {
         }
     }
 
-    /// Gives up a key of [`Slab::reserve`], which somebody may have noted.
+    /// Gives up a key of [`Slab::reserve`].
     pub(crate) fn unreserve(&mut self, key: Key) {
         if let Some(Slot::Vacant { .. }) = self.slot(key.slot) {
             self.vacate(key);
         }
     }
 
-    /// Leaves the slot to a next generation; says what was there.
+    /// Vacates a slot for the next generation; returns what was there.
     fn vacate(&mut self, key: Key) -> Option<Slot<T>> {
         let generation = key.generation.wrapping_add(1);
         let was = std::mem::replace(self.slot_mut(key.slot)?, Slot::Vacant { generation });
@@ -155,7 +148,6 @@ impl<T> Slab<T> {
         Some(was)
     }
 
-    /// Fills the slot of a key of [`Slab::reserve`].
     pub(crate) fn insert(&mut self, key: Key, fd: Option<OwnedFd>, data: T, flags: Flags) {
         let (generation, _mark) = (key.generation, Mark::Used);
         if let Some(slot @ Slot::Vacant { .. }) = self.slot_mut(key.slot) {

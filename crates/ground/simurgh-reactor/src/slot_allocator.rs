@@ -9,9 +9,7 @@ const WORDS: usize = PAGE_SLOTS / 64;
 #[derive(Debug, Default)]
 pub struct SlotAllocator {
     pages: Vec<Page>,
-    /// Pages with a free slot, the one used next last.
     with_room: Vec<u32>,
-    /// Pages that were freed.
     freed: Vec<u32>,
     /// Free slots on the pages that are there.
     left: usize,

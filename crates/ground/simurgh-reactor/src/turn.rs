@@ -240,7 +240,7 @@ impl<H: Handler> Reactor<H> {
             || self.listeners.has_work(&self.io);
         let work = work.then_some(Duration::ZERO);
         let paused = self.listeners.pause_ends_in(self.io.now.ns);
-        let due = [work, paused, self.io.linger_due(), self.slow_look_due()];
+        let due = [work, paused, self.io.linger_due(), self.slow_check_due()];
         due.into_iter().flatten().min()
     }
 
@@ -261,7 +261,7 @@ impl<H: Handler> Reactor<H> {
         self.read_hung_up();
         self.write_more();
         self.tell_drained();
-        self.judge_slow();
+        self.check_slow();
         if self.hand_off_left {
             self.adopt();
         }
