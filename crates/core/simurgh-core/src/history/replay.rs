@@ -1,10 +1,10 @@
-//! What a client has missed that is too much to be told at once: it is told part by part, as its
-//! socket takes them, and hears nothing else of the topic until it has heard all of it.
+//! Replays: what a client has missed that is too much to be sent at once. It is sent in parts, as
+//! the socket takes them, and other broadcasts of the topic wait until the end.
 //!
-//! Nothing is held for a member that is slow: each part is asked of the topic's home when it is
-//! wanted. The answer to the last comes in order with what the home passes on, so it ends exactly
-//! where the log of this shard goes on. What its channel does meanwhile waits as behind a broadcast
-//! that is still to be kept, and so does what its client says.
+//! Nothing is held for a slow member: each part is requested from the topic's home when it is
+//! needed. The last answer comes in order with what the home passes on, so it ends exactly where
+//! the log of this shard goes on. What the channel does meanwhile is queued as behind a broadcast
+//! that is to be kept, and its socket is not read.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -32,7 +32,7 @@ impl<N: Node> Core<N> {
         let Some((missed, own)) = self.missed(out, ask) else { return };
         let mail = match ask.requester {
             Requester::Join(conn, ticket) => HistoryMail::Missed(conn, ticket, missed, own),
-            // By mail, others would be kept before it is there.
+            // By mail, other broadcasts would be kept before it arrives.
             Requester::Member(channel) if ask.shard == self.shard => {
                 return self.heard_portion(out, channel, &missed);
             }
@@ -41,8 +41,8 @@ impl<N: Node> Core<N> {
         self.node.post(usize::from(ask.shard), Mail::History(mail));
     }
 
-    /// Asks for the next parts of what members have missed whose sockets have taken most of the
-    /// last; and tends those who wait for what an engine keeps.
+    /// Requests the next parts for members whose sockets have taken most of the last; and handles
+    /// requests that wait for an engine.
     pub(crate) fn go_on_replaying(&mut self, out: &mut impl Sockets) -> Next {
         if self.history.is_none() {
             return Next::Idle;
@@ -83,7 +83,7 @@ impl<N: Node> Core<N> {
         let (torn, is_away) = (false, false);
         let ask =
             MissedRequest { topic, since, partial, torn, is_away, client: 0, shard, requester };
-        // By mail also to this shard: others have their turn.
+        // By mail also to this shard, so that others get their turn.
         self.node.post(home, Mail::History(HistoryMail::RequestMissed(Box::new(ask))));
     }
 

@@ -23,8 +23,8 @@ use crate::socket::{Granted, Phase, Resuming};
 use crate::sockets::Sockets;
 use crate::wire::Wire;
 
-/// Longest topic that can be joined. The protocol sets no limit, but a membership keeps its topic:
-/// without one, a socket could pin a whole message for each of its channels.
+/// Longest topic that can be joined. The protocol sets no limit, but a membership keeps its topic,
+/// so without one a socket could pin a whole message for each of its channels.
 const TOPIC_BYTES_MAX: usize = 16 << 10;
 const REF_BYTES_MAX: usize = 1 << 10;
 
@@ -152,7 +152,7 @@ impl<N: Node> Core<N> {
                 let granted = Granted { channel, reply, effects };
                 self.await_join(out, key, joining, until, Some(granted));
             }
-            // Only what was held is released.
+            // Only a held join is released.
             JoinKind::Released => self.join_crashed(out, key, joining),
         }
     }
@@ -191,7 +191,8 @@ impl<N: Node> Core<N> {
             requester: Requester::Join(key, ticket),
         };
         let home = home_shard(joining.topic, self.node.shards());
-        // What an engine numbers comes to this shard by mail, and so does the answer, in order.
+        // With an engine the answer comes by mail, in order with what the engine sends to this
+        // shard.
         if home == usize::from(self.shard) && !self.uses_engine() {
             let partial = ask.partial;
             let resumption = |(missed, own)| Resumption { client, new, partial, missed, own };
@@ -209,8 +210,8 @@ impl<N: Node> Core<N> {
         self.node.post(home, Mail::History(HistoryMail::RequestMissed(Box::new(ask))));
     }
 
-    /// Whether a client wants what is still there if something is not. Of what is left of others'
-    /// there is no telling whose it is.
+    /// Whether a client wants what is still there if something is missing. With histories for own
+    /// messages only, it cannot be told whose the rest is.
     pub(super) fn wants_part(&self, topic: &str, resume: &Resume) -> bool {
         resume.partial && !self.is_only_own(topic)
     }
@@ -233,8 +234,8 @@ impl<N: Node> Core<N> {
         self.let_in(out, key, joining, granted, resumption);
     }
 
-    /// Makes the membership, and only then answers (PROTOCOL §5.5). Most joins bear nothing of
-    /// history, and are to pay nothing for it.
+    /// Makes the membership, and only then answers (PROTOCOL §5.5). Joins without history must not
+    /// pay for it.
     #[inline(always)]
     fn let_in(
         &mut self,
@@ -245,7 +246,7 @@ impl<N: Node> Core<N> {
         resumption: Option<Resumption>,
     ) {
         let Granted { channel, reply, effects } = granted;
-        // Which events it wants to see is the application's to say, and may panic too.
+        // `intercept` is application code, too, and may panic.
         let Some(intercepts) = self.application.ask(|| !channel.intercept().is_empty()) else {
             self.application.drop_guarded(channel);
             let topic = joining.topic;
@@ -312,7 +313,7 @@ impl<N: Node> Core<N> {
         (intercepts, client): (bool, Option<u64>),
     ) -> Option<u32> {
         let Some(socket) = out.socket_mut(key).filter(|socket| socket.is_open()) else {
-            // The channel that this join replaced has closed the socket with its last breath.
+            // The channel that this join replaced may have closed the socket in `terminate`.
             self.application.drop_guarded(channel);
             return None;
         };
