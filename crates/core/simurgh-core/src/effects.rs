@@ -27,7 +27,7 @@ use simurgh_reactor::Key;
 use crate::application::Subject;
 use crate::core::Core;
 use crate::fanout::Through;
-use crate::frames::{kept, say};
+use crate::frames::{kept, send};
 use crate::registry::{CATCHING_UP, DELIVERING, POSITIONS, RELAY, SOCKET_ID};
 use crate::socket::Speaker;
 use crate::sockets::Sockets;
@@ -194,7 +194,7 @@ impl<N: Node> Core<N> {
         }
         let join_ref = speaker.join_ref.as_ref();
         let push = session::push(&join_ref, &speaker.topic, event, payload);
-        say(out, &self.metrics, speaker.conn, push);
+        send(out, &self.metrics, speaker.conn, push);
     }
 
     /// Sends what a member's interceptor pushed for a broadcast, with its position.
@@ -209,7 +209,7 @@ impl<N: Node> Core<N> {
             self.catch_up(out, membership);
         }
         for message in kept::pushed(speaker, position, &push) {
-            say(out, &self.metrics, speaker.conn, message);
+            send(out, &self.metrics, speaker.conn, message);
         }
     }
 
@@ -248,7 +248,7 @@ impl<N: Node> Core<N> {
         let Reply { status, response } = reply;
         let join_ref = join_ref.as_ref();
         let reply = session::reply(&join_ref, &to, &topic, &status, response);
-        say(out, &self.metrics, conn, reply);
+        send(out, &self.metrics, conn, reply);
     }
 
     /// Brings a member up to date before something else is written to it. If it stops itself by

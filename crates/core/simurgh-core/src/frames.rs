@@ -25,7 +25,7 @@ pub(crate) const LONG_BYTES: usize = 64 << 10;
 const HOLE: char = '\0';
 
 /// Sends a message to an open socket; it leaves with all output of this turn.
-pub(crate) fn say(
+pub(crate) fn send(
     out: &mut impl Sockets,
     metrics: &ShardMetrics,
     key: Key,
@@ -38,7 +38,7 @@ pub(crate) fn say(
         return out.deliver(key, &message);
     }
     if message.payload().len() > LONG_BYTES {
-        return say_long(out, metrics, key, wire, message);
+        return send_long(out, metrics, key, wire, message);
     }
     out.send_with(key, |out| {
         if let Err(error) = ws::encode_with(out, |out| write(out, wire, &message)) {
@@ -49,7 +49,7 @@ pub(crate) fn say(
 
 /// Sends a message without copying its payload, if that is not borrowed.
 #[cold]
-fn say_long(
+fn send_long(
     out: &mut impl Sockets,
     metrics: &ShardMetrics,
     key: Key,
@@ -75,7 +75,7 @@ fn not_encodable(metrics: &ShardMetrics, error: EncodeError) {
 }
 
 /// Tells a socket that it is closed.
-pub(crate) fn say_close(out: &mut impl Sockets, key: Key, code: Option<CloseCode>, reason: &str) {
+pub(crate) fn send_close(out: &mut impl Sockets, key: Key, code: Option<CloseCode>, reason: &str) {
     match out.socket(key).map(|socket| socket.wire) {
         None => {}
         Some(Wire::Values) => out.deliver_close(key, code),

@@ -142,8 +142,8 @@ impl<N: Node> Fanout<N> {
                 (Some(false), _) => {}
                 (Some(true), _) => break Step::Behind(member),
                 (None, Some(transport)) => {
-                    let heard = pending_for(&topic.deliveries.log, generations, shard, member);
-                    sent += out.deliver_broadcasts(member.conn, transport, heard);
+                    let pending = pending_for(&topic.deliveries.log, generations, shard, member);
+                    sent += out.deliver_broadcasts(member.conn, transport, pending);
                 }
                 (None, None) => break Step::NotReady(member),
             }
@@ -216,9 +216,9 @@ impl<N: Node> Fanout<N> {
             return Delivered::NOTHING;
         };
         if wire == Wire::Values {
-            let heard = pending_for(&topic.deliveries.log, generations, self.shard, member);
-            let heard = out.deliver_broadcasts(member.conn, transport, heard);
-            self.count_deliveries(heard);
+            let pending = pending_for(&topic.deliveries.log, generations, self.shard, member);
+            let delivered = out.deliver_broadcasts(member.conn, transport, pending);
+            self.count_deliveries(delivered);
             return Delivered::NOTHING;
         }
         let mut errors = 0;
@@ -334,8 +334,8 @@ impl<N: Node> Fanout<N> {
             return;
         };
         if wire == Wire::Values {
-            let heard = out.deliver_broadcasts(conn, transport, std::iter::once(broadcast));
-            return self.count_deliveries(heard);
+            let delivered = out.deliver_broadcasts(conn, transport, std::iter::once(broadcast));
+            return self.count_deliveries(delivered);
         }
         let (form, mut errors) = (Form { wire, has_positions }, 0);
         if broadcast.payload().len() > LONG_BYTES {

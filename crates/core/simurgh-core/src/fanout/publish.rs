@@ -103,7 +103,7 @@ impl<N: Node> Fanout<N> {
     pub(crate) fn enqueue(&mut self, registry: &mut Registry, posted: Posted) {
         self.metrics.broadcasts.add(1);
         if let Some(listeners) = &self.listeners {
-            listeners.hear(posted.broadcast());
+            listeners.deliver(posted.broadcast());
         }
         self.enter(registry, posted);
     }

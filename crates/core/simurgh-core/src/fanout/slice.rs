@@ -90,28 +90,23 @@ impl<N: Node> Fanout<N> {
                     }
                 }
                 Step::Behind(member) => self.is_behind(registry, out, id, member),
-                Step::OtherKind(member) => {
-                    slice.has_positions = member.has_positions();
-                    let delivered = self.deliver(registry, out, id, member, false);
-                    if let Delivered::Sent { bytes, waits } = delivered {
-                        slice.stride.bytes += bytes;
-                        if waits {
-                            self.is_behind(registry, out, id, member);
+                Step::OtherKind(member) | Step::NotReady(member) => {
+                    if matches!(step, Step::OtherKind(_)) {
+                        slice.has_positions = member.has_positions();
+                    }
+                    match self.deliver(registry, out, id, member, false) {
+                        Delivered::Through(through) => {
+                            slice.through = Some(member);
+                            return Some(through);
+                        }
+                        Delivered::Sent { bytes, waits } => {
+                            slice.stride.bytes += bytes;
+                            if waits {
+                                self.is_behind(registry, out, id, member);
+                            }
                         }
                     }
                 }
-                Step::NotReady(member) => match self.deliver(registry, out, id, member, false) {
-                    Delivered::Through(through) => {
-                        slice.through = Some(member);
-                        return Some(through);
-                    }
-                    Delivered::Sent { bytes, waits } => {
-                        slice.stride.bytes += bytes;
-                        if waits {
-                            self.is_behind(registry, out, id, member);
-                        }
-                    }
-                },
             }
         }
     }

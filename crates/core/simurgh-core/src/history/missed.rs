@@ -10,7 +10,7 @@ use simurgh_reactor::Run;
 
 use super::answer::ANSWERS_MAX;
 use crate::core::Core;
-use crate::frames::{kept, say};
+use crate::frames::{kept, send};
 use crate::registry::THROUGH;
 use crate::socket::Speaker;
 use crate::sockets::Sockets;
@@ -40,7 +40,7 @@ impl<N: Node> Core<N> {
     }
 
     /// Sends a member that has just joined what it has missed, without its own messages.
-    pub(crate) fn tell_missed(
+    pub(crate) fn send_missed(
         &mut self,
         out: &mut impl Sockets,
         membership: u32,
@@ -62,7 +62,7 @@ impl<N: Node> Core<N> {
         {
             history.departures.has_gap(membership, missed.after);
         }
-        self.tell_portion(out, &speaker, *client, missed, Some((RESUMED, payload)));
+        self.send_portion(out, &speaker, *client, missed, Some((RESUMED, payload)));
         match missed.more {
             // It may have ended by what it was sent.
             true if self.live(speaker.id).is_none() => {}
@@ -72,7 +72,7 @@ impl<N: Node> Core<N> {
     }
 
     /// Tells a member of a gap, or of none, before what follows.
-    fn tell_where(
+    fn send_gap(
         &mut self,
         out: &mut impl Sockets,
         speaker: &Speaker,
@@ -86,7 +86,7 @@ impl<N: Node> Core<N> {
             history.departures.has_gap(speaker.id.membership, missed.after);
         }
         let payload = String::from_utf8(payload).unwrap_or_default();
-        say(
+        send(
             out,
             &self.metrics,
             speaker.conn,
@@ -101,7 +101,7 @@ impl<N: Node> Core<N> {
     }
 
     /// Sends a member the missed messages that are here.
-    pub(super) fn tell_portion(
+    pub(super) fn send_portion(
         &mut self,
         out: &mut impl Sockets,
         speaker: &Speaker,
@@ -110,7 +110,7 @@ impl<N: Node> Core<N> {
         word: Option<(&str, Vec<u8>)>,
     ) {
         if let Some(word) = word {
-            self.tell_where(out, speaker, missed, word);
+            self.send_gap(out, speaker, missed, word);
         }
         let is_own = |kept: &Kept| client != 0 && kept.sender == client;
         let own = missed.messages.iter().filter(|(_, kept)| is_own(kept)).count();

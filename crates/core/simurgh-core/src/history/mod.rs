@@ -56,7 +56,7 @@ impl<N: Node> Core<N> {
             HistoryMail::Request(question) => self.answer(out, question),
             // Handled by the session.
             HistoryMail::Missed(..) => {}
-            HistoryMail::Portion(channel, missed) => self.heard_portion(out, channel, &missed),
+            HistoryMail::Portion(channel, missed) => self.portion_came(out, channel, &missed),
             HistoryMail::Keep(keep) => {
                 // What an engine keeps counts until it has answered.
                 if !self.uses_engine() {

@@ -34,7 +34,7 @@ impl<N: Node> Core<N> {
             Requester::Join(conn, ticket) => HistoryMail::Missed(conn, ticket, missed, own),
             // By mail, other broadcasts would be kept before it arrives.
             Requester::Member(channel) if ask.shard == self.shard => {
-                return self.heard_portion(out, channel, &missed);
+                return self.portion_came(out, channel, &missed);
             }
             Requester::Member(channel) => HistoryMail::Portion(channel, missed),
         };
@@ -59,7 +59,7 @@ impl<N: Node> Core<N> {
             if self.ends_behind(channel) {
                 self.stop_replay(out, channel);
             } else if out.queued(conn) as u64 <= few {
-                self.ask_portion(channel);
+                self.request_portion(channel);
             } else if let Some(history) = &mut self.history {
                 history.replays.queue.push_back(channel);
             }
@@ -69,7 +69,7 @@ impl<N: Node> Core<N> {
         next.sooner(tended, out.now())
     }
 
-    fn ask_portion(&mut self, channel: ChannelId) {
+    fn request_portion(&mut self, channel: ChannelId) {
         let Some(topic) = self.registry.member(channel.membership).map(|it| it.topic) else {
             return;
         };
@@ -88,7 +88,7 @@ impl<N: Node> Core<N> {
     }
 
     /// The next part has come.
-    pub(super) fn heard_portion(
+    pub(super) fn portion_came(
         &mut self,
         out: &mut impl Sockets,
         channel: ChannelId,
@@ -105,7 +105,7 @@ impl<N: Node> Core<N> {
             encode_gap(&mut payload, gap);
             (GAP, payload)
         });
-        self.tell_portion(out, &speaker, speaker.client, missed, word);
+        self.send_portion(out, &speaker, speaker.client, missed, word);
         let Some(history) = &mut self.history else { return };
         let Some(replay) = history.replays.get_mut(channel) else { return };
         replay.through = missed.through;

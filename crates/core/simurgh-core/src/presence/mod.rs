@@ -107,7 +107,7 @@ impl<N: Node> Core<N> {
     }
 
     /// Sends members of this shard's topics what is due.
-    pub(crate) fn tell_presences(&mut self, out: &impl Sockets) -> Next {
+    pub(crate) fn send_presences(&mut self, out: &impl Sockets) -> Next {
         let home = &mut self.presence;
         if home.is_empty() {
             return Next::Idle;

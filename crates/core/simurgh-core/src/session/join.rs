@@ -14,7 +14,7 @@ use simurgh_reactor::Key;
 use crate::application::JoinSubject;
 use crate::core::{Core, Received};
 use crate::effects::CurrentMessage;
-use crate::frames::say;
+use crate::frames::send;
 use crate::history::departures::Rejoin;
 use crate::history::missed::Resumption;
 use crate::registry::{COUNTED, Holds, POSITIONS, Subscriber, WITHOUT_JOIN_REF};
@@ -49,20 +49,20 @@ impl<N: Node> Core<N> {
         let Message { join_ref, msg_ref, topic, payload, .. } = message;
         let Some(route) = user_socket.route(&topic) else {
             self.metrics.errors_unmatched_topic.add(1);
-            return say(out, &self.metrics, key, session::unmatched(&msg_ref, &topic));
+            return send(out, &self.metrics, key, session::unmatched(&msg_ref, &topic));
         };
         if joined.is_none() && list.channels() >= user_socket.channels_max {
             self.metrics.joins_refused.add(1);
             let response = session::TOO_MANY_CHANNELS;
             let refusal = session::reply(&join_ref, &msg_ref, &topic, "error", response);
-            return say(out, &self.metrics, key, refusal);
+            return send(out, &self.metrics, key, refusal);
         }
         let is_long = |raw: &str| raw.len() > REF_BYTES_MAX;
         if topic.len() > TOPIC_BYTES_MAX || is_long(join_ref.raw()) || is_long(msg_ref.raw()) {
             self.metrics.joins_refused.add(1);
             let response = session::JOIN_TOO_LONG;
             let refusal = session::reply(&join_ref, &msg_ref, &topic, "error", response);
-            return self.say_behind(out, key, joined, refusal);
+            return self.send_behind(out, key, joined, refusal);
         }
         // Sockets within the process get no history.
         let may_resume = wire != Wire::Values && self.keeps(&topic);
@@ -74,7 +74,7 @@ impl<N: Node> Core<N> {
                 self.metrics.joins_refused.add(1);
                 let response = session::BAD_RESUME;
                 let refusal = session::reply(&join_ref, &msg_ref, &topic, "error", response);
-                return self.say_behind(out, key, joined, refusal);
+                return self.send_behind(out, key, joined, refusal);
             }
         };
         let replaced = joined.and_then(|old| self.replace(out, old));
@@ -135,7 +135,7 @@ impl<N: Node> Core<N> {
             JoinKind::Ok { channel, reply } => {
                 let granted = Granted { channel, reply, effects };
                 if joining.resume.is_some() {
-                    return self.ask_missed(out, key, joining, granted);
+                    return self.request_missed(out, key, joining, granted);
                 }
                 self.let_in(out, key, joining, granted, None);
             }
@@ -157,7 +157,7 @@ impl<N: Node> Core<N> {
         }
     }
 
-    pub(super) fn ask_missed(
+    pub(super) fn request_missed(
         &mut self,
         out: &mut impl Sockets,
         key: Key,
@@ -262,7 +262,7 @@ impl<N: Node> Core<N> {
         self.close_replaced(out, joining.replaced);
         if let Some(resumption) = resumption {
             let id = self.name_of(membership);
-            self.tell_missed(out, membership, &resumption);
+            self.send_missed(out, membership, &resumption);
             if let Some(resuming) = &joining.resume {
                 let took_ns = out.clock_ns().saturating_sub(resuming.at_ns);
                 self.metrics.resume_times.add(took_ns);
