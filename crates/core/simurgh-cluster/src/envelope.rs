@@ -138,8 +138,9 @@ impl Flags {
     pub const NONE: Self = Self(0);
     /// The publisher sends it again, because its link broke before the engine had confirmed it:
     /// others may have got it the first time. Receivers go by numbers alone
-    /// ([`Seen`](crate::Seen)); by this the [`contract`](crate::contract) tells what may come twice
-    /// from what may not, and whoever looks at the engine's traffic sees why it does.
+    /// ([`DuplicateFilter`](crate::DuplicateFilter)); by this the [`contract`](crate::contract)
+    /// tells what may come twice from what may not, and whoever looks at the engine's traffic sees
+    /// why it does.
     pub const RESENT: Self = Self(1);
 
     /// Whether [`RESENT`](Self::RESENT) is among them.

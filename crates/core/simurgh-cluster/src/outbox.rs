@@ -83,14 +83,14 @@ impl AddAssign for Dropped {
 
 /// Why an envelope was not taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Refused {
+pub enum OutboxError {
     /// There is no room for another of its class now.
     Full(Class),
     /// It alone is more than its class may have.
     TooLarge,
 }
 
-impl std::fmt::Display for Refused {
+impl std::fmt::Display for OutboxError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Full(class) => write!(f, "no room for another {class:?} envelope"),
@@ -99,7 +99,7 @@ impl std::fmt::Display for Refused {
     }
 }
 
-impl std::error::Error for Refused {}
+impl std::error::Error for OutboxError {}
 
 #[derive(Debug)]
 struct Entry {
@@ -184,17 +184,17 @@ impl Outbox {
         to: Subject,
         envelope: Bytes,
         now_ns: u64,
-    ) -> Result<Dropped, Refused> {
+    ) -> Result<Dropped, OutboxError> {
         let bytes = cost(&to, &envelope);
         let bound = self.bound(class);
         if bytes > bound {
-            return Err(Refused::TooLarge);
+            return Err(OutboxError::TooLarge);
         }
         let mut dropped = Dropped::default();
         if class == Class::Plain {
             dropped = self.expire(now_ns);
         } else if self.queue(class).bytes + bytes > bound {
-            return Err(Refused::Full(class));
+            return Err(OutboxError::Full(class));
         }
         let queue = &mut self.queues[class as usize];
         while queue.bytes + bytes > bound && queue.pop().is_some() {

@@ -13,9 +13,9 @@ use super::*;
 use crate::beat::Beat;
 use crate::calls::CallError;
 use crate::envelope::{ItemPayload, Kind};
-use crate::keeping::tests::log::Said;
-use crate::loopback::{Data, Direction, Loopback, Network, NetworkConfig};
-use crate::peers::Why;
+use crate::history::tests::log::Said;
+use crate::loopback::{Direction, Loopback, Network, NetworkConfig, RestartData};
+use crate::peers::GoneReason;
 
 const MILLISECOND: u64 = 1_000_000;
 const SECOND: u64 = 1000 * MILLISECOND;
@@ -27,15 +27,15 @@ struct Heard {
     disconnects: Vec<String>,
     presence: Vec<(String, FromPeers)>,
     gone: Vec<NodeId>,
-    outcomes: BTreeMap<DisconnectNumber, Outcome>,
+    outcomes: BTreeMap<DisconnectNumber, DisconnectOutcome>,
     calls: Vec<(NodeId, u64, u16, Vec<u8>)>,
     hung_up: Vec<(NodeId, u64)>,
     answers: Vec<(CallNumber, Option<Answer>)>,
     kept: BTreeMap<String, Vec<Said>>,
-    stored: BTreeMap<u64, Result<StoredAt, NotKept>>,
+    stored: BTreeMap<u64, Result<StoredAt, StoreError>>,
 }
 
-impl Local for Heard {
+impl LocalNode for Heard {
     fn broadcast(&mut self, topic: &str, item: &Item<'_>, shards: Shards<'_>) {
         let ItemPayload::Json(text) = item.payload else { panic!("{item:?}") };
         self.broadcasts.push((topic.into(), text.into(), shards.collect()));
@@ -53,7 +53,7 @@ impl Local for Heard {
         self.gone.push(node);
     }
 
-    fn disconnected(&mut self, number: DisconnectNumber, outcome: Outcome) {
+    fn disconnected(&mut self, number: DisconnectNumber, outcome: DisconnectOutcome) {
         assert!(self.outcomes.insert(number, outcome).is_none(), "each outcome is told once");
     }
 
@@ -69,11 +69,11 @@ impl Local for Heard {
         self.answers.push((number, answer));
     }
 
-    fn kept(&mut self, topic: &str, what: Kept<'_>) {
+    fn history(&mut self, topic: &str, what: HistoryEvent<'_>) {
         self.kept.entry(topic.into()).or_default().push(Said::of(&what));
     }
 
-    fn stored(&mut self, _: &str, number: u64, outcome: Result<StoredAt, NotKept>) {
+    fn stored(&mut self, _: &str, number: u64, outcome: Result<StoredAt, StoreError>) {
         assert!(self.stored.insert(number, outcome).is_none(), "{number} is answered once");
     }
 }
@@ -122,7 +122,7 @@ impl World {
         let (at, prefix) = (self.nodes.len(), Prefix::new(prefix).unwrap());
         let adapter = self.network.adapter(&prefix);
         let mut config = ClusterConfig::new(prefix, format!("node-{at}"));
-        config.keeps = Some(KeepsConfig::default());
+        config.history = Some(HistoryConfig::default());
         config.peers.gone_ns = self.gone_ns;
         config.peers.silent_ns = config.peers.silent_ns.min(self.gone_ns);
         let (me, seed) = (NodeId(1000 + at as u64), at as u64);
@@ -286,16 +286,16 @@ fn without_a_link_nobody_is_waited_for() {
     let mut it = World::new(2, 5);
     it.network.kill();
     it.passes(SECOND);
-    assert_eq!(it.node(0).cluster.state().0, State::Away);
+    assert_eq!(it.node(0).cluster.state().0, LinkState::Away);
     it.presence(0, "t", ToPeers::Begin);
     let [(_, FromPeers::Requested(nobody))] = it.node(0).heard.presence.as_slice() else {
         panic!("{:?}", it.node(0).heard.presence)
     };
     assert!(nobody.is_empty());
     // With the next link all are asked.
-    it.network.restart(Data::Stays);
+    it.network.restart(RestartData::Stays);
     it.passes(10 * SECOND);
-    assert_eq!(it.node(0).cluster.state().0, State::Up);
+    assert_eq!(it.node(0).cluster.state().0, LinkState::Up);
     let wants = |at: &mut Node| {
         let wants = |it: &&(String, FromPeers)| matches!(it.1, FromPeers::StateWanted(_));
         at.heard.presence.iter().filter(wants).count()
@@ -308,7 +308,7 @@ fn just_after_its_link_is_made_a_node_does_not_take_itself_for_the_only_one() {
     let mut it = World::new(1, 6);
     let late = it.starts("a");
     it.passes(3 * MILLISECOND);
-    assert_ne!(it.node(late).cluster.state().0, State::Away);
+    assert_ne!(it.node(late).cluster.state().0, LinkState::Away);
     it.presence(late, "t", ToPeers::Begin);
     assert!(it.node(late).heard.presence.is_empty(), "it is not known yet who is there");
     it.passes(SECOND);
@@ -374,7 +374,7 @@ fn a_node_that_dies_is_gone_after_half_a_minute_and_one_that_says_bye_at_once() 
             why.push(it);
         }
     }
-    assert_eq!(why, [Why::Bye, Why::Silent]);
+    assert_eq!(why, [GoneReason::Bye, GoneReason::Silent]);
 }
 
 #[test]
@@ -382,11 +382,11 @@ fn nobody_is_gone_for_a_node_whose_own_link_is_away() {
     let mut it = World::new(3, 10);
     it.network.kill();
     it.passes(120 * SECOND);
-    it.network.restart(Data::Stays);
+    it.network.restart(RestartData::Stays);
     it.passes(20 * SECOND);
     for at in 0..3 {
         assert_eq!(it.node(at).heard.gone, [], "node {at}");
-        assert_eq!(it.node(at).cluster.state().0, State::Up);
+        assert_eq!(it.node(at).cluster.state().0, LinkState::Up);
     }
 }
 

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use super::node::Node;
 pub(super) use super::said::{Said, exact, mates, no, once, prefix, whole, yes};
-use super::{Harness, Unable};
-use crate::adapter::{Event, Fetch, Fetched, Full, Received, Ticket, Wanted};
+use super::{Harness, Unsupported};
+use crate::adapter::{Event, Fetch, Fetched, QueueFull, Received, Ticket, Wanted};
 use crate::node_id::NodeId;
 use crate::subject::{Interest, Prefix, Space};
 
@@ -35,9 +35,9 @@ impl<'a> Cluster<'a> {
     }
 
     /// With what is stored, or the reason why not.
-    pub(super) fn keeping(harness: &'a mut dyn Harness, count: usize) -> Result<Self, Unable> {
+    pub(super) fn keeping(harness: &'a mut dyn Harness, count: usize) -> Result<Self, Unsupported> {
         if !harness.keeps() {
-            return Err(Unable("it keeps nothing"));
+            return Err(Unsupported("it keeps nothing"));
         }
         Ok(Self::new(harness, count))
     }
@@ -142,7 +142,7 @@ impl<'a> Cluster<'a> {
             let rooms = self.nodes[node].rooms;
             match self.try_publish(node, space, topic, payload) {
                 Ok(n) => return n,
-                Err(Full) => self.wait("room", |it| it.nodes[node].rooms > rooms),
+                Err(QueueFull) => self.wait("room", |it| it.nodes[node].rooms > rooms),
             }
         }
     }
@@ -153,7 +153,7 @@ impl<'a> Cluster<'a> {
         space: Space,
         topic: &str,
         payload: &str,
-    ) -> Result<u64, Full> {
+    ) -> Result<u64, QueueFull> {
         let to = self.prefix.topic(space, topic);
         let from = &mut self.nodes[node];
         from.publish(&to, &Said { origin: from.id, n: from.n + 1, topic, payload }.encode())?;
@@ -188,7 +188,7 @@ impl<'a> Cluster<'a> {
                     self.nodes[node].unanswered.insert(ticket);
                     return ticket;
                 }
-                Err(Full) => {
+                Err(QueueFull) => {
                     self.nodes[node].is_full = true;
                     self.wait("room", |it| it.nodes[node].rooms > rooms);
                 }

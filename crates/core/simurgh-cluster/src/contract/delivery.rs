@@ -7,13 +7,13 @@ use std::task::{Context, Poll, Wake, Waker};
 use bytes::Bytes;
 
 use super::cluster::{Cluster, exact, prefix, whole, yes};
-use super::{Harness, Unable};
+use super::{Harness, Unsupported};
 use crate::adapter::Event;
 use crate::envelope::ENVELOPE_BYTES_MAX;
 use crate::subject::{Bucket, Interest, Space};
 
 /// Without an interest nothing comes.
-pub fn only_what_is_wanted_is_heard(harness: &mut dyn Harness) -> Result<(), Unable> {
+pub fn only_what_is_wanted_is_heard(harness: &mut dyn Harness) -> Result<(), Unsupported> {
     let mut it = Cluster::new(harness, 3);
     it.want(1, &[yes(exact("rooms:1"))]);
     for topic in ["rooms:1", "rooms:2", "rooms:1", "rooms:12", "rooms"] {
@@ -26,7 +26,7 @@ pub fn only_what_is_wanted_is_heard(harness: &mut dyn Harness) -> Result<(), Una
 }
 
 /// All nodes but the publisher, each as it wants it.
-pub fn all_who_want_it_hear_it(harness: &mut dyn Harness) -> Result<(), Unable> {
+pub fn all_who_want_it_hear_it(harness: &mut dyn Harness) -> Result<(), Unsupported> {
     let mut it = Cluster::new(harness, 5);
     for node in 0..4 {
         it.want(node, &[yes(if node % 2 == 0 { exact("a") } else { whole("a") })]);
@@ -47,7 +47,7 @@ pub fn all_who_want_it_hear_it(harness: &mut dyn Harness) -> Result<(), Unable> 
 }
 
 /// Whatever the interest.
-pub fn nobody_hears_himself(harness: &mut dyn Harness) -> Result<(), Unable> {
+pub fn nobody_hears_himself(harness: &mut dyn Harness) -> Result<(), Unsupported> {
     let mut it = Cluster::new(harness, 2);
     let own = Interest::Node(it.nodes[0].id);
     it.want(0, &[yes(exact("a")), yes(whole("b")), yes(Interest::Nodes), yes(own)]);
@@ -64,7 +64,7 @@ pub fn nobody_hears_himself(harness: &mut dyn Harness) -> Result<(), Unable> {
 }
 
 /// One topic in both, wanted in one, or by bucket in one.
-pub fn broadcasts_and_presences_are_apart(harness: &mut dyn Harness) -> Result<(), Unable> {
+pub fn broadcasts_and_presences_are_apart(harness: &mut dyn Harness) -> Result<(), Unsupported> {
     let mut it = Cluster::new(harness, 5);
     it.want(1, &[yes(exact("a"))]);
     it.want(2, &[yes(Interest::Exact(Space::Presence, "a".into()))]);
@@ -90,7 +90,7 @@ pub fn broadcasts_and_presences_are_apart(harness: &mut dyn Harness) -> Result<(
 /// `Interest::Nodes` and `Interest::Node`: each apart from the other, and from topics.
 pub fn what_is_for_all_nodes_and_for_one_is_heard_by_those(
     harness: &mut dyn Harness,
-) -> Result<(), Unable> {
+) -> Result<(), Unsupported> {
     let mut it = Cluster::new(harness, 4);
     let ids = [0, 1, 2, 3].map(|node| it.nodes[node].id);
     it.want(1, &[yes(Interest::Nodes), yes(Interest::Node(ids[1]))]);
@@ -118,7 +118,7 @@ pub fn what_is_for_all_nodes_and_for_one_is_heard_by_those(
 }
 
 /// Much more than may be under way, on three topics.
-pub fn a_hundred_thousand_are_heard_in_order(harness: &mut dyn Harness) -> Result<(), Unable> {
+pub fn a_hundred_thousand_are_heard_in_order(harness: &mut dyn Harness) -> Result<(), Unsupported> {
     const COUNT: u64 = 100_000;
     let mut it = Cluster::new(harness, 2);
     it.want(1, &[yes(exact("a")), yes(exact("b")), yes(whole("c"))]);
@@ -136,7 +136,9 @@ pub fn a_hundred_thousand_are_heard_in_order(harness: &mut dyn Harness) -> Resul
 }
 
 /// Between publishers there is no order, but each has his.
-pub fn each_of_many_publishers_is_heard_in_order(harness: &mut dyn Harness) -> Result<(), Unable> {
+pub fn each_of_many_publishers_is_heard_in_order(
+    harness: &mut dyn Harness,
+) -> Result<(), Unsupported> {
     let mut it = Cluster::new(harness, 5);
     for node in 0..5 {
         it.want(node, &[yes(exact("a")), yes(exact("b"))]);
@@ -164,7 +166,9 @@ pub fn each_of_many_publishers_is_heard_in_order(harness: &mut dyn Harness) -> R
 }
 
 /// Each of 256 bytes, all of them, and none; they need not be an envelope.
-pub fn every_byte_and_no_byte_arrive_as_they_were(harness: &mut dyn Harness) -> Result<(), Unable> {
+pub fn every_byte_and_no_byte_arrive_as_they_were(
+    harness: &mut dyn Harness,
+) -> Result<(), Unsupported> {
     let mut it = Cluster::new(harness, 2);
     it.want(1, &[yes(exact("a"))]);
     let to = it.prefix.topic(Space::Broadcast, "a");
@@ -184,7 +188,7 @@ pub fn every_byte_and_no_byte_arrive_as_they_were(harness: &mut dyn Harness) -> 
 }
 
 /// A megabyte less 1 kB, thrice.
-pub fn the_largest_envelope_arrives(harness: &mut dyn Harness) -> Result<(), Unable> {
+pub fn the_largest_envelope_arrives(harness: &mut dyn Harness) -> Result<(), Unsupported> {
     let mut it = Cluster::new(harness, 2);
     it.want(1, &[yes(exact("a"))]);
     let payload = "x".repeat(ENVELOPE_BYTES_MAX - 23);
@@ -200,7 +204,7 @@ pub fn the_largest_envelope_arrives(harness: &mut dyn Harness) -> Result<(), Una
 }
 
 /// `a` and `ab` on one engine, with everything wanted in both.
-pub fn prefixes_that_begin_alike_are_apart(harness: &mut dyn Harness) -> Result<(), Unable> {
+pub fn prefixes_that_begin_alike_are_apart(harness: &mut dyn Harness) -> Result<(), Unsupported> {
     let mut it = Cluster::empty(harness);
     for name in ["a", "a", "ab", "ab"] {
         it.prefix = prefix(name);
@@ -232,7 +236,7 @@ pub fn prefixes_that_begin_alike_are_apart(harness: &mut dyn Harness) -> Result<
 }
 
 /// A node that is told to wait may sleep until then.
-pub fn the_waker_is_woken(harness: &mut dyn Harness) -> Result<(), Unable> {
+pub fn the_waker_is_woken(harness: &mut dyn Harness) -> Result<(), Unsupported> {
     let mut it = Cluster::new(harness, 2);
     it.want(1, &[yes(exact("a"))]);
     it.quiet();

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use super::cluster::{Cluster, Said, exact, whole, yes};
-use super::{Harness, Unable};
+use super::{Harness, Unsupported};
 use crate::adapter::{
-    Event, Fetch, Full, LAST_OF_MAX, NotStored, Received, TICKET_SECONDS_MAX, TICKETS_MAX,
+    Event, Fetch, LAST_OF_MAX, NotStored, QueueFull, Received, TICKET_SECONDS_MAX, TICKETS_MAX,
 };
 use crate::subject::{Space, Subject};
 
@@ -16,7 +16,7 @@ fn after(subject: Subject, seq: u64, count: u32, bytes: usize) -> Fetch {
 /// By its publisher, too; in one order for all, with growing numbers.
 pub fn what_is_stored_is_heard_by_all_in_one_order(
     harness: &mut dyn Harness,
-) -> Result<(), Unable> {
+) -> Result<(), Unsupported> {
     let mut it = Cluster::keeping(harness, 4)?;
     (0..3).for_each(|node| it.want(node, &[yes(exact("a"))]));
     it.want(3, &[yes(whole("a"))]);
@@ -47,7 +47,7 @@ pub fn what_is_stored_is_heard_by_all_in_one_order(
 }
 
 /// By whichever node; nobody hears it again.
-pub fn the_same_id_is_stored_once(harness: &mut dyn Harness) -> Result<(), Unable> {
+pub fn the_same_id_is_stored_once(harness: &mut dyn Harness) -> Result<(), Unsupported> {
     let mut it = Cluster::keeping(harness, 2)?;
     it.want(1, &[yes(exact("a"))]);
     let first = it.stored(0, "a", "id", "one");
@@ -70,7 +70,7 @@ pub fn the_same_id_is_stored_once(harness: &mut dyn Harness) -> Result<(), Unabl
 }
 
 /// Of its own topic, whatever came on others: a hole can be seen.
-pub fn each_names_the_one_before_it(harness: &mut dyn Harness) -> Result<(), Unable> {
+pub fn each_names_the_one_before_it(harness: &mut dyn Harness) -> Result<(), Unsupported> {
     let mut it = Cluster::keeping(harness, 2)?;
     let topics = ["a", "b", "c"];
     it.want(1, &topics.map(|topic| yes(exact(topic))));
@@ -93,7 +93,7 @@ pub fn each_names_the_one_before_it(harness: &mut dyn Harness) -> Result<(), Una
 }
 
 /// Also by who never heard it, as it was stored; behind the last there is nothing.
-pub fn what_follows_a_number_is_fetched(harness: &mut dyn Harness) -> Result<(), Unable> {
+pub fn what_follows_a_number_is_fetched(harness: &mut dyn Harness) -> Result<(), Unsupported> {
     let mut it = Cluster::keeping(harness, 2)?;
     let mut stored = Vec::new();
     for n in 0..10 {
@@ -119,7 +119,9 @@ pub fn what_follows_a_number_is_fetched(harness: &mut dyn Harness) -> Result<(),
 }
 
 /// Whichever comes first; of bytes one envelope at least.
-pub fn a_fetch_ends_at_its_count_and_at_its_bytes(harness: &mut dyn Harness) -> Result<(), Unable> {
+pub fn a_fetch_ends_at_its_count_and_at_its_bytes(
+    harness: &mut dyn Harness,
+) -> Result<(), Unsupported> {
     let mut it = Cluster::keeping(harness, 1)?;
     let payload = "x".repeat(977);
     for n in 0..10 {
@@ -144,7 +146,7 @@ pub fn a_fetch_ends_at_its_count_and_at_its_bytes(harness: &mut dyn Harness) -> 
 }
 
 /// Oldest first; those of which nothing is kept are left out.
-pub fn the_last_of_many_subjects_are_fetched(harness: &mut dyn Harness) -> Result<(), Unable> {
+pub fn the_last_of_many_subjects_are_fetched(harness: &mut dyn Harness) -> Result<(), Unsupported> {
     let mut it = Cluster::keeping(harness, 2)?;
     let mut last = Vec::new();
     for n in 0..50 {
@@ -170,7 +172,7 @@ pub fn the_last_of_many_subjects_are_fetched(harness: &mut dyn Harness) -> Resul
 }
 
 /// So many of each; of those that are there each still names the one before it.
-pub fn of_each_subject_the_newest_are_kept(harness: &mut dyn Harness) -> Result<(), Unable> {
+pub fn of_each_subject_the_newest_are_kept(harness: &mut dyn Harness) -> Result<(), Unsupported> {
     let max = harness.kept_max();
     let mut it = Cluster::keeping(harness, 1)?;
     it.want(0, &[yes(exact("a"))]);
@@ -190,7 +192,9 @@ pub fn of_each_subject_the_newest_are_kept(harness: &mut dyn Harness) -> Result<
 }
 
 /// Of its subject alone; the next one has none before it.
-pub fn what_is_purged_is_gone_and_numbers_go_on(harness: &mut dyn Harness) -> Result<(), Unable> {
+pub fn what_is_purged_is_gone_and_numbers_go_on(
+    harness: &mut dyn Harness,
+) -> Result<(), Unsupported> {
     let mut it = Cluster::keeping(harness, 2)?;
     it.want(1, &[yes(exact("a"))]);
     for n in 0..5 {
@@ -213,7 +217,7 @@ pub fn what_is_purged_is_gone_and_numbers_go_on(harness: &mut dyn Harness) -> Re
 /// What has this number and what is newer is kept, and still names what was before it.
 pub fn what_is_before_a_number_is_purged_and_the_rest_stays(
     harness: &mut dyn Harness,
-) -> Result<(), Unable> {
+) -> Result<(), Unsupported> {
     let mut it = Cluster::keeping(harness, 2)?;
     it.want(1, &[yes(exact("a"))]);
     let seqs: Vec<u64> =
@@ -236,7 +240,9 @@ pub fn what_is_before_a_number_is_purged_and_the_rest_stays(
 }
 
 /// What is stored without an age stays beside it.
-pub fn what_is_older_than_its_age_is_forgotten(harness: &mut dyn Harness) -> Result<(), Unable> {
+pub fn what_is_older_than_its_age_is_forgotten(
+    harness: &mut dyn Harness,
+) -> Result<(), Unsupported> {
     let mut it = Cluster::keeping(harness, 1)?;
     let young = Some(Duration::from_millis(1));
     let old = Some(Duration::from_secs(100));
@@ -255,7 +261,7 @@ pub fn what_is_older_than_its_age_is_forgotten(harness: &mut dyn Harness) -> Res
 }
 
 /// By the engine's clock, the same for who hears it and who fetches it.
-pub fn what_is_stored_says_when_it_was(harness: &mut dyn Harness) -> Result<(), Unable> {
+pub fn what_is_stored_says_when_it_was(harness: &mut dyn Harness) -> Result<(), Unsupported> {
     let mut it = Cluster::keeping(harness, 2)?;
     it.want(1, &[yes(exact("a"))]);
     it.publish(0, "a", "not stored");
@@ -283,7 +289,9 @@ pub fn what_is_stored_says_when_it_was(harness: &mut dyn Harness) -> Result<(), 
 }
 
 /// Where nothing is missing any more behind what it brings.
-pub fn a_fetch_says_up_to_where_it_is_complete(harness: &mut dyn Harness) -> Result<(), Unable> {
+pub fn a_fetch_says_up_to_where_it_is_complete(
+    harness: &mut dyn Harness,
+) -> Result<(), Unsupported> {
     let mut it = Cluster::keeping(harness, 1)?;
     let seqs: Vec<u64> = (0..5).map(|n| it.stored(0, "a", &format!("{n}"), "x")).collect();
     let subject = it.prefix.topic(Space::Store, "a");
@@ -308,7 +316,7 @@ pub fn a_fetch_says_up_to_where_it_is_complete(harness: &mut dyn Harness) -> Res
 
 /// Whatever its subject is: what is older has no higher number, and nothing that is younger and
 /// there has one that is not.
-pub fn behind_a_number_everything_is_young(harness: &mut dyn Harness) -> Result<(), Unable> {
+pub fn behind_a_number_everything_is_young(harness: &mut dyn Harness) -> Result<(), Unsupported> {
     let mut it = Cluster::keeping(harness, 2)?;
     let subject = it.prefix.topic(Space::Store, "never");
     let since = |it: &mut Cluster<'_>, ms| {
@@ -341,7 +349,7 @@ pub fn behind_a_number_everything_is_young(harness: &mut dyn Harness) -> Result<
 }
 
 /// At the moment of the answer, whichever node asks, and with its head.
-pub fn the_leader_has_all_that_was_confirmed(harness: &mut dyn Harness) -> Result<(), Unable> {
+pub fn the_leader_has_all_that_was_confirmed(harness: &mut dyn Harness) -> Result<(), Unsupported> {
     let mut it = Cluster::keeping(harness, 2)?;
     let subject = it.prefix.topic(Space::Store, "a");
     let mut last = 0;
@@ -362,7 +370,7 @@ pub fn the_leader_has_all_that_was_confirmed(harness: &mut dyn Harness) -> Resul
 /// However often its link ends: all are stored, in the end, and each once.
 pub fn what_a_broken_link_swallowed_is_stored_once(
     harness: &mut dyn Harness,
-) -> Result<(), Unable> {
+) -> Result<(), Unsupported> {
     let mut it = Cluster::keeping(harness, 2)?;
     let mut tickets = Vec::new();
     for n in 0..60 {
@@ -387,7 +395,9 @@ pub fn what_a_broken_link_swallowed_is_stored_once(
 }
 
 /// Each once, in time, also those that were asked before it ended.
-pub fn every_ticket_is_answered_without_an_engine(harness: &mut dyn Harness) -> Result<(), Unable> {
+pub fn every_ticket_is_answered_without_an_engine(
+    harness: &mut dyn Harness,
+) -> Result<(), Unsupported> {
     let mut it = Cluster::keeping(harness, 1)?;
     let subject = it.prefix.topic(Space::Store, "a");
     let fetch = |it: &mut Cluster<'_>| {
@@ -437,7 +447,7 @@ pub fn every_ticket_is_answered_without_an_engine(harness: &mut dyn Harness) -> 
 /// All that it said it stored; what is stored meanwhile, too, or it is said that nobody knows.
 pub fn an_engine_that_was_killed_has_what_it_confirmed(
     harness: &mut dyn Harness,
-) -> Result<(), Unable> {
+) -> Result<(), Unsupported> {
     let mut it = Cluster::keeping(harness, 2)?;
     let epoch = it.nodes[0].kept;
     assert!(epoch.is_some(), "it keeps something");
@@ -471,7 +481,7 @@ pub fn an_engine_that_was_killed_has_what_it_confirmed(
 /// And that stays the same until it is lost again; numbers may begin anew.
 pub fn an_engine_without_its_data_has_another_epoch(
     harness: &mut dyn Harness,
-) -> Result<(), Unable> {
+) -> Result<(), Unsupported> {
     let mut it = Cluster::keeping(harness, 2)?;
     let mut epochs = vec![it.nodes[0].kept];
     for round in 0..2 {
@@ -492,7 +502,7 @@ pub fn an_engine_without_its_data_has_another_epoch(
 }
 
 /// Too many at once are refused, and room is said.
-pub fn tickets_are_bounded(harness: &mut dyn Harness) -> Result<(), Unable> {
+pub fn tickets_are_bounded(harness: &mut dyn Harness) -> Result<(), Unsupported> {
     let mut it = Cluster::keeping(harness, 1)?;
     it.harness.freeze()?;
     let subject = it.prefix.topic(Space::Store, "a");
@@ -501,7 +511,7 @@ pub fn tickets_are_bounded(harness: &mut dyn Harness) -> Result<(), Unable> {
         let ticket = it.ticket();
         let id = format!("{count}");
         let stored = it.nodes[0].store(&subject, &id, ticket);
-        if stored == Err(Full) {
+        if stored == Err(QueueFull) {
             break;
         }
         count += 1;

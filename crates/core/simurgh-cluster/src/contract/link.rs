@@ -3,12 +3,14 @@
 use std::time::Duration;
 
 use super::cluster::{Cluster, Said, exact, mates, no, once, whole, yes};
-use super::{Harness, Unable};
-use crate::adapter::{UNDER_WAY_MAX, Wanted};
+use super::{Harness, Unsupported};
+use crate::adapter::{IN_FLIGHT_MAX, Wanted};
 use crate::subject::{Interest, Space};
 
 /// Each said once; the other nodes notice nothing.
-pub fn a_cut_and_a_mend_are_one_down_and_one_up(harness: &mut dyn Harness) -> Result<(), Unable> {
+pub fn a_cut_and_a_mend_are_one_down_and_one_up(
+    harness: &mut dyn Harness,
+) -> Result<(), Unsupported> {
     let mut it = Cluster::new(harness, 3);
     for round in 1..=3 {
         let before = it.nodes[1].session;
@@ -29,7 +31,7 @@ pub fn a_cut_and_a_mend_are_one_down_and_one_up(harness: &mut dyn Harness) -> Re
 }
 
 /// Of every kind; what is published once it is up is heard, and nothing else.
-pub fn interests_are_in_force_again_at_up(harness: &mut dyn Harness) -> Result<(), Unable> {
+pub fn interests_are_in_force_again_at_up(harness: &mut dyn Harness) -> Result<(), Unsupported> {
     let mut it = Cluster::new(harness, 2);
     let presence = Interest::Exact(Space::Presence, "p".into());
     it.want(1, &[yes(exact("a")), yes(whole("b")), yes(presence), yes(Interest::Nodes)]);
@@ -51,7 +53,9 @@ pub fn interests_are_in_force_again_at_up(harness: &mut dyn Harness) -> Result<(
 }
 
 /// As if it had been changed before; its generation is in force after that.
-pub fn what_changed_while_down_is_in_force_at_up(harness: &mut dyn Harness) -> Result<(), Unable> {
+pub fn what_changed_while_down_is_in_force_at_up(
+    harness: &mut dyn Harness,
+) -> Result<(), Unsupported> {
     let mut it = Cluster::new(harness, 2);
     let topics = mates(2);
     it.want(1, &[yes(exact("a")), yes(exact("b")), yes(exact(&topics[0]))]);
@@ -81,23 +85,23 @@ pub fn what_changed_while_down_is_in_force_at_up(harness: &mut dyn Harness) -> R
 /// None of them was on the way before, so none comes twice.
 pub fn what_is_published_while_down_is_heard_in_order_after_up(
     harness: &mut dyn Harness,
-) -> Result<(), Unable> {
+) -> Result<(), Unsupported> {
     let mut it = Cluster::new(harness, 2);
     it.want(1, &[yes(exact("a"))]);
     it.publish(0, "a", "before");
-    it.wait("nothing under way", |it| it.nodes[0].under_way() == 0);
+    it.wait("nothing under way", |it| it.nodes[0].in_flight() == 0);
     cut_until_down(&mut it, 0)?;
     for _ in 0..300 {
         assert!(it.try_publish(0, Space::Broadcast, "a", "down").is_ok(), "300 are not too many");
     }
-    assert_eq!(it.nodes[0].under_way(), 300);
+    assert_eq!(it.nodes[0].in_flight(), 300);
     it.harness.mend(0)?;
     it.wait("up", |it| it.nodes[0].is_up);
     for _ in 0..300 {
         it.publish(0, "a", "after");
     }
     it.wait("all", |it| it.nodes[1].heard.len() >= 601);
-    it.wait("nothing under way", |it| it.nodes[0].under_way() == 0);
+    it.wait("nothing under way", |it| it.nodes[0].in_flight() == 0);
     it.quiet();
     assert_eq!(it.numbers(1, 0, "a"), (1..=601).collect::<Vec<_>>());
     assert!(!it.nodes[1].was_told(), "the listener's link stood");
@@ -108,14 +112,14 @@ pub fn what_is_published_while_down_is_heard_in_order_after_up(
 /// Full, and room once there is a link.
 pub fn without_a_link_publishing_fills_and_then_all_is_heard(
     harness: &mut dyn Harness,
-) -> Result<(), Unable> {
+) -> Result<(), Unsupported> {
     let mut it = Cluster::new(harness, 2);
     it.want(1, &[yes(exact("a"))]);
     cut_until_down(&mut it, 0)?;
     let mut taken = 0;
     while it.try_publish(0, Space::Broadcast, "a", "x").is_ok() {
         taken += 1;
-        assert!(taken <= UNDER_WAY_MAX as u64, "{taken} were taken");
+        assert!(taken <= IN_FLIGHT_MAX as u64, "{taken} were taken");
     }
     it.pass(Duration::from_secs(1));
     assert_eq!(it.nodes[0].rooms, 0, "room without a link");
@@ -132,7 +136,7 @@ pub fn without_a_link_publishing_fills_and_then_all_is_heard(
 /// The cut is noticed late. What was published meanwhile is not lost: nobody else's link ended.
 pub fn what_a_cut_swallowed_of_a_publisher_is_sent_again(
     harness: &mut dyn Harness,
-) -> Result<(), Unable> {
+) -> Result<(), Unsupported> {
     let mut it = Cluster::new(harness, 3);
     it.want(1, &[yes(exact("a"))]);
     it.want(2, &[yes(whole("a"))]);
@@ -154,7 +158,7 @@ pub fn what_a_cut_swallowed_of_a_publisher_is_sent_again(
     for _ in 0..50 {
         it.publish(0, "a", "after");
     }
-    it.wait("nothing under way", |it| it.nodes[0].under_way() == 0);
+    it.wait("nothing under way", |it| it.nodes[0].in_flight() == 0);
     it.quiet();
     for node in [1, 2] {
         check_resent(&it.numbers(node, 0, "a"), 200, 1);
@@ -165,7 +169,7 @@ pub fn what_a_cut_swallowed_of_a_publisher_is_sent_again(
 
 /// A listener's link is cut: what it misses it may miss, since it is up again after it was down.
 /// What is published once it is up is complete.
-pub fn who_missed_something_was_told(harness: &mut dyn Harness) -> Result<(), Unable> {
+pub fn who_missed_something_was_told(harness: &mut dyn Harness) -> Result<(), Unsupported> {
     let mut it = Cluster::new(harness, 3);
     it.want(1, &[yes(exact("a"))]);
     it.want(2, &[yes(exact("a"))]);
@@ -195,7 +199,7 @@ pub fn who_missed_something_was_told(harness: &mut dyn Harness) -> Result<(), Un
 }
 
 /// Mended before it is noticed, of the publisher and of the listener: all arrives, or it is said.
-pub fn a_short_cut_loses_nothing_unsaid(harness: &mut dyn Harness) -> Result<(), Unable> {
+pub fn a_short_cut_loses_nothing_unsaid(harness: &mut dyn Harness) -> Result<(), Unsupported> {
     let mut it = Cluster::new(harness, 2);
     it.want(1, &[yes(exact("a"))]);
     for cut in [1, 0, 1, 0] {
@@ -212,7 +216,7 @@ pub fn a_short_cut_loses_nothing_unsaid(harness: &mut dyn Harness) -> Result<(),
         }
     }
     it.wait("both up", |it| it.nodes.iter().all(|node| node.is_up));
-    it.wait("nothing under way", |it| it.nodes[0].under_way() == 0);
+    it.wait("nothing under way", |it| it.nodes[0].in_flight() == 0);
     it.pass(Duration::from_secs(2));
     let (heard, ups) = (it.numbers(1, 0, "a"), it.nodes[0].ups - 1);
     if !it.nodes[1].was_told() {
@@ -225,7 +229,7 @@ pub fn a_short_cut_loses_nothing_unsaid(harness: &mut dyn Harness) -> Result<(),
 /// Ten times, the publisher's alone.
 pub fn links_that_end_in_a_stream_lose_nothing_of_their_publisher(
     harness: &mut dyn Harness,
-) -> Result<(), Unable> {
+) -> Result<(), Unsupported> {
     let mut it = Cluster::new(harness, 3);
     it.want(1, &[yes(exact("a"))]);
     it.want(2, &[yes(whole("a"))]);
@@ -241,7 +245,7 @@ pub fn links_that_end_in_a_stream_lose_nothing_of_their_publisher(
         }
         it.wait("up again", |it| it.nodes[0].ups > round && it.nodes[0].is_up);
     }
-    it.wait("nothing under way", |it| it.nodes[0].under_way() == 0);
+    it.wait("nothing under way", |it| it.nodes[0].in_flight() == 0);
     it.quiet();
     assert_eq!((it.nodes[0].downs, it.nodes[0].ups), (10, 11));
     for node in [1, 2] {
@@ -254,7 +258,7 @@ pub fn links_that_end_in_a_stream_lose_nothing_of_their_publisher(
 /// All down once and up once; interests are in force, and streams go on in order.
 pub fn all_links_are_up_again_after_the_engine_was_killed(
     harness: &mut dyn Harness,
-) -> Result<(), Unable> {
+) -> Result<(), Unsupported> {
     let mut it = Cluster::new(harness, 3);
     for node in 0..3 {
         it.want(node, &[yes(exact("a")), yes(whole("b"))]);
@@ -272,7 +276,7 @@ pub fn all_links_are_up_again_after_the_engine_was_killed(
         it.pass(Duration::from_secs(1));
         it.harness.restart()?;
         it.wait("all up", |it| it.nodes.iter().all(|node| node.is_up));
-        it.wait("nothing under way", |it| it.nodes.iter().all(|node| node.under_way() == 0));
+        it.wait("nothing under way", |it| it.nodes.iter().all(|node| node.in_flight() == 0));
         let last = [0, 1, 2].map(|node| it.publish(node, "a", "x"));
         it.wait("the last", |it| {
             let others = |node: usize| (0..3).filter(move |from| *from != node);
@@ -284,7 +288,7 @@ pub fn all_links_are_up_again_after_the_engine_was_killed(
             (1..3).all(|node| once(&it.numbers(node, 0, "b")).len() == round)
         });
         // Sent again, a number of the bucket's would be a gap among those of the topic.
-        it.wait("nothing under way", |it| it.nodes.iter().all(|node| node.under_way() == 0));
+        it.wait("nothing under way", |it| it.nodes.iter().all(|node| node.in_flight() == 0));
         for node in &it.nodes {
             assert_eq!((node.downs, node.ups), (round, round + 1));
         }
@@ -299,7 +303,9 @@ pub fn all_links_are_up_again_after_the_engine_was_killed(
 }
 
 /// Started before its engine, it is down, takes interests and envelopes, and then is up.
-pub fn without_an_engine_it_is_down_and_then_up(harness: &mut dyn Harness) -> Result<(), Unable> {
+pub fn without_an_engine_it_is_down_and_then_up(
+    harness: &mut dyn Harness,
+) -> Result<(), Unsupported> {
     harness.kill()?;
     let mut it = Cluster::empty(harness);
     it.add();
@@ -319,7 +325,7 @@ pub fn without_an_engine_it_is_down_and_then_up(harness: &mut dyn Harness) -> Re
 }
 
 /// Who does not poll loses something, of which it is told; what comes later it hears.
-pub fn a_slow_node_is_told_that_it_lost(harness: &mut dyn Harness) -> Result<(), Unable> {
+pub fn a_slow_node_is_told_that_it_lost(harness: &mut dyn Harness) -> Result<(), Unsupported> {
     let count = harness.overrun()? as u64;
     let mut it = Cluster::new(harness, 3);
     let payload = "x".repeat(100 - 23);
@@ -329,7 +335,7 @@ pub fn a_slow_node_is_told_that_it_lost(harness: &mut dyn Harness) -> Result<(),
     for _ in 0..count {
         it.publish(0, "a", &payload);
     }
-    it.wait("nothing under way", |it| it.nodes[0].under_way() == 0);
+    it.wait("nothing under way", |it| it.nodes[0].in_flight() == 0);
     it.wait("the other one", |it| it.nodes[2].heard.len() as u64 >= count);
     it.quiet();
     it.asleep = None;
@@ -353,7 +359,7 @@ pub fn a_slow_node_is_told_that_it_lost(harness: &mut dyn Harness) -> Result<(),
 }
 
 /// Others go on, and another comes in its place.
-pub fn a_node_that_is_gone_disturbs_nobody(harness: &mut dyn Harness) -> Result<(), Unable> {
+pub fn a_node_that_is_gone_disturbs_nobody(harness: &mut dyn Harness) -> Result<(), Unsupported> {
     let mut it = Cluster::new(harness, 3);
     let all: Vec<(Interest, Wanted)> = vec![yes(exact("a")), yes(whole("b"))];
     (0..3).for_each(|node| it.want(node, &all));
@@ -376,7 +382,7 @@ pub fn a_node_that_is_gone_disturbs_nobody(harness: &mut dyn Harness) -> Result<
     Ok(())
 }
 
-fn cut_until_down(it: &mut Cluster<'_>, node: usize) -> Result<(), Unable> {
+fn cut_until_down(it: &mut Cluster<'_>, node: usize) -> Result<(), Unsupported> {
     it.harness.cut(node)?;
     it.wait("down", |it| !it.nodes[node].is_up);
     Ok(())
@@ -399,7 +405,7 @@ fn check_steps_back(numbers: &[u64], links: usize) {
         highest = highest.max(last);
         if next <= last {
             steps += 1;
-            assert!(next + UNDER_WAY_MAX as u64 > highest, "{next} comes again after {highest}");
+            assert!(next + IN_FLIGHT_MAX as u64 > highest, "{next} comes again after {highest}");
         } else {
             assert!(next == last + 1 || last == highest, "{next} after {last}, of {highest}");
         }

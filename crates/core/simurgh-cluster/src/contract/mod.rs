@@ -7,7 +7,7 @@
 //! ```
 //! use std::time::Duration;
 //!
-//! use simurgh_cluster::contract::{Harness, Unable};
+//! use simurgh_cluster::contract::{Harness, Unsupported};
 //! use simurgh_cluster::loopback::{Network, NetworkConfig};
 //! use simurgh_cluster::{Adapter, Prefix};
 //!
@@ -22,7 +22,7 @@
 //!         self.0.advance(self.0.now_ns() + time.as_nanos() as u64);
 //!     }
 //!
-//!     fn freeze(&mut self) -> Result<(), Unable> {
+//!     fn freeze(&mut self) -> Result<(), Unsupported> {
 //!         self.0.freeze();
 //!         Ok(())
 //!     }
@@ -74,72 +74,72 @@ pub trait Harness {
     ///
     /// # Errors
     /// It cannot.
-    fn cut(&mut self, _node: usize) -> Result<(), Unable> {
-        Err(Unable("it cannot cut a link"))
+    fn cut(&mut self, _node: usize) -> Result<(), Unsupported> {
+        Err(Unsupported("it cannot cut a link"))
     }
 
     /// Lets everything through a node's link again.
     ///
     /// # Errors
     /// It cannot.
-    fn mend(&mut self, _node: usize) -> Result<(), Unable> {
-        Err(Unable("it cannot mend a link"))
+    fn mend(&mut self, _node: usize) -> Result<(), Unsupported> {
+        Err(Unsupported("it cannot mend a link"))
     }
 
     /// Ends a node's link; its adapter may connect again at once.
     ///
     /// # Errors
     /// It cannot.
-    fn reset(&mut self, _node: usize) -> Result<(), Unable> {
-        Err(Unable("it cannot end a link"))
+    fn reset(&mut self, _node: usize) -> Result<(), Unsupported> {
+        Err(Unsupported("it cannot end a link"))
     }
 
     /// Stops the engine, without its links ending.
     ///
     /// # Errors
     /// It cannot.
-    fn freeze(&mut self) -> Result<(), Unable> {
-        Err(Unable("it cannot freeze the engine"))
+    fn freeze(&mut self) -> Result<(), Unsupported> {
+        Err(Unsupported("it cannot freeze the engine"))
     }
 
     /// Lets it go on.
     ///
     /// # Errors
     /// It cannot.
-    fn thaw(&mut self) -> Result<(), Unable> {
-        Err(Unable("it cannot thaw the engine"))
+    fn thaw(&mut self) -> Result<(), Unsupported> {
+        Err(Unsupported("it cannot thaw the engine"))
     }
 
     /// Ends the engine at once.
     ///
     /// # Errors
     /// It cannot.
-    fn kill(&mut self) -> Result<(), Unable> {
-        Err(Unable("it cannot kill the engine"))
+    fn kill(&mut self) -> Result<(), Unsupported> {
+        Err(Unsupported("it cannot kill the engine"))
     }
 
     /// Starts it again, with what it kept.
     ///
     /// # Errors
     /// It cannot.
-    fn restart(&mut self) -> Result<(), Unable> {
-        Err(Unable("it cannot restart the engine"))
+    fn restart(&mut self) -> Result<(), Unsupported> {
+        Err(Unsupported("it cannot restart the engine"))
     }
 
     /// Starts it again, without what it kept.
     ///
     /// # Errors
     /// It cannot.
-    fn restart_empty(&mut self) -> Result<(), Unable> {
-        Err(Unable("it cannot restart the engine without its data"))
+    fn restart_empty(&mut self) -> Result<(), Unsupported> {
+        Err(Unsupported("it cannot restart the engine without its data"))
     }
 
     /// How many envelopes of 100 bytes are more than a node takes that does not poll.
     ///
     /// # Errors
     /// It has no bound of that kind: it takes no more from the engine.
-    fn overrun(&self) -> Result<usize, Unable> {
-        Err(Unable("a node that does not poll loses nothing"))
+    fn overrun(&self) -> Result<usize, Unsupported> {
+        Err(Unsupported("a node that does not poll loses nothing"))
     }
 
     /// Whether the engine keeps what is stored.
@@ -155,21 +155,21 @@ pub trait Harness {
 
 /// What a harness cannot do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Unable(pub &'static str);
+pub struct Unsupported(pub &'static str);
 
-impl fmt::Display for Unable {
+impl fmt::Display for Unsupported {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.0)
     }
 }
 
-impl std::error::Error for Unable {}
+impl std::error::Error for Unsupported {}
 
 /// Panics if the contract is broken; fails if the harness is unable to try it.
-pub type Case = fn(&mut dyn Harness) -> Result<(), Unable>;
+pub type Case = fn(&mut dyn Harness) -> Result<(), Unsupported>;
 
 /// Runs a case; reports one that is skipped, and how many were in this process.
-pub fn run(name: &str, case: Case, harness: &mut dyn Harness) -> Result<(), Unable> {
+pub fn run(name: &str, case: Case, harness: &mut dyn Harness) -> Result<(), Unsupported> {
     static SKIPPED: AtomicUsize = AtomicUsize::new(0);
     let result = case(harness);
     if let Err(unable) = result {

@@ -1,7 +1,7 @@
 //! Topics with every name that a client may choose.
 
 use super::cluster::{Cluster, Said, exact, no, whole, yes};
-use super::{Harness, Unable};
+use super::{Harness, Unsupported};
 use crate::adapter::Wanted;
 use crate::subject::{Bucket, Interest, TOKEN_BYTES_MAX, TOPIC_BYTES_MAX};
 
@@ -42,7 +42,7 @@ fn odd_topics() -> Vec<String> {
 /// Every other one is wanted by one node, the rest by another.
 pub fn every_odd_topic_is_heard_by_its_listeners_alone(
     harness: &mut dyn Harness,
-) -> Result<(), Unable> {
+) -> Result<(), Unsupported> {
     let mut it = Cluster::new(harness, 3);
     let topics = odd_topics();
     let wanted = |node: usize, wanted: Wanted| -> Vec<(Interest, Wanted)> {
@@ -80,7 +80,7 @@ pub fn every_odd_topic_is_heard_by_its_listeners_alone(
 /// By whole buckets, of which many have no topic here.
 pub fn every_odd_topic_is_heard_by_who_wants_its_bucket(
     harness: &mut dyn Harness,
-) -> Result<(), Unable> {
+) -> Result<(), Unsupported> {
     let mut it = Cluster::new(harness, 2);
     let topics = odd_topics();
     let buckets: Vec<_> = topics.iter().map(|topic| yes(whole(topic))).collect();

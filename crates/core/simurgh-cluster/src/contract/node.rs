@@ -7,8 +7,8 @@ use bytes::Bytes;
 
 use super::said::Said;
 use crate::adapter::{
-    Adapter, Down, Event, Full, Generation, NotStored, Received, Session, Ticket, UNDER_WAY_MAX,
-    Wanted,
+    Adapter, Down, Event, Generation, IN_FLIGHT_MAX, NotStored, QueueFull, Received, Session,
+    Ticket, Wanted,
 };
 use crate::node_id::NodeId;
 use crate::subject::{Interest, Subject};
@@ -69,8 +69,8 @@ impl Node {
         }
     }
 
-    pub(super) fn under_way(&self) -> usize {
-        self.adapter.as_ref().map_or(0, |it| it.under_way())
+    pub(super) fn in_flight(&self) -> usize {
+        self.adapter.as_ref().map_or(0, |it| it.in_flight())
     }
 
     /// Changes interests; the number grows by one.
@@ -84,25 +84,30 @@ impl Node {
 
     /// Publishes an envelope, and counts it.
     #[track_caller]
-    pub(super) fn publish(&mut self, to: &Subject, envelope: &Bytes) -> Result<(), Full> {
+    pub(super) fn publish(&mut self, to: &Subject, envelope: &Bytes) -> Result<(), QueueFull> {
         let result = self.adapter().publish(to, envelope.clone());
         match result {
             Ok(()) => self.n += 1,
-            Err(Full) => self.is_full = true,
+            Err(QueueFull) => self.is_full = true,
         }
-        let under_way = self.under_way();
-        assert!(under_way <= UNDER_WAY_MAX, "{under_way} are under way");
+        let in_flight = self.in_flight();
+        assert!(in_flight <= IN_FLIGHT_MAX, "{in_flight} are under way");
         result
     }
 
     /// Stores a small envelope, and counts it.
     #[track_caller]
-    pub(super) fn store(&mut self, to: &Subject, id: &str, ticket: Ticket) -> Result<(), Full> {
+    pub(super) fn store(
+        &mut self,
+        to: &Subject,
+        id: &str,
+        ticket: Ticket,
+    ) -> Result<(), QueueFull> {
         let envelope = Said { origin: self.id, n: self.n + 1, topic: "", payload: id }.encode();
         let result = self.adapter().store(to, id, None, envelope, ticket);
         match result {
             Ok(()) => self.n += 1,
-            Err(Full) => self.is_full = true,
+            Err(QueueFull) => self.is_full = true,
         }
         if result.is_ok() {
             self.unanswered.insert(ticket);

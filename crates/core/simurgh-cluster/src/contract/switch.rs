@@ -1,7 +1,7 @@
 //! From single topics to their whole bucket and back, while publishers go on.
 
 use super::cluster::{Cluster, exact, mates, no, whole, yes};
-use super::{Harness, Unable};
+use super::{Harness, Unsupported};
 use crate::adapter::Wanted;
 use crate::subject::Interest;
 
@@ -72,7 +72,7 @@ impl<'a> Stream<'a> {
 }
 
 /// With nothing said about when; before, meanwhile and after it is published.
-pub fn exact_becomes_whole_without_a_hole(harness: &mut dyn Harness) -> Result<(), Unable> {
+pub fn exact_becomes_whole_without_a_hole(harness: &mut dyn Harness) -> Result<(), Unsupported> {
     let mut stream = Stream::new(harness);
     let wanted = stream.exact(Wanted::Yes);
     stream.it.want(1, &wanted);
@@ -91,7 +91,7 @@ pub fn exact_becomes_whole_without_a_hole(harness: &mut dyn Harness) -> Result<(
 }
 
 /// The other way.
-pub fn whole_becomes_exact_without_a_hole(harness: &mut dyn Harness) -> Result<(), Unable> {
+pub fn whole_becomes_exact_without_a_hole(harness: &mut dyn Harness) -> Result<(), Unsupported> {
     let mut stream = Stream::new(harness);
     let bucket = whole(&stream.topics[0]);
     stream.it.want(1, &[yes(bucket)]);
@@ -113,7 +113,7 @@ pub fn whole_becomes_exact_without_a_hole(harness: &mut dyn Harness) -> Result<(
 /// Twenty times, without waiting for any of them.
 pub fn to_and_fro_under_a_stream_is_without_a_hole(
     harness: &mut dyn Harness,
-) -> Result<(), Unable> {
+) -> Result<(), Unsupported> {
     let mut stream = Stream::new(harness);
     let wanted = stream.exact(Wanted::Yes);
     stream.it.want(1, &wanted);
@@ -133,7 +133,7 @@ pub fn to_and_fro_under_a_stream_is_without_a_hole(
 /// What is wanted before and after a call is wanted.
 pub fn ended_and_wanted_in_one_call_is_without_a_hole(
     harness: &mut dyn Harness,
-) -> Result<(), Unable> {
+) -> Result<(), Unsupported> {
     let mut stream = Stream::new(harness);
     let wanted = stream.exact(Wanted::Yes);
     stream.it.want(1, &wanted);

@@ -5,9 +5,9 @@ use std::time::Duration;
 use proptest::prelude::*;
 
 use super::cluster::{Cluster, Said, exact, no, once, whole, yes};
-use super::{CASES, Harness, Unable, run};
+use super::{CASES, Harness, Unsupported, run};
 use crate::adapter::Adapter;
-use crate::loopback::{Data, Direction, KeptLimits, Network, NetworkConfig};
+use crate::loopback::{Direction, Network, NetworkConfig, RestartData, StreamLimits};
 use crate::subject::{Prefix, Space};
 
 struct InProcess {
@@ -30,47 +30,47 @@ impl Harness for InProcess {
         self.network.advance(self.network.now_ns() + time.as_nanos() as u64);
     }
 
-    fn cut(&mut self, node: usize) -> Result<(), Unable> {
+    fn cut(&mut self, node: usize) -> Result<(), Unsupported> {
         self.network.cut(node, Direction::Both);
         Ok(())
     }
 
-    fn mend(&mut self, node: usize) -> Result<(), Unable> {
+    fn mend(&mut self, node: usize) -> Result<(), Unsupported> {
         self.network.mend(node);
         Ok(())
     }
 
-    fn reset(&mut self, node: usize) -> Result<(), Unable> {
+    fn reset(&mut self, node: usize) -> Result<(), Unsupported> {
         self.network.reset(node);
         Ok(())
     }
 
-    fn freeze(&mut self) -> Result<(), Unable> {
+    fn freeze(&mut self) -> Result<(), Unsupported> {
         self.network.freeze();
         Ok(())
     }
 
-    fn thaw(&mut self) -> Result<(), Unable> {
+    fn thaw(&mut self) -> Result<(), Unsupported> {
         self.network.thaw();
         Ok(())
     }
 
-    fn kill(&mut self) -> Result<(), Unable> {
+    fn kill(&mut self) -> Result<(), Unsupported> {
         self.network.kill();
         Ok(())
     }
 
-    fn restart(&mut self) -> Result<(), Unable> {
-        self.network.restart(Data::Stays);
+    fn restart(&mut self) -> Result<(), Unsupported> {
+        self.network.restart(RestartData::Stays);
         Ok(())
     }
 
-    fn restart_empty(&mut self) -> Result<(), Unable> {
-        self.network.restart(Data::Lost);
+    fn restart_empty(&mut self) -> Result<(), Unsupported> {
+        self.network.restart(RestartData::Lost);
         Ok(())
     }
 
-    fn overrun(&self) -> Result<usize, Unable> {
+    fn overrun(&self) -> Result<usize, Unsupported> {
         Ok(self.config.inbox_max + 1_000)
     }
 
@@ -100,7 +100,7 @@ fn configs() -> Vec<NetworkConfig> {
         NetworkConfig {
             delay_ns: 5_000_000..=30_000_000,
             reorder_per_million: 900_000,
-            kept: Some(KeptLimits { count: 130, ..KeptLimits::default() }),
+            kept: Some(StreamLimits { count: 130, ..StreamLimits::default() }),
             ..base
         },
     ]
@@ -158,7 +158,7 @@ fn what_cannot_be_tried_is_said() {
     for (name, case) in CASES {
         let network = NetworkConfig { kept: None, ..NetworkConfig::default() };
         let mut harness = Limited(InProcess::new(1, network));
-        if let Err(Unable(why)) = run(name, *case, &mut harness) {
+        if let Err(Unsupported(why)) = run(name, *case, &mut harness) {
             assert!(!why.is_empty(), "{name}");
             skipped += 1;
         }
@@ -221,7 +221,7 @@ fn apply(it: &mut Cluster<'_>, network: &Network, op: Op) {
         Op::Freeze => network.freeze(),
         Op::Thaw => network.thaw(),
         Op::Kill => network.kill(),
-        Op::Restart => network.restart(Data::Stays),
+        Op::Restart => network.restart(RestartData::Stays),
         Op::Pass { ms } => it.pass(Duration::from_millis(ms)),
     }
 }
@@ -230,12 +230,12 @@ fn apply(it: &mut Cluster<'_>, network: &Network, op: Op) {
 fn heal(it: &mut Cluster<'_>, network: &Network, was_killed: bool) {
     network.thaw();
     if was_killed {
-        network.restart(Data::Stays);
+        network.restart(RestartData::Stays);
     }
     (0..NODES).for_each(|node| network.mend(node));
     it.pass(Duration::from_secs(10));
     it.wait("all up", |it| it.nodes.iter().all(|node| node.is_up));
-    it.wait("nothing under way", |it| it.nodes.iter().all(|node| node.under_way() == 0));
+    it.wait("nothing under way", |it| it.nodes.iter().all(|node| node.in_flight() == 0));
     it.quiet();
 }
 

@@ -38,7 +38,7 @@ use crate::subject::{Bucket, Interest, Space, TOPIC_BYTES_MAX};
 
 /// Changes that belong together: those of one call of
 /// [`Adapter::interest`](crate::Adapter::interest).
-pub type Step = Vec<(Interest, Wanted)>;
+pub type InterestChanges = Vec<(Interest, Wanted)>;
 
 /// The spaces that nodes listen to, and their places in arrays.
 const SPACES: [Space; 2] = [Space::Broadcast, Space::Presence];

@@ -39,7 +39,7 @@ struct Told(BTreeSet<Interest>);
 
 impl Told {
     /// Folds a step in; each change must be one.
-    fn fold(&mut self, step: &Step) {
+    fn fold(&mut self, step: &InterestChanges) {
         assert!(!step.is_empty(), "a step without a change");
         for (interest, wanted) in step {
             let is_change = match wanted {
@@ -323,7 +323,7 @@ fn a_bucket_turns_in_one_step_and_back_in_one() {
     let whole = Interest::Whole(Space::Broadcast, Bucket::of(names[0]));
     let mut steps = interests.take_changes();
     steps[0].sort_by_key(|(interest, _)| interest.clone());
-    let mut turned: Step = names[..3].iter().map(|it| (exact(it), Wanted::No)).collect();
+    let mut turned: InterestChanges = names[..3].iter().map(|it| (exact(it), Wanted::No)).collect();
     turned.push((whole.clone(), Wanted::Yes));
     turned.sort_by_key(|(interest, _)| interest.clone());
     assert_eq!(steps, [turned, vec![(exact(names[4]), Wanted::Yes)]]);

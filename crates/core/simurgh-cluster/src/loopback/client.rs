@@ -11,8 +11,8 @@ use hashbrown::HashMap;
 use super::names::Name;
 use super::pipe::Pipe;
 use crate::adapter::{
-    Down, Event, Generation, NotStored, Received, Session, TICKETS_MAX, Ticket,
-    UNDER_WAY_BYTES_MAX, UNDER_WAY_MAX, Wanted,
+    Down, Event, Generation, IN_FLIGHT_BYTES_MAX, IN_FLIGHT_MAX, NotStored, Received, Session,
+    TICKETS_MAX, Ticket, Wanted,
 };
 use crate::envelope::resent;
 use crate::subject::{Interest, Prefix};
@@ -206,7 +206,7 @@ impl Client {
         matches!(self.link, Link::Connecting | Link::Up)
     }
 
-    pub(super) fn under_way(&self) -> usize {
+    pub(super) fn in_flight(&self) -> usize {
         self.outbox.len()
     }
 
@@ -214,8 +214,8 @@ impl Client {
 
     /// Takes an envelope to send; `false`: there is no room.
     pub(super) fn publish(&mut self, to: Name, envelope: Bytes) -> bool {
-        let is_full = self.outbox.len() >= UNDER_WAY_MAX
-            || self.outbox_bytes.saturating_add(envelope.len()) > UNDER_WAY_BYTES_MAX;
+        let is_full = self.outbox.len() >= IN_FLIGHT_MAX
+            || self.outbox_bytes.saturating_add(envelope.len()) > IN_FLIGHT_BYTES_MAX;
         if is_full && !self.outbox.is_empty() {
             self.was_full = true;
             return false;
@@ -420,8 +420,8 @@ impl Client {
 
     /// Says that there is room, if somebody waits for it and it is worth it.
     fn make_room(&mut self) {
-        let is_half = self.outbox.len() <= UNDER_WAY_MAX / 2
-            && self.outbox_bytes <= UNDER_WAY_BYTES_MAX / 2
+        let is_half = self.outbox.len() <= IN_FLIGHT_MAX / 2
+            && self.outbox_bytes <= IN_FLIGHT_BYTES_MAX / 2
             && self.tickets.len() + self.answers <= TICKETS_MAX / 2;
         if self.was_full && is_half {
             self.was_full = false;

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 
-use super::Logged;
+use super::LogEntry;
 use super::client::{Client, Command, Link, Question, Told};
 use super::kept::{Kept, Outcome, Wish, unix_ms};
 use super::names::Name;
@@ -20,7 +20,7 @@ pub(super) struct Engine {
     /// None, if it keeps nothing.
     pub(super) kept: Option<Kept>,
     /// What became of that and was not asked for yet, if that is wanted.
-    pub(super) log: Vec<Logged>,
+    pub(super) log: Vec<LogEntry>,
     /// What it knows of each node: the session of its link, and what that is subscribed to.
     pub(super) links: Vec<Option<Linked>>,
 }
@@ -164,7 +164,7 @@ impl World {
 
     fn republish(&mut self, to: Name, envelope: Bytes, number: Number) {
         if self.config.has_log {
-            self.engine.log.push(Logged::Stored(number.seq, envelope.clone()));
+            self.engine.log.push(LogEntry::Stored(number.seq, envelope.clone()));
         }
         let to = self.names.republished(to);
         let (space, at_ms) = (self.names.space(to), unix_ms(self.now_ns));

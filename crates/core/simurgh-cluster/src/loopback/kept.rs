@@ -23,14 +23,14 @@ pub(super) const fn unix_ms(now_ns: u64) -> u64 {
 
 /// How much is kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct KeptLimits {
+pub struct StreamLimits {
     /// Of each subject, so many.
     pub count: usize,
     /// For so many nanoseconds.
     pub age_ns: u64,
 }
 
-impl Default for KeptLimits {
+impl Default for StreamLimits {
     fn default() -> Self {
         Self { count: 100, age_ns: 300_000_000_000 }
     }
@@ -38,7 +38,7 @@ impl Default for KeptLimits {
 
 #[derive(Debug)]
 pub(super) struct Kept {
-    limits: KeptLimits,
+    limits: StreamLimits,
     pub(super) epoch: u64,
     seq: u64,
     subjects: HashMap<Name, VecDeque<Entry>, FixedState>,
@@ -80,7 +80,7 @@ pub(super) enum Outcome {
 }
 
 impl Kept {
-    pub(super) fn new(limits: KeptLimits, epoch: u64) -> Self {
+    pub(super) fn new(limits: StreamLimits, epoch: u64) -> Self {
         let map = || FixedState::with_seed(epoch);
         Self {
             limits,
@@ -112,7 +112,7 @@ impl Kept {
         self.recent.retain(|it| it.1 <= head);
     }
 
-    pub(super) fn limits(&self) -> &KeptLimits {
+    pub(super) fn limits(&self) -> &StreamLimits {
         &self.limits
     }
 
@@ -351,7 +351,7 @@ mod tests {
         received.iter().map(|it| (number(it), it.envelope.clone())).collect()
     }
 
-    const LIMITS: KeptLimits = KeptLimits { count: 0, age_ns: 100 * S };
+    const LIMITS: StreamLimits = StreamLimits { count: 0, age_ns: 100 * S };
 
     impl Model {
         fn store(&mut self, wish: &Wish<'_>, subject: usize, count: usize, now_ns: u64) -> Outcome {
@@ -412,7 +412,7 @@ mod tests {
             let mut names = Names::new();
             let subjects = ["c.h.0.00.a", "c.h.0.00.b", "c.h.0.00.c"].map(|it| names.of(it));
             let ids: Vec<String> = (0..40).map(|id| format!("{id}")).collect();
-            let mut kept = Kept::new(KeptLimits { count, ..LIMITS }, 7);
+            let mut kept = Kept::new(StreamLimits { count, ..LIMITS }, 7);
             let (mut model, mut now_ns) = (Model::default(), 0_u64);
             for (at, op) in ops.into_iter().enumerate() {
                 match op {

@@ -32,7 +32,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-pub use self::kept::{KeptLimits, UNIX_MS};
+pub use self::kept::{StreamLimits, UNIX_MS};
 
 use self::client::{Client, Question};
 use self::engine::Engine;
@@ -40,7 +40,7 @@ use self::kept::Kept;
 use self::names::Names;
 use self::rng::Rng;
 use self::world::World;
-use crate::adapter::{Adapter, Event, Fetch, Full, Generation, Ticket, Wanted};
+use crate::adapter::{Adapter, Event, Fetch, Generation, QueueFull, Ticket, Wanted};
 use crate::node_id::NodeId;
 use crate::subject::{Interest, Prefix, Subject};
 
@@ -62,7 +62,7 @@ pub struct NetworkConfig {
     /// [`Event::Lost`] says so.
     pub inbox_max: usize,
     /// What the engine keeps; none: nothing.
-    pub kept: Option<KeptLimits>,
+    pub kept: Option<StreamLimits>,
     /// Nanoseconds by which a copy lags behind that answers a fetch which is not from the leader;
     /// another one each time, 10 s at most.
     pub lag_ns: RangeInclusive<u64>,
@@ -83,7 +83,7 @@ impl Default for NetworkConfig {
             dead_after_ns: 4_000_000_000..=6_000_000_000,
             pending_max: 1 << 20,
             inbox_max: 1 << 16,
-            kept: Some(KeptLimits::default()),
+            kept: Some(StreamLimits::default()),
             lag_ns: 0..=0,
             vanish_per_million: 0,
             double_per_million: 0,
@@ -94,7 +94,7 @@ impl Default for NetworkConfig {
 
 /// What became of what the engine keeps, in its order ([`Network::take_log`]).
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Logged {
+pub enum LogEntry {
     /// An envelope was stored, with the engine's number.
     Stored(u64, Bytes),
     /// All is of another epoch from here on, and begins with what had been stored up to a number.
@@ -119,7 +119,7 @@ pub enum Direction {
 
 /// What becomes of what the engine kept when it is started again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Data {
+pub enum RestartData {
     /// It is there.
     Stays,
     /// It is gone; what is kept from now on is of another epoch.
@@ -144,7 +144,7 @@ impl Network {
         let mut rng = Rng::new(seed);
         let kept = config.kept.clone().map(|limits| Kept::new(limits, rng.next()));
         let epoch = kept.as_ref().map(|it| it.epoch).filter(|_| config.has_log);
-        let log = epoch.map(|epoch| Logged::Remade { epoch, head: 0 }).into_iter().collect();
+        let log = epoch.map(|epoch| LogEntry::Remade { epoch, head: 0 }).into_iter().collect();
         let engine = Engine {
             is_alive: true,
             is_frozen: false,
@@ -254,7 +254,7 @@ impl Network {
     }
 
     /// Starts the engine again; ends it before, if that was not done.
-    pub fn restart(&self, data: Data) {
+    pub fn restart(&self, data: RestartData) {
         self.kill();
         with(&self.world, |world| {
             world.engine.is_alive = true;
@@ -263,12 +263,12 @@ impl Network {
             let (now_ns, has_log) = (world.now_ns, world.config.has_log);
             let Some(kept) = world.engine.kept.as_mut() else { return };
             match data {
-                Data::Stays => return,
-                Data::Lost => *kept = Kept::new(kept.limits().clone(), epoch),
-                Data::Older(ns) => kept.set_back(now_ns.saturating_sub(ns), epoch),
+                RestartData::Stays => return,
+                RestartData::Lost => *kept = Kept::new(kept.limits().clone(), epoch),
+                RestartData::Older(ns) => kept.set_back(now_ns.saturating_sub(ns), epoch),
             }
             let head = kept.last();
-            world.engine.log.extend(has_log.then_some(Logged::Remade { epoch, head }));
+            world.engine.log.extend(has_log.then_some(LogEntry::Remade { epoch, head }));
         });
     }
 
@@ -285,7 +285,7 @@ impl Network {
 
     /// What became of what is kept since this was asked last; nothing, unless
     /// [`NetworkConfig::has_log`]. The first says of which epoch it is.
-    pub fn take_log(&self) -> Vec<Logged> {
+    pub fn take_log(&self) -> Vec<LogEntry> {
         with(&self.world, |world| std::mem::take(&mut world.engine.log))
     }
 
@@ -329,9 +329,9 @@ impl Adapter for Loopback {
         with(&self.world, |world| world.start(self.node));
     }
 
-    fn publish(&mut self, to: &Subject, envelope: Bytes) -> Result<(), Full> {
+    fn publish(&mut self, to: &Subject, envelope: Bytes) -> Result<(), QueueFull> {
         let is_taken = with(&self.world, |world| world.publish(self.node, to, envelope));
-        if is_taken { Ok(()) } else { Err(Full) }
+        if is_taken { Ok(()) } else { Err(QueueFull) }
     }
 
     fn store(
@@ -341,32 +341,32 @@ impl Adapter for Loopback {
         age: Option<Duration>,
         envelope: Bytes,
         ticket: Ticket,
-    ) -> Result<(), Full> {
+    ) -> Result<(), QueueFull> {
         let is_taken = with(&self.world, |world| {
             let (to, id) = (world.names.of(to.as_str()), id.into());
             world.ask(self.node, Question::Store { to, id, age, envelope }, ticket)
         });
-        if is_taken { Ok(()) } else { Err(Full) }
+        if is_taken { Ok(()) } else { Err(QueueFull) }
     }
 
-    fn purge(&mut self, of: &Subject, before: u64, ticket: Ticket) -> Result<(), Full> {
+    fn purge(&mut self, of: &Subject, before: u64, ticket: Ticket) -> Result<(), QueueFull> {
         let is_taken = with(&self.world, |world| {
             let of = world.names.of(of.as_str());
             world.ask(self.node, Question::Purge { of, before }, ticket)
         });
-        if is_taken { Ok(()) } else { Err(Full) }
+        if is_taken { Ok(()) } else { Err(QueueFull) }
     }
 
     fn interest(&mut self, changes: &[(Interest, Wanted)]) -> Generation {
         with(&self.world, |world| world.interest(self.node, changes))
     }
 
-    fn fetch(&mut self, what: Fetch, ticket: Ticket) -> Result<(), Full> {
+    fn fetch(&mut self, what: Fetch, ticket: Ticket) -> Result<(), QueueFull> {
         let is_taken = with(&self.world, |world| {
             let what = world.question(what);
             world.ask(self.node, what, ticket)
         });
-        if is_taken { Ok(()) } else { Err(Full) }
+        if is_taken { Ok(()) } else { Err(QueueFull) }
     }
 
     fn poll_event(&mut self, context: &mut Context<'_>) -> Poll<Event> {
@@ -376,8 +376,8 @@ impl Adapter for Loopback {
         event.map_or(Poll::Pending, Poll::Ready)
     }
 
-    fn under_way(&self) -> usize {
-        with(&self.world, |world| world.clients.get(self.node).map_or(0, Client::under_way))
+    fn in_flight(&self) -> usize {
+        with(&self.world, |world| world.clients.get(self.node).map_or(0, Client::in_flight))
     }
 }
 

@@ -73,7 +73,7 @@ fn storm(seed: u64) -> Vec<String> {
             12 => network.reset(round % 3),
             15 => network.freeze(),
             16 => network.thaw(),
-            19 => network.restart(Data::Stays),
+            19 => network.restart(RestartData::Stays),
             _ => {}
         }
         for (at, node) in nodes.iter_mut().enumerate() {
@@ -109,7 +109,7 @@ fn a_cut_that_is_mended_in_time_delays_and_loses_nothing() {
         (texts(&mut nodes[0]), texts(&mut nodes[1])),
         (vec!["two".into()], vec!["one".into()])
     );
-    assert_eq!((nodes[0].under_way(), nodes[1].under_way()), (0, 0));
+    assert_eq!((nodes[0].in_flight(), nodes[1].in_flight()), (0, 0));
 }
 
 #[test]
@@ -139,7 +139,7 @@ fn who_cannot_send_hears_until_it_is_noticed() {
     publish(&mut nodes[1], "fro");
     pass(&network, S);
     assert_eq!(texts(&mut nodes[1]), ["to"]);
-    assert_eq!((texts(&mut nodes[0]), nodes[1].under_way()), (vec![], 1));
+    assert_eq!((texts(&mut nodes[0]), nodes[1].in_flight()), (vec![], 1));
     pass(&network, 6 * S);
     assert_eq!(texts(&mut nodes[1]), ["down: it is silent"]);
     network.mend(1);
@@ -157,13 +157,13 @@ fn who_cannot_hear_sends_and_sends_again() {
     publish(&mut nodes[1], "again");
     pass(&network, S);
     assert_eq!(texts(&mut nodes[0]), ["fro", "again"]);
-    assert_eq!(nodes[1].under_way(), 2, "it cannot know");
+    assert_eq!(nodes[1].in_flight(), 2, "it cannot know");
     pass(&network, 6 * S);
     network.mend(1);
     pass(&network, 8 * S);
     assert_eq!(texts(&mut nodes[1]), ["down: it is silent", "up 2"]);
     assert_eq!(texts(&mut nodes[0]), ["fro", "again"]);
-    assert_eq!(nodes[1].under_way(), 0);
+    assert_eq!(nodes[1].in_flight(), 0);
 }
 
 #[test]

@@ -105,7 +105,7 @@ impl Default for PeersConfig {
 
 /// Why a node is gone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Why {
+pub enum GoneReason {
     /// It was not heard: it has ended, or cannot be reached and serves its clients still.
     Silent,
     /// It said that it ends.
@@ -124,7 +124,7 @@ pub enum PeerEvent {
     /// A silent one was heard again.
     Back(NodeId),
     /// It is no peer any more.
-    Gone(NodeId, Why),
+    Gone(NodeId, GoneReason),
     /// Two living nodes have one name; said once while both are there.
     NameConflict {
         /// Which.
@@ -247,10 +247,10 @@ impl Peers {
             return;
         }
         if self.peers.contains_key(&id) {
-            self.remove(id, Why::Bye, now_ns);
+            self.remove(id, GoneReason::Bye, now_ns);
             self.choose_version();
         } else {
-            self.departed.push(id, "".into(), Why::Bye, now_ns);
+            self.departed.push(id, "".into(), GoneReason::Bye, now_ns);
         }
     }
 
@@ -309,8 +309,8 @@ impl Peers {
                     peer.is_silent = true;
                     self.events.push_back(PeerEvent::Silent(peer.id()));
                 }
-                Age::Gone => gone.push((peer.id(), Why::Silent)),
-                Age::Replaced => gone.push((peer.id(), Why::Replaced)),
+                Age::Gone => gone.push((peer.id(), GoneReason::Silent)),
+                Age::Replaced => gone.push((peer.id(), GoneReason::Replaced)),
             }
         }
         let is_any_gone = !gone.is_empty();
@@ -465,7 +465,7 @@ impl Peers {
         may
     }
 
-    fn remove(&mut self, id: NodeId, why: Why, now_ns: u64) {
+    fn remove(&mut self, id: NodeId, why: GoneReason, now_ns: u64) {
         let Some(peer) = self.peers.remove(&id) else { return };
         self.events.push_back(PeerEvent::Gone(id, why));
         self.free_name(&peer.beat.name);

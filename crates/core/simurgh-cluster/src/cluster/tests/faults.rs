@@ -47,7 +47,7 @@ fn faulty(it: &mut World, dice: &mut Dice) {
         6 => it.network.reset(at),
         7 => it.network.freeze(),
         8..=9 => it.network.thaw(),
-        10 => it.network.restart(Data::Stays),
+        10 => it.network.restart(RestartData::Stays),
         _ => it.network.lossy(at, 100_000),
     }
 }
@@ -83,7 +83,7 @@ fn run(seed: u64) {
     check(&it, &mut last, seed);
     it.nodes.iter_mut().flatten().for_each(|it| it.heard.broadcasts.clear());
     for at in 0..3 {
-        assert_eq!(it.node(at).cluster.state().0, State::Up, "seed {seed}: node {at}");
+        assert_eq!(it.node(at).cluster.state().0, LinkState::Up, "seed {seed}: node {at}");
         assert_eq!(it.node(at).cluster.peers().live().count(), 2, "seed {seed}: node {at}");
         for topic in TOPICS {
             numbers += 1;

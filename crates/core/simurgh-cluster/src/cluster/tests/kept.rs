@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use super::*;
-use crate::keeping::tests::log::{Message, Stored, check};
-use crate::keeping::{KeepNotice, KeptAt, Store, Wants};
-use crate::loopback::KeptLimits;
+use crate::history::tests::log::{Message, Stored, check};
+use crate::history::{HistoryNotice, HistoryPosition, Retention, StoreItem};
+use crate::loopback::StreamLimits;
 
-const WANTS: Wants = Wants { count: 100, bytes: 1 << 20, age_ms: 300_000 };
+const WANTS: Retention = Retention { count: 100, bytes: 1 << 20, age_ms: 300_000 };
 const TOPICS: [&str; 3] = ["a", "rooms:lobby", "x"];
 
 impl World {
@@ -20,7 +20,7 @@ impl World {
     fn stores(&mut self, at: usize, topic: &str, number: u64) {
         let (time, text) = (self.time(), number.to_string());
         let item = Item::new("e", ItemPayload::Json(&text));
-        let store = Store { number, item, id: None, age: None };
+        let store = StoreItem { number, item, id: None, age: None };
         let Node { cluster, heard } = self.node(at);
         cluster.store(topic, store, time, heard);
     }
@@ -35,7 +35,7 @@ impl World {
         self.node(at).heard.kept.remove(topic).unwrap_or_default()
     }
 
-    fn stored(&mut self, at: usize, number: u64) -> Option<Result<StoredAt, NotKept>> {
+    fn stored(&mut self, at: usize, number: u64) -> Option<Result<StoredAt, StoreError>> {
         self.node(at).heard.stored.get(&number).cloned()
     }
 }
@@ -146,7 +146,7 @@ fn what_a_whole_bucket_brings_of_topics_that_are_not_followed_is_unwanted() {
     let mut it = World::new(1, 33);
     let prefix = Prefix::new("a").unwrap();
     let mut config = ClusterConfig::new(prefix.clone(), "whole");
-    config.keeps = Some(KeepsConfig::default());
+    config.history = Some(HistoryConfig::default());
     config.interests.exact_max = 0;
     let cluster = Cluster::new(config, it.network.adapter(&prefix), NodeId(1001), 1, it.time());
     it.nodes.push(Some(Node { cluster, heard: Heard::default() }));
@@ -175,7 +175,7 @@ fn stores_wait_for_an_engine_that_is_away_for_a_while() {
     it.passes(3 * SECOND);
     assert_eq!(it.stored(0, 1), None);
     assert!(!it.node(0).cluster.is_flushed());
-    it.network.restart(Data::Stays);
+    it.network.restart(RestartData::Stays);
     it.passes(5 * SECOND);
     assert!(it.stored(0, 1).is_some_and(|it| it.is_ok()));
     assert_eq!([texts(&it.kept(0, "a")), texts(&it.kept(1, "a"))], [["1"], ["1"]]);
@@ -184,9 +184,9 @@ fn stores_wait_for_an_engine_that_is_away_for_a_while() {
     it.passes(100 * MILLISECOND);
     it.stores(0, "a", 2);
     it.passes(9 * SECOND);
-    assert!(matches!(it.stored(0, 2), Some(Err(NotKept::Refused(_)))));
+    assert!(matches!(it.stored(0, 2), Some(Err(StoreError::Refused(_)))));
     assert!(it.node(0).cluster.is_flushed());
-    it.network.restart(Data::Stays);
+    it.network.restart(RestartData::Stays);
     it.passes(10 * SECOND);
     assert_eq!(texts(&it.kept(0, "a")), [""; 0]);
 }
@@ -198,11 +198,11 @@ fn an_engine_that_keeps_nothing_refuses_in_its_words() {
     it.begins_kept(0, "a");
     it.stores(0, "a", 1);
     it.passes(10 * MILLISECOND);
-    let why = NotKept::Refused("this engine keeps nothing".into());
+    let why = StoreError::Refused("this engine keeps nothing".into());
     assert_eq!(it.stored(0, 1), Some(Err(why)));
     assert_eq!(it.kept(0, "a"), [Said::Unknown]);
     let notices = std::iter::from_fn(|| it.node(0).cluster.poll_notice());
-    let nothing = notices.filter(|it| *it == Notice::Keeping(KeepNotice::Nothing));
+    let nothing = notices.filter(|it| *it == Notice::History(HistoryNotice::Nothing));
     assert_eq!(nothing.count(), 1);
 }
 
@@ -218,8 +218,8 @@ fn a_node_without_history_refuses_and_knows_nothing() {
     let time = it.time();
     let Node { cluster, heard } = it.node(0);
     cluster.follow("a", WANTS, time, heard);
-    assert!(matches!(it.stored(0, 1), Some(Err(NotKept::Refused(_)))));
-    assert!(matches!(it.stored(0, 2), Some(Err(NotKept::Refused(_)))));
+    assert!(matches!(it.stored(0, 1), Some(Err(StoreError::Refused(_)))));
+    assert!(matches!(it.stored(0, 2), Some(Err(StoreError::Refused(_)))));
     assert_eq!(it.kept(0, "a"), [Said::Unknown]);
 }
 
@@ -230,7 +230,7 @@ fn an_engine_that_lost_everything_begins_anew_for_all() {
     it.passes(10 * MILLISECOND);
     it.stores(0, "a", 1);
     it.passes(10 * MILLISECOND);
-    it.network.restart(Data::Lost);
+    it.network.restart(RestartData::Lost);
     it.passes(5 * SECOND);
     it.stores(0, "a", 2);
     it.passes(10 * MILLISECOND);
@@ -283,7 +283,7 @@ fn a_publishers_id_stores_once_over_all_nodes() {
         let time = it.time();
         let item = Item::new("e", ItemPayload::Json("7"));
         let age = Some(Duration::from_secs(60));
-        let store = Store { number, item, id: Some("order 7"), age };
+        let store = StoreItem { number, item, id: Some("order 7"), age };
         let Node { cluster, heard } = it.node(at);
         cluster.store("a", store, time, heard);
         it.passes(10 * MILLISECOND);
@@ -319,7 +319,7 @@ fn faulty(it: &mut World, dice: &mut Dice, number: u64) {
         7 => it.network.reset(at),
         8 => it.network.freeze(),
         9..=10 => it.network.thaw(),
-        11 => it.network.restart(Data::Stays),
+        11 => it.network.restart(RestartData::Stays),
         12 => it.network.lossy(at, 200_000),
         13 => it.network.lossy(at, 0),
         14 => it.forgets(at, topic, number),
@@ -328,14 +328,14 @@ fn faulty(it: &mut World, dice: &mut Dice, number: u64) {
             it.node(at).cluster.topic_ends(topic, 0, time);
         }
         16 => it.begins_kept(at, topic),
-        _ if dice.below(4) == 0 => it.network.restart(Data::Lost),
+        _ if dice.below(4) == 0 => it.network.restart(RestartData::Lost),
         _ => {}
     }
 }
 
 type Log = BTreeMap<String, BTreeMap<u64, Stored>>;
 
-fn note(log: &mut Log, topic: &str, epoch: u64, at: KeptAt, text: Option<String>) {
+fn note(log: &mut Log, topic: &str, epoch: u64, at: HistoryPosition, text: Option<String>) {
     let of = log.entry(topic.into()).or_default().entry(epoch).or_default();
     let before = of.insert(at, text.clone());
     assert!(before.is_none_or(|it| it == text), "{topic}: two things at {at:?}");
@@ -362,7 +362,7 @@ fn stored(it: &World, asked: &[(u64, usize, &str)]) -> Log {
         let node = it.nodes[*at].as_ref().unwrap();
         let outcome = &node.heard.stored[number];
         if let Ok(StoredAt { epoch, seq, index, .. }) = outcome {
-            let at = KeptAt { seq: *seq, index: *index };
+            let at = HistoryPosition { seq: *seq, index: *index };
             note(&mut log, topic, *epoch, at, Some(number.to_string()));
         }
     }
@@ -373,7 +373,7 @@ fn run(seed: u64) -> (usize, usize) {
     let count = 20 + (seed % 2 * 1_000) as usize;
     let config = NetworkConfig {
         lag_ns: 0..=seed % 3 * 700 * MILLISECOND,
-        kept: Some(KeptLimits { count, ..KeptLimits::default() }),
+        kept: Some(StreamLimits { count, ..StreamLimits::default() }),
         ..NetworkConfig::default()
     };
     let network = Network::new(seed, config);

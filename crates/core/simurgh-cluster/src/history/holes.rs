@@ -4,7 +4,7 @@ use super::asks::After;
 use super::follow::{Job, Stage, Waiting, is_forget};
 use super::follows::{Ears, Follows};
 use super::order::Judged;
-use super::said::Told;
+use super::said::HistorySink;
 use crate::adapter::{Fetched, Number, Received};
 
 pub(super) fn seq_of(received: &Received) -> u64 {
@@ -13,7 +13,7 @@ pub(super) fn seq_of(received: &Received) -> u64 {
 
 impl Follows {
     /// What followed the last number that was known is here.
-    pub(super) fn caught_up<T: Told>(
+    pub(super) fn caught_up<T: HistorySink>(
         &mut self,
         at: u32,
         after: &After,
@@ -69,7 +69,7 @@ impl Follows {
 
     /// Tells a message that was fetched, and before it what waits and is older: that may be gone
     /// at the engine already.
-    fn tell_fetched<T: Told>(
+    fn tell_fetched<T: HistorySink>(
         &mut self,
         at: u32,
         message: &Received,
@@ -109,7 +109,7 @@ impl Follows {
     }
 
     /// Tells that something is missing up to a number, but not what waits; whether that is news.
-    pub(super) fn gap_before_queue<T: Told>(
+    pub(super) fn gap_before_queue<T: HistorySink>(
         &mut self,
         at: u32,
         through: u64,
@@ -145,7 +145,7 @@ impl Follows {
     }
 
     /// Everything is here that could be missing before what waits; tells that.
-    pub(super) fn go_on<T: Told>(&mut self, at: u32, after: &After, ears: &mut Ears<'_, T>) {
+    pub(super) fn go_on<T: HistorySink>(&mut self, at: u32, after: &After, ears: &mut Ears<'_, T>) {
         let round = self.round;
         if let Some(follow) = self.table.get_mut(at)
             && (after.round, after.lost) == (round, follow.lost)

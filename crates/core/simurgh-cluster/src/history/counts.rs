@@ -1,11 +1,11 @@
 //! What is counted of kept topics.
 
-use super::said::{NotKept, StoredAt};
+use super::said::{StoreError, StoredAt};
 use crate::durations::Durations;
 
 /// Since the node was started.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct KeepCounts {
+pub struct HistoryCounts {
     /// Envelopes that were handed over to be stored.
     pub handed_over: u64,
     /// Broadcasts that the engine has confirmed.
@@ -37,17 +37,17 @@ pub struct KeepCounts {
     pub purges_failed: u64,
 }
 
-impl KeepCounts {
+impl HistoryCounts {
     /// A broadcast was answered.
-    pub(super) fn add(&mut self, outcome: &Result<StoredAt, NotKept>) {
+    pub(super) fn add(&mut self, outcome: &Result<StoredAt, StoreError>) {
         match outcome {
             Ok(at) => {
                 self.stored += 1;
                 self.duplicates += u64::from(at.is_duplicate);
             }
-            Err(NotKept::Unconfirmed) => self.unconfirmed += 1,
-            Err(NotKept::Refused(_)) => self.refused += 1,
-            Err(NotKept::Full) => self.full += 1,
+            Err(StoreError::Unconfirmed) => self.unconfirmed += 1,
+            Err(StoreError::Refused(_)) => self.refused += 1,
+            Err(StoreError::Full) => self.full += 1,
         }
     }
 }

@@ -5,15 +5,15 @@ use std::collections::BTreeMap;
 use super::*;
 use crate::adapter::ID_BYTES_MAX;
 use crate::envelope::{Header, Kind};
-use crate::keeping::stores::{GATHERED_BYTES_MAX, ITEMS_MAX, STORE_BYTES};
+use crate::history::stores::{GATHERED_BYTES_MAX, ITEMS_MAX, STORE_BYTES};
 
 #[derive(Default)]
-struct Ear(BTreeMap<u64, Result<StoredAt, NotKept>>);
+struct Ear(BTreeMap<u64, Result<StoredAt, StoreError>>);
 
-impl Told for Ear {
-    fn kept(&mut self, _: &str, _: Kept<'_>) {}
+impl HistorySink for Ear {
+    fn history(&mut self, _: &str, _: HistoryEvent<'_>) {}
 
-    fn stored(&mut self, _: &str, number: u64, outcome: Result<StoredAt, NotKept>) {
+    fn stored(&mut self, _: &str, number: u64, outcome: Result<StoredAt, StoreError>) {
         assert!(self.0.insert(number, outcome).is_none(), "{number} is answered once");
     }
 }
@@ -27,10 +27,10 @@ struct World {
 
 impl World {
     fn new() -> Self {
-        Self::with(KeepsConfig::default())
+        Self::with(HistoryConfig::default())
     }
 
-    fn with(config: KeepsConfig) -> Self {
+    fn with(config: HistoryConfig) -> Self {
         let prefix = Prefix::new("p").unwrap();
         let mut keeping = Keeping::new(config, NodeId(5), &prefix, 7);
         keeping.up(Some(77), 0);
@@ -46,7 +46,7 @@ impl World {
 
     fn says_with_id(&mut self, topic: &str, number: u64, id: &str) {
         let text = number.to_string();
-        let store = Store { id: Some(id), ..store(number, &text) };
+        let store = StoreItem { id: Some(id), ..store(number, &text) };
         self.keeping.store(topic, store, self.now_ns, &mut self.ear);
     }
 
@@ -78,7 +78,7 @@ fn texts(outgoing: &Outgoing) -> Vec<String> {
     envelope.items().map(|it| String::from_utf8(it.payload.data().into()).unwrap()).collect()
 }
 
-const fn at(seq: u64, index: u16) -> Result<StoredAt, NotKept> {
+const fn at(seq: u64, index: u16) -> Result<StoredAt, StoreError> {
     Ok(StoredAt { epoch: 77, seq, index, is_duplicate: false })
 }
 
@@ -132,7 +132,7 @@ fn what_has_another_age_or_waited_too_long_does_not_share_an_envelope() {
     let mut it = World::new();
     let second = |seconds| Some(std::time::Duration::from_secs(seconds));
     for (number, age) in [(0, second(5)), (1, second(5)), (2, None), (3, None)] {
-        let store = Store { age, ..store(number, "1") };
+        let store = StoreItem { age, ..store(number, "1") };
         it.keeping.store("a", store, 0, &mut it.ear);
     }
     it.passes(SECOND);
@@ -185,7 +185,7 @@ fn what_has_an_id_goes_alone_under_one_that_no_other_topic_has() {
 
 #[test]
 fn one_of_a_topic_and_so_many_of_all_are_under_way() {
-    let mut it = World::with(KeepsConfig { under_way_max: 3, ..KeepsConfig::default() });
+    let mut it = World::with(HistoryConfig { in_flight_max: 3, ..HistoryConfig::default() });
     for (number, topic) in (1..).zip(["a", "b", "c", "d", "e"]) {
         it.says_with_id(topic, number, "1");
         it.says_with_id(topic, 10 * number, "2");
@@ -205,11 +205,11 @@ fn one_of_a_topic_and_so_many_of_all_are_under_way() {
 fn what_was_never_sent_is_refused_in_time_and_not_sent_afterwards() {
     let mut it = World::new();
     it.says("a", 0..3);
-    let wait_ns = KeepsConfig::default().wait_ns;
+    let wait_ns = HistoryConfig::default().wait_ns;
     it.passes(wait_ns - 1);
     assert!(it.ear.0.is_empty());
     it.passes(1);
-    assert!((0..3).all(|number| matches!(it.ear.0[&number], Err(NotKept::Refused(_)))));
+    assert!((0..3).all(|number| matches!(it.ear.0[&number], Err(StoreError::Refused(_)))));
     assert!(it.leaves().is_empty());
     assert!(it.keeping.is_flushed() && it.keeping.waiting_bytes() == 0);
     it.says("a", 3..4);
@@ -224,15 +224,15 @@ fn what_was_sent_is_unconfirmed_in_time_and_its_topic_waits_for_the_answer() {
     let first = it.leaves();
     it.says("a", 2..3);
     it.passes(5 * SECOND);
-    assert_eq!(it.ear.0[&0], Err(NotKept::Unconfirmed));
-    assert_eq!(it.ear.0[&1], Err(NotKept::Unconfirmed));
+    assert_eq!(it.ear.0[&0], Err(StoreError::Unconfirmed));
+    assert_eq!(it.ear.0[&1], Err(StoreError::Unconfirmed));
     assert!(it.leaves().is_empty(), "the first may still be stored, before the next");
     assert!(!it.keeping.is_flushed());
     it.answers(&first[0], Ok((1, false)));
     let second = it.leaves();
     assert_eq!(texts(&second[0]), ["2"]);
     it.answers(&second[0], Err(NotStored::Unconfirmed));
-    assert_eq!(it.ear.0[&2], Err(NotKept::Unconfirmed));
+    assert_eq!(it.ear.0[&2], Err(StoreError::Unconfirmed));
     assert_eq!((it.keeping.counts().unconfirmed, it.keeping.waiting_bytes()), (3, 0));
 }
 
@@ -253,7 +253,7 @@ fn what_the_adapter_has_not_taken_is_the_next_or_never_sent() {
     let refused = it.leaves().remove(0);
     it.keeping.not_taken(Next::Store(refused));
     it.passes(9 * SECOND);
-    assert!(matches!(it.ear.0[&2], Err(NotKept::Refused(_))));
+    assert!(matches!(it.ear.0[&2], Err(StoreError::Refused(_))));
     assert!(it.leaves().is_empty());
     it.says("c", 3..4);
     assert_eq!(texts(&it.leaves()[0]), ["3"]);
@@ -262,20 +262,20 @@ fn what_the_adapter_has_not_taken_is_the_next_or_never_sent() {
 #[test]
 fn what_finds_no_room_is_refused_at_once_and_room_comes_back() {
     let max = 10_000;
-    let mut it = World::with(KeepsConfig { waiting_bytes: max, ..KeepsConfig::default() });
+    let mut it = World::with(HistoryConfig { waiting_bytes: max, ..HistoryConfig::default() });
     let mut number = 0;
     while !it.ear.0.contains_key(&number) {
         number += 1;
         it.says(&format!("topic {}", number % 7), number..number + 1);
     }
-    assert_eq!(it.ear.0[&number], Err(NotKept::Full));
+    assert_eq!(it.ear.0[&number], Err(StoreError::Full));
     let bytes = it.keeping.waiting_bytes();
     assert!(bytes <= max && bytes > max - 1_000 - STORE_BYTES, "{bytes}");
     for outgoing in it.leaves() {
         it.answers(&outgoing, Err(NotStored::Refused("no".into())));
     }
     assert_eq!(it.keeping.waiting_bytes(), 0);
-    assert_eq!(it.ear.0[&1], Err(NotKept::Refused("no".into())));
+    assert_eq!(it.ear.0[&1], Err(StoreError::Refused("no".into())));
     let counts = it.keeping.counts();
     assert_eq!((counts.full, counts.refused), (1, number - 1));
 }
@@ -283,12 +283,13 @@ fn what_finds_no_room_is_refused_at_once_and_room_comes_back() {
 #[test]
 fn what_cannot_be_said_is_refused_with_the_reason() {
     let mut it = World::new();
-    let reserved = Store { item: Item::new("phx_close", ItemPayload::Json("1")), ..store(1, "1") };
+    let reserved =
+        StoreItem { item: Item::new("phx_close", ItemPayload::Json("1")), ..store(1, "1") };
     it.keeping.store("a", reserved, 0, &mut it.ear);
     it.says(&"x".repeat(70_000), 2..3);
     it.keeping.forget(&"x".repeat(70_000), 3, 0, &mut it.ear);
     for number in 1..=3 {
-        assert!(matches!(it.ear.0[&number], Err(NotKept::Refused(_))), "{number}");
+        assert!(matches!(it.ear.0[&number], Err(StoreError::Refused(_))), "{number}");
     }
     assert!(it.keeping.is_flushed() && it.leaves().is_empty());
     assert_eq!(it.keeping.waiting_bytes(), 0);
@@ -319,7 +320,7 @@ fn a_wish_to_forget_has_its_place_among_what_is_stored() {
     assert_eq!(kinds, [(Kind::Broadcast, 2), (Kind::Forget, 0), (Kind::Broadcast, 2)]);
     assert_eq!(it.ear.0[&2], at(20, 0));
     let why = NotStored::Refused("no permission".into());
-    assert_eq!(it.keeping.poll_notice(), Some(KeepNotice::NotPurged("a".into(), why)));
+    assert_eq!(it.keeping.poll_notice(), Some(HistoryNotice::NotPurged("a".into(), why)));
     assert_eq!(it.keeping.counts().purges_failed, 1);
 }
 

@@ -9,21 +9,21 @@ use crate::adapter::Received;
 use crate::envelope::Kind;
 
 pub(super) const TOPICS: [&str; 3] = ["a", "rooms:lobby", "x"];
-pub(super) const WANTS: Wants = Wants { count: 20, bytes: 1 << 20, age_ms: 300_000 };
+pub(super) const WANTS: Retention = Retention { count: 20, bytes: 1 << 20, age_ms: 300_000 };
 
 /// What was told to a node.
 #[derive(Default)]
 pub(super) struct Ear {
     pub(super) said: BTreeMap<String, Vec<Said>>,
-    pub(super) stored: BTreeMap<u64, Result<StoredAt, NotKept>>,
+    pub(super) stored: BTreeMap<u64, Result<StoredAt, StoreError>>,
 }
 
-impl Told for Ear {
-    fn kept(&mut self, topic: &str, what: Kept<'_>) {
+impl HistorySink for Ear {
+    fn history(&mut self, topic: &str, what: HistoryEvent<'_>) {
         self.said.entry(topic.into()).or_default().push(Said::of(&what));
     }
 
-    fn stored(&mut self, _: &str, number: u64, outcome: Result<StoredAt, NotKept>) {
+    fn stored(&mut self, _: &str, number: u64, outcome: Result<StoredAt, StoreError>) {
         assert!(self.stored.insert(number, outcome).is_none(), "{number} is answered once");
     }
 }
@@ -83,7 +83,7 @@ pub(super) struct World {
     pub(super) says_head: bool,
     pub(super) answers: bool,
     pub(super) page: usize,
-    pub(super) wants: Wants,
+    pub(super) wants: Retention,
     /// It says what is young, and when it gave its numbers.
     pub(super) says_since: bool,
     given: Vec<(u64, u64)>,
@@ -99,7 +99,7 @@ pub(super) fn prefix() -> Prefix {
 }
 
 impl World {
-    pub(super) fn new(nodes: usize, config: &KeepsConfig) -> Self {
+    pub(super) fn new(nodes: usize, config: &HistoryConfig) -> Self {
         let node = |at: usize| Node {
             keeping: Keeping::new(config.clone(), NodeId(at as u64 + 1), &prefix(), 7),
             ear: Ear::default(),
@@ -234,11 +234,11 @@ impl World {
         }
         let seq = entry.number.seq;
         if envelope.header.kind == Kind::Forget {
-            of.insert(KeptAt { seq, index: 0 }, None);
+            of.insert(HistoryPosition { seq, index: 0 }, None);
         }
         for (index, item) in (0..).zip(envelope.items()) {
             let text = String::from_utf8(item.payload.data().into()).unwrap();
-            of.insert(KeptAt { seq, index }, Some(text));
+            of.insert(HistoryPosition { seq, index }, Some(text));
         }
     }
 

@@ -145,7 +145,7 @@ fn heals(it: &mut World) {
 /// Nodes that want so many of each topic follow all; what the engine has room for, if it has not
 /// for all.
 fn begins(count: u32, room: Option<usize>) -> World {
-    let config = KeepsConfig { queue_count: 12, ..KeepsConfig::default() };
+    let config = HistoryConfig { queue_count: 12, ..HistoryConfig::default() };
     let mut it = World::new(NODES, &config);
     (it.wants.count, it.room) = (count, room);
     for at in 0..NODES {

@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 use std::ops::Bound::{Excluded, Included};
 
 use crate::envelope::ItemPayload;
-use crate::keeping::{Kept, KeptAt, KeptItem};
+use crate::history::{HistoryEvent, HistoryItem, HistoryPosition};
 
 /// A broadcast that was told.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Message {
-    pub(crate) at: KeptAt,
+    pub(crate) at: HistoryPosition,
     pub(crate) text: String,
     pub(crate) mine: Option<u64>,
     pub(crate) at_ms: u64,
@@ -20,37 +20,37 @@ pub(crate) enum Said {
     Begun { epoch: u64, floor: u64, purged: u64, head: u64, messages: Vec<Message> },
     Next(Message),
     Gap(u64),
-    Purged(KeptAt),
+    Purged(HistoryPosition),
     Unknown,
     Known,
     Ended,
 }
 
 impl Said {
-    pub(crate) fn of(what: &Kept<'_>) -> Self {
+    pub(crate) fn of(what: &HistoryEvent<'_>) -> Self {
         match what {
-            Kept::Begun { epoch, floor, purged, head, messages } => {
+            HistoryEvent::Begun { epoch, floor, purged, head, messages } => {
                 let messages = messages.iter().map(message).collect();
                 let (epoch, floor, purged, head) = (*epoch, *floor, *purged, *head);
                 Self::Begun { epoch, floor, purged, head, messages }
             }
-            Kept::Next(item) => Self::Next(message(item)),
-            Kept::Gap { through } => Self::Gap(*through),
-            Kept::Purged(at) => Self::Purged(*at),
-            Kept::Unknown => Self::Unknown,
-            Kept::Known => Self::Known,
-            Kept::Ended => Self::Ended,
+            HistoryEvent::Next(item) => Self::Next(message(item)),
+            HistoryEvent::Gap { through } => Self::Gap(*through),
+            HistoryEvent::Purged(at) => Self::Purged(*at),
+            HistoryEvent::Unknown => Self::Unknown,
+            HistoryEvent::Known => Self::Known,
+            HistoryEvent::Ended => Self::Ended,
         }
     }
 }
 
-fn message(item: &KeptItem<'_>) -> Message {
+fn message(item: &HistoryItem<'_>) -> Message {
     let ItemPayload::Json(text) = item.item.payload else { panic!("{item:?}") };
     Message { at: item.at(), text: text.into(), mine: item.mine, at_ms: item.at_ms }
 }
 
 /// All that was ever stored on one topic in one epoch; none is a wish to forget.
-pub(crate) type Stored = BTreeMap<KeptAt, Option<String>>;
+pub(crate) type Stored = BTreeMap<HistoryPosition, Option<String>>;
 
 /// How a check came out.
 #[derive(Debug, Default)]
@@ -62,8 +62,8 @@ pub(crate) struct Checked {
 
 const END: u16 = u16::MAX;
 
-const fn through(seq: u64) -> KeptAt {
-    KeptAt { seq, index: END }
+const fn through(seq: u64) -> HistoryPosition {
+    HistoryPosition { seq, index: END }
 }
 
 /// Checks all that one follower was told of one topic, where `stored` has what was stored in each
@@ -76,7 +76,7 @@ pub(crate) fn check(
     let none = Stored::new();
     let mut checked = Checked::default();
     // The epoch, and the last position that was told.
-    let mut cursor: Option<(u64, KeptAt)> = None;
+    let mut cursor: Option<(u64, HistoryPosition)> = None;
     let mut is_unknown = None;
     for (place, what) in said.iter().enumerate() {
         let of = |epoch: u64| stored.get(&epoch).unwrap_or(&none);

@@ -7,7 +7,7 @@ use crate::envelope::Item;
 
 /// Of a kept topic's pattern: how much of it is wanted here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Wants {
+pub struct Retention {
     /// Envelopes; of more the newest. One at least.
     pub count: u32,
     /// Bytes of envelopes; of more the newest, but one at least.
@@ -19,7 +19,7 @@ pub struct Wants {
 
 /// What is to be stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Store<'a> {
+pub struct StoreItem<'a> {
     /// The caller's for it; none else of this node has it.
     pub number: u64,
     /// The broadcast.
@@ -32,7 +32,7 @@ pub struct Store<'a> {
 
 /// Where a broadcast of a kept topic stands.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct KeptAt {
+pub struct HistoryPosition {
     /// The engine's number for its envelope.
     pub seq: u64,
     /// Its place in that.
@@ -41,7 +41,7 @@ pub struct KeptAt {
 
 /// A broadcast of a kept topic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct KeptItem<'a> {
+pub struct HistoryItem<'a> {
     /// The engine's number for its envelope.
     pub seq: u64,
     /// Its place in that.
@@ -56,17 +56,17 @@ pub struct KeptItem<'a> {
     pub item: Item<'a>,
 }
 
-impl KeptItem<'_> {
+impl HistoryItem<'_> {
     /// Where it stands.
-    pub const fn at(&self) -> KeptAt {
-        KeptAt { seq: self.seq, index: self.index }
+    pub const fn at(&self) -> HistoryPosition {
+        HistoryPosition { seq: self.seq, index: self.index }
     }
 }
 
 /// What is told of a topic that is followed. The first is `Begun` or `Unknown`, the last `Ended`.
 /// Positions grow from one to the next, but for a `Begun`, which begins anew.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kept<'a> {
+pub enum HistoryEvent<'a> {
     /// From here on it is followed.
     Begun {
         /// Of all numbers until the next `Begun`.
@@ -78,10 +78,10 @@ pub enum Kept<'a> {
         /// Everything between floor and this number is among the messages.
         head: u64,
         /// What the engine has, oldest first.
-        messages: &'a [KeptItem<'a>],
+        messages: &'a [HistoryItem<'a>],
     },
     /// The next one.
-    Next(KeptItem<'a>),
+    Next(HistoryItem<'a>),
     /// Of what is behind the last one and not behind this number something is missing, or may be,
     /// and cannot be had any more.
     Gap {
@@ -90,7 +90,7 @@ pub enum Kept<'a> {
     },
     /// Everything before this position is to be forgotten: somebody wished so. The wish has this
     /// position itself.
-    Purged(KeptAt),
+    Purged(HistoryPosition),
     /// What the engine has cannot be known now: there is no link, or no answer. Who asks what they
     /// missed cannot be told. Followed by `Known`, `Begun` or `Ended`; what is in order may come
     /// before that.
@@ -116,7 +116,7 @@ pub struct StoredAt {
 
 /// Why something is not stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum NotKept {
+pub enum StoreError {
     /// It may be, or not: nobody has said in time.
     Unconfirmed,
     /// It is not, and will not be: why, in words.
@@ -125,7 +125,7 @@ pub enum NotKept {
     Full,
 }
 
-impl fmt::Display for NotKept {
+impl fmt::Display for StoreError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Unconfirmed => f.write_str("the engine has not confirmed it in time"),
@@ -135,10 +135,10 @@ impl fmt::Display for NotKept {
     }
 }
 
-impl std::error::Error for NotKept {}
+impl std::error::Error for StoreError {}
 
 /// Who is told.
-pub(crate) trait Told {
-    fn kept(&mut self, topic: &str, what: Kept<'_>);
-    fn stored(&mut self, topic: &str, number: u64, outcome: Result<StoredAt, NotKept>);
+pub(crate) trait HistorySink {
+    fn history(&mut self, topic: &str, what: HistoryEvent<'_>);
+    fn stored(&mut self, topic: &str, number: u64, outcome: Result<StoredAt, StoreError>);
 }

@@ -2,7 +2,7 @@
 
 use super::follow::{Id, Job, Last, Phase, Stage};
 use super::follows::{Ears, Follows, SECOND, stream_of};
-use super::said::{Kept, Told};
+use super::said::{HistoryEvent, HistorySink};
 use crate::adapter::{Fetch, Fetched, LAST_OF_MAX, Ticket};
 use crate::subject::{Space, Subject};
 
@@ -154,7 +154,7 @@ impl Follows {
     }
 
     /// A question was answered, or was not in time.
-    pub(super) fn fetched<T: Told>(
+    pub(super) fn fetched<T: HistorySink>(
         &mut self,
         ticket: Ticket,
         fetched: Option<Fetched>,
@@ -201,7 +201,7 @@ impl Follows {
         }
     }
 
-    fn not_answered<T: Told>(&mut self, at: u32, ears: &mut Ears<'_, T>) {
+    fn not_answered<T: HistorySink>(&mut self, at: u32, ears: &mut Ears<'_, T>) {
         self.unknown(at, ears.told);
         let Some(job) = self.table.get_mut(at).and_then(|it| it.job.as_mut()) else { return };
         let pause_ns = SECOND << job.failures;
@@ -267,7 +267,12 @@ impl Follows {
 
     /// A topic's job is done; it is certain that nothing is missing, if nothing was lost since the
     /// question.
-    pub(super) fn finish<T: Told>(&mut self, at: u32, after: &After, ears: &mut Ears<'_, T>) {
+    pub(super) fn finish<T: HistorySink>(
+        &mut self,
+        at: u32,
+        after: &After,
+        ears: &mut Ears<'_, T>,
+    ) {
         let Some(follow) = self.table.get_mut(at) else { return };
         let job = follow.job.take();
         self.jobs -= usize::from(job.is_some());
@@ -276,7 +281,7 @@ impl Follows {
 
     /// It is certain that nothing was missing when something was asked; if something may be since
     /// then, it is asked again.
-    pub(super) fn sure(&mut self, at: u32, round: u32, lost: u8, told: &mut impl Told) {
+    pub(super) fn sure(&mut self, at: u32, round: u32, lost: u8, told: &mut impl HistorySink) {
         let current = self.round;
         let Some(id) = self.id(at) else { return };
         let Some(follow) = self.table.get_mut(at) else { return };
@@ -290,7 +295,7 @@ impl Follows {
         follow.round = round;
         if follow.told != Last::Known {
             follow.told = Last::Known;
-            told.kept(&follow.name, Kept::Known);
+            told.history(&follow.name, HistoryEvent::Known);
         }
     }
 }

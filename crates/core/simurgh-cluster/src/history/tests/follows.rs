@@ -8,7 +8,7 @@ use crate::envelope::{Draft, Except};
 const A: &str = TOPICS[0];
 
 pub(super) fn world(nodes: usize) -> World {
-    World::new(nodes, &KeepsConfig::default())
+    World::new(nodes, &HistoryConfig::default())
 }
 
 /// What was told, in short.
@@ -69,7 +69,7 @@ fn of_what_the_engine_has_the_newest_are_wanted() {
         it.stores(0, 8);
         it.follow(1, A);
         assert_eq!(it.hears(1), ["5<6,7,8<=8"]);
-        it.wants = Wants { count: 100, bytes: 70, ..WANTS };
+        it.wants = Retention { count: 100, bytes: 70, ..WANTS };
         it.follow(0, A);
         let two = it.hears(0);
         assert_eq!(two, ["6<7,8<=8"], "as many bytes");
@@ -306,7 +306,7 @@ fn an_engine_that_keeps_nothing_is_told_of_once() {
         it.nodes[0].keeping.up(None, it.now_ns);
     }
     assert_eq!(it.hears(0), ["0<<=0", "unknown"]);
-    assert_eq!(it.nodes[0].keeping.poll_notice(), Some(KeepNotice::Nothing));
+    assert_eq!(it.nodes[0].keeping.poll_notice(), Some(HistoryNotice::Nothing));
     assert_eq!(it.nodes[0].keeping.poll_notice(), None);
 }
 
@@ -324,7 +324,7 @@ fn with_another_epoch_everything_begins_anew() {
     };
     it.stores(0, 1);
     assert_eq!(it.hears(1), ["4"]);
-    assert_eq!(it.nodes[1].keeping.poll_notice(), Some(KeepNotice::Remade));
+    assert_eq!(it.nodes[1].keeping.poll_notice(), Some(HistoryNotice::Remade));
     it.check(true);
 }
 
@@ -441,19 +441,19 @@ fn what_strangers_have_stored_is_passed_over_and_counted() {
 fn who_is_excepted_is_told_to_the_publisher_alone() {
     #[derive(Default)]
     struct Ear(Vec<Option<Except>>, Vec<Option<u64>>);
-    impl Told for Ear {
-        fn kept(&mut self, _: &str, what: Kept<'_>) {
-            if let Kept::Next(KeptItem { item, .. }) = what {
+    impl HistorySink for Ear {
+        fn history(&mut self, _: &str, what: HistoryEvent<'_>) {
+            if let HistoryEvent::Next(HistoryItem { item, .. }) = what {
                 self.0.push(item.except);
                 self.1.push(item.exclusion);
             }
         }
 
-        fn stored(&mut self, _: &str, _: u64, _: Result<StoredAt, NotKept>) {}
+        fn stored(&mut self, _: &str, _: u64, _: Result<StoredAt, StoreError>) {}
     }
     let except = Some(Except { shard: 1, membership: 2, generation: 3 });
     let said = Item { except, exclusion: Some(7), ..item("1") };
-    let mut it = Keeping::new(KeepsConfig::default(), NodeId(1), &super::engine::prefix(), 7);
+    let mut it = Keeping::new(HistoryConfig::default(), NodeId(1), &super::engine::prefix(), 7);
     it.up(Some(1), 0);
     let id = it.follow(A, WANTS).unwrap();
     it.in_force(id);
@@ -478,7 +478,7 @@ fn who_is_excepted_is_told_to_the_publisher_alone() {
 
 #[test]
 fn what_finds_no_room_while_something_is_fetched_is_fetched_too() {
-    let mut it = World::new(2, &KeepsConfig { queue_count: 3, ..KeepsConfig::default() });
+    let mut it = World::new(2, &HistoryConfig { queue_count: 3, ..HistoryConfig::default() });
     it.follow(1, A);
     it.stores(0, 1);
     it.hears(1);

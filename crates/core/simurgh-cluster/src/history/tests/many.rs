@@ -15,17 +15,17 @@ struct Crowd {
     begun: usize,
 }
 
-impl Told for Crowd {
-    fn kept(&mut self, _: &str, what: Kept<'_>) {
+impl HistorySink for Crowd {
+    fn history(&mut self, _: &str, what: HistoryEvent<'_>) {
         match what {
-            Kept::Unknown => self.unknown += 1,
-            Kept::Known => self.known += 1,
-            Kept::Begun { .. } => self.begun += 1,
+            HistoryEvent::Unknown => self.unknown += 1,
+            HistoryEvent::Known => self.known += 1,
+            HistoryEvent::Begun { .. } => self.begun += 1,
             _ => {}
         }
     }
 
-    fn stored(&mut self, _: &str, _: u64, _: Result<StoredAt, NotKept>) {}
+    fn stored(&mut self, _: &str, _: u64, _: Result<StoredAt, StoreError>) {}
 }
 
 /// Answers everything at once, with one message in every tenth topic; how many were asked.
@@ -71,7 +71,7 @@ fn message(subject: &Subject) -> Option<Received> {
 
 #[test]
 fn many_topics_are_told_of_a_lost_link_in_turns_and_checked_by_thousands() {
-    let mut it = Keeping::new(KeepsConfig::default(), NodeId(1), &super::engine::prefix(), 7);
+    let mut it = Keeping::new(HistoryConfig::default(), NodeId(1), &super::engine::prefix(), 7);
     let (mut crowd, time) = (Crowd::default(), Time { ns: SECOND, unix_ms: 1 });
     for number in 0..MANY {
         let id = it.follow(&number.to_string(), WANTS).unwrap();
@@ -119,7 +119,7 @@ fn many_topics_are_told_of_a_lost_link_in_turns_and_checked_by_thousands() {
 #[test]
 fn the_slow_round_asks_for_each_and_not_for_too_many() {
     for (topics, seconds) in [(1, 30), (10, 30), (3_000, 30), (MANY, 50)] {
-        let mut it = Keeping::new(KeepsConfig::default(), NodeId(1), &super::engine::prefix(), 7);
+        let mut it = Keeping::new(HistoryConfig::default(), NodeId(1), &super::engine::prefix(), 7);
         let (mut crowd, mut time) = (Crowd::default(), Time { ns: 0, unix_ms: 1 });
         it.up(Some(1), 0);
         for number in 0..topics {

@@ -11,7 +11,7 @@
 //!                    Received with the engine's number, and that of the one before it
 //!                       │
 //!                       ▼
-//!  follow ─────────► Follows: in order ───────────────────────────────► Told::kept
+//!  follow ─────────► Follows: in order ───────────────────────────────► HistorySink::kept
 //!                       │ hole, fill, check            ▲ Fetched
 //!                       ▼                              │
 //!                    Adapter::fetch ──► engine ────────┘
@@ -44,9 +44,9 @@
 //! Numbers never go back within an epoch. With another epoch everything is filled anew.
 //!
 //! # Bounds
-//! What is not stored waits in as many bytes as [`KeepsConfig::waiting_bytes`] and not longer than
-//! [`KeepsConfig::wait_ns`]; a topic's queue has [`KeepsConfig::queue_count`] messages; a turn
-//! looks at some thousand topics, however many there are.
+//! What is not stored waits in as many bytes as [`HistoryConfig::waiting_bytes`] and not longer
+//! than [`HistoryConfig::wait_ns`]; a topic's queue has [`HistoryConfig::queue_count`] messages; a
+//! turn looks at some thousand topics, however many there are.
 //!
 //! # What is passed over
 //! A stored envelope that cannot be read, is of another kind or of another topic: it has its number
@@ -74,10 +74,12 @@ use bytes::Bytes;
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 
-pub use self::counts::KeepCounts;
+pub use self::counts::HistoryCounts;
 pub(crate) use self::follow::Id;
-pub(crate) use self::said::Told;
-pub use self::said::{Kept, KeptAt, KeptItem, NotKept, Store, StoredAt, Wants};
+pub(crate) use self::said::HistorySink;
+pub use self::said::{
+    HistoryEvent, HistoryItem, HistoryPosition, Retention, StoreError, StoreItem, StoredAt,
+};
 pub(crate) use self::stores::Outgoing;
 
 use self::follows::{Ears, Follows};
@@ -94,9 +96,9 @@ const PURGES_MAX: usize = 1_024;
 
 /// Bounds of what is kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct KeepsConfig {
+pub struct HistoryConfig {
     /// Envelopes to be stored that may be under way, over all topics.
-    pub under_way_max: usize,
+    pub in_flight_max: usize,
     /// Bytes of all that is not stored yet, under way or not.
     pub waiting_bytes: usize,
     /// How long something may wait until it is stored, in nanoseconds: less than whoever asks waits
@@ -115,12 +117,12 @@ pub struct KeepsConfig {
     pub round_rate: u32,
 }
 
-impl Default for KeepsConfig {
+impl Default for HistoryConfig {
     /// 512; 16 MB; 8.5 s; 32; 1,024; 1 MB; 30 s; 2,000.
     fn default() -> Self {
         const SECOND: u64 = 1_000_000_000;
         Self {
-            under_way_max: 512,
+            in_flight_max: 512,
             waiting_bytes: 16 << 20,
             wait_ns: 8 * SECOND + SECOND / 2,
             fetches_max: 32,
@@ -134,7 +136,7 @@ impl Default for KeepsConfig {
 
 /// What whoever runs the node should know of what is kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum KeepNotice {
+pub enum HistoryNotice {
     /// The engine keeps nothing: what is to be stored is refused.
     Nothing,
     /// What the engine keeps is not what it kept before: all positions are void.
@@ -157,22 +159,22 @@ pub(crate) struct Keeping {
     stores: Stores,
     sent: Sent,
     follows: Follows,
-    counts: KeepCounts,
+    counts: HistoryCounts,
     ticket: u64,
     /// Topics of which the engine is to forget what is older than a number.
     purges: VecDeque<(Box<str>, u64)>,
     purging: HashMap<Ticket, (Box<str>, u64), FixedState>,
-    notices: VecDeque<KeepNotice>,
+    notices: VecDeque<HistoryNotice>,
     /// It was told that the engine keeps nothing.
     has_nothing: bool,
 }
 
 impl Keeping {
-    pub(crate) fn new(config: KeepsConfig, me: NodeId, prefix: &Prefix, seed: u64) -> Self {
+    pub(crate) fn new(config: HistoryConfig, me: NodeId, prefix: &Prefix, seed: u64) -> Self {
         let stores = StoresConfig {
             me,
             prefix: prefix.clone(),
-            under_way_max: config.under_way_max,
+            in_flight_max: config.in_flight_max,
             waiting_bytes: config.waiting_bytes,
             wait_ns: config.wait_ns,
         };
@@ -182,7 +184,7 @@ impl Keeping {
             stores: Stores::new(stores, seed),
             sent: Sent::default(),
             follows: Follows::new(prefix.clone(), config, seed),
-            counts: KeepCounts::default(),
+            counts: HistoryCounts::default(),
             ticket: 0,
             purges: VecDeque::new(),
             purging: HashMap::with_hasher(FixedState::with_seed(seed)),
@@ -195,26 +197,32 @@ impl Keeping {
 
     /// A topic is followed from now on: what it is known by until its interest is in force, if it
     /// was not followed before.
-    pub(crate) fn follow(&mut self, topic: &str, wants: Wants) -> Option<Id> {
+    pub(crate) fn follow(&mut self, topic: &str, wants: Retention) -> Option<Id> {
         self.follows.begin(topic, wants)
     }
 
     /// A topic's interest has ended.
-    pub(crate) fn ended(&mut self, topic: &str, told: &mut impl Told) {
+    pub(crate) fn ended(&mut self, topic: &str, told: &mut impl HistorySink) {
         self.follows.end(topic, told);
     }
 
     pub(crate) fn store(
         &mut self,
         topic: &str,
-        store: Store<'_>,
+        store: StoreItem<'_>,
         now_ns: u64,
-        told: &mut impl Told,
+        told: &mut impl HistorySink,
     ) {
         self.push(topic, &What::Broadcast(store), store.number, now_ns, told);
     }
 
-    pub(crate) fn forget(&mut self, topic: &str, number: u64, now_ns: u64, told: &mut impl Told) {
+    pub(crate) fn forget(
+        &mut self,
+        topic: &str,
+        number: u64,
+        now_ns: u64,
+        told: &mut impl HistorySink,
+    ) {
         self.push(topic, &What::Forget(number), number, now_ns, told);
     }
 
@@ -224,7 +232,7 @@ impl Keeping {
         what: &What<'_>,
         number: u64,
         now_ns: u64,
-        told: &mut impl Told,
+        told: &mut impl HistorySink,
     ) {
         let ticket = self.next_ticket();
         if let Err(why) = self.stores.push(topic, what, ticket, now_ns) {
@@ -245,13 +253,13 @@ impl Keeping {
     pub(crate) fn up(&mut self, kept: Option<u64>, now_ns: u64) {
         let Some(epoch) = kept else {
             if !std::mem::replace(&mut self.has_nothing, true) {
-                self.notices.push_back(KeepNotice::Nothing);
+                self.notices.push_back(HistoryNotice::Nothing);
             }
             return self.follows.down(now_ns);
         };
         self.has_nothing = false;
         if self.follows.era > 0 && self.follows.known_epoch != epoch {
-            self.notices.push_back(KeepNotice::Remade);
+            self.notices.push_back(HistoryNotice::Remade);
             // Of another epoch these numbers are of what nobody wished to forget.
             self.purges.clear();
         }
@@ -289,7 +297,7 @@ impl Keeping {
     }
 
     /// A message with the engine's numbers has come; whether its topic is followed.
-    pub(crate) fn heard<T: Told>(
+    pub(crate) fn heard<T: HistorySink>(
         &mut self,
         envelope: &Envelope<'_>,
         (bytes, number, at_ms): (&Bytes, Number, u64),
@@ -309,7 +317,7 @@ impl Keeping {
     }
 
     /// A store was answered.
-    pub(crate) fn stored<T: Told>(
+    pub(crate) fn stored<T: HistorySink>(
         &mut self,
         ticket: Ticket,
         answer: Result<(u64, bool), NotStored>,
@@ -317,8 +325,8 @@ impl Keeping {
         told: &mut T,
     ) {
         let answer: Answer = answer.map_err(|why| match why {
-            NotStored::Unconfirmed => NotKept::Unconfirmed,
-            NotStored::Refused(why) => NotKept::Refused(why),
+            NotStored::Unconfirmed => StoreError::Unconfirmed,
+            NotStored::Refused(why) => StoreError::Refused(why),
         });
         let Some(topic) = self.stores.topic_of(ticket).map(Box::<str>::from) else { return };
         let is_followed = self.is_followed(&topic);
@@ -337,7 +345,7 @@ impl Keeping {
     }
 
     /// A fetch was answered.
-    pub(crate) fn fetched<T: Told>(
+    pub(crate) fn fetched<T: HistorySink>(
         &mut self,
         ticket: Ticket,
         fetched: Option<Fetched>,
@@ -360,7 +368,7 @@ impl Keeping {
             && let Some(why) = why
         {
             self.counts.purges_failed += 1;
-            self.notices.push_back(KeepNotice::NotPurged(topic, why));
+            self.notices.push_back(HistoryNotice::NotPurged(topic, why));
         }
     }
 
@@ -400,7 +408,7 @@ impl Keeping {
     // Time.
 
     /// Does what is due, and some of what has to be told.
-    pub(crate) fn tick(&mut self, time: Time, told: &mut impl Told) {
+    pub(crate) fn tick(&mut self, time: Time, told: &mut impl HistorySink) {
         self.follows.is_here(time.ns);
         self.stores.expire(time.ns, (&mut self.sent, &mut self.counts), told);
         self.sent.expire(time.ns);
@@ -412,7 +420,7 @@ impl Keeping {
     }
 
     /// Tells some of what has to be told.
-    pub(crate) fn hush(&mut self, told: &mut impl Told) {
+    pub(crate) fn hush(&mut self, told: &mut impl HistorySink) {
         self.follows.hush(told);
         self.follows.forget_loss();
     }
@@ -430,7 +438,7 @@ impl Keeping {
         self.stores.is_empty()
     }
 
-    pub(crate) fn counts(&self) -> &KeepCounts {
+    pub(crate) fn counts(&self) -> &HistoryCounts {
         &self.counts
     }
 
@@ -444,7 +452,7 @@ impl Keeping {
         self.stores.bytes()
     }
 
-    pub(crate) fn poll_notice(&mut self) -> Option<KeepNotice> {
+    pub(crate) fn poll_notice(&mut self) -> Option<HistoryNotice> {
         self.notices.pop_front()
     }
 }

@@ -5,13 +5,13 @@ use super::follow::{Last, Stage};
 use super::follows::{Ears, Follows};
 use super::holes::seq_of;
 use super::order::{heard, is_kept, items, stored_s};
-use super::said::{Kept, KeptItem, Told};
+use super::said::{HistoryEvent, HistoryItem, HistorySink};
 use crate::adapter::{Fetched, Received};
 use crate::envelope::Envelope;
 
 impl Follows {
     /// A page of what the engine has of a topic is here.
-    pub(super) fn filled<T: Told>(
+    pub(super) fn filled<T: HistorySink>(
         &mut self,
         at: u32,
         after: &After,
@@ -52,7 +52,7 @@ impl Follows {
     }
 
     /// The engine has nothing of a topic up to this number.
-    pub(super) fn begin_empty<T: Told>(
+    pub(super) fn begin_empty<T: HistorySink>(
         &mut self,
         at: u32,
         head: u64,
@@ -66,7 +66,7 @@ impl Follows {
     /// Tells what there is of a topic, all up to `head`; whether the engine has no more. What has
     /// come by itself since it is followed is told as what is next, though it was fetched as well:
     /// members who were here before hear it.
-    fn tell_begun<T: Told>(
+    fn tell_begun<T: HistorySink>(
         &mut self,
         at: u32,
         (head, is_all): (u64, bool),
@@ -105,10 +105,11 @@ impl Follows {
         let messages = old.iter().flat_map(|(received, envelope)| {
             items(envelope, (seq_of(received), received.at_ms), whose)
         });
-        let messages: Vec<KeptItem<'_>> = messages.collect();
+        let messages: Vec<HistoryItem<'_>> = messages.collect();
         ears.counts.fills += 1;
         let messages = &messages;
-        ears.told.kept(&follow.name, Kept::Begun { epoch, floor, purged, head, messages });
+        ears.told
+            .history(&follow.name, HistoryEvent::Begun { epoch, floor, purged, head, messages });
         for (_, envelope) in old {
             heard(envelope, ears);
         }

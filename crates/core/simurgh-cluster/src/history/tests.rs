@@ -8,7 +8,7 @@ mod many;
 mod model;
 mod stores;
 
-use super::said::Told;
+use super::said::HistorySink;
 use super::*;
 use crate::envelope::{Item, ItemPayload};
 
@@ -21,6 +21,6 @@ fn item(json: &str) -> Item<'_> {
 }
 
 /// To be stored under this number.
-fn store(number: u64, json: &str) -> Store<'_> {
-    Store { number, item: item(json), id: None, age: None }
+fn store(number: u64, json: &str) -> StoreItem<'_> {
+    StoreItem { number, item: item(json), id: None, age: None }
 }

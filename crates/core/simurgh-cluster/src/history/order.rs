@@ -5,7 +5,7 @@ use simurgh_history::{Arrival, Sequencer};
 
 use super::follow::{Follow, Stage, Waiting};
 use super::follows::{Ears, Follows, SECOND, stream_of};
-use super::said::{Kept, KeptAt, KeptItem, Told};
+use super::said::{HistoryEvent, HistoryItem, HistoryPosition, HistorySink};
 use super::sent::Sent;
 use crate::adapter::Number;
 use crate::envelope::{Envelope, Kind};
@@ -27,7 +27,7 @@ pub(super) enum Judged {
 
 impl Follows {
     /// A message of a topic that is followed.
-    pub(super) fn arrive<T: Told>(
+    pub(super) fn arrive<T: HistorySink>(
         &mut self,
         at: u32,
         envelope: &Envelope<'_>,
@@ -133,7 +133,7 @@ impl Follows {
     }
 
     /// Tells a message that waited, or was fetched, whatever it is: its number is known then.
-    pub(super) fn deliver_bytes<T: Told>(
+    pub(super) fn deliver_bytes<T: HistorySink>(
         &mut self,
         at: u32,
         bytes: &Bytes,
@@ -154,7 +154,7 @@ impl Follows {
     }
 
     /// Tells a message that is the next.
-    pub(super) fn deliver<T: Told>(
+    pub(super) fn deliver<T: HistorySink>(
         &mut self,
         at: u32,
         envelope: &Envelope<'_>,
@@ -164,10 +164,11 @@ impl Follows {
         self.advance(at, (seq, at_ms), ears.time);
         let Some(follow) = self.table.get(at) else { return };
         if envelope.header.kind == Kind::Forget {
-            ears.told.kept(&follow.name, Kept::Purged(KeptAt { seq, index: 0 }));
+            ears.told
+                .history(&follow.name, HistoryEvent::Purged(HistoryPosition { seq, index: 0 }));
         }
         for item in items(envelope, (seq, at_ms), (ears.me, &*ears.sent, ears.time)) {
-            ears.told.kept(&follow.name, Kept::Next(item));
+            ears.told.history(&follow.name, HistoryEvent::Next(item));
         }
         heard(envelope, ears);
     }
@@ -181,7 +182,12 @@ impl Follows {
     }
 
     /// Tells that something is missing up to a number, unless that was told; whether it was not.
-    pub(super) fn gap<T: Told>(&mut self, at: u32, through: u64, ears: &mut Ears<'_, T>) -> bool {
+    pub(super) fn gap<T: HistorySink>(
+        &mut self,
+        at: u32,
+        through: u64,
+        ears: &mut Ears<'_, T>,
+    ) -> bool {
         let Some(follow) = self.table.get_mut(at) else { return false };
         if through <= follow.last {
             return false;
@@ -196,13 +202,18 @@ impl Follows {
             job.has_gap = true;
         }
         ears.counts.gaps += 1;
-        ears.told.kept(&follow.name, Kept::Gap { through });
+        ears.told.history(&follow.name, HistoryEvent::Gap { through });
         true
     }
 
     /// Tells what waited and follows now, up to a number; whether something is still missing before
     /// the rest.
-    pub(super) fn drain<T: Told>(&mut self, at: u32, through: u64, ears: &mut Ears<'_, T>) -> bool {
+    pub(super) fn drain<T: HistorySink>(
+        &mut self,
+        at: u32,
+        through: u64,
+        ears: &mut Ears<'_, T>,
+    ) -> bool {
         loop {
             let Some(follow) = self.table.get(at) else { return false };
             let Some(job) = &follow.job else { return false };
@@ -243,7 +254,7 @@ pub(super) fn items<'a: 's, 's>(
     envelope: &Envelope<'a>,
     (seq, at_ms): (u64, u64),
     (me, sent, time): (NodeId, &'s Sent, Time),
-) -> impl Iterator<Item = KeptItem<'a>> + use<'a, 's> {
+) -> impl Iterator<Item = HistoryItem<'a>> + use<'a, 's> {
     let is_own = envelope.header.origin == me;
     let at_ms = if at_ms == 0 { time.unix_ms } else { at_ms };
     let numbers = if is_own { sent.numbers(envelope.header.n) } else { &[] };
@@ -253,7 +264,7 @@ pub(super) fn items<'a: 's, 's>(
             item.except = None;
         }
         let mine = numbers.get(usize::from(index)).copied();
-        KeptItem { seq, index, at_ms, mine, item }
+        HistoryItem { seq, index, at_ms, mine, item }
     })
 }
 

@@ -5,12 +5,12 @@ use std::collections::{BTreeSet, VecDeque};
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 
-use super::KeepsConfig;
+use super::HistoryConfig;
 use super::asks::{Asked, CHECKS_MAX};
-use super::counts::KeepCounts;
+use super::counts::HistoryCounts;
 use super::floors::Floors;
 use super::follow::{Follow, Id, Job, Last, Phase, Stage};
-use super::said::{Kept, Told, Wants};
+use super::said::{HistoryEvent, HistorySink, Retention};
 use super::sent::Sent;
 use crate::adapter::Ticket;
 use crate::node_id::NodeId;
@@ -38,16 +38,16 @@ pub(super) struct Ears<'a, T> {
     pub(super) me: NodeId,
     pub(super) time: Time,
     pub(super) sent: &'a mut Sent,
-    pub(super) counts: &'a mut KeepCounts,
+    pub(super) counts: &'a mut HistoryCounts,
     pub(super) told: &'a mut T,
 }
 
 pub(super) struct Follows {
     pub(super) table: Table<Follow>,
     /// Different wants, of which there are as many as patterns.
-    rules: Vec<Wants>,
+    rules: Vec<Retention>,
     pub(super) prefix: Prefix,
-    pub(super) config: KeepsConfig,
+    pub(super) config: HistoryConfig,
     serial: u32,
     /// What the engine keeps, while there is a link to it.
     pub(super) epoch: Option<u64>,
@@ -93,7 +93,7 @@ pub(super) struct Follows {
 }
 
 impl Follows {
-    pub(super) fn new(prefix: Prefix, config: KeepsConfig, seed: u64) -> Self {
+    pub(super) fn new(prefix: Prefix, config: HistoryConfig, seed: u64) -> Self {
         Self {
             table: Table::new(seed),
             rules: Vec::new(),
@@ -131,7 +131,7 @@ impl Follows {
 
     /// A topic is followed from now on; what it is known by until the engine sends it, if it was
     /// not followed before.
-    pub(super) fn begin(&mut self, topic: &str, wants: Wants) -> Option<Id> {
+    pub(super) fn begin(&mut self, topic: &str, wants: Retention) -> Option<Id> {
         let wants = self.rule(wants);
         if let Some(follow) = self.table.find(topic).and_then(|at| self.table.get_mut(at)) {
             follow.wants = wants;
@@ -162,7 +162,7 @@ impl Follows {
         Some(id)
     }
 
-    fn rule(&mut self, wants: Wants) -> u16 {
+    fn rule(&mut self, wants: Retention) -> u16 {
         let known = self.rules.iter().position(|it| *it == wants);
         let at = known.unwrap_or_else(|| {
             if self.rules.len() <= usize::from(u16::MAX) {
@@ -174,18 +174,18 @@ impl Follows {
         at as u16
     }
 
-    pub(super) fn wants(&self, follow: &Follow) -> Wants {
-        let none = Wants { count: 1, bytes: 0, age_ms: 0 };
+    pub(super) fn wants(&self, follow: &Follow) -> Retention {
+        let none = Retention { count: 1, bytes: 0, age_ms: 0 };
         self.rules.get(usize::from(follow.wants)).copied().unwrap_or(none)
     }
 
     /// It is followed no longer.
-    pub(super) fn end(&mut self, topic: &str, told: &mut impl Told) {
+    pub(super) fn end(&mut self, topic: &str, told: &mut impl HistorySink) {
         let Some(follow) = self.table.find(topic).and_then(|at| self.table.remove(at)) else {
             return;
         };
         self.jobs -= usize::from(follow.job.is_some());
-        told.kept(topic, Kept::Ended);
+        told.history(topic, HistoryEvent::Ended);
     }
 
     /// The engine sends it from now on.
@@ -305,7 +305,7 @@ impl Follows {
     }
 
     /// Tells some of those that have to know that there is no link; whether there are more.
-    pub(super) fn hush(&mut self, told: &mut impl Told) {
+    pub(super) fn hush(&mut self, told: &mut impl HistorySink) {
         for _ in 0..HUSHED_MAX {
             let Some(id) = self.untold.pop_front() else { break };
             if let Some(at) = self.current(id) {
@@ -337,12 +337,12 @@ impl Follows {
         due_ns.into_iter().flatten().min()
     }
 
-    pub(super) fn unknown(&mut self, at: u32, told: &mut impl Told) {
+    pub(super) fn unknown(&mut self, at: u32, told: &mut impl HistorySink) {
         if let Some(follow) = self.table.get_mut(at)
             && follow.told != Last::Unknown
         {
             follow.told = Last::Unknown;
-            told.kept(&follow.name, Kept::Unknown);
+            told.history(&follow.name, HistoryEvent::Unknown);
         }
     }
 
@@ -391,7 +391,7 @@ impl Follows {
 
 /// How often a topic is to be looked at: what a copy had not yet when it was asked is to be found
 /// before it is too old.
-fn round_ns_of(wants: Wants) -> u64 {
+fn round_ns_of(wants: Retention) -> u64 {
     match wants.age_ms {
         0 => u64::MAX,
         age_ms => (age_ms.saturating_mul(1_000_000) / 3).max(SECOND),

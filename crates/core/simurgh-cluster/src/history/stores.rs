@@ -10,8 +10,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use twox_hash::XxHash3_128;
 
-use super::counts::KeepCounts;
-use super::said::{NotKept, Store, StoredAt, Told};
+use super::counts::HistoryCounts;
+use super::said::{HistorySink, StoreError, StoreItem, StoredAt};
 use super::sent::Sent;
 use crate::adapter::Ticket;
 use crate::envelope::{Draft, EncodeError};
@@ -37,7 +37,7 @@ const NUMBER_BYTES: usize = 8;
 
 /// Something to store.
 pub(super) enum What<'a> {
-    Broadcast(Store<'a>),
+    Broadcast(StoreItem<'a>),
     /// The wish that everything before it be forgotten.
     Forget(u64),
 }
@@ -62,14 +62,14 @@ pub(crate) struct Outgoing {
 }
 
 /// What became of an envelope.
-pub(super) type Answer = Result<(u64, bool), NotKept>;
+pub(super) type Answer = Result<(u64, bool), StoreError>;
 
 /// The bounds, and who asks.
 #[derive(Clone, Debug)]
 pub(super) struct StoresConfig {
     pub(super) me: NodeId,
     pub(super) prefix: Prefix,
-    pub(super) under_way_max: usize,
+    pub(super) in_flight_max: usize,
     pub(super) waiting_bytes: usize,
     pub(super) wait_ns: u64,
 }
@@ -91,7 +91,7 @@ struct Gathered {
 struct Queue {
     topic: Box<str>,
     waiting: VecDeque<Gathered>,
-    under_way: Option<Ticket>,
+    in_flight: Option<Ticket>,
     /// It is among those that are ready.
     is_ready: bool,
 }
@@ -108,11 +108,11 @@ struct Open {
     queue: u32,
     since_ns: u64,
     due_ns: u64,
-    under_way: Option<UnderWay>,
+    in_flight: Option<InFlight>,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct UnderWay {
+struct InFlight {
     n: u64,
     bytes: usize,
     has_id: bool,
@@ -134,7 +134,7 @@ pub(super) struct Stores {
     open: BTreeMap<Ticket, Open>,
     /// Envelopes under way whose publishers do not wait any more.
     late: BTreeMap<Ticket, Open>,
-    under_way: usize,
+    in_flight: usize,
     /// What the adapter has not taken.
     refused: Option<Outgoing>,
     bytes: usize,
@@ -148,7 +148,7 @@ impl Stores {
             ready: VecDeque::new(),
             open: BTreeMap::new(),
             late: BTreeMap::new(),
-            under_way: 0,
+            in_flight: 0,
             refused: None,
             bytes: 0,
         }
@@ -176,13 +176,13 @@ impl Stores {
         what: &What<'_>,
         ticket: Ticket,
         now_ns: u64,
-    ) -> Result<(), NotKept> {
+    ) -> Result<(), StoreError> {
         let bytes = match what {
             What::Broadcast(store) => store.item.encoded_bytes() + NUMBER_BYTES,
             What::Forget(_) => 0,
         };
         if self.bytes + bytes > self.config.waiting_bytes {
-            return Err(NotKept::Full);
+            return Err(StoreError::Full);
         }
         if let What::Broadcast(store) = what
             && self.joins(topic, store, now_ns)
@@ -192,23 +192,23 @@ impl Stores {
         }
         let bytes = bytes + topic.len() + STORE_BYTES;
         if self.bytes + bytes > self.config.waiting_bytes {
-            return Err(NotKept::Full);
+            return Err(StoreError::Full);
         }
         let gathered = self.gathered(topic, what, ticket, (bytes, now_ns));
-        let gathered = gathered.map_err(|error| NotKept::Refused(error.to_string().into()))?;
+        let gathered = gathered.map_err(|error| StoreError::Refused(error.to_string().into()))?;
         let due_ns = now_ns.saturating_add(self.config.wait_ns);
         let at = self.queues.find(topic).unwrap_or_else(|| {
             self.queues.insert(Queue {
                 topic: topic.into(),
                 waiting: VecDeque::new(),
-                under_way: None,
+                in_flight: None,
                 is_ready: false,
             })
         });
-        let Some(queue) = self.queues.get_mut(at) else { return Err(NotKept::Full) };
+        let Some(queue) = self.queues.get_mut(at) else { return Err(StoreError::Full) };
         queue.waiting.push_back(gathered);
         self.make_ready(at);
-        let open = Open { queue: at, since_ns: now_ns, due_ns, under_way: None };
+        let open = Open { queue: at, since_ns: now_ns, due_ns, in_flight: None };
         self.open.insert(ticket, open);
         self.bytes += bytes;
         Ok(())
@@ -235,7 +235,7 @@ impl Stores {
     }
 
     /// Puts it into the envelope that waits last, if it may be there.
-    fn joins(&mut self, topic: &str, store: &Store<'_>, now_ns: u64) -> bool {
+    fn joins(&mut self, topic: &str, store: &StoreItem<'_>, now_ns: u64) -> bool {
         let at = self.queues.find(topic);
         let queue = at.and_then(|at| self.queues.get_mut(at));
         let Some(last) = queue.and_then(|it| it.waiting.back_mut()) else { return false };
@@ -260,18 +260,18 @@ impl Stores {
         if let Some(refused) = self.refused.take() {
             return Some(refused);
         }
-        while self.under_way < self.config.under_way_max {
+        while self.in_flight < self.config.in_flight_max {
             let at = self.ready.pop_front()?;
             let Some(queue) = self.queues.get_mut(at) else { continue };
-            if !std::mem::take(&mut queue.is_ready) || queue.under_way.is_some() {
+            if !std::mem::take(&mut queue.is_ready) || queue.in_flight.is_some() {
                 continue;
             }
             let Some(next) = queue.waiting.pop_front() else { continue };
             let Gathered { ticket, draft, numbers, id, age, bytes, is_forget, .. } = next;
-            queue.under_way = Some(ticket);
-            self.under_way += 1;
+            queue.in_flight = Some(ticket);
+            self.in_flight += 1;
             if let Some(open) = self.open.get_mut(&ticket) {
-                open.under_way = Some(UnderWay { n, bytes, has_id: id.is_some(), is_forget });
+                open.in_flight = Some(InFlight { n, bytes, has_id: id.is_some(), is_forget });
             }
             sent.add(n, numbers);
             let to = self.config.prefix.topic(Space::Store, &queue.topic);
@@ -303,12 +303,12 @@ impl Stores {
         ticket: Ticket,
         (answer, epoch): (&Answer, u64),
         (is_followed, now_ns): (bool, u64),
-        (sent, counts): (&mut Sent, &mut KeepCounts),
-        told: &mut impl Told,
+        (sent, counts): (&mut Sent, &mut HistoryCounts),
+        told: &mut impl HistorySink,
     ) -> Option<Answered> {
         let is_late = self.late.contains_key(&ticket);
         let open = self.open.remove(&ticket).or_else(|| self.late.remove(&ticket))?;
-        let UnderWay { n, bytes, has_id, is_forget } = open.under_way?;
+        let InFlight { n, bytes, has_id, is_forget } = open.in_flight?;
         let queue = self.queues.get_mut(open.queue)?;
         if !is_late {
             counts.store_time.add(Duration::from_nanos(now_ns.saturating_sub(open.since_ns)));
@@ -327,9 +327,9 @@ impl Stores {
             }
         }
         sent.answered(n, is_followed, now_ns);
-        queue.under_way = None;
+        queue.in_flight = None;
         self.make_ready(open.queue);
-        self.under_way -= 1;
+        self.in_flight -= 1;
         self.bytes = self.bytes.saturating_sub(bytes);
         Some(Answered { is_forget })
     }
@@ -339,8 +339,8 @@ impl Stores {
     pub(super) fn expire(
         &mut self,
         now_ns: u64,
-        (sent, counts): (&mut Sent, &mut KeepCounts),
-        told: &mut impl Told,
+        (sent, counts): (&mut Sent, &mut HistoryCounts),
+        told: &mut impl HistorySink,
     ) {
         while let Some(first) = self.open.first_entry()
             && first.get().due_ns <= now_ns
@@ -348,20 +348,26 @@ impl Stores {
             let (ticket, open) = first.remove_entry();
             let refused = self.refused.take_if(|it| it.ticket == ticket);
             let Some(queue) = self.queues.get_mut(open.queue) else { continue };
-            if let Some(under_way) = open.under_way
+            if let Some(in_flight) = open.in_flight
                 && refused.is_none()
             {
-                tell(&queue.topic, sent.numbers(under_way.n), &NotKept::Unconfirmed, counts, told);
+                tell(
+                    &queue.topic,
+                    sent.numbers(in_flight.n),
+                    &StoreError::Unconfirmed,
+                    counts,
+                    told,
+                );
                 self.late.insert(ticket, open);
                 continue;
             }
-            let why = NotKept::Refused("the engine has taken nothing for too long".into());
+            let why = StoreError::Refused("the engine has taken nothing for too long".into());
             if let Some(Outgoing { n, .. }) = refused {
                 tell(&queue.topic, sent.numbers(n), &why, counts, told);
                 sent.remove(n);
-                queue.under_way = None;
-                self.under_way -= 1;
-                self.bytes = self.bytes.saturating_sub(open.under_way.map_or(0, |it| it.bytes));
+                queue.in_flight = None;
+                self.in_flight -= 1;
+                self.bytes = self.bytes.saturating_sub(open.in_flight.map_or(0, |it| it.bytes));
             } else if let Some(gathered) = queue.waiting.pop_front_if(|it| it.ticket == ticket) {
                 tell(&queue.topic, &gathered.numbers, &why, counts, told);
                 self.bytes = self.bytes.saturating_sub(gathered.bytes);
@@ -373,7 +379,7 @@ impl Stores {
     /// What has something and nothing under way may go; what has nothing at all is forgotten.
     fn make_ready(&mut self, at: u32) {
         let Some(queue) = self.queues.get_mut(at) else { return };
-        if queue.under_way.is_some() {
+        if queue.in_flight.is_some() {
             return;
         }
         if queue.waiting.is_empty() {
@@ -407,9 +413,9 @@ impl Stores {
 fn tell(
     topic: &str,
     numbers: &[u64],
-    why: &NotKept,
-    counts: &mut KeepCounts,
-    told: &mut impl Told,
+    why: &StoreError,
+    counts: &mut HistoryCounts,
+    told: &mut impl HistorySink,
 ) {
     for number in numbers {
         let outcome = Err(why.clone());

@@ -7,7 +7,7 @@
 use super::asks::Checked;
 use super::follow::{Id, Phase, Stage};
 use super::follows::{Ears, Follows, LATE_NS, SECOND};
-use super::said::Told;
+use super::said::HistorySink;
 use crate::adapter::{Fetched, Received};
 use crate::envelope::Envelope;
 
@@ -85,7 +85,7 @@ impl Follows {
     }
 
     /// The last numbers of topics are here.
-    pub(super) fn checked<T: Told>(
+    pub(super) fn checked<T: HistorySink>(
         &mut self,
         checked: Checked,
         fetched: Option<Fetched>,
@@ -121,7 +121,7 @@ impl Follows {
     }
 
     /// The engine does not answer: nobody knows.
-    fn not_checked<T: Told>(&mut self, checked: Checked, ears: &mut Ears<'_, T>) {
+    fn not_checked<T: HistorySink>(&mut self, checked: Checked, ears: &mut Ears<'_, T>) {
         for (id, _) in checked.topics {
             let Some(at) = self.current(id) else { continue };
             self.unknown(at, ears.told);
@@ -151,7 +151,7 @@ impl Follows {
     }
 
     /// A topic's last number is this one at the engine.
-    fn compare<T: Told>(
+    fn compare<T: HistorySink>(
         &mut self,
         at: u32,
         (round, lost): (u32, u8),

@@ -16,25 +16,25 @@ const ALONE: usize = BUCKETS;
 /// It takes 32 kB, when a peer is first heard.
 ///
 /// ```
-/// use simurgh_cluster::{Bucket, Seen};
+/// use simurgh_cluster::{Bucket, DuplicateFilter};
 ///
-/// let (mut seen, bucket) = (Seen::new(), Bucket::of("rooms:lobby"));
+/// let (mut seen, bucket) = (DuplicateFilter::new(), Bucket::of("rooms:lobby"));
 /// let numbers = [3, 5, 3, 4, 5, 6];
 /// let heard = numbers.map(|n| seen.take(Some(bucket), n));
 /// assert_eq!(heard, [true, true, false, false, false, true]);
 /// ```
 #[derive(Clone, Debug)]
-pub struct Seen {
+pub struct DuplicateFilter {
     highest: Box<[u64; BUCKETS + 1]>,
 }
 
-impl Default for Seen {
+impl Default for DuplicateFilter {
     fn default() -> Self {
         Self::new()
     }
 }
 
-impl Seen {
+impl DuplicateFilter {
     /// Nothing has been received.
     pub fn new() -> Self {
         Self { highest: Box::new([0; BUCKETS + 1]) }
@@ -70,7 +70,7 @@ mod tests {
             losses in prop::collection::vec(0..10u8, 1..300),
             breaks in prop::collection::btree_set(1..300usize, 0..6),
         ) {
-            let (mut seen, mut heard) = (Seen::new(), vec![Vec::new(); 3]);
+            let (mut seen, mut heard) = (DuplicateFilter::new(), vec![Vec::new(); 3]);
             let bucket = |n: u64| Bucket::new((n % 3) as u16);
             let mut hears = |n: u64| {
                 if seen.take(Some(bucket(n)), n) {
@@ -100,7 +100,7 @@ mod tests {
 
     #[test]
     fn buckets_and_what_is_for_one_node_are_apart() {
-        let mut seen = Seen::new();
+        let mut seen = DuplicateFilter::new();
         assert!(seen.take(Some(Bucket::new(0)), 9) && seen.take(None, 5));
         assert!(seen.take(Some(Bucket::new(4095)), 3));
         assert!(!seen.take(None, 5) && seen.take(None, 6));
@@ -109,6 +109,6 @@ mod tests {
 
     #[test]
     fn a_peer_costs_32_kilobytes() {
-        assert_eq!(size_of::<Seen>() + Seen::new().heap_bytes(), 32_768 + 16);
+        assert_eq!(size_of::<DuplicateFilter>() + DuplicateFilter::new().heap_bytes(), 32_768 + 16);
     }
 }

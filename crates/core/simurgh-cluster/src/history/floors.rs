@@ -22,7 +22,7 @@ use std::time::Duration;
 use super::asks::Asked;
 use super::follow::{Id, Stage};
 use super::follows::{Follows, SECOND, stream_of};
-use super::said::Wants;
+use super::said::Retention;
 use crate::adapter::{Fetch, Ticket};
 use crate::subject::{Space, Subject};
 use crate::time::Time;
@@ -201,6 +201,6 @@ impl Follows {
 }
 
 /// The age that the engine has with what is stored of a topic.
-const fn whole_seconds(wants: Wants) -> u64 {
+const fn whole_seconds(wants: Retention) -> u64 {
     wants.age_ms / 1_000 * 1_000
 }
