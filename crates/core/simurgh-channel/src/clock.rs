@@ -25,7 +25,7 @@ pub struct Lifetime {
     ticks: u32,
 }
 
-/// A tick that is further ahead than half the range counts as one that has passed.
+/// Ticks further ahead than half the range count as passed.
 const TICKS_MAX: u32 = i32::MAX as u32;
 /// Half of that: the end of the longest lifetime must still be after one that has passed and was
 /// not looked at yet.

@@ -1,11 +1,10 @@
 //! As whom clients have joined, by membership: 8 bytes each, in pages.
 
-/// Memberships on a page.
 const PAGE: usize = 512;
 
 /// Hashes of the ids that clients gave themselves; 0: none.
 #[derive(Debug, Default)]
-pub(crate) struct Keys {
+pub(crate) struct ClientKeys {
     pages: Vec<Option<Box<Page>>>,
 }
 
@@ -15,13 +14,12 @@ struct Page {
     count: u16,
 }
 
-impl Keys {
+impl ClientKeys {
     /// Pages that there are.
     pub(crate) fn pages(&self) -> usize {
         self.pages.iter().flatten().count()
     }
 
-    /// The key of a membership.
     #[inline]
     pub(crate) fn get(&self, membership: u32) -> u64 {
         let (page, at) = place(membership);
@@ -29,7 +27,7 @@ impl Keys {
         page.and_then(|page| page.keys.get(at)).copied().unwrap_or(0)
     }
 
-    /// Notes a key, or that there is none any more; a page of nobody is given back.
+    /// Notes a key, or none (0); a page without keys is freed.
     pub(crate) fn set(&mut self, membership: u32, key: u64) {
         let (page, at) = place(membership);
         if page >= self.pages.len() {
@@ -63,7 +61,7 @@ mod tests {
 
     #[test]
     fn keys_are_by_membership_and_a_page_of_nobody_is_given_back() {
-        let mut keys = Keys::default();
+        let mut keys = ClientKeys::default();
         assert_eq!(keys.get(7), 0);
         keys.set(100_000, 0);
         assert!(keys.pages.is_empty(), "nothing was to be noted");
@@ -72,7 +70,7 @@ mod tests {
         keys.set(1_001, 3);
         keys.set(1_001, 4);
         assert_eq!([7, 8, 1_000, 1_001].map(|it| keys.get(it)), [1, 0, 2, 4]);
-        let pages = |keys: &Keys| keys.pages.iter().map(Option::is_some).collect::<Vec<_>>();
+        let pages = |keys: &ClientKeys| keys.pages.iter().map(Option::is_some).collect::<Vec<_>>();
         assert_eq!(pages(&keys), [true, true]);
         keys.set(1_000, 0);
         keys.set(1_000, 0);

@@ -14,11 +14,10 @@ use crate::time::{Cursor, Drain, Expiry, Hibernation, Step};
 
 /// Records looked at in one turn.
 const SWEEP_RECORDS: usize = 2048;
-/// How many times [`SWEEP_RECORDS`] a step of a drain looks at.
+/// Sweeps of [`SWEEP_RECORDS`] in a step of a drain.
 const DRAIN_SWEEPS: usize = 4;
 
 impl<N: Node> Core<N> {
-    /// Looks at some of the sockets, if it is time for that.
     pub(crate) fn sweep_sockets(&mut self, out: &mut impl Sockets) -> Next {
         if out.count() == 0 {
             self.sweep.give_up();
@@ -91,7 +90,7 @@ impl<N: Node> Core<N> {
     /// A wait has taken too long: for a broadcast to be kept, for the decision about a join, or for
     /// a channel that handles messages so slowly that its socket is not read.
     fn wait_overdue(&mut self, out: &mut impl Sockets, key: Key) {
-        if self.history.as_ref().is_some_and(|it| it.barriers.hold(key)) {
+        if self.history.as_ref().is_some_and(|it| it.barriers.holds_socket(key)) {
             return self.unconfirmed(out, key);
         }
         let full = out.socket(key).and_then(|socket| socket.own.as_ref()?.full);
@@ -111,7 +110,7 @@ impl<N: Node> Core<N> {
         let config = self.node.config();
         let limit = match out.peer_has_shut(key) {
             true => config.close_timeout,
-            false if self.history.as_ref().is_some_and(|it| it.barriers.hold(key)) => {
+            false if self.history.as_ref().is_some_and(|it| it.barriers.holds_socket(key)) => {
                 config.history.confirm_timeout
             }
             false => config.decision_timeout,
@@ -119,7 +118,6 @@ impl<N: Node> Core<N> {
         TICK * out.now().tick.wrapping_sub(socket.last_heard) > limit
     }
 
-    /// Stops accepting and begins to close everything, evenly over this time.
     pub(crate) fn begin_drain(&mut self, out: &mut impl Sockets, over: Duration) {
         out.stop_listening();
         self.drain = Some(Box::new(Drain::new(over, out.count(), out.now().ns)));
@@ -165,7 +163,7 @@ impl<N: Node> Core<N> {
         Next::After(wait)
     }
 
-    /// Gets on with a round of hibernation, or begins one.
+    /// Goes on with a pass of hibernation, or begins one.
     pub(crate) fn hibernate_channels(&mut self, out: &mut impl Sockets) -> Next {
         let now_ns = out.now().ns;
         let mut cursor = match self.hibernation.begin(self.registry.awake(), now_ns) {
@@ -194,7 +192,7 @@ impl<N: Node> Core<N> {
         in_time(self.hibernation.end(self.registry.awake(), now_ns))
     }
 
-    /// Has a channel hibernate that nothing has happened on since the last round.
+    /// Hibernates a channel on which nothing has happened since the last pass.
     fn hibernate_one(&mut self, out: &mut impl Sockets, membership: u32) {
         let Some(channel) = self.registry.send_to_sleep(membership) else { return };
         self.hibernation.has_released = true;

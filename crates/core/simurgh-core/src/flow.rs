@@ -9,14 +9,12 @@ use simurgh_channel::{Charge, Flow, Posted};
 /// Flows of topics without members here that are remembered before those that have ended are
 /// looked for.
 const ELSEWHERE_MIN: usize = 64;
-/// Nanoseconds in a second.
 const BILLION: u64 = 1_000_000_000;
 
-/// Flows of topics that have no members on this shard.
 #[derive(Default)]
 pub(crate) struct FlowsElsewhere {
     by_topic: HashMap<Box<str>, Weak<Flow>>,
-    /// How many there may be before those that have ended are looked for.
+    /// The size at which flows that have ended are looked for.
     look_at: usize,
 }
 
@@ -30,7 +28,7 @@ impl FlowsElsewhere {
         flow
     }
 
-    /// The flow of a topic that has had none here, or no more, if something of it is under way.
+    /// The flow of a topic without members here, if something of it is under way.
     pub(crate) fn kept(&self, topic: &str) -> Option<Arc<Flow>> {
         self.by_topic.get(topic).and_then(Weak::upgrade)
     }
@@ -72,7 +70,6 @@ impl Withheld {
         self.items.is_empty()
     }
 
-    /// Gives everything back; returns its bytes.
     pub(crate) fn give_all(&mut self) -> usize {
         self.items.drain(..).map(|(weight, _)| weight).sum()
     }

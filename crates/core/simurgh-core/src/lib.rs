@@ -85,7 +85,7 @@ mod wire;
 pub use application::guarded;
 pub use core::{Core, Received};
 pub use history::save::SavedHistory;
-pub use history::show::KeptView;
+pub use history::view::KeptView;
 pub use registry::TopicId;
 #[cfg(feature = "fuzz")]
 pub use registry::model::run as fuzz_registry;

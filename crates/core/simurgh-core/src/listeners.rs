@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use simurgh_channel::{Broadcast, ChannelId, Listener};
 
-/// Those of a shard, by topic. A topic with none has no entry.
+/// By topic. A topic without listeners has no entry.
 #[derive(Default)]
 pub(crate) struct Listeners(HashMap<Box<str>, Vec<Listener>>);
 
@@ -22,7 +22,6 @@ impl Listeners {
         }
     }
 
-    /// Whether somebody hears a topic.
     pub(crate) fn has(&self, topic: &str) -> bool {
         self.0.contains_key(topic)
     }
@@ -36,7 +35,7 @@ impl Listeners {
         self.0.is_empty()
     }
 
-    /// Has all of the topic hear this, but who has broadcast it for others.
+    /// Passes a broadcast to all listeners of its topic but the one that it leaves out.
     pub(crate) fn hear(&self, broadcast: &Arc<Broadcast>) {
         let all = self.0.get(broadcast.topic()).into_iter().flatten();
         for listener in all.filter(|it| broadcast.except != Some(it.name)) {

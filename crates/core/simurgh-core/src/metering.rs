@@ -101,7 +101,7 @@ impl<N: Node> Core<N> {
         }
     }
 
-    /// Keeps those of the effects that are within the limits; the last limit that one was not.
+    /// Keeps the effects that are within the limits; and the last limit that one exceeded.
     fn charge_presences(
         &mut self,
         out: &impl Sockets,
@@ -127,7 +127,7 @@ impl<N: Node> Core<N> {
         last
     }
 
-    /// Counts something that has exceeded a limit, and that it was this socket's.
+    /// Counts that a socket has exceeded a limit.
     pub(crate) fn note_exceeded(&mut self, out: &impl Sockets, key: Key, limit: Limit) {
         limit.counter(&self.metrics).add(1);
         if let Some(meters) = &mut self.meters {
@@ -135,7 +135,7 @@ impl<N: Node> Core<N> {
         }
     }
 
-    /// Whether a message for a topic is not for the channel that is joined there.
+    /// Whether a message is not for the channel that is joined to its topic.
     pub(crate) fn is_stale(&self, channel: u32, message: &Message<'_>) -> bool {
         let joined = self.registry.member(channel);
         joined.is_none_or(|it| session::is_stale(message, &it.join_ref.as_ref()))
@@ -146,13 +146,13 @@ fn limits_of<'m>(user_socket: &'m UserSocket, topic: &str) -> Option<&'m Channel
     Some(&user_socket.route(topic)?.limits)
 }
 
-/// Whether a change of presence is to be counted: to end one is everybody's at any time.
+/// Whether a change of presence counts: ending one never does.
 fn is_limited(effect: &Effect) -> bool {
     use PresenceCall::{PushState, Track, Update};
     matches!(effect, Effect::Presence(Track(..) | Update(..) | PushState))
 }
 
-/// Bytes of a message, of which no serializer's are counted.
+/// Bytes of a message, without those of its serializer.
 fn bytes(received: &Received<'_>) -> u64 {
     let Message { join_ref, msg_ref, topic, event, payload } = &received.message;
     let refs = [join_ref, msg_ref].map(Ref::raw).map(str::len);

@@ -14,34 +14,32 @@ use simurgh_reactor::Key;
 
 use simurgh_proto::message::Payload;
 
-/// For so long at least it is remembered who has met a limit.
+/// How long a socket that exceeded a limit is remembered at least.
 const KEPT_LEAST: Duration = Duration::from_secs(10);
-/// Each generation is in so many tables, for none of them to take a long turn to grow.
+/// Each generation has so many tables, so that none of them takes long to grow.
 const TABLES: usize = 64;
-/// Kinds of rates.
 const RATES: usize = 4;
 
-/// Whose meter it is: a socket's, for which the second number is 0, or that of one of its topics.
+/// A socket, with 0, or the hash of one of its topics.
 type Whose = (Key, u64);
 
-/// Keys are not the client's to choose, and topics come as hashes with a seed.
+/// Keys are not the client's to choose, and topics are hashed with a seed.
 type Table = HashMap<Whose, Meter, BuildHasherDefault<DefaultHasher>>;
 
-/// The meters of a shard.
 pub(crate) struct Meters {
     young: Box<[Table]>,
     old: Box<[Table]>,
     seed: u64,
     /// When the generations last changed.
     changed_ns: u64,
-    /// In so much time every bucket is full.
+    /// After so long every bucket is full.
     kept_ns: u64,
 }
 
 #[derive(Debug, Clone, Copy, Default)]
 struct Meter {
     buckets: [Bucket; RATES],
-    /// What of it was refused lately, by which limit the last was, and when.
+    /// How often it has exceeded a limit lately, which one last, and when.
     refused: u32,
     last: Option<Limit>,
     last_ns: u64,
@@ -58,12 +56,12 @@ impl Meter {
 pub(crate) struct Exceeded {
     pub(crate) limit: Limit,
     pub(crate) policy: LimitPolicy,
-    /// After how much time the same would pass; none: it never would.
+    /// After how much time the same would pass; `None`: never.
     pub(crate) wait: Option<Duration>,
 }
 
 impl Exceeded {
-    /// What an error reply says.
+    /// The response of an error reply.
     pub(crate) fn response(&self) -> Payload<'static> {
         let limit = self.limit.name();
         Payload::from_json(match (self.limit, self.wait) {
@@ -77,7 +75,7 @@ impl Exceeded {
     }
 }
 
-/// Something that is to be counted against a limit.
+/// A cost to be charged to a limit.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Charge {
     pub(crate) limit: Limit,
@@ -85,7 +83,6 @@ pub(crate) struct Charge {
     pub(crate) cost: u64,
 }
 
-/// Whose meter is asked.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Scope<'a> {
     Socket,
@@ -93,7 +90,7 @@ pub(crate) enum Scope<'a> {
 }
 
 impl Meters {
-    /// For these rates. `seed` is nobody's to guess.
+    /// For these rates; `seed` is secret.
     pub(crate) fn new(rates: impl Iterator<Item = Rate>, seed: u64) -> Self {
         let longest = rates.map(|rate| rate.fill_time()).max().unwrap_or_default();
         Self {
@@ -105,7 +102,7 @@ impl Meters {
         }
     }
 
-    /// Takes all charges, or none where one of them exceeds its limit.
+    /// Takes all charges, or none if one exceeds its limit.
     pub(crate) fn take(
         &mut self,
         key: Key,
@@ -132,7 +129,6 @@ impl Meters {
         Ok(())
     }
 
-    /// Remembers that a socket has met a limit.
     pub(crate) fn note(&mut self, key: Key, limit: Limit, now_ns: u64) {
         let Some(meter) = self.meter(key, Scope::Socket, now_ns) else { return };
         let before = if meter.is_lately(now_ns) { meter.refused } else { 0 };
@@ -140,7 +136,7 @@ impl Meters {
         (meter.last, meter.last_ns) = (Some(limit), now_ns);
     }
 
-    /// The limit that a socket has met last, and how often it has met one, if that was lately.
+    /// The limit that a socket has exceeded last, and how often, if that was lately.
     pub(crate) fn noted(&self, key: Key, now_ns: u64) -> Option<(Limit, u32)> {
         let (whose, at) = ((key, 0), at(key));
         let find = |tables: &[Table]| tables.get(at)?.get(&whose).copied();
@@ -148,7 +144,7 @@ impl Meters {
         Some((meter.last.filter(|_| meter.is_lately(now_ns))?, meter.refused))
     }
 
-    /// Lets go of what has become of no account.
+    /// Drops meters whose buckets are all full.
     pub(crate) fn age(&mut self, now_ns: u64) {
         if now_ns.saturating_sub(self.changed_ns) >= self.kept_ns {
             self.changed_ns = now_ns;
@@ -160,7 +156,6 @@ impl Meters {
         }
     }
 
-    /// Lets go of all: nobody is there.
     pub(crate) fn clear(&mut self) {
         for table in self.young.iter_mut().chain(&mut self.old) {
             *table = Table::default();
@@ -175,7 +170,7 @@ impl Meters {
         Some(table.entry(whose).or_insert_with(|| kept.unwrap_or_default()))
     }
 
-    /// A topic's number, which is not that of the socket.
+    /// A number for the scope; 0 is the socket's.
     fn number(&self, scope: Scope<'_>) -> u64 {
         let Scope::Topic(topic) = scope else { return 0 };
         let mut hasher = DefaultHasher::new();
@@ -198,7 +193,7 @@ fn at(key: Key) -> usize {
     key.slot as usize % TABLES
 }
 
-/// Where the bucket of a limit is; none, where it is no rate.
+/// The bucket of a limit; `None` if it is not a rate.
 fn place(limit: Limit) -> Option<usize> {
     match limit {
         Limit::Joins => Some(0),

@@ -5,23 +5,23 @@ use core::fmt;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum GapReason {
-    /// Kept for as long as the topic's history lasts.
+    /// It is older than the topic's history lasts.
     Expired,
     /// Newer messages have taken the place: the topic's count or bytes.
     Overwritten,
     /// The server had to forget, as the histories of all topics were too much for it.
     Evicted,
-    /// Somebody had it forgotten.
+    /// It was purged on request.
     Purged,
     /// The position is of another epoch, or of none, or later than everything.
     Epoch,
-    /// It is there, but more messages than a server gives to one client.
+    /// It is there, but it is more messages than a server gives to one client.
     TooMany,
-    /// It is there, but more bytes than a server gives to one client.
+    /// It is there, but it is more bytes than a server gives to one client.
     TooLarge,
-    /// What is there is not known: the engine is away.
+    /// The engine is away: it is not known what is there.
     Unavailable,
-    /// What should follow did not come, and could not be fetched.
+    /// Something that should have followed did not come, and could not be fetched.
     Lost,
 }
 

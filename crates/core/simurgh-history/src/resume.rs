@@ -38,7 +38,7 @@ pub enum Since {
     Now,
     /// After this position.
     After(Position),
-    /// After something that is no position of ours: it is in no history.
+    /// After something that is not a position of ours: it is in no history.
     Unknown,
 }
 
@@ -154,7 +154,7 @@ fn read_since(value: &str) -> Result<Since, BadResume> {
     Ok(Position::parse(&text).map_or(Since::Unknown, Since::After))
 }
 
-/// What is no position of ours was not sent by us.
+/// What is not a position of ours is [`Since::Unknown`].
 fn read_seen(value: &str) -> Result<Option<Position>, BadResume> {
     if value == "null" {
         return Ok(None);

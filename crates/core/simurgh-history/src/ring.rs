@@ -148,7 +148,7 @@ struct Kept<T> {
     seq: u64,
     /// Milliseconds, and the item in the lowest 16 bits.
     at_item: u64,
-    /// Bytes of everything ever pushed up to here, so that those of any run are a difference.
+    /// Bytes of everything pushed up to here: those of any run are a difference.
     end: u64,
     value: T,
 }
@@ -481,7 +481,7 @@ impl<T> Ring<T> {
         self.entries.back().map_or(self.begin, |kept| kept.end)
     }
 
-    /// Says how many bytes the first entry had.
+    /// Returns how many bytes the first entry had.
     fn drop_first(&mut self, reason: GapReason) -> u64 {
         let Some(first) = self.entries.pop_front() else { return 0 };
         let place = first.place();
@@ -498,7 +498,7 @@ impl<T> Ring<T> {
         self.advance(place);
     }
 
-    /// Returns memory once most of it is not used.
+    /// Frees memory once most of it is unused.
     fn give_back(&mut self) {
         let (len, capacity) = (self.entries.len(), self.entries.capacity());
         if len == 0 {
@@ -509,7 +509,7 @@ impl<T> Ring<T> {
     }
 }
 
-/// While there are few entries, there is room for so many more.
+/// Small rings grow by so many slots.
 const SLOTS_MORE: usize = 2;
 
 /// The latest time that 48 bits hold.

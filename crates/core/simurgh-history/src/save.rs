@@ -18,13 +18,12 @@ use crate::reason::GapReason;
 use crate::ring::{Marks, Ring};
 use crate::topic::KeptTopic;
 
-/// What a save begins with.
 const MAGIC: &[u8; 8] = b"simurgh\n";
-/// The form that is written here, and read.
+/// The version that is written and read here.
 const VERSION: u8 = 1;
 const CHECKSUM_BYTES: usize = 4;
 
-/// Places that a save may have: no topic comes so far, and from there on they could not grow.
+/// Higher numbers are malformed: no topic gets that far, and they could not grow.
 const SEQ_MAX: u64 = u64::MAX / 2;
 
 /// Writes topics down, one after the other.
@@ -91,7 +90,7 @@ impl Saver {
         out.extend_from_slice(&self.checksum.finalize().to_le_bytes());
     }
 
-    /// Says where what follows begins, with the head if that is not written yet.
+    /// Returns where the record begins, behind the head if that is new.
     fn begin(&mut self, out: &mut Vec<u8>) -> usize {
         let start = out.len();
         if !core::mem::replace(&mut self.begun, true) {
@@ -160,7 +159,7 @@ pub fn saved<T>(
     Ok(topics)
 }
 
-/// All before the checksum, once that is right.
+/// All before the checksum, if that is right.
 fn checked(bytes: &[u8]) -> Result<&[u8], SaveError> {
     if !bytes.starts_with(MAGIC) {
         // Of a file that was cut early, this is all there is to say.

@@ -56,7 +56,7 @@ pub enum Applied {
     /// Something is missing: ask this owner for a snapshot. Said again with each delta until it
     /// comes, since asks are lost as well.
     Missing {
-        /// Whom.
+        /// The node to be asked.
         owner: Owner,
         /// The version of its entries that is known here.
         known: u64,

@@ -8,9 +8,9 @@ use thiserror::Error;
 
 use crate::phx_ref::PhxRef;
 
-/// Members of a meta that are the table's to say: Phoenix overrides them, too.
+/// Members of a meta that the table sets itself, as Phoenix does.
 const REFS: [&str; 2] = ["phx_ref", "phx_ref_prev"];
-/// The member beside which an extra stands.
+/// The member that an extra must not have.
 const METAS: [&str; 1] = ["metas"];
 
 /// Why a text is no meta, or no extra. The fault of whoever wrote it.
@@ -26,7 +26,7 @@ pub enum MetaError {
     /// Not JSON, or nested too deep.
     #[error("{0}")]
     Json(JsonError),
-    /// JSON, and no object.
+    /// JSON, but not an object.
     #[error("not a JSON object")]
     NotAnObject,
 }
@@ -115,7 +115,6 @@ impl Extra {
         &self.0
     }
 
-    /// Its members without the braces.
     pub(crate) fn members(&self) -> &str {
         let closed = self.0.strip_prefix('{').unwrap_or_default();
         closed.strip_suffix('}').unwrap_or_default()

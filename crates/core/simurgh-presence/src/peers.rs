@@ -11,11 +11,11 @@ pub enum ToPeers {
     /// Members here are present, or want to know who is: all others are to be asked.
     /// [`FromPeers::Requested`] says whom that was.
     Begin,
-    /// Not any more.
+    /// They are not used here any more.
     End,
     /// What has changed here, for all.
     Delta(Delta),
-    /// Something of this node's is missing here.
+    /// Something of this node is missing here.
     RequestState(Owner),
     /// All that is here, for a node that has asked.
     State(Owner, Snapshot),

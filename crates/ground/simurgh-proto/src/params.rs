@@ -127,7 +127,6 @@ pub enum ParamsError {
 #[error("vsn is not a string")]
 pub struct NotAString;
 
-/// The pairs of a query, still encoded.
 fn pairs_of(query: &str) -> impl Iterator<Item = (&str, &str)> {
     let pairs = query.split('&').filter(|pair| !pair.is_empty());
     pairs.map(|pair| pair.split_once('=').unwrap_or((pair, "")))

@@ -129,7 +129,7 @@ impl<H: Handler> Reactor<H> {
         // A refusal is reported as writable, too.
         if event.is_error() || event.is_write_closed() {
             let why = self.io.end_of(key, true);
-            self.io.doom(key, why);
+            self.io.schedule_close(key, why);
             return false;
         }
         let Some(socket) = self.io.sockets.get_mut(key).filter(|_| event.is_writable()) else {

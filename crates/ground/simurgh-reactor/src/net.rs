@@ -88,7 +88,6 @@ fn take(_: &OwnedFd) -> rustix::io::Result<()> {
     Ok(())
 }
 
-/// A shard's own listening socket.
 pub(crate) fn listen(
     address: SocketAddr,
     backlog: i32,
@@ -120,7 +119,6 @@ fn listening_socket(address: SocketAddr) -> io::Result<OwnedFd> {
     Ok(fd)
 }
 
-/// A non-blocking socket of the family of `address`.
 fn socket(address: SocketAddr) -> rustix::io::Result<OwnedFd> {
     let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
     #[cfg(target_os = "linux")]
@@ -194,7 +192,6 @@ fn expect_answers(fd: &OwnedFd) -> rustix::io::Result<()> {
     Ok(())
 }
 
-/// Whether bytes wait to be read.
 pub(crate) fn has_input(fd: &OwnedFd) -> bool {
     let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
     rustix::net::recv(fd, &mut [0_u8; 1][..], flags).is_ok_and(|(_, bytes)| bytes > 0)
@@ -254,7 +251,7 @@ pub(crate) fn reset_on_close(fd: &OwnedFd) {
     let _ = sockopt::set_socket_linger(fd, Some(Duration::ZERO));
 }
 
-/// Says that no more will be written.
+/// Shuts the socket for writing.
 pub(crate) fn shutdown_write(fd: &OwnedFd) {
     let _ = rustix::net::shutdown(fd, Shutdown::Write);
 }

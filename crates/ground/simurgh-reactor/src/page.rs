@@ -13,7 +13,6 @@ use crate::slot_allocator::PAGE_SLOTS;
 
 /// Up to [`PAGE_SLOTS`] records. Costs a pointer and a length; nothing more while it is empty.
 pub struct Page<T> {
-    /// None until the first record.
     memory: Option<NonNull<T>>,
     len: usize,
 }

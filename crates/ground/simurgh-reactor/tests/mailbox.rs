@@ -1,4 +1,4 @@
-//! The one door: nothing posted is lost, nobody who posts waits.
+//! The one state: nothing posted is lost, nobody who posts waits.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod support;

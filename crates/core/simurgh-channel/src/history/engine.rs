@@ -60,7 +60,7 @@ pub enum FromEngine {
         /// The last number that may be missing.
         through: u64,
     },
-    /// All that is older than this was purged on request. The request has this place itself.
+    /// All that is older than this was purged on request. The request itself has this place.
     Purged {
         /// Its number.
         seq: u64,

@@ -30,7 +30,7 @@ impl<N: Node> Core<N> {
         }
     }
 
-    /// A membership has left its topic, which is still there.
+    /// A membership has left its topic, which still exists.
     #[inline(always)]
     pub(crate) fn is_left(&mut self, topic: TopicId) {
         if self.node.cluster().is_some() {
@@ -50,7 +50,7 @@ impl<N: Node> Core<N> {
         }
     }
 
-    /// Somebody outside of all channels hears a topic.
+    /// Code outside of all channels subscribes to a topic.
     pub(crate) fn listen(&mut self, topic: Box<str>, listener: Listener) {
         if let Some(cluster) = self.node.cluster() {
             let wants = wants(self.history.as_deref(), &topic);
@@ -59,7 +59,6 @@ impl<N: Node> Core<N> {
         self.fanout.listen(topic, listener);
     }
 
-    /// And no longer.
     pub(crate) fn unlisten(&mut self, topic: Box<str>, name: ChannelId) {
         self.fanout.unlisten(&topic, name);
         let members = self.registry.find(&topic).and_then(|id| self.registry.topic(id));
@@ -72,7 +71,6 @@ impl<N: Node> Core<N> {
     }
 }
 
-/// What is wanted of a topic's history, if its broadcasts are kept.
 fn wants(history: Option<&History>, topic: &str) -> Option<Retention> {
     Some(history?.kept.rule(topic)?.retention())
 }

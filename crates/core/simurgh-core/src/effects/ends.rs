@@ -87,7 +87,6 @@ impl<N: Node> Core<N> {
         self.close_because(out, key, code, close_reason(code));
     }
 
-    /// The same with a reason of its own.
     pub(crate) fn close_because(
         &mut self,
         out: &mut impl Sockets,

@@ -10,21 +10,20 @@ use simurgh_history::{Entry, GapReason, Place, ReplayLimits, Ring, Since};
 /// one part after another.
 pub(super) const ANSWERS_MAX: usize = 4;
 
-/// What was asked, and what was there: while both are the same, so is the answer.
+/// A request, and the state it met: while both are the same, so is the answer.
 #[derive(PartialEq, Eq)]
-pub(super) struct Asked {
+pub(super) struct Request {
     topic: Rc<str>,
     since: Since,
     partial: bool,
     torn: bool,
     is_away: bool,
-    /// It was told a part already.
     has_begun: bool,
     head: Place,
     floor: Place,
 }
 
-impl Asked {
+impl Request {
     pub(super) fn of(ask: &MissedRequest, name: &Rc<str>, ring: &Ring<Kept>) -> Self {
         Self {
             topic: Rc::clone(name),

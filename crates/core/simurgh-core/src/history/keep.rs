@@ -14,7 +14,6 @@ use crate::socket::Speaker;
 use crate::sockets::Sockets;
 
 impl<N: Node> Core<N> {
-    /// Whether the broadcasts of a topic are kept.
     #[inline]
     pub(crate) fn keeps(&self, topic: &str) -> bool {
         self.history.as_ref().is_some_and(|it| it.kept.rule(topic).is_some())
@@ -33,7 +32,7 @@ impl<N: Node> Core<N> {
         let home = home_shard(broadcast.topic(), self.node.shards());
         let member = self.registry.member(speaker.id.membership);
         let is_live = member.is_some_and(|it| it.generation == speaker.id.generation);
-        let (is_home, is_abroad) = (home == usize::from(self.shard), self.keeps_abroad());
+        let (is_home, is_abroad) = (home == usize::from(self.shard), self.uses_engine());
         let waits = is_live && (!is_home || is_abroad);
         let mut kept_for = KeptFor::Nobody;
         if waits && let Some(history) = &mut self.history {
@@ -60,14 +59,14 @@ impl<N: Node> Core<N> {
         waits
     }
 
-    /// Whether a broadcast is that of a member's own client, which it is not for.
+    /// Whether a broadcast comes from a member's own client, and is not for it.
     pub(crate) fn is_of_client(&self, membership: u32, broadcast: &Broadcast) -> bool {
         let sender = broadcast.kept.as_ref().map_or(0, |mark| mark.sender);
         let keys = self.fanout.keys.as_ref().filter(|_| sender != 0);
         keys.is_some_and(|keys| keys.get(membership) == sender)
     }
 
-    /// A member is given a broadcast by way of its channel.
+    /// A member has got a broadcast through its channel.
     pub(crate) fn has_seen(&mut self, membership: u32, broadcast: &Broadcast) {
         if let (Some(history), Some(position)) = (&mut self.history, broadcast.position())
             && self.registry.member(membership).is_some_and(|it| it.is(POSITIONS))
@@ -96,7 +95,7 @@ impl<N: Node> Core<N> {
         let told = history.replays.told(speaker.id);
         let position = if intercepts { seen } else { told.or(last) };
         // Who was told that nothing is known was sent nothing.
-        let nowhere = history.abroad.as_ref().map(|it| it.nowhere.epoch);
+        let nowhere = history.followed_topics.as_ref().map(|it| it.nowhere.epoch);
         let position = position.filter(|it| Some(it.epoch) != nowhere);
         if let Some(position) = position {
             let (tick, how) = (out.now().tick, Left { intercepts, gap });
@@ -104,11 +103,11 @@ impl<N: Node> Core<N> {
         }
     }
 
-    /// Keeps a broadcast of a topic that this shard is the home of, and passes it on.
+    /// Keeps a broadcast of a topic whose home this shard is, and passes it on.
     pub(super) fn store(&mut self, out: &impl Sockets, keep: KeepRequest) {
         let Some(history) = &mut self.history else { return };
-        if history.abroad.is_some() {
-            return self.store_abroad(out, keep);
+        if history.followed_topics.is_some() {
+            return self.store_in_engine(out, keep);
         }
         let KeepRequest { broadcast, charge, sender, id, kept_for } = keep;
         let now_ms = self.node.unix_ms(out.now().ns);

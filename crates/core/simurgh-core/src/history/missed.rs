@@ -18,14 +18,11 @@ use crate::wire::Wire;
 
 /// What a client that is told positions has missed, as it joins.
 pub(crate) struct Resumption {
-    /// The hash of its id; 0: it has none.
     pub(crate) client: u64,
-    /// It joins for the first time, with this id, if that must be proved later.
+    /// The client joins for the first time, with this id, if that must be proved later.
     pub(crate) new: Option<Option<String>>,
-    /// Whether it wants what is still there if something is not.
     pub(crate) partial: bool,
     pub(crate) missed: Arc<Missed>,
-    /// How many of these messages it has sent itself.
     pub(crate) own: usize,
 }
 
@@ -75,7 +72,7 @@ impl<N: Node> Core<N> {
         }
     }
 
-    /// Tells a member that something is missing, or that nothing is, where what follows begins.
+    /// Tells a member of a gap, or of none, before what follows.
     fn tell_where(
         &mut self,
         out: &mut impl Sockets,
@@ -104,7 +101,7 @@ impl<N: Node> Core<N> {
         );
     }
 
-    /// Tells a member what stands here of what it has missed, behind the word on it.
+    /// Sends a member the missed messages that are here.
     pub(super) fn tell_portion(
         &mut self,
         out: &mut impl Sockets,
@@ -149,7 +146,7 @@ impl<N: Node> Core<N> {
         });
     }
 
-    /// What all who have missed the same are sent, in one piece.
+    /// The missed messages as they are sent to all clients that missed the same.
     fn replay(
         &mut self,
         out: &impl Sockets,
@@ -178,7 +175,7 @@ impl<N: Node> Core<N> {
         Some(run)
     }
 
-    /// The same by way of a channel that intercepts.
+    /// The same through a channel that intercepts.
     fn tell_through(
         &mut self,
         out: &mut impl Sockets,

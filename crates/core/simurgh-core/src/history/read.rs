@@ -7,10 +7,10 @@ use crate::core::Core;
 use crate::sockets::Sockets;
 
 impl<N: Node> Core<N> {
-    /// Answers for the topics that this shard keeps. A question is dropped where none is kept.
+    /// Answers about topics of this shard. A request is dropped if nothing is kept here.
     pub(super) fn answer(&mut self, out: &impl Sockets, question: HistoryRequest) {
-        if self.keeps_abroad() {
-            return self.answer_abroad(out, question);
+        if self.uses_engine() {
+            return self.answer_by_engine(out, question);
         }
         let now_ms = self.node.unix_ms(out.now().ns);
         let Some(history) = &mut self.history else { return };
@@ -34,14 +34,14 @@ impl<N: Node> Core<N> {
 
     /// The same where an engine keeps the topics: of those that this node follows. What is to be
     /// forgotten is to be so on all nodes.
-    fn answer_abroad(&mut self, out: &impl Sockets, question: HistoryRequest) {
+    fn answer_by_engine(&mut self, out: &impl Sockets, question: HistoryRequest) {
         match question {
             HistoryRequest::Read(topic, range, answer) => {
-                self.read_abroad(out, &topic, range, answer)
+                self.read_when_known(out, &topic, range, answer)
             }
             HistoryRequest::Forget(topic, answer) => {
                 let answer = |it: Result<KeptAt, NotKept>| answer(it.map(|at| at.position));
-                self.forget_abroad(out, topic, KeptFor::Caller(Box::new(answer)));
+                self.forget_in_engine(out, topic, KeptFor::Caller(Box::new(answer)));
             }
             HistoryRequest::Topics(_, from, limit, answer) => {
                 let Some(history) = &mut self.history else { return };

@@ -21,9 +21,9 @@ use crate::registry::THROUGH;
 use crate::socket::{Phase, Speaker};
 use crate::sockets::Sockets;
 
-/// Members looked at in one turn.
+/// Members in one turn.
 const LOOKED_AT_MAX: usize = 1024;
-/// How often they are looked at while nothing else happens.
+/// How often replays go on while nothing else happens.
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
 impl<N: Node> Core<N> {
@@ -47,7 +47,7 @@ impl<N: Node> Core<N> {
         if self.history.is_none() {
             return Next::Idle;
         }
-        let tended = self.tend_abroad(out);
+        let tended = self.expire_pending(out);
         let Some(history) = &self.history else { return Next::Idle };
         let looked_at = history.replays.queue.len().min(LOOKED_AT_MAX);
         let few = self.node.config().history.portion.bytes / 2;
@@ -118,7 +118,7 @@ impl<N: Node> Core<N> {
         }
     }
 
-    /// A member is told all it has missed: it gets what is in the log from here on.
+    /// A replay is over: the member gets what is in the log from here on.
     fn end_replay(&mut self, out: &mut impl Sockets, channel: ChannelId) {
         let (Some(membership), Some(history)) = (self.live(channel), &mut self.history) else {
             return;
@@ -136,7 +136,7 @@ impl<N: Node> Core<N> {
         }
     }
 
-    /// A channel ends by what it has seen: it is told no more.
+    /// The channel ended by what it intercepted: its replay stops.
     fn stop_replay(&mut self, out: &mut impl Sockets, channel: ChannelId) {
         let Some(history) = &mut self.history else { return };
         let ticket = history.replays.ticket(channel);
@@ -146,7 +146,7 @@ impl<N: Node> Core<N> {
         }
     }
 
-    /// Sends a member what has waited until it was told what it had missed.
+    /// Sends a member what waited behind its replay.
     pub(super) fn deliver_late(
         &mut self,
         out: &mut impl Sockets,
@@ -160,7 +160,7 @@ impl<N: Node> Core<N> {
         }
     }
 
-    /// A socket waits for something that takes as long as it takes.
+    /// A socket waits for something that may take long.
     pub(super) fn waits_on(&mut self, out: &mut impl Sockets, key: Key) {
         let tick = out.now().tick;
         if let Some(socket) = out.socket_mut(key).filter(|it| it.phase == Phase::Waiting) {

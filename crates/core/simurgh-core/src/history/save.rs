@@ -6,7 +6,7 @@ use std::sync::Arc;
 use simurgh_channel::{Kept, KeptContent, home_shard};
 use simurgh_history::{KeptTopic, SaveError, Saver, saved};
 
-use super::home::KeptTopics;
+use super::kept_topics::KeptTopics;
 
 /// The histories that a shard has kept.
 #[derive(Debug, Default)]
@@ -14,7 +14,7 @@ pub struct SavedHistory {
     topics: Vec<(Box<str>, KeptTopic<Kept>)>,
 }
 
-/// Events are told from payloads by the length before them.
+/// Events and payloads are separated by the length before them.
 const JSON: u8 = 0;
 const BINARY: u8 = 1;
 
@@ -73,12 +73,12 @@ fn take(bytes: &[u8]) -> Option<Kept> {
 }
 
 impl KeptTopics {
-    /// Takes everything out: the shard ends.
+    /// Takes all topics out: the shard ends.
     pub(crate) fn take(&mut self) -> SavedHistory {
         SavedHistory { topics: self.drain() }
     }
 
-    /// Puts in what was kept before: the shard begins.
+    /// Puts saved topics in: the shard begins.
     pub(crate) fn restore(&mut self, saved: SavedHistory, now_ms: u64) {
         for (name, topic) in saved.topics {
             if self.rule(&name).is_some() {

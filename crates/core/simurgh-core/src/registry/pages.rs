@@ -5,7 +5,7 @@
 use simurgh_reactor::{PAGE_SLOTS, Page};
 
 pub(crate) struct Pages<T> {
-    /// The first page grows like any vector, since most topics are small.
+    /// Grows like any vector, since most topics are small.
     first: Vec<T>,
     /// All but the last are full; none is empty.
     more: Vec<Page<T>>,
@@ -39,7 +39,7 @@ impl<T> Pages<T> {
         }
     }
 
-    /// Adds an element at the end; it comes back when there is no memory left.
+    /// Adds an element; it comes back when there is no memory left.
     #[inline(always)]
     pub(crate) fn push(&mut self, value: T) -> Result<(), T> {
         if self.first.len() < PAGE_SLOTS {
@@ -52,7 +52,6 @@ impl<T> Pages<T> {
         }
     }
 
-    /// Adds a page with one element.
     #[cold]
     fn push_page(&mut self, value: T) -> Result<(), T> {
         let mut page = Page::new();
@@ -61,14 +60,13 @@ impl<T> Pages<T> {
         Ok(())
     }
 
-    /// Gives room back that a short one does not use; whether there was any.
+    /// Frees unused memory of a short one; whether there was any.
     pub(crate) fn shrink(&mut self) -> bool {
         let has_room = self.first.capacity() > self.first.len();
         self.first.shrink_to_fit();
         has_room
     }
 
-    /// Takes an element out; the last one moves into its place.
     pub(crate) fn swap_remove(&mut self, index: usize) -> Option<T> {
         self.get(index)?;
         let last = match self.more.last_mut() {

@@ -9,7 +9,6 @@ use crate::frames::say;
 use crate::sockets::Sockets;
 
 impl<N: Node> Core<N> {
-    /// Sends a message that is not the channel's own behind all broadcasts that were made before.
     pub(super) fn say_behind(
         &mut self,
         out: &mut impl Sockets,

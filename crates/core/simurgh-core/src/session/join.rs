@@ -11,9 +11,9 @@ use simurgh_proto::message::{Message, OwnedRef, Payload, Ref};
 use simurgh_proto::session::server as session;
 use simurgh_reactor::Key;
 
-use crate::application::Asked;
+use crate::application::JoinSubject;
 use crate::core::{Core, Received};
-use crate::effects::InHand;
+use crate::effects::CurrentMessage;
 use crate::frames::say;
 use crate::history::departures::Rejoin;
 use crate::history::missed::Resumption;
@@ -26,7 +26,6 @@ use crate::wire::Wire;
 /// Longest topic that can be joined. The protocol sets no limit, but a membership keeps its topic:
 /// without one, a socket could pin a whole message for each of its channels.
 const TOPIC_BYTES_MAX: usize = 16 << 10;
-/// Longest join_ref, or ref of a join, of which a membership keeps one too.
 const REF_BYTES_MAX: usize = 1 << 10;
 
 /// Fixed, so that clients keep their numbers over a restart. Finding an id with another client's
@@ -106,7 +105,7 @@ impl<N: Node> Core<N> {
         join: &JoinFn,
     ) {
         let Joining { topic, resume, .. } = &joining;
-        let asked = Asked {
+        let asked = JoinSubject {
             socket: out.socket(key).and_then(|socket| socket.state()),
             topic,
             resume: resume.as_ref().map(|it| &it.said),
@@ -158,7 +157,6 @@ impl<N: Node> Core<N> {
         }
     }
 
-    /// Requests what a client that is let in has missed, and has its socket wait for that.
     pub(super) fn ask_missed(
         &mut self,
         out: &mut impl Sockets,
@@ -194,7 +192,7 @@ impl<N: Node> Core<N> {
         };
         let home = home_shard(joining.topic, self.node.shards());
         // What an engine numbers comes to this shard by mail, and so does the answer, in order.
-        if home == usize::from(self.shard) && !self.keeps_abroad() {
+        if home == usize::from(self.shard) && !self.uses_engine() {
             let partial = ask.partial;
             let resumption = |(missed, own)| Resumption { client, new, partial, missed, own };
             let resumption = self.missed(out, &ask).map(resumption);
@@ -217,12 +215,12 @@ impl<N: Node> Core<N> {
         resume.partial && !self.is_only_own(topic)
     }
 
-    /// As whom a client joins: the same on all shards.
+    /// The number of a client, the same on all shards.
     pub(super) fn client(&self, resume: &Resume) -> u64 {
         resume.id_hash(CLIENT_SEED).unwrap_or(0)
     }
 
-    /// The same for a client that is told where kept broadcasts stand.
+    /// The same for a client that is told positions.
     #[inline(never)]
     pub(super) fn let_in_resumed(
         &mut self,
@@ -276,7 +274,7 @@ impl<N: Node> Core<N> {
         self.has_joined(out, membership, effects);
     }
 
-    /// A join is answered: what its function did is carried out, and the channel is told.
+    /// Carries out what the join function did, and calls `after_join`.
     #[inline(always)]
     fn has_joined(&mut self, out: &mut impl Sockets, membership: u32, effects: Vec<Effect>) {
         let membership = match effects.is_empty() {
@@ -292,10 +290,16 @@ impl<N: Node> Core<N> {
                 membership
             }
         };
-        self.call(out, membership, Callback::AfterJoin, InHand::default(), |channel, ctx| {
-            channel.after_join(ctx);
-            Outcome::NoReply
-        });
+        self.call(
+            out,
+            membership,
+            Callback::AfterJoin,
+            CurrentMessage::default(),
+            |channel, ctx| {
+                channel.after_join(ctx);
+                Outcome::NoReply
+            },
+        );
     }
 
     #[inline(always)]

@@ -46,7 +46,6 @@ impl Joining<'_> {
     }
 }
 
-/// What a client says that it has received of a kept topic.
 pub(super) fn resume(
     payload: &Payload<'_>,
     out: &impl Sockets,

@@ -17,7 +17,7 @@ use simurgh_proto::ws::CloseCode;
 use simurgh_reactor::Key;
 
 use crate::core::{Core, Received};
-use crate::effects::InHand;
+use crate::effects::CurrentMessage;
 use crate::frames::{close_reason, say, say_close};
 use crate::registry::{Holds, SOCKET_ID, Subscriber};
 use crate::socket::{Phase, Socket};
@@ -84,7 +84,6 @@ impl<N: Node> Core<N> {
         }
     }
 
-    /// A leave or a push of a topic that is not joined.
     fn unjoined(
         &mut self,
         out: &mut impl Sockets,
@@ -132,8 +131,8 @@ impl<N: Node> Core<N> {
 
     fn push_in(&mut self, out: &mut impl Sockets, membership: u32, received: Received<'_>) {
         let Received { message: Message { msg_ref, event, payload, .. }, prepared, .. } = received;
-        let in_hand = InHand { message: Some(msg_ref), prepared, position: None };
-        self.call(out, membership, Callback::HandleIn, in_hand, |channel, ctx| {
+        let current = CurrentMessage { message: Some(msg_ref), prepared, position: None };
+        self.call(out, membership, Callback::HandleIn, current, |channel, ctx| {
             channel.handle_in(ctx, &event, payload)
         });
     }
@@ -185,8 +184,8 @@ impl<N: Node> Core<N> {
         match what {
             ToChannel::Message(message) => {
                 let Ok(message) = message.downcast::<ChannelMessage>() else { return };
-                let in_hand = InHand::default();
-                self.call(out, membership, Callback::HandleInfo, in_hand, |channel, ctx| {
+                let current = CurrentMessage::default();
+                self.call(out, membership, Callback::HandleInfo, current, |channel, ctx| {
                     message.deliver(channel, ctx)
                 });
             }
@@ -207,7 +206,6 @@ impl<N: Node> Core<N> {
         self.end_as_wanted(out, channel);
     }
 
-    /// Events for several channels of this shard.
     pub(crate) fn push_all(&mut self, out: &mut impl Sockets, push: SharedPush) {
         self.node.discharge(usize::from(self.shard), push.weight());
         for channel in push.channels {

@@ -9,23 +9,22 @@ use std::time::Duration;
 
 use simurgh_channel::{nanoseconds, until};
 
-/// Longest slice of a round.
+/// Longest slice of a pass.
 const SLICE: Duration = Duration::from_micros(200);
 /// Records between two looks at the clock.
 const STRIDE: u32 = 32;
 
 pub(crate) struct Hibernation {
     every: Option<Duration>,
-    /// When the next round begins; not known before the first turn.
+    /// When the next pass begins; not known before the first turn.
     next_ns: Option<u64>,
-    /// The next record of a round that has begun.
+    /// The next record of a pass that has begun.
     cursor: Option<Cursor>,
     steps: u32,
     /// Something was released since this was last asked.
     pub(crate) has_released: bool,
 }
 
-/// Which record is looked at next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Cursor {
     Membership(u32),
@@ -55,7 +54,7 @@ impl Hibernation {
         Ok(Cursor::Membership(0))
     }
 
-    /// A record was looked at; whether it is time to look at the clock.
+    /// A record was looked at; whether to look at the clock.
     pub(crate) fn is_stride(&mut self) -> bool {
         self.steps = self.steps.wrapping_add(1);
         self.steps.is_multiple_of(STRIDE)
@@ -66,17 +65,17 @@ impl Hibernation {
         clock_ns.saturating_add(nanoseconds(SLICE))
     }
 
-    /// A slice ends here; the round goes on with the next.
+    /// A slice ends here; the pass goes on with the next.
     pub(crate) fn pause(&mut self, cursor: Cursor) {
         self.cursor = Some(cursor);
     }
 
-    /// Whether something was released in a round that has ended since this was last asked.
+    /// Whether a pass that has ended has released something since the last call.
     pub(crate) fn take_released(&mut self) -> bool {
         self.cursor.is_none() && std::mem::take(&mut self.has_released)
     }
 
-    /// The round is over; in how long there is another, if anybody is awake.
+    /// The pass is over; in how long there is another, if a channel is awake.
     pub(crate) fn end(&mut self, awake: usize, now_ns: u64) -> Option<Duration> {
         self.cursor = None;
         self.next_ns.filter(|_| awake > 0).map(|next_ns| until(next_ns, now_ns))

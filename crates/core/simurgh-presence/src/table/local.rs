@@ -110,7 +110,7 @@ impl<M: Copy + Eq + Hash> Table<M> {
         });
     }
 
-    /// Counts a change of an own entry, and has it noted if others are told.
+    /// Counts a change of an own entry, and notes it if there are other nodes.
     fn change_own(&mut self, note: impl FnOnce(&mut Journal)) {
         let from = self.version;
         self.version += 1;

@@ -136,19 +136,16 @@ impl<'a> Scanner<'a> {
         self.at > before
     }
 
-    /// Takes `byte` if it is the next one.
     pub(super) fn take(&mut self, byte: u8) -> bool {
         let next = self.is_next(byte);
         self.at += usize::from(next);
         next
     }
 
-    /// Whether `byte` is the next one.
     pub(super) fn is_next(&self, byte: u8) -> bool {
         self.peek() == Some(byte)
     }
 
-    /// Takes `byte`, which must be the next one.
     pub(super) fn expect(&mut self, byte: u8) -> Result<(), JsonError> {
         if self.take(byte) { Ok(()) } else { Err(self.error()) }
     }
@@ -259,7 +256,6 @@ impl<'a> Scanner<'a> {
         Ok(self.blanks() | before)
     }
 
-    /// Takes a string, a number or a literal.
     fn scalar(&mut self) -> Result<(), JsonError> {
         match self.peek() {
             Some(b'"') => self.string(),
@@ -296,7 +292,6 @@ impl<'a> Scanner<'a> {
         Ok(())
     }
 
-    /// Takes at least one digit.
     fn digits(&mut self) -> Result<(), JsonError> {
         let count = self.rest().iter().take_while(|byte| byte.is_ascii_digit()).count();
         self.at += count;
@@ -336,7 +331,6 @@ impl<'a> Scanner<'a> {
         }
     }
 
-    /// Takes `\uXXXX`.
     fn unit(&mut self) -> Result<u16, JsonError> {
         let digits = self.rest().strip_prefix(b"\\u");
         let unit = digits.and_then(code_unit).ok_or_else(|| self.error())?;

@@ -86,7 +86,6 @@ pub(super) fn decode_user_push(frame: &[u8]) -> Result<Message<'_>, DecodeError>
     })
 }
 
-/// Reads a binary frame of a server.
 pub(super) fn decode_server_binary(frame: &[u8]) -> Result<ServerMessage<'_>, DecodeError> {
     let event = |join_ref, topic, event, data| {
         ServerMessage::Event(Message {
@@ -131,7 +130,6 @@ pub(super) fn decode_server_binary(frame: &[u8]) -> Result<ServerMessage<'_>, De
     }
 }
 
-/// Appends a reply as text.
 pub(super) fn reply(
     out: &mut Vec<u8>,
     join_ref: &Ref<'_>,
@@ -266,11 +264,8 @@ fn cut<'a, const N: usize>(
     Ok((fields, rest))
 }
 
-/// Kind of a binary push, of either side.
 pub(super) const PUSH: u8 = 0;
-/// Kind of a binary reply.
 pub(super) const REPLY: u8 = 1;
-/// Kind of a binary broadcast.
 pub(super) const BROADCAST: u8 = 2;
 
 /// Room for brackets, commas, quotes and a reply's keys.

@@ -2,7 +2,7 @@
 
 use super::read::{kept, store};
 use super::*;
-use crate::history::home::KeptTopics;
+use crate::history::kept_topics::KeptTopics;
 use simurgh_channel::{MissedRequest, Node as _, Requester};
 use simurgh_history::{Epoch, GapReason, Position, Since};
 

@@ -12,7 +12,7 @@ use simurgh_proto::topic::Pattern;
 use simurgh_reactor::Key;
 
 use super::Node;
-use crate::history::home::KeptTopics;
+use crate::history::kept_topics::KeptTopics;
 use crate::testing::*;
 use crate::*;
 

@@ -230,7 +230,7 @@ impl Pair {
             }
             Step::Visit { topic, count } => self.visit(topic, count),
             Step::BeginRound(topic) => {
-                self.change(topic, Topic::begin_round);
+                self.change(topic, Topic::begin_pass_at_first);
                 let all = self.all.values_mut();
                 all.filter(|it| it.topic == topic).for_each(|it| it.is_visited = false);
             }

@@ -1,6 +1,6 @@
 //! The topics of a shard that an engine numbers: how each stands, and who waits for it to be known.
 //!
-//! What is kept of them stands in [`KeptTopics`](super::home::KeptTopics), as of all others.
+//! What is kept of them stands in [`KeptTopics`](super::kept_topics::KeptTopics), as of all others.
 
 use std::collections::{HashMap, VecDeque};
 use std::rc::Rc;
@@ -19,57 +19,54 @@ const WAIT: Duration = Duration::from_secs(2);
 /// more are answered at once.
 const WAITING_MAX: usize = 1 << 16;
 const AHEAD_MAX: usize = 1 << 10;
-/// A topic that is asked about is said to be wanted again after so long.
+/// How long after a topic was followed it is followed again.
 const FOLLOW_AGAIN: Duration = Duration::from_secs(5);
-/// Where somebody has come further the cluster is told so again after so long.
+/// How long after the cluster was told to check a topic it is told again.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
-/// All of them.
-pub(crate) struct Abroad {
+/// The topics of a shard that an engine keeps.
+pub(crate) struct FollowedTopics {
     pub(super) stores: Stores,
     pub(super) topics: HashMap<Rc<str>, Followed>,
-    /// What is told as the position of a topic of which nothing is known.
+    /// The position that is told while nothing is known of a topic.
     pub(super) nowhere: Position,
-    /// What is looked at when its time has come, the oldest first.
-    due: VecDeque<(u64, Due)>,
-    /// Topics of which more can be answered than in one turn.
+    /// Deadlines, the earliest first.
+    due: VecDeque<(u64, Deadline)>,
+    /// Topics for which more can be answered than fits into one turn.
     pub(super) ready: VecDeque<Rc<str>>,
     waiting: usize,
 }
 
-/// What has its time.
-pub(super) enum Due {
-    /// Somebody who waits for a topic.
+pub(super) enum Deadline {
+    /// Requests that wait for a topic.
     Topic(Rc<str>),
-    /// A broadcast that is kept there, and is still to be heard.
+    /// A broadcast that the engine has kept, and that has not come back yet.
     Store(u64, KeptAt),
 }
 
-/// How a topic stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Stand {
-    /// It has not begun.
+pub(super) enum TopicState {
+    /// Nothing has come of it.
     Asked,
-    /// All that there is is here, or on its way.
+    /// All that there is has come, or is on its way.
     Live,
-    /// It has begun, and what has come since is not known.
+    /// It has begun, but what has come since is not known.
     Unknown,
 }
 
-/// Where members stand that were not told where their topic does.
+/// Positions of members that were not told where their topic stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Astray {
+pub(super) enum StrayPositions {
     Nobody,
-    /// At a position of nowhere.
     Nowhere,
-    /// Where they have come to elsewhere, of this epoch; others nowhere.
+    /// Positions of this epoch, from another node; others at nowhere.
     Of(Epoch),
-    /// The same, of several.
+    /// The same of several epochs.
     OfSeveral,
 }
 
-impl Astray {
-    /// One more, who has come to this position.
+impl StrayPositions {
+    /// Adds a member with this position.
     pub(super) fn with(self, said: Option<Position>) -> Self {
         match (self, said.map(|it| it.epoch)) {
             (Self::Nobody, None) => Self::Nowhere,
@@ -91,36 +88,33 @@ impl Astray {
     }
 }
 
-/// A topic.
 pub(super) struct Followed {
-    pub(super) stand: Stand,
+    pub(super) stand: TopicState,
     waiting: VecDeque<Waiting>,
-    /// When the cluster was last told that it is wanted.
+    /// When the cluster was last told to follow it.
     followed_ns: Option<u64>,
-    /// When it was last told that somebody has come further.
+    /// When the cluster was last told to check it.
     looked_ns: Option<u64>,
-    /// When a client that joins was last told where it stands.
+    /// When a joining client was last told its position.
     pub(super) answered_ns: Option<u64>,
-    /// Where members may stand who were let in before it was known where it stands.
-    pub(super) astray: Astray,
-    /// Where it stood when it ended, if there may be members who stand there.
+    /// Positions of members that joined before it was known where the topic stands.
+    pub(super) stray: StrayPositions,
+    /// Its position when it ended, if members may stand there.
     pub(super) was_at: Option<Position>,
 }
 
-/// Somebody who waits for a topic.
 struct Waiting {
     until_ns: u64,
-    what: Wanted,
+    what: PendingRequest,
 }
 
-/// What is to be answered.
-pub(super) enum Wanted {
+pub(super) enum PendingRequest {
     Missed(Box<MissedRequest>),
     Page(Range, PageCallback),
 }
 
-impl Wanted {
-    /// Behind which position it starts.
+impl PendingRequest {
+    /// The position behind which its answer begins.
     pub(super) fn starts_behind(&self) -> Since {
         match self {
             Self::Missed(ask) => ask.since,
@@ -130,17 +124,16 @@ impl Wanted {
     }
 }
 
-/// Whether it can be answered.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Standing {
+pub(super) enum Readiness {
     Known,
-    /// When the topic is here up to there.
+    /// It can be when the topic has reached its position.
     Ahead,
-    /// When it is known.
+    /// It can be when the topic is known.
     Unknown,
 }
 
-impl Abroad {
+impl FollowedTopics {
     pub(crate) fn new(shard: u16, node: u64) -> Self {
         Self {
             stores: Stores::new(shard),
@@ -152,45 +145,44 @@ impl Abroad {
         }
     }
 
-    /// Those who wait, and stores that are not answered.
     pub(crate) fn len(&self) -> usize {
         self.waiting + self.stores.len()
     }
 
-    /// A topic, which is followed from now on if it was not.
+    /// A topic, which is followed from now on.
     pub(super) fn open(&mut self, topic: &str) -> &mut Followed {
         self.topics.entry(topic.into()).or_insert_with(|| Followed {
-            stand: Stand::Asked,
+            stand: TopicState::Asked,
             waiting: VecDeque::new(),
             followed_ns: None,
             looked_ns: None,
             answered_ns: None,
-            astray: Astray::Nobody,
+            stray: StrayPositions::Nobody,
             was_at: None,
         })
     }
 
-    /// Whether it is time to say that a topic is wanted.
+    /// Whether it is time to tell the cluster to follow a topic.
     pub(super) fn is_to_follow(&mut self, topic: &str, now_ns: u64) -> bool {
         is_due(&mut self.open(topic).followed_ns, FOLLOW_AGAIN, now_ns)
     }
 
-    /// Whether it is time to say that somebody has come further than a topic has here.
+    /// Whether it is time to tell the cluster to check a topic.
     pub(super) fn is_to_look_at(&mut self, topic: &str, now_ns: u64) -> bool {
         is_due(&mut self.open(topic).looked_ns, LOOK_AGAIN, now_ns)
     }
 
     /// Whether what is asked of a topic can be answered, which is here up to its head if it has
     /// begun.
-    pub(super) fn standing(&self, topic: &str, since: Since, head: Option<Position>) -> Standing {
+    pub(super) fn standing(&self, topic: &str, since: Since, head: Option<Position>) -> Readiness {
         let stand = self.topics.get(topic).map(|it| it.stand);
-        let (Some(stand), Some(head)) = (stand, head) else { return Standing::Unknown };
+        let (Some(stand), Some(head)) = (stand, head) else { return Readiness::Unknown };
         match (stand, since) {
             // What is not known is behind the head, and comes in order.
-            (Stand::Live | Stand::Unknown, Since::Now) => Standing::Known,
-            (Stand::Live, _) if is_ahead(since, head) => Standing::Ahead,
-            (Stand::Live, _) => Standing::Known,
-            _ => Standing::Unknown,
+            (TopicState::Live | TopicState::Unknown, Since::Now) => Readiness::Known,
+            (TopicState::Live, _) if is_ahead(since, head) => Readiness::Ahead,
+            (TopicState::Live, _) => Readiness::Known,
+            _ => Readiness::Unknown,
         }
     }
 
@@ -202,9 +194,9 @@ impl Abroad {
         &mut self,
         topic: &str,
         is_ahead: bool,
-        what: Wanted,
+        what: PendingRequest,
         now_ns: u64,
-    ) -> Result<(), Wanted> {
+    ) -> Result<(), PendingRequest> {
         let until_ns = now_ns.saturating_add(WAIT.as_nanos() as u64);
         let is_full = self.waiting >= WAITING_MAX;
         let followed = self.open(topic);
@@ -214,15 +206,15 @@ impl Abroad {
         followed.waiting.push_back(Waiting { until_ns, what });
         self.waiting += 1;
         if let Some((name, _)) = self.topics.get_key_value(topic) {
-            self.due.push_back((until_ns, Due::Topic(Rc::clone(name))));
+            self.due.push_back((until_ns, Deadline::Topic(Rc::clone(name))));
         }
         Ok(())
     }
 
-    /// A broadcast is kept, and may be heard for a while.
+    /// A broadcast is kept, and is expected to come back.
     pub(super) fn await_heard(&mut self, number: u64, at: KeptAt, now_ns: u64) {
         let until_ns = now_ns.saturating_add(WAIT.as_nanos() as u64);
-        self.due.push_back((until_ns, Due::Store(number, at)));
+        self.due.push_back((until_ns, Deadline::Store(number, at)));
     }
 
     /// Takes out those of a topic that can be answered, up to a number; and whether there are more,
@@ -232,9 +224,11 @@ impl Abroad {
         topic: &str,
         head: Option<Position>,
         count: usize,
-    ) -> (Vec<Wanted>, bool, bool) {
+    ) -> (Vec<PendingRequest>, bool, bool) {
         let Some(followed) = self.topics.get_mut(topic) else { return Default::default() };
-        let (Some(head), Stand::Live) = (head, followed.stand) else { return Default::default() };
+        let (Some(head), TopicState::Live) = (head, followed.stand) else {
+            return Default::default();
+        };
         let is_ready = |it: &Waiting| !is_ahead(it.what.starts_behind(), head);
         let has_ahead = !followed.waiting.iter().all(is_ready);
         if !followed.waiting.iter().any(is_ready) {
@@ -255,8 +249,13 @@ impl Abroad {
         (ready, has_more, has_ahead)
     }
 
-    /// Takes out those of a topic whose time is over, up to a number.
-    pub(super) fn take_overdue(&mut self, topic: &str, count: usize, now_ns: u64) -> Vec<Wanted> {
+    /// Takes out up to `count` requests for a topic whose time is over.
+    pub(super) fn take_overdue(
+        &mut self,
+        topic: &str,
+        count: usize,
+        now_ns: u64,
+    ) -> Vec<PendingRequest> {
         let Some(followed) = self.topics.get_mut(topic) else { return Vec::new() };
         let waiting = &mut followed.waiting;
         let overdue = waiting.iter().take_while(|it| it.until_ns <= now_ns).take(count).count();
@@ -268,8 +267,7 @@ impl Abroad {
         taken
     }
 
-    /// The next of which the time has come.
-    pub(super) fn take_due(&mut self, now_ns: u64) -> Option<Due> {
+    pub(super) fn take_due(&mut self, now_ns: u64) -> Option<Deadline> {
         let (until_ns, _) = self.due.front()?;
         if *until_ns > now_ns {
             return None;
@@ -277,7 +275,6 @@ impl Abroad {
         self.due.pop_front().map(|(_, due)| due)
     }
 
-    /// When that is.
     pub(super) fn next_ns(&self) -> Option<u64> {
         self.due.front().map(|(until_ns, _)| *until_ns)
     }
@@ -297,19 +294,19 @@ impl Abroad {
             }
             return false;
         }
-        (followed.stand, followed.followed_ns) = (Stand::Asked, None);
+        (followed.stand, followed.followed_ns) = (TopicState::Asked, None);
         followed.was_at = head.or(followed.was_at).filter(|_| may_have_members);
         true
     }
 }
 
-/// Whether a client has come further than a topic has here, which is known up to its head.
+/// Whether a client has received more of a topic than there is here.
 fn is_ahead(since: Since, head: Position) -> bool {
     let Since::After(it) = since else { return false };
     it.epoch == head.epoch && it.place > head.place && !is_of_nothing(it.place)
 }
 
-/// Whether something was not done for so long, which is done now.
+/// Whether something was not done for so long, and is to be done now.
 fn is_due(done_ns: &mut Option<u64>, again: Duration, now_ns: u64) -> bool {
     let again_ns = again.as_nanos() as u64;
     let is_due = done_ns.is_none_or(|it| now_ns.saturating_sub(it) >= again_ns);

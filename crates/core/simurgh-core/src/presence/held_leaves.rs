@@ -7,14 +7,14 @@ use std::time::Duration;
 use simurgh_channel::nanoseconds;
 use simurgh_presence::{Change, ChangedMeta, Diff};
 
-/// The leaves of a topic that are held back, each as long as the others.
+/// Leaves of a topic that are held back, each for the same time.
 #[derive(Debug, Default)]
-pub(super) struct Held {
-    /// Until when; the oldest in front.
+pub(super) struct HeldLeaves {
+    /// Each with its deadline, the oldest first.
     leaves: VecDeque<(u64, Change)>,
 }
 
-impl Held {
+impl HeldLeaves {
     /// Takes what a diff says of leaves, and gives it what is to be told by now: leaves that have
     /// waited long enough, and those whose key is here again. What left and came back is in
     /// neither list: members have it still.
@@ -53,18 +53,16 @@ impl Held {
         (!diff.joins.is_empty() || !diff.leaves.is_empty()).then_some(diff)
     }
 
-    /// When the next is to be told.
     pub(super) fn next_ns(&self) -> Option<u64> {
         self.leaves.front().map(|(until_ns, _)| *until_ns)
     }
 
-    /// Nothing is held.
     pub(super) fn is_empty(&self) -> bool {
         self.leaves.is_empty()
     }
 }
 
-/// Takes out of both what is held and has not left after all.
+/// Takes out of both the metas that have not left after all.
 fn take_back(join: &mut Change, held: &mut Change) {
     let is_in =
         |of: &[ChangedMeta], it: &ChangedMeta| of.iter().any(|one| one.phx_ref == it.phx_ref);
@@ -96,7 +94,7 @@ mod tests {
 
     #[test]
     fn a_leave_is_told_when_its_time_is_over() {
-        let mut held = Held::default();
+        let mut held = HeldLeaves::default();
         assert_eq!(held.hold(diff(&[], &[("a", &[1])]), DELAY, 0), None);
         assert_eq!(held.hold(Diff::default(), DELAY, 99), None);
         assert_eq!(held.next_ns(), Some(100));
@@ -106,7 +104,7 @@ mod tests {
 
     #[test]
     fn a_leave_is_told_with_the_join_that_follows_it() {
-        let mut held = Held::default();
+        let mut held = HeldLeaves::default();
         assert_eq!(held.hold(diff(&[], &[("a", &[1]), ("b", &[2])]), DELAY, 0), None);
         let update = held.hold(diff(&[("a", &[3])], &[]), DELAY, 50);
         assert_eq!(update, Some(diff(&[("a", &[3])], &[("a", &[1])])));
@@ -117,7 +115,7 @@ mod tests {
 
     #[test]
     fn what_left_and_came_back_is_not_told_at_all() {
-        let mut held = Held::default();
+        let mut held = HeldLeaves::default();
         assert_eq!(held.hold(diff(&[], &[("a", &[1, 2])]), DELAY, 0), None);
         // The other has left for good, which nobody minds whose key is here.
         let rest = held.hold(diff(&[("a", &[1])], &[]), DELAY, 10);

@@ -3,7 +3,7 @@
 use simurgh_channel::{PresenceCallback, PresenceConfig, PresenceList};
 use simurgh_presence::{Applied, Owner};
 
-use super::say::Say;
+use super::output::Output;
 use super::topic::{NOBODY, Topic, encoded};
 use simurgh_presence::{FromPeers, ToPeers};
 
@@ -17,8 +17,8 @@ impl Topic {
         }
     }
 
-    /// Does what other nodes say, or answers them.
-    pub(super) fn hear(&mut self, what: FromPeers, now_ns: u64) {
+    /// Handles a message of other nodes.
+    pub(super) fn peers_message(&mut self, what: FromPeers, now_ns: u64) {
         let Some(peers) = &mut self.peers else { return };
         let applied = match what {
             FromPeers::Requested(nodes) => return peers.asked(&nodes),
@@ -40,7 +40,6 @@ impl Topic {
         }
     }
 
-    /// A node is gone, and its entries with it.
     pub(super) fn forget(&mut self, node: Owner) {
         self.table.node_down(node);
         if let Some(peers) = &mut self.peers {
@@ -48,8 +47,8 @@ impl Topic {
         }
     }
 
-    /// Tells other nodes what is due; whether it is time to tell members as well.
-    pub(super) fn tell_peers(&mut self, config: &PresenceConfig, now_ns: u64) -> bool {
+    /// Sends what is due to other nodes; whether it is time to tell members, too.
+    pub(super) fn update_peers(&mut self, config: &PresenceConfig, now_ns: u64) -> bool {
         let is_for_members = self.next_diff_ns(config).is_some_and(|due_ns| due_ns <= now_ns);
         let Some(peers) = &mut self.peers else { return is_for_members };
         peers.ask_again(now_ns);
@@ -66,17 +65,17 @@ impl Topic {
     /// What members hear where nobody here uses the topic's presences any more, and entries of
     /// other nodes are forgotten: whoever has no list yet keeps diffs until it gets one, and would
     /// take those for present whose going it never hears of.
-    pub(super) fn farewell(&mut self, bytes_max: usize) -> Option<Say> {
+    pub(super) fn farewell(&mut self, bytes_max: usize) -> Option<Output> {
         self.table.peers_down();
         let json = encoded(&self.rest()?);
         match self.is_summary() || json.len() > bytes_max {
             // They get an empty list in place of diffs.
-            true => Some(Say::All("presence_state", NOBODY.into())),
-            false => Some(Say::All("presence_diff", json)),
+            true => Some(Output::All("presence_state", NOBODY.into())),
+            false => Some(Output::All("presence_diff", json)),
         }
     }
 
-    /// Who is to be answered now that wants the list, and what.
+    /// Callbacks that can be given the list now, and the list.
     pub(super) fn answers(
         &mut self,
         config: &PresenceConfig,

@@ -12,11 +12,11 @@ use simurgh_channel::{
 use simurgh_history::{GapReason, Position, Since};
 use simurgh_reactor::Next;
 
-use super::abroad::{Due, Stand, Standing, Wanted};
+use super::followed::{Deadline, PendingRequest, Readiness, TopicState};
 use crate::core::Core;
 use crate::sockets::Sockets;
 
-/// Answers to those who have waited, in one turn.
+/// Answers to waiting requests in one turn.
 const ANSWERS_MAX: usize = 1 << 12;
 
 /// Where somebody stands who says to have come to a position: elsewhere the topic may have been
@@ -27,22 +27,22 @@ fn no_further(said: Position, head: Position) -> Position {
 }
 
 impl<N: Node> Core<N> {
-    /// Answers what a client has missed, or does when that is known.
-    pub(super) fn ask_abroad(&mut self, out: &impl Sockets, ask: Box<MissedRequest>) {
+    /// Answers what a client has missed, or does so when that is known.
+    pub(super) fn request_when_known(&mut self, out: &impl Sockets, ask: Box<MissedRequest>) {
         let now_ns = out.now().ns;
         self.follow(&ask.topic, now_ns);
         match ask.requester {
             Requester::Join(..) => {
                 let topic = ask.topic.clone();
-                self.want(out, &topic, Wanted::Missed(ask));
+                self.want(out, &topic, PendingRequest::Missed(ask));
             }
             // It stands in the middle of what is here, whatever else there is.
             Requester::Member(_) => self.answer_ask(out, ask, false),
         }
     }
 
-    /// Answers what is kept of a topic, or does when that is known.
-    pub(super) fn read_abroad(
+    /// Answers a read of a topic, or does so when it is known.
+    pub(super) fn read_when_known(
         &mut self,
         out: &impl Sockets,
         topic: &str,
@@ -50,19 +50,19 @@ impl<N: Node> Core<N> {
         answer: PageCallback,
     ) {
         self.follow(topic, out.now().ns);
-        self.want(out, topic, Wanted::Page(range, answer));
+        self.want(out, topic, PendingRequest::Page(range, answer));
     }
 
-    fn want(&mut self, out: &impl Sockets, topic: &str, what: Wanted) {
+    fn want(&mut self, out: &impl Sockets, topic: &str, what: PendingRequest) {
         let Some(history) = &mut self.history else { return };
-        let Some(abroad) = &mut history.abroad else { return };
+        let Some(followed_topics) = &mut history.followed_topics else { return };
         let head = history.kept.head(topic);
-        let is_ahead = match abroad.standing(topic, what.starts_behind(), head) {
-            Standing::Known => return self.answer_wanted(out, topic, what, false),
-            Standing::Ahead => true,
-            Standing::Unknown => false,
+        let is_ahead = match followed_topics.standing(topic, what.starts_behind(), head) {
+            Readiness::Known => return self.answer_wanted(out, topic, what, false),
+            Readiness::Ahead => true,
+            Readiness::Unknown => false,
         };
-        if let Err(what) = abroad.wait(topic, is_ahead, what, out.now().ns) {
+        if let Err(what) = followed_topics.wait(topic, is_ahead, what, out.now().ns) {
             return self.answer_wanted(out, topic, what, !is_ahead);
         }
         if is_ahead {
@@ -70,24 +70,24 @@ impl<N: Node> Core<N> {
         }
     }
 
-    /// Somebody has come further elsewhere: a copy may have been asked that lags behind.
+    /// A client has received more elsewhere: this copy may lag behind.
     fn look_at(&mut self, topic: &str, now_ns: u64) {
-        let abroad = self.history.as_mut().and_then(|it| it.abroad.as_mut());
-        if abroad.is_some_and(|it| it.is_to_look_at(topic, now_ns))
+        let followed_topics = self.history.as_mut().and_then(|it| it.followed_topics.as_mut());
+        if followed_topics.is_some_and(|it| it.is_to_look_at(topic, now_ns))
             && let Some(cluster) = self.node.cluster()
         {
             cluster.send(ToCluster::CheckTopic(topic.into()));
         }
     }
 
-    /// Answers those of a topic who have waited long enough for what they wait for.
+    /// Answers those requests for a topic that can be answered now.
     pub(super) fn answer_ready(&mut self, out: &impl Sockets, topic: &str) {
         let Some(history) = &mut self.history else { return };
         let head = history.kept.head(topic);
-        let Some(abroad) = &mut history.abroad else { return };
-        let (ready, has_more, has_ahead) = abroad.take_ready(topic, head, ANSWERS_MAX);
+        let Some(followed_topics) = &mut history.followed_topics else { return };
+        let (ready, has_more, has_ahead) = followed_topics.take_ready(topic, head, ANSWERS_MAX);
         if has_more {
-            abroad.ready.push_back(Rc::from(topic));
+            followed_topics.ready.push_back(Rc::from(topic));
         }
         if has_ahead {
             self.look_at(topic, out.now().ns);
@@ -97,10 +97,16 @@ impl<N: Node> Core<N> {
         }
     }
 
-    fn answer_wanted(&mut self, out: &impl Sockets, topic: &str, what: Wanted, is_away: bool) {
+    fn answer_wanted(
+        &mut self,
+        out: &impl Sockets,
+        topic: &str,
+        what: PendingRequest,
+        is_away: bool,
+    ) {
         match what {
-            Wanted::Missed(ask) => self.answer_ask(out, ask, is_away),
-            Wanted::Page(range, answer) => {
+            PendingRequest::Missed(ask) => self.answer_ask(out, ask, is_away),
+            PendingRequest::Page(range, answer) => {
                 let page = self.page_abroad(out, topic, &range, is_away);
                 if let Some(page) = page {
                     self.application.ask(|| answer(page));
@@ -120,7 +126,7 @@ impl<N: Node> Core<N> {
         let history = self.history.as_mut()?;
         let away = is_away.then_some(GapReason::Unavailable);
         let Some(head) = history.kept.head(topic) else {
-            let position = history.abroad.as_ref()?.nowhere;
+            let position = history.followed_topics.as_ref()?.nowhere;
             let (gap, first, messages) = (Some(GapReason::Unavailable), None, Vec::new());
             return Some(HistoryPage { gap, first, position, messages });
         };
@@ -136,9 +142,9 @@ impl<N: Node> Core<N> {
         let now_ns = out.now().ns;
         let now_ms = self.node.unix_ms(now_ns);
         let Some(history) = &mut self.history else { return };
-        let Some(abroad) = &mut history.abroad else { return };
-        let nowhere = abroad.nowhere;
-        let followed = abroad.open(&ask.topic);
+        let Some(followed_topics) = &mut history.followed_topics else { return };
+        let nowhere = followed_topics.nowhere;
+        let followed = followed_topics.open(&ask.topic);
         followed.answered_ns = Some(now_ns);
         let (missed, own) = match history.kept.head(&ask.topic) {
             Some(head) => {
@@ -160,7 +166,7 @@ impl<N: Node> Core<N> {
                         Since::After(said) => Some(said),
                         _ => None,
                     };
-                    followed.astray = followed.astray.with(said);
+                    followed.stray = followed.stray.with(said);
                     after = said.unwrap_or(through);
                 }
                 let gap = Some(GapReason::Unavailable);
@@ -175,56 +181,65 @@ impl<N: Node> Core<N> {
         self.node.post(usize::from(ask.shard), Mail::History(mail));
     }
 
-    /// Tells those who have waited for too long what is known, and gives up what is not answered.
-    pub(super) fn tend_abroad(&mut self, out: &impl Sockets) -> Next {
+    /// Answers requests that have waited too long with what is known, and gives up stores without
+    /// answer.
+    pub(super) fn expire_pending(&mut self, out: &impl Sockets) -> Next {
         let now_ns = out.now().ns;
         let give_up = self.node.config().history.confirm_timeout.saturating_mul(2);
-        let Some(abroad) = self.history.as_mut().and_then(|it| it.abroad.as_mut()) else {
+        let Some(followed_topics) =
+            self.history.as_mut().and_then(|it| it.followed_topics.as_mut())
+        else {
             return Next::Idle;
         };
-        let ready = std::mem::take(&mut abroad.ready);
+        let ready = std::mem::take(&mut followed_topics.ready);
         for topic in ready {
             self.answer_ready(out, &topic);
         }
         for _ in 0..ANSWERS_MAX {
-            let abroad = self.history.as_mut().and_then(|it| it.abroad.as_mut());
-            let Some(due) = abroad.and_then(|it| it.take_due(now_ns)) else { break };
+            let followed_topics = self.history.as_mut().and_then(|it| it.followed_topics.as_mut());
+            let Some(due) = followed_topics.and_then(|it| it.take_due(now_ns)) else { break };
             self.is_due(out, due, now_ns);
         }
         let give_up_ns = u64::try_from(give_up.as_nanos()).unwrap_or(u64::MAX);
         for _ in 0..ANSWERS_MAX {
-            let abroad = self.history.as_mut().and_then(|it| it.abroad.as_mut());
+            let followed_topics = self.history.as_mut().and_then(|it| it.followed_topics.as_mut());
             let old_ns = now_ns.checked_sub(give_up_ns);
-            let old = abroad.zip(old_ns).and_then(|(it, old_ns)| it.stores.take_old(old_ns));
+            let old =
+                followed_topics.zip(old_ns).and_then(|(it, old_ns)| it.stores.take_old(old_ns));
             let Some(old) = old else { break };
             self.end_store(old, Err(NotKept::Unconfirmed));
         }
-        let Some(abroad) = self.history.as_ref().and_then(|it| it.abroad.as_ref()) else {
+        let Some(followed_topics) =
+            self.history.as_ref().and_then(|it| it.followed_topics.as_ref())
+        else {
             return Next::Idle;
         };
-        if !abroad.ready.is_empty() {
+        if !followed_topics.ready.is_empty() {
             return Next::Now;
         }
-        let oldest_ns = abroad.stores.oldest_ns().map(|it| it.saturating_add(give_up_ns));
-        let next_ns = abroad.next_ns().into_iter().chain(oldest_ns).min();
+        let oldest_ns = followed_topics.stores.oldest_ns().map(|it| it.saturating_add(give_up_ns));
+        let next_ns = followed_topics.next_ns().into_iter().chain(oldest_ns).min();
         next_ns.map_or(Next::Idle, |next_ns| {
             Next::After(Duration::from_nanos(next_ns.saturating_sub(now_ns)))
         })
     }
 
-    fn is_due(&mut self, out: &impl Sockets, due: Due, now_ns: u64) {
+    fn is_due(&mut self, out: &impl Sockets, due: Deadline, now_ns: u64) {
         let Some(history) = &mut self.history else { return };
-        let Some(abroad) = &mut history.abroad else { return };
+        let Some(followed_topics) = &mut history.followed_topics else { return };
         match due {
-            Due::Topic(topic) => {
-                let is_known = abroad.topics.get(&topic).is_some_and(|it| it.stand == Stand::Live);
-                let overdue = abroad.take_overdue(&topic, 1, now_ns);
+            Deadline::Topic(topic) => {
+                let is_known = followed_topics
+                    .topics
+                    .get(&topic)
+                    .is_some_and(|it| it.stand == TopicState::Live);
+                let overdue = followed_topics.take_overdue(&topic, 1, now_ns);
                 for what in overdue {
                     self.answer_wanted(out, &topic, what, !is_known);
                 }
             }
-            Due::Store(number, at) => {
-                if let Some(pending) = abroad.stores.take(number) {
+            Deadline::Store(number, at) => {
+                if let Some(pending) = followed_topics.stores.take(number) {
                     self.end_store(pending, Ok(at));
                 }
             }

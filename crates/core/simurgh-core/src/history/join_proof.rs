@@ -6,11 +6,10 @@ use simurgh_history::{Position, Resume, Since};
 
 use crate::core::Core;
 
-/// Between a position and its proof: no position has one.
+/// Between a position and its signature: no position contains it.
 const MARK: char = '~';
 
 impl<N: Node> Core<N> {
-    /// Whether a client is given only what is later than its first join.
     pub(crate) fn is_only_own(&self, topic: &str) -> bool {
         let rule = self.history.as_ref().and_then(|it| it.kept.rule(topic));
         rule.is_some_and(|rule| rule.only_own)
@@ -38,7 +37,7 @@ impl<N: Node> Core<N> {
         Position::parse(position).filter(|_| is_ours)
     }
 
-    /// The key of a client that has joined for the first time, at this position.
+    /// The key of a client that joins for the first time, at this position.
     pub(crate) fn own_key(&self, topic: &str, id: Option<&str>, position: Position) -> String {
         let position = position.to_string();
         let proof = self.node.sign(&said(topic, id, &position));
@@ -46,7 +45,7 @@ impl<N: Node> Core<N> {
     }
 }
 
-/// What is proved. Neither ids nor positions have a NUL that another split could come of.
+/// The signed text. Ids and positions have no NUL, so it can be split in one way only.
 fn said(topic: &str, id: Option<&str>, position: &str) -> String {
     format!("history\0{position}\0{}\0{topic}", id.unwrap_or_default().replace('\0', ""))
 }

@@ -13,24 +13,23 @@ const TOPICS_MAX: usize = 4096;
 
 /// The heads of the topics that were forgotten last, by the hashes of their names, which nobody
 /// can choose: two of the same are taken for one.
-pub(super) struct Forgotten {
+pub(super) struct LastPositions {
     epoch: Epoch,
     hasher: Seeded,
     heads: HashMap<u64, Position>,
-    /// In the order in which they were forgotten for the first time.
+    /// In the order in which they were first forgotten.
     order: VecDeque<u64>,
-    /// The last place that a topic had which is not remembered at all.
+    /// The last place of all topics that are not remembered at all.
     floor: Place,
 }
 
-impl Forgotten {
-    /// None, in an epoch. `seed` is nobody's to guess.
+impl LastPositions {
     pub(super) fn new(epoch: Epoch, seed: u64) -> Self {
         let (heads, order) = Default::default();
         Self { epoch, hasher: Seeded::new(seed), heads, order, floor: Place::ZERO }
     }
 
-    /// A topic of this name is forgotten, of which this was the last position.
+    /// A topic was forgotten, with this as its last position.
     pub(super) fn note(&mut self, name: &str, head: Position) {
         let hash = self.hasher.hash_one(name);
         let known = self.heads.insert(hash, head);
@@ -71,7 +70,7 @@ mod tests {
 
     #[test]
     fn the_last_that_were_forgotten_are_remembered_and_all_others_by_one_place() {
-        let mut forgotten = Forgotten::new(Epoch::from_seed(1), 7);
+        let mut forgotten = LastPositions::new(Epoch::from_seed(1), 7);
         assert_eq!(forgotten.head("a"), at(1, 0));
         forgotten.note("a", at(1, 5));
         forgotten.note("b", at(1, 3));
@@ -88,7 +87,7 @@ mod tests {
 
     #[test]
     fn places_of_an_earlier_start_are_no_places_of_this_one() {
-        let mut forgotten = Forgotten::new(Epoch::from_seed(1), 7);
+        let mut forgotten = LastPositions::new(Epoch::from_seed(1), 7);
         forgotten.note("old", at(2, 1_000_000));
         assert_eq!(forgotten.head("old"), at(2, 1_000_000));
         for n in 0..TOPICS_MAX as u64 {

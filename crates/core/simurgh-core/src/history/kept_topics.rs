@@ -14,59 +14,58 @@ use simurgh_history::{
 };
 use simurgh_proto::topic::Pattern;
 
-use super::answer::{ANSWERS_MAX, Asked, missed};
-use super::forgotten::Forgotten;
-use super::names::Names;
-use super::value::value;
+use super::answer::{ANSWERS_MAX, Request, missed};
+use super::content::value;
+use super::last_positions::LastPositions;
+use super::name_table::NameTable;
 
-/// Bytes that one page of a topic's history has at most, if it is more than one message.
+/// Bytes of one page of a topic's history, if it has more than one message.
 const PAGE_BYTES: u64 = 4 << 20;
 /// What a topic takes beside its name and what it keeps: its record, its places in the tables, and
 /// what the allocator adds.
 const TOPIC_BYTES: usize = 240;
 
-/// The histories that a shard keeps, and what is declared of all.
+/// The histories of a shard, and the rules for them.
 pub(crate) struct KeptTopics {
-    /// The first that matches a topic is its own.
+    /// The first rule that matches a topic counts.
     pub(super) rules: Vec<(Pattern, HistoryRule)>,
-    /// Nobody's to guess.
+    /// Secret: it keys the table of names.
     pub(super) seed: u64,
-    /// An engine gives the numbers: topics stay for as long as they are followed.
+    /// An engine gives the numbers: topics stay while they are followed.
     pub(crate) is_foreign: bool,
-    pub(super) by_name: Names,
+    pub(super) by_name: NameTable,
     pub(super) slots: Vec<Option<Box<Slot>>>,
-    /// The first are used first, so that the last need not stay.
+    /// The lowest slots are used first, so that the last can be freed.
     pub(super) free: BinaryHeap<Reverse<u32>>,
     /// The last place that was given in any topic: behind it a topic goes on, so that no number
     /// comes again when it was forgotten, and older places tell of older times.
     clock: Place,
-    pub(super) forgotten: Forgotten,
-    /// The last place of those that were forgotten because there were too many.
+    pub(super) forgotten: LastPositions,
+    /// The last place of topics that were forgotten because there were too many.
     pub(super) crowded: Place,
-    /// What the topics take, whatever they keep.
+    /// Bytes of topics beside their messages.
     pub(super) own_bytes: u64,
     pub(super) messages: usize,
     pub(super) bytes: u64,
-    /// What is not kept any more, and was too large to be kept at all.
+    /// Counts of messages that are not kept any more, or never were.
     dropped: Dropped,
     pub(super) too_large: u64,
-    /// Where the sweep goes on.
-    pub(super) hand: usize,
-    /// Where the search goes on for what is to be evicted.
-    pub(super) eye: usize,
+    /// The slot at which the sweep goes on.
+    pub(super) sweep_slot: usize,
+    /// The slot at which the search for something to evict goes on.
+    pub(super) evict_slot: usize,
     pub(super) events: HashSet<Arc<str>>,
-    /// The last answers, the newest first, for those who ask the same.
-    pub(super) last: Vec<(Asked, Arc<Missed>)>,
+    /// The last answers, the newest first, for the same requests.
+    pub(super) last: Vec<(Request, Arc<Missed>)>,
 }
 
 pub(super) struct Slot {
     pub(super) name: Rc<str>,
     pub(super) topic: KeptTopic<Kept>,
-    /// When somebody last joined or broadcast.
+    /// When a client last joined or broadcast.
     pub(super) used_ms: u64,
 }
 
-/// The name of what stands at a place.
 pub(super) fn name_at(slots: &[Option<Box<Slot>>], at: u32) -> Option<&str> {
     Some(&slots.get(at as usize)?.as_ref()?.name)
 }
@@ -77,41 +76,39 @@ impl KeptTopics {
             rules,
             seed,
             is_foreign: false,
-            by_name: Names::new(seed),
+            by_name: NameTable::new(seed),
             slots: Vec::new(),
             free: BinaryHeap::new(),
             clock: Place::ZERO,
-            forgotten: Forgotten::new(epoch, seed),
+            forgotten: LastPositions::new(epoch, seed),
             crowded: Place::ZERO,
             own_bytes: 0,
             messages: 0,
             bytes: 0,
             dropped: Dropped::default(),
             too_large: 0,
-            hand: 0,
-            eye: 0,
+            sweep_slot: 0,
+            evict_slot: 0,
             events: HashSet::new(),
             last: Vec::new(),
         }
     }
 
-    /// The place of a topic, if something of it is remembered.
     pub(super) fn place(&self, name: &str) -> Option<u32> {
         self.by_name.get(name, |at| name_at(&self.slots, at))
     }
 
-    /// What is declared of a topic, if its broadcasts are kept.
+    /// The rule of a topic, if its broadcasts are kept.
     pub(crate) fn rule(&self, topic: &str) -> Option<&HistoryRule> {
         let found = self.rules.iter().find(|(pattern, _)| pattern.matches(topic));
         found.map(|(_, rule)| rule)
     }
 
-    /// Topics, broadcasts and bytes that are kept.
     pub(crate) fn counts(&self) -> (usize, usize, u64) {
         (self.by_name.len(), self.messages, self.bytes)
     }
 
-    /// What is kept no longer, since the beginning; and how many were too large to be kept.
+    /// Counts since the beginning; and messages that were too large.
     pub(super) fn losses(&self) -> (Dropped, u64) {
         (self.dropped, self.too_large)
     }
@@ -171,7 +168,7 @@ impl KeptTopics {
         slot.used_ms = now_ms;
         let dropped = slot.topic.enforce(&limits, now_ms);
         let ring = slot.topic.ring();
-        let asked = Asked::of(ask, &slot.name, ring);
+        let asked = Request::of(ask, &slot.name, ring);
         let found = self.last.iter().find(|(last, _)| *last == asked);
         let missed = match found {
             Some((_, missed)) => Arc::clone(missed),
@@ -194,7 +191,7 @@ impl KeptTopics {
         (missed, own)
     }
 
-    /// What somebody has missed of a topic of which nothing is known.
+    /// What a client has missed of an unknown topic.
     fn nothing(&self, topic: &str, since: Since, torn: bool) -> Missed {
         let (last, head) = (self.forgotten.head(topic), self.now_at(topic));
         let gap = match since {
@@ -212,13 +209,13 @@ impl KeptTopics {
         Missed { gap, after: head, through: head, more: false, count: 0, messages }
     }
 
-    /// Where a topic stands of which nothing is known.
+    /// The position of an unknown topic.
     fn now_at(&self, topic: &str) -> Position {
         let Position { epoch, place } = self.forgotten.head(topic);
         Position { epoch, place: self.clock.max(place) }
     }
 
-    /// Part of what is kept of a topic, for who is no member: that does not count as a use of it.
+    /// Reads a part of a topic's history. This does not count as a use of it.
     pub(super) fn read(&mut self, topic: &str, range: &Range, now_ms: u64) -> HistoryPage {
         let limits = self.limits(topic);
         let at = self.place(topic);
@@ -234,7 +231,7 @@ impl KeptTopics {
         page
     }
 
-    /// Forgets what is kept of a topic; says which position was the last.
+    /// Forgets what is kept of a topic; returns its last position.
     pub(super) fn purge(&mut self, topic: &str, now_ms: u64) -> Position {
         let at = self.place(topic);
         let slot = at.and_then(|at| self.slots.get_mut(at as usize)?.as_deref_mut());
@@ -249,7 +246,7 @@ impl KeptTopics {
         position
     }
 
-    /// Some of the topics: up to a number of them, of no more places than are looked at in a turn.
+    /// Lists up to `limit` topics, of `places` slots at most.
     pub(super) fn list(&self, from: u32, limit: usize, places: usize) -> HistoryTopics {
         let end = (from as usize).saturating_add(places).min(self.slots.len());
         let mut topics = Vec::new();
@@ -265,13 +262,13 @@ impl KeptTopics {
         HistoryTopics { topics, next: (end < self.slots.len()).then_some(end as u32) }
     }
 
-    /// All topics, which are kept here no longer.
+    /// Takes all topics out.
     pub(super) fn drain(&mut self) -> Vec<(Box<str>, KeptTopic<Kept>)> {
         let slots = std::mem::take(&mut self.slots).into_iter().flatten();
         self.by_name.clear();
         (self.free, self.last, self.events) = Default::default();
         (self.messages, self.bytes, self.own_bytes) = (0, 0, 0);
-        (self.hand, self.eye) = (0, 0);
+        (self.sweep_slot, self.evict_slot) = (0, 0);
         slots.map(|slot| (Box::from(&*slot.name), slot.topic)).collect()
     }
 
@@ -285,7 +282,6 @@ impl KeptTopics {
         self.insert(name, KeptTopic::of(ring, Ids::new(self.seed)), 0)
     }
 
-    /// Keeps a topic that is not kept yet; returns its place.
     pub(super) fn insert(&mut self, name: &str, topic: KeptTopic<Kept>, used_ms: u64) -> u32 {
         self.clock = self.clock.max(topic.ring().head());
         self.messages += topic.ring().len();
@@ -321,7 +317,7 @@ impl KeptTopics {
     }
 }
 
-/// What a topic takes that keeps nothing.
+/// What a topic without messages takes.
 pub(super) fn own_bytes(name: &str) -> u64 {
     (TOPIC_BYTES + name.len()) as u64
 }

@@ -12,12 +12,12 @@ const SHARED_BYTES: usize = 1 << 10;
 /// What a kept broadcast is counted with beside its payload: its record, and its share of what the
 /// allocator adds.
 const KEPT_BYTES: usize = 96;
-/// Names of events that are shared by what is kept, and bytes of each: longer ones are counted
+/// NameTable of events that are shared by what is kept, and bytes of each: longer ones are counted
 /// with their broadcasts.
 const EVENTS_MAX: usize = 256;
 const EVENT_BYTES_MAX: usize = 64;
 
-/// What is kept of a broadcast, and the bytes that it is counted with.
+/// What is kept of a broadcast, and the bytes that count for it.
 pub(super) fn value(
     events: &mut HashSet<Arc<str>>,
     broadcast: &Arc<Broadcast>,
@@ -37,7 +37,6 @@ pub(super) fn value(
     (what, bytes)
 }
 
-/// The name of an event, shared with others of the same.
 fn shared(events: &mut HashSet<Arc<str>>, event: &str) -> Arc<str> {
     if let Some(known) = events.get(event) {
         return Arc::clone(known);

@@ -6,14 +6,12 @@ use hashbrown::HashTable;
 
 use crate::seeded::Seeded;
 
-/// Slots by the names of what they hold.
-pub(super) struct Names {
+pub(super) struct NameTable {
     places: HashTable<u32>,
     hasher: Seeded,
 }
 
-impl Names {
-    /// None. `seed` is nobody's to guess.
+impl NameTable {
     pub(super) fn new(seed: u64) -> Self {
         Self { places: HashTable::new(), hasher: Seeded::new(seed) }
     }
@@ -30,7 +28,7 @@ impl Names {
         self.places.capacity()
     }
 
-    /// The place of a name; `name_at` says what name a place has.
+    /// The slot of a name; `name_at` says what name a slot has.
     pub(super) fn get<'a>(
         &self,
         name: &str,
@@ -40,7 +38,6 @@ impl Names {
         self.places.find(hash, |at| name_at(*at) == Some(name)).copied()
     }
 
-    /// Enters a name that is not there, at a place which has it.
     pub(super) fn insert<'a>(
         &mut self,
         name: &str,
@@ -52,7 +49,6 @@ impl Names {
         places.insert_unique(hasher.hash_one(name), at, hash);
     }
 
-    /// Takes out a name that stood at a place.
     pub(super) fn remove(&mut self, name: &str, at: u32) {
         let hash = self.hasher.hash_one(name);
         if let Ok(found) = self.places.find_entry(hash, |it| *it == at) {
@@ -60,12 +56,11 @@ impl Names {
         }
     }
 
-    /// Takes all out, and gives their room back.
     pub(super) fn clear(&mut self) {
         self.places = HashTable::new();
     }
 
-    /// Gives back room that nothing needs.
+    /// Frees unused memory.
     pub(super) fn give_room_back<'a>(&mut self, name_at: impl Fn(u32) -> Option<&'a str>) {
         let Self { places, hasher } = self;
         places.shrink_to_fit(|at| hasher.hash_one(name_at(*at).unwrap_or_default()));

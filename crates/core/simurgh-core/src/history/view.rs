@@ -3,7 +3,7 @@
 use simurgh_channel::Node;
 use simurgh_history::{Marks, Position};
 
-use super::home::{KeptTopics, Slot};
+use super::kept_topics::{KeptTopics, Slot};
 use crate::core::Core;
 
 /// A topic whose broadcasts are kept, as it is shown.

@@ -13,14 +13,14 @@ use crate::core::Core;
 use crate::sockets::Sockets;
 
 impl<N: Node> Core<N> {
-    /// Whether it is an engine that keeps broadcasts, and numbers them.
+    /// Whether an engine keeps and numbers broadcasts.
     #[inline]
-    pub(crate) fn keeps_abroad(&self) -> bool {
-        self.history.as_ref().is_some_and(|it| it.abroad.is_some())
+    pub(crate) fn uses_engine(&self) -> bool {
+        self.history.as_ref().is_some_and(|it| it.followed_topics.is_some())
     }
 
     /// Has the engine keep a broadcast, whose weight is charged to this shard.
-    pub(super) fn store_abroad(&mut self, out: &impl Sockets, keep: KeepRequest) {
+    pub(super) fn store_in_engine(&mut self, out: &impl Sockets, keep: KeepRequest) {
         let KeepRequest { broadcast, charge, sender, id, kept_for } = keep;
         let weight = broadcast.weight();
         let asked_ns = out.now().ns;
@@ -37,8 +37,13 @@ impl<N: Node> Core<N> {
         }
     }
 
-    /// Has the engine, and all nodes, forget what is kept of a topic.
-    pub(super) fn forget_abroad(&mut self, out: &impl Sockets, topic: Box<str>, kept_for: KeptFor) {
+    /// Has the engine and all nodes forget what is kept of a topic.
+    pub(super) fn forget_in_engine(
+        &mut self,
+        out: &impl Sockets,
+        topic: Box<str>,
+        kept_for: KeptFor,
+    ) {
         let (charge, weight, asked_ns) = (None, 0, out.now().ns);
         let pending = Pending { kept_for, charge, weight, asked_ns, is_stored: false };
         match self.note_store(pending) {
@@ -51,13 +56,13 @@ impl<N: Node> Core<N> {
         }
     }
 
-    /// The number of something that the engine is asked to do, unless too much waits for it.
+    /// Numbers a request to the engine, unless too many wait.
     fn note_store(&mut self, pending: Pending) -> Result<u64, Pending> {
         let bytes_max = self.node.config().mailbox_bytes_max.saturating_mul(4);
         let is_full = self.node.charged(usize::from(self.shard)) > bytes_max;
-        let abroad = self.history.as_mut().and_then(|it| it.abroad.as_mut());
-        match abroad.filter(|_| !is_full) {
-            Some(abroad) => abroad.stores.add(pending),
+        let followed_topics = self.history.as_mut().and_then(|it| it.followed_topics.as_mut());
+        match followed_topics.filter(|_| !is_full) {
+            Some(followed_topics) => followed_topics.stores.add(pending),
             None => Err(pending),
         }
     }
@@ -69,9 +74,9 @@ impl<N: Node> Core<N> {
         number: u64,
         outcome: Result<StoredAt, NotKept>,
     ) {
-        let abroad = self.history.as_mut().and_then(|it| it.abroad.as_mut());
-        let Some(abroad) = abroad else { return };
-        let Some(pending) = abroad.stores.unanswered(number) else { return };
+        let followed_topics = self.history.as_mut().and_then(|it| it.followed_topics.as_mut());
+        let Some(followed_topics) = followed_topics else { return };
+        let Some(pending) = followed_topics.stores.unanswered(number) else { return };
         let outcome = outcome.map(|it| {
             let (position, is_duplicate) = (it.position(), it.is_duplicate);
             KeptAt { position, is_duplicate }
@@ -82,16 +87,16 @@ impl<N: Node> Core<N> {
         {
             // Its own broadcast comes before what its channel does behind it.
             pending.is_stored = true;
-            return abroad.await_heard(number, *at, out.now().ns);
+            return followed_topics.await_heard(number, *at, out.now().ns);
         }
-        let Some(pending) = abroad.stores.take(number) else { return };
+        let Some(pending) = followed_topics.stores.take(number) else { return };
         if outcome.as_ref().is_ok_and(|it| it.is_duplicate) {
             self.metrics.history_duplicates.add(1);
         }
         self.end_store(pending, outcome);
     }
 
-    /// Tells who waits for it whether a broadcast is kept.
+    /// Tells the publisher whether its broadcast is kept.
     pub(super) fn end_store(&mut self, pending: Pending, outcome: Result<KeptAt, NotKept>) {
         let Pending { kept_for, charge, weight, .. } = pending;
         self.node.discharge(usize::from(self.shard), weight);
@@ -112,12 +117,12 @@ impl<N: Node> Core<N> {
         }
     }
 
-    /// Says that a topic's history is wanted here, if that was not said just now.
+    /// Has the cluster follow a topic, if that was not done just now.
     pub(super) fn follow(&mut self, topic: &str, now_ns: u64) {
         let Some(history) = &mut self.history else { return };
         let Some(wants) = history.kept.rule(topic).map(|rule| rule.retention()) else { return };
-        let Some(abroad) = &mut history.abroad else { return };
-        if abroad.is_to_follow(topic, now_ns)
+        let Some(followed_topics) = &mut history.followed_topics else { return };
+        if followed_topics.is_to_follow(topic, now_ns)
             && let Some(cluster) = self.node.cluster()
         {
             cluster.send(ToCluster::Follow(topic.into(), wants));

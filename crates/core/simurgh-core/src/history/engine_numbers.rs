@@ -5,8 +5,8 @@ use std::sync::Arc;
 use simurgh_channel::{Broadcast, Kept, KeptItem, KeptMark};
 use simurgh_history::{Epoch, GapReason, Ids, KeptTopic, Marks, Place, Position, Ring};
 
-use super::home::{KeptTopics, Slot};
-use super::value::value;
+use super::content::value;
+use super::kept_topics::{KeptTopics, Slot};
 
 impl KeptTopics {
     fn slot(&self, topic: &str) -> Option<&Slot> {
@@ -18,7 +18,7 @@ impl KeptTopics {
         self.slots.get_mut(at as usize)?.as_deref_mut()
     }
 
-    /// How far a topic is known; none, if it is not.
+    /// The last position of a topic, if that is known.
     pub(super) fn head(&self, topic: &str) -> Option<Position> {
         self.slot(topic).map(|slot| slot.topic.ring().position())
     }
@@ -41,14 +41,14 @@ impl KeptTopics {
         self.insert(topic, KeptTopic::of(ring, Ids::new(self.seed)), now_ms);
     }
 
-    /// Up to this place nothing else is to come.
+    /// Nothing else is to come up to this place.
     pub(super) fn reaches(&mut self, topic: &str, head: Place) {
         if let Some(slot) = self.slot_mut(topic) {
             slot.topic.ring_mut().advance(head);
         }
     }
 
-    /// Keeps what the engine has kept, as it is to be passed on; none, if it was here before.
+    /// Keeps what the engine has kept; returns it, unless it was here before.
     pub(super) fn append(&mut self, item: KeptItem, now_ms: u64) -> Option<Arc<Broadcast>> {
         let place = item.place();
         let KeptItem { at_ms, mine, sender, mut broadcast, .. } = item;
@@ -76,7 +76,7 @@ impl KeptTopics {
         Some(broadcast)
     }
 
-    /// Something up to a place is missing for ever; where the topic stands then.
+    /// Something up to a place is lost; the topic's position then.
     pub(super) fn lose(&mut self, topic: &str, through: Place) -> Option<Position> {
         let slot = self.slot_mut(topic)?;
         let dropped = slot.topic.ring_mut().lose(through);
@@ -96,7 +96,6 @@ impl KeptTopics {
         self.count(dropped);
     }
 
-    /// A topic is followed no longer.
     pub(super) fn end(&mut self, topic: &str) {
         let Some(at) = self.place(topic) else { return };
         if let Some(slot) = self.slot(topic) {

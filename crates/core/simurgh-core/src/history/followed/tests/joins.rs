@@ -250,7 +250,7 @@ fn who_asks_while_the_topic_ends_is_answered_when_it_has_begun_again() {
         let core = if topic == it.here { &it.stage.core } else { &it.other };
         let history = core.history.as_ref().unwrap();
         assert_eq!(history.kept.counts(), (0, 0, 0));
-        assert!(history.abroad.as_ref().unwrap().topics.is_empty());
+        assert!(history.followed_topics.as_ref().unwrap().topics.is_empty());
         assert_eq!(it.waits(), 0);
     }
 }

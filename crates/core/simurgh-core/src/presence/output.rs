@@ -5,21 +5,21 @@ use std::sync::Arc;
 
 use simurgh_channel::{ChannelId, PresenceCallback, PresenceList, SharedEvent};
 
-/// What members are to hear.
-pub(super) enum Say {
-    /// All of the topic.
+/// A message to members.
+pub(super) enum Output {
+    /// For all members of the topic.
     All(&'static str, String),
-    /// Some of them, in the order of their shards.
+    /// For these members, in the order of their shards.
     Some(Arc<[SharedEvent]>, Vec<ChannelId>),
-    /// The same as before, for some more.
+    /// The same events as before, for more members.
     Again(Arc<[SharedEvent]>, Vec<ChannelId>),
-    /// What shards tell those who ask from now on; none: they are to ask the home again.
+    /// The answer that shards give from now on; `None`: requests go to the home.
     Keep(Option<Arc<[SharedEvent]>>),
-    /// Who asked from outside of the topic, and what is answered.
+    /// For a callback outside of the topic.
     Answer(PresenceCallback, PresenceList),
 }
 
-impl fmt::Debug for Say {
+impl fmt::Debug for Output {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::All(event, json) => f.debug_tuple("All").field(event).field(json).finish(),
@@ -35,8 +35,8 @@ impl fmt::Debug for Say {
     }
 }
 
-impl Say {
-    /// Bytes that leave for it, but for what the fan-out sends in its slices.
+impl Output {
+    /// Bytes that leave for it at once.
     pub(super) fn bytes(&self) -> usize {
         match self {
             Self::All(_, json) => json.len(),
@@ -47,7 +47,6 @@ impl Say {
         }
     }
 
-    /// Events that were made for it.
     pub(super) fn events(&self) -> usize {
         match self {
             Self::All(..) => 1,

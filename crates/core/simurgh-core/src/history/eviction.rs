@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use simurgh_history::Dropped;
 
-use super::home::{KeptTopics, Slot, name_at, own_bytes};
+use super::kept_topics::{KeptTopics, Slot, name_at, own_bytes};
 
 /// Topics among which the one is looked for that was used least lately, and places that are looked
 /// at for them: most may be of topics that keep nothing.
@@ -15,16 +15,16 @@ const SAMPLE: usize = 32;
 const PLACES: usize = 2048;
 
 impl KeptTopics {
-    /// Looks at some of the topics, for what is too old; whether that was the last of a round.
+    /// Sweeps some of the topics for what is too old; whether that was the last of a round.
     pub(crate) fn sweep(&mut self, count: usize, now_ms: u64) -> bool {
         for _ in 0..count {
-            if self.hand >= self.slots.len() {
-                self.hand = 0;
+            if self.sweep_slot >= self.slots.len() {
+                self.sweep_slot = 0;
                 self.give_back();
                 return true;
             }
-            self.look(self.hand, now_ms);
-            self.hand += 1;
+            self.look(self.sweep_slot, now_ms);
+            self.sweep_slot += 1;
         }
         false
     }
@@ -56,7 +56,7 @@ impl KeptTopics {
         if self.by_name.is_empty() {
             self.by_name.clear();
             (self.slots, self.free) = Default::default();
-            (self.hand, self.eye) = (0, 0);
+            (self.sweep_slot, self.evict_slot) = (0, 0);
             self.last.clear();
             self.events = Default::default();
         }
@@ -106,19 +106,19 @@ impl KeptTopics {
         }
     }
 
-    /// Of some topics the one that nobody has used for longest.
+    /// The topic that nobody has used for longest.
     fn least_used(&mut self, is_meant: impl Fn(&Slot) -> bool) -> Option<usize> {
         let places = self.slots.len();
         let mut oldest: Option<(u64, usize)> = None;
         let mut seen = 0;
         for _ in 0..places.min(PLACES) {
-            self.eye = if self.eye + 1 >= places { 0 } else { self.eye + 1 };
-            let Some(Some(slot)) = self.slots.get(self.eye) else { continue };
+            self.evict_slot = if self.evict_slot + 1 >= places { 0 } else { self.evict_slot + 1 };
+            let Some(Some(slot)) = self.slots.get(self.evict_slot) else { continue };
             if !is_meant(slot) {
                 continue;
             }
             if oldest.is_none_or(|(used_ms, _)| slot.used_ms < used_ms) {
-                oldest = Some((slot.used_ms, self.eye));
+                oldest = Some((slot.used_ms, self.evict_slot));
             }
             seen += 1;
             if seen == SAMPLE {

@@ -12,11 +12,11 @@ use simurgh_channel::{
 };
 use simurgh_history::{AT, Epoch, GAP, GapReason, Place, Position, encode_gap};
 
-use super::abroad::{Astray, Stand};
+use super::followed::{StrayPositions, TopicState};
 use crate::core::Core;
 use crate::sockets::Sockets;
 
-/// How a topic begins.
+/// A topic as the engine begins it.
 struct Begun {
     epoch: u64,
     floor: u64,
@@ -26,12 +26,14 @@ struct Begun {
 }
 
 impl<N: Node> Core<N> {
-    /// The engine has said something of a topic; its weight was charged to this shard.
-    pub(super) fn engine_said(&mut self, out: &impl Sockets, topic: &str, what: FromEngine) {
+    /// A message of the engine about a topic; its weight was charged to this shard.
+    pub(super) fn engine_message(&mut self, out: &impl Sockets, topic: &str, what: FromEngine) {
         self.node.discharge(usize::from(self.shard), what.weight() + topic.len());
         let Some(history) = &mut self.history else { return };
         let is_kept = history.kept.rule(topic).is_some();
-        let Some(abroad) = history.abroad.as_mut().filter(|_| is_kept) else { return };
+        let Some(followed_topics) = history.followed_topics.as_mut().filter(|_| is_kept) else {
+            return;
+        };
         let has_begun = history.kept.head(topic).is_some();
         match what {
             FromEngine::Begun { epoch, floor, purged, head, messages } => {
@@ -46,15 +48,15 @@ impl<N: Node> Core<N> {
             }
             FromEngine::Purged { seq, index } => history.kept.purge_at(topic, place(seq, index)),
             FromEngine::Unknown => {
-                let stand = if has_begun { Stand::Unknown } else { Stand::Asked };
-                abroad.open(topic).stand = stand;
+                let stand = if has_begun { TopicState::Unknown } else { TopicState::Asked };
+                followed_topics.open(topic).stand = stand;
             }
-            FromEngine::Known if has_begun => abroad.open(topic).stand = Stand::Live,
+            FromEngine::Known if has_begun => followed_topics.open(topic).stand = TopicState::Live,
             FromEngine::Known => {}
             FromEngine::Ended => {
                 let head = history.kept.head(topic);
                 history.kept.end(topic);
-                if abroad.ends(topic, head, out.now().ns) {
+                if followed_topics.ends(topic, head, out.now().ns) {
                     self.follow(topic, out.now().ns);
                 }
             }
@@ -63,15 +65,14 @@ impl<N: Node> Core<N> {
         self.answer_ready(out, topic);
     }
 
-    /// A topic begins, or begins anew.
     fn begins(&mut self, out: &impl Sockets, topic: &str, begun: Begun) {
         let Begun { epoch, floor, purged, head, mut messages } = begun;
         let now_ms = self.node.unix_ms(out.now().ns);
         let Some(history) = &mut self.history else { return };
-        let Some(abroad) = &history.abroad else { return };
+        let Some(followed_topics) = &history.followed_topics else { return };
         let (epoch, mut floor) = (Epoch::from_seed(epoch), behind(floor));
         let head_before = history.kept.head(topic);
-        let was_at = abroad.topics.get(topic).and_then(|it| it.was_at);
+        let was_at = followed_topics.topics.get(topic).and_then(|it| it.was_at);
         let before = head_before.or(was_at);
         let same = before.filter(|it| it.epoch == epoch);
         // A copy has answered that does not have yet what was here before.
@@ -84,7 +85,7 @@ impl<N: Node> Core<N> {
         // this node has just said is new, though it is among what there was.
         let is_new = |it: &KeptItem| match same {
             Some(before) => it.place() > before.place,
-            None => it.mine.is_some_and(|number| abroad.stores.has(number)),
+            None => it.mine.is_some_and(|number| followed_topics.stores.has(number)),
         };
         let new = messages.iter().position(is_new).unwrap_or(messages.len());
         let is_empty = messages.is_empty();
@@ -110,10 +111,10 @@ impl<N: Node> Core<N> {
         for item in messages {
             self.is_next(out, topic, item, true);
         }
-        let abroad = self.history.as_mut().and_then(|it| it.abroad.as_mut());
-        if let Some(followed) = abroad.map(|it| it.open(topic)) {
-            (followed.stand, followed.was_at) = (Stand::Live, None);
-            followed.astray = Astray::Nobody;
+        let followed_topics = self.history.as_mut().and_then(|it| it.followed_topics.as_mut());
+        if let Some(followed) = followed_topics.map(|it| it.open(topic)) {
+            (followed.stand, followed.was_at) = (TopicState::Live, None);
+            followed.stray = StrayPositions::Nobody;
         }
     }
 
@@ -122,26 +123,27 @@ impl<N: Node> Core<N> {
     fn tell_anew(&mut self, topic: &str, before: Option<Position>, is_quiet: bool) {
         let Some(history) = &mut self.history else { return };
         let Some(position) = history.kept.head(topic) else { return };
-        let followed = history.abroad.as_mut().map(|it| it.open(topic));
-        let astray = followed.map_or(Astray::Nobody, |it| it.astray);
+        let followed = history.followed_topics.as_mut().map(|it| it.open(topic));
+        let stray = followed.map_or(StrayPositions::Nobody, |it| it.stray);
         let gap = match before {
             Some(before) if before.epoch != position.epoch => Some(GapReason::Epoch),
             Some(_) => Some(GapReason::Unavailable),
             // Nobody was told a position.
-            None if astray == Astray::Nobody => return,
-            None => astray.gap(position.epoch, is_quiet),
+            None if stray == StrayPositions::Nobody => return,
+            None => stray.gap(position.epoch, is_quiet),
         };
         self.tell_of_gap(topic, gap, position);
     }
 
-    /// The next broadcast of a topic, or one that was here before; whether members hear it.
+    /// The next broadcast of a topic; whether members get it.
     fn is_next(&mut self, out: &impl Sockets, topic: &str, item: KeptItem, is_new: bool) {
         let now_ms = self.node.unix_ms(out.now().ns);
         let Some(history) = &mut self.history else { return };
         let Some(Position { epoch, .. }) = history.kept.head(topic) else { return };
         let position = Position { epoch, place: item.place() };
-        let pending = item.mine.zip(history.abroad.as_mut());
-        let pending = pending.and_then(|(number, abroad)| abroad.stores.take(number));
+        let pending = item.mine.zip(history.followed_topics.as_mut());
+        let pending =
+            pending.and_then(|(number, followed_topics)| followed_topics.stores.take(number));
         let broadcast = history.kept.append(item, now_ms);
         self.metrics.history_kept.add(u64::from(broadcast.is_some()));
         let broadcast = broadcast.filter(|_| is_new);
@@ -165,7 +167,6 @@ impl<N: Node> Core<N> {
         }
     }
 
-    /// Passes a broadcast on to all shards but one.
     fn pass_on(
         &self,
         broadcast: &Arc<Broadcast>,

@@ -10,7 +10,7 @@ use simurgh_channel::{PresenceCall, PresenceConfig};
 use simurgh_presence::{Meta, Owner};
 
 use crate::presence::home::Home;
-use crate::presence::say::Say;
+use crate::presence::output::Output;
 use crate::*;
 use simurgh_presence::{FromPeers, ToPeers};
 
@@ -180,7 +180,12 @@ impl World {
         let others = self.others(at);
         let owners: Arc<[Owner]> = others.iter().map(|it| self.nodes[*it].owner).collect();
         let now_ns = self.now_ns;
-        self.nodes[at].home.hear(TOPIC, FromPeers::Requested(owners), &self.config, now_ns);
+        self.nodes[at].home.peers_message(
+            TOPIC,
+            FromPeers::Requested(owners),
+            &self.config,
+            now_ns,
+        );
         let me = self.nodes[at].owner;
         for to in others {
             self.send(to, move || FromPeers::StateWanted(me));
@@ -250,7 +255,7 @@ impl World {
             };
             // Of a node that is gone nothing is passed on any more.
             if from.is_none_or(|it| self.at(it).is_some()) {
-                self.nodes[to].home.hear(TOPIC, what, &self.config, now_ns);
+                self.nodes[to].home.peers_message(TOPIC, what, &self.config, now_ns);
             }
             self.passes_on(to);
         }
@@ -266,10 +271,10 @@ impl World {
         while let Some(topic) = home.take_due(now_ns) {
             for say in home.tell(&topic, &config, 1 << 20, now_ns) {
                 match say {
-                    Say::All(event, json) => {
+                    Output::All(event, json) => {
                         channels.values_mut().for_each(|it| it.hears(event, &json));
                     }
-                    Say::Some(events, who) | Say::Again(events, who) => {
+                    Output::Some(events, who) | Output::Again(events, who) => {
                         for member in who {
                             if let Some(it) = channels.get_mut(&member.membership) {
                                 events.iter().for_each(|(event, json)| it.hears(event, json));
@@ -303,7 +308,7 @@ impl World {
                 self.asks(at);
             }
         }
-        // Until the last changes were said again for the last time.
+        // Until the last changes were output again for the last time.
         for _ in 0..270 {
             self.passes(100);
         }
@@ -395,14 +400,14 @@ fn somebody_outside_is_told_who_is_on_other_nodes() {
         world.now_ns += 10 * MILLISECOND;
         let now_ns = world.now_ns;
         for (_, to, what) in std::mem::take(&mut world.sent) {
-            world.nodes[to].home.hear(TOPIC, what(), &config, now_ns);
+            world.nodes[to].home.peers_message(TOPIC, what(), &config, now_ns);
             world.passes_on(to);
         }
         while let Some(topic) = world.nodes[1].home.take_due(now_ns) {
             told.extend(world.nodes[1].home.tell(&topic, &config, 1 << 20, now_ns));
         }
     }
-    let [.., Say::Answer(_, list), Say::All("presence_diff", forgotten)] = &told[..] else {
+    let [.., Output::Answer(_, list), Output::All("presence_diff", forgotten)] = &told[..] else {
         panic!("{told:?}")
     };
     assert_eq!((list.entries, list.keys), (1, 1));
