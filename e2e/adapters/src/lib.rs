@@ -49,7 +49,6 @@ pub mod switch;
 #[cfg(test)]
 mod tests;
 
-use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
@@ -154,16 +153,9 @@ pub trait Harness {
 }
 
 /// What a harness cannot do.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
 pub struct Unsupported(pub &'static str);
-
-impl fmt::Display for Unsupported {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.0)
-    }
-}
-
-impl std::error::Error for Unsupported {}
 
 /// Panics if the contract is broken; fails if the harness is unable to try it.
 pub type Case = fn(&mut dyn Harness) -> Result<(), Unsupported>;
