@@ -12,6 +12,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("simurgh-token", &[]),
     // Of history only how numbers that somebody else gives are judged.
     ("simurgh-cluster", &["simurgh-history", "simurgh-presence", "simurgh-proto"]),
+    ("simurgh-loopback", &["simurgh-cluster"]),
     ("simurgh-nats", &["simurgh-cluster"]),
     // Of the reactor its plain data only, and within these two rooms have arrows, too: see
     // rooms.rs.
@@ -35,6 +36,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "simurgh-cluster",
             "simurgh-core",
             "simurgh-history",
+            "simurgh-loopback",
             "simurgh-presence",
             "simurgh-proto",
             "simurgh-reactor",

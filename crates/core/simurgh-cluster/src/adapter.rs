@@ -5,7 +5,6 @@
 //! published by [`QueueFull`], what was received by not taking more from its engine, or by losing
 //! it and saying so ([`Event::Lost`]).
 
-use std::fmt;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -146,16 +145,9 @@ pub struct Measures {
 }
 
 /// An adapter has as much under way as it may.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("as much is under way to the engine as may be")]
 pub struct QueueFull;
-
-impl fmt::Display for QueueFull {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("as much is under way to the engine as may be")
-    }
-}
-
-impl std::error::Error for QueueFull {}
 
 /// Whether something is wanted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -282,21 +274,14 @@ pub struct Number {
 }
 
 /// Why there is no link.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Down {
     /// It broke, or none could be made: what the engine or the system said.
+    #[error("no link to the engine: {0}")]
     Broken(Box<str>),
     /// The engine does not let this node do what it must: which, in its words.
+    #[error("the engine refuses: {0}")]
     Refused(Box<str>),
-}
-
-impl fmt::Display for Down {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Broken(why) => write!(f, "no link to the engine: {why}"),
-            Self::Refused(why) => write!(f, "the engine refuses: {why}"),
-        }
-    }
 }
 
 /// Why something was not stored.

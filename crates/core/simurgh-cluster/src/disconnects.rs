@@ -62,17 +62,10 @@ impl Default for DisconnectsConfig {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct DisconnectNumber(pub u64);
 
-/// As many disconnects are asked for as may be, and all of them wait for nodes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// As many disconnects as may be wait for nodes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("too many disconnects wait for other nodes")]
 pub struct TooManyDisconnects;
-
-impl std::fmt::Display for TooManyDisconnects {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("too many disconnects wait for other nodes")
-    }
-}
-
-impl std::error::Error for TooManyDisconnects {}
 
 /// What has become of a disconnect on other nodes, [as documented](crate::Disconnects).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

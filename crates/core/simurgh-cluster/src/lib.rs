@@ -5,21 +5,22 @@
 pub mod adapter;
 mod beat;
 mod calls;
-mod chance;
+
 mod cluster;
-pub mod contract;
+
 mod disconnects;
 mod duplicate_filter;
 mod durations;
 mod envelope;
 mod history;
 mod interests;
-pub mod loopback;
+
 mod message;
 mod node_id;
 mod outbox;
 mod peers;
 mod presence;
+mod split_mix;
 mod subject;
 mod table;
 mod time;
@@ -56,6 +57,7 @@ pub use presence::{
     PART_BYTES, PARTS_MAX, Part, PresenceParts, PresenceUpdate, UNFINISHED_MAX, ask_drafts,
     delta_drafts, state_drafts,
 };
+pub use split_mix::SplitMix64;
 pub use subject::{
     BUCKETS, Bucket, Interest, PREFIX_BYTES_MAX, Prefix, PrefixError, Space, Subject,
     TOKEN_BYTES_MAX, TOPIC_BYTES_MAX,

@@ -23,16 +23,9 @@ impl fmt::Display for NodeId {
 }
 
 /// A text that is not the id of a node.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the id of a node is {CHARS} characters of base64url")]
 pub struct NodeIdError;
-
-impl fmt::Display for NodeIdError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the id of a node is 11 characters of base64url")
-    }
-}
-
-impl std::error::Error for NodeIdError {}
 
 impl FromStr for NodeId {
     type Err = NodeIdError;

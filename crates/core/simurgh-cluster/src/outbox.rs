@@ -82,24 +82,15 @@ impl AddAssign for Dropped {
 }
 
 /// Why an envelope was not taken.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum OutboxError {
     /// There is no room for another of its class now.
+    #[error("no room for another {0:?} envelope")]
     Full(Class),
     /// It alone is more than its class may have.
+    #[error("an envelope larger than the outbox")]
     TooLarge,
 }
-
-impl std::fmt::Display for OutboxError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Full(class) => write!(f, "no room for another {class:?} envelope"),
-            Self::TooLarge => f.write_str("an envelope larger than the outbox"),
-        }
-    }
-}
-
-impl std::error::Error for OutboxError {}
 
 #[derive(Debug)]
 struct Entry {

@@ -16,7 +16,7 @@ use simurgh::{
     Channel, Cluster, Context, Endpoint, Error, History, HistoryError, Join, NotKept, Outcome,
     Payload, UserSocket,
 };
-use simurgh_cluster::loopback::RestartData;
+use simurgh_loopback::RestartData;
 use support::nodes::Engine;
 use support::{Client, WAIT_MAX, metric, metrics, start};
 

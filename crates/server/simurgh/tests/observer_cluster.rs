@@ -18,11 +18,11 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use simurgh::{Builder, Channel, Context, Endpoint, Join, Outcome, Payload, UserSocket};
-use simurgh_cluster::loopback::Loopback;
 use simurgh_cluster::{
     Answer, CallNumber, ClusterConfig, DisconnectNumber, Item, LocalNode, NodeId, Shards,
     StoreError, StoredAt, Time,
 };
+use simurgh_loopback::Loopback;
 use simurgh_presence::FromPeers;
 use support::nodes::Engine;
 use support::{Client, WAIT_MAX, metric, metrics, start};
@@ -233,7 +233,7 @@ fn a_node_whose_link_is_away_shows_why_and_what_it_knew() {
     assert_eq!((names(&it), &it["nodes"][1]["figures"]), (vec!["a", "b"], &Value::Null));
     assert!(it["nodes"][0]["figures"].is_object(), "its own are there");
     wait_for(&a, "/observer/api/overview", |it| it["cluster"] == "away");
-    engine.network.restart(simurgh_cluster::loopback::RestartData::Stays);
+    engine.network.restart(simurgh_loopback::RestartData::Stays);
     let it = wait_for(&a, CLUSTER, |it| it["nodes"][1]["figures"].is_object());
     assert_eq!(it["link"]["reconnects"], 1);
     let text = metrics(&b);

@@ -7,8 +7,6 @@ mod counts;
 mod hear;
 mod keep;
 mod say;
-#[cfg(test)]
-mod tests;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::task::Context;

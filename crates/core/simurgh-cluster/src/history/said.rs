@@ -1,6 +1,5 @@
 //! What goes in and out: stores, and what is told of a topic that is followed.
 
-use std::fmt;
 use std::time::Duration;
 
 use crate::envelope::Item;
@@ -115,27 +114,18 @@ pub struct StoredAt {
 }
 
 /// Why something is not stored.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum StoreError {
-    /// It may be, or not: nobody has said in time.
+    /// It may be stored, or not: the engine has not said in time.
+    #[error("the engine has not confirmed it in time")]
     Unconfirmed,
     /// It is not, and will not be: why, in words.
+    #[error("not stored: {0}")]
     Refused(Box<str>),
     /// It is not: too much waits to be stored.
+    #[error("too much waits to be stored")]
     Full,
 }
-
-impl fmt::Display for StoreError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Unconfirmed => f.write_str("the engine has not confirmed it in time"),
-            Self::Refused(why) => write!(f, "not stored: {why}"),
-            Self::Full => f.write_str("too much waits to be stored"),
-        }
-    }
-}
-
-impl std::error::Error for StoreError {}
 
 /// Who is told.
 pub(crate) trait HistorySink {

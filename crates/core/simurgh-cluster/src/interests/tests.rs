@@ -238,13 +238,13 @@ proptest! {
         presence_percent in prop::sample::select(vec![0, 10, 100_u64]),
         taken_each in prop::sample::select(vec![1_000, 33_333, 100_000]),
     ) {
-        let mut chance = Chance::new(seed);
+        let mut chance = SplitMix64::new(seed);
         let mut interests = Interests::new(&InterestsConfig::default(), seed);
         let mut told = Told::default();
         for number in 0..100_000_u64 {
             let topic = format!("topic:{seed}:{number}");
             interests.begin(&topic, (number % 8) as u16, number);
-            if chance.below(100) < presence_percent {
+            if chance.within(&(0..=99)) < presence_percent {
                 interests.begin_presence(&topic, number);
             }
             let counts = interests.counts();

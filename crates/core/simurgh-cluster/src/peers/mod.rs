@@ -50,9 +50,9 @@ use self::departed::Departures;
 use self::peer::Age;
 use self::settled::Settled;
 use crate::beat::{Beat, Hello};
-use crate::chance::Chance;
 use crate::durations::Durations;
 use crate::node_id::NodeId;
+use crate::split_mix::SplitMix64;
 
 /// The longest name and version of a node, in bytes; beats with longer ones are invalid.
 const NAME_BYTES_MAX: usize = 255;
@@ -175,7 +175,7 @@ pub struct Peers {
     name: Box<str>,
     /// Its settings are sorted by pattern.
     config: PeersConfig,
-    chance: Chance,
+    chance: SplitMix64,
     peers: BTreeMap<NodeId, Peer>,
     departed: Departures,
     events: VecDeque<PeerEvent>,
@@ -204,7 +204,7 @@ impl Peers {
             name: name.into(),
             settled: Settled::new(config.link_settles_ns),
             config,
-            chance: Chance::new(seed),
+            chance: SplitMix64::new(seed),
             peers: BTreeMap::new(),
             departed: Departures::default(),
             events: VecDeque::new(),
@@ -236,7 +236,7 @@ impl Peers {
             self.compare(hello);
         }
         let earliest_ns = self.beaten_ns.map_or(0, |it| it.saturating_add(APART_NS));
-        let answer_ns = now_ns.saturating_add(self.chance.below(ANSWER_NS));
+        let answer_ns = now_ns.saturating_add(self.chance.within(&(0..=ANSWER_NS - 1)));
         self.beat_ns = self.beat_ns.min(answer_ns.max(earliest_ns));
     }
 

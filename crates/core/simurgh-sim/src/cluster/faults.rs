@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-use simurgh_cluster::loopback::{Direction, RestartData};
 use simurgh_cluster::{GoneReason, LinkState, NodeId};
 use simurgh_core::{Mail, Node};
+use simurgh_loopback::{Direction, RestartData};
 
 use super::live::Live;
 use super::machine::Ask;

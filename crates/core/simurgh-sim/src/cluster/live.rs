@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use simurgh_cluster::loopback::Network;
 use simurgh_cluster::{Cluster, LinkState, NodeId, Prefix, Time};
 use simurgh_core::Core;
 use simurgh_core::metrics::ShardMetrics;
+use simurgh_loopback::Network;
 use simurgh_reactor::Next;
 
 use super::machine::{Door, Machine};

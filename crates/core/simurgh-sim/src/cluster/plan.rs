@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use fastrand::Rng;
-use simurgh_cluster::loopback::NetworkConfig;
 use simurgh_cluster::{Bucket, ClusterConfig, Prefix};
+use simurgh_loopback::NetworkConfig;
 
 use super::kept::{KeptPlan, UNIX_MS};
 use crate::extras::Extras;

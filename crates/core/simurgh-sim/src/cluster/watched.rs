@@ -8,11 +8,11 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use simurgh_cluster::adapter::{Event, Fetch};
-use simurgh_cluster::loopback::Loopback;
 use simurgh_cluster::{
     Adapter, Bucket, Generation, Interest, NodeId, QueueFull, Received, Space, Subject, Ticket,
     Wanted,
 };
+use simurgh_loopback::Loopback;
 
 use super::world::Shared;
 use crate::stage::Fault;

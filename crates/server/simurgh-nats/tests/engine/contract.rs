@@ -3,7 +3,7 @@
 use std::thread;
 use std::time::Duration;
 
-use simurgh_cluster::contract::{Harness, Unsupported};
+use adapter_tests::{Harness, Unsupported};
 use simurgh_cluster::{Adapter, Prefix};
 use simurgh_nats::{Config, Keeping, NatsAdapter};
 
@@ -82,7 +82,7 @@ impl Harness for Nats {
     }
 }
 
-simurgh_cluster::contract_tests!(match Nats::start() {
+adapter_tests::contract_tests!(match Nats::start() {
     Some(harness) => harness,
     // It says so itself.
     None => return,

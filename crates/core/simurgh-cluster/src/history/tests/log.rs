@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::ops::Bound::{Excluded, Included};
 
-use crate::envelope::ItemPayload;
-use crate::history::{HistoryEvent, HistoryItem, HistoryPosition};
+// From the root, so that tests outside of the crate can have this file as well.
+use crate::{HistoryEvent, HistoryItem, HistoryPosition, ItemPayload};
 
 /// A broadcast that was told.
 #[derive(Clone, Debug, PartialEq, Eq)]

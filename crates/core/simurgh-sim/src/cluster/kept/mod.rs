@@ -15,10 +15,10 @@ use std::collections::{BTreeMap, HashSet};
 use std::time::Duration;
 
 use fastrand::Rng;
-use simurgh_cluster::loopback::{LogEntry, NetworkConfig, StreamLimits};
 use simurgh_cluster::{Envelope, Kind};
 use simurgh_core::HistoryRule;
 use simurgh_history::{Epoch, Place, Position};
+use simurgh_loopback::{LogEntry, NetworkConfig, StreamLimits};
 
 use super::plan::MILLISECOND;
 use crate::model::NONE;

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use simurgh_cluster::loopback::RestartData;
 use simurgh_core::{Broadcast, HistoryPage, HistoryRequest, KeptAt, Node, NotKept, Range};
 use simurgh_history::Position;
+use simurgh_loopback::RestartData;
 
 use super::super::account::Account;
 use super::super::plan::{MILLISECOND, SECOND};

@@ -7,15 +7,13 @@ use std::time::Duration;
 use bytes::Bytes;
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
+use simurgh_cluster::adapter::{Down, IN_FLIGHT_BYTES_MAX, IN_FLIGHT_MAX, NotStored, TICKETS_MAX};
+use simurgh_cluster::{
+    Event, Generation, Interest, Prefix, Received, Session, Ticket, Wanted, resent,
+};
 
 use super::names::Name;
 use super::pipe::Pipe;
-use crate::adapter::{
-    Down, Event, Generation, IN_FLIGHT_BYTES_MAX, IN_FLIGHT_MAX, NotStored, Received, Session,
-    TICKETS_MAX, Ticket, Wanted,
-};
-use crate::envelope::resent;
-use crate::subject::{Interest, Prefix};
 
 /// What goes from a node to the engine.
 #[derive(Debug)]
@@ -36,7 +34,7 @@ pub(super) enum Command {
 
 /// What goes from the engine to a node.
 #[derive(Debug)]
-pub(super) enum Told {
+pub(super) enum ToNode {
     /// What was published, and by which node; by none, if it was stored.
     Message {
         from: Option<u32>,
@@ -124,7 +122,7 @@ pub(super) struct Client {
     pub(super) dead_at_ns: Option<u64>,
     pub(super) to_engine: Pipe<Command>,
     /// Each with the session it belongs to.
-    pub(super) to_node: Pipe<(u64, Told)>,
+    pub(super) to_node: Pipe<(u64, ToNode)>,
     pub(super) cannot_send: bool,
     pub(super) cannot_hear: bool,
     /// Which part of the engine it is linked to.

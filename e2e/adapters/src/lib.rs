@@ -7,8 +7,8 @@
 //! ```
 //! use std::time::Duration;
 //!
-//! use simurgh_cluster::contract::{Harness, Unsupported};
-//! use simurgh_cluster::loopback::{Network, NetworkConfig};
+//! use adapter_tests::{Harness, Unsupported};
+//! use simurgh_loopback::{Network, NetworkConfig};
 //! use simurgh_cluster::{Adapter, Prefix};
 //!
 //! struct InProcess(Network);
@@ -29,11 +29,12 @@
 //! }
 //!
 //! // One `#[test]` for each case, each with a harness of its own.
-//! simurgh_cluster::contract_tests!(InProcess(Network::new(7, NetworkConfig::default())));
+//! adapter_tests::contract_tests!(InProcess(Network::new(7, NetworkConfig::default())));
 //! ```
 //!
 //! The cases take time from [`Harness::pass`] alone and have no thread. They publish envelopes with
 //! origin and number where [`Adapter`] says, and some that are none.
+#![forbid(unsafe_code)]
 
 mod cluster;
 pub mod delivery;
@@ -48,12 +49,10 @@ pub mod switch;
 #[cfg(test)]
 mod tests;
 
-use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use crate::adapter::Adapter;
-use crate::subject::Prefix;
+use simurgh_cluster::{Adapter, Prefix};
 
 /// An engine with links that can be disturbed. Nodes are numbered from 0, in the order of
 /// [`adapter`](Self::adapter). What is not written out here cannot be done with it.
@@ -154,16 +153,9 @@ pub trait Harness {
 }
 
 /// What a harness cannot do.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
 pub struct Unsupported(pub &'static str);
-
-impl fmt::Display for Unsupported {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.0)
-    }
-}
-
-impl std::error::Error for Unsupported {}
 
 /// Panics if the contract is broken; fails if the harness is unable to try it.
 pub type Case = fn(&mut dyn Harness) -> Result<(), Unsupported>;
@@ -194,9 +186,9 @@ macro_rules! contract_tests_of {
         $($(
             #[test]
             fn $case() {
-                let case = $crate::contract::$room::$case;
+                let case = $crate::$room::$case;
                 // Skipped is reported there.
-                let _ = $crate::contract::run(stringify!($case), case, &mut $harness);
+                let _ = $crate::run(stringify!($case), case, &mut $harness);
             }
         )+)+
     };

@@ -1,9 +1,9 @@
 //! Topics with every name that a client may choose.
 
+use simurgh_cluster::{Bucket, Interest, TOKEN_BYTES_MAX, TOPIC_BYTES_MAX, Wanted};
+
 use super::cluster::{Cluster, Said, exact, no, whole, yes};
 use super::{Harness, Unsupported};
-use crate::adapter::Wanted;
-use crate::subject::{Bucket, Interest, TOKEN_BYTES_MAX, TOPIC_BYTES_MAX};
 
 /// Two names of one bucket that differ only in case: else their buckets would tell them apart.
 fn case_mates() -> Vec<String> {

@@ -5,12 +5,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 
 use bytes::Bytes;
+use simurgh_cluster::{Bucket, ENVELOPE_BYTES_MAX, Event, Interest, Space};
 
 use super::cluster::{Cluster, exact, prefix, whole, yes};
 use super::{Harness, Unsupported};
-use crate::adapter::Event;
-use crate::envelope::ENVELOPE_BYTES_MAX;
-use crate::subject::{Bucket, Interest, Space};
 
 /// Without an interest nothing comes.
 pub fn only_what_is_wanted_is_heard(harness: &mut dyn Harness) -> Result<(), Unsupported> {

@@ -2,12 +2,11 @@
 
 use std::time::Duration;
 
+use simurgh_cluster::adapter::{Fetch, LAST_OF_MAX, NotStored, TICKET_SECONDS_MAX, TICKETS_MAX};
+use simurgh_cluster::{Event, QueueFull, Received, Space, Subject};
+
 use super::cluster::{Cluster, Said, exact, whole, yes};
 use super::{Harness, Unsupported};
-use crate::adapter::{
-    Event, Fetch, LAST_OF_MAX, NotStored, QueueFull, Received, TICKET_SECONDS_MAX, TICKETS_MAX,
-};
-use crate::subject::{Space, Subject};
 
 fn after(subject: Subject, seq: u64, count: u32, bytes: usize) -> Fetch {
     Fetch::After { subject, seq, count, bytes, from_leader: false }

@@ -1,14 +1,12 @@
 //! What is missed, or comes late, without anybody being told: an engine that is parted, nodes that
 //! come back, what is said again.
 
+use simurgh_cluster::{delta_drafts, stamped};
 use simurgh_presence::{Meta, PhxRefs, Shared};
 
 use super::*;
-use crate::envelope::stamped;
-use crate::presence::delta_drafts;
-use crate::subject::Space;
 
-fn wants(it: &mut World, at: usize) -> Vec<u64> {
+fn wants(it: &mut Simulation, at: usize) -> Vec<u64> {
     let heard = std::mem::take(&mut it.node(at).heard.presence);
     let asks = heard.iter().filter_map(|(_, what)| match what {
         FromPeers::StateWanted(owner) => Some(owner.0),
@@ -20,7 +18,7 @@ fn wants(it: &mut World, at: usize) -> Vec<u64> {
 /// A node that hears nothing is gone for the others, and says again what was not confirmed.
 #[test]
 fn what_a_node_says_again_after_it_was_gone_is_heard_once() {
-    let mut it = World::new(2, 30);
+    let mut it = Simulation::new(2, 30);
     it.begins(1, "t", 0);
     it.passes(10 * MILLISECOND);
     it.network.cut(0, Direction::Hearing);
@@ -38,7 +36,7 @@ fn what_a_node_says_again_after_it_was_gone_is_heard_once() {
 
 #[test]
 fn what_a_node_says_again_that_has_said_bye_is_heard_once() {
-    let mut it = World::new(2, 31);
+    let mut it = Simulation::new(2, 31);
     it.begins(1, "t", 0);
     it.passes(10 * MILLISECOND);
     it.network.cut(0, Direction::Hearing);
@@ -56,7 +54,7 @@ fn what_a_node_says_again_that_has_said_bye_is_heard_once() {
 
 #[test]
 fn a_node_that_was_silent_is_asked_when_it_is_back() {
-    let mut it = World::new(2, 32);
+    let mut it = Simulation::new(2, 32);
     it.presence(0, "t", ToPeers::Begin);
     it.passes(12 * SECOND);
     wants(&mut it, 1);
@@ -71,7 +69,7 @@ fn a_node_that_was_silent_is_asked_when_it_is_back() {
 
 #[test]
 fn a_node_that_comes_right_after_the_link_is_asked_too() {
-    let mut it = World::new(1, 33);
+    let mut it = Simulation::new(1, 33);
     it.presence(0, "t", ToPeers::Begin);
     it.network.reset(0);
     while it.node(0).cluster.session() != Some(Session(2)) {
@@ -86,7 +84,7 @@ fn a_node_that_comes_right_after_the_link_is_asked_too() {
 
 #[test]
 fn a_process_that_did_not_run_asks_for_everybody_again() {
-    let mut it = World::new(2, 34);
+    let mut it = Simulation::new(2, 34);
     it.presence(0, "t", ToPeers::Begin);
     it.passes(2 * SECOND);
     wants(&mut it, 1);
@@ -99,7 +97,7 @@ fn a_process_that_did_not_run_asks_for_everybody_again() {
 
 #[test]
 fn presences_of_a_node_that_nobody_knows_are_left_out() {
-    let mut it = World::new(1, 35);
+    let mut it = Simulation::new(1, 35);
     it.presence(0, "t", ToPeers::Begin);
     it.passes(SECOND);
     let (prefix, owner) = (Prefix::new("a").unwrap(), Owner(77));
@@ -121,7 +119,7 @@ fn presences_of_a_node_that_nobody_knows_are_left_out() {
 /// Whom an ask is for is told, so that it can be asked again.
 #[test]
 fn it_is_told_who_was_asked() {
-    let mut it = World::new(3, 36);
+    let mut it = Simulation::new(3, 36);
     it.presence(0, "t", ToPeers::Begin);
     it.passes(SECOND);
     let heard = &it.node(0).heard.presence;

@@ -1,10 +1,7 @@
 //! What the nodes under test say to each other, and of which topics.
 
 use bytes::{BufMut, Bytes, BytesMut};
-
-use crate::adapter::{Received, Wanted};
-use crate::node_id::NodeId;
-use crate::subject::{Bucket, Interest, Prefix, Space};
+use simurgh_cluster::{Bucket, Interest, NodeId, Prefix, Received, Space, Wanted};
 
 /// What is in an envelope of these tests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

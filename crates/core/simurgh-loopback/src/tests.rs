@@ -2,9 +2,10 @@
 
 use std::task::Waker;
 
+use simurgh_cluster::adapter::{Down, NotStored};
+use simurgh_cluster::{Received, Space};
+
 use super::*;
-use crate::adapter::{Down, NotStored, Received};
-use crate::subject::Space;
 
 const MS: u64 = 1_000_000;
 const S: u64 = 1_000 * MS;
@@ -265,8 +266,8 @@ fn interests_that_come_and_go_take_no_room_at_the_engine() {
         nodes[0].interest(&[(interest, [Wanted::Yes, Wanted::No][n % 2])]);
         pass(&network, MS);
     }
-    let subscriptions = with(&network.world, |world| {
-        world.engine.links.iter().flatten().map(|it| it.subscriptions.len()).sum::<usize>()
+    let subscriptions = with(&network.state, |state| {
+        state.engine.links.iter().flatten().map(|it| it.subscriptions.len()).sum::<usize>()
     });
     assert!(subscriptions < 200, "{subscriptions}");
 }
@@ -305,10 +306,10 @@ fn a_copy_may_lag_behind_and_says_so_and_the_leader_does_not() {
         fetched.map(|it| (it.messages.len(), it.head, it.is_all)).unwrap()
     };
     assert_eq!(fetch(false, 1), (0, 0, true));
-    with(&network.world, |world| {
-        let to = world.names.of(subject.as_str());
+    with(&network.state, |state| {
+        let to = state.names.of(subject.as_str());
         let what = Question::Store { to, id: "x".into(), age: None, envelope: Bytes::new() };
-        world.ask(0, what, Ticket(2))
+        state.ask(0, what, Ticket(2))
     });
     pass(&network, 10 * MS);
     assert_eq!(fetch(false, 3), (0, 0, true), "it has not heard of it");

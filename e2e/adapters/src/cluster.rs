@@ -2,12 +2,14 @@
 
 use std::time::Duration;
 
+use simurgh_cluster::adapter::Fetch;
+use simurgh_cluster::{
+    Event, Fetched, Interest, NodeId, Prefix, QueueFull, Received, Space, Ticket, Wanted,
+};
+
 use super::node::Node;
 pub(super) use super::said::{Said, exact, mates, no, once, prefix, whole, yes};
 use super::{Harness, Unsupported};
-use crate::adapter::{Event, Fetch, Fetched, QueueFull, Received, Ticket, Wanted};
-use crate::node_id::NodeId;
-use crate::subject::{Interest, Prefix, Space};
 
 /// Longer than a link needs to be found dead and to come again.
 const WAIT: Duration = Duration::from_secs(40);

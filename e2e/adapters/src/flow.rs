@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
+use simurgh_cluster::Space;
+use simurgh_cluster::adapter::{IN_FLIGHT_BYTES_MAX, IN_FLIGHT_MAX};
+
 use super::cluster::{Cluster, exact, once, yes};
 use super::{Harness, Unsupported};
-use crate::adapter::{IN_FLIGHT_BYTES_MAX, IN_FLIGHT_MAX};
-use crate::subject::Space;
 
 /// So many as may be are taken, none waits, and all arrive once it goes on.
 pub fn a_frozen_engine_is_full_and_never_waits(

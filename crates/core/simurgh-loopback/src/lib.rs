@@ -14,16 +14,16 @@
 //!
 //! A network has no thread, and does nothing but in [`Network::advance`]. The same seed and the
 //! same calls give the same events.
+#![forbid(unsafe_code)]
 
 mod client;
 mod engine;
 mod kept;
 mod names;
 mod pipe;
-mod rng;
+mod state;
 #[cfg(test)]
 mod tests;
-mod world;
 
 use std::ops::RangeInclusive;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -31,18 +31,18 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
+use simurgh_cluster::adapter::Fetch;
+use simurgh_cluster::{
+    Adapter, Event, Generation, Interest, NodeId, Prefix, QueueFull, SplitMix64, Subject, Ticket,
+    Wanted,
+};
 
 pub use self::kept::{StreamLimits, UNIX_MS};
 
 use self::client::{Client, Question};
-use self::engine::Engine;
 use self::kept::Kept;
 use self::names::Names;
-use self::rng::Rng;
-use self::world::World;
-use crate::adapter::{Adapter, Event, Fetch, Generation, QueueFull, Ticket, Wanted};
-use crate::node_id::NodeId;
-use crate::subject::{Interest, Prefix, Subject};
+use self::state::{Engine, State};
 
 /// How a network behaves while nobody disturbs it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -135,13 +135,13 @@ pub enum RestartData {
 /// A clone is the same network.
 #[derive(Clone, Debug)]
 pub struct Network {
-    world: Arc<Mutex<World>>,
+    state: Arc<Mutex<State>>,
 }
 
 impl Network {
     /// At time 0, without nodes.
     pub fn new(seed: u64, config: NetworkConfig) -> Self {
-        let mut rng = Rng::new(seed);
+        let mut rng = SplitMix64::new(seed);
         let kept = config.kept.clone().map(|limits| Kept::new(limits, rng.next()));
         let epoch = kept.as_ref().map(|it| it.epoch).filter(|_| config.has_log);
         let log = epoch.map(|epoch| LogEntry::Remade { epoch, head: 0 }).into_iter().collect();
@@ -154,35 +154,35 @@ impl Network {
             log,
             links: Vec::new(),
         };
-        let world =
-            World { now_ns: 0, rng, config, names: Names::new(), clients: Vec::new(), engine };
-        Self { world: Arc::new(Mutex::new(world)) }
+        let state =
+            State { now_ns: 0, rng, config, names: Names::new(), clients: Vec::new(), engine };
+        Self { state: Arc::new(Mutex::new(state)) }
     }
 
     /// Another node's, of the cluster with this prefix.
     pub fn adapter(&self, prefix: &Prefix) -> Loopback {
-        let node = with(&self.world, |world| {
-            let NetworkConfig { inbox_max, loss_per_million, .. } = world.config;
-            world.clients.push(Client::new(prefix.clone(), inbox_max, loss_per_million));
-            world.engine.links.push(None);
-            world.clients.len() - 1
+        let node = with(&self.state, |state| {
+            let NetworkConfig { inbox_max, loss_per_million, .. } = state.config;
+            state.clients.push(Client::new(prefix.clone(), inbox_max, loss_per_million));
+            state.engine.links.push(None);
+            state.clients.len() - 1
         });
-        Loopback { world: Arc::clone(&self.world), node }
+        Loopback { state: Arc::clone(&self.state), node }
     }
 
     /// Everything that happens until then; nothing, if that is past.
     pub fn advance(&self, now_ns: u64) {
-        with(&self.world, |world| world.advance(now_ns));
+        with(&self.state, |state| state.advance(now_ns));
     }
 
     /// What the clock shows.
     pub fn now_ns(&self) -> u64 {
-        with(&self.world, |world| world.now_ns)
+        with(&self.state, |state| state.now_ns)
     }
 
     /// When the next thing happens, if nobody does anything until then.
     pub fn next_at_ns(&self) -> Option<u64> {
-        with(&self.world, |world| world.next_at_ns())
+        with(&self.state, |state| state.next_at_ns())
     }
 
     /// Lets nothing through a node's link, in one direction or both. What is sent waits in it. The
@@ -202,7 +202,7 @@ impl Network {
 
     /// Ends a node's link at once, with all that is under way in it. The node connects again.
     pub fn reset(&self, node: usize) {
-        with(&self.world, |world| world.end_link(node, "it was reset"));
+        with(&self.state, |state| state.end_link(node, "it was reset"));
     }
 
     /// Loses so many of a million messages to this node, and tells it.
@@ -214,8 +214,8 @@ impl Network {
     /// stand, and nobody is told. Only the first group has what is kept; nodes of no group are in
     /// that, too.
     pub fn partition(&self, groups: &[&[usize]]) {
-        with(&self.world, |world| {
-            for (node, client) in world.clients.iter_mut().enumerate() {
+        with(&self.state, |state| {
+            for (node, client) in state.clients.iter_mut().enumerate() {
                 client.group = groups.iter().position(|it| it.contains(&node)).unwrap_or(0);
             }
         });
@@ -228,84 +228,84 @@ impl Network {
 
     /// Stops the engine: what is sent to it waits. Nodes notice as if their links were cut.
     pub fn freeze(&self) {
-        with(&self.world, |world| {
-            world.engine.is_frozen = true;
-            world.watch_links();
+        with(&self.state, |state| {
+            state.engine.is_frozen = true;
+            state.watch_links();
         });
     }
 
     /// Lets the engine go on, first with what waited, also on links that ended meanwhile.
     pub fn thaw(&self) {
-        with(&self.world, |world| {
-            world.engine.is_frozen = false;
-            world.watch_links();
+        with(&self.state, |state| {
+            state.engine.is_frozen = false;
+            state.watch_links();
         });
     }
 
     /// Ends the engine: all that is under way is lost, all links end.
     pub fn kill(&self) {
-        with(&self.world, |world| {
-            (world.engine.is_alive, world.engine.is_frozen) = (false, false);
-            for node in 0..world.clients.len() {
-                world.forget_link(node);
+        with(&self.state, |state| {
+            (state.engine.is_alive, state.engine.is_frozen) = (false, false);
+            for node in 0..state.clients.len() {
+                state.forget_link(node);
             }
-            world.end_broken();
+            state.end_broken();
         });
     }
 
     /// Starts the engine again; ends it before, if that was not done.
     pub fn restart(&self, data: RestartData) {
         self.kill();
-        with(&self.world, |world| {
-            world.engine.is_alive = true;
-            world.engine.boot += 1;
-            let epoch = world.rng.next();
-            let (now_ns, has_log) = (world.now_ns, world.config.has_log);
-            let Some(kept) = world.engine.kept.as_mut() else { return };
+        with(&self.state, |state| {
+            state.engine.is_alive = true;
+            state.engine.boot += 1;
+            let epoch = state.rng.next();
+            let (now_ns, has_log) = (state.now_ns, state.config.has_log);
+            let Some(kept) = state.engine.kept.as_mut() else { return };
             match data {
                 RestartData::Stays => return,
                 RestartData::Lost => *kept = Kept::new(kept.limits().clone(), epoch),
                 RestartData::Older(ns) => kept.set_back(now_ns.saturating_sub(ns), epoch),
             }
             let head = kept.last();
-            world.engine.log.extend(has_log.then_some(LogEntry::Remade { epoch, head }));
+            state.engine.log.extend(has_log.then_some(LogEntry::Remade { epoch, head }));
         });
     }
 
     /// What keeps has no leader, as while another one is elected: nothing is stored, and nobody is
     /// answered. Links stand, and all else goes on.
     pub fn lose_leader(&self) {
-        with(&self.world, |world| world.engine.has_no_leader = true);
+        with(&self.state, |state| state.engine.has_no_leader = true);
     }
 
     /// What keeps has a leader again. What it was asked meanwhile is not answered.
     pub fn elect_leader(&self) {
-        with(&self.world, |world| world.engine.has_no_leader = false);
+        with(&self.state, |state| state.engine.has_no_leader = false);
     }
 
     /// What became of what is kept since this was asked last; nothing, unless
     /// [`NetworkConfig::has_log`]. The first says of which epoch it is.
     pub fn take_log(&self) -> Vec<LogEntry> {
-        with(&self.world, |world| std::mem::take(&mut world.engine.log))
+        with(&self.state, |state| std::mem::take(&mut state.engine.log))
     }
 
     /// Forgets what is kept of a subject; numbers go on.
     pub fn purge(&self, subject: &Subject) {
-        with(&self.world, |world| {
-            let (name, now_ns) = (world.names.of(subject.as_str()), world.now_ns);
-            if let Some(kept) = world.engine.kept.as_mut() {
+        with(&self.state, |state| {
+            let (name, now_ns) = (state.names.of(subject.as_str()), state.now_ns);
+            if let Some(kept) = state.engine.kept.as_mut() {
                 kept.purge(name, u64::MAX, now_ns);
             }
         });
     }
 
     fn change(&self, node: usize, change: impl FnOnce(&mut Client)) {
-        with(&self.world, |world| {
-            if let Some(client) = world.clients.get_mut(node) {
+        with(&self.state, |state| {
+            if let Some(client) = state.clients.get_mut(node) {
                 change(client);
             }
-            world.end_broken();
-            world.watch_links();
+            state.end_broken();
+            state.watch_links();
         });
     }
 }
@@ -313,7 +313,7 @@ impl Network {
 /// A node's adapter. Dropped, the node is gone: what it sent is under way, as after a crash.
 #[derive(Debug)]
 pub struct Loopback {
-    world: Arc<Mutex<World>>,
+    state: Arc<Mutex<State>>,
     node: usize,
 }
 
@@ -326,11 +326,11 @@ impl Loopback {
 
 impl Adapter for Loopback {
     fn start(&mut self, _me: NodeId) {
-        with(&self.world, |world| world.start(self.node));
+        with(&self.state, |state| state.start(self.node));
     }
 
     fn publish(&mut self, to: &Subject, envelope: Bytes) -> Result<(), QueueFull> {
-        let is_taken = with(&self.world, |world| world.publish(self.node, to, envelope));
+        let is_taken = with(&self.state, |state| state.publish(self.node, to, envelope));
         if is_taken { Ok(()) } else { Err(QueueFull) }
     }
 
@@ -342,54 +342,54 @@ impl Adapter for Loopback {
         envelope: Bytes,
         ticket: Ticket,
     ) -> Result<(), QueueFull> {
-        let is_taken = with(&self.world, |world| {
-            let (to, id) = (world.names.of(to.as_str()), id.into());
-            world.ask(self.node, Question::Store { to, id, age, envelope }, ticket)
+        let is_taken = with(&self.state, |state| {
+            let (to, id) = (state.names.of(to.as_str()), id.into());
+            state.ask(self.node, Question::Store { to, id, age, envelope }, ticket)
         });
         if is_taken { Ok(()) } else { Err(QueueFull) }
     }
 
     fn purge(&mut self, of: &Subject, before: u64, ticket: Ticket) -> Result<(), QueueFull> {
-        let is_taken = with(&self.world, |world| {
-            let of = world.names.of(of.as_str());
-            world.ask(self.node, Question::Purge { of, before }, ticket)
+        let is_taken = with(&self.state, |state| {
+            let of = state.names.of(of.as_str());
+            state.ask(self.node, Question::Purge { of, before }, ticket)
         });
         if is_taken { Ok(()) } else { Err(QueueFull) }
     }
 
     fn interest(&mut self, changes: &[(Interest, Wanted)]) -> Generation {
-        with(&self.world, |world| world.interest(self.node, changes))
+        with(&self.state, |state| state.interest(self.node, changes))
     }
 
     fn fetch(&mut self, what: Fetch, ticket: Ticket) -> Result<(), QueueFull> {
-        let is_taken = with(&self.world, |world| {
-            let what = world.question(what);
-            world.ask(self.node, what, ticket)
+        let is_taken = with(&self.state, |state| {
+            let what = state.question(what);
+            state.ask(self.node, what, ticket)
         });
         if is_taken { Ok(()) } else { Err(QueueFull) }
     }
 
     fn poll_event(&mut self, context: &mut Context<'_>) -> Poll<Event> {
-        let event = with(&self.world, |world| {
-            world.clients.get_mut(self.node).and_then(|it| it.poll(context.waker()))
+        let event = with(&self.state, |state| {
+            state.clients.get_mut(self.node).and_then(|it| it.poll(context.waker()))
         });
         event.map_or(Poll::Pending, Poll::Ready)
     }
 
     fn in_flight(&self) -> usize {
-        with(&self.world, |world| world.clients.get(self.node).map_or(0, Client::in_flight))
+        with(&self.state, |state| state.clients.get(self.node).map_or(0, Client::in_flight))
     }
 }
 
 impl Drop for Loopback {
     fn drop(&mut self) {
-        with(&self.world, |world| world.leave(self.node));
+        with(&self.state, |state| state.leave(self.node));
     }
 }
 
-/// Does something with the world, and wakes who has something to poll then, outside the lock.
-fn with<R>(world: &Mutex<World>, act: impl FnOnce(&mut World) -> R) -> R {
-    let mut guard = world.lock().unwrap_or_else(PoisonError::into_inner);
+/// Does something with the state, and wakes who has something to poll then, outside the lock.
+fn with<R>(state: &Mutex<State>, act: impl FnOnce(&mut State) -> R) -> R {
+    let mut guard = state.lock().unwrap_or_else(PoisonError::into_inner);
     let result = act(&mut guard);
     let wakers = guard.wakers();
     drop(guard);

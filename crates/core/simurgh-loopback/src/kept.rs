@@ -6,10 +6,10 @@ use std::time::Duration;
 use bytes::Bytes;
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
+use simurgh_cluster::adapter::{ID_SECONDS, LAST_OF_MAX, Number};
+use simurgh_cluster::{Fetched, Received, Space};
 
 use super::names::Name;
-use crate::adapter::{Fetched, ID_SECONDS, LAST_OF_MAX, Number, Received};
-use crate::subject::Space;
 
 /// A copy lags behind no more than that.
 const LAG_NS_MAX: u64 = 10_000_000_000;

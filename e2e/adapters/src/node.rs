@@ -4,14 +4,13 @@ use std::collections::BTreeSet;
 use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
+use simurgh_cluster::adapter::{Down, IN_FLIGHT_MAX, NotStored};
+use simurgh_cluster::{
+    Adapter, Event, Generation, Interest, NodeId, QueueFull, Received, Session, Subject, Ticket,
+    Wanted,
+};
 
 use super::said::Said;
-use crate::adapter::{
-    Adapter, Down, Event, Generation, IN_FLIGHT_MAX, NotStored, QueueFull, Received, Session,
-    Ticket, Wanted,
-};
-use crate::node_id::NodeId;
-use crate::subject::{Interest, Subject};
 
 /// A node under test, and what it was told.
 pub(super) struct Node {

@@ -2,15 +2,16 @@
 
 use std::time::Duration;
 
+use simurgh_cluster::{Bucket, HistoryNotice, Retention, StoreItem};
+use simurgh_loopback::StreamLimits;
+
+use super::log::{Message, Stored, check};
 use super::*;
-use crate::history::tests::log::{Message, Stored, check};
-use crate::history::{HistoryNotice, HistoryPosition, Retention, StoreItem};
-use crate::loopback::StreamLimits;
 
 const WANTS: Retention = Retention { count: 100, bytes: 1 << 20, age_ms: 300_000 };
 const TOPICS: [&str; 3] = ["a", "rooms:lobby", "x"];
 
-impl World {
+impl Simulation {
     fn begins_kept(&mut self, at: usize, topic: &str) {
         let time = self.time();
         self.node(at).cluster.topic_begins(topic, 0, Some(WANTS), time);
@@ -56,7 +57,7 @@ fn texts(said: &[Said]) -> Vec<String> {
 
 #[test]
 fn all_followers_are_told_the_same_order_and_publishers_where_theirs_stand() {
-    let mut it = World::new(3, 30);
+    let mut it = Simulation::new(3, 30);
     (0..2).for_each(|at| it.begins_kept(at, "a"));
     it.passes(10 * MILLISECOND);
     for number in 0..60 {
@@ -91,7 +92,7 @@ fn all_followers_are_told_the_same_order_and_publishers_where_theirs_stand() {
 
 #[test]
 fn a_topic_is_followed_as_long_as_its_interest_lasts() {
-    let mut it = World::new(1, 31);
+    let mut it = Simulation::new(1, 31);
     it.begins_kept(0, "members");
     let time = it.time();
     let Node { cluster, heard } = it.node(0);
@@ -120,7 +121,7 @@ fn a_topic_is_followed_as_long_as_its_interest_lasts() {
 /// Patterns differ while a setting is rolled out.
 #[test]
 fn what_is_kept_elsewhere_is_plain_where_that_is_not_declared() {
-    let mut it = World::new(2, 32);
+    let mut it = Simulation::new(2, 32);
     it.begins_kept(0, "a");
     it.begins(1, "a", 3);
     it.passes(10 * MILLISECOND);
@@ -143,15 +144,15 @@ fn what_is_kept_elsewhere_is_plain_where_that_is_not_declared() {
 
 #[test]
 fn what_a_whole_bucket_brings_of_topics_that_are_not_followed_is_unwanted() {
-    let mut it = World::new(1, 33);
+    let mut it = Simulation::new(1, 33);
     let prefix = Prefix::new("a").unwrap();
     let mut config = ClusterConfig::new(prefix.clone(), "whole");
     config.history = Some(HistoryConfig::default());
     config.interests.exact_max = 0;
     let cluster = Cluster::new(config, it.network.adapter(&prefix), NodeId(1001), 1, it.time());
     it.nodes.push(Some(Node { cluster, heard: Heard::default() }));
-    let bucket = crate::Bucket::of("0");
-    let same = (1..).map(|it: u32| it.to_string()).find(|it| crate::Bucket::of(it) == bucket);
+    let bucket = Bucket::of("0");
+    let same = (1..).map(|it: u32| it.to_string()).find(|it| Bucket::of(it) == bucket);
     let same = same.unwrap();
     it.begins_kept(1, "0");
     it.passes(SECOND);
@@ -166,7 +167,7 @@ fn what_a_whole_bucket_brings_of_topics_that_are_not_followed_is_unwanted() {
 
 #[test]
 fn stores_wait_for_an_engine_that_is_away_for_a_while() {
-    let mut it = World::new(2, 34);
+    let mut it = Simulation::new(2, 34);
     (0..2).for_each(|at| it.begins_kept(at, "a"));
     it.passes(10 * MILLISECOND);
     it.network.kill();
@@ -194,7 +195,7 @@ fn stores_wait_for_an_engine_that_is_away_for_a_while() {
 #[test]
 fn an_engine_that_keeps_nothing_refuses_in_its_words() {
     let config = NetworkConfig { kept: None, ..NetworkConfig::default() };
-    let mut it = World::on(Network::new(35, config), 1, PeersConfig::default().gone_ns);
+    let mut it = Simulation::on(Network::new(35, config), 1, PeersConfig::default().gone_ns);
     it.begins_kept(0, "a");
     it.stores(0, "a", 1);
     it.passes(10 * MILLISECOND);
@@ -208,7 +209,7 @@ fn an_engine_that_keeps_nothing_refuses_in_its_words() {
 
 #[test]
 fn a_node_without_history_refuses_and_knows_nothing() {
-    let mut it = World::new(0, 36);
+    let mut it = Simulation::new(0, 36);
     let prefix = Prefix::new("a").unwrap();
     let config = ClusterConfig::new(prefix.clone(), "plain");
     let cluster = Cluster::new(config, it.network.adapter(&prefix), NodeId(1), 1, it.time());
@@ -225,7 +226,7 @@ fn a_node_without_history_refuses_and_knows_nothing() {
 
 #[test]
 fn an_engine_that_lost_everything_begins_anew_for_all() {
-    let mut it = World::new(2, 37);
+    let mut it = Simulation::new(2, 37);
     (0..2).for_each(|at| it.begins_kept(at, "a"));
     it.passes(10 * MILLISECOND);
     it.stores(0, "a", 1);
@@ -250,7 +251,7 @@ fn an_engine_that_lost_everything_begins_anew_for_all() {
 
 #[test]
 fn what_is_to_be_forgotten_is_forgotten_by_all_and_by_the_engine() {
-    let mut it = World::new(3, 38);
+    let mut it = Simulation::new(3, 38);
     (0..2).for_each(|at| it.begins_kept(at, "a"));
     it.passes(10 * MILLISECOND);
     it.stores(0, "a", 1);
@@ -276,7 +277,7 @@ fn what_is_to_be_forgotten_is_forgotten_by_all_and_by_the_engine() {
 /// What an id has stored is stored once, whichever node says it again.
 #[test]
 fn a_publishers_id_stores_once_over_all_nodes() {
-    let mut it = World::new(2, 39);
+    let mut it = Simulation::new(2, 39);
     it.begins_kept(0, "a");
     it.passes(10 * MILLISECOND);
     for (number, at) in [(1, 0), (2, 1), (3, 0)] {
@@ -308,7 +309,7 @@ impl Dice {
     }
 }
 
-fn faulty(it: &mut World, dice: &mut Dice, number: u64) {
+fn faulty(it: &mut Simulation, dice: &mut Dice, number: u64) {
     let at = dice.below(3) as usize;
     let topic = TOPICS[dice.below(3) as usize];
     match dice.below(18) {
@@ -342,7 +343,7 @@ fn note(log: &mut Log, topic: &str, epoch: u64, at: HistoryPosition, text: Optio
 }
 
 /// All that anybody was told, or was told to be stored.
-fn stored(it: &World, asked: &[(u64, usize, &str)]) -> Log {
+fn stored(it: &Simulation, asked: &[(u64, usize, &str)]) -> Log {
     let mut log = Log::new();
     for (topic, said) in it.nodes.iter().flatten().flat_map(|it| &it.heard.kept) {
         let mut now = 0;
@@ -377,7 +378,8 @@ fn run(seed: u64) -> (usize, usize) {
         ..NetworkConfig::default()
     };
     let network = Network::new(seed, config);
-    let (mut it, mut dice) = (World::on(network, 3, PeersConfig::default().gone_ns), Dice(seed));
+    let (mut it, mut dice) =
+        (Simulation::on(network, 3, PeersConfig::default().gone_ns), Dice(seed));
     let mut asked: Vec<(u64, usize, &str)> = Vec::new();
     for at in 0..3 {
         TOPICS.iter().for_each(|topic| it.begins_kept(at, topic));

@@ -1,9 +1,9 @@
 //! What is wanted, from when, and until when.
 
+use simurgh_cluster::{Bucket, Generation, Interest, Wanted};
+
 use super::cluster::{Cluster, exact, mates, no, whole, yes};
 use super::{Harness, Unsupported};
-use crate::adapter::{Generation, Wanted};
-use crate::subject::{Bucket, Interest};
 
 /// Topics of a bucket without naming them.
 pub fn a_bucket_hears_its_topics_and_no_other(

@@ -1,40 +1,16 @@
 //! The engine: whose links it has, who hears what, and what it does with what is sent to it.
 
 use bytes::Bytes;
+use simurgh_cluster::adapter::{NotStored, Number};
+use simurgh_cluster::{Event, Fetched, Received, Ticket};
 
 use super::LogEntry;
-use super::client::{Client, Command, Link, Question, Told};
+use super::client::{Client, Command, Link, Question, ToNode};
 use super::kept::{Kept, Outcome, Wish, unix_ms};
 use super::names::Name;
-use super::world::World;
-use crate::adapter::{Event, Fetched, NotStored, Number, Received, Ticket};
+use super::state::{Linked, State};
 
-#[derive(Debug)]
-pub(super) struct Engine {
-    pub(super) is_alive: bool,
-    pub(super) is_frozen: bool,
-    /// What keeps does nothing, and does not answer.
-    pub(super) has_no_leader: bool,
-    /// How often it was started.
-    pub(super) boot: u64,
-    /// None, if it keeps nothing.
-    pub(super) kept: Option<Kept>,
-    /// What became of that and was not asked for yet, if that is wanted.
-    pub(super) log: Vec<LogEntry>,
-    /// What it knows of each node: the session of its link, and what that is subscribed to.
-    pub(super) links: Vec<Option<Linked>>,
-}
-
-#[derive(Debug)]
-pub(super) struct Linked {
-    session: u64,
-    /// Some of them ended since, or are there twice.
-    pub(super) subscriptions: Vec<Name>,
-    /// When there are so many, those are taken out.
-    tidy_at: usize,
-}
-
-impl World {
+impl State {
     /// The next that a node sent is there.
     pub(super) fn at_engine(&mut self, node: usize) {
         let Some(client) = self.clients.get_mut(node) else { return };
@@ -49,7 +25,7 @@ impl World {
                 let received = Received { space, envelope, stored: None, at_ms: 0 };
                 self.deliver(Some(node as u32), to, &received);
             }
-            Command::Ping => self.tell(node, Told::Pong),
+            Command::Ping => self.tell(node, ToNode::Pong),
             Command::Ask(what, ticket) => self.answer(node, what, ticket),
             Command::Close => self.unsubscribe(node),
         }
@@ -78,7 +54,7 @@ impl World {
                 let behind = self.kept(node).map(|it| it.since(age, now_ns));
                 if behind.is_some() || self.engine.kept.is_none() {
                     let behind = behind.flatten();
-                    self.tell(node, Told::Answer(ticket, Event::Since { ticket, behind }));
+                    self.tell(node, ToNode::Answer(ticket, Event::Since { ticket, behind }));
                 }
             }
             Question::Purge { of, before } => {
@@ -87,7 +63,7 @@ impl World {
                     None if self.engine.kept.is_some() => return,
                     None => Some(keeps_nothing()),
                 };
-                self.tell(node, Told::Answer(ticket, Event::Purged { ticket, why }));
+                self.tell(node, ToNode::Answer(ticket, Event::Purged { ticket, why }));
             }
         }
     }
@@ -110,7 +86,7 @@ impl World {
             *linked = Some(Linked { session, subscriptions: wanted, tidy_at });
         }
         let kept = self.engine.kept.as_ref().map(|it| it.epoch);
-        self.tell(node, Told::Connected { kept });
+        self.tell(node, ToNode::Connected { kept });
     }
 
     fn subscribe(&mut self, node: usize, changes: Vec<(Name, bool)>) {
@@ -127,7 +103,7 @@ impl World {
             linked.subscriptions.dedup();
             linked.tidy_at = 2 * linked.subscriptions.len() + 64;
         }
-        self.tell(node, Told::InForce);
+        self.tell(node, ToNode::InForce);
     }
 
     /// The part of the engine that keeps, if this node is linked to that.
@@ -150,7 +126,7 @@ impl World {
                     self.republish(to, envelope, number);
                     stored
                 } else {
-                    self.tell(node, Told::Answer(ticket, stored));
+                    self.tell(node, ToNode::Answer(ticket, stored));
                     return self.republish(to, envelope, number);
                 }
             }
@@ -159,7 +135,7 @@ impl World {
             None if keeps => return,
             None => Event::NotStored { ticket, why: keeps_nothing() },
         };
-        self.tell(node, Told::Answer(ticket, answer));
+        self.tell(node, ToNode::Answer(ticket, answer));
     }
 
     fn republish(&mut self, to: Name, envelope: Bytes, number: Number) {
@@ -174,7 +150,7 @@ impl World {
 
     fn answer_fetch(&mut self, node: usize, ticket: Ticket, kept: Option<Fetched>) {
         if kept.is_some() || self.engine.kept.is_none() {
-            self.tell(node, Told::Answer(ticket, Event::Fetched { ticket, kept }));
+            self.tell(node, ToNode::Answer(ticket, Event::Fetched { ticket, kept }));
         }
     }
 
@@ -205,8 +181,8 @@ impl World {
                 continue;
             }
             let told = match rng.happens(client.lossy_per_million) {
-                true => Told::Missed(name),
-                false => Told::Message { from, name, received: received.clone() },
+                true => ToNode::Missed(name),
+                false => ToNode::Message { from, name, received: received.clone() },
             };
             let told = match rng.happens(config.reorder_per_million) {
                 true => overtake(client, from, linked.session, told),
@@ -216,13 +192,13 @@ impl World {
             client.to_node.push(at_ns, (linked.session, told));
             if is_stored && rng.happens(config.double_per_million) {
                 let (from, received) = (None, received.clone());
-                let again = Told::Message { from, name, received };
+                let again = ToNode::Message { from, name, received };
                 client.to_node.push(at_ns, (linked.session, again));
             }
         }
     }
 
-    fn tell(&mut self, node: usize, told: Told) {
+    fn tell(&mut self, node: usize, told: ToNode) {
         let linked = self.engine.links.get(node).and_then(Option::as_ref);
         let Some(session) = linked.map(|it| it.session) else { return };
         let at_ns = self.now_ns + self.rng.within(&self.config.delay_ns);
@@ -255,15 +231,15 @@ fn keeps_nothing() -> NotStored {
 
 /// Lets a message overtake the last one under way, if that is of another publisher: the one that is
 /// last now.
-fn overtake(client: &mut Client, from: Option<u32>, session: u64, told: Told) -> Told {
+fn overtake(client: &mut Client, from: Option<u32>, session: u64, told: ToNode) -> ToNode {
     match client.to_node.last_mut() {
-        Some((of, last @ Told::Message { .. })) if *of == session && is_of_other(last, from) => {
+        Some((of, last @ ToNode::Message { .. })) if *of == session && is_of_other(last, from) => {
             std::mem::replace(last, told)
         }
         _ => told,
     }
 }
 
-fn is_of_other(told: &Told, publisher: Option<u32>) -> bool {
-    matches!(told, Told::Message { from, .. } if *from != publisher)
+fn is_of_other(told: &ToNode, publisher: Option<u32>) -> bool {
+    matches!(told, ToNode::Message { from, .. } if *from != publisher)
 }

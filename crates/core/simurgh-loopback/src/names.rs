@@ -5,8 +5,7 @@
 
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
-
-use crate::subject::Space;
+use simurgh_cluster::Space;
 
 /// Of a subject, or of what is subscribed to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

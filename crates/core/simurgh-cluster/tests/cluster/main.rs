@@ -3,19 +3,23 @@
 mod faults;
 mod kept;
 mod late;
+#[path = "../../src/history/tests/log.rs"]
+mod log;
 
 use std::collections::BTreeMap;
-use std::task::Waker;
+use std::task::{Context, Waker};
 
-use simurgh_presence::{Delta, Owner, Snapshot, ToPeers};
+use bytes::Bytes;
+use simurgh_cluster::{
+    Adapter, Answer, Beat, CallError, CallNumber, Class, Cluster, ClusterConfig, DisconnectNumber,
+    DisconnectOutcome, Draft, ENVELOPE_VERSION, HistoryConfig, HistoryEvent, HistoryItem,
+    HistoryPosition, Item, ItemPayload, Kind, LinkState, LocalNode, NodeId, Notice, OutboxConfig,
+    PeerEvent, PeersConfig, Prefix, Session, Shards, Space, StoreError, StoredAt, Time,
+};
+use simurgh_loopback::{Direction, Loopback, Network, NetworkConfig, RestartData};
+use simurgh_presence::{Delta, FromPeers, Owner, Snapshot, ToPeers};
 
-use super::*;
-use crate::beat::Beat;
-use crate::calls::CallError;
-use crate::envelope::{ItemPayload, Kind};
-use crate::history::tests::log::Said;
-use crate::loopback::{Direction, Loopback, Network, NetworkConfig, RestartData};
-use crate::peers::GoneReason;
+use log::Said;
 
 const MILLISECOND: u64 = 1_000_000;
 const SECOND: u64 = 1000 * MILLISECOND;
@@ -84,7 +88,7 @@ struct Node {
 }
 
 /// Nodes on one engine; one that has died is none.
-struct World {
+struct Simulation {
     network: Network,
     nodes: Vec<Option<Node>>,
     now_ns: u64,
@@ -94,7 +98,7 @@ struct World {
     step_ns: u64,
 }
 
-impl World {
+impl Simulation {
     fn new(nodes: usize, seed: u64) -> Self {
         Self::with_gone(nodes, seed, PeersConfig::default().gone_ns)
     }
@@ -190,7 +194,7 @@ fn ids(nodes: &[usize]) -> Vec<NodeId> {
 
 #[test]
 fn a_broadcast_is_heard_once_where_the_topic_has_members_and_not_by_its_publisher() {
-    let mut it = World::new(3, 1);
+    let mut it = Simulation::new(3, 1);
     it.begins(0, "t", 0);
     it.begins(1, "t", 3);
     it.begins(1, "t", 70);
@@ -198,7 +202,7 @@ fn a_broadcast_is_heard_once_where_the_topic_has_members_and_not_by_its_publishe
     it.says(0, "t", "1");
     it.says(2, "t", "2");
     it.passes(10 * MILLISECOND);
-    let heard = |it: &mut World, at: usize| std::mem::take(&mut it.node(at).heard.broadcasts);
+    let heard = |it: &mut Simulation, at: usize| std::mem::take(&mut it.node(at).heard.broadcasts);
     assert_eq!(heard(&mut it, 0), [("t".into(), "2".into(), vec![0])]);
     let mut one = heard(&mut it, 1);
     one.sort_unstable();
@@ -211,7 +215,7 @@ fn a_broadcast_is_heard_once_where_the_topic_has_members_and_not_by_its_publishe
 
 #[test]
 fn a_topic_is_heard_until_it_has_lingered_after_its_last_member() {
-    let mut it = World::new(2, 2);
+    let mut it = Simulation::new(2, 2);
     it.begins(1, "t", 0);
     it.passes(10 * MILLISECOND);
     let time = it.time();
@@ -232,7 +236,7 @@ fn a_topic_is_heard_until_it_has_lingered_after_its_last_member() {
 
 #[test]
 fn clusters_with_other_prefixes_do_not_hear_each_other() {
-    let mut it = World::new(1, 3);
+    let mut it = Simulation::new(1, 3);
     let other = it.starts("ab");
     it.begins(0, "t", 0);
     it.begins(other, "t", 0);
@@ -246,7 +250,7 @@ fn clusters_with_other_prefixes_do_not_hear_each_other() {
 
 #[test]
 fn who_begins_with_presences_is_told_who_is_asked_and_gets_their_states() {
-    let mut it = World::new(3, 4);
+    let mut it = Simulation::new(3, 4);
     it.presence(0, "t", ToPeers::Begin);
     it.passes(50 * MILLISECOND);
     let owners: Vec<Owner> = vec![Owner(1001), Owner(1002)];
@@ -283,7 +287,7 @@ fn who_begins_with_presences_is_told_who_is_asked_and_gets_their_states() {
 
 #[test]
 fn without_a_link_nobody_is_waited_for() {
-    let mut it = World::new(2, 5);
+    let mut it = Simulation::new(2, 5);
     it.network.kill();
     it.passes(SECOND);
     assert_eq!(it.node(0).cluster.state().0, LinkState::Away);
@@ -305,7 +309,7 @@ fn without_a_link_nobody_is_waited_for() {
 
 #[test]
 fn just_after_its_link_is_made_a_node_does_not_take_itself_for_the_only_one() {
-    let mut it = World::new(1, 6);
+    let mut it = Simulation::new(1, 6);
     let late = it.starts("a");
     it.passes(3 * MILLISECOND);
     assert_ne!(it.node(late).cluster.state().0, LinkState::Away);
@@ -318,7 +322,7 @@ fn just_after_its_link_is_made_a_node_does_not_take_itself_for_the_only_one() {
 
 #[test]
 fn a_disconnect_is_confirmed_by_every_node_and_done_once_on_each() {
-    let mut it = World::new(4, 7);
+    let mut it = Simulation::new(4, 7);
     let time = it.time();
     let number = it.node(0).cluster.disconnect("user:1", time).unwrap();
     it.passes(50 * MILLISECOND);
@@ -343,7 +347,7 @@ fn a_disconnect_is_confirmed_by_every_node_and_done_once_on_each() {
 
 #[test]
 fn who_does_not_confirm_is_named_after_a_minute() {
-    let mut it = World::new(3, 8);
+    let mut it = Simulation::new(3, 8);
     it.network.cut(1, Direction::Both);
     let time = it.time();
     let number = it.node(0).cluster.disconnect("user:1", time).unwrap();
@@ -354,7 +358,7 @@ fn who_does_not_confirm_is_named_after_a_minute() {
 
 #[test]
 fn a_node_that_dies_is_gone_after_half_a_minute_and_one_that_says_bye_at_once() {
-    let mut it = World::new(3, 9);
+    let mut it = Simulation::new(3, 9);
     // Over a new link nobody is missed yet.
     it.passes(10 * SECOND);
     let time = it.time();
@@ -374,12 +378,12 @@ fn a_node_that_dies_is_gone_after_half_a_minute_and_one_that_says_bye_at_once() 
             why.push(it);
         }
     }
-    assert_eq!(why, [GoneReason::Bye, GoneReason::Silent]);
+    assert_eq!(why, [simurgh_cluster::GoneReason::Bye, simurgh_cluster::GoneReason::Silent]);
 }
 
 #[test]
 fn nobody_is_gone_for_a_node_whose_own_link_is_away() {
-    let mut it = World::new(3, 10);
+    let mut it = Simulation::new(3, 10);
     it.network.kill();
     it.passes(120 * SECOND);
     it.network.restart(RestartData::Stays);
@@ -393,7 +397,7 @@ fn nobody_is_gone_for_a_node_whose_own_link_is_away() {
 #[test]
 fn nobody_is_gone_for_a_link_that_is_not_known_to_be_dead_yet() {
     for (seed, frozen_s) in (13..).zip([4, 5, 6, 7, 8, 20]) {
-        let mut it = World::with_gone(3, seed, 6 * SECOND);
+        let mut it = Simulation::with_gone(3, seed, 6 * SECOND);
         it.passes(20 * SECOND);
         it.network.freeze();
         it.passes(frozen_s * SECOND);
@@ -411,7 +415,7 @@ fn nobody_is_gone_for_a_link_that_is_not_known_to_be_dead_yet() {
 
 #[test]
 fn what_a_node_sends_again_after_it_was_gone_is_not_heard_twice() {
-    let mut it = World::new(2, 12);
+    let mut it = Simulation::new(2, 12);
     it.begins(0, "t", 0);
     it.passes(10 * SECOND);
     // It is heard, and does not know it: no answer comes through.
@@ -431,13 +435,13 @@ fn what_a_node_sends_again_after_it_was_gone_is_not_heard_twice() {
 
 #[test]
 fn what_is_no_envelope_is_counted_and_harms_nobody() {
-    let mut it = World::new(2, 11);
+    let mut it = Simulation::new(2, 11);
     it.begins(0, "t", 0);
     it.passes(10 * MILLISECOND);
-    let to = Prefix::new("a").unwrap().topic(crate::subject::Space::Broadcast, "t");
+    let to = Prefix::new("a").unwrap().topic(Space::Broadcast, "t");
     let item = Item::new("e", ItemPayload::Json("{}"));
-    let right = crate::envelope::Draft::broadcast(NodeId(9), "t", &item).unwrap().numbered(1);
-    let own = crate::envelope::Draft::broadcast(NodeId(1000), "t", &item).unwrap().numbered(1);
+    let right = Draft::broadcast(NodeId(9), "t", &item).unwrap().numbered(1);
+    let own = Draft::broadcast(NodeId(1000), "t", &item).unwrap().numbered(1);
     let mut newer = right.to_vec();
     newer[0] = 2;
     let stranger = it.node(1).cluster.adapter_mut();
@@ -455,7 +459,7 @@ fn what_is_no_envelope_is_counted_and_harms_nobody() {
 
 #[test]
 fn a_node_calls_another_and_is_answered() {
-    let mut it = World::new(3, 11);
+    let mut it = Simulation::new(3, 11);
     let (time, number) = (it.time(), CallNumber(5));
     let body = vec![7; 600 << 10];
     it.node(0).cluster.call(NodeId(1001), number, (3, &body), time).unwrap();
@@ -471,7 +475,7 @@ fn a_node_calls_another_and_is_answered() {
 
 #[test]
 fn who_hangs_up_is_not_answered_and_the_other_knows() {
-    let mut it = World::new(2, 12);
+    let mut it = Simulation::new(2, 12);
     let (time, number) = (it.time(), CallNumber(5));
     it.node(0).cluster.call(NodeId(1001), number, (3, b"x"), time).unwrap();
     it.passes(100 * MILLISECOND);
@@ -485,7 +489,7 @@ fn who_hangs_up_is_not_answered_and_the_other_knows() {
 
 #[test]
 fn a_call_ends_with_the_node_that_it_is_to() {
-    let mut it = World::new(2, 13);
+    let mut it = Simulation::new(2, 13);
     let time = it.time();
     let nobody = it.node(0).cluster.call(NodeId(7), CallNumber(1), (3, b""), time);
     assert_eq!(nobody, Err(CallError::NoSuchNode));
@@ -497,7 +501,7 @@ fn a_call_ends_with_the_node_that_it_is_to() {
 
 #[test]
 fn more_calls_than_the_outbox_holds_are_refused_and_none_in_part() {
-    let mut it = World::new(2, 14);
+    let mut it = Simulation::new(2, 14);
     it.network.kill();
     it.passes(SECOND);
     let (time, body) = (it.time(), vec![0; 15 << 20]);
@@ -513,28 +517,27 @@ fn more_calls_than_the_outbox_holds_are_refused_and_none_in_part() {
 /// Its hello was lost: it may have missed the disconnect.
 #[test]
 fn a_node_that_is_known_by_its_beat_alone_is_asked_for_disconnects() {
-    let mut it = World::new(1, 15);
+    let mut it = Simulation::new(1, 15);
     let time = it.time();
     let number = it.node(0).cluster.disconnect("user:1", time).unwrap();
     it.passes(100 * MILLISECOND);
-    let (time, beat) = (
-        it.time(),
-        Beat {
-            id: NodeId(77),
-            name: "late".into(),
-            version: "1".into(),
-            envelopes: (ENVELOPE_VERSION, ENVELOPE_VERSION),
-            sockets: 0,
-            is_draining: false,
-            unix_ms: 0,
-        },
-    );
+    let prefix = Prefix::new("a").unwrap();
+    let mut stranger = it.network.adapter(&prefix);
+    stranger.start(NodeId(77));
+    it.passes(100 * MILLISECOND);
+    let beat = Beat {
+        id: NodeId(77),
+        name: "late".into(),
+        version: "1".into(),
+        envelopes: (ENVELOPE_VERSION, ENVELOPE_VERSION),
+        sockets: 0,
+        is_draining: false,
+        unix_ms: 0,
+    };
     let before = it.node(0).cluster.counts().published;
-    let envelope = beat.draft().unwrap().numbered(1);
-    let received = crate::Received { space: None, envelope, stored: None, at_ms: 0 };
+    stranger.publish(&prefix.nodes(), beat.draft().unwrap().numbered(1)).unwrap();
+    it.passes(10 * MILLISECOND);
     let Node { cluster, heard } = it.node(0);
-    cluster.happened(crate::Event::Received(received), time, heard);
-    cluster.settle(time);
     let at = Kind::Disconnect as usize - 1;
     assert_eq!(cluster.counts().published[at], before[at] + 1);
     assert!(heard.outcomes.contains_key(&number), "which nobody waits for");
@@ -542,7 +545,7 @@ fn a_node_that_is_known_by_its_beat_alone_is_asked_for_disconnects() {
 
 #[test]
 fn who_waits_for_a_topic_is_told_when_it_is_heard() {
-    let mut it = World::new(2, 16);
+    let mut it = Simulation::new(2, 16);
     let time = it.time();
     it.node(0).cluster.await_topic("t", 7, time);
     it.node(0).cluster.settle(time);
@@ -563,7 +566,7 @@ fn who_waits_for_a_topic_is_told_when_it_is_heard() {
 
 #[test]
 fn nobody_waits_for_an_engine_that_is_away() {
-    let mut it = World::new(1, 17);
+    let mut it = Simulation::new(1, 17);
     let time = it.time();
     it.node(0).cluster.await_topic("a", 1, time);
     it.network.kill();
@@ -576,7 +579,7 @@ fn nobody_waits_for_an_engine_that_is_away() {
 
 #[test]
 fn who_was_waited_for_and_never_came_is_forgotten() {
-    let mut it = World::new(1, 18);
+    let mut it = Simulation::new(1, 18);
     let time = it.time();
     it.node(0).cluster.await_topic("t", 1, time);
     it.passes(15 * SECOND);

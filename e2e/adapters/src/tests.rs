@@ -6,9 +6,8 @@ use proptest::prelude::*;
 
 use super::cluster::{Cluster, Said, exact, no, once, whole, yes};
 use super::{CASES, Harness, Unsupported, run};
-use crate::adapter::Adapter;
-use crate::loopback::{Direction, Network, NetworkConfig, RestartData, StreamLimits};
-use crate::subject::{Prefix, Space};
+use simurgh_cluster::{Adapter, Prefix, Space};
+use simurgh_loopback::{Direction, Network, NetworkConfig, RestartData, StreamLimits};
 
 struct InProcess {
     network: Network,

@@ -3,23 +3,47 @@
 use std::task::Waker;
 
 use bytes::Bytes;
+use simurgh_cluster::adapter::{Fetch, TICKET_SECONDS_MAX};
+use simurgh_cluster::{Generation, Interest, SplitMix64, Subject, Ticket, Wanted};
 
-use super::NetworkConfig;
-use super::client::{Client, Command, Link, Pending, Question, Told};
-use super::engine::Engine;
-use super::names::Names;
-use super::rng::Rng;
-use crate::adapter::{Fetch, Generation, TICKET_SECONDS_MAX, Ticket, Wanted};
-use crate::subject::{Interest, Subject};
+use super::client::{Client, Command, Link, Pending, Question, ToNode};
+use super::kept::Kept;
+use super::names::{Name, Names};
+use super::{LogEntry, NetworkConfig};
 
 #[derive(Debug)]
-pub(super) struct World {
+pub(super) struct State {
     pub(super) now_ns: u64,
-    pub(super) rng: Rng,
+    pub(super) rng: SplitMix64,
     pub(super) config: NetworkConfig,
     pub(super) names: Names,
     pub(super) clients: Vec<Client>,
     pub(super) engine: Engine,
+}
+
+#[derive(Debug)]
+pub(super) struct Engine {
+    pub(super) is_alive: bool,
+    pub(super) is_frozen: bool,
+    /// What keeps does nothing, and does not answer.
+    pub(super) has_no_leader: bool,
+    /// How often it was started.
+    pub(super) boot: u64,
+    /// None, if it keeps nothing.
+    pub(super) kept: Option<Kept>,
+    /// What became of that and was not asked for yet, if that is wanted.
+    pub(super) log: Vec<LogEntry>,
+    /// What it knows of each node: the session of its link, and what that is subscribed to.
+    pub(super) links: Vec<Option<Linked>>,
+}
+
+#[derive(Debug)]
+pub(super) struct Linked {
+    pub(super) session: u64,
+    /// Some of them ended since, or are there twice.
+    pub(super) subscriptions: Vec<Name>,
+    /// When there are so many, those are taken out.
+    pub(super) tidy_at: usize,
 }
 
 /// What happens next.
@@ -30,7 +54,7 @@ enum Next {
     AtNode,
 }
 
-impl World {
+impl State {
     /// Everything that happens until then, in the order of time.
     pub(super) fn advance(&mut self, until_ns: u64) {
         while let Some((at_ns, next, node)) = self.next() {
@@ -281,15 +305,15 @@ impl World {
             return;
         }
         match told {
-            Told::Message { name, received, .. } => {
+            ToNode::Message { name, received, .. } => {
                 client.receive(name, self.names.whole(name), received);
             }
-            Told::Missed(name) => client.lose(name, self.names.whole(name)),
-            Told::Connected { kept } => {
+            ToNode::Missed(name) => client.lose(name, self.names.whole(name)),
+            ToNode::Connected { kept } => {
                 client.confirm_interests();
                 self.finish_link(node, kept);
             }
-            Told::InForce => {
+            ToNode::InForce => {
                 client.confirm_interests();
                 if client.link == Link::Connecting {
                     let kept = self.engine.kept.as_ref().map(|it| it.epoch);
@@ -299,11 +323,11 @@ impl World {
                     self.send_changes(node);
                 }
             }
-            Told::Pong => {
+            ToNode::Pong => {
                 client.confirm_published();
                 self.send_published(node);
             }
-            Told::Answer(ticket, event) => client.answer(ticket, event),
+            ToNode::Answer(ticket, event) => client.answer(ticket, event),
         }
     }
 

@@ -1,9 +1,9 @@
 //! From single topics to their whole bucket and back, while publishers go on.
 
+use simurgh_cluster::{Interest, Wanted};
+
 use super::cluster::{Cluster, exact, mates, no, whole, yes};
 use super::{Harness, Unsupported};
-use crate::adapter::Wanted;
-use crate::subject::Interest;
 
 /// Nodes 0 and 2 publish on four topics of one bucket, of which node 1 wants three by name.
 struct Stream<'a> {

@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
+use simurgh_cluster::adapter::IN_FLIGHT_MAX;
+use simurgh_cluster::{Interest, Space, Wanted};
+
 use super::cluster::{Cluster, Said, exact, mates, no, once, whole, yes};
 use super::{Harness, Unsupported};
-use crate::adapter::{IN_FLIGHT_MAX, Wanted};
-use crate::subject::{Interest, Space};
 
 /// Each said once; the other nodes notice nothing.
 pub fn a_cut_and_a_mend_are_one_down_and_one_up(

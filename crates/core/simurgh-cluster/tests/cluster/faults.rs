@@ -18,7 +18,7 @@ impl Dice {
 }
 
 /// What is said is `[publisher,number]`; checks what every node has heard on every topic.
-fn check(it: &World, last: &mut BTreeMap<(usize, String, u64), u64>, seed: u64) -> usize {
+fn check(it: &Simulation, last: &mut BTreeMap<(usize, String, u64), u64>, seed: u64) -> usize {
     let mut count = 0;
     for (at, node) in it.nodes.iter().enumerate() {
         for (topic, json, _) in node.iter().flat_map(|it| &it.heard.broadcasts) {
@@ -37,7 +37,7 @@ fn check(it: &World, last: &mut BTreeMap<(usize, String, u64), u64>, seed: u64) 
     count
 }
 
-fn faulty(it: &mut World, dice: &mut Dice) {
+fn faulty(it: &mut Simulation, dice: &mut Dice) {
     let at = dice.below(it.nodes.len() as u64) as usize;
     match dice.below(12) {
         0 => it.network.cut(at, Direction::Both),
@@ -53,7 +53,7 @@ fn faulty(it: &mut World, dice: &mut Dice) {
 }
 
 fn run(seed: u64) {
-    let (mut it, mut dice) = (World::new(3, seed), Dice(seed));
+    let (mut it, mut dice) = (Simulation::new(3, seed), Dice(seed));
     let (mut numbers, mut last) = (0, BTreeMap::new());
     for at in 0..3 {
         TOPICS.iter().for_each(|topic| it.begins(at, topic, 0));
@@ -102,7 +102,7 @@ fn each_publisher_is_heard_in_order_and_nothing_twice() {
 
 #[test]
 fn a_frozen_engine_costs_no_more_than_the_outbox_and_nothing_newer_than_two_seconds() {
-    let mut it = World::new(2, 1);
+    let mut it = Simulation::new(2, 1);
     it.begins(1, "t", 0);
     it.passes(10 * MILLISECOND);
     it.network.freeze();
