@@ -9,7 +9,7 @@ use std::sync::LazyLock;
 
 use regex::Regex;
 
-use simurgh_load_scenario::Fault;
+use simurgh_load_scenario::Diagnostic;
 
 use super::xml::{Document, Element};
 
@@ -318,40 +318,47 @@ fn is_name_char(c: char) -> bool {
 
 /// Holds a document against the DTD: with `strict` as it stands, else with our additions, and
 /// without order and number, which the lowering looks after.
-pub(super) fn check(document: &Document, strict: bool, warnings: &mut Vec<Fault>) -> Vec<Fault> {
-    let mut checker = Checker { strict, faults: Vec::new() };
+pub(super) fn check(
+    document: &Document,
+    strict: bool,
+    warnings: &mut Vec<Diagnostic>,
+) -> Vec<Diagnostic> {
+    let mut checker = Checker { strict, diagnostics: Vec::new() };
     checker.doctype(document, warnings);
     let root = &document.root;
     if root.name == "tsung" {
         checker.element(root);
     } else {
         let what = format!("the root element is <{}>", root.name);
-        checker.faults.push(Fault::at(root.line, what).help("a scenario begins with <tsung>"));
+        checker
+            .diagnostics
+            .push(Diagnostic::at(root.line, what).help("a scenario begins with <tsung>"));
     }
-    checker.faults
+    checker.diagnostics
 }
 
 struct Checker {
     strict: bool,
-    faults: Vec<Fault>,
+    diagnostics: Vec<Diagnostic>,
 }
 
 impl Checker {
-    fn fault(&mut self, line: u32, what: impl Into<String>, help: impl Into<String>) {
-        self.faults.push(Fault::at(line, what).help(help));
+    fn wrong(&mut self, line: u32, what: impl Into<String>, help: impl Into<String>) {
+        self.diagnostics.push(Diagnostic::at(line, what).help(help));
     }
 
-    fn doctype(&mut self, document: &Document, warnings: &mut Vec<Fault>) {
+    fn doctype(&mut self, document: &Document, warnings: &mut Vec<Diagnostic>) {
         let line = document.root.line;
         let Some(doctype) = &document.doctype else {
-            let fault = Fault::at(line, "there is no DOCTYPE, and Tsung would not read the file");
+            let diagnostic =
+                Diagnostic::at(line, "there is no DOCTYPE, and Tsung would not read the file");
             let known = PLACES.get(1).copied().unwrap_or_default();
-            let fault =
-                fault.help(format!("put <!DOCTYPE tsung SYSTEM \"{known}{FILE}\"> before it"));
+            let diagnostic =
+                diagnostic.help(format!("put <!DOCTYPE tsung SYSTEM \"{known}{FILE}\"> before it"));
             if self.strict {
-                self.faults.push(fault)
+                self.diagnostics.push(diagnostic)
             } else {
-                warnings.push(fault)
+                warnings.push(diagnostic)
             }
             return;
         };
@@ -362,11 +369,12 @@ impl Checker {
         };
         if doctype.root != "tsung" || file != FILE {
             let what = format!("the DOCTYPE names `{}` and \"{system}\"", doctype.root);
-            let fault = Fault::at(line, what).help(format!("Tsung wants `tsung` and {FILE}"));
-            if self.strict { self.faults.push(fault) } else { warnings.push(fault) }
+            let diagnostic =
+                Diagnostic::at(line, what).help(format!("Tsung wants `tsung` and {FILE}"));
+            if self.strict { self.diagnostics.push(diagnostic) } else { warnings.push(diagnostic) }
         } else if !PLACES.contains(&place) && !self.strict {
             let what = format!("the DOCTYPE names \"{system}\", which Tsung installs nowhere");
-            warnings.push(Fault::at(line, what).help("it is not needed here"));
+            warnings.push(Diagnostic::at(line, what).help("it is not needed here"));
         }
     }
 
@@ -374,11 +382,11 @@ impl Checker {
         let Some(rule) = TABLE.get(element.name.as_str()) else { return };
         self.attributes(element, rule);
         self.text(element, rule);
-        let before = self.faults.len();
+        let before = self.diagnostics.len();
         for child in element.children() {
             self.child(element, rule, child);
         }
-        if self.strict && self.faults.len() == before {
+        if self.strict && self.diagnostics.len() == before {
             self.model(element, rule);
         }
         for child in element.children() {
@@ -394,7 +402,7 @@ impl Checker {
             else {
                 let known: Vec<&str> = rule.attributes.iter().map(|known| known.name).collect();
                 let what = format!("<{name}> has no attribute `{key}`");
-                self.fault(attribute.line, what, listed("it has", &known));
+                self.wrong(attribute.line, what, listed("it has", &known));
                 continue;
             };
             if let Some(values) = &declared.values {
@@ -402,11 +410,11 @@ impl Checker {
                 if !values.contains(&value) && !more.contains(&value) {
                     let all: Vec<&str> = values.iter().chain(more).copied().collect();
                     let what = format!("`{key}` of <{name}> cannot be \"{value}\"");
-                    self.fault(attribute.line, what, listed("one of", &all));
+                    self.wrong(attribute.line, what, listed("one of", &all));
                 }
             } else if self.strict && declared.token && !is_token(value) {
                 let what = format!("`{key}` of <{name}> cannot be \"{value}\"");
-                self.fault(attribute.line, what, "a word of letters, digits and . - _ : is wanted");
+                self.wrong(attribute.line, what, "a word of letters, digits and . - _ : is wanted");
             }
         }
         for declared in rule.attributes.iter().filter(|declared| declared.required) {
@@ -414,7 +422,7 @@ impl Checker {
             if element.attribute(declared.name).is_none() && !may_lack {
                 let what = format!("<{name}> lacks its attribute `{}`", declared.name);
                 let help = declared.values.as_deref().map(|values| listed("one of", values));
-                self.fault(element.line, what, help.unwrap_or_default());
+                self.wrong(element.line, what, help.unwrap_or_default());
             }
         }
     }
@@ -429,7 +437,7 @@ impl Checker {
             let line = line.saturating_add(u32::try_from(newlines).unwrap_or_default());
             let head: String = text.trim().chars().take(30).collect();
             let what = format!("<{}> can hold no text, and has `{head}`", element.name);
-            self.fault(line, what, "");
+            self.wrong(line, what, "");
         }
     }
 
@@ -448,7 +456,7 @@ impl Checker {
             [] => format!("<{}> can hold no elements", parent.name),
             children => listed(&format!("in <{}> can stand", parent.name), children),
         };
-        self.fault(child.line, what, help);
+        self.wrong(child.line, what, help);
     }
 
     /// Order and number of the children.
@@ -476,7 +484,7 @@ impl Checker {
         if Regex::new(&pattern).is_ok_and(|pattern| !pattern.is_match(&children)) {
             let found = if children.is_empty() { "nothing" } else { children.trim_end() };
             let what = format!("the contents of <{}> are not in order: {found}", element.name);
-            self.fault(element.line, what, format!("wanted: {}", rule.content));
+            self.wrong(element.line, what, format!("wanted: {}", rule.content));
         }
     }
 }

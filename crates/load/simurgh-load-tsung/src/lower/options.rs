@@ -143,7 +143,7 @@ impl Lower<'_> {
             "" => {}
             _ => {
                 let help = "see the manual of Tsung for the names of options";
-                self.fault(
+                self.wrong(
                     option.line_of("name"),
                     format!("the option `{name}` is not known"),
                     help,
@@ -187,7 +187,7 @@ impl Lower<'_> {
         let (min, max) = (self.number(element, "min")?, self.number(element, "max")?);
         if min > max {
             let what = format!("`min` of <{}> is greater than `max`", element.name);
-            self.fault(element.line_of("min"), what, "");
+            self.wrong(element.line_of("min"), what, "");
         }
         self.seconds(element, "max", max, unit_seconds(None));
         Some((min, max))
@@ -206,7 +206,7 @@ impl Lower<'_> {
         };
         let (min, max) = (port(self, "min", 1025), port(self, "max", 65_534));
         if min > max {
-            self.fault(option.line, format!("the option `ports_range`: {min} is above {max}"), "");
+            self.wrong(option.line, format!("the option `ports_range`: {min} is above {max}"), "");
         }
         self.sources.ports = Some((min, max));
     }
@@ -226,17 +226,17 @@ impl Lower<'_> {
         let line = option.line_of("value");
         let id = given(option, "id").unwrap_or("default").to_owned();
         let Ok(index) = u16::try_from(self.files.len()) else {
-            return self.fault(line, "there are more than 65,536 files", "");
+            return self.wrong(line, "there are more than 65,536 files", "");
         };
         if name.is_empty() {
             return;
         }
         if self.file_ids.contains_key(&id) {
             let what = format!("there are two files with the id `{id}`");
-            return self.fault(option.line_of("id"), what, "give each an `id` of its own");
+            return self.wrong(option.line_of("id"), what, "give each an `id` of its own");
         }
         let Some(bytes) = self.file(&name, line) else {
-            // Known all the same, so that its users are not at fault as well.
+            // Known all the same, so that its users are not wrong as well.
             self.file_ids.insert(id, 0);
             return;
         };
@@ -246,7 +246,7 @@ impl Lower<'_> {
             rows.pop();
         }
         if rows.is_empty() {
-            self.fault(line, format!("the file {name} is empty"), "it needs a line at least");
+            self.wrong(line, format!("the file {name} is empty"), "it needs a line at least");
         }
         self.files.push(DataFile { name: id.clone(), path: Some(name), rows });
         self.file_ids.insert(id, index);
@@ -268,7 +268,7 @@ impl Lower<'_> {
                 "text" => websocket.binary = false,
                 _ => {
                     let what = format!("the option `websocket_frame` cannot be \"{value}\"");
-                    self.fault(option.line_of("value"), what, "one of: binary, text");
+                    self.wrong(option.line_of("value"), what, "one of: binary, text");
                 }
             },
         }
@@ -279,7 +279,7 @@ impl Lower<'_> {
             "user_agent" => self.user_agents(option),
             name => {
                 let what = format!("the option `{name}` of ts_http is not supported");
-                self.fault(option.line_of("name"), what, "one of: user_agent");
+                self.wrong(option.line_of("name"), what, "one of: user_agent");
             }
         }
     }
@@ -291,14 +291,14 @@ impl Lower<'_> {
             let name = agent.texts().next().map(|(text, _)| text.trim().to_owned());
             match name {
                 Some(name) => self.options.user_agents.push((name, share)),
-                None => self.fault(agent.line, "<user_agent> is empty", ""),
+                None => self.wrong(agent.line, "<user_agent> is empty", ""),
             }
         }
         let added = self.options.user_agents.get(before..).unwrap_or_default();
         let sum: f64 = added.iter().map(|agent| agent.1).sum();
-        if (sum - 100.0).abs() >= 0.05 && self.faults.is_empty() {
+        if (sum - 100.0).abs() >= 0.05 && self.diagnostics.is_empty() {
             let what = format!("the probabilities of the user agents add up to {sum}");
-            self.fault(option.line, what, "they must add up to 100");
+            self.wrong(option.line, what, "they must add up to 100");
         }
     }
 }
