@@ -3,7 +3,9 @@
 use std::fmt::Write as _;
 
 use simurgh_load_record::figures::{Unit, Verdict};
-use simurgh_load_record::{Count, Live, Metric, MetricRow, Record, ServerRow, Summary};
+use simurgh_load_record::{
+    Count, Live, Metric, MetricRow, Record, ServerRow, ServerTotal, Summary, WorkerRow,
+};
 use simurgh_text::format::{self, bytes, grouped, micros, plain, time};
 
 /// The summary of a run for a terminal, at most 110 columns wide unless names are long.
@@ -209,9 +211,9 @@ fn phases(text: &mut String, live: &Live) {
             &row.plan.name,
             &time(row.plan.starts_s),
             &time(row.plan.duration_s),
-            &grouped(row.started),
-            &grouped(row.finished),
-            &grouped(row.aborted),
+            &grouped(row.users.started),
+            &grouped(row.users.finished),
+            &grouped(row.users.aborted),
             &grouped(row.running),
             &grouped(row.errors),
         ]);
@@ -221,7 +223,7 @@ fn phases(text: &mut String, live: &Live) {
 
 /// Where users are, if there are several servers to be with, or was asked what it takes them.
 fn servers(text: &mut String, live: &Live) {
-    let is_asked = live.servers.iter().any(|row| row.seen.cpu_us > 0);
+    let is_asked = live.servers.iter().any(|row| row.total.seen.cpu_us > 0);
     if live.servers.len() < 2 && !is_asked {
         return;
     }
@@ -239,7 +241,7 @@ fn servers(text: &mut String, live: &Live) {
         if is_asked { "CPU" } else { "" },
     ];
     let mut table = Table::new(text, "Servers", &heads);
-    for ServerRow { name, seen, connected_peak } in &live.servers {
+    for ServerRow { name, total: ServerTotal { seen, connected_peak } } in &live.servers {
         table.row([
             name,
             &grouped(seen.users),
@@ -257,7 +259,7 @@ fn servers(text: &mut String, live: &Live) {
     }
     table.end();
     if is_asked {
-        let all: u64 = live.servers.iter().map(|row| row.seen.cpu_us).sum();
+        let all: u64 = live.servers.iter().map(|row| row.total.seen.cpu_us).sum();
         let _ = writeln!(text, "  CPU of all servers: {}", time(all as f64 / 1e6));
     }
 }
@@ -267,16 +269,16 @@ fn workers(text: &mut String, live: &Live) {
     const ROWS_MAX: usize = 16;
     let heads = ["most connected", "started", "errors", "frames in", "CPU", "of a core", ""];
     let mut table = Table::new(text, "Workers", &heads);
-    for row in live.workers.iter().take(ROWS_MAX) {
+    for WorkerRow { host, thread, worker } in live.workers.iter().take(ROWS_MAX) {
         table.row([
-            &format!("{}/{}", row.host, row.thread),
-            &grouped(row.connected_peak),
-            &grouped(row.started),
-            &grouped(row.errors),
-            &grouped(row.frames_in),
-            &time(row.cpu_s),
-            &format!("max {:.0} %", row.cpu_percent_max),
-            if row.lost { "lost" } else { "" },
+            &format!("{host}/{thread}"),
+            &grouped(worker.connected_peak),
+            &grouped(worker.started),
+            &grouped(worker.errors),
+            &grouped(worker.frames_in),
+            &time(worker.cpu_ns as f64 / 1e9),
+            &format!("max {:.0} %", worker.cpu_percent_max),
+            if worker.lost { "lost" } else { "" },
         ]);
     }
     table.end();

@@ -8,7 +8,7 @@ use ratatui::text::{Line, Span};
 use ratatui::widgets::{LineGauge, Sparkline, Widget};
 
 use super::Shown;
-use simurgh_load_record::{Live, Metric, TimeColumnsRow};
+use simurgh_load_record::{Live, Metric, TimePoint};
 use simurgh_text::format::{bytes, grouped, micros, plain, rate, time};
 
 /// Columns beyond which lines only become harder to read.
@@ -45,7 +45,7 @@ enum Row {
 }
 
 /// Metrics of the last second, the most telling first.
-pub(super) fn headlines(live: &Live) -> impl Iterator<Item = (&str, &TimeColumnsRow)> {
+pub(super) fn headlines(live: &Live) -> impl Iterator<Item = (&str, &TimePoint)> {
     let known = HEADLINES.iter().filter_map(|metric| live.point_times.get_key_value(metric.name()));
     let named = live.point_times.iter().filter(|(name, _)| name.starts_with("tr_"));
     known.chain(named).map(|(name, row)| (name.as_str(), row))
@@ -180,7 +180,7 @@ fn traffic(shown: &Shown) -> Line<'static> {
     ])
 }
 
-fn metric(name: &str, row: &TimeColumnsRow) -> Line<'static> {
+fn metric(name: &str, row: &TimePoint) -> Line<'static> {
     let mut words = vec![label(&plain(name))];
     for (percentile, us) in [("p50", row.p50), ("p90", row.p90), ("p99", row.p99), ("max", row.max)]
     {

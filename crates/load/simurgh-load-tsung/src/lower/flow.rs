@@ -64,8 +64,7 @@ impl Lower<'_> {
                 "while" | "until" if parent.name == "repeat" => None,
                 name => {
                     let what = format!("<{name}> cannot stand in <{}>", parent.name);
-                    self.wrong(line, what, "it is the last element of a <repeat>");
-                    None
+                    self.refuse(line, what, "it is the last element of a <repeat>")
                 }
             };
             steps.extend(act.map(|act| Step { line, act }));
@@ -172,8 +171,7 @@ impl Lower<'_> {
             return self.number_text(&value, line, steps).map(Bound::Var);
         }
         let what = format!("`{name}` of <for> cannot be \"{value}\"");
-        self.wrong(line, what, "a whole number or %%_variable%% is wanted");
-        None
+        self.refuse(line, what, "a whole number or %%_variable%% is wanted")
     }
 
     fn for_each(&mut self, element: &Element) -> Option<Act> {
@@ -201,17 +199,13 @@ impl Lower<'_> {
     fn repeat(&mut self, element: &Element) -> Option<Act> {
         let name = self.wanted(element, "name").to_owned();
         self.vars.counters.insert(name.clone(), "repeat");
-        let times_max = match element.attribute("max_repeat") {
-            Some(_) => self.whole(element, "max_repeat", 1, u64::MAX).unwrap_or(1),
-            None => 20,
-        };
+        let times_max = self.whole_or(element, "max_repeat", 1..=u64::MAX, 20);
         let steps = self.steps(element);
         let ends = |child: &&Element| matches!(child.name.as_str(), "while" | "until");
         let last = element.children().last().filter(ends);
         let Some(last) = last.filter(|_| element.children().filter(ends).count() == 1) else {
             let what = "<repeat> does not end with one <while> or <until>";
-            self.wrong(element.line, what, "put <until var=\"x\" eq=\"y\"/> last into it");
-            return None;
+            return self.refuse(element.line, what, "put <until var=\"x\" eq=\"y\"/> last into it");
         };
         let condition = self.condition(last)?;
         let until = last.name == "until";
@@ -229,8 +223,7 @@ impl Lower<'_> {
                 [] => format!("<{}> compares with nothing", element.name),
                 _ => format!("<{}> compares with several things", element.name),
             };
-            self.wrong(element.line, what, "one of: eq, neq, gt, gte, lt, lte");
-            return None;
+            return self.refuse(element.line, what, "one of: eq, neq, gt, gte, lt, lte");
         };
         let value = element.value(name).unwrap_or_default();
         let marked = subst::pieces(value).0.iter().any(|p| !matches!(p, subst::Piece::Text(_)));
@@ -251,8 +244,7 @@ impl Lower<'_> {
         let kind = element.value("new_type").unwrap_or_default();
         let Some(kind) = Kind::of(kind) else {
             let what = format!("<change_type> to {kind} is not supported");
-            self.wrong(element.line_of("new_type"), what, format!("one of: {KINDS}"));
-            return None;
+            return self.refuse(element.line_of("new_type"), what, format!("one of: {KINDS}"));
         };
         self.session.kind = Some(kind);
         self.ignore(
@@ -264,8 +256,7 @@ impl Lower<'_> {
         let port = self.wanted(element, "port").to_owned();
         if host.contains("%%") || port.contains("%%") {
             let what = "<change_type> to a server that is only known when it runs";
-            self.wrong(element.line, what, "write its host and port");
-            return None;
+            return self.refuse(element.line, what, "write its host and port");
         }
         let port = self.whole(element, "port", 1, 65_535)?;
         let port = u16::try_from(port).ok()?;

@@ -79,8 +79,7 @@ impl Lower<'_> {
         let (host, port) = split_port(server).unwrap_or((server, default));
         if bare(host).is_empty() || host.contains('@') {
             let what = format!("`url` of <http> names no server: \"{url}\"");
-            self.wrong(line, what, "for example http://127.0.0.1:8080/path");
-            return None;
+            return self.refuse(line, what, "for example http://127.0.0.1:8080/path");
         }
         let target = self.other_server(host, port, tls, line)?;
         let target = self.servers.targets.get(target)?;

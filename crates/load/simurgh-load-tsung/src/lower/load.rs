@@ -82,8 +82,11 @@ impl Lower<'_> {
         let all: Vec<&Element> = element.children_named("users").collect();
         let Some(users) = all.last() else {
             let help = "put <users arrivalrate=\"10\" unit=\"second\"/> into it";
-            self.wrong(element.line, format!("no users arrive in the phase {number}"), help);
-            return None;
+            return self.refuse(
+                element.line,
+                format!("no users arrive in the phase {number}"),
+                help,
+            );
         };
         if all.len() > 1 {
             let what = format!("the phase {number} has several <users>");
@@ -119,19 +122,16 @@ impl Lower<'_> {
             (None, Some(_)) => 1.0 / (self.number(users, "interarrival")? * unit),
             (Some(_), Some(_)) => {
                 let what = "<users> has both `arrivalrate` and `interarrival`";
-                self.wrong(users.line, what, "one of them is wanted");
-                return None;
+                return self.refuse(users.line, what, "one of them is wanted");
             }
             (None, None) => {
                 let what = "<users> has neither `arrivalrate` nor `interarrival`";
-                self.wrong(users.line, what, "one of them is wanted");
-                return None;
+                return self.refuse(users.line, what, "one of them is wanted");
             }
         };
         if rate <= 0.0 || !rate.is_finite() {
             let what = "<users> has a rate that is no rate";
-            self.wrong(users.line, what, "more than 0 is wanted");
-            return None;
+            return self.refuse(users.line, what, "more than 0 is wanted");
         }
         Some(Arrivals::Open { from: rate, to: rate, poisson: true })
     }

@@ -12,6 +12,7 @@ mod templates;
 mod variables;
 
 use std::collections::{HashMap, HashSet};
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use simurgh_load_scenario::{
@@ -158,6 +159,17 @@ impl Lower<'_> {
         self.diagnostics.push(Diagnostic::at(line, what).help(help));
     }
 
+    /// The same in the place of a value.
+    fn refuse<T>(
+        &mut self,
+        line: u32,
+        what: impl Into<String>,
+        help: impl Into<String>,
+    ) -> Option<T> {
+        self.wrong(line, what, help);
+        None
+    }
+
     /// Warns; of several warnings with the same words only the first is kept.
     fn warn(&mut self, line: u32, what: impl Into<String>, help: impl Into<String>) {
         let what = what.into();
@@ -193,8 +205,7 @@ impl Lower<'_> {
             Ok(number) if number.is_finite() && number >= 0.0 => Some(number),
             _ => {
                 let what = format!("`{name}` of <{}> is no number: \"{value}\"", element.name);
-                self.wrong(element.line_of(name), what, "a number from 0 is wanted");
-                None
+                self.refuse(element.line_of(name), what, "a number from 0 is wanted")
             }
         }
     }
@@ -210,10 +221,20 @@ impl Lower<'_> {
                     u64::MAX => format!("a whole number from {first} is wanted"),
                     last => format!("a whole number from {first} to {last} is wanted"),
                 };
-                self.wrong(element.line_of(name), what, help);
-                None
+                self.refuse(element.line_of(name), what, help)
             }
         }
+    }
+
+    /// As [`Self::whole`], and `default` where there is none.
+    fn whole_or(
+        &mut self,
+        element: &Element,
+        name: &str,
+        bounds: RangeInclusive<u64>,
+        default: u64,
+    ) -> u64 {
+        self.whole(element, name, *bounds.start(), *bounds.end()).unwrap_or(default)
     }
 
     fn whole_u32(&mut self, element: &Element, name: &str) -> Option<u32> {
@@ -249,8 +270,7 @@ impl Lower<'_> {
             Ok(bytes) => Some(bytes),
             Err(error) => {
                 let help = "names are relative to the scenario's directory";
-                self.wrong(line, format!("cannot read the file {name}: {error}"), help);
-                None
+                self.refuse(line, format!("cannot read the file {name}: {error}"), help)
             }
         }
     }

@@ -121,8 +121,8 @@ impl Lower<'_> {
             "rate_limit" => self.options.read_rate_max = self.rate_limit(option),
             "file_server" | "local_file_server" => self.file_server(option),
             "global_number" => {
-                let number = self.whole(option, "value", 1, u64::MAX);
-                self.options.global_number = number.unwrap_or(self.options.global_number);
+                let known = self.options.global_number;
+                self.options.global_number = self.whole_or(option, "value", 1..=u64::MAX, known);
             }
             "global_ack_timeout" => {
                 self.options.global_timeout = self.milliseconds(option, "value")
@@ -198,11 +198,7 @@ impl Lower<'_> {
             return;
         }
         let port = |lower: &mut Self, name: &str, default: u64| {
-            let port = match option.attribute(name) {
-                Some(_) => lower.whole(option, name, 1, 65_535).unwrap_or(default),
-                None => default,
-            };
-            u16::try_from(port).unwrap_or(u16::MAX)
+            u16::try_from(lower.whole_or(option, name, 1..=65_535, default)).unwrap_or(u16::MAX)
         };
         let (min, max) = (port(self, "min", 1025), port(self, "max", 65_534));
         if min > max {
@@ -214,11 +210,7 @@ impl Lower<'_> {
     /// Kilobytes per second, as bytes.
     pub(super) fn rate_limit(&mut self, option: &Element) -> Option<u64> {
         self.ignore(option, "max", "there are no bursts above the rate");
-        let rate = match option.attribute("value") {
-            Some(_) => self.whole(option, "value", 1, u64::MAX >> 10)?,
-            None => 512,
-        };
-        Some(rate * 1024)
+        Some(self.whole_or(option, "value", 1..=u64::MAX >> 10, 512) * 1024)
     }
 
     fn file_server(&mut self, option: &Element) {

@@ -74,27 +74,27 @@ impl Lower<'_> {
         let text: &str =
             element.texts().next().map_or("", |(text, _)| text.trim_matches(['\n', ' ']));
         if text.is_empty() {
-            self.wrong(line, "<match> is empty", "put a regular expression into it");
-            return None;
+            return self.refuse(line, "<match> is empty", "put a regular expression into it");
         }
         if given(element, "apply_to_content").is_some() {
             let what = "`apply_to_content` of <match> is not supported";
-            self.wrong(element.line_of("apply_to_content"), what, "Erlang code cannot be run");
-            return None;
+            return self.refuse(
+                element.line_of("apply_to_content"),
+                what,
+                "Erlang code cannot be run",
+            );
         }
         let skip_headers = match element.value("skip_headers").unwrap_or("no") {
             "no" => false,
             "http" => true,
             other => {
                 let what = format!("`skip_headers` of <match> cannot be \"{other}\"");
-                self.wrong(element.line_of("skip_headers"), what, "one of: no, http");
-                return None;
+                return self.refuse(element.line_of("skip_headers"), what, "one of: no, http");
             }
         };
         let pattern = self.template(text, element.value("subst") == Some("true"), line);
-        let count = |lower: &mut Self, name: &str, default: u32| match element.attribute(name) {
-            Some(_) => lower.whole_u32(element, name).unwrap_or(default),
-            None => default,
+        let count = |lower: &mut Self, name: &str, default: u32| {
+            lower.whole_u32(element, name).unwrap_or(default)
         };
         let action = match element.value("do").unwrap_or("continue") {
             "log" => Action::Log,
@@ -203,8 +203,7 @@ impl Lower<'_> {
         let line = element.line_of("ack");
         let Some(check) = answer.checks.iter().find(|check| check.when_found) else {
             let what = "`ack` is \"match\", and there is no <match> to tell the reply by";
-            self.wrong(line, what, "put <match>..</match> before the <websocket>");
-            return None;
+            return self.refuse(line, what, "put <match>..</match> before the <websocket>");
         };
         match check.pattern.parts.as_slice() {
             [Part::Literal(pattern)] => {
@@ -212,8 +211,7 @@ impl Lower<'_> {
             }
             _ => {
                 let what = "`ack` is \"match\", and the <match> has variables in it";
-                self.wrong(line, what, "the reply is told by a fixed regular expression");
-                None
+                self.refuse(line, what, "the reply is told by a fixed regular expression")
             }
         }
     }

@@ -60,10 +60,7 @@ impl Lower<'_> {
     fn server(&mut self, server: &Element) {
         let host = self.wanted(server, "host").to_owned();
         let Some(port) = self.whole(server, "port", 1, 65_535) else { return };
-        let weight = match server.attribute("weight") {
-            Some(_) => self.number(server, "weight").unwrap_or(1.0),
-            None => 1.0,
-        };
+        let weight = self.number(server, "weight").unwrap_or(1.0);
         let kind = server.value("type").unwrap_or("tcp");
         let Some(kind) = self.type_named(kind, server.line_of("type"), "server") else { return };
         self.servers.websocket |= kind.websocket;
@@ -138,8 +135,7 @@ impl Lower<'_> {
         let wanted = addresses.iter().find(|address| address.is_ipv6() == six);
         let Some(&address) = wanted.or(addresses.first()) else {
             let help = format!("say what it is with `--map {host}=ADDRESS`");
-            self.wrong(line, format!("the host {host} is not known"), help);
-            return None;
+            return self.refuse(line, format!("the host {host} is not known"), help);
         };
         Some((bare(&host).to_owned(), SocketAddr::new(address, port)))
     }

@@ -78,8 +78,7 @@ impl Lower<'_> {
         let kind = element.value("type").unwrap_or_default();
         let Some(kind) = Kind::of(kind) else {
             let what = format!("<session> `{name}` has the type {kind}, which is not supported");
-            self.wrong(element.line_of("type"), what, format!("one of: {KINDS}"));
-            return None;
+            return self.refuse(element.line_of("type"), what, format!("one of: {KINDS}"));
         };
         self.ignore(
             element,
@@ -158,13 +157,11 @@ impl Lower<'_> {
             (None, Some(_)) => ("weight", true),
             (Some(_), Some(_)) => {
                 let what = format!("<{}> has both `probability` and `weight`", element.name);
-                self.wrong(element.line, what, "one of them is wanted");
-                return None;
+                return self.refuse(element.line, what, "one of them is wanted");
             }
             (None, None) => {
                 let what = format!("<{}> has neither `probability` nor `weight`", element.name);
-                self.wrong(element.line, what, "one of them is wanted");
-                return None;
+                return self.refuse(element.line, what, "one of them is wanted");
             }
         };
         if *self.session.by_weight.get_or_insert(by_weight) != by_weight {

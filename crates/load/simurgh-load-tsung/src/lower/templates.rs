@@ -46,8 +46,7 @@ impl Lower<'_> {
                 let what = "`ts_digest:md5hex` needs a value, which `%%..%%` cannot give it";
                 let help = "make a variable with <setdynvars sourcetype=\"eval\"> and \
                             ts_digest:md5hex(V)";
-                self.wrong(line, what, help);
-                None
+                self.refuse(line, what, help)
             }
             Piece::Call(name) => self.call(name, line).map(Part::Value),
         }
