@@ -7,6 +7,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("simurgh-proto", &[]),
     ("simurgh-reactor", &[]),
     ("simurgh-page", &[]),
+    ("simurgh-text", &[]),
     ("simurgh-presence", &["simurgh-proto"]),
     ("simurgh-history", &["simurgh-proto"]),
     ("simurgh-token", &[]),
@@ -57,10 +58,13 @@ const ARROWS: &[(&str, &[&str])] = &[
     ),
     // The load generator, in the order of its data's way.
     ("simurgh-load-client", &["simurgh-proto", "simurgh-reactor"]),
-    ("simurgh-load-scenario", &["simurgh-load-client", "simurgh-proto"]),
+    ("simurgh-load-scenario", &["simurgh-load-client", "simurgh-proto", "simurgh-text"]),
     ("simurgh-load-tsung", &["simurgh-load-scenario"]),
     ("simurgh-load-record", &["simurgh-load-scenario"]),
-    ("simurgh-load-report", &["simurgh-load-record", "simurgh-load-scenario", "simurgh-page"]),
+    (
+        "simurgh-load-report",
+        &["simurgh-load-record", "simurgh-load-scenario", "simurgh-page", "simurgh-text"],
+    ),
     (
         "simurgh-load-engine",
         &[

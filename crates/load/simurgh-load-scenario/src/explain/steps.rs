@@ -1,31 +1,34 @@
-//! Steps, times and numbers in words.
+//! Steps in words.
 
 use std::fmt::Write;
 use std::time::Duration;
 
-use super::{
+use simurgh_text::format;
+
+use super::plan;
+use crate::toml::print_template;
+use crate::{
     Act, Bound, Compare, Condition, Dialect, For, Http, Matcher, Message, PresenceList, Receive,
     Reply, Scenario, Set, Step, Switch, Template, Think, Value, VarId, Vsn,
 };
-use crate::toml::print_template;
 
 /// Characters of a text that are shown.
 const SHOWN: usize = 60;
 
 /// Writes the steps of a scenario, a line for each.
-pub(super) struct Say<'s> {
+pub(super) struct Steps<'s> {
     pub(super) scenario: &'s Scenario,
     pub(super) out: &'s mut String,
 }
 
-impl Say<'_> {
-    pub(super) fn steps(&mut self, steps: &[Step], depth: usize) {
+impl Steps<'_> {
+    pub(super) fn write(&mut self, steps: &[Step], depth: usize) {
         for step in steps {
             let indent = "  ".repeat(depth);
             let line = if step.line > 0 { format!("line {:<4}", step.line) } else { String::new() };
             let words = self.act(&step.act);
             let _ = writeln!(self.out, "{indent}{line}{words}");
-            self.steps(step.act.steps(), depth + 1);
+            self.write(step.act.steps(), depth + 1);
         }
     }
 
@@ -88,7 +91,7 @@ impl Say<'_> {
     }
 
     fn time(&self, duration: Duration) -> String {
-        time(duration.as_secs_f64())
+        format::time(duration.as_secs_f64())
     }
 
     fn message(&self, verb: &str, message: &Message) -> String {
@@ -181,7 +184,7 @@ impl Say<'_> {
         match (each.from, each.to, each.var) {
             (_, Bound::Endless, _) => format!("again and again{every}:"),
             (Bound::Number(_), Bound::Number(_), None) => {
-                let rounds = super::plan::rounds(each.from, each.to, each.step);
+                let rounds = plan::rounds(each.from, each.to, each.step);
                 format!("{}{every}:", of(rounds, "time"))
             }
             (from, to, var) => {
@@ -228,28 +231,9 @@ pub(super) fn dialect(dialect: Dialect) -> &'static str {
     }
 }
 
-/// Seconds, as exactly as people want them.
-pub(super) fn time(seconds: f64) -> String {
-    if !seconds.is_finite() {
-        return "no end".to_owned();
-    }
-    let milliseconds = Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX).as_millis();
-    let milliseconds = u64::try_from(milliseconds).unwrap_or(u64::MAX);
-    let whole = if milliseconds >= 10_000 { milliseconds / 1000 * 1000 } else { milliseconds };
-    humantime::format_duration(Duration::from_millis(whole)).to_string()
-}
-
 /// A whole number with its thousands apart.
 pub(super) fn count(number: f64) -> String {
-    let digits = format!("{:.0}", number.max(0.0));
-    let mut out = String::new();
-    for (at, digit) in digits.chars().enumerate() {
-        if at > 0 && (digits.len() - at).is_multiple_of(3) {
-            out.push(',');
-        }
-        out.push(digit);
-    }
-    out
+    format::number(number.max(0.0).round())
 }
 
 /// A number of things.

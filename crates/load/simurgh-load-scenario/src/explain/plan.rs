@@ -3,8 +3,8 @@
 
 use std::time::Duration;
 
-use super::check::weights;
-use super::{Act, Arrivals, Bound, Connect, Phase, Scenario, Session, Step, Think, Transport};
+use crate::check::weights;
+use crate::{Act, Arrivals, Bound, Connect, Phase, Scenario, Session, Step, Think, Transport};
 
 /// A phase with its place in time.
 #[derive(Clone, Copy, Debug, PartialEq)]

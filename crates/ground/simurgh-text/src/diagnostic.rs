@@ -1,10 +1,10 @@
-//! What is wrong with a scenario's text, or was put right in it.
+//! Mistakes in a file, with their lines.
 
 use std::fmt;
 
 /// A mistake, or with a warning something that was repaired or is ignored.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Fault {
+pub struct Diagnostic {
     /// Line of the text, from 1; 0 if it is about the whole.
     pub line: u32,
     /// What is wrong, with the name of the element, attribute or key.
@@ -13,8 +13,8 @@ pub struct Fault {
     pub help: String,
 }
 
-impl Fault {
-    /// A fault at `line`.
+impl Diagnostic {
+    /// A mistake at `line`.
     pub fn at(line: u32, what: impl Into<String>) -> Self {
         Self { line, what: what.into(), help: String::new() }
     }
@@ -27,7 +27,7 @@ impl Fault {
     }
 }
 
-impl fmt::Display for Fault {
+impl fmt::Display for Diagnostic {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.line > 0 {
             write!(f, "line {}: ", self.line)?;
@@ -40,29 +40,15 @@ impl fmt::Display for Fault {
     }
 }
 
-/// All mistakes of a text: never empty where it is an error.
+/// All mistakes of a text: never empty where it is an error. Shown one a line.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Faults(pub Vec<Fault>);
+pub struct Diagnostics(pub Vec<Diagnostic>);
 
-impl fmt::Display for Faults {
+impl fmt::Display for Diagnostics {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (index, fault) in self.0.iter().enumerate() {
-            if index > 0 {
-                f.write_str("\n")?;
-            }
-            fault.fmt(f)?;
-        }
-        Ok(())
+        let lines: Vec<String> = self.0.iter().map(Diagnostic::to_string).collect();
+        f.write_str(&lines.join("\n"))
     }
 }
 
-impl std::error::Error for Faults {}
-
-/// A scenario that can be run, and what its reader should know.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Loaded {
-    /// The scenario.
-    pub scenario: super::Scenario,
-    /// Repairs and things ignored.
-    pub warnings: Vec<Fault>,
-}
+impl std::error::Error for Diagnostics {}

@@ -1,11 +1,15 @@
 //! What a scenario would do, in words and numbers, without doing it.
 
+mod plan;
+mod steps;
+
 use std::fmt::Write;
 
-use super::plan::{self, Plan};
-use super::say::{Say, count, of, time};
-use super::{AddressRange, Arrivals, Cut, Scenario, Session, Spread, Target, Transport};
-use crate::placement;
+use simurgh_text::format::{bytes, number, time};
+
+use self::plan::Plan;
+use self::steps::{Steps, count, dialect, of};
+use crate::{AddressRange, Arrivals, Cut, Scenario, Session, Spread, Target, Transport, placement};
 
 /// What the explanation takes for given about this host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,7 +72,7 @@ pub fn explain(scenario: &Scenario, machine: &Machine) -> String {
             "\nsession {}: weight {}, {}, a user stays {stay}",
             session.name,
             session.weight,
-            super::say::dialect(session.dialect)
+            dialect(session.dialect)
         );
         if session.transport == Transport::LongPoll {
             out.push_str("  by long polling, over two connections\n");
@@ -81,8 +85,8 @@ pub fn explain(scenario: &Scenario, machine: &Machine) -> String {
             let rejoin = if again.rejoin { ", and joins again" } else { "" };
             let _ = writeln!(out, "  a lost connection comes back after {min} to {max}{rejoin}");
         }
-        losses(&mut out, scenario, session);
-        Say { scenario, out: &mut out }.steps(&session.steps, 1);
+        drops(&mut out, scenario, session);
+        Steps { scenario, out: &mut out }.write(&session.steps, 1);
     }
     if !scenario.pass.is_empty() {
         let conditions = scenario.pass.iter().map(|one| format!("{} {}", one.figure, one.text));
@@ -92,7 +96,7 @@ pub fn explain(scenario: &Scenario, machine: &Machine) -> String {
 }
 
 /// Connections that are cut, and what joins make good.
-fn losses(out: &mut String, scenario: &Scenario, session: &Session) {
+fn drops(out: &mut String, scenario: &Scenario, session: &Session) {
     if let Some(drop) = session.drop {
         let how = match drop.how {
             Cut::Reset => "by a reset",
@@ -158,9 +162,11 @@ fn users(out: &mut String, scenario: &Scenario, plan: &Plan<'_>) {
                 let poisson = if poisson { ", at random (Poisson)" } else { "" };
                 match (from, to) {
                     (0.0, 0.0) => "nobody arrives".to_owned(),
-                    (from, to) if from == to => format!("{} arrive a second{poisson}", rate(from)),
+                    (from, to) if from == to => {
+                        format!("{} arrive a second{poisson}", number(from))
+                    }
                     (from, to) => {
-                        format!("{} to {} arrive a second{poisson}", rate(from), rate(to))
+                        format!("{} to {} arrive a second{poisson}", number(from), number(to))
                     }
                 }
             }
@@ -210,10 +216,6 @@ fn users(out: &mut String, scenario: &Scenario, plan: &Plan<'_>) {
         (true, _) => writeln!(out, "  the last user has ended after about {}", time(plan.end)),
         (false, _) => writeln!(out, "  the run goes on until it is stopped; --duration ends it"),
     };
-}
-
-fn rate(rate: f64) -> String {
-    if rate.fract() == 0.0 { count(rate) } else { format!("{rate:.3}") }
 }
 
 fn needs(out: &mut String, scenario: &Scenario, plan: &Plan<'_>, machine: &Machine) {
@@ -294,14 +296,6 @@ fn size(range: &AddressRange) -> f64 {
     number(range.last) - number(range.first) + 1.0
 }
 
-fn bytes(bytes: f64) -> String {
-    match bytes {
-        bytes if bytes >= 1e9 => format!("{:.1} GB", bytes / 1e9),
-        bytes if bytes >= 1e6 => format!("{:.0} MB", bytes / 1e6),
-        bytes => format!("{:.0} kB", bytes / 1e3),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::path::Path;
@@ -366,7 +360,7 @@ mod tests {
         for expected in [
             "1,000 arrive a second, at random (Poisson): about 100,000 users",
             "at a time at most about 100,000",
-            "has ended after about 8h 21m 40s",
+            "has ended after about 8 h 21 min",
             "sockets    100,000",
             "addresses  2: 64,511 ports each, taken from 127.0.0.0/8",
             "workers    6, 20,064 descriptors each",
@@ -392,9 +386,9 @@ mod tests {
             "seed 9",
             "5 arrive a second, at random (Poisson): about 300 users",
             "500 in all at most",
-            "the run is ended after 1m, users and all",
+            "the run is ended after 60 s, users and all",
             "addresses  1: 64,511 ports each, of those given",
-            "! only 0 kB of memory are free",
+            "! only 1 B of memory are free",
         ] {
             assert!(text.contains(expected), "{expected:?} is not in\n{text}");
         }
@@ -407,7 +401,7 @@ mod tests {
             let text = explain(&scenario, &MACHINE);
             assert!(text.contains("\nneeds, at most"), "{text}");
         }
-        let vsn = super::super::say::dialect(crate::Dialect::Phoenix(Vsn::V1));
+        let vsn = dialect(crate::Dialect::Phoenix(Vsn::V1));
         assert_eq!(vsn, "Phoenix V1");
     }
 }
