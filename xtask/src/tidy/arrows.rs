@@ -7,11 +7,13 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("simurgh-proto", &[]),
     ("simurgh-reactor", &[]),
     ("simurgh-page", &[]),
+    ("simurgh-text", &[]),
     ("simurgh-presence", &["simurgh-proto"]),
     ("simurgh-history", &["simurgh-proto"]),
     ("simurgh-token", &[]),
     // Of history only how numbers that somebody else gives are judged.
     ("simurgh-cluster", &["simurgh-history", "simurgh-presence", "simurgh-proto"]),
+    ("simurgh-loopback", &["simurgh-cluster"]),
     ("simurgh-nats", &["simurgh-cluster"]),
     // Of the reactor its plain data only, and within these two rooms have arrows, too: see
     // rooms.rs.
@@ -35,6 +37,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "simurgh-cluster",
             "simurgh-core",
             "simurgh-history",
+            "simurgh-loopback",
             "simurgh-presence",
             "simurgh-proto",
             "simurgh-reactor",
@@ -55,10 +58,13 @@ const ARROWS: &[(&str, &[&str])] = &[
     ),
     // The load generator, in the order of its data's way.
     ("simurgh-load-client", &["simurgh-proto", "simurgh-reactor"]),
-    ("simurgh-load-scenario", &["simurgh-load-client", "simurgh-proto"]),
+    ("simurgh-load-scenario", &["simurgh-load-client", "simurgh-proto", "simurgh-text"]),
     ("simurgh-load-tsung", &["simurgh-load-scenario"]),
     ("simurgh-load-record", &["simurgh-load-scenario"]),
-    ("simurgh-load-report", &["simurgh-load-record", "simurgh-load-scenario", "simurgh-page"]),
+    (
+        "simurgh-load-report",
+        &["simurgh-load-record", "simurgh-load-scenario", "simurgh-page", "simurgh-text"],
+    ),
     (
         "simurgh-load-engine",
         &[

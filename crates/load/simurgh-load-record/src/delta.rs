@@ -178,9 +178,7 @@ pub struct Users {
 impl Users {
     /// Adds all of `other`.
     pub fn add(&mut self, other: &Self) {
-        self.started = self.started.saturating_add(other.started);
-        self.finished = self.finished.saturating_add(other.finished);
-        self.aborted = self.aborted.saturating_add(other.aborted);
+        add_fields!(self, other; started, finished, aborted);
     }
 
     /// Still alive.

@@ -8,6 +8,13 @@
 //!
 //! Time is an argument everywhere; the same deltas give the same record.
 
+/// Adds fields of one struct to the same ones of another, without overflow.
+macro_rules! add_fields {
+    ($sum:expr, $more:expr; $($field:ident),+) => {
+        $($sum.$field = $sum.$field.saturating_add($more.$field);)+
+    };
+}
+
 mod broadcasts;
 mod delta;
 pub mod figures;
@@ -32,7 +39,7 @@ pub use servers::{OfServer, Origin, ServerTotal};
 pub use simurgh_load_scenario::figures::{Count, Counts, ErrorKind, Metric, MetricId, Names};
 pub use tick::{Ending, Tick, WorkerTick};
 pub use view::{
-    ErrorRow, Live, MetricRow, PhaseRow, ServerRow, SessionRow, StatusRow, Summary, TimeColumnsRow,
-    WarningRow, WorkerRow,
+    ErrorRow, Live, MetricRow, PhaseRow, ServerRow, SessionRow, StatusRow, Summary, WarningRow,
+    WorkerRow,
 };
 pub use warnings::Warning;

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use serde::{Serialize, Serializer};
+
 use super::broadcasts::{Broadcasts, slowest};
 use super::series::{Point, Series};
 use super::servers::{Connected, ServerTotal};
@@ -17,7 +19,7 @@ const SLOWEST: usize = 20;
 const LINES_MAX: usize = 100_000;
 
 /// All that is known of a run. Its size does not grow with time.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Record {
     meta: Meta,
     /// What has come since the last tick.
@@ -60,7 +62,7 @@ impl Gauge {
 }
 
 /// A worker over the whole run.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Worker {
     /// Users alive now.
     pub users: u64,
@@ -76,13 +78,15 @@ pub struct Worker {
     pub frames_in: u64,
     /// Frames sent.
     pub frames_out: u64,
-    /// CPU time, nanoseconds.
+    /// CPU time, nanoseconds; written in seconds.
+    #[serde(rename = "cpu_s", serialize_with = "in_seconds")]
     pub cpu_ns: u64,
     /// Share of a core in its last second, percent.
     pub cpu_percent: f64,
     /// The largest of these.
     pub cpu_percent_max: f64,
-    /// When it last said something, milliseconds since the start.
+    /// When its last delta came, milliseconds since the start.
+    #[serde(skip)]
     pub heard_ms: u64,
     /// It ended before its time.
     pub lost: bool,
@@ -91,31 +95,7 @@ pub struct Worker {
 impl Record {
     /// Of a run that starts.
     pub fn new(meta: Meta) -> Self {
-        Self {
-            meta,
-            pending: Delta::default(),
-            pending_workers: BTreeMap::new(),
-            broadcasts: Broadcasts::default(),
-            at_servers: Connected::default(),
-            watch: Watch::default(),
-            at_ms: 0,
-            ending: None,
-            users: Gauge::default(),
-            connected: Gauge::default(),
-            counts: Counts::default(),
-            times: BTreeMap::new(),
-            errors: Errors::default(),
-            details: BTreeMap::new(),
-            phases: BTreeMap::new(),
-            sessions: BTreeMap::new(),
-            statuses: BTreeMap::new(),
-            servers: BTreeMap::new(),
-            cpu_ns: 0,
-            workers: BTreeMap::new(),
-            slowest: Vec::new(),
-            series: Series::new(),
-            warnings: Vec::new(),
-        }
+        Self { meta, ..Self::default() }
     }
 
     /// Takes what a worker has seen; it shows from the next [`Record::close_second`] on.
@@ -133,11 +113,7 @@ impl Record {
             lost: false,
         };
         if let Some(before) = self.pending_workers.get(&delta.worker) {
-            worker.started = worker.started.saturating_add(before.started);
-            worker.errors = worker.errors.saturating_add(before.errors);
-            worker.frames_in = worker.frames_in.saturating_add(before.frames_in);
-            worker.frames_out = worker.frames_out.saturating_add(before.frames_out);
-            worker.cpu_ns = worker.cpu_ns.saturating_add(before.cpu_ns);
+            add_fields!(worker, before; started, errors, frames_in, frames_out, cpu_ns);
         }
         self.pending_workers.insert(worker.worker, worker);
         self.at_servers.hear(worker.worker, &delta.servers);
@@ -402,11 +378,7 @@ impl Worker {
         self.users = tick.users;
         self.connected = tick.connected;
         self.connected_peak = self.connected_peak.max(tick.connected);
-        self.started = self.started.saturating_add(tick.started);
-        self.errors = self.errors.saturating_add(tick.errors);
-        self.frames_in = self.frames_in.saturating_add(tick.frames_in);
-        self.frames_out = self.frames_out.saturating_add(tick.frames_out);
-        self.cpu_ns = self.cpu_ns.saturating_add(tick.cpu_ns);
+        add_fields!(self, tick; started, errors, frames_in, frames_out, cpu_ns);
         if tick.span_ms > 0 {
             self.cpu_percent = tick.cpu_ns as f64 / 10_000.0 / tick.span_ms as f64;
             self.cpu_percent_max = self.cpu_percent_max.max(self.cpu_percent);
@@ -414,6 +386,10 @@ impl Worker {
         self.heard_ms = at_ms;
         self.lost |= tick.lost;
     }
+}
+
+fn in_seconds<S: Serializer>(ns: &u64, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_f64(*ns as f64 / 1e9)
 }
 
 /// Lines in the order of time, whichever worker spoke first; and not too many.

@@ -1,11 +1,11 @@
 //! The worker's side of measuring: everything here runs for each frame, so it only adds.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
-use super::delta::{BroadcastPart, Delta, Detail, Errors, MatchLine, Sample, Users, WorkerId};
+use super::delta::{BroadcastPart, Delta, Detail, MatchLine, Sample, WorkerId};
 use super::servers::Seen as SeenServers;
-use super::{Count, Counts, ErrorKind, Hist, Metric, MetricId, Names, OfServer, Origin, Warning};
+use super::{Count, ErrorKind, Hist, Metric, MetricId, Names, OfServer, Origin, Warning};
 
 /// A user or step that begins later than this after its time is late, microseconds.
 pub const LATE_US: u64 = 10_000;
@@ -33,30 +33,19 @@ pub struct Seen {
 
 /// Takes down what happens at one worker. It holds memory only for what was touched since the last
 /// [`Recorder::take`]; an idle worker holds no histogram.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Recorder {
-    worker: WorkerId,
+    /// What is handed over next, but for times and servers.
+    delta: Delta,
     touched: bool,
-    counts: Counts,
     times: Vec<Option<Box<Hist>>>,
-    errors: Errors,
-    details: BTreeSet<Detail>,
-    phases: BTreeMap<u16, Users>,
-    sessions: BTreeMap<u16, Users>,
-    statuses: BTreeMap<u16, u64>,
     servers: SeenServers,
-    users: u64,
-    connected: u64,
     cpu_ns_taken: u64,
-    broadcasts: Vec<BroadcastPart>,
-    /// Index into `broadcasts` of the one met last: a broadcast mostly comes to many in a row.
+    /// Index into `delta.broadcasts` of the one met last: a broadcast mostly comes to many in a
+    /// row.
     last_broadcast: usize,
     by_key: HashMap<u64, u32, BuildHasherDefault<KeyHasher>>,
-    match_lines: Vec<MatchLine>,
     keep_samples: bool,
-    samples: Vec<Sample>,
-    dump: Vec<String>,
-    warnings: Vec<Warning>,
 }
 
 impl Recorder {
@@ -64,29 +53,8 @@ impl Recorder {
     pub fn new(worker: WorkerId, names: &Names, keep_samples: bool) -> Self {
         let mut times = Vec::new();
         times.resize_with(names.metrics(), || None);
-        Self {
-            worker,
-            touched: false,
-            counts: Counts::default(),
-            times,
-            errors: Errors::default(),
-            details: BTreeSet::new(),
-            phases: BTreeMap::new(),
-            sessions: BTreeMap::new(),
-            statuses: BTreeMap::new(),
-            servers: SeenServers::default(),
-            users: 0,
-            connected: 0,
-            cpu_ns_taken: 0,
-            broadcasts: Vec::new(),
-            last_broadcast: 0,
-            by_key: HashMap::default(),
-            match_lines: Vec::new(),
-            keep_samples,
-            samples: Vec::new(),
-            dump: Vec::new(),
-            warnings: Vec::new(),
-        }
+        let delta = Delta { worker, ..Delta::default() };
+        Self { delta, times, keep_samples, ..Self::default() }
     }
 
     /// Takes down a time in microseconds. A metric that [`Names`] does not have is ignored.
@@ -106,7 +74,7 @@ impl Recorder {
     #[inline]
     pub fn count(&mut self, count: Count, n: u64) {
         self.touched = true;
-        self.counts[count] = self.counts[count].saturating_add(n);
+        self.delta.counts[count] = self.delta.counts[count].saturating_add(n);
     }
 
     /// What is counted of a server, by its index.
@@ -119,7 +87,7 @@ impl Recorder {
     pub fn error(&mut self, kind: ErrorKind, origin: impl Into<Origin>) {
         self.touched = true;
         let Origin { phase, target } = origin.into();
-        self.errors.count(kind, phase, 1);
+        self.delta.errors.count(kind, phase, 1);
         if let Some(server) = target {
             self.at(server).errors += 1;
         }
@@ -133,12 +101,12 @@ impl Recorder {
         text: impl FnOnce() -> String,
     ) {
         self.error(kind, origin);
-        if self.details.iter().filter(|detail| detail.kind == kind).count() < DETAILS_MAX {
+        if self.delta.details.iter().filter(|detail| detail.kind == kind).count() < DETAILS_MAX {
             let mut text = text();
             text.truncate(text.floor_char_boundary(DETAIL_BYTES_MAX));
             let detail = Detail { kind, text };
             if !detail.text.is_empty() {
-                self.details.insert(detail);
+                self.delta.details.insert(detail);
             }
         }
     }
@@ -150,24 +118,24 @@ impl Recorder {
         if lag_us > LATE_US {
             self.count(Count::LateArrivals, 1);
         }
-        self.phases.entry(phase).or_default().started += 1;
-        self.sessions.entry(session).or_default().started += 1;
+        self.delta.phases.entry(phase).or_default().started += 1;
+        self.delta.sessions.entry(session).or_default().started += 1;
     }
 
     /// A user came to the end of its session, `life_us` after its intended start.
     pub fn user_finished(&mut self, phase: u16, session: u16, life_us: u64) {
         self.time(Metric::Session, life_us);
         self.count(Count::UsersFinished, 1);
-        self.phases.entry(phase).or_default().finished += 1;
-        self.sessions.entry(session).or_default().finished += 1;
+        self.delta.phases.entry(phase).or_default().finished += 1;
+        self.delta.sessions.entry(session).or_default().finished += 1;
     }
 
     /// A user ended before the end of its session, by an error, an abort or the end of the run.
     pub fn user_aborted(&mut self, phase: u16, session: u16, life_us: u64) {
         self.time(Metric::Session, life_us);
         self.count(Count::UsersAborted, 1);
-        self.phases.entry(phase).or_default().aborted += 1;
-        self.sessions.entry(session).or_default().aborted += 1;
+        self.delta.phases.entry(phase).or_default().aborted += 1;
+        self.delta.sessions.entry(session).or_default().aborted += 1;
     }
 
     /// A step began `lag_us` after its time.
@@ -185,7 +153,7 @@ impl Recorder {
         if status >= 400 {
             self.count(Count::HttpFailures, 1);
         }
-        *self.statuses.entry(status).or_default() += 1;
+        *self.delta.statuses.entry(status).or_default() += 1;
     }
 
     /// A broadcast was sent. `expected`: how many should get it, 0 if that is not known.
@@ -239,8 +207,8 @@ impl Recorder {
     /// A line for `match.log`; the match itself is counted by [`Recorder::count`].
     pub fn match_line(&mut self, line: MatchLine) {
         self.touched = true;
-        if self.match_lines.len() < MATCH_LINES_MAX {
-            self.match_lines.push(line);
+        if self.delta.match_lines.len() < MATCH_LINES_MAX {
+            self.delta.match_lines.push(line);
         } else {
             self.count(Count::MatchLinesDropped, 1);
         }
@@ -249,8 +217,8 @@ impl Recorder {
     /// A line of traffic for `tsung.dump`.
     pub fn dump(&mut self, line: String) {
         self.touched = true;
-        if self.dump.len() < SAMPLES_MAX {
-            self.dump.push(line);
+        if self.delta.dump.len() < SAMPLES_MAX {
+            self.delta.dump.push(line);
         } else {
             self.count(Count::SamplesDropped, 1);
         }
@@ -259,15 +227,15 @@ impl Recorder {
     /// Something that the operator should know; said once each second at most.
     pub fn warn(&mut self, warning: Warning) {
         self.touched = true;
-        if !self.warnings.contains(&warning) {
-            self.warnings.push(warning);
+        if !self.delta.warnings.contains(&warning) {
+            self.delta.warnings.push(warning);
         }
     }
 
     /// How many users are alive and connections open at this worker now.
     pub fn gauges(&mut self, users: u64, connected: u64) {
-        self.touched |= (users, connected) != (self.users, self.connected);
-        (self.users, self.connected) = (users, connected);
+        self.touched |= (users, connected) != (self.delta.users, self.delta.connected);
+        (self.delta.users, self.delta.connected) = (users, connected);
     }
 
     /// Whether there is something to hand over.
@@ -287,30 +255,19 @@ impl Recorder {
         // Dropped rather than emptied, as all the rest: what one burst took is not kept.
         self.by_key = HashMap::default();
         self.last_broadcast = 0;
+        let Delta { worker, users, connected, .. } = self.delta;
+        let fresh = Delta { worker, users, connected, ..Delta::default() };
         Some(Delta {
-            worker: self.worker,
-            counts: std::mem::take(&mut self.counts),
             times,
-            errors: std::mem::take(&mut self.errors),
-            details: std::mem::take(&mut self.details),
-            phases: std::mem::take(&mut self.phases),
-            sessions: std::mem::take(&mut self.sessions),
-            statuses: std::mem::take(&mut self.statuses),
             servers: self.servers.take(),
-            users: self.users,
-            connected: self.connected,
             cpu_ns: cpu_ns.saturating_sub(cpu_ns_taken),
-            broadcasts: std::mem::take(&mut self.broadcasts),
-            match_lines: std::mem::take(&mut self.match_lines),
-            samples: std::mem::take(&mut self.samples),
-            dump: std::mem::take(&mut self.dump),
-            warnings: std::mem::take(&mut self.warnings),
+            ..std::mem::replace(&mut self.delta, fresh)
         })
     }
 
     fn sample(&mut self, sample: Sample) {
-        if self.samples.len() < SAMPLES_MAX {
-            self.samples.push(sample);
+        if self.delta.samples.len() < SAMPLES_MAX {
+            self.delta.samples.push(sample);
         } else {
             self.count(Count::SamplesDropped, 1);
         }
@@ -337,10 +294,10 @@ impl Recorder {
     #[inline]
     fn broadcast(&mut self, publisher: u32, seq: u32, sent_ns: u64) -> Option<&mut BroadcastPart> {
         let same = |part: &BroadcastPart| part.publisher == publisher && part.seq == seq;
-        if !self.broadcasts.get(self.last_broadcast).is_some_and(same) {
+        if !self.delta.broadcasts.get(self.last_broadcast).is_some_and(same) {
             self.last_broadcast = self.find_broadcast(publisher, seq, sent_ns)?;
         }
-        self.broadcasts.get_mut(self.last_broadcast)
+        self.delta.broadcasts.get_mut(self.last_broadcast)
     }
 
     fn find_broadcast(&mut self, publisher: u32, seq: u32, sent_ns: u64) -> Option<usize> {
@@ -348,7 +305,7 @@ impl Recorder {
         if let Some(&index) = self.by_key.get(&key) {
             return Some(index as usize);
         }
-        let index = self.broadcasts.len();
+        let index = self.delta.broadcasts.len();
         if index >= BROADCASTS_MAX {
             self.count(Count::BroadcastsUntracked, 1);
             return None;
@@ -356,7 +313,7 @@ impl Recorder {
         self.by_key.insert(key, index as u32);
         let (first_ns, last_ns) = (u64::MAX, 0);
         let (receivers, expected) = (0, 0);
-        self.broadcasts.push(BroadcastPart {
+        self.delta.broadcasts.push(BroadcastPart {
             publisher,
             seq,
             sent_ns,

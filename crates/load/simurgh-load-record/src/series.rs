@@ -1,5 +1,7 @@
 //! The run over time, in a fixed number of points: when they are full, each two become one.
 
+use serde::Serialize;
+
 use super::{Count, ErrorKind, Errors, MetricId, Tick};
 
 /// Points at most: an hour of seconds.
@@ -56,7 +58,7 @@ pub struct Point {
 
 /// Times of one metric in one [`Point`], µs. Where seconds were put together, the percentiles are
 /// those of the worst of them: a peak is not averaged away.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct TimePoint {
     /// How many.
     pub count: u64,
@@ -109,30 +111,15 @@ impl Point {
     }
 
     /// Adds the stretch that follows.
-    fn join(&mut self, next: &Self) {
+    fn append(&mut self, next: &Self) {
         self.at_ms = next.at_ms;
         self.users = self.users.max(next.users);
         self.connected = self.connected.max(next.connected);
-        let sums = [
-            (&mut self.span_ms, next.span_ms),
-            (&mut self.due, next.due),
-            (&mut self.arrivals, next.arrivals),
-            (&mut self.departures, next.departures),
-            (&mut self.connects, next.connects),
-            (&mut self.requests, next.requests),
-            (&mut self.frames_in, next.frames_in),
-            (&mut self.frames_out, next.frames_out),
-            (&mut self.bytes_in, next.bytes_in),
-            (&mut self.bytes_out, next.bytes_out),
-            (&mut self.errors, next.errors),
-            (&mut self.cpu_us, next.cpu_us),
-        ];
-        for (sum, n) in sums {
-            *sum = sum.saturating_add(n);
-        }
+        add_fields!(self, next; span_ms, due, arrivals, departures, connects, requests,
+            frames_in, frames_out, bytes_in, bytes_out, errors, cpu_us);
         for (metric, theirs) in &next.times {
             match self.times.binary_search_by_key(metric, |(id, _)| *id) {
-                Ok(index) => self.times[index].1.join(theirs),
+                Ok(index) => self.times[index].1.append(theirs),
                 Err(index) => self.times.insert(index, (*metric, *theirs)),
             }
         }
@@ -159,7 +146,7 @@ fn kinds(errors: &Errors) -> Vec<(ErrorKind, u64)> {
 }
 
 impl TimePoint {
-    fn join(&mut self, next: &Self) {
+    fn append(&mut self, next: &Self) {
         self.count = self.count.saturating_add(next.count);
         self.p50 = self.p50.max(next.p50);
         self.p90 = self.p90.max(next.p90);
@@ -169,11 +156,13 @@ impl TimePoint {
     }
 }
 
-impl Series {
-    pub(super) fn new() -> Self {
+impl Default for Series {
+    fn default() -> Self {
         Self::with_points_max(POINTS_MAX)
     }
+}
 
+impl Series {
     /// `points_max` is even and at least 2.
     fn with_points_max(points_max: usize) -> Self {
         Self { points: Vec::new(), points_max, ticks_per_point: 1, ticks_in_last: 0 }
@@ -183,7 +172,7 @@ impl Series {
         if let Some(last) = self.points.last_mut()
             && self.ticks_in_last < self.ticks_per_point
         {
-            last.join(&point);
+            last.append(&point);
             self.ticks_in_last += 1;
             return;
         }
@@ -198,7 +187,7 @@ impl Series {
         let mut pairs = std::mem::take(&mut self.points).into_iter();
         while let Some(mut first) = pairs.next() {
             if let Some(second) = pairs.next() {
-                first.join(&second);
+                first.append(&second);
             }
             self.points.push(first);
         }

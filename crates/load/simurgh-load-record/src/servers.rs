@@ -58,21 +58,8 @@ impl OfServer {
 
     /// Adds what has happened beside; `connected` stays.
     pub(super) fn add(&mut self, more: &Self) {
-        let sums = [
-            (&mut self.users, more.users),
-            (&mut self.connects_tried, more.connects_tried),
-            (&mut self.connects, more.connects),
-            (&mut self.refused, more.refused),
-            (&mut self.lost, more.lost),
-            (&mut self.cut, more.cut),
-            (&mut self.reconnects, more.reconnects),
-            (&mut self.left, more.left),
-            (&mut self.errors, more.errors),
-            (&mut self.cpu_us, more.cpu_us),
-        ];
-        for (sum, n) in sums {
-            *sum = sum.saturating_add(n);
-        }
+        add_fields!(self, more; users, connects_tried, connects, refused, lost, cut, reconnects,
+            left, errors, cpu_us);
     }
 }
 
@@ -148,9 +135,10 @@ impl Connected {
 }
 
 /// A server over the whole run.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct ServerTotal {
     /// All that happened.
+    #[serde(flatten)]
     pub seen: OfServer,
     /// The most connections that were open at the end of a second.
     pub connected_peak: u64,

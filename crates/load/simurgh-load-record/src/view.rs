@@ -10,8 +10,8 @@ use serde::Serialize;
 
 use super::figures::{self, Verdict};
 use super::{
-    Broadcast, Count, Counts, Ending, Meta, MetricId, OfServer, PhasePlan, Point, Record, Stats,
-    TimePoint, Warning,
+    Broadcast, Count, Counts, Ending, Meta, MetricId, PhasePlan, Point, Record, ServerTotal, Stats,
+    TimePoint, Users, Warning, Worker,
 };
 
 /// Columns by name.
@@ -61,26 +61,9 @@ pub struct Live {
     /// The last point of the series: rates are its values divided by its `span_s`.
     pub point: BTreeMap<&'static str, f64>,
     /// Times of the last point.
-    pub point_times: BTreeMap<String, TimeColumnsRow>,
+    pub point_times: BTreeMap<String, TimePoint>,
     /// Errors of the last point, by kind.
     pub point_errors: BTreeMap<String, u64>,
-}
-
-/// One metric's values in one point, µs.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct TimeColumnsRow {
-    /// How many.
-    pub count: u64,
-    /// Half took no longer.
-    pub p50: u64,
-    /// 90 % took no longer.
-    pub p90: u64,
-    /// 99 % took no longer.
-    pub p99: u64,
-    /// 99.9 % took no longer.
-    pub p99_9: u64,
-    /// The longest.
-    pub max: u64,
 }
 
 /// The whole run: what `report.json` holds.
@@ -156,12 +139,9 @@ pub struct PhaseRow {
     /// As planned; all 0 for users with an appointment.
     #[serde(flatten)]
     pub plan: PhasePlan,
-    /// Users started.
-    pub started: u64,
-    /// Users that came to the end of their session.
-    pub finished: u64,
-    /// Users that ended before.
-    pub aborted: u64,
+    /// Its users.
+    #[serde(flatten)]
+    pub users: Users,
     /// Still alive.
     pub running: u64,
     /// Errors of its users.
@@ -173,12 +153,9 @@ pub struct PhaseRow {
 pub struct SessionRow {
     /// Its name.
     pub name: String,
-    /// Users started.
-    pub started: u64,
-    /// Users that came to its end.
-    pub finished: u64,
-    /// Users that ended before.
-    pub aborted: u64,
+    /// Its users.
+    #[serde(flatten)]
+    pub users: Users,
     /// Still alive.
     pub running: u64,
 }
@@ -199,9 +176,7 @@ pub struct ServerRow {
     pub name: String,
     /// What happened with it.
     #[serde(flatten)]
-    pub seen: OfServer,
-    /// The most connections that were open at the end of a second.
-    pub connected_peak: u64,
+    pub total: ServerTotal,
 }
 
 /// One worker.
@@ -211,28 +186,9 @@ pub struct WorkerRow {
     pub host: String,
     /// Its thread.
     pub thread: u16,
-    /// Users alive.
-    pub users: u64,
-    /// Connections open.
-    pub connected: u64,
-    /// The most that were open.
-    pub connected_peak: u64,
-    /// Users started.
-    pub started: u64,
-    /// Errors.
-    pub errors: u64,
-    /// Frames received.
-    pub frames_in: u64,
-    /// Frames sent.
-    pub frames_out: u64,
-    /// CPU time, seconds.
-    pub cpu_s: f64,
-    /// Share of a core in its last second, percent.
-    pub cpu_percent: f64,
-    /// The largest of these.
-    pub cpu_percent_max: f64,
-    /// It ended before its time.
-    pub lost: bool,
+    /// What it has done.
+    #[serde(flatten)]
+    pub worker: Worker,
 }
 
 /// A warning.
@@ -378,12 +334,8 @@ fn time_columns(stats: &TimePoint) -> [(&'static str, u64); 6] {
     ]
 }
 
-fn point_times(meta: &Meta, point: &Point) -> BTreeMap<String, TimeColumnsRow> {
-    let rows = point.times.iter().map(|(id, stats)| {
-        let TimePoint { count, p50, p90, p99, p99_9, max } = *stats;
-        (meta.names.metric_name(*id), TimeColumnsRow { count, p50, p90, p99, p99_9, max })
-    });
-    rows.collect()
+fn point_times(meta: &Meta, point: &Point) -> BTreeMap<String, TimePoint> {
+    point.times.iter().map(|(id, stats)| (meta.names.metric_name(*id), *stats)).collect()
 }
 
 fn point_errors(point: &Point) -> BTreeMap<String, u64> {
@@ -428,9 +380,7 @@ fn phase_rows(record: &Record) -> Vec<PhaseRow> {
         let plan = meta.phases.get(usize::from(phase)).cloned();
         PhaseRow {
             plan: plan.unwrap_or_else(|| PhasePlan { name: name.clone(), ..PhasePlan::default() }),
-            started: users.started,
-            finished: users.finished,
-            aborted: users.aborted,
+            users,
             running: users.running(),
             errors: record.errors().of_phase(phase),
         }
@@ -441,13 +391,7 @@ fn phase_rows(record: &Record) -> Vec<PhaseRow> {
 fn session_rows(record: &Record) -> Vec<SessionRow> {
     let rows = (0_u16..).zip(&record.meta().names.sessions).map(|(session, name)| {
         let users = record.sessions().get(&session).copied().unwrap_or_default();
-        SessionRow {
-            name: name.clone(),
-            started: users.started,
-            finished: users.finished,
-            aborted: users.aborted,
-            running: users.running(),
-        }
+        SessionRow { name: name.clone(), users, running: users.running() }
     });
     rows.collect()
 }
@@ -455,8 +399,7 @@ fn session_rows(record: &Record) -> Vec<SessionRow> {
 fn server_rows(record: &Record) -> Vec<ServerRow> {
     let rows = (0_u16..).zip(&record.meta().targets).map(|(server, name)| {
         let total = record.servers().get(&server).copied().unwrap_or_default();
-        let (name, connected_peak) = (name.clone(), total.connected_peak);
-        ServerRow { name, seen: total.seen, connected_peak }
+        ServerRow { name: name.clone(), total }
     });
     rows.collect()
 }
@@ -465,17 +408,7 @@ fn worker_rows(record: &Record) -> Vec<WorkerRow> {
     let rows = record.workers().iter().map(|(id, worker)| WorkerRow {
         host: record.meta().host_name(id.host),
         thread: id.thread,
-        users: worker.users,
-        connected: worker.connected,
-        connected_peak: worker.connected_peak,
-        started: worker.started,
-        errors: worker.errors,
-        frames_in: worker.frames_in,
-        frames_out: worker.frames_out,
-        cpu_s: worker.cpu_ns as f64 / 1e9,
-        cpu_percent: worker.cpu_percent,
-        cpu_percent_max: worker.cpu_percent_max,
-        lost: worker.lost,
+        worker: *worker,
     });
     rows.collect()
 }

@@ -1,9 +1,10 @@
 //! Warnings that say the next step.
 
 use std::collections::BTreeMap;
-use std::fmt;
 
 use serde::{Deserialize, Serialize};
+use strum::IntoStaticStr;
+use thiserror::Error;
 
 use super::{Count, ErrorKind, Metric, Record, Tick, WorkerId};
 
@@ -15,10 +16,13 @@ const BUSY_TICKS: u32 = 3;
 const LAG_US_MAX: u64 = 10_000;
 
 /// What the operator should know about a run. Its text ends with what to do.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Error, IntoStaticStr, Serialize, Deserialize)]
 #[serde(tag = "code", rename_all = "snake_case")]
+#[strum(serialize_all = "snake_case")]
 pub enum Warning {
     /// A thread may not open more descriptors.
+    #[error("descriptor limit reached at {at} connections{}; raise it (`ulimit -n`, \
+         `LimitNOFILE=`) or use more workers", known_limit(.limit))]
     DescriptorLimit {
         /// Connections open at the time, on all hosts.
         at: u64,
@@ -26,11 +30,19 @@ pub enum Warning {
         limit: u64,
     },
     /// No free local port to connect from.
+    #[error(
+        "local ports exhausted at {at} connections; give more source addresses \
+         (`--source`, `sources.addresses`) or widen net.ipv4.ip_local_port_range"
+    )]
     PortsExhausted {
         /// Connections open at the time, on all hosts.
         at: u64,
     },
     /// A worker had no CPU time left: what it measured is not to be trusted.
+    #[error(
+        "generator is CPU-bound: worker {thread} of {host} used {percent} % of a core; \
+         results are not trustworthy; use more workers, more hosts, or a lower rate"
+    )]
     CpuBound {
         /// Of this host.
         host: String,
@@ -40,6 +52,9 @@ pub enum Warning {
         percent: u64,
     },
     /// Users started later than planned: what was measured is not to be trusted.
+    #[error("generator is late: {late} of {started} users started more than 10 ms after \
+         their time (p99 {:.1} ms); results are not trustworthy; use more workers, more \
+         hosts, or a lower rate", milliseconds(.p99_us))]
     ArrivalsLate {
         /// 99th percentile of the delay, µs.
         p99_us: u64,
@@ -49,6 +64,10 @@ pub enum Warning {
         started: u64,
     },
     /// Connections were refused.
+    #[error(
+        "the server refused {count} connections, the first with {at} open; see that it \
+         runs and listens there, and look at its backlog (net.core.somaxconn) and limits"
+    )]
     ServerRefused {
         /// How many so far.
         count: u64,
@@ -56,6 +75,9 @@ pub enum Warning {
         at: u64,
     },
     /// Clocks of two hosts differ by an amount known only this well.
+    #[error("the clock of {host} differs by {:.3} ms, known to ± {:.3} ms; delivery times \
+         between hosts are corrected but no better than that; use NTP or PTP, or send \
+         and receive on one host", milliseconds(.offset_us), milliseconds(.bound_us))]
     ClockSkew {
         /// Whose clock, as against this host's.
         host: String,
@@ -65,11 +87,20 @@ pub enum Warning {
         bound_us: u64,
     },
     /// Broadcasts came before they were sent, by the clocks.
+    #[error(
+        "{count} broadcasts arrived before they were sent, by the clocks, and count as \
+         0 µs; the clocks of the hosts drift: use NTP or PTP, or send and receive on one \
+         host"
+    )]
     DeliveriesBeforeSent {
         /// How many.
         count: u64,
     },
     /// An agent does not answer any more.
+    #[error(
+        "agent {host} is lost with {users} users, which count as errors; the others go \
+         on; look at its output and at the network between"
+    )]
     AgentLost {
         /// Which.
         host: String,
@@ -77,6 +108,10 @@ pub enum Warning {
         users: u64,
     },
     /// A worker of this host ended before its time.
+    #[error(
+        "worker {thread} of {host} ended with {users} users, which count as errors; \
+         please report this with the log"
+    )]
     WorkerLost {
         /// Of this host.
         host: String,
@@ -86,6 +121,10 @@ pub enum Warning {
         users: u64,
     },
     /// An output could not be written and is given up; the run goes on.
+    #[error(
+        "{output} could not be written and is given up ({error}); the run goes on; make \
+         room or choose another directory with `--out`"
+    )]
     OutputFailed {
         /// Which: `journal`, `report.json` ...
         output: String,
@@ -93,23 +132,40 @@ pub enum Warning {
         error: String,
     },
     /// The journal ends in the middle of a line: the run was killed while it wrote.
+    #[error(
+        "the last {bytes} bytes of the journal are half a line and were left out: the \
+         run was killed, or the disk was full"
+    )]
     JournalTorn {
         /// Bytes ignored.
         bytes: u64,
     },
     /// The journal has no end: the run was killed.
+    #[error(
+        "the journal has no end: the run was killed, or still goes on; this is what \
+         happened so far"
+    )]
     Unfinished,
     /// The kernel has no memory for more sockets.
+    #[error(
+        "the kernel has no memory for more sockets at {at} connections; look at \
+         net.ipv4.tcp_mem and at free memory"
+    )]
     NoMemory {
         /// Connections open at the time.
         at: u64,
     },
     /// Stamps of another run arrived.
+    #[error(
+        "{count} broadcasts bore the stamp of another run and were not timed; see that \
+         only one run uses these topics"
+    )]
     ForeignStamps {
         /// How many.
         count: u64,
     },
     /// Anything else, in words.
+    #[error("{text}")]
     Other {
         /// The words, and what to do.
         text: String,
@@ -119,23 +175,7 @@ pub enum Warning {
 impl Warning {
     /// Name for programs.
     pub fn code(&self) -> &'static str {
-        match self {
-            Self::DescriptorLimit { .. } => "descriptor_limit",
-            Self::PortsExhausted { .. } => "ports_exhausted",
-            Self::CpuBound { .. } => "cpu_bound",
-            Self::ArrivalsLate { .. } => "arrivals_late",
-            Self::ServerRefused { .. } => "server_refused",
-            Self::ClockSkew { .. } => "clock_skew",
-            Self::DeliveriesBeforeSent { .. } => "deliveries_before_sent",
-            Self::AgentLost { .. } => "agent_lost",
-            Self::WorkerLost { .. } => "worker_lost",
-            Self::OutputFailed { .. } => "output_failed",
-            Self::JournalTorn { .. } => "journal_torn",
-            Self::Unfinished => "unfinished",
-            Self::NoMemory { .. } => "no_memory",
-            Self::ForeignStamps { .. } => "foreign_stamps",
-            Self::Other { .. } => "other",
-        }
+        self.into()
     }
 
     /// Whether the figures of this run are those of an overloaded generator.
@@ -165,101 +205,12 @@ impl Warning {
     }
 }
 
-impl fmt::Display for Warning {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::DescriptorLimit { at, limit } => {
-                write!(f, "descriptor limit reached at {at} connections")?;
-                if *limit > 0 {
-                    write!(f, " (limit {limit} a worker)")?;
-                }
-                write!(f, "; raise it (`ulimit -n`, `LimitNOFILE=`) or use more workers")
-            }
-            Self::PortsExhausted { at } => write!(
-                f,
-                "local ports exhausted at {at} connections; give more source addresses \
-                 (`--source`, `sources.addresses`) or widen net.ipv4.ip_local_port_range"
-            ),
-            Self::CpuBound { host, thread, percent } => write!(
-                f,
-                "generator is CPU-bound: worker {thread} of {host} used {percent} % of a core; \
-                 results are not trustworthy; use more workers, more hosts, or a lower rate"
-            ),
-            Self::ArrivalsLate { p99_us, late, started } => write!(
-                f,
-                "generator is late: {late} of {started} users started more than 10 ms after \
-                 their time (p99 {:.1} ms); results are not trustworthy; use more workers, more \
-                 hosts, or a lower rate",
-                *p99_us as f64 / 1000.0
-            ),
-            Self::ServerRefused { count, at } => write!(
-                f,
-                "the server refused {count} connections, the first with {at} open; see that it \
-                 runs and listens there, and look at its backlog (net.core.somaxconn) and limits"
-            ),
-            Self::ClockSkew { host, offset_us, bound_us } => write!(
-                f,
-                "the clock of {host} differs by {:.3} ms, known to ± {:.3} ms; delivery times \
-                 between hosts are corrected but no better than that; use NTP or PTP, or send \
-                 and receive on one host",
-                *offset_us as f64 / 1000.0,
-                *bound_us as f64 / 1000.0
-            ),
-            Self::DeliveriesBeforeSent { count } => write!(
-                f,
-                "{count} broadcasts arrived before they were sent, by the clocks, and count as \
-                 0 µs; the clocks of the hosts drift: use NTP or PTP, or send and receive on one \
-                 host"
-            ),
-            _ => self.fmt_losses(f),
-        }
-    }
+fn milliseconds(us: &(impl Copy + TryInto<i64>)) -> f64 {
+    (*us).try_into().unwrap_or(i64::MAX) as f64 / 1000.0
 }
 
-impl Warning {
-    /// What was lost, and of whom.
-    fn fmt_losses(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::AgentLost { host, users } => write!(
-                f,
-                "agent {host} is lost with {users} users, which count as errors; the others go \
-                 on; look at its output and at the network between"
-            ),
-            Self::WorkerLost { host, thread, users } => write!(
-                f,
-                "worker {thread} of {host} ended with {users} users, which count as errors; \
-                 please report this with the log"
-            ),
-            Self::OutputFailed { output, error } => write!(
-                f,
-                "{output} could not be written and is given up ({error}); the run goes on; make \
-                 room or choose another directory with `--out`"
-            ),
-            Self::JournalTorn { bytes } => write!(
-                f,
-                "the last {bytes} bytes of the journal are half a line and were left out: the \
-                 run was killed, or the disk was full"
-            ),
-            Self::Unfinished => write!(
-                f,
-                "the journal has no end: the run was killed, or still goes on; this is what \
-                 happened so far"
-            ),
-            Self::NoMemory { at } => write!(
-                f,
-                "the kernel has no memory for more sockets at {at} connections; look at \
-                 net.ipv4.tcp_mem and at free memory"
-            ),
-            Self::ForeignStamps { count } => write!(
-                f,
-                "{count} broadcasts bore the stamp of another run and were not timed; see that \
-                 only one run uses these topics"
-            ),
-            Self::Other { text } => f.write_str(text),
-            // The rest is told above.
-            _ => f.write_str(self.code()),
-        }
-    }
+fn known_limit(limit: &u64) -> String {
+    if *limit > 0 { format!(" (limit {limit} a worker)") } else { String::new() }
 }
 
 /// Looks at each second for what the operator should know.

@@ -25,7 +25,8 @@ pub use journal::{Journal, Replay, replay};
 pub use json::ReportJson;
 pub use make::make;
 pub use outputs::{Exporter, Outputs};
-pub use text::{bytes, decimal, grouped, span, summary, time};
+pub use simurgh_text::format::{bytes, grouped, micros as time, number as decimal, time as span};
+pub use text::summary;
 pub use tsung_log::{FullStats, MatchLog, TrafficDump, TsungLog};
 
 use std::fs;

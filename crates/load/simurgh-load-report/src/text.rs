@@ -3,7 +3,10 @@
 use std::fmt::Write as _;
 
 use simurgh_load_record::figures::{Unit, Verdict};
-use simurgh_load_record::{Count, Live, Metric, MetricRow, Record, ServerRow, Summary};
+use simurgh_load_record::{
+    Count, Live, Metric, MetricRow, Record, ServerRow, ServerTotal, Summary, WorkerRow,
+};
+use simurgh_text::format::{self, bytes, grouped, micros, plain, time};
 
 /// The summary of a run for a terminal, at most 110 columns wide unless names are long.
 pub fn summary(record: &Record) -> String {
@@ -26,7 +29,7 @@ pub fn summary(record: &Record) -> String {
 
 fn head(text: &mut String, all: &Summary, record: &Record) {
     let how = record.ending().map_or("not finished", |ending| ending.describe());
-    let _ = writeln!(text, "{}: {how}, after {}", all.scenario, span(all.live.at_s));
+    let _ = writeln!(text, "{}: {how}, after {}", all.scenario, time(all.live.at_s));
     let hosts = match all.hosts.as_slice() {
         [] => "local".to_owned(),
         hosts => hosts.join(", "),
@@ -102,12 +105,12 @@ fn times(text: &mut String, live: &Live) {
         let heads = ["count", "min", "mean", "p50", "p90", "p99", "p99.9", "max"];
         let mut table = Table::new(text, title, &heads);
         for MetricRow { name, stats } in rows {
-            let us = |us: u64| time(us as f64);
+            let us = |us: u64| micros(us as f64);
             table.row([
                 name,
                 &grouped(stats.count),
                 &us(stats.min),
-                &time(stats.mean),
+                &micros(stats.mean),
                 &us(stats.p50),
                 &us(stats.p90),
                 &us(stats.p99),
@@ -157,7 +160,7 @@ fn broadcasts(text: &mut String, record: &Record, live: &Live) {
     }
     if let Some(slowest) = record.slowest_broadcasts().first() {
         let to = format!("to its last of {} receivers", grouped(u64::from(slowest.receivers)));
-        table.row(["slowest", &time(slowest.last_us as f64), &to]);
+        table.row(["slowest", &micros(slowest.last_us as f64), &to]);
     }
     table.end();
 }
@@ -206,11 +209,11 @@ fn phases(text: &mut String, live: &Live) {
     for row in &live.phases {
         table.row([
             &row.plan.name,
-            &span(row.plan.starts_s),
-            &span(row.plan.duration_s),
-            &grouped(row.started),
-            &grouped(row.finished),
-            &grouped(row.aborted),
+            &time(row.plan.starts_s),
+            &time(row.plan.duration_s),
+            &grouped(row.users.started),
+            &grouped(row.users.finished),
+            &grouped(row.users.aborted),
             &grouped(row.running),
             &grouped(row.errors),
         ]);
@@ -220,7 +223,7 @@ fn phases(text: &mut String, live: &Live) {
 
 /// Where users are, if there are several servers to be with, or was asked what it takes them.
 fn servers(text: &mut String, live: &Live) {
-    let is_asked = live.servers.iter().any(|row| row.seen.cpu_us > 0);
+    let is_asked = live.servers.iter().any(|row| row.total.seen.cpu_us > 0);
     if live.servers.len() < 2 && !is_asked {
         return;
     }
@@ -238,7 +241,7 @@ fn servers(text: &mut String, live: &Live) {
         if is_asked { "CPU" } else { "" },
     ];
     let mut table = Table::new(text, "Servers", &heads);
-    for ServerRow { name, seen, connected_peak } in &live.servers {
+    for ServerRow { name, total: ServerTotal { seen, connected_peak } } in &live.servers {
         table.row([
             name,
             &grouped(seen.users),
@@ -251,13 +254,13 @@ fn servers(text: &mut String, live: &Live) {
             &grouped(seen.reconnects),
             &grouped(seen.left),
             &grouped(seen.errors),
-            &if is_asked { span(seen.cpu_us as f64 / 1e6) } else { String::new() },
+            &if is_asked { time(seen.cpu_us as f64 / 1e6) } else { String::new() },
         ]);
     }
     table.end();
     if is_asked {
-        let all: u64 = live.servers.iter().map(|row| row.seen.cpu_us).sum();
-        let _ = writeln!(text, "  CPU of all servers: {}", span(all as f64 / 1e6));
+        let all: u64 = live.servers.iter().map(|row| row.total.seen.cpu_us).sum();
+        let _ = writeln!(text, "  CPU of all servers: {}", time(all as f64 / 1e6));
     }
 }
 
@@ -266,21 +269,21 @@ fn workers(text: &mut String, live: &Live) {
     const ROWS_MAX: usize = 16;
     let heads = ["most connected", "started", "errors", "frames in", "CPU", "of a core", ""];
     let mut table = Table::new(text, "Workers", &heads);
-    for row in live.workers.iter().take(ROWS_MAX) {
+    for WorkerRow { host, thread, worker } in live.workers.iter().take(ROWS_MAX) {
         table.row([
-            &format!("{}/{}", row.host, row.thread),
-            &grouped(row.connected_peak),
-            &grouped(row.started),
-            &grouped(row.errors),
-            &grouped(row.frames_in),
-            &span(row.cpu_s),
-            &format!("max {:.0} %", row.cpu_percent_max),
-            if row.lost { "lost" } else { "" },
+            &format!("{host}/{thread}"),
+            &grouped(worker.connected_peak),
+            &grouped(worker.started),
+            &grouped(worker.errors),
+            &grouped(worker.frames_in),
+            &time(worker.cpu_ns as f64 / 1e9),
+            &format!("max {:.0} %", worker.cpu_percent_max),
+            if worker.lost { "lost" } else { "" },
         ]);
     }
     table.end();
     if let Some(more) = live.workers.len().checked_sub(ROWS_MAX).filter(|more| *more > 0) {
-        let _ = writeln!(text, "  and {more} more; CPU of all: {}", span(live.cpu_s));
+        let _ = writeln!(text, "  and {more} more; CPU of all: {}", time(live.cpu_s));
     }
 }
 
@@ -315,65 +318,11 @@ fn verdicts(text: &mut String, all: &Summary) {
 pub(crate) fn measured(verdict: &Verdict) -> String {
     match (verdict.measured, verdict.unit) {
         (None, _) => "nothing".to_owned(),
-        (Some(us), Unit::Microseconds) => time(us),
+        (Some(us), Unit::Microseconds) => micros(us),
         (Some(n), Unit::Count) => grouped(n as u64),
-        (Some(n), Unit::PerSecond) => format!("{}/s", decimal(n)),
-        (Some(share), Unit::Share) => format!("{:.3} %", share * 100.0),
+        (Some(n), Unit::PerSecond) => format::rate(n),
+        (Some(share), Unit::Share) => format::percent(share),
     }
-}
-
-/// Microseconds with the unit that suits them.
-pub fn time(us: f64) -> String {
-    match us {
-        us if us < 1.0 && us > 0.0 => format!("{us:.2} µs"),
-        us if us < 1e3 => format!("{us:.0} µs"),
-        us if us < 1e4 => format!("{:.2} ms", us / 1e3),
-        us if us < 1e5 => format!("{:.1} ms", us / 1e3),
-        us if us < 1e6 => format!("{:.0} ms", us / 1e3),
-        us => span(us / 1e6),
-    }
-}
-
-/// Seconds, as a length of time.
-pub fn span(seconds: f64) -> String {
-    let whole = seconds.round() as u64;
-    match whole {
-        0..100 => format!("{seconds:.2} s"),
-        100..3600 => format!("{} min {:02} s", whole / 60, whole % 60),
-        _ => format!("{} h {:02} min", whole / 3600, whole / 60 % 60),
-    }
-}
-
-/// A number with its digits in groups of three: `1,234,567`.
-pub fn grouped(n: u64) -> String {
-    let digits = n.to_string();
-    let mut text = String::new();
-    for (index, digit) in digits.chars().enumerate() {
-        if index > 0 && (digits.len() - index).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
-}
-
-/// Bytes with the unit that suits them.
-pub fn bytes(n: f64) -> String {
-    let units = ["B", "kB", "MB", "GB", "TB"];
-    let mut value = n;
-    for unit in units {
-        if value < 1000.0 {
-            let digits = usize::from(unit != "B" && value < 100.0);
-            return format!("{value:.digits$} {unit}");
-        }
-        value /= 1000.0;
-    }
-    format!("{value:.1} PB")
-}
-
-/// A rate or another number that need not be whole.
-pub fn decimal(n: f64) -> String {
-    if n < 100.0 { format!("{n:.1}") } else { grouped(n.round() as u64) }
 }
 
 fn per_second(live: &Live, n: u64) -> f64 {
@@ -381,68 +330,45 @@ fn per_second(live: &Live, n: u64) -> f64 {
 }
 
 fn rate(live: &Live, n: u64) -> String {
-    format!("{}/s", decimal(per_second(live, n)))
+    format::rate(per_second(live, n))
 }
 
 fn percent(part: u64, whole: u64) -> String {
-    if whole == 0 {
-        return String::new();
-    }
-    format!("{:.2} %", part as f64 * 100.0 / whole as f64)
-}
-
-/// Without what would move a terminal's cursor: servers write here too.
-pub(crate) fn plain(text: &str) -> String {
-    text.replace(|c: char| c.is_control(), " ")
+    if whole == 0 { String::new() } else { format::percent(part as f64 / whole as f64) }
 }
 
 /// A table whose first column is aligned to the left, the others to the right.
 struct Table<'a> {
     text: &'a mut String,
     rows: Vec<Vec<String>>,
-    title: &'a str,
-    headed: bool,
 }
 
 impl<'a> Table<'a> {
     fn new(text: &'a mut String, title: &'a str, heads: &[&str]) -> Self {
         let head = std::iter::once(title).chain(heads.iter().copied());
         let rows = vec![head.map(str::to_owned).collect()];
-        Self { text, rows, title, headed: !heads.is_empty() }
+        Self { text, rows }
     }
 
     fn row<const N: usize>(&mut self, cells: [&str; N]) {
-        self.rows.push(cells.map(plain).to_vec());
+        let mut cells = cells.map(plain);
+        if let Some(first) = cells.first_mut() {
+            first.insert_str(0, "  ");
+        }
+        self.rows.push(cells.into());
     }
 
     /// Writes it, unless it is empty.
-    fn end(self) {
+    fn end(mut self) {
         if self.rows.len() < 2 {
             return;
         }
-        let columns = self.rows.iter().map(Vec::len).max().unwrap_or(0);
-        let width = |column: usize| {
-            let from = usize::from(!self.headed);
-            let cells = self.rows.iter().skip(from).filter_map(|row| row.get(column));
-            cells.map(|cell| cell.chars().count()).max().unwrap_or(0)
-        };
-        let widths: Vec<usize> = (0..columns).map(width).collect();
         self.text.push('\n');
-        for (index, row) in self.rows.iter().enumerate() {
-            if index == 0 && !self.headed {
-                let _ = writeln!(self.text, "{}", self.title);
-                continue;
-            }
-            let indent = if index == 0 { "" } else { "  " };
-            let mut line = String::from(indent);
-            for (column, (cell, width)) in row.iter().zip(&widths).enumerate() {
-                let first = width + 2 - indent.len();
-                let _ = match column {
-                    0 => write!(line, "{cell:<first$}"),
-                    _ => write!(line, "  {cell:>width$}"),
-                };
-            }
-            let _ = writeln!(self.text, "{}", line.trim_end());
+        if let [title] = self.rows.first().map(Vec::as_slice).unwrap_or_default() {
+            // A title alone does not make the column wider.
+            let _ = writeln!(self.text, "{title}");
+            self.rows.remove(0);
         }
+        self.text.push_str(&format::aligned(&self.rows, |column| column == 0));
     }
 }

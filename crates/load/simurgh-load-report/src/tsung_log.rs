@@ -13,12 +13,14 @@ use std::fs::File;
 use std::io::{self, Write as _};
 use std::path::Path;
 
-use super::Exporter;
 use simurgh_load_record::figures::REQUESTS;
 use simurgh_load_record::{
     Count, Counts, ErrorKind, Hist, MatchLine, Meta, Metric, MetricId, Record, Tick, Total,
 };
 use simurgh_load_scenario::Dump;
+use simurgh_text::format::plain;
+
+use super::Exporter;
 
 /// Between two blocks, milliseconds.
 const BLOCK_MS: u64 = 10_000;
@@ -266,7 +268,7 @@ impl Exporter for MatchLog {
                 unix_us % 1_000_000,
                 u32::from(*session) + 1,
                 plain_name(event),
-                one_line(name),
+                plain(name),
             );
         }
         self.file.write_all(text.as_bytes())
@@ -279,10 +281,6 @@ impl Exporter for MatchLog {
     fn name(&self) -> &str {
         "match.log"
     }
-}
-
-fn one_line(text: &str) -> String {
-    text.replace(|c: char| c.is_control(), " ")
 }
 
 /// Writes `tsung-fullstats.log`: every single time, in milliseconds.

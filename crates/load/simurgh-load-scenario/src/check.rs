@@ -6,8 +6,8 @@
 use std::fmt::Display;
 
 use super::{
-    Act, Arrivals, Bound, Dialect, Fault, Faults, LOCAL_AGENT, Load, Matcher, Part, Phase, Push,
-    Reply, Scenario, Session, Spread, Step, Think, Transport,
+    Act, Arrivals, Bound, Diagnostic, Diagnostics, Dialect, LOCAL_AGENT, Load, Matcher, Part,
+    Phase, Push, Reply, Scenario, Session, Spread, Step, Think, Transport,
 };
 use crate::answer::{CompiledCheck, CompiledFind, CompiledMatcher, compile_pattern};
 use crate::figures;
@@ -17,20 +17,21 @@ use simurgh_load_client::tls::TlsConfig;
 ///
 /// # Errors
 /// All that is wrong, in the order of lines; those about the whole come first.
-pub fn check(scenario: &Scenario) -> Result<(), Faults> {
-    let mut faults = Vec::new();
-    whole(scenario, &mut faults);
-    load(scenario, &mut faults);
+pub fn check(scenario: &Scenario) -> Result<(), Diagnostics> {
+    let mut diagnostics = Vec::new();
+    whole(scenario, &mut diagnostics);
+    load(scenario, &mut diagnostics);
     for session in &scenario.sessions {
-        let mut walk = Walk { scenario, session, faults: &mut faults, dialect: session.dialect };
+        let mut walk =
+            Walk { scenario, session, diagnostics: &mut diagnostics, dialect: session.dialect };
         walk.session();
     }
-    if faults.is_empty() {
+    if diagnostics.is_empty() {
         return Ok(());
     }
-    faults.sort_by_key(|fault| fault.line);
-    faults.dedup();
-    Err(Faults(faults))
+    diagnostics.sort_by_key(|diagnostic| diagnostic.line);
+    diagnostics.dedup();
+    Err(Diagnostics(diagnostics))
 }
 
 /// What a rate may be at most: beyond it no clock tells two arrivals apart.
@@ -42,13 +43,13 @@ const TARGETS_MAX: usize = 1 << 14;
 /// How many steps may hold each other: so many can be written in TOML, whose reader has a bound.
 const DEPTH_MAX: usize = 32;
 
-fn whole(scenario: &Scenario, faults: &mut Vec<Fault>) {
-    let mut fault = |what: String, help: &str| faults.push(Fault::at(0, what).help(help));
+fn whole(scenario: &Scenario, diagnostics: &mut Vec<Diagnostic>) {
+    let mut wrong = |what: String, help: &str| diagnostics.push(Diagnostic::at(0, what).help(help));
     if scenario.targets.is_empty() {
-        fault("no server is named".into(), "add a target");
+        wrong("no server is named".into(), "add a target");
     }
     if scenario.targets.len() > TARGETS_MAX {
-        fault(format!("there are {} servers", scenario.targets.len()), "16,384 are the most");
+        wrong(format!("there are {} servers", scenario.targets.len()), "16,384 are the most");
     }
     let comes_back = |session: &Session| session.reconnect.is_some() || session.drop.is_some();
     if scenario.spread == Spread::Elsewhere
@@ -56,53 +57,53 @@ fn whole(scenario: &Scenario, faults: &mut Vec<Fault>) {
         && !scenario.sessions.iter().any(comes_back)
     {
         let help = "add reconnect = {} to those that are to come back";
-        fault("spread = \"elsewhere\": no session reconnects".into(), help);
+        wrong("spread = \"elsewhere\": no session reconnects".into(), help);
     }
     let weights = scenario.targets.iter().map(|target| target.weight);
     if !scenario.targets.is_empty() && !is_distribution(weights) {
-        fault("the weights of the servers do not add up to more than 0".into(), "");
+        wrong("the weights of the servers do not add up to more than 0".into(), "");
     }
     if scenario.sessions.is_empty() {
-        fault("there is no session".into(), "say what users do");
+        wrong("there is no session".into(), "say what users do");
     }
     let weights = scenario.user_agents.iter().map(|(_, weight)| *weight);
     if !scenario.user_agents.is_empty() && !is_distribution(weights) {
-        fault("the weights of the user agents do not add up to more than 0".into(), "");
+        wrong("the weights of the user agents do not add up to more than 0".into(), "");
     }
     let weights = scenario.agents.iter().map(|agent| agent.weight);
     if !scenario.agents.is_empty() && !is_distribution(weights) {
-        fault("the weights of the agents do not add up to more than 0".into(), "");
+        wrong("the weights of the agents do not add up to more than 0".into(), "");
     }
     for agent in scenario.agents.iter().filter(|agent| agent.address != LOCAL_AGENT) {
         if agent.address.rsplit_once(':').is_none_or(|(_, port)| port.parse::<u16>().is_err()) {
             let what = format!("the agent {:?} has no port", agent.address);
-            fault(what, "it takes HOST:PORT, as `simurgh load agent --listen` has it");
+            wrong(what, "it takes HOST:PORT, as `simurgh load agent --listen` has it");
         }
         if agent.token.is_empty() {
-            fault(format!("the agent {:?} has no token", agent.address), "");
+            wrong(format!("the agent {:?} has no token", agent.address), "");
         }
     }
     if let Some((first, last)) = scenario.sources.ports
         && (first == 0 || last < first)
     {
         let what = format!("the ports {first} to {last} are no range");
-        fault(what, "the first is at least 1, the last not below it");
+        wrong(what, "the first is at least 1, the last not below it");
     }
     for range in &scenario.sources.addresses {
         if range.first.is_ipv4() != range.last.is_ipv4() || range.last < range.first {
-            fault(format!("the addresses {} to {} are no range", range.first, range.last), "");
+            wrong(format!("the addresses {} to {} are no range", range.first, range.last), "");
         }
     }
     for threshold in &scenario.pass {
         if figures::unit(&threshold.figure).is_none() {
-            fault(format!("there is no figure {:?} to pass by", threshold.figure), "");
+            wrong(format!("there is no figure {:?} to pass by", threshold.figure), "");
         }
     }
     if let Err(why) = TlsConfig::new(&scenario.tls) {
-        fault(why, "");
+        wrong(why, "");
     }
     if scenario.timeouts.connect.is_zero() || scenario.timeouts.reply.is_zero() {
-        fault("a timeout is 0, so nothing could succeed".into(), "leave it out for the default");
+        wrong("a timeout is 0, so nothing could succeed".into(), "leave it out for the default");
     }
 }
 
@@ -118,41 +119,41 @@ fn is_distribution(weights: impl Iterator<Item = f64>) -> bool {
     sum > 0.0 && sum.is_finite()
 }
 
-fn load(scenario: &Scenario, faults: &mut Vec<Fault>) {
+fn load(scenario: &Scenario, diagnostics: &mut Vec<Diagnostic>) {
     let Load { phases, appointments, duration, .. } = &scenario.load;
-    let mut fault = |what: String, help: &str| faults.push(Fault::at(0, what).help(help));
+    let mut wrong = |what: String, help: &str| diagnostics.push(Diagnostic::at(0, what).help(help));
     if phases.is_empty() && appointments.is_empty() {
-        fault("no users ever arrive".into(), "add a phase with a duration and a rate");
+        wrong("no users ever arrive".into(), "add a phase with a duration and a rate");
     }
     for phase in phases {
         let name = &phase.name;
         if phase.duration.is_zero() {
-            fault(format!("phase {name} has no duration"), "");
+            wrong(format!("phase {name} has no duration"), "");
         }
         match phase.arrivals {
             Arrivals::Open { from, to, .. } => {
                 for rate in [from, to].into_iter().filter(|rate| !(0.0..=RATE_MAX).contains(rate)) {
                     let help = format!("rates are from 0 to {RATE_MAX} users per second");
-                    fault(format!("phase {name} has a rate of {rate}"), &help);
+                    wrong(format!("phase {name} has a rate of {rate}"), &help);
                 }
             }
             Arrivals::Closed { from: 0, to: 0 } => {
-                fault(format!("phase {name} has no users"), "rate = 0 makes a pause");
+                wrong(format!("phase {name} has no users"), "rate = 0 makes a pause");
             }
             Arrivals::Closed { .. } => {}
         }
         if !scenario.sessions.is_empty() && !is_distribution(weights(scenario, phase)) {
             let what = format!("phase {name}: the sessions' weights do not add up to more than 0");
-            fault(what, "no session could be chosen for a user");
+            wrong(what, "no session could be chosen for a user");
         }
     }
     for appointment in appointments {
         if appointment.session >= scenario.sessions.len() {
-            fault("an appointment is of no session".into(), "");
+            wrong("an appointment is of no session".into(), "");
         }
     }
     if duration.is_some_and(|duration| duration.is_zero()) {
-        fault("the duration of the run is 0".into(), "");
+        wrong("the duration of the run is 0".into(), "");
     }
 }
 
@@ -167,7 +168,7 @@ pub(super) fn weights(scenario: &Scenario, phase: &Phase) -> impl Iterator<Item 
 struct Walk<'s> {
     scenario: &'s Scenario,
     session: &'s Session,
-    faults: &'s mut Vec<Fault>,
+    diagnostics: &'s mut Vec<Diagnostic>,
     /// How frames are understood at this place.
     dialect: Dialect,
 }
@@ -180,34 +181,34 @@ struct Before {
 }
 
 impl<'s> Walk<'s> {
-    fn fault(&mut self, line: u32, what: impl Display, help: &str) {
+    fn wrong(&mut self, line: u32, what: impl Display, help: &str) {
         let what = format!("session {}: {what}", self.session.name);
-        self.faults.push(Fault::at(line, what).help(help));
+        self.diagnostics.push(Diagnostic::at(line, what).help(help));
     }
 
     fn session(&mut self) {
         let session = self.session;
         if session.steps.is_empty() {
-            self.fault(0, "it has no steps", "users would end as they come");
+            self.wrong(0, "it has no steps", "users would end as they come");
         }
         let is_phoenix = matches!(session.dialect, Dialect::Phoenix(_));
         if session.heartbeat.is_some() && !is_phoenix {
-            self.fault(0, "heartbeats are Phoenix's", "add protocol = \"phoenix\"");
+            self.wrong(0, "heartbeats are Phoenix's", "add protocol = \"phoenix\"");
         }
         if session.heartbeat.is_some_and(|every| every.is_zero()) {
-            self.fault(0, "heartbeats come after no time at all", "");
+            self.wrong(0, "heartbeats come after no time at all", "");
         }
         if let Some(reconnect) = session.reconnect
             && reconnect.max < reconnect.min
         {
-            self.fault(0, "reconnect waits longer at first than at most", "raise max");
+            self.wrong(0, "reconnect waits longer at first than at most", "raise max");
         }
         if session.transport == Transport::LongPoll && !is_phoenix {
-            self.fault(0, "long polling is Phoenix's", "add protocol = \"phoenix\"");
+            self.wrong(0, "long polling is Phoenix's", "add protocol = \"phoenix\"");
         }
         self.losses(session);
         if session.read_rate_max == Some(0) {
-            self.fault(0, "it may not read anything", "");
+            self.wrong(0, "it may not read anything", "");
         }
         self.steps(&session.steps, &mut Before::default(), 0);
     }
@@ -222,36 +223,36 @@ impl<'s> Walk<'s> {
         if let Some(drop) = session.drop {
             if drop.away >= drop.every {
                 let help = "`for` has to be shorter than `every`";
-                self.fault(0, "it is cut off for as long as from one cut to the next", help);
+                self.wrong(0, "it is cut off for as long as from one cut to the next", help);
             }
             if drop.reconnect.1 < drop.reconnect.0 {
-                self.fault(0, "it comes back from a longer to a shorter time", "swap them");
+                self.wrong(0, "it comes back from a longer to a shorter time", "swap them");
             }
             if session.transport == Transport::LongPoll {
-                self.fault(0, "what is cut are WebSockets", "leave drop or longpoll out");
+                self.wrong(0, "what is cut are WebSockets", "leave drop or longpoll out");
             }
             if !connects {
-                self.fault(0, "it has no connection to be cut", "add a connect step");
+                self.wrong(0, "it has no connection to be cut", "add a connect step");
             }
             if drop.phase.is_some_and(|phase| phase >= self.scenario.load.phases.len()) {
-                self.fault(0, "it is cut in a phase that is not there", "");
+                self.wrong(0, "it is cut in a phase that is not there", "");
             }
         }
         if session.resume && !matches!(session.dialect, Dialect::Phoenix(_)) {
-            self.fault(0, "resuming is Phoenix's", "add protocol = \"phoenix\"");
+            self.wrong(0, "resuming is Phoenix's", "add protocol = \"phoenix\"");
         } else if session.resume && !joins {
-            self.fault(0, "it resumes no channel", "add a join step");
+            self.wrong(0, "it resumes no channel", "add a join step");
         }
         let stays_out = session.reconnect.is_some_and(|policy| !policy.rejoin);
         if stays_out && (session.drop.is_some() || session.resume) {
-            self.fault(0, "it comes back without its channels", "leave rejoin = false out");
+            self.wrong(0, "it comes back without its channels", "leave rejoin = false out");
         }
     }
 
     fn steps(&mut self, steps: &'s [Step], before: &mut Before, depth: usize) {
         if depth > DEPTH_MAX && !steps.is_empty() {
             let line = steps.first().map_or(0, |step| step.line);
-            return self.fault(line, "steps hold each other too deep", "32 is the most");
+            return self.wrong(line, "steps hold each other too deep", "32 is the most");
         }
         for step in steps {
             self.step(step, before);
@@ -268,20 +269,20 @@ impl<'s> Walk<'s> {
                 let polls = self.session.transport == Transport::LongPoll;
                 if polls && !connect.subprotocols.is_empty() {
                     let help = "a token goes in the header x-phoenix-authtoken";
-                    self.fault(line, "subprotocols are those of WebSockets", help);
+                    self.wrong(line, "subprotocols are those of WebSockets", help);
                 }
             }
             Act::Switch(switch) => {
                 self.dialect = switch.dialect;
                 if switch.target >= self.scenario.targets.len() {
-                    self.fault(line, "it switches to a server that is not there", "");
+                    self.wrong(line, "it switches to a server that is not there", "");
                 }
                 *before = Before { connected: switch.restore, joined: false };
             }
             Act::Join(join) => {
                 if self.session.resume && !takes_keys(join) {
                     let help = "where it stands goes into it as \"simurgh\"";
-                    self.fault(line, "a join that resumes has an object as its payload", help);
+                    self.wrong(line, "a join that resumes has an object as its payload", help);
                 }
                 self.is_phoenix(line, "join");
                 self.is_connected(line, "a join", *before);
@@ -290,7 +291,7 @@ impl<'s> Walk<'s> {
             Act::Push(push) | Act::Leave(push) => {
                 self.is_phoenix(line, "push and leave");
                 if before.connected && !before.joined && !is_own_topic(&push.topic) {
-                    self.fault(line, "nothing was joined before", "add a join step");
+                    self.wrong(line, "nothing was joined before", "add a join step");
                 } else {
                     self.is_connected(line, "a push", *before);
                 }
@@ -302,7 +303,7 @@ impl<'s> Walk<'s> {
                     matches!(matcher, Matcher::Event { .. } | Matcher::Presence { .. })
                 };
                 if is_raw && matches!(&message.reply, Reply::Match(matcher) if of_event(matcher)) {
-                    self.fault(line, "events are Phoenix's", "add protocol = \"phoenix\"");
+                    self.wrong(line, "events are Phoenix's", "add protocol = \"phoenix\"");
                 }
             }
             Act::Wait(_) | Act::Receive(_) | Act::WaitServer => {
@@ -310,13 +311,13 @@ impl<'s> Walk<'s> {
             }
             Act::For(each) => self.bounds(step, each.from, each.to, each.step),
             Act::Think(Think::Uniform(from, to)) if to < from => {
-                self.fault(line, "it thinks from a longer to a shorter time", "swap them");
+                self.wrong(line, "it thinks from a longer to a shorter time", "swap them");
             }
             Act::Repeat(repeat) if repeat.times_max == 0 => {
-                self.fault(line, "it repeats 0 times at most", "");
+                self.wrong(line, "it repeats 0 times at most", "");
             }
-            Act::Gather { users: 0, .. } => self.fault(line, "it gathers no users", ""),
-            Act::Set(set) if set.vars.is_empty() => self.fault(line, "it sets no variable", ""),
+            Act::Gather { users: 0, .. } => self.wrong(line, "it gathers no users", ""),
+            Act::Set(set) if set.vars.is_empty() => self.wrong(line, "it sets no variable", ""),
             _ => {}
         }
     }
@@ -324,14 +325,14 @@ impl<'s> Walk<'s> {
     fn is_phoenix(&mut self, line: u32, what: &str) {
         if !matches!(self.dialect, Dialect::Phoenix(_)) {
             let help = "add protocol = \"phoenix\" to the session";
-            self.fault(line, format_args!("{what} are Phoenix's"), help);
+            self.wrong(line, format_args!("{what} are Phoenix's"), help);
         }
     }
 
     fn is_connected(&mut self, line: u32, what: &str, before: Before) {
         // Tsung connects by itself where it has to.
         if !before.connected && self.dialect != Dialect::Tsung {
-            self.fault(
+            self.wrong(
                 line,
                 format_args!("{what} needs a connection"),
                 "add a connect step before",
@@ -341,14 +342,14 @@ impl<'s> Walk<'s> {
 
     fn bounds(&mut self, step: &Step, from: Bound, to: Bound, by: i64) {
         match (from, to) {
-            (Bound::Endless, _) => self.fault(step.line, "a loop has to begin somewhere", ""),
+            (Bound::Endless, _) => self.wrong(step.line, "a loop has to begin somewhere", ""),
             (_, Bound::Number(_) | Bound::Var(_)) if by == 0 => {
-                self.fault(step.line, "a loop with steps of 0 never ends", "say \"forever\"");
+                self.wrong(step.line, "a loop with steps of 0 never ends", "say \"forever\"");
             }
             (Bound::Number(from), Bound::Number(to)) if (by > 0) != (from <= to) && from != to => {
                 let what = format!("no step of {by} leads from {from} to {to}");
                 if !matches!(&step.act, Act::For(each) if each.at_least_once) {
-                    self.fault(step.line, what, "its steps would never be done");
+                    self.wrong(step.line, what, "its steps would never be done");
                 }
             }
             _ => {}
@@ -356,7 +357,7 @@ impl<'s> Walk<'s> {
         let Act::For(each) = &step.act else { return };
         if to == Bound::Endless && each.every.is_none() && !each.steps.iter().any(takes_time) {
             let help = "add every = \"1s\" or a think time, else it takes all of a core";
-            self.fault(step.line, "an endless loop in which nothing takes time", help);
+            self.wrong(step.line, "an endless loop in which nothing takes time", help);
         }
     }
 
@@ -384,7 +385,7 @@ impl<'s> Walk<'s> {
             wrong.extend(patterns.filter_map(|pattern| compile_pattern(pattern).err()));
         }
         for why in wrong {
-            self.fault(step.line, why, "");
+            self.wrong(step.line, why, "");
         }
     }
 }
@@ -434,18 +435,19 @@ mod tests {
                         rate = 1\n";
 
     /// What is wrong with a text that can be read.
-    fn faults(text: &str) -> String {
+    fn diagnostics(text: &str) -> String {
         let loaded = crate::toml::read(text, Path::new(""), &Overrides::default());
-        match check(&loaded.unwrap_or_else(|faults| panic!("{faults}\n{text}")).scenario) {
+        match check(&loaded.unwrap_or_else(|diagnostics| panic!("{diagnostics}\n{text}")).scenario)
+        {
             Ok(()) => String::new(),
-            Err(faults) => faults.to_string(),
+            Err(diagnostics) => diagnostics.to_string(),
         }
     }
 
     #[track_caller]
     fn in_steps(protocol: &str, steps: &str, word: &str) {
         let text = format!("{HEAD}[[session]]\nprotocol = \"{protocol}\"\nsteps = [\n{steps}\n]\n");
-        let found = faults(&text);
+        let found = diagnostics(&text);
         match word {
             "" => assert_eq!(found, "", "{steps}"),
             word => {
@@ -518,7 +520,7 @@ mod tests {
                 "has an object as its payload",
             ),
         ] {
-            let found = faults(&session(&keys, steps));
+            let found = diagnostics(&session(&keys, steps));
             assert!(found.contains(word), "{keys}: {word:?} is not in {found:?}");
             assert_eq!(found.is_empty(), word.is_empty(), "{found}");
             assert!(!found.contains('\n'), "one mistake, not several: {found}");
@@ -528,7 +530,7 @@ mod tests {
     #[test]
     fn the_whole_has_to_make_sense() {
         let steps = "[[session]]\nsteps = [{ get = \"/\" }]\n";
-        assert_eq!(faults(&format!("{HEAD}{steps}")), "");
+        assert_eq!(diagnostics(&format!("{HEAD}{steps}")), "");
         for (change, to, word) in [
             ("rate = 1", "rate = 1e9", "has a rate of"),
             ("rate = 1", "users = 0", "has no users"),
@@ -566,7 +568,7 @@ mod tests {
         ] {
             let text = format!("{HEAD}{steps}");
             assert!(text.contains(change), "{change}");
-            let found = faults(&text.replace(change, to));
+            let found = diagnostics(&text.replace(change, to));
             assert!(found.contains(word), "{to}: {word:?} is not in {found:?}");
             assert!(!found.contains('\n'), "one mistake, not several: {found}");
         }

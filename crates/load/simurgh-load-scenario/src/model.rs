@@ -12,7 +12,16 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use simurgh_load_client::{AddressRange, Sources, Tls};
 
-use super::{Compare, Step};
+use super::{Compare, Diagnostic, Step};
+
+/// A scenario that can be run, and what its reader should know.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Loaded {
+    /// The scenario.
+    pub scenario: Scenario,
+    /// Repairs and things ignored.
+    pub warnings: Vec<Diagnostic>,
+}
 
 /// A whole run: whom to load, from where, with which users, and what counts as a pass.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use simurgh_load_scenario::Fault;
+use simurgh_load_scenario::Diagnostic;
 
 use super::World;
 
@@ -36,7 +36,7 @@ pub(super) struct Expander<'a> {
 
 impl Doctype {
     /// Reads what stands between `<!DOCTYPE` and its `>`.
-    pub(super) fn parse(text: &str, line: u32) -> Result<Self, Fault> {
+    pub(super) fn parse(text: &str, line: u32) -> Result<Self, Diagnostic> {
         let (head, subset) = match text.find('[') {
             Some(at) => {
                 let inner = text.get(at + 1..).unwrap_or_default();
@@ -53,7 +53,7 @@ impl Doctype {
         Ok(doctype)
     }
 
-    fn declarations(&mut self, subset: &str, line: u32) -> Result<(), Fault> {
+    fn declarations(&mut self, subset: &str, line: u32) -> Result<(), Diagnostic> {
         let mut rest = subset.trim_start();
         while !rest.is_empty() {
             if let Some(comment) = rest.strip_prefix("<!--") {
@@ -62,8 +62,8 @@ impl Doctype {
             }
             let Some(inner) = rest.strip_prefix("<!ENTITY") else {
                 let head: String = rest.chars().take(20).collect();
-                let fault = Fault::at(line, format!("the DOCTYPE declares `{head}`"));
-                return Err(fault.help("only entities may be declared there"));
+                let diagnostic = Diagnostic::at(line, format!("the DOCTYPE declares `{head}`"));
+                return Err(diagnostic.help("only entities may be declared there"));
             };
             let end = end_of_declaration(inner);
             self.entity(inner.get(..end).unwrap_or_default(), line)?;
@@ -72,7 +72,7 @@ impl Doctype {
         Ok(())
     }
 
-    fn entity(&mut self, text: &str, line: u32) -> Result<(), Fault> {
+    fn entity(&mut self, text: &str, line: u32) -> Result<(), Diagnostic> {
         let words: Vec<Word<'_>> = Words { rest: text }.collect();
         let entity = match words.as_slice() {
             [name, value] if value.quoted && !name.quoted => {
@@ -84,7 +84,7 @@ impl Doctype {
             _ => None,
         };
         let Some((name, entity)) = entity else {
-            return Err(Fault::at(
+            return Err(Diagnostic::at(
                 line,
                 format!("the declaration `<!ENTITY{text}>` is not understood"),
             )
@@ -154,10 +154,10 @@ impl<'a> Expander<'a> {
         name: &str,
         line: u32,
         depth: u32,
-    ) -> Result<Replacement, Fault> {
+    ) -> Result<Replacement, Diagnostic> {
         if let Some(number) = name.strip_prefix('#') {
             let c = char_of(number).filter(|&c| is_allowed(c)).ok_or_else(|| {
-                Fault::at(line, format!("`&{name};` is no character that XML allows"))
+                Diagnostic::at(line, format!("`&{name};` is no character that XML allows"))
             })?;
             return Ok(Replacement::Text(c.to_string()));
         }
@@ -173,11 +173,11 @@ impl<'a> Expander<'a> {
             return Ok(Replacement::Text(plain.to_owned()));
         }
         let Some(entity) = self.doctype.entities.get(name) else {
-            return Err(Fault::at(line, format!("the entity `&{name};` is not declared"))
+            return Err(Diagnostic::at(line, format!("the entity `&{name};` is not declared"))
                 .help("a plain `&` is written `&amp;`"));
         };
         if depth >= DEPTH_MAX {
-            return Err(Fault::at(
+            return Err(Diagnostic::at(
                 line,
                 format!("the entity `&{name};` refers too deep or to itself"),
             ));
@@ -186,22 +186,25 @@ impl<'a> Expander<'a> {
             Entity::Text(text) => text.clone(),
             Entity::File(file) => {
                 let bytes = self.world.file(file).map_err(|error| {
-                    Fault::at(line, format!("the entity `&{name};`: cannot read {file}: {error}"))
+                    Diagnostic::at(
+                        line,
+                        format!("the entity `&{name};`: cannot read {file}: {error}"),
+                    )
                 })?;
                 String::from_utf8(bytes).map_err(|_| {
-                    Fault::at(line, format!("the entity `&{name};`: {file} is not UTF-8"))
+                    Diagnostic::at(line, format!("the entity `&{name};`: {file} is not UTF-8"))
                 })?
             }
         };
         self.bytes = self.bytes.saturating_add(text.len());
         if self.bytes > BYTES_MAX {
-            return Err(Fault::at(line, "the entities are larger than 8 MiB together"));
+            return Err(Diagnostic::at(line, "the entities are larger than 8 MiB together"));
         }
         Ok(Replacement::Markup(text))
     }
 
     /// An attribute's value as it is meant: references replaced, white space made blanks.
-    pub(super) fn value(&mut self, raw: &str, line: u32, depth: u32) -> Result<String, Fault> {
+    pub(super) fn value(&mut self, raw: &str, line: u32, depth: u32) -> Result<String, Diagnostic> {
         let mut value = String::with_capacity(raw.len());
         let mut rest = raw;
         while let Some(at) = rest.find(['&', '\n', '\t', '\r', '<']) {
@@ -225,7 +228,7 @@ impl<'a> Expander<'a> {
                     rest = after;
                 }
                 Some(b'<') => {
-                    return Err(Fault::at(line, "a `<` stands in the value of an attribute")
+                    return Err(Diagnostic::at(line, "a `<` stands in the value of an attribute")
                         .help("write `&lt;`, or close the quotes before it"));
                 }
                 _ => {
@@ -247,9 +250,9 @@ pub(super) enum Replacement {
     Markup(String),
 }
 
-/// The fault of a lone `&`.
-pub(super) fn ampersand(line: u32) -> Fault {
-    Fault::at(line, "not well-formed: a `&` begins no reference").help("write `&amp;`")
+/// What is said of a lone `&`.
+pub(super) fn ampersand(line: u32) -> Diagnostic {
+    Diagnostic::at(line, "not well-formed: a `&` begins no reference").help("write `&amp;`")
 }
 
 /// Whether XML 1.0 allows the character.

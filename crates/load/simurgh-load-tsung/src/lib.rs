@@ -1,6 +1,6 @@
 //! Tsung's XML dialect, lowered to a [`Scenario`](simurgh_load_scenario::Scenario).
 //!
-//! text -> `repair` (faults of hand-copied files, each with a warning) -> `xml` (a tree with line
+//! text -> `repair` (slips of hand-copied files, each with a warning) -> `xml` (a tree with line
 //! numbers) -> `dtd` (what may stand where) -> `lower` (elements to the model). Nothing of a file
 //! is ignored silently: an element or attribute is supported, or a warning says that it is ignored,
 //! or it is refused by name and line. With `strict` the file must be valid by Tsung 1.7.0's DTD,
@@ -18,7 +18,7 @@ mod xml;
 
 use std::path::Path;
 
-use simurgh_load_scenario::{Fault, Faults, Loaded, Overrides};
+use simurgh_load_scenario::{Diagnostic, Diagnostics, Loaded, Overrides};
 
 pub use world::{Here, World};
 
@@ -32,7 +32,7 @@ const TEXT_BYTES_MAX: usize = 64 << 20;
 ///
 /// # Errors
 /// All mistakes that were found, in the order of their lines.
-pub fn read(text: &str, base: &Path, overrides: &Overrides) -> Result<Loaded, Faults> {
+pub fn read(text: &str, base: &Path, overrides: &Overrides) -> Result<Loaded, Diagnostics> {
     read_in(text, overrides, &Here::new(base))
 }
 
@@ -40,25 +40,30 @@ pub fn read(text: &str, base: &Path, overrides: &Overrides) -> Result<Loaded, Fa
 ///
 /// # Errors
 /// As [`read`].
-pub fn read_in(text: &str, overrides: &Overrides, world: &dyn World) -> Result<Loaded, Faults> {
+pub fn read_in(
+    text: &str,
+    overrides: &Overrides,
+    world: &dyn World,
+) -> Result<Loaded, Diagnostics> {
     if text.len() > TEXT_BYTES_MAX {
         let what = format!("the file is larger than {TEXT_BYTES_MAX} bytes");
-        return Err(Faults(vec![Fault::at(0, what)]));
+        return Err(Diagnostics(vec![Diagnostic::at(0, what)]));
     }
     let strict = overrides.strict;
     let mut warnings = Vec::new();
     let repaired = if strict { text.into() } else { repair::repair(text, &mut warnings) };
-    let document = xml::parse(&repaired, world).map_err(|fault| Faults(vec![fault]))?;
-    let mut faults = dtd::check(&document, strict, &mut warnings);
-    if faults.is_empty() {
+    let document =
+        xml::parse(&repaired, world).map_err(|diagnostic| Diagnostics(vec![diagnostic]))?;
+    let mut diagnostics = dtd::check(&document, strict, &mut warnings);
+    if diagnostics.is_empty() {
         match lower::lower(&document.root, overrides, world, &mut warnings) {
             Ok(scenario) => {
                 warnings.sort_by_key(|warning| warning.line);
                 return Ok(Loaded { scenario, warnings });
             }
-            Err(found) => faults = found,
+            Err(found) => diagnostics = found,
         }
     }
-    faults.sort_by_key(|fault| fault.line);
-    Err(Faults(faults))
+    diagnostics.sort_by_key(|diagnostic| diagnostic.line);
+    Err(Diagnostics(diagnostics))
 }

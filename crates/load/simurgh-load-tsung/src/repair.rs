@@ -4,7 +4,7 @@
 
 use std::borrow::Cow;
 
-use simurgh_load_scenario::Fault;
+use simurgh_load_scenario::Diagnostic;
 
 use super::lex::{Kind, Piece, pieces, straight};
 
@@ -16,7 +16,7 @@ struct Edit {
 }
 
 /// The text in better shape, with a warning for each thing that was done.
-pub(super) fn repair<'a>(text: &'a str, warnings: &mut Vec<Fault>) -> Cow<'a, str> {
+pub(super) fn repair<'a>(text: &'a str, warnings: &mut Vec<Diagnostic>) -> Cow<'a, str> {
     let mut repairer =
         Repairer { text, edits: Vec::new(), warnings, open: Vec::new(), counted: (0, 1) };
     repairer.head();
@@ -52,7 +52,7 @@ fn apply(text: &str, mut edits: Vec<Edit>) -> Cow<'_, str> {
 struct Repairer<'a, 'w> {
     text: &'a str,
     edits: Vec<Edit>,
-    warnings: &'w mut Vec<Fault>,
+    warnings: &'w mut Vec<Diagnostic>,
     /// Names of open elements.
     open: Vec<&'a str>,
     /// A place, and its line.
@@ -65,7 +65,7 @@ impl<'a> Repairer<'a, '_> {
         let between = self.text.as_bytes().get(self.counted.0..at).unwrap_or_default();
         let lines = u32::try_from(memchr::memchr_iter(b'\n', between).count()).unwrap_or_default();
         self.counted = (at, self.counted.1.saturating_add(lines));
-        self.warnings.push(Fault::at(self.counted.1, what).help("repaired"));
+        self.warnings.push(Diagnostic::at(self.counted.1, what).help("repaired"));
     }
 
     /// Blank lines before `<?xml` make it an instruction that XML forbids.

@@ -6,7 +6,7 @@ use quick_xml::errors::{Error, IllFormedError};
 use quick_xml::events::{BytesStart, Event};
 use quick_xml::reader::Reader;
 
-use simurgh_load_scenario::Fault;
+use simurgh_load_scenario::Diagnostic;
 
 use super::World;
 use super::entity::{Doctype, Expander, Replacement, ampersand, is_allowed};
@@ -80,13 +80,13 @@ impl Element {
 }
 
 /// Parses a document.
-pub(super) fn parse(text: &str, world: &dyn World) -> Result<Document, Fault> {
+pub(super) fn parse(text: &str, world: &dyn World) -> Result<Document, Diagnostic> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     if let Some((at, c)) = text.char_indices().find(|&(_, c)| !is_allowed(c)) {
         let line = 1 + lines(text.get(..at).unwrap_or_default());
         let what =
             format!("not well-formed: XML does not allow the character U+{:04X}", u32::from(c));
-        return Err(Fault::at(line, what));
+        return Err(Diagnostic::at(line, what));
     }
     // XML 1.0, 2.11: line ends are one character, so a file from Windows sends the same bytes.
     let text = text.replace("\r\n", "\n").replace('\r', "\n");
@@ -98,7 +98,7 @@ pub(super) fn parse(text: &str, world: &dyn World) -> Result<Document, Fault> {
             Node::Break => {}
             Node::Text(text, line) => {
                 if !text.trim().is_empty() {
-                    return Err(Fault::at(
+                    return Err(Diagnostic::at(
                         line,
                         "not well-formed: text outside of the root element",
                     ));
@@ -107,14 +107,15 @@ pub(super) fn parse(text: &str, world: &dyn World) -> Result<Document, Fault> {
             Node::Element(element) if root.is_none() => root = Some(element),
             Node::Element(element) => {
                 let what = format!("not well-formed: <{}> after the root element", element.name);
-                return Err(Fault::at(element.line, what));
+                return Err(Diagnostic::at(element.line, what));
             }
         }
     }
     match root {
         Some(root) => Ok(Document { doctype: parser.doctype, root }),
         None => {
-            Err(Fault::at(0, "there is no element in it").help("a scenario begins with <tsung>"))
+            Err(Diagnostic::at(0, "there is no element in it")
+                .help("a scenario begins with <tsung>"))
         }
     }
 }
@@ -178,7 +179,7 @@ impl Tree {
         }
     }
 
-    fn close(&mut self, name: &str, line: u32) -> Result<(), Fault> {
+    fn close(&mut self, name: &str, line: u32) -> Result<(), Diagnostic> {
         match self.open.pop() {
             Some(element) if element.name == name => {
                 self.push(Node::Element(element));
@@ -189,16 +190,21 @@ impl Tree {
                     "not well-formed: </{name}> stands where <{}> of line {} is to be closed",
                     element.name, element.line
                 );
-                Err(Fault::at(line, what))
+                Err(Diagnostic::at(line, what))
             }
-            None => Err(Fault::at(line, format!("not well-formed: </{name}> closes nothing"))),
+            None => Err(Diagnostic::at(line, format!("not well-formed: </{name}> closes nothing"))),
         }
     }
 }
 
 impl Parser<'_> {
     /// The nodes of a text; those of an entity all have the line of the reference.
-    fn nodes(&mut self, text: &str, fixed: Option<u32>, depth: u32) -> Result<Vec<Node>, Fault> {
+    fn nodes(
+        &mut self,
+        text: &str,
+        fixed: Option<u32>,
+        depth: u32,
+    ) -> Result<Vec<Node>, Diagnostic> {
         let mut reader = Reader::from_str(text);
         let config = reader.config_mut();
         config.check_end_names = false;
@@ -212,14 +218,14 @@ impl Parser<'_> {
                 Ok(Event::Eof) => break,
                 Ok(Event::Decl(_)) if start > 0 => {
                     let what = "not well-formed: `<?xml` stands after something else";
-                    return Err(Fault::at(line, what).help("it must be the very first"));
+                    return Err(Diagnostic::at(line, what).help("it must be the very first"));
                 }
                 Ok(event) => event,
                 Err(error) => {
                     let line = place.line_at(reader.error_position());
                     return Err(match error {
                         Error::IllFormed(IllFormedError::UnclosedReference) => ampersand(line),
-                        error => Fault::at(line, format!("not well-formed: {error}")),
+                        error => Diagnostic::at(line, format!("not well-formed: {error}")),
                     });
                 }
             };
@@ -228,7 +234,7 @@ impl Parser<'_> {
         match tree.open.pop() {
             Some(element) => {
                 let what = format!("not well-formed: <{}> is never closed", element.name);
-                Err(Fault::at(element.line, what))
+                Err(Diagnostic::at(element.line, what))
             }
             None => Ok(tree.done),
         }
@@ -241,13 +247,13 @@ impl Parser<'_> {
         fixed: Option<u32>,
         depth: u32,
         tree: &mut Tree,
-    ) -> Result<(), Fault> {
+    ) -> Result<(), Diagnostic> {
         match event {
             Event::Start(start) => {
                 let element = self.element(&start, line, fixed, depth)?;
                 if self.opened + tree.open.len() >= DEPTH_MAX {
                     let what = format!("elements nest deeper than {DEPTH_MAX}");
-                    return Err(Fault::at(line, what));
+                    return Err(Diagnostic::at(line, what));
                 }
                 tree.open.push(element);
             }
@@ -292,7 +298,7 @@ impl Parser<'_> {
         line: u32,
         depth: u32,
         tree: &mut Tree,
-    ) -> Result<(), Fault> {
+    ) -> Result<(), Diagnostic> {
         match self.expander.reference(name, line, depth)? {
             Replacement::Text(text) => tree.push(Node::Text(text, line)),
             Replacement::Markup(text) => {
@@ -300,9 +306,9 @@ impl Parser<'_> {
                 self.opened += tree.open.len();
                 let nodes = self.nodes(&text, Some(line), depth + 1);
                 self.opened = before;
-                for node in nodes.map_err(|fault| Fault {
-                    what: format!("in the entity `&{name};`: {}", fault.what),
-                    ..fault
+                for node in nodes.map_err(|diagnostic| Diagnostic {
+                    what: format!("in the entity `&{name};`: {}", diagnostic.what),
+                    ..diagnostic
                 })? {
                     tree.push(node);
                 }
@@ -317,14 +323,14 @@ impl Parser<'_> {
         line: u32,
         fixed: Option<u32>,
         depth: u32,
-    ) -> Result<Element, Fault> {
+    ) -> Result<Element, Diagnostic> {
         let name = String::from_utf8_lossy(start.name().as_ref()).into_owned();
         let whole: &[u8] = start;
         let mut attributes = Vec::new();
         let mut seen = HashSet::new();
         for found in start.attributes().with_checks(false) {
             let found = found.map_err(|error| {
-                Fault::at(line, format!("not well-formed: an attribute of <{name}>: {error}"))
+                Diagnostic::at(line, format!("not well-formed: an attribute of <{name}>: {error}"))
             })?;
             let key = found.key.as_ref();
             let offset = (key.as_ptr() as usize).wrapping_sub(whole.as_ptr() as usize);
@@ -335,7 +341,7 @@ impl Parser<'_> {
             let key = String::from_utf8_lossy(key).into_owned();
             if !seen.insert(key.clone()) {
                 let what = format!("not well-formed: <{name}> has the attribute `{key}` twice");
-                return Err(Fault::at(line, what));
+                return Err(Diagnostic::at(line, what));
             }
             let raw = String::from_utf8_lossy(&found.value).into_owned();
             let value = self.expander.value(&raw, line, depth)?;

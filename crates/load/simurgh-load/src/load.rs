@@ -2,13 +2,13 @@
 
 use std::path::Path;
 
-use simurgh_load_scenario::{Fault, Faults, Loaded, Overrides, apply, check, toml};
+use simurgh_load_scenario::{Diagnostic, Diagnostics, Loaded, Overrides, apply, check, toml};
 
 /// Reads, changes and checks a scenario; XML is taken for Tsung's.
 ///
 /// # Errors
 /// All that is wrong with the file, its hosts and the flags.
-pub fn load(path: &Path, overrides: &Overrides) -> Result<Loaded, Faults> {
+pub fn load(path: &Path, overrides: &Overrides) -> Result<Loaded, Diagnostics> {
     let text = match std::fs::read(path) {
         Ok(bytes) => bytes,
         Err(error) => return Err(one(format!("cannot be read: {error}"))),
@@ -17,7 +17,7 @@ pub fn load(path: &Path, overrides: &Overrides) -> Result<Loaded, Faults> {
         let before = &error.as_bytes()[..error.utf8_error().valid_up_to()];
         let line = 1 + before.iter().filter(|byte| **byte == b'\n').count();
         let line = u32::try_from(line).unwrap_or(u32::MAX);
-        Faults(vec![Fault::at(line, "is not UTF-8").help("save the file as UTF-8")])
+        Diagnostics(vec![Diagnostic::at(line, "is not UTF-8").help("save the file as UTF-8")])
     })?;
     let base = path.parent().unwrap_or(Path::new(""));
     let mut loaded = if is_xml(&text) {
@@ -30,8 +30,8 @@ pub fn load(path: &Path, overrides: &Overrides) -> Result<Loaded, Faults> {
     Ok(loaded)
 }
 
-fn one(what: String) -> Faults {
-    Faults(vec![Fault::at(0, what)])
+fn one(what: String) -> Diagnostics {
+    Diagnostics(vec![Diagnostic::at(0, what)])
 }
 
 /// No TOML begins with a `<`.

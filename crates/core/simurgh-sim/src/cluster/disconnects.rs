@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use simurgh_cluster::Outcome;
+use simurgh_cluster::DisconnectOutcome;
 
 use super::account::Account;
 use super::plan::SECOND;
@@ -39,7 +39,7 @@ impl Account {
     }
 
     /// What has become of a disconnect is told.
-    pub(crate) fn tells(&mut self, number: usize, outcome: &Outcome) {
+    pub(crate) fn tells(&mut self, number: usize, outcome: &DisconnectOutcome) {
         self.tally.count("outcomes", 1);
         let starts_of = |nodes: &[simurgh_cluster::NodeId]| -> BTreeSet<usize> {
             nodes.iter().filter_map(|it| self.start_of(*it)).collect()

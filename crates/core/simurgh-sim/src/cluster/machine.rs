@@ -7,9 +7,10 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Wake, Waker};
 
 use simurgh_cluster::{
-    Answer, CallNumber, Cluster, DisconnectNumber, ENVELOPE_BYTES_MAX, Except, Item, ItemPayload,
-    Kept, KeptAt, KeptItem, Local, NodeId, NotKept, Notice, Outcome, PeerEvent, Shards, Space,
-    State, Store, StoredAt, Time, Wants, Why,
+    Answer, CallNumber, Cluster, DisconnectNumber, DisconnectOutcome, ENVELOPE_BYTES_MAX, Except,
+    GoneReason, HistoryEvent, HistoryItem, HistoryPosition, Item, ItemPayload, LinkState,
+    LocalNode, NodeId, Notice, PeerEvent, Retention, Shards, Space, StoreError, StoreItem,
+    StoredAt, Time,
 };
 use simurgh_core::{
     Broadcast, ChannelId, FromEngine, Mail, Node, Posted, PresenceMail, StoreRequest, ToCluster,
@@ -106,10 +107,10 @@ struct Reached {
     node: Arc<SimNode>,
     start: usize,
     dropped: u64,
-    outcomes: Vec<(DisconnectNumber, Outcome)>,
+    outcomes: Vec<(DisconnectNumber, DisconnectOutcome)>,
 }
 
-impl Local for Reached {
+impl LocalNode for Reached {
     fn broadcast(&mut self, topic: &str, item: &Item<'_>, shards: Shards<'_>) {
         let payload = item.payload.to_payload().into_owned();
         let broadcast = Arc::new(Broadcast::new(topic, item.event, payload));
@@ -146,7 +147,7 @@ impl Local for Reached {
         }
     }
 
-    fn disconnected(&mut self, number: DisconnectNumber, outcome: Outcome) {
+    fn disconnected(&mut self, number: DisconnectNumber, outcome: DisconnectOutcome) {
         self.outcomes.push((number, outcome));
     }
 
@@ -158,14 +159,14 @@ impl Local for Reached {
 
     fn answered(&mut self, _number: CallNumber, _answer: Option<Answer>) {}
 
-    fn kept(&mut self, topic: &str, what: Kept<'_>) {
+    fn history(&mut self, topic: &str, what: HistoryEvent<'_>) {
         let (start, mut account) = (self.start, self.node.shared.account());
         account.note(|| format!("start {start} is told of {topic}: {what:?}"));
         drop(account);
         let stage = &self.node.shared.stage;
         let is_lost = match what {
-            Kept::Next(_) => stage.is_faulty(Fault::LoseKept),
-            Kept::Gap { .. } => stage.is_faulty(Fault::HideGap),
+            HistoryEvent::Next(_) => stage.is_faulty(Fault::LoseKept),
+            HistoryEvent::Gap { .. } => stage.is_faulty(Fault::HideGap),
             _ => false,
         };
         if is_lost {
@@ -174,7 +175,7 @@ impl Local for Reached {
         self.node.post_kept(topic, from_engine(topic, what));
     }
 
-    fn stored(&mut self, topic: &str, number: u64, outcome: Result<StoredAt, NotKept>) {
+    fn stored(&mut self, topic: &str, number: u64, outcome: Result<StoredAt, StoreError>) {
         let (start, mut account) = (self.start, self.node.shared.account());
         account.note(|| format!("start {start} is told of {topic}, {number}: {outcome:?}"));
         drop(account);
@@ -185,32 +186,32 @@ impl Local for Reached {
             Ok(StoredAt { epoch, seq, index, is_duplicate }) => {
                 Ok(simurgh_core::StoredAt { epoch, seq, index, is_duplicate })
             }
-            Err(NotKept::Unconfirmed) => Err(simurgh_core::NotKept::Unconfirmed),
-            Err(NotKept::Refused(why)) => Err(simurgh_core::NotKept::Refused(why)),
-            Err(NotKept::Full) => Err(simurgh_core::NotKept::Full),
+            Err(StoreError::Unconfirmed) => Err(simurgh_core::NotKept::Unconfirmed),
+            Err(StoreError::Refused(why)) => Err(simurgh_core::NotKept::Refused(why)),
+            Err(StoreError::Full) => Err(simurgh_core::NotKept::Full),
         };
         self.node.post_stored(number, outcome);
     }
 }
 
 /// What is told of a kept topic, as its home shard takes it.
-fn from_engine(topic: &str, what: Kept<'_>) -> FromEngine {
+fn from_engine(topic: &str, what: HistoryEvent<'_>) -> FromEngine {
     match what {
-        Kept::Begun { epoch, floor, purged, head, messages } => {
+        HistoryEvent::Begun { epoch, floor, purged, head, messages } => {
             let messages = messages.iter().map(|it| kept_item(topic, it)).collect();
             FromEngine::Begun { epoch, floor, purged, head, messages }
         }
-        Kept::Next(item) => FromEngine::Next(kept_item(topic, &item)),
-        Kept::Gap { through } => FromEngine::Gap { through },
-        Kept::Purged(KeptAt { seq, index }) => FromEngine::Purged { seq, index },
-        Kept::Unknown => FromEngine::Unknown,
-        Kept::Known => FromEngine::Known,
-        Kept::Ended => FromEngine::Ended,
+        HistoryEvent::Next(item) => FromEngine::Next(kept_item(topic, &item)),
+        HistoryEvent::Gap { through } => FromEngine::Gap { through },
+        HistoryEvent::Purged(HistoryPosition { seq, index }) => FromEngine::Purged { seq, index },
+        HistoryEvent::Unknown => FromEngine::Unknown,
+        HistoryEvent::Known => FromEngine::Known,
+        HistoryEvent::Ended => FromEngine::Ended,
     }
 }
 
-fn kept_item(topic: &str, kept: &KeptItem<'_>) -> simurgh_core::KeptItem {
-    let KeptItem { seq, index, at_ms, mine, item } = *kept;
+fn kept_item(topic: &str, kept: &HistoryItem<'_>) -> simurgh_core::KeptItem {
+    let HistoryItem { seq, index, at_ms, mine, item } = *kept;
     let payload = item.payload.to_payload().into_owned();
     let mut broadcast = Broadcast::new(topic, item.event, payload);
     if let (Some(_), Some(Except { shard, membership, generation })) = (mine, item.except) {
@@ -220,9 +221,9 @@ fn kept_item(topic: &str, kept: &KeptItem<'_>) -> simurgh_core::KeptItem {
     simurgh_core::KeptItem { seq, index, at_ms, mine, sender, broadcast }
 }
 
-fn wants(wanted: simurgh_core::Retention) -> Wants {
+fn wants(wanted: simurgh_core::Retention) -> Retention {
     let simurgh_core::Retention { count, bytes, age_ms } = wanted;
-    Wants { count, bytes, age_ms }
+    Retention { count, bytes, age_ms }
 }
 
 #[derive(Default)]
@@ -251,7 +252,7 @@ pub(crate) struct Machine {
     /// Broadcasts that were given to the cluster in this turn, and how many had been dropped then.
     pub(crate) published: Vec<(u32, u64)>,
     /// Nodes that are gone for this one, and why, in this turn.
-    pub(crate) gone: Vec<(NodeId, Why)>,
+    pub(crate) gone: Vec<(NodeId, GoneReason)>,
     losses: u64,
 }
 
@@ -289,7 +290,7 @@ impl Machine {
         for round in 0.. {
             let has_more = self.node.receive(&mut context);
             let has_mail = self.take_mail(time);
-            self.node.hear(time, &mut self.reached);
+            self.node.handle_events(time, &mut self.reached);
             self.node.tick(time, &mut self.reached);
             let has_said = self.node.settle(time);
             if self.bye_ns.is_some_and(|until| self.node.is_flushed() || until <= time.ns) {
@@ -364,7 +365,7 @@ impl Machine {
             ToCluster::Follow(topic, wanted) => {
                 self.node.follow(&topic, wants(wanted), time, &mut self.reached);
             }
-            ToCluster::CheckTopic(topic) => self.node.look_at(&topic),
+            ToCluster::CheckTopic(topic) => self.node.check_topic(&topic),
             ToCluster::Forget(topic, number) => {
                 self.node.forget(&topic, number, time, &mut self.reached);
             }
@@ -381,7 +382,7 @@ impl Machine {
             Except { shard, membership, generation }
         });
         item.exclusion = (sender != 0).then_some(sender);
-        let store = Store { number, item, id: id.as_deref(), age };
+        let store = StoreItem { number, item, id: id.as_deref(), age };
         self.node.store(broadcast.topic(), store, time, &mut self.reached);
     }
 
@@ -425,9 +426,11 @@ impl Machine {
         while let Some(notice) = self.node.poll_notice() {
             account.note(|| format!("start {start} is told {notice:?}"));
             match notice {
-                Notice::State(State::Away) | Notice::Down(_) | Notice::Lost(_) => self.losses += 1,
+                Notice::State(LinkState::Away) | Notice::Down(_) | Notice::Lost(_) => {
+                    self.losses += 1
+                }
                 Notice::Peer(PeerEvent::Gone(node, why)) => self.gone.push((node, why)),
-                Notice::State(_) | Notice::Peer(_) | Notice::Keeping(_) => {}
+                Notice::State(_) | Notice::Peer(_) | Notice::History(_) => {}
             }
         }
         let dropped = dropped(&self.node, &self.door);

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use fastrand::Rng;
-use simurgh_cluster::loopback::NetworkConfig;
 use simurgh_cluster::{Bucket, ClusterConfig, Prefix};
+use simurgh_loopback::NetworkConfig;
 
 use super::kept::{KeptPlan, UNIX_MS};
 use crate::extras::Extras;
@@ -144,7 +144,7 @@ impl Plan {
         it.interests.whole_for_ns = self.whole_for_ns;
         it.outbox.plain_bytes = self.plain_bytes;
         it.outbox.presence_bytes = self.presence_bytes;
-        it.keeps = self.kept.is_some().then(Default::default);
+        it.history = self.kept.is_some().then(Default::default);
         it.peers.gone_ns = self.down_ns;
         it.peers.silent_ns = it.peers.silent_ns.min(self.down_ns);
         Some(it)

@@ -5,7 +5,7 @@
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 
-use simurgh_cluster::{Adapter, Class, Space, State};
+use simurgh_cluster::{Adapter, Class, LinkState, Space};
 use simurgh_core::{Node, PresenceList};
 
 use super::live::Live;
@@ -114,18 +114,18 @@ impl World {
             let cluster = &live.machine.node;
             let mut known: BTreeSet<_> = cluster.peers().live().collect();
             known.insert(live.id);
-            let is_right = cluster.state().0 == State::Up
+            let is_right = cluster.state().0 == LinkState::Up
                 && known == ids
                 && cluster.peers().iter().count() + 1 == ids.len()
                 // Beats are under way at any time.
                 && cluster.outbox().len_of(Class::Plain) == 0
-                && cluster.adapter().under_way() <= BEATS;
+                && cluster.adapter().in_flight() <= BEATS;
             if !is_right {
                 let text = format!(
                     "start {}: {:?}, {known:?} of {ids:?}, {} under way",
                     live.start,
                     cluster.state(),
-                    cluster.adapter().under_way()
+                    cluster.adapter().in_flight()
                 );
                 self.shared.account().fail("nodes", text);
             }
@@ -228,7 +228,7 @@ impl World {
             let cluster = &live.machine.node;
             let counts = cluster.interests().counts();
             let topics = cluster.adapter().of_topics();
-            let is_flushed = cluster.adapter().under_way() <= BEATS;
+            let is_flushed = cluster.adapter().in_flight() <= BEATS;
             let outbox = (cluster.outbox().len(), is_flushed);
             let is_covered = self.shared.plan.topics.iter().any(|it| {
                 let of = |space| cluster.interests().covering(space, it);

@@ -4,8 +4,8 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use fastrand::Rng;
-use simurgh_cluster::loopback::Network;
 use simurgh_core::{Broadcast, Listener, Mail, Node, SocketState, Wire};
+use simurgh_loopback::Network;
 use simurgh_proto::message::{Payload, events};
 use simurgh_proto::serializer::Kind as FrameKind;
 use simurgh_proto::ws::Decoder;

@@ -8,8 +8,8 @@ use ratatui::text::{Line, Span};
 use ratatui::widgets::{LineGauge, Sparkline, Widget};
 
 use super::Shown;
-use crate::text::{bytes, decimal, grouped, plain, span, time};
-use simurgh_load_record::{Live, Metric, TimeColumnsRow};
+use simurgh_load_record::{Live, Metric, TimePoint};
+use simurgh_text::format::{bytes, grouped, micros, plain, rate, time};
 
 /// Columns beyond which lines only become harder to read.
 const COLUMNS_MAX: u16 = 110;
@@ -45,7 +45,7 @@ enum Row {
 }
 
 /// Metrics of the last second, the most telling first.
-pub(super) fn headlines(live: &Live) -> impl Iterator<Item = (&str, &TimeColumnsRow)> {
+pub(super) fn headlines(live: &Live) -> impl Iterator<Item = (&str, &TimePoint)> {
     let known = HEADLINES.iter().filter_map(|metric| live.point_times.get_key_value(metric.name()));
     let named = live.point_times.iter().filter(|(name, _)| name.starts_with("tr_"));
     known.chain(named).map(|(name, row)| (name.as_str(), row))
@@ -130,10 +130,10 @@ fn head(shown: &Shown) -> Line<'static> {
         plain(&shown.scenario).bold(),
         "  ".into(),
         state,
-        format!("  {}", span(live.at_s)).into(),
+        format!("  {}", time(live.at_s)).into(),
     ];
     if let Some(ends_s) = shown.ends_s {
-        words.push(format!(" of {}", span(ends_s)).dim());
+        words.push(format!(" of {}", time(ends_s)).dim());
     }
     if let Some(phase) = shown.phase() {
         words.push(format!("  phase {}", plain(&phase.name)).into());
@@ -151,11 +151,11 @@ fn users(shown: &Shown) -> Line<'static> {
         " users  ".into(),
         grouped(live.connected).bold(),
         " connected  ".into(),
-        format!("{}/s", decimal(shown.rate("arrivals"))).bold(),
+        rate(shown.rate("arrivals")).bold(),
         " arrivals".into(),
     ];
     if due > 0.0 {
-        words.push(format!(" (asked {}/s)", decimal(due)).dim());
+        words.push(format!(" (asked {})", rate(due)).dim());
     }
     let factor = shown.control.rate;
     if (factor - 1.0).abs() > f64::EPSILON {
@@ -165,7 +165,7 @@ fn users(shown: &Shown) -> Line<'static> {
 }
 
 fn traffic(shown: &Shown) -> Line<'static> {
-    let per_second = |column| format!("{}/s", decimal(shown.rate(column)));
+    let per_second = |column| rate(shown.rate(column));
     let bytes_of = |column| format!("{}/s", bytes(shown.rate(column)));
     Line::from(vec![
         label("traffic"),
@@ -180,12 +180,12 @@ fn traffic(shown: &Shown) -> Line<'static> {
     ])
 }
 
-fn metric(name: &str, row: &TimeColumnsRow) -> Line<'static> {
+fn metric(name: &str, row: &TimePoint) -> Line<'static> {
     let mut words = vec![label(&plain(name))];
     for (percentile, us) in [("p50", row.p50), ("p90", row.p90), ("p99", row.p99), ("max", row.max)]
     {
         words.push(format!("{percentile} ").dim());
-        words.push(format!("{:<10}", time(us as f64)).into());
+        words.push(format!("{:<10}", micros(us as f64)).into());
     }
     words.push(format!("{} in the last second", grouped(row.count)).dim());
     words.into()

@@ -2,9 +2,10 @@
 
 use std::fmt::Write as _;
 
+use simurgh_text::format::{grouped, micros, plain, rate};
+
 use super::Shown;
 use crate::control::ControlState;
-use crate::text::{decimal, grouped, plain, time};
 
 /// Says what is new.
 #[derive(Debug)]
@@ -71,16 +72,16 @@ fn line(shown: &Shown) -> String {
     }
     let _ = write!(
         text,
-        "  users {}  connected {}  arrivals {}/s  requests {}/s  frames in {}/s  errors {}",
+        "  users {}  connected {}  arrivals {}  requests {}  frames in {}  errors {}",
         grouped(live.users),
         grouped(live.connected),
-        decimal(shown.rate("arrivals")),
-        decimal(shown.rate("requests")),
-        decimal(shown.rate("frames_in")),
+        rate(shown.rate("arrivals")),
+        rate(shown.rate("requests")),
+        rate(shown.rate("frames_in")),
         grouped(live.errors_total),
     );
     for (name, row) in super::block::headlines(live).take(2) {
-        let _ = write!(text, "  {} p99 {}", plain(name), time(row.p99 as f64));
+        let _ = write!(text, "  {} p99 {}", plain(name), micros(row.p99 as f64));
     }
     text.push('\n');
     text

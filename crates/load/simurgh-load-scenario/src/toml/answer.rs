@@ -13,14 +13,13 @@
 
 use std::time::Duration;
 
-use super::dom::{Entry, Table};
 use super::read::Reader;
-use super::steps::time_at;
 use super::tables::small;
 use super::verbs::regex;
 use crate::{
     Action, Answer, Capture, Check, Find, Generated, Matcher, Part, PresenceList, Template,
 };
+use simurgh_text::toml::{Entry, Table};
 
 impl<'p> Reader<'p> {
     /// `timeout`, `capture` and `check` of a step.
@@ -28,7 +27,7 @@ impl<'p> Reader<'p> {
         let captures = table.get("capture").map(|entry| entry.named()).unwrap_or_default();
         let checks = table.get("check").map(|entry| entry.one_or_more()).unwrap_or_default();
         Answer {
-            timeout: time_at(table, "timeout"),
+            timeout: table.time("timeout"),
             captures: captures.iter().filter_map(|entry| self.capture(entry)).collect(),
             checks: checks.iter().filter_map(|entry| self.check(entry)).collect(),
         }
@@ -49,7 +48,7 @@ impl<'p> Reader<'p> {
         ];
         let found: Vec<_> =
             kinds.iter().filter_map(|(key, find)| Some((table.get(key)?, find))).collect();
-        let decode_html = table.get("decode_html").and_then(|entry| entry.bool()).unwrap_or(false);
+        let decode_html = table.bool("decode_html").unwrap_or(false);
         table.finish();
         let [(place, find)] = found.as_slice() else {
             let kinds = "json, regex, xpath, header and form_field";
@@ -72,10 +71,10 @@ impl<'p> Reader<'p> {
         }
         let table = entry.table("a check such as { pattern = \"ok\" }")?;
         let pattern = table.need("pattern", "a regular expression");
-        let name = table.get("name").and_then(|entry| entry.text("a name")).unwrap_or("-");
-        let when = table.get("when").and_then(|e| e.word(&[("missing", false), ("found", true)]));
+        let name = table.text("name", "a name").unwrap_or("-");
+        let when = table.word("when", &[("missing", false), ("found", true)]);
         let action = table.get("do").map_or(Some(Action::Log), |entry| action(&entry));
-        let skip_headers = table.get("skip_headers").and_then(|entry| entry.bool());
+        let skip_headers = table.bool("skip_headers");
         table.finish();
         Some(Check {
             name: name.to_owned(),
@@ -161,7 +160,7 @@ fn action(entry: &Entry<'_, '_>) -> Option<Action> {
     }
     let table = entry.table("an action such as { restart = 3 }")?;
     let (restart, times) = (table.get("restart"), table.get("loop"));
-    let sleep = time_at(&table, "sleep").unwrap_or(Duration::from_secs(5));
+    let sleep = table.time("sleep").unwrap_or(Duration::from_secs(5));
     let back = table.get("back").and_then(|entry| small(&entry)).unwrap_or(0);
     table.finish();
     match (restart, times) {

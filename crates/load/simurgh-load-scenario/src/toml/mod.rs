@@ -33,7 +33,6 @@
 //! Times are texts with a unit, rates numbers per second or texts such as `"60/min"`.
 
 mod answer;
-mod dom;
 mod read;
 mod steps;
 mod tables;

@@ -1,67 +1,45 @@
 //! The tables of a scenario, but for what stands in steps.
 
 use std::cell::RefCell;
-use std::collections::BTreeSet;
 use std::path::Path;
 
-use toml::de::DeTable;
-
-use super::dom::{Entry, Page, Table, hint};
 use super::tables::{
     CUTS, PROTOCOLS, SPREADS, TRANSPORTS, addresses, arrivals, follow_stamps, pass, reconnect,
-    seed, small, sources, timeouts, tsung, weight, weighted,
+    seed, small, sources, time_range, timeouts, tsung, weight, weighted,
 };
 use super::template::{self, Names};
 use super::vars;
 use crate::{
-    Agent, Appointment, Arrivals, DataFile, Dialect, Drop, Faults, LOCAL_AGENT, Load, Loaded,
+    Agent, Appointment, Arrivals, DataFile, Diagnostics, Dialect, Drop, LOCAL_AGENT, Load, Loaded,
     Overrides, Phase, Scenario, Session, Target, Template, Tls, VarId, read_rows,
 };
+use simurgh_text::toml::{Document, Entry, Table, did_you_mean};
 
 /// Reads a scenario. `base` is the directory that relative file names start from; of the flags
 /// those are used that [`Overrides`] says the fronts use.
 ///
 /// # Errors
 /// All mistakes that were found, in the order of their lines.
-pub fn read(text: &str, base: &Path, overrides: &Overrides) -> Result<Loaded, Faults> {
-    let page = Page::new(text);
-    let (root, errors) = DeTable::parse_recoverable(text);
-    let mut lines = BTreeSet::new();
-    for error in &errors {
-        let at = error.span().map_or(0, |span| span.start);
-        // What follows on the same line is most often the same mistake met again.
-        if lines.insert(page.line(at)) {
-            let message = error.message().lines().collect::<Vec<_>>().join(", ");
-            page.fault(at, format!("not TOML: {message}"), "");
-        }
-    }
-    if page.has_faults() {
-        return Err(page.into_faults());
-    }
-    let names = vars::declared(root.get_ref());
-    let scenario = {
-        let root = Table::new(&page, root.get_ref(), 0, "the top of the file");
+pub fn read(text: &str, base: &Path, overrides: &Overrides) -> Result<Loaded, Diagnostics> {
+    let scenario = Document::read(text, |document, root| {
         let mut reader = Reader {
-            page: &page,
+            document,
             base,
             overrides,
-            vars: names,
+            vars: vars::declared(root.raw()),
             files: Vec::new(),
             targets: RefCell::default(),
             sessions: Vec::new(),
             phases: Vec::new(),
         };
         reader.scenario(root)
-    };
-    if page.has_faults() {
-        return Err(page.into_faults());
-    }
+    })?;
     Ok(Loaded { scenario, warnings: Vec::new() })
 }
 
 /// What names in the text refer to.
 pub(super) struct Reader<'p> {
-    pub(super) page: &'p Page,
+    pub(super) document: &'p Document,
     base: &'p Path,
     pub(super) overrides: &'p Overrides,
     vars: Vec<String>,
@@ -79,7 +57,8 @@ impl Names for Reader<'_> {
             Some(at) => u16::try_from(at).map(VarId).map_err(|_| "is one variable too many".into()),
             None => {
                 let known: Vec<_> = self.vars.iter().map(String::as_str).collect();
-                let help = hint(name, &known).map(|hint| format!("; {hint}")).unwrap_or_default();
+                let help =
+                    did_you_mean(name, &known).map(|hint| format!("; {hint}")).unwrap_or_default();
                 Err(format!("the variable {name:?} is never set{help}"))
             }
         }
@@ -99,21 +78,17 @@ impl<'p> Reader<'p> {
         let sessions = root.need("session", "tables [[session]] with steps");
         let sessions: Vec<_> = sessions.iter().flat_map(Entry::one_or_more).collect();
         self.sessions = sessions.iter().enumerate().map(|(at, one)| table_name(at, one)).collect();
-        let phases = root.get("phase");
-        let phases = phases.iter().flat_map(Entry::one_or_more).enumerate();
+        let phases = root.all("phase");
+        let phases = phases.iter().enumerate();
         self.phases = phases.map(|(at, one)| table_name(at, &one)).collect();
         let sessions = sessions.iter().enumerate();
         let sessions: Vec<_> = sessions.filter_map(|(at, one)| self.session(at, one)).collect();
         let load = self.load(&root);
         let scenario = Scenario {
-            name: root
-                .get("name")
-                .and_then(|entry| entry.text("a name"))
-                .unwrap_or("unnamed")
-                .to_owned(),
+            name: root.text("name", "a name").unwrap_or("unnamed").to_owned(),
             seed: root.get("seed").and_then(|entry| seed(&entry)).unwrap_or(1),
             targets: Vec::new(),
-            spread: root.get("spread").and_then(|e| e.word(&SPREADS)).unwrap_or_default(),
+            spread: root.word("spread", &SPREADS).unwrap_or_default(),
             sources: root.get("sources").and_then(|e| sources(&e)).unwrap_or_default(),
             load,
             sessions,
@@ -126,7 +101,7 @@ impl<'p> Reader<'p> {
             user_agents: root.get("user_agents").map(|e| weighted(&e)).unwrap_or_default(),
             tsung: root.get("tsung").and_then(|e| tsung(&e)),
         };
-        for name in root.get("vars").iter().flat_map(Entry::one_or_more) {
+        for name in root.all("vars") {
             name.text("names of variables");
         }
         root.finish();
@@ -181,17 +156,17 @@ impl<'p> Reader<'p> {
     }
 
     fn load(&self, root: &Table<'p, '_>) -> Load {
-        let phases = root.get("phase");
-        let phases = phases.iter().flat_map(Entry::one_or_more).enumerate();
+        let phases = root.all("phase");
+        let phases = phases.iter().enumerate();
         let phases = phases.filter_map(|(at, entry)| self.phase(at, &entry)).collect();
-        let appointments = root.get("appointment");
-        let appointments = appointments.iter().flat_map(Entry::one_or_more);
+        let appointments = root.all("appointment");
+        let appointments = appointments.iter();
         Load {
             phases,
             appointments: appointments.filter_map(|entry| self.appointment(&entry)).collect(),
             repeat: root.get("repeat").and_then(|e| small(&e)).unwrap_or(0),
             duration: root.get("duration").and_then(|entry| entry.some_time()),
-            users_max: root.get("max_users").and_then(|entry| entry.count(0)),
+            users_max: root.count("max_users", 0),
             follow_stamps: root
                 .get("follow_stamps")
                 .and_then(|e| follow_stamps(&e))
@@ -201,7 +176,7 @@ impl<'p> Reader<'p> {
 
     fn phase(&self, at: usize, entry: &Entry<'p, '_>) -> Option<Phase> {
         let table = entry.table("[[phase]]")?;
-        let name = table.get("name").and_then(|entry| entry.text("a name"));
+        let name = table.text("name", "a name");
         let duration = table.need("duration", "a time such as \"60s\"");
         let arrivals = arrivals(&table);
         let weights = table.get("weights").map(|entry| self.weights(&entry));
@@ -209,9 +184,9 @@ impl<'p> Reader<'p> {
             name: name.map_or_else(|| (at + 1).to_string(), str::to_owned),
             duration: duration.and_then(|entry| entry.time()).unwrap_or_default(),
             arrivals: arrivals.unwrap_or(Arrivals::Closed { from: 0, to: 0 }),
-            users_max: table.get("max_users").and_then(|entry| entry.count(0)),
-            wait_for_users: table.get("wait_for_users").and_then(|e| e.bool()).unwrap_or(false),
-            hold: table.get("hold").and_then(|e| e.bool()).unwrap_or(false),
+            users_max: table.count("max_users", 0),
+            wait_for_users: table.bool("wait_for_users").unwrap_or(false),
+            hold: table.bool("hold").unwrap_or(false),
             weights: weights.unwrap_or_default(),
         };
         table.finish();
@@ -251,7 +226,7 @@ impl<'p> Reader<'p> {
             }
             (None, _) => {
                 let known: Vec<_> = all.iter().map(String::as_str).collect();
-                let help = hint(name, &known).unwrap_or_default();
+                let help = did_you_mean(name, &known).unwrap_or_default();
                 entry.wrong(format_args!("there is no {what} {name:?}"), help);
                 None
             }
@@ -272,10 +247,10 @@ impl<'p> Reader<'p> {
     fn session(&self, at: usize, entry: &Entry<'p, '_>) -> Option<Session> {
         let table = entry.table("[[session]]")?;
         // It was read before all others.
-        table.get("name").and_then(|entry| entry.text("a name"));
-        let dialect = table.get("protocol").and_then(|entry| entry.word(&PROTOCOLS));
+        table.text("name", "a name");
+        let dialect = table.word("protocol", &PROTOCOLS);
         let dialect = dialect.unwrap_or(Dialect::Raw);
-        let transport = table.get("transport").and_then(|entry| entry.word(&TRANSPORTS));
+        let transport = table.word("transport", &TRANSPORTS);
         let steps = table.need("steps", "a list of steps");
         let session = Session {
             name: self.sessions.get(at).cloned().unwrap_or_default(),
@@ -285,8 +260,8 @@ impl<'p> Reader<'p> {
             heartbeat: table.get("heartbeat").and_then(|entry| entry.some_time()),
             reconnect: table.get("reconnect").and_then(|entry| reconnect(&entry)),
             drop: table.get("drop").and_then(|entry| self.drop(&entry)),
-            resume: table.get("resume").and_then(|entry| entry.bool()).unwrap_or(false),
-            read_rate_max: table.get("read_rate_max").and_then(|entry| entry.count(1)),
+            resume: table.bool("resume").unwrap_or(false),
+            read_rate_max: table.count("read_rate_max", 1),
             steps: steps.map(|entry| self.steps(&entry, &mut None)).unwrap_or_default(),
         };
         table.finish();
@@ -301,7 +276,7 @@ impl<'p> Reader<'p> {
         let away = away.and_then(|entry| entry.time());
         let how = table.need("how", "\"rst\", \"silence\" or \"both\"");
         let how = how.and_then(|entry| entry.word(&CUTS));
-        let reconnect = table.get("reconnect").and_then(|entry| entry.time_range());
+        let reconnect = table.get("reconnect").and_then(|entry| time_range(&entry));
         let phase = match table.get("phase") {
             None => Some(None),
             Some(entry) => {
@@ -343,10 +318,10 @@ impl<'p> Reader<'p> {
 
     fn tls(&self, entry: &Entry<'p, '_>) -> Option<Tls> {
         let table = entry.table("[tls]")?;
-        let roots = table.get("roots");
-        let roots = roots.iter().flat_map(Entry::one_or_more);
+        let roots = table.all("roots");
+        let roots = roots.iter();
         let tls = Tls {
-            insecure: table.get("insecure").and_then(|entry| entry.bool()).unwrap_or(false),
+            insecure: table.bool("insecure").unwrap_or(false),
             roots_pem: roots.filter_map(|entry| self.pem(&entry)).collect(),
             identity_pem: table.get("identity").and_then(|entry| self.pem(&entry)),
         };
@@ -377,7 +352,7 @@ impl<'p> Reader<'p> {
     pub(super) fn template(&self, entry: &Entry<'p, '_>) -> Option<Template> {
         let text = entry.text("a text")?;
         let template = template::parse(text, self);
-        template.map_err(|why| entry.wrong(why, "")).ok()
+        entry.checked(template, "")
     }
 
     /// A variable by its name.
@@ -387,7 +362,7 @@ impl<'p> Reader<'p> {
     }
 
     pub(super) fn var_named(&self, entry: &Entry<'p, '_>, name: &str) -> Option<VarId> {
-        self.var(name).map_err(|why| entry.wrong(why, "")).ok()
+        entry.checked(self.var(name), "")
     }
 }
 

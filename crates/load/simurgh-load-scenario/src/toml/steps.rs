@@ -34,15 +34,13 @@
 //! What gets an answer also takes `timeout`, `capture`, `check` ([`answer`](super::answer)); any
 //! step takes `tag`. A condition is a variable, an order and a template: `"n >= 3"`.
 
-use std::time::Duration;
-
 use toml::de::DeValue;
 
-use super::dom::{Entry, Table, hint};
 use super::read::Reader;
 use super::verbs::{VERBS, Verb};
 use super::{template, units};
 use crate::{Condition, Part, Step, Template, Think};
+use simurgh_text::toml::{Entry, Table, did_you_mean};
 
 /// The topic of the last join in the text.
 pub(super) type Topic = Option<Template>;
@@ -57,14 +55,14 @@ impl<'p> Reader<'p> {
         let table = entry.table("a step such as { think = \"1s\" }")?;
         let (name, read) = verb(entry, &table)?;
         let table = entry.table(format!("a {name} step"))?;
-        let tag = table.get("tag").and_then(|entry| entry.text("a tag"));
+        let tag = table.text("tag", "a tag");
         let act = table.get(name).and_then(|value| read(self, &value, &table, topic));
         table.finish();
         let is_excluded = |tag: &str| self.overrides.exclude_tags.iter().any(|one| one == tag);
         if tag.is_some_and(is_excluded) {
             return None;
         }
-        Some(Step { line: self.page.line(entry.at), act: act? })
+        Some(Step { line: self.document.line(entry.at), act: act? })
     }
 
     /// The steps within a step.
@@ -90,7 +88,7 @@ impl<'p> Reader<'p> {
         let table =
             entry.table("a time such as { mean = \"2s\" } or { seconds = \"variable\" }")?;
         let (mean, seconds) = (table.get("mean"), table.get("seconds"));
-        let random = table.get("random").and_then(|entry| entry.bool()).unwrap_or(false);
+        let random = table.bool("random").unwrap_or(false);
         table.finish();
         match (mean, seconds) {
             (Some(mean), None) => mean.time().map(Think::Exponential),
@@ -130,7 +128,7 @@ impl<'p> Reader<'p> {
             entry.wrong(format_args!("{text:?} is no condition"), takes);
             return None;
         };
-        let value = template::parse(value, self).map_err(|why| entry.wrong(why, "")).ok()?;
+        let value = entry.checked(template::parse(value, self), "")?;
         Some(Condition { var: self.var_named(entry, &name)?, element, compare, value })
     }
 
@@ -214,10 +212,10 @@ fn verb(entry: &Entry<'_, '_>, table: &Table<'_, '_>) -> Option<(&'static str, V
         [] => {
             let names: Vec<_> = VERBS.iter().map(|(name, _)| *name).collect();
             let all = format!("verbs are {}", names.join(", "));
-            match keys.iter().find_map(|entry| Some((entry, hint(&entry.key, &names)?))) {
+            match keys.iter().find_map(|entry| Some((entry, did_you_mean(&entry.key, &names)?))) {
                 Some((key, hint)) => {
                     let what = format!("{}: is no step", key.key);
-                    entry.page.fault(key.at, what, hint);
+                    entry.document.wrong(key.at, what, hint);
                 }
                 None => entry.wrong("a step without a verb", all),
             }
@@ -232,8 +230,3 @@ fn verb(entry: &Entry<'_, '_>, table: &Table<'_, '_>) -> Option<(&'static str, V
 
 /// A time that stands for the whole of a `receive`, or its end.
 pub(super) const END: &str = "end";
-
-/// Seconds and the like: a time at `key`.
-pub(super) fn time_at(table: &Table<'_, '_>, key: &'static str) -> Option<Duration> {
-    table.get(key).and_then(|entry| entry.time())
-}

@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use super::dom::{Entry, Table};
 use super::units;
 use crate::figures;
 use crate::{
     AddressRange, Arrivals, Cut, Dialect, Dump, Follow, Reconnect, Sources, Spread, Threshold,
     Timeouts, Transport, TsungRun, Vsn,
 };
+use simurgh_text::toml::{Entry, Table};
 
 pub(super) const PROTOCOLS: [(&str, Dialect); 4] = [
     ("raw", Dialect::Raw),
@@ -83,7 +83,7 @@ pub(super) fn arrivals(table: &Table<'_, '_>) -> Option<Arrivals> {
         (Some(rate), None) => {
             let takes = "users per second, or a text such as \"60/min\", or two for a ramp";
             let (from, to) = both(&rate, takes, |one| match one.as_str() {
-                Some(text) => units::rate(text).map_err(|why| one.wrong(why, takes)).ok(),
+                Some(text) => one.checked(units::rate(text), takes),
                 None => one.number(takes),
             })?;
             Some(Arrivals::Open { from, to, poisson: poisson_word.unwrap_or(false) })
@@ -99,7 +99,7 @@ pub(super) fn arrivals(table: &Table<'_, '_>) -> Option<Arrivals> {
             let what =
                 if is_open { "rate and users exclude each other" } else { "rate is missing" };
             let help = "rate = 100 lets 100 users arrive each second, users = 100 keeps 100 there";
-            table.page.fault(table.at, format!("[[phase]]: {what}"), help);
+            table.wrong(what, help);
             None
         }
     }
@@ -121,19 +121,24 @@ fn both<'p, 'i, T: Copy>(
 
 pub(super) fn reconnect(entry: &Entry<'_, '_>) -> Option<Reconnect> {
     let table = entry.table("reconnect")?;
-    let min = table.get("min").and_then(|entry| entry.time());
+    let min = table.time("min");
     let min = min.unwrap_or(Duration::from_secs(1));
     let reconnect = Reconnect {
         min,
-        max: table
-            .get("max")
-            .and_then(|entry| entry.time())
-            .unwrap_or_else(|| min.max(Duration::from_secs(30))),
+        max: table.time("max").unwrap_or_else(|| min.max(Duration::from_secs(30))),
         attempts_max: table.get("attempts").and_then(|entry| small(&entry)),
-        rejoin: table.get("rejoin").and_then(|entry| entry.bool()).unwrap_or(true),
+        rejoin: table.bool("rejoin").unwrap_or(true),
     };
     table.finish();
     Some(reconnect)
+}
+
+/// A time, or the shortest and the longest.
+pub(super) fn time_range(entry: &Entry<'_, '_>) -> Option<(Duration, Duration)> {
+    let takes = "a time or a range of times such as \"0-1s\", \"500ms-2s\"";
+    let text = entry.text(takes)?;
+    let (first, last) = entry.checked(units::time_range(text), takes)?;
+    entry.bounded(last, text).map(|last| (first, last))
 }
 
 pub(super) fn sources(entry: &Entry<'_, '_>) -> Option<Sources> {
@@ -145,7 +150,7 @@ pub(super) fn sources(entry: &Entry<'_, '_>) -> Option<Sources> {
         Some((port(&first)?, port(&last)?))
     });
     let bytes = |key| {
-        let count = table.get(key).and_then(|entry| entry.count(1));
+        let count = table.count(key, 1);
         count.and_then(|count| usize::try_from(count).ok())
     };
     let sources = Sources {
@@ -163,7 +168,7 @@ pub(super) fn addresses(entry: &Entry<'_, '_>) -> Vec<AddressRange> {
     let read = |entry: Entry<'_, '_>| {
         let text = entry.text(takes)?;
         let range = units::address_range(text);
-        range.map_err(|why| entry.wrong(why, format!("it takes {takes}"))).ok()
+        entry.checked(range, format!("it takes {takes}"))
     };
     entry.one_or_more().into_iter().filter_map(read).collect()
 }
@@ -171,8 +176,7 @@ pub(super) fn addresses(entry: &Entry<'_, '_>) -> Vec<AddressRange> {
 pub(super) fn timeouts(entry: &Entry<'_, '_>) -> Option<Timeouts> {
     let table = entry.table("[timeouts]")?;
     let default = Timeouts::default();
-    let time =
-        |key, default| table.get(key).and_then(|e: Entry<'_, '_>| e.time()).unwrap_or(default);
+    let time = |key, default| table.time(key).unwrap_or(default);
     let timeouts = Timeouts {
         connect: time("connect", default.connect),
         reply: time("reply", default.reply),
@@ -199,11 +203,11 @@ pub(super) fn pass(entry: &Entry<'_, '_>) -> Vec<Threshold> {
 
 pub(super) fn tsung(entry: &Entry<'_, '_>) -> Option<TsungRun> {
     let table = entry.table("[tsung]")?;
-    let version = table.get("version").and_then(|entry| entry.text("a version"));
+    let version = table.text("version", "a version");
     let run = TsungRun {
         version: version.map(str::to_owned),
-        full_stats: table.get("full_stats").and_then(|entry| entry.bool()).unwrap_or(false),
-        dump: table.get("dump").and_then(|entry| entry.word(&DUMPS)).unwrap_or_default(),
+        full_stats: table.bool("full_stats").unwrap_or(false),
+        dump: table.word("dump", &DUMPS).unwrap_or_default(),
     };
     table.finish();
     Some(run)

@@ -2,10 +2,10 @@
 
 use std::net::SocketAddr;
 
-use super::dom::{Entry, Table};
 use super::read::Reader;
 use super::tables::weight;
-use crate::{Overrides, Target, mapped, resolve};
+use crate::{Diagnostic, Overrides, Target, mapped, resolve};
+use simurgh_text::toml::{Entry, Table};
 
 const TAKES: &str = "a table [target] with url = \"ws://HOST:PORT\"";
 
@@ -26,11 +26,11 @@ impl<'p> Reader<'p> {
         for entry in entries {
             let Some((target, url_at)) = self.target(&entry) else { continue };
             let mut known = self.targets.borrow_mut();
-            let line = self.page.line(url_at);
+            let line = self.document.line(url_at);
             if let Some(first) = known.iter().position(|one| one.is_same(&target)) {
                 let first: u32 = lines.get(first).copied().unwrap_or_default();
                 let what = format!("url: the same server as on line {first}");
-                self.page.fault(url_at, what, "one [[target]] with more weight has more users");
+                self.document.wrong(url_at, what, "one [[target]] with more weight has more users");
                 continue;
             }
             known.push(target);
@@ -43,10 +43,10 @@ impl<'p> Reader<'p> {
             let mut known = self.targets.borrow_mut();
             match target_of(text, self.overrides) {
                 Ok(target) if known.iter().any(|one| one.is_same(&target)) => {
-                    self.page.whole(format!("--target {text}: named twice"), "");
+                    self.document.add(Diagnostic::at(0, format!("--target {text}: named twice")));
                 }
                 Ok(target) => known.push(target),
-                Err(why) => self.page.whole(format!("--target {text}: {why}"), ""),
+                Err(why) => self.document.add(Diagnostic::at(0, format!("--target {text}: {why}"))),
             }
         }
     }

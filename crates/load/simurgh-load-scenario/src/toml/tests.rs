@@ -10,7 +10,7 @@ use crate::*;
 fn ok(text: &str) -> Scenario {
     match read(text, Path::new(""), &Overrides::default()) {
         Ok(loaded) => loaded.scenario,
-        Err(faults) => panic!("{faults}\n{text}"),
+        Err(diagnostics) => panic!("{diagnostics}\n{text}"),
     }
 }
 
@@ -29,17 +29,17 @@ fn steps(text: &str) -> Vec<Act> {
 }
 
 #[track_caller]
-fn faults(text: &str) -> Vec<String> {
+fn diagnostics(text: &str) -> Vec<String> {
     match read(text, Path::new(""), &Overrides::default()) {
         Ok(_) => panic!("nothing is wrong with\n{text}"),
-        Err(faults) => faults.0.iter().map(Fault::to_string).collect(),
+        Err(diagnostics) => diagnostics.0.iter().map(Diagnostic::to_string).collect(),
     }
 }
 
-/// These faults in this order, by how they begin, with a word of the advice.
+/// These diagnostics in this order, by how they begin, with a word of the advice.
 #[track_caller]
 fn refused(text: &str, expected: &[(&str, &str)]) {
-    let found = faults(text);
+    let found = diagnostics(text);
     assert_eq!(found.len(), expected.len(), "{found:#?}");
     for (found, (start, word)) in found.iter().zip(expected) {
         assert!(found.starts_with(start), "{found:?} does not begin with {start:?}");
@@ -123,7 +123,7 @@ fn urls_have_a_port_of_their_scheme() {
         "ws://127.0.0.1/socket",
         "ws://user@127.0.0.1",
     ] {
-        let found = faults(&session("").replace("ws://127.0.0.1:4000", wrong));
+        let found = diagnostics(&session("").replace("ws://127.0.0.1:4000", wrong));
         assert!(found[0].starts_with("line 2: url: "), "{wrong}: {found:?}");
     }
 }
@@ -328,7 +328,7 @@ fn a_payload_is_json_with_whatever_is_put_in() {
     {
         let text =
             format!("{{ set = \"a\", value = \"1\" }}, {{ join = \"t\", payload = {wrong} }}");
-        let found = faults(&session(&text));
+        let found = diagnostics(&session(&text));
         assert!(found[0].contains("payload: is no JSON"), "{wrong}: {found:?}");
     }
 }
@@ -349,7 +349,7 @@ fn conditions() {
         assert_eq!(super::template::print(&condition.value, &acts), value);
     }
     for wrong in ["", "n", "n = 3", "n[x] == 3", "n[0 == 3", "m == 3", "== 3"] {
-        let found = faults(&session(&format!("{set}{{ if = \"{wrong}\", steps = [] }}")));
+        let found = diagnostics(&session(&format!("{set}{{ if = \"{wrong}\", steps = [] }}")));
         assert!(found[0].starts_with("line 9: if: "), "{wrong}: {found:?}");
     }
 }
@@ -361,7 +361,7 @@ fn what_is_written_is_read_as_the_same() {
         let text = write(&scenario);
         let again = match read(&text, Path::new(""), &Overrides::default()) {
             Ok(loaded) => loaded.scenario.without_lines(),
-            Err(faults) => panic!("seed {seed}: {faults}\n{text}"),
+            Err(diagnostics) => panic!("seed {seed}: {diagnostics}\n{text}"),
         };
         assert!(again == scenario, "seed {seed}\n{scenario:#?}\n{again:#?}\n{text}");
     }
@@ -394,7 +394,7 @@ fn any_text_is_read_or_refused() {
                 assert_eq!(ok(&written).without_lines(), loaded.scenario.without_lines(), "{text}");
                 understood += 1;
             }
-            Err(faults) => assert!(!faults.0.is_empty(), "{text}"),
+            Err(diagnostics) => assert!(!diagnostics.0.is_empty(), "{text}"),
         }
     }
     assert!(understood > 100, "only {understood}");

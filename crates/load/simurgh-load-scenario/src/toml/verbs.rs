@@ -1,13 +1,13 @@
 //! What each verb of a step reads.
 
-use super::dom::{Entry, Table};
 use super::read::Reader;
-use super::steps::{END, Topic, time_at};
+use super::steps::{END, Topic};
 use super::tables::PROTOCOLS;
 use crate::{
     Act, Bound, Connect, Dialect, For, ForEach, Http, HttpAuth, Message, Push, Receive, Repeat,
     Reply, Set, Switch, Template, Value, VarId, Wait,
 };
+use simurgh_text::toml::{Entry, Table};
 
 /// Reads a step from the verb's value and the whole table.
 pub(super) type Verb =
@@ -45,7 +45,7 @@ pub(super) const VERBS: [(&str, Verb); 32] = [
     }),
     ("switch", |reader, value, table, _| switch(reader, value, table)),
     ("gather", |_, value, table, _| {
-        let timeout = time_at(table, "timeout");
+        let timeout = table.time("timeout");
         Some(Act::Gather { users: value.count(1)?, timeout })
     }),
     ("mark", |_, value, _, _| Some(Act::InteractionSend { id: value.text("a name")?.to_owned() })),
@@ -65,8 +65,8 @@ pub(super) const VERBS: [(&str, Verb); 32] = [
 ];
 
 fn connect<'p>(reader: &Reader<'p>, path: &Entry<'p, '_>, table: &Table<'p, '_>) -> Option<Act> {
-    let offered = table.get("subprotocols");
-    let offered = offered.iter().flat_map(Entry::one_or_more);
+    let offered = table.all("subprotocols");
+    let offered = offered.iter();
     let offered = offered.filter_map(|one| one.text("names of subprotocols").map(str::to_owned));
     let (subprotocols, headers) = (offered.collect(), templates(reader, table, "headers"));
     let origin = table.get("origin").and_then(|entry| reader.template(&entry));
@@ -102,12 +102,8 @@ fn message<'p>(
         }
         Some(entry) => entry.bool().map(|first| if first { Reply::First } else { Reply::None }),
     };
-    let (binary, answer) = (flag(table, "binary", false), reader.answer(table));
+    let (binary, answer) = (table.bool("binary").unwrap_or(false), reader.answer(table));
     Some(Message { data: reader.template(data)?, binary, reply: reply?, answer })
-}
-
-fn flag(table: &Table<'_, '_>, key: &'static str, default: bool) -> bool {
-    table.get(key).and_then(|entry| entry.bool()).unwrap_or(default)
 }
 
 fn wait<'p>(reader: &Reader<'p>, value: &Entry<'p, '_>, table: &Table<'p, '_>) -> Option<Act> {
@@ -116,7 +112,7 @@ fn wait<'p>(reader: &Reader<'p>, value: &Entry<'p, '_>, table: &Table<'p, '_>) -
 }
 
 fn receive<'p>(reader: &Reader<'p>, value: &Entry<'p, '_>, table: &Table<'p, '_>) -> Option<Act> {
-    let count = table.get("count").and_then(|entry| entry.count(1));
+    let count = table.count("count", 1);
     let matcher = table.get("match").and_then(|entry| reader.matcher(&entry));
     let time = match value.as_str() {
         Some(END) => None,
@@ -158,7 +154,7 @@ fn push<'p>(
 
 /// What joins, pushes and leaves have in common.
 fn channel<'p>(reader: &Reader<'p>, table: &Table<'p, '_>, topic: &Entry<'p, '_>) -> Option<Push> {
-    let binary = flag(table, "binary", false);
+    let binary = table.bool("binary").unwrap_or(false);
     let payload = reader.payload(table, binary);
     let status = match table.get("status") {
         None => Some("ok".to_owned()),
@@ -167,7 +163,7 @@ fn channel<'p>(reader: &Reader<'p>, table: &Table<'p, '_>, topic: &Entry<'p, '_>
             text => text.map(str::to_owned),
         },
     };
-    let (await_reply, answer) = (flag(table, "reply", true), reader.answer(table));
+    let (await_reply, answer) = (table.bool("reply").unwrap_or(true), reader.answer(table));
     let presence = table.get("presence").and_then(|entry| reader.template(&entry));
     Some(Push {
         topic: reader.template(topic)?,
@@ -193,13 +189,13 @@ fn http<'p>(
             .need("method", "the method of the request")
             .and_then(|entry| entry.text("the method of the request").map(str::to_owned)),
     };
-    let version = table.get("version").and_then(|e| e.word(&[("1.0", true), ("1.1", false)]));
+    let version = table.word("version", &[("1.0", true), ("1.1", false)]);
     let (headers, cookies) =
         (templates(reader, table, "headers"), templates(reader, table, "cookies"));
     let body = table.get("body").and_then(|entry| reader.template(&entry));
     let auth = table.get("auth").and_then(|entry| http_auth(reader, &entry));
-    let status = table.get("status");
-    let status = status.iter().flat_map(Entry::one_or_more);
+    let status = table.all("status");
+    let status = status.iter();
     let status = status.filter_map(|one| one.integer(100..=999));
     let status = status.filter_map(|one| u16::try_from(one).ok()).collect();
     let answer = reader.answer(table);
@@ -221,13 +217,13 @@ fn http_auth<'p>(reader: &Reader<'p>, entry: &Entry<'p, '_>) -> Option<HttpAuth>
     let text = |key| table.get(key).and_then(|entry| reader.template(&entry));
     let (user, password) = (table.need("user", "a name"), table.need("password", "a text"));
     let auth = HttpAuth {
-        digest: flag(&table, "digest", false),
+        digest: table.bool("digest").unwrap_or(false),
         user: user.and_then(|entry| reader.template(&entry)).unwrap_or_default(),
         password: password.and_then(|entry| reader.template(&entry)).unwrap_or_default(),
         realm: text("realm"),
         nonce: text("nonce"),
         opaque: text("opaque"),
-        qop: table.get("qop").and_then(|entry| entry.text("a text")).map(str::to_owned),
+        qop: table.text("qop", "a text").map(str::to_owned),
     };
     table.finish();
     Some(auth)
@@ -258,15 +254,15 @@ fn set<'p>(reader: &Reader<'p>, value: &Entry<'p, '_>, table: &Table<'p, '_>) ->
     let given = ["value", "row", "json", "target"].map(|key| table.has(key));
     let (text, row, from) = (table.get("value"), table.get("row"), table.get("from"));
     let (json, target) = (table.get("json"), table.get("target"));
-    let delimiter = table.get("delimiter").and_then(|entry| entry.text("a text"));
-    let random = flag(table, "random", false);
+    let delimiter = table.text("delimiter", "a text");
+    let random = table.bool("random").unwrap_or(false);
     let found = match given {
         [true, false, false, false] => Value::Template(reader.template(&text?)?),
         [false, true, false, false] => {
             let row = row?;
             let name = row.text("the name of a file in [files]")?;
             let file = super::template::Names::file(reader, name);
-            let file = file.map_err(|why| row.wrong(why, "")).ok()?;
+            let file = row.checked(file, "")?;
             Value::Row { file, delimiter: delimiter.unwrap_or(";").to_owned(), random }
         }
         [false, false, true, false] => {
@@ -303,7 +299,7 @@ fn loop_<'p>(
     let step = table.get("step").and_then(|entry| entry.integer(i64::MIN..=i64::MAX));
     let counter = table.get("counter").and_then(|entry| reader.var_of(&entry));
     let every = table.get("every").and_then(|entry| entry.some_time());
-    let at_least_once = flag(table, "at_least_once", false);
+    let at_least_once = table.bool("at_least_once").unwrap_or(false);
     let steps = reader.inner(table, topic);
     Some(Act::For(For {
         var: counter,
@@ -352,7 +348,7 @@ fn repeat<'p>(
     table: &Table<'p, '_>,
     topic: &mut Topic,
 ) -> Option<Act> {
-    let name = table.get("name").and_then(|entry| entry.text("a name")).unwrap_or("");
+    let name = table.text("name", "a name").unwrap_or("");
     let (go_on, until) = (table.get("while"), table.get("until"));
     let steps = reader.inner(table, topic);
     let (entry, is_until) = match (go_on, until) {
@@ -374,8 +370,9 @@ fn repeat<'p>(
 }
 
 fn switch<'p>(reader: &Reader<'p>, value: &Entry<'p, '_>, table: &Table<'p, '_>) -> Option<Act> {
-    let dialect = table.get("protocol").and_then(|entry| entry.word(&PROTOCOLS));
-    let (store, restore) = (flag(table, "store", false), flag(table, "restore", false));
+    let dialect = table.word("protocol", &PROTOCOLS);
+    let (store, restore) =
+        (table.bool("store").unwrap_or(false), table.bool("restore").unwrap_or(false));
     Some(Act::Switch(Switch {
         dialect: dialect.unwrap_or(Dialect::Raw),
         target: reader.target_index(value)?,

@@ -24,7 +24,7 @@ impl Lower<'_> {
         if clients == 0 && !self.overrides.local {
             let help = "put <client host=\"localhost\" use_controller_vm=\"true\"/> into \
                         <clients>,                         or give `--local`";
-            self.fault(line, "there is no <client>", help);
+            self.wrong(line, "there is no <client>", help);
         }
     }
 
@@ -43,7 +43,7 @@ impl Lower<'_> {
             let help = "`--local` makes all clients workers of this host; for several hosts start \
                         `simurgh load agent` on each and name it in a TOML scenario \
                         (`simurgh load convert` makes one)";
-            self.fault(client.line, format!("the client {host} is another host"), help);
+            self.wrong(client.line, format!("the client {host} is another host"), help);
         }
         for child in client.children() {
             if child.name == "ip" {
@@ -59,7 +59,7 @@ impl Lower<'_> {
         if self.overrides.local {
             self.warn(client.line, what, "ignored, as `--local` is given");
         } else {
-            self.fault(
+            self.wrong(
                 client.line_of("type"),
                 what,
                 "`--local` makes all clients workers of this host",
@@ -75,7 +75,7 @@ impl Lower<'_> {
             return true;
         }
         let Some(host) = given(client, "host") else {
-            self.fault(client.line, "<client> lacks its attribute `host`", "");
+            self.wrong(client.line, "<client> lacks its attribute `host`", "");
             return true;
         };
         let (host, _) = mapped(host, 0, &self.overrides.map);
@@ -115,7 +115,7 @@ impl Lower<'_> {
             }
             None => {
                 let help = format!("say what it is with `--map {name}=ADDRESS`");
-                self.fault(ip.line, format!("the host {name} is not known"), help);
+                self.wrong(ip.line, format!("the host {name} is not known"), help);
             }
         }
     }
@@ -126,7 +126,7 @@ impl Lower<'_> {
         let version = range.value("version").unwrap_or("v4");
         if version != "v4" {
             let what = format!("<iprange> has the version {version}");
-            return self.fault(range.line_of("version"), what, "only v4 can be given, as in Tsung");
+            return self.wrong(range.line_of("version"), what, "only v4 can be given, as in Tsung");
         }
         match ranges(&value) {
             Some(ranges) if ranges.len() <= ADDRESSES_MAX => {
@@ -136,11 +136,11 @@ impl Lower<'_> {
             }
             Some(_) => {
                 let what = format!("<iprange> \"{value}\" is too many ranges");
-                self.fault(line, what, "vary the last parts, for example 10.0.0-255.0-255");
+                self.wrong(line, what, "vary the last parts, for example 10.0.0-255.0-255");
             }
             None => {
                 let what = format!("<iprange> cannot be \"{value}\"");
-                self.fault(line, what, "four numbers or ranges, for example 172.28.1-20.0-254");
+                self.wrong(line, what, "four numbers or ranges, for example 172.28.1-20.0-254");
             }
         }
     }

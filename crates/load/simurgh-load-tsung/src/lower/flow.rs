@@ -64,8 +64,7 @@ impl Lower<'_> {
                 "while" | "until" if parent.name == "repeat" => None,
                 name => {
                     let what = format!("<{name}> cannot stand in <{}>", parent.name);
-                    self.fault(line, what, "it is the last element of a <repeat>");
-                    None
+                    self.refuse(line, what, "it is the last element of a <repeat>")
                 }
             };
             steps.extend(act.map(|act| Step { line, act }));
@@ -91,7 +90,7 @@ impl Lower<'_> {
         if let Some((min, max)) = self.range(element) {
             if !value.is_empty() {
                 let what = "<thinktime> has `value` beside `min` and `max`";
-                self.fault(element.line, what, "either one or the others");
+                self.wrong(element.line, what, "either one or the others");
             }
             let min = self.seconds(element, "min", min, 1.0);
             return Some(Act::Think(Think::Uniform(min, self.seconds(element, "max", max, 1.0))));
@@ -148,7 +147,7 @@ impl Lower<'_> {
         };
         if step.is_none() {
             let what = "`incr` of <for> is no step";
-            self.fault(element.line_of("incr"), what, "a whole number other than 0 is wanted");
+            self.wrong(element.line_of("incr"), what, "a whole number other than 0 is wanted");
         }
         let body = self.steps(element);
         Some(Act::For(For {
@@ -172,8 +171,7 @@ impl Lower<'_> {
             return self.number_text(&value, line, steps).map(Bound::Var);
         }
         let what = format!("`{name}` of <for> cannot be \"{value}\"");
-        self.fault(line, what, "a whole number or %%_variable%% is wanted");
-        None
+        self.refuse(line, what, "a whole number or %%_variable%% is wanted")
     }
 
     fn for_each(&mut self, element: &Element) -> Option<Act> {
@@ -184,12 +182,12 @@ impl Lower<'_> {
         let line = element.line_of("in");
         let list = self.var_or_element(&list, line);
         if list.is_some_and(|(_, element)| element.is_some()) {
-            self.fault(line, "`in` of <foreach> is a variable as a whole", "");
+            self.wrong(line, "`in` of <foreach> is a variable as a whole", "");
         }
         let mut filter = |name: &str| {
             let pattern = given(element, name)?;
             if let Err(what) = compile_pattern(pattern) {
-                self.fault(element.line_of(name), format!("`{name}` of <foreach>: {what}"), "");
+                self.wrong(element.line_of(name), format!("`{name}` of <foreach>: {what}"), "");
             }
             Some(pattern.to_owned())
         };
@@ -201,17 +199,13 @@ impl Lower<'_> {
     fn repeat(&mut self, element: &Element) -> Option<Act> {
         let name = self.wanted(element, "name").to_owned();
         self.vars.counters.insert(name.clone(), "repeat");
-        let times_max = match element.attribute("max_repeat") {
-            Some(_) => self.whole(element, "max_repeat", 1, u64::MAX).unwrap_or(1),
-            None => 20,
-        };
+        let times_max = self.whole_or(element, "max_repeat", 1..=u64::MAX, 20);
         let steps = self.steps(element);
         let ends = |child: &&Element| matches!(child.name.as_str(), "while" | "until");
         let last = element.children().last().filter(ends);
         let Some(last) = last.filter(|_| element.children().filter(ends).count() == 1) else {
             let what = "<repeat> does not end with one <while> or <until>";
-            self.fault(element.line, what, "put <until var=\"x\" eq=\"y\"/> last into it");
-            return None;
+            return self.refuse(element.line, what, "put <until var=\"x\" eq=\"y\"/> last into it");
         };
         let condition = self.condition(last)?;
         let until = last.name == "until";
@@ -229,8 +223,7 @@ impl Lower<'_> {
                 [] => format!("<{}> compares with nothing", element.name),
                 _ => format!("<{}> compares with several things", element.name),
             };
-            self.fault(element.line, what, "one of: eq, neq, gt, gte, lt, lte");
-            return None;
+            return self.refuse(element.line, what, "one of: eq, neq, gt, gte, lt, lte");
         };
         let value = element.value(name).unwrap_or_default();
         let marked = subst::pieces(value).0.iter().any(|p| !matches!(p, subst::Piece::Text(_)));
@@ -251,8 +244,7 @@ impl Lower<'_> {
         let kind = element.value("new_type").unwrap_or_default();
         let Some(kind) = Kind::of(kind) else {
             let what = format!("<change_type> to {kind} is not supported");
-            self.fault(element.line_of("new_type"), what, format!("one of: {KINDS}"));
-            return None;
+            return self.refuse(element.line_of("new_type"), what, format!("one of: {KINDS}"));
         };
         self.session.kind = Some(kind);
         self.ignore(
@@ -264,8 +256,7 @@ impl Lower<'_> {
         let port = self.wanted(element, "port").to_owned();
         if host.contains("%%") || port.contains("%%") {
             let what = "<change_type> to a server that is only known when it runs";
-            self.fault(element.line, what, "write its host and port");
-            return None;
+            return self.refuse(element.line, what, "write its host and port");
         }
         let port = self.whole(element, "port", 1, 65_535)?;
         let port = u16::try_from(port).ok()?;
@@ -279,7 +270,7 @@ impl Lower<'_> {
         let name = self.wanted(element, "name").to_owned();
         if let Some(kind) = element.value("type") {
             let what = format!("<set_option> `{name}` of {kind} is not supported");
-            return self.fault(element.line, what, "put it into <options>");
+            return self.wrong(element.line, what, "put it into <options>");
         }
         match name.as_str() {
             "rate_limit" => {
@@ -302,7 +293,7 @@ impl Lower<'_> {
             _ => {
                 let what = format!("<set_option> `{name}` is not known");
                 let help = "one of: rate_limit, certificate, connect_timeout";
-                self.fault(element.line_of("name"), what, help);
+                self.wrong(element.line_of("name"), what, help);
             }
         }
     }
@@ -310,11 +301,11 @@ impl Lower<'_> {
     fn certificate(&mut self, element: &Element) {
         if let Some(line) = self.session.certificate.replace(element.line) {
             let what = format!("a certificate is set already on line {line}");
-            return self.fault(element.line, what, "all sessions have the same one");
+            return self.wrong(element.line, what, "all sessions have the same one");
         }
         if given(element, "keypass").is_some() {
             let what = "`keypass` of <certificate> is not supported";
-            return self.fault(
+            return self.wrong(
                 element.line_of("keypass"),
                 what,
                 "store the key without a password",

@@ -23,7 +23,7 @@ impl Lower<'_> {
         steps: &mut Vec<Step>,
     ) {
         if let Some(oauth) = element.children_named("oauth").next() {
-            return self.fault(
+            return self.wrong(
                 oauth.line,
                 "<oauth> is not supported",
                 "sign the request beforehand",
@@ -79,8 +79,7 @@ impl Lower<'_> {
         let (host, port) = split_port(server).unwrap_or((server, default));
         if bare(host).is_empty() || host.contains('@') {
             let what = format!("`url` of <http> names no server: \"{url}\"");
-            self.fault(line, what, "for example http://127.0.0.1:8080/path");
-            return None;
+            return self.refuse(line, what, "for example http://127.0.0.1:8080/path");
         }
         let target = self.other_server(host, port, tls, line)?;
         let target = self.servers.targets.get(target)?;
@@ -124,7 +123,7 @@ impl Lower<'_> {
             let value = header.value("value").unwrap_or_default();
             if name.contains([':', ' ', '\r', '\n']) || value.contains(['\r', '\n']) {
                 let what = format!("<http_header> `{name}` is no header");
-                self.fault(header.line, what, "neither name nor value may hold a line break");
+                self.wrong(header.line, what, "neither name nor value may hold a line break");
                 continue;
             }
             let value = match header.value("encoding") {
@@ -132,14 +131,14 @@ impl Lower<'_> {
                 Some("base64") => {
                     if subst.head && subst::pieces(value).0.len() > 1 {
                         let what = "<http_header> in base64 with a variable in it is not supported";
-                        self.fault(header.line_of("encoding"), what, "");
+                        self.wrong(header.line_of("encoding"), what, "");
                     }
                     let parts = vec![Part::Literal(STANDARD.encode(value).into_bytes())];
                     Template { parts }
                 }
                 Some(other) => {
                     let what = format!("`encoding` of <http_header> cannot be \"{other}\"");
-                    self.fault(header.line_of("encoding"), what, "one of: none, base64");
+                    self.wrong(header.line_of("encoding"), what, "one of: none, base64");
                     continue;
                 }
             };
@@ -181,7 +180,7 @@ impl Lower<'_> {
         let qop = given(auth, "qop").map(ToOwned::to_owned);
         if qop.as_deref().is_some_and(|qop| qop.contains("%%")) {
             let what = "`qop` of <www_authenticate> with a variable in it is not supported";
-            self.fault(auth.line_of("qop"), what, "write `auth`");
+            self.wrong(auth.line_of("qop"), what, "write `auth`");
         }
         HttpAuth { digest, user, password, realm, nonce, opaque, qop }
     }

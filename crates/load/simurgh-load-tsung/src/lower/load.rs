@@ -1,6 +1,6 @@
 //! `<load>`: when users arrive.
 
-use simurgh_load_scenario::{Appointment, Arrivals, Fault, Load, Phase, Session};
+use simurgh_load_scenario::{Appointment, Arrivals, Diagnostic, Load, Phase, Session};
 
 use super::super::xml::Element;
 use super::{Lower, fits, unit_seconds};
@@ -25,7 +25,7 @@ impl Lower<'_> {
                 } else if let Some(phase) = self.phase(child, sessions) {
                     if phases.iter().any(|(number, _)| *number == phase.0) {
                         let what = format!("there are two phases with the number {}", phase.0);
-                        self.fault(child.line_of("phase"), what, "give each a number of its own");
+                        self.wrong(child.line_of("phase"), what, "give each a number of its own");
                     }
                     phases.push(phase);
                 }
@@ -34,8 +34,8 @@ impl Lower<'_> {
         phases.sort_by_key(|(number, _)| *number);
         load.phases = phases.into_iter().map(|(_, phase)| phase).collect();
         load.appointments.sort_by_key(|appointment| appointment.at);
-        if load.phases.is_empty() && load.appointments.is_empty() && self.faults.is_empty() {
-            self.fault(line, "no users arrive", "put an <arrivalphase> or a <user> into <load>");
+        if load.phases.is_empty() && load.appointments.is_empty() && self.diagnostics.is_empty() {
+            self.wrong(line, "no users arrive", "put an <arrivalphase> or a <user> into <load>");
         }
         load
     }
@@ -47,7 +47,7 @@ impl Lower<'_> {
         let before = out.len();
         if before > APPOINTMENTS_MAX {
             let what = format!("<user> makes more than {APPOINTMENTS_MAX} users");
-            return self.fault(user.line, what, "let users arrive in an <arrivalphase>");
+            return self.wrong(user.line, what, "let users arrive in an <arrivalphase>");
         }
         for (session, _) in sessions.iter().enumerate().filter(|(_, s)| fits(&pattern, &s.name)) {
             out.push(Appointment { at, session });
@@ -58,10 +58,10 @@ impl Lower<'_> {
     }
 
     fn no_session(&mut self, element: &Element, attribute: &str, pattern: &str) {
-        // Sessions that are at fault themselves are not in the list.
-        if self.faults.is_empty() {
+        // Sessions that are wrong themselves are not in the list.
+        if self.diagnostics.is_empty() {
             let what = format!("<{}>: there is no session `{pattern}`", element.name);
-            self.fault(element.line_of(attribute), what, "");
+            self.wrong(element.line_of(attribute), what, "");
         }
     }
 
@@ -72,18 +72,21 @@ impl Lower<'_> {
         let duration = self.seconds(element, "duration", count, unit);
         if duration.is_zero() {
             let what = format!("the phase {number} has no duration");
-            self.fault(element.line_of("duration"), what, "more than 0 is wanted");
+            self.wrong(element.line_of("duration"), what, "more than 0 is wanted");
         }
         let wait = element.value("wait_all_sessions_end").unwrap_or("false");
         if !matches!(wait, "true" | "false") {
             let what = format!("`wait_all_sessions_end` of <arrivalphase> cannot be \"{wait}\"");
-            self.fault(element.line_of("wait_all_sessions_end"), what, "one of: true, false");
+            self.wrong(element.line_of("wait_all_sessions_end"), what, "one of: true, false");
         }
         let all: Vec<&Element> = element.children_named("users").collect();
         let Some(users) = all.last() else {
             let help = "put <users arrivalrate=\"10\" unit=\"second\"/> into it";
-            self.fault(element.line, format!("no users arrive in the phase {number}"), help);
-            return None;
+            return self.refuse(
+                element.line,
+                format!("no users arrive in the phase {number}"),
+                help,
+            );
         };
         if all.len() > 1 {
             let what = format!("the phase {number} has several <users>");
@@ -106,8 +109,8 @@ impl Lower<'_> {
     fn unit(&mut self, element: &Element) -> f64 {
         if element.attribute("unit").is_none() {
             let what = format!("<{}> lacks its attribute `unit`", element.name);
-            let fault = Fault::at(element.line, what);
-            self.warnings.push(fault.help("seconds are taken; Tsung refuses it"));
+            let diagnostic = Diagnostic::at(element.line, what);
+            self.warnings.push(diagnostic.help("seconds are taken; Tsung refuses it"));
         }
         unit_seconds(element.value("unit"))
     }
@@ -119,19 +122,16 @@ impl Lower<'_> {
             (None, Some(_)) => 1.0 / (self.number(users, "interarrival")? * unit),
             (Some(_), Some(_)) => {
                 let what = "<users> has both `arrivalrate` and `interarrival`";
-                self.fault(users.line, what, "one of them is wanted");
-                return None;
+                return self.refuse(users.line, what, "one of them is wanted");
             }
             (None, None) => {
                 let what = "<users> has neither `arrivalrate` nor `interarrival`";
-                self.fault(users.line, what, "one of them is wanted");
-                return None;
+                return self.refuse(users.line, what, "one of them is wanted");
             }
         };
         if rate <= 0.0 || !rate.is_finite() {
             let what = "<users> has a rate that is no rate";
-            self.fault(users.line, what, "more than 0 is wanted");
-            return None;
+            return self.refuse(users.line, what, "more than 0 is wanted");
         }
         Some(Arrivals::Open { from: rate, to: rate, poisson: true })
     }
@@ -157,7 +157,7 @@ impl Lower<'_> {
                 self.no_session(setup, "name", &pattern);
             }
         }
-        if !weights.is_empty() && self.faults.is_empty() {
+        if !weights.is_empty() && self.diagnostics.is_empty() {
             let shares = weights.iter().zip(sessions).map(|(w, s)| w.unwrap_or(s.weight));
             self.check_shares(shares.sum(), line, "of this phase ");
         }

@@ -12,10 +12,11 @@ mod templates;
 mod variables;
 
 use std::collections::{HashMap, HashSet};
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use simurgh_load_scenario::{
-    DataFile, Dump, Fault, Overrides, Scenario, Sources, Spread, Tls, TsungRun,
+    DataFile, Diagnostic, Dump, Overrides, Scenario, Sources, Spread, Tls, TsungRun,
 };
 
 use super::World;
@@ -35,13 +36,13 @@ pub(super) fn lower(
     root: &Element,
     overrides: &Overrides,
     world: &dyn World,
-    warnings: &mut Vec<Fault>,
-) -> Result<Scenario, Vec<Fault>> {
+    warnings: &mut Vec<Diagnostic>,
+) -> Result<Scenario, Vec<Diagnostic>> {
     let mut lower = Lower {
         overrides,
         world,
         warnings,
-        faults: Vec::new(),
+        diagnostics: Vec::new(),
         said: HashSet::new(),
         vars: Vars::default(),
         servers: Servers::default(),
@@ -54,15 +55,15 @@ pub(super) fn lower(
         addresses_tried: 0,
     };
     let scenario = lower.scenario(root);
-    if lower.faults.is_empty() { Ok(scenario) } else { Err(lower.faults) }
+    if lower.diagnostics.is_empty() { Ok(scenario) } else { Err(lower.diagnostics) }
 }
 
 /// What is known so far.
 struct Lower<'a> {
     overrides: &'a Overrides,
     world: &'a dyn World,
-    warnings: &'a mut Vec<Fault>,
-    faults: Vec<Fault>,
+    warnings: &'a mut Vec<Diagnostic>,
+    diagnostics: Vec<Diagnostic>,
     /// Warnings that are given once.
     said: HashSet<String>,
     vars: Vars,
@@ -154,15 +155,26 @@ impl Lower<'_> {
         }
     }
 
-    fn fault(&mut self, line: u32, what: impl Into<String>, help: impl Into<String>) {
-        self.faults.push(Fault::at(line, what).help(help));
+    fn wrong(&mut self, line: u32, what: impl Into<String>, help: impl Into<String>) {
+        self.diagnostics.push(Diagnostic::at(line, what).help(help));
+    }
+
+    /// The same in the place of a value.
+    fn refuse<T>(
+        &mut self,
+        line: u32,
+        what: impl Into<String>,
+        help: impl Into<String>,
+    ) -> Option<T> {
+        self.wrong(line, what, help);
+        None
     }
 
     /// Warns; of several warnings with the same words only the first is kept.
     fn warn(&mut self, line: u32, what: impl Into<String>, help: impl Into<String>) {
         let what = what.into();
         if self.said.insert(what.clone()) {
-            self.warnings.push(Fault::at(line, what).help(help));
+            self.warnings.push(Diagnostic::at(line, what).help(help));
         }
     }
 
@@ -180,7 +192,7 @@ impl Lower<'_> {
             Some(value) if !value.is_empty() => value,
             _ => {
                 let what = format!("<{}> needs a value for `{name}`", element.name);
-                self.fault(element.line_of(name), what, "");
+                self.wrong(element.line_of(name), what, "");
                 ""
             }
         }
@@ -193,8 +205,7 @@ impl Lower<'_> {
             Ok(number) if number.is_finite() && number >= 0.0 => Some(number),
             _ => {
                 let what = format!("`{name}` of <{}> is no number: \"{value}\"", element.name);
-                self.fault(element.line_of(name), what, "a number from 0 is wanted");
-                None
+                self.refuse(element.line_of(name), what, "a number from 0 is wanted")
             }
         }
     }
@@ -210,10 +221,20 @@ impl Lower<'_> {
                     u64::MAX => format!("a whole number from {first} is wanted"),
                     last => format!("a whole number from {first} to {last} is wanted"),
                 };
-                self.fault(element.line_of(name), what, help);
-                None
+                self.refuse(element.line_of(name), what, help)
             }
         }
+    }
+
+    /// As [`Self::whole`], and `default` where there is none.
+    fn whole_or(
+        &mut self,
+        element: &Element,
+        name: &str,
+        bounds: RangeInclusive<u64>,
+        default: u64,
+    ) -> u64 {
+        self.whole(element, name, *bounds.start(), *bounds.end()).unwrap_or(default)
     }
 
     fn whole_u32(&mut self, element: &Element, name: &str) -> Option<u32> {
@@ -228,7 +249,7 @@ impl Lower<'_> {
             Ok(duration) if seconds <= SECONDS_MAX => duration,
             _ => {
                 let what = format!("`{name}` of <{}> is too long", element.name);
-                self.fault(element.line_of(name), what, "50 days at most");
+                self.wrong(element.line_of(name), what, "50 days at most");
                 Duration::ZERO
             }
         }
@@ -243,14 +264,13 @@ impl Lower<'_> {
         Some(self.seconds(element, name, count, 0.001))
     }
 
-    /// A file's bytes, or a fault.
+    /// A file's bytes, or a diagnostic.
     fn file(&mut self, name: &str, line: u32) -> Option<Vec<u8>> {
         match self.world.file(name) {
             Ok(bytes) => Some(bytes),
             Err(error) => {
                 let help = "names are relative to the scenario's directory";
-                self.fault(line, format!("cannot read the file {name}: {error}"), help);
-                None
+                self.refuse(line, format!("cannot read the file {name}: {error}"), help)
             }
         }
     }

@@ -121,8 +121,8 @@ impl Lower<'_> {
             "rate_limit" => self.options.read_rate_max = self.rate_limit(option),
             "file_server" | "local_file_server" => self.file_server(option),
             "global_number" => {
-                let number = self.whole(option, "value", 1, u64::MAX);
-                self.options.global_number = number.unwrap_or(self.options.global_number);
+                let known = self.options.global_number;
+                self.options.global_number = self.whole_or(option, "value", 1..=u64::MAX, known);
             }
             "global_ack_timeout" => {
                 self.options.global_timeout = self.milliseconds(option, "value")
@@ -143,7 +143,7 @@ impl Lower<'_> {
             "" => {}
             _ => {
                 let help = "see the manual of Tsung for the names of options";
-                self.fault(
+                self.wrong(
                     option.line_of("name"),
                     format!("the option `{name}` is not known"),
                     help,
@@ -187,7 +187,7 @@ impl Lower<'_> {
         let (min, max) = (self.number(element, "min")?, self.number(element, "max")?);
         if min > max {
             let what = format!("`min` of <{}> is greater than `max`", element.name);
-            self.fault(element.line_of("min"), what, "");
+            self.wrong(element.line_of("min"), what, "");
         }
         self.seconds(element, "max", max, unit_seconds(None));
         Some((min, max))
@@ -198,15 +198,11 @@ impl Lower<'_> {
             return;
         }
         let port = |lower: &mut Self, name: &str, default: u64| {
-            let port = match option.attribute(name) {
-                Some(_) => lower.whole(option, name, 1, 65_535).unwrap_or(default),
-                None => default,
-            };
-            u16::try_from(port).unwrap_or(u16::MAX)
+            u16::try_from(lower.whole_or(option, name, 1..=65_535, default)).unwrap_or(u16::MAX)
         };
         let (min, max) = (port(self, "min", 1025), port(self, "max", 65_534));
         if min > max {
-            self.fault(option.line, format!("the option `ports_range`: {min} is above {max}"), "");
+            self.wrong(option.line, format!("the option `ports_range`: {min} is above {max}"), "");
         }
         self.sources.ports = Some((min, max));
     }
@@ -214,11 +210,7 @@ impl Lower<'_> {
     /// Kilobytes per second, as bytes.
     pub(super) fn rate_limit(&mut self, option: &Element) -> Option<u64> {
         self.ignore(option, "max", "there are no bursts above the rate");
-        let rate = match option.attribute("value") {
-            Some(_) => self.whole(option, "value", 1, u64::MAX >> 10)?,
-            None => 512,
-        };
-        Some(rate * 1024)
+        Some(self.whole_or(option, "value", 1..=u64::MAX >> 10, 512) * 1024)
     }
 
     fn file_server(&mut self, option: &Element) {
@@ -226,17 +218,17 @@ impl Lower<'_> {
         let line = option.line_of("value");
         let id = given(option, "id").unwrap_or("default").to_owned();
         let Ok(index) = u16::try_from(self.files.len()) else {
-            return self.fault(line, "there are more than 65,536 files", "");
+            return self.wrong(line, "there are more than 65,536 files", "");
         };
         if name.is_empty() {
             return;
         }
         if self.file_ids.contains_key(&id) {
             let what = format!("there are two files with the id `{id}`");
-            return self.fault(option.line_of("id"), what, "give each an `id` of its own");
+            return self.wrong(option.line_of("id"), what, "give each an `id` of its own");
         }
         let Some(bytes) = self.file(&name, line) else {
-            // Known all the same, so that its users are not at fault as well.
+            // Known all the same, so that its users are not wrong as well.
             self.file_ids.insert(id, 0);
             return;
         };
@@ -246,7 +238,7 @@ impl Lower<'_> {
             rows.pop();
         }
         if rows.is_empty() {
-            self.fault(line, format!("the file {name} is empty"), "it needs a line at least");
+            self.wrong(line, format!("the file {name} is empty"), "it needs a line at least");
         }
         self.files.push(DataFile { name: id.clone(), path: Some(name), rows });
         self.file_ids.insert(id, index);
@@ -268,7 +260,7 @@ impl Lower<'_> {
                 "text" => websocket.binary = false,
                 _ => {
                     let what = format!("the option `websocket_frame` cannot be \"{value}\"");
-                    self.fault(option.line_of("value"), what, "one of: binary, text");
+                    self.wrong(option.line_of("value"), what, "one of: binary, text");
                 }
             },
         }
@@ -279,7 +271,7 @@ impl Lower<'_> {
             "user_agent" => self.user_agents(option),
             name => {
                 let what = format!("the option `{name}` of ts_http is not supported");
-                self.fault(option.line_of("name"), what, "one of: user_agent");
+                self.wrong(option.line_of("name"), what, "one of: user_agent");
             }
         }
     }
@@ -291,14 +283,14 @@ impl Lower<'_> {
             let name = agent.texts().next().map(|(text, _)| text.trim().to_owned());
             match name {
                 Some(name) => self.options.user_agents.push((name, share)),
-                None => self.fault(agent.line, "<user_agent> is empty", ""),
+                None => self.wrong(agent.line, "<user_agent> is empty", ""),
             }
         }
         let added = self.options.user_agents.get(before..).unwrap_or_default();
         let sum: f64 = added.iter().map(|agent| agent.1).sum();
-        if (sum - 100.0).abs() >= 0.05 && self.faults.is_empty() {
+        if (sum - 100.0).abs() >= 0.05 && self.diagnostics.is_empty() {
             let what = format!("the probabilities of the user agents add up to {sum}");
-            self.fault(option.line, what, "they must add up to 100");
+            self.wrong(option.line, what, "they must add up to 100");
         }
     }
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use simurgh_load_scenario::answer::CompiledCheck;
 use simurgh_load_scenario::{
-    Act, Action, Answer, Check, Connect, Fault, Matcher, Message, Part, Reply, Step, Template,
+    Act, Action, Answer, Check, Connect, Diagnostic, Matcher, Message, Part, Reply, Step, Template,
 };
 
 use super::super::repair::json_quotes;
@@ -40,13 +40,13 @@ impl Lower<'_> {
                 "match" => answer.checks.extend(self.check(child)),
                 "dyn_variable" => answer.captures.extend(self.capture(child)),
                 _ if found.is_some() => {
-                    self.fault(child.line, "<request> holds two requests", "give each its own");
+                    self.wrong(child.line, "<request> holds two requests", "give each its own");
                 }
                 _ => found = Some(child),
             }
         }
         let Some(inner) = found else {
-            return self.fault(
+            return self.wrong(
                 element.line,
                 "<request> is empty",
                 "put a <websocket> or <http> into it",
@@ -55,12 +55,12 @@ impl Lower<'_> {
         let name = inner.name.as_str();
         if !matches!(name, "websocket" | "http" | "raw") {
             let help = "requests can be: websocket, http, raw";
-            return self.fault(inner.line, format!("<{name}> is not supported"), help);
+            return self.wrong(inner.line, format!("<{name}> is not supported"), help);
         }
         if let Some(kind) = self.session.kind.filter(|kind| kind.element() != name) {
             let what = format!("<{name}> stands where <{}> is spoken", kind.element());
             let help = "the type of the session says what is spoken, or a <change_type> before it";
-            return self.fault(inner.line, what, help);
+            return self.wrong(inner.line, what, help);
         }
         match name {
             "websocket" => self.websocket(inner, subst, answer, steps),
@@ -74,27 +74,27 @@ impl Lower<'_> {
         let text: &str =
             element.texts().next().map_or("", |(text, _)| text.trim_matches(['\n', ' ']));
         if text.is_empty() {
-            self.fault(line, "<match> is empty", "put a regular expression into it");
-            return None;
+            return self.refuse(line, "<match> is empty", "put a regular expression into it");
         }
         if given(element, "apply_to_content").is_some() {
             let what = "`apply_to_content` of <match> is not supported";
-            self.fault(element.line_of("apply_to_content"), what, "Erlang code cannot be run");
-            return None;
+            return self.refuse(
+                element.line_of("apply_to_content"),
+                what,
+                "Erlang code cannot be run",
+            );
         }
         let skip_headers = match element.value("skip_headers").unwrap_or("no") {
             "no" => false,
             "http" => true,
             other => {
                 let what = format!("`skip_headers` of <match> cannot be \"{other}\"");
-                self.fault(element.line_of("skip_headers"), what, "one of: no, http");
-                return None;
+                return self.refuse(element.line_of("skip_headers"), what, "one of: no, http");
             }
         };
         let pattern = self.template(text, element.value("subst") == Some("true"), line);
-        let count = |lower: &mut Self, name: &str, default: u32| match element.attribute(name) {
-            Some(_) => lower.whole_u32(element, name).unwrap_or(default),
-            None => default,
+        let count = |lower: &mut Self, name: &str, default: u32| {
+            lower.whole_u32(element, name).unwrap_or(default)
         };
         let action = match element.value("do").unwrap_or("continue") {
             "log" => Action::Log,
@@ -113,7 +113,7 @@ impl Lower<'_> {
         let name = given(element, "name").unwrap_or("-").to_owned();
         let check = Check { name, pattern, when_found, action, skip_headers };
         if let Err(what) = CompiledCheck::new(&check) {
-            self.fault(line, format!("<match>: {what}"), "");
+            self.wrong(line, format!("<match>: {what}"), "");
         }
         Some(check)
     }
@@ -129,7 +129,7 @@ impl Lower<'_> {
         let kind = element.value("type").unwrap_or_default();
         if kind != "message" {
             if let Some((_, line)) = element.texts().next() {
-                self.fault(line, format!("<websocket> of type {kind} can hold no text"), "");
+                self.wrong(line, format!("<websocket> of type {kind} can hold no text"), "");
             }
             for name in ["ack", "frame"] {
                 self.ignore(element, name, "it holds for messages");
@@ -140,7 +140,7 @@ impl Lower<'_> {
                 self.ignore(element, name, "it holds for the connect");
             }
             if let Some(header) = element.children().next() {
-                self.fault(header.line, "<http_header> belongs into a connect", "");
+                self.wrong(header.line, "<http_header> belongs into a connect", "");
             }
         }
         match kind {
@@ -203,8 +203,7 @@ impl Lower<'_> {
         let line = element.line_of("ack");
         let Some(check) = answer.checks.iter().find(|check| check.when_found) else {
             let what = "`ack` is \"match\", and there is no <match> to tell the reply by";
-            self.fault(line, what, "put <match>..</match> before the <websocket>");
-            return None;
+            return self.refuse(line, what, "put <match>..</match> before the <websocket>");
         };
         match check.pattern.parts.as_slice() {
             [Part::Literal(pattern)] => {
@@ -212,8 +211,7 @@ impl Lower<'_> {
             }
             _ => {
                 let what = "`ack` is \"match\", and the <match> has variables in it";
-                self.fault(line, what, "the reply is told by a fixed regular expression");
-                None
+                self.refuse(line, what, "the reply is told by a fixed regular expression")
             }
         }
     }
@@ -240,8 +238,8 @@ impl Lower<'_> {
         let text = text.trim_matches(' ');
         let straight = json_quotes(text);
         if straight.is_some() {
-            let fault = Fault::at(line, "the JSON has curly quotes");
-            self.warnings.push(fault.help("repaired"));
+            let diagnostic = Diagnostic::at(line, "the JSON has curly quotes");
+            self.warnings.push(diagnostic.help("repaired"));
         }
         self.template(straight.as_deref().unwrap_or(text), subst.body, line)
     }
@@ -251,7 +249,7 @@ impl Lower<'_> {
         let data = match element.value("datasize") {
             Some(size) if size.contains("%%") => {
                 let what = "`datasize` of <raw> with a variable in it is not supported";
-                return self.fault(
+                return self.wrong(
                     element.line_of("datasize"),
                     what,
                     "write a number, or use `data`",

@@ -39,7 +39,7 @@ impl Lower<'_> {
     pub(super) fn servers(&mut self, root: &Element) {
         if !self.overrides.targets.is_empty() {
             let what = "--target does not go with a file of Tsung, whose steps name its servers";
-            self.fault(0, what, "--map HOST=ADDR puts another in the place of one");
+            self.wrong(0, what, "--map HOST=ADDR puts another in the place of one");
         }
         let mut line = root.line;
         for group in root.children_named("servers") {
@@ -49,21 +49,18 @@ impl Lower<'_> {
             }
         }
         let weightless = self.servers.targets.iter().all(|target| target.weight <= 0.0);
-        if self.servers.targets.is_empty() && self.faults.is_empty() {
+        if self.servers.targets.is_empty() && self.diagnostics.is_empty() {
             let help = "put <server host=\"127.0.0.1\" port=\"4000\" type=\"tcp\"/> into <servers>";
-            self.fault(line, "there is no <server>", help);
-        } else if weightless && self.faults.is_empty() {
-            self.fault(line, "all servers have the weight 0", "give one of them a weight");
+            self.wrong(line, "there is no <server>", help);
+        } else if weightless && self.diagnostics.is_empty() {
+            self.wrong(line, "all servers have the weight 0", "give one of them a weight");
         }
     }
 
     fn server(&mut self, server: &Element) {
         let host = self.wanted(server, "host").to_owned();
         let Some(port) = self.whole(server, "port", 1, 65_535) else { return };
-        let weight = match server.attribute("weight") {
-            Some(_) => self.number(server, "weight").unwrap_or(1.0),
-            None => 1.0,
-        };
+        let weight = self.number(server, "weight").unwrap_or(1.0);
         let kind = server.value("type").unwrap_or("tcp");
         let Some(kind) = self.type_named(kind, server.line_of("type"), "server") else { return };
         self.servers.websocket |= kind.websocket;
@@ -83,7 +80,7 @@ impl Lower<'_> {
         let kind = type_of(name);
         if kind.is_none() {
             let what = format!("<{element}> has the type {name}, which cannot be loaded");
-            self.fault(line, what, format!("one of: {TYPES}"));
+            self.wrong(line, what, format!("one of: {TYPES}"));
         }
         kind
     }
@@ -138,8 +135,7 @@ impl Lower<'_> {
         let wanted = addresses.iter().find(|address| address.is_ipv6() == six);
         let Some(&address) = wanted.or(addresses.first()) else {
             let help = format!("say what it is with `--map {host}=ADDRESS`");
-            self.fault(line, format!("the host {host} is not known"), help);
-            return None;
+            return self.refuse(line, format!("the host {host} is not known"), help);
         };
         Some((bare(&host).to_owned(), SocketAddr::new(address, port)))
     }

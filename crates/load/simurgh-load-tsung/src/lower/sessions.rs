@@ -64,7 +64,7 @@ impl Lower<'_> {
             }
         }
         if count == 0 {
-            self.fault(line, "there is no <session>", "put a <session> into <sessions>");
+            self.wrong(line, "there is no <session>", "put a <session> into <sessions>");
         }
         if !sessions.is_empty() && sessions.len() == count {
             self.check_shares(sessions.iter().map(|session| session.weight).sum(), line, "");
@@ -78,8 +78,7 @@ impl Lower<'_> {
         let kind = element.value("type").unwrap_or_default();
         let Some(kind) = Kind::of(kind) else {
             let what = format!("<session> `{name}` has the type {kind}, which is not supported");
-            self.fault(element.line_of("type"), what, format!("one of: {KINDS}"));
-            return None;
+            return self.refuse(element.line_of("type"), what, format!("one of: {KINDS}"));
         };
         self.ignore(
             element,
@@ -90,7 +89,7 @@ impl Lower<'_> {
         if self.servers.websocket && kind != Kind::WebSocket {
             let what =
                 format!("<session> `{name}`: servers of type websocket take only ts_websocket");
-            self.fault(element.line_of("type"), what, "give the server the type tcp or ssl");
+            self.wrong(element.line_of("type"), what, "give the server the type tcp or ssl");
         }
         self.session.kind = Some(kind);
         self.session.read_rate_max = self.options.read_rate_max;
@@ -158,18 +157,16 @@ impl Lower<'_> {
             (None, Some(_)) => ("weight", true),
             (Some(_), Some(_)) => {
                 let what = format!("<{}> has both `probability` and `weight`", element.name);
-                self.fault(element.line, what, "one of them is wanted");
-                return None;
+                return self.refuse(element.line, what, "one of them is wanted");
             }
             (None, None) => {
                 let what = format!("<{}> has neither `probability` nor `weight`", element.name);
-                self.fault(element.line, what, "one of them is wanted");
-                return None;
+                return self.refuse(element.line, what, "one of them is wanted");
             }
         };
         if *self.session.by_weight.get_or_insert(by_weight) != by_weight {
             let what = format!("<{}> has a `{name}`, where others have the other", element.name);
-            self.fault(
+            self.wrong(
                 element.line_of(name),
                 what,
                 "either weights or probabilities in all the file",
@@ -183,11 +180,11 @@ impl Lower<'_> {
         let sum = (sum * 1e6).round() / 1e6;
         if self.session.by_weight == Some(true) {
             if sum <= 0.0 {
-                self.fault(line, format!("all sessions {of}have the weight 0"), "");
+                self.wrong(line, format!("all sessions {of}have the weight 0"), "");
             }
         } else if (sum - 100.0).abs() >= 0.05 {
             let what = format!("the probabilities of the sessions {of}add up to {sum}");
-            self.fault(line, what, "they must add up to 100");
+            self.wrong(line, what, "they must add up to 100");
         }
     }
 }

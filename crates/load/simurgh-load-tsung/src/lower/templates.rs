@@ -1,6 +1,6 @@
 //! Texts with `%%..%%` in them, and regular expressions.
 
-use simurgh_load_scenario::{Fault, Generated, Part, Template};
+use simurgh_load_scenario::{Diagnostic, Generated, Part, Template};
 
 use super::super::subst::{self, Piece};
 use super::Lower;
@@ -19,14 +19,14 @@ impl Lower<'_> {
             if known {
                 let help = "give the request subst=\"true\" if a value is meant";
                 let what = "a `%%..%%` stands where nothing is put in, and is sent as it is";
-                self.warnings.push(Fault::at(line, what).help(help));
+                self.warnings.push(Diagnostic::at(line, what).help(help));
             }
             return Template { parts: literal(text) };
         }
         if lone {
             let help = "Tsung would swallow the text after it";
             let what = "a `%%` begins neither a variable nor a function, and is sent as it is";
-            self.warnings.push(Fault::at(line, what).help(help));
+            self.warnings.push(Diagnostic::at(line, what).help(help));
         }
         let parts: Vec<Part> =
             pieces.into_iter().filter_map(|piece| self.part(&piece, line)).collect();
@@ -46,8 +46,7 @@ impl Lower<'_> {
                 let what = "`ts_digest:md5hex` needs a value, which `%%..%%` cannot give it";
                 let help = "make a variable with <setdynvars sourcetype=\"eval\"> and \
                             ts_digest:md5hex(V)";
-                self.fault(line, what, help);
-                None
+                self.refuse(line, what, help)
             }
             Piece::Call(name) => self.call(name, line).map(Part::Value),
         }

@@ -40,7 +40,7 @@ impl Lower<'_> {
             return id;
         }
         let Ok(number) = u16::try_from(self.vars.names.len()) else {
-            self.fault(line, "there are more than 65,536 variables", "");
+            self.wrong(line, "there are more than 65,536 variables", "");
             return VarId(0);
         };
         self.vars.names.push(name.to_owned());
@@ -52,7 +52,7 @@ impl Lower<'_> {
     pub(super) fn var_set(&mut self, name: &str, line: u32) -> VarId {
         if subst::variable(name).is_none_or(|(_, element)| element.is_some()) {
             let what = format!("a variable cannot be called `{name}`");
-            self.fault(line, what, "letters, digits and _ - . are wanted");
+            self.wrong(line, what, "letters, digits and _ - . are wanted");
         }
         let id = self.var(name, line);
         self.vars.set.insert(id);
@@ -74,8 +74,7 @@ impl Lower<'_> {
         // The DTD calls for a bare name; `_name` and `%%_name%%` are mistakes often made.
         let Some((name, element)) = subst::variable(text) else {
             let what = format!("`{text}` is not the name of a variable");
-            self.fault(line, what, "write `name`, or `name[1]` for the first of several");
-            return None;
+            return self.refuse(line, what, "write `name`, or `name[1]` for the first of several");
         };
         let element = self.element(element, text, line)?;
         Some((self.var_used(name, line), element))
@@ -89,10 +88,7 @@ impl Lower<'_> {
         line: u32,
     ) -> Option<Option<u32>> {
         match element {
-            Some(0) => {
-                self.fault(line, format!("`{text}`: elements are counted from 1"), "");
-                None
-            }
+            Some(0) => self.refuse(line, format!("`{text}`: elements are counted from 1"), ""),
             element => Some(element.map(|element| element - 1)),
         }
     }
@@ -110,7 +106,7 @@ impl Lower<'_> {
                 Some(element) => {
                     let what =
                         format!("`{name}` is the counter of a <{element}>, which cannot be read");
-                    self.fault(line, what, "use a <for>, whose counter is a variable");
+                    self.wrong(line, what, "use a <for>, whose counter is a variable");
                 }
                 None => {
                     let what = format!("the variable `{name}` is never set");
@@ -128,7 +124,7 @@ impl Lower<'_> {
             vars.push(self.var_set(&name, var.line_of("name")));
         }
         if vars.is_empty() {
-            self.fault(line, "<setdynvars> sets no variable", "put <var name=\"x\"/> into it");
+            self.wrong(line, "<setdynvars> sets no variable", "put <var name=\"x\"/> into it");
             return Vec::new();
         }
         let source = element.value("sourcetype").unwrap_or_default();
@@ -164,10 +160,7 @@ impl Lower<'_> {
 
     fn random(&mut self, element: &Element, source: &str) -> Option<Generated> {
         if source != "random_number" {
-            let length = match element.attribute("length") {
-                Some(_) => self.whole(element, "length", 0, 1 << 20)?,
-                None => 20,
-            };
+            let length = self.whole_or(element, "length", 0..=1 << 20, 20);
             return u32::try_from(length).ok().map(Generated::RandomString);
         }
         let bound = |lower: &mut Self, name: &str, default: i64| match element.value(name) {
@@ -176,15 +169,14 @@ impl Lower<'_> {
                 let number = value.trim().parse::<i64>().ok();
                 if number.is_none() {
                     let what = format!("`{name}` of <setdynvars> is no whole number: \"{value}\"");
-                    lower.fault(element.line_of(name), what, "");
+                    lower.wrong(element.line_of(name), what, "");
                 }
                 number
             }
         };
         let (first, last) = (bound(self, "start", 1)?, bound(self, "end", 10)?);
         if first > last {
-            self.fault(element.line, format!("<setdynvars>: {first} is above {last}"), "");
-            return None;
+            return self.refuse(element.line, format!("<setdynvars>: {first} is above {last}"), "");
         }
         Some(Generated::RandomNumber(first, last))
     }
@@ -194,8 +186,7 @@ impl Lower<'_> {
         let Some(&file) = self.file_ids.get(&id) else {
             let what = format!("<setdynvars>: there is no file with the id `{id}`");
             let help = "put <option name=\"file_server\" id=\"..\" value=\"FILE\"/> into <options>";
-            self.fault(element.line_of("fileid"), what, help);
-            return None;
+            return self.refuse(element.line_of("fileid"), what, help);
         };
         let delimiter = element.value("delimiter").filter(|text| !text.is_empty()).unwrap_or(";");
         let local = element.value("sourcetype") == Some("local_file");
@@ -212,7 +203,7 @@ impl Lower<'_> {
         let (from, index) = self.var_or_element(&from, element.line_of("from"))?;
         if index.is_some() {
             let what = "<setdynvars>: `from` is a variable as a whole";
-            self.fault(element.line_of("from"), what, "");
+            self.wrong(element.line_of("from"), what, "");
         }
         Some(Value::Json { from, path })
     }
@@ -242,7 +233,7 @@ impl Lower<'_> {
                 );
                 (format!("the function `{name}` is not known"), help)
             };
-            self.fault(line, what, help);
+            self.wrong(line, what, help);
         }
         value
     }
@@ -254,8 +245,7 @@ impl Lower<'_> {
             let help = "Erlang code cannot be run; understood is `fun({Pid,DynVars}) -> \
                         {ok,V}=ts_dynvars:lookup(NAME,DynVars), EXPRESSION end.` with V, strings, \
                         ++, binary_to_list, ts_digest:md5hex and rand:uniform(N)";
-            self.fault(line, "the code of <setdynvars> is not understood", help);
-            return None;
+            return self.refuse(line, "the code of <setdynvars> is not understood", help);
         };
         self.parts_of(values, line)
     }
@@ -290,8 +280,7 @@ impl Lower<'_> {
             [way] => (*way, self.wanted(element, way)),
             several => {
                 let what = format!("<dyn_variable> `{name}` has several of {}", several.join(", "));
-                self.fault(element.line, what, "one of them is wanted");
-                return None;
+                return self.refuse(element.line, what, "one of them is wanted");
             }
         };
         let line = element.line_of(way);
@@ -301,20 +290,18 @@ impl Lower<'_> {
             "jsonpath" if value.contains("%%") => {
                 let what =
                     "`jsonpath` of <dyn_variable> has a variable in it, which is not supported";
-                self.fault(line, what, "");
-                return None;
+                return self.refuse(line, what, "");
             }
             "jsonpath" => Find::Json(value.to_owned()),
             "xpath" => Find::XPath(value.to_owned()),
             "header" => Find::Header(value.to_owned()),
             _ => {
                 let what = "`pgsql_expr` of <dyn_variable> is not supported";
-                self.fault(line, what, "there are no sessions of type ts_pgsql");
-                return None;
+                return self.refuse(line, what, "there are no sessions of type ts_pgsql");
             }
         };
         if let Err(what) = CompiledFind::new(&from) {
-            self.fault(line, format!("<dyn_variable> `{name}`: {what}"), "");
+            self.wrong(line, format!("<dyn_variable> `{name}`: {what}"), "");
         }
         let decode_html = element.value("decode") == Some("html_entities");
         Some(Capture { var, from, decode_html })

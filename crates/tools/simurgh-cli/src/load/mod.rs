@@ -12,7 +12,7 @@ mod run;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use simurgh_load::scenario::{Fault, Loaded, Machine, Overrides, explain};
+use simurgh_load::scenario::{Diagnostic, Loaded, Machine, Overrides, explain};
 use simurgh_load::{report, toml};
 
 use crate::settings::Refusal;
@@ -100,8 +100,8 @@ fn read(flags: &ScenarioFlags) -> Result<Loaded, Refusal> {
 }
 
 /// `file:line: what (help)`.
-fn place(path: &Path, fault: &Fault) -> String {
-    let Fault { line, what, help } = fault;
+fn place(path: &Path, fault: &Diagnostic) -> String {
+    let Diagnostic { line, what, help } = fault;
     let path = path.display();
     let line = if *line > 0 { format!(":{line}") } else { String::new() };
     let help = if help.is_empty() { String::new() } else { format!(" ({help})") };

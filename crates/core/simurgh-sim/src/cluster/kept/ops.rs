@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use simurgh_cluster::loopback::Data;
 use simurgh_core::{Broadcast, HistoryPage, HistoryRequest, KeptAt, Node, NotKept, Range};
 use simurgh_history::Position;
+use simurgh_loopback::RestartData;
 
 use super::super::account::Account;
 use super::super::plan::{MILLISECOND, SECOND};
@@ -39,9 +39,9 @@ impl World {
     /// The engine starts again: with its data, without, or with an older copy.
     pub(crate) fn remakes(&self, c: u32) {
         let data = match c & 3 {
-            0 | 1 => Data::Stays,
-            2 => Data::Lost,
-            _ => Data::Older(u64::from(c >> 8) % 10_000 * MILLISECOND),
+            0 | 1 => RestartData::Stays,
+            2 => RestartData::Lost,
+            _ => RestartData::Older(u64::from(c >> 8) % 10_000 * MILLISECOND),
         };
         self.note(|| format!("the engine starts again: {data:?}"));
         self.network.restart(data);
