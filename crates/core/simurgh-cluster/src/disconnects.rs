@@ -26,11 +26,11 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use crate::node_id::NodeId;
 use crate::peers::GoneReason;
+use crate::time::SECOND;
 
 #[cfg(test)]
 mod tests;
 
-const SECOND: u64 = 1_000_000_000;
 /// Doubled, the next span until it is sent again; no longer than this.
 const SPAN_MAX_NS: u64 = 16 * SECOND;
 /// Up to so many nodes are asked again one by one; more of them, and all are asked at once.

@@ -1,12 +1,12 @@
 //! One node's part in a cluster.
 
-mod age;
-mod asks;
-mod awaits;
 mod counts;
-mod hear;
-mod keep;
-mod say;
+mod history;
+mod interest_waiters;
+mod link_probe;
+mod presence_requests;
+mod receive;
+mod send;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::task::Context;
@@ -18,15 +18,15 @@ use simurgh_presence::FromPeers;
 
 pub use self::counts::ClusterCounts;
 
-use self::age::LinkAsked;
-use self::asks::Asks;
-use self::awaits::Awaits;
+use self::interest_waiters::InterestWaiters;
+use self::link_probe::LinkProbe;
+use self::presence_requests::PresenceRequests;
 use crate::adapter::{Adapter, Down, Event, Session, Wanted};
 use crate::calls::{Answer, CallNumber, Calls};
 use crate::disconnects::{DisconnectNumber, DisconnectOutcome, Disconnects, DisconnectsConfig};
 use crate::duplicate_filter::DuplicateFilter;
 use crate::envelope::{ENVELOPE_VERSION, Item};
-use crate::history::{HistoryConfig, HistoryEvent, HistoryNotice, Keeping, StoreError, StoredAt};
+use crate::history::{History, HistoryConfig, HistoryEvent, HistoryNotice, StoreError, StoredAt};
 use crate::interests::{Interests, InterestsConfig, Shards};
 use crate::node_id::NodeId;
 use crate::outbox::{Class, Outbox, OutboxConfig};
@@ -107,7 +107,7 @@ pub trait LocalNode {
     /// What has become of a disconnect that this node has asked for.
     fn disconnected(&mut self, number: DisconnectNumber, outcome: DisconnectOutcome);
 
-    /// Another node asks something of a service here; it is answered by
+    /// Another node presence_requests something of a service here; it is answered by
     /// [`Cluster::answer`] with its number, or waits in vain.
     fn called(&mut self, by: NodeId, number: u64, service: u16, body: Vec<u8>);
 
@@ -171,18 +171,18 @@ pub enum Notice {
 ///  this node (shards, applications)                       other nodes
 ///     │ broadcast, topic_begins …                              ▲ │
 ///     ▼                              ┌──────────┐   publish    │ ▼
-///  Cluster ── Outbox, asks ────────► │ Adapter  │ ──────────► engine
+///  Cluster ── Outbox, presence_requests ────────► │ Adapter  │ ──────────► engine
 ///     ▲  │                           │          │ ◄──────────
 ///     │  └─ Interests ─ interest ──► └──────────┘
 ///     │                                   │ poll_event
 ///     └── LocalNode ◄── envelopes: DuplicateFilter, Peers, PresenceParts ◄─┘
 /// ```
-/// What is kept has its own way, through a room of its own: see `keeping`.
+/// What is kept has its own way, through a room of its own: see `history`.
 ///
 /// # The kinds of methods, and their order
 /// 1. *This node*: [`broadcast`](Cluster::broadcast), [`topic_begins`](Cluster::topic_begins),
 ///    [`presence`](Cluster::presence), [`disconnect`](Cluster::disconnect) and so on.
-/// 2. *The engine*: [`poll`](Cluster::poll) takes what has happened there, and makes of it what
+/// 2. *The engine*: [`poll`](Cluster::poll) takes what has on_event there, and makes of it what
 ///    follows.
 /// 3. *Time*: [`tick`](Cluster::tick), when [`next_ns`](Cluster::next_ns) says.
 /// 4. [`settle`](Cluster::settle) after any of them: what has to leave is handed over.
@@ -207,10 +207,10 @@ pub struct Cluster<A> {
     peers: Peers,
     seen: HashMap<NodeId, DuplicateFilter, FixedState>,
     parts: PresenceParts,
-    asks: Asks,
+    presence_requests: PresenceRequests,
     disconnects: Disconnects,
     calls: Calls,
-    awaits: Awaits,
+    waiters: InterestWaiters,
     /// What the engine has told, and nothing was made of yet.
     events: VecDeque<Event>,
     /// Disconnects of others that were done, the oldest first.
@@ -231,13 +231,13 @@ pub struct Cluster<A> {
     /// Nodes that are gone, and not back: what comes of them is late.
     departed: BTreeMap<NodeId, u64>,
     /// Before somebody is missed, the engine is to answer.
-    link_asked: Option<LinkAsked>,
+    link_probe: Option<LinkProbe>,
     /// None, if nothing is kept.
-    keeping: Option<Box<Keeping>>,
+    history: Option<Box<History>>,
     /// Kept topics whose interests are not in force yet.
-    keep_awaits: Awaits,
+    history_waiters: InterestWaiters,
     /// The adapter takes nothing more of what is kept.
-    keep_is_full: bool,
+    history_is_full: bool,
 }
 
 impl<A: Adapter> Cluster<A> {
@@ -247,7 +247,7 @@ impl<A: Adapter> Cluster<A> {
         let (name, version, prefix) = (config.name, config.version, config.prefix);
         let peers = config.peers;
         let (settings, envelopes) = (peers.settings.clone(), peers.envelopes);
-        let keeping = config.history.map(|it| Box::new(Keeping::new(it, me, &prefix, seed ^ 2)));
+        let history = config.history.map(|it| Box::new(History::new(it, me, &prefix, seed ^ 2)));
         adapter.start(me);
         adapter.interest(&[(Interest::Nodes, Wanted::Yes), (Interest::Node(me), Wanted::Yes)]);
         Self {
@@ -267,10 +267,10 @@ impl<A: Adapter> Cluster<A> {
             version,
             seen: HashMap::with_hasher(FixedState::with_seed(seed)),
             parts: PresenceParts::new(PARTS_BYTES),
-            asks: Asks::default(),
+            presence_requests: PresenceRequests::default(),
             disconnects: Disconnects::new(config.disconnects),
             calls: Calls::default(),
-            awaits: Awaits::default(),
+            waiters: InterestWaiters::default(),
             events: VecDeque::new(),
             done: VecDeque::new(),
             state: LinkState::Away,
@@ -284,14 +284,14 @@ impl<A: Adapter> Cluster<A> {
             counts: ClusterCounts::default(),
             notices: VecDeque::new(),
             departed: BTreeMap::new(),
-            link_asked: None,
-            keeping,
-            keep_awaits: Awaits::default(),
-            keep_is_full: false,
+            link_probe: None,
+            history,
+            history_waiters: InterestWaiters::default(),
+            history_is_full: false,
         }
     }
 
-    /// Takes what has happened at the engine; whether there may be more, to be taken at once.
+    /// Takes what has on_event at the engine; whether there may be more, to be taken at once.
     /// The waker of the context is woken when there is something after that.
     ///
     /// Where members come and go on other threads, do it in two steps, and between them what those
@@ -307,7 +307,7 @@ impl<A: Adapter> Cluster<A> {
         has_more
     }
 
-    /// Takes what has happened at the engine, and makes nothing of it; whether there may be more.
+    /// Takes what has on_event at the engine, and makes nothing of it; whether there may be more.
     pub fn receive(&mut self, context: &mut Context<'_>) -> bool {
         while self.events.len() < EVENTS_MAX {
             match self.adapter.poll_event(context) {
@@ -321,9 +321,9 @@ impl<A: Adapter> Cluster<A> {
     /// Does what follows from what was received.
     pub fn handle_events(&mut self, time: Time, local: &mut impl LocalNode) {
         while let Some(event) = self.events.pop_front() {
-            self.happened(event, time, local);
+            self.on_event(event, time, local);
         }
-        self.tell_kept(local);
+        self.report_history(local);
     }
 
     /// Does what is due. To be called once a second at least: what came meanwhile may be missing
@@ -332,23 +332,23 @@ impl<A: Adapter> Cluster<A> {
         let ran_ns = std::mem::replace(&mut self.ran_ns, time.ns);
         if time.ns.saturating_sub(ran_ns) > PAUSE_NS {
             // Nobody was silent for a node that did not look.
-            self.ask_again(None, time);
+            self.request_all_presences(None, time);
         }
         self.interests.tick(time.ns);
-        self.tick_kept(time, local);
+        self.tick_history(time, local);
         self.age_peers(time);
         if self.peers.beat_due(time.ns) && !self.has_said_bye {
-            self.say_beat(time);
+            self.send_beat(time);
         }
-        self.look_at_peers(time, local);
+        self.handle_peer_events(time, local);
         self.disconnects.tick(time.ns);
-        self.say_disconnects(time);
+        self.send_disconnects(time);
         while let Some((number, outcome)) = self.disconnects.poll_outcome() {
             local.disconnected(number, outcome);
         }
         let dropped = self.outbox.expire(time.ns);
         self.counts.add(dropped);
-        self.ask(time, local);
+        self.request_presences(time, local);
     }
 
     /// When [`tick`](Self::tick) has something to do next.
@@ -358,8 +358,8 @@ impl<A: Adapter> Cluster<A> {
             self.peers_next_ns(),
             self.disconnects.next_ns(),
             self.outbox.next_ns(),
-            self.asks.next_ns(),
-            self.keep_next_ns(),
+            self.presence_requests.next_ns(),
+            self.history_next_ns(),
         ];
         all.into_iter().flatten().min()
     }

@@ -9,7 +9,7 @@ use crate::subject::{BUCKETS, Bucket};
 
 /// One bucket. Arrays of two are by space: broadcasts, presence.
 #[derive(Clone, Debug)]
-pub(super) struct Part {
+pub(super) struct BucketState {
     /// The first of its topics.
     pub(super) first: u32,
     /// Topics that are to be heard.
@@ -32,7 +32,7 @@ struct Held {
     whole: u32,
 }
 
-impl Part {
+impl BucketState {
     const NEW: Self = Self {
         first: NIL,
         wanted: [0; 2],
@@ -70,7 +70,7 @@ impl Part {
 /// All buckets, and how many subscriptions they are.
 #[derive(Debug)]
 pub(super) struct Buckets {
-    all: Box<[Part]>,
+    all: Box<[BucketState]>,
     /// Those topic by topic that have any, by how many: the last is the fullest.
     by_exact: BTreeSet<(u32, u16)>,
     /// Those that need not be whole, and since when.
@@ -88,7 +88,7 @@ pub(super) struct Buckets {
 impl Buckets {
     pub(super) fn new(config: &InterestsConfig) -> Self {
         Self {
-            all: vec![Part::NEW; BUCKETS].into(),
+            all: vec![BucketState::NEW; BUCKETS].into(),
             by_exact: BTreeSet::new(),
             quiet: BTreeSet::new(),
             exact: 0,
@@ -111,17 +111,17 @@ impl Buckets {
     }
 
     #[inline]
-    pub(super) fn get(&self, bucket: Bucket) -> &Part {
+    pub(super) fn get(&self, bucket: Bucket) -> &BucketState {
         // A bucket's number is below their count.
         &self.all[bucket.number()]
     }
 
     /// For the list of its topics and what is told; what is wanted goes by `add` and `remove`.
-    pub(super) fn get_mut(&mut self, bucket: Bucket) -> &mut Part {
+    pub(super) fn get_mut(&mut self, bucket: Bucket) -> &mut BucketState {
         &mut self.all[bucket.number()]
     }
 
-    pub(super) fn iter(&self) -> impl Iterator<Item = (Bucket, &Part)> {
+    pub(super) fn iter(&self) -> impl Iterator<Item = (Bucket, &BucketState)> {
         iter::zip(0.., &self.all).map(|(at, it)| (Bucket::new(at), it))
     }
 
@@ -174,7 +174,7 @@ impl Buckets {
         self.exact > self.exact_max || self.exact + self.whole > held_max
     }
 
-    fn change(&mut self, bucket: Bucket, now_ns: u64, change: impl FnOnce(&mut Part)) {
+    fn change(&mut self, bucket: Bucket, now_ns: u64, change: impl FnOnce(&mut BucketState)) {
         let at = bucket.number() as u16;
         let part = &mut self.all[bucket.number()];
         let (before, was_whole) = (part.held(), part.is_whole);

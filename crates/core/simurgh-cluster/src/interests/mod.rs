@@ -35,6 +35,7 @@ use self::unwanted::Unwanted;
 use crate::adapter::Wanted;
 use crate::split_mix::SplitMix64;
 use crate::subject::{Bucket, Interest, Space, TOPIC_BYTES_MAX};
+use crate::time::SECOND;
 
 /// Changes that belong together: those of one call of
 /// [`Adapter::interest`](crate::Adapter::interest).
@@ -50,7 +51,6 @@ const TICK_NS: u64 = 1 << 26;
 const ENDS: usize = 1024;
 /// Buckets that go back in one tick.
 const NARROWED: usize = 64;
-const SECOND: u64 = 1_000_000_000;
 /// What is expected is heard for so long at least, however soon what has ended is given up: who is
 /// about to come may wait for what the engine has.
 const EXPECTED_NS_MIN: u64 = 10 * SECOND;

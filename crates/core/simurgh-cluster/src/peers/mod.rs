@@ -35,10 +35,10 @@
 //! a start that has ended is one beat, so it makes no conflict. One that is draining is in none
 //! either: it is about to end.
 
+mod aging_clock;
 mod departed;
 mod names;
 mod peer;
-mod settled;
 #[cfg(test)]
 mod tests;
 
@@ -46,18 +46,17 @@ use std::collections::{BTreeMap, VecDeque};
 
 pub use self::peer::Peer;
 
+use self::aging_clock::AgingClock;
 use self::departed::Departures;
 use self::peer::Age;
-use self::settled::Settled;
 use crate::beat::{Beat, Hello};
 use crate::durations::Durations;
 use crate::node_id::NodeId;
 use crate::split_mix::SplitMix64;
+use crate::time::{MILLISECOND, SECOND};
 
 /// The longest name and version of a node, in bytes; beats with longer ones are invalid.
 const NAME_BYTES_MAX: usize = 255;
-const MILLISECOND: u64 = 1_000_000;
-const SECOND: u64 = 1000 * MILLISECOND;
 /// A hello is answered within 200 ms; some of them are left for the way.
 const ANSWER_NS: u64 = 180 * MILLISECOND;
 /// Own beats are at least so far apart, however many say hello.
@@ -179,7 +178,7 @@ pub struct Peers {
     peers: BTreeMap<NodeId, Peer>,
     departed: Departures,
     events: VecDeque<PeerEvent>,
-    settled: Settled,
+    clock: AgingClock,
     /// When this was called last.
     ran_ns: Option<u64>,
     /// When somebody may come to more; not later.
@@ -202,7 +201,7 @@ impl Peers {
         Self {
             me,
             name: name.into(),
-            settled: Settled::new(config.link_settles_ns),
+            clock: AgingClock::new(config.link_settles_ns),
             config,
             chance: SplitMix64::new(seed),
             peers: BTreeMap::new(),
@@ -258,7 +257,7 @@ impl Peers {
     /// stands for a beat.
     pub fn link_up(&mut self, now_ns: u64) {
         self.run(now_ns);
-        self.settled.up(now_ns);
+        self.clock.up(now_ns);
         self.beat(now_ns);
         self.schedule();
     }
@@ -266,13 +265,13 @@ impl Peers {
     /// There is no link any more. Nothing is to be said, and nobody ages.
     pub fn link_down(&mut self, now_ns: u64) {
         self.run(now_ns);
-        self.settled.down(now_ns);
+        self.clock.down(now_ns);
         self.schedule();
     }
 
     /// Whether an own beat is to be sent now; then the next one is due later.
     pub fn beat_due(&mut self, now_ns: u64) -> bool {
-        let is_due = self.settled.is_up() && self.beat_ns <= now_ns;
+        let is_due = self.clock.is_up() && self.beat_ns <= now_ns;
         if is_due {
             self.beat(now_ns);
         }
@@ -282,13 +281,13 @@ impl Peers {
     /// Whether [`tick`](Self::tick) may find somebody missing now.
     pub fn is_due(&mut self, now_ns: u64) -> bool {
         self.run(now_ns);
-        self.check_ns.is_some_and(|it| it <= now_ns) && self.settled.is_running(now_ns)
+        self.check_ns.is_some_and(|it| it <= now_ns) && self.clock.is_running(now_ns)
     }
 
     /// The link stands and let nothing through from then until now: nobody was missing.
     pub fn link_stood_still(&mut self, since_ns: u64, now_ns: u64) {
         self.run(now_ns);
-        self.settled.skip(since_ns, now_ns);
+        self.clock.skip(since_ns, now_ns);
         self.schedule();
     }
 
@@ -299,7 +298,7 @@ impl Peers {
         if !self.is_due(now_ns) {
             return;
         }
-        let aged_ns = self.settled.shows_ns(now_ns);
+        let aged_ns = self.clock.shows_ns(now_ns);
         let mut gone = Vec::new();
         for peer in self.peers.values_mut() {
             match peer.age(&self.config, aged_ns) {
@@ -324,12 +323,12 @@ impl Peers {
     /// When [`tick`](Self::tick) or [`beat_due`](Self::beat_due) has something to do next; never
     /// without a link.
     pub fn next_ns(&self) -> Option<u64> {
-        self.settled.is_up().then(|| self.check_ns.map_or(self.beat_ns, |it| it.min(self.beat_ns)))
+        self.clock.is_up().then(|| self.check_ns.map_or(self.beat_ns, |it| it.min(self.beat_ns)))
     }
 
     /// When [`beat_due`](Self::beat_due) has something to do next; never without a link.
     pub fn next_beat_ns(&self) -> Option<u64> {
-        self.settled.is_up().then_some(self.beat_ns)
+        self.clock.is_up().then_some(self.beat_ns)
     }
 
     /// The next thing that happened. To be asked after each call until there is none: one call
@@ -402,7 +401,7 @@ impl Peers {
     fn run(&mut self, now_ns: u64) {
         let ran_ns = self.ran_ns.replace(now_ns).unwrap_or(now_ns);
         if now_ns.saturating_sub(ran_ns) > self.config.beat_ns.saturating_mul(5) / 2 {
-            self.settled.skip(ran_ns, now_ns);
+            self.clock.skip(ran_ns, now_ns);
             self.schedule();
         }
     }
@@ -423,7 +422,7 @@ impl Peers {
             self.invalid += 1;
             return false;
         }
-        let aged_ns = self.settled.shows_ns(now_ns);
+        let aged_ns = self.clock.shows_ns(now_ns);
         let is_new = !self.peers.contains_key(&beat.id);
         if is_new && !self.may_join(beat.id, now_ns) {
             return false;
@@ -519,7 +518,7 @@ impl Peers {
 
     /// Finds when somebody may come to more.
     fn schedule(&mut self) {
-        let next = |it: &Peer| self.settled.when_ns(it.next_aged_ns(&self.config));
+        let next = |it: &Peer| self.clock.when_ns(it.next_aged_ns(&self.config));
         self.check_ns = self.peers.values().filter_map(next).min();
     }
 }

@@ -7,7 +7,7 @@ use crate::node_id::NodeId;
 impl Peers {
     /// A node has joined: whoever has its name may have ended.
     pub(super) fn succeed(&mut self, id: NodeId, is_hello: bool, now_ns: u64) {
-        let since_aged_ns = self.settled.shows_ns(now_ns);
+        let since_aged_ns = self.clock.shows_ns(now_ns);
         let Some(name) = self.peers.get(&id).map(|it| it.beat.name.clone()) else { return };
         let by = |id| Some(Successor { id, since_ns: now_ns, since_aged_ns });
         for (other, peer) in &mut self.peers {

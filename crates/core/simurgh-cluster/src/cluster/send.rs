@@ -83,14 +83,14 @@ impl<A: Adapter> Cluster<A> {
     pub fn await_topic(&mut self, topic: &str, number: u64, time: Time) {
         self.interests.expect(topic, time.ns);
         match self.state {
-            LinkState::Away => self.awaits.give(number),
-            _ => self.awaits.push(number),
+            LinkState::Away => self.waiters.give(number),
+            _ => self.waiters.push(number),
         }
     }
 
     /// The number of a topic that is heard now.
     pub fn poll_awaited(&mut self) -> Option<u64> {
-        self.awaits.pop()
+        self.waiters.pop()
     }
 
     /// A shard has none any more.
@@ -107,7 +107,7 @@ impl<A: Adapter> Cluster<A> {
             }
             ToPeers::End => return self.interests.end_presence(topic, time.ns),
             ToPeers::RequestState(owner) => {
-                return self.asks.add(Some(NodeId(owner.0)), topic, time.ns);
+                return self.presence_requests.add(Some(NodeId(owner.0)), topic, time.ns);
             }
             ToPeers::Delta(delta) => delta_drafts(topic, &delta)
                 .map(|it| (self.prefix.topic(Space::Presence, topic), it)),
@@ -123,7 +123,7 @@ impl<A: Adapter> Cluster<A> {
         }
     }
 
-    /// Asks all others who is present in a topic, and says whom that was as soon as it is known.
+    /// PresenceRequests all others who is present in a topic, and says whom that was as soon as it is known.
     fn begin_presence(&mut self, topic: &str, time: Time, local: &mut impl LocalNode) {
         let nodes: Vec<Owner> = match self.state {
             LinkState::Away => Vec::new(),
@@ -133,7 +133,7 @@ impl<A: Adapter> Cluster<A> {
             local.presence(topic, FromPeers::Requested(nodes.into()));
         }
         if self.state != LinkState::Away {
-            self.asks.add(None, topic, time.ns);
+            self.presence_requests.add(None, topic, time.ns);
         }
     }
 
@@ -155,11 +155,11 @@ impl<A: Adapter> Cluster<A> {
         let here: Vec<NodeId> = self.peers.iter().map(|it| it.id()).collect();
         let lost: Vec<NodeId> = self.peers.unaccounted().collect();
         let number = self.disconnects.start(socket_id, here, lost, time.ns)?;
-        self.say_disconnects(time);
+        self.send_disconnects(time);
         Ok(number)
     }
 
-    /// Asks something of a service on another node, under a number that no other call has;
+    /// PresenceRequests something of a service on another node, under a number that no other call has;
     /// [`LocalNode::answered`] hears the answer, unless this is [hung up](Self::hang_up) before.
     /// How long that may take is the caller's to judge.
     ///
@@ -179,7 +179,7 @@ impl<A: Adapter> Cluster<A> {
             return Err(CallError::Busy);
         }
         self.calls.start(number, node)?;
-        self.say_call(Kind::Call, node, (number.0, service), body, time);
+        self.send_call(Kind::Call, node, (number.0, service), body, time);
         Ok(())
     }
 
@@ -212,7 +212,7 @@ impl<A: Adapter> Cluster<A> {
         if !self.has_room_for_call(body)? {
             return Err(CallError::Busy);
         }
-        self.say_call(Kind::Return, node, (number, status), body, time);
+        self.send_call(Kind::Return, node, (number, status), body, time);
         Ok(())
     }
 
@@ -226,7 +226,7 @@ impl<A: Adapter> Cluster<A> {
         Ok(bytes <= self.outbox.room(Class::Call))
     }
 
-    fn say_call(&mut self, kind: Kind, node: NodeId, head: (u64, u16), body: &[u8], time: Time) {
+    fn send_call(&mut self, kind: Kind, node: NodeId, head: (u64, u16), body: &[u8], time: Time) {
         for draft in call_drafts(kind, self.me, head, body).into_iter().flatten() {
             self.push(Class::Call, self.prefix.node(node), draft, time);
         }
@@ -240,7 +240,7 @@ impl<A: Adapter> Cluster<A> {
     /// This node closes its sockets, and will end: others are told at once.
     pub fn drain(&mut self, time: Time) {
         if !std::mem::replace(&mut self.is_draining, true) {
-            self.say_beat(time);
+            self.send_beat(time);
         }
     }
 
@@ -256,7 +256,7 @@ impl<A: Adapter> Cluster<A> {
 
     /// Whether the engine has all that was said.
     pub fn is_flushed(&self) -> bool {
-        let has_stored = self.keeping.as_ref().is_none_or(|it| it.is_flushed());
+        let has_stored = self.history.as_ref().is_none_or(|it| it.is_flushed());
         let has_said = self.outbox.is_empty() && self.refused.is_none();
         has_stored && has_said && self.adapter.in_flight() == 0
     }
@@ -266,11 +266,11 @@ impl<A: Adapter> Cluster<A> {
     pub fn settle(&mut self, time: Time) -> bool {
         let mut has_said = false;
         for step in self.interests.take_changes() {
-            self.awaits.told = self.adapter.interest(&step);
+            self.waiters.told = self.adapter.interest(&step);
             has_said = true;
         }
-        self.awaits.are_told();
-        self.keep_told(self.awaits.told);
+        self.waiters.are_told();
+        self.history_told(self.waiters.told);
         while !self.is_full {
             let Some((class, to, envelope)) = self.next_to_publish() else { break };
             match self.adapter.publish(&to, envelope.clone()) {
@@ -286,7 +286,7 @@ impl<A: Adapter> Cluster<A> {
                 }
             }
         }
-        has_said |= self.settle_kept(time);
+        has_said |= self.settle_history(time);
         if self.state == LinkState::CatchingUp && self.outbox.is_empty() && self.refused.is_none() {
             self.enter(LinkState::Up, time);
         }
@@ -303,10 +303,10 @@ impl<A: Adapter> Cluster<A> {
         Some((class, to, stamped(envelope, self.n)))
     }
 
-    /// Asks for the presences that are to be asked for now, and says whom.
-    pub(super) fn ask(&mut self, time: Time, local: &mut impl LocalNode) {
+    /// PresenceRequests for the presences that are to be asked for now, and says whom.
+    pub(super) fn request_presences(&mut self, time: Time, local: &mut impl LocalNode) {
         let all: Arc<[Owner]> = self.peers.live().map(|it| Owner(it.0)).collect();
-        for (of, topics) in self.asks.take(time.ns) {
+        for (of, topics) in self.presence_requests.take(time.ns) {
             let asked = of.map_or_else(|| Arc::clone(&all), |it| [Owner(it.0)].into());
             for topic in &topics {
                 local.presence(topic, FromPeers::RequestedAgain(Arc::clone(&asked)));
@@ -323,7 +323,7 @@ impl<A: Adapter> Cluster<A> {
     }
 
     /// Says what is known of disconnects to those who have not answered.
-    pub(super) fn say_disconnects(&mut self, time: Time) {
+    pub(super) fn send_disconnects(&mut self, time: Time) {
         while let Some(send) = self.disconnects.poll_send() {
             let to = send.to.map_or_else(|| self.prefix.nodes(), |it| self.prefix.node(it));
             match Draft::disconnect(self.me, send.socket_id, send.number.0) {
@@ -334,23 +334,23 @@ impl<A: Adapter> Cluster<A> {
     }
 
     /// That a disconnect was done here which another node has asked for.
-    pub(super) fn say_answer(&mut self, to: NodeId, number: u64, time: Time) {
+    pub(super) fn send_answer(&mut self, to: NodeId, number: u64, time: Time) {
         if let Ok(answer) = Draft::answer(self.me, number) {
             self.push(Class::Control, self.prefix.node(to), answer, time);
         }
     }
 
-    pub(super) fn say_beat(&mut self, time: Time) {
+    pub(super) fn send_beat(&mut self, time: Time) {
         let beat = self.own_beat(time).draft();
-        self.push_own(beat, time);
+        self.send_own(beat, time);
     }
 
-    pub(super) fn say_hello(&mut self, time: Time) {
+    pub(super) fn send_hello(&mut self, time: Time) {
         let hello = Hello { beat: self.own_beat(time), settings: self.settings.clone() };
-        self.push_own(hello.draft(), time);
+        self.send_own(hello.draft(), time);
     }
 
-    fn push_own(&mut self, draft: Result<Draft, EncodeError>, time: Time) {
+    fn send_own(&mut self, draft: Result<Draft, EncodeError>, time: Time) {
         match draft {
             Ok(draft) => self.push(Class::Control, self.prefix.nodes(), draft, time),
             Err(_) => self.counts.refused_large += 1,

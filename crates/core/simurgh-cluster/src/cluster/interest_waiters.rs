@@ -6,7 +6,7 @@ use crate::adapter::Generation;
 
 /// Numbers of those who wait, until the engine has what they wait for.
 #[derive(Debug)]
-pub(super) struct Awaits {
+pub(super) struct InterestWaiters {
     /// Not told to the adapter yet.
     new: Vec<u64>,
     /// With the change of interests that has theirs, in order.
@@ -17,14 +17,14 @@ pub(super) struct Awaits {
     in_force: Generation,
 }
 
-impl Default for Awaits {
+impl Default for InterestWaiters {
     fn default() -> Self {
         let (told, in_force) = (Generation(0), Generation(0));
         Self { new: Vec::new(), waiting: VecDeque::new(), ready: VecDeque::new(), told, in_force }
     }
 }
 
-impl Awaits {
+impl InterestWaiters {
     /// Who waits for what the adapter is about to be told, or was.
     pub(super) fn push(&mut self, number: u64) {
         self.new.push(number);

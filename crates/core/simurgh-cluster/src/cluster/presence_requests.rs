@@ -3,21 +3,21 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use crate::node_id::NodeId;
+use crate::time::MILLISECOND;
 
-const MILLISECOND: u64 = 1_000_000;
-/// Asks of so long leave together.
+/// PresenceRequests of so long leave together.
 const GATHERED_NS: u64 = 10 * MILLISECOND;
 /// After a link was lost all topics are asked for again: so many at a time,
 const AGAIN_MAX: usize = 500;
 /// and then again after so long, or answers would be more than nodes can hold.
 const AGAIN_NS: u64 = 100 * MILLISECOND;
-/// Asks that wait at most. What is beyond that is asked for when the next delta shows that
+/// PresenceRequests that wait at most. What is beyond that is asked for when the next delta shows that
 /// something is missing.
 const WAITING_MAX: usize = 1 << 20;
 
 /// What is to be asked: of one node, or of all.
 #[derive(Debug, Default)]
-pub(super) struct Asks {
+pub(super) struct PresenceRequests {
     /// Of whom, and about what.
     soon: BTreeMap<Option<NodeId>, BTreeSet<Box<str>>>,
     soon_ns: Option<u64>,
@@ -27,7 +27,7 @@ pub(super) struct Asks {
     again_ns: Option<u64>,
 }
 
-impl Asks {
+impl PresenceRequests {
     /// A topic is to be asked for soon.
     pub(super) fn add(&mut self, of: Option<NodeId>, topic: &str, now_ns: u64) {
         if self.waiting < WAITING_MAX && self.soon.entry(of).or_default().insert(topic.into()) {
@@ -62,19 +62,19 @@ impl Asks {
 
     /// What is to be asked now.
     pub(super) fn take(&mut self, now_ns: u64) -> BTreeMap<Option<NodeId>, BTreeSet<Box<str>>> {
-        let mut asks = BTreeMap::new();
+        let mut presence_requests = BTreeMap::new();
         if self.soon_ns.is_some_and(|due_ns| due_ns <= now_ns) {
-            asks = std::mem::take(&mut self.soon);
+            presence_requests = std::mem::take(&mut self.soon);
             (self.soon_ns, self.waiting) = (None, 0);
         }
         if self.again_ns.is_some_and(|due_ns| due_ns <= now_ns) {
             let count = self.again.len().min(AGAIN_MAX);
             for (of, topic) in self.again.drain(..count) {
-                asks.entry(of).or_insert_with(BTreeSet::new).insert(topic);
+                presence_requests.entry(of).or_insert_with(BTreeSet::new).insert(topic);
             }
             let is_done = self.again.is_empty();
             self.again_ns = (!is_done).then(|| now_ns.saturating_add(AGAIN_NS));
         }
-        asks
+        presence_requests
     }
 }

@@ -3,14 +3,14 @@
 /// A clock that runs only while the own link is there and has been for some seconds. Nobody can
 /// be heard without it, and over a new one others need time to be heard again.
 #[derive(Clone, Debug)]
-pub(super) struct Settled {
+pub(super) struct AgingClock {
     settles_ns: u64,
     up_since_ns: Option<u64>,
     /// What it showed when the link came or went last.
     shown_ns: u64,
 }
 
-impl Settled {
+impl AgingClock {
     pub(super) const fn new(settles_ns: u64) -> Self {
         Self { settles_ns, up_since_ns: None, shown_ns: 0 }
     }

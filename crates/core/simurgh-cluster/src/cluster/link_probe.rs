@@ -12,26 +12,26 @@ use crate::adapter::{Adapter, Generation};
 const ANSWER_MAX_NS: u64 = 1_000_000_000;
 
 /// A question whether the engine is there.
-pub(super) struct LinkAsked {
+pub(super) struct LinkProbe {
     generation: Generation,
     since_ns: u64,
 }
 
 impl<A: Adapter> Cluster<A> {
-    /// Does what time does to other nodes; asks the engine first if it may do something.
+    /// Does what time does to other nodes; presence_requests the engine first if it may do something.
     pub(super) fn age_peers(&mut self, time: Time) {
         if !self.peers.is_due(time.ns) {
             self.peers.tick(time.ns);
-        } else if self.link_asked.is_none() {
+        } else if self.link_probe.is_none() {
             let generation = self.adapter.interest(&[]);
-            self.link_asked = Some(LinkAsked { generation, since_ns: time.ns });
+            self.link_probe = Some(LinkProbe { generation, since_ns: time.ns });
         }
     }
 
     /// The engine has answered everything up to this.
-    pub(super) fn link_answers(&mut self, generation: Generation, time: Time) {
-        let answered = self.link_asked.take_if(|it| it.generation <= generation);
-        let Some(LinkAsked { since_ns, .. }) = answered else { return };
+    pub(super) fn link_probe_answered(&mut self, generation: Generation, time: Time) {
+        let answered = self.link_probe.take_if(|it| it.generation <= generation);
+        let Some(LinkProbe { since_ns, .. }) = answered else { return };
         if time.ns.saturating_sub(since_ns) > ANSWER_MAX_NS {
             self.peers.link_stood_still(since_ns, time.ns);
         } else {
@@ -41,7 +41,7 @@ impl<A: Adapter> Cluster<A> {
 
     /// When there is something to do for other nodes; not what waits for the engine's answer.
     pub(super) fn peers_next_ns(&self) -> Option<u64> {
-        match self.link_asked {
+        match self.link_probe {
             Some(_) => self.peers.next_beat_ns(),
             None => self.peers.next_ns(),
         }
