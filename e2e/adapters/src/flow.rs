@@ -5,14 +5,14 @@ use std::time::Duration;
 use simurgh_cluster::Space;
 use simurgh_cluster::adapter::{IN_FLIGHT_BYTES_MAX, IN_FLIGHT_MAX};
 
-use super::cluster::{Cluster, exact, once, yes};
+use super::cluster::{TestCluster, exact, once, yes};
 use super::{Harness, Unsupported};
 
 /// So many as may be are taken, none waits, and all arrive once it goes on.
 pub fn a_frozen_engine_is_full_and_never_waits(
     harness: &mut dyn Harness,
 ) -> Result<(), Unsupported> {
-    let mut it = Cluster::new(harness, 2);
+    let mut it = TestCluster::new(harness, 2);
     it.want(1, &[yes(exact("a"))]);
     it.harness.freeze()?;
     let taken = fill(&mut it, "x");
@@ -34,7 +34,7 @@ pub fn a_frozen_engine_is_full_and_never_waits(
 
 /// Fewer are taken if they are large, but one at least.
 pub fn large_envelopes_fill_by_their_bytes(harness: &mut dyn Harness) -> Result<(), Unsupported> {
-    let mut it = Cluster::new(harness, 2);
+    let mut it = TestCluster::new(harness, 2);
     it.want(1, &[yes(exact("a"))]);
     it.harness.freeze()?;
     let payload = "x".repeat(100_000);
@@ -55,7 +55,7 @@ pub fn large_envelopes_fill_by_their_bytes(harness: &mut dyn Harness) -> Result<
 
 /// Once for each time that it was full, and only then.
 pub fn room_is_said_once(harness: &mut dyn Harness) -> Result<(), Unsupported> {
-    let mut it = Cluster::new(harness, 2);
+    let mut it = TestCluster::new(harness, 2);
     for round in 1..=5 {
         it.harness.freeze()?;
         fill(&mut it, "x");
@@ -72,7 +72,7 @@ pub fn room_is_said_once(harness: &mut dyn Harness) -> Result<(), Unsupported> {
 
 /// Whether or not anybody hears it, and though nothing is published after it.
 pub fn what_is_under_way_comes_to_nothing(harness: &mut dyn Harness) -> Result<(), Unsupported> {
-    let mut it = Cluster::new(harness, 2);
+    let mut it = TestCluster::new(harness, 2);
     it.want(1, &[yes(exact("a"))]);
     assert_eq!(it.nodes[0].in_flight(), 0);
     for (count, topic) in [(1, "a"), (1, "b"), (100, "a"), (1_500, "b")] {
@@ -89,7 +89,7 @@ pub fn what_is_under_way_comes_to_nothing(harness: &mut dyn Harness) -> Result<(
 pub fn an_engine_frozen_for_long_swallows_nothing_unsaid(
     harness: &mut dyn Harness,
 ) -> Result<(), Unsupported> {
-    let mut it = Cluster::new(harness, 2);
+    let mut it = TestCluster::new(harness, 2);
     it.want(1, &[yes(exact("a"))]);
     it.harness.freeze()?;
     for _ in 0..200 {
@@ -115,7 +115,7 @@ pub fn an_engine_frozen_for_long_swallows_nothing_unsaid(
 
 /// Publishes until it is full; says how many were taken.
 #[track_caller]
-fn fill(it: &mut Cluster<'_>, payload: &str) -> usize {
+fn fill(it: &mut TestCluster<'_>, payload: &str) -> usize {
     let mut taken = 0;
     while it.try_publish(0, Space::Broadcast, "a", payload).is_ok() {
         taken += 1;

@@ -40,11 +40,11 @@ mod cluster;
 pub mod delivery;
 pub mod flow;
 pub mod interest;
-pub mod kept;
 pub mod link;
+mod message;
 pub mod names;
 mod node;
-mod said;
+pub mod storage;
 pub mod switch;
 #[cfg(test)]
 mod tests;
@@ -264,7 +264,7 @@ macro_rules! contract_cases {
                 a_slow_node_is_told_that_it_lost
                 a_node_that_is_gone_disturbs_nobody
             }
-            kept {
+            storage {
                 what_is_stored_is_heard_by_all_in_one_order
                 the_same_id_is_stored_once
                 each_names_the_one_before_it

@@ -5,14 +5,14 @@ use std::time::Duration;
 use simurgh_cluster::adapter::IN_FLIGHT_MAX;
 use simurgh_cluster::{Interest, Space, Wanted};
 
-use super::cluster::{Cluster, Said, exact, mates, no, once, whole, yes};
+use super::cluster::{TestCluster, TestMessage, exact, mates, no, once, whole, yes};
 use super::{Harness, Unsupported};
 
 /// Each said once; the other nodes notice nothing.
 pub fn a_cut_and_a_mend_are_one_down_and_one_up(
     harness: &mut dyn Harness,
 ) -> Result<(), Unsupported> {
-    let mut it = Cluster::new(harness, 3);
+    let mut it = TestCluster::new(harness, 3);
     for round in 1..=3 {
         let before = it.nodes[1].session;
         it.harness.cut(1)?;
@@ -33,7 +33,7 @@ pub fn a_cut_and_a_mend_are_one_down_and_one_up(
 
 /// Of every kind; what is published once it is up is heard, and nothing else.
 pub fn interests_are_in_force_again_at_up(harness: &mut dyn Harness) -> Result<(), Unsupported> {
-    let mut it = Cluster::new(harness, 2);
+    let mut it = TestCluster::new(harness, 2);
     let presence = Interest::Exact(Space::Presence, "p".into());
     it.want(1, &[yes(exact("a")), yes(whole("b")), yes(presence), yes(Interest::Nodes)]);
     it.want(1, &[yes(exact("ended")), yes(whole("over"))]);
@@ -57,7 +57,7 @@ pub fn interests_are_in_force_again_at_up(harness: &mut dyn Harness) -> Result<(
 pub fn what_changed_while_down_is_in_force_at_up(
     harness: &mut dyn Harness,
 ) -> Result<(), Unsupported> {
-    let mut it = Cluster::new(harness, 2);
+    let mut it = TestCluster::new(harness, 2);
     let topics = mates(2);
     it.want(1, &[yes(exact("a")), yes(exact("b")), yes(exact(&topics[0]))]);
     cut_until_down(&mut it, 1)?;
@@ -87,7 +87,7 @@ pub fn what_changed_while_down_is_in_force_at_up(
 pub fn what_is_published_while_down_is_heard_in_order_after_up(
     harness: &mut dyn Harness,
 ) -> Result<(), Unsupported> {
-    let mut it = Cluster::new(harness, 2);
+    let mut it = TestCluster::new(harness, 2);
     it.want(1, &[yes(exact("a"))]);
     it.publish(0, "a", "before");
     it.wait("nothing under way", |it| it.nodes[0].in_flight() == 0);
@@ -106,7 +106,7 @@ pub fn what_is_published_while_down_is_heard_in_order_after_up(
     it.quiet();
     assert_eq!(it.numbers(1, 0, "a"), (1..=601).collect::<Vec<_>>());
     assert!(!it.nodes[1].was_told(), "the listener's link stood");
-    assert!(!it.nodes[1].heard.iter().any(Said::is_marked), "marked, and never sent before");
+    assert!(!it.nodes[1].heard.iter().any(TestMessage::is_marked), "marked, and never sent before");
     Ok(())
 }
 
@@ -114,7 +114,7 @@ pub fn what_is_published_while_down_is_heard_in_order_after_up(
 pub fn without_a_link_publishing_fills_and_then_all_is_heard(
     harness: &mut dyn Harness,
 ) -> Result<(), Unsupported> {
-    let mut it = Cluster::new(harness, 2);
+    let mut it = TestCluster::new(harness, 2);
     it.want(1, &[yes(exact("a"))]);
     cut_until_down(&mut it, 0)?;
     let mut taken = 0;
@@ -138,7 +138,7 @@ pub fn without_a_link_publishing_fills_and_then_all_is_heard(
 pub fn what_a_cut_swallowed_of_a_publisher_is_sent_again(
     harness: &mut dyn Harness,
 ) -> Result<(), Unsupported> {
-    let mut it = Cluster::new(harness, 3);
+    let mut it = TestCluster::new(harness, 3);
     it.want(1, &[yes(exact("a"))]);
     it.want(2, &[yes(whole("a"))]);
     for _ in 0..50 {
@@ -171,10 +171,10 @@ pub fn what_a_cut_swallowed_of_a_publisher_is_sent_again(
 /// A listener's link is cut: what it misses it may miss, since it is up again after it was down.
 /// What is published once it is up is complete.
 pub fn who_missed_something_was_told(harness: &mut dyn Harness) -> Result<(), Unsupported> {
-    let mut it = Cluster::new(harness, 3);
+    let mut it = TestCluster::new(harness, 3);
     it.want(1, &[yes(exact("a"))]);
     it.want(2, &[yes(exact("a"))]);
-    let publish = |it: &mut Cluster<'_>, count: usize| {
+    let publish = |it: &mut TestCluster<'_>, count: usize| {
         for _ in 0..count {
             it.publish(0, "a", "x");
             it.turn(Duration::from_millis(5));
@@ -201,7 +201,7 @@ pub fn who_missed_something_was_told(harness: &mut dyn Harness) -> Result<(), Un
 
 /// Mended before it is noticed, of the publisher and of the listener: all arrives, or it is said.
 pub fn a_short_cut_loses_nothing_unsaid(harness: &mut dyn Harness) -> Result<(), Unsupported> {
-    let mut it = Cluster::new(harness, 2);
+    let mut it = TestCluster::new(harness, 2);
     it.want(1, &[yes(exact("a"))]);
     for cut in [1, 0, 1, 0] {
         for is_cut in [true, false] {
@@ -231,7 +231,7 @@ pub fn a_short_cut_loses_nothing_unsaid(harness: &mut dyn Harness) -> Result<(),
 pub fn links_that_end_in_a_stream_lose_nothing_of_their_publisher(
     harness: &mut dyn Harness,
 ) -> Result<(), Unsupported> {
-    let mut it = Cluster::new(harness, 3);
+    let mut it = TestCluster::new(harness, 3);
     it.want(1, &[yes(exact("a"))]);
     it.want(2, &[yes(whole("a"))]);
     for round in 1..=10 {
@@ -260,7 +260,7 @@ pub fn links_that_end_in_a_stream_lose_nothing_of_their_publisher(
 pub fn all_links_are_up_again_after_the_engine_was_killed(
     harness: &mut dyn Harness,
 ) -> Result<(), Unsupported> {
-    let mut it = Cluster::new(harness, 3);
+    let mut it = TestCluster::new(harness, 3);
     for node in 0..3 {
         it.want(node, &[yes(exact("a")), yes(whole("b"))]);
     }
@@ -308,7 +308,7 @@ pub fn without_an_engine_it_is_down_and_then_up(
     harness: &mut dyn Harness,
 ) -> Result<(), Unsupported> {
     harness.kill()?;
-    let mut it = Cluster::empty(harness);
+    let mut it = TestCluster::empty(harness);
     it.add();
     it.add();
     it.nodes[1].change(&[yes(exact("a"))]);
@@ -328,7 +328,7 @@ pub fn without_an_engine_it_is_down_and_then_up(
 /// Who does not poll loses something, of which it is told; what comes later it hears.
 pub fn a_slow_node_is_told_that_it_lost(harness: &mut dyn Harness) -> Result<(), Unsupported> {
     let count = harness.overrun()? as u64;
-    let mut it = Cluster::new(harness, 3);
+    let mut it = TestCluster::new(harness, 3);
     let payload = "x".repeat(100 - 23);
     it.want(1, &[yes(exact("a")), yes(exact("b"))]);
     it.want(2, &[yes(exact("a"))]);
@@ -361,7 +361,7 @@ pub fn a_slow_node_is_told_that_it_lost(harness: &mut dyn Harness) -> Result<(),
 
 /// Others go on, and another comes in its place.
 pub fn a_node_that_is_gone_disturbs_nobody(harness: &mut dyn Harness) -> Result<(), Unsupported> {
-    let mut it = Cluster::new(harness, 3);
+    let mut it = TestCluster::new(harness, 3);
     let all: Vec<(Interest, Wanted)> = vec![yes(exact("a")), yes(whole("b"))];
     (0..3).for_each(|node| it.want(node, &all));
     it.publish(1, "a", "before");
@@ -383,7 +383,7 @@ pub fn a_node_that_is_gone_disturbs_nobody(harness: &mut dyn Harness) -> Result<
     Ok(())
 }
 
-fn cut_until_down(it: &mut Cluster<'_>, node: usize) -> Result<(), Unsupported> {
+fn cut_until_down(it: &mut TestCluster<'_>, node: usize) -> Result<(), Unsupported> {
     it.harness.cut(node)?;
     it.wait("down", |it| !it.nodes[node].is_up);
     Ok(())

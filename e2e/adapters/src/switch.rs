@@ -2,12 +2,12 @@
 
 use simurgh_cluster::{Interest, Wanted};
 
-use super::cluster::{Cluster, exact, mates, no, whole, yes};
+use super::cluster::{TestCluster, exact, mates, no, whole, yes};
 use super::{Harness, Unsupported};
 
 /// Nodes 0 and 2 publish on four topics of one bucket, of which node 1 wants three by name.
 struct Stream<'a> {
-    it: Cluster<'a>,
+    it: TestCluster<'a>,
     topics: Vec<String>,
     /// What each publisher published on each topic.
     sent: [[Vec<u64>; 4]; 2],
@@ -17,7 +17,7 @@ const PUBLISHERS: [usize; 2] = [0, 2];
 
 impl<'a> Stream<'a> {
     fn new(harness: &'a mut dyn Harness) -> Self {
-        Self { it: Cluster::new(harness, 3), topics: mates(4), sent: Default::default() }
+        Self { it: TestCluster::new(harness, 3), topics: mates(4), sent: Default::default() }
     }
 
     fn exact(&self, wanted: Wanted) -> Vec<(Interest, Wanted)> {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use adapter_tests::{Harness, Unsupported};
 use simurgh_cluster::{Adapter, Prefix};
-use simurgh_nats::{Config, Keeping, NatsAdapter};
+use simurgh_nats::{Config, NatsAdapter, StreamsConfig};
 
 use crate::support::proxy::Proxy;
 use crate::support::{Engine, JETSTREAM, is_at_least, runtime};
@@ -27,7 +27,7 @@ impl Harness for Nats {
         let server = format!("127.0.0.1:{}", proxy.port).parse().unwrap();
         self.proxies.push(proxy);
         let mut config = Config::new(vec![server], prefix.clone(), "contract");
-        config.keeping = Some(Keeping::default());
+        config.streams = Some(StreamsConfig::default());
         Box::new(NatsAdapter::new(config, runtime().handle().clone()))
     }
 

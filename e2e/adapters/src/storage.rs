@@ -5,7 +5,7 @@ use std::time::Duration;
 use simurgh_cluster::adapter::{Fetch, LAST_OF_MAX, NotStored, TICKET_SECONDS_MAX, TICKETS_MAX};
 use simurgh_cluster::{Event, QueueFull, Received, Space, Subject};
 
-use super::cluster::{Cluster, Said, exact, whole, yes};
+use super::cluster::{TestCluster, TestMessage, exact, whole, yes};
 use super::{Harness, Unsupported};
 
 fn after(subject: Subject, seq: u64, count: u32, bytes: usize) -> Fetch {
@@ -16,7 +16,7 @@ fn after(subject: Subject, seq: u64, count: u32, bytes: usize) -> Fetch {
 pub fn what_is_stored_is_heard_by_all_in_one_order(
     harness: &mut dyn Harness,
 ) -> Result<(), Unsupported> {
-    let mut it = Cluster::keeping(harness, 4)?;
+    let mut it = TestCluster::keeping(harness, 4)?;
     (0..3).for_each(|node| it.want(node, &[yes(exact("a"))]));
     it.want(3, &[yes(whole("a"))]);
     let mut tickets = Vec::new();
@@ -38,7 +38,7 @@ pub fn what_is_stored_is_heard_by_all_in_one_order(
     assert!(seqs.is_sorted_by(|a, b| a < b), "{seqs:?}");
     for (node, text, ticket) in tickets {
         let answer = it.answer(node, ticket);
-        let place = order.iter().position(|it| Said::read(it).payload == text);
+        let place = order.iter().position(|it| TestMessage::read(it).payload == text);
         let expected = Event::Stored { ticket, seq: seqs[place.unwrap_or(0)], is_duplicate: false };
         assert_eq!(answer, expected, "{text}");
     }
@@ -47,7 +47,7 @@ pub fn what_is_stored_is_heard_by_all_in_one_order(
 
 /// By whichever node; nobody hears it again.
 pub fn the_same_id_is_stored_once(harness: &mut dyn Harness) -> Result<(), Unsupported> {
-    let mut it = Cluster::keeping(harness, 2)?;
+    let mut it = TestCluster::keeping(harness, 2)?;
     it.want(1, &[yes(exact("a"))]);
     let first = it.stored(0, "a", "id", "one");
     for node in [0, 1, 0] {
@@ -70,7 +70,7 @@ pub fn the_same_id_is_stored_once(harness: &mut dyn Harness) -> Result<(), Unsup
 
 /// Of its own topic, whatever came on others: a hole can be seen.
 pub fn each_names_the_one_before_it(harness: &mut dyn Harness) -> Result<(), Unsupported> {
-    let mut it = Cluster::keeping(harness, 2)?;
+    let mut it = TestCluster::keeping(harness, 2)?;
     let topics = ["a", "b", "c"];
     it.want(1, &topics.map(|topic| yes(exact(topic))));
     for n in 0..60 {
@@ -79,7 +79,7 @@ pub fn each_names_the_one_before_it(harness: &mut dyn Harness) -> Result<(), Uns
     it.wait("all", |it| it.nodes[1].heard.len() >= 60);
     it.quiet();
     for topic in topics {
-        let heard = it.nodes[1].heard.iter().filter(|it| Said::read(it).topic == topic);
+        let heard = it.nodes[1].heard.iter().filter(|it| TestMessage::read(it).topic == topic);
         let numbers: Vec<_> = heard.filter_map(|it| it.stored).collect();
         assert_eq!(numbers.len(), 20);
         let mut last = 0;
@@ -93,7 +93,7 @@ pub fn each_names_the_one_before_it(harness: &mut dyn Harness) -> Result<(), Uns
 
 /// Also by who never heard it, as it was stored; behind the last there is nothing.
 pub fn what_follows_a_number_is_fetched(harness: &mut dyn Harness) -> Result<(), Unsupported> {
-    let mut it = Cluster::keeping(harness, 2)?;
+    let mut it = TestCluster::keeping(harness, 2)?;
     let mut stored = Vec::new();
     for n in 0..10 {
         let text = format!("{n}");
@@ -121,7 +121,7 @@ pub fn what_follows_a_number_is_fetched(harness: &mut dyn Harness) -> Result<(),
 pub fn a_fetch_ends_at_its_count_and_at_its_bytes(
     harness: &mut dyn Harness,
 ) -> Result<(), Unsupported> {
-    let mut it = Cluster::keeping(harness, 1)?;
+    let mut it = TestCluster::keeping(harness, 1)?;
     let payload = "x".repeat(977);
     for n in 0..10 {
         it.stored(0, "a", &format!("{n}"), &payload);
@@ -146,7 +146,7 @@ pub fn a_fetch_ends_at_its_count_and_at_its_bytes(
 
 /// Oldest first; those of which nothing is kept are left out.
 pub fn the_last_of_many_subjects_are_fetched(harness: &mut dyn Harness) -> Result<(), Unsupported> {
-    let mut it = Cluster::keeping(harness, 2)?;
+    let mut it = TestCluster::keeping(harness, 2)?;
     let mut last = Vec::new();
     for n in 0..50 {
         it.stored(0, &format!("t:{n}"), &format!("first {n}"), "first");
@@ -163,7 +163,7 @@ pub fn the_last_of_many_subjects_are_fetched(harness: &mut dyn Harness) -> Resul
     assert_eq!(Some(fetched.head), last.last().map(|it| it.0), "of the last of all");
     let fetched = fetched.messages;
     let seqs = fetched.iter().filter_map(|it| it.stored).map(|it| it.seq);
-    let texts = fetched.iter().map(|it| Said::read(it).payload.to_owned());
+    let texts = fetched.iter().map(|it| TestMessage::read(it).payload.to_owned());
     assert_eq!(seqs.zip(texts).collect::<Vec<_>>(), last);
     let none = it.fetch(1, Fetch::LastOf { subjects: vec![] });
     assert_eq!(none.map(|it| it.messages), Some(vec![]));
@@ -173,7 +173,7 @@ pub fn the_last_of_many_subjects_are_fetched(harness: &mut dyn Harness) -> Resul
 /// So many of each; of those that are there each still names the one before it.
 pub fn of_each_subject_the_newest_are_kept(harness: &mut dyn Harness) -> Result<(), Unsupported> {
     let max = harness.kept_max();
-    let mut it = Cluster::keeping(harness, 1)?;
+    let mut it = TestCluster::keeping(harness, 1)?;
     it.want(0, &[yes(exact("a"))]);
     let few = it.stored(0, "b", "few", "few");
     for n in 0..max + 25 {
@@ -194,7 +194,7 @@ pub fn of_each_subject_the_newest_are_kept(harness: &mut dyn Harness) -> Result<
 pub fn what_is_purged_is_gone_and_numbers_go_on(
     harness: &mut dyn Harness,
 ) -> Result<(), Unsupported> {
-    let mut it = Cluster::keeping(harness, 2)?;
+    let mut it = TestCluster::keeping(harness, 2)?;
     it.want(1, &[yes(exact("a"))]);
     for n in 0..5 {
         it.stored(0, "a", &format!("a{n}"), "x");
@@ -217,7 +217,7 @@ pub fn what_is_purged_is_gone_and_numbers_go_on(
 pub fn what_is_before_a_number_is_purged_and_the_rest_stays(
     harness: &mut dyn Harness,
 ) -> Result<(), Unsupported> {
-    let mut it = Cluster::keeping(harness, 2)?;
+    let mut it = TestCluster::keeping(harness, 2)?;
     it.want(1, &[yes(exact("a"))]);
     let seqs: Vec<u64> =
         (0..6).map(|n| it.stored(0, "a", &format!("a{n}"), &format!("{n}"))).collect();
@@ -242,7 +242,7 @@ pub fn what_is_before_a_number_is_purged_and_the_rest_stays(
 pub fn what_is_older_than_its_age_is_forgotten(
     harness: &mut dyn Harness,
 ) -> Result<(), Unsupported> {
-    let mut it = Cluster::keeping(harness, 1)?;
+    let mut it = TestCluster::keeping(harness, 1)?;
     let young = Some(Duration::from_millis(1));
     let old = Some(Duration::from_secs(100));
     let kept = [("none", None), ("second", young), ("minute", old), ("again", young)];
@@ -250,7 +250,7 @@ pub fn what_is_older_than_its_age_is_forgotten(
         let ticket = it.store_for(0, "a", (id, age), id);
         assert!(matches!(it.answer(0, ticket), Event::Stored { .. }), "{id}");
     }
-    let texts = |it: &mut Cluster<'_>| -> Vec<String> {
+    let texts = |it: &mut TestCluster<'_>| -> Vec<String> {
         it.after(0, "a", 0).into_iter().map(|it| it.1).collect()
     };
     assert_eq!(texts(&mut it), ["none", "second", "minute", "again"], "a second at least");
@@ -261,7 +261,7 @@ pub fn what_is_older_than_its_age_is_forgotten(
 
 /// By the engine's clock, the same for who hears it and who fetches it.
 pub fn what_is_stored_says_when_it_was(harness: &mut dyn Harness) -> Result<(), Unsupported> {
-    let mut it = Cluster::keeping(harness, 2)?;
+    let mut it = TestCluster::keeping(harness, 2)?;
     it.want(1, &[yes(exact("a"))]);
     it.publish(0, "a", "not stored");
     it.stored(0, "a", "first", "first");
@@ -291,7 +291,7 @@ pub fn what_is_stored_says_when_it_was(harness: &mut dyn Harness) -> Result<(), 
 pub fn a_fetch_says_up_to_where_it_is_complete(
     harness: &mut dyn Harness,
 ) -> Result<(), Unsupported> {
-    let mut it = Cluster::keeping(harness, 1)?;
+    let mut it = TestCluster::keeping(harness, 1)?;
     let seqs: Vec<u64> = (0..5).map(|n| it.stored(0, "a", &format!("{n}"), "x")).collect();
     let subject = it.prefix.topic(Space::Store, "a");
     for from_leader in [false, true] {
@@ -316,9 +316,9 @@ pub fn a_fetch_says_up_to_where_it_is_complete(
 /// Whatever its subject is: what is older has no higher number, and nothing that is younger and
 /// there has one that is not.
 pub fn behind_a_number_everything_is_young(harness: &mut dyn Harness) -> Result<(), Unsupported> {
-    let mut it = Cluster::keeping(harness, 2)?;
+    let mut it = TestCluster::keeping(harness, 2)?;
     let subject = it.prefix.topic(Space::Store, "never");
-    let since = |it: &mut Cluster<'_>, ms| {
+    let since = |it: &mut TestCluster<'_>, ms| {
         let (subject, age) = (subject.clone(), Duration::from_millis(ms));
         let ticket = it.ask(1, Fetch::Since { subject, age });
         match it.answer(1, ticket) {
@@ -349,7 +349,7 @@ pub fn behind_a_number_everything_is_young(harness: &mut dyn Harness) -> Result<
 
 /// At the moment of the answer, whichever node asks, and with its head.
 pub fn the_leader_has_all_that_was_confirmed(harness: &mut dyn Harness) -> Result<(), Unsupported> {
-    let mut it = Cluster::keeping(harness, 2)?;
+    let mut it = TestCluster::keeping(harness, 2)?;
     let subject = it.prefix.topic(Space::Store, "a");
     let mut last = 0;
     for n in 0..30 {
@@ -358,7 +358,8 @@ pub fn the_leader_has_all_that_was_confirmed(harness: &mut dyn Harness) -> Resul
         let (subject, count, bytes, from_leader) = (subject.clone(), 10, 1_000, true);
         let what = Fetch::After { subject, seq: last, count, bytes, from_leader };
         let fetched = it.fetch(1 - n % 2, what).unwrap_or_default();
-        let found: Vec<_> = fetched.messages.iter().map(|it| Said::read(it).payload).collect();
+        let found: Vec<_> =
+            fetched.messages.iter().map(|it| TestMessage::read(it).payload).collect();
         assert_eq!((&found[..], fetched.is_all), (&[&*text][..], true));
         assert!(fetched.head >= seq, "{} is below {seq}", fetched.head);
         last = seq;
@@ -370,7 +371,7 @@ pub fn the_leader_has_all_that_was_confirmed(harness: &mut dyn Harness) -> Resul
 pub fn what_a_broken_link_swallowed_is_stored_once(
     harness: &mut dyn Harness,
 ) -> Result<(), Unsupported> {
-    let mut it = Cluster::keeping(harness, 2)?;
+    let mut it = TestCluster::keeping(harness, 2)?;
     let mut tickets = Vec::new();
     for n in 0..60 {
         let text = format!("{n}");
@@ -397,13 +398,13 @@ pub fn what_a_broken_link_swallowed_is_stored_once(
 pub fn every_ticket_is_answered_without_an_engine(
     harness: &mut dyn Harness,
 ) -> Result<(), Unsupported> {
-    let mut it = Cluster::keeping(harness, 1)?;
+    let mut it = TestCluster::keeping(harness, 1)?;
     let subject = it.prefix.topic(Space::Store, "a");
-    let fetch = |it: &mut Cluster<'_>| {
+    let fetch = |it: &mut TestCluster<'_>| {
         let subject = subject.clone();
         it.ask(0, after(subject, 0, 10, 1_000))
     };
-    let since = |it: &mut Cluster<'_>| {
+    let since = |it: &mut TestCluster<'_>| {
         let (subject, age) = (subject.clone(), Duration::from_secs(60));
         it.ask(0, Fetch::Since { subject, age })
     };
@@ -447,7 +448,7 @@ pub fn every_ticket_is_answered_without_an_engine(
 pub fn an_engine_that_was_killed_has_what_it_confirmed(
     harness: &mut dyn Harness,
 ) -> Result<(), Unsupported> {
-    let mut it = Cluster::keeping(harness, 2)?;
+    let mut it = TestCluster::keeping(harness, 2)?;
     let epoch = it.nodes[0].kept;
     assert!(epoch.is_some(), "it keeps something");
     let tickets: Vec<_> =
@@ -481,7 +482,7 @@ pub fn an_engine_that_was_killed_has_what_it_confirmed(
 pub fn an_engine_without_its_data_has_another_epoch(
     harness: &mut dyn Harness,
 ) -> Result<(), Unsupported> {
-    let mut it = Cluster::keeping(harness, 2)?;
+    let mut it = TestCluster::keeping(harness, 2)?;
     let mut epochs = vec![it.nodes[0].kept];
     for round in 0..2 {
         it.stored(0, "a", &format!("{round}"), "x");
@@ -502,7 +503,7 @@ pub fn an_engine_without_its_data_has_another_epoch(
 
 /// Too many at once are refused, and room is said.
 pub fn tickets_are_bounded(harness: &mut dyn Harness) -> Result<(), Unsupported> {
-    let mut it = Cluster::keeping(harness, 1)?;
+    let mut it = TestCluster::keeping(harness, 1)?;
     it.harness.freeze()?;
     let subject = it.prefix.topic(Space::Store, "a");
     let mut count = 0;
