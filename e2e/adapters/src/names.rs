@@ -3,7 +3,7 @@
 use simurgh_cluster::{Bucket, Interest, TOKEN_BYTES_MAX, TOPIC_BYTES_MAX, Wanted};
 
 use super::cluster::{TestCluster, TestMessage, exact, no, whole, yes};
-use super::{Harness, Unsupported};
+use super::{Harness, Tried};
 
 /// Two names of one bucket that differ only in case: else their buckets would tell them apart.
 fn case_mates() -> Vec<String> {
@@ -40,9 +40,7 @@ fn odd_topics() -> Vec<String> {
 }
 
 /// Every other one is wanted by one node, the rest by another.
-pub fn every_odd_topic_is_heard_by_its_listeners_alone(
-    harness: &mut dyn Harness,
-) -> Result<(), Unsupported> {
+pub fn every_odd_topic_is_heard_by_its_listeners_alone(harness: &mut dyn Harness) -> Tried {
     let mut it = TestCluster::new(harness, 3);
     let topics = odd_topics();
     let wanted = |node: usize, wanted: Wanted| -> Vec<(Interest, Wanted)> {
@@ -78,9 +76,7 @@ pub fn every_odd_topic_is_heard_by_its_listeners_alone(
 }
 
 /// By whole buckets, of which many have no topic here.
-pub fn every_odd_topic_is_heard_by_who_wants_its_bucket(
-    harness: &mut dyn Harness,
-) -> Result<(), Unsupported> {
+pub fn every_odd_topic_is_heard_by_who_wants_its_bucket(harness: &mut dyn Harness) -> Tried {
     let mut it = TestCluster::new(harness, 2);
     let topics = odd_topics();
     let buckets: Vec<_> = topics.iter().map(|topic| yes(whole(topic))).collect();

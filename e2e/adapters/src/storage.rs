@@ -6,16 +6,14 @@ use simurgh_cluster::adapter::{Fetch, LAST_OF_MAX, NotStored, TICKET_SECONDS_MAX
 use simurgh_cluster::{Event, QueueFull, Received, Space, Subject};
 
 use super::cluster::{TestCluster, TestMessage, exact, whole, yes};
-use super::{Harness, Unsupported};
+use super::{Fault, Harness, Tried};
 
 fn after(subject: Subject, seq: u64, count: u32, bytes: usize) -> Fetch {
     Fetch::After { subject, seq, count, bytes, from_leader: false }
 }
 
 /// By its publisher, too; in one order for all, with growing numbers.
-pub fn what_is_stored_is_heard_by_all_in_one_order(
-    harness: &mut dyn Harness,
-) -> Result<(), Unsupported> {
+pub fn what_is_stored_is_heard_by_all_in_one_order(harness: &mut dyn Harness) -> Tried {
     let mut it = TestCluster::keeping(harness, 4)?;
     (0..3).for_each(|node| it.want(node, &[yes(exact("a"))]));
     it.want(3, &[yes(whole("a"))]);
@@ -46,7 +44,7 @@ pub fn what_is_stored_is_heard_by_all_in_one_order(
 }
 
 /// By whichever node; nobody hears it again.
-pub fn the_same_id_is_stored_once(harness: &mut dyn Harness) -> Result<(), Unsupported> {
+pub fn the_same_id_is_stored_once(harness: &mut dyn Harness) -> Tried {
     let mut it = TestCluster::keeping(harness, 2)?;
     it.want(1, &[yes(exact("a"))]);
     let first = it.stored(0, "a", "id", "one");
@@ -69,7 +67,7 @@ pub fn the_same_id_is_stored_once(harness: &mut dyn Harness) -> Result<(), Unsup
 }
 
 /// Of its own topic, whatever came on others: a hole can be seen.
-pub fn each_names_the_one_before_it(harness: &mut dyn Harness) -> Result<(), Unsupported> {
+pub fn each_names_the_one_before_it(harness: &mut dyn Harness) -> Tried {
     let mut it = TestCluster::keeping(harness, 2)?;
     let topics = ["a", "b", "c"];
     it.want(1, &topics.map(|topic| yes(exact(topic))));
@@ -92,7 +90,7 @@ pub fn each_names_the_one_before_it(harness: &mut dyn Harness) -> Result<(), Uns
 }
 
 /// Also by who never heard it, as it was stored; behind the last there is nothing.
-pub fn what_follows_a_number_is_fetched(harness: &mut dyn Harness) -> Result<(), Unsupported> {
+pub fn what_follows_a_number_is_fetched(harness: &mut dyn Harness) -> Tried {
     let mut it = TestCluster::keeping(harness, 2)?;
     let mut stored = Vec::new();
     for n in 0..10 {
@@ -118,9 +116,7 @@ pub fn what_follows_a_number_is_fetched(harness: &mut dyn Harness) -> Result<(),
 }
 
 /// Whichever comes first; of bytes one envelope at least.
-pub fn a_fetch_ends_at_its_count_and_at_its_bytes(
-    harness: &mut dyn Harness,
-) -> Result<(), Unsupported> {
+pub fn a_fetch_ends_at_its_count_and_at_its_bytes(harness: &mut dyn Harness) -> Tried {
     let mut it = TestCluster::keeping(harness, 1)?;
     let payload = "x".repeat(977);
     for n in 0..10 {
@@ -145,7 +141,7 @@ pub fn a_fetch_ends_at_its_count_and_at_its_bytes(
 }
 
 /// Oldest first; those of which nothing is kept are left out.
-pub fn the_last_of_many_subjects_are_fetched(harness: &mut dyn Harness) -> Result<(), Unsupported> {
+pub fn the_last_of_many_subjects_are_fetched(harness: &mut dyn Harness) -> Tried {
     let mut it = TestCluster::keeping(harness, 2)?;
     let mut last = Vec::new();
     for n in 0..50 {
@@ -171,7 +167,7 @@ pub fn the_last_of_many_subjects_are_fetched(harness: &mut dyn Harness) -> Resul
 }
 
 /// So many of each; of those that are there each still names the one before it.
-pub fn of_each_subject_the_newest_are_kept(harness: &mut dyn Harness) -> Result<(), Unsupported> {
+pub fn of_each_subject_the_newest_are_kept(harness: &mut dyn Harness) -> Tried {
     let max = harness.kept_max();
     let mut it = TestCluster::keeping(harness, 1)?;
     it.want(0, &[yes(exact("a"))]);
@@ -191,9 +187,7 @@ pub fn of_each_subject_the_newest_are_kept(harness: &mut dyn Harness) -> Result<
 }
 
 /// Of its subject alone; the next one has none before it.
-pub fn what_is_purged_is_gone_and_numbers_go_on(
-    harness: &mut dyn Harness,
-) -> Result<(), Unsupported> {
+pub fn what_is_purged_is_gone_and_numbers_go_on(harness: &mut dyn Harness) -> Tried {
     let mut it = TestCluster::keeping(harness, 2)?;
     it.want(1, &[yes(exact("a"))]);
     for n in 0..5 {
@@ -214,9 +208,7 @@ pub fn what_is_purged_is_gone_and_numbers_go_on(
 }
 
 /// What has this number and what is newer is kept, and still names what was before it.
-pub fn what_is_before_a_number_is_purged_and_the_rest_stays(
-    harness: &mut dyn Harness,
-) -> Result<(), Unsupported> {
+pub fn what_is_before_a_number_is_purged_and_the_rest_stays(harness: &mut dyn Harness) -> Tried {
     let mut it = TestCluster::keeping(harness, 2)?;
     it.want(1, &[yes(exact("a"))]);
     let seqs: Vec<u64> =
@@ -239,9 +231,7 @@ pub fn what_is_before_a_number_is_purged_and_the_rest_stays(
 }
 
 /// What is stored without an age stays beside it.
-pub fn what_is_older_than_its_age_is_forgotten(
-    harness: &mut dyn Harness,
-) -> Result<(), Unsupported> {
+pub fn what_is_older_than_its_age_is_forgotten(harness: &mut dyn Harness) -> Tried {
     let mut it = TestCluster::keeping(harness, 1)?;
     let young = Some(Duration::from_millis(1));
     let old = Some(Duration::from_secs(100));
@@ -260,7 +250,7 @@ pub fn what_is_older_than_its_age_is_forgotten(
 }
 
 /// By the engine's clock, the same for who hears it and who fetches it.
-pub fn what_is_stored_says_when_it_was(harness: &mut dyn Harness) -> Result<(), Unsupported> {
+pub fn what_is_stored_says_when_it_was(harness: &mut dyn Harness) -> Tried {
     let mut it = TestCluster::keeping(harness, 2)?;
     it.want(1, &[yes(exact("a"))]);
     it.publish(0, "a", "not stored");
@@ -288,9 +278,7 @@ pub fn what_is_stored_says_when_it_was(harness: &mut dyn Harness) -> Result<(), 
 }
 
 /// Where nothing is missing any more behind what it brings.
-pub fn a_fetch_says_up_to_where_it_is_complete(
-    harness: &mut dyn Harness,
-) -> Result<(), Unsupported> {
+pub fn a_fetch_says_up_to_where_it_is_complete(harness: &mut dyn Harness) -> Tried {
     let mut it = TestCluster::keeping(harness, 1)?;
     let seqs: Vec<u64> = (0..5).map(|n| it.stored(0, "a", &format!("{n}"), "x")).collect();
     let subject = it.prefix.topic(Space::Store, "a");
@@ -315,7 +303,7 @@ pub fn a_fetch_says_up_to_where_it_is_complete(
 
 /// Whatever its subject is: what is older has no higher number, and nothing that is younger and
 /// there has one that is not.
-pub fn behind_a_number_everything_is_young(harness: &mut dyn Harness) -> Result<(), Unsupported> {
+pub fn behind_a_number_everything_is_young(harness: &mut dyn Harness) -> Tried {
     let mut it = TestCluster::keeping(harness, 2)?;
     let subject = it.prefix.topic(Space::Store, "never");
     let since = |it: &mut TestCluster<'_>, ms| {
@@ -348,7 +336,7 @@ pub fn behind_a_number_everything_is_young(harness: &mut dyn Harness) -> Result<
 }
 
 /// At the moment of the answer, whichever node asks, and with its head.
-pub fn the_leader_has_all_that_was_confirmed(harness: &mut dyn Harness) -> Result<(), Unsupported> {
+pub fn the_leader_has_all_that_was_confirmed(harness: &mut dyn Harness) -> Tried {
     let mut it = TestCluster::keeping(harness, 2)?;
     let subject = it.prefix.topic(Space::Store, "a");
     let mut last = 0;
@@ -368,16 +356,14 @@ pub fn the_leader_has_all_that_was_confirmed(harness: &mut dyn Harness) -> Resul
 }
 
 /// However often its link ends: all are stored, in the end, and each once.
-pub fn what_a_broken_link_swallowed_is_stored_once(
-    harness: &mut dyn Harness,
-) -> Result<(), Unsupported> {
+pub fn what_a_broken_link_swallowed_is_stored_once(harness: &mut dyn Harness) -> Tried {
     let mut it = TestCluster::keeping(harness, 2)?;
     let mut tickets = Vec::new();
     for n in 0..60 {
         let text = format!("{n}");
         tickets.push(it.store(0, "a", &text, &text));
         if n % 20 == 10 {
-            it.harness.reset(0)?;
+            it.harness.inject(Fault::Reset(0))?;
         }
         it.turn(Duration::from_micros(100));
     }
@@ -395,9 +381,7 @@ pub fn what_a_broken_link_swallowed_is_stored_once(
 }
 
 /// Each once, in time, also those that were asked before it ended.
-pub fn every_ticket_is_answered_without_an_engine(
-    harness: &mut dyn Harness,
-) -> Result<(), Unsupported> {
+pub fn every_ticket_is_answered_without_an_engine(harness: &mut dyn Harness) -> Tried {
     let mut it = TestCluster::keeping(harness, 1)?;
     let subject = it.prefix.topic(Space::Store, "a");
     let fetch = |it: &mut TestCluster<'_>| {
@@ -408,13 +392,13 @@ pub fn every_ticket_is_answered_without_an_engine(
         let (subject, age) = (subject.clone(), Duration::from_secs(60));
         it.ask(0, Fetch::Since { subject, age })
     };
-    it.harness.freeze()?;
+    it.harness.inject(Fault::Freeze)?;
     let mut stores = vec![it.store(0, "a", "frozen", "x")];
     let mut fetches = vec![fetch(&mut it)];
     let mut sinces = vec![since(&mut it)];
     let mut purges = vec![it.ask_purge(0, "a", 7)];
-    it.harness.thaw()?;
-    it.harness.kill()?;
+    it.harness.inject(Fault::Thaw)?;
+    it.harness.inject(Fault::Kill)?;
     it.wait("down", |it| !it.nodes[0].is_up);
     for n in 0..5 {
         stores.push(it.store(0, "a", &format!("{n}"), "x"));
@@ -445,18 +429,16 @@ pub fn every_ticket_is_answered_without_an_engine(
 }
 
 /// All that it said it stored; what is stored meanwhile, too, or it is said that nobody knows.
-pub fn an_engine_that_was_killed_has_what_it_confirmed(
-    harness: &mut dyn Harness,
-) -> Result<(), Unsupported> {
+pub fn an_engine_that_was_killed_has_what_it_confirmed(harness: &mut dyn Harness) -> Tried {
     let mut it = TestCluster::keeping(harness, 2)?;
     let epoch = it.nodes[0].kept;
     assert!(epoch.is_some(), "it keeps something");
     let tickets: Vec<_> =
         (0..60).map(|n| (n, it.store(0, "a", &format!("{n}"), &format!("{n}")))).collect();
     it.turn(Duration::from_millis(1));
-    it.harness.kill()?;
+    it.harness.inject(Fault::Kill)?;
     it.wait("down", |it| it.nodes.iter().all(|node| !node.is_up));
-    it.harness.restart()?;
+    it.harness.inject(Fault::Restart)?;
     it.wait("up", |it| it.nodes.iter().all(|node| node.is_up));
     assert_eq!([it.nodes[0].kept, it.nodes[1].kept], [epoch; 2], "what is kept is the same");
     let answers: Vec<_> = tickets.iter().map(|(n, it)| (*n, *it)).collect();
@@ -479,16 +461,14 @@ pub fn an_engine_that_was_killed_has_what_it_confirmed(
 }
 
 /// And that stays the same until it is lost again; numbers may begin anew.
-pub fn an_engine_without_its_data_has_another_epoch(
-    harness: &mut dyn Harness,
-) -> Result<(), Unsupported> {
+pub fn an_engine_without_its_data_has_another_epoch(harness: &mut dyn Harness) -> Tried {
     let mut it = TestCluster::keeping(harness, 2)?;
     let mut epochs = vec![it.nodes[0].kept];
     for round in 0..2 {
         it.stored(0, "a", &format!("{round}"), "x");
-        it.harness.kill()?;
+        it.harness.inject(Fault::Kill)?;
         it.wait("down", |it| it.nodes.iter().all(|node| !node.is_up));
-        it.harness.restart_empty()?;
+        it.harness.inject(Fault::RestartEmpty)?;
         it.wait("up", |it| it.nodes.iter().all(|node| node.is_up));
         assert_eq!(it.nodes[0].kept, it.nodes[1].kept);
         assert!(!epochs.contains(&it.nodes[0].kept), "an epoch came again");
@@ -502,9 +482,9 @@ pub fn an_engine_without_its_data_has_another_epoch(
 }
 
 /// Too many at once are refused, and room is said.
-pub fn tickets_are_bounded(harness: &mut dyn Harness) -> Result<(), Unsupported> {
+pub fn tickets_are_bounded(harness: &mut dyn Harness) -> Tried {
     let mut it = TestCluster::keeping(harness, 1)?;
-    it.harness.freeze()?;
+    it.harness.inject(Fault::Freeze)?;
     let subject = it.prefix.topic(Space::Store, "a");
     let mut count = 0;
     loop {
@@ -517,7 +497,7 @@ pub fn tickets_are_bounded(harness: &mut dyn Harness) -> Result<(), Unsupported>
         count += 1;
         assert!(count <= TICKETS_MAX, "never full");
     }
-    it.harness.thaw()?;
+    it.harness.inject(Fault::Thaw)?;
     it.wait("room", |it| it.nodes[0].rooms == 1);
     it.wait("all answers", |it| it.nodes[0].answers.len() == count);
     it.stored(0, "a", "one more", "x");

@@ -5,7 +5,7 @@ use std::time::Duration;
 use proptest::prelude::*;
 
 use super::cluster::{TestCluster, TestMessage, exact, no, once, whole, yes};
-use super::{CASES, Harness, Unsupported, run};
+use super::{CASES, Fault, Harness, Tried, Unsupported, run};
 use simurgh_cluster::{Adapter, Prefix, Space};
 use simurgh_loopback::{Direction, Network, NetworkConfig, RestartData, StreamLimits};
 
@@ -29,43 +29,17 @@ impl Harness for InProcess {
         self.network.advance(self.network.now_ns() + time.as_nanos() as u64);
     }
 
-    fn cut(&mut self, node: usize) -> Result<(), Unsupported> {
-        self.network.cut(node, Direction::Both);
-        Ok(())
-    }
-
-    fn mend(&mut self, node: usize) -> Result<(), Unsupported> {
-        self.network.mend(node);
-        Ok(())
-    }
-
-    fn reset(&mut self, node: usize) -> Result<(), Unsupported> {
-        self.network.reset(node);
-        Ok(())
-    }
-
-    fn freeze(&mut self) -> Result<(), Unsupported> {
-        self.network.freeze();
-        Ok(())
-    }
-
-    fn thaw(&mut self) -> Result<(), Unsupported> {
-        self.network.thaw();
-        Ok(())
-    }
-
-    fn kill(&mut self) -> Result<(), Unsupported> {
-        self.network.kill();
-        Ok(())
-    }
-
-    fn restart(&mut self) -> Result<(), Unsupported> {
-        self.network.restart(RestartData::Stays);
-        Ok(())
-    }
-
-    fn restart_empty(&mut self) -> Result<(), Unsupported> {
-        self.network.restart(RestartData::Lost);
+    fn inject(&mut self, fault: Fault) -> Tried {
+        match fault {
+            Fault::Cut(node) => self.network.cut(node, Direction::Both),
+            Fault::Mend(node) => self.network.mend(node),
+            Fault::Reset(node) => self.network.reset(node),
+            Fault::Freeze => self.network.freeze(),
+            Fault::Thaw => self.network.thaw(),
+            Fault::Kill => self.network.kill(),
+            Fault::Restart => self.network.restart(RestartData::Stays),
+            Fault::RestartEmpty => self.network.restart(RestartData::Lost),
+        }
         Ok(())
     }
 
