@@ -1,4 +1,4 @@
-//! Kept topics: between this node, the engine and what is remembered of both.
+//! Topics with a history: between this node, the engine and [`History`].
 
 use bytes::Bytes;
 
@@ -11,7 +11,7 @@ use crate::history::{
 };
 use crate::subject::{Interest, Space};
 
-/// Of more topics than that all are looked at when something of them may be lost.
+/// If more topics than this may have lost something, all are checked.
 const LOST_MAX: usize = 4_096;
 
 impl<L: LocalNode> HistorySink for L {
@@ -25,8 +25,8 @@ impl<L: LocalNode> HistorySink for L {
 }
 
 impl<A: Adapter> Cluster<A> {
-    /// What is kept of a topic is wanted here: it is followed from now on, until its interest ends
-    /// some time after the last of these calls, and after its last member.
+    /// Follows a topic until its interest ends, some time after the last of these calls and after
+    /// its last member.
     pub fn follow(
         &mut self,
         topic: &str,
@@ -41,16 +41,16 @@ impl<A: Adapter> Cluster<A> {
         self.report_history(local);
     }
 
-    /// What the engine has of a topic that is followed is asked of those who certainly have all: a
-    /// copy that lags behind may have been asked when it began.
+    /// Has a followed topic checked at the server that certainly has all messages: it may have
+    /// begun with a copy that lagged behind.
     pub fn check_topic(&mut self, topic: &str) {
         if let Some(history) = &mut self.history {
             history.look_at(topic);
         }
     }
 
-    /// Has the engine keep a broadcast of this node, for all nodes that follow the topic, this one
-    /// included. [`LocalNode::stored`] hears what has become of it, always.
+    /// Has the engine store a broadcast of this node, for all nodes that follow the topic, this one
+    /// included. [`LocalNode::stored`] always gets the outcome.
     pub fn store(
         &mut self,
         topic: &str,
@@ -64,8 +64,8 @@ impl<A: Adapter> Cluster<A> {
         }
     }
 
-    /// Has everybody forget what is kept of a topic up to now. [`LocalNode::stored`] hears with
-    /// this number what has become of it, always; it is a number as of a store.
+    /// Has all nodes forget what is kept of a topic up to now. [`LocalNode::stored`] always gets
+    /// the outcome with this number, which must differ from those of stores.
     pub fn forget(&mut self, topic: &str, number: u64, time: Time, local: &mut impl LocalNode) {
         match &mut self.history {
             Some(history) => history.forget(topic, number, time.ns, local),
@@ -73,7 +73,7 @@ impl<A: Adapter> Cluster<A> {
         }
     }
 
-    /// What was counted of kept topics; none, if nothing is kept.
+    /// The counters of topics with a history; none, if there are no such topics.
     pub fn history_counts(&self) -> Option<&HistoryCounts> {
         self.history.as_deref().map(History::counts)
     }
@@ -83,12 +83,12 @@ impl<A: Adapter> Cluster<A> {
         self.history.as_deref().map_or(0, History::followed)
     }
 
-    /// Bytes of what is not stored yet.
+    /// How many bytes wait to be stored.
     pub fn store_bytes(&self) -> usize {
         self.history.as_deref().map_or(0, History::waiting_bytes)
     }
 
-    /// Follows a topic of which there is an interest; `false`, if nothing can be kept of it.
+    /// Follows a topic that is subscribed to. Returns `false` if that is impossible.
     pub(super) fn keep(&mut self, topic: &str, wants: Retention) -> bool {
         let Some(history) = &mut self.history else { return false };
         if !self.interests.keep(topic) {
@@ -100,7 +100,7 @@ impl<A: Adapter> Cluster<A> {
         true
     }
 
-    /// Tells some of what has to be told.
+    /// Reports some of the events that wait, and all notices.
     pub(super) fn report_history(&mut self, local: &mut impl LocalNode) {
         let Some(history) = &mut self.history else { return };
         history.hush(local);
@@ -138,7 +138,7 @@ impl<A: Adapter> Cluster<A> {
         }
     }
 
-    /// Something of these interests may be lost.
+    /// Messages for these interests may have been lost.
     pub(super) fn history_lost(&mut self, interests: &[Interest], time: Time) {
         let Self { history: Some(history), interests: all, .. } = self else { return };
         let of_broadcasts = interests.iter().filter(|it| {
@@ -159,7 +159,7 @@ impl<A: Adapter> Cluster<A> {
         }
     }
 
-    /// The adapter has been told all interests, the last of them by this change.
+    /// The adapter was told all interests, the last of them by this change.
     pub(super) fn history_told(&mut self, generation: Generation) {
         self.history_waiters.told = generation;
         self.history_waiters.are_told();
@@ -178,8 +178,8 @@ impl<A: Adapter> Cluster<A> {
         }
     }
 
-    /// An envelope with the engine's numbers has come. Those say whether it came before, and not
-    /// its publisher's.
+    /// Takes an envelope with the engine's numbers. These tell whether it is a duplicate, not its
+    /// publisher's.
     pub(super) fn receive_kept(
         &mut self,
         bytes: &Bytes,
@@ -189,7 +189,7 @@ impl<A: Adapter> Cluster<A> {
     ) {
         let envelope = match Envelope::decode(bytes) {
             Ok(envelope) => envelope,
-            // On its topic it is missed, and passed over when it is fetched.
+            // It leaves a hole in its topic, and is passed over when that is fetched.
             Err(error) => return self.counts.misunderstand(error),
         };
         let kind = envelope.header.kind;
@@ -203,11 +203,12 @@ impl<A: Adapter> Cluster<A> {
         {
             return;
         }
-        // Kept elsewhere, and not declared so here: members hear it as plain.
+        // Stored by a node that declares a history where this one does not: members get it as a
+        // plain broadcast.
         self.deliver_broadcasts(envelope.topic, envelope.items(), local);
     }
 
-    /// An answer about what is kept.
+    /// Takes the answer to a ticket.
     pub(super) fn history_answered(
         &mut self,
         event: Event,
@@ -227,7 +228,7 @@ impl<A: Adapter> Cluster<A> {
         }
     }
 
-    /// Hands over what is to be asked and stored, as much as the adapter takes; whether there was
+    /// Hands over requests and stores, as much as the adapter takes. Returns whether there was
     /// something.
     pub(super) fn settle_history(&mut self, time: Time) -> bool {
         let mut has_said = false;

@@ -1,24 +1,24 @@
-//! Nobody is missed over a link that is silent itself.
+//! Checks the link before other nodes are taken for silent.
 //!
-//! A link is known to be dead some seconds after it died, and may be silent for as long without
-//! being dead. Until then it looks as if all other nodes were gone, so the engine is asked before
-//! somebody is missed: what changes nothing of the interests is answered like all that does.
+//! A dead link is noticed some seconds after it died, and a link may be silent for as long without
+//! being dead. Until then all other nodes seem to be gone, so the engine is probed before any of
+//! them is taken for silent: with an empty change of interests, which it confirms like any other.
 
 use super::{Cluster, Time};
 use crate::adapter::{Adapter, Generation};
 
-/// An answer that takes longer says nothing of other nodes: what they said waited as it did, and
-/// may come behind it.
+/// An answer that takes longer tells nothing about other nodes: their messages were held up as
+/// well, and may come behind it.
 const ANSWER_MAX_NS: u64 = 1_000_000_000;
 
-/// A question whether the engine is there.
+/// A probe that the engine has not answered.
 pub(super) struct LinkProbe {
     generation: Generation,
     since_ns: u64,
 }
 
 impl<A: Adapter> Cluster<A> {
-    /// Does what time does to other nodes; presence_requests the engine first if it may do something.
+    /// Lets other nodes become silent or gone; probes the engine first if one may.
     pub(super) fn age_peers(&mut self, time: Time) {
         if !self.peers.is_due(time.ns) {
             self.peers.tick(time.ns);
@@ -28,7 +28,7 @@ impl<A: Adapter> Cluster<A> {
         }
     }
 
-    /// The engine has answered everything up to this.
+    /// The engine has confirmed changes of interests up to this one.
     pub(super) fn link_probe_answered(&mut self, generation: Generation, time: Time) {
         let answered = self.link_probe.take_if(|it| it.generation <= generation);
         let Some(LinkProbe { since_ns, .. }) = answered else { return };
@@ -39,7 +39,7 @@ impl<A: Adapter> Cluster<A> {
         }
     }
 
-    /// When there is something to do for other nodes; not what waits for the engine's answer.
+    /// When there is something to do for other nodes, apart from what waits for the probe.
     pub(super) fn peers_next_ns(&self) -> Option<u64> {
         match self.link_probe {
             Some(_) => self.peers.next_beat_ns(),

@@ -1,4 +1,4 @@
-//! What this node hears of its engine, and of other nodes.
+//! Processing the events of the engine and the messages of other nodes.
 
 use bytes::Bytes;
 use simurgh_presence::{FromPeers, Owner};
@@ -13,13 +13,13 @@ use crate::peers::PeerEvent;
 use crate::presence::{Part, PresenceUpdate};
 use crate::subject::{Bucket, Interest, Space};
 
-/// So long after a node was gone it may say again what the engine may not have: it comes back, or
-/// has said bye and was not told that the engine has that.
+/// How long after a node is gone it may send again what the engine may not have: it comes back, or
+/// did not learn that the engine has its bye.
 const WINDOWS_KEPT_NS: u64 = 600 * 1_000_000_000;
-/// Nodes that are gone and remembered, so that what comes late of them is known to be late.
+/// The most gone nodes that are remembered, to recognize what comes late from them.
 const DEPARTED_MAX: usize = 4096;
 
-/// Whether something of this kind, come twice, would be done twice.
+/// Whether a duplicate of this kind would do something twice.
 const fn is_counted(kind: Kind) -> bool {
     matches!(kind, Kind::Broadcast | Kind::Call | Kind::Return | Kind::HangUp)
 }
@@ -33,7 +33,7 @@ impl<A: Adapter> Cluster<A> {
                 self.session = None;
                 self.peers.link_down(time.ns);
                 self.link_probe = None;
-                // The next link has all asked again.
+                // Over the next link all presences are requested again.
                 self.presence_requests.clear();
                 self.waiters.give_all();
                 self.enter(LinkState::Away, time);
@@ -82,14 +82,14 @@ impl<A: Adapter> Cluster<A> {
         self.handle_peer_events(time, local);
     }
 
-    /// PresenceRequests a node, or all, for everybody who is present anywhere.
+    /// Requests all presences of a node, or of all nodes.
     pub(super) fn request_all_presences(&mut self, of: Option<NodeId>, time: Time) {
         let topics = self.present_topics();
         self.counts.resyncs += topics.len() as u64;
         self.presence_requests.add_again(of, topics, time.ns);
     }
 
-    /// Topics whose presences are wanted.
+    /// The topics whose presences are wanted.
     fn present_topics(&self) -> Vec<Box<str>> {
         let wanted = self.interests.wanted();
         let present = wanted.filter(|it| {
@@ -111,7 +111,7 @@ impl<A: Adapter> Cluster<A> {
                 Interest::Exact(Space::Presence, _) | Interest::Whole(Space::Presence, _) => {
                     self.topics_of(interest)
                 }
-                // Answers to this node, and beats: all may be missing something.
+                // Answers to this node and beats may be missing: of any topic.
                 Interest::Node(_) | Interest::Nodes => self.present_topics(),
                 Interest::Exact(..) | Interest::Whole(..) => continue,
             };
@@ -151,7 +151,7 @@ impl<A: Adapter> Cluster<A> {
         }
     }
 
-    /// Whether something comes for the first time, and in order.
+    /// Whether an envelope is neither a duplicate nor out of order.
     fn is_new(&mut self, envelope: &Envelope<'_>, space: Option<Space>) -> bool {
         let (origin, n) = (envelope.header.origin, envelope.header.n);
         let bucket = space.map(|_| Bucket::of(envelope.topic));
@@ -169,7 +169,7 @@ impl<A: Adapter> Cluster<A> {
         true
     }
 
-    /// What nodes said that are gone for long, and so will not say it again.
+    /// Forgets the numbers of nodes that have been gone for long.
     fn forget_windows(&mut self, time: Time) {
         let old = self
             .departed
@@ -229,7 +229,7 @@ impl<A: Adapter> Cluster<A> {
                 }
             }
             Message::HangUp { number } => local.hung_up(origin, number),
-            // A wish that the engine has not stored has no place among what it ends.
+            // A forget marker without a number has no place among the messages that it ends.
             Message::Forget => self.counts.broken += 1,
         }
     }
@@ -256,7 +256,7 @@ impl<A: Adapter> Cluster<A> {
         part: Part<'_>,
         local: &mut impl LocalNode,
     ) {
-        // Nobody would ever take its entries out; once it is known all of them are asked for.
+        // Nobody would ever remove its entries; once it is a peer its presences are requested.
         if self.peers.get(origin).is_none() {
             self.counts.late += 1;
             return;
@@ -273,18 +273,18 @@ impl<A: Adapter> Cluster<A> {
         }
     }
 
-    /// Does what follows from nodes that have come or gone.
+    /// Processes the events of other nodes.
     pub(super) fn handle_peer_events(&mut self, time: Time, local: &mut impl LocalNode) {
         while let Some(event) = self.peers.poll_event() {
             match &event {
                 PeerEvent::Joined(node) => {
                     self.departed.remove(node);
-                    // By its beat alone, if its hello was lost: it may have heard of none.
+                    // By a beat, if its hello was lost: it may have received no disconnect.
                     self.disconnects.hello(*node, time.ns);
-                    // What all were asked over a new link may have come too early for it.
+                    // The request to all over a new link may have come too early for it.
                     self.request_all_presences(Some(*node), time);
                 }
-                // While it was silent nobody asked it.
+                // While it was silent it was not asked.
                 PeerEvent::Back(node) => self.request_all_presences(Some(*node), time),
                 PeerEvent::Gone(node, why) => {
                     self.parts.forget(*node);
