@@ -10,8 +10,8 @@ use serde::Deserialize;
 use simurgh::Cluster;
 use simurgh::cluster::{ClusterConfig, Prefix};
 use simurgh_nats::{
-    Config, Credentials, Identity, Keeping, NatsAdapter, Permissions, Replicas, Secret, Server,
-    Storage, StreamCount,
+    Config, Credentials, Identity, NatsAdapter, Permissions, Replicas, Secret, Server, Storage,
+    StreamCount, StreamsConfig,
 };
 
 use crate::mistakes::{Mistake, note};
@@ -139,7 +139,7 @@ impl ClusterSpec {
         let linger = self.duration(&mut wrong, "linger", &self.linger);
         let outbox = self.outbox_bytes.as_deref().map(units::bytes).transpose();
         let outbox = note(&mut wrong, "outbox_bytes", outbox).flatten();
-        let keeping = self.keeping(&mut wrong);
+        let streams = self.streams_config(&mut wrong);
         let (Some(prefix), Some(name), true) = (prefix, name, wrong.is_empty()) else {
             return Err(wrong);
         };
@@ -157,10 +157,10 @@ impl ClusterSpec {
         nats.tls.ca.clone_from(&self.tls_ca);
         nats.tls.identity = identity;
         let cluster = Cluster::new(config, move |setup| {
-            nats.keeping = setup.history.map(|most| Keeping {
+            nats.streams = setup.history.map(|most| StreamsConfig {
                 count_max: most.count,
                 age_max: most.age,
-                ..keeping
+                ..streams
             });
             NatsAdapter::new(nats, setup.runtime.clone())
         });
@@ -176,27 +176,27 @@ impl ClusterSpec {
     }
 
     /// How the engine keeps what topics have said.
-    fn keeping(&self, wrong: &mut Vec<Mistake>) -> Keeping {
-        let mut keeping = Keeping::default();
+    fn streams_config(&self, wrong: &mut Vec<Mistake>) -> StreamsConfig {
+        let mut streams = StreamsConfig::default();
         match self.history_streams {
             None | Some(1) => {}
-            Some(16) => keeping.streams = StreamCount::Sixteen,
+            Some(16) => streams.streams = StreamCount::Sixteen,
             Some(_) => wrong.push(("history_streams", "is 1 or 16".to_owned())),
         }
         match self.history_replicas {
             None | Some(1) => {}
-            Some(3) => keeping.replicas = Replicas::Three,
-            Some(5) => keeping.replicas = Replicas::Five,
+            Some(3) => streams.replicas = Replicas::Three,
+            Some(5) => streams.replicas = Replicas::Five,
             Some(_) => wrong.push(("history_replicas", "is 1, 3 or 5".to_owned())),
         }
         if self.history_storage == Some(HistoryStorage::Memory) {
-            keeping.storage = Storage::Memory;
+            streams.storage = Storage::Memory;
         }
-        keeping.create_streams = self.history_create_streams.unwrap_or(keeping.create_streams);
+        streams.create_streams = self.history_create_streams.unwrap_or(streams.create_streams);
         let bytes = self.history_engine_bytes.as_deref().map(units::bytes).transpose();
         let bytes = note(wrong, "history_engine_bytes", bytes).flatten();
-        keeping.engine_bytes = bytes.map(|it| it as u64);
-        keeping
+        streams.engine_bytes = bytes.map(|it| it as u64);
+        streams
     }
 
     fn prefix(&self) -> Result<Prefix, simurgh::cluster::PrefixError> {
@@ -351,11 +351,12 @@ pub(crate) fn permissions(
     streams: u8,
 ) -> Result<String, simurgh::cluster::PrefixError> {
     let prefix = Prefix::new(prefix)?;
-    let keeping = |streams| Keeping { streams, ..Keeping::default() }.stream_names(&prefix);
+    let names =
+        |streams| StreamsConfig { streams, ..StreamsConfig::default() }.stream_names(&prefix);
     let names = match streams {
         0 => Vec::new(),
-        1 => keeping(StreamCount::One),
-        _ => keeping(StreamCount::Sixteen),
+        1 => names(StreamCount::One),
+        _ => names(StreamCount::Sixteen),
     };
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     Ok(format!("{}\n", Permissions::of(&prefix, &names)))

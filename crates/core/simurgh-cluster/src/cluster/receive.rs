@@ -1,4 +1,4 @@
-//! What this node hears of its engine, and of other nodes.
+//! Processing the events of the engine and the messages of other nodes.
 
 use bytes::Bytes;
 use simurgh_presence::{FromPeers, Owner};
@@ -13,61 +13,61 @@ use crate::peers::PeerEvent;
 use crate::presence::{Part, PresenceUpdate};
 use crate::subject::{Bucket, Interest, Space};
 
-/// So long after a node was gone it may say again what the engine may not have: it comes back, or
-/// has said bye and was not told that the engine has that.
+/// How long after a node is gone it may send again what the engine may not have: it comes back, or
+/// did not learn that the engine has its bye.
 const WINDOWS_KEPT_NS: u64 = 600 * 1_000_000_000;
-/// Nodes that are gone and remembered, so that what comes late of them is known to be late.
+/// The most gone nodes that are remembered, to recognize what comes late from them.
 const DEPARTED_MAX: usize = 4096;
 
-/// Whether something of this kind, come twice, would be done twice.
+/// Whether a duplicate of this kind would do something twice.
 const fn is_counted(kind: Kind) -> bool {
     matches!(kind, Kind::Broadcast | Kind::Call | Kind::Return | Kind::HangUp)
 }
 
 impl<A: Adapter> Cluster<A> {
-    pub(super) fn happened(&mut self, event: Event, time: Time, local: &mut impl LocalNode) {
+    pub(super) fn on_event(&mut self, event: Event, time: Time, local: &mut impl LocalNode) {
         match event {
-            Event::Up { session, kept } => self.is_up(session, kept, time, local),
+            Event::Up { session, kept } => self.on_link_up(session, kept, time, local),
             Event::Down(why) => {
-                self.keep_down(time);
+                self.history_down(time);
                 self.session = None;
                 self.peers.link_down(time.ns);
-                self.link_asked = None;
-                // The next link has all asked again.
-                self.asks.clear();
-                self.awaits.give_all();
+                self.link_probe = None;
+                // Over the next link all presences are requested again.
+                self.presence_requests.clear();
+                self.waiters.give_all();
                 self.enter(LinkState::Away, time);
                 self.notice(Notice::Down(why));
             }
             Event::Received(Received { envelope, stored: Some(number), at_ms, .. }) => {
-                self.heard_kept(&envelope, (number, at_ms), time, local);
+                self.receive_kept(&envelope, (number, at_ms), time, local);
             }
             Event::Received(Received { space, envelope, .. }) => {
-                self.heard(space, &envelope, time, local);
+                self.receive_envelope(space, &envelope, time, local);
             }
-            Event::Lost(interests) => self.has_lost(&interests, time),
-            Event::Room => (self.is_full, self.keep_is_full) = (false, false),
+            Event::Lost(interests) => self.on_loss(&interests, time),
+            Event::Room => (self.is_full, self.history_is_full) = (false, false),
             Event::InForce(generation) => {
-                self.awaits.in_force(generation);
-                self.keep_in_force(generation);
-                self.link_answers(generation, time);
+                self.waiters.in_force(generation);
+                self.history_in_force(generation);
+                self.link_probe_answered(generation, time);
             }
             answer @ (Event::Stored { .. }
             | Event::NotStored { .. }
             | Event::Fetched { .. }
             | Event::Since { .. }
-            | Event::Purged { .. }) => self.keep_answered(answer, time, local),
+            | Event::Purged { .. }) => self.history_answered(answer, time, local),
         }
     }
 
-    fn is_up(
+    fn on_link_up(
         &mut self,
         session: Session,
         kept: Option<u64>,
         time: Time,
         local: &mut impl LocalNode,
     ) {
-        self.keep_up(kept, time);
+        self.history_up(kept, time);
         self.counts.links += 1;
         if self.counts.links > 1 {
             self.counts.lost += 1;
@@ -77,19 +77,19 @@ impl<A: Adapter> Cluster<A> {
         self.is_full = false;
         self.peers.link_up(time.ns);
         self.enter(LinkState::CatchingUp, time);
-        self.say_hello(time);
-        self.ask_again(None, time);
-        self.look_at_peers(time, local);
+        self.send_hello(time);
+        self.request_all_presences(None, time);
+        self.handle_peer_events(time, local);
     }
 
-    /// Asks a node, or all, for everybody who is present anywhere.
-    pub(super) fn ask_again(&mut self, of: Option<NodeId>, time: Time) {
+    /// Requests all presences of a node, or of all nodes.
+    pub(super) fn request_all_presences(&mut self, of: Option<NodeId>, time: Time) {
         let topics = self.present_topics();
         self.counts.resyncs += topics.len() as u64;
-        self.asks.add_again(of, topics, time.ns);
+        self.presence_requests.add_again(of, topics, time.ns);
     }
 
-    /// Topics whose presences are wanted.
+    /// The topics whose presences are wanted.
     fn present_topics(&self) -> Vec<Box<str>> {
         let wanted = self.interests.wanted();
         let present = wanted.filter(|it| {
@@ -102,25 +102,25 @@ impl<A: Adapter> Cluster<A> {
         self.interests.topics_of(interest).map(Box::from).collect()
     }
 
-    fn has_lost(&mut self, interests: &[Interest], time: Time) {
+    fn on_loss(&mut self, interests: &[Interest], time: Time) {
         self.counts.lost += 1;
         self.notice(Notice::Lost(interests.len()));
-        self.keep_lost(interests, time);
+        self.history_lost(interests, time);
         for interest in interests {
             let topics = match interest {
                 Interest::Exact(Space::Presence, _) | Interest::Whole(Space::Presence, _) => {
                     self.topics_of(interest)
                 }
-                // Answers to this node, and beats: all may be missing something.
+                // Answers to this node and beats may be missing: of any topic.
                 Interest::Node(_) | Interest::Nodes => self.present_topics(),
                 Interest::Exact(..) | Interest::Whole(..) => continue,
             };
             self.counts.resyncs += topics.len() as u64;
-            self.asks.add_again(None, topics, time.ns);
+            self.presence_requests.add_again(None, topics, time.ns);
         }
     }
 
-    fn heard(
+    fn receive_envelope(
         &mut self,
         space: Option<Space>,
         bytes: &Bytes,
@@ -145,13 +145,13 @@ impl<A: Adapter> Cluster<A> {
             Err(error) => return self.counts.misunderstand(error),
         };
         self.counts.receive(header.kind);
-        self.does(&envelope, message, time, local);
+        self.on_message(&envelope, message, time, local);
         if !is_counted(header.kind) {
-            self.look_at_peers(time, local);
+            self.handle_peer_events(time, local);
         }
     }
 
-    /// Whether something comes for the first time, and in order.
+    /// Whether an envelope is neither a duplicate nor out of order.
     fn is_new(&mut self, envelope: &Envelope<'_>, space: Option<Space>) -> bool {
         let (origin, n) = (envelope.header.origin, envelope.header.n);
         let bucket = space.map(|_| Bucket::of(envelope.topic));
@@ -169,7 +169,7 @@ impl<A: Adapter> Cluster<A> {
         true
     }
 
-    /// What nodes said that are gone for long, and so will not say it again.
+    /// Forgets the numbers of nodes that have been gone for long.
     fn forget_windows(&mut self, time: Time) {
         let old = self
             .departed
@@ -180,7 +180,7 @@ impl<A: Adapter> Cluster<A> {
         }
     }
 
-    fn does(
+    fn on_message(
         &mut self,
         envelope: &Envelope<'_>,
         message: Message<'_>,
@@ -189,8 +189,8 @@ impl<A: Adapter> Cluster<A> {
     ) {
         let (origin, topic) = (envelope.header.origin, envelope.topic);
         match message {
-            Message::Broadcasts(items) => self.hears_broadcasts(topic, items, local),
-            Message::Presence(part) => self.hears_presence(origin, topic, part, local),
+            Message::Broadcasts(items) => self.deliver_broadcasts(topic, items, local),
+            Message::Presence(part) => self.deliver_presence(origin, topic, part, local),
             Message::AskState(topics) => {
                 for topic in topics {
                     local.presence(topic, FromPeers::StateWanted(Owner(origin.0)));
@@ -210,7 +210,7 @@ impl<A: Adapter> Cluster<A> {
                     }
                     self.done.push_back((origin, number));
                 }
-                self.say_answer(origin, number, time);
+                self.send_answer(origin, number, time);
             }
             Message::Answer { number } => {
                 self.disconnects.answered(origin, DisconnectNumber(number));
@@ -229,12 +229,12 @@ impl<A: Adapter> Cluster<A> {
                 }
             }
             Message::HangUp { number } => local.hung_up(origin, number),
-            // A wish that the engine has not stored has no place among what it ends.
+            // A forget marker without a number has no place among the messages that it ends.
             Message::Forget => self.counts.broken += 1,
         }
     }
 
-    pub(super) fn hears_broadcasts(
+    pub(super) fn deliver_broadcasts(
         &mut self,
         topic: &str,
         items: Items<'_>,
@@ -249,14 +249,14 @@ impl<A: Adapter> Cluster<A> {
         }
     }
 
-    fn hears_presence(
+    fn deliver_presence(
         &mut self,
         origin: NodeId,
         topic: &str,
         part: Part<'_>,
         local: &mut impl LocalNode,
     ) {
-        // Nobody would ever take its entries out; once it is known all of them are asked for.
+        // Nobody would ever remove its entries; once it is a peer its presences are requested.
         if self.peers.get(origin).is_none() {
             self.counts.late += 1;
             return;
@@ -273,19 +273,19 @@ impl<A: Adapter> Cluster<A> {
         }
     }
 
-    /// Does what follows from nodes that have come or gone.
-    pub(super) fn look_at_peers(&mut self, time: Time, local: &mut impl LocalNode) {
+    /// Processes the events of other nodes.
+    pub(super) fn handle_peer_events(&mut self, time: Time, local: &mut impl LocalNode) {
         while let Some(event) = self.peers.poll_event() {
             match &event {
                 PeerEvent::Joined(node) => {
                     self.departed.remove(node);
-                    // By its beat alone, if its hello was lost: it may have heard of none.
+                    // By a beat, if its hello was lost: it may have received no disconnect.
                     self.disconnects.hello(*node, time.ns);
-                    // What all were asked over a new link may have come too early for it.
-                    self.ask_again(Some(*node), time);
+                    // The request to all over a new link may have come too early for it.
+                    self.request_all_presences(Some(*node), time);
                 }
-                // While it was silent nobody asked it.
-                PeerEvent::Back(node) => self.ask_again(Some(*node), time),
+                // While it was silent it was not asked.
+                PeerEvent::Back(node) => self.request_all_presences(Some(*node), time),
                 PeerEvent::Gone(node, why) => {
                     self.parts.forget(*node);
                     self.disconnects.gone(*node, *why);
@@ -304,7 +304,7 @@ impl<A: Adapter> Cluster<A> {
             }
             self.notice(Notice::Peer(event));
         }
-        self.say_disconnects(time);
+        self.send_disconnects(time);
         while let Some((number, outcome)) = self.disconnects.poll_outcome() {
             local.disconnected(number, outcome);
         }

@@ -9,7 +9,7 @@ use hashbrown::HashMap;
 use simurgh_cluster::adapter::{ID_SECONDS, LAST_OF_MAX, Number};
 use simurgh_cluster::{Fetched, Received, Space};
 
-use super::names::Name;
+use super::subjects::SubjectId;
 
 /// A copy lags behind no more than that.
 const LAG_NS_MAX: u64 = 10_000_000_000;
@@ -37,11 +37,11 @@ impl Default for StreamLimits {
 }
 
 #[derive(Debug)]
-pub(super) struct Kept {
+pub(super) struct Stream {
     limits: StreamLimits,
     pub(super) epoch: u64,
     seq: u64,
-    subjects: HashMap<Name, VecDeque<Entry>, FixedState>,
+    subjects: HashMap<SubjectId, VecDeque<Entry>, FixedState>,
     /// Numbers by id.
     ids: HashMap<Box<str>, u64, FixedState>,
     /// When each came, oldest first.
@@ -63,8 +63,8 @@ struct Entry {
 
 /// What is to be stored.
 #[derive(Debug)]
-pub(super) struct Wish<'a> {
-    pub(super) to: Name,
+pub(super) struct StoreRequest<'a> {
+    pub(super) to: SubjectId,
     pub(super) id: &'a str,
     pub(super) age: Option<Duration>,
     pub(super) envelope: Bytes,
@@ -79,7 +79,7 @@ pub(super) enum Outcome {
     Duplicate(u64),
 }
 
-impl Kept {
+impl Stream {
     pub(super) fn new(limits: StreamLimits, epoch: u64) -> Self {
         let map = || FixedState::with_seed(epoch);
         Self {
@@ -116,8 +116,8 @@ impl Kept {
         &self.limits
     }
 
-    pub(super) fn store(&mut self, wish: Wish<'_>, now_ns: u64) -> Outcome {
-        let Wish { to, id, age, envelope } = wish;
+    pub(super) fn store(&mut self, wish: StoreRequest<'_>, now_ns: u64) -> Outcome {
+        let StoreRequest { to, id, age, envelope } = wish;
         self.forget_ids(now_ns);
         if let Some(&seq) = self.ids.get(id) {
             return Outcome::Duplicate(seq);
@@ -158,7 +158,7 @@ impl Kept {
     /// a copy that has what was stored up to `as_of_ns`.
     pub(super) fn after(
         &mut self,
-        of: Name,
+        of: SubjectId,
         seq: u64,
         (count, bytes): (u32, usize),
         now_ns: u64,
@@ -191,7 +191,12 @@ impl Kept {
     }
 
     /// The last on each of these, oldest first, of such a copy.
-    pub(super) fn last_of(&mut self, subjects: &[Name], now_ns: u64, as_of_ns: u64) -> Fetched {
+    pub(super) fn last_of(
+        &mut self,
+        subjects: &[SubjectId],
+        now_ns: u64,
+        as_of_ns: u64,
+    ) -> Fetched {
         let head = self.head(as_of_ns);
         let mut last = Vec::new();
         for of in subjects.iter().take(LAST_OF_MAX) {
@@ -221,7 +226,7 @@ impl Kept {
     }
 
     /// Forgets what is kept of a subject before a number; numbers go on.
-    pub(super) fn purge(&mut self, subject: Name, before: u64, now_ns: u64) {
+    pub(super) fn purge(&mut self, subject: SubjectId, before: u64, now_ns: u64) {
         let entries = self.subjects.get_mut(&subject).into_iter().flatten();
         let old = entries.filter(|it| it.seq < before);
         old.for_each(|it| it.gone_ns = it.gone_ns.or(Some(now_ns)));
@@ -266,7 +271,7 @@ fn forget_old(entries: &mut VecDeque<Entry>, now_ns: u64) {
 mod tests {
     use proptest::prelude::*;
 
-    use super::super::names::Names;
+    use super::super::subjects::Subjects;
     use super::*;
 
     const S: u64 = 1_000_000_000;
@@ -354,7 +359,13 @@ mod tests {
     const LIMITS: StreamLimits = StreamLimits { count: 0, age_ns: 100 * S };
 
     impl Model {
-        fn store(&mut self, wish: &Wish<'_>, subject: usize, count: usize, now_ns: u64) -> Outcome {
+        fn store(
+            &mut self,
+            wish: &StoreRequest<'_>,
+            subject: usize,
+            count: usize,
+            now_ns: u64,
+        ) -> Outcome {
             let is_known = |it: &&(String, u64, u64)| it.0 == wish.id && now_ns - it.1 < 120 * S;
             if let Some((.., seq)) = self.ids.iter().rfind(is_known) {
                 return Outcome::Duplicate(*seq);
@@ -409,15 +420,15 @@ mod tests {
             count in 1..6_usize,
             ops in prop::collection::vec(op(), 0..120),
         ) {
-            let mut names = Names::new();
+            let mut names = Subjects::new();
             let subjects = ["c.h.0.00.a", "c.h.0.00.b", "c.h.0.00.c"].map(|it| names.of(it));
             let ids: Vec<String> = (0..40).map(|id| format!("{id}")).collect();
-            let mut kept = Kept::new(StreamLimits { count, ..LIMITS }, 7);
+            let mut kept = Stream::new(StreamLimits { count, ..LIMITS }, 7);
             let (mut model, mut now_ns) = (Model::default(), 0_u64);
             for (at, op) in ops.into_iter().enumerate() {
                 match op {
                     Op::Store(subject, id, age_ms) => {
-                        let wish = || Wish {
+                        let wish = || StoreRequest {
                             to: subjects[subject],
                             id: &ids[usize::from(id)],
                             age: age_ms.map(Duration::from_millis),
@@ -438,7 +449,7 @@ mod tests {
                     }
                     Op::LastOf(of, lag_ns) => {
                         let as_of_ns = now_ns.saturating_sub(lag_ns);
-                        let wanted: Vec<Name> = of.iter().map(|it| subjects[*it]).collect();
+                        let wanted: Vec<SubjectId> = of.iter().map(|it| subjects[*it]).collect();
                         let got = kept.last_of(&wanted, now_ns, as_of_ns);
                         let head = model.head(as_of_ns);
                         prop_assert_eq!((got.head, got.is_all), (head, true));

@@ -8,7 +8,7 @@ const UNHEARD_NS: u64 = 10_000_000_000;
 /// The callers' numbers for what is in this node's envelopes, until an envelope was both answered
 /// and heard.
 #[derive(Debug, Default)]
-pub(super) struct Sent {
+pub(super) struct OwnEnvelopes {
     by_n: BTreeMap<u64, Numbers>,
 }
 
@@ -20,7 +20,7 @@ struct Numbers {
     due_ns: Option<u64>,
 }
 
-impl Sent {
+impl OwnEnvelopes {
     /// The `n`th envelope of this node is handed over.
     pub(super) fn add(&mut self, n: u64, numbers: Vec<u64>) {
         self.by_n.insert(n, Numbers { all: numbers.into(), is_heard: false, due_ns: None });

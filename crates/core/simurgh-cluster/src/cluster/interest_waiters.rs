@@ -1,15 +1,15 @@
-//! Who waits until topics are heard.
+//! Callers that wait until an interest is in force.
 
 use std::collections::VecDeque;
 
 use crate::adapter::Generation;
 
-/// Numbers of those who wait, until the engine has what they wait for.
+/// The callers' numbers, until the engine has their interests.
 #[derive(Debug)]
-pub(super) struct Awaits {
+pub(super) struct InterestWaiters {
     /// Not told to the adapter yet.
     new: Vec<u64>,
-    /// With the change of interests that has theirs, in order.
+    /// With the number of the change that has their interest, in order.
     waiting: VecDeque<(Generation, u64)>,
     ready: VecDeque<u64>,
     /// The last change that the adapter was told.
@@ -17,25 +17,25 @@ pub(super) struct Awaits {
     in_force: Generation,
 }
 
-impl Default for Awaits {
+impl Default for InterestWaiters {
     fn default() -> Self {
         let (told, in_force) = (Generation(0), Generation(0));
         Self { new: Vec::new(), waiting: VecDeque::new(), ready: VecDeque::new(), told, in_force }
     }
 }
 
-impl Awaits {
-    /// Who waits for what the adapter is about to be told, or was.
+impl InterestWaiters {
+    /// Adds a caller who waits for an interest that the adapter was told or is about to be told.
     pub(super) fn push(&mut self, number: u64) {
         self.new.push(number);
     }
 
-    /// Who need not wait.
+    /// Adds a caller who need not wait.
     pub(super) fn give(&mut self, number: u64) {
         self.ready.push_back(number);
     }
 
-    /// The adapter has all changes.
+    /// The adapter was told all changes.
     pub(super) fn are_told(&mut self) {
         let told = self.told;
         self.waiting.extend(self.new.drain(..).map(|number| (told, number)));
@@ -50,7 +50,7 @@ impl Awaits {
         }
     }
 
-    /// Nobody waits any more.
+    /// Lets nobody wait any more.
     pub(super) fn give_all(&mut self) {
         self.ready.extend(self.waiting.drain(..).map(|it| it.1));
         self.ready.extend(self.new.drain(..));

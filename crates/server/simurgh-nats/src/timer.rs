@@ -10,9 +10,9 @@ use tokio::time::Sleep;
 
 /// Rings once it was set, at its time; until it is set again it has rung.
 #[derive(Default)]
-pub(crate) struct Alarm(Option<Pin<Box<Sleep>>>);
+pub(crate) struct Timer(Option<Pin<Box<Sleep>>>);
 
-impl Alarm {
+impl Timer {
     pub(crate) fn set(&mut self, at: Instant, runtime: &Handle) {
         match &mut self.0 {
             Some(sleep) => sleep.as_mut().reset(at.into()),

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::*;
 use crate::adapter::ID_BYTES_MAX;
 use crate::envelope::{Header, Kind};
-use crate::history::stores::{GATHERED_BYTES_MAX, ITEMS_MAX, STORE_BYTES};
+use crate::history::store_queue::{GATHERED_BYTES_MAX, ITEMS_MAX, STORE_BYTES};
 
 #[derive(Default)]
 struct Ear(BTreeMap<u64, Result<StoredAt, StoreError>>);
@@ -19,7 +19,7 @@ impl HistorySink for Ear {
 }
 
 struct World {
-    keeping: Keeping,
+    keeping: History,
     ear: Ear,
     n: u64,
     now_ns: u64,
@@ -32,7 +32,7 @@ impl World {
 
     fn with(config: HistoryConfig) -> Self {
         let prefix = Prefix::new("p").unwrap();
-        let mut keeping = Keeping::new(config, NodeId(5), &prefix, 7);
+        let mut keeping = History::new(config, NodeId(5), &prefix, 7);
         keeping.up(Some(77), 0);
         Self { keeping, ear: Ear::default(), n: 0, now_ns: 0 }
     }

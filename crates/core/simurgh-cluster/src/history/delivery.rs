@@ -3,14 +3,14 @@
 use bytes::Bytes;
 use simurgh_history::{Arrival, Sequencer};
 
-use super::follow::{Follow, Stage, Waiting};
-use super::follows::{Ears, Follows, SECOND, stream_of};
-use super::said::{HistoryEvent, HistoryItem, HistoryPosition, HistorySink};
-use super::sent::Sent;
+use super::events::{HistoryEvent, HistoryItem, HistoryPosition, HistorySink};
+use super::own_envelopes::OwnEnvelopes;
+use super::topic::{Stage, Topic, Waiting, stream_of};
+use super::topics::{Context, Topics};
 use crate::adapter::Number;
 use crate::envelope::{Envelope, Kind};
 use crate::node_id::NodeId;
-use crate::time::Time;
+use crate::time::{SECOND, Time};
 
 /// An engine may forget so much before its time, or after.
 const MARGIN_S: i64 = 5;
@@ -25,40 +25,42 @@ pub(super) enum Judged {
     Hole,
 }
 
-impl Follows {
+impl Topics {
     /// A message of a topic that is followed.
     pub(super) fn arrive<T: HistorySink>(
         &mut self,
         at: u32,
         envelope: &Envelope<'_>,
         (bytes, number, at_ms): (&Bytes, Number, u64),
-        ears: &mut Ears<'_, T>,
+        context: &mut Context<'_, T>,
     ) {
         self.renew(at);
         self.note(at, number.seq);
         let Some(follow) = self.table.get(at) else { return };
         let judged = match follow.stage {
             // What waits goes before.
-            Stage::Live if !follow.has_waiting(number.seq) => self.judge(follow, number, ears.time),
+            Stage::Live if !follow.has_waiting(number.seq) => {
+                self.judge(follow, number, context.time)
+            }
             _ => Judged::Hole,
         };
         match judged {
             Judged::Known => {}
             Judged::Next { has_gap } => {
                 if has_gap {
-                    self.gap(at, number.seq.saturating_sub(1), ears);
+                    self.gap(at, number.seq.saturating_sub(1), context);
                 }
-                self.deliver(at, envelope, (number.seq, at_ms), ears);
+                self.deliver(at, envelope, (number.seq, at_ms), context);
                 // What a job has waiting may follow; it ends with its answer.
-                self.drain(at, u64::MAX, ears);
+                self.drain(at, u64::MAX, context);
             }
             Judged::Hole => {
                 let is_live = follow.stage == Stage::Live;
                 if is_live && self.is_synced(follow) {
-                    self.has_lost_unnoticed(ears.time.ns);
+                    self.has_lost_unnoticed(context.time.ns);
                 }
                 let most = (self.config.queue_count, self.config.queue_bytes);
-                let at_ms = if at_ms == 0 { ears.time.unix_ms } else { at_ms };
+                let at_ms = if at_ms == 0 { context.time.unix_ms } else { at_ms };
                 let waiting = Waiting { number, at_ms, envelope: bytes.clone() };
                 self.job(at, |job| {
                     job.is_hole |= is_live;
@@ -79,7 +81,7 @@ impl Follows {
         }
     }
 
-    pub(super) fn judge(&self, follow: &Follow, number: Number, time: Time) -> Judged {
+    pub(super) fn judge(&self, follow: &Topic, number: Number, time: Time) -> Judged {
         let is_synced = self.is_synced(follow);
         let previous = Some(number.prev).filter(|it| *it > 0);
         let arrival = Sequencer::new(Some(follow.last)).arrive(number.seq, previous, is_synced);
@@ -96,7 +98,7 @@ impl Follows {
     }
 
     /// Whether it is certain that nothing is missing up to now.
-    pub(super) fn is_synced(&self, follow: &Follow) -> bool {
+    pub(super) fn is_synced(&self, follow: &Topic) -> bool {
         follow.round == self.round && !follow.is_suspect
     }
 
@@ -112,7 +114,7 @@ impl Follows {
     /// before its time is seen by the last that is known not being there.
     pub(super) fn may_have_missed(
         &self,
-        follow: &Follow,
+        follow: &Topic,
         count: usize,
         is_all: bool,
         now_ns: u64,
@@ -138,17 +140,17 @@ impl Follows {
         at: u32,
         bytes: &Bytes,
         (seq, at_ms): (u64, u64),
-        ears: &mut Ears<'_, T>,
+        context: &mut Context<'_, T>,
     ) {
         let Some(follow) = self.table.get(at) else { return };
         match Envelope::decode(bytes) {
             Ok(envelope) if is_kept(&envelope, &follow.name) => {
-                self.deliver(at, &envelope, (seq, at_ms), ears);
+                self.deliver(at, &envelope, (seq, at_ms), context);
             }
             // A stranger's, a newer version's, or of another topic whose name has the same hash.
             _ => {
-                ears.counts.broken += 1;
-                self.advance(at, (seq, at_ms), ears.time);
+                context.counts.broken += 1;
+                self.advance(at, (seq, at_ms), context.time);
             }
         }
     }
@@ -159,18 +161,19 @@ impl Follows {
         at: u32,
         envelope: &Envelope<'_>,
         (seq, at_ms): (u64, u64),
-        ears: &mut Ears<'_, T>,
+        context: &mut Context<'_, T>,
     ) {
-        self.advance(at, (seq, at_ms), ears.time);
+        self.advance(at, (seq, at_ms), context.time);
         let Some(follow) = self.table.get(at) else { return };
         if envelope.header.kind == Kind::Forget {
-            ears.told
+            context
+                .told
                 .history(&follow.name, HistoryEvent::Purged(HistoryPosition { seq, index: 0 }));
         }
-        for item in items(envelope, (seq, at_ms), (ears.me, &*ears.sent, ears.time)) {
-            ears.told.history(&follow.name, HistoryEvent::Next(item));
+        for item in items(envelope, (seq, at_ms), (context.me, &*context.sent, context.time)) {
+            context.told.history(&follow.name, HistoryEvent::Next(item));
         }
-        heard(envelope, ears);
+        heard(envelope, context);
     }
 
     fn advance(&mut self, at: u32, (seq, at_ms): (u64, u64), time: Time) {
@@ -186,14 +189,14 @@ impl Follows {
         &mut self,
         at: u32,
         through: u64,
-        ears: &mut Ears<'_, T>,
+        context: &mut Context<'_, T>,
     ) -> bool {
         let Some(follow) = self.table.get_mut(at) else { return false };
         if through <= follow.last {
             return false;
         }
         (follow.last, follow.is_message, follow.is_suspect) = (through, false, false);
-        follow.stored_s = seconds(ears.time.ns);
+        follow.stored_s = seconds(context.time.ns);
         if through <= follow.reach {
             return false;
         }
@@ -201,8 +204,8 @@ impl Follows {
         if let Some(job) = &mut follow.job {
             job.has_gap = true;
         }
-        ears.counts.gaps += 1;
-        ears.told.history(&follow.name, HistoryEvent::Gap { through });
+        context.counts.gaps += 1;
+        context.told.history(&follow.name, HistoryEvent::Gap { through });
         true
     }
 
@@ -212,7 +215,7 @@ impl Follows {
         &mut self,
         at: u32,
         through: u64,
-        ears: &mut Ears<'_, T>,
+        context: &mut Context<'_, T>,
     ) -> bool {
         loop {
             let Some(follow) = self.table.get(at) else { return false };
@@ -221,7 +224,7 @@ impl Follows {
             if number.seq > through {
                 return false;
             }
-            let judged = self.judge(follow, number, ears.time);
+            let judged = self.judge(follow, number, context.time);
             if matches!(judged, Judged::Hole) {
                 return true;
             }
@@ -229,10 +232,10 @@ impl Follows {
             let Some(waiting) = job.and_then(|it| it.pop()) else { break };
             if let Judged::Next { has_gap } = judged {
                 if has_gap {
-                    self.gap(at, number.seq.saturating_sub(1), ears);
+                    self.gap(at, number.seq.saturating_sub(1), context);
                 }
                 let Waiting { envelope, at_ms, .. } = waiting;
-                self.deliver_bytes(at, &envelope, (number.seq, at_ms), ears);
+                self.deliver_bytes(at, &envelope, (number.seq, at_ms), context);
             }
         }
         let Some(follow) = self.table.get_mut(at) else { return false };
@@ -253,7 +256,7 @@ impl Follows {
 pub(super) fn items<'a: 's, 's>(
     envelope: &Envelope<'a>,
     (seq, at_ms): (u64, u64),
-    (me, sent, time): (NodeId, &'s Sent, Time),
+    (me, sent, time): (NodeId, &'s OwnEnvelopes, Time),
 ) -> impl Iterator<Item = HistoryItem<'a>> + use<'a, 's> {
     let is_own = envelope.header.origin == me;
     let at_ms = if at_ms == 0 { time.unix_ms } else { at_ms };
@@ -274,9 +277,9 @@ pub(super) fn is_kept(envelope: &Envelope<'_>, topic: &str) -> bool {
 }
 
 /// It was told, and will not be again.
-pub(super) fn heard<T>(envelope: &Envelope<'_>, ears: &mut Ears<'_, T>) {
-    if envelope.header.origin == ears.me {
-        ears.sent.heard(envelope.header.n);
+pub(super) fn heard<T>(envelope: &Envelope<'_>, context: &mut Context<'_, T>) {
+    if envelope.header.origin == context.me {
+        context.sent.heard(envelope.header.n);
     }
 }
 

@@ -11,8 +11,8 @@ use bytes::Bytes;
 use twox_hash::XxHash3_128;
 
 use super::counts::HistoryCounts;
-use super::said::{HistorySink, StoreError, StoreItem, StoredAt};
-use super::sent::Sent;
+use super::events::{HistorySink, StoreError, StoreItem, StoredAt};
+use super::own_envelopes::OwnEnvelopes;
 use crate::adapter::Ticket;
 use crate::envelope::{Draft, EncodeError};
 use crate::node_id::NodeId;
@@ -29,7 +29,7 @@ const GATHERED_NS: u64 = 1_000_000_000;
 /// The longest id that is written out; beyond that it is a hash.
 const ID_BYTES_MAX: usize = 128;
 /// What an envelope that waits is counted with beside its bytes.
-pub(super) const STORE_BYTES: usize = size_of::<Gathered>() + size_of::<Open>() + 128;
+pub(super) const STORE_BYTES: usize = size_of::<Batch>() + size_of::<Open>() + 128;
 /// Places among those that are ready which may be stale.
 const SPARE: usize = 64;
 /// What a broadcast is counted with beside its bytes.
@@ -66,7 +66,7 @@ pub(super) type Answer = Result<(u64, bool), StoreError>;
 
 /// The bounds, and who asks.
 #[derive(Clone, Debug)]
-pub(super) struct StoresConfig {
+pub(super) struct StoreQueueConfig {
     pub(super) me: NodeId,
     pub(super) prefix: Prefix,
     pub(super) in_flight_max: usize,
@@ -75,7 +75,7 @@ pub(super) struct StoresConfig {
 }
 
 #[derive(Debug)]
-struct Gathered {
+struct Batch {
     ticket: Ticket,
     draft: Draft,
     numbers: Vec<u64>,
@@ -90,7 +90,7 @@ struct Gathered {
 #[derive(Debug)]
 struct Queue {
     topic: Box<str>,
-    waiting: VecDeque<Gathered>,
+    waiting: VecDeque<Batch>,
     in_flight: Option<Ticket>,
     /// It is among those that are ready.
     is_ready: bool,
@@ -125,8 +125,8 @@ pub(super) struct Answered {
     pub(super) is_forget: bool,
 }
 
-pub(super) struct Stores {
-    config: StoresConfig,
+pub(super) struct StoreQueue {
+    config: StoreQueueConfig,
     queues: Table<Queue>,
     /// Topics that have something and nothing under way; some are not there any more.
     ready: VecDeque<u32>,
@@ -140,8 +140,8 @@ pub(super) struct Stores {
     bytes: usize,
 }
 
-impl Stores {
-    pub(super) fn new(config: StoresConfig, seed: u64) -> Self {
+impl StoreQueue {
+    pub(super) fn new(config: StoreQueueConfig, seed: u64) -> Self {
         Self {
             config,
             queues: Table::new(seed),
@@ -220,7 +220,7 @@ impl Stores {
         what: &What<'_>,
         ticket: Ticket,
         (bytes, since_ns): (usize, u64),
-    ) -> Result<Gathered, EncodeError> {
+    ) -> Result<Batch, EncodeError> {
         let me = self.config.me;
         let (draft, id, age) = match what {
             What::Broadcast(store) => {
@@ -231,7 +231,7 @@ impl Stores {
         };
         let is_forget = matches!(what, What::Forget(_));
         let numbers = vec![what.number()];
-        Ok(Gathered { ticket, draft, numbers, id, age, since_ns, bytes, is_forget })
+        Ok(Batch { ticket, draft, numbers, id, age, since_ns, bytes, is_forget })
     }
 
     /// Puts it into the envelope that waits last, if it may be there.
@@ -256,7 +256,7 @@ impl Stores {
     }
 
     /// The next to be handed over, as the envelope with this number of the node's.
-    pub(super) fn next(&mut self, n: u64, sent: &mut Sent) -> Option<Outgoing> {
+    pub(super) fn next(&mut self, n: u64, sent: &mut OwnEnvelopes) -> Option<Outgoing> {
         if let Some(refused) = self.refused.take() {
             return Some(refused);
         }
@@ -267,7 +267,7 @@ impl Stores {
                 continue;
             }
             let Some(next) = queue.waiting.pop_front() else { continue };
-            let Gathered { ticket, draft, numbers, id, age, bytes, is_forget, .. } = next;
+            let Batch { ticket, draft, numbers, id, age, bytes, is_forget, .. } = next;
             queue.in_flight = Some(ticket);
             self.in_flight += 1;
             if let Some(open) = self.open.get_mut(&ticket) {
@@ -303,7 +303,7 @@ impl Stores {
         ticket: Ticket,
         (answer, epoch): (&Answer, u64),
         (is_followed, now_ns): (bool, u64),
-        (sent, counts): (&mut Sent, &mut HistoryCounts),
+        (sent, counts): (&mut OwnEnvelopes, &mut HistoryCounts),
         told: &mut impl HistorySink,
     ) -> Option<Answered> {
         let is_late = self.late.contains_key(&ticket);
@@ -339,7 +339,7 @@ impl Stores {
     pub(super) fn expire(
         &mut self,
         now_ns: u64,
-        (sent, counts): (&mut Sent, &mut HistoryCounts),
+        (sent, counts): (&mut OwnEnvelopes, &mut HistoryCounts),
         told: &mut impl HistorySink,
     ) {
         while let Some(first) = self.open.first_entry()

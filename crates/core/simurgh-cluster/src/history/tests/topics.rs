@@ -95,7 +95,7 @@ fn where_an_engine_does_not_say_its_number_the_highest_known_is_taken() {
     it.follow(0, A);
     assert_eq!(it.hears(0), ["0<<=0"]);
     // Of a topic in the same stream, where streams are by the first digit.
-    let stream = |topic: &str| super::super::follows::stream_of(topic);
+    let stream = |topic: &str| super::super::topic::stream_of(topic);
     assert!(stream(A) != stream("rooms:lobby"));
     it.stores(0, 3);
     it.remove(A, 100);
@@ -453,7 +453,7 @@ fn who_is_excepted_is_told_to_the_publisher_alone() {
     }
     let except = Some(Except { shard: 1, membership: 2, generation: 3 });
     let said = Item { except, exclusion: Some(7), ..item("1") };
-    let mut it = Keeping::new(HistoryConfig::default(), NodeId(1), &super::engine::prefix(), 7);
+    let mut it = History::new(HistoryConfig::default(), NodeId(1), &super::engine::prefix(), 7);
     it.up(Some(1), 0);
     let id = it.follow(A, WANTS).unwrap();
     it.in_force(id);

@@ -1,12 +1,13 @@
 //! What the engine is asked of topics, how much of it at once, and what follows from the answers.
 
-use super::follow::{Id, Job, Last, Phase, Stage};
-use super::follows::{Ears, Follows, SECOND, stream_of};
-use super::said::{HistoryEvent, HistorySink};
+use super::events::{HistoryEvent, HistorySink};
+use super::request::{FetchAfter, FetchLast, Request};
+use super::topic::{Job, Last, Phase, Stage, Topic, TopicId, stream_of};
+use super::topics::{CHECKS_MAX, Context, Topics};
 use crate::adapter::{Fetch, Fetched, LAST_OF_MAX, Ticket};
 use crate::subject::{Space, Subject};
+use crate::time::{MILLISECOND, SECOND, Time};
 
-const MILLISECOND: u64 = 1_000_000;
 /// An answer that does not reach what is needed is asked for again after these; what holds the
 /// copies together has the last word.
 const AGAIN_NS: [u64; 3] = [50 * MILLISECOND, 200 * MILLISECOND, 1_000 * MILLISECOND];
@@ -17,53 +18,16 @@ const PAGE_COUNT: u32 = 256;
 const PAGE_BYTES: usize = 1 << 20;
 /// Of a topic that is filled, so many at once.
 const FILL_COUNT: u32 = 1_000;
-/// Questions for the last numbers of topics that may be under way.
-pub(super) const CHECKS_MAX: usize = 4;
-
-/// What was asked.
-#[derive(Debug)]
-pub(super) enum Asked {
-    After(After),
-    Last(Checked),
-    /// Which of the floors, by which subject, and in which of the engine's epochs.
-    Floor(usize, Subject, u32),
-}
-
-/// A topic's messages behind a number.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct After {
-    pub(super) id: Id,
-    /// When: nothing that was lost before matters after its answer.
-    pub(super) round: u32,
-    pub(super) lost: u8,
-    /// The last number that was known.
-    pub(super) last: u64,
-    /// It is not the first of a row of pages.
-    pub(super) is_further: bool,
-    pub(super) skips_last: bool,
-    pub(super) from_leader: bool,
-    /// The highest number of the topic's stream that was known.
-    pub(super) known: u64,
-}
-
-/// The last numbers of topics, by where those stand; and how often something of each was lost.
-#[derive(Debug)]
-pub(super) struct Checked {
-    pub(super) topics: Vec<(Id, u8)>,
-    pub(super) era: u32,
-    pub(super) round: u32,
-}
-
-impl Follows {
+impl Topics {
     /// The next question, if one may be under way.
     pub(super) fn next_fetch(&mut self, ticket: Ticket, now_ns: u64) -> Option<Fetch> {
         self.epoch?;
         while self.fetches < self.config.fetches_max {
-            if let Some(fetch) = self.next_floor(ticket, now_ns) {
+            if let Some(fetch) = self.next_watermark(ticket, now_ns) {
                 return Some(fetch);
             }
             let Some(id) = self.asks.pop_front() else { break };
-            if self.awaits_floor(id, now_ns) {
+            if self.awaits_watermark(id, now_ns) {
                 continue;
             }
             if let Some(fetch) = self.fetch_after(id, ticket) {
@@ -78,11 +42,11 @@ impl Follows {
             return None;
         }
         for (id, _) in &topics {
-            self.want_floor(id.at, now_ns);
+            self.want_watermark(id.at, now_ns);
         }
         let subjects = topics.iter().filter_map(|(id, _)| self.subject(id.at)).collect();
-        let checked = Checked { topics, era: self.era, round: self.round };
-        self.tickets.insert(ticket, Asked::Last(checked));
+        let checked = FetchLast { topics, era: self.era, round: self.round };
+        self.tickets.insert(ticket, Request::Last(checked));
         self.checks += 1;
         Some(Fetch::LastOf { subjects })
     }
@@ -91,7 +55,7 @@ impl Follows {
         self.table.get(at).map(|it| self.prefix.topic(Space::Store, &it.name))
     }
 
-    fn fetch_after(&mut self, id: Id, ticket: Ticket) -> Option<Fetch> {
+    fn fetch_after(&mut self, id: TopicId, ticket: Ticket) -> Option<Fetch> {
         let at = self.current(id)?;
         let subject = self.subject(at)?;
         let round = self.round;
@@ -100,7 +64,7 @@ impl Follows {
         let wants = self.wants(follow);
         let follow = self.table.get_mut(at)?;
         let job = follow.job.as_deref_mut().filter(|it| it.phase == Phase::Listed)?;
-        job.phase = Phase::Asked(ticket);
+        job.phase = Phase::Request(ticket);
         let (seq, count, bytes) = match follow.stage {
             Stage::Live => (follow.last, PAGE_COUNT, PAGE_BYTES),
             _ => {
@@ -112,7 +76,7 @@ impl Follows {
         let has_last = follow.stage != Stage::Live || follow.is_message;
         let seq = seq.saturating_sub(u64::from(has_last && !job.skips_last));
         let from_leader = job.from_leader;
-        let after = After {
+        let after = FetchAfter {
             id,
             round,
             lost: follow.lost,
@@ -122,7 +86,7 @@ impl Follows {
             from_leader,
             known,
         };
-        self.tickets.insert(ticket, Asked::After(after));
+        self.tickets.insert(ticket, Request::After(after));
         self.fetches += 1;
         Some(Fetch::After { subject, seq, count, bytes, from_leader })
     }
@@ -130,25 +94,25 @@ impl Follows {
     /// The adapter has not taken a question now.
     pub(super) fn not_asked(&mut self, ticket: Ticket) {
         match self.tickets.remove(&ticket) {
-            Some(Asked::After(After { id, .. })) => {
+            Some(Request::After(FetchAfter { id, .. })) => {
                 self.fetches -= 1;
                 if let Some(job) = self.job_of(id) {
                     job.phase = Phase::Listed;
                     self.asks.push_front(id);
                 }
             }
-            Some(Asked::Last(Checked { topics, .. })) => {
+            Some(Request::Last(FetchLast { topics, .. })) => {
                 self.checks -= 1;
                 for (id, _) in topics.into_iter().rev() {
                     self.urgent.push_front(id);
                 }
             }
-            Some(Asked::Floor(place, subject, _)) => self.floor_not_asked(place, subject),
+            Some(Request::Watermark(place, subject, _)) => self.watermarks.put_back(place, subject),
             None => {}
         }
     }
 
-    fn job_of(&mut self, id: Id) -> Option<&mut Job> {
+    fn job_of(&mut self, id: TopicId) -> Option<&mut Job> {
         let at = self.current(id)?;
         self.table.get_mut(at)?.job.as_deref_mut()
     }
@@ -158,33 +122,33 @@ impl Follows {
         &mut self,
         ticket: Ticket,
         fetched: Option<Fetched>,
-        ears: &mut Ears<'_, T>,
+        context: &mut Context<'_, T>,
     ) {
         match self.tickets.remove(&ticket) {
-            Some(Asked::After(after)) => {
+            Some(Request::After(after)) => {
                 self.fetches -= 1;
                 let Some(at) = self.current(after.id) else { return };
                 let Some(job) = self.job_of(after.id) else { return };
-                if job.phase != Phase::Asked(ticket) {
+                if job.phase != Phase::Request(ticket) {
                     return;
                 }
                 job.phase = Phase::Idle;
                 match fetched {
-                    None => self.not_answered(at, ears),
+                    None => self.not_answered(at, context),
                     Some(fetched) => {
                         job.failures = 0;
                         match self.table.get(at).map(|it| it.stage) {
-                            Some(Stage::Live) => self.caught_up(at, &after, fetched, ears),
-                            _ => self.filled(at, &after, fetched, ears),
+                            Some(Stage::Live) => self.caught_up(at, &after, fetched, context),
+                            _ => self.filled(at, &after, fetched, context),
                         }
                     }
                 }
             }
-            Some(Asked::Last(checked)) => {
+            Some(Request::Last(checked)) => {
                 self.checks -= 1;
-                self.checked(checked, fetched, ears);
+                self.checked(checked, fetched, context);
             }
-            Some(Asked::Floor(..)) | None => {}
+            Some(Request::Watermark(..)) | None => {}
         }
         self.forget_loss();
     }
@@ -201,12 +165,12 @@ impl Follows {
         }
     }
 
-    fn not_answered<T: HistorySink>(&mut self, at: u32, ears: &mut Ears<'_, T>) {
-        self.unknown(at, ears.told);
+    fn not_answered<T: HistorySink>(&mut self, at: u32, context: &mut Context<'_, T>) {
+        self.unknown(at, context.told);
         let Some(job) = self.table.get_mut(at).and_then(|it| it.job.as_mut()) else { return };
         let pause_ns = SECOND << job.failures;
         job.failures = (job.failures + 1).min(FAILURES_MAX);
-        self.pause(at, pause_ns, ears.time.ns);
+        self.pause(at, pause_ns, context.time.ns);
     }
 
     /// The answer did not reach what is needed: asks again later.
@@ -270,13 +234,13 @@ impl Follows {
     pub(super) fn finish<T: HistorySink>(
         &mut self,
         at: u32,
-        after: &After,
-        ears: &mut Ears<'_, T>,
+        after: &FetchAfter,
+        context: &mut Context<'_, T>,
     ) {
         let Some(follow) = self.table.get_mut(at) else { return };
         let job = follow.job.take();
         self.jobs -= usize::from(job.is_some());
-        self.sure(at, after.round, after.lost, ears.told);
+        self.sure(at, after.round, after.lost, context.told);
     }
 
     /// It is certain that nothing was missing when something was asked; if something may be since
@@ -297,5 +261,57 @@ impl Follows {
             follow.told = Last::Known;
             told.history(&follow.name, HistoryEvent::Known);
         }
+    }
+
+    // Watermarks.
+
+    /// The stream of a topic, and the age that the engine has with what is stored of it: whole
+    /// seconds.
+    fn stream_and_age(&self, topic: &Topic) -> (usize, u64) {
+        (stream_of(&topic.name), self.wants(topic).age_ms / 1_000 * 1_000)
+    }
+
+    /// Asks for the watermark of a topic that is about to begin, unless it is known; until when to
+    /// wait for it.
+    pub(super) fn want_watermark(&mut self, at: u32, now_ns: u64) -> Option<u64> {
+        let topic = self.table.get(at).filter(|it| it.stage == Stage::Filling)?;
+        let subject = || self.prefix.topic(Space::Store, &topic.name);
+        let of = self.stream_and_age(topic);
+        self.watermarks.request(of, subject, now_ns)
+    }
+
+    /// Whether a topic has to wait for its watermark.
+    fn awaits_watermark(&mut self, id: TopicId, now_ns: u64) -> bool {
+        let Some(at) = self.current(id) else { return false };
+        let Some(until_ns) = self.want_watermark(at, now_ns) else { return false };
+        self.watermarks.wait(until_ns, id);
+        true
+    }
+
+    fn next_watermark(&mut self, ticket: Ticket, now_ns: u64) -> Option<Fetch> {
+        let (place, subject, age) = self.watermarks.next(now_ns)?;
+        self.tickets.insert(ticket, Request::Watermark(place, subject.clone(), self.era));
+        Some(Fetch::Since { subject, age })
+    }
+
+    /// The engine has answered a request for a watermark.
+    pub(super) fn watermark_is(&mut self, ticket: Ticket, behind: Option<u64>, time: Time) {
+        let Some(Request::Watermark(place, _, era)) = self.tickets.remove(&ticket) else { return };
+        // Numbers of another epoch say nothing.
+        self.watermarks.answered(place, behind.filter(|_| era == self.era), time);
+        self.end_watermark_waits(u64::MAX);
+    }
+
+    /// Goes on with the topics that have waited long enough.
+    pub(super) fn end_watermark_waits(&mut self, now_ns: u64) {
+        while let Some(id) = self.watermarks.pop_waiting(now_ns) {
+            self.asks.push_back(id);
+        }
+    }
+
+    /// Behind which number nothing of a topic is too old to be there, if that is known now.
+    pub(super) fn watermark_of(&self, at: u32, time: Time) -> Option<u64> {
+        let topic = self.table.get(at)?;
+        self.watermarks.get(self.stream_and_age(topic), time)
     }
 }

@@ -6,16 +6,20 @@ use bytes::Bytes;
 
 use crate::adapter::{Number, Received, Ticket};
 use crate::envelope::{Envelope, Header, Kind};
+use crate::subject::Bucket;
 use crate::table::{Named, Slot};
+
+/// Streams that an engine may have, each with numbers of its own: by the first digit of buckets.
+pub(super) const STREAMS: usize = 16;
 
 /// A topic, as long as it is followed: another begin has another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(crate) struct Id {
+pub(crate) struct TopicId {
     pub(super) at: u32,
     pub(super) serial: u32,
 }
 
-impl Id {
+impl TopicId {
     /// As one number.
     pub(crate) const fn number(self) -> u64 {
         (self.serial as u64) << 32 | self.at as u64
@@ -45,7 +49,7 @@ pub(super) enum Last {
 }
 
 #[derive(Debug)]
-pub(super) struct Follow {
+pub(super) struct Topic {
     pub(super) name: Box<str>,
     /// The last number on its subject that is here, or was given up.
     pub(super) last: u64,
@@ -72,15 +76,15 @@ pub(super) struct Follow {
     pub(super) is_suspect: bool,
 }
 
-const _: () = assert!(size_of::<Slot<Follow>>() <= 64);
+const _: () = assert!(size_of::<Slot<Topic>>() <= 64);
 
-impl Named for Follow {
+impl Named for Topic {
     fn name(&self) -> &str {
         &self.name
     }
 }
 
-impl Follow {
+impl Topic {
     /// Whether something waits that is older than a number.
     pub(super) fn has_waiting(&self, seq: u64) -> bool {
         let first = self.job.as_ref().and_then(|it| it.queue.front());
@@ -96,7 +100,7 @@ pub(super) enum Phase {
     Idle,
     /// It is to be asked.
     Listed,
-    Asked(Ticket),
+    Request(Ticket),
     /// It is to be asked later.
     Pausing,
 }
@@ -238,4 +242,9 @@ pub(super) fn is_forget(name: &str, bytes: &[u8]) -> bool {
     let header = Header::read(bytes);
     header.is_ok_and(|it| it.kind == Kind::Forget)
         && Envelope::decode(bytes).is_ok_and(|it| it.topic == name)
+}
+
+/// Which of the engine's streams a topic is in, if it has as many as it may.
+pub(super) fn stream_of(topic: &str) -> usize {
+    Bucket::of(topic).number() >> 8
 }

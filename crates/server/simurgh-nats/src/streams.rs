@@ -12,7 +12,7 @@ use simurgh_cluster::adapter::ID_SECONDS;
 /// The streams of a cluster are the same for all its nodes. Counts and ages are the largest that
 /// any topic needs: nodes apply those of each topic themselves.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Keeping {
+pub struct StreamsConfig {
     /// How many streams topics are in.
     pub streams: StreamCount,
     /// How many servers each stream is on.
@@ -31,7 +31,7 @@ pub struct Keeping {
     pub engine_bytes: Option<u64>,
 }
 
-impl Default for Keeping {
+impl Default for StreamsConfig {
     /// One stream in files of one server; 100 envelopes of each topic, for five minutes.
     fn default() -> Self {
         Self {
@@ -113,7 +113,7 @@ impl fmt::Display for Storage {
     }
 }
 
-impl Keeping {
+impl StreamsConfig {
     /// So many envelopes of each topic, for so long, and else the default.
     pub fn of(count_max: u32, age_max: Duration) -> Self {
         Self { count_max, age_max, ..Self::default() }
@@ -232,7 +232,7 @@ mod tests {
 
     #[test]
     fn every_topic_is_in_the_stream_of_its_digit() {
-        let keeping = Keeping { streams: StreamCount::Sixteen, ..Keeping::default() };
+        let keeping = StreamsConfig { streams: StreamCount::Sixteen, ..StreamsConfig::default() };
         let names = keeping.stream_names(&prefix());
         assert_eq!((&*names[0], &*names[15], names.len()), ("A-1_H0", "A-1_Hf", 16));
         let mut found = [0; 16];
@@ -244,7 +244,7 @@ mod tests {
             let heard = prefix().topic(Space::Broadcast, &format!("t:{topic}"));
             let republished = keeping.stream_of_republished(&prefix(), heard.as_str().as_bytes());
             assert_eq!(republished, Some(at));
-            assert_eq!(Keeping::default().stream_of(&prefix(), subject.as_str()), Some(0));
+            assert_eq!(StreamsConfig::default().stream_of(&prefix(), subject.as_str()), Some(0));
             found[at] += 1;
         }
         assert!(found.iter().all(|it| *it > 0), "{found:?}");
@@ -252,7 +252,7 @@ mod tests {
 
     #[test]
     fn a_subject_that_is_not_to_be_stored_is_in_no_stream() {
-        let keeping = Keeping::default();
+        let keeping = StreamsConfig::default();
         let broadcast = prefix().topic(Space::Broadcast, "a");
         for subject in [broadcast.as_str(), "a-1.h.", "a-1.h", "b.h.0.00.a", "a-1.h.x.00.a", ""] {
             assert_eq!(keeping.stream_of(&prefix(), subject), None, "{subject}");
@@ -261,7 +261,7 @@ mod tests {
 
     #[test]
     fn a_stream_is_as_the_contract_has_it() {
-        let found = Keeping::default().stream(&Prefix::new("simurgh").unwrap(), 0);
+        let found = StreamsConfig::default().stream(&Prefix::new("simurgh").unwrap(), 0);
         let expected = json!({
             "name": "SIMURGH_H0", "subjects": ["simurgh.h.>"], "storage": "file",
             "num_replicas": 1, "retention": "limits", "discard": "old",
@@ -278,11 +278,11 @@ mod tests {
 
     #[test]
     fn ids_are_remembered_as_long_as_they_must_be_and_bytes_are_shared() {
-        let keeping = Keeping {
+        let keeping = StreamsConfig {
             streams: StreamCount::Sixteen,
             age_max: Duration::from_secs(10),
             engine_bytes: Some(16_000),
-            ..Keeping::default()
+            ..StreamsConfig::default()
         };
         let found = keeping.stream(&prefix(), 3);
         assert_eq!(found["max_age"], found["duplicate_window"]);
@@ -291,8 +291,9 @@ mod tests {
 
     #[test]
     fn what_holds_is_said_in_words() {
-        let said =
-            |storage, replicas| Keeping { storage, replicas, ..Keeping::default() }.durability();
+        let said = |storage, replicas| {
+            StreamsConfig { storage, replicas, ..StreamsConfig::default() }.durability()
+        };
         let file = said(Storage::File, Replicas::One);
         assert!(file.starts_with("kept in files of one server: it survives"), "{file}");
         assert!(file.contains("not the last two minutes"), "{file}");

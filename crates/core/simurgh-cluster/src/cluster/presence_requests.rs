@@ -1,34 +1,34 @@
-//! Which topics' presences are to be asked for, of whom, and when.
+//! Requests for topics' presences that are to be sent.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use crate::node_id::NodeId;
+use crate::time::MILLISECOND;
 
-const MILLISECOND: u64 = 1_000_000;
-/// Asks of so long leave together.
+/// How long requests are gathered.
 const GATHERED_NS: u64 = 10 * MILLISECOND;
-/// After a link was lost all topics are asked for again: so many at a time,
+/// After a lost link all topics are requested again: so many at a time,
 const AGAIN_MAX: usize = 500;
-/// and then again after so long, or answers would be more than nodes can hold.
+/// and the next after this pause, or the answers would be more than nodes can hold.
 const AGAIN_NS: u64 = 100 * MILLISECOND;
-/// Asks that wait at most. What is beyond that is asked for when the next delta shows that
+/// The most requests that wait. Further topics are requested when the next delta shows that
 /// something is missing.
 const WAITING_MAX: usize = 1 << 20;
 
-/// What is to be asked: of one node, or of all.
+/// Requests to one node, or to all.
 #[derive(Debug, Default)]
-pub(super) struct Asks {
-    /// Of whom, and about what.
+pub(super) struct PresenceRequests {
+    /// The topics, by node.
     soon: BTreeMap<Option<NodeId>, BTreeSet<Box<str>>>,
     soon_ns: Option<u64>,
     waiting: usize,
-    /// What is asked for again, slowly.
+    /// Requests that are repeated, slowly.
     again: VecDeque<(Option<NodeId>, Box<str>)>,
     again_ns: Option<u64>,
 }
 
-impl Asks {
-    /// A topic is to be asked for soon.
+impl PresenceRequests {
+    /// Adds a topic to request soon.
     pub(super) fn add(&mut self, of: Option<NodeId>, topic: &str, now_ns: u64) {
         if self.waiting < WAITING_MAX && self.soon.entry(of).or_default().insert(topic.into()) {
             self.waiting += 1;
@@ -36,7 +36,7 @@ impl Asks {
         self.soon_ns.get_or_insert(now_ns.saturating_add(GATHERED_NS));
     }
 
-    /// Topics are to be asked for again, because something of them may be lost.
+    /// Adds topics to request again, because something of them may be lost.
     pub(super) fn add_again(
         &mut self,
         of: Option<NodeId>,
@@ -50,31 +50,32 @@ impl Asks {
         }
     }
 
-    /// Without a link nobody is asked, and with the next all are.
+    /// Forgets all requests: without a link nobody can be asked, and over the next link all are
+    /// made anew.
     pub(super) fn clear(&mut self) {
         *self = Self::default();
     }
 
-    /// When something is to be asked.
+    /// When a request is due.
     pub(super) fn next_ns(&self) -> Option<u64> {
         self.soon_ns.into_iter().chain(self.again_ns).min()
     }
 
-    /// What is to be asked now.
+    /// Takes the requests that are due.
     pub(super) fn take(&mut self, now_ns: u64) -> BTreeMap<Option<NodeId>, BTreeSet<Box<str>>> {
-        let mut asks = BTreeMap::new();
+        let mut presence_requests = BTreeMap::new();
         if self.soon_ns.is_some_and(|due_ns| due_ns <= now_ns) {
-            asks = std::mem::take(&mut self.soon);
+            presence_requests = std::mem::take(&mut self.soon);
             (self.soon_ns, self.waiting) = (None, 0);
         }
         if self.again_ns.is_some_and(|due_ns| due_ns <= now_ns) {
             let count = self.again.len().min(AGAIN_MAX);
             for (of, topic) in self.again.drain(..count) {
-                asks.entry(of).or_insert_with(BTreeSet::new).insert(topic);
+                presence_requests.entry(of).or_insert_with(BTreeSet::new).insert(topic);
             }
             let is_done = self.again.is_empty();
             self.again_ns = (!is_done).then(|| now_ns.saturating_add(AGAIN_NS));
         }
-        asks
+        presence_requests
     }
 }

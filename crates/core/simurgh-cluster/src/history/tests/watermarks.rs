@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::engine::{Node, TOPICS, WANTS, World};
-use super::follows::{short, world};
+use super::topics::{short, world};
 use super::*;
 
 const A: &str = TOPICS[0];
@@ -51,7 +51,7 @@ fn what_is_young_is_asked_once_for_all_topics_and_again_before_it_is_too_old() {
     let mut it = world(1);
     let topics: Vec<String> = (0..400).map(|n| format!("t:{n}")).collect();
     let alike: Vec<&String> =
-        topics.iter().filter(|it| super::super::follows::stream_of(it) == 3).take(12).collect();
+        topics.iter().filter(|it| super::super::topic::stream_of(it) == 3).take(12).collect();
     let asks = |it: &mut World, topics: &[&String]| -> (usize, usize) {
         let (mut since, mut after) = (Vec::new(), Vec::new());
         for topic in topics {
@@ -99,7 +99,7 @@ fn a_topic_does_not_wait_long_for_what_the_engine_does_not_say() {
     assert_eq!(it.hears(0), ["9<<=9"]);
     it.ends(0, A);
     it.said(0, A);
-    // Asked again after ten seconds; the answer takes its time.
+    // Request again after ten seconds; the answer takes its time.
     it.passes(11 * SECOND, SECOND);
     (it.says_since, it.delay_ns) = (true, 400 * MILLISECOND);
     it.follow(0, A);

@@ -5,18 +5,16 @@ use std::time::Duration;
 use simurgh_cluster::adapter::{Fetch, LAST_OF_MAX, NotStored, TICKET_SECONDS_MAX, TICKETS_MAX};
 use simurgh_cluster::{Event, QueueFull, Received, Space, Subject};
 
-use super::cluster::{Cluster, Said, exact, whole, yes};
-use super::{Harness, Unsupported};
+use super::cluster::{TestCluster, TestMessage, exact, whole, yes};
+use super::{Fault, Harness, Tried};
 
 fn after(subject: Subject, seq: u64, count: u32, bytes: usize) -> Fetch {
     Fetch::After { subject, seq, count, bytes, from_leader: false }
 }
 
 /// By its publisher, too; in one order for all, with growing numbers.
-pub fn what_is_stored_is_heard_by_all_in_one_order(
-    harness: &mut dyn Harness,
-) -> Result<(), Unsupported> {
-    let mut it = Cluster::keeping(harness, 4)?;
+pub fn what_is_stored_is_heard_by_all_in_one_order(harness: &mut dyn Harness) -> Tried {
+    let mut it = TestCluster::keeping(harness, 4)?;
     (0..3).for_each(|node| it.want(node, &[yes(exact("a"))]));
     it.want(3, &[yes(whole("a"))]);
     let mut tickets = Vec::new();
@@ -38,7 +36,7 @@ pub fn what_is_stored_is_heard_by_all_in_one_order(
     assert!(seqs.is_sorted_by(|a, b| a < b), "{seqs:?}");
     for (node, text, ticket) in tickets {
         let answer = it.answer(node, ticket);
-        let place = order.iter().position(|it| Said::read(it).payload == text);
+        let place = order.iter().position(|it| TestMessage::read(it).payload == text);
         let expected = Event::Stored { ticket, seq: seqs[place.unwrap_or(0)], is_duplicate: false };
         assert_eq!(answer, expected, "{text}");
     }
@@ -46,8 +44,8 @@ pub fn what_is_stored_is_heard_by_all_in_one_order(
 }
 
 /// By whichever node; nobody hears it again.
-pub fn the_same_id_is_stored_once(harness: &mut dyn Harness) -> Result<(), Unsupported> {
-    let mut it = Cluster::keeping(harness, 2)?;
+pub fn the_same_id_is_stored_once(harness: &mut dyn Harness) -> Tried {
+    let mut it = TestCluster::keeping(harness, 2)?;
     it.want(1, &[yes(exact("a"))]);
     let first = it.stored(0, "a", "id", "one");
     for node in [0, 1, 0] {
@@ -69,8 +67,8 @@ pub fn the_same_id_is_stored_once(harness: &mut dyn Harness) -> Result<(), Unsup
 }
 
 /// Of its own topic, whatever came on others: a hole can be seen.
-pub fn each_names_the_one_before_it(harness: &mut dyn Harness) -> Result<(), Unsupported> {
-    let mut it = Cluster::keeping(harness, 2)?;
+pub fn each_names_the_one_before_it(harness: &mut dyn Harness) -> Tried {
+    let mut it = TestCluster::keeping(harness, 2)?;
     let topics = ["a", "b", "c"];
     it.want(1, &topics.map(|topic| yes(exact(topic))));
     for n in 0..60 {
@@ -79,7 +77,7 @@ pub fn each_names_the_one_before_it(harness: &mut dyn Harness) -> Result<(), Uns
     it.wait("all", |it| it.nodes[1].heard.len() >= 60);
     it.quiet();
     for topic in topics {
-        let heard = it.nodes[1].heard.iter().filter(|it| Said::read(it).topic == topic);
+        let heard = it.nodes[1].heard.iter().filter(|it| TestMessage::read(it).topic == topic);
         let numbers: Vec<_> = heard.filter_map(|it| it.stored).collect();
         assert_eq!(numbers.len(), 20);
         let mut last = 0;
@@ -92,8 +90,8 @@ pub fn each_names_the_one_before_it(harness: &mut dyn Harness) -> Result<(), Uns
 }
 
 /// Also by who never heard it, as it was stored; behind the last there is nothing.
-pub fn what_follows_a_number_is_fetched(harness: &mut dyn Harness) -> Result<(), Unsupported> {
-    let mut it = Cluster::keeping(harness, 2)?;
+pub fn what_follows_a_number_is_fetched(harness: &mut dyn Harness) -> Tried {
+    let mut it = TestCluster::keeping(harness, 2)?;
     let mut stored = Vec::new();
     for n in 0..10 {
         let text = format!("{n}");
@@ -118,10 +116,8 @@ pub fn what_follows_a_number_is_fetched(harness: &mut dyn Harness) -> Result<(),
 }
 
 /// Whichever comes first; of bytes one envelope at least.
-pub fn a_fetch_ends_at_its_count_and_at_its_bytes(
-    harness: &mut dyn Harness,
-) -> Result<(), Unsupported> {
-    let mut it = Cluster::keeping(harness, 1)?;
+pub fn a_fetch_ends_at_its_count_and_at_its_bytes(harness: &mut dyn Harness) -> Tried {
+    let mut it = TestCluster::keeping(harness, 1)?;
     let payload = "x".repeat(977);
     for n in 0..10 {
         it.stored(0, "a", &format!("{n}"), &payload);
@@ -145,8 +141,8 @@ pub fn a_fetch_ends_at_its_count_and_at_its_bytes(
 }
 
 /// Oldest first; those of which nothing is kept are left out.
-pub fn the_last_of_many_subjects_are_fetched(harness: &mut dyn Harness) -> Result<(), Unsupported> {
-    let mut it = Cluster::keeping(harness, 2)?;
+pub fn the_last_of_many_subjects_are_fetched(harness: &mut dyn Harness) -> Tried {
+    let mut it = TestCluster::keeping(harness, 2)?;
     let mut last = Vec::new();
     for n in 0..50 {
         it.stored(0, &format!("t:{n}"), &format!("first {n}"), "first");
@@ -163,7 +159,7 @@ pub fn the_last_of_many_subjects_are_fetched(harness: &mut dyn Harness) -> Resul
     assert_eq!(Some(fetched.head), last.last().map(|it| it.0), "of the last of all");
     let fetched = fetched.messages;
     let seqs = fetched.iter().filter_map(|it| it.stored).map(|it| it.seq);
-    let texts = fetched.iter().map(|it| Said::read(it).payload.to_owned());
+    let texts = fetched.iter().map(|it| TestMessage::read(it).payload.to_owned());
     assert_eq!(seqs.zip(texts).collect::<Vec<_>>(), last);
     let none = it.fetch(1, Fetch::LastOf { subjects: vec![] });
     assert_eq!(none.map(|it| it.messages), Some(vec![]));
@@ -171,9 +167,9 @@ pub fn the_last_of_many_subjects_are_fetched(harness: &mut dyn Harness) -> Resul
 }
 
 /// So many of each; of those that are there each still names the one before it.
-pub fn of_each_subject_the_newest_are_kept(harness: &mut dyn Harness) -> Result<(), Unsupported> {
+pub fn of_each_subject_the_newest_are_kept(harness: &mut dyn Harness) -> Tried {
     let max = harness.kept_max();
-    let mut it = Cluster::keeping(harness, 1)?;
+    let mut it = TestCluster::keeping(harness, 1)?;
     it.want(0, &[yes(exact("a"))]);
     let few = it.stored(0, "b", "few", "few");
     for n in 0..max + 25 {
@@ -191,10 +187,8 @@ pub fn of_each_subject_the_newest_are_kept(harness: &mut dyn Harness) -> Result<
 }
 
 /// Of its subject alone; the next one has none before it.
-pub fn what_is_purged_is_gone_and_numbers_go_on(
-    harness: &mut dyn Harness,
-) -> Result<(), Unsupported> {
-    let mut it = Cluster::keeping(harness, 2)?;
+pub fn what_is_purged_is_gone_and_numbers_go_on(harness: &mut dyn Harness) -> Tried {
+    let mut it = TestCluster::keeping(harness, 2)?;
     it.want(1, &[yes(exact("a"))]);
     for n in 0..5 {
         it.stored(0, "a", &format!("a{n}"), "x");
@@ -214,10 +208,8 @@ pub fn what_is_purged_is_gone_and_numbers_go_on(
 }
 
 /// What has this number and what is newer is kept, and still names what was before it.
-pub fn what_is_before_a_number_is_purged_and_the_rest_stays(
-    harness: &mut dyn Harness,
-) -> Result<(), Unsupported> {
-    let mut it = Cluster::keeping(harness, 2)?;
+pub fn what_is_before_a_number_is_purged_and_the_rest_stays(harness: &mut dyn Harness) -> Tried {
+    let mut it = TestCluster::keeping(harness, 2)?;
     it.want(1, &[yes(exact("a"))]);
     let seqs: Vec<u64> =
         (0..6).map(|n| it.stored(0, "a", &format!("a{n}"), &format!("{n}"))).collect();
@@ -239,10 +231,8 @@ pub fn what_is_before_a_number_is_purged_and_the_rest_stays(
 }
 
 /// What is stored without an age stays beside it.
-pub fn what_is_older_than_its_age_is_forgotten(
-    harness: &mut dyn Harness,
-) -> Result<(), Unsupported> {
-    let mut it = Cluster::keeping(harness, 1)?;
+pub fn what_is_older_than_its_age_is_forgotten(harness: &mut dyn Harness) -> Tried {
+    let mut it = TestCluster::keeping(harness, 1)?;
     let young = Some(Duration::from_millis(1));
     let old = Some(Duration::from_secs(100));
     let kept = [("none", None), ("second", young), ("minute", old), ("again", young)];
@@ -250,7 +240,7 @@ pub fn what_is_older_than_its_age_is_forgotten(
         let ticket = it.store_for(0, "a", (id, age), id);
         assert!(matches!(it.answer(0, ticket), Event::Stored { .. }), "{id}");
     }
-    let texts = |it: &mut Cluster<'_>| -> Vec<String> {
+    let texts = |it: &mut TestCluster<'_>| -> Vec<String> {
         it.after(0, "a", 0).into_iter().map(|it| it.1).collect()
     };
     assert_eq!(texts(&mut it), ["none", "second", "minute", "again"], "a second at least");
@@ -260,8 +250,8 @@ pub fn what_is_older_than_its_age_is_forgotten(
 }
 
 /// By the engine's clock, the same for who hears it and who fetches it.
-pub fn what_is_stored_says_when_it_was(harness: &mut dyn Harness) -> Result<(), Unsupported> {
-    let mut it = Cluster::keeping(harness, 2)?;
+pub fn what_is_stored_says_when_it_was(harness: &mut dyn Harness) -> Tried {
+    let mut it = TestCluster::keeping(harness, 2)?;
     it.want(1, &[yes(exact("a"))]);
     it.publish(0, "a", "not stored");
     it.stored(0, "a", "first", "first");
@@ -288,10 +278,8 @@ pub fn what_is_stored_says_when_it_was(harness: &mut dyn Harness) -> Result<(), 
 }
 
 /// Where nothing is missing any more behind what it brings.
-pub fn a_fetch_says_up_to_where_it_is_complete(
-    harness: &mut dyn Harness,
-) -> Result<(), Unsupported> {
-    let mut it = Cluster::keeping(harness, 1)?;
+pub fn a_fetch_says_up_to_where_it_is_complete(harness: &mut dyn Harness) -> Tried {
+    let mut it = TestCluster::keeping(harness, 1)?;
     let seqs: Vec<u64> = (0..5).map(|n| it.stored(0, "a", &format!("{n}"), "x")).collect();
     let subject = it.prefix.topic(Space::Store, "a");
     for from_leader in [false, true] {
@@ -315,10 +303,10 @@ pub fn a_fetch_says_up_to_where_it_is_complete(
 
 /// Whatever its subject is: what is older has no higher number, and nothing that is younger and
 /// there has one that is not.
-pub fn behind_a_number_everything_is_young(harness: &mut dyn Harness) -> Result<(), Unsupported> {
-    let mut it = Cluster::keeping(harness, 2)?;
+pub fn behind_a_number_everything_is_young(harness: &mut dyn Harness) -> Tried {
+    let mut it = TestCluster::keeping(harness, 2)?;
     let subject = it.prefix.topic(Space::Store, "never");
-    let since = |it: &mut Cluster<'_>, ms| {
+    let since = |it: &mut TestCluster<'_>, ms| {
         let (subject, age) = (subject.clone(), Duration::from_millis(ms));
         let ticket = it.ask(1, Fetch::Since { subject, age });
         match it.answer(1, ticket) {
@@ -348,8 +336,8 @@ pub fn behind_a_number_everything_is_young(harness: &mut dyn Harness) -> Result<
 }
 
 /// At the moment of the answer, whichever node asks, and with its head.
-pub fn the_leader_has_all_that_was_confirmed(harness: &mut dyn Harness) -> Result<(), Unsupported> {
-    let mut it = Cluster::keeping(harness, 2)?;
+pub fn the_leader_has_all_that_was_confirmed(harness: &mut dyn Harness) -> Tried {
+    let mut it = TestCluster::keeping(harness, 2)?;
     let subject = it.prefix.topic(Space::Store, "a");
     let mut last = 0;
     for n in 0..30 {
@@ -358,7 +346,8 @@ pub fn the_leader_has_all_that_was_confirmed(harness: &mut dyn Harness) -> Resul
         let (subject, count, bytes, from_leader) = (subject.clone(), 10, 1_000, true);
         let what = Fetch::After { subject, seq: last, count, bytes, from_leader };
         let fetched = it.fetch(1 - n % 2, what).unwrap_or_default();
-        let found: Vec<_> = fetched.messages.iter().map(|it| Said::read(it).payload).collect();
+        let found: Vec<_> =
+            fetched.messages.iter().map(|it| TestMessage::read(it).payload).collect();
         assert_eq!((&found[..], fetched.is_all), (&[&*text][..], true));
         assert!(fetched.head >= seq, "{} is below {seq}", fetched.head);
         last = seq;
@@ -367,16 +356,14 @@ pub fn the_leader_has_all_that_was_confirmed(harness: &mut dyn Harness) -> Resul
 }
 
 /// However often its link ends: all are stored, in the end, and each once.
-pub fn what_a_broken_link_swallowed_is_stored_once(
-    harness: &mut dyn Harness,
-) -> Result<(), Unsupported> {
-    let mut it = Cluster::keeping(harness, 2)?;
+pub fn what_a_broken_link_swallowed_is_stored_once(harness: &mut dyn Harness) -> Tried {
+    let mut it = TestCluster::keeping(harness, 2)?;
     let mut tickets = Vec::new();
     for n in 0..60 {
         let text = format!("{n}");
         tickets.push(it.store(0, "a", &text, &text));
         if n % 20 == 10 {
-            it.harness.reset(0)?;
+            it.harness.inject(Fault::Reset(0))?;
         }
         it.turn(Duration::from_micros(100));
     }
@@ -394,26 +381,24 @@ pub fn what_a_broken_link_swallowed_is_stored_once(
 }
 
 /// Each once, in time, also those that were asked before it ended.
-pub fn every_ticket_is_answered_without_an_engine(
-    harness: &mut dyn Harness,
-) -> Result<(), Unsupported> {
-    let mut it = Cluster::keeping(harness, 1)?;
+pub fn every_ticket_is_answered_without_an_engine(harness: &mut dyn Harness) -> Tried {
+    let mut it = TestCluster::keeping(harness, 1)?;
     let subject = it.prefix.topic(Space::Store, "a");
-    let fetch = |it: &mut Cluster<'_>| {
+    let fetch = |it: &mut TestCluster<'_>| {
         let subject = subject.clone();
         it.ask(0, after(subject, 0, 10, 1_000))
     };
-    let since = |it: &mut Cluster<'_>| {
+    let since = |it: &mut TestCluster<'_>| {
         let (subject, age) = (subject.clone(), Duration::from_secs(60));
         it.ask(0, Fetch::Since { subject, age })
     };
-    it.harness.freeze()?;
+    it.harness.inject(Fault::Freeze)?;
     let mut stores = vec![it.store(0, "a", "frozen", "x")];
     let mut fetches = vec![fetch(&mut it)];
     let mut sinces = vec![since(&mut it)];
     let mut purges = vec![it.ask_purge(0, "a", 7)];
-    it.harness.thaw()?;
-    it.harness.kill()?;
+    it.harness.inject(Fault::Thaw)?;
+    it.harness.inject(Fault::Kill)?;
     it.wait("down", |it| !it.nodes[0].is_up);
     for n in 0..5 {
         stores.push(it.store(0, "a", &format!("{n}"), "x"));
@@ -444,18 +429,16 @@ pub fn every_ticket_is_answered_without_an_engine(
 }
 
 /// All that it said it stored; what is stored meanwhile, too, or it is said that nobody knows.
-pub fn an_engine_that_was_killed_has_what_it_confirmed(
-    harness: &mut dyn Harness,
-) -> Result<(), Unsupported> {
-    let mut it = Cluster::keeping(harness, 2)?;
+pub fn an_engine_that_was_killed_has_what_it_confirmed(harness: &mut dyn Harness) -> Tried {
+    let mut it = TestCluster::keeping(harness, 2)?;
     let epoch = it.nodes[0].kept;
     assert!(epoch.is_some(), "it keeps something");
     let tickets: Vec<_> =
         (0..60).map(|n| (n, it.store(0, "a", &format!("{n}"), &format!("{n}")))).collect();
     it.turn(Duration::from_millis(1));
-    it.harness.kill()?;
+    it.harness.inject(Fault::Kill)?;
     it.wait("down", |it| it.nodes.iter().all(|node| !node.is_up));
-    it.harness.restart()?;
+    it.harness.inject(Fault::Restart)?;
     it.wait("up", |it| it.nodes.iter().all(|node| node.is_up));
     assert_eq!([it.nodes[0].kept, it.nodes[1].kept], [epoch; 2], "what is kept is the same");
     let answers: Vec<_> = tickets.iter().map(|(n, it)| (*n, *it)).collect();
@@ -478,16 +461,14 @@ pub fn an_engine_that_was_killed_has_what_it_confirmed(
 }
 
 /// And that stays the same until it is lost again; numbers may begin anew.
-pub fn an_engine_without_its_data_has_another_epoch(
-    harness: &mut dyn Harness,
-) -> Result<(), Unsupported> {
-    let mut it = Cluster::keeping(harness, 2)?;
+pub fn an_engine_without_its_data_has_another_epoch(harness: &mut dyn Harness) -> Tried {
+    let mut it = TestCluster::keeping(harness, 2)?;
     let mut epochs = vec![it.nodes[0].kept];
     for round in 0..2 {
         it.stored(0, "a", &format!("{round}"), "x");
-        it.harness.kill()?;
+        it.harness.inject(Fault::Kill)?;
         it.wait("down", |it| it.nodes.iter().all(|node| !node.is_up));
-        it.harness.restart_empty()?;
+        it.harness.inject(Fault::RestartEmpty)?;
         it.wait("up", |it| it.nodes.iter().all(|node| node.is_up));
         assert_eq!(it.nodes[0].kept, it.nodes[1].kept);
         assert!(!epochs.contains(&it.nodes[0].kept), "an epoch came again");
@@ -501,9 +482,9 @@ pub fn an_engine_without_its_data_has_another_epoch(
 }
 
 /// Too many at once are refused, and room is said.
-pub fn tickets_are_bounded(harness: &mut dyn Harness) -> Result<(), Unsupported> {
-    let mut it = Cluster::keeping(harness, 1)?;
-    it.harness.freeze()?;
+pub fn tickets_are_bounded(harness: &mut dyn Harness) -> Tried {
+    let mut it = TestCluster::keeping(harness, 1)?;
+    it.harness.inject(Fault::Freeze)?;
     let subject = it.prefix.topic(Space::Store, "a");
     let mut count = 0;
     loop {
@@ -516,7 +497,7 @@ pub fn tickets_are_bounded(harness: &mut dyn Harness) -> Result<(), Unsupported>
         count += 1;
         assert!(count <= TICKETS_MAX, "never full");
     }
-    it.harness.thaw()?;
+    it.harness.inject(Fault::Thaw)?;
     it.wait("room", |it| it.nodes[0].rooms == 1);
     it.wait("all answers", |it| it.nodes[0].answers.len() == count);
     it.stored(0, "a", "one more", "x");

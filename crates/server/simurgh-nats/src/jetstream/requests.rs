@@ -9,10 +9,10 @@ use simurgh_cluster::{Event, QueueFull, Subject, Ticket};
 
 use super::check::Check;
 use super::fetch::{After, LastOf};
-use super::publish::{self, Heard, Purge, Store};
+use super::publish::{self, Progress, Purge, Store};
 use super::since::Since;
 use super::tickets::{self, QuestionNumber, What};
-use super::{Keeper, State, Then, api};
+use super::{Action, JetStream, State, api};
 use crate::connect::ENVELOPE_BYTES_MAX;
 use crate::wire::{self, Message};
 
@@ -21,7 +21,7 @@ const HEADERS_BYTES_MAX: usize = 512;
 /// A stream that nobody answers for is looked at so soon.
 const LOOK_AFTER_MS: u64 = 500;
 
-impl Keeper {
+impl JetStream {
     pub(crate) fn store(
         &mut self,
         (to, id, age): (&Subject, &str, Option<Duration>),
@@ -95,7 +95,7 @@ impl Keeper {
                 self.take(What::After(after), ticket, link, now_ms)
             }
             Fetch::LastOf { subjects } => {
-                if self.keeping.is_none() || matches!(self.state, State::Off { .. }) {
+                if self.config.is_none() || matches!(self.state, State::Off { .. }) {
                     return self.refuse(nothing, events);
                 }
                 let last_of = LastOf::new(subjects, |it| self.stream_of(it).ok());
@@ -117,13 +117,13 @@ impl Keeper {
 
     /// The stream that a subject is in, or why there is none.
     fn stream_of(&self, subject: &Subject) -> Result<usize, Box<str>> {
-        let Some(keeping) = &self.keeping else {
+        let Some(config) = &self.config else {
             return Err("nothing is kept here: the settings say so".into());
         };
         if let State::Off { why, .. } = &self.state {
             return Err(why.clone());
         }
-        let stream = keeping.stream_of(&self.prefix, subject.as_str());
+        let stream = config.stream_of(&self.prefix, subject.as_str());
         stream.ok_or_else(|| "its subject is not one to store to".into())
     }
 
@@ -227,9 +227,9 @@ impl Keeper {
             self.look_ms = self.look_ms.map(|it| it.min(now_ms + LOOK_AFTER_MS));
         }
         match heard {
-            Heard::Nothing => {}
-            Heard::Next => self.ask(key, now_ms, out),
-            Heard::Done(event, seen) => {
+            Progress::Nothing => {}
+            Progress::Next => self.ask(key, now_ms, out),
+            Progress::Done(event, seen) => {
                 self.saw(stream, seen);
                 self.tickets.done(key, events, event);
             }
@@ -242,12 +242,12 @@ impl Keeper {
         text: &str,
         now_ms: u64,
         events: &mut VecDeque<Event>,
-    ) -> Option<Then> {
-        self.keeping.as_ref()?;
+    ) -> Option<Action> {
+        self.config.as_ref()?;
         let subject = text.split('"').nth(1).filter(|_| text.contains("ermissions"))?;
         if subject.starts_with("$JS.API.STREAM.PURGE.") {
             self.refuse_those(text, events, |it| matches!(it, What::Purge(_)));
-            return Some(Then::GoOn);
+            return Some(Action::Continue);
         }
         let stored = subject.strip_prefix(self.prefix.as_str());
         let is_stored = stored.is_some_and(|it| it.starts_with(".h."));
@@ -257,7 +257,7 @@ impl Keeper {
                 events,
                 |it| matches!(it, What::Store(store) if store.subject.as_str() == subject),
             );
-            return Some(Then::GoOn);
+            return Some(Action::Continue);
         }
         let is_ours = is_stored || subject.starts_with("$JS.API.") || self.is_inbox(subject);
         is_ours.then(|| self.is_off(text.into(), now_ms))

@@ -1,24 +1,24 @@
 //! What is missing before a message that came, or that the engine says it has.
 
-use super::asks::After;
-use super::follow::{Job, Stage, Waiting, is_forget};
-use super::follows::{Ears, Follows};
-use super::order::Judged;
-use super::said::HistorySink;
+use super::delivery::Judged;
+use super::events::HistorySink;
+use super::request::FetchAfter;
+use super::topic::{Job, Stage, Waiting, is_forget};
+use super::topics::{Context, Topics};
 use crate::adapter::{Fetched, Number, Received};
 
 pub(super) fn seq_of(received: &Received) -> u64 {
     received.stored.map_or(0, |it| it.seq)
 }
 
-impl Follows {
+impl Topics {
     /// What followed the last number that was known is here.
     pub(super) fn caught_up<T: HistorySink>(
         &mut self,
         at: u32,
-        after: &After,
+        after: &FetchAfter,
         fetched: Fetched,
-        ears: &mut Ears<'_, T>,
+        context: &mut Context<'_, T>,
     ) {
         let Fetched { messages, head, is_all } = fetched;
         let Some(follow) = self.table.get(at) else { return };
@@ -37,10 +37,10 @@ impl Follows {
         let is_purged = first.is_some_and(|it| is_forget(&follow.name, &it.envelope));
         let is_sure = is_there || is_older || (after.skips_last && !is_purged);
         let may_miss =
-            !is_sure && (is_purged || self.may_have_missed(follow, count, is_all, ears.time.ns));
+            !is_sure && (is_purged || self.may_have_missed(follow, count, is_all, context.time.ns));
         self.note(at, answered.max(head));
         for (place, message) in new.enumerate() {
-            self.tell_fetched(at, message, may_miss && place == 0, ears);
+            self.tell_fetched(at, message, may_miss && place == 0, context);
         }
         if !is_all && (count > 0 || is_there) {
             return self.ask_further(at, count > 0);
@@ -50,7 +50,7 @@ impl Follows {
         let is_reached = self.last(at) >= needed || reach >= needed;
         let is_enough = after.from_leader || (is_reached && is_confirmed);
         if !is_enough {
-            return self.again(at, ears.time.ns);
+            return self.again(at, context.time.ns);
         }
         // Who answered had everything up to there: what is not here is nowhere any more.
         let is_lost = count == 0 && may_miss;
@@ -59,12 +59,12 @@ impl Follows {
             // Behind what waits, too.
             self.job(at, |job| job.needed = job.needed.max(through));
         }
-        let is_told = self.gap_before_queue(at, through, ears);
+        let is_told = self.gap_before_queue(at, through, context);
         // Nobody knows how far it goes: what comes next is judged by that.
         if is_lost && (!is_told || reach == 0) {
             self.suspect(at);
         }
-        self.go_on(at, after, ears);
+        self.go_on(at, after, context);
     }
 
     /// Tells a message that was fetched, and before it what waits and is older: that may be gone
@@ -74,32 +74,32 @@ impl Follows {
         at: u32,
         message: &Received,
         may_miss: bool,
-        ears: &mut Ears<'_, T>,
+        context: &mut Context<'_, T>,
     ) {
         let seq = seq_of(message);
         while let Some(waiting) = self.pop_up_to(at, seq) {
             let Some(follow) = self.table.get(at) else { return };
             let Number { seq: number, prev } = waiting.number;
-            match self.judge(follow, waiting.number, ears.time) {
+            match self.judge(follow, waiting.number, context.time) {
                 Judged::Known => continue,
                 Judged::Next { has_gap: false } => {}
                 Judged::Next { has_gap: true } => {
-                    self.gap(at, number.saturating_sub(1), ears);
+                    self.gap(at, number.saturating_sub(1), context);
                 }
                 // It would have been fetched.
                 Judged::Hole => {
-                    self.gap(at, prev, ears);
+                    self.gap(at, prev, context);
                 }
             }
-            self.deliver_bytes(at, &waiting.envelope, (number, waiting.at_ms), ears);
+            self.deliver_bytes(at, &waiting.envelope, (number, waiting.at_ms), context);
             if number == seq {
                 return;
             }
         }
         if may_miss {
-            self.gap(at, seq.saturating_sub(1), ears);
+            self.gap(at, seq.saturating_sub(1), context);
         }
-        self.deliver_bytes(at, &message.envelope, (seq, message.at_ms), ears);
+        self.deliver_bytes(at, &message.envelope, (seq, message.at_ms), context);
     }
 
     fn pop_up_to(&mut self, at: u32, seq: u64) -> Option<Waiting> {
@@ -113,11 +113,11 @@ impl Follows {
         &mut self,
         at: u32,
         through: u64,
-        ears: &mut Ears<'_, T>,
+        context: &mut Context<'_, T>,
     ) -> bool {
         let job = self.table.get(at).and_then(|it| it.job.as_deref());
         let first = job.and_then(|it| it.queue.front()).map_or(u64::MAX, |it| it.number.seq);
-        self.gap(at, through.min(first.saturating_sub(1)), ears)
+        self.gap(at, through.min(first.saturating_sub(1)), context)
     }
 
     /// Up to which number something is missing that the engine has had; 0, if none is known.
@@ -132,7 +132,7 @@ impl Follows {
         self.table.get(at).map_or(0, |it| it.last)
     }
 
-    fn is_confirmed(&self, at: u32, after: &After, has_reached: bool) -> bool {
+    fn is_confirmed(&self, at: u32, after: &FetchAfter, has_reached: bool) -> bool {
         let job = self.table.get(at).and_then(|it| it.job.as_deref());
         after.is_further || has_reached || job.is_none_or(|it| !it.is_confirm)
     }
@@ -145,7 +145,12 @@ impl Follows {
     }
 
     /// Everything is here that could be missing before what waits; tells that.
-    pub(super) fn go_on<T: HistorySink>(&mut self, at: u32, after: &After, ears: &mut Ears<'_, T>) {
+    pub(super) fn go_on<T: HistorySink>(
+        &mut self,
+        at: u32,
+        after: &FetchAfter,
+        context: &mut Context<'_, T>,
+    ) {
         let round = self.round;
         if let Some(follow) = self.table.get_mut(at)
             && (after.round, after.lost) == (round, follow.lost)
@@ -155,20 +160,20 @@ impl Follows {
         }
         let Some(job) = self.table.get(at).and_then(|it| it.job.as_deref()) else { return };
         let needed = job.needed;
-        if self.drain(at, needed, ears) {
+        if self.drain(at, needed, context) {
             self.unsure(at);
             return self.ask_anew(at);
         }
         // What has not come up to there does not come any more.
-        self.gap(at, needed, ears);
-        if self.drain(at, u64::MAX, ears) {
+        self.gap(at, needed, context);
+        if self.drain(at, u64::MAX, context) {
             self.unsure(at);
             return self.ask_anew(at);
         }
         let Some(job) = self.table.get(at).and_then(|it| it.job.as_deref()) else { return };
         let is_filled = job.is_hole && !job.has_gap;
-        ears.counts.holes_filled += u64::from(is_filled && self.last(at) >= needed);
-        self.finish(at, after, ears);
+        context.counts.holes_filled += u64::from(is_filled && self.last(at) >= needed);
+        self.finish(at, after, context);
     }
 
     /// The engine has a number of a topic that is not here: whatever is up to that is fetched.

@@ -6,19 +6,20 @@ use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 
 use super::HistoryConfig;
-use super::asks::{Asked, CHECKS_MAX};
 use super::counts::HistoryCounts;
-use super::floors::Floors;
-use super::follow::{Follow, Id, Job, Last, Phase, Stage};
-use super::said::{HistoryEvent, HistorySink, Retention};
-use super::sent::Sent;
+use super::events::{HistoryEvent, HistorySink, Retention};
+use super::own_envelopes::OwnEnvelopes;
+use super::request::Request;
+use super::topic::{Job, Last, Phase, STREAMS, Stage, Topic, TopicId};
+use super::watermarks::Watermarks;
 use crate::adapter::Ticket;
 use crate::node_id::NodeId;
-use crate::subject::{Bucket, Prefix};
+use crate::subject::Prefix;
 use crate::table::Table;
-use crate::time::Time;
+use crate::time::{SECOND, Time};
 
-pub(super) const SECOND: u64 = 1_000_000_000;
+/// Requests for the last numbers of topics that may be under way.
+pub(super) const CHECKS_MAX: usize = 4;
 /// A link may be dead for so long before anybody notices, and what came by it waits as long at
 /// most before it is looked at.
 const UNNOTICED_NS: u64 = 10 * SECOND;
@@ -26,24 +27,22 @@ const UNNOTICED_NS: u64 = 10 * SECOND;
 const SLEPT_NS_MIN: u64 = 3 * SECOND;
 /// Topics that are told of a lost link in one turn.
 const HUSHED_MAX: u32 = 2_048;
-/// Streams that an engine may have, each with numbers of its own: by the first digit of buckets.
-const STREAMS: usize = 16;
 /// When a number that the engine has said is missed, if it does not come.
 pub(super) const LATE_NS: u64 = SECOND;
 /// Numbers that may be late; of more, a check finds out.
 const LATE_MAX: usize = 65_536;
 
 /// What a call is about beside the topics.
-pub(super) struct Ears<'a, T> {
+pub(super) struct Context<'a, T> {
     pub(super) me: NodeId,
     pub(super) time: Time,
-    pub(super) sent: &'a mut Sent,
+    pub(super) sent: &'a mut OwnEnvelopes,
     pub(super) counts: &'a mut HistoryCounts,
     pub(super) told: &'a mut T,
 }
 
-pub(super) struct Follows {
-    pub(super) table: Table<Follow>,
+pub(super) struct Topics {
+    pub(super) table: Table<Topic>,
     /// Different wants, of which there are as many as patterns.
     rules: Vec<Retention>,
     pub(super) prefix: Prefix,
@@ -64,13 +63,13 @@ pub(super) struct Follows {
     /// Topics with a job.
     pub(super) jobs: usize,
     /// Which are to be fetched.
-    pub(super) asks: VecDeque<Id>,
-    pub(super) pauses: BTreeSet<(u64, Id)>,
-    pub(super) tickets: HashMap<Ticket, Asked, FixedState>,
+    pub(super) asks: VecDeque<TopicId>,
+    pub(super) pauses: BTreeSet<(u64, TopicId)>,
+    pub(super) tickets: HashMap<Ticket, Request, FixedState>,
     pub(super) fetches: usize,
     pub(super) checks: usize,
     /// Which are to be checked, before others and not before a time.
-    pub(super) urgent: VecDeque<Id>,
+    pub(super) urgent: VecDeque<TopicId>,
     pub(super) urgent_ns: u64,
     /// How far all were looked at for what is to be checked after a link was made.
     pub(super) sweep: Option<u32>,
@@ -81,18 +80,18 @@ pub(super) struct Follows {
     /// How long the slow round takes.
     pub(super) round_ns: u64,
     /// Numbers that the engine has, and when they are missed.
-    pub(super) late: VecDeque<(u64, Id, u64)>,
+    pub(super) late: VecDeque<(u64, TopicId, u64)>,
     /// Behind which numbers nothing is too old to be there.
-    pub(super) floors: Floors,
+    pub(super) watermarks: Watermarks,
     /// When it was last known what time it is.
     here_ns: u64,
     /// How far all were told that there is no link.
     hush: Option<u32>,
     /// Which began without one.
-    untold: VecDeque<Id>,
+    untold: VecDeque<TopicId>,
 }
 
-impl Follows {
+impl Topics {
     pub(super) fn new(prefix: Prefix, config: HistoryConfig, seed: u64) -> Self {
         Self {
             table: Table::new(seed),
@@ -119,7 +118,7 @@ impl Follows {
             slow_ns: 0,
             round_ns: config.round_ns,
             late: VecDeque::new(),
-            floors: Floors::default(),
+            watermarks: Watermarks::default(),
             here_ns: 0,
             hush: None,
             untold: VecDeque::new(),
@@ -131,7 +130,7 @@ impl Follows {
 
     /// A topic is followed from now on; what it is known by until the engine sends it, if it was
     /// not followed before.
-    pub(super) fn begin(&mut self, topic: &str, wants: Retention) -> Option<Id> {
+    pub(super) fn begin(&mut self, topic: &str, wants: Retention) -> Option<TopicId> {
         let wants = self.rule(wants);
         if let Some(follow) = self.table.find(topic).and_then(|at| self.table.get_mut(at)) {
             follow.wants = wants;
@@ -139,7 +138,7 @@ impl Follows {
         }
         self.serial = self.serial.wrapping_add(1);
         let serial = self.serial;
-        let at = self.table.insert(Follow {
+        let at = self.table.insert(Topic {
             name: topic.into(),
             last: 0,
             reach: 0,
@@ -155,7 +154,7 @@ impl Follows {
             is_message: false,
             is_suspect: false,
         });
-        let id = Id { at, serial };
+        let id = TopicId { at, serial };
         if self.epoch.is_none() {
             self.untold.push_back(id);
         }
@@ -174,7 +173,7 @@ impl Follows {
         at as u16
     }
 
-    pub(super) fn wants(&self, follow: &Follow) -> Retention {
+    pub(super) fn wants(&self, follow: &Topic) -> Retention {
         let none = Retention { count: 1, bytes: 0, age_ms: 0 };
         self.rules.get(usize::from(follow.wants)).copied().unwrap_or(none)
     }
@@ -189,7 +188,7 @@ impl Follows {
     }
 
     /// The engine sends it from now on.
-    pub(super) fn in_force(&mut self, id: Id) {
+    pub(super) fn in_force(&mut self, id: TopicId) {
         let Some(at) = self.current(id) else { return };
         let Some(follow) = self.table.get_mut(at) else { return };
         if follow.stage == Stage::Waiting {
@@ -202,14 +201,14 @@ impl Follows {
     }
 
     /// The number of a topic that is still followed, and of the engine's epoch from now on.
-    pub(super) fn current(&mut self, id: Id) -> Option<u32> {
+    pub(super) fn current(&mut self, id: TopicId) -> Option<u32> {
         self.table.get(id.at).filter(|it| it.serial == id.serial)?;
         self.renew(id.at);
         Some(id.at)
     }
 
-    pub(super) fn id(&self, at: u32) -> Option<Id> {
-        self.table.get(at).map(|it| Id { at, serial: it.serial })
+    pub(super) fn id(&self, at: u32) -> Option<TopicId> {
+        self.table.get(at).map(|it| TopicId { at, serial: it.serial })
     }
 
     /// What is of another epoch of the engine's is of no use.
@@ -233,7 +232,7 @@ impl Follows {
             self.era = self.era.wrapping_add(1).max(1);
             self.highest = [0; STREAMS];
             self.late.clear();
-            self.forget_floors();
+            self.watermarks.forget();
         }
         (self.epoch, self.known_epoch) = (Some(epoch), epoch);
         self.hush = None;
@@ -332,7 +331,7 @@ impl Follows {
             slow_ns,
             self.pauses.first().map(|it| it.0),
             self.late.front().map(|it| it.0),
-            self.floor_waits_until_ns(),
+            self.watermarks.next_ns(),
         ];
         due_ns.into_iter().flatten().min()
     }
@@ -396,9 +395,4 @@ fn round_ns_of(wants: Retention) -> u64 {
         0 => u64::MAX,
         age_ms => (age_ms.saturating_mul(1_000_000) / 3).max(SECOND),
     }
-}
-
-/// Which of the engine's streams a topic is in, if it has as many as it may.
-pub(super) fn stream_of(topic: &str) -> usize {
-    Bucket::of(topic).number() >> 8
 }

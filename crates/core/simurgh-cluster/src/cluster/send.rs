@@ -1,4 +1,4 @@
-//! What this node says: broadcasts, topics, presences, disconnects, itself.
+//! Sending: broadcasts, topics, presences, disconnects, calls and beats of this node.
 
 use std::sync::Arc;
 
@@ -17,16 +17,16 @@ use crate::outbox::{Class, OUTBOX_ENTRY_BYTES};
 use crate::presence::{ask_drafts, delta_drafts, state_drafts};
 use crate::subject::{Space, Subject, TOKEN_BYTES_MAX};
 
-/// How long after a link is made it is not known yet who else is there.
+/// How long after a link is made it is not known which other nodes there are.
 const UNKNOWN_NS: u64 = 300_000_000;
-/// What an envelope of a call has beside its bytes, with room to spare.
+/// The bytes of a call's envelope around its piece, with room to spare.
 const AROUND_PIECE_BYTES: usize = 256;
 
 impl<A: Adapter> Cluster<A> {
-    /// A broadcast of this node, for the members of its topic on all others.
+    /// Sends a broadcast to the members of its topic on all other nodes.
     ///
     /// # Errors
-    /// It cannot be said to other nodes.
+    /// It cannot be encoded.
     pub fn broadcast(
         &mut self,
         topic: &str,
@@ -39,7 +39,7 @@ impl<A: Adapter> Cluster<A> {
         Ok(())
     }
 
-    /// Where the broadcasts of a topic go: it is often that of the last one.
+    /// The subject of a topic's broadcasts, which is often that of the last one.
     fn broadcasts_of(&mut self, topic: &str) -> Subject {
         if let Some((last, subject)) = &self.last_topic
             && **last == *topic
@@ -52,10 +52,10 @@ impl<A: Adapter> Cluster<A> {
         subject
     }
 
-    /// A broadcast for the members of its topic on one other node.
+    /// Sends a broadcast to the members of its topic on one other node.
     ///
     /// # Errors
-    /// It cannot be said to another node.
+    /// It cannot be encoded.
     pub fn direct(
         &mut self,
         node: NodeId,
@@ -68,8 +68,8 @@ impl<A: Adapter> Cluster<A> {
         Ok(())
     }
 
-    /// A shard has a member of a topic, or somebody who listens, and had none. If its topic is kept
-    /// here it is [followed](Self::follow) as long as there is anybody.
+    /// A shard has its first member or listener of a topic. If the topic has a history here, it is
+    /// [followed](Self::follow) as long as there is any.
     pub fn topic_begins(&mut self, topic: &str, shard: u16, wants: Option<Retention>, time: Time) {
         self.interests.begin(topic, shard, time.ns);
         if let Some(wants) = wants {
@@ -77,28 +77,28 @@ impl<A: Adapter> Cluster<A> {
         }
     }
 
-    /// A topic is to be heard before its member is let in, who is about to come;
-    /// [`poll_awaited`](Self::poll_awaited) says with this number when it is. Without a link it
-    /// does so at once: nobody is heard then, and with the next link the topic is.
+    /// Subscribes to a topic before a member joins; [`poll_awaited`](Self::poll_awaited) returns
+    /// this number when the engine has the subscription. Without a link it does so at once: nothing
+    /// can be received then, and the next link has the subscription.
     pub fn await_topic(&mut self, topic: &str, number: u64, time: Time) {
         self.interests.expect(topic, time.ns);
         match self.state {
-            LinkState::Away => self.awaits.give(number),
-            _ => self.awaits.push(number),
+            LinkState::Away => self.waiters.give(number),
+            _ => self.waiters.push(number),
         }
     }
 
-    /// The number of a topic that is heard now.
+    /// The number of a topic whose subscription is in force.
     pub fn poll_awaited(&mut self) -> Option<u64> {
-        self.awaits.pop()
+        self.waiters.pop()
     }
 
-    /// A shard has none any more.
+    /// A shard has no member or listener of a topic any more.
     pub fn topic_ends(&mut self, topic: &str, shard: u16, time: Time) {
         self.interests.end(topic, shard, time.ns);
     }
 
-    /// Whoever keeps a topic's presences here has something to say.
+    /// Sends a message of the home shard of a topic's presences.
     pub fn presence(&mut self, topic: &str, what: ToPeers, time: Time, local: &mut impl LocalNode) {
         let drafts = match what {
             ToPeers::Begin => {
@@ -107,7 +107,7 @@ impl<A: Adapter> Cluster<A> {
             }
             ToPeers::End => return self.interests.end_presence(topic, time.ns),
             ToPeers::RequestState(owner) => {
-                return self.asks.add(Some(NodeId(owner.0)), topic, time.ns);
+                return self.presence_requests.add(Some(NodeId(owner.0)), topic, time.ns);
             }
             ToPeers::Delta(delta) => delta_drafts(topic, &delta)
                 .map(|it| (self.prefix.topic(Space::Presence, topic), it)),
@@ -123,7 +123,8 @@ impl<A: Adapter> Cluster<A> {
         }
     }
 
-    /// Asks all others who is present in a topic, and says whom that was as soon as it is known.
+    /// Requests a topic's presences from all others, and tells the home shard whom, as soon as it
+    /// is known.
     fn begin_presence(&mut self, topic: &str, time: Time, local: &mut impl LocalNode) {
         let nodes: Vec<Owner> = match self.state {
             LinkState::Away => Vec::new(),
@@ -133,20 +134,20 @@ impl<A: Adapter> Cluster<A> {
             local.presence(topic, FromPeers::Requested(nodes.into()));
         }
         if self.state != LinkState::Away {
-            self.asks.add(None, topic, time.ns);
+            self.presence_requests.add(None, topic, time.ns);
         }
     }
 
-    /// Whether those who are there have had the time to say so.
+    /// Whether the other nodes had time to make themselves known.
     pub(super) fn knows_who_is_there(&self, time: Time) -> bool {
         self.state == LinkState::Away || time.ns.saturating_sub(self.linked_ns) >= UNKNOWN_NS
     }
 
-    /// Has all sockets with an id closed on all other nodes. [`LocalNode::disconnected`] hears what
-    /// has become of it, always.
+    /// Has all sockets with an id closed on all other nodes. [`LocalNode::disconnected`] always
+    /// gets the outcome.
     ///
     /// # Errors
-    /// Too many others are asked for.
+    /// Too many disconnects are open.
     pub fn disconnect(
         &mut self,
         socket_id: &str,
@@ -155,13 +156,13 @@ impl<A: Adapter> Cluster<A> {
         let here: Vec<NodeId> = self.peers.iter().map(|it| it.id()).collect();
         let lost: Vec<NodeId> = self.peers.unaccounted().collect();
         let number = self.disconnects.start(socket_id, here, lost, time.ns)?;
-        self.say_disconnects(time);
+        self.send_disconnects(time);
         Ok(number)
     }
 
-    /// Asks something of a service on another node, under a number that no other call has;
-    /// [`LocalNode::answered`] hears the answer, unless this is [hung up](Self::hang_up) before.
-    /// How long that may take is the caller's to judge.
+    /// Calls a service on another node, under a number that no other call has;
+    /// [`LocalNode::answered`] gets the answer, unless the call is [hung up](Self::hang_up) before.
+    /// The caller decides how long to wait.
     ///
     /// # Errors
     /// Nobody was called.
@@ -179,17 +180,16 @@ impl<A: Adapter> Cluster<A> {
             return Err(CallError::Busy);
         }
         self.calls.start(number, node)?;
-        self.say_call(Kind::Call, node, (number.0, service), body, time);
+        self.send_call(Kind::Call, node, (number.0, service), body, time);
         Ok(())
     }
 
-    /// What a call is answered is of no use if it has more bytes: then nothing of it is kept, and
-    /// it has no answer.
+    /// Refuses an answer of more bytes: the call then gets none.
     pub fn bound_answer(&mut self, number: CallNumber, bytes_max: usize) {
         self.calls.bound(number, bytes_max);
     }
 
-    /// A call is not waited for any more.
+    /// Ends a call.
     pub fn hang_up(&mut self, number: CallNumber, time: Time) {
         if let Some(node) = self.calls.end(number)
             && let Ok(draft) = Draft::hang_up(self.me, number.0)
@@ -201,7 +201,7 @@ impl<A: Adapter> Cluster<A> {
     /// Answers a call of another node.
     ///
     /// # Errors
-    /// The caller is not told anything.
+    /// The answer is not sent.
     pub fn answer(
         &mut self,
         node: NodeId,
@@ -212,11 +212,11 @@ impl<A: Adapter> Cluster<A> {
         if !self.has_room_for_call(body)? {
             return Err(CallError::Busy);
         }
-        self.say_call(Kind::Return, node, (number, status), body, time);
+        self.send_call(Kind::Return, node, (number, status), body, time);
         Ok(())
     }
 
-    /// Whether all pieces of a body find room.
+    /// Whether there is room for all pieces of a body.
     fn has_room_for_call(&self, body: &[u8]) -> Result<bool, CallError> {
         if body.len() > CALL_BYTES_MAX {
             return Err(CallError::TooLarge(body.len()));
@@ -226,51 +226,52 @@ impl<A: Adapter> Cluster<A> {
         Ok(bytes <= self.outbox.room(Class::Call))
     }
 
-    fn say_call(&mut self, kind: Kind, node: NodeId, head: (u64, u16), body: &[u8], time: Time) {
+    fn send_call(&mut self, kind: Kind, node: NodeId, head: (u64, u16), body: &[u8], time: Time) {
         for draft in call_drafts(kind, self.me, head, body).into_iter().flatten() {
             self.push(Class::Call, self.prefix.node(node), draft, time);
         }
     }
 
-    /// So many sockets are open.
+    /// Sets the number of open sockets.
     pub fn set_sockets(&mut self, sockets: u64) {
         self.sockets = sockets;
     }
 
-    /// This node closes its sockets, and will end: others are told at once.
+    /// This node closes its sockets and is about to end: others are told at once.
     pub fn drain(&mut self, time: Time) {
         if !std::mem::replace(&mut self.is_draining, true) {
-            self.say_beat(time);
+            self.send_beat(time);
         }
     }
 
-    /// The last thing that this node says. It may end when [`is_flushed`](Self::is_flushed).
+    /// Says bye, which is the node's last message. It may end when
+    /// [`is_flushed`](Self::is_flushed).
     pub fn bye(&mut self, time: Time) {
         if !std::mem::replace(&mut self.has_said_bye, true)
             && let Ok(bye) = Draft::bye(self.me)
         {
-            // Behind everything else, so that it is the last.
+            // In the last class, so that it goes last.
             self.push(Class::Plain, self.prefix.nodes(), bye, time);
         }
     }
 
-    /// Whether the engine has all that was said.
+    /// Whether the engine has confirmed everything.
     pub fn is_flushed(&self) -> bool {
-        let has_stored = self.keeping.as_ref().is_none_or(|it| it.is_flushed());
+        let has_stored = self.history.as_ref().is_none_or(|it| it.is_flushed());
         let has_said = self.outbox.is_empty() && self.refused.is_none();
         has_stored && has_said && self.adapter.in_flight() == 0
     }
 
-    /// Hands over what has to leave, as much as the adapter takes; whether there was something. To
-    /// be called after everything else.
+    /// Hands over what is to be sent, as much as the adapter takes. Returns whether there was
+    /// something. To be called after everything else.
     pub fn settle(&mut self, time: Time) -> bool {
         let mut has_said = false;
         for step in self.interests.take_changes() {
-            self.awaits.told = self.adapter.interest(&step);
+            self.waiters.told = self.adapter.interest(&step);
             has_said = true;
         }
-        self.awaits.are_told();
-        self.keep_told(self.awaits.told);
+        self.waiters.are_told();
+        self.history_told(self.waiters.told);
         while !self.is_full {
             let Some((class, to, envelope)) = self.next_to_publish() else { break };
             match self.adapter.publish(&to, envelope.clone()) {
@@ -286,7 +287,7 @@ impl<A: Adapter> Cluster<A> {
                 }
             }
         }
-        has_said |= self.settle_kept(time);
+        has_said |= self.settle_history(time);
         if self.state == LinkState::CatchingUp && self.outbox.is_empty() && self.refused.is_none() {
             self.enter(LinkState::Up, time);
         }
@@ -303,10 +304,10 @@ impl<A: Adapter> Cluster<A> {
         Some((class, to, stamped(envelope, self.n)))
     }
 
-    /// Asks for the presences that are to be asked for now, and says whom.
-    pub(super) fn ask(&mut self, time: Time, local: &mut impl LocalNode) {
+    /// Sends the requests for presences that are due, and tells the home shards whom.
+    pub(super) fn request_presences(&mut self, time: Time, local: &mut impl LocalNode) {
         let all: Arc<[Owner]> = self.peers.live().map(|it| Owner(it.0)).collect();
-        for (of, topics) in self.asks.take(time.ns) {
+        for (of, topics) in self.presence_requests.take(time.ns) {
             let asked = of.map_or_else(|| Arc::clone(&all), |it| [Owner(it.0)].into());
             for topic in &topics {
                 local.presence(topic, FromPeers::RequestedAgain(Arc::clone(&asked)));
@@ -322,8 +323,8 @@ impl<A: Adapter> Cluster<A> {
         }
     }
 
-    /// Says what is known of disconnects to those who have not answered.
-    pub(super) fn say_disconnects(&mut self, time: Time) {
+    /// Sends the disconnects that are due.
+    pub(super) fn send_disconnects(&mut self, time: Time) {
         while let Some(send) = self.disconnects.poll_send() {
             let to = send.to.map_or_else(|| self.prefix.nodes(), |it| self.prefix.node(it));
             match Draft::disconnect(self.me, send.socket_id, send.number.0) {
@@ -333,24 +334,24 @@ impl<A: Adapter> Cluster<A> {
         }
     }
 
-    /// That a disconnect was done here which another node has asked for.
-    pub(super) fn say_answer(&mut self, to: NodeId, number: u64, time: Time) {
+    /// Confirms a disconnect of another node.
+    pub(super) fn send_answer(&mut self, to: NodeId, number: u64, time: Time) {
         if let Ok(answer) = Draft::answer(self.me, number) {
             self.push(Class::Control, self.prefix.node(to), answer, time);
         }
     }
 
-    pub(super) fn say_beat(&mut self, time: Time) {
+    pub(super) fn send_beat(&mut self, time: Time) {
         let beat = self.own_beat(time).draft();
-        self.push_own(beat, time);
+        self.send_own(beat, time);
     }
 
-    pub(super) fn say_hello(&mut self, time: Time) {
+    pub(super) fn send_hello(&mut self, time: Time) {
         let hello = Hello { beat: self.own_beat(time), settings: self.settings.clone() };
-        self.push_own(hello.draft(), time);
+        self.send_own(hello.draft(), time);
     }
 
-    fn push_own(&mut self, draft: Result<Draft, EncodeError>, time: Time) {
+    fn send_own(&mut self, draft: Result<Draft, EncodeError>, time: Time) {
         match draft {
             Ok(draft) => self.push(Class::Control, self.prefix.nodes(), draft, time),
             Err(_) => self.counts.refused_large += 1,

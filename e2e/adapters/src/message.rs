@@ -5,14 +5,14 @@ use simurgh_cluster::{Bucket, Interest, NodeId, Prefix, Received, Space, Wanted}
 
 /// What is in an envelope of these tests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Said<'a> {
+pub(super) struct TestMessage<'a> {
     pub(super) origin: NodeId,
     pub(super) n: u64,
     pub(super) topic: &'a str,
     pub(super) payload: &'a str,
 }
 
-impl<'a> Said<'a> {
+impl<'a> TestMessage<'a> {
     /// As broadcasts are: version and kind, origin, number, topic; then the payload.
     pub(super) fn encode(&self) -> Bytes {
         let mut bytes = BytesMut::with_capacity(22 + self.topic.len() + self.payload.len());
