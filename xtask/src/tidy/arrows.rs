@@ -15,8 +15,9 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("simurgh-nats", &["simurgh-cluster"]),
     // Of the reactor its plain data only, and within it rooms have arrows too: see rooms.rs.
     ("simurgh-core", &["simurgh-history", "simurgh-presence", "simurgh-proto", "simurgh-reactor"]),
+    ("simurgh-sim-kit", &["simurgh-core", "simurgh-proto", "simurgh-reactor"]),
     (
-        "simurgh-sim",
+        "simurgh-sim-cluster",
         &[
             "simurgh-cluster",
             "simurgh-core",
@@ -24,6 +25,17 @@ const ARROWS: &[(&str, &[&str])] = &[
             "simurgh-presence",
             "simurgh-proto",
             "simurgh-reactor",
+            "simurgh-sim-kit",
+        ],
+    ),
+    (
+        "simurgh-sim",
+        &[
+            "simurgh-core",
+            "simurgh-proto",
+            "simurgh-reactor",
+            "simurgh-sim-cluster",
+            "simurgh-sim-kit",
         ],
     ),
     // Tokens by a feature of the library alone.

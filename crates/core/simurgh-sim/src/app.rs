@@ -10,15 +10,19 @@ use simurgh_core::{
 };
 use simurgh_proto::message::Payload;
 use simurgh_proto::ws::CloseCode;
+use simurgh_sim_kit::fault::Fault;
+use simurgh_sim_kit::presence::letter_of;
+use simurgh_sim_kit::setup::locked;
+use simurgh_sim_kit::topics::IDS;
+use simurgh_sim_kit::{EVENTS, NONE, payload};
 
 use crate::handlers::{self, Busy};
 use crate::limits::lifetime;
-use crate::model::presence::{INTERCEPTS_DIFF, INTERCEPTS_STATE, letter_of};
-use crate::model::{Answer, Call, Did, Due, Eff, Intent, Joining, Made, Model, NONE, Out, SPEAKER};
-use crate::payload;
-use crate::profile::{EVENTS, HABITS, Habit, IDS, Profile};
+use crate::model::presence::{INTERCEPTS_DIFF, INTERCEPTS_STATE};
+use crate::model::{Answer, Call, Did, Due, Eff, Intent, Joining, Made, Model, Out, SPEAKER};
+use crate::profile::{HABITS, Habit, Profile};
 use crate::ready::{self, Ready};
-use crate::stage::{Fault, Stage, locked};
+use crate::stage::Stage;
 
 /// What interceptors may intercept: of broadcasts, and of presence by its bits.
 const INTERCEPTS: [&[&str]; 16] = [

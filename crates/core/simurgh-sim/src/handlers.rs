@@ -10,12 +10,14 @@ use fastrand::Rng;
 use simurgh_core::{
     Assigns, BroadcastError, Context, Effect, LinkedWork, Outcome, Reply, ReplyRef, Stop,
 };
+use simurgh_sim_kit::setup::locked;
+use simurgh_sim_kit::{EVENTS, NONE};
 
 use crate::app::{Draw, Member, give_up, mixed};
-use crate::model::{Call, Did, Eff, Intent, Life, Made, Model, NONE, Out};
+use crate::model::{Call, Did, Eff, Intent, Life, Made, Model, Out};
 use crate::op::{Kind, Op};
-use crate::profile::{EVENTS, Habit, Profile};
-use crate::stage::{Stage, locked};
+use crate::profile::{Habit, Profile};
+use crate::stage::Stage;
 use crate::world::World;
 
 /// A message that is to be handled.

@@ -3,10 +3,11 @@
 use std::sync::Arc;
 
 use simurgh_core::{Broadcast, Listener, Mail};
+use simurgh_sim_kit::fault::Fault;
 
 use crate::model::LISTENER;
 use crate::node::{Letter, Tag, number_of};
-use crate::stage::{Fault, Stage};
+use crate::stage::Stage;
 use crate::world::World;
 
 /// What a shard has of a listener.

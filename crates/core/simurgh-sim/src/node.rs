@@ -12,15 +12,18 @@ use simurgh_core::{
 use simurgh_proto::message::Payload;
 use simurgh_proto::topic::Pattern;
 use simurgh_reactor::Key;
+use simurgh_sim_kit::fault::Fault;
+use simurgh_sim_kit::peer::Flow;
+use simurgh_sim_kit::setup::locked;
+use simurgh_sim_kit::{NONE, payload};
 
 use crate::app;
-use crate::bounds::{Flow, Flows};
+use crate::bounds::Flows;
 use crate::handlers;
 use crate::model::{Answer, Intent};
-use crate::payload;
 use crate::presence;
 use crate::ready;
-use crate::stage::{Fault, Stage, locked};
+use crate::stage::Stage;
 
 /// The user socket of clients, and that of those without serializer.
 pub(crate) const CHANNELS: u8 = 0;
@@ -258,7 +261,7 @@ impl Reach for SimNode {
     fn spawn(&self, _work: Work) {}
 
     fn spawn_linked(&self, _work: Work) -> Box<dyn LinkedWork> {
-        let task = locked(&self.stage.linking).take().unwrap_or(crate::model::NONE);
+        let task = locked(&self.stage.linking).take().unwrap_or(NONE);
         if self.stage.is_faulty(Fault::Unlink) {
             return Box::new(Untold);
         }
@@ -421,7 +424,7 @@ impl Node for SimNode {
 
     fn decide(&self, shard: usize, key: Key, ticket: u32, work: Deciding) {
         let mut model = self.stage.model();
-        let conn = model.joining.map_or(crate::model::NONE, |it| it.conn);
+        let conn = model.joining.map_or(NONE, |it| it.conn);
         model.decides(conn, ticket);
         drop(model);
         self.state().deciding.push_back(Decision { conn, shard, key, ticket, work });

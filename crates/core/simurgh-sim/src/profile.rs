@@ -11,11 +11,6 @@ use crate::extras::Extras;
 use crate::limits::Limits;
 use crate::op::Kind;
 
-/// Events of broadcasts; interceptors take the first, or the first two.
-pub(crate) const EVENTS: [&str; 3] = ["a", "b", "c"];
-/// Ids that sockets may have.
-pub(crate) const IDS: usize = 3;
-
 /// Which effects callbacks have, each with its weight; and what else may happen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(usize)]

@@ -12,16 +12,18 @@ use simurgh_core::{
 use simurgh_proto::message::Payload;
 use simurgh_proto::session::client::Client;
 use simurgh_proto::ws::{CloseCode, Decoder};
+use simurgh_sim_kit::delivery::RequestKind;
+use simurgh_sim_kit::fault::Fault;
+use simurgh_sim_kit::setup::locked;
+use simurgh_sim_kit::topics::IDS;
+use simurgh_sim_kit::{EVENTS, payload};
 
 use crate::client::Link;
 use crate::handlers::first_assigned;
 use crate::limits::lifetime;
-use crate::model::{Answer, Asks, Doing, Due, Intent, Joining, Life, Made, Model};
+use crate::model::{Answer, Doing, Due, Intent, Joining, Life, Made, Model};
 use crate::node::{CHANNELS, Decision, Letter, PLAIN, Tag};
 use crate::op::{Kind, Op};
-use crate::payload;
-use crate::profile::{EVENTS, IDS};
-use crate::stage::{Fault, locked};
 use crate::world::{World, ticks};
 
 impl World {
@@ -33,19 +35,19 @@ impl World {
             (Kind::Connect, None) => self.connect(a, c),
             (Kind::Join, Some(conn)) => {
                 let topic = self.some_topic(b);
-                self.say(conn, Asks::Join, topic, c, self.is_binary(c));
+                self.say(conn, RequestKind::Join, topic, c, self.is_binary(c));
             }
             (Kind::Push, Some(conn)) => {
                 let topic = self.some_topic(b);
-                self.say(conn, Asks::Event, topic, c, self.is_binary(c));
+                self.say(conn, RequestKind::Event, topic, c, self.is_binary(c));
             }
             (Kind::Leave, Some(conn)) => {
                 let topic = self.some_topic(b);
-                self.say(conn, Asks::Leave, topic, c, false);
+                self.say(conn, RequestKind::Leave, topic, c, false);
             }
             (Kind::Heartbeat, Some(conn)) => {
                 let topic = self.stage.model().topics.phoenix();
-                self.say(conn, Asks::Heartbeat, topic, 0, false);
+                self.say(conn, RequestKind::Heartbeat, topic, 0, false);
             }
             (Kind::Odd, Some(conn)) => {
                 let topic = self.some_topic(b);
@@ -222,9 +224,9 @@ impl World {
             Kind::Vanish => {
                 self.stage.model().counts.vanished += 1;
                 if let Some(server) = self.servers.get_mut(shard) {
-                    server.net.doom(key);
+                    server.net.schedule_removal(key);
                 }
-                self.bury(shard);
+                self.remove_connections(shard);
             }
             Kind::Close => self.send_close(conn, c.is_multiple_of(2).then_some(1000)),
             Kind::HalfClose => {
@@ -476,9 +478,9 @@ impl World {
             if let Some(link) = self.links.get(conn as usize).filter(|it| !it.is_over) {
                 let (shard, key) = (link.shard, link.key);
                 if let Some(server) = self.servers.get_mut(shard) {
-                    server.net.doom(key);
+                    server.net.schedule_removal(key);
                 }
-                self.bury(shard);
+                self.remove_connections(shard);
             }
         }
         self.current.fill(None);
