@@ -5,7 +5,7 @@ use std::path::Path;
 
 /// Runs `body` over every file of one corpus; a corpus that went missing is a failure.
 pub(super) fn run(target: &str, body: fn(&[u8])) {
-    let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus").join(target);
+    let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../fuzz/corpus").join(target);
     let mut files: Vec<_> =
         fs::read_dir(&corpus).unwrap().map(|entry| entry.unwrap().path()).collect();
     files.sort();

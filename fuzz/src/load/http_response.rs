@@ -2,6 +2,7 @@
 //!
 //! The first byte says whether they answer a `HEAD`, the second how they are cut. All answers on
 //! the connection must be the same however they come.
+use simurgh_load::answer::AnswerText;
 use simurgh_load::http::{Done, Event, Kept, Limits, Response, ResponseError};
 
 /// Runs the target over one input.
@@ -59,7 +60,7 @@ fn read_all(wire: &[u8], size: usize, to_head: bool) -> (Vec<Answer>, Option<Res
 }
 
 fn answer(done: Done, kept: &Kept) -> Answer {
-    let text = kept.answer();
+    let text = AnswerText::kept(kept);
     assert_eq!(text.body().len() as u64, done.body_bytes, "all of the body is kept");
     assert!(text.head().is_some_and(|head| head.len() as u64 <= done.head_bytes));
     (done, text.whole().to_vec())

@@ -3,7 +3,7 @@
 use std::io;
 use std::net::IpAddr;
 
-use simurgh_load::scenario::{Fault, Overrides, check};
+use simurgh_load::scenario::{Diagnostic, Overrides, check};
 use simurgh_load::tsung::{World, read_in};
 
 /// Knows one host and two files.
@@ -44,7 +44,7 @@ pub fn run(data: &[u8]) {
     };
     // A lone CR is a line end for XML, and is none for `lines`.
     let lines = text.split(['\n', '\r']).count();
-    let in_text = |fault: &Fault| {
+    let in_text = |fault: &Diagnostic| {
         assert!(usize::try_from(fault.line).is_ok_and(|line| line <= lines), "{fault}");
         assert!(!fault.what.is_empty());
     };

@@ -7,14 +7,30 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("simurgh-proto", &[]),
     ("simurgh-reactor", &[]),
     ("simurgh-page", &[]),
+    ("simurgh-text", &[]),
     ("simurgh-presence", &["simurgh-proto"]),
     ("simurgh-history", &["simurgh-proto"]),
     ("simurgh-token", &[]),
     // Of history only how numbers that somebody else gives are judged.
     ("simurgh-cluster", &["simurgh-history", "simurgh-presence", "simurgh-proto"]),
+    ("simurgh-loopback", &["simurgh-cluster"]),
     ("simurgh-nats", &["simurgh-cluster"]),
-    // Of the reactor its plain data only, and within it rooms have arrows too: see rooms.rs.
-    ("simurgh-core", &["simurgh-history", "simurgh-presence", "simurgh-proto", "simurgh-reactor"]),
+    // Of the reactor its plain data only, and within these two rooms have arrows, too: see
+    // rooms.rs.
+    (
+        "simurgh-channel",
+        &["simurgh-history", "simurgh-presence", "simurgh-proto", "simurgh-reactor"],
+    ),
+    (
+        "simurgh-core",
+        &[
+            "simurgh-channel",
+            "simurgh-history",
+            "simurgh-presence",
+            "simurgh-proto",
+            "simurgh-reactor",
+        ],
+    ),
     ("simurgh-sim-kit", &["simurgh-core", "simurgh-proto", "simurgh-reactor"]),
     (
         "simurgh-sim-cluster",
@@ -22,6 +38,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "simurgh-cluster",
             "simurgh-core",
             "simurgh-history",
+            "simurgh-loopback",
             "simurgh-presence",
             "simurgh-proto",
             "simurgh-reactor",
@@ -51,7 +68,49 @@ const ARROWS: &[(&str, &[&str])] = &[
             "simurgh-token",
         ],
     ),
-    ("simurgh-load", &["simurgh-page", "simurgh-proto", "simurgh-reactor"]),
+    // The load generator, in the order of its data's way.
+    ("simurgh-load-client", &["simurgh-proto", "simurgh-reactor"]),
+    ("simurgh-load-scenario", &["simurgh-load-client", "simurgh-proto", "simurgh-text"]),
+    ("simurgh-load-tsung", &["simurgh-load-scenario"]),
+    ("simurgh-load-record", &["simurgh-load-scenario"]),
+    (
+        "simurgh-load-report",
+        &["simurgh-load-record", "simurgh-load-scenario", "simurgh-page", "simurgh-text"],
+    ),
+    (
+        "simurgh-load-engine",
+        &[
+            "simurgh-load-client",
+            "simurgh-load-record",
+            "simurgh-load-report",
+            "simurgh-load-scenario",
+            "simurgh-proto",
+            "simurgh-reactor",
+        ],
+    ),
+    (
+        "simurgh-load-benchmark",
+        &[
+            "simurgh-load-client",
+            "simurgh-load-record",
+            "simurgh-load-report",
+            "simurgh-load-scenario",
+            "simurgh-page",
+            "simurgh-reactor",
+        ],
+    ),
+    (
+        "simurgh-load",
+        &[
+            "simurgh-load-benchmark",
+            "simurgh-load-client",
+            "simurgh-load-engine",
+            "simurgh-load-record",
+            "simurgh-load-report",
+            "simurgh-load-scenario",
+            "simurgh-load-tsung",
+        ],
+    ),
     // The binary shows everything, the examples it serves included.
     (
         "simurgh-cli",

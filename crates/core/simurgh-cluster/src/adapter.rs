@@ -2,10 +2,9 @@
 //!
 //! An adapter never waits and never calls back. What it is told is done in the background; what
 //! happened is asked for with [`Adapter::poll_event`]. An adapter bounds what waits in it: what is
-//! published by [`Full`], what was received by not taking more from its engine, or by losing it
-//! and saying so ([`Event::Lost`]).
+//! published by [`QueueFull`], what was received by not taking more from its engine, or by losing
+//! it and saying so ([`Event::Lost`]).
 
-use std::fmt;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -15,13 +14,14 @@ use crate::durations::Durations;
 use crate::node_id::NodeId;
 use crate::subject::{Interest, Space, Subject};
 
-/// Published envelopes that may be under way: [`Full`] at the next one.
-pub const UNDER_WAY_MAX: usize = 1_024;
+/// Published envelopes that may be under way: [`QueueFull`] at the next one.
+pub const IN_FLIGHT_MAX: usize = 1_024;
 /// Bytes of published envelopes that may be under way; one envelope may, whatever its size.
-pub const UNDER_WAY_BYTES_MAX: usize = 1 << 20;
+pub const IN_FLIGHT_BYTES_MAX: usize = 1 << 20;
 /// Seconds within which a ticket is answered, whatever happens.
 pub const TICKET_SECONDS_MAX: u64 = 9;
-/// Tickets that may wait for their answer, or whose answer was not polled: [`Full`] at the next.
+/// Tickets that may wait for their answer, or whose answer was not polled: [`QueueFull`] at the
+/// next.
 pub const TICKETS_MAX: usize = 1_024;
 /// Subjects that one [`Fetch::LastOf`] may name; those beyond are not answered for.
 pub const LAST_OF_MAX: usize = 1_000;
@@ -57,14 +57,14 @@ pub trait Adapter: Send {
     ///
     /// What a broken link may have swallowed is sent again, all of it in the same order and before
     /// anything newer. So there is one exception to "once": after its publisher's reconnect a
-    /// receiver may hear again what it heard last, at most [`UNDER_WAY_MAX`] envelopes, as in
+    /// receiver may hear again what it heard last, at most [`IN_FLIGHT_MAX`] envelopes, as in
     /// 3, 4, 5, 3, 4, 5, 6. What comes a second time is marked. Who drops what is not above the
     /// highest number it has of that publisher and subject hears each once, in order.
     ///
     /// # Errors
-    /// As much is under way as may be: [`UNDER_WAY_MAX`] or [`UNDER_WAY_BYTES_MAX`]. The envelope
+    /// As much is under way as may be: [`IN_FLIGHT_MAX`] or [`IN_FLIGHT_BYTES_MAX`]. The envelope
     /// is not taken. [`Event::Room`] says when more is.
-    fn publish(&mut self, to: &Subject, envelope: Bytes) -> Result<(), Full>;
+    fn publish(&mut self, to: &Subject, envelope: Bytes) -> Result<(), QueueFull>;
 
     /// Has the engine keep an envelope; the subject is of [`Space::Store`]. Answered by
     /// [`Event::Stored`] or [`Event::NotStored`], always, within [`TICKET_SECONDS_MAX`]: until
@@ -86,14 +86,14 @@ pub trait Adapter: Send {
         age: Option<Duration>,
         envelope: Bytes,
         ticket: Ticket,
-    ) -> Result<(), Full>;
+    ) -> Result<(), QueueFull>;
 
     /// Has the engine forget what is older than this number on a subject of [`Space::Store`];
     /// numbers go on. Answered by [`Event::Purged`], always, within [`TICKET_SECONDS_MAX`].
     ///
     /// # Errors
     /// As much is under way as may be. [`Event::Room`] says when more is taken.
-    fn purge(&mut self, of: &Subject, before: u64, ticket: Ticket) -> Result<(), Full>;
+    fn purge(&mut self, of: &Subject, before: u64, ticket: Ticket) -> Result<(), QueueFull>;
 
     /// Changes what this node wants to hear, and says the number of this change, one more than the
     /// last, also if it changes nothing. What is wanted is a set: wanted twice is wanted once.
@@ -113,13 +113,13 @@ pub trait Adapter: Send {
     ///
     /// # Errors
     /// As much is under way as may be. [`Event::Room`] says when more is taken.
-    fn fetch(&mut self, what: Fetch, ticket: Ticket) -> Result<(), Full>;
+    fn fetch(&mut self, what: Fetch, ticket: Ticket) -> Result<(), QueueFull>;
 
     /// The next thing that happened; the waker is woken when there is another.
     fn poll_event(&mut self, context: &mut Context<'_>) -> Poll<Event>;
 
     /// Published envelopes of which it is not certain yet that the engine has them.
-    fn under_way(&self) -> usize;
+    fn in_flight(&self) -> usize;
 
     /// What it measures of its engine and its link; nothing, unless an adapter does.
     fn measures(&self) -> Measures {
@@ -145,16 +145,9 @@ pub struct Measures {
 }
 
 /// An adapter has as much under way as it may.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Full;
-
-impl fmt::Display for Full {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("as much is under way to the engine as may be")
-    }
-}
-
-impl std::error::Error for Full {}
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("as much is under way to the engine as may be")]
+pub struct QueueFull;
 
 /// Whether something is wanted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -198,7 +191,7 @@ pub enum Event {
     Lost(Vec<Interest>),
     /// The changes up to this number are in force.
     InForce(Generation),
-    /// After a [`Full`], once: more is taken.
+    /// After a [`QueueFull`], once: more is taken.
     Room,
     /// It is kept, under this number.
     Stored {
@@ -281,21 +274,14 @@ pub struct Number {
 }
 
 /// Why there is no link.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Down {
     /// It broke, or none could be made: what the engine or the system said.
+    #[error("no link to the engine: {0}")]
     Broken(Box<str>),
     /// The engine does not let this node do what it must: which, in its words.
+    #[error("the engine refuses: {0}")]
     Refused(Box<str>),
-}
-
-impl fmt::Display for Down {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Broken(why) => write!(f, "no link to the engine: {why}"),
-            Self::Refused(why) => write!(f, "the engine refuses: {why}"),
-        }
-    }
 }
 
 /// Why something was not stored.
@@ -345,7 +331,7 @@ impl<A: Adapter + ?Sized> Adapter for Box<A> {
         (**self).start(me);
     }
 
-    fn publish(&mut self, to: &Subject, envelope: Bytes) -> Result<(), Full> {
+    fn publish(&mut self, to: &Subject, envelope: Bytes) -> Result<(), QueueFull> {
         (**self).publish(to, envelope)
     }
 
@@ -356,11 +342,11 @@ impl<A: Adapter + ?Sized> Adapter for Box<A> {
         age: Option<Duration>,
         envelope: Bytes,
         ticket: Ticket,
-    ) -> Result<(), Full> {
+    ) -> Result<(), QueueFull> {
         (**self).store(to, id, age, envelope, ticket)
     }
 
-    fn purge(&mut self, of: &Subject, before: u64, ticket: Ticket) -> Result<(), Full> {
+    fn purge(&mut self, of: &Subject, before: u64, ticket: Ticket) -> Result<(), QueueFull> {
         (**self).purge(of, before, ticket)
     }
 
@@ -368,7 +354,7 @@ impl<A: Adapter + ?Sized> Adapter for Box<A> {
         (**self).interest(changes)
     }
 
-    fn fetch(&mut self, what: Fetch, ticket: Ticket) -> Result<(), Full> {
+    fn fetch(&mut self, what: Fetch, ticket: Ticket) -> Result<(), QueueFull> {
         (**self).fetch(what, ticket)
     }
 
@@ -376,8 +362,8 @@ impl<A: Adapter + ?Sized> Adapter for Box<A> {
         (**self).poll_event(context)
     }
 
-    fn under_way(&self) -> usize {
-        (**self).under_way()
+    fn in_flight(&self) -> usize {
+        (**self).in_flight()
     }
 
     fn measures(&self) -> Measures {

@@ -13,7 +13,6 @@
 //! service was asked twice cannot be; that it has done what nobody hears of can.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::fmt;
 
 use crate::envelope::{Draft, EncodeError, EnvelopeError, Kind};
 use crate::node_id::NodeId;
@@ -48,29 +47,18 @@ pub struct Answer {
 }
 
 /// Why nobody was called.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CallError {
     /// It is not known, or gone.
+    #[error("there is no such node")]
     NoSuchNode,
     /// More than [`CALL_BYTES_MAX`].
+    #[error("{0} bytes, {CALL_BYTES_MAX} are the most for another node")]
     TooLarge(usize),
     /// Too many calls wait, or too much waits to be sent.
+    #[error("too much waits for other nodes, try again later")]
     Busy,
 }
-
-impl fmt::Display for CallError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NoSuchNode => f.write_str("there is no such node"),
-            Self::TooLarge(bytes) => {
-                write!(f, "{bytes} bytes, {CALL_BYTES_MAX} are the most for another node")
-            }
-            Self::Busy => f.write_str("too much waits for other nodes, try again later"),
-        }
-    }
-}
-
-impl std::error::Error for CallError {}
 
 /// A piece of a call, or of what it is answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

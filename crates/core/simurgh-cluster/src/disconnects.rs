@@ -6,8 +6,8 @@
 //!
 //! # What is told
 //!
-//! [`Outcome`] comes as soon as nothing more is to be waited for, and at the end of its life at the
-//! latest. Every node that had to confirm is in one of three places:
+//! [`DisconnectOutcome`] comes as soon as nothing more is to be waited for, and at the end of its
+//! life at the latest. Every node that had to confirm is in one of three places:
 //!
 //! - *Confirmed*: it has closed the sockets of that id.
 //! - *Missing*: it has not said so, and it may still serve such a socket. That is a node that did
@@ -25,7 +25,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use crate::node_id::NodeId;
-use crate::peers::Why;
+use crate::peers::GoneReason;
 
 #[cfg(test)]
 mod tests;
@@ -62,21 +62,14 @@ impl Default for DisconnectsConfig {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct DisconnectNumber(pub u64);
 
-/// As many disconnects are asked for as may be, and all of them wait for nodes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct TooMany;
-
-impl std::fmt::Display for TooMany {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("too many disconnects wait for other nodes")
-    }
-}
-
-impl std::error::Error for TooMany {}
+/// As many disconnects as may be wait for nodes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("too many disconnects wait for other nodes")]
+pub struct TooManyDisconnects;
 
 /// What has become of a disconnect on other nodes, [as documented](crate::Disconnects).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Outcome {
+pub struct DisconnectOutcome {
     /// They have closed all sockets of that id; in the order of their answers.
     pub confirmed: Vec<NodeId>,
     /// They may still serve one.
@@ -126,10 +119,10 @@ impl Disconnect {
     }
 
     /// Its outcome, once.
-    fn tell(&mut self) -> Option<Outcome> {
+    fn tell(&mut self) -> Option<DisconnectOutcome> {
         let is_told = std::mem::replace(&mut self.is_told, true);
         let missing = self.open.iter().map(|it| it.0).collect();
-        (!is_told).then(|| Outcome { confirmed: self.confirmed.clone(), missing })
+        (!is_told).then(|| DisconnectOutcome { confirmed: self.confirmed.clone(), missing })
     }
 }
 
@@ -146,7 +139,7 @@ pub struct Disconnects {
     told: BTreeSet<(bool, u64)>,
     /// What is to be sent, to a node or to all.
     sends: BTreeSet<(u64, Option<NodeId>)>,
-    outcomes: VecDeque<(DisconnectNumber, Outcome)>,
+    outcomes: VecDeque<(DisconnectNumber, DisconnectOutcome)>,
     /// Nodes that have confirmed or are to, over all.
     nodes: usize,
 }
@@ -178,17 +171,17 @@ impl Disconnects {
         here: impl IntoIterator<Item = NodeId>,
         lost: impl IntoIterator<Item = NodeId>,
         now_ns: u64,
-    ) -> Result<DisconnectNumber, TooMany> {
+    ) -> Result<DisconnectNumber, TooManyDisconnects> {
         let here = here.into_iter().map(|it| (it, Waiting::Here));
         let lost = lost.into_iter().map(|it| (it, Waiting::Lost));
         let mut open: Vec<_> = here.chain(lost).collect();
         open.sort_by_key(|it| (it.0, it.1 != Waiting::Here));
         open.dedup_by_key(|it| it.0);
         if open.len() > NODES_MAX {
-            return Err(TooMany);
+            return Err(TooManyDisconnects);
         }
         while self.is_full(open.len()) {
-            let (_, oldest) = self.told.first().copied().ok_or(TooMany)?;
+            let (_, oldest) = self.told.first().copied().ok_or(TooManyDisconnects)?;
             self.forget(oldest);
         }
         self.last += 1;
@@ -246,11 +239,11 @@ impl Disconnects {
     }
 
     /// A node is gone: it is not waited for any more.
-    pub fn gone(&mut self, node: NodeId, why: Why) {
+    pub fn gone(&mut self, node: NodeId, why: GoneReason) {
         let mut changed = Vec::new();
         for (number, it) in &mut self.all {
             let Some(at) = it.open.iter().position(|it| it.0 == node) else { continue };
-            if why == Why::Silent {
+            if why == GoneReason::Silent {
                 it.open[at].1 = Waiting::Lost;
             } else {
                 it.open.remove(at);
@@ -312,7 +305,7 @@ impl Disconnects {
     }
 
     /// The next outcome; one for each disconnect that was started.
-    pub fn poll_outcome(&mut self) -> Option<(DisconnectNumber, Outcome)> {
+    pub fn poll_outcome(&mut self) -> Option<(DisconnectNumber, DisconnectOutcome)> {
         self.outcomes.pop_front()
     }
 

@@ -21,7 +21,6 @@ mod item;
 #[cfg(test)]
 mod tests;
 
-use std::fmt;
 use std::iter::FusedIterator;
 
 use simurgh_presence::MetaError;
@@ -138,8 +137,9 @@ impl Flags {
     pub const NONE: Self = Self(0);
     /// The publisher sends it again, because its link broke before the engine had confirmed it:
     /// others may have got it the first time. Receivers go by numbers alone
-    /// ([`Seen`](crate::Seen)); by this the [`contract`](crate::contract) tells what may come twice
-    /// from what may not, and whoever looks at the engine's traffic sees why it does.
+    /// ([`DuplicateFilter`](crate::DuplicateFilter)); by this the [`contract`](crate::contract)
+    /// tells what may come twice from what may not, and whoever looks at the engine's traffic sees
+    /// why it does.
     pub const RESENT: Self = Self(1);
 
     /// Whether [`RESENT`](Self::RESENT) is among them.
@@ -296,74 +296,61 @@ impl<'a> Iterator for Items<'a> {
 impl ExactSizeIterator for Items<'_> {}
 impl FusedIterator for Items<'_> {}
 
-/// Why bytes are no envelope that can be used. The fault of whoever wrote them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Why bytes are not an envelope that can be used. The fault of its writer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum EnvelopeError {
     /// Of a version that is not understood here: its node is newer, or older.
+    #[error("an envelope of version {0}; {ENVELOPE_VERSION} is understood here")]
     UnknownVersion(u8),
     /// Of a kind that is not known here: its node is newer.
+    #[error("an envelope of the unknown kind {0}")]
     UnknownKind(u8),
     /// It ends too early.
+    #[error("it ends too early")]
     Cut,
     /// It has more bytes than [`ENVELOPE_BYTES_MAX`].
+    #[error("an envelope of {0} bytes: {ENVELOPE_BYTES_MAX} is the most")]
     TooLarge(usize),
     /// So many bytes follow its end.
+    #[error("{0} bytes follow its end")]
     Trailing(usize),
-    /// A text in it is none.
+    /// A text in it is not UTF-8.
+    #[error("a text in it is not UTF-8")]
     NotUtf8,
     /// An item has flags that do not exist, or not together.
+    #[error("an item has the flags {0:#04x}")]
     ItemFlags(u8),
     /// A broadcast has an event that is the protocol's own ([`is_reserved`]).
+    #[error("a broadcast of an event that is the protocol's own")]
     Reserved,
     /// A broadcast's payload should be JSON.
+    #[error("the payload of a broadcast: {0}")]
     Json(JsonError),
     /// A broadcast's payload is JSON with whitespace between its tokens.
+    #[error("the payload of a broadcast has whitespace in it")]
     NotCompact,
     /// A broadcast's payload should be a user broadcast.
+    #[error("a user broadcast: {0}")]
     User(DecodeError),
-    /// It has not the items, or has a topic, that an envelope of its kind does not have.
+    /// It has items or a topic that an envelope of its kind does not have.
+    #[error("it has items or a topic that its kind does not have")]
     Shape,
-    /// What an entry of presences says of itself.
+    /// The metadata of a presence.
+    #[error("what a presence says of itself: {0}")]
     Meta(MetaError),
-    /// Something else in what it carries is not what it should be.
+    /// Something else in what it carries is wrong.
+    #[error("{0}")]
     Malformed(&'static str),
 }
 
 impl EnvelopeError {
-    /// Whether it may be right and only of another version of the program: worth a word in the log
-    /// once in a while, while versions are mixed.
+    /// Whether it may be right and only of another version of the program, which is worth a line
+    /// in the log while versions are mixed.
     pub const fn is_of_another_version(&self) -> bool {
         matches!(self, Self::UnknownVersion(_) | Self::UnknownKind(_))
     }
 }
-
-impl fmt::Display for EnvelopeError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::UnknownVersion(version) => {
-                write!(f, "an envelope of version {version}; {ENVELOPE_VERSION} is understood here")
-            }
-            Self::UnknownKind(kind) => write!(f, "an envelope of the unknown kind {kind}"),
-            Self::Cut => f.write_str("it ends too early"),
-            Self::TooLarge(bytes) => {
-                write!(f, "an envelope of {bytes} bytes: {ENVELOPE_BYTES_MAX} is the most")
-            }
-            Self::Trailing(bytes) => write!(f, "{bytes} bytes follow its end"),
-            Self::NotUtf8 => f.write_str("a text in it is not UTF-8"),
-            Self::ItemFlags(flags) => write!(f, "an item has the flags {flags:#04x}"),
-            Self::Reserved => f.write_str("a broadcast of an event that is the protocol's own"),
-            Self::Json(error) => write!(f, "the payload of a broadcast: {error}"),
-            Self::NotCompact => f.write_str("the payload of a broadcast has whitespace in it"),
-            Self::User(error) => write!(f, "a user broadcast: {error}"),
-            Self::Shape => f.write_str("it has items or a topic that its kind does not have"),
-            Self::Meta(error) => write!(f, "what a presence says of itself: {error}"),
-            Self::Malformed(what) => f.write_str(what),
-        }
-    }
-}
-
-impl std::error::Error for EnvelopeError {}
 
 impl From<WireError> for EnvelopeError {
     fn from(error: WireError) -> Self {

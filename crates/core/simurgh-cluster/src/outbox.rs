@@ -82,24 +82,15 @@ impl AddAssign for Dropped {
 }
 
 /// Why an envelope was not taken.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Refused {
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum OutboxError {
     /// There is no room for another of its class now.
+    #[error("no room for another {0:?} envelope")]
     Full(Class),
     /// It alone is more than its class may have.
+    #[error("an envelope larger than the outbox")]
     TooLarge,
 }
-
-impl std::fmt::Display for Refused {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Full(class) => write!(f, "no room for another {class:?} envelope"),
-            Self::TooLarge => f.write_str("an envelope larger than the outbox"),
-        }
-    }
-}
-
-impl std::error::Error for Refused {}
 
 #[derive(Debug)]
 struct Entry {
@@ -184,17 +175,17 @@ impl Outbox {
         to: Subject,
         envelope: Bytes,
         now_ns: u64,
-    ) -> Result<Dropped, Refused> {
+    ) -> Result<Dropped, OutboxError> {
         let bytes = cost(&to, &envelope);
         let bound = self.bound(class);
         if bytes > bound {
-            return Err(Refused::TooLarge);
+            return Err(OutboxError::TooLarge);
         }
         let mut dropped = Dropped::default();
         if class == Class::Plain {
             dropped = self.expire(now_ns);
         } else if self.queue(class).bytes + bytes > bound {
-            return Err(Refused::Full(class));
+            return Err(OutboxError::Full(class));
         }
         let queue = &mut self.queues[class as usize];
         while queue.bytes + bytes > bound && queue.pop().is_some() {

@@ -46,14 +46,14 @@ const _: () = assert!(PART_BYTES + 2 * (TOPIC_BYTES_MAX + 100) < ENVELOPE_BYTES_
 
 /// What another node tells of its presences in a topic.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Told {
+pub enum PresenceUpdate {
     /// What has changed.
     Delta(Delta),
     /// All there are.
     Snapshot(Snapshot),
 }
 
-/// An envelope's share of a [`Told`]; mostly all of it.
+/// An envelope's share of a [`PresenceUpdate`]; mostly all of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Part<'a> {
     is_snapshot: bool,
@@ -86,14 +86,14 @@ impl<'a> Part<'a> {
     }
 
     /// What the bytes of all parts say, if they are those that were cut.
-    fn told(&self, whole: &[u8]) -> Result<Told, EnvelopeError> {
+    fn told(&self, whole: &[u8]) -> Result<PresenceUpdate, EnvelopeError> {
         if crc32fast::hash(whole) != self.checksum {
             return Err(EnvelopeError::Malformed("presences are not what their checksum says"));
         }
         let (owner, mut reader) = (Owner(self.origin.0), Reader::new(whole));
         let told = match self.is_snapshot {
-            true => Told::Snapshot(snapshot(owner, &mut reader)?),
-            false => Told::Delta(delta(owner, &mut reader)?),
+            true => PresenceUpdate::Snapshot(snapshot(owner, &mut reader)?),
+            false => PresenceUpdate::Delta(delta(owner, &mut reader)?),
         };
         match reader.left().len() {
             0 => Ok(told),

@@ -108,31 +108,18 @@ impl fmt::Display for Subject {
 pub struct Prefix(Box<str>);
 
 /// What is wrong with a prefix.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PrefixError {
     /// It has no character.
+    #[error("a prefix has one character at least")]
     Empty,
     /// It has more than [`PREFIX_BYTES_MAX`].
+    #[error("a prefix of {0} characters is too long: {PREFIX_BYTES_MAX} at most")]
     TooLong(usize),
     /// It has one that is not among `a-z`, `0-9`, `_`, `-`.
+    #[error("a prefix has a-z, 0-9, _ and - only, not {0:?}")]
     Character(char),
 }
-
-impl fmt::Display for PrefixError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Empty => f.write_str("a prefix has one character at least"),
-            Self::TooLong(bytes) => {
-                write!(f, "a prefix of {bytes} characters is too long: {PREFIX_BYTES_MAX} at most")
-            }
-            Self::Character(wrong) => {
-                write!(f, "a prefix has a-z, 0-9, _ and - only, not {wrong:?}")
-            }
-        }
-    }
-}
-
-impl std::error::Error for PrefixError {}
 
 impl Prefix {
     /// One of `[a-z0-9_-]{1,24}`.

@@ -14,32 +14,30 @@ mod ends;
 
 use std::sync::Arc;
 
+use simurgh_channel::{
+    Broadcast, Callback, Channel, Context, Effect, NOBODY_PLAIN, Node, Outcome, Prepared, Reason,
+    Reply, at_position,
+};
 use simurgh_history::Position;
 use simurgh_proto::message::{Payload, Ref, events};
 use simurgh_proto::session::server as session;
 use simurgh_proto::ws::CloseCode;
 use simurgh_reactor::Key;
 
-use crate::application::About;
-use crate::broadcast::Broadcast;
-use crate::channel::Channel;
-use crate::context::{Context, Effect, Prepared, at_position};
+use crate::application::Subject;
 use crate::core::Core;
 use crate::fanout::Through;
 use crate::frames::{kept, say};
-use crate::id::NOBODY_PLAIN;
-use crate::node::{Callback, Node};
-use crate::outcome::{Outcome, Reason, Reply};
 use crate::registry::{CATCHING_UP, DELIVERING, POSITIONS, RELAY, SOCKET_ID};
 use crate::socket::Speaker;
 use crate::sockets::Sockets;
 
-/// A message of a client that is in a channel's hand.
+/// The message that a channel handles.
 #[derive(Default)]
-pub(crate) struct InHand<'a> {
+pub(crate) struct CurrentMessage<'a> {
     pub(crate) message: Option<Ref<'a>>,
     pub(crate) prepared: Option<Prepared>,
-    /// Where the broadcast stands that is intercepted, if its member is told.
+    /// The position of the intercepted broadcast, if its member is told positions.
     pub(crate) position: Option<Position>,
 }
 
@@ -51,7 +49,7 @@ impl<N: Node> Core<N> {
         out: &mut impl Sockets,
         membership: u32,
         callback: Callback,
-        in_hand: InHand<'_>,
+        current: CurrentMessage<'_>,
         f: impl FnOnce(&mut dyn Channel, &mut Context<'_>) -> Outcome,
     ) {
         let Some(speaker) = self.speaker(out, membership) else { return };
@@ -59,8 +57,8 @@ impl<N: Node> Core<N> {
             return;
         }
         let Some(mut channel) = self.registry.wake(membership) else { return };
-        let InHand { message, prepared, position } = in_hand;
-        let about = About {
+        let CurrentMessage { message, prepared, position } = current;
+        let about = Subject {
             socket: out.socket(speaker.conn).and_then(|socket| socket.state()),
             topic: &speaker.topic,
             channel: speaker.id,
@@ -108,7 +106,6 @@ impl<N: Node> Core<N> {
         }
     }
 
-    /// Carries out what a callback did.
     pub(crate) fn apply(
         &mut self,
         out: &mut impl Sockets,
@@ -155,7 +152,7 @@ impl<N: Node> Core<N> {
                 Effect::Hold => self.hold_for(out, speaker.conn, speaker.id),
                 Effect::Proceed => self.proceed(out, speaker.conn, speaker.id),
                 Effect::Expire(lifetime) => self.expire_in(out, speaker.conn, lifetime),
-                Effect::Close(code) => self.close_with(out, speaker.conn, code),
+                Effect::Close(code) => self.close(out, speaker.conn, code),
                 Effect::Exceed(limit) => {
                     let reason = limit.close_reason();
                     self.close_because(out, speaker.conn, CloseCode::POLICY, reason);
@@ -186,7 +183,6 @@ impl<N: Node> Core<N> {
         effects
     }
 
-    /// A push to one member, after all broadcasts made before it.
     pub(crate) fn push_to(
         &mut self,
         out: &mut impl Sockets,
@@ -202,7 +198,7 @@ impl<N: Node> Core<N> {
         say(out, &self.metrics, speaker.conn, push);
     }
 
-    /// What an intercepted broadcast came to for a member who is told its position.
+    /// Sends what a member's interceptor pushed for a broadcast, with its position.
     fn push_at(
         &mut self,
         out: &mut impl Sockets,
@@ -218,7 +214,7 @@ impl<N: Node> Core<N> {
         }
     }
 
-    /// A broadcast is not for a member: its position is, if it is told positions, and word of it.
+    /// A broadcast is not for a member: if it is told positions, it gets a notice.
     pub(crate) fn pass_over(
         &mut self,
         out: &mut impl Sockets,
@@ -252,7 +248,7 @@ impl<N: Node> Core<N> {
         };
         let Reply { status, response } = reply;
         let join_ref = join_ref.as_ref();
-        let reply = session::reply_push(&join_ref, &to, &topic, &status, response);
+        let reply = session::reply(&join_ref, &to, &topic, &status, response);
         say(out, &self.metrics, conn, reply);
     }
 
@@ -264,14 +260,14 @@ impl<N: Node> Core<N> {
         }
     }
 
-    /// Brings a member up to date of whom nothing is to be said; it ends if it wants to by that.
+    /// Brings a member up to date without a message behind that; it may end by that.
     pub(crate) fn bring_up_to_date(&mut self, out: &mut impl Sockets, membership: u32) {
         let Some(id) = self.name_of(membership) else { return };
         self.catch_up(out, membership);
         self.end_as_wanted(out, id);
     }
 
-    /// Deliveries that pass application code, or the socket itself; who wants to end by them has.
+    /// Deliveries to application code or to a socket within the process; they may end the channel.
     pub(crate) fn deliver_through(&mut self, out: &mut impl Sockets, through: Through) {
         let id = self.id_of(through.membership, through.generation);
         self.pass_through(out, through);
@@ -283,7 +279,7 @@ impl<N: Node> Core<N> {
         let id = self.id_of(membership, generation);
         if self.registry.member(membership).is_some_and(|it| it.is(CATCHING_UP)) {
             if self.deliver_later(id, pending) {
-                self.close_with(out, conn, CloseCode::TRY_AGAIN);
+                self.close(out, conn, CloseCode::TRY_AGAIN);
             }
             return;
         }
@@ -295,7 +291,7 @@ impl<N: Node> Core<N> {
             let Some(it) = it.filter(|_| !self.wants_to_end(id)) else { return };
             if it.is(SOCKET_ID) {
                 if broadcast.event() == events::DISCONNECT {
-                    self.close_with(out, conn, CloseCode::GOING_AWAY);
+                    self.close(out, conn, CloseCode::GOING_AWAY);
                 }
                 continue;
             }
@@ -314,9 +310,13 @@ impl<N: Node> Core<N> {
                 continue;
             }
             if is_relay {
-                self.call(out, channel, Callback::HandleBroadcast, InHand::default(), |it, ctx| {
-                    it.handle_broadcast(ctx, &broadcast)
-                });
+                self.call(
+                    out,
+                    channel,
+                    Callback::HandleBroadcast,
+                    CurrentMessage::default(),
+                    |it, ctx| it.handle_broadcast(ctx, &broadcast),
+                );
             } else {
                 self.deliver_intercepted(out, channel, conn, &broadcast);
             }
@@ -347,8 +347,8 @@ impl<N: Node> Core<N> {
             Some(true) => {
                 // What the channel makes of it counts as a message of its own.
                 self.metrics.deliveries.add(1);
-                let in_hand = InHand { position, ..InHand::default() };
-                self.call(out, membership, Callback::HandleOut, in_hand, |it, ctx| {
+                let current = CurrentMessage { position, ..CurrentMessage::default() };
+                self.call(out, membership, Callback::HandleOut, current, |it, ctx| {
                     it.handle_out(ctx, event, payload)
                 });
             }

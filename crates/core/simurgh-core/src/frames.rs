@@ -8,14 +8,14 @@ pub(crate) mod kept;
 
 use std::sync::Arc;
 
+use simurgh_channel::Broadcast;
+use simurgh_channel::metrics::ShardMetrics;
 use simurgh_history::{AT, NEXT, Position};
 use simurgh_proto::message::{Payload, Ref};
 use simurgh_proto::serializer::{EncodeError, Kind, Serializer, ServerMessage};
 use simurgh_proto::ws::{self, CloseCode, OpCode};
 use simurgh_reactor::{Key, Run, Shared};
 
-use crate::broadcast::Broadcast;
-use crate::metrics::ShardMetrics;
 use crate::sockets::Sockets;
 use crate::wire::{Form, Wire, op_code};
 
@@ -25,7 +25,7 @@ pub(crate) const LONG_BYTES: usize = 64 << 10;
 /// have their control characters escaped.
 const HOLE: char = '\0';
 
-/// Says something to an open socket; it leaves with all else of this turn.
+/// Sends a message to an open socket; it leaves with all output of this turn.
 pub(crate) fn say(
     out: &mut impl Sockets,
     metrics: &ShardMetrics,
@@ -36,7 +36,7 @@ pub(crate) fn say(
     let wire = socket.wire;
     metrics.messages_out.add(1);
     if wire == Wire::Values {
-        return out.hear(key, &message);
+        return out.deliver(key, &message);
     }
     if message.payload().len() > LONG_BYTES {
         return say_long(out, metrics, key, wire, message);
@@ -48,7 +48,7 @@ pub(crate) fn say(
     });
 }
 
-/// Says something of which the payload is not copied; or only if it is borrowed.
+/// Sends a message without copying its payload, if that is not borrowed.
 #[cold]
 fn say_long(
     out: &mut impl Sockets,
@@ -79,7 +79,7 @@ fn not_encodable(metrics: &ShardMetrics, error: EncodeError) {
 pub(crate) fn say_close(out: &mut impl Sockets, key: Key, code: Option<CloseCode>, reason: &str) {
     match out.socket(key).map(|socket| socket.wire) {
         None => {}
-        Some(Wire::Values) => out.hear_close(key, code),
+        Some(Wire::Values) => out.deliver_close(key, code),
         Some(Wire::V1 | Wire::V2 | Wire::Plain) => {
             out.send_with(key, |out| match code {
                 Some(code) => ws::encode_close(code, reason, None, out),
@@ -89,7 +89,7 @@ pub(crate) fn say_close(out: &mut impl Sockets, key: Key, code: Option<CloseCode
     }
 }
 
-/// What a close frame says beside its code.
+/// The reason in a close frame with this code.
 pub(crate) fn close_reason(code: CloseCode) -> &'static str {
     match code {
         CloseCode::GOING_AWAY => "disconnected",
@@ -101,7 +101,7 @@ pub(crate) fn close_reason(code: CloseCode) -> &'static str {
     }
 }
 
-/// A message as a wire has it, without its frame's head.
+/// A message as its wire has it, without the frame's head.
 fn write(
     out: &mut Vec<u8>,
     wire: Wire,
@@ -113,7 +113,6 @@ fn write(
     }
 }
 
-/// A message without any serializer.
 fn plain_message(out: &mut Vec<u8>, payload: &Payload<'_>) -> Kind {
     match payload {
         Payload::Json(text) => {
@@ -127,7 +126,7 @@ fn plain_message(out: &mut Vec<u8>, payload: &Payload<'_>) -> Kind {
     }
 }
 
-/// The frame of a broadcast in a form; none, and an error is counted, if it cannot be said in it.
+/// The frame of a broadcast in a form; `None`, and an error is counted, if it has none.
 pub(crate) fn broadcast_frame(
     out: &impl Sockets,
     broadcast: &Arc<Broadcast>,
@@ -170,7 +169,6 @@ fn standing(
     }
 }
 
-/// The frame of a broadcast whose payload is not copied.
 fn long_frame(
     out: &impl Sockets,
     broadcast: &Arc<Broadcast>,
@@ -201,7 +199,6 @@ fn long_frame(
     Ok(before)
 }
 
-/// Appends the frame of a broadcast.
 pub(crate) fn encode_broadcast(
     out: &mut Vec<u8>,
     broadcast: &Broadcast,
@@ -215,7 +212,7 @@ pub(crate) fn encode_broadcast(
     ws::encode_with(out, |out| write_broadcast(out, broadcast, payload, form.wire))
 }
 
-/// A broadcast, with a payload that may stand for its own, without its frame's head.
+/// A broadcast, perhaps with another payload, without the frame's head.
 fn write_broadcast(
     out: &mut Vec<u8>,
     broadcast: &Broadcast,
@@ -229,7 +226,6 @@ fn write_broadcast(
     }
 }
 
-/// What keeps a payload.
 trait Keeps: 'static {
     fn payload(&self) -> &Payload<'static>;
 }

@@ -3,13 +3,12 @@
 
 use std::rc::Rc;
 
+use simurgh_channel::{Limit, Node};
 use simurgh_proto::message::OwnedRef;
 use simurgh_reactor::Key;
 
 use crate::core::Core;
 use crate::fanout::Delivery;
-use crate::limit::Limit;
-use crate::node::Node;
 use crate::registry::{Membership, POSITIONS, Topic, TopicId};
 use crate::socket::Socket;
 

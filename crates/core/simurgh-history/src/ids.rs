@@ -20,11 +20,10 @@ pub struct Ids {
 
 #[derive(Debug, Default)]
 struct Memory {
-    /// Oldest first.
     remembered: VecDeque<Remembered>,
-    /// Numbers of ids, by their text.
+    /// The numbers of ids, by their text.
     numbers: HashTable<u32>,
-    /// The number of the first; they wrap around.
+    /// The number of the first id; numbers wrap.
     first: u32,
 }
 
@@ -141,7 +140,7 @@ impl Memory {
         self.first = first.wrapping_add(1);
     }
 
-    /// Returns memory once most of it is not used.
+    /// Frees memory once most of it is unused.
     fn give_back(&mut self, hasher: &FixedState) {
         let Memory { remembered, numbers, first } = self;
         let len = remembered.len();
@@ -156,7 +155,7 @@ impl Memory {
     }
 }
 
-/// Room for fewer is not worth being returned before the last is gone.
+/// Fewer slots are not freed before the last id is gone.
 const SLOTS_MIN: usize = 16;
 
 #[cfg(test)]

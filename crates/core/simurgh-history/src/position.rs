@@ -2,7 +2,7 @@
 use alloc::vec::Vec;
 use core::fmt;
 
-/// Letters and digits of an epoch behind its first letter.
+/// Letters and digits of an epoch after its first letter.
 const DIGITS: &[u8; 36] = b"0123456789abcdefghijklmnopqrstuvwxyz";
 const TAIL: usize = 5;
 const TAILS: u32 = 36u32.pow(TAIL as u32);
@@ -174,7 +174,7 @@ pub(crate) fn digits(mut number: u64, buffer: &mut [u8; 20]) -> &[u8] {
     buffer.get(start..).unwrap_or_default()
 }
 
-/// A number as it is written: digits alone, and no leading zero.
+/// A number without leading zeros.
 fn number(digits: &[u8]) -> Option<u64> {
     if digits.is_empty() || (digits.len() > 1 && digits.starts_with(b"0")) {
         return None;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use simurgh_cluster::Outcome;
+use simurgh_cluster::DisconnectOutcome;
 
 use crate::ledger::Ledger;
 use crate::plan::SECOND;
@@ -39,7 +39,7 @@ impl Ledger {
     }
 
     /// What has become of a disconnect is told.
-    pub(crate) fn tells(&mut self, number: usize, outcome: &Outcome) {
+    pub(crate) fn tells(&mut self, number: usize, outcome: &DisconnectOutcome) {
         self.counts.count("outcomes", 1);
         let starts_of = |nodes: &[simurgh_cluster::NodeId]| -> BTreeSet<usize> {
             nodes.iter().filter_map(|it| self.start_of(*it)).collect()

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-use simurgh_cluster::loopback::{Data, Direction};
-use simurgh_cluster::{NodeId, State, Why};
+use simurgh_cluster::{GoneReason, LinkState, NodeId};
 use simurgh_core::{Mail, Node};
+use simurgh_loopback::{Direction, RestartData};
 use simurgh_sim_kit::client::Client as _;
 use simurgh_sim_kit::operation::Op;
 
@@ -85,8 +85,8 @@ impl ClusterSimulation {
             (Kind::RestartEngine, _) => {
                 match self.shared.plan.kept {
                     Some(_) => self.restart_engine(op.c),
-                    None if op.c & 1 == 0 => self.network.restart(Data::Stays),
-                    None => self.network.restart(Data::Lost),
+                    None if op.c & 1 == 0 => self.network.restart(RestartData::Stays),
+                    None => self.network.restart(RestartData::Lost),
                 }
                 (self.faults.is_engine_dead, self.faults.is_engine_frozen) = (false, false);
             }
@@ -306,7 +306,7 @@ impl ClusterSimulation {
     }
 
     /// For one node another is gone.
-    pub(super) fn is_gone(&mut self, slot: usize, id: NodeId, why: Why) {
+    pub(super) fn is_gone(&mut self, slot: usize, id: NodeId, why: GoneReason) {
         let Some(running) = self.running(slot) else { return };
         let (of, state) = (running.start, running.thread.node.state().0);
         let plan = &self.shared.plan;
@@ -319,13 +319,13 @@ impl ClusterSimulation {
         let reach = self.faults.reached.get(&(of, gone)).copied().unwrap_or_default();
         let unheard_ns = self.clock_ns - reach.certain_ns;
         let is_right = match why {
-            Why::Bye => says_bye,
-            Why::Replaced => !is_alive,
+            GoneReason::Bye => says_bye,
+            GoneReason::Replaced => !is_alive,
             // Nobody is gone while the own link is away.
-            Why::Silent if state == State::Away => false,
+            GoneReason::Silent if state == LinkState::Away => false,
             // It says nothing behind its good-bye, which may be lost.
-            Why::Silent if !is_alive || says_bye => true,
-            Why::Silent => unheard_ns + BEAT_NS + plan.slack_ns() >= plan.down_ns,
+            GoneReason::Silent if !is_alive || says_bye => true,
+            GoneReason::Silent => unheard_ns + BEAT_NS + plan.slack_ns() >= plan.down_ns,
         };
         if !is_right {
             let unheard_ms = unheard_ns / 1_000_000;
@@ -345,7 +345,7 @@ impl ClusterSimulation {
         self.thaw_engine();
         self.network.elect_leader();
         if self.faults.is_engine_dead {
-            self.network.restart(Data::Stays);
+            self.network.restart(RestartData::Stays);
             self.faults.is_engine_dead = false;
         }
         if self.shared.ledger().is_parted {

@@ -15,10 +15,10 @@ use std::collections::{BTreeMap, HashSet};
 use std::time::Duration;
 
 use fastrand::Rng;
-use simurgh_cluster::loopback::{KeptLimits, Logged, NetworkConfig};
 use simurgh_cluster::{Envelope, Kind};
 use simurgh_core::HistoryRule;
 use simurgh_history::{Epoch, Place, Position};
+use simurgh_loopback::{LogEntry, NetworkConfig, StreamLimits};
 
 use crate::plan::MILLISECOND;
 use simurgh_sim_kit::NONE;
@@ -62,7 +62,7 @@ impl HistoryPlan {
         network.vanish_per_million = some(&mut rng, [5_000, 100_000]);
         network.double_per_million = some(&mut rng, [5_000, 200_000]);
         let age_ns = rule.age.as_nanos() as u64;
-        network.kept = Some(KeptLimits { count: rule.count, age_ns });
+        network.kept = Some(StreamLimits { count: rule.count, age_ns });
         let lag_ms = if has_faults { [0, 0, 300, 3_000][rng.usize(..4)] } else { 0 };
         network.lag_ns = 0..=lag_ms * MILLISECOND;
         network.has_log = true;
@@ -118,13 +118,13 @@ impl Log {
     /// The engine has done something.
     pub(crate) fn take(
         &mut self,
-        what: &Logged,
+        what: &LogEntry,
         now_ns: u64,
         topic_of: impl Fn(&str) -> Option<usize>,
         topics: usize,
     ) -> Result<u64, String> {
         match what {
-            Logged::Remade { epoch, head } => {
+            LogEntry::Remade { epoch, head } => {
                 let epoch = Epoch::from_seed(*epoch);
                 let before = self.lives.last().cloned();
                 let empty =
@@ -137,7 +137,7 @@ impl Log {
                 self.lives.push(life);
                 Ok(0)
             }
-            Logged::Stored(seq, bytes) => {
+            LogEntry::Stored(seq, bytes) => {
                 let envelope = Envelope::decode(bytes).map_err(|it| it.to_string())?;
                 let topic = topic_of(envelope.topic).ok_or("a topic of nobody")?;
                 let mut ids: Vec<u32> =

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use fastrand::Rng;
-use simurgh_cluster::loopback::NetworkConfig;
 use simurgh_cluster::{Bucket, ClusterConfig, Prefix};
 use simurgh_core::{Config, PresenceConfig};
+use simurgh_loopback::NetworkConfig;
 use simurgh_sim_kit::fault::{Fault, Faults};
 use simurgh_sim_kit::operation::{self, Op};
 use simurgh_sim_kit::setup::{Setup, patient_config};
@@ -140,7 +140,7 @@ impl ClusterPlan {
         it.interests.whole_for_ns = self.whole_for_ns;
         it.outbox.plain_bytes = self.plain_bytes;
         it.outbox.presence_bytes = self.presence_bytes;
-        it.keeps = self.kept.is_some().then(Default::default);
+        it.history = self.kept.is_some().then(Default::default);
         it.peers.gone_ns = self.down_ns;
         it.peers.silent_ns = it.peers.silent_ns.min(self.down_ns);
         Some(it)

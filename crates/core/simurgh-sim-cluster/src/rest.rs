@@ -5,7 +5,7 @@
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 
-use simurgh_cluster::{Adapter, Class, Space, State};
+use simurgh_cluster::{Adapter, Class, LinkState, Space};
 use simurgh_core::{Node, PresenceList};
 use simurgh_sim_kit::client::Connection;
 
@@ -95,7 +95,7 @@ impl ClusterSimulation {
                     };
                     locked(&answers).push((start, topic, numbers));
                 };
-                running.node.ask_presences(name, Box::new(answer));
+                running.node.request_presences(name, Box::new(answer));
                 asked += 1;
             }
         }
@@ -116,18 +116,18 @@ impl ClusterSimulation {
             let cluster = &running.thread.node;
             let mut known: BTreeSet<_> = cluster.peers().live().collect();
             known.insert(running.id);
-            let is_right = cluster.state().0 == State::Up
+            let is_right = cluster.state().0 == LinkState::Up
                 && known == ids
                 && cluster.peers().iter().count() + 1 == ids.len()
                 // Beats are under way at any time.
                 && cluster.outbox().len_of(Class::Plain) == 0
-                && cluster.adapter().under_way() <= BEATS;
+                && cluster.adapter().in_flight() <= BEATS;
             if !is_right {
                 let text = format!(
                     "start {}: {:?}, {known:?} of {ids:?}, {} under way",
                     running.start,
                     cluster.state(),
-                    cluster.adapter().under_way()
+                    cluster.adapter().in_flight()
                 );
                 self.shared.ledger().fail("nodes", text);
             }
@@ -230,7 +230,7 @@ impl ClusterSimulation {
             let cluster = &running.thread.node;
             let counts = cluster.interests().counts();
             let topics = cluster.adapter().of_topics();
-            let is_flushed = cluster.adapter().under_way() <= BEATS;
+            let is_flushed = cluster.adapter().in_flight() <= BEATS;
             let outbox = (cluster.outbox().len(), is_flushed);
             let is_covered = self.shared.plan.topics.iter().any(|it| {
                 let of = |space| cluster.interests().covering(space, it);

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use simurgh_cluster::loopback::Network;
-use simurgh_cluster::{Cluster, NodeId, Prefix, State, Time};
+use simurgh_cluster::{Cluster, LinkState, NodeId, Prefix, Time};
+use simurgh_loopback::Network;
 use simurgh_sim_kit::payload::hashed;
 use simurgh_sim_kit::shard;
 
@@ -118,7 +118,7 @@ impl RunningNode {
     /// Whether its link stands, for all that it knows and the world does.
     pub(crate) fn is_linked(&self) -> bool {
         let is_whole = !self.cannot_send && !self.cannot_hear && !self.is_lossy;
-        is_whole && !self.is_frozen && self.thread.node.state().0 != State::Away
+        is_whole && !self.is_frozen && self.thread.node.state().0 != LinkState::Away
     }
 
     /// Whether its sockets are served.

@@ -3,8 +3,8 @@
 use std::sync::{Arc, Mutex};
 
 use fastrand::Rng;
-use simurgh_cluster::loopback::Network;
 use simurgh_core::{Broadcast, ChannelId, Listener, Mail, Node, SocketState, Wire};
+use simurgh_loopback::Network;
 use simurgh_proto::message::{Payload, events};
 use simurgh_proto::ws::Decoder;
 use simurgh_sim_kit::client::Connection;
@@ -278,7 +278,9 @@ impl ClusterSimulation {
             }
         });
         let topic_name = self.topic(topic);
-        running.node.post(shard, Mail::Listen(topic_name.into(), Listener { name, hear }));
+        running
+            .node
+            .post(shard, Mail::Listen(topic_name.into(), Listener { name, on_broadcast: hear }));
         self.listening.push(Listening { start, shard, topic, name });
         self.shared
             .note(|| format!("somebody listens to {topic} on shard {shard} of start {start}"));

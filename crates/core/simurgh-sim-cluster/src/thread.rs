@@ -7,12 +7,13 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Wake, Waker};
 
 use simurgh_cluster::{
-    Answer, CallNumber, Cluster, DisconnectNumber, ENVELOPE_BYTES_MAX, Except, Item, ItemPayload,
-    Kept, KeptAt, KeptItem, Local, NodeId, NotKept, Notice, Outcome, PeerEvent, Shards, Space,
-    State, Store, StoredAt, Time, Wants, Why,
+    Answer, CallNumber, Cluster, DisconnectNumber, DisconnectOutcome, ENVELOPE_BYTES_MAX, Except,
+    GoneReason, HistoryEvent, HistoryItem, HistoryPosition, Item, ItemPayload, LinkState,
+    LocalNode, NodeId, Notice, PeerEvent, Retention, Shards, Space, StoreError, StoreItem,
+    StoredAt, Time,
 };
 use simurgh_core::{
-    Broadcast, ChannelId, FromEngine, Mail, Node, Posted, PresenceMail, StoreAsked, ToCluster,
+    Broadcast, ChannelId, FromEngine, Mail, Node, Posted, PresenceMail, StoreRequest, ToCluster,
 };
 use simurgh_presence::{FromPeers, Owner};
 use simurgh_proto::message::{Payload, events};
@@ -80,7 +81,7 @@ impl Mailbox {
 }
 
 impl simurgh_core::Cluster for Mailbox {
-    fn tell(&self, what: ToCluster) {
+    fn send(&self, what: ToCluster) {
         if let ToCluster::Broadcast(broadcast) = &what {
             if broadcast.event() != events::DISCONNECT {
                 let id = payload::parse(broadcast.payload()).0;
@@ -106,10 +107,10 @@ struct LocalShards {
     node: Arc<SimNode>,
     start: usize,
     dropped: u64,
-    outcomes: Vec<(DisconnectNumber, Outcome)>,
+    outcomes: Vec<(DisconnectNumber, DisconnectOutcome)>,
 }
 
-impl Local for LocalShards {
+impl LocalNode for LocalShards {
     fn broadcast(&mut self, topic: &str, item: &Item<'_>, shards: Shards<'_>) {
         let payload = item.payload.to_payload().into_owned();
         let broadcast = Arc::new(Broadcast::new(topic, item.event, payload));
@@ -146,7 +147,7 @@ impl Local for LocalShards {
         }
     }
 
-    fn disconnected(&mut self, number: DisconnectNumber, outcome: Outcome) {
+    fn disconnected(&mut self, number: DisconnectNumber, outcome: DisconnectOutcome) {
         self.outcomes.push((number, outcome));
     }
 
@@ -158,14 +159,14 @@ impl Local for LocalShards {
 
     fn answered(&mut self, _number: CallNumber, _answer: Option<Answer>) {}
 
-    fn kept(&mut self, topic: &str, what: Kept<'_>) {
+    fn history(&mut self, topic: &str, what: HistoryEvent<'_>) {
         let (start, mut ledger) = (self.start, self.node.shared.ledger());
         ledger.note(|| format!("start {start} is told of {topic}: {what:?}"));
         drop(ledger);
         let setup = &self.node.shared.setup;
         let is_lost = match what {
-            Kept::Next(_) => setup.faults.happens(Fault::LoseKept),
-            Kept::Gap { .. } => setup.faults.happens(Fault::HideGap),
+            HistoryEvent::Next(_) => setup.faults.happens(Fault::LoseKept),
+            HistoryEvent::Gap { .. } => setup.faults.happens(Fault::HideGap),
             _ => false,
         };
         if is_lost {
@@ -174,7 +175,7 @@ impl Local for LocalShards {
         self.node.post_kept(topic, from_engine(topic, what));
     }
 
-    fn stored(&mut self, topic: &str, number: u64, outcome: Result<StoredAt, NotKept>) {
+    fn stored(&mut self, topic: &str, number: u64, outcome: Result<StoredAt, StoreError>) {
         let (start, mut ledger) = (self.start, self.node.shared.ledger());
         ledger.note(|| format!("start {start} is told of {topic}, {number}: {outcome:?}"));
         drop(ledger);
@@ -185,32 +186,32 @@ impl Local for LocalShards {
             Ok(StoredAt { epoch, seq, index, is_duplicate }) => {
                 Ok(simurgh_core::StoredAt { epoch, seq, index, is_duplicate })
             }
-            Err(NotKept::Unconfirmed) => Err(simurgh_core::NotKept::Unconfirmed),
-            Err(NotKept::Refused(why)) => Err(simurgh_core::NotKept::Refused(why)),
-            Err(NotKept::Full) => Err(simurgh_core::NotKept::Full),
+            Err(StoreError::Unconfirmed) => Err(simurgh_core::NotKept::Unconfirmed),
+            Err(StoreError::Refused(why)) => Err(simurgh_core::NotKept::Refused(why)),
+            Err(StoreError::Full) => Err(simurgh_core::NotKept::Full),
         };
         self.node.post_stored(number, outcome);
     }
 }
 
 /// What is told of a kept topic, as its home shard takes it.
-fn from_engine(topic: &str, what: Kept<'_>) -> FromEngine {
+fn from_engine(topic: &str, what: HistoryEvent<'_>) -> FromEngine {
     match what {
-        Kept::Begun { epoch, floor, purged, head, messages } => {
+        HistoryEvent::Begun { epoch, floor, purged, head, messages } => {
             let messages = messages.iter().map(|it| kept_item(topic, it)).collect();
             FromEngine::Begun { epoch, floor, purged, head, messages }
         }
-        Kept::Next(item) => FromEngine::Next(kept_item(topic, &item)),
-        Kept::Gap { through } => FromEngine::Gap { through },
-        Kept::Purged(KeptAt { seq, index }) => FromEngine::Purged { seq, index },
-        Kept::Unknown => FromEngine::Unknown,
-        Kept::Known => FromEngine::Known,
-        Kept::Ended => FromEngine::Ended,
+        HistoryEvent::Next(item) => FromEngine::Next(kept_item(topic, &item)),
+        HistoryEvent::Gap { through } => FromEngine::Gap { through },
+        HistoryEvent::Purged(HistoryPosition { seq, index }) => FromEngine::Purged { seq, index },
+        HistoryEvent::Unknown => FromEngine::Unknown,
+        HistoryEvent::Known => FromEngine::Known,
+        HistoryEvent::Ended => FromEngine::Ended,
     }
 }
 
-fn kept_item(topic: &str, kept: &KeptItem<'_>) -> simurgh_core::KeptItem {
-    let KeptItem { seq, index, at_ms, mine, item } = *kept;
+fn kept_item(topic: &str, kept: &HistoryItem<'_>) -> simurgh_core::KeptItem {
+    let HistoryItem { seq, index, at_ms, mine, item } = *kept;
     let payload = item.payload.to_payload().into_owned();
     let mut broadcast = Broadcast::new(topic, item.event, payload);
     if let (Some(_), Some(Except { shard, membership, generation })) = (mine, item.except) {
@@ -220,9 +221,9 @@ fn kept_item(topic: &str, kept: &KeptItem<'_>) -> simurgh_core::KeptItem {
     simurgh_core::KeptItem { seq, index, at_ms, mine, sender, broadcast }
 }
 
-fn wants(wanted: simurgh_core::Wants) -> Wants {
-    let simurgh_core::Wants { count, bytes, age_ms } = wanted;
-    Wants { count, bytes, age_ms }
+fn wants(wanted: simurgh_core::Retention) -> Retention {
+    let simurgh_core::Retention { count, bytes, age_ms } = wanted;
+    Retention { count, bytes, age_ms }
 }
 
 #[derive(Default)]
@@ -251,7 +252,7 @@ pub(crate) struct ClusterThread {
     /// Broadcasts that were given to the cluster in this turn, and how many had been dropped then.
     pub(crate) published: Vec<(u32, u64)>,
     /// Nodes that are gone for this one, and why, in this turn.
-    pub(crate) gone: Vec<(NodeId, Why)>,
+    pub(crate) gone: Vec<(NodeId, GoneReason)>,
     losses: u64,
 }
 
@@ -295,7 +296,7 @@ impl ClusterThread {
         for round in 0.. {
             let has_more = self.node.receive(&mut context);
             let has_mail = self.take_mail(time);
-            self.node.hear(time, &mut self.reached);
+            self.node.handle_events(time, &mut self.reached);
             self.node.tick(time, &mut self.reached);
             let has_said = self.node.settle(time);
             if self.bye_ns.is_some_and(|until| self.node.is_flushed() || until <= time.ns) {
@@ -370,7 +371,7 @@ impl ClusterThread {
             ToCluster::Follow(topic, wanted) => {
                 self.node.follow(&topic, wants(wanted), time, &mut self.reached);
             }
-            ToCluster::LookAt(topic) => self.node.look_at(&topic),
+            ToCluster::CheckTopic(topic) => self.node.check_topic(&topic),
             ToCluster::Forget(topic, number) => {
                 self.node.forget(&topic, number, time, &mut self.reached);
             }
@@ -378,8 +379,8 @@ impl ClusterThread {
     }
 
     /// Has the engine keep a broadcast.
-    fn store(&mut self, asked: StoreAsked, time: Time) {
-        let StoreAsked { number, broadcast, sender, id, age } = asked;
+    fn store(&mut self, asked: StoreRequest, time: Time) {
+        let StoreRequest { number, broadcast, sender, id, age } = asked;
         let payload = ItemPayload::of(broadcast.payload(), &mut self.frame);
         let mut item = Item::new(broadcast.event(), payload);
         item.except = broadcast.except().map(|it| {
@@ -387,7 +388,7 @@ impl ClusterThread {
             Except { shard, membership, generation }
         });
         item.exclusion = (sender != 0).then_some(sender);
-        let store = Store { number, item, id: id.as_deref(), age };
+        let store = StoreItem { number, item, id: id.as_deref(), age };
         self.node.store(broadcast.topic(), store, time, &mut self.reached);
     }
 
@@ -431,9 +432,11 @@ impl ClusterThread {
         while let Some(notice) = self.node.poll_notice() {
             ledger.note(|| format!("start {start} is told {notice:?}"));
             match notice {
-                Notice::State(State::Away) | Notice::Down(_) | Notice::Lost(_) => self.losses += 1,
+                Notice::State(LinkState::Away) | Notice::Down(_) | Notice::Lost(_) => {
+                    self.losses += 1
+                }
                 Notice::Peer(PeerEvent::Gone(node, why)) => self.gone.push((node, why)),
-                Notice::State(_) | Notice::Peer(_) | Notice::Keeping(_) => {}
+                Notice::State(_) | Notice::Peer(_) | Notice::History(_) => {}
             }
         }
         let dropped = dropped(&self.node, &self.mailbox);

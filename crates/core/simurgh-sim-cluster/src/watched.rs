@@ -8,10 +8,11 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use simurgh_cluster::adapter::{Event, Fetch};
-use simurgh_cluster::loopback::Loopback;
 use simurgh_cluster::{
-    Adapter, Bucket, Full, Generation, Interest, NodeId, Received, Space, Subject, Ticket, Wanted,
+    Adapter, Bucket, Generation, Interest, NodeId, QueueFull, Received, Space, Subject, Ticket,
+    Wanted,
 };
+use simurgh_loopback::Loopback;
 
 use crate::simulation::Shared;
 use simurgh_sim_kit::fault::Fault;
@@ -143,7 +144,7 @@ impl Adapter for WatchedAdapter {
         self.adapter.start(me);
     }
 
-    fn publish(&mut self, to: &Subject, envelope: Bytes) -> Result<(), Full> {
+    fn publish(&mut self, to: &Subject, envelope: Bytes) -> Result<(), QueueFull> {
         self.adapter.publish(to, envelope)
     }
 
@@ -154,11 +155,11 @@ impl Adapter for WatchedAdapter {
         age: Option<Duration>,
         envelope: Bytes,
         ticket: Ticket,
-    ) -> Result<(), Full> {
+    ) -> Result<(), QueueFull> {
         self.adapter.store(to, id, age, envelope, ticket)
     }
 
-    fn purge(&mut self, of: &Subject, before: u64, ticket: Ticket) -> Result<(), Full> {
+    fn purge(&mut self, of: &Subject, before: u64, ticket: Ticket) -> Result<(), QueueFull> {
         self.adapter.purge(of, before, ticket)
     }
 
@@ -168,7 +169,7 @@ impl Adapter for WatchedAdapter {
         generation
     }
 
-    fn fetch(&mut self, what: Fetch, ticket: Ticket) -> Result<(), Full> {
+    fn fetch(&mut self, what: Fetch, ticket: Ticket) -> Result<(), QueueFull> {
         self.adapter.fetch(what, ticket)
     }
 
@@ -199,7 +200,7 @@ impl Adapter for WatchedAdapter {
         }
     }
 
-    fn under_way(&self) -> usize {
-        self.adapter.under_way()
+    fn in_flight(&self) -> usize {
+        self.adapter.in_flight()
     }
 }

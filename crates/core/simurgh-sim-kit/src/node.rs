@@ -7,9 +7,9 @@ use std::task::{Context as TaskContext, Poll, Waker};
 use std::time::Duration;
 
 use simurgh_core::{
-    Audience, BroadcastError, Callback, ChannelId, ChannelLimits, Cluster, Config, Deciding,
-    HistoryRule, JoinFn, Kind, LinkedWork, Mail, Node, Permits, Posted, PresenceAnswer,
-    PresenceConfig, Reach, Route, ToChannel, UserSocket, Work, guarded,
+    Audience, BroadcastError, Callback, ChannelId, ChannelLimits, Cluster, Config, FanoutPermits,
+    HistoryRule, JoinDecision, JoinFn, Kind, LinkedWork, Mail, Node, NodeHandle, Posted,
+    PresenceCallback, PresenceConfig, Route, ToChannel, UserSocket, Work, guarded,
 };
 use simurgh_proto::message::Payload;
 use simurgh_proto::topic::Pattern;
@@ -28,7 +28,7 @@ pub struct State {
     /// Which shards have ended.
     ended: Vec<bool>,
     /// Joins that wait for a decision: shard, socket, ticket.
-    pub deciding: VecDeque<(usize, Key, u32, Deciding)>,
+    pub deciding: VecDeque<(usize, Key, u32, JoinDecision)>,
 }
 
 /// A node whose topics `rooms:*` one application serves.
@@ -42,7 +42,7 @@ pub struct SimNode<L, P> {
     user_sockets: [UserSocket; 1],
     has_history: bool,
     history_bytes: Vec<AtomicU64>,
-    permits: Permits,
+    permits: FanoutPermits,
     cluster: Option<Arc<dyn Cluster>>,
     state: Mutex<State>,
 }
@@ -74,7 +74,7 @@ impl<L: Ledger, P: Send + Sync + 'static> SimNode<L, P> {
             user_sockets: [UserSocket::new(Kind::Channels(routes))],
             has_history: history.is_some(),
             history_bytes: (0..shards).map(|_| AtomicU64::new(0)).collect(),
-            permits: Permits::new(shards, 1),
+            permits: FanoutPermits::new(shards, 1),
             cluster,
             state: Mutex::new(state),
         }
@@ -127,8 +127,8 @@ impl LinkedWork for Idle {
     }
 }
 
-impl<L: Ledger, P: Send + Sync + 'static> Reach for SimNode<L, P> {
-    fn tell(&self, channel: ChannelId, what: ToChannel) {
+impl<L: Ledger, P: Send + Sync + 'static> NodeHandle for SimNode<L, P> {
+    fn send(&self, channel: ChannelId, what: ToChannel) {
         self.post(usize::from(channel.shard), Mail::ToChannel(channel, what));
     }
 
@@ -152,8 +152,8 @@ impl<L: Ledger, P: Send + Sync + 'static> Reach for SimNode<L, P> {
         &self.config().presence
     }
 
-    fn list_presences(&self, topic: &str, answer: PresenceAnswer) {
-        self.ask_presences(topic, answer);
+    fn list_presences(&self, topic: &str, answer: PresenceCallback) {
+        self.request_presences(topic, answer);
     }
 
     fn member_count(&self, _topic: &str) -> Option<u32> {
@@ -194,7 +194,7 @@ impl<L: Ledger, P: Send + Sync + 'static> Node for SimNode<L, P> {
         now_ns / 1_000_000 + self.skew_ms.load(Relaxed)
     }
 
-    fn permits(&self) -> &Permits {
+    fn permits(&self) -> &FanoutPermits {
         &self.permits
     }
 
@@ -236,7 +236,7 @@ impl<L: Ledger, P: Send + Sync + 'static> Node for SimNode<L, P> {
         self.state().charged[shard] += bytes;
     }
 
-    fn done(&self, shard: usize, bytes: usize) {
+    fn discharge(&self, shard: usize, bytes: usize) {
         let mut state = self.state();
         let left = state.charged[shard].checked_sub(bytes);
         state.charged[shard] = left.unwrap_or(0);
@@ -252,19 +252,19 @@ impl<L: Ledger, P: Send + Sync + 'static> Node for SimNode<L, P> {
         if state.ended[shard] { 0 } else { state.charged[shard] }
     }
 
-    fn decide(&self, shard: usize, key: Key, ticket: u32, work: Deciding) {
+    fn decide(&self, shard: usize, key: Key, ticket: u32, work: JoinDecision) {
         self.state().deciding.push_back((shard, key, ticket, work));
     }
 
-    fn enter(&self, _shard: usize, _callback: Callback) {}
+    fn enter_callback(&self, _shard: usize, _callback: Callback) {}
 
-    fn leave(&self, _shard: usize) -> Duration {
+    fn leave_callback(&self, _shard: usize) -> Duration {
         Duration::ZERO
     }
 
-    fn count_in(&self, _topic: &str) {}
+    fn member_joined(&self, _topic: &str) {}
 
-    fn count_out(&self, _topic: &str) {}
+    fn member_left(&self, _topic: &str) {}
 
-    fn free_seat(&self) {}
+    fn release_connection(&self) {}
 }

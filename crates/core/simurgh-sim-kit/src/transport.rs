@@ -8,7 +8,7 @@ use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use simurgh_core::{Abandoned, Broadcast, NETWORK, Socket, Sockets, Wire};
+use simurgh_core::{AbandonReason, Broadcast, NETWORK, Socket, Sockets, Wire};
 use simurgh_proto::serializer::ServerMessage;
 use simurgh_proto::ws::CloseCode;
 use simurgh_reactor::{Key, Now, Run, Shared};
@@ -414,12 +414,12 @@ impl Sockets for Transport {
         Some(self.put_now(key, bytes))
     }
 
-    fn hear(&mut self, key: Key, message: &ServerMessage<'_>) {
+    fn deliver(&mut self, key: Key, message: &ServerMessage<'_>) {
         let (topic, line, sum) = Delivery::of(&self.setup.topics, message);
         self.hear_line(key, topic, line, sum);
     }
 
-    fn hear_broadcasts<'a>(
+    fn deliver_broadcasts<'a>(
         &mut self,
         key: Key,
         _transport: u8,
@@ -436,7 +436,7 @@ impl Sockets for Transport {
         heard
     }
 
-    fn hear_close(&mut self, key: Key, code: Option<CloseCode>) {
+    fn deliver_close(&mut self, key: Key, code: Option<CloseCode>) {
         if let Some(peer) = self.peer_mut(key) {
             peer.heard.push(Value::Close(code.map(|it| it.0)));
         }
@@ -484,7 +484,7 @@ impl Sockets for Transport {
         self.touched.push(key);
     }
 
-    fn abandon(&mut self, key: Key, _why: Abandoned) {
+    fn abandon(&mut self, key: Key, _why: AbandonReason) {
         self.removals.push(key);
     }
 

@@ -42,7 +42,7 @@ impl World {
         self.tell(|| format!("listener {number} wants to hear {name} on shard {shard}"));
         let ear = Ear { number, stage: Arc::clone(&self.stage) };
         let hear = Box::new(move |it: &Arc<Broadcast>| ear.hear(it));
-        let listener = Listener { name: Listener::id(shard as u16, number), hear };
+        let listener = Listener { name: Listener::id(shard as u16, number), on_broadcast: hear };
         let mail = Mail::Listen(name.into(), listener);
         self.node.put(shard, Letter::new(mail, Tag::Listen(number)));
     }

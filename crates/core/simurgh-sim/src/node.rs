@@ -6,8 +6,9 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use simurgh_core::{
-    Audience, Broadcast, BroadcastError, Callback, ChannelId, Config, Deciding, Kind, LinkedWork,
-    Mail, Node, Permits, PresenceAnswer, PresenceConfig, Reach, Route, ToChannel, UserSocket, Work,
+    Audience, Broadcast, BroadcastError, Callback, ChannelId, Config, FanoutPermits, JoinDecision,
+    Kind, LinkedWork, Mail, Node, NodeHandle, PresenceCallback, PresenceConfig, Route, ToChannel,
+    UserSocket, Work,
 };
 use simurgh_proto::message::Payload;
 use simurgh_proto::topic::Pattern;
@@ -61,7 +62,7 @@ pub(crate) struct Decision {
     pub(crate) shard: usize,
     pub(crate) key: Key,
     pub(crate) ticket: u32,
-    pub(crate) work: Deciding,
+    pub(crate) work: JoinDecision,
 }
 
 /// What changes of a node.
@@ -97,7 +98,7 @@ pub(crate) struct State {
 pub(crate) struct SimNode {
     pub(crate) stage: Arc<Stage>,
     user_sockets: [UserSocket; 2],
-    permits: Permits,
+    permits: FanoutPermits,
     permits_all: Option<usize>,
     shards: usize,
     state: Mutex<State>,
@@ -238,8 +239,8 @@ impl LinkedWork for Untold {
     }
 }
 
-impl Reach for SimNode {
-    fn tell(&self, channel: ChannelId, what: ToChannel) {
+impl NodeHandle for SimNode {
+    fn send(&self, channel: ChannelId, what: ToChannel) {
         let Some((chan, intent)) = locked(&self.stage.intent).take() else { return };
         let letter = Letter::new(Mail::ToChannel(channel, what), Tag::Told(chan, intent));
         self.put(usize::from(channel.shard), letter);
@@ -272,8 +273,8 @@ impl Reach for SimNode {
         &self.config().presence
     }
 
-    fn list_presences(&self, topic: &str, answer: PresenceAnswer) {
-        self.ask_presences(topic, answer);
+    fn list_presences(&self, topic: &str, answer: PresenceCallback) {
+        self.request_presences(topic, answer);
     }
 
     fn member_count(&self, topic: &str) -> Option<u32> {
@@ -316,7 +317,7 @@ impl Node for SimNode {
         now_ns / 1_000_000
     }
 
-    fn permits(&self) -> &Permits {
+    fn permits(&self) -> &FanoutPermits {
         &self.permits
     }
 
@@ -331,7 +332,7 @@ impl Node for SimNode {
             false => self.charge(shard, bytes),
         }
         if !self.post(shard, mail) {
-            self.done(shard, bytes);
+            self.discharge(shard, bytes);
         }
     }
 
@@ -397,7 +398,7 @@ impl Node for SimNode {
         self.judge(&mut model, &mut state, shard, bytes);
     }
 
-    fn done(&self, shard: usize, bytes: usize) {
+    fn discharge(&self, shard: usize, bytes: usize) {
         if self.stage.is_faulty(Fault::Forget) {
             return;
         }
@@ -422,7 +423,7 @@ impl Node for SimNode {
         }
     }
 
-    fn decide(&self, shard: usize, key: Key, ticket: u32, work: Deciding) {
+    fn decide(&self, shard: usize, key: Key, ticket: u32, work: JoinDecision) {
         let mut model = self.stage.model();
         let conn = model.joining.map_or(NONE, |it| it.conn);
         model.decides(conn, ticket);
@@ -430,23 +431,23 @@ impl Node for SimNode {
         self.state().deciding.push_back(Decision { conn, shard, key, ticket, work });
     }
 
-    fn enter(&self, _shard: usize, _callback: Callback) {}
+    fn enter_callback(&self, _shard: usize, _callback: Callback) {}
 
-    fn leave(&self, _shard: usize) -> Duration {
+    fn leave_callback(&self, _shard: usize) -> Duration {
         Duration::ZERO
     }
 
-    fn count_in(&self, topic: &str) {
+    fn member_joined(&self, topic: &str) {
         if !self.stage.is_faulty(Fault::Miscount) {
             self.count(topic, 1);
         }
     }
 
-    fn count_out(&self, topic: &str) {
+    fn member_left(&self, topic: &str) {
         self.count(topic, -1);
     }
 
-    fn free_seat(&self) {
+    fn release_connection(&self) {
         if !self.stage.is_faulty(Fault::Seat) {
             self.stage.model().seats -= 1;
         }

@@ -107,7 +107,7 @@ impl SimNode {
     /// Posts what has to do with presence.
     pub(crate) fn post_presence(&self, shard: usize, mail: Mail) -> bool {
         let tag = match &mail {
-            Mail::Presence(topic, PresenceMail::Answers(events)) => {
+            Mail::Presence(topic, PresenceMail::ListAnswer(events)) => {
                 let mut model = self.stage.model();
                 let topic = model.topics.number(topic).unwrap_or_default();
                 let events =
@@ -150,7 +150,7 @@ impl SimNode {
             }
             // Those of a node with others: these worlds have one.
             PresenceMail::List(_)
-            | PresenceMail::Answers(_)
+            | PresenceMail::ListAnswer(_)
             | PresenceMail::Begin
             | PresenceMail::Peers(_) => {
                 topic.map_or(NONE, |it| model.presence_goes(it, shard, None))
@@ -194,7 +194,7 @@ impl World {
             let counts = (list.entries, list.keys);
             stage.model().presence_answers(topic, counts, &list.json);
         };
-        self.node.ask_presences(&name, Box::new(answer));
+        self.node.request_presences(&name, Box::new(answer));
     }
 
     /// What is still to be told of presences, or is kept although nobody is there.

@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use fastrand::Rng;
-use simurgh_core::{Config, Permits, PresenceConfig};
+use simurgh_core::{Config, FanoutPermits, PresenceConfig};
 
 use crate::extras::Extras;
 use crate::limits::Limits;
@@ -251,10 +251,10 @@ impl Profile {
     }
 
     /// Who may fan out.
-    pub(crate) fn permits(&self) -> Permits {
+    pub(crate) fn permits(&self) -> FanoutPermits {
         match self.extras.permits {
-            Some(permits) => Permits::of(self.shards, usize::from(permits)),
-            None => Permits::new(self.shards, self.cores),
+            Some(permits) => FanoutPermits::of(self.shards, usize::from(permits)),
+            None => FanoutPermits::new(self.shards, self.cores),
         }
     }
 

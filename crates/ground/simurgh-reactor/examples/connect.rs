@@ -10,14 +10,14 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::mpsc::{Sender, channel};
 
 use rustix::time::{ClockId, clock_gettime};
-use simurgh_reactor::{Closed, Config, Handler, Io, Key, Next, Outgoing, ShardSet, Slow};
+use simurgh_reactor::{Closed, Config, ConnectOptions, Handler, Io, Key, Next, ShardSet, Slow};
 
 const UNDER_WAY_MAX: usize = 256;
 const A_TURN: usize = 32;
 
 struct Connect {
     to: SocketAddr,
-    how: Outgoing,
+    how: ConnectOptions,
     /// Ports are counted up from here; `None`: the kernel chooses.
     ports_from: Option<u16>,
     wanted: usize,
@@ -102,7 +102,7 @@ fn cpu_ns() -> f64 {
 }
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let (mut to, mut wanted, mut how) = (None, 10_000, Outgoing::default());
+    let (mut to, mut wanted, mut how) = (None, 10_000, ConnectOptions::default());
     let (mut config, mut ports_from) = (Config::default(), None);
     let mut args = std::env::args().skip(1);
     while let Some(flag) = args.next() {

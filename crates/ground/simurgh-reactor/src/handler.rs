@@ -68,7 +68,7 @@ pub trait Handler: Sized {
     fn closed(&mut self, io: &mut Io<Self::Conn>, key: Key, conn: Self::Conn, why: Closed);
 
     /// Something came through the mailbox. Once its effect is over, give its bytes back with
-    /// [`crate::Mailbox::done`].
+    /// [`crate::Mailbox::discharge`].
     fn mail(&mut self, io: &mut Io<Self::Conn>, mail: Self::Mail);
 
     /// Runs at the end of each turn, after the flush: fan-out slices, sweeps. Says when it wants

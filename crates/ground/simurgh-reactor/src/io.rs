@@ -24,8 +24,8 @@ use crate::local::LocalOutput;
 use crate::outbound::Outbox;
 use crate::shared::{Run, Shared};
 use crate::slab::{
-    CLOSING, CONNECTING, DOOMED, HELD, LISTED, MUTE, NO_READ, NO_SEND, PEER_SHUT, SHUT, Slab,
-    Socket, UNREAD, WRITABLE,
+    CLOSE_SCHEDULED, CLOSING, CONNECTING, HELD, LISTED, MUTE, NO_READ, NO_SEND, PEER_SHUT, SHUT,
+    Slab, Socket, UNREAD, WRITABLE,
 };
 use crate::stamps::Stamps;
 use crate::stats::{Counts, ReactorStats};
@@ -86,7 +86,7 @@ pub(crate) struct Lists {
     /// Whose socket takes more of its queue.
     pub(crate) writable: VecDeque<Key>,
     /// That end with this turn.
-    pub(crate) doomed: Vec<(Key, Closed)>,
+    pub(crate) scheduled_closes: Vec<(Key, Closed)>,
     /// Closing, but the peer still takes the rest: until when, ns.
     pub(crate) linger: VecDeque<(Key, u64)>,
 }
@@ -340,7 +340,7 @@ impl<T> Io<T> {
     /// [`Config::linger`]. Neither input nor further output from here on.
     pub fn close(&mut self, key: Key) {
         if let Some(socket) = self.sockets.get_mut(key)
-            && socket.flags & (CLOSING | DOOMED) == 0
+            && socket.flags & (CLOSING | CLOSE_SCHEDULED) == 0
         {
             socket.flags |= CLOSING;
             self.lists.closing.push(key);
@@ -479,15 +479,15 @@ impl<T> Io<T> {
     }
 
     /// Notes that `key` ends with this turn; the first reason counts.
-    pub(crate) fn doom(&mut self, key: Key, why: Closed) {
+    pub(crate) fn schedule_close(&mut self, key: Key, why: Closed) {
         if let Some(socket) = self.sockets.get_mut(key)
-            && socket.flags & DOOMED == 0
+            && socket.flags & CLOSE_SCHEDULED == 0
         {
-            socket.flags |= DOOMED;
+            socket.flags |= CLOSE_SCHEDULED;
             if matches!(why, Closed::Reset(_) | Closed::Unconnected(_)) {
                 socket.flags |= MUTE;
             }
-            self.lists.doomed.push((key, why));
+            self.lists.scheduled_closes.push((key, why));
         }
     }
 

@@ -17,14 +17,13 @@ use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
 pub(crate) const GRANULE: usize = 4096;
 /// Pieces mapped at once.
 const CHUNK: usize = 16;
-/// Bytes given back at once: some 0.2 ms.
 const GIVEN_BACK_MAX: usize = 4 << 20;
 
 #[derive(Default)]
 struct Pool {
     /// Free pieces by their size, of which there are few.
     free: Vec<(usize, Vec<NonNull<u8>>)>,
-    /// Bytes of those that somebody has had before: the others take no memory yet.
+    /// Bytes of pieces that were used before: the others take no memory yet.
     used: usize,
 }
 
@@ -89,7 +88,6 @@ impl Pool {
         Some(first)
     }
 
-    /// Up to `most` bytes and a piece.
     fn give_back(&mut self, most: usize) -> bool {
         let mut pieces: Vec<(NonNull<u8>, usize)> = Vec::new();
         for (bytes, free) in &mut self.free {

@@ -18,7 +18,7 @@ pub struct Shared(Rc<Frame<dyn AsRef<[u8]>>>);
 
 struct Frame<B: ?Sized> {
     next: OnceCell<Shared>,
-    /// What follows is a part of the same frame.
+    /// A further part of the same frame follows.
     goes_on: Cell<bool>,
     /// Where its bytes are counted, and how many they are.
     counted: Option<(Rc<Cell<usize>>, usize)>,
@@ -64,7 +64,6 @@ impl Shared {
         self.0.goes_on.set(self.0.next.set(part.clone()).is_ok());
     }
 
-    /// Whether what follows is a part of the same frame.
     #[inline]
     pub(crate) fn goes_on(&self) -> bool {
         self.0.goes_on.get()
@@ -82,7 +81,6 @@ impl Shared {
         self.parts().last().unwrap_or(self)
     }
 
-    /// Bytes from here to the end of the frame.
     #[inline]
     fn frame_bytes(&self) -> usize {
         self.parts().map(|part| part.as_bytes().len()).sum()
@@ -157,7 +155,7 @@ impl Run {
         follows
     }
 
-    /// Takes in all of `more`, if that begins right behind the last frame.
+    /// Takes in all of `more`, if that follows the last frame.
     pub(crate) fn append(&mut self, more: &Self) -> bool {
         let follows = self.last.next().is_some_and(|it| it.is(&more.first));
         if follows {
@@ -190,12 +188,11 @@ impl Run {
         })
     }
 
-    /// The first part of the first frame.
     pub(crate) fn first(&self) -> &Shared {
         &self.first
     }
 
-    /// Lets the first part go; `false`, and nothing is done, if there is no other.
+    /// Drops the first part; `false`, and nothing is done, if there is no other.
     pub(crate) fn advance(&mut self) -> bool {
         if self.first.is(&self.last) {
             return false;
@@ -206,7 +203,7 @@ impl Run {
         true
     }
 
-    /// Leaves nothing but the first frame, as far as it is there.
+    /// Drops all but the first frame, as far as that is there.
     pub(crate) fn truncate(&mut self) {
         *self = Self::of(&self.first);
     }

@@ -66,12 +66,10 @@ pub fn raise_descriptor_limit() -> (u64, u64) {
     (limit.current.unwrap_or(u64::MAX), limit.maximum.unwrap_or(u64::MAX))
 }
 
-/// Where a thread lives.
+/// Where a thread belongs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Place {
-    /// Its descriptor table; 0 is the process's own.
     pub(crate) table: u32,
-    /// The shard set it belongs to; 0 is none.
     pub(crate) set: u32,
 }
 
@@ -81,8 +79,8 @@ thread_local! {
 
 static NEXT_TABLE: AtomicU32 = AtomicU32::new(1);
 
-/// Descriptors of the process's table whose owner was dropped on a shard.
-static GRAVEYARD: Mutex<Vec<OwnedFd>> = Mutex::new(Vec::new());
+/// Descriptors of the process's table whose owners were dropped on a shard.
+static DEFERRED_CLOSES: Mutex<Vec<OwnedFd>> = Mutex::new(Vec::new());
 
 pub(crate) fn place() -> Place {
     PLACE.with(Cell::get)
@@ -189,7 +187,6 @@ fn close_range(first: u32, last: u32, flags: libc::c_uint) -> bool {
     unsafe { libc::syscall(libc::SYS_close_range, first, last, flags) == 0 }
 }
 
-/// For kernels before 5.9.
 #[cfg(target_os = "linux")]
 fn close_each(first: u32, end: u32) {
     for fd in first..end {
@@ -230,13 +227,13 @@ impl Drop for MainFd {
         // SAFETY: taken here once, and nothing can use `self.fd` after its drop.
         let fd = unsafe { ManuallyDrop::take(&mut self.fd) };
         if place().table != 0 {
-            GRAVEYARD.lock().unwrap_or_else(PoisonError::into_inner).push(fd);
+            DEFERRED_CLOSES.lock().unwrap_or_else(PoisonError::into_inner).push(fd);
         }
     }
 }
 
-/// Closes what was left to be closed in the process's table. Only called there.
-pub(crate) fn bury() {
+/// Closes what was left to be closed in the process's table; only called there.
+pub(crate) fn close_deferred() {
     debug_assert_eq!(place().table, 0);
-    GRAVEYARD.lock().unwrap_or_else(PoisonError::into_inner).clear();
+    DEFERRED_CLOSES.lock().unwrap_or_else(PoisonError::into_inner).clear();
 }

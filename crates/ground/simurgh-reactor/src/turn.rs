@@ -24,7 +24,9 @@ use crate::clock::{Clock, Now};
 use crate::handler::{Closed, Handler, Key, Next};
 use crate::io::{self as keys, Io};
 use crate::mailbox::Inbox;
-use crate::slab::{CONNECTING, DOOMED, HELD, LISTED, MUTE, NO_READ, OVER, PEER_SHUT, UNREAD};
+use crate::slab::{
+    CLOSE_SCHEDULED, CONNECTING, HELD, LISTED, MUTE, NO_READ, OVER, PEER_SHUT, UNREAD,
+};
 use crate::timer::Timer;
 use crate::wake::WakeSet;
 use crate::{handoff, net};
@@ -67,7 +69,7 @@ pub(crate) const ACCEPT: Share = Share { ns: 150_000, dirty: 24 };
 
 /// Connections that cost this turn a system call yet: a write at the flush, or a close.
 fn owed<T>(io: &Io<T>) -> usize {
-    io.outbox.dirty.len() + io.lists.doomed.len()
+    io.outbox.dirty.len() + io.lists.scheduled_closes.len()
 }
 
 /// Measures a stage.
@@ -238,7 +240,7 @@ impl<H: Handler> Reactor<H> {
             || self.listeners.has_work(&self.io);
         let work = work.then_some(Duration::ZERO);
         let paused = self.listeners.pause_ends_in(self.io.now.ns);
-        let due = [work, paused, self.io.linger_due(), self.slow_look_due()];
+        let due = [work, paused, self.io.linger_due(), self.slow_check_due()];
         due.into_iter().flatten().min()
     }
 
@@ -259,7 +261,7 @@ impl<H: Handler> Reactor<H> {
         self.read_hung_up();
         self.write_more();
         self.tell_drained();
-        self.judge_slow();
+        self.check_slow();
         if self.hand_off_left {
             self.adopt();
         }
@@ -351,7 +353,7 @@ impl<H: Handler> Reactor<H> {
         if broken && socket.flags & (HELD | NO_READ) != 0 {
             // Nobody will read from it, so this is the only news of its end.
             let why = self.io.end_of(key, event.is_error());
-            self.io.doom(key, why);
+            self.io.schedule_close(key, why);
         } else if broken || event.is_read_closed() {
             self.io.list_hung_up(key);
         } else if event.is_readable() {
@@ -386,7 +388,7 @@ impl<H: Handler> Reactor<H> {
             socket.flags |= UNREAD;
             // What a peer that was cut still sends is thrown away: unread, it would turn the close
             // into a reset, which can destroy the farewell.
-            let was_cut = socket.flags & OVER != 0 && socket.flags & (DOOMED | MUTE) == 0;
+            let was_cut = socket.flags & OVER != 0 && socket.flags & (CLOSE_SCHEDULED | MUTE) == 0;
             if !was_cut && socket.flags & (HELD | NO_READ) != 0 {
                 return;
             }
@@ -400,7 +402,7 @@ impl<H: Handler> Reactor<H> {
                 Some(stamps) => stamps.recv(self.io.now, fd, &mut self.buffer),
             };
             let bytes = match received {
-                Ok(0) if was_cut => return self.io.doom(key, Closed::Slow),
+                Ok(0) if was_cut => return self.io.schedule_close(key, Closed::Slow),
                 Ok(0) => return self.io.peer_ended(key),
                 Ok(bytes) => bytes,
                 Err(Errno::INTR) => continue,
@@ -408,7 +410,7 @@ impl<H: Handler> Reactor<H> {
                     socket.flags &= !UNREAD;
                     return;
                 }
-                Err(error) => return self.io.doom(key, Closed::Reset(error.kind())),
+                Err(error) => return self.io.schedule_close(key, Closed::Reset(error.kind())),
             };
             let drained = bytes < self.buffer.len() && socket.flags & PEER_SHUT == 0;
             if drained {
@@ -484,7 +486,7 @@ impl<H: Handler> Reactor<H> {
         loop {
             self.io.sweep(&mut cursor, 4096, |_, _| true, &mut keys);
             for key in keys.drain(..) {
-                self.io.doom(key, Closed::Local);
+                self.io.schedule_close(key, Closed::Local);
             }
             self.settle();
             if cursor == 0 {

@@ -1,24 +1,18 @@
 //! The load generator behind `simurgh load`: scenarios and Tsung's own files, virtual users, what
 //! was measured, reports and a dashboard. It knows nothing of the server.
 //!
-//! [`scenario`] is the one form of a run; [`toml`] and [`tsung`] read it, [`engine`] runs it,
-//! [`record`] measures, [`report`] writes, [`dashboard`] and [`terminal`] show, [`fleet`] spans
-//! hosts. [`meter`] asks servers what they take. [`benchmark`] sends one HTTP request again and
-//! again.
+//! Each part is a crate, in the order of the data's way: a scenario in [`toml`] or [`tsung`]
+//! becomes one [`scenario`], the [`engine`] runs it (on several hosts: [`fleet`]) over connections
+//! of [`http`] and [`tls`], [`record`] measures, [`report`] writes, [`dashboard`] and [`terminal`]
+//! show. [`benchmark`] sends one HTTP request again and again. Here they are put together.
 
-pub mod answer;
-pub mod benchmark;
-pub mod control;
-pub mod dashboard;
-pub mod engine;
-pub mod fleet;
-pub mod http;
-pub mod meter;
-pub mod record;
-pub mod report;
-pub mod scenario;
-pub mod stamp;
-pub mod terminal;
-pub mod tls;
-pub mod toml;
-pub mod tsung;
+mod load;
+
+pub use load::load;
+pub use simurgh_load_benchmark as benchmark;
+pub use simurgh_load_client::{http, tls};
+pub use simurgh_load_engine::{self as engine, fleet, stamp};
+pub use simurgh_load_record as record;
+pub use simurgh_load_report::{self as report, control, dashboard, meter, terminal};
+pub use simurgh_load_scenario::{self as scenario, answer, toml};
+pub use simurgh_load_tsung as tsung;

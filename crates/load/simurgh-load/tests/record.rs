@@ -285,7 +285,7 @@ fn a_lost_agent_is_reported_and_its_users_counted() {
     record.close_second(2000);
     assert_eq!((record.users(), record.connected()), (40, 30));
     assert_eq!(record.errors().of_kind(ErrorKind::WorkerLost), 40);
-    assert!(record.live().workers[1].lost);
+    assert!(record.live().workers[1].worker.lost);
     let text = record.warnings()[0].to_string();
     assert!(text.contains("agent.example:9000") && text.contains("40 users"), "{text}");
     record.close_second(3000);

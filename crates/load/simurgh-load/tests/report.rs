@@ -96,10 +96,10 @@ fn what_is_missing_and_why_stands_in_the_summary() {
     let rows: Vec<String> = text.lines().map(words).collect();
     for row in [
         "expected 100,000 100,000/s",
-        "delivered 76,253 76.25 %",
-        "missing 23,747 23.75 %",
+        "delivered 76,253 76.253 %",
+        "missing 23,747 23.747 %",
         "double 0",
-        "out of order 3 3.0/s",
+        "out of order 3 3/s",
         "recovered 7",
         "messages sent again 1,234",
         "gaps: too_many 2",
@@ -401,7 +401,7 @@ fn tsung_percentile_reads_single_times() {
 fn the_summary_in_words_says_what_matters() {
     let text = report::summary(&support::run(1));
     for what in [
-        "made up: finished: the time was over, after 25.40 s",
+        "made up: finished: the time was over, after 25.4 s",
         "against 127.0.0.1:4000 from local, agent.example:9000 (3 workers), seed 7",
         "join",
         "tr_login",

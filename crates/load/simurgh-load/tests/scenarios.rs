@@ -5,9 +5,8 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use simurgh_load::scenario::{
-    Arrivals, Loaded, Machine, Overrides, Scenario, check, explain, load,
-};
+use simurgh_load::load;
+use simurgh_load::scenario::{Arrivals, Loaded, Machine, Overrides, Scenario, check, explain};
 use simurgh_load::toml;
 
 fn shipped() -> Vec<PathBuf> {
@@ -74,23 +73,23 @@ fn those_shipped_do_what_they_say() {
             "cluster-rooms.toml",
             &[
                 "about 18,000 users, at a time at most about 18,000",
-                "the run is ended after 1m 55s",
+                "the run is ended after 1 min 55 s",
             ],
         ),
-        ("cluster-kill.toml", &["about 3,000 users", "comes back after 100ms to 2s, and joins"]),
+        ("cluster-kill.toml", &["about 3,000 users", "comes back after 100 ms to 2 s, and joins"]),
         ("lifelike-chat.toml", &["10 arrive a second, at random (Poisson)"]),
         (
             "drops.toml",
             &[
                 "about 10,010 users",
-                "every 10s of phase cuts its connection is cut for 2s, by a reset or in silence",
-                "it comes back 0s to 1s later",
+                "every 10 s of phase cuts its connection is cut for 2 s, by a reset or in silence",
+                "it comes back 0 s to 1 s later",
                 "joins ask for the messages since the last one",
             ],
         ),
         (
             "drops-cluster.toml",
-            &["about 10,010 users", "of phase cuts its connection is cut for 2s", "1m 50s"],
+            &["about 10,010 users", "of phase cuts its connection is cut for 2 s", "1 min 50 s"],
         ),
         ("longpoll.toml", &["about 5,005 users", "sockets    10,010", "by long polling"]),
         ("presence.toml", &["about 900 users", "waits for a presence_state with {{user_id}}"]),

@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use simurgh_load::scenario::{
-    Act, Arrivals, Bound, Compare, Dialect, Dump, Fault, Faults, For, ForEach, Loaded, Overrides,
-    Part, Repeat, Reply, Step, Think, check,
+    Act, Arrivals, Bound, Compare, Diagnostic, Diagnostics, Dialect, Dump, For, ForEach, Loaded,
+    Overrides, Part, Repeat, Reply, Step, Think, check,
 };
 use simurgh_load::toml;
 use simurgh_load::tsung::read;
@@ -26,7 +26,7 @@ fn overrides(strict: bool) -> Overrides {
     Overrides { map, local: true, strict, ..Overrides::default() }
 }
 
-fn read_file(path: &Path, strict: bool) -> Result<Loaded, Faults> {
+fn read_file(path: &Path, strict: bool) -> Result<Loaded, Diagnostics> {
     let text = fs::read_to_string(path).unwrap();
     read(&text, path.parent().unwrap(), &overrides(strict))
 }
@@ -321,7 +321,7 @@ fn the_examples_of_tsung() {
                         "http_setdynvars" => "cannot read the file ./src/test/test_file_server.csv",
                         _ => "has the type ts_",
                     };
-                    let said = |fault: &Fault| fault.what.contains(wanted) && fault.line > 0;
+                    let said = |fault: &Diagnostic| fault.what.contains(wanted) && fault.line > 0;
                     assert!(faults.0.iter().any(said), "{name}: {faults}");
                 }
             }

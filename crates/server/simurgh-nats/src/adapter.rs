@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use bytes::{Bytes, BytesMut};
 use simurgh_cluster::adapter::{Adapter, Down, Fetch, Number};
 use simurgh_cluster::{
-    Durations, Event, Full, Generation, Interest, Measures, NodeId, Received, Session, Space,
+    Durations, Event, Generation, Interest, Measures, NodeId, QueueFull, Received, Session, Space,
     Subject, Ticket, Wanted,
 };
 use tokio::runtime::Handle;
@@ -37,7 +37,7 @@ const GOOD_LINK: Duration = Duration::from_secs(10);
 /// names of servers are looked up, and links are made, in tasks there.
 ///
 /// Dropped, it ends its link at once: who wants what is under way to arrive polls until
-/// [`under_way`](Adapter::under_way) is 0. An envelope over 1 MB is dropped and counted
+/// [`in_flight`](Adapter::in_flight) is 0. An envelope over 1 MB is dropped and counted
 /// ([`Statistics::refused_large`]): the engine would end the link over it.
 pub struct NatsAdapter {
     config: Arc<Config>,
@@ -440,7 +440,7 @@ impl NatsAdapter {
     }
 
     /// After a question that was taken, or not.
-    fn asked(&mut self, taken: Result<(), Full>) -> Result<(), Full> {
+    fn asked(&mut self, taken: Result<(), QueueFull>) -> Result<(), QueueFull> {
         self.was_full.tickets |= taken.is_err();
         self.wake();
         taken
@@ -454,7 +454,7 @@ impl Adapter for NatsAdapter {
         self.wake();
     }
 
-    fn publish(&mut self, to: &Subject, envelope: Bytes) -> Result<(), Full> {
+    fn publish(&mut self, to: &Subject, envelope: Bytes) -> Result<(), QueueFull> {
         if envelope.len() > ENVELOPE_BYTES_MAX {
             // The engine would end the link over it.
             self.statistics.refused_large += 1;
@@ -484,14 +484,14 @@ impl Adapter for NatsAdapter {
         age: Option<Duration>,
         envelope: Bytes,
         ticket: Ticket,
-    ) -> Result<(), Full> {
+    ) -> Result<(), QueueFull> {
         let (now_ms, out) = (self.now_ms(), Self::out(&mut self.state));
         let what = (to, id, age);
         let taken = self.keeper.store(what, envelope, ticket, out, now_ms, &mut self.events);
         self.asked(taken)
     }
 
-    fn purge(&mut self, of: &Subject, before: u64, ticket: Ticket) -> Result<(), Full> {
+    fn purge(&mut self, of: &Subject, before: u64, ticket: Ticket) -> Result<(), QueueFull> {
         let (now_ms, out) = (self.now_ms(), Self::out(&mut self.state));
         let taken = self.keeper.purge(of, before, ticket, out, now_ms, &mut self.events);
         self.asked(taken)
@@ -511,7 +511,7 @@ impl Adapter for NatsAdapter {
         Generation(self.generation)
     }
 
-    fn fetch(&mut self, what: Fetch, ticket: Ticket) -> Result<(), Full> {
+    fn fetch(&mut self, what: Fetch, ticket: Ticket) -> Result<(), QueueFull> {
         let (now_ms, out) = (self.now_ms(), Self::out(&mut self.state));
         let taken = self.keeper.fetch(what, ticket, out, now_ms, &mut self.events);
         self.asked(taken)
@@ -533,7 +533,7 @@ impl Adapter for NatsAdapter {
         }
     }
 
-    fn under_way(&self) -> usize {
+    fn in_flight(&self) -> usize {
         self.outbox.len()
     }
 

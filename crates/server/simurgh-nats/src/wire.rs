@@ -2,7 +2,6 @@
 //!
 //! <https://docs.nats.io/reference/reference-protocols/nats-protocol>
 
-use std::fmt;
 use std::ops::Range;
 
 use bytes::{Buf, Bytes, BytesMut};
@@ -112,24 +111,17 @@ impl Message {
 }
 
 /// What no server says.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Malformed {
     /// A line without an end.
+    #[error("a line of the server's is too long")]
     Line,
     /// An operation nobody knows.
+    #[error("the server says what is no operation of the protocol")]
     Operation,
     /// A message whose line does not say what it must.
+    #[error("the server's message has a line that cannot be read")]
     Message,
-}
-
-impl fmt::Display for Malformed {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Line => "a line of the server's is too long",
-            Self::Operation => "the server says what is no operation of the protocol",
-            Self::Message => "the server's message has a line that cannot be read",
-        })
-    }
 }
 
 /// Finds operations in what is read.

@@ -344,7 +344,7 @@ fn what_a_client_misses_while_it_is_cut_off_is_counted_exactly() {
     }
     let rows: Vec<String> =
         ran.stdout.lines().map(|l| l.split_whitespace().collect::<Vec<_>>().join(" ")).collect();
-    let said = ["delivered 110 73.33 %", "missing 40 26.67 %", "double 0", "out of order 0"];
+    let said = ["delivered 110 73.333 %", "missing 40 26.667 %", "double 0", "out of order 0"];
     for row in said {
         assert!(rows.iter().any(|found| found == row), "{row:?} is not in\n{}", ran.stdout);
     }

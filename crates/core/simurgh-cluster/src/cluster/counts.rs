@@ -1,11 +1,11 @@
 //! What is counted of a cluster.
 
 use crate::envelope::{EnvelopeError, Kind};
-use crate::outbox::{Class, Dropped, Refused};
+use crate::outbox::{Class, Dropped, OutboxError};
 
 /// Since the node was started.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Counts {
+pub struct ClusterCounts {
     /// Envelopes that were handed over to the engine, by kind in the order of [`Kind::ALL`].
     pub published: [u64; Kind::ALL.len()],
     /// Envelopes that came and were right, by kind.
@@ -40,7 +40,7 @@ pub struct Counts {
     pub resyncs: u64,
 }
 
-impl Counts {
+impl ClusterCounts {
     pub(super) fn publish(&mut self, kind: Kind) {
         count(&mut self.published, kind);
     }
@@ -54,12 +54,12 @@ impl Counts {
         self.dropped.by_age += dropped.by_age;
     }
 
-    pub(super) fn refuse(&mut self, why: Refused) {
+    pub(super) fn refuse(&mut self, why: OutboxError) {
         match why {
-            Refused::Full(Class::Control) => self.refused_control += 1,
-            Refused::Full(Class::Call) => self.refused_calls += 1,
-            Refused::Full(_) => self.refused_presence += 1,
-            Refused::TooLarge => self.refused_large += 1,
+            OutboxError::Full(Class::Control) => self.refused_control += 1,
+            OutboxError::Full(Class::Call) => self.refused_calls += 1,
+            OutboxError::Full(_) => self.refused_presence += 1,
+            OutboxError::TooLarge => self.refused_large += 1,
         }
     }
 

@@ -3,14 +3,14 @@
 use bytes::Bytes;
 use simurgh_presence::{FromPeers, Owner};
 
-use super::{Cluster, DONE_MAX, Local, Notice, State, Time, WINDOWS_MAX};
+use super::{Cluster, DONE_MAX, LinkState, LocalNode, Notice, Time, WINDOWS_MAX};
 use crate::adapter::{Adapter, Event, Received, Session};
 use crate::disconnects::DisconnectNumber;
 use crate::envelope::{Envelope, Items, Kind};
 use crate::message::Message;
 use crate::node_id::NodeId;
 use crate::peers::PeerEvent;
-use crate::presence::{Part, Told};
+use crate::presence::{Part, PresenceUpdate};
 use crate::subject::{Bucket, Interest, Space};
 
 /// So long after a node was gone it may say again what the engine may not have: it comes back, or
@@ -25,7 +25,7 @@ const fn is_counted(kind: Kind) -> bool {
 }
 
 impl<A: Adapter> Cluster<A> {
-    pub(super) fn happened(&mut self, event: Event, time: Time, local: &mut impl Local) {
+    pub(super) fn happened(&mut self, event: Event, time: Time, local: &mut impl LocalNode) {
         match event {
             Event::Up { session, kept } => self.is_up(session, kept, time, local),
             Event::Down(why) => {
@@ -36,7 +36,7 @@ impl<A: Adapter> Cluster<A> {
                 // The next link has all asked again.
                 self.asks.clear();
                 self.awaits.give_all();
-                self.enter(State::Away, time);
+                self.enter(LinkState::Away, time);
                 self.notice(Notice::Down(why));
             }
             Event::Received(Received { envelope, stored: Some(number), at_ms, .. }) => {
@@ -60,7 +60,13 @@ impl<A: Adapter> Cluster<A> {
         }
     }
 
-    fn is_up(&mut self, session: Session, kept: Option<u64>, time: Time, local: &mut impl Local) {
+    fn is_up(
+        &mut self,
+        session: Session,
+        kept: Option<u64>,
+        time: Time,
+        local: &mut impl LocalNode,
+    ) {
         self.keep_up(kept, time);
         self.counts.links += 1;
         if self.counts.links > 1 {
@@ -70,7 +76,7 @@ impl<A: Adapter> Cluster<A> {
         self.linked_ns = time.ns;
         self.is_full = false;
         self.peers.link_up(time.ns);
-        self.enter(State::CatchingUp, time);
+        self.enter(LinkState::CatchingUp, time);
         self.say_hello(time);
         self.ask_again(None, time);
         self.look_at_peers(time, local);
@@ -114,7 +120,13 @@ impl<A: Adapter> Cluster<A> {
         }
     }
 
-    fn heard(&mut self, space: Option<Space>, bytes: &Bytes, time: Time, local: &mut impl Local) {
+    fn heard(
+        &mut self,
+        space: Option<Space>,
+        bytes: &Bytes,
+        time: Time,
+        local: &mut impl LocalNode,
+    ) {
         let envelope = match Envelope::decode(bytes) {
             Ok(envelope) => envelope,
             Err(error) => return self.counts.misunderstand(error),
@@ -173,7 +185,7 @@ impl<A: Adapter> Cluster<A> {
         envelope: &Envelope<'_>,
         message: Message<'_>,
         time: Time,
-        local: &mut impl Local,
+        local: &mut impl LocalNode,
     ) {
         let (origin, topic) = (envelope.header.origin, envelope.topic);
         match message {
@@ -181,7 +193,7 @@ impl<A: Adapter> Cluster<A> {
             Message::Presence(part) => self.hears_presence(origin, topic, part, local),
             Message::AskState(topics) => {
                 for topic in topics {
-                    local.presence(topic, FromPeers::Wants(Owner(origin.0)));
+                    local.presence(topic, FromPeers::StateWanted(Owner(origin.0)));
                 }
             }
             Message::Beat(beat) => self.peers.heard(&beat, time.ns, time.unix_ms),
@@ -226,7 +238,7 @@ impl<A: Adapter> Cluster<A> {
         &mut self,
         topic: &str,
         items: Items<'_>,
-        local: &mut impl Local,
+        local: &mut impl LocalNode,
     ) {
         let Some(shards) = self.interests.shards(topic) else {
             self.counts.unwanted += 1;
@@ -242,7 +254,7 @@ impl<A: Adapter> Cluster<A> {
         origin: NodeId,
         topic: &str,
         part: Part<'_>,
-        local: &mut impl Local,
+        local: &mut impl LocalNode,
     ) {
         // Nobody would ever take its entries out; once it is known all of them are asked for.
         if self.peers.get(origin).is_none() {
@@ -251,14 +263,18 @@ impl<A: Adapter> Cluster<A> {
         }
         match self.parts.take(part) {
             Ok(None) => {}
-            Ok(Some(Told::Delta(delta))) => local.presence(topic, FromPeers::Delta(delta)),
-            Ok(Some(Told::Snapshot(state))) => local.presence(topic, FromPeers::State(state)),
+            Ok(Some(PresenceUpdate::Delta(delta))) => {
+                local.presence(topic, FromPeers::Delta(delta))
+            }
+            Ok(Some(PresenceUpdate::Snapshot(state))) => {
+                local.presence(topic, FromPeers::State(state))
+            }
             Err(error) => self.counts.misunderstand(error),
         }
     }
 
     /// Does what follows from nodes that have come or gone.
-    pub(super) fn look_at_peers(&mut self, time: Time, local: &mut impl Local) {
+    pub(super) fn look_at_peers(&mut self, time: Time, local: &mut impl LocalNode) {
         while let Some(event) = self.peers.poll_event() {
             match &event {
                 PeerEvent::Joined(node) => {

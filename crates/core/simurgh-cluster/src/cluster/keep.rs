@@ -2,64 +2,79 @@
 
 use bytes::Bytes;
 
-use super::{Cluster, Local, Notice, State, Time};
+use super::{Cluster, LinkState, LocalNode, Notice, Time};
 use crate::adapter::{Adapter, Event, Generation, Number};
 use crate::envelope::{Envelope, Kind};
-use crate::keeping::{Id, KeepCounts, Keeping, Kept, Next, NotKept, Store, StoredAt, Told, Wants};
+use crate::history::{
+    HistoryCounts, HistoryEvent, HistorySink, Id, Keeping, Next, Retention, StoreError, StoreItem,
+    StoredAt,
+};
 use crate::subject::{Interest, Space};
 
 /// Of more topics than that all are looked at when something of them may be lost.
 const LOST_MAX: usize = 4_096;
 
-impl<L: Local> Told for L {
-    fn kept(&mut self, topic: &str, what: Kept<'_>) {
-        Local::kept(self, topic, what);
+impl<L: LocalNode> HistorySink for L {
+    fn history(&mut self, topic: &str, what: HistoryEvent<'_>) {
+        LocalNode::history(self, topic, what);
     }
 
-    fn stored(&mut self, topic: &str, number: u64, outcome: Result<StoredAt, NotKept>) {
-        Local::stored(self, topic, number, outcome);
+    fn stored(&mut self, topic: &str, number: u64, outcome: Result<StoredAt, StoreError>) {
+        LocalNode::stored(self, topic, number, outcome);
     }
 }
 
 impl<A: Adapter> Cluster<A> {
     /// What is kept of a topic is wanted here: it is followed from now on, until its interest ends
     /// some time after the last of these calls, and after its last member.
-    pub fn follow(&mut self, topic: &str, wants: Wants, time: Time, local: &mut impl Local) {
+    pub fn follow(
+        &mut self,
+        topic: &str,
+        wants: Retention,
+        time: Time,
+        local: &mut impl LocalNode,
+    ) {
         self.interests.expect(topic, time.ns);
         if !self.keep(topic, wants) {
-            Local::kept(local, topic, Kept::Unknown);
+            LocalNode::history(local, topic, HistoryEvent::Unknown);
         }
         self.tell_kept(local);
     }
 
     /// What the engine has of a topic that is followed is asked of those who certainly have all: a
     /// copy that lags behind may have been asked when it began.
-    pub fn look_at(&mut self, topic: &str) {
+    pub fn check_topic(&mut self, topic: &str) {
         if let Some(keeping) = &mut self.keeping {
             keeping.look_at(topic);
         }
     }
 
     /// Has the engine keep a broadcast of this node, for all nodes that follow the topic, this one
-    /// included. [`Local::stored`] hears what has become of it, always.
-    pub fn store(&mut self, topic: &str, store: Store<'_>, time: Time, local: &mut impl Local) {
+    /// included. [`LocalNode::stored`] hears what has become of it, always.
+    pub fn store(
+        &mut self,
+        topic: &str,
+        store: StoreItem<'_>,
+        time: Time,
+        local: &mut impl LocalNode,
+    ) {
         match &mut self.keeping {
             Some(keeping) => keeping.store(topic, store, time.ns, local),
-            None => Local::stored(local, topic, store.number, Err(nothing())),
+            None => LocalNode::stored(local, topic, store.number, Err(nothing())),
         }
     }
 
-    /// Has everybody forget what is kept of a topic up to now. [`Local::stored`] hears with this
-    /// number what has become of it, always; it is a number as of a store.
-    pub fn forget(&mut self, topic: &str, number: u64, time: Time, local: &mut impl Local) {
+    /// Has everybody forget what is kept of a topic up to now. [`LocalNode::stored`] hears with
+    /// this number what has become of it, always; it is a number as of a store.
+    pub fn forget(&mut self, topic: &str, number: u64, time: Time, local: &mut impl LocalNode) {
         match &mut self.keeping {
             Some(keeping) => keeping.forget(topic, number, time.ns, local),
-            None => Local::stored(local, topic, number, Err(nothing())),
+            None => LocalNode::stored(local, topic, number, Err(nothing())),
         }
     }
 
     /// What was counted of kept topics; none, if nothing is kept.
-    pub fn keep_counts(&self) -> Option<&KeepCounts> {
+    pub fn history_counts(&self) -> Option<&HistoryCounts> {
         self.keeping.as_deref().map(Keeping::counts)
     }
 
@@ -74,7 +89,7 @@ impl<A: Adapter> Cluster<A> {
     }
 
     /// Follows a topic of which there is an interest; `false`, if nothing can be kept of it.
-    pub(super) fn keep(&mut self, topic: &str, wants: Wants) -> bool {
+    pub(super) fn keep(&mut self, topic: &str, wants: Retention) -> bool {
         let Some(keeping) = &mut self.keeping else { return false };
         if !self.interests.keep(topic) {
             return false;
@@ -86,18 +101,18 @@ impl<A: Adapter> Cluster<A> {
     }
 
     /// Tells some of what has to be told.
-    pub(super) fn tell_kept(&mut self, local: &mut impl Local) {
+    pub(super) fn tell_kept(&mut self, local: &mut impl LocalNode) {
         let Some(keeping) = &mut self.keeping else { return };
         keeping.hush(local);
         while let Some(notice) = keeping.poll_notice() {
-            self.notices.push_back(Notice::Keeping(notice));
+            self.notices.push_back(Notice::History(notice));
         }
         while self.notices.len() > super::NOTICES_MAX {
             self.notices.pop_front();
         }
     }
 
-    pub(super) fn tick_kept(&mut self, time: Time, local: &mut impl Local) {
+    pub(super) fn tick_kept(&mut self, time: Time, local: &mut impl LocalNode) {
         let Some(keeping) = &mut self.keeping else { return };
         while let Some(topic) = self.interests.poll_ended() {
             keeping.ended(&topic, local);
@@ -106,7 +121,7 @@ impl<A: Adapter> Cluster<A> {
     }
 
     pub(super) fn keep_next_ns(&self) -> Option<u64> {
-        let may_ask = self.state != State::Away && !self.keep_is_full;
+        let may_ask = self.state != LinkState::Away && !self.keep_is_full;
         self.keeping.as_ref()?.next_ns(may_ask)
     }
 
@@ -170,7 +185,7 @@ impl<A: Adapter> Cluster<A> {
         bytes: &Bytes,
         (number, at_ms): (Number, u64),
         time: Time,
-        local: &mut impl Local,
+        local: &mut impl LocalNode,
     ) {
         let envelope = match Envelope::decode(bytes) {
             Ok(envelope) => envelope,
@@ -193,7 +208,7 @@ impl<A: Adapter> Cluster<A> {
     }
 
     /// An answer about what is kept.
-    pub(super) fn keep_answered(&mut self, event: Event, time: Time, local: &mut impl Local) {
+    pub(super) fn keep_answered(&mut self, event: Event, time: Time, local: &mut impl LocalNode) {
         let Some(keeping) = &mut self.keeping else { return };
         match event {
             Event::Stored { ticket, seq, is_duplicate } => {
@@ -212,7 +227,7 @@ impl<A: Adapter> Cluster<A> {
     pub(super) fn settle_kept(&mut self, time: Time) -> bool {
         let mut has_said = false;
         let Some(keeping) = &mut self.keeping else { return false };
-        while self.state != State::Away && !self.keep_is_full {
+        while self.state != LinkState::Away && !self.keep_is_full {
             let Some(next) = keeping.next(&mut self.n, time.ns) else { break };
             let is_taken = match &next {
                 Next::Fetch(ticket, fetch) => self.adapter.fetch(fetch.clone(), *ticket),
@@ -235,6 +250,6 @@ impl<A: Adapter> Cluster<A> {
     }
 }
 
-fn nothing() -> NotKept {
-    NotKept::Refused("nothing is kept on this node".into())
+fn nothing() -> StoreError {
+    StoreError::Refused("nothing is kept on this node".into())
 }

@@ -7,8 +7,6 @@ mod counts;
 mod hear;
 mod keep;
 mod say;
-#[cfg(test)]
-mod tests;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::task::Context;
@@ -18,22 +16,22 @@ use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 use simurgh_presence::FromPeers;
 
-pub use self::counts::Counts;
+pub use self::counts::ClusterCounts;
 
 use self::age::LinkAsked;
 use self::asks::Asks;
 use self::awaits::Awaits;
 use crate::adapter::{Adapter, Down, Event, Session, Wanted};
 use crate::calls::{Answer, CallNumber, Calls};
-use crate::disconnects::{DisconnectNumber, Disconnects, DisconnectsConfig, Outcome};
+use crate::disconnects::{DisconnectNumber, DisconnectOutcome, Disconnects, DisconnectsConfig};
+use crate::duplicate_filter::DuplicateFilter;
 use crate::envelope::{ENVELOPE_VERSION, Item};
+use crate::history::{HistoryConfig, HistoryEvent, HistoryNotice, Keeping, StoreError, StoredAt};
 use crate::interests::{Interests, InterestsConfig, Shards};
-use crate::keeping::{KeepNotice, Keeping, KeepsConfig, Kept, NotKept, StoredAt};
 use crate::node_id::NodeId;
 use crate::outbox::{Class, Outbox, OutboxConfig};
 use crate::peers::{PeerEvent, Peers, PeersConfig};
 use crate::presence::PresenceParts;
-use crate::seen::Seen;
 use crate::subject::{Interest, Prefix, Subject};
 use crate::time::Time;
 
@@ -70,7 +68,7 @@ pub struct ClusterConfig {
     /// How long disconnects are asked for.
     pub disconnects: DisconnectsConfig,
     /// The bounds of kept topics; none, if there are none.
-    pub keeps: Option<KeepsConfig>,
+    pub history: Option<HistoryConfig>,
 }
 
 impl ClusterConfig {
@@ -87,27 +85,27 @@ impl ClusterConfig {
                 ..PeersConfig::default()
             },
             disconnects: DisconnectsConfig::default(),
-            keeps: None,
+            history: None,
         }
     }
 }
 
 /// What comes of other nodes on this one.
-pub trait Local {
+pub trait LocalNode {
     /// A broadcast for the members on these shards, and for those who listen there.
     fn broadcast(&mut self, topic: &str, item: &Item<'_>, shards: Shards<'_>);
 
     /// All sockets with this id are to be closed, on whatever shard.
     fn disconnect(&mut self, socket_id: &str);
 
-    /// Something for whoever keeps the presences of a topic here.
+    /// Something for whoever history the presences of a topic here.
     fn presence(&mut self, topic: &str, what: FromPeers);
 
     /// A node is gone, and with it all who were present there.
     fn gone(&mut self, node: NodeId);
 
     /// What has become of a disconnect that this node has asked for.
-    fn disconnected(&mut self, number: DisconnectNumber, outcome: Outcome);
+    fn disconnected(&mut self, number: DisconnectNumber, outcome: DisconnectOutcome);
 
     /// Another node asks something of a service here; it is answered by
     /// [`Cluster::answer`] with its number, or waits in vain.
@@ -122,16 +120,16 @@ pub trait Local {
 
     /// Of a kept topic that is followed here, or is not any more: in the engine's order, whoever
     /// published it.
-    fn kept(&mut self, topic: &str, what: Kept<'_>);
+    fn history(&mut self, topic: &str, what: HistoryEvent<'_>);
 
     /// What has become of a [`store`](Cluster::store), or of a [`forget`](Cluster::forget): of each
     /// once, before or after it is heard on its topic.
-    fn stored(&mut self, topic: &str, number: u64, outcome: Result<StoredAt, NotKept>);
+    fn stored(&mut self, topic: &str, number: u64, outcome: Result<StoredAt, StoreError>);
 }
 
 /// How it stands with the link to the engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum State {
+pub enum LinkState {
     /// There is none.
     Away,
     /// There is one, and what has waited for it is on its way.
@@ -140,7 +138,7 @@ pub enum State {
     Up,
 }
 
-impl State {
+impl LinkState {
     /// `away`, `catching-up`, `up`.
     pub const fn name(self) -> &'static str {
         match self {
@@ -155,15 +153,15 @@ impl State {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Notice {
     /// The link is in another state.
-    State(State),
+    State(LinkState),
     /// There is no link, and why.
     Down(Down),
     /// Something about other nodes.
     Peer(PeerEvent),
     /// Of what this node wants to hear, something may be lost: so many interests.
     Lost(usize),
-    /// Something about what the engine keeps.
-    Keeping(KeepNotice),
+    /// Something about what the engine history.
+    History(HistoryNotice),
 }
 
 /// One node's part in a cluster, as a machine: what the node says goes to the others, what others
@@ -177,7 +175,7 @@ pub enum Notice {
 ///     ▲  │                           │          │ ◄──────────
 ///     │  └─ Interests ─ interest ──► └──────────┘
 ///     │                                   │ poll_event
-///     └── Local ◄── envelopes: Seen, Peers, PresenceParts ◄─┘
+///     └── LocalNode ◄── envelopes: DuplicateFilter, Peers, PresenceParts ◄─┘
 /// ```
 /// What is kept has its own way, through a room of its own: see `keeping`.
 ///
@@ -207,7 +205,7 @@ pub struct Cluster<A> {
     /// The number of the last envelope that was handed over.
     n: u64,
     peers: Peers,
-    seen: HashMap<NodeId, Seen, FixedState>,
+    seen: HashMap<NodeId, DuplicateFilter, FixedState>,
     parts: PresenceParts,
     asks: Asks,
     disconnects: Disconnects,
@@ -217,7 +215,7 @@ pub struct Cluster<A> {
     events: VecDeque<Event>,
     /// Disconnects of others that were done, the oldest first.
     done: VecDeque<(NodeId, u64)>,
-    state: State,
+    state: LinkState,
     /// When the state became what it is.
     since_ns: u64,
     session: Option<Session>,
@@ -228,7 +226,7 @@ pub struct Cluster<A> {
     sockets: u64,
     is_draining: bool,
     has_said_bye: bool,
-    counts: Counts,
+    counts: ClusterCounts,
     notices: VecDeque<Notice>,
     /// Nodes that are gone, and not back: what comes of them is late.
     departed: BTreeMap<NodeId, u64>,
@@ -246,10 +244,10 @@ impl<A: Adapter> Cluster<A> {
     /// Of a node that has just been started; `seed` is nobody's to guess. Its adapter begins to
     /// connect.
     pub fn new(config: ClusterConfig, mut adapter: A, me: NodeId, seed: u64, time: Time) -> Self {
-        let ClusterConfig { prefix, name, version, interests, outbox, peers, disconnects, keeps } =
-            config;
+        let (name, version, prefix) = (config.name, config.version, config.prefix);
+        let peers = config.peers;
         let (settings, envelopes) = (peers.settings.clone(), peers.envelopes);
-        let keeping = keeps.map(|it| Box::new(Keeping::new(it, me, &prefix, seed ^ 2)));
+        let keeping = config.history.map(|it| Box::new(Keeping::new(it, me, &prefix, seed ^ 2)));
         adapter.start(me);
         adapter.interest(&[(Interest::Nodes, Wanted::Yes), (Interest::Node(me), Wanted::Yes)]);
         Self {
@@ -259,8 +257,8 @@ impl<A: Adapter> Cluster<A> {
             last_topic: None,
             settings,
             envelopes,
-            interests: Interests::new(&interests, seed),
-            outbox: Outbox::new(outbox),
+            interests: Interests::new(&config.interests, seed),
+            outbox: Outbox::new(config.outbox),
             refused: None,
             is_full: false,
             n: 0,
@@ -270,12 +268,12 @@ impl<A: Adapter> Cluster<A> {
             seen: HashMap::with_hasher(FixedState::with_seed(seed)),
             parts: PresenceParts::new(PARTS_BYTES),
             asks: Asks::default(),
-            disconnects: Disconnects::new(disconnects),
+            disconnects: Disconnects::new(config.disconnects),
             calls: Calls::default(),
             awaits: Awaits::default(),
             events: VecDeque::new(),
             done: VecDeque::new(),
-            state: State::Away,
+            state: LinkState::Away,
             since_ns: time.ns,
             session: None,
             linked_ns: time.ns,
@@ -283,7 +281,7 @@ impl<A: Adapter> Cluster<A> {
             sockets: 0,
             is_draining: false,
             has_said_bye: false,
-            counts: Counts::default(),
+            counts: ClusterCounts::default(),
             notices: VecDeque::new(),
             departed: BTreeMap::new(),
             link_asked: None,
@@ -298,9 +296,14 @@ impl<A: Adapter> Cluster<A> {
     ///
     /// Where members come and go on other threads, do it in two steps, and between them what those
     /// have told: a member whose join was answered before another node spoke is then known.
-    pub fn poll(&mut self, context: &mut Context<'_>, time: Time, local: &mut impl Local) -> bool {
+    pub fn poll(
+        &mut self,
+        context: &mut Context<'_>,
+        time: Time,
+        local: &mut impl LocalNode,
+    ) -> bool {
         let has_more = self.receive(context);
-        self.hear(time, local);
+        self.handle_events(time, local);
         has_more
     }
 
@@ -316,7 +319,7 @@ impl<A: Adapter> Cluster<A> {
     }
 
     /// Does what follows from what was received.
-    pub fn hear(&mut self, time: Time, local: &mut impl Local) {
+    pub fn handle_events(&mut self, time: Time, local: &mut impl LocalNode) {
         while let Some(event) = self.events.pop_front() {
             self.happened(event, time, local);
         }
@@ -325,7 +328,7 @@ impl<A: Adapter> Cluster<A> {
 
     /// Does what is due. To be called once a second at least: what came meanwhile may be missing
     /// otherwise.
-    pub fn tick(&mut self, time: Time, local: &mut impl Local) {
+    pub fn tick(&mut self, time: Time, local: &mut impl LocalNode) {
         let ran_ns = std::mem::replace(&mut self.ran_ns, time.ns);
         if time.ns.saturating_sub(ran_ns) > PAUSE_NS {
             // Nobody was silent for a node that did not look.
@@ -367,7 +370,7 @@ impl<A: Adapter> Cluster<A> {
     }
 
     /// How it stands with the link, and since when.
-    pub fn state(&self) -> (State, u64) {
+    pub fn state(&self) -> (LinkState, u64) {
         (self.state, self.since_ns)
     }
 
@@ -392,7 +395,7 @@ impl<A: Adapter> Cluster<A> {
     }
 
     /// What was counted.
-    pub fn counts(&self) -> &Counts {
+    pub fn counts(&self) -> &ClusterCounts {
         &self.counts
     }
 
@@ -418,7 +421,7 @@ impl<A: Adapter> Cluster<A> {
         self.notices.push_back(notice);
     }
 
-    fn enter(&mut self, state: State, time: Time) {
+    fn enter(&mut self, state: LinkState, time: Time) {
         if self.state != state {
             (self.state, self.since_ns) = (state, time.ns);
             self.notice(Notice::State(state));

@@ -5,13 +5,13 @@ use std::sync::Arc;
 use bytes::Bytes;
 use simurgh_presence::{FromPeers, Owner, ToPeers};
 
-use super::{Cluster, Local, State, Time};
+use super::{Cluster, LinkState, LocalNode, Time};
 use crate::adapter::Adapter;
 use crate::beat::{Beat, Hello};
 use crate::calls::{CALL_BYTES_MAX, CALL_PIECE_BYTES, CallError, CallNumber, call_drafts};
-use crate::disconnects::{DisconnectNumber, TooMany};
+use crate::disconnects::{DisconnectNumber, TooManyDisconnects};
 use crate::envelope::{Draft, EncodeError, Header, Item, Kind, stamped};
-use crate::keeping::Wants;
+use crate::history::Retention;
 use crate::node_id::NodeId;
 use crate::outbox::{Class, OUTBOX_ENTRY_BYTES};
 use crate::presence::{ask_drafts, delta_drafts, state_drafts};
@@ -70,7 +70,7 @@ impl<A: Adapter> Cluster<A> {
 
     /// A shard has a member of a topic, or somebody who listens, and had none. If its topic is kept
     /// here it is [followed](Self::follow) as long as there is anybody.
-    pub fn topic_begins(&mut self, topic: &str, shard: u16, wants: Option<Wants>, time: Time) {
+    pub fn topic_begins(&mut self, topic: &str, shard: u16, wants: Option<Retention>, time: Time) {
         self.interests.begin(topic, shard, time.ns);
         if let Some(wants) = wants {
             self.keep(topic, wants);
@@ -83,7 +83,7 @@ impl<A: Adapter> Cluster<A> {
     pub fn await_topic(&mut self, topic: &str, number: u64, time: Time) {
         self.interests.expect(topic, time.ns);
         match self.state {
-            State::Away => self.awaits.give(number),
+            LinkState::Away => self.awaits.give(number),
             _ => self.awaits.push(number),
         }
     }
@@ -99,14 +99,16 @@ impl<A: Adapter> Cluster<A> {
     }
 
     /// Whoever keeps a topic's presences here has something to say.
-    pub fn presence(&mut self, topic: &str, what: ToPeers, time: Time, local: &mut impl Local) {
+    pub fn presence(&mut self, topic: &str, what: ToPeers, time: Time, local: &mut impl LocalNode) {
         let drafts = match what {
             ToPeers::Begin => {
                 self.interests.begin_presence(topic, time.ns);
                 return self.begin_presence(topic, time, local);
             }
             ToPeers::End => return self.interests.end_presence(topic, time.ns),
-            ToPeers::Ask(owner) => return self.asks.add(Some(NodeId(owner.0)), topic, time.ns),
+            ToPeers::RequestState(owner) => {
+                return self.asks.add(Some(NodeId(owner.0)), topic, time.ns);
+            }
             ToPeers::Delta(delta) => delta_drafts(topic, &delta)
                 .map(|it| (self.prefix.topic(Space::Presence, topic), it)),
             ToPeers::State(owner, state) => {
@@ -122,30 +124,34 @@ impl<A: Adapter> Cluster<A> {
     }
 
     /// Asks all others who is present in a topic, and says whom that was as soon as it is known.
-    fn begin_presence(&mut self, topic: &str, time: Time, local: &mut impl Local) {
+    fn begin_presence(&mut self, topic: &str, time: Time, local: &mut impl LocalNode) {
         let nodes: Vec<Owner> = match self.state {
-            State::Away => Vec::new(),
+            LinkState::Away => Vec::new(),
             _ => self.peers.live().map(|it| Owner(it.0)).collect(),
         };
         if self.knows_who_is_there(time) {
-            local.presence(topic, FromPeers::Asked(nodes.into()));
+            local.presence(topic, FromPeers::Requested(nodes.into()));
         }
-        if self.state != State::Away {
+        if self.state != LinkState::Away {
             self.asks.add(None, topic, time.ns);
         }
     }
 
     /// Whether those who are there have had the time to say so.
     pub(super) fn knows_who_is_there(&self, time: Time) -> bool {
-        self.state == State::Away || time.ns.saturating_sub(self.linked_ns) >= UNKNOWN_NS
+        self.state == LinkState::Away || time.ns.saturating_sub(self.linked_ns) >= UNKNOWN_NS
     }
 
-    /// Has all sockets with an id closed on all other nodes. [`Local::disconnected`] hears what has
-    /// become of it, always.
+    /// Has all sockets with an id closed on all other nodes. [`LocalNode::disconnected`] hears what
+    /// has become of it, always.
     ///
     /// # Errors
     /// Too many others are asked for.
-    pub fn disconnect(&mut self, socket_id: &str, time: Time) -> Result<DisconnectNumber, TooMany> {
+    pub fn disconnect(
+        &mut self,
+        socket_id: &str,
+        time: Time,
+    ) -> Result<DisconnectNumber, TooManyDisconnects> {
         let here: Vec<NodeId> = self.peers.iter().map(|it| it.id()).collect();
         let lost: Vec<NodeId> = self.peers.unaccounted().collect();
         let number = self.disconnects.start(socket_id, here, lost, time.ns)?;
@@ -154,8 +160,8 @@ impl<A: Adapter> Cluster<A> {
     }
 
     /// Asks something of a service on another node, under a number that no other call has;
-    /// [`Local::answered`] hears the answer, unless this is [hung up](Self::hang_up) before. How
-    /// long that may take is the caller's to judge.
+    /// [`LocalNode::answered`] hears the answer, unless this is [hung up](Self::hang_up) before.
+    /// How long that may take is the caller's to judge.
     ///
     /// # Errors
     /// Nobody was called.
@@ -252,7 +258,7 @@ impl<A: Adapter> Cluster<A> {
     pub fn is_flushed(&self) -> bool {
         let has_stored = self.keeping.as_ref().is_none_or(|it| it.is_flushed());
         let has_said = self.outbox.is_empty() && self.refused.is_none();
-        has_stored && has_said && self.adapter.under_way() == 0
+        has_stored && has_said && self.adapter.in_flight() == 0
     }
 
     /// Hands over what has to leave, as much as the adapter takes; whether there was something. To
@@ -281,8 +287,8 @@ impl<A: Adapter> Cluster<A> {
             }
         }
         has_said |= self.settle_kept(time);
-        if self.state == State::CatchingUp && self.outbox.is_empty() && self.refused.is_none() {
-            self.enter(State::Up, time);
+        if self.state == LinkState::CatchingUp && self.outbox.is_empty() && self.refused.is_none() {
+            self.enter(LinkState::Up, time);
         }
         has_said
     }
@@ -298,12 +304,12 @@ impl<A: Adapter> Cluster<A> {
     }
 
     /// Asks for the presences that are to be asked for now, and says whom.
-    pub(super) fn ask(&mut self, time: Time, local: &mut impl Local) {
+    pub(super) fn ask(&mut self, time: Time, local: &mut impl LocalNode) {
         let all: Arc<[Owner]> = self.peers.live().map(|it| Owner(it.0)).collect();
         for (of, topics) in self.asks.take(time.ns) {
             let asked = of.map_or_else(|| Arc::clone(&all), |it| [Owner(it.0)].into());
             for topic in &topics {
-                local.presence(topic, FromPeers::AskedAgain(Arc::clone(&asked)));
+                local.presence(topic, FromPeers::RequestedAgain(Arc::clone(&asked)));
             }
             let to = of.map_or_else(|| self.prefix.nodes(), |node| self.prefix.node(node));
             let Ok(drafts) = ask_drafts(self.me, topics.iter().map(|it| &**it)) else {

@@ -1,7 +1,5 @@
 //! How an envelope is written.
 
-use std::fmt;
-
 use bytes::{Bytes, BytesMut};
 
 use super::item::{Item, ItemPayload, is_reserved};
@@ -174,42 +172,26 @@ fn write<const N: usize>(bytes: &mut [u8], at: usize, what: [u8; N]) {
     }
 }
 
-/// Why something cannot be sent to other nodes. The fault of whoever wants it sent, who is to be
-/// told.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Why something cannot be sent to other nodes. The fault of the sender, who is to be told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum EncodeError {
     /// A topic of so many bytes; [`TOPIC_BYTES_MAX`] is the most.
+    #[error("too large for the cluster: a topic of {0} bytes, {TOPIC_BYTES_MAX} is the most")]
     Topic(usize),
     /// An event of so many bytes; 255 is the most.
+    #[error("too large for the cluster: an event of {0} bytes, 255 is the most")]
     Event(usize),
     /// An event that is the protocol's own ([`is_reserved`]).
+    #[error("the event is the protocol's own")]
     Reserved,
     /// An envelope has as many items as it can count.
+    #[error("too large for the cluster: more than {} items", u16::MAX)]
     Items,
     /// It would be so many bytes; [`ENVELOPE_BYTES_MAX`] is the most.
+    #[error("too large for the cluster: {0} bytes, {ENVELOPE_BYTES_MAX} is the most")]
     TooLarge(usize),
     /// What a node says of itself is too long, or too much: which.
+    #[error("too large for the cluster: {0}")]
     OfItself(&'static str),
 }
-
-impl fmt::Display for EncodeError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Reserved => return f.write_str("the event is the protocol's own"),
-            _ => f.write_str("too large for the cluster: ")?,
-        }
-        match self {
-            Self::Topic(bytes) => {
-                write!(f, "a topic of {bytes} bytes, {TOPIC_BYTES_MAX} is the most")
-            }
-            Self::Event(bytes) => write!(f, "an event of {bytes} bytes, 255 is the most"),
-            Self::Items => write!(f, "more than {} items", u16::MAX),
-            Self::TooLarge(bytes) => write!(f, "{bytes} bytes, {ENVELOPE_BYTES_MAX} is the most"),
-            Self::OfItself(what) => f.write_str(what),
-            Self::Reserved => Ok(()),
-        }
-    }
-}
-
-impl std::error::Error for EncodeError {}

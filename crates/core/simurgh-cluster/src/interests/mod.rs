@@ -33,12 +33,12 @@ use self::buckets::Buckets;
 use self::topics::{Topics, Want};
 use self::unwanted::Unwanted;
 use crate::adapter::Wanted;
-use crate::chance::Chance;
+use crate::split_mix::SplitMix64;
 use crate::subject::{Bucket, Interest, Space, TOPIC_BYTES_MAX};
 
 /// Changes that belong together: those of one call of
 /// [`Adapter::interest`](crate::Adapter::interest).
-pub type Step = Vec<(Interest, Wanted)>;
+pub type InterestChanges = Vec<(Interest, Wanted)>;
 
 /// The spaces that nodes listen to, and their places in arrays.
 const SPACES: [Space; 2] = [Space::Broadcast, Space::Presence];
@@ -102,7 +102,7 @@ pub struct Interests {
     ended: Vec<Box<str>>,
     unwanted: Unwanted,
     linger_ns: u64,
-    chance: Chance,
+    chance: SplitMix64,
 }
 
 impl Interests {
@@ -117,7 +117,7 @@ impl Interests {
             ended: Vec::new(),
             unwanted: Unwanted::default(),
             linger_ns: config.linger_ns,
-            chance: Chance::new(seed),
+            chance: SplitMix64::new(seed),
         }
     }
 

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use super::Why;
+use super::GoneReason;
 use crate::node_id::NodeId;
 
 /// So many are remembered; the oldest are forgotten for newer ones.
@@ -14,7 +14,7 @@ pub(super) const REMEMBERED_NS: u64 = 600 * 1_000_000_000;
 struct Departed {
     id: NodeId,
     name: Box<str>,
-    why: Why,
+    why: GoneReason,
     since_ns: u64,
     /// When it was first heard again.
     heard_ns: Option<u64>,
@@ -27,7 +27,7 @@ pub(super) struct Departures {
 }
 
 impl Departures {
-    pub(super) fn push(&mut self, id: NodeId, name: Box<str>, why: Why, now_ns: u64) {
+    pub(super) fn push(&mut self, id: NodeId, name: Box<str>, why: GoneReason, now_ns: u64) {
         self.all.retain(|it| it.id != id);
         if self.all.len() >= DEPARTED_MAX {
             self.all.pop_front();
@@ -40,9 +40,9 @@ impl Departures {
         let Some(at) = self.all.iter().position(|it| it.id == id) else { return true };
         let Some(it) = self.all.get_mut(at) else { return true };
         let may = match it.why {
-            Why::Bye => false,
-            Why::Silent => true,
-            Why::Replaced => {
+            GoneReason::Bye => false,
+            GoneReason::Silent => true,
+            GoneReason::Replaced => {
                 let first_ns = *it.heard_ns.get_or_insert(now_ns);
                 now_ns.saturating_sub(first_ns) >= apart_ns
             }
@@ -55,8 +55,9 @@ impl Departures {
 
     /// A node has been started under this name, so those before it have ended.
     pub(super) fn succeed(&mut self, name: &str) {
-        for it in self.all.iter_mut().filter(|it| it.why == Why::Silent && *it.name == *name) {
-            it.why = Why::Replaced;
+        for it in self.all.iter_mut().filter(|it| it.why == GoneReason::Silent && *it.name == *name)
+        {
+            it.why = GoneReason::Replaced;
         }
     }
 
@@ -70,6 +71,6 @@ impl Departures {
     }
 
     pub(super) fn unaccounted(&self) -> impl Iterator<Item = NodeId> {
-        self.all.iter().filter(|it| it.why == Why::Silent).map(|it| it.id)
+        self.all.iter().filter(|it| it.why == GoneReason::Silent).map(|it| it.id)
     }
 }

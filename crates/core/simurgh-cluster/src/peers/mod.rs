@@ -50,9 +50,9 @@ use self::departed::Departures;
 use self::peer::Age;
 use self::settled::Settled;
 use crate::beat::{Beat, Hello};
-use crate::chance::Chance;
 use crate::durations::Durations;
 use crate::node_id::NodeId;
+use crate::split_mix::SplitMix64;
 
 /// The longest name and version of a node, in bytes; beats with longer ones are invalid.
 const NAME_BYTES_MAX: usize = 255;
@@ -105,7 +105,7 @@ impl Default for PeersConfig {
 
 /// Why a node is gone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Why {
+pub enum GoneReason {
     /// It was not heard: it has ended, or cannot be reached and serves its clients still.
     Silent,
     /// It said that it ends.
@@ -124,7 +124,7 @@ pub enum PeerEvent {
     /// A silent one was heard again.
     Back(NodeId),
     /// It is no peer any more.
-    Gone(NodeId, Why),
+    Gone(NodeId, GoneReason),
     /// Two living nodes have one name; said once while both are there.
     NameConflict {
         /// Which.
@@ -175,7 +175,7 @@ pub struct Peers {
     name: Box<str>,
     /// Its settings are sorted by pattern.
     config: PeersConfig,
-    chance: Chance,
+    chance: SplitMix64,
     peers: BTreeMap<NodeId, Peer>,
     departed: Departures,
     events: VecDeque<PeerEvent>,
@@ -204,7 +204,7 @@ impl Peers {
             name: name.into(),
             settled: Settled::new(config.link_settles_ns),
             config,
-            chance: Chance::new(seed),
+            chance: SplitMix64::new(seed),
             peers: BTreeMap::new(),
             departed: Departures::default(),
             events: VecDeque::new(),
@@ -236,7 +236,7 @@ impl Peers {
             self.compare(hello);
         }
         let earliest_ns = self.beaten_ns.map_or(0, |it| it.saturating_add(APART_NS));
-        let answer_ns = now_ns.saturating_add(self.chance.below(ANSWER_NS));
+        let answer_ns = now_ns.saturating_add(self.chance.within(&(0..=ANSWER_NS - 1)));
         self.beat_ns = self.beat_ns.min(answer_ns.max(earliest_ns));
     }
 
@@ -247,10 +247,10 @@ impl Peers {
             return;
         }
         if self.peers.contains_key(&id) {
-            self.remove(id, Why::Bye, now_ns);
+            self.remove(id, GoneReason::Bye, now_ns);
             self.choose_version();
         } else {
-            self.departed.push(id, "".into(), Why::Bye, now_ns);
+            self.departed.push(id, "".into(), GoneReason::Bye, now_ns);
         }
     }
 
@@ -309,8 +309,8 @@ impl Peers {
                     peer.is_silent = true;
                     self.events.push_back(PeerEvent::Silent(peer.id()));
                 }
-                Age::Gone => gone.push((peer.id(), Why::Silent)),
-                Age::Replaced => gone.push((peer.id(), Why::Replaced)),
+                Age::Gone => gone.push((peer.id(), GoneReason::Silent)),
+                Age::Replaced => gone.push((peer.id(), GoneReason::Replaced)),
             }
         }
         let is_any_gone = !gone.is_empty();
@@ -465,7 +465,7 @@ impl Peers {
         may
     }
 
-    fn remove(&mut self, id: NodeId, why: Why, now_ns: u64) {
+    fn remove(&mut self, id: NodeId, why: GoneReason, now_ns: u64) {
         let Some(peer) = self.peers.remove(&id) else { return };
         self.events.push_back(PeerEvent::Gone(id, why));
         self.free_name(&peer.beat.name);

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use super::{Part, Told};
+use super::{Part, PresenceUpdate};
 use crate::envelope::EnvelopeError;
 use crate::node_id::NodeId;
 
@@ -83,7 +83,7 @@ impl PresenceParts {
     ///
     /// # Errors
     /// All parts are here, and they are not what was cut, or what was cut is wrong.
-    pub fn take(&mut self, part: Part<'_>) -> Result<Option<Told>, EnvelopeError> {
+    pub fn take(&mut self, part: Part<'_>) -> Result<Option<PresenceUpdate>, EnvelopeError> {
         if part.parts == 1 {
             return part.told(part.bytes).map(Some);
         }

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use simurgh_channel::{Broadcast, NOBODY_PLAIN, Node};
 use simurgh_history::AT;
 use simurgh_proto::message::Ref;
 use simurgh_reactor::{Key, Run};
@@ -10,49 +11,38 @@ use super::batch::Batch;
 use super::delivery::{Delivery, Registry};
 use super::log::Log;
 use super::state::Fanout;
-use crate::broadcast::Broadcast;
 use crate::frames::{LONG_BYTES, broadcast_frame, encode_broadcast, kept};
-use crate::id::NOBODY_PLAIN;
-use crate::node::Node;
 use crate::registry::{DELIVERING, Generations, Member, Topic, TopicId};
 use crate::sockets::Sockets;
 use crate::wire::{Form, Wire};
 
-/// Members between two looks at the clock.
 const STRIDE: usize = 16;
-/// Bytes after which a slice looks at the clock.
 const LOOK_BYTES: usize = 16 << 10;
 
-/// What was done since the last look at the clock.
+/// Work since the last look at the clock.
 #[derive(Default)]
 pub(super) struct Stride {
     members: usize,
     pub(super) bytes: usize,
 }
 
-/// Why deliveries of what is ready stopped.
+/// Why deliveries of ready frames stopped.
 pub(super) enum Step {
-    /// The clock is to be looked at.
-    Look,
-    /// The hand has been round.
-    Round,
-    /// The topic is gone.
+    /// It is time to look at the clock.
+    CheckClock,
+    /// The cursor has passed all members.
+    PassOver,
     Gone,
-    /// This member, as it was, is to get something that is not ready.
-    Other(Member),
-    /// The same, and those who come next are likely to be of its kind: told positions, or not.
-    Turn(Member),
+    /// This member needs something that is not ready.
+    NotReady(Member),
+    /// The same, and the next members are probably of its kind: told positions, or not.
+    OtherKind(Member),
     /// This member's socket has not taken all of it.
     Behind(Member),
 }
 
-/// What came of a delivery.
 pub(super) enum Delivered {
-    Sent {
-        bytes: usize,
-        /// The socket has not taken all of it.
-        waits: bool,
-    },
+    Sent { bytes: usize, waits: bool },
     Through(Through),
 }
 
@@ -60,10 +50,10 @@ impl Delivered {
     const NOTHING: Self = Self::Sent { bytes: 0, waits: false };
 }
 
-/// Broadcasts for one membership that pass application code, or the socket itself, in order.
+/// Broadcasts for one membership that go to application code or to a socket within the process.
 pub(crate) struct Through {
     pub(crate) membership: u32,
-    /// Tells whether that still is who was meant.
+    /// Tells whether the membership still is the same channel.
     pub(crate) generation: u32,
     pub(crate) conn: Key,
     pub(crate) pending: Vec<Arc<Broadcast>>,
@@ -85,7 +75,7 @@ pub(crate) fn is_except(
     })
 }
 
-/// What a log has for a member of a shard from its cursor on that is told no positions.
+/// The broadcasts for a member without positions, from its cursor on.
 #[inline]
 fn pending_for<'a>(
     log: &'a Log,
@@ -122,15 +112,19 @@ impl<N: Node> Fanout<N> {
         let mut sent = 0;
         let step = loop {
             if members == STRIDE || bytes >= LOOK_BYTES {
-                break Step::Look;
+                break Step::CheckClock;
             }
-            let Some(member) = topic.visit(head) else { break Step::Round };
+            let Some(member) = topic.visit(head) else { break Step::PassOver };
             members += 1;
             if member.cursor == head {
                 continue;
             }
             if !member.is_plain(PLACED) {
-                break if member.is_apart() { Step::Other(member) } else { Step::Turn(member) };
+                break if member.is_apart() {
+                    Step::NotReady(member)
+                } else {
+                    Step::OtherKind(member)
+                };
             }
             let mut values = None;
             let waits = out.send_chosen(member.conn, |socket| {
@@ -149,9 +143,9 @@ impl<N: Node> Fanout<N> {
                 (Some(true), _) => break Step::Behind(member),
                 (None, Some(transport)) => {
                     let heard = pending_for(&topic.deliveries.log, generations, shard, member);
-                    sent += out.hear_broadcasts(member.conn, transport, heard);
+                    sent += out.deliver_broadcasts(member.conn, transport, heard);
                 }
-                (None, None) => break Step::Other(member),
+                (None, None) => break Step::NotReady(member),
             }
         };
         *stride = Stride { members, bytes };
@@ -206,7 +200,7 @@ impl<N: Node> Fanout<N> {
         }
     }
 
-    /// The same for who is told positions, or is not.
+    /// The same with or without positions.
     fn deliver_as<const PLACED: bool>(
         &mut self,
         registry: &mut Registry,
@@ -224,7 +218,7 @@ impl<N: Node> Fanout<N> {
         };
         if wire == Wire::Values {
             let heard = pending_for(&topic.deliveries.log, generations, self.shard, member);
-            let heard = out.hear_broadcasts(member.conn, transport, heard);
+            let heard = out.deliver_broadcasts(member.conn, transport, heard);
             self.count_deliveries(heard);
             return Delivered::NOTHING;
         }
@@ -261,7 +255,7 @@ impl<N: Node> Fanout<N> {
         }
     }
 
-    /// A topic's broadcasts from `cursor` on for a wire, the same for all who stand there.
+    /// The broadcasts from `cursor` on in one form, for all members with this cursor.
     #[inline(always)]
     fn batch(
         &mut self,
@@ -283,7 +277,7 @@ impl<N: Node> Fanout<N> {
         place.as_deref()
     }
 
-    /// For the sender of a `broadcast_from`: all but its own.
+    /// For the sender of a `broadcast_from`: all but its own broadcasts.
     #[inline(never)]
     fn deliver_others(
         &mut self,
@@ -329,7 +323,7 @@ impl<N: Node> Fanout<N> {
         self.count_deliveries(sent);
     }
 
-    /// One broadcast for one member, behind all that this turn has for it.
+    /// One broadcast for one member, behind all output of this turn.
     pub(crate) fn deliver_one(
         &self,
         out: &mut impl Sockets,
@@ -341,7 +335,7 @@ impl<N: Node> Fanout<N> {
             return;
         };
         if wire == Wire::Values {
-            let heard = out.hear_broadcasts(conn, transport, std::iter::once(broadcast));
+            let heard = out.deliver_broadcasts(conn, transport, std::iter::once(broadcast));
             return self.count_deliveries(heard);
         }
         let (form, mut errors) = (Form { wire, has_positions }, 0);

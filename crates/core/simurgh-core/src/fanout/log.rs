@@ -4,13 +4,12 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use simurgh_channel::{Broadcast, Posted};
 use simurgh_reactor::{Run, Shared};
 
-use crate::broadcast::Broadcast;
-use crate::flow::Posted;
 use crate::wire::{FORMS, Form, WIRES};
 
-/// A frame of one form, as far as it was asked for.
+/// A frame of one form, made when it is first needed.
 enum Frame {
     NotYet,
     /// A binary payload has no form in V1. Of several in a row the first and the last say how many
@@ -29,26 +28,25 @@ struct Entry {
     frames: [Frame; WIRES],
 }
 
-/// Numbers broadcasts and keeps those that are still to be sent; numbers wrap.
+/// Numbered broadcasts that are still to be sent; numbers wrap.
 #[derive(Default)]
 pub(crate) struct Log {
     /// The newest last: numbers `head - entries.len() .. head`.
     entries: VecDeque<Entry>,
-    /// The same as frames with positions, if a member has asked for one.
+    /// The same with positions, once a member has needed one.
     #[expect(clippy::box_collection, reason = "a log without positions pays 8 bytes, not 32")]
     placed: Option<Box<VecDeque<Placed>>>,
-    /// Number the next broadcast will bear.
+    /// The number of the next broadcast.
     head: u32,
     /// The last frames of those that were let go, kept for who is behind: what comes next follows
     /// them, and makes no queue longer.
     tails: Option<Box<[Option<Shared>; FORMS]>>,
-    /// Frames that were looked at for being neighbours of others.
     #[cfg(test)]
     looks: std::cell::Cell<usize>,
 }
 
 impl Log {
-    /// Number the next broadcast will bear: the cursor of who has got everything.
+    /// The number of the next broadcast: the cursor of members that have all.
     #[inline]
     pub(crate) fn head(&self) -> u32 {
         self.head
@@ -94,12 +92,11 @@ impl Log {
         Some(entry.posted)
     }
 
-    /// Nobody is behind any more.
     pub(crate) fn nobody_waits(&mut self) {
         self.tails = None;
     }
 
-    /// Gives back room that nothing needs; whether there was any.
+    /// Frees unused memory; whether there was any.
     pub(crate) fn shrink(&mut self) -> bool {
         let had_room = self.entries.capacity() > 0;
         if self.entries.is_empty() {
@@ -108,7 +105,6 @@ impl Log {
         had_room && self.entries.capacity() == 0
     }
 
-    /// The broadcasts from `cursor` on.
     #[inline]
     pub(crate) fn pending(&self, cursor: u32) -> impl Iterator<Item = &Arc<Broadcast>> {
         let entries = (self.at(cursor)..self.entries.len()).filter_map(|at| self.entries.get(at));
@@ -147,7 +143,7 @@ impl Log {
         }
     }
 
-    /// Makes the frame at a place, if it was not asked for yet, and puts it into the chain.
+    /// Makes the frame at a place if it was not needed before, and links it to its neighbours.
     fn make(
         &mut self,
         at: usize,
@@ -176,7 +172,7 @@ impl Log {
         }
     }
 
-    /// Enters that there is no frame at a place, in one row with those on both sides of it.
+    /// Notes that the broadcast at a place has no frame, in one row with its neighbours.
     fn has_no_form(&mut self, at: usize, form: Form) {
         // Some of the row may have been let go.
         let first = at - self.row_before(at, form).min(at);
@@ -189,7 +185,7 @@ impl Log {
         }
     }
 
-    /// How long the row is that begins or ends at a place.
+    /// The length of the row that begins or ends at a place.
     fn row(&self, at: usize, form: Form) -> usize {
         match self.frame(at, form) {
             Some(Frame::Impossible(row)) => *row as usize,
@@ -242,7 +238,7 @@ impl Log {
         self.placed.get_or_insert_with(placed).get_mut(at)?.get_mut(form.wire as usize)
     }
 
-    /// Where the entry of a number is; behind the last for one that is not there.
+    /// The place of a number; the end, if it is not there.
     #[inline]
     fn at(&self, cursor: u32) -> usize {
         let count = self.head.wrapping_sub(cursor) as usize;

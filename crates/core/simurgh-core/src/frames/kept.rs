@@ -42,7 +42,7 @@ pub(crate) fn encode(
     }
 }
 
-/// Appends an event that says nothing but a position.
+/// Appends an event that only carries a position.
 pub(crate) fn notice(
     out: &mut Vec<u8>,
     serializer: Serializer,
@@ -69,7 +69,6 @@ fn text(
     })
 }
 
-/// The same without its frame's head.
 pub(crate) fn write_text(
     out: &mut Vec<u8>,
     serializer: Serializer,
@@ -88,7 +87,7 @@ pub(crate) fn write_text(
     serializer.server(out, &ServerMessage::Event(message)).map(op_code)
 }
 
-/// What an interceptor pushed at a position, if it pushed something; as it is said to its member.
+/// What an interceptor pushed for the broadcast at a position, if it did.
 pub(crate) fn pushed<'a>(
     speaker: &'a Speaker,
     position: Position,

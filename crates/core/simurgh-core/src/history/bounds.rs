@@ -4,24 +4,21 @@
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
+use simurgh_channel::{HistoryMail, Mail, Node};
 use simurgh_reactor::Next;
 
-use super::call::HistoryMail;
 use super::save::SavedHistory;
 use crate::core::Core;
-use crate::mail::Mail;
-use crate::node::Node;
 use crate::sockets::Sockets;
 
-/// Topics looked at in one turn.
+/// Topics of a sweep in one turn.
 pub(super) const SWEEP_TOPICS: usize = 2048;
-/// What topics take, whatever they keep, may be as much as what they keep, and this at least.
+/// What topics take beside their messages: as much as those, but at least this may be used.
 const OWN_BYTES_MIN: usize = 1 << 20;
-/// From one round of the hand to the next.
+/// The time from one round to the next.
 const ROUND: Duration = Duration::from_secs(1);
 
 impl<N: Node> Core<N> {
-    /// Looks for what is too old to be kept.
     pub(crate) fn sweep_history(&mut self, out: &impl Sockets) -> Next {
         let now_ns = out.now().ns;
         let now_ms = self.node.unix_ms(now_ns);
@@ -65,7 +62,6 @@ impl<N: Node> Core<N> {
         }
     }
 
-    /// Whether all shards keep more than they may.
     fn is_too_much(&self) -> bool {
         let total: u64 = self.node.history_bytes().iter().map(|bytes| bytes.load(Relaxed)).sum();
         total > self.node.config().history.bytes_max as u64

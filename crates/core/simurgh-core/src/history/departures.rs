@@ -4,38 +4,38 @@
 use std::collections::HashMap;
 use std::hash::BuildHasher;
 
+use simurgh_channel::TICK;
 use simurgh_history::{Position, Resume, Since};
 use simurgh_reactor::Key;
 
-use crate::clock::TICK;
 use crate::seeded::Seeded;
 
 /// Topics that are remembered of a connection.
 const TOPICS_MAX: usize = 8;
-/// For so long, in seconds.
+/// How long they are remembered.
 const SECONDS: u32 = 60;
 
 #[derive(Debug)]
 struct Departure {
-    /// By its hash, which nobody can choose: names may be long, and are whatever clients say.
+    /// The hash of its name, with a seed: names may be long.
     topic: u64,
     position: Position,
     tick: u32,
     how: Left,
-    /// Who joined again was sent once more what it had dropped, up to here.
+    /// The client joined again and was sent once more what it had dropped, up to here.
     again: Option<Position>,
 }
 
-/// What else there is to know of a member that has left.
+/// More about a member that has left.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Left {
-    /// Its channel intercepts: what it was sent is for that channel alone, and not for the next.
+    /// Its channel intercepts: what it received is for that channel alone.
     pub(crate) intercepts: bool,
-    /// It was told that it has missed something, at this position, which it may not have heard.
+    /// It was told of a gap at this position, which it may not have received.
     pub(crate) gap: Option<Position>,
 }
 
-/// From where on a client is given what it has missed.
+/// Where the replay for a client begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Rejoin {
     After(Since),
@@ -52,17 +52,15 @@ pub(crate) struct Departures {
     /// How far members have come whose channels intercept: one that ends by what it has seen has
     /// not seen what came behind.
     seen: HashMap<u32, Position>,
-    /// Members who were told that they have missed something, and where.
+    /// Members that were told of a gap, and where.
     gaps: HashMap<u32, Position>,
 }
 
 impl Departures {
-    /// None. `seed` is nobody's to guess.
     pub(crate) fn new(seed: u64) -> Self {
         Self { hasher: Seeded::new(seed), ..Self::default() }
     }
 
-    /// Connections and memberships of which something is remembered.
     pub(crate) fn len(&self) -> usize {
         self.by_conn.len() + self.seen.len() + self.gaps.len()
     }
@@ -128,17 +126,17 @@ impl Departures {
         }
     }
 
-    /// A member whose channel intercepts has been given what stands here.
+    /// A member whose channel intercepts has got the broadcast at this position.
     pub(crate) fn has_seen(&mut self, membership: u32, position: Position) {
         self.seen.insert(membership, position);
     }
 
-    /// A member is told that it has missed something, up to here.
+    /// A member is told of a gap up to here.
     pub(crate) fn has_gap(&mut self, membership: u32, position: Position) {
         self.gaps.insert(membership, position);
     }
 
-    /// Where a member was told that it has missed something.
+    /// Where a member was told of a gap.
     pub(crate) fn gap(&self, membership: u32) -> Option<Position> {
         self.gaps.get(&membership).copied()
     }
@@ -156,7 +154,6 @@ impl Departures {
         position
     }
 
-    /// A connection is gone.
     pub(crate) fn forget(&mut self, conn: Key) {
         self.by_conn.remove(&conn);
         if self.by_conn.is_empty() {

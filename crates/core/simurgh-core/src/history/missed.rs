@@ -2,26 +2,38 @@
 
 use std::sync::Arc;
 
-use simurgh_history::{AT, RESUMED, Reason, encode_resumed};
+use simurgh_channel::{Broadcast, Kept, KeptMark, Missed, MissedRequest, Node};
+use simurgh_history::{AT, GapReason, RESUMED, encode_resumed};
 use simurgh_proto::message::{Message, Payload};
 use simurgh_proto::serializer::{Serializer, ServerMessage};
 use simurgh_reactor::Run;
 
 use super::answer::ANSWERS_MAX;
-use super::call::{Ask, Kept, Missed, Opted};
-use crate::broadcast::{Broadcast, Mark};
 use crate::core::Core;
 use crate::frames::{kept, say};
-use crate::node::Node;
 use crate::registry::THROUGH;
 use crate::socket::Speaker;
 use crate::sockets::Sockets;
 use crate::wire::Wire;
 
+/// What a client that is told positions has missed, as it joins.
+pub(crate) struct Resumption {
+    pub(crate) client: u64,
+    /// The client joins for the first time, with this id, if that must be proved later.
+    pub(crate) new: Option<Option<String>>,
+    pub(crate) partial: bool,
+    pub(crate) missed: Arc<Missed>,
+    pub(crate) own: usize,
+}
+
 impl<N: Node> Core<N> {
     /// Answers what a client has missed of a topic that this shard keeps, and how much of it that
     /// client has sent itself.
-    pub(crate) fn missed(&mut self, out: &impl Sockets, ask: &Ask) -> Option<(Arc<Missed>, usize)> {
+    pub(crate) fn missed(
+        &mut self,
+        out: &impl Sockets,
+        ask: &MissedRequest,
+    ) -> Option<(Arc<Missed>, usize)> {
         let now_ms = self.node.unix_ms(out.now().ns);
         let history = self.history.as_mut()?;
         Some(history.kept.missed(ask, &self.node.config().history, now_ms))
@@ -29,11 +41,16 @@ impl<N: Node> Core<N> {
 
     /// Tells a member that has just joined what it has missed, but for what its client has sent
     /// itself.
-    pub(crate) fn tell_missed(&mut self, out: &mut impl Sockets, membership: u32, opted: &Opted) {
-        let Opted { client, new, partial, missed, own } = opted;
+    pub(crate) fn tell_missed(
+        &mut self,
+        out: &mut impl Sockets,
+        membership: u32,
+        resumption: &Resumption,
+    ) {
+        let Resumption { client, new, partial, missed, own } = resumption;
         let Some(speaker) = self.speaker(out, membership) else { return };
         // Where nothing is known of a topic, there is no first join to be proved later.
-        let first = new.as_ref().filter(|_| missed.gap != Some(Reason::Unavailable));
+        let first = new.as_ref().filter(|_| missed.gap != Some(GapReason::Unavailable));
         let key = first.map(|id| self.own_key(&speaker.topic, id.as_deref(), missed.after));
         self.metrics.count_resume(missed.gap);
         let mut payload = Vec::new();
@@ -55,7 +72,7 @@ impl<N: Node> Core<N> {
         }
     }
 
-    /// Tells a member that something is missing, or that nothing is, where what follows begins.
+    /// Tells a member of a gap, or of none, before what follows.
     fn tell_where(
         &mut self,
         out: &mut impl Sockets,
@@ -64,7 +81,7 @@ impl<N: Node> Core<N> {
         (event, payload): (&str, Vec<u8>),
     ) {
         // Who says again what is of another epoch is told again.
-        if missed.gap.is_some_and(|gap| gap != Reason::Epoch)
+        if missed.gap.is_some_and(|gap| gap != GapReason::Epoch)
             && let Some(history) = &mut self.history
         {
             history.departures.has_gap(speaker.id.membership, missed.after);
@@ -84,7 +101,7 @@ impl<N: Node> Core<N> {
         );
     }
 
-    /// Tells a member what stands here of what it has missed, behind the word on it.
+    /// Sends a member the missed messages that are here.
     pub(super) fn tell_portion(
         &mut self,
         out: &mut impl Sockets,
@@ -114,10 +131,10 @@ impl<N: Node> Core<N> {
         }
         out.send_with(speaker.conn, |out| {
             for (position, it) in &missed.messages {
-                let named = (&*speaker.topic, it.what.event());
+                let named = (&*speaker.topic, it.content.event());
                 let _ = match is_own(it) {
                     true => Ok(()),
-                    false => kept::encode(out, serializer, named, &it.what.payload(), *position),
+                    false => kept::encode(out, serializer, named, &it.content.payload(), *position),
                 };
             }
             // What it has sent itself moves its position on, too.
@@ -129,7 +146,7 @@ impl<N: Node> Core<N> {
         });
     }
 
-    /// What all who have missed the same are sent, in one piece.
+    /// The missed messages as they are sent to all clients that missed the same.
     fn replay(
         &mut self,
         out: &impl Sockets,
@@ -147,8 +164,9 @@ impl<N: Node> Core<N> {
         }
         let mut bytes = Vec::new();
         for (position, it) in &missed.messages {
-            let named = (&*speaker.topic, it.what.event());
-            let made = kept::encode(&mut bytes, serializer, named, &it.what.payload(), *position);
+            let named = (&*speaker.topic, it.content.event());
+            let made =
+                kept::encode(&mut bytes, serializer, named, &it.content.payload(), *position);
             self.metrics.errors_encode.add(u64::from(made.is_err()));
         }
         let run = Run::of(&out.share(bytes));
@@ -157,7 +175,7 @@ impl<N: Node> Core<N> {
         Some(run)
     }
 
-    /// The same by way of a channel that intercepts.
+    /// The same through a channel that intercepts.
     fn tell_through(
         &mut self,
         out: &mut impl Sockets,
@@ -170,9 +188,9 @@ impl<N: Node> Core<N> {
             if self.ends_behind(speaker.id) {
                 return;
             }
-            let payload = it.what.payload().into_owned();
-            let mut broadcast = Broadcast::new(&*speaker.topic, it.what.event(), payload);
-            let mark = Mark { position: *position, sender: it.sender, is_notice: false };
+            let payload = it.content.payload().into_owned();
+            let mut broadcast = Broadcast::new(&*speaker.topic, it.content.event(), payload);
+            let mark = KeptMark { position: *position, sender: it.sender, is_notice: false };
             broadcast.kept = Some(Box::new(mark));
             match client != 0 && it.sender == client {
                 true => self.pass_over(out, membership, &broadcast),

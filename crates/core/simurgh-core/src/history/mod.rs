@@ -5,71 +5,62 @@
 //! members hear the same order. What its channel does behind it waits until it is back.
 //!
 //! In a cluster it is an engine that keeps the broadcasts of all nodes, and numbers them: the home
-//! asks it to ([`outbound`]), hears what it has in order, its own included, and passes that on
-//! ([`inbound`]). Who comes back to a topic that is not known yet waits ([`waiting`]).
+//! asks it to ([`to_engine`]), hears what it has in order, its own included, and passes that on
+//! ([`from_engine`]). Who comes back to a topic that is not known yet waits ([`pending`]).
 
-pub(crate) mod abroad;
 mod answer;
 mod bounds;
-pub(crate) mod call;
+mod content;
 pub(crate) mod departures;
-pub(crate) mod engine;
-mod foreign;
-mod forget;
-mod forgotten;
-pub(crate) mod home;
-mod inbound;
+mod engine_numbers;
+mod eviction;
+pub(crate) mod followed;
+mod from_engine;
+mod join_proof;
 mod keep;
-pub(crate) mod keys;
-mod missed;
-mod names;
-mod outbound;
-mod own;
+pub(crate) mod kept_topics;
+mod last_positions;
+pub(crate) mod missed;
+mod name_table;
+mod pending;
 mod read;
 mod replay;
 pub(crate) mod replays;
-pub(crate) mod rule;
 pub(crate) mod save;
-pub(crate) mod show;
 mod stores;
-mod value;
+mod to_engine;
+pub(crate) mod view;
 mod wait;
-mod waiting;
 
-use self::call::HistoryMail;
-use self::engine::NotKept;
+use simurgh_channel::{ChannelId, HistoryMail, Node, NotKept, Reply};
 use simurgh_proto::message::Payload;
 use simurgh_reactor::Key;
 
-use crate::barrier::{Barrier, Later};
+use crate::barrier::{Barrier, Queued};
 use crate::core::Core;
-use crate::id::ChannelId;
-use crate::node::Node;
-use crate::outcome::Reply;
 use crate::sockets::Sockets;
 
-/// What a message is answered of which it is not known whether what it broadcast is kept.
+/// The reply to a message whose broadcast may be kept or not.
 const UNCONFIRMED: &str = r#"{"reason":"unconfirmed"}"#;
-/// And one of which it is known that it is not.
+/// The reply to a message whose broadcast is not kept.
 const NOT_STORED: &str = r#"{"reason":"not stored"}"#;
 
 impl<N: Node> Core<N> {
-    /// Something about the history of a topic.
     pub(crate) fn history_came(&mut self, out: &mut impl Sockets, mail: HistoryMail) {
         match mail {
-            HistoryMail::Ask(ask) => match self.keeps_abroad() {
+            HistoryMail::RequestMissed(ask) => match self.uses_engine() {
                 false => self.answer_missed(out, &ask),
-                true => self.ask_abroad(out, ask),
+                true => self.request_when_known(out, ask),
             },
             HistoryMail::Evict => self.evict(),
-            HistoryMail::Question(question) => self.answer(out, question),
+            HistoryMail::Request(question) => self.answer(out, question),
             // The session's to hear.
             HistoryMail::Missed(..) => {}
             HistoryMail::Portion(channel, missed) => self.heard_portion(out, channel, &missed),
             HistoryMail::Keep(keep) => {
                 // What an engine keeps counts until it has answered.
-                if !self.keeps_abroad() {
-                    self.node.done(usize::from(self.shard), keep.broadcast.weight());
+                if !self.uses_engine() {
+                    self.node.discharge(usize::from(self.shard), keep.broadcast.weight());
                 }
                 self.store(out, *keep);
             }
@@ -91,7 +82,7 @@ impl<N: Node> Core<N> {
                 }
             }
             HistoryMail::Notice(posted) => self.fanout.notify(&mut self.registry, posted),
-            HistoryMail::Engine(topic, what) => self.engine_said(out, &topic, what),
+            HistoryMail::Engine(topic, what) => self.engine_message(out, &topic, what),
             HistoryMail::Stored(number, outcome) => self.is_stored(out, number, outcome),
         }
     }
@@ -140,7 +131,7 @@ impl<N: Node> Core<N> {
         self.go_on(out, channel, barrier);
     }
 
-    /// Carries out what has waited, up to the next broadcast that is waited for.
+    /// Carries out what has waited, up to the next broadcast that must be kept.
     pub(super) fn go_on(
         &mut self,
         out: &mut impl Sockets,
@@ -155,9 +146,9 @@ impl<N: Node> Core<N> {
             match later {
                 // What a handle did for a channel that has ended is for nobody.
                 later if self.live(channel).is_none() => self.application.drop_guarded(later),
-                Later::Effect(effect) => self.apply(out, &speaker, vec![effect]),
-                Later::Broadcast(broadcast) => self.deliver_late(out, &speaker, &broadcast),
-                Later::End(reason) => {
+                Queued::Effect(effect) => self.apply(out, &speaker, vec![effect]),
+                Queued::Broadcast(broadcast) => self.deliver_late(out, &speaker, &broadcast),
+                Queued::End(reason) => {
                     self.end_channel(out, channel.membership, reason);
                     self.end_as_wanted(out, channel);
                 }

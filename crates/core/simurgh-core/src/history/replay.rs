@@ -9,37 +9,34 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use simurgh_channel::{
+    Broadcast, ChannelId, HistoryMail, Mail, Missed, MissedRequest, Node, Requester, home_shard,
+};
 use simurgh_history::{GAP, Since, encode_gap};
 use simurgh_reactor::{Key, Next};
 
-use super::call::{Ask, AskedBy, HistoryMail, Missed};
 use super::replays::Replay;
-use crate::broadcast::Broadcast;
 use crate::core::Core;
-use crate::id::ChannelId;
-use crate::mail::Mail;
-use crate::node::Node;
-use crate::presence::call::home;
 use crate::registry::THROUGH;
 use crate::socket::{Phase, Speaker};
 use crate::sockets::Sockets;
 
-/// Members looked at in one turn.
+/// Members in one turn.
 const LOOKED_AT_MAX: usize = 1024;
-/// How often they are looked at while nothing else happens.
+/// How often replays go on while nothing else happens.
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
 impl<N: Node> Core<N> {
     /// Answers what a client of another shard has missed, or a member of this one.
-    pub(super) fn answer_missed(&mut self, out: &mut impl Sockets, ask: &Ask) {
+    pub(super) fn answer_missed(&mut self, out: &mut impl Sockets, ask: &MissedRequest) {
         let Some((missed, own)) = self.missed(out, ask) else { return };
-        let mail = match ask.by {
-            AskedBy::Join(conn, ticket) => HistoryMail::Missed(conn, ticket, missed, own),
+        let mail = match ask.requester {
+            Requester::Join(conn, ticket) => HistoryMail::Missed(conn, ticket, missed, own),
             // By mail, others would be kept before it is there.
-            AskedBy::Member(channel) if ask.shard == self.shard => {
+            Requester::Member(channel) if ask.shard == self.shard => {
                 return self.heard_portion(out, channel, &missed);
             }
-            AskedBy::Member(channel) => HistoryMail::Portion(channel, missed),
+            Requester::Member(channel) => HistoryMail::Portion(channel, missed),
         };
         self.node.post(usize::from(ask.shard), Mail::History(mail));
     }
@@ -50,7 +47,7 @@ impl<N: Node> Core<N> {
         if self.history.is_none() {
             return Next::Idle;
         }
-        let tended = self.tend_abroad(out);
+        let tended = self.expire_pending(out);
         let Some(history) = &self.history else { return Next::Idle };
         let looked_at = history.replays.queue.len().min(LOOKED_AT_MAX);
         let few = self.node.config().history.portion.bytes / 2;
@@ -81,12 +78,13 @@ impl<N: Node> Core<N> {
         let Some(replay) = history.replays.get_mut(channel) else { return };
         replay.is_asked = true;
         let (since, partial) = (Since::After(replay.through), replay.partial);
-        let home = home(&topic, self.node.shards());
-        let (shard, by) = (self.shard, AskedBy::Member(channel));
+        let home = home_shard(&topic, self.node.shards());
+        let (shard, requester) = (self.shard, Requester::Member(channel));
         let (torn, is_away) = (false, false);
-        let ask = Ask { topic, since, partial, torn, is_away, client: 0, shard, by };
+        let ask =
+            MissedRequest { topic, since, partial, torn, is_away, client: 0, shard, requester };
         // By mail also to this shard: others have their turn.
-        self.node.post(home, Mail::History(HistoryMail::Ask(Box::new(ask))));
+        self.node.post(home, Mail::History(HistoryMail::RequestMissed(Box::new(ask))));
     }
 
     /// The next part has come.
@@ -120,7 +118,7 @@ impl<N: Node> Core<N> {
         }
     }
 
-    /// A member is told all it has missed: it gets what is in the log from here on.
+    /// A replay is over: the member gets what is in the log from here on.
     fn end_replay(&mut self, out: &mut impl Sockets, channel: ChannelId) {
         let (Some(membership), Some(history)) = (self.live(channel), &mut self.history) else {
             return;
@@ -138,7 +136,7 @@ impl<N: Node> Core<N> {
         }
     }
 
-    /// A channel ends by what it has seen: it is told no more.
+    /// The channel ended by what it intercepted: its replay stops.
     fn stop_replay(&mut self, out: &mut impl Sockets, channel: ChannelId) {
         let Some(history) = &mut self.history else { return };
         let ticket = history.replays.ticket(channel);
@@ -148,7 +146,7 @@ impl<N: Node> Core<N> {
         }
     }
 
-    /// Sends a member what has waited until it was told what it had missed.
+    /// Sends a member what waited behind its replay.
     pub(super) fn deliver_late(
         &mut self,
         out: &mut impl Sockets,
@@ -162,7 +160,7 @@ impl<N: Node> Core<N> {
         }
     }
 
-    /// A socket waits for something that takes as long as it takes.
+    /// A socket waits for something that may take long.
     pub(super) fn waits_on(&mut self, out: &mut impl Sockets, key: Key) {
         let tick = out.now().tick;
         if let Some(socket) = out.socket_mut(key).filter(|it| it.phase == Phase::Waiting) {

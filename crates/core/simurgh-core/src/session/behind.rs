@@ -1,16 +1,14 @@
-//! What is said of a topic to a socket that may have a channel there.
+//! Messages about a topic for a socket that may have a channel there.
 
+use simurgh_channel::Node;
 use simurgh_proto::serializer::ServerMessage;
 use simurgh_reactor::Key;
 
 use crate::core::Core;
 use crate::frames::say;
-use crate::node::Node;
 use crate::sockets::Sockets;
 
 impl<N: Node> Core<N> {
-    /// Says something that is not the member's own, if there is one, behind all broadcasts that
-    /// were made before.
     pub(super) fn say_behind(
         &mut self,
         out: &mut impl Sockets,

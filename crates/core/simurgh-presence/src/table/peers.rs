@@ -13,7 +13,7 @@ use crate::phx_ref::{Owner, PhxRef};
 /// dropped; what they said comes with a later snapshot.
 pub const QUEUED_DELTAS_MAX: usize = 64;
 
-/// Another node whose entries, or whose deltas, are here.
+/// Another node with entries or deltas here.
 #[derive(Debug)]
 pub(super) struct Peer {
     owner: Owner,
@@ -42,7 +42,7 @@ impl<M: Copy + Eq + Hash> Table<M> {
         if is_new && queue.len() < QUEUED_DELTAS_MAX {
             queue.push(delta);
         }
-        Applied::Ask { owner, known }
+        Applied::Missing { owner, known }
     }
 
     /// Applies all that another node has, as it was asked, and then what was kept meanwhile. What
@@ -108,7 +108,7 @@ impl<M: Copy + Eq + Hash> Table<M> {
         &mut peers[at]
     }
 
-    /// Applies what was kept and can be applied now; asks if some of it cannot.
+    /// Applies queued deltas that can be applied now; says if one is missing.
     fn drain(&mut self, owner: Owner) -> Applied {
         loop {
             let peers = &mut self.aside().peers;
@@ -123,7 +123,7 @@ impl<M: Copy + Eq + Hash> Table<M> {
                 return Applied::Applied;
             }
             let Some(next) = peer.queue.iter().position(|delta| delta.from == known) else {
-                return Applied::Ask { owner, known };
+                return Applied::Missing { owner, known };
             };
             let delta = peer.queue.swap_remove(next);
             self.carry_out(delta);
@@ -169,7 +169,7 @@ impl<M: Copy + Eq + Hash> Table<M> {
         matches!(whose, Whose::Peer(it) if it == owner).then_some(at)
     }
 
-    /// Takes out the entries of an owner but these.
+    /// Removes the entries of an owner except these.
     fn remove_of(&mut self, owner: Owner, but: &HashSet<PhxRef, FixedState>) -> usize {
         let gone: Vec<u32> = self
             .entries

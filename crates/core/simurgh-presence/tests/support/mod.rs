@@ -194,7 +194,7 @@ impl World {
             Message::Delta(delta) => table.learn(delta),
             Message::Snapshot(snapshot) => table.answer(snapshot),
         };
-        if let Applied::Ask { owner, .. } = applied {
+        if let Applied::Missing { owner, .. } = applied {
             self.wire.push((owner.0 as usize, Message::Ask(to)));
         }
     }

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use simurgh_cluster::loopback::Data;
-use simurgh_core::{Broadcast, HistoryPage, KeptAt, Node, NotKept, Question, Range};
+use simurgh_core::{Broadcast, HistoryPage, HistoryRequest, KeptAt, Node, NotKept, Range};
 use simurgh_history::Position;
+use simurgh_loopback::RestartData;
 
 use crate::ledger::Ledger;
 use crate::plan::{MILLISECOND, SECOND};
@@ -39,9 +39,9 @@ impl ClusterSimulation {
     /// The engine starts again: with its data, without, or with an older copy.
     pub(crate) fn restart_engine(&self, c: u32) {
         let data = match c & 3 {
-            0 | 1 => Data::Stays,
-            2 => Data::Lost,
-            _ => Data::Older(u64::from(c >> 8) % 10_000 * MILLISECOND),
+            0 | 1 => RestartData::Stays,
+            2 => RestartData::Lost,
+            _ => RestartData::Older(u64::from(c >> 8) % 10_000 * MILLISECOND),
         };
         self.shared.note(|| format!("the engine starts again: {data:?}"));
         self.network.restart(data);
@@ -73,7 +73,7 @@ impl ClusterSimulation {
         let Some(running) = self.nodes.get(slot).and_then(Option::as_ref) else { return };
         let name = self.shared.plan.topics.get(topic).cloned().unwrap_or_default();
         self.shared.note(|| format!("{name} is to be forgotten, says start {}", running.start));
-        running.node.ask_history(Question::Forget(name.into(), Box::new(|_| {})));
+        running.node.request_history(HistoryRequest::Forget(name.into(), Box::new(|_| {})));
     }
 
     /// Somebody reads what is kept of a topic.
@@ -98,7 +98,7 @@ impl ClusterSimulation {
             is_page(&mut shared.ledger(), topic, since, &page);
         });
         let name = self.shared.plan.topics.get(topic).cloned().unwrap_or_default();
-        node.ask_history(Question::Read(name.into(), range, answer));
+        node.request_history(HistoryRequest::Read(name.into(), range, answer));
     }
 
     /// At rest every node knows all that is stored.

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::mpsc;
 use std::time::Duration;
 
-use simurgh_core::{HistoryMail, Mail, Node, Question, SavedHistory};
+use simurgh_core::{HistoryMail, HistoryRequest, Mail, Node, SavedHistory};
 use simurgh_sim_kit::fault::Fault;
 use simurgh_sim_kit::shard::Turns;
 
@@ -81,8 +81,8 @@ impl HistorySimulation {
             core.restore_history(std::mem::take(it), self.clock_ns);
             let (answer, answers) = mpsc::channel();
             let tell = Box::new(move |topics| drop(answer.send(topics)));
-            let question = Question::Topics(shard as u16, 0, TOPICS_MAX, tell);
-            core.mail(&mut net, Mail::History(HistoryMail::Question(question)));
+            let question = HistoryRequest::Topics(shard as u16, 0, TOPICS_MAX, tell);
+            core.mail(&mut net, Mail::History(HistoryMail::Request(question)));
             let topics = answers.try_iter().flat_map(|it| it.topics);
             names.extend(topics.map(|it| it.name.into_string()));
             *it = core.take_history();

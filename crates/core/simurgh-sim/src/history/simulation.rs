@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use simurgh_core::{Broadcast, Listener, Mail, Node, Question, SocketState, Wire};
+use simurgh_core::{Broadcast, HistoryRequest, Listener, Mail, Node, SocketState, Wire};
 use simurgh_proto::serializer::ServerMessage;
 use simurgh_proto::ws::Decoder;
 use simurgh_reactor::{Key, Next};
@@ -157,7 +157,8 @@ impl HistorySimulation {
                 let (id, bytes) = (payload::parse(it.payload()).0, it.payload().len() + 96);
                 shared.ledger().heard(shard, topic, id, bytes, it.position());
             });
-            let listener = Listener { name: Listener::id(shard as u16, topic as u32), hear };
+            let listener =
+                Listener { name: Listener::id(shard as u16, topic as u32), on_broadcast: hear };
             self.node.post(shard, Mail::Listen(plan::topic(topic).into(), listener));
             self.take_mail(0, shard);
         }
@@ -269,6 +270,6 @@ impl HistorySimulation {
     fn purge(&mut self, topic: usize) {
         self.shared.ledger().topics[topic].is_purged = true;
         let name = plan::topic(topic);
-        self.node.ask_history(Question::Forget(name.into(), Box::new(|_| {})));
+        self.node.request_history(HistoryRequest::Forget(name.into(), Box::new(|_| {})));
     }
 }

@@ -11,7 +11,6 @@ use super::json::{Raw, Scanner, escape_into};
 use super::{DecodeError, EncodeError, Kind};
 use crate::message::{Message, Payload, Ref, UserBroadcast, events};
 
-/// Reads a message of either side.
 pub(super) fn decode(text: &str) -> Result<Message<'_>, DecodeError> {
     let [mut topic, mut event, mut payload, mut msg_ref, mut join_ref] = [None; 5];
     members(text, |key, value| {

@@ -320,7 +320,7 @@ pub enum Incoming<'m> {
         /// What the application answered.
         response: &'m Payload<'m>,
     },
-    /// An event that bears the channel's join_ref.
+    /// An event with the channel's join_ref.
     Push {
         /// The topic.
         topic: &'m str,

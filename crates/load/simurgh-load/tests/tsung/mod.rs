@@ -4,7 +4,7 @@
 use std::io;
 use std::net::IpAddr;
 
-use simurgh_load::scenario::{Fault, Faults, Loaded, Overrides, Scenario, Session, Step};
+use simurgh_load::scenario::{Diagnostic, Diagnostics, Loaded, Overrides, Scenario, Session, Step};
 use simurgh_load::tsung::{World, read_in};
 
 /// Knows a few names, files and addresses.
@@ -85,7 +85,7 @@ impl Parts {
         )
     }
 
-    pub(crate) fn read(&self) -> Result<Loaded, Faults> {
+    pub(crate) fn read(&self) -> Result<Loaded, Diagnostics> {
         read_in(&self.text(), &Overrides::default(), &Fake)
     }
 }
@@ -112,8 +112,8 @@ pub(crate) fn only_session(loaded: &Loaded) -> &Session {
     session
 }
 
-/// Faults as they are shown.
-pub(crate) fn lines(faults: &[Fault]) -> Vec<String> {
+/// Diagnostics as they are shown.
+pub(crate) fn lines(faults: &[Diagnostic]) -> Vec<String> {
     faults.iter().map(ToString::to_string).collect()
 }
 

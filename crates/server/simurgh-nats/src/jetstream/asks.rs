@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use simurgh_cluster::adapter::{Fetch, Fetched, ID_BYTES_MAX, NotStored};
-use simurgh_cluster::{Event, Full, Subject, Ticket};
+use simurgh_cluster::{Event, QueueFull, Subject, Ticket};
 
 use super::check::Check;
 use super::fetch::{After, LastOf};
@@ -30,7 +30,7 @@ impl Keeper {
         link: Option<&mut BytesMut>,
         now_ms: u64,
         events: &mut VecDeque<Event>,
-    ) -> Result<(), Full> {
+    ) -> Result<(), QueueFull> {
         let is_proper = !id.is_empty() && id.len() <= ID_BYTES_MAX && !id.contains(['\r', '\n']);
         let is_large = envelope.len() > ENVELOPE_BYTES_MAX - HEADERS_BYTES_MAX;
         let stream = match self.stream_of(to) {
@@ -58,7 +58,7 @@ impl Keeper {
         link: Option<&mut BytesMut>,
         now_ms: u64,
         events: &mut VecDeque<Event>,
-    ) -> Result<(), Full> {
+    ) -> Result<(), QueueFull> {
         match self.stream_of(of) {
             Err(why) => {
                 let why = Some(NotStored::Refused(why));
@@ -80,7 +80,7 @@ impl Keeper {
         link: Option<&mut BytesMut>,
         now_ms: u64,
         events: &mut VecDeque<Event>,
-    ) -> Result<(), Full> {
+    ) -> Result<(), QueueFull> {
         let nothing = Event::Fetched { ticket, kept: None };
         match what {
             Fetch::After { subject, seq, count, bytes, from_leader } => {
@@ -128,9 +128,9 @@ impl Keeper {
     }
 
     /// Answers at once.
-    fn refuse(&mut self, event: Event, events: &mut VecDeque<Event>) -> Result<(), Full> {
+    fn refuse(&mut self, event: Event, events: &mut VecDeque<Event>) -> Result<(), QueueFull> {
         if self.tickets.is_full() {
-            return Err(Full);
+            return Err(QueueFull);
         }
         self.tickets.answer(events, event);
         Ok(())
@@ -142,7 +142,7 @@ impl Keeper {
         ticket: Ticket,
         link: Option<&mut BytesMut>,
         now_ms: u64,
-    ) -> Result<(), Full> {
+    ) -> Result<(), QueueFull> {
         let key = self.next_key();
         self.tickets.take(key, ticket, what, now_ms)?;
         if let Some(out) = link

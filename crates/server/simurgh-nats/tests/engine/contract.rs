@@ -3,7 +3,7 @@
 use std::thread;
 use std::time::Duration;
 
-use simurgh_cluster::contract::{Harness, Unable};
+use adapter_tests::{Harness, Unsupported};
 use simurgh_cluster::{Adapter, Prefix};
 use simurgh_nats::{Config, Keeping, NatsAdapter};
 
@@ -35,42 +35,42 @@ impl Harness for Nats {
         thread::sleep(time);
     }
 
-    fn cut(&mut self, node: usize) -> Result<(), Unable> {
+    fn cut(&mut self, node: usize) -> Result<(), Unsupported> {
         self.proxies[node].cut();
         Ok(())
     }
 
-    fn mend(&mut self, node: usize) -> Result<(), Unable> {
+    fn mend(&mut self, node: usize) -> Result<(), Unsupported> {
         self.proxies[node].mend();
         Ok(())
     }
 
-    fn reset(&mut self, node: usize) -> Result<(), Unable> {
+    fn reset(&mut self, node: usize) -> Result<(), Unsupported> {
         self.proxies[node].reset();
         Ok(())
     }
 
-    fn freeze(&mut self) -> Result<(), Unable> {
+    fn freeze(&mut self) -> Result<(), Unsupported> {
         self.engine.freeze();
         Ok(())
     }
 
-    fn thaw(&mut self) -> Result<(), Unable> {
+    fn thaw(&mut self) -> Result<(), Unsupported> {
         self.engine.thaw();
         Ok(())
     }
 
-    fn kill(&mut self) -> Result<(), Unable> {
+    fn kill(&mut self) -> Result<(), Unsupported> {
         self.engine.kill();
         Ok(())
     }
 
-    fn restart(&mut self) -> Result<(), Unable> {
+    fn restart(&mut self) -> Result<(), Unsupported> {
         self.engine.restart();
         Ok(())
     }
 
-    fn restart_empty(&mut self) -> Result<(), Unable> {
+    fn restart_empty(&mut self) -> Result<(), Unsupported> {
         self.engine.forget();
         self.engine.restart();
         Ok(())
@@ -82,7 +82,7 @@ impl Harness for Nats {
     }
 }
 
-simurgh_cluster::contract_tests!(match Nats::start() {
+adapter_tests::contract_tests!(match Nats::start() {
     Some(harness) => harness,
     // It says so itself.
     None => return,

@@ -80,14 +80,13 @@ use template::{Source, Template};
 pub struct ChannelSpec {
     /// Whose channel it is. Default: `phoenix`, one of which the keys below say what it does.
     pub kind: ChannelKind,
-    /// Topics served: a literal, or a prefix that ends in `*`. Required; of a Supabase channel
-    /// `realtime:*` by default. The first channel that matches takes the topic.
+    /// Topics served: a literal, or a prefix that ends in `*`; `realtime:*` by default for a
+    /// Supabase channel, else required. The first channel that matches takes the topic.
     pub topic: String,
     /// Topics (patterns as above) whose joins are refused with `{"reason": "unauthorized"}`.
     pub deny: Vec<String>,
     /// Who may join, by what the tokens say, as [`Rule`](crate::token::Rule)s of which one has to
-    /// allow it; others are refused with `{"reason": "unauthorized"}`. Default: all who may
-    /// connect.
+    /// allow it; others are refused with `{"reason": "unauthorized"}`. Default: everybody.
     #[cfg(feature = "token")]
     #[serde(deserialize_with = "rules::deserialize")]
     pub join: Vec<String>,
@@ -104,7 +103,7 @@ pub struct ChannelSpec {
     pub publish: Vec<String>,
     /// Template of the reply to a join, from the join's payload. Default `{}`.
     pub join_reply: Option<Value>,
-    /// Event broadcast to all members, the newcomer included, when somebody joined. Default: none.
+    /// Event broadcast to all members, newcomers included, when somebody joined. Default: none.
     pub announce_join: Option<String>,
     /// Template of that broadcast, from the join's payload. Default `"$payload"`.
     pub announce_payload: Option<Value>,
@@ -263,7 +262,7 @@ impl Default for Defaults {
     }
 }
 
-/// Serves declared channels at `path`. Those of [`ChannelKind::Supabase`] want the same at
+/// Serves declared channels at `path`; those of [`ChannelKind::Supabase`] want the same at
 /// [`HOSTED_PATH`](crate::supabase::HOSTED_PATH): [`hosted`].
 ///
 /// # Errors

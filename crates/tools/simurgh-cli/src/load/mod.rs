@@ -12,8 +12,8 @@ mod run;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use simurgh_load::scenario::{Fault, Loaded, Machine, Overrides, explain};
-use simurgh_load::{report, scenario, toml};
+use simurgh_load::scenario::{Diagnostic, Loaded, Machine, Overrides, explain};
+use simurgh_load::{report, toml};
 
 use crate::settings::Refusal;
 use crate::{complain, fail, print, refuse};
@@ -32,7 +32,8 @@ pub(crate) fn load(load: Load) -> ExitCode {
     match command {
         Command::Check { scenario, crew } => match read(&scenario) {
             Ok(Loaded { scenario, .. }) => {
-                let machine = Machine::here(&scenario, crew.workers);
+                let (descriptors, _) = simurgh_reactor::raise_descriptor_limit();
+                let machine = Machine::here(&scenario, crew.workers, descriptors);
                 print(&explain(&scenario, &machine));
                 ExitCode::SUCCESS
             }
@@ -87,7 +88,7 @@ fn read(flags: &ScenarioFlags) -> Result<Loaded, Refusal> {
     // Clap has seen to it that there is one.
     let path = flags.file.as_deref().unwrap_or(Path::new(""));
     let overrides: Overrides = flags.overrides();
-    match scenario::load(path, &overrides) {
+    match simurgh_load::load(path, &overrides) {
         Ok(loaded) => {
             for warning in &loaded.warnings {
                 complain(&format!("warning: {}", place(path, warning)));
@@ -99,8 +100,8 @@ fn read(flags: &ScenarioFlags) -> Result<Loaded, Refusal> {
 }
 
 /// `file:line: what (help)`.
-fn place(path: &Path, fault: &Fault) -> String {
-    let Fault { line, what, help } = fault;
+fn place(path: &Path, fault: &Diagnostic) -> String {
+    let Diagnostic { line, what, help } = fault;
     let path = path.display();
     let line = if *line > 0 { format!(":{line}") } else { String::new() };
     let help = if help.is_empty() { String::new() } else { format!(" ({help})") };

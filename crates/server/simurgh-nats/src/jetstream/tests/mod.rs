@@ -6,7 +6,7 @@ use bytes::Bytes;
 use proptest::prelude::*;
 use serde_json::json;
 use simurgh_cluster::adapter::{Fetch, Fetched, NotStored};
-use simurgh_cluster::{Full, Space, Subject, Ticket};
+use simurgh_cluster::{QueueFull, Space, Subject, Ticket};
 
 use super::*;
 use crate::keeping::{Replicas, StreamCount};

@@ -144,7 +144,7 @@ fn as_many_tickets_are_taken_as_may_be_and_there_is_room_at_half() {
     let Stage { keeper, events, now_ms, .. } = &mut stage;
     let what = (&subject("t"), "x", None);
     let more = keeper.store(what, Bytes::new(), Ticket(0), None, *now_ms, events);
-    assert_eq!(more, Err(Full));
+    assert_eq!(more, Err(QueueFull));
     assert!(!stage.keeper.has_room());
     for asked in stage.asked() {
         stage.answer(&asked, r#"{"seq":1}"#);

@@ -241,7 +241,7 @@ fn a_cluster_is_shown_with_all_its_nodes_and_what_is_wrong_with_them() {
         &app,
         &[
             "6 cluster",
-            "up for 60.00 s",
+            "up for 60 s",
             "3 (1 did not answer), 537 sockets, 1,060 channels",
             "12 of 4,096 exact",
             "bytes 3",

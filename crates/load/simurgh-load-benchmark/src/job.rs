@@ -1,0 +1,213 @@
+//! What is to be done: as it was asked for, and made ready.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use simurgh_load_client::http::{Limits, Request, Url};
+use simurgh_load_client::tls::{TlsClient, TlsConfig};
+use simurgh_load_client::{AddressRange, Sources, Tls, resolve};
+use simurgh_load_scenario::placement;
+
+/// Bytes of one answer's head: more than servers send, and a bound for those that never end.
+pub(super) const LIMITS: Limits = Limits { head_bytes_max: 64 << 10 };
+
+/// A benchmark as it was asked for.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// `http://` or `https://`.
+    pub url: String,
+    /// Connections, all of which are opened before the first request; at least 1.
+    pub connections: usize,
+    /// Threads; `None`: as many as the connections need.
+    pub threads: Option<usize>,
+    /// How long it is measured.
+    pub duration: Duration,
+    /// Requests a second, whatever the server does; `None`: each as soon as the one before it is
+    /// answered.
+    pub rate: Option<f64>,
+    /// How long an answer, or a connection, may take.
+    pub timeout: Duration,
+    /// For example `GET`.
+    pub method: String,
+    /// Further headers.
+    pub headers: Vec<(String, String)>,
+    /// The body.
+    pub body: Option<Vec<u8>>,
+    /// Whom to trust.
+    pub tls: Tls,
+    /// Addresses in the place of host names: [`resolve`].
+    pub map: Vec<(String, String)>,
+    /// Addresses to connect from; empty: chosen as everywhere in this crate.
+    pub sources: Vec<AddressRange>,
+    /// Cores to pin the threads to in turn; empty: none.
+    pub cores: Vec<usize>,
+}
+
+impl Plan {
+    /// Threads for so many connections.
+    pub(super) fn threads_for(&self, connections: usize) -> usize {
+        let threads = self.threads.unwrap_or_else(|| placement::workers_for(connections as u64));
+        threads.clamp(1, connections.max(1))
+    }
+}
+
+/// A plan made ready: whatever can be wrong with it before anything is sent is not.
+#[derive(Clone, Debug)]
+pub struct Job {
+    pub(super) plan: Plan,
+    pub(super) address: SocketAddr,
+    /// Name or address, as certificates have it.
+    pub(super) host: String,
+    pub(super) tls: Option<TlsConfig>,
+    /// The request, all of it.
+    pub(super) request: Vec<u8>,
+    pub(super) to_head: bool,
+    pub(super) sources: Sources,
+}
+
+impl Job {
+    /// Checks the plan, resolves the host and writes the request.
+    ///
+    /// # Errors
+    /// What is wrong with it, for people.
+    pub fn new(plan: Plan) -> Result<Self, String> {
+        let url = Url::parse(&plan.url)?;
+        if url.websocket {
+            let url = &plan.url;
+            return Err(format!("'{url}' is a WebSocket's: this is for http:// and https://"));
+        }
+        if let Some(rate) = plan.rate.filter(|rate| !(rate.is_finite() && *rate > 0.0)) {
+            return Err(format!("a rate of {rate} requests a second makes no load"));
+        }
+        check_request(&plan)?;
+        let address = resolve(url.host, url.port, &plan.map)?;
+        let tls = url.tls.then(|| TlsConfig::new(&plan.tls)).transpose()?;
+        if let Some(config) = &tls {
+            TlsClient::new(config, url.host)?;
+        }
+        let headers: Vec<(&str, &[u8])> =
+            plan.headers.iter().map(|(name, value)| (name.as_str(), value.as_bytes())).collect();
+        let usual = if url.tls { 443 } else { 80 };
+        let mut request = Vec::new();
+        Request {
+            method: &plan.method,
+            target: url.target.as_bytes(),
+            host: url.host,
+            port: Some(url.port).filter(|port| *port != usual),
+            keep_alive: true,
+            headers: &headers,
+            body: plan.body.as_deref(),
+            ..Request::default()
+        }
+        .write(&mut request);
+        let (host, to_head) = (url.host.to_owned(), plan.method == "HEAD");
+        let sources = Sources { addresses: plan.sources.clone(), ..Sources::default() };
+        Ok(Self { address, host, tls, request, to_head, sources, plan })
+    }
+
+    /// What was asked for.
+    pub fn plan(&self) -> &Plan {
+        &self.plan
+    }
+}
+
+/// A request is written however odd its parts are; here they are somebody's own words, and what is
+/// wrong with them is said.
+fn check_request(plan: &Plan) -> Result<(), String> {
+    let is_token = |text: &str| {
+        let tchar = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
+        !text.is_empty() && text.bytes().all(tchar)
+    };
+    if !is_token(&plan.method) {
+        return Err(format!("{:?} is no method", plan.method));
+    }
+    if matches!(plan.method.as_str(), "CONNECT") {
+        return Err("CONNECT asks for a tunnel, which has no answers to measure".to_owned());
+    }
+    for (name, value) in &plan.headers {
+        if !is_token(name) {
+            return Err(format!("{name:?} is no name of a header"));
+        }
+        if value.bytes().any(|byte| (byte < b' ' && byte != b'\t') || byte == 0x7f) {
+            return Err(format!("the header {name} holds a control character"));
+        }
+        let ours = ["content-length", "transfer-encoding"];
+        if ours.iter().any(|ours| name.eq_ignore_ascii_case(ours)) {
+            return Err(format!("{name} follows from the body and cannot be set"));
+        }
+        // The answer to this would not be the last one.
+        if ["upgrade", "expect"].iter().any(|other| name.eq_ignore_ascii_case(other)) {
+            return Err(format!("{name} asks for answers that are not HTTP's usual ones"));
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+
+    pub(crate) fn plan(url: &str) -> Plan {
+        Plan {
+            url: url.to_owned(),
+            connections: 10,
+            threads: None,
+            duration: Duration::from_secs(10),
+            rate: None,
+            timeout: Duration::from_secs(2),
+            method: "GET".to_owned(),
+            headers: Vec::new(),
+            body: None,
+            tls: Tls::default(),
+            map: Vec::new(),
+            sources: Vec::new(),
+            cores: Vec::new(),
+        }
+    }
+
+    fn request(plan: Plan) -> String {
+        String::from_utf8(Job::new(plan).unwrap().request).unwrap()
+    }
+
+    #[test]
+    fn the_request_is_as_short_as_that_of_wrk() {
+        let text = request(plan("http://127.0.0.1:8080/a?b"));
+        assert_eq!(text, "GET /a?b HTTP/1.1\r\nHost: 127.0.0.1:8080\r\n\r\n");
+        let mut post = plan("http://127.0.0.1/");
+        post.method = "POST".to_owned();
+        post.headers = vec![("X-A".to_owned(), "b".to_owned())];
+        post.body = Some(b"hello".to_vec());
+        let wanted =
+            "POST / HTTP/1.1\r\nHost: 127.0.0.1\r\nX-A: b\r\nContent-Length: 5\r\n\r\nhello";
+        assert_eq!(request(post), wanted);
+    }
+
+    #[test]
+    fn what_is_wrong_is_said_before_anything_is_sent() {
+        let with = |change: fn(&mut Plan)| {
+            let mut plan = plan("http://127.0.0.1:1/");
+            change(&mut plan);
+            Job::new(plan).map(|_| ()).unwrap_err()
+        };
+        let header = |name: &str, value: &str| {
+            let mut plan = plan("http://127.0.0.1:1/");
+            plan.headers.push((name.to_owned(), value.to_owned()));
+            Job::new(plan).map(|_| ()).unwrap_err()
+        };
+        for (why, words) in [
+            (with(|plan| plan.url = "ws://127.0.0.1:1/".to_owned()), "WebSocket"),
+            (with(|plan| plan.url = "ftp://127.0.0.1/".to_owned()), "not of the schemes"),
+            (with(|plan| plan.url = "http://no-such-host.invalid/".to_owned()), "has no address"),
+            (with(|plan| plan.rate = Some(f64::NAN)), "rate of NaN"),
+            (with(|plan| plan.rate = Some(-1.0)), "rate of -1"),
+            (with(|plan| plan.method = "GE T".to_owned()), "is no method"),
+            (with(|plan| plan.method = "CONNECT".to_owned()), "tunnel"),
+            (header("a b", "c"), "no name of a header"),
+            (header("a", "b\r\nc: d"), "control character"),
+            (header("Content-Length", "7"), "follows from the body"),
+            (header("Upgrade", "h2c"), "not HTTP's usual"),
+        ] {
+            assert!(why.contains(words), "{words:?} is not in {why:?}");
+        }
+    }
+}

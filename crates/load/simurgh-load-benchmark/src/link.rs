@@ -1,0 +1,67 @@
+//! One connection of a benchmark, through all the connections that take its place.
+
+use simurgh_reactor::Key;
+
+use simurgh_load_client::http::Response;
+use simurgh_load_client::tls::TlsClient;
+
+use super::job::LIMITS;
+
+/// The key of no connection.
+pub(super) const NO_KEY: Key = Key { slot: u32::MAX, generation: u32::MAX };
+
+/// Where a link stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum State {
+    /// There is no connection; the next tick tries again.
+    Down,
+    /// TCP's handshake goes on.
+    Connecting,
+    /// TLS' handshake goes on.
+    Shaking,
+    /// It can take a request.
+    Idle,
+    /// An answer is under way.
+    Busy,
+}
+
+/// See the module.
+pub(super) struct Link {
+    pub(super) key: Key,
+    pub(super) state: State,
+    /// This connection has answered before: if it now ends without an answer, the server had the
+    /// right to close it, and the request goes out again on another.
+    pub(super) has_answered: bool,
+    /// The request that `due_ns` is of is to be sent as soon as there is a connection.
+    pub(super) again: bool,
+    /// When the request under way was due, which in a closed loop is when it was sent.
+    pub(super) due_ns: u64,
+    /// When it was sent, or the connection begun: what a time-out counts from.
+    pub(super) since_ns: u64,
+    pub(super) response: Response,
+    /// Boxed: most have none.
+    pub(super) tls: Option<Box<TlsClient>>,
+}
+
+impl Link {
+    pub(super) fn new() -> Self {
+        Self {
+            key: NO_KEY,
+            state: State::Down,
+            has_answered: false,
+            again: false,
+            due_ns: 0,
+            since_ns: 0,
+            response: Response::new(false, LIMITS),
+            tls: None,
+        }
+    }
+
+    /// Forgets the connection, whose key is returned.
+    pub(super) fn let_go(&mut self) -> Key {
+        self.state = State::Down;
+        self.has_answered = false;
+        self.tls = None;
+        std::mem::replace(&mut self.key, NO_KEY)
+    }
+}

@@ -1,0 +1,210 @@
+//! What a benchmark measured, in the figures that are shown, and as JSON.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use simurgh_load_record::{ErrorKind, Stats, Total};
+
+use super::job::Job;
+use super::tally::Tally;
+
+/// All that one run measured. Its JSON is what scripts get: names are stable, and bear the unit.
+#[derive(Clone, Debug, Serialize)]
+pub struct Outcome {
+    /// What was asked for.
+    pub url: String,
+    /// Connections asked for.
+    pub connections: usize,
+    /// Threads.
+    pub threads: usize,
+    /// The rate asked for; absent: a closed loop.
+    pub rate: Option<f64>,
+    /// How long it should take.
+    pub duration_s: f64,
+    /// How long it took.
+    pub elapsed_s: f64,
+    /// It was ended before its time.
+    pub interrupted: bool,
+    /// Answers that came whole.
+    pub requests: u64,
+    /// Bytes of answers, as far as they came: heads, bodies and their framing; without TLS'.
+    pub bytes_read: u64,
+    /// Answers a second.
+    pub requests_per_second: f64,
+    /// Bytes a second.
+    pub bytes_per_second: f64,
+    /// From when a request was due (sent, in a closed loop) until its answer was there.
+    pub latency_us: Stats,
+    /// The same with what a closed loop does not ask while it waits, added as wrk does: see
+    /// [`Total::corrected`]. Only this can be compared with what wrk shows.
+    pub latency_as_wrk_us: Option<Stats>,
+    /// The histogram of those.
+    #[serde(skip)]
+    pub(super) as_wrk: Option<Total>,
+    /// How it spreads.
+    pub latency_spread_us: Spread,
+    /// The same whole, as base64 of HdrHistogram's V2 encoding, µs.
+    pub latency_histogram: Total,
+    /// Answers a second of one thread, each tenth of a second.
+    pub thread_rate: Spread,
+    /// Answers by status.
+    pub statuses: BTreeMap<u16, u64>,
+    /// Those that are neither 2xx nor 3xx.
+    pub non_2xx_or_3xx: u64,
+    /// What went wrong, as wrk sorts it.
+    pub socket_errors: SocketErrors,
+    /// The same by its names in all reports.
+    pub errors: BTreeMap<String, u64>,
+    /// The words for the first of them.
+    pub first_error: Option<String>,
+    /// Connections that took the place of one which the server had closed.
+    pub reconnects: u64,
+    /// Requests under way on average: rate × mean latency (Little's law), counting all that ended.
+    /// In a closed loop without errors that is the number of connections, less the time in which
+    /// the generator let them wait.
+    pub in_flight: f64,
+    /// CPU seconds of the generator's threads.
+    pub cpu_s: f64,
+    /// Only of an open loop.
+    pub open_loop: Option<OpenLoop>,
+}
+
+/// How values spread.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+pub struct Spread {
+    /// Mean.
+    pub mean: f64,
+    /// Standard deviation.
+    pub deviation: f64,
+    /// The greatest.
+    pub max: f64,
+    /// Percentage of values within one deviation of the mean.
+    pub within_percent: f64,
+}
+
+/// What went wrong, as wrk sorts it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct SocketErrors {
+    /// Connections that did not come about, TLS included.
+    pub connect: u64,
+    /// Answers that were none or were cut off, connections that broke.
+    pub read: u64,
+    /// Requests that could not be sent.
+    pub write: u64,
+    /// Answers that did not come in time.
+    pub timeout: u64,
+}
+
+/// What only an open loop has.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct OpenLoop {
+    /// Requests that were due; the latency histogram has an entry for each.
+    pub due: u64,
+    /// Those that were not sent by the end: all connections were busy.
+    pub unsent: u64,
+    /// How much later than due the generator sent what had a connection waiting for it.
+    pub lag_us: Stats,
+    /// At least 99 % of what was due was answered within the run, or could not have been: what was
+    /// due last may still be under way, twice the least latency long.
+    pub rate_reached: bool,
+}
+
+impl Spread {
+    fn of(values: &Total) -> Self {
+        let (mean, deviation) = (values.mean(), values.deviation());
+        let within = values.share_between(mean - deviation, mean + deviation);
+        Self { mean, deviation, max: values.max() as f64, within_percent: within * 100.0 }
+    }
+}
+
+impl SocketErrors {
+    fn of(errors: &BTreeMap<ErrorKind, u64>) -> Self {
+        let mut sorted = Self::default();
+        for (kind, count) in errors {
+            *match kind {
+                ErrorKind::ReplyTimeout => &mut sorted.timeout,
+                ErrorKind::Send | ErrorKind::SendStalled => &mut sorted.write,
+                kind if kind.is_connect() => &mut sorted.connect,
+                _ => &mut sorted.read,
+            } += count;
+        }
+        sorted
+    }
+
+    /// All together.
+    pub fn sum(&self) -> u64 {
+        self.connect + self.read + self.write + self.timeout
+    }
+}
+
+/// Of what is due, as much has to be answered for the rate to count as reached.
+const REACHED: f64 = 0.99;
+
+impl Outcome {
+    pub(super) fn new(
+        job: &Job,
+        connections: usize,
+        threads: usize,
+        tally: &Tally,
+        interrupted: bool,
+    ) -> Self {
+        let plan = job.plan();
+        let seconds = tally.elapsed_ns as f64 / 1e9;
+        let per_second = |count: f64| if seconds > 0.0 { count / seconds } else { 0.0 };
+        let as_wrk = plan.rate.is_none().then(|| as_wrk(tally, connections));
+        let statuses = tally.statuses();
+        let odd = statuses.iter().filter(|(status, _)| !(200..400).contains(*status));
+        let answered = tally.requests as f64;
+        let open_loop = plan.rate.map(|rate| {
+            let under_way = 1.0 + 2.0 * rate * tally.latency.min() as f64 / 1e6;
+            OpenLoop {
+                due: tally.due,
+                unsent: tally.unsent,
+                lag_us: tally.lag.stats(),
+                rate_reached: answered + under_way >= REACHED * tally.due as f64,
+            }
+        });
+        Self {
+            url: plan.url.clone(),
+            connections,
+            threads,
+            rate: plan.rate,
+            duration_s: plan.duration.as_secs_f64(),
+            elapsed_s: seconds,
+            interrupted,
+            requests: tally.requests,
+            bytes_read: tally.bytes_in,
+            requests_per_second: per_second(answered),
+            bytes_per_second: per_second(tally.bytes_in as f64),
+            latency_us: Stats { mean: tally.mean_us(), ..tally.latency.stats() },
+            latency_as_wrk_us: as_wrk.as_ref().map(Total::stats),
+            as_wrk,
+            latency_spread_us: Spread { mean: tally.mean_us(), ..Spread::of(&tally.latency) },
+            latency_histogram: tally.latency.clone(),
+            thread_rate: Spread::of(&tally.rates),
+            non_2xx_or_3xx: odd.map(|(_, count)| count).sum(),
+            statuses,
+            socket_errors: SocketErrors::of(&tally.errors),
+            errors: tally.errors.iter().map(|(kind, n)| (kind.name().into_owned(), *n)).collect(),
+            first_error: tally.first_error.clone(),
+            reconnects: tally.reconnects,
+            in_flight: per_second(tally.latency_ns as f64 / 1e9),
+            cpu_s: tally.cpu_ns as f64 / 1e9,
+            open_loop,
+        }
+    }
+
+    /// The share of one core that each thread used; near 1 the generator measures itself.
+    pub fn busy(&self) -> f64 {
+        self.cpu_s / (self.elapsed_s * self.threads as f64).max(f64::MIN_POSITIVE)
+    }
+}
+
+/// As wrk has it: a connection is taken to ask as often as it was answered on average.
+fn as_wrk(tally: &Tally, connections: usize) -> Total {
+    match tally.requests / (connections as u64).max(1) {
+        0 => tally.latency.clone(),
+        each => tally.latency.corrected(tally.elapsed_ns / 1000 / each),
+    }
+}

@@ -1,0 +1,302 @@
+//! Runs a job: starts the workers, waits until their connections are open, starts the clock, and
+//! adds up what they measured.
+
+use std::fmt;
+use std::io;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::time::{Duration, Instant};
+
+use simurgh_reactor::{Config, Shard, ShardHandle, ShardSet};
+
+use simurgh_load_client::OUTBOUND_BYTES_MAX;
+use simurgh_load_report::control::{Command, Control};
+
+use super::job::Job;
+use super::outcome::Outcome;
+use super::tally::Tally;
+use super::worker::{Order, Word, Worker};
+
+/// What whoever runs a benchmark hears.
+#[derive(Debug)]
+pub(super) enum News {
+    /// From a worker of this crew.
+    Word(u64, Word),
+    /// From whoever steers it.
+    Told(Command),
+}
+
+/// How a worker is heard.
+#[derive(Clone, Debug)]
+pub(super) struct Voice {
+    news: Sender<News>,
+    crew: u64,
+}
+
+impl Voice {
+    pub(super) fn say(&self, word: Word) {
+        // Nobody listens any more only when the run was given up.
+        let _ = self.news.send(News::Word(self.crew, word));
+    }
+}
+
+/// Why nothing was measured.
+#[derive(Debug)]
+pub enum BenchmarkError {
+    /// What the system refused, and how.
+    System(&'static str, io::Error),
+    /// A worker did not start, or ended by itself.
+    Worker(String),
+    /// More connections than the threads' descriptor tables hold; what to do.
+    TooMany(String),
+    /// Not one connection came about; why the first did not.
+    Unreachable(String),
+    /// It was ended before it began.
+    Stopped,
+}
+
+impl fmt::Display for BenchmarkError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::System(what, error) => write!(f, "{what}: {error}"),
+            Self::Worker(what) => write!(f, "a worker failed: {what}"),
+            Self::TooMany(what) | Self::Unreachable(what) => f.write_str(what),
+            Self::Stopped => f.write_str("ended before it began"),
+        }
+    }
+}
+
+impl std::error::Error for BenchmarkError {}
+
+/// Runs benchmarks, one after the other.
+pub struct Runner {
+    news: Receiver<News>,
+    voice: Voice,
+    control: Control,
+    stopped: bool,
+}
+
+/// Workers that read the order to start within this time all start together.
+const START_LEAD_NS: u64 = 5_000_000;
+/// How long workers may take longer than they should need, before they count as lost.
+const WAIT_MAX: Duration = Duration::from_secs(15);
+/// More threads than this are a slip of the keyboard.
+const THREADS_MAX: usize = 2_000;
+/// How often the number of threads is put right.
+const TRIES: usize = 4;
+/// How often it is looked whether all workers are still there.
+const POLL_INTERVAL: Duration = Duration::from_millis(250);
+/// Bytes of mail that wait; what workers are told weighs nothing.
+const MAILBOX_BYTES_MAX: usize = 1 << 20;
+/// Stack of a worker's thread; TLS is the deepest there is.
+const STACK_BYTES: usize = 1 << 20;
+
+impl Default for Runner {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Runner {
+    /// One that has run nothing.
+    pub fn new() -> Self {
+        let (sender, news) = channel();
+        let told = sender.clone();
+        let control = Control::to(move |command| {
+            // Nobody hears it after the end, when there is nothing left to steer.
+            let _ = told.send(News::Told(command));
+        });
+        Self { news, voice: Voice { news: sender, crew: 0 }, control, stopped: false }
+    }
+
+    /// Ends the run that goes on, and all that would come; of no effect otherwise.
+    pub fn control(&self) -> Control {
+        self.control.clone()
+    }
+
+    /// Whether it was told to end.
+    pub fn is_stopped(&self) -> bool {
+        self.stopped
+    }
+
+    /// Runs a job with so many connections.
+    ///
+    /// # Errors
+    /// See [`BenchmarkError`]; no worker is left running.
+    pub fn run(&mut self, job: &Job, connections: usize) -> Result<Outcome, BenchmarkError> {
+        let mut crew = Crew::start(job, connections, &mut self.voice)?;
+        let ready_in = job.plan.timeout + WAIT_MAX;
+        let (mut ready, mut opened, mut error) = (0, 0, None);
+        self.hear(&mut crew, ready_in, |word| {
+            if let Word::Ready { opened: more, error: why } = word {
+                ready += 1;
+                opened += more;
+                error = error.take().or(why);
+            }
+            ready
+        })?;
+        if self.stopped {
+            return Err(BenchmarkError::Stopped);
+        }
+        if opened == 0 {
+            let why = error.unwrap_or_else(|| "unknown reason".to_owned());
+            let what = format!("cannot connect to {}: {why}", job.address);
+            return Err(BenchmarkError::Unreachable(what));
+        }
+        crew.tell(Order::Start { at_ns: crew.set.clock_ns() + START_LEAD_NS });
+        let (mut done, mut tally) = (0, Tally::new());
+        self.hear(&mut crew, job.plan.duration + WAIT_MAX, |word| {
+            if let Word::Done(part) = word {
+                done += 1;
+                tally.add(&part);
+            }
+            done
+        })?;
+        let threads = crew.handles.len();
+        Ok(Outcome::new(job, connections, threads, &tally, self.stopped))
+    }
+
+    /// Hears workers until as many as there are have said what `count` counts. Being told to stop
+    /// is passed on.
+    fn hear(
+        &mut self,
+        crew: &mut Crew,
+        within: Duration,
+        mut count: impl FnMut(Word) -> usize,
+    ) -> Result<(), BenchmarkError> {
+        let until = Instant::now() + within;
+        let mut counted = 0;
+        while counted < crew.handles.len() {
+            match self.news.recv_timeout(POLL_INTERVAL) {
+                Ok(News::Word(of, word)) if of == self.voice.crew => counted = count(word),
+                // The last words of one that was given up.
+                Ok(News::Word(..)) => {}
+                Ok(News::Told(Command::Stop)) => {
+                    self.stopped = true;
+                    crew.tell(Order::Stop);
+                    if !crew.is_started {
+                        return Ok(());
+                    }
+                }
+                Ok(News::Told(_)) => {}
+                Err(RecvTimeoutError::Timeout) => crew.must_live(until)?,
+                Err(RecvTimeoutError::Disconnected) => {
+                    return Err(BenchmarkError::Worker("nobody can be heard".to_owned()));
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The workers of one run; ended when dropped.
+struct Crew {
+    set: ShardSet<Order>,
+    handles: Vec<ShardHandle>,
+    is_started: bool,
+    /// When a worker was first found to have ended: its last word may be under way.
+    ended: Option<Instant>,
+}
+
+impl Crew {
+    /// As many threads as were asked for; if none were, as many as the descriptor limit makes of
+    /// them.
+    fn start(job: &Job, connections: usize, voice: &mut Voice) -> Result<Self, BenchmarkError> {
+        let mut threads = job.plan.threads_for(connections);
+        // More threads each hold a little less, for their wakers; so the second try may fail too.
+        for _ in 0..TRIES {
+            voice.crew += 1;
+            match Self::of(threads, job, connections, voice)? {
+                Ok(crew) => return Ok(crew),
+                Err(capacity) => {
+                    let least = connections.div_ceil(capacity.max(1));
+                    if job.plan.threads.is_none() && least > threads && least <= THREADS_MAX {
+                        threads = least;
+                        continue;
+                    }
+                    let each = connections.div_ceil(threads);
+                    return Err(BenchmarkError::TooMany(format!(
+                        "{connections} connections are {each} on each of {threads} threads, and \
+                         the descriptor limit lets a thread hold {capacity}: take -t {least}, or \
+                         raise the limit (ulimit -n, `simurgh tune`)"
+                    )));
+                }
+            }
+        }
+        let why = format!("{connections} connections are too many for the descriptor limit");
+        Err(BenchmarkError::TooMany(why))
+    }
+
+    /// So many threads; or how many connections one of them can hold, if those are too few.
+    fn of(
+        threads: usize,
+        job: &Job,
+        connections: usize,
+        voice: &Voice,
+    ) -> Result<Result<Self, usize>, BenchmarkError> {
+        let set = ShardSet::prepare(threads, MAILBOX_BYTES_MAX)
+            .map_err(|error| BenchmarkError::System("the workers' mail", error))?;
+        let mut crew = Self { set, handles: Vec::new(), is_started: false, ended: None };
+        let job = Arc::new(job.clone());
+        for thread in 0..threads {
+            let cores = &job.plan.cores;
+            let config = Config {
+                core: cores.get(thread % cores.len().max(1)).copied(),
+                stack_bytes: STACK_BYTES,
+                outbound_bytes_max: OUTBOUND_BYTES_MAX,
+                ..Config::default()
+            };
+            // As even as it goes.
+            let links = connections / threads + usize::from(thread < connections % threads);
+            let (own, voice) = (Arc::clone(&job), voice.clone());
+            let make = move |shard: &Shard<Order>| {
+                // What does not fit is not begun.
+                let links = if links > shard.capacity { 0 } else { links };
+                Worker::new(own, links, thread, threads, voice)
+            };
+            let handle = crew
+                .set
+                .spawn(&format!("http-{thread}"), config, make)
+                .map_err(|error| BenchmarkError::Worker(error.to_string()))?;
+            let capacity = handle.capacity();
+            crew.handles.push(handle);
+            if links > capacity {
+                return Ok(Err(capacity));
+            }
+        }
+        Ok(Ok(crew))
+    }
+
+    fn tell(&mut self, order: Order) {
+        self.is_started |= matches!(order, Order::Start { .. });
+        for mailbox in self.set.mailboxes() {
+            mailbox.post_anyway(order);
+        }
+    }
+
+    /// An error if a worker has ended without its last word, or all take too long.
+    fn must_live(&mut self, until: Instant) -> Result<(), BenchmarkError> {
+        if self.handles.iter().any(ShardHandle::is_finished) {
+            let since = *self.ended.get_or_insert_with(Instant::now);
+            if since.elapsed() > WAIT_MAX {
+                return Err(BenchmarkError::Worker("it ended by itself".to_owned()));
+            }
+        }
+        if Instant::now() > until {
+            return Err(BenchmarkError::Worker("it does not come to an end".to_owned()));
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Crew {
+    fn drop(&mut self) {
+        for handle in &self.handles {
+            handle.stop();
+        }
+        for handle in self.handles.drain(..) {
+            // What was measured has been told, and nothing rests on it any more.
+            let _ = handle.join();
+        }
+    }
+}

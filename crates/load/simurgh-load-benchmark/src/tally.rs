@@ -1,0 +1,123 @@
+//! What a worker measures: its own until the end of the run.
+
+use std::collections::BTreeMap;
+
+use simurgh_load_record::{ErrorKind, Total};
+
+/// Counts and histograms of one worker, or of all together.
+#[derive(Debug)]
+pub(super) struct Tally {
+    /// From when a request was due until its answer was there whole; time-outs, and in an open loop
+    /// what the end of the run left unanswered, with the time waited. µs.
+    pub(super) latency: Total,
+    /// The sum of the same, exact: ns.
+    pub(super) latency_ns: u64,
+    /// Requests a second of one thread, each tenth of a second.
+    pub(super) rates: Total,
+    /// Open loop: how much later than due a request left that had a connection waiting for it, µs.
+    pub(super) lag: Total,
+    /// Answers that came whole.
+    pub(super) requests: u64,
+    /// Those of each status, from 100 on.
+    statuses: Box<[u64; 900]>,
+    /// Bytes received.
+    pub(super) bytes_in: u64,
+    /// What went wrong, and how often.
+    pub(super) errors: BTreeMap<ErrorKind, u64>,
+    /// The words for the first of them.
+    pub(super) first_error: Option<String>,
+    /// Connections that took the place of one which the server had closed in good order.
+    pub(super) reconnects: u64,
+    /// Open loop: requests that were due.
+    pub(super) due: u64,
+    /// Those of them that were not sent for want of a free connection.
+    pub(super) unsent: u64,
+    /// How long it was measured, ns.
+    pub(super) elapsed_ns: u64,
+    /// CPU time of the threads meanwhile, ns.
+    pub(super) cpu_ns: u64,
+}
+
+impl Tally {
+    pub(super) fn new() -> Self {
+        Self {
+            latency: Total::new(),
+            latency_ns: 0,
+            rates: Total::new(),
+            lag: Total::new(),
+            requests: 0,
+            statuses: Box::new([0; 900]),
+            bytes_in: 0,
+            errors: BTreeMap::new(),
+            first_error: None,
+            reconnects: 0,
+            due: 0,
+            unsent: 0,
+            elapsed_ns: 0,
+            cpu_ns: 0,
+        }
+    }
+
+    /// A request has ended, `ns` after it was due.
+    #[inline]
+    pub(super) fn waited(&mut self, ns: u64) {
+        self.latency.record((ns + 500) / 1000);
+        self.latency_ns += ns;
+    }
+
+    /// An answer came whole.
+    #[inline]
+    pub(super) fn answered(&mut self, status: u16, ns: u64) {
+        self.waited(ns);
+        self.requests += 1;
+        if let Some(count) = self.statuses.get_mut(usize::from(status).wrapping_sub(100)) {
+            *count += 1;
+        }
+    }
+
+    /// Something went wrong.
+    pub(super) fn error(&mut self, kind: ErrorKind, text: impl FnOnce() -> String) {
+        *self.errors.entry(kind).or_default() += 1;
+        if self.first_error.is_none() {
+            self.first_error = Some(text());
+        }
+    }
+
+    /// Mean latency, exact: µs.
+    pub(super) fn mean_us(&self) -> f64 {
+        match self.latency.count() {
+            0 => 0.0,
+            count => self.latency_ns as f64 / 1e3 / count as f64,
+        }
+    }
+
+    /// Answers by status.
+    pub(super) fn statuses(&self) -> BTreeMap<u16, u64> {
+        let counted = (100..).zip(self.statuses.iter().copied());
+        counted.filter(|(_, count)| *count > 0).collect()
+    }
+
+    /// Adds what another worker of the same run measured.
+    pub(super) fn add(&mut self, other: &Self) {
+        self.latency.add(&other.latency);
+        self.latency_ns += other.latency_ns;
+        self.rates.add(&other.rates);
+        self.lag.add(&other.lag);
+        self.requests += other.requests;
+        for (sum, more) in self.statuses.iter_mut().zip(other.statuses.iter()) {
+            *sum += more;
+        }
+        self.bytes_in += other.bytes_in;
+        for (kind, count) in &other.errors {
+            *self.errors.entry(*kind).or_default() += count;
+        }
+        if self.first_error.is_none() {
+            self.first_error.clone_from(&other.first_error);
+        }
+        self.reconnects += other.reconnects;
+        self.due += other.due;
+        self.unsent += other.unsent;
+        self.elapsed_ns = self.elapsed_ns.max(other.elapsed_ns);
+        self.cpu_ns += other.cpu_ns;
+    }
+}

@@ -1,0 +1,299 @@
+//! A link's connections: opened, written to, read from, lost.
+
+use std::io;
+
+use simurgh_reactor::{Closed, ConnectOptions, Key};
+
+use simurgh_load_client::http::{Done, Event, Response, ResponseError};
+use simurgh_load_client::tls::{TlsClient, TlsError};
+use simurgh_load_record::ErrorKind;
+
+use super::job::LIMITS;
+use super::link::State;
+use super::worker::{Net, Phase, Worker};
+
+/// How long a server that said it would close may take to do so. Closed from here, the port would
+/// be of no use for a minute.
+const LEAVE_NS: u64 = 1_000_000_000;
+
+impl Worker {
+    /// Opens a connection for a link that has none.
+    pub(super) fn open(&mut self, io: &mut Net, place: u32) {
+        let mut tries = self.sources.tries();
+        loop {
+            let from = self.sources.next(self.job.address.ip());
+            let how = ConnectOptions { from, ..ConnectOptions::default() };
+            match io.connect(self.job.address, &how, place) {
+                Ok(key) => {
+                    let Some(link) = self.links.get_mut(place as usize) else { return };
+                    link.key = key;
+                    link.state = State::Connecting;
+                    link.since_ns = io.now().ns;
+                    self.opening += 1;
+                    return;
+                }
+                Err((error, _)) => {
+                    let kind = ErrorKind::of_connect(&error);
+                    tries = tries.saturating_sub(1);
+                    if kind == ErrorKind::NoPorts && tries > 0 {
+                        self.sources.exhausted();
+                        continue;
+                    }
+                    return self.not_connected(io, place, kind, || error.to_string());
+                }
+            }
+        }
+    }
+
+    /// TCP's handshake is done.
+    pub(super) fn link_up(&mut self, io: &mut Net, key: Key) {
+        let Some(place) = io.conn(key).copied() else { return };
+        let Some(link) = self.links.get_mut(place as usize).filter(|link| link.key == key) else {
+            return;
+        };
+        let Some(config) = &self.job.tls else { return self.ready(io, place) };
+        let mut out = std::mem::take(&mut self.cipher);
+        out.clear();
+        let started = TlsClient::new(config, &self.job.host).and_then(|mut tls| {
+            tls.start(&mut out).map_err(|error| error.to_string())?;
+            Ok(tls)
+        });
+        match started {
+            Ok(tls) => {
+                link.tls = Some(Box::new(tls));
+                link.state = State::Shaking;
+                io.send(key, &out);
+            }
+            Err(error) => self.not_connected(io, place, ErrorKind::Tls, || error),
+        }
+        self.cipher = out;
+    }
+
+    /// The connection can take requests.
+    fn ready(&mut self, io: &mut Net, place: u32) {
+        self.settle(true);
+        let Some(link) = self.links.get_mut(place as usize) else { return };
+        link.state = State::Idle;
+        let now_ns = io.clock_ns();
+        if std::mem::take(&mut link.again) {
+            let due_ns = link.due_ns;
+            return self.send(io, place, due_ns, now_ns);
+        }
+        self.next_request(io, place, now_ns);
+    }
+
+    /// A connection that was being opened is so no longer.
+    fn settle(&mut self, is_open: bool) {
+        self.opening = self.opening.saturating_sub(1);
+        if self.phase == Phase::Opening {
+            self.settled += 1;
+            self.opened += usize::from(is_open);
+        }
+    }
+
+    /// A connection did not come about; the next tick tries again.
+    pub(super) fn not_connected(
+        &mut self,
+        io: &mut Net,
+        place: u32,
+        kind: ErrorKind,
+        text: impl FnOnce() -> String,
+    ) {
+        self.tally.error(kind, text);
+        let Some(link) = self.links.get_mut(place as usize) else { return };
+        let state = link.state;
+        let key = link.let_go();
+        match state {
+            // It could not even be begun, and was not counted.
+            State::Down => self.opening += 1,
+            State::Connecting => io.abort(key),
+            // TLS has a last word for the server.
+            _ => io.close(key),
+        }
+        self.settle(false);
+    }
+
+    /// Sends the request.
+    pub(super) fn send(&mut self, io: &mut Net, place: u32, due_ns: u64, now_ns: u64) {
+        let Some(link) = self.links.get_mut(place as usize) else { return };
+        link.state = State::Busy;
+        link.due_ns = due_ns;
+        link.since_ns = now_ns;
+        link.response = Response::new(self.job.to_head, LIMITS);
+        let Some(tls) = &mut link.tls else { return io.send_shared(link.key, &self.request) };
+        self.cipher.clear();
+        // An error means that the connection is over, which its end will tell.
+        if tls.send(&self.job.request, &mut self.cipher).is_ok() {
+            io.send(link.key, &self.cipher);
+        }
+    }
+
+    /// Bytes have come.
+    pub(super) fn bytes_in(&mut self, io: &mut Net, key: Key, data: &mut [u8]) {
+        let Some(place) = io.conn(key).copied() else { return };
+        let Some(link) = self.links.get_mut(place as usize).filter(|link| link.key == key) else {
+            return;
+        };
+        let Some(mut tls) = link.tls.take() else { return self.answer_in(io, place, data) };
+        let (mut plain, mut out) =
+            (std::mem::take(&mut self.plain), std::mem::take(&mut self.cipher));
+        plain.clear();
+        out.clear();
+        let was_open = tls.progress().handshake_done;
+        let outcome = tls.receive(data, &mut plain, &mut out);
+        link.tls = Some(tls);
+        if !out.is_empty() {
+            io.send(key, &out);
+        }
+        self.cipher = out;
+        let is_open = matches!(&outcome, Ok(progress) if progress.handshake_done);
+        if is_open && !was_open {
+            self.ready(io, place);
+        }
+        if !plain.is_empty() {
+            self.answer_in(io, place, &plain);
+        }
+        self.plain = plain;
+        if let Err(error) = outcome
+            && self.links.get(place as usize).is_some_and(|link| link.key == key)
+        {
+            let text = || TlsError::to_string(&error);
+            match was_open {
+                false => self.not_connected(io, place, ErrorKind::Tls, text),
+                true => self.fail(io, place, ErrorKind::ConnectionReset, text),
+            }
+        }
+    }
+
+    /// Bytes of an answer have come.
+    fn answer_in(&mut self, io: &mut Net, place: u32, data: &[u8]) {
+        self.tally.bytes_in += data.len() as u64;
+        let Some(link) = self.links.get_mut(place as usize) else { return };
+        if link.state != State::Busy {
+            let text = || "the server sent what nobody had asked for".to_owned();
+            return self.fail(io, place, ErrorKind::HttpMalformed, text);
+        }
+        let mut rest = data;
+        let ended = loop {
+            match link.response.next(&mut rest) {
+                Ok(Event::More) => return,
+                Ok(Event::Head(_) | Event::Body(_)) => {}
+                Ok(Event::Done(done)) => break Ok(done),
+                Err(error) => break Err(error),
+            }
+        };
+        match ended {
+            Ok(done) => self.answered(io, place, done, rest.is_empty()),
+            Err(error) => self.fail(io, place, ErrorKind::HttpMalformed, || error.to_string()),
+        }
+    }
+
+    /// An answer is there whole, and maybe something behind it.
+    fn answered(&mut self, io: &mut Net, place: u32, done: Done, is_all: bool) {
+        let now_ns = io.clock_ns();
+        let Some(link) = self.links.get_mut(place as usize) else { return };
+        self.tally.answered(done.status, now_ns.saturating_sub(link.due_ns));
+        link.state = State::Idle;
+        link.has_answered = true;
+        if !done.keep_alive {
+            let key = link.let_go();
+            self.leaving.push_back((now_ns + LEAVE_NS, key));
+            self.tally.reconnects += 1;
+            self.open(io, place);
+        } else if is_all {
+            self.next_request(io, place, now_ns);
+        } else {
+            let text = || "the server sent more than its answer".to_owned();
+            self.fail(io, place, ErrorKind::HttpMalformed, text);
+        }
+    }
+
+    /// What was under way on a connection has failed, which is of no more use.
+    pub(super) fn fail(
+        &mut self,
+        io: &mut Net,
+        place: u32,
+        kind: ErrorKind,
+        text: impl FnOnce() -> String,
+    ) {
+        self.tally.error(kind, text);
+        let Some(link) = self.links.get_mut(place as usize) else { return };
+        if link.state == State::Busy && self.pace.is_some() {
+            self.tally.waited(io.clock_ns().saturating_sub(link.due_ns));
+        }
+        let key = link.let_go();
+        io.abort(key);
+        self.open_again(io, place);
+    }
+
+    /// Another connection for a link that has lost its own.
+    fn open_again(&mut self, io: &mut Net, place: u32) {
+        if self.phase == Phase::Running {
+            self.open(io, place);
+        }
+    }
+
+    /// A connection has ended by itself.
+    pub(super) fn link_down(&mut self, io: &mut Net, key: Key, place: u32, why: Closed) {
+        let Some(link) = self.links.get_mut(place as usize).filter(|link| link.key == key) else {
+            return;
+        };
+        if self.phase == Phase::Over {
+            return;
+        }
+        match link.state {
+            State::Down => {}
+            State::Connecting | State::Shaking => {
+                let kind = match why {
+                    Closed::Unconnected(kind) => ErrorKind::of_unconnected(kind),
+                    _ => ErrorKind::Tls,
+                };
+                self.not_connected(io, place, kind, || words(why).to_string());
+            }
+            State::Idle => {
+                link.let_go();
+                self.tally.reconnects += 1;
+                self.open_again(io, place);
+            }
+            State::Busy => self.lost(io, place, why),
+        }
+    }
+
+    /// A connection ended while an answer was awaited.
+    fn lost(&mut self, io: &mut Net, place: u32, why: Closed) {
+        let Some(link) = self.links.get_mut(place as usize) else { return };
+        let ended = link.response.end();
+        match ended {
+            // Not of a length, so this is its end; but a reset is none.
+            Ok(done) if why == Closed::PeerEof => self.answered(io, place, done, true),
+            Err(ResponseError::NoAnswer) if link.has_answered => {
+                link.let_go();
+                link.again = true;
+                self.tally.reconnects += 1;
+                self.open_again(io, place);
+            }
+            _ => {
+                let kind = match why {
+                    Closed::Reset(io::ErrorKind::BrokenPipe) => ErrorKind::Send,
+                    Closed::Reset(_) | Closed::Unconnected(_) => ErrorKind::ConnectionReset,
+                    Closed::Slow => ErrorKind::SendStalled,
+                    Closed::PeerEof | Closed::Local => ErrorKind::EndOfStream,
+                };
+                let text = || match ended {
+                    Err(error) if why == Closed::PeerEof => error.to_string(),
+                    _ => words(why).to_string(),
+                };
+                self.fail(io, place, kind, text);
+            }
+        }
+    }
+}
+
+/// Why a connection ended, as the system says it.
+fn words(why: Closed) -> io::Error {
+    match why {
+        Closed::Unconnected(kind) | Closed::Reset(kind) => kind.into(),
+        Closed::PeerEof => io::Error::other("the server closed the connection"),
+        Closed::Local | Closed::Slow => io::Error::other("the connection was given up"),
+    }
+}

@@ -1,0 +1,354 @@
+//! A worker: one thread on the reactor, its share of the connections, and when they send.
+//!
+//! What answers bring is in `wire`; here is what time brings: the start, requests that are due,
+//! time-outs (looked for by a tick, so that no request costs a timer), the end.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use simurgh_reactor::{Closed, Handler, Io, Key, Next, Shared, Slow};
+
+use simurgh_load_client::SourcePool;
+use simurgh_load_record::ErrorKind;
+
+use super::job::Job;
+use super::link::{Link, State};
+use super::pace::Pace;
+use super::run::Voice;
+use super::tally::Tally;
+
+/// What the reactor keeps of a connection: the place of its link.
+pub(super) type Net = Io<u32>;
+
+/// What workers are told.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Order {
+    /// The first requests leave at this time of the workers' clock.
+    Start { at_ns: u64 },
+    /// It ends now.
+    Stop,
+}
+
+/// What a worker tells.
+#[derive(Debug)]
+pub(super) enum Word {
+    /// All its connections are open, or could not be opened.
+    Ready { opened: usize, error: Option<String> },
+    /// It has ended.
+    Done(Box<Tally>),
+}
+
+/// How far it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Phase {
+    /// Connections are opened.
+    Opening,
+    /// Until all workers have theirs.
+    Waiting,
+    Running,
+    Over,
+}
+
+/// Connections of one worker that are being opened at a time: no more than servers' backlogs take.
+const OPENING_MAX: usize = 128;
+/// Connections that get their first request in one turn, so that answers are read in between.
+const KICKS_MAX: usize = 64;
+/// How often time-outs are looked for, and requests a second counted.
+const TICK_NS: u64 = 100_000_000;
+
+/// See the module.
+pub(super) struct Worker {
+    pub(super) job: Arc<Job>,
+    /// The request, sent as it is where there is no TLS.
+    pub(super) request: Shared,
+    pub(super) links: Vec<Link>,
+    /// Open loop: places that wait for a request. Some may have got one since, or be down.
+    pub(super) idle: VecDeque<u32>,
+    /// `None`: a closed loop.
+    pub(super) pace: Option<Pace>,
+    pub(super) sources: SourcePool,
+    pub(super) tally: Tally,
+    pub(super) phase: Phase,
+    /// Connections that are being opened.
+    pub(super) opening: usize,
+    /// Links whose first connection is open, or could not be opened.
+    pub(super) settled: usize,
+    pub(super) opened: usize,
+    /// Connections that their servers are to close: until when, and which.
+    pub(super) leaving: VecDeque<(u64, Key)>,
+    /// Bytes on their way from and to TLS, kept for the next time.
+    pub(super) plain: Vec<u8>,
+    pub(super) cipher: Vec<u8>,
+    voice: Voice,
+    /// Places before this one have been told to connect.
+    begun: usize,
+    /// Closed loop: places before this one have had their first request.
+    kicked: usize,
+    start_ns: u64,
+    end_ns: u64,
+    tick_ns: u64,
+    next_tick_ns: u64,
+    /// When the requests a second were last counted, and how many there had been.
+    sampled: (u64, u64),
+    /// CPU time of this thread when the run began.
+    cpu_ns: u64,
+}
+
+impl Worker {
+    /// Worker `thread` of so many, with so many links.
+    pub(super) fn new(job: Arc<Job>, links: usize, thread: usize, of: usize, voice: Voice) -> Self {
+        let timeout_ns = nanoseconds(job.plan.timeout);
+        Self {
+            request: Shared::from(job.request.clone()),
+            links: (0..links).map(|_| Link::new()).collect(),
+            idle: VecDeque::new(),
+            pace: job.plan.rate.map(|rate| Pace::new(rate, thread, of)),
+            sources: SourcePool::new(&job.sources, thread as u64, of as u64),
+            tally: Tally::new(),
+            phase: Phase::Opening,
+            opening: 0,
+            settled: 0,
+            opened: 0,
+            leaving: VecDeque::new(),
+            plain: Vec::new(),
+            cipher: Vec::new(),
+            voice,
+            begun: 0,
+            kicked: 0,
+            start_ns: u64::MAX,
+            end_ns: u64::MAX,
+            tick_ns: (timeout_ns / 10).clamp(1_000_000, TICK_NS),
+            next_tick_ns: 0,
+            sampled: (0, 0),
+            cpu_ns: 0,
+            job,
+        }
+    }
+
+    /// Requests may leave.
+    pub(super) fn is_running(&self, now_ns: u64) -> bool {
+        self.phase == Phase::Running && (self.start_ns..self.end_ns).contains(&now_ns)
+    }
+
+    /// The link can take a request: gives it one if there is one.
+    pub(super) fn next_request(&mut self, io: &mut Net, place: u32, now_ns: u64) {
+        if !self.is_running(now_ns) {
+            return;
+        }
+        let Some(pace) = &mut self.pace else { return self.send(io, place, now_ns, now_ns) };
+        if pace.due_ns() < self.end_ns
+            && let Some(due_ns) = pace.take(now_ns)
+        {
+            return self.send(io, place, due_ns, now_ns);
+        }
+        self.idle.push_back(place);
+    }
+
+    /// Gives connections that are there from the start their first request, some a turn; `true`
+    /// while there are more.
+    fn kick(&mut self, io: &mut Net) -> bool {
+        let upto = (self.kicked + KICKS_MAX).min(self.links.len());
+        for place in self.kicked..upto {
+            if self.links.get(place).is_some_and(|link| link.state == State::Idle) {
+                let now_ns = io.clock_ns();
+                match &self.pace {
+                    None => self.next_request(io, place as u32, now_ns),
+                    Some(_) => self.idle.push_back(place as u32),
+                }
+            }
+        }
+        self.kicked = upto;
+        upto < self.links.len()
+    }
+
+    /// Open loop: sends what is due, as far as there are connections for it.
+    fn run_due(&mut self, io: &mut Net) {
+        loop {
+            let now_ns = io.clock_ns();
+            let Some(pace) = &self.pace else { return };
+            if pace.due_ns() > now_ns || pace.due_ns() >= self.end_ns {
+                return;
+            }
+            let Some(place) = self.pop_idle() else { return };
+            let Some(due_ns) = self.pace.as_mut().and_then(|pace| pace.take(now_ns)) else {
+                return;
+            };
+            self.tally.lag.record((now_ns - due_ns) / 1000);
+            self.send(io, place, due_ns, now_ns);
+        }
+    }
+
+    fn pop_idle(&mut self) -> Option<u32> {
+        while let Some(place) = self.idle.pop_front() {
+            let link = self.links.get(place as usize);
+            if link.is_some_and(|link| link.state == State::Idle) {
+                return Some(place);
+            }
+        }
+        None
+    }
+
+    /// Opens connections until enough of them are under way.
+    fn open_more(&mut self, io: &mut Net) {
+        while self.opening < OPENING_MAX && self.begun < self.links.len() {
+            let place = self.begun as u32;
+            self.begun += 1;
+            self.open(io, place);
+        }
+    }
+
+    /// What is looked at ten times a second.
+    fn tick(&mut self, io: &mut Net, now_ns: u64) {
+        self.next_tick_ns = now_ns + self.tick_ns;
+        while let Some((until_ns, key)) = self.leaving.front().copied() {
+            if until_ns > now_ns && io.conn_ref(key).is_some() {
+                break;
+            }
+            self.leaving.pop_front();
+            io.close(key);
+        }
+        if self.is_running(now_ns) && now_ns >= self.sampled.0 + TICK_NS {
+            let (since_ns, before) = self.sampled;
+            let seconds = (now_ns - since_ns) as f64 / 1e9;
+            let rate = (self.tally.requests - before) as f64 / seconds;
+            self.tally.rates.record(rate.round() as u64);
+            self.sampled = (now_ns, self.tally.requests);
+        }
+        let timeout_ns = nanoseconds(self.job.plan.timeout);
+        for place in 0..self.links.len() {
+            let Some(link) = self.links.get(place) else { return };
+            let is_late = now_ns.saturating_sub(link.since_ns) >= timeout_ns;
+            match link.state {
+                State::Down if self.phase == Phase::Running && self.opening < OPENING_MAX => {
+                    self.open(io, place as u32);
+                }
+                State::Connecting | State::Shaking if is_late => {
+                    let text = || "no connection in time".to_owned();
+                    self.not_connected(io, place as u32, ErrorKind::ConnectTimeout, text);
+                }
+                State::Busy if is_late => self.timed_out(io, place as u32, now_ns),
+                _ => {}
+            }
+        }
+    }
+
+    fn timed_out(&mut self, io: &mut Net, place: u32, now_ns: u64) {
+        let Some(link) = self.links.get(place as usize) else { return };
+        if self.pace.is_none() {
+            // In an open loop all that fails is entered.
+            self.tally.waited(now_ns.saturating_sub(link.due_ns));
+        }
+        let text = || "no answer in time".to_owned();
+        self.fail(io, place, ErrorKind::ReplyTimeout, text);
+    }
+
+    /// The end: what is still unanswered is entered in an open loop, or the server's last stall
+    /// would not show.
+    fn finish(&mut self, io: &mut Net, now_ns: u64) {
+        self.phase = Phase::Over;
+        let end_ns = self.end_ns.min(now_ns);
+        if let Some(mut pace) = self.pace {
+            for link in &self.links {
+                if link.state == State::Busy || link.again {
+                    self.tally.waited(now_ns.saturating_sub(link.due_ns));
+                }
+            }
+            while pace.due_ns() < end_ns
+                && let Some(due_ns) = pace.take(end_ns)
+            {
+                self.tally.waited(now_ns.saturating_sub(due_ns));
+                self.tally.unsent += 1;
+            }
+            self.tally.due = self.tally.latency.count();
+        }
+        self.tally.elapsed_ns = now_ns.saturating_sub(self.start_ns);
+        self.tally.cpu_ns = io.stats().read().cpu_ns.saturating_sub(self.cpu_ns);
+        let tally = std::mem::replace(&mut self.tally, Tally::new());
+        self.voice.say(Word::Done(Box::new(tally)));
+        io.stop();
+    }
+
+    fn run(&mut self, io: &mut Net) -> Next {
+        let now_ns = io.clock_ns();
+        if now_ns < self.start_ns {
+            return Next::At(self.start_ns);
+        }
+        if now_ns >= self.end_ns {
+            self.finish(io, now_ns);
+            return Next::Idle;
+        }
+        let more = self.kick(io);
+        self.run_due(io);
+        let mut at_ns = self.next_tick_ns.min(self.end_ns);
+        if let Some(pace) = &self.pace
+            && !self.idle.is_empty()
+        {
+            at_ns = at_ns.min(pace.due_ns());
+        }
+        if more { Next::Now } else { Next::At(at_ns) }
+    }
+}
+
+impl Handler for Worker {
+    type Conn = u32;
+    type Mail = Order;
+
+    fn connected(&mut self, io: &mut Net, key: Key) {
+        self.link_up(io, key);
+    }
+
+    fn readable(&mut self, io: &mut Net, key: Key, data: &mut [u8]) {
+        self.bytes_in(io, key, data);
+    }
+
+    fn closed(&mut self, io: &mut Net, key: Key, place: u32, why: Closed) {
+        self.link_down(io, key, place, why);
+    }
+
+    fn mail(&mut self, io: &mut Net, mail: Order) {
+        match mail {
+            Order::Start { at_ns } => {
+                self.phase = Phase::Running;
+                self.start_ns = at_ns;
+                self.end_ns = at_ns.saturating_add(nanoseconds(self.job.plan.duration));
+                self.sampled = (at_ns, 0);
+                self.cpu_ns = io.stats().read().cpu_ns;
+                if let Some(pace) = &mut self.pace {
+                    pace.start(at_ns);
+                }
+            }
+            Order::Stop => self.end_ns = self.end_ns.min(io.now().ns),
+        }
+    }
+
+    fn turn_end(&mut self, io: &mut Net) -> Next {
+        let now_ns = io.now().ns;
+        if now_ns >= self.next_tick_ns && self.phase != Phase::Over {
+            self.tick(io, now_ns);
+        }
+        match self.phase {
+            Phase::Opening => {
+                self.open_more(io);
+                if self.settled < self.links.len() {
+                    return Next::At(self.next_tick_ns);
+                }
+                self.phase = Phase::Waiting;
+                let error = self.tally.first_error.clone();
+                self.voice.say(Word::Ready { opened: self.opened, error });
+                Next::At(self.next_tick_ns)
+            }
+            Phase::Waiting => Next::At(self.next_tick_ns),
+            Phase::Running => self.run(io),
+            Phase::Over => Next::Idle,
+        }
+    }
+
+    fn slow(&mut self, _: &mut Net, _: Key) -> Slow {
+        // Its end, which follows, is counted as what it is.
+        Slow::Abort
+    }
+}
+
+pub(super) fn nanoseconds(time: std::time::Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,26 @@
+//! MD5 as text.
+
+use md5::Digest as _;
+
+/// Lower-case MD5, as digest authentication and Tsung's `ts_digest:md5hex` want it.
+#[must_use]
+pub fn md5_hex(bytes: &[u8]) -> String {
+    use std::fmt::Write as _;
+    let mut out = String::with_capacity(32);
+    for byte in md5::Md5::digest(bytes) {
+        // Writing to a string cannot fail.
+        let _ = write!(out, "{byte:02x}");
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn md5_is_that_of_rfc_1321() {
+        assert_eq!(md5_hex(b""), "d41d8cd98f00b204e9800998ecf8427e");
+        assert_eq!(md5_hex(b"message digest"), "f96b697d7cb7938d525a2f31aaf161d0");
+    }
+}

@@ -1,0 +1,168 @@
+//! Local addresses to connect from.
+//!
+//! A connection is told apart by both addresses and both ports, so one source address has at most
+//! 64 thousand connections to one server, 28 thousand with the kernel's usual port range. On
+//! loopback a worker takes addresses of its own from 127.0.0.0/8; elsewhere it rotates through
+//! those given.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+
+use crate::{AddressRange, Sources};
+
+/// Source addresses of a loopback worker: it changes to the next one when a connect finds no port.
+const LOOPBACK_ADDRESSES: u32 = 4;
+/// The first of them: 127.0.0.1 is left to everybody else.
+const LOOPBACK_FIRST: u32 = 0x7f00_0100;
+
+/// What a worker connects from.
+#[derive(Debug)]
+pub struct SourcePool {
+    given: Vec<AddressRange>,
+    /// How many addresses `given` has.
+    count: u64,
+    /// Ports to choose from by ourselves, of which this worker takes every `of`-th.
+    ports: Option<(u16, u16)>,
+    index: u64,
+    of: u64,
+    /// Connections opened or tried.
+    turn: u64,
+    /// Of the loopback addresses, the one in use.
+    loopback: u32,
+}
+
+impl SourcePool {
+    /// The addresses of worker `index` of `of`.
+    pub fn new(sources: &Sources, index: u64, of: u64) -> Self {
+        let count = sources.addresses.iter().map(|range| length(*range)).sum();
+        let given = sources.addresses.clone();
+        Self { given, count, ports: sources.ports, index, of, turn: 0, loopback: 0 }
+    }
+
+    /// How many further addresses or ports a connect may try after one was taken.
+    pub fn tries(&self) -> u32 {
+        if self.ports.is_some() { 64 } else { LOOPBACK_ADDRESSES.max(8) }
+    }
+
+    /// The next source for a connection to `target`; `None`: the kernel chooses.
+    pub fn next(&mut self, target: IpAddr) -> Option<SocketAddr> {
+        self.turn += 1;
+        let address = if self.count > 0 {
+            self.given_address(target)
+        } else if target.is_loopback() && target.is_ipv4() {
+            // Of the network's 16 million, workers take four each.
+            let number = self.index as u32 % 4_000_000 * LOOPBACK_ADDRESSES + self.loopback;
+            Some(IpAddr::V4(Ipv4Addr::from_bits(LOOPBACK_FIRST + number)))
+        } else {
+            None
+        };
+        let port = self.next_port();
+        match (address, port) {
+            (None, 0) => None,
+            (None, port) => {
+                let any: IpAddr = match target {
+                    IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+                    IpAddr::V6(_) => std::net::Ipv6Addr::UNSPECIFIED.into(),
+                };
+                Some(SocketAddr::new(any, port))
+            }
+            (Some(address), port) => Some(SocketAddr::new(address, port)),
+        }
+    }
+
+    /// The last source had no port left: another one comes next.
+    pub fn exhausted(&mut self) {
+        self.loopback = (self.loopback + 1) % LOOPBACK_ADDRESSES;
+    }
+
+    fn given_address(&self, target: IpAddr) -> Option<IpAddr> {
+        // Each worker begins at another one.
+        let mut number = (self.turn + self.index) % self.count;
+        let same_family = |range: &&AddressRange| range.first.is_ipv4() == target.is_ipv4();
+        for range in self.given.iter().filter(same_family).cycle().take(2 * self.given.len()) {
+            let addresses = length(*range);
+            if number < addresses {
+                return Some(add(range.first, number));
+            }
+            number -= addresses;
+        }
+        self.given.iter().find(same_family).map(|range| range.first)
+    }
+
+    fn next_port(&self) -> u16 {
+        let Some((first, last)) = self.ports else { return 0 };
+        let ports = u64::from(last - first.min(last)) + 1;
+        let mine = (self.turn * self.of + self.index) % ports;
+        first + u16::try_from(mine).unwrap_or(0)
+    }
+}
+
+fn length(range: AddressRange) -> u64 {
+    let span = match (range.first, range.last) {
+        (IpAddr::V4(first), IpAddr::V4(last)) => {
+            u128::from(last.to_bits().saturating_sub(first.to_bits()))
+        }
+        (IpAddr::V6(first), IpAddr::V6(last)) => last.to_bits().saturating_sub(first.to_bits()),
+        _ => 0,
+    };
+    u64::try_from(span).unwrap_or(u64::MAX - 1).saturating_add(1)
+}
+
+fn add(address: IpAddr, number: u64) -> IpAddr {
+    match address {
+        IpAddr::V4(v4) => Ipv4Addr::from_bits(v4.to_bits().wrapping_add(number as u32)).into(),
+        IpAddr::V6(v6) => {
+            std::net::Ipv6Addr::from_bits(v6.to_bits().wrapping_add(u128::from(number))).into()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn range(first: &str, last: &str) -> AddressRange {
+        AddressRange { first: first.parse().unwrap(), last: last.parse().unwrap() }
+    }
+
+    #[test]
+    fn loopback_workers_have_addresses_of_their_own() {
+        let sources = Sources::default();
+        let mut seen = std::collections::HashSet::new();
+        for index in 0..200 {
+            let mut pool = SourcePool::new(&sources, index, 200);
+            for _ in 0..LOOPBACK_ADDRESSES {
+                let from = pool.next(Ipv4Addr::LOCALHOST.into()).unwrap();
+                assert!(from.ip().is_loopback() && from.port() == 0);
+                assert!(seen.insert(from.ip()), "{from} twice");
+                pool.exhausted();
+            }
+        }
+        let mut pool = SourcePool::new(&sources, 0, 1);
+        assert_eq!(pool.next("192.0.2.1".parse().unwrap()), None);
+    }
+
+    #[test]
+    fn given_addresses_are_all_used_and_no_other() {
+        let addresses = vec![range("10.0.0.1", "10.0.0.3"), range("10.0.1.9", "10.0.1.9")];
+        let mut pool = SourcePool::new(&Sources { addresses, ..Sources::default() }, 0, 1);
+        let target = "10.9.9.9".parse().unwrap();
+        let all: std::collections::BTreeSet<String> =
+            (0..40).map(|_| pool.next(target).unwrap().ip().to_string()).collect();
+        let expected = ["10.0.0.1", "10.0.0.2", "10.0.0.3", "10.0.1.9"];
+        assert_eq!(all.into_iter().collect::<Vec<_>>(), expected);
+    }
+
+    #[test]
+    fn a_port_range_is_shared_between_workers_without_overlap() {
+        let sources = Sources { ports: Some((2000, 2999)), ..Sources::default() };
+        let mut seen = std::collections::HashSet::new();
+        for index in 0..4 {
+            let mut pool = SourcePool::new(&sources, index, 4);
+            for _ in 0..250 {
+                let from = pool.next("10.9.9.9".parse().unwrap()).unwrap();
+                assert!((2000..=2999).contains(&from.port()));
+                assert!(seen.insert(from.port()), "{} twice", from.port());
+            }
+        }
+    }
+}

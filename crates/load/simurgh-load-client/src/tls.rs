@@ -1,0 +1,421 @@
+//! TLS as a client, without I/O: ciphertext in, plaintext out, and the other way round.
+//!
+//! Built on rustls' unbuffered connections, because a buffered one keeps 4 KiB and more for each
+//! connection that ever received something. Here a connection that is idle owns nothing but its
+//! keys, its state and the server's certificates: 3.6 kB (TLS 1.2) to 4 kB (1.3) with one small
+//! certificate, as `tests/tls_memory.rs` measures it.
+//!
+//! Roots are those of Mozilla, compiled in: a run needs nothing from the host, and all hosts of a
+//! run agree. Sessions are never resumed, as every user stands for a client of its own. The one
+//! thing here that reads the clock is rustls, for the validity of certificates.
+
+use std::fmt;
+use std::sync::Arc;
+
+use rustls::client::UnbufferedClientConnection;
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::crypto::{CryptoProvider, ring, verify_tls12_signature, verify_tls13_signature};
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use rustls::unbuffered::{ConnectionState, EncodeError, EncryptError, UnbufferedStatus};
+use rustls::{AlertDescription, CertificateError, ClientConfig, DigitallySignedStruct};
+use rustls::{RootCertStore, SignatureScheme};
+
+use crate::Tls;
+
+/// What all connections of a run have in common; made once, and cheap to clone.
+#[derive(Clone, Debug)]
+pub struct TlsConfig(Arc<ClientConfig>);
+
+impl TlsConfig {
+    /// From what a scenario says.
+    ///
+    /// # Errors
+    /// Which PEM text is none, for people.
+    pub fn new(tls: &Tls) -> Result<Self, String> {
+        let provider = Arc::new(ring::default_provider());
+        let builder = ClientConfig::builder_with_provider(provider.clone())
+            .with_safe_default_protocol_versions()
+            .map_err(|error| format!("TLS: {error}"))?;
+        let builder = if tls.insecure {
+            builder.dangerous().with_custom_certificate_verifier(Arc::new(AnyServer(provider)))
+        } else {
+            builder.with_root_certificates(roots(&tls.roots_pem)?)
+        };
+        let mut config = match &tls.identity_pem {
+            None => builder.with_no_client_auth(),
+            Some(pem) => {
+                let chain = certificates(pem, "the client's identity")?;
+                let key = PrivateKeyDer::from_pem_slice(pem.as_bytes())
+                    .map_err(|error| format!("the client's identity has no usable key: {error}"))?;
+                builder.with_client_auth_cert(chain, key).map_err(|error| {
+                    format!("the client's certificate and key do not fit: {error}")
+                })?
+            }
+        };
+        config.alpn_protocols = vec![b"http/1.1".to_vec()];
+        config.resumption = rustls::client::Resumption::disabled();
+        Ok(Self(Arc::new(config)))
+    }
+}
+
+/// Mozilla's roots and those of the scenario.
+fn roots(further_pem: &[String]) -> Result<RootCertStore, String> {
+    let mut roots = RootCertStore { roots: webpki_roots::TLS_SERVER_ROOTS.to_vec() };
+    for pem in further_pem {
+        for certificate in certificates(pem, "a root")? {
+            roots.add(certificate).map_err(|error| format!("a root is no certificate: {error}"))?;
+        }
+    }
+    Ok(roots)
+}
+
+fn certificates(pem: &str, whose: &str) -> Result<Vec<CertificateDer<'static>>, String> {
+    let parsed: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem.as_bytes()).collect();
+    match parsed {
+        Ok(certificates) if !certificates.is_empty() => Ok(certificates),
+        Ok(_) => Err(format!("the PEM text of {whose} holds no certificate")),
+        Err(error) => Err(format!("the PEM text of {whose}: {error}")),
+    }
+}
+
+/// Takes any certificate, but still wants the server to have its key.
+#[derive(Debug)]
+struct AnyServer(Arc<CryptoProvider>);
+
+impl ServerCertVerifier for AnyServer {
+    fn verify_server_cert(
+        &self,
+        _end_entity: &CertificateDer<'_>,
+        _intermediates: &[CertificateDer<'_>],
+        _server_name: &ServerName<'_>,
+        _ocsp_response: &[u8],
+        _now: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        let algorithms = &self.0.signature_verification_algorithms;
+        verify_tls12_signature(message, certificate, signature, algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        let algorithms = &self.0.signature_verification_algorithms;
+        verify_tls13_signature(message, certificate, signature, algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.signature_verification_algorithms.supported_schemes()
+    }
+}
+
+/// Why a TLS connection is of no more use.
+#[derive(Clone, Debug, PartialEq)]
+pub enum TlsError {
+    /// The server's certificate is not accepted.
+    Certificate(CertificateError),
+    /// The server ended the connection with this alert.
+    Alert(AlertDescription),
+    /// The server does not speak TLS, or breaks its rules.
+    Protocol(rustls::Error),
+    /// Something was to be sent before the handshake was done, or after the close: our fault.
+    NotOpen,
+}
+
+impl fmt::Display for TlsError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Certificate(error) => {
+                // Its own words, without rustls' introduction.
+                let text = rustls::Error::InvalidCertificate(error.clone()).to_string();
+                let text = text.trim_start_matches("invalid peer certificate: ");
+                write!(
+                    f,
+                    "TLS: the server's certificate is not accepted: {text} (name its root in \
+                     [tls] roots or with --roots, or take any with insecure = true or --insecure)"
+                )
+            }
+            Self::Alert(alert) => write!(f, "TLS: the server sent the alert {alert:?}"),
+            Self::Protocol(error) => write!(f, "TLS: {error}"),
+            Self::NotOpen => f.write_str("TLS: the connection is not open for data"),
+        }
+    }
+}
+
+impl std::error::Error for TlsError {}
+
+impl From<rustls::Error> for TlsError {
+    fn from(error: rustls::Error) -> Self {
+        match error {
+            rustls::Error::InvalidCertificate(error) => Self::Certificate(error),
+            rustls::Error::AlertReceived(alert) => Self::Alert(alert),
+            error => Self::Protocol(error),
+        }
+    }
+}
+
+/// Where a connection stands.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Progress {
+    /// Data can be sent, and will be until the end.
+    pub handshake_done: bool,
+    /// The server said that it sends nothing more. A connection that ends without this may have
+    /// been cut; who knows where its messages end need not care.
+    pub closed: bool,
+}
+
+/// One connection.
+///
+/// [`TlsClient::start`] writes the first bytes; whatever then comes goes to
+/// [`TlsClient::receive`], which answers by itself as long as there is a handshake.
+pub struct TlsClient {
+    // Boxed, so that a record that may hold one stays small for who has none.
+    connection: Box<UnbufferedClientConnection>,
+    /// A record that has not come whole.
+    partial: Vec<u8>,
+    progress: Progress,
+    /// Nothing more is sent: our close is out.
+    is_closed: bool,
+    /// What went wrong. It lasts: after an error rustls must not be given anything.
+    failed: Option<Box<TlsError>>,
+}
+
+impl fmt::Debug for TlsClient {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut out = f.debug_struct("TlsClient");
+        out.field("partial_bytes", &self.partial.len()).field("progress", &self.progress).finish()
+    }
+}
+
+impl TlsClient {
+    /// A connection that has not begun. `host` is the name or address that the server's
+    /// certificate must be for.
+    ///
+    /// # Errors
+    /// `host` is neither, for people.
+    pub fn new(config: &TlsConfig, host: &str) -> Result<Self, String> {
+        let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
+        let name = ServerName::try_from(bare)
+            .map_err(|_| format!("'{host}' is no host name or address that TLS can check"))?;
+        let connection = UnbufferedClientConnection::new(config.0.clone(), name.to_owned())
+            .map_err(|error| format!("TLS: {error}"))?;
+        Ok(Self {
+            connection: Box::new(connection),
+            partial: Vec::new(),
+            progress: Progress::default(),
+            is_closed: false,
+            failed: None,
+        })
+    }
+
+    /// Appends the first bytes of the handshake to `out`.
+    ///
+    /// # Errors
+    /// See [`TlsError`].
+    pub fn start(&mut self, out: &mut Vec<u8>) -> Result<(), TlsError> {
+        self.receive(&mut [], &mut Vec::new(), out).map(|_| ())
+    }
+
+    /// Takes ciphertext (all of it; decrypted in place), appends what it says to `plain` and what
+    /// is to be sent at once to `out`.
+    ///
+    /// # Errors
+    /// See [`TlsError`]. What `out` then holds (an alert) should still be sent, and `plain` was
+    /// rightly received. Each further call has the same error.
+    pub fn receive(
+        &mut self,
+        cipher: &mut [u8],
+        plain: &mut Vec<u8>,
+        out: &mut Vec<u8>,
+    ) -> Result<Progress, TlsError> {
+        if let Some(error) = &self.failed {
+            return Err(TlsError::clone(error));
+        }
+        let worked = if self.partial.is_empty() {
+            let used = self.work(cipher, plain, out);
+            used.map(|used| self.partial.extend_from_slice(cipher.get(used..).unwrap_or_default()))
+        } else {
+            let mut joined = std::mem::take(&mut self.partial);
+            joined.extend_from_slice(cipher);
+            let used = self.work(&mut joined, plain, out);
+            used.map(|used| {
+                // What is left is copied to a buffer of its size: the joined one, which has grown
+                // by doubling, is not kept.
+                self.partial.extend_from_slice(joined.get(used..).unwrap_or_default());
+            })
+        };
+        match worked {
+            Ok(()) => Ok(self.progress),
+            Err(error) => {
+                self.failed = Some(Box::new(error.clone()));
+                Err(error)
+            }
+        }
+    }
+
+    /// Encrypts `plain` and appends it to `out`.
+    ///
+    /// # Errors
+    /// [`TlsError::NotOpen`] before the handshake is done or after [`TlsClient::close`].
+    pub fn send(&mut self, plain: &[u8], out: &mut Vec<u8>) -> Result<(), TlsError> {
+        if !self.is_open() {
+            return Err(TlsError::NotOpen);
+        }
+        if plain.is_empty() {
+            return Ok(());
+        }
+        let status = self.connection.process_tls_records(&mut []);
+        let ConnectionState::WriteTraffic(mut traffic) = status.state? else {
+            return Err(TlsError::NotOpen);
+        };
+        // Each record of at most 16 KiB grows by a header, a type and a tag: 22 or 29 bytes.
+        let guess = plain.len() + (plain.len() / 16_384 + 1) * 32;
+        append(out, guess, |buffer| traffic.encrypt(plain, buffer))
+    }
+
+    /// Appends the message that nothing more will be sent; the peer's may still come. Nothing
+    /// where there is no open connection.
+    pub fn close(&mut self, out: &mut Vec<u8>) {
+        if !self.is_open() {
+            return;
+        }
+        self.is_closed = true;
+        let status = self.connection.process_tls_records(&mut []);
+        if let Ok(ConnectionState::WriteTraffic(mut traffic)) = status.state {
+            // Out of room is the one thing that can go wrong, and room is made.
+            let _ = append(out, 64, |buffer| traffic.queue_close_notify(buffer));
+        }
+    }
+
+    /// Where it stands.
+    #[must_use]
+    pub fn progress(&self) -> Progress {
+        self.progress
+    }
+
+    fn is_open(&self) -> bool {
+        self.progress.handshake_done && !self.is_closed && self.failed.is_none()
+    }
+
+    /// Works on all whole records in `cipher`; returns how many bytes are dealt with.
+    fn work(
+        &mut self,
+        cipher: &mut [u8],
+        plain: &mut Vec<u8>,
+        out: &mut Vec<u8>,
+    ) -> Result<usize, TlsError> {
+        let mut used = 0;
+        loop {
+            let rest = cipher.get_mut(used..).unwrap_or_default();
+            let UnbufferedStatus { discard, state } = self.connection.process_tls_records(rest);
+            used += discard;
+            match state {
+                Err(error) => {
+                    self.flush(plain, out);
+                    return Err(error.into());
+                }
+                Ok(ConnectionState::EncodeTlsData(mut data)) => {
+                    append(out, 512, |buffer| data.encode(buffer))?;
+                }
+                Ok(ConnectionState::TransmitTlsData(data)) => data.done(),
+                Ok(ConnectionState::ReadTraffic(mut traffic)) => {
+                    while let Some(record) = traffic.next_record() {
+                        let record = record?;
+                        used += record.discard;
+                        plain.extend_from_slice(record.payload);
+                    }
+                }
+                Ok(ConnectionState::PeerClosed) => self.progress.closed = true,
+                Ok(ConnectionState::WriteTraffic(_)) => {
+                    self.progress.handshake_done = true;
+                    return Ok(self.used(used, cipher));
+                }
+                // `BlockedHandshake`, `Closed`, and what a client never meets.
+                Ok(_) => return Ok(self.used(used, cipher)),
+            }
+        }
+    }
+
+    /// After the server's close nothing has a meaning, and nothing is kept.
+    fn used(&self, used: usize, cipher: &[u8]) -> usize {
+        if self.progress.closed { cipher.len() } else { used }
+    }
+
+    /// Takes what rustls still has after an error: data that came before it, and an alert.
+    ///
+    /// Not a call more than there is to take: the next one would look at the bytes again, and
+    /// that panics after an error.
+    fn flush(&mut self, plain: &mut Vec<u8>, out: &mut Vec<u8>) {
+        while self.connection.wants_write() {
+            match self.connection.process_tls_records(&mut []).state {
+                Ok(ConnectionState::ReadTraffic(mut traffic)) => {
+                    while let Some(Ok(record)) = traffic.next_record() {
+                        plain.extend_from_slice(record.payload);
+                    }
+                }
+                Ok(ConnectionState::EncodeTlsData(mut data)) => {
+                    if append(out, 64, |buffer| data.encode(buffer)).is_err() {
+                        return;
+                    }
+                }
+                _ => return,
+            }
+        }
+    }
+}
+
+/// Has `write` append to `out`, with as much room as it asks for.
+fn append<E: Into<NoRoom>>(
+    out: &mut Vec<u8>,
+    guess_bytes: usize,
+    mut write: impl FnMut(&mut [u8]) -> Result<usize, E>,
+) -> Result<(), TlsError> {
+    let start = out.len();
+    let mut room = guess_bytes;
+    // The second try has the room that the first one asked for.
+    for _ in 0..2 {
+        out.resize(start + room, 0);
+        match write(out.get_mut(start..).unwrap_or_default()).map_err(Into::into) {
+            Ok(written) => {
+                out.truncate(start + written);
+                return Ok(());
+            }
+            Err(NoRoom(Some(required))) => room = required,
+            Err(NoRoom(None)) => break,
+        }
+    }
+    out.truncate(start);
+    Err(TlsError::NotOpen)
+}
+
+/// How many bytes are wanted; `None`: more would not help.
+struct NoRoom(Option<usize>);
+
+impl From<EncodeError> for NoRoom {
+    fn from(error: EncodeError) -> Self {
+        Self(match error {
+            EncodeError::InsufficientSize(error) => Some(error.required_size),
+            EncodeError::AlreadyEncoded => None,
+        })
+    }
+}
+
+impl From<EncryptError> for NoRoom {
+    fn from(error: EncryptError) -> Self {
+        Self(match error {
+            EncryptError::InsufficientSize(error) => Some(error.required_size),
+            EncryptError::EncryptExhausted => None,
+        })
+    }
+}

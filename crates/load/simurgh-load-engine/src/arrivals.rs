@@ -1,0 +1,390 @@
+//! The arrivals of one worker: which phase it is in, and who comes next.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use simurgh_load_scenario::Scenario;
+
+use super::schedule::{Arrival, PhaseSchedule, Share, mix};
+use super::turns::{Aim, Turns};
+
+/// A user to be started now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Started {
+    /// When it was to come, by the shard's clock.
+    pub(crate) at_ns: u64,
+    /// Its number in the run, from 1.
+    pub(crate) id: u32,
+    pub(crate) phase: u16,
+    pub(crate) session: u16,
+}
+
+/// See the module.
+pub(crate) struct Arrivals {
+    scenario: Arc<Scenario>,
+    share: Share,
+    seed: u64,
+    factor: f64,
+    state: State,
+    /// The phase, and in which round of all phases.
+    phase: usize,
+    round: u32,
+    schedule: Option<PhaseSchedule>,
+    /// Start of the phase by the shard's clock; moved on by pauses.
+    phase_start_ns: u64,
+    /// The phase before, with its start and end.
+    before: Option<(usize, u64, u64)>,
+    /// Who comes next, by the time since the start of the phase.
+    queue: VecDeque<Arrival>,
+    /// Appointments that are this worker's, the next one last: nanoseconds since the start, index.
+    appointments: Vec<(u64, u16)>,
+    start_ns: u64,
+    /// Users that this worker has started, and how many of them before this phase.
+    started: u64,
+    started_before: u64,
+    /// No arrivals until told otherwise, whatever state the phase is in.
+    paused: bool,
+    /// Phases that begin when resumed, and were before they were reached.
+    released: u32,
+    bin: Vec<Arrival>,
+    /// Sums of the sessions' weights, as the phase has them.
+    sessions: Vec<f64>,
+    turns: Turns,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// Not started.
+    Waiting,
+    Running,
+    /// Since this time.
+    Paused(u64),
+    /// The phase is over; the next one waits for the users.
+    PhaseOver,
+    /// As before, and somebody was asked.
+    PhaseOverSaid,
+    Over,
+}
+
+/// Bins are worked out this long before they begin.
+const AHEAD_NS: u64 = 5_000_000;
+
+impl Arrivals {
+    pub(crate) fn new(scenario: &Arc<Scenario>, share: Share) -> Self {
+        let appointments = scenario.load.appointments.iter().enumerate();
+        let mut mine: Vec<(u64, u16)> = appointments
+            .filter(|(number, _)| *number as u64 % share.of == share.index)
+            .filter_map(|(_, user)| {
+                let at_ns = u64::try_from(user.at.as_nanos()).ok()?;
+                Some((at_ns, u16::try_from(user.session).ok()?))
+            })
+            .collect();
+        mine.sort_by_key(|(at_ns, _)| std::cmp::Reverse(*at_ns));
+        Self {
+            scenario: Arc::clone(scenario),
+            share,
+            seed: scenario.seed,
+            factor: 1.0,
+            state: State::Waiting,
+            phase: 0,
+            round: 0,
+            schedule: None,
+            phase_start_ns: 0,
+            before: None,
+            queue: VecDeque::new(),
+            appointments: mine,
+            start_ns: 0,
+            started: 0,
+            started_before: 0,
+            paused: false,
+            released: 0,
+            bin: Vec::new(),
+            sessions: Vec::new(),
+            turns: Turns::new(scenario.spread, &scenario.targets, scenario.seed, share.index),
+        }
+    }
+
+    pub(crate) fn start(&mut self, at_ns: u64) {
+        self.start_ns = at_ns;
+        self.state = State::Running;
+        self.enter(0, at_ns, 0);
+    }
+
+    pub(crate) fn stop(&mut self) {
+        self.queue.clear();
+        self.appointments.clear();
+        self.schedule = None;
+        self.state = State::Over;
+    }
+
+    pub(crate) fn pause(&mut self, now_ns: u64) {
+        self.paused = true;
+        if self.state == State::Running {
+            self.state = State::Paused(now_ns);
+        }
+    }
+
+    pub(crate) fn resume(&mut self, now_ns: u64) {
+        if !self.paused && !matches!(self.state, State::Paused(_)) {
+            // Not here yet: this worker is behind the others.
+            self.released += 1;
+        }
+        self.paused = false;
+        if let State::Paused(since_ns) = self.state {
+            let pause_ns = now_ns.saturating_sub(since_ns);
+            self.phase_start_ns += pause_ns;
+            self.start_ns += pause_ns;
+            self.state = State::Running;
+        }
+    }
+
+    pub(crate) fn set_factor(&mut self, factor: f64) {
+        self.factor = factor.clamp(0.0, 1e6);
+    }
+
+    /// The next phase begins after the users of this one have gone.
+    pub(crate) fn next_phase(&mut self, at_ns: u64) {
+        if matches!(self.state, State::PhaseOver | State::PhaseOverSaid) {
+            self.state = State::Running;
+            self.leave(at_ns);
+            if self.paused {
+                self.pause(at_ns);
+            }
+        }
+    }
+
+    /// Whether the collector is to be asked for the next phase: once.
+    pub(crate) fn ask_for_next_phase(&mut self) -> bool {
+        let ask = self.state == State::PhaseOver;
+        if ask {
+            self.state = State::PhaseOverSaid;
+        }
+        ask
+    }
+
+    /// When the run began, by the shard's clock; later by the length of its pauses.
+    pub(crate) fn started_at_ns(&self) -> u64 {
+        self.start_ns
+    }
+
+    /// The phase that goes on at a time, or did as long as this worker was not late by more than a
+    /// phase; `None` if none does.
+    pub(crate) fn phase_at(&self, at_ns: u64) -> Option<usize> {
+        if let Some((phase, start_ns, end_ns)) = self.before
+            && (start_ns..end_ns).contains(&at_ns)
+        {
+            return Some(phase);
+        }
+        (self.state == State::Running && at_ns >= self.phase_start_ns).then_some(self.phase)
+    }
+
+    /// Whether nobody will come any more.
+    pub(crate) fn is_over(&self) -> bool {
+        self.state == State::Over && self.appointments.is_empty()
+    }
+
+    /// The next user that is due at `now_ns`, when `users` are there.
+    pub(crate) fn next(&mut self, now_ns: u64, users: u64) -> Option<Started> {
+        if matches!(self.state, State::Waiting | State::Paused(_)) {
+            return None;
+        }
+        if let Some((at_ns, session)) = self.appointments.last().copied()
+            && self.start_ns + at_ns <= now_ns
+        {
+            self.appointments.pop();
+            let phase = self.scenario.load.phases.len();
+            let at_ns = self.start_ns + at_ns;
+            return Some(self.begin(at_ns, u16::try_from(phase).unwrap_or(0), Some(session)));
+        }
+        loop {
+            // A phase that begins when resumed may just have been entered.
+            if matches!(self.state, State::Paused(_)) {
+                return None;
+            }
+            self.work_out(now_ns);
+            if let Some(arrival) = self.queue.front().copied() {
+                let at_ns = self.phase_start_ns + arrival.at_ns;
+                if at_ns > now_ns {
+                    return None;
+                }
+                self.queue.pop_front();
+                return Some(self.begin(at_ns, self.phase_number(), None));
+            }
+            let schedule = self.schedule.as_ref()?;
+            let since_ns = now_ns.saturating_sub(self.phase_start_ns);
+            let is_on = now_ns >= self.phase_start_ns
+                && Duration::from_nanos(since_ns) < schedule.phase().duration;
+            if is_on
+                && self.has_room(schedule)
+                && schedule.wanted(since_ns, self.factor).is_some_and(|wanted| users < wanted)
+            {
+                return Some(self.begin(now_ns, self.phase_number(), None));
+            }
+            if !self.end_phase(now_ns) {
+                return None;
+            }
+        }
+    }
+
+    /// When [`Arrivals::next`] has to be asked again.
+    pub(crate) fn next_ns(&self) -> Option<u64> {
+        if matches!(self.state, State::Waiting | State::Paused(_)) {
+            return None;
+        }
+        let appointment = self.appointments.last().map(|(at_ns, _)| self.start_ns + at_ns);
+        let arrival = self.queue.front().map(|arrival| self.phase_start_ns + arrival.at_ns);
+        let bin = self.schedule.as_ref().filter(|_| self.state == State::Running).map(|schedule| {
+            let next_ns = schedule.next_bin_ns().map(|ns| ns.saturating_sub(ahead_ns(schedule)));
+            let end_ns = u64::try_from(schedule.phase().duration.as_nanos()).unwrap_or(u64::MAX);
+            self.phase_start_ns.saturating_add(next_ns.unwrap_or(end_ns))
+        });
+        [appointment, arrival, bin].into_iter().flatten().min()
+    }
+
+    /// Which server the user `id` goes to.
+    pub(crate) fn aim(&self, id: u32) -> Aim {
+        self.turns.first(id)
+    }
+
+    /// How users go on to other servers.
+    pub(super) fn turns(&mut self) -> &mut Turns {
+        &mut self.turns
+    }
+
+    fn begin(&mut self, at_ns: u64, phase: u16, session: Option<u16>) -> Started {
+        let number = self.started * self.share.of + self.share.index + 1;
+        self.started += 1;
+        let session =
+            session.unwrap_or_else(|| pick(&self.sessions, mix(self.seed ^ 0x5e55, number)));
+        Started { at_ns, id: number as u32, phase, session }
+    }
+
+    /// Closed model: whether the caps leave a further user to this worker.
+    fn has_room(&self, schedule: &PhaseSchedule) -> bool {
+        let room = |most: Option<u64>, started: u64| {
+            most.is_none_or(|most| started * self.share.of + self.share.index < most)
+        };
+        room(self.scenario.load.users_max, self.started)
+            && room(schedule.phase().users_max, self.started - self.started_before)
+    }
+
+    fn phase_number(&self) -> u16 {
+        u16::try_from(self.phase).unwrap_or(u16::MAX)
+    }
+
+    /// Works out the bins that begin soon.
+    fn work_out(&mut self, now_ns: u64) {
+        let Some(schedule) = &mut self.schedule else { return };
+        while let Some(bin_ns) = schedule.next_bin_ns()
+            && self.phase_start_ns + bin_ns <= now_ns + ahead_ns(schedule)
+        {
+            self.bin.clear();
+            schedule.bin(self.factor, &mut self.bin);
+            self.queue.extend(self.bin.drain(..));
+        }
+    }
+
+    /// Goes on to the next phase if this one is over; `true` if there is one now.
+    fn end_phase(&mut self, now_ns: u64) -> bool {
+        let Some(schedule) = &self.schedule else { return false };
+        if self.state != State::Running || schedule.next_bin_ns().is_some() {
+            return false;
+        }
+        let duration_ns = u64::try_from(schedule.phase().duration.as_nanos()).unwrap_or(u64::MAX);
+        let end_ns = self.phase_start_ns.saturating_add(duration_ns);
+        if now_ns < end_ns {
+            return false;
+        }
+        if schedule.phase().wait_for_users {
+            self.state = State::PhaseOver;
+            return false;
+        }
+        self.leave(end_ns);
+        self.schedule.is_some()
+    }
+
+    /// From this phase to the next one, which begins at `at_ns`.
+    fn leave(&mut self, at_ns: u64) {
+        self.before = Some((self.phase, self.phase_start_ns, at_ns));
+        // What a rush of arrivals took is not kept through the quiet after it.
+        self.queue.shrink_to(64);
+        self.bin.shrink_to(64);
+        let arrived = self.schedule.as_ref().map_or(0, PhaseSchedule::arrived);
+        let next = self.phase + 1;
+        if next < self.scenario.load.phases.len() {
+            self.enter(next, at_ns, arrived);
+        } else if self.round < self.scenario.load.repeat {
+            self.round += 1;
+            self.enter(0, at_ns, arrived);
+        } else {
+            self.schedule = None;
+            self.state = State::Over;
+        }
+    }
+
+    fn enter(&mut self, phase: usize, at_ns: u64, arrived: u64) {
+        let load = &self.scenario.load;
+        (self.phase, self.phase_start_ns) = (phase, at_ns);
+        self.started_before = self.started;
+        self.schedule = PhaseSchedule::new(load, phase, self.round, arrived, self.share, self.seed);
+        let Some(schedule) = &self.schedule else {
+            self.state = State::Over;
+            return;
+        };
+        let own = &schedule.phase().weights;
+        let weights = self.scenario.sessions.iter().enumerate();
+        self.sessions =
+            sums(weights.map(|(index, session)| {
+                own.get(index).copied().flatten().unwrap_or(session.weight)
+            }));
+        if schedule.phase().hold {
+            match self.released.checked_sub(1) {
+                Some(left) => self.released = left,
+                None => self.state = State::Paused(at_ns),
+            }
+        }
+    }
+}
+
+/// How long before its time a bin is worked out: in a closed model users come when it begins.
+fn ahead_ns(schedule: &PhaseSchedule) -> u64 {
+    match schedule.phase().arrivals {
+        simurgh_load_scenario::Arrivals::Open { .. } => AHEAD_NS,
+        simurgh_load_scenario::Arrivals::Closed { .. } => 0,
+    }
+}
+
+/// Running sums of weights.
+pub(super) fn sums(weights: impl Iterator<Item = f64>) -> Vec<f64> {
+    weights
+        .scan(0.0, |sum, weight| {
+            *sum += weight.max(0.0);
+            Some(*sum)
+        })
+        .collect()
+}
+
+/// The index that a random number falls on.
+pub(super) fn pick(sums: &[f64], random: u64) -> u16 {
+    let all = sums.last().copied().unwrap_or(0.0);
+    let point = fastrand::Rng::with_seed(random).f64() * all;
+    let index = sums.partition_point(|sum| *sum <= point);
+    u16::try_from(index.min(sums.len().saturating_sub(1))).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn choices_follow_the_weights_and_never_take_a_weight_of_zero() {
+        let sums = sums([1.0, 0.0, 3.0].into_iter());
+        let mut counts = [0_u32; 3];
+        for number in 0..40_000 {
+            counts[usize::from(pick(&sums, mix(1, number)))] += 1;
+        }
+        assert_eq!(counts[1], 0);
+        assert!((9_700..10_300).contains(&counts[0]), "{counts:?}");
+    }
+}

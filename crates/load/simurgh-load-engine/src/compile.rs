@@ -1,0 +1,330 @@
+//! From a scenario to a program.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use regex::Regex;
+use simurgh_proto::session::client::Topic;
+
+use simurgh_load_record::{Metric, MetricId, Names};
+use simurgh_load_scenario::{
+    Act, Condition, For, ForEach, Generated, Part, Push, Receive, Reconnect, Repeat, Reply,
+    Scenario, Session, Step, Template, Think, Value, VarId,
+};
+
+use super::answers::{AnswerOp, MatcherOp};
+use super::program::{
+    ChannelCommand, ChannelOp, ConnectOp, EachOp, LoopOp, Op, Program, ReceiveOp, Register,
+    RepeatOp, SendOp, SessionInfo, ThinkOp, constant,
+};
+use super::requests::HttpOp;
+use super::ways;
+
+/// Compiles a checked scenario.
+///
+/// # Errors
+/// A pattern that is none; a checked scenario has no such thing.
+pub(crate) fn compile(scenario: &Arc<Scenario>) -> Result<Program, String> {
+    let mut compiler = Compiler {
+        names: Names::of(scenario),
+        ops: Vec::new(),
+        registers: 0,
+        used: BTreeSet::new(),
+        stamped: false,
+        tracks: false,
+    };
+    let mut sessions = Vec::new();
+    for session in &scenario.sessions {
+        compiler.registers = 0;
+        compiler.used = used_vars(&session.steps);
+        sessions.push(SessionInfo {
+            start: compiler.here(),
+            dialect: session.dialect,
+            transport: session.transport,
+            heartbeat: session.heartbeat,
+            reconnect: session.reconnect.or(session.drop.map(|_| Reconnect::AFTER_DROP)),
+            drop: session.drop,
+            resume: session.resume,
+            read_rate_max: session.read_rate_max,
+            plain_joins: plain_joins(session),
+        });
+        compiler.steps(&session.steps)?;
+        compiler.push(Op::End);
+    }
+    let Compiler { mut ops, stamped, tracks, .. } = compiler;
+    mark_lazy(&mut ops);
+    let waits_ahead = ways::lead_to(&ops, &sessions, |op| matches!(op, Op::Wait(..)));
+    let throttled = sessions.iter().any(|session| session.read_rate_max.is_some());
+    let scenario = Arc::clone(scenario);
+    Ok(Program { scenario, ops, waits_ahead, sessions, stamped, tracks, throttled })
+}
+
+struct Compiler {
+    names: Names,
+    ops: Vec<Op>,
+    registers: Register,
+    /// Variables that somebody reads.
+    used: BTreeSet<VarId>,
+    stamped: bool,
+    tracks: bool,
+}
+
+impl Compiler {
+    fn here(&self) -> u32 {
+        u32::try_from(self.ops.len()).unwrap_or(u32::MAX)
+    }
+
+    fn push(&mut self, op: Op) {
+        self.ops.push(op);
+    }
+
+    fn register(&mut self) -> Register {
+        self.registers += 1;
+        self.registers - 1
+    }
+
+    /// The metric of a transaction or interaction.
+    fn timed(&self, name: &str) -> MetricId {
+        // All names were collected from this very scenario.
+        self.names.transaction(name).unwrap_or(MetricId::from(Metric::Session))
+    }
+
+    fn steps(&mut self, steps: &[Step]) -> Result<(), String> {
+        for step in steps {
+            self.act(&step.act).map_err(|error| match step.line {
+                0 => error,
+                line => format!("line {line}: {error}"),
+            })?;
+        }
+        Ok(())
+    }
+
+    fn act(&mut self, act: &Act) -> Result<(), String> {
+        let op = match act {
+            Act::Connect(connect) => Op::Connect(ConnectOp {
+                connect: connect.clone(),
+                answer: AnswerOp::new(&connect.answer)?,
+            }),
+            Act::Send(message) => Op::Send(self.send(message)?),
+            Act::Raw(message) => Op::Raw(self.send(message)?),
+            Act::Wait(wait) => {
+                Op::Wait(MatcherOp::new(&wait.matcher)?, AnswerOp::new(&wait.answer)?)
+            }
+            Act::Receive(receive) => Op::Receive(receive_op(receive)?),
+            Act::Think(think) => Op::Think(ThinkOp { think: *think, lazy: false }),
+            Act::Join(push) => Op::Channel(self.channel(ChannelCommand::Join, push)?),
+            Act::Push(push) => Op::Channel(self.channel(ChannelCommand::Push, push)?),
+            Act::Leave(push) => Op::Channel(self.channel(ChannelCommand::Leave, push)?),
+            Act::Http(http) => {
+                self.stamped |= http.body.as_ref().is_some_and(has_stamp);
+                Op::Http(HttpOp::new(http)?)
+            }
+            Act::Close { code } => Op::Close(*code),
+            Act::Set(set) => {
+                self.stamped |= matches!(&set.value, Value::Template(text) if has_stamp(text));
+                Op::Set(set.clone())
+            }
+            Act::For(each) => return self.counted(each),
+            Act::ForEach(each) => return self.each(each),
+            Act::Repeat(repeat) => return self.repeat(repeat),
+            Act::If { condition, steps } => return self.condition(condition, steps),
+            Act::Transaction { name, steps } => {
+                let metric = self.timed(name);
+                self.push(Op::TransactionStart(metric));
+                self.steps(steps)?;
+                Op::TransactionEnd(metric)
+            }
+            Act::Switch(switch) => Op::Switch(switch.clone()),
+            Act::Gather { users, timeout } => Op::Gather(*users, *timeout),
+            Act::InteractionSend { id } => Op::InteractionSend(id.clone()),
+            Act::InteractionReceive { id } => Op::InteractionReceive(id.clone(), self.timed(id)),
+            Act::WaitServer => Op::WaitServer,
+            Act::Abort => Op::Abort,
+            Act::AbortRun => Op::AbortRun,
+        };
+        self.push(op);
+        Ok(())
+    }
+
+    fn send(&mut self, message: &simurgh_load_scenario::Message) -> Result<SendOp, String> {
+        self.stamped |= has_stamp(&message.data);
+        let matcher = match &message.reply {
+            Reply::Match(matcher) => Some(MatcherOp::new(matcher)?),
+            Reply::None | Reply::First => None,
+        };
+        let answer = AnswerOp::new(&message.answer)?;
+        Ok(SendOp { message: message.clone(), matcher, answer })
+    }
+
+    fn channel(&mut self, command: ChannelCommand, push: &Push) -> Result<ChannelOp, String> {
+        self.stamped |= has_stamp(&push.payload);
+        self.tracks |= push.presence.is_some();
+        let topic = constant(&push.topic).and_then(|topic| str::from_utf8(topic).ok());
+        let topic = topic.map(Topic::from);
+        Ok(ChannelOp { command, push: push.clone(), topic, answer: AnswerOp::new(&push.answer)? })
+    }
+
+    /// `start: LoopStart(end); body; end: LoopEnd(body)`.
+    fn counted(&mut self, each: &For) -> Result<(), String> {
+        let round = self.register();
+        let every = each.every.map(|every| (every, self.register()));
+        let start = self.here();
+        let mut ends = LoopOp {
+            round,
+            to: start + 1,
+            var: each.var.filter(|var| self.used.contains(var)),
+            first: each.from,
+            last: each.to,
+            step: each.step,
+            every,
+            at_least_once: each.at_least_once,
+        };
+        self.push(Op::LoopStart(ends.clone()));
+        self.steps(&each.steps)?;
+        self.push(Op::LoopEnd(ends.clone()));
+        ends.to = self.here();
+        self.replace(start, Op::LoopStart(ends));
+        Ok(())
+    }
+
+    /// `start: Each(end); body; Jump(start); end:`.
+    fn each(&mut self, each: &ForEach) -> Result<(), String> {
+        let regex = |pattern: &Option<String>| pattern.as_deref().map(Regex::new).transpose();
+        let include = regex(&each.include).map_err(|error| error.to_string())?;
+        let exclude = regex(&each.exclude).map_err(|error| error.to_string())?;
+        let round = self.register();
+        let start = self.here();
+        self.push(Op::Jump(start));
+        self.steps(&each.steps)?;
+        self.push(Op::Jump(start));
+        let each = ForEach { steps: Vec::new(), ..each.clone() };
+        let end = self.here();
+        self.replace(start, Op::Each(Box::new(EachOp { each, include, exclude, round, end })));
+        Ok(())
+    }
+
+    fn repeat(&mut self, repeat: &Repeat) -> Result<(), String> {
+        let round = self.register();
+        // The register begins at 0 each time the loop is come to.
+        self.push(Op::LoopStart(LoopOp {
+            round,
+            to: self.here() + 1,
+            var: None,
+            first: simurgh_load_scenario::Bound::Number(0),
+            last: simurgh_load_scenario::Bound::Endless,
+            step: 1,
+            every: None,
+            at_least_once: true,
+        }));
+        let body = self.here();
+        self.steps(&repeat.steps)?;
+        self.push(Op::RepeatEnd(RepeatOp {
+            round,
+            body,
+            times_max: repeat.times_max,
+            condition: repeat.condition.clone(),
+            until: repeat.until,
+        }));
+        Ok(())
+    }
+
+    fn condition(&mut self, condition: &Condition, steps: &[Step]) -> Result<(), String> {
+        let start = self.here();
+        self.push(Op::Jump(start));
+        self.steps(steps)?;
+        let end = self.here();
+        self.replace(start, Op::Unless(condition.clone(), end));
+        Ok(())
+    }
+
+    fn replace(&mut self, at: u32, op: Op) {
+        if let Some(place) = self.ops.get_mut(at as usize) {
+            *place = op;
+        }
+    }
+}
+
+fn receive_op(receive: &Receive) -> Result<ReceiveOp, String> {
+    let matcher = receive.matcher.as_ref().map(MatcherOp::new).transpose()?;
+    Ok(ReceiveOp { receive: receive.clone(), matcher })
+}
+
+/// Finds thinking that only more thinking can follow, and says that it need not be punctual.
+fn mark_lazy(ops: &mut [Op]) {
+    let lazy: Vec<usize> = (0..ops.len())
+        .filter(|at| matches!(ops.get(*at), Some(Op::Think(_))))
+        .filter(|at| leads_to_thinking(ops, at + 1, 8))
+        .collect();
+    for at in lazy {
+        if let Some(Op::Think(think)) = ops.get_mut(at)
+            && !matches!(think.think, Think::Var(..))
+        {
+            think.lazy = true;
+        }
+    }
+}
+
+/// Whether every way on from `at` comes to thinking or the end before anything can be seen.
+fn leads_to_thinking(ops: &[Op], at: usize, hops_left: u32) -> bool {
+    if hops_left == 0 {
+        return false;
+    }
+    let next = |at| leads_to_thinking(ops, at, hops_left - 1);
+    match ops.get(at) {
+        Some(Op::Think(_) | Op::End) | None => true,
+        Some(Op::LoopEnd(ends)) => ends.every.is_none() && next(ends.to as usize) && next(at + 1),
+        Some(Op::LoopStart(ends)) => ends.every.is_none() && next(at + 1) && next(ends.to as usize),
+        Some(Op::Jump(to)) => next(*to as usize),
+        _ => false,
+    }
+}
+
+/// Whether the joins of a session have each a topic of its own that is the same for all users.
+fn plain_joins(session: &Session) -> bool {
+    let (mut topics, mut plain) = (BTreeSet::new(), true);
+    session.each_step(&mut |step| {
+        if let Act::Join(push) = &step.act {
+            plain &= constant(&push.topic).is_some_and(|topic| topics.insert(topic.to_vec()));
+        }
+    });
+    plain
+}
+
+fn has_stamp(template: &Template) -> bool {
+    template.parts.iter().any(|part| matches!(part, Part::Value(Generated::Stamp)))
+}
+
+/// The variables that templates and conditions of these steps read.
+fn used_vars(steps: &[Step]) -> BTreeSet<VarId> {
+    // The one complete list of where templates can be is the model itself.
+    fn collect(value: &serde_json::Value, used: &mut BTreeSet<VarId>) {
+        match value {
+            serde_json::Value::Object(fields) => {
+                for (name, field) in fields {
+                    let var = match name.as_str() {
+                        "Var" | "list" => field.as_u64().or_else(|| field.get(0)?.as_u64()),
+                        "Element" => field.get(0).and_then(serde_json::Value::as_u64),
+                        _ => None,
+                    };
+                    used.extend(var.and_then(|var| u16::try_from(var).ok()).map(VarId));
+                    collect(field, used);
+                }
+                if let (Some(var), Some(_)) = (fields.get("var"), fields.get("compare")) {
+                    used.extend(var.as_u64().and_then(|var| u16::try_from(var).ok()).map(VarId));
+                }
+                if let (Some(var), Some(_)) = (fields.get("from"), fields.get("path")) {
+                    used.extend(var.as_u64().and_then(|var| u16::try_from(var).ok()).map(VarId));
+                }
+            }
+            serde_json::Value::Array(items) => {
+                items.iter().for_each(|item| collect(item, used));
+            }
+            _ => {}
+        }
+    }
+    let mut used = BTreeSet::new();
+    if let Ok(value) = serde_json::to_value(steps) {
+        collect(&value, &mut used);
+    }
+    used
+}

@@ -1,0 +1,252 @@
+//! The workers of this host: started, told, and waited for.
+
+use std::collections::BTreeSet;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use simurgh_reactor::{Config, ShardHandle, ShardSet};
+
+use crate::stamp::Stamps;
+use simurgh_load_client::tls::TlsConfig;
+use simurgh_load_record::{Names, Recorder, WorkerId};
+use simurgh_load_scenario::{Dump, Follow, Scenario};
+
+use super::arrivals::Arrivals;
+use super::compile::compile;
+use super::cuts::Cuts;
+use super::follow::Followed;
+use super::program::Program;
+use super::schedule::Share;
+use super::shared::Shared;
+use super::sweep::Sweeps;
+use super::user::Users;
+use super::values::Maker;
+use super::wheel::Wheel;
+use super::worker::{Stopping, Traffic, Word, Worker};
+use super::{Order, RunError};
+use simurgh_load_client::{OUTBOUND_BYTES_MAX, SourcePool};
+
+/// Which part of the run this host does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Part {
+    /// Workers here.
+    pub(crate) workers: u64,
+    /// Number of the first of them among all workers of the run.
+    pub(crate) first: u64,
+    /// All workers of the run.
+    pub(crate) of: u64,
+    /// Which host, of how many.
+    pub(crate) host: u64,
+    pub(crate) hosts: u64,
+    /// The run, as stamps name it.
+    pub(crate) run: u32,
+}
+
+/// Takes what workers say, on their threads.
+pub(crate) type Words = Arc<dyn Fn(Word) + Send + Sync>;
+
+/// What is up to the operator rather than the scenario.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// Worker threads, of all hosts together; `None`: as many as the users need.
+    pub workers: Option<usize>,
+    /// Cores to pin those of this host to, in turn; empty: none. Agents pin none.
+    pub cores: Vec<usize>,
+    /// Asks the kernel when it received each read, to tell what error this tool adds.
+    pub receive_stamps: bool,
+}
+
+/// See the module.
+pub(crate) struct Crew {
+    set: ShardSet<Order>,
+    handles: Vec<Option<ShardHandle>>,
+    stopped: BTreeSet<usize>,
+    /// Threads that have ended, maybe with a last word under way.
+    ended: BTreeSet<usize>,
+}
+
+impl Crew {
+    /// Starts the workers, which then wait for [`Order::Start`]; they say things through `words`.
+    pub(crate) fn start(
+        scenario: &Arc<Scenario>,
+        part: Part,
+        options: &Options,
+        words: &Words,
+    ) -> Result<Self, RunError> {
+        // Told before any thread is there; each worker compiles its own.
+        compile(scenario).map_err(RunError::Scenario)?;
+        let tls = scenario.targets.iter().any(|target| target.tls);
+        let tls = tls.then(|| TlsConfig::new(&scenario.tls)).transpose();
+        let tls = tls.map_err(RunError::Scenario)?;
+        let count = usize::try_from(part.workers).unwrap_or(usize::MAX);
+        let io = |what: &'static str| move |error| RunError::System(what, error);
+        let set = ShardSet::prepare(count, MAILBOX_BYTES_MAX).map_err(io("the workers' mail"))?;
+        let mut crew =
+            Self { set, handles: Vec::new(), stopped: BTreeSet::new(), ended: BTreeSet::new() };
+        let files = scenario.files.len();
+        let shared = Arc::new(Shared::new(files, part.host, part.hosts));
+        for thread in 0..count {
+            let config = Config {
+                core: options.cores.get(thread % options.cores.len().max(1)).copied(),
+                receive_stamps: options.receive_stamps,
+                // Patterns run here that others wrote; only what is used of it costs memory.
+                stack_bytes: STACK_BYTES,
+                outbound_bytes_max: OUTBOUND_BYTES_MAX,
+                ..Config::default()
+            };
+            let seat = Seat {
+                scenario: Arc::clone(scenario),
+                part,
+                thread,
+                tls: tls.clone(),
+                shared: Arc::clone(&shared),
+                words: Arc::clone(words),
+                receive_stamps: options.receive_stamps,
+            };
+            let name = format!("worker-{thread}");
+            let handle = crew.set.spawn(&name, config, move |_| seat.worker());
+            let handle = handle.map_err(|error| RunError::Worker(error.to_string()))?;
+            crew.handles.push(Some(handle));
+        }
+        Ok(crew)
+    }
+
+    /// The workers' clock.
+    pub(crate) fn clock_ns(&self) -> u64 {
+        self.set.clock_ns()
+    }
+
+    /// Connections that one worker can hold.
+    pub(crate) fn capacity(&self) -> usize {
+        self.handles.iter().flatten().map(ShardHandle::capacity).min().unwrap_or(0)
+    }
+
+    /// Tells all workers.
+    pub(crate) fn tell(&self, order: Order) {
+        for mailbox in self.set.mailboxes() {
+            mailbox.post_anyway(order);
+        }
+    }
+
+    /// A worker has said that it is done.
+    pub(crate) fn has_stopped(&mut self, thread: u16) {
+        self.stopped.insert(usize::from(thread));
+    }
+
+    /// Workers whose thread has ended without being told to: which, and why. Each once, and only
+    /// when asked for the second time: what they have said must have been heard before.
+    pub(crate) fn take_lost(&mut self) -> Vec<(u16, String)> {
+        let mut lost = Vec::new();
+        for (thread, place) in self.handles.iter_mut().enumerate() {
+            if self.stopped.contains(&thread) || !place.as_ref().is_some_and(|h| h.is_finished()) {
+                continue;
+            }
+            if self.ended.insert(thread) {
+                continue;
+            }
+            if let Some(handle) = place.take() {
+                let why = match handle.join() {
+                    Ok(()) => "it ended by itself".to_owned(),
+                    Err(error) => error.to_string(),
+                };
+                lost.push((thread as u16, why));
+            }
+        }
+        lost
+    }
+
+    /// Ends the threads, whatever their users do, and waits for them.
+    pub(crate) fn end(self) {
+        drop(self);
+    }
+}
+
+impl Drop for Crew {
+    fn drop(&mut self) {
+        let handles: Vec<ShardHandle> = self.handles.iter_mut().filter_map(Option::take).collect();
+        for handle in &handles {
+            handle.stop();
+        }
+        for handle in handles {
+            // What it died of was reported as a lost worker; now nothing rests on it any more.
+            let _ = handle.join();
+        }
+    }
+}
+
+/// Bytes of mail that wait; what workers are told weighs nothing.
+const MAILBOX_BYTES_MAX: usize = 1 << 20;
+/// Stack of a worker's thread.
+const STACK_BYTES: usize = 2 << 20;
+
+/// What goes along to a worker's thread.
+struct Seat {
+    scenario: Arc<Scenario>,
+    part: Part,
+    thread: usize,
+    tls: Option<TlsConfig>,
+    shared: Arc<Shared>,
+    words: Words,
+    receive_stamps: bool,
+}
+
+impl Seat {
+    fn worker(self) -> Worker {
+        let Self { scenario, part, thread, tls, shared, words, receive_stamps } = self;
+        // It was compiled once before without complaint.
+        let program = Rc::new(compile(&scenario).unwrap_or_else(|_| Program::empty(&scenario)));
+        let index = part.first + thread as u64;
+        let thread = thread as u16;
+        let samples = scenario.tsung.as_ref().is_some_and(|tsung| tsung.full_stats);
+        let id = WorkerId { host: part.host as u16, thread };
+        let names = Names::of(&scenario);
+        let recorder = Recorder::new(id, &names, samples);
+        let maker = Maker {
+            program: Rc::clone(&program),
+            shared,
+            seed: scenario.seed,
+            run: part.run,
+            stamps: 0,
+            goes_to: None,
+            said: None,
+            unnumbered: 0,
+            now_ns: 0,
+            undefined: 0,
+        };
+        Worker {
+            users: Users::new(),
+            wheel: Wheel::new(),
+            recorder,
+            maker,
+            stamps: Stamps::new(part.run),
+            arrivals: Arrivals::new(&scenario, Share { index, of: part.of }),
+            sources: SourcePool::new(&scenario.sources, index, part.of),
+            sweeps: Sweeps::new(&program),
+            program,
+            words,
+            thread,
+            connected: 0,
+            scratch: Vec::new(),
+            frame: Vec::new(),
+            frame_scratch: Vec::new(),
+            patterns: simurgh_load_scenario::answer::PatternCache::default(),
+            tls,
+            mask: fastrand::Rng::with_seed(super::schedule::mix(scenario.seed, index)),
+            clock_offset_ns: 0,
+            receive_stamps,
+            dump: scenario.tsung.as_ref().map_or(Dump::Off, |tsung| tsung.dump),
+            names,
+            leaving: std::collections::VecDeque::new(),
+            seen: Vec::new(),
+            followed: Followed::new(scenario.follow_stamps() == Follow::Exactly),
+            cuts: Cuts::default(),
+            gathering: Vec::new(),
+            stopping: Stopping::No,
+            reported_ns: 0,
+            traffic: Traffic::default(),
+            last_diff: super::presence::LastDiff::default(),
+            said_idle: false,
+        }
+    }
+}

@@ -1,0 +1,406 @@
+//! The agent: takes part in other hosts' runs, one at a time.
+
+#![allow(
+    clippy::disallowed_types,
+    reason = "only threads of the process's own table are here; workers close what they inherit"
+)]
+
+use std::io::{self, Write as _};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use crate::{Crew, Options, Order, Part, Word};
+use simurgh_load_scenario::Scenario;
+
+use super::clock::difference;
+use super::host::RunClock;
+use super::peer::{self, Ear, Gone, Mouth};
+use super::wire::{FromAgent, Greeting, Hello, PROTOCOL, ToAgent, VERSION};
+
+/// Connections that have not said yet who they are.
+const STRANGERS_MAX: usize = 16;
+/// How long an agent rests when the system has no room for another connection.
+const REST: Duration = Duration::from_millis(100);
+/// How often it looks whether its threads are all there.
+const POLL_INTERVAL: Duration = Duration::from_millis(500);
+/// Workers that a controller may ask for: more are a mistake.
+const WORKERS_MAX: u64 = 10_000;
+
+/// Takes what an agent has to say to its operator, a line each.
+pub type Log = Arc<dyn Fn(&str) + Send + Sync>;
+
+/// An agent that listens.
+pub struct Agent {
+    listener: TcpListener,
+    own: Arc<Own>,
+}
+
+/// What all connections of an agent share.
+struct Own {
+    token: String,
+    log: Log,
+    /// What it does at present.
+    busy: Mutex<Option<String>>,
+    strangers: AtomicUsize,
+}
+
+/// Listens on `listen`, says on standard output `agent listening on ADDR` (with the port that the
+/// system chose for port 0), and serves runs until the process ends. Not from a shard's thread.
+///
+/// # Errors
+/// The address cannot be listened on.
+pub fn serve(listen: SocketAddr, token: String, log: Log) -> io::Result<()> {
+    let agent = Agent::bind(listen, token, log)?;
+    let mut out = io::stdout();
+    writeln!(out, "agent listening on {}", agent.address()?)?;
+    out.flush()?;
+    agent.run()
+}
+
+impl Agent {
+    /// Listens; controllers that know `token` are served once [`Agent::run`] is called.
+    ///
+    /// # Errors
+    /// The address cannot be listened on, or the token is empty.
+    pub fn bind(listen: SocketAddr, token: String, log: Log) -> io::Result<Self> {
+        if token.is_empty() {
+            let what = "an agent needs a token, or anybody could use it against anybody";
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, what));
+        }
+        let listener = TcpListener::bind(listen)?;
+        let (busy, strangers) = (Mutex::new(None), AtomicUsize::new(0));
+        Ok(Self { listener, own: Arc::new(Own { token, log, busy, strangers }) })
+    }
+
+    /// Where it listens.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn address(&self) -> io::Result<SocketAddr> {
+        self.listener.local_addr()
+    }
+
+    /// Serves one run after the other; a second controller is told that it is busy. A controller
+    /// that dies ends its run, users and all.
+    ///
+    /// # Errors
+    /// It returns only when no connection can be accepted any more.
+    pub fn run(self) -> io::Result<()> {
+        loop {
+            let (stream, from) = match self.listener.accept() {
+                Ok(accepted) => accepted,
+                Err(error) if passes(&error) => {
+                    // Out of descriptors or memory: it would fail again at once.
+                    std::thread::sleep(REST);
+                    continue;
+                }
+                Err(error) => return Err(error),
+            };
+            if self.own.strangers.fetch_add(1, Ordering::Relaxed) >= STRANGERS_MAX {
+                self.own.strangers.fetch_sub(1, Ordering::Relaxed);
+                self.own.say(&format!(
+                    "{from}: closed, {STRANGERS_MAX} others have not said yet who they are"
+                ));
+                continue;
+            }
+            let own = Arc::clone(&self.own);
+            let thread = std::thread::Builder::new().name("agent".to_owned());
+            let spawned = thread.spawn(move || own.meet(stream, from));
+            if let Err(error) = spawned {
+                self.own.strangers.fetch_sub(1, Ordering::Relaxed);
+                self.own.say(&format!("{from}: closed, there is no thread for it: {error}"));
+            }
+        }
+    }
+}
+
+/// Whether accepting may succeed later.
+fn passes(error: &io::Error) -> bool {
+    !matches!(error.kind(), io::ErrorKind::InvalidInput | io::ErrorKind::Unsupported)
+}
+
+impl std::fmt::Debug for Agent {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Agent").field("listener", &self.listener).finish_non_exhaustive()
+    }
+}
+
+impl Own {
+    fn say(&self, line: &str) {
+        (self.log)(line);
+    }
+
+    fn busy(&self) -> MutexGuard<'_, Option<String>> {
+        // Whoever panicked had only read it.
+        self.busy.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A connection from its begin to its end.
+    fn meet(self: Arc<Self>, stream: TcpStream, from: SocketAddr) {
+        let met = peer::open(stream).map_err(Gone::from);
+        let met = met.and_then(|(ear, mouth)| self.greet(ear, mouth, from));
+        self.strangers.fetch_sub(1, Ordering::Relaxed);
+        let (session, ear) = match met {
+            Ok(Some(met)) => met,
+            Ok(None) => return,
+            Err(gone) => return self.say(&format!("{from}: no controller: {gone}")),
+        };
+        self.say(&format!("{from}: controls this agent"));
+        match session.run(ear) {
+            Ok(()) => self.say(&format!("{from}: its run is over")),
+            Err(why) => self.say(&format!("{from}: its run was ended here: {why}")),
+        }
+    }
+
+    /// Hears who it is. `None`: it was sent away, which is logged.
+    fn greet(
+        self: &Arc<Self>,
+        mut ear: Ear,
+        mouth: Mouth,
+        from: SocketAddr,
+    ) -> Result<Option<(Session, Ear)>, Gone> {
+        let hello: Hello = ear.hear()?;
+        if !hello.knows(&self.token) {
+            self.say(&format!("{from}: sent away, its token is another one"));
+            return Ok(None);
+        }
+        let same = hello.is_of_this_version();
+        let slot = if same { Slot::take(self, from) } else { Err(String::new()) };
+        let busy = slot.as_ref().err().filter(|_| same).cloned();
+        // Whoever is sent away, and cannot be told why, is away.
+        let said = mouth.say(&Greeting { busy, ..Greeting::of_this_host() });
+        if !same {
+            self.say(&format!(
+                "{from}: sent away, it is simurgh {} (protocol {}), this is {VERSION} (protocol \
+                 {PROTOCOL}); install the same version on both",
+                hello.version, hello.protocol
+            ));
+            return Ok(None);
+        }
+        let slot = match slot {
+            Ok(slot) => slot,
+            Err(what) => {
+                self.say(&format!("{from}: sent away, this agent is busy with {what}"));
+                return Ok(None);
+            }
+        };
+        said?;
+        ear.trust();
+        let session = Session {
+            own: Arc::clone(self),
+            mouth,
+            from,
+            clock: RunClock::new(),
+            slot: Some(slot),
+            crew: None,
+            to_crew_ns: 0,
+        };
+        Ok(Some((session, ear)))
+    }
+}
+
+/// The agent's one run; dropped, the agent is free again.
+struct Slot(Arc<Own>);
+
+impl Slot {
+    /// Makes the agent busy; an error: it is, and with what.
+    fn take(own: &Arc<Own>, from: SocketAddr) -> Result<Self, String> {
+        let mut busy = own.busy();
+        if let Some(what) = &*busy {
+            return Err(what.clone());
+        }
+        *busy = Some(format!("a run that {from} prepares"));
+        Ok(Self(Arc::clone(own)))
+    }
+}
+
+impl Drop for Slot {
+    fn drop(&mut self) {
+        *self.0.busy() = None;
+    }
+}
+
+/// One run.
+struct Session {
+    own: Arc<Own>,
+    mouth: Mouth,
+    from: SocketAddr,
+    clock: RunClock,
+    slot: Option<Slot>,
+    crew: Option<Crew>,
+    /// What is added to the session's clock for that of the workers.
+    to_crew_ns: i64,
+}
+
+/// What happens in a session.
+enum Event {
+    Told(ToAgent),
+    Said(Word),
+    Gone(Gone),
+}
+
+impl Session {
+    /// Until the controller ends it, or something goes wrong, which is the error.
+    fn run(mut self, ear: Ear) -> Result<(), String> {
+        let (sender, events) = channel();
+        let listener = Listening { ear, mouth: self.mouth.clone(), clock: self.clock };
+        let told = sender.clone();
+        let thread = std::thread::Builder::new().name("agent-in".to_owned());
+        let thread =
+            thread.spawn(move || listener.run(&told)).map_err(|error| error.to_string())?;
+        let end = self.serve(&events, &sender);
+        // Users end with their threads, at once.
+        drop(self.crew.take());
+        // Free before the controller hears the end: it may come back at once.
+        drop(self.slot.take());
+        self.mouth.close();
+        // What it died of would have been heard.
+        let _ = thread.join();
+        end
+    }
+
+    fn serve(&mut self, events: &Receiver<Event>, sender: &Sender<Event>) -> Result<(), String> {
+        let mut look = Instant::now() + POLL_INTERVAL;
+        loop {
+            let event = match events.recv_timeout(look.saturating_duration_since(Instant::now())) {
+                Ok(event) => event,
+                Err(RecvTimeoutError::Timeout) => {
+                    look = Instant::now() + POLL_INTERVAL;
+                    self.look_for_lost()?;
+                    continue;
+                }
+                Err(RecvTimeoutError::Disconnected) => return Err("its thread is gone".to_owned()),
+            };
+            match event {
+                Event::Told(ToAgent::Over) => return Ok(()),
+                Event::Told(message) => self.obey(message, sender)?,
+                Event::Said(word) => {
+                    if let Word::Stopped { thread } = word
+                        && let Some(crew) = &mut self.crew
+                    {
+                        crew.has_stopped(thread);
+                    }
+                    self.say(&FromAgent::Word(word))?;
+                }
+                Event::Gone(gone) => return Err(gone.to_string()),
+            }
+        }
+    }
+
+    /// Called when all that was said has been passed on.
+    fn look_for_lost(&mut self) -> Result<(), String> {
+        for (thread, why) in self.crew.as_mut().map(Crew::take_lost).unwrap_or_default() {
+            self.own.say(&format!("worker {thread} has ended: {why}"));
+            self.say(&FromAgent::WorkerLost { thread, why })?;
+        }
+        Ok(())
+    }
+
+    fn obey(&mut self, message: ToAgent, sender: &Sender<Event>) -> Result<(), String> {
+        match message {
+            // The listener answers these.
+            ToAgent::Ping { .. } | ToAgent::Over => Ok(()),
+            ToAgent::Prepare { scenario, part, receive_stamps } => {
+                let answer = match self.prepare(*scenario, part, receive_stamps, sender) {
+                    Ok(capacity) => FromAgent::Prepared { capacity },
+                    Err(why) => {
+                        self.own.say(&format!("{}: cannot take part: {why}", self.from));
+                        FromAgent::Failed { why }
+                    }
+                };
+                self.say(&answer)
+            }
+            ToAgent::Order(order) => {
+                if let Some(crew) = &self.crew {
+                    crew.tell(self.in_crew_time(order));
+                }
+                Ok(())
+            }
+        }
+    }
+
+    fn prepare(
+        &mut self,
+        scenario: Scenario,
+        part: Part,
+        receive_stamps: bool,
+        sender: &Sender<Event>,
+    ) -> Result<u64, String> {
+        if self.crew.is_some() {
+            return Err("it has its part already".to_owned());
+        }
+        let end = part.first.saturating_add(part.workers);
+        if part.workers == 0 || part.workers > WORKERS_MAX || end > part.of {
+            return Err(format!("{} workers are no part of {}", part.workers, part.of));
+        }
+        *self.own.busy() = Some(format!("a run of {:?} from {}", scenario.name, self.from));
+        let options = Options { receive_stamps, ..Options::default() };
+        let words = sender.clone();
+        // The session is gone only when its workers are.
+        let words = Arc::new(move |word| drop(words.send(Event::Said(word))));
+        let words: crate::Words = words;
+        let name = scenario.name.clone();
+        let crew = Crew::start(&Arc::new(scenario), part, &options, &words);
+        let crew = crew.map_err(|error| error.to_string())?;
+        self.to_crew_ns = difference(crew.clock_ns(), self.clock.ns());
+        let capacity = crew.capacity() as u64;
+        self.crew = Some(crew);
+        self.own
+            .say(&format!("{}: a run of {name:?} with {} workers here", self.from, part.workers));
+        Ok(capacity)
+    }
+
+    /// The same order in the time of the workers' clock.
+    fn in_crew_time(&self, order: Order) -> Order {
+        let add_ns = self.to_crew_ns;
+        match order {
+            Order::Start { at_ns, clock_offset_ns } => Order::Start {
+                at_ns: at_ns.saturating_add_signed(add_ns),
+                clock_offset_ns: clock_offset_ns.saturating_sub(add_ns),
+            },
+            Order::Clock { clock_offset_ns } => {
+                Order::Clock { clock_offset_ns: clock_offset_ns.saturating_sub(add_ns) }
+            }
+            Order::NextPhase { at_ns } => {
+                Order::NextPhase { at_ns: at_ns.saturating_add_signed(add_ns) }
+            }
+            other => other,
+        }
+    }
+
+    fn say(&self, message: &FromAgent) -> Result<(), String> {
+        self.mouth.say(message).map_err(|gone| gone.to_string())
+    }
+}
+
+/// Hears the controller, and answers its pings at once, whatever else is done.
+struct Listening {
+    ear: Ear,
+    mouth: Mouth,
+    clock: RunClock,
+}
+
+impl Listening {
+    fn run(mut self, events: &Sender<Event>) {
+        let gone = loop {
+            let said = match self.ear.hear() {
+                Ok(ToAgent::Ping { sent_ns }) => {
+                    self.mouth.say(&FromAgent::Pong { sent_ns, clock_ns: self.clock.ns() })
+                }
+                Ok(message) => {
+                    // The session is gone only when this connection is.
+                    let _ = events.send(Event::Told(message));
+                    Ok(())
+                }
+                Err(gone) => Err(gone),
+            };
+            if let Err(gone) = said {
+                break gone;
+            }
+        };
+        let _ = events.send(Event::Gone(gone));
+    }
+}

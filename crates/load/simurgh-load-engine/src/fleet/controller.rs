@@ -1,0 +1,327 @@
+//! The controller's side: finds the agents of a scenario, and stays in touch with each.
+
+#![allow(
+    clippy::disallowed_types,
+    reason = "only threads of the process's own table are here; workers close what they inherit"
+)]
+
+use std::io;
+use std::net::{TcpStream, ToSocketAddrs as _};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use crate::{Order, Part, Word};
+use simurgh_load_scenario::{Agent, Scenario};
+
+use super::clock::{Reading, Readings};
+use super::host::{News, Report, RunClock};
+use super::peer::{self, Ear, Gone, Mouth};
+use super::wire::{BEAT, FromAgent, Greeting, Hello, PROTOCOL, ToAgent, VERSION};
+
+/// How long an agent may take to be connected to.
+const CONNECT: Duration = Duration::from_secs(5);
+/// Rounds by which its clock is first measured, and how long they may take.
+const ROUNDS: usize = 16;
+const ROUNDS_TIME: Duration = Duration::from_secs(1);
+/// Orders that wait for the network: more than there are in a run.
+const ORDERS_MAX: usize = 1000;
+
+/// An agent that has taken us up.
+struct Found {
+    greeting: Greeting,
+    ear: Ear,
+    mouth: Mouth,
+    readings: Readings,
+}
+
+/// Connects to an agent, measures its clock and stays in touch from then on: what it says goes to
+/// `reports` as from `host`.
+///
+/// # Errors
+/// What is wrong and what to do, in words that follow the agent's name.
+pub(crate) fn find(
+    agent: &Agent,
+    host: u16,
+    clock: RunClock,
+    reports: &Sender<Report>,
+) -> Result<(Greeting, Link), String> {
+    let mut found = greet(agent)?;
+    found.measure(clock).map_err(|gone| format!("its clock cannot be measured: {gone}"))?;
+    let greeting = found.greeting.clone();
+    let link = found.link(host, clock, reports);
+    Ok((greeting, link.map_err(|error| format!("no thread to stay in touch with it: {error}"))?))
+}
+
+fn greet(agent: &Agent) -> Result<Found, String> {
+    let token = super::token(&agent.token)?;
+    let address = &agent.address;
+    let stream = connect(address).map_err(|error| {
+        let port = address.rsplit_once(':').map_or("PORT", |(_, port)| port);
+        format!(
+            "cannot connect: {error}; start `simurgh load agent --listen 0.0.0.0:{port} --token T` \
+             there, and see that no firewall is in between"
+        )
+    })?;
+    let system = |error: io::Error| format!("cannot set up the connection: {error}");
+    let (mut ear, mouth) = peer::open(stream).map_err(system)?;
+    let broken = |gone: Gone| format!("no answer: {gone}; see that it is `simurgh load agent`");
+    mouth.say(&Hello::new(token)).map_err(broken)?;
+    let greeting: Greeting = match ear.hear() {
+        Ok(greeting) => greeting,
+        Err(Gone::Closed) => {
+            return Err("it closed without an answer: its token is another one; give the one it \
+                        was started with"
+                .to_owned());
+        }
+        // It may close before it has read all.
+        Err(Gone::Io(error)) if error.kind() == io::ErrorKind::ConnectionReset => {
+            return Err(
+                "it refused: its token is another one; give the one it was started with".to_owned()
+            );
+        }
+        Err(gone) => return Err(broken(gone)),
+    };
+    if !greeting.is_of_this_version() {
+        return Err(format!(
+            "it is simurgh {} (protocol {}), this is {VERSION} (protocol {PROTOCOL}); install the \
+             same version on both",
+            greeting.version, greeting.protocol
+        ));
+    }
+    if let Some(what) = &greeting.busy {
+        return Err(format!("it is busy with {what}; wait for its end, or name another agent"));
+    }
+    ear.trust();
+    Ok(Found { greeting, ear, mouth, readings: Readings::default() })
+}
+
+fn connect(address: &str) -> io::Result<TcpStream> {
+    let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
+    for address in address.to_socket_addrs()? {
+        match TcpStream::connect_timeout(&address, CONNECT) {
+            Ok(stream) => return Ok(stream),
+            Err(error) => last = error,
+        }
+    }
+    Err(last)
+}
+
+impl Found {
+    fn measure(&mut self, clock: RunClock) -> Result<(), Gone> {
+        let start = Instant::now();
+        for round in 0..ROUNDS {
+            // Three on any network: the first wakes up what sleeps.
+            if round >= 3 && start.elapsed() >= ROUNDS_TIME {
+                break;
+            }
+            self.mouth.say(&ToAgent::Ping { sent_ns: clock.ns() })?;
+            if let FromAgent::Pong { sent_ns, clock_ns } = self.ear.hear()? {
+                self.readings.add(sent_ns, clock.ns(), clock_ns);
+            }
+        }
+        Ok(())
+    }
+
+    fn link(self, host: u16, clock: RunClock, reports: &Sender<Report>) -> io::Result<Link> {
+        let Self { ear, mouth, readings, .. } = self;
+        let readings = Arc::new(Mutex::new(readings));
+        let (orders, sending) = sync_channel(ORDERS_MAX);
+        let sender = Speaking { mouth: mouth.clone(), clock };
+        let listener = Listening {
+            host,
+            ear,
+            mouth: mouth.clone(),
+            clock,
+            readings: Arc::clone(&readings),
+            orders: orders.clone(),
+            reports: reports.clone(),
+        };
+        let thread = |name: &str| std::thread::Builder::new().name(format!("agent-{host}-{name}"));
+        // Its end closes the connection, and with it the listener.
+        thread("out").spawn(move || sender.run(&sending))?;
+        let listener = thread("in").spawn(move || listener.run())?;
+        Ok(Link { orders, mouth, readings, listener: Some(listener) })
+    }
+}
+
+/// The way to an agent that takes part.
+pub(crate) struct Link {
+    orders: SyncSender<Say>,
+    mouth: Mouth,
+    readings: Arc<Mutex<Readings>>,
+    listener: Option<JoinHandle<()>>,
+}
+
+/// What is to be sent to an agent.
+enum Say {
+    Message(ToAgent),
+    /// Nothing more; the agent closes.
+    Last(ToAgent),
+}
+
+impl Link {
+    /// Lets the agent start its workers; it reports [`News::Prepared`] or [`News::Failed`].
+    pub(crate) fn prepare(&self, scenario: Scenario, part: Part, receive_stamps: bool) {
+        let scenario = Box::new(scenario);
+        self.send(Say::Message(ToAgent::Prepare { scenario, part, receive_stamps }));
+    }
+
+    /// See [`super::host::Host::start`].
+    pub(crate) fn start(&self, at_ns: u64) {
+        let mut readings = self.lock();
+        // Before the start everything is a correction.
+        let reading = readings.correct().or_else(|| readings.best());
+        drop(readings);
+        let offset_ns = reading.map_or(0, |reading| reading.offset_ns);
+        let at_ns = at_ns.saturating_add_signed(offset_ns.saturating_neg());
+        self.tell(Order::Start { at_ns, clock_offset_ns: offset_ns });
+    }
+
+    /// See [`super::host::Host::next_phase`].
+    pub(crate) fn next_phase(&self, at_ns: u64) {
+        let offset_ns = self.lock().best().map_or(0, |reading| reading.offset_ns);
+        let at_ns = at_ns.saturating_add_signed(offset_ns.saturating_neg());
+        self.tell(Order::NextPhase { at_ns });
+    }
+
+    /// An order, its times in the agent's clock.
+    pub(crate) fn tell(&self, order: Order) {
+        self.send(Say::Message(ToAgent::Order(order)));
+    }
+
+    /// How long an order is on its way, as far as is known.
+    pub(crate) fn way(&self) -> Duration {
+        Duration::from_nanos(self.lock().best().map_or(0, |reading| reading.bound_ns))
+    }
+
+    /// Tells the agent that the run is over.
+    pub(crate) fn dismiss(&self) {
+        self.send(Say::Last(ToAgent::Over));
+    }
+
+    /// Waits until the agent has closed; it has [`super::wire::SILENCE`] to do so.
+    pub(crate) fn end(mut self) {
+        if let Some(listener) = self.listener.take() {
+            // It has nothing to say that was not reported.
+            let _ = listener.join();
+        }
+    }
+
+    fn send(&self, say: Say) {
+        if self.orders.try_send(say).is_err() {
+            // It takes nothing, or is gone: the listener hears the end and reports it.
+            self.mouth.close();
+        }
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Readings> {
+        self.readings.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Link {
+    fn drop(&mut self) {
+        self.mouth.close();
+    }
+}
+
+/// Sends orders, and a ping where there are none.
+struct Speaking {
+    mouth: Mouth,
+    clock: RunClock,
+}
+
+impl Speaking {
+    fn run(self, sending: &Receiver<Say>) {
+        let mut beat = Instant::now() + BEAT;
+        loop {
+            let said = match sending.recv_timeout(beat.saturating_duration_since(Instant::now())) {
+                Ok(Say::Message(message)) => self.mouth.say(&message),
+                Ok(Say::Last(message)) => {
+                    if self.mouth.say(&message).is_err() {
+                        self.mouth.close();
+                    }
+                    return;
+                }
+                Err(RecvTimeoutError::Timeout) => {
+                    beat = Instant::now() + BEAT;
+                    self.mouth.say(&ToAgent::Ping { sent_ns: self.clock.ns() })
+                }
+                Err(RecvTimeoutError::Disconnected) => break,
+            };
+            if said.is_err() {
+                break;
+            }
+        }
+        self.mouth.close();
+    }
+}
+
+/// Hears the agent until its end.
+struct Listening {
+    host: u16,
+    ear: Ear,
+    mouth: Mouth,
+    clock: RunClock,
+    readings: Arc<Mutex<Readings>>,
+    orders: SyncSender<Say>,
+    reports: Sender<Report>,
+}
+
+impl Listening {
+    fn run(mut self) {
+        let why = loop {
+            match self.ear.hear() {
+                Ok(message) => self.take(message),
+                Err(gone) => break gone.to_string(),
+            }
+        };
+        self.mouth.close();
+        self.report(News::Lost { why });
+    }
+
+    fn take(&mut self, message: FromAgent) {
+        match message {
+            FromAgent::Pong { sent_ns, clock_ns } => self.take_time(sent_ns, clock_ns),
+            FromAgent::Word(mut word) => {
+                if let Word::Delta(delta) = &mut word {
+                    delta.worker.host = self.host;
+                }
+                self.report(News::Word(word));
+            }
+            FromAgent::Prepared { capacity } => {
+                let capacity = usize::try_from(capacity).unwrap_or(usize::MAX);
+                self.report(News::Prepared { capacity });
+            }
+            FromAgent::Failed { why } => self.report(News::Failed { why }),
+            FromAgent::WorkerLost { thread, why } => self.report(News::WorkerLost { thread, why }),
+        }
+    }
+
+    fn take_time(&self, sent_ns: u64, clock_ns: u64) {
+        let mut readings = self.readings.lock().unwrap_or_else(PoisonError::into_inner);
+        readings.add(sent_ns, self.clock.ns(), clock_ns);
+        // Until the start nobody reckons with it.
+        if !readings.is_in_use() {
+            return;
+        }
+        let correction = readings.correct();
+        let skew = readings.skew();
+        drop(readings);
+        if let Some(Reading { offset_ns, .. }) = correction {
+            let order = Order::Clock { clock_offset_ns: offset_ns };
+            // If there is no room now, the next reading corrects it.
+            let _ = self.orders.try_send(Say::Message(ToAgent::Order(order)));
+        }
+        if let Some(skew) = skew {
+            self.report(News::Skew(skew));
+        }
+    }
+
+    fn report(&self, news: News) {
+        // The coordinator is gone only when the run is.
+        let _ = self.reports.send((self.host, news));
+    }
+}

@@ -1,0 +1,323 @@
+//! What controller and agent say to each other: frames of JSON, each behind its length in four
+//! bytes (big endian).
+//!
+//! ```text
+//! controller                         agent
+//! Hello            ───────────────►  other token: closes without a word
+//!                  ◄───────────────  Greeting: welcome, or busy, or another version
+//! Ping, 1/s        ───────────────►
+//!                  ◄───────────────  Pong: the agent's clock
+//! Prepare          ───────────────►
+//!                  ◄───────────────  Prepared, or Failed
+//! Order …          ───────────────►
+//!                  ◄───────────────  Word …, WorkerLost
+//! Over             ───────────────►  ends its workers and closes
+//! ```
+//!
+//! `Hello` and `Greeting` keep their shape for ever, so that versions can name each other; all
+//! other messages are those of one version.
+
+use std::fmt;
+use std::time::Duration;
+
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use simurgh_reactor::raise_descriptor_limit;
+use subtle::ConstantTimeEq as _;
+
+use crate::{Order, Part, Word};
+use simurgh_load_scenario::Scenario;
+
+/// Version of this protocol.
+pub const PROTOCOL: u32 = 1;
+/// Version of this program: both sides must be of the same one.
+pub const VERSION: &str = env!("CARGO_PKG_VERSION");
+/// Who says nothing for so long is lost.
+pub const SILENCE: Duration = Duration::from_secs(5);
+/// How often the controller says something if it has nothing to say; the agent answers.
+pub(crate) const BEAT: Duration = Duration::from_secs(1);
+/// Bytes of a frame between strangers.
+pub const STRANGER_BYTES_MAX: usize = 4 << 10;
+/// Bytes of a frame between those who know each other: a scenario with its data files.
+pub const FRAME_BYTES_MAX: usize = 256 << 20;
+
+/// The controller's first words.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Hello {
+    /// [`PROTOCOL`].
+    pub protocol: u32,
+    /// [`VERSION`].
+    pub version: String,
+    /// What the agent was started with.
+    pub token: String,
+}
+
+impl Hello {
+    /// Of this version.
+    pub fn new(token: String) -> Self {
+        Self { protocol: PROTOCOL, version: VERSION.to_owned(), token }
+    }
+
+    /// Whether it knows the agent's token; how long it takes says only how long the token is.
+    pub fn knows(&self, token: &str) -> bool {
+        self.token.as_bytes().ct_eq(token.as_bytes()).into()
+    }
+
+    /// Whether it is of the same version.
+    pub fn is_of_this_version(&self) -> bool {
+        (self.protocol, self.version.as_str()) == (PROTOCOL, VERSION)
+    }
+}
+
+/// The agent's answer to a [`Hello`] with the right token.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Greeting {
+    /// [`PROTOCOL`].
+    pub protocol: u32,
+    /// [`VERSION`].
+    pub version: String,
+    /// With what the agent is busy; nothing: it is the controller's.
+    pub busy: Option<String>,
+    /// Cores that it may use.
+    pub cores: u64,
+    /// Connections that one worker can hold there.
+    pub capacity: u64,
+}
+
+impl Greeting {
+    /// What this host has to say of itself.
+    pub fn of_this_host() -> Self {
+        let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+        Self {
+            protocol: PROTOCOL,
+            version: VERSION.to_owned(),
+            busy: None,
+            cores: cores as u64,
+            capacity: raise_descriptor_limit().0,
+        }
+    }
+
+    /// Whether it is of the same version.
+    pub fn is_of_this_version(&self) -> bool {
+        (self.protocol, self.version.as_str()) == (PROTOCOL, VERSION)
+    }
+}
+
+/// What the controller says after the greeting. Times are of the agent's session clock, which
+/// starts with the connection.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) enum ToAgent {
+    /// What is your time? The agent says `sent_ns` again.
+    Ping { sent_ns: u64 },
+    /// Start your workers.
+    Prepare { scenario: Box<Scenario>, part: Part, receive_stamps: bool },
+    /// For all workers.
+    Order(Order),
+    /// The run is over.
+    Over,
+}
+
+/// What an agent says after the greeting.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) enum FromAgent {
+    /// The answer to a ping, and the time of the session clock.
+    Pong { sent_ns: u64, clock_ns: u64 },
+    /// The workers wait; each can hold so many connections.
+    Prepared { capacity: u64 },
+    /// There are no workers.
+    Failed { why: String },
+    /// A worker says something.
+    Word(Word),
+    /// The thread of a worker has ended before its time.
+    WorkerLost { thread: u16, why: String },
+}
+
+/// Why bytes are no frames of this protocol.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum FrameError {
+    /// A frame of so many bytes, where this many are allowed.
+    TooLong(usize, usize),
+    /// A frame that is no message.
+    NotAMessage(String),
+}
+
+impl fmt::Display for FrameError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::TooLong(bytes, max) => {
+                write!(f, "a frame of {bytes} bytes, where {max} are the most")
+            }
+            Self::NotAMessage(why) => write!(f, "a frame that is no message: {why}"),
+        }
+    }
+}
+
+impl std::error::Error for FrameError {}
+
+/// Cuts what comes in into frames.
+#[derive(Debug)]
+pub struct Frames {
+    bytes: Vec<u8>,
+    /// Where the next frame begins.
+    at: usize,
+    frame_bytes_max: usize,
+}
+
+const LENGTH_BYTES: usize = 4;
+
+impl Frames {
+    /// For frames of at most so many bytes.
+    pub fn new(frame_bytes_max: usize) -> Self {
+        Self { bytes: Vec::new(), at: 0, frame_bytes_max }
+    }
+
+    /// Allows longer frames from now on.
+    pub fn allow(&mut self, frame_bytes_max: usize) {
+        self.frame_bytes_max = frame_bytes_max;
+    }
+
+    /// More bytes have come.
+    pub fn push(&mut self, bytes: &[u8]) {
+        if self.at > 0 {
+            self.bytes.drain(..self.at);
+            self.at = 0;
+        }
+        self.bytes.extend_from_slice(bytes);
+    }
+
+    /// The next whole frame, without its length; `None`: more bytes are wanted.
+    ///
+    /// # Errors
+    /// It is longer than allowed, which shows as soon as its length is there.
+    pub fn next_frame(&mut self) -> Result<Option<&[u8]>, FrameError> {
+        let rest = self.bytes.get(self.at..).unwrap_or_default();
+        let Some((length, rest)) = rest.split_first_chunk::<LENGTH_BYTES>() else {
+            return Ok(None);
+        };
+        let length = usize::try_from(u32::from_be_bytes(*length)).unwrap_or(usize::MAX);
+        if length > self.frame_bytes_max {
+            return Err(FrameError::TooLong(length, self.frame_bytes_max));
+        }
+        let Some(frame) = rest.get(..length) else { return Ok(None) };
+        self.at += LENGTH_BYTES + length;
+        Ok(Some(frame))
+    }
+
+    /// The next message; `None`: more bytes are wanted.
+    ///
+    /// # Errors
+    /// The frame is too long or holds something else.
+    pub fn next_message<T: DeserializeOwned>(&mut self) -> Result<Option<T>, FrameError> {
+        let Some(frame) = self.next_frame()? else { return Ok(None) };
+        let message = serde_json::from_slice(frame);
+        message.map(Some).map_err(|error| FrameError::NotAMessage(error.to_string()))
+    }
+}
+
+/// A message as a frame.
+///
+/// # Errors
+/// It is longer than [`FRAME_BYTES_MAX`].
+pub fn frame<T: Serialize>(message: &T) -> Result<Vec<u8>, FrameError> {
+    let mut frame = vec![0; LENGTH_BYTES];
+    serde_json::to_writer(&mut frame, message)
+        .map_err(|error| FrameError::NotAMessage(error.to_string()))?;
+    let length = frame.len() - LENGTH_BYTES;
+    if length > FRAME_BYTES_MAX {
+        return Err(FrameError::TooLong(length, FRAME_BYTES_MAX));
+    }
+    let head = u32::try_from(length).unwrap_or(u32::MAX).to_be_bytes();
+    frame.iter_mut().zip(head).for_each(|(byte, length)| *byte = length);
+    Ok(frame)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn an_honest_hello_is_known_and_others_are_not() {
+        let hello = Hello::new("secret".into());
+        assert!(hello.knows("secret") && hello.is_of_this_version());
+        for other in ["", "secre", "secret ", "Secret", "secretsecret"] {
+            assert!(!hello.knows(other), "{other:?}");
+        }
+        let old = Hello { version: "0.0.9".into(), ..hello.clone() };
+        let next = Hello { protocol: PROTOCOL + 1, ..hello };
+        assert!(!old.is_of_this_version() && !next.is_of_this_version());
+    }
+
+    #[test]
+    fn a_greeting_of_a_later_version_is_still_understood() {
+        let later =
+            br#"{"protocol":9,"version":"7.0.0","busy":null,"cores":1,"capacity":2,"x":[]}"#;
+        let mut frames = Frames::new(STRANGER_BYTES_MAX);
+        frames.push(&(later.len() as u32).to_be_bytes());
+        frames.push(later);
+        let greeting: Greeting = frames.next_message().unwrap().unwrap();
+        assert_eq!((greeting.protocol, greeting.version.as_str()), (9, "7.0.0"));
+        assert!(!greeting.is_of_this_version());
+    }
+
+    #[test]
+    fn a_length_that_is_too_long_is_refused_before_its_bytes_come() {
+        // What a browser says to the port.
+        let mut frames = Frames::new(STRANGER_BYTES_MAX);
+        frames.push(b"GET");
+        assert_eq!(frames.next_frame(), Ok(None));
+        frames.push(b" ");
+        let length = u32::from_be_bytes(*b"GET ") as usize;
+        assert_eq!(frames.next_frame(), Err(FrameError::TooLong(length, STRANGER_BYTES_MAX)));
+    }
+
+    proptest! {
+        #[test]
+        fn frames_come_out_as_they_went_in_however_they_are_cut(
+            messages in prop::collection::vec(".{0,200}", 0..8),
+            cuts in prop::collection::vec(1_usize..64, 1..64),
+        ) {
+            let bytes: Vec<u8> =
+                messages.iter().flat_map(|message| frame(message).unwrap()).collect();
+            let mut frames = Frames::new(STRANGER_BYTES_MAX);
+            let (mut rest, mut out) = (bytes.as_slice(), Vec::<String>::new());
+            for cut in cuts.into_iter().cycle() {
+                if rest.is_empty() {
+                    break;
+                }
+                let (now, later) = rest.split_at(cut.min(rest.len()));
+                frames.push(now);
+                rest = later;
+                while let Some(message) = frames.next_message().unwrap() {
+                    out.push(message);
+                }
+            }
+            prop_assert_eq!(out, messages);
+            prop_assert_eq!(frames.next_frame(), Ok(None));
+        }
+
+        #[test]
+        fn garbage_is_an_error_or_waits_within_its_bound(
+            bytes in prop::collection::vec(any::<u8>(), 0..3000),
+            short in any::<bool>(),
+        ) {
+            let mut frames = Frames::new(1000);
+            if short {
+                // Lengths that are allowed, so that what they frame is looked at as well.
+                frames.push(&((bytes.len() / 2).min(1000) as u32).to_be_bytes());
+            }
+            frames.push(&bytes);
+            loop {
+                match frames.next_message::<ToAgent>() {
+                    Ok(Some(_)) => {}
+                    Ok(None) => {
+                        prop_assert!(frames.bytes.len() - frames.at < LENGTH_BYTES + 1000);
+                        break;
+                    }
+                    Err(_) => break,
+                }
+            }
+        }
+    }
+}

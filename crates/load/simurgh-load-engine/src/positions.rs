@@ -1,0 +1,153 @@
+//! Where a user stands in the history of its topics: what its joins say so that the server sends
+//! what came since.
+//!
+//! ```text
+//! join params          "simurgh": {"id": "…", "since": null | "k3f9a0.60"}
+//! [null, P, …]         a message of the history: the user stands at P
+//! simurgh:next         the binary message that follows, which has no place for it, is at P
+//! simurgh:at           nothing for this user: it stands at P
+//! simurgh:resumed      the reply to a join: P, and whether all that was missed follows
+//! simurgh:gap          something is lost for good, and why
+//! ```
+
+use serde::Deserialize;
+use simurgh_proto::serializer::ServerMessage;
+
+use simurgh_load_record::{Count, ErrorKind, Origin};
+
+use super::worker::Worker;
+
+/// Longest position taken.
+const POSITION_BYTES_MAX: usize = 32;
+/// Topics whose positions a user keeps.
+const TOPICS_MAX: usize = 1024;
+
+/// The positions of one user.
+#[derive(Default)]
+pub(crate) struct Positions {
+    /// By topic.
+    stands: Vec<(Box<str>, Box<str>)>,
+    /// Where the binary message is that comes next, and in which topic.
+    next: Option<(Box<str>, Box<str>)>,
+}
+
+/// What the server says about a resume or a gap.
+#[derive(Deserialize)]
+struct Resumed<'a> {
+    recovered: bool,
+    #[serde(borrow, default)]
+    reason: Option<std::borrow::Cow<'a, str>>,
+    #[serde(default)]
+    count: u64,
+}
+
+impl Positions {
+    fn stand(&mut self, topic: &str, position: &str) {
+        if let Some((_, stands)) = self.stands.iter_mut().find(|(known, _)| **known == *topic) {
+            *stands = position.into();
+        } else if self.stands.len() < TOPICS_MAX {
+            self.stands.push((topic.into(), position.into()));
+        }
+    }
+
+    /// The connection is gone, and with it what was to come next.
+    pub(super) fn forget_next(&mut self) {
+        self.next = None;
+    }
+
+    fn of(&self, topic: &str) -> Option<&str> {
+        let found = self.stands.iter().find(|(known, _)| **known == *topic);
+        found.map(|(_, position)| &**position)
+    }
+}
+
+impl Worker {
+    /// Puts into a join's payload where the user stands; `false` if it is no object.
+    pub(super) fn say_position(&mut self, u: u32, topic: &str, payload: &mut Vec<u8>) -> bool {
+        let run = self.maker.run;
+        let Some(user) = self.users.get(u) else { return true };
+        let (id, again) = (user.id, user.is_resuming());
+        let positions = user.extra().positions.get_or_insert_default();
+        if !again {
+            // A channel that is joined anew begins now.
+            positions.stands.retain(|(known, _)| **known != *topic);
+        }
+        let since = match positions.of(topic) {
+            Some(position) => serde_json::Value::from(position),
+            None => serde_json::Value::Null,
+        };
+        let ours = format!("\"simurgh\":{{\"id\":\"load-{run:08x}-{id:08x}\",\"since\":{since}}}");
+        let theirs = payload.trim_ascii();
+        let theirs = if theirs.is_empty() { b"{}" } else { theirs };
+        let Some(theirs) = theirs.strip_prefix(b"{") else { return false };
+        let comma = if theirs.trim_ascii_start().first() == Some(&b'}') { "" } else { "," };
+        let whole = [b"{", ours.as_bytes(), comma.as_bytes(), theirs].concat();
+        *payload = whole;
+        true
+    }
+
+    /// Takes down where a message stands; `true` if it says nothing else.
+    pub(super) fn position_in(&mut self, u: u32, message: &ServerMessage<'_>) -> bool {
+        let ServerMessage::Event(message) = message else { return false };
+        let Some(user) = self.users.get(u) else { return false };
+        let origin = user.origin();
+        let Some(positions) = user.extra.as_mut().and_then(|extra| extra.positions.as_mut()) else {
+            return false;
+        };
+        let topic = &*message.topic;
+        if message.payload.binary().is_some() {
+            let next = positions.next.take().filter(|(known, _)| **known == *topic);
+            if let Some((_, position)) = next {
+                positions.stand(topic, &position);
+            }
+            return false;
+        }
+        let position = message.msg_ref.field();
+        if position.len() > POSITION_BYTES_MAX {
+            let text = || format!("a position of {} bytes", position.len());
+            self.recorder.error_with(ErrorKind::MessageMalformed, origin, text);
+            return false;
+        }
+        let is_position = message.msg_ref.raw().starts_with('"') && !position.is_empty();
+        let news = match &*message.event {
+            "simurgh:next" if is_position => {
+                positions.next = Some((topic.into(), (&*position).into()));
+                return true;
+            }
+            "simurgh:resumed" | "simurgh:gap" => true,
+            "simurgh:at" | "simurgh:next" => false,
+            _ => {
+                if is_position {
+                    positions.stand(topic, &position);
+                }
+                return false;
+            }
+        };
+        if is_position {
+            positions.stand(topic, &position);
+        }
+        if news {
+            self.resumed_in(origin, topic, message.payload.json().unwrap_or_default());
+        }
+        true
+    }
+
+    fn resumed_in(&mut self, origin: Origin, topic: &str, payload: &str) {
+        match serde_json::from_str::<Resumed<'_>>(payload) {
+            Ok(Resumed { recovered, reason, count }) => {
+                self.recorder.count(Count::ResumedMessages, count);
+                match recovered {
+                    true => self.recorder.count(Count::ResumesRecovered, 1),
+                    false => {
+                        let reason = reason.as_deref().unwrap_or_default();
+                        self.recorder.count(Count::gap(reason), 1);
+                    }
+                }
+            }
+            Err(error) => {
+                let text = || format!("what is said of the history of {topic}: {error}");
+                self.recorder.error_with(ErrorKind::MessageMalformed, origin, text);
+            }
+        }
+    }
+}

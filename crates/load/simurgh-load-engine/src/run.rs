@@ -1,0 +1,355 @@
+//! A run from its start to its end: hears the workers of all hosts, closes the seconds, feeds the
+//! outputs, passes on what the operator wants, and knows when it is over.
+
+use std::collections::BTreeSet;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant, SystemTime};
+
+use crate::fleet::host::{News, Report, RunClock};
+use simurgh_load_record::{Ending, Meta, Record, Warning, WorkerId};
+use simurgh_load_report::Outputs;
+use simurgh_load_report::control::{Command, Control};
+use simurgh_load_scenario::Scenario;
+
+use super::crew::Options;
+use super::team::{Team, assemble};
+use super::worker::Word;
+use super::{Order, RunError};
+
+/// A run whose workers are there and wait.
+pub struct Run {
+    scenario: Arc<Scenario>,
+    record: Arc<Mutex<Record>>,
+    team: Team,
+    clock: RunClock,
+    reports: Receiver<Report>,
+    control: Control,
+}
+
+/// How a run came out.
+#[derive(Debug)]
+pub struct Outcome {
+    /// How it ended.
+    pub ending: Ending,
+    /// An output could not be written, or not whole.
+    pub outputs_failed: bool,
+}
+
+/// A second is closed so long after its end: workers report at its end.
+const CLOSE_AFTER: Duration = Duration::from_millis(150);
+/// How long workers may take to end their users.
+const STOP_TIMEOUT: Duration = Duration::from_secs(15);
+/// Time for all workers of this host to read the order to start.
+const START_LEAD: Duration = Duration::from_millis(5);
+/// The same for workers of other hosts, beside twice the way to them.
+const START_LEAD_AFAR: Duration = Duration::from_millis(100);
+
+impl Run {
+    /// Starts the workers of a checked scenario, here or on its agents.
+    ///
+    /// # Errors
+    /// See [`RunError`]; nothing is left running.
+    pub fn prepare(scenario: Scenario, options: &Options) -> Result<Self, RunError> {
+        let clock = RunClock::new();
+        let (sender, reports) = channel();
+        let now = SystemTime::now();
+        let scenario = Arc::new(scenario);
+        let team = assemble(&scenario, options, clock, (&sender, &reports))?;
+        let names = team.members.iter().map(|member| member.name.clone()).collect();
+        let record = Arc::new(Mutex::new(Record::new(Meta::of(&scenario, names, now))));
+        // The run holds one as well, so that the channel outlives the workers.
+        let control = Control::to(move |command| {
+            // Nobody hears it after the end of the run, when there is nothing left to steer.
+            let _ = sender.send((0, News::Told(command)));
+        });
+        Ok(Self { scenario, record, team, clock, reports, control })
+    }
+
+    /// Steers it.
+    pub fn control(&self) -> Control {
+        self.control.clone()
+    }
+
+    /// Worker threads of all hosts.
+    pub fn workers(&self) -> usize {
+        self.team.workers()
+    }
+
+    /// Connections that all workers together can hold.
+    pub fn capacity(&self) -> usize {
+        self.team.capacity()
+    }
+
+    /// What is measured; locked for a moment each second.
+    pub fn record(&self) -> Arc<Mutex<Record>> {
+        Arc::clone(&self.record)
+    }
+
+    /// Runs to the end.
+    pub fn go(self, outputs: Outputs) -> Outcome {
+        let Self { scenario, record, team, clock, reports, control: _control } = self;
+        let workers = team.workers();
+        let mut coordinator = Coordinator {
+            scenario,
+            record,
+            team,
+            clock,
+            outputs,
+            started: Instant::now(),
+            seconds: 0,
+            stopping: None,
+            idle: BTreeSet::new(),
+            phase_over: BTreeSet::new(),
+            told_to_stop: false,
+            stopped: BTreeSet::new(),
+            gone: BTreeSet::new(),
+            gathered: 0,
+            workers,
+        };
+        let outcome = coordinator.run(&reports);
+        coordinator.team.end();
+        outcome
+    }
+}
+
+struct Coordinator {
+    scenario: Arc<Scenario>,
+    record: Arc<Mutex<Record>>,
+    team: Team,
+    clock: RunClock,
+    outputs: Outputs,
+    started: Instant,
+    /// Seconds closed.
+    seconds: u64,
+    /// The run is being ended: why, and how long users are waited for.
+    stopping: Option<(Ending, Instant)>,
+    /// Workers without users and without any to come.
+    idle: BTreeSet<WorkerId>,
+    /// Workers that wait for the next phase.
+    phase_over: BTreeSet<WorkerId>,
+    /// The operator wants it to end.
+    told_to_stop: bool,
+    /// Workers that have ended their users, as they were told to.
+    stopped: BTreeSet<WorkerId>,
+    /// Workers that are lost: nobody waits for them.
+    gone: BTreeSet<WorkerId>,
+    gathered: u64,
+    workers: usize,
+}
+
+impl Coordinator {
+    fn run(&mut self, reports: &Receiver<Report>) -> Outcome {
+        let lead = self.lead();
+        self.started = Instant::now() + lead;
+        self.team.start(self.clock.ns() + nanoseconds(lead));
+        let ending = loop {
+            match reports.recv_timeout(self.wait()) {
+                Ok(report) => self.hear(report),
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => break Ending::Failed,
+            }
+            if self.elapsed() >= self.next_close() {
+                // All that is there belongs to the second that ends.
+                reports.try_iter().for_each(|report| self.hear(report));
+                self.close_second();
+            }
+            if let Some(ending) = self.look_for_end() {
+                break ending;
+            }
+        };
+        reports.try_iter().for_each(|report| self.hear(report));
+        self.finish(ending)
+    }
+
+    /// How long nothing is to be done, unless somebody says something.
+    fn wait(&self) -> Duration {
+        let elapsed = self.elapsed();
+        let close = self.next_close().saturating_sub(elapsed);
+        let end = match self.stopping {
+            Some((_, until)) => Some(until.saturating_duration_since(Instant::now())),
+            None => self.scenario.load.duration.map(|most| most.saturating_sub(elapsed)),
+        };
+        end.map_or(close, |end| end.min(close))
+    }
+
+    /// When the second that goes on is closed.
+    fn next_close(&self) -> Duration {
+        Duration::from_secs(self.seconds + 1) + CLOSE_AFTER
+    }
+
+    /// Since the start; 0 before it.
+    fn elapsed(&self) -> Duration {
+        self.started.elapsed()
+    }
+
+    /// How long before its time an order has to leave.
+    fn lead(&self) -> Duration {
+        match self.team.way() {
+            Duration::ZERO => START_LEAD,
+            way => START_LEAD_AFAR + 2 * way,
+        }
+    }
+
+    fn record(&self) -> MutexGuard<'_, Record> {
+        // A reader that panicked has changed nothing.
+        self.record.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// All workers that are still there are among `these`.
+    fn are_all(&self, these: &BTreeSet<WorkerId>) -> bool {
+        these.union(&self.gone).count() >= self.workers
+    }
+
+    fn hear(&mut self, (host, news): Report) {
+        match news {
+            News::Word(word) => self.hear_word(host, word),
+            News::WorkerLost { thread, why } => self.lose(WorkerId { host, thread }, &why),
+            News::Skew(skew) => {
+                let host = self.record().meta().host_name(host);
+                let (offset_us, bound_us) = (skew.ahead_us, skew.bound_us);
+                self.record().warn(Warning::ClockSkew { host, offset_us, bound_us });
+            }
+            News::Lost { why } => self.lose_host(host, &why),
+            News::Told(command) => self.obey(command),
+            // Said before the start, by each agent once.
+            News::Prepared { .. } | News::Failed { .. } => {}
+        }
+    }
+
+    fn hear_word(&mut self, host: u16, word: Word) {
+        let id = |thread| WorkerId { host, thread };
+        match word {
+            Word::Delta(delta) if self.gone.contains(&delta.worker) => {
+                // Its users were counted as lost, and its last words do not bring them back.
+                tracing::warn!(host, thread = delta.worker.thread, "a lost worker speaks");
+            }
+            Word::Delta(delta) => self.record().merge(*delta),
+            Word::PhaseOver { thread } => {
+                self.phase_over.insert(id(thread));
+                self.look_for_next_phase();
+            }
+            Word::Idle { thread } => {
+                self.idle.insert(id(thread));
+            }
+            Word::Came { users } => {
+                self.gathered += 1;
+                if self.gathered >= users {
+                    self.team.tell(Order::Gathered);
+                }
+            }
+            Word::AbortRun => self.stop(Ending::Aborted),
+            Word::Stopped { thread } => {
+                self.stopped.insert(id(thread));
+                self.team.has_stopped(id(thread));
+            }
+        }
+    }
+
+    fn look_for_next_phase(&mut self) {
+        if !self.phase_over.is_empty() && self.are_all(&self.phase_over) {
+            self.phase_over.clear();
+            self.team.next_phase(self.clock.ns() + nanoseconds(self.lead()));
+        }
+    }
+
+    /// A worker is gone, and its users with it.
+    fn lose(&mut self, id: WorkerId, why: &str) {
+        if self.stopped.contains(&id) || !self.gone.insert(id) {
+            return;
+        }
+        tracing::error!(host = id.host, thread = id.thread, why, "a worker has ended");
+        let host = self.record().meta().host_name(id.host);
+        let users = self.record().worker_lost(id);
+        self.record().warn(Warning::WorkerLost { host, thread: id.thread, users });
+        self.look_for_next_phase();
+    }
+
+    /// An agent is gone, and its workers with it.
+    fn lose_host(&mut self, host: u16, why: &str) {
+        let Some(workers) = self.team.lose(host) else { return };
+        let threads = (0..workers).filter_map(|thread| u16::try_from(thread).ok());
+        let all: Vec<WorkerId> = threads.map(|thread| WorkerId { host, thread }).collect();
+        if all.iter().all(|id| self.stopped.contains(id)) {
+            return;
+        }
+        let name = self.record().meta().host_name(host);
+        tracing::error!(agent = name, why, "an agent is lost");
+        self.gone.extend(all);
+        self.record().host_lost(host);
+        self.look_for_next_phase();
+    }
+
+    fn obey(&mut self, command: Command) {
+        match command {
+            Command::Pause => self.team.tell(Order::Pause),
+            Command::Resume => self.team.tell(Order::Resume),
+            Command::Rate(factor) => self.team.tell(Order::Rate(factor)),
+            Command::Stop if self.told_to_stop => {
+                // Told twice: at once.
+                self.stopping = self.stopping.map(|(ending, _)| (ending, Instant::now()));
+            }
+            Command::Stop => {
+                // Nothing new for a run that is about to end by itself, and no second time.
+                self.told_to_stop = true;
+                self.stop(Ending::Stopped);
+            }
+        }
+    }
+
+    fn stop(&mut self, why: Ending) {
+        if self.stopping.is_none() {
+            self.stopping = Some((why, Instant::now() + STOP_TIMEOUT));
+            self.team.tell(Order::Stop);
+        }
+    }
+
+    fn close_second(&mut self) {
+        self.seconds = self.elapsed().saturating_sub(CLOSE_AFTER).as_secs();
+        for (id, why) in self.team.take_lost() {
+            self.lose(id, &why);
+        }
+        let at_ms = self.seconds.saturating_mul(1000);
+        let record = Arc::clone(&self.record);
+        let mut record = record.lock().unwrap_or_else(PoisonError::into_inner);
+        let tick = record.close_second(at_ms);
+        self.outputs.tick(&mut record, &tick);
+    }
+
+    /// Ends what is to end; tells how, when nothing is left to wait for.
+    fn look_for_end(&mut self) -> Option<Ending> {
+        if let Some((ending, until)) = self.stopping {
+            let over = self.are_all(&self.stopped) || Instant::now() >= until;
+            return over.then_some(ending);
+        }
+        if self.gone.len() >= self.workers {
+            return Some(Ending::Failed);
+        }
+        if self.are_all(&self.idle) {
+            self.stop(Ending::Finished);
+        } else if self.scenario.load.duration.is_some_and(|most| self.elapsed() >= most) {
+            self.stop(Ending::Duration);
+        }
+        None
+    }
+
+    fn finish(&mut self, ending: Ending) -> Outcome {
+        let at_ms = u64::try_from(self.elapsed().as_millis()).unwrap_or(u64::MAX);
+        let record = Arc::clone(&self.record);
+        let mut record = record.lock().unwrap_or_else(PoisonError::into_inner);
+        let tick = record.finish(at_ms, ending);
+        self.outputs.tick(&mut record, &tick);
+        self.outputs.finish(&mut record);
+        Outcome { ending, outputs_failed: self.outputs.failed() }
+    }
+}
+
+fn nanoseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
+impl std::fmt::Debug for Run {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Run").field("workers", &self.workers()).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,266 @@
+//! All hosts of a run: found, given their parts, told, and sent home.
+
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
+use std::time::{Duration, Instant};
+
+use crate::fleet::controller::{self, Link};
+use crate::fleet::host::{Host, News, Report, RunClock, speaker};
+use crate::fleet::wire::Greeting;
+use simurgh_load_record::WorkerId;
+use simurgh_load_scenario::{Agent, LOCAL_AGENT, Scenario};
+
+use super::crew::{Crew, Options, Part};
+use super::{Order, RunError};
+use simurgh_load_scenario::placement::{self, Room};
+
+/// How long agents may take to start their workers.
+const PREPARE: Duration = Duration::from_secs(60);
+
+/// See the module.
+pub(crate) struct Team {
+    /// By the number of the host.
+    pub(crate) members: Vec<Member>,
+}
+
+/// A host and its part of the run.
+pub(crate) struct Member {
+    host: Host,
+    /// In reports: `local`, or the agent's address.
+    pub(crate) name: String,
+    workers: usize,
+    /// Connections that each of its workers can hold.
+    capacity: usize,
+    lost: bool,
+}
+
+/// A host that will take part.
+struct Candidate {
+    name: String,
+    room: Room,
+    /// `None`: this host.
+    link: Option<Link>,
+}
+
+/// Both ends of what hosts report.
+type Reports<'a> = (&'a Sender<Report>, &'a Receiver<Report>);
+
+/// Starts the workers of a run on all its hosts: on its agents, or on this host alone where it
+/// names none. This host is one of several if an agent is called [`LOCAL_AGENT`].
+pub(crate) fn assemble(
+    scenario: &Arc<Scenario>,
+    options: &Options,
+    clock: RunClock,
+    reports: Reports<'_>,
+) -> Result<Team, RunError> {
+    let run = fastrand::Rng::new().u32(1..);
+    if scenario.agents.is_empty() {
+        let workers = options.workers.unwrap_or_else(|| placement::workers(scenario)).max(1) as u64;
+        let part = Part { workers, first: 0, of: workers, host: 0, hosts: 1, run };
+        let crew = Crew::start(scenario, part, options, &speaker(0, reports.0))?;
+        return Ok(Team { members: vec![Member::local(crew, part, clock)] });
+    }
+    // Who has no share stays at home.
+    let agents: Vec<&Agent> = scenario.agents.iter().filter(|agent| agent.weight > 0.0).collect();
+    let candidates = find(&agents, clock, reports.0)?;
+    let rooms: Vec<Room> = candidates.iter().map(|candidate| candidate.room).collect();
+    let wanted = options.workers.map(|workers| workers as u64);
+    let split = placement::split(placement::connections_max(scenario), wanted, &rooms);
+    let of = split.iter().sum();
+    let hosts = candidates.len() as u64;
+    let (mut team, mut first) = (Team { members: Vec::new() }, 0);
+    for (host, ((candidate, agent), workers)) in
+        candidates.into_iter().zip(agents).zip(split).enumerate()
+    {
+        let part = Part { workers, first, of, host: host as u64, hosts, run };
+        first += workers;
+        let scenario = as_sent(scenario, agent)?;
+        let member = match candidate.link {
+            None => {
+                let words = speaker(host as u16, reports.0);
+                let crew = Crew::start(&Arc::new(scenario), part, options, &words)?;
+                Member::local(crew, part, clock)
+            }
+            Some(link) => {
+                link.prepare(scenario, part, options.receive_stamps);
+                let workers = usize::try_from(workers).unwrap_or(usize::MAX);
+                let (host, name) = (Host::Remote(link), candidate.name);
+                Member { host, name, workers, capacity: 0, lost: false }
+            }
+        };
+        team.members.push(member);
+    }
+    team.wait_until_prepared(reports.1)?;
+    Ok(team)
+}
+
+/// Connects to all agents at once.
+fn find(
+    agents: &[&Agent],
+    clock: RunClock,
+    reports: &Sender<Report>,
+) -> Result<Vec<Candidate>, RunError> {
+    let found: Vec<Result<Candidate, String>> = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0_u16..)
+            .zip(agents)
+            .map(|(host, agent)| scope.spawn(move || Candidate::find(agent, host, clock, reports)))
+            .collect();
+        let panicked = |_| Err("the search panicked".to_owned());
+        threads.into_iter().map(|thread| thread.join().unwrap_or_else(panicked)).collect()
+    });
+    let (mut candidates, mut failed) = (Vec::new(), Vec::new());
+    for (found, agent) in found.into_iter().zip(agents) {
+        match found {
+            Ok(candidate) => candidates.push(candidate),
+            Err(why) => failed.push(format!("agent {}: {why}", agent.address)),
+        }
+    }
+    if failed.is_empty() { Ok(candidates) } else { Err(RunError::Agents(failed)) }
+}
+
+impl Candidate {
+    fn find(
+        agent: &Agent,
+        host: u16,
+        clock: RunClock,
+        reports: &Sender<Report>,
+    ) -> Result<Self, String> {
+        let (greeting, link) = if agent.address == LOCAL_AGENT {
+            (Greeting::of_this_host(), None)
+        } else {
+            let (greeting, link) = controller::find(agent, host, clock, reports)?;
+            (greeting, Some(link))
+        };
+        let Greeting { cores, capacity, .. } = greeting;
+        let room = Room { weight: agent.weight, cores, capacity };
+        Ok(Self { name: agent.address.clone(), room, link })
+    }
+}
+
+/// The scenario as a host gets it: with its own addresses, without what is the others' business,
+/// and with numbers exactly as they come out of JSON, since all hosts have to reckon alike.
+fn as_sent(scenario: &Scenario, agent: &Agent) -> Result<Scenario, RunError> {
+    let mut scenario = scenario.clone();
+    scenario.agents.clear();
+    if !agent.addresses.is_empty() {
+        scenario.sources.addresses.clone_from(&agent.addresses);
+    }
+    let text = serde_json::to_vec(&scenario);
+    text.and_then(|text| serde_json::from_slice(&text))
+        .map_err(|error| RunError::Scenario(format!("it cannot be sent to agents: {error}")))
+}
+
+impl Member {
+    fn local(crew: Crew, part: Part, clock: RunClock) -> Self {
+        let workers = usize::try_from(part.workers).unwrap_or(usize::MAX);
+        let (name, capacity) = (LOCAL_AGENT.to_owned(), crew.capacity());
+        Self { host: Host::local(crew, clock), name, workers, capacity, lost: false }
+    }
+}
+
+impl Team {
+    fn wait_until_prepared(&mut self, reports: &Receiver<Report>) -> Result<(), RunError> {
+        let end = Instant::now() + PREPARE;
+        let mut failed = Vec::new();
+        while failed.is_empty() && self.waits().next().is_some() {
+            let (host, news) = match reports
+                .recv_timeout(end.saturating_duration_since(Instant::now()))
+            {
+                Ok(report) => report,
+                Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {
+                    let late = self.waits().map(|member| {
+                        let seconds = PREPARE.as_secs();
+                        format!("agent {}: its workers did not start in {seconds} s", member.name)
+                    });
+                    failed.extend(late);
+                    break;
+                }
+            };
+            let Some(member) = self.members.get_mut(usize::from(host)) else { continue };
+            match news {
+                News::Prepared { capacity } => member.capacity = capacity.max(1),
+                News::Failed { why } => {
+                    failed.push(format!("agent {}: cannot take part: {why}", member.name));
+                }
+                News::Lost { why } => {
+                    let what = "lost while it started its workers";
+                    failed
+                        .push(format!("agent {}: {what}: {why}; look at its output", member.name));
+                }
+                // Workers have nothing to say yet, and nobody can steer.
+                News::Word(_) | News::WorkerLost { .. } | News::Skew(_) | News::Told(_) => {}
+            }
+        }
+        if failed.is_empty() { Ok(()) } else { Err(RunError::Agents(failed)) }
+    }
+
+    /// Those who have not said yet that their workers are there.
+    fn waits(&self) -> impl Iterator<Item = &Member> {
+        self.members.iter().filter(|member| member.capacity == 0)
+    }
+
+    pub(crate) fn workers(&self) -> usize {
+        self.members.iter().map(|member| member.workers).sum()
+    }
+
+    pub(crate) fn capacity(&self) -> usize {
+        let each = self.members.iter().map(|one| one.capacity.saturating_mul(one.workers));
+        each.fold(0, usize::saturating_add)
+    }
+
+    /// The longest time that an order is under way.
+    pub(crate) fn way(&self) -> Duration {
+        self.present().map(|member| member.host.way()).max().unwrap_or_default()
+    }
+
+    /// The run begins everywhere at this time of its clock.
+    pub(crate) fn start(&self, at_ns: u64) {
+        self.present().for_each(|member| member.host.start(at_ns));
+    }
+
+    /// The next phase begins everywhere at this time of the run's clock.
+    pub(crate) fn next_phase(&self, at_ns: u64) {
+        self.present().for_each(|member| member.host.next_phase(at_ns));
+    }
+
+    /// Tells all workers.
+    pub(crate) fn tell(&self, order: Order) {
+        self.present().for_each(|member| member.host.tell(order));
+    }
+
+    /// A worker has said that it is done.
+    pub(crate) fn has_stopped(&mut self, id: WorkerId) {
+        if let Some(member) = self.members.get_mut(usize::from(id.host)) {
+            member.host.has_stopped(id.thread);
+        }
+    }
+
+    /// A host does not answer any more. How many workers it had; `None`: that is known.
+    pub(crate) fn lose(&mut self, host: u16) -> Option<usize> {
+        let member = self.members.get_mut(usize::from(host)).filter(|member| !member.lost)?;
+        member.lost = true;
+        Some(member.workers)
+    }
+
+    /// Workers whose thread has ended without being told to: which, and why. Each once.
+    pub(crate) fn take_lost(&mut self) -> Vec<(WorkerId, String)> {
+        let mut lost = Vec::new();
+        for (host, member) in (0_u16..).zip(&mut self.members) {
+            let threads = member.host.take_lost().into_iter();
+            lost.extend(threads.map(|(thread, why)| (WorkerId { host, thread }, why)));
+        }
+        lost
+    }
+
+    /// Ends all workers, whatever their users do.
+    pub(crate) fn end(&mut self) {
+        self.present().for_each(|member| member.host.dismiss());
+        for member in self.members.drain(..) {
+            member.host.end();
+        }
+    }
+
+    fn present(&self) -> impl Iterator<Item = &Member> {
+        self.members.iter().filter(|member| !member.lost)
+    }
+}

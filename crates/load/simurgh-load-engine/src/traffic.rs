@@ -1,0 +1,82 @@
+//! `tsung.dump`: what goes over the wire, where a Tsung file asks for it (`dumptraffic`).
+//!
+//! `true` and `light` write what is sent and received, a line each, whole or its beginning;
+//! `protocol` writes a line of fields for each answered request, in Tsung's order.
+
+use simurgh_load_scenario::Dump;
+
+use super::wire::unix_time;
+use super::worker::Worker;
+
+/// Characters of a payload with `light`, as in Tsung.
+const LIGHT_CHARS: usize = 44;
+/// Characters of a payload otherwise: a dump is for reading.
+const FULL_CHARS: usize = 16 << 10;
+
+/// An answered request, as a dump tells it.
+pub(crate) struct Exchange<'a> {
+    /// HTTP method, or what kind of request it was.
+    pub(crate) method: &'a str,
+    /// Path, URL or topic.
+    pub(crate) what: &'a str,
+    /// HTTP status, or the reply's.
+    pub(crate) status: &'a str,
+    /// Bytes of the answer.
+    pub(crate) bytes: u64,
+    /// How long it took, microseconds.
+    pub(crate) took_us: u64,
+}
+
+impl Worker {
+    /// Dumps what is sent or received, if that is asked for.
+    pub(crate) fn dump_bytes(&mut self, u: u32, sent: bool, payload: &[u8]) {
+        let chars = match self.dump {
+            Dump::Full => FULL_CHARS,
+            Dump::Light => LIGHT_CHARS,
+            Dump::Off | Dump::Protocol => return,
+        };
+        let Some(user) = self.users.get(u) else { return };
+        let text = String::from_utf8_lossy(payload.get(..4 * chars).unwrap_or(payload));
+        // One line for each.
+        let text: String = text.chars().take(chars).flat_map(escaped).collect();
+        let direction = if sent { "Send" } else { "Recv" };
+        let line = format!("{direction}:{}:{}:{text}", date(), user.id);
+        self.recorder.dump(line);
+    }
+
+    /// Dumps an answered request, if that is asked for.
+    pub(crate) fn dump_exchange(&mut self, u: u32, exchange: &Exchange<'_>) {
+        if self.dump != Dump::Protocol {
+            return;
+        }
+        let program = std::rc::Rc::clone(&self.program);
+        let Some(user) = self.users.get(u) else { return };
+        let target = program.scenario.targets.get(user.aim.place());
+        let host = target.map_or("", |target| target.host.as_str());
+        let transaction = user.extra.as_ref().and_then(|extra| extra.transactions.last());
+        let transaction = transaction.map_or("-".to_owned(), |(id, _)| self.names.metric_name(*id));
+        let Exchange { method, what, status, bytes, took_us } = exchange;
+        let line = format!(
+            "{};{};{};{method};{host};{};{status};{bytes};{:.3};{transaction};;;",
+            date(),
+            self.thread,
+            user.id,
+            what.chars().flat_map(escaped).collect::<String>().replace(';', "%3B"),
+            *took_us as f64 / 1000.0,
+        );
+        self.recorder.dump(line);
+    }
+}
+
+/// Seconds since 1970 with microseconds.
+fn date() -> String {
+    let now = unix_time();
+    format!("{}.{:06}", now.as_secs(), now.subsec_micros())
+}
+
+fn escaped(character: char) -> impl Iterator<Item = char> {
+    let escape = matches!(character, '\n' | '\r' | '\0');
+    let (one, other) =
+        if escape { (None, Some(character.escape_default())) } else { (Some(character), None) };
+    one.into_iter().chain(other.into_iter().flatten())
+}

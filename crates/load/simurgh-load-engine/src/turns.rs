@@ -1,0 +1,316 @@
+//! Which server a user goes to: how users are spread over several, and what is counted of each.
+//!
+//! The first connection of a user follows from its number in the run, so that all workers of all
+//! hosts together spread users evenly without a word between them. Each round over the servers has
+//! an order of its own, drawn from the seed: what users do in turn as well, such as taking rooms,
+//! would otherwise be in step with it, and all members of a room at one server.
+
+use simurgh_load_record::Count;
+use simurgh_load_scenario::{Spread, Target};
+
+use super::schedule::mix;
+use super::worker::Worker;
+use simurgh_load_scenario::placement::apportion;
+
+/// Places of a round over servers whose weights are no small whole numbers.
+const PLACES: u64 = 1000;
+
+/// A user's server, and whether it is bound to it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Aim(u16);
+
+impl Aim {
+    /// A step of the scenario has named the server.
+    const NAMED: u16 = 1 << 15;
+    /// The user has begun a connection.
+    const BEGUN: u16 = 1 << 14;
+    /// Beyond these two bits; `check` sees to it that there are not more servers.
+    const INDEX: u16 = Self::BEGUN - 1;
+
+    fn new(index: u16) -> Self {
+        Self(index & Self::INDEX)
+    }
+
+    /// Which of the scenario's servers.
+    pub(crate) fn index(self) -> u16 {
+        self.0 & Self::INDEX
+    }
+
+    /// The same for a list.
+    pub(crate) fn place(self) -> usize {
+        usize::from(self.index())
+    }
+
+    /// A step has the user go on with this server.
+    pub(crate) fn name(&mut self, index: u16) {
+        self.0 = index & Self::INDEX | self.0 & Self::BEGUN | Self::NAMED;
+    }
+
+    /// A connection begins; whether it is the user's first.
+    pub(crate) fn begin(&mut self) -> bool {
+        let is_first = self.0 & Self::BEGUN == 0;
+        self.0 |= Self::BEGUN;
+        is_first
+    }
+
+    fn go_to(&mut self, index: u16) {
+        self.0 = index & Self::INDEX | self.0 & !Self::INDEX;
+    }
+
+    fn is_free(self) -> bool {
+        self.0 & Self::NAMED == 0
+    }
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Turns {
+    spread: Spread,
+    seed: u64,
+    /// A round: each server as often as its weight says.
+    round: Vec<u16>,
+    /// Running sums of weights, where servers are drawn.
+    sums: Vec<f64>,
+    /// Connections of this worker's users after their first.
+    again: u64,
+}
+
+impl Turns {
+    /// For the worker of this number.
+    pub(crate) fn new(spread: Spread, targets: &[Target], seed: u64, worker: u64) -> Self {
+        let weights: Vec<f64> = targets.iter().map(|target| target.weight.max(0.0)).collect();
+        let sums = super::arrivals::sums(weights.iter().copied());
+        Self { spread, seed, round: round(&weights), sums, again: worker }
+    }
+
+    /// The server that a user of this number begins with.
+    pub(crate) fn first(&self, id: u32) -> Aim {
+        Aim::new(match self.spread {
+            Spread::Random => {
+                super::arrivals::pick(&self.sums, mix(self.seed ^ 0x7a26, u64::from(id)))
+            }
+            Spread::RoundRobin | Spread::Sticky | Spread::Elsewhere => {
+                self.turn(u64::from(id).saturating_sub(1))
+            }
+        })
+    }
+
+    /// Another connection of a user begins.
+    pub(crate) fn again(&mut self, aim: &mut Aim) {
+        if self.spread == Spread::RoundRobin && aim.is_free() {
+            let turn = self.turn(self.again);
+            self.again = self.again.wrapping_add(1);
+            aim.go_to(turn);
+        }
+    }
+
+    /// The connection broke or was refused; whether the user goes to another server now.
+    pub(crate) fn broke(&self, aim: &mut Aim) -> bool {
+        if self.spread != Spread::Elsewhere || !aim.is_free() {
+            return false;
+        }
+        let here = aim.index();
+        // Of each server the first place is in the order of the scenario.
+        let next = self.round.iter().copied().find(|other| *other > here);
+        match next.or(self.round.first().copied()).filter(|other| *other != here) {
+            Some(other) => {
+                aim.go_to(other);
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// The server of a turn, counted from 0.
+    fn turn(&self, number: u64) -> u16 {
+        let places = self.round.len().max(1) as u64;
+        let (round, place) = (number / places, number % places);
+        let drawn = mix(self.seed ^ 0x7091, round);
+        // All places once, in an order of this round: steps that share no divisor with them.
+        let mut step = drawn % places + 1;
+        while common_divisor(step, places) > 1 {
+            step += 1;
+        }
+        let at = (place * step + (drawn >> 32)) % places;
+        usize::try_from(at).ok().and_then(|at| self.round.get(at)).copied().unwrap_or(0)
+    }
+}
+
+/// Each server as often as its weight says, in their order.
+fn round(weights: &[f64]) -> Vec<u16> {
+    let taken: Vec<(u16, f64)> =
+        (0..).zip(weights.iter().copied()).filter(|(_, weight)| *weight > 0.0).collect();
+    let sum: f64 = taken.iter().map(|(_, weight)| weight).sum();
+    let is_whole = taken.iter().all(|(_, weight)| weight.fract() == 0.0) && sum < 1e9;
+    let whole: Vec<u64> = taken.iter().map(|(_, weight)| *weight as u64).collect();
+    let divisor = if is_whole { whole.iter().copied().fold(0, common_divisor).max(1) } else { 1 };
+    let alike = taken.iter().all(|(_, weight)| Some(*weight) == taken.first().map(|it| it.1));
+    let counts = match sum / divisor as f64 <= PLACES as f64 {
+        _ if alike => vec![1; taken.len()],
+        true if is_whole => whole.iter().map(|count| count / divisor).collect(),
+        _ => {
+            let shares: Vec<f64> = taken.iter().map(|(_, weight)| weight / sum).collect();
+            apportion(PLACES, &shares)
+        }
+    };
+    let times = |count: u64| usize::try_from(count).unwrap_or(1);
+    let places = taken.iter().zip(counts);
+    places.flat_map(|((index, _), count)| std::iter::repeat_n(*index, times(count))).collect()
+}
+
+fn common_divisor(a: u64, b: u64) -> u64 {
+    if b == 0 { a } else { common_divisor(b, a % b) }
+}
+
+impl Worker {
+    /// A connection of the user's begins: its first, or another that may be another server's.
+    pub(super) fn take_turn(&mut self, u: u32) {
+        let Some(user) = self.users.get(u) else { return };
+        if user.aim.begin() {
+            self.recorder.at(user.aim.index()).users += 1;
+        } else {
+            self.arrivals.turns().again(&mut user.aim);
+        }
+    }
+
+    /// The user's connection broke or was refused: it takes the next server, where that is the
+    /// rule.
+    pub(super) fn go_elsewhere(&mut self, u: u32) {
+        let Some(user) = self.users.get(u) else { return };
+        let here = user.aim.index();
+        if self.arrivals.turns().broke(&mut user.aim) {
+            self.recorder.at(here).left += 1;
+        }
+    }
+
+    /// A TCP connection of the user is there, with TLS where it is wanted.
+    pub(super) fn connection_made(&mut self, u: u32) {
+        self.recorder.count(Count::Connects, 1);
+        if let Some(user) = self.users.get(u) {
+            self.recorder.at(user.aim.index()).connects += 1;
+        }
+    }
+
+    /// What the user has can be used now.
+    pub(super) fn count_in(&mut self, u: u32) {
+        self.connected += 1;
+        if let Some(user) = self.users.get(u) {
+            self.recorder.at(user.aim.index()).connected += 1;
+        }
+    }
+
+    /// A connection that could be used is there no longer.
+    pub(super) fn count_out(&mut self, target: u16) {
+        self.connected = self.connected.saturating_sub(1);
+        self.recorder.at(target).disconnected();
+        self.recorder.count(Count::Disconnects, 1);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn targets(weights: &[f64]) -> Vec<Target> {
+        let target = |weight: &f64| Target {
+            host: "a".into(),
+            address: ([127, 0, 0, 1], 1).into(),
+            tls: false,
+            weight: *weight,
+        };
+        weights.iter().map(target).collect()
+    }
+
+    fn turns(spread: Spread, weights: &[f64]) -> Turns {
+        Turns::new(spread, &targets(weights), 7, 0)
+    }
+
+    fn counted(turns: &Turns, users: std::ops::RangeInclusive<u32>, servers: usize) -> Vec<u32> {
+        let mut counts = vec![0; servers];
+        users.for_each(|id| counts[turns.first(id).place()] += 1);
+        counts
+    }
+
+    #[test]
+    fn users_are_spread_evenly_whoever_starts_them() {
+        let three = turns(Spread::RoundRobin, &[1.0; 3]);
+        assert_eq!(counted(&three, 1..=3_000, 3), [1_000; 3]);
+        // Another worker, told nothing, comes to the same.
+        let other = Turns::new(Spread::Sticky, &targets(&[1.0; 3]), 7, 5);
+        assert!((1..=3_000).all(|id| three.first(id) == other.first(id)));
+        let weighted = turns(Spread::Elsewhere, &[3.0, 0.0, 1.0]);
+        assert_eq!(counted(&weighted, 1..=4_000, 3), [3_000, 0, 1_000]);
+        let odd = turns(Spread::Sticky, &[0.5, 0.25, 1e-9]);
+        assert_eq!(counted(&odd, 1..=1_000, 3), [666, 333, 1]);
+    }
+
+    #[test]
+    fn a_room_that_users_take_in_turn_is_at_all_servers() {
+        let three = turns(Spread::RoundRobin, &[1.0; 3]);
+        for room in 1..=600 {
+            let mut counts = [0; 3];
+            (0..30).for_each(|n| counts[three.first(room + 600 * n).place()] += 1);
+            assert!(counts.iter().all(|count| (1..30).contains(count)), "{room}: {counts:?}");
+        }
+    }
+
+    #[test]
+    fn only_round_robin_takes_another_turn_for_another_connection() {
+        for spread in [Spread::Random, Spread::Sticky, Spread::Elsewhere] {
+            let mut turns = turns(spread, &[1.0; 3]);
+            let mut aim = turns.first(1);
+            let before = aim;
+            (0..9).for_each(|_| turns.again(&mut aim));
+            assert_eq!(aim, before);
+        }
+        let mut turns = turns(Spread::RoundRobin, &[1.0; 3]);
+        let mut counts = [0; 3];
+        let mut aim = turns.first(1);
+        for _ in 0..9 {
+            turns.again(&mut aim);
+            counts[aim.place()] += 1;
+        }
+        assert_eq!(counts, [3; 3]);
+        // What a step has named stays.
+        aim.name(2);
+        (0..9).for_each(|_| turns.again(&mut aim));
+        assert_eq!(aim.index(), 2);
+    }
+
+    #[test]
+    fn only_who_reconnects_elsewhere_leaves_a_server_that_broke() {
+        let elsewhere = turns(Spread::Elsewhere, &[2.0, 0.0, 1.0, 1.0]);
+        let mut aim = Aim::new(0);
+        assert!(aim.begin() && !aim.begin());
+        let order: Vec<u16> = (0..4)
+            .map(|_| {
+                assert!(elsewhere.broke(&mut aim));
+                aim.index()
+            })
+            .collect();
+        assert_eq!(order, [2, 3, 0, 2]);
+        assert!(!aim.begin(), "it is remembered");
+        aim.name(1);
+        assert!(!elsewhere.broke(&mut aim) && aim.index() == 1);
+        assert!(!turns(Spread::Elsewhere, &[1.0]).broke(&mut Aim::new(0)));
+        for spread in [Spread::Random, Spread::Sticky, Spread::RoundRobin] {
+            assert!(!turns(spread, &[1.0; 3]).broke(&mut Aim::new(0)));
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn a_round_follows_the_weights(weights in proptest::collection::vec(0_u16..40, 1..9)) {
+            let weights: Vec<f64> = weights.into_iter().map(f64::from).collect();
+            let all: f64 = weights.iter().sum();
+            prop_assume!(all > 0.0);
+            let turns = turns(Spread::RoundRobin, &weights);
+            let users = all as u32 * 5;
+            let counts = counted(&turns, 1..=users, weights.len());
+            let wanted: Vec<u32> = weights.iter().map(|weight| *weight as u32 * 5).collect();
+            prop_assert_eq!(counts, wanted);
+        }
+    }
+}

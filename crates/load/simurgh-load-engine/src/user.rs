@@ -1,0 +1,418 @@
+//! The record of a virtual user, and the table of them.
+//!
+//! A user who holds a connection and waits has this record (80 bytes) and the reactor's of its
+//! socket (32), and nothing else: what only some users need at some time is in [`Extra`].
+
+use simurgh_proto::session::client::Client;
+use simurgh_proto::ws::Decoder;
+use simurgh_reactor::Key;
+
+use simurgh_load_record::{MetricId, Origin};
+use simurgh_load_scenario::VarId;
+
+use super::turns::Aim;
+use super::wheel::{Link, Links};
+
+/// No connection.
+pub(crate) const NO_KEY: Key = Key { slot: u32::MAX, generation: 0 };
+
+/// A virtual user.
+pub(crate) struct User {
+    /// Its connection, or [`NO_KEY`].
+    pub(crate) conn: Key,
+    pub(crate) extra: Option<Box<Extra>>,
+    /// Its half of a Channels session.
+    pub(crate) client: Client,
+    pub(crate) timer: Link,
+    /// The operation it does, or does next.
+    pub(crate) at: u32,
+    /// Its number in the run, from 1.
+    pub(crate) id: u32,
+    /// When what it does now was meant to begin: microseconds of the shard's clock, wrapping
+    /// (latencies are far below the 71 minutes of a turn).
+    pub(crate) since_us: u32,
+    /// When it was meant to arrive, milliseconds of the shard's clock.
+    pub(crate) started_ms: u32,
+    /// Register 0: the round of the outermost loop.
+    pub(crate) round: u32,
+    pub(crate) phase: u16,
+    pub(crate) aim: Aim,
+    /// Random values drawn so far.
+    pub(crate) draws: u16,
+    pub(crate) doing: Doing,
+    pub(crate) link: Wire,
+}
+
+// A million users and their sockets are to fit in 128 MB: 80 here, 32 in the reactor.
+const _: () = assert!(size_of::<User>() <= 80);
+
+/// What a user is waiting for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Doing {
+    /// Nothing: it goes on at once.
+    Running,
+    /// The end of a think time.
+    Thinking,
+    /// The time of the operation it stands at.
+    Pacing,
+    /// Its connection: TCP, TLS.
+    Opening,
+    /// The answer to its upgrade.
+    AwaitUpgrade,
+    /// The first frame.
+    AwaitFirst,
+    /// A frame that matches.
+    AwaitMatch,
+    /// The reply with the ref in `awaits`.
+    AwaitRef,
+    /// The answer to an HTTP request.
+    AwaitHttp,
+    /// The end of a receive.
+    Receiving,
+    /// Any frame that the server sends by itself.
+    AwaitServer,
+    /// All the others.
+    Gathering,
+    /// The server's half of the close.
+    Closing,
+    /// The next attempt to connect.
+    BackingOff,
+}
+
+impl Doing {
+    /// Whether the user only stays or waits for a time.
+    pub(crate) fn is_rest(self) -> bool {
+        matches!(self, Self::Thinking | Self::Pacing | Self::Receiving | Self::Gathering)
+    }
+}
+
+/// What the user's connection is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Wire {
+    /// There is none.
+    None,
+    /// On its way, for a WebSocket.
+    Connecting,
+    /// On its way, for HTTP.
+    ConnectingHttp,
+    /// On its way, for bytes.
+    ConnectingRaw,
+    /// Waits for the answer to its upgrade.
+    Upgrading,
+    /// An open WebSocket.
+    WebSocket,
+    /// An open WebSocket whose close has begun.
+    WebSocketClosing,
+    /// Waits for the answer that begins its long-poll session.
+    PollOpening,
+    /// An open long-poll session, with the connection that polls.
+    Poll,
+    /// A kept-alive HTTP connection.
+    Http,
+    /// Plain bytes.
+    Raw,
+}
+
+impl Wire {
+    /// Whether messages can be sent.
+    pub(crate) fn is_open(self) -> bool {
+        matches!(self, Self::WebSocket | Self::Poll)
+    }
+}
+
+/// What only some users have, and only while they need it.
+#[derive(Default)]
+pub(crate) struct Extra {
+    pub(crate) vars: Vec<(VarId, Value)>,
+    /// Registers from 1 on.
+    pub(crate) registers: Vec<u32>,
+    /// A frame that is half received.
+    pub(crate) decoder: Decoder,
+    /// A head that is half received.
+    pub(crate) head: Vec<u8>,
+    pub(crate) tls: Option<Box<super::wire::Tls>>,
+    pub(crate) http: Option<Box<super::requests::HttpState>>,
+    /// Transactions under way: which, and since when.
+    pub(crate) transactions: Vec<(MetricId, u32)>,
+    /// The ref of the reply it waits for, or the frames it still wants; 0: none.
+    pub(crate) awaits: u32,
+    /// Attempts to connect that failed in a row.
+    pub(crate) attempts: u32,
+    /// How often a check has sent the user back: by operation.
+    pub(crate) repeats: Vec<(u32, u32)>,
+    /// Frames that came while nobody waited, for a later wait.
+    pub(crate) kept: std::collections::VecDeque<KeptFrame>,
+    /// Where its joins are, to be repeated after a reconnect.
+    pub(crate) joins: Vec<u32>,
+    /// After a reconnect: the joins that are left to repeat, and where to go on then.
+    pub(crate) resume: Option<Resume>,
+    /// Lists of who is present that are to come.
+    pub(crate) lists: Vec<super::presence::AwaitedList>,
+    /// Its long-poll session, where it has no WebSocket.
+    pub(crate) poller: Option<Box<super::longpoll::Poller>>,
+    /// Where it stands in the history of its topics.
+    pub(crate) positions: Option<Box<super::positions::Positions>>,
+    /// A connection that was cut in silence.
+    pub(crate) abandoned: Option<Key>,
+    /// A connection laid aside by a switch.
+    pub(crate) stored: Option<Box<Aside>>,
+}
+
+/// A connection laid aside, with all that is known of it. It is not read meanwhile.
+pub(crate) struct Aside {
+    pub(crate) conn: Key,
+    /// Whose server it is.
+    pub(crate) target: u16,
+    pub(crate) link: Wire,
+    pub(crate) client: Client,
+    pub(crate) decoder: Decoder,
+    pub(crate) tls: Option<Box<super::wire::Tls>>,
+}
+
+/// What a reconnect has to do before the session goes on.
+#[derive(Clone, Debug)]
+pub(crate) struct Resume {
+    /// Operations to repeat, the last one first.
+    pub(crate) steps: Vec<u32>,
+    /// The operation at which the connection was lost.
+    pub(crate) lost_at: u32,
+    /// Where the session goes on.
+    pub(crate) at: u32,
+    /// It was resting there.
+    pub(crate) rest: Option<Rest>,
+}
+
+/// A rest that a lost connection has interrupted.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Rest {
+    pub(crate) doing: Doing,
+    /// When it ends, in wheel milliseconds.
+    pub(crate) due_ms: Option<u32>,
+    pub(crate) since_us: u32,
+    /// Frames it still wants.
+    pub(crate) awaits: u32,
+}
+
+/// A frame nobody has waited for yet.
+pub(crate) struct KeptFrame {
+    pub(crate) binary: bool,
+    pub(crate) payload: Box<[u8]>,
+}
+
+/// A variable's value.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Value {
+    One(Box<[u8]>),
+    List(Vec<Box<[u8]>>),
+}
+
+impl Extra {
+    /// Whether there is nothing in it any more.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.vars.is_empty()
+            && self.registers.is_empty()
+            && !self.decoder.in_message()
+            && self.head.is_empty()
+            && self.tls.is_none()
+            && self.http.is_none()
+            && self.transactions.is_empty()
+            && self.awaits == 0
+            && self.attempts == 0
+            && self.repeats.is_empty()
+            && self.kept.is_empty()
+            && self.joins.is_empty()
+            && self.resume.is_none()
+            && self.lists.is_empty()
+            && self.poller.is_none()
+            && self.positions.is_none()
+            && self.abandoned.is_none()
+            && self.stored.is_none()
+    }
+}
+
+impl User {
+    /// Where its errors are counted.
+    pub(crate) fn origin(&self) -> Origin {
+        Origin { phase: self.phase, target: Some(self.aim.index()) }
+    }
+
+    /// Whether it waits for all others, if only once its connection is back.
+    pub(crate) fn is_gathering(&self) -> bool {
+        let resume = self.extra.as_ref().and_then(|extra| extra.resume.as_ref());
+        let rest = resume.and_then(|resume| resume.rest.as_ref());
+        self.doing == Doing::Gathering || rest.is_some_and(|rest| rest.doing == Doing::Gathering)
+    }
+
+    /// The rest that it takes, if it takes one.
+    pub(crate) fn rest(&self) -> Option<Rest> {
+        self.doing.is_rest().then(|| Rest {
+            doing: self.doing,
+            due_ms: self.timer.due_ms(),
+            since_us: self.since_us,
+            awaits: self.awaits(),
+        })
+    }
+
+    /// Whether a lost connection is being made good.
+    pub(crate) fn is_resuming(&self) -> bool {
+        self.extra.as_ref().is_some_and(|extra| extra.resume.is_some())
+    }
+
+    /// The extra record, made if there is none.
+    pub(crate) fn extra(&mut self) -> &mut Extra {
+        self.extra.get_or_insert_default()
+    }
+
+    /// Gives the extra record back if there is nothing in it.
+    pub(crate) fn tidy(&mut self) {
+        if self.extra.as_ref().is_some_and(|extra| extra.is_empty()) {
+            self.extra = None;
+        }
+    }
+
+    /// The ref of the reply it waits for, or the frames it still wants; 0: none.
+    pub(crate) fn awaits(&self) -> u32 {
+        self.extra.as_ref().map_or(0, |extra| extra.awaits)
+    }
+
+    /// Sets what it waits for, which is kept apart from who holds a connection and is silent.
+    pub(crate) fn set_awaits(&mut self, awaits: u32) {
+        if awaits != 0 {
+            self.extra().awaits = awaits;
+        } else if let Some(extra) = &mut self.extra
+            && extra.awaits != 0
+        {
+            extra.awaits = 0;
+            self.tidy();
+        }
+    }
+
+    pub(crate) fn register(&self, register: u16) -> u32 {
+        match register {
+            0 => self.round,
+            more => {
+                let registers = self.extra.as_ref().map(|extra| extra.registers.as_slice());
+                registers.and_then(|all| all.get(usize::from(more) - 1)).copied().unwrap_or(0)
+            }
+        }
+    }
+
+    pub(crate) fn set_register(&mut self, register: u16, value: u32) {
+        let Some(index) = usize::from(register).checked_sub(1) else {
+            self.round = value;
+            return;
+        };
+        let registers = &mut self.extra().registers;
+        if registers.len() <= index {
+            registers.resize(index + 1, 0);
+        }
+        if let Some(place) = registers.get_mut(index) {
+            *place = value;
+        }
+    }
+
+    pub(crate) fn value(&self, var: VarId) -> Option<&Value> {
+        let vars = &self.extra.as_ref()?.vars;
+        vars.iter().find(|(known, _)| *known == var).map(|(_, value)| value)
+    }
+
+    pub(crate) fn set(&mut self, var: VarId, value: Value) {
+        let vars = &mut self.extra().vars;
+        match vars.iter_mut().find(|(known, _)| *known == var) {
+            Some((_, old)) => *old = value,
+            None => vars.push((var, value)),
+        }
+    }
+}
+
+/// Users in pages that never move, by index; a freed place is used next.
+pub(crate) struct Users {
+    pages: Vec<Box<[Place]>>,
+    /// The first of the free places, which are a list.
+    free: u32,
+    len: usize,
+}
+
+enum Place {
+    Used(User),
+    Free { next: u32 },
+}
+
+// That a place may be free costs nothing: it hides in what `Doing` does not use.
+const _: () = assert!(size_of::<Place>() == size_of::<User>());
+
+/// Users in a page: as many as fit in 64 KiB, which allocators give without waste.
+const PAGE: usize = (64 << 10) / size_of::<Place>();
+/// End of the list of free places.
+const NO_PLACE: u32 = u32::MAX;
+
+impl Users {
+    pub(crate) const fn new() -> Self {
+        Self { pages: Vec::new(), free: NO_PLACE, len: 0 }
+    }
+
+    pub(crate) const fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Places there are, used or not.
+    pub(crate) fn places(&self) -> u32 {
+        u32::try_from(self.pages.len() * PAGE).unwrap_or(u32::MAX)
+    }
+
+    pub(crate) fn add(&mut self, user: User) -> u32 {
+        if self.free == NO_PLACE {
+            let (first, end) = (self.places(), self.places() + PAGE as u32);
+            let next = |place| if place + 1 == end { NO_PLACE } else { place + 1 };
+            self.pages.push((first..end).map(|place| Place::Free { next: next(place) }).collect());
+            self.free = first;
+        }
+        let index = self.free;
+        if let Some(place) = self.place(index)
+            && let Place::Free { next } = *place
+        {
+            *place = Place::Used(user);
+            self.free = next;
+            self.len += 1;
+        }
+        index
+    }
+
+    pub(crate) fn remove(&mut self, index: u32) -> Option<User> {
+        self.get(index)?;
+        let free = Place::Free { next: self.free };
+        let used = std::mem::replace(self.place(index)?, free);
+        self.free = index;
+        self.len -= 1;
+        match used {
+            Place::Used(user) => Some(user),
+            Place::Free { .. } => None,
+        }
+    }
+
+    #[inline]
+    pub(crate) fn get(&mut self, index: u32) -> Option<&mut User> {
+        match self.place(index)? {
+            Place::Used(user) => Some(user),
+            Place::Free { .. } => None,
+        }
+    }
+
+    #[inline]
+    fn place(&mut self, index: u32) -> Option<&mut Place> {
+        let index = index as usize;
+        self.pages.get_mut(index / PAGE)?.get_mut(index % PAGE)
+    }
+}
+
+impl Links for Users {
+    fn link(&mut self, user: u32) -> &mut Link {
+        // The wheel only knows users that are there: their timers are unset before they go.
+        match self.get(user) {
+            Some(user) => &mut user.timer,
+            None => unreachable!("a timer of a user that is gone"),
+        }
+    }
+}

@@ -1,0 +1,291 @@
+//! Values: what templates come to for a user, and random choices that a run can repeat.
+
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::stamp::Stamp;
+use simurgh_load_scenario::answer::md5_hex;
+use simurgh_load_scenario::{
+    Bound, Compare, Condition, DataFile, Generated, Part, Set, Template, Think, Value as Source,
+};
+
+use super::program::Program;
+use super::schedule::mix;
+use super::shared::Shared;
+use super::user::{User, Value};
+use super::wire::unix_time;
+
+/// Makes values for the users of one worker.
+pub(crate) struct Maker {
+    pub(crate) program: Rc<Program>,
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) seed: u64,
+    /// The run, as stamps name it.
+    pub(crate) run: u32,
+    /// Stamps written so far.
+    pub(crate) stamps: u32,
+    /// Where the next stamp goes, if it is to be numbered: the topic, and when by the workers'
+    /// clock.
+    pub(crate) goes_to: Option<(u64, u64)>,
+    /// What was numbered last: which stream, and which message of it.
+    pub(crate) said: Option<(u32, u32)>,
+    /// Stamps that were to be numbered, when there were too many.
+    pub(crate) unnumbered: u32,
+    /// The run's clock, to be set before anything is made.
+    pub(crate) now_ns: u64,
+    /// Variables that had no value when they were wanted, since last asked.
+    pub(crate) undefined: u32,
+}
+
+impl Maker {
+    /// A generator for one choice of `user`: the same in each run with the same seed.
+    pub(crate) fn draw(&self, user: &mut User) -> fastrand::Rng {
+        let place = u64::from(user.at) << 16 | u64::from(user.draws);
+        user.draws = user.draws.wrapping_add(1);
+        fastrand::Rng::with_seed(mix(mix(self.seed, u64::from(user.id)), place))
+    }
+
+    /// Appends what `template` comes to.
+    pub(crate) fn render(&mut self, user: &mut User, template: &Template, out: &mut Vec<u8>) {
+        for part in &template.parts {
+            match part {
+                Part::Literal(text) => out.extend_from_slice(text),
+                Part::Var(var) => match user.value(*var) {
+                    Some(Value::One(text)) => out.extend_from_slice(text),
+                    Some(Value::List(list)) => match list.first() {
+                        Some(text) => out.extend_from_slice(text),
+                        None => self.no_value(out),
+                    },
+                    None => self.no_value(out),
+                },
+                Part::Element(var, index) => match user.value(*var) {
+                    Some(Value::One(text)) if *index == 0 => out.extend_from_slice(text),
+                    Some(Value::List(list)) if (*index as usize) < list.len() => {
+                        out.extend(list.get(*index as usize).into_iter().flat_map(|e| e.iter()));
+                    }
+                    _ => self.no_value(out),
+                },
+                Part::Value(made) => self.make(user, made, out),
+            }
+        }
+    }
+
+    /// As [`Maker::render`], as text; what is not UTF-8 is replaced.
+    pub(crate) fn text(&mut self, user: &mut User, template: &Template) -> String {
+        let mut out = Vec::new();
+        self.render(user, template, &mut out);
+        String::from_utf8(out)
+            .unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned())
+    }
+
+    fn no_value(&mut self, out: &mut Vec<u8>) {
+        self.undefined += 1;
+        out.extend_from_slice(b"undefined");
+    }
+
+    fn make(&mut self, user: &mut User, made: &Generated, out: &mut Vec<u8>) {
+        let unix = || unix_time().as_secs();
+        match made {
+            Generated::UserId => append(out, user.id),
+            Generated::ReallyUniqueId => append(out, format_args!("{}-{}", unix(), user.id)),
+            Generated::RandomNumber(first, last) => {
+                let number = self.draw(user).i64(*first.min(last)..=*last.max(first));
+                append(out, number);
+            }
+            Generated::RandomString(length) => {
+                let mut rng = self.draw(user);
+                out.extend((0..*length).map(|_| rng.alphanumeric() as u8));
+            }
+            Generated::Stamp => {
+                let stamp = Stamp {
+                    run: self.run,
+                    sender: user.id,
+                    number: self.stamps,
+                    at_ns: self.now_ns,
+                    index: self.number(user.id),
+                };
+                self.stamps = self.stamps.wrapping_add(1);
+                stamp.write(out);
+            }
+            Generated::NextLine(file) => {
+                let row = self.shared.next_row(*file);
+                self.line(*file, row, out);
+            }
+            Generated::RandomLine(file) => {
+                let row = self.draw(user).u64(..);
+                self.line(*file, row, out);
+            }
+            Generated::UnixTime => append(out, unix()),
+            Generated::TargetHost => {
+                if let Some(target) = self.program.scenario.targets.get(user.aim.place()) {
+                    append(out, &target.host);
+                }
+            }
+            Generated::TargetPort => {
+                if let Some(target) = self.program.scenario.targets.get(user.aim.place()) {
+                    append(out, target.address.port());
+                }
+            }
+            Generated::Md5(template) => {
+                let mut text = Vec::new();
+                self.render(user, template, &mut text);
+                append(out, md5_hex(&text));
+            }
+        }
+    }
+
+    /// The number of a stamp in its stream. Receivers look for the first stamp of a message only.
+    fn number(&mut self, user: u32) -> u32 {
+        let Some((topic, now_ns)) = self.goes_to.take() else { return 0 };
+        self.said = self.shared.ledger.say(topic, user, now_ns);
+        self.unnumbered += u32::from(self.said.is_none());
+        self.said.map_or(0, |(_, n)| n)
+    }
+
+    fn line(&mut self, file: u16, row: u64, out: &mut Vec<u8>) {
+        let program = Rc::clone(&self.program);
+        match program.scenario.files.get(usize::from(file)).and_then(|file| pick(file, row)) {
+            Some(line) => out.extend_from_slice(line.as_bytes()),
+            None => self.no_value(out),
+        }
+    }
+
+    /// Does a `Set`.
+    pub(crate) fn set(&mut self, user: &mut User, set: &Set) {
+        match &set.value {
+            Source::Template(template) => {
+                let mut text = Vec::new();
+                self.render(user, template, &mut text);
+                if let Some(var) = set.vars.first() {
+                    user.set(*var, Value::One(text.into()));
+                }
+            }
+            Source::Row { file, delimiter, random } => {
+                let row =
+                    if *random { self.draw(user).u64(..) } else { self.shared.next_row(*file) };
+                let program = Rc::clone(&self.program);
+                let file = program.scenario.files.get(usize::from(*file));
+                let line = file.and_then(|file| pick(file, row)).unwrap_or_default();
+                let mut fields = line.split(delimiter.as_str());
+                for var in &set.vars {
+                    match fields.next() {
+                        Some(field) => user.set(*var, one(field)),
+                        None => self.undefined += 1,
+                    }
+                }
+            }
+            Source::Json { from, path } => {
+                let text = match user.value(*from) {
+                    Some(Value::One(text)) => text.clone(),
+                    _ => Box::default(),
+                };
+                let found = super::answers::find_json(path, &text);
+                match (set.vars.first(), found) {
+                    (Some(var), Some(value)) => user.set(*var, value),
+                    _ => self.undefined += 1,
+                }
+            }
+            Source::Target => {
+                let program = Rc::clone(&self.program);
+                let target = program.scenario.targets.get(user.aim.place());
+                if let (Some(target), [host, rest @ ..]) = (target, set.vars.as_slice()) {
+                    user.set(*host, one(&target.host));
+                    if let Some(port) = rest.first() {
+                        user.set(*port, one(&target.address.port().to_string()));
+                    }
+                }
+            }
+        }
+    }
+
+    /// How long `user` thinks.
+    pub(crate) fn think(&mut self, user: &mut User, think: Think) -> Duration {
+        match think {
+            Think::Constant(time) => time,
+            Think::Uniform(from, to) => {
+                from + to.saturating_sub(from).mul_f64(self.draw(user).f64())
+            }
+            Think::Exponential(mean) => exponential(mean, &mut self.draw(user)),
+            Think::Var(var, exponential_of) => {
+                let seconds = match user.value(var) {
+                    Some(Value::One(text)) => number(text),
+                    _ => None,
+                };
+                let time = seconds.and_then(|s| Duration::try_from_secs_f64(s).ok());
+                match time {
+                    Some(mean) if exponential_of => exponential(mean, &mut self.draw(user)),
+                    Some(time) => time,
+                    None => {
+                        self.undefined += 1;
+                        Duration::ZERO
+                    }
+                }
+            }
+        }
+    }
+
+    /// Whether a condition holds; one about a variable without a value does not.
+    pub(crate) fn holds(&mut self, user: &mut User, condition: &Condition) -> bool {
+        let mut right = Vec::new();
+        self.render(user, &condition.value, &mut right);
+        let left = match (user.value(condition.var), condition.element) {
+            (Some(Value::One(text)), None | Some(0)) => Some(text.clone()),
+            (Some(Value::List(list)), element) => list.get(element.unwrap_or(0) as usize).cloned(),
+            _ => None,
+        };
+        let Some(left) = left else { return condition.compare == Compare::Neq };
+        let order = match (number(&left), number(&right)) {
+            (Some(left), Some(right)) => left.partial_cmp(&right),
+            _ => Some((*left).cmp(right.as_slice())),
+        };
+        order.is_some_and(|order| match condition.compare {
+            Compare::Eq => order.is_eq(),
+            Compare::Neq => order.is_ne(),
+            Compare::Gt => order.is_gt(),
+            Compare::Gte => order.is_ge(),
+            Compare::Lt => order.is_lt(),
+            Compare::Lte => order.is_le(),
+        })
+    }
+
+    /// The number that a bound comes to; `None`: there is no end.
+    pub(crate) fn bound(&mut self, user: &User, bound: Bound) -> Option<i64> {
+        match bound {
+            Bound::Number(number) => Some(number),
+            Bound::Endless => None,
+            Bound::Var(var) => match user.value(var) {
+                Some(Value::One(text)) => Some(number(text).unwrap_or(0.0) as i64),
+                _ => {
+                    self.undefined += 1;
+                    Some(0)
+                }
+            },
+        }
+    }
+}
+
+fn pick(file: &DataFile, row: u64) -> Option<&str> {
+    let rows = u64::try_from(file.rows.len()).unwrap_or(u64::MAX);
+    let index = row.checked_rem(rows)?;
+    file.rows.get(usize::try_from(index).ok()?).map(String::as_str)
+}
+
+fn one(text: &str) -> Value {
+    Value::One(text.as_bytes().into())
+}
+
+fn exponential(mean: Duration, rng: &mut fastrand::Rng) -> Duration {
+    // The uniform is below 1, so the logarithm's argument is above 0.
+    mean.mul_f64(-(1.0 - rng.f64()).ln())
+}
+
+fn number(text: &[u8]) -> Option<f64> {
+    str::from_utf8(text).ok()?.trim().parse().ok()
+}
+
+fn append(out: &mut Vec<u8>, value: impl std::fmt::Display) {
+    use std::io::Write;
+    // Writing to a vector does not fail.
+    let _ = write!(out, "{value}");
+}

@@ -1,0 +1,125 @@
+//! The figures of a record, and whether thresholds hold.
+
+use serde::Serialize;
+pub use simurgh_load_scenario::figures::*;
+use simurgh_load_scenario::{Compare, Threshold};
+
+use super::view::{arrivals_in_time, per_second, share};
+use super::{Record, Total};
+
+/// Whether a threshold holds.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Verdict {
+    /// The figure's name.
+    pub figure: String,
+    /// The condition as written.
+    pub condition: String,
+    /// What was measured, in `unit`; `null`: nothing was, which is no pass.
+    pub measured: Option<f64>,
+    /// Of `measured`.
+    pub unit: Unit,
+    /// It holds.
+    pub passed: bool,
+}
+
+/// The value of a figure: µs, a count, a rate per second or a share from 0 to 1. `None`: there is
+/// no such figure, or nothing was measured.
+pub fn lookup(record: &Record, name: &str) -> Option<f64> {
+    value(record, &parse(name)?)
+}
+
+/// Holds all thresholds against a record. Of what was never measured no condition holds.
+pub fn judge(record: &Record, thresholds: &[Threshold]) -> Vec<Verdict> {
+    let verdicts = thresholds.iter().map(|threshold| {
+        let figure = parse(&threshold.figure);
+        let measured = figure.as_ref().and_then(|figure| value(record, figure));
+        let passed = measured.is_some_and(|measured| {
+            let limit = threshold.value;
+            match threshold.compare {
+                Compare::Eq => measured == limit,
+                Compare::Neq => measured != limit,
+                Compare::Gt => measured > limit,
+                Compare::Gte => measured >= limit,
+                Compare::Lt => measured < limit,
+                Compare::Lte => measured <= limit,
+            }
+        });
+        Verdict {
+            figure: threshold.figure.clone(),
+            condition: threshold.text.clone(),
+            measured,
+            unit: figure.map_or(Unit::Count, |figure| figure.unit()),
+            passed,
+        }
+    });
+    verdicts.collect()
+}
+
+/// Times of all requests together.
+pub fn requests(record: &Record) -> Total {
+    let mut all = Total::new();
+    for hist in REQUESTS.iter().filter_map(|&metric| record.times(metric)) {
+        all.add(hist);
+    }
+    all
+}
+
+fn value(record: &Record, figure: &Figure) -> Option<f64> {
+    let counts = record.counts();
+    let sum = |of: &[Count]| of.iter().fold(0_u64, |sum, &count| sum.saturating_add(counts[count]));
+    let attempts = || {
+        counts[Count::ConnectsTried]
+            .saturating_add(counts[Count::Requests])
+            .saturating_add(counts[Count::RequestsNoAck])
+    };
+    let errors = record.errors().total();
+    Some(match figure {
+        Figure::Time(of, measure) => return time(record, of, *measure),
+        Figure::Users => record.users_peak() as f64,
+        Figure::Connected => record.connected_peak() as f64,
+        Figure::Count(count) => counts[*count] as f64,
+        Figure::Sum(of) => sum(of) as f64,
+        Figure::Rate(of) if record.at_ms() > 0 => per_second(record, sum(of)),
+        Figure::Rate(_) => return None,
+        Figure::Errors(None) => errors as f64,
+        Figure::Errors(Some(kind)) => record.errors().of_kind(*kind) as f64,
+        Figure::Http(status) => record.statuses().get(status).copied().unwrap_or(0) as f64,
+        Figure::LateArrivals if counts[Count::UsersStarted] == 0 => return None,
+        Figure::LateArrivals => share(counts[Count::LateArrivals], counts[Count::UsersStarted]),
+        Figure::LateSteps => {
+            let steps = record.times(Metric::StepLag)?.count();
+            share(counts[Count::LateSteps], steps)
+        }
+        Figure::ErrorShare if attempts() == 0 => return None,
+        Figure::ErrorShare => share(errors, attempts()),
+        Figure::ArrivalsInTime => return arrivals_in_time(record),
+        Figure::Duration => record.at_ms() as f64 * 1e3,
+        Figure::Cpu => record.cpu_ns() as f64 / 1e3,
+    })
+}
+
+fn time(record: &Record, of: &TimeOf, measure: Measure) -> Option<f64> {
+    let requests_now;
+    let hist = match of {
+        TimeOf::Metric(metric) => record.times(*metric),
+        TimeOf::Transaction(name) => {
+            let id: MetricId = record.meta().names.transaction(name)?;
+            record.times(id)
+        }
+        TimeOf::Requests => {
+            requests_now = requests(record);
+            Some(&requests_now)
+        }
+    };
+    if measure == Measure::Count {
+        return Some(hist.map_or(0, Total::count) as f64);
+    }
+    let hist = hist.filter(|hist| hist.count() > 0)?;
+    Some(match measure {
+        Measure::Percentile(percent) => hist.percentile(percent) as f64,
+        Measure::Max => hist.max() as f64,
+        Measure::Min => hist.min() as f64,
+        Measure::Mean => hist.mean(),
+        Measure::Count => hist.count() as f64,
+    })
+}

@@ -1,0 +1,196 @@
+//! What is known of each server of a scenario: which one was it that went away, and where its users
+//! are now.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::{Deserialize, Serialize};
+
+use super::WorkerId;
+
+/// Whose error it is: the phase in which the user started, and the server it was with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Origin {
+    /// The phase.
+    pub phase: u16,
+    /// Index of the server; `None`: of none in particular.
+    pub target: Option<u16>,
+}
+
+impl From<u16> for Origin {
+    fn from(phase: u16) -> Self {
+        Self { phase, target: None }
+    }
+}
+
+/// What happened between users and one server. All but `connected` only grow.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct OfServer {
+    /// Users whose first connection went there.
+    pub users: u64,
+    /// Connections open now.
+    pub connected: u64,
+    /// Connections tried.
+    pub connects_tried: u64,
+    /// TCP connections made (with TLS where it is wanted).
+    pub connects: u64,
+    /// Connections that did not come about.
+    pub refused: u64,
+    /// Connections that ended while their user still wanted them.
+    pub lost: u64,
+    /// Connections cut on purpose.
+    pub cut: u64,
+    /// Users that came back, to this server, after a connection was lost, cut or refused.
+    pub reconnects: u64,
+    /// Users that went on to another server after that.
+    pub left: u64,
+    /// Errors of users while they were with it.
+    pub errors: u64,
+    /// CPU time that it has used by its own account, microseconds; 0 unless it was asked.
+    pub cpu_us: u64,
+}
+
+impl OfServer {
+    /// One of its connections is there no longer.
+    pub fn disconnected(&mut self) {
+        self.connected = self.connected.saturating_sub(1);
+    }
+
+    /// Adds what has happened beside; `connected` stays.
+    pub(super) fn add(&mut self, more: &Self) {
+        add_fields!(self, more; users, connects_tried, connects, refused, lost, cut, reconnects,
+            left, errors, cpu_us);
+    }
+}
+
+/// What one worker has to say of servers.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Seen(BTreeMap<u16, Told>);
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Told {
+    now: OfServer,
+    /// Connections when it was last told.
+    connected: u64,
+}
+
+impl Seen {
+    pub(super) fn at(&mut self, server: u16) -> &mut OfServer {
+        &mut self.0.entry(server).or_default().now
+    }
+
+    /// What is new since the last time.
+    pub(super) fn take(&mut self) -> BTreeMap<u16, OfServer> {
+        let mut news = BTreeMap::new();
+        for (server, told) in &mut self.0 {
+            let connected = told.now.connected;
+            let nothing = OfServer { connected: told.connected, ..OfServer::default() };
+            if told.now != nothing {
+                news.insert(*server, told.now);
+            }
+            *told = Told { now: OfServer { connected, ..OfServer::default() }, connected };
+        }
+        news
+    }
+}
+
+/// Connections of each worker to each server, as last heard.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Connected(BTreeMap<WorkerId, BTreeMap<u16, u64>>);
+
+impl Connected {
+    pub(super) fn hear(&mut self, worker: WorkerId, servers: &BTreeMap<u16, OfServer>) {
+        if !servers.is_empty() {
+            let known = self.0.entry(worker).or_default();
+            known.extend(servers.iter().map(|(server, of)| (*server, of.connected)));
+        }
+    }
+
+    /// A worker is gone, and its connections with it.
+    pub(super) fn forget(&mut self, worker: WorkerId) {
+        self.0.remove(&worker);
+    }
+
+    /// Puts the sums of all workers into what is told of a second; a server of which nothing is new
+    /// does not come into it.
+    pub(super) fn close(
+        &self,
+        before: &BTreeMap<u16, ServerTotal>,
+        told: &mut BTreeMap<u16, OfServer>,
+    ) {
+        let mut sums: BTreeMap<u16, u64> = BTreeMap::new();
+        for (server, connected) in self.0.values().flatten() {
+            let sum = sums.entry(*server).or_default();
+            *sum = sum.saturating_add(*connected);
+        }
+        let all: BTreeSet<u16> = before.keys().chain(sums.keys()).copied().collect();
+        for server in all {
+            let connected = sums.get(&server).copied().unwrap_or(0);
+            let known = before.get(&server).map_or(0, |total| total.seen.connected);
+            if connected != known || told.contains_key(&server) {
+                told.entry(server).or_default().connected = connected;
+            }
+        }
+    }
+}
+
+/// A server over the whole run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct ServerTotal {
+    /// All that happened.
+    #[serde(flatten)]
+    pub seen: OfServer,
+    /// The most connections that were open at the end of a second.
+    pub connected_peak: u64,
+}
+
+impl ServerTotal {
+    pub(super) fn apply(&mut self, second: &OfServer) {
+        self.seen.add(second);
+        self.seen.connected = second.connected;
+        self.connected_peak = self.connected_peak.max(second.connected);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_told_is_not_told_again_and_connections_stay() {
+        let mut seen = Seen::default();
+        *seen.at(3) = OfServer { users: 2, connected: 2, ..OfServer::default() };
+        assert_eq!(seen.take().get(&3).map(|of| (of.users, of.connected)), Some((2, 2)));
+        assert!(seen.take().is_empty());
+        seen.at(3).disconnected();
+        assert_eq!(seen.take().get(&3).map(|of| (of.users, of.connected)), Some((0, 1)));
+        seen.at(3).errors += 1;
+        assert_eq!(seen.take().get(&3).map(|of| (of.errors, of.connected)), Some((1, 1)));
+    }
+
+    #[test]
+    fn connections_of_a_lost_worker_are_not_counted_any_more() {
+        let worker = |thread| WorkerId { host: 0, thread };
+        let with = |connected| [(0, OfServer { connected, ..OfServer::default() })].into();
+        let (mut connected, mut total) = (Connected::default(), BTreeMap::new());
+        connected.hear(worker(0), &with(5));
+        connected.hear(worker(1), &with(7));
+        let mut told = BTreeMap::new();
+        connected.close(&total, &mut told);
+        assert_eq!(told.get(&0).map(|of| of.connected), Some(12));
+        total.entry(0).or_insert_with(ServerTotal::default).apply(&told[&0]);
+        // Nothing new, nothing told.
+        told.clear();
+        connected.close(&total, &mut told);
+        assert!(told.is_empty());
+        connected.forget(worker(1));
+        connected.close(&total, &mut told);
+        assert_eq!(told.get(&0).map(|of| of.connected), Some(5));
+        total.entry(0).or_default().apply(&told[&0]);
+        connected.forget(worker(0));
+        told.clear();
+        connected.close(&total, &mut told);
+        assert_eq!(told.get(&0).map(|of| of.connected), Some(0));
+        assert_eq!(total[&0].connected_peak, 12);
+    }
+}

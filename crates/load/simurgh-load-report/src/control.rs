@@ -1,0 +1,197 @@
+//! How a running load is steered, from the terminal, the dashboard or a signal: everybody holds a
+//! [`Control`], the engine's coordinator holds the other end.
+
+use std::sync::mpsc::{Receiver, channel};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use serde::Serialize;
+
+/// The smallest rate factor taken: slower than this is what a pause is for.
+pub const RATE_FACTOR_MIN: f64 = 0.01;
+
+/// The largest rate factor taken.
+pub const RATE_FACTOR_MAX: f64 = 100.0;
+
+/// Factors that one key or button after the other leads to.
+const RATE_STEPS: [f64; 19] = [
+    0.1, 0.25, 0.5, 0.75, 1.0, 1.25, 1.5, 2.0, 3.0, 4.0, 5.0, 7.5, 10.0, 15.0, 20.0, 30.0, 50.0,
+    75.0, 100.0,
+];
+
+/// What a running load is told.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Command {
+    /// No new arrivals until [`Command::Resume`]; users who are there go on.
+    Pause,
+    /// Arrivals go on where they paused.
+    Resume,
+    /// The run ends in good order; told twice, it ends at once.
+    Stop,
+    /// Arrivals come at this multiple of the scenario's rate, from now on.
+    Rate(f64),
+}
+
+/// Steers a run. Cheap to clone; commands to a run that has ended are dropped.
+#[derive(Clone)]
+pub struct Control {
+    tell: Arc<dyn Fn(Command) + Send + Sync>,
+    state: Arc<Mutex<ControlState>>,
+}
+
+/// What a run was told so far: the same for all who steer it.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct ControlState {
+    /// No new arrivals.
+    pub paused: bool,
+    /// Multiple of the scenario's arrival rate.
+    pub rate: f64,
+    /// It was told to end.
+    pub stopping: bool,
+}
+
+impl Control {
+    /// A control, and where its commands arrive.
+    pub fn new() -> (Self, Receiver<Command>) {
+        let (sender, receiver) = channel();
+        // Whoever does not listen any more has nothing left to steer.
+        let tell = move |command| {
+            let _ = sender.send(command);
+        };
+        (Self::to(tell), receiver)
+    }
+
+    /// A control whose commands go to `tell`, in their order and one at a time.
+    pub fn to(tell: impl Fn(Command) + Send + Sync + 'static) -> Self {
+        let state = ControlState { paused: false, rate: 1.0, stopping: false };
+        Self { tell: Arc::new(tell), state: Arc::new(Mutex::new(state)) }
+    }
+
+    /// No new arrivals until [`Control::resume`].
+    pub fn pause(&self) {
+        self.send(Command::Pause);
+    }
+
+    /// Arrivals go on.
+    pub fn resume(&self) {
+        self.send(Command::Resume);
+    }
+
+    /// Ends the run; a second time: at once.
+    pub fn stop(&self) {
+        self.send(Command::Stop);
+    }
+
+    /// Multiplies the scenario's arrival rate. The factor is kept between [`RATE_FACTOR_MIN`] and
+    /// [`RATE_FACTOR_MAX`]; what is no number is dropped.
+    pub fn rate(&self, factor: f64) {
+        if !factor.is_nan() {
+            self.send(Command::Rate(factor.clamp(RATE_FACTOR_MIN, RATE_FACTOR_MAX)));
+        }
+    }
+
+    /// The next round factor above the present one.
+    pub fn faster(&self) {
+        let now = self.state().rate;
+        self.step(RATE_STEPS.iter().find(|step| **step > now * 1.001));
+    }
+
+    /// The next round factor below the present one.
+    pub fn slower(&self) {
+        let now = self.state().rate;
+        self.step(RATE_STEPS.iter().rfind(|step| **step < now * 0.999));
+    }
+
+    fn step(&self, to: Option<&f64>) {
+        if let Some(factor) = to {
+            self.rate(*factor);
+        }
+    }
+
+    /// What the run was told so far.
+    pub fn state(&self) -> ControlState {
+        *self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn send(&self, command: Command) {
+        // Sent under the lock, so that commands arrive in the order in which the state changed.
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        match command {
+            Command::Pause => state.paused = true,
+            Command::Resume => state.paused = false,
+            Command::Stop => state.stopping = true,
+            Command::Rate(factor) => state.rate = factor,
+        }
+        (self.tell)(command);
+    }
+}
+
+impl std::fmt::Debug for Control {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Control").field("state", &self.state()).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn commands_arrive_in_order_from_every_clone() {
+        let (control, commands) = Control::new();
+        control.pause();
+        control.clone().rate(2.0);
+        control.stop();
+        drop(control);
+        let all: Vec<Command> = commands.iter().collect();
+        assert_eq!(all, [Command::Pause, Command::Rate(2.0), Command::Stop]);
+    }
+
+    #[test]
+    fn a_rate_stays_within_its_bounds() {
+        let (control, commands) = Control::new();
+        for factor in [0.0, -1.0, f64::INFINITY, f64::NAN] {
+            control.rate(factor);
+        }
+        drop(control);
+        let all: Vec<Command> = commands.iter().collect();
+        let (least, most) = (Command::Rate(RATE_FACTOR_MIN), Command::Rate(RATE_FACTOR_MAX));
+        assert_eq!(all, [least, least, most]);
+    }
+
+    #[test]
+    fn all_who_steer_see_what_was_told() {
+        let (control, commands) = Control::new();
+        let other = control.clone();
+        control.pause();
+        other.rate(0.5);
+        let told = ControlState { paused: true, rate: 0.5, stopping: false };
+        assert_eq!((control.state(), other.state()), (told, told));
+        drop(commands);
+        other.resume();
+        other.stop();
+        assert_eq!(control.state(), ControlState { paused: false, stopping: true, ..told });
+    }
+
+    #[test]
+    fn steps_go_up_and_down_and_end() {
+        let (control, commands) = Control::new();
+        control.faster();
+        control.slower();
+        control.slower();
+        control.rate(RATE_FACTOR_MAX);
+        control.faster();
+        control.rate(RATE_FACTOR_MIN);
+        control.slower();
+        drop(control);
+        let all: Vec<Command> = commands.iter().collect();
+        let rates = [1.25, 1.0, 0.75, RATE_FACTOR_MAX, RATE_FACTOR_MIN].map(Command::Rate);
+        assert_eq!(all, rates);
+    }
+
+    #[test]
+    fn a_run_that_has_ended_hears_nothing() {
+        let (control, commands) = Control::new();
+        drop(commands);
+        control.stop();
+    }
+}

@@ -1,0 +1,82 @@
+//! What open pages are told, second by second: one text, made once for all of them.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::watch;
+
+use super::Shared;
+use super::view::TickView;
+use crate::control::ControlState;
+use simurgh_load_record::Record;
+
+/// How often the record is looked at: what it has closed shows within this time.
+const LOOK_EVERY: Duration = Duration::from_millis(200);
+
+/// One thing to tell.
+#[derive(Debug, Default)]
+pub(super) struct Frame {
+    /// A page that has the one before needs no more than this one.
+    pub(super) number: u64,
+    /// A [`TickView`] as JSON.
+    pub(super) text: String,
+    /// The run is over: there will be no more.
+    pub(super) last: bool,
+}
+
+/// By what it is known that there is something new.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Seen {
+    at_ms: u64,
+    points: usize,
+    ticks_per_point: u32,
+    over: bool,
+    control: ControlState,
+}
+
+impl Seen {
+    fn of(record: &Record, control: ControlState) -> Self {
+        Self {
+            at_ms: record.at_ms(),
+            points: record.series().points().len(),
+            ticks_per_point: record.series().ticks_per_point(),
+            over: record.ending().is_some(),
+            control,
+        }
+    }
+
+    /// More than the last point changed: a page needs the whole.
+    fn is_leap_from(&self, before: &Self) -> bool {
+        self.ticks_per_point != before.ticks_per_point || self.points > before.points + 1
+    }
+}
+
+/// Tells all pages what changed, until the run is over.
+pub(super) async fn tell(shared: Arc<Shared>, told: watch::Sender<Arc<Frame>>) {
+    let mut number = 0;
+    let mut seen: Option<Seen> = None;
+    let mut clock = tokio::time::interval(LOOK_EVERY);
+    clock.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    loop {
+        clock.tick().await;
+        let control = shared.control.state();
+        let now = shared.record(|record| Seen::of(record, control));
+        if seen == Some(now) {
+            continue;
+        }
+        // A number is left out when pages that have all before need the whole.
+        let leap = seen.is_none_or(|before| now.is_leap_from(&before));
+        number += if leap { 2 } else { 1 };
+        seen = Some(now);
+        // The receiver in `shared` is one.
+        let text = if told.receiver_count() > 1 || now.over {
+            serde_json::to_string(&TickView::of(&shared)).unwrap_or_default()
+        } else {
+            String::new()
+        };
+        told.send_replace(Arc::new(Frame { number, text, last: now.over }));
+        if now.over {
+            return;
+        }
+    }
+}

@@ -1,0 +1,174 @@
+//! The live page of a run: charts, tables and buttons, on loopback, while the run goes on.
+//!
+//! One thread with a small runtime of its own; it is to be started after the engine's workers, so
+//! that none of its descriptors is in their tables. It only reads the record, and steers through
+//! [`Control`].
+//!
+//! ```text
+//! Record --looked at 5 times a second--> frames::tell --one text for all--> GET /events (SSE)
+//! target's /metrics --once a second--> Target ----------^
+//! POST /control --guard: host, origin, token--> Control
+//! ```
+
+mod assets;
+mod frames;
+mod guard;
+mod probe;
+mod server;
+mod target;
+mod view;
+
+use std::fmt::Write as _;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use tokio::sync::{Semaphore, oneshot, watch};
+
+pub use probe::Probe;
+pub(crate) use probe::{ANSWER_BYTES_MAX, ANSWER_TIME_MAX, Figures};
+pub use target::{Target, TargetPoint};
+
+use crate::control::Control;
+use simurgh_load_record::Record;
+
+pub(crate) use assets::report_page;
+pub(crate) use view::PageView;
+
+/// Where the page is unless said otherwise: the port that Tsung's users know.
+pub const DEFAULT_ADDRESS: SocketAddr =
+    SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 8091);
+
+/// Ports tried after the one asked for.
+const PORTS_TRIED: u16 = 100;
+
+/// Pages that may listen at the same time.
+const PAGES_MAX: usize = 32;
+
+/// How long open pages get to hear of the end.
+const END_TIME_MAX: Duration = Duration::from_secs(2);
+
+/// What a dashboard shows and steers.
+#[derive(Debug)]
+pub struct Options {
+    /// Where to listen; it must be a loopback address.
+    pub address: SocketAddr,
+    /// The run.
+    pub record: Arc<Mutex<Record>>,
+    /// What the buttons steer.
+    pub control: Control,
+    /// The servers' `/metrics`, see [`Probe::all`]; empty: none is asked.
+    pub probes: Vec<Probe>,
+    /// Where their figures go; the report may show them too.
+    pub target: Target,
+}
+
+/// A running dashboard. It ends when it is dropped.
+#[derive(Debug)]
+pub struct Dashboard {
+    address: SocketAddr,
+    moved_from: Option<SocketAddr>,
+    stop: Option<oneshot::Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// What the handlers share.
+struct Shared {
+    record: Arc<Mutex<Record>>,
+    control: Control,
+    target: Target,
+    /// In the page, and wanted with each command.
+    token: String,
+    frames: watch::Receiver<Arc<frames::Frame>>,
+    pages: Arc<Semaphore>,
+}
+
+impl Shared {
+    fn record<T>(&self, look: impl FnOnce(&Record) -> T) -> T {
+        look(&self.record.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+/// Starts the page; the next free port is taken when the one asked for is not.
+///
+/// # Errors
+/// `InvalidInput` for an address that is not of this host alone; what the system says when no port
+/// is free or no thread can be started.
+pub fn start(options: Options) -> io::Result<Dashboard> {
+    let Options { address: asked, record, control, probes, target } = options;
+    if !asked.ip().is_loopback() {
+        let text = format!(
+            "the dashboard listens on loopback only, not on {asked}: take 127.0.0.1, and `ssh -L` \
+             to look at it from another host"
+        );
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
+    }
+    let listener = server::listen(asked, PORTS_TRIED)?;
+    let address = listener.local_addr()?;
+    let (told, frames) = watch::channel(Arc::default());
+    let token = token()?;
+    let pages = Arc::new(Semaphore::new(PAGES_MAX));
+    let shared = Arc::new(Shared { record, control, target, token, frames, pages });
+    let (stop, stopped) = oneshot::channel();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let thread = std::thread::Builder::new().name("simurgh-dashboard".into()).spawn(move || {
+        runtime.block_on(async {
+            if !probes.is_empty() {
+                tokio::spawn(probe::poll(probes, Arc::clone(&shared)));
+            }
+            let teller = tokio::spawn(frames::tell(Arc::clone(&shared), told));
+            server::serve(listener, shared, teller, stopped).await;
+        });
+        runtime.shutdown_timeout(Duration::from_millis(100));
+    })?;
+    let moved_from = (asked.port() != 0 && asked != address).then_some(asked);
+    Ok(Dashboard { address, moved_from, stop: Some(stop), thread: Some(thread) })
+}
+
+impl Dashboard {
+    /// Where it is.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// What was asked for, if that was taken.
+    pub fn moved_from(&self) -> Option<SocketAddr> {
+        self.moved_from
+    }
+
+    /// Tells open pages how the run ended, if the record says so, and ends; takes up to 2 seconds
+    /// when a page does not read.
+    pub fn finish(mut self) {
+        self.end();
+    }
+
+    fn end(&mut self) {
+        if let Some(stop) = self.stop.take() {
+            let _ = stop.send(());
+        }
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Drop for Dashboard {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+/// 128 random bits.
+fn token() -> io::Result<String> {
+    let mut bytes = [0; 16];
+    getrandom::fill(&mut bytes).map_err(io::Error::other)?;
+    Ok(bytes.iter().fold(String::new(), |mut text, byte| {
+        let _ = write!(text, "{byte:02x}");
+        text
+    }))
+}
+
+#[cfg(test)]
+mod tests;

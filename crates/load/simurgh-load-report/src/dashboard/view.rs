@@ -1,0 +1,80 @@
+//! What the page is given: the summary that `report.json` holds, and what only a page shows.
+
+use serde::Serialize;
+
+use super::Shared;
+use super::target::{Target, TargetPoint, TargetView};
+use crate::control::ControlState;
+use simurgh_load_record::figures::{self, Verdict};
+use simurgh_load_record::{Live, Record, Summary};
+
+/// The whole run, with its past.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct PageView {
+    #[serde(flatten)]
+    summary: Summary,
+    plan: Plan,
+    /// `null` in a report.
+    control: Option<ControlState>,
+    /// `null` if the server shows no metrics.
+    target: Option<TargetView>,
+    /// As the user wrote it; `null` on the live page.
+    scenario_text: Option<String>,
+}
+
+/// When it will be over.
+#[derive(Clone, Copy, Debug, Serialize)]
+struct Plan {
+    duration_s: Option<f64>,
+    users_max: Option<u64>,
+}
+
+/// What changed in a second.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct TickView {
+    #[serde(flatten)]
+    live: Live,
+    verdicts: Vec<Verdict>,
+    passed: Option<bool>,
+    control: ControlState,
+    target_point: Option<TargetPoint>,
+}
+
+impl PageView {
+    /// Of a record, for a report.
+    pub(crate) fn report(record: &Record, target: &Target, scenario_text: Option<String>) -> Self {
+        Self { scenario_text, ..Self::of(record, None, target) }
+    }
+
+    /// Of the run, for a live page.
+    pub(super) fn live(shared: &Shared) -> Self {
+        let control = Some(shared.control.state());
+        shared.record(|record| Self::of(record, control, &shared.target))
+    }
+
+    fn of(record: &Record, control: Option<ControlState>, target: &Target) -> Self {
+        let meta = record.meta();
+        Self {
+            summary: record.summary(),
+            plan: Plan { duration_s: meta.duration_s, users_max: meta.users_max },
+            control,
+            target: target.view(),
+            scenario_text: None,
+        }
+    }
+}
+
+impl TickView {
+    pub(super) fn of(shared: &Shared) -> Self {
+        let (live, verdicts) =
+            shared.record(|record| (record.live(), figures::judge(record, &record.meta().pass)));
+        let over = live.ending.is_some() && !verdicts.is_empty();
+        Self {
+            passed: over.then(|| verdicts.iter().all(|verdict| verdict.passed)),
+            live,
+            verdicts,
+            control: shared.control.state(),
+            target_point: shared.target.last(),
+        }
+    }
+}

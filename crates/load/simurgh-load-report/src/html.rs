@@ -1,0 +1,116 @@
+//! `report.html`: one file with charts and tables, which needs no other and fetches nothing.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use super::{Exporter, write_whole};
+use crate::dashboard::{PageView, Target, report_page};
+use simurgh_load_record::{Record, Tick};
+
+/// Copies of the scenario that a run's directory may have.
+const SCENARIO_FILES: [&str; 2] = ["scenario.toml", "scenario.xml"];
+
+/// How much of one is shown.
+const SCENARIO_BYTES_MAX: u64 = 1 << 20;
+
+/// Writes `report.html` when the run has ended. What a killed run left is in its journal, from
+/// which the same report is made.
+#[derive(Debug)]
+pub struct HtmlReport {
+    dir: PathBuf,
+    target: Target,
+}
+
+impl HtmlReport {
+    /// In `dir`; nothing is written yet. A copy of the scenario there (`scenario.toml` or
+    /// `scenario.xml`) is shown with the run.
+    pub fn new(dir: &Path) -> Self {
+        Self { dir: dir.to_owned(), target: Target::default() }
+    }
+
+    /// Shows the server's own figures too, as the dashboard polled them.
+    #[must_use]
+    pub fn with_target(self, target: Target) -> Self {
+        Self { target, ..self }
+    }
+
+    /// The page.
+    ///
+    /// # Errors
+    /// When the record cannot be told as JSON, which would be a fault of ours.
+    pub fn render(&self, record: &Record) -> io::Result<String> {
+        let view = PageView::report(record, &self.target, self.scenario_text());
+        let data = serde_json::to_string(&view)?;
+        // Made after all texts of the run, so none of them can have known it.
+        let nonce = format!("{:032x}", fastrand::u128(..));
+        Ok(report_page(&data, &nonce))
+    }
+
+    fn scenario_text(&self) -> Option<String> {
+        let small = |path: &PathBuf| {
+            fs::metadata(path).is_ok_and(|it| it.is_file() && it.len() <= SCENARIO_BYTES_MAX)
+        };
+        let path = SCENARIO_FILES.iter().map(|name| self.dir.join(name)).find(small)?;
+        Some(String::from_utf8_lossy(&fs::read(path).ok()?).into_owned())
+    }
+}
+
+impl Exporter for HtmlReport {
+    fn tick(&mut self, _record: &Record, _tick: &Tick) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn finish(&mut self, record: &Record) -> io::Result<()> {
+        write_whole(&self.dir.join("report.html"), self.render(record)?.as_bytes())
+    }
+
+    fn name(&self) -> &str {
+        "report.html"
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use simurgh_load_record::{Ending, Meta};
+
+    const HOSTILE: &str = "</script><script>x</script><!--";
+
+    fn record() -> Record {
+        let meta = Meta { scenario: HOSTILE.into(), ..Meta::default() };
+        let mut record = Record::new(meta);
+        record.finish(1000, Ending::Finished);
+        record
+    }
+
+    #[test]
+    fn the_file_is_whole_and_holds_its_data_safely() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("scenario.xml"), HOSTILE).unwrap();
+        HtmlReport::new(folder.path()).finish(&record()).unwrap();
+        let page = std::fs::read_to_string(folder.path().join("report.html")).unwrap();
+        assert_eq!(page.matches("</script>").count(), 2);
+        assert!(!page.contains(HOSTILE) && !page.contains("<!--") && !page.contains("{{"));
+        let (_, rest) = page.split_once("application/json").unwrap();
+        let (_, rest) = rest.split_once('>').unwrap();
+        let (data, _) = rest.split_once("</script>").unwrap();
+        let data: serde_json::Value = serde_json::from_str(data).unwrap();
+        assert_eq!(data["scenario"], HOSTILE);
+        assert_eq!(data["scenario_text"], HOSTILE);
+        assert_eq!(data["ending"], "finished");
+    }
+
+    #[test]
+    fn each_file_has_a_nonce_of_its_own() {
+        let report = HtmlReport::new(Path::new("gone"));
+        assert_ne!(report.render(&record()).unwrap(), report.render(&record()).unwrap());
+    }
+
+    #[test]
+    fn a_place_that_is_not_there_is_an_error() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut report = HtmlReport::new(&folder.path().join("gone"));
+        assert_eq!(report.finish(&record()).unwrap_err().kind(), io::ErrorKind::NotFound);
+    }
+}

@@ -1,0 +1,135 @@
+//! What servers say of themselves while they are loaded: CPU time, from `/metrics`, once a second.
+//!
+//! It is asked for on request only, since each answer costs the server something as well.
+
+#![allow(clippy::disallowed_types, reason = "the meter's thread has the main table")]
+
+use std::io::{self, Read, Write};
+use std::net::TcpStream;
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use crate::dashboard::{ANSWER_BYTES_MAX, ANSWER_TIME_MAX, Figures, Probe};
+use simurgh_load_record::Record;
+use simurgh_load_scenario::Scenario;
+
+/// From one question to the next.
+const EVERY: Duration = Duration::from_secs(1);
+
+/// Asks until it is dropped.
+#[derive(Debug)]
+pub struct Meter {
+    stop: Option<Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Meter {
+    /// Of the servers of a scenario that have users and are not spoken to over TLS; what they say
+    /// goes to the record. They have answered for the first time when this returns, or do not.
+    ///
+    /// # Errors
+    /// No thread can be started.
+    pub fn start(scenario: &Scenario, record: Arc<Mutex<Record>>) -> io::Result<Self> {
+        let targets = (0_u16..).zip(&scenario.targets);
+        let targets = targets.filter(|(_, target)| !target.tls && target.weight > 0.0);
+        let mut servers: Vec<Server> = targets
+            .map(|(index, target)| Server { index, probe: Probe::of(target), cpu_s: None })
+            .collect();
+        servers.iter_mut().for_each(|server| _ = server.ask());
+        let (stop, stopped) = channel();
+        let ask = move || {
+            while stopped.recv_timeout(EVERY) == Err(RecvTimeoutError::Timeout) {
+                for server in &mut servers {
+                    let us = server.ask();
+                    if us > 0 {
+                        let mut record = record.lock().unwrap_or_else(PoisonError::into_inner);
+                        record.server_cpu(server.index, us);
+                    }
+                }
+            }
+        };
+        let thread = std::thread::Builder::new().name("simurgh-meter".into()).spawn(ask)?;
+        Ok(Self { stop: Some(stop), thread: Some(thread) })
+    }
+}
+
+impl Drop for Meter {
+    fn drop(&mut self) {
+        self.stop = None;
+        if let Some(thread) = self.thread.take() {
+            // It has nothing to say that was not said before.
+            let _ = thread.join();
+        }
+    }
+}
+
+struct Server {
+    index: u16,
+    probe: Probe,
+    /// What it said last.
+    cpu_s: Option<f64>,
+}
+
+impl Server {
+    /// What it has used since it was asked before, microseconds; 0 if it does not answer.
+    fn ask(&mut self) -> u64 {
+        let answer = self.answer().ok().and_then(|answer| Figures::of_answer(&answer)?.cpu_s);
+        let Some(cpu_s) = answer else { return 0 };
+        match self.cpu_s.replace(cpu_s) {
+            // A server that was started again counts from 0.
+            Some(before) if before <= cpu_s => ((cpu_s - before) * 1e6).round() as u64,
+            _ => 0,
+        }
+    }
+
+    fn answer(&self) -> io::Result<String> {
+        let until = Instant::now() + ANSWER_TIME_MAX;
+        let mut stream = TcpStream::connect_timeout(&self.probe.address, ANSWER_TIME_MAX)?;
+        stream.set_write_timeout(Some(ANSWER_TIME_MAX))?;
+        stream.write_all(self.probe.request().as_bytes())?;
+        let (mut answer, mut piece) = (Vec::new(), [0; 16 << 10]);
+        loop {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() || answer.len() as u64 > ANSWER_BYTES_MAX {
+                return Err(io::ErrorKind::TimedOut.into());
+            }
+            stream.set_read_timeout(Some(left))?;
+            match stream.read(&mut piece)? {
+                0 => return Ok(String::from_utf8_lossy(&answer).into_owned()),
+                n => answer.extend_from_slice(piece.get(..n).unwrap_or_default()),
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use super::*;
+
+    #[test]
+    fn what_a_server_has_used_is_told_once() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let server = std::thread::spawn(move || {
+            // The fourth is of a server that was started again, the fifth is none.
+            for cpu_s in ["2", "2.5", "2.5", "0.25", "x", "0.5"] {
+                let (mut stream, _) = listener.accept().unwrap();
+                let mut head = [0; 1024];
+                let n = stream.read(&mut head).unwrap();
+                assert!(head[..n].starts_with(b"GET /metrics HTTP/1.0\r\n"));
+                write!(stream, "HTTP/1.0 200 OK\r\n\r\nprocess_cpu_seconds_total {cpu_s}\n")
+                    .unwrap();
+            }
+        });
+        let probe = Probe { host: "a:1".to_owned(), address, path: "/metrics".to_owned() };
+        let mut asked = Server { index: 0, probe, cpu_s: None };
+        let told = [(); 6].map(|()| asked.ask());
+        assert_eq!(told, [0, 500_000, 0, 0, 0, 250_000]);
+        server.join().unwrap();
+        assert_eq!(asked.ask(), 0, "nobody is there");
+    }
+}

@@ -1,0 +1,88 @@
+//! All outputs of a run: one that fails is given up, and the rest goes on.
+
+use std::io;
+
+use simurgh_load_record::{Record, Tick, Warning};
+
+/// An output that is fed with each second of a run.
+pub trait Exporter: Send {
+    /// Takes up a second; `record` has it already.
+    ///
+    /// # Errors
+    /// What the system said when it could not be written.
+    fn tick(&mut self, record: &Record, tick: &Tick) -> io::Result<()>;
+
+    /// Ends the output, after the last tick.
+    ///
+    /// # Errors
+    /// As [`Exporter::tick`].
+    fn finish(&mut self, record: &Record) -> io::Result<()>;
+
+    /// What it is called in messages, such as `report.json`.
+    fn name(&self) -> &str;
+}
+
+/// The outputs of a run.
+#[derive(Default)]
+pub struct Outputs {
+    alive: Vec<Box<dyn Exporter>>,
+    failed: bool,
+}
+
+impl Outputs {
+    /// None.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// One more.
+    pub fn add(&mut self, exporter: impl Exporter + 'static) {
+        self.alive.push(Box::new(exporter));
+    }
+
+    /// One more, if it could be opened; if not, a warning as when it fails later.
+    pub fn add_or_warn<E: Exporter + 'static>(
+        &mut self,
+        name: &str,
+        opened: io::Result<E>,
+        record: &mut Record,
+    ) {
+        match opened {
+            Ok(exporter) => self.add(exporter),
+            Err(error) => self.give_up(name, &error, record),
+        }
+    }
+
+    /// Feeds all with a second. One that fails is warned of once and given up.
+    pub fn tick(&mut self, record: &mut Record, tick: &Tick) {
+        self.each(record, |exporter, record| exporter.tick(record, tick));
+    }
+
+    /// Ends all.
+    pub fn finish(&mut self, record: &mut Record) {
+        self.each(record, |exporter, record| exporter.finish(record));
+    }
+
+    /// Whether one failed: the exit status says so.
+    pub fn failed(&self) -> bool {
+        self.failed
+    }
+
+    fn each(
+        &mut self,
+        record: &mut Record,
+        mut act: impl FnMut(&mut dyn Exporter, &Record) -> io::Result<()>,
+    ) {
+        for mut exporter in std::mem::take(&mut self.alive) {
+            match act(exporter.as_mut(), record) {
+                Ok(()) => self.alive.push(exporter),
+                Err(error) => self.give_up(exporter.name(), &error, record),
+            }
+        }
+    }
+
+    fn give_up(&mut self, name: &str, error: &io::Error, record: &mut Record) {
+        self.failed = true;
+        record.warn(Warning::OutputFailed { output: name.to_owned(), error: error.to_string() });
+    }
+}

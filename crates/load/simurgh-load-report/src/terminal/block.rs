@@ -1,0 +1,274 @@
+//! The block of lines of the live view, drawn into memory.
+
+use ratatui::buffer::Buffer;
+use ratatui::layout::{Constraint, Layout, Rect};
+use ratatui::style::{Style, Stylize};
+use ratatui::symbols;
+use ratatui::text::{Line, Span};
+use ratatui::widgets::{LineGauge, Sparkline, Widget};
+
+use super::Shown;
+use simurgh_load_record::{Live, Metric, TimePoint};
+use simurgh_text::format::{bytes, grouped, micros, plain, rate, time};
+
+/// Columns beyond which lines only become harder to read.
+const COLUMNS_MAX: u16 = 110;
+
+/// Columns of what stands before the values of a line.
+const LABEL_COLUMNS: usize = 12;
+
+/// Warnings shown at a time, and the lines that one may take: its end says what to do.
+const WARNINGS_MAX: usize = 2;
+const WARNING_LINES_MAX: usize = 3;
+
+/// Metrics shown at a time.
+const METRICS_MAX: usize = 4;
+
+/// What is said of the server before anything else, the most telling first.
+const HEADLINES: [Metric; 9] = [
+    Metric::Delivery,
+    Metric::Join,
+    Metric::PresenceDiff,
+    Metric::PresenceState,
+    Metric::Push,
+    Metric::Message,
+    Metric::Http,
+    Metric::Upgrade,
+    Metric::Connect,
+];
+
+/// One line of the block.
+enum Row {
+    Text(Line<'static>),
+    Progress(f64),
+    History,
+}
+
+/// Metrics of the last second, the most telling first.
+pub(super) fn headlines(live: &Live) -> impl Iterator<Item = (&str, &TimePoint)> {
+    let known = HEADLINES.iter().filter_map(|metric| live.point_times.get_key_value(metric.name()));
+    let named = live.point_times.iter().filter(|(name, _)| name.starts_with("tr_"));
+    known.chain(named).map(|(name, row)| (name.as_str(), row))
+}
+
+/// The block in so many columns, and at most so many rows: what matters least is left out.
+pub(super) fn render(shown: &Shown, columns: u16, rows_max: u16, keyed: bool) -> Buffer {
+    let columns = columns.min(COLUMNS_MAX);
+    let mut rows = rows(shown, usize::from(columns), keyed);
+    while rows.len() > usize::from(rows_max) {
+        let least = rows.iter().enumerate().max_by_key(|(_, (rank, _))| *rank);
+        let Some(index) = least.map(|(index, _)| index) else { break };
+        rows.remove(index);
+    }
+    let height = u16::try_from(rows.len()).unwrap_or(u16::MAX);
+    let area = Rect::new(0, 0, columns, height);
+    let mut block = Buffer::empty(area);
+    for (place, (_, row)) in area.rows().zip(rows) {
+        draw(row, shown, place, &mut block);
+    }
+    block
+}
+
+fn draw(row: Row, shown: &Shown, place: Rect, block: &mut Buffer) {
+    match row {
+        Row::Text(line) => line.render(place, block),
+        Row::Progress(part) => LineGauge::default()
+            .ratio(part)
+            .label(format!("{:3.0} %", part * 100.0))
+            .filled_symbol(symbols::line::THICK_HORIZONTAL)
+            .unfilled_symbol(symbols::line::HORIZONTAL)
+            .filled_style(Style::new().cyan())
+            .unfilled_style(Style::new().dim())
+            .render(place, block),
+        Row::History => {
+            let [name, chart] =
+                Layout::horizontal([Constraint::Length(LABEL_COLUMNS as u16), Constraint::Fill(1)])
+                    .areas(place);
+            Line::from(label("users")).render(name, block);
+            let width = usize::from(chart.width);
+            Sparkline::default()
+                .data(squeezed(&shown.history, width))
+                .style(Style::new().cyan())
+                .render(chart, block);
+        }
+    }
+}
+
+/// The rows with their ranks: the highest goes first where there is no room.
+fn rows(shown: &Shown, columns: usize, keyed: bool) -> Vec<(u8, Row)> {
+    let mut rows = vec![(0, Row::Text(head(shown)))];
+    if let Some(ends_s) = shown.ends_s {
+        rows.push((3, Row::Progress((shown.live.at_s / ends_s).clamp(0.0, 1.0))));
+    }
+    if shown.history.len() > 1 {
+        rows.push((6, Row::History));
+    }
+    rows.push((0, Row::Text(users(shown))));
+    rows.push((2, Row::Text(traffic(shown))));
+    let own = [(Metric::ArrivalLag.name(), shown.live.point_times.get(Metric::ArrivalLag.name()))];
+    let own = own.into_iter().filter_map(|(name, row)| Some((name, row?)));
+    for (name, row) in headlines(&shown.live).take(METRICS_MAX).chain(own) {
+        rows.push((5, Row::Text(metric(name, row))));
+    }
+    rows.push((1, Row::Text(errors(&shown.live))));
+    for line in warnings(&shown.live, columns) {
+        rows.push((4, Row::Text(Line::from(line.yellow()))));
+    }
+    rows.push((1, Row::Text(foot(shown, keyed))));
+    rows
+}
+
+fn head(shown: &Shown) -> Line<'static> {
+    let live = &shown.live;
+    let state = match (live.ending, shown.control.stopping, shown.control.paused) {
+        (Some(ending), ..) => ending.describe().bold(),
+        (None, true, _) => "stopping".yellow().bold(),
+        (None, false, true) => "paused".yellow().bold(),
+        (None, false, false) => "running".green().bold(),
+    };
+    let mut words = vec![
+        plain(&shown.scenario).bold(),
+        "  ".into(),
+        state,
+        format!("  {}", time(live.at_s)).into(),
+    ];
+    if let Some(ends_s) = shown.ends_s {
+        words.push(format!(" of {}", time(ends_s)).dim());
+    }
+    if let Some(phase) = shown.phase() {
+        words.push(format!("  phase {}", plain(&phase.name)).into());
+    }
+    words.push(format!("  {}", plain(&shown.targets)).dim());
+    words.into()
+}
+
+fn users(shown: &Shown) -> Line<'static> {
+    let live = &shown.live;
+    let due = shown.rate("due");
+    let mut words = vec![
+        label("now"),
+        grouped(live.users).bold(),
+        " users  ".into(),
+        grouped(live.connected).bold(),
+        " connected  ".into(),
+        rate(shown.rate("arrivals")).bold(),
+        " arrivals".into(),
+    ];
+    if due > 0.0 {
+        words.push(format!(" (asked {})", rate(due)).dim());
+    }
+    let factor = shown.control.rate;
+    if (factor - 1.0).abs() > f64::EPSILON {
+        words.push(format!("  rate \u{d7}{factor}").yellow());
+    }
+    words.into()
+}
+
+fn traffic(shown: &Shown) -> Line<'static> {
+    let per_second = |column| rate(shown.rate(column));
+    let bytes_of = |column| format!("{}/s", bytes(shown.rate(column)));
+    Line::from(vec![
+        label("traffic"),
+        per_second("requests").bold(),
+        " requests  frames in ".into(),
+        per_second("frames_in").bold(),
+        format!(" ({})", bytes_of("bytes_in")).dim(),
+        " out ".into(),
+        per_second("frames_out").bold(),
+        format!(" ({})", bytes_of("bytes_out")).dim(),
+        format!("  CPU {:.0} %", shown.rate("cpu_s") * 100.0).into(),
+    ])
+}
+
+fn metric(name: &str, row: &TimePoint) -> Line<'static> {
+    let mut words = vec![label(&plain(name))];
+    for (percentile, us) in [("p50", row.p50), ("p90", row.p90), ("p99", row.p99), ("max", row.max)]
+    {
+        words.push(format!("{percentile} ").dim());
+        words.push(format!("{:<10}", micros(us as f64)).into());
+    }
+    words.push(format!("{} in the last second", grouped(row.count)).dim());
+    words.into()
+}
+
+fn errors(live: &Live) -> Line<'static> {
+    if live.errors_total == 0 {
+        return vec![label("errors"), "none".green()].into();
+    }
+    let kinds: Vec<String> =
+        live.errors.iter().map(|row| format!("{} {}", row.kind, grouped(row.count))).collect();
+    let mut words = vec![label("errors"), grouped(live.errors_total).red().bold()];
+    words.push(format!("  {}", kinds.join(", ")).into());
+    words.into()
+}
+
+/// The newest warnings, one of each kind, in lines that fit.
+fn warnings(live: &Live, columns: usize) -> Vec<String> {
+    let mut codes: Vec<&str> = Vec::new();
+    let mut lines = Vec::new();
+    for warning in live.warnings.iter().rev() {
+        if codes.contains(&warning.code) || codes.len() >= WARNINGS_MAX {
+            continue;
+        }
+        codes.push(warning.code);
+        lines.extend(folded(&format!("! {}", plain(&warning.text)), columns));
+    }
+    lines
+}
+
+/// A text in lines of so many columns.
+fn folded(text: &str, columns: usize) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    for word in text.split_whitespace() {
+        match lines.last_mut() {
+            Some(line) if line.chars().count() + 1 + word.chars().count() <= columns => {
+                line.push(' ');
+                line.push_str(word);
+            }
+            Some(_) => lines.push(format!("  {word}")),
+            None => lines.push(word.to_owned()),
+        }
+    }
+    lines.truncate(WARNING_LINES_MAX);
+    lines
+}
+
+fn foot(shown: &Shown, keyed: bool) -> Line<'static> {
+    if shown.asking {
+        return "Stop the run? y or q stops it, any other key does not.".yellow().bold().into();
+    }
+    let mut words = Vec::new();
+    if keyed {
+        let stop = if shown.control.stopping { "stop at once" } else { "stop" };
+        let keys = [("p", "pause"), ("r", "resume"), ("+ -", "rate"), ("q", stop)];
+        for (key, meaning) in keys {
+            words.push(key.bold());
+            words.push(format!(" {meaning}   ").dim());
+        }
+    }
+    if let Some(address) = shown.dashboard {
+        words.push(format!("http://{address}").cyan());
+    }
+    words.into()
+}
+
+fn label(name: &str) -> Span<'static> {
+    let mut name = name.to_owned();
+    if let Some((cut, _)) = name.char_indices().nth(LABEL_COLUMNS - 1) {
+        name.truncate(cut);
+    }
+    format!("{name:<LABEL_COLUMNS$}").dim()
+}
+
+/// All values in at most `width`, each place the highest of what it stands for.
+fn squeezed(values: &[u64], width: usize) -> Vec<u64> {
+    if values.len() <= width {
+        return values.to_vec();
+    }
+    let places = (0..width).map(|place| {
+        let from = place * values.len() / width;
+        let to = (place + 1) * values.len() / width;
+        values.get(from..to.max(from + 1)).and_then(|part| part.iter().max()).copied().unwrap_or(0)
+    });
+    places.collect()
+}

@@ -1,0 +1,233 @@
+//! The view of a run in a terminal: a block of lines that is drawn again each second, and keys to
+//! steer it; where standard error is no terminal, one plain line now and then.
+//!
+//! ```text
+//! Record --each change--> Shown --block (ratatui's buffer)--> screen (ANSI) --> stderr
+//!                          `--plain--> one line                                --> stderr
+//! stdin, if it is a terminal and ours --keys--> Control
+//! ```
+//!
+//! Ratatui draws, but its terminal is not used: crossterm, which asks the terminal where the cursor
+//! is and what size it has, installs a signal handler that writes to a descriptor by its number, on
+//! whatever thread it meets. In a worker, that number is a user's socket.
+
+mod block;
+mod keys;
+mod plain;
+mod screen;
+mod tty;
+
+use std::io::{self, IsTerminal};
+use std::net::SocketAddr;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use crate::control::{Control, ControlState};
+use simurgh_load_record::{Live, PhasePlan, Record};
+
+pub use tty::restore;
+
+use keys::Key;
+use screen::Screen;
+use tty::Keyboard;
+
+/// How often the record is looked at; keys are taken at once.
+const LOOK_EVERY: Duration = Duration::from_millis(200);
+
+/// The same for plain lines, which nobody waits for.
+const LOOK_FOR_LINE_EVERY: Duration = Duration::from_secs(1);
+
+/// Between two plain lines.
+const LINE_EVERY_MS: u64 = 5000;
+
+/// For so long the question after `q` stands.
+const ASK_TIME_MAX: Duration = Duration::from_secs(10);
+
+/// What a terminal shows and steers.
+#[derive(Debug)]
+pub struct Options {
+    /// The run.
+    pub record: Arc<Mutex<Record>>,
+    /// What the keys steer.
+    pub control: Control,
+    /// Where the dashboard is, to say so.
+    pub dashboard: Option<SocketAddr>,
+}
+
+/// A running view. It ends, and the terminal is as before, when it is dropped.
+#[derive(Debug)]
+pub struct Terminal {
+    stop: Option<Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// What is shown at one moment.
+#[derive(Clone, Debug)]
+struct Shown {
+    scenario: String,
+    targets: String,
+    phases: Vec<PhasePlan>,
+    /// When the run will be over, seconds, if that is known.
+    ends_s: Option<f64>,
+    live: Live,
+    /// Users over the whole run.
+    history: Vec<u64>,
+    control: ControlState,
+    dashboard: Option<SocketAddr>,
+    /// `q` was pressed once.
+    asking: bool,
+}
+
+/// Starts the view; a block of lines if standard error is a terminal that can do that, else plain
+/// lines. Keys are taken only from a standard input that is a terminal and has us in front.
+///
+/// # Errors
+/// No thread could be started.
+pub fn start(options: Options) -> io::Result<Terminal> {
+    let (stop, stopped) = channel();
+    let thread = std::thread::Builder::new().name("simurgh-terminal".into()).spawn(move || {
+        let dumb = std::env::var_os("TERM").is_none_or(|term| term.is_empty() || term == "dumb");
+        if io::stderr().is_terminal() && !dumb {
+            draw(&options, &stopped);
+        } else {
+            tell(&options, &stopped, &mut io::stderr());
+        }
+    })?;
+    Ok(Terminal { stop: Some(stop), thread: Some(thread) })
+}
+
+impl Terminal {
+    /// Ends the view.
+    pub fn finish(mut self) {
+        self.end();
+    }
+
+    fn end(&mut self) {
+        drop(self.stop.take());
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Drop for Terminal {
+    fn drop(&mut self) {
+        self.end();
+        restore();
+    }
+}
+
+impl Shown {
+    fn of(options: &Options, asking: bool) -> Self {
+        let record = options.record.lock().unwrap_or_else(PoisonError::into_inner);
+        let meta = record.meta();
+        let arrivals_end = meta.phases.iter().map(|phase| phase.starts_s + phase.duration_s);
+        let arrivals_end = arrivals_end.reduce(f64::max).filter(|end| *end > 0.0);
+        Self {
+            scenario: meta.scenario.clone(),
+            targets: meta.targets.join(", "),
+            phases: meta.phases.clone(),
+            ends_s: meta.duration_s.or(arrivals_end),
+            live: record.live(),
+            history: record.series().points().iter().map(|point| point.users).collect(),
+            control: options.control.state(),
+            dashboard: options.dashboard,
+            asking,
+        }
+    }
+
+    /// The phase that the plan has now.
+    fn phase(&self) -> Option<&PhasePlan> {
+        self.phases.iter().rfind(|phase| phase.duration_s > 0.0 && self.live.at_s >= phase.starts_s)
+    }
+
+    /// Something of the last point, per second.
+    fn rate(&self, column: &str) -> f64 {
+        let value = |name| self.live.point.get(name).copied().unwrap_or(0.0);
+        let span_s = value("span_s");
+        if span_s > 0.0 { value(column) / span_s } else { 0.0 }
+    }
+}
+
+/// By what it is known that there is something new.
+fn moment(options: &Options) -> (u64, bool, ControlState) {
+    let record = options.record.lock().unwrap_or_else(PoisonError::into_inner);
+    (record.at_ms(), record.ending().is_some(), options.control.state())
+}
+
+/// Draws until it is stopped.
+fn draw(options: &Options, stopped: &Receiver<()>) {
+    let mut keyboard = Keyboard::open();
+    let mut screen = Screen::new(io::stderr());
+    let mut asked: Option<Instant> = None;
+    let mut drawn = None;
+    loop {
+        let waited = match keyboard.as_ref().map(|keyboard| keyboard.wait(LOOK_EVERY)) {
+            // Whoever hung up presses no more keys.
+            Some(Err(_)) => {
+                keyboard = None;
+                Vec::new()
+            }
+            Some(Ok(keys)) => keys,
+            None => Vec::new(),
+        };
+        asked = asked.filter(|at| at.elapsed() < ASK_TIME_MAX);
+        for key in waited {
+            asked = press(key, &options.control, asked);
+        }
+        let pause = if keyboard.is_some() { Duration::ZERO } else { LOOK_EVERY };
+        if stopped.recv_timeout(pause) != Err(RecvTimeoutError::Timeout) {
+            break;
+        }
+        let now = (moment(options), asked.is_some(), tty::size());
+        if drawn == Some(now) {
+            continue;
+        }
+        drawn = Some(now);
+        let shown = Shown::of(options, asked.is_some());
+        let (columns, rows) = now.2;
+        let block = block::render(&shown, columns, rows.saturating_sub(1), keyboard.is_some());
+        if let Err(error) = screen.draw(&block) {
+            tracing::debug!(%error, "the terminal takes no more");
+            break;
+        }
+    }
+    let _ = screen.clear();
+}
+
+/// Does what a key says; returns since when the question after `q` stands.
+fn press(key: Key, control: &Control, asked: Option<Instant>) -> Option<Instant> {
+    match key {
+        Key::Pause => control.pause(),
+        Key::Resume => control.resume(),
+        Key::Faster => control.faster(),
+        Key::Slower => control.slower(),
+        Key::Stop if asked.is_some() || control.state().stopping => control.stop(),
+        Key::Stop => return Some(Instant::now()),
+        Key::Yes if asked.is_some() => control.stop(),
+        Key::Yes | Key::Other => {}
+    }
+    None
+}
+
+/// Says a line now and then until it is stopped.
+fn tell(options: &Options, stopped: &Receiver<()>, out: &mut impl io::Write) {
+    let mut teller = plain::Teller::new(LINE_EVERY_MS);
+    if let Some(address) = options.dashboard {
+        let _ = writeln!(out, "dashboard on http://{address}");
+    }
+    loop {
+        let over = stopped.recv_timeout(LOOK_FOR_LINE_EVERY) != Err(RecvTimeoutError::Timeout);
+        if teller.is_due(moment(options)) || over {
+            let lines = teller.lines(&Shown::of(options, false));
+            if out.write_all(lines.as_bytes()).is_err() || over {
+                return;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,374 @@
+//! The end of a run in words: aligned tables, each number with its unit.
+
+use std::fmt::Write as _;
+
+use simurgh_load_record::figures::{Unit, Verdict};
+use simurgh_load_record::{
+    Count, Live, Metric, MetricRow, Record, ServerRow, ServerTotal, Summary, WorkerRow,
+};
+use simurgh_text::format::{self, bytes, grouped, micros, plain, time};
+
+/// The summary of a run for a terminal, at most 110 columns wide unless names are long.
+pub fn summary(record: &Record) -> String {
+    let all = record.summary();
+    let mut text = String::new();
+    head(&mut text, &all, record);
+    users(&mut text, &all.live);
+    traffic(&mut text, &all.live);
+    times(&mut text, &all.live);
+    broadcasts(&mut text, record, &all.live);
+    resumes(&mut text, &all.live);
+    errors(&mut text, &all.live);
+    phases(&mut text, &all.live);
+    servers(&mut text, &all.live);
+    workers(&mut text, &all.live);
+    warnings(&mut text, &all.live);
+    verdicts(&mut text, &all);
+    text
+}
+
+fn head(text: &mut String, all: &Summary, record: &Record) {
+    let how = record.ending().map_or("not finished", |ending| ending.describe());
+    let _ = writeln!(text, "{}: {how}, after {}", all.scenario, time(all.live.at_s));
+    let hosts = match all.hosts.as_slice() {
+        [] => "local".to_owned(),
+        hosts => hosts.join(", "),
+    };
+    let workers = all.live.workers.len();
+    let s = if workers == 1 { "" } else { "s" };
+    let _ = writeln!(
+        text,
+        "against {} from {hosts} ({workers} worker{s}), seed {}",
+        all.targets.join(", "),
+        all.seed
+    );
+}
+
+fn users(text: &mut String, live: &Live) {
+    let counts = &live.counts;
+    let n = |count| grouped(counts[count]);
+    let mut table = Table::new(text, "Users", &[]);
+    table.row(["started", &n(Count::UsersStarted), &rate(live, counts[Count::UsersStarted])]);
+    table.row(["finished", &n(Count::UsersFinished), ""]);
+    table.row(["aborted", &n(Count::UsersAborted), ""]);
+    if live.users > 0 {
+        table.row(["still running", &grouped(live.users), ""]);
+    }
+    table.row(["most at a time", &grouped(live.users_peak), ""]);
+    table.row(["most connected", &grouped(live.connected_peak), ""]);
+    let late = counts[Count::LateArrivals];
+    let share = percent(late, counts[Count::UsersStarted]);
+    table.row(["late by > 10 ms", &grouped(late), &share]);
+    table.end();
+}
+
+fn traffic(text: &mut String, live: &Live) {
+    let counts = &live.counts;
+    let mut table = Table::new(text, "Traffic", &[]);
+    let rows = [
+        ("connections", counts[Count::Connects]),
+        ("cut by a reset", counts[Count::DropsReset]),
+        ("cut in silence", counts[Count::DropsSilent]),
+        ("reconnects", counts[Count::Reconnects]),
+        ("requests", counts[Count::Requests]),
+        ("  unanswered", counts[Count::RequestsUnanswered]),
+        ("messages without reply", counts[Count::RequestsNoAck]),
+        ("frames received", counts.frames_in()),
+        ("frames sent", counts.frames_out()),
+    ];
+    for (name, n) in rows {
+        if n > 0 {
+            table.row([name, &grouped(n), &rate(live, n)]);
+        }
+    }
+    for (name, n) in [("received", counts[Count::BytesIn]), ("sent", counts[Count::BytesOut])] {
+        table.row([name, &bytes(n as f64), &format!("{}/s", bytes(per_second(live, n)))]);
+    }
+    for status in &live.statuses {
+        let name = format!("HTTP {}", status.status);
+        table.row([&name, &grouped(status.count), &rate(live, status.count)]);
+    }
+    table.end();
+}
+
+fn times(text: &mut String, live: &Live) {
+    // What concerns this tool itself comes after what concerns the server.
+    let own = |row: &&MetricRow| {
+        let own = [Metric::ArrivalLag, Metric::StepLag, Metric::StampError];
+        own.iter().any(|metric| metric.name() == row.name)
+    };
+    let (of_tool, of_server): (Vec<_>, Vec<_>) = live.metrics.iter().partition(own);
+    for (title, rows) in [("Times", of_server), ("Times of this tool", of_tool)] {
+        if rows.is_empty() {
+            continue;
+        }
+        let heads = ["count", "min", "mean", "p50", "p90", "p99", "p99.9", "max"];
+        let mut table = Table::new(text, title, &heads);
+        for MetricRow { name, stats } in rows {
+            let us = |us: u64| micros(us as f64);
+            table.row([
+                name,
+                &grouped(stats.count),
+                &us(stats.min),
+                &micros(stats.mean),
+                &us(stats.p50),
+                &us(stats.p90),
+                &us(stats.p99),
+                &us(stats.p99_9),
+                &us(stats.max),
+            ]);
+        }
+        table.end();
+    }
+}
+
+fn broadcasts(text: &mut String, record: &Record, live: &Live) {
+    let counts = &live.counts;
+    if counts[Count::Broadcasts] == 0 && counts[Count::Deliveries] == 0 {
+        return;
+    }
+    let mut table = Table::new(text, "Broadcasts", &[]);
+    let expected = counts[Count::DeliveriesExpected];
+    let rows = [
+        ("sent", Count::Broadcasts),
+        ("deliveries", Count::Deliveries),
+        ("expected", Count::DeliveriesExpected),
+        ("delivered", Count::DeliveriesOnce),
+        ("missing", Count::DeliveriesMissing),
+        ("double", Count::DeliveriesDuplicate),
+        ("out of order", Count::DeliveriesOutOfOrder),
+        ("unexpected", Count::DeliveriesUnexpected),
+        ("not confirmed", Count::BroadcastsUnconfirmed),
+        ("of these heard", Count::BroadcastsUnconfirmedHeard),
+        ("not numbered", Count::BroadcastsUnnumbered),
+    ];
+    for (name, count) in rows {
+        let n = counts[count];
+        let of_all = matches!(count, Count::DeliveriesOnce | Count::DeliveriesMissing);
+        let is_wrong =
+            of_all || matches!(count, Count::DeliveriesDuplicate | Count::DeliveriesOutOfOrder);
+        let is_asked_for =
+            matches!(count, Count::Broadcasts | Count::Deliveries) || is_wrong && expected > 0;
+        let more = match (of_all && expected > 0, n) {
+            (true, _) => percent(n, expected),
+            (false, 0) => String::new(),
+            (false, _) => rate(live, n),
+        };
+        if n > 0 || is_asked_for {
+            table.row([name, &grouped(n), &more]);
+        }
+    }
+    if let Some(slowest) = record.slowest_broadcasts().first() {
+        let to = format!("to its last of {} receivers", grouped(u64::from(slowest.receivers)));
+        table.row(["slowest", &micros(slowest.last_us as f64), &to]);
+    }
+    table.end();
+}
+
+/// What servers say of what users had missed.
+fn resumes(text: &mut String, live: &Live) {
+    let mut table = Table::new(text, "Resumes", &[]);
+    let rows =
+        [("recovered", Count::ResumesRecovered), ("messages sent again", Count::ResumedMessages)];
+    let gaps = Count::GAPS.map(|(reason, count)| (format!("gaps: {reason}"), count));
+    for (name, count) in rows.map(|(name, count)| (name.to_owned(), count)).into_iter().chain(gaps)
+    {
+        let n = live.counts[count];
+        if n > 0 {
+            table.row([&name, &grouped(n)]);
+        }
+    }
+    table.end();
+}
+
+fn errors(text: &mut String, live: &Live) {
+    if live.errors.is_empty() {
+        text.push_str("\nNo errors.\n");
+        return;
+    }
+    let mut table = Table::new(text, "Errors", &["count", "in phases"]);
+    for row in &live.errors {
+        let phases: Vec<String> =
+            row.phases.iter().map(|(phase, n)| format!("{phase}: {}", grouped(*n))).collect();
+        table.row([&row.kind, &grouped(row.count), &phases.join(", ")]);
+    }
+    table.end();
+    for row in live.errors.iter().filter(|row| !row.examples.is_empty()) {
+        for example in &row.examples {
+            let _ = writeln!(text, "  {}: {}", row.kind, plain(example));
+        }
+    }
+}
+
+fn phases(text: &mut String, live: &Live) {
+    if live.phases.len() < 2 {
+        return;
+    }
+    let heads = ["starts at", "lasts", "started", "finished", "aborted", "running", "errors"];
+    let mut table = Table::new(text, "Phases", &heads);
+    for row in &live.phases {
+        table.row([
+            &row.plan.name,
+            &time(row.plan.starts_s),
+            &time(row.plan.duration_s),
+            &grouped(row.users.started),
+            &grouped(row.users.finished),
+            &grouped(row.users.aborted),
+            &grouped(row.running),
+            &grouped(row.errors),
+        ]);
+    }
+    table.end();
+}
+
+/// Where users are, if there are several servers to be with, or was asked what it takes them.
+fn servers(text: &mut String, live: &Live) {
+    let is_asked = live.servers.iter().any(|row| row.total.seen.cpu_us > 0);
+    if live.servers.len() < 2 && !is_asked {
+        return;
+    }
+    let heads = [
+        "users",
+        "connected",
+        "at most",
+        "made",
+        "refused",
+        "lost",
+        "cut",
+        "back",
+        "left",
+        "errors",
+        if is_asked { "CPU" } else { "" },
+    ];
+    let mut table = Table::new(text, "Servers", &heads);
+    for ServerRow { name, total: ServerTotal { seen, connected_peak } } in &live.servers {
+        table.row([
+            name,
+            &grouped(seen.users),
+            &grouped(seen.connected),
+            &grouped(*connected_peak),
+            &grouped(seen.connects),
+            &grouped(seen.refused),
+            &grouped(seen.lost),
+            &grouped(seen.cut),
+            &grouped(seen.reconnects),
+            &grouped(seen.left),
+            &grouped(seen.errors),
+            &if is_asked { time(seen.cpu_us as f64 / 1e6) } else { String::new() },
+        ]);
+    }
+    table.end();
+    if is_asked {
+        let all: u64 = live.servers.iter().map(|row| row.total.seen.cpu_us).sum();
+        let _ = writeln!(text, "  CPU of all servers: {}", time(all as f64 / 1e6));
+    }
+}
+
+fn workers(text: &mut String, live: &Live) {
+    /// More of them would bury the rest; `report.json` has all.
+    const ROWS_MAX: usize = 16;
+    let heads = ["most connected", "started", "errors", "frames in", "CPU", "of a core", ""];
+    let mut table = Table::new(text, "Workers", &heads);
+    for WorkerRow { host, thread, worker } in live.workers.iter().take(ROWS_MAX) {
+        table.row([
+            &format!("{host}/{thread}"),
+            &grouped(worker.connected_peak),
+            &grouped(worker.started),
+            &grouped(worker.errors),
+            &grouped(worker.frames_in),
+            &time(worker.cpu_ns as f64 / 1e9),
+            &format!("max {:.0} %", worker.cpu_percent_max),
+            if worker.lost { "lost" } else { "" },
+        ]);
+    }
+    table.end();
+    if let Some(more) = live.workers.len().checked_sub(ROWS_MAX).filter(|more| *more > 0) {
+        let _ = writeln!(text, "  and {more} more; CPU of all: {}", time(live.cpu_s));
+    }
+}
+
+fn warnings(text: &mut String, live: &Live) {
+    if !live.warnings.is_empty() {
+        text.push_str("\nWarnings\n");
+    }
+    for warning in &live.warnings {
+        let _ = writeln!(text, "  {}", plain(&warning.text));
+    }
+}
+
+fn verdicts(text: &mut String, all: &Summary) {
+    if all.verdicts.is_empty() {
+        return;
+    }
+    let mut table = Table::new(text, "Pass", &["wanted", "measured", ""]);
+    for verdict in &all.verdicts {
+        let passed = if verdict.passed { "ok" } else { "FAILED" };
+        table.row([&verdict.figure, &verdict.condition, &measured(verdict), passed]);
+    }
+    table.end();
+    let verdict = match all.passed {
+        Some(true) => "PASSED",
+        Some(false) => "FAILED",
+        None => "not decided: the run has no end",
+    };
+    let _ = writeln!(text, "{verdict}");
+}
+
+/// What was measured, with its unit.
+pub(crate) fn measured(verdict: &Verdict) -> String {
+    match (verdict.measured, verdict.unit) {
+        (None, _) => "nothing".to_owned(),
+        (Some(us), Unit::Microseconds) => micros(us),
+        (Some(n), Unit::Count) => grouped(n as u64),
+        (Some(n), Unit::PerSecond) => format::rate(n),
+        (Some(share), Unit::Share) => format::percent(share),
+    }
+}
+
+fn per_second(live: &Live, n: u64) -> f64 {
+    if live.at_s > 0.0 { n as f64 / live.at_s } else { 0.0 }
+}
+
+fn rate(live: &Live, n: u64) -> String {
+    format::rate(per_second(live, n))
+}
+
+fn percent(part: u64, whole: u64) -> String {
+    if whole == 0 { String::new() } else { format::percent(part as f64 / whole as f64) }
+}
+
+/// A table whose first column is aligned to the left, the others to the right.
+struct Table<'a> {
+    text: &'a mut String,
+    rows: Vec<Vec<String>>,
+}
+
+impl<'a> Table<'a> {
+    fn new(text: &'a mut String, title: &'a str, heads: &[&str]) -> Self {
+        let head = std::iter::once(title).chain(heads.iter().copied());
+        let rows = vec![head.map(str::to_owned).collect()];
+        Self { text, rows }
+    }
+
+    fn row<const N: usize>(&mut self, cells: [&str; N]) {
+        let mut cells = cells.map(plain);
+        if let Some(first) = cells.first_mut() {
+            first.insert_str(0, "  ");
+        }
+        self.rows.push(cells.into());
+    }
+
+    /// Writes it, unless it is empty.
+    fn end(mut self) {
+        if self.rows.len() < 2 {
+            return;
+        }
+        self.text.push('\n');
+        if let [title] = self.rows.first().map(Vec::as_slice).unwrap_or_default() {
+            // A title alone does not make the column wider.
+            let _ = writeln!(self.text, "{title}");
+            self.rows.remove(0);
+        }
+        self.text.push_str(&format::aligned(&self.rows, |column| column == 0));
+    }
+}

@@ -1,0 +1,375 @@
+//! Tsung's own logs, for the scripts and eyes that know them: `tsung.log`, `match.log`,
+//! `tsung-fullstats.log`, `tsung.dump`.
+//!
+//! A block of `tsung.log` holds for each statistic `count mean stddev max min globalmean
+//! globalcount` (milliseconds; the first three of this block, the others of the whole run) and for
+//! each counter its growth and its total. Other than with Tsung, global figures include the block
+//! itself, and there is a block at the very start: `tsung_stats.pl` takes rates from the second
+//! one on, and would lose the first 10 s.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::fs::File;
+use std::io::{self, Write as _};
+use std::path::Path;
+
+use simurgh_load_record::figures::REQUESTS;
+use simurgh_load_record::{
+    Count, Counts, ErrorKind, Hist, MatchLine, Meta, Metric, MetricId, Record, Tick, Total,
+};
+use simurgh_load_scenario::Dump;
+use simurgh_text::format::plain;
+
+use super::Exporter;
+
+/// Between two blocks, milliseconds.
+const BLOCK_MS: u64 = 10_000;
+
+/// Writes `tsung.log`.
+#[derive(Debug)]
+pub struct TsungLog {
+    file: File,
+    started_unix_ms: u64,
+    block: Block,
+    /// When the last block was written; `None`: none yet.
+    written_ms: u64,
+    connected: u64,
+    phases_begun: usize,
+}
+
+/// What has come since the last block.
+#[derive(Debug, Default)]
+struct Block {
+    counts: Counts,
+    times: BTreeMap<MetricId, Hist>,
+    errors: BTreeMap<ErrorKind, u64>,
+    statuses: BTreeMap<u16, u64>,
+}
+
+impl TsungLog {
+    /// Starts the log of a run in `dir`.
+    ///
+    /// # Errors
+    /// What the system said.
+    pub fn create(dir: &Path, meta: &Meta) -> io::Result<Self> {
+        let mut log = Self {
+            file: File::create(dir.join("tsung.log"))?,
+            started_unix_ms: meta.started_unix_ms,
+            block: Block::default(),
+            written_ms: 0,
+            connected: 0,
+            phases_begun: 0,
+        };
+        log.write_block(&Record::new(meta.clone()), 0)?;
+        Ok(log)
+    }
+
+    fn write_block(&mut self, record: &Record, at_ms: u64) -> io::Result<()> {
+        let unix_s = self.started_unix_ms.saturating_add(at_ms) / 1000;
+        let mut text = format!("# stats: dump at {unix_s}\n");
+        gauge(&mut text, "users", record.users(), record.users_peak());
+        self.samples(&mut text, record);
+        self.counters(&mut text, record);
+        self.file.write_all(text.as_bytes())?;
+        self.block = Block::default();
+        self.written_ms = at_ms;
+        Ok(())
+    }
+
+    fn samples(&self, text: &mut String, record: &Record) {
+        let mut requests = (Hist::new(), Total::new());
+        for metric in REQUESTS {
+            if let Some(hist) = self.block.times.get(&metric.into()) {
+                requests.0.add(hist);
+            }
+            if let Some(hist) = record.times(metric) {
+                requests.1.add(hist);
+            }
+        }
+        sample(text, "request", &requests.0, &requests.1);
+        let none = Hist::new();
+        for (&id, total) in record.all_times() {
+            let name = match id.metric() {
+                Some(Metric::Connect) => "connect".to_owned(),
+                Some(Metric::Session) => "session".to_owned(),
+                Some(_) => continue,
+                None => plain_name(&record.meta().names.metric_name(id)),
+            };
+            sample(text, &name, self.block.times.get(&id).unwrap_or(&none), total);
+        }
+    }
+
+    fn counters(&mut self, text: &mut String, record: &Record) {
+        let (now, all) = (&self.block.counts, record.counts());
+        let counters: [(&str, &[Count]); 11] = [
+            ("users_count", &[Count::UsersStarted]),
+            ("finish_users_count", &[Count::UsersFinished, Count::UsersAborted]),
+            ("size_rcv", &[Count::BytesIn]),
+            ("size_sent", &[Count::BytesOut]),
+            ("request_noack", &[Count::RequestsNoAck]),
+            ("async_unknown_data_rcv", &[Count::FramesUnsolicited]),
+            ("async_data_sent", &[Count::PingsIn, Count::Heartbeats]),
+            ("websocket_succ", &[Count::Upgrades]),
+            ("reconnect", &[Count::Reconnects]),
+            ("match", &[Count::Matches]),
+            ("nomatch", &[Count::NoMatches]),
+        ];
+        let sum = |of: &Counts, counts: &[Count]| counts.iter().map(|&count| of[count]).sum();
+        for (name, counts) in counters {
+            counter(text, name, sum(now, counts), sum(all, counts));
+        }
+        let failed = |kind: ErrorKind| {
+            matches!(
+                kind,
+                ErrorKind::UpgradeStatus(_) | ErrorKind::UpgradeWrong | ErrorKind::UpgradeTimeout
+            )
+        };
+        let mut totals: BTreeMap<ErrorKind, u64> = BTreeMap::new();
+        for (kind, _, n) in record.errors().iter() {
+            *totals.entry(kind).or_default() += n;
+        }
+        let fails = |of: &BTreeMap<ErrorKind, u64>| {
+            of.iter().filter(|(kind, _)| failed(**kind)).map(|(_, n)| n).sum()
+        };
+        counter(text, "websocket_fail", fails(&self.block.errors), fails(&totals));
+        for (kind, &n) in &totals {
+            counter(text, &kind.tsung(), self.block.errors.get(kind).copied().unwrap_or(0), n);
+        }
+        for (status, &n) in record.statuses() {
+            let now = self.block.statuses.get(status).copied().unwrap_or(0);
+            counter(text, &status.to_string(), now, n);
+        }
+        let begun = record.phases().len();
+        counter(text, "newphase", (begun - self.phases_begun.min(begun)) as u64, begun as u64);
+        self.phases_begun = begun;
+        if all[Count::Connects] > 0 {
+            let change = i128::from(record.connected()) - i128::from(self.connected);
+            // Writing to a String cannot fail.
+            let _ = writeln!(text, "stats: connected {change} {}", record.connected());
+        }
+        self.connected = record.connected();
+    }
+}
+
+impl Exporter for TsungLog {
+    fn tick(&mut self, record: &Record, tick: &Tick) -> io::Result<()> {
+        let all = &tick.all;
+        self.block.counts.add(&all.counts);
+        for (id, hist) in &all.times {
+            self.block.times.entry(*id).or_default().add(hist);
+        }
+        for (kind, _, n) in all.errors.iter() {
+            *self.block.errors.entry(kind).or_default() += n;
+        }
+        for (status, n) in &all.statuses {
+            *self.block.statuses.entry(*status).or_default() += n;
+        }
+        // The last block is written by `finish`, at whatever second that is.
+        if tick.ending.is_some() || tick.at_ms < self.written_ms.saturating_add(BLOCK_MS) {
+            return Ok(());
+        }
+        self.write_block(record, tick.at_ms)
+    }
+
+    fn finish(&mut self, record: &Record) -> io::Result<()> {
+        if record.at_ms() > self.written_ms {
+            // Seconds are all the log knows: two blocks of the same one would divide by nothing.
+            let next_s = (self.started_unix_ms.saturating_add(self.written_ms) / 1000 + 1) * 1000;
+            let at_ms = record.at_ms().max(next_s.saturating_sub(self.started_unix_ms));
+            self.write_block(record, at_ms)?;
+        }
+        let end_ms = self.started_unix_ms.saturating_add(record.at_ms());
+        let (mega, seconds) = (end_ms / 1_000_000_000, end_ms / 1000 % 1_000_000);
+        writeln!(self.file, "EndMonitor:{{{mega},{seconds},{}}}", end_ms % 1000 * 1000)
+    }
+
+    fn name(&self) -> &str {
+        "tsung.log"
+    }
+}
+
+fn gauge(text: &mut String, name: &str, now: u64, peak: u64) {
+    let _ = writeln!(text, "stats: {name} {now} {peak}");
+}
+
+/// Tsung leaves out what has never occurred.
+fn counter(text: &mut String, name: &str, now: u64, total: u64) {
+    if total > 0 {
+        let _ = writeln!(text, "stats: {name} {now} {total}");
+    }
+}
+
+fn sample(text: &mut String, name: &str, now: &Hist, total: &Total) {
+    if total.count() == 0 {
+        return;
+    }
+    let _ = writeln!(
+        text,
+        "stats: {name} {} {} {} {} {} {} {}",
+        now.count(),
+        Ms(now.mean()),
+        Ms(now.deviation()),
+        Ms(total.max() as f64),
+        Ms(total.min() as f64),
+        Ms(total.mean()),
+        total.count(),
+    );
+}
+
+/// Microseconds, written as milliseconds.
+struct Ms(f64);
+
+impl std::fmt::Display for Ms {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let ms = self.0 / 1000.0;
+        if ms == 0.0 { f.write_str("0") } else { write!(f, "{ms:.4}") }
+    }
+}
+
+/// Fields are split at blanks, and `tsung_stats.pl` makes file names of names.
+fn plain_name(name: &str) -> String {
+    let plain = |c: char| if c.is_alphanumeric() || "_-.".contains(c) { c } else { '_' };
+    name.chars().map(plain).collect()
+}
+
+/// Writes `match.log`.
+#[derive(Debug)]
+pub struct MatchLog {
+    file: File,
+    started_unix_ms: u64,
+}
+
+impl MatchLog {
+    /// Starts the log of a run in `dir`.
+    ///
+    /// # Errors
+    /// What the system said.
+    pub fn create(dir: &Path, meta: &Meta) -> io::Result<Self> {
+        let mut file = File::create(dir.join("match.log"))?;
+        writeln!(file, "# timestamp userid sessionid requestid event transaction name")?;
+        Ok(Self { file, started_unix_ms: meta.started_unix_ms })
+    }
+}
+
+impl Exporter for MatchLog {
+    fn tick(&mut self, record: &Record, tick: &Tick) -> io::Result<()> {
+        let mut text = String::new();
+        for line in &tick.all.match_lines {
+            let MatchLine { at_us, user, session, request, event, transaction, name } = line;
+            let unix_us = self.started_unix_ms.saturating_mul(1000).saturating_add(*at_us);
+            let names = &record.meta().names;
+            let transaction =
+                transaction.map_or_else(|| "-".to_owned(), |id| plain_name(&names.metric_name(id)));
+            // Tsung counts sessions from 1.
+            let _ = writeln!(
+                text,
+                "{}.{:06} {user} {} {request} {} {transaction} {}",
+                unix_us / 1_000_000,
+                unix_us % 1_000_000,
+                u32::from(*session) + 1,
+                plain_name(event),
+                plain(name),
+            );
+        }
+        self.file.write_all(text.as_bytes())
+    }
+
+    fn finish(&mut self, _: &Record) -> io::Result<()> {
+        self.file.flush()
+    }
+
+    fn name(&self) -> &str {
+        "match.log"
+    }
+}
+
+/// Writes `tsung-fullstats.log`: every single time, in milliseconds.
+#[derive(Debug)]
+pub struct FullStats {
+    file: File,
+}
+
+impl FullStats {
+    /// Starts the log of a run in `dir`.
+    ///
+    /// # Errors
+    /// What the system said.
+    pub fn create(dir: &Path) -> io::Result<Self> {
+        Ok(Self { file: File::create(dir.join("tsung-fullstats.log"))? })
+    }
+}
+
+impl Exporter for FullStats {
+    fn tick(&mut self, record: &Record, tick: &Tick) -> io::Result<()> {
+        let mut by_name: BTreeMap<String, Vec<u64>> = BTreeMap::new();
+        for sample in &tick.samples {
+            let name = match sample.metric.metric() {
+                Some(metric) if REQUESTS.contains(&metric) => "request".to_owned(),
+                Some(metric @ (Metric::Connect | Metric::Session)) => metric.name().to_owned(),
+                Some(_) => continue,
+                None => plain_name(&record.meta().names.metric_name(sample.metric)),
+            };
+            by_name.entry(name).or_default().push(sample.us);
+        }
+        let mut text = String::new();
+        for (name, samples) in by_name {
+            let _ = write!(text, "{{sample,{name},[");
+            for (index, us) in samples.into_iter().enumerate() {
+                let comma = if index > 0 { "," } else { "" };
+                let _ = write!(text, "{comma}{}.{:03}", us / 1000, us % 1000);
+            }
+            text.push_str("]}\n");
+        }
+        self.file.write_all(text.as_bytes())
+    }
+
+    fn finish(&mut self, _: &Record) -> io::Result<()> {
+        self.file.flush()
+    }
+
+    fn name(&self) -> &str {
+        "tsung-fullstats.log"
+    }
+}
+
+/// Writes `tsung.dump`.
+#[derive(Debug)]
+pub struct TrafficDump {
+    file: File,
+}
+
+impl TrafficDump {
+    /// Starts the dump of a run in `dir`.
+    ///
+    /// # Errors
+    /// What the system said.
+    pub fn create(dir: &Path, dump: Dump) -> io::Result<Self> {
+        let mut file = File::create(dir.join("tsung.dump"))?;
+        if dump == Dump::Protocol {
+            file.write_all(
+                b"#date;pid;id;http method;host;URL;HTTP status;size;duration;transaction;match;\
+                  error;tag\n",
+            )?;
+        }
+        Ok(Self { file })
+    }
+}
+
+impl Exporter for TrafficDump {
+    fn tick(&mut self, _: &Record, tick: &Tick) -> io::Result<()> {
+        let mut text = String::new();
+        for line in &tick.dump {
+            text.push_str(line);
+            text.push('\n');
+        }
+        self.file.write_all(text.as_bytes())
+    }
+
+    fn finish(&mut self, _: &Record) -> io::Result<()> {
+        self.file.flush()
+    }
+
+    fn name(&self) -> &str {
+        "tsung.dump"
+    }
+}

@@ -1,0 +1,115 @@
+//! Holds answers against patterns.
+
+use regex::bytes::Regex;
+
+use super::words::Words;
+use super::{AnswerText, Expand, compile_pattern};
+use crate::{Action, Check};
+
+/// Patterns with different values that a worker remembers.
+const PATTERNS_MAX: usize = 64;
+
+/// A [`Check`], ready for use.
+#[derive(Clone, Debug)]
+pub struct CompiledCheck {
+    pattern: Pattern,
+    when_found: bool,
+    action: Action,
+    skip_headers: bool,
+}
+
+#[derive(Clone, Debug)]
+enum Pattern {
+    Constant(Regex),
+    Template(Words),
+}
+
+/// What came of one check.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Verdict {
+    /// The pattern was found: counted as `match`, else as `nomatch`.
+    pub found: bool,
+    /// The check's action is to be taken.
+    pub action: Option<Action>,
+    /// With its values put in the pattern was no regular expression; taken as not found.
+    pub is_broken: bool,
+}
+
+/// Patterns that were made from values, compiled; one for each worker.
+#[derive(Debug, Default)]
+pub struct PatternCache {
+    /// From the one that was used last to the one that was used first.
+    patterns: Vec<(Box<[u8]>, Option<Regex>)>,
+}
+
+impl PatternCache {
+    /// The compiled pattern; `None` if it is none.
+    fn regex(&mut self, pattern: &[u8]) -> Option<&Regex> {
+        let known = self.patterns.iter().position(|(text, _)| **text == *pattern);
+        let entry = match known {
+            Some(at) => self.patterns.remove(at),
+            None => {
+                self.patterns.truncate(PATTERNS_MAX - 1);
+                let text = std::str::from_utf8(pattern).ok();
+                (pattern.into(), text.and_then(|text| compile_pattern(text).ok()))
+            }
+        };
+        self.patterns.insert(0, entry);
+        self.patterns.first().and_then(|(_, regex)| regex.as_ref())
+    }
+}
+
+impl CompiledCheck {
+    /// From what a scenario says.
+    ///
+    /// # Errors
+    /// What is wrong with it, for people.
+    pub fn new(check: &Check) -> Result<Self, String> {
+        let words = Words::new(&check.pattern);
+        let pattern = match words.constant() {
+            Some(text) => Pattern::Constant(compile_pattern(&String::from_utf8_lossy(text))?),
+            None => Pattern::Template(words),
+        };
+        let Check { when_found, action, skip_headers, .. } = *check;
+        Ok(Self { pattern, when_found, action, skip_headers })
+    }
+
+    /// Holds an answer against the pattern.
+    pub fn verdict(
+        &self,
+        answer: &AnswerText<'_>,
+        patterns: &mut PatternCache,
+        expand: &mut Expand<'_>,
+    ) -> Verdict {
+        let text = if self.skip_headers { answer.body() } else { answer.whole() };
+        let found = match &self.pattern {
+            Pattern::Constant(regex) => Some(regex.is_match(text)),
+            Pattern::Template(words) => words
+                .with(expand, |pattern| patterns.regex(pattern).map(|regex| regex.is_match(text))),
+        };
+        let is_found = found.unwrap_or(false);
+        let action = Some(self.action).filter(|_| is_found == self.when_found);
+        Verdict { found: is_found, action, is_broken: found.is_none() }
+    }
+}
+
+/// Goes through an answer's checks as Tsung does: in order, and none after the first whose action
+/// is more than [`Action::Continue`], [`Action::Log`] or [`Action::Dump`]; that one is returned
+/// with its index. `each` hears every verdict with the check's index, to count and to log.
+pub fn run_checks(
+    checks: &[CompiledCheck],
+    answer: &AnswerText<'_>,
+    patterns: &mut PatternCache,
+    expand: &mut Expand<'_>,
+    mut each: impl FnMut(usize, Verdict),
+) -> Option<(usize, Action)> {
+    for (index, check) in checks.iter().enumerate() {
+        let verdict = check.verdict(answer, patterns, expand);
+        each(index, verdict);
+        match verdict.action {
+            None | Some(Action::Continue | Action::Log | Action::Dump) => {}
+            Some(action) => return Some((index, action)),
+        }
+    }
+    None
+}

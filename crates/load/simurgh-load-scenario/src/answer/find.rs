@@ -1,0 +1,79 @@
+//! Places in answers.
+
+use std::time::{Duration, Instant};
+
+use regex::bytes::Regex;
+
+use super::header::HeaderPath;
+use super::pattern::compile_pattern;
+use super::xpath::XPath;
+use super::{AnswerText, JsonPath};
+use crate::Find;
+
+/// How long further matches of a pattern are looked for. One search takes no longer than the
+/// answer and the pattern are long; all of them may take the square of it, and `regex` does not
+/// tell how far it has looked.
+const SEARCH_TIME_MAX: Duration = Duration::from_millis(200);
+
+/// A [`Find`], ready for use.
+#[derive(Clone, Debug)]
+pub struct CompiledFind(Kind);
+
+#[derive(Clone, Debug)]
+enum Kind {
+    Regex(Regex),
+    Json(JsonPath),
+    XPath(XPath),
+    Header(HeaderPath),
+    FormField(String),
+}
+
+impl CompiledFind {
+    /// From what a scenario says.
+    ///
+    /// # Errors
+    /// What is wrong with it, for people.
+    pub fn new(find: &Find) -> Result<Self, String> {
+        Ok(Self(match find {
+            Find::Regex(pattern) => Kind::Regex(compile_pattern(pattern)?),
+            Find::Json(path) => Kind::Json(JsonPath::new(path)?),
+            Find::XPath(expression) => Kind::XPath(XPath::new(expression)?),
+            Find::Header(path) => Kind::Header(HeaderPath::new(path)?),
+            Find::FormField(name) => Kind::FormField(name.clone()),
+        }))
+    }
+
+    /// All that is found, in the answer's order; empty if nothing is.
+    ///
+    /// A regular expression looks at head and body, and gives its first group, or all that it
+    /// matched where it has none. A JSON path that leads to one array gives its elements. What is
+    /// not UTF-8 becomes `U+FFFD`.
+    ///
+    /// Whatever the answer is, it takes a few tenths of a second at most: an XPath that takes
+    /// longer finds nothing, a regular expression or a JSON path nothing further.
+    #[must_use]
+    pub fn find(&self, answer: &AnswerText<'_>) -> Vec<String> {
+        match &self.0 {
+            Kind::Regex(regex) => matches(regex, answer.whole()),
+            Kind::Json(path) => path.elements(answer.body()),
+            Kind::XPath(xpath) => xpath.find(answer.markup()),
+            Kind::Header(path) => answer.head().map(|head| path.find(head)).unwrap_or_default(),
+            Kind::FormField(name) => super::markup::form_values(answer.body(), name),
+        }
+    }
+}
+
+fn matches(regex: &Regex, text: &[u8]) -> Vec<String> {
+    let owned = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    let start = Instant::now();
+    let has_time = |_: &String| start.elapsed() < SEARCH_TIME_MAX;
+    if regex.captures_len() == 1 {
+        let found = regex.find_iter(text).map(|found| owned(found.as_bytes()));
+        return found.take_while(has_time).collect();
+    }
+    // A group that took no part is empty, as in Tsung.
+    let group = |found: regex::bytes::Captures<'_>| {
+        found.get(1).map_or_else(String::new, |group| owned(group.as_bytes()))
+    };
+    regex.captures_iter(text).map(group).take_while(has_time).collect()
+}

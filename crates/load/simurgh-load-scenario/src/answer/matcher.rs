@@ -1,0 +1,157 @@
+//! Tells frames apart.
+
+use memchr::memmem::Finder;
+use regex::bytes::Regex;
+use simurgh_proto::message::events;
+use simurgh_proto::serializer::{Frame, Serializer, ServerMessage};
+
+use super::words::Words;
+use super::{Expand, JsonPath, compile_pattern, presence};
+use crate::{Matcher, PresenceList};
+
+/// A [`Matcher`], ready for use.
+#[derive(Clone, Debug)]
+pub struct CompiledMatcher(Kind);
+
+#[derive(Clone, Debug)]
+enum Kind {
+    Any,
+    Contains(Box<Finder<'static>>),
+    ContainsTemplate(Words),
+    Regex(Regex),
+    Json(Box<Json>),
+    Event { topic: Option<Words>, event: Words },
+    Presence { topic: Option<Words>, list: PresenceList, key: Words },
+}
+
+#[derive(Clone, Debug)]
+struct Json {
+    path: JsonPath,
+    /// For Channels messages in array form, if the path names one of their fields.
+    array_path: Option<JsonPath>,
+    is: Words,
+}
+
+impl CompiledMatcher {
+    /// From what a scenario says.
+    ///
+    /// # Errors
+    /// What is wrong with it, for people.
+    pub fn new(matcher: &Matcher) -> Result<Self, String> {
+        Ok(Self(match matcher {
+            Matcher::Any => Kind::Any,
+            Matcher::Contains(template) => {
+                let words = Words::new(template);
+                match words.constant() {
+                    Some(text) => Kind::Contains(Box::new(Finder::new(text).into_owned())),
+                    None => Kind::ContainsTemplate(words),
+                }
+            }
+            Matcher::Regex(pattern) => Kind::Regex(compile_pattern(pattern)?),
+            Matcher::Json { path, is } => {
+                let path = JsonPath::new(path)?;
+                let array_path = path.for_array_form();
+                Kind::Json(Box::new(Json { path, array_path, is: Words::new(is) }))
+            }
+            Matcher::Event { topic, event } => {
+                Kind::Event { topic: topic.as_ref().map(Words::new), event: Words::new(event) }
+            }
+            Matcher::Presence { topic, list, key } => Kind::Presence {
+                topic: topic.as_ref().map(Words::new),
+                list: *list,
+                key: Words::new(key),
+            },
+        }))
+    }
+
+    /// Whether a frame is one of those that are meant.
+    ///
+    /// `message` is the frame as a Channels message, if the caller has read it already; else it is
+    /// read where that is wanted, and its form tells the serializer. A JSON path that begins with
+    /// `payload`, `topic`, `event`, `ref` or `join_ref` means that field in both serializers.
+    pub fn matches(
+        &self,
+        frame: Frame<'_>,
+        message: Option<&ServerMessage<'_>>,
+        expand: &mut Expand<'_>,
+    ) -> bool {
+        let bytes = match frame {
+            Frame::Text(text) => text.as_bytes(),
+            Frame::Binary(bytes) => bytes,
+        };
+        match &self.0 {
+            Kind::Any => true,
+            Kind::Contains(finder) => finder.find(bytes).is_some(),
+            Kind::ContainsTemplate(words) => {
+                words.with(expand, |text| memchr::memmem::find(bytes, text).is_some())
+            }
+            Kind::Regex(regex) => regex.is_match(bytes),
+            Kind::Json(json) => json.is.with(expand, |is| match bytes.trim_ascii_start().first() {
+                Some(b'[') => json.array_path.as_ref().unwrap_or(&json.path).finds(bytes, is),
+                _ if is_binary_message(frame) => {
+                    with_message(frame, message, |message| json.finds_in(message, is))
+                }
+                _ => json.path.finds(bytes, is),
+            }),
+            Kind::Event { topic, event } => with_message(frame, message, |message| {
+                let (found_topic, found_event) = match message {
+                    ServerMessage::Reply { topic, .. } => (topic, events::REPLY),
+                    ServerMessage::Event(message) => (&message.topic, &*message.event),
+                };
+                let mut is = |words: &Words, found: &str| {
+                    words.with(expand, |text| text == found.as_bytes())
+                };
+                is(event, found_event) && topic.as_ref().is_none_or(|topic| is(topic, found_topic))
+            }),
+            Kind::Presence { topic, list, key } => with_message(frame, message, |message| {
+                let ServerMessage::Event(found) = message else { return false };
+                presence::event_of(*list) == found.event
+                    && topic.as_ref().is_none_or(|topic| {
+                        topic.with(expand, |topic| topic == found.topic.as_bytes())
+                    })
+                    && found.payload.json().is_some_and(|payload| {
+                        key.with(expand, |key| presence::lists(*list, payload, key))
+                    })
+            }),
+        }
+    }
+}
+
+impl Json {
+    /// Looks into a binary message, whose fields are JSON in no form.
+    fn finds_in(&self, message: &ServerMessage<'_>, is: &[u8]) -> bool {
+        let (topic, event) = match message {
+            ServerMessage::Reply { topic, .. } => (topic, events::REPLY),
+            ServerMessage::Event(message) => (&message.topic, &*message.event),
+        };
+        let is_at =
+            |names: &[&str], found: &str| self.path.is_names(names) && is == found.as_bytes();
+        let status = match message {
+            ServerMessage::Reply { status, .. } => is_at(&["payload", "status"], status),
+            ServerMessage::Event(_) => false,
+        };
+        status || is_at(&["topic"], topic) || is_at(&["event"], event)
+    }
+}
+
+/// A binary frame of the second serializer: the kinds are small numbers, JSON begins otherwise.
+fn is_binary_message(frame: Frame<'_>) -> bool {
+    matches!(frame, Frame::Binary([0..=8, ..]))
+}
+
+fn with_message(
+    frame: Frame<'_>,
+    message: Option<&ServerMessage<'_>>,
+    judge: impl FnOnce(&ServerMessage<'_>) -> bool,
+) -> bool {
+    if let Some(message) = message {
+        return judge(message);
+    }
+    let bytes = match frame {
+        Frame::Text(text) => text.as_bytes(),
+        Frame::Binary(bytes) => bytes,
+    };
+    let is_object = bytes.trim_ascii_start().starts_with(b"{");
+    let serializer = if is_object { Serializer::V1 } else { Serializer::V2 };
+    serializer.decode_server(frame).is_ok_and(|message| judge(&message))
+}

@@ -1,0 +1,42 @@
+//! What is taken from answers, and what they are held against.
+//!
+//! Everything is compiled once from the scenario's plain data and then used for every answer. The
+//! compiled forms are `Send` and `Sync`; a worker should `clone` its own, because a regular
+//! expression's working memory is handed out under a lock to all threads but one.
+
+mod check;
+mod find;
+mod header;
+mod json;
+mod json_bounds;
+mod markup;
+mod matcher;
+mod pattern;
+mod presence;
+mod text;
+mod tree;
+mod words;
+mod xpath;
+
+pub use check::{CompiledCheck, PatternCache, Verdict, run_checks};
+pub use find::CompiledFind;
+pub use json::JsonPath;
+pub use matcher::CompiledMatcher;
+pub use pattern::compile_pattern;
+pub use presence::{PRESENCE_DIFF, PRESENCE_STATE, PresenceDiff};
+pub use simurgh_load_client::md5_hex;
+pub use text::{AnswerText, decode_html};
+pub use words::Expand;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn compiled_forms_go_to_any_thread() {
+        fn goes<T: Send + Sync + Clone>() {}
+        goes::<CompiledFind>();
+        goes::<CompiledMatcher>();
+        goes::<CompiledCheck>();
+    }
+}

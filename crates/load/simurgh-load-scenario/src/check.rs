@@ -1,0 +1,576 @@
+//! What every scenario has to keep, whichever language it was written in: figures that make sense
+//! together, steps that their session can do, and texts that have a language of their own (regular
+//! expressions, paths, certificates), which are compiled here once so that a run cannot fail on
+//! them later.
+
+use std::fmt::Display;
+
+use super::{
+    Act, Arrivals, Bound, Diagnostic, Diagnostics, Dialect, LOCAL_AGENT, Load, Matcher, Part,
+    Phase, Push, Reply, Scenario, Session, Spread, Step, Think, Transport,
+};
+use crate::answer::{CompiledCheck, CompiledFind, CompiledMatcher, compile_pattern};
+use crate::figures;
+use simurgh_load_client::tls::TlsConfig;
+
+/// Checks what both fronts leave to it.
+///
+/// # Errors
+/// All that is wrong, in the order of lines; those about the whole come first.
+pub fn check(scenario: &Scenario) -> Result<(), Diagnostics> {
+    let mut diagnostics = Vec::new();
+    whole(scenario, &mut diagnostics);
+    load(scenario, &mut diagnostics);
+    for session in &scenario.sessions {
+        let mut walk =
+            Walk { scenario, session, diagnostics: &mut diagnostics, dialect: session.dialect };
+        walk.session();
+    }
+    if diagnostics.is_empty() {
+        return Ok(());
+    }
+    diagnostics.sort_by_key(|diagnostic| diagnostic.line);
+    diagnostics.dedup();
+    Err(Diagnostics(diagnostics))
+}
+
+/// What a rate may be at most: beyond it no clock tells two arrivals apart.
+const RATE_MAX: f64 = 10_000_000.0;
+
+/// Servers that a user can remember one of.
+const TARGETS_MAX: usize = 1 << 14;
+
+/// How many steps may hold each other: so many can be written in TOML, whose reader has a bound.
+const DEPTH_MAX: usize = 32;
+
+fn whole(scenario: &Scenario, diagnostics: &mut Vec<Diagnostic>) {
+    let mut wrong = |what: String, help: &str| diagnostics.push(Diagnostic::at(0, what).help(help));
+    if scenario.targets.is_empty() {
+        wrong("no server is named".into(), "add a target");
+    }
+    if scenario.targets.len() > TARGETS_MAX {
+        wrong(format!("there are {} servers", scenario.targets.len()), "16,384 are the most");
+    }
+    let comes_back = |session: &Session| session.reconnect.is_some() || session.drop.is_some();
+    if scenario.spread == Spread::Elsewhere
+        && scenario.timeouts.retries == 0
+        && !scenario.sessions.iter().any(comes_back)
+    {
+        let help = "add reconnect = {} to those that are to come back";
+        wrong("spread = \"elsewhere\": no session reconnects".into(), help);
+    }
+    let weights = scenario.targets.iter().map(|target| target.weight);
+    if !scenario.targets.is_empty() && !is_distribution(weights) {
+        wrong("the weights of the servers do not add up to more than 0".into(), "");
+    }
+    if scenario.sessions.is_empty() {
+        wrong("there is no session".into(), "say what users do");
+    }
+    let weights = scenario.user_agents.iter().map(|(_, weight)| *weight);
+    if !scenario.user_agents.is_empty() && !is_distribution(weights) {
+        wrong("the weights of the user agents do not add up to more than 0".into(), "");
+    }
+    let weights = scenario.agents.iter().map(|agent| agent.weight);
+    if !scenario.agents.is_empty() && !is_distribution(weights) {
+        wrong("the weights of the agents do not add up to more than 0".into(), "");
+    }
+    for agent in scenario.agents.iter().filter(|agent| agent.address != LOCAL_AGENT) {
+        if agent.address.rsplit_once(':').is_none_or(|(_, port)| port.parse::<u16>().is_err()) {
+            let what = format!("the agent {:?} has no port", agent.address);
+            wrong(what, "it takes HOST:PORT, as `simurgh load agent --listen` has it");
+        }
+        if agent.token.is_empty() {
+            wrong(format!("the agent {:?} has no token", agent.address), "");
+        }
+    }
+    if let Some((first, last)) = scenario.sources.ports
+        && (first == 0 || last < first)
+    {
+        let what = format!("the ports {first} to {last} are no range");
+        wrong(what, "the first is at least 1, the last not below it");
+    }
+    for range in &scenario.sources.addresses {
+        if range.first.is_ipv4() != range.last.is_ipv4() || range.last < range.first {
+            wrong(format!("the addresses {} to {} are no range", range.first, range.last), "");
+        }
+    }
+    for threshold in &scenario.pass {
+        if figures::unit(&threshold.figure).is_none() {
+            wrong(format!("there is no figure {:?} to pass by", threshold.figure), "");
+        }
+    }
+    if let Err(why) = TlsConfig::new(&scenario.tls) {
+        wrong(why, "");
+    }
+    if scenario.timeouts.connect.is_zero() || scenario.timeouts.reply.is_zero() {
+        wrong("a timeout is 0, so nothing could succeed".into(), "leave it out for the default");
+    }
+}
+
+/// Whether one of so many can be chosen by weight.
+fn is_distribution(weights: impl Iterator<Item = f64>) -> bool {
+    let mut sum = 0.0;
+    for weight in weights {
+        if !weight.is_finite() || weight < 0.0 {
+            return false;
+        }
+        sum += weight;
+    }
+    sum > 0.0 && sum.is_finite()
+}
+
+fn load(scenario: &Scenario, diagnostics: &mut Vec<Diagnostic>) {
+    let Load { phases, appointments, duration, .. } = &scenario.load;
+    let mut wrong = |what: String, help: &str| diagnostics.push(Diagnostic::at(0, what).help(help));
+    if phases.is_empty() && appointments.is_empty() {
+        wrong("no users ever arrive".into(), "add a phase with a duration and a rate");
+    }
+    for phase in phases {
+        let name = &phase.name;
+        if phase.duration.is_zero() {
+            wrong(format!("phase {name} has no duration"), "");
+        }
+        match phase.arrivals {
+            Arrivals::Open { from, to, .. } => {
+                for rate in [from, to].into_iter().filter(|rate| !(0.0..=RATE_MAX).contains(rate)) {
+                    let help = format!("rates are from 0 to {RATE_MAX} users per second");
+                    wrong(format!("phase {name} has a rate of {rate}"), &help);
+                }
+            }
+            Arrivals::Closed { from: 0, to: 0 } => {
+                wrong(format!("phase {name} has no users"), "rate = 0 makes a pause");
+            }
+            Arrivals::Closed { .. } => {}
+        }
+        if !scenario.sessions.is_empty() && !is_distribution(weights(scenario, phase)) {
+            let what = format!("phase {name}: the sessions' weights do not add up to more than 0");
+            wrong(what, "no session could be chosen for a user");
+        }
+    }
+    for appointment in appointments {
+        if appointment.session >= scenario.sessions.len() {
+            wrong("an appointment is of no session".into(), "");
+        }
+    }
+    if duration.is_some_and(|duration| duration.is_zero()) {
+        wrong("the duration of the run is 0".into(), "");
+    }
+}
+
+/// The weights that hold in a phase.
+pub(super) fn weights(scenario: &Scenario, phase: &Phase) -> impl Iterator<Item = f64> {
+    let own = |at: usize| phase.weights.get(at).copied().flatten();
+    let sessions = scenario.sessions.iter().enumerate();
+    sessions.map(move |(at, session)| own(at).unwrap_or(session.weight))
+}
+
+/// A way through one session, in the order of the text.
+struct Walk<'s> {
+    scenario: &'s Scenario,
+    session: &'s Session,
+    diagnostics: &'s mut Vec<Diagnostic>,
+    /// How frames are understood at this place.
+    dialect: Dialect,
+}
+
+/// What has happened before a step, whatever the conditions.
+#[derive(Clone, Copy, Default)]
+struct Before {
+    connected: bool,
+    joined: bool,
+}
+
+impl<'s> Walk<'s> {
+    fn wrong(&mut self, line: u32, what: impl Display, help: &str) {
+        let what = format!("session {}: {what}", self.session.name);
+        self.diagnostics.push(Diagnostic::at(line, what).help(help));
+    }
+
+    fn session(&mut self) {
+        let session = self.session;
+        if session.steps.is_empty() {
+            self.wrong(0, "it has no steps", "users would end as they come");
+        }
+        let is_phoenix = matches!(session.dialect, Dialect::Phoenix(_));
+        if session.heartbeat.is_some() && !is_phoenix {
+            self.wrong(0, "heartbeats are Phoenix's", "add protocol = \"phoenix\"");
+        }
+        if session.heartbeat.is_some_and(|every| every.is_zero()) {
+            self.wrong(0, "heartbeats come after no time at all", "");
+        }
+        if let Some(reconnect) = session.reconnect
+            && reconnect.max < reconnect.min
+        {
+            self.wrong(0, "reconnect waits longer at first than at most", "raise max");
+        }
+        if session.transport == Transport::LongPoll && !is_phoenix {
+            self.wrong(0, "long polling is Phoenix's", "add protocol = \"phoenix\"");
+        }
+        self.losses(session);
+        if session.read_rate_max == Some(0) {
+            self.wrong(0, "it may not read anything", "");
+        }
+        self.steps(&session.steps, &mut Before::default(), 0);
+    }
+
+    /// Cuts of connections, and joins that make them good.
+    fn losses(&mut self, session: &'s Session) {
+        let (mut connects, mut joins) = (false, false);
+        session.each_step(&mut |step| {
+            connects |= matches!(step.act, Act::Connect(_));
+            joins |= matches!(step.act, Act::Join(_));
+        });
+        if let Some(drop) = session.drop {
+            if drop.away >= drop.every {
+                let help = "`for` has to be shorter than `every`";
+                self.wrong(0, "it is cut off for as long as from one cut to the next", help);
+            }
+            if drop.reconnect.1 < drop.reconnect.0 {
+                self.wrong(0, "it comes back from a longer to a shorter time", "swap them");
+            }
+            if session.transport == Transport::LongPoll {
+                self.wrong(0, "what is cut are WebSockets", "leave drop or longpoll out");
+            }
+            if !connects {
+                self.wrong(0, "it has no connection to be cut", "add a connect step");
+            }
+            if drop.phase.is_some_and(|phase| phase >= self.scenario.load.phases.len()) {
+                self.wrong(0, "it is cut in a phase that is not there", "");
+            }
+        }
+        if session.resume && !matches!(session.dialect, Dialect::Phoenix(_)) {
+            self.wrong(0, "resuming is Phoenix's", "add protocol = \"phoenix\"");
+        } else if session.resume && !joins {
+            self.wrong(0, "it resumes no channel", "add a join step");
+        }
+        let stays_out = session.reconnect.is_some_and(|policy| !policy.rejoin);
+        if stays_out && (session.drop.is_some() || session.resume) {
+            self.wrong(0, "it comes back without its channels", "leave rejoin = false out");
+        }
+    }
+
+    fn steps(&mut self, steps: &'s [Step], before: &mut Before, depth: usize) {
+        if depth > DEPTH_MAX && !steps.is_empty() {
+            let line = steps.first().map_or(0, |step| step.line);
+            return self.wrong(line, "steps hold each other too deep", "32 is the most");
+        }
+        for step in steps {
+            self.step(step, before);
+            self.texts(step);
+            self.steps(step.act.steps(), before, depth + 1);
+        }
+    }
+
+    fn step(&mut self, step: &'s Step, before: &mut Before) {
+        let line = step.line;
+        match &step.act {
+            Act::Connect(connect) => {
+                *before = Before { connected: true, joined: false };
+                let polls = self.session.transport == Transport::LongPoll;
+                if polls && !connect.subprotocols.is_empty() {
+                    let help = "a token goes in the header x-phoenix-authtoken";
+                    self.wrong(line, "subprotocols are those of WebSockets", help);
+                }
+            }
+            Act::Switch(switch) => {
+                self.dialect = switch.dialect;
+                if switch.target >= self.scenario.targets.len() {
+                    self.wrong(line, "it switches to a server that is not there", "");
+                }
+                *before = Before { connected: switch.restore, joined: false };
+            }
+            Act::Join(join) => {
+                if self.session.resume && !takes_keys(join) {
+                    let help = "where it stands goes into it as \"simurgh\"";
+                    self.wrong(line, "a join that resumes has an object as its payload", help);
+                }
+                self.is_phoenix(line, "join");
+                self.is_connected(line, "a join", *before);
+                before.joined = true;
+            }
+            Act::Push(push) | Act::Leave(push) => {
+                self.is_phoenix(line, "push and leave");
+                if before.connected && !before.joined && !is_own_topic(&push.topic) {
+                    self.wrong(line, "nothing was joined before", "add a join step");
+                } else {
+                    self.is_connected(line, "a push", *before);
+                }
+            }
+            Act::Send(message) => {
+                self.is_connected(line, "a message", *before);
+                let is_raw = self.dialect == Dialect::Raw;
+                let of_event = |matcher: &Matcher| {
+                    matches!(matcher, Matcher::Event { .. } | Matcher::Presence { .. })
+                };
+                if is_raw && matches!(&message.reply, Reply::Match(matcher) if of_event(matcher)) {
+                    self.wrong(line, "events are Phoenix's", "add protocol = \"phoenix\"");
+                }
+            }
+            Act::Wait(_) | Act::Receive(_) | Act::WaitServer => {
+                self.is_connected(line, "waiting for frames", *before);
+            }
+            Act::For(each) => self.bounds(step, each.from, each.to, each.step),
+            Act::Think(Think::Uniform(from, to)) if to < from => {
+                self.wrong(line, "it thinks from a longer to a shorter time", "swap them");
+            }
+            Act::Repeat(repeat) if repeat.times_max == 0 => {
+                self.wrong(line, "it repeats 0 times at most", "");
+            }
+            Act::Gather { users: 0, .. } => self.wrong(line, "it gathers no users", ""),
+            Act::Set(set) if set.vars.is_empty() => self.wrong(line, "it sets no variable", ""),
+            _ => {}
+        }
+    }
+
+    fn is_phoenix(&mut self, line: u32, what: &str) {
+        if !matches!(self.dialect, Dialect::Phoenix(_)) {
+            let help = "add protocol = \"phoenix\" to the session";
+            self.wrong(line, format_args!("{what} are Phoenix's"), help);
+        }
+    }
+
+    fn is_connected(&mut self, line: u32, what: &str, before: Before) {
+        // Tsung connects by itself where it has to.
+        if !before.connected && self.dialect != Dialect::Tsung {
+            self.wrong(
+                line,
+                format_args!("{what} needs a connection"),
+                "add a connect step before",
+            );
+        }
+    }
+
+    fn bounds(&mut self, step: &Step, from: Bound, to: Bound, by: i64) {
+        match (from, to) {
+            (Bound::Endless, _) => self.wrong(step.line, "a loop has to begin somewhere", ""),
+            (_, Bound::Number(_) | Bound::Var(_)) if by == 0 => {
+                self.wrong(step.line, "a loop with steps of 0 never ends", "say \"forever\"");
+            }
+            (Bound::Number(from), Bound::Number(to)) if (by > 0) != (from <= to) && from != to => {
+                let what = format!("no step of {by} leads from {from} to {to}");
+                if !matches!(&step.act, Act::For(each) if each.at_least_once) {
+                    self.wrong(step.line, what, "its steps would never be done");
+                }
+            }
+            _ => {}
+        }
+        let Act::For(each) = &step.act else { return };
+        if to == Bound::Endless && each.every.is_none() && !each.steps.iter().any(takes_time) {
+            let help = "add every = \"1s\" or a think time, else it takes all of a core";
+            self.wrong(step.line, "an endless loop in which nothing takes time", help);
+        }
+    }
+
+    /// Whatever is compiled for a run.
+    fn texts(&mut self, step: &'s Step) {
+        let mut wrong = Vec::new();
+        if let Some(answer) = step.act.answer() {
+            wrong.extend(
+                answer.captures.iter().filter_map(|one| CompiledFind::new(&one.from).err()),
+            );
+            wrong.extend(answer.checks.iter().filter_map(|one| CompiledCheck::new(one).err()));
+        }
+        let matcher = match &step.act {
+            Act::Send(message) | Act::Raw(message) => match &message.reply {
+                Reply::Match(matcher) => Some(matcher),
+                _ => None,
+            },
+            Act::Wait(wait) => Some(&wait.matcher),
+            Act::Receive(receive) => receive.matcher.as_ref(),
+            _ => None,
+        };
+        wrong.extend(matcher.and_then(|matcher| CompiledMatcher::new(matcher).err()));
+        if let Act::ForEach(each) = &step.act {
+            let patterns = each.include.iter().chain(&each.exclude);
+            wrong.extend(patterns.filter_map(|pattern| compile_pattern(pattern).err()));
+        }
+        for why in wrong {
+            self.wrong(step.line, why, "");
+        }
+    }
+}
+
+/// Whether a join's payload can be an object, as far as that can be told from its beginning.
+fn takes_keys(join: &Push) -> bool {
+    let begins = match join.payload.parts.first() {
+        None | Some(Part::Value(_) | Part::Var(_) | Part::Element(..)) => true,
+        Some(Part::Literal(text)) => text.trim_ascii_start().first().is_none_or(|it| *it == b'{'),
+    };
+    begins && !join.binary
+}
+
+/// Whether a step waits for something, so that a loop of it gives others a turn.
+fn takes_time(step: &Step) -> bool {
+    match &step.act {
+        Act::Connect(_)
+        | Act::Wait(_)
+        | Act::Receive(_)
+        | Act::Think(_)
+        | Act::Http(_)
+        | Act::Close { .. }
+        | Act::Gather { .. }
+        | Act::WaitServer
+        | Act::Abort
+        | Act::AbortRun => true,
+        Act::Send(message) | Act::Raw(message) => message.reply != Reply::None,
+        Act::Join(push) | Act::Push(push) | Act::Leave(push) => push.await_reply,
+        Act::For(each) if each.every.is_some() => true,
+        act => act.steps().iter().any(takes_time),
+    }
+}
+
+/// The protocol's own topic, which nobody joins: heartbeats go there.
+fn is_own_topic(topic: &super::Template) -> bool {
+    matches!(topic.parts.as_slice(), [super::Part::Literal(text)] if **text == *b"phoenix")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+    use crate::Overrides;
+
+    const HEAD: &str = "[target]\nurl = \"ws://127.0.0.1:1\"\n[[phase]]\nduration = \"1s\"\n\
+                        rate = 1\n";
+
+    /// What is wrong with a text that can be read.
+    fn diagnostics(text: &str) -> String {
+        let loaded = crate::toml::read(text, Path::new(""), &Overrides::default());
+        match check(&loaded.unwrap_or_else(|diagnostics| panic!("{diagnostics}\n{text}")).scenario)
+        {
+            Ok(()) => String::new(),
+            Err(diagnostics) => diagnostics.to_string(),
+        }
+    }
+
+    #[track_caller]
+    fn in_steps(protocol: &str, steps: &str, word: &str) {
+        let text = format!("{HEAD}[[session]]\nprotocol = \"{protocol}\"\nsteps = [\n{steps}\n]\n");
+        let found = diagnostics(&text);
+        match word {
+            "" => assert_eq!(found, "", "{steps}"),
+            word => {
+                assert!(found.contains(word), "{steps}: {word:?} is not in {found:?}");
+                assert!(found.starts_with("line 9: session 1: "), "{found}");
+            }
+        }
+    }
+
+    #[test]
+    fn steps_have_to_be_possible() {
+        for (protocol, steps, word) in [
+            ("phoenix", r#"{ connect = "/" }, { join = "t" }, { push = "e" }"#, ""),
+            ("phoenix", r#"{ join = "t" }"#, "needs a connection"),
+            ("phoenix", r#"{ connect = "/" }, { push = "e", topic = "t" }"#, "nothing was joined"),
+            ("phoenix", r#"{ connect = "/" }, { push = "heartbeat", topic = "phoenix" }"#, ""),
+            ("raw", r#"{ connect = "/" }, { join = "t" }"#, "Phoenix's"),
+            ("raw", r#"{ send = "x" }"#, "needs a connection"),
+            ("raw", r#"{ receive = "1s" }"#, "needs a connection"),
+            ("tsung", r#"{ send = "x" }"#, ""),
+            ("raw", r#"{ get = "/" }"#, ""),
+            ("raw", r#"{ get = "/", check = "(" }"#, "no regular expression"),
+            ("raw", r#"{ get = "/", capture = { a = { regex = "(?=a)" } } }"#, "look-around"),
+            ("raw", r#"{ get = "/", capture = { a = "$[" } }"#, "session 1"),
+            ("raw", r#"{ connect = "/" }, { wait = { regex = "[" } }"#, "no regular expression"),
+            ("raw", r#"{ loop = 3, from = 5, steps = [] }"#, "leads from 5 to 3"),
+            ("raw", r#"{ loop = 3, from = 5, at_least_once = true, steps = [] }"#, ""),
+            ("raw", r#"{ loop = 3, step = 0, steps = [] }"#, "never ends"),
+            ("raw", r#"{ loop = "forever", steps = [{ mark = "a" }] }"#, "takes time"),
+            ("raw", r#"{ loop = "forever", steps = [{ mark = "a" }] }"#, "all of a core"),
+            ("raw", r#"{ loop = "forever", every = "1s", steps = [{ mark = "a" }] }"#, ""),
+            (
+                "raw",
+                r#"{ loop = "forever", steps = [{ transaction = "a", steps = [{ get = "/" }] }] }"#,
+                "",
+            ),
+            ("raw", r#"{ set = [], value = "x" }"#, "sets no variable"),
+        ] {
+            in_steps(protocol, steps, word);
+        }
+    }
+
+    #[test]
+    fn what_is_cut_and_resumes_has_to_be_possible() {
+        let session = |keys: &str, steps: &str| {
+            format!(
+                "{HEAD}[[session]]\nprotocol = \"phoenix\"\n{keys}\n\
+                 steps = [{{ connect = \"/\" }}, {steps}]\n"
+            )
+        };
+        let cut = |times: &str| format!("drop = {{ {times}, how = \"both\" }}");
+        let (good, join) = (cut("every = \"9s\", for = \"1s\""), "{ join = \"t\" }");
+        for (keys, steps, word) in [
+            (good.clone(), join, ""),
+            (good.clone() + "\nresume = true", r#"{ join = "t", payload = { a = 1 } }"#, ""),
+            (cut("every = \"2s\", for = \"2s\""), join, "`for` has to be shorter than `every`"),
+            (cut("every = \"2s\", for = \"9s\""), join, "from one cut to the next"),
+            (good.clone() + "\ntransport = \"longpoll\"", join, "what is cut are WebSockets"),
+            (good.clone() + "\nreconnect = { rejoin = false }", join, "without its channels"),
+            ("resume = true\nreconnect = { rejoin = false }".into(), join, "its channels"),
+            ("resume = true".into(), r#"{ think = "1s" }"#, "it resumes no channel"),
+            (
+                "resume = true".into(),
+                r#"{ join = "t", payload = "[1]" }"#,
+                "line 9: session 1: a join that resumes has an object",
+            ),
+            (
+                "resume = true".into(),
+                r#"{ join = "t", payload = "x", binary = true }"#,
+                "has an object as its payload",
+            ),
+        ] {
+            let found = diagnostics(&session(&keys, steps));
+            assert!(found.contains(word), "{keys}: {word:?} is not in {found:?}");
+            assert_eq!(found.is_empty(), word.is_empty(), "{found}");
+            assert!(!found.contains('\n'), "one mistake, not several: {found}");
+        }
+    }
+
+    #[test]
+    fn the_whole_has_to_make_sense() {
+        let steps = "[[session]]\nsteps = [{ get = \"/\" }]\n";
+        assert_eq!(diagnostics(&format!("{HEAD}{steps}")), "");
+        for (change, to, word) in [
+            ("rate = 1", "rate = 1e9", "has a rate of"),
+            ("rate = 1", "users = 0", "has no users"),
+            ("duration = \"1s\"", "duration = \"0s\"", "has no duration"),
+            ("[[phase]]\nduration = \"1s\"\nrate = 1\n", "", "no users ever arrive"),
+            ("steps = [{ get = \"/\" }]", "steps = []", "has no steps"),
+            ("[[session]]", "[[session]]\nweight = 0", "phase 1: the sessions' weights"),
+            ("[[session]]", "[[session]]\nheartbeat = \"1s\"", "heartbeats are Phoenix's"),
+            ("[[session]]", "[[session]]\ntransport = \"longpoll\"", "long polling is Phoenix's"),
+            (
+                "[[session]]",
+                "[[session]]\nreconnect = { min = \"9s\", max = \"1s\" }",
+                "longer at first",
+            ),
+            ("[[session]]", "[[session]]\nresume = true", "resuming is Phoenix's"),
+            (
+                "[[session]]",
+                "[[session]]\nprotocol = \"phoenix\"\nresume = true",
+                "it resumes no channel",
+            ),
+            (
+                "[[session]]",
+                "[[session]]\ndrop = { every = \"9s\", for = \"1s\", how = \"rst\" }",
+                "no connection to be cut",
+            ),
+            ("[target]", "[target]\nweight = 0", "servers do not add up"),
+            ("[target]", "[sources]\nports = [9, 5]\n[target]", "the ports 9 to 5"),
+            ("[target]", "[timeouts]\nreply = \"0s\"\n[target]", "a timeout is 0"),
+            ("[target]", "[[agent]]\naddress = \"a\"\ntoken = \"t\"\n[target]", "has no port"),
+            (
+                "[target]",
+                "[tls]\nroots = \"-----BEGIN CERTIFICATE-----\"\n[target]",
+                "the PEM text of a root",
+            ),
+        ] {
+            let text = format!("{HEAD}{steps}");
+            assert!(text.contains(change), "{change}");
+            let found = diagnostics(&text.replace(change, to));
+            assert!(found.contains(word), "{to}: {word:?} is not in {found:?}");
+            assert!(!found.contains('\n'), "one mistake, not several: {found}");
+        }
+    }
+}

@@ -1,0 +1,407 @@
+//! What a scenario would do, in words and numbers, without doing it.
+
+mod plan;
+mod steps;
+
+use std::fmt::Write;
+
+use simurgh_text::format::{bytes, number, time};
+
+use self::plan::Plan;
+use self::steps::{Steps, count, dialect, of};
+use crate::{AddressRange, Arrivals, Cut, Scenario, Session, Spread, Target, Transport, placement};
+
+/// What the explanation takes for given about this host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Machine {
+    /// Workers that the run has.
+    pub workers: usize,
+    /// Descriptors that one worker's table may hold.
+    pub descriptors: u64,
+    /// Bytes of memory that are free, if that is known.
+    pub memory_bytes: Option<u64>,
+}
+
+impl Machine {
+    /// This host, with as many workers as asked for, or as the engine would choose, and so many
+    /// descriptors for each.
+    pub fn here(scenario: &Scenario, workers: Option<usize>, descriptors: u64) -> Self {
+        Self {
+            workers: workers.unwrap_or_else(|| placement::workers(scenario)),
+            descriptors,
+            memory_bytes: memory_free(),
+        }
+    }
+}
+
+/// What Linux says can still be used.
+fn memory_free() -> Option<u64> {
+    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    Some(kib.saturating_mul(1024))
+}
+
+/// Ports that one address has for connections to one server.
+const PORTS: u64 = 64_511;
+
+/// Descriptors of a worker that are no connections: poll set, wakers, standard streams.
+const DESCRIPTORS_OWN: u64 = 64;
+
+/// Memory: of the process without users, of one user, of one that polls, and of the kernel for one
+/// socket.
+const BASE_BYTES: f64 = 20e6;
+const USER_BYTES: f64 = 128.0;
+const POLLER_BYTES: f64 = 1_500.0;
+const KERNEL_BYTES: f64 = 3_500.0;
+
+/// What would happen: users and times, sockets, source addresses and workers, memory, and the steps
+/// of each session with their lines. All numbers take the server to answer at once.
+pub fn explain(scenario: &Scenario, machine: &Machine) -> String {
+    let plan = plan::plan(scenario);
+    let mut out = String::new();
+    let _ = writeln!(out, "{}, seed {}", scenario.name, scenario.seed);
+    servers(&mut out, scenario);
+    users(&mut out, scenario, &plan);
+    needs(&mut out, scenario, &plan, machine);
+    for session in &scenario.sessions {
+        let stay = plan::stay(session);
+        let stay = if stay.is_finite() { time(stay) } else { "to the end of the run".to_owned() };
+        let _ = writeln!(
+            out,
+            "\nsession {}: weight {}, {}, a user stays {stay}",
+            session.name,
+            session.weight,
+            dialect(session.dialect)
+        );
+        if session.transport == Transport::LongPoll {
+            out.push_str("  by long polling, over two connections\n");
+        }
+        if let Some(every) = session.heartbeat {
+            let _ = writeln!(out, "  a heartbeat every {}", time(every.as_secs_f64()));
+        }
+        if let Some(again) = session.reconnect {
+            let (min, max) = (time(again.min.as_secs_f64()), time(again.max.as_secs_f64()));
+            let rejoin = if again.rejoin { ", and joins again" } else { "" };
+            let _ = writeln!(out, "  a lost connection comes back after {min} to {max}{rejoin}");
+        }
+        drops(&mut out, scenario, session);
+        Steps { scenario, out: &mut out }.write(&session.steps, 1);
+    }
+    if !scenario.pass.is_empty() {
+        let conditions = scenario.pass.iter().map(|one| format!("{} {}", one.figure, one.text));
+        let _ = writeln!(out, "\npasses if {}", conditions.collect::<Vec<_>>().join(", "));
+    }
+    out
+}
+
+/// Connections that are cut, and what joins make good.
+fn drops(out: &mut String, scenario: &Scenario, session: &Session) {
+    if let Some(drop) = session.drop {
+        let how = match drop.how {
+            Cut::Reset => "by a reset",
+            Cut::Silence => "in silence",
+            Cut::Both => "by a reset or in silence, half of the users each",
+        };
+        let phase = drop.phase.and_then(|at| scenario.load.phases.get(at));
+        let phase = phase.map(|phase| format!(" of phase {}", phase.name)).unwrap_or_default();
+        let seconds = |of: std::time::Duration| time(of.as_secs_f64());
+        let _ = writeln!(
+            out,
+            "  every {}{phase} its connection is cut for {}, {how}; it comes back {} to {} later",
+            seconds(drop.every),
+            seconds(drop.away),
+            seconds(drop.reconnect.0),
+            seconds(drop.reconnect.1),
+        );
+    }
+    if session.resume {
+        out.push_str("  joins ask for the messages since the last one\n");
+    }
+}
+
+fn servers(out: &mut String, scenario: &Scenario) {
+    let sum: f64 = scenario.targets.iter().map(|target| target.weight).sum();
+    for Target { host, address, tls, weight } in &scenario.targets {
+        let tls = if *tls { ", TLS" } else { "" };
+        let share = match (scenario.targets.len(), *weight > 0.0) {
+            (1, _) => String::new(),
+            (_, true) => format!(", {:.0} % of the users", 100.0 * weight / sum),
+            (_, false) => ", only after a switch".to_owned(),
+        };
+        let name =
+            if host.parse() == Ok(address.ip()) { String::new() } else { format!("{host} at ") };
+        let _ = writeln!(out, "server  {name}{address}{tls}{share}");
+    }
+    if scenario.targets.iter().filter(|target| target.weight > 0.0).count() > 1 {
+        let _ = writeln!(out, "spread  {}", spread(scenario.spread));
+    }
+    for agent in &scenario.agents {
+        let _ = writeln!(out, "agent   {}, weight {}", agent.address, agent.weight);
+    }
+}
+
+/// How users are spread over servers.
+fn spread(spread: Spread) -> &'static str {
+    match spread {
+        Spread::RoundRobin => "connections take servers in turn (round-robin)",
+        Spread::Sticky => "users take servers in turn, and each keeps its own (sticky)",
+        Spread::Elsewhere => {
+            "users take servers in turn, and the next one when a connection broke (elsewhere)"
+        }
+        Spread::Random => "each user draws a server and keeps it (random)",
+    }
+}
+
+fn users(out: &mut String, scenario: &Scenario, plan: &Plan<'_>) {
+    out.push_str("\nusers\n");
+    for planned in &plan.phases {
+        let phase = planned.phase;
+        let how = match phase.arrivals {
+            Arrivals::Open { from, to, poisson } => {
+                let poisson = if poisson { ", at random (Poisson)" } else { "" };
+                match (from, to) {
+                    (0.0, 0.0) => "nobody arrives".to_owned(),
+                    (from, to) if from == to => {
+                        format!("{} arrive a second{poisson}", number(from))
+                    }
+                    (from, to) => {
+                        format!("{} to {} arrive a second{poisson}", number(from), number(to))
+                    }
+                }
+            }
+            Arrivals::Closed { from, to } if from == to => {
+                format!("{} at a time", count(from as f64))
+            }
+            Arrivals::Closed { from, to } => {
+                format!("{} to {} at a time", count(from as f64), count(to as f64))
+            }
+        };
+        let most = match phase.users_max {
+            Some(most) => format!(", {} at most", count(most as f64)),
+            None => String::new(),
+        };
+        let wait = if phase.wait_for_users { "; then waits for all to end" } else { "" };
+        let hold = if phase.hold { "when resumed: " } else { "" };
+        let _ = writeln!(
+            out,
+            "  phase {:<8} {:>8} to {:<8} {hold}{how}: about {}{most}{wait}",
+            phase.name,
+            time(planned.from),
+            time(planned.to),
+            of(planned.users, "user"),
+        );
+    }
+    if plan.left_out > 0 {
+        let _ =
+            writeln!(out, "  and {} that are not reckoned here", of(plan.left_out as f64, "phase"));
+    }
+    let appointments = scenario.load.appointments.len() as f64;
+    if appointments > 0.0 {
+        let _ = writeln!(out, "  {} at a time of their own", of(appointments, "user"));
+    }
+    if let Some(most) = scenario.load.users_max {
+        let _ = writeln!(out, "  {} in all at most", count(most as f64));
+    }
+    let _ = writeln!(
+        out,
+        "  in all about {}, at a time at most about {}",
+        of(plan.users, "user"),
+        count(plan.peak)
+    );
+    let _ = match (plan.end.is_finite(), scenario.load.duration) {
+        (true, Some(end)) if end.as_secs_f64() <= plan.end => {
+            writeln!(out, "  the run is ended after {}, users and all", time(plan.end))
+        }
+        (true, _) => writeln!(out, "  the last user has ended after about {}", time(plan.end)),
+        (false, _) => writeln!(out, "  the run goes on until it is stopped; --duration ends it"),
+    };
+}
+
+fn needs(out: &mut String, scenario: &Scenario, plan: &Plan<'_>, machine: &Machine) {
+    let sockets = (plan.peak * plan::sockets_per_user(scenario)).ceil();
+    out.push_str("\nneeds, at most at a time\n");
+    let _ = writeln!(out, "  sockets    {}", count(sockets));
+    addresses(out, scenario, sockets);
+    let each = machine.descriptors.saturating_sub(DESCRIPTORS_OWN).max(1);
+    let workers = machine.workers as f64;
+    let _ = writeln!(
+        out,
+        "  workers    {}, {} each",
+        count(workers),
+        of(machine.descriptors as f64, "descriptor"),
+    );
+    if sockets > workers * each as f64 {
+        let wanted = count((sockets / each as f64).ceil());
+        let _ = writeln!(out, "  ! too few for that many sockets: --workers {wanted}");
+    }
+    let polls = scenario.sessions.iter().any(|it| it.transport == Transport::LongPoll);
+    let user = if polls { POLLER_BYTES } else { USER_BYTES };
+    let (own, kernel) = (BASE_BYTES + user * plan.peak, KERNEL_BYTES * sockets);
+    let _ = writeln!(
+        out,
+        "  memory     about {}, and {} of the kernel's for sockets",
+        bytes(own),
+        bytes(kernel)
+    );
+    if let Some(free) = machine.memory_bytes.map(|bytes| bytes as f64)
+        && free < own + kernel
+    {
+        let _ = writeln!(
+            out,
+            "  ! only {} of memory are free: use several hosts (agents), or fewer users",
+            bytes(free)
+        );
+    }
+    if !scenario.agents.is_empty() {
+        out.push_str("  of which each agent takes its share\n");
+    }
+}
+
+fn addresses(out: &mut String, scenario: &Scenario, sockets: f64) {
+    let ports = match scenario.sources.ports {
+        Some((first, last)) => u64::from(last.saturating_sub(first)) + 1,
+        None => PORTS,
+    };
+    // Ports are used again for each server: the busiest one decides.
+    let sum: f64 = scenario.targets.iter().map(|target| target.weight).sum();
+    let share = |target: &Target| {
+        let same = scenario.targets.iter().filter(|one| one.address == target.address);
+        same.map(|one| one.weight).sum::<f64>() / sum.max(f64::MIN_POSITIVE)
+    };
+    let busiest = scenario.targets.iter().map(share).fold(0.0, f64::max);
+    let wanted = (sockets * busiest / ports as f64).ceil().max(1.0);
+    let given = &scenario.sources.addresses;
+    let is_loopback = scenario.targets.iter().all(|target| target.address.ip().is_loopback());
+    let whose = match (given.is_empty(), is_loopback) {
+        (true, true) => "taken from 127.0.0.0/8",
+        (true, false) if wanted > 1.0 => "! name as many of this host's own with --source",
+        (true, false) => "the one of the route",
+        (false, _) => "of those given",
+    };
+    let _ =
+        writeln!(out, "  addresses  {}: {} each, {whose}", count(wanted), of(ports as f64, "port"));
+    let have: f64 = given.iter().map(size).sum();
+    if !given.is_empty() && have < wanted {
+        let _ = writeln!(out, "  ! {} given, ports will run out", of(have, "source address"));
+    }
+}
+
+/// How many addresses a range holds.
+fn size(range: &AddressRange) -> f64 {
+    let number = |ip: std::net::IpAddr| match ip {
+        std::net::IpAddr::V4(ip) => f64::from(ip.to_bits()),
+        std::net::IpAddr::V6(ip) => ip.to_bits() as f64,
+    };
+    number(range.last) - number(range.first) + 1.0
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+    use crate::{Overrides, Vsn, apply};
+
+    const MACHINE: Machine = Machine { workers: 6, descriptors: 20_064, memory_bytes: None };
+
+    fn scenario(phases: &str, steps: &str) -> Scenario {
+        let text = format!(
+            "[target]\nurl = \"ws://127.0.0.1:4000\"\n{phases}\n[[session]]\n\
+             protocol = \"phoenix\"\nsteps = [{{ connect = \"/\" }},\n{steps}]\n"
+        );
+        crate::toml::read(&text, Path::new(""), &Overrides::default()).unwrap().scenario
+    }
+
+    /// Users and their most at a time.
+    fn reckoned(phases: &str, steps: &str) -> (f64, f64, f64) {
+        let scenario = scenario(phases, steps);
+        let plan = plan::plan(&scenario);
+        (plan.users.round(), plan.peak.round(), plan.end)
+    }
+
+    #[test]
+    fn users_are_reckoned_from_rates_and_stays() {
+        const TEN: &str = "[[phase]]\nduration = \"10s\"\n";
+        let with = |rest: &str| format!("{TEN}{rest}");
+        let inf = f64::INFINITY;
+        for (phases, steps, expected) in [
+            (with("rate = 100"), r#"{ think = "2s" }"#, (1000.0, 200.0, 12.0)),
+            (with("rate = 100"), r#"{ receive = "end" }"#, (1000.0, 1000.0, inf)),
+            (with("rate = [0, 100]"), r#"{ receive = "1h" }"#, (500.0, 500.0, 3610.0)),
+            (with("rate = [0, 100]"), r#"{ think = "1s" }"#, (500.0, 95.0, 11.0)),
+            (with("rate = 100\nmax_users = 50"), r#"{ think = "9s" }"#, (50.0, 50.0, 19.0)),
+            (with("users = 20"), r#"{ think = "2s" }"#, (100.0, 20.0, 12.0)),
+            (with("users = 20"), r#"{ receive = "end" }"#, (20.0, 20.0, inf)),
+            (
+                with("rate = 1"),
+                r#"{ loop = 5, steps = [{ think = ["1s", "3s"] }] }"#,
+                (10., 10., 20.),
+            ),
+            (with("rate = 1"), r#"{ loop = 5, every = "1s", steps = [] }"#, (10.0, 5.0, 15.0)),
+            (with("rate = 1"), r#"{ abort = "user" }, { receive = "end" }"#, (10.0, 0.0, 10.0)),
+            (
+                with(&format!("rate = 10\nwait_for_users = true\n{TEN}rate = 10")),
+                r#"{ think = "5s" }"#,
+                (200.0, 50.0, 30.0),
+            ),
+        ] {
+            assert_eq!(reckoned(&phases, steps), expected, "{phases} {steps}");
+        }
+    }
+
+    #[test]
+    fn flags_change_what_is_explained() {
+        let mut scenario = scenario(
+            "[[phase]]\nduration = \"100s\"\nrate = 1000\narrivals = \"poisson\"",
+            "{ join = \"rooms:lobby\" },\n{ loop = 1000, steps = [{ think = \"30s\" }] }",
+        );
+        let text = explain(&scenario, &MACHINE);
+        for expected in [
+            "1,000 arrive a second, at random (Poisson): about 100,000 users",
+            "at a time at most about 100,000",
+            "has ended after about 8 h 21 min",
+            "sockets    100,000",
+            "addresses  2: 64,511 ports each, taken from 127.0.0.0/8",
+            "workers    6, 20,064 descriptors each",
+            "memory     about 33 MB, and 350 MB of the kernel's",
+            "line 10  joins rooms:lobby",
+            "line 11  1,000 times",
+        ] {
+            assert!(text.contains(expected), "{expected:?} is not in\n{text}");
+        }
+        let overrides = Overrides {
+            users_max: Some(500),
+            duration: Some(std::time::Duration::from_secs(60)),
+            rate: Some(5.0),
+            seed: Some(9),
+            sources: vec![crate::toml::address_range("127.0.0.5-9").unwrap()],
+            insecure: true,
+            ..Overrides::default()
+        };
+        apply(&mut scenario, &overrides);
+        assert!(scenario.tls.insecure);
+        let text = explain(&scenario, &Machine { workers: 1, memory_bytes: Some(1), ..MACHINE });
+        for expected in [
+            "seed 9",
+            "5 arrive a second, at random (Poisson): about 300 users",
+            "500 in all at most",
+            "the run is ended after 60 s, users and all",
+            "addresses  1: 64,511 ports each, of those given",
+            "! only 1 B of memory are free",
+        ] {
+            assert!(text.contains(expected), "{expected:?} is not in\n{text}");
+        }
+    }
+
+    #[test]
+    fn everything_can_be_explained() {
+        for seed in 0..300 {
+            let scenario = crate::toml::made(seed);
+            let text = explain(&scenario, &MACHINE);
+            assert!(text.contains("\nneeds, at most"), "{text}");
+        }
+        let vsn = dialect(crate::Dialect::Phoenix(Vsn::V1));
+        assert_eq!(vsn, "Phoenix V1");
+    }
+}

@@ -1,0 +1,265 @@
+//! What can go wrong for a user: each kind with one name in all outputs.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::io;
+use std::str::FromStr;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+macro_rules! kinds {
+    ($($(#[$doc:meta])* $variant:ident = $name:literal, $tsung:literal;)+) => {
+        /// What went wrong. `name` is stable and used in all outputs; `tsung` is what `tsung.log`
+        /// calls it.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub enum ErrorKind {
+            $($(#[$doc])* $variant,)+
+            /// The upgrade was answered with this status instead of 101.
+            UpgradeStatus(u16),
+            /// The server closed the WebSocket with this code (1005: with none) while the user
+            /// still wanted it.
+            Closed(u16),
+            /// An HTTP answer had this status, which the scenario does not allow.
+            HttpStatus(u16),
+            /// A poll or a POST of a long-poll session was answered with this status, which ends
+            /// the session: 410 when the server knows it no longer.
+            LongPollStatus(u16),
+        }
+
+        impl ErrorKind {
+            /// All kinds without a number.
+            pub const PLAIN: &'static [Self] = &[$(Self::$variant,)+];
+
+            /// The name in all outputs: `connect_refused`, `upgrade_status_404`, `closed_1011`.
+            pub fn name(self) -> Cow<'static, str> {
+                match self {
+                    $(Self::$variant => Cow::Borrowed($name),)+
+                    Self::UpgradeStatus(status) => format!("upgrade_status_{status}").into(),
+                    Self::Closed(code) => format!("closed_{code}").into(),
+                    Self::HttpStatus(status) => format!("http_status_{status}").into(),
+                    Self::LongPollStatus(status) => format!("longpoll_status_{status}").into(),
+                }
+            }
+
+            /// The name in `tsung.log`, Tsung's own where it has one.
+            pub fn tsung(self) -> Cow<'static, str> {
+                match self {
+                    $(Self::$variant => Cow::Borrowed($tsung),)+
+                    Self::UpgradeStatus(status) => format!("error_upgrade_{status}").into(),
+                    Self::Closed(code) => format!("error_closed_{code}").into(),
+                    Self::HttpStatus(status) => format!("error_http_{status}").into(),
+                    Self::LongPollStatus(status) => format!("error_longpoll_{status}").into(),
+                }
+            }
+
+            fn plain(name: &str) -> Option<Self> {
+                match name { $($name => Some(Self::$variant),)+ _ => None }
+            }
+        }
+    };
+}
+
+kinds! {
+    /// Nobody listens there.
+    ConnectRefused = "connect_refused", "error_connect_econnrefused";
+    /// No connection in time.
+    ConnectTimeout = "connect_timeout", "error_connect_etimedout";
+    /// No way to host or network.
+    ConnectUnreachable = "connect_unreachable", "error_connect_ehostunreach";
+    /// Reset while connecting.
+    ConnectReset = "connect_reset", "error_connect_econnreset";
+    /// Any other failure to connect.
+    ConnectOther = "connect_other", "error_connect_unknown";
+    /// This process may not open more descriptors.
+    NoDescriptors = "no_descriptors", "error_connect_emfile";
+    /// No free local port, or address, to connect from.
+    NoPorts = "no_ports", "error_connect_eaddrinuse";
+    /// The kernel has no memory for another socket.
+    NoMemory = "no_memory", "error_connect_enomem";
+    /// The TLS handshake failed, or the certificate is not trusted.
+    Tls = "tls", "error_connect_tls";
+    /// The answer to the upgrade is no valid WebSocket handshake.
+    UpgradeWrong = "upgrade_wrong", "error_upgrade_wrong";
+    /// No answer to the upgrade in time.
+    UpgradeTimeout = "upgrade_timeout", "error_upgrade_timeout";
+    /// A join was answered with a status other than `ok`.
+    JoinRefused = "join_refused", "error_join_refused";
+    /// No reply to a join in time.
+    JoinTimeout = "join_timeout", "error_join_timeout";
+    /// A push was answered with another status than the scenario wants.
+    ReplyError = "reply_error", "error_reply";
+    /// No answer to a message, push or request in time.
+    ReplyTimeout = "reply_timeout", "error_timeout";
+    /// A frame that was waited for did not come in time.
+    WaitTimeout = "wait_timeout", "error_wait_timeout";
+    /// The server ended a channel (`phx_error`, `phx_close`) that the user still wanted.
+    ChannelClosed = "channel_closed", "error_channel_closed";
+    /// The connection was reset.
+    ConnectionReset = "connection_reset", "error_inet_econnreset";
+    /// The connection ended without a close frame.
+    EndOfStream = "end_of_stream", "error_closed";
+    /// Sending failed.
+    Send = "send", "error_send";
+    /// The server takes nothing in, and what waits to be sent is over its bound.
+    SendStalled = "send_stalled", "error_send_stalled";
+    /// A frame against RFC 6455.
+    FrameError = "frame_error", "error_frame";
+    /// A message larger than this tool takes.
+    MessageTooLarge = "message_too_large", "error_message_too_large";
+    /// A text frame in a Phoenix session that is no Channels message.
+    MessageMalformed = "message_malformed", "error_message_malformed";
+    /// An HTTP answer that is none.
+    HttpMalformed = "http_malformed", "error_no_http_status";
+    /// A check of the scenario failed and ended the user.
+    CheckFailed = "check_failed", "error_check_failed";
+    /// A variable was used before it was set.
+    VariableUndefined = "variable_undefined", "error_variable_undefined";
+    /// A capture found nothing.
+    CaptureEmpty = "capture_empty", "error_capture_empty";
+    /// A loop or condition could not be evaluated.
+    Condition = "condition", "error_if_undef";
+    /// The scenario ended the run.
+    RunAborted = "run_aborted", "error_abort";
+    /// Users of a worker or agent that was lost.
+    WorkerLost = "worker_lost", "error_worker_lost";
+    /// A fault of this tool.
+    Internal = "internal", "error_unknown";
+}
+
+impl ErrorKind {
+    /// All attempts to connect that failed are of these kinds.
+    pub fn is_connect(self) -> bool {
+        use ErrorKind as E;
+        matches!(
+            self,
+            E::ConnectRefused
+                | E::ConnectTimeout
+                | E::ConnectUnreachable
+                | E::ConnectReset
+                | E::ConnectOther
+                | E::NoDescriptors
+                | E::NoPorts
+                | E::NoMemory
+                | E::Tls
+        )
+    }
+}
+
+impl ErrorKind {
+    /// Whether it is one of the connection, or of who is at its other end, rather than of what was
+    /// asked for: another server may do better.
+    pub fn is_of_connection(self) -> bool {
+        use ErrorKind as E;
+        let is_own = matches!(self, E::NoDescriptors | E::NoPorts | E::NoMemory);
+        let is_end = matches!(
+            self,
+            E::UpgradeWrong
+                | E::UpgradeTimeout
+                | E::UpgradeStatus(_)
+                | E::JoinTimeout
+                | E::ReplyTimeout
+                | E::ConnectionReset
+                | E::EndOfStream
+                | E::Send
+                | E::SendStalled
+                | E::FrameError
+                | E::HttpMalformed
+                | E::HttpStatus(_)
+                | E::LongPollStatus(_)
+                | E::Closed(_)
+        );
+        is_end || self.is_connect() && !is_own
+    }
+}
+
+impl ErrorKind {
+    /// Why a connection could not even be begun.
+    pub fn of_connect(error: &io::Error) -> Self {
+        // The numbers are those of Linux, and where it matters (macOS) these three are the same or
+        // fall to the kinds below.
+        match error.raw_os_error() {
+            Some(23 | 24) => Self::NoDescriptors,
+            Some(12 | 105) => Self::NoMemory,
+            _ => Self::of_unconnected(error.kind()),
+        }
+    }
+
+    /// Why a connection did not come about.
+    pub fn of_unconnected(kind: io::ErrorKind) -> Self {
+        match kind {
+            io::ErrorKind::ConnectionRefused => Self::ConnectRefused,
+            io::ErrorKind::ConnectionReset => Self::ConnectReset,
+            io::ErrorKind::TimedOut => Self::ConnectTimeout,
+            io::ErrorKind::AddrNotAvailable | io::ErrorKind::AddrInUse => Self::NoPorts,
+            io::ErrorKind::HostUnreachable | io::ErrorKind::NetworkUnreachable => {
+                Self::ConnectUnreachable
+            }
+            io::ErrorKind::OutOfMemory => Self::NoMemory,
+            _ => Self::ConnectOther,
+        }
+    }
+}
+
+impl fmt::Display for ErrorKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(&self.name())
+    }
+}
+
+impl FromStr for ErrorKind {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Self, String> {
+        let numbered = |prefix: &str, kind: fn(u16) -> Self| {
+            let digits = name.strip_prefix(prefix)?;
+            let number = digits.parse().ok()?;
+            // `+5` and `007` would be second names of the same kind.
+            (kind(number).name() == name).then(|| kind(number))
+        };
+        Self::plain(name)
+            .or_else(|| numbered("upgrade_status_", Self::UpgradeStatus))
+            .or_else(|| numbered("closed_", Self::Closed))
+            .or_else(|| numbered("http_status_", Self::HttpStatus))
+            .or_else(|| numbered("longpoll_status_", Self::LongPollStatus))
+            .ok_or_else(|| format!("{name:?} is no kind of error"))
+    }
+}
+
+impl Serialize for ErrorKind {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&self.name())
+    }
+}
+
+impl<'de> Deserialize<'de> for ErrorKind {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Cow::<'de, str>::deserialize(deserializer)?.parse().map_err(serde::de::Error::custom)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn every_name_leads_back_to_its_kind() {
+        let numbered = [ErrorKind::UpgradeStatus(404), ErrorKind::Closed(1011)];
+        let more = [ErrorKind::HttpStatus(500), ErrorKind::LongPollStatus(410)];
+        let all = ErrorKind::PLAIN.iter().chain(&numbered).chain(&more);
+        let mut names = BTreeSet::new();
+        for kind in all {
+            assert_eq!(kind.name().parse::<ErrorKind>().as_ref(), Ok(kind));
+            assert!(names.insert(kind.name()), "{kind} twice");
+            assert!(kind.tsung().starts_with("error_"), "{kind}");
+        }
+    }
+
+    #[test]
+    fn other_spellings_are_refused() {
+        for name in ["closed_", "closed_x", "closed_+1", "closed_01", "closed_70000", "", "Tls"] {
+            assert!(name.parse::<ErrorKind>().is_err(), "{name}");
+        }
+    }
+}

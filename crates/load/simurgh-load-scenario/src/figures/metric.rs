@@ -1,0 +1,159 @@
+//! What is timed: the metrics that every run has, and those that a scenario names.
+
+use serde::{Deserialize, Serialize};
+
+use super::named::named;
+use crate::{Act, Scenario};
+
+named! {
+    /// Times that every run may have. All are in microseconds, and count from the intended time of
+    /// what they measure, not from when this tool got round to it.
+    Metric {
+        /// TCP connect, and the TLS handshake where there is one.
+        Connect = "connect",
+        /// From the upgrade request to its answer.
+        Upgrade = "upgrade",
+        /// From a join to its reply.
+        Join = "join",
+        /// From a push to its reply.
+        Push = "push",
+        /// From a leave to its reply.
+        Leave = "leave",
+        /// From a heartbeat to its reply.
+        Heartbeat = "heartbeat",
+        /// From a message to what the scenario takes as its reply.
+        Message = "message",
+        /// From an HTTP request to the end of its answer.
+        Http = "http",
+        /// From the sender's stamp of a broadcast to each receiver.
+        Delivery = "delivery",
+        /// From the stamp of a broadcast to its first receiver; one value for each broadcast.
+        FirstReceiver = "first_receiver",
+        /// From the stamp of a broadcast to its last receiver; one value for each broadcast.
+        LastReceiver = "last_receiver",
+        /// From the intended to the actual start of a user.
+        ArrivalLag = "arrival_lag",
+        /// From the intended to the actual time of a step.
+        StepLag = "step_lag",
+        /// From a join to the first list of who is present.
+        PresenceState = "presence_state",
+        /// From a join or leave of one of these users to each member who is told that it came or
+        /// went.
+        PresenceDiff = "presence_diff",
+        /// This tool's receive time minus the kernel's: the error that it adds itself.
+        StampError = "stamp_error",
+        /// Life of a user, from its intended start to its end.
+        Session = "session",
+    }
+}
+
+/// Number of a metric in one run: the static ones first, then transactions and interactions in the
+/// order of [`Names::transactions`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct MetricId(pub u16);
+
+impl From<Metric> for MetricId {
+    fn from(metric: Metric) -> Self {
+        Self(metric as u16)
+    }
+}
+
+impl MetricId {
+    /// The static metric of this number; `None` for a transaction.
+    pub fn metric(self) -> Option<Metric> {
+        Metric::ALL.get(usize::from(self.0)).copied()
+    }
+}
+
+/// What the numbers in [`super::Delta`]s stand for in one run. Controller and agents derive it from
+/// the same scenario, so that it need not travel with each delta.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Names {
+    /// Phases by number; behind them `appointments`, if the scenario has any.
+    pub phases: Vec<String>,
+    /// Sessions by number.
+    pub sessions: Vec<String>,
+    /// Transactions and interactions, each name once.
+    pub transactions: Vec<String>,
+}
+
+impl Names {
+    /// Name of the phase of users with an appointment.
+    pub const APPOINTMENTS: &'static str = "appointments";
+
+    /// The names of a scenario.
+    pub fn of(scenario: &Scenario) -> Self {
+        let mut phases: Vec<String> =
+            scenario.load.phases.iter().map(|phase| phase.name.clone()).collect();
+        if !scenario.load.appointments.is_empty() {
+            phases.push(Self::APPOINTMENTS.to_owned());
+        }
+        let sessions = scenario.sessions.iter().map(|session| session.name.clone()).collect();
+        let mut names = Self { phases, sessions, ..Self::default() };
+        scenario.each_step(|_, step| match &step.act {
+            Act::Transaction { name: id, .. }
+            | Act::InteractionSend { id }
+            | Act::InteractionReceive { id } => names.add(id),
+            _ => {}
+        });
+        names
+    }
+
+    /// Number of the phase of users with an appointment; `None` if there are none.
+    pub fn appointments(&self, scenario: &Scenario) -> Option<u16> {
+        let phase = scenario.load.phases.len();
+        (phase < self.phases.len()).then(|| u16::try_from(phase).ok()).flatten()
+    }
+
+    /// Number of a transaction or interaction.
+    pub fn transaction(&self, name: &str) -> Option<MetricId> {
+        let index = self.transactions.iter().position(|known| known == name)?;
+        u16::try_from(Metric::ALL.len() + index).ok().map(MetricId)
+    }
+
+    /// Number of the metric that outputs call so: `join`, `tr_login`.
+    pub fn metric(&self, name: &str) -> Option<MetricId> {
+        match name.strip_prefix("tr_") {
+            Some(transaction) => self.transaction(transaction),
+            None => Metric::named(name).map(MetricId::from),
+        }
+    }
+
+    /// How outputs call a metric.
+    pub fn metric_name(&self, id: MetricId) -> String {
+        match id.metric() {
+            Some(metric) => metric.name().to_owned(),
+            None => {
+                let index = usize::from(id.0) - Metric::ALL.len();
+                match self.transactions.get(index) {
+                    Some(name) => format!("tr_{name}"),
+                    None => format!("metric_{}", id.0),
+                }
+            }
+        }
+    }
+
+    /// How outputs call a phase.
+    pub fn phase_name(&self, phase: u16) -> String {
+        let known = self.phases.get(usize::from(phase));
+        known.cloned().unwrap_or_else(|| (u32::from(phase) + 1).to_string())
+    }
+
+    /// How outputs call a session.
+    pub fn session_name(&self, session: u16) -> String {
+        let known = self.sessions.get(usize::from(session));
+        known.cloned().unwrap_or_else(|| (u32::from(session) + 1).to_string())
+    }
+
+    /// How many metrics there are.
+    pub fn metrics(&self) -> usize {
+        Metric::ALL.len() + self.transactions.len()
+    }
+
+    fn add(&mut self, name: &str) {
+        if !self.transactions.iter().any(|known| known == name) {
+            self.transactions.push(name.to_owned());
+        }
+    }
+}

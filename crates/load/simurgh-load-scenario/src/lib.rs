@@ -1,0 +1,26 @@
+//! Scenarios: their one checked form, and how they are written, read and changed.
+
+pub mod answer;
+mod apply;
+mod check;
+mod explain;
+pub mod figures;
+mod model;
+mod overrides;
+pub mod placement;
+mod rows;
+mod step;
+mod template;
+pub mod toml;
+mod walk;
+
+pub use apply::apply;
+pub use check::check;
+pub use explain::{Machine, explain};
+pub use model::*;
+pub use overrides::*;
+pub use rows::read_rows;
+pub use simurgh_load_client::{AddressRange, Sources, Tls, mapped, resolve};
+pub use simurgh_text::{Diagnostic, Diagnostics};
+pub use step::*;
+pub use template::*;

@@ -1,0 +1,155 @@
+//! How many workers a run needs.
+
+use crate::{Arrivals, Scenario, Session, Transport};
+
+/// Users that one worker takes, below what its descriptor table holds (20,000 by default on the
+/// systems that bound it most).
+const USERS_PER_WORKER: u64 = 18_000;
+/// More threads than this are a mistake in the scenario rather than a wish.
+const WORKERS_MAX: u64 = 2_000;
+
+/// Workers for a scenario on this host: one for each core, fewer for a handful of users, more when
+/// their connections need more descriptor tables.
+pub fn workers(scenario: &Scenario) -> usize {
+    workers_for(connections_max(scenario))
+}
+
+/// The most connections at a time that decide about workers: one for each user, two where users
+/// poll or are cut off in silence.
+pub fn connections_max(scenario: &Scenario) -> u64 {
+    let has_two = |session: &Session| {
+        session.transport == Transport::LongPoll
+            || session.drop.is_some_and(|drop| drop.how.is_silent())
+    };
+    let twice = scenario.sessions.iter().any(has_two);
+    users_max(scenario).saturating_mul(if twice { 2 } else { 1 })
+}
+
+/// The same for so many connections.
+pub fn workers_for(users: u64) -> usize {
+    let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get) as u64;
+    let wanted = users.div_ceil(USERS_PER_WORKER).max(users.div_ceil(100).min(cores)).max(1);
+    usize::try_from(wanted.min(WORKERS_MAX)).unwrap_or(1)
+}
+
+/// The most users that can be there at a time, if none ended before the last came.
+pub fn users_max(scenario: &Scenario) -> u64 {
+    let load = &scenario.load;
+    let mut open = 0_u64;
+    let mut closed = 0;
+    for phase in &load.phases {
+        match phase.arrivals {
+            Arrivals::Open { from, to, .. } => {
+                let users = ((from + to) / 2.0 * phase.duration.as_secs_f64()).ceil() as u64;
+                open = open.saturating_add(users.min(phase.users_max.unwrap_or(u64::MAX)));
+            }
+            Arrivals::Closed { from, to } => closed = closed.max(from).max(to),
+        }
+    }
+    let rounds = u64::from(load.repeat) + 1;
+    let users = open.saturating_mul(rounds).saturating_add(closed);
+    let users = users.saturating_add(load.appointments.len() as u64);
+    users.min(load.users_max.unwrap_or(u64::MAX))
+}
+
+/// What decides how many workers a host gets.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Room {
+    /// Share of the users.
+    pub weight: f64,
+    /// Cores of the host.
+    pub cores: u64,
+    /// Connections that one worker can hold there.
+    pub capacity: u64,
+}
+
+/// So many more workers than needed may be taken, for shares that are nearer to the weights.
+const MORE_WORKERS_MAX: u64 = 64;
+/// Shares this near to the weights are right.
+const NEAR: f64 = 0.01;
+
+/// Workers of each host. All workers have the same share of the users, so the numbers follow the
+/// weights as near as whole numbers do; a host has at least one.
+pub fn split(users: u64, wanted: Option<u64>, rooms: &[Room]) -> Vec<u64> {
+    let sum: f64 = rooms.iter().map(|room| room.weight).sum();
+    let shares: Vec<f64> = rooms.iter().map(|room| room.weight / sum).collect();
+    if let Some(wanted) = wanted {
+        return apportion(wanted, &shares);
+    }
+    let needed = rooms.iter().zip(&shares).map(|(room, share)| {
+        let users = (users as f64 * share).ceil() as u64;
+        let capacity = USERS_PER_WORKER.min(room.capacity / 10 * 9).max(1);
+        users.div_ceil(capacity).max(users.div_ceil(100).min(room.cores)).max(1)
+    });
+    let least: u64 = needed.sum::<u64>().min(WORKERS_MAX);
+    let mut best = (f64::INFINITY, Vec::new());
+    for workers in least..=least + MORE_WORKERS_MAX {
+        let split = apportion(workers, &shares);
+        let all = split.iter().sum::<u64>() as f64;
+        let error =
+            split.iter().zip(&shares).map(|(n, share)| (*n as f64 / all / share - 1.0).abs());
+        let error = error.fold(0.0, f64::max);
+        // Another worker has to be worth it.
+        if error < best.0 * 0.8 {
+            best = (error, split);
+        }
+        if best.0 <= NEAR {
+            break;
+        }
+    }
+    best.1
+}
+
+/// `workers` by shares that add up to 1, at least one for each (largest remainders).
+pub fn apportion(workers: u64, shares: &[f64]) -> Vec<u64> {
+    let ideal = |share: f64| workers as f64 * share;
+    let mut split: Vec<u64> = shares.iter().map(|share| (ideal(*share) as u64).max(1)).collect();
+    let mut left = workers.saturating_sub(split.iter().sum());
+    let mut order: Vec<usize> = (0..shares.len()).collect();
+    let missing = |host: usize| ideal(shares.get(host).copied().unwrap_or(0.0)).fract();
+    order.sort_by(|a, b| missing(*b).total_cmp(&missing(*a)));
+    for host in order.into_iter().cycle().take(shares.len().saturating_mul(2)) {
+        if left > 0
+            && let Some(n) = split.get_mut(host)
+        {
+            *n += 1;
+            left -= 1;
+        }
+    }
+    split
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rooms(weights: &[f64]) -> Vec<Room> {
+        weights.iter().map(|&weight| Room { weight, cores: 4, capacity: 20_000 }).collect()
+    }
+
+    #[test]
+    fn workers_follow_the_weights_and_every_host_has_one() {
+        assert_eq!(split(10, None, &rooms(&[1.0, 1.0])), [1, 1]);
+        assert_eq!(split(10, None, &rooms(&[1.0, 2.0])), [1, 2]);
+        assert_eq!(split(10, None, &rooms(&[1.0, 4.0, 0.5])), [2, 8, 1]);
+        // What cannot be met exactly is met as well as 64 more workers allow.
+        let near = split(10, None, &rooms(&[1.0, 3.1]));
+        let error = near[1] as f64 / near[0] as f64 / 3.1 - 1.0;
+        assert!(error.abs() < 0.03, "{near:?}");
+    }
+
+    #[test]
+    fn users_that_need_more_tables_get_more_workers() {
+        assert_eq!(split(100_000, None, &rooms(&[1.0, 1.0])), [4, 4]);
+        assert_eq!(split(300_000, None, &rooms(&[1.0, 1.0])), [9, 9]);
+        let small = Room { weight: 1.0, cores: 1, capacity: 1000 };
+        assert_eq!(split(9_000, None, &[small, small]), [5, 5]);
+    }
+
+    #[test]
+    fn what_the_operator_wants_is_what_he_gets() {
+        assert_eq!(split(1_000_000, Some(4), &rooms(&[1.0, 1.0])), [2, 2]);
+        assert_eq!(split(10, Some(7), &rooms(&[1.0, 2.0])), [2, 5]);
+        assert_eq!(split(10, Some(1), &rooms(&[1.0, 1.0, 1.0])), [1, 1, 1]);
+    }
+}

@@ -1,0 +1,55 @@
+//! Text with values put in.
+
+use serde::{Deserialize, Serialize};
+
+/// Index into [`Scenario::vars`](super::Scenario::vars).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct VarId(pub u16);
+
+/// Text or bytes with values put in.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Template {
+    /// In order; no two literals side by side.
+    pub parts: Vec<Part>,
+}
+
+/// A piece of a [`Template`].
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum Part {
+    /// As it is.
+    Literal(Vec<u8>),
+    /// The value of a variable; one that was never set becomes `undefined`, counted as an error.
+    Var(VarId),
+    /// Element `1` of a variable that holds a list (counted from 0).
+    Element(VarId, u32),
+    /// Made on the spot.
+    Value(Generated),
+}
+
+/// Values that are made when they are needed.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum Generated {
+    /// The user's number, 1 and up over the whole run (`tsung_userid`).
+    UserId,
+    /// Never twice the same over all runs: seconds since 1970, a dash, the user's number.
+    ReallyUniqueId,
+    /// Whole number from first to last, both included.
+    RandomNumber(i64, i64),
+    /// So many letters and digits, anew each time.
+    RandomString(u32),
+    /// Sender's stamp: who sent it, a running number, and when; receivers find it anywhere in a
+    /// frame (see `simurgh_load_engine::stamp`).
+    Stamp,
+    /// The next row of a file as it stands (Tsung's `ts_file_server:get_next_line`).
+    NextLine(u16),
+    /// Any row of a file as it stands.
+    RandomLine(u16),
+    /// Seconds since 1970.
+    UnixTime,
+    /// Host of the user's server.
+    TargetHost,
+    /// Port of the user's server.
+    TargetPort,
+    /// Lower-case MD5 of a template (`ts_digest:md5hex`).
+    Md5(Box<Template>),
+}

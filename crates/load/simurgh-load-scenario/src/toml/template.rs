@@ -1,0 +1,359 @@
+//! Templates as they are written: `{{name}}` is put in, everything else stands for itself.
+//!
+//! In the braces stands one of
+//! - a variable `name`, or `name[2]`, the element of a list counted from 0; `var NAME` where the
+//!   name is one of the words below, and `var "any name" 2` where it has odd characters;
+//! - `user_id`, `unique_id`, `stamp`, `unix_time`, `target_host`, `target_port`;
+//! - `random_number 1 6`, `random_string 8`, `line FILE`, `random_line FILE`, `md5 "TEMPLATE"`;
+//! - `"text"` in the quotes of JSON for text that would be taken for braces, `bytes 00ff` for bytes
+//!   that are no text.
+
+use crate::{Generated, Part, Scenario, Template, VarId};
+
+/// What a template refers to.
+pub(super) trait Names {
+    /// The variable of that name, or what is wrong with it.
+    fn var(&self, name: &str) -> Result<VarId, String>;
+    /// The data file of that name.
+    fn file(&self, name: &str) -> Result<u16, String>;
+}
+
+/// Adds to a template and keeps its rule that no two literals stand side by side.
+#[derive(Default)]
+pub(super) struct Builder {
+    template: Template,
+}
+
+impl Builder {
+    pub(super) fn literal(&mut self, bytes: &[u8]) {
+        match self.template.parts.last_mut() {
+            _ if bytes.is_empty() => {}
+            Some(Part::Literal(last)) => last.extend_from_slice(bytes),
+            _ => self.template.parts.push(Part::Literal(bytes.to_vec())),
+        }
+    }
+
+    pub(super) fn part(&mut self, part: Part) {
+        match part {
+            Part::Literal(bytes) => self.literal(&bytes),
+            part => self.template.parts.push(part),
+        }
+    }
+
+    pub(super) fn finish(self) -> Template {
+        self.template
+    }
+}
+
+/// Reads a template.
+pub(super) fn parse(text: &str, names: &dyn Names) -> Result<Template, String> {
+    parse_within(text, names, 0)
+}
+
+fn parse_within(text: &str, names: &dyn Names, depth: u32) -> Result<Template, String> {
+    let mut builder = Builder::default();
+    let mut rest = text;
+    while let Some(at) = rest.find("{{") {
+        // Of three braces and more the last two open.
+        let braces = rest[at..].bytes().take_while(|byte| *byte == b'{').count();
+        let open = at + braces - 2;
+        builder.literal(&rest.as_bytes()[..open]);
+        let (words, after) = words(&rest[open + 2..])?;
+        builder.part(part(&words, names, depth)?);
+        rest = after;
+    }
+    builder.literal(rest.as_bytes());
+    Ok(builder.finish())
+}
+
+/// A piece between the braces.
+#[derive(Debug, PartialEq)]
+enum Word {
+    Bare(String),
+    Quoted(String),
+}
+
+impl Word {
+    fn text(&self) -> &str {
+        match self {
+            Self::Bare(text) | Self::Quoted(text) => text,
+        }
+    }
+}
+
+/// The words up to the closing braces, and what follows these.
+fn words(text: &str) -> Result<(Vec<Word>, &str), String> {
+    let mut words = Vec::new();
+    let mut rest = text.trim_start();
+    loop {
+        if let Some(after) = rest.strip_prefix("}}") {
+            return Ok((words, after));
+        }
+        let taken;
+        if rest.starts_with('"') {
+            taken = quoted_len(rest).ok_or("a quote is not closed")?;
+            let text: String = serde_json::from_str(&rest[..taken])
+                .map_err(|_| format!("{} is no text in the quotes of JSON", &rest[..taken]))?;
+            words.push(Word::Quoted(text));
+        } else {
+            let end = |(at, char): &(usize, char)| {
+                char.is_whitespace() || *char == '"' || rest[*at..].starts_with("}}")
+            };
+            taken = rest.char_indices().find(end).map_or(rest.len(), |(at, _)| at);
+            if taken == rest.len() {
+                return Err("{{ is not closed by }}; {{\"{{\"}} stands for two braces".to_owned());
+            }
+            words.push(Word::Bare(rest[..taken].to_owned()));
+        }
+        rest = rest[taken..].trim_start();
+    }
+}
+
+/// Length of the quoted text at the beginning, quotes included.
+fn quoted_len(text: &str) -> Option<usize> {
+    let mut escaped = false;
+    for (at, byte) in text.bytes().enumerate().skip(1) {
+        match byte {
+            _ if escaped => escaped = false,
+            b'\\' => escaped = true,
+            b'"' => return Some(at + 1),
+            _ => {}
+        }
+    }
+    None
+}
+
+/// How deep templates may stand in templates.
+const DEPTH_MAX: u32 = 8;
+
+fn part(words: &[Word], names: &dyn Names, depth: u32) -> Result<Part, String> {
+    let (first, rest) = words.split_first().ok_or("{{}} is empty")?;
+    let verb = match first {
+        Word::Quoted(text) if rest.is_empty() => {
+            return Ok(Part::Literal(text.clone().into_bytes()));
+        }
+        Word::Quoted(_) => return Err("a text in quotes stands alone in its braces".to_owned()),
+        Word::Bare(verb) => verb.as_str(),
+    };
+    let value = match (verb, rest) {
+        ("user_id", []) => Generated::UserId,
+        ("unique_id", []) => Generated::ReallyUniqueId,
+        ("stamp", []) => Generated::Stamp,
+        ("unix_time", []) => Generated::UnixTime,
+        ("target_host", []) => Generated::TargetHost,
+        ("target_port", []) => Generated::TargetPort,
+        ("random_number", [first, last]) => match (number(first)?, number(last)?) {
+            (first, last) if first <= last => Generated::RandomNumber(first, last),
+            _ => return Err("random_number goes from the smaller to the larger number".to_owned()),
+        },
+        ("random_string", [length]) => Generated::RandomString(number(length)?),
+        ("line", [file]) => Generated::NextLine(names.file(file.text())?),
+        ("random_line", [file]) => Generated::RandomLine(names.file(file.text())?),
+        ("md5", [_]) if depth == DEPTH_MAX => return Err("md5 stands too deep".to_owned()),
+        ("md5", [Word::Quoted(text)]) => {
+            Generated::Md5(Box::new(parse_within(text, names, depth + 1)?))
+        }
+        ("bytes", [hex]) => return bytes(hex.text()).map(Part::Literal),
+        ("var", [name]) => return Ok(Part::Var(names.var(name.text())?)),
+        ("var", [name, element]) => {
+            return Ok(Part::Element(names.var(name.text())?, number(element)?));
+        }
+        (verb, _) if WORDS.iter().any(|(word, _)| *word == verb) => {
+            let usage = WORDS.iter().find(|(word, _)| *word == verb).map_or("", |(_, usage)| usage);
+            return Err(format!("{verb} is written {{{{{usage}}}}}"));
+        }
+        (name, []) => return variable(name, names),
+        (verb, _) => return Err(format!("{{{{{verb} …}}}} is not known")),
+    };
+    Ok(Part::Value(value))
+}
+
+/// Words that are no variables, and how they are used.
+const WORDS: [(&str, &str); 13] = [
+    ("user_id", "user_id"),
+    ("unique_id", "unique_id"),
+    ("stamp", "stamp"),
+    ("unix_time", "unix_time"),
+    ("target_host", "target_host"),
+    ("target_port", "target_port"),
+    ("random_number", "random_number FIRST LAST"),
+    ("random_string", "random_string LENGTH"),
+    ("line", "line FILE"),
+    ("random_line", "random_line FILE"),
+    ("md5", "md5 \"TEXT\""),
+    ("bytes", "bytes HEX"),
+    ("var", "var NAME"),
+];
+
+/// `name` or `name[2]`.
+fn variable(text: &str, names: &dyn Names) -> Result<Part, String> {
+    if let Some((name, index)) = text.strip_suffix(']').and_then(|text| text.split_once('[')) {
+        let wrong = |_| format!("{text}: an element is written name[0]");
+        return Ok(Part::Element(names.var(name)?, index.parse().map_err(wrong)?));
+    }
+    names.var(text).map(Part::Var)
+}
+
+fn number<T: std::str::FromStr>(word: &Word) -> Result<T, String> {
+    word.text().parse().map_err(|_| format!("{:?} is no number that fits here", word.text()))
+}
+
+fn bytes(hex: &str) -> Result<Vec<u8>, String> {
+    let wrong = || format!("{hex:?} is not made of pairs of hexadecimal digits");
+    if !hex.len().is_multiple_of(2) || !hex.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+        return Err(wrong());
+    }
+    let pairs = hex.as_bytes().chunks_exact(2);
+    pairs
+        .map(|pair| {
+            let pair = std::str::from_utf8(pair).map_err(|_| wrong())?;
+            u8::from_str_radix(pair, 16).map_err(|_| wrong())
+        })
+        .collect()
+}
+
+/// Writes a template; [`parse`] reads the same again.
+pub(crate) fn print(template: &Template, scenario: &Scenario) -> String {
+    let mut out = String::new();
+    for part in &template.parts {
+        match part {
+            Part::Literal(bytes) => literal(&mut out, bytes),
+            Part::Var(var) => out.push_str(&format!("{{{{{}}}}}", name(*var, None, scenario))),
+            Part::Element(var, index) => {
+                out.push_str(&format!("{{{{{}}}}}", name(*var, Some(*index), scenario)));
+            }
+            Part::Value(value) => out.push_str(&format!("{{{{{}}}}}", generated(value, scenario))),
+        }
+    }
+    out
+}
+
+fn literal(out: &mut String, bytes: &[u8]) {
+    for chunk in bytes.utf8_chunks() {
+        let mut rest = chunk.valid();
+        while let Some(at) = rest.find("{{") {
+            let end = at + rest[at..].bytes().take_while(|byte| *byte == b'{').count();
+            out.push_str(&rest[..at]);
+            out.push_str(&format!("{{{{\"{}\"}}}}", &rest[at..end]));
+            rest = &rest[end..];
+        }
+        out.push_str(rest);
+        if !chunk.invalid().is_empty() {
+            let hex = chunk.invalid().iter().map(|byte| format!("{byte:02x}"));
+            out.push_str(&format!("{{{{bytes {}}}}}", hex.collect::<String>()));
+        }
+    }
+}
+
+/// A variable as [`part`] reads it.
+fn name(var: VarId, element: Option<u32>, scenario: &Scenario) -> String {
+    let name = scenario.vars.get(usize::from(var.0)).map_or("", String::as_str);
+    let is_word = WORDS.iter().any(|(word, _)| *word == name);
+    match element {
+        None if is_plain(name) && !is_word => name.to_owned(),
+        None => format!("var {}", quoted(name)),
+        Some(element) if is_plain(name) => format!("{name}[{element}]"),
+        Some(element) => format!("var {} {element}", quoted(name)),
+    }
+}
+
+/// Whether a name can stand without quotes.
+pub(super) fn is_plain(name: &str) -> bool {
+    let plain = |char: char| char.is_alphanumeric() || matches!(char, '_' | '-' | '.' | ':');
+    !name.is_empty() && name.chars().all(plain)
+}
+
+/// In the quotes of JSON.
+pub(super) fn quoted(text: &str) -> String {
+    serde_json::Value::from(text).to_string()
+}
+
+fn generated(value: &Generated, scenario: &Scenario) -> String {
+    let file = |index: u16| {
+        let name = scenario.files.get(usize::from(index)).map_or("", |file| file.name.as_str());
+        if is_plain(name) { name.to_owned() } else { quoted(name) }
+    };
+    match value {
+        Generated::UserId => "user_id".to_owned(),
+        Generated::ReallyUniqueId => "unique_id".to_owned(),
+        Generated::Stamp => "stamp".to_owned(),
+        Generated::UnixTime => "unix_time".to_owned(),
+        Generated::TargetHost => "target_host".to_owned(),
+        Generated::TargetPort => "target_port".to_owned(),
+        Generated::RandomNumber(first, last) => format!("random_number {first} {last}"),
+        Generated::RandomString(length) => format!("random_string {length}"),
+        Generated::NextLine(index) => format!("line {}", file(*index)),
+        Generated::RandomLine(index) => format!("random_line {}", file(*index)),
+        Generated::Md5(template) => format!("md5 {}", quoted(&print(template, scenario))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Two;
+
+    impl Names for Two {
+        fn var(&self, name: &str) -> Result<VarId, String> {
+            let names = ["room", "stamp", "a \"b\"[1]"];
+            let at = names.iter().position(|known| *known == name);
+            at.map(|at| VarId(at as u16)).ok_or_else(|| format!("{name} is never set"))
+        }
+
+        fn file(&self, name: &str) -> Result<u16, String> {
+            if name == "users" { Ok(0) } else { Err(format!("no file {name}")) }
+        }
+    }
+
+    fn lit(text: &str) -> Part {
+        Part::Literal(text.as_bytes().to_vec())
+    }
+
+    #[test]
+    fn what_stands_in_braces_is_put_in_and_the_rest_stays() {
+        use Part::{Element, Value, Var};
+        for (text, parts) in [
+            ("", vec![]),
+            (r#"{"a":{"b":{}}}"#, vec![lit(r#"{"a":{"b":{}}}"#)]),
+            (r#"{"n":{{room}}}"#, vec![lit("{\"n\":"), Var(VarId(0)), lit("}")]),
+            ("{{{room}}}", vec![lit("{"), Var(VarId(0)), lit("}")]),
+            ("{{ room[3] }}", vec![Element(VarId(0), 3)]),
+            ("{{stamp}}{{var stamp}}", vec![Value(Generated::Stamp), Var(VarId(1))]),
+            (r#"{{var "a \"b\"[1]" 2}}"#, vec![Element(VarId(2), 2)]),
+            (r#"a{{"{{"}}b"#, vec![lit("a{{b")]),
+            ("a{{bytes 6263}}d", vec![lit("abcd")]),
+            ("{{random_number -1 6}}", vec![Value(Generated::RandomNumber(-1, 6))]),
+            ("{{line users}}", vec![Value(Generated::NextLine(0))]),
+            (
+                r#"{{md5 "x{{room}}"}}"#,
+                vec![Value(Generated::Md5(Box::new(Template {
+                    parts: vec![lit("x"), Var(VarId(0))],
+                })))],
+            ),
+        ] {
+            assert_eq!(parse(text, &Two), Ok(Template { parts }), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_wrong_is_named() {
+        for (text, word) in [
+            ("{{room", "not closed"),
+            ("{{}}", "empty"),
+            ("{{rom}}", "rom is never set"),
+            ("{{random_number 6 1}}", "smaller"),
+            ("{{random_number 6}}", "random_number FIRST LAST"),
+            ("{{random_string x}}", "\"x\" is no number"),
+            ("{{line user}}", "no file user"),
+            ("{{room[x]}}", "name[0]"),
+            ("{{bytes 0g}}", "hexadecimal"),
+            ("{{what 1 2}}", "not known"),
+            ("{{\"a", "not closed"),
+            ("{{\"a\" room}}", "alone"),
+        ] {
+            let error = parse(text, &Two).unwrap_err();
+            assert!(error.contains(word), "{text}: {error}");
+        }
+    }
+}

@@ -1,0 +1,301 @@
+//! What may stand where, after the DTD of Tsung 1.7.0, and the additions that we take beyond it.
+//!
+//! `dtd.txt` has a line for each element.
+
+use std::collections::HashMap;
+use std::sync::LazyLock;
+
+use regex::Regex;
+
+use simurgh_load_scenario::Diagnostic;
+
+use super::xml::{Document, Element};
+
+/// The file that a DOCTYPE of Tsung names.
+const FILE: &str = "tsung-1.0.dtd";
+/// Where it is installed.
+const PLACES: &[&str] =
+    &["", "/usr/share/tsung/", "/usr/local/share/tsung/", "/opt/tsung/share/tsung/"];
+
+/// Element, content and attributes, one element a line.
+const RULES: &str = include_str!("dtd.txt");
+
+/// What is taken beyond the DTD: element, attribute, values. From 1.8.0, or our own.
+const MORE_VALUES: &[(&str, &str, &[&str])] = &[
+    ("server", "type", &["ws", "wss"]),
+    ("websocket", "ack", &["local", "global", "match"]),
+    ("http", "method", &["PURGE"]),
+    ("setdynvars", "sourcetype", &["local_file"]),
+];
+
+/// Attributes that the DTD wants and that have a meaning when they are not there, with a warning.
+const MAY_LACK: &[(&str, &str)] = &[("users", "unit"), ("arrivalphase", "unit")];
+
+/// An element of the DTD.
+#[derive(Debug)]
+struct Rule {
+    content: &'static str,
+    /// Names that the content model mentions.
+    children: Vec<&'static str>,
+    attributes: Vec<Declared>,
+}
+
+#[derive(Debug)]
+struct Declared {
+    name: &'static str,
+    token: bool,
+    values: Option<Vec<&'static str>>,
+    required: bool,
+}
+
+static TABLE: LazyLock<HashMap<&'static str, Rule>> = LazyLock::new(|| {
+    let rules = RULES.lines().filter(|line| !line.starts_with('#')).map(|line| {
+        let mut columns = line.split(';').map(str::trim);
+        let mut column = || columns.next().unwrap_or_default();
+        let (name, content, attributes) = (column(), column(), column());
+        let children = content.split(|c: char| !is_name_char(c)).filter(|name| !name.is_empty());
+        let children = if content.starts_with('(') { children.collect() } else { Vec::new() };
+        (
+            name,
+            Rule {
+                content,
+                children,
+                attributes: attributes.split_whitespace().map(declared).collect(),
+            },
+        )
+    });
+    rules.collect()
+});
+
+fn declared(word: &'static str) -> Declared {
+    let end = word.find(['#', '(', '!', '=']).unwrap_or(word.len());
+    let (name, rest) = word.split_at(end);
+    let values = rest.strip_prefix('(').and_then(|list| list.split_once(')'));
+    let values = values.map(|(list, _)| list.split('|').collect());
+    let token = rest.starts_with('#');
+    Declared { name, token, values, required: rest.ends_with('!') }
+}
+
+fn is_name_char(c: char) -> bool {
+    c.is_alphanumeric() || matches!(c, '_' | '-' | '.' | ':')
+}
+
+/// Holds a document against the DTD: with `strict` as it stands, else with our additions, and
+/// without order and number, which the lowering looks after.
+pub(super) fn check(
+    document: &Document,
+    strict: bool,
+    warnings: &mut Vec<Diagnostic>,
+) -> Vec<Diagnostic> {
+    let mut checker = Checker { strict, diagnostics: Vec::new() };
+    checker.doctype(document, warnings);
+    let root = &document.root;
+    if root.name == "tsung" {
+        checker.element(root);
+    } else {
+        let what = format!("the root element is <{}>", root.name);
+        checker.wrong(root.line, what, "a scenario begins with <tsung>");
+    }
+    checker.diagnostics
+}
+
+struct Checker {
+    strict: bool,
+    diagnostics: Vec<Diagnostic>,
+}
+
+impl Checker {
+    fn wrong(&mut self, line: u32, what: impl Into<String>, help: impl Into<String>) {
+        self.diagnostics.push(Diagnostic::at(line, what).help(help));
+    }
+
+    fn doctype(&mut self, document: &Document, warnings: &mut Vec<Diagnostic>) {
+        let line = document.root.line;
+        let Some(doctype) = &document.doctype else {
+            let known = PLACES.get(1).copied().unwrap_or_default();
+            let help = format!("put <!DOCTYPE tsung SYSTEM \"{known}{FILE}\"> before it");
+            let what = "there is no DOCTYPE, and Tsung would not read the file";
+            return self.wrong_if_strict(warnings, Diagnostic::at(line, what).help(help));
+        };
+        let system = doctype.system.as_deref().unwrap_or_default();
+        let (place, file) = system.split_at(system.rfind('/').map_or(0, |at| at + 1));
+        if doctype.root != "tsung" || file != FILE {
+            let what = format!("the DOCTYPE names `{}` and \"{system}\"", doctype.root);
+            let help = format!("Tsung wants `tsung` and {FILE}");
+            self.wrong_if_strict(warnings, Diagnostic::at(line, what).help(help));
+        } else if !PLACES.contains(&place) && !self.strict {
+            let what = format!("the DOCTYPE names \"{system}\", which Tsung installs nowhere");
+            warnings.push(Diagnostic::at(line, what).help("it is not needed here"));
+        }
+    }
+
+    fn wrong_if_strict(&mut self, warnings: &mut Vec<Diagnostic>, diagnostic: Diagnostic) {
+        if self.strict { &mut self.diagnostics } else { warnings }.push(diagnostic);
+    }
+
+    fn element(&mut self, element: &Element) {
+        let Some(rule) = TABLE.get(element.name.as_str()) else { return };
+        self.attributes(element, rule);
+        self.text(element, rule);
+        let before = self.diagnostics.len();
+        for child in element.children() {
+            self.child(element, rule, child);
+        }
+        if self.strict && self.diagnostics.len() == before {
+            self.model(element, rule);
+        }
+        for child in element.children() {
+            self.element(child);
+        }
+    }
+
+    fn attributes(&mut self, element: &Element, rule: &Rule) {
+        let name = &element.name;
+        for attribute in &element.attributes {
+            let (key, value) = (attribute.name.as_str(), attribute.value.as_str());
+            let Some(declared) = rule.attributes.iter().find(|declared| declared.name == key)
+            else {
+                let known: Vec<&str> = rule.attributes.iter().map(|known| known.name).collect();
+                let what = format!("<{name}> has no attribute `{key}`");
+                self.wrong(attribute.line, what, listed("it has", &known));
+                continue;
+            };
+            if let Some(values) = &declared.values {
+                let more = if self.strict { &[][..] } else { more_values(name, key) };
+                if !values.contains(&value) && !more.contains(&value) {
+                    let all: Vec<&str> = values.iter().chain(more).copied().collect();
+                    let what = format!("`{key}` of <{name}> cannot be \"{value}\"");
+                    self.wrong(attribute.line, what, listed("one of", &all));
+                }
+            } else if self.strict && declared.token && !is_token(value) {
+                let what = format!("`{key}` of <{name}> cannot be \"{value}\"");
+                self.wrong(attribute.line, what, "a word of letters, digits and . - _ : is wanted");
+            }
+        }
+        for declared in rule.attributes.iter().filter(|declared| declared.required) {
+            let may_lack = !self.strict && MAY_LACK.contains(&(name.as_str(), declared.name));
+            if element.attribute(declared.name).is_none() && !may_lack {
+                let what = format!("<{name}> lacks its attribute `{}`", declared.name);
+                let help = declared.values.as_deref().map(|values| listed("one of", values));
+                self.wrong(element.line, what, help.unwrap_or_default());
+            }
+        }
+    }
+
+    fn text(&mut self, element: &Element, rule: &Rule) {
+        if rule.content == "#PCDATA" {
+            return;
+        }
+        if let Some((text, line)) = element.texts().next() {
+            let blanks = text.len() - text.trim_start().len();
+            let newlines = text.get(..blanks).unwrap_or_default().matches('\n').count();
+            let line = line.saturating_add(u32::try_from(newlines).unwrap_or_default());
+            let head: String = text.trim().chars().take(30).collect();
+            let what = format!("<{}> can hold no text, and has `{head}`", element.name);
+            self.wrong(line, what, "");
+        }
+    }
+
+    fn child(&mut self, parent: &Element, rule: &Rule, child: &Element) {
+        let name = child.name.as_str();
+        let allowed =
+            rule.children.contains(&name) || (!self.strict && more_children(parent, name));
+        if allowed {
+            return;
+        }
+        let what = match TABLE.contains_key(name) {
+            true => format!("<{name}> cannot stand in <{}>", parent.name),
+            false => format!("<{name}> is not an element of Tsung"),
+        };
+        let help = match rule.children.as_slice() {
+            [] => format!("<{}> can hold no elements", parent.name),
+            children => listed(&format!("in <{}> can stand", parent.name), children),
+        };
+        self.wrong(child.line, what, help);
+    }
+
+    /// Order and number of the children.
+    fn model(&mut self, element: &Element, rule: &Rule) {
+        if !rule.content.starts_with('(') {
+            return;
+        }
+        let mut pattern = String::from("^(?:");
+        let mut name = String::new();
+        for c in rule.content.chars().chain([',']) {
+            if is_name_char(c) {
+                name.push(c);
+                continue;
+            }
+            if !name.is_empty() {
+                pattern.push_str(&format!("(?:{} )", regex::escape(&name)));
+                name.clear();
+            }
+            if c != ',' {
+                pattern.push(c);
+            }
+        }
+        pattern.push_str(")$");
+        let children: String = element.children().map(|child| format!("{} ", child.name)).collect();
+        if Regex::new(&pattern).is_ok_and(|pattern| !pattern.is_match(&children)) {
+            let found = if children.is_empty() { "nothing" } else { children.trim_end() };
+            let what = format!("the contents of <{}> are not in order: {found}", element.name);
+            self.wrong(element.line, what, format!("wanted: {}", rule.content));
+        }
+    }
+}
+
+fn more_values(element: &str, attribute: &str) -> &'static [&'static str] {
+    let more = MORE_VALUES.iter().find(|more| more.0 == element && more.1 == attribute);
+    more.map_or(&[], |more| more.2)
+}
+
+fn more_children(parent: &Element, name: &str) -> bool {
+    match parent.name.as_str() {
+        "websocket" => name == "http_header",
+        // Each step of a session is taken wherever one of them may be.
+        "session" | "transaction" | "for" | "foreach" | "repeat" | "if" => {
+            TABLE.get("session").is_some_and(|session| session.children.contains(&name))
+        }
+        _ => false,
+    }
+}
+
+fn is_token(value: &str) -> bool {
+    !value.is_empty() && value.chars().all(is_name_char)
+}
+
+/// `it has: a, b, c`.
+fn listed(head: &str, names: &[&str]) -> String {
+    match names {
+        [] => format!("{head} none"),
+        names => format!("{head}: {}", names.join(", ")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_table_is_whole() {
+        let rules = RULES.lines().filter(|line| !line.starts_with('#')).count();
+        assert_eq!(rules, 67, "elements of Tsung 1.7.0");
+        assert_eq!(TABLE.len(), rules, "none twice");
+        let attributes: usize = TABLE.values().map(|rule| rule.attributes.len()).sum();
+        assert_eq!(attributes, 295, "attributes of Tsung 1.7.0");
+        for (name, rule) in TABLE.iter() {
+            for child in &rule.children {
+                assert!(TABLE.contains_key(child), "{name} may hold {child}");
+            }
+            for declared in &rule.attributes {
+                assert!(declared.name.chars().all(is_name_char), "{name} {}", declared.name);
+                for value in declared.values.iter().flatten() {
+                    assert!(is_token(value), "{name} {} {value}", declared.name);
+                }
+            }
+        }
+        let types = TABLE["session"].attributes.iter().find(|a| a.name == "type").unwrap();
+        assert_eq!((types.values.as_ref().unwrap().len(), types.required), (13, true));
+        assert_eq!(TABLE["until"].attributes.len(), 7);
+    }
+}

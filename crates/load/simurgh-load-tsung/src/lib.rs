@@ -1,0 +1,69 @@
+//! Tsung's XML dialect, lowered to a [`Scenario`](simurgh_load_scenario::Scenario).
+//!
+//! text -> `repair` (slips of hand-copied files, each with a warning) -> `xml` (a tree with line
+//! numbers) -> `dtd` (what may stand where) -> `lower` (elements to the model). Nothing of a file
+//! is ignored silently: an element or attribute is supported, or a warning says that it is ignored,
+//! or it is refused by name and line. With `strict` the file must be valid by Tsung 1.7.0's DTD,
+//! and nothing is repaired.
+
+mod dtd;
+mod entity;
+mod erlang;
+mod lex;
+mod lower;
+mod repair;
+mod subst;
+mod world;
+mod xml;
+
+use std::path::Path;
+
+use simurgh_load_scenario::{Diagnostic, Diagnostics, Loaded, Overrides};
+
+pub use world::{Here, World};
+
+/// The largest file that is read, bytes.
+const TEXT_BYTES_MAX: usize = 64 << 20;
+
+/// Reads a scenario of Tsung. `base` is the directory that relative file names start from (where
+/// it has no such file, they start from the current one, as in Tsung); of the flags those are used
+/// that [`Overrides`] says the fronts use. Where the file sets no seed, it is 1: unlike in Tsung, a
+/// run is repeatable unless something else is asked for.
+///
+/// # Errors
+/// All mistakes that were found, in the order of their lines.
+pub fn read(text: &str, base: &Path, overrides: &Overrides) -> Result<Loaded, Diagnostics> {
+    read_in(text, overrides, &Here::new(base))
+}
+
+/// As [`read`], with the names, files and addresses of another world.
+///
+/// # Errors
+/// As [`read`].
+pub fn read_in(
+    text: &str,
+    overrides: &Overrides,
+    world: &dyn World,
+) -> Result<Loaded, Diagnostics> {
+    if text.len() > TEXT_BYTES_MAX {
+        let what = format!("the file is larger than {TEXT_BYTES_MAX} bytes");
+        return Err(Diagnostics(vec![Diagnostic::at(0, what)]));
+    }
+    let strict = overrides.strict;
+    let mut warnings = Vec::new();
+    let repaired = if strict { text.into() } else { repair::repair(text, &mut warnings) };
+    let document =
+        xml::parse(&repaired, world).map_err(|diagnostic| Diagnostics(vec![diagnostic]))?;
+    let mut diagnostics = dtd::check(&document, strict, &mut warnings);
+    if diagnostics.is_empty() {
+        match lower::lower(&document.root, overrides, world, &mut warnings) {
+            Ok(scenario) => {
+                warnings.sort_by_key(|warning| warning.line);
+                return Ok(Loaded { scenario, warnings });
+            }
+            Err(found) => diagnostics = found,
+        }
+    }
+    diagnostics.sort_by_key(|diagnostic| diagnostic.line);
+    Err(Diagnostics(diagnostics))
+}

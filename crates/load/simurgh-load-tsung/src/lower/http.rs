@@ -1,0 +1,187 @@
+//! `<http>` and what it holds.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+
+use simurgh_load_scenario::{Act, Answer, Http, HttpAuth, Part, Step, Template};
+
+use super::super::subst;
+use super::super::xml::Element;
+use super::requests::Subst;
+use super::servers::{bare, split_port};
+use super::{Lower, given};
+
+/// What is said of a body if the scenario says nothing.
+const CONTENT_TYPE: &str = "application/x-www-form-urlencoded";
+
+impl Lower<'_> {
+    pub(super) fn http(
+        &mut self,
+        element: &Element,
+        subst: Subst,
+        answer: Answer,
+        steps: &mut Vec<Step>,
+    ) {
+        if let Some(oauth) = element.children_named("oauth").next() {
+            return self.wrong(
+                oauth.line,
+                "<oauth> is not supported",
+                "sign the request beforehand",
+            );
+        }
+        let method = element.value("method").unwrap_or("GET").to_owned();
+        let Some(url) = self.url(element, subst) else { return };
+        let body = self.body(element, subst, &method);
+        let mut headers = self.headers(element, subst);
+        let has = |headers: &[(String, Template)], wanted: &str| {
+            headers.iter().any(|(name, _)| name.eq_ignore_ascii_case(wanted))
+        };
+        if body.is_some() && !has(&headers, "content-type") {
+            let text = given(element, "content_type").unwrap_or(CONTENT_TYPE);
+            let line = element.line_of("content_type");
+            headers.push(("Content-Type".to_owned(), self.template(text, subst.head, line)));
+        } else if body.is_none() {
+            self.ignore(element, "content_type", "there is no body");
+        }
+        if let Some(date) = given(element, "if_modified_since") {
+            let line = element.line_of("if_modified_since");
+            headers.push(("If-Modified-Since".to_owned(), self.template(date, subst.head, line)));
+        }
+        if let Some(soap) = element.children_named("soap").next() {
+            let action = format!("\"{}\"", soap.value("action").unwrap_or_default());
+            headers.push(("SOAPAction".to_owned(), self.template(&action, subst.head, soap.line)));
+        }
+        let cookies = self.cookies(element, subst);
+        let auth = element.children_named("www_authenticate").next();
+        let auth = auth.map(|auth| self.auth(auth, subst));
+        let version_1_0 = element.value("version") == Some("1.0");
+        let status = Vec::new();
+        let http = Http { method, url, version_1_0, headers, body, cookies, auth, status, answer };
+        steps.push(Step { line: element.line, act: Act::Http(Box::new(http)) });
+    }
+
+    /// The URL, with `--map` applied and the server added if it is another.
+    fn url(&mut self, element: &Element, subst: Subst) -> Option<Template> {
+        // A blank would end the URL.
+        let url = self.wanted(element, "url").replace(' ', "%20");
+        let line = element.line_of("url");
+        let tls = url.starts_with("https://");
+        let rest = url.strip_prefix("https://").or_else(|| url.strip_prefix("http://"));
+        let Some(rest) = rest else { return Some(self.template(&url, subst.head, line)) };
+        let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
+        let (server, path) = rest.split_at(end);
+        if subst.head && server.contains("%%") {
+            let what = "the server of this `url` is only known when it runs";
+            self.warn(line, what, "it must then be one that the file names elsewhere");
+            return Some(self.template(&url, true, line));
+        }
+        let default = if tls { 443 } else { 80 };
+        let (host, port) = split_port(server).unwrap_or((server, default));
+        if bare(host).is_empty() || host.contains('@') {
+            let what = format!("`url` of <http> names no server: \"{url}\"");
+            return self.refuse(line, what, "for example http://127.0.0.1:8080/path");
+        }
+        let target = self.other_server(host, port, tls, line)?;
+        let target = self.servers.targets.get(target)?;
+        let (scheme, port) = (if tls { "https" } else { "http" }, target.address.port());
+        let host = if target.host.contains(':') {
+            format!("[{}]", target.host)
+        } else {
+            target.host.clone()
+        };
+        let slash = if path.starts_with('/') { "" } else { "/" };
+        let port = if port == default { String::new() } else { format!(":{port}") };
+        let url = format!("{scheme}://{host}{port}{slash}{path}");
+        Some(self.template(&url, subst.head, line))
+    }
+
+    fn body(&mut self, element: &Element, subst: Subst, method: &str) -> Option<Template> {
+        if matches!(method, "GET" | "HEAD" | "OPTIONS") {
+            for name in ["contents", "contents_from_file"] {
+                self.ignore(element, name, "GET, HEAD and OPTIONS have no body, as in Tsung");
+            }
+            return None;
+        }
+        if let Some(file) = given(element, "contents_from_file") {
+            let line = element.line_of("contents_from_file");
+            let bytes = self.file(file, line)?;
+            return Some(match String::from_utf8(bytes) {
+                Ok(text) => self.template(&text, subst.body, line),
+                Err(error) => Template { parts: vec![Part::Literal(error.into_bytes())] },
+            });
+        }
+        let contents = element.value("contents").unwrap_or_default();
+        Some(self.template(contents, subst.body, element.line_of("contents")))
+    }
+
+    /// `<http_header>` elements.
+    pub(super) fn headers(&mut self, element: &Element, subst: Subst) -> Vec<(String, Template)> {
+        let mut headers = Vec::new();
+        for header in element.children_named("http_header") {
+            let name = self.wanted(header, "name").to_owned();
+            let line = header.line_of("value");
+            let value = header.value("value").unwrap_or_default();
+            if name.contains([':', ' ', '\r', '\n']) || value.contains(['\r', '\n']) {
+                let what = format!("<http_header> `{name}` is no header");
+                self.wrong(header.line, what, "neither name nor value may hold a line break");
+                continue;
+            }
+            let value = match header.value("encoding") {
+                None | Some("none" | "") => self.template(value, subst.head, line),
+                Some("base64") => {
+                    if subst.head && subst::pieces(value).0.len() > 1 {
+                        let what = "<http_header> in base64 with a variable in it is not supported";
+                        self.wrong(header.line_of("encoding"), what, "");
+                    }
+                    let parts = vec![Part::Literal(STANDARD.encode(value).into_bytes())];
+                    Template { parts }
+                }
+                Some(other) => {
+                    let what = format!("`encoding` of <http_header> cannot be \"{other}\"");
+                    self.wrong(header.line_of("encoding"), what, "one of: none, base64");
+                    continue;
+                }
+            };
+            headers.push((name, value));
+        }
+        headers
+    }
+
+    fn cookies(&mut self, element: &Element, subst: Subst) -> Vec<(String, Template)> {
+        let mut cookies = Vec::new();
+        for cookie in element.children_named("add_cookie") {
+            let key = self.wanted(cookie, "key").to_owned();
+            for name in ["domain", "path"] {
+                self.ignore(cookie, name, "the cookie is sent with this request");
+            }
+            let value = cookie.value("value").unwrap_or_default();
+            cookies.push((key, self.template(value, subst.head, cookie.line_of("value"))));
+        }
+        cookies
+    }
+
+    fn auth(&mut self, auth: &Element, subst: Subst) -> HttpAuth {
+        for name in ["cnonce", "nc"] {
+            self.ignore(auth, name, "it is made anew for each request");
+        }
+        let digest = auth.value("type") == Some("digest");
+        let (user, password) = (self.wanted(auth, "userid"), self.wanted(auth, "passwd"));
+        let user = self.template(user, subst.head, auth.line_of("userid"));
+        let password = self.template(password, subst.head, auth.line_of("passwd"));
+        let mut field = |name: &str| {
+            if !digest {
+                self.ignore(auth, name, "it is for type=\"digest\"");
+                return None;
+            }
+            let value = given(auth, name)?;
+            Some(self.template(value, subst.head, auth.line_of(name)))
+        };
+        let (realm, nonce, opaque) = (field("realm"), field("nonce"), field("opaque"));
+        let qop = given(auth, "qop").map(ToOwned::to_owned);
+        if qop.as_deref().is_some_and(|qop| qop.contains("%%")) {
+            let what = "`qop` of <www_authenticate> with a variable in it is not supported";
+            self.wrong(auth.line_of("qop"), what, "write `auth`");
+        }
+        HttpAuth { digest, user, password, realm, nonce, opaque, qop }
+    }
+}

@@ -1,0 +1,347 @@
+//! Elements to the model: what all of them share. One file for each group of elements.
+
+mod clients;
+mod flow;
+mod http;
+mod load;
+mod options;
+mod requests;
+mod servers;
+mod sessions;
+mod templates;
+mod variables;
+
+use std::collections::{HashMap, HashSet};
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
+use simurgh_load_scenario::{
+    DataFile, Diagnostic, Dump, Overrides, Scenario, Sources, Spread, Tls, TsungRun,
+};
+
+use super::World;
+use super::xml::Element;
+use options::Options;
+use servers::Servers;
+use sessions::SessionState;
+use variables::Vars;
+
+/// What a run is repeated by where the file sets no seed.
+const SEED: u64 = 1;
+/// Longest time that anything may take: Tsung's own bound, which the manual gives as 50 days.
+const SECONDS_MAX: f64 = 50.0 * 86_400.0;
+
+/// Lowers a document that [`super::dtd`] has found in order.
+pub(super) fn lower(
+    root: &Element,
+    overrides: &Overrides,
+    world: &dyn World,
+    warnings: &mut Vec<Diagnostic>,
+) -> Result<Scenario, Vec<Diagnostic>> {
+    let mut lower = Lower {
+        overrides,
+        world,
+        warnings,
+        diagnostics: Vec::new(),
+        said: HashSet::new(),
+        vars: Vars::default(),
+        servers: Servers::default(),
+        files: Vec::new(),
+        file_ids: HashMap::new(),
+        options: Options::default(),
+        session: SessionState::default(),
+        tls: Tls::default(),
+        sources: Sources::default(),
+        addresses_tried: 0,
+    };
+    let scenario = lower.scenario(root);
+    if lower.diagnostics.is_empty() { Ok(scenario) } else { Err(lower.diagnostics) }
+}
+
+/// What is known so far.
+struct Lower<'a> {
+    overrides: &'a Overrides,
+    world: &'a dyn World,
+    warnings: &'a mut Vec<Diagnostic>,
+    diagnostics: Vec<Diagnostic>,
+    /// Warnings that are given once.
+    said: HashSet<String>,
+    vars: Vars,
+    servers: Servers,
+    files: Vec<DataFile>,
+    /// Ids of `file_server` options.
+    file_ids: HashMap<String, u16>,
+    options: Options,
+    session: SessionState,
+    tls: Tls,
+    sources: Sources,
+    /// Addresses of clients of which it was asked whether they are ours.
+    addresses_tried: usize,
+}
+
+impl Lower<'_> {
+    fn scenario(&mut self, root: &Element) -> Scenario {
+        let run = self.run(root);
+        let name = self.information(root);
+        self.monitoring(root);
+        self.servers(root);
+        self.clients(root);
+        self.options(root);
+        let sessions = self.sessions(root);
+        let load = self.load(root, &sessions);
+        self.unset_variables();
+        self.certificates();
+        let targets = std::mem::take(&mut self.servers.targets);
+        let is_one = targets.iter().filter(|target| target.weight > 0.0).count() < 2;
+        Scenario {
+            name,
+            seed: self.options.seed.unwrap_or(SEED),
+            targets,
+            spread: if is_one { Spread::default() } else { Spread::Random },
+            sources: std::mem::take(&mut self.sources),
+            load,
+            sessions,
+            vars: self.vars.take_names(),
+            files: std::mem::take(&mut self.files),
+            timeouts: self.options.timeouts,
+            pass: Vec::new(),
+            agents: Vec::new(),
+            tls: std::mem::take(&mut self.tls),
+            user_agents: std::mem::take(&mut self.options.user_agents),
+            tsung: Some(run),
+        }
+    }
+
+    /// The attributes of the root.
+    fn run(&mut self, root: &Element) -> TsungRun {
+        self.ignore(root, "loglevel", "`simurgh --log` sets how much is logged");
+        let dump = match root.value("dumptraffic") {
+            Some("true") => Dump::Full,
+            Some("light") => Dump::Light,
+            Some("protocol" | "protocol_local") => Dump::Protocol,
+            _ => Dump::Off,
+        };
+        let full_stats = match root.value("backend") {
+            Some("fullstats") => true,
+            Some("json" | "rrdtool") => {
+                self.ignore(root, "backend", "tsung.log is text, report.json is JSON");
+                false
+            }
+            _ => false,
+        };
+        TsungRun { version: root.value("version").map(ToOwned::to_owned), full_stats, dump }
+    }
+
+    /// The scenario's name.
+    fn information(&mut self, root: &Element) -> String {
+        let mut name = None;
+        for child in root.children_named("information").flat_map(Element::children) {
+            if child.name == "name" {
+                name = child.texts().next().map(|(text, _)| text.trim().to_owned());
+            } else {
+                let what = format!("<{}> is ignored", child.name);
+                self.warn(child.line, what, "only <name> is kept, as the title");
+            }
+        }
+        name.unwrap_or_else(|| "tsung".to_owned())
+    }
+
+    fn monitoring(&mut self, root: &Element) {
+        for monitor in root.children_named("monitoring").flat_map(Element::children) {
+            let kind = monitor.value("type").unwrap_or("erlang");
+            let host = monitor.value("host").unwrap_or_default();
+            let what = format!("<monitor> of {host} (type {kind}) is ignored");
+            self.warn(monitor.line, what, "a target's /metrics is read where it has them");
+        }
+    }
+
+    fn wrong(&mut self, line: u32, what: impl Into<String>, help: impl Into<String>) {
+        self.diagnostics.push(Diagnostic::at(line, what).help(help));
+    }
+
+    /// The same in the place of a value.
+    fn refuse<T>(
+        &mut self,
+        line: u32,
+        what: impl Into<String>,
+        help: impl Into<String>,
+    ) -> Option<T> {
+        self.wrong(line, what, help);
+        None
+    }
+
+    /// Warns; of several warnings with the same words only the first is kept.
+    fn warn(&mut self, line: u32, what: impl Into<String>, help: impl Into<String>) {
+        let what = what.into();
+        if self.said.insert(what.clone()) {
+            self.warnings.push(Diagnostic::at(line, what).help(help));
+        }
+    }
+
+    /// Warns of an attribute that is there and has no effect.
+    fn ignore(&mut self, element: &Element, name: &str, why: &str) {
+        if let Some(attribute) = element.attribute(name) {
+            let what = format!("`{name}` of <{}> is ignored", element.name);
+            self.warn(attribute.line, what, why);
+        }
+    }
+
+    /// An attribute that is required, and whose lack the DTD has found if it lacks.
+    fn wanted<'e>(&mut self, element: &'e Element, name: &str) -> &'e str {
+        match element.value(name) {
+            Some(value) if !value.is_empty() => value,
+            _ => {
+                let what = format!("<{}> needs a value for `{name}`", element.name);
+                self.wrong(element.line_of(name), what, "");
+                ""
+            }
+        }
+    }
+
+    /// A number that is not below zero.
+    fn number(&mut self, element: &Element, name: &str) -> Option<f64> {
+        let value = element.value(name)?;
+        match value.trim().parse::<f64>() {
+            Ok(number) if number.is_finite() && number >= 0.0 => Some(number),
+            _ => {
+                let what = format!("`{name}` of <{}> is no number: \"{value}\"", element.name);
+                self.refuse(element.line_of(name), what, "a number from 0 is wanted")
+            }
+        }
+    }
+
+    /// A whole number from `first` to `last`.
+    fn whole(&mut self, element: &Element, name: &str, first: u64, last: u64) -> Option<u64> {
+        let value = element.value(name)?;
+        match value.trim().parse::<u64>() {
+            Ok(number) if (first..=last).contains(&number) => Some(number),
+            _ => {
+                let what = format!("`{name}` of <{}> cannot be \"{value}\"", element.name);
+                let help = match last {
+                    u64::MAX => format!("a whole number from {first} is wanted"),
+                    last => format!("a whole number from {first} to {last} is wanted"),
+                };
+                self.refuse(element.line_of(name), what, help)
+            }
+        }
+    }
+
+    /// As [`Self::whole`], and `default` where there is none.
+    fn whole_or(
+        &mut self,
+        element: &Element,
+        name: &str,
+        bounds: RangeInclusive<u64>,
+        default: u64,
+    ) -> u64 {
+        self.whole(element, name, *bounds.start(), *bounds.end()).unwrap_or(default)
+    }
+
+    fn whole_u32(&mut self, element: &Element, name: &str) -> Option<u32> {
+        let number = self.whole(element, name, 0, u64::from(u32::MAX))?;
+        u32::try_from(number).ok()
+    }
+
+    /// So many of a unit.
+    fn seconds(&mut self, element: &Element, name: &str, count: f64, unit: f64) -> Duration {
+        let seconds = count * unit;
+        match Duration::try_from_secs_f64(seconds) {
+            Ok(duration) if seconds <= SECONDS_MAX => duration,
+            _ => {
+                let what = format!("`{name}` of <{}> is too long", element.name);
+                self.wrong(element.line_of(name), what, "50 days at most");
+                Duration::ZERO
+            }
+        }
+    }
+
+    /// A time in milliseconds, or `infinity`, which is the longest one.
+    fn milliseconds(&mut self, element: &Element, name: &str) -> Option<Duration> {
+        if element.value(name) == Some("infinity") {
+            return Some(Duration::from_secs_f64(SECONDS_MAX));
+        }
+        let count = self.number(element, name)?;
+        Some(self.seconds(element, name, count, 0.001))
+    }
+
+    /// A file's bytes, or a diagnostic.
+    fn file(&mut self, name: &str, line: u32) -> Option<Vec<u8>> {
+        match self.world.file(name) {
+            Ok(bytes) => Some(bytes),
+            Err(error) => {
+                let help = "names are relative to the scenario's directory";
+                self.refuse(line, format!("cannot read the file {name}: {error}"), help)
+            }
+        }
+    }
+}
+
+/// Whether an attribute says `true`.
+fn is_true(element: &Element, name: &str) -> bool {
+    element.value(name) == Some("true")
+}
+
+/// The value if it is there and is more than a default that means nothing.
+fn given<'e>(element: &'e Element, name: &str) -> Option<&'e str> {
+    element.value(name).filter(|value| !value.is_empty() && *value != "undefined")
+}
+
+/// Seconds in a unit; seconds where there is none.
+fn unit_seconds(unit: Option<&str>) -> f64 {
+    match unit {
+        Some("hour") => 3600.0,
+        Some("minute") => 60.0,
+        Some("millisecond") => 0.001,
+        _ => 1.0,
+    }
+}
+
+/// Whether a name fits a pattern in which `*` stands for anything and `?` for one character.
+fn fits(pattern: &str, name: &str) -> bool {
+    let pattern: Vec<char> = pattern.chars().collect();
+    let name: Vec<char> = name.chars().collect();
+    let (mut p, mut n, mut star) = (0, 0, None);
+    while n < name.len() {
+        match pattern.get(p) {
+            Some('*') => {
+                star = Some((p, n));
+                p += 1;
+            }
+            Some(&c) if c == '?' || Some(&c) == name.get(n) => {
+                p += 1;
+                n += 1;
+            }
+            _ => match star {
+                Some((at, taken)) => {
+                    star = Some((at, taken + 1));
+                    p = at + 1;
+                    n = taken + 1;
+                }
+                None => return false,
+            },
+        }
+    }
+    pattern.get(p..).is_none_or(|rest| rest.iter().all(|&c| c == '*'))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn wildcards() {
+        for (pattern, name, wanted) in [
+            ("foo", "foo", true),
+            ("foo", "foobar", false),
+            ("foo*", "foobar", true),
+            ("*bar", "foobar", true),
+            ("f*b*r", "foobar", true),
+            ("f?o", "foo", true),
+            ("f?o", "fo", false),
+            ("*", "", true),
+            ("", "a", false),
+        ] {
+            assert_eq!(fits(pattern, name), wanted, "{pattern} {name}");
+        }
+    }
+}

@@ -1,0 +1,190 @@
+//! `<sessions>` and `<session>`.
+
+use simurgh_load_scenario::{
+    Act, Answer, Connect, Dialect, Generated, Part, Session, Set, Step, Template, Transport, Value,
+};
+
+use super::super::xml::Element;
+use super::Lower;
+use super::flow::first_websocket;
+
+/// The protocol that requests of a session speak.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    WebSocket,
+    Http,
+    Raw,
+}
+
+impl Kind {
+    pub(super) fn of(name: &str) -> Option<Self> {
+        match name {
+            "ts_websocket" => Some(Self::WebSocket),
+            "ts_http" => Some(Self::Http),
+            "ts_raw" => Some(Self::Raw),
+            _ => None,
+        }
+    }
+
+    /// The element of its requests.
+    pub(super) fn element(self) -> &'static str {
+        match self {
+            Self::WebSocket => "websocket",
+            Self::Http => "http",
+            Self::Raw => "raw",
+        }
+    }
+}
+
+/// Types that can be had.
+pub(super) const KINDS: &str = "ts_websocket, ts_http, ts_raw";
+
+/// What holds for all of a file's sessions, and for the one at hand.
+#[derive(Default)]
+pub(super) struct SessionState {
+    /// Whether shares are weights, rather than probabilities.
+    by_weight: Option<bool>,
+    /// The protocol at this place of the session.
+    pub(super) kind: Option<Kind>,
+    pub(super) read_rate_max: Option<u64>,
+    /// Certificates have been read for it.
+    pub(super) certificate: Option<u32>,
+}
+
+impl Lower<'_> {
+    pub(super) fn sessions(&mut self, root: &Element) -> Vec<Session> {
+        let mut sessions = Vec::new();
+        let mut line = root.line;
+        let mut count = 0;
+        for group in root.children_named("sessions") {
+            line = group.line;
+            for session in group.children() {
+                count += 1;
+                sessions.extend(self.session(session));
+            }
+        }
+        if count == 0 {
+            self.wrong(line, "there is no <session>", "put a <session> into <sessions>");
+        }
+        if !sessions.is_empty() && sessions.len() == count {
+            self.check_shares(sessions.iter().map(|session| session.weight).sum(), line, "");
+        }
+        sessions
+    }
+
+    fn session(&mut self, element: &Element) -> Option<Session> {
+        let name = self.wanted(element, "name").to_owned();
+        let share = self.share(element);
+        let kind = element.value("type").unwrap_or_default();
+        let Some(kind) = Kind::of(kind) else {
+            let what = format!("<session> `{name}` has the type {kind}, which is not supported");
+            return self.refuse(element.line_of("type"), what, format!("one of: {KINDS}"));
+        };
+        self.ignore(
+            element,
+            "bidi",
+            "what the server sends is always read, and pings are answered",
+        );
+        self.ignore(element, "persistent", "connections stay open until the server closes them");
+        if self.servers.websocket && kind != Kind::WebSocket {
+            let what =
+                format!("<session> `{name}`: servers of type websocket take only ts_websocket");
+            self.wrong(element.line_of("type"), what, "give the server the type tcp or ssl");
+        }
+        self.session.kind = Some(kind);
+        self.session.read_rate_max = self.options.read_rate_max;
+        self.vars.user_id_wanted = false;
+        let mut steps = self.steps(element);
+        self.implied_connect(element, &mut steps);
+        self.user_id(element, &mut steps);
+        Some(Session {
+            name,
+            weight: share.unwrap_or_default(),
+            dialect: Dialect::Tsung,
+            transport: Transport::WebSocket,
+            heartbeat: None,
+            reconnect: None,
+            drop: None,
+            resume: false,
+            read_rate_max: self.session.read_rate_max,
+            steps,
+        })
+    }
+
+    /// A server of type `websocket` is shaken hands with before anything is sent.
+    fn implied_connect(&mut self, element: &Element, steps: &mut Vec<Step>) {
+        let Some(first) = first_websocket(element) else { return };
+        if first.value("type") == Some("connect") {
+            return;
+        }
+        if !self.servers.websocket {
+            let what = "<websocket> comes before a connect";
+            return self.warn(
+                first.line,
+                what,
+                "put <websocket type=\"connect\" path=\"/\"/> before it",
+            );
+        }
+        let options = &self.options.websocket;
+        let literal =
+            |text: &str| Template { parts: vec![Part::Literal(text.as_bytes().to_vec())] };
+        let connect = Connect {
+            path: literal(&options.path),
+            origin: options.origin.as_deref().map(literal),
+            subprotocols: options.subprotocols.clone(),
+            headers: Vec::new(),
+            answer: Answer::default(),
+        };
+        steps.insert(0, Step { line: element.line, act: Act::Connect(connect) });
+    }
+
+    /// `tsung_userid` is a variable like others where one is wanted.
+    fn user_id(&mut self, element: &Element, steps: &mut Vec<Step>) {
+        if !self.vars.user_id_wanted {
+            return;
+        }
+        let var = self.var_set(super::variables::USER_ID, element.line);
+        let parts = vec![Part::Value(Generated::UserId)];
+        let set = Set { vars: vec![var], value: Value::Template(Template { parts }) };
+        steps.insert(0, Step { line: element.line, act: Act::Set(set) });
+    }
+
+    /// The probability or the weight of a session, all of one kind in a file.
+    pub(super) fn share(&mut self, element: &Element) -> Option<f64> {
+        let both = (element.attribute("probability"), element.attribute("weight"));
+        let (name, by_weight) = match both {
+            (Some(_), None) => ("probability", false),
+            (None, Some(_)) => ("weight", true),
+            (Some(_), Some(_)) => {
+                let what = format!("<{}> has both `probability` and `weight`", element.name);
+                return self.refuse(element.line, what, "one of them is wanted");
+            }
+            (None, None) => {
+                let what = format!("<{}> has neither `probability` nor `weight`", element.name);
+                return self.refuse(element.line, what, "one of them is wanted");
+            }
+        };
+        if *self.session.by_weight.get_or_insert(by_weight) != by_weight {
+            let what = format!("<{}> has a `{name}`, where others have the other", element.name);
+            self.wrong(
+                element.line_of(name),
+                what,
+                "either weights or probabilities in all the file",
+            );
+        }
+        self.number(element, name)
+    }
+
+    /// Probabilities add up to 100, weights to something.
+    pub(super) fn check_shares(&mut self, sum: f64, line: u32, of: &str) {
+        let sum = (sum * 1e6).round() / 1e6;
+        if self.session.by_weight == Some(true) {
+            if sum <= 0.0 {
+                self.wrong(line, format!("all sessions {of}have the weight 0"), "");
+            }
+        } else if (sum - 100.0).abs() >= 0.05 {
+            let what = format!("the probabilities of the sessions {of}add up to {sum}");
+            self.wrong(line, what, "they must add up to 100");
+        }
+    }
+}

@@ -1,0 +1,54 @@
+//! Texts with `%%..%%` in them, and regular expressions.
+
+use simurgh_load_scenario::{Diagnostic, Generated, Part, Template};
+
+use super::super::subst::{self, Piece};
+use super::Lower;
+use super::variables::{USER_ID, literal};
+
+impl Lower<'_> {
+    /// A text; its `%%..%%` mean something only with `subst`.
+    pub(super) fn template(&mut self, text: &str, subst: bool, line: u32) -> Template {
+        let (pieces, lone) = subst::pieces(text);
+        if !subst {
+            let known = pieces.iter().any(|piece| match piece {
+                Piece::Var(..) => true,
+                Piece::Call(name) => subst::CALLS.contains(name),
+                Piece::Text(_) => false,
+            });
+            if known {
+                let help = "give the request subst=\"true\" if a value is meant";
+                let what = "a `%%..%%` stands where nothing is put in, and is sent as it is";
+                self.warnings.push(Diagnostic::at(line, what).help(help));
+            }
+            return Template { parts: literal(text) };
+        }
+        if lone {
+            let help = "Tsung would swallow the text after it";
+            let what = "a `%%` begins neither a variable nor a function, and is sent as it is";
+            self.warnings.push(Diagnostic::at(line, what).help(help));
+        }
+        let parts: Vec<Part> =
+            pieces.into_iter().filter_map(|piece| self.part(&piece, line)).collect();
+        Template { parts: subst::join(parts) }
+    }
+
+    fn part(&mut self, piece: &Piece<'_>, line: u32) -> Option<Part> {
+        match *piece {
+            Piece::Text(text) => Some(Part::Literal(text.as_bytes().to_vec())),
+            Piece::Var(USER_ID, None) => Some(Part::Value(Generated::UserId)),
+            Piece::Var(name, element) => {
+                let element = self.element(element, name, line)?;
+                let var = self.var_used(name, line);
+                Some(element.map_or(Part::Var(var), |element| Part::Element(var, element)))
+            }
+            Piece::Call("ts_digest:md5hex") => {
+                let what = "`ts_digest:md5hex` needs a value, which `%%..%%` cannot give it";
+                let help = "make a variable with <setdynvars sourcetype=\"eval\"> and \
+                            ts_digest:md5hex(V)";
+                self.refuse(line, what, help)
+            }
+            Piece::Call(name) => self.call(name, line).map(Part::Value),
+        }
+    }
+}

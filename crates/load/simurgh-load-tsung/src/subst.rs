@@ -1,0 +1,137 @@
+//! `%%_variable%%` and `%%module:function%%` in texts.
+
+use simurgh_load_scenario::{Generated, Part};
+
+/// A piece of a text with substitutions.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Piece<'a> {
+    Text(&'a str),
+    /// A variable, and which element of it, from 1 as Tsung counts.
+    Var(&'a str, Option<u32>),
+    /// `module:function`.
+    Call(&'a str),
+}
+
+/// Functions that can be called in texts and by `setdynvars`.
+pub(super) const CALLS: &[&str] = &[
+    "ts_user_server:get_unique_id",
+    "ts_user_server:get_really_unique_id",
+    "ts_file_server:get_next_line",
+    "ts_file_server:get_random_line",
+];
+
+/// Cuts a text. A `%%` that begins nothing is text: it does not swallow what follows, as it does
+/// in Tsung, and is said in the second result.
+pub(super) fn pieces(text: &str) -> (Vec<Piece<'_>>, bool) {
+    let mut pieces = Vec::new();
+    let (mut from, mut search, mut lone) = (0, 0, false);
+    while let Some(found) = text.get(search..).and_then(|rest| rest.find("%%")) {
+        let at = search + found;
+        let after = text.get(at + 2..).unwrap_or_default();
+        let marked = after.split_once("%%").and_then(|(inner, _)| Some((inner, marker(inner)?)));
+        let Some((inner, piece)) = marked else {
+            lone = true;
+            search = at + 1;
+            // Of `%%%%` the second pair may begin something; a lone pair is passed as a whole.
+            if !after.starts_with('%') {
+                search = at + 2;
+            }
+            continue;
+        };
+        if at > from {
+            pieces.push(Piece::Text(text.get(from..at).unwrap_or_default()));
+        }
+        pieces.push(piece);
+        from = at + 2 + inner.len() + 2;
+        search = from;
+    }
+    if from < text.len() {
+        pieces.push(Piece::Text(text.get(from..).unwrap_or_default()));
+    }
+    (pieces, lone)
+}
+
+/// What stands between two `%%`.
+fn marker(inner: &str) -> Option<Piece<'_>> {
+    if let Some(name) = inner.strip_prefix('_') {
+        return variable(name).map(|(name, element)| Piece::Var(name, element));
+    }
+    let (module, function) = inner.split_once(':')?;
+    (is_name(module) && is_name(function)).then_some(Piece::Call(inner))
+}
+
+/// `name` or `name[1]`.
+pub(super) fn variable(text: &str) -> Option<(&str, Option<u32>)> {
+    let (name, element) = match text.split_once('[') {
+        Some((name, index)) => (name, Some(index.strip_suffix(']')?.parse().ok()?)),
+        None => (text, None),
+    };
+    is_name(name).then_some((name, element))
+}
+
+/// Whether variables and functions can be called that.
+fn is_name(name: &str) -> bool {
+    !name.is_empty() && name.chars().all(|c| c.is_alphanumeric() || matches!(c, '_' | '-' | '.'))
+}
+
+/// What a call makes, if it can be made; `file` is the file server without a name.
+pub(super) fn call(name: &str, file: Option<u16>) -> Option<Generated> {
+    match name {
+        "ts_user_server:get_unique_id" => Some(Generated::UserId),
+        "ts_user_server:get_really_unique_id" => Some(Generated::ReallyUniqueId),
+        "ts_file_server:get_next_line" => file.map(Generated::NextLine),
+        "ts_file_server:get_random_line" => file.map(Generated::RandomLine),
+        _ => None,
+    }
+}
+
+/// Puts parts together without two literals side by side.
+pub(super) fn join(parts: impl IntoIterator<Item = Part>) -> Vec<Part> {
+    let mut joined: Vec<Part> = Vec::new();
+    for part in parts {
+        match (joined.last_mut(), part) {
+            (_, Part::Literal(text)) if text.is_empty() => {}
+            (Some(Part::Literal(before)), Part::Literal(text)) => before.extend(text),
+            (_, part) => joined.push(part),
+        }
+    }
+    joined
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn texts_are_cut() {
+        let (found, lone) = pieces("a%%_b%%%%c:d%%é%%_e[2]%%");
+        let wanted = [
+            Piece::Text("a"),
+            Piece::Var("b", None),
+            Piece::Call("c:d"),
+            Piece::Text("é"),
+            Piece::Var("e", Some(2)),
+        ];
+        assert_eq!((found.as_slice(), lone), (&wanted[..], false));
+        assert_eq!(pieces(""), (vec![], false));
+        assert_eq!(pieces("50%"), (vec![Piece::Text("50%")], false));
+    }
+
+    #[test]
+    fn a_lone_pair_is_text() {
+        assert_eq!(pieces("100%% and"), (vec![Piece::Text("100%% and")], true));
+        let wanted = vec![Piece::Text("1%% x "), Piece::Var("y", None)];
+        assert_eq!(pieces("1%% x %%_y%%"), (wanted, true));
+        let wanted = vec![Piece::Text("%%"), Piece::Var("y", None), Piece::Text("%%")];
+        assert_eq!(pieces("%%%%_y%%%%"), (wanted, true));
+        assert_eq!(pieces("%%%"), (vec![Piece::Text("%%%")], true));
+    }
+
+    #[test]
+    fn literals_are_joined() {
+        let literal = |text: &str| Part::Literal(text.as_bytes().to_vec());
+        let id = Part::Value(Generated::UserId);
+        let joined = join([literal("a"), literal(""), literal("b"), id.clone(), literal("")]);
+        assert_eq!(joined, [literal("ab"), id]);
+    }
+}
