@@ -122,9 +122,7 @@ impl Channel for Member {
         let mut ledger = self.shared.ledger();
         let mut rng = Rng::with_seed(u64::from(self.word));
         let from = ledger.line_len(self.node, self.shard, self.topic);
-        if let Some(asked) = ledger.joins.get_mut(self.chan as usize) {
-            asked.from = Some(from);
-        }
+        ledger.joins[self.chan as usize].from = Some(from);
         let chan = self.chan;
         ledger.note(|| format!("channel {chan} is a member, from {from} on"));
         ledger.handles.push((chan, handle));

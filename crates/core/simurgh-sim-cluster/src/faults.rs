@@ -163,15 +163,11 @@ impl ClusterSimulation {
 
     fn start(&mut self, slot: usize) {
         let running = RunningNode::start(&self.shared, &self.network, slot, self.clock_ns);
-        if let Some(place) = self.nodes.get_mut(slot) {
-            *place = running;
-        }
+        self.nodes[slot] = running;
         let is_parted = self.shared.ledger().is_parted;
         if is_parted {
             // It is linked to the first part, like all that are of none.
-            if let Some(group) = self.faults.groups.get_mut(slot) {
-                *group = 0;
-            }
+            self.faults.groups[slot] = 0;
         }
     }
 

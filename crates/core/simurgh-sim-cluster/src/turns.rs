@@ -110,9 +110,7 @@ impl ClusterSimulation {
         if running.shards.iter().all(|it| it.has_ended) {
             running.mailbox.post(Command::Bye);
             let mut ledger = self.shared.ledger();
-            if let Some(it) = ledger.starts.get_mut(start) {
-                it.says_bye = true;
-            }
+            ledger.starts[start].says_bye = true;
         }
     }
 

@@ -52,9 +52,7 @@ fn digits(out: &mut String, number: u32) {
     let (mut at, mut left) = (bytes.len(), number);
     loop {
         at -= 1;
-        if let Some(place) = bytes.get_mut(at) {
-            *place = b'0' + (left % 10) as u8;
-        }
+        bytes[at] = b'0' + (left % 10) as u8;
         left /= 10;
         if left == 0 {
             break;

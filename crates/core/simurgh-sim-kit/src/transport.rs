@@ -138,9 +138,7 @@ impl Transport {
             ends_ns: None,
             held_back: Vec::new(),
         };
-        if let Some(place) = self.places.get_mut(slot as usize) {
-            place.peer = Some(Box::new(peer));
-        }
+        self.places[slot as usize].peer = Some(Box::new(peer));
         self.count += 1;
         key
     }

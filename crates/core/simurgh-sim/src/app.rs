@@ -223,9 +223,7 @@ impl Draw<'_> {
         let (id, payload) = self.payload(model, made);
         let name = EVENTS.get(usize::from(event)).copied().unwrap_or_default();
         let weight = model.weight(topic, name, &payload);
-        if let Some(made) = model.made.get_mut(id as usize) {
-            made.weight = weight;
-        }
+        model.made[id as usize].weight = weight;
         match how {
             Habit::BroadcastTo => {
                 ctx.broadcast_to(model.topics.name(topic), name, payload);

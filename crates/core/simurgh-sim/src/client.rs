@@ -190,9 +190,7 @@ impl World {
         let count = messages.min(peer.inbound.len());
         if count == 0 {
             if peer.has_shut && peer.inbound.is_empty() && peer.stash.is_empty() {
-                if let Some(server) = self.servers.get_mut(shard) {
-                    server.net.schedule_removal(key);
-                }
+                self.servers[shard].net.schedule_removal(key);
                 self.remove_connections(shard);
                 return true;
             }
@@ -236,9 +234,7 @@ impl World {
         let is_open = peer.socket.is_open();
         let conn = peer.conn;
         if let Content::Close(code) = sent.content {
-            if let Some(it) = self.stage.model().conn_mut(conn) {
-                it.codes |= code.map_or(0, code_bit);
-            }
+            self.stage.model().conns[conn as usize].codes |= code.map_or(0, code_bit);
             self.step(shard, Doing::Ended(conn), 1, |core, net, _| {
                 core.peer_closed(net, key, code.map(CloseCode));
             });

@@ -164,9 +164,7 @@ impl Speech {
         let (id, payload) = model.payload(made, word, if is_long { profile.pad } else { 0 });
         let event = EVENTS.get(usize::from(event)).copied().unwrap_or_default();
         let weight = model.weight(topic, event, &payload);
-        if let Some(made) = model.made.get_mut(id as usize) {
-            made.weight = weight;
-        }
+        model.made[id as usize].weight = weight;
         Self { chan, id, event, payload, is_for_others }
     }
 
@@ -230,9 +228,7 @@ impl Member {
     ) {
         let task = link(&self.stage, model, self.chan, ctx, effects);
         model.begins(self.chan, job.id, task);
-        if let Some(it) = model.chan_mut(self.chan) {
-            it.handle = Some(ctx.handle());
-        }
+        model.chans[self.chan as usize].handle = Some(ctx.handle());
         self.busy = Some(Busy { task, job, behind, is_full: false });
     }
 

@@ -81,9 +81,7 @@ impl World {
             return broadcast;
         };
         let Some(shard) = model.ears.get(number).map(|it| it.shard) else { return broadcast };
-        if let Some(made) = model.made.get_mut(id as usize) {
-            made.except = LISTENER + number as u32;
-        }
+        model.made[id as usize].except = LISTENER + number as u32;
         broadcast.but_for(Listener::id(shard as u16, number as u32))
     }
 }

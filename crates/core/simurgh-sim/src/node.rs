@@ -138,9 +138,7 @@ impl SimNode {
         }
         state.permits_posted += usize::from(letter.is_permit());
         state.mail(shard, &letter, true);
-        if let Some(mailbox) = state.mailboxes.get_mut(shard) {
-            mailbox.push_back(letter);
-        }
+        state.mailboxes[shard].push_back(letter);
         true
     }
 
@@ -168,9 +166,7 @@ impl SimNode {
     /// A shard ends: nothing is put into its mailbox any more, and what is in it is lost.
     pub(crate) fn end(&self, shard: usize) -> VecDeque<Letter> {
         let mut state = self.state();
-        if let Some(ended) = state.ended.get_mut(shard) {
-            *ended = true;
-        }
+        state.ended[shard] = true;
         let letters = state.mailboxes.get_mut(shard).map(std::mem::take).unwrap_or_default();
         state.permits_posted -= letters.iter().filter(|it| it.is_permit()).count();
         letters.iter().for_each(|it| state.mail(shard, it, false));

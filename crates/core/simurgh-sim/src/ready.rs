@@ -110,9 +110,7 @@ impl World {
         self.readings.push_back(Reading { conn, shard, key, ticket, serializer, sent });
         let mut model = self.stage.model();
         model.counts.read_elsewhere += 1;
-        if let Some(it) = model.conn_mut(conn) {
-            it.waits.is_reading = true;
-        }
+        model.conns[conn as usize].waits.is_reading = true;
     }
 
     /// A long text has been read: it is handed in, if somebody still waits for it.
@@ -142,9 +140,7 @@ impl World {
         if !waits {
             return true;
         }
-        if let Some(it) = self.stage.model().conn_mut(conn) {
-            it.waits.is_reading = false;
-        }
+        self.stage.model().conns[conn as usize].waits.is_reading = false;
         match received {
             Some((received, id)) => {
                 self.step(shard, Doing::Other, 1, |core, net, stage| {

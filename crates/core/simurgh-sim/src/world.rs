@@ -325,14 +325,10 @@ impl World {
         loop {
             let Some(server) = self.servers.get_mut(shard) else { return };
             for conn in server.net.cut.drain(..) {
-                if let Some(link) = self.links.get_mut(conn as usize) {
-                    link.is_lost = true;
-                }
+                self.links[conn as usize].is_lost = true;
                 let mut model = self.stage.model();
                 model.counts.slow += 1;
-                if let Some(it) = model.conn_mut(conn) {
-                    it.is_lost = true;
-                }
+                model.conns[conn as usize].is_lost = true;
             }
             let Some(key) = server.net.removals.pop() else { return };
             self.end_connection(shard, key);
@@ -348,9 +344,7 @@ impl World {
         }
         self.step(shard, Doing::Ended(conn), 1, |core, net, _| core.closed(net, key, socket));
         // Its turn may have been over: what it did in this one is to be said.
-        if let Some(server) = self.servers.get_mut(shard) {
-            server.net.flush();
-        }
+        self.servers[shard].net.flush();
     }
 
     /// A shard ends, with whoever is left.

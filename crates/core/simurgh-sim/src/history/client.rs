@@ -358,9 +358,7 @@ impl Client {
                 }
             }
         }
-        if let Some(view) = self.views.get_mut(topic) {
-            view.position = Some(*at);
-        }
+        self.views[topic].position = Some(*at);
     }
 
     /// Whether it is still to be told of a gap that it was told of before, and did not hear.

@@ -42,9 +42,7 @@ impl Model {
         }
         self.presence.heard = None;
         let Some(it) = self.shards.get_mut(shard) else { return };
-        if let Some(place) = it.members.get_mut(topic) {
-            *place = members;
-        }
+        it.members[topic] = members;
         let relays = it.relays.get(topic).cloned().unwrap_or_default();
         for chan in relays.into_iter().filter(|chan| *chan != made.except) {
             let relays = self.chan_mut(chan).map(|it| &mut it.relays);

@@ -426,9 +426,7 @@ impl Model {
     }
 
     pub(crate) fn may_close(&mut self, conn: u32, code: u16) {
-        if let Some(it) = self.conn_mut(conn) {
-            it.codes |= code_bit(code);
-        }
+        self.conns[conn as usize].codes |= code_bit(code);
     }
 
     /// A push; `seq` is the place of the broadcast it is made of, or what it comes behind.
@@ -460,9 +458,7 @@ impl Model {
         }
         it.relays.push(Relay { topic, pending: Default::default() });
         let Some(shard) = self.shard_of(chan) else { return };
-        if let Some(list) = shard.relays.get_mut(usize::from(topic)) {
-            list.push(chan);
-        }
+        shard.relays[usize::from(topic)].push(chan);
         shard.note_members(topic);
     }
 
@@ -470,9 +466,7 @@ impl Model {
         let Some(it) = self.chan_mut(chan).filter(|it| it.life == Life::Live) else { return };
         it.relays.retain(|it| it.topic != topic);
         let Some(shard) = self.shard_of(chan) else { return };
-        if let Some(list) = shard.relays.get_mut(usize::from(topic)) {
-            list.retain(|it| *it != chan);
-        }
+        shard.relays[usize::from(topic)].retain(|it| *it != chan);
         shard.note_members(topic);
     }
 

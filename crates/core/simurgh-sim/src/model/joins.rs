@@ -64,9 +64,7 @@ impl Model {
         let shard = it.shard;
         if let Some(shard) = self.shards.get_mut(shard) {
             shard.channels += 1;
-            if let Some(members) = shard.members.get_mut(usize::from(topic)) {
-                members.push(chan);
-            }
+            shard.members[usize::from(topic)].push(chan);
             shard.note_members(topic);
         }
         for effect in &effects {
@@ -145,9 +143,7 @@ impl Model {
             return;
         };
         self.waiting.retain(|it| *it != conn);
-        if let Some(it) = self.conn_mut(conn) {
-            it.replaced = replaced;
-        }
+        self.conns[conn as usize].replaced = replaced;
         self.joining = Some(joining);
         self.answer(joining, answer, Vec::new());
     }
@@ -160,9 +156,7 @@ impl Model {
         if waited_ticks <= limit_ticks {
             self.fail("join", format!("socket {conn}: timed out after {waited_ticks} ticks"));
         }
-        if let Some(it) = self.conn_mut(conn) {
-            it.replaced = replaced;
-        }
+        self.conns[conn as usize].replaced = replaced;
         self.counts.join_timeouts += 1;
         // That came before whatever else closes the socket in the same step.
         let closing = std::mem::take(&mut self.now.closing);

@@ -188,9 +188,7 @@ impl Model {
         self.counts.limited_closes += 1;
         self.may_close(conn, 1008);
         self.now.closing.push(conn);
-        if let Some(it) = self.conn_mut(conn) {
-            it.over = Some(what);
-        }
+        self.conns[conn as usize].over = Some(what);
     }
 
     /// What a handler did with presences, within its limits, and what follows from the rest.

@@ -127,9 +127,7 @@ impl Presence {
 
     /// A state has a meta of so many bytes.
     pub(crate) fn weigh(&mut self, number: u32, bytes: usize) {
-        if let Some(size) = self.sizes.get_mut(number as usize) {
-            *size = bytes;
-        }
+        self.sizes[number as usize] = bytes;
     }
 
     /// What stands for a broadcast's payload, and the letter of its event.
@@ -161,9 +159,7 @@ impl Presence {
 
     /// A shard ends, with the presences that it keeps.
     pub(crate) fn home_ends(&mut self, shard: usize) {
-        if let Some(it) = self.ended.get_mut(shard) {
-            *it = true;
-        }
+        self.ended[shard] = true;
         for room in self.rooms.iter_mut().filter(|it| it.home == Some(shard)) {
             let home = room.home;
             *room = Room::default();
@@ -231,9 +227,7 @@ impl Model {
         if before.is_some_and(|it| it != chan) {
             self.fail("presence", format!("{channel:?} is channel {chan}, and was {before:?}"));
         }
-        if let Some(it) = self.chan_mut(chan) {
-            it.view.is_named = true;
-        }
+        self.chans[chan as usize].view.is_named = true;
     }
 
     fn due_of(&mut self, channel: ChannelId, does: Does) -> Option<u32> {

@@ -18,9 +18,7 @@ impl Model {
         let line = line.on(it.wire);
         let (is_optional, passes) = (false, false);
         let expected = Expected { line, step, horizon, is_broadcast, is_optional, passes, heard };
-        if let Some(queue) = it.queues.get_mut(usize::from(topic)) {
-            queue.own.push_back(expected);
-        }
+        it.queues[usize::from(topic)].own.push_back(expected);
     }
 
     /// Something is to come by way of an interceptor, or passes it: `seq` numbers the broadcast.
