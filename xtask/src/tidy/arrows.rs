@@ -31,8 +31,9 @@ const ARROWS: &[(&str, &[&str])] = &[
             "simurgh-reactor",
         ],
     ),
+    ("simurgh-sim-kit", &["simurgh-core", "simurgh-proto", "simurgh-reactor"]),
     (
-        "simurgh-sim",
+        "simurgh-sim-cluster",
         &[
             "simurgh-cluster",
             "simurgh-core",
@@ -41,6 +42,17 @@ const ARROWS: &[(&str, &[&str])] = &[
             "simurgh-presence",
             "simurgh-proto",
             "simurgh-reactor",
+            "simurgh-sim-kit",
+        ],
+    ),
+    (
+        "simurgh-sim",
+        &[
+            "simurgh-core",
+            "simurgh-proto",
+            "simurgh-reactor",
+            "simurgh-sim-cluster",
+            "simurgh-sim-kit",
         ],
     ),
     // Tokens by a feature of the library alone.
