@@ -7,6 +7,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("simurgh-proto", &[]),
     ("simurgh-reactor", &[]),
     ("simurgh-page", &[]),
+    ("simurgh-text", &[]),
     ("simurgh-presence", &["simurgh-proto"]),
     ("simurgh-history", &["simurgh-proto"]),
     ("simurgh-token", &[]),
@@ -36,10 +37,14 @@ const ARROWS: &[(&str, &[&str])] = &[
             "simurgh-presence",
             "simurgh-proto",
             "simurgh-reactor",
+            "simurgh-text",
             "simurgh-token",
         ],
     ),
-    ("simurgh-load", &["simurgh-page", "simurgh-proto", "simurgh-reactor"]),
+    ("simurgh-load", &["simurgh-page", "simurgh-proto", "simurgh-reactor", "simurgh-text"]),
+    ("simurgh-tune", &["simurgh-reactor", "simurgh-text"]),
+    // Its processes are run by the name of a command, so it knows nothing of who has them.
+    ("simurgh-road", &["simurgh-load", "simurgh-text", "simurgh-tune"]),
     // The binary shows everything, the examples it serves included.
     (
         "simurgh-cli",
@@ -48,9 +53,11 @@ const ARROWS: &[(&str, &[&str])] = &[
             "simurgh-chat",
             "simurgh-load",
             "simurgh-nats",
-            "simurgh-proto",
             "simurgh-reactor",
+            "simurgh-road",
+            "simurgh-text",
             "simurgh-token",
+            "simurgh-tune",
         ],
     ),
 ];

@@ -2,6 +2,8 @@
 
 use std::fmt::Write as _;
 
+pub use simurgh_text::{bytes, decimal, grouped, span, time};
+
 use crate::record::figures::{Unit, Verdict};
 use crate::record::{Count, Live, Metric, MetricRow, Record, ServerRow, Summary};
 
@@ -320,60 +322,6 @@ pub(crate) fn measured(verdict: &Verdict) -> String {
         (Some(n), Unit::PerSecond) => format!("{}/s", decimal(n)),
         (Some(share), Unit::Share) => format!("{:.3} %", share * 100.0),
     }
-}
-
-/// Microseconds with the unit that suits them.
-pub fn time(us: f64) -> String {
-    match us {
-        us if us < 1.0 && us > 0.0 => format!("{us:.2} µs"),
-        us if us < 1e3 => format!("{us:.0} µs"),
-        us if us < 1e4 => format!("{:.2} ms", us / 1e3),
-        us if us < 1e5 => format!("{:.1} ms", us / 1e3),
-        us if us < 1e6 => format!("{:.0} ms", us / 1e3),
-        us => span(us / 1e6),
-    }
-}
-
-/// Seconds, as a length of time.
-pub fn span(seconds: f64) -> String {
-    let whole = seconds.round() as u64;
-    match whole {
-        0..100 => format!("{seconds:.2} s"),
-        100..3600 => format!("{} min {:02} s", whole / 60, whole % 60),
-        _ => format!("{} h {:02} min", whole / 3600, whole / 60 % 60),
-    }
-}
-
-/// A number with its digits in groups of three: `1,234,567`.
-pub fn grouped(n: u64) -> String {
-    let digits = n.to_string();
-    let mut text = String::new();
-    for (index, digit) in digits.chars().enumerate() {
-        if index > 0 && (digits.len() - index).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
-}
-
-/// Bytes with the unit that suits them.
-pub fn bytes(n: f64) -> String {
-    let units = ["B", "kB", "MB", "GB", "TB"];
-    let mut value = n;
-    for unit in units {
-        if value < 1000.0 {
-            let digits = usize::from(unit != "B" && value < 100.0);
-            return format!("{value:.digits$} {unit}");
-        }
-        value /= 1000.0;
-    }
-    format!("{value:.1} PB")
-}
-
-/// A rate or another number that need not be whole.
-pub fn decimal(n: f64) -> String {
-    if n < 100.0 { format!("{n:.1}") } else { grouped(n.round() as u64) }
 }
 
 fn per_second(live: &Live, n: u64) -> f64 {

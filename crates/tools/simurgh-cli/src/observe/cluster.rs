@@ -1,9 +1,7 @@
 //! A cluster in words, for the screen and for `--once`. All texts come from other machines.
 
 use simurgh::observe::view::{ClusterOverview, HistoriesRow, NamedCount, NodeFigures, NodeRow};
-use simurgh_load::report::{bytes, decimal, grouped, span};
-
-use super::text::visible;
+use simurgh_text::{bytes, decimal, grouped, span, visible};
 
 /// What there is to say of a cluster beside its nodes: names and values.
 pub(super) fn facts(cluster: &ClusterOverview) -> Vec<(&'static str, String)> {
@@ -121,5 +119,5 @@ pub(super) fn sockets(row: &NodeRow) -> u64 {
 }
 
 pub(super) fn milliseconds(it: f64) -> String {
-    simurgh_load::report::time(it * 1000.0)
+    simurgh_text::time(it * 1000.0)
 }

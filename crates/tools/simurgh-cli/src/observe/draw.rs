@@ -6,11 +6,10 @@ use ratatui::style::{Modifier, Style, Stylize};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Cell, Paragraph, Row, Sparkline, Table, TableState};
 use simurgh::observe::view::{ConnectionOrder, ConnectionRow, Kept, Memory, Overview, Point};
-use simurgh_load::report::{bytes, decimal, grouped, span, time};
+use simurgh_text::{bytes, decimal, grouped, span, time, visible};
 
-use super::app::{App, Asking, Detail, Sort, View, order};
+use super::app::{App, Detail, Prompt, Sort, View, order};
 use super::columns::{self, Column, cells, sorted};
-use super::text::visible;
 
 /// Columns of the name before a figure.
 const LABEL: usize = 14;
@@ -54,7 +53,7 @@ fn kept(kept: Option<&Kept>) -> String {
 
 fn headline(app: &App) -> Line<'static> {
     let mut words = vec!["simurgh observe ".bold(), visible(&app.base).into()];
-    match (&app.lost, &app.overview) {
+    match (&app.unreachable, &app.overview) {
         (Some(why), _) => {
             words.push("  LOST, trying again: ".red().bold());
             words.push(visible(why).red());
@@ -160,7 +159,7 @@ fn cluster(app: &App, frame: &mut Frame<'_>, area: Rect) {
         Constraint::Fill(1),
         Constraint::Fill(1),
     ];
-    let [facts, _, figures, lives] = Layout::vertical(parts).areas(area);
+    let [facts, _, figures, beats] = Layout::vertical(parts).areas(area);
     frame.render_widget(Paragraph::new(lines), facts);
     let more = match cluster.more_nodes {
         0 => String::new(),
@@ -174,7 +173,7 @@ fn cluster(app: &App, frame: &mut Frame<'_>, area: Rect) {
     };
     table(frame, figures, &title, columns::NODES, &rows, app.selected, Some(sort));
     let title = "as the one that is asked hears them";
-    table(frame, lives, title, columns::LIVES, &rows, app.selected, None);
+    table(frame, beats, title, columns::BEATS, &rows, app.selected, None);
 }
 
 fn falling(column: usize) -> Option<Sort> {
@@ -365,12 +364,12 @@ fn connection(row: &ConnectionRow, frame: &mut Frame<'_>, area: Rect) {
 }
 
 fn footer(app: &App) -> Paragraph<'static> {
-    let first = match (&app.asking, &app.note) {
-        (Some(Asking::Search(text)), _) => {
+    let first = match (&app.prompt, &app.note) {
+        (Some(Prompt::Search(text)), _) => {
             let what = if app.view == View::Connections { "address" } else { "name holds" };
             Line::from(format!("{what}: {}▏  Enter looks, Esc does not", visible(text)).bold())
         }
-        (Some(Asking::Disconnect(id)), _) => {
+        (Some(Prompt::Disconnect(id)), _) => {
             let text = format!("Disconnect {id}? y does it, any other key does not.");
             Line::from(text.yellow().bold())
         }
