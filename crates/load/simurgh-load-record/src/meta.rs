@@ -16,7 +16,7 @@ pub struct Meta {
     pub version: String,
     /// The scenario's name.
     pub scenario: String,
-    /// What makes the run repeatable.
+    /// The seed.
     pub seed: u64,
     /// Start, milliseconds since 1970.
     pub started_unix_ms: u64,

@@ -27,7 +27,7 @@ pub use make::make;
 pub use outputs::{Exporter, Outputs};
 pub use simurgh_text::format::{bytes, grouped, micros as time, number as decimal, time as span};
 pub use text::summary;
-pub use tsung_log::{FullStats, MatchLog, TrafficDump, TsungLog};
+pub use tsung_log::{LineLog, TsungLog};
 
 use std::fs;
 use std::io::{self, Write as _};
@@ -37,7 +37,7 @@ use simurgh_load_record::Record;
 
 impl Outputs {
     /// The files of a run in `dir`, which is made if it is not there. One that cannot be opened is
-    /// warned of in `record`. [`HtmlReport`] is added by who has the server's own figures for it.
+    /// warned of in `record`. The caller adds [`HtmlReport`], which needs the server's own figures.
     pub fn in_dir(dir: &Path, record: &mut Record) -> Self {
         let mut outputs = Self::new();
         // If this fails, so does each file, with the reason.
@@ -52,11 +52,11 @@ impl Outputs {
         outputs.add(ReportJson::new(dir));
         outputs.add_tsung(dir, record);
         if record.meta().full_stats {
-            outputs.add_or_warn("tsung-fullstats.log", FullStats::create(dir), record);
+            outputs.add_or_warn("tsung-fullstats.log", LineLog::full_stats(dir), record);
         }
         let dump = record.meta().dump;
         if dump != simurgh_load_scenario::Dump::Off {
-            outputs.add_or_warn("tsung.dump", TrafficDump::create(dir, dump), record);
+            outputs.add_or_warn("tsung.dump", LineLog::dump(dir, dump), record);
         }
         outputs
     }
@@ -65,7 +65,7 @@ impl Outputs {
     fn add_tsung(&mut self, dir: &Path, record: &mut Record) {
         let log = TsungLog::create(dir, record.meta());
         self.add_or_warn("tsung.log", log, record);
-        self.add_or_warn("match.log", MatchLog::create(dir, record.meta()), record);
+        self.add_or_warn("match.log", LineLog::matches(dir), record);
     }
 }
 

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use simurgh_load_scenario::Diagnostic;
 
-use super::World;
+use super::Environment;
 
 /// How deep one may refer to another.
 const DEPTH_MAX: u32 = 8;
@@ -29,7 +29,7 @@ enum Entity {
 
 /// Replaces references, and stops where that would fill the memory.
 pub(super) struct Expander<'a> {
-    world: &'a dyn World,
+    environment: &'a dyn Environment,
     doctype: Doctype,
     bytes: usize,
 }
@@ -140,8 +140,8 @@ impl<'a> Iterator for Words<'a> {
 }
 
 impl<'a> Expander<'a> {
-    pub(super) fn new(world: &'a dyn World) -> Self {
-        Self { world, doctype: Doctype::default(), bytes: 0 }
+    pub(super) fn new(environment: &'a dyn Environment) -> Self {
+        Self { environment, doctype: Doctype::default(), bytes: 0 }
     }
 
     pub(super) fn set_doctype(&mut self, doctype: Doctype) {
@@ -185,7 +185,7 @@ impl<'a> Expander<'a> {
         let text = match entity {
             Entity::Text(text) => text.clone(),
             Entity::File(file) => {
-                let bytes = self.world.file(file).map_err(|error| {
+                let bytes = self.environment.file(file).map_err(|error| {
                     Diagnostic::at(
                         line,
                         format!("the entity `&{name};`: cannot read {file}: {error}"),
@@ -250,7 +250,7 @@ pub(super) enum Replacement {
     Markup(String),
 }
 
-/// What is said of a lone `&`.
+/// The message about a lone `&`.
 pub(super) fn ampersand(line: u32) -> Diagnostic {
     Diagnostic::at(line, "not well-formed: a `&` begins no reference").help("write `&amp;`")
 }

@@ -11,7 +11,7 @@ use super::requests::Subst;
 use super::servers::{bare, split_port};
 use super::{Lower, given};
 
-/// What is said of a body if the scenario says nothing.
+/// The default type of bodies.
 const CONTENT_TYPE: &str = "application/x-www-form-urlencoded";
 
 impl Lower<'_> {

@@ -153,7 +153,7 @@ impl Lower<'_> {
                     let what = "<match> and <dyn_variable> of a close are ignored";
                     self.warn(line, what, "nothing comes after a close");
                 }
-                // Tsung's own close bears the word `close` where the code should be.
+                // Tsung's own close has the word `close` in place of the code.
                 steps.push(Step { line, act: Act::Close { code: 1000 } });
             }
             _ => self.message(element, subst, answer, steps),

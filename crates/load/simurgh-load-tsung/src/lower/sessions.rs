@@ -39,7 +39,7 @@ impl Kind {
 /// Types that can be had.
 pub(super) const KINDS: &str = "ts_websocket, ts_http, ts_raw";
 
-/// What holds for all of a file's sessions, and for the one at hand.
+/// The state of all sessions, and of the one that is being read.
 #[derive(Default)]
 pub(super) struct SessionState {
     /// Whether shares are weights, rather than probabilities.
