@@ -2,10 +2,11 @@
 
 use serde::Serialize;
 use simurgh_load_scenario::Threshold;
-pub use simurgh_load_scenario::figures::*;
 
 use super::view::{arrivals_in_time, per_second, share};
 use super::{Record, Total};
+
+pub use simurgh_load_scenario::figures::*;
 
 /// Whether a threshold holds.
 #[derive(Clone, Debug, PartialEq, Serialize)]

@@ -3,9 +3,9 @@
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
+use simurgh_load_scenario::{Arrivals, Dump, Scenario, Threshold};
 
 use super::Names;
-use simurgh_load_scenario::{Arrivals, Dump, Scenario, Threshold};
 
 /// What is known of a run before it starts.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

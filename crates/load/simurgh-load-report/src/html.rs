@@ -4,9 +4,11 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use super::{Exporter, write_whole};
-use crate::dashboard::{PageView, Target, report_page};
 use simurgh_load_record::Record;
+
+use crate::dashboard::{PageView, Target, report_page};
+use crate::outputs::Exporter;
+use crate::whole::write_whole;
 
 /// Copies of the scenario that a run's directory may have.
 const SCENARIO_FILES: [&str; 2] = ["scenario.toml", "scenario.xml"];

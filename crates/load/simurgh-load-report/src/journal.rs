@@ -7,8 +7,9 @@ use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, BufRead, BufReader, Write};
 use std::path::Path;
 
-use super::Exporter;
 use simurgh_load_record::{Meta, Record, Tick, Warning};
+
+use crate::outputs::Exporter;
 
 /// Its name in the run's directory.
 const FILE: &str = "journal.jsonl";

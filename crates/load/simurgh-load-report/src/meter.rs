@@ -10,9 +10,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use crate::dashboard::{ANSWER_BYTES_MAX, ANSWER_TIME_MAX, Figures, Probe};
 use simurgh_load_record::Record;
 use simurgh_load_scenario::Scenario;
+
+use crate::dashboard::{ANSWER_BYTES_MAX, ANSWER_TIME_MAX, Figures, Probe};
 
 /// From one question to the next.
 const EVERY: Duration = Duration::from_secs(1);

@@ -20,7 +20,7 @@ use simurgh_load_record::{
 use simurgh_load_scenario::Dump;
 use simurgh_text::format::plain;
 
-use super::Exporter;
+use crate::outputs::Exporter;
 
 /// Between two blocks, milliseconds.
 const BLOCK_MS: u64 = 10_000;

@@ -4,13 +4,14 @@
 
 use std::fmt::Display;
 
+use simurgh_load_client::tls::TlsConfig;
+
 use super::{
     Act, Arrivals, Bound, Diagnostic, Diagnostics, Dialect, LOCAL_AGENT, Load, Matcher, Part,
     Phase, Push, Reply, Scenario, Session, Spread, Step, Think, Transport,
 };
 use crate::answer::{CompiledCheck, CompiledFind, CompiledMatcher, compile_pattern};
 use crate::figures;
-use simurgh_load_client::tls::TlsConfig;
 
 /// Checks a scenario that a front has read.
 ///

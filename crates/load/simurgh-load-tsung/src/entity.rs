@@ -7,7 +7,7 @@ use quick_xml::escape::resolve_predefined_entity;
 use regex::Regex;
 use simurgh_load_scenario::Diagnostic;
 
-use super::Environment;
+use super::environment::Environment;
 
 /// How deep one may refer to another.
 const DEPTH_MAX: u32 = 8;

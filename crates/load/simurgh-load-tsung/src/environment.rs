@@ -5,7 +5,8 @@ use std::io::{self, Read};
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::path::{Path, PathBuf};
 
-use super::TEXT_BYTES_MAX;
+/// The largest file that is read, bytes.
+pub(super) const TEXT_BYTES_MAX: usize = 64 << 20;
 
 /// Where names are looked up and files are read. [`Host`] is this host; tests have others.
 pub trait Environment {

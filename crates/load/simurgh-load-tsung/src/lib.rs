@@ -20,10 +20,8 @@ use std::path::Path;
 
 use simurgh_load_scenario::{Diagnostic, Diagnostics, Loaded, Overrides};
 
+use environment::TEXT_BYTES_MAX;
 pub use environment::{Environment, Host};
-
-/// The largest file that is read, bytes.
-const TEXT_BYTES_MAX: usize = 64 << 20;
 
 /// Reads a scenario of Tsung. `base` is the directory that relative file names start from (where
 /// it has no such file, they start from the current one, as in Tsung); of the flags those are used

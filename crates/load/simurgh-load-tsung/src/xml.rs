@@ -5,11 +5,10 @@ use std::collections::HashSet;
 use quick_xml::errors::{Error, IllFormedError};
 use quick_xml::events::{BytesStart, Event};
 use quick_xml::reader::Reader;
-
 use simurgh_load_scenario::Diagnostic;
 
-use super::Environment;
 use super::entity::{Doctype, Expander, Replacement, ampersand, is_allowed};
+use super::environment::Environment;
 
 /// Elements within elements at most; Tsung's own files need six.
 const DEPTH_MAX: usize = 64;

@@ -3,12 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use simurgh_load_record::Record;
 use tokio::sync::watch;
 
 use super::Shared;
 use super::view::TickView;
 use crate::control::ControlState;
-use simurgh_load_record::Record;
 
 /// How often the record is polled: a closed second shows within this time.
 const POLL_INTERVAL: Duration = Duration::from_millis(200);

@@ -25,14 +25,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use simurgh_load_record::Record;
 use tokio::sync::{Semaphore, oneshot, watch};
+
+use crate::control::Control;
 
 pub use probe::Probe;
 pub(crate) use probe::{ANSWER_BYTES_MAX, ANSWER_TIME_MAX, Figures};
 pub use target::{Target, TargetPoint};
-
-use crate::control::Control;
-use simurgh_load_record::Record;
 
 pub(crate) use assets::report_page;
 pub(crate) use view::PageView;

@@ -9,12 +9,12 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use simurgh_load_scenario::{Scenario, Target};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, MissedTickBehavior};
 
 use super::{Shared, TargetPoint};
-use simurgh_load_scenario::{Scenario, Target};
 
 /// How often a server is asked.
 const ASK_EVERY: Duration = Duration::from_secs(1);

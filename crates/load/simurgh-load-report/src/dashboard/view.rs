@@ -1,12 +1,12 @@
 //! The data of a page: the summary in `report.json`, and what only a page shows.
 
 use serde::Serialize;
+use simurgh_load_record::figures::{self, Verdict};
+use simurgh_load_record::{Live, Record, Summary};
 
 use super::Shared;
 use super::target::{Target, TargetPoint, TargetView};
 use crate::control::ControlState;
-use simurgh_load_record::figures::{self, Verdict};
-use simurgh_load_record::{Live, Record, Summary};
 
 /// The whole run, with its past.
 #[derive(Clone, Debug, Serialize)]

@@ -6,10 +6,10 @@ use ratatui::style::{Style, Stylize};
 use ratatui::symbols;
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{LineGauge, Sparkline, Widget};
-
-use super::Shown;
 use simurgh_load_record::{Live, Metric, TimePoint};
 use simurgh_text::format::{bytes, grouped, micros, plain, rate, time};
+
+use super::Shown;
 
 /// Columns beyond which lines only become harder to read.
 const COLUMNS_MAX: u16 = 110;

@@ -24,14 +24,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use crate::control::{Control, ControlState};
 use simurgh_load_record::{Live, PhasePlan, Record};
 
-pub use tty::restore;
-
+use crate::control::{Control, ControlState};
 use keys::Key;
 use screen::Screen;
 use tty::Keyboard;
+
+pub use tty::restore;
 
 /// How often the record is polled; keys are handled at once.
 const POLL_INTERVAL: Duration = Duration::from_millis(200);

@@ -1,12 +1,12 @@
 //! What is shown of a run, and what keys do.
 
 use ratatui::buffer::Buffer;
-
-use super::*;
-use crate::control::Command;
 use simurgh_load_record::{
     Count, Ending, ErrorKind, Meta, Metric, Names, Recorder, Warning, WorkerId,
 };
+
+use super::*;
+use crate::control::Command;
 
 const HOSTILE: &str = "lob\x1b[2Jby\n\u{9b}31m";
 

@@ -6,10 +6,10 @@
 use html5gum::{DefaultEmitter, Token, Tokenizer};
 use quick_xml::Reader;
 use quick_xml::events::{BytesStart, Event};
+use simurgh_load_client::http::header_values;
 
 use super::decode_html;
 use super::tree::{Builder, Tree};
-use simurgh_load_client::http::header_values;
 
 /// Deeper elements become siblings: an end tag looks for its start among all that are open.
 const DEPTH_MAX: usize = 128;

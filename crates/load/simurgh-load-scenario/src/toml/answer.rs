@@ -13,13 +13,14 @@
 
 use std::time::Duration;
 
+use simurgh_text::toml::{Entry, Table};
+
 use super::read::Reader;
 use super::tables::small;
 use super::verbs::regex;
 use crate::{
     Action, Answer, Capture, Check, Find, Generated, Matcher, Part, PresenceList, Template,
 };
-use simurgh_text::toml::{Entry, Table};
 
 impl Reader<'_> {
     /// `timeout`, `capture` and `check` of a step.

@@ -3,6 +3,8 @@
 use std::cell::RefCell;
 use std::path::Path;
 
+use simurgh_text::toml::{Document, Entry, Table, did_you_mean};
+
 use super::tables::{
     CUTS, PROTOCOLS, SPREADS, TRANSPORTS, addresses, arrivals, follow_stamps, pass, reconnect,
     seed, small, sources, time_range, timeouts, tsung, weight, weighted,
@@ -13,7 +15,6 @@ use crate::{
     Agent, Appointment, Arrivals, DataFile, Diagnostics, Dialect, Drop, LOCAL_AGENT, Load, Loaded,
     Overrides, Phase, Scenario, Session, Target, Template, Tls, VarId, read_rows,
 };
-use simurgh_text::toml::{Document, Entry, Table, did_you_mean};
 
 /// Reads a scenario. `base` is the directory that relative file names start from; of the flags
 /// those are used that [`Overrides`] says the fronts use.

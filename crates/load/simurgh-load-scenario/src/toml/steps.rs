@@ -34,13 +34,13 @@
 //! What gets an answer also takes `timeout`, `capture`, `check` ([`answer`](super::answer)); any
 //! step takes `tag`. A condition is a variable, an order and a template: `"n >= 3"`.
 
+use simurgh_text::toml::{Entry, Table, did_you_mean};
 use toml::de::DeValue;
 
 use super::read::Reader;
 use super::verbs::{StepReader, VERBS};
 use super::{template, units};
 use crate::{Condition, Part, Step, Template, Think};
-use simurgh_text::toml::{Entry, Table, did_you_mean};
 
 /// The topic of the last join in the text.
 pub(super) type Topic = Option<Template>;

@@ -2,10 +2,11 @@
 
 use std::net::SocketAddr;
 
+use simurgh_text::toml::{Entry, Table};
+
 use super::read::Reader;
 use super::tables::weight;
 use crate::{Diagnostic, Overrides, Target, mapped, resolve};
-use simurgh_text::toml::{Entry, Table};
 
 const TAKES: &str = "a table [target] with url = \"ws://HOST:PORT\"";
 

@@ -4,8 +4,8 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use simurgh_load_scenario::{AddressRange, mapped};
 
-use super::super::xml::Element;
 use super::{Lower, given, is_true};
+use crate::xml::Element;
 
 /// Ranges that the clients may become, and addresses that are tried one by one.
 const ADDRESSES_MAX: usize = 65_536;

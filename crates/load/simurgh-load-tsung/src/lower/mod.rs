@@ -19,8 +19,8 @@ use simurgh_load_scenario::{
     DataFile, Diagnostic, Dump, Overrides, Scenario, Sources, Spread, Tls, TsungRun,
 };
 
-use super::Environment;
-use super::xml::Element;
+use crate::environment::Environment;
+use crate::xml::Element;
 use options::Options;
 use servers::Servers;
 use sessions::SessionState;

@@ -7,10 +7,10 @@ use simurgh_load_scenario::{
     Act, Action, Answer, Check, Connect, Diagnostic, Matcher, Message, Part, Reply, Step, Template,
 };
 
-use super::super::repair::json_quotes;
-use super::super::xml::Element;
 use super::options::subprotocols;
 use super::{Lower, given};
+use crate::repair::json_quotes;
+use crate::xml::Element;
 
 /// Bytes that a `datasize` may ask for.
 const DATA_BYTES_MAX: u64 = 16 << 20;

@@ -5,8 +5,8 @@ use std::net::{IpAddr, SocketAddr};
 
 use simurgh_load_scenario::{Target, mapped};
 
-use super::super::xml::Element;
 use super::Lower;
+use crate::xml::Element;
 
 /// Servers, and what names have been looked up.
 #[derive(Default)]
