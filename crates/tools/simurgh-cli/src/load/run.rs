@@ -228,7 +228,7 @@ fn status(outcome: &Outcome, record: &Record) -> u8 {
     if outcome.outputs_failed || outcome.ending == Ending::Failed {
         return FAILED;
     }
-    let verdicts = figures::judge(record, &record.meta().pass);
+    let verdicts = figures::verdicts(record, &record.meta().pass);
     if verdicts.iter().all(|verdict| verdict.passed) { 0 } else { NOT_PASSED }
 }
 

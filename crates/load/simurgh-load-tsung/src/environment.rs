@@ -1,21 +1,22 @@
-//! What a scenario needs to know of the world: names, files, and which addresses are ours.
+//! What is outside of a scenario's file: host names, other files, and the addresses of this host.
 
 use std::fs;
 use std::io::{self, Read};
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::path::{Path, PathBuf};
 
-use super::TEXT_BYTES_MAX;
+/// The largest file that is read, bytes.
+pub(super) const TEXT_BYTES_MAX: usize = 64 << 20;
 
-/// Where names are looked up and files are read. [`Here`] is this host; tests have others.
-pub trait World {
+/// Where names are looked up and files are read. [`Host`] is this host; tests have others.
+pub trait Environment {
     /// The addresses of a host, best first; empty if it has none.
     fn resolve(&self, host: &str) -> Vec<IpAddr>;
 
     /// A file that the scenario names.
     ///
     /// # Errors
-    /// It cannot be read, is no plain file, or is too large.
+    /// It cannot be read, is not a plain file, or is too large.
     fn file(&self, name: &str) -> io::Result<Vec<u8>>;
 
     /// Whether connections can come from this address.
@@ -27,11 +28,11 @@ pub trait World {
 
 /// This host.
 #[derive(Clone, Debug)]
-pub struct Here {
+pub struct Host {
     base: PathBuf,
 }
 
-impl Here {
+impl Host {
     /// Relative file names start from `base`, and where there is no such file from the current
     /// directory, as Tsung has it.
     #[must_use]
@@ -40,7 +41,7 @@ impl Here {
     }
 }
 
-impl World for Here {
+impl Environment for Host {
     fn resolve(&self, host: &str) -> Vec<IpAddr> {
         let found = (host, 0).to_socket_addrs();
         found.map(|all| all.map(|address: SocketAddr| address.ip()).collect()).unwrap_or_default()
