@@ -5,15 +5,16 @@
 //! strict parser accepts — numbers of any length, strings whose surrogates are paired — and is a
 //! loop, not a recursion, with one bit of memory for each level of nesting: no input can exhaust
 //! the stack or the heap.
+
+mod escape;
+
 use alloc::borrow::Cow;
 use alloc::string::String;
 
 use thiserror::Error;
 
-use crate::message::{Payload, Ref};
-
-use super::escape::{code_unit, plain_len};
-pub use super::escape::{escape_into, quoted, unescape};
+use self::escape::{code_unit, plain_len};
+pub use self::escape::{escape_into, quoted, unescape};
 
 /// Levels of arrays and objects that one value may have.
 pub const DEPTH_MAX: usize = 1024;
@@ -86,49 +87,36 @@ pub fn compact(raw: &str) -> Cow<'_, str> {
 
 /// One JSON value as it stands in a text, checked.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Raw<'a> {
+pub(crate) struct Raw<'a> {
     text: &'a str,
     /// Whether whitespace was met between its tokens.
     spaced: bool,
 }
 
 impl<'a> Raw<'a> {
-    pub(super) fn compact(self) -> Cow<'a, str> {
+    pub(crate) fn compact(self) -> Cow<'a, str> {
         if self.spaced { compact(self.text) } else { Cow::Borrowed(self.text) }
     }
 
-    pub(super) fn payload(self) -> Payload<'a> {
-        Payload::Json(self.compact())
-    }
-
-    /// The value as a ref. Strings with escapes are spelled our way, so that equal strings are
-    /// equal.
-    pub(super) fn msg_ref(self) -> Ref<'a> {
-        match self.string() {
-            Some(Cow::Owned(unescaped)) => Ref::from_text(&unescaped),
-            _ => Ref::from_json(self.compact()),
-        }
-    }
-
     /// What the value says, if it is a string.
-    pub(super) fn string(self) -> Option<Cow<'a, str>> {
+    pub(crate) fn string(self) -> Option<Cow<'a, str>> {
         quoted(self.text).map(unescape)
     }
 }
 
 /// A position in JSON text.
-pub(super) struct Scanner<'a> {
+pub(crate) struct Scanner<'a> {
     text: &'a str,
     at: usize,
 }
 
 impl<'a> Scanner<'a> {
-    pub(super) fn new(text: &'a str) -> Self {
+    pub(crate) fn new(text: &'a str) -> Self {
         Scanner { text, at: 0 }
     }
 
     /// Skips whitespace; says whether there was any.
-    pub(super) fn blanks(&mut self) -> bool {
+    pub(crate) fn blanks(&mut self) -> bool {
         let before = self.at;
         while self.peek().is_some_and(|byte| is_blank(char::from(byte))) {
             self.at += 1;
@@ -136,28 +124,28 @@ impl<'a> Scanner<'a> {
         self.at > before
     }
 
-    pub(super) fn take(&mut self, byte: u8) -> bool {
+    pub(crate) fn take(&mut self, byte: u8) -> bool {
         let next = self.is_next(byte);
         self.at += usize::from(next);
         next
     }
 
-    pub(super) fn is_next(&self, byte: u8) -> bool {
+    pub(crate) fn is_next(&self, byte: u8) -> bool {
         self.peek() == Some(byte)
     }
 
-    pub(super) fn expect(&mut self, byte: u8) -> Result<(), JsonError> {
+    pub(crate) fn expect(&mut self, byte: u8) -> Result<(), JsonError> {
         if self.take(byte) { Ok(()) } else { Err(self.error()) }
     }
 
     /// Takes the whitespace that may end a text, and nothing else.
-    pub(super) fn end(&mut self) -> Result<(), JsonError> {
+    pub(crate) fn end(&mut self) -> Result<(), JsonError> {
         self.blanks();
         if self.at == self.text.len() { Ok(()) } else { Err(self.error()) }
     }
 
     /// Takes one value, which must begin here.
-    pub(super) fn value(&mut self) -> Result<Raw<'a>, JsonError> {
+    pub(crate) fn value(&mut self) -> Result<Raw<'a>, JsonError> {
         let start = self.at;
         let spaced = match self.peek() {
             Some(b'{' | b'[') => self.nested()?,
@@ -172,7 +160,7 @@ impl<'a> Scanner<'a> {
     }
 
     /// Walks an object that must begin here, giving each key (unescaped) and value to `member`.
-    pub(super) fn object(
+    pub(crate) fn object(
         &mut self,
         mut member: impl FnMut(&str, Raw<'a>),
     ) -> Result<(), JsonError> {
