@@ -1,4 +1,4 @@
-//! A link from its beginning to the first answer: address, TLS, who is who.
+//! Making a link: address, TLS, credentials, the first answer.
 
 #![allow(
     clippy::disallowed_types,
@@ -26,31 +26,31 @@ use crate::nkey::{self, BadCredentials, Nkey};
 use crate::tls;
 use crate::wire::{Decoder, Op};
 
-/// How long one address may take until it has answered.
+/// The timeout of one address.
 const ADDRESS_TIME_MAX: Duration = Duration::from_secs(5);
-/// Addresses of one server that are tried.
+/// The most addresses of one server that are tried.
 const ADDRESSES_MAX: usize = 8;
-/// What an envelope may need, and a server takes unless it is told otherwise.
+/// The largest payload, which is the default limit of servers.
 pub(crate) const ENVELOPE_BYTES_MAX: usize = 1 << 20;
-/// Servers that one may tell of.
+/// The most servers that one may tell of.
 const KNOWN_SERVERS_MAX: usize = 64;
 
-/// The two ways in which bytes go.
+/// A connection, encrypted or not.
 pub(crate) trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<S: AsyncRead + AsyncWrite + Send + Unpin> Stream for S {}
 
-/// A server that has answered.
+/// A link to a server that has answered.
 pub(crate) struct Established {
     pub(crate) stream: Box<dyn Stream>,
-    /// With what was read behind the answer.
+    /// The decoder, with what was read behind the answer.
     pub(crate) decoder: Decoder,
-    /// Others of its cluster.
+    /// The other servers of its cluster.
     pub(crate) known_servers: Vec<Server>,
     pub(crate) server: Server,
     pub(crate) version: String,
 }
 
-/// What a server says of itself.
+/// A server's INFO.
 #[derive(Debug, Deserialize)]
 #[serde(default)]
 struct Info {
@@ -71,18 +71,18 @@ impl Default for Info {
     }
 }
 
-/// The servers of which another tells in its `INFO`.
+/// The servers that another one lists in its `INFO`.
 pub(crate) fn servers_of(by: &Server, json: &[u8]) -> Vec<Server> {
     let info: Info = serde_json::from_slice(json).unwrap_or_default();
     info.connect_urls.iter().take(KNOWN_SERVERS_MAX).filter_map(|it| by.told(it)).collect()
 }
 
-/// What a client says of itself. Not `Debug`: it has secrets.
+/// A client's CONNECT. Not `Debug`: it has secrets.
 #[derive(Serialize)]
 struct Connect<'a> {
     verbose: bool,
     pedantic: bool,
-    /// Nobody hears what it publishes itself.
+    /// Whether it receives what it publishes itself.
     echo: bool,
     headers: bool,
     no_responders: bool,
@@ -142,7 +142,7 @@ impl Who {
 /// Tries servers in this order until one answers.
 ///
 /// # Errors
-/// None does: what each of them said, or did not, in the order of their names.
+/// No server answers: the reasons of all, in the order of their names.
 pub(crate) async fn connect(
     config: Arc<Config>,
     servers: Vec<Server>,
@@ -182,8 +182,8 @@ async fn one(config: &Config, server: Server, name: &str) -> Result<Established,
         let greeted = async {
             let stream = TcpStream::connect(address).await.map_err(|it| broken(it.to_string()))?;
             stream.set_nodelay(true).map_err(|error| broken(error.to_string()))?;
-            // What a dead link has not brought yet is not to come after all, beside the next link
-            // that sends it again.
+            // A closed link must not deliver what is still in its buffers beside the next link,
+            // which sends that again.
             stream.set_zero_linger().map_err(|error| broken(error.to_string()))?;
             greet(config, &server, stream, name).await
         };
@@ -226,7 +226,7 @@ async fn greet(
         if !info.tls_required && !info.tls_available {
             return Err(refused("TLS is required here, and it has none"));
         }
-        // What stands behind INFO without encryption could be anybody's.
+        // What follows INFO without encryption could be anybody's.
         if !decoder.is_empty() {
             return Err(broken("it says more than INFO before TLS"));
         }
@@ -290,7 +290,7 @@ async fn read(stream: &mut Box<dyn Stream>, decoder: &mut Decoder) -> Result<Op,
     }
 }
 
-/// What `-ERR` says of a link: whether the engine refuses, or something broke.
+/// Why a link ends with this `-ERR`: the engine refuses, or something broke.
 pub(crate) fn of_error(text: &str) -> Down {
     const REFUSALS: &[&str] = &[
         "authorization",
@@ -315,7 +315,7 @@ fn refused(why: impl Into<Box<str>>) -> Down {
     Down::Refused(why.into())
 }
 
-/// Reads what is there, into the decoder's buffer.
+/// Reads into the decoder's buffer.
 pub(crate) fn poll_read(
     stream: &mut Box<dyn Stream>,
     buffer: &mut BytesMut,
@@ -325,7 +325,7 @@ pub(crate) fn poll_read(
     std::future::Future::poll(read.as_mut(), context)
 }
 
-/// Writes as much as goes, and takes it away.
+/// Writes as much as possible, and removes it from `out`.
 pub(crate) fn poll_write(
     stream: &mut Box<dyn Stream>,
     out: &mut BytesMut,

@@ -45,7 +45,7 @@ impl<A: Adapter> Cluster<A> {
     /// begun with a copy that lagged behind.
     pub fn check_topic(&mut self, topic: &str) {
         if let Some(history) = &mut self.history {
-            history.look_at(topic);
+            history.check_at_leader(topic);
         }
     }
 
@@ -103,7 +103,7 @@ impl<A: Adapter> Cluster<A> {
     /// Reports some of the events that wait, and all notices.
     pub(super) fn report_history(&mut self, local: &mut impl LocalNode) {
         let Some(history) = &mut self.history else { return };
-        history.hush(local);
+        history.report_link_loss(local);
         while let Some(notice) = history.poll_notice() {
             self.notices.push_back(Notice::History(notice));
         }
@@ -199,7 +199,7 @@ impl<A: Adapter> Cluster<A> {
         }
         self.counts.receive(kind);
         if let Some(history) = &mut self.history
-            && history.heard(&envelope, (bytes, number, at_ms), time, local)
+            && history.receive(&envelope, (bytes, number, at_ms), time, local)
         {
             return;
         }
