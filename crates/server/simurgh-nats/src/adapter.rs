@@ -259,7 +259,7 @@ impl NatsAdapter {
             let State::Linked(link) = &mut self.state else { return Poll::Ready(None) };
             match link.next() {
                 Ok(Some(Incoming::Message(message))) if message.sid == INBOX_SID => {
-                    self.hear_answer(message);
+                    self.on_answer(message);
                     if !self.events.is_empty() {
                         return Poll::Ready(None);
                     }
@@ -305,10 +305,10 @@ impl NatsAdapter {
     }
 
     /// Takes an answer of JetStream.
-    fn hear_answer(&mut self, message: Message) {
+    fn on_answer(&mut self, message: Message) {
         let now_ms = self.now_ms();
         let State::Linked(link) = &mut self.state else { return };
-        let action = self.jetstream.hear(message, now_ms, link.out(), &mut self.events);
+        let action = self.jetstream.on_answer(message, now_ms, link.out(), &mut self.events);
         self.act(action);
     }
 
@@ -544,7 +544,7 @@ impl Adapter for NatsAdapter {
     fn measures(&self) -> Measures {
         let engine = self.server().map(|(server, version)| format!("{server}, NATS {version}"));
         let round_trip = self.statistics.round_trip.filter(|_| engine.is_some());
-        let (keeping, repeated) = (self.jetstream.words(), self.jetstream.repeats());
+        let (keeping, repeated) = (self.jetstream.describe(), self.jetstream.repeats());
         Measures { engine, keeping, repeated, round_trip, round_trips: self.round_trips }
     }
 }

@@ -291,19 +291,20 @@ pub(crate) fn put_publish(out: &mut BytesMut, subject: &str, payload: &[u8]) {
     out.reserve(subject.len() + payload.len() + 32);
     out.extend_from_slice(b"PUB ");
     out.extend_from_slice(subject.as_bytes());
-    out.extend_from_slice(b" ");
-    put_number(out, payload.len() as u64);
-    out.extend_from_slice(b"\r\n");
-    out.extend_from_slice(payload);
-    out.extend_from_slice(b"\r\n");
+    put_payload(out, payload);
 }
 
 /// Appends `PUB` of a request, with the subject for its answer.
-pub(crate) fn put_question(out: &mut BytesMut, subject: &str, reply: &str, payload: &[u8]) {
-    out.extend_from_slice(b"PUB ");
-    out.extend_from_slice(subject.as_bytes());
-    out.extend_from_slice(b" ");
-    out.extend_from_slice(reply.as_bytes());
+pub(crate) fn put_request(out: &mut BytesMut, subject: &str, reply: &str, payload: &[u8]) {
+    for part in ["PUB ", subject, " ", reply] {
+        out.extend_from_slice(part.as_bytes());
+    }
+    put_payload(out, payload);
+}
+
+/// Appends the length of the payload, and the payload.
+#[inline]
+fn put_payload(out: &mut BytesMut, payload: &[u8]) {
     out.extend_from_slice(b" ");
     put_number(out, payload.len() as u64);
     out.extend_from_slice(b"\r\n");
