@@ -21,7 +21,7 @@ use tokio::net::{TcpStream, lookup_host};
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 
-use crate::config::{Config, Credentials, Server};
+use crate::config::{Config, Credentials, Secret, Server};
 use crate::nkey::{self, BadCredentials, Nkey};
 use crate::tls;
 use crate::wire::{Decoder, Op};
@@ -51,24 +51,15 @@ pub(crate) struct Established {
 }
 
 /// A server's INFO.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct Info {
     version: String,
-    max_payload: usize,
+    max_payload: Option<usize>,
     tls_required: bool,
     tls_available: bool,
     nonce: String,
     connect_urls: Vec<String>,
-}
-
-impl Default for Info {
-    fn default() -> Self {
-        let (tls_required, tls_available) = (false, false);
-        let (version, nonce, connect_urls) = (String::new(), String::new(), Vec::new());
-        let max_payload = ENVELOPE_BYTES_MAX;
-        Self { version, max_payload, tls_required, tls_available, nonce, connect_urls }
-    }
 }
 
 /// The servers that another one lists in its `INFO`.
@@ -95,47 +86,40 @@ struct Connect<'a> {
     who: Who,
 }
 
-#[derive(Default, Serialize)]
-struct Who {
-    #[serde(skip_serializing_if = "Option::is_none")]
-    user: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pass: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    auth_token: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    nkey: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    jwt: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    sig: Option<String>,
+/// The credentials in a CONNECT.
+#[derive(Serialize)]
+#[serde(untagged)]
+enum Who {
+    None {},
+    Password { user: String, pass: String },
+    Token { auth_token: String },
+    Nkey { nkey: String, sig: String },
+    Jwt { jwt: String, sig: String },
 }
 
 impl Who {
     fn of(credentials: &Credentials, nonce: &str) -> Result<Self, Down> {
         let bad = |error: BadCredentials| refused(error.to_string());
-        let unread = |error: io::Error| refused(format!("the credentials: {error}"));
-        let mut who = Self::default();
-        match credentials {
-            Credentials::None => {}
+        let read = |secret: &Secret| {
+            secret.reveal().map_err(|error| refused(format!("the credentials: {error}")))
+        };
+        Ok(match credentials {
+            Credentials::None => Self::None {},
             Credentials::Password { user, password } => {
-                who.user = Some(user.clone());
-                who.pass = Some(password.reveal().map_err(unread)?);
+                Self::Password { user: user.clone(), pass: read(password)? }
             }
-            Credentials::Token(token) => who.auth_token = Some(token.reveal().map_err(unread)?),
+            Credentials::Token(token) => Self::Token { auth_token: read(token)? },
             Credentials::Nkey(seed) => {
-                let key = Nkey::of_seed(&seed.reveal().map_err(unread)?).map_err(bad)?;
-                who.nkey = Some(key.public());
-                who.sig = Some(key.sign(nonce));
+                let key = Nkey::of_seed(&read(seed)?).map_err(bad)?;
+                Self::Nkey { nkey: key.public(), sig: key.sign(nonce) }
             }
             Credentials::Creds(text) => {
-                let text = text.reveal().map_err(unread)?;
+                let text = read(text)?;
                 let (token, seed) = nkey::parts_of_creds(&text).map_err(bad)?;
-                who.jwt = Some(token.to_owned());
-                who.sig = Some(Nkey::of_seed(seed).map_err(bad)?.sign(nonce));
+                let sig = Nkey::of_seed(seed).map_err(bad)?.sign(nonce);
+                Self::Jwt { jwt: token.to_owned(), sig }
             }
-        }
-        Ok(who)
+        })
     }
 }
 
@@ -215,11 +199,8 @@ async fn greet(
     };
     let info: Info = serde_json::from_slice(&json)
         .map_err(|error| broken(format!("its INFO is not understood: {error}")))?;
-    if info.max_payload < ENVELOPE_BYTES_MAX {
-        let text = format!(
-            "its max_payload is {}, and envelopes need {ENVELOPE_BYTES_MAX}",
-            info.max_payload
-        );
+    if let Some(most) = info.max_payload.filter(|it| *it < ENVELOPE_BYTES_MAX) {
+        let text = format!("its max_payload is {most}, and envelopes need {ENVELOPE_BYTES_MAX}");
         return Err(refused(text));
     }
     if !config.tls.is_first && (is_tls_necessary || info.tls_required) {

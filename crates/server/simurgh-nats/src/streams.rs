@@ -133,25 +133,15 @@ impl StreamsConfig {
         format!("{}_H{at:x}", prefix.as_str().to_ascii_uppercase())
     }
 
-    /// The number of a subject's stream; none if it is not a subject to store to.
-    pub(crate) fn stream_of(&self, prefix: &Prefix, subject: &str) -> Option<usize> {
-        let rest = subject.strip_prefix(prefix.as_str())?.strip_prefix(".h.")?;
-        let digit = char::from(*rest.as_bytes().first()?).to_digit(16)?;
-        Some(self.of_digit(digit as usize))
-    }
-
-    /// The number of the stream that republished a message to this subject.
-    pub(crate) fn stream_of_republished(&self, prefix: &Prefix, subject: &[u8]) -> Option<usize> {
-        let rest = subject.strip_prefix(prefix.as_str().as_bytes())?.strip_prefix(b".b.")?;
+    /// The number of the stream of a subject in this space; none for another subject. What a stream
+    /// stores in space `h` it republishes in space `b`.
+    pub(crate) fn stream_of(&self, prefix: &Prefix, space: &[u8], subject: &[u8]) -> Option<usize> {
+        let rest = subject.strip_prefix(prefix.as_str().as_bytes())?.strip_prefix(space)?;
         let digit = char::from(*rest.first()?).to_digit(16)?;
-        Some(self.of_digit(digit as usize))
-    }
-
-    const fn of_digit(&self, digit: usize) -> usize {
-        match self.streams {
+        Some(match self.streams {
             StreamCount::One => 0,
-            StreamCount::Sixteen => digit,
-        }
+            StreamCount::Sixteen => digit as usize,
+        })
     }
 
     /// The configuration that a stream should have, as JetStream writes it.
@@ -232,19 +222,22 @@ mod tests {
 
     #[test]
     fn every_topic_is_in_the_stream_of_its_digit() {
-        let keeping = StreamsConfig { streams: StreamCount::Sixteen, ..StreamsConfig::default() };
-        let names = keeping.stream_names(&prefix());
+        let config = StreamsConfig { streams: StreamCount::Sixteen, ..StreamsConfig::default() };
+        let names = config.stream_names(&prefix());
         assert_eq!((&*names[0], &*names[15], names.len()), ("A-1_H0", "A-1_Hf", 16));
         let mut found = [0; 16];
         for topic in 0..500 {
             let subject = prefix().topic(Space::Store, &format!("t:{topic}"));
-            let at = keeping.stream_of(&prefix(), subject.as_str()).unwrap();
-            let filter = keeping.stream(&prefix(), at)["subjects"][0].as_str().unwrap().to_owned();
+            let at = config.stream_of(&prefix(), b".h.", subject.as_str().as_bytes()).unwrap();
+            let filter = config.stream(&prefix(), at)["subjects"][0].as_str().unwrap().to_owned();
             assert!(subject.as_str().starts_with(filter.trim_end_matches('>')), "{subject}");
             let heard = prefix().topic(Space::Broadcast, &format!("t:{topic}"));
-            let republished = keeping.stream_of_republished(&prefix(), heard.as_str().as_bytes());
+            let republished = config.stream_of(&prefix(), b".b.", heard.as_str().as_bytes());
             assert_eq!(republished, Some(at));
-            assert_eq!(StreamsConfig::default().stream_of(&prefix(), subject.as_str()), Some(0));
+            assert_eq!(
+                StreamsConfig::default().stream_of(&prefix(), b".h.", subject.as_str().as_bytes()),
+                Some(0)
+            );
             found[at] += 1;
         }
         assert!(found.iter().all(|it| *it > 0), "{found:?}");
@@ -252,10 +245,10 @@ mod tests {
 
     #[test]
     fn a_subject_that_is_not_to_be_stored_is_in_no_stream() {
-        let keeping = StreamsConfig::default();
+        let config = StreamsConfig::default();
         let broadcast = prefix().topic(Space::Broadcast, "a");
         for subject in [broadcast.as_str(), "a-1.h.", "a-1.h", "b.h.0.00.a", "a-1.h.x.00.a", ""] {
-            assert_eq!(keeping.stream_of(&prefix(), subject), None, "{subject}");
+            assert_eq!(config.stream_of(&prefix(), b".h.", subject.as_bytes()), None, "{subject}");
         }
     }
 

@@ -141,12 +141,7 @@ impl<A: Adapter> Cluster<A> {
     /// Messages for these interests may have been lost.
     pub(super) fn history_lost(&mut self, interests: &[Interest], time: Time) {
         let Self { history: Some(history), interests: all, .. } = self else { return };
-        let of_broadcasts = interests.iter().filter(|it| {
-            matches!(
-                it,
-                Interest::Exact(Space::Broadcast, _) | Interest::Whole(Space::Broadcast, _)
-            )
-        });
+        let of_broadcasts = interests.iter().filter(|it| it.space() == Some(Space::Broadcast));
         let topics: Vec<&str> = of_broadcasts
             .flat_map(|it| all.topics_of(it))
             .filter(|it| history.is_followed(it))

@@ -417,7 +417,7 @@ impl JetStream {
     /// A stream has republished a message with this number.
     pub(crate) fn heard(&mut self, subject: &[u8], seq: u64) {
         let Some(config) = &self.config else { return };
-        let Some(stream) = config.stream_of_republished(&self.prefix, subject) else { return };
+        let Some(stream) = config.stream_of(&self.prefix, b".b.", subject) else { return };
         self.saw(stream, seq);
         let is_back = self.checks.get_mut(stream).is_some_and(|it| it.hears(seq));
         if is_back {

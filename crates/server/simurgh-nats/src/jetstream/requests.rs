@@ -123,7 +123,7 @@ impl JetStream {
         if let State::Off { why, .. } = &self.state {
             return Err(why.clone());
         }
-        let stream = config.stream_of(&self.prefix, subject.as_str());
+        let stream = config.stream_of(&self.prefix, b".h.", subject.as_str().as_bytes());
         stream.ok_or_else(|| "its subject is not one to store to".into())
     }
 
