@@ -11,7 +11,6 @@ use crate::ledger::Ledger;
 use crate::plan::ClusterPlan;
 use crate::presences::View;
 
-/// A channel of a client.
 #[derive(Debug, Clone)]
 pub(crate) struct Current {
     pub(crate) join_ref: u32,
@@ -28,7 +27,6 @@ impl Current {
     }
 }
 
-/// A client.
 pub(crate) struct Client {
     number: u32,
     /// Which of the ids its sockets have.
@@ -84,7 +82,6 @@ impl Client {
         format!(r#","simurgh":{{{id}"since":{since}}}"#)
     }
 
-    /// Something has come.
     pub(crate) fn hears(
         &mut self,
         plan: &ClusterPlan,

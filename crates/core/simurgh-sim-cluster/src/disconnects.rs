@@ -12,7 +12,6 @@ pub(crate) const LIFE_NS: u64 = 60 * SECOND;
 /// The longest span between two times that it is asked, and some more until a link is back.
 const SPAN_NS: u64 = 17 * SECOND;
 
-/// One that was asked for.
 #[derive(Debug)]
 pub(crate) struct Disconnect {
     /// Which of the ids.

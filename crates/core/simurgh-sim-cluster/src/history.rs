@@ -85,7 +85,6 @@ impl HistoryPlan {
     }
 }
 
-/// Something that was stored on a topic.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Entry {
     pub(crate) place: Place,
@@ -168,7 +167,6 @@ impl Log {
         }
     }
 
-    /// The epoch of what is stored now.
     pub(crate) fn epoch(&self) -> Option<Epoch> {
         self.lives.last().map(|it| it.epoch)
     }
@@ -179,7 +177,6 @@ impl Log {
         life.topics.get(topic).map(Vec::as_slice)
     }
 
-    /// What stands at a position.
     pub(crate) fn at(&self, at: Position, topic: usize) -> Option<Entry> {
         self.of(at.epoch, topic)?.iter().rfind(|it| it.place == at.place).copied()
     }

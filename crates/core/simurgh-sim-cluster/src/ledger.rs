@@ -22,7 +22,6 @@ use crate::presences::Presences;
 /// Where broadcasts come from that no channel of the shard made.
 const BY_MAIL: u16 = u16::MAX;
 
-/// A payload that was made.
 #[derive(Debug, Clone)]
 pub(crate) struct Made {
     pub(crate) topic: usize,
@@ -30,7 +29,6 @@ pub(crate) struct Made {
     pub(crate) node: usize,
     /// The shard whose channel said it; none: somebody outside.
     pub(crate) shard: Option<usize>,
-    /// The channel that is left out.
     pub(crate) except: u32,
     /// Its place among what its node has said on its topic; none: it was not said.
     pub(crate) place: Option<u64>,
@@ -64,7 +62,6 @@ pub(crate) struct Start {
     pub(crate) is_alive: bool,
     /// It has said that it ends.
     pub(crate) says_bye: bool,
-    /// By shard and topic.
     lines: Vec<Vec<Line>>,
     /// How much it has said, by topic.
     said: Vec<u64>,
@@ -131,7 +128,6 @@ impl Ledger {
         Self { topics, is_kept, is_whole, ..Self::default() }
     }
 
-    /// A node starts; its number among all starts.
     pub(crate) fn start(&mut self, id: NodeId, shards: usize) -> usize {
         self.starts.push(Start {
             id,
@@ -197,7 +193,6 @@ impl Ledger {
         self.starts.get_mut(start)?.lines.get_mut(shard)?.get_mut(topic)
     }
 
-    /// How long a line is.
     pub(crate) fn line_len(&mut self, start: usize, shard: usize, topic: usize) -> usize {
         self.line(start, shard, topic).map_or(0, |it| it.ids.len())
     }
@@ -225,7 +220,6 @@ impl Ledger {
         }
     }
 
-    /// A shard accepts a broadcast.
     pub(crate) fn accepts(&mut self, start: usize, shard: usize, topic: usize, id: u32) {
         self.note(|| format!("shard {shard} of start {start} accepts #{id}"));
         let made = self.made.get(id as usize).filter(|it| it.topic == topic);
@@ -340,7 +334,6 @@ impl Ledger {
         Some((from + at, *rest.get(at)?))
     }
 
-    /// What stands at a place of a line.
     pub(crate) fn at(
         &mut self,
         start: usize,
@@ -351,7 +344,6 @@ impl Ledger {
         self.line(start, shard, topic)?.ids.get(at).copied()
     }
 
-    /// All starts that are alive.
     pub(crate) fn alive(&self) -> BTreeSet<usize> {
         let all = self.starts.iter().enumerate();
         all.filter(|it| it.1.is_alive).map(|it| it.0).collect()

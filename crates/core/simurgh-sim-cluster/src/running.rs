@@ -17,7 +17,6 @@ use crate::watched::WatchedAdapter;
 
 pub(crate) type Shard = shard::Shard<Ledger, ClusterPlan>;
 
-/// A node that runs.
 pub(crate) struct RunningNode {
     pub(crate) slot: usize,
     /// Its number among all starts.
@@ -89,7 +88,6 @@ impl RunningNode {
         })
     }
 
-    /// What its clock shows.
     pub(crate) fn local_ns(&self, clock_ns: u64) -> u64 {
         clock_ns - self.born_ns
     }
@@ -121,7 +119,6 @@ impl RunningNode {
         is_whole && !self.is_frozen && self.thread.node.state().0 != LinkState::Away
     }
 
-    /// Whether its sockets are served.
     pub(crate) fn is_open(&self) -> bool {
         !self.is_draining && !self.is_frozen
     }

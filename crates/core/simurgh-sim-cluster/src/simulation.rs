@@ -38,7 +38,6 @@ pub(crate) struct Listening {
 pub(crate) struct ClusterSimulation {
     pub(crate) shared: Arc<Shared>,
     pub(crate) network: Network,
-    /// By slot.
     pub(crate) nodes: Vec<Option<RunningNode>>,
     pub(crate) clients: Vec<Client>,
     pub(crate) listening: Vec<Listening>,
@@ -203,7 +202,6 @@ impl ClusterSimulation {
         }
     }
 
-    /// The name of a topic.
     pub(crate) fn topic(&self, number: usize) -> String {
         self.shared.plan.topics[number].clone()
     }
@@ -220,7 +218,6 @@ impl ClusterSimulation {
         self.shared.note(|| format!("#{id} is published on start {start}: {done:?}"));
     }
 
-    /// A handle of a channel broadcasts.
     fn broadcast_by_handle(&mut self, c: u32) {
         let mut ledger = self.shared.ledger();
         let Some(at) = (c as usize).checked_rem(ledger.handles.len()) else { return };

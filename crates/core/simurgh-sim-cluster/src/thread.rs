@@ -235,7 +235,6 @@ impl Wake for WakeFlag {
     }
 }
 
-/// See the module.
 pub(crate) struct ClusterThread {
     pub(crate) node: Cluster<WatchedAdapter>,
     reached: LocalShards,
@@ -283,7 +282,6 @@ impl ClusterThread {
         }
     }
 
-    /// Whether it has something to do.
     pub(crate) fn is_due(&self, now_ns: u64) -> bool {
         self.next_ns <= now_ns || self.woken.0.load(Relaxed) || self.mailbox.has_mail()
     }
@@ -452,7 +450,6 @@ impl ClusterThread {
         covering.is_some_and(|it| self.node.adapter().is_in_force(&it, topic))
     }
 
-    /// The shards that want it.
     pub(crate) fn shards(&self, topic: &str) -> BTreeSet<usize> {
         let shards = self.node.interests().shards(topic);
         shards.into_iter().flatten().map(usize::from).collect()

@@ -186,7 +186,6 @@ impl ClusterSimulation {
         }
     }
 
-    /// Time passes.
     pub(crate) fn pass(&mut self, span_ns: u64) {
         let end_ns = self.clock_ns + span_ns;
         loop {

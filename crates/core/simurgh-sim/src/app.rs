@@ -46,7 +46,6 @@ const INTERCEPTS: [&[&str]; 16] = [
 /// Broadcasts that come one out of the other, at most: else there would be no end of them.
 pub(crate) const DEPTH_MAX: u8 = 2;
 
-/// A channel.
 pub(crate) struct Member {
     pub(crate) stage: Arc<Stage>,
     pub(crate) chan: u32,
@@ -82,7 +81,6 @@ pub(crate) fn give_up() -> ! {
     std::panic::resume_unwind(Box::new("meant"))
 }
 
-/// What a callback draws.
 pub(crate) struct Draw<'a> {
     pub(crate) stage: &'a Arc<Stage>,
     pub(crate) rng: Rng,
@@ -129,7 +127,6 @@ impl Draw<'_> {
         effects.push(Eff::Broadcast(id));
     }
 
-    /// One effect.
     pub(crate) fn effect(
         &mut self,
         model: &mut Model,
@@ -461,7 +458,6 @@ impl Channel for Member {
     }
 }
 
-/// The join function of all topics.
 pub(crate) fn join(stage: &Arc<Stage>) -> JoinFn {
     let stage = Arc::downgrade(stage);
     Arc::new(move |ctx, payload| {

@@ -16,7 +16,6 @@ use crate::world::{Server, World};
 
 /// Publishers that are read again in one turn at most.
 const RELEASED_MAX: usize = 16;
-/// A second, in nanoseconds.
 const SECOND: u64 = 1_000_000_000;
 
 /// Bytes that are certainly under way, by their flow.
@@ -24,15 +23,12 @@ const SECOND: u64 = 1_000_000_000;
 pub(crate) struct Flows {
     topics: usize,
     shards: usize,
-    /// By shard and topic.
     known: Vec<Known>,
 }
 
-/// What is known of a flow.
 #[derive(Clone, Debug)]
 struct Known {
     epoch: u32,
-    /// By mailbox.
     mailed: Vec<usize>,
     /// Published and accepted since its shard last fanned out.
     fresh: usize,

@@ -16,7 +16,6 @@ use crate::model::{Doing, Made, code_bit};
 
 use crate::world::World;
 
-/// The client's end of a connection.
 pub(crate) struct Link {
     pub(crate) client: usize,
     pub(crate) shard: usize,
@@ -29,7 +28,6 @@ pub(crate) struct Link {
     pub(crate) heard: Vec<Value>,
     /// The server has no record of it any more.
     pub(crate) is_over: bool,
-    /// Nothing is taken any more.
     pub(crate) is_lost: bool,
     pub(crate) is_stalled: bool,
     /// Messages with refs of its own making.
@@ -37,7 +35,6 @@ pub(crate) struct Link {
 }
 
 impl Link {
-    /// How it is called in stories.
     pub(crate) fn name(&self) -> String {
         format!("client {} ({:?}, shard {})", self.client, self.wire, self.shard)
     }
@@ -52,7 +49,6 @@ impl Link {
 const ODD_REFS: u32 = 1_000_000;
 
 impl World {
-    /// The connection that a client has.
     pub(crate) fn link_of(&self, client: u16) -> Option<u32> {
         let client = usize::from(client) % self.current.len().max(1);
         self.current.get(client).copied().flatten()

@@ -20,7 +20,6 @@ use crate::profile::{Habit, Profile};
 use crate::stage::Stage;
 use crate::world::World;
 
-/// A message that is to be handled.
 struct Job {
     id: u32,
     word: u32,
@@ -36,11 +35,9 @@ pub(crate) struct Busy {
     is_full: bool,
 }
 
-/// What is kept with a socket.
 #[derive(Debug)]
 struct Assigned(u32, Arc<Stage>);
 
-/// How many of them there are.
 pub(crate) type Count = AtomicI64;
 
 impl Drop for Assigned {
@@ -143,7 +140,6 @@ impl Draw<'_> {
     }
 }
 
-/// What is broadcast by a handle.
 struct Speech {
     chan: u32,
     id: u32,

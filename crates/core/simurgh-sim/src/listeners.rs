@@ -31,7 +31,6 @@ impl Drop for Ear {
 }
 
 impl World {
-    /// Somebody listens to a topic, on some shard.
     pub(crate) fn begin_listening(&mut self, topic: u8, c: u32) {
         let Some(shard) = self.shard((c >> 8) as u16) else { return };
         let mut model = self.stage.model();

@@ -30,7 +30,6 @@ use crate::stage::Stage;
 pub(crate) const CHANNELS: u8 = 0;
 pub(crate) const PLAIN: u8 = 1;
 
-/// What is in a mailbox.
 #[derive(Debug)]
 pub(crate) struct Letter {
     pub(crate) mail: Mail,
@@ -56,7 +55,6 @@ pub(crate) enum Tag {
     Answers(u32),
 }
 
-/// A join that is being decided.
 pub(crate) struct Decision {
     pub(crate) conn: u32,
     pub(crate) shard: usize,
@@ -65,7 +63,6 @@ pub(crate) struct Decision {
     pub(crate) work: JoinDecision,
 }
 
-/// What changes of a node.
 #[derive(Default)]
 pub(crate) struct State {
     pub(crate) mailboxes: Vec<VecDeque<Letter>>,
@@ -94,7 +91,6 @@ pub(crate) struct State {
     pub(crate) told_last: Option<(Arc<Broadcast>, u32)>,
 }
 
-/// The node.
 pub(crate) struct SimNode {
     pub(crate) stage: Arc<Stage>,
     user_sockets: [UserSocket; 2],
@@ -130,7 +126,6 @@ impl SimNode {
         self.permits.left().zip(self.permits_all)
     }
 
-    /// Puts something into a mailbox.
     pub(crate) fn put(&self, shard: usize, letter: Letter) -> bool {
         let mut state = self.state();
         if state.ended.get(shard).copied().unwrap_or(true) {
@@ -154,7 +149,6 @@ impl SimNode {
         drop(deciding);
     }
 
-    /// Takes the next letter out of a mailbox.
     pub(crate) fn take(&self, shard: usize) -> Option<Letter> {
         let mut state = self.state();
         let letter = state.mailboxes.get_mut(shard)?.pop_front()?;
@@ -450,7 +444,6 @@ impl Node for SimNode {
     }
 }
 
-/// The number of a broadcast.
 pub(crate) fn number_of(broadcast: &Broadcast) -> u32 {
     match broadcast.event() {
         // Its payload says nothing; the first numbers are theirs.

@@ -9,7 +9,6 @@ use crate::op::Op;
 use crate::world::World;
 
 impl World {
-    /// An observer has a socket closed.
     pub(crate) fn kick(&mut self, conn: u32) {
         let Some((shard, key, who)) =
             self.links.get(conn as usize).map(|it| (it.shard, it.key, it.name()))

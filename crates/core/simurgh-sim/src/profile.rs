@@ -37,7 +37,6 @@ pub(crate) enum Habit {
     Expire,
 }
 
-/// How many habits there are.
 pub(crate) const HABITS: usize = 20;
 /// Weights of those that there are where [`Extras::reaches`].
 const FURTHER: [u8; 5] = [2, 2, 1, 2, 3];
@@ -45,10 +44,8 @@ const FURTHER: [u8; 5] = [2, 2, 1, 2, 3];
 const PRESENT: [u8; 4] = [12, 5, 3, 6];
 /// And where [`Extras::expires`].
 const EXPIRING: [u8; 1] = [4];
-/// The others.
 const USUAL: usize = HABITS - EXPIRING.len() - PRESENT.len() - FURTHER.len();
 
-/// All that a seed decides before the first operation.
 #[derive(Clone, Debug)]
 pub(crate) struct Profile {
     pub(crate) seed: u64,
@@ -60,9 +57,7 @@ pub(crate) struct Profile {
     pub(crate) topics: usize,
     pub(crate) channels_max: u16,
     pub(crate) counts_members: bool,
-    /// Weights of all that callbacks may do.
     habits: [u8; HABITS],
-    /// Most effects of a callback.
     pub(crate) effects_max: u8,
     /// Of 256 callbacks, how many panic, stop their channel.
     pub(crate) panics: u8,
@@ -74,7 +69,6 @@ pub(crate) struct Profile {
     /// Of 256 payloads, how many are binary, long.
     pub(crate) binary: u8,
     pub(crate) long: u8,
-    /// Bytes of a long payload.
     pub(crate) pad: usize,
     /// Most nanoseconds between two readings of the clock.
     pub(crate) jump_ns: u32,
@@ -89,7 +83,6 @@ pub(crate) struct Profile {
 }
 
 impl Profile {
-    /// What a seed makes.
     pub(crate) fn of(seed: u64) -> Self {
         let mut it = Self::unlimited(seed);
         let mut rng = Rng::with_seed(seed ^ 0x4c_49_4d_54);
@@ -310,7 +303,6 @@ fn presence(rng: &mut Rng, payload_bytes_max: usize) -> PresenceConfig {
 
 /// The numbers that a shrunk world may have others of than its seed.
 impl Profile {
-    /// As a line of a file.
     pub(crate) fn line(&self) -> String {
         let Self { seed, shards, clients, topics, panics, stops, intercepts, later, .. } = self;
         let Self { binary, long, effects_max, extras, .. } = self;
@@ -321,7 +313,6 @@ impl Profile {
         )
     }
 
-    /// From such a line.
     pub(crate) fn from_line(line: &str) -> Option<Self> {
         let mut words = line.strip_prefix("seed ")?.split_whitespace();
         let mut it = Self::of(words.next()?.parse().ok()?);

@@ -32,7 +32,6 @@ impl Drop for Ready {
     }
 }
 
-/// A message that is being read.
 #[derive(Debug)]
 pub(crate) struct Reading {
     conn: u32,

@@ -7,7 +7,6 @@ use crate::op::{Op, Source};
 use crate::profile::Profile;
 use crate::world::{Result, World};
 
-/// What a run is of.
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
     pub(crate) profile: Profile,
@@ -17,11 +16,8 @@ pub(crate) struct Plan {
 /// What a seed makes has grown: seeds that found something are run as they were.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Era {
-    /// Before there were extras.
     Early,
-    /// Before handlers waited.
     Middle,
-    /// Before there was presence.
     Late,
     /// Before there were limits, and times that end.
     Unlimited,
@@ -68,13 +64,11 @@ pub(crate) fn seeded(plan: &Plan, steps: u64) -> (Result, usize) {
     (result, ops)
 }
 
-/// The operations of a seed.
 pub(crate) fn operations(plan: &Plan, count: usize) -> Vec<Op> {
     let mut source = Source::new(&plan.profile);
     (0..count).map(|_| source.next()).collect()
 }
 
-/// Runs a list of operations.
 pub(crate) fn listed(plan: &Plan, ops: &[Op]) -> Result {
     guarded(|| {
         let mut world = World::new(&plan.profile, plan.fault);

@@ -411,7 +411,6 @@ impl World {
         self.unrest().is_none()
     }
 
-    /// What is still to come.
     fn unrest(&self) -> Option<String> {
         let state = self.node.state();
         for (shard, server) in self.servers.iter().enumerate().filter(|(_, it)| !it.has_ended) {

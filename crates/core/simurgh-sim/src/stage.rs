@@ -71,7 +71,6 @@ impl Stage {
         locked(&self.model)
     }
 
-    /// The limits that the core hears of.
     pub(crate) fn mistaken(&self, mut limits: Limits) -> Limits {
         if self.is_faulty(Fault::Unlimit) {
             return Limits::default();

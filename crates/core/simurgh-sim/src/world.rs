@@ -63,7 +63,6 @@ impl Server {
     }
 }
 
-/// See the module.
 pub(crate) struct World {
     pub(crate) stage: Arc<Stage>,
     pub(crate) node: Arc<SimNode>,
@@ -80,7 +79,6 @@ pub(crate) struct World {
     released: Vec<Key>,
 }
 
-/// What came of a run.
 #[derive(Debug)]
 pub(crate) struct Result {
     pub(crate) failure: Option<Failure>,
@@ -90,7 +88,6 @@ pub(crate) struct Result {
 }
 
 impl Server {
-    /// The time of its turn.
     pub(crate) fn turn_ns(&self, clock_ns: u64) -> u64 {
         if self.is_in_turn { self.net.now.ns } else { clock_ns }
     }
@@ -347,7 +344,6 @@ impl World {
         self.servers[shard].net.flush();
     }
 
-    /// A shard ends, with whoever is left.
     fn end_shard(&mut self, shard: usize) {
         self.tell(|| format!("shard {shard} ends"));
         let Some(server) = self.servers.get_mut(shard) else { return };
@@ -367,7 +363,6 @@ impl World {
         drop(self.node.end(shard));
     }
 
-    /// The result, once everything is over.
     pub(crate) fn finish(mut self) -> Result {
         self.come_to_an_end();
         let hash = self.servers.iter().fold(0, |hash, it| hash ^ it.net.hash.rotate_left(7));
@@ -381,7 +376,6 @@ impl World {
     }
 }
 
-/// A time in ticks.
 pub(crate) fn ticks(time: std::time::Duration) -> u32 {
     (time.as_nanos() / TICK.as_nanos()) as u32
 }

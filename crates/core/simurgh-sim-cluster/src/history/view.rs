@@ -7,7 +7,6 @@ use simurgh_proto::message::Payload;
 use super::Entry;
 use crate::ledger::Ledger;
 
-/// See the module.
 #[derive(Debug, Default)]
 pub(crate) struct TopicView {
     /// The last position that its handlers have heard.
@@ -45,7 +44,6 @@ impl Viewer {
 }
 
 impl TopicView {
-    /// Its connection is gone.
     pub(crate) fn disconnected(&mut self) {
         (self.next, self.is_resumed) = (None, false);
         self.forgets_dropped();

@@ -232,7 +232,6 @@ impl HistorySimulation {
         true
     }
 
-    /// Somebody outside of channels broadcasts.
     fn publish(&mut self, topic: usize, c: u32) {
         let (event, plan) = (c as usize % EVENTS.len(), &self.shared.plan);
         let is_binary = plan.has_binary && c >> 8 & 7 == 0;

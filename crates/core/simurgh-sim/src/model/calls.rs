@@ -69,7 +69,6 @@ pub(crate) enum Eff {
     },
 }
 
-/// How a callback ended.
 #[derive(Clone, Debug)]
 pub(crate) enum Out {
     Nothing,
@@ -81,7 +80,6 @@ pub(crate) enum Out {
     JoinCrashed(Joining),
 }
 
-/// What a join is answered.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Answer {
     Ok { chan: u32, reply: u32, intercept_panics: bool },
@@ -90,7 +88,6 @@ pub(crate) enum Answer {
     Panic,
 }
 
-/// All that a callback did.
 #[derive(Debug)]
 pub(crate) struct Did {
     pub(crate) chan: u32,
@@ -173,7 +170,6 @@ impl Model {
         }
     }
 
-    /// A channel hears that it ends.
     fn terminated(&mut self, chan: u32, reason: Reason) {
         let step_seq = self.now.seq;
         let Some(it) = self.chan(chan) else { return };
@@ -561,7 +557,6 @@ impl Model {
         members.is_some_and(|it| it.iter().any(is_other))
     }
 
-    /// A channel's value is dropped.
     pub(crate) fn dropped(&mut self, chan: u32) {
         self.alive -= 1;
         if self.is_live(chan) {

@@ -7,7 +7,6 @@ use simurgh_sim_kit::payload::{EMPTY, JOIN_CRASHED, JOIN_TIMED_OUT};
 
 use super::{Answer, Awaiting, Call, Did, Eff, Life, Model, Out, SPEAKER};
 
-/// A join on its way through the application.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Joining {
     pub(crate) conn: u32,
@@ -93,7 +92,6 @@ impl Model {
         self.end(Did { chan: NONE, conn, call, effects, out, msg_ref: 0, seq: 0 });
     }
 
-    /// A join is refused.
     pub(crate) fn refused(&mut self, joining: Joining, response: u32) {
         self.refuses(joining.conn);
         self.replied(joining, b'e', response);

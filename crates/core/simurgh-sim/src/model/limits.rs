@@ -61,7 +61,6 @@ impl Said {
     }
 }
 
-/// A limit that something is over.
 #[derive(Clone, Copy, Debug)]
 struct Over {
     what: Limited,
@@ -183,7 +182,6 @@ impl Model {
         }
     }
 
-    /// A socket is closed because of a limit.
     pub(super) fn closes_for(&mut self, conn: u32, what: Limited) {
         self.counts.limited_closes += 1;
         self.may_close(conn, 1008);

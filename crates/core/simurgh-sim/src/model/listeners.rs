@@ -8,7 +8,6 @@ use super::Model;
 /// Broadcasts that are not for a listener bear this and its number.
 pub(crate) const LISTENER: u32 = 1 << 31;
 
-/// A listener.
 #[derive(Debug)]
 pub(crate) struct Ear {
     pub(crate) shard: usize,
@@ -57,7 +56,6 @@ impl Model {
         }
     }
 
-    /// A listener hears something.
     pub(crate) fn heard(&mut self, number: u32, id: u32) {
         self.counts.listened += 1;
         let next = self.ears.get_mut(number as usize).and_then(|it| it.pending.pop_front());
@@ -67,7 +65,6 @@ impl Model {
         }
     }
 
-    /// A listener is dropped.
     pub(crate) fn ear_gone(&mut self, number: u32) {
         let it = self.ears.get_mut(number as usize);
         if it.is_none_or(|it| std::mem::replace(&mut it.is_gone, true)) {

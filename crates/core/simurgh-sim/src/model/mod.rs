@@ -52,7 +52,6 @@ use waits::{Waits, Work};
 /// The channel that a join makes, which has no number yet.
 pub(crate) const SPEAKER: u32 = u32::MAX - 1;
 
-/// A payload that was made.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Made {
     pub(crate) topic: u8,
@@ -98,7 +97,6 @@ pub(crate) struct Expected {
     pub(crate) heard: Option<(u32, u32)>,
 }
 
-/// A connection with a session.
 #[derive(Debug)]
 pub(crate) struct Conn {
     pub(crate) shard: usize,
@@ -128,7 +126,6 @@ pub(crate) struct Conn {
     pub(crate) is_lost: bool,
 }
 
-/// A join that is being decided.
 #[derive(Debug)]
 pub(crate) struct Awaiting {
     pub(crate) joining: Joining,
@@ -144,7 +141,6 @@ pub(crate) struct Replaced {
     pub(crate) pushes: Vec<u32>,
 }
 
-/// A channel's life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Life {
     Unborn,
@@ -152,7 +148,6 @@ pub(crate) enum Life {
     Ended,
 }
 
-/// A channel.
 #[derive(Debug)]
 pub(crate) struct Chan {
     pub(crate) conn: u32,
@@ -195,7 +190,6 @@ pub(crate) struct Frame {
     pub(crate) in_closing: bool,
 }
 
-/// The members of a shard.
 #[derive(Debug, Default)]
 pub(crate) struct Shard {
     pub(crate) members: Vec<Vec<u32>>,
@@ -219,7 +213,6 @@ pub(crate) struct Shard {
     pub(crate) drains: bool,
 }
 
-/// See the module.
 #[derive(Debug)]
 pub(crate) struct Model {
     pub(crate) topics: Topics,
@@ -398,7 +391,6 @@ impl Model {
         }
     }
 
-    /// Gives a payload its number.
     pub(crate) fn make(&mut self, made: Made) -> u32 {
         self.made.push(made);
         self.made.len() as u32 - 1
@@ -454,7 +446,6 @@ impl Model {
         self.chan(chan).is_some_and(|it| it.life == Life::Live)
     }
 
-    /// The channel of a socket in a topic.
     pub(crate) fn joined(&self, conn: u32, topic: u8) -> Option<u32> {
         let channels = &self.conn(conn)?.channels;
         channels.iter().find(|(it, _)| *it == topic).map(|(_, chan)| *chan)
@@ -479,7 +470,6 @@ impl Model {
         Flow { shard, topic, epoch }
     }
 
-    /// The shard of a socket.
     pub(crate) fn shard_of_conn(&mut self, conn: u32) -> Option<&mut Shard> {
         let shard = self.conn(conn)?.shard;
         self.shards.get_mut(shard)

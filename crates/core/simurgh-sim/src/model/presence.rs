@@ -47,7 +47,6 @@ struct Record {
     told: PresenceEvent,
 }
 
-/// What the client of a channel knows.
 #[derive(Debug, Default)]
 pub(crate) struct View {
     /// It has turned to its topic's home, which has to hear of its end, and has.
@@ -63,7 +62,6 @@ pub(crate) struct View {
     count: Option<usize>,
 }
 
-/// See the module.
 #[derive(Debug, Default)]
 pub(crate) struct Presence {
     pub(crate) config: Rules,
@@ -100,7 +98,6 @@ pub(crate) fn event_of(name: &str) -> Option<u8> {
     EVENTS.iter().position(|(it, _)| *it == name).map(|at| FIRST + at as u8)
 }
 
-/// Whether a channel intercepts an event.
 pub(crate) fn does_intercept(intercepts: u8, event: u8) -> bool {
     match event.checked_sub(FIRST) {
         Some(0) => intercepts & INTERCEPTS_DIFF != 0,
@@ -118,7 +115,6 @@ impl Presence {
         Self { config, rooms, kept: counts.clone(), refused: counts, ended, ..Self::default() }
     }
 
-    /// The number of a new meta.
     pub(crate) fn next_number(&mut self) -> u32 {
         self.refs.push(None);
         self.sizes.push(0);
@@ -271,7 +267,6 @@ impl Model {
         self.presence.posted.len() as u32 - 1
     }
 
-    /// A home is told something.
     pub(crate) fn presence_came(&mut self, shard: usize, number: u32) {
         let Presence { posted, rooms, config, kept, refused, sizes, .. } = &mut self.presence;
         let size = |number: u32| sizes.get(number as usize).copied().unwrap_or_default();
@@ -562,7 +557,6 @@ impl Model {
     }
 }
 
-/// The place of a key.
 pub(crate) fn key_of(text: &str) -> u8 {
     KEYS.iter().position(|it| *it == text).unwrap_or(KEYS.len()) as u8
 }

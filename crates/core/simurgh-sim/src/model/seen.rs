@@ -84,7 +84,6 @@ impl Model {
         }
     }
 
-    /// A client sees its socket closed.
     pub(crate) fn seen_close(&mut self, conn: u32, code: Option<u16>) {
         let Some(it) = self.conn_mut(conn) else { return };
         if it.has_said_close {

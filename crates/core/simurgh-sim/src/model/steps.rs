@@ -65,7 +65,6 @@ pub(crate) struct Over {
 }
 
 impl Model {
-    /// A core is given something.
     pub(crate) fn begin_step(&mut self, shard: usize, doing: Doing, tick: u32) {
         self.step += 1;
         self.counts.steps += 1;
@@ -148,7 +147,6 @@ impl Model {
         Some(Due::Join { id })
     }
 
-    /// A join is refused.
     pub(crate) fn refuses(&mut self, conn: u32) {
         self.counts.refused += 1;
         if let Some(shard) = self.shard_of_conn(conn) {
@@ -262,7 +260,6 @@ impl Model {
         }
     }
 
-    /// A core returns.
     pub(crate) fn end_step(&mut self) {
         let shard = self.running.take();
         let doing = std::mem::replace(&mut self.doing, Doing::Nothing);

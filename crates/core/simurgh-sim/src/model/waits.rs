@@ -42,7 +42,6 @@ pub(crate) struct Task {
     is_told: bool,
 }
 
-/// A handler that waits.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Handler {
     pub(crate) chan: u32,
@@ -65,7 +64,6 @@ impl Model {
         }
     }
 
-    /// A message has come to its channel.
     pub(super) fn came(&mut self, chan: u32, id: u32) {
         let Some(it) = self.chan_mut(chan) else { return };
         let last = it.work.last.replace(id);
@@ -89,7 +87,6 @@ impl Model {
         self.handlers.push(Handler { chan, task });
     }
 
-    /// A handler is done.
     pub(super) fn is_done(&mut self, chan: u32, task: u32) {
         self.counts.handled += 1;
         let task_of = self.tasks.get_mut(task as usize).filter(|it| it.chan == chan);
@@ -236,7 +233,6 @@ impl Model {
         (self.now.told, self.now.unlinked) = (told, unlinked);
     }
 
-    /// Work that was not told its end.
     pub(crate) fn untold(&self) -> usize {
         self.tasks.iter().filter(|it| !it.is_told).count()
     }
