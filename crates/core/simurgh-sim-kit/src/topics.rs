@@ -4,7 +4,7 @@
 pub const IDS: usize = 3;
 
 /// Names of topics by their numbers.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Topics {
     pub names: Vec<String>,
     pub rooms: usize,

@@ -12,9 +12,9 @@ use simurgh_sim_kit::peer::{ClientMessage, Content, Value};
 use simurgh_sim_kit::{NONE, payload, refs};
 
 use crate::model::limits::Size;
-use crate::model::{Doing, Made, code_bit};
+use crate::model::{Input, PayloadInfo, code_bit};
 
-use crate::world::World;
+use crate::simulation::NodeSimulation;
 
 pub(crate) struct Link {
     pub(crate) client: usize,
@@ -48,7 +48,7 @@ impl Link {
 /// The refs of messages that are not a session's.
 const ODD_REFS: u32 = 1_000_000;
 
-impl World {
+impl NodeSimulation {
     pub(crate) fn link_of(&self, client: u16) -> Option<u32> {
         let client = usize::from(client) % self.current.len().max(1);
         self.current.get(client).copied().flatten()
@@ -56,7 +56,7 @@ impl World {
 
     /// How much longer than it need be a client's message is.
     fn pad(&self, kind: RequestKind, word: u32) -> usize {
-        let above = self.stage.profile.extras.prepare_above as usize;
+        let above = self.shared.profile.features.prepare_above as usize;
         match word >> 20 & 7 {
             0..2 if above > 0 && matches!(kind, RequestKind::Join | RequestKind::Event) => above,
             2 if above > 0 => above / 2,
@@ -75,8 +75,9 @@ impl World {
     ) {
         let Some(wire) = self.links.get(conn as usize).map(|it| it.wire) else { return };
         let is_binary = is_binary && wire != Wire::V1;
-        let (pad, made) = (self.pad(kind, word), Made { is_binary, ..Made::plain(topic, 0) });
-        let mut model = self.stage.model();
+        let (pad, made) =
+            (self.pad(kind, word), PayloadInfo { is_binary, ..PayloadInfo::plain(topic, 0) });
+        let mut model = self.shared.model();
         let (id, payload) = model.payload(made, word, pad);
         let name = model.topics.name(topic).to_owned();
         drop(model);
@@ -118,8 +119,8 @@ impl World {
     /// A client says something with refs of its own making: none, or of a join that is long over.
     pub(crate) fn say_oddly(&mut self, conn: u32, topic: u8, word: u32) {
         let Some(link) = self.links.get_mut(conn as usize) else { return };
-        let mut model = self.stage.model();
-        let (id, payload) = model.payload(Made::plain(topic, 0), word, 0);
+        let mut model = self.shared.model();
+        let (id, payload) = model.payload(PayloadInfo::plain(topic, 0), word, 0);
         let name = model.topics.name(topic).to_owned();
         drop(model);
         if link.wire == Wire::Plain {
@@ -140,7 +141,7 @@ impl World {
         let join_ref =
             if asks == RequestKind::Join { join_ref.min(ODD_REFS - 1) } else { join_ref };
         // Of every form, if there are any: a join's own join_ref is meant, later or never.
-        let (join_ref, msg_ref) = match self.stage.profile.extras.has_odd_refs {
+        let (join_ref, msg_ref) = match self.shared.profile.features.has_odd_refs {
             true if join_ref == 0 => (0, refs::in_form(msg_ref, word >> 17)),
             true if asks == RequestKind::Join => {
                 let form = word >> 20;
@@ -205,14 +206,14 @@ impl World {
                 return;
             };
             let waits = peer.socket.phase() == Phase::Waiting && !peer.stash.is_empty();
-            let hastes = waits && self.stage.is_faulty(Fault::Hasten);
+            let hastes = waits && self.shared.is_faulty(Fault::Hasten);
             let server = self.servers.get_mut(shard);
             let Some(peer) = server.and_then(|it| it.net.peer_mut(key)) else { return };
             match peer.socket.phase() {
                 Phase::Open | Phase::Closing => {}
                 Phase::Waiting if !hastes => {
                     let left = peer.stash.len() as u64;
-                    self.stage.model().counts.stashed += left;
+                    self.shared.model().counts.stashed += left;
                     return;
                 }
                 Phase::Waiting => {}
@@ -230,8 +231,8 @@ impl World {
         let is_open = peer.socket.is_open();
         let conn = peer.conn;
         if let Content::Close(code) = sent.content {
-            self.stage.model().conns[conn as usize].codes |= code.map_or(0, code_bit);
-            self.step(shard, Doing::Ended(conn), 1, |core, net, _| {
+            self.shared.model().conns[conn as usize].codes |= code.map_or(0, code_bit);
+            self.step(shard, Input::Ended(conn), 1, |core, net, _| {
                 core.peer_closed(net, key, code.map(CloseCode));
             });
             return;
@@ -242,11 +243,11 @@ impl World {
         peer.socket.heard(tick);
         peer.heard_tick = tick;
         // Content could not be passed on is not taken.
-        if sent.bytes.len() > self.stage.profile.config.broadcast_bytes_max() {
-            self.stage.model().counts.too_big += 1;
+        if sent.bytes.len() > self.shared.profile.config.broadcast_bytes_max() {
+            self.shared.model().counts.too_big += 1;
             return self.fail_socket(conn, CloseCode::TOO_BIG);
         }
-        let above = self.stage.profile.extras.prepare_above as usize;
+        let above = self.shared.profile.features.prepare_above as usize;
         let has_serializer = peer.socket.wire().serializer().is_some();
         if above > 0 && has_serializer && sent.kind == Kind::Text && sent.bytes.len() > above {
             return self.read_elsewhere(shard, key, sent);
@@ -266,8 +267,8 @@ impl World {
             }
         };
         let length = sent.bytes.len();
-        self.step(shard, Doing::Other, 1, |core, net, stage| {
-            let mut model = stage.model();
+        self.step(shard, Input::Other, 1, |core, net, shared| {
+            let mut model = shared.model();
             let topic = model.topics.plain();
             if model.joined(conn, topic).is_some() {
                 let kind = RequestKind::Event;
@@ -287,9 +288,9 @@ impl World {
         let serializer = peer.socket.wire().serializer().unwrap_or(Serializer::V2);
         let Ok(message) = serializer.decode(frame) else { return };
         let (join_ref, size) = (join_ref(&message), size(&message));
-        self.step(shard, Doing::Other, 1, |core, net, stage| {
-            stage.model().message(conn, Request { join_ref, ..asked }, size);
-            if stage.is_faulty(Fault::Repeat) {
+        self.step(shard, Input::Other, 1, |core, net, shared| {
+            shared.model().message(conn, Request { join_ref, ..asked }, size);
+            if shared.is_faulty(Fault::Repeat) {
                 core.message(net, key, Received::from(message.clone()));
             }
             core.message(net, key, Received::from(message));
@@ -330,7 +331,7 @@ impl World {
     fn take_bytes(&mut self, conn: u32, bytes: &mut [u8]) {
         let Some(link) = self.links.get_mut(conn as usize) else { return };
         let (serializer, wire) = (link.serializer(), link.wire);
-        let mut model = self.stage.model();
+        let mut model = self.shared.model();
         let mut rest = bytes;
         let mut answers = None;
         loop {
@@ -383,7 +384,7 @@ impl World {
 
     /// A socket that speaks in values.
     fn listen(&mut self, conn: u32, heard: Vec<Value>) {
-        let mut model = self.stage.model();
+        let mut model = self.shared.model();
         for it in heard {
             match it {
                 Value::Delivery(topic, line, sum) => model.seen(conn, topic, line, sum),

@@ -112,7 +112,7 @@ impl Source {
             sum
         };
         let sums = Kind::ALL.iter().zip(&profile.weights).map(weigh).collect();
-        let drains = if profile.extras.restarts { 80 } else { 8 };
+        let drains = if profile.features.restarts { 80 } else { 8 };
         Self { rng: Rng::with_seed(profile.seed), sums, drains }
     }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 use fastrand::Rng;
 use simurgh_core::{Config, FanoutPermits, PresenceConfig};
 
-use crate::extras::Extras;
+use crate::features::Features;
 use crate::limits::Limits;
 use crate::op::Kind;
 
@@ -38,11 +38,11 @@ pub(crate) enum Habit {
 }
 
 pub(crate) const HABITS: usize = 20;
-/// Weights of those that there are where [`Extras::reaches`].
+/// Weights of those that there are where [`Features::reaches`].
 const FURTHER: [u8; 5] = [2, 2, 1, 2, 3];
-/// And where [`Extras::is_present`].
+/// And where [`Features::is_present`].
 const PRESENT: [u8; 4] = [12, 5, 3, 6];
-/// And where [`Extras::expires`].
+/// And where [`Features::expires`].
 const EXPIRING: [u8; 1] = [4];
 const USUAL: usize = HABITS - EXPIRING.len() - PRESENT.len() - FURTHER.len();
 
@@ -77,8 +77,8 @@ pub(crate) struct Profile {
     pub(crate) config: Config,
     /// Weights of operations, by their places.
     pub(crate) weights: Vec<u16>,
-    pub(crate) extras: Extras,
-    /// Where [`Extras::is_limited`].
+    pub(crate) features: Features,
+    /// Where [`Features::is_limited`].
     limits: Limits,
 }
 
@@ -86,9 +86,9 @@ impl Profile {
     pub(crate) fn of(seed: u64) -> Self {
         let mut it = Self::unlimited(seed);
         let mut rng = Rng::with_seed(seed ^ 0x4c_49_4d_54);
-        (it.extras.is_limited, it.extras.expires) = (rng.u8(..) < 80, rng.u8(..) < 80);
+        (it.features.is_limited, it.features.expires) = (rng.u8(..) < 80, rng.u8(..) < 80);
         let bursts = swarm(&mut rng).max(1);
-        it.weights.push(if it.extras.is_limited { bursts } else { 0 });
+        it.weights.push(if it.features.is_limited { bursts } else { 0 });
         for (place, usual) in it.habits.iter_mut().skip(HABITS - EXPIRING.len()).zip(EXPIRING) {
             *place = if rng.u8(..) < 210 { usual } else { 0 };
         }
@@ -100,7 +100,7 @@ impl Profile {
     pub(crate) fn unlimited(seed: u64) -> Self {
         let mut it = Self::late(seed);
         let mut rng = Rng::with_seed(seed ^ 0x50_52_45_53);
-        it.extras.is_present = rng.u8(..) < 160;
+        it.features.is_present = rng.u8(..) < 160;
         it.weights.extend((Kind::LATE..Kind::UNLIMITED).map(|_| swarm(&mut rng)));
         let present = it.habits.iter_mut().skip(USUAL + FURTHER.len());
         for (place, usual) in present.zip(PRESENT) {
@@ -114,7 +114,7 @@ impl Profile {
     /// What it made before there was presence.
     pub(crate) fn late(seed: u64) -> Self {
         let mut it = Self::middle(seed);
-        it.extras = Extras::of(seed, it.shards);
+        it.features = Features::of(seed, it.shards);
         let mut rng = Rng::with_seed(seed ^ 0x57_41_49_54);
         it.weights.extend((Kind::MIDDLE..Kind::LATE).map(|_| swarm(&mut rng)));
         let further = it.habits.iter_mut().skip(USUAL);
@@ -127,18 +127,18 @@ impl Profile {
     /// What it made before handlers waited.
     pub(crate) fn middle(seed: u64) -> Self {
         let early = Self::early(seed);
-        let extras = Extras::of(seed, early.shards).middle();
-        let mut it = Self { extras, ..early };
+        let features = Features::of(seed, early.shards).middle();
+        let mut it = Self { features, ..early };
         let mut rng = Rng::with_seed(seed ^ 0x57_45_49_47);
         it.weights.extend((Kind::EARLY..Kind::MIDDLE).map(|_| swarm(&mut rng)));
-        it.weights[Kind::Restart as usize] = if extras.restarts { 16 } else { 0 };
-        if extras.is_crowded {
+        it.weights[Kind::Restart as usize] = if features.restarts { 16 } else { 0 };
+        if features.is_crowded {
             it.crowd();
         }
         it
     }
 
-    /// What it makes without any extras.
+    /// What it makes without any features.
     pub(crate) fn early(seed: u64) -> Self {
         let mut rng = Rng::with_seed(seed ^ 0x51_4d_55_52);
         let is_large = rng.u8(..) < 8;
@@ -182,12 +182,12 @@ impl Profile {
             window: [1 << 20, 4_000, 300][rng.usize(..3)],
             config: config(&mut rng),
             weights: (0..Kind::EARLY).map(|_| swarm(&mut rng)).collect(),
-            extras: Extras::default(),
+            features: Features::default(),
             limits: Limits::default(),
         }
     }
 
-    /// Whether it is without extras, and the operations that came with them.
+    /// Whether it is without features, and the operations that came with them.
     pub(crate) fn is_early(&self) -> bool {
         self.weights.len() == Kind::EARLY
     }
@@ -214,9 +214,9 @@ impl Profile {
         let (further, present) = (USUAL, USUAL + FURTHER.len());
         let expiring = present + PRESENT.len();
         for (range, is_on) in [
-            (further..present, self.extras.reaches),
-            (present..expiring, self.extras.is_present),
-            (expiring..HABITS, self.extras.expires),
+            (further..present, self.features.reaches),
+            (present..expiring, self.features.is_present),
+            (expiring..HABITS, self.features.expires),
         ] {
             if let Some(places) = habits.get_mut(range).filter(|_| !is_on) {
                 places.fill(0);
@@ -227,7 +227,7 @@ impl Profile {
 
     /// What clients may say, if that is limited at all.
     pub(crate) fn limits(&self) -> Option<&Limits> {
-        Some(&self.limits).filter(|_| self.extras.is_limited)
+        Some(&self.limits).filter(|_| self.features.is_limited)
     }
 
     /// So many in one topic that no shard serves them without a permit.
@@ -241,7 +241,7 @@ impl Profile {
 
     /// Who may fan out.
     pub(crate) fn permits(&self) -> FanoutPermits {
-        match self.extras.permits {
+        match self.features.permits {
             Some(permits) => FanoutPermits::of(self.shards, usize::from(permits)),
             None => FanoutPermits::new(self.shards, self.cores),
         }
@@ -301,15 +301,15 @@ fn presence(rng: &mut Rng, payload_bytes_max: usize) -> PresenceConfig {
     }
 }
 
-/// The numbers that a shrunk world may have others of than its seed.
+/// The numbers that a shrunk simulation may have others of than its seed.
 impl Profile {
     pub(crate) fn line(&self) -> String {
         let Self { seed, shards, clients, topics, panics, stops, intercepts, later, .. } = self;
-        let Self { binary, long, effects_max, extras, .. } = self;
+        let Self { binary, long, effects_max, features, .. } = self;
         format!(
             "seed {seed} {shards} {clients} {topics} {panics} {stops} {intercepts} {later} \
              {binary} {long} {effects_max} {}",
-            extras.word()
+            features.word()
         )
     }
 
@@ -317,7 +317,7 @@ impl Profile {
         let mut words = line.strip_prefix("seed ")?.split_whitespace();
         let mut it = Self::of(words.next()?.parse().ok()?);
         let numbers: Vec<usize> = words.by_ref().take(10).flat_map(str::parse).collect();
-        it.extras = Extras::from_word(words.next()?)?;
+        it.features = Features::from_word(words.next()?)?;
         let [shards, clients, topics, rest @ ..] = numbers.as_slice() else { return None };
         (it.shards, it.clients, it.topics) = (*shards, *clients, *topics);
         let places = [

@@ -5,7 +5,7 @@ use simurgh_sim_kit::findings;
 
 use crate::op::{Op, Source};
 use crate::profile::Profile;
-use crate::world::{Result, World};
+use crate::simulation::{NodeSimulation, Result};
 
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
@@ -48,18 +48,18 @@ pub(crate) fn seeded(plan: &Plan, steps: u64) -> (Result, usize) {
     let mut source = Source::new(&plan.profile);
     let mut ops = 0;
     let result = guarded(|| {
-        let mut world = World::new(&plan.profile, plan.fault);
+        let mut simulation = NodeSimulation::new(&plan.profile, plan.fault);
         loop {
-            let model = world.stage.model();
+            let model = simulation.shared.model();
             let is_over = model.failure.is_some() || model.counts.steps >= steps;
             drop(model);
             if is_over || ops as u64 > steps * 8 {
                 break;
             }
             ops += 1;
-            world.run(source.next());
+            simulation.run(source.next());
         }
-        world.finish()
+        simulation.finish()
     });
     (result, ops)
 }
@@ -71,14 +71,14 @@ pub(crate) fn operations(plan: &Plan, count: usize) -> Vec<Op> {
 
 pub(crate) fn listed(plan: &Plan, ops: &[Op]) -> Result {
     guarded(|| {
-        let mut world = World::new(&plan.profile, plan.fault);
+        let mut simulation = NodeSimulation::new(&plan.profile, plan.fault);
         for op in ops {
-            if world.has_failed() {
+            if simulation.has_failed() {
                 break;
             }
-            world.run(*op);
+            simulation.run(*op);
         }
-        world.finish()
+        simulation.finish()
     })
 }
 
@@ -86,27 +86,27 @@ pub(crate) fn listed(plan: &Plan, ops: &[Op]) -> Result {
 pub(crate) fn told(plan: &Plan, ops: &[Op]) -> (Vec<String>, Result) {
     let mut lines = Vec::new();
     let result = guarded(|| {
-        let mut world = World::new(&plan.profile, plan.fault);
+        let mut simulation = NodeSimulation::new(&plan.profile, plan.fault);
         for (number, op) in ops.iter().enumerate() {
-            if world.has_failed() {
+            if simulation.has_failed() {
                 break;
             }
-            world.story = Some(String::new());
-            world.stage.model().log = Some(Vec::new());
-            world.run(*op);
-            let step = world.stage.model().step;
+            simulation.story = Some(String::new());
+            simulation.shared.model().log = Some(Vec::new());
+            simulation.run(*op);
+            let step = simulation.shared.model().step;
             lines.push(format!(
                 "{number:5}  {} [step {step}]",
-                world.story.take().unwrap_or_default()
+                simulation.story.take().unwrap_or_default()
             ));
-            let log = world.stage.model().log.take().unwrap_or_default();
+            let log = simulation.shared.model().log.take().unwrap_or_default();
             lines.extend(log.into_iter().map(|it| format!("    {it}")));
         }
-        world.stage.model().log = Some(Vec::new());
-        let stage = std::sync::Arc::clone(&world.stage);
-        let result = world.finish();
+        simulation.shared.model().log = Some(Vec::new());
+        let shared = std::sync::Arc::clone(&simulation.shared);
+        let result = simulation.finish();
         lines.push("       everybody goes".to_owned());
-        let log = stage.model().log.take().unwrap_or_default();
+        let log = shared.model().log.take().unwrap_or_default();
         lines.extend(log.into_iter().map(|it| format!("    {it}")));
         result
     });

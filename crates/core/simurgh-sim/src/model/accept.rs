@@ -21,7 +21,7 @@ impl Model {
         };
         let Some(it) = self.shards.get_mut(shard) else { return };
         it.accepted += 1;
-        self.is_for_ears(shard, made.topic, said, made.except);
+        self.expect_listeners(shard, made.topic, said, made.except);
         let Some(it) = self.shards.get_mut(shard) else { return };
         let topic = usize::from(made.topic);
         if made.event == DISCONNECT {

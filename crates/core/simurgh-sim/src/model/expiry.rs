@@ -5,7 +5,7 @@ use simurgh_core::{Reason, TICK, nanoseconds};
 
 use super::{Call, Model};
 use crate::limits::lifetime;
-use crate::model::steps::Doing;
+use crate::model::steps::Input;
 
 #[derive(Debug, Default)]
 pub(crate) struct Clock {
@@ -115,7 +115,7 @@ impl Model {
     }
 
     pub(super) fn may_have_expired(&mut self, conn: u32, has_expired: bool, is_sure: bool) {
-        if !has_expired || self.doing != Doing::Tick {
+        if !has_expired || self.input != Input::Tick {
             return;
         }
         self.counts.lapsed += 1;

@@ -5,7 +5,7 @@ use fastrand::Rng;
 
 /// See the module. Each may be switched off, to shrink.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Extras {
+pub(crate) struct Features {
     /// How many shards may fan out at once, if that is not for the cores to say.
     pub(crate) permits: Option<u8>,
     /// Members that are too many on a shard to be served without a permit.
@@ -33,7 +33,7 @@ pub(crate) struct Extras {
     pub(crate) expires: bool,
 }
 
-impl Extras {
+impl Features {
     /// What a seed makes, for so many shards.
     pub(crate) fn of(seed: u64, shards: usize) -> Self {
         let mut rng = Rng::with_seed(seed ^ 0x0045_5854_5241_53ff);
