@@ -11,6 +11,7 @@ use simurgh_core::{
 use simurgh_proto::message::Payload;
 use simurgh_proto::ws::CloseCode;
 use simurgh_sim_kit::fault::Fault;
+use simurgh_sim_kit::operation::pick;
 use simurgh_sim_kit::presence::letter_of;
 use simurgh_sim_kit::setup::locked;
 use simurgh_sim_kit::topics::IDS;
@@ -23,7 +24,7 @@ use crate::model::{
     Action, Answer, Call, CallbackEnd, CallbackRecord, Due, Intent, Joining, Model, PayloadInfo,
     SPEAKER,
 };
-use crate::profile::{HABITS, Habit, Profile};
+use crate::profile::{Habit, Profile};
 use crate::ready::{self, Ready};
 use crate::shared::Shared;
 
@@ -140,17 +141,10 @@ impl Draw<'_> {
         ctx: &mut Context<'_>,
         effects: &mut Vec<Action>,
     ) {
-        let habits = self.shared.profile.habits();
-        let sum: u32 = habits.iter().map(|it| u32::from(*it)).sum();
-        let mut at = self.rng.u32(..sum.max(1));
-        let place = habits.iter().position(|it| {
-            let is_it = at < u32::from(*it);
-            at = at.saturating_sub(u32::from(*it));
-            is_it
-        });
+        let habit = pick(&mut self.rng, self.shared.profile.habits());
         let rooms = model.topics.rooms;
         let some_topic = self.rng.usize(..rooms) as u8;
-        match place.and_then(habit) {
+        match habit {
             None => {}
             Some(Habit::Push) => {
                 let made = self.plain();
@@ -237,32 +231,6 @@ impl Draw<'_> {
         }
         effects.push(Action::Broadcast(id));
     }
-}
-
-fn habit(place: usize) -> Option<Habit> {
-    const ALL: [Habit; HABITS] = [
-        Habit::Push,
-        Habit::Broadcast,
-        Habit::BroadcastFrom,
-        Habit::BroadcastTo,
-        Habit::Disconnect,
-        Habit::Subscribe,
-        Habit::Unsubscribe,
-        Habit::CloseSocket,
-        Habit::Tell,
-        Habit::Keep,
-        Habit::Assign,
-        Habit::Link,
-        Habit::Hold,
-        Habit::Proceed,
-        Habit::Speak,
-        Habit::Track,
-        Habit::Update,
-        Habit::Untrack,
-        Habit::AskState,
-        Habit::Expire,
-    ];
-    ALL.get(place).copied()
 }
 
 impl Member {

@@ -87,24 +87,16 @@ pub(crate) fn check_waits(peer: &Peer, model: &mut Model) {
 
 impl NodeSimulation {
     pub(crate) fn check_held(&self, shard: usize, conn: u32) {
-        let link = self.links.get(conn as usize).filter(|it| it.shard == shard);
-        let server = self.servers.get(shard);
-        let peer = link.zip(server).and_then(|(link, server)| server.net.peer(link.key));
-        if peer.is_some_and(|peer| peer.socket.is_open() && !peer.is_held) {
+        if self.open_peer(shard, conn).is_some_and(|it| !it.is_held) {
             self.shared.model().fail("held", format!("socket {conn} publishes and is read"));
         }
     }
 
     /// Who has begun to wait in this step does, and who waits no more does not.
     pub(crate) fn check_waits(&self, shard: usize, model: &mut Model) {
-        for at in 0..model.now.waits.len() {
-            let conn = model.now.waits.get(at).copied().unwrap_or_default();
-            let link = self.links.get(conn as usize).filter(|it| it.shard == shard);
-            let server = self.servers.get(shard);
-            let peer = link.zip(server).and_then(|(link, server)| server.net.peer(link.key));
-            if let Some(peer) = peer {
-                check_waits(peer, model);
-            }
+        let waits = std::mem::take(&mut model.now.waits);
+        for peer in waits.iter().filter_map(|conn| self.open_peer(shard, *conn)) {
+            check_waits(peer, model);
         }
     }
 

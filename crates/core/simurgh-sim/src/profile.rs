@@ -2,6 +2,7 @@
 //! switches some features off altogether (swarm testing), so that rare ones meet each other
 //! undisturbed.
 
+use std::ops::Range;
 use std::time::Duration;
 
 use fastrand::Rng;
@@ -13,7 +14,6 @@ use crate::op::Kind;
 
 /// Which effects callbacks have, each with its weight; and what else may happen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(usize)]
 pub(crate) enum Habit {
     Push,
     Broadcast,
@@ -37,14 +37,37 @@ pub(crate) enum Habit {
     Expire,
 }
 
-pub(crate) const HABITS: usize = 20;
-/// Weights of those that there are where [`Features::reaches`].
-const FURTHER: [u8; 5] = [2, 2, 1, 2, 3];
-/// And where [`Features::is_present`].
-const PRESENT: [u8; 4] = [12, 5, 3, 6];
-/// And where [`Features::expires`].
-const EXPIRING: [u8; 1] = [4];
-const USUAL: usize = HABITS - EXPIRING.len() - PRESENT.len() - FURTHER.len();
+/// All of them, with the weight of each.
+const HABITS: [(Habit, u8); 20] = [
+    (Habit::Push, 12),
+    (Habit::Broadcast, 10),
+    (Habit::BroadcastFrom, 4),
+    (Habit::BroadcastTo, 4),
+    (Habit::Disconnect, 1),
+    (Habit::Subscribe, 2),
+    (Habit::Unsubscribe, 1),
+    (Habit::CloseSocket, 1),
+    (Habit::Tell, 3),
+    (Habit::Keep, 2),
+    (Habit::Assign, 2),
+    (Habit::Link, 2),
+    (Habit::Hold, 1),
+    (Habit::Proceed, 2),
+    (Habit::Speak, 3),
+    (Habit::Track, 12),
+    (Habit::Update, 5),
+    (Habit::Untrack, 3),
+    (Habit::AskState, 6),
+    (Habit::Expire, 4),
+];
+/// Those that there always are.
+const USUAL: Range<usize> = 0..10;
+/// Those of [`Features::reaches`].
+const REACHING: Range<usize> = 10..15;
+/// Those of [`Features::is_present`].
+const PRESENT: Range<usize> = 15..19;
+/// Those of [`Features::expires`].
+const EXPIRING: Range<usize> = 19..20;
 
 #[derive(Clone, Debug)]
 pub(crate) struct Profile {
@@ -57,7 +80,7 @@ pub(crate) struct Profile {
     pub(crate) topics: usize,
     pub(crate) channels_max: u16,
     pub(crate) counts_members: bool,
-    habits: [u8; HABITS],
+    habits: [u8; HABITS.len()],
     pub(crate) effects_max: u8,
     /// Of 256 callbacks, how many panic, stop their channel.
     pub(crate) panics: u8,
@@ -89,9 +112,7 @@ impl Profile {
         (it.features.is_limited, it.features.expires) = (rng.u8(..) < 80, rng.u8(..) < 80);
         let bursts = swarm(&mut rng).max(1);
         it.weights.push(if it.features.is_limited { bursts } else { 0 });
-        for (place, usual) in it.habits.iter_mut().skip(HABITS - EXPIRING.len()).zip(EXPIRING) {
-            *place = if rng.u8(..) < 210 { usual } else { 0 };
-        }
+        draw_habits(&mut it.habits, EXPIRING, 210, &mut rng);
         it.limits = Limits::of(&mut rng);
         it
     }
@@ -102,10 +123,7 @@ impl Profile {
         let mut rng = Rng::with_seed(seed ^ 0x50_52_45_53);
         it.features.is_present = rng.u8(..) < 160;
         it.weights.extend((Kind::LATE..Kind::UNLIMITED).map(|_| swarm(&mut rng)));
-        let present = it.habits.iter_mut().skip(USUAL + FURTHER.len());
-        for (place, usual) in present.zip(PRESENT) {
-            *place = if rng.u8(..) < 210 { usual } else { 0 };
-        }
+        draw_habits(&mut it.habits, PRESENT, 210, &mut rng);
         let most = it.config.broadcast_bytes_max();
         it.config.presence = presence(&mut rng, most);
         it
@@ -117,10 +135,7 @@ impl Profile {
         it.features = Features::of(seed, it.shards);
         let mut rng = Rng::with_seed(seed ^ 0x57_41_49_54);
         it.weights.extend((Kind::MIDDLE..Kind::LATE).map(|_| swarm(&mut rng)));
-        let further = it.habits.iter_mut().skip(USUAL);
-        for (place, usual) in further.zip(FURTHER) {
-            *place = if rng.u8(..) < 170 { usual } else { 0 };
-        }
+        draw_habits(&mut it.habits, REACHING, 170, &mut rng);
         it
     }
 
@@ -142,10 +157,8 @@ impl Profile {
     pub(crate) fn early(seed: u64) -> Self {
         let mut rng = Rng::with_seed(seed ^ 0x51_4d_55_52);
         let is_large = rng.u8(..) < 8;
-        let mut habits = [0; HABITS];
-        for (place, usual) in habits.iter_mut().zip([12, 10, 4, 4, 1, 2, 1, 1, 3, 2]) {
-            *place = if rng.u8(..) < 170 { usual } else { 0 };
-        }
+        let mut habits = [0; HABITS.len()];
+        draw_habits(&mut habits, USUAL, 170, &mut rng);
         let some = |rng: &mut Rng, of_256: u8, value: u8| match rng.u8(..) < of_256 {
             true => value,
             false => 0,
@@ -208,21 +221,16 @@ impl Profile {
         }
     }
 
-    /// Weights of what callbacks do.
-    pub(crate) fn habits(&self) -> [u8; HABITS] {
-        let mut habits = self.habits;
-        let (further, present) = (USUAL, USUAL + FURTHER.len());
-        let expiring = present + PRESENT.len();
-        for (range, is_on) in [
-            (further..present, self.features.reaches),
-            (present..expiring, self.features.is_present),
-            (expiring..HABITS, self.features.expires),
-        ] {
-            if let Some(places) = habits.get_mut(range).filter(|_| !is_on) {
-                places.fill(0);
-            }
-        }
-        habits
+    /// What callbacks do, with the weight of each.
+    pub(crate) fn habits(&self) -> impl Iterator<Item = (Habit, u32)> + Clone {
+        let Features { reaches, is_present, expires, .. } = self.features;
+        let all = HABITS.iter().zip(self.habits).enumerate();
+        let is_on = move |at: usize| match at {
+            it if REACHING.contains(&it) => reaches,
+            it if PRESENT.contains(&it) => is_present,
+            it => expires || !EXPIRING.contains(&it),
+        };
+        all.filter(move |(at, _)| is_on(*at)).map(|(_, (habit, weight))| (habit.0, weight.into()))
     }
 
     /// What clients may say, if that is limited at all.
@@ -250,6 +258,13 @@ impl Profile {
     /// Whether something happens that happens so often of 256 times.
     pub(crate) fn is(rng: &mut Rng, of_256: u8) -> bool {
         of_256 > 0 && rng.u8(..) < of_256
+    }
+}
+
+/// Callbacks of a seed have each of these habits, so often of 256, or never.
+fn draw_habits(habits: &mut [u8], of: Range<usize>, of_256: u8, rng: &mut Rng) {
+    for (place, (_, weight)) in habits.iter_mut().zip(HABITS).take(of.end).skip(of.start) {
+        *place = if rng.u8(..) < of_256 { weight } else { 0 };
     }
 }
 
