@@ -179,10 +179,10 @@ impl Client {
             let heard = if is_dropped { "drops" } else { "hears" };
             format!("client {who} {heard} {event} at {at:?} on {topic}: {text:.80}")
         });
-        let whose = Viewer { client: who, has_id: self.has_id, topic };
+        let viewer = Viewer { client: who, has_id: self.has_id, topic };
         let Some(view) = self.views.get_mut(topic) else { return };
         if self.opts_in {
-            return view.hears(ledger, whose, (event, payload, at), is_dropped);
+            return view.hears(ledger, viewer, (event, payload, at), is_dropped);
         }
         let id = payload::parse(payload).0;
         let stored = ledger.kept.find(id, topic);

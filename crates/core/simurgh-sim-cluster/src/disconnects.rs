@@ -48,7 +48,7 @@ impl Ledger {
         let was_told = !std::mem::replace(&mut it.waits, false);
         let untrue: Vec<usize> = confirmed.difference(&it.done).copied().collect();
         let (known, done) = (it.known.clone(), it.done.clone());
-        // Whoever was known, lives and has not done it may serve such a socket still.
+        // A node that was known, lives and has not done it may still serve such a socket.
         let unsaid = |start: &usize| {
             let is_alive = self.starts.get(*start).is_some_and(|it| it.is_alive && !it.says_bye);
             is_alive && !done.contains(start) && !missing.contains(start)

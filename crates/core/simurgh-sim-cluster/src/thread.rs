@@ -410,7 +410,7 @@ impl ClusterThread {
         }
     }
 
-    /// Says what whoever runs the node should know.
+    /// Passes on outcomes and notices to the ledger.
     fn tell(&mut self) {
         let shared = Arc::clone(&self.reached.node.shared);
         let mut ledger = shared.ledger();

@@ -163,7 +163,7 @@ impl ClusterSimulation {
             }
             if let Some(running) = self.running(slot) {
                 let waiting = running.node.state().deciding.len();
-                (0..waiting).for_each(|_| drop(running.node.decide_next()));
+                (0..waiting).for_each(|_| _ = running.node.decide_next());
             }
             for shard in 0..shards {
                 let mut has_run = false;

@@ -346,7 +346,7 @@ impl NodeSimulation {
         handle.visit(move |it: &mut Member, ctx| it.done(ctx, task, c));
     }
 
-    /// Linked work that is no handler ends by itself.
+    /// Linked work other than a handler ends by itself.
     fn end_work(&mut self, which: usize) {
         let mut model = self.shared.model();
         let count = model.tasks.len();

@@ -316,7 +316,7 @@ impl Node for SimNode {
 
     fn post_weighed(&self, shard: usize, bytes: usize, mail: Mail) {
         match presence::is_of_presence(&mail) {
-            // It is no broadcast that a callback makes.
+            // A callback did not make it.
             true => self.state().charge_for_presence(shard, bytes),
             false => self.charge(shard, bytes),
         }

@@ -483,7 +483,7 @@ impl NodeSimulation {
         drop(chans);
     }
 
-    /// Nobody says anything any more: whoever waits for a join is told that it takes too long, and
+    /// Nobody says anything any more: joins that are undecided time out, and
     /// all but the driven are closed for their silence, if they may be.
     fn fall_silent(&mut self) {
         let config = self.shared.profile.config.clone();

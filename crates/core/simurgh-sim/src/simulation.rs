@@ -229,7 +229,7 @@ impl NodeSimulation {
         let flows = std::mem::take(&mut model.now.flows);
         drop(model);
         self.note_holds(shard, &flows);
-        // Whoever publishes where far too much is under way is not read; what was broadcast by a
+        // A socket that publishes while far too much is under way is not read; what was broadcast by a
         // handle may have made it that since.
         let is_jammed = || self.node.is_jammed() && !self.node.state().has_spoken;
         if let Some(conn) = published.filter(|_| is_jammed()) {

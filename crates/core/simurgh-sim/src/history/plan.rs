@@ -34,7 +34,7 @@ pub(crate) struct Plan {
     pub(crate) fault: Option<(Fault, u32)>,
     leaves: bool,
     purges: bool,
-    /// Clients say what is no such thing as what they have heard.
+    /// Clients say something that cannot be read about what they have heard.
     pub(crate) says_bad: bool,
     /// And a key that is not theirs, or none.
     pub(crate) forges: bool,

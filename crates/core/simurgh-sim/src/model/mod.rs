@@ -7,7 +7,7 @@
 //!
 //! A topic of a socket has two lines. `own` is everything in its order, where no channel
 //! intercepts. Of a channel that does, what its interceptor makes (and what passes it by) is the
-//! line `out`; an entry of `own` bears a horizon, and comes behind all of `out` that was accepted
+//! line `out`; an entry of `own` has a horizon, and comes behind all of `out` that was accepted
 //! before it.
 //!
 //! Exact but for this: what a socket is said in the very step in which it closes may be missing;
@@ -116,7 +116,7 @@ pub(crate) struct Conn {
     pub(crate) said: Option<Box<RateUse>>,
     pub(crate) over: Option<Limited>,
     pub(crate) time: Time,
-    /// Who bears this id was told to go.
+    /// Sockets with its id were disconnected.
     pub(crate) is_disconnected: bool,
     pub(crate) closed_step: u32,
     /// Whether it was closed without everything accepted before being sent.

@@ -105,7 +105,7 @@ impl Model {
         }
     }
 
-    /// Everything has come to rest: whoever is open has heard everything.
+    /// Everything has come to rest: sockets that are open have heard everything.
     pub(crate) fn at_rest(&mut self) {
         for conn in 0..self.conns.len() as u32 {
             let is_there = |it: &&Conn| it.is_open && !it.is_lost;
