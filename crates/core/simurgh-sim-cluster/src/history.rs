@@ -1,4 +1,4 @@
-//! Topics that are kept, in a world of several nodes: what the engine has stored, and what clients
+//! Topics that are kept, on several nodes: what the engine has stored, and what clients
 //! hear of that.
 //!
 //! The engine's log is the truth ([`Log`]). Held against it is what the handlers of each client
@@ -24,7 +24,7 @@ use crate::plan::MILLISECOND;
 use simurgh_sim_kit::NONE;
 use simurgh_sim_kit::payload;
 
-/// What the engine's clock shows when the world's shows nothing, as in the loopback.
+/// What the engine's clock shows when the simulation's shows nothing, as in the loopback.
 pub(crate) const UNIX_MS: u64 = 1_767_225_600_000;
 /// An engine remembers ids for so long, less the time in which what it does is read here.
 const ID_NS: u64 = 119_000 * MILLISECOND;

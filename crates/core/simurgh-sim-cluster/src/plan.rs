@@ -106,7 +106,7 @@ impl ClusterPlan {
         plan
     }
 
-    /// What the clock of a node shows when the world's shows nothing.
+    /// What the clock of a node shows when the simulation's shows nothing.
     pub(crate) fn skew_ms(&self, skew_ms: u64) -> u64 {
         match self.kept {
             Some(_) => UNIX_MS + skew_ms % 5_000,

@@ -98,7 +98,7 @@ impl RunningNode {
         Time { ns, unix_ms: clock_ns / 1_000_000 + skew_ms }
     }
 
-    /// When something of it runs next, by the world's clock; never, while it is frozen.
+    /// When something of it runs next, by the simulation's clock; never, while it is frozen.
     pub(crate) fn next_ns(&self) -> Option<u64> {
         if self.is_frozen {
             return None;
@@ -113,7 +113,7 @@ impl RunningNode {
         Some(local_ns.saturating_add(self.born_ns))
     }
 
-    /// Whether its link stands, for all that it knows and the world does.
+    /// Whether its link stands, as far as it and the simulation know.
     pub(crate) fn is_linked(&self) -> bool {
         let is_whole = !self.cannot_send && !self.cannot_hear && !self.is_lossy;
         is_whole && !self.is_frozen && self.thread.node.state().0 != LinkState::Away

@@ -37,10 +37,10 @@ struct Options {
     /// The seeds of a file, one a line, with the steps of each behind it
     #[arg(long, value_name = "FILE")]
     list: Option<PathBuf>,
-    /// Runs worlds whose topics are kept, of as many operations as there are steps
+    /// Runs one node whose topics are kept, with as many operations as there are steps
     #[arg(long, conflicts_with_all = ["replay", "save"])]
     history: bool,
-    /// Runs worlds of several nodes, of as many operations as there are steps; with `history` too,
+    /// Runs several nodes, with as many operations as there are steps; with `history` too,
     /// of such whose topics are kept
     #[arg(long, conflicts_with_all = ["replay", "save"])]
     cluster: bool,

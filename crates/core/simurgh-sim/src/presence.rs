@@ -151,7 +151,7 @@ impl SimNode {
                 };
                 model.presence_posted(*channel, topic, shard, does)
             }
-            // Those of a node with others: these worlds have one.
+            // Those of a node with others: here is only one.
             PresenceMail::List(_)
             | PresenceMail::ListAnswer(_)
             | PresenceMail::Begin
