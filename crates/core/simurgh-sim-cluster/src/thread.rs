@@ -1,5 +1,5 @@
-//! The cluster's thread of a node, as `simurgh::cluster` has it: the mailbox by which shards speak to
-//! it, what it does with what comes of other nodes, and its turns.
+//! The cluster's thread of a node, as `simurgh::cluster` has it: the mailbox in which shards send to
+//! it, what it does with what comes from other nodes, and its turns.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
@@ -25,7 +25,7 @@ use crate::watched::WatchedAdapter;
 use simurgh_sim_kit::payload;
 use simurgh_sim_kit::{fault::Fault, setup::locked};
 
-/// As in `simurgh::cluster::mailbox`.
+/// As in `simurgh::cluster::door`.
 const AROUND_BYTES: usize = 256;
 const BYTES_MAX: usize = 8 << 20;
 /// As in `simurgh::cluster::run`.

@@ -43,7 +43,7 @@ pub enum Content {
     Close(Option<u16>),
 }
 
-/// Content a socket that speaks in values has heard.
+/// What a socket that takes values was given.
 #[derive(Clone, Copy, Debug)]
 pub enum Value {
     /// A message: its topic, what it says, and the sum of its payload.
@@ -71,7 +71,7 @@ pub struct Peer {
     pub window: usize,
     /// What its client has sent and nobody has read.
     pub inbound: VecDeque<ClientMessage>,
-    /// Content was read and not handed in.
+    /// What was read and not handed in.
     pub stash: VecDeque<ClientMessage>,
     /// What a socket that takes values was given.
     pub heard: Vec<Value>,
@@ -95,7 +95,7 @@ pub struct Peer {
     pub stands_since_ns: u64,
     /// When it is removed at the latest.
     pub ends_ns: Option<u64>,
-    /// Content a fault holds back.
+    /// What a planted fault holds back.
     pub held_back: Vec<u8>,
 }
 

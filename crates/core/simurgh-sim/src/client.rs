@@ -23,7 +23,7 @@ pub(crate) struct Link {
     pub(crate) wire: Wire,
     pub(crate) session: Client,
     pub(crate) decoder: Decoder,
-    /// Content its socket left behind.
+    /// What its socket left behind.
     pub(crate) pipe: Vec<u8>,
     pub(crate) heard: Vec<Value>,
     /// The server has no record of it any more.
@@ -39,7 +39,6 @@ impl Link {
         format!("client {} ({:?}, shard {})", self.client, self.wire, self.shard)
     }
 
-    /// Content reads and writes its messages.
     pub(crate) fn serializer(&self) -> Serializer {
         if self.wire == Wire::V1 { Serializer::V1 } else { Serializer::V2 }
     }
@@ -242,7 +241,7 @@ impl NodeSimulation {
         }
         peer.socket.heard(tick);
         peer.heard_tick = tick;
-        // Content could not be passed on is not taken.
+        // What could not be passed on is refused.
         if sent.bytes.len() > self.shared.profile.config.broadcast_bytes_max() {
             self.shared.model().counts.too_big += 1;
             return self.fail_socket(conn, CloseCode::TOO_BIG);

@@ -307,7 +307,7 @@ impl Member {
 }
 
 impl NodeSimulation {
-    /// PresenceAction what concerns handlers that wait, and what lies beyond a socket's messages.
+    /// Does what concerns handlers that wait, and what lies beyond a socket's messages.
     pub(crate) fn reach_further(&mut self, op: Op) {
         let Op { kind, a, b, c } = op;
         let reaches = self.shared.profile.features.reaches;

@@ -27,7 +27,7 @@ use crate::op::{Kind, Op};
 use crate::simulation::{NodeSimulation, ticks};
 
 impl NodeSimulation {
-    /// PresenceAction what an operation says, if it makes sense now.
+    /// Does what an operation says, if it makes sense now.
     pub(crate) fn run(&mut self, op: Op) {
         let Op { kind, a, b, c } = op;
         let conn = self.link_of(a);
@@ -567,8 +567,8 @@ impl NodeSimulation {
         let (tasks, Model { alive, seats, .. }) = (model.untold(), &*model);
         if (*alive, *seats, ready, assigned, listeners, tasks) != (0, 0, 0, 0, 0, 0) {
             found.push(format!(
-                "{alive} channels, {seats} seats, {ready} prepared, {assigned} assigned, {listeners} \
-                 listeners, {tasks} linked works"
+                "{alive} channels, {seats} seats, {ready} prepared, {assigned} assigned, \
+                 {listeners} listeners, {tasks} linked works"
             ));
         }
         if !found.is_empty() {

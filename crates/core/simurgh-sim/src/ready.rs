@@ -15,7 +15,7 @@ use crate::model::{Input, PayloadInfo, code_bit};
 use crate::shared::Shared;
 use crate::simulation::NodeSimulation;
 
-/// Content was made of a message: of an event its payload as it came, and an answer, to be used in
+/// What was made of a message: of an event its payload as it came, and an answer, to be used in
 /// the very bytes that were made.
 #[derive(Debug)]
 pub(crate) struct Ready {
@@ -45,7 +45,7 @@ pub(crate) struct Reading {
 /// How many there are that were not dropped.
 pub(crate) type Count = AtomicI64;
 
-/// Content a route has its long messages prepared with.
+/// What prepares the long messages of a route.
 pub(crate) fn prepare(shared: &Arc<Shared>) -> PrepareFn {
     let shared = Arc::downgrade(shared);
     Arc::new(move |message| match Weak::upgrade(&shared) {
@@ -66,14 +66,14 @@ fn ready(shared: &Arc<Shared>, message: &mut Message<'static>) -> Ready {
     if panics {
         crate::app::give_up();
     }
-    // Content stands in its place is not to be longer than it was.
+    // What stands in its place is not to be longer than it was.
     let is_taken = message.event != events::JOIN && message.payload.len() >= Payload::NULL.len();
     let payload = is_taken.then(|| std::mem::replace(&mut message.payload, Payload::NULL));
     shared.ready.fetch_add(1, Ordering::Relaxed);
     Ready { id, word, payload, answer: Some(answer), shared: Arc::clone(shared) }
 }
 
-/// Content was made of the message in hand, if it was prepared; `payload` is what the core hands over.
+/// What was made of the message in hand, if it was prepared; `payload` is what the core passes.
 pub(crate) fn taken(
     shared: &Shared,
     ctx: &mut Context<'_>,
@@ -130,7 +130,7 @@ impl NodeSimulation {
         let received = message.and_then(|it| self.prepared(it));
         let net = self.servers.get_mut(shard).map(|it| &mut it.net);
         let peer = net.and_then(|it| it.peer_mut(key));
-        // Content came in before the socket was closed is not for anybody any more.
+        // What came in before the socket was closed is dropped.
         let waits = peer.is_some_and(|peer| {
             let is_it = peer.reading == ticket && peer.socket.phase() == Phase::Waiting;
             peer.reading = 0;
@@ -168,7 +168,7 @@ impl NodeSimulation {
         true
     }
 
-    /// Content is made of a message, with its number if anything is; none if that panics.
+    /// What is made of a message, with its number if anything is; none if that panics.
     fn prepared(&self, mut message: Message<'static>) -> Option<(Received<'static>, Option<u32>)> {
         let user_socket = self.node.user_socket(crate::node::CHANNELS)?;
         let Kind::Channels(_) = &user_socket.kind else { return None };

@@ -229,8 +229,8 @@ impl NodeSimulation {
         let flows = std::mem::take(&mut model.now.flows);
         drop(model);
         self.note_holds(shard, &flows);
-        // A socket that publishes while far too much is under way is not read; what was broadcast by a
-        // handle may have made it that since.
+        // A socket that publishes while far too much is under way is not read. It may have become
+        // so much since, by the broadcast of a handle.
         let is_jammed = || self.node.is_jammed() && !self.node.state().has_spoken;
         if let Some(conn) = published.filter(|_| is_jammed()) {
             self.check_held(shard, conn);
