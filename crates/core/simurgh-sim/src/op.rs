@@ -115,8 +115,12 @@ impl Source {
         let drains = if profile.features.restarts { 80 } else { 8 };
         Self { rng: Rng::with_seed(profile.seed), sums, drains }
     }
+}
 
-    pub(crate) fn next(&mut self) -> Op {
+impl Iterator for Source {
+    type Item = Op;
+
+    fn next(&mut self) -> Option<Op> {
         let (rng, drains) = (&mut self.rng, self.drains);
         // Rare ones, whatever the weights.
         let kind = match rng.u32(..40_000) {
@@ -128,7 +132,7 @@ impl Source {
                 Kind::ALL.get(place).map_or(Kind::Turn, |(kind, ..)| *kind)
             }
         };
-        Op::draw(kind, rng)
+        Some(Op::draw(kind, rng))
     }
 }
 
@@ -153,10 +157,7 @@ mod tests {
 
     #[test]
     fn an_operation_is_read_as_it_was_written() {
-        let profile = Profile::of(7);
-        let mut source = Source::new(&profile);
-        for _ in 0..1000 {
-            let op = source.next();
+        for op in Source::new(&Profile::of(7)).take(1000) {
             assert_eq!(from_line(&line(&op)), Ok(op));
         }
         assert!(from_line("push 1").is_err());

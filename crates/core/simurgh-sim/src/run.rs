@@ -1,5 +1,7 @@
 //! Runs: from a seed, or from a list of operations.
 
+use std::sync::Arc;
+
 use simurgh_sim_kit::fault::Fault;
 use simurgh_sim_kit::findings;
 
@@ -16,8 +18,11 @@ pub(crate) struct Plan {
 /// What a seed makes has grown: seeds that found something are run as they were.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Era {
+    /// Before there were features.
     Early,
+    /// Before handlers waited.
     Middle,
+    /// Before there was presence.
     Late,
     /// Before there were limits, and times that end.
     Unlimited,
@@ -45,79 +50,62 @@ impl Plan {
 
 /// Runs a seed for so many steps; also returns how many operations that took.
 pub(crate) fn seeded(plan: &Plan, steps: u64) -> (Result, usize) {
-    let mut source = Source::new(&plan.profile);
-    let mut ops = 0;
-    let result = guarded(|| {
-        let mut simulation = NodeSimulation::new(&plan.profile, plan.fault);
-        loop {
-            let model = simulation.shared.model();
-            let is_over = model.failure.is_some() || model.counts.steps >= steps;
-            drop(model);
-            if is_over || ops as u64 > steps * 8 {
-                break;
-            }
-            ops += 1;
-            simulation.run(source.next());
-        }
-        simulation.finish()
-    });
-    (result, ops)
+    let ops = Source::new(&plan.profile).take(steps as usize * 8 + 1);
+    run(plan, ops, steps, None)
 }
 
+/// The first operations of a seed.
 pub(crate) fn operations(plan: &Plan, count: usize) -> Vec<Op> {
-    let mut source = Source::new(&plan.profile);
-    (0..count).map(|_| source.next()).collect()
+    Source::new(&plan.profile).take(count).collect()
 }
 
+/// Runs a list of operations.
 pub(crate) fn listed(plan: &Plan, ops: &[Op]) -> Result {
-    guarded(|| {
-        let mut simulation = NodeSimulation::new(&plan.profile, plan.fault);
-        for op in ops {
-            if simulation.has_failed() {
-                break;
-            }
-            simulation.run(*op);
-        }
-        simulation.finish()
-    })
+    run(plan, ops.iter().copied(), u64::MAX, None).0
 }
 
 /// The same as a story, a line an operation; what came of it last.
 pub(crate) fn told(plan: &Plan, ops: &[Op]) -> (Vec<String>, Result) {
     let mut lines = Vec::new();
-    let result = guarded(|| {
-        let mut simulation = NodeSimulation::new(&plan.profile, plan.fault);
-        for (number, op) in ops.iter().enumerate() {
-            if simulation.has_failed() {
-                break;
-            }
-            simulation.story = Some(String::new());
-            simulation.shared.model().log = Some(Vec::new());
-            simulation.run(*op);
-            let step = simulation.shared.model().step;
-            lines.push(format!(
-                "{number:5}  {} [step {step}]",
-                simulation.story.take().unwrap_or_default()
-            ));
-            let log = simulation.shared.model().log.take().unwrap_or_default();
-            lines.extend(log.into_iter().map(|it| format!("    {it}")));
-        }
-        simulation.shared.model().log = Some(Vec::new());
-        let shared = std::sync::Arc::clone(&simulation.shared);
-        let result = simulation.finish();
-        lines.push("       everybody goes".to_owned());
-        let log = shared.model().log.take().unwrap_or_default();
-        lines.extend(log.into_iter().map(|it| format!("    {it}")));
-        result
-    });
+    let (result, _) = run(plan, ops.iter().copied(), u64::MAX, Some(&mut lines));
     (lines, result)
 }
 
-/// A panic outside the application is a failure like another.
-fn guarded(run: impl FnOnce() -> Result) -> Result {
-    findings::guarded(run).unwrap_or_else(|failure| Result {
-        failure: Some(failure),
-        counts: Default::default(),
-        hash: 0,
-    })
+/// Runs operations for so many steps; a panic outside the application is a failure, too.
+fn run(
+    plan: &Plan,
+    ops: impl Iterator<Item = Op>,
+    steps: u64,
+    mut story: Option<&mut Vec<String>>,
+) -> (Result, usize) {
+    let mut count = 0;
+    let result = findings::guarded(|| {
+        let mut it = NodeSimulation::new(&plan.profile, plan.fault);
+        let shared = Arc::clone(&it.shared);
+        let mut tell = |head: &dyn Fn() -> String| {
+            let Some(lines) = &mut story else { return };
+            let log = shared.model().log.replace(Vec::new()).unwrap_or_default();
+            lines.push(head());
+            lines.extend(log.into_iter().map(|it| format!("    {it}")));
+        };
+        tell(&|| "       the beginning".to_owned());
+        for op in ops {
+            let model = shared.model();
+            let is_over = model.failure.is_some() || model.counts.steps >= steps;
+            drop(model);
+            if is_over {
+                break;
+            }
+            count += 1;
+            it.story = shared.model().log.is_some().then(String::new);
+            it.run(op);
+            let (step, text) = (shared.model().step, it.story.take().unwrap_or_default());
+            tell(&|| format!("{:5}  {text} [step {step}]", count - 1));
+        }
+        let result = it.finish();
+        tell(&|| "       everybody goes".to_owned());
+        result
+    });
+    let panicked = |it| Result { failure: Some(it), counts: Default::default(), hash: 0 };
+    (result.unwrap_or_else(panicked), count)
 }
