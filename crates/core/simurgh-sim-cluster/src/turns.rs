@@ -109,8 +109,7 @@ impl ClusterSimulation {
         running.node.end(shard);
         if running.shards.iter().all(|it| it.has_ended) {
             running.mailbox.post(Command::Bye);
-            let mut ledger = self.shared.ledger();
-            ledger.starts[start].says_bye = true;
+            self.shared.ledger().starts[start].says_bye = true;
         }
     }
 
@@ -134,10 +133,8 @@ impl ClusterSimulation {
     /// What a node has published is on its way to others.
     fn awaits(&mut self, slot: usize, published: Vec<(u32, u64)>) {
         for (id, dropped) in published {
-            let topic = self.shared.ledger().made.get(id as usize).map(|it| it.topic);
-            let name = topic.and_then(|it| self.shared.plan.topics.get(it));
-            let Some(name) = name else { continue };
-            let topic = topic.unwrap_or_default();
+            let topic = self.shared.ledger().made[id as usize].topic;
+            let name = &self.shared.plan.topics[topic];
             let others = self.running_nodes().filter(|it| it.slot != slot);
             for running in others.filter(|it| it.thread.is_heard(name)) {
                 let mut ledger = self.shared.ledger();

@@ -121,13 +121,12 @@ impl Draw<'_> {
         effects: &mut Vec<Action>,
     ) {
         let event = self.rng.u8(..EVENTS.len() as u8);
-        let name = EVENTS.get(usize::from(event)).copied().unwrap_or_default();
+        let name = EVENTS[usize::from(event)];
         let is_for_others = self.rng.bool();
         let weight = model.weight(self.topic, name, &payload);
-        if let Some(made) = model.made.get_mut(id as usize) {
-            (made.event, made.depth, made.weight) = (event, 1, weight);
-            made.except = if is_for_others { self.chan } else { NONE };
-        }
+        let made = &mut model.made[id as usize];
+        (made.event, made.depth, made.weight) = (event, 1, weight);
+        made.except = if is_for_others { self.chan } else { NONE };
         match is_for_others {
             true => ctx.broadcast_from(name, payload),
             false => ctx.broadcast(name, payload),
@@ -219,13 +218,9 @@ impl Draw<'_> {
         };
         let made = PayloadInfo { topic, event, except, depth: self.depth + 1, ..self.plain() };
         let (id, payload) = self.payload(model, made);
-        let name = EVENTS.get(usize::from(event)).copied().unwrap_or_default();
-        let weight = model.weight(topic, name, &payload);
-        model.made[id as usize].weight = weight;
+        let name = EVENTS[usize::from(event)];
         match how {
-            Habit::BroadcastTo => {
-                ctx.broadcast_to(model.topics.name(topic), name, payload);
-            }
+            Habit::BroadcastTo => ctx.broadcast_to(model.topics.name(topic), name, payload),
             Habit::BroadcastFrom => ctx.broadcast_from(name, payload),
             _ => ctx.broadcast(name, payload),
         }

@@ -158,10 +158,7 @@ impl Speech {
         let is_binary = profile.binary > 0 && word >> 8 & 7 == 0;
         let made = PayloadInfo { event, except, is_binary, ..PayloadInfo::plain(topic, depth) };
         let (id, payload) = model.payload(made, word, if is_long { profile.pad } else { 0 });
-        let event = EVENTS.get(usize::from(event)).copied().unwrap_or_default();
-        let weight = model.weight(topic, event, &payload);
-        model.made[id as usize].weight = weight;
-        Self { chan, id, event, payload, is_for_others }
+        Self { chan, id, event: EVENTS[usize::from(event)], payload, is_for_others }
     }
 
     fn is_too_large(&self, model: &Model) -> bool {
@@ -367,15 +364,8 @@ impl NodeSimulation {
             it.handle = None;
         }
         let speech = Speech::new(&self.shared, &mut model, chan as u32, 1, c.rotate_right(8));
-        let is_too_large = speech.is_too_large(&model);
         drop(model);
-        let (bytes, bytes_max) =
-            (speech.payload.len(), self.shared.profile.config.broadcast_bytes_max());
-        let expected = match simurgh_core::Node::is_congested(&*self.node) {
-            _ if is_too_large => Err(BroadcastError::TooLarge { bytes, bytes_max }),
-            true => Err(BroadcastError::Congested),
-            false => Ok(()),
-        };
+        let expected = self.node.may_broadcast_bytes(speech.payload.len());
         let done = speech.by(&self.shared, &handle);
         if done != expected {
             self.shared.model().fail("bounds", format!("{done:?}, not {expected:?}"));

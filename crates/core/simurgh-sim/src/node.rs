@@ -452,6 +452,16 @@ pub(crate) fn number_of(broadcast: &Broadcast) -> u32 {
 }
 
 impl SimNode {
+    /// What a broadcast of a payload of so many bytes must come to.
+    pub(crate) fn may_broadcast_bytes(&self, bytes: usize) -> Result<(), BroadcastError> {
+        let bytes_max = self.config().broadcast_bytes_max();
+        match self.is_congested() {
+            _ if bytes > bytes_max => Err(BroadcastError::TooLarge { bytes, bytes_max }),
+            true => Err(BroadcastError::Congested),
+            false => Ok(()),
+        }
+    }
+
     fn count(&self, topic: &str, by: i64) {
         let topic = self.shared.model().topics.number(topic);
         let mut state = self.state();

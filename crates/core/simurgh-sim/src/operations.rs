@@ -6,8 +6,8 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use simurgh_core::{
-    Broadcast, BroadcastError, Lifetime, Mail, NETWORK, Node, Phase, Reply, SocketState, Stop,
-    Wire, guarded, nanoseconds,
+    Broadcast, Lifetime, Mail, NETWORK, Node, Phase, Reply, SocketState, Stop, Wire, guarded,
+    nanoseconds,
 };
 use simurgh_proto::message::Payload;
 use simurgh_proto::session::client::Client;
@@ -272,14 +272,8 @@ impl NodeSimulation {
         let (id, payload) = model.payload(made, c, pad);
         let name = model.topics.name(topic).to_owned();
         drop(model);
-        let word = EVENTS.get(usize::from(event)).copied().unwrap_or_default();
-        let (bytes, bytes_max) = (payload.len(), self.shared.profile.config.broadcast_bytes_max());
-        let expected = match self.node.is_congested() {
-            _ if bytes > bytes_max => Err(BroadcastError::TooLarge { bytes, bytes_max }),
-            true => Err(BroadcastError::Congested),
-            false => Ok(()),
-        };
-        let mut broadcast = Broadcast::new(&*name, word, payload);
+        let expected = self.node.may_broadcast_bytes(payload.len());
+        let mut broadcast = Broadcast::new(&*name, EVENTS[usize::from(event)], payload);
         if self.shared.profile.features.reaches && c >> 20 & 3 == 0 {
             broadcast = self.but_for(broadcast, id, c >> 22);
         }

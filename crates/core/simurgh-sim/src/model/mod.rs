@@ -44,7 +44,7 @@ use simurgh_sim_kit::delivery::{Delivery, DeliveryKind};
 use simurgh_sim_kit::findings::Failure;
 use simurgh_sim_kit::peer::Flow;
 use simurgh_sim_kit::topics::{FIELD_BYTES_MAX, IDS, Topics};
-use simurgh_sim_kit::{NONE, payload, refs};
+use simurgh_sim_kit::{EVENTS, NONE, payload, refs};
 pub(crate) use steps::{Due, Input, Intent, Over};
 pub(crate) use waits::{Handler, Task};
 use waits::{Waits, Work};
@@ -384,9 +384,12 @@ impl Model {
     ) -> (u32, Payload<'static>) {
         let id = self.make(made);
         let payload = payload::make(id, word, pad, made.is_binary);
-        if let Some(made) = self.made.last_mut() {
-            made.sum = payload::sum(&payload);
-        }
+        let weight = match EVENTS.get(usize::from(made.event)) {
+            Some(event) => self.weight(made.topic, event, &payload),
+            None => 0,
+        };
+        let made = &mut self.made[id as usize];
+        (made.sum, made.weight) = (payload::sum(&payload), weight);
         (id, payload)
     }
 
