@@ -6,8 +6,8 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use simurgh_core::{
-    Broadcast, BroadcastError, Lifetime, Mail, NETWORK, Node, Phase, Reply, SocketState, Stop,
-    Wire, guarded, nanoseconds,
+    Broadcast, Lifetime, Mail, NETWORK, Node, Phase, Reply, SocketState, Stop, Wire, guarded,
+    nanoseconds,
 };
 use simurgh_proto::message::Payload;
 use simurgh_proto::session::client::Client;
@@ -21,12 +21,12 @@ use simurgh_sim_kit::{EVENTS, payload};
 use crate::client::Link;
 use crate::handlers::first_assigned;
 use crate::limits::lifetime;
-use crate::model::{Answer, Doing, Due, Intent, Joining, Life, Made, Model};
-use crate::node::{CHANNELS, Decision, Letter, PLAIN, Tag};
+use crate::model::{Answer, Due, Input, Intent, Joining, Life, Model, PayloadInfo};
+use crate::node::{CHANNELS, Decision, MailTag, PLAIN, TaggedMail};
 use crate::op::{Kind, Op};
-use crate::world::{World, ticks};
+use crate::simulation::{NodeSimulation, ticks};
 
-impl World {
+impl NodeSimulation {
     /// Does what an operation says, if it makes sense now.
     pub(crate) fn run(&mut self, op: Op) {
         let Op { kind, a, b, c } = op;
@@ -46,7 +46,7 @@ impl World {
                 self.say(conn, RequestKind::Leave, topic, c, false);
             }
             (Kind::Heartbeat, Some(conn)) => {
-                let topic = self.stage.model().topics.phoenix();
+                let topic = self.shared.model().topics.phoenix();
                 self.say(conn, RequestKind::Heartbeat, topic, 0, false);
             }
             (Kind::Odd, Some(conn)) => {
@@ -95,11 +95,11 @@ impl World {
     }
 
     fn is_binary(&self, c: u32) -> bool {
-        self.stage.profile.binary > 0 && c % 8 == 3
+        self.shared.profile.binary > 0 && c % 8 == 3
     }
 
     pub(crate) fn some_topic(&self, b: u16) -> u8 {
-        let topics = &self.stage.model().topics;
+        let topics = &self.shared.model().topics;
         match b % 32 {
             31 => topics.unmatched(),
             29 | 30 => topics.over.unwrap_or((usize::from(b / 32) % topics.rooms) as u8),
@@ -117,18 +117,18 @@ impl World {
             12..14 => (Wire::Values, CHANNELS),
             _ => (Wire::Plain, PLAIN),
         };
-        let mut model = self.stage.model();
+        let mut model = self.shared.model();
         let id = (c >> 4 & 7 < 2).then(|| model.topics.id((c >> 20) as usize % IDS));
         let name = id.map(|id| model.topics.name(id).into());
         let conn = model.open(shard, wire, id);
         model.counts.opened += 1;
         let (topic, plain) = (model.topics.plain(), wire == Wire::Plain);
-        let has_assigns = self.stage.profile.extras.reaches && c >> 28 & 1 == 0;
+        let has_assigns = self.shared.profile.features.reaches && c >> 28 & 1 == 0;
         let assigned = has_assigns.then(|| model.next_assigned());
         model.conns[conn as usize].assigned = assigned;
         drop(model);
-        let assigns = assigned.map(|it| first_assigned(&self.stage, it));
-        let window = self.stage.profile.window;
+        let assigns = assigned.map(|it| first_assigned(&self.shared, it));
+        let window = self.shared.profile.window;
         let key = server.net.open(conn, wire, user_socket, window);
         let serializer = wire.serializer().unwrap_or(simurgh_proto::serializer::Serializer::V2);
         let link = Link {
@@ -149,21 +149,21 @@ impl World {
         self.tell(|| format!("{who} connects as #{conn}, id {name:?}"));
         self.links.push(link);
         self.current[client] = Some(conn);
-        let has_time = self.stage.profile.extras.expires && c >> 29 & 1 == 0;
+        let has_time = self.shared.profile.features.expires && c >> 29 & 1 == 0;
         let time = if has_time { lifetime(c.rotate_left(13)) } else { None };
         let due = Due::Join { id: payload::EMPTY };
-        let doing = if plain { Doing::Message(Some(due)) } else { Doing::Other };
-        self.step(shard, doing, 1, |core, net, stage| {
+        let input = if plain { Input::Message(Some(due)) } else { Input::Other };
+        self.step(shard, input, 1, |core, net, shared| {
             if plain {
                 let joining = Joining { conn, topic, join_ref: 0, msg_ref: 0 };
-                stage.model().joining = Some(joining);
+                shared.model().joining = Some(joining);
             }
-            let mut model = stage.model();
+            let mut model = shared.model();
             if let Some(time) = time {
                 model.lives_for(conn, Some(nanoseconds(time)));
             }
             drop(model);
-            let time = time.filter(|_| !stage.is_faulty(Fault::Outstay));
+            let time = time.filter(|_| !shared.is_faulty(Fault::Outstay));
             let lifetime = time.map(Lifetime::from);
             core.opened(net, key, SocketState { id: name, assigns, lifetime });
         });
@@ -200,8 +200,8 @@ impl World {
         loop {
             let next = self.servers.get_mut(shard).and_then(|it| it.net.drained.pop());
             let Some(key) = next else { return };
-            self.stage.model().counts.caught_up += 1;
-            self.step(shard, Doing::Other, 1, |core, net, _| core.drained(net, key));
+            self.shared.model().counts.caught_up += 1;
+            self.step(shard, Input::Other, 1, |core, net, _| core.drained(net, key));
         }
     }
 
@@ -216,7 +216,7 @@ impl World {
         self.tell(|| format!("{who}: {kind:?}"));
         match kind {
             Kind::Vanish => {
-                self.stage.model().counts.vanished += 1;
+                self.shared.model().counts.vanished += 1;
                 self.servers[shard].net.schedule_removal(key);
                 self.remove_connections(shard);
             }
@@ -225,14 +225,14 @@ impl World {
                 if let Some(peer) = self.peer_mut(conn) {
                     peer.has_shut = true;
                 }
-                self.stage.model().conns[conn as usize].waits.has_shut = true;
+                self.shared.model().conns[conn as usize].waits.has_shut = true;
             }
             _ => {
                 let codes = [CloseCode::PROTOCOL, CloseCode::INVALID_DATA, CloseCode::INTERNAL];
-                let which = if self.stage.profile.is_early() { 0 } else { c as usize % 3 };
+                let which = if self.shared.profile.is_early() { 0 } else { c as usize % 3 };
                 let code = codes.get(which).copied().unwrap_or(CloseCode::PROTOCOL);
                 let closes = self.peer(conn).is_some_and(|it| it.socket.phase() == Phase::Closing);
-                if is_open || (closes && !self.stage.profile.is_early()) {
+                if is_open || (closes && !self.shared.profile.is_early()) {
                     self.fail_socket(conn, code);
                 }
             }
@@ -250,7 +250,7 @@ impl World {
         let Decision { conn, shard, key, ticket, mut work } = decision;
         let mut context = Context::from_waker(Waker::noop());
         let polled = guarded(|| Pin::new(&mut work).poll(&mut context));
-        let answer = locked(&self.stage.answer).take().unwrap_or(Answer::Panic);
+        let answer = locked(&self.shared.answer).take().unwrap_or(Answer::Panic);
         self.tell(|| format!("a join of #{conn} is decided: {answer:?}"));
         let joined = match polled {
             Some(Poll::Ready(join)) => Some(join),
@@ -258,44 +258,38 @@ impl World {
             None => None,
         };
         let mail = Mail::Joined(key, ticket, joined);
-        self.node.put(shard, Letter::new(mail, Tag::Joined(conn, ticket, answer)));
+        self.node.put(shard, TaggedMail::new(mail, MailTag::Joined(conn, ticket, answer)));
     }
 
     fn publish(&mut self, b: u16, c: u32) {
         let topic = self.some_topic(b);
-        let mut model = self.stage.model();
+        let mut model = self.shared.model();
         let event = (c % EVENTS.len() as u32) as u8;
-        let is_binary = self.stage.profile.binary > 0 && c >> 8 & 7 == 0;
-        let is_long = self.stage.profile.long > 0 && c >> 12 & 3 == 0;
-        let pad = if is_long { self.stage.profile.pad } else { 0 };
-        let made = Made { event, is_binary, ..Made::plain(topic, 1) };
+        let is_binary = self.shared.profile.binary > 0 && c >> 8 & 7 == 0;
+        let is_long = self.shared.profile.long > 0 && c >> 12 & 3 == 0;
+        let pad = if is_long { self.shared.profile.pad } else { 0 };
+        let made = PayloadInfo { event, is_binary, ..PayloadInfo::plain(topic, 1) };
         let (id, payload) = model.payload(made, c, pad);
         let name = model.topics.name(topic).to_owned();
         drop(model);
-        let word = EVENTS.get(usize::from(event)).copied().unwrap_or_default();
-        let (bytes, bytes_max) = (payload.len(), self.stage.profile.config.broadcast_bytes_max());
-        let expected = match self.node.is_congested() {
-            _ if bytes > bytes_max => Err(BroadcastError::TooLarge { bytes, bytes_max }),
-            true => Err(BroadcastError::Congested),
-            false => Ok(()),
-        };
-        let mut broadcast = Broadcast::new(&*name, word, payload);
-        if self.stage.profile.extras.reaches && c >> 20 & 3 == 0 {
+        let expected = self.node.may_broadcast_bytes(payload.len());
+        let mut broadcast = Broadcast::new(&*name, EVENTS[usize::from(event)], payload);
+        if self.shared.profile.features.reaches && c >> 20 & 3 == 0 {
             broadcast = self.but_for(broadcast, id, c >> 22);
         }
         let done = self.node.broadcast(broadcast);
         if done != expected {
-            self.stage.model().fail("bounds", format!("{done:?}, not {expected:?}"));
+            self.shared.model().fail("bounds", format!("{done:?}, not {expected:?}"));
         }
         self.tell(|| format!("somebody broadcasts #{id} on {name}: {done:?}"));
         if done.is_err() {
-            self.stage.model().counts.congested += 1;
+            self.shared.model().counts.congested += 1;
         }
     }
 
     fn disconnect(&mut self, which: usize) {
-        let topic = self.stage.model().topics.id(which);
-        let name = self.stage.model().topics.name(topic).to_owned();
+        let topic = self.shared.model().topics.id(which);
+        let name = self.shared.model().topics.name(topic).to_owned();
         let empty = Payload::EMPTY_OBJECT;
         let done = self.node.broadcast(Broadcast::new(&*name, "disconnect", empty));
         self.tell(|| format!("somebody disconnects {name}: {done:?}"));
@@ -303,7 +297,7 @@ impl World {
 
     /// A handle of one of the last channels is used.
     fn handle(&mut self, c: u32) {
-        let mut model = self.stage.model();
+        let mut model = self.shared.model();
         let chans = model.chans.len();
         let Some(chan) = chans.checked_sub(1 + c as usize % chans.clamp(1, 16)) else { return };
         let Some(it) = model.chans.get_mut(chan) else { return };
@@ -314,9 +308,9 @@ impl World {
             it.handle = None;
         }
         let topic = it.topic;
-        let (id, payload) = model.payload(Made::plain(topic, 0), c, 0);
+        let (id, payload) = model.payload(PayloadInfo::plain(topic, 0), c, 0);
         drop(model);
-        let expires = self.stage.profile.extras.expires;
+        let expires = self.shared.profile.features.expires;
         let intent = match (&answers, c >> 9 & 7) {
             (Some((_, msg_ref)), _) => Intent::Reply { msg_ref: *msg_ref, id },
             (None, 0) => Intent::Stop(Stop::Normal),
@@ -326,7 +320,7 @@ impl World {
             (None, _) => Intent::Info { id },
         };
         self.tell(|| format!("the handle of channel {chan}: {intent:?}"));
-        *locked(&self.stage.intent) = Some((chan as u32, intent));
+        *locked(&self.shared.intent) = Some((chan as u32, intent));
         match (intent, answers) {
             (Intent::Reply { .. }, Some((to, _))) => handle.reply(to, Reply::ok(payload)),
             (Intent::Stop(how), _) => handle.stop(how),
@@ -352,8 +346,8 @@ impl World {
         let shards = self.servers.len();
         for shard in 0..shards {
             if c >> 16 & 1 == 0 || usize::from(a) % shards == shard {
-                let letter = Letter::new(Mail::Drain(over), Tag::Nothing);
-                self.node.put(shard, letter);
+                let tagged = TaggedMail::new(Mail::Drain(over), MailTag::Nothing);
+                self.node.put(shard, tagged);
             }
         }
         self.tell(|| format!("a drain over {over:?}"));
@@ -362,7 +356,7 @@ impl World {
     /// Lets everything come to rest and looks whether all have got what they were to get.
     pub(crate) fn rest(&mut self) {
         const ROUNDS_MAX: usize = 4_000;
-        self.stage.model().counts.rests += 1;
+        self.shared.model().counts.rests += 1;
         for link in &mut self.links {
             link.is_stalled = false;
         }
@@ -400,7 +394,7 @@ impl World {
             }
         }
         let text = self.unrest().unwrap_or_default();
-        self.stage.model().fail("rest", format!("it does not come to rest: {text}"));
+        self.shared.model().fail("rest", format!("it does not come to rest: {text}"));
     }
 
     fn open_links(&self) -> Vec<u32> {
@@ -411,7 +405,6 @@ impl World {
         self.unrest().is_none()
     }
 
-    /// What is still to come.
     fn unrest(&self) -> Option<String> {
         let state = self.node.state();
         for (shard, server) in self.servers.iter().enumerate().filter(|(_, it)| !it.has_ended) {
@@ -439,27 +432,28 @@ impl World {
     }
 
     fn check_rest(&mut self) {
-        let mut model = self.stage.model();
+        let mut model = self.shared.model();
         model.at_rest();
         let state = self.node.state();
-        if self.stage.profile.counts_members {
-            let mut counts = vec![0_i64; state.census.len()];
+        if self.shared.profile.counts_members {
+            let mut counts = vec![0_i64; state.member_counts.len()];
             for chan in model.chans.iter().filter(|it| it.life == Life::Live) {
                 counts[usize::from(chan.topic)] += 1;
             }
-            if counts != state.census {
-                let text = format!("the census says {:?}, there are {counts:?}", state.census);
+            if counts != state.member_counts {
+                let text =
+                    format!("the census says {:?}, there are {counts:?}", state.member_counts);
                 model.fail("census", text);
             }
         }
     }
 
     /// Everybody goes; nothing must be left.
-    pub(crate) fn come_to_an_end(&mut self) {
+    pub(crate) fn end_all(&mut self) {
         if !self.has_failed() {
             self.rest();
         }
-        if self.stage.profile.seed.is_multiple_of(4) {
+        if self.shared.profile.seed.is_multiple_of(4) {
             self.fall_silent();
         }
         for conn in self.open_links() {
@@ -479,14 +473,14 @@ impl World {
         if !self.has_failed() {
             self.check_end();
         }
-        let chans = std::mem::take(&mut self.stage.model().chans);
+        let chans = std::mem::take(&mut self.shared.model().chans);
         drop(chans);
     }
 
-    /// Nobody says anything any more: whoever waits for a join is told that it takes too long, and
+    /// Nobody says anything any more: joins that are undecided time out, and
     /// all but the driven are closed for their silence, if they may be.
     fn fall_silent(&mut self) {
-        let config = self.stage.profile.config.clone();
+        let config = self.shared.profile.config.clone();
         let longest = config.decision_timeout + config.idle_timeout.unwrap_or_default();
         let slack = Duration::from_secs(20);
         let until_ns = self.clock_ns + (longest + slack).as_nanos() as u64;
@@ -504,14 +498,14 @@ impl World {
         }
         if let Some(conn) = self.open_links().into_iter().find(|conn| self.is_forgotten(*conn)) {
             let text = format!("socket {conn} is open after {longest:?} of silence");
-            self.stage.model().fail("silence", text);
+            self.shared.model().fail("silence", text);
         }
     }
 
     /// Whether a socket's time has been up for long.
     fn is_forgotten(&self, conn: u32) -> bool {
         const SLACK: u32 = 100;
-        let config = &self.stage.profile.config;
+        let config = &self.shared.profile.config;
         let Some(peer) = self.peer(conn) else { return false };
         let tick = simurgh_reactor::Now::from_ns(self.clock_ns).tick;
         let silent = tick.saturating_sub(peer.socket.last_heard());
@@ -552,23 +546,23 @@ impl World {
             }
         }
         let state = self.node.state();
-        let mut model = self.stage.model();
+        let mut model = self.shared.model();
         for (shard, charged) in state.charged.iter().enumerate() {
             if *charged > 0 && !state.ended.get(shard).copied().unwrap_or(false) {
                 found.push(format!("{charged} bytes are under way in shard {shard}"));
             }
         }
-        if state.census.iter().any(|it| *it != 0) && self.stage.profile.counts_members {
-            found.push(format!("census {:?}", state.census));
+        if state.member_counts.iter().any(|it| *it != 0) && self.shared.profile.counts_members {
+            found.push(format!("census {:?}", state.member_counts));
         }
-        let ready = self.stage.ready.load(Ordering::Relaxed);
-        let assigned = self.stage.assigned.load(Ordering::Relaxed);
-        let ears = model.ears_left(|it| state.ended.get(it).copied().unwrap_or(true));
+        let ready = self.shared.ready.load(Ordering::Relaxed);
+        let assigned = self.shared.assigned.load(Ordering::Relaxed);
+        let listeners = model.listeners_left(|it| state.ended.get(it).copied().unwrap_or(true));
         let (tasks, Model { alive, seats, .. }) = (model.untold(), &*model);
-        if (*alive, *seats, ready, assigned, ears, tasks) != (0, 0, 0, 0, 0, 0) {
+        if (*alive, *seats, ready, assigned, listeners, tasks) != (0, 0, 0, 0, 0, 0) {
             found.push(format!(
-                "{alive} channels, {seats} seats, {ready} prepared, {assigned} assigned, {ears} \
-                 listeners, {tasks} linked works"
+                "{alive} channels, {seats} seats, {ready} prepared, {assigned} assigned, \
+                 {listeners} listeners, {tasks} linked works"
             ));
         }
         if !found.is_empty() {

@@ -5,7 +5,7 @@ use fastrand::Rng;
 
 /// See the module. Each may be switched off, to shrink.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Extras {
+pub(crate) struct Features {
     /// How many shards may fan out at once, if that is not for the cores to say.
     pub(crate) permits: Option<u8>,
     /// Members that are too many on a shard to be served without a permit.
@@ -33,7 +33,7 @@ pub(crate) struct Extras {
     pub(crate) expires: bool,
 }
 
-impl Extras {
+impl Features {
     /// What a seed makes, for so many shards.
     pub(crate) fn of(seed: u64, shards: usize) -> Self {
         let mut rng = Rng::with_seed(seed ^ 0x0045_5854_5241_53ff);
@@ -67,9 +67,7 @@ impl Extras {
             waits,
             behind_max,
             reaches,
-            is_present: false,
-            is_limited: false,
-            expires: false,
+            ..Self::default()
         }
     }
 
@@ -80,51 +78,40 @@ impl Extras {
 
     /// As a word of a file.
     pub(crate) fn word(self) -> String {
-        let Self { permits, is_crowded, prepare_above, long_names, has_odd_refs, .. } = self;
-        let Self { restarts, waits, behind_max, reaches, is_present, .. } = self;
-        let [is_limited, expires] = [self.is_limited, self.expires].map(u8::from);
-        let permits = permits.map_or(0, |it| u32::from(it) + 1);
-        let switches = [is_crowded, has_odd_refs, restarts, reaches, is_present];
-        let [is_crowded, has_odd_refs, restarts, reaches, is_present] = switches.map(u8::from);
-        format!(
-            "{permits},{is_crowded},{prepare_above},{long_names},{has_odd_refs},{restarts},{waits},\
-             {behind_max},{reaches},{is_present},{is_limited},{expires}"
-        )
+        let numbers = [
+            self.permits.map_or(0, |it| u32::from(it) + 1),
+            self.is_crowded.into(),
+            self.prepare_above,
+            self.long_names.into(),
+            self.has_odd_refs.into(),
+            self.restarts.into(),
+            self.waits.into(),
+            self.behind_max.into(),
+            self.reaches.into(),
+            self.is_present.into(),
+            self.is_limited.into(),
+            self.expires.into(),
+        ];
+        numbers.map(|it| it.to_string()).join(",")
     }
 
     /// From such a word.
     pub(crate) fn from_word(word: &str) -> Option<Self> {
         let numbers: Option<Vec<u32>> = word.split(',').map(|it| it.parse().ok()).collect();
-        let [
-            permits,
-            is_crowded,
-            prepare_above,
-            long_names,
-            has_odd_refs,
-            restarts,
-            waits,
-            behind_max,
-            reaches,
-            is_present,
-            is_limited,
-            expires,
-        ] = *numbers?.as_slice()
-        else {
-            return None;
-        };
+        let it: [u32; 12] = numbers?.try_into().ok()?;
         Some(Self {
-            restarts: restarts == 1,
-            long_names: long_names as u8,
-            has_odd_refs: has_odd_refs == 1,
-            permits: permits.checked_sub(1).map(|it| it as u8),
-            is_crowded: is_crowded == 1,
-            prepare_above,
-            waits: waits as u8,
-            behind_max: behind_max as u8,
-            reaches: reaches == 1,
-            is_present: is_present == 1,
-            is_limited: is_limited == 1,
-            expires: expires == 1,
+            permits: it[0].checked_sub(1).map(|it| it as u8),
+            is_crowded: it[1] == 1,
+            prepare_above: it[2],
+            long_names: it[3] as u8,
+            has_odd_refs: it[4] == 1,
+            restarts: it[5] == 1,
+            waits: it[6] as u8,
+            behind_max: it[7] as u8,
+            reaches: it[8] == 1,
+            is_present: it[9] == 1,
+            is_limited: it[10] == 1,
+            expires: it[11] == 1,
         })
     }
 }

@@ -14,11 +14,11 @@ use simurgh_sim_kit::transport::Transport;
 use crate::bounds::Pace;
 use crate::client::Link;
 use crate::counts::Counts;
-use crate::model::{Doing, Over};
-use crate::node::{Letter, SimNode, Tag};
+use crate::model::{Input, Over};
+use crate::node::{MailTag, SimNode, TaggedMail};
 use crate::profile::Profile;
 use crate::ready::Reading;
-use crate::stage::Stage;
+use crate::shared::Shared;
 
 /// One shard with its transport.
 pub(crate) struct Server {
@@ -33,7 +33,7 @@ pub(crate) struct Server {
 impl Server {
     fn new(node: &Arc<SimNode>, shard: usize, net: Transport) -> Self {
         let metrics = Arc::new(ShardMetrics::default());
-        let seed = node.stage.profile.seed;
+        let seed = node.shared.profile.seed;
         Self {
             core: Core::new(Arc::clone(node), shard as u16, Arc::clone(&metrics), seed),
             net,
@@ -52,7 +52,7 @@ impl Server {
         let it = &metrics;
         let gauges = [&it.sockets, &it.channels, &it.subscriptions, &it.channels_hibernating];
         let (gauges, frames) = (gauges.map(|it| it.value()), net.frames.get());
-        let mut model = node.stage.model();
+        let mut model = node.shared.model();
         model.counts.held += metrics.publishers_held.value();
         model.counts.idle += metrics.idle_timeouts.value();
         if gauges != [0; 4] || frames != 0 || net.peers().next().is_some() {
@@ -63,9 +63,8 @@ impl Server {
     }
 }
 
-/// See the module.
-pub(crate) struct World {
-    pub(crate) stage: Arc<Stage>,
+pub(crate) struct NodeSimulation {
+    pub(crate) shared: Arc<Shared>,
     pub(crate) node: Arc<SimNode>,
     pub(crate) servers: Vec<Server>,
     /// By the number of the connection.
@@ -80,7 +79,6 @@ pub(crate) struct World {
     released: Vec<Key>,
 }
 
-/// What came of a run.
 #[derive(Debug)]
 pub(crate) struct Result {
     pub(crate) failure: Option<Failure>,
@@ -90,18 +88,17 @@ pub(crate) struct Result {
 }
 
 impl Server {
-    /// The time of its turn.
     pub(crate) fn turn_ns(&self, clock_ns: u64) -> u64 {
         if self.is_in_turn { self.net.now.ns } else { clock_ns }
     }
 }
 
-impl World {
+impl NodeSimulation {
     pub(crate) fn new(profile: &Profile, fault: Option<(Fault, u32)>) -> Self {
-        let stage = Arc::new(Stage::new(profile.clone(), fault));
-        let node = Arc::new(SimNode::new(Arc::clone(&stage)));
+        let shared = Arc::new(Shared::new(profile.clone(), fault));
+        let node = Arc::new(SimNode::new(Arc::clone(&shared)));
         let server =
-            |shard: usize| Server::new(&node, shard, Transport::new(Arc::clone(&stage.setup)));
+            |shard: usize| Server::new(&node, shard, Transport::new(Arc::clone(&shared.setup)));
         let servers = (0..profile.shards).map(server).collect();
         Self {
             servers,
@@ -113,7 +110,7 @@ impl World {
             readings: VecDeque::new(),
             tickets: 0,
             released: Vec::new(),
-            stage,
+            shared,
         }
     }
 
@@ -128,7 +125,7 @@ impl World {
     }
 
     pub(crate) fn has_failed(&self) -> bool {
-        self.stage.model().failure.is_some()
+        self.shared.model().failure.is_some()
     }
 
     /// The shard that a number means, unless it has ended.
@@ -151,9 +148,9 @@ impl World {
     pub(crate) fn step(
         &mut self,
         shard: usize,
-        doing: Doing,
+        input: Input,
         jumps: u64,
-        act: impl FnOnce(&mut Core<SimNode>, &mut Transport, &Stage),
+        act: impl FnOnce(&mut Core<SimNode>, &mut Transport, &Shared),
     ) {
         let Some(server) = self.servers.get_mut(shard).filter(|it| !it.has_ended) else { return };
         let now_ns = if server.is_in_turn { server.net.now.ns } else { self.clock_ns };
@@ -163,26 +160,26 @@ impl World {
         let tick = server.net.now.tick;
         let mut state = self.node.state();
         (state.done_in_step, state.has_spoken) = (0, false);
-        if doing == Doing::FanOut {
+        if input == Input::FanOut {
             state.flows.fanned_out(shard);
         }
         drop(state);
-        let mut model = self.stage.model();
-        model.begin_step(shard, doing, tick);
+        let mut model = self.shared.model();
+        model.begin_step(shard, input, tick);
         model.now.ns = now_ns;
         drop(model);
-        act(&mut server.core, &mut server.net, &self.stage);
-        self.after(shard, doing);
+        act(&mut server.core, &mut server.net, &self.shared);
+        self.after(shard, input);
         self.feed_released(shard);
     }
 
     /// What is to be looked at when a core has returned.
-    fn after(&mut self, shard: usize, doing: Doing) {
+    fn after(&mut self, shard: usize, input: Input) {
         let Some(server) = self.servers.get_mut(shard) else { return };
-        let mut model = self.stage.model();
-        let config = &self.stage.profile.config;
+        let mut model = self.shared.model();
+        let config = &self.shared.profile.config;
         let tick = server.net.now.tick;
-        if doing == Doing::Tick && !model.waiting.is_empty() {
+        if input == Input::Tick && !model.waiting.is_empty() {
             for conn in model.waiting.clone() {
                 let link = self.links.get(conn as usize).filter(|it| it.shard == shard);
                 let Some(peer) = link.and_then(|it| server.net.peer(it.key)) else { continue };
@@ -215,14 +212,14 @@ impl World {
                 model.over(Over { conn: peer.conn, is_silent });
             }
         }
-        if let Doing::Ended(conn) = doing {
+        if let Input::Ended(conn) = input {
             model.over(Over { conn, is_silent: false });
         }
         model.end_step();
         // When those before it published there may have been less under way.
         let published = model.now.publishers.last().copied();
-        server.account(&mut model);
-        if doing == Doing::Settle {
+        server.check_counters(&mut model);
+        if input == Input::Settle {
             server.check_settled(&self.node, &mut model);
         }
         self.check_waits(shard, &mut model);
@@ -232,8 +229,8 @@ impl World {
         let flows = std::mem::take(&mut model.now.flows);
         drop(model);
         self.note_holds(shard, &flows);
-        // Whoever publishes where far too much is under way is not read; what was broadcast by a
-        // handle may have made it that since.
+        // A socket that publishes while far too much is under way is not read. It may have become
+        // so much since, by the broadcast of a handle.
         let is_jammed = || self.node.is_jammed() && !self.node.state().has_spoken;
         if let Some(conn) = published.filter(|_| is_jammed()) {
             self.check_held(shard, conn);
@@ -255,23 +252,23 @@ impl World {
         }
     }
 
-    /// Takes one letter out of a mailbox.
+    /// Takes one mail out of a mailbox.
     pub(crate) fn take_mail(&mut self, shard: usize) -> bool {
-        let Some(Letter { mail, tag, .. }) = self.node.take(shard) else { return false };
+        let Some(TaggedMail { mail, tag, .. }) = self.node.take(shard) else { return false };
         self.tell(|| format!("core {shard} takes {}", mail_text(&mail, tag)));
         let is_drain = matches!(mail, Mail::Drain(_));
-        self.step(shard, Doing::Mail(None), 1, |core, net, stage| {
-            let mut model = stage.model();
+        self.step(shard, Input::Mail(None), 1, |core, net, shared| {
+            let mut model = shared.model();
             match tag {
-                Tag::Nothing => {}
-                Tag::Broadcast(id) => model.accept(shard, id),
-                Tag::Told(chan, intent) => model.told(chan, intent),
-                Tag::Joined(conn, ticket, answer) => model.decided(conn, ticket, answer),
-                Tag::Listen(number) => model.listens(number),
-                Tag::Unlisten(number) => model.unlistens(number),
-                Tag::Present(number) => model.presence_came(shard, number),
-                Tag::Pushes(number) => model.pushes_to_some(number),
-                Tag::Answers(number) => model.keeps_answers(shard, number),
+                MailTag::Nothing => {}
+                MailTag::Broadcast(id) => model.accept(shard, id),
+                MailTag::Told(chan, intent) => model.told(chan, intent),
+                MailTag::Joined(conn, ticket, answer) => model.decided(conn, ticket, answer),
+                MailTag::Listen(number) => model.listens(number),
+                MailTag::Unlisten(number) => model.unlistens(number),
+                MailTag::Present(number) => model.presence_came(shard, number),
+                MailTag::Pushes(number) => model.pushes_to_some(number),
+                MailTag::Answers(number) => model.keeps_answers(shard, number),
             }
             if is_drain && let Some(it) = model.shards.get_mut(shard) {
                 it.drains = true;
@@ -296,13 +293,13 @@ impl World {
         server.net.flush();
         self.remove_connections(shard);
         let mut next = Next::Idle;
-        self.step(shard, Doing::Tick, jumps, |core, net, _| {
+        self.step(shard, Input::Tick, jumps, |core, net, _| {
             core.tick(net);
         });
-        self.step(shard, Doing::FanOut, jumps.rotate_left(9), |core, net, _| {
+        self.step(shard, Input::FanOut, jumps.rotate_left(9), |core, net, _| {
             next = core.fan_out(net);
         });
-        self.step(shard, Doing::Settle, jumps, |core, net, _| {
+        self.step(shard, Input::Settle, jumps, |core, net, _| {
             core.settle(net);
         });
         let Some(server) = self.servers.get_mut(shard) else { return next };
@@ -315,7 +312,7 @@ impl World {
             self.end_shard(shard);
         }
         if next == Next::Now {
-            self.stage.model().counts.slices += 1;
+            self.shared.model().counts.slices += 1;
         }
         next
     }
@@ -326,7 +323,7 @@ impl World {
             let Some(server) = self.servers.get_mut(shard) else { return };
             for conn in server.net.cut.drain(..) {
                 self.links[conn as usize].is_lost = true;
-                let mut model = self.stage.model();
+                let mut model = self.shared.model();
                 model.counts.slow += 1;
                 model.conns[conn as usize].is_lost = true;
             }
@@ -342,12 +339,11 @@ impl World {
         if let Some(link) = self.links.get_mut(conn as usize) {
             (link.pipe, link.heard, link.is_over) = (pipe, heard, true);
         }
-        self.step(shard, Doing::Ended(conn), 1, |core, net, _| core.closed(net, key, socket));
+        self.step(shard, Input::Ended(conn), 1, |core, net, _| core.closed(net, key, socket));
         // Its turn may have been over: what it did in this one is to be said.
         self.servers[shard].net.flush();
     }
 
-    /// A shard ends, with whoever is left.
     fn end_shard(&mut self, shard: usize) {
         self.tell(|| format!("shard {shard} ends"));
         let Some(server) = self.servers.get_mut(shard) else { return };
@@ -359,40 +355,40 @@ impl World {
         server.core.retire();
         server.has_ended = true;
         // What it had under way is gone with it.
-        if !self.stage.profile.is_before_waits() {
-            let (seed, metrics) = (self.stage.profile.seed, Arc::clone(&server.metrics));
+        if !self.shared.profile.is_before_waits() {
+            let (seed, metrics) = (self.shared.profile.seed, Arc::clone(&server.metrics));
             server.core = Core::new(Arc::clone(&self.node), shard as u16, metrics, seed);
         }
-        self.stage.model().presence.home_ends(shard);
+        self.shared.model().presence.home_ends(shard);
         drop(self.node.end(shard));
     }
 
-    /// The result, once everything is over.
     pub(crate) fn finish(mut self) -> Result {
-        self.come_to_an_end();
+        self.end_all();
         let hash = self.servers.iter().fold(0, |hash, it| hash ^ it.net.hash.rotate_left(7));
-        let mut counts = self.stage.model().counts.clone();
+        let mut counts = self.shared.model().counts.clone();
         for server in &self.servers {
             counts.held += server.metrics.publishers_held.value();
             counts.idle += server.metrics.idle_timeouts.value();
         }
-        let failure = self.stage.model().failure.clone();
+        let failure = self.shared.model().failure.clone();
         Result { failure, counts, hash }
     }
 }
 
-/// A time in ticks.
 pub(crate) fn ticks(time: std::time::Duration) -> u32 {
     (time.as_nanos() / TICK.as_nanos()) as u32
 }
 
-fn mail_text(mail: &Mail, tag: Tag) -> String {
+fn mail_text(mail: &Mail, tag: MailTag) -> String {
     match (mail, tag) {
-        (Mail::Broadcast(posted), Tag::Broadcast(id)) => {
+        (Mail::Broadcast(posted), MailTag::Broadcast(id)) => {
             format!("broadcast #{id} on {}", posted.broadcast().topic())
         }
-        (_, Tag::Told(chan, intent)) => format!("{intent:?} for channel {chan}"),
-        (_, Tag::Joined(conn, _, answer)) => format!("the word on a join of #{conn}: {answer:?}"),
+        (_, MailTag::Told(chan, intent)) => format!("{intent:?} for channel {chan}"),
+        (_, MailTag::Joined(conn, _, answer)) => {
+            format!("the word on a join of #{conn}: {answer:?}")
+        }
         (mail, _) => format!("{mail:?}"),
     }
 }

@@ -15,11 +15,11 @@ use crate::model::presence::Presence;
 use crate::model::{Answer, Intent, Model};
 use crate::profile::Profile;
 use crate::ready;
-use crate::world::ticks;
+use crate::simulation::ticks;
 
 /// What all parts of a run share.
 #[derive(Debug)]
-pub(crate) struct Stage {
+pub(crate) struct Shared {
     model: Mutex<Model>,
     pub(crate) profile: Profile,
     /// What is being sent with a handle.
@@ -35,11 +35,11 @@ pub(crate) struct Stage {
     pub(crate) setup: Arc<Setup>,
 }
 
-impl Stage {
+impl Shared {
     pub(crate) fn new(profile: Profile, fault: Option<(Fault, u32)>) -> Self {
         let bytes_max = profile.config.broadcast_bytes_max();
         let channels_max = usize::from(profile.channels_max);
-        let topics = Topics::new(profile.topics, profile.extras.long_names);
+        let topics = Topics::new(profile.topics, profile.features.long_names);
         let setup = Setup {
             config: profile.config.clone(),
             jump_ns: profile.jump_ns,
@@ -66,12 +66,11 @@ impl Stage {
         }
     }
 
-    /// The account of everything. Nobody panics while it is held.
+    /// The model. Nobody panics while it is held.
     pub(crate) fn model(&self) -> MutexGuard<'_, Model> {
         locked(&self.model)
     }
 
-    /// The limits that the core hears of.
     pub(crate) fn mistaken(&self, mut limits: Limits) -> Limits {
         if self.is_faulty(Fault::Unlimit) {
             return Limits::default();
