@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
 use super::delta::{BroadcastPart, Delta, Detail, MatchLine, Sample, WorkerId};
-use super::servers::Seen as SeenServers;
+use super::servers::ServerCounters;
 use super::{Count, ErrorKind, Hist, Metric, MetricId, Names, OfServer, Origin, Warning};
 
 /// A user or step that begins later than this after its time is late, microseconds.
@@ -39,7 +39,7 @@ pub struct Recorder {
     delta: Delta,
     touched: bool,
     times: Vec<Option<Box<Hist>>>,
-    servers: SeenServers,
+    servers: ServerCounters,
     cpu_ns_taken: u64,
     /// Index into `delta.broadcasts` of the last one: many users get one in a row.
     last_broadcast: usize,

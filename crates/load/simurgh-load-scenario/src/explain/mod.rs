@@ -397,7 +397,7 @@ mod tests {
     #[test]
     fn everything_can_be_explained() {
         for seed in 0..300 {
-            let scenario = crate::toml::made(seed);
+            let scenario = crate::toml::tests::random_scenario(seed);
             let text = explain(&scenario, &MACHINE);
             assert!(text.contains("\nneeds, at most"), "{text}");
         }

@@ -43,7 +43,7 @@ pub(super) fn lower(
         environment,
         warnings,
         diagnostics: Vec::new(),
-        said: HashSet::new(),
+        warned: HashSet::new(),
         vars: Vars::default(),
         servers: Servers::default(),
         files: Vec::new(),
@@ -65,7 +65,7 @@ struct Lower<'a> {
     warnings: &'a mut Vec<Diagnostic>,
     diagnostics: Vec<Diagnostic>,
     /// Warnings that are given once.
-    said: HashSet<String>,
+    warned: HashSet<String>,
     vars: Vars,
     servers: Servers,
     files: Vec<DataFile>,
@@ -173,7 +173,7 @@ impl Lower<'_> {
     /// Warns; of several warnings with the same words only the first is kept.
     fn warn(&mut self, line: u32, what: impl Into<String>, help: impl Into<String>) {
         let what = what.into();
-        if self.said.insert(what.clone()) {
+        if self.warned.insert(what.clone()) {
             self.warnings.push(Diagnostic::at(line, what).help(help));
         }
     }

@@ -125,11 +125,9 @@ impl Lower<'_> {
             );
         }
         let options = &self.options.websocket;
-        let literal =
-            |text: &str| Template { parts: vec![Part::Literal(text.as_bytes().to_vec())] };
         let connect = Connect {
-            path: literal(&options.path),
-            origin: options.origin.as_deref().map(literal),
+            path: Template::literal(&options.path),
+            origin: options.origin.as_deref().map(Template::literal),
             subprotocols: options.subprotocols.clone(),
             headers: Vec::new(),
             answer: Answer::default(),
@@ -143,8 +141,8 @@ impl Lower<'_> {
             return;
         }
         let var = self.var_set(super::variables::USER_ID, element.line);
-        let parts = vec![Part::Value(Generated::UserId)];
-        let set = Set { vars: vec![var], value: Value::Template(Template { parts }) };
+        let value = Value::Template(Part::Value(Generated::UserId).into());
+        let set = Set { vars: vec![var], value };
         steps.insert(0, Step { line: element.line, act: Act::Set(set) });
     }
 
