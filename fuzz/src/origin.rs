@@ -1,11 +1,11 @@
 //! Any two lines as an allow-list entry and an Origin header.
-use simurgh_proto::origin::{CheckOrigin, OriginPattern, Own};
+use simurgh_proto::origin::{CheckOrigin, OriginPattern, OwnOrigin};
 
 /// Runs the target over one input.
 pub fn run(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
     let (entry, origin) = text.split_once('\n').unwrap_or((&text, &text));
-    let own = Own { scheme: "https", host: "h.com", port: 443 };
+    let own = OwnOrigin { scheme: "https", host: "h.com", port: 443 };
     assert!(CheckOrigin::Off.allows(Some(origin), own));
     assert!(CheckOrigin::Conn.allows(None, own));
     assert!(!CheckOrigin::Local.allows(Some("null"), own));
@@ -26,7 +26,7 @@ pub fn run(data: &[u8]) {
         }
     }
     // A page that the very same authority serves may open a socket there.
-    if let Some(own) = Own::from_host_header("http", origin)
+    if let Some(own) = OwnOrigin::from_host_header("http", origin)
         && !origin.contains(['/', '?', '#', '@'])
     {
         let page = format!("http://{origin}");

@@ -9,7 +9,7 @@ use std::collections::{HashMap, VecDeque};
 use simurgh_proto::message::{OwnedRef, Payload, Ref};
 use simurgh_proto::serializer::{Frame, Kind, Serializer, ServerMessage};
 use simurgh_proto::session::client::{Client, Incoming, Topic};
-use simurgh_proto::session::server::{self, Asks};
+use simurgh_proto::session::server::{self, MessageKind};
 
 /// Further operations of one input are not carried out.
 const OPERATIONS_MAX: usize = 2000;
@@ -100,7 +100,7 @@ impl Wire {
         let message = self.serializer.decode(frame(kind, &bytes)).expect("a client's message");
         let (join_ref, msg_ref) = (&message.join_ref, &message.msg_ref);
         let Some(topic) = TOPICS.into_iter().find(|topic| *topic == message.topic) else {
-            assert_eq!(server::asks(&message), Asks::Heartbeat);
+            assert_eq!(server::classify(&message), MessageKind::Heartbeat);
             self.say(&server::heartbeat(msg_ref));
             return true;
         };
@@ -108,32 +108,34 @@ impl Wire {
         let current = before.as_ref().map(|(join_ref, _)| join_ref.as_ref());
         let response = Payload::EMPTY_OBJECT;
         let stale = current.as_ref().is_some_and(|current| server::is_stale(&message, current));
-        match (server::asks(&message), current) {
-            (Asks::Heartbeat, _) => panic!("a heartbeat has a topic of its own"),
-            (Asks::Join, _) => {
+        match (server::classify(&message), current) {
+            (MessageKind::Heartbeat, _) => panic!("a heartbeat has a topic of its own"),
+            (MessageKind::Join, _) => {
                 self.joined.remove(topic);
                 if joins {
-                    self.say(&server::reply_join(join_ref, msg_ref, topic, "ok", response));
+                    self.say(&server::reply(join_ref, msg_ref, topic, "ok", response));
                     let new = (OwnedRef::from(join_ref), OwnedRef::from(msg_ref));
                     self.joined.insert(topic, new);
                 } else {
                     let crashed = server::JOIN_CRASHED;
-                    self.say(&server::reply_join(join_ref, msg_ref, topic, "error", crashed));
+                    self.say(&server::reply(join_ref, msg_ref, topic, "error", crashed));
                 }
                 if let Some((join_ref, msg_ref)) = &before {
                     self.say_end(join_ref, msg_ref, topic, server::closed);
                 }
             }
             (_, Some(current)) if stale => assert_ne!(current, *join_ref),
-            (Asks::Leave, Some(current)) => {
-                self.say(&server::leave_joined(&current, msg_ref, topic));
+            (MessageKind::Leave, Some(current)) => {
+                self.say(&server::reply(&current, msg_ref, topic, "ok", Payload::EMPTY_OBJECT));
                 self.end(topic, server::closed);
             }
-            (Asks::Leave, None) => self.say(&server::leave_unjoined(join_ref, msg_ref, topic)),
-            (Asks::Push, Some(current)) => {
-                self.say(&server::reply_push(&current, msg_ref, topic, "ok", response));
+            (MessageKind::Leave, None) => {
+                self.say(&server::reply(join_ref, msg_ref, topic, "ok", Payload::EMPTY_OBJECT))
             }
-            (Asks::Push, None) => self.say(&server::unmatched(msg_ref, topic)),
+            (MessageKind::Push, Some(current)) => {
+                self.say(&server::reply(&current, msg_ref, topic, "ok", response));
+            }
+            (MessageKind::Push, None) => self.say(&server::unmatched(msg_ref, topic)),
         }
         true
     }

@@ -1,7 +1,7 @@
 //! `cargo xtask mutants`: do the tests notice when a line of the core is wrong?
 //!
 //! cargo-mutants changes one thing at a time (a function returns at once, a `<` becomes `<=`) in a
-//! copy of the sources and runs the judges: the unit tests of `simurgh-core` and `simurgh-history`
+//! copy of the sources and runs the judges: the unit tests of the crates that are changed
 //! and those of the simulator. What no judge notices
 //! is a survivor; docs/TESTING.md lists each with its reason.
 
@@ -21,15 +21,20 @@ const TOOL: Tool = Tool { name: "cargo-mutants", version: "27.1.0", debug: false
 /// How long all mutants may take.
 const RUN_MINUTES: u64 = 600;
 /// Whose tests judge.
-const JUDGES: [&str; 3] = ["simurgh-core", "simurgh-history", "simurgh-sim"];
+const JUDGES: [&str; 5] =
+    ["simurgh-channel", "simurgh-core", "simurgh-history", "simurgh-sim", "simurgh-sim-cluster"];
 /// The crates that are changed.
-const JUDGED: [&str; 2] = ["simurgh-core", "simurgh-history"];
+const JUDGED: [&str; 3] = ["simurgh-channel", "simurgh-core", "simurgh-history"];
 /// The rooms that are judged, and their files below the crates.
 const ROOMS: &[(&str, &[&str])] = &[
     ("registry", &["simurgh-core/src/registry/**"]),
     (
         "fan-out",
-        &["simurgh-core/src/fanout/**", "simurgh-core/src/flow.rs", "simurgh-core/src/permits.rs"],
+        &[
+            "simurgh-core/src/fanout/**",
+            "simurgh-core/src/flow.rs",
+            "simurgh-channel/src/permits.rs",
+        ],
     ),
     ("session", &["simurgh-core/src/session/**", "simurgh-core/src/membership.rs"]),
     (

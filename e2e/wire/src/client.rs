@@ -134,7 +134,7 @@ impl Client {
         self.ws.get_ref()
     }
 
-    /// Has later pushes bear the join_ref of a join that was sent by hand.
+    /// Gives later pushes the join_ref of a join that was sent by hand.
     pub fn remember_join(&mut self, topic: &str, join_ref: &str) {
         self.join_refs.insert(topic.to_owned(), join_ref.to_owned());
     }

@@ -7,7 +7,7 @@
 //! well-behaved client cannot say. [`Load`] is a run of the load generator. Every wait ends after
 //! [`WAIT`] and then says what was awaited and what came instead.
 
-// A surprise ends a test where it is met; there is no caller who could handle an error instead.
+// A surprise ends a test where it is met; there is no caller that could handle an error instead.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 #![allow(clippy::disallowed_types, reason = "these sockets never meet a shard's table")]
 

@@ -81,7 +81,7 @@ impl LoadBuilder {
     /// Has its dashboard there instead of nowhere.
     ///
     /// # Panics
-    /// When it is no run.
+    /// When this is not a run.
     pub fn dashboard(self, at: &str) -> Self {
         self.with("--dashboard", at)
     }
@@ -95,7 +95,7 @@ impl LoadBuilder {
     /// Writes there instead.
     ///
     /// # Panics
-    /// When it is no run.
+    /// When this is not a run.
     pub fn into_dir(mut self, out: &Path) -> Self {
         self.out = out.to_owned();
         self.with("--out", &out.display().to_string())

@@ -150,7 +150,7 @@ impl Msg {
     /// Status and response of a reply.
     ///
     /// # Panics
-    /// When it is no reply, or the payload has other keys than these two.
+    /// When this is not a reply, or the payload has other keys than these two.
     #[track_caller]
     pub fn replied(&self) -> Replied {
         assert_eq!(self.event, "phx_reply", "no reply: {}", shortened(&self.raw));

@@ -75,7 +75,7 @@ impl Frame {
     /// The code of a close frame; 1005 when it has none.
     ///
     /// # Panics
-    /// When it is no close frame.
+    /// When this is not a close frame.
     #[track_caller]
     pub fn close_code(&self) -> u16 {
         assert_eq!(self.opcode, opcode::CLOSE, "no close frame: {self:?}");
@@ -227,7 +227,7 @@ impl Raw {
     /// Reads one HTTP answer, its body included.
     ///
     /// # Panics
-    /// When none comes within [`WAIT`] or it is none.
+    /// When none comes within [`WAIT`], or something else does.
     #[track_caller]
     pub fn response(&mut self) -> Response {
         let awaited = "an HTTP answer";

@@ -322,7 +322,7 @@ fn not_json() {
     scene.unharmed();
 }
 
-/// JSON that is no message: 1011.
+/// JSON that is not a message: 1011.
 #[test]
 fn json_of_the_wrong_shape() {
     let scene = Scene::new();

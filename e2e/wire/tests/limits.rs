@@ -268,7 +268,7 @@ fn row_122_an_address_has_so_many_connections() {
     let other = try_one("127.0.0.3");
     assert_eq!(other.1, 101);
     assert_eq!(metric(&server, "address_connections"), 3);
-    // Pages are no sockets.
+    // Pages are not sockets.
     assert_eq!(upgrade(from("127.0.0.2", &server), &Head::new("GET", "/healthz")).1, 200);
     one.0.reset();
     eventually("its place is free", || try_one("127.0.0.2").1 == 101);

@@ -153,7 +153,7 @@ fn a_user_of_tsung_comes_back_when_its_connection_was_lost() {
         let errors = report["errors"].as_array().unwrap();
         errors.iter().find(|row| row["kind"] == kind).map(|row| row["count"].clone())
     };
-    // The second time for saying "again", which is no message of Channels.
+    // The second time for saying "again", which is not a message of Channels.
     assert_eq!(closed("closed_1002"), Some(json!(users)), "{report}");
     assert_eq!(closed("closed_1011"), Some(json!(users)), "{report}");
 }

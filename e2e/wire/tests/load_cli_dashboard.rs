@@ -60,7 +60,7 @@ fn post(page: SocketAddr, token: &str, body: &Value) -> Response {
     raw.response()
 }
 
-/// The token that the page bears: 32 hexadecimal digits.
+/// The token in the page: 32 hexadecimal digits.
 fn token(html: &str) -> String {
     let mut words = html.split(|char: char| !char.is_ascii_hexdigit());
     words.find(|word| word.len() == 32).expect("a token in the page").to_owned()
@@ -80,7 +80,7 @@ fn event(page: SocketAddr, awaited: &str, mut wanted: impl FnMut(&Value) -> bool
         let n = stream.read(&mut some).unwrap();
         assert!(n > 0, "the events ended before {awaited}");
         text.push_str(&String::from_utf8_lossy(&some[..n]));
-        // Chunks need no undoing: an event is one chunk, and what stands between is no data.
+        // Chunks need no undoing: an event is one chunk, and what is between is not data.
         for line in text.split_inclusive('\n').filter(|line| line.ends_with('\n')) {
             let value =
                 line.strip_prefix("data: ").and_then(|data| serde_json::from_str(data).ok());

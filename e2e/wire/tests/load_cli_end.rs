@@ -124,7 +124,7 @@ fn a_killed_run_still_has_its_report() {
     eventually("the server to have noticed", || sockets(&server) == 0);
 }
 
-/// What is no run is named, and told apart.
+/// A folder without a run in it is named in the message.
 #[test]
 fn a_report_of_nothing_is_refused() {
     let dir = tempfile::tempdir().unwrap();

@@ -186,7 +186,7 @@ fn row_98_a_line_of_base64_is_a_binary_push() {
     poller.recv().expect_reply("1", "9", &topic, "ok", json!({}));
     assert!(poller.is_done());
     assert_eq!(dropped() - before, 2.0);
-    // What is neither an array nor base64 is no request of this protocol; the session lives on.
+    // What is neither an array nor base64 is not a request of this protocol; the session lives on.
     let echo = poller.frame("1", "10", &topic, "echo", json!({}));
     let answer = poller.post_raw("application/x-ndjson", format!("{echo}\n%%%\n{echo}"));
     assert_eq!(answer.status, 400);

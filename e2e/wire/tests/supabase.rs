@@ -33,7 +33,7 @@ fn user_push(join_ref: &str, msg_ref: &str, topic: &str, said: Said<'_>) -> Vec<
     out
 }
 
-/// Kind 4: a member hears it, without the metadata of whoever said it.
+/// Kind 4: a member hears it, without the metadata of its sender.
 fn user_broadcast(topic: &str, said: Said<'_>) -> Vec<u8> {
     let mut out = vec![4, length(topic), length(said.event), 0, said.encoding];
     [topic, said.event].iter().for_each(|field| out.extend_from_slice(field.as_bytes()));
@@ -100,7 +100,7 @@ fn row_126_a_members_broadcast_is_passed_on_as_one() {
         sender.recv().expect_reply(&*join_ref, &*msg_ref, &topic, "ok", json!({}));
         assert!(other.recv_binary() == expected, "{} bytes", said.data.len());
     }
-    // Without self it is for the others alone, without ack there is no answer.
+    // Without `self` only the others get it, without `ack` it is not answered.
     other.send_binary(&user_push(&other_ref, "9", &topic, CURSOR));
     assert_eq!(sender.recv_binary(), user_broadcast(&topic, CURSOR));
     other.expect_quiet();
@@ -313,7 +313,7 @@ fn row_132_presence_by_key() {
     });
 }
 
-/// Row 133. Presence that is no presence is refused, and nobody is told.
+/// Row 133. A payload that is not a presence is refused, and nobody is told.
 #[test]
 fn row_133_odd_presences_are_refused() {
     let server = Server::shared_conformance();
@@ -362,7 +362,7 @@ fn row_134_what_is_not_answered() {
     });
 }
 
-/// Row 135. Limits say so: an error to whom acknowledges, or a `system` message and the end.
+/// Row 135. Limits say so: an error to who asked for `ack`, or a `system` message and the end.
 #[test]
 fn row_135_limits_say_so() {
     let server = Server::shared_conformance();

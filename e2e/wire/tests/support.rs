@@ -85,7 +85,7 @@ fn the_client_notices_what_should_not_come() {
     assert!(message.contains("wanted"), "{message}");
 }
 
-/// A close frame where a message was awaited is named, and a lost connection is no close frame.
+/// A close frame where a message was awaited is named, and a lost connection is not one.
 #[test]
 fn the_client_tells_a_close_from_a_message() {
     let mut client = connect(echo_server());

@@ -5,7 +5,8 @@
 //! it, what it says can be said again, and its broadcasts may stand in frames.
 use simurgh_cluster::{
     Draft, Envelope, EnvelopeError, Header, Item, ItemPayload, Kind, Message, NodeId,
-    PresenceParts, Told, ask_drafts, delta_drafts, is_reserved, resent, stamped, state_drafts,
+    PresenceParts, PresenceUpdate, ask_drafts, delta_drafts, is_reserved, resent, stamped,
+    state_drafts,
 };
 use simurgh_proto::message::events;
 use simurgh_proto::serializer::{Frame, Kind as Sort, Serializer, ServerMessage};
@@ -112,11 +113,11 @@ fn wrong(error: EnvelopeError) {
 }
 
 /// What was put together can be told again, and is the same.
-fn told_again(envelope: &Envelope<'_>, told: Option<Told>) {
+fn told_again(envelope: &Envelope<'_>, told: Option<PresenceUpdate>) {
     let Some(told) = told else { return };
     let drafts = match &told {
-        Told::Delta(delta) => delta_drafts(envelope.topic, delta),
-        Told::Snapshot(snapshot) => state_drafts(envelope.topic, snapshot),
+        PresenceUpdate::Delta(delta) => delta_drafts(envelope.topic, delta),
+        PresenceUpdate::Snapshot(snapshot) => state_drafts(envelope.topic, snapshot),
     };
     let mut again = None;
     let mut parts = PresenceParts::new(4 << 20);

@@ -13,18 +13,46 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("simurgh-token", &[]),
     // Of history only how numbers that somebody else gives are judged.
     ("simurgh-cluster", &["simurgh-history", "simurgh-presence", "simurgh-proto"]),
+    ("simurgh-loopback", &["simurgh-cluster"]),
     ("simurgh-nats", &["simurgh-cluster"]),
-    // Of the reactor its plain data only, and within it rooms have arrows too: see rooms.rs.
-    ("simurgh-core", &["simurgh-history", "simurgh-presence", "simurgh-proto", "simurgh-reactor"]),
+    // Of the reactor its plain data only, and within these two rooms have arrows, too: see
+    // rooms.rs.
     (
-        "simurgh-sim",
+        "simurgh-channel",
+        &["simurgh-history", "simurgh-presence", "simurgh-proto", "simurgh-reactor"],
+    ),
+    (
+        "simurgh-core",
         &[
-            "simurgh-cluster",
-            "simurgh-core",
+            "simurgh-channel",
             "simurgh-history",
             "simurgh-presence",
             "simurgh-proto",
             "simurgh-reactor",
+        ],
+    ),
+    ("simurgh-sim-kit", &["simurgh-core", "simurgh-proto", "simurgh-reactor"]),
+    (
+        "simurgh-sim-cluster",
+        &[
+            "simurgh-cluster",
+            "simurgh-core",
+            "simurgh-history",
+            "simurgh-loopback",
+            "simurgh-presence",
+            "simurgh-proto",
+            "simurgh-reactor",
+            "simurgh-sim-kit",
+        ],
+    ),
+    (
+        "simurgh-sim",
+        &[
+            "simurgh-core",
+            "simurgh-proto",
+            "simurgh-reactor",
+            "simurgh-sim-cluster",
+            "simurgh-sim-kit",
         ],
     ),
     // Tokens by a feature of the library alone.
@@ -37,6 +65,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "simurgh-presence",
             "simurgh-proto",
             "simurgh-reactor",
+            "simurgh-text",
             "simurgh-token",
         ],
     ),
@@ -83,6 +112,9 @@ const ARROWS: &[(&str, &[&str])] = &[
             "simurgh-load-tsung",
         ],
     ),
+    ("simurgh-tune", &["simurgh-reactor", "simurgh-text"]),
+    // Its processes are run by the name of a command, so it knows nothing of who has them.
+    ("simurgh-road", &["simurgh-load", "simurgh-text", "simurgh-tune"]),
     // The binary shows everything, the examples it serves included.
     (
         "simurgh-cli",
@@ -91,9 +123,11 @@ const ARROWS: &[(&str, &[&str])] = &[
             "simurgh-chat",
             "simurgh-load",
             "simurgh-nats",
-            "simurgh-proto",
             "simurgh-reactor",
+            "simurgh-road",
+            "simurgh-text",
             "simurgh-token",
+            "simurgh-tune",
         ],
     ),
 ];

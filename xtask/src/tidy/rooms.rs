@@ -1,6 +1,6 @@
-//! Rules on `simurgh-core`, which is a pure machine: it reaches for nothing outside itself, and its
-//! modules are rooms with one-way arrows. A room uses only rooms below it, and since the blocks of
-//! `impl Core` are spread over files, it may not call upwards either.
+//! Rules on `simurgh-channel` and `simurgh-core`, which are pure: they reach for nothing outside,
+//! and their modules are rooms with one-way arrows. A room uses only rooms below it, and since the
+//! blocks of `impl Core` are spread over files, it may not call upwards either.
 
 mod calls;
 mod code;
@@ -9,41 +9,61 @@ use std::collections::BTreeSet;
 use std::iter;
 
 use self::code::{Code, Path};
-use super::source::{self, CORE};
+use super::source::{self, CHANNEL, CORE};
 use super::{File, Finding};
 
-/// The rooms from the bottom up: each may use those before it, and `lib.rs` may use all. A part of
-/// a room has its own place, before the room when the room uses it; `registry` is
-/// `registry/mod.rs` or `registry.rs`.
-const ROOMS: &[&str] = &[
+/// A crate that is a pure machine, and its rooms.
+struct Pure {
+    /// The folder of its sources.
+    source: &'static str,
+    /// The rooms from the bottom up: each may use those before it, and `lib.rs` may use all. A part
+    /// of a room has its own place, before the room when the room uses it; `registry` is
+    /// `registry/mod.rs` or `registry.rs`.
+    rooms: &'static [&'static str],
+    /// Files that are one room with another, and have its place: a room with a circle of calls that
+    /// is too long for one file.
+    one_with: &'static [(&'static str, &'static str)],
+}
+
+const PURE: &[Pure] = &[
+    Pure { source: CHANNEL, rooms: CHANNEL_ROOMS, one_with: &[] },
+    Pure { source: CORE, rooms: CORE_ROOMS, one_with: CORE_ONE_WITH },
+];
+
+const CHANNEL_ROOMS: &[&str] = &[
     "id",
-    "seeded",
     "outcome",
     "broadcast",
     "flow",
-    "history/keys",
     "metrics",
     "clock",
     "limit/rate",
     "limit",
-    "limit/meters",
     "history/engine",
-    "cluster/call",
-    "presence/call",
-    "history/rule",
+    "cluster",
+    "history/mail",
+    "history",
+    "presence",
     "config",
-    "reach",
+    "node_handle",
     "context",
-    "barrier",
-    "presence/handle",
     "channel",
+    "presences",
     "handle",
     "user_socket",
-    "listeners",
-    "history/call",
+    "listener",
     "mail",
     "permits",
     "node",
+];
+
+const CORE_ROOMS: &[&str] = &[
+    "seeded",
+    "flow",
+    "client_keys",
+    "meters",
+    "barrier",
+    "listeners",
     "wire",
     "registry/pages",
     "registry/topics",
@@ -69,43 +89,42 @@ const ROOMS: &[&str] = &[
     "time/hibernation",
     "time",
     "application",
-    "presence/say",
-    "presence/held",
+    "presence/output",
+    "presence/held_leaves",
     "presence/peers",
     "presence/topic",
     "presence/home",
     "history/departures",
     "history/replays",
     "history/answer",
-    "history/forgotten",
-    "history/names",
-    "history/value",
-    "history/home",
-    "history/forget",
-    "history/foreign",
+    "history/last_positions",
+    "history/name_table",
+    "history/content",
+    "history/kept_topics",
+    "history/eviction",
+    "history/engine_numbers",
     "history/save",
     "history/stores",
-    "history/abroad",
+    "history/followed",
     "core",
     "metering",
     "cluster",
     "presence",
     "waiting",
     "history/bounds",
-    "history/outbound",
-    "history/waiting",
-    "history/inbound",
+    "history/to_engine",
+    "history/pending",
+    "history/from_engine",
     "history/wait",
     "history/keep",
     "membership",
     "effects",
-    "history/own",
+    "history/join_proof",
     "history/missed",
     "history/replay",
     "history/read",
-    "history/show",
+    "history/view",
     "history",
-    "session/behind",
     "session/limited",
     "session/joining",
     "session/join",
@@ -116,13 +135,8 @@ const ROOMS: &[&str] = &[
     "input",
 ];
 
-/// Files that are one room with another, and stand where that does: a knot that is more than one
-/// file takes.
-const ONE_WITH: &[(&str, &str)] = &[
-    ("effects/ends", "effects"),
-    ("presence/between", "presence/topic"),
-    ("presence/abroad", "presence/home"),
-];
+const CORE_ONE_WITH: &[(&str, &str)] =
+    &[("effects/ends", "effects"), ("presence/topic_peers", "presence/topic")];
 
 /// This table, for a finding on itself.
 const TABLE: &str = "xtask/src/tidy/rooms.rs";
@@ -134,9 +148,10 @@ const OUTSIDE_CRATES: &[&str] =
     &["fastrand", "getrandom", "libc", "mio", "rand", "rustix", "tokio"];
 
 /// Of the reactor: plain data that does nothing by itself.
-const REACTOR_DATA: &[&str] = &["Key", "Next", "Now", "PAGE", "Page", "Places", "Run", "Shared"];
+const REACTOR_DATA: &[&str] =
+    &["Key", "Next", "Now", "PAGE_SLOTS", "Page", "SlotAllocator", "Run", "Shared"];
 
-/// A file of the core that is not a test.
+/// A file of a pure crate that is not a test.
 struct Room<'a> {
     file: &'a File,
     /// `registry/members`; empty for `lib.rs`.
@@ -146,40 +161,49 @@ struct Room<'a> {
     code: Code,
 }
 
-/// All rooms there are, and the table of where they should be.
+/// All rooms of a crate, and the table of where they should be.
 struct House<'a> {
-    table: &'a [&'a str],
+    pure: &'a Pure,
     rooms: Vec<Room<'a>>,
 }
 
 pub(super) fn check(files: &[File]) -> Result<Vec<Finding>, String> {
-    check_by(ROOMS, files)
-}
-
-fn check_by(table: &[&str], files: &[File]) -> Result<Vec<Finding>, String> {
-    let house = House { table, rooms: rooms(table, files)? };
-    let mut findings = house.places();
-    for room in &house.rooms {
-        findings.extend(pure(room));
-        findings.extend(house.arrows(room));
+    let foreign = calls::foreign(files)?;
+    let mut findings = Vec::new();
+    for pure in PURE {
+        findings.extend(check_by(pure, files, &foreign)?);
     }
-    findings.extend(calls::check(&house, &calls::foreign(files)?));
     Ok(findings)
 }
 
-fn rooms<'a>(table: &[&str], files: &'a [File]) -> Result<Vec<Room<'a>>, String> {
-    let sources = files.iter().filter(|file| room_name(&file.path).is_some());
+fn check_by(
+    pure: &Pure,
+    files: &[File],
+    foreign: &BTreeSet<String>,
+) -> Result<Vec<Finding>, String> {
+    let house = House { pure, rooms: rooms(pure, files)? };
+    let mut findings = house.places();
+    for room in &house.rooms {
+        findings.extend(outside_uses(room));
+        findings.extend(house.arrows(room));
+    }
+    findings.extend(calls::check(&house, foreign));
+    Ok(findings)
+}
+
+fn rooms<'a>(pure: &Pure, files: &'a [File]) -> Result<Vec<Room<'a>>, String> {
+    let sources = files.iter().filter(|file| pure.room_name(&file.path).is_some());
     let parsed = source::parse(sources)?;
     let tests = source::all_test_modules(&parsed);
     let mut rooms = Vec::new();
     for (file, _) in &parsed {
         let is_test = file.path.ends_with("/tests.rs") || source::is_test(&file.path, &tests);
-        if let Some(name) = room_name(&file.path)
+        if let Some(name) = pure.room_name(&file.path)
             && !is_test
         {
             let place = match name {
-                "" => Some(table.len()),
-                name => position(table, name),
+                "" => Some(pure.rooms.len()),
+                name => pure.position(name),
             };
             rooms.push(Room { file, name, place, code: code::read(file)? });
         }
@@ -187,21 +211,23 @@ fn rooms<'a>(table: &[&str], files: &'a [File]) -> Result<Vec<Room<'a>>, String>
     Ok(rooms)
 }
 
-/// `registry/members` for its file in the core; None for a file elsewhere.
-fn room_name(path: &str) -> Option<&str> {
-    let stem = path.strip_prefix(CORE)?.strip_suffix(".rs")?;
-    Some(if stem == "lib" { "" } else { stem.strip_suffix("/mod").unwrap_or(stem) })
-}
+impl Pure {
+    /// `registry/members` for its file in this crate; None for a file elsewhere.
+    fn room_name<'p>(&self, path: &'p str) -> Option<&'p str> {
+        let stem = path.strip_prefix(self.source)?.strip_suffix(".rs")?;
+        Some(if stem == "lib" { "" } else { stem.strip_suffix("/mod").unwrap_or(stem) })
+    }
 
-/// Where a room stands in the table.
-fn position(table: &[&str], name: &str) -> Option<usize> {
-    let one_with = ONE_WITH.iter().find(|(part, _)| *part == name);
-    let name = one_with.map_or(name, |(_, whole)| whole);
-    table.iter().position(|room| *room == name)
+    /// The place of a room in the table.
+    fn position(&self, name: &str) -> Option<usize> {
+        let one_with = self.one_with.iter().find(|(part, _)| *part == name);
+        let name = one_with.map_or(name, |(_, whole)| whole);
+        self.rooms.iter().position(|room| *room == name)
+    }
 }
 
 /// What a room must not reach for, wherever its code names it.
-fn pure(room: &Room<'_>) -> Vec<Finding> {
+fn outside_uses(room: &Room<'_>) -> Vec<Finding> {
     let mut seen = BTreeSet::new();
     for path in &room.code.paths {
         if let Some(found) = outside(path) {
@@ -256,14 +282,17 @@ impl House<'_> {
             findings.push(room.file.finding("rooms", 1, text));
         }
         if self.has_room("") {
-            for empty in self.table.iter().filter(|name| !self.has_room(name)) {
+            for empty in self.pure.rooms.iter().filter(|name| !self.has_room(name)) {
                 findings.push(Finding {
                     rule: "rooms",
                     path: TABLE.into(),
                     line: 1,
                     subject: (*empty).to_owned(),
                     amount: 1,
-                    text: format!("{empty} stands among the rooms and has no file in {CORE}"),
+                    text: format!(
+                        "{empty} stands among the rooms and has no file in {}",
+                        self.pure.source
+                    ),
                 });
             }
         }
@@ -287,7 +316,7 @@ impl House<'_> {
                 continue;
             };
             if used > own {
-                let target = self.table.get(used).copied().unwrap_or("lib.rs");
+                let target = self.pure.rooms.get(used).copied().unwrap_or("lib.rs");
                 let text = format!(
                     "{} may not use {target} (`{}`), which stands above it (see rooms.rs)",
                     room.name,
@@ -336,12 +365,12 @@ impl House<'_> {
     fn place(&self, path: &[&str]) -> Option<usize> {
         for parts in (1..=path.len()).rev() {
             let name = path.get(..parts)?.join("/");
-            let place = position(self.table, &name);
+            let place = self.pure.position(&name);
             if place.is_some() || self.has_room(&name) {
                 return place;
             }
         }
-        Some(self.table.len())
+        Some(self.pure.rooms.len())
     }
 }
 

@@ -5,7 +5,9 @@
 use std::hint::black_box;
 use std::time::Instant;
 
-use simurgh_cluster::{Bucket, Draft, Envelope, Header, Item, ItemPayload, NodeId, Seen};
+use simurgh_cluster::{
+    Bucket, Draft, DuplicateFilter, Envelope, Header, Item, ItemPayload, NodeId,
+};
 
 const ROUNDS: usize = 200;
 const EACH: u64 = 5_000;
@@ -48,7 +50,7 @@ fn main() {
     ns("number given in place", |n| {
         bytes = simurgh_cluster::stamped(std::mem::take(&mut bytes), n + 1);
     });
-    let (mut seen, mut n, bucket) = (Seen::new(), 0, Bucket::of(topic));
+    let (mut seen, mut n, bucket) = (DuplicateFilter::new(), 0, Bucket::of(topic));
     ns("bucket of a topic", |_| {
         black_box(Bucket::of(black_box(topic)));
     });

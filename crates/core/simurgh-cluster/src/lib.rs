@@ -1,59 +1,64 @@
 //! Several nodes as one server, without sockets, clocks, threads or randomness: what nodes say to
-//! each other, and what each of them remembers for it. An engine carries it ([`Adapter`]).
+//! each other, and the state that each of them keeps for it. An engine carries the messages
+//! ([`Adapter`]).
 #![forbid(unsafe_code)]
 
 pub mod adapter;
 mod beat;
 mod calls;
-mod chance;
+
 mod cluster;
-pub mod contract;
+
 mod disconnects;
+mod duplicate_filter;
 mod durations;
 mod envelope;
+mod history;
 mod interests;
-mod keeping;
-pub mod loopback;
+
 mod message;
 mod node_id;
 mod outbox;
 mod peers;
 mod presence;
-mod seen;
+mod split_mix;
 mod subject;
 mod table;
 mod time;
 mod wire;
 
 pub use adapter::{
-    Adapter, Event, Fetched, Full, Generation, Measures, Received, Session, Ticket, Wanted,
+    Adapter, Event, Fetched, Generation, Measures, QueueFull, Received, Session, Ticket, Wanted,
 };
 pub use beat::{Beat, Hello};
 pub use calls::{
     Answer, CALL_BYTES_MAX, CALL_PIECE_BYTES, CALLS_MAX, CallError, CallNumber, Piece,
 };
-pub use cluster::{Cluster, ClusterConfig, Counts, Local, Notice, State};
+pub use cluster::{Cluster, ClusterConfig, ClusterCounts, LinkState, LocalNode, Notice};
 pub use disconnects::{
-    DisconnectNumber, DisconnectSend, Disconnects, DisconnectsConfig, Outcome, TooMany,
+    DisconnectNumber, DisconnectOutcome, DisconnectSend, Disconnects, DisconnectsConfig,
+    TooManyDisconnects,
 };
+pub use duplicate_filter::DuplicateFilter;
 pub use durations::{DURATION_BOUNDS_NS, Durations};
 pub use envelope::{
     Draft, ENVELOPE_BYTES_MAX, ENVELOPE_VERSION, EncodeError, Envelope, EnvelopeError, Except,
     Flags, Header, Item, ItemPayload, Items, Kind, is_reserved, resent, stamped,
 };
-pub use interests::{InterestCounts, Interests, InterestsConfig, Shards, Step};
-pub use keeping::{
-    KeepCounts, KeepNotice, KeepsConfig, Kept, KeptAt, KeptItem, NotKept, Store, StoredAt, Wants,
+pub use history::{
+    HistoryConfig, HistoryCounts, HistoryEvent, HistoryItem, HistoryNotice, HistoryPosition,
+    Retention, StoreError, StoreItem, StoredAt,
 };
+pub use interests::{InterestChanges, InterestCounts, Interests, InterestsConfig, Shards};
 pub use message::{Message, NAME_BYTES_MAX, SETTINGS_MAX, VERSION_BYTES_MAX};
-pub use node_id::{NodeId, NotANodeId};
-pub use outbox::{Class, Dropped, OUTBOX_ENTRY_BYTES, Outbox, OutboxConfig, Refused};
-pub use peers::{Peer, PeerCounts, PeerEvent, Peers, PeersConfig, Why};
+pub use node_id::{NodeId, NodeIdError};
+pub use outbox::{Class, Dropped, OUTBOX_ENTRY_BYTES, Outbox, OutboxConfig, OutboxError};
+pub use peers::{GoneReason, Peer, PeerCounts, PeerEvent, Peers, PeersConfig};
 pub use presence::{
-    PART_BYTES, PARTS_MAX, Part, PresenceParts, Told, UNFINISHED_MAX, ask_drafts, delta_drafts,
-    state_drafts,
+    PART_BYTES, PARTS_MAX, Part, PresenceParts, PresenceUpdate, UNFINISHED_MAX, ask_drafts,
+    delta_drafts, state_drafts,
 };
-pub use seen::Seen;
+pub use split_mix::SplitMix64;
 pub use subject::{
     BUCKETS, Bucket, Interest, PREFIX_BYTES_MAX, Prefix, PrefixError, Space, Subject,
     TOKEN_BYTES_MAX, TOPIC_BYTES_MAX,

@@ -8,10 +8,10 @@ use std::time::Duration;
 use bytes::Bytes;
 use simurgh_cluster::adapter::{Fetch, Fetched};
 use simurgh_cluster::{
-    Adapter, Answer, CallNumber, Class, Cluster, ClusterConfig, DisconnectNumber, Event, Full,
-    Generation, Interest, Interests, InterestsConfig, Item, KeepsConfig, Kept, Local, NodeId,
-    NotKept, Outbox, OutboxConfig, Outcome, Prefix, Session, Shards, Space, StoredAt, Subject,
-    Ticket, Time, Wanted, Wants,
+    Adapter, Answer, CallNumber, Class, Cluster, ClusterConfig, DisconnectNumber,
+    DisconnectOutcome, Event, Generation, HistoryConfig, HistoryEvent, Interest, Interests,
+    InterestsConfig, Item, LocalNode, NodeId, Outbox, OutboxConfig, Prefix, QueueFull, Retention,
+    Session, Shards, Space, StoreError, StoredAt, Subject, Ticket, Time, Wanted,
 };
 use simurgh_presence::FromPeers;
 
@@ -96,7 +96,7 @@ impl Adapter for Nothing {
         self.events.push(Event::Up { session: Session(1), kept: Some(1) });
     }
 
-    fn publish(&mut self, _: &Subject, _: Bytes) -> Result<(), Full> {
+    fn publish(&mut self, _: &Subject, _: Bytes) -> Result<(), QueueFull> {
         Ok(())
     }
 
@@ -107,12 +107,12 @@ impl Adapter for Nothing {
         _: Option<Duration>,
         _: Bytes,
         _: Ticket,
-    ) -> Result<(), Full> {
-        Err(Full)
+    ) -> Result<(), QueueFull> {
+        Err(QueueFull)
     }
 
-    fn purge(&mut self, _: &Subject, _: u64, _: Ticket) -> Result<(), Full> {
-        Err(Full)
+    fn purge(&mut self, _: &Subject, _: u64, _: Ticket) -> Result<(), QueueFull> {
+        Err(QueueFull)
     }
 
     fn interest(&mut self, _: &[(Interest, Wanted)]) -> Generation {
@@ -121,7 +121,7 @@ impl Adapter for Nothing {
         Generation(self.generation)
     }
 
-    fn fetch(&mut self, what: Fetch, ticket: Ticket) -> Result<(), Full> {
+    fn fetch(&mut self, what: Fetch, ticket: Ticket) -> Result<(), QueueFull> {
         let kept = Some(Fetched { messages: Vec::new(), head: 1, is_all: true });
         self.events.push(match what {
             Fetch::Since { .. } => Event::Since { ticket, behind: Some(0) },
@@ -134,7 +134,7 @@ impl Adapter for Nothing {
         self.events.pop().map_or(Poll::Pending, Poll::Ready)
     }
 
-    fn under_way(&self) -> usize {
+    fn in_flight(&self) -> usize {
         0
     }
 }
@@ -143,26 +143,26 @@ impl Adapter for Nothing {
 #[derive(Default)]
 struct Begun(usize);
 
-impl Local for Begun {
+impl LocalNode for Begun {
     fn broadcast(&mut self, _: &str, _: &Item<'_>, _: Shards<'_>) {}
     fn disconnect(&mut self, _: &str) {}
     fn presence(&mut self, _: &str, _: FromPeers) {}
     fn gone(&mut self, _: NodeId) {}
-    fn disconnected(&mut self, _: DisconnectNumber, _: Outcome) {}
+    fn disconnected(&mut self, _: DisconnectNumber, _: DisconnectOutcome) {}
     fn called(&mut self, _: NodeId, _: u64, _: u16, _: Vec<u8>) {}
     fn hung_up(&mut self, _: NodeId, _: u64) {}
     fn answered(&mut self, _: CallNumber, _: Option<Answer>) {}
-    fn stored(&mut self, _: &str, _: u64, _: Result<StoredAt, NotKept>) {}
+    fn stored(&mut self, _: &str, _: u64, _: Result<StoredAt, StoreError>) {}
 
-    fn kept(&mut self, _: &str, what: Kept<'_>) {
-        self.0 += usize::from(matches!(what, Kept::Begun { .. }));
+    fn history(&mut self, _: &str, what: HistoryEvent<'_>) {
+        self.0 += usize::from(matches!(what, HistoryEvent::Begun { .. }));
     }
 }
 
 /// Bytes for each of so many topics with members, if they are kept, or not.
-fn bytes_followed(topics: usize, wants: Option<Wants>) -> usize {
+fn bytes_followed(topics: usize, wants: Option<Retention>) -> usize {
     let mut config = ClusterConfig::new(Prefix::new("p").unwrap(), "node");
-    config.keeps = Some(KeepsConfig::default());
+    config.history = Some(HistoryConfig::default());
     let adapter = Nothing { events: Vec::new(), generation: 0 };
     let (mut it, mut local) =
         (Cluster::new(config, adapter, NodeId(1), 1, Time::default()), Begun::default());
@@ -188,7 +188,7 @@ fn a_topic_costs_what_is_promised_and_an_outbox_is_bounded() {
         println!("{topics}: {bytes:?} B a topic");
         assert!(bytes.iter().all(|it| *it <= TOPIC_BYTES_MAX), "{bytes:?} B a topic");
     }
-    let wants = Wants { count: 100, bytes: 1 << 20, age_ms: 300_000 };
+    let wants = Retention { count: 100, bytes: 1 << 20, age_ms: 300_000 };
     let (kept, plain) = (bytes_followed(20_000, Some(wants)), bytes_followed(20_000, None));
     println!("followed: {} B a topic more than {plain}", kept - plain);
     assert!(kept - plain <= TOPIC_BYTES_MAX, "{kept} B for a topic that is kept, {plain} else");

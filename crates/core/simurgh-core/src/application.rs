@@ -1,34 +1,30 @@
-//! Running the application's code.
-//!
-//! A callback runs under `catch_unwind` and touches nothing of the core: it fills a list of
-//! effects, which is handed to the caller whether the callback returned or panicked. Nothing is
-//! carried out here.
+//! Running the application's code, each callback under `catch_unwind`. A callback touches nothing
+//! of the core: it fills a list of effects, which the caller gets whether the callback returned or
+//! panicked.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, DefaultHasher};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
+use simurgh_channel::metrics::ShardMetrics;
+use simurgh_channel::{
+    Callback, Channel, ChannelId, Context, Effect, Join, JoinFn, LinkedWork, NO_MEMBERSHIP, Node,
+    NodeHandle, Prepared, Reason, SocketState,
+};
 use simurgh_history::Resume;
 use simurgh_proto::message::{Payload, Ref};
 
-use crate::channel::{Channel, Join, JoinFn};
-use crate::context::{Context, Effect, Prepared, SocketState};
-use crate::id::{ChannelId, NO_MEMBERSHIP};
-use crate::metrics::ShardMetrics;
-use crate::node::{Callback, Node};
-use crate::outcome::Reason;
-use crate::reach::{LinkedWork, Reach};
 use crate::socket::Speaker;
 
-/// Lists of effects that are kept for the next callbacks, and how long they may be.
+/// Lists of effects that are kept for the next callbacks; and how long each may be.
 const SPARE_MAX: usize = 8;
 const SPARE_EFFECTS_MAX: usize = 256;
 
-/// The application as a shard sees it.
+/// Runs the application's code for a shard, each call under a guard.
 pub(crate) struct Application<N> {
     node: Arc<N>,
-    reach: Arc<dyn Reach>,
+    node_handle: Arc<dyn NodeHandle>,
     metrics: Arc<ShardMetrics>,
     shard: u16,
     /// Lists of effects, kept so that callbacks need not allocate them.
@@ -37,11 +33,10 @@ pub(crate) struct Application<N> {
     linked: Option<Box<Linked>>,
 }
 
-/// Nobody who would want memberships to meet in one place chooses them.
+/// Memberships are not chosen by clients, so nobody can make them collide.
 type Linked = HashMap<u32, Vec<Box<dyn LinkedWork>>, BuildHasherDefault<DefaultHasher>>;
 
-/// What a callback is about.
-pub(crate) struct About<'a> {
+pub(crate) struct Subject<'a> {
     pub(crate) socket: Option<&'a SocketState>,
     pub(crate) topic: &'a str,
     pub(crate) channel: ChannelId,
@@ -50,43 +45,41 @@ pub(crate) struct About<'a> {
     pub(crate) resume: Option<&'a Resume>,
 }
 
-/// What a join function is about.
-pub(crate) struct Asked<'a> {
+pub(crate) struct JoinSubject<'a> {
     pub(crate) socket: Option<&'a SocketState>,
     pub(crate) topic: &'a str,
-    /// What its client has heard, if it says so and the topic has a history.
+    /// What its client has received, if it says so and the topic has a history.
     pub(crate) resume: Option<&'a Resume>,
     pub(crate) prepared: Option<Prepared>,
 }
 
 impl<N: Node> Application<N> {
     pub(crate) fn new(node: Arc<N>, metrics: Arc<ShardMetrics>, shard: u16) -> Self {
-        let reach = Arc::clone(&node) as Arc<dyn Reach>;
-        Self { node, reach, metrics, shard, spare: Vec::new(), linked: None }
+        let node_handle = Arc::clone(&node) as Arc<dyn NodeHandle>;
+        Self { node, node_handle, metrics, shard, spare: Vec::new(), linked: None }
     }
 
-    /// Names no channel of this shard: the join function speaks before there is one.
+    /// Not a channel of this shard: a join function runs before there is one.
     pub(crate) fn nobody(&self) -> ChannelId {
         ChannelId { shard: self.shard, membership: NO_MEMBERSHIP, generation: 0 }
     }
 
-    /// Runs application code with a context; `None` when it panicked, with the effects it had by
-    /// then.
+    /// Runs application code with a context; returns `None` if it panicked, and the effects made
+    /// until then.
     #[inline]
     pub(crate) fn run<R>(
         &mut self,
-        about: About<'_>,
+        about: Subject<'_>,
         callback: Callback,
         f: impl FnOnce(&mut Context<'_>) -> R,
     ) -> (Option<R>, Vec<Effect>) {
-        let About { socket, topic, channel, message, prepared, resume } = about;
+        let Subject { socket, topic, channel, message, prepared, resume } = about;
         let mut effects = self.spare.pop().unwrap_or_default();
-        let (reach, metrics, shard) = (&self.reach, &*self.metrics, usize::from(self.shard));
-        let effects_in = &mut effects;
+        let shard = usize::from(self.shard);
         let mut ctx = Context {
-            effects: effects_in,
-            reach,
-            metrics,
+            effects: &mut effects,
+            node: &self.node_handle,
+            metrics: &self.metrics,
             socket,
             topic,
             channel,
@@ -94,11 +87,11 @@ impl<N: Node> Application<N> {
             prepared,
             resume,
         };
-        self.node.enter(shard, callback);
+        self.node.enter_callback(shard, callback);
         let result = guarded(|| f(&mut ctx));
-        let took = self.node.leave(shard);
+        let took = self.node.leave_callback(shard);
         if took > self.node.config().callback_warning {
-            metrics.slow_callbacks.add(1);
+            self.metrics.slow_callbacks.add(1);
             tracing::warn!(
                 shard,
                 topic,
@@ -108,23 +101,22 @@ impl<N: Node> Application<N> {
             );
         }
         if result.is_none() {
-            metrics.errors_callback_panic.add(1);
+            self.metrics.errors_callback_panic.add(1);
             tracing::error!(shard, topic, callback = callback.name(), "callback panicked");
         }
         (result, effects)
     }
 
-    /// Runs a join function.
     #[inline]
     pub(crate) fn join(
         &mut self,
-        asked: Asked<'_>,
+        asked: JoinSubject<'_>,
         payload: Payload<'_>,
         join: &JoinFn,
     ) -> (Option<Join>, Vec<Effect>) {
-        let Asked { socket, topic, resume, prepared } = asked;
+        let JoinSubject { socket, topic, resume, prepared } = asked;
         let channel = self.nobody();
-        let about = About { socket, topic, channel, message: None, prepared, resume };
+        let about = Subject { socket, topic, channel, message: None, prepared, resume };
         self.run(about, Callback::Join, |ctx| join(ctx, payload))
     }
 
@@ -140,24 +132,23 @@ impl<N: Node> Application<N> {
         let Some(mut channel) = channel else { return Vec::new() };
         let topic = &*speaker.topic;
         let (channel_id, message, prepared) = (speaker.id, None, None);
-        let about = About { socket, topic, channel: channel_id, message, prepared, resume: None };
+        let about = Subject { socket, topic, channel: channel_id, message, prepared, resume: None };
         let (_, effects) =
             self.run(about, Callback::Terminate, |ctx| channel.terminate(ctx, &reason));
         self.drop_guarded(channel);
         effects
     }
 
-    /// Has work end with a channel.
+    /// Ends this work with its channel.
     pub(crate) fn link(&mut self, membership: u32, work: Box<dyn LinkedWork>) {
         let all = self.linked.get_or_insert_default().entry(membership).or_default();
-        // What has ended is let go of as the list grows, so that it stays within twice what runs.
+        // Work that has ended is dropped as the list grows, so it stays within twice what runs.
         if all.len() == all.capacity() {
             all.retain(|work| !work.is_finished());
         }
         all.push(work);
     }
 
-    /// Ends the work that is to end with a channel.
     fn unlink(&mut self, membership: u32) {
         let works = self.linked.as_mut().and_then(|linked| linked.remove(&membership));
         if let Some(works) = works {
@@ -168,13 +159,13 @@ impl<N: Node> Application<N> {
     /// Asks a channel to release what it can; whether it did not panic.
     pub(crate) fn hibernate(&self, channel: &mut dyn Channel) -> bool {
         let shard = usize::from(self.shard);
-        self.node.enter(shard, Callback::Hibernate);
+        self.node.enter_callback(shard, Callback::Hibernate);
         let is_well = self.ask(|| channel.hibernate()).is_some();
-        self.node.leave(shard);
+        self.node.leave_callback(shard);
         is_well
     }
 
-    /// Asks something that has no effects; `None` when it panicked.
+    /// Calls something without effects; `None` when it panicked.
     pub(crate) fn ask<R>(&self, f: impl FnOnce() -> R) -> Option<R> {
         let answer = guarded(f);
         if answer.is_none() {
@@ -183,18 +174,16 @@ impl<N: Node> Application<N> {
         answer
     }
 
-    /// Drops something of the application's.
     pub(crate) fn drop_guarded<T>(&self, value: T) {
         self.ask(|| drop(value));
     }
 
-    /// Drops something of the application's away from the shard.
+    /// Drops a value of the application away from the shard.
     pub(crate) fn drop_elsewhere<T: Send + 'static>(&self, value: T) {
-        self.reach.spawn(Box::pin(async move { drop(value) }));
+        self.node.spawn(Box::pin(async move { drop(value) }));
     }
 
-    /// Keeps a list that was carried out for the next callback, unless it grew beyond what is
-    /// ordinary.
+    /// Keeps an empty list for the next callbacks, unless it grew unusually large.
     pub(crate) fn keep(&mut self, effects: Vec<Effect>) {
         debug_assert!(effects.is_empty(), "it was carried out");
         if self.spare.len() < SPARE_MAX && effects.capacity() <= SPARE_EFFECTS_MAX {
@@ -203,8 +192,8 @@ impl<N: Node> Application<N> {
     }
 }
 
-/// Runs application code; `None` when it panicked. The panic's own value is the application's too:
-/// its drop is guarded as well, and given up if it panics again.
+/// Runs application code; `None` when it panicked. The drop of the panic's own value is guarded as
+/// well, and skipped if it panics again.
 pub fn guarded<R>(f: impl FnOnce() -> R) -> Option<R> {
     match catch_unwind(AssertUnwindSafe(f)) {
         Ok(result) => Some(result),

@@ -1,120 +1,108 @@
-//! What a channel did behind a broadcast that is still to be kept: it waits until that is, so that
-//! whoever is answered `ok` knows that the broadcast is kept (docs/HISTORY.md).
+//! Channels that wait for a broadcast of theirs to be kept. What they do meanwhile is queued, so
+//! that an `ok` means that the broadcast is kept (docs/HISTORY.md).
 
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
+use simurgh_channel::{Broadcast, ChannelId, Effect, Reason, Reply, ReplyRef};
 use simurgh_proto::message::{OwnedRef, Ref};
 use simurgh_reactor::Key;
 
-use crate::broadcast::Broadcast;
-use crate::context::Effect;
-use crate::id::ChannelId;
-use crate::outcome::{Reason, Reply, ReplyRef};
-
-/// Something that waits.
 #[derive(Debug)]
-pub(crate) enum Later {
+pub(crate) enum Queued {
     Effect(Effect),
-    /// What its member is sent that has no position, once it is told what it has missed.
+    /// A broadcast without position, for when the member has got what it missed.
     Broadcast(Arc<Broadcast>),
-    /// The channel ends.
     End(Reason),
 }
 
-/// What one channel did behind its broadcast, in order.
 #[derive(Debug)]
 pub(crate) struct Barrier {
     conn: Key,
-    /// Tells the word that is awaited from that on an earlier broadcast.
+    /// Tells the confirmation that is awaited from that of an earlier broadcast.
     ticket: u32,
-    /// The message in hand when the channel broadcast.
+    /// The message that was being handled when the channel broadcast.
     message: Option<OwnedRef>,
-    queue: VecDeque<Later>,
-    /// How many of the queue's first the very callback did that broadcast.
+    queue: VecDeque<Queued>,
+    /// How many of the first in the queue the broadcasting callback itself did.
     own: usize,
 }
 
 impl Barrier {
-    /// What comes next.
-    pub(crate) fn next(&mut self) -> Option<Later> {
+    pub(crate) fn next(&mut self) -> Option<Queued> {
         let next = self.queue.pop_front()?;
         self.own = self.own.saturating_sub(1);
         Some(next)
     }
 
-    /// What is left of it when the broadcast may not be kept: what its own callback did is not
-    /// carried out, but for the end of the channel; and the message that is to be told.
-    pub(crate) fn fail(&mut self) -> (Option<OwnedRef>, Vec<Later>) {
+    /// The broadcast may not be kept: what its own callback did is dropped, except for the end of
+    /// the channel. Returns the message to be answered, and what is dropped.
+    pub(crate) fn fail(&mut self) -> (Option<OwnedRef>, Vec<Queued>) {
         let rest = self.queue.split_off(self.own.min(self.queue.len()));
         let own = std::mem::replace(&mut self.queue, rest).into_iter();
-        let (ends, lost): (Vec<_>, Vec<_>) = own.partition(|it| matches!(it, Later::End(_)));
+        let (ends, lost): (Vec<_>, Vec<_>) = own.partition(|it| matches!(it, Queued::End(_)));
         self.own = ends.len();
         ends.into_iter().rev().for_each(|it| self.queue.push_front(it));
         (self.message.take(), lost)
     }
 }
 
-/// The channels of a shard that wait so.
+/// The channels of a shard that wait for a confirmation.
 #[derive(Debug, Default)]
 pub(crate) struct Barriers {
     by_channel: HashMap<ChannelId, Barrier>,
-    /// How many of a socket's channels wait.
+    /// How many channels of each socket wait.
     by_socket: HashMap<Key, u16>,
     tickets: u32,
 }
 
 impl Barriers {
-    /// Whether a channel waits.
     #[inline]
     pub(crate) fn has(&self, channel: ChannelId) -> bool {
         !self.by_channel.is_empty() && self.by_channel.contains_key(&channel)
     }
 
-    /// Whether a channel is to end when it has waited: it is given nothing more.
+    /// Whether a channel ends when it has waited: it is given nothing more.
     pub(crate) fn ends(&self, channel: ChannelId) -> bool {
         let queue = self.by_channel.get(&channel).map(|it| &it.queue);
-        queue.is_some_and(|it| it.iter().any(|it| matches!(it, Later::End(_))))
+        queue.is_some_and(|it| it.iter().any(|it| matches!(it, Queued::End(_))))
     }
 
-    /// Channels that wait, and their sockets.
     pub(crate) fn len(&self) -> usize {
         self.by_channel.len() + self.by_socket.len()
     }
 
-    /// Whether nobody waits.
     #[cfg(test)]
     pub(crate) fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Whether some channel of a socket waits.
-    pub(crate) fn hold(&self, conn: Key) -> bool {
+    pub(crate) fn holds_socket(&self, conn: Key) -> bool {
         self.by_socket.contains_key(&conn)
     }
 
-    /// The number of the next word that is awaited.
+    /// The number of the next confirmation.
     pub(crate) fn next_ticket(&mut self) -> u32 {
         self.tickets = self.tickets.wrapping_add(1);
         self.tickets
     }
 
-    /// A channel has broadcast, and waits for the word with this number.
+    /// A channel has broadcast, and waits for the confirmation with this number.
     pub(crate) fn raise(&mut self, conn: Key, channel: ChannelId, ticket: u32) {
         let barrier = Barrier { conn, ticket, message: None, queue: VecDeque::new(), own: 0 };
         self.by_channel.insert(channel, barrier);
         *self.by_socket.entry(conn).or_default() += 1;
     }
 
-    /// The message that a channel had in hand when it broadcast.
-    pub(crate) fn in_hand(&mut self, channel: ChannelId, message: &Ref<'_>) {
+    /// Notes the message that was being handled when a channel broadcast.
+    pub(crate) fn current(&mut self, channel: ChannelId, message: &Ref<'_>) {
         if let Some(barrier) = self.by_channel.get_mut(&channel) {
             barrier.message = Some(message.into());
         }
     }
 
-    /// A channel waits anew: what is left of what waited before comes behind what waits already.
+    /// A channel waits again: what waited before comes behind what waits already.
     pub(crate) fn wait_again(&mut self, channel: ChannelId, before: Barrier) {
         if let Some(barrier) = self.by_channel.get_mut(&channel) {
             barrier.own += before.own;
@@ -123,30 +111,28 @@ impl Barriers {
         }
     }
 
-    /// Has wait what the channel does next; `is_own`: the callback that broadcast did it.
-    pub(crate) fn push(&mut self, channel: ChannelId, later: Later, is_own: bool) {
+    /// Queues what the channel does next; `is_own`: the broadcasting callback did it.
+    pub(crate) fn push(&mut self, channel: ChannelId, later: Queued, is_own: bool) {
         if let Some(barrier) = self.by_channel.get_mut(&channel) {
             barrier.queue.push_back(later);
             barrier.own += usize::from(is_own);
         }
     }
 
-    /// Whether a channel waits for the word with this number.
     pub(crate) fn awaits(&self, channel: ChannelId, ticket: u32) -> bool {
         self.by_channel.get(&channel).is_some_and(|it| it.ticket == ticket)
     }
 
-    /// How much waits of a channel.
     pub(crate) fn waiting(&self, channel: ChannelId) -> usize {
         self.by_channel.get(&channel).map_or(0, |it| it.queue.len())
     }
 
-    /// The word on a broadcast has come; what waited for it, if something did.
+    /// The confirmation has come; returns what waited for it.
     pub(crate) fn lower(&mut self, channel: ChannelId, ticket: u32) -> Option<Barrier> {
         self.awaits(channel, ticket).then(|| self.take(channel))?
     }
 
-    /// What waits of a channel, which waits no more.
+    /// Ends a channel's wait; returns what waited.
     pub(crate) fn take(&mut self, channel: ChannelId) -> Option<Barrier> {
         let barrier = self.by_channel.remove(&channel)?;
         if let Entry::Occupied(mut count) = self.by_socket.entry(barrier.conn) {
@@ -162,7 +148,7 @@ impl Barriers {
     }
 }
 
-/// What stands for the answer to a message while it waits.
-pub(crate) fn answer(message: &Ref<'_>, reply: Reply) -> Later {
-    Later::Effect(Effect::Reply(ReplyRef(message.into()), reply))
+/// The answer to a message, to be queued.
+pub(crate) fn answer(message: &Ref<'_>, reply: Reply) -> Queued {
+    Queued::Effect(Effect::Reply(ReplyRef(message.into()), reply))
 }

@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use simurgh_channel::metrics::ShardMetrics;
+use simurgh_channel::{ChannelId, Missed, Node, Prepared, Reason, UserSocket};
 use simurgh_history::Epoch;
 use simurgh_presence::Owner;
 use simurgh_proto::message::Message;
@@ -10,24 +12,17 @@ use simurgh_reactor::{Key, Next, Run};
 
 use crate::application::Application;
 use crate::barrier::Barriers;
-use crate::context::Prepared;
 use crate::fanout::{Fanout, Registry};
-use crate::history::abroad::Abroad;
-use crate::history::call::Missed;
 use crate::history::departures::Departures;
-use crate::history::home::KeptTopics;
+use crate::history::followed::FollowedTopics;
+use crate::history::kept_topics::KeptTopics;
 use crate::history::replays::Replays;
-use crate::id::ChannelId;
-use crate::limit::meters::Meters;
-use crate::metrics::ShardMetrics;
-use crate::node::Node;
-use crate::outcome::Reason;
+use crate::meters::Meters;
 use crate::presence::home::Home;
 use crate::time::{Drain, Expiry, Hibernation, Sweep};
-use crate::user_socket::UserSocket;
 
-/// One shard of a node: its sessions, its topics and what they are still to be sent. See the
-/// crate's own page for the kinds of its methods and the order in which they are called.
+/// One shard of a node: its sessions, its topics and the broadcasts that are to be sent. The
+/// crate's page lists the kinds of its methods and their order.
 pub struct Core<N: Node> {
     pub(crate) node: Arc<N>,
     pub(crate) shard: u16,
@@ -36,38 +31,37 @@ pub struct Core<N: Node> {
     pub(crate) fanout: Fanout<N>,
     pub(crate) application: Application<N>,
     pub(crate) sweep: Sweep,
-    /// Of no use to most shards, and looked at a few times a second.
+    /// Boxed: unused by most shards, and rarely read.
     pub(crate) expiry: Box<Expiry>,
     pub(crate) hibernation: Hibernation,
-    /// Who is present in the topics that this shard keeps.
+    /// Presences of the topics whose home is this shard.
     pub(crate) presence: Box<Home>,
-    /// What is kept of the broadcasts of topics; none, where no history is declared.
+    /// `None` if no history is declared.
     pub(crate) history: Option<Box<History>>,
     pub(crate) drain: Option<Box<Drain>>,
-    /// What has been said lately; none, where no user socket has a limit.
+    /// `None` if no user socket has a limit.
     pub(crate) meters: Option<Box<Meters>>,
-    /// Whose channels are brought up to date, to be closed next.
+    /// The socket whose channels are brought up to date before it is closed.
     pub(crate) closing: Option<Key>,
-    /// Channels that end by what they have intercepted, once what they were brought up to date for
-    /// is said; and why.
+    /// Channels that stopped while they intercepted a broadcast, and why. They end once the message
+    /// for which they were brought up to date is sent.
     pub(crate) ends: Vec<(ChannelId, Reason)>,
-    /// What the last join that a socket waits for was named.
+    /// The number of the last join that a socket waits for.
     pub(crate) tickets: u32,
 }
 
-/// What is kept of the broadcasts of topics, and who waits for that.
+/// The histories of topics, and channels that wait for confirmations.
 pub(crate) struct History {
-    /// Of the topics that this shard keeps.
     pub(crate) kept: KeptTopics,
-    /// What else there is to them where an engine keeps and numbers them; none on a node alone.
-    pub(crate) abroad: Option<Box<Abroad>>,
+    /// State of topics that an engine keeps and numbers; `None` without a cluster.
+    pub(crate) followed_topics: Option<Box<FollowedTopics>>,
     pub(crate) barriers: Barriers,
     pub(crate) departures: Departures,
-    /// When what is kept is looked through again.
+    /// When the next round over the histories begins.
     pub(crate) next_round_ns: u64,
-    /// Members that are told what they have missed, part by part.
+    /// Members that get what they have missed in parts.
     pub(crate) replays: Replays,
-    /// What was last sent of what clients had missed, by serializer: V1 and V2.
+    /// The last encoded missed messages, by serializer: V1 and V2.
     pub(crate) encoded: [Vec<(Arc<Missed>, Run)>; 2],
 }
 
@@ -89,15 +83,14 @@ impl<'a> From<Message<'a>> for Received<'a> {
 }
 
 impl History {
-    /// Whether what a channel waits for is to be told all it has missed.
+    /// Whether a channel waits for the end of its replay.
     pub(crate) fn is_replaying(&self, channel: ChannelId) -> bool {
         self.replays.ticket(channel).is_some_and(|ticket| self.barriers.awaits(channel, ticket))
     }
 
-    /// Members and sockets of which something is remembered.
     fn waits(&self) -> usize {
-        let abroad = self.abroad.as_ref().map_or(0, |it| it.len());
-        self.barriers.len() + self.departures.len() + self.replays.len() + abroad
+        let followed_topics = self.followed_topics.as_ref().map_or(0, |it| it.len());
+        self.barriers.len() + self.departures.len() + self.replays.len() + followed_topics
     }
 }
 
@@ -140,14 +133,12 @@ impl<N: Node> Core<N> {
         self.registry.ended()
     }
 
-    /// Whether a round of hibernation has ended since this was last asked in which channels or
-    /// topics have released memory.
+    /// Whether a pass of hibernation has released memory of channels or topics since the last call.
     pub fn take_released(&mut self) -> bool {
         self.hibernation.take_released()
     }
 
-    /// Presences of the topics that this shard keeps; none if it keeps nothing, not even what is
-    /// still to be told.
+    /// Presences of topics with their home on this shard; `None` if it has no such topics.
     pub fn presences(&self) -> Option<usize> {
         Some(self.presence.entries()).filter(|_| !self.presence.is_empty())
     }
@@ -172,8 +163,8 @@ impl<N: Node> Core<N> {
         self.history.as_ref().map_or(0, |it| it.replays.len())
     }
 
-    /// Channels and sockets that wait for what they broadcast to be kept, and what is remembered of
-    /// how far clients have come: none once everybody has left.
+    /// Entries that are kept for history: waiting channels and sockets, and how far clients have
+    /// come. None are left when all clients have left.
     pub fn history_waits(&self) -> usize {
         let history = self.history.as_ref().map_or(0, |it| it.waits());
         history + self.fanout.keys.as_ref().map_or(0, |keys| keys.pages())
@@ -185,14 +176,12 @@ impl<N: Node> Core<N> {
     }
 }
 
-/// Meters for what the node's user sockets limit, if they do.
 fn meters(node: &impl Node, seed: u64) -> Option<Box<Meters>> {
     let user_sockets = || (0..=u8::MAX).map_while(|index| node.user_socket(index));
     let is_limited = user_sockets().any(UserSocket::is_limited);
     is_limited.then(|| Box::new(Meters::new(user_sockets().flat_map(UserSocket::rates), seed)))
 }
 
-/// What is kept, if anything is declared to be.
 fn history(node: &impl Node, shard: u16, seed: u64) -> Option<Box<History>> {
     let user_sockets = (0..=u8::MAX).map_while(|index| node.user_socket(index));
     let rules =
@@ -206,7 +195,9 @@ fn history(node: &impl Node, shard: u16, seed: u64) -> Option<Box<History>> {
     (!rules.is_empty()).then(|| {
         Box::new(History {
             kept: kept(),
-            abroad: node.cluster().map(|_| Box::new(Abroad::new(shard, node.id()))),
+            followed_topics: node
+                .cluster()
+                .map(|_| Box::new(FollowedTopics::new(shard, node.id()))),
             barriers: Barriers::default(),
             departures: Departures::new(seed),
             next_round_ns: 0,
@@ -225,7 +216,7 @@ impl<N: Node> std::fmt::Debug for Core<N> {
     }
 }
 
-/// When it is wanted again: after so long, or when something happens.
+/// When to be called again: after so long, or when something happens.
 pub(crate) fn in_time(time: Option<Duration>) -> Next {
     time.map_or(Next::Idle, Next::After)
 }

@@ -1,26 +1,23 @@
-//! Whose time is up: the clockworks of `time` applied to sockets, channels and topics.
+//! What happens to sockets, channels and topics whose time is up.
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use simurgh_channel::{Node, Reason, TICK, wall_tick};
 use simurgh_proto::ws::CloseCode;
 use simurgh_reactor::{Key, Next};
 
-use crate::clock::{Lifetime, TICK, passed};
 use crate::core::{Core, in_time};
-use crate::node::Node;
-use crate::outcome::Reason;
 use crate::socket::{Phase, Socket};
-use crate::sockets::{Abandoned, Sockets};
-use crate::time::{Drain, Expiry, Hand, Hibernation, Step};
+use crate::sockets::{AbandonReason, Sockets};
+use crate::time::{Cursor, Drain, Expiry, Hibernation, Step};
 
 /// Records looked at in one turn.
 const SWEEP_RECORDS: usize = 2048;
-/// How many times [`SWEEP_RECORDS`] a step of a drain looks at.
+/// Sweeps of [`SWEEP_RECORDS`] in a step of a drain.
 const DRAIN_SWEEPS: usize = 4;
 
 impl<N: Node> Core<N> {
-    /// Looks at some of the sockets, if it is time for that.
     pub(crate) fn sweep_sockets(&mut self, out: &mut impl Sockets) -> Next {
         if out.count() == 0 {
             self.sweep.give_up();
@@ -33,7 +30,7 @@ impl<N: Node> Core<N> {
         if let Err(wait) = self.sweep.begin(now.ns) {
             return Next::After(wait);
         }
-        let (expiry, passed) = (&mut *self.expiry, passed(now));
+        let (expiry, passed) = (&mut *self.expiry, wall_tick(now));
         if self.sweep.cursor == 0 {
             expiry.begin(passed);
         }
@@ -60,56 +57,40 @@ impl<N: Node> Core<N> {
     fn overdue(&mut self, out: &mut impl Sockets, key: Key) {
         let now = out.now();
         let tick = now.tick;
-        // What lies unread in its socket is word of it, too: it has not been silent.
+        // Unread bytes count as a sign of life.
         let has_spoken = out.has_input(key);
         let is_late = self.is_decision_overdue(out, key);
         let Some(socket) = out.socket_mut(key) else { return };
-        if has_expired(socket, passed(now), &mut self.expiry) {
+        if has_expired(socket, wall_tick(now), &mut self.expiry) {
             self.metrics.expirations.add(1);
-            return self.close_with(out, key, CloseCode::UNAUTHORIZED);
+            return self.close(out, key, CloseCode::UNAUTHORIZED);
         }
         match socket.phase {
             Phase::Head | Phase::Full => {
                 self.metrics.handshake_timeouts.add(1);
-                out.abandon(key, Abandoned::Late);
+                out.abandon(key, AbandonReason::Late);
             }
             Phase::Connecting if is_late => {
                 self.metrics.errors_decision_timeout.add(1);
-                out.abandon(key, Abandoned::Late);
+                out.abandon(key, AbandonReason::Late);
             }
             Phase::Waiting if is_late => self.wait_overdue(out, key),
             Phase::Connecting | Phase::Waiting => {}
             Phase::Open | Phase::Closing if has_spoken => socket.heard(tick),
-            // A publisher that is held back is not heard because nobody listens.
+            // A publisher that is held back is silent because its socket is not read.
             Phase::Open if self.fanout.holds_back(key) => socket.heard(tick),
             Phase::Open => {
                 self.metrics.idle_timeouts.add(1);
-                self.close_with(out, key, CloseCode::PROTOCOL);
+                self.close(out, key, CloseCode::PROTOCOL);
             }
             Phase::Closing | Phase::Ending => out.abort(key),
         }
     }
 
-    /// Says how long a socket may stay from now on.
-    pub(crate) fn expire_in(
-        &mut self,
-        out: &mut impl Sockets,
-        key: Key,
-        lifetime: Option<Lifetime>,
-    ) {
-        let now = out.now();
-        let Some(socket) = out.socket_mut(key).filter(|socket| socket.is_open()) else { return };
-        let expires = lifetime.map(|it| self.expiry.note(it, now));
-        if expires.is_some() || socket.own.is_some() {
-            socket.own.get_or_insert_default().expires = expires;
-        }
-    }
-
-    /// It is not known in time whether a broadcast is kept; or a join has not been decided in time;
-    /// or a channel has handled a message for so long, with so many behind it that the socket is
-    /// not read, that it is given up.
+    /// A wait has taken too long: for a broadcast to be kept, for the decision about a join, or for
+    /// a channel that handles messages so slowly that its socket is not read.
     fn wait_overdue(&mut self, out: &mut impl Sockets, key: Key) {
-        if self.history.as_ref().is_some_and(|it| it.barriers.hold(key)) {
+        if self.history.as_ref().is_some_and(|it| it.barriers.holds_socket(key)) {
             return self.unconfirmed(out, key);
         }
         let full = out.socket(key).and_then(|socket| socket.own.as_ref()?.full);
@@ -122,14 +103,14 @@ impl<N: Node> Core<N> {
         }
     }
 
-    /// Whether a socket has waited too long for the application; if its peer has hung up, that is
-    /// as long as for the answer to a close.
+    /// Whether a socket has waited too long for the application; if its peer has hung up, the limit
+    /// is that for the answer to a close.
     fn is_decision_overdue(&self, out: &impl Sockets, key: Key) -> bool {
         let Some(socket) = out.socket(key) else { return false };
         let config = self.node.config();
         let limit = match out.peer_has_shut(key) {
             true => config.close_timeout,
-            false if self.history.as_ref().is_some_and(|it| it.barriers.hold(key)) => {
+            false if self.history.as_ref().is_some_and(|it| it.barriers.holds_socket(key)) => {
                 config.history.confirm_timeout
             }
             false => config.decision_timeout,
@@ -137,13 +118,12 @@ impl<N: Node> Core<N> {
         TICK * out.now().tick.wrapping_sub(socket.last_heard) > limit
     }
 
-    /// Stops accepting and begins to close everything, evenly over this time.
     pub(crate) fn begin_drain(&mut self, out: &mut impl Sockets, over: Duration) {
         out.stop_listening();
         self.drain = Some(Box::new(Drain::new(over, out.count(), out.now().ns)));
     }
 
-    /// Closes as many as a drain wants to be closed by now.
+    /// Closes as many sockets as the drain wants closed by now.
     pub(crate) fn drain_sockets(&mut self, out: &mut impl Sockets) -> Next {
         let (left, now_ns) = (out.count(), out.now().ns);
         let Some(drain) = &mut self.drain else { return Next::Idle };
@@ -156,7 +136,7 @@ impl<N: Node> Core<N> {
             }
         };
         let (mut keys, mut seen) = (Vec::new(), 0);
-        // Some records a step, until enough are found: looking at all of them would be a long turn.
+        // Stops as soon as enough are found: looking at all records would be a long turn.
         for _ in 0..DRAIN_SWEEPS {
             let is_next = |_: Key, socket: &mut Socket| {
                 let is_left = !matches!(socket.phase, Phase::Closing | Phase::Ending);
@@ -174,7 +154,7 @@ impl<N: Node> Core<N> {
         for key in keys {
             match out.socket(key).map(Socket::phase) {
                 Some(Phase::Open | Phase::Waiting | Phase::Connecting) => {
-                    self.close_with(out, key, CloseCode::RESTART);
+                    self.close(out, key, CloseCode::RESTART);
                 }
                 Some(_) => out.close(key),
                 None => {}
@@ -183,36 +163,36 @@ impl<N: Node> Core<N> {
         Next::After(wait)
     }
 
-    /// Gets on with a round of hibernation, or begins one.
+    /// Goes on with a pass of hibernation, or begins one.
     pub(crate) fn hibernate_channels(&mut self, out: &mut impl Sockets) -> Next {
         let now_ns = out.now().ns;
-        let mut hand = match self.hibernation.begin(self.registry.awake(), now_ns) {
-            Ok(hand) => hand,
+        let mut cursor = match self.hibernation.begin(self.registry.awake(), now_ns) {
+            Ok(cursor) => cursor,
             Err(wait) => return in_time(wait),
         };
         let deadline_ns = Hibernation::deadline_ns(out.clock_ns());
         loop {
-            hand = match hand {
-                Hand::Membership(id) if id < self.registry.end() => {
+            cursor = match cursor {
+                Cursor::Membership(id) if id < self.registry.end() => {
                     self.hibernate_one(out, id);
-                    Hand::Membership(id + 1)
+                    Cursor::Membership(id + 1)
                 }
-                Hand::Membership(_) => Hand::Topic(0),
-                Hand::Topic(place) if place < self.registry.topic_places() => {
+                Cursor::Membership(_) => Cursor::Topic(0),
+                Cursor::Topic(place) if place < self.registry.topic_places() => {
                     self.hibernation.has_released |= self.registry.shrink_topic(place);
-                    Hand::Topic(place + 1)
+                    Cursor::Topic(place + 1)
                 }
-                Hand::Topic(_) => break,
+                Cursor::Topic(_) => break,
             };
             if self.hibernation.is_stride() && out.clock_ns() >= deadline_ns {
-                self.hibernation.pause(hand);
+                self.hibernation.pause(cursor);
                 return Next::Now;
             }
         }
         in_time(self.hibernation.end(self.registry.awake(), now_ns))
     }
 
-    /// Has a channel hibernate that nothing has happened on since the last round.
+    /// Hibernates a channel on which nothing has happened since the last pass.
     fn hibernate_one(&mut self, out: &mut impl Sockets, membership: u32) {
         let Some(channel) = self.registry.send_to_sleep(membership) else { return };
         self.hibernation.has_released = true;
@@ -222,8 +202,8 @@ impl<N: Node> Core<N> {
     }
 }
 
-/// Whether a socket's own time is over by this tick of [`passed`], as far as this is a round that
-/// looks at that.
+/// Whether a socket's lifetime is over by this tick of [`wall_tick`], in a round that looks at
+/// that.
 fn has_expired(socket: &Socket, tick: u32, expiry: &mut Expiry) -> bool {
     if !expiry.is_looking() || !socket.is_open() {
         return false;
@@ -236,11 +216,11 @@ fn is_overdue(socket: &Socket, tick: u32, node: &impl Node) -> bool {
     let config = node.config();
     let limit = match socket.phase {
         Phase::Head | Phase::Full => Some(config.handshake_timeout),
-        // Looked at again there: whether its peer is still there is the socket's to say.
+        // The exact limit depends on whether the peer has hung up: see `is_decision_overdue`.
         Phase::Connecting | Phase::Waiting => {
             Some(config.close_timeout.min(config.decision_timeout))
         }
-        // Nothing lies between a driver and its sockets that could lose them.
+        // A socket within the process cannot be lost.
         Phase::Open if socket.is_driven() => None,
         Phase::Open => node
             .user_socket(socket.user_socket)

@@ -1,45 +1,43 @@
 //! Carrying out what callbacks did, and the callbacks that follow from it.
 //!
-//! A callback leaves a list of effects. To carry one out may need other callbacks: a push to a
-//! member who intercepts broadcasts is preceded by those it has not seen, the end of a channel by
-//! its last words. All such chains are in this room and nowhere else. They end: a member that is
-//! being brought up to date is not brought up to date again (`DELIVERING`), a socket that closes
-//! does not close again, a channel that has been taken out of the tables is not found any more.
+//! A callback leaves a list of effects. Carrying one out may need other callbacks: a push to a
+//! member that intercepts broadcasts comes after those it has not seen, the end of a channel calls
+//! `terminate`. All such chains are in this room. They end: a member that is being brought up to
+//! date is not brought up to date again (`DELIVERING`), a socket that closes does not close again,
+//! a channel that is out of the tables is not found any more.
 //!
-//! A channel may want to end by what it intercepts while it is brought up to date for something
-//! that it is about to say. Nothing but its last words is said behind the notice of its end
-//! (PROTOCOL §6), so its end waits until that is said ([`Core::end_as_wanted`]).
+//! A channel may stop itself while it is brought up to date for one of its messages. Nothing but
+//! what it pushes in `terminate` may follow the notice of its end (PROTOCOL §6), so it ends after
+//! that message ([`Core::end_as_wanted`]).
 
 mod ends;
 
 use std::sync::Arc;
 
+use simurgh_channel::{
+    Broadcast, Callback, Channel, Context, Effect, NOBODY_PLAIN, Node, Outcome, Prepared, Reason,
+    Reply, at_position,
+};
 use simurgh_history::Position;
 use simurgh_proto::message::{Payload, Ref, events};
 use simurgh_proto::session::server as session;
 use simurgh_proto::ws::CloseCode;
 use simurgh_reactor::Key;
 
-use crate::application::About;
-use crate::broadcast::Broadcast;
-use crate::channel::Channel;
-use crate::context::{Context, Effect, Prepared, at_position};
+use crate::application::Subject;
 use crate::core::Core;
 use crate::fanout::Through;
-use crate::frames::{kept, say};
-use crate::id::NOBODY_PLAIN;
-use crate::node::{Callback, Node};
-use crate::outcome::{Outcome, Reason, Reply};
+use crate::frames::{kept, send};
 use crate::registry::{CATCHING_UP, DELIVERING, POSITIONS, RELAY, SOCKET_ID};
 use crate::socket::Speaker;
 use crate::sockets::Sockets;
 
-/// A message of a client that is in a channel's hand.
+/// The message that a channel handles.
 #[derive(Default)]
-pub(crate) struct InHand<'a> {
+pub(crate) struct CurrentMessage<'a> {
     pub(crate) message: Option<Ref<'a>>,
     pub(crate) prepared: Option<Prepared>,
-    /// Where the broadcast stands that is intercepted, if its member is told.
+    /// The position of the intercepted broadcast, if its member is told positions.
     pub(crate) position: Option<Position>,
 }
 
@@ -51,7 +49,7 @@ impl<N: Node> Core<N> {
         out: &mut impl Sockets,
         membership: u32,
         callback: Callback,
-        in_hand: InHand<'_>,
+        current: CurrentMessage<'_>,
         f: impl FnOnce(&mut dyn Channel, &mut Context<'_>) -> Outcome,
     ) {
         let Some(speaker) = self.speaker(out, membership) else { return };
@@ -59,8 +57,8 @@ impl<N: Node> Core<N> {
             return;
         }
         let Some(mut channel) = self.registry.wake(membership) else { return };
-        let InHand { message, prepared, position } = in_hand;
-        let about = About {
+        let CurrentMessage { message, prepared, position } = current;
+        let about = Subject {
             socket: out.socket(speaker.conn).and_then(|socket| socket.state()),
             topic: &speaker.topic,
             channel: speaker.id,
@@ -94,21 +92,19 @@ impl<N: Node> Core<N> {
         if self.waits(speaker.id) {
             return self.answer_behind(speaker.id, message, (reply, end), !waited);
         }
-        // The effects, or what was intercepted before the reply, may have closed the socket, and
-        // the channel with it.
+        // The effects, or broadcasts intercepted before the reply, may have closed the socket.
         if let (Some(reply), Some(membership)) = (reply, self.live(speaker.id)) {
             self.reply_to(out, membership, message, reply);
         }
         if let (Some(reason), Some(membership)) = (end, self.live(speaker.id)) {
             self.end_channel(out, membership, reason);
         }
-        // What it intercepts ends it when whoever had it brought up to date has had a say.
+        // A channel that intercepts ends after the message for which it was brought up to date.
         if callback != Callback::HandleOut {
             self.end_as_wanted(out, speaker.id);
         }
     }
 
-    /// Carries out what a callback did.
     pub(crate) fn apply(
         &mut self,
         out: &mut impl Sockets,
@@ -150,12 +146,12 @@ impl<N: Node> Core<N> {
                     Some(membership) => self.application.link(membership, work),
                     None => self.application.drop_guarded(work),
                 },
-                // With its last words a channel holds nothing: nobody would ever proceed.
+                // A channel that has ended cannot hold its socket: nothing would ever release it.
                 Effect::Hold if self.live(speaker.id).is_none() => {}
                 Effect::Hold => self.hold_for(out, speaker.conn, speaker.id),
                 Effect::Proceed => self.proceed(out, speaker.conn, speaker.id),
                 Effect::Expire(lifetime) => self.expire_in(out, speaker.conn, lifetime),
-                Effect::Close(code) => self.close_with(out, speaker.conn, code),
+                Effect::Close(code) => self.close(out, speaker.conn, code),
                 Effect::Exceed(limit) => {
                     let reason = limit.close_reason();
                     self.close_because(out, speaker.conn, CloseCode::POLICY, reason);
@@ -166,9 +162,9 @@ impl<N: Node> Core<N> {
         self.application.keep(effects);
     }
 
-    /// What an interceptor pushes is what its member is sent of a broadcast: it waits behind no
-    /// others that are still to be kept, or it would come behind what is not intercepted. Returns
-    /// what else it did.
+    /// Sends what an interceptor pushed, which is what its member gets of a broadcast. It must not
+    /// wait for broadcasts to be kept, or broadcasts without interception would overtake it.
+    /// Returns the other effects.
     fn apply_pushes(
         &mut self,
         out: &mut impl Sockets,
@@ -186,7 +182,6 @@ impl<N: Node> Core<N> {
         effects
     }
 
-    /// A push to one member, after all broadcasts made before it.
     pub(crate) fn push_to(
         &mut self,
         out: &mut impl Sockets,
@@ -199,10 +194,10 @@ impl<N: Node> Core<N> {
         }
         let join_ref = speaker.join_ref.as_ref();
         let push = session::push(&join_ref, &speaker.topic, event, payload);
-        say(out, &self.metrics, speaker.conn, push);
+        send(out, &self.metrics, speaker.conn, push);
     }
 
-    /// What an intercepted broadcast came to for a member who is told its position.
+    /// Sends what a member's interceptor pushed for a broadcast, with its position.
     fn push_at(
         &mut self,
         out: &mut impl Sockets,
@@ -214,11 +209,11 @@ impl<N: Node> Core<N> {
             self.catch_up(out, membership);
         }
         for message in kept::pushed(speaker, position, &push) {
-            say(out, &self.metrics, speaker.conn, message);
+            send(out, &self.metrics, speaker.conn, message);
         }
     }
 
-    /// A broadcast is not for a member: its position is, if it is told positions, and word of it.
+    /// A broadcast is not for a member: if it is told positions, it gets a notice.
     pub(crate) fn pass_over(
         &mut self,
         out: &mut impl Sockets,
@@ -252,26 +247,26 @@ impl<N: Node> Core<N> {
         };
         let Reply { status, response } = reply;
         let join_ref = join_ref.as_ref();
-        let reply = session::reply_push(&join_ref, &to, &topic, &status, response);
-        say(out, &self.metrics, conn, reply);
+        let reply = session::reply(&join_ref, &to, &topic, &status, response);
+        send(out, &self.metrics, conn, reply);
     }
 
-    /// Brings a member up to date before something else is written to it. If it wants to end by
-    /// that, it does when this is said ([`end_as_wanted`](Self::end_as_wanted)).
+    /// Brings a member up to date before something else is written to it. If it stops itself by
+    /// that, it ends after that message ([`end_as_wanted`](Self::end_as_wanted)).
     pub(crate) fn catch_up(&mut self, out: &mut impl Sockets, membership: u32) {
         if let Some(through) = self.fanout.catch_up(&mut self.registry, out, membership) {
             self.pass_through(out, through);
         }
     }
 
-    /// Brings a member up to date of whom nothing is to be said; it ends if it wants to by that.
+    /// Brings a member up to date without a message behind that; it may end by that.
     pub(crate) fn bring_up_to_date(&mut self, out: &mut impl Sockets, membership: u32) {
         let Some(id) = self.name_of(membership) else { return };
         self.catch_up(out, membership);
         self.end_as_wanted(out, id);
     }
 
-    /// Deliveries that pass application code, or the socket itself; who wants to end by them has.
+    /// Deliveries to application code or to a socket within the process; they may end the channel.
     pub(crate) fn deliver_through(&mut self, out: &mut impl Sockets, through: Through) {
         let id = self.id_of(through.membership, through.generation);
         self.pass_through(out, through);
@@ -283,19 +278,19 @@ impl<N: Node> Core<N> {
         let id = self.id_of(membership, generation);
         if self.registry.member(membership).is_some_and(|it| it.is(CATCHING_UP)) {
             if self.deliver_later(id, pending) {
-                self.close_with(out, conn, CloseCode::TRY_AGAIN);
+                self.close(out, conn, CloseCode::TRY_AGAIN);
             }
             return;
         }
         self.registry.mark(membership, DELIVERING, true);
         for broadcast in pending {
-            // Who wants to end gets nothing more, and stays marked: it is brought up to date no
-            // more. A callback of the one before may also have closed the socket.
+            // A member that has stopped gets nothing more and keeps its mark, so it is not brought
+            // up to date again. A callback may also have closed the socket.
             let it = self.registry.member(membership).filter(|it| it.generation == generation);
             let Some(it) = it.filter(|_| !self.wants_to_end(id)) else { return };
             if it.is(SOCKET_ID) {
                 if broadcast.event() == events::DISCONNECT {
-                    self.close_with(out, conn, CloseCode::GOING_AWAY);
+                    self.close(out, conn, CloseCode::GOING_AWAY);
                 }
                 continue;
             }
@@ -307,16 +302,20 @@ impl<N: Node> Core<N> {
             if broadcast.except.is_some_and(is_left_out)
                 || (!is_relay && self.is_of_client(channel, &broadcast))
             {
-                // What a further topic's members are told of positions is not for this channel.
+                // Positions of a further topic are not for this channel.
                 if !(is_relay && broadcast.is_notice()) {
                     self.pass_over(out, channel, &broadcast);
                 }
                 continue;
             }
             if is_relay {
-                self.call(out, channel, Callback::HandleBroadcast, InHand::default(), |it, ctx| {
-                    it.handle_broadcast(ctx, &broadcast)
-                });
+                self.call(
+                    out,
+                    channel,
+                    Callback::HandleBroadcast,
+                    CurrentMessage::default(),
+                    |it, ctx| it.handle_broadcast(ctx, &broadcast),
+                );
             } else {
                 self.deliver_intercepted(out, channel, conn, &broadcast);
             }
@@ -345,10 +344,10 @@ impl<N: Node> Core<N> {
             None => self.end_channel(out, membership, Reason::Crashed),
             Some(false) => self.fanout.deliver_one(out, conn, broadcast, position.is_some()),
             Some(true) => {
-                // What the channel makes of it counts as a message of its own.
+                // What the channel pushes counts as a message of its own.
                 self.metrics.deliveries.add(1);
-                let in_hand = InHand { position, ..InHand::default() };
-                self.call(out, membership, Callback::HandleOut, in_hand, |it, ctx| {
+                let current = CurrentMessage { position, ..CurrentMessage::default() };
+                self.call(out, membership, Callback::HandleOut, current, |it, ctx| {
                     it.handle_out(ctx, event, payload)
                 });
             }

@@ -1,80 +1,19 @@
-//! What holds a publisher back: the bytes it has under way, topic by topic.
-//!
-//! A *flow* is what one shard's members publish on one topic. Its bytes count from the publishing
-//! until the broadcast has left for most readers of every shard. While a flow has more than its
-//! share under way, sockets that publish into it are not read; who publishes on other topics is not
-//! concerned.
+//! Flows of topics without members here, and broadcasts whose bytes stay counted for a while.
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use crate::broadcast::Broadcast;
+use simurgh_channel::{Charge, Flow, Posted};
 
-/// Flows of topics without members here that are remembered before those that have ended are
-/// looked for.
+/// Flows of topics without members here that are remembered before ended ones are removed.
 const ELSEWHERE_MIN: usize = 64;
-/// Nanoseconds in a second.
 const BILLION: u64 = 1_000_000_000;
 
-/// Bytes of one topic's broadcasts from one shard that are under way.
-#[derive(Debug, Default)]
-pub(crate) struct Flow {
-    bytes: AtomicUsize,
-}
-
-impl Flow {
-    pub(crate) fn bytes(&self) -> usize {
-        self.bytes.load(Relaxed)
-    }
-
-    /// Counts the bytes of a broadcast until what is returned is dropped, with all its clones.
-    pub(crate) fn charge(self: &Arc<Self>, bytes: usize) -> Arc<Charge> {
-        self.bytes.fetch_add(bytes, Relaxed);
-        Arc::new(Charge { flow: Arc::clone(self), bytes })
-    }
-}
-
-/// A broadcast's bytes in its flow.
-#[derive(Debug)]
-pub struct Charge {
-    flow: Arc<Flow>,
-    bytes: usize,
-}
-
-impl Drop for Charge {
-    fn drop(&mut self) {
-        self.flow.bytes.fetch_sub(self.bytes, Relaxed);
-    }
-}
-
-/// A broadcast on its way through a shard.
-#[derive(Debug)]
-pub struct Posted {
-    broadcast: Arc<Broadcast>,
-    /// None of one that no socket has published.
-    charge: Option<Arc<Charge>>,
-}
-
-impl Posted {
-    /// One of those that are posted to all shards; `charge` is its place in its publisher's flow.
-    pub fn new(broadcast: Arc<Broadcast>, charge: Option<Arc<Charge>>) -> Self {
-        Self { broadcast, charge }
-    }
-
-    /// What is broadcast.
-    #[inline]
-    pub fn broadcast(&self) -> &Arc<Broadcast> {
-        &self.broadcast
-    }
-}
-
-/// Flows of topics that have no members on this shard.
 #[derive(Default)]
 pub(crate) struct FlowsElsewhere {
     by_topic: HashMap<Box<str>, Weak<Flow>>,
-    /// How many there may be before those that have ended are looked for.
+    /// The size at which flows that have ended are looked for.
     look_at: usize,
 }
 
@@ -88,7 +27,7 @@ impl FlowsElsewhere {
         flow
     }
 
-    /// The flow of a topic that has had none here, or no more, if something of it is under way.
+    /// The flow of a topic without members here, if something of it is under way.
     pub(crate) fn kept(&self, topic: &str) -> Option<Arc<Flow>> {
         self.by_topic.get(topic).and_then(Weak::upgrade)
     }
@@ -104,14 +43,14 @@ impl FlowsElsewhere {
     }
 }
 
-/// Broadcasts that every member was sent and most have not taken, or one has far too much before
-/// it: their bytes stay counted. They are given back when that is over, or at a *pace*, so that
-/// whoever does not read slows a topic down to that and no further.
+/// Broadcasts that every member was sent, but most have not taken, or one has far too much before
+/// them: their bytes stay counted. They are given back when that is over, or at a *pace*, so that
+/// readers that do not read slow a topic down to that pace and no further.
 #[derive(Default)]
 pub(crate) struct Withheld {
     items: VecDeque<(usize, Option<Arc<Charge>>)>,
     /// When the pace was last applied, and what it allowed that was not used, in billionths of a
-    /// byte: short times must not be rounded away.
+    /// byte, so that short times are not rounded away.
     since_ns: u64,
     allowed: u128,
 }
@@ -122,15 +61,14 @@ impl Withheld {
     }
 
     pub(crate) fn push(&mut self, posted: Posted) {
-        let weight = posted.broadcast.weight();
-        self.items.push_back((weight, posted.charge));
+        let weight = posted.broadcast().weight();
+        self.items.push_back((weight, posted.into_charge()));
     }
 
     pub(crate) fn is_empty(&self) -> bool {
         self.items.is_empty()
     }
 
-    /// Gives everything back; returns its bytes.
     pub(crate) fn give_all(&mut self) -> usize {
         self.items.drain(..).map(|(weight, _)| weight).sum()
     }
@@ -153,9 +91,9 @@ impl Withheld {
     }
 }
 
-/// Bytes a second at which withheld broadcasts are given back: so slowly that a reader who lags (a
-/// quarter of what may wait for it does) and is given a last large message (half of that) cannot
-/// come to all of it before its time is up, if it takes anything worth the name.
+/// Bytes a second at which withheld broadcasts are given back: so slowly that a reader that lags
+/// (with a quarter of the limit waiting) and gets a last large message (half of the limit) does not
+/// reach the limit before its time is up, if it reads at all.
 pub(crate) fn pace(outbound_bytes_max: usize, slow_after: Duration) -> u64 {
     let seconds = slow_after.as_secs_f64().max(0.001);
     ((outbound_bytes_max as f64 / 2.0 / seconds) as u64).max(1)
@@ -163,6 +101,7 @@ pub(crate) fn pace(outbound_bytes_max: usize, slow_after: Duration) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use simurgh_channel::Broadcast;
     use simurgh_proto::message::Payload;
 
     use super::*;
@@ -171,17 +110,6 @@ mod tests {
         let broadcast = Arc::new(Broadcast::new("t", "e", Payload::EMPTY_OBJECT));
         let weight = broadcast.weight();
         Posted::new(broadcast, Some(flow.charge(weight)))
-    }
-
-    #[test]
-    fn bytes_count_until_the_last_shard_is_done() {
-        let flow = Arc::<Flow>::default();
-        let charge = flow.charge(100);
-        let elsewhere = Arc::clone(&charge);
-        drop(charge);
-        assert_eq!(flow.bytes(), 100);
-        drop(elsewhere);
-        assert_eq!(flow.bytes(), 0);
     }
 
     #[test]

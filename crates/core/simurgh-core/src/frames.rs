@@ -1,32 +1,31 @@
-//! What is said on a wire: messages as frames, whole or in parts.
+//! Messages as frames, whole or in parts.
 //!
-//! A long payload is not copied into its frame: the few bytes around it are made, and the payload
-//! stays where it lies. So a long broadcast is in memory once, whatever its readers speak and on
-//! however many shards they are, and saying it costs a turn no copy.
+//! A long payload is not copied into its frame: only the few bytes around it are made. So a long
+//! broadcast is in memory once for all serializers and shards, and sending it costs a turn no copy.
 
 pub(crate) mod kept;
 
 use std::sync::Arc;
 
+use simurgh_channel::Broadcast;
+use simurgh_channel::metrics::ShardMetrics;
 use simurgh_history::{AT, NEXT, Position};
 use simurgh_proto::message::{Payload, Ref};
 use simurgh_proto::serializer::{EncodeError, Kind, Serializer, ServerMessage};
 use simurgh_proto::ws::{self, CloseCode, OpCode};
 use simurgh_reactor::{Key, Run, Shared};
 
-use crate::broadcast::Broadcast;
-use crate::metrics::ShardMetrics;
 use crate::sockets::Sockets;
 use crate::wire::{Form, Wire, op_code};
 
 /// Longer payloads are not copied into their frames.
 pub(crate) const LONG_BYTES: usize = 64 << 10;
-/// Stands for the payload while the rest of a text is written: no JSON text holds it, for strings
-/// have their control characters escaped.
+/// Stands for the payload while the rest of a text is written: no JSON text contains it, since
+/// control characters in strings are escaped.
 const HOLE: char = '\0';
 
-/// Says something to an open socket; it leaves with all else of this turn.
-pub(crate) fn say(
+/// Sends a message to an open socket; it leaves with all output of this turn.
+pub(crate) fn send(
     out: &mut impl Sockets,
     metrics: &ShardMetrics,
     key: Key,
@@ -36,10 +35,10 @@ pub(crate) fn say(
     let wire = socket.wire;
     metrics.messages_out.add(1);
     if wire == Wire::Values {
-        return out.hear(key, &message);
+        return out.deliver(key, &message);
     }
     if message.payload().len() > LONG_BYTES {
-        return say_long(out, metrics, key, wire, message);
+        return send_long(out, metrics, key, wire, message);
     }
     out.send_with(key, |out| {
         if let Err(error) = ws::encode_with(out, |out| write(out, wire, &message)) {
@@ -48,9 +47,9 @@ pub(crate) fn say(
     });
 }
 
-/// Says something of which the payload is not copied; or only if it is borrowed.
+/// Sends a message without copying its payload, if that is not borrowed.
 #[cold]
-fn say_long(
+fn send_long(
     out: &mut impl Sockets,
     metrics: &ShardMetrics,
     key: Key,
@@ -59,7 +58,7 @@ fn say_long(
 ) {
     let payload = message.replace_payload(Payload::NULL).into_owned();
     let made = frame_around(out, payload, wire, |out, hole| {
-        // What stands for the payload outlives the message no longer than this.
+        // The bytes around a payload are not kept longer than its message.
         let mut message = message;
         message.replace_payload(hole.clone().into_owned());
         write(out, wire, &message)
@@ -76,10 +75,10 @@ fn not_encodable(metrics: &ShardMetrics, error: EncodeError) {
 }
 
 /// Tells a socket that it is closed.
-pub(crate) fn say_close(out: &mut impl Sockets, key: Key, code: Option<CloseCode>, reason: &str) {
+pub(crate) fn send_close(out: &mut impl Sockets, key: Key, code: Option<CloseCode>, reason: &str) {
     match out.socket(key).map(|socket| socket.wire) {
         None => {}
-        Some(Wire::Values) => out.hear_close(key, code),
+        Some(Wire::Values) => out.deliver_close(key, code),
         Some(Wire::V1 | Wire::V2 | Wire::Plain) => {
             out.send_with(key, |out| match code {
                 Some(code) => ws::encode_close(code, reason, None, out),
@@ -89,7 +88,7 @@ pub(crate) fn say_close(out: &mut impl Sockets, key: Key, code: Option<CloseCode
     }
 }
 
-/// What a close frame says beside its code.
+/// The reason in a close frame with this code.
 pub(crate) fn close_reason(code: CloseCode) -> &'static str {
     match code {
         CloseCode::GOING_AWAY => "disconnected",
@@ -101,7 +100,7 @@ pub(crate) fn close_reason(code: CloseCode) -> &'static str {
     }
 }
 
-/// A message as a wire has it, without its frame's head.
+/// A message as its wire has it, without the frame's head.
 fn write(
     out: &mut Vec<u8>,
     wire: Wire,
@@ -113,7 +112,6 @@ fn write(
     }
 }
 
-/// A message without any serializer.
 fn plain_message(out: &mut Vec<u8>, payload: &Payload<'_>) -> Kind {
     match payload {
         Payload::Json(text) => {
@@ -127,7 +125,7 @@ fn plain_message(out: &mut Vec<u8>, payload: &Payload<'_>) -> Kind {
     }
 }
 
-/// The frame of a broadcast in a form; none, and an error is counted, if it cannot be said in it.
+/// The frame of a broadcast in a form; `None`, and an error is counted, if it has none.
 pub(crate) fn broadcast_frame(
     out: &impl Sockets,
     broadcast: &Arc<Broadcast>,
@@ -137,7 +135,7 @@ pub(crate) fn broadcast_frame(
     let made = if broadcast.payload().len() > LONG_BYTES {
         long_frame(out, broadcast, form)
     } else {
-        // What it weighs is what its frame comes to, or a little more.
+        // Its weight is about the size of its frame.
         let mut bytes = Vec::with_capacity(broadcast.weight());
         encode_broadcast(&mut bytes, broadcast, form).map(|()| out.share(bytes))
     };
@@ -152,10 +150,10 @@ pub(crate) fn broadcast_frame(
     }
 }
 
-/// Where a broadcast stands, for those who are told that, and what writes it for them.
+/// The position of a broadcast, for members who are told positions, and the serializer.
 ///
 /// # Errors
-/// It is no broadcast, but word of its position alone: that is for nobody else.
+/// It is a notice, which only these members get.
 #[inline]
 fn standing(
     broadcast: &Broadcast,
@@ -170,7 +168,6 @@ fn standing(
     }
 }
 
-/// The frame of a broadcast whose payload is not copied.
 fn long_frame(
     out: &impl Sockets,
     broadcast: &Arc<Broadcast>,
@@ -201,7 +198,6 @@ fn long_frame(
     Ok(before)
 }
 
-/// Appends the frame of a broadcast.
 pub(crate) fn encode_broadcast(
     out: &mut Vec<u8>,
     broadcast: &Broadcast,
@@ -215,7 +211,7 @@ pub(crate) fn encode_broadcast(
     ws::encode_with(out, |out| write_broadcast(out, broadcast, payload, form.wire))
 }
 
-/// A broadcast, with a payload that may stand for its own, without its frame's head.
+/// A broadcast, perhaps with another payload, without the frame's head.
 fn write_broadcast(
     out: &mut Vec<u8>,
     broadcast: &Broadcast,
@@ -229,7 +225,6 @@ fn write_broadcast(
     }
 }
 
-/// What keeps a payload.
 trait Keeps: 'static {
     fn payload(&self) -> &Payload<'static>;
 }
@@ -254,8 +249,7 @@ impl<K: Keeps> AsRef<[u8]> for Kept<K> {
     }
 }
 
-/// What stands for a payload on a wire, and whether that is looked for there: binary comes last in
-/// all that it is written into.
+/// What stands for a payload on a wire, and whether it is searched there: binary always comes last.
 fn hole(payload: &Payload<'_>, wire: Wire) -> (Payload<'static>, bool) {
     let (mut bytes, is_text) = ([0; 4], wire == Wire::V1);
     let hole = HOLE.encode_utf8(&mut bytes);
@@ -269,8 +263,8 @@ fn hole(payload: &Payload<'_>, wire: Wire) -> (Payload<'static>, bool) {
     }
 }
 
-/// A frame in parts. `write` appends a message without its frame's head, and is given what stands
-/// for the payload.
+/// A frame in parts. `write` appends a message without its frame's head, with a placeholder for the
+/// payload.
 fn frame_around<K: Keeps>(
     out: &impl Sockets,
     keeper: K,

@@ -53,33 +53,21 @@
 
 mod application;
 mod barrier;
-mod broadcast;
-mod channel;
-mod clock;
+mod client_keys;
 mod cluster;
-mod config;
-mod context;
 mod core;
 mod deadlines;
 mod effects;
 mod fanout;
 mod flow;
 mod frames;
-mod handle;
 mod history;
-mod id;
 mod input;
-mod limit;
 mod listeners;
-mod mail;
 mod membership;
 mod metering;
-pub mod metrics;
-mod node;
-mod outcome;
-mod permits;
+mod meters;
 mod presence;
-mod reach;
 mod registry;
 mod seeded;
 mod session;
@@ -90,54 +78,33 @@ mod testing;
 #[cfg(test)]
 mod tests;
 mod time;
-mod user_socket;
 mod view;
 mod waiting;
 mod wire;
 
 pub use application::guarded;
-pub use broadcast::{Broadcast, BroadcastError};
-pub use channel::{Channel, HandleInfo, Join, JoinFn};
-pub use clock::{Lifetime, TICK, nanoseconds, until};
-pub use cluster::call::{Cluster, ToCluster};
-pub use config::Config;
-pub use context::{Assigns, Context, Effect, Prepared, SocketState};
 pub use core::{Core, Received};
-pub use flow::Posted;
-pub use handle::ChannelHandle;
-pub use history::call::{
-    HistoryMail, HistoryPage, HistoryTopic, HistoryTopics, Keep, KeptAnswer, KeptAt, KeptMessage,
-    PageAnswer, Question, Range,
-};
-pub use history::engine::{FromEngine, KeptItem, NotKept, StoreAsked, StoredAt, Wants};
-pub use history::rule::{HistoryConfig, HistoryRule};
 pub use history::save::SavedHistory;
-pub use history::show::KeptView;
-pub use id::ChannelId;
-pub use limit::{
-    Bucket, ChannelLimits, Limit, LimitPolicy, Rate, RateError, RateLimit, SizeLimit, SocketLimits,
-    TooFew,
-};
-pub use listeners::{Hear, Listener};
-pub use mail::Mail;
-pub use node::{Callback, Deciding, Node};
-pub use outcome::{Outcome, Reason, Reply, ReplyRef, Stop};
-pub use permits::Permits;
-pub use presence::call::{
-    PresenceAnswer, PresenceCall, PresenceConfig, PresenceError, PresenceList, PresenceMail,
-    SharedPush,
-};
-pub use presence::handle::{Effects, Presences};
-pub use reach::{Audience, LinkedWork, Reach, ToChannel, Work};
+pub use history::view::KeptView;
 pub use registry::TopicId;
 #[cfg(feature = "fuzz")]
 pub use registry::model::run as fuzz_registry;
-pub use simurgh_history::ReplayLimits;
-pub use simurgh_history::{Ids, Position, Reason as GapReason, Resume, Since};
+pub use simurgh_channel::{
+    Assigns, Audience, Broadcast, BroadcastError, Bucket, Callback, Channel, ChannelHandle,
+    ChannelId, ChannelLimits, Cluster, Config, Context, Effect, Effects, FanoutPermits, FromEngine,
+    HandleInfo, HistoryConfig, HistoryMail, HistoryPage, HistoryRequest, HistoryRule, HistoryTopic,
+    HistoryTopics, Join, JoinDecision, JoinFn, KeepRequest, KeptAt, KeptCallback, KeptItem,
+    KeptMessage, Kind, Lifetime, Limit, LimitPolicy, LinkedWork, Listener, Mail, Node, NodeHandle,
+    NotKept, OnBroadcast, Outcome, PageCallback, Posted, PrepareFn, Prepared, PresenceCall,
+    PresenceCallback, PresenceConfig, PresenceError, PresenceList, PresenceMail, Presences, Range,
+    Rate, RateError, RateLimit, Reason, Reply, ReplyRef, Retention, Route, SharedPush, SizeLimit,
+    SocketLimits, SocketState, Stop, StoreRequest, StoredAt, TICK, ToChannel, ToCluster,
+    TooFewTokens, UserSocket, Work, metrics, nanoseconds, until,
+};
+pub use simurgh_history::{GapReason, Ids, Position, ReplayLimits, Resume, Since};
 pub use simurgh_presence::{FromPeers, ToPeers};
 pub use socket::{NETWORK, Phase, Socket};
-pub use sockets::{Abandoned, Sockets};
+pub use sockets::{AbandonReason, Sockets};
 pub use time::DRAIN_GRACE;
-pub use user_socket::{Kind, PrepareFn, Route, UserSocket};
 pub use view::{SUBSCRIPTION_BYTES, TOPIC_BYTES, TopicView};
 pub use wire::{Wire, op_code};

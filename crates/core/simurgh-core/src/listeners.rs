@@ -1,37 +1,11 @@
-//! Code outside of channels that hears the broadcasts of topics.
+//! The listeners of a shard.
 
 use std::collections::HashMap;
-use std::fmt;
 use std::sync::Arc;
 
-use crate::broadcast::Broadcast;
-use crate::id::{ChannelId, LISTENS};
+use simurgh_channel::{Broadcast, ChannelId, Listener};
 
-/// Takes a broadcast.
-pub type Hear = dyn Fn(&Arc<Broadcast>) + Send;
-
-/// Somebody outside of all channels who hears a topic.
-pub struct Listener {
-    /// Its name, and what it broadcasts itself with: [`Listener::id`].
-    pub name: ChannelId,
-    /// Where it hears; must not block.
-    pub hear: Box<Hear>,
-}
-
-impl Listener {
-    /// The name of a listener on a shard; `number` is used once.
-    pub fn id(shard: u16, number: u32) -> ChannelId {
-        ChannelId { shard, membership: LISTENS, generation: number }
-    }
-}
-
-impl fmt::Debug for Listener {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Listener").field(&self.name).finish()
-    }
-}
-
-/// Those of a shard, by topic. A topic with none has no entry.
+/// By topic. A topic without listeners has no entry.
 #[derive(Default)]
 pub(crate) struct Listeners(HashMap<Box<str>, Vec<Listener>>);
 
@@ -48,7 +22,6 @@ impl Listeners {
         }
     }
 
-    /// Whether somebody hears a topic.
     pub(crate) fn has(&self, topic: &str) -> bool {
         self.0.contains_key(topic)
     }
@@ -62,11 +35,11 @@ impl Listeners {
         self.0.is_empty()
     }
 
-    /// Has all of the topic hear this, but who has broadcast it for others.
-    pub(crate) fn hear(&self, broadcast: &Arc<Broadcast>) {
+    /// Passes a broadcast to all listeners of its topic but the one that it leaves out.
+    pub(crate) fn deliver(&self, broadcast: &Arc<Broadcast>) {
         let all = self.0.get(broadcast.topic()).into_iter().flatten();
         for listener in all.filter(|it| broadcast.except != Some(it.name)) {
-            (listener.hear)(broadcast);
+            (listener.on_broadcast)(broadcast);
         }
     }
 }

@@ -2,24 +2,20 @@
 
 use std::rc::Rc;
 
+use simurgh_channel::{
+    Assigns, Audience, Broadcast, Channel, ChannelId, Effect, Lifetime, Node, Reason,
+};
 use simurgh_proto::message::Payload;
 use simurgh_reactor::Key;
 
-use crate::broadcast::Broadcast;
-use crate::channel::Channel;
-use crate::context::{Assigns, Effect};
 use crate::core::Core;
-use crate::id::ChannelId;
-use crate::node::Node;
-use crate::outcome::Reason;
-use crate::reach::Audience;
 use crate::registry::{HAS_RELAYS, HOLDS, Holds, Left, RELAY, Subscriber, TRACKS};
 use crate::socket::{Socket, Speaker};
 use crate::sockets::Sockets;
 use crate::wire::Wire;
 
 impl<N: Node> Core<N> {
-    /// Who speaks for a membership.
+    /// The identity of a membership, for messages from its channel.
     pub(crate) fn speaker(&self, out: &impl Sockets, membership: u32) -> Option<Speaker> {
         let it = self.registry.member(membership)?;
         Some(Speaker {
@@ -33,12 +29,11 @@ impl<N: Node> Core<N> {
         })
     }
 
-    /// How a membership is named.
     pub(crate) fn name_of(&self, membership: u32) -> Option<ChannelId> {
         Some(self.id_of(membership, self.registry.member(membership)?.generation))
     }
 
-    /// How a membership is named that has, or had, this generation.
+    /// The id of a membership in this or an earlier generation.
     pub(crate) fn id_of(&self, membership: u32, generation: u32) -> ChannelId {
         ChannelId { shard: self.shard, membership, generation }
     }
@@ -50,14 +45,13 @@ impl<N: Node> Core<N> {
             .then_some(channel.membership)
     }
 
-    /// The channels that a socket has joined.
     pub(crate) fn channels_of(&self, socket: &Socket) -> Vec<ChannelId> {
         let all = self.registry.of(socket.list).filter(|(_, it)| it.is_joined());
         all.map(|(membership, it)| self.id_of(membership, it.generation)).collect()
     }
 
-    /// Takes a channel, and its subscriptions to further topics, out of all tables and lets it
-    /// clean up; returns what it did then.
+    /// Takes a channel and its subscriptions to further topics out of all tables and lets it clean
+    /// up; returns what it did then.
     pub(crate) fn take_out(
         &mut self,
         out: &mut impl Sockets,
@@ -84,7 +78,7 @@ impl<N: Node> Core<N> {
             }
         }
         let last_words = self.application.terminate(socket.state(), speaker, channel, reason);
-        // What it intercepted before it ended may have it wait: nobody hears of that any more.
+        // A broadcast that it intercepted before may have it wait: that is over now.
         let effects = match self.waits(speaker.id) {
             false => last_words,
             true => {
@@ -107,13 +101,13 @@ impl<N: Node> Core<N> {
     /// Does what follows when a membership has left; returns its channel.
     pub(crate) fn has_left(&mut self, left: Left) -> Option<Box<dyn Channel>> {
         if let Some(topic) = &left.counted {
-            self.node.count_out(topic);
+            self.node.member_left(topic);
         }
         if left.has_positions {
             if let Some(keys) = &mut self.fanout.keys {
                 keys.set(left.membership, 0);
             }
-            // A socket that closes takes its members along without a word of how far they are.
+            // Nothing is noted of how far the members of a closed socket have come.
             if let Some(history) = &mut self.history {
                 history.departures.leaves(left.membership);
                 history.replays.leaves(left.membership);
@@ -125,7 +119,7 @@ impl<N: Node> Core<N> {
         left.channel
     }
 
-    /// Has a channel hear a further topic, or no longer.
+    /// Subscribes a channel to a further topic, or unsubscribes it.
     pub(crate) fn relay(
         &mut self,
         out: &mut impl Sockets,
@@ -139,7 +133,7 @@ impl<N: Node> Core<N> {
             None if is_wanted => {
                 self.registry.mark(channel, HAS_RELAYS, true);
                 let relay = Subscriber::through(Holds::Relay(channel), RELAY);
-                // Without memory it hears nothing of that topic.
+                // Without memory it gets no broadcasts of that topic.
                 let relay = self.registry.subscribe(&mut socket.list, speaker.conn, topic, relay);
                 if let Ok(relay) = relay {
                     self.is_member(relay);
@@ -154,7 +148,7 @@ impl<N: Node> Core<N> {
         }
     }
 
-    /// What a channel broadcasts; whether what it does next has to wait for that to be kept.
+    /// Broadcasts for a channel; whether what it does next has to wait.
     pub(crate) fn broadcast(
         &mut self,
         out: &mut impl Sockets,
@@ -173,7 +167,6 @@ impl<N: Node> Core<N> {
         false
     }
 
-    /// Keeps a value with a socket.
     pub(crate) fn assign(&mut self, out: &mut impl Sockets, key: Key, value: Assigns) {
         let Some(socket) = out.socket_mut(key) else { return self.application.drop_guarded(value) };
         let state = &mut socket.own.get_or_insert_default().state;
@@ -181,10 +174,23 @@ impl<N: Node> Core<N> {
         self.application.drop_guarded(before);
     }
 
-    /// A socket that was open is open no more.
+    pub(crate) fn expire_in(
+        &mut self,
+        out: &mut impl Sockets,
+        key: Key,
+        lifetime: Option<Lifetime>,
+    ) {
+        let now = out.now();
+        let Some(socket) = out.socket_mut(key).filter(|socket| socket.is_open()) else { return };
+        let expires = lifetime.map(|it| self.expiry.note(it, now));
+        if expires.is_some() || socket.own.is_some() {
+            socket.own.get_or_insert_default().expires = expires;
+        }
+    }
+
     pub(crate) fn socket_ended(&self) {
         self.metrics.sockets.set(self.metrics.sockets.value().saturating_sub(1));
-        self.node.free_seat();
+        self.node.release_connection();
     }
 }
 

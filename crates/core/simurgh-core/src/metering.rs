@@ -2,30 +2,28 @@
 
 use std::sync::Arc;
 
+use simurgh_channel::{
+    Callback, ChannelLimits, Effect, Limit, LimitPolicy, Node, Outcome, PresenceCall, SizeLimit,
+    UserSocket,
+};
 use simurgh_proto::message::{Message, Ref};
-use simurgh_proto::session::server::{self as session, Asks};
+use simurgh_proto::session::server::{self as session, MessageKind};
 use simurgh_reactor::Key;
 
-use crate::context::Effect;
 use crate::core::{Core, Received};
-use crate::limit::meters::{Charge, Scope};
-use crate::limit::{ChannelLimits, Exceeded, Limit, LimitPolicy, SizeLimit};
-use crate::node::{Callback, Node};
-use crate::outcome::Outcome;
-use crate::presence::call::PresenceCall;
+use crate::meters::{Charge, Exceeded, Scope};
 use crate::socket::Speaker;
 use crate::sockets::Sockets;
-use crate::user_socket::UserSocket;
 use crate::wire::Wire;
 
 impl<N: Node> Core<N> {
-    /// Charges a message to its socket and, if `joined` is the channel it is for, to that; the
+    /// Charges a message to its socket, and to the channel `joined` if it is for that; returns the
     /// limit that it exceeds.
     pub(crate) fn charge_message(
         &mut self,
         out: &impl Sockets,
         key: Key,
-        asks: Asks,
+        kind: MessageKind,
         joined: Option<u32>,
         received: &Received<'_>,
     ) -> Option<Exceeded> {
@@ -34,14 +32,14 @@ impl<N: Node> Core<N> {
         let user_socket = node.user_socket(socket.user_socket)?;
         let message = &received.message;
         let is_for =
-            joined.filter(|channel| asks == Asks::Push && !self.is_stale(*channel, message));
+            joined.filter(|channel| kind == MessageKind::Push && !self.is_stale(*channel, message));
         let payload = message.payload.len().saturating_add(received.taken_bytes);
         // A plain message has no refs, topic or event: those are the core's own.
         let bytes = if socket.wire == Wire::Plain { payload as u64 } else { bytes(received) };
         let one = |limit, by, cost| Charge { limit, by, cost };
         let limits = &user_socket.limits;
         let charges = [
-            one(Limit::Joins, limits.joins.filter(|_| asks == Asks::Join), 1),
+            one(Limit::Joins, limits.joins.filter(|_| kind == MessageKind::Join), 1),
             one(Limit::Messages, limits.messages, 1),
             one(Limit::Bytes, limits.bytes, bytes),
         ];
@@ -50,7 +48,7 @@ impl<N: Node> Core<N> {
             return Some(exceeded);
         }
         let topic = &*message.topic;
-        if is_for.is_none() && asks != Asks::Join {
+        if is_for.is_none() && kind != MessageKind::Join {
             return None;
         }
         let limits = limits_of(user_socket, topic)?;
@@ -65,8 +63,8 @@ impl<N: Node> Core<N> {
         meters.take(key, Scope::Topic(topic), &charges, now_ns).err()
     }
 
-    /// Takes from what a callback did what exceeds a limit of presence, and puts what follows from
-    /// that in place of what the callback wanted.
+    /// Drops changes of presence that exceed a limit, and sets what follows from that in place of
+    /// the callback's outcome.
     #[inline(never)]
     pub(crate) fn within_limits(
         &mut self,
@@ -76,7 +74,7 @@ impl<N: Node> Core<N> {
         outcome: Option<Outcome>,
         mut effects: Vec<Effect>,
     ) -> (Option<Outcome>, Vec<Effect>) {
-        // Joins have their own limit; what follows from one is not counted twice.
+        // Joins have their own limit; their effects are not counted twice.
         let is_counted = matches!(callback, Callback::HandleIn | Callback::HandleInfo);
         if !is_counted || !effects.iter().any(is_limited) {
             return (outcome, effects);
@@ -93,7 +91,7 @@ impl<N: Node> Core<N> {
                 effects.push(Effect::Exceed(exceeded.limit));
                 (outcome, effects)
             }
-            // What a plain client would hear of it is a message like any other.
+            // A plain client would get the answer as an ordinary message.
             (LimitPolicy::Reply, Some(Outcome::NoReply | Outcome::Reply(_)))
                 if speaker.wire != Wire::Plain =>
             {
@@ -103,7 +101,7 @@ impl<N: Node> Core<N> {
         }
     }
 
-    /// Keeps those of the effects that are within the limits; the last limit that one was not.
+    /// Keeps the effects that are within the limits; and the last limit that one exceeded.
     fn charge_presences(
         &mut self,
         out: &impl Sockets,
@@ -129,7 +127,7 @@ impl<N: Node> Core<N> {
         last
     }
 
-    /// Counts something that has exceeded a limit, and that it was this socket's.
+    /// Counts that a socket has exceeded a limit.
     pub(crate) fn note_exceeded(&mut self, out: &impl Sockets, key: Key, limit: Limit) {
         limit.counter(&self.metrics).add(1);
         if let Some(meters) = &mut self.meters {
@@ -137,7 +135,7 @@ impl<N: Node> Core<N> {
         }
     }
 
-    /// Whether a message for a topic is not for the channel that is joined there.
+    /// Whether a message is not for the channel that is joined to its topic.
     pub(crate) fn is_stale(&self, channel: u32, message: &Message<'_>) -> bool {
         let joined = self.registry.member(channel);
         joined.is_none_or(|it| session::is_stale(message, &it.join_ref.as_ref()))
@@ -148,13 +146,13 @@ fn limits_of<'m>(user_socket: &'m UserSocket, topic: &str) -> Option<&'m Channel
     Some(&user_socket.route(topic)?.limits)
 }
 
-/// Whether a change of presence is to be counted: to end one is everybody's at any time.
+/// Whether a change of presence counts: ending one never does.
 fn is_limited(effect: &Effect) -> bool {
     use PresenceCall::{PushState, Track, Update};
     matches!(effect, Effect::Presence(Track(..) | Update(..) | PushState))
 }
 
-/// Bytes of a message, of which no serializer's are counted.
+/// Bytes of a message, without those of its serializer.
 fn bytes(received: &Received<'_>) -> u64 {
     let Message { join_ref, msg_ref, topic, event, payload } = &received.message;
     let refs = [join_ref, msg_ref].map(Ref::raw).map(str::len);

@@ -2,7 +2,7 @@
 
 use std::hash::{BuildHasher, DefaultHasher, Hasher};
 
-/// Keys hashes, so that nobody who does not know the seed can choose names that meet.
+/// A seeded hasher: without the seed nobody can choose names that collide.
 #[derive(Debug, Default)]
 pub(crate) struct Seeded(DefaultHasher);
 

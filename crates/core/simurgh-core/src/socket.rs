@@ -2,33 +2,31 @@
 
 use std::rc::Rc;
 
+use simurgh_channel::{Channel, ChannelId, Effect, SocketState};
 use simurgh_history::Resume;
 use simurgh_proto::message::{OwnedRef, Payload};
 use simurgh_reactor::Key;
 
-use crate::channel::Channel;
-use crate::context::{Effect, SocketState};
-use crate::id::ChannelId;
 use crate::registry::List;
 use crate::wire::Wire;
 
-/// Ticks of the coarse clock in a unit of a socket's age: 10 s. Two bytes are what the record's
-/// budget allows, and by them an age is known to 10 s and for 7 days.
+/// Ticks of the coarse clock in a unit of a socket's age: 10 s. With the two bytes of the record's
+/// budget an age is known to 10 s, for 7 days.
 const AGE_UNIT_TICKS: u32 = 100;
-/// Above this an age stays as it is: the rest is room for [`Socket::keep_age`] to come late.
+/// Older ages stay at this: the rest is room for [`Socket::keep_age`] to come late.
 const AGE_UNITS_MAX: u16 = 0xf000;
 
 /// One socket, from its connection's first byte to its last. The transport keeps it in its own
 /// record of the connection ([`Sockets`](crate::Sockets)).
 #[derive(Debug)]
 pub struct Socket {
-    /// What few sockets have, or only in passing.
+    /// Boxed: only few sockets have it, or have it for long.
     pub(crate) own: Option<Box<Own>>,
-    /// When it last said something, in ticks of the coarse clock; the beginning of its phase while
-    /// it is not open.
+    /// When its client last sent something, in ticks of the coarse clock; the beginning of its
+    /// phase while it is not open.
     pub(crate) last_heard: u32,
     pub(crate) list: List,
-    /// When it came, in units of [`AGE_UNIT_TICKS`], which wrap.
+    /// When it connected, in units of [`AGE_UNIT_TICKS`], which wrap.
     born: u16,
     pub(crate) user_socket: u8,
     pub(crate) wire: Wire,
@@ -39,8 +37,8 @@ pub struct Socket {
 
 const _: () = assert!(size_of::<Socket>() <= 24, "a socket's record is budgeted at 24 bytes");
 
-/// The transport of sockets that nothing lies between the peer and that could lose them, if it is
-/// not this: they have no idle timeout, and their close is not answered.
+/// The transport of sockets over a network. All others are within the process and cannot be lost:
+/// they have no idle timeout, and their close is not answered.
 pub const NETWORK: u8 = u8::MAX;
 
 /// Where a socket stands. The first three are its transport's business.
@@ -55,8 +53,8 @@ pub enum Phase {
     Connecting,
     /// It has a session.
     Open,
-    /// A join is being decided, a message read elsewhere, or a channel wants no more for now;
-    /// nothing is read meanwhile.
+    /// A join is being decided, a message is read elsewhere, or a channel wants no more messages
+    /// for now; nothing is read meanwhile.
     Waiting,
     /// A close frame was sent, its answer is awaited; nothing else is listened to.
     Closing,
@@ -74,13 +72,12 @@ impl Phase {
 
 #[derive(Debug, Default)]
 pub(crate) struct Own {
-    /// What the application's connect gave it.
     pub(crate) state: SocketState,
-    /// Boxed: few wait, and then for a moment.
+    /// Boxed: few wait, and only for a moment.
     pub(crate) awaited: Option<Box<AwaitedJoin>>,
     /// The channel that wants no more messages for now.
     pub(crate) full: Option<ChannelId>,
-    /// When its time is over, in ticks of `clock::passed`.
+    /// When its lifetime ends, in ticks of `wall_tick`.
     pub(crate) expires: Option<u32>,
 }
 
@@ -92,20 +89,19 @@ impl Own {
         self.awaited.is_some() || self.full.is_some()
     }
 
-    /// Whether it could as well be missing.
     pub(crate) fn is_empty(&self) -> bool {
         !self.is_waited_for() && self.expires.is_none() && self.state.is_empty()
     }
 }
 
-/// What a client that joins says it has heard, and when it said so.
+/// What a client that joins has received, and when it said so.
 #[derive(Debug)]
 pub(crate) struct Resuming {
     pub(crate) said: Resume,
     pub(crate) at_ns: u64,
 }
 
-/// A join that the application decides about, with what its answer needs.
+/// A join that waits for its decision, with what its answer needs.
 #[derive(Debug)]
 pub(crate) struct AwaitedJoin {
     pub(crate) topic: Box<str>,
@@ -113,17 +109,17 @@ pub(crate) struct AwaitedJoin {
     pub(crate) message: OwnedRef,
     /// The channel that the join has ended.
     pub(crate) replaced: Option<Box<Replaced>>,
-    /// Tells the answer from one that came too late for what was awaited before.
+    /// Tells its decision from one that came too late for an earlier join.
     pub(crate) ticket: u32,
-    /// What its client has heard of a kept topic, if it says so.
+    /// What its client has received of a kept topic, if it says so.
     pub(crate) resume: Option<Box<Resuming>>,
-    /// Whether it joins for the first time, where that is to be proved later.
+    /// Whether the client joins for the first time, if that must be proved later.
     pub(crate) is_new: bool,
-    /// What the application has decided, where what the client has missed is awaited.
+    /// The channel that was let in, while it waits for what its client has missed.
     pub(crate) granted: Option<Granted>,
 }
 
-/// A channel that the application lets in.
+/// A channel that is let in.
 pub(crate) struct Granted {
     pub(crate) channel: Box<dyn Channel>,
     pub(crate) reply: Payload<'static>,
@@ -136,25 +132,25 @@ impl std::fmt::Debug for Granted {
     }
 }
 
-/// The channel that a second join of its topic has ended: its `phx_close`, and what it pushed while
-/// it terminated, follow the reply to the new join (PROTOCOL §5).
+/// The channel that a second join of its topic has ended: its `phx_close`, and what it pushed in
+/// `terminate`, follow the reply to the new join (PROTOCOL §5).
 #[derive(Debug)]
 pub(crate) struct Replaced {
     pub(crate) speaker: Speaker,
     pub(crate) pushes: Vec<Effect>,
 }
 
-/// What is needed to speak for a channel, also when it is already gone.
+/// The identity of a channel for its messages, also after its end.
 #[derive(Clone, Debug)]
 pub(crate) struct Speaker {
     pub(crate) conn: Key,
     pub(crate) wire: Wire,
     pub(crate) topic: Rc<str>,
     pub(crate) join_ref: OwnedRef,
-    /// Whether the client gave that join_ref, or none.
+    /// Whether the client gave that join_ref.
     pub(crate) is_given: bool,
     pub(crate) id: ChannelId,
-    /// As whom its client has joined, which its last words are of, too; 0: nobody.
+    /// The number of its client, which its last broadcasts leave out; 0: none.
     pub(crate) client: u64,
 }
 
@@ -227,7 +223,7 @@ impl Socket {
         matches!(self.phase, Phase::Open | Phase::Waiting)
     }
 
-    /// Whether it speaks in values, or frames, that never leave the process.
+    /// Whether it is a socket within the process.
     pub(crate) fn is_driven(&self) -> bool {
         self.transport != NETWORK
     }
@@ -238,7 +234,7 @@ impl Socket {
         (u32::from(units) * AGE_UNIT_TICKS, units >= AGE_UNITS_MAX)
     }
 
-    /// Keeps an age that would wrap at its limit; to be called now and then.
+    /// Keeps an age from wrapping; to be called now and then.
     pub(crate) fn keep_age(&mut self, now: u32) {
         let now = (now / AGE_UNIT_TICKS) as u16;
         if now.wrapping_sub(self.born) > AGE_UNITS_MAX {

@@ -2,27 +2,26 @@
 
 use std::sync::Arc;
 
+use simurgh_channel::Broadcast;
 use simurgh_proto::serializer::ServerMessage;
 use simurgh_proto::ws::CloseCode;
 use simurgh_reactor::{Key, Now, Run, Shared};
 
-use crate::broadcast::Broadcast;
 use crate::socket::Socket;
 
 /// Why a core gives a connection back to its transport that has no session yet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Abandoned {
+pub enum AbandonReason {
     /// Its time is up.
     Late,
     /// The server drains.
     Drain,
 }
 
-/// Everything that leaves a core: what is said to peers, and what becomes of their connections.
-/// None of these calls back into the core; a transport that has something to do for one does it
-/// when the core has returned.
+/// Everything that leaves a core: output to peers, and what happens to their connections. None of
+/// these methods calls back into the core; a transport does such work when the core has returned.
 ///
-/// A key that names nobody is no error anywhere: peers go when they want.
+/// An unknown key is not an error anywhere: peers may leave at any time.
 pub trait Sockets {
     /// The time of this turn.
     fn now(&self) -> Now;
@@ -36,7 +35,7 @@ pub trait Sockets {
     /// The same, to be changed.
     fn socket_mut(&mut self, key: Key) -> Option<&mut Socket>;
 
-    /// How many there are.
+    /// How many sockets there are.
     fn count(&self) -> usize;
 
     /// Shows `visit` the records of the next `records` places from `cursor` on, and collects the
@@ -58,61 +57,61 @@ pub trait Sockets {
     /// Whether the peer has closed its sending half.
     fn peer_has_shut(&self, key: Key) -> bool;
 
-    /// Wraps bytes that many are sent.
+    /// Wraps bytes that are sent to many.
     fn share(&self, bytes: impl AsRef<[u8]> + 'static) -> Shared;
 
-    /// Appends to what this turn says to the peer; `false`, and `write` is not called, if nothing
-    /// can be said.
+    /// Appends to the output of this turn; `false`, and `write` is not called, if nothing can be
+    /// sent.
     fn send_with(&mut self, key: Key, write: impl FnOnce(&mut Vec<u8>)) -> bool;
 
-    /// Appends frames, by reference, to what this turn says to the peer.
+    /// Appends frames, by reference, to the output of this turn.
     fn send_later(&mut self, key: Key, run: Run);
 
-    /// Sends frames now, behind all that waits. `whole` is what they come to in one piece, or
-    /// empty. Whether something waits for the peer now, as far as can be told.
+    /// Sends frames now, behind all that waits. `whole` is the same bytes in one piece, or empty.
+    /// Whether output waits for the peer now, as far as that is known.
     fn send_run(&mut self, key: Key, run: &Run, whole: &[u8]) -> bool;
 
-    /// The same where the record says what is sent: bytes in one piece, and the run that they are.
-    /// `None`, and nothing is done, if the socket is gone or nothing is chosen.
+    /// The same where the record decides what is sent: bytes in one piece, and their run. `None`,
+    /// and nothing is done, if the socket is gone or nothing is chosen.
     fn send_chosen<'r, R: FnOnce() -> Run>(
         &mut self,
         key: Key,
         choose: impl FnOnce(&Socket) -> Option<(&'r [u8], R)>,
     ) -> Option<bool>;
 
-    /// Hands a message to a socket that speaks in values.
-    fn hear(&mut self, key: Key, message: &ServerMessage<'_>);
+    /// Passes a message to a socket that takes values.
+    fn deliver(&mut self, key: Key, message: &ServerMessage<'_>);
 
-    /// Hands broadcasts to a socket of this transport that speaks in values; how many.
-    fn hear_broadcasts<'a>(
+    /// Passes broadcasts to a socket of this transport that takes values; how many.
+    fn deliver_broadcasts<'a>(
         &mut self,
         key: Key,
         transport: u8,
         broadcasts: impl Iterator<Item = &'a Arc<Broadcast>>,
     ) -> u64;
 
-    /// Tells a socket that speaks in values that it is closed.
-    fn hear_close(&mut self, key: Key, code: Option<CloseCode>);
+    /// Tells a socket that takes values that it is closed.
+    fn deliver_close(&mut self, key: Key, code: Option<CloseCode>);
 
-    /// Stops listening to the peer, until [`release`](Self::release).
+    /// Stops reading from the peer, until [`release`](Self::release).
     fn hold(&mut self, key: Key);
 
-    /// Listens again, also to what came meanwhile.
+    /// Reads again, also what came meanwhile.
     fn release(&mut self, key: Key);
 
-    /// Closes the connection once all is said.
+    /// Closes the connection once all output is written.
     fn close(&mut self, key: Key);
 
-    /// Tells the peer, once all is said, that no more will come.
+    /// Shuts the connection for writing once all output is written.
     fn shutdown_write(&mut self, key: Key);
 
-    /// Resets the connection; nothing more is said.
+    /// Resets the connection; no more output is written.
     fn abort(&mut self, key: Key);
 
-    /// Gives a connection back that has no session yet.
-    fn abandon(&mut self, key: Key, why: Abandoned);
+    /// Returns a connection without session to the transport.
+    fn abandon(&mut self, key: Key, why: AbandonReason);
 
-    /// Takes no new connections from here on.
+    /// Accepts no new connections from here on.
     fn stop_listening(&mut self);
 
     /// Ends the shard.

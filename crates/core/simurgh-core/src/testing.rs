@@ -13,6 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::{Context as TaskContext, Poll, Waker};
 use std::time::Duration;
 
+use simurgh_channel::metrics::ShardMetrics;
 use simurgh_proto::message::Payload;
 use simurgh_proto::serializer::{Frame, Serializer, ServerMessage};
 use simurgh_proto::topic::Pattern;
@@ -21,14 +22,13 @@ use simurgh_reactor::{Key, Next, Now, Run, Shared};
 
 pub(crate) use self::app::*;
 pub(crate) use self::peers::TestSockets;
-use crate::metrics::ShardMetrics;
 use crate::*;
 
 /// A node of some shards, of which a test drives the first.
 pub(crate) struct TestNode {
     pub(crate) config: Config,
     pub(crate) user_sockets: Vec<UserSocket>,
-    pub(crate) permits: Permits,
+    pub(crate) permits: FanoutPermits,
     history_bytes: Vec<AtomicU64>,
     cluster: Option<TestCluster>,
     state: Mutex<Told>,
@@ -43,7 +43,7 @@ pub(crate) struct TestCluster {
 }
 
 impl Cluster for TestCluster {
-    fn tell(&self, what: ToCluster) {
+    fn send(&self, what: ToCluster) {
         self.notes.add(match what {
             ToCluster::TopicBegins(topic, shard, None) => format!("begins {topic} on {shard}"),
             ToCluster::TopicBegins(topic, shard, Some(it)) => {
@@ -74,7 +74,7 @@ pub(crate) struct Told {
     pub(crate) bytes: Vec<usize>,
     /// Shards that have ended.
     pub(crate) ended: Vec<usize>,
-    pub(crate) decides: Vec<(Key, u32, Deciding)>,
+    pub(crate) decides: Vec<(Key, u32, JoinDecision)>,
     pub(crate) census: HashMap<String, u32>,
     pub(crate) seats_freed: usize,
     pub(crate) callbacks: Vec<Callback>,
@@ -88,7 +88,7 @@ impl TestNode {
         let mail = (0..shards).map(|_| Vec::new()).collect();
         let history_bytes = (0..shards).map(|_| AtomicU64::new(0)).collect();
         let told = Told { mail, bytes: vec![0; shards], ..Told::default() };
-        let (permits, state) = (Permits::new(1, 1), Mutex::new(told));
+        let (permits, state) = (FanoutPermits::new(1, 1), Mutex::new(told));
         Self { config, user_sockets, permits, history_bytes, cluster: None, state }
     }
 
@@ -111,8 +111,8 @@ impl TestNode {
     }
 }
 
-impl Reach for TestNode {
-    fn tell(&self, channel: ChannelId, what: ToChannel) {
+impl NodeHandle for TestNode {
+    fn send(&self, channel: ChannelId, what: ToChannel) {
         self.post(usize::from(channel.shard), Mail::ToChannel(channel, what));
     }
 
@@ -141,8 +141,8 @@ impl Reach for TestNode {
         &self.config.presence
     }
 
-    fn list_presences(&self, topic: &str, answer: PresenceAnswer) {
-        self.ask_presences(topic, answer);
+    fn list_presences(&self, topic: &str, answer: PresenceCallback) {
+        self.request_presences(topic, answer);
     }
 
     fn member_count(&self, topic: &str) -> Option<u32> {
@@ -192,7 +192,7 @@ impl Node for TestNode {
         1_000_000 + now_ns / 1_000_000
     }
 
-    fn permits(&self) -> &Permits {
+    fn permits(&self) -> &FanoutPermits {
         &self.permits
     }
 
@@ -217,7 +217,7 @@ impl Node for TestNode {
         self.told().bytes[shard] += bytes;
     }
 
-    fn done(&self, shard: usize, bytes: usize) {
+    fn discharge(&self, shard: usize, bytes: usize) {
         let mut told = self.told();
         told.bytes[shard] = told.bytes[shard].checked_sub(bytes).expect("no more than was charged");
     }
@@ -227,36 +227,36 @@ impl Node for TestNode {
         if told.ended.contains(&shard) { 0 } else { told.bytes[shard] }
     }
 
-    fn decide(&self, shard: usize, key: Key, ticket: u32, work: Deciding) {
+    fn decide(&self, shard: usize, key: Key, ticket: u32, work: JoinDecision) {
         assert_eq!(shard, 0);
         self.told().decides.push((key, ticket, work));
     }
 
-    fn enter(&self, shard: usize, callback: Callback) {
+    fn enter_callback(&self, shard: usize, callback: Callback) {
         let mut told = self.told();
         assert!(shard == 0 && !told.is_inside, "callbacks do not nest");
         told.is_inside = true;
         told.callbacks.push(callback);
     }
 
-    fn leave(&self, shard: usize) -> Duration {
+    fn leave_callback(&self, shard: usize) -> Duration {
         let mut told = self.told();
         assert!(shard == 0 && told.is_inside);
         told.is_inside = false;
         told.slowness
     }
 
-    fn count_in(&self, topic: &str) {
+    fn member_joined(&self, topic: &str) {
         *self.told().census.entry(topic.into()).or_default() += 1;
     }
 
-    fn count_out(&self, topic: &str) {
+    fn member_left(&self, topic: &str) {
         let mut told = self.told();
         let count = told.census.get_mut(topic).expect("it was counted in");
         *count = count.checked_sub(1).expect("it was counted in");
     }
 
-    fn free_seat(&self) {
+    fn release_connection(&self) {
         self.told().seats_freed += 1;
     }
 }

@@ -1,13 +1,15 @@
 //! Plain data: what is asked of it, and how it is shown in a log.
 
+mod handles;
+
 use std::sync::Arc;
 use std::time::Duration;
 
+use simurgh_channel::metrics::{Counter, ShardMetrics};
 use simurgh_proto::message::Payload;
 use simurgh_proto::topic::Pattern;
 
 use crate::fanout::Delivery;
-use crate::metrics::{Counter, ShardMetrics};
 use crate::registry::Topic;
 use crate::testing::*;
 use crate::*;
@@ -163,7 +165,7 @@ fn things_are_shown_in_a_log() {
         Join::later(async { Join::error(Payload::NULL) }),
     ];
     assert_eq!(format!("{joins:?}"), "[Join::ok, Join::error, Join::later]");
-    assert_eq!(format!("{:?}", Permits::new(1, 1)), "Permits");
+    assert_eq!(format!("{:?}", FanoutPermits::new(1, 1)), "FanoutPermits");
     let join: JoinFn = Arc::new(|_, _| Join::error(Payload::NULL));
     let plain = UserSocket::new(Kind::Plain { topic: "chat".into(), join: Arc::clone(&join) });
     assert!(format!("{plain:?}").contains(r#"Plain("chat")"#) && plain.route("chat").is_none());

@@ -1,18 +1,17 @@
-//! Sockets that are not read: what came behind waits with them, so that everything is handled in
-//! the order in which it came (PROTOCOL §5.4).
+//! Sockets that are not read: messages wait there, so that they are handled in order (PROTOCOL
+//! §5.4).
 
+use simurgh_channel::{ChannelId, Node};
 use simurgh_reactor::Key;
 
 use crate::core::Core;
-use crate::id::ChannelId;
-use crate::node::Node;
 use crate::registry::HOLDS;
 use crate::socket::{Phase, Socket};
 use crate::sockets::Sockets;
 
 impl<N: Node> Core<N> {
     /// A channel wants no more messages of its client for now. Only while it handles one: at other
-    /// times its socket may wait for something else, which has an end of its own.
+    /// times its socket may wait for something else.
     pub(crate) fn hold_for(&mut self, out: &mut impl Sockets, key: Key, channel: ChannelId) {
         let tick = out.now().tick;
         let is_open = |socket: &&mut Socket| socket.phase == Phase::Open;
@@ -38,18 +37,18 @@ impl<N: Node> Core<N> {
         let waits = |socket: &&mut Socket| socket.phase == Phase::Waiting;
         let Some(socket) = out.socket_mut(key).filter(waits) else { return };
         // For what its channels broadcast now.
-        if self.history.as_ref().is_some_and(|it| it.barriers.hold(key)) {
+        if self.history.as_ref().is_some_and(|it| it.barriers.holds_socket(key)) {
             return socket.enter(Phase::Waiting, tick);
         }
         socket.enter(Phase::Open, tick);
         self.read_on(out, key);
     }
 
-    /// A socket for which nothing is awaited is read, unless it is held for what it published.
+    /// Reads a socket again unless something else is awaited or it has published too much.
     pub(crate) fn read_on(&mut self, out: &mut impl Sockets, key: Key) {
         let is_open = |socket: &&mut Socket| socket.phase == Phase::Open;
         let Some(socket) = out.socket_mut(key).filter(is_open) else { return };
-        // A socket that has nothing of its own keeps no memory for that.
+        // A socket without a state of its own needs no memory for it.
         socket.own.take_if(|own| own.is_empty());
         if !self.fanout.holds_back(key) {
             out.release(key);

@@ -13,25 +13,23 @@ pub enum Wire {
     V2,
     /// No Channels: bare messages.
     Plain,
-    /// Channels without any serializer: values, for a socket within this process.
+    /// Channels as values, without a serializer, for a socket within this process.
     Values,
 }
 
-/// How a broadcast looks to a member: by what is spoken on its socket, and by whether it is told
-/// where kept broadcasts stand.
+/// The form of a broadcast for a member: its wire, and whether it is told positions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Form {
     pub(crate) wire: Wire,
     pub(crate) has_positions: bool,
 }
 
-/// Number of wires with frames, for tables by wire.
+/// Wires with frames.
 pub(crate) const WIRES: usize = 3;
-/// Number of forms, for tables by form: those of all wires, then with positions of V1 and V2.
+/// Forms: those of all wires, then V1 and V2 with positions.
 pub(crate) const FORMS: usize = 5;
 
 impl Form {
-    /// The form of who is told no positions.
     #[cfg(test)]
     pub(crate) const fn plain(wire: Wire) -> Self {
         Self { wire, has_positions: false }

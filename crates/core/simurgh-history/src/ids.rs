@@ -20,11 +20,10 @@ pub struct Ids {
 
 #[derive(Debug, Default)]
 struct Memory {
-    /// Oldest first.
     remembered: VecDeque<Remembered>,
-    /// Numbers of ids, by their text.
+    /// The numbers of ids, by their text.
     numbers: HashTable<u32>,
-    /// The number of the first; they wrap around.
+    /// The number of the first id; numbers wrap.
     first: u32,
 }
 
@@ -43,8 +42,8 @@ impl Ids {
     /// Bytes that an id may have.
     pub const BYTES_MAX: usize = 128;
 
-    /// Without ids. `seed` is of its hashes: random in life, so that nobody can choose ids that are
-    /// slow to find.
+    /// Without ids. `seed` keys its hashes: random, so that nobody can choose ids that are slow to
+    /// find.
     pub fn new(seed: u64) -> Self {
         Ids { hasher: FixedState::with_seed(seed), memory: None }
     }
@@ -64,8 +63,8 @@ impl Ids {
         memory.get(*number).map(|it| it.place)
     }
 
-    /// Remembers where the message with this id stands. One that is remembered already stays as it
-    /// is; what [is no id](Self::is_id) is not remembered.
+    /// Remembers the position of the message with this id. An id that is remembered already keeps
+    /// its position; what [is not an id](Self::is_id) is not remembered.
     pub fn remember(&mut self, id: &str, place: Place, now_ms: u64) {
         if !Self::is_id(id) || self.check(id, now_ms).is_some() {
             return;
@@ -141,7 +140,7 @@ impl Memory {
         self.first = first.wrapping_add(1);
     }
 
-    /// Returns memory once most of it is not used.
+    /// Frees memory once most of it is unused.
     fn give_back(&mut self, hasher: &FixedState) {
         let Memory { remembered, numbers, first } = self;
         let len = remembered.len();
@@ -156,7 +155,7 @@ impl Memory {
     }
 }
 
-/// Room for fewer is not worth being returned before the last is gone.
+/// Fewer slots are not freed before the last id is gone.
 const SLOTS_MIN: usize = 16;
 
 #[cfg(test)]

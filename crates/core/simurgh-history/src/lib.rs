@@ -30,7 +30,8 @@
 //! 4. *Over a planned restart* [`Saver`] writes topics down and [`saved`] reads them.
 //!
 //! ```
-//! use simurgh_history::{Epoch, KeptTopic, Limits, Position, Reason, ReplayLimits, Since, Stored};
+//! use simurgh_history::{Epoch, GapReason, KeptTopic, Limits, Position, ReplayLimits, Since,
+//! Stored};
 //!
 //! let limits = Limits { count: 2, bytes: 1_000, age_ms: 300_000 };
 //! let mut topic = KeptTopic::new(Epoch::from_seed(7), 0x5eed);
@@ -53,7 +54,7 @@
 //! assert_eq!(missed.collect::<Vec<_>>(), ["two", "three"]);
 //!
 //! // Another has missed the first, too: there is no longer room for it.
-//! assert_eq!(ring.since(heard("a00007.0"), &all).gap, Some(Reason::Overwritten));
+//! assert_eq!(ring.since(heard("a00007.0"), &all).gap, Some(GapReason::Overwritten));
 //! ```
 #![no_std]
 #![forbid(unsafe_code)]
@@ -73,7 +74,7 @@ mod topic;
 
 pub use ids::Ids;
 pub use position::{Epoch, Place, Position};
-pub use reason::Reason;
+pub use reason::GapReason;
 pub use resume::{
     AT, BAD_RESUME, BadResume, GAP, KEY, NEXT, RESUMED, Resume, Since, encode_gap, encode_resumed,
     id_hash,

@@ -2,15 +2,15 @@
 use alloc::vec::Vec;
 use core::fmt;
 
-/// Letters and digits of an epoch behind its first letter.
+/// Letters and digits of an epoch after its first letter.
 const DIGITS: &[u8; 36] = b"0123456789abcdefghijklmnopqrstuvwxyz";
 const TAIL: usize = 5;
 const TAILS: u32 = 36u32.pow(TAIL as u32);
 
-/// Names one life of a topic's numbers. Those of different epochs cannot be compared: history was
-/// lost or made anew in between.
+/// Names one life of a topic's numbers. Positions of different epochs cannot be compared: history
+/// was lost or begun anew in between.
 ///
-/// Six characters on the wire, of which the first is a letter: so no position can be taken for the
+/// Six characters on the wire, the first a letter, so that a position is never mistaken for the
 /// number that the ref of a message usually is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Epoch(u32);
@@ -174,7 +174,7 @@ pub(crate) fn digits(mut number: u64, buffer: &mut [u8; 20]) -> &[u8] {
     buffer.get(start..).unwrap_or_default()
 }
 
-/// A number as it is written: digits alone, and no leading zero.
+/// A number without leading zeros.
 fn number(digits: &[u8]) -> Option<u64> {
     if digits.is_empty() || (digits.len() > 1 && digits.starts_with(b"0")) {
         return None;

@@ -4,53 +4,53 @@ use core::fmt;
 /// Why something is missing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
-pub enum Reason {
-    /// Kept for as long as the topic's history lasts.
+pub enum GapReason {
+    /// It is older than the topic's history lasts.
     Expired,
     /// Newer messages have taken the place: the topic's count or bytes.
     Overwritten,
     /// The server had to forget, as the histories of all topics were too much for it.
     Evicted,
-    /// Somebody had it forgotten.
+    /// It was purged on request.
     Purged,
     /// The position is of another epoch, or of none, or later than everything.
     Epoch,
-    /// It is there, but more messages than a server gives to one client.
+    /// It is there, but it is more messages than a server gives to one client.
     TooMany,
-    /// It is there, but more bytes than a server gives to one client.
+    /// It is there, but it is more bytes than a server gives to one client.
     TooLarge,
-    /// What is there is not known: the engine is away.
+    /// The engine is away: it is not known what is there.
     Unavailable,
-    /// What should follow did not come, and could not be fetched.
+    /// Something that should have followed did not come, and could not be fetched.
     Lost,
 }
 
-impl Reason {
+impl GapReason {
     /// All of them.
-    pub const ALL: [Reason; 9] = [
-        Reason::Expired,
-        Reason::Overwritten,
-        Reason::Evicted,
-        Reason::Purged,
-        Reason::Epoch,
-        Reason::TooMany,
-        Reason::TooLarge,
-        Reason::Unavailable,
-        Reason::Lost,
+    pub const ALL: [GapReason; 9] = [
+        GapReason::Expired,
+        GapReason::Overwritten,
+        GapReason::Evicted,
+        GapReason::Purged,
+        GapReason::Epoch,
+        GapReason::TooMany,
+        GapReason::TooLarge,
+        GapReason::Unavailable,
+        GapReason::Lost,
     ];
 
     /// The word for it on the wire, in saves and in metrics.
     pub const fn as_str(self) -> &'static str {
         match self {
-            Reason::Expired => "expired",
-            Reason::Overwritten => "overwritten",
-            Reason::Evicted => "evicted",
-            Reason::Purged => "purged",
-            Reason::Epoch => "epoch",
-            Reason::TooMany => "too_many",
-            Reason::TooLarge => "too_large",
-            Reason::Unavailable => "unavailable",
-            Reason::Lost => "lost",
+            GapReason::Expired => "expired",
+            GapReason::Overwritten => "overwritten",
+            GapReason::Evicted => "evicted",
+            GapReason::Purged => "purged",
+            GapReason::Epoch => "epoch",
+            GapReason::TooMany => "too_many",
+            GapReason::TooLarge => "too_large",
+            GapReason::Unavailable => "unavailable",
+            GapReason::Lost => "lost",
         }
     }
 
@@ -60,7 +60,7 @@ impl Reason {
     }
 }
 
-impl fmt::Display for Reason {
+impl fmt::Display for GapReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(self.as_str())
     }
@@ -72,10 +72,10 @@ mod tests {
 
     #[test]
     fn each_has_a_word_of_its_own() {
-        for reason in Reason::ALL {
-            assert_eq!(Reason::parse(reason.as_str()), Some(reason));
+        for reason in GapReason::ALL {
+            assert_eq!(GapReason::parse(reason.as_str()), Some(reason));
         }
-        assert_eq!(Reason::parse("Expired"), None);
-        assert_eq!(Reason::parse(""), None);
+        assert_eq!(GapReason::parse("Expired"), None);
+        assert_eq!(GapReason::parse(""), None);
     }
 }

@@ -2,7 +2,6 @@
 use alloc::borrow::Cow;
 use alloc::string::String;
 use alloc::vec::Vec;
-use core::fmt;
 use core::hash::Hasher;
 #[expect(
     deprecated,
@@ -12,9 +11,10 @@ use core::hash::SipHasher;
 
 use memchr::memmem;
 use simurgh_proto::serializer::json;
+use thiserror::Error;
 
 use crate::position::{Position, digits};
-use crate::reason::Reason;
+use crate::reason::GapReason;
 
 /// The member of a join's payload that says all this.
 pub const KEY: &str = "simurgh";
@@ -38,7 +38,7 @@ pub enum Since {
     Now,
     /// After this position.
     After(Position),
-    /// After something that is no position of ours: it is in no history.
+    /// After something that is not a position of ours: it is in no history.
     Unknown,
 }
 
@@ -65,8 +65,8 @@ pub struct Resume {
     pub id: Option<String>,
     /// What it has heard.
     pub since: Since,
-    /// The last position that has arrived on this connection, heard or not: a client that has left
-    /// a topic drops what arrives before it joins again.
+    /// The last position that has arrived on this connection: a client that has left a topic drops
+    /// what arrives before it joins again.
     pub seen: Option<Position>,
     /// Whether it wants what is still there if that is not all.
     pub partial: bool,
@@ -75,16 +75,9 @@ pub struct Resume {
 }
 
 /// Why what a client says cannot be read: its fault, and for the log.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[error("{0}")]
 pub struct BadResume(&'static str);
-
-impl fmt::Display for BadResume {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.0)
-    }
-}
-
-impl core::error::Error for BadResume {}
 
 impl Resume {
     /// Characters of an id.
@@ -93,10 +86,10 @@ impl Resume {
     pub const KEY_CHARS_MAX: usize = 128;
 
     /// Reads the payload of a join. `None` if it says nothing of this: there is no such member, or
-    /// it is no object, or no JSON.
+    /// the payload is not a JSON object.
     ///
     /// # Errors
-    /// The member is there and has another shape. Strings that are no position are no error, but
+    /// The member is there and has another shape. Strings that are not positions are no error, but
     /// [`Since::Unknown`].
     pub fn parse(payload: &str) -> Result<Option<Self>, BadResume> {
         // Only an escape could spell the name otherwise.
@@ -161,7 +154,7 @@ fn read_since(value: &str) -> Result<Since, BadResume> {
     Ok(Position::parse(&text).map_or(Since::Unknown, Since::After))
 }
 
-/// What is no position of ours was not sent by us.
+/// What is not a position of ours is [`Since::Unknown`].
 fn read_seen(value: &str) -> Result<Option<Position>, BadResume> {
     if value == "null" {
         return Ok(None);
@@ -190,9 +183,8 @@ fn string(value: &str) -> Option<Cow<'_, str>> {
     json::quoted(value).map(json::unescape)
 }
 
-/// What a resume id is known by: who is left out of a broadcast is the client that has it. The same
-/// for one seed on all nodes, in all versions: `SipHash-2-4` with the seed as both halves of its
-/// key.
+/// The number of a resume id, by which broadcasts leave out their client. It is the same for one
+/// seed on all nodes, in all versions: `SipHash-2-4` with the seed as both halves of its key.
 pub fn id_hash(id: &str, seed: u64) -> u64 {
     #[expect(deprecated, reason = "as above")]
     let mut hasher = SipHasher::new_with_keys(seed, seed);
@@ -202,7 +194,7 @@ pub fn id_hash(id: &str, seed: u64) -> u64 {
 
 /// Appends the payload of [`RESUMED`]: whether everything was recovered, or why not; how many
 /// messages follow; and the proof for the next join, where there is one.
-pub fn encode_resumed(out: &mut Vec<u8>, gap: Option<Reason>, count: usize, key: Option<&str>) {
+pub fn encode_resumed(out: &mut Vec<u8>, gap: Option<GapReason>, count: usize, key: Option<&str>) {
     encode_recovered(out, gap);
     out.extend_from_slice(b",\"count\":");
     out.extend_from_slice(digits(count as u64, &mut [0; 20]));
@@ -214,12 +206,12 @@ pub fn encode_resumed(out: &mut Vec<u8>, gap: Option<Reason>, count: usize, key:
 }
 
 /// Appends the payload of [`GAP`].
-pub fn encode_gap(out: &mut Vec<u8>, reason: Reason) {
+pub fn encode_gap(out: &mut Vec<u8>, reason: GapReason) {
     encode_recovered(out, Some(reason));
     out.push(b'}');
 }
 
-fn encode_recovered(out: &mut Vec<u8>, gap: Option<Reason>) {
+fn encode_recovered(out: &mut Vec<u8>, gap: Option<GapReason>) {
     match gap {
         None => out.extend_from_slice(b"{\"recovered\":true"),
         Some(reason) => {
@@ -352,7 +344,7 @@ mod tests {
         };
         assert_eq!(text(None, 17, None), r#"{"recovered":true,"count":17}"#);
         assert_eq!(text(None, 0, Some("a\"")), r#"{"recovered":true,"count":0,"key":"a\""}"#);
-        for reason in Reason::ALL {
+        for reason in GapReason::ALL {
             let gap = format!(r#"{{"recovered":false,"reason":"{reason}""#);
             assert_eq!(text(Some(reason), 1_234, None), format!("{gap},\"count\":1234}}"));
             let mut out = Vec::new();

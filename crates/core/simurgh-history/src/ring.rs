@@ -1,13 +1,13 @@
 //! The last values of one topic, each at its place.
 //!
-//! Places grow and may have holes; the ring does not care who gave them. What it forgets, it
-//! forgets from the front, and it remembers up to which place and why: everything after a place is
-//! there if and only if that place is not before the [`floor`](Ring::floor).
+//! Places grow and may have holes. Values are dropped from the front, and the ring remembers up to
+//! which place and why: everything after a place is there if and only if that place is not before
+//! the [`floor`](Ring::floor).
 use alloc::collections::VecDeque;
 use core::ops::{AddAssign, Range};
 
 use crate::position::{Epoch, Place, Position};
-use crate::reason::Reason;
+use crate::reason::GapReason;
 use crate::resume::{Resume, Since};
 
 /// How much one topic keeps.
@@ -92,7 +92,7 @@ pub struct Entry<'a, T> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Replay {
     /// Why that is not all that was missed; `None` if it is.
-    pub gap: Option<Reason>,
+    pub gap: Option<GapReason>,
     /// The place that the first of them, or of what comes later, follows.
     pub after: Place,
     /// Which entries: all after the position or, of a gap, the newest within the limits.
@@ -118,7 +118,7 @@ pub struct Marks {
     /// The highest place that is no longer there.
     pub floor: Place,
     /// Why that is.
-    pub reason: Reason,
+    pub reason: GapReason,
     /// The head when everything was purged; [`Place::ZERO`] if never.
     pub purged: Place,
 }
@@ -139,7 +139,7 @@ pub struct Ring<T> {
     head_item: u16,
     floor_item: u16,
     purged_item: u16,
-    reason: Reason,
+    reason: GapReason,
     epoch: Epoch,
 }
 
@@ -148,7 +148,7 @@ struct Kept<T> {
     seq: u64,
     /// Milliseconds, and the item in the lowest 16 bits.
     at_item: u64,
-    /// Bytes of everything ever pushed up to here, so that those of any run are a difference.
+    /// Bytes of everything pushed up to here: those of any run are a difference.
     end: u64,
     value: T,
 }
@@ -169,8 +169,8 @@ impl<T> Kept<T> {
 }
 
 impl<T> Ring<T> {
-    /// An empty one whose numbers go on after `head`. What was before is not there; whoever asks
-    /// for it is told that it has [expired](Reason::Expired).
+    /// An empty ring whose numbers go on after `head`. Requests for what was before are told that
+    /// it has [expired](GapReason::Expired).
     pub const fn new(epoch: Epoch, head: Place) -> Self {
         Ring {
             entries: VecDeque::new(),
@@ -181,7 +181,7 @@ impl<T> Ring<T> {
             head_item: head.item,
             floor_item: head.item,
             purged_item: 0,
-            reason: Reason::Expired,
+            reason: GapReason::Expired,
             epoch,
         }
     }
@@ -219,22 +219,22 @@ impl<T> Ring<T> {
         true
     }
 
-    /// Forgets what is too old, then what is too much. To be called after each push and now and
-    /// then, and before somebody is answered, if age matters there.
+    /// Drops what is too old, then what is too much. To be called after each push, now and then,
+    /// and before an answer if age matters there.
     pub fn enforce(&mut self, limits: &Limits, now_ms: u64) -> Dropped {
         let mut dropped = Dropped::default();
         let is_old = |kept: &Kept<T>| now_ms.saturating_sub(kept.at_ms()) >= limits.age_ms;
         while self.entries.front().is_some_and(is_old) {
             dropped.expired += 1;
-            dropped.bytes += self.drop_first(Reason::Expired);
+            dropped.bytes += self.drop_first(GapReason::Expired);
         }
         while self.entries.len() > limits.count {
             dropped.by_count += 1;
-            dropped.bytes += self.drop_first(Reason::Overwritten);
+            dropped.bytes += self.drop_first(GapReason::Overwritten);
         }
         while self.bytes() > limits.bytes {
             dropped.by_bytes += 1;
-            dropped.bytes += self.drop_first(Reason::Overwritten);
+            dropped.bytes += self.drop_first(GapReason::Overwritten);
         }
         self.give_back();
         dropped
@@ -246,7 +246,7 @@ impl<T> Ring<T> {
         let half = self.bytes() / 2;
         while !self.is_empty() && (self.bytes() > half || dropped.evicted == 0) {
             dropped.evicted += 1;
-            dropped.bytes += self.drop_first(Reason::Evicted);
+            dropped.bytes += self.drop_first(GapReason::Evicted);
         }
         self.give_back();
         dropped
@@ -257,19 +257,19 @@ impl<T> Ring<T> {
         let dropped = Dropped { purged: self.len(), bytes: self.bytes(), ..Dropped::default() };
         let head = self.head();
         (self.purged_seq, self.purged_item) = (head.seq, head.item);
-        self.forget_through(head, Reason::Purged);
+        self.forget_through(head, GapReason::Purged);
         dropped
     }
 
     /// For a topic that is numbered elsewhere: something up to `through` was missed and cannot be
-    /// had. What came before it is forgotten too, since nobody can go on from there.
+    /// fetched. What came before it is dropped too, since nobody can go on from there.
     pub fn lose(&mut self, through: Place) -> Dropped {
         if through <= self.floor() {
             return Dropped::default();
         }
         let lost = self.index_after(through);
         let bytes = self.bytes_of(0..lost);
-        self.forget_through(through, Reason::Lost);
+        self.forget_through(through, GapReason::Lost);
         Dropped { lost, bytes, ..Dropped::default() }
     }
 
@@ -280,8 +280,8 @@ impl<T> Ring<T> {
         }
     }
 
-    /// What somebody gets who was away since then. [`enforce`](Self::enforce) first, or it may
-    /// contain what is too old.
+    /// What a client gets that was away since then. Call [`enforce`](Self::enforce) first, or it
+    /// may contain what is too old.
     pub fn since(&self, since: Since, limits: &ReplayLimits) -> Replay {
         let place = match since {
             Since::Now => {
@@ -293,7 +293,7 @@ impl<T> Ring<T> {
             {
                 place
             }
-            Since::After(_) | Since::Unknown => return self.gap(Reason::Epoch, 0, limits),
+            Since::After(_) | Since::Unknown => return self.gap(GapReason::Epoch, 0, limits),
         };
         if let Err(reason) = self.has_all_after(place) {
             return self.gap(reason, 0, limits);
@@ -301,9 +301,9 @@ impl<T> Ring<T> {
         let first = self.index_after(place);
         let entries = first..self.len();
         if entries.len() > limits.count {
-            self.gap(Reason::TooMany, first, limits)
+            self.gap(GapReason::TooMany, first, limits)
         } else if self.bytes_of(entries.clone()) > limits.bytes {
-            self.gap(Reason::TooLarge, first, limits)
+            self.gap(GapReason::TooLarge, first, limits)
         } else {
             Replay { gap: None, after: place, entries }
         }
@@ -320,11 +320,11 @@ impl<T> Ring<T> {
     }
 
     /// The next entries after a place, within the limits but at least one if there is any: for
-    /// whoever reads more than is handed out at once.
+    /// reading in parts.
     ///
     /// # Errors
-    /// The ring has forgotten something after that place meanwhile.
-    pub fn portion(&self, after: Place, limits: &ReplayLimits) -> Result<Portion, Reason> {
+    /// Something after that place was dropped meanwhile.
+    pub fn portion(&self, after: Place, limits: &ReplayLimits) -> Result<Portion, GapReason> {
         self.has_all_after(after)?;
         let first = self.index_after(after);
         let before = self.end_before(first);
@@ -341,10 +341,10 @@ impl<T> Ring<T> {
     /// Whether everything after a place is there.
     ///
     /// # Errors
-    /// Something was forgotten; says why.
-    pub fn has_all_after(&self, place: Place) -> Result<(), Reason> {
+    /// Something was dropped, for this reason.
+    pub fn has_all_after(&self, place: Place) -> Result<(), GapReason> {
         if place < self.purged() {
-            Err(Reason::Purged)
+            Err(GapReason::Purged)
         } else if place < self.floor() {
             Err(self.reason)
         } else {
@@ -367,7 +367,7 @@ impl<T> Ring<T> {
 
     /// Index of the first entry after a place: as many are up to it.
     pub fn index_after(&self, place: Place) -> usize {
-        // Most readers have heard nearly everything.
+        // Most readers have nearly everything.
         match self.entries.back() {
             Some(last) if last.place() > place => {
                 self.entries.partition_point(|kept| kept.place() <= place)
@@ -449,7 +449,7 @@ impl<T> Ring<T> {
     }
 
     /// A gap, with the newest of the entries from `first` on that fit.
-    fn gap(&self, reason: Reason, first: usize, limits: &ReplayLimits) -> Replay {
+    fn gap(&self, reason: GapReason, first: usize, limits: &ReplayLimits) -> Replay {
         let by_count = self.len().saturating_sub(limits.count);
         let first = first.max(by_count).max(self.first_within(limits.bytes));
         let after = self.place_before(first);
@@ -481,15 +481,15 @@ impl<T> Ring<T> {
         self.entries.back().map_or(self.begin, |kept| kept.end)
     }
 
-    /// Says how many bytes the first entry had.
-    fn drop_first(&mut self, reason: Reason) -> u64 {
+    /// Returns how many bytes the first entry had.
+    fn drop_first(&mut self, reason: GapReason) -> u64 {
         let Some(first) = self.entries.pop_front() else { return 0 };
         let place = first.place();
         (self.floor_seq, self.floor_item, self.reason) = (place.seq, place.item, reason);
         first.end.wrapping_sub(core::mem::replace(&mut self.begin, first.end))
     }
 
-    fn forget_through(&mut self, place: Place, reason: Reason) {
+    fn forget_through(&mut self, place: Place, reason: GapReason) {
         let gone = self.index_after(place);
         self.begin = self.end_before(gone);
         self.entries.drain(..gone);
@@ -498,7 +498,7 @@ impl<T> Ring<T> {
         self.advance(place);
     }
 
-    /// Returns memory once most of it is not used.
+    /// Frees memory once most of it is unused.
     fn give_back(&mut self) {
         let (len, capacity) = (self.entries.len(), self.entries.capacity());
         if len == 0 {
@@ -509,7 +509,7 @@ impl<T> Ring<T> {
     }
 }
 
-/// While there are few entries, there is room for so many more.
+/// Small rings grow by so many slots.
 const SLOTS_MORE: usize = 2;
 
 /// The latest time that 48 bits hold.

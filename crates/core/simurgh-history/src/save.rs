@@ -8,23 +8,22 @@
 //! checksum is the CRC-32 of all before it, so that a file that was cut or has rotted is refused
 //! before anything of it is believed.
 use alloc::vec::Vec;
-use core::fmt;
 
 use crc32fast::Hasher;
+use thiserror::Error;
 
 use crate::ids::Ids;
 use crate::position::{Epoch, Place};
-use crate::reason::Reason;
+use crate::reason::GapReason;
 use crate::ring::{Marks, Ring};
 use crate::topic::KeptTopic;
 
-/// What a save begins with.
 const MAGIC: &[u8; 8] = b"simurgh\n";
-/// The form that is written here, and read.
+/// The version that is written and read here.
 const VERSION: u8 = 1;
 const CHECKSUM_BYTES: usize = 4;
 
-/// Places that a save may have: no topic comes so far, and from there on they could not grow.
+/// Higher numbers are malformed: no topic gets that far, and they could not grow.
 const SEQ_MAX: u64 = u64::MAX / 2;
 
 /// Writes topics down, one after the other.
@@ -91,7 +90,7 @@ impl Saver {
         out.extend_from_slice(&self.checksum.finalize().to_le_bytes());
     }
 
-    /// Says where what follows begins, with the head if that is not written yet.
+    /// Returns where the record begins, behind the head if that is new.
     fn begin(&mut self, out: &mut Vec<u8>) -> usize {
         let start = out.len();
         if !core::mem::replace(&mut self.begun, true) {
@@ -103,45 +102,34 @@ impl Saver {
 }
 
 /// Why bytes are no save that can be read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum SaveError {
     /// They begin as something else.
+    #[error("not a save of history")]
     Foreign,
     /// A save of another version.
+    #[error("a save of version {0}, here it is {VERSION}")]
     Version(u8),
     /// The end of the head, or of the checksum, is missing.
+    #[error("the save was cut")]
     Cut,
     /// The checksum is not theirs: bytes are missing or have changed.
+    #[error("the save was cut or changed: wrong checksum")]
     Checksum,
     /// They are as they were written, but by nobody who keeps to the form.
+    #[error("the save makes no sense at byte {at}")]
     Malformed {
         /// The byte where that was seen.
         at: usize,
     },
     /// A value could not be read by the caller.
+    #[error("the value at byte {at} cannot be read")]
     Value {
         /// The byte where it begins.
         at: usize,
     },
 }
-
-impl fmt::Display for SaveError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            SaveError::Foreign => f.write_str("not a save of history"),
-            SaveError::Version(version) => {
-                write!(f, "a save of version {version}, here it is {VERSION}")
-            }
-            SaveError::Cut => f.write_str("the save was cut"),
-            SaveError::Checksum => f.write_str("the save was cut or changed: wrong checksum"),
-            SaveError::Malformed { at } => write!(f, "the save makes no sense at byte {at}"),
-            SaveError::Value { at } => write!(f, "the value at byte {at} cannot be read"),
-        }
-    }
-}
-
-impl core::error::Error for SaveError {}
 
 /// The topics of a save with their names: all, or an error. `seed` as in [`Ids::new`]; `decode`
 /// reads a value, `None` if it is none. What is too old is still there: sweep it.
@@ -171,7 +159,7 @@ pub fn saved<T>(
     Ok(topics)
 }
 
-/// All before the checksum, once that is right.
+/// All before the checksum, if that is right.
 fn checked(bytes: &[u8]) -> Result<&[u8], SaveError> {
     if !bytes.starts_with(MAGIC) {
         // Of a file that was cut early, this is all there is to say.
@@ -208,7 +196,7 @@ impl<'a> Reader<'a> {
         let epoch = u32::try_from(self.number()?).ok().and_then(Epoch::new);
         let epoch = epoch.ok_or(self.malformed())?;
         let (head, floor) = (self.place()?, self.place()?);
-        let reason = Reason::parse(self.text()?).ok_or(self.malformed())?;
+        let reason = GapReason::parse(self.text()?).ok_or(self.malformed())?;
         let purged = self.place()?;
         if floor > head || purged > floor {
             return Err(self.malformed());
@@ -369,7 +357,7 @@ mod tests {
         }
         let [(_, room), _, (_, purged)] = &read[..] else { panic!("three topics") };
         assert_eq!((room.ring().len(), room.ids().len()), (2, 1));
-        assert_eq!(room.ring().has_all_after(Place::ZERO), Err(Reason::Purged));
+        assert_eq!(room.ring().has_all_after(Place::ZERO), Err(GapReason::Purged));
         assert_eq!(purged.ring().head(), Place::new(1));
     }
 

@@ -55,8 +55,8 @@ pub enum Applied {
     AlreadyKnown,
     /// Something is missing: ask this owner for a snapshot. Said again with each delta until it
     /// comes, since asks are lost as well.
-    Ask {
-        /// Whom.
+    Missing {
+        /// The node to be asked.
         owner: Owner,
         /// The version of its entries that is known here.
         known: u64,

@@ -2,43 +2,34 @@
 use alloc::borrow::Cow;
 use alloc::boxed::Box;
 use alloc::string::String;
-use core::fmt;
 
 use simurgh_proto::serializer::json::{self, JsonError};
+use thiserror::Error;
 
 use crate::phx_ref::PhxRef;
 
-/// Members of a meta that are the table's to say: Phoenix overrides them, too.
+/// Members of a meta that the table sets itself, as Phoenix does.
 const REFS: [&str; 2] = ["phx_ref", "phx_ref_prev"];
-/// The member beside which an extra stands.
+/// The member that an extra must not have.
 const METAS: [&str; 1] = ["metas"];
 
 /// Why a text is no meta, or no extra. The fault of whoever wrote it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum MetaError {
     /// Not UTF-8.
+    #[error("not UTF-8 at byte {at}")]
     NotUtf8 {
         /// The byte where that was seen.
         at: usize,
     },
     /// Not JSON, or nested too deep.
+    #[error("{0}")]
     Json(JsonError),
-    /// JSON, and no object.
+    /// JSON, but not an object.
+    #[error("not a JSON object")]
     NotAnObject,
 }
-
-impl fmt::Display for MetaError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            MetaError::NotUtf8 { at } => write!(f, "not UTF-8 at byte {at}"),
-            MetaError::Json(error) => error.fmt(f),
-            MetaError::NotAnObject => f.write_str("not a JSON object"),
-        }
-    }
-}
-
-impl core::error::Error for MetaError {}
 
 /// What one entry says of itself: the text of a JSON object, without whitespace between its tokens
 /// (Java clients break on it) and without `phx_ref` and `phx_ref_prev`, which the table adds where
@@ -124,7 +115,6 @@ impl Extra {
         &self.0
     }
 
-    /// Its members without the braces.
     pub(crate) fn members(&self) -> &str {
         let closed = self.0.strip_prefix('{').unwrap_or_default();
         closed.strip_suffix('}').unwrap_or_default()

@@ -8,15 +8,15 @@ use crate::phx_ref::Owner;
 /// What whoever keeps a topic's presences on a node says to those on other nodes.
 #[derive(Debug)]
 pub enum ToPeers {
-    /// Members here are present, or want to know who is: all others are to be asked.
-    /// [`FromPeers::Asked`] says whom that was.
+    /// Members here are present, or want the list: all others are to be asked. The answer
+    /// [`FromPeers::Requested`] names those.
     Begin,
-    /// Not any more.
+    /// They are not used here any more.
     End,
     /// What has changed here, for all.
     Delta(Delta),
-    /// Something of this node's is missing here.
-    Ask(Owner),
+    /// Something of this node is missing here.
+    RequestState(Owner),
     /// All that is here, for a node that has asked.
     State(Owner, Snapshot),
 }
@@ -25,16 +25,16 @@ pub enum ToPeers {
 #[derive(Debug)]
 pub enum FromPeers {
     /// These nodes were asked for what they have; each answers with a state, or is gone.
-    Asked(Arc<[Owner]>),
-    /// The same, of the ask for the first list or of a later one: whoever does not answer is to be
-    /// asked again, since neither side is told of an ask that is lost.
-    AskedAgain(Arc<[Owner]>),
+    Requested(Arc<[Owner]>),
+    /// The same for a repeated or later request: nodes that do not answer are to be asked again,
+    /// since lost requests are not reported.
+    RequestedAgain(Arc<[Owner]>),
     /// What has changed there.
     Delta(Delta),
     /// All that is there.
     State(Snapshot),
     /// A node asks for what is here.
-    Wants(Owner),
+    StateWanted(Owner),
 }
 
 impl FromPeers {
@@ -44,7 +44,7 @@ impl FromPeers {
             all.iter().map(|it| it.key.len() + it.meta.as_str().len() + 64).sum::<usize>()
         };
         match self {
-            Self::Asked(_) | Self::AskedAgain(_) | Self::Wants(_) => 0,
+            Self::Requested(_) | Self::RequestedAgain(_) | Self::StateWanted(_) => 0,
             Self::Delta(delta) => entries(&delta.joins) + delta.leaves.len() * 12,
             Self::State(state) => entries(&state.entries),
         }

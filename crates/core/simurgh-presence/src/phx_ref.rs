@@ -4,11 +4,11 @@ use core::str::FromStr;
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use thiserror::Error;
 
-/// Bytes of a ref, and characters that show it.
 const BYTES: usize = 12;
 const CHARS: usize = 16;
-/// What follows the last number of a [`PhxRefs`] within one microsecond: three bytes.
+/// Refs of a [`PhxRefs`] in one microsecond: three bytes.
 const COUNTERS: u32 = 1 << 24;
 
 /// The id of a node, random at each of its starts. All entries of its members are its own.
@@ -32,7 +32,7 @@ pub struct Owner(pub u64);
 pub struct PhxRef([u8; BYTES]);
 
 impl PhxRef {
-    /// In place of one where there is none; [`PhxRefs`] never makes it.
+    /// Stands for no ref; [`PhxRefs`] never makes it.
     pub(crate) const NONE: PhxRef = PhxRef([0; BYTES]);
 
     /// From what [`to_bytes`](Self::to_bytes) gave, on this node or another.
@@ -49,7 +49,6 @@ impl PhxRef {
         (self != PhxRef::NONE).then_some(self)
     }
 
-    /// Its characters.
     pub(crate) fn chars(self) -> [u8; CHARS] {
         let mut chars = [b'A'; CHARS];
         // It fits: four characters for each three bytes.
@@ -71,16 +70,9 @@ impl fmt::Debug for PhxRef {
 }
 
 /// Not 16 characters of base64url.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[error("a phx_ref is 16 characters of base64url")]
 pub struct NotAPhxRef;
-
-impl fmt::Display for NotAPhxRef {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a phx_ref is 16 characters of base64url")
-    }
-}
-
-impl core::error::Error for NotAPhxRef {}
 
 impl FromStr for PhxRef {
     type Err = NotAPhxRef;
@@ -110,9 +102,7 @@ impl FromStr for PhxRef {
 #[derive(Debug)]
 pub struct PhxRefs {
     node: [u8; 3],
-    /// The latest time seen, in microseconds.
     last_us: u64,
-    /// The next one of that time.
     counter: u32,
 }
 

@@ -4,7 +4,6 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::mem;
 
-/// No record.
 pub(crate) const NIL: u32 = u32::MAX;
 
 /// Records of a page; all but the last have as many.
@@ -14,7 +13,6 @@ const STEP: usize = 8;
 
 #[derive(Debug)]
 pub(crate) enum Slot<T> {
-    /// The next free one, or [`NIL`].
     Free(u32),
     Taken(T),
 }
@@ -94,7 +92,6 @@ impl<T> Slab<T> {
         self.live as usize
     }
 
-    /// Records that there is room for.
     pub(crate) fn slots(&self) -> usize {
         match self.pages.split_last() {
             Some((last, full)) => full.len() * PAGE + last.len(),
@@ -111,7 +108,6 @@ impl<T> Slab<T> {
         self.pages.get_mut(at / PAGE)?.get_mut(at % PAGE)
     }
 
-    /// Makes room while none is free.
     fn grow(&mut self) {
         let part = self.pages.pop_if(|page| page.len() < PAGE);
         let base = self.pages.len() * PAGE;

@@ -6,21 +6,25 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use simurgh_core::{
-    Audience, Broadcast, BroadcastError, Callback, ChannelId, Config, Deciding, Kind, LinkedWork,
-    Mail, Node, Permits, PresenceAnswer, PresenceConfig, Reach, Route, ToChannel, UserSocket, Work,
+    Audience, Broadcast, BroadcastError, Callback, ChannelId, Config, FanoutPermits, JoinDecision,
+    Kind, LinkedWork, Mail, Node, NodeHandle, PresenceCallback, PresenceConfig, Route, ToChannel,
+    UserSocket, Work,
 };
 use simurgh_proto::message::Payload;
 use simurgh_proto::topic::Pattern;
 use simurgh_reactor::Key;
+use simurgh_sim_kit::fault::Fault;
+use simurgh_sim_kit::peer::Flow;
+use simurgh_sim_kit::setup::locked;
+use simurgh_sim_kit::{NONE, payload};
 
 use crate::app;
-use crate::bounds::{Flow, Flows};
+use crate::bounds::Flows;
 use crate::handlers;
 use crate::model::{Answer, Intent};
-use crate::payload;
 use crate::presence;
 use crate::ready;
-use crate::stage::{Fault, Stage, locked};
+use crate::stage::Stage;
 
 /// The user socket of clients, and that of those without serializer.
 pub(crate) const CHANNELS: u8 = 0;
@@ -58,7 +62,7 @@ pub(crate) struct Decision {
     pub(crate) shard: usize,
     pub(crate) key: Key,
     pub(crate) ticket: u32,
-    pub(crate) work: Deciding,
+    pub(crate) work: JoinDecision,
 }
 
 /// What changes of a node.
@@ -94,7 +98,7 @@ pub(crate) struct State {
 pub(crate) struct SimNode {
     pub(crate) stage: Arc<Stage>,
     user_sockets: [UserSocket; 2],
-    permits: Permits,
+    permits: FanoutPermits,
     permits_all: Option<usize>,
     shards: usize,
     state: Mutex<State>,
@@ -134,9 +138,7 @@ impl SimNode {
         }
         state.permits_posted += usize::from(letter.is_permit());
         state.mail(shard, &letter, true);
-        if let Some(mailbox) = state.mailboxes.get_mut(shard) {
-            mailbox.push_back(letter);
-        }
+        state.mailboxes[shard].push_back(letter);
         true
     }
 
@@ -164,9 +166,7 @@ impl SimNode {
     /// A shard ends: nothing is put into its mailbox any more, and what is in it is lost.
     pub(crate) fn end(&self, shard: usize) -> VecDeque<Letter> {
         let mut state = self.state();
-        if let Some(ended) = state.ended.get_mut(shard) {
-            *ended = true;
-        }
+        state.ended[shard] = true;
         let letters = state.mailboxes.get_mut(shard).map(std::mem::take).unwrap_or_default();
         state.permits_posted -= letters.iter().filter(|it| it.is_permit()).count();
         letters.iter().for_each(|it| state.mail(shard, it, false));
@@ -235,8 +235,8 @@ impl LinkedWork for Untold {
     }
 }
 
-impl Reach for SimNode {
-    fn tell(&self, channel: ChannelId, what: ToChannel) {
+impl NodeHandle for SimNode {
+    fn send(&self, channel: ChannelId, what: ToChannel) {
         let Some((chan, intent)) = locked(&self.stage.intent).take() else { return };
         let letter = Letter::new(Mail::ToChannel(channel, what), Tag::Told(chan, intent));
         self.put(usize::from(channel.shard), letter);
@@ -258,7 +258,7 @@ impl Reach for SimNode {
     fn spawn(&self, _work: Work) {}
 
     fn spawn_linked(&self, _work: Work) -> Box<dyn LinkedWork> {
-        let task = locked(&self.stage.linking).take().unwrap_or(crate::model::NONE);
+        let task = locked(&self.stage.linking).take().unwrap_or(NONE);
         if self.stage.is_faulty(Fault::Unlink) {
             return Box::new(Untold);
         }
@@ -269,8 +269,8 @@ impl Reach for SimNode {
         &self.config().presence
     }
 
-    fn list_presences(&self, topic: &str, answer: PresenceAnswer) {
-        self.ask_presences(topic, answer);
+    fn list_presences(&self, topic: &str, answer: PresenceCallback) {
+        self.request_presences(topic, answer);
     }
 
     fn member_count(&self, topic: &str) -> Option<u32> {
@@ -313,7 +313,7 @@ impl Node for SimNode {
         now_ns / 1_000_000
     }
 
-    fn permits(&self) -> &Permits {
+    fn permits(&self) -> &FanoutPermits {
         &self.permits
     }
 
@@ -328,7 +328,7 @@ impl Node for SimNode {
             false => self.charge(shard, bytes),
         }
         if !self.post(shard, mail) {
-            self.done(shard, bytes);
+            self.discharge(shard, bytes);
         }
     }
 
@@ -394,7 +394,7 @@ impl Node for SimNode {
         self.judge(&mut model, &mut state, shard, bytes);
     }
 
-    fn done(&self, shard: usize, bytes: usize) {
+    fn discharge(&self, shard: usize, bytes: usize) {
         if self.stage.is_faulty(Fault::Forget) {
             return;
         }
@@ -419,31 +419,31 @@ impl Node for SimNode {
         }
     }
 
-    fn decide(&self, shard: usize, key: Key, ticket: u32, work: Deciding) {
+    fn decide(&self, shard: usize, key: Key, ticket: u32, work: JoinDecision) {
         let mut model = self.stage.model();
-        let conn = model.joining.map_or(crate::model::NONE, |it| it.conn);
+        let conn = model.joining.map_or(NONE, |it| it.conn);
         model.decides(conn, ticket);
         drop(model);
         self.state().deciding.push_back(Decision { conn, shard, key, ticket, work });
     }
 
-    fn enter(&self, _shard: usize, _callback: Callback) {}
+    fn enter_callback(&self, _shard: usize, _callback: Callback) {}
 
-    fn leave(&self, _shard: usize) -> Duration {
+    fn leave_callback(&self, _shard: usize) -> Duration {
         Duration::ZERO
     }
 
-    fn count_in(&self, topic: &str) {
+    fn member_joined(&self, topic: &str) {
         if !self.stage.is_faulty(Fault::Miscount) {
             self.count(topic, 1);
         }
     }
 
-    fn count_out(&self, topic: &str) {
+    fn member_left(&self, topic: &str) {
         self.count(topic, -1);
     }
 
-    fn free_seat(&self) {
+    fn release_connection(&self) {
         if !self.stage.is_faulty(Fault::Seat) {
             self.stage.model().seats -= 1;
         }

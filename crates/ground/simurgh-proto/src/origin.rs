@@ -1,12 +1,12 @@
-//! Which pages may open a socket: the Origin check (PROTOCOL §2, rows 12–15).
+//! The Origin check: which pages may open a socket (PROTOCOL §2, rows 12–15).
 //!
-//! A browser tells where the page came from that opens a socket; a server that lets any page in can
-//! be driven by any site its user visits. Clients that are no browsers send no Origin and are let
-//! in.
+//! A browser names the origin of the page that opens a socket; a server that lets in every page can
+//! be driven by any site its user visits. Other clients send no Origin and are let in.
 use alloc::boxed::Box;
 use alloc::vec::Vec;
-use core::fmt;
 use core::net::IpAddr;
+
+use thiserror::Error;
 
 /// A user socket's policy on the Origin header. Refusal is HTTP 403.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,7 +29,7 @@ impl CheckOrigin {
     /// allows the endpoint's own host with any scheme and port.
     ///
     /// # Errors
-    /// The first entry that is no pattern; see [`OriginPattern::parse`].
+    /// The first entry that is not a pattern; see [`OriginPattern::parse`].
     pub fn list<'a>(
         entries: impl IntoIterator<Item = &'a str>,
     ) -> Result<Self, OriginPatternError> {
@@ -38,7 +38,7 @@ impl CheckOrigin {
     }
 
     /// Whether a request with this Origin header may open a socket; `request` is what was asked.
-    pub fn allows(&self, origin: Option<&str>, request: Own<'_>) -> bool {
+    pub fn allows(&self, origin: Option<&str>, request: OwnOrigin<'_>) -> bool {
         let Some(origin) = origin else { return true };
         if matches!(self, CheckOrigin::Off) {
             return true;
@@ -63,7 +63,7 @@ impl CheckOrigin {
 
 /// What the request itself was made to, for [`CheckOrigin::Conn`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Own<'a> {
+pub struct OwnOrigin<'a> {
     /// `http` or `https`.
     pub scheme: &'a str,
     /// The host without its port.
@@ -72,13 +72,13 @@ pub struct Own<'a> {
     pub port: u16,
 }
 
-impl<'a> Own<'a> {
+impl<'a> OwnOrigin<'a> {
     /// Takes host and port from a Host header such as `h.com` or `h.com:4000`.
     ///
     /// None: the header is malformed, or names no port and `scheme` has no usual one.
     pub fn from_host_header(scheme: &'a str, header: &'a str) -> Option<Self> {
         let (host, port) = host_and_port(header)?;
-        Some(Own { scheme, host, port: port.or_else(|| usual_port(scheme))? })
+        Some(OwnOrigin { scheme, host, port: port.or_else(|| usual_port(scheme))? })
     }
 }
 
@@ -133,16 +133,9 @@ impl OriginPattern {
 }
 
 /// An entry of an Origin list that cannot be read. A mistake in the configuration.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[error("an origin is written https://h.com, //h.com, //h.com:888 or //*.h.com")]
 pub struct OriginPatternError;
-
-impl fmt::Display for OriginPatternError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("an origin is written https://h.com, //h.com, //h.com:888 or //*.h.com")
-    }
-}
-
-impl core::error::Error for OriginPatternError {}
 
 /// Where an origin is: as much of a URL as the check looks at.
 struct Place<'a> {
@@ -175,8 +168,8 @@ impl<'a> Place<'a> {
     }
 }
 
-/// Whether a host, without brackets, is this machine to itself: browsers ask nobody where
-/// `localhost` and what is below it are (RFC 6761).
+/// Whether a host, without brackets, is this machine: browsers resolve `localhost` and names below
+/// it themselves (RFC 6761).
 fn is_this_machine(host: &str) -> bool {
     let name = host.len().checked_sub("localhost".len()).and_then(|at| host.split_at_checked(at));
     let is_named = name.is_some_and(|(below, name)| {
@@ -222,7 +215,7 @@ fn bare(host: &str) -> &str {
 mod tests {
     use super::*;
 
-    const OWN: Own<'_> = Own { scheme: "http", host: "h.com", port: 4000 };
+    const OWN: OwnOrigin<'_> = OwnOrigin { scheme: "http", host: "h.com", port: 4000 };
 
     fn allowed(entry: &str, origin: &str) -> bool {
         CheckOrigin::list([entry]).unwrap().allows(Some(origin), OWN)
@@ -283,11 +276,11 @@ mod tests {
         assert!(allows("http://h.com:4000", OWN));
         assert!(!allows("https://h.com:4000", OWN) && !allows("http://h.com", OWN));
         assert!(!allows("http://a.h.com:4000", OWN) && !allows("//h.com:4000", OWN));
-        let own = Own::from_host_header("https", "[::1]").unwrap();
-        assert_eq!(own, Own { scheme: "https", host: "::1", port: 443 });
+        let own = OwnOrigin::from_host_header("https", "[::1]").unwrap();
+        assert_eq!(own, OwnOrigin { scheme: "https", host: "::1", port: 443 });
         assert!(allows("https://[::1]", own));
-        assert_eq!(Own::from_host_header("http", "h.com:4000"), Some(OWN));
-        assert_eq!(Own::from_host_header("http", "h.com:99999"), None);
+        assert_eq!(OwnOrigin::from_host_header("http", "h.com:4000"), Some(OWN));
+        assert_eq!(OwnOrigin::from_host_header("http", "h.com:99999"), None);
     }
 
     #[test]
@@ -331,7 +324,7 @@ mod tests {
         }
         assert!(CheckOrigin::Local.allows(None, OWN));
         // Where the request names no usable host nothing is its own.
-        let nobody = Own { scheme: "http", host: "", port: 0 };
+        let nobody = OwnOrigin { scheme: "http", host: "", port: 0 };
         assert!(!CheckOrigin::Local.allows(Some("http://"), nobody));
         assert!(!CheckOrigin::Local.allows(Some(""), nobody));
         assert!(!CheckOrigin::Conn.allows(Some("h.com:4000"), OWN), "a scheme is part of that");

@@ -7,9 +7,9 @@
 use alloc::borrow::Cow;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
-use core::fmt;
 
 use serde_json::{Map, Value};
+use thiserror::Error;
 
 /// Most pairs one query may hold.
 pub const PAIRS_MAX: usize = 1024;
@@ -106,44 +106,27 @@ pub fn vsn(query: &str) -> Result<Option<String>, NotAString> {
 }
 
 /// A query that cannot be read. The peer's fault: HTTP 400.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum ParamsError {
     /// A `%` that is not followed by two hex digits.
+    #[error("malformed percent encoding in the query")]
     Malformed,
     /// Percent-decoded bytes that are not UTF-8.
+    #[error("the query is not UTF-8")]
     NotUtf8,
     /// A name with more than [`DEPTH_MAX`] brackets.
+    #[error("a query parameter nests too deep")]
     TooDeep,
     /// More than [`PAIRS_MAX`] pairs.
+    #[error("too many query parameters")]
     TooMany,
 }
 
-impl fmt::Display for ParamsError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            ParamsError::Malformed => "malformed percent encoding in the query",
-            ParamsError::NotUtf8 => "the query is not UTF-8",
-            ParamsError::TooDeep => "a query parameter nests too deep",
-            ParamsError::TooMany => "too many query parameters",
-        })
-    }
-}
-
-impl core::error::Error for ParamsError {}
-
 /// The `vsn` parameter is not a string: HTTP 403.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[error("vsn is not a string")]
 pub struct NotAString;
 
-impl fmt::Display for NotAString {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("vsn is not a string")
-    }
-}
-
-impl core::error::Error for NotAString {}
-
-/// The pairs of a query, still encoded.
 fn pairs_of(query: &str) -> impl Iterator<Item = (&str, &str)> {
     let pairs = query.split('&').filter(|pair| !pair.is_empty());
     pairs.map(|pair| pair.split_once('=').unwrap_or((pair, "")))

@@ -3,6 +3,8 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::fmt;
 
+use thiserror::Error;
+
 /// A topic, or a prefix of topics.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Pattern {
@@ -47,16 +49,9 @@ impl fmt::Display for Pattern {
 }
 
 /// A topic pattern with a `*` that is not at its end. A mistake in the application.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[error("a topic pattern may hold `*` at its end only")]
 pub struct PatternError;
-
-impl fmt::Display for PatternError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a topic pattern may hold `*` at its end only")
-    }
-}
-
-impl core::error::Error for PatternError {}
 
 /// What serves a topic: patterns with a value each; of those that match, the first declared counts.
 #[derive(Clone, Debug)]

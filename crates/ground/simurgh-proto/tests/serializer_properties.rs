@@ -234,10 +234,10 @@ proptest! {
             let _ = params::decode(text);
             let _ = params::vsn(text);
             let _ = topic::Pattern::parse(text);
-            let own = origin::Own { scheme: "http", host: "h.com", port: 80 };
+            let own = origin::OwnOrigin { scheme: "http", host: "h.com", port: 80 };
             let _ = origin::CheckOrigin::Conn.allows(Some(text), own);
             let _ = origin::OriginPattern::parse(text);
-            let _ = origin::Own::from_host_header("http", text);
+            let _ = origin::OwnOrigin::from_host_header("http", text);
         }
     }
 }

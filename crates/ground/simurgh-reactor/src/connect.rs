@@ -20,7 +20,7 @@ use crate::turn::Reactor;
 
 /// How an outgoing connection is opened.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Outgoing {
+pub struct ConnectOptions {
     /// The local address. With port 0 the kernel chooses the port when it knows the destination,
     /// so that each destination has all ports; another port may be that of a connection to
     /// elsewhere, too. Default: what the route says.
@@ -89,7 +89,7 @@ impl<T> Io<T> {
     pub fn connect(
         &mut self,
         to: SocketAddr,
-        how: &Outgoing,
+        how: &ConnectOptions,
         conn: T,
     ) -> Result<Key, (io::Error, T)> {
         match self.begin_connecting(to, how) {
@@ -103,7 +103,11 @@ impl<T> Io<T> {
         }
     }
 
-    fn begin_connecting(&mut self, to: SocketAddr, how: &Outgoing) -> io::Result<(Key, OwnedFd)> {
+    fn begin_connecting(
+        &mut self,
+        to: SocketAddr,
+        how: &ConnectOptions,
+    ) -> io::Result<(Key, OwnedFd)> {
         let fd = net::connect(to, how, self.stamps.is_some(), &mut self.ports)?;
         let key = self.sockets.reserve().ok_or(io::ErrorKind::OutOfMemory)?;
         // After `connect`: before, the kernel would report a socket without a peer as broken. An
@@ -125,7 +129,7 @@ impl<H: Handler> Reactor<H> {
         // A refusal is reported as writable, too.
         if event.is_error() || event.is_write_closed() {
             let why = self.io.end_of(key, true);
-            self.io.doom(key, why);
+            self.io.schedule_close(key, why);
             return false;
         }
         let Some(socket) = self.io.sockets.get_mut(key).filter(|_| event.is_writable()) else {

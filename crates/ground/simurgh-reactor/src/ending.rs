@@ -6,7 +6,7 @@ use crate::handler::{Closed, Handler, Key, Slow};
 use crate::io::Io;
 use crate::net;
 use crate::slab::{
-    CLOSING, CONNECTING, DOOMED, Flags, MUTE, OVER, PEER_SHUT, RESETS, SHUT, Socket,
+    CLOSE_SCHEDULED, CLOSING, CONNECTING, Flags, MUTE, OVER, PEER_SHUT, RESETS, SHUT, Socket,
 };
 use crate::turn::Reactor;
 
@@ -19,7 +19,7 @@ impl<H: Handler> Reactor<H> {
         for _ in 0..ROUNDS_MAX {
             self.io.close_written();
             self.cut_slow();
-            self.bury_doomed();
+            self.close_scheduled();
             if !self.io.has_endings() && self.io.outbox.dirty.is_empty() {
                 return;
             }
@@ -30,7 +30,7 @@ impl<H: Handler> Reactor<H> {
     fn cut_slow(&mut self) {
         for key in std::mem::take(&mut self.io.lists.slow) {
             match self.io.sockets.get(key) {
-                Some(socket) if socket.flags & DOOMED == 0 => {}
+                Some(socket) if socket.flags & CLOSE_SCHEDULED == 0 => {}
                 _ => continue,
             }
             self.io.counts.slow_cut += 1;
@@ -41,10 +41,10 @@ impl<H: Handler> Reactor<H> {
         }
     }
 
-    fn bury_doomed(&mut self) {
+    fn close_scheduled(&mut self) {
         self.hand_over_local();
-        let mut doomed = std::mem::take(&mut self.io.lists.doomed);
-        for (key, why) in doomed.drain(..) {
+        let mut closes = std::mem::take(&mut self.io.lists.scheduled_closes);
+        for (key, why) in closes.drain(..) {
             let Some(socket) = self.io.sockets.remove(key) else { continue };
             self.io.counts.closed += 1;
             self.io.counts.connect_failed += u64::from(matches!(why, Closed::Unconnected(_)));
@@ -58,9 +58,9 @@ impl<H: Handler> Reactor<H> {
             drop(socket.fd);
             self.handler.closed(&mut self.io, key, socket.data, why);
         }
-        if self.io.lists.doomed.is_empty() {
+        if self.io.lists.scheduled_closes.is_empty() {
             // Keeps the memory for the next turn.
-            self.io.lists.doomed = doomed;
+            self.io.lists.scheduled_closes = closes;
         }
     }
 }
@@ -70,7 +70,7 @@ impl<T> Io<T> {
     pub(crate) fn has_endings(&self) -> bool {
         !(self.lists.closing.is_empty()
             && self.lists.slow.is_empty()
-            && self.lists.doomed.is_empty())
+            && self.lists.scheduled_closes.is_empty())
     }
 
     /// Why a broken connection that nobody reads from has ended.
@@ -96,7 +96,7 @@ impl<T> Io<T> {
                 net::reset_on_close(fd);
             }
             socket.flags |= MUTE;
-            self.doom(key, why);
+            self.schedule_close(key, why);
         }
     }
 
@@ -105,11 +105,11 @@ impl<T> Io<T> {
     pub(crate) fn peer_ended(&mut self, key: Key) {
         let Some(socket) = self.sockets.get_mut(key) else { return };
         let has_output = socket.span != 0 || socket.queue.is_some();
-        if self.half_close && has_output && socket.flags & (DOOMED | MUTE | OVER) == 0 {
+        if self.half_close && has_output && socket.flags & (CLOSE_SCHEDULED | MUTE | OVER) == 0 {
             socket.flags |= PEER_SHUT;
             self.close(key);
         } else {
-            self.doom(key, Closed::PeerEof);
+            self.schedule_close(key, Closed::PeerEof);
         }
     }
 
@@ -119,8 +119,8 @@ impl<T> Io<T> {
             let Some(socket) = self.sockets.get(key) else { continue };
             let (flags, waits) = (socket.flags, socket.queue.is_some());
             let Some(fd) = &socket.fd else {
-                // It has what was sent, and nobody else could close its other half.
-                self.doom(key, Closed::Local);
+                // It has got what was sent, and has no peer that could close its other half.
+                self.schedule_close(key, Closed::Local);
                 continue;
             };
             if flags & CLOSING != 0 {
@@ -128,7 +128,7 @@ impl<T> Io<T> {
                     (true, _) => self.linger(key),
                     // The peer has its farewell; it lingers until it closes too, or its time is up.
                     (false, true) => net::shutdown_write(fd),
-                    (false, false) => self.doom(key, over_by(flags)),
+                    (false, false) => self.schedule_close(key, over_by(flags)),
                 }
             } else if flags & SHUT != 0 && flags & CONNECTING == 0 && !waits {
                 net::shutdown_write(fd);

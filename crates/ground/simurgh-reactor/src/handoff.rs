@@ -14,6 +14,7 @@ use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags, SocketType,
 };
+use thiserror::Error;
 
 use crate::tables::MainFd;
 
@@ -21,34 +22,25 @@ use crate::tables::MainFd;
 pub const READ_AHEAD_BYTES_MAX: usize = 128 << 10;
 
 /// Why a connection could not be handed over. It stays where it was.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum HandOffError {
     /// The other side has too many waiting (EAGAIN, ETOOMANYREFS): answer 503.
+    #[error("too many connections wait to be taken over")]
     Full,
     /// The other side has ended.
+    #[error("the other side has ended")]
     Gone,
     /// The connection is gone or closing.
+    #[error("the connection is not open any more")]
     NotOpen,
     /// Output waits for the peer; it would be lost.
+    #[error("output waits for the peer")]
     OutputQueued,
     /// More than [`READ_AHEAD_BYTES_MAX`].
+    #[error("too many bytes were read ahead")]
     TooLong,
 }
-
-impl std::fmt::Display for HandOffError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self {
-            Self::Full => "too many connections wait to be taken over",
-            Self::Gone => "the other side has ended",
-            Self::NotOpen => "the connection is not open any more",
-            Self::OutputQueued => "output waits for the peer",
-            Self::TooLong => "too many bytes were read ahead",
-        })
-    }
-}
-
-impl std::error::Error for HandOffError {}
 
 /// The end of a shard's hand-off that lives in the process's own table. It must not be used on a
 /// shard.

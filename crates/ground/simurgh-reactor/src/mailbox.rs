@@ -1,41 +1,45 @@
-//! The one door into a shard.
+//! The only way into a shard.
 //!
-//! Any thread posts; posting never blocks. What a mail and its effects weigh is counted in bytes
-//! from the post until the shard says [`Mailbox::done`], so a publisher that is faster than a
-//! fan-out gets its mail back instead of filling memory. A shard that is awake is not woken: the
-//! eventfd is written only when the loop has said that it is about to wait.
+//! Any thread posts; posting never blocks. A mail and its effects count in bytes from the post
+//! until [`Mailbox::discharge`], so a publisher that is faster than a fan-out gets its mail back
+//! instead of filling memory. A shard that is awake is not woken: the eventfd is written only when
+//! the loop has announced that it is about to wait.
 
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
 use std::sync::mpsc::{self, Receiver, Sender};
 
+use thiserror::Error;
+
 use crate::wake::WakeSet;
 
 /// The sending half of a shard's mailbox: cheap to clone, usable from every thread.
 pub struct Mailbox<M> {
     sender: Sender<M>,
-    door: Arc<Door>,
+    state: Arc<MailboxState>,
 }
 
 /// A mail that was refused because the mailbox holds its limit of bytes or the shard has ended.
+#[derive(Error)]
+#[error("the shard's mailbox is full")]
 pub struct Full<M>(pub M);
 
 impl<M> Mailbox<M> {
-    /// Posts `mail`, which weighs `bytes` until [`Mailbox::done`] gives them back. A mail that
+    /// Posts `mail`, which weighs `bytes` until [`Mailbox::discharge`] gives them back. A mail that
     /// weighs more than the whole limit passes when the mailbox is empty.
     pub fn post(&self, mail: M, bytes: usize) -> Result<(), Full<M>> {
-        let before = self.door.bytes.fetch_add(bytes, Ordering::Relaxed);
-        if before != 0 && before.saturating_add(bytes) > self.door.bytes_max {
-            self.done(bytes);
+        let before = self.state.bytes.fetch_add(bytes, Ordering::Relaxed);
+        if before != 0 && before.saturating_add(bytes) > self.state.bytes_max {
+            self.discharge(bytes);
             return Err(Full(mail));
         }
         self.sender.send(mail).map_err(|refused| {
-            self.done(bytes);
+            self.discharge(bytes);
             Full(refused.0)
         })?;
-        self.door.posted.fetch_add(1, Ordering::Relaxed);
-        self.door.knock();
+        self.state.posted.fetch_add(1, Ordering::Relaxed);
+        self.state.knock();
         Ok(())
     }
 
@@ -44,49 +48,48 @@ impl<M> Mailbox<M> {
     pub fn post_anyway(&self, mail: M) -> bool {
         let posted = self.sender.send(mail).is_ok();
         if posted {
-            self.door.posted.fetch_add(1, Ordering::Relaxed);
+            self.state.posted.fetch_add(1, Ordering::Relaxed);
         }
-        self.door.knock();
+        self.state.knock();
         posted
     }
 
     /// Counts bytes of something that takes its way past the mailbox, or that must not be refused;
-    /// [`Mailbox::done`] gives them back.
+    /// [`Mailbox::discharge`] gives them back.
     pub fn charge(&self, bytes: usize) {
-        self.door.bytes.fetch_add(bytes, Ordering::Relaxed);
+        self.state.bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
     /// Gives back the bytes of a mail whose effect is over.
-    pub fn done(&self, bytes: usize) {
-        let before = self.door.bytes.fetch_sub(bytes, Ordering::Relaxed);
+    pub fn discharge(&self, bytes: usize) {
+        let before = self.state.bytes.fetch_sub(bytes, Ordering::Relaxed);
         debug_assert!(before >= bytes, "more bytes given back than were posted");
     }
 
     /// Bytes posted and not yet given back.
     pub fn bytes(&self) -> usize {
-        self.door.bytes.load(Ordering::Relaxed)
+        self.state.bytes.load(Ordering::Relaxed)
     }
 
-    /// Mails posted so far. Less those that [`crate::Counts::mails`] says were taken it is how many
-    /// wait.
+    /// Mails posted so far. Minus [`crate::Counts::mails`], it is the number that wait.
     pub fn posted(&self) -> u64 {
-        self.door.posted.load(Ordering::Relaxed)
+        self.state.posted.load(Ordering::Relaxed)
     }
 
     /// The limit of [`Mailbox::bytes`].
     pub fn bytes_max(&self) -> usize {
-        self.door.bytes_max
+        self.state.bytes_max
     }
 
-    /// Index of the shard behind this door.
+    /// Index of the shard of this mailbox.
     pub fn shard(&self) -> usize {
-        self.door.shard
+        self.state.shard
     }
 }
 
 impl<M> Clone for Mailbox<M> {
     fn clone(&self) -> Self {
-        Self { sender: self.sender.clone(), door: Arc::clone(&self.door) }
+        Self { sender: self.sender.clone(), state: Arc::clone(&self.state) }
     }
 }
 
@@ -105,28 +108,20 @@ impl<M> fmt::Debug for Full<M> {
     }
 }
 
-impl<M> fmt::Display for Full<M> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the shard's mailbox is full")
-    }
-}
-
-impl<M> std::error::Error for Full<M> {}
-
-/// What both sides of a mailbox share.
+/// State that both sides of a mailbox share.
 #[derive(Debug)]
-pub(crate) struct Door {
+pub(crate) struct MailboxState {
     shard: usize,
     bytes: AtomicUsize,
     posted: AtomicU64,
     bytes_max: usize,
-    /// The loop waits, or is about to: whoever posts has to wake it.
+    /// The loop waits, or is about to: a sender has to wake it.
     asleep: AtomicBool,
     stop: AtomicBool,
     wakes: Arc<WakeSet>,
 }
 
-impl Door {
+impl MailboxState {
     /// Wakes the shard unless it is awake. Pairs with [`Inbox::fall_asleep`]: either the poster
     /// sees `asleep`, or the loop sees the mail before it waits.
     pub(crate) fn knock(&self) {
@@ -136,7 +131,7 @@ impl Door {
         }
     }
 
-    /// Asks the loop to end at the end of its turn.
+    /// Has the loop end after its turn.
     pub(crate) fn ask_to_stop(&self) {
         self.stop.store(true, Ordering::Release);
         self.knock();
@@ -146,7 +141,7 @@ impl Door {
 /// The shard's half.
 pub(crate) struct Inbox<M> {
     receiver: Receiver<M>,
-    door: Arc<Door>,
+    state: Arc<MailboxState>,
     /// A mail found while falling asleep.
     found: Option<M>,
 }
@@ -157,12 +152,12 @@ impl<M> Inbox<M> {
     }
 
     pub(crate) fn asked_to_stop(&self) -> bool {
-        self.door.stop.load(Ordering::Acquire)
+        self.state.stop.load(Ordering::Acquire)
     }
 
-    /// Says that the loop is about to wait; `false` if there is something to do first.
+    /// Announces that the loop is about to wait; `false` if there is something to do first.
     pub(crate) fn fall_asleep(&mut self) -> bool {
-        self.door.asleep.store(true, Ordering::Relaxed);
+        self.state.asleep.store(true, Ordering::Relaxed);
         fence(Ordering::SeqCst);
         self.found = self.found.take().or_else(|| self.receiver.try_recv().ok());
         let quiet = self.found.is_none() && !self.asked_to_stop();
@@ -173,18 +168,17 @@ impl<M> Inbox<M> {
     }
 
     pub(crate) fn awake(&self) {
-        self.door.asleep.store(false, Ordering::Relaxed);
+        self.state.asleep.store(false, Ordering::Relaxed);
     }
 }
 
-/// Makes the mailbox of shard `shard`, whose limit is `bytes_max`.
 pub(crate) fn mailbox<M>(
     shard: usize,
     bytes_max: usize,
     wakes: Arc<WakeSet>,
-) -> (Mailbox<M>, Inbox<M>, Arc<Door>) {
+) -> (Mailbox<M>, Inbox<M>, Arc<MailboxState>) {
     let (sender, receiver) = mpsc::channel();
-    let door = Arc::new(Door {
+    let state = Arc::new(MailboxState {
         shard,
         bytes: AtomicUsize::new(0),
         posted: AtomicU64::new(0),
@@ -193,6 +187,6 @@ pub(crate) fn mailbox<M>(
         stop: AtomicBool::new(false),
         wakes,
     });
-    let mailbox = Mailbox { sender, door: Arc::clone(&door) };
-    (mailbox, Inbox { receiver, door: Arc::clone(&door), found: None }, door)
+    let mailbox = Mailbox { sender, state: Arc::clone(&state) };
+    (mailbox, Inbox { receiver, state: Arc::clone(&state), found: None }, state)
 }

@@ -18,7 +18,7 @@ pub fn use_built_in_name_services() {
     }
 }
 
-/// For the home directory of somebody without HOME.
+/// For the home directory of a user without HOME.
 #[cfg(all(target_os = "linux", target_env = "gnu", target_feature = "crt-static"))]
 const USERS: (&std::ffi::CStr, &std::ffi::CStr) = (c"passwd", c"files");
 

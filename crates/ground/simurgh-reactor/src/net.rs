@@ -12,8 +12,9 @@ use std::time::Duration;
 
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, RecvFlags, Shutdown, SocketAddrAny, SocketType, sockopt};
+use thiserror::Error;
 
-use crate::connect::{Outgoing, Ports};
+use crate::connect::{ConnectOptions, Ports};
 use crate::syscalls;
 
 /// How often an address in use is tried again, and after how long at most.
@@ -21,24 +22,13 @@ const ATTEMPTS: usize = 8;
 const PAUSE_MAX: Duration = Duration::from_millis(20);
 
 /// Why an address could not be listened on.
-#[derive(Debug)]
+#[derive(Debug, Error)]
+#[error("cannot listen on {address}: {source}")]
 pub struct ListenError {
     /// The address.
     pub address: SocketAddr,
     /// What the system said.
     pub source: io::Error,
-}
-
-impl std::fmt::Display for ListenError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "cannot listen on {}: {}", self.address, self.source)
-    }
-}
-
-impl std::error::Error for ListenError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        Some(&self.source)
-    }
 }
 
 /// Takes `address` as if alone in the world, which fails if anybody listens there or has taken it,
@@ -98,7 +88,6 @@ fn take(_: &OwnedFd) -> rustix::io::Result<()> {
     Ok(())
 }
 
-/// A shard's own listening socket.
 pub(crate) fn listen(
     address: SocketAddr,
     backlog: i32,
@@ -130,7 +119,6 @@ fn listening_socket(address: SocketAddr) -> io::Result<OwnedFd> {
     Ok(fd)
 }
 
-/// A non-blocking socket of the family of `address`.
 fn socket(address: SocketAddr) -> rustix::io::Result<OwnedFd> {
     let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
     #[cfg(target_os = "linux")]
@@ -153,7 +141,7 @@ fn socket(address: SocketAddr) -> rustix::io::Result<OwnedFd> {
 /// millions of them.
 pub(crate) fn connect(
     to: SocketAddr,
-    how: &Outgoing,
+    how: &ConnectOptions,
     receive_stamps: bool,
     ports: &mut Ports,
 ) -> rustix::io::Result<OwnedFd> {
@@ -204,7 +192,6 @@ fn expect_answers(fd: &OwnedFd) -> rustix::io::Result<()> {
     Ok(())
 }
 
-/// Whether bytes wait to be read.
 pub(crate) fn has_input(fd: &OwnedFd) -> bool {
     let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
     rustix::net::recv(fd, &mut [0_u8; 1][..], flags).is_ok_and(|(_, bytes)| bytes > 0)
@@ -264,7 +251,7 @@ pub(crate) fn reset_on_close(fd: &OwnedFd) {
     let _ = sockopt::set_socket_linger(fd, Some(Duration::ZERO));
 }
 
-/// Says that no more will be written.
+/// Shuts the socket for writing.
 pub(crate) fn shutdown_write(fd: &OwnedFd) {
     let _ = rustix::net::shutdown(fd, Shutdown::Write);
 }

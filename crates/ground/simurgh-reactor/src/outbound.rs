@@ -5,7 +5,7 @@ use std::io::IoSlice;
 use crate::handler::Key;
 use crate::shared::{Run, Shared};
 
-/// Most that is written to one connection before others have their turn.
+/// Most that is written to one connection before the next gets a turn.
 pub(crate) const DRAIN_BYTES_MAX: usize = 256 << 10;
 /// Most pieces that go into one write call.
 pub(crate) const SLICES_MAX: usize = 64;
@@ -36,7 +36,6 @@ pub(crate) struct Dirty {
     last: u32,
 }
 
-/// All that this turn writes, before it is flushed.
 #[derive(Default)]
 pub(crate) struct Outbox {
     pub(crate) arena: Vec<u8>,
@@ -85,7 +84,7 @@ impl Outbox {
         }
     }
 
-    /// The outbox has grown so far that it should be written before the turn's end.
+    /// Whether the outbox should be flushed before the turn's end.
     pub(crate) fn is_full(&self) -> bool {
         self.arena.len() + self.run_bytes > TURN_BYTES_MAX || self.spans.len() > SPANS_MAX
     }
@@ -114,7 +113,6 @@ impl Outbox {
         }
     }
 
-    /// Forgets all after a flush; `dirty` is the emptied list, kept for its memory.
     pub(crate) fn reset(&mut self, dirty: Vec<Dirty>) {
         self.dirty = dirty;
         self.spans.clear();
@@ -150,7 +148,6 @@ pub(crate) fn fill<'a>(
     (filled, bytes)
 }
 
-/// One span as it is written.
 #[derive(Clone, Copy)]
 pub(crate) enum Piece<'a> {
     Bytes(&'a [u8]),

@@ -8,12 +8,11 @@ use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 use std::{mem, ptr, slice};
 
-use crate::places::PAGE;
 use crate::pool;
+use crate::slot_allocator::PAGE_SLOTS;
 
-/// Up to [`PAGE`] records. Costs a pointer and a length; nothing more while it is empty.
+/// Up to [`PAGE_SLOTS`] records. Costs a pointer and a length; nothing more while it is empty.
 pub struct Page<T> {
-    /// None until the first record.
     memory: Option<NonNull<T>>,
     len: usize,
 }
@@ -26,7 +25,7 @@ unsafe impl<T: Sync> Sync for Page<T> {}
 impl<T> Page<T> {
     const BYTES: usize = {
         assert!(align_of::<T>() <= pool::GRANULE && size_of::<T>() > 0);
-        (size_of::<T>() * PAGE).next_multiple_of(pool::GRANULE)
+        (size_of::<T>() * PAGE_SLOTS).next_multiple_of(pool::GRANULE)
     };
 
     /// An empty one.
@@ -36,14 +35,14 @@ impl<T> Page<T> {
 
     /// Adds a record; it comes back when the page is full, or the system has no memory left.
     pub fn push(&mut self, value: T) -> Result<(), T> {
-        if self.len == PAGE {
+        if self.len == PAGE_SLOTS {
             return Err(value);
         }
         let memory = self.memory.or_else(|| pool::take(Self::BYTES).map(NonNull::cast));
         let Some(memory) = memory else { return Err(value) };
         self.memory = Some(memory);
-        // SAFETY: the mapping has room for PAGE records, `len` is less, and what is there at `len`
-        // is not initialized, so nothing is overwritten.
+        // SAFETY: the mapping has room for PAGE_SLOTS records, `len` is less, and what is there at
+        // `len` is not initialized, so nothing is overwritten.
         unsafe { memory.add(self.len).write(value) };
         self.len += 1;
         Ok(())
@@ -65,7 +64,7 @@ impl<T> Drop for Page<T> {
         // Should dropping a record panic, the memory is lost, but nothing is dropped twice.
         if mem::needs_drop::<T>() {
             self.len = 0;
-            // SAFETY: exactly these records are initialized, and nobody can reach them any more.
+            // SAFETY: exactly these records are initialized, and they are not reachable any more.
             unsafe { ptr::drop_in_place(records) };
         }
         // SAFETY: it was taken with this size for this page alone, and no record is left in it.
@@ -114,16 +113,16 @@ mod tests {
         let witness = Rc::new(());
         let mut page = Page::new();
         assert!(page.is_empty());
-        for n in 0..PAGE {
+        for n in 0..PAGE_SLOTS {
             assert!(page.push((n, Rc::clone(&witness))).is_ok());
         }
-        assert!(page.push((PAGE, Rc::clone(&witness))).is_err(), "it is full");
+        assert!(page.push((PAGE_SLOTS, Rc::clone(&witness))).is_err(), "it is full");
         assert!(page.iter().enumerate().all(|(at, (n, _))| at == *n));
         page[7].0 = 1000;
         assert_eq!(page.get(7).map(|record| record.0), Some(1000));
-        assert_eq!(Rc::strong_count(&witness), PAGE + 1);
-        assert_eq!(page.pop().map(|record| record.0), Some(PAGE - 1));
-        assert_eq!((page.len(), Rc::strong_count(&witness)), (PAGE - 1, PAGE));
+        assert_eq!(Rc::strong_count(&witness), PAGE_SLOTS + 1);
+        assert_eq!(page.pop().map(|record| record.0), Some(PAGE_SLOTS - 1));
+        assert_eq!((page.len(), Rc::strong_count(&witness)), (PAGE_SLOTS - 1, PAGE_SLOTS));
         drop(page);
         assert_eq!(Rc::strong_count(&witness), 1);
         drop(Page::<u64>::new());

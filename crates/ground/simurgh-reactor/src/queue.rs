@@ -6,8 +6,8 @@ use std::io::IoSlice;
 use crate::outbound::{Piece, fill};
 use crate::shared::Run;
 
-/// A peer that takes less than this in the time it has does not read: who takes a byte now and then
-/// would stay for ever.
+/// A peer that takes less than this in the time it has does not read: one that takes a byte now and
+/// then would stay for ever.
 const PROGRESS_BYTES: usize = 16 << 10;
 /// Larger rests of a frame that has begun are not kept for a peer that is cut.
 const REST_BYTES_MAX: usize = 64 << 10;
@@ -17,7 +17,7 @@ enum Chunk {
     Run(Run),
 }
 
-/// What a slow peer has not taken yet.
+/// Output that a slow peer has not taken yet.
 pub(crate) struct Queue {
     chunks: VecDeque<Chunk>,
     /// Bytes of the first part of the first frame that are already written.
@@ -25,11 +25,10 @@ pub(crate) struct Queue {
     bytes: usize,
     /// Bytes of the chunks that are nobody else's.
     owned: usize,
-    /// The first frame is the rest of something the peer has got the beginning of.
+    /// The first frame is the rest of something whose beginning the peer has got.
     begun: bool,
-    /// When the peer last got on, on the clock of what is served, nanoseconds.
+    /// When the peer last made progress, on the clock of what is served, nanoseconds.
     moved_ns: u64,
-    /// What it has taken since then.
     taken: usize,
 }
 
@@ -50,12 +49,12 @@ impl Queue {
         self.bytes
     }
 
-    /// Bytes of heap that letting it go sets free for sure.
+    /// Bytes of heap that dropping it certainly frees.
     pub(crate) const fn owned(&self) -> usize {
         self.owned
     }
 
-    /// For how long the peer has not got on, nanoseconds.
+    /// How long the peer has made no progress, nanoseconds.
     pub(crate) const fn stands_for(&self, now_ns: u64) -> u64 {
         now_ns.saturating_sub(self.moved_ns)
     }
@@ -121,7 +120,7 @@ impl Queue {
         fill(slices, &mut rest).0
     }
 
-    /// Forgets the first `written` bytes, which the peer has taken by now.
+    /// Drops the first `written` bytes, which the peer has taken by now.
     pub(crate) fn advance(&mut self, mut written: usize, now_ns: u64) {
         self.bytes = self.bytes.saturating_sub(written);
         self.taken += written;
@@ -155,8 +154,8 @@ impl Queue {
         }
     }
 
-    /// Drops all but the rest of what has begun, and appends `farewell`; drops everything, and
-    /// says `false`, if that rest is too long to be kept.
+    /// Drops all but the rest of what has begun, and appends `farewell`; drops everything and
+    /// returns `false` if that rest is too long to be kept.
     pub(crate) fn cut(&mut self, farewell: Vec<u8>) -> bool {
         self.chunks.truncate(usize::from(self.begun));
         if let Some(Chunk::Run(run)) = self.chunks.front_mut() {

@@ -8,8 +8,8 @@ use std::cell::{Cell, OnceCell};
 use std::fmt;
 use std::rc::Rc;
 
-/// Bytes that many connections of a shard are sent: one allocation and one reference count,
-/// however many hold on to it; and what follows them, where [`Shared::follow`] said so.
+/// Bytes that many connections of a shard are sent: one allocation and one reference count; and a
+/// link to what follows them ([`Shared::follow`]).
 ///
 /// A frame may consist of parts ([`Shared::go_on_in`]), each of them one of these; the frame then
 /// is its first part.
@@ -18,7 +18,7 @@ pub struct Shared(Rc<Frame<dyn AsRef<[u8]>>>);
 
 struct Frame<B: ?Sized> {
     next: OnceCell<Shared>,
-    /// What follows is a part of the same frame.
+    /// A further part of the same frame follows.
     goes_on: Cell<bool>,
     /// Where its bytes are counted, and how many they are.
     counted: Option<(Rc<Cell<usize>>, usize)>,
@@ -49,22 +49,21 @@ impl Shared {
         self.0.bytes.as_ref()
     }
 
-    /// Says that everybody who gets this gets `next` right after it. Only the first to say so is
-    /// heard. A chain must not lead back to where it began: nothing of it would ever be freed.
+    /// Declares that every receiver of this gets `next` right after it. Only the first call counts.
+    /// A chain must not be a circle: it would never be freed.
     pub fn follow(&self, next: &Self) {
         debug_assert!(!self.is(next), "nothing follows itself");
         let _ = self.last_part().0.next.set(next.clone());
     }
 
-    /// Says that `part` belongs to the same frame and comes right behind this: so what is large
-    /// need not be copied for the few bytes around it. To be said before the frame is sent, and of
-    /// a part that nothing follows yet.
+    /// Declares that `part` is of the same frame and comes right behind this, so that large bytes
+    /// need not be copied for the few around them. To be called before the frame is sent, with a
+    /// part that nothing follows yet.
     pub fn go_on_in(&self, part: &Self) {
         debug_assert!(self.0.next.get().is_none(), "what follows is said only once");
         self.0.goes_on.set(self.0.next.set(part.clone()).is_ok());
     }
 
-    /// Whether what follows is a part of the same frame.
     #[inline]
     pub(crate) fn goes_on(&self) -> bool {
         self.0.goes_on.get()
@@ -82,7 +81,6 @@ impl Shared {
         self.parts().last().unwrap_or(self)
     }
 
-    /// Bytes from here to the end of the frame.
     #[inline]
     fn frame_bytes(&self) -> usize {
         self.parts().map(|part| part.as_bytes().len()).sum()
@@ -157,7 +155,7 @@ impl Run {
         follows
     }
 
-    /// Takes in all of `more`, if that begins right behind the last frame.
+    /// Takes in all of `more`, if that follows the last frame.
     pub(crate) fn append(&mut self, more: &Self) -> bool {
         let follows = self.last.next().is_some_and(|it| it.is(&more.first));
         if follows {
@@ -190,12 +188,11 @@ impl Run {
         })
     }
 
-    /// The first part of the first frame.
     pub(crate) fn first(&self) -> &Shared {
         &self.first
     }
 
-    /// Lets the first part go; `false`, and nothing is done, if there is no other.
+    /// Drops the first part; `false`, and nothing is done, if there is no other.
     pub(crate) fn advance(&mut self) -> bool {
         if self.first.is(&self.last) {
             return false;
@@ -206,7 +203,7 @@ impl Run {
         true
     }
 
-    /// Leaves nothing but the first frame, as far as it is there.
+    /// Drops all but the first frame, as far as that is there.
     pub(crate) fn truncate(&mut self) {
         *self = Self::of(&self.first);
     }

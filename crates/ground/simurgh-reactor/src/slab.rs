@@ -8,13 +8,11 @@ use std::os::fd::OwnedFd;
 
 use crate::handler::Key;
 use crate::page::Page;
-use crate::places::{PAGE, Places};
 use crate::queue::Queue;
+use crate::slot_allocator::{PAGE_SLOTS, SlotAllocator};
 
-/// A connection's flags, see the constants.
 pub(crate) type Flags = u16;
 
-/// The handler does not want input now.
 pub(crate) const HELD: Flags = 1;
 /// The kernel may have input that no event will announce again.
 pub(crate) const UNREAD: Flags = 1 << 1;
@@ -26,9 +24,8 @@ pub(crate) const PEER_SHUT: Flags = 1 << 3;
 pub(crate) const CLOSING: Flags = 1 << 4;
 /// `shutdown_write` was asked for: no further output.
 pub(crate) const SHUT: Flags = 1 << 5;
-/// Will be gone at the end of the turn.
-pub(crate) const DOOMED: Flags = 1 << 6;
-/// Nothing more goes out, not even what is pending.
+pub(crate) const CLOSE_SCHEDULED: Flags = 1 << 6;
+/// Nothing more is sent, not even what is pending.
 pub(crate) const MUTE: Flags = 1 << 7;
 /// The queue passed its limit.
 pub(crate) const OVER: Flags = 1 << 8;
@@ -41,14 +38,11 @@ pub(crate) const BLOCKED: Flags = 1 << 11;
 /// In the list of those whose queue is to be written.
 pub(crate) const WRITABLE: Flags = 1 << 12;
 
-/// Output is not accepted any more.
-pub(crate) const NO_SEND: Flags = CLOSING | SHUT | DOOMED | MUTE | OVER;
-/// Input is not wanted any more.
-pub(crate) const NO_READ: Flags = CLOSING | DOOMED | MUTE | OVER;
+pub(crate) const NO_SEND: Flags = CLOSING | SHUT | CLOSE_SCHEDULED | MUTE | OVER;
+pub(crate) const NO_READ: Flags = CLOSING | CLOSE_SCHEDULED | MUTE | OVER;
 
-/// One open connection.
 pub(crate) struct Socket<T> {
-    /// None of a local connection: its other end is the handler.
+    /// `None` for a local connection: its other end is the handler.
     pub(crate) fd: Option<OwnedFd>,
     generation: u32,
     /// Entry in the outbox, plus one; 0: nothing pending.
@@ -60,7 +54,7 @@ pub(crate) struct Socket<T> {
     pub(crate) data: T,
 }
 
-/// Where a vacant slot is told from a used one: a byte of which one value is used.
+/// A byte with one valid value: the others tell vacant slots.
 #[derive(Clone, Copy)]
 #[repr(u8)]
 enum Mark {
@@ -78,19 +72,18 @@ enum Slot<T> {
 const _: () = assert!(size_of::<Slot<[u64; 8]>>() == 24 + 64);
 const _: () = assert!(size_of::<Slot<[u8; 3]>>() == 32);
 
-/// Pages of slots.
 pub(crate) struct Slab<T> {
-    /// Each is filled as its places are taken, the lowest first; empty where one was given back.
+    /// Filled from the lowest slot; empty where a page was freed.
     pages: Vec<Page<Slot<T>>>,
-    places: Places,
+    slots: SlotAllocator,
     len: usize,
-    /// What a slot begins with: more than any slot of a page that was given back has had.
+    /// The first generation of new slots: more than any slot of a freed page has had.
     first_generation: u32,
 }
 
 impl<T> Slab<T> {
     pub(crate) const fn new() -> Self {
-        Self { pages: Vec::new(), places: Places::new(), len: 0, first_generation: 0 }
+        Self { pages: Vec::new(), slots: SlotAllocator::new(), len: 0, first_generation: 0 }
     }
 
     pub(crate) const fn len(&self) -> usize {
@@ -116,8 +109,8 @@ impl<T> Slab<T> {
     /// Takes a vacant slot; adds a page if there is none. It is to be filled by [`Slab::insert`]
     /// or given up by [`Slab::unreserve`]. `None` only when four billion slots are used.
     pub(crate) fn reserve(&mut self) -> Option<Key> {
-        let (slot, is_new) = self.places.take()?;
-        let (index, at) = (slot as usize / PAGE, slot as usize % PAGE);
+        let (slot, is_new) = self.slots.allocate()?;
+        let (index, at) = (slot as usize / PAGE_SLOTS, slot as usize % PAGE_SLOTS);
         if is_new && index == self.pages.len() {
             self.pages.push(Page::new());
         }
@@ -126,7 +119,7 @@ impl<T> Slab<T> {
             && page.push(Slot::Vacant { generation: self.first_generation }).is_err()
         {
             // No memory is left.
-            self.places.give(slot);
+            self.slots.free(slot);
             return None;
         }
         match page.get(at) {
@@ -135,27 +128,26 @@ impl<T> Slab<T> {
         }
     }
 
-    /// Gives up a key of [`Slab::reserve`], which somebody may have noted.
+    /// Gives up a key of [`Slab::reserve`].
     pub(crate) fn unreserve(&mut self, key: Key) {
         if let Some(Slot::Vacant { .. }) = self.slot(key.slot) {
             self.vacate(key);
         }
     }
 
-    /// Leaves the slot to a next generation; says what was there.
+    /// Vacates a slot for the next generation; returns what was there.
     fn vacate(&mut self, key: Key) -> Option<Slot<T>> {
         let generation = key.generation.wrapping_add(1);
         let was = std::mem::replace(self.slot_mut(key.slot)?, Slot::Vacant { generation });
         self.first_generation = self.first_generation.max(generation);
-        if self.places.give(key.slot)
-            && let Some(page) = self.pages.get_mut(key.slot as usize / PAGE)
+        if self.slots.free(key.slot)
+            && let Some(page) = self.pages.get_mut(key.slot as usize / PAGE_SLOTS)
         {
             *page = Page::new();
         }
         Some(was)
     }
 
-    /// Fills the slot of a key of [`Slab::reserve`].
     pub(crate) fn insert(&mut self, key: Key, fd: Option<OwnedFd>, data: T, flags: Flags) {
         let (generation, _mark) = (key.generation, Mark::Used);
         if let Some(slot @ Slot::Vacant { .. }) = self.slot_mut(key.slot) {
@@ -183,7 +175,7 @@ impl<T> Slab<T> {
         records: usize,
         mut visit: impl FnMut(Key, &mut Socket<T>),
     ) {
-        let slots = self.places.end();
+        let slots = self.slots.end();
         let first = *cursor as usize;
         let end = first.saturating_add(records).min(slots);
         for slot in first..end {
@@ -197,12 +189,12 @@ impl<T> Slab<T> {
 
     #[inline]
     fn slot(&self, slot: u32) -> Option<&Slot<T>> {
-        self.pages.get(slot as usize / PAGE)?.get(slot as usize % PAGE)
+        self.pages.get(slot as usize / PAGE_SLOTS)?.get(slot as usize % PAGE_SLOTS)
     }
 
     #[inline]
     fn slot_mut(&mut self, slot: u32) -> Option<&mut Slot<T>> {
-        self.pages.get_mut(slot as usize / PAGE)?.get_mut(slot as usize % PAGE)
+        self.pages.get_mut(slot as usize / PAGE_SLOTS)?.get_mut(slot as usize % PAGE_SLOTS)
     }
 }
 
@@ -246,7 +238,7 @@ mod tests {
         let new: Vec<Key> = (0..5000).map(|data| add(&mut slab, data)).collect();
         assert!(keys.iter().all(|key| slab.get(*key).is_none()));
         assert!(new.iter().all(|key| slab.get(*key).is_some()));
-        assert_eq!(slab.pages.len(), 5000_usize.div_ceil(PAGE));
+        assert_eq!(slab.pages.len(), 5000_usize.div_ceil(PAGE_SLOTS));
     }
 
     #[test]
@@ -269,7 +261,7 @@ mod tests {
     fn pages_are_added_and_visited_in_slices() {
         let mut slab = Slab::new();
         let keys: Vec<Key> = (0..700).map(|data| add(&mut slab, data)).collect();
-        assert_eq!(slab.pages.len(), 700_usize.div_ceil(PAGE));
+        assert_eq!(slab.pages.len(), 700_usize.div_ceil(PAGE_SLOTS));
         slab.remove(keys[3]);
         let (mut cursor, mut seen, mut slices) = (0, Vec::new(), 0);
         loop {
@@ -279,7 +271,7 @@ mod tests {
                 break;
             }
         }
-        assert_eq!((seen.len(), slices), (699, slab.places.end().div_ceil(100)));
+        assert_eq!((seen.len(), slices), (699, slab.slots.end().div_ceil(100)));
         assert!(seen.iter().all(|(key, data)| keys[*data as usize] == *key));
     }
 }

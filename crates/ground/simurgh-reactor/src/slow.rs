@@ -9,24 +9,24 @@ use std::time::Duration;
 
 use crate::handler::{Handler, Key};
 use crate::io::Io;
-use crate::slab::{BLOCKED, DOOMED, MUTE, OVER, WRITABLE};
+use crate::slab::{BLOCKED, CLOSE_SCHEDULED, MUTE, OVER, WRITABLE};
 use crate::turn::{Reactor, Stage, WRITE_MORE};
 
-/// Connections looked at in one turn.
-const LOOKED_AT_MAX: usize = 1024;
+/// Connections that are checked in one turn.
+const CHECKED_MAX: usize = 1024;
 /// A peer that keeps as much waiting as another for a second longer counts as much as if it kept
 /// twice as much.
 const AGE_UNIT_NS: u64 = 1_000_000_000;
 
 impl<H: Handler> Reactor<H> {
-    /// Tells the handler whose output is all written by now.
+    /// Tells the handler which connections have written all their output.
     pub(crate) fn tell_drained(&mut self) {
         for key in std::mem::take(&mut self.io.lists.drained) {
             self.handler.drained(&mut self.io, key);
         }
     }
 
-    /// Writes the queues of those whose sockets take more, each a part.
+    /// Writes the queues of connections whose sockets take more, a part of each.
     pub(crate) fn write_more(&mut self) {
         let mut stage = Stage::begin(WRITE_MORE, self.clock, &self.io);
         for _ in 0..self.io.lists.writable.len() {
@@ -41,11 +41,11 @@ impl<H: Handler> Reactor<H> {
         }
     }
 
-    /// Looks, some connections a turn, for those whose output stands still.
-    pub(crate) fn judge_slow(&mut self) {
+    /// Checks some connections a turn for output that makes no progress.
+    pub(crate) fn check_slow(&mut self) {
         let Some(after_ns) = self.io.slow_after_ns else {
             // Nobody asks; the list is for the budget alone.
-            if self.io.lists.blocked.len() < 2 * LOOKED_AT_MAX {
+            if self.io.lists.blocked.len() < 2 * CHECKED_MAX {
                 return;
             }
             return self.io.judge(u64::MAX);
@@ -58,31 +58,31 @@ impl<H: Handler> Reactor<H> {
         if now_ns >= self.slow_look_ns {
             self.io.judge(after_ns);
             // All of them in the time in which one of them may become slow.
-            let looks = self.io.lists.blocked.len().div_ceil(LOOKED_AT_MAX).max(1) as u64;
+            let looks = self.io.lists.blocked.len().div_ceil(CHECKED_MAX).max(1) as u64;
             self.slow_look_ns = now_ns + (after_ns / 8 / looks).clamp(1_000_000, 1_000_000_000);
         }
     }
 
-    /// When [`Reactor::judge_slow`] wants to look again.
-    pub(crate) fn slow_look_due(&self) -> Option<Duration> {
+    /// When [`Reactor::check_slow`] is due.
+    pub(crate) fn slow_check_due(&self) -> Option<Duration> {
         let looks = self.io.slow_after_ns.is_some() && !self.io.lists.blocked.is_empty();
         looks.then(|| Duration::from_nanos(self.slow_look_ns.saturating_sub(self.io.now.ns)))
     }
 }
 
 impl<T> Io<T> {
-    /// Looks at those who have not been looked at for longest; whose output has stood still for
-    /// `after_ns` is slow.
+    /// Checks connections that were not checked for longest; those whose output has stood still for
+    /// `after_ns` are slow.
     fn judge(&mut self, after_ns: u64) {
         let now_ns = self.served_ns();
-        for _ in 0..self.lists.blocked.len().min(LOOKED_AT_MAX) {
+        for _ in 0..self.lists.blocked.len().min(CHECKED_MAX) {
             let Some(key) = self.lists.blocked.pop_front() else { return };
             let Some(socket) = self.sockets.get_mut(key) else { continue };
             let Some(queue) = &socket.queue else {
                 socket.flags &= !BLOCKED;
                 continue;
             };
-            if queue.stands_for(now_ns) > after_ns && socket.flags & (OVER | DOOMED) == 0 {
+            if queue.stands_for(now_ns) > after_ns && socket.flags & (OVER | CLOSE_SCHEDULED) == 0 {
                 socket.flags |= OVER;
                 self.counts.stalled_cut += 1;
                 self.lists.slow.push(key);
@@ -91,8 +91,8 @@ impl<T> Io<T> {
         }
     }
 
-    /// Cuts those who have kept most waiting for longest, until what waits is well within its
-    /// budget. What is theirs alone is free at once; that they end is told at the end of the turn.
+    /// Cuts the peers with most output waiting for longest, until the total is well within its
+    /// budget. Their own memory is free at once; the handler is told at the end of the turn.
     #[cold]
     pub(crate) fn shed(&mut self) {
         let goal = self.outbound_budget_bytes - self.outbound_budget_bytes / 8;
@@ -101,7 +101,7 @@ impl<T> Io<T> {
         for key in &self.lists.blocked {
             if let Some(socket) = self.sockets.get(*key)
                 && let Some(queue) = &socket.queue
-                && socket.flags & (OVER | DOOMED) == 0
+                && socket.flags & (OVER | CLOSE_SCHEDULED) == 0
             {
                 let age = u128::from(queue.stands_for(now_ns) + AGE_UNIT_NS);
                 found.push((queue.bytes() as u128 * age, *key));

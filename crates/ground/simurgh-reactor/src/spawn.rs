@@ -11,6 +11,8 @@ use std::sync::Arc;
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::thread::JoinHandle;
 
+use thiserror::Error;
+
 use crate::accept::Listeners;
 use crate::affinity::pin_thread;
 use crate::clock::Clock;
@@ -18,7 +20,7 @@ use crate::config::Config;
 use crate::handler::Handler;
 use crate::handoff::{self, HandOffEnd};
 use crate::io::Io;
-use crate::mailbox::{Door, Inbox, Mailbox, mailbox};
+use crate::mailbox::{Inbox, Mailbox, MailboxState, mailbox};
 use crate::net::{self, ListenError};
 use crate::stats::ReactorStats;
 use crate::tables::{self, Tables, raise_descriptor_limit};
@@ -30,8 +32,8 @@ pub struct ShardSet<M> {
     wakes: Arc<WakeSet>,
     clock: Clock,
     mailboxes: Vec<Mailbox<M>>,
-    /// What each shard not yet spawned will own.
-    seats: Vec<Option<Seat<M>>>,
+    /// What each shard that is not spawned yet will own.
+    parts: Vec<Option<ShardParts<M>>>,
     hand_off_ends: Vec<HandOffEnd>,
     addresses: Vec<SocketAddr>,
     reserved: Vec<OwnedFd>,
@@ -42,9 +44,9 @@ pub struct ShardSet<M> {
     foreign_wakers: Option<Vec<RawFd>>,
 }
 
-struct Seat<M> {
+struct ShardParts<M> {
     inbox: Inbox<M>,
-    door: Arc<Door>,
+    mailbox_state: Arc<MailboxState>,
     hand_off: OwnedFd,
 }
 
@@ -70,46 +72,23 @@ pub struct ShardHandle {
     capacity: usize,
     tables: Tables,
     stats: Arc<ReactorStats>,
-    door: Arc<Door>,
+    mailbox_state: Arc<MailboxState>,
     thread: JoinHandle<io::Result<()>>,
 }
 
 /// Why a shard did not start.
-#[derive(Debug)]
+#[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum StartError {
     /// An address could not be listened on.
-    Listen(ListenError),
+    #[error(transparent)]
+    Listen(#[from] ListenError),
     /// Something else, named by the first field.
-    Io(&'static str, io::Error),
+    #[error("{0}: {1}")]
+    Io(&'static str, #[source] io::Error),
     /// All shards of the set are spawned already.
+    #[error("all shards of the set are spawned already")]
     NoneLeft,
-}
-
-impl std::fmt::Display for StartError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Listen(error) => error.fmt(f),
-            Self::Io(what, error) => write!(f, "{what}: {error}"),
-            Self::NoneLeft => f.write_str("all shards of the set are spawned already"),
-        }
-    }
-}
-
-impl std::error::Error for StartError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Self::Listen(error) => Some(&error.source),
-            Self::Io(_, error) => Some(error),
-            Self::NoneLeft => None,
-        }
-    }
-}
-
-impl From<ListenError> for StartError {
-    fn from(error: ListenError) -> Self {
-        Self::Listen(error)
-    }
 }
 
 impl<M: Send + 'static> ShardSet<M> {
@@ -118,20 +97,21 @@ impl<M: Send + 'static> ShardSet<M> {
     pub fn prepare(count: usize, mailbox_bytes_max: usize) -> io::Result<Self> {
         let (descriptors_max, _) = raise_descriptor_limit();
         let wakes = Arc::new(WakeSet::new(count)?);
-        tables::bury();
-        let (mut mailboxes, mut seats, mut hand_off_ends) = (Vec::new(), Vec::new(), Vec::new());
+        tables::close_deferred();
+        let (mut mailboxes, mut parts, mut hand_off_ends) = (Vec::new(), Vec::new(), Vec::new());
         for shard in 0..count {
-            let (mailbox, inbox, door) = mailbox(shard, mailbox_bytes_max, Arc::clone(&wakes));
+            let (mailbox, inbox, mailbox_state) =
+                mailbox(shard, mailbox_bytes_max, Arc::clone(&wakes));
             let (hand_off, end) = handoff::pair()?;
             mailboxes.push(mailbox);
-            seats.push(Some(Seat { inbox, door, hand_off }));
+            parts.push(Some(ShardParts { inbox, mailbox_state, hand_off }));
             hand_off_ends.push(HandOffEnd::new(end));
         }
         Ok(Self {
             wakes,
             clock: Clock::new(),
             mailboxes,
-            seats,
+            parts,
             hand_off_ends,
             addresses: Vec::new(),
             reserved: Vec::new(),
@@ -146,7 +126,7 @@ impl<M: Send + 'static> ShardSet<M> {
         self.clock.ns()
     }
 
-    /// What has been closed since is found out by each shard in its own table.
+    /// Each shard finds out in its own table which of them have been closed since.
     fn foreign_wakers(&mut self) -> &[RawFd] {
         let own: Vec<RawFd> = self.wakes.descriptors().collect();
         self.foreign_wakers.get_or_insert_with(|| {
@@ -165,8 +145,8 @@ impl<M: Send + 'static> ShardSet<M> {
         std::mem::take(&mut self.hand_off_ends)
     }
 
-    /// Makes sure that nobody else listens on `addresses` or is about to, and reserves them for the
-    /// shards. Returns them with the ports that the system chose where they were 0.
+    /// Makes sure that nothing else listens on `addresses` or is about to, and reserves them for
+    /// the shards. Returns them with the ports that the system chose where they were 0.
     pub fn bind(&mut self, addresses: &[SocketAddr]) -> Result<Vec<SocketAddr>, ListenError> {
         let mut actual = Vec::new();
         for address in addresses {
@@ -191,20 +171,20 @@ impl<M: Send + 'static> ShardSet<M> {
         F: FnOnce(&Shard<M>) -> H + Send + 'static,
     {
         let index = self.spawned;
-        let seat = self.seats.get_mut(index).and_then(Option::take).ok_or(StartError::NoneLeft)?;
+        let parts = self.parts.get_mut(index).and_then(Option::take).ok_or(StartError::NoneLeft)?;
         self.spawned += 1;
-        let door = Arc::clone(&seat.door);
+        let mailbox_state = Arc::clone(&parts.mailbox_state);
         let stats = Arc::new(ReactorStats::default());
         let (report, reported) = sync_channel(1);
         // The shard's copy of the hand-off is the same number in its own table; ours closes once
         // the shard has its own, unless the table turns out to be the same.
-        let hand_off = seat.hand_off.as_raw_fd();
+        let hand_off = parts.hand_off.as_raw_fd();
         let start = Start {
             index,
             wakes: Arc::clone(&self.wakes),
             clock: self.clock,
             mailboxes: self.mailboxes.clone(),
-            inbox: seat.inbox,
+            inbox: parts.inbox,
             hand_off,
             foreign_wakers: self.foreign_wakers().to_vec(),
             addresses: self.addresses.clone(),
@@ -221,17 +201,17 @@ impl<M: Send + 'static> ShardSet<M> {
         let started = reported.recv();
         if !matches!(started, Ok((Tables::Private, _))) {
             // The shard owned this very descriptor, or may have.
-            let _ = seat.hand_off.into_raw_fd();
+            let _ = parts.hand_off.into_raw_fd();
         }
         let (tables, outcome) = started.map_err(|_| {
             StartError::Io("a shard ended before it listened", io::ErrorKind::Other.into())
         })?;
         let capacity = outcome?;
-        if self.spawned == self.seats.len() {
-            // All listen: nobody else can bind any more.
+        if self.spawned == self.parts.len() {
+            // All listen: no other process can bind any more.
             self.reserved.clear();
         }
-        Ok(ShardHandle { index, capacity, tables, stats, door, thread })
+        Ok(ShardHandle { index, capacity, tables, stats, mailbox_state, thread })
     }
 }
 
@@ -268,7 +248,7 @@ impl ShardHandle {
 
     /// Asks the shard to end after its turn.
     pub fn stop(&self) {
-        self.door.ask_to_stop();
+        self.mailbox_state.ask_to_stop();
     }
 
     /// Whether the shard has ended.
@@ -282,7 +262,7 @@ impl ShardHandle {
     }
 }
 
-/// What goes along to a shard's thread.
+/// What is passed to a shard's thread.
 struct Start<M> {
     index: usize,
     wakes: Arc<WakeSet>,
@@ -290,7 +270,7 @@ struct Start<M> {
     mailboxes: Vec<Mailbox<M>>,
     inbox: Inbox<M>,
     hand_off: RawFd,
-    /// Wakers of other event loops of the process: kept, so that code on the shard may wake them.
+    /// Wakers of other event loops of the process: kept, so that code on the shard may use them.
     foreign_wakers: Vec<RawFd>,
     addresses: Vec<SocketAddr>,
     stats: Arc<ReactorStats>,
@@ -299,7 +279,7 @@ struct Start<M> {
     config: Config,
 }
 
-/// What a starting shard says: its table, and its capacity once it listens.
+/// The report of a starting shard: its table, and its capacity once the listeners are open.
 type Report = SyncSender<(Tables, Result<usize, StartError>)>;
 
 impl<M: Send + 'static> Start<M> {
@@ -335,7 +315,6 @@ impl<M: Send + 'static> Start<M> {
         reactor.run()
     }
 
-    /// Opens the poll set and the listeners, in the shard's own table.
     fn open<H: Handler<Mail = M>>(
         self,
         make: impl FnOnce(&Shard<M>) -> H,
@@ -401,12 +380,11 @@ impl<M: Send + 'static> Start<M> {
     }
 }
 
-/// How many connections a descriptor table has room for.
+/// The connections that a descriptor table has room for.
 #[derive(Debug, PartialEq, Eq)]
 struct Room {
-    /// Connections that are served.
     capacity: usize,
-    /// Connections including those accepted from the reserve, only to be refused politely.
+    /// The same with those accepted from the reserve, only to be refused politely.
     open_max: usize,
 }
 
@@ -447,7 +425,7 @@ pub fn connections_for(shards: usize, descriptors: u64) -> usize {
     (root * root * shards as f64) as usize
 }
 
-/// Descriptors of a shard beside connections and wakers, more than there are.
+/// Descriptors of a shard beside connections and wakers: a generous estimate.
 const FIXED: usize = 16;
 
 #[cfg(test)]

@@ -1,8 +1,8 @@
 //! When the kernel received what is read, on the shard's own clock.
 //!
-//! The kernel stamps segments by CLOCK_REALTIME. How far that is ahead of the shard's clock changes
-//! only when somebody sets the system's time (both run at the same, corrected rate), and is
-//! measured anew at each tick of 100 ms in which something is read.
+//! The kernel stamps segments by CLOCK_REALTIME. Its distance to the shard's clock changes only
+//! when the system's time is set (both run at the same, corrected rate), and is measured anew at
+//! each tick of 100 ms in which something is read.
 
 use std::os::fd::OwnedFd;
 
@@ -11,17 +11,16 @@ use rustix::time::{ClockId, clock_gettime};
 use crate::clock::{Clock, Now, nanoseconds};
 use crate::syscalls;
 
-/// Readings of which the narrowest counts: an interruption spoils one of them, hardly all.
+/// The narrowest of so many readings counts: an interruption rarely spoils all of them.
 const READINGS: usize = 3;
 
-/// What turns the kernel's stamps into the shard's time.
+/// Converts the kernel's stamps to the shard's time.
 pub(crate) struct Stamps {
     clock: Clock,
-    /// CLOCK_REALTIME less the shard's clock.
+    /// CLOCK_REALTIME minus the shard's clock.
     ahead_ns: i64,
-    /// The tick in which `ahead_ns` was measured.
     measured: Option<u32>,
-    /// Of the bytes that are being handled.
+    /// The stamp of the bytes that are being handled.
     pub(crate) received_at: Option<u64>,
 }
 
@@ -30,7 +29,7 @@ impl Stamps {
         Self { clock, ahead_ns: 0, measured: None, received_at: None }
     }
 
-    /// Reads, and notes when the kernel received what it brings.
+    /// Reads, and notes the kernel's stamp of what it brings.
     pub(crate) fn recv(
         &mut self,
         now: Now,

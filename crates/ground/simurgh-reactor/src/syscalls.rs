@@ -15,7 +15,7 @@ pub(crate) fn choose_port_at_connect(fd: &OwnedFd) -> rustix::io::Result<()> {
     set_option(fd, libc::IPPROTO_IP, libc::IP_BIND_ADDRESS_NO_PORT, 1)
 }
 
-/// Not known here: `bind` chooses the port.
+/// Not available here: `bind` chooses the port.
 #[cfg(not(target_os = "linux"))]
 pub(crate) fn choose_port_at_connect(_fd: &OwnedFd) -> rustix::io::Result<()> {
     Ok(())
@@ -25,7 +25,6 @@ pub(crate) fn choose_port_at_connect(_fd: &OwnedFd) -> rustix::io::Result<()> {
 /// ENOPROTOOPT before Linux 6.3.
 #[cfg(target_os = "linux")]
 pub(crate) fn limit_ports(fd: &OwnedFd, last: u16) -> rustix::io::Result<()> {
-    /// Not in libc yet.
     const IP_LOCAL_PORT_RANGE: c_int = 51;
     // The upper half is the last port, the lower one the first; 0: as the system has it.
     set_option(fd, libc::IPPROTO_IP, IP_LOCAL_PORT_RANGE, (u32::from(last) << 16) as c_int)
@@ -37,7 +36,7 @@ pub(crate) fn stamp_received(fd: &OwnedFd) -> rustix::io::Result<()> {
     set_option(fd, libc::SOL_SOCKET, libc::SO_TIMESTAMPNS, 1)
 }
 
-/// Not known here: nothing is stamped.
+/// Not available here: nothing is stamped.
 #[cfg(not(target_os = "linux"))]
 pub(crate) fn stamp_received(_fd: &OwnedFd) -> rustix::io::Result<()> {
     Ok(())
@@ -94,7 +93,7 @@ pub(crate) fn recv_stamped(
     Ok((bytes, stamp_of(&message)))
 }
 
-/// The stamp among the control messages of a message just received.
+/// The stamp among the control messages of a received message.
 #[cfg(target_os = "linux")]
 fn stamp_of(message: &libc::msghdr) -> Option<i64> {
     // SAFETY: `recvmsg` has set the control buffer's length to what it wrote there; the buffer is

@@ -66,12 +66,10 @@ pub fn raise_descriptor_limit() -> (u64, u64) {
     (limit.current.unwrap_or(u64::MAX), limit.maximum.unwrap_or(u64::MAX))
 }
 
-/// Where a thread lives.
+/// Where a thread belongs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Place {
-    /// Its descriptor table; 0 is the process's own.
     pub(crate) table: u32,
-    /// The shard set it belongs to; 0 is none.
     pub(crate) set: u32,
 }
 
@@ -81,8 +79,8 @@ thread_local! {
 
 static NEXT_TABLE: AtomicU32 = AtomicU32::new(1);
 
-/// Descriptors of the process's table whose owner was dropped on a shard.
-static GRAVEYARD: Mutex<Vec<OwnedFd>> = Mutex::new(Vec::new());
+/// Descriptors of the process's table whose owners were dropped on a shard.
+static DEFERRED_CLOSES: Mutex<Vec<OwnedFd>> = Mutex::new(Vec::new());
 
 pub(crate) fn place() -> Place {
     PLACE.with(Cell::get)
@@ -101,8 +99,8 @@ pub(crate) fn separate(set: u32, keep: &[RawFd]) -> Tables {
 }
 
 /// Blocks all signals in the calling thread, a new shard, but those that its own faults raise. A
-/// handler runs on whatever thread the system picks, and commonly writes to a pipe by its number;
-/// in a shard's table that may be a client's socket.
+/// signal handler runs on any thread, and commonly writes to a pipe by its number, which in a
+/// shard's table may be a client's socket.
 pub(crate) fn block_signals() {
     // SAFETY: the set is initialised by `sigfillset` before it is read; none of these calls touches
     // other memory, and only the calling thread's mask changes.
@@ -130,7 +128,7 @@ fn is_event_counter(fd: RawFd) -> bool {
         .is_ok_and(|target| target.as_os_str() == "anon_inode:[eventfd]")
 }
 
-/// Closes, in a private table, those of `kept` that are no event counters any more: their numbers
+/// Closes, in a private table, those of `kept` that are not event counters any more: their numbers
 /// were given to something else before the table was copied.
 pub(crate) fn close_unless_event_counters(kept: &[RawFd]) {
     for fd in kept.iter().filter(|fd| !is_event_counter(**fd)) {
@@ -141,8 +139,8 @@ pub(crate) fn close_unless_event_counters(kept: &[RawFd]) {
 
 /// Takes ownership of an inherited descriptor, after [`separate`] kept it.
 ///
-/// In a private table nobody else owns that number. In a shared one the spawner gives its own
-/// ownership up when the shard reports so.
+/// In a private table the number has no other owner. In a shared one the spawner gives up its
+/// ownership when the shard reports so.
 pub(crate) fn inherited(fd: RawFd) -> OwnedFd {
     // SAFETY: `fd` was open in the table this one is a copy of and is in the list of those kept;
     // the single owner of the number in this table is made here, once for each shard.
@@ -189,7 +187,6 @@ fn close_range(first: u32, last: u32, flags: libc::c_uint) -> bool {
     unsafe { libc::syscall(libc::SYS_close_range, first, last, flags) == 0 }
 }
 
-/// For kernels before 5.9.
 #[cfg(target_os = "linux")]
 fn close_each(first: u32, end: u32) {
     for fd in first..end {
@@ -230,13 +227,13 @@ impl Drop for MainFd {
         // SAFETY: taken here once, and nothing can use `self.fd` after its drop.
         let fd = unsafe { ManuallyDrop::take(&mut self.fd) };
         if place().table != 0 {
-            GRAVEYARD.lock().unwrap_or_else(PoisonError::into_inner).push(fd);
+            DEFERRED_CLOSES.lock().unwrap_or_else(PoisonError::into_inner).push(fd);
         }
     }
 }
 
-/// Closes what was left to be closed in the process's table. Only called there.
-pub(crate) fn bury() {
+/// Closes what was left to be closed in the process's table; only called there.
+pub(crate) fn close_deferred() {
     debug_assert_eq!(place().table, 0);
-    GRAVEYARD.lock().unwrap_or_else(PoisonError::into_inner).clear();
+    DEFERRED_CLOSES.lock().unwrap_or_else(PoisonError::into_inner).clear();
 }

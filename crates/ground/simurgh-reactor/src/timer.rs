@@ -18,11 +18,10 @@ mod linux {
     use crate::io::Io;
     use crate::turn::{Special, register_special};
 
-    /// A shard's timer, made when it is first wanted.
     #[derive(Default)]
     pub(crate) struct Timer {
         fd: Option<OwnedFd>,
-        /// What it was last set to; it need not be past.
+        /// What it was last set to, which may be in the past.
         set_to_ns: Option<u64>,
         has_failed: bool,
     }
@@ -69,7 +68,7 @@ mod linux {
     }
 }
 
-/// Nothing here: the time-out of the wait has to do.
+/// Without timers: the time-out of the wait has to do.
 #[cfg(not(target_os = "linux"))]
 #[derive(Default)]
 pub(crate) struct Timer;

@@ -24,7 +24,9 @@ use crate::clock::{Clock, Now};
 use crate::handler::{Closed, Handler, Key, Next};
 use crate::io::{self as keys, Io};
 use crate::mailbox::Inbox;
-use crate::slab::{CONNECTING, DOOMED, HELD, LISTED, MUTE, NO_READ, OVER, PEER_SHUT, UNREAD};
+use crate::slab::{
+    CLOSE_SCHEDULED, CONNECTING, HELD, LISTED, MUTE, NO_READ, OVER, PEER_SHUT, UNREAD,
+};
 use crate::timer::Timer;
 use crate::wake::WakeSet;
 use crate::{handoff, net};
@@ -40,8 +42,8 @@ const LISTENER: u32 = 3;
 const EVENTS_MAX: usize = 512;
 /// Hand-offs taken a turn.
 const ADOPT_MAX: usize = 16;
-/// A turn that takes longer, or a sleep that lasts so much longer than it should have, is time in
-/// which nobody could be served.
+/// A longer turn, or a sleep that is so much longer than it should be, is time in which the shard
+/// could not serve.
 const LOST_NS_MIN: u64 = 1_000_000_000;
 /// Bytes written after which a stage looks at the clock.
 const STEP_BYTES: u64 = 64 << 10;
@@ -67,7 +69,7 @@ pub(crate) const ACCEPT: Share = Share { ns: 150_000, dirty: 24 };
 
 /// Connections that cost this turn a system call yet: a write at the flush, or a close.
 fn owed<T>(io: &Io<T>) -> usize {
-    io.outbox.dirty.len() + io.lists.doomed.len()
+    io.outbox.dirty.len() + io.lists.scheduled_closes.len()
 }
 
 /// Measures a stage.
@@ -88,8 +90,8 @@ impl Stage {
         }
     }
 
-    /// Whether the stage has used its share; the clock is asked at every eighth step only, so
-    /// each stage gets on by some steps whatever the hour, and after much was written.
+    /// Whether the stage has used its share; the clock is read at every eighth step only, so each
+    /// stage makes some progress, and after much was written.
     pub(crate) fn is_over<T>(&mut self, clock: Clock, io: &Io<T>) -> bool {
         self.steps += 1;
         let has_written = io.counts.bytes_out - self.bytes_out > STEP_BYTES;
@@ -180,8 +182,8 @@ impl<H: Handler> Reactor<H> {
         }
     }
 
-    /// Notes time that nobody could be served in although it was time to: the process was stopped,
-    /// the machine was suspended. It is not counted against those who waited meanwhile.
+    /// Notes time in which the shard could not serve: the process was stopped, the machine was
+    /// suspended. It does not count against connections that waited meanwhile.
     fn note_lost(&mut self, now_ns: u64, waited: Option<Duration>) {
         let passed_ns = now_ns.saturating_sub(self.ended_ns);
         let Some(waited) = waited.filter(|_| passed_ns > LOST_NS_MIN) else { return };
@@ -238,7 +240,7 @@ impl<H: Handler> Reactor<H> {
             || self.listeners.has_work(&self.io);
         let work = work.then_some(Duration::ZERO);
         let paused = self.listeners.pause_ends_in(self.io.now.ns);
-        let due = [work, paused, self.io.linger_due(), self.slow_look_due()];
+        let due = [work, paused, self.io.linger_due(), self.slow_check_due()];
         due.into_iter().flatten().min()
     }
 
@@ -259,7 +261,7 @@ impl<H: Handler> Reactor<H> {
         self.read_hung_up();
         self.write_more();
         self.tell_drained();
-        self.judge_slow();
+        self.check_slow();
         if self.hand_off_left {
             self.adopt();
         }
@@ -270,7 +272,8 @@ impl<H: Handler> Reactor<H> {
         let closed = self.io.counts.closed;
         self.io.flush();
         self.settle();
-        // What the handler did when it heard of those has its `turn_end` yet to come.
+        // The handler may have done something about those for which `turn_end` is still to be
+        // called.
         if self.io.counts.closed != closed {
             self.next = Next::Now;
         }
@@ -339,8 +342,8 @@ impl<H: Handler> Reactor<H> {
             return;
         }
         if event.is_writable() {
-            // Not here: who has megabytes to write would keep those waiting whose events come
-            // behind this one.
+            // Not here: a connection with megabytes to write would delay the events behind this
+            // one.
             self.io.list_writable(key);
         }
         let Some(socket) = self.io.sockets.get_mut(key) else { return };
@@ -351,7 +354,7 @@ impl<H: Handler> Reactor<H> {
         if broken && socket.flags & (HELD | NO_READ) != 0 {
             // Nobody will read from it, so this is the only news of its end.
             let why = self.io.end_of(key, event.is_error());
-            self.io.doom(key, why);
+            self.io.schedule_close(key, why);
         } else if broken || event.is_read_closed() {
             self.io.list_hung_up(key);
         } else if event.is_readable() {
@@ -386,7 +389,7 @@ impl<H: Handler> Reactor<H> {
             socket.flags |= UNREAD;
             // What a peer that was cut still sends is thrown away: unread, it would turn the close
             // into a reset, which can destroy the farewell.
-            let was_cut = socket.flags & OVER != 0 && socket.flags & (DOOMED | MUTE) == 0;
+            let was_cut = socket.flags & OVER != 0 && socket.flags & (CLOSE_SCHEDULED | MUTE) == 0;
             if !was_cut && socket.flags & (HELD | NO_READ) != 0 {
                 return;
             }
@@ -400,7 +403,7 @@ impl<H: Handler> Reactor<H> {
                 Some(stamps) => stamps.recv(self.io.now, fd, &mut self.buffer),
             };
             let bytes = match received {
-                Ok(0) if was_cut => return self.io.doom(key, Closed::Slow),
+                Ok(0) if was_cut => return self.io.schedule_close(key, Closed::Slow),
                 Ok(0) => return self.io.peer_ended(key),
                 Ok(bytes) => bytes,
                 Err(Errno::INTR) => continue,
@@ -408,7 +411,7 @@ impl<H: Handler> Reactor<H> {
                     socket.flags &= !UNREAD;
                     return;
                 }
-                Err(error) => return self.io.doom(key, Closed::Reset(error.kind())),
+                Err(error) => return self.io.schedule_close(key, Closed::Reset(error.kind())),
             };
             let drained = bytes < self.buffer.len() && socket.flags & PEER_SHUT == 0;
             if drained {
@@ -484,7 +487,7 @@ impl<H: Handler> Reactor<H> {
         loop {
             self.io.sweep(&mut cursor, 4096, |_, _| true, &mut keys);
             for key in keys.drain(..) {
-                self.io.doom(key, Closed::Local);
+                self.io.schedule_close(key, Closed::Local);
             }
             self.settle();
             if cursor == 0 {
@@ -493,8 +496,8 @@ impl<H: Handler> Reactor<H> {
         }
     }
 
-    /// Counts the turn by the clock, and by the CPU time of this thread: what it would have taken
-    /// had nobody else wanted the core. (The latter holds the fetching of its events too.)
+    /// Counts the turn by the clock, and by the CPU time of this thread: its duration if no other
+    /// thread had wanted the core. (The latter includes the fetching of its events.)
     fn count(&mut self, begun_ns: u64) {
         let cpu = clock_gettime(ClockId::ThreadCPUTime);
         let cpu_ns = (cpu.tv_sec as u64) * 1_000_000_000 + cpu.tv_nsec as u64;
@@ -505,7 +508,7 @@ impl<H: Handler> Reactor<H> {
         self.io.counts.cpu_ns = cpu_ns;
         self.ended_ns = self.clock.ns();
         let turn_ns = self.ended_ns.saturating_sub(begun_ns);
-        // Whoever spoke during so long a turn could not be heard.
+        // What was sent during so long a turn could not be read.
         self.io.lost_ns += if turn_ns > LOST_NS_MIN { turn_ns } else { 0 };
         self.io.counts.count_turn(turn_ns, turn_cpu_ns);
         self.io.publish();

@@ -12,7 +12,7 @@ use crate::io::Io;
 use crate::outbound::{DRAIN_BYTES_MAX, Dirty, Outbox, Piece, SLICES_MAX, fill};
 use crate::queue::Queue;
 use crate::shared::{Run, Shared};
-use crate::slab::{BLOCKED, CLOSING, CONNECTING, DOOMED, MUTE, NO_SEND, OVER, Socket};
+use crate::slab::{BLOCKED, CLOSE_SCHEDULED, CLOSING, CONNECTING, MUTE, NO_SEND, OVER, Socket};
 
 #[cfg(target_os = "linux")]
 const FLAGS: SendFlags = SendFlags::NOSIGNAL.union(SendFlags::DONTWAIT);
@@ -122,7 +122,7 @@ fn cut_short<T>(
     }
 }
 
-/// How much of a write the kernel took; `None`, and the connection is doomed, if it is broken.
+/// How much of a write the kernel took; `None`, and its close is scheduled, if the connection is broken.
 fn taken<T>(io: &mut Io<T>, key: Key, outcome: rustix::io::Result<usize>) -> Option<usize> {
     io.counts.writes_blocked += 1;
     match outcome {
@@ -132,7 +132,7 @@ fn taken<T>(io: &mut Io<T>, key: Key, outcome: rustix::io::Result<usize>) -> Opt
         }
         Err(error) if is_blocked(error) => Some(0),
         Err(error) => {
-            io.doom(key, Closed::Reset(error.kind()));
+            io.schedule_close(key, Closed::Reset(error.kind()));
             None
         }
     }
@@ -161,7 +161,7 @@ impl<T> Io<T> {
         fill(queue);
         self.counts.queued_bytes += (queue.bytes() - bytes) as u64;
         self.owned_bytes += queue.owned() - owned;
-        if queue.bytes() > self.outbound_bytes_max && socket.flags & (OVER | DOOMED) == 0 {
+        if queue.bytes() > self.outbound_bytes_max && socket.flags & (OVER | CLOSE_SCHEDULED) == 0 {
             socket.flags |= OVER;
             self.lists.slow.push(key);
         }
@@ -178,8 +178,8 @@ impl<T> Io<T> {
         }
     }
 
-    /// Shared frames of which a write that began `done` bytes behind their beginning took only a
-    /// part, or failed; whether they wait now.
+    /// Shared frames of which a write that began `done` bytes behind their start took only a part,
+    /// or failed; whether they wait now.
     #[cold]
     pub(crate) fn run_cut_short(
         &mut self,
@@ -268,7 +268,7 @@ impl<T> Io<T> {
                 }
                 Err(Errno::INTR) => {}
                 Err(error) if is_blocked(error) => return,
-                Err(error) => return self.doom(key, Closed::Reset(error.kind())),
+                Err(error) => return self.schedule_close(key, Closed::Reset(error.kind())),
             }
         }
         let Some(socket) = self.sockets.get_mut(key) else { return };

@@ -12,17 +12,17 @@ use std::time::Duration;
 use rustix::io::Errno;
 use rustix::net::sockopt;
 use simurgh_reactor::{
-    Closed, Config, HandOffError, Handler, Io, Key, Next, Outgoing, ShardSet, Shared, Slow,
+    Closed, Config, ConnectOptions, HandOffError, Handler, Io, Key, Next, ShardSet, Shared, Slow,
 };
 use support::{Conn, Event, Server, WAIT_MAX, read_exactly, read_to_end, write};
 
 /// Opens a connection from the first shard.
-fn connect(client: &Server, to: SocketAddr, how: Outgoing) -> Key {
+fn connect(client: &Server, to: SocketAddr, how: ConnectOptions) -> Key {
     client.ask(move |_, io| io.connect(to, &how, Conn::default()).unwrap())
 }
 
 /// What the system says at once, and the mark that the record bears on coming back.
-fn refusal(client: &Server, to: SocketAddr, how: Outgoing) -> (Errno, usize) {
+fn refusal(client: &Server, to: SocketAddr, how: ConnectOptions) -> (Errno, usize) {
     client.ask(move |_, io| {
         let before = (io.len(), open_descriptors());
         let (error, conn) = io.connect(to, &how, Conn { bytes: 77 }).unwrap_err();
@@ -66,15 +66,15 @@ const SECOND_LOOPBACK: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
 
 /// A connection of an address to itself would come up with nobody listening, if its own port
 /// happened to be the one it goes to.
-fn from_second_loopback() -> Outgoing {
-    Outgoing { from: Some((SECOND_LOOPBACK, 0).into()), ..Outgoing::default() }
+fn from_second_loopback() -> ConnectOptions {
+    ConnectOptions { from: Some((SECOND_LOOPBACK, 0).into()), ..ConnectOptions::default() }
 }
 
 #[test]
 fn a_connection_comes_up_and_carries_bytes() {
     let server = Server::start(1, true, &Config::default());
     let client = client();
-    let key = connect(&client, server.address, Outgoing::default());
+    let key = connect(&client, server.address, ConnectOptions::default());
     assert_eq!(client.event(), Event::Connected(key));
     client.ask(move |_, io| io.send(key, b"there and back"));
     assert_eq!(client.read(key), b"there and back");
@@ -90,10 +90,10 @@ fn it_does_not_delay_and_knows_its_peer() {
     let (_listener, address) = listener();
     let client = client();
     let buffers = (Some(100_000), Some(50_000));
-    let how = Outgoing {
+    let how = ConnectOptions {
         receive_buffer_bytes: buffers.0,
         send_buffer_bytes: buffers.1,
-        ..Outgoing::default()
+        ..ConnectOptions::default()
     };
     let key = connect(&client, address, how);
     assert_eq!(client.event(), Event::Connected(key));
@@ -155,7 +155,7 @@ fn one_that_is_never_answered_can_be_ended() {
     ];
     for reset_on_close in [false, true] {
         for end in ends {
-            let how = Outgoing { reset_on_close, ..Outgoing::default() };
+            let how = ConnectOptions { reset_on_close, ..ConnectOptions::default() };
             let key = connect(&client, address, how);
             client.ask(move |_, io| end(io, key));
             assert_eq!(client.event(), Event::Closed(key, Closed::Local));
@@ -172,7 +172,7 @@ fn one_that_is_closed_as_it_comes_up_is_not_told_of() {
     let (listener, address) = listener();
     let client = client();
     client.ask(move |_, io| {
-        let key = io.connect(address, &Outgoing::default(), Conn::default()).unwrap();
+        let key = io.connect(address, &ConnectOptions::default(), Conn::default()).unwrap();
         io.close(key);
     });
     assert!(matches!(client.event(), Event::Closed(_, Closed::Local)));
@@ -185,7 +185,7 @@ fn what_is_sent_before_it_is_up_comes_first() {
     let (listener, address) = listener();
     let client = client();
     let key = client.ask(move |_, io| {
-        let key = io.connect(address, &Outgoing::default(), Conn::default()).unwrap();
+        let key = io.connect(address, &ConnectOptions::default(), Conn::default()).unwrap();
         // Not even tried, though the kernel has the handshake done by now.
         io.send_shared(key, &Shared::from(b"one ".to_vec()));
         assert_eq!(io.queued(key), 4);
@@ -210,7 +210,7 @@ fn a_farewell_before_it_is_up_waits_for_it() {
     let (listener, address) = listener();
     let client = client();
     let key = client.ask(move |_, io| {
-        let key = io.connect(address, &Outgoing::default(), Conn::default()).unwrap();
+        let key = io.connect(address, &ConnectOptions::default(), Conn::default()).unwrap();
         io.shutdown_write(key);
         key
     });
@@ -226,7 +226,7 @@ fn what_was_asked_of_one_that_waits_long_happens_when_it_is_up() {
     let (listener, address, _first) = mute_listener();
     let client = client();
     let [speaks, shuts, closes] = client.ask(move |_, io| {
-        let how = Outgoing::default();
+        let how = ConnectOptions::default();
         let keys = [(); 3].map(|()| io.connect(address, &how, Conn::default()).unwrap());
         io.send(keys[0], b"patience");
         io.shutdown_write(keys[1]);
@@ -264,7 +264,7 @@ fn bytes_and_the_end_that_come_with_the_handshake_are_told_in_order() {
     let (go, gone) = std::sync::mpsc::channel();
     // The shard sleeps until all has happened, so that it hears of it in one event.
     let script = Box::new(move |_: &mut support::Probe, io: &mut Io<Conn>| {
-        io.connect(address, &Outgoing::default(), Conn::default()).unwrap();
+        io.connect(address, &ConnectOptions::default(), Conn::default()).unwrap();
         gone.recv_timeout(WAIT_MAX).unwrap();
     });
     assert!(client.mailboxes[0].post_anyway(script));
@@ -282,7 +282,7 @@ fn a_slow_peer_gets_everything_again_and_again() {
     let (listener, address) = listener();
     let config = Config { outbound_bytes_max: 64 << 20, ..Config::default() };
     let client = Server::start_client(&config);
-    let key = connect(&client, address, Outgoing::default());
+    let key = connect(&client, address, ConnectOptions::default());
     let (mut peer, _) = listener.accept().unwrap();
     assert_eq!(client.event(), Event::Connected(key));
     for round in 0..3_u8 {
@@ -308,7 +308,7 @@ fn it_comes_from_the_chosen_address_and_port() {
     let any_port = SocketAddr::from((SECOND_LOOPBACK, 0));
     let this_port = free_port(SECOND_LOOPBACK);
     for from in [any_port, this_port] {
-        let how = Outgoing { from: Some(from), ..Outgoing::default() };
+        let how = ConnectOptions { from: Some(from), ..ConnectOptions::default() };
         let key = connect(&client, address, how);
         assert_eq!(client.event(), Event::Connected(key));
         let (peer, actual) = listener.accept().unwrap();
@@ -323,7 +323,8 @@ fn it_comes_from_the_chosen_address_and_port() {
 fn one_port_serves_several_destinations() {
     let (one, two) = (listener(), listener());
     let client = client();
-    let how = Outgoing { from: Some(free_port(SECOND_LOOPBACK)), ..Outgoing::default() };
+    let how =
+        ConnectOptions { from: Some(free_port(SECOND_LOOPBACK)), ..ConnectOptions::default() };
     for to in [one.1, two.1] {
         let key = connect(&client, to, how);
         assert_eq!(client.event(), Event::Connected(key));
@@ -336,7 +337,7 @@ fn one_port_serves_several_destinations() {
 fn what_the_system_refuses_at_once_gives_the_record_back() {
     let (_listener, address) = listener();
     let client = client();
-    let from = |from| Outgoing { from: Some(from), ..Outgoing::default() };
+    let from = |from| ConnectOptions { from: Some(from), ..ConnectOptions::default() };
 
     let listens = TcpListener::bind((SECOND_LOOPBACK, 0)).unwrap();
     let used = from(listens.local_addr().unwrap());
@@ -347,13 +348,13 @@ fn what_the_system_refuses_at_once_gives_the_record_back() {
     assert_eq!(refusal(&client, address, foreign), (Errno::ADDRNOTAVAIL, 77));
 
     let multicast = SocketAddr::from((Ipv4Addr::new(224, 0, 0, 1), 4000));
-    assert_eq!(refusal(&client, multicast, Outgoing::default()), (Errno::NETUNREACH, 77));
+    assert_eq!(refusal(&client, multicast, ConnectOptions::default()), (Errno::NETUNREACH, 77));
 
     let counts = client.ask(|_, io| io.stats().read());
     assert_eq!((counts.connects, counts.connect_failed, counts.open), (0, 0, 0));
     client.assert_quiet();
     // And the shard is none the worse for it.
-    let key = connect(&client, address, Outgoing::default());
+    let key = connect(&client, address, ConnectOptions::default());
     assert_eq!(client.event(), Event::Connected(key));
 }
 
@@ -366,7 +367,7 @@ fn without_a_descriptor_left_it_says_so_and_goes_on() {
         while let Ok(file) = std::fs::File::open("/dev/null") {
             taken.push(file);
         }
-        let how = Outgoing::default();
+        let how = ConnectOptions::default();
         let (error, conn) = io.connect(address, &how, Conn { bytes: 77 }).unwrap_err();
         assert_eq!(error.raw_os_error(), Some(Errno::MFILE.raw_os_error()));
         assert_eq!((conn.bytes, io.len()), (77, 0));
@@ -396,8 +397,9 @@ fn a_reset_at_the_end_leaves_no_time_wait() {
     for reset_on_close in [false, true] {
         let server = Server::start(1, true, &Config::default());
         let client = client();
-        let how = Outgoing { from: Some(free_port(SECOND_LOOPBACK)), ..Outgoing::default() };
-        let key = connect(&client, server.address, Outgoing { reset_on_close, ..how });
+        let how =
+            ConnectOptions { from: Some(free_port(SECOND_LOOPBACK)), ..ConnectOptions::default() };
+        let key = connect(&client, server.address, ConnectOptions { reset_on_close, ..how });
         assert_eq!(client.event(), Event::Connected(key));
         assert!(matches!(server.event(), Event::Accepted { .. }));
         client.ask(move |_, io| io.close(key));
@@ -425,7 +427,7 @@ fn ports_are_not_looked_for_at_every_second_place_only() {
     let mut odd = BTreeSet::new();
     for from in [None, Some(SocketAddr::from((SECOND_LOOPBACK, 0)))] {
         for _ in 0..64 {
-            connect(&client, address, Outgoing { from, ..Outgoing::default() });
+            connect(&client, address, ConnectOptions { from, ..ConnectOptions::default() });
             odd.insert((from.is_some(), listener.accept().unwrap().1.port() % 2 == 1));
         }
     }
@@ -438,7 +440,7 @@ fn ten_thousand_connections_from_shard_to_shard() {
     let server = Server::start(1, true, &Config::default());
     let client = client();
     let address = server.address;
-    let how = Outgoing { reset_on_close: true, ..Outgoing::default() };
+    let how = ConnectOptions { reset_on_close: true, ..ConnectOptions::default() };
     let mut keys = BTreeSet::new();
     while keys.len() < ALL {
         client.ask(move |_, io| {
@@ -525,7 +527,7 @@ fn who_does_not_accept_closes_at_once() {
 fn a_stop_ends_what_is_still_connecting() {
     let (_listener, address, _first) = mute_listener();
     let mut client = client();
-    let key = connect(&client, address, Outgoing::default());
+    let key = connect(&client, address, ConnectOptions::default());
     client.stop();
     assert_eq!(client.events.recv_timeout(Duration::ZERO), Ok(Event::Closed(key, Closed::Local)));
 }

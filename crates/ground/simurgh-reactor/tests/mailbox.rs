@@ -1,4 +1,4 @@
-//! The one door: nothing posted is lost, nobody who posts waits.
+//! The one state: nothing posted is lost, nobody who posts waits.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod support;
@@ -63,10 +63,10 @@ fn bytes_are_counted_until_the_effect_is_over() {
         panic!("the limit was not kept")
     };
     assert_eq!(mailbox.bytes(), 700_000);
-    mailbox.done(700_000);
+    mailbox.discharge(700_000);
     mailbox.post(script, 2 << 20).expect("a large mail passes an empty mailbox");
     assert!(mailbox.post(Box::new(|_, _| {}), 1).is_err());
-    mailbox.done(2 << 20);
+    mailbox.discharge(2 << 20);
 }
 
 #[test]

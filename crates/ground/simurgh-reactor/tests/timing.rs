@@ -9,7 +9,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
 use simurgh_reactor::{
-    Accepted, Closed, Config, Handler, Io, Key, Next, Outgoing, ShardHandle, ShardSet, Slow,
+    Accepted, Closed, Config, ConnectOptions, Handler, Io, Key, Next, ShardHandle, ShardSet, Slow,
 };
 use support::WAIT_MAX;
 
@@ -233,7 +233,7 @@ impl Handler for Stamped {
     fn turn_end(&mut self, io: &mut Io<()>) -> Next {
         assert_eq!(io.received_at(), None);
         if let Some(to) = self.to.take() {
-            io.connect(to, &Outgoing::default(), ()).unwrap();
+            io.connect(to, &ConnectOptions::default(), ()).unwrap();
         }
         Next::Idle
     }

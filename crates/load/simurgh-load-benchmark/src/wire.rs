@@ -2,7 +2,7 @@
 
 use std::io;
 
-use simurgh_reactor::{Closed, Key, Outgoing};
+use simurgh_reactor::{Closed, ConnectOptions, Key};
 
 use simurgh_load_client::http::{Done, Event, Response, ResponseError};
 use simurgh_load_client::tls::{TlsClient, TlsError};
@@ -22,7 +22,7 @@ impl Worker {
         let mut tries = self.sources.tries();
         loop {
             let from = self.sources.next(self.job.address.ip());
-            let how = Outgoing { from, ..Outgoing::default() };
+            let how = ConnectOptions { from, ..ConnectOptions::default() };
             match io.connect(self.job.address, &how, place) {
                 Ok(key) => {
                     let Some(link) = self.links.get_mut(place as usize) else { return };

@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use simurgh_proto::session::client::Client;
 use simurgh_proto::ws::{self, CloseCode, Decoder, Limits, OpCode, Role};
-use simurgh_reactor::{Closed, Key, Outgoing};
+use simurgh_reactor::{Closed, ConnectOptions, Key};
 
 use simurgh_load_client::tls::{TlsClient, TlsError};
 use simurgh_load_record::{Count, ErrorKind, Metric};
@@ -70,7 +70,7 @@ impl Worker {
         self.recorder.at(index).connects_tried += 1;
         let mut tries = self.sources.tries();
         loop {
-            let how = Outgoing {
+            let how = ConnectOptions {
                 from: self.sources.next(target.address.ip()),
                 receive_buffer_bytes: scenario.sources.receive_buffer_bytes,
                 send_buffer_bytes: scenario.sources.send_buffer_bytes,

@@ -267,7 +267,7 @@ fn publish(runtime: &Runtime, engine: &Engine) -> f64 {
         runtime.block_on(poll_fn(|context| {
             assert!(start.elapsed() < Duration::from_secs(20));
             while adapter.poll_event(context).is_ready() {}
-            match adapter.under_way() {
+            match adapter.in_flight() {
                 0 => std::task::Poll::Ready(()),
                 _ => std::task::Poll::Pending,
             }

@@ -8,7 +8,7 @@ use std::str::FromStr;
 
 use simurgh_cluster::Prefix;
 
-use crate::keeping::Keeping;
+use crate::streams::StreamsConfig;
 
 const PORT: u16 = 4222;
 
@@ -27,14 +27,14 @@ pub struct Config {
     /// How the link is encrypted.
     pub tls: Tls,
     /// What the engine is to keep; none: nothing.
-    pub keeping: Option<Keeping>,
+    pub streams: Option<StreamsConfig>,
 }
 
 impl Config {
     /// Without credentials, encrypted only where the engine wants it, and nothing is kept.
     pub fn new(servers: Vec<Server>, prefix: Prefix, name: impl Into<String>) -> Self {
         let (credentials, tls) = (Credentials::None, Tls::default());
-        Self { servers, prefix, name: name.into(), credentials, tls, keeping: None }
+        Self { servers, prefix, name: name.into(), credentials, tls, streams: None }
     }
 }
 
@@ -167,32 +167,21 @@ impl fmt::Display for Server {
 }
 
 /// What is wrong with a server's address.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ServerError {
     /// Its scheme is neither `nats` nor `tls`.
+    #[error("a server begins with nats:// or tls://, or has no scheme")]
     Scheme,
     /// It has no host, or one that cannot be.
+    #[error("a server is nats://host:port, and this one has no proper host")]
     Host,
-    /// What follows the last colon is no port.
+    /// What follows the last colon is not a port.
+    #[error("a server is nats://host:port, and this one has no proper port")]
     Port,
     /// A name and a password in it would be seen wherever the address is shown.
+    #[error("a server's address is shown in logs: user and password have settings of their own")]
     Credentials,
 }
-
-impl fmt::Display for ServerError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Scheme => "a server begins with nats:// or tls://, or has no scheme",
-            Self::Host => "a server is nats://host:port, and this one has no proper host",
-            Self::Port => "a server is nats://host:port, and this one has no proper port",
-            Self::Credentials => {
-                "a server's address is shown in logs: user and password have settings of their own"
-            }
-        })
-    }
-}
-
-impl std::error::Error for ServerError {}
 
 impl FromStr for Server {
     type Err = ServerError;

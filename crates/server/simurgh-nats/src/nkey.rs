@@ -4,13 +4,11 @@
 //! 32 of an Ed25519 seed, and a CRC-16 (XMODEM, little endian) of both.
 //! <https://docs.nats.io/running-a-nats-service/configuration/securing_nats/auth_intro/nkey_auth>
 
-use std::fmt;
-
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use data_encoding::BASE32_NOPAD;
 use ring::signature::{Ed25519KeyPair, KeyPair};
 
-const ALPHABET: &[u8; 32] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZ234567";
 const SEED: u8 = 18 << 3;
 const USER: u8 = 20 << 3;
 
@@ -18,24 +16,17 @@ const USER: u8 = 20 << 3;
 pub(crate) struct Nkey(Ed25519KeyPair);
 
 /// What is wrong with credentials; says nothing of what is in them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum BadCredentials {
     /// Not 58 characters of base 32, or its sum is wrong.
+    #[error("the nkey's seed is not one: 58 characters that begin with SU")]
     Seed,
     /// A seed of something else than a user.
+    #[error("the nkey's seed is not a user's: those begin with SU")]
     NotUser,
-    /// No `.creds` file.
+    /// Not a `.creds` file.
+    #[error("the credentials have no user's token and seed, as a .creds file has")]
     Creds,
-}
-
-impl fmt::Display for BadCredentials {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Seed => "the nkey's seed is not one: 58 characters that begin with SU",
-            Self::NotUser => "the nkey's seed is not a user's: those begin with SU",
-            Self::Creds => "the credentials have no user's token and seed, as a .creds file has",
-        })
-    }
 }
 
 impl Nkey {
@@ -44,7 +35,9 @@ impl Nkey {
     /// # Errors
     /// It is none.
     pub(crate) fn of_seed(seed: &str) -> Result<Self, BadCredentials> {
-        let bytes = decoded(seed.trim()).ok_or(BadCredentials::Seed)?;
+        let bytes = BASE32_NOPAD.decode(seed.trim().as_bytes()).ok();
+        let bytes: [u8; 36] =
+            bytes.and_then(|it| it.try_into().ok()).ok_or(BadCredentials::Seed)?;
         let (&[first, second, ref seed @ ..], sum) = (&bytes[..34], &bytes[34..]) else {
             return Err(BadCredentials::Seed);
         };
@@ -64,7 +57,7 @@ impl Nkey {
         bytes.extend_from_slice(self.0.public_key().as_ref());
         let sum = crc16(&bytes);
         bytes.extend_from_slice(&sum.to_le_bytes());
-        encoded(&bytes)
+        BASE32_NOPAD.encode(&bytes)
     }
 
     /// The signature of what the server asked, as CONNECT wants it.
@@ -88,45 +81,6 @@ pub(crate) fn parts_of_creds(text: &str) -> Result<(&str, &str), BadCredentials>
     let token = block("BEGIN NATS USER JWT", "END NATS USER JWT");
     let seed = block("BEGIN USER NKEY SEED", "END USER NKEY SEED");
     token.zip(seed).ok_or(BadCredentials::Creds)
-}
-
-/// 36 bytes of 58 characters.
-fn decoded(text: &str) -> Option<[u8; 36]> {
-    if text.len() != 58 {
-        return None;
-    }
-    let (mut bytes, mut count) = ([0; 36], 0);
-    let (mut bits, mut held) = (0_u32, 0);
-    for char in text.bytes() {
-        let value = ALPHABET.iter().position(|it| *it == char)?;
-        bits = bits << 5 | value as u32;
-        held += 5;
-        if held >= 8 {
-            held -= 8;
-            *bytes.get_mut(count)? = (bits >> held) as u8;
-            count += 1;
-            bits &= (1 << held) - 1;
-        }
-    }
-    (count == bytes.len() && bits == 0).then_some(bytes)
-}
-
-fn encoded(bytes: &[u8]) -> String {
-    let mut text = String::with_capacity(bytes.len() * 8 / 5 + 1);
-    let (mut bits, mut held) = (0_u32, 0);
-    for byte in bytes {
-        bits = bits << 8 | u32::from(*byte);
-        held += 8;
-        while held >= 5 {
-            held -= 5;
-            text.push(char::from(ALPHABET[(bits >> held & 31) as usize]));
-        }
-        bits &= (1 << held) - 1;
-    }
-    if held > 0 {
-        text.push(char::from(ALPHABET[(bits << (5 - held) & 31) as usize]));
-    }
-    text
 }
 
 /// XMODEM's: polynomial 0x1021, from 0.
@@ -171,12 +125,15 @@ mod tests {
 
     #[test]
     fn the_seed_of_an_account_is_not_taken_for_a_users() {
-        let mut bytes = decoded(SEED_TEXT).unwrap();
+        let mut bytes = BASE32_NOPAD.decode(SEED_TEXT.as_bytes()).unwrap();
         bytes[0] = SEED;
         bytes[1] = 0;
         let sum = crc16(&bytes[..34]);
         bytes[34..].copy_from_slice(&sum.to_le_bytes());
-        assert_eq!(Nkey::of_seed(&encoded(&bytes)).err(), Some(BadCredentials::NotUser));
+        assert_eq!(
+            Nkey::of_seed(&BASE32_NOPAD.encode(&bytes)).err(),
+            Some(BadCredentials::NotUser)
+        );
     }
 
     #[test]
@@ -205,7 +162,8 @@ mod tests {
             let mut all = [0; 36];
             all[..32].copy_from_slice(&bytes);
             all[32..].copy_from_slice(&rest.to_le_bytes());
-            prop_assert_eq!(decoded(&encoded(&all)), Some(all));
+            let text = BASE32_NOPAD.encode(&all);
+            prop_assert_eq!(BASE32_NOPAD.decode(text.as_bytes()).unwrap(), all);
         }
     }
 }

@@ -3,8 +3,8 @@
 use std::collections::VecDeque;
 
 use bytes::{Bytes, BytesMut};
-use simurgh_cluster::adapter::{UNDER_WAY_BYTES_MAX, UNDER_WAY_MAX};
-use simurgh_cluster::{Full, Subject, resent};
+use simurgh_cluster::adapter::{IN_FLIGHT_BYTES_MAX, IN_FLIGHT_MAX};
+use simurgh_cluster::{QueueFull, Subject, resent};
 
 use crate::interests::PingNumber;
 use crate::wire;
@@ -39,11 +39,11 @@ impl Outbox {
         subject: &Subject,
         envelope: Bytes,
         link: Option<(PingNumber, &mut BytesMut)>,
-    ) -> Result<(), Full> {
+    ) -> Result<(), QueueFull> {
         let is_too_much =
-            self.bytes + envelope.len() > UNDER_WAY_BYTES_MAX && !self.waiting.is_empty();
-        if self.waiting.len() >= UNDER_WAY_MAX || is_too_much {
-            return Err(Full);
+            self.bytes + envelope.len() > IN_FLIGHT_BYTES_MAX && !self.waiting.is_empty();
+        if self.waiting.len() >= IN_FLIGHT_MAX || is_too_much {
+            return Err(QueueFull);
         }
         self.bytes += envelope.len();
         let ping = link.map(|(ping, out)| {
@@ -85,9 +85,9 @@ impl Outbox {
         }
     }
 
-    /// It is worth saying so after a [`Full`].
+    /// It is worth saying so after a [`QueueFull`].
     pub(crate) fn has_room(&self) -> bool {
-        self.waiting.len() <= UNDER_WAY_MAX / 2 && self.bytes <= UNDER_WAY_BYTES_MAX / 2
+        self.waiting.len() <= IN_FLIGHT_MAX / 2 && self.bytes <= IN_FLIGHT_BYTES_MAX / 2
     }
 
     /// Envelopes that wait.
@@ -137,11 +137,11 @@ mod tests {
     fn as_many_wait_as_may_and_there_is_room_at_half() {
         let mut outbox = Outbox::default();
         let mut out = BytesMut::new();
-        for n in 0..UNDER_WAY_MAX as u64 {
+        for n in 0..IN_FLIGHT_MAX as u64 {
             let ping = 1 + n / 256;
             outbox.publish(&subject(), envelope(n), Some((ping, &mut out))).unwrap();
         }
-        assert_eq!(outbox.publish(&subject(), envelope(0), None), Err(Full));
+        assert_eq!(outbox.publish(&subject(), envelope(0), None), Err(QueueFull));
         outbox.pong(1);
         assert!(!outbox.has_room());
         outbox.pong(2);
@@ -153,9 +153,9 @@ mod tests {
     #[test]
     fn bytes_are_bounded_but_one_envelope_is_always_taken() {
         let mut outbox = Outbox::default();
-        let large = Bytes::from(vec![0; UNDER_WAY_BYTES_MAX + 1]);
+        let large = Bytes::from(vec![0; IN_FLIGHT_BYTES_MAX + 1]);
         outbox.publish(&subject(), large, None).unwrap();
-        assert_eq!(outbox.publish(&subject(), envelope(1), None), Err(Full));
+        assert_eq!(outbox.publish(&subject(), envelope(1), None), Err(QueueFull));
     }
 
     #[test]

@@ -2,14 +2,13 @@
 //!
 //! <https://docs.nats.io/reference/reference-protocols/nats-protocol>
 
-use std::fmt;
 use std::ops::Range;
 
 use bytes::{Buf, Bytes, BytesMut};
 use memchr::memchr;
 use simurgh_cluster::adapter::Number;
 
-use crate::stamp;
+use crate::timestamp;
 
 /// The longest line: an INFO that lists some hundred servers.
 const LINE_BYTES_MAX: usize = 64 << 10;
@@ -103,7 +102,7 @@ impl Message {
             match name {
                 b"Nats-Sequence" => seq = number(value),
                 b"Nats-Last-Sequence" => prev = number(value).unwrap_or(0),
-                b"Nats-Time-Stamp" => at_ms = stamp::unix_ms(value).unwrap_or(0),
+                b"Nats-Time-Stamp" => at_ms = timestamp::unix_ms(value).unwrap_or(0),
                 _ => {}
             }
         }
@@ -112,24 +111,17 @@ impl Message {
 }
 
 /// What no server says.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Malformed {
     /// A line without an end.
+    #[error("a line of the server's is too long")]
     Line,
     /// An operation nobody knows.
+    #[error("the server says what is no operation of the protocol")]
     Operation,
     /// A message whose line does not say what it must.
+    #[error("the server's message has a line that cannot be read")]
     Message,
-}
-
-impl fmt::Display for Malformed {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Line => "a line of the server's is too long",
-            Self::Operation => "the server says what is no operation of the protocol",
-            Self::Message => "the server's message has a line that cannot be read",
-        })
-    }
 }
 
 /// Finds operations in what is read.

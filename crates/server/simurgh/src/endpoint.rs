@@ -7,7 +7,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Instant, SystemTime};
 
 use ring::hmac;
-use simurgh_core::{DRAIN_GRACE, Permits};
+use simurgh_core::{DRAIN_GRACE, FanoutPermits};
 use simurgh_proto::message::Payload;
 use simurgh_reactor as reactor;
 
@@ -485,7 +485,7 @@ fn make_hub(
         metrics: (0..shards).map(|_| Arc::new(ShardMetrics::default())).collect(),
         watches: (0..shards).map(|_| Watch::default()).collect(),
         ended: (0..shards).map(|_| AtomicBool::new(false)).collect(),
-        permits: Permits::new(shards, cores()),
+        permits: FanoutPermits::new(shards, cores()),
         seats: Seats::new(config.max_connections),
         crowds: Crowds::new(&config),
         guests: Arc::new(Guests::new(config.http.connections_max, reserved)),

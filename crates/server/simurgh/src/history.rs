@@ -10,7 +10,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use simurgh_core::{
-    Broadcast, BroadcastError, HistoryPage, HistoryTopic, KeptAt, Node, Position, Question, Range,
+    Broadcast, BroadcastError, HistoryPage, HistoryRequest, HistoryTopic, KeptAt, Node, Position,
+    Range,
 };
 use simurgh_proto::message::Payload;
 use tokio::sync::oneshot;
@@ -214,7 +215,7 @@ impl PubSub {
             return Err(HistoryError::NoHistory);
         }
         let (answer, answered) = answer(&self.0);
-        self.0.ask_history(Question::Forget(topic.into(), answer));
+        self.0.request_history(HistoryRequest::Forget(topic.into(), answer));
         let forgotten = answered.await.map_err(|_| HistoryError::Ended)?;
         forgotten.map_err(|_| HistoryError::NotConfirmed)
     }
@@ -262,7 +263,7 @@ impl IntoFuture for HistoryQuery {
                 return Err(HistoryError::NoHistory);
             }
             let (answer, answered) = answer(&hub);
-            hub.ask_history(Question::Read(topic, range, answer));
+            hub.request_history(HistoryRequest::Read(topic, range, answer));
             answered.await.map_err(|_| HistoryError::Ended)
         })
     }
@@ -357,7 +358,7 @@ impl HistoryTopicsQuery {
                 return Ok(HistoryTopics { topics, next: Some(HistoryCursor { shard, place }) });
             }
             let (answer, answered) = answer(&hub);
-            hub.ask_history(Question::Topics(shard, place, limit - topics.len(), answer));
+            hub.request_history(HistoryRequest::Topics(shard, place, limit - topics.len(), answer));
             let some = answered.await.map_err(|_| HistoryError::Ended)?;
             topics.extend(some.topics);
             (shard, place) = match some.next {

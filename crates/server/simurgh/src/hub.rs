@@ -10,8 +10,8 @@ use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use ring::hmac;
 use simurgh_core::{
-    Audience, BroadcastError, Callback, ChannelId, Deciding, LinkedWork, Node, Permits,
-    PresenceAnswer, PresenceConfig, Reach, ToChannel, Work,
+    Audience, BroadcastError, Callback, ChannelId, FanoutPermits, JoinDecision, LinkedWork, Node,
+    NodeHandle, PresenceCallback, PresenceConfig, ToChannel, Work,
 };
 use simurgh_proto::message::Payload;
 use simurgh_proto::origin::CheckOrigin;
@@ -50,7 +50,7 @@ pub(crate) struct Hub {
     pub(crate) ended: Vec<AtomicBool>,
     pub(crate) metrics: Vec<Arc<ShardMetrics>>,
     pub(crate) census: Census,
-    pub(crate) permits: Permits,
+    pub(crate) permits: FanoutPermits,
     pub(crate) seats: Seats,
     pub(crate) crowds: Crowds,
     /// Plain HTTP connections, and those to the admin address.
@@ -137,8 +137,8 @@ impl Hub {
 }
 
 /// What applications reach from any thread.
-impl Reach for Hub {
-    fn tell(&self, channel: ChannelId, what: ToChannel) {
+impl NodeHandle for Hub {
+    fn send(&self, channel: ChannelId, what: ToChannel) {
         self.post_to(channel.shard, Mail::ToChannel(channel, OffShard::new(what)));
     }
 
@@ -165,8 +165,8 @@ impl Reach for Hub {
         &self.limits.presence
     }
 
-    fn list_presences(&self, topic: &str, answer: PresenceAnswer) {
-        self.ask_presences(topic, answer);
+    fn list_presences(&self, topic: &str, answer: PresenceCallback) {
+        self.request_presences(topic, answer);
     }
 
     fn member_count(&self, topic: &str) -> Option<u32> {
@@ -233,7 +233,7 @@ impl Node for Hub {
         self.cluster.as_ref().map(|door| &**door as &dyn simurgh_core::Cluster)
     }
 
-    fn permits(&self) -> &Permits {
+    fn permits(&self) -> &FanoutPermits {
         &self.permits
     }
 
@@ -251,9 +251,9 @@ impl Node for Hub {
         }
     }
 
-    fn done(&self, shard: usize, bytes: usize) {
+    fn discharge(&self, shard: usize, bytes: usize) {
         if let Some(mailbox) = self.mailboxes.get(shard) {
-            mailbox.done(bytes);
+            mailbox.discharge(bytes);
         }
     }
 
@@ -265,31 +265,31 @@ impl Node for Hub {
         }
     }
 
-    fn decide(&self, shard: usize, key: Key, ticket: u32, work: Deciding) {
+    fn decide(&self, shard: usize, key: Key, ticket: u32, work: JoinDecision) {
         self.decide_and(shard, "join", work, move |join| {
             Mail::Core(simurgh_core::Mail::Joined(key, ticket, join))
         });
     }
 
-    fn enter(&self, shard: usize, callback: Callback) {
+    fn enter_callback(&self, shard: usize, callback: Callback) {
         if let Some(watch) = self.watches.get(shard) {
             watch.enter(callback);
         }
     }
 
-    fn leave(&self, shard: usize) -> Duration {
+    fn leave_callback(&self, shard: usize) -> Duration {
         self.watches.get(shard).map_or(Duration::ZERO, Watch::leave)
     }
 
-    fn count_in(&self, topic: &str) {
+    fn member_joined(&self, topic: &str) {
         self.census.add(topic);
     }
 
-    fn count_out(&self, topic: &str) {
+    fn member_left(&self, topic: &str) {
         self.census.subtract(topic);
     }
 
-    fn free_seat(&self) {
+    fn release_connection(&self) {
         self.seats.give_back();
     }
 }

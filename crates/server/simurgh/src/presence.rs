@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
-use simurgh_core::{PresenceList, Reach};
+use simurgh_core::{NodeHandle, PresenceList};
 
 use crate::hub::Hub;
 

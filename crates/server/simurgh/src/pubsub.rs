@@ -77,7 +77,7 @@ impl PubSub {
                 }
             }
         });
-        let listener = Listener { name, hear: Box::new(hear) };
+        let listener = Listener { name, on_broadcast: Box::new(hear) };
         self.post(shard, simurgh_core::Mail::Listen(topic.clone(), listener));
         Subscription { pubsub: self.clone(), topic, name, inbox, held }
     }

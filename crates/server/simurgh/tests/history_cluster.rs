@@ -16,7 +16,7 @@ use simurgh::{
     Channel, Cluster, Context, Endpoint, Error, History, HistoryError, Join, NotKept, Outcome,
     Payload, UserSocket,
 };
-use simurgh_cluster::loopback::Data;
+use simurgh_loopback::RestartData;
 use support::nodes::Engine;
 use support::{Client, WAIT_MAX, metric, metrics, start};
 
@@ -136,7 +136,7 @@ fn what_is_not_kept_is_heard_by_nobody_and_said_so() {
     let reply = ann.recv();
     assert_eq!(reply[4]["response"]["reason"], "not stored", "{reply}");
     assert!(began.elapsed() < Duration::from_secs(10), "before phoenix.js gives up");
-    engine.network.restart(Data::Stays);
+    engine.network.restart(RestartData::Stays);
     ann.push("3", "room:a", "all", json!("kept"));
     let said = ann.recv();
     assert_eq!((&said[3], &said[4]), (&json!("said"), &json!("kept")));
@@ -174,7 +174,7 @@ fn a_node_that_goes_on_alone_says_what_its_own_members_hear() {
     let alone = block_on(async { one.pubsub().broadcast_kept("room:a", "said", json!(0)).await });
     assert_eq!(alone, Err(NotKept::LocalOnly));
     assert_eq!(ann.recv()[4], 0);
-    engine.network.restart(Data::Stays);
+    engine.network.restart(RestartData::Stays);
     bob.push("2", "room:a", "all", json!("all again"));
     for client in [&mut ann, &mut bob] {
         let said = client.recv();

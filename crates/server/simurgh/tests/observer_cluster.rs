@@ -18,11 +18,11 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use simurgh::{Builder, Channel, Context, Endpoint, Join, Outcome, Payload, UserSocket};
-use simurgh_cluster::loopback::Loopback;
 use simurgh_cluster::{
-    Answer, CallNumber, ClusterConfig, DisconnectNumber, Item, Local, NodeId, NotKept, Shards,
-    StoredAt, Time,
+    Answer, CallNumber, ClusterConfig, DisconnectNumber, Item, LocalNode, NodeId, Shards,
+    StoreError, StoredAt, Time,
 };
+use simurgh_loopback::Loopback;
 use simurgh_presence::FromPeers;
 use support::nodes::Engine;
 use support::{Client, WAIT_MAX, metric, metrics, start};
@@ -233,7 +233,7 @@ fn a_node_whose_link_is_away_shows_why_and_what_it_knew() {
     assert_eq!((names(&it), &it["nodes"][1]["figures"]), (vec!["a", "b"], &Value::Null));
     assert!(it["nodes"][0]["figures"].is_object(), "its own are there");
     wait_for(&a, "/observer/api/overview", |it| it["cluster"] == "away");
-    engine.network.restart(simurgh_cluster::loopback::Data::Stays);
+    engine.network.restart(simurgh_loopback::RestartData::Stays);
     let it = wait_for(&a, CLUSTER, |it| it["nodes"][1]["figures"].is_object());
     assert_eq!(it["link"]["reconnects"], 1);
     let text = metrics(&b);
@@ -290,12 +290,12 @@ struct Heard {
     answers: Vec<Option<Answer>>,
 }
 
-impl Local for Heard {
+impl LocalNode for Heard {
     fn broadcast(&mut self, _: &str, _: &Item<'_>, _: Shards<'_>) {}
     fn disconnect(&mut self, _: &str) {}
     fn presence(&mut self, _: &str, _: FromPeers) {}
     fn gone(&mut self, _: NodeId) {}
-    fn disconnected(&mut self, _: DisconnectNumber, _: simurgh_cluster::Outcome) {}
+    fn disconnected(&mut self, _: DisconnectNumber, _: simurgh_cluster::DisconnectOutcome) {}
 
     fn called(&mut self, by: NodeId, number: u64, service: u16, _: Vec<u8>) {
         assert_eq!(service, LOOK);
@@ -308,9 +308,9 @@ impl Local for Heard {
         self.answers.push(answer);
     }
 
-    fn kept(&mut self, _: &str, _: simurgh_cluster::Kept<'_>) {}
+    fn history(&mut self, _: &str, _: simurgh_cluster::HistoryEvent<'_>) {}
 
-    fn stored(&mut self, _: &str, _: u64, _: Result<StoredAt, NotKept>) {}
+    fn stored(&mut self, _: &str, _: u64, _: Result<StoredAt, StoreError>) {}
 }
 
 impl Stranger {

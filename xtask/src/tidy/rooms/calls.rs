@@ -7,8 +7,11 @@ use super::code::{self, By, Call};
 use super::{File, Finding, House, Room};
 
 /// Whose functions a core calls on their values.
-const FOREIGN: &[&str] =
-    &["crates/ground/simurgh-proto/src/", "crates/ground/simurgh-reactor/src/"];
+const FOREIGN: &[&str] = &[
+    "crates/core/simurgh-channel/src/",
+    "crates/ground/simurgh-proto/src/",
+    "crates/ground/simurgh-reactor/src/",
+];
 
 /// What a type may have without anybody writing it in its file.
 const DERIVED: &str = "\

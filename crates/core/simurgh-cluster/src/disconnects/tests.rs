@@ -21,8 +21,8 @@ fn sends(disconnects: &mut Disconnects) -> Vec<(u64, Option<NodeId>)> {
     all
 }
 
-fn outcome(confirmed: &[NodeId], missing: &[NodeId]) -> Outcome {
-    Outcome { confirmed: confirmed.to_vec(), missing: missing.to_vec() }
+fn outcome(confirmed: &[NodeId], missing: &[NodeId]) -> DisconnectOutcome {
+    DisconnectOutcome { confirmed: confirmed.to_vec(), missing: missing.to_vec() }
 }
 
 #[test]
@@ -102,7 +102,7 @@ fn who_is_gone_for_silence_is_missing_at_once_and_asked_when_it_is_back() {
     let number = all.start("user:7", [A, B], [C], 0).unwrap();
     sends(&mut all);
     all.answered(A, number);
-    all.gone(B, Why::Silent);
+    all.gone(B, GoneReason::Silent);
     assert_eq!(all.poll_outcome(), Some((number, outcome(&[A], &[B, C]))));
     all.tick(20 * SECOND);
     assert_eq!(sends(&mut all), []);
@@ -117,8 +117,8 @@ fn who_is_gone_for_silence_is_missing_at_once_and_asked_when_it_is_back() {
 fn who_has_ended_is_neither_confirmed_nor_missing() {
     let mut all = new();
     let number = all.start("user:7", [A, B, C], [], 0).unwrap();
-    all.gone(A, Why::Bye);
-    all.gone(B, Why::Replaced);
+    all.gone(A, GoneReason::Bye);
+    all.gone(B, GoneReason::Replaced);
     all.answered(C, number);
     assert_eq!(all.poll_outcome(), Some((number, outcome(&[C], &[]))));
 }
@@ -137,18 +137,18 @@ fn a_full_queue_gives_up_what_is_told_and_refuses_when_all_wait() {
     let one = all.start("1", [A, B], [], 0).unwrap();
     let two = all.start("2", [A], [], 0).unwrap();
     let three = all.start("3", [A], [], 0).unwrap();
-    assert_eq!(all.start("4", [A], [], 0), Err(TooMany));
+    assert_eq!(all.start("4", [A], [], 0), Err(TooManyDisconnects));
     all.answered(A, three);
     all.answered(A, one);
-    all.gone(B, Why::Silent);
+    all.gone(B, GoneReason::Silent);
     // The third is confirmed by all; the first misses one; the second is still waited for.
     all.start("4", [A], [], 0).unwrap();
     all.hello(C, 0);
     let asked: Vec<u64> =
         sends(&mut all).into_iter().filter(|it| it.1 == Some(C)).map(|it| it.0).collect();
     assert_eq!(asked, [one.0, two.0, 4]);
-    assert_eq!(all.start("5", [A], [], 0), Err(TooMany), "all wait again");
-    all.gone(C, Why::Silent);
+    assert_eq!(all.start("5", [A], [], 0), Err(TooManyDisconnects), "all wait again");
+    all.gone(C, GoneReason::Silent);
     all.start("5", [A], [], 0).unwrap();
     assert_eq!(all.len(), 3);
 }
@@ -158,13 +158,13 @@ enum Call {
     Start(Vec<u64>),
     Answer(u64, u64),
     Hello(u64),
-    Gone(u64, Why),
+    Gone(u64, GoneReason),
     Wait(u64),
     Lose,
 }
 
 fn calls() -> impl Strategy<Value = Vec<Call>> {
-    let why = prop::sample::select(vec![Why::Silent, Why::Bye, Why::Replaced]);
+    let why = prop::sample::select(vec![GoneReason::Silent, GoneReason::Bye, GoneReason::Replaced]);
     let call = prop_oneof![
         2 => prop::collection::vec(0..6_u64, 0..5).prop_map(Call::Start),
         5 => (0..6_u64, 1..12_u64).prop_map(|(node, number)| Call::Answer(node, number)),
@@ -202,7 +202,7 @@ impl Modelled {
             }
             Call::Gone(node, why) => {
                 let was_open = self.waiting.remove(node) || self.lost.remove(node);
-                if was_open && *why == Why::Silent {
+                if was_open && *why == GoneReason::Silent {
                     self.lost.insert(*node);
                 }
             }
@@ -243,7 +243,7 @@ proptest! {
             }
             apply(&mut all, call, now_ns);
             all.tick(now_ns);
-            let mut told: BTreeMap<u64, Outcome> = BTreeMap::new();
+            let mut told: BTreeMap<u64, DisconnectOutcome> = BTreeMap::new();
             while let Some((number, outcome)) = all.poll_outcome() {
                 prop_assert!(told.insert(number.0, outcome).is_none());
             }
@@ -257,7 +257,7 @@ proptest! {
                 outcome.missing.sort();
                 let missing: Vec<_> = it.waiting.union(&it.lost).copied().map(NodeId).collect();
                 let confirmed: Vec<_> = it.confirmed.iter().copied().map(NodeId).collect();
-                prop_assert_eq!(outcome, Outcome { confirmed, missing });
+                prop_assert_eq!(outcome, DisconnectOutcome { confirmed, missing });
             }
             prop_assert!(told.is_empty());
             prop_assert_eq!(all.len(), model.iter().filter(|it| it.is_alive(now_ns)).count());
@@ -284,7 +284,7 @@ fn ten_thousand_wait_for_a_hundred_nodes_each() {
     for _ in 0..10_000 {
         all.start("x", (0..100).map(NodeId), [], 0).unwrap();
     }
-    assert_eq!(all.start("x", [A], [], 0), Err(TooMany));
+    assert_eq!(all.start("x", [A], [], 0), Err(TooManyDisconnects));
     assert_eq!(sends(&mut all).len(), 10_000);
     // Not more than may be kept for all.
     let mut few = new();

@@ -232,10 +232,10 @@ fn a_number_is_written_in_place_unless_others_hold_the_bytes() {
     let first = stamped(waiting, 7);
     assert_eq!((first.as_ptr(), &first), (place, &draft.numbered(7)));
 
-    let under_way = first.clone();
+    let in_flight = first.clone();
     let again = resent(first);
     assert_ne!(again.as_ptr(), place);
-    assert!(!decoded(&under_way).unwrap().header.flags.is_resent());
+    assert!(!decoded(&in_flight).unwrap().header.flags.is_resent());
     let Header { flags, n, .. } = decoded(&again).unwrap().header;
     assert_eq!((flags, n), (Flags::RESENT, 7));
     let place = again.as_ptr();

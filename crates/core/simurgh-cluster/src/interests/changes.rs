@@ -1,31 +1,31 @@
-//! What the adapter is told: the difference between what is wanted and what it was told last.
+//! Changes for the adapter: the difference between what is wanted and what it was told last.
 
 use std::mem;
 
 use super::topics::{NIL, Topic, Want};
-use super::{Interests, SPACES, Step};
+use super::{InterestChanges, Interests, SPACES};
 use crate::adapter::Wanted;
 use crate::subject::{Bucket, Interest};
 
-/// A step, and by how many subscriptions it makes the set larger.
-type Sized = (isize, Step);
+/// Changes, and by how many subscriptions they make the set larger.
+type Sized = (isize, InterestChanges);
 
 const fn wanted(is_wanted: bool) -> Wanted {
     if is_wanted { Wanted::Yes } else { Wanted::No }
 }
 
-fn growth(step: &Step) -> isize {
+fn growth(step: &InterestChanges) -> isize {
     step.iter().map(|(_, it)| if *it == Wanted::Yes { 1 } else { -1 }).sum()
 }
 
 impl Interests {
-    /// What has to change at the adapter since the last call: each step is for one call of
+    /// What has to change at the adapter since the last call: each element is for one call of
     /// [`Adapter::interest`](crate::Adapter::interest), in this order. What began and ended in
-    /// between is in none. Steps that make the set smaller come before those that make it larger,
-    /// so it is at no time larger than it was or will be.
-    pub fn take_changes(&mut self) -> Vec<Step> {
-        let mut ended = Step::new();
-        let mut begun = Step::new();
+    /// between is in none. Changes that make the set smaller come before those that make it larger,
+    /// so it is never larger than it was or will be.
+    pub fn take_changes(&mut self) -> Vec<InterestChanges> {
+        let mut ended = InterestChanges::new();
+        let mut begun = InterestChanges::new();
         let mut turned: Vec<Sized> = Vec::new();
         for at in self.buckets.take_dirty() {
             let bucket = Bucket::new(at);
@@ -42,7 +42,7 @@ impl Interests {
             let Some(topic) = self.topics.get_mut(at) else { continue };
             topic.is_dirty = false;
             let is_whole = self.buckets.get(topic.bucket()).is_whole;
-            let mut step = Step::new();
+            let mut step = InterestChanges::new();
             tell(topic, is_whole, &mut step);
             sort(step, &mut ended, &mut begun);
             self.forget_if_over(at);
@@ -53,7 +53,7 @@ impl Interests {
         steps.filter(|step| !step.is_empty()).collect()
     }
 
-    /// All that is to be in force now.
+    /// Everything that is wanted now.
     pub fn wanted(&self) -> impl Iterator<Item = Interest> {
         self.buckets.iter().flat_map(|(bucket, part)| {
             let whole = (0..2)
@@ -69,9 +69,9 @@ impl Interests {
         })
     }
 
-    fn whole_changes(&mut self, bucket: Bucket) -> Step {
+    fn whole_changes(&mut self, bucket: Bucket) -> InterestChanges {
         let part = self.buckets.get_mut(bucket);
-        let mut step = Step::new();
+        let mut step = InterestChanges::new();
         for (at, space) in SPACES.into_iter().enumerate() {
             let is_wanted = part.wants_whole(at);
             if mem::replace(&mut part.is_told[at], is_wanted) != is_wanted {
@@ -81,7 +81,7 @@ impl Interests {
         step
     }
 
-    fn exact_changes(&mut self, bucket: Bucket, step: &mut Step) {
+    fn exact_changes(&mut self, bucket: Bucket, step: &mut InterestChanges) {
         let part = self.buckets.get(bucket);
         let (is_whole, mut at) = (part.is_whole, part.first);
         while let Some(topic) = self.topics.get_mut(at) {
@@ -93,8 +93,8 @@ impl Interests {
     }
 }
 
-/// Tells what of a topic has to change.
-fn tell(topic: &mut Topic, is_whole: bool, step: &mut Step) {
+/// Adds the changes of a topic.
+fn tell(topic: &mut Topic, is_whole: bool, step: &mut InterestChanges) {
     for (at, space) in SPACES.into_iter().enumerate() {
         let is_wanted = !is_whole && topic.want[at] != Want::No;
         if mem::replace(&mut topic.is_told[at], is_wanted) != is_wanted {
@@ -104,7 +104,7 @@ fn tell(topic: &mut Topic, is_whole: bool, step: &mut Step) {
     }
 }
 
-fn sort(step: Step, ended: &mut Step, begun: &mut Step) {
+fn sort(step: InterestChanges, ended: &mut InterestChanges, begun: &mut InterestChanges) {
     for change in step {
         match change.1 {
             Wanted::No => ended.push(change),

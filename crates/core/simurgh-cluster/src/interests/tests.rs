@@ -8,7 +8,6 @@ use proptest::prelude::*;
 
 use super::*;
 
-const SECOND: u64 = 1_000_000_000;
 const LINGER: u64 = 20 * SECOND;
 /// Lingering that is over for sure, and lingering that is not.
 const LINGER_MAX: u64 = LINGER / 4 * 5 + TICK_NS;
@@ -39,7 +38,7 @@ struct Told(BTreeSet<Interest>);
 
 impl Told {
     /// Folds a step in; each change must be one.
-    fn fold(&mut self, step: &Step) {
+    fn fold(&mut self, step: &InterestChanges) {
         assert!(!step.is_empty(), "a step without a change");
         for (interest, wanted) in step {
             let is_change = match wanted {
@@ -238,13 +237,13 @@ proptest! {
         presence_percent in prop::sample::select(vec![0, 10, 100_u64]),
         taken_each in prop::sample::select(vec![1_000, 33_333, 100_000]),
     ) {
-        let mut chance = Chance::new(seed);
+        let mut chance = SplitMix64::new(seed);
         let mut interests = Interests::new(&InterestsConfig::default(), seed);
         let mut told = Told::default();
         for number in 0..100_000_u64 {
             let topic = format!("topic:{seed}:{number}");
             interests.begin(&topic, (number % 8) as u16, number);
-            if chance.below(100) < presence_percent {
+            if chance.within(&(0..=99)) < presence_percent {
                 interests.begin_presence(&topic, number);
             }
             let counts = interests.counts();
@@ -323,7 +322,7 @@ fn a_bucket_turns_in_one_step_and_back_in_one() {
     let whole = Interest::Whole(Space::Broadcast, Bucket::of(names[0]));
     let mut steps = interests.take_changes();
     steps[0].sort_by_key(|(interest, _)| interest.clone());
-    let mut turned: Step = names[..3].iter().map(|it| (exact(it), Wanted::No)).collect();
+    let mut turned: InterestChanges = names[..3].iter().map(|it| (exact(it), Wanted::No)).collect();
     turned.push((whole.clone(), Wanted::Yes));
     turned.sort_by_key(|(interest, _)| interest.clone());
     assert_eq!(steps, [turned, vec![(exact(names[4]), Wanted::Yes)]]);

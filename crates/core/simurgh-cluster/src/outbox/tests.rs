@@ -77,7 +77,7 @@ impl Model {
         envelope: Bytes,
         bytes: usize,
         now_ns: u64,
-    ) -> Result<Dropped, Refused> {
+    ) -> Result<Dropped, OutboxError> {
         let bound = match class {
             Class::Control => 1000,
             Class::Presence => 1200,
@@ -85,7 +85,7 @@ impl Model {
             Class::Plain => 2000,
         };
         if bytes > bound {
-            return Err(Refused::TooLarge);
+            return Err(OutboxError::TooLarge);
         }
         let mut dropped = Dropped::default();
         if class == Class::Plain {
@@ -95,7 +95,7 @@ impl Model {
                 dropped.by_bytes += 1;
             }
         } else if self.bytes(class) + bytes > bound {
-            return Err(Refused::Full(class));
+            return Err(OutboxError::Full(class));
         }
         self.waiting.push((class, envelope, bytes, now_ns));
         Ok(dropped)
@@ -172,11 +172,11 @@ fn a_full_outbox_keeps_the_newest_plain_ones_and_refuses_the_others() {
     let full = |outbox: &mut Outbox, class| {
         (0..100).find_map(|n| outbox.push(class, subject("a"), envelope(n, 200_000), 0).err())
     };
-    assert_eq!(full(&mut outbox, Class::Control), Some(Refused::Full(Class::Control)));
-    assert_eq!(full(&mut outbox, Class::Presence), Some(Refused::Full(Class::Presence)));
+    assert_eq!(full(&mut outbox, Class::Control), Some(OutboxError::Full(Class::Control)));
+    assert_eq!(full(&mut outbox, Class::Presence), Some(OutboxError::Full(Class::Presence)));
     assert_eq!((outbox.len_of(Class::Control), outbox.len_of(Class::Presence)), (5, 5));
     let too_large = outbox.push(Class::Plain, subject("a"), envelope(0, 9 << 20), 0);
-    assert_eq!((too_large, outbox.len_of(Class::Plain)), (Err(Refused::TooLarge), 41));
+    assert_eq!((too_large, outbox.len_of(Class::Plain)), (Err(OutboxError::TooLarge), 41));
     assert_eq!(outbox.expire(1_999_999_999), Dropped::default());
     assert_eq!(outbox.expire(2_000_000_000), Dropped { by_bytes: 0, by_age: 41 });
 }

@@ -1,33 +1,33 @@
-//! Nodes that are gone, remembered for a while.
+//! Nodes that are gone, which are remembered for a while.
 
 use std::collections::VecDeque;
 
-use super::Why;
+use super::GoneReason;
 use crate::node_id::NodeId;
 
-/// So many are remembered; the oldest are forgotten for newer ones.
+/// How many are remembered; the oldest are forgotten for newer ones.
 const DEPARTED_MAX: usize = 1024;
-/// So long, in nanoseconds.
+/// How long they are remembered, in nanoseconds.
 pub(super) const REMEMBERED_NS: u64 = 600 * 1_000_000_000;
 
 #[derive(Debug)]
 struct Departed {
     id: NodeId,
     name: Box<str>,
-    why: Why,
+    why: GoneReason,
     since_ns: u64,
-    /// When it was first heard again.
+    /// When a beat of it came again for the first time.
     heard_ns: Option<u64>,
 }
 
-/// Who is gone, and why.
+/// The nodes that are gone, oldest first.
 #[derive(Debug, Default)]
 pub(super) struct Departures {
     all: VecDeque<Departed>,
 }
 
 impl Departures {
-    pub(super) fn push(&mut self, id: NodeId, name: Box<str>, why: Why, now_ns: u64) {
+    pub(super) fn push(&mut self, id: NodeId, name: Box<str>, why: GoneReason, now_ns: u64) {
         self.all.retain(|it| it.id != id);
         if self.all.len() >= DEPARTED_MAX {
             self.all.pop_front();
@@ -35,14 +35,14 @@ impl Departures {
         self.all.push_back(Departed { id, name, why, since_ns: now_ns, heard_ns: None });
     }
 
-    /// Whether a beat of a node that is no peer makes it one, [as documented](super).
+    /// Whether a beat of a node that is not a peer makes it one, [as documented](super).
     pub(super) fn may_return(&mut self, id: NodeId, apart_ns: u64, now_ns: u64) -> bool {
         let Some(at) = self.all.iter().position(|it| it.id == id) else { return true };
         let Some(it) = self.all.get_mut(at) else { return true };
         let may = match it.why {
-            Why::Bye => false,
-            Why::Silent => true,
-            Why::Replaced => {
+            GoneReason::Bye => false,
+            GoneReason::Silent => true,
+            GoneReason::Replaced => {
                 let first_ns = *it.heard_ns.get_or_insert(now_ns);
                 now_ns.saturating_sub(first_ns) >= apart_ns
             }
@@ -53,10 +53,11 @@ impl Departures {
         may
     }
 
-    /// A node has been started under this name, so those before it have ended.
+    /// A node was started under this name, so those before it have ended.
     pub(super) fn succeed(&mut self, name: &str) {
-        for it in self.all.iter_mut().filter(|it| it.why == Why::Silent && *it.name == *name) {
-            it.why = Why::Replaced;
+        for it in self.all.iter_mut().filter(|it| it.why == GoneReason::Silent && *it.name == *name)
+        {
+            it.why = GoneReason::Replaced;
         }
     }
 
@@ -70,6 +71,6 @@ impl Departures {
     }
 
     pub(super) fn unaccounted(&self) -> impl Iterator<Item = NodeId> {
-        self.all.iter().filter(|it| it.why == Why::Silent).map(|it| it.id)
+        self.all.iter().filter(|it| it.why == GoneReason::Silent).map(|it| it.id)
     }
 }

@@ -108,7 +108,7 @@ fn a_node_joins_falls_silent_is_back_and_is_gone() {
     assert_eq!((node.peers.live().count(), node.ids()), (0, vec![A]));
     assert_eq!(node.hear(&beat(A)), [PeerEvent::Back(A)]);
     node.wait(30 * SECOND);
-    assert_eq!(node.events(), [PeerEvent::Silent(A), PeerEvent::Gone(A, Why::Silent)]);
+    assert_eq!(node.events(), [PeerEvent::Silent(A), PeerEvent::Gone(A, GoneReason::Silent)]);
     assert!(node.peers.unaccounted().eq([A]));
     assert_eq!(node.hear(&beat(A)), [PeerEvent::Joined(A)], "it lives after all");
     assert_eq!(node.peers.unaccounted().count(), 0);
@@ -162,7 +162,7 @@ fn a_late_beat_is_no_second_life_of_one_that_said_bye() {
     let mut node = Node::new();
     node.hear(&beat(A));
     node.peers.bye(A, node.now_ns);
-    assert_eq!(node.events(), [PeerEvent::Gone(A, Why::Bye)]);
+    assert_eq!(node.events(), [PeerEvent::Gone(A, GoneReason::Bye)]);
     for _ in 0..10 {
         assert_eq!(node.hear(&beat(A)), []);
         assert_eq!(node.hello(&Hello { beat: beat(A), settings: Vec::new() }), []);
@@ -188,7 +188,7 @@ fn one_that_is_started_again_is_replaced_after_five_seconds() {
     node.wait(5 * SECOND - 1);
     assert_eq!(node.events(), []);
     node.wait(1);
-    assert_eq!(node.events(), [PeerEvent::Gone(A, Why::Replaced)]);
+    assert_eq!(node.events(), [PeerEvent::Gone(A, GoneReason::Replaced)]);
     // And this even later.
     assert_eq!(node.hear(&beat_of(A, "web")), []);
     assert_eq!(node.hear(&beat_of(A, "web")), []);
@@ -233,7 +233,7 @@ fn a_late_beat_of_the_start_before_is_no_conflict() {
     node.hear(&a);
     assert_eq!(node.hear(&beat_of(B, "web")), [PeerEvent::Joined(B)]);
     assert_eq!(node.hear(&beat_of(B, "web")), [], "it arrives in a burst");
-    let gone = [PeerEvent::Silent(B), PeerEvent::Gone(B, Why::Silent)];
+    let gone = [PeerEvent::Silent(B), PeerEvent::Gone(B, GoneReason::Silent)];
     assert_eq!(node.beating(60 * SECOND, &[&a]), gone);
     assert_eq!((node.ids(), node.peers.counts().name_conflicts), (vec![A], 0));
 }
@@ -244,7 +244,7 @@ fn one_that_was_taken_for_replaced_and_lives_joins_again() {
     let (a, b) = (beat_of(A, "web"), beat_of(B, "web"));
     node.hear(&a);
     node.hear(&b);
-    let gone = PeerEvent::Gone(A, Why::Replaced);
+    let gone = PeerEvent::Gone(A, GoneReason::Replaced);
     assert_eq!(node.beating(8 * SECOND, &[&b]), [gone]);
     let conflict = PeerEvent::NameConflict { name: "web".into(), nodes: [B, A] };
     assert_eq!(node.beating(10 * SECOND, &[&a, &b]), [PeerEvent::Joined(A), conflict]);
@@ -259,7 +259,7 @@ fn one_that_drains_beside_its_successor_is_in_no_conflict() {
     node.hear(&new);
     assert_eq!(node.beating(30 * SECOND, &[&old, &new]), []);
     assert_eq!(node.peers.counts().draining, 1);
-    assert_eq!(node.beating(6 * SECOND, &[&new]), [PeerEvent::Gone(A, Why::Replaced)]);
+    assert_eq!(node.beating(6 * SECOND, &[&new]), [PeerEvent::Gone(A, GoneReason::Replaced)]);
 }
 
 #[test]
@@ -267,7 +267,7 @@ fn the_own_last_start_is_no_conflict_and_a_living_namesake_is_one() {
     let mut node = Node::new();
     assert_eq!(node.hear(&beat_of(A, "me")), [PeerEvent::Joined(A)]);
     node.wait(5 * SECOND);
-    assert_eq!(node.events(), [PeerEvent::Gone(A, Why::Replaced)]);
+    assert_eq!(node.events(), [PeerEvent::Gone(A, GoneReason::Replaced)]);
     let conflict = |id| PeerEvent::NameConflict { name: "me".into(), nodes: [id, ME] };
     let events = node.hello(&hello_of(B, "me"));
     assert_eq!(events, [PeerEvent::Joined(B), conflict(B)]);
@@ -374,7 +374,7 @@ fn envelopes_have_the_newest_version_that_all_understand() {
     assert!(node.peers.live().eq([A, B]));
     assert_eq!(node.peers.counts().incompatible, 1);
     node.peers.bye(B, node.now_ns);
-    assert_eq!(node.events(), [PeerEvent::Gone(B, Why::Bye), version(Some(2))]);
+    assert_eq!(node.events(), [PeerEvent::Gone(B, GoneReason::Bye), version(Some(2))]);
     assert_eq!(node.hear(&with(A, (1, 3))), [version(Some(3))]);
     node.wait(30 * SECOND);
     assert_eq!(node.peers.envelope_version(), Some(3));
@@ -537,7 +537,10 @@ proptest! {
             model.values_mut().for_each(|it| it.is_peer &= it.unheard_ns < 30 * SECOND);
             let mut changed = is_beat_due;
             while let Some(event) = peers.poll_event() {
-                changed |= matches!(event, PeerEvent::Silent(_) | PeerEvent::Gone(_, Why::Silent));
+                changed |= matches!(
+                    event,
+                    PeerEvent::Silent(_) | PeerEvent::Gone(_, GoneReason::Silent)
+                );
                 told.fold(&event);
             }
             prop_assert!(was_due || !changed, "it was not due");

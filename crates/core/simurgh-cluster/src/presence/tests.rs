@@ -62,7 +62,10 @@ fn numbered(drafts: Vec<Draft>) -> Vec<Bytes> {
     drafts.into_iter().zip(1..).map(|(draft, n)| draft.numbered(n)).collect()
 }
 
-fn take(parts: &mut PresenceParts, envelope: &[u8]) -> Result<Option<Told>, EnvelopeError> {
+fn take(
+    parts: &mut PresenceParts,
+    envelope: &[u8],
+) -> Result<Option<PresenceUpdate>, EnvelopeError> {
     match Envelope::decode(envelope)?.message()? {
         Message::Presence(part) => parts.take(part),
         other => panic!("{other:?}"),
@@ -70,7 +73,7 @@ fn take(parts: &mut PresenceParts, envelope: &[u8]) -> Result<Option<Told>, Enve
 }
 
 /// What is told by a payload of one part that somebody wrote by hand, with a right checksum.
-fn by_hand(kind: Kind, whole: &[u8]) -> Result<Option<Told>, EnvelopeError> {
+fn by_hand(kind: Kind, whole: &[u8]) -> Result<Option<PresenceUpdate>, EnvelopeError> {
     let draft = drafts(kind, OWNER, "t", whole).unwrap().remove(0);
     take(&mut PresenceParts::new(0), &draft.numbered(1))
 }
@@ -82,8 +85,8 @@ fn whole(envelope: &[u8]) -> Vec<u8> {
 
 fn is_refused_or_comes_back(kind: Kind, bytes: &[u8]) {
     let drafts = match by_hand(kind, bytes) {
-        Ok(Some(Told::Delta(it))) => delta_drafts("t", &it),
-        Ok(Some(Told::Snapshot(it))) => state_drafts("t", &it),
+        Ok(Some(PresenceUpdate::Delta(it))) => delta_drafts("t", &it),
+        Ok(Some(PresenceUpdate::Snapshot(it))) => state_drafts("t", &it),
         Ok(None) => panic!("there is one part"),
         Err(_) => return,
     };
@@ -105,10 +108,10 @@ proptest! {
         prop_assert_eq!(one.len(), 1);
         let envelope = Envelope::decode(&one[0]).unwrap();
         prop_assert_eq!((envelope.header.kind, envelope.topic), (Kind::Presence, &topic[..]));
-        prop_assert_eq!(take(&mut parts, &one[0]), Ok(Some(Told::Delta(delta))));
+        prop_assert_eq!(take(&mut parts, &one[0]), Ok(Some(PresenceUpdate::Delta(delta))));
         let one = numbered(state_drafts(&topic, &snapshot).unwrap());
         prop_assert_eq!(Envelope::decode(&one[0]).unwrap().header.kind, Kind::State);
-        prop_assert_eq!(take(&mut parts, &one[0]), Ok(Some(Told::Snapshot(snapshot))));
+        prop_assert_eq!(take(&mut parts, &one[0]), Ok(Some(PresenceUpdate::Snapshot(snapshot))));
         prop_assert!(parts.is_empty());
     }
 
@@ -163,22 +166,22 @@ proptest! {
         let joins = crowd(2, 5).entries;
         let delta = Delta { owner: OWNER, from: 1, to: 9, joins, leaves: vec![] };
         let sent = [
-            (Told::Snapshot(one.clone()), numbered(state_drafts("a", &one).unwrap())),
-            (Told::Snapshot(one.clone()), numbered(state_drafts("b", &one).unwrap())),
-            (Told::Snapshot(two.clone()), numbered(state_drafts("a", &two).unwrap())),
-            (Told::Delta(delta.clone()), numbered(delta_drafts("a", &delta).unwrap())),
+            (PresenceUpdate::Snapshot(one.clone()), numbered(state_drafts("a", &one).unwrap())),
+            (PresenceUpdate::Snapshot(one.clone()), numbered(state_drafts("b", &one).unwrap())),
+            (PresenceUpdate::Snapshot(two.clone()), numbered(state_drafts("a", &two).unwrap())),
+            (PresenceUpdate::Delta(delta.clone()), numbered(delta_drafts("a", &delta).unwrap())),
         ];
-        let mut under_way: Vec<(usize, Bytes)> = Vec::new();
+        let mut in_flight: Vec<(usize, Bytes)> = Vec::new();
         for (which, (_, envelopes)) in sent.iter().enumerate() {
-            under_way.extend(envelopes.iter().map(|it| (which, it.clone())));
+            in_flight.extend(envelopes.iter().map(|it| (which, it.clone())));
         }
-        prop_assert_eq!(under_way.len(), 3 + 3 + 4 + 2);
+        prop_assert_eq!(in_flight.len(), 3 + 3 + 4 + 2);
         let mut parts = PresenceParts::new(16 << 20);
         let (mut came, mut heard) = (Vec::new(), HashMap::new());
         let mut order = order.into_iter();
-        while !under_way.is_empty() {
-            let at = order.next().map_or(0, |it| it.index(under_way.len()));
-            let (which, envelope) = under_way.remove(at);
+        while !in_flight.is_empty() {
+            let at = order.next().map_or(0, |it| it.index(in_flight.len()));
+            let (which, envelope) = in_flight.remove(at);
             if let Some(told) = take(&mut parts, &envelope).unwrap() {
                 prop_assert_eq!(&told, &sent[which].0);
                 *heard.entry(which).or_insert(0) += 1;
@@ -215,7 +218,7 @@ fn what_does_not_fit_into_one_envelope_is_sent_in_parts() {
     let mut parts = PresenceParts::new(4 << 20);
     let told: Vec<_> = envelopes.iter().map(|it| take(&mut parts, it).unwrap()).collect();
     assert!(told[..12].iter().all(Option::is_none));
-    assert_eq!(told[12], Some(Told::Snapshot(large)));
+    assert_eq!(told[12], Some(PresenceUpdate::Snapshot(large)));
 }
 
 #[test]
@@ -229,7 +232,7 @@ fn parts_of_different_answers_are_not_mixed() {
     assert_eq!(take(&mut parts, &second[1]), Ok(None));
     assert_eq!(take(&mut parts, &second[2]), Ok(None));
     assert_eq!(parts.len(), 2);
-    assert_eq!(take(&mut parts, &second[0]), Ok(Some(Told::Snapshot(snapshot))));
+    assert_eq!(take(&mut parts, &second[0]), Ok(Some(PresenceUpdate::Snapshot(snapshot))));
     assert_eq!(parts.len(), 1);
 }
 
@@ -312,7 +315,7 @@ fn wrong_numbers_and_sums_are_refused() {
         take(&mut PresenceParts::new(1 << 20), &draft.unwrap().numbered(1))
     };
     let empty = Snapshot { owner: OWNER, version: 0, entries: vec![] };
-    assert_eq!(told(&payload(0, 1)), Ok(Some(Told::Snapshot(empty))));
+    assert_eq!(told(&payload(0, 1)), Ok(Some(PresenceUpdate::Snapshot(empty))));
     assert_eq!(told(&payload(PARTS_MAX - 1, PARTS_MAX)), Ok(None));
     for (part, parts) in [(0, 0), (1, 1), (7, 3), (0, PARTS_MAX + 1), (u16::MAX, u16::MAX)] {
         let said = told(&payload(part, parts));
@@ -337,7 +340,7 @@ fn a_stranger_may_not_tell_what_no_table_could() {
     };
     let least = Snapshot { owner: OWNER, version: 1, entries: vec![entry(1, "", "{}")] };
     let bytes = whole(&numbered(state_drafts("t", &least).unwrap())[0]);
-    assert_eq!(by_hand(Kind::State, &bytes), Ok(Some(Told::Snapshot(least))));
+    assert_eq!(by_hand(Kind::State, &bytes), Ok(Some(PresenceUpdate::Snapshot(least))));
     let unchanged: &dyn Fn(&mut Vec<u8>) = &|_| {};
     assert!(delta(5, 5, unchanged).is_ok());
     assert!(matches!(delta(6, 5, unchanged), Err(EnvelopeError::Malformed(_))));

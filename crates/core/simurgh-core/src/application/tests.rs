@@ -3,12 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use simurgh_channel::{Config, Outcome, Stop};
 use simurgh_proto::message::Payload;
 use simurgh_proto::ws::CloseCode;
 
 use super::*;
-use crate::config::Config;
-use crate::outcome::{Outcome, Stop};
 use crate::testing::*;
 
 fn application() -> (Application<TestNode>, Arc<ShardMetrics>, Arc<TestNode>) {
@@ -17,10 +16,10 @@ fn application() -> (Application<TestNode>, Arc<ShardMetrics>, Arc<TestNode>) {
     (Application::new(Arc::clone(&node), Arc::clone(&metrics), 0), metrics, node)
 }
 
-fn about(socket: Option<&SocketState>) -> About<'_> {
+fn about(socket: Option<&SocketState>) -> Subject<'_> {
     let channel = ChannelId { shard: 0, membership: 3, generation: 5 };
     let (message, prepared, resume) = (None, None, None);
-    About { socket, topic: "rooms:lobby:1", channel, message, prepared, resume }
+    Subject { socket, topic: "rooms:lobby:1", channel, message, prepared, resume }
 }
 
 #[test]
@@ -96,7 +95,7 @@ fn a_callback_knows_where_it_is() {
     assert_eq!(metrics.errors_wrong_payload.value(), 1);
     let mail = format!("{:?}", node.told().mail[0]);
     assert_eq!(mail, "[ToChannel(ChannelId { shard: 0, membership: 3, generation: 5 }, Stop)]");
-    let plain = About { topic: "plain", ..about(None) };
+    let plain = Subject { topic: "plain", ..about(None) };
     application.run(plain, Callback::HandleIn, |ctx| {
         assert_eq!((ctx.subtopic(), ctx.socket_id()), ("plain", None));
         assert_eq!((ctx.assigns::<u8>(), ctx.member_count()), (None, None));
@@ -141,7 +140,7 @@ fn a_join_function_speaks_for_nobody() {
         Join::error(payload.into_owned())
     });
     let prepared = Some(Box::new(9_u8) as Prepared);
-    let asked = Asked { socket: None, topic: "t", resume: None, prepared };
+    let asked = JoinSubject { socket: None, topic: "t", resume: None, prepared };
     let (answer, _) = application.join(asked, Payload::NULL, &join);
     assert_eq!(format!("{answer:?}"), "Some(Join::error)");
     let nobody = ChannelId { shard: 0, membership: NO_MEMBERSHIP, generation: 0 };

@@ -1,16 +1,11 @@
-//! A node that is one of several: which topics it wants to hear of.
+//! The topics that this node wants to get from the others of its cluster.
 //!
-//! A shard says when a topic has its first member or listener here, and when it has none any more.
-//! Socket ids are no topics to be heard: `disconnect` comes to all nodes.
+//! A shard reports a topic's first member or listener, and when it has none any more. Socket ids
+//! are not reported: `disconnect` comes to all nodes.
 
-pub(crate) mod call;
+use simurgh_channel::{ChannelId, Listener, Node, Retention, ToCluster};
 
-use self::call::ToCluster;
 use crate::core::{Core, History};
-use crate::history::engine::Wants;
-use crate::id::ChannelId;
-use crate::listeners::Listener;
-use crate::node::Node;
 use crate::registry::{SOCKET_ID, TopicId};
 
 impl<N: Node> Core<N> {
@@ -31,11 +26,11 @@ impl<N: Node> Core<N> {
             && let Some(cluster) = self.node.cluster()
         {
             let wants = wants(self.history.as_deref(), &topic.name);
-            cluster.tell(ToCluster::TopicBegins((&*topic.name).into(), self.shard, wants));
+            cluster.send(ToCluster::TopicBegins((&*topic.name).into(), self.shard, wants));
         }
     }
 
-    /// A membership has left its topic, which is still there.
+    /// A membership has left its topic, which still exists.
     #[inline(always)]
     pub(crate) fn is_left(&mut self, topic: TopicId) {
         if self.node.cluster().is_some() {
@@ -51,20 +46,19 @@ impl<N: Node> Core<N> {
             && !self.fanout.listens_to(&topic.name)
             && let Some(cluster) = self.node.cluster()
         {
-            cluster.tell(ToCluster::TopicEnds((&*topic.name).into(), self.shard));
+            cluster.send(ToCluster::TopicEnds((&*topic.name).into(), self.shard));
         }
     }
 
-    /// Somebody outside of all channels hears a topic.
+    /// Code outside of all channels subscribes to a topic.
     pub(crate) fn listen(&mut self, topic: Box<str>, listener: Listener) {
         if let Some(cluster) = self.node.cluster() {
             let wants = wants(self.history.as_deref(), &topic);
-            cluster.tell(ToCluster::TopicBegins(topic.clone(), self.shard, wants));
+            cluster.send(ToCluster::TopicBegins(topic.clone(), self.shard, wants));
         }
         self.fanout.listen(topic, listener);
     }
 
-    /// And no longer.
     pub(crate) fn unlisten(&mut self, topic: Box<str>, name: ChannelId) {
         self.fanout.unlisten(&topic, name);
         let members = self.registry.find(&topic).and_then(|id| self.registry.topic(id));
@@ -72,14 +66,13 @@ impl<N: Node> Core<N> {
             && !members.is_some_and(|it| it.deliveries.is_wanted)
             && !self.fanout.listens_to(&topic)
         {
-            cluster.tell(ToCluster::TopicEnds(topic, self.shard));
+            cluster.send(ToCluster::TopicEnds(topic, self.shard));
         }
     }
 }
 
-/// What is wanted of a topic's history, if its broadcasts are kept.
-fn wants(history: Option<&History>, topic: &str) -> Option<Wants> {
-    Some(history?.kept.rule(topic)?.wants())
+fn wants(history: Option<&History>, topic: &str) -> Option<Retention> {
+    Some(history?.kept.rule(topic)?.retention())
 }
 
 #[cfg(test)]

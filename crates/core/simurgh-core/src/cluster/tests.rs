@@ -53,7 +53,7 @@ fn a_topic_with_members_and_listeners_ends_with_the_last_of_both() {
     let (mut it, told) = clustered();
     let listen = |it: &mut Stage, number| {
         let name = Listener::id(0, number);
-        let listener = Listener { name, hear: Box::new(|_| ()) };
+        let listener = Listener { name, on_broadcast: Box::new(|_| ()) };
         it.core.mail(&mut it.out, Mail::Listen("t".into(), listener));
         name
     };
@@ -130,7 +130,7 @@ fn presences_of_a_topic_begin_with_the_first_member_who_uses_them() {
     it.says(two, r#"[1,3,"t","state",{}]"#);
     it.takes_mail();
     assert_eq!(told.take(), ["presences of t: Begin"]);
-    let asked = FromPeers::Asked([].into());
+    let asked = FromPeers::Requested([].into());
     it.node.post_home("t", PresenceMail::Peers(asked));
     it.takes_mail();
     it.core.tick(&mut it.out);
@@ -173,7 +173,7 @@ fn who_has_no_list_hears_of_those_who_are_forgotten_with_the_topic() {
     let (phx_ref, meta) = (PhxRefs::new(other).next(1), Meta::parse("{}").unwrap());
     let entry = Shared { key: "far".into(), phx_ref, phx_ref_prev: None, meta, extra: None };
     let delta = Delta { owner: other, from: 0, to: 1, joins: vec![entry], leaves: vec![] };
-    for what in [FromPeers::Asked([].into()), FromPeers::Delta(delta)] {
+    for what in [FromPeers::Requested([].into()), FromPeers::Delta(delta)] {
         it.node.post_home("t", PresenceMail::Peers(what));
     }
     let passes = |it: &mut Stage, seconds| {

@@ -1,24 +1,21 @@
-//! How channels and sockets end: the other half of the knot.
+//! Ends of channels and sockets. One room with `effects`: each calls the other.
 
+use simurgh_channel::{ChannelId, Effect, Node, Reason};
 use simurgh_proto::message::Ref;
 use simurgh_proto::session::server as session;
 use simurgh_proto::ws::CloseCode;
 use simurgh_reactor::Key;
 
-use crate::context::Effect;
 use crate::core::Core;
-use crate::frames::{close_reason, say, say_close};
-use crate::id::ChannelId;
-use crate::node::Node;
-use crate::outcome::Reason;
+use crate::frames::{close_reason, send, send_close};
 use crate::registry::{DELIVERING, List, TRACKS};
 use crate::socket::{Own, Phase, Speaker};
-use crate::sockets::{Abandoned, Sockets};
+use crate::sockets::{AbandonReason, Sockets};
 use crate::wire::Wire;
 
 impl<N: Node> Core<N> {
-    /// Ends a channel, once it has seen what was broadcast before; or, if it is just seeing that,
-    /// once whoever had it brought up to date has had a say. The first reason is what counts.
+    /// Ends a channel once it has got what was broadcast before. If it is getting that just now, it
+    /// ends after the message it was brought up to date for. The first reason counts.
     pub(crate) fn end_channel(&mut self, out: &mut impl Sockets, membership: u32, reason: Reason) {
         let Some(it) = self.registry.member(membership) else { return };
         let (id, is_seeing) = (self.id_of(membership, it.generation), it.is(DELIVERING));
@@ -40,8 +37,8 @@ impl<N: Node> Core<N> {
         self.ends.iter().any(|(it, _)| *it == channel) || self.ends_behind(channel)
     }
 
-    /// Ends a channel that wants it by what it has intercepted, now that all is said: if it waits,
-    /// that is when it has waited.
+    /// Ends a channel that stopped itself while it intercepted a broadcast, now that the message
+    /// behind that is sent; if the channel waits, after that.
     pub(crate) fn end_as_wanted(&mut self, out: &mut impl Sockets, channel: ChannelId) {
         if self.ends.is_empty() || self.waits(channel) {
             return;
@@ -56,8 +53,8 @@ impl<N: Node> Core<N> {
     /// Ends a channel: tells the client, takes it out of every table, lets it clean up.
     pub(crate) fn end_now(&mut self, out: &mut impl Sockets, membership: u32, reason: Reason) {
         let Some(speaker) = self.speaker(out, membership) else { return };
-        // What tells a plain client is the end of its socket, which ends the channel too: that
-        // comes last, for the channel to hear its own reason.
+        // A plain client is told by the end of its socket, which ends the channel too: that comes
+        // last, so that the channel is given its own reason.
         let is_plain = speaker.wire == Wire::Plain;
         if !is_plain {
             self.notify(out, &speaker, reason);
@@ -74,23 +71,22 @@ impl<N: Node> Core<N> {
         let is_fault = reason.is_for_rejoin();
         if speaker.wire == Wire::Plain {
             let code = if is_fault { CloseCode::INTERNAL } else { CloseCode::NORMAL };
-            return self.close_with(out, speaker.conn, code);
+            return self.close(out, speaker.conn, code);
         }
-        // These bear it as the client gave it.
+        // Null if the client gave none.
         let join_ref = if speaker.is_given { speaker.join_ref.as_ref() } else { Ref::Null };
         let notice = match is_fault {
             true => session::crashed(&join_ref, &speaker.topic),
             false => session::closed(&join_ref, &speaker.topic),
         };
-        say(out, &self.metrics, speaker.conn, notice);
+        send(out, &self.metrics, speaker.conn, notice);
     }
 
     /// Closes a socket from our side and waits a while for the peer's answer.
-    pub(crate) fn close_with(&mut self, out: &mut impl Sockets, key: Key, code: CloseCode) {
+    pub fn close(&mut self, out: &mut impl Sockets, key: Key, code: CloseCode) {
         self.close_because(out, key, code, close_reason(code));
     }
 
-    /// The same with a reason of its own.
     pub(crate) fn close_because(
         &mut self,
         out: &mut impl Sockets,
@@ -100,12 +96,11 @@ impl<N: Node> Core<N> {
     ) {
         let Some(socket) = out.socket(key) else { return };
         match socket.phase {
-            Phase::Connecting => return out.abandon(key, Abandoned::Drain),
+            Phase::Connecting => return out.abandon(key, AbandonReason::Drain),
             Phase::Open | Phase::Waiting if self.closing != Some(key) => {}
             _ => return,
         }
-        // An interceptor that is brought up to date may want to close this socket, too, or end one
-        // of its channels.
+        // An interceptor that is brought up to date may close this socket, too, or end its channel.
         self.closing = Some(key);
         for channel in self.channels_of(socket) {
             if let Some(membership) = self.live(channel) {
@@ -118,15 +113,15 @@ impl<N: Node> Core<N> {
         let Some(socket) = out.socket_mut(key) else { return };
         socket.enter(Phase::Closing, tick);
         let is_driven = socket.is_driven();
-        say_close(out, key, Some(code), reason);
-        // A held socket has to hear the answer; a driven one answers by having heard it.
+        send_close(out, key, Some(code), reason);
+        // A held socket must be read for the answer; one within the process needs none.
         match is_driven {
             true => out.close(key),
             false => out.release(key),
         }
     }
 
-    /// Ends all channels of a socket that is about to close, and says nothing to its client.
+    /// Ends all channels of a socket that is about to close, without a word to its client.
     pub(crate) fn end_channels(&mut self, out: &mut impl Sockets, key: Key) {
         let Some(socket) = out.socket_mut(key).filter(|socket| socket.is_open()) else { return };
         socket.phase = Phase::Ending;
@@ -135,7 +130,8 @@ impl<N: Node> Core<N> {
         self.end_memberships(out, list, own);
     }
 
-    /// Ends what a socket leaves behind; of last words only what others hear is carried out.
+    /// Ends the memberships of a closed socket; of what channels do while they end, only broadcasts
+    /// are carried out.
     pub(crate) fn end_memberships(
         &mut self,
         out: &mut impl Sockets,

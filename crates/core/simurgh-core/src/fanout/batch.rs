@@ -3,33 +3,32 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
+use simurgh_channel::Broadcast;
 use simurgh_reactor::{Run, Shared};
 
 use super::delivery::Delivery;
-use crate::broadcast::Broadcast;
+use crate::client_keys::ClientKeys;
 use crate::frames::broadcast_frame;
-use crate::history::keys::Keys;
 use crate::registry::Topic;
 use crate::sockets::Sockets;
 use crate::wire::Form;
 
-/// Largest burst that is put together for single writes; a larger one is gathered by the system.
+/// Largest burst that is copied together for single writes; the system gathers larger ones.
 const WHOLE_BYTES_MAX: usize = 64 << 10;
 
-/// What members who stand at the same place of a topic's log are sent in one form.
+/// The frames for all members with the same cursor, in one form.
 pub(super) struct Batch {
-    /// Which topic: this very name, not one that reads the same and not the slot, which another
-    /// topic may have by now. It cannot be freed and taken anew while it is held here.
+    /// The topic's own name: not one that reads the same, and not the slot, which another topic may
+    /// have by now. It cannot be freed and allocated again while it is held here.
     topic: Rc<str>,
     from: u32,
     to: u32,
-    /// Its frames; none if nothing of it can be said in this form.
+    /// The frames; `None` if none has this form.
     run: Option<Run>,
-    /// The same in one piece, if it is a short burst of several.
+    /// The same in one piece, for a short burst of several.
     whole: Vec<u8>,
-    /// How many broadcasts that is, for the counters.
     pub(super) count: u32,
-    /// Memberships that one of these broadcasts is not for.
+    /// Memberships that one of the broadcasts is not for.
     pub(super) except: Vec<u32>,
 }
 
@@ -40,7 +39,7 @@ impl Batch {
         topic: &mut Topic<Delivery>,
         from: u32,
         form: Form,
-        keys: Option<&Keys>,
+        keys: Option<&ClientKeys>,
         errors: &mut u64,
     ) -> Self {
         let except = except(topic, from, keys);
@@ -73,24 +72,23 @@ impl Batch {
         self.from == from && self.to == to && Rc::ptr_eq(&self.topic, topic)
     }
 
-    /// Its run, and the bytes that it is in one piece; these are empty if the system is to gather
-    /// them.
+    /// The run, and its bytes in one piece, or empty if the system is to gather them.
     #[inline]
     pub(super) fn output(&self) -> Option<(&Run, &[u8])> {
         let run = self.run.as_ref()?;
         Some((run, run.single().map_or(&*self.whole, Shared::as_bytes)))
     }
 
-    /// The same, if it is in one piece and for everybody.
+    /// The output, if it is in one piece and for everybody.
     #[inline]
     pub(super) fn for_all(&self) -> Option<(&Run, &[u8])> {
         self.output().filter(|(_, whole)| !whole.is_empty() && self.except.is_empty())
     }
 }
 
-/// Memberships that a broadcast from a number on is not for, or may not be: those of their senders
-/// on any shard, and those of the same clients.
-fn except(topic: &Topic<Delivery>, from: u32, keys: Option<&Keys>) -> Vec<u32> {
+/// Memberships that broadcasts from a number on are not for: those of their senders on any shard,
+/// and of the same clients.
+fn except(topic: &Topic<Delivery>, from: u32, keys: Option<&ClientKeys>) -> Vec<u32> {
     let pending = || topic.deliveries.log.pending(from);
     let mut except: Vec<u32> = pending().filter_map(|it| Some(it.except?.membership)).collect();
     let Some(keys) = keys else { return except };

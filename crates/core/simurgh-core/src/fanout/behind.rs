@@ -1,34 +1,34 @@
-//! Members who have not taken all they were sent, and what that means for the accounts of those who
-//! publish.
+//! Members that have not taken all they were sent, and the bytes that count for publishers because
+//! of them.
 
 use std::time::Duration;
 
+use simurgh_channel::Node;
 use simurgh_reactor::Next;
 
 use super::delivery::Registry;
 use super::state::Fanout;
 use crate::flow::pace;
-use crate::node::Node;
 use crate::registry::{BEHIND, Left, List, Member, TopicId};
 use crate::sockets::Sockets;
 
-/// How often it is looked whether withheld bytes may be given back.
-const WITHHELD_LOOK: Duration = Duration::from_millis(5);
+/// How often withheld bytes are looked at.
+const WITHHELD_POLL_INTERVAL: Duration = Duration::from_millis(5);
 
 impl<N: Node> Fanout<N> {
-    /// The hand has been round; whether nothing is left to send.
-    pub(super) fn lap_is_over(
+    /// The cursor has passed all members; whether nothing is left to send.
+    pub(super) fn finish_pass_of(
         &mut self,
         registry: &mut Registry,
         out: &impl Sockets,
         id: TopicId,
     ) -> bool {
         let Some(topic) = registry.topic_mut(id) else { return true };
-        topic.begin_round();
+        topic.begin_pass_at_first();
         let members = topic.len();
         let delivery = &mut topic.deliveries;
         let has_withheld = delivery.withheld.is_some();
-        let freed = delivery.finish_lap(members, out.now().ns);
+        let freed = delivery.finish_pass(members, out.now().ns);
         if delivery.withheld.is_some() && !has_withheld {
             self.withheld.push(id);
         }
@@ -42,7 +42,6 @@ impl<N: Node> Fanout<N> {
         is_done
     }
 
-    /// A member's socket has not taken all that it was just sent.
     #[cold]
     pub(super) fn is_behind(
         &mut self,
@@ -62,7 +61,6 @@ impl<N: Node> Fanout<N> {
         topic.deliveries.lagging |= lags;
     }
 
-    /// A socket has taken all it was sent.
     pub(crate) fn caught_up(&mut self, registry: &mut Registry, list: List) {
         let mut next = list.first();
         while let Some((topic, after)) = registry.step(next) {
@@ -73,14 +71,13 @@ impl<N: Node> Fanout<N> {
         }
     }
 
-    /// A membership has left its topic.
     pub(crate) fn left(&mut self, registry: &mut Registry, left: &Left) {
         match left.was_behind {
             true => self.one_less_behind(registry, left.topic),
             false => self.relieve(registry, left.topic),
         }
-        // Its flow may be under way on other shards when the topic is gone here; and those who have
-        // left may have last words.
+        // Its flow may still be under way on other shards, and members that left may broadcast in
+        // `terminate`.
         if let Some(topic) = registry.topic_mut(left.topic).filter(|it| it.len() == 0)
             && let Some(flow) = &topic.deliveries.flow
         {
@@ -96,8 +93,8 @@ impl<N: Node> Fanout<N> {
         self.relieve(registry, id);
     }
 
-    /// Gives back what was withheld of a topic, if it is not awaited any more. One that has no
-    /// members is the caller's to close.
+    /// Gives back what is withheld of a topic, if its readers have caught up. The caller closes it
+    /// if it has no members.
     fn relieve(&mut self, registry: &mut Registry, id: TopicId) {
         let Some(topic) = registry.topic_mut(id) else { return };
         let members = topic.len();
@@ -109,7 +106,7 @@ impl<N: Node> Fanout<N> {
         self.delivered(withheld.give_all());
     }
 
-    /// Gives back what may be given back by now although it is awaited.
+    /// Gives back what the pace allows of bytes that readers still hold back.
     pub(crate) fn give_back_withheld(
         &mut self,
         registry: &mut Registry,
@@ -134,6 +131,6 @@ impl<N: Node> Fanout<N> {
             is_left
         });
         self.withheld = left;
-        if self.withheld.is_empty() { Next::Idle } else { Next::After(WITHHELD_LOOK) }
+        if self.withheld.is_empty() { Next::Idle } else { Next::After(WITHHELD_POLL_INTERVAL) }
     }
 }

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use simurgh_channel::{Broadcast, NOBODY_PLAIN, Node};
 use simurgh_history::AT;
 use simurgh_proto::message::Ref;
 use simurgh_reactor::{Key, Run};
@@ -10,49 +11,38 @@ use super::batch::Batch;
 use super::delivery::{Delivery, Registry};
 use super::log::Log;
 use super::state::Fanout;
-use crate::broadcast::Broadcast;
 use crate::frames::{LONG_BYTES, broadcast_frame, encode_broadcast, kept};
-use crate::id::NOBODY_PLAIN;
-use crate::node::Node;
 use crate::registry::{DELIVERING, Generations, Member, Topic, TopicId};
 use crate::sockets::Sockets;
 use crate::wire::{Form, Wire};
 
-/// Members between two looks at the clock.
 const STRIDE: usize = 16;
-/// Bytes after which a slice looks at the clock.
 const LOOK_BYTES: usize = 16 << 10;
 
-/// What was done since the last look at the clock.
+/// Work since the last look at the clock.
 #[derive(Default)]
 pub(super) struct Stride {
     members: usize,
     pub(super) bytes: usize,
 }
 
-/// Why deliveries of what is ready stopped.
+/// Why deliveries of ready frames stopped.
 pub(super) enum Step {
-    /// The clock is to be looked at.
-    Look,
-    /// The hand has been round.
-    Round,
-    /// The topic is gone.
+    /// It is time to look at the clock.
+    CheckClock,
+    /// The cursor has passed all members.
+    PassOver,
     Gone,
-    /// This member, as it was, is to get something that is not ready.
-    Other(Member),
-    /// The same, and those who come next are likely to be of its kind: told positions, or not.
-    Turn(Member),
+    /// This member needs something that is not ready.
+    NotReady(Member),
+    /// The same, and the next members are probably of its kind: told positions, or not.
+    OtherKind(Member),
     /// This member's socket has not taken all of it.
     Behind(Member),
 }
 
-/// What came of a delivery.
 pub(super) enum Delivered {
-    Sent {
-        bytes: usize,
-        /// The socket has not taken all of it.
-        waits: bool,
-    },
+    Sent { bytes: usize, waits: bool },
     Through(Through),
 }
 
@@ -60,17 +50,17 @@ impl Delivered {
     const NOTHING: Self = Self::Sent { bytes: 0, waits: false };
 }
 
-/// Broadcasts for one membership that pass application code, or the socket itself, in order.
+/// Broadcasts for one membership that go to application code or to a socket within the process.
 pub(crate) struct Through {
     pub(crate) membership: u32,
-    /// Tells whether that still is who was meant.
+    /// Tells whether the membership still is the same channel.
     pub(crate) generation: u32,
     pub(crate) conn: Key,
     pub(crate) pending: Vec<Arc<Broadcast>>,
 }
 
-/// Whether a broadcast is not for this membership of a shard: it bears the name of its sender, who
-/// may have left and be somebody else by now.
+/// Whether a broadcast leaves out this membership of a shard: its slot may have a new member by
+/// now.
 #[inline]
 pub(crate) fn is_except(
     generations: Generations<'_>,
@@ -85,7 +75,7 @@ pub(crate) fn is_except(
     })
 }
 
-/// What a log has for a member of a shard from its cursor on that is told no positions.
+/// The broadcasts for a member without positions, from its cursor on.
 #[inline]
 fn pending_for<'a>(
     log: &'a Log,
@@ -103,10 +93,10 @@ fn pending_for<'a>(
 }
 
 impl<N: Node> Fanout<N> {
-    /// Sends to the members at the hand what is ready, until something else is to be done: what
-    /// most deliveries are, so nothing is looked up in it twice. By itself, so that what the loop
-    /// needs has registers; and for members of one kind, whose frames are in one table: those who
-    /// are told positions, or those who are not.
+    /// Sends ready frames to the next members until something else is to be done. Most deliveries
+    /// happen here, so nothing is looked up twice. It is a function of its own so that the loop's
+    /// values have registers, and for members of one kind, whose frames are in one table: told
+    /// positions or not.
     #[inline(never)]
     pub(super) fn send_ready<const PLACED: bool>(
         &mut self,
@@ -122,15 +112,19 @@ impl<N: Node> Fanout<N> {
         let mut sent = 0;
         let step = loop {
             if members == STRIDE || bytes >= LOOK_BYTES {
-                break Step::Look;
+                break Step::CheckClock;
             }
-            let Some(member) = topic.visit(head) else { break Step::Round };
+            let Some(member) = topic.visit(head) else { break Step::PassOver };
             members += 1;
             if member.cursor == head {
                 continue;
             }
             if !member.is_plain(PLACED) {
-                break if member.is_apart() { Step::Other(member) } else { Step::Turn(member) };
+                break if member.is_apart() {
+                    Step::NotReady(member)
+                } else {
+                    Step::OtherKind(member)
+                };
             }
             let mut values = None;
             let waits = out.send_chosen(member.conn, |socket| {
@@ -148,10 +142,10 @@ impl<N: Node> Fanout<N> {
                 (Some(false), _) => {}
                 (Some(true), _) => break Step::Behind(member),
                 (None, Some(transport)) => {
-                    let heard = pending_for(&topic.deliveries.log, generations, shard, member);
-                    sent += out.hear_broadcasts(member.conn, transport, heard);
+                    let pending = pending_for(&topic.deliveries.log, generations, shard, member);
+                    sent += out.deliver_broadcasts(member.conn, transport, pending);
                 }
-                (None, None) => break Step::Other(member),
+                (None, None) => break Step::NotReady(member),
             }
         };
         *stride = Stride { members, bytes };
@@ -161,10 +155,9 @@ impl<N: Node> Fanout<N> {
         step
     }
 
-    /// Brings a member up to date before something else is written to it; what passes application
-    /// code is the caller's to deliver. What an interceptor writes while it is being brought up to
-    /// date is no reason to begin anew: what is broadcast meanwhile follows the rest, as it would
-    /// in Phoenix' mailbox, and nothing nests.
+    /// Brings a member up to date before something else is written to it; the caller delivers what
+    /// goes to application code. What an interceptor broadcasts meanwhile follows the rest, as it
+    /// would in Phoenix' mailbox: nothing is nested.
     pub(crate) fn catch_up(
         &mut self,
         registry: &mut Registry,
@@ -186,8 +179,8 @@ impl<N: Node> Fanout<N> {
         }
     }
 
-    /// Sends one member the broadcasts from its cursor on; with `later`, together with what else
-    /// this turn has for it.
+    /// Sends one member the broadcasts from its cursor on; with `later`, together with its other
+    /// output of this turn.
     #[inline]
     pub(super) fn deliver(
         &mut self,
@@ -206,7 +199,7 @@ impl<N: Node> Fanout<N> {
         }
     }
 
-    /// The same for who is told positions, or is not.
+    /// The same with or without positions.
     fn deliver_as<const PLACED: bool>(
         &mut self,
         registry: &mut Registry,
@@ -223,9 +216,9 @@ impl<N: Node> Fanout<N> {
             return Delivered::NOTHING;
         };
         if wire == Wire::Values {
-            let heard = pending_for(&topic.deliveries.log, generations, self.shard, member);
-            let heard = out.hear_broadcasts(member.conn, transport, heard);
-            self.count_deliveries(heard);
+            let pending = pending_for(&topic.deliveries.log, generations, self.shard, member);
+            let delivered = out.deliver_broadcasts(member.conn, transport, pending);
+            self.count_deliveries(delivered);
             return Delivered::NOTHING;
         }
         let mut errors = 0;
@@ -261,7 +254,7 @@ impl<N: Node> Fanout<N> {
         }
     }
 
-    /// A topic's broadcasts from `cursor` on for a wire, the same for all who stand there.
+    /// The broadcasts from `cursor` on in one form, for all members with this cursor.
     #[inline(always)]
     fn batch(
         &mut self,
@@ -283,7 +276,7 @@ impl<N: Node> Fanout<N> {
         place.as_deref()
     }
 
-    /// For the sender of a `broadcast_from`: all but its own.
+    /// For the sender of a `broadcast_from`: all but its own broadcasts.
     #[inline(never)]
     fn deliver_others(
         &mut self,
@@ -316,20 +309,20 @@ impl<N: Node> Fanout<N> {
         for run in runs {
             out.send_later(member.conn, run);
         }
-        // What it has sent itself moves its position on, too.
+        // The client's own broadcast moves its position on, too.
         let kept = topic.deliveries.log.pending(member.cursor).filter(|it| it.kept.is_some());
         if let Some(last) = kept.last().filter(|it| form.has_positions && is_own(it))
             && let (Some(position), Some(serializer)) = (last.position(), form.wire.serializer())
         {
             out.send_with(member.conn, |out| {
-                // It is text, which can always be said.
+                // A notice is text, which has a form in every serializer.
                 let _ = kept::notice(out, serializer, &Ref::Null, &topic.name, AT, position);
             });
         }
         self.count_deliveries(sent);
     }
 
-    /// One broadcast for one member, behind all that this turn has for it.
+    /// One broadcast for one member, behind all output of this turn.
     pub(crate) fn deliver_one(
         &self,
         out: &mut impl Sockets,
@@ -341,8 +334,8 @@ impl<N: Node> Fanout<N> {
             return;
         };
         if wire == Wire::Values {
-            let heard = out.hear_broadcasts(conn, transport, std::iter::once(broadcast));
-            return self.count_deliveries(heard);
+            let delivered = out.deliver_broadcasts(conn, transport, std::iter::once(broadcast));
+            return self.count_deliveries(delivered);
         }
         let (form, mut errors) = (Form { wire, has_positions }, 0);
         if broadcast.payload().len() > LONG_BYTES {

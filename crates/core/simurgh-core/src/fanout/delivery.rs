@@ -1,12 +1,12 @@
-//! What the fan-out keeps of a topic: what is still to be sent, how far the hand's lap is, and what
-//! is withheld from the publishers' account.
+//! What the fan-out keeps of a topic: its log, the progress of the pass, and withheld bytes.
 
 use std::sync::Arc;
 
+use simurgh_channel::Flow;
 use simurgh_history::Position;
 
 use super::log::Log;
-use crate::flow::{Flow, Withheld};
+use crate::flow::Withheld;
 use crate::registry::{self, Deliveries};
 
 /// The tables of a shard, with what the fan-out keeps of each topic.
@@ -17,35 +17,33 @@ pub(crate) type Registry = registry::Registry<Delivery>;
 pub(crate) struct Delivery {
     /// Broadcasts not yet sent to everybody.
     pub(crate) log: Log,
-    /// The log's head when the hand last stood at the first member: all before it is sent once the
-    /// hand is round.
+    /// The log's head when the pass began: all before it is sent when the pass ends.
     lap_head: u32,
-    /// How far members were told a topic whose broadcasts are kept.
-    pub(crate) told: Option<Box<Told>>,
-    /// It is in one of the fan-out's lists.
+    /// Positions that members were told, on a topic with history.
+    pub(crate) told: Option<Box<ToldPositions>>,
+    /// It is in a list of topics to serve.
     pub(super) in_fanout: bool,
-    /// In this lap a member had more before it than a quarter of what may wait for one.
+    /// In this pass a member had more output waiting than a quarter of the limit.
     pub(super) lagging: bool,
-    /// The other nodes of the cluster know that it has members here.
+    /// The other nodes of the cluster know that there are members here.
     pub(crate) is_wanted: bool,
-    /// Members whose socket has not taken all they were sent.
     pub(super) behind: u32,
-    /// What its broadcasts come to in deliveries, one for each member there was: since the observer
-    /// last looked, and between its last two looks.
+    /// Deliveries of its broadcasts, one for each member: since the observer last looked, and
+    /// between its last two looks.
     pub(crate) deliveries: u32,
     pub(crate) deliveries_before: u32,
     /// What members of this shard publish on it; none until they do.
     pub(super) flow: Option<Arc<Flow>>,
-    /// Broadcasts whose bytes still count although everybody was sent them.
+    /// Broadcasts that everybody was sent and whose bytes still count.
     pub(super) withheld: Option<Box<Withheld>>,
 }
 
-/// How far members of a topic were told its positions.
+/// Positions that members of a topic were told.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Told {
-    /// Where the last kept broadcast stands that was taken in here.
+pub(crate) struct ToldPositions {
+    /// The position of the last kept broadcast that was taken in here.
     pub(crate) last: Position,
-    /// Where all of them were last told that something is missing.
+    /// The last position at which all of them were told of a gap.
     pub(crate) gap: Option<Position>,
 }
 
@@ -59,35 +57,36 @@ impl Deliveries for Delivery {
     }
 
     fn shrink(&mut self) -> bool {
-        // Nobody else has it: nothing is under way in it.
+        // Nobody else has the flow: nothing of it is under way.
         self.flow.take_if(|flow| Arc::strong_count(flow) == 1);
         self.log.shrink()
     }
 }
 
 impl Delivery {
-    /// Members are told the topic up to a position, or that something is missing before it.
-    pub(super) fn is_told(&mut self, position: Position, is_gap: bool) {
-        let told = self.told.get_or_insert_with(|| Box::new(Told { last: position, gap: None }));
+    /// Members are told a position, or of a gap before it.
+    pub(super) fn note_position(&mut self, position: Position, is_gap: bool) {
+        let told =
+            self.told.get_or_insert_with(|| Box::new(ToldPositions { last: position, gap: None }));
         told.last = position;
         if is_gap {
             told.gap = Some(position);
         }
     }
 
-    /// A lap begins, with what is there now.
-    pub(super) fn begin_lap(&mut self) {
+    /// Begins a pass over all broadcasts that are there now.
+    pub(super) fn begin_pass(&mut self) {
         self.lap_head = self.log.head();
         self.lagging = false;
     }
 
     /// Whether what `members` were sent still counts as under way: most have not taken it, or one
-    /// is so far behind that it has to be given time.
+    /// is so far behind that it needs time.
     pub(super) fn is_awaited(&self, members: usize) -> bool {
         self.lagging || self.behind as usize * 2 > members
     }
 
-    /// A member whose socket had not taken all has, or is gone.
+    /// A member that was behind has caught up, or is gone.
     pub(super) fn one_less_behind(&mut self) {
         self.behind = self.behind.saturating_sub(1);
         if self.behind == 0 {
@@ -96,9 +95,9 @@ impl Delivery {
         }
     }
 
-    /// Forgets what everybody was sent, now that the hand has been round; returns the bytes set
-    /// free. What is awaited is withheld.
-    pub(super) fn finish_lap(&mut self, members: usize, now_ns: u64) -> usize {
+    /// Drops broadcasts that everybody was sent, now that the pass is over; returns the bytes set
+    /// free. Those that readers still have to take are withheld.
+    pub(super) fn finish_pass(&mut self, members: usize, now_ns: u64) -> usize {
         let keep = self.log.head().wrapping_sub(self.lap_head) as usize;
         let is_awaited = self.is_awaited(members);
         let mut freed = 0;
@@ -122,8 +121,8 @@ mod tests {
     use simurgh_proto::message::Payload;
 
     use super::*;
-    use crate::broadcast::Broadcast;
-    use crate::flow::Posted;
+    use simurgh_channel::Broadcast;
+    use simurgh_channel::Posted;
 
     fn publish(delivery: &mut Delivery) {
         let broadcast = Broadcast::new("t", "e", Payload::EMPTY_OBJECT);
@@ -134,13 +133,13 @@ mod tests {
     fn a_lap_forgets_only_what_was_published_before_it_began() {
         let mut delivery = Delivery::default();
         publish(&mut delivery);
-        delivery.begin_lap();
+        delivery.begin_pass();
         publish(&mut delivery);
-        assert!(delivery.finish_lap(2, 0) > 0);
+        assert!(delivery.finish_pass(2, 0) > 0);
         assert_eq!((delivery.log.len(), delivery.lap_head), (1, 2));
         assert_eq!(delivery.log.pending(1).count(), 1);
         assert_eq!(delivery.log.pending(2).count(), 0);
-        delivery.finish_lap(2, 0);
+        delivery.finish_pass(2, 0);
         assert!(delivery.log.is_empty());
     }
 
@@ -151,9 +150,9 @@ mod tests {
             [(0, false, false), (2, false, false), (3, false, true), (1, true, true)]
         {
             publish(&mut delivery);
-            delivery.begin_lap();
+            delivery.begin_pass();
             (delivery.behind, delivery.lagging) = (behind, lagging);
-            let freed = delivery.finish_lap(4, 0);
+            let freed = delivery.finish_pass(4, 0);
             assert_eq!(freed == 0, is_withheld, "{behind} of 4, lagging: {lagging}");
             assert_eq!(delivery.withheld.take().is_some(), is_withheld);
         }

@@ -1,20 +1,18 @@
-//! What was broadcast on a topic and not everybody has got: each broadcast once, and its frame once
-//! for each form, whoever stands where.
+//! The broadcasts of a topic that are not sent to everybody yet, each with one frame for each form.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use simurgh_channel::{Broadcast, Posted};
 use simurgh_reactor::{Run, Shared};
 
-use crate::broadcast::Broadcast;
-use crate::flow::Posted;
 use crate::wire::{FORMS, Form, WIRES};
 
-/// A frame of one form, as far as it was asked for.
+/// A frame of one form, made when it is first needed.
 enum Frame {
     NotYet,
-    /// A binary payload has no form in V1. Of several in a row the first and the last say how many
-    /// they are, so that nobody walks over them.
+    /// A binary payload has no form in V1. The first and the last of several in a row have their
+    /// number, so that they are skipped in one step.
     Impossible(u32),
     Made(Shared),
 }
@@ -29,26 +27,25 @@ struct Entry {
     frames: [Frame; WIRES],
 }
 
-/// Numbers broadcasts and keeps those that are still to be sent; numbers wrap.
+/// Numbered broadcasts that are still to be sent; numbers wrap.
 #[derive(Default)]
 pub(crate) struct Log {
     /// The newest last: numbers `head - entries.len() .. head`.
     entries: VecDeque<Entry>,
-    /// The same as frames with positions, if a member has asked for one.
+    /// The same with positions, once a member has needed one.
     #[expect(clippy::box_collection, reason = "a log without positions pays 8 bytes, not 32")]
     placed: Option<Box<VecDeque<Placed>>>,
-    /// Number the next broadcast will bear.
+    /// The number of the next broadcast.
     head: u32,
-    /// The last frames of those that were let go, kept for who is behind: what comes next follows
-    /// them, and makes no queue longer.
+    /// The last frames of broadcasts that were dropped from the log, for members that are behind:
+    /// what comes next is linked to them and makes no queue longer.
     tails: Option<Box<[Option<Shared>; FORMS]>>,
-    /// Frames that were looked at for being neighbours of others.
     #[cfg(test)]
     looks: std::cell::Cell<usize>,
 }
 
 impl Log {
-    /// Number the next broadcast will bear: the cursor of who has got everything.
+    /// The number of the next broadcast: the cursor of members that have all.
     #[inline]
     pub(crate) fn head(&self) -> u32 {
         self.head
@@ -73,8 +70,8 @@ impl Log {
         self.head = self.head.wrapping_add(1);
     }
 
-    /// Lets the oldest go. With `is_awaited` somebody is behind on it: what comes next is to follow
-    /// it.
+    /// Drops the oldest. With `is_awaited` a member is behind on it: what comes next must be linked
+    /// to it.
     pub(crate) fn pop(&mut self, is_awaited: bool) -> Option<Posted> {
         let entry = self.entries.pop_front()?;
         let placed = self.placed.as_mut().and_then(|placed| placed.pop_front());
@@ -94,12 +91,11 @@ impl Log {
         Some(entry.posted)
     }
 
-    /// Nobody is behind any more.
     pub(crate) fn nobody_waits(&mut self) {
         self.tails = None;
     }
 
-    /// Gives back room that nothing needs; whether there was any.
+    /// Frees unused memory; whether there was any.
     pub(crate) fn shrink(&mut self) -> bool {
         let had_room = self.entries.capacity() > 0;
         if self.entries.is_empty() {
@@ -108,16 +104,15 @@ impl Log {
         had_room && self.entries.capacity() == 0
     }
 
-    /// The broadcasts from `cursor` on.
     #[inline]
     pub(crate) fn pending(&self, cursor: u32) -> impl Iterator<Item = &Arc<Broadcast>> {
         let entries = (self.at(cursor)..self.entries.len()).filter_map(|at| self.entries.get(at));
         entries.map(|entry| entry.posted.broadcast())
     }
 
-    /// The frames for `form` of the broadcasts from `cursor` on that `wanted` says are for its
-    /// receiver, as runs: one, unless something in between is left out. A frame that nobody has
-    /// asked for before is made by `encode`; `None` if it has no form.
+    /// The frames for `form` of the broadcasts from `cursor` on that are `wanted`, as runs: one,
+    /// unless something in between is left out. A frame that nobody has needed before is made by
+    /// `encode`; `None` if it has no form.
     pub(crate) fn runs(
         &mut self,
         cursor: u32,
@@ -147,7 +142,7 @@ impl Log {
         }
     }
 
-    /// Makes the frame at a place, if it was not asked for yet, and puts it into the chain.
+    /// Makes the frame at a place if it was not needed before, and links it to its neighbours.
     fn make(
         &mut self,
         at: usize,
@@ -159,7 +154,7 @@ impl Log {
         }
         let Some(entry) = self.entries.get(at) else { return };
         let Some(frame) = encode(entry.posted.broadcast()) else {
-            // Those on both sides of it are neighbours now.
+            // The frames on both sides of it are neighbours now.
             if let (Some(before), Some(after)) = (self.before(at, form), self.after(at, form)) {
                 before.follow(after);
             }
@@ -176,9 +171,9 @@ impl Log {
         }
     }
 
-    /// Enters that there is no frame at a place, in one row with those on both sides of it.
+    /// Notes that the broadcast at a place has no frame, in one row with its neighbours.
     fn has_no_form(&mut self, at: usize, form: Form) {
-        // Some of the row may have been let go.
+        // Part of the row may have been dropped.
         let first = at - self.row_before(at, form).min(at);
         let last = at + self.row(at + 1, form);
         let row = (last - first + 1) as u32;
@@ -189,7 +184,7 @@ impl Log {
         }
     }
 
-    /// How long the row is that begins or ends at a place.
+    /// The length of the row that begins or ends at a place.
     fn row(&self, at: usize, form: Form) -> usize {
         match self.frame(at, form) {
             Some(Frame::Impossible(row)) => *row as usize,
@@ -242,7 +237,7 @@ impl Log {
         self.placed.get_or_insert_with(placed).get_mut(at)?.get_mut(form.wire as usize)
     }
 
-    /// Where the entry of a number is; behind the last for one that is not there.
+    /// The place of a number; the end, if it is not there.
     #[inline]
     fn at(&self, cursor: u32) -> usize {
         let count = self.head.wrapping_sub(cursor) as usize;

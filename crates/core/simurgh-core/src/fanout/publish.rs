@@ -3,27 +3,20 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use simurgh_channel::{Broadcast, ChannelId, Charge, Flow, Listener, Node, Posted, ToCluster};
 use simurgh_history::{GAP, Position};
 use simurgh_reactor::{Key, Next};
 
 use super::delivery::Registry;
 use super::state::{Fanout, Held, Publishers};
-use crate::broadcast::Broadcast;
-use crate::cluster::call::ToCluster;
-use crate::flow::{Charge, Flow, Posted};
-use crate::id::ChannelId;
-use crate::listeners::Listener;
-use crate::node::Node;
 use crate::socket::Socket;
 use crate::sockets::Sockets;
 
 /// How often held publishers are looked at while nothing else happens.
-const HELD_LOOK: Duration = Duration::from_millis(5);
-/// A broadcast that is entered into its flow.
+const HELD_POLL_INTERVAL: Duration = Duration::from_millis(5);
 pub(crate) struct Entry {
     flow: Arc<Flow>,
     pub(crate) charge: Arc<Charge>,
-    /// Nothing else was under way in it.
     is_first: bool,
 }
 
@@ -43,13 +36,13 @@ impl<N: Node> Fanout<N> {
         let Some(entry) = self.admit(registry, &broadcast) else { return };
         let broadcast = Arc::new(broadcast);
         if let Some(cluster) = self.node.cluster() {
-            cluster.tell(ToCluster::Broadcast(Arc::clone(&broadcast)));
+            cluster.send(ToCluster::Broadcast(Arc::clone(&broadcast)));
         }
         self.spread(registry, broadcast, Some(Arc::clone(&entry.charge)), None);
         self.hold_back(out, publisher, entry);
     }
 
-    /// Enters a broadcast that is made on this shard into its flow; none, if it is too large.
+    /// Counts a broadcast of this shard in its flow; `None` if it is too large.
     #[inline(always)]
     pub(crate) fn admit(
         &mut self,
@@ -68,7 +61,7 @@ impl<N: Node> Fanout<N> {
         Some(Entry { flow, charge, is_first })
     }
 
-    /// Passes a broadcast on: here at once, to all shards but `apart` by mail.
+    /// Passes a broadcast on: here at once, by mail to all other shards but `apart`.
     #[inline(always)]
     pub(crate) fn spread(
         &mut self,
@@ -86,16 +79,16 @@ impl<N: Node> Fanout<N> {
         self.enqueue(registry, Posted::new(broadcast, charge));
     }
 
-    /// Has a publisher not be read who has more under way than is to be.
+    /// Stops reading a publisher that has too much under way.
     #[inline(always)]
     pub(crate) fn hold_back(&mut self, out: &mut impl Sockets, publisher: Key, entry: Entry) {
         let Entry { flow, is_first, .. } = entry;
         let is_too_much = flow.bytes() > self.node.config().flow_bytes_max()
             || (self.node.is_congested() && !is_first)
             || self.node.is_jammed();
-        // Once: what a held socket's channels go on to publish holds it no more than before. One
-        // that is held for something else is to be held when that has come; one that closes is to
-        // be read, for the answer to its close.
+        // Counted once, whatever else the channels of a held socket publish. A socket that is held
+        // for something else is held by this afterwards; one that closes must be read for the
+        // answer to its close.
         if is_too_much && out.socket(publisher).is_some_and(Socket::is_open) {
             let held = self.held.get_or_insert_default();
             if held.keys.insert(publisher) {
@@ -110,12 +103,12 @@ impl<N: Node> Fanout<N> {
     pub(crate) fn enqueue(&mut self, registry: &mut Registry, posted: Posted) {
         self.metrics.broadcasts.add(1);
         if let Some(listeners) = &self.listeners {
-            listeners.hear(posted.broadcast());
+            listeners.deliver(posted.broadcast());
         }
         self.enter(registry, posted);
     }
 
-    /// The same of what is no broadcast, but word for members who are told positions.
+    /// The same for a notice to members who are told positions.
     pub(crate) fn notify(&mut self, registry: &mut Registry, posted: Posted) {
         self.enter(registry, posted);
     }
@@ -129,33 +122,33 @@ impl<N: Node> Fanout<N> {
         let members = topic.len() as u32;
         let delivery = &mut topic.deliveries;
         if let Some(mark) = &posted.broadcast().kept {
-            delivery.is_told(mark.position, mark.is_notice && posted.broadcast().event() == GAP);
+            delivery
+                .note_position(mark.position, mark.is_notice && posted.broadcast().event() == GAP);
         }
         delivery.log.push(posted);
         delivery.deliveries = delivery.deliveries.saturating_add(members);
         if !delivery.in_fanout {
             delivery.in_fanout = true;
-            delivery.begin_lap();
-            topic.begin_round();
+            delivery.begin_pass();
+            topic.begin_pass_at_first();
             self.active.push_back(id);
             self.count_active();
         }
     }
 
-    /// A topic of a membership was told up to a position.
+    /// A membership was told a position of its topic.
     pub(crate) fn is_at(&mut self, registry: &mut Registry, membership: u32, position: Position) {
         let topic = registry.member(membership).map(|it| it.topic);
         if let Some(topic) = topic.and_then(|id| registry.topic_mut(id)) {
-            topic.deliveries.is_told(position, false);
+            topic.deliveries.note_position(position, false);
         }
     }
 
-    /// Somebody outside of all channels hears a topic.
+    /// Code outside of all channels subscribes to a topic.
     pub(crate) fn listen(&mut self, topic: Box<str>, listener: Listener) {
         self.listeners.get_or_insert_default().add(topic, listener);
     }
 
-    /// And no longer.
     pub(crate) fn unlisten(&mut self, topic: &str, name: ChannelId) {
         if let Some(listeners) = &mut self.listeners {
             listeners.remove(topic, name);
@@ -163,23 +156,21 @@ impl<N: Node> Fanout<N> {
         self.listeners.take_if(|it| it.is_empty());
     }
 
-    /// Whether somebody outside of all channels hears a topic.
     pub(crate) fn listens_to(&self, topic: &str) -> bool {
         self.listeners.as_ref().is_some_and(|it| it.has(topic))
     }
 
-    /// Topics that somebody hears.
     #[cfg(test)]
     pub(crate) fn listens(&self) -> usize {
         self.listeners.as_ref().map_or(0, |it| it.topics())
     }
 
-    /// What this shard's members have under way on a topic.
+    /// The flow of a topic.
     #[inline]
     fn flow(&mut self, registry: &mut Registry, topic: &str) -> Arc<Flow> {
         match registry.find(topic).and_then(|id| registry.topic_mut(id)) {
             Some(topic) => {
-                // One that is about to be gone here leaves its flow behind.
+                // A topic that is about to be closed here leaves its flow behind.
                 let is_left = topic.len() == 0;
                 let flow = &mut topic.deliveries.flow;
                 let kept = || match is_left {
@@ -192,20 +183,18 @@ impl<N: Node> Fanout<N> {
         }
     }
 
-    /// Whether a socket is not read for what it published.
     pub(crate) fn holds_back(&self, key: Key) -> bool {
         self.held.as_ref().is_some_and(|held| held.keys.contains(&key))
     }
 
-    /// A socket is gone, and with it what held it back.
     pub(crate) fn forget(&mut self, key: Key) {
         if let Some(held) = &mut self.held {
             held.keys.remove(&key);
         }
     }
 
-    /// Publishers read again once enough of what they published has left; says when they are looked
-    /// at again.
+    /// Reads publishers again once enough of what they published has left; returns when to check
+    /// again.
     pub(crate) fn release_held(&mut self, out: &mut impl Sockets) -> Next {
         let held = self.held.as_deref_mut().filter(|held| !held.queue.is_empty());
         let Some(Publishers { queue, keys }) = held else { return Next::Idle };
@@ -226,17 +215,17 @@ impl<N: Node> Fanout<N> {
             }
             released += 1;
             keys.remove(&held.key);
-            // A socket that waits for something else stays held for that.
+            // A socket that also waits for something else stays held.
             if out.socket(held.key).is_some_and(|socket| !socket.phase.is_pending()) {
                 out.release(held.key);
             }
         }
         match queue.is_empty() {
-            // What came behind what they published may be handled in this very turn, in which the
-            // fan-out has been.
+            // Messages behind what they published may be handled in this turn, whose fan-out is
+            // over.
             _ if released > 0 => Next::Now,
             true => Next::Idle,
-            false => Next::After(HELD_LOOK),
+            false => Next::After(HELD_POLL_INTERVAL),
         }
     }
 }

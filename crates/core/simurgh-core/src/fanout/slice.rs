@@ -2,42 +2,38 @@
 
 use std::time::Duration;
 
+use simurgh_channel::{Mail, Node, Permit};
 use simurgh_reactor::Next;
 
 use super::deliver::{Delivered, Step, Stride, Through};
 use super::delivery::Registry;
 use super::state::Fanout;
-use crate::mail::Mail;
-use crate::node::Node;
-use crate::permits::Permit;
 use crate::registry::{Member, TopicId};
 use crate::sockets::Sockets;
 
-/// Longest slice. With the events of a turn it stays well under the 2 ms a turn may take.
+/// Longest slice: with its events a turn stays well under 2 ms.
 const SLICE: Duration = Duration::from_micros(400);
-/// Members that a topic may have here to be served without a permit: what they take is less than
-/// what they would wait behind a broadcast to everybody.
+/// Topics with so few members here need no permit: serving them takes less time than they would
+/// wait behind a broadcast to everybody.
 const FEW: usize = 32;
 
-/// A slice of the fan-out that is under way.
 pub(crate) struct Slice {
     deadline_ns: u64,
-    /// There is no permit: only topics with few members are served.
+    /// Without a permit, only topics with few members are served.
     only_few: bool,
-    /// Topics that were passed over since one was served, which may have brought others.
+    /// Topics that were passed over since the last that was served.
     passed: usize,
     is_over: bool,
-    /// The topic that is being served.
     topic: Option<TopicId>,
     stride: Stride,
-    /// Who was last served by the caller.
+    /// The member that the caller has just served.
     through: Option<Member>,
-    /// Whether those are served first who are told positions.
+    /// Which members are tried first: those who are told positions, or the others.
     has_positions: bool,
 }
 
 impl<N: Node> Fanout<N> {
-    /// Begins to send what is to be sent; none if there is nothing.
+    /// Begins a slice; `None` if there is nothing to send.
     pub(crate) fn begin_slice(&mut self, out: &impl Sockets) -> Option<Slice> {
         if self.active.is_empty() {
             return None;
@@ -46,7 +42,7 @@ impl<N: Node> Fanout<N> {
         if self.permit == Permit::None {
             self.permit = self.node.permits().take(usize::from(self.shard), now_ns);
         }
-        // A permit that is waited for comes by mail.
+        // A permit that this shard is queued for comes by mail.
         let only_few = !matches!(self.permit, Permit::Held(_));
         Some(Slice {
             deadline_ns: now_ns + SLICE.as_nanos() as u64,
@@ -60,8 +56,8 @@ impl<N: Node> Fanout<N> {
         })
     }
 
-    /// Sends, until the slice is over or somebody is to get something that passes application
-    /// code: the caller delivers that and comes again.
+    /// Sends until the slice is over or a broadcast must go to application code: the caller
+    /// delivers that and calls again.
     #[inline(never)]
     pub(crate) fn go_on(
         &mut self,
@@ -84,9 +80,9 @@ impl<N: Node> Fanout<N> {
             };
             match step {
                 Step::Gone => slice.leave_topic(out),
-                Step::Round if self.lap_is_over(registry, out, id) => slice.leave_topic(out),
-                Step::Round => {}
-                Step::Look => {
+                Step::PassOver if self.finish_pass_of(registry, out, id) => slice.leave_topic(out),
+                Step::PassOver => {}
+                Step::CheckClock => {
                     slice.stride = Stride::default();
                     if out.clock_ns() >= slice.deadline_ns {
                         self.active.push_back(id);
@@ -94,33 +90,27 @@ impl<N: Node> Fanout<N> {
                     }
                 }
                 Step::Behind(member) => self.is_behind(registry, out, id, member),
-                Step::Turn(member) => {
-                    slice.has_positions = member.has_positions();
-                    let delivered = self.deliver(registry, out, id, member, false);
-                    if let Delivered::Sent { bytes, waits } = delivered {
-                        slice.stride.bytes += bytes;
-                        if waits {
-                            self.is_behind(registry, out, id, member);
+                Step::OtherKind(member) | Step::NotReady(member) => {
+                    if matches!(step, Step::OtherKind(_)) {
+                        slice.has_positions = member.has_positions();
+                    }
+                    match self.deliver(registry, out, id, member, false) {
+                        Delivered::Through(through) => {
+                            slice.through = Some(member);
+                            return Some(through);
+                        }
+                        Delivered::Sent { bytes, waits } => {
+                            slice.stride.bytes += bytes;
+                            if waits {
+                                self.is_behind(registry, out, id, member);
+                            }
                         }
                     }
                 }
-                Step::Other(member) => match self.deliver(registry, out, id, member, false) {
-                    Delivered::Through(through) => {
-                        slice.through = Some(member);
-                        return Some(through);
-                    }
-                    Delivered::Sent { bytes, waits } => {
-                        slice.stride.bytes += bytes;
-                        if waits {
-                            self.is_behind(registry, out, id, member);
-                        }
-                    }
-                },
             }
         }
     }
 
-    /// The next topic to be served in a slice.
     fn next_topic(
         &mut self,
         registry: &Registry,
@@ -146,11 +136,11 @@ impl<N: Node> Fanout<N> {
     pub(crate) fn end_slice(&mut self, out: &impl Sockets, slice: &Slice) -> Next {
         self.count_active();
         if self.active.is_empty() {
-            // Nothing is under way that the bytes could be wanted for.
+            // Nothing is under way that could use the batches.
             (self.batches, self.placed) = Default::default();
         }
         if slice.only_few {
-            // What was passed over waits for the permit, which comes by mail.
+            // Topics that were passed over wait for the permit, which comes by mail.
             return if slice.passed < self.active.len() { Next::Now } else { Next::Idle };
         }
         if self.active.is_empty() {
@@ -162,11 +152,11 @@ impl<N: Node> Fanout<N> {
         {
             self.put_permit_back();
         }
-        // Without a permit now, it takes a place in the line.
+        // Without a permit now, the next slice queues for one.
         Next::Now
     }
 
-    /// The permit this shard stood in line for.
+    /// The permit for which this shard was queued.
     pub(crate) fn permit_came(&mut self, out: &impl Sockets) {
         self.permit = Permit::Held(out.clock_ns());
         if self.active.is_empty() {
@@ -174,13 +164,13 @@ impl<N: Node> Fanout<N> {
         }
     }
 
-    /// Puts the permit back that is held, or leaves the line.
+    /// Puts the permit back, or leaves the queue for one.
     pub(crate) fn put_permit_back(&mut self) {
         let shard = usize::from(self.shard);
         let node = &self.node;
         let is_held = match std::mem::replace(&mut self.permit, Permit::None) {
             Permit::None => false,
-            Permit::Waits => !node.permits().leave(shard),
+            Permit::Queued => !node.permits().leave(shard),
             Permit::Held(_) => true,
         };
         if is_held {
@@ -190,7 +180,6 @@ impl<N: Node> Fanout<N> {
 }
 
 impl Slice {
-    /// Its topic has nothing more to send.
     fn leave_topic(&mut self, out: &impl Sockets) {
         self.topic = None;
         self.is_over = out.clock_ns() >= self.deadline_ns;

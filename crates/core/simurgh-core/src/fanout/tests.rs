@@ -344,7 +344,7 @@ fn a_long_broadcast_is_the_same_for_all() {
 
 fn permits_of(shards: usize, cores: usize, user_sockets: Vec<UserSocket>) -> TestNode {
     let mut node = TestNode::new(shards, Config::default(), user_sockets);
-    node.permits = Permits::new(shards, cores);
+    node.permits = FanoutPermits::new(shards, cores);
     node
 }
 
@@ -376,7 +376,7 @@ fn a_shard_without_a_permit_serves_few() {
     assert_eq!(it.core.fan_out(&mut it.out), Next::Idle);
     assert_eq!(told(&mut it, &many, &[news("3")]), FEW + 1);
     // It was put back again.
-    assert!(matches!(it.node.permits.take(0, 0), crate::permits::Permit::Held(0)));
+    assert!(matches!(it.node.permits.take(0, 0), simurgh_channel::Permit::Held(0)));
 }
 
 /// Looking for small topics takes time, too.
@@ -428,7 +428,7 @@ fn a_small_topic_that_comes_in_a_slice_without_a_permit_is_served() {
 /// Who has nothing to send leaves its permit to the next in line, by mail.
 #[test]
 fn a_permit_goes_to_the_next_in_line() {
-    use crate::permits::Permit;
+    use simurgh_channel::Permit;
     // Six permits for eight shards, of which five are taken.
     let node = permits_of(8, 1, vec![scripted(standard).user_socket()]);
     (1..6).for_each(|shard| assert_eq!(node.permits.take(shard, 0), Permit::Held(0)));
@@ -437,7 +437,7 @@ fn a_permit_goes_to_the_next_in_line() {
     it.broadcasts("t", "news", "1");
     it.out.step_ns = 1;
     let mut slice = it.core.fanout.begin_slice(&it.out).unwrap();
-    assert_eq!(it.node.permits.take(6, 0), Permit::Waits, "the last is here");
+    assert_eq!(it.node.permits.take(6, 0), Permit::Queued, "the last is here");
     assert!(it.core.fanout.go_on(&mut it.core.registry, &mut it.out, &mut slice).is_none());
     assert_eq!(it.core.fanout.end_slice(&it.out, &slice), Next::Idle);
     assert!(has_permit(&it, 6) && it.hears(key).len() == 1);
@@ -445,7 +445,7 @@ fn a_permit_goes_to_the_next_in_line() {
     it.broadcasts("t", "news", "2");
     it.fans_out();
     assert_eq!(it.hears(key).len(), 1, "few are served all the same");
-    assert_eq!(it.node.permits.take(7, 0), Permit::Waits);
+    assert_eq!(it.node.permits.take(7, 0), Permit::Queued);
     let node = Arc::clone(&it.node);
     node.permits.put_back(1, |next| node.post(next, Mail::Permit));
     assert!(has_permit(&it, 7), "the next after the first");
@@ -458,7 +458,7 @@ fn a_permit_goes_to_the_next_in_line() {
 /// One that is held for long goes to others who wait, although there is more to send.
 #[test]
 fn a_permit_is_passed_on_after_a_while() {
-    use crate::permits::Permit;
+    use simurgh_channel::Permit;
     for (held_ns, is_passed) in [(4_000_000, true), (3_999_999, false)] {
         let node = permits_of(7, 1, vec![scripted(standard).user_socket()]);
         (1..6).for_each(|shard| assert_eq!(node.permits.take(shard, 0), Permit::Held(0)));
@@ -467,7 +467,7 @@ fn a_permit_is_passed_on_after_a_while() {
         it.broadcasts("t", "news", "1");
         it.out.step_ns = SLICE_NS;
         assert_eq!(it.core.fan_out(&mut it.out), Next::Now);
-        assert_eq!(it.node.permits.take(6, 0), Permit::Waits);
+        assert_eq!(it.node.permits.take(6, 0), Permit::Queued);
         assert!(!has_permit(&it, 6));
         it.broadcasts("t", "news", "2");
         // A slice reads the clock as it begins, after a stride, and as it ends.
@@ -480,7 +480,7 @@ fn a_permit_is_passed_on_after_a_while() {
 /// A shard that ends takes no permit with it.
 #[test]
 fn a_permit_of_a_shard_that_ends_is_put_back() {
-    use crate::permits::Permit;
+    use simurgh_channel::Permit;
     let node = permits_of(7, 1, vec![scripted(standard).user_socket()]);
     (1..6).for_each(|shard| assert_eq!(node.permits.take(shard, 0), Permit::Held(0)));
     let mut it = Stage::on(node);
@@ -489,12 +489,12 @@ fn a_permit_of_a_shard_that_ends_is_put_back() {
     it.broadcasts("t", "news", "1");
     it.out.step_ns = SLICE_NS;
     it.core.fan_out(&mut it.out);
-    assert_eq!(it.node.permits.take(6, 0), Permit::Waits);
+    assert_eq!(it.node.permits.take(6, 0), Permit::Queued);
     it.core.retire();
     assert!(has_permit(&it, 6));
     it.core.fan_out(&mut it.out);
     it.core.retire();
-    assert_eq!(it.node.permits.take(0, 0), Permit::Waits, "it had none to put back");
+    assert_eq!(it.node.permits.take(0, 0), Permit::Queued, "it had none to put back");
     assert!(it.node.permits.leave(0));
     it.node.permits.put_back(6, |_| panic!("it has left the line"));
 }

@@ -1,58 +1,52 @@
-//! What somebody has missed, by what is kept at the home of the topic; one answer for all who ask
-//! the same.
+//! What a client has missed of a topic, from its home; one answer for all who missed the same.
 
 use std::rc::Rc;
 
-use simurgh_history::{Entry, Place, Reason, ReplayLimits, Ring, Since};
+use simurgh_channel::{HistoryConfig, Kept, Missed, MissedRequest, Requester};
+use simurgh_history::{Entry, GapReason, Place, ReplayLimits, Ring, Since};
 
-use super::call::{Ask, AskedBy, Kept, Missed};
-use super::rule::HistoryConfig;
-
-/// Answers that are remembered for those who ask the same: those who missed the same much ask for
-/// one part after another.
+/// Answers that are remembered: clients that missed the same request one part after another.
 pub(super) const ANSWERS_MAX: usize = 4;
 
-/// What was asked, and what was there: while both are the same, so is the answer.
+/// A request, and the state it met: while both are the same, so is the answer.
 #[derive(PartialEq, Eq)]
-pub(super) struct Asked {
+pub(super) struct Request {
     topic: Rc<str>,
     since: Since,
     partial: bool,
     torn: bool,
     is_away: bool,
-    /// It was told a part already.
     has_begun: bool,
     head: Place,
     floor: Place,
 }
 
-impl Asked {
-    pub(super) fn of(ask: &Ask, name: &Rc<str>, ring: &Ring<Kept>) -> Self {
+impl Request {
+    pub(super) fn of(ask: &MissedRequest, name: &Rc<str>, ring: &Ring<Kept>) -> Self {
         Self {
             topic: Rc::clone(name),
             since: ask.since,
             partial: ask.partial,
             torn: ask.torn,
             is_away: ask.is_away,
-            has_begun: matches!(ask.by, AskedBy::Member(_)),
+            has_begun: matches!(ask.requester, Requester::Member(_)),
             head: ring.head(),
             floor: ring.floor(),
         }
     }
 }
 
-/// What is told to somebody of what is kept: of what follows the position where it stands, as much
-/// as is told at once.
-pub(super) fn missed(ring: &Ring<Kept>, ask: &Ask, config: &HistoryConfig) -> Missed {
-    let limits = match ask.by {
-        AskedBy::Join(..) => {
+/// The answer to a request: as much of what follows its position as is sent at once.
+pub(super) fn missed(ring: &Ring<Kept>, ask: &MissedRequest, config: &HistoryConfig) -> Missed {
+    let limits = match ask.requester {
+        Requester::Join(..) => {
             ReplayLimits { count: config.replay_count, bytes: config.replay_bytes as u64 }
         }
-        // It was within these limits when it began.
-        AskedBy::Member(_) => ReplayLimits { count: usize::MAX, bytes: u64::MAX },
+        // It was within these limits when the replay began.
+        Requester::Member(_) => ReplayLimits { count: usize::MAX, bytes: u64::MAX },
     };
     let replay = ring.since(ask.since, &limits);
-    let away = ask.is_away.then_some(Reason::Unavailable);
+    let away = ask.is_away.then_some(GapReason::Unavailable);
     let is_given = replay.gap.or(away).is_none() || ask.partial;
     let (after, entries) = match is_given {
         true => (replay.after, replay.entries),
@@ -67,7 +61,7 @@ pub(super) fn missed(ring: &Ring<Kept>, ask: &Ask, config: &HistoryConfig) -> Mi
     let through = if more { through } else { ring.head() };
     let of = |it: Entry<'_, Kept>| (ring.position_of(it.place), it.value.clone());
     Missed {
-        gap: replay.gap.or(ask.torn.then_some(Reason::Lost)).or(away),
+        gap: replay.gap.or(ask.torn.then_some(GapReason::Lost)).or(away),
         after: ring.position_of(after),
         through: ring.position_of(through),
         more,

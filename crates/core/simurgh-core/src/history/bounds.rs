@@ -1,27 +1,24 @@
-//! How much is kept: what is too old goes as a hand comes round, and over the limit of the node
-//! those topics lose half that nobody has used for longest.
+//! Bounds of what is kept: a sweep removes what is too old, and over the node's limit the topics
+//! that nobody has used for longest lose half.
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
+use simurgh_channel::{HistoryMail, Mail, Node};
 use simurgh_reactor::Next;
 
-use super::call::HistoryMail;
 use super::save::SavedHistory;
 use crate::core::Core;
-use crate::mail::Mail;
-use crate::node::Node;
 use crate::sockets::Sockets;
 
-/// Topics looked at in one turn.
+/// Topics of a sweep in one turn.
 pub(super) const SWEEP_TOPICS: usize = 2048;
-/// What topics take, whatever they keep, may be as much as what they keep, and this at least.
+/// What topics take beside their messages: as much as those, but at least this may be used.
 const OWN_BYTES_MIN: usize = 1 << 20;
-/// From one round of the hand to the next.
+/// The time from one round to the next.
 const ROUND: Duration = Duration::from_secs(1);
 
 impl<N: Node> Core<N> {
-    /// Looks for what is too old to be kept.
     pub(crate) fn sweep_history(&mut self, out: &impl Sockets) -> Next {
         let now_ns = out.now().ns;
         let now_ms = self.node.unix_ms(now_ns);
@@ -33,7 +30,7 @@ impl<N: Node> Core<N> {
             return Next::After(Duration::from_nanos(wait));
         }
         let is_round = history.kept.sweep(SWEEP_TOPICS, now_ms);
-        // A storm of joins that have missed the same is over by now.
+        // By now a storm of joins that missed the same is over.
         history.encoded = Default::default();
         history.kept.last.clear();
         if is_round {
@@ -43,8 +40,7 @@ impl<N: Node> Core<N> {
         if is_round { Next::After(ROUND) } else { Next::Now }
     }
 
-    /// Notes how much is kept here, and has the shard that keeps most forget some if that is too
-    /// much.
+    /// Counts how much is kept here, and has the shard that keeps most drop some if it is too much.
     pub(super) fn keep_within_bounds(&mut self) {
         let own_bytes_max = self.node.config().history.bytes_max.max(OWN_BYTES_MIN);
         let own_bytes_max = own_bytes_max / self.node.shards().max(1);
@@ -65,14 +61,13 @@ impl<N: Node> Core<N> {
         }
     }
 
-    /// Whether all shards keep more than they may.
     fn is_too_much(&self) -> bool {
         let total: u64 = self.node.history_bytes().iter().map(|bytes| bytes.load(Relaxed)).sum();
         total > self.node.config().history.bytes_max as u64
     }
 
-    /// Forgets half of a topic that nobody has used for long, unless enough has gone meanwhile:
-    /// several shards may have asked for it.
+    /// Drops half of a topic that nobody has used for long, unless enough was dropped meanwhile:
+    /// several shards may have requested it.
     pub(super) fn evict(&mut self) {
         if !self.is_too_much() {
             return;

@@ -1,46 +1,46 @@
-//! Where clients stood on kept topics that they left: what was sent on a connection has reached who
-//! joins again on it, whatever it says it has heard.
+//! Positions of clients on kept topics that they left: a client that joins again on the same
+//! connection has got what was sent on it, whatever its join says.
 
 use std::collections::HashMap;
 use std::hash::BuildHasher;
 
+use simurgh_channel::TICK;
 use simurgh_history::{Position, Resume, Since};
 use simurgh_reactor::Key;
 
-use crate::clock::TICK;
 use crate::seeded::Seeded;
 
 /// Topics that are remembered of a connection.
 const TOPICS_MAX: usize = 8;
-/// For so long, in seconds.
+/// How long they are remembered.
 const SECONDS: u32 = 60;
 
 #[derive(Debug)]
 struct Departure {
-    /// By its hash, which nobody can choose: names may be long, and are whatever clients say.
+    /// The hash of its name, with a seed: names may be long.
     topic: u64,
     position: Position,
     tick: u32,
     how: Left,
-    /// Who joined again was sent once more what it had dropped, up to here.
+    /// The client joined again and was sent once more what it had dropped, up to here.
     again: Option<Position>,
 }
 
-/// What else there is to know of a member that has left.
+/// More about a member that has left.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Left {
-    /// Its channel intercepts: what it was sent is for that channel alone, and not for the next.
+    /// Its channel intercepts: what it received is for that channel alone.
     pub(crate) intercepts: bool,
-    /// It was told that it has missed something, at this position, which it may not have heard.
+    /// It was told of a gap at this position, which it may not have received.
     pub(crate) gap: Option<Position>,
 }
 
-/// From where on a client is given what it has missed.
+/// Where the replay for a client begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Rejoin {
     After(Since),
     /// It has dropped some of what it was sent up to here, and the rest is on its way to it: what
-    /// it has dropped would come behind that.
+    /// it dropped would arrive behind that.
     Torn(Position),
 }
 
@@ -49,20 +49,18 @@ pub(crate) enum Rejoin {
 pub(crate) struct Departures {
     hasher: Seeded,
     by_conn: HashMap<Key, Vec<Departure>>,
-    /// How far members have come whose channels intercept: one that ends by what it has seen has
-    /// not seen what came behind.
+    /// How far members with interceptors have come: one that ends by what it has seen has not seen
+    /// what followed.
     seen: HashMap<u32, Position>,
-    /// Members who were told that they have missed something, and where.
+    /// Members that were told of a gap, and where.
     gaps: HashMap<u32, Position>,
 }
 
 impl Departures {
-    /// None. `seed` is nobody's to guess.
     pub(crate) fn new(seed: u64) -> Self {
         Self { hasher: Seeded::new(seed), ..Self::default() }
     }
 
-    /// Connections and memberships of which something is remembered.
     pub(crate) fn len(&self) -> usize {
         self.by_conn.len() + self.seen.len() + self.gaps.len()
     }
@@ -87,9 +85,9 @@ impl Departures {
         all.push(Departure { topic, position, tick, how, again });
     }
 
-    /// What a client that joins a topic again is to be given, by what it says it has heard, by what
-    /// has arrived there, and by what it was sent on this connection. What has not arrived yet
-    /// comes to the new channel.
+    /// Where the replay of a client that joins again begins, by what its join says, by what has
+    /// arrived there, and by what it was sent on this connection. What has not arrived yet comes to
+    /// the new channel.
     pub(crate) fn floor(&mut self, conn: Key, topic: &str, resume: &Resume, tick: u32) -> Rejoin {
         let (since, seen) = (resume.since, resume.seen);
         let said = match since {
@@ -101,7 +99,7 @@ impl Departures {
         let mut all = self.by_conn.get_mut(&conn).into_iter().flatten();
         let left = all.rfind(|it| it.topic == topic && !is_old(it, tick));
         let Some(left) = left else { return Rejoin::After(since) };
-        // It has not heard that its position is of nowhere; what it was sent behind that it may.
+        // It does not know that its position is of nowhere; what was sent behind that it may have.
         let Some(said) = said.filter(|it| it.epoch == left.position.epoch) else {
             return Rejoin::Torn(left.position);
         };
@@ -109,14 +107,14 @@ impl Departures {
             return Rejoin::After(since);
         }
         let (sent, Left { intercepts, gap }) = (left.position, left.how);
-        // Who has heard of the gap is behind it.
+        // A client that was told of the gap is behind it.
         if gap.is_some_and(|gap| gap.place > said.place) {
             return Rejoin::Torn(sent);
         }
         match seen.filter(|seen| seen.epoch == said.epoch && seen.place > said.place) {
             None if intercepts && seen.is_some() => Rejoin::Torn(sent),
             None => Rejoin::After(Since::After(sent)),
-            // It may have dropped it once, and what it was sent again is on its way to it.
+            // It may have dropped it once, and what it was sent again is on its way.
             Some(_) if left.again.is_some_and(|again| again.place >= sent.place) => {
                 Rejoin::Torn(sent)
             }
@@ -128,17 +126,17 @@ impl Departures {
         }
     }
 
-    /// A member whose channel intercepts has been given what stands here.
+    /// A member whose channel intercepts has got the broadcast at this position.
     pub(crate) fn has_seen(&mut self, membership: u32, position: Position) {
         self.seen.insert(membership, position);
     }
 
-    /// A member is told that it has missed something, up to here.
+    /// A member is told of a gap up to here.
     pub(crate) fn has_gap(&mut self, membership: u32, position: Position) {
         self.gaps.insert(membership, position);
     }
 
-    /// Where a member was told that it has missed something.
+    /// Where a member was told of a gap.
     pub(crate) fn gap(&self, membership: u32) -> Option<Position> {
         self.gaps.get(&membership).copied()
     }
@@ -156,7 +154,6 @@ impl Departures {
         position
     }
 
-    /// A connection is gone.
     pub(crate) fn forget(&mut self, conn: Key) {
         self.by_conn.remove(&conn);
         if self.by_conn.is_empty() {

@@ -2,29 +2,25 @@
 
 use std::sync::Arc;
 
+use simurgh_channel::{
+    Broadcast, HistoryMail, KeepRequest, KeptAt, KeptFor, Mail, Node, Posted, home_shard,
+};
 use simurgh_history::Position;
 
-use crate::broadcast::Broadcast;
 use crate::core::Core;
-use crate::flow::Posted;
-use crate::history::call::{HistoryMail, Keep, KeptAt, KeptFor};
 use crate::history::departures::Left;
-use crate::mail::Mail;
-use crate::node::Node;
-use crate::presence::call::home;
 use crate::registry::{POSITIONS, THROUGH};
 use crate::socket::Speaker;
 use crate::sockets::Sockets;
 
 impl<N: Node> Core<N> {
-    /// Whether the broadcasts of a topic are kept.
     #[inline]
     pub(crate) fn keeps(&self, topic: &str) -> bool {
         self.history.as_ref().is_some_and(|it| it.kept.rule(topic).is_some())
     }
 
-    /// A broadcast of a channel on a topic whose broadcasts are kept: its home numbers it, and
-    /// passes it on to all shards. Whether the channel waits for that; one that has ended does not.
+    /// A channel broadcasts on a topic whose broadcasts are kept: its home numbers it and passes it
+    /// on to all shards. Whether the channel waits for that; one that has ended does not.
     pub(crate) fn keep(
         &mut self,
         out: &mut impl Sockets,
@@ -33,10 +29,10 @@ impl<N: Node> Core<N> {
     ) -> bool {
         let Some(entry) = self.fanout.admit(&mut self.registry, &broadcast) else { return false };
         let (charge, weight) = (Some(Arc::clone(&entry.charge)), broadcast.weight());
-        let home = home(broadcast.topic(), self.node.shards());
+        let home = home_shard(broadcast.topic(), self.node.shards());
         let member = self.registry.member(speaker.id.membership);
         let is_live = member.is_some_and(|it| it.generation == speaker.id.generation);
-        let (is_home, is_abroad) = (home == usize::from(self.shard), self.keeps_abroad());
+        let (is_home, is_abroad) = (home == usize::from(self.shard), self.uses_engine());
         let waits = is_live && (!is_home || is_abroad);
         let mut kept_for = KeptFor::Nobody;
         if waits && let Some(history) = &mut self.history {
@@ -46,7 +42,7 @@ impl<N: Node> Core<N> {
             kept_for = KeptFor::Channel { channel: speaker.id, ticket, is_member };
         }
         let sender = if broadcast.except.is_some() { speaker.client } else { 0 };
-        let keep = Keep { broadcast, charge, sender, id: None, kept_for };
+        let keep = KeepRequest { broadcast, charge, sender, id: None, kept_for };
         match is_home {
             true => {
                 if is_abroad {
@@ -63,14 +59,14 @@ impl<N: Node> Core<N> {
         waits
     }
 
-    /// Whether a broadcast is that of a member's own client, which it is not for.
+    /// Whether a broadcast comes from a member's own client, and is not for it.
     pub(crate) fn is_of_client(&self, membership: u32, broadcast: &Broadcast) -> bool {
         let sender = broadcast.kept.as_ref().map_or(0, |mark| mark.sender);
         let keys = self.fanout.keys.as_ref().filter(|_| sender != 0);
         keys.is_some_and(|keys| keys.get(membership) == sender)
     }
 
-    /// A member is given a broadcast by way of its channel.
+    /// A member has got a broadcast through its channel.
     pub(crate) fn has_seen(&mut self, membership: u32, broadcast: &Broadcast) {
         if let (Some(history), Some(position)) = (&mut self.history, broadcast.position())
             && self.registry.member(membership).is_some_and(|it| it.is(POSITIONS))
@@ -79,8 +75,8 @@ impl<N: Node> Core<N> {
         }
     }
 
-    /// A channel is about to end of which the client is told positions, and may join again on the
-    /// same connection: what was sent by now it has.
+    /// A channel whose client is told positions is about to end. The client may join again on the
+    /// same connection: it has what was sent on it by now.
     pub(crate) fn note_left(&mut self, out: &impl Sockets, speaker: &Speaker) {
         let Some(it) = self.registry.member(speaker.id.membership) else { return };
         if !it.is(POSITIONS) {
@@ -91,15 +87,15 @@ impl<N: Node> Core<N> {
         let (last, gap) = (topic.map(|it| it.last), topic.and_then(|it| it.gap));
         let Some(history) = &mut self.history else { return };
         let own = history.departures.gap(speaker.id.membership);
-        // Of its own, told as it joined, and that of all, the later.
+        // The later of its own position, told as it joined, and that of all members.
         let is_later =
             |own: &Position| gap.is_none_or(|gap| gap.epoch == own.epoch && gap.place <= own.place);
         let gap = own.filter(is_later).or(gap);
         let seen = history.departures.leaves(speaker.id.membership);
         let told = history.replays.told(speaker.id);
         let position = if intercepts { seen } else { told.or(last) };
-        // Who was told that nothing is known was sent nothing.
-        let nowhere = history.abroad.as_ref().map(|it| it.nowhere.epoch);
+        // A client that was told that nothing is known was sent nothing.
+        let nowhere = history.followed_topics.as_ref().map(|it| it.nowhere.epoch);
         let position = position.filter(|it| Some(it.epoch) != nowhere);
         if let Some(position) = position {
             let (tick, how) = (out.now().tick, Left { intercepts, gap });
@@ -107,13 +103,13 @@ impl<N: Node> Core<N> {
         }
     }
 
-    /// Keeps a broadcast of a topic that this shard is the home of, and passes it on.
-    pub(super) fn store(&mut self, out: &impl Sockets, keep: Keep) {
+    /// Keeps a broadcast of a topic whose home this shard is, and passes it on.
+    pub(super) fn store(&mut self, out: &impl Sockets, keep: KeepRequest) {
         let Some(history) = &mut self.history else { return };
-        if history.abroad.is_some() {
-            return self.store_abroad(out, keep);
+        if history.followed_topics.is_some() {
+            return self.store_in_engine(out, keep);
         }
-        let Keep { broadcast, charge, sender, id, kept_for } = keep;
+        let KeepRequest { broadcast, charge, sender, id, kept_for } = keep;
         let now_ms = self.node.unix_ms(out.now().ns);
         let (position, broadcast) = history.kept.store(broadcast, id.as_deref(), sender, now_ms);
         let is_duplicate = broadcast.is_none();
@@ -124,7 +120,7 @@ impl<N: Node> Core<N> {
         self.keep_within_bounds();
         let apart = match kept_for {
             KeptFor::Channel { channel, .. } => Some(usize::from(channel.shard)),
-            KeptFor::Nobody | KeptFor::Asker(_) => None,
+            KeptFor::Nobody | KeptFor::Caller(_) => None,
         };
         if let Some(broadcast) = broadcast {
             if let KeptFor::Channel { channel, ticket, .. } = kept_for {
@@ -134,7 +130,7 @@ impl<N: Node> Core<N> {
             }
             self.fanout.spread(&mut self.registry, broadcast, charge, apart);
         }
-        if let KeptFor::Asker(answer) = kept_for {
+        if let KeptFor::Caller(answer) = kept_for {
             self.application.ask(|| answer(Ok(KeptAt { position, is_duplicate })));
         }
     }

@@ -2,75 +2,91 @@
 
 use std::sync::Arc;
 
-use simurgh_history::{AT, RESUMED, Reason, encode_resumed};
+use simurgh_channel::{Broadcast, Kept, KeptMark, Missed, MissedRequest, Node};
+use simurgh_history::{AT, GapReason, RESUMED, encode_resumed};
 use simurgh_proto::message::{Message, Payload};
 use simurgh_proto::serializer::{Serializer, ServerMessage};
 use simurgh_reactor::Run;
 
 use super::answer::ANSWERS_MAX;
-use super::call::{Ask, Kept, Missed, Opted};
-use crate::broadcast::{Broadcast, Mark};
 use crate::core::Core;
-use crate::frames::{kept, say};
-use crate::node::Node;
+use crate::frames::{kept, send};
 use crate::registry::THROUGH;
 use crate::socket::Speaker;
 use crate::sockets::Sockets;
 use crate::wire::Wire;
 
+/// What a client that is told positions has missed, as it joins.
+pub(crate) struct Resumption {
+    pub(crate) client: u64,
+    /// The client joins for the first time, with this id, if that must be proved later.
+    pub(crate) new: Option<Option<String>>,
+    pub(crate) partial: bool,
+    pub(crate) missed: Arc<Missed>,
+    pub(crate) own: usize,
+}
+
 impl<N: Node> Core<N> {
-    /// Answers what a client has missed of a topic that this shard keeps, and how much of it that
-    /// client has sent itself.
-    pub(crate) fn missed(&mut self, out: &impl Sockets, ask: &Ask) -> Option<(Arc<Missed>, usize)> {
+    /// Answers what a client has missed of a topic of this shard, and how much of it the client has
+    /// sent itself.
+    pub(crate) fn missed(
+        &mut self,
+        out: &impl Sockets,
+        ask: &MissedRequest,
+    ) -> Option<(Arc<Missed>, usize)> {
         let now_ms = self.node.unix_ms(out.now().ns);
         let history = self.history.as_mut()?;
         Some(history.kept.missed(ask, &self.node.config().history, now_ms))
     }
 
-    /// Tells a member that has just joined what it has missed, but for what its client has sent
-    /// itself.
-    pub(crate) fn tell_missed(&mut self, out: &mut impl Sockets, membership: u32, opted: &Opted) {
-        let Opted { client, new, partial, missed, own } = opted;
+    /// Sends a member that has just joined what it has missed, without its own messages.
+    pub(crate) fn send_missed(
+        &mut self,
+        out: &mut impl Sockets,
+        membership: u32,
+        resumption: &Resumption,
+    ) {
+        let Resumption { client, new, partial, missed, own } = resumption;
         let Some(speaker) = self.speaker(out, membership) else { return };
-        // Where nothing is known of a topic, there is no first join to be proved later.
-        let first = new.as_ref().filter(|_| missed.gap != Some(Reason::Unavailable));
+        // If nothing is known of a topic, there is no first join to prove.
+        let first = new.as_ref().filter(|_| missed.gap != Some(GapReason::Unavailable));
         let key = first.map(|id| self.own_key(&speaker.topic, id.as_deref(), missed.after));
         self.metrics.count_resume(missed.gap);
         let mut payload = Vec::new();
         let count = missed.count.saturating_sub(*own);
         encode_resumed(&mut payload, missed.gap, count, key.as_deref());
-        // Who had not proved its first join may do so the next time, and is told again.
+        // A client without the proof may prove its first join the next time.
         if new.is_some()
             && missed.gap.is_some()
             && let Some(history) = &mut self.history
         {
             history.departures.has_gap(membership, missed.after);
         }
-        self.tell_portion(out, &speaker, *client, missed, Some((RESUMED, payload)));
+        self.send_portion(out, &speaker, *client, missed, Some((RESUMED, payload)));
         match missed.more {
-            // It may have ended by what it was told.
+            // It may have ended by what it was sent.
             true if self.live(speaker.id).is_none() => {}
             true => self.begin_replay(out, &speaker, missed.through, *partial),
             false => self.fanout.is_at(&mut self.registry, membership, missed.through),
         }
     }
 
-    /// Tells a member that something is missing, or that nothing is, where what follows begins.
-    fn tell_where(
+    /// Tells a member of a gap, or of none, before what follows.
+    fn send_gap(
         &mut self,
         out: &mut impl Sockets,
         speaker: &Speaker,
         missed: &Missed,
         (event, payload): (&str, Vec<u8>),
     ) {
-        // Who says again what is of another epoch is told again.
-        if missed.gap.is_some_and(|gap| gap != Reason::Epoch)
+        // A client with a position of another epoch is told again.
+        if missed.gap.is_some_and(|gap| gap != GapReason::Epoch)
             && let Some(history) = &mut self.history
         {
             history.departures.has_gap(speaker.id.membership, missed.after);
         }
         let payload = String::from_utf8(payload).unwrap_or_default();
-        say(
+        send(
             out,
             &self.metrics,
             speaker.conn,
@@ -84,8 +100,8 @@ impl<N: Node> Core<N> {
         );
     }
 
-    /// Tells a member what stands here of what it has missed, behind the word on it.
-    pub(super) fn tell_portion(
+    /// Sends a member the missed messages that are here.
+    pub(super) fn send_portion(
         &mut self,
         out: &mut impl Sockets,
         speaker: &Speaker,
@@ -94,7 +110,7 @@ impl<N: Node> Core<N> {
         word: Option<(&str, Vec<u8>)>,
     ) {
         if let Some(word) = word {
-            self.tell_where(out, speaker, missed, word);
+            self.send_gap(out, speaker, missed, word);
         }
         let is_own = |kept: &Kept| client != 0 && kept.sender == client;
         let own = missed.messages.iter().filter(|(_, kept)| is_own(kept)).count();
@@ -114,13 +130,13 @@ impl<N: Node> Core<N> {
         }
         out.send_with(speaker.conn, |out| {
             for (position, it) in &missed.messages {
-                let named = (&*speaker.topic, it.what.event());
+                let named = (&*speaker.topic, it.content.event());
                 let _ = match is_own(it) {
                     true => Ok(()),
-                    false => kept::encode(out, serializer, named, &it.what.payload(), *position),
+                    false => kept::encode(out, serializer, named, &it.content.payload(), *position),
                 };
             }
-            // What it has sent itself moves its position on, too.
+            // The client's own broadcast moves its position on, too.
             if let Some((position, _)) = missed.messages.last().filter(|(_, it)| is_own(it)) {
                 let join_ref = speaker.join_ref.as_ref();
                 let topic = &speaker.topic;
@@ -129,7 +145,7 @@ impl<N: Node> Core<N> {
         });
     }
 
-    /// What all who have missed the same are sent, in one piece.
+    /// The missed messages as they are sent to all clients that missed the same.
     fn replay(
         &mut self,
         out: &impl Sockets,
@@ -147,8 +163,9 @@ impl<N: Node> Core<N> {
         }
         let mut bytes = Vec::new();
         for (position, it) in &missed.messages {
-            let named = (&*speaker.topic, it.what.event());
-            let made = kept::encode(&mut bytes, serializer, named, &it.what.payload(), *position);
+            let named = (&*speaker.topic, it.content.event());
+            let made =
+                kept::encode(&mut bytes, serializer, named, &it.content.payload(), *position);
             self.metrics.errors_encode.add(u64::from(made.is_err()));
         }
         let run = Run::of(&out.share(bytes));
@@ -157,7 +174,7 @@ impl<N: Node> Core<N> {
         Some(run)
     }
 
-    /// The same by way of a channel that intercepts.
+    /// The same through a channel that intercepts.
     fn tell_through(
         &mut self,
         out: &mut impl Sockets,
@@ -170,9 +187,9 @@ impl<N: Node> Core<N> {
             if self.ends_behind(speaker.id) {
                 return;
             }
-            let payload = it.what.payload().into_owned();
-            let mut broadcast = Broadcast::new(&*speaker.topic, it.what.event(), payload);
-            let mark = Mark { position: *position, sender: it.sender, is_notice: false };
+            let payload = it.content.payload().into_owned();
+            let mut broadcast = Broadcast::new(&*speaker.topic, it.content.event(), payload);
+            let mark = KeptMark { position: *position, sender: it.sender, is_notice: false };
             broadcast.kept = Some(Box::new(mark));
             match client != 0 && it.sender == client {
                 true => self.pass_over(out, membership, &broadcast),

@@ -1,75 +1,66 @@
-//! History: what was broadcast on a topic and is kept for clients that come back (docs/HISTORY.md).
+//! History: broadcasts that are kept for clients that come back (docs/HISTORY.md).
 //!
 //! The history of a topic is kept by one shard, its home, which gives the numbers. A broadcast on
 //! such a topic goes there by mail, is kept, and is passed on from there to all shards, so that all
-//! members hear the same order. What its channel does behind it waits until it is back.
+//! members get the same order. What its channel does next waits until it is back.
 //!
-//! In a cluster it is an engine that keeps the broadcasts of all nodes, and numbers them: the home
-//! asks it to ([`outbound`]), hears what it has in order, its own included, and passes that on
-//! ([`inbound`]). Who comes back to a topic that is not known yet waits ([`waiting`]).
+//! In a cluster an engine keeps and numbers the broadcasts of all nodes: the home sends them there
+//! ([`to_engine`]), gets all of them in order, its own included, and passes them on
+//! ([`from_engine`]). Requests for a topic that is not known yet wait ([`pending`]).
 
-pub(crate) mod abroad;
 mod answer;
 mod bounds;
-pub(crate) mod call;
+mod content;
 pub(crate) mod departures;
-pub(crate) mod engine;
-mod foreign;
-mod forget;
-mod forgotten;
-pub(crate) mod home;
-mod inbound;
+mod engine_numbers;
+mod eviction;
+pub(crate) mod followed;
+mod from_engine;
+mod join_proof;
 mod keep;
-pub(crate) mod keys;
-mod missed;
-mod names;
-mod outbound;
-mod own;
+pub(crate) mod kept_topics;
+mod last_positions;
+pub(crate) mod missed;
+mod name_table;
+mod pending;
 mod read;
 mod replay;
 pub(crate) mod replays;
-pub(crate) mod rule;
 pub(crate) mod save;
-pub(crate) mod show;
 mod stores;
-mod value;
+mod to_engine;
+pub(crate) mod view;
 mod wait;
-mod waiting;
 
-use self::call::HistoryMail;
-use self::engine::NotKept;
+use simurgh_channel::{ChannelId, HistoryMail, Node, NotKept, Reply};
 use simurgh_proto::message::Payload;
 use simurgh_reactor::Key;
 
-use crate::barrier::{Barrier, Later};
+use crate::barrier::{Barrier, Queued};
 use crate::core::Core;
-use crate::id::ChannelId;
-use crate::node::Node;
-use crate::outcome::Reply;
 use crate::sockets::Sockets;
 
-/// What a message is answered of which it is not known whether what it broadcast is kept.
+/// The reply to a message whose broadcast may be kept or not.
 const UNCONFIRMED: &str = r#"{"reason":"unconfirmed"}"#;
-/// And one of which it is known that it is not.
+/// The reply to a message whose broadcast is not kept.
 const NOT_STORED: &str = r#"{"reason":"not stored"}"#;
 
 impl<N: Node> Core<N> {
-    /// Something about the history of a topic.
     pub(crate) fn history_came(&mut self, out: &mut impl Sockets, mail: HistoryMail) {
         match mail {
-            HistoryMail::Ask(ask) => match self.keeps_abroad() {
+            HistoryMail::RequestMissed(ask) => match self.uses_engine() {
                 false => self.answer_missed(out, &ask),
-                true => self.ask_abroad(out, ask),
+                true => self.request_when_known(out, ask),
             },
             HistoryMail::Evict => self.evict(),
-            HistoryMail::Question(question) => self.answer(out, question),
-            // The session's to hear.
+            HistoryMail::Request(question) => self.answer(out, question),
+            // Handled by the session.
             HistoryMail::Missed(..) => {}
-            HistoryMail::Portion(channel, missed) => self.heard_portion(out, channel, &missed),
+            HistoryMail::Portion(channel, missed) => self.portion_came(out, channel, &missed),
             HistoryMail::Keep(keep) => {
                 // What an engine keeps counts until it has answered.
-                if !self.keeps_abroad() {
-                    self.node.done(usize::from(self.shard), keep.broadcast.weight());
+                if !self.uses_engine() {
+                    self.node.discharge(usize::from(self.shard), keep.broadcast.weight());
                 }
                 self.store(out, *keep);
             }
@@ -91,17 +82,17 @@ impl<N: Node> Core<N> {
                 }
             }
             HistoryMail::Notice(posted) => self.fanout.notify(&mut self.registry, posted),
-            HistoryMail::Engine(topic, what) => self.engine_said(out, &topic, what),
+            HistoryMail::Engine(topic, what) => self.engine_message(out, &topic, what),
             HistoryMail::Stored(number, outcome) => self.is_stored(out, number, outcome),
         }
     }
 
-    /// It is not known in time whether what channels of a socket broadcast is kept: who waits for
-    /// an answer is told so, and what else their callbacks did behind it does not take place.
+    /// It is not known in time whether broadcasts of a socket's channels are kept: their messages
+    /// are answered so, and what else the callbacks did is dropped.
     pub(crate) fn unconfirmed(&mut self, out: &mut impl Sockets, key: Key) {
         let Some(socket) = out.socket(key) else { return };
         for channel in self.channels_of(socket) {
-            // One that waits for all it has missed to be told waits as long as that takes.
+            // A replay may take as long as it needs.
             if self.history.as_ref().is_some_and(|it| it.is_replaying(channel)) {
                 self.waits_on(out, key);
                 continue;
@@ -112,8 +103,8 @@ impl<N: Node> Core<N> {
         }
     }
 
-    /// What a channel has broadcast is not kept, or may not be: who waits for an answer is told so,
-    /// and what else the callback did behind it does not take place.
+    /// A broadcast of a channel is not kept, or may not be: its message is answered so, and what
+    /// else the callback did is dropped.
     fn is_not_kept(
         &mut self,
         out: &mut impl Sockets,
@@ -140,7 +131,7 @@ impl<N: Node> Core<N> {
         self.go_on(out, channel, barrier);
     }
 
-    /// Carries out what has waited, up to the next broadcast that is waited for.
+    /// Carries out what has waited, up to the next broadcast that must be kept.
     pub(super) fn go_on(
         &mut self,
         out: &mut impl Sockets,
@@ -153,11 +144,11 @@ impl<N: Node> Core<N> {
         self.lowered(out, speaker.conn);
         while let Some(later) = barrier.next() {
             match later {
-                // What a handle did for a channel that has ended is for nobody.
+                // What a handle sent to a channel that has ended is dropped.
                 later if self.live(channel).is_none() => self.application.drop_guarded(later),
-                Later::Effect(effect) => self.apply(out, &speaker, vec![effect]),
-                Later::Broadcast(broadcast) => self.deliver_late(out, &speaker, &broadcast),
-                Later::End(reason) => {
+                Queued::Effect(effect) => self.apply(out, &speaker, vec![effect]),
+                Queued::Broadcast(broadcast) => self.deliver_late(out, &speaker, &broadcast),
+                Queued::End(reason) => {
                     self.end_channel(out, channel.membership, reason);
                     self.end_as_wanted(out, channel);
                 }

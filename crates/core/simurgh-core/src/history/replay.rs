@@ -1,56 +1,53 @@
-//! What a client has missed that is too much to be told at once: it is told part by part, as its
-//! socket takes them, and hears nothing else of the topic until it has heard all of it.
+//! Replays: what a client has missed that is too much to be sent at once. It is sent in parts, as
+//! the socket takes them, and other broadcasts of the topic wait until the end.
 //!
-//! Nothing is held for a member that is slow: each part is asked of the topic's home when it is
-//! wanted. The answer to the last comes in order with what the home passes on, so it ends exactly
-//! where the log of this shard goes on. What its channel does meanwhile waits as behind a broadcast
-//! that is still to be kept, and so does what its client says.
+//! Nothing is held for a slow member: each part is requested from the topic's home when it is
+//! needed. The last answer comes in order with what the home passes on, so it ends exactly where
+//! the log of this shard goes on. What the channel does meanwhile is queued as behind a broadcast
+//! that is to be kept, and its socket is not read.
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use simurgh_channel::{
+    Broadcast, ChannelId, HistoryMail, Mail, Missed, MissedRequest, Node, Requester, home_shard,
+};
 use simurgh_history::{GAP, Since, encode_gap};
 use simurgh_reactor::{Key, Next};
 
-use super::call::{Ask, AskedBy, HistoryMail, Missed};
 use super::replays::Replay;
-use crate::broadcast::Broadcast;
 use crate::core::Core;
-use crate::id::ChannelId;
-use crate::mail::Mail;
-use crate::node::Node;
-use crate::presence::call::home;
 use crate::registry::THROUGH;
 use crate::socket::{Phase, Speaker};
 use crate::sockets::Sockets;
 
-/// Members looked at in one turn.
+/// Members in one turn.
 const LOOKED_AT_MAX: usize = 1024;
-/// How often they are looked at while nothing else happens.
+/// How often replays go on while nothing else happens.
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
 impl<N: Node> Core<N> {
     /// Answers what a client of another shard has missed, or a member of this one.
-    pub(super) fn answer_missed(&mut self, out: &mut impl Sockets, ask: &Ask) {
+    pub(super) fn answer_missed(&mut self, out: &mut impl Sockets, ask: &MissedRequest) {
         let Some((missed, own)) = self.missed(out, ask) else { return };
-        let mail = match ask.by {
-            AskedBy::Join(conn, ticket) => HistoryMail::Missed(conn, ticket, missed, own),
-            // By mail, others would be kept before it is there.
-            AskedBy::Member(channel) if ask.shard == self.shard => {
-                return self.heard_portion(out, channel, &missed);
+        let mail = match ask.requester {
+            Requester::Join(conn, ticket) => HistoryMail::Missed(conn, ticket, missed, own),
+            // By mail, other broadcasts would be kept before it arrives.
+            Requester::Member(channel) if ask.shard == self.shard => {
+                return self.portion_came(out, channel, &missed);
             }
-            AskedBy::Member(channel) => HistoryMail::Portion(channel, missed),
+            Requester::Member(channel) => HistoryMail::Portion(channel, missed),
         };
         self.node.post(usize::from(ask.shard), Mail::History(mail));
     }
 
-    /// Asks for the next parts of what members have missed whose sockets have taken most of the
-    /// last; and tends those who wait for what an engine keeps.
+    /// Requests the next parts for members whose sockets have taken most of the last; and handles
+    /// requests that wait for an engine.
     pub(crate) fn go_on_replaying(&mut self, out: &mut impl Sockets) -> Next {
         if self.history.is_none() {
             return Next::Idle;
         }
-        let tended = self.tend_abroad(out);
+        let tended = self.expire_pending(out);
         let Some(history) = &self.history else { return Next::Idle };
         let looked_at = history.replays.queue.len().min(LOOKED_AT_MAX);
         let few = self.node.config().history.portion.bytes / 2;
@@ -62,7 +59,7 @@ impl<N: Node> Core<N> {
             if self.ends_behind(channel) {
                 self.stop_replay(out, channel);
             } else if out.queued(conn) as u64 <= few {
-                self.ask_portion(channel);
+                self.request_portion(channel);
             } else if let Some(history) = &mut self.history {
                 history.replays.queue.push_back(channel);
             }
@@ -72,7 +69,7 @@ impl<N: Node> Core<N> {
         next.sooner(tended, out.now())
     }
 
-    fn ask_portion(&mut self, channel: ChannelId) {
+    fn request_portion(&mut self, channel: ChannelId) {
         let Some(topic) = self.registry.member(channel.membership).map(|it| it.topic) else {
             return;
         };
@@ -81,16 +78,17 @@ impl<N: Node> Core<N> {
         let Some(replay) = history.replays.get_mut(channel) else { return };
         replay.is_asked = true;
         let (since, partial) = (Since::After(replay.through), replay.partial);
-        let home = home(&topic, self.node.shards());
-        let (shard, by) = (self.shard, AskedBy::Member(channel));
+        let home = home_shard(&topic, self.node.shards());
+        let (shard, requester) = (self.shard, Requester::Member(channel));
         let (torn, is_away) = (false, false);
-        let ask = Ask { topic, since, partial, torn, is_away, client: 0, shard, by };
-        // By mail also to this shard: others have their turn.
-        self.node.post(home, Mail::History(HistoryMail::Ask(Box::new(ask))));
+        let ask =
+            MissedRequest { topic, since, partial, torn, is_away, client: 0, shard, requester };
+        // By mail also to this shard, so that others get their turn.
+        self.node.post(home, Mail::History(HistoryMail::RequestMissed(Box::new(ask))));
     }
 
     /// The next part has come.
-    pub(super) fn heard_portion(
+    pub(super) fn portion_came(
         &mut self,
         out: &mut impl Sockets,
         channel: ChannelId,
@@ -107,7 +105,7 @@ impl<N: Node> Core<N> {
             encode_gap(&mut payload, gap);
             (GAP, payload)
         });
-        self.tell_portion(out, &speaker, speaker.client, missed, word);
+        self.send_portion(out, &speaker, speaker.client, missed, word);
         let Some(history) = &mut self.history else { return };
         let Some(replay) = history.replays.get_mut(channel) else { return };
         replay.through = missed.through;
@@ -120,7 +118,7 @@ impl<N: Node> Core<N> {
         }
     }
 
-    /// A member is told all it has missed: it gets what is in the log from here on.
+    /// A replay is over: the member gets what is in the log from here on.
     fn end_replay(&mut self, out: &mut impl Sockets, channel: ChannelId) {
         let (Some(membership), Some(history)) = (self.live(channel), &mut self.history) else {
             return;
@@ -138,7 +136,7 @@ impl<N: Node> Core<N> {
         }
     }
 
-    /// A channel ends by what it has seen: it is told no more.
+    /// The channel ended by what it intercepted: its replay stops.
     fn stop_replay(&mut self, out: &mut impl Sockets, channel: ChannelId) {
         let Some(history) = &mut self.history else { return };
         let ticket = history.replays.ticket(channel);
@@ -148,7 +146,7 @@ impl<N: Node> Core<N> {
         }
     }
 
-    /// Sends a member what has waited until it was told what it had missed.
+    /// Sends a member what waited behind its replay.
     pub(super) fn deliver_late(
         &mut self,
         out: &mut impl Sockets,
@@ -162,7 +160,7 @@ impl<N: Node> Core<N> {
         }
     }
 
-    /// A socket waits for something that takes as long as it takes.
+    /// A socket waits for something that may take long.
     pub(super) fn waits_on(&mut self, out: &mut impl Sockets, key: Key) {
         let tick = out.now().tick;
         if let Some(socket) = out.socket_mut(key).filter(|it| it.phase == Phase::Waiting) {

@@ -2,50 +2,45 @@
 
 use std::collections::{HashMap, VecDeque};
 
+use simurgh_channel::ChannelId;
 use simurgh_history::Position;
 use simurgh_reactor::Key;
 
-use crate::id::ChannelId;
-
-/// A member that is told what it has missed.
+/// A member that is sent what it has missed.
 #[derive(Debug)]
 pub(super) struct Replay {
     pub(super) channel: ChannelId,
     pub(super) conn: Key,
-    /// Up to where it is told.
+    /// Up to here it has all.
     pub(super) through: Position,
-    /// Whether it wants what is still there if something is not.
     pub(super) partial: bool,
-    /// The word that its channel waits for.
+    /// The number that its channel waits for.
     pub(super) ticket: u32,
     pub(super) is_asked: bool,
 }
 
-/// The members of a shard that are told what they have missed, part by part.
+/// The members of a shard with a replay.
 #[derive(Debug, Default)]
 pub(crate) struct Replays {
     pub(super) by_membership: HashMap<u32, Replay>,
-    /// Those of which the next part is still to be asked for; some may be gone.
+    /// Those whose next part is still to be requested; some may be gone.
     pub(super) queue: VecDeque<ChannelId>,
 }
 
 impl Replays {
-    /// How many there are.
     pub(crate) fn len(&self) -> usize {
         self.by_membership.len()
     }
 
-    /// The word that a channel waits for until it is told all it has missed.
     pub(crate) fn ticket(&self, channel: ChannelId) -> Option<u32> {
         self.get(channel).map(|it| it.ticket)
     }
 
-    /// Up to where a channel is told what it has missed.
+    /// The position up to which a channel has all.
     pub(crate) fn told(&self, channel: ChannelId) -> Option<Position> {
         self.get(channel).map(|it| it.through)
     }
 
-    /// A member has left.
     pub(crate) fn leaves(&mut self, membership: u32) {
         self.by_membership.remove(&membership);
         if self.by_membership.is_empty() {

@@ -1,13 +1,11 @@
-//! What is kept, over a planned restart: out of the shards that end, and into those of the next
-//! start, however many there are then.
+//! What is kept, saved over a planned restart, for any number of shards.
 
 use std::sync::Arc;
 
+use simurgh_channel::{Kept, KeptContent, home_shard};
 use simurgh_history::{KeptTopic, SaveError, Saver, saved};
 
-use super::call::{Kept, What};
-use super::home::KeptTopics;
-use crate::presence::call::home;
+use super::kept_topics::KeptTopics;
 
 /// The histories that a shard has kept.
 #[derive(Debug, Default)]
@@ -15,7 +13,7 @@ pub struct SavedHistory {
     topics: Vec<(Box<str>, KeptTopic<Kept>)>,
 }
 
-/// Events are told from payloads by the length before them.
+/// Events and payloads are separated by the length before them.
 const JSON: u8 = 0;
 const BINARY: u8 = 1;
 
@@ -35,14 +33,14 @@ impl SavedHistory {
         out
     }
 
-    /// The same again, by shards. `seed` is nobody's to guess.
+    /// Reads it, by shards; `seed` is secret.
     ///
     /// # Errors
     /// The bytes are not what [`encode`](Self::encode) has made.
     pub fn decode(bytes: &[u8], shards: usize, seed: u64) -> Result<Vec<Self>, SaveError> {
         let mut all: Vec<Self> = (0..shards).map(|_| Self::default()).collect();
         for (name, topic) in saved(bytes, seed, take)? {
-            if let Some(shard) = all.get_mut(home(name, shards)) {
+            if let Some(shard) = all.get_mut(home_shard(name, shards)) {
                 shard.topics.push((name.into(), topic));
             }
         }
@@ -51,7 +49,7 @@ impl SavedHistory {
 }
 
 fn put(kept: &Kept, out: &mut Vec<u8>) {
-    let (event, payload) = (kept.what.event(), kept.what.payload());
+    let (event, payload) = (kept.content.event(), kept.content.payload());
     out.push(if payload.json().is_some() { JSON } else { BINARY });
     out.extend_from_slice(&kept.sender.to_le_bytes());
     out.extend_from_slice(&(event.len() as u32).to_le_bytes());
@@ -65,21 +63,21 @@ fn take(bytes: &[u8]) -> Option<Kept> {
     let (len, rest) = rest.split_first_chunk()?;
     let (event, payload) = rest.split_at_checked(u32::from_le_bytes(*len) as usize)?;
     let event: Arc<str> = str::from_utf8(event).ok()?.into();
-    let what = match *kind {
-        JSON => What::Json(event, str::from_utf8(payload).ok()?.into()),
-        BINARY => What::Binary(event, payload.into()),
+    let content = match *kind {
+        JSON => KeptContent::Json(event, str::from_utf8(payload).ok()?.into()),
+        BINARY => KeptContent::Binary(event, payload.into()),
         _ => return None,
     };
-    Some(Kept { sender: u64::from_le_bytes(*sender), what })
+    Some(Kept { sender: u64::from_le_bytes(*sender), content })
 }
 
 impl KeptTopics {
-    /// Takes everything out: the shard ends.
+    /// Takes all topics out: the shard ends.
     pub(crate) fn take(&mut self) -> SavedHistory {
         SavedHistory { topics: self.drain() }
     }
 
-    /// Puts in what was kept before: the shard begins.
+    /// Puts saved topics in: the shard begins.
     pub(crate) fn restore(&mut self, saved: SavedHistory, now_ms: u64) {
         for (name, topic) in saved.topics {
             if self.rule(&name).is_some() {

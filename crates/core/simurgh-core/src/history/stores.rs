@@ -3,27 +3,25 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::call::KeptFor;
-use super::engine::NUMBERS_APART;
-use crate::flow::Charge;
+use simurgh_channel::engine::NUMBERS_APART;
+use simurgh_channel::{Charge, KeptFor};
 
-/// More than these are not asked for at once.
+/// Requests to the engine that may be unanswered at once.
 const STORES_MAX: usize = 1 << 16;
 
-/// One of them.
+/// A request to the engine.
 #[derive(Debug)]
 pub(super) struct Pending {
     pub(super) kept_for: KeptFor,
     /// Its place in its publisher's flow.
     pub(super) charge: Option<Arc<Charge>>,
-    /// Bytes that are charged to this shard until it is answered.
     pub(super) weight: usize,
     pub(super) asked_ns: u64,
-    /// It is kept, and still to be heard.
+    /// The engine has kept it, but it has not come back yet.
     pub(super) is_stored: bool,
 }
 
-/// All of them, by number: the oldest first.
+/// By number, the oldest first.
 #[derive(Debug)]
 pub(super) struct Stores {
     pending: BTreeMap<u64, Pending>,
@@ -31,12 +29,11 @@ pub(super) struct Stores {
 }
 
 impl Stores {
-    /// None, of a shard.
     pub(super) fn new(shard: u16) -> Self {
         Self { pending: BTreeMap::new(), next: NUMBERS_APART | u64::from(shard) }
     }
 
-    /// Notes one; its number.
+    /// Adds a request; returns its number.
     ///
     /// # Errors
     /// There are too many.
@@ -50,27 +47,25 @@ impl Stores {
         Ok(number)
     }
 
-    /// Whether one is not answered yet.
+    /// Whether a request is unanswered.
     pub(super) fn has(&self, number: u64) -> bool {
         self.pending.contains_key(&number)
     }
 
-    /// One of which it is not known what has become of it.
+    /// A request whose outcome is not known.
     pub(super) fn unanswered(&mut self, number: u64) -> Option<&mut Pending> {
         self.pending.get_mut(&number).filter(|it| !it.is_stored)
     }
 
-    /// It is answered.
     pub(super) fn take(&mut self, number: u64) -> Option<Pending> {
         self.pending.remove(&number)
     }
 
-    /// When the oldest was asked for.
     pub(super) fn oldest_ns(&self) -> Option<u64> {
         self.pending.first_key_value().map(|(_, it)| it.asked_ns)
     }
 
-    /// Takes out the oldest, if it was asked for by then.
+    /// Takes out the oldest, if it was sent by then.
     pub(super) fn take_old(&mut self, asked_ns: u64) -> Option<Pending> {
         let oldest = self.pending.first_entry().filter(|it| it.get().asked_ns <= asked_ns)?;
         Some(oldest.remove())
@@ -84,7 +79,7 @@ impl Stores {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::history::engine::shard_of;
+    use simurgh_channel::engine::shard_of;
 
     fn pending(asked_ns: u64) -> Pending {
         Pending { kept_for: KeptFor::Nobody, charge: None, weight: 0, asked_ns, is_stored: false }

@@ -10,14 +10,11 @@ mod waits;
 use std::sync::Arc;
 use std::time::Duration;
 
+use simurgh_channel::{HistoryRule, Kind, Outcome, Reply, home_shard};
 use simurgh_proto::message::Payload;
 use simurgh_reactor::Key;
 
-use super::rule::HistoryRule;
-use crate::outcome::{Outcome, Reply};
-use crate::presence::call::home;
 use crate::testing::*;
-use crate::user_socket::Kind;
 use crate::wire::Wire;
 use crate::*;
 
@@ -53,7 +50,8 @@ impl Node {
         let user_sockets = vec![keeping(channel, rule)];
         let stage = Stage::on(TestNode::new(2, config, user_sockets));
         let other = Core::new(Arc::clone(&stage.node), 1, Arc::default(), 7);
-        let topic = |shard| (0..).map(|n| format!("t{n}")).find(|it| home(it, 2) == shard).unwrap();
+        let topic =
+            |shard| (0..).map(|n| format!("t{n}")).find(|it| home_shard(it, 2) == shard).unwrap();
         let (here, there) = (topic(0), topic(1));
         Self { stage, other, out: TestSockets::default(), here, there }
     }
@@ -464,8 +462,8 @@ fn what_a_handle_does_behind_its_broadcast_waits_too() {
     let push = |event: &str| ToChannel::Push(event.into(), Payload::EMPTY_OBJECT);
     let handle = Arc::clone(&it.stage.node);
     handle.broadcast_by(channel, "news", Payload::EMPTY_OBJECT, Audience::All).unwrap();
-    handle.tell(channel, push("behind"));
-    handle.tell(channel, ToChannel::Stop(Stop::Normal));
+    handle.send(channel, push("behind"));
+    handle.send(channel, ToChannel::Stop(Stop::Normal));
     it.stage.takes_mail();
     assert!(it.hears(key).is_empty());
     it.settles();
@@ -535,7 +533,7 @@ fn who_waits_on_a_quiet_topic_has_no_gap_when_others_are_forgotten() {
     let rule = HistoryRule { age: Duration::from_secs(5), ..HistoryRule::default() };
     for shard in [0, 1] {
         let mut it = Node::with(scripted(standard), rule);
-        let mut topics = (0..).map(|n| format!("q{n}")).filter(|it| home(it, 2) == shard);
+        let mut topics = (0..).map(|n| format!("q{n}")).filter(|it| home_shard(it, 2) == shard);
         let [empty, quiet, busy] = std::array::from_fn(|_| topics.next().unwrap());
         let (_, joined) = it.joins(Wire::V2, &empty, OPTED_IN);
         let at_empty = position_of(&joined[1]);

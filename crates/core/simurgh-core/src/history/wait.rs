@@ -2,23 +2,18 @@
 
 use std::sync::Arc;
 
+use simurgh_channel::{Broadcast, ChannelId, Effect, Node, Reason, Reply, ToChannel};
 use simurgh_history::Position;
 use simurgh_proto::message::Ref;
 use simurgh_reactor::Key;
 
 use super::replays::Replay;
-use crate::barrier::{Later, answer};
-use crate::broadcast::Broadcast;
-use crate::context::Effect;
+use crate::barrier::{Queued, answer};
 use crate::core::Core;
-use crate::id::ChannelId;
-use crate::node::Node;
-use crate::outcome::{Reason, Reply};
-use crate::reach::ToChannel;
 use crate::socket::{Phase, Socket, Speaker};
 use crate::sockets::Sockets;
 
-/// What may wait to be said to a member that is still to be told what it has missed.
+/// Effects that may wait behind a replay.
 const WAITING_MAX: usize = 1024;
 
 impl<N: Node> Core<N> {
@@ -28,13 +23,13 @@ impl<N: Node> Core<N> {
         self.history.as_ref().is_some_and(|it| it.barriers.has(channel))
     }
 
-    /// Whether a channel ends once it has waited: it hears of nothing more.
+    /// Whether a channel ends once it has waited: it gets nothing more.
     #[inline]
     pub(crate) fn ends_behind(&self, channel: ChannelId) -> bool {
         self.history.as_ref().is_some_and(|it| it.barriers.ends(channel))
     }
 
-    /// Has wait what a channel did; `is_own`: in the callback that broadcast.
+    /// Queues what a channel did; `is_own`: in the callback that broadcast.
     pub(crate) fn wait_behind(
         &mut self,
         channel: ChannelId,
@@ -43,12 +38,16 @@ impl<N: Node> Core<N> {
     ) {
         let Some(history) = &mut self.history else { return };
         for effect in effects {
-            history.barriers.push(channel, Later::Effect(effect), is_own);
+            history.barriers.push(channel, Queued::Effect(effect), is_own);
         }
     }
 
-    /// Has wait what a handle sent to a channel; but for what waits by itself.
-    pub(crate) fn told_behind(&mut self, channel: ChannelId, what: ToChannel) -> Option<ToChannel> {
+    /// Queues what a handle sent to a channel, unless that waits by itself.
+    pub(crate) fn queue_behind(
+        &mut self,
+        channel: ChannelId,
+        what: ToChannel,
+    ) -> Option<ToChannel> {
         let effect = match what {
             ToChannel::Push(event, payload) => Effect::Push(event, payload),
             ToChannel::Reply(to, reply) => Effect::Reply(to, reply),
@@ -61,7 +60,7 @@ impl<N: Node> Core<N> {
         None
     }
 
-    /// Has wait how a callback ended: with an answer to its message, with the end of its channel.
+    /// Queues the end of a callback: an answer to its message, the end of its channel.
     pub(crate) fn answer_behind(
         &mut self,
         channel: ChannelId,
@@ -72,43 +71,41 @@ impl<N: Node> Core<N> {
         let Some(history) = &mut self.history else { return };
         if let Some(message) = &message {
             if is_own {
-                history.barriers.in_hand(channel, message);
+                history.barriers.current(channel, message);
             }
             if let Some(reply) = reply {
                 history.barriers.push(channel, answer(message, reply), is_own);
             }
         }
         if let Some(reason) = end {
-            history.barriers.push(channel, Later::End(reason), is_own);
+            history.barriers.push(channel, Queued::End(reason), is_own);
         }
     }
 
-    /// Has the end of a channel wait.
     pub(crate) fn end_behind(&mut self, channel: ChannelId, reason: Reason) {
         if let Some(history) = &mut self.history
             && !history.barriers.ends(channel)
         {
-            history.barriers.push(channel, Later::End(reason), false);
+            history.barriers.push(channel, Queued::End(reason), false);
         }
     }
 
-    /// A channel has ended while it waited; what it did meanwhile, in order.
+    /// A channel has ended while it waited; returns what it did meanwhile, in order.
     pub(crate) fn waits_no_more(&mut self, channel: ChannelId) -> Vec<Effect> {
         let barrier = self.history.as_mut().and_then(|it| it.barriers.take(channel));
         let mut effects = Vec::new();
         if let Some(mut barrier) = barrier {
             while let Some(later) = barrier.next() {
                 effects.extend(match later {
-                    Later::Effect(effect) => Some(effect),
-                    Later::Broadcast(_) | Later::End(_) => None,
+                    Queued::Effect(effect) => Some(effect),
+                    Queued::Broadcast(_) | Queued::End(_) => None,
                 });
             }
         }
         effects
     }
 
-    /// Has a channel wait for the word with this number. Its socket is not read meanwhile, unless
-    /// it is not anyway.
+    /// Has a channel wait for the confirmation with this number. Its socket is not read meanwhile.
     pub(super) fn raise(&mut self, out: &mut impl Sockets, speaker: &Speaker, ticket: u32) {
         let Some(history) = &mut self.history else { return };
         history.barriers.raise(speaker.conn, speaker.id, ticket);
@@ -120,10 +117,10 @@ impl<N: Node> Core<N> {
         }
     }
 
-    /// A channel of a socket waits no more; what it did meanwhile may have the socket wait again.
+    /// A channel waits no more; what it did meanwhile may have the socket wait again.
     pub(crate) fn lowered(&mut self, out: &mut impl Sockets, key: Key) {
         let tick = out.now().tick;
-        if self.history.as_ref().is_some_and(|it| it.barriers.hold(key)) {
+        if self.history.as_ref().is_some_and(|it| it.barriers.holds_socket(key)) {
             return;
         }
         let Some(socket) = out.socket_mut(key) else { return };
@@ -134,7 +131,7 @@ impl<N: Node> Core<N> {
         }
     }
 
-    /// A member has been told the first part of what it has missed.
+    /// A member has been sent the first part of what it has missed.
     pub(super) fn begin_replay(
         &mut self,
         out: &mut impl Sockets,
@@ -152,8 +149,7 @@ impl<N: Node> Core<N> {
         self.raise(out, speaker, ticket);
     }
 
-    /// Has wait what a member is sent that has no position: what has one it is told part by part.
-    /// Whether too much waits.
+    /// Queues a broadcast without position for a member in a replay. Whether too much waits.
     pub(crate) fn deliver_later(
         &mut self,
         channel: ChannelId,
@@ -161,7 +157,7 @@ impl<N: Node> Core<N> {
     ) -> bool {
         let Some(history) = &mut self.history else { return false };
         for broadcast in pending.into_iter().filter(|it| it.kept.is_none()) {
-            history.barriers.push(channel, Later::Broadcast(broadcast), false);
+            history.barriers.push(channel, Queued::Broadcast(broadcast), false);
         }
         history.barriers.waiting(channel) > WAITING_MAX
     }

@@ -1,61 +1,74 @@
-//! The topics whose presences a shard keeps, and when it is their turn; and what the shard tells
+//! The topics whose home this shard is, their deadlines, and the answers that the shard gives to
 //! members by itself.
 
 use std::cmp::Reverse;
-use std::collections::{BinaryHeap, HashMap};
+use std::collections::{BinaryHeap, HashMap, VecDeque};
 use std::rc::Rc;
 use std::sync::Arc;
 
-use simurgh_presence::{Owner, PhxRefs};
+use simurgh_channel::{
+    ChannelId, PresenceCall, PresenceCallback, PresenceConfig, PresenceList, SharedEvent,
+};
+use simurgh_presence::{FromPeers, Owner, PhxRefs, Snapshot, ToPeers};
 
-use super::abroad::Abroad;
-use super::call::{PresenceAnswer, PresenceCall, PresenceConfig, PresenceList, SharedEvent};
-use super::say::Say;
+use super::output::Output;
 use super::topic::{NOBODY, Topic};
-use crate::id::ChannelId;
 
-/// The presences of the topics that a shard keeps.
+/// Topics of which a gone node is removed in one turn.
+const FORGOTTEN_PER_TURN: usize = 256;
+
+/// The presences of the topics whose home this shard is.
 pub(crate) struct Home {
     pub(super) owner: Owner,
-    /// Nobody's to guess.
+    /// Secret: it keys the tables.
     seed: u64,
-    /// No two of its refs are alike, also if nobody was present in between.
+    /// One source, so that refs never repeat.
     refs: PhxRefs,
     pub(super) topics: HashMap<Rc<str>, Topic>,
-    /// When topics are to be looked at; one that has been meanwhile is passed over.
+    /// When topics are due; some have been looked at meanwhile.
     due: BinaryHeap<Reverse<(u64, Rc<str>)>>,
-    /// Entries of all topics.
     pub(super) entries: usize,
-    /// The other nodes; none, if there are none.
-    pub(super) abroad: Option<Box<Abroad>>,
-    /// What members are told who ask, of topics that have too many for a list, whoever their home.
+    /// State for other nodes; `None` without a cluster.
+    peering: Option<Box<Peering>>,
+    /// Answers for members of topics that are too large for a list, whichever shard is their home.
     answers: HashMap<Box<str>, Arc<[SharedEvent]>>,
 }
 
-/// What was made of a call.
+/// What a home keeps for other nodes, beside the state of each topic.
+#[derive(Default)]
+struct Peering {
+    /// The highest version of topics that were closed: a new table of such a topic goes on from
+    /// there, above all versions that other nodes know.
+    version: u64,
+    /// Messages to other nodes, by topic.
+    outbox: Vec<(Rc<str>, ToPeers)>,
+    /// Topics from which a gone node is still to be removed.
+    gone: VecDeque<(Rc<str>, Owner)>,
+    remote: usize,
+}
+
+/// The outcome of a call.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Taken {
-    Yes,
-    /// It has as many as it may have, or the key is tracked already, or not.
+pub(super) enum CallOutcome {
+    Done,
+    /// Too many entries, already tracked, or not tracked.
     Refused,
 }
 
 impl Home {
-    /// That of a shard without presences; entries are the node's.
     pub(crate) fn new(node: Owner, shard: u16, is_clustered: bool, seed: u64) -> Self {
         let (topics, due) = (HashMap::new(), BinaryHeap::new());
         let refs = PhxRefs::new(Owner(node.0.wrapping_add(u64::from(shard))));
-        let abroad = is_clustered.then(Box::default);
+        let peering = is_clustered.then(Box::default);
         let answers = HashMap::new();
-        Self { owner: node, seed, refs, topics, due, entries: 0, abroad, answers }
+        Self { owner: node, seed, refs, topics, due, entries: 0, peering, answers }
     }
 
-    /// A topic, made if it is new.
     pub(super) fn open(&mut self, name: &str, now_ns: u64) -> Option<&mut Topic> {
         if !self.topics.contains_key(name) {
-            let mut topic = match &self.abroad {
+            let mut topic = match &self.peering {
                 None => Topic::alone(self.owner, self.seed),
-                Some(abroad) => Topic::shared(self.owner, self.seed, abroad.version),
+                Some(peering) => Topic::shared(self.owner, self.seed, peering.version),
             };
             topic.begin(now_ns);
             self.topics.insert(name.into(), topic);
@@ -63,27 +76,25 @@ impl Home {
         self.topics.get_mut(name)
     }
 
-    /// Entries of all topics.
     pub(crate) fn entries(&self) -> usize {
         self.entries
     }
 
-    /// Whether nobody is present anywhere and nothing is to be told.
+    /// Whether there are no presences, and nothing is to be sent.
     pub(crate) fn is_empty(&self) -> bool {
         self.topics.is_empty()
     }
 
-    /// Topics whose members it answers, whoever their home.
     pub(crate) fn answers(&self) -> usize {
         self.answers.len()
     }
 
-    /// What a member of a topic is told that asks, if the shard knows it.
+    /// The answer to a member that requests the list, if this shard has it.
     pub(super) fn answer(&self, name: &str) -> Option<Arc<[SharedEvent]>> {
         self.answers.get(name).map(Arc::clone)
     }
 
-    /// Keeps what members of a topic are told that ask, or keeps it no longer.
+    /// Keeps the answer for members of a topic, or drops it.
     pub(super) fn keep(&mut self, name: &str, events: Option<Arc<[SharedEvent]>>) {
         match events {
             Some(events) => drop(self.answers.insert(name.into(), events)),
@@ -94,46 +105,46 @@ impl Home {
         }
     }
 
-    /// Does what a channel wants done.
+    /// Does what a channel requests.
     pub(super) fn call(
         &mut self,
         name: &str,
         (channel, call): (ChannelId, PresenceCall),
         config: &PresenceConfig,
         now_ns: u64,
-    ) -> Taken {
+    ) -> CallOutcome {
         if !self.topics.contains_key(name) {
             match call {
-                PresenceCall::End => return Taken::Yes,
-                // There is nothing to be changed.
-                PresenceCall::Untrack(_) | PresenceCall::Update(..) => return Taken::Refused,
+                PresenceCall::End => return CallOutcome::Done,
+                // There is nothing to change.
+                PresenceCall::Untrack(_) | PresenceCall::Update(..) => return CallOutcome::Refused,
                 PresenceCall::Track(..) | PresenceCall::PushState => {}
             }
             self.open(name, now_ns);
         }
-        let Some(topic) = self.topics.get_mut(name) else { return Taken::Refused };
-        let before = topic.table.len();
+        let Some(topic) = self.topics.get_mut(name) else { return CallOutcome::Refused };
         let refs = &mut self.refs;
         let is_end = matches!(call, PresenceCall::End);
-        let is_taken = topic.call(channel, call, config, || refs.next(now_ns / 1000));
+        let is_taken = count_change(topic, &mut self.entries, None, |topic| {
+            topic.call(channel, call, config, || refs.next(now_ns / 1000))
+        });
         if let Some(peers) = topic.peers.as_mut().filter(|_| is_end) {
             peers.channels = peers.channels.saturating_sub(1);
         }
-        self.entries = self.entries + topic.table.len() - before;
         self.look_soon(name, config, now_ns);
-        if is_taken { Taken::Yes } else { Taken::Refused }
+        if is_taken { CallOutcome::Done } else { CallOutcome::Refused }
     }
 
-    /// Answers who is present, now or once other nodes have said who is there; returns what is to
-    /// be answered now.
+    /// Answers a request for the list, now or once other nodes have sent theirs; returns what is
+    /// answered now.
     pub(super) fn list(
         &mut self,
         name: &str,
-        answer: PresenceAnswer,
+        answer: PresenceCallback,
         config: &PresenceConfig,
         now_ns: u64,
-    ) -> Option<(PresenceAnswer, PresenceList)> {
-        if self.abroad.is_some() {
+    ) -> Option<(PresenceCallback, PresenceList)> {
+        if self.peering.is_some() {
             self.open(name, now_ns);
             self.gather(name);
         }
@@ -150,12 +161,12 @@ impl Home {
         Some((answer, topic.show(config, now_ns)))
     }
 
-    /// When a topic is to be looked at next.
+    /// When a topic is due next.
     pub(crate) fn next_ns(&self) -> Option<u64> {
         self.due.peek().map(|Reverse((due_ns, _))| *due_ns)
     }
 
-    /// The next topic whose time has come, if there is one.
+    /// The next topic that is due.
     pub(super) fn take_due(&mut self, now_ns: u64) -> Option<Rc<str>> {
         while self.next_ns().is_some_and(|due_ns| due_ns <= now_ns) {
             let Reverse((due_ns, name)) = self.due.pop()?;
@@ -169,42 +180,39 @@ impl Home {
         None
     }
 
-    /// What members of a topic whose time has come are to hear; payloads may have so many bytes.
+    /// What members of a due topic are sent; payloads up to so many bytes.
     pub(super) fn tell(
         &mut self,
         name: &str,
         config: &PresenceConfig,
         bytes_max: usize,
         now_ns: u64,
-    ) -> Vec<Say> {
-        let mut said = Vec::new();
-        let Some(topic) = self.topics.get_mut(name) else { return said };
+    ) -> Vec<Output> {
+        let mut output = Vec::new();
+        let Some(topic) = self.topics.get_mut(name) else { return output };
         if topic.next_ns(config).is_some_and(|next_ns| next_ns <= now_ns) {
-            topic.tell(config, bytes_max, now_ns, &mut said);
+            topic.tell(config, bytes_max, now_ns, &mut output);
         }
-        topic.hand_out(config, &mut said);
+        topic.next_portion(config, &mut output);
         let answers = topic.answers(config, now_ns).into_iter();
-        said.extend(answers.map(|(answer, list)| Say::Answer(answer, list)));
+        output.extend(answers.map(|(answer, list)| Output::Answer(answer, list)));
         self.gather(name);
         if let Some(topic) = self.topics.get_mut(name).filter(|topic| topic.is_done()) {
-            let (before, remote) = (topic.table.len(), topic.table.remote());
-            said.extend(topic.farewell(bytes_max));
-            self.entries = self.entries + topic.table.len() - before;
-            if let Some(abroad) = &mut self.abroad {
-                abroad.remote = abroad.remote + topic.table.remote() - remote;
-            }
+            let peering = self.peering.as_deref_mut();
+            let farewell = |topic: &mut Topic| topic.farewell(bytes_max);
+            output.extend(count_change(topic, &mut self.entries, peering, farewell));
             self.close(name);
             if self.topics.is_empty() {
-                // What a crowd needed is given back.
+                // Memory that a crowd needed is freed.
                 (self.topics, self.due) = (HashMap::new(), BinaryHeap::new());
             }
         } else {
             self.look_soon(name, config, now_ns);
         }
-        said
+        output
     }
 
-    /// Puts off a topic whose time has come.
+    /// Postpones a due topic.
     pub(super) fn put_off(&mut self, name: Rc<str>, until_ns: u64) {
         if let Some(topic) = self.topics.get_mut(&name) {
             topic.due_ns = Some(until_ns);
@@ -225,4 +233,118 @@ impl Home {
             self.put_off(name, next_ns);
         }
     }
+}
+
+/// What other nodes have a part in.
+impl Home {
+    /// A channel of this node begins to use the presences of a topic.
+    pub(super) fn begin(&mut self, name: &str, config: &PresenceConfig, now_ns: u64) {
+        if self.peering.is_none() {
+            return;
+        }
+        if let Some(peers) = self.open(name, now_ns).and_then(|topic| topic.peers.as_mut()) {
+            peers.channels += 1;
+        }
+        self.gather(name);
+        self.look_soon(name, config, now_ns);
+    }
+
+    /// A message of other nodes.
+    pub(super) fn peers_message(
+        &mut self,
+        name: &str,
+        what: FromPeers,
+        config: &PresenceConfig,
+        now_ns: u64,
+    ) {
+        let Some(peering) = &mut self.peering else { return };
+        let Some(topic) = self.topics.get_mut(name) else {
+            if let FromPeers::StateWanted(node) = what {
+                let (owner, version) = (self.owner, peering.version);
+                let nobody = Snapshot { owner, version, entries: Vec::new() };
+                peering.outbox.push((name.into(), ToPeers::State(node, nobody)));
+            }
+            return;
+        };
+        count_change(topic, &mut self.entries, Some(peering), |topic| {
+            topic.peers_message(what, now_ns)
+        });
+        self.gather(name);
+        self.look_soon(name, config, now_ns);
+    }
+
+    /// A node is gone: it is removed from all topics, some in each turn.
+    pub(super) fn forget(&mut self, node: Owner) {
+        let Some(peering) = &mut self.peering else { return };
+        let mut names: Vec<Rc<str>> = self.topics.keys().map(Rc::clone).collect();
+        // The order of the table differs from process to process.
+        names.sort_unstable();
+        peering.gone.extend(names.into_iter().map(|name| (name, node)));
+    }
+
+    pub(super) fn remote(&self) -> usize {
+        self.peering.as_ref().map_or(0, |it| it.remote)
+    }
+
+    /// Whether a gone node is still to be removed from topics.
+    pub(super) fn is_forgetting(&self) -> bool {
+        self.peering.as_ref().is_some_and(|it| !it.gone.is_empty())
+    }
+
+    /// Removes it from some.
+    pub(super) fn go_on_forgetting(&mut self, config: &PresenceConfig, now_ns: u64) {
+        for _ in 0..FORGOTTEN_PER_TURN {
+            let Some(peering) = &mut self.peering else { return };
+            let Some((name, node)) = peering.gone.pop_front() else { return };
+            if let Some(topic) = self.topics.get_mut(&name) {
+                count_change(topic, &mut self.entries, Some(peering), |topic| topic.forget(node));
+                self.gather(&name);
+                self.look_soon(&name, config, now_ns);
+            }
+        }
+    }
+
+    /// Collects a topic's messages to other nodes.
+    pub(super) fn gather(&mut self, name: &str) {
+        let Some(peering) = &mut self.peering else { return };
+        let Some((name, topic)) = self.topics.get_key_value(name) else { return };
+        // The mutable look-up has no key to share.
+        let name = Rc::clone(name);
+        if topic.peers.as_ref().is_some_and(|peers| !peers.outbox.is_empty())
+            && let Some(peers) = self.topics.get_mut(&name).and_then(|it| it.peers.as_mut())
+        {
+            let output = peers.outbox.drain(..);
+            peering.outbox.extend(output.map(|what| (Rc::clone(&name), what)));
+        }
+    }
+
+    pub(super) fn close(&mut self, name: &str) {
+        let Some(topic) = self.topics.remove(name) else { return };
+        self.entries = self.entries.saturating_sub(topic.table.len());
+        if let Some(peering) = &mut self.peering {
+            peering.remote = peering.remote.saturating_sub(topic.table.remote());
+            peering.version = peering.version.max(topic.table.version());
+            peering.outbox.push((name.into(), ToPeers::End));
+        }
+    }
+
+    pub(super) fn take_outbox(&mut self) -> Vec<(Rc<str>, ToPeers)> {
+        self.peering.as_mut().map(|it| std::mem::take(&mut it.outbox)).unwrap_or_default()
+    }
+}
+
+/// Counts the entries that a change of a topic adds or removes.
+fn count_change<R>(
+    topic: &mut Topic,
+    entries: &mut usize,
+    peering: Option<&mut Peering>,
+    change: impl FnOnce(&mut Topic) -> R,
+) -> R {
+    let (before, remote) = (topic.table.len(), topic.table.remote());
+    let result = change(topic);
+    *entries = *entries + topic.table.len() - before;
+    if let Some(peering) = peering {
+        peering.remote = peering.remote + topic.table.remote() - remote;
+    }
+    result
 }

@@ -1,54 +1,51 @@
-//! Presence: who is in a topic, and what they say of themselves (PROTOCOL §10).
+//! Presence: who is in a topic (PROTOCOL §10).
 //!
-//! The presences of a topic are kept by one shard, its home, whichever shards its members are on.
-//! What a member does with its own entries goes to the home by mail, and what members are to hear
-//! comes from there: diffs as broadcasts, lists as pushes. Both go by mail to all shards, the own
-//! one included, so that each shard gets them in the order in which they were made.
+//! The presences of a topic are kept by one shard, its home, for members on all shards. Members
+//! send changes of their entries to the home by mail. Members get diffs as broadcasts and lists as
+//! pushes from there. Both go by mail to all shards, including its own, so that each shard gets
+//! them in the order in which they were made.
 
-mod abroad;
-mod between;
-pub(crate) mod call;
-pub(crate) mod handle;
-mod held;
+mod held_leaves;
 pub(crate) mod home;
+mod output;
 mod peers;
-mod say;
 mod topic;
+mod topic_peers;
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use simurgh_channel::{
+    Broadcast, ChannelId, Mail, Node, Posted, PresenceCall, PresenceMail, SharedEvent, SharedPush,
+    ToCluster,
+};
 use simurgh_presence::Owner;
 use simurgh_proto::message::Payload;
 use simurgh_reactor::Next;
 
-use self::call::{PresenceCall, PresenceMail, SharedEvent, SharedPush};
-use self::home::Taken;
-use self::say::Say;
-use crate::broadcast::Broadcast;
-use crate::cluster::call::ToCluster;
+use self::home::CallOutcome;
+use self::output::Output;
 use crate::core::Core;
-use crate::flow::Posted;
-use crate::id::ChannelId;
-use crate::mail::Mail;
-use crate::node::Node;
 use crate::registry::TRACKS;
 use crate::socket::Speaker;
 use crate::sockets::Sockets;
 
-/// As many bytes could be sent while a topic is looked at; so one turn looks at 128 of them.
+/// The cost of looking at a topic, in bytes; so one turn looks at 128 topics.
 const TOPIC_BYTES: usize = 8 << 10;
-/// How long the presences of a topic wait when too much is under way.
+/// How long presences wait while too much is under way.
 const WAIT_MAX: Duration = Duration::from_millis(5);
 
-/// Events that a member is told, one after the other.
-type Told = Arc<[SharedEvent]>;
+type Events = Arc<[SharedEvent]>;
 
 impl<N: Node> Core<N> {
-    /// What a channel does with its presences; one that has ended has none. Returns what it is to
-    /// be told at once, if it asks and the shard knows the answer: with the reply to its join that
-    /// is one write.
-    pub(crate) fn presence_call(&mut self, speaker: &Speaker, call: PresenceCall) -> Option<Told> {
+    /// Does what a channel requests about its presences, unless it has ended. Returns the events
+    /// that it is pushed at once, if it requests the list and this shard has the answer: with the
+    /// reply to its join that is one write.
+    pub(crate) fn presence_call(
+        &mut self,
+        speaker: &Speaker,
+        call: PresenceCall,
+    ) -> Option<Events> {
         let Speaker { id, topic, .. } = speaker;
         let is_live = self.registry.member(id.membership).map(|it| it.generation);
         if is_live != Some(id.generation) {
@@ -67,20 +64,19 @@ impl<N: Node> Core<N> {
         None
     }
 
-    /// A channel has ended that had presences.
     pub(crate) fn presence_ended(&self, channel: ChannelId, topic: &str) {
         self.node.post_home(topic, PresenceMail::Call(channel, PresenceCall::End));
     }
 
-    /// Something for this shard as the home of a topic.
+    /// Mail for this shard as the home of a topic, or as one of its members' shards.
     pub(crate) fn presence_came(&mut self, out: &impl Sockets, topic: &str, mail: PresenceMail) {
         let (node, now_ns) = (Arc::clone(&self.node), out.now().ns);
         let (shard, config) = (self.shard, &node.config().presence);
-        node.done(usize::from(shard), mail.weight() + topic.len());
+        node.discharge(usize::from(shard), mail.weight() + topic.len());
         let home = &mut self.presence;
         match mail {
             PresenceMail::Call(channel, call) => {
-                if home.call(topic, (channel, call), config, now_ns) == Taken::Refused {
+                if home.call(topic, (channel, call), config, now_ns) == CallOutcome::Refused {
                     self.metrics.errors_presence_refused.add(1);
                     let entries_max = config.channel_entries_max;
                     tracing::debug!(topic, entries_max, "a presence twice, too many, or not there");
@@ -91,29 +87,27 @@ impl<N: Node> Core<N> {
                     self.application.ask(|| answer(list));
                 }
             }
-            PresenceMail::Answers(events) => home.keep(topic, events),
+            PresenceMail::ListAnswer(events) => home.keep(topic, events),
             PresenceMail::Begin => home.begin(topic, config, now_ns),
-            PresenceMail::Peers(what) => home.hear(topic, what, config, now_ns),
+            PresenceMail::Peers(what) => home.peers_message(topic, what, config, now_ns),
         }
-        self.tell_peers();
+        self.update_peers();
         self.count_presences();
     }
 
-    /// A node of the cluster is gone, and with it all who were present there.
     pub(crate) fn node_is_gone(&mut self, node: Owner) {
         self.presence.forget(node);
     }
 
-    /// Passes on what other nodes are to hear.
-    fn tell_peers(&mut self) {
+    fn update_peers(&mut self) {
         let Some(cluster) = self.node.cluster() else { return };
         for (topic, what) in self.presence.take_outbox() {
-            cluster.tell(ToCluster::Presence((&*topic).into(), what));
+            cluster.send(ToCluster::Presence((&*topic).into(), what));
         }
     }
 
-    /// Tells members of topics that this shard keeps what is due.
-    pub(crate) fn tell_presences(&mut self, out: &impl Sockets) -> Next {
+    /// Sends members of this shard's topics what is due.
+    pub(crate) fn send_presences(&mut self, out: &impl Sockets) -> Next {
         let home = &mut self.presence;
         if home.is_empty() {
             return Next::Idle;
@@ -125,7 +119,7 @@ impl<N: Node> Core<N> {
         let mut bytes = 0;
         while bytes < config.presence.turn_bytes.max(1) {
             let Some(topic) = home.take_due(now.ns) else { break };
-            // What it costs to look at one that has little to tell.
+            // The cost of looking at a topic with little to send.
             bytes += TOPIC_BYTES;
             if node.is_congested() {
                 home.put_off(topic, now.ns + WAIT_MAX.as_nanos() as u64);
@@ -135,13 +129,13 @@ impl<N: Node> Core<N> {
                 self.metrics.presence_events.add(say.events() as u64);
                 bytes += say.bytes();
                 match say {
-                    Say::Answer(answer, list) => drop(self.application.ask(|| answer(list))),
+                    Output::Answer(answer, list) => drop(self.application.ask(|| answer(list))),
                     say => tell(&*node, &topic, say),
                 }
             }
         }
         let (next_ns, is_forgetting) = (home.next_ns(), home.is_forgetting());
-        self.tell_peers();
+        self.update_peers();
         self.count_presences();
         match next_ns {
             _ if is_forgetting => Next::Now,
@@ -157,23 +151,23 @@ impl<N: Node> Core<N> {
     }
 }
 
-/// Posts to all shards what members on them are to hear.
-fn tell<N: Node>(node: &N, topic: &str, say: Say) {
+/// Posts to the shards of the members.
+fn tell<N: Node>(node: &N, topic: &str, say: Output) {
     match say {
-        Say::All(event, json) => {
+        Output::All(event, json) => {
             let broadcast = Arc::new(Broadcast::new(topic, event, Payload::from_json(json)));
             for shard in 0..node.shards() {
                 node.post_charged(shard, Posted::new(Arc::clone(&broadcast), None));
             }
         }
-        Say::Keep(events) => {
+        Output::Keep(events) => {
             for shard in 0..node.shards() {
-                let mail = PresenceMail::Answers(events.clone());
+                let mail = PresenceMail::ListAnswer(events.clone());
                 let bytes = mail.weight() + topic.len();
                 node.post_weighed(shard, bytes, Mail::Presence(topic.into(), mail));
             }
         }
-        Say::Some(events, channels) | Say::Again(events, channels) => {
+        Output::Some(events, channels) | Output::Again(events, channels) => {
             for channels in channels.chunk_by(|one, other| one.shard == other.shard) {
                 let Some(shard) = channels.first().map(|it| usize::from(it.shard)) else {
                     continue;
@@ -182,8 +176,8 @@ fn tell<N: Node>(node: &N, topic: &str, say: Say) {
                 node.post_weighed(shard, push.weight(), Mail::Push(push));
             }
         }
-        // Whoever asked from outside is answered where the application is.
-        Say::Answer(..) => {}
+        // A panic of the callback must not reach the shard.
+        Output::Answer(..) => {}
     }
 }
 

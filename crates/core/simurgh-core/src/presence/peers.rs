@@ -1,43 +1,40 @@
 //! What the home of a topic's presences remembers for the other nodes' sake.
 
+use simurgh_channel::PresenceCallback;
 use simurgh_presence::Owner;
 
-use super::call::PresenceAnswer;
 use simurgh_presence::ToPeers;
 
 /// How long members wait for the first list while other nodes have not answered.
 const ANSWERS_NS: u64 = 300_000_000;
-/// How long after its last change a node says its version again, so that others find out whether
-/// they have missed that change. Nobody is told that the engine was parted: the last time is when
-/// whoever was parted from this node for as long as that has noticed that it was silent, also over
-/// a link that was new.
+/// How long after its last change a node repeats its version, so that others find out whether they
+/// have missed that change. The engine does not tell when links were cut: the last time is when a
+/// node that was cut off for as long has noticed, also over a new link.
 const REPEATS_NS: [u64; 3] = [1_000_000_000, 5_000_000_000, 25_000_000_000];
 
-/// How long after it was asked a node that has not answered is asked again; then after twice as
-/// long, and at last every 16 seconds.
+/// When a node that has not answered is asked again; then after twice as long, and at last every 16
+/// seconds.
 const AGAIN_NS: u64 = 1_000_000_000;
 const AGAIN_MAX_NS: u64 = 16 * AGAIN_NS;
 
-/// Of one topic.
+/// The other nodes of one topic.
 #[derive(Default)]
 pub(super) struct Peers {
     /// Channels of this node that use the topic's presences.
     pub(super) channels: u32,
-    /// Until when answers of other nodes are waited for; none, if they are not.
+    /// The end of the wait for answers; `None`: there is no wait.
     waits_until_ns: Option<u64>,
-    /// Whose answers; none, while it is not known who was asked.
+    /// Nodes that have to answer; `None` while it is not known which were asked.
     awaited: Option<Vec<Owner>>,
-    /// Who has answered already.
     answered: Vec<Owner>,
-    /// Who was asked, lately or before, and has not answered.
+    /// Nodes that were asked and have not answered.
     silent: Vec<Owner>,
-    /// When they are asked again, and how long after that once more.
+    /// When they are asked again, and the delay of the time after that.
     again: Option<(u64, u64)>,
-    /// When the last change of own entries was said, and how often it was said again.
-    said: Option<(u64, usize)>,
-    /// Who wants the list once all have answered, and is no member.
-    pub(super) lists: Vec<PresenceAnswer>,
-    /// What is to be said to them next.
+    /// When the last own change was sent, and how often its version was repeated.
+    output: Option<(u64, usize)>,
+    /// Callbacks that want the list once all have answered.
+    pub(super) lists: Vec<PresenceCallback>,
     pub(super) outbox: Vec<ToPeers>,
 }
 
@@ -48,7 +45,7 @@ impl Peers {
         (self.awaited, self.answered) = (None, Vec::new());
     }
 
-    /// These were.
+    /// These nodes were asked.
     pub(super) fn asked(&mut self, nodes: &[Owner]) {
         if self.waits_until_ns.is_some() {
             let missing = nodes.iter().filter(|it| !self.answered.contains(it));
@@ -57,7 +54,7 @@ impl Peers {
         }
     }
 
-    /// These were asked as well, or again: each is to answer.
+    /// These nodes were asked as well, or again.
     pub(super) fn expects(&mut self, nodes: &[Owner], now_ns: u64) {
         let new: Vec<Owner> =
             nodes.iter().filter(|it| !self.silent.contains(it)).copied().collect();
@@ -67,20 +64,19 @@ impl Peers {
         }
     }
 
-    /// When nodes are asked again that have not answered.
+    /// When silent nodes are asked again.
     pub(super) fn again_ns(&self) -> Option<u64> {
         self.again.map(|(due_ns, _)| due_ns)
     }
 
-    /// Asks them, if that is now.
     pub(super) fn ask_again(&mut self, now_ns: u64) {
         let Some((_, span_ns)) = self.again.filter(|it| it.0 <= now_ns) else { return };
         let span_ns = (span_ns * 2).min(AGAIN_MAX_NS);
         self.again = Some((now_ns.saturating_add(span_ns), span_ns));
-        self.outbox.extend(self.silent.iter().copied().map(ToPeers::Ask));
+        self.outbox.extend(self.silent.iter().copied().map(ToPeers::RequestState));
     }
 
-    /// One has answered, or never will.
+    /// A node has answered, or never will.
     pub(super) fn answers(&mut self, node: Owner) {
         self.silent.retain(|it| *it != node);
         if self.silent.is_empty() {
@@ -107,7 +103,6 @@ impl Peers {
         (self.awaited, self.answered) = (None, Vec::new());
     }
 
-    /// Until when the list is not told, because answers are missing.
     pub(super) fn waits_until_ns(&self) -> Option<u64> {
         self.waits_until_ns
     }
@@ -120,27 +115,26 @@ impl Peers {
         self.waits_until_ns.is_none()
     }
 
-    /// A change of own entries is said.
+    /// A change of own entries is sent.
     pub(super) fn says(&mut self, now_ns: u64) {
-        self.said = Some((now_ns, 0));
+        self.output = Some((now_ns, 0));
     }
 
-    /// When its version is to be said again.
+    /// When its version is repeated.
     pub(super) fn repeats_ns(&self) -> Option<u64> {
-        let (said_ns, times) = self.said?;
+        let (said_ns, times) = self.output?;
         Some(said_ns.saturating_add(*REPEATS_NS.get(times)?))
     }
 
-    /// Whether that is now.
     pub(super) fn repeats(&mut self, now_ns: u64) -> bool {
         let is_due = self.repeats_ns().is_some_and(|due_ns| due_ns <= now_ns);
-        if let Some((_, times)) = self.said.as_mut().filter(|_| is_due) {
+        if let Some((_, times)) = self.output.as_mut().filter(|_| is_due) {
             *times += 1;
         }
         is_due
     }
 
-    /// Whether nobody here needs the topic any more, but for what is to be said again.
+    /// Whether nobody here needs the topic, and nothing is to be repeated.
     pub(super) fn is_unused(&self) -> bool {
         self.channels == 0 && self.lists.is_empty()
     }
@@ -174,7 +168,7 @@ mod tests {
         let asked = |it: &mut Peers, now_ns| {
             it.ask_again(now_ns);
             let asks = std::mem::take(&mut it.outbox).into_iter().map(|what| match what {
-                ToPeers::Ask(owner) => owner.0,
+                ToPeers::RequestState(owner) => owner.0,
                 other => panic!("{other:?}"),
             });
             asks.collect::<Vec<u64>>()

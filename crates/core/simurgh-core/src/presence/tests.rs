@@ -1,20 +1,20 @@
 //! Who is told of whom, when, and what is left afterwards.
 
-mod between;
-mod held;
+mod held_leaves;
+mod peers;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use simurgh_channel::{PresenceCall, PresenceConfig};
 use simurgh_presence::{Meta, Owner};
 use simurgh_proto::message::Payload;
 use simurgh_reactor::Key;
 
-use crate::presence::call::{PresenceCall, PresenceConfig};
-use crate::presence::home::{Home, Taken};
-use crate::presence::say::Say;
+use crate::presence::home::{CallOutcome, Home};
+use crate::presence::output::Output;
 use crate::testing::*;
 use crate::*;
 
@@ -280,30 +280,33 @@ fn who_asks_for_a_list_that_is_too_long_gets_both_answers_in_one_write() {
     let meta = || Meta::parse("{}").unwrap();
     for (at, key) in ["a", "b"].into_iter().enumerate() {
         let call = (channel(at as u32), PresenceCall::Track(key.into(), meta(), None));
-        assert_eq!(home.call("t", call, &config, 0), Taken::Yes);
+        assert_eq!(home.call("t", call, &config, 0), CallOutcome::Done);
     }
-    let said = home.tell("t", &config, 1 << 20, 0);
-    let [Say::Keep(Some(_)), Say::All("presence_state", _), Say::All("presence_summary", _)] =
-        said.as_slice()
+    let output = home.tell("t", &config, 1 << 20, 0);
+    let [
+        Output::Keep(Some(_)),
+        Output::All("presence_state", _),
+        Output::All("presence_summary", _),
+    ] = output.as_slice()
     else {
-        panic!("{said:?}")
+        panic!("{output:?}")
     };
     for membership in [0, 1] {
         home.call("t", (channel(membership), PresenceCall::PushState), &config, ns);
     }
-    let said = home.tell("t", &config, 1 << 20, ns);
-    let [say @ Say::Some(events, channels)] = said.as_slice() else { panic!("{said:?}") };
+    let output = home.tell("t", &config, 1 << 20, ns);
+    let [say @ Output::Some(events, channels)] = output.as_slice() else { panic!("{output:?}") };
     assert_eq!(events.iter().map(|it| it.0).collect::<Vec<_>>().join(" "), BOTH);
     assert_eq!((channels.len(), say.events()), (2, 2));
     // They are told another number than all, which then is what the others know: all hear it again.
     let call = |home: &mut Home, call| home.call("t", (channel(2), call), &config, ns * 2);
-    assert_eq!(call(&mut home, PresenceCall::Track("c".into(), meta(), None)), Taken::Yes);
+    assert_eq!(call(&mut home, PresenceCall::Track("c".into(), meta(), None)), CallOutcome::Done);
     call(&mut home, PresenceCall::PushState);
-    assert!(matches!(home.tell("t", &config, 1 << 20, ns * 2).as_slice(), [Say::Some(..)]));
-    assert_eq!(call(&mut home, PresenceCall::Untrack("c".into())), Taken::Yes);
+    assert!(matches!(home.tell("t", &config, 1 << 20, ns * 2).as_slice(), [Output::Some(..)]));
+    assert_eq!(call(&mut home, PresenceCall::Untrack("c".into())), CallOutcome::Done);
     let due_ns = Duration::from_secs(5).as_nanos() as u64;
-    let said = home.tell("t", &config, 1 << 20, due_ns);
-    assert!(matches!(said.as_slice(), [Say::Keep(Some(_)), Say::All(..)]), "{said:?}");
+    let output = home.tell("t", &config, 1 << 20, due_ns);
+    assert!(matches!(output.as_slice(), [Output::Keep(Some(_)), Output::All(..)]), "{output:?}");
 }
 
 #[test]
@@ -467,7 +470,7 @@ fn presences_wait_while_too_much_is_under_way() {
     it.core.tick(&mut it.out);
     it.takes_mail();
     assert_eq!(it.hears(key), [""; 0]);
-    it.node.done(0, bytes);
+    it.node.discharge(0, bytes);
     it.passes(Duration::from_millis(5));
     turn(&mut it);
     assert_eq!(heard(&mut it, key), ["\"presence_diff\""]);

@@ -1,58 +1,52 @@
-//! One topic whose presences are kept, and when its members hear of them.
+//! The presences of one topic, and when members are told of changes.
 //!
-//! Changes are gathered for an interval and told as one `presence_diff`, the first after a quiet
-//! while at once. Whoever asked for the list meanwhile shares one `presence_state`, as it was when
-//! that diff was made; it reaches them in portions, a turn each, and always before the next diff:
-//! what a client makes of both is what stands here.
+//! Changes are collected for an interval and sent as one `presence_diff`, the first after a quiet
+//! while at once. Members that requested the list meanwhile share one `presence_state`, as it was
+//! when that diff was made; it is sent in portions, one a turn, and always before the next diff:
+//! with both, a client has what is in the table.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
+use simurgh_channel::{ChannelId, PresenceCall, PresenceConfig, SharedEvent, nanoseconds};
 use simurgh_presence::{Diff, Owner, Table};
 
-use super::call::{PresenceCall, PresenceConfig, SharedEvent};
-use super::held::Held;
+use super::held_leaves::HeldLeaves;
+use super::output::Output;
 use super::peers::Peers;
-use super::say::Say;
-use crate::clock::nanoseconds;
-use crate::id::ChannelId;
 
-/// What an entry adds to its key and meta, in a list: its ref, and what it replaced.
+/// Bytes of an entry in a list beside its key and meta.
 const ENTRY_BYTES: usize = 96;
 
-/// A list that is empty.
 pub(super) const NOBODY: &str = "{}";
 
 pub(super) struct Topic {
     pub(super) table: Table<ChannelId>,
-    /// Who wants the list, from the next time on that changes are told.
+    /// Members that want the list with the next changes.
     asking: Vec<ChannelId>,
-    /// The list as it was then, and who is still to get it.
+    /// The list, while members still have to get it.
     state: Option<Arc<[SharedEvent]>>,
     pub(super) getting: VecDeque<ChannelId>,
-    /// Whether somebody has got it already.
+    /// Whether a member has got it already.
     is_shared: bool,
-    /// When changes were told last.
     pub(super) told_ns: Option<u64>,
-    /// When it is looked at next.
     pub(super) due_ns: Option<u64>,
     is_summary: bool,
-    /// The number that all members know, if all know one, and when they were told.
+    /// The number that all members know, and when they were told.
     summary: (Option<usize>, u64),
-    /// What other nodes make necessary; none on a node of its own.
+    /// State for other nodes; `None` without a cluster.
     pub(super) peers: Option<Box<Peers>>,
-    /// Leaves that members are not told yet; none, where they are told at once.
-    held: Option<Box<Held>>,
+    /// `None` if leaves are told at once.
+    held: Option<Box<HeldLeaves>>,
 }
 
 impl Topic {
-    /// Of a node of its own.
     pub(super) fn alone(owner: Owner, seed: u64) -> Self {
         Self::with(Table::alone(owner, seed), None)
     }
 
-    /// Of one of several nodes, whose own entries had this version when they last had one.
+    /// Of a clustered node; `version` is that of its earlier entries.
     pub(super) fn shared(owner: Owner, seed: u64, version: u64) -> Self {
         Self::with(Table::new(owner, seed).from_version(version), Some(Box::default()))
     }
@@ -99,7 +93,7 @@ impl Topic {
                 true
             }
             PresenceCall::PushState => {
-                // Twice in one interval is the same list.
+                // A second request in one interval is for the same list.
                 if self.asking.last() != Some(&channel) {
                     self.asking.push(channel);
                 }
@@ -108,7 +102,6 @@ impl Topic {
         }
     }
 
-    /// When there is something to be told.
     pub(super) fn next_ns(&self, config: &PresenceConfig) -> Option<u64> {
         let members_ns = self.next_diff_ns(config);
         let Some(peers) = &self.peers else { return members_ns };
@@ -125,7 +118,7 @@ impl Topic {
         self.told_ns.map_or(0, after)
     }
 
-    /// When there is something to be told to members, or nothing is left of it.
+    /// When members are told something, or the topic can be closed.
     pub(super) fn next_diff_ns(&self, config: &PresenceConfig) -> Option<u64> {
         let after = |time_ns: u64, pause| Some(time_ns.saturating_add(nanoseconds(pause)));
         let told_ns = Some(self.paced_ns(config));
@@ -134,7 +127,7 @@ impl Topic {
         }
         let (counted, counted_ns) = self.summary;
         if self.is_summary && self.asking.is_empty() {
-            // Who has said something else may have made the list short enough.
+            // Leaves of others may have made the list short enough.
             let is_same = counted == Some(self.table.len()) && !self.table.has_changes();
             return match is_same {
                 true => None,
@@ -148,18 +141,18 @@ impl Topic {
         Some(held_ns).max(told_ns)
     }
 
-    /// Tells what has changed since the last time.
+    /// Appends what is due to `output`.
     pub(super) fn tell(
         &mut self,
         config: &PresenceConfig,
         bytes_max: usize,
         now_ns: u64,
-        said: &mut Vec<Say>,
+        output: &mut Vec<Output>,
     ) {
-        if !self.tell_peers(config, now_ns) {
+        if !self.update_peers(config, now_ns) {
             return;
         }
-        // Whoever has not got the last list yet gets this one; who has asked again meanwhile, once.
+        // Members without the last list get this one; those that have requested it again, once.
         self.asking.extend(self.getting.drain(..));
         self.asking.sort_unstable();
         self.asking.dedup();
@@ -170,23 +163,23 @@ impl Topic {
         let diff = self.diff(config, now_ns);
         if self.is_summary {
             self.held = None;
-            return self.tell_summary(was_summary, config, now_ns, said);
+            return self.tell_summary(was_summary, config, now_ns, output);
         }
         let diff = diff.as_ref().map(encoded);
-        // From a sample back to a list, or by more than fits: everybody gets it anew.
+        // After a sample, or for changes that are too long, everybody gets the list anew.
         let is_oversize = diff.as_ref().is_some_and(|diff| diff.len() > bytes_max);
         if was_summary || is_oversize {
             self.held = None;
-            said.extend(was_summary.then_some(Say::Keep(None)));
+            output.extend(was_summary.then_some(Output::Keep(None)));
             self.asking.clear();
             if !was_summary {
-                // A client without a list adds the diffs that it has kept to the first it gets,
-                // also what has left since.
-                said.push(Say::All("presence_state", NOBODY.into()));
+                // A client without a list applies the diffs it has kept to the first list, also
+                // leaves of since then.
+                output.push(Output::All("presence_state", NOBODY.into()));
             }
-            return said.push(Say::All("presence_state", self.list()));
+            return output.push(Output::All("presence_state", self.list()));
         }
-        said.extend(diff.map(|diff| Say::All("presence_diff", diff)));
+        output.extend(diff.map(|diff| Output::All("presence_diff", diff)));
         if !self.asking.is_empty() {
             self.state = Some([("presence_state", self.list().into())].into());
             self.is_shared = false;
@@ -194,7 +187,7 @@ impl Topic {
         }
     }
 
-    /// All that members have not heard of yet.
+    /// All changes that members have not been told.
     pub(super) fn rest(&mut self) -> Option<Diff> {
         let diff = self.table.take_diff();
         match self.held.take() {
@@ -203,7 +196,7 @@ impl Topic {
         }
     }
 
-    /// What has changed, of which members are to hear now.
+    /// The changes that members are told now.
     fn diff(&mut self, config: &PresenceConfig, now_ns: u64) -> Option<Diff> {
         let diff = self.table.take_diff();
         let has_left = diff.as_ref().is_some_and(|diff| !diff.leaves.is_empty());
@@ -216,8 +209,8 @@ impl Topic {
         diff
     }
 
-    /// Whether there are more entries than a list takes, or more bytes than a reader does. A tenth
-    /// less than makes it one ends it, or it would change to and fro.
+    /// Whether there are more entries or bytes than a list may have. It must shrink by a tenth to
+    /// become one again, or it would change to and fro.
     fn is_too_long(&self, config: &PresenceConfig, bytes_max: usize) -> bool {
         let limit = |max: usize| if self.is_summary { max - max / 10 } else { max };
         let entries = self.table.len();
@@ -227,14 +220,14 @@ impl Topic {
                 && self.table.state_bytes() > limit(bytes_max))
     }
 
-    /// In place of a list that is too long: an empty one, so that nobody keeps an old one, and how
-    /// many there are.
+    /// In place of a list that is too long: an empty list, so that nobody keeps an old one, and the
+    /// number.
     fn tell_summary(
         &mut self,
         was_summary: bool,
         config: &PresenceConfig,
         now_ns: u64,
-        said: &mut Vec<Say>,
+        output: &mut Vec<Output>,
     ) {
         let asking = std::mem::take(&mut self.asking);
         let (counted, counted_ns) = self.summary;
@@ -250,27 +243,27 @@ impl Topic {
         let events: Arc<[SharedEvent]> = events.into();
         if is_for_all {
             self.summary = (Some(self.table.len()), now_ns);
-            // Before all hear it: whoever joins behind that is told this.
-            said.push(Say::Keep(Some(Arc::clone(&events))));
+            // Before it is broadcast: members that join behind that are told this.
+            output.push(Output::Keep(Some(Arc::clone(&events))));
         } else {
-            // Even if it soon is again what the others know: these are to hear of it.
+            // Even if it soon is again the number that the others know: these members are told.
             self.summary.0 = counted.filter(|_| is_known);
         }
         if !was_summary {
-            said.push(Say::All("presence_state", NOBODY.into()));
+            output.push(Output::All("presence_state", NOBODY.into()));
         } else if is_for_all && !asking.is_empty() {
             let empty = events.first().cloned().into_iter().collect();
-            said.push(Say::Some(empty, asking));
+            output.push(Output::Some(empty, asking));
         } else if !asking.is_empty() {
-            said.push(Say::Some(events, asking));
+            output.push(Output::Some(events, asking));
         }
         if is_for_all {
-            said.push(Say::All("presence_summary", (*summary).into()));
+            output.push(Output::All("presence_summary", (*summary).into()));
         }
     }
 
-    /// The next portion of those who are to get the list.
-    pub(super) fn hand_out(&mut self, config: &PresenceConfig, said: &mut Vec<Say>) {
+    /// The next portion of the members that get the list.
+    pub(super) fn next_portion(&mut self, config: &PresenceConfig, output: &mut Vec<Output>) {
         let Some(state) = self.state.clone().filter(|_| !self.getting.is_empty()) else { return };
         let bytes = state.iter().map(|(_, json)| json.len()).sum::<usize>();
         let count = (config.turn_bytes / bytes.max(1)).clamp(1, self.getting.len());
@@ -278,14 +271,14 @@ impl Topic {
         if self.getting.is_empty() {
             (self.state, self.getting) = (None, VecDeque::new());
         }
-        said.push(match std::mem::replace(&mut self.is_shared, true) {
-            false => Say::Some(state, channels),
-            true => Say::Again(state, channels),
+        output.push(match std::mem::replace(&mut self.is_shared, true) {
+            false => Output::Some(state, channels),
+            true => Output::Again(state, channels),
         });
     }
 
-    /// Whether nothing of it is left to be kept or told. Entries of other nodes are kept for the
-    /// sake of channels on this one.
+    /// Whether nothing is left to be kept or sent. Entries of other nodes are kept for channels on
+    /// this one.
     pub(super) fn is_done(&self) -> bool {
         let is_kept = match &self.peers {
             None => !self.table.is_empty() || self.table.has_changes() || self.held.is_some(),
@@ -296,7 +289,7 @@ impl Topic {
         !is_kept && self.asking.is_empty() && self.getting.is_empty()
     }
 
-    /// Whether members are told how many there are in place of a list.
+    /// Whether members are told a number in place of a list.
     pub(super) fn is_summary(&self) -> bool {
         self.is_summary
     }
@@ -320,14 +313,13 @@ impl Topic {
     }
 }
 
-/// A diff as its members are told it.
 pub(super) fn encoded(diff: &Diff) -> String {
     let mut json = Vec::with_capacity(diff.encoded_bytes());
     diff.encode(&mut json);
     text(json)
 }
 
-/// Encoders write keys and metas, which are text.
+/// Encoders write keys and metas, which are UTF-8.
 fn text(json: Vec<u8>) -> String {
     String::from_utf8(json).unwrap_or_else(|_| NOBODY.into())
 }

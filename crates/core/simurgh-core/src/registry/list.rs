@@ -1,9 +1,9 @@
-//! A socket's end of the registry: where the list of its memberships begins, and how many of them
-//! are channels. It lies in the socket's record, and only the registry changes it.
+//! A socket's part of the registry: the first of its memberships, and how many of them are
+//! channels. The socket's record holds it, and only the registry changes it.
 
-use crate::id::NO_MEMBERSHIP;
+use simurgh_channel::NO_MEMBERSHIP;
 
-/// See the module. Two halves of a number, so that it needs no more room than it has bytes.
+/// Two halves of a number, so that it has an alignment of 2.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct List {
     first: [u16; 2],
@@ -28,7 +28,6 @@ impl List {
         u32::from(low) | u32::from(high) << 16
     }
 
-    /// How many of them are channels that the client joined.
     #[inline]
     pub(crate) fn channels(self) -> u16 {
         self.channels

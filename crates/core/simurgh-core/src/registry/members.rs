@@ -1,37 +1,32 @@
-//! Memberships: the server's side of each joined channel, in one slab for all connections of a
-//! shard.
+//! Memberships: the server's side of joined channels, in one slab for all connections of a shard.
 
+use simurgh_channel::{Channel, NO_MEMBERSHIP};
 use simurgh_proto::message::OwnedRef;
-use simurgh_reactor::{Key, PAGE, Page, Places};
+use simurgh_reactor::{Key, PAGE_SLOTS, Page, SlotAllocator};
 
 use super::topics::TopicId;
-use crate::channel::Channel;
-use crate::id::NO_MEMBERSHIP;
 
-/// One joined channel. An idle one costs this record, its 16 bytes in the topic's table, and
-/// whatever the application's channel holds.
+/// One joined channel. An idle one costs this record, its 16 bytes in the topic's table, and the
+/// application's channel.
 pub(crate) struct Membership {
     pub(super) holds: Holds,
-    /// What pushes, `phx_close` and `phx_error` bear: the client's join_ref, or the join's ref if
-    /// it gave none (PROTOCOL §3).
+    /// The join_ref of pushes, `phx_close` and `phx_error`: the client's, or the join's ref if it
+    /// gave none (PROTOCOL §3).
     pub(crate) join_ref: OwnedRef,
     pub(crate) conn: Key,
     pub(crate) topic: TopicId,
-    /// Place in the topic's subscriber table.
     pub(crate) at: u32,
-    /// The memberships of the same socket on both sides of this one.
+    /// Neighbours in the socket's list.
     pub(super) next: u32,
     pub(super) previous: u32,
-    /// Tells this membership from earlier ones in the same slot.
     pub(crate) generation: u32,
     pub(super) flags: u16,
 }
 
-/// What a membership is there for.
 pub(crate) enum Holds {
     Channel(Box<dyn Channel>),
-    /// A channel's subscription to a further topic: the membership of that channel. None for the
-    /// socket itself, and for a channel of which a callback runs.
+    /// A channel's subscription to a further topic: the membership of that channel. `None` for the
+    /// socket itself, and while a callback of the channel runs.
     Relay(u32),
 }
 
@@ -45,17 +40,16 @@ impl Default for Holds {
     }
 }
 
-/// What a membership is made of, beside its place.
 pub(crate) struct Subscriber {
     pub(crate) holds: Holds,
     pub(crate) join_ref: OwnedRef,
-    /// Deliveries pass the channel, or the socket itself.
+    /// Its deliveries go to its channel, or to a socket within the process.
     pub(crate) through_channel: bool,
     pub(crate) flags: u16,
 }
 
 impl Subscriber {
-    /// One that is no joined channel.
+    /// A membership that is not a joined channel.
     pub(crate) fn through(holds: Holds, flags: u16) -> Self {
         Self { holds, join_ref: OwnedRef::NULL, through_channel: true, flags }
     }
@@ -63,36 +57,29 @@ impl Subscriber {
 
 const _: () = assert!(size_of::<Membership>() <= 64, "a membership is budgeted at 64 bytes");
 
-/// The client gave no join_ref.
 pub(crate) const WITHOUT_JOIN_REF: u16 = 1;
-/// The socket itself, subscribed to its id, to hear `disconnect`.
+/// The socket's own subscription to its id, for `disconnect`.
 pub(crate) const SOCKET_ID: u16 = 2;
-/// A subscription of a channel to a further topic.
 pub(crate) const RELAY: u16 = 4;
-/// Counted in the census.
+/// Counted among the topic's members over all shards.
 pub(crate) const COUNTED: u16 = 8;
-/// Broadcasts are being delivered to it through application code; what that code writes does not
-/// bring it up to date again.
+/// Broadcasts are being delivered to it through application code; what that sends does not bring it
+/// up to date again.
 pub(crate) const DELIVERING: u16 = 16;
-/// Nothing has happened on its channel since the hand of hibernation was here.
+/// Nothing has happened on its channel since the last pass of hibernation.
 const QUIET: u16 = 32;
-/// Its channel hibernates.
 const HIBERNATES: u16 = 64;
-/// The slot is free.
 const FREE: u16 = 128;
-/// Its socket has not taken all that it was sent of its topic.
 pub(crate) const BEHIND: u16 = 256;
-/// Its channel has subscribed to a further topic at some time.
 pub(crate) const HAS_RELAYS: u16 = 512;
-/// Its socket is not read because its channel wants no more for now.
+/// Its socket is not read because its channel wants no more messages for now.
 pub(crate) const HOLDS: u16 = 1024;
-/// It has, or has had, presences.
 pub(crate) const TRACKS: u16 = 2048;
-/// Its client is told where kept broadcasts stand.
+/// Its client is told positions.
 pub(crate) const POSITIONS: u16 = 4096;
-/// What it gets passes its channel, or the socket itself.
+/// Its deliveries go to its channel, or to a socket within the process.
 pub(crate) const THROUGH: u16 = 8192;
-/// What it gets waits until it is told all it has missed.
+/// Its deliveries wait until it has all it has missed.
 pub(crate) const CATCHING_UP: u16 = 16384;
 
 impl Membership {
@@ -100,12 +87,10 @@ impl Membership {
         self.flags & flag != 0
     }
 
-    /// Whether this is a channel the client joined.
     pub(crate) fn is_joined(&self) -> bool {
         !self.is(SOCKET_ID | RELAY)
     }
 
-    /// The channel, unless one of its callbacks runs.
     pub(crate) fn channel(&self) -> Option<&dyn Channel> {
         match &self.holds {
             Holds::Channel(channel) => Some(&**channel),
@@ -123,7 +108,6 @@ impl Membership {
         }
     }
 
-    /// Whose subscription to a further topic this is.
     pub(crate) fn relay_for(&self) -> Option<u32> {
         match self.holds {
             Holds::Relay(channel) if self.is(RELAY) => Some(channel),
@@ -131,42 +115,39 @@ impl Membership {
         }
     }
 
-    /// Whether its client gave a join_ref; else it is the ref of the join.
+    /// Else the membership has the ref of the join.
     pub(crate) fn has_given_join_ref(&self) -> bool {
         !self.is(WITHOUT_JOIN_REF)
     }
 }
 
-/// The slab. Slots are reused; pages never move, and are given back when nobody is left on them.
+/// The slab. Slots are reused; pages never move, and are freed when they are empty.
 #[derive(Default)]
 pub(crate) struct Memberships {
-    /// Each is filled as its places are taken, the lowest first; empty where one was given back.
+    /// Filled from the lowest slot; empty where a page was freed.
     pages: Vec<Page<Membership>>,
-    places: Places,
-    /// What a slot begins with: more than any slot of a page that was given back has had.
+    slots: SlotAllocator,
+    /// The first generation of new slots: more than any slot of a freed page has had.
     first_generation: u32,
-    /// Channels that do not hibernate.
     awake: usize,
     hibernating: usize,
 }
 
 impl Memberships {
-    /// Numbers that memberships may have are below this.
+    /// One more than the highest number of a membership.
     pub(super) fn end(&self) -> u32 {
-        self.places.end() as u32
+        self.slots.end() as u32
     }
 
-    /// Channels that do not hibernate.
     pub(super) fn awake(&self) -> usize {
         self.awake
     }
 
-    /// Channels that hibernate.
     pub(super) fn hibernating(&self) -> usize {
         self.hibernating
     }
 
-    /// Takes the channel out, for a callback: it does not hibernate any more.
+    /// Takes the channel out for a callback, which ends its hibernation.
     pub(super) fn wake(&mut self, id: u32) -> Option<Box<dyn Channel>> {
         let it = self.get_mut(id)?;
         let channel = it.take_channel();
@@ -179,8 +160,8 @@ impl Memberships {
         channel
     }
 
-    /// The channel, if nothing has happened on it since this was last asked and it is not
-    /// hibernating already: it is now.
+    /// The channel, if nothing has happened on it since the last call and it does not hibernate
+    /// yet: now it does.
     pub(super) fn send_to_sleep(&mut self, id: u32) -> Option<&mut dyn Channel> {
         let it = self.get_mut(id)?;
         if !it.is_joined() || it.is(HIBERNATES) {
@@ -200,26 +181,25 @@ impl Memberships {
     }
 
     pub(super) fn get(&self, id: u32) -> Option<&Membership> {
-        let page = self.pages.get(id as usize / PAGE)?;
-        page.get(id as usize % PAGE).filter(|membership| !membership.is(FREE))
+        let page = self.pages.get(id as usize / PAGE_SLOTS)?;
+        page.get(id as usize % PAGE_SLOTS).filter(|membership| !membership.is(FREE))
     }
 
     pub(super) fn get_mut(&mut self, id: u32) -> Option<&mut Membership> {
-        let page = self.pages.get_mut(id as usize / PAGE)?;
-        page.get_mut(id as usize % PAGE).filter(|membership| !membership.is(FREE))
+        let page = self.pages.get_mut(id as usize / PAGE_SLOTS)?;
+        page.get_mut(id as usize % PAGE_SLOTS).filter(|membership| !membership.is(FREE))
     }
 
-    /// Stores a membership and names it; its generation is set here. It comes back when there is no
-    /// memory left, or no number.
+    /// Stores a membership and sets its generation. It comes back when no memory or number is left.
     pub(super) fn insert(&mut self, mut membership: Membership) -> Result<u32, Membership> {
         let is_joined = membership.is_joined();
-        let Some((id, is_new)) = self.places.take() else { return Err(membership) };
-        let index = id as usize / PAGE;
+        let Some((id, is_new)) = self.slots.allocate() else { return Err(membership) };
+        let index = id as usize / PAGE_SLOTS;
         if is_new && index == self.pages.len() {
             self.pages.push(Page::new());
         }
         let Some(page) = self.pages.get_mut(index) else { return Err(membership) };
-        match page.get_mut(id as usize % PAGE) {
+        match page.get_mut(id as usize % PAGE_SLOTS) {
             Some(slot) => {
                 membership.generation = slot.generation;
                 *slot = membership;
@@ -227,7 +207,7 @@ impl Memberships {
             None => {
                 membership.generation = self.first_generation;
                 if let Err(membership) = page.push(membership) {
-                    self.places.give(id);
+                    self.slots.free(id);
                     return Err(membership);
                 }
             }
@@ -236,8 +216,8 @@ impl Memberships {
         Ok(id)
     }
 
-    /// Frees the slot; the channel must have been taken out before, since its drop is the
-    /// application's.
+    /// Frees the slot; the channel must have been taken out before, since its drop is application
+    /// code.
     pub(super) fn remove(&mut self, id: u32) -> Option<OwnedRef> {
         let slot = self.get_mut(id)?;
         let join_ref = std::mem::take(&mut slot.join_ref);
@@ -250,8 +230,8 @@ impl Memberships {
             true => self.hibernating -= 1,
             false => self.awake -= usize::from(is_joined),
         }
-        if self.places.give(id)
-            && let Some(page) = self.pages.get_mut(id as usize / PAGE)
+        if self.slots.free(id)
+            && let Some(page) = self.pages.get_mut(id as usize / PAGE_SLOTS)
         {
             *page = Page::new();
         }
@@ -294,23 +274,31 @@ mod tests {
     #[test]
     fn generations_go_on_when_a_page_was_given_back() {
         let mut members = Memberships::default();
-        let ids: Vec<u32> = (0..4 * PAGE).map(|_| insert(&mut members)).collect();
+        let ids: Vec<u32> = (0..4 * PAGE_SLOTS).map(|_| insert(&mut members)).collect();
         ids.iter().for_each(|id| assert!(members.remove(*id).is_some()));
-        for _ in 0..4 * PAGE {
+        for _ in 0..4 * PAGE_SLOTS {
             let id = insert(&mut members);
             assert!(members.get(id).unwrap().generation > 0, "{id} answers to an old name");
         }
-        assert_eq!(members.pages.len() * PAGE, members.end() as usize, "no page is there twice");
+        assert_eq!(
+            members.pages.len() * PAGE_SLOTS,
+            members.end() as usize,
+            "no page is there twice"
+        );
     }
 
     #[test]
     fn a_page_that_nobody_is_on_is_given_back() {
         let mut members = Memberships::default();
-        (0..4 * PAGE).for_each(|_| assert!(insert(&mut members) < 4 * PAGE as u32));
-        let middle = PAGE as u32..3 * PAGE as u32;
+        (0..4 * PAGE_SLOTS).for_each(|_| assert!(insert(&mut members) < 4 * PAGE_SLOTS as u32));
+        let middle = PAGE_SLOTS as u32..3 * PAGE_SLOTS as u32;
         middle.clone().for_each(|id| assert!(members.remove(id).is_some()));
         let lens = members.pages.iter().map(|page| page.len());
-        assert_eq!(Vec::from_iter(lens), [PAGE, PAGE, 0, PAGE], "some room is kept");
+        assert_eq!(
+            Vec::from_iter(lens),
+            [PAGE_SLOTS, PAGE_SLOTS, 0, PAGE_SLOTS],
+            "some room is kept"
+        );
         let left = (0..members.end()).filter(|id| members.get(*id).is_some());
         assert!(left.eq((0..middle.start).chain(middle.end..members.end())));
     }

@@ -20,11 +20,10 @@ mod topics;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use simurgh_channel::metrics::ShardMetrics;
+use simurgh_channel::{Channel, NO_MEMBERSHIP};
 use simurgh_reactor::Key;
 
-use crate::channel::Channel;
-use crate::id::NO_MEMBERSHIP;
-use crate::metrics::ShardMetrics;
 pub(crate) use list::List;
 use members::Memberships;
 pub(crate) use members::{
@@ -36,31 +35,26 @@ use topics::Topics;
 use topics::{APART, PLACED};
 pub(crate) use topics::{Deliveries, Member, Topic};
 
-/// See the module.
+/// Topics, memberships, and the list of each socket.
 pub(crate) struct Registry<D> {
     topics: Topics<D>,
     members: Memberships,
     metrics: Arc<ShardMetrics>,
-    /// Memberships that ended, ever.
     ended: u64,
 }
 
-/// A membership that has left.
 pub(crate) struct Left {
     pub(crate) membership: u32,
-    /// It was told where kept broadcasts stand.
+    /// Its client was told positions.
     pub(crate) has_positions: bool,
-    /// Its channel, whose end is the application's to hear.
     pub(crate) channel: Option<Box<dyn Channel>>,
     pub(crate) topic: TopicId,
-    /// The name of its topic, if it was counted over all shards.
     pub(crate) counted: Option<Rc<str>>,
-    /// Its socket had not taken all that it was sent of the topic.
     pub(crate) was_behind: bool,
 }
 
 impl<D: Deliveries> Registry<D> {
-    /// An empty one; `seed` keys the table of names.
+    /// `seed` keys the table of names.
     pub(crate) fn new(metrics: Arc<ShardMetrics>, seed: u64) -> Self {
         let (topics, members) = (Topics::new(seed), Memberships::default());
         Self { topics, members, metrics, ended: 0 }
@@ -81,7 +75,6 @@ impl<D: Deliveries> Registry<D> {
         self.topics.get_mut(id)
     }
 
-    /// A topic to be changed, with the memberships to look at.
     #[inline]
     pub(crate) fn topic_and_members(
         &mut self,
@@ -95,19 +88,18 @@ impl<D: Deliveries> Registry<D> {
         self.members.get(id)
     }
 
-    /// The topic of a membership, and the next membership of the same socket.
     pub(crate) fn step(&self, id: u32) -> Option<(TopicId, u32)> {
         self.members.get(id).map(|it| (it.topic, it.next))
     }
 
-    /// A socket's memberships, the last to come first.
+    /// A socket's memberships, the last first.
     pub(crate) fn of(&self, list: List) -> impl Iterator<Item = (u32, &Membership)> {
         let at = |id: u32| Some((id, self.members.get(id)?));
         std::iter::successors(at(list.first()), move |(_, it)| at(it.next))
     }
 
-    /// A socket's channel in a topic: looked for where fewer are, among the socket's memberships or
-    /// among the topic's members, since a socket may have ten thousand of them.
+    /// A socket's channel in a topic: searched where fewer are, among the socket's memberships or
+    /// the topic's members, since a socket may have ten thousand.
     pub(crate) fn joined_in(&self, key: Key, list: List, topic: TopicId) -> Option<u32> {
         let table = self.topics.get(topic)?;
         if table.len() >= usize::from(list.channels()) {
@@ -122,15 +114,14 @@ impl<D: Deliveries> Registry<D> {
         all.find(is_it).map(|member| member.membership())
     }
 
-    /// A channel's subscription to a further topic.
     pub(crate) fn relay(&self, list: List, channel: u32, topic: &str) -> Option<u32> {
         let topic = self.find(topic)?;
         let is_it = |it: &Membership| it.topic == topic && it.relay_for() == Some(channel);
         self.of(list).find(|(_, it)| is_it(it)).map(|(id, _)| id)
     }
 
-    /// Enters a membership into its topic's table and its socket's list. It comes back when there
-    /// is no memory left.
+    /// Adds a membership to its topic's table and its socket's list. It comes back when no memory
+    /// is left.
     pub(crate) fn subscribe(
         &mut self,
         list: &mut List,
@@ -211,14 +202,13 @@ impl<D: Deliveries> Registry<D> {
         Some(left)
     }
 
-    /// Lets a topic go that has no members, once nothing of it is under way.
+    /// Closes a topic without members and without broadcasts under way.
     pub(crate) fn close_if_empty(&mut self, topic: TopicId) {
         if self.topics.close_if_empty(topic) {
             self.metrics.topics.set(self.topics.len() as u64);
         }
     }
 
-    /// Puts a membership before the others of its socket.
     fn link(&mut self, list: &mut List, id: u32) {
         let before = list.first();
         list.begin_with(id);
@@ -230,7 +220,6 @@ impl<D: Deliveries> Registry<D> {
         }
     }
 
-    /// Takes a membership out of the list of its socket, wherever it stands there.
     fn unlink(&mut self, list: &mut List, id: u32) {
         let Some((previous, next)) = self.members.get(id).map(|it| (it.previous, it.next)) else {
             return;
@@ -244,7 +233,7 @@ impl<D: Deliveries> Registry<D> {
         }
     }
 
-    /// Marks a membership, or takes the mark away; whether that is a change.
+    /// Sets or clears a flag; whether that is a change.
     pub(crate) fn mark(&mut self, id: u32, flag: u16, on: bool) -> bool {
         let Some(it) = self.members.get_mut(id).filter(|it| it.is(flag) != on) else {
             return false;
@@ -253,8 +242,8 @@ impl<D: Deliveries> Registry<D> {
         true
     }
 
-    /// Has a member wait for what it has missed, or no longer: from here on it gets what is in the
-    /// log of its topic from the head on.
+    /// Has a member wait for what it has missed, or no longer: then it gets broadcasts from the
+    /// log's head on.
     pub(crate) fn catches_up(&mut self, id: u32, on: bool) {
         self.mark(id, CATCHING_UP, on);
         let Some(it) = self.members.get(id) else { return };
@@ -268,22 +257,21 @@ impl<D: Deliveries> Registry<D> {
         }
     }
 
-    /// Takes the channel out, for a callback: it does not hibernate any more.
+    /// Takes the channel out for a callback, which ends its hibernation.
     pub(crate) fn wake(&mut self, id: u32) -> Option<Box<dyn Channel>> {
         let channel = self.members.wake(id);
         self.metrics.channels_hibernating.set(self.members.hibernating() as u64);
         channel
     }
 
-    /// Puts a channel back whose callback has returned.
     pub(crate) fn put_back(&mut self, id: u32, channel: Box<dyn Channel>) {
         if let Some(it) = self.members.get_mut(id) {
             it.holds = Holds::Channel(channel);
         }
     }
 
-    /// The channel, if nothing has happened on it since this was last asked and it is not
-    /// hibernating already: it is now.
+    /// The channel, if nothing has happened on it since the last call and it does not hibernate
+    /// yet: now it does.
     pub(crate) fn send_to_sleep(&mut self, id: u32) -> Option<&mut dyn Channel> {
         let Self { members, metrics, .. } = self;
         let hibernating = members.hibernating() as u64;
@@ -292,32 +280,27 @@ impl<D: Deliveries> Registry<D> {
         Some(channel)
     }
 
-    /// Channels that do not hibernate.
     pub(crate) fn awake(&self) -> usize {
         self.members.awake()
     }
 
-    /// Numbers that memberships may have are below this.
     pub(crate) fn end(&self) -> u32 {
         self.members.end()
     }
 
-    /// Memberships that ended, ever.
     pub(crate) fn ended(&self) -> u64 {
         self.ended
     }
 
-    /// Topics there are.
     pub(crate) fn topics(&self) -> usize {
         self.topics.len()
     }
 
-    /// Places that topics may have.
     pub(crate) fn topic_places(&self) -> usize {
         self.topics.slots()
     }
 
-    /// Has a topic on which nothing is under way keep no more memory than it uses; whether it did.
+    /// Frees unused memory of a topic without broadcasts under way; whether it did.
     pub(crate) fn shrink_topic(&mut self, place: usize) -> bool {
         self.topics.shrink(place)
     }
@@ -334,12 +317,12 @@ impl<D: Deliveries> Registry<D> {
     }
 }
 
-/// The memberships, to ask who is who.
+/// The memberships, for looking up generations.
 #[derive(Clone, Copy)]
 pub(crate) struct Generations<'a>(&'a Memberships);
 
 impl Generations<'_> {
-    /// Whether the slot of a membership is still used by who had it in that generation.
+    /// Whether a slot still has this generation.
     #[inline]
     pub(crate) fn is(self, membership: u32, generation: u32) -> bool {
         self.0.get(membership).is_some_and(|it| it.generation == generation)

@@ -1,11 +1,10 @@
-//! A vector in pages: it grows without copying what it holds, so that growth never costs a long
-//! turn and never needs the old and the new memory at once, and the system has its memory back when
-//! a crowd has left.
+//! A vector in pages: it grows without copying, so growth neither costs a long turn nor needs the
+//! old and the new memory at once, and pages return to the system when a crowd has left.
 
-use simurgh_reactor::{PAGE, Page};
+use simurgh_reactor::{PAGE_SLOTS, Page};
 
 pub(crate) struct Pages<T> {
-    /// The first page grows like any vector, since most topics are small.
+    /// Grows like any vector, since most topics are small.
     first: Vec<T>,
     /// All but the last are full; none is empty.
     more: Vec<Page<T>>,
@@ -20,39 +19,38 @@ impl<T> Default for Pages<T> {
 impl<T> Pages<T> {
     pub(crate) fn len(&self) -> usize {
         match self.more.split_last() {
-            Some((last, full)) => PAGE + full.len() * PAGE + last.len(),
+            Some((last, full)) => PAGE_SLOTS + full.len() * PAGE_SLOTS + last.len(),
             None => self.first.len(),
         }
     }
 
     pub(crate) fn get(&self, index: usize) -> Option<&T> {
-        match (index / PAGE).checked_sub(1) {
-            Some(page) => self.more.get(page)?.get(index % PAGE),
+        match (index / PAGE_SLOTS).checked_sub(1) {
+            Some(page) => self.more.get(page)?.get(index % PAGE_SLOTS),
             None => self.first.get(index),
         }
     }
 
     pub(crate) fn get_mut(&mut self, index: usize) -> Option<&mut T> {
-        match (index / PAGE).checked_sub(1) {
-            Some(page) => self.more.get_mut(page)?.get_mut(index % PAGE),
+        match (index / PAGE_SLOTS).checked_sub(1) {
+            Some(page) => self.more.get_mut(page)?.get_mut(index % PAGE_SLOTS),
             None => self.first.get_mut(index),
         }
     }
 
-    /// Adds an element at the end; it comes back when there is no memory left.
+    /// Adds an element; it comes back when there is no memory left.
     #[inline(always)]
     pub(crate) fn push(&mut self, value: T) -> Result<(), T> {
-        if self.first.len() < PAGE {
+        if self.first.len() < PAGE_SLOTS {
             self.first.push(value);
             return Ok(());
         }
         match self.more.last_mut() {
-            Some(last) if last.len() < PAGE => last.push(value),
+            Some(last) if last.len() < PAGE_SLOTS => last.push(value),
             _ => self.push_page(value),
         }
     }
 
-    /// Adds a page with one element.
     #[cold]
     fn push_page(&mut self, value: T) -> Result<(), T> {
         let mut page = Page::new();
@@ -61,14 +59,13 @@ impl<T> Pages<T> {
         Ok(())
     }
 
-    /// Gives room back that a short one does not use; whether there was any.
+    /// Frees unused memory of a short one; whether there was any.
     pub(crate) fn shrink(&mut self) -> bool {
         let has_room = self.first.capacity() > self.first.len();
         self.first.shrink_to_fit();
         has_room
     }
 
-    /// Takes an element out; the last one moves into its place.
     pub(crate) fn swap_remove(&mut self, index: usize) -> Option<T> {
         self.get(index)?;
         let last = match self.more.last_mut() {

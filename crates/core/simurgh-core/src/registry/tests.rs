@@ -1,11 +1,11 @@
 //! The registry against what it promises: by hand, and against a model.
 
 use proptest::prelude::*;
+use simurgh_channel::Outcome;
 use simurgh_proto::message::OwnedRef;
 
 use super::model::{KINDS, Nothing, Pair, SOCKETS, Step, TOPICS, key, registry};
 use super::*;
-use crate::outcome::Outcome;
 use crate::testing::scripted;
 
 fn channel(flags: u16) -> Subscriber {

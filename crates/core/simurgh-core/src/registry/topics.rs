@@ -1,8 +1,8 @@
-//! The subscriber tables: which members a topic has on this shard.
+//! The subscriber tables: the members of each topic on this shard.
 //!
-//! A hand goes round each table. Members before the hand have been visited in this lap and those
-//! from it on have not, and that stays so when members leave. Each member has a cursor; what it
-//! counts is the fan-out's to know.
+//! The fan-out passes over each table: members before `next` have been served in this pass, the
+//! others have not, and that stays so when members leave. The fan-out alone gives the cursors of
+//! members their meaning.
 
 use std::collections::HashMap;
 use std::rc::Rc;
@@ -20,7 +20,7 @@ pub struct TopicId(u32);
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Member {
     pub(crate) conn: Key,
-    /// Number of the next broadcast this member gets.
+    /// The number of the next broadcast for this member.
     pub(crate) cursor: u32,
     /// Membership index, and in the lowest bits [`APART`] and [`PLACED`].
     tag: u32,
@@ -28,12 +28,11 @@ pub(crate) struct Member {
 
 const _: () = assert!(size_of::<Member>() == 16, "a subscriber entry is budgeted at 16 bytes");
 
-/// What it gets is not what most get: it passes the channel (an intercepting channel, or a
-/// subscription to a further topic), or waits until what was missed is told.
+/// It does not get what most members get: its broadcasts go to its channel (which intercepts, or
+/// subscribed to a further topic), or wait until it has all it has missed.
 pub(crate) const APART: u32 = 1;
-/// What it gets says where kept broadcasts stand.
+/// It is told the positions of kept broadcasts.
 pub(crate) const PLACED: u32 = 2;
-/// Bits before the index.
 const TAG_BITS: u32 = 2;
 
 impl Member {
@@ -46,7 +45,7 @@ impl Member {
         self.tag >> TAG_BITS
     }
 
-    /// Whether it gets what most get, with positions or without.
+    /// Whether it gets frames that most members share.
     #[inline]
     pub(crate) fn is_plain(self, has_positions: bool) -> bool {
         self.tag & (APART | PLACED) == if has_positions { PLACED } else { 0 }
@@ -63,29 +62,26 @@ impl Member {
     }
 }
 
-/// What whoever sends to a topic's members keeps of it.
+/// What the fan-out keeps of a topic.
 pub(crate) trait Deliveries: Default {
-    /// The cursor of who is to get nothing of what was.
+    /// The cursor of a new member.
     fn head(&self) -> u32;
 
-    /// Whether nothing is left of it that a member who has gone could still be waited for in.
+    /// Whether nothing is left to send.
     fn is_idle(&self) -> bool;
 
-    /// Gives room back that nothing needs; whether there was any.
     fn shrink(&mut self) -> bool;
 }
 
-/// A topic with its members on this shard.
 pub(crate) struct Topic<D> {
     pub(crate) name: Rc<str>,
     members: Pages<Member>,
-    /// Next member the fan-out visits.
-    hand: usize,
+    /// The next member of the fan-out's pass.
+    next: usize,
     pub(crate) deliveries: D,
 }
 
 impl<D> Topic<D> {
-    /// How many members there are.
     #[inline]
     pub(crate) fn len(&self) -> usize {
         self.members.len()
@@ -96,53 +92,51 @@ impl<D> Topic<D> {
         self.members.get(at)
     }
 
-    /// The cursor of the member at a place, to be set.
     #[inline]
     pub(crate) fn cursor_at(&mut self, at: usize) -> Option<&mut u32> {
         self.members.get_mut(at).map(|member| &mut member.cursor)
     }
 
-    /// Whether the member at a place gets what is not what most get, from now on.
     pub(super) fn set_apart(&mut self, at: usize, is_apart: bool) {
         if let Some(member) = self.members.get_mut(at) {
             member.tag = member.tag & !APART | u32::from(is_apart);
         }
     }
 
-    /// Visits the member at the hand: its cursor becomes `head`. Returns it as it was; `None` at
-    /// the end of the round.
+    /// Moves on to the next member and sets its cursor to `head`. Returns it as it was; `None` at
+    /// the end of the pass.
     #[inline]
     pub(crate) fn visit(&mut self, head: u32) -> Option<Member> {
-        let member = self.members.get_mut(self.hand)?;
-        self.hand += 1;
+        let member = self.members.get_mut(self.next)?;
+        self.next += 1;
         let before = *member;
         member.cursor = head;
         Some(before)
     }
 
-    /// Puts the hand back to the first member.
-    pub(crate) fn begin_round(&mut self) {
-        self.hand = 0;
+    /// Starts a pass at the first member.
+    pub(crate) fn begin_pass_at_first(&mut self) {
+        self.next = 0;
     }
 
-    /// Enters a member at the end of the table; it comes back when there is no memory left.
+    /// Adds a member; it comes back when there is no memory left.
     pub(super) fn push(&mut self, member: Member) -> Result<(), Member> {
         self.members.push(member)
     }
 
-    /// Takes a member out; `moved` is told of each member that changed its place.
+    /// Takes a member out; `moved` is called for each that changed its place.
     pub(super) fn remove(&mut self, at: usize, mut moved: impl FnMut(Member, u32)) {
         let last = self.members.len().saturating_sub(1);
         let mut hole = at;
-        if at < self.hand && self.hand <= last {
-            self.hand -= 1;
-            if let Some(&visited) = self.members.get(self.hand)
+        if at < self.next && self.next <= last {
+            self.next -= 1;
+            if let Some(&visited) = self.members.get(self.next)
                 && let Some(place) = self.members.get_mut(at)
             {
                 *place = visited;
                 moved(visited, at as u32);
             }
-            hole = self.hand;
+            hole = self.next;
         }
         self.members.swap_remove(hole);
         if hole < last
@@ -150,11 +144,10 @@ impl<D> Topic<D> {
         {
             moved(member, hole as u32);
         }
-        self.hand = self.hand.min(self.members.len());
+        self.next = self.next.min(self.members.len());
     }
 }
 
-/// All topics of a shard.
 pub(crate) struct Topics<D> {
     by_name: HashMap<Rc<str>, TopicId, Seeded>,
     topics: Vec<Option<Box<Topic<D>>>>,
@@ -204,14 +197,13 @@ impl<D: Deliveries> Topics<D> {
         *cursor = if end >= self.topics.len() { 0 } else { end as u32 };
     }
 
-    /// The topic of this name, made if there is none.
     pub(super) fn open(&mut self, name: &str) -> TopicId {
         if let Some(id) = self.find(name) {
             return id;
         }
         let name: Rc<str> = name.into();
         let (members, deliveries) = (Pages::default(), D::default());
-        let topic = Box::new(Topic { name: Rc::clone(&name), members, hand: 0, deliveries });
+        let topic = Box::new(Topic { name: Rc::clone(&name), members, next: 0, deliveries });
         let id = match self.free.pop() {
             Some(slot) => {
                 if let Some(place) = self.topics.get_mut(slot as usize) {
@@ -228,12 +220,11 @@ impl<D: Deliveries> Topics<D> {
         id
     }
 
-    /// Places that topics may have.
     pub(super) fn slots(&self) -> usize {
         self.topics.len()
     }
 
-    /// Has a topic on which nothing is under way keep no more memory than it uses; whether it did.
+    /// Frees unused memory of a topic without broadcasts under way; whether it did.
     pub(super) fn shrink(&mut self, slot: usize) -> bool {
         let Some(topic) = self.topics.get_mut(slot).and_then(Option::as_deref_mut) else {
             return false;
@@ -245,7 +236,7 @@ impl<D: Deliveries> Topics<D> {
         topic.members.shrink() || has_room
     }
 
-    /// Lets a topic without members go, once nothing of it is under way; whether it went.
+    /// Closes a topic without members and without broadcasts under way; whether it did.
     pub(super) fn close_if_empty(&mut self, id: TopicId) -> bool {
         let Some(place) = self.topics.get_mut(id.0 as usize) else { return false };
         let is_over =
@@ -281,14 +272,14 @@ mod tests {
             for at in 0..6 {
                 let (mut topics, id) = topic(6);
                 let topic = topics.get_mut(id).unwrap();
-                topic.hand = hand;
+                topic.next = hand;
                 let mut places: Vec<u32> = (0..6).collect();
                 topic.remove(at, |member, to| places[member.membership() as usize] = to);
                 assert_eq!(topic.len(), 5);
                 for n in (0..6).filter(|&n| n != at) {
                     let place = places[n] as usize;
                     assert_eq!(topic.member_at(place).unwrap().membership() as usize, n);
-                    assert_eq!(place < topic.hand, n < hand, "hand {hand}, at {at}, member {n}");
+                    assert_eq!(place < topic.next, n < hand, "hand {hand}, at {at}, member {n}");
                 }
             }
         }
@@ -299,13 +290,13 @@ mod tests {
         let (mut topics, id) = topic(3);
         let topic = topics.get_mut(id).unwrap();
         for head in [5, 9] {
-            topic.begin_round();
+            topic.begin_pass_at_first();
             let visited: Vec<u32> =
                 std::iter::from_fn(|| topic.visit(head)).map(Member::membership).collect();
             assert_eq!(visited, [0, 1, 2]);
         }
         assert_eq!(topic.visit(10).map(|member| member.cursor), None);
-        topic.begin_round();
+        topic.begin_pass_at_first();
         assert_eq!(topic.visit(10).map(|member| member.cursor), Some(9));
     }
 

@@ -1,22 +1,20 @@
-//! What a join waited for has come: the application's word, what its client has missed, or the end
-//! of its time.
+//! Joins that waited: for the application's decision, or for what their clients have missed.
 
 use std::sync::Arc;
 
+use simurgh_channel::{Join, JoinKind, Missed, Node};
 use simurgh_proto::session::server as session;
 use simurgh_reactor::Key;
 
 use super::joining::Joining;
-use crate::channel::{Join, JoinKind};
 use crate::core::Core;
-use crate::history::call::{Missed, Opted};
-use crate::node::Node;
+use crate::history::missed::Resumption;
 use crate::socket::AwaitedJoin;
 use crate::sockets::Sockets;
 
 impl<N: Node> Core<N> {
-    /// What a client has missed whose socket waits for that.
-    pub(crate) fn heard_missed(
+    /// What the client of a waiting socket has missed.
+    pub(crate) fn missed_came(
         &mut self,
         out: &mut impl Sockets,
         key: Key,
@@ -31,12 +29,11 @@ impl<N: Node> Core<N> {
         let partial = resume.is_some_and(|resume| self.wants_part(&awaited.topic, resume));
         let new = awaited.is_new.then(|| resume.and_then(|resume| resume.id.clone()));
         let joining = Joining::again(&mut awaited);
-        let opted = Opted { client, new, partial, missed, own };
-        self.let_in_opted(out, key, joining, granted, Some(opted));
+        let resumption = Resumption { client, new, partial, missed, own };
+        self.let_in_resumed(out, key, joining, granted, Some(resumption));
     }
 
-    /// What was awaited has come, or something that is not awaited any more; no answer is one that
-    /// panicked.
+    /// The decision about a join has come, which may not be awaited any more; `None`: it panicked.
     pub(crate) fn joined(
         &mut self,
         out: &mut impl Sockets,
@@ -51,10 +48,10 @@ impl<N: Node> Core<N> {
         let joining = Joining::again(&mut awaited);
         match (answer, granted) {
             (Some(Join(JoinKind::Released)), Some(granted)) if joining.resume.is_some() => {
-                self.ask_missed(out, key, joining, granted);
+                self.request_missed(out, key, joining, granted);
             }
             (Some(Join(JoinKind::Released)), Some(granted)) => {
-                self.let_in_opted(out, key, joining, granted, None);
+                self.let_in_resumed(out, key, joining, granted, None);
             }
             (Some(join), granted) => {
                 self.application.drop_guarded(granted);
@@ -68,7 +65,7 @@ impl<N: Node> Core<N> {
         }
     }
 
-    /// The application has not decided in time: the client is told so.
+    /// The application has not decided in time: the join is refused.
     pub(crate) fn join_overdue(&mut self, out: &mut impl Sockets, key: Key) {
         let Some(mut awaited) = self.no_longer_awaited(out, key, |_| true) else { return };
         self.metrics.errors_decision_timeout.add(1);

@@ -1,44 +1,39 @@
-//! Joins: what is asked before the application is, what it decides, at once or later, and what
-//! follows from that.
+//! Joins: checks before the application is asked, its decision, and what follows from it.
 
 use std::sync::Arc;
 
+use simurgh_channel::{
+    Callback, Channel, Effect, HistoryMail, Join, JoinFn, JoinKind, Kind, Mail, MissedRequest,
+    Node, Outcome, Prepared, Requester, UserSocket, home_shard,
+};
 use simurgh_history::{Resume, Since};
 use simurgh_proto::message::{Message, OwnedRef, Payload, Ref};
 use simurgh_proto::session::server as session;
 use simurgh_reactor::Key;
 
-use crate::application::Asked;
-use crate::channel::{Channel, Join, JoinFn, JoinKind};
-use crate::context::{Effect, Prepared};
+use crate::application::JoinSubject;
 use crate::core::{Core, Received};
-use crate::effects::InHand;
-use crate::frames::say;
-use crate::history::call::{Ask, AskedBy, HistoryMail, Opted};
+use crate::effects::CurrentMessage;
+use crate::frames::send;
 use crate::history::departures::Rejoin;
-use crate::mail::Mail;
-use crate::node::{Callback, Node};
-use crate::outcome::Outcome;
-use crate::presence::call::home;
+use crate::history::missed::Resumption;
 use crate::registry::{COUNTED, Holds, POSITIONS, Subscriber, WITHOUT_JOIN_REF};
 use crate::session::joining::{Joining, resume};
 use crate::socket::{Granted, Phase, Resuming};
 use crate::sockets::Sockets;
-use crate::user_socket::{Kind, UserSocket};
 use crate::wire::Wire;
 
-/// Longest topic that can be joined. The protocol sets no limit, but a membership keeps its topic:
-/// without one, a socket could pin a whole message for each of its channels.
+/// Longest topic that can be joined. The protocol sets no limit, but a membership keeps its topic,
+/// so without one a socket could pin a whole message for each of its channels.
 const TOPIC_BYTES_MAX: usize = 16 << 10;
-/// Longest join_ref, or ref of a join, of which a membership keeps one too.
 const REF_BYTES_MAX: usize = 1 << 10;
 
-/// Clients are known by the same numbers after a restart. Nothing is won by finding an id that has
-/// somebody else's number: that one does not hear what the finder broadcasts to others.
+/// Fixed, so that clients keep their numbers over a restart. Finding an id with another client's
+/// number only keeps the finder's own broadcasts from that client.
 const CLIENT_SEED: u64 = 0x5349_4d55_5247_4800;
 
 impl<N: Node> Core<N> {
-    /// A client wants to join; `joined` is the channel it has in that topic.
+    /// A client joins; `joined` is the channel it has in that topic.
     pub(crate) fn join_topic(
         &mut self,
         out: &mut impl Sockets,
@@ -54,20 +49,22 @@ impl<N: Node> Core<N> {
         let Message { join_ref, msg_ref, topic, payload, .. } = message;
         let Some(route) = user_socket.route(&topic) else {
             self.metrics.errors_unmatched_topic.add(1);
-            return say(out, &self.metrics, key, session::unmatched(&msg_ref, &topic));
+            return send(out, &self.metrics, key, session::unmatched(&msg_ref, &topic));
         };
         if joined.is_none() && list.channels() >= user_socket.channels_max {
             self.metrics.joins_refused.add(1);
-            let refusal = session::too_many_channels(&join_ref, &msg_ref, &topic);
-            return say(out, &self.metrics, key, refusal);
+            let response = session::TOO_MANY_CHANNELS;
+            let refusal = session::reply(&join_ref, &msg_ref, &topic, "error", response);
+            return send(out, &self.metrics, key, refusal);
         }
         let is_long = |raw: &str| raw.len() > REF_BYTES_MAX;
         if topic.len() > TOPIC_BYTES_MAX || is_long(join_ref.raw()) || is_long(msg_ref.raw()) {
             self.metrics.joins_refused.add(1);
-            let refusal = session::join_too_long(&join_ref, &msg_ref, &topic);
-            return self.say_behind(out, key, joined, refusal);
+            let response = session::JOIN_TOO_LONG;
+            let refusal = session::reply(&join_ref, &msg_ref, &topic, "error", response);
+            return self.send_behind(out, key, joined, refusal);
         }
-        // Who speaks in values gets what is live only.
+        // Sockets within the process get no history.
         let may_resume = wire != Wire::Values && self.keeps(&topic);
         let resume = match may_resume.then(|| resume(&payload, out)).transpose() {
             Ok(resume) => resume.flatten(),
@@ -75,8 +72,9 @@ impl<N: Node> Core<N> {
                 let text = "a join says wrongly what its client has heard";
                 tracing::debug!(topic = &*topic, %error, "{text}");
                 self.metrics.joins_refused.add(1);
-                let refusal = session::bad_resume(&join_ref, &msg_ref, &topic);
-                return self.say_behind(out, key, joined, refusal);
+                let response = session::BAD_RESUME;
+                let refusal = session::reply(&join_ref, &msg_ref, &topic, "error", response);
+                return self.send_behind(out, key, joined, refusal);
             }
         };
         let replaced = joined.and_then(|old| self.replace(out, old));
@@ -84,7 +82,7 @@ impl<N: Node> Core<N> {
         self.ask_to_join(out, key, joining, payload, prepared, &route.join);
     }
 
-    /// Asks a plain user socket's join function, right after the upgrade.
+    /// Calls a plain user socket's join function, right after the upgrade.
     pub(crate) fn join_plain(&mut self, out: &mut impl Sockets, key: Key, user_socket: u8) {
         let node = Arc::clone(&self.node);
         let Some(UserSocket { kind: Kind::Plain { topic, join }, .. }) =
@@ -107,7 +105,7 @@ impl<N: Node> Core<N> {
         join: &JoinFn,
     ) {
         let Joining { topic, resume, .. } = &joining;
-        let asked = Asked {
+        let asked = JoinSubject {
             socket: out.socket(key).and_then(|socket| socket.state()),
             topic,
             resume: resume.as_ref().map(|it| &it.said),
@@ -137,7 +135,7 @@ impl<N: Node> Core<N> {
             JoinKind::Ok { channel, reply } => {
                 let granted = Granted { channel, reply, effects };
                 if joining.resume.is_some() {
-                    return self.ask_missed(out, key, joining, granted);
+                    return self.request_missed(out, key, joining, granted);
                 }
                 self.let_in(out, key, joining, granted, None);
             }
@@ -154,13 +152,12 @@ impl<N: Node> Core<N> {
                 let granted = Granted { channel, reply, effects };
                 self.await_join(out, key, joining, until, Some(granted));
             }
-            // Only what was held is released.
+            // Only a held join is released.
             JoinKind::Released => self.join_crashed(out, key, joining),
         }
     }
 
-    /// Asks what a client has missed that is let in, and has its socket wait for that.
-    pub(super) fn ask_missed(
+    pub(super) fn request_missed(
         &mut self,
         out: &mut impl Sockets,
         key: Key,
@@ -183,7 +180,7 @@ impl<N: Node> Core<N> {
         let new = (!is_proved).then(|| resume.id.clone());
         self.tickets = self.tickets.wrapping_add(1);
         let ticket = self.tickets;
-        let ask = Ask {
+        let ask = MissedRequest {
             topic: joining.topic.into(),
             since,
             partial: self.wants_part(joining.topic, resume),
@@ -191,15 +188,16 @@ impl<N: Node> Core<N> {
             is_away: false,
             client,
             shard: self.shard,
-            by: AskedBy::Join(key, ticket),
+            requester: Requester::Join(key, ticket),
         };
-        let home = home(joining.topic, self.node.shards());
-        // What an engine numbers comes to this shard by mail, and so does the answer, in order.
-        if home == usize::from(self.shard) && !self.keeps_abroad() {
+        let home = home_shard(joining.topic, self.node.shards());
+        // With an engine the answer comes by mail, in order with what the engine sends to this
+        // shard.
+        if home == usize::from(self.shard) && !self.uses_engine() {
             let partial = ask.partial;
-            let opted = |(missed, own)| Opted { client, new, partial, missed, own };
-            let opted = self.missed(out, &ask).map(opted);
-            return self.let_in_opted(out, key, joining, granted, opted);
+            let resumption = |(missed, own)| Resumption { client, new, partial, missed, own };
+            let resumption = self.missed(out, &ask).map(resumption);
+            return self.let_in_resumed(out, key, joining, granted, resumption);
         }
         let Some(socket) = out.socket_mut(key).filter(|socket| socket.is_open()) else {
             return self.application.drop_guarded(granted);
@@ -209,35 +207,35 @@ impl<N: Node> Core<N> {
         awaited.is_new = !is_proved;
         socket.own.get_or_insert_default().awaited = Some(Box::new(awaited));
         out.hold(key);
-        self.node.post(home, Mail::History(HistoryMail::Ask(Box::new(ask))));
+        self.node.post(home, Mail::History(HistoryMail::RequestMissed(Box::new(ask))));
     }
 
-    /// Whether a client wants what is still there if something is not. Of what is left of others'
-    /// there is no telling whose it is.
+    /// Whether a client wants what is still there if something is missing. With histories for own
+    /// messages only, it cannot be told whose the rest is.
     pub(super) fn wants_part(&self, topic: &str, resume: &Resume) -> bool {
         resume.partial && !self.is_only_own(topic)
     }
 
-    /// As whom a client joins: the same on all shards.
+    /// The number of a client, the same on all shards.
     pub(super) fn client(&self, resume: &Resume) -> u64 {
         resume.id_hash(CLIENT_SEED).unwrap_or(0)
     }
 
-    /// The same for a client that is told where kept broadcasts stand.
+    /// The same for a client that is told positions.
     #[inline(never)]
-    pub(super) fn let_in_opted(
+    pub(super) fn let_in_resumed(
         &mut self,
         out: &mut impl Sockets,
         key: Key,
         joining: Joining<'_>,
         granted: Granted,
-        opted: Option<Opted>,
+        resumption: Option<Resumption>,
     ) {
-        self.let_in(out, key, joining, granted, opted);
+        self.let_in(out, key, joining, granted, resumption);
     }
 
-    /// Makes the membership, and only then answers (PROTOCOL §5.5). Most joins bear nothing of
-    /// history, and are to pay nothing for it.
+    /// Makes the membership, and only then answers (PROTOCOL §5.5). Joins without history must not
+    /// pay for it.
     #[inline(always)]
     fn let_in(
         &mut self,
@@ -245,26 +243,26 @@ impl<N: Node> Core<N> {
         key: Key,
         joining: Joining<'_>,
         granted: Granted,
-        opted: Option<Opted>,
+        resumption: Option<Resumption>,
     ) {
         let Granted { channel, reply, effects } = granted;
-        // Which events it wants to see is the application's to say, and may panic too.
+        // `intercept` is application code, too, and may panic.
         let Some(intercepts) = self.application.ask(|| !channel.intercept().is_empty()) else {
             self.application.drop_guarded(channel);
             let topic = joining.topic;
             self.join_crashed(out, key, joining);
             return self.apply_unjoined(out, key, topic, effects);
         };
-        let ways = (intercepts, opted.as_ref().map(|opted| opted.client));
+        let ways = (intercepts, resumption.as_ref().map(|resumption| resumption.client));
         let Some(membership) = self.enter_topic(out, key, &joining, channel, ways) else {
             return;
         };
         self.metrics.joins.add(1);
         self.reply_join(out, key, &joining, "ok", reply);
         self.close_replaced(out, joining.replaced);
-        if let Some(opted) = opted {
+        if let Some(resumption) = resumption {
             let id = self.name_of(membership);
-            self.tell_missed(out, membership, &opted);
+            self.send_missed(out, membership, &resumption);
             if let Some(resuming) = &joining.resume {
                 let took_ns = out.clock_ns().saturating_sub(resuming.at_ns);
                 self.metrics.resume_times.add(took_ns);
@@ -277,7 +275,7 @@ impl<N: Node> Core<N> {
         self.has_joined(out, membership, effects);
     }
 
-    /// A join is answered: what its function did is carried out, and the channel is told.
+    /// Carries out what the join function did, and calls `after_join`.
     #[inline(always)]
     fn has_joined(&mut self, out: &mut impl Sockets, membership: u32, effects: Vec<Effect>) {
         let membership = match effects.is_empty() {
@@ -293,10 +291,16 @@ impl<N: Node> Core<N> {
                 membership
             }
         };
-        self.call(out, membership, Callback::AfterJoin, InHand::default(), |channel, ctx| {
-            channel.after_join(ctx);
-            Outcome::NoReply
-        });
+        self.call(
+            out,
+            membership,
+            Callback::AfterJoin,
+            CurrentMessage::default(),
+            |channel, ctx| {
+                channel.after_join(ctx);
+                Outcome::NoReply
+            },
+        );
     }
 
     #[inline(always)]
@@ -309,7 +313,7 @@ impl<N: Node> Core<N> {
         (intercepts, client): (bool, Option<u64>),
     ) -> Option<u32> {
         let Some(socket) = out.socket_mut(key).filter(|socket| socket.is_open()) else {
-            // The channel that this join replaced has closed the socket with its last breath.
+            // The channel that this join replaced may have closed the socket in `terminate`.
             self.application.drop_guarded(channel);
             return None;
         };
@@ -336,7 +340,7 @@ impl<N: Node> Core<N> {
                     self.fanout.keys.get_or_insert_default().set(membership, client);
                 }
                 if is_counted {
-                    self.node.count_in(topic);
+                    self.node.member_joined(topic);
                 }
                 self.is_member(membership);
                 Some(membership)

@@ -1,32 +1,30 @@
-//! A join on its way: what its answer needs, and waits for; and how it is answered.
+//! A join under way: what its answer needs, what it waits for, and how it is answered.
 
+use simurgh_channel::{Effect, JoinDecision, Node, Reason};
 use simurgh_history::{BadResume, Resume};
 use simurgh_proto::message::{OwnedRef, Payload, Ref};
 use simurgh_proto::session::server as session;
 use simurgh_proto::ws::CloseCode;
 use simurgh_reactor::Key;
 
-use crate::context::Effect;
 use crate::core::Core;
-use crate::frames::say;
-use crate::node::{Deciding, Node};
-use crate::outcome::Reason;
+use crate::frames::send;
 use crate::socket::{AwaitedJoin, Granted, Phase, Replaced, Resuming, Speaker};
 use crate::sockets::Sockets;
 use crate::wire::Wire;
 
-/// A join on its way through the application, with what its reply will need.
+/// A join under way, with what its reply needs.
 pub(super) struct Joining<'a> {
     pub(super) topic: &'a str,
     pub(super) join_ref: Ref<'a>,
     pub(super) message: Ref<'a>,
     pub(super) replaced: Option<Box<Replaced>>,
-    /// What its client has heard of a kept topic, if it says so.
+    /// What its client has received of a kept topic, if it says so.
     pub(super) resume: Option<Box<Resuming>>,
 }
 
 impl<'a> Joining<'a> {
-    /// One that was awaited.
+    /// A join whose decision was awaited.
     pub(super) fn again(awaited: &'a mut AwaitedJoin) -> Self {
         Self {
             topic: &awaited.topic,
@@ -39,7 +37,7 @@ impl<'a> Joining<'a> {
 }
 
 impl Joining<'_> {
-    /// It waits for an answer.
+    /// A join that waits for its decision.
     pub(super) fn awaited(self, ticket: u32, granted: Option<Granted>) -> AwaitedJoin {
         let Self { topic, join_ref, message, replaced, resume } = self;
         let (join_ref, message) = (OwnedRef::from(join_ref), OwnedRef::from(message));
@@ -48,7 +46,6 @@ impl Joining<'_> {
     }
 }
 
-/// What a client says that it has heard of a kept topic.
 pub(super) fn resume(
     payload: &Payload<'_>,
     out: &impl Sockets,
@@ -63,8 +60,8 @@ pub(super) fn resume(
 }
 
 impl<N: Node> Core<N> {
-    /// Speaks for a join that has made no channel (yet): carries out all that concerns others, or
-    /// the socket.
+    /// Carries out what a join function did without a channel, as far as it concerns others or the
+    /// socket.
     pub(super) fn apply_unjoined(
         &mut self,
         out: &mut impl Sockets,
@@ -116,7 +113,7 @@ impl<N: Node> Core<N> {
         self.reply_join(out, key, &joining, "error", response);
         self.close_replaced(out, joining.replaced);
         if out.socket(key).is_some_and(|socket| socket.wire == Wire::Plain) {
-            self.close_with(out, key, CloseCode::POLICY);
+            self.close(out, key, CloseCode::POLICY);
         }
     }
 
@@ -133,11 +130,12 @@ impl<N: Node> Core<N> {
             return;
         }
         let Joining { topic, join_ref, message, .. } = joining;
-        let reply = session::reply_join(join_ref, message, topic, status, response);
-        say(out, &self.metrics, key, reply);
+        let reply = session::reply(join_ref, message, topic, status, response);
+        send(out, &self.metrics, key, reply);
     }
 
-    /// Ends the old channel of a topic that is joined again; its last words wait for the new reply.
+    /// Ends the old channel of a topic that is joined again; what it pushes waits for the new
+    /// reply.
     pub(super) fn replace(
         &mut self,
         out: &mut impl Sockets,
@@ -164,15 +162,14 @@ impl<N: Node> Core<N> {
         }
     }
 
-    /// Has a socket wait for the application's word on its join, or for what `granted` waits for.
-    /// It is not read meanwhile, and what came behind waits with it; so everything is handled in
-    /// the order in which it came (PROTOCOL §5.4).
+    /// Has a socket wait for the decision about its join, or for what `granted` waits for. It is
+    /// not read meanwhile, so messages behind the join are handled in order (PROTOCOL §5.4).
     pub(super) fn await_join(
         &mut self,
         out: &mut impl Sockets,
         key: Key,
         joining: Joining<'_>,
-        work: Deciding,
+        work: JoinDecision,
         granted: Option<Granted>,
     ) {
         self.tickets = self.tickets.wrapping_add(1);
@@ -188,7 +185,7 @@ impl<N: Node> Core<N> {
         self.node.decide(usize::from(self.shard), key, ticket, work);
     }
 
-    /// Has a socket go on that waits for a join, if that is the one.
+    /// Has a socket go on that waits for this join.
     pub(super) fn no_longer_awaited(
         &mut self,
         out: &mut impl Sockets,

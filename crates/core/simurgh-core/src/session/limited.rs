@@ -1,46 +1,45 @@
-//! What becomes of a message that exceeds a limit (PROTOCOL §6.7).
+//! Messages that exceed a limit (PROTOCOL §6.7).
 
-use simurgh_proto::message::Message;
-use simurgh_proto::session::server::{self as session, Asks};
+use simurgh_channel::{LimitPolicy, Node, Reply};
+use simurgh_proto::message::{Message, Ref};
+use simurgh_proto::serializer::ServerMessage;
+use simurgh_proto::session::server::{self as session, MessageKind};
 use simurgh_proto::ws::CloseCode;
 use simurgh_reactor::Key;
 
 use crate::core::{Core, Received};
-use crate::frames::say;
-use crate::limit::{Exceeded, LimitPolicy};
-use crate::node::Node;
-use crate::outcome::Reply;
+use crate::frames::send;
+use crate::meters::Exceeded;
 use crate::sockets::Sockets;
 use crate::wire::Wire;
 
 impl<N: Node> Core<N> {
-    /// Whether a message is over a limit; then all is done that is to be done about it. `joined` is
-    /// the channel of its topic.
+    /// Whether a message exceeds a limit; if so, it is answered here. `joined` is the channel of
+    /// its topic.
     #[inline(never)]
     pub(super) fn is_limited(
         &mut self,
         out: &mut impl Sockets,
         key: Key,
-        asks: Asks,
+        kind: MessageKind,
         joined: Option<u32>,
         received: &Received<'_>,
     ) -> bool {
-        let Some(exceeded) = self.charge_message(out, key, asks, joined, received) else {
+        let Some(exceeded) = self.charge_message(out, key, kind, joined, received) else {
             return false;
         };
         let closes = exceeded.policy == LimitPolicy::Close;
-        // Without an answer to those, client and server would take each other for something that
-        // they are not.
-        if matches!(asks, Asks::Heartbeat | Asks::Leave) && !closes {
+        // Unanswered heartbeats and leaves would leave client and server in different states.
+        if matches!(kind, MessageKind::Heartbeat | MessageKind::Leave) && !closes {
             return false;
         }
         self.note_exceeded(out, key, exceeded.limit);
-        if asks == Asks::Join {
+        if kind == MessageKind::Join {
             self.metrics.joins_refused.add(1);
         }
         match exceeded.policy {
             LimitPolicy::Reply => {
-                self.reply_limited(out, key, asks, joined, &received.message, exceeded);
+                self.reply_limited(out, key, kind, joined, &received.message, exceeded);
             }
             LimitPolicy::Drop => {}
             LimitPolicy::Close => {
@@ -55,22 +54,22 @@ impl<N: Node> Core<N> {
         &mut self,
         out: &mut impl Sockets,
         key: Key,
-        asks: Asks,
+        kind: MessageKind,
         joined: Option<u32>,
         message: &Message<'_>,
         exceeded: Exceeded,
     ) {
         let Message { join_ref, msg_ref, topic, .. } = message;
         let response = exceeded.response();
-        if asks == Asks::Join {
-            let refusal = session::reply_join(join_ref, msg_ref, topic, "error", response);
-            return self.say_behind(out, key, joined, refusal);
+        if kind == MessageKind::Join {
+            let refusal = session::reply(join_ref, msg_ref, topic, "error", response);
+            return self.send_behind(out, key, joined, refusal);
         }
         let Some(channel) = joined else {
-            let refusal = session::limited_unjoined(msg_ref, topic, response);
-            return say(out, &self.metrics, key, refusal);
+            let refusal = session::reply(&Ref::Null, msg_ref, topic, "error", response);
+            return send(out, &self.metrics, key, refusal);
         };
-        // Nothing is said to a channel that is no more, and plain messages have no answers.
+        // A replaced channel gets no answer, and plain messages have none.
         let is_plain = out.socket(key).is_none_or(|socket| socket.wire == Wire::Plain);
         if is_plain || self.is_stale(channel, message) {
             return;
@@ -78,6 +77,23 @@ impl<N: Node> Core<N> {
         let Some(id) = self.name_of(channel) else { return };
         self.reply_to(out, channel, Some(msg_ref.borrow()), Reply::error(response));
         self.end_as_wanted(out, id);
+    }
+
+    pub(super) fn send_behind(
+        &mut self,
+        out: &mut impl Sockets,
+        key: Key,
+        membership: Option<u32>,
+        message: ServerMessage<'_>,
+    ) {
+        let id = membership.and_then(|it| self.name_of(it));
+        if let Some(id) = id {
+            self.catch_up(out, id.membership);
+        }
+        send(out, &self.metrics, key, message);
+        if let Some(id) = id {
+            self.end_as_wanted(out, id);
+        }
     }
 }
 

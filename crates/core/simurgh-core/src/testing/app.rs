@@ -111,7 +111,7 @@ impl<M: Any + Send> HandleInfo<M> for Scripted {
 
 /// What a handle sends a scripted channel with a message.
 pub(crate) fn info<M: Any + Send>(message: M) -> ToChannel {
-    ToChannel::Message(Box::new(crate::channel::Message::new::<Scripted, M>(message)))
+    ToChannel::Message(Box::new(simurgh_channel::ChannelMessage::new::<Scripted, M>(message)))
 }
 
 /// A user socket that asks `join` whatever the topic.

@@ -255,13 +255,13 @@ impl Sockets for TestSockets {
         Some(waits)
     }
 
-    fn hear(&mut self, key: Key, message: &ServerMessage<'_>) {
+    fn deliver(&mut self, key: Key, message: &ServerMessage<'_>) {
         let mut text = Vec::new();
         Serializer::V2.server(&mut text, message).unwrap();
         self.peer(key).said.push(String::from_utf8(text).unwrap());
     }
 
-    fn hear_broadcasts<'a>(
+    fn deliver_broadcasts<'a>(
         &mut self,
         key: Key,
         transport: u8,
@@ -277,7 +277,7 @@ impl Sockets for TestSockets {
         (peer.said.len() - before) as u64
     }
 
-    fn hear_close(&mut self, key: Key, code: Option<CloseCode>) {
+    fn deliver_close(&mut self, key: Key, code: Option<CloseCode>) {
         self.peer(key).said.push(format!("hears close {code:?}"));
     }
 
@@ -303,7 +303,7 @@ impl Sockets for TestSockets {
         self.ends("abort", key);
     }
 
-    fn abandon(&mut self, key: Key, why: Abandoned) {
+    fn abandon(&mut self, key: Key, why: AbandonReason) {
         self.ends(&format!("abandon {why:?}"), key);
     }
 

@@ -2,34 +2,29 @@
 
 use std::time::Duration;
 
-use crate::clock::{nanoseconds, until};
+use simurgh_channel::{nanoseconds, until};
 
 /// A drain ends this long after its last close at the latest.
 pub const DRAIN_GRACE: Duration = Duration::from_secs(5);
-/// Sockets a drain closes in one turn at most, however short its time.
+/// Sockets that a drain closes in one turn at most.
 const TURN: usize = 128;
-/// How often a drain closes a part.
 const EVERY: Duration = Duration::from_millis(5);
 
 pub(crate) struct Drain {
     began_ns: u64,
     over: Duration,
-    /// Connections there were at its beginning.
     total: usize,
     closed: usize,
     next_ns: u64,
-    /// The next record.
     pub(crate) cursor: u32,
 }
 
-/// What a drain wants.
+/// What a drain does next.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Step {
-    /// Nothing, for so long.
     Wait(Duration),
-    /// So many sockets are to be closed.
     Close(usize),
-    /// The shard ends now, whoever is left.
+    /// The shard ends now, even with sockets left.
     End,
 }
 
@@ -38,7 +33,6 @@ impl Drain {
         Self { began_ns: now_ns, over, total, closed: 0, next_ns: now_ns, cursor: 0 }
     }
 
-    /// What is to be done now, with so many connections left.
     pub(crate) fn step(&mut self, left: usize, now_ns: u64) -> Step {
         let end_ns = self.began_ns.saturating_add(nanoseconds(self.over + DRAIN_GRACE));
         if left == 0 || now_ns > end_ns {
@@ -59,7 +53,7 @@ impl Drain {
         }
     }
 
-    /// So many were closed; in how long it wants to go on.
+    /// So many were closed; in how long to go on.
     pub(crate) fn note_closed(&mut self, count: usize) -> Duration {
         self.closed += count;
         EVERY

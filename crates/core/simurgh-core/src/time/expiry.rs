@@ -1,27 +1,25 @@
-//! Sockets whose time ends, as that of the tokens they were let in by.
+//! Lifetimes of sockets, such as those of their tokens.
 //!
-//! A deadline lies in the record that few sockets have. Looking there in each round of the sweep
-//! would be a miss of the cache for every socket with an id, so a shard knows when the next
-//! deadline is at the earliest, and looks in the rounds after that alone. All of it is in ticks of
-//! `clock::passed`.
+//! Few sockets have a deadline, and reading it in each round of the sweep would be a cache miss for
+//! every socket with an id. So a shard knows the earliest deadline, and only later rounds look at
+//! deadlines. All are in ticks of `wall_tick`.
 
+use simurgh_channel::{Lifetime, has_passed};
 use simurgh_reactor::Now;
 
-use crate::clock::{Lifetime, has_passed};
-
-/// When somebody's time may be over, in ticks of the clock.
+/// When lifetimes may be over, in ticks.
 #[derive(Debug, Default)]
 pub(crate) struct Expiry {
-    /// No deadline is before this; none: there is no deadline.
+    /// No deadline is before this; `None`: there is no deadline.
     soonest: Option<u32>,
-    /// The same of the deadlines that the round under way has seen, or that came since it began.
+    /// The earliest deadline that the current round has seen, or that came since it began.
     seen: Option<u32>,
-    /// Whether the round under way looks at deadlines.
+    /// Whether the current round looks at deadlines.
     is_looking: bool,
 }
 
 impl Expiry {
-    /// A socket has this time from now on; returns its deadline.
+    /// Notes a lifetime that begins now; returns its deadline.
     pub(crate) fn note(&mut self, lifetime: Lifetime, now: Now) -> u32 {
         let deadline = lifetime.after(now);
         for least in [&mut self.soonest, &mut self.seen] {
@@ -30,18 +28,16 @@ impl Expiry {
         deadline
     }
 
-    /// A round begins.
     pub(crate) fn begin(&mut self, now: u32) {
         self.is_looking = self.soonest.is_some_and(|soonest| has_passed(soonest, now));
         self.seen = None;
     }
 
-    /// Whether deadlines are to be looked at.
     pub(crate) fn is_looking(&self) -> bool {
         self.is_looking
     }
 
-    /// Whether this deadline, which a round has come to, has passed.
+    /// Whether this deadline has passed.
     pub(crate) fn is_over(&mut self, deadline: u32, now: u32) -> bool {
         let is_over = has_passed(deadline, now);
         if !is_over {
@@ -58,7 +54,6 @@ impl Expiry {
     }
 }
 
-/// The earlier of two ticks, if there are two.
 fn earlier(other: Option<u32>, tick: u32) -> u32 {
     other.filter(|other| has_passed(*other, tick)).unwrap_or(tick)
 }

@@ -1,49 +1,48 @@
 //! Hibernation: when channels and topics are asked to release what they can.
 //!
-//! A hand goes round the memberships once in each [`Config::hibernate_after`](crate::Config). Whom
-//! it finds as it left them has said and heard nothing through its channel since; its channel is
-//! asked once to release what it can. Neither a timer nor a time stamp is kept for that, only two
-//! bits, and when all hibernate there is no hand.
+//! A cursor passes over all memberships once in each [`Config::hibernate_after`](crate::Config). If
+//! nothing has come through a channel since the last pass, it is asked once to release what it can.
+//! That takes two bits of a membership and neither a timer nor a time stamp; when all channels
+//! hibernate there is no pass.
 
 use std::time::Duration;
 
-use crate::clock::{nanoseconds, until};
+use simurgh_channel::{nanoseconds, until};
 
-/// Longest slice of a round.
+/// Longest slice of a pass.
 const SLICE: Duration = Duration::from_micros(200);
 /// Records between two looks at the clock.
 const STRIDE: u32 = 32;
 
 pub(crate) struct Hibernation {
     every: Option<Duration>,
-    /// When the next round begins; not known before the first turn.
+    /// When the next pass begins; not known before the first turn.
     next_ns: Option<u64>,
-    /// The next record of a round that has begun.
-    hand: Option<Hand>,
+    /// The next record of a pass that has begun.
+    cursor: Option<Cursor>,
     steps: u32,
     /// Something was released since this was last asked.
     pub(crate) has_released: bool,
 }
 
-/// Which record is looked at next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Hand {
+pub(crate) enum Cursor {
     Membership(u32),
     Topic(usize),
 }
 
 impl Hibernation {
     pub(crate) fn new(every: Option<Duration>) -> Self {
-        Self { every, next_ns: None, hand: None, steps: 0, has_released: false }
+        Self { every, next_ns: None, cursor: None, steps: 0, has_released: false }
     }
 
-    /// Where the hand stands if a round is under way or begins now; else in how long it is to be
-    /// asked again, or `None` for not before something happens.
-    pub(crate) fn begin(&mut self, awake: usize, now_ns: u64) -> Result<Hand, Option<Duration>> {
+    /// The cursor if a pass is under way or begins now; else in how long to ask again, or `None` if
+    /// not before something happens.
+    pub(crate) fn begin(&mut self, awake: usize, now_ns: u64) -> Result<Cursor, Option<Duration>> {
         let every = self.every.map(nanoseconds).ok_or(None)?;
         let next_ns = *self.next_ns.get_or_insert(now_ns.saturating_add(every));
-        if let Some(hand) = self.hand {
-            return Ok(hand);
+        if let Some(cursor) = self.cursor {
+            return Ok(cursor);
         }
         if awake == 0 {
             return Err(None);
@@ -52,33 +51,33 @@ impl Hibernation {
             return Err(Some(until(next_ns, now_ns)));
         }
         self.next_ns = Some(now_ns.saturating_add(every));
-        Ok(Hand::Membership(0))
+        Ok(Cursor::Membership(0))
     }
 
-    /// A record was looked at; whether it is time to look at the clock.
+    /// A record was looked at; whether to look at the clock.
     pub(crate) fn is_stride(&mut self) -> bool {
         self.steps = self.steps.wrapping_add(1);
         self.steps.is_multiple_of(STRIDE)
     }
 
-    /// Until when a slice may last that begins now.
+    /// The end of a slice that begins now.
     pub(crate) fn deadline_ns(clock_ns: u64) -> u64 {
         clock_ns.saturating_add(nanoseconds(SLICE))
     }
 
-    /// A slice ends here; the round goes on with the next.
-    pub(crate) fn pause(&mut self, hand: Hand) {
-        self.hand = Some(hand);
+    /// A slice ends here; the pass goes on with the next.
+    pub(crate) fn pause(&mut self, cursor: Cursor) {
+        self.cursor = Some(cursor);
     }
 
-    /// Whether something was released in a round that has ended since this was last asked.
+    /// Whether a pass that has ended has released something since the last call.
     pub(crate) fn take_released(&mut self) -> bool {
-        self.hand.is_none() && std::mem::take(&mut self.has_released)
+        self.cursor.is_none() && std::mem::take(&mut self.has_released)
     }
 
-    /// The round is over; in how long there is another, if anybody is awake.
+    /// The pass is over; in how long there is another, if a channel is awake.
     pub(crate) fn end(&mut self, awake: usize, now_ns: u64) -> Option<Duration> {
-        self.hand = None;
+        self.cursor = None;
         self.next_ns.filter(|_| awake > 0).map(|next_ns| until(next_ns, now_ns))
     }
 }
@@ -92,12 +91,12 @@ mod tests {
         let mut hibernation = Hibernation::new(Some(Duration::from_nanos(100)));
         assert_eq!(hibernation.begin(0, 0), Err(None));
         assert_eq!(hibernation.begin(1, 60), Err(Some(Duration::from_nanos(40))));
-        assert_eq!(hibernation.begin(1, 100), Ok(Hand::Membership(0)));
-        hibernation.pause(Hand::Topic(3));
-        assert_eq!(hibernation.begin(0, 101), Ok(Hand::Topic(3)), "what has begun goes on");
+        assert_eq!(hibernation.begin(1, 100), Ok(Cursor::Membership(0)));
+        hibernation.pause(Cursor::Topic(3));
+        assert_eq!(hibernation.begin(0, 101), Ok(Cursor::Topic(3)), "what has begun goes on");
         assert_eq!(hibernation.end(1, 150), Some(Duration::from_nanos(50)));
         assert_eq!(hibernation.begin(1, 199), Err(Some(Duration::from_nanos(1))));
-        assert_eq!(hibernation.begin(1, 200), Ok(Hand::Membership(0)));
+        assert_eq!(hibernation.begin(1, 200), Ok(Cursor::Membership(0)));
         assert_eq!(hibernation.end(0, 201), None);
         assert_eq!(Hibernation::new(None).begin(1, 0), Err(None));
     }
@@ -107,9 +106,9 @@ mod tests {
     fn what_a_round_has_released_is_told_at_its_end() {
         let mut hibernation = Hibernation::new(Some(Duration::from_nanos(100)));
         assert_eq!(hibernation.begin(1, 100), Err(Some(Duration::from_nanos(100))));
-        assert_eq!(hibernation.begin(1, 200), Ok(Hand::Membership(0)));
+        assert_eq!(hibernation.begin(1, 200), Ok(Cursor::Membership(0)));
         hibernation.has_released = true;
-        hibernation.pause(Hand::Topic(3));
+        hibernation.pause(Cursor::Topic(3));
         assert!(!hibernation.take_released());
         hibernation.end(1, 201);
         assert!(hibernation.take_released() && !hibernation.take_released());

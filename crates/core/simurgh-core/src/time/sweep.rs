@@ -1,9 +1,9 @@
-//! The sweep over the records of sockets: a slice a turn, a round in an eighth of the shortest time
-//! that any socket has.
+//! The sweep over the records of sockets: one slice a turn, one round in an eighth of the shortest
+//! timeout.
 
 use std::time::Duration;
 
-use crate::clock::{TICK, nanoseconds, until};
+use simurgh_channel::{TICK, nanoseconds, until};
 
 /// Longest time between two rounds.
 const ROUND_MAX: Duration = Duration::from_secs(5);
@@ -13,14 +13,12 @@ pub(crate) struct Sweep {
     /// When the next round begins; not known before the first turn.
     next_ns: Option<u64>,
     is_under_way: bool,
-    /// The next record.
     pub(crate) cursor: u32,
-    /// What was found, kept so that no round allocates it.
+    /// Kept so that no round allocates it.
     pub(crate) found: Vec<simurgh_reactor::Key>,
 }
 
 impl Sweep {
-    /// With the shortest time that a socket may have.
     pub(crate) fn new(shortest: Duration) -> Self {
         Self {
             every: (shortest / 8).clamp(TICK, ROUND_MAX),
@@ -31,7 +29,7 @@ impl Sweep {
         }
     }
 
-    /// Whether records are to be looked at now, or in how long.
+    /// Whether to look at records now, or in how long.
     pub(crate) fn begin(&mut self, now_ns: u64) -> Result<(), Duration> {
         if self.is_under_way {
             return Ok(());
@@ -45,7 +43,7 @@ impl Sweep {
         Ok(())
     }
 
-    /// Some were looked at; if the cursor is back at the first, in how long the next round begins.
+    /// Ends a slice; if it was the last of the round, in how long the next begins.
     pub(crate) fn end(&mut self, now_ns: u64) -> Option<Duration> {
         if self.cursor != 0 {
             return None;
@@ -55,7 +53,7 @@ impl Sweep {
         Some(self.every)
     }
 
-    /// There is nobody to look at.
+    /// There are no records.
     pub(crate) fn give_up(&mut self) {
         self.is_under_way = false;
     }

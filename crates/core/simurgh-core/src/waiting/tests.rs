@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
+use simurgh_channel::Effect;
 use simurgh_proto::ws::CloseCode;
 use simurgh_reactor::Key;
 
-use crate::context::Effect;
 use crate::testing::*;
 use crate::*;
 

@@ -24,7 +24,7 @@ fn after(seq: u64) -> Since {
     Since::After(Position { epoch: EPOCH, place: Place::new(seq) })
 }
 
-fn gap(reason: Reason, after: u64, entries: Range<usize>) -> Replay {
+fn gap(reason: GapReason, after: u64, entries: Range<usize>) -> Replay {
     Replay { gap: Some(reason), after: Place::new(after), entries }
 }
 
@@ -65,7 +65,7 @@ fn what_is_too_old_expires_at_its_age() {
     let one = Dropped { expired: 1, bytes: 10, ..Dropped::default() };
     assert_eq!(ring.enforce(&limits, 1_500), one);
     assert_eq!((values(&ring), ring.floor()), ([2, 3].to_vec(), Place::new(10)));
-    assert_eq!(ring.has_all_after(Place::new(9)), Err(Reason::Expired));
+    assert_eq!(ring.has_all_after(Place::new(9)), Err(GapReason::Expired));
     assert_eq!(ring.has_all_after(Place::new(10)), Ok(()));
     assert_eq!(ring.enforce(&limits, u64::MAX).expired, 2);
     assert_eq!((ring.len(), ring.bytes(), ring.heap_bytes()), (0, 0, 0));
@@ -78,7 +78,7 @@ fn what_is_too_much_is_overwritten() {
     assert_eq!(by_count.enforce(&Limits { count: 3, ..NEVER }, 0), Dropped::default());
     let one = Dropped { by_count: 1, bytes: 10, ..Dropped::default() };
     assert_eq!(by_count.enforce(&Limits { count: 2, ..NEVER }, 0), one);
-    assert_eq!(by_count.has_all_after(Place::ZERO), Err(Reason::Overwritten));
+    assert_eq!(by_count.has_all_after(Place::ZERO), Err(GapReason::Overwritten));
     assert_eq!(by_count.enforce(&Limits { count: 0, ..NEVER }, 0).by_count, 2);
     let mut by_bytes = ring(3);
     assert_eq!(by_bytes.enforce(&Limits { bytes: 30, ..NEVER }, 0), Dropped::default());
@@ -91,12 +91,12 @@ fn what_is_too_much_is_overwritten() {
     assert_eq!(by_bytes.enforce(&Limits { bytes: 30, ..NEVER }, 0), all);
     assert_eq!((by_bytes.floor(), by_bytes.head()), (Place::new(40), Place::new(40)));
     assert_eq!(by_bytes.since(after(40), &ALL), recovered(40, 0..0));
-    assert_eq!(by_bytes.since(after(39), &ALL), gap(Reason::Overwritten, 40, 0..0));
+    assert_eq!(by_bytes.since(after(39), &ALL), gap(GapReason::Overwritten, 40, 0..0));
     // Of what is both, age is told.
     let mut both = ring(3);
     let dropped = both.enforce(&Limits { count: 1, bytes: 20, age_ms: 2_000 }, 3_000);
     assert_eq!((dropped.expired, dropped.by_count), (1, 1));
-    assert_eq!(both.has_all_after(Place::ZERO), Err(Reason::Overwritten), "the last of them");
+    assert_eq!(both.has_all_after(Place::ZERO), Err(GapReason::Overwritten), "the last of them");
 }
 
 #[test]
@@ -104,7 +104,7 @@ fn half_is_evicted_by_bytes() {
     let mut ring = ring(4);
     assert_eq!(ring.evict_half(), Dropped { evicted: 2, bytes: 20, ..Dropped::default() });
     assert_eq!((values(&ring), ring.floor()), ([3, 4].to_vec(), Place::new(20)));
-    assert_eq!(ring.since(after(19), &ALL), gap(Reason::Evicted, 20, 0..2));
+    assert_eq!(ring.since(after(19), &ALL), gap(GapReason::Evicted, 20, 0..2));
     assert_eq!(ring.since(after(20), &ALL), recovered(20, 0..2));
     assert!(ring.push(Place::new(50), 0, 100, 5));
     assert_eq!(ring.evict_half().evicted, 3, "to 60 of 120 bytes");
@@ -123,15 +123,15 @@ fn what_is_older_than_a_purge_is_told_so_for_ever() {
     assert_eq!(ring.purge(), Dropped { purged: 3, bytes: 30, ..Dropped::default() });
     assert_eq!((ring.len(), ring.bytes(), ring.heap_bytes()), (0, 0, 0));
     assert_eq!((ring.head(), ring.floor()), (Place::new(30), Place::new(30)));
-    assert_eq!(ring.since(after(29), &ALL), gap(Reason::Purged, 30, 0..0));
+    assert_eq!(ring.since(after(29), &ALL), gap(GapReason::Purged, 30, 0..0));
     assert_eq!(ring.since(after(30), &ALL), recovered(30, 0..0));
     for n in 4..=6 {
         assert!(ring.push(Place::new(10 * n), 0, 10, n));
     }
     assert_eq!(ring.enforce(&Limits { count: 2, ..NEVER }, 0).by_count, 1);
-    assert_eq!(ring.since(after(29), &ALL), gap(Reason::Purged, 40, 0..2));
-    assert_eq!(ring.since(after(30), &ALL), gap(Reason::Overwritten, 40, 0..2));
-    assert_eq!(ring.since(after(39), &ALL), gap(Reason::Overwritten, 40, 0..2));
+    assert_eq!(ring.since(after(29), &ALL), gap(GapReason::Purged, 40, 0..2));
+    assert_eq!(ring.since(after(30), &ALL), gap(GapReason::Overwritten, 40, 0..2));
+    assert_eq!(ring.since(after(39), &ALL), gap(GapReason::Overwritten, 40, 0..2));
     assert_eq!(ring.since(after(40), &ALL), recovered(40, 0..2));
 }
 
@@ -141,7 +141,7 @@ fn what_is_lost_breaks_the_order() {
     assert_eq!(ring.lose(Place::ZERO), Dropped::default(), "that is the floor");
     assert_eq!(ring.lose(Place::new(25)), Dropped { lost: 2, bytes: 20, ..Dropped::default() });
     assert_eq!((values(&ring), ring.floor(), ring.bytes()), ([3].to_vec(), Place::new(25), 10));
-    assert_eq!(ring.since(after(24), &ALL), gap(Reason::Lost, 25, 0..1));
+    assert_eq!(ring.since(after(24), &ALL), gap(GapReason::Lost, 25, 0..1));
     assert_eq!(ring.since(after(25), &ALL), recovered(25, 0..1));
     assert_eq!(ring.lose(Place::new(25)), Dropped::default());
     assert_eq!(ring.lose(Place::new(35)).lost, 1);
@@ -169,16 +169,16 @@ fn everything_after_a_place_is_given() {
     }
     assert_eq!(ring.since(Since::Now, &ALL), recovered(30, 3..3));
     for unknown in [after(31), after(u64::MAX), Since::Unknown] {
-        assert_eq!(ring.since(unknown, &ALL), gap(Reason::Epoch, 0, 0..3));
+        assert_eq!(ring.since(unknown, &ALL), gap(GapReason::Epoch, 0, 0..3));
     }
     let (epoch, place) = (Epoch::from_seed(8), Place::new(10));
     let foreign = Since::After(Position { epoch, place });
-    assert_eq!(ring.since(foreign, &ALL), gap(Reason::Epoch, 0, 0..3));
+    assert_eq!(ring.since(foreign, &ALL), gap(GapReason::Epoch, 0, 0..3));
     let few = ReplayLimits { count: 2, ..ALL };
-    assert_eq!(ring.since(foreign, &few), gap(Reason::Epoch, 10, 1..3));
+    assert_eq!(ring.since(foreign, &few), gap(GapReason::Epoch, 10, 1..3));
     let place = Place { seq: 30, item: 1 };
     let later = Since::After(Position { epoch: EPOCH, place });
-    assert_eq!(ring.since(later, &ALL).gap, Some(Reason::Epoch), "one item later");
+    assert_eq!(ring.since(later, &ALL).gap, Some(GapReason::Epoch), "one item later");
 }
 
 #[test]
@@ -186,18 +186,18 @@ fn no_more_is_given_than_the_limits() {
     let ring = ring(4);
     let count = |count| ReplayLimits { count, ..ALL };
     assert_eq!(ring.since(after(10), &count(3)), recovered(10, 1..4));
-    assert_eq!(ring.since(after(10), &count(2)), gap(Reason::TooMany, 20, 2..4));
-    assert_eq!(ring.since(after(10), &count(0)), gap(Reason::TooMany, 40, 4..4));
+    assert_eq!(ring.since(after(10), &count(2)), gap(GapReason::TooMany, 20, 2..4));
+    assert_eq!(ring.since(after(10), &count(0)), gap(GapReason::TooMany, 40, 4..4));
     let bytes = |bytes| ReplayLimits { bytes, ..ALL };
     assert_eq!(ring.since(after(10), &bytes(30)), recovered(10, 1..4));
-    assert_eq!(ring.since(after(10), &bytes(29)), gap(Reason::TooLarge, 20, 2..4));
-    assert_eq!(ring.since(after(10), &bytes(20)), gap(Reason::TooLarge, 20, 2..4));
-    assert_eq!(ring.since(after(10), &bytes(19)), gap(Reason::TooLarge, 30, 3..4));
-    assert_eq!(ring.since(after(10), &bytes(9)), gap(Reason::TooLarge, 40, 4..4));
-    assert_eq!(ring.since(Since::Unknown, &bytes(40)), gap(Reason::Epoch, 0, 0..4));
-    assert_eq!(ring.since(Since::Unknown, &bytes(39)), gap(Reason::Epoch, 10, 1..4));
+    assert_eq!(ring.since(after(10), &bytes(29)), gap(GapReason::TooLarge, 20, 2..4));
+    assert_eq!(ring.since(after(10), &bytes(20)), gap(GapReason::TooLarge, 20, 2..4));
+    assert_eq!(ring.since(after(10), &bytes(19)), gap(GapReason::TooLarge, 30, 3..4));
+    assert_eq!(ring.since(after(10), &bytes(9)), gap(GapReason::TooLarge, 40, 4..4));
+    assert_eq!(ring.since(Since::Unknown, &bytes(40)), gap(GapReason::Epoch, 0, 0..4));
+    assert_eq!(ring.since(Since::Unknown, &bytes(39)), gap(GapReason::Epoch, 10, 1..4));
     let both = ReplayLimits { count: 2, bytes: 10 };
-    assert_eq!(ring.since(after(10), &both), gap(Reason::TooMany, 30, 3..4));
+    assert_eq!(ring.since(after(10), &both), gap(GapReason::TooMany, 30, 3..4));
 }
 
 #[test]
@@ -212,9 +212,9 @@ fn a_client_may_want_all_or_nothing() {
         assert_eq!(resume(after(20), partial), recovered(20, 2..4));
         assert_eq!(resume(Since::Now, partial), recovered(40, 4..4));
     }
-    assert_eq!(resume(after(10), true), gap(Reason::TooMany, 20, 2..4));
-    assert_eq!(resume(after(10), false), gap(Reason::TooMany, 40, 4..4));
-    assert_eq!(resume(Since::Unknown, false), gap(Reason::Epoch, 40, 4..4));
+    assert_eq!(resume(after(10), true), gap(GapReason::TooMany, 20, 2..4));
+    assert_eq!(resume(after(10), false), gap(GapReason::TooMany, 40, 4..4));
+    assert_eq!(resume(Since::Unknown, false), gap(GapReason::Epoch, 40, 4..4));
 }
 
 #[test]
@@ -237,7 +237,7 @@ fn portions_are_within_the_limits_and_one_at_least() {
     assert_eq!(ReplayLimits::PORTION, usual);
     assert_eq!(next(&ring, 77, 9, 9), Ok((4..4, 77, false)), "nothing follows what is to come");
     ring.enforce(&Limits { count: 2, ..NEVER }, 0);
-    assert_eq!(next(&ring, 19, 9, 100), Err(Reason::Overwritten));
+    assert_eq!(next(&ring, 19, 9, 100), Err(GapReason::Overwritten));
     assert_eq!(next(&ring, 20, 9, 19), Ok((0..1, 30, true)), "bytes that are gone do not count");
 }
 

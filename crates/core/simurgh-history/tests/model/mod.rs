@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use simurgh_history::{
-    Dropped, Epoch, Limits, Place, Portion, Position, Reason, Replay, ReplayLimits, Ring, Since,
+    Dropped, Epoch, GapReason, Limits, Place, Portion, Position, Replay, ReplayLimits, Ring, Since,
 };
 
 pub(crate) const EPOCH: Epoch = Epoch::from_seed(1_234_567);
@@ -16,7 +16,7 @@ struct Item {
     bytes: u64,
     value: u64,
     /// Why it is not there.
-    gone: Option<Reason>,
+    gone: Option<GapReason>,
 }
 
 #[derive(Debug)]
@@ -31,7 +31,8 @@ pub(crate) struct Model {
 
 impl Model {
     pub(crate) fn new(head: Place) -> Self {
-        let item = Item { place: head, at_ms: 0, bytes: 0, value: 0, gone: Some(Reason::Expired) };
+        let item =
+            Item { place: head, at_ms: 0, bytes: 0, value: 0, gone: Some(GapReason::Expired) };
         Model { now_ms: 1_000, items: vec![item], purged: Place::ZERO, values: 0 }
     }
 
@@ -51,14 +52,14 @@ impl Model {
         let mut dropped = Dropped::default();
         while self.live().next().is_some_and(|it| self.now_ms - it.at_ms >= limits.age_ms) {
             dropped.expired += 1;
-            dropped.bytes += self.drop_oldest(Reason::Expired);
+            dropped.bytes += self.drop_oldest(GapReason::Expired);
         }
         while self.live().count() > limits.count || self.bytes() > limits.bytes {
             match self.live().count() > limits.count {
                 true => dropped.by_count += 1,
                 false => dropped.by_bytes += 1,
             }
-            dropped.bytes += self.drop_oldest(Reason::Overwritten);
+            dropped.bytes += self.drop_oldest(GapReason::Overwritten);
         }
         dropped
     }
@@ -66,17 +67,17 @@ impl Model {
     pub(crate) fn evict_half(&mut self) -> Dropped {
         let (half, all) = (self.bytes() / 2, self.live().count());
         while self.bytes() > half || (all > 0 && self.live().count() == all) {
-            self.drop_oldest(Reason::Evicted);
+            self.drop_oldest(GapReason::Evicted);
         }
         let evicted = all - self.live().count();
-        let newest = self.items.iter().filter(|it| it.gone == Some(Reason::Evicted)).rev();
+        let newest = self.items.iter().filter(|it| it.gone == Some(GapReason::Evicted)).rev();
         let bytes = newest.take(evicted).map(|it| it.bytes).sum();
         Dropped { evicted, bytes, ..Dropped::default() }
     }
 
     pub(crate) fn purge(&mut self) -> Dropped {
         self.purged = self.head();
-        let (purged, bytes) = self.drop_through(self.head(), Reason::Purged);
+        let (purged, bytes) = self.drop_through(self.head(), GapReason::Purged);
         Dropped { purged, bytes, ..Dropped::default() }
     }
 
@@ -84,9 +85,9 @@ impl Model {
         if through <= self.floor().place {
             return Dropped::default();
         }
-        let (lost, bytes) = self.drop_through(through, Reason::Lost);
+        let (lost, bytes) = self.drop_through(through, GapReason::Lost);
         let at = self.items.partition_point(|it| it.place <= through);
-        let gone = Some(Reason::Lost);
+        let gone = Some(GapReason::Lost);
         self.items.insert(at, Item { place: through, at_ms: 0, bytes: 0, value: 0, gone });
         Dropped { lost, bytes, ..Dropped::default() }
     }
@@ -172,7 +173,7 @@ impl Model {
                 return Replay { gap: None, after: self.head(), entries: live.len()..live.len() };
             }
             Since::After(Position { epoch: EPOCH, place }) if place <= self.head() => place,
-            _ => return gap(Reason::Epoch, 0..live.len()),
+            _ => return gap(GapReason::Epoch, 0..live.len()),
         };
         let missed = || self.items.iter().filter(|it| it.place > place);
         if missed().any(|it| it.gone.is_some()) {
@@ -180,18 +181,18 @@ impl Model {
         }
         let first = live.len() - missed().count();
         if missed().count() > limits.count {
-            gap(Reason::TooMany, first..live.len())
+            gap(GapReason::TooMany, first..live.len())
         } else if missed().map(|it| it.bytes).sum::<u64>() > limits.bytes {
-            gap(Reason::TooLarge, first..live.len())
+            gap(GapReason::TooLarge, first..live.len())
         } else {
             Replay { gap: None, after: place, entries: first..live.len() }
         }
     }
 
     /// A purge is told to all who were there before it; of all else, what came last.
-    fn why_not(&self, place: Place) -> Reason {
+    fn why_not(&self, place: Place) -> GapReason {
         if place < self.purged {
-            return Reason::Purged;
+            return GapReason::Purged;
         }
         self.floor().gone.unwrap()
     }
@@ -212,13 +213,13 @@ impl Model {
         self.live().map(|it| it.bytes).sum()
     }
 
-    fn drop_oldest(&mut self, reason: Reason) -> u64 {
+    fn drop_oldest(&mut self, reason: GapReason) -> u64 {
         let oldest = self.items.iter_mut().find(|it| it.gone.is_none()).unwrap();
         oldest.gone = Some(reason);
         oldest.bytes
     }
 
-    fn drop_through(&mut self, place: Place, reason: Reason) -> (usize, u64) {
+    fn drop_through(&mut self, place: Place, reason: GapReason) -> (usize, u64) {
         let (mut count, mut bytes) = (0, 0);
         while self.live().next().is_some_and(|it| it.place <= place) {
             count += 1;

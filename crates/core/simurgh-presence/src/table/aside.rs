@@ -23,11 +23,9 @@ pub(super) struct Aside {
     pub(super) changes: Option<Changes>,
     pub(super) journal: Option<Journal>,
     pub(super) peers: Vec<Peer>,
-    /// Entries of other nodes.
     pub(super) remote: usize,
 }
 
-/// Where keys, entries and the first entry of each member are.
 #[derive(Debug, Default)]
 pub(super) struct Index {
     pub(super) keys: HashTable<u32>,
@@ -38,15 +36,14 @@ pub(super) struct Index {
 /// What has changed since the last diff.
 #[derive(Debug, Default)]
 pub(super) struct Changes {
-    /// Each once.
     pub(super) keys: Vec<u32>,
     pub(super) left: Vec<Left>,
-    /// Whether a newcomer was shown entries that are not in a diff yet, so that their going has to
-    /// be told.
+    /// Whether a newcomer was shown entries that are not in a diff yet, so that a diff must say
+    /// when they leave.
     pub(super) exposed: bool,
 }
 
-/// A state of an entry that is no more.
+/// A state of an entry that has ended.
 #[derive(Debug)]
 pub(super) struct Left {
     pub(super) key: u32,
@@ -57,7 +54,7 @@ pub(super) struct Left {
     pub(super) told: bool,
 }
 
-/// What has changed of own entries since the last delta.
+/// Changes of own entries since the last delta.
 #[derive(Debug)]
 pub(super) struct Journal {
     /// The version of the last delta.
@@ -84,7 +81,7 @@ impl Aside {
     }
 }
 
-/// All bits of a hash of which 32 were kept.
+/// Spreads 32 bits of a hash over 64.
 pub(super) fn spread(hash: u32) -> u64 {
     u64::from(hash).wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
@@ -185,7 +182,7 @@ impl<M: Copy + Eq + Hash> Table<M> {
         }
     }
 
-    /// Moves all keys and entries together, and builds the index anew.
+    /// Moves keys and entries together, and rebuilds the index.
     fn compact(&mut self) {
         let keys = mem::replace(&mut self.keys, Slab::new());
         let mut entries = mem::replace(&mut self.entries, Slab::new());

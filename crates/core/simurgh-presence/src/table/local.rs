@@ -1,7 +1,8 @@
 //! What members of this node track.
-use core::fmt;
 use core::hash::Hash;
 use core::{iter, mem};
+
+use thiserror::Error;
 
 use super::aside::Journal;
 use super::{Entry, Table, Whose};
@@ -10,28 +11,14 @@ use crate::phx_ref::PhxRef;
 use crate::slab::NIL;
 
 /// The member has an entry under this key; [`Table::update`] changes it. The application's fault.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[error("already tracked under this key; update changes it")]
 pub struct AlreadyTracked;
 
-impl fmt::Display for AlreadyTracked {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("already tracked under this key; update changes it")
-    }
-}
-
-impl core::error::Error for AlreadyTracked {}
-
 /// The member has no entry under this key. The application's fault.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[error("not tracked under this key")]
 pub struct NotTracked;
-
-impl fmt::Display for NotTracked {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("not tracked under this key")
-    }
-}
-
-impl core::error::Error for NotTracked {}
 
 impl<M: Copy + Eq + Hash> Table<M> {
     /// Adds an entry of a local member. A member may have several, each under another key; a key
@@ -56,8 +43,8 @@ impl<M: Copy + Eq + Hash> Table<M> {
         Ok(())
     }
 
-    /// Gives an entry another meta and another ref; it then is the last of its key. Members hear of
-    /// a leave of the old state and a join of the new one, in one diff.
+    /// Gives an entry another meta and ref; it is the last of its key then. A diff has a leave of
+    /// the old state and a join of the new one.
     ///
     /// # Errors
     /// The member has none under this key.
@@ -123,7 +110,7 @@ impl<M: Copy + Eq + Hash> Table<M> {
         });
     }
 
-    /// Counts a change of an own entry, and has it noted if others are told.
+    /// Counts a change of an own entry, and notes it if there are other nodes.
     fn change_own(&mut self, note: impl FnOnce(&mut Journal)) {
         let from = self.version;
         self.version += 1;

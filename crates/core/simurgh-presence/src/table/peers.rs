@@ -10,10 +10,10 @@ use crate::delta::{Applied, Delta, Shared, Snapshot};
 use crate::phx_ref::{Owner, PhxRef};
 
 /// Deltas of one owner that are kept while one before them is missing. Of more the newest are
-/// dropped; what they said comes with a later snapshot.
+/// dropped; a later snapshot has their changes.
 pub const QUEUED_DELTAS_MAX: usize = 64;
 
-/// Another node whose entries, or whose deltas, are here.
+/// Another node with entries or deltas here.
 #[derive(Debug)]
 pub(super) struct Peer {
     owner: Owner,
@@ -22,11 +22,11 @@ pub(super) struct Peer {
 }
 
 impl<M: Copy + Eq + Hash> Table<M> {
-    /// Applies what another node says has changed, or keeps it for when it can be. One that was
-    /// said twice, or that is its own, changes nothing.
+    /// Applies what has changed on another node, or keeps it until it can be applied. A repeated
+    /// delta, or one of its own, changes nothing.
     ///
-    /// Deltas of a node after [`node_down`](Self::node_down) are the caller's to refuse, unless the
-    /// node is back: the first of all would be taken for the first of a new node.
+    /// The caller must refuse deltas of a node after [`node_down`](Self::node_down) unless the node
+    /// is back: the first would count as the first of a new node.
     pub fn learn(&mut self, delta: Delta) -> Applied {
         let owner = delta.owner;
         let known = self.known(owner);
@@ -42,7 +42,7 @@ impl<M: Copy + Eq + Hash> Table<M> {
         if is_new && queue.len() < QUEUED_DELTAS_MAX {
             queue.push(delta);
         }
-        Applied::Ask { owner, known }
+        Applied::Missing { owner, known }
     }
 
     /// Applies all that another node has, as it was asked, and then what was kept meanwhile. What
@@ -108,7 +108,7 @@ impl<M: Copy + Eq + Hash> Table<M> {
         &mut peers[at]
     }
 
-    /// Applies what was kept and can be applied now; asks if some of it cannot.
+    /// Applies queued deltas that can be applied now; says if one is missing.
     fn drain(&mut self, owner: Owner) -> Applied {
         loop {
             let peers = &mut self.aside().peers;
@@ -123,7 +123,7 @@ impl<M: Copy + Eq + Hash> Table<M> {
                 return Applied::Applied;
             }
             let Some(next) = peer.queue.iter().position(|delta| delta.from == known) else {
-                return Applied::Ask { owner, known };
+                return Applied::Missing { owner, known };
             };
             let delta = peer.queue.swap_remove(next);
             self.carry_out(delta);
@@ -169,7 +169,7 @@ impl<M: Copy + Eq + Hash> Table<M> {
         matches!(whose, Whose::Peer(it) if it == owner).then_some(at)
     }
 
-    /// Takes out the entries of an owner but these.
+    /// Removes the entries of an owner except these.
     fn remove_of(&mut self, owner: Owner, but: &HashSet<PhxRef, FixedState>) -> usize {
         let gone: Vec<u32> = self
             .entries

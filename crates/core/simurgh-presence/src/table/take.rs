@@ -13,16 +13,16 @@ use crate::diff::{Change, ChangedMeta, Diff};
 use crate::phx_ref::PhxRef;
 use crate::slab::NIL;
 
-/// Which states leave with a diff, what becomes of each, and the ref that it replaced.
+/// The states that a diff may end, with their fates and the refs they replaced.
 type Going = HashMap<PhxRef, (Fate, PhxRef), FixedState>;
 
 #[derive(Clone, Copy)]
 enum Fate {
-    /// Members know it, and hear that it goes.
+    /// Members know it and must be told that it ends.
     Told,
     /// Only newcomers may know it.
     Untold,
-    /// It is here again.
+    /// It is there again.
     Back,
 }
 
@@ -97,7 +97,7 @@ impl<M: Copy + Eq + Hash> Table<M> {
     }
 
     /// All own entries as they are now, for a node that asks. Best after
-    /// [`take_delta`](Self::take_delta) was sent: who gets a snapshot from between two deltas
+    /// [`take_delta`](Self::take_delta) was sent: a node with a snapshot from between two deltas
     /// has to ask again at the second.
     pub fn snapshot(&self) -> Snapshot {
         let mut entries = Vec::new();
@@ -116,7 +116,7 @@ impl<M: Copy + Eq + Hash> Table<M> {
         Snapshot { owner: self.owner, version: self.version, entries }
     }
 
-    /// What of a key has not been told yet, in order of arrival; told from now on.
+    /// The states of a key that were not told yet, in order of arrival; they count as told from now on.
     fn take_joined(&mut self, key: u32, going: &mut Going, exposed: bool) -> Vec<ChangedMeta> {
         let mut metas = Vec::new();
         let mut at = self.keys.get(key).map_or(NIL, |key| key.last);
@@ -168,7 +168,7 @@ impl<M: Copy + Eq + Hash> Table<M> {
         self.keys.get(key).map(|key| Change { key: key.text.clone(), extra, metas })
     }
 
-    /// Ends a key's time among the changed ones.
+    /// Ends a key's stay among the changed ones.
     fn forget_if_empty(&mut self, at: u32) {
         let Some(key) = self.keys.get_mut(at) else { return };
         key.changed = false;

@@ -41,7 +41,7 @@ fn list(table: &Table<u32>) -> BTreeMap<String, (Vec<PhxRef>, Option<String>)> {
 fn deltas_that_come_early_wait_and_of_too_many_the_newest_are_dropped() {
     let (there, deltas) = deltas(80);
     let mut here: Table<u32> = Table::new(HERE, 9);
-    let ask = |known| Applied::Ask { owner: THERE, known };
+    let ask = |known| Applied::Missing { owner: THERE, known };
     for delta in &deltas[1..] {
         assert_eq!(here.learn(delta.clone()), ask(0));
         assert_eq!(here.learn(delta.clone()), ask(0), "asks are lost as well");
@@ -71,7 +71,7 @@ fn an_answer_from_between_two_deltas_is_asked_for_again() {
     let delta = there.take_delta().unwrap();
     assert_eq!((delta.from, delta.to, delta.joins.len() + delta.leaves.len()), (1, 3, 0));
     assert_eq!(here.learn(deltas[0].clone()), Applied::AlreadyKnown);
-    assert_eq!(here.learn(delta), Applied::Ask { owner: THERE, known: 2 });
+    assert_eq!(here.learn(delta), Applied::Missing { owner: THERE, known: 2 });
     assert_eq!(here.answer(there.snapshot()), Applied::Applied);
     assert!(here.get("a").is_none() && here.get("0").is_some());
 }

@@ -19,15 +19,14 @@ pub struct UserBroadcast<'a> {
     frame: Cow<'a, [u8]>,
 }
 
-/// Where the parts of a frame are.
 struct Parts<'f> {
-    /// Lengths of event and metadata, and the encoding, as all frames have them.
+    /// Lengths of event and metadata, and the encoding: the same in all frames.
     head: [u8; 3],
-    /// Event, metadata and data, one behind the other.
+    /// Event, metadata and data, in this order.
     rest: &'f [u8],
 }
 
-/// The parts of a frame of a client: three fields stand before the event, else one does.
+/// Splits a frame of a client, which has three fields before the event, or of the server, with one.
 fn parts(frame: &[u8]) -> Option<Parts<'_>> {
     let (kind, rest) = frame.split_first()?;
     let (others, rest) = rest.split_at_checked(if *kind == USER_PUSH { 3 } else { 1 })?;
@@ -65,7 +64,7 @@ impl<'a> UserBroadcast<'a> {
         UserBroadcast { frame: Cow::Owned(frame) }
     }
 
-    /// Checks and takes what stands in a frame behind its other fields.
+    /// Checks what a frame has behind its other fields.
     pub(crate) fn read(frame: &'a [u8]) -> Result<Self, DecodeError> {
         let Parts { head, rest } = parts(frame).ok_or(DecodeError::Truncated)?;
         let [event_bytes, metadata_bytes, encoding] = head;
@@ -88,7 +87,6 @@ impl<'a> UserBroadcast<'a> {
         Ok(Self { frame: Cow::Borrowed(frame) })
     }
 
-    /// What all of its frames have alike.
     fn parts(&self) -> Parts<'_> {
         // Whoever makes one has looked.
         parts(&self.frame).unwrap_or(Parts { head: [0; 3], rest: &[] })
@@ -152,7 +150,7 @@ impl<'a> UserBroadcast<'a> {
         self.frame.is_empty()
     }
 
-    /// What its frames have in common: two lengths and the encoding; event, metadata and data.
+    /// What all its frames share: two lengths and the encoding; event, metadata and data.
     pub(crate) fn common(&self) -> ([u8; 3], &[u8]) {
         let Parts { head, rest } = self.parts();
         (head, rest)
@@ -190,7 +188,7 @@ impl fmt::Debug for UserBroadcast<'_> {
     }
 }
 
-/// What was looked at before.
+/// Was checked before.
 fn utf8(bytes: Option<&[u8]>) -> &str {
     bytes.and_then(|bytes| str::from_utf8(bytes).ok()).unwrap_or_default()
 }
@@ -199,14 +197,13 @@ fn text(bytes: &[u8]) -> Result<&str, DecodeError> {
     simdutf8::basic::from_utf8(bytes).map_err(|_| DecodeError::NotUtf8)
 }
 
-/// Kind of a frame that clients send.
+/// The kind of a client's frame.
 pub(crate) const USER_PUSH: u8 = 3;
-/// Kind of a frame that clients hear.
+/// The kind of a server's frame.
 pub(crate) const USER_BROADCAST: u8 = 4;
 
-/// Encoding of raw bytes.
 const RAW: u8 = 0;
-/// Encoding of JSON text; what is not raw is read as this.
+/// All encodings but raw are read as JSON.
 const JSON: u8 = 1;
 
 #[cfg(test)]

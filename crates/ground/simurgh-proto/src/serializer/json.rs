@@ -8,6 +8,8 @@
 use alloc::borrow::Cow;
 use alloc::string::String;
 
+use thiserror::Error;
+
 use crate::message::{Payload, Ref};
 
 use super::escape::{code_unit, plain_len};
@@ -17,27 +19,18 @@ pub use super::escape::{escape_into, quoted, unescape};
 pub const DEPTH_MAX: usize = 1024;
 
 /// Text that is not JSON, or not within bounds. The fault of whoever wrote it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum JsonError {
     /// Not JSON; the byte where that was seen.
+    #[error("not JSON at byte {at}")]
     Syntax {
         /// Offset in bytes from the start of the text.
         at: usize,
     },
     /// More than [`DEPTH_MAX`] levels of arrays and objects.
+    #[error("JSON nests too deep")]
     TooDeep,
 }
-
-impl core::fmt::Display for JsonError {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        match self {
-            JsonError::Syntax { at } => write!(f, "not JSON at byte {at}"),
-            JsonError::TooDeep => f.write_str("JSON nests too deep"),
-        }
-    }
-}
-
-impl core::error::Error for JsonError {}
 
 /// Checks that `text` is one JSON value, whitespace around it allowed.
 ///
@@ -143,19 +136,16 @@ impl<'a> Scanner<'a> {
         self.at > before
     }
 
-    /// Takes `byte` if it is the next one.
     pub(super) fn take(&mut self, byte: u8) -> bool {
         let next = self.is_next(byte);
         self.at += usize::from(next);
         next
     }
 
-    /// Whether `byte` is the next one.
     pub(super) fn is_next(&self, byte: u8) -> bool {
         self.peek() == Some(byte)
     }
 
-    /// Takes `byte`, which must be the next one.
     pub(super) fn expect(&mut self, byte: u8) -> Result<(), JsonError> {
         if self.take(byte) { Ok(()) } else { Err(self.error()) }
     }
@@ -266,7 +256,6 @@ impl<'a> Scanner<'a> {
         Ok(self.blanks() | before)
     }
 
-    /// Takes a string, a number or a literal.
     fn scalar(&mut self) -> Result<(), JsonError> {
         match self.peek() {
             Some(b'"') => self.string(),
@@ -303,7 +292,6 @@ impl<'a> Scanner<'a> {
         Ok(())
     }
 
-    /// Takes at least one digit.
     fn digits(&mut self) -> Result<(), JsonError> {
         let count = self.rest().iter().take_while(|byte| byte.is_ascii_digit()).count();
         self.at += count;
@@ -343,7 +331,6 @@ impl<'a> Scanner<'a> {
         }
     }
 
-    /// Takes `\uXXXX`.
     fn unit(&mut self) -> Result<u16, JsonError> {
         let digits = self.rest().strip_prefix(b"\\u");
         let unit = digits.and_then(code_unit).ok_or_else(|| self.error())?;

@@ -15,8 +15,10 @@ mod v2;
 use alloc::borrow::Cow;
 use alloc::string::String;
 use alloc::vec::Vec;
-use core::fmt;
 
+use thiserror::Error;
+
+use crate::message::user::{USER_BROADCAST, USER_PUSH};
 use crate::message::{Message, Payload, Ref, UserBroadcast, events};
 
 /// Which form of the protocol a socket speaks; fixed when it connects.
@@ -117,11 +119,11 @@ impl Serializer {
         }
     }
 
-    /// As [`decode`](Self::decode), and what Supabase's clients send beside that: in V2 the binary
-    /// kind 3, a [`UserBroadcast`].
+    /// As [`decode`](Self::decode), with what Supabase's clients send: in V2 the binary kind 3, a
+    /// [`UserBroadcast`].
     ///
     /// # Errors
-    /// As [`decode`](Self::decode); metadata, and data that is said to be JSON, are looked at.
+    /// As [`decode`](Self::decode); metadata, and data marked as JSON, are checked.
     pub fn decode_supabase<'a>(self, frame: Frame<'a>) -> Result<Message<'a>, DecodeError> {
         match (self, frame) {
             (Serializer::V2, Frame::Binary(bytes)) if v2::is_user_push(bytes) => {
@@ -187,7 +189,8 @@ impl Serializer {
             (Serializer::V1, Payload::Binary(_)) => Err(EncodeError::BinaryNeedsV2),
             (_, Payload::User(_)) => Err(EncodeError::UserBroadcastIsNoReply),
             (Serializer::V2, Payload::Binary(data)) => {
-                v2::binary_reply(out, join_ref, msg_ref, topic, status, data)
+                let fields = [&*join_ref.field(), &*msg_ref.field(), topic, status];
+                v2::binary(out, v2::REPLY, fields, data)
             }
         }
     }
@@ -213,7 +216,7 @@ impl Serializer {
             }
             (Serializer::V1, Payload::Binary(_)) => Err(EncodeError::BinaryNeedsV2),
             (Serializer::V2, Payload::Binary(data)) => {
-                v2::binary_push(out, join_ref, topic, event, data)
+                v2::binary(out, v2::PUSH, [&*join_ref.field(), topic, event], data)
             }
             (_, Payload::User(broadcast)) => self.user_broadcast(out, topic, event, broadcast),
         }
@@ -232,15 +235,17 @@ impl Serializer {
     ) -> Result<Kind, EncodeError> {
         match (self, payload) {
             (Serializer::V2, Payload::Binary(data)) => {
-                v2::binary_broadcast(out, topic, event, data)
+                v2::binary(out, v2::BROADCAST, [topic, event], data)
             }
-            (Serializer::V2, Payload::User(broadcast)) => v2::user_broadcast(out, topic, broadcast),
+            (Serializer::V2, Payload::User(broadcast)) => {
+                v2::user(out, USER_BROADCAST, [topic], broadcast)
+            }
             // As text a broadcast is a push without a join_ref; so is the refusal in V1.
             _ => self.push(out, &Ref::Null, topic, event, payload),
         }
     }
 
-    /// Appends what a server says to one socket, as [`crate::session::server`] makes it.
+    /// Appends a message for one socket, as [`crate::session::server`] makes it.
     ///
     /// # Errors
     /// A binary payload in V1, or with a field over 255 bytes; `out` is as it was.
@@ -284,14 +289,16 @@ impl Serializer {
             }
             (Serializer::V1, Payload::Binary(_)) => Err(EncodeError::BinaryNeedsV2),
             (Serializer::V2, Payload::Binary(data)) => {
-                v2::binary_message(out, join_ref, msg_ref, topic, event, data)
+                let fields = [&*join_ref.field(), &*msg_ref.field(), topic, event];
+                v2::binary(out, v2::PUSH, fields, data)
             }
             (Serializer::V1, Payload::User(broadcast)) => {
                 let json = v1::user_payload(broadcast)?;
                 Ok(v1::message(out, join_ref, msg_ref, topic, event, &json))
             }
             (Serializer::V2, Payload::User(broadcast)) => {
-                v2::user_push(out, join_ref, msg_ref, topic, broadcast)
+                let fields = [&*join_ref.field(), &*msg_ref.field(), topic];
+                v2::user(out, USER_PUSH, fields, broadcast)
             }
         }
     }
@@ -310,7 +317,7 @@ impl Serializer {
                 let json = v1::user_payload(broadcast)?;
                 Ok(v1::event(out, &Ref::Null, topic, event, &json))
             }
-            Serializer::V2 => v2::user_broadcast(out, topic, broadcast),
+            Serializer::V2 => v2::user(out, USER_BROADCAST, [topic], broadcast),
         }
     }
 
@@ -332,37 +339,36 @@ impl Serializer {
 }
 
 /// The `vsn` a client asked for is not a version, or not one that is served: HTTP 403.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[error("unknown vsn: 1.0.x and 2.0.x are served")]
 pub struct UnknownVsn;
 
-impl fmt::Display for UnknownVsn {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("unknown vsn: 1.0.x and 2.0.x are served")
-    }
-}
-
-impl core::error::Error for UnknownVsn {}
-
-/// A frame that is no Channels message. Always the peer's fault, and always the end of the socket,
-/// with close code 1011 and no `phx_error` (PROTOCOL §7, rows 75–77, 84).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// A frame that is not a Channels message. Always the peer's fault, and always the end of the
+/// socket, with close code 1011 and no `phx_error` (PROTOCOL §7, rows 75–77, 84).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum DecodeError {
     /// Not JSON; the byte where that was seen.
+    #[error("not JSON at byte {at}")]
     Syntax {
         /// Offset in bytes from the start of the frame.
         at: usize,
     },
     /// JSON that nests deeper than [`json::DEPTH_MAX`].
+    #[error("JSON nests too deep")]
     TooDeep,
     /// JSON, but not the object of V1 or the array of at least five of V2, or with a topic, event
-    /// or status that is no string.
+    /// or status that is not a string.
+    #[error("not a Channels message")]
     Shape,
     /// Text or header fields in a binary frame that are not UTF-8.
+    #[error("not UTF-8")]
     NotUtf8,
     /// A binary frame of a kind that does not flow in this direction; kind 3 is one unless
     /// [`Serializer::decode_supabase`] reads it.
+    #[error("unknown binary kind {0}")]
     UnknownKind(u8),
     /// A binary frame that ends within its header.
+    #[error("binary header is cut short")]
     Truncated,
 }
 
@@ -375,43 +381,19 @@ impl From<json::JsonError> for DecodeError {
     }
 }
 
-impl fmt::Display for DecodeError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            DecodeError::Syntax { at } => write!(f, "not JSON at byte {at}"),
-            DecodeError::TooDeep => f.write_str("JSON nests too deep"),
-            DecodeError::Shape => f.write_str("not a Channels message"),
-            DecodeError::NotUtf8 => f.write_str("not UTF-8"),
-            DecodeError::UnknownKind(kind) => write!(f, "unknown binary kind {kind}"),
-            DecodeError::Truncated => f.write_str("binary header is cut short"),
-        }
-    }
-}
-
-impl core::error::Error for DecodeError {}
-
 /// A message that this serializer cannot carry. The application's fault, never the peer's.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum EncodeError {
     /// V1 has no binary frames.
+    #[error("a binary payload needs serializer V2")]
     BinaryNeedsV2,
     /// A [`UserBroadcast`] is a broadcast or a push.
+    #[error("a member's broadcast cannot be a reply")]
     UserBroadcastIsNoReply,
     /// A field of a binary frame's header is over 255 bytes.
+    #[error("a field of a binary frame is over 255 bytes")]
     FieldTooLong,
 }
-
-impl fmt::Display for EncodeError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            EncodeError::BinaryNeedsV2 => "a binary payload needs serializer V2",
-            EncodeError::UserBroadcastIsNoReply => "a member's broadcast cannot be a reply",
-            EncodeError::FieldTooLong => "a field of a binary frame is over 255 bytes",
-        })
-    }
-}
-
-impl core::error::Error for EncodeError {}
 
 /// Tells replies from other events; a reply's payload is `{"status":s,"response":r}`.
 fn from_server(message: Message<'_>) -> Result<ServerMessage<'_>, DecodeError> {

@@ -11,7 +11,6 @@ use super::json::{Raw, Scanner, escape_into};
 use super::{DecodeError, EncodeError, Kind};
 use crate::message::{Message, Payload, Ref, UserBroadcast, events};
 
-/// Reads a message of either side.
 pub(super) fn decode(text: &str) -> Result<Message<'_>, DecodeError> {
     let [mut topic, mut event, mut payload, mut msg_ref, mut join_ref] = [None; 5];
     members(text, |key, value| {
@@ -135,7 +134,7 @@ fn members<'a>(text: &'a str, member: impl FnMut(&str, Raw<'a>)) -> Result<(), D
     let mut scanner = Scanner::new(text);
     scanner.blanks();
     if !scanner.is_next(b'{') {
-        // Other JSON is a wrong shape, other text is no JSON: the log should say which.
+        // Other JSON has a wrong shape, other text is not JSON: the log should say which.
         super::json::validate(text)?;
         return Err(DecodeError::Shape);
     }

@@ -15,7 +15,7 @@ pub(super) fn decode_text(text: &str) -> Result<Message<'_>, DecodeError> {
     let mut scanner = Scanner::new(text);
     scanner.blanks();
     if !scanner.is_next(b'[') {
-        // Other JSON is a wrong shape, other text is no JSON: the log should say which.
+        // Other JSON has a wrong shape, other text is not JSON: the log should say which.
         super::json::validate(text)?;
         return Err(DecodeError::Shape);
     }
@@ -86,7 +86,6 @@ pub(super) fn decode_user_push(frame: &[u8]) -> Result<Message<'_>, DecodeError>
     })
 }
 
-/// Reads a binary frame of a server.
 pub(super) fn decode_server_binary(frame: &[u8]) -> Result<ServerMessage<'_>, DecodeError> {
     let event = |join_ref, topic, event, data| {
         ServerMessage::Event(Message {
@@ -131,7 +130,6 @@ pub(super) fn decode_server_binary(frame: &[u8]) -> Result<ServerMessage<'_>, De
     }
 }
 
-/// Appends a reply as text.
 pub(super) fn reply(
     out: &mut Vec<u8>,
     join_ref: &Ref<'_>,
@@ -161,71 +159,6 @@ pub(super) fn event(
     Kind::Text
 }
 
-/// Appends a binary reply.
-pub(super) fn binary_reply(
-    out: &mut Vec<u8>,
-    join_ref: &Ref<'_>,
-    msg_ref: &Ref<'_>,
-    topic: &str,
-    status: &str,
-    data: &[u8],
-) -> Result<Kind, EncodeError> {
-    binary(out, REPLY, [&join_ref.field(), &msg_ref.field(), topic, status], data)
-}
-
-/// Appends a server's binary push, which has no ref field.
-pub(super) fn binary_push(
-    out: &mut Vec<u8>,
-    join_ref: &Ref<'_>,
-    topic: &str,
-    event: &str,
-    data: &[u8],
-) -> Result<Kind, EncodeError> {
-    binary(out, PUSH, [&join_ref.field(), topic, event], data)
-}
-
-/// Appends a binary broadcast.
-pub(super) fn binary_broadcast(
-    out: &mut Vec<u8>,
-    topic: &str,
-    event: &str,
-    data: &[u8],
-) -> Result<Kind, EncodeError> {
-    binary(out, BROADCAST, [topic, event], data)
-}
-
-/// Appends a member's broadcast for a member: no refs, and the one event there is.
-pub(super) fn user_broadcast(
-    out: &mut Vec<u8>,
-    topic: &str,
-    broadcast: &UserBroadcast<'_>,
-) -> Result<Kind, EncodeError> {
-    user(out, USER_BROADCAST, [topic], broadcast)
-}
-
-/// Appends a member's broadcast as it sends it.
-pub(super) fn user_push(
-    out: &mut Vec<u8>,
-    join_ref: &Ref<'_>,
-    msg_ref: &Ref<'_>,
-    topic: &str,
-    broadcast: &UserBroadcast<'_>,
-) -> Result<Kind, EncodeError> {
-    user(out, USER_PUSH, [&join_ref.field(), &msg_ref.field(), topic], broadcast)
-}
-
-/// Appends a client's binary push, which has a ref field.
-pub(super) fn binary_message(
-    out: &mut Vec<u8>,
-    join_ref: &Ref<'_>,
-    msg_ref: &Ref<'_>,
-    topic: &str,
-    event: &str,
-    data: &[u8],
-) -> Result<Kind, EncodeError> {
-    binary(out, PUSH, [&join_ref.field(), &msg_ref.field(), topic, event], data)
-}
-
 /// Appends all up to the payload, of which `payload_bytes` will follow.
 fn head(
     out: &mut Vec<u8>,
@@ -250,16 +183,13 @@ fn head(
 }
 
 /// Appends a binary frame: kind, lengths, fields, data.
-fn binary<const N: usize>(
+pub(super) fn binary<const N: usize>(
     out: &mut Vec<u8>,
     kind: u8,
     fields: [&str; N],
     data: &[u8],
 ) -> Result<Kind, EncodeError> {
-    let mut lengths = [0; N];
-    for (length, field) in lengths.iter_mut().zip(fields) {
-        *length = u8::try_from(field.len()).map_err(|_| EncodeError::FieldTooLong)?;
-    }
+    let lengths = lengths(fields)?;
     out.reserve(1 + N + fields.iter().map(|field| field.len()).sum::<usize>() + data.len());
     out.push(kind);
     out.extend_from_slice(&lengths);
@@ -271,16 +201,13 @@ fn binary<const N: usize>(
 }
 
 /// Appends a Supabase frame: kind, lengths, encoding, fields, data.
-fn user<const N: usize>(
+pub(super) fn user<const N: usize>(
     out: &mut Vec<u8>,
     kind: u8,
     fields: [&str; N],
     broadcast: &UserBroadcast<'_>,
 ) -> Result<Kind, EncodeError> {
-    let mut lengths = [0; N];
-    for (length, field) in lengths.iter_mut().zip(fields) {
-        *length = u8::try_from(field.len()).map_err(|_| EncodeError::FieldTooLong)?;
-    }
+    let lengths = lengths(fields)?;
     let fields_bytes = fields.iter().map(|field| field.len()).sum::<usize>();
     let (head, rest) = broadcast.common();
     out.reserve(1 + N + head.len() + fields_bytes + rest.len());
@@ -292,6 +219,15 @@ fn user<const N: usize>(
     }
     out.extend_from_slice(rest);
     Ok(Kind::Binary)
+}
+
+#[inline]
+fn lengths<const N: usize>(fields: [&str; N]) -> Result<[u8; N], EncodeError> {
+    let mut lengths = [0; N];
+    for (length, field) in lengths.iter_mut().zip(fields) {
+        *length = u8::try_from(field.len()).map_err(|_| EncodeError::FieldTooLong)?;
+    }
+    Ok(lengths)
 }
 
 /// The `N` fields of a Supabase frame that stand before the member's own event, and what stands
@@ -328,12 +264,9 @@ fn cut<'a, const N: usize>(
     Ok((fields, rest))
 }
 
-/// Kind of a binary push, of either side.
-const PUSH: u8 = 0;
-/// Kind of a binary reply.
-const REPLY: u8 = 1;
-/// Kind of a binary broadcast.
-const BROADCAST: u8 = 2;
+pub(super) const PUSH: u8 = 0;
+pub(super) const REPLY: u8 = 1;
+pub(super) const BROADCAST: u8 = 2;
 
 /// Room for brackets, commas, quotes and a reply's keys.
 const BRACKETS_BYTES: usize = 40;

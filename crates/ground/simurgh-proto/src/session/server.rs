@@ -1,11 +1,10 @@
-//! The server's half of a socket: what an inbound message asks for, and which refs the answer
-//! bears. Answers are values: a serializer writes them ([`Serializer::server`]), or a transport in
-//! the same process takes them as they are.
+//! The server's half of a socket: the kind of an inbound message, and the refs of its answer.
+//! Answers are values: a serializer writes them ([`Serializer::server`]), or a transport in the
+//! same process takes them as they are.
 //!
-//! Both are tables of the protocol, so both are functions without state; who is joined to what is
-//! the caller's to keep. For each join that succeeds it keeps three things: the join's join_ref as
-//! sent (for replies, `phx_close` and [`is_stale`]), its [`push_join_ref`] (for pushes), and the
-//! topic.
+//! All are functions without state: the caller knows who is joined to what. Of each join that
+//! succeeds it keeps the join's join_ref as sent (for replies, `phx_close` and [`is_stale`]), its
+//! [`push_join_ref`] (for pushes), and the topic.
 //!
 //! [`Serializer::server`]: crate::serializer::Serializer::server
 use alloc::borrow::Cow;
@@ -17,35 +16,42 @@ use crate::serializer::ServerMessage;
 pub const JOIN_CRASHED: Payload<'static> = reason(r#"{"reason":"join crashed"}"#);
 /// The response to a join that the application has not decided about in time.
 pub const JOIN_TIMED_OUT: Payload<'static> = reason(r#"{"reason":"join timed out"}"#);
+/// The response to a join of a socket that holds as many channels as it may (PROTOCOL row 31).
+pub const TOO_MANY_CHANNELS: Payload<'static> = reason(r#"{"reason":"too many channels joined"}"#);
+/// The response to a join whose topic or refs are longer than a server keeps.
+pub const JOIN_TOO_LONG: Payload<'static> = reason(r#"{"reason":"topic or join_ref too long"}"#);
+/// The response to a join whose params cannot say what its client has received of a kept topic.
+pub const BAD_RESUME: Payload<'static> = reason(r#"{"reason":"bad resume"}"#);
+const UNMATCHED: Payload<'static> = reason(r#"{"reason":"unmatched topic"}"#);
 
 const fn reason(text: &'static str) -> Payload<'static> {
     Payload::Json(Cow::Borrowed(text))
 }
 
-/// What a client's message asks for; whether there is a channel that it is for is another question.
+/// What a client's message asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Asks {
-    /// For a sign of life: answer with [`heartbeat`].
+pub enum MessageKind {
+    /// A heartbeat: answer with [`heartbeat`].
     Heartbeat,
-    /// To join the topic, in place of the channel that may be there: the new join is answered
+    /// A join of the topic, in place of the channel that may be there: the new join is answered
     /// first, then the old channel closed (PROTOCOL §5).
     Join,
-    /// To leave the topic: reply `ok`, then close, then what the channel says while it ends; where
-    /// it is not joined, [`leave_unjoined`].
+    /// A leave of the topic: [`reply`] `ok`, then [`closed`], then what the channel sends while it
+    /// ends.
     Leave,
     /// An event for the channel; where the topic is not joined, [`unmatched`].
     Push,
 }
 
-/// Says what a message asks for.
-pub fn asks(message: &Message<'_>) -> Asks {
+/// The kind of a message.
+pub fn classify(message: &Message<'_>) -> MessageKind {
     if message.is_heartbeat() {
-        return Asks::Heartbeat;
+        return MessageKind::Heartbeat;
     }
     match &*message.event {
-        events::JOIN => Asks::Join,
-        events::LEAVE => Asks::Leave,
-        _ => Asks::Push,
+        events::JOIN => MessageKind::Join,
+        events::LEAVE => MessageKind::Leave,
+        _ => MessageKind::Push,
     }
 }
 
@@ -57,97 +63,33 @@ pub fn is_stale(message: &Message<'_>, joined: &Ref<'_>) -> bool {
     !message.join_ref.is_null() && message.join_ref != *joined
 }
 
-/// The join_ref that a channel's pushes bear: its join's, or the join's ref if it had none
+/// The join_ref of a channel's pushes: its join's, or the join's ref if it had none
 /// (PROTOCOL row 27).
 pub fn push_join_ref<'a>(join_ref: &'a Ref<'_>, join_msg_ref: &'a Ref<'_>) -> Ref<'a> {
     if join_ref.is_null() { join_msg_ref.borrow() } else { join_ref.borrow() }
 }
 
-/// Answers a join: `ok` or `error`, with both refs as the join had them.
-pub fn reply_join<'a>(
+/// Answers a join, a push or a leave. The reply to a join has the join_ref that it was sent with;
+/// all others have that of the joined channel, which the message itself need not name. A leave of a
+/// topic that is not joined is answered `ok` all the same, with its own join_ref.
+pub fn reply<'a>(
     join_ref: &'a Ref<'_>,
     msg_ref: &'a Ref<'_>,
     topic: &'a str,
     status: &'a str,
     response: Payload<'a>,
 ) -> ServerMessage<'a> {
-    reply(join_ref.borrow(), msg_ref, topic, status, response)
-}
-
-/// Answers a push: with the *channel's* join_ref, which the push itself need not have named, and
-/// the push's ref. The reply to a leave is one of these.
-pub fn reply_push<'a>(
-    channel_join_ref: &'a Ref<'_>,
-    msg_ref: &'a Ref<'_>,
-    topic: &'a str,
-    status: &'a str,
-    response: Payload<'a>,
-) -> ServerMessage<'a> {
-    reply(channel_join_ref.borrow(), msg_ref, topic, status, response)
+    reply_with(join_ref.borrow(), msg_ref, topic, status, response)
 }
 
 /// Answers a heartbeat, with null for its join_ref whatever it was.
 pub fn heartbeat<'a>(msg_ref: &'a Ref<'_>) -> ServerMessage<'a> {
-    reply(Ref::Null, msg_ref, events::PHOENIX_TOPIC, "ok", Payload::EMPTY_OBJECT)
+    reply_with(Ref::Null, msg_ref, events::PHOENIX_TOPIC, "ok", Payload::EMPTY_OBJECT)
 }
 
 /// Answers a join that no pattern matches, or a push on a topic that is not joined.
 pub fn unmatched<'a>(msg_ref: &'a Ref<'_>, topic: &'a str) -> ServerMessage<'a> {
-    refused(Ref::Null, msg_ref, topic, r#"{"reason":"unmatched topic"}"#)
-}
-
-/// Answers a push that is over a limit of its socket, on a topic that is not joined.
-pub fn limited_unjoined<'a>(
-    msg_ref: &'a Ref<'_>,
-    topic: &'a str,
-    response: Payload<'a>,
-) -> ServerMessage<'a> {
-    reply(Ref::Null, msg_ref, topic, "error", response)
-}
-
-/// Answers a join of a socket that holds as many channels as it may (PROTOCOL row 31).
-pub fn too_many_channels<'a>(
-    join_ref: &'a Ref<'_>,
-    msg_ref: &'a Ref<'_>,
-    topic: &'a str,
-) -> ServerMessage<'a> {
-    refused(join_ref.borrow(), msg_ref, topic, r#"{"reason":"too many channels joined"}"#)
-}
-
-/// Answers a join whose topic or refs are longer than a server keeps.
-pub fn join_too_long<'a>(
-    join_ref: &'a Ref<'_>,
-    msg_ref: &'a Ref<'_>,
-    topic: &'a str,
-) -> ServerMessage<'a> {
-    refused(join_ref.borrow(), msg_ref, topic, r#"{"reason":"topic or join_ref too long"}"#)
-}
-
-/// Answers a join that says wrongly what its client has heard of a kept topic.
-pub fn bad_resume<'a>(
-    join_ref: &'a Ref<'_>,
-    msg_ref: &'a Ref<'_>,
-    topic: &'a str,
-) -> ServerMessage<'a> {
-    refused(join_ref.borrow(), msg_ref, topic, r#"{"reason":"bad resume"}"#)
-}
-
-/// Answers a leave of a joined topic; [`closed`] follows.
-pub fn leave_joined<'a>(
-    channel_join_ref: &'a Ref<'_>,
-    msg_ref: &'a Ref<'_>,
-    topic: &'a str,
-) -> ServerMessage<'a> {
-    reply(channel_join_ref.borrow(), msg_ref, topic, "ok", Payload::EMPTY_OBJECT)
-}
-
-/// Answers a leave of a topic that is not joined: `ok` all the same, with the leave's own refs.
-pub fn leave_unjoined<'a>(
-    join_ref: &'a Ref<'_>,
-    msg_ref: &'a Ref<'_>,
-    topic: &'a str,
-) -> ServerMessage<'a> {
-    reply(join_ref.borrow(), msg_ref, topic, "ok", Payload::EMPTY_OBJECT)
+    reply_with(Ref::Null, msg_ref, topic, "error", UNMATCHED)
 }
 
 /// A push: an event to one channel, with that channel's [`push_join_ref`] and no ref.
@@ -191,16 +133,7 @@ fn ended<'a>(
     })
 }
 
-fn refused<'a>(
-    join_ref: Ref<'a>,
-    msg_ref: &'a Ref<'_>,
-    topic: &'a str,
-    reason: &'static str,
-) -> ServerMessage<'a> {
-    reply(join_ref, msg_ref, topic, "error", Payload::from_json(reason))
-}
-
-fn reply<'a>(
+fn reply_with<'a>(
     join_ref: Ref<'a>,
     msg_ref: &'a Ref<'_>,
     topic: &'a str,
@@ -243,12 +176,12 @@ mod tests {
             r#"["",null,"phoenix","heartbeat",null]"#,
             r#"["9",2,"phoenix","heartbeat",[1]]"#,
         ] {
-            assert_eq!(asks(&read(text)), Asks::Heartbeat, "{text}");
+            assert_eq!(classify(&read(text)), MessageKind::Heartbeat, "{text}");
         }
-        assert_eq!(asks(&read(r#"[null,"2","phoenix","beat",{}]"#)), Asks::Push);
-        assert_eq!(asks(&read(r#"[null,"2","rooms","heartbeat",{}]"#)), Asks::Push);
-        assert_eq!(asks(&read(r#"["2","2","phoenix","phx_join",{}]"#)), Asks::Join);
-        assert_eq!(asks(&read(r#"["2","2","phoenix","phx_leave",{}]"#)), Asks::Leave);
+        assert_eq!(classify(&read(r#"[null,"2","phoenix","beat",{}]"#)), MessageKind::Push);
+        assert_eq!(classify(&read(r#"[null,"2","rooms","heartbeat",{}]"#)), MessageKind::Push);
+        assert_eq!(classify(&read(r#"["2","2","phoenix","phx_join",{}]"#)), MessageKind::Join);
+        assert_eq!(classify(&read(r#"["2","2","phoenix","phx_leave",{}]"#)), MessageKind::Leave);
     }
 
     #[test]
@@ -293,19 +226,16 @@ mod tests {
         );
         assert_eq!(says(v2, unmatched(seven, "t")), array("null", "t", &error("unmatched topic")));
         assert_eq!(
-            says(v2, too_many_channels(join, seven, "t")),
+            says(v2, reply(join, seven, "t", "error", TOO_MANY_CHANNELS)),
             array("\"1\"", "t", &error("too many channels joined"))
         );
         assert_eq!(
-            says(v2, reply_join(join, seven, "t", "error", JOIN_CRASHED)),
+            says(v2, reply(join, seven, "t", "error", JOIN_CRASHED)),
             array("\"1\"", "t", &error("join crashed"))
         );
-        assert_eq!(says(v2, leave_unjoined(join, seven, "t")), array("\"1\"", "t", ok));
-        assert_eq!(says(v2, leave_joined(join, seven, "t")), array("\"1\"", "t", ok));
-        let response = || Payload::EMPTY_OBJECT;
-        let joined = says(v2, reply_join(join, seven, "t", "ok", response()));
-        assert_eq!(joined, array("\"1\"", "t", ok));
-        let pushed = says(v2, reply_push(join, seven, "t", "ok", response()));
-        assert_eq!(pushed, array("\"1\"", "t", ok));
+        assert_eq!(
+            says(v2, reply(join, seven, "t", "ok", Payload::EMPTY_OBJECT)),
+            array("\"1\"", "t", ok)
+        );
     }
 }

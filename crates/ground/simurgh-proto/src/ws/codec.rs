@@ -43,7 +43,7 @@ pub enum Event<'a> {
     Ping(Cow<'a, [u8]>),
     /// A pong (at most 125 bytes).
     Pong(Cow<'a, [u8]>),
-    /// The peer is done; nothing it sends after this means anything (RFC 6455 §5.5.1).
+    /// The peer is done: nothing that it sends after this counts (RFC 6455 §5.5.1).
     Close(Option<CloseFrame<'a>>),
 }
 
@@ -184,7 +184,7 @@ impl Decoder {
     }
 }
 
-/// What is kept of a frame or message until the rest of it comes.
+/// The parts of a frame or message until the rest comes.
 #[derive(Debug, Default)]
 struct Partial {
     /// The message in progress, without the frame that is being read when that is a control frame.
@@ -201,15 +201,13 @@ struct Partial {
 // At most one of these for each half-received message; a budget per shard counts them.
 const _: () = assert!(size_of::<Partial>() <= 144);
 
-/// A frame that is being read.
 #[derive(Debug)]
 struct Frame {
     head: Head,
-    /// Bytes of its payload that came.
+    /// Bytes of its payload that have come.
     taken: usize,
 }
 
-/// A message that is being gathered.
 #[derive(Debug, Default)]
 enum Message {
     #[default]
@@ -218,7 +216,7 @@ enum Message {
     Binary(Vec<u8>),
 }
 
-/// What came of reading a frame's payload.
+/// The outcome of reading a frame's payload.
 enum Gathered {
     /// More bytes are wanted.
     Starved,

@@ -1,5 +1,6 @@
 //! The head of one frame (RFC 6455 §5.2): what is allowed in it, and how what is not is called.
-use core::fmt;
+
+use thiserror::Error;
 
 use super::close::CloseCode;
 
@@ -80,38 +81,53 @@ impl Default for Limits {
 
 /// What is wrong with the bytes of a peer. After one of these the connection has to be closed
 /// with [`FrameError::close_code`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum FrameError {
     /// A close frame carries a code that must not be sent.
+    #[error("close code {0} must not be sent")]
     CloseCode(CloseCode),
     /// The payload of a close frame is one byte long.
+    #[error("close frame with half a code")]
     CloseTooShort,
     /// A new message begins before the last one is finished.
+    #[error("new message inside a fragmented one")]
     ContinuationExpected,
     /// A control frame is fragmented.
+    #[error("fragmented control frame")]
     ControlFragmented,
     /// A control frame is longer than 125 bytes.
+    #[error("control frame of more than 125 bytes")]
     ControlTooLong,
     /// A frame is longer than [`Limits::frame_bytes_max`].
+    #[error("frame too big")]
     FrameTooBig,
     /// A text message, or the reason of a close frame, is not UTF-8.
+    #[error("text is not UTF-8")]
     InvalidUtf8,
     /// A length is written in more bytes than it needs.
+    #[error("length not in its shortest form")]
     LengthNotMinimal,
     /// The top bit of a 64-bit length is set.
+    #[error("length of more than 63 bits")]
     LengthTopBit,
     /// A frame to a client is masked.
+    #[error("masked frame from a server")]
     Masked,
     /// A message is longer than [`Limits::message_bytes_max`].
+    #[error("message too big")]
     MessageTooBig,
     /// An opcode (3–7 or 11–15) that no extension gave a meaning to.
+    #[error("reserved opcode {0}")]
     ReservedOpCode(u8),
     /// A reserved bit is set, but no extension is in use.
+    #[error("reserved bit set")]
     ReservedBits,
     /// A continuation frame with nothing to continue.
+    #[error("continuation of nothing")]
     UnexpectedContinuation,
     /// A frame to a server is not masked.
+    #[error("unmasked frame from a client")]
     Unmasked,
 }
 
@@ -126,30 +142,6 @@ impl FrameError {
         }
     }
 }
-
-impl fmt::Display for FrameError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::CloseCode(code) => return write!(f, "close code {code} must not be sent"),
-            Self::CloseTooShort => "close frame with half a code",
-            Self::ContinuationExpected => "new message inside a fragmented one",
-            Self::ControlFragmented => "fragmented control frame",
-            Self::ControlTooLong => "control frame of more than 125 bytes",
-            Self::FrameTooBig => "frame too big",
-            Self::InvalidUtf8 => "text is not UTF-8",
-            Self::LengthNotMinimal => "length not in its shortest form",
-            Self::LengthTopBit => "length of more than 63 bits",
-            Self::Masked => "masked frame from a server",
-            Self::MessageTooBig => "message too big",
-            Self::ReservedOpCode(bits) => return write!(f, "reserved opcode {bits}"),
-            Self::ReservedBits => "reserved bit set",
-            Self::UnexpectedContinuation => "continuation of nothing",
-            Self::Unmasked => "unmasked frame from a client",
-        })
-    }
-}
-
-impl core::error::Error for FrameError {}
 
 /// What a head is judged by, beside its own bytes.
 #[derive(Clone, Copy)]

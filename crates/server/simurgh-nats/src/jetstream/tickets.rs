@@ -3,7 +3,7 @@
 use foldhash::fast::RandomState;
 use hashbrown::HashMap;
 use simurgh_cluster::adapter::{NotStored, TICKET_SECONDS_MAX, TICKETS_MAX};
-use simurgh_cluster::{Event, Full, Ticket};
+use simurgh_cluster::{Event, QueueFull, Ticket};
 
 use super::fetch::{After, LastOf};
 use super::publish::{Purge, Store};
@@ -169,12 +169,12 @@ impl Tickets {
         ticket: Ticket,
         what: What,
         now_ms: u64,
-    ) -> Result<(), Full> {
+    ) -> Result<(), QueueFull> {
         let bytes = what.bytes();
         let is_too_much =
             bytes > 0 && self.store_bytes > 0 && self.store_bytes + bytes > STORE_BYTES_MAX;
         if self.is_full() || is_too_much {
-            return Err(Full);
+            return Err(QueueFull);
         }
         self.store_bytes += bytes;
         let until_ms = now_ms + TICKET_SECONDS_MAX * 1_000;
@@ -191,7 +191,7 @@ impl Tickets {
         self.pending.len() + self.answered >= TICKETS_MAX
     }
 
-    /// It is worth saying so after a [`Full`].
+    /// It is worth saying so after a [`QueueFull`].
     pub(super) fn has_room(&self) -> bool {
         self.pending.len() + self.answered <= TICKETS_MAX / 2
             && self.store_bytes <= STORE_BYTES_MAX / 2

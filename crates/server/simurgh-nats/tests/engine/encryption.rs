@@ -40,7 +40,7 @@ fn a_link_is_encrypted_with_an_authority_of_ones_own() {
         one.is_of_use();
         other.want("t");
         one.publish("t", 2_000);
-        one.wait("nothing under way", |it| it.adapter.under_way() == 0);
+        one.wait("nothing under way", |it| it.adapter.in_flight() == 0);
         other.wait("all of them", |it| it.heard.len() == 2_000);
         assert_eq!(other.numbers(), (2..=2_001).collect::<Vec<_>>());
     }

@@ -15,7 +15,7 @@ fn what_one_node_publishes_the_other_hears_in_order() {
     other.want("t");
     one.want("t");
     one.publish("t", 20_000);
-    one.wait("nothing under way", |it| it.adapter.under_way() == 0);
+    one.wait("nothing under way", |it| it.adapter.in_flight() == 0);
     other.wait("all of them", |it| it.heard.len() == 20_000);
     assert!(other.heard.iter().map(|it| it.1).eq(1..=20_000));
     assert_eq!(one.heard, [], "nobody hears himself");
@@ -51,19 +51,19 @@ fn a_killed_engine_that_comes_back_gets_what_was_published_meanwhile() {
         (Node::plain(1, &engine.address()), Node::plain(2, &engine.address()));
     other.want("t");
     one.publish("t", 5);
-    one.wait("nothing under way", |it| it.adapter.under_way() == 0);
+    one.wait("nothing under way", |it| it.adapter.in_flight() == 0);
     for round in 1..=3 {
         engine.kill();
         one.wait("down", |it| !it.is_up);
         other.wait("down", |it| !it.is_up);
         one.publish("t", 300);
-        assert_eq!(one.adapter.under_way(), 300);
+        assert_eq!(one.adapter.in_flight(), 300);
         engine.restart();
         // The listener first: what is published before it is there again is not for it.
         other.wait("up", |it| it.is_up);
         one.wait("up", |it| it.is_up);
         one.publish("t", 300);
-        one.wait("nothing under way", |it| it.adapter.under_way() == 0);
+        one.wait("nothing under way", |it| it.adapter.in_flight() == 0);
         assert_eq!(one.ups, round + 1);
         let last = 5 + 600 * round as u64;
         other.wait("the last", |it| it.numbers().last() == Some(&last));
@@ -106,7 +106,7 @@ fn what_was_on_its_way_into_an_engine_that_stood_still_is_sent_again_and_marked(
     other.wait("up", |it| it.is_up);
     one.wait("up", |it| it.is_up);
     one.publish("t", 1);
-    one.wait("nothing under way", |it| it.adapter.under_way() == 0);
+    one.wait("nothing under way", |it| it.adapter.in_flight() == 0);
     other.wait("the last", |it| it.numbers().last() == Some(&1_025));
     assert_eq!(one.adapter.statistics().resent, 200);
     let marked = |it: &(u64, u64, bool)| it.2;
@@ -120,7 +120,7 @@ fn a_node_that_does_not_come_for_long_keeps_its_link() {
         (Node::plain(1, &engine.address()), Node::plain(2, &engine.address()));
     other.want("t");
     one.publish("t", 1_000);
-    one.wait("nothing under way", |it| it.adapter.under_way() == 0);
+    one.wait("nothing under way", |it| it.adapter.in_flight() == 0);
     std::thread::sleep(Duration::from_secs(7));
     other.wait("all", |it| it.heard.len() == 1_000);
     other.pass(Duration::from_millis(2_500));
@@ -173,7 +173,7 @@ fn a_message_larger_than_any_envelope_is_lost_by_name_and_the_link_stands() {
     other.wait("its loss", |it| !it.lost.is_empty());
     assert_eq!(other.lost, [Interest::Exact(Space::Broadcast, "t".into())]);
     one.publish("t", 1);
-    one.wait("nothing under way", |it| it.adapter.under_way() == 0);
+    one.wait("nothing under way", |it| it.adapter.in_flight() == 0);
     other.wait("the next", |it| it.heard.len() == 1);
     assert_eq!(other.downs, []);
     assert_eq!(other.adapter.statistics().too_large, 1);

@@ -43,7 +43,7 @@ fn a_node_runs_with_exactly_the_permissions_it_names() {
     for subject in &subjects {
         one.adapter.publish(subject, vec![1; 20].into()).unwrap();
     }
-    one.wait("nothing under way", |it| it.adapter.under_way() == 0);
+    one.wait("nothing under way", |it| it.adapter.in_flight() == 0);
     other.wait("all four", |it| it.heard.len() == subjects.len());
     assert_eq!((one.downs, other.downs), (vec![], vec![]));
 }

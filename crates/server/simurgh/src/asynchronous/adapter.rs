@@ -102,7 +102,7 @@ impl<C: AsyncChannel> Async<C> {
         let context = AsyncContext::of::<C>(ctx, message.clone());
         let (outbox, topic) = (context.outbox().clone(), context.shared_topic());
         let handle = ctx.handle::<Self>();
-        let reach = Arc::clone(handle.reach());
+        let reach = Arc::clone(handle.node());
         let running = start(channel, context);
         let waiting = Waiting { running, outbox, handle, topic, at, message };
         let handler = reach.spawn_linked(Box::pin(waiting));

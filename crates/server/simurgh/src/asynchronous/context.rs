@@ -140,7 +140,7 @@ impl AsyncContext {
     ///
     /// [`Presence::list`]: crate::Presence::list
     pub fn presence(&mut self) -> Presences<'_> {
-        Presences::new(&**self.handle.reach(), self.known.topic(), &mut self.outbox)
+        Presences::new(&**self.handle.node(), self.known.topic(), &mut self.outbox)
     }
 
     /// Closes every socket with this id, on every shard, with 1001 (PROTOCOL §7).
@@ -175,19 +175,19 @@ impl AsyncContext {
 
     /// Runs work on tokio to its end, whatever becomes of the channel.
     pub fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
-        self.handle.reach().spawn(Box::pin(work));
+        self.handle.node().spawn(Box::pin(work));
     }
 
     /// Runs work on tokio that is for this channel alone: it is dropped when the channel ends.
     pub fn spawn_linked(&mut self, work: impl Future<Output = ()> + Send + 'static) {
-        let work = self.handle.reach().spawn_linked(Box::pin(work));
+        let work = self.handle.node().spawn_linked(Box::pin(work));
         self.does(Effect::Link(work));
     }
 
     /// How many members this topic has on all shards; `None` if no user socket counts them
     /// ([`UserSocket::count_members`](crate::UserSocket::count_members)).
     pub fn member_count(&self) -> Option<u32> {
-        self.handle.reach().member_count(self.topic())
+        self.handle.node().member_count(self.topic())
     }
 
     fn does(&self, effect: Effect) {

@@ -152,7 +152,7 @@ impl Door {
 }
 
 impl simurgh_core::Cluster for Door {
-    fn tell(&self, what: ToCluster) {
+    fn send(&self, what: ToCluster) {
         if let ToCluster::Broadcast(broadcast) = &what {
             // A disconnect is never dropped.
             let is_full = self.bytes.load(Relaxed) > BYTES_MAX;

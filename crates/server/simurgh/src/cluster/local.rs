@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use simurgh_cluster::{
-    Answer, CallNumber, DisconnectNumber, Except, Item, Kept, KeptAt, KeptItem, Local, NodeId,
-    NotKept, Outcome, Shards, StoredAt,
+    Answer, CallNumber, DisconnectNumber, DisconnectOutcome, Except, HistoryEvent, HistoryItem,
+    HistoryPosition, Item, LocalNode, NodeId, Shards, StoreError, StoredAt,
 };
 use simurgh_core::{Broadcast, ChannelId, FromEngine, Mail, Node, Posted, PresenceMail};
 use simurgh_presence::{FromPeers, Owner};
@@ -21,14 +21,14 @@ pub(super) struct Shard {
     /// Broadcasts to be kept that members here alone have heard, for want of a link.
     pub(super) local_only: u64,
     /// What has become of disconnects that this node has asked for.
-    pub(super) outcomes: Vec<(DisconnectNumber, Outcome)>,
+    pub(super) outcomes: Vec<(DisconnectNumber, DisconnectOutcome)>,
     /// What services here are asked by other nodes.
     pub(super) served: Served,
     /// What this node's calls are answered.
     pub(super) answers: Vec<(CallNumber, Option<Answer>)>,
 }
 
-impl Local for Shard {
+impl LocalNode for Shard {
     fn broadcast(&mut self, topic: &str, item: &Item<'_>, shards: Shards<'_>) {
         let payload = item.payload.to_payload().into_owned();
         let broadcast = Arc::new(Broadcast::new(topic, item.event, payload));
@@ -58,7 +58,7 @@ impl Local for Shard {
         }
     }
 
-    fn disconnected(&mut self, number: DisconnectNumber, outcome: Outcome) {
+    fn disconnected(&mut self, number: DisconnectNumber, outcome: DisconnectOutcome) {
         self.outcomes.push((number, outcome));
     }
 
@@ -74,41 +74,41 @@ impl Local for Shard {
         self.answers.push((number, answer));
     }
 
-    fn kept(&mut self, topic: &str, what: Kept<'_>) {
+    fn history(&mut self, topic: &str, what: HistoryEvent<'_>) {
         self.hub.post_kept(topic, from_engine(topic, what));
     }
 
-    fn stored(&mut self, _: &str, number: u64, outcome: Result<StoredAt, NotKept>) {
+    fn stored(&mut self, _: &str, number: u64, outcome: Result<StoredAt, StoreError>) {
         let outcome = match outcome {
             Ok(StoredAt { epoch, seq, index, is_duplicate }) => {
                 Ok(simurgh_core::StoredAt { epoch, seq, index, is_duplicate })
             }
-            Err(NotKept::Unconfirmed) => Err(simurgh_core::NotKept::Unconfirmed),
-            Err(NotKept::Refused(why)) => Err(simurgh_core::NotKept::Refused(why)),
-            Err(NotKept::Full) => Err(simurgh_core::NotKept::Full),
+            Err(StoreError::Unconfirmed) => Err(simurgh_core::NotKept::Unconfirmed),
+            Err(StoreError::Refused(why)) => Err(simurgh_core::NotKept::Refused(why)),
+            Err(StoreError::Full) => Err(simurgh_core::NotKept::Full),
         };
         self.hub.post_stored(number, outcome);
     }
 }
 
 /// What is told of a kept topic, as its home shard takes it.
-fn from_engine(topic: &str, what: Kept<'_>) -> FromEngine {
+fn from_engine(topic: &str, what: HistoryEvent<'_>) -> FromEngine {
     match what {
-        Kept::Begun { epoch, floor, purged, head, messages } => {
+        HistoryEvent::Begun { epoch, floor, purged, head, messages } => {
             let messages = messages.iter().map(|it| kept_item(topic, it)).collect();
             FromEngine::Begun { epoch, floor, purged, head, messages }
         }
-        Kept::Next(item) => FromEngine::Next(kept_item(topic, &item)),
-        Kept::Gap { through } => FromEngine::Gap { through },
-        Kept::Purged(KeptAt { seq, index }) => FromEngine::Purged { seq, index },
-        Kept::Unknown => FromEngine::Unknown,
-        Kept::Known => FromEngine::Known,
-        Kept::Ended => FromEngine::Ended,
+        HistoryEvent::Next(item) => FromEngine::Next(kept_item(topic, &item)),
+        HistoryEvent::Gap { through } => FromEngine::Gap { through },
+        HistoryEvent::Purged(HistoryPosition { seq, index }) => FromEngine::Purged { seq, index },
+        HistoryEvent::Unknown => FromEngine::Unknown,
+        HistoryEvent::Known => FromEngine::Known,
+        HistoryEvent::Ended => FromEngine::Ended,
     }
 }
 
-fn kept_item(topic: &str, kept: &KeptItem<'_>) -> simurgh_core::KeptItem {
-    let KeptItem { seq, index, at_ms, mine, item } = *kept;
+fn kept_item(topic: &str, kept: &HistoryItem<'_>) -> simurgh_core::KeptItem {
+    let HistoryItem { seq, index, at_ms, mine, item } = *kept;
     let payload = item.payload.to_payload().into_owned();
     let mut broadcast = Broadcast::new(topic, item.event, payload);
     if let (Some(_), Some(Except { shard, membership, generation })) = (mine, item.except) {

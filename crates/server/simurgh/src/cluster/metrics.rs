@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use simurgh_cluster::{DURATION_BOUNDS_NS, Durations, Kind, State};
+use simurgh_cluster::{DURATION_BOUNDS_NS, Durations, Kind, LinkState};
 
 use super::view::{KeptView, View};
 
@@ -95,7 +95,7 @@ fn labelled<'a>(
 }
 
 fn of_nodes(view: &View) -> Vec<Family> {
-    let states = [State::Away, State::CatchingUp, State::Up];
+    let states = [LinkState::Away, LinkState::CatchingUp, LinkState::Up];
     let states = states.map(|it| (it.name(), u64::from(it == view.state)));
     let nodes = ["alive", "draining", "silent", "incompatible"];
     let count = |state: &str| view.nodes.iter().filter(|it| it.state == state).count() as u64;
@@ -219,7 +219,7 @@ mod tests {
         let mut out = String::new();
         let mut view = View::new(Instant::now());
         view.counts.published[0] = 7;
-        view.state = State::Up;
+        view.state = LinkState::Up;
         render(&mut out, &view);
         let helps: Vec<&str> = out.lines().filter(|it| it.starts_with("# HELP")).collect();
         let types = out.lines().filter(|it| it.starts_with("# TYPE")).count();

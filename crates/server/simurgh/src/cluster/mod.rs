@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 pub use simurgh_cluster::{Adapter, ClusterConfig, Prefix, PrefixError};
-pub(crate) use simurgh_cluster::{Answer, NodeId, State as LinkState};
+pub(crate) use simurgh_cluster::{Answer, LinkState, NodeId};
 use simurgh_cluster::{NAME_BYTES_MAX, SETTINGS_MAX};
 use tokio::runtime::{Builder, Handle, Runtime};
 
@@ -146,7 +146,7 @@ pub(crate) fn prepare(
 ) -> Result<Prepared, Error> {
     let history = HistoryNeeds::of(user_sockets);
     if history.is_some() {
-        cluster.config.keeps.get_or_insert_default();
+        cluster.config.history.get_or_insert_default();
     }
     let settings = user_sockets.iter().flat_map(UserSocket::settings);
     let secret = (Box::from(SECRET), secret.map_or(0, secret::hash));

@@ -8,10 +8,11 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use simurgh_cluster::{
-    Adapter, Answer, CallNumber, Cluster, DisconnectNumber, Except, Item, ItemPayload, KeepNotice,
-    NodeId, Notice, Outcome, PeerEvent, State, Store, Time, Wants,
+    Adapter, Answer, CallNumber, Cluster, DisconnectNumber, DisconnectOutcome, Except,
+    HistoryNotice, Item, ItemPayload, LinkState, NodeId, Notice, PeerEvent, Retention, StoreItem,
+    Time,
 };
-use simurgh_core::{Broadcast, ChannelId, Node as _, NotKept, StoreAsked, ToCluster};
+use simurgh_core::{Broadcast, ChannelId, Node as _, NotKept, StoreRequest, ToCluster};
 use simurgh_proto::message::events;
 use tokio::runtime::Runtime;
 use tokio::sync::oneshot;
@@ -150,7 +151,7 @@ impl Thread {
             // node spoke is one by then.
             let has_more = self.node.receive(context);
             let has_mail = self.take_mail(time);
-            self.node.hear(time, &mut self.shard);
+            self.node.handle_events(time, &mut self.shard);
             self.node.tick(time, &mut self.shard);
             let has_said = self.node.settle(time);
             if self.bye_ns.is_some_and(|until| self.node.is_flushed() || until <= time.ns) {
@@ -231,7 +232,7 @@ impl Thread {
             ToCluster::Follow(topic, wanted) => {
                 self.node.follow(&topic, wants(wanted), time, &mut self.shard);
             }
-            ToCluster::LookAt(topic) => self.node.look_at(&topic),
+            ToCluster::CheckTopic(topic) => self.node.check_topic(&topic),
             ToCluster::Forget(topic, number) => {
                 self.node.forget(&topic, number, time, &mut self.shard);
             }
@@ -239,9 +240,9 @@ impl Thread {
     }
 
     /// Has the engine keep a broadcast.
-    fn store(&mut self, asked: StoreAsked, time: Time) {
-        let StoreAsked { number, broadcast, sender, id, age } = asked;
-        if self.is_local_when_away && self.node.state().0 == State::Away {
+    fn store(&mut self, asked: StoreRequest, time: Time) {
+        let StoreRequest { number, broadcast, sender, id, age } = asked;
+        if self.is_local_when_away && self.node.state().0 == LinkState::Away {
             self.shard.local_only += 1;
             self.shard.hub.broadcast_here(Arc::new(broadcast));
             return self.shard.hub.post_stored(number, Err(NotKept::LocalOnly));
@@ -253,7 +254,7 @@ impl Thread {
             Except { shard, membership, generation }
         });
         item.exclusion = (sender != 0).then_some(sender);
-        let store = Store { number, item, id: id.as_deref(), age };
+        let store = StoreItem { number, item, id: id.as_deref(), age };
         self.node.store(broadcast.topic(), store, time, &mut self.shard);
     }
 
@@ -339,7 +340,7 @@ impl Thread {
                 };
                 nodes.iter().map(name).collect()
             };
-            let Outcome { confirmed, missing } = outcome;
+            let DisconnectOutcome { confirmed, missing } = outcome;
             let told = Disconnected { confirmed: named(confirmed), missing: named(missing) };
             let _ = tell.send(Some(told));
         }
@@ -363,7 +364,7 @@ impl Thread {
                     tracing::warn!(interests, "cluster: broadcasts of other nodes may be lost");
                 }
                 Notice::Peer(event) => self.tell_of_peer(event),
-                Notice::Keeping(notice) => {
+                Notice::History(notice) => {
                     let why = self.node.adapter().measures().keeping;
                     tell_of_keeping(&notice, why.as_deref().unwrap_or("nothing is kept"));
                 }
@@ -421,23 +422,23 @@ impl Thread {
 }
 
 /// As much as the core wants of a topic's history.
-fn wants(wanted: simurgh_core::Wants) -> Wants {
-    let simurgh_core::Wants { count, bytes, age_ms } = wanted;
-    Wants { count, bytes, age_ms }
+fn wants(wanted: simurgh_core::Retention) -> Retention {
+    let simurgh_core::Retention { count, bytes, age_ms } = wanted;
+    Retention { count, bytes, age_ms }
 }
 
 /// Says what is wrong with what the engine keeps.
-fn tell_of_keeping(notice: &KeepNotice, why: &str) {
+fn tell_of_keeping(notice: &HistoryNotice, why: &str) {
     match notice {
-        KeepNotice::Nothing => tracing::error!(
+        HistoryNotice::Nothing => tracing::error!(
             why,
             "cluster: broadcasts to topics with a history are refused, as nothing is kept"
         ),
-        KeepNotice::Remade => tracing::warn!(
+        HistoryNotice::Remade => tracing::warn!(
             "cluster: what the engine keeps was lost or made anew: clients that come back are \
              told of a gap"
         ),
-        KeepNotice::NotPurged(topic, why) => tracing::warn!(
+        HistoryNotice::NotPurged(topic, why) => tracing::warn!(
             %topic, ?why,
             "cluster: the engine has not deleted what the nodes were to forget: it does so when \
              its time is over"

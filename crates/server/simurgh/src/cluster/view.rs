@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use simurgh_cluster::{
-    Adapter, Cluster, ClusterConfig, Counts, Durations, InterestCounts, KeepCounts, Measures,
-    NodeId, Peer, State,
+    Adapter, Cluster, ClusterConfig, ClusterCounts, Durations, HistoryCounts, InterestCounts,
+    LinkState, Measures, NodeId, Peer,
 };
 
 /// Patterns of a node's other settings that are named.
@@ -14,7 +14,7 @@ const DIFFERING_MAX: usize = 20;
 /// How it stood a moment ago.
 #[derive(Clone, Debug)]
 pub(crate) struct View {
-    pub(crate) state: State,
+    pub(crate) state: LinkState,
     pub(crate) since: Instant,
     /// Why there is no link, while there is none.
     pub(crate) why: String,
@@ -38,7 +38,7 @@ pub(crate) struct View {
     pub(crate) outbox_bytes_max: usize,
     pub(crate) under_way: usize,
     pub(crate) name_conflicts: usize,
-    pub(crate) counts: Counts,
+    pub(crate) counts: ClusterCounts,
     pub(crate) measures: Measures,
     /// How long beats of others were under way.
     pub(crate) delays: Durations,
@@ -54,7 +54,7 @@ pub(crate) struct View {
 /// What the engine keeps, as this node sees it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct KeptView {
-    pub(crate) counts: KeepCounts,
+    pub(crate) counts: HistoryCounts,
     /// Topics that are followed here.
     pub(crate) followed: usize,
     /// Bytes that wait until they are stored.
@@ -103,7 +103,7 @@ impl View {
     /// Before anything is known.
     pub(super) fn new(since: Instant) -> Self {
         Self {
-            state: State::Away,
+            state: LinkState::Away,
             since,
             why: "nothing is known of it yet".to_owned(),
             id: String::new(),
@@ -119,7 +119,7 @@ impl View {
             outbox_bytes_max: 0,
             under_way: 0,
             name_conflicts: 0,
-            counts: Counts::default(),
+            counts: ClusterCounts::default(),
             measures: Measures::default(),
             delays: Durations::default(),
             dropped_at_door: 0,
@@ -151,12 +151,12 @@ impl View {
         let worst = cluster.interests().worst_buckets().into_iter();
         self.worst = worst.map(|(bucket, count)| (bucket.to_string(), count)).collect();
         self.outbox_bytes = cluster.outbox().bytes();
-        self.under_way = cluster.adapter().under_way();
+        self.under_way = cluster.adapter().in_flight();
         self.name_conflicts = cluster.peers().counts().name_conflicts;
         self.counts = cluster.counts().clone();
         self.measures = cluster.adapter().measures();
         self.delays = *cluster.peers().delays();
-        self.kept = cluster.keep_counts().map(|counts| KeptView {
+        self.kept = cluster.history_counts().map(|counts| KeptView {
             counts: counts.clone(),
             followed: cluster.followed(),
             store_bytes: cluster.store_bytes(),

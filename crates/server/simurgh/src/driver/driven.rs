@@ -80,7 +80,7 @@ impl Driven {
 
     /// A socket hears broadcasts; how many.
     #[inline]
-    pub(crate) fn hear_broadcasts<'a>(
+    pub(crate) fn deliver_broadcasts<'a>(
         &mut self,
         driver: u8,
         key: Key,
@@ -99,14 +99,14 @@ impl Driven {
 
     /// A socket hears a message as a value.
     #[inline]
-    pub(crate) fn hear(&mut self, driver: u8, key: Key, message: &ServerMessage<'_>) {
+    pub(crate) fn deliver(&mut self, driver: u8, key: Key, message: &ServerMessage<'_>) {
         if let Some(mouth) = self.mouth(driver) {
             mouth.hear(key, sort(message), || What::of(message));
         }
     }
 
     /// A socket hears that it is closed.
-    pub(crate) fn hear_close(&mut self, driver: u8, key: Key, code: Option<CloseCode>) {
+    pub(crate) fn deliver_close(&mut self, driver: u8, key: Key, code: Option<CloseCode>) {
         if let Some(mouth) = self.mouth(driver) {
             mouth.hear(key, Sort::Closed, || What::Closed { code: code.map(|code| code.0) });
         }
@@ -309,7 +309,7 @@ impl Shard {
     pub(crate) fn driven_gone(&mut self, key: Key, driver: u8, conn: &Conn) {
         if let Some(driven) = self.driven.as_deref_mut().filter(|_| driver != NETWORK) {
             if conn.socket.is_open() {
-                driven.hear_close(driver, key, None);
+                driven.deliver_close(driver, key, None);
             }
             driven.waiting.remove(&key);
         }

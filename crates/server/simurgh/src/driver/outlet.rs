@@ -298,7 +298,7 @@ pub(crate) struct Charge {
 impl Drop for Charge {
     fn drop(&mut self) {
         if let Some(mailbox) = self.hub.mailboxes.get(usize::from(self.shard)) {
-            mailbox.done(self.bytes);
+            mailbox.discharge(self.bytes);
         }
     }
 }

@@ -13,7 +13,7 @@ use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::{Json, Router};
 use serde_json::json;
-use simurgh_proto::origin::Own;
+use simurgh_proto::origin::OwnOrigin;
 
 use crate::config::Config;
 use crate::hub::Hub;
@@ -32,7 +32,7 @@ pub(crate) fn is_known(config: &Config, is_admin: bool, headers: &HeaderMap) -> 
     };
     let is_listed = || {
         simurgh_page::one(headers, header::HOST.as_str())
-            .and_then(|host| Own::from_host_header("http", host))
+            .and_then(|host| OwnOrigin::from_host_header("http", host))
             .is_some_and(|own| {
                 config.trusted_hosts.iter().any(|it| it.eq_ignore_ascii_case(own.host))
             })

@@ -9,7 +9,7 @@ use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header};
 use http_body_util::{BodyExt as _, LengthLimitError};
 use simurgh_core::Wire;
-use simurgh_proto::origin::Own;
+use simurgh_proto::origin::OwnOrigin;
 use simurgh_proto::params;
 use simurgh_proto::serializer::Serializer;
 use tokio::sync::oneshot;
@@ -88,8 +88,8 @@ impl Asks<'_> {
         let is_trusted = trusted.iter().any(|net| net.contains(&self.hop.ip()));
         let is_https = is_trusted && text("x-forwarded-proto") == Some("https");
         let scheme = if is_https { "https" } else { "http" };
-        let own = Own::from_host_header(scheme, text("host").unwrap_or_default());
-        let own = own.unwrap_or(Own { scheme, host: "", port: 0 });
+        let own = OwnOrigin::from_host_header(scheme, text("host").unwrap_or_default());
+        let own = own.unwrap_or(OwnOrigin { scheme, host: "", port: 0 });
         let policy = self.user_socket.check_origin.as_ref().unwrap_or(&self.hub.origin_policy);
         policy.allows(origin, own)
     }

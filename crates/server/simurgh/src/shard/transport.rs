@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use simurgh_core::{Abandoned, Broadcast, Socket, Sockets};
+use simurgh_core::{AbandonReason, Broadcast, Socket, Sockets};
 use simurgh_proto::serializer::ServerMessage;
 use simurgh_proto::ws::CloseCode;
 use simurgh_reactor::{Key, Now, Run, Shared};
@@ -24,7 +24,7 @@ pub(super) enum Later {
     /// What came behind something that was awaited is to be handled now.
     Resume(Key),
     /// A connection without a session is given back.
-    Abandon(Key, Abandoned),
+    Abandon(Key, AbandonReason),
 }
 
 impl Sockets for Transport<'_> {
@@ -101,28 +101,28 @@ impl Sockets for Transport<'_> {
         self.io.send_chosen(key, |conn| choose(&conn.socket))
     }
 
-    fn hear(&mut self, key: Key, message: &ServerMessage<'_>) {
+    fn deliver(&mut self, key: Key, message: &ServerMessage<'_>) {
         let driver = self.socket(key).map(|socket| socket.transport);
         if let (Some(driver), Some(driven)) = (driver, self.driven.as_deref_mut()) {
-            driven.hear(driver, key, message);
+            driven.deliver(driver, key, message);
         }
     }
 
     #[inline]
-    fn hear_broadcasts<'a>(
+    fn deliver_broadcasts<'a>(
         &mut self,
         key: Key,
         transport: u8,
         broadcasts: impl Iterator<Item = &'a Arc<Broadcast>>,
     ) -> u64 {
         let Some(driven) = self.driven.as_deref_mut() else { return 0 };
-        driven.hear_broadcasts(transport, key, broadcasts)
+        driven.deliver_broadcasts(transport, key, broadcasts)
     }
 
-    fn hear_close(&mut self, key: Key, code: Option<CloseCode>) {
+    fn deliver_close(&mut self, key: Key, code: Option<CloseCode>) {
         let driver = self.socket(key).map(|socket| socket.transport);
         if let (Some(driver), Some(driven)) = (driver, self.driven.as_deref_mut()) {
-            driven.hear_close(driver, key, code);
+            driven.deliver_close(driver, key, code);
         }
     }
 
@@ -149,7 +149,7 @@ impl Sockets for Transport<'_> {
         self.io.abort(key);
     }
 
-    fn abandon(&mut self, key: Key, why: Abandoned) {
+    fn abandon(&mut self, key: Key, why: AbandonReason) {
         self.later.push(Later::Abandon(key, why));
     }
 

@@ -68,7 +68,7 @@ impl TokenPolicy {
         let end = self.lifetime(&claims).and_then(|time| Instant::now().checked_add(time));
         let join = then(ctx, claims);
         match end {
-            Some(end) => join.behind(move |within| Box::new(Ending { within, end })),
+            Some(end) => join.wrap(move |within| Box::new(Ending { within, end })),
             None => join,
         }
     }
@@ -116,7 +116,7 @@ impl Channel for Ending {
         self.within.terminate(ctx, reason);
     }
 
-    fn within(&mut self) -> Option<&mut dyn Channel> {
+    fn inner(&mut self) -> Option<&mut dyn Channel> {
         Some(&mut *self.within)
     }
 }

@@ -21,7 +21,7 @@ pub(crate) fn renewing(policy: &Arc<TokenPolicy>, join: JoinFn) -> JoinFn {
     let policy = Arc::clone(policy);
     Arc::new(move |ctx, payload| {
         let policy = Arc::clone(&policy);
-        join(ctx, payload).behind(|within| Box::new(Renewing { within, policy }))
+        join(ctx, payload).wrap(|within| Box::new(Renewing { within, policy }))
     })
 }
 
@@ -104,7 +104,7 @@ impl Channel for Renewing {
         self.within.terminate(ctx, reason);
     }
 
-    fn within(&mut self) -> Option<&mut dyn Channel> {
+    fn inner(&mut self) -> Option<&mut dyn Channel> {
         Some(&mut *self.within)
     }
 }

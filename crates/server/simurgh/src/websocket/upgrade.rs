@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use simurgh_core::{Callback, Kind, NETWORK, Node, Phase, SocketState, Wire, guarded};
-use simurgh_proto::origin::Own;
+use simurgh_proto::origin::OwnOrigin;
 use simurgh_proto::params;
 use simurgh_proto::serializer::Serializer;
 use simurgh_proto::ws::handshake::{self, Framing, Request};
@@ -207,9 +207,9 @@ impl Shard {
     pub(crate) fn ask_connect(&mut self, info: &ConnectInfo<'_>) -> Option<Connect> {
         let Some(connect) = &info.user_socket.connect else { return Some(Connect::ok()) };
         let shard = usize::from(self.index);
-        self.hub.enter(shard, Callback::Connect);
+        self.hub.enter_callback(shard, Callback::Connect);
         let decided = guarded(|| connect(info));
-        self.hub.leave(shard);
+        self.hub.leave_callback(shard);
         if decided.is_none() {
             self.metrics.errors_callback_panic.add(1);
         }
@@ -339,11 +339,8 @@ pub(crate) fn check(
     let is_https = text("x-forwarded-proto") == Some("https") && proxy_is_trusted(hub, io, key);
     let scheme = if is_https { "https" } else { "http" };
     // Without a usable Host no origin can be the request's own.
-    let own = Own::from_host_header(scheme, text("host").unwrap_or_default()).unwrap_or(Own {
-        scheme,
-        host: "",
-        port: 0,
-    });
+    let own = OwnOrigin::from_host_header(scheme, text("host").unwrap_or_default())
+        .unwrap_or(OwnOrigin { scheme, host: "", port: 0 });
     if !policy.allows(origin, own) {
         return Err(403);
     }

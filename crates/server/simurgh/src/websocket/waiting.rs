@@ -10,7 +10,7 @@ use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use simurgh_core::{Abandoned, Phase, Received};
+use simurgh_core::{AbandonReason, Phase, Received};
 use simurgh_proto::serializer::{Frame, Serializer};
 use simurgh_reactor::Key;
 
@@ -205,7 +205,7 @@ impl Shard {
     }
 
     /// The core has given up on a connection that has no session yet.
-    pub(crate) fn abandoned(&mut self, io: &mut Io, key: Key, why: Abandoned) {
+    pub(crate) fn abandoned(&mut self, io: &mut Io, key: Key, why: AbandonReason) {
         let Some(conn) = io.conn_ref(key) else { return };
         let is_connecting = conn.socket.phase() == Phase::Connecting;
         let Some((before, passing)) = take_passing(io, key, |_| true) else {
@@ -222,7 +222,7 @@ impl Shard {
                 // Who asked may have gone.
                 let _ = answer.send(vec![self.turn_away(503, String::new())]);
             }
-            _ if why == Abandoned::Drain => {
+            _ if why == AbandonReason::Drain => {
                 self.refuse(io, key, 503, "");
                 io.release(key);
             }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use simurgh::cluster::{ClusterConfig, Prefix};
 use simurgh::{Builder, Cluster};
-use simurgh_cluster::loopback::{Network, NetworkConfig, UNIX_MS};
+use simurgh_loopback::{Network, NetworkConfig, UNIX_MS};
 
 /// An engine; it ends with this.
 pub struct Engine {

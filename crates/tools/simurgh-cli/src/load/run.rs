@@ -14,12 +14,13 @@ use simurgh_load::record::{Ending, Record, Warning, figures};
 use simurgh_load::report::{self, HtmlReport, Outputs};
 use simurgh_load::scenario::Scenario;
 use simurgh_load::{fleet, terminal};
+use simurgh_text::output::{complain, fail, print};
 use tracing_subscriber::filter::LevelFilter;
 
 use super::commands;
 use super::flags::{AgentFlags, CrewFlags, RunFlags};
-use crate::units::LogFormat;
-use crate::{complain, fail, logging, print};
+use crate::logging;
+use crate::settings::values::LogFormat;
 
 /// Everything that a run needs, checked.
 #[derive(Debug)]

@@ -76,7 +76,7 @@ fn bytes_under_way_are_counted_at_the_end_of_each_turn() {
     assert_eq!(counted(&mut it), weight(10) + 7, "what another shard has posted");
     it.fans_out();
     assert_eq!(counted(&mut it), 7);
-    it.node.done(0, 7);
+    it.node.discharge(0, 7);
     assert_eq!(counted(&mut it), 0);
 }
 

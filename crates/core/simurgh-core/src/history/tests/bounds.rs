@@ -2,13 +2,12 @@
 
 use super::read::{kept, store};
 use super::*;
-use crate::history::call::{Ask, AskedBy};
-use crate::history::home::KeptTopics;
-use crate::node::Node as _;
-use simurgh_history::{Epoch, Position, Reason, Since};
+use crate::history::kept_topics::KeptTopics;
+use simurgh_channel::{MissedRequest, Node as _, Requester};
+use simurgh_history::{Epoch, GapReason, Position, Since};
 
-fn asked(kept: &mut KeptTopics, topic: &str, since: Position, now_ms: u64) -> Option<Reason> {
-    let ask = Ask {
+fn asked(kept: &mut KeptTopics, topic: &str, since: Position, now_ms: u64) -> Option<GapReason> {
+    let ask = MissedRequest {
         topic: topic.into(),
         since: Since::After(since),
         partial: true,
@@ -16,12 +15,12 @@ fn asked(kept: &mut KeptTopics, topic: &str, since: Position, now_ms: u64) -> Op
         is_away: false,
         shard: 0,
         client: 0,
-        by: AskedBy::Join(Key { slot: 0, generation: 0 }, 0),
+        requester: Requester::Join(Key { slot: 0, generation: 0 }, 0),
     };
     kept.missed(&ask, &HistoryConfig::default(), now_ms).0.gap
 }
 
-/// Places in all tables, whether or not they are taken.
+/// Slots in all tables, whether or not they are taken.
 fn places(kept: &KeptTopics) -> [usize; 4] {
     let KeptTopics { slots, by_name, free, events, .. } = kept;
     [slots.capacity(), by_name.capacity(), free.capacity(), events.capacity()]
@@ -59,7 +58,7 @@ fn a_million_topics_touched_once_take_no_more_than_they_may_and_then_nothing() {
     let last = kept.list(0, usize::MAX, usize::MAX).topics;
     assert!(last.iter().any(|it| &*it.name == "rooms:0999999"));
     assert!(!last.iter().any(|it| &*it.name == "rooms:0000000"));
-    assert_eq!(asked(&mut kept, "rooms:0000000", first.unwrap(), 1_000), Some(Reason::Evicted));
+    assert_eq!(asked(&mut kept, "rooms:0000000", first.unwrap(), 1_000), Some(GapReason::Evicted));
     // What was said is over, and is remembered for as long again.
     sweeps(&mut kept, 301_000);
     assert_eq!(kept.counts(), (fit, 0, 0));
@@ -186,8 +185,8 @@ fn what_is_no_longer_kept_is_counted_by_what_for() {
     it.passes(Duration::from_secs(5));
     assert_eq!(counts(&it), [8, 3, 4, 1, 0, 0, 1]);
     it.says(key, &topic, "bcast", "{}");
-    let forget = Question::Forget(topic.as_str().into(), Box::new(|_| {}));
-    it.stage.node.ask_history(forget);
+    let forget = HistoryRequest::Forget(topic.as_str().into(), Box::new(|_| {}));
+    it.stage.node.request_history(forget);
     it.settles();
     assert_eq!(counts(&it), [9, 3, 4, 1, 0, 1, 1]);
     let metrics = &it.stage.core.metrics;
@@ -244,7 +243,7 @@ fn who_looks_sees_each_kept_topic_once_and_where_it_stands() {
     let found = core.find_kept(&topic).unwrap();
     assert_eq!((found.name, found.messages, found.bytes), (&*topic, 2, 2 * 98));
     assert_eq!((found.head.place.seq, found.marks.floor.seq), (5, 3));
-    assert_eq!(found.marks.reason, Reason::Overwritten);
+    assert_eq!(found.marks.reason, GapReason::Overwritten);
     assert!(it.other.find_kept(&topic).is_none(), "its home is the first shard");
     let history = it.stage.core.history.as_mut().unwrap();
     for n in 0..6 {
@@ -305,7 +304,7 @@ fn each_shard_has_its_part_of_the_room_for_topics_themselves() {
     let history = HistoryConfig { bytes_max: 1 << 20, ..HistoryConfig::default() };
     let config = Config { history, ..Config::default() };
     let mut it = Node::on(config, scripted(standard), HistoryRule::default());
-    let topics = (0..).map(|n| format!("room {n}")).filter(|topic| home(topic, 2) == 0);
+    let topics = (0..).map(|n| format!("room {n}")).filter(|topic| home_shard(topic, 2) == 0);
     for topic in topics.take(3_000) {
         let broadcast = Broadcast::new(topic, "e", Payload::EMPTY_OBJECT);
         it.stage.node.broadcast(broadcast).unwrap();

@@ -3,16 +3,16 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use simurgh_history::{Position, Reason, Since};
+use simurgh_channel::{
+    HistoryConfig, HistoryPage, HistoryRule, MissedRequest, Node as _, Range, Requester,
+};
+use simurgh_history::{GapReason, Position, Since};
 use simurgh_proto::message::Payload;
 use simurgh_proto::topic::Pattern;
 use simurgh_reactor::Key;
 
 use super::Node;
-use crate::history::call::{Ask, AskedBy, HistoryPage, Range};
-use crate::history::home::KeptTopics;
-use crate::history::rule::{HistoryConfig, HistoryRule};
-use crate::node::Node as _;
+use crate::history::kept_topics::KeptTopics;
 use crate::testing::*;
 use crate::*;
 
@@ -50,11 +50,17 @@ fn a_page_begins_where_it_is_wanted_and_goes_either_way() {
     assert_eq!(read(Some(all[7]), 9, false), (vec![], None));
     assert_eq!(read(Some(all[3]), 9, true), (vec![], None));
     assert_eq!(read(Some(all[2]), 1, false), (vec![4], None), "nothing is missing");
-    assert_eq!(read(Some(all[1]), 1, false), (vec![4], Some(Reason::Overwritten)));
+    assert_eq!(read(Some(all[1]), 1, false), (vec![4], Some(GapReason::Overwritten)));
     let Position { epoch, mut place } = all[7];
     place.seq += 1;
-    assert_eq!(read(Some(Position { epoch, place }), 2, false), (vec![4, 5], Some(Reason::Epoch)));
-    assert_eq!(read(Some(Position { epoch, place }), 2, true), (vec![8, 7], Some(Reason::Epoch)));
+    assert_eq!(
+        read(Some(Position { epoch, place }), 2, false),
+        (vec![4, 5], Some(GapReason::Epoch))
+    );
+    assert_eq!(
+        read(Some(Position { epoch, place }), 2, true),
+        (vec![8, 7], Some(GapReason::Epoch))
+    );
 }
 
 #[test]
@@ -101,7 +107,7 @@ fn what_is_purged_is_gone_from_memory() {
     // An answer is kept for who asks the same.
     let (since, topic) =
         (Since::After(Position { place: Default::default(), ..first }), "t".into());
-    let ask = Ask {
+    let ask = MissedRequest {
         topic,
         since,
         partial: true,
@@ -109,7 +115,7 @@ fn what_is_purged_is_gone_from_memory() {
         is_away: false,
         client: 0,
         shard: 0,
-        by: AskedBy::Join(Key { slot: 0, generation: 0 }, 0),
+        requester: Requester::Join(Key { slot: 0, generation: 0 }, 0),
     };
     assert_eq!(kept.missed(&ask, &HistoryConfig::default(), 1).0.messages.len(), 1);
     assert!(weak.upgrade().is_some());
@@ -119,7 +125,7 @@ fn what_is_purged_is_gone_from_memory() {
     assert_eq!((topics, messages), (2, 1));
     assert!((5_000..6_000).contains(&bytes), "{bytes}");
     let (missed, _) = kept.missed(&ask, &HistoryConfig::default(), 3);
-    assert_eq!((missed.gap, missed.messages.len()), (Some(Reason::Purged), 0));
+    assert_eq!((missed.gap, missed.messages.len()), (Some(GapReason::Purged), 0));
     assert_eq!(store(&mut kept, "t", 1, 4).place.seq, 3);
 }
 
@@ -166,12 +172,12 @@ fn the_home_answers_and_who_asks_for_an_end_is_told_nothing() {
             read(format!("{} {:?}", it.event(), it.payload().json()));
         };
         let shard = u16::from(topic == it.there);
-        node.ask_history(Question::Read(topic.as_str().into(), ALL, Box::new(told)));
-        node.ask_history(Question::Forget(
+        node.request_history(HistoryRequest::Read(topic.as_str().into(), ALL, Box::new(told)));
+        node.request_history(HistoryRequest::Forget(
             topic.as_str().into(),
             Box::new(move |position| forgot(position.unwrap().place.seq.to_string())),
         ));
-        node.ask_history(Question::Topics(
+        node.request_history(HistoryRequest::Topics(
             shard,
             0,
             9,
@@ -188,7 +194,7 @@ fn the_home_answers_and_who_asks_for_an_end_is_told_nothing() {
         let alive = Arc::new(());
         let gone = Arc::downgrade(&alive);
         let never = move |_: Result<Position, NotKept>| drop(alive);
-        node.ask_history(Question::Forget(topic.as_str().into(), Box::new(never)));
+        node.request_history(HistoryRequest::Forget(topic.as_str().into(), Box::new(never)));
         assert!(gone.upgrade().is_none(), "the question is dropped");
         it.stage.node.told().ended.clear();
     }

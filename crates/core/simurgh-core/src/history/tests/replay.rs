@@ -3,12 +3,11 @@
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 
+use simurgh_channel::{Node as _, Posted};
 use simurgh_history::ReplayLimits;
 use simurgh_proto::ws::CloseCode;
 
 use super::*;
-use crate::flow::Posted;
-use crate::node::Node as _;
 
 /// Two messages at once.
 fn two_at_once(channel: Scripted, rule: HistoryRule) -> Node {

@@ -6,11 +6,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use simurgh_channel::{Context, Outcome};
 use simurgh_proto::message::{OwnedRef, Payload};
 
 use super::*;
-use crate::context::Context;
-use crate::outcome::Outcome;
 
 /// A channel that has nothing to say.
 struct Silent;
@@ -231,7 +230,7 @@ impl Pair {
             }
             Step::Visit { topic, count } => self.visit(topic, count),
             Step::BeginRound(topic) => {
-                self.change(topic, Topic::begin_round);
+                self.change(topic, Topic::begin_pass_at_first);
                 let all = self.all.values_mut();
                 all.filter(|it| it.topic == topic).for_each(|it| it.is_visited = false);
             }

@@ -1,10 +1,10 @@
 //! Both halves of the upgrade as a client sees them.
 use alloc::string::String;
 use alloc::vec::Vec;
-use core::fmt;
 use core::mem::MaybeUninit;
 
 use base64::Engine as _;
+use thiserror::Error;
 
 use super::response::write_header;
 use super::{HEADERS_MAX, HeadError, HeadLimits, STANDARD, accept_key, tokens};
@@ -68,36 +68,27 @@ pub struct Response<'a> {
 }
 
 /// Why a server's answer is none that opens or refuses a WebSocket.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum HandshakeError {
     /// `Sec-WebSocket-Accept` does not belong to the key.
+    #[error("'sec-websocket-accept' does not belong to the key")]
     Accept,
     /// `Connection` does not list `upgrade`.
+    #[error("'connection' header does not contain 'upgrade'")]
     Connection,
     /// An extension that was not asked for.
+    #[error("extension that was not asked for")]
     Extension,
     /// Not an HTTP response, or too long a head.
+    #[error("{0}")]
     Head(HeadError),
     /// A subprotocol that was not offered.
+    #[error("subprotocol that was not offered")]
     Subprotocol,
     /// `Upgrade` is not `websocket`.
+    #[error("'upgrade' header is not 'websocket'")]
     Upgrade,
 }
-
-impl fmt::Display for HandshakeError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Accept => "'sec-websocket-accept' does not belong to the key",
-            Self::Connection => "'connection' header does not contain 'upgrade'",
-            Self::Extension => "extension that was not asked for",
-            Self::Head(error) => return error.fmt(f),
-            Self::Subprotocol => "subprotocol that was not offered",
-            Self::Upgrade => "'upgrade' header is not 'websocket'",
-        })
-    }
-}
-
-impl core::error::Error for HandshakeError {}
 
 /// Reads the answer to a [`ClientRequest`] from the front of `buf`, and tells the length of its
 /// head in bytes; what follows it are frames, or the body of a refusal. `None` when more bytes are

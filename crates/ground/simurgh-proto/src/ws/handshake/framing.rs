@@ -1,9 +1,10 @@
-//! Where the body of a request ends, and whether two who read the same bytes could disagree.
+//! Where the body of a request ends, and whether two readers of the same bytes could disagree.
 //!
 //! A proxy and a server that see different ends of one request let a client put a second request
 //! into the first (request smuggling, RFC 9112 §11.2). So what the RFC lets a recipient repair is
-//! refused here: whoever sends it is broken or means harm.
-use core::fmt;
+//! refused here.
+
+use thiserror::Error;
 
 use super::request::Request;
 
@@ -17,23 +18,31 @@ pub enum Framing {
 }
 
 /// Why a request is not taken.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum FramingError {
     /// A GET, HEAD or TRACE with a body.
+    #[error("a request of this method has no body")]
     BodyNotExpected,
     /// `Content-Length` is no plain number, or there are several.
+    #[error("one 'content-length' of digits is wanted")]
     ContentLength,
     /// Both `Content-Length` and `Transfer-Encoding`.
+    #[error("'content-length' and 'transfer-encoding' exclude each other")]
     ContentLengthAndTransferEncoding,
     /// No `Host`, several, or another than that of the target.
+    #[error("one 'host' is wanted, that of the target")]
     Host,
     /// CONNECT, which is for proxies.
+    #[error("CONNECT is for proxies")]
     Method,
     /// A target that is neither a path nor an `http` URL, nor `*` of OPTIONS.
+    #[error("the target is neither a path nor an http URL")]
     Target,
     /// `Transfer-Encoding` in HTTP/1.0, or several.
+    #[error("one 'transfer-encoding' is wanted, and HTTP/1.1")]
     TransferEncoding,
     /// Another `Transfer-Encoding` than `chunked`.
+    #[error("no 'transfer-encoding' but chunked is spoken")]
     TransferEncodingUnknown,
 }
 
@@ -48,31 +57,12 @@ impl FramingError {
     }
 }
 
-impl fmt::Display for FramingError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::BodyNotExpected => "a request of this method has no body",
-            Self::ContentLength => "one 'content-length' of digits is wanted",
-            Self::ContentLengthAndTransferEncoding => {
-                "'content-length' and 'transfer-encoding' exclude each other"
-            }
-            Self::Host => "one 'host' is wanted, that of the target",
-            Self::Method => "CONNECT is for proxies",
-            Self::Target => "the target is neither a path nor an http URL",
-            Self::TransferEncoding => "one 'transfer-encoding' is wanted, and HTTP/1.1",
-            Self::TransferEncodingUnknown => "no 'transfer-encoding' but chunked is spoken",
-        })
-    }
-}
-
-impl core::error::Error for FramingError {}
-
 impl Request<'_> {
-    /// Where the body ends, and that nobody could see another end, or another host.
+    /// Where the body ends, if no reader could see another end or another host.
     ///
     /// # Errors
-    /// The first reason not to take the request: answer with
-    /// [`status`](FramingError::status) and close the connection (RFC 9112 §6.3, §3.2).
+    /// The first reason not to take the request: answer with [`status`](FramingError::status) and
+    /// close the connection (RFC 9112 §6.3, §3.2).
     pub fn framing(&self) -> Result<Framing, FramingError> {
         self.check_host()?;
         let mut encodings = self.named("transfer-encoding");

@@ -5,12 +5,12 @@
 //! The order of checks is PROTOCOL §2's, in which the header check is the last.
 //! A client writes a [`ClientRequest`] and reads the answer with [`check_response`].
 use alloc::string::String;
-use core::fmt;
 
 use base64::Engine as _;
 use base64::alphabet;
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 use sha1::{Digest as _, Sha1};
+use thiserror::Error;
 
 mod client;
 mod framing;
@@ -43,15 +43,19 @@ const LENIENT: GeneralPurposeConfig = GeneralPurposeConfig::new()
 const STANDARD: GeneralPurpose = GeneralPurpose::new(&alphabet::STANDARD, LENIENT);
 
 /// Why bytes are not the head of an HTTP/1.x message that we take.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum HeadError {
     /// Not HTTP/1.0 or HTTP/1.1.
+    #[error("malformed HTTP head")]
     Malformed,
     /// A target longer than [`HeadLimits::target_bytes_max`].
+    #[error("request target too long")]
     TargetTooLong,
     /// Longer than [`HeadLimits::bytes_max`].
+    #[error("HTTP head too large")]
     TooLarge,
     /// More headers than [`HeadLimits::headers_max`].
+    #[error("too many headers")]
     TooManyHeaders,
 }
 
@@ -73,19 +77,6 @@ impl HeadError {
         }
     }
 }
-
-impl fmt::Display for HeadError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Malformed => "malformed HTTP head",
-            Self::TargetTooLong => "request target too long",
-            Self::TooLarge => "HTTP head too large",
-            Self::TooManyHeaders => "too many headers",
-        })
-    }
-}
-
-impl core::error::Error for HeadError {}
 
 /// The `Sec-WebSocket-Accept` that belongs to a `Sec-WebSocket-Key` (RFC 6455 §4.2.2), in ASCII.
 #[must_use]

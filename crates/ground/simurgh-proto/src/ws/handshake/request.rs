@@ -1,9 +1,9 @@
 //! The request as a server reads it.
 use alloc::vec::Vec;
-use core::fmt;
 use core::mem::MaybeUninit;
 
 use base64::Engine as _;
+use thiserror::Error;
 
 use super::{HEADERS_MAX, HeadError, KEY_BYTES, STANDARD, tokens};
 
@@ -128,7 +128,7 @@ impl<'a> Request<'a> {
 /// it), and then sees another head than a proxy in front that does not. Lines after the head are
 /// not looked at.
 fn bare_line_feed(bytes: &[u8]) -> Option<usize> {
-    // Empty lines before the first are no end of a head (RFC 9112 §2.2).
+    // Empty lines before the first line do not end a head (RFC 9112 §2.2).
     let (mut has_begun, mut line) = (false, 0);
     for end in memchr::memchr_iter(b'\n', bytes) {
         match bytes.get(line..end).and_then(|line| line.strip_suffix(b"\r")) {
@@ -160,21 +160,28 @@ pub struct Upgrade<'a> {
 }
 
 /// What a request lacks to be a WebSocket upgrade.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum UpgradeError {
     /// `Connection` does not list `upgrade`.
+    #[error("'connection' header must contain 'upgrade'")]
     Connection,
     /// Not exactly one `Host`.
+    #[error("one 'host' header is wanted")]
     Host,
     /// Not exactly one `Sec-WebSocket-Key` of 16 bytes in base64.
+    #[error("one 'sec-websocket-key' header of 16 bytes in base64 is wanted")]
     Key,
     /// Not a GET.
+    #[error("method must be GET")]
     Method,
     /// `Upgrade` does not list `websocket`.
+    #[error("'upgrade' header must contain 'websocket'")]
     Upgrade,
     /// Not HTTP/1.1.
+    #[error("HTTP version must be 1.1")]
     Version,
     /// `Sec-WebSocket-Version` is not 13.
+    #[error("'sec-websocket-version' header must be 13")]
     WebSocketVersion,
 }
 
@@ -185,22 +192,6 @@ impl UpgradeError {
         400
     }
 }
-
-impl fmt::Display for UpgradeError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Connection => "'connection' header must contain 'upgrade'",
-            Self::Host => "one 'host' header is wanted",
-            Self::Key => "one 'sec-websocket-key' header of 16 bytes in base64 is wanted",
-            Self::Method => "method must be GET",
-            Self::Upgrade => "'upgrade' header must contain 'websocket'",
-            Self::Version => "HTTP version must be 1.1",
-            Self::WebSocketVersion => "'sec-websocket-version' header must be 13",
-        })
-    }
-}
-
-impl core::error::Error for UpgradeError {}
 
 /// Checks that a request opens a WebSocket (RFC 6455 §4.2.1).
 ///

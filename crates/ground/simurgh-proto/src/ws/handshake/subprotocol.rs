@@ -1,6 +1,7 @@
 //! Subprotocols, and the auth token that Phoenix hides among them (PROTOCOL §2).
 use alloc::string::String;
-use core::fmt;
+
+use thiserror::Error;
 
 use super::{Request, decode_text};
 
@@ -21,7 +22,8 @@ pub struct Negotiated<'c> {
 }
 
 /// A client offers subprotocols, but none that this server speaks: refuse with 403.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[error("no common subprotocol")]
 pub struct NoCommonSubprotocol;
 
 impl NoCommonSubprotocol {
@@ -31,14 +33,6 @@ impl NoCommonSubprotocol {
         403
     }
 }
-
-impl fmt::Display for NoCommonSubprotocol {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("no common subprotocol")
-    }
-}
-
-impl core::error::Error for NoCommonSubprotocol {}
 
 /// Picks the subprotocol to answer with, and takes the auth token where `auth_token` says so.
 ///

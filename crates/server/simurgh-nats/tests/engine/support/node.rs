@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use simurgh_cluster::adapter::{Adapter, Down, Fetch, NotStored};
 use simurgh_cluster::{
-    Event, Full, Generation, Interest, NodeId, Prefix, Received, Space, Ticket, Wanted,
+    Event, Generation, Interest, NodeId, Prefix, QueueFull, Received, Space, Ticket, Wanted,
 };
-use simurgh_nats::{Config, Keeping, NatsAdapter};
+use simurgh_nats::{Config, NatsAdapter, StreamsConfig};
 use tokio::runtime::Runtime;
 use tokio::time::timeout;
 
@@ -133,7 +133,7 @@ impl Node {
         self.wait("an interest in force", |it| it.in_force >= generation);
     }
 
-    pub(crate) fn try_publish(&mut self, topic: &str) -> Result<(), Full> {
+    pub(crate) fn try_publish(&mut self, topic: &str) -> Result<(), QueueFull> {
         let mut bytes = vec![1, 1, 0, 0];
         bytes.extend_from_slice(&self.id.0.to_le_bytes());
         bytes.extend_from_slice(&(self.n + 1).to_le_bytes());
@@ -178,16 +178,16 @@ impl Node {
     pub(crate) fn is_of_use(&mut self) {
         self.wait("up", |it| it.is_up);
         self.publish("a", 1);
-        self.wait("nothing under way", |it| it.adapter.under_way() == 0);
+        self.wait("nothing under way", |it| it.adapter.in_flight() == 0);
         assert_eq!(self.downs, []);
     }
 
     // What is kept.
 
     /// A node of a server that keeps so.
-    pub(crate) fn keeping(id: u64, address: &str, keeping: Keeping) -> Self {
+    pub(crate) fn keeping(id: u64, address: &str, keeping: StreamsConfig) -> Self {
         let mut config = Config::new(vec![address.parse().unwrap()], prefix(), "test");
-        config.keeping = Some(keeping);
+        config.streams = Some(keeping);
         Self::start(id, config)
     }
 

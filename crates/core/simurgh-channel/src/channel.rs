@@ -1,0 +1,238 @@
+//! What an application writes: a [`Channel`], and how it is joined ([`Join`]).
+//!
+//! A channel is one membership of one socket in one topic (PROTOCOL §1). It is *joined* by a
+//! function, which either makes the channel or refuses, and then lives on the shard of its socket,
+//! where its callbacks run one at a time, in the order of the messages.
+
+use std::any::Any;
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use simurgh_proto::message::Payload;
+
+use crate::broadcast::Broadcast;
+use crate::context::Context;
+use crate::outcome::{Outcome, Reason};
+
+/// One membership of a socket in a topic, with the state that the application keeps for it.
+///
+/// Callbacks must not block: they share their thread with thousands of other connections. What
+/// takes longer than a few microseconds belongs in [`Context::spawn`] or [`Join::later`]. A
+/// callback that panics ends its channel with `phx_error`, and nothing else.
+///
+/// A channel is `Send` so that [`Join::later`] may build it away from its shard; it never moves
+/// again after that.
+pub trait Channel: Any + Send {
+    /// The member is subscribed and its reply has been made: what is pushed or broadcast here
+    /// follows the reply, and its own broadcasts reach it (PROTOCOL §5.5).
+    fn after_join(&mut self, ctx: &mut Context<'_>) {
+        let _ = ctx;
+    }
+
+    /// A message of the client: any event but `phx_join`, `phx_leave`. Phoenix knows no default for
+    /// an unknown event, so neither does this: return [`Outcome::unknown_event`] for what is not
+    /// known.
+    fn handle_in(&mut self, ctx: &mut Context<'_>, event: &str, payload: Payload<'_>) -> Outcome;
+
+    /// The events whose broadcasts all pass through [`handle_out`](Self::handle_out) before they
+    /// leave. Asked once, right after the join.
+    ///
+    /// An intercepted broadcast costs a callback and an encoding for each member; all others are
+    /// encoded once and shared.
+    fn intercept(&self) -> &'static [&'static str] {
+        &[]
+    }
+
+    /// A broadcast of an intercepted event: push it (as it is, or rewritten), or swallow it by
+    /// doing nothing.
+    fn handle_out(&mut self, ctx: &mut Context<'_>, event: &str, payload: &Payload<'_>) -> Outcome {
+        ctx.push(event, payload);
+        Outcome::NoReply
+    }
+
+    /// A broadcast on a further topic this channel is subscribed to ([`Context::subscribe`]).
+    fn handle_broadcast(&mut self, ctx: &mut Context<'_>, broadcast: &Broadcast) -> Outcome {
+        let _ = (ctx, broadcast);
+        Outcome::NoReply
+    }
+
+    /// Nothing has happened on this channel for
+    /// [`Config::hibernate_after`](crate::Config::hibernate_after): time to release what can be
+    /// made again when it is needed, such as buffers and caches. Called once for each such while.
+    /// Broadcasts that are not intercepted do not wake the channel.
+    fn hibernate(&mut self) {}
+
+    /// The channel ends. What is pushed here leaves *after* `phx_close` (PROTOCOL §6); nothing
+    /// leaves when the transport is gone.
+    fn terminate(&mut self, ctx: &mut Context<'_>, reason: &Reason) {
+        let _ = (ctx, reason);
+    }
+
+    /// The application's channel where this one wraps it: messages of handles are for that.
+    #[doc(hidden)]
+    fn inner(&mut self) -> Option<&mut dyn Channel> {
+        None
+    }
+}
+
+/// A channel that takes messages of the application itself, of one type; it may implement this for
+/// several types. They are sent with [`ChannelHandle::send`](crate::ChannelHandle::send), from
+/// any thread.
+pub trait HandleInfo<M>: Channel {
+    /// A message has come. What it returns is acted on as in
+    /// [`handle_in`](Channel::handle_in); there is no message of the client to reply to.
+    fn handle_info(&mut self, ctx: &mut Context<'_>, message: M) -> Outcome;
+}
+
+/// A message of the application on its way to a channel, whose type it knows.
+pub struct ChannelMessage(Box<Visit>);
+
+type Visit = dyn FnOnce(&mut dyn Channel, &mut Context<'_>) -> Outcome + Send;
+
+impl ChannelMessage {
+    /// A message for a channel of type `C`.
+    pub fn new<C: HandleInfo<M>, M: Send + 'static>(message: M) -> Self {
+        Self::of(|channel: &mut C, ctx| channel.handle_info(ctx, message))
+    }
+
+    /// Something to be done with a channel of type `C`, on its shard.
+    pub fn of<C: Channel>(
+        f: impl FnOnce(&mut C, &mut Context<'_>) -> Outcome + Send + 'static,
+    ) -> Self {
+        Self(Box::new(move |channel, ctx| {
+            let channel: &mut dyn Any = channel;
+            if let Some(channel) = channel.downcast_mut() {
+                return f(channel, ctx);
+            }
+            // The handle was made in a callback of another channel than it says.
+            let (topic, wanted) = (ctx.topic(), std::any::type_name::<C>());
+            tracing::error!(topic, wanted, "a message for a channel of another type, dropped");
+            ctx.spawn(async move { drop(f) });
+            Outcome::NoReply
+        }))
+    }
+
+    /// Passes it to the channel, or to the one that this wraps.
+    pub fn deliver(self, channel: &mut dyn Channel, ctx: &mut Context<'_>) -> Outcome {
+        // Asked twice: the borrow of what it answers would last through the other branch.
+        if channel.inner().is_none() {
+            return (self.0)(channel, ctx);
+        }
+        channel.inner().map_or(Outcome::NoReply, |inner| (self.0)(inner, ctx))
+    }
+}
+
+impl fmt::Debug for ChannelMessage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Message")
+    }
+}
+
+/// The function that answers a `phx_join` (or, on a plain user socket, the upgrade).
+pub type JoinFn = Arc<dyn Fn(&mut Context<'_>, Payload<'_>) -> Join + Send + Sync>;
+
+/// The answer to a join.
+#[must_use]
+pub struct Join(#[doc(hidden)] pub JoinKind);
+
+/// The answer to a join, taken apart.
+#[doc(hidden)]
+pub enum JoinKind {
+    Ok {
+        channel: Box<dyn Channel>,
+        reply: Payload<'static>,
+    },
+    Error(Payload<'static>),
+    Later(Pin<Box<dyn Future<Output = Join> + Send>>),
+    /// Let in once `until` answers [`Released`](Self::Released).
+    Held {
+        channel: Box<dyn Channel>,
+        reply: Payload<'static>,
+        until: Pin<Box<dyn Future<Output = Join> + Send>>,
+    },
+    /// The client that was held is in.
+    Released,
+}
+
+impl Join {
+    /// The client is in; the reply is `{}` unless [`reply`](Self::reply) says otherwise.
+    pub fn ok(channel: impl Channel) -> Self {
+        Self(JoinKind::Ok { channel: Box::new(channel), reply: Payload::EMPTY_OBJECT })
+    }
+
+    /// Refused, with a payload for the client, by convention `{"reason": "…"}`.
+    pub fn error(response: impl Into<Payload<'static>>) -> Self {
+        Self(JoinKind::Error(response.into()))
+    }
+
+    /// Answered when `work` is done, which runs on tokio. Until then nothing more is read from this
+    /// socket, and messages behind the join wait for it, in order (PROTOCOL §5.4).
+    pub fn later(work: impl Future<Output = Join> + Send + 'static) -> Self {
+        Self(JoinKind::Later(Box::pin(work)))
+    }
+
+    /// Has a client that is let in wait until `work` is done, which runs on tokio. The channel is
+    /// made meanwhile, and has no member yet; as [`later`](Self::later) in all else.
+    pub fn after(self, work: impl Future<Output = ()> + Send + 'static) -> Self {
+        Self(match self.0 {
+            JoinKind::Ok { channel, reply } => {
+                let released = async move {
+                    work.await;
+                    Self(JoinKind::Released)
+                };
+                JoinKind::Held { channel, reply, until: Box::pin(released) }
+            }
+            JoinKind::Later(decision) => {
+                JoinKind::Later(Box::pin(async move { decision.await.after(work) }))
+            }
+            JoinKind::Held { channel, reply, until } => {
+                let released = async move {
+                    work.await;
+                    until.await
+                };
+                JoinKind::Held { channel, reply, until: Box::pin(released) }
+            }
+            other @ (JoinKind::Error(_) | JoinKind::Released) => other,
+        })
+    }
+
+    /// Sets the payload of the reply to a join that is ok; does nothing to the others.
+    pub fn reply(mut self, response: impl Into<Payload<'static>>) -> Self {
+        if let JoinKind::Ok { reply, .. } | JoinKind::Held { reply, .. } = &mut self.0 {
+            *reply = response.into();
+        }
+        self
+    }
+
+    /// Wraps the channel once there is one.
+    #[doc(hidden)]
+    pub fn wrap(
+        self,
+        wrapper: impl FnOnce(Box<dyn Channel>) -> Box<dyn Channel> + Send + 'static,
+    ) -> Self {
+        Self(match self.0 {
+            JoinKind::Ok { channel, reply } => JoinKind::Ok { channel: wrapper(channel), reply },
+            JoinKind::Later(work) => {
+                JoinKind::Later(Box::pin(async move { work.await.wrap(wrapper) }))
+            }
+            JoinKind::Held { channel, reply, until } => {
+                JoinKind::Held { channel: wrapper(channel), reply, until }
+            }
+            other @ (JoinKind::Error(_) | JoinKind::Released) => other,
+        })
+    }
+}
+
+impl fmt::Debug for Join {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self.0 {
+            JoinKind::Ok { .. } => "Join::ok",
+            JoinKind::Error(_) => "Join::error",
+            JoinKind::Later(_) => "Join::later",
+            JoinKind::Held { .. } => "Join::after",
+            JoinKind::Released => "Join",
+        })
+    }
+}

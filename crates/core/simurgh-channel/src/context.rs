@@ -1,0 +1,307 @@
+//! What a callback may do: a [`Context`] collects its effects, the shard carries them out in order.
+
+use std::any::Any;
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use simurgh_history::{Position, Resume};
+use simurgh_proto::message::{OwnedRef, Payload, Ref};
+use simurgh_proto::topic::subtopic;
+use simurgh_proto::ws::CloseCode;
+
+use crate::clock::Lifetime;
+use crate::id::ChannelId;
+use crate::limit::Limit;
+use crate::metrics::ShardMetrics;
+use crate::node_handle::{Audience, LinkedWork, NodeHandle};
+use crate::outcome::{Reply, ReplyRef};
+use crate::presence::PresenceCall;
+
+/// What an application keeps with a socket.
+pub type Assigns = Arc<dyn Any + Send + Sync>;
+
+/// What the application's connect gave a socket; nothing at all where it gave nothing.
+#[derive(Default)]
+pub struct SocketState {
+    /// The topic on which a `disconnect` closes the socket.
+    pub id: Option<Box<str>>,
+    /// What channels read with [`Context::assigns`].
+    pub assigns: Option<Assigns>,
+    /// How long it may stay; none: as long as it likes.
+    pub lifetime: Option<Lifetime>,
+}
+
+impl SocketState {
+    /// Whether there is nothing to keep.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.id.is_none() && self.assigns.is_none() && self.lifetime.is_none()
+    }
+}
+
+impl std::fmt::Debug for SocketState {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("SocketState").field("id", &self.id).finish_non_exhaustive()
+    }
+}
+
+/// What a channel's definition has made of a long message on the thread that read it.
+pub type Prepared = Box<dyn Any + Send>;
+
+/// What a callback knows of its socket and topic, and everything it may do.
+///
+/// Pushes, replies and broadcasts leave in the order they are made (PROTOCOL §6), also those made
+/// before a panic.
+pub struct Context<'a> {
+    #[doc(hidden)]
+    pub effects: &'a mut Vec<Effect>,
+    #[doc(hidden)]
+    pub node: &'a Arc<dyn NodeHandle>,
+    #[doc(hidden)]
+    pub metrics: &'a ShardMetrics,
+    #[doc(hidden)]
+    pub socket: Option<&'a SocketState>,
+    #[doc(hidden)]
+    pub topic: &'a str,
+    #[doc(hidden)]
+    pub channel: ChannelId,
+    #[doc(hidden)]
+    pub message: Option<Ref<'a>>,
+    // What was made of the message on the thread that read it, if it is a long one.
+    #[doc(hidden)]
+    pub prepared: Option<Prepared>,
+    // What the client that joins says it has received.
+    #[doc(hidden)]
+    pub resume: Option<&'a Resume>,
+}
+
+/// One thing a callback did, carried out when it has returned.
+#[derive(Debug)]
+pub enum Effect {
+    /// An event for this member alone.
+    Push(Box<str>, Payload<'static>),
+    /// An event for the members of this topic, or of another.
+    Broadcast(Option<Box<str>>, Box<str>, Payload<'static>, Audience),
+    /// The channel subscribes to a further topic.
+    Subscribe(Box<str>),
+    /// The channel unsubscribes from it.
+    Unsubscribe(Box<str>),
+    /// The event for this member that an intercepted broadcast came to, if it came to one, with the
+    /// broadcast's position.
+    #[doc(hidden)]
+    At(Position, Option<(Box<str>, Payload<'static>)>),
+    /// The answer to a message.
+    Reply(ReplyRef, Reply),
+    /// Something is kept with the socket.
+    Assign(Assigns),
+    /// Something about its presence.
+    Presence(PresenceCall),
+    /// Work that ends with the channel.
+    Link(Box<dyn LinkedWork>),
+    /// No more messages of the client are wanted until [`Effect::Proceed`].
+    Hold,
+    /// More messages of the client are wanted.
+    Proceed,
+    /// How long the socket may stay from now on.
+    Expire(Option<Lifetime>),
+    /// The socket closes.
+    Close(CloseCode),
+    /// The same because of a limit that what was done exceeds.
+    Exceed(Limit),
+}
+
+/// What an interceptor did with a broadcast at a position, for a member who is told positions: the
+/// last event it pushes carries it, so a client that has the position has all of the broadcast.
+pub fn at_position(mut effects: Vec<Effect>, position: Position) -> Vec<Effect> {
+    let last = effects.iter().rposition(|it| matches!(it, Effect::Push(..)));
+    let at = last.unwrap_or(effects.len());
+    let push = match last.map(|at| effects.remove(at)) {
+        Some(Effect::Push(event, payload)) => Some((event, payload)),
+        _ => None,
+    };
+    effects.insert(at, Effect::At(position, push));
+    effects
+}
+
+impl Effect {
+    /// The name of the method that made it, for the log.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Push(..) | Self::At(..) => "push",
+            Self::Broadcast(..) => "broadcast",
+            Self::Subscribe(_) => "subscribe",
+            Self::Unsubscribe(_) => "unsubscribe",
+            Self::Reply(..) => "reply",
+            Self::Assign(_) => "assign",
+            Self::Presence(_) => "presence",
+            Self::Link(_) => "spawn_linked",
+            Self::Hold | Self::Proceed => "hold",
+            Self::Expire(_) => "expire_in",
+            Self::Close(_) | Self::Exceed(_) => "close_socket",
+        }
+    }
+}
+
+impl Context<'_> {
+    /// The topic of this channel.
+    pub fn topic(&self) -> &str {
+        self.topic
+    }
+
+    /// The part of the topic behind the first colon: `lobby` of `rooms:lobby`, or the whole topic.
+    pub fn subtopic(&self) -> &str {
+        subtopic(self.topic)
+    }
+
+    /// The id the socket was given by its connect function.
+    pub fn socket_id(&self) -> Option<&str> {
+        self.socket.and_then(|socket| socket.id.as_deref())
+    }
+
+    /// What the client has received before, as its join says in the param `simurgh`
+    /// (docs/HISTORY.md). `None` if it says nothing, if the topic has no history, and in all
+    /// callbacks but the join function.
+    pub fn resume(&self) -> Option<&Resume> {
+        self.resume
+    }
+
+    /// What the connect function, or a channel since, has assigned to the socket, if it is of this
+    /// type.
+    pub fn assigns<T: Any>(&self) -> Option<&T> {
+        self.assigned()?.downcast_ref()
+    }
+
+    /// Keeps a value with the socket, in place of what was kept before: all its channels read it
+    /// with [`assigns`](Self::assigns).
+    pub fn assign(&mut self, value: impl Any + Send + Sync) {
+        self.effects.push(Effect::Assign(Arc::new(value)));
+    }
+
+    /// Pushes an event to this member alone.
+    pub fn push(&mut self, event: &str, payload: impl Into<Payload<'static>>) {
+        self.effects.push(Effect::Push(event.into(), payload.into()));
+    }
+
+    /// Broadcasts to all members of this topic, this one included.
+    pub fn broadcast(&mut self, event: &str, payload: impl Into<Payload<'static>>) {
+        self.publish(None, event, payload.into(), Audience::All);
+    }
+
+    /// Broadcasts to all members of this topic but this one.
+    pub fn broadcast_from(&mut self, event: &str, payload: impl Into<Payload<'static>>) {
+        self.publish(None, event, payload.into(), Audience::Others);
+    }
+
+    /// Broadcasts to all members of another topic.
+    pub fn broadcast_to(&mut self, topic: &str, event: &str, payload: impl Into<Payload<'static>>) {
+        self.publish(Some(topic.into()), event, payload.into(), Audience::All);
+    }
+
+    fn publish(
+        &mut self,
+        topic: Option<Box<str>>,
+        event: &str,
+        payload: Payload<'static>,
+        audience: Audience,
+    ) {
+        self.effects.push(Effect::Broadcast(topic, event.into(), payload, audience));
+    }
+
+    /// Subscribes this channel to a further topic: its broadcasts come to
+    /// [`Channel::handle_broadcast`](crate::Channel::handle_broadcast).
+    pub fn subscribe(&mut self, topic: &str) {
+        self.effects.push(Effect::Subscribe(topic.into()));
+    }
+
+    /// Ends what [`subscribe`](Self::subscribe) began.
+    pub fn unsubscribe(&mut self, topic: &str) {
+        self.effects.push(Effect::Unsubscribe(topic.into()));
+    }
+
+    /// Closes every socket with this id, on every shard, with 1001 (PROTOCOL §7).
+    pub fn disconnect(&mut self, socket_id: &str) {
+        self.broadcast_to(
+            socket_id,
+            simurgh_proto::message::events::DISCONNECT,
+            Payload::EMPTY_OBJECT,
+        );
+    }
+
+    /// Closes this socket with a close code, 1012 for one that should come back elsewhere.
+    pub fn close_socket(&mut self, code: CloseCode) {
+        self.effects.push(Effect::Close(code));
+    }
+
+    /// Has this socket closed with 3000 when so much time has passed, in place of an earlier limit;
+    /// `None`: never. The close comes up to an eighth of the server's shortest time
+    /// limit later (PROTOCOL §7.2).
+    pub fn expire_in(&mut self, time: Option<Duration>) {
+        self.effects.push(Effect::Expire(time.map(Lifetime::from)));
+    }
+
+    /// Names the message that is being handled, to answer it later with
+    /// [`ChannelHandle::reply`](crate::ChannelHandle::reply). `None` in callbacks that are not
+    /// about a message of the client.
+    pub fn reply_ref(&self) -> Option<ReplyRef> {
+        self.message.as_ref().map(|message| ReplyRef(OwnedRef::from(message)))
+    }
+
+    /// Runs work on tokio, away from the shard, to its end, even if the channel ends first; use
+    /// [`handle`](Self::handle) to bring its result back.
+    pub fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
+        self.node.spawn(Box::pin(work));
+    }
+
+    /// Runs work on tokio that is dropped when the channel ends.
+    pub fn spawn_linked(&mut self, work: impl Future<Output = ()> + Send + 'static) {
+        let work = self.node.spawn_linked(Box::pin(work));
+        self.effects.push(Effect::Link(work));
+    }
+
+    /// What is kept with the socket.
+    #[doc(hidden)]
+    pub fn assigned(&self) -> Option<&Assigns> {
+        let assigned = self.effects.iter().rev().find_map(|effect| match effect {
+            Effect::Assign(value) => Some(value),
+            _ => None,
+        });
+        assigned.or_else(|| self.socket?.assigns.as_ref())
+    }
+
+    /// Does what was recorded elsewhere.
+    #[doc(hidden)]
+    pub fn carry_out(&mut self, effects: impl IntoIterator<Item = Effect>) {
+        self.effects.extend(effects);
+    }
+
+    /// What was made of the message on the thread that read it, if it is of this type.
+    #[doc(hidden)]
+    pub fn take_prepared<T: Any>(&mut self) -> Option<T> {
+        Some(*self.prepared.take()?.downcast().ok()?)
+    }
+
+    /// Counts a payload that its channel does not take.
+    #[doc(hidden)]
+    pub fn count_wrong_payload(&self) {
+        self.metrics.errors_wrong_payload.add(1);
+    }
+
+    /// Counts something that a socket's token does not allow.
+    #[doc(hidden)]
+    pub fn count_unauthorized(&self) {
+        self.metrics.errors_unauthorized.add(1);
+    }
+
+    /// How many members this topic has on all shards; `None` if no user socket counts them
+    /// ([`UserSocket::count_members`](crate::UserSocket::count_members)).
+    pub fn member_count(&self) -> Option<u32> {
+        self.node.member_count(self.topic)
+    }
+}
+
+impl std::fmt::Debug for Context<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Context").field("topic", &self.topic).finish_non_exhaustive()
+    }
+}

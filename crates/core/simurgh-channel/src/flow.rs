@@ -1,0 +1,90 @@
+//! Bytes of broadcasts under way, topic by topic.
+//!
+//! A *flow* is what one shard's members publish on one topic. Its bytes count from the publishing
+//! until the broadcast has left for most readers of every shard. While a flow has more than its
+//! share under way, sockets that publish into it are not read; publishers of other topics are not
+//! affected.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+use crate::broadcast::Broadcast;
+
+/// Bytes of one topic's broadcasts from one shard that are under way.
+#[derive(Debug, Default)]
+pub struct Flow {
+    bytes: AtomicUsize,
+}
+
+impl Flow {
+    /// Bytes under way now.
+    #[inline]
+    pub fn bytes(&self) -> usize {
+        self.bytes.load(Relaxed)
+    }
+
+    /// Counts the bytes of a broadcast until the returned charge and its clones are dropped.
+    #[inline]
+    pub fn charge(self: &Arc<Self>, bytes: usize) -> Arc<Charge> {
+        self.bytes.fetch_add(bytes, Relaxed);
+        Arc::new(Charge { flow: Arc::clone(self), bytes })
+    }
+}
+
+/// A broadcast's bytes in its flow.
+#[derive(Debug)]
+pub struct Charge {
+    flow: Arc<Flow>,
+    bytes: usize,
+}
+
+impl Drop for Charge {
+    #[inline]
+    fn drop(&mut self) {
+        self.flow.bytes.fetch_sub(self.bytes, Relaxed);
+    }
+}
+
+/// A broadcast on its way through a shard.
+#[derive(Debug)]
+pub struct Posted {
+    broadcast: Arc<Broadcast>,
+    /// None if no socket has published it.
+    charge: Option<Arc<Charge>>,
+}
+
+impl Posted {
+    /// A broadcast for one of all shards; `charge` counts it in its publisher's flow.
+    #[inline]
+    pub fn new(broadcast: Arc<Broadcast>, charge: Option<Arc<Charge>>) -> Self {
+        Self { broadcast, charge }
+    }
+
+    /// What is broadcast.
+    #[inline]
+    pub fn broadcast(&self) -> &Arc<Broadcast> {
+        &self.broadcast
+    }
+
+    /// Its place in its publisher's flow; dropping it gives the bytes back.
+    #[inline]
+    pub fn into_charge(self) -> Option<Arc<Charge>> {
+        self.charge
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_count_until_the_last_shard_is_done() {
+        let flow = Arc::<Flow>::default();
+        let charge = flow.charge(100);
+        let elsewhere = Arc::clone(&charge);
+        drop(charge);
+        assert_eq!(flow.bytes(), 100);
+        drop(elsewhere);
+        assert_eq!(flow.bytes(), 0);
+    }
+}

@@ -1,0 +1,189 @@
+//! Messages between the home of a kept topic and the engine that keeps and numbers the broadcasts
+//! of several nodes. They go by way of the cluster's thread, which puts those of the engine in
+//! order.
+
+use std::time::Duration;
+
+use simurgh_history::{Epoch, Place, Position};
+
+use crate::broadcast::Broadcast;
+
+/// Bytes that an item is counted with on its way to its home, beside its broadcast.
+const ITEM_BYTES: usize = 64;
+
+/// How much of a topic's broadcasts an engine is to keep, as the topic's pattern declares.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Retention {
+    /// Broadcasts.
+    pub count: u32,
+    /// Bytes of them.
+    pub bytes: usize,
+    /// Milliseconds that they are kept for.
+    pub age_ms: u64,
+}
+
+/// A broadcast that the engine is to keep.
+#[derive(Debug)]
+pub struct StoreRequest {
+    /// The answer names it; no other store or purge of this node has it.
+    pub number: u64,
+    /// What is broadcast, and on which topic.
+    pub broadcast: Broadcast,
+    /// The client that is left out, by the hash of its id; 0: nobody.
+    pub sender: u64,
+    /// A broadcast with the same id is kept only once, on all nodes.
+    pub id: Option<Box<str>>,
+    /// The engine may forget it after so long; `None`: its own limits decide.
+    pub age: Option<Duration>,
+}
+
+/// What the engine has of a topic, for its home: [`Begun`](Self::Begun) comes first.
+#[derive(Debug)]
+pub enum FromEngine {
+    /// The topic is followed from here on.
+    Begun {
+        /// The epoch of the engine's numbers: another one makes all positions before invalid.
+        epoch: u64,
+        /// Broadcasts up to this number may be missing here.
+        floor: u64,
+        /// Broadcasts up to this number were purged on request; 0: none is known.
+        purged: u64,
+        /// Up to this number the topic has only `messages`.
+        head: u64,
+        /// What the engine has, oldest first.
+        messages: Vec<KeptItem>,
+    },
+    /// The next one, in order.
+    Next(KeptItem),
+    /// Something up to this number is missing and cannot be fetched any more.
+    Gap {
+        /// The last number that may be missing.
+        through: u64,
+    },
+    /// All that is older than this was purged on request. The request itself has this place.
+    Purged {
+        /// Its number.
+        seq: u64,
+        /// Which one it is of several with this number.
+        index: u16,
+    },
+    /// What the engine has is not known now. `Known` or `Begun` follows.
+    Unknown,
+    /// It is known again, and nothing was missed.
+    Known,
+    /// The topic is no longer followed: nobody here wants it.
+    Ended,
+}
+
+/// A broadcast that the engine has kept.
+#[derive(Debug)]
+pub struct KeptItem {
+    /// The engine's number for it.
+    pub seq: u64,
+    /// Which one it is of several with this number, from 0.
+    pub index: u16,
+    /// When it was kept: milliseconds since 1970; 0 if that is not known.
+    pub at_ms: u64,
+    /// The number that this node gave it, if this node has had it kept.
+    pub mine: Option<u64>,
+    /// The client that is left out, by the hash of its id; 0: nobody.
+    pub sender: u64,
+    /// What is broadcast. Whom it leaves out only matters if it is of this node.
+    pub broadcast: Broadcast,
+}
+
+/// Where the engine has kept a broadcast.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct StoredAt {
+    /// The epoch of its numbers.
+    pub epoch: u64,
+    /// Its number.
+    pub seq: u64,
+    /// Which one it is of several with this number.
+    pub index: u16,
+    /// One with the same id had been kept before: it is not delivered again.
+    pub is_duplicate: bool,
+}
+
+/// Why it is not known that a broadcast is kept.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum NotKept {
+    /// The engine has not answered in time: it may be kept, or may not.
+    Unconfirmed,
+    /// The engine does not keep it, and says why.
+    Refused(Box<str>),
+    /// Too much waits for the engine.
+    Full,
+    /// The engine is away, and the broadcast was delivered on this node only, as the server is
+    /// configured to do.
+    LocalOnly,
+}
+
+impl FromEngine {
+    /// Bytes it is counted with on its way to the home.
+    pub fn weight(&self) -> usize {
+        match self {
+            Self::Begun { messages, .. } => messages.iter().map(KeptItem::weight).sum(),
+            Self::Next(item) => item.weight(),
+            _ => 0,
+        }
+    }
+}
+
+impl KeptItem {
+    fn weight(&self) -> usize {
+        self.broadcast.weight() + ITEM_BYTES
+    }
+
+    /// Its place in the topic's history.
+    #[inline]
+    pub fn place(&self) -> Place {
+        place(self.seq, self.index)
+    }
+}
+
+impl StoredAt {
+    /// The position that clients are told.
+    pub fn position(&self) -> Position {
+        let epoch = Epoch::from_seed(self.epoch);
+        Position { epoch, place: place(self.seq, self.index) }
+    }
+}
+
+/// The distance between two numbers of one shard's stores: the remainder names the shard.
+pub const NUMBERS_APART: u64 = 1 << 16;
+
+/// The shard that gave a store its number.
+pub fn shard_of(number: u64) -> usize {
+    (number % NUMBERS_APART) as usize
+}
+
+/// The last item that a number can have. A place behind all items of a number has it, too.
+const LAST_ITEM: u16 = Place::ITEM_MAX - 1;
+
+/// The place of an item of a number.
+pub fn place(seq: u64, index: u16) -> Place {
+    Place { seq, item: index.min(LAST_ITEM) }
+}
+
+/// The place behind all items of a number.
+pub fn behind(seq: u64) -> Place {
+    match seq {
+        0 => Place::ZERO,
+        _ => Place { seq, item: LAST_ITEM },
+    }
+}
+
+/// The place of a topic that had nothing up to a number. Nodes begin to follow it at different
+/// times, so a client may come from another node with a higher one of these and has missed nothing.
+pub fn nothing_up_to(seq: u64) -> Place {
+    match seq {
+        0 => Place::ZERO,
+        _ => Place { seq, item: Place::ITEM_MAX },
+    }
+}
+
+/// Whether a place is one of [`nothing_up_to`].
+pub fn is_of_nothing(place: Place) -> bool {
+    place.item == Place::ITEM_MAX
+}

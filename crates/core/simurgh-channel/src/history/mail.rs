@@ -1,0 +1,282 @@
+//! Mail between shards about the histories of topics, and requests from outside.
+
+use std::fmt;
+use std::sync::Arc;
+
+use simurgh_history::{GapReason, Position, Since};
+use simurgh_proto::message::Payload;
+use simurgh_reactor::Key;
+
+use super::engine::{FromEngine, NotKept, StoredAt};
+use crate::broadcast::Broadcast;
+use crate::flow::{Charge, Posted};
+use crate::id::ChannelId;
+
+/// Where a broadcast is kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct KeptAt {
+    /// Its place in its topic's history.
+    pub position: Position,
+    /// One with the same id had been kept before: it was not delivered again.
+    pub is_duplicate: bool,
+}
+
+/// Called when a broadcast is kept, on a shard: it must be short. It is dropped without being
+/// called if the shard has ended. Only an engine may fail to keep a broadcast.
+pub type KeptCallback = Box<dyn FnOnce(Result<KeptAt, NotKept>) + Send>;
+
+/// Who is told that a broadcast is kept.
+pub enum KeptFor {
+    /// Nobody.
+    Nobody,
+    /// A channel that waits for it; of another shard, unless an engine keeps the broadcast.
+    Channel {
+        /// The channel.
+        channel: ChannelId,
+        /// The number of what it waits for.
+        ticket: u32,
+        /// It has broadcast on its own topic, and receives the broadcast itself.
+        is_member: bool,
+    },
+    /// Code outside of channels.
+    Caller(KeptCallback),
+}
+
+impl fmt::Debug for KeptFor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Nobody => f.write_str("Nobody"),
+            Self::Channel { channel, ticket, .. } => {
+                f.debug_tuple("Channel").field(channel).field(ticket).finish()
+            }
+            Self::Caller(_) => f.write_str("Caller"),
+        }
+    }
+}
+
+/// A broadcast on its way to the home of its topic, to which its weight is charged.
+#[derive(Debug)]
+pub struct KeepRequest {
+    /// What is to be kept.
+    pub broadcast: Broadcast,
+    /// Its place in its publisher's flow.
+    pub charge: Option<Arc<Charge>>,
+    /// The client that is left out, by the hash of its id; 0: nobody.
+    pub sender: u64,
+    /// A broadcast with the same id is kept only once.
+    pub id: Option<Box<str>>,
+    /// Who is told.
+    pub kept_for: KeptFor,
+}
+
+/// A broadcast that is kept.
+#[derive(Debug, Clone)]
+pub struct Kept {
+    /// The client that is left out, by the hash of its id; 0: nobody.
+    pub sender: u64,
+    /// Its event and payload.
+    pub content: KeptContent,
+}
+
+/// Event and payload of a broadcast that is kept.
+#[derive(Debug, Clone)]
+pub enum KeptContent {
+    /// A copy: of a short payload it takes less than the broadcast around it.
+    Json(Arc<str>, Box<str>),
+    /// The same of a binary payload.
+    Binary(Arc<str>, Box<[u8]>),
+    /// The broadcast that members got.
+    Shared(Arc<Broadcast>),
+}
+
+impl KeptContent {
+    /// The event.
+    pub fn event(&self) -> &str {
+        match self {
+            Self::Json(event, _) | Self::Binary(event, _) => event,
+            Self::Shared(broadcast) => broadcast.event(),
+        }
+    }
+
+    /// The payload.
+    pub fn payload(&self) -> Payload<'_> {
+        match self {
+            Self::Json(_, text) => Payload::Json((&**text).into()),
+            Self::Binary(_, data) => Payload::Binary((&**data).into()),
+            Self::Shared(broadcast) => broadcast.payload().borrow(),
+        }
+    }
+}
+
+/// What a client has missed of a topic; shared by all clients that missed the same.
+#[derive(Debug)]
+pub struct Missed {
+    /// Why it is not all.
+    pub gap: Option<GapReason>,
+    /// The position behind which the messages begin.
+    pub after: Position,
+    /// The position up to which all is here.
+    pub through: Position,
+    /// Whether more follows, which is requested later.
+    pub more: bool,
+    /// How many messages there are, with those that are requested later.
+    pub count: usize,
+    /// The messages, in order.
+    pub messages: Vec<(Position, Kept)>,
+}
+
+/// A request for what a client has missed.
+#[derive(Debug)]
+pub struct MissedRequest {
+    /// The topic.
+    pub topic: Box<str>,
+    /// What the client has.
+    pub since: Since,
+    /// Whether it wants what is still there if that is not all.
+    pub partial: bool,
+    /// Something before that is lost to it.
+    pub torn: bool,
+    /// What the engine has is not known; the topic's home finds that out.
+    pub is_away: bool,
+    /// The hash of the client's id; 0: it has none.
+    pub client: u64,
+    /// The shard to which the answer goes.
+    pub shard: u16,
+    /// For whom.
+    pub requester: Requester,
+}
+
+/// For whom missed messages are requested.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Requester {
+    /// A join: its socket, and the number of what that waits for.
+    Join(Key, u32),
+    /// A member that was sent a part.
+    Member(ChannelId),
+}
+
+/// Which part of a topic's history is read.
+#[derive(Debug, Clone, Copy)]
+pub struct Range {
+    /// Where it begins, without the message there; `None`: at the end that is read first.
+    pub since: Option<Position>,
+    /// Messages at most.
+    pub limit: usize,
+    /// Whether it goes from the newer to the older.
+    pub is_reverse: bool,
+}
+
+/// A broadcast that is kept, as it is read from a topic's history.
+#[derive(Debug, Clone)]
+pub struct KeptMessage {
+    /// Its place in its topic's history.
+    pub position: Position,
+    /// When it was kept: milliseconds since 1970.
+    pub at_ms: u64,
+    #[doc(hidden)]
+    pub content: KeptContent,
+}
+
+impl KeptMessage {
+    /// The event.
+    pub fn event(&self) -> &str {
+        self.content.event()
+    }
+
+    /// The payload, as members got it.
+    pub fn payload(&self) -> Payload<'_> {
+        self.content.payload()
+    }
+}
+
+/// Part of a topic's history.
+#[derive(Debug)]
+pub struct HistoryPage {
+    /// Why messages behind the given position are missing; `None` if all are there.
+    pub gap: Option<GapReason>,
+    /// The oldest message that is kept.
+    pub first: Option<Position>,
+    /// The last position that was given; the others are of the same epoch.
+    pub position: Position,
+    /// In the requested order.
+    pub messages: Vec<KeptMessage>,
+}
+
+/// A topic with a history.
+#[derive(Debug, Clone)]
+pub struct HistoryTopic {
+    /// Its name.
+    pub name: Box<str>,
+    /// Messages that are kept.
+    pub messages: usize,
+    /// Bytes that are counted for them.
+    pub bytes: u64,
+    /// The last position that was given.
+    pub position: Position,
+}
+
+/// Some of the topics of a shard.
+#[derive(Debug)]
+pub struct HistoryTopics {
+    /// The topics, in the order of the shard's table.
+    pub topics: Vec<HistoryTopic>,
+    /// The place to go on from; `None` if these were the last.
+    pub next: Option<u32>,
+}
+
+/// Takes a page of a topic's history, on a shard: it must be short.
+pub type PageCallback = Box<dyn FnOnce(HistoryPage) + Send>;
+
+/// A request about the history of a topic, from outside of channels. Callbacks run on a shard: they
+/// must be short. They are dropped without being called if the shard has ended.
+pub enum HistoryRequest {
+    /// Reads a part of what is kept.
+    Read(Box<str>, Range, PageCallback),
+    /// Forgets all that is kept; answered with the last position that was given.
+    Forget(Box<str>, Box<dyn FnOnce(Result<Position, NotKept>) + Send>),
+    /// Lists the topics that a shard keeps, from a place on, and so many at most.
+    Topics(u16, u32, usize, Box<dyn FnOnce(HistoryTopics) + Send>),
+}
+
+impl fmt::Debug for HistoryRequest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Read(topic, range, _) => f.debug_tuple("Read").field(topic).field(range).finish(),
+            Self::Forget(topic, _) => f.debug_tuple("Forget").field(topic).finish(),
+            Self::Topics(shard, from, limit, _) => {
+                f.debug_tuple("Topics").field(shard).field(from).field(limit).finish()
+            }
+        }
+    }
+}
+
+/// About the history of a topic.
+#[derive(Debug)]
+pub enum HistoryMail {
+    /// For the home of the topic, from outside of channels.
+    Request(HistoryRequest),
+    /// All shards together keep too much, and this one most of it: it drops some.
+    Evict,
+    /// For the home of the topic.
+    RequestMissed(Box<MissedRequest>),
+    /// From there: what a client has missed, for its socket, which waits with this ticket; and how
+    /// many of the messages that client sent itself.
+    Missed(Key, u32, Arc<Missed>, usize),
+    /// From there: the next part for a member.
+    Portion(ChannelId, Arc<Missed>),
+    /// For the home of the topic.
+    Keep(Box<KeepRequest>),
+    /// From there: the broadcast that a channel waits for with this ticket, as all shards get it;
+    /// its weight was charged to this shard.
+    Kept(ChannelId, u32, Posted),
+    /// From there: why the broadcast is not kept that a channel waits for with this ticket; `None`:
+    /// it is kept.
+    Confirmed(ChannelId, u32, Option<NotKept>),
+    /// From there: a notice for members who are told positions; its weight was charged to this
+    /// shard.
+    Notice(Posted),
+    /// For the home of the topic, to which its weight was charged: from the engine.
+    Engine(Box<str>, FromEngine),
+    /// For the shard that gave this number: what became of a store or a purge.
+    Stored(u64, Result<StoredAt, NotKept>),
+}

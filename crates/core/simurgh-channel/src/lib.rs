@@ -1,0 +1,51 @@
+//! Channels, the settings of a server, and what shards and threads say to each other.
+//!
+//! What an application writes: a [`Channel`], its [`Join`] function, and what a callback does by
+//! its [`Context`]. What a server declares: a [`UserSocket`] with its routes and limits, a
+//! [`Config`]. What a shard has of its node: the trait [`Node`], and the [`Mail`] that comes from
+//! other threads. All of it is plain data and traits; `simurgh-core` is the shard that acts on it.
+//! Public fields without documentation are for that crate.
+
+mod broadcast;
+mod channel;
+mod clock;
+mod cluster;
+mod config;
+mod context;
+mod flow;
+mod handle;
+mod history;
+mod id;
+mod limit;
+mod listener;
+mod mail;
+pub mod metrics;
+mod node;
+mod node_handle;
+mod outcome;
+mod permits;
+mod presence;
+mod presences;
+mod user_socket;
+
+pub use broadcast::*;
+pub use channel::*;
+pub use clock::*;
+pub use cluster::*;
+pub use config::*;
+pub use context::*;
+pub use flow::*;
+pub use handle::ChannelHandle;
+pub use history::engine::{self, FromEngine, KeptItem, NotKept, Retention, StoreRequest, StoredAt};
+pub use history::*;
+pub use id::*;
+pub use limit::*;
+pub use listener::*;
+pub use mail::*;
+pub use node::*;
+pub use node_handle::*;
+pub use outcome::*;
+pub use permits::*;
+pub use presence::*;
+pub use presences::*;
+pub use user_socket::*;

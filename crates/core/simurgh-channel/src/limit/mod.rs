@@ -1,0 +1,147 @@
+//! Limits on what the sockets of a user socket, and their channels, may send.
+
+mod rate;
+
+pub use self::rate::{Bucket, Rate, RateError, TooFewTokens};
+use crate::metrics::{Counter, ShardMetrics};
+
+/// What is limited.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Limit {
+    /// Joins of a socket.
+    Joins,
+    /// Messages of a socket, or for a channel.
+    Messages,
+    /// Their bytes.
+    Bytes,
+    /// What channels do with their presences while they handle messages.
+    PresenceCalls,
+    /// The size of one payload.
+    PayloadBytes,
+}
+
+impl Limit {
+    /// Its name for clients, counters and settings.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Joins => "joins",
+            Self::Messages => "messages",
+            Self::Bytes => "bytes",
+            Self::PresenceCalls => "presence_calls",
+            Self::PayloadBytes => "payload_bytes",
+        }
+    }
+
+    /// The reason in a close frame.
+    pub fn close_reason(self) -> &'static str {
+        match self {
+            Self::Joins => "rate_limited: joins",
+            Self::Messages => "rate_limited: messages",
+            Self::Bytes => "rate_limited: bytes",
+            Self::PresenceCalls => "rate_limited: presence_calls",
+            Self::PayloadBytes => "payload_too_large",
+        }
+    }
+
+    /// The counter of what exceeded it.
+    pub fn counter(self, metrics: &ShardMetrics) -> &Counter {
+        match self {
+            Self::Joins => &metrics.limited_joins,
+            Self::Messages => &metrics.limited_messages,
+            Self::Bytes => &metrics.limited_bytes,
+            Self::PresenceCalls => &metrics.limited_presence_calls,
+            Self::PayloadBytes => &metrics.limited_payload_bytes,
+        }
+    }
+}
+
+/// What becomes of a message that exceeds a limit. In each case no channel sees it, and it is
+/// counted.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum LimitPolicy {
+    /// It is answered with an error that names the limit (PROTOCOL §6.7).
+    #[default]
+    Reply,
+    /// It is not answered.
+    Drop,
+    /// Its socket is closed with 1008, and a reason that names the limit.
+    Close,
+}
+
+/// A rate, and what becomes of what exceeds it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RateLimit {
+    /// How much.
+    pub rate: Rate,
+    /// What becomes of the rest.
+    pub policy: LimitPolicy,
+}
+
+impl From<Rate> for RateLimit {
+    fn from(rate: Rate) -> Self {
+        Self { rate, policy: LimitPolicy::default() }
+    }
+}
+
+impl RateLimit {
+    /// Has another policy.
+    pub fn or(self, policy: LimitPolicy) -> Self {
+        Self { policy, ..self }
+    }
+}
+
+/// A size, and what becomes of what exceeds it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SizeLimit {
+    /// The most.
+    pub bytes_max: usize,
+    /// What becomes of the rest.
+    pub policy: LimitPolicy,
+}
+
+/// What one socket may send, on all its topics together. By default without limits.
+///
+/// Bytes are those of a message's refs, topic, event and payload as they came, whatever its
+/// serializer; of a plain message its data.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct SocketLimits {
+    /// Joins.
+    pub joins: Option<RateLimit>,
+    /// Messages, joins and all others among them. A heartbeat or a leave that exceeds this is
+    /// answered as ever, unless the policy is to close.
+    pub messages: Option<RateLimit>,
+    /// Their bytes; as for messages.
+    pub bytes: Option<RateLimit>,
+    /// What its channels do with their presences while they handle messages, but to end one.
+    pub presence_calls: Option<RateLimit>,
+}
+
+/// What one socket may send on one topic. By default without limits.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct ChannelLimits {
+    /// Messages for the channel, without joins and leaves. A join anew does not reset them.
+    pub messages: Option<RateLimit>,
+    /// Their bytes, counted as in [`SocketLimits`].
+    pub bytes: Option<RateLimit>,
+    /// What the channel does with its presences while it handles messages, but to end one.
+    pub presence_calls: Option<RateLimit>,
+    /// The size of the payload of a message or a join.
+    pub payload_bytes: Option<SizeLimit>,
+}
+
+impl SocketLimits {
+    /// The rates among them.
+    pub fn rates(&self) -> impl Iterator<Item = Rate> {
+        let Self { joins, messages, bytes, presence_calls } = *self;
+        [joins, messages, bytes, presence_calls].into_iter().flatten().map(|it| it.rate)
+    }
+}
+
+impl ChannelLimits {
+    /// The rates among them.
+    pub fn rates(&self) -> impl Iterator<Item = Rate> {
+        let Self { messages, bytes, presence_calls, payload_bytes: _ } = *self;
+        [messages, bytes, presence_calls].into_iter().flatten().map(|it| it.rate)
+    }
+}

@@ -1,0 +1,42 @@
+//! What other threads send to a core.
+
+use std::time::Duration;
+
+use simurgh_presence::Owner;
+use simurgh_reactor::Key;
+
+use crate::channel::Join;
+use crate::flow::Posted;
+use crate::history::HistoryMail;
+use crate::id::ChannelId;
+use crate::listener::Listener;
+use crate::node_handle::ToChannel;
+use crate::presence::{PresenceMail, SharedPush};
+
+/// Everything that other threads may send to a core.
+#[derive(Debug)]
+pub enum Mail {
+    /// A broadcast made elsewhere; its weight was charged to this shard.
+    Broadcast(Posted),
+    /// For one channel.
+    ToChannel(ChannelId, ToChannel),
+    /// The join a socket waits for is decided, or its decision panicked; the ticket tells it from
+    /// joins that the socket waited for before.
+    Joined(Key, u32, Option<Join>),
+    /// Code outside of all channels subscribes to a topic.
+    Listen(Box<str>, Listener),
+    /// It unsubscribes.
+    Unlisten(Box<str>, ChannelId),
+    /// A node of the cluster is gone, and with it the presences there.
+    NodeGone(Owner),
+    /// Something about the presences of a topic that this shard keeps.
+    Presence(Box<str>, PresenceMail),
+    /// An event for several channels.
+    Push(SharedPush),
+    /// Something about the history of a topic.
+    History(HistoryMail),
+    /// A permit to fan out, for which this shard was in the queue.
+    Permit,
+    /// Close everything with 1012 over this time, then end.
+    Drain(Duration),
+}

@@ -1,0 +1,343 @@
+//! The node of a core, as its shards see it.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::time::Duration;
+
+use simurgh_proto::message::Payload;
+use simurgh_reactor::Key;
+
+use crate::broadcast::{Broadcast, BroadcastError};
+use crate::channel::Join;
+use crate::cluster::{Cluster, ToCluster};
+use crate::config::Config;
+use crate::flow::Posted;
+use crate::history::engine::{self, FromEngine, NotKept, StoredAt};
+use crate::history::{HistoryMail, HistoryRequest, KeepRequest, KeptCallback, KeptFor};
+use crate::id::ChannelId;
+use crate::mail::Mail;
+use crate::node_handle::{Audience, NodeHandle, ToChannel};
+use crate::permits::FanoutPermits;
+use crate::presence::{PresenceCallback, PresenceMail, home_shard};
+use crate::user_socket::UserSocket;
+
+/// Work that decides about a join.
+pub type JoinDecision = Pin<Box<dyn Future<Output = Join> + Send>>;
+
+/// Which of the application's functions a shard is in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Callback {
+    /// Whether a connection is let in.
+    Connect = 1,
+    /// Whether a join is.
+    Join,
+    /// [`Channel::after_join`](crate::Channel::after_join).
+    AfterJoin,
+    /// [`Channel::handle_in`](crate::Channel::handle_in).
+    HandleIn,
+    /// [`HandleInfo::handle_info`](crate::HandleInfo::handle_info).
+    HandleInfo,
+    /// [`Channel::handle_out`](crate::Channel::handle_out).
+    HandleOut,
+    /// [`Channel::handle_broadcast`](crate::Channel::handle_broadcast).
+    HandleBroadcast,
+    /// [`Channel::terminate`](crate::Channel::terminate).
+    Terminate,
+    /// [`Channel::hibernate`](crate::Channel::hibernate).
+    Hibernate,
+}
+
+impl Callback {
+    /// All of them, in the order of their numbers, which begin with 1.
+    pub const ALL: [Self; 9] = [
+        Self::Connect,
+        Self::Join,
+        Self::AfterJoin,
+        Self::HandleIn,
+        Self::HandleInfo,
+        Self::HandleOut,
+        Self::HandleBroadcast,
+        Self::Terminate,
+        Self::Hibernate,
+    ];
+
+    /// Its name in the application's code.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Connect => "connect",
+            Self::Join => "join",
+            Self::AfterJoin => "after_join",
+            Self::HandleIn => "handle_in",
+            Self::HandleInfo => "handle_info",
+            Self::HandleOut => "handle_out",
+            Self::HandleBroadcast => "handle_broadcast",
+            Self::Terminate => "terminate",
+            Self::Hibernate => "hibernate",
+        }
+    }
+}
+
+/// The node that a core is a shard of: the mailboxes of the other shards, and what all shards
+/// share. The bytes of broadcasts under way are counted by the shard they go to.
+pub trait Node: NodeHandle + Sized + 'static {
+    /// Limits and times.
+    fn config(&self) -> &Config;
+
+    /// A user socket by its place.
+    fn user_socket(&self, index: u8) -> Option<&UserSocket>;
+
+    /// A number that is different for each start of each node, by more than the number of shards.
+    fn id(&self) -> u64;
+
+    /// Whether some topics' broadcasts are kept.
+    fn has_history(&self) -> bool;
+
+    /// Bytes of what each shard keeps of topics' broadcasts.
+    fn history_bytes(&self) -> &[AtomicU64];
+
+    /// Signs a text as this node, or another with its secret.
+    fn sign(&self, text: &str) -> String;
+
+    /// Whether this is the signature of the text, in constant time.
+    fn is_signed(&self, text: &str, proof: &str) -> bool;
+
+    /// Milliseconds since 1970 at a time of the shards' clock.
+    fn unix_ms(&self, now_ns: u64) -> u64;
+
+    /// The permits to fan out.
+    fn permits(&self) -> &FanoutPermits;
+
+    /// The other nodes; none, where this is the only one.
+    fn cluster(&self) -> Option<&dyn Cluster> {
+        None
+    }
+
+    /// How many shards there are.
+    fn shards(&self) -> usize;
+
+    /// Posts to a shard; `false` if that has ended.
+    fn post(&self, shard: usize, mail: Mail) -> bool;
+
+    /// Counts bytes as under way in a shard.
+    fn charge(&self, shard: usize, bytes: usize);
+
+    /// Gives bytes back that were charged.
+    fn discharge(&self, shard: usize, bytes: usize);
+
+    /// Bytes under way in a shard; none in one that has ended, since those never come back.
+    fn charged(&self, shard: usize) -> usize;
+
+    /// Has a join decided on another thread: [`Mail::Joined`] comes back, unless it takes far too
+    /// long.
+    fn decide(&self, shard: usize, key: Key, ticket: u32, work: JoinDecision);
+
+    /// A shard enters code of the application.
+    fn enter_callback(&self, shard: usize, callback: Callback);
+
+    /// The shard is back; how long the callback took.
+    fn leave_callback(&self, shard: usize) -> Duration;
+
+    /// A topic has one member more, over all shards.
+    fn member_joined(&self, topic: &str);
+
+    /// A topic has one member less.
+    fn member_left(&self, topic: &str);
+
+    /// A socket has closed: another connection may take its place.
+    fn release_connection(&self);
+
+    /// Whether publishers have to wait.
+    fn is_congested(&self) -> bool {
+        self.any_above(self.config().mailbox_bytes_max)
+    }
+
+    /// Whether publishers have to wait even on topics without broadcasts under way.
+    fn is_jammed(&self) -> bool {
+        self.any_above(self.config().mailbox_bytes_max.saturating_mul(4))
+    }
+
+    /// Whether held publishers may go on: at half the limit, so that they are not held again at
+    /// once.
+    fn is_relieved(&self) -> bool {
+        !self.any_above(self.config().mailbox_bytes_max / 2)
+    }
+
+    /// Whether more bytes than this are under way in some shard.
+    fn any_above(&self, bytes: usize) -> bool {
+        (0..self.shards()).any(|shard| self.charged(shard) > bytes)
+    }
+
+    /// A broadcast from outside of channels, by any thread: to all shards, or to none when one of
+    /// them has too much under way. Several threads at once may exceed the limit by a little.
+    ///
+    /// # Errors
+    /// The payload is too large, or too much is under way.
+    fn broadcast(&self, broadcast: Broadcast) -> Result<(), BroadcastError> {
+        if self.keeps(broadcast.topic()) {
+            return self.keep(broadcast, None, None);
+        }
+        let (topic, event) = (broadcast.topic(), broadcast.event());
+        self.may_broadcast(topic, event, broadcast.payload().len())?;
+        let broadcast = Arc::new(broadcast);
+        if let Some(cluster) = self.cluster() {
+            cluster.send(ToCluster::Broadcast(Arc::clone(&broadcast)));
+        }
+        self.broadcast_here(broadcast);
+        Ok(())
+    }
+
+    /// A broadcast from outside of channels, by any thread, for this node alone.
+    ///
+    /// # Errors
+    /// The payload is too large, or too much is under way.
+    fn broadcast_local(&self, broadcast: Broadcast) -> Result<(), BroadcastError> {
+        let (topic, event) = (broadcast.topic(), broadcast.event());
+        self.may_broadcast(topic, event, broadcast.payload().len())?;
+        self.broadcast_here(Arc::new(broadcast));
+        Ok(())
+    }
+
+    /// A broadcast of any origin for all shards of this node.
+    fn broadcast_here(&self, broadcast: Arc<Broadcast>) {
+        for shard in 0..self.shards() {
+            let posted = Posted::new(Arc::clone(&broadcast), None);
+            self.post_charged(shard, posted);
+        }
+    }
+
+    /// Whether a payload with these names is small enough to be broadcast.
+    ///
+    /// # Errors
+    /// It is too large for readers here, or for the other nodes.
+    fn fits(&self, topic: &str, event: &str, bytes: usize) -> Result<(), BroadcastError> {
+        let bytes_max = self.config().broadcast_bytes_max();
+        if bytes > bytes_max {
+            return Err(BroadcastError::TooLarge { bytes, bytes_max });
+        }
+        let Some(cluster) = self.cluster() else { return Ok(()) };
+        let bytes_max = cluster.broadcast_bytes_max().saturating_sub(topic.len() + event.len());
+        match bytes > bytes_max || topic.len() > usize::from(u16::MAX) {
+            true => Err(BroadcastError::TooLargeForCluster { bytes, bytes_max }),
+            false => Ok(()),
+        }
+    }
+
+    /// Whether the broadcasts of a topic are kept.
+    fn keeps(&self, topic: &str) -> bool {
+        self.has_history()
+            && (0..=u8::MAX).map_while(|index| self.user_socket(index)).any(|it| it.keeps(topic))
+    }
+
+    /// A broadcast from outside of channels, by any thread, on a topic whose broadcasts are kept:
+    /// one with an id is kept and delivered only once. `callback` is told where it is kept.
+    ///
+    /// # Errors
+    /// The payload is too large, or too much is under way.
+    fn keep(
+        &self,
+        broadcast: Broadcast,
+        id: Option<Box<str>>,
+        callback: Option<KeptCallback>,
+    ) -> Result<(), BroadcastError> {
+        let (topic, event) = (broadcast.topic(), broadcast.event());
+        self.may_broadcast(topic, event, broadcast.payload().len())?;
+        let (shard, weight) = (home_shard(broadcast.topic(), self.shards()), broadcast.weight());
+        let kept_for = callback.map_or(KeptFor::Nobody, KeptFor::Caller);
+        let keep = KeepRequest { broadcast, charge: None, sender: 0, id, kept_for };
+        self.post_weighed(shard, weight, Mail::History(HistoryMail::Keep(Box::new(keep))));
+        Ok(())
+    }
+
+    /// What the engine has of a topic whose broadcasts it keeps, for the topic's home, in the order
+    /// of the cluster's thread. Publishers on other nodes cannot be held back from here, so when
+    /// far too much is under way in the home a broadcast is dropped, and members are told of the
+    /// gap.
+    fn post_kept(&self, topic: &str, what: FromEngine) {
+        let shard = home_shard(topic, self.shards());
+        let bytes_max = self.config().mailbox_bytes_max.saturating_mul(4);
+        let what = match what {
+            FromEngine::Next(item) if item.mine.is_none() && self.charged(shard) > bytes_max => {
+                FromEngine::Gap { through: item.seq }
+            }
+            what => what,
+        };
+        let bytes = what.weight() + topic.len();
+        let mail = Mail::History(HistoryMail::Engine(topic.into(), what));
+        self.post_weighed(shard, bytes, mail);
+    }
+
+    /// The outcome of a store or a purge with this number.
+    fn post_stored(&self, number: u64, outcome: Result<StoredAt, NotKept>) {
+        let shard = engine::shard_of(number);
+        if shard < self.shards() {
+            self.post(shard, Mail::History(HistoryMail::Stored(number, outcome)));
+        }
+    }
+
+    /// Requests something about the history of a topic, from any thread.
+    fn request_history(&self, request: HistoryRequest) {
+        let shard = match &request {
+            HistoryRequest::Read(topic, ..) | HistoryRequest::Forget(topic, _) => {
+                home_shard(topic, self.shards())
+            }
+            HistoryRequest::Topics(shard, ..) => usize::from(*shard),
+        };
+        self.post(shard, Mail::History(HistoryMail::Request(request)));
+    }
+
+    /// What [`NodeHandle::broadcast_by`] does.
+    ///
+    /// # Errors
+    /// The payload is too large, or too much is under way.
+    fn broadcast_for(
+        &self,
+        channel: ChannelId,
+        event: &str,
+        payload: Payload<'static>,
+        audience: Audience,
+    ) -> Result<(), BroadcastError> {
+        // The topic is known when the broadcast arrives at its channel.
+        self.may_broadcast("", event, payload.len())?;
+        let what = ToChannel::Broadcast(event.into(), payload, audience);
+        let (shard, bytes) = (usize::from(channel.shard), what.weight());
+        self.post_weighed(shard, bytes, Mail::ToChannel(channel, what));
+        Ok(())
+    }
+
+    /// Posts to the shard that keeps a topic's presences, and charges the bytes to it.
+    fn post_home(&self, topic: &str, mail: PresenceMail) {
+        let (shard, bytes) = (home_shard(topic, self.shards()), mail.weight() + topic.len());
+        self.post_weighed(shard, bytes, Mail::Presence(topic.into(), mail));
+    }
+
+    /// What [`NodeHandle::list_presences`] does.
+    fn request_presences(&self, topic: &str, callback: PresenceCallback) {
+        self.post_home(topic, PresenceMail::List(callback));
+    }
+
+    /// Whether a broadcast that may be refused is taken.
+    fn may_broadcast(&self, topic: &str, event: &str, bytes: usize) -> Result<(), BroadcastError> {
+        self.fits(topic, event, bytes)?;
+        if self.is_congested() {
+            return Err(BroadcastError::Congested);
+        }
+        Ok(())
+    }
+
+    /// Posts a broadcast to a shard and charges its bytes to it.
+    fn post_charged(&self, shard: usize, posted: Posted) {
+        let weight = posted.broadcast().weight();
+        self.post_weighed(shard, weight, Mail::Broadcast(posted));
+    }
+
+    /// Posts to a shard and charges these bytes to it.
+    fn post_weighed(&self, shard: usize, bytes: usize, mail: Mail) {
+        self.charge(shard, bytes);
+        if !self.post(shard, mail) {
+            self.discharge(shard, bytes);
+        }
+    }
+}

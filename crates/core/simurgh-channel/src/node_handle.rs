@@ -1,0 +1,107 @@
+//! What an application's code may use of its node from any thread.
+
+use std::any::Any;
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+
+use simurgh_proto::message::Payload;
+
+use crate::broadcast::{Broadcast, BroadcastError};
+use crate::id::ChannelId;
+use crate::outcome::{Reply, ReplyRef, Stop};
+use crate::presence::{PresenceCallback, PresenceConfig};
+
+/// Work that runs away from the shards.
+pub type Work = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// Work that runs away from the shards for a channel; dropping this ends it.
+pub trait LinkedWork: Send {
+    /// Whether it has ended.
+    fn is_finished(&self) -> bool;
+}
+
+impl fmt::Debug for dyn LinkedWork {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LinkedWork").field("is_finished", &self.is_finished()).finish()
+    }
+}
+
+/// What a [`ChannelHandle`](crate::ChannelHandle) sends to its channel.
+pub enum ToChannel {
+    /// A [`ChannelMessage`](crate::ChannelMessage), which knows the type of its channel.
+    Message(Box<dyn Any + Send>),
+    /// The answer to a message.
+    Reply(ReplyRef, Reply),
+    /// An event for the member.
+    Push(Box<str>, Payload<'static>),
+    /// An event for all members, the channel itself included or not; its weight was charged to the
+    /// channel's shard.
+    Broadcast(Box<str>, Payload<'static>, Audience),
+    /// The channel is to end.
+    Stop(Stop),
+}
+
+/// Who gets what a channel broadcasts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Audience {
+    /// All members.
+    All,
+    /// All but the channel that broadcasts.
+    Others,
+}
+
+impl ToChannel {
+    /// Bytes that are charged to the channel's shard while it is on its way.
+    pub fn weight(&self) -> usize {
+        match self {
+            Self::Broadcast(event, payload, _) => Broadcast::weight_of("", event, payload),
+            _ => 0,
+        }
+    }
+}
+
+impl fmt::Debug for ToChannel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Message(_) => "Message",
+            Self::Reply(..) => "Reply",
+            Self::Push(..) => "Push",
+            Self::Broadcast(..) => "Broadcast",
+            Self::Stop(_) => "Stop",
+        })
+    }
+}
+
+/// The part of a node that applications use.
+pub trait NodeHandle: Send + Sync {
+    /// Sends something to a channel, which may have ended.
+    fn send(&self, channel: ChannelId, what: ToChannel);
+
+    /// Has a channel broadcast on its topic, if it has not ended.
+    ///
+    /// # Errors
+    /// The payload is too large, or too much is under way.
+    fn broadcast_by(
+        &self,
+        channel: ChannelId,
+        event: &str,
+        payload: Payload<'static>,
+        audience: Audience,
+    ) -> Result<(), BroadcastError>;
+
+    /// Runs work away from the shards.
+    fn spawn(&self, work: Work);
+
+    /// Runs work away from the shards until the returned value is dropped.
+    fn spawn_linked(&self, work: Work) -> Box<dyn LinkedWork>;
+
+    /// Limits and times of presence.
+    fn presence_config(&self) -> &PresenceConfig;
+
+    /// Asks who is present in a topic. The callback is dropped if the shard has ended.
+    fn list_presences(&self, topic: &str, callback: PresenceCallback);
+
+    /// How many members a topic has on all shards; `None` if no user socket counts them.
+    fn member_count(&self, topic: &str) -> Option<u32>;
+}

@@ -1,0 +1,226 @@
+//! How many shards may fan out at once where there are many more shards than cores, so that a
+//! broadcast to everybody does not keep the other shards' threads from serving.
+//!
+//! With one permit for each core a heartbeat waits least, but readers on the same machine are woken
+//! for nearly every message; with all at once they are woken for a batch, and a heartbeat waits for
+//! all shards. On two cores, 333,000 members on 17 shards: one 12.7 µs of the server's CPU for each
+//! delivery, heartbeat p99 4 ms; four 11.6 µs, 9 ms; all at once 10.7 µs, 25 ms.
+//!
+//! A shard that gets no permit is queued and goes on serving; a permit that is put back goes to the
+//! next in the queue by mail. Nobody polls: a hundred shards that looked every 2 ms whether a
+//! permit is free took two thirds of the CPU time of a broadcast (measured).
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
+
+/// How long a shard keeps a permit while others are queued.
+const HOLD: Duration = Duration::from_millis(4);
+
+/// Permits for each core.
+const PER_CORE: usize = 6;
+
+/// All permits.
+pub struct FanoutPermits(Option<Queue>);
+
+struct Queue {
+    left: AtomicUsize,
+    /// Which shards are queued.
+    waits: Box<[AtomicBool]>,
+}
+
+/// Whether a shard has a permit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Permit {
+    /// It has none and wants none.
+    None,
+    /// It is queued: a permit will come by mail.
+    Queued,
+    /// It has one since this time, nanoseconds.
+    Held(u64),
+}
+
+impl std::fmt::Debug for FanoutPermits {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("FanoutPermits")
+    }
+}
+
+impl FanoutPermits {
+    /// For so many shards on so many cores.
+    pub fn new(shards: usize, cores: usize) -> Self {
+        Self::of(shards, cores * PER_CORE)
+    }
+
+    /// For so many shards, however many cores there are: for simulations.
+    pub fn of(shards: usize, permits: usize) -> Self {
+        Self((shards > permits).then(|| Queue {
+            left: AtomicUsize::new(permits),
+            waits: (0..shards).map(|_| AtomicBool::new(false)).collect(),
+        }))
+    }
+
+    /// How many are left to be taken; `None` where every shard may fan out when it wants.
+    pub fn left(&self) -> Option<usize> {
+        Some(self.0.as_ref()?.left.load(Ordering::SeqCst))
+    }
+
+    /// Takes a permit, or a place in the queue.
+    pub fn take(&self, shard: usize, now_ns: u64) -> Permit {
+        let Some(queue) = &self.0 else { return Permit::Held(now_ns) };
+        if queue.try_take() {
+            return Permit::Held(now_ns);
+        }
+        let Some(waits) = queue.waits.get(shard) else { return Permit::None };
+        waits.store(true, Ordering::SeqCst);
+        // One that was put back in between found the queue empty.
+        if !queue.try_take() {
+            return Permit::Queued;
+        }
+        if !waits.swap(false, Ordering::SeqCst) {
+            // Another one is on its way by mail: that is the one to use.
+            queue.left.fetch_add(1, Ordering::SeqCst);
+            return Permit::Queued;
+        }
+        Permit::Held(now_ns)
+    }
+
+    /// Puts a permit back: the next in the queue after `shard` gets it, if there is one. `send`
+    /// gives it to a shard; `false` if that has ended.
+    pub fn put_back(&self, shard: usize, send: impl Fn(usize) -> bool) {
+        let Some(queue) = &self.0 else { return };
+        loop {
+            if queue.pass_on(shard, &send) {
+                return;
+            }
+            queue.left.fetch_add(1, Ordering::SeqCst);
+            // A shard may have joined the queue after it was searched and before the permit could
+            // be taken.
+            if !queue.has_waiting() || !queue.try_take() {
+                return;
+            }
+        }
+    }
+
+    /// Whether a permit held since then is to go to another shard.
+    pub fn is_to_pass(&self, since_ns: u64, now_ns: u64) -> bool {
+        let Some(queue) = &self.0 else { return false };
+        Duration::from_nanos(now_ns.saturating_sub(since_ns)) >= HOLD && queue.has_waiting()
+    }
+
+    /// Leaves the queue. `false`: a permit is on its way already, and the caller must put it back.
+    pub fn leave(&self, shard: usize) -> bool {
+        let Some(waits) = self.0.as_ref().and_then(|queue| queue.waits.get(shard)) else {
+            return true;
+        };
+        waits.swap(false, Ordering::SeqCst)
+    }
+}
+
+impl Queue {
+    fn try_take(&self) -> bool {
+        let one_less = |left: usize| left.checked_sub(1);
+        self.left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, one_less).is_ok()
+    }
+
+    fn has_waiting(&self) -> bool {
+        self.waits.iter().any(|waits| waits.load(Ordering::SeqCst))
+    }
+
+    fn pass_on(&self, shard: usize, send: &impl Fn(usize) -> bool) -> bool {
+        let shards = self.waits.len();
+        (1..=shards).map(|step| (shard + step) % shards).any(|next| {
+            let waits = self.waits.get(next);
+            waits.is_some_and(|waits| waits.swap(false, Ordering::SeqCst)) && send(next)
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::mpsc::{Sender, channel};
+    use std::thread;
+
+    use super::*;
+
+    #[test]
+    fn no_more_hold_a_permit_than_there_are_and_all_get_one() {
+        const SHARDS: usize = 20;
+        const PERMITS: usize = 2;
+        let permits = Arc::new(FanoutPermits::of(SHARDS, PERMITS));
+        let holders = Arc::new(AtomicUsize::new(0));
+        let (doors, mails): (Vec<Sender<()>>, Vec<_>) = (0..SHARDS).map(|_| channel()).unzip();
+        let threads: Vec<_> = mails
+            .into_iter()
+            .enumerate()
+            .map(|(shard, mail)| {
+                let (permits, holders) = (Arc::clone(&permits), Arc::clone(&holders));
+                let doors = doors.clone();
+                thread::spawn(move || {
+                    for round in 0..2_000 {
+                        if permits.take(shard, 0) == Permit::Queued {
+                            mail.recv_timeout(Duration::from_secs(20)).expect("a permit comes");
+                        }
+                        assert!(holders.fetch_add(1, Ordering::SeqCst) < PERMITS);
+                        if round % 7 == 0 {
+                            thread::yield_now();
+                        }
+                        holders.fetch_sub(1, Ordering::SeqCst);
+                        permits.put_back(shard, |next| doors[next].send(()).is_ok());
+                    }
+                    // Kept until all are done: a mail to one that ended would be a permit lost.
+                    mail
+                })
+            })
+            .collect();
+        let mails: Vec<_> = threads.into_iter().map(|thread| thread.join().unwrap()).collect();
+        assert!(mails.iter().all(|mail| mail.try_recv().is_err()), "nobody got one too many");
+        let left = permits.0.as_ref().map(|queue| queue.left.load(Ordering::SeqCst));
+        assert_eq!(left, Some(PERMITS));
+    }
+
+    #[test]
+    fn one_that_has_ended_is_passed_by() {
+        let permits = FanoutPermits::of(3, 1);
+        let now_ns = 0;
+        assert_eq!(permits.take(0, now_ns), Permit::Held(now_ns));
+        assert_eq!(permits.take(1, now_ns), Permit::Queued);
+        assert_eq!(permits.take(2, now_ns), Permit::Queued);
+        assert!(!permits.is_to_pass(0, 0) && permits.is_to_pass(0, HOLD.as_nanos() as u64));
+        let handed = std::cell::Cell::new(None);
+        permits.put_back(0, |next| {
+            handed.set(Some(next));
+            next != 1
+        });
+        assert_eq!(handed.get(), Some(2));
+        assert!(!permits.leave(2), "it has been handed one");
+        permits.put_back(2, |_| false);
+        assert_eq!(permits.take(1, now_ns), Permit::Held(now_ns));
+    }
+
+    /// Who came into the line behind the look through it gets the permit all the same.
+    #[test]
+    fn one_that_comes_into_the_line_too_late_is_found() {
+        let permits = FanoutPermits::of(3, 1);
+        assert_eq!(permits.take(0, 0), Permit::Held(0));
+        assert_eq!(permits.take(2, 0), Permit::Queued);
+        let handed = std::cell::RefCell::new(Vec::new());
+        permits.put_back(0, |next| {
+            handed.borrow_mut().push(next);
+            // Shard 2 has ended; meanwhile shard 1, which was asked before, takes a place.
+            next == 1 || permits.take(1, 0) != Permit::Queued
+        });
+        assert_eq!(*handed.borrow(), [2, 1]);
+        assert_eq!(permits.take(0, 0), Permit::Queued, "there was one, and it was handed on");
+        assert!(permits.leave(0) && !permits.leave(0));
+    }
+
+    #[test]
+    fn shards_with_a_core_each_need_none() {
+        assert!(FanoutPermits::of(2, 2).0.is_none() && FanoutPermits::of(3, 2).0.is_some());
+        let permits = FanoutPermits::new(2, 2);
+        let now_ns = 0;
+        assert_eq!([0, 1].map(|shard| permits.take(shard, now_ns)), [Permit::Held(now_ns); 2]);
+        assert!(!permits.is_to_pass(0, HOLD.as_nanos() as u64));
+    }
+}

@@ -1,0 +1,239 @@
+//! Settings of presence, and mail about the presences of topics.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use simurgh_presence::{Extra, FromPeers, Meta, MetaError};
+use simurgh_proto::message::Payload;
+use thiserror::Error;
+
+use crate::id::ChannelId;
+
+/// Limits and times of presence (PROTOCOL §10).
+#[derive(Debug, Clone)]
+pub struct PresenceConfig {
+    /// A topic's changes are sent once in so long; the first after a quiet while at once.
+    pub interval: Duration,
+    /// Members are told of a leave only after so long. If the same key is back before, on any node,
+    /// they are told of both at once, as of an update. For rolling restarts, in which clients come
+    /// back on another node. Zero: at once.
+    pub leave_delay: Duration,
+    /// A topic with more entries tells its members their number and a sample in place of a list.
+    pub list_max: usize,
+    /// How often the number is sent while it changes.
+    pub summary_interval: Duration,
+    /// Keys in a sample.
+    pub sample: usize,
+    /// The longest key.
+    pub key_bytes_max: usize,
+    /// The longest meta, as JSON text.
+    pub meta_bytes_max: usize,
+    /// Entries that one channel may have.
+    pub channel_entries_max: usize,
+    /// Bytes of lists that leave in one turn of the shard that keeps a topic; at least one list.
+    pub turn_bytes: usize,
+}
+
+impl Default for PresenceConfig {
+    fn default() -> Self {
+        Self {
+            interval: Duration::from_millis(50),
+            leave_delay: Duration::ZERO,
+            list_max: 1000,
+            summary_interval: Duration::from_secs(5),
+            sample: 20,
+            key_bytes_max: 256,
+            meta_bytes_max: 4096,
+            channel_entries_max: 16,
+            turn_bytes: 1 << 20,
+        }
+    }
+}
+
+impl PresenceConfig {
+    /// Whether a key is short enough.
+    pub fn check_key(&self, key: &str) -> Result<(), PresenceError> {
+        let (bytes, bytes_max) = (key.len(), self.key_bytes_max);
+        (bytes <= bytes_max).then_some(()).ok_or(PresenceError::KeyTooLong { bytes, bytes_max })
+    }
+
+    /// Reads a meta, if it is valid and short enough.
+    pub fn meta(&self, payload: &Payload<'_>) -> Result<Meta, PresenceError> {
+        Meta::parse(self.text(payload)?).map_err(PresenceError::Meta)
+    }
+
+    /// Reads what stands beside metas, by the same rules.
+    pub fn extra(&self, payload: &Payload<'_>) -> Result<Extra, PresenceError> {
+        Extra::parse(self.text(payload)?).map_err(PresenceError::Meta)
+    }
+
+    fn text<'p>(&self, payload: &'p Payload<'_>) -> Result<&'p str, PresenceError> {
+        let (bytes, bytes_max) = (payload.len(), self.meta_bytes_max);
+        if bytes > bytes_max {
+            return Err(PresenceError::MetaTooLong { bytes, bytes_max });
+        }
+        payload.json().ok_or(PresenceError::BinaryMeta)
+    }
+}
+
+/// Why a presence is not tracked.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum PresenceError {
+    /// The key is too long.
+    #[error("a presence's key of {bytes} bytes is too long: {bytes_max} is the most")]
+    KeyTooLong {
+        /// Its size.
+        bytes: usize,
+        /// The largest there may be.
+        bytes_max: usize,
+    },
+    /// The meta is too long.
+    #[error("a presence's meta of {bytes} bytes is too long: {bytes_max} is the most")]
+    MetaTooLong {
+        /// Its size as JSON text.
+        bytes: usize,
+        /// The largest there may be.
+        bytes_max: usize,
+    },
+    /// The meta is binary.
+    #[error("a presence's meta is a JSON object, not binary")]
+    BinaryMeta,
+    /// The meta is not a JSON object.
+    #[error("a presence's meta: {0}")]
+    Meta(MetaError),
+}
+
+/// What a channel does with its own entries.
+#[derive(Debug)]
+pub enum PresenceCall {
+    /// Adds one; and what is to stand beside the metas of its key.
+    Track(Box<str>, Meta, Option<Extra>),
+    /// Replaces the meta of one.
+    Update(Box<str>, Meta),
+    /// Removes one.
+    Untrack(Box<str>),
+    /// Removes all: the channel has ended.
+    End,
+    /// Requests a push of the topic's list.
+    PushState,
+}
+
+/// Takes the list of who is present.
+pub type PresenceCallback = Box<dyn FnOnce(PresenceList) + Send>;
+
+/// Who is present in a topic, at one moment.
+#[derive(Debug, Clone, Default)]
+pub struct PresenceList {
+    /// How many entries there are.
+    pub entries: usize,
+    /// How many keys.
+    pub keys: usize,
+    /// `{key: {"metas": […]}}`: all of them, or a sample where the topic has more than
+    /// [`PresenceConfig::list_max`].
+    pub json: String,
+}
+
+/// Mail to and from the shard that keeps a topic's presences.
+pub enum PresenceMail {
+    /// What a member of the topic does; its weight was charged to the shard.
+    Call(ChannelId, PresenceCall),
+    /// A request for the list.
+    List(PresenceCallback),
+    /// The topic has too many for a list: the answer to members who request it, until the next one;
+    /// `None`: requests go to the home again. Its weight was charged to the shard.
+    ListAnswer(Option<Arc<[SharedEvent]>>),
+    /// A member begins to use the presences of the topic; only where there are other nodes.
+    Begin,
+    /// From other nodes.
+    Peers(FromPeers),
+}
+
+impl PresenceMail {
+    /// Bytes that are charged to the shard while it is on its way.
+    pub fn weight(&self) -> usize {
+        let own = match self {
+            Self::Call(_, PresenceCall::Track(key, meta, extra)) => {
+                let extra = extra.as_ref().map_or(0, |extra| extra.as_str().len());
+                key.len() + meta.as_str().len() + extra
+            }
+            Self::Call(_, PresenceCall::Update(key, meta)) => key.len() + meta.as_str().len(),
+            Self::Call(_, PresenceCall::Untrack(key)) => key.len(),
+            Self::ListAnswer(Some(events)) => events.iter().map(|(_, json)| json.len()).sum(),
+            Self::Peers(what) => what.bytes(),
+            Self::Call(..) | Self::List(_) | Self::ListAnswer(None) | Self::Begin => 0,
+        };
+        own + 128
+    }
+}
+
+impl fmt::Debug for PresenceMail {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Call(channel, call) => f.debug_tuple("Call").field(channel).field(call).finish(),
+            Self::List(_) => f.write_str("List"),
+            Self::ListAnswer(events) => f.debug_tuple("ListAnswer").field(events).finish(),
+            Self::Begin => f.write_str("Begin"),
+            Self::Peers(what) => f.debug_tuple("Peers").field(what).finish(),
+        }
+    }
+}
+
+/// An event, and its payload.
+pub type SharedEvent = (&'static str, Arc<str>);
+
+/// Events for several channels of one shard, which share the payloads; its weight was charged to
+/// the shard. A channel gets all of them before the next gets the first, so they leave in one
+/// write.
+#[derive(Debug)]
+pub struct SharedPush {
+    #[doc(hidden)]
+    pub channels: Vec<ChannelId>,
+    #[doc(hidden)]
+    pub events: Arc<[SharedEvent]>,
+}
+
+impl SharedPush {
+    /// For whom.
+    pub fn channels(&self) -> &[ChannelId] {
+        &self.channels
+    }
+
+    /// What each of them gets, in this order: an event, and its payload.
+    pub fn events(&self) -> impl Iterator<Item = (&'static str, &str)> {
+        self.events.iter().map(|(event, json)| (*event, &**json))
+    }
+
+    /// Bytes that are charged while it is on its way.
+    pub fn weight(&self) -> usize {
+        let payloads = self.events.iter().map(|(_, json)| json.len() + 64).sum::<usize>();
+        payloads + self.channels.len() * size_of::<ChannelId>()
+    }
+}
+
+/// The shard, of so many, that keeps a topic's presences and history: FNV-1a of its name, mixed.
+pub fn home_shard(topic: &str, shards: usize) -> usize {
+    let hash = topic.bytes().fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
+    });
+    // Unmixed, names that differ only in their last character share few homes.
+    let mixed = (hash ^ (hash >> 32)).wrapping_mul(0xd6e8_feb8_6659_fd93);
+    (mixed >> 32) as usize % shards.max(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::home_shard;
+
+    #[test]
+    fn numbered_topics_are_spread_over_all_shards() {
+        for (shards, topics) in [(2, 16), (4, 64), (7, 200), (64, 6_400)] {
+            let mut kept = vec![0; shards];
+            (0..topics).for_each(|n| kept[home_shard(&format!("room:{n}"), shards)] += 1);
+            let even = topics / shards;
+            let is_even = |count: &usize| (even / 2..=even * 2).contains(count);
+            assert!(kept.iter().all(is_even), "{topics} topics on {shards} shards: {kept:?}");
+        }
+    }
+}

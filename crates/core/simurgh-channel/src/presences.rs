@@ -1,0 +1,162 @@
+//! A channel's presences, as its callbacks use them.
+
+use std::fmt;
+
+use simurgh_proto::message::Payload;
+
+use crate::context::{Context, Effect};
+use crate::node_handle::NodeHandle;
+use crate::presence::{PresenceCall, PresenceError, PresenceList};
+
+/// Collects what callbacks do.
+#[doc(hidden)]
+pub trait Effects {
+    /// Adds one effect.
+    fn add(&mut self, effect: Effect);
+}
+
+impl Effects for Vec<Effect> {
+    fn add(&mut self, effect: Effect) {
+        self.push(effect);
+    }
+}
+
+/// The presences of a channel, and who is present in its topic: [`Context::presence`].
+///
+/// A presence is a meta, a JSON object, under a key, such as the user's id; a key may have several,
+/// of one user's several devices. Members hear `presence_diff` when presences come and go, and have
+/// the list pushed as `presence_state` when they ask for it (PROTOCOL §10); the official client's
+/// `Presence` reads both. A channel's presences end with it, for whatever reason it ends.
+pub struct Presences<'c> {
+    node: &'c dyn NodeHandle,
+    topic: &'c str,
+    effects: &'c mut dyn Effects,
+}
+
+impl Context<'_> {
+    /// The presences of this channel.
+    ///
+    /// ```
+    /// # use simurgh_channel::{Channel, Context, Outcome};
+    /// # use simurgh_proto::message::Payload;
+    /// struct Room { user: String }
+    ///
+    /// impl Channel for Room {
+    ///     fn after_join(&mut self, ctx: &mut Context<'_>) {
+    ///         let meta = Payload::from_json(r#"{"typing":false}"#);
+    ///         if let Err(error) = ctx.presence().track(&self.user, meta) {
+    ///             ctx.push("refused", Payload::from_json(format!("{{\"reason\":\"{error}\"}}")));
+    ///         }
+    ///         ctx.presence().push_state();
+    ///     }
+    /// #   fn handle_in(&mut self, _: &mut Context<'_>, _: &str, _: Payload<'_>) -> Outcome {
+    /// #       Outcome::unknown_event()
+    /// #   }
+    /// }
+    /// ```
+    pub fn presence(&mut self) -> Presences<'_> {
+        Presences::new(&**self.node, self.topic, self.effects)
+    }
+}
+
+impl<'c> Presences<'c> {
+    /// Of a channel of this topic.
+    #[doc(hidden)]
+    pub fn new(node: &'c dyn NodeHandle, topic: &'c str, effects: &'c mut dyn Effects) -> Self {
+        Self { node, topic, effects }
+    }
+
+    /// Tracks this channel under a key. A second presence under the same key is refused, and so is
+    /// one more than a channel may have; the log and the counter `errors_presence_refused` show it.
+    ///
+    /// # Errors
+    /// The key or the meta is too long, or the meta is not a JSON object.
+    pub fn track(
+        &mut self,
+        key: &str,
+        meta: impl Into<Payload<'static>>,
+    ) -> Result<(), PresenceError> {
+        let config = self.node.presence_config();
+        config.check_key(key)?;
+        let meta = config.meta(&meta.into())?;
+        self.call(PresenceCall::Track(key.into(), meta, None));
+        Ok(())
+    }
+
+    /// As [`track`](Self::track), with what is to stand beside the metas of the key, such as what a
+    /// database knows of the user: `{key: {"metas": […], …extra}}`, in lists and in diffs, until
+    /// the key's last presence has left. Phoenix asks its `fetch/2` for that; here it is fetched
+    /// before, in an asynchronous join for example. Another one for the same key replaces it;
+    /// members who know the key get it with its next join.
+    ///
+    /// ```
+    /// # use simurgh_channel::{Context, PresenceError};
+    /// # use simurgh_proto::message::Payload;
+    /// fn enters(ctx: &mut Context<'_>) -> Result<(), PresenceError> {
+    ///     let (meta, user) = (r#"{"device":"phone"}"#, r#"{"user":{"name":"Zoë"}}"#);
+    ///     ctx.presence().track_with("7", Payload::from_json(meta), Payload::from_json(user))
+    /// }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`track`](Self::track), of the meta and of what stands beside it.
+    pub fn track_with(
+        &mut self,
+        key: &str,
+        meta: impl Into<Payload<'static>>,
+        extra: impl Into<Payload<'static>>,
+    ) -> Result<(), PresenceError> {
+        let config = self.node.presence_config();
+        config.check_key(key)?;
+        let (meta, extra) = (config.meta(&meta.into())?, config.extra(&extra.into())?);
+        self.call(PresenceCall::Track(key.into(), meta, Some(extra)));
+        Ok(())
+    }
+
+    /// Gives one of this channel's presences another meta; without one under this key it is refused
+    /// as in [`track`](Self::track).
+    ///
+    /// # Errors
+    /// As [`track`](Self::track).
+    pub fn update(
+        &mut self,
+        key: &str,
+        meta: impl Into<Payload<'static>>,
+    ) -> Result<(), PresenceError> {
+        let config = self.node.presence_config();
+        config.check_key(key)?;
+        let meta = config.meta(&meta.into())?;
+        self.call(PresenceCall::Update(key.into(), meta));
+        Ok(())
+    }
+
+    /// Tracks this channel no longer under this key.
+    pub fn untrack(&mut self, key: &str) {
+        self.call(PresenceCall::Untrack(key.into()));
+    }
+
+    /// Has the list of all who are present pushed to this member as `presence_state`, behind all
+    /// diffs it was sent before. Where there are more than [`PresenceConfig::list_max`] the
+    /// list is empty, and `presence_summary` follows:
+    /// `{"count": entries, "keys": n, "sample": {key: {"metas": […]}}}`.
+    ///
+    /// [`PresenceConfig::list_max`]: crate::PresenceConfig::list_max
+    pub fn push_state(&mut self) {
+        self.call(PresenceCall::PushState);
+    }
+
+    /// Asks who is present; `callback` runs on the shard that keeps the topic and must not block.
+    pub fn list(&self, callback: impl FnOnce(PresenceList) + Send + 'static) {
+        self.node.list_presences(self.topic, Box::new(callback));
+    }
+
+    fn call(&mut self, call: PresenceCall) {
+        self.effects.add(Effect::Presence(call));
+    }
+}
+
+impl fmt::Debug for Presences<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Presences").field("topic", &self.topic).finish_non_exhaustive()
+    }
+}

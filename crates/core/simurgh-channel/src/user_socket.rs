@@ -1,0 +1,132 @@
+//! The routes of a user socket, and the settings of its sockets.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use simurgh_proto::message::Message;
+use simurgh_proto::topic::Pattern;
+
+use crate::channel::JoinFn;
+use crate::context::Prepared;
+use crate::history::HistoryRule;
+use crate::limit::{ChannelLimits, Rate, SocketLimits};
+
+/// Prepares a message on the thread that reads it; it may take the payload.
+pub type PrepareFn = Arc<dyn Fn(&mut Message<'static>) -> Prepared + Send + Sync>;
+
+/// The channels of a user socket, and the settings of its sockets.
+#[derive(Clone, Debug)]
+pub struct UserSocket {
+    /// What its sockets speak.
+    pub kind: Kind,
+    /// After so long without a message a socket is closed, or never; `None`: as in
+    /// [`Config::idle_timeout`](crate::Config::idle_timeout).
+    pub idle_timeout: Option<Option<Duration>>,
+    /// How many channels one socket may hold (PROTOCOL §5.2).
+    pub channels_max: u16,
+    /// Whether members are counted over all shards.
+    pub count_members: bool,
+    /// How much each of its sockets may send.
+    pub limits: SocketLimits,
+}
+
+/// What the sockets of a user socket speak.
+#[derive(Clone)]
+pub enum Kind {
+    /// Phoenix Channels; the first route whose pattern matches takes a topic.
+    Channels(Vec<Route>),
+    /// Plain WebSocket: one channel a connection, on this topic, without any serializer.
+    Plain {
+        /// The topic of all its sockets.
+        topic: String,
+        /// Joins them.
+        join: JoinFn,
+    },
+}
+
+/// The channel of all topics of a pattern.
+#[derive(Clone)]
+pub struct Route {
+    /// Its topics.
+    pub pattern: Pattern,
+    /// Answers their joins.
+    pub join: JoinFn,
+    /// Prepares long messages on the thread that reads them, if the definition can.
+    pub prepare: Option<PrepareFn>,
+    /// How much a socket may send on each of the topics.
+    pub limits: ChannelLimits,
+    /// How much of their broadcasts is kept; `None`: nothing.
+    pub history: Option<HistoryRule>,
+}
+
+impl UserSocket {
+    /// One of this kind with the default settings.
+    pub fn new(kind: Kind) -> Self {
+        Self {
+            kind,
+            idle_timeout: None,
+            channels_max: 100,
+            count_members: false,
+            limits: SocketLimits::default(),
+        }
+    }
+
+    /// Whether its sockets or their channels have a limit.
+    #[inline]
+    pub fn is_limited(&self) -> bool {
+        self.limits != SocketLimits::default()
+            || self.routes().iter().any(|route| route.limits != ChannelLimits::default())
+    }
+
+    /// All rates by which something is limited.
+    pub fn rates(&self) -> impl Iterator<Item = Rate> {
+        self.limits.rates().chain(self.routes().iter().flat_map(|route| route.limits.rates()))
+    }
+
+    fn routes(&self) -> &[Route] {
+        match &self.kind {
+            Kind::Channels(routes) => routes,
+            Kind::Plain { .. } => &[],
+        }
+    }
+
+    /// Whether the broadcasts of some topics are kept.
+    #[inline]
+    pub fn has_history(&self) -> bool {
+        self.routes().iter().any(|it| it.history.is_some())
+    }
+
+    /// Whether the broadcasts of a topic are kept.
+    pub fn keeps(&self, topic: &str) -> bool {
+        self.routes().iter().any(|it| it.history.is_some() && it.pattern.matches(topic))
+    }
+
+    /// The patterns of topics whose broadcasts are kept, and how much.
+    pub fn histories(&self) -> impl Iterator<Item = (&Pattern, HistoryRule)> {
+        self.routes().iter().filter_map(|it| Some((&it.pattern, it.history?)))
+    }
+
+    /// The route of a topic.
+    pub fn route(&self, topic: &str) -> Option<&Route> {
+        match &self.kind {
+            Kind::Channels(routes) => routes.iter().find(|route| route.pattern.matches(topic)),
+            Kind::Plain { .. } => None,
+        }
+    }
+}
+
+impl fmt::Debug for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Channels(routes) => f.debug_tuple("Channels").field(&routes.len()).finish(),
+            Self::Plain { topic, .. } => f.debug_tuple("Plain").field(topic).finish(),
+        }
+    }
+}
+
+impl fmt::Debug for Route {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Route").field("pattern", &self.pattern).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,124 @@
+//! The first that a topic knows: what the engine has of it.
+
+use super::catch_up::seq_of;
+use super::delivery::{heard, is_kept, items, stored_s};
+use super::events::{HistoryEvent, HistoryItem, HistorySink};
+use super::request::FetchAfter;
+use super::topic::{Last, Stage};
+use super::topics::{Context, Topics};
+use crate::adapter::{Fetched, Received};
+use crate::envelope::Envelope;
+
+impl Topics {
+    /// A page of what the engine has of a topic is here.
+    pub(super) fn filled<T: HistorySink>(
+        &mut self,
+        at: u32,
+        after: &FetchAfter,
+        fetched: Fetched,
+        context: &mut Context<'_, T>,
+    ) {
+        let Fetched { messages, head, is_all } = fetched;
+        self.note(at, messages.last().map_or(0, seq_of).max(head));
+        if messages.is_empty() && head == 0 && !after.from_leader {
+            // It has nothing, and does not say up to where.
+            return self.ask_leader(at);
+        }
+        let Some(follow) = self.table.get(at) else { return };
+        let wants = self.wants(follow);
+        let Some(follow) = self.table.get_mut(at) else { return };
+        let Some(job) = follow.job.as_deref_mut() else { return };
+        let before = job.fill.through;
+        let is_there = messages.first().is_some_and(|it| seq_of(it) == before);
+        let follows = after.skips_last || job.fill.precedes(&messages, head);
+        job.fill.add(&follow.name, (messages, follows), (wants.count as usize, wants.bytes));
+        let through = job.fill.through;
+        // What comes by itself begins there or before: the rest waits already.
+        let has_met = job.queue.front().is_some_and(|it| it.number.seq <= through);
+        if !is_all && !has_met && (through > before || (is_there && !after.skips_last)) {
+            return self.ask_further(at, through > before);
+        }
+        let mut reach = if is_all { head.max(through) } else { through };
+        if after.from_leader && is_all {
+            reach = reach.max(after.known);
+        }
+        if self.needed(at) > reach && !has_met && !after.from_leader {
+            return self.again(at, context.time.ns);
+        }
+        let needed = if has_met { 0 } else { self.needed(at) };
+        self.tell_begun(at, (reach, is_all), context);
+        self.gap_before_queue(at, needed, context);
+        self.go_on(at, after, context);
+    }
+
+    /// The engine has nothing of a topic up to this number.
+    pub(super) fn begin_empty<T: HistorySink>(
+        &mut self,
+        at: u32,
+        head: u64,
+        (round, lost): (u32, u8),
+        context: &mut Context<'_, T>,
+    ) {
+        self.tell_begun(at, (head, true), context);
+        self.sure(at, round, lost, context.told);
+    }
+
+    /// Tells what there is of a topic, all up to `head`; whether the engine has no more. What has
+    /// come by itself since it is followed is told as what is next, though it was fetched as well:
+    /// members who were here before hear it.
+    fn tell_begun<T: HistorySink>(
+        &mut self,
+        at: u32,
+        (head, is_all): (u64, bool),
+        context: &mut Context<'_, T>,
+    ) {
+        let epoch = self.known_epoch;
+        let Some(follow) = self.table.get(at) else { return };
+        let count = self.wants(follow).count as usize;
+        let young = self.watermark_of(at, context.time).filter(|_| is_all);
+        // Who has nothing, and does not say up to where, looked later than that was given.
+        let head = if head > 0 { head } else { young.unwrap_or_default() };
+        let Some(follow) = self.table.get_mut(at) else { return };
+        let came = follow.job.as_ref().and_then(|it| it.queue.front()).map(|it| it.number.seq);
+        let came = came.unwrap_or(u64::MAX).max(1);
+        let fill = follow.job.as_mut().map(|it| std::mem::take(&mut it.fill));
+        let fill = fill.unwrap_or_default();
+        (follow.stage, follow.told) = (Stage::Live, Last::Known);
+        // Of the message: what comes next names that as the one before it.
+        follow.is_message = fill.through > 0;
+        follow.last = if follow.is_message { fill.through } else { head };
+        follow.reach = head.max(fill.through);
+        let last_ms = fill.messages.back().map_or(0, |it| it.at_ms);
+        follow.stored_s = stored_s(last_ms, context.time);
+        let (floor, purged) = (fill.floor(head, young, count), fill.purged);
+        let decoded = fill.messages.iter().filter_map(|it| {
+            let envelope = Envelope::decode(&it.envelope).ok();
+            let envelope = envelope.filter(|it| is_kept(it, &follow.name));
+            context.counts.broken += u64::from(envelope.is_none());
+            Some((it, envelope?))
+        });
+        let decoded: Vec<(&Received, Envelope<'_>)> = decoded.collect();
+        let new = decoded.partition_point(|(received, _)| seq_of(received) < came);
+        let (old, new) = decoded.split_at(new);
+        let head = head.min(came - 1).max(floor);
+        let whose = (context.me, &*context.sent, context.time);
+        let messages = old.iter().flat_map(|(received, envelope)| {
+            items(envelope, (seq_of(received), received.at_ms), whose)
+        });
+        let messages: Vec<HistoryItem<'_>> = messages.collect();
+        context.counts.fills += 1;
+        let messages = &messages;
+        context
+            .told
+            .history(&follow.name, HistoryEvent::Begun { epoch, floor, purged, head, messages });
+        for (_, envelope) in old {
+            heard(envelope, context);
+        }
+        for (received, envelope) in new {
+            self.deliver(at, envelope, (seq_of(received), received.at_ms), context);
+        }
+        if self.epoch.is_none() {
+            self.unknown(at, context.told);
+        }
+    }
+}

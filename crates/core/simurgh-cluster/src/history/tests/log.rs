@@ -1,0 +1,139 @@
+//! What a follower was told of a topic, and whether that is what was stored.
+
+use std::collections::BTreeMap;
+use std::ops::Bound::{Excluded, Included};
+
+// From the root, so that tests outside of the crate can have this file as well.
+use crate::{HistoryEvent, HistoryItem, HistoryPosition, ItemPayload};
+
+/// A broadcast that was told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Message {
+    pub(crate) at: HistoryPosition,
+    pub(crate) text: String,
+    pub(crate) mine: Option<u64>,
+    pub(crate) at_ms: u64,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Said {
+    Begun { epoch: u64, floor: u64, purged: u64, head: u64, messages: Vec<Message> },
+    Next(Message),
+    Gap(u64),
+    Purged(HistoryPosition),
+    Unknown,
+    Known,
+    Ended,
+}
+
+impl Said {
+    pub(crate) fn of(what: &HistoryEvent<'_>) -> Self {
+        match what {
+            HistoryEvent::Begun { epoch, floor, purged, head, messages } => {
+                let messages = messages.iter().map(message).collect();
+                let (epoch, floor, purged, head) = (*epoch, *floor, *purged, *head);
+                Self::Begun { epoch, floor, purged, head, messages }
+            }
+            HistoryEvent::Next(item) => Self::Next(message(item)),
+            HistoryEvent::Gap { through } => Self::Gap(*through),
+            HistoryEvent::Purged(at) => Self::Purged(*at),
+            HistoryEvent::Unknown => Self::Unknown,
+            HistoryEvent::Known => Self::Known,
+            HistoryEvent::Ended => Self::Ended,
+        }
+    }
+}
+
+fn message(item: &HistoryItem<'_>) -> Message {
+    let ItemPayload::Json(text) = item.item.payload else { panic!("{item:?}") };
+    Message { at: item.at(), text: text.into(), mine: item.mine, at_ms: item.at_ms }
+}
+
+/// All that was ever stored on one topic in one epoch; none is a wish to forget.
+pub(crate) type Stored = BTreeMap<HistoryPosition, Option<String>>;
+
+/// How a check came out.
+#[derive(Debug, Default)]
+pub(crate) struct Checked {
+    pub(crate) told: usize,
+    pub(crate) gaps: usize,
+    pub(crate) fills: usize,
+}
+
+const END: u16 = u16::MAX;
+
+const fn through(seq: u64) -> HistoryPosition {
+    HistoryPosition { seq, index: END }
+}
+
+/// Checks all that one follower was told of one topic, where `stored` has what was stored in each
+/// epoch. Once it is `settled`, in this epoch, nothing is missing at the end.
+pub(crate) fn check(
+    said: &[Said],
+    stored: &BTreeMap<u64, Stored>,
+    settled: Option<u64>,
+) -> Checked {
+    let none = Stored::new();
+    let mut checked = Checked::default();
+    // The epoch, and the last position that was told.
+    let mut cursor: Option<(u64, HistoryPosition)> = None;
+    let mut is_unknown = None;
+    for (place, what) in said.iter().enumerate() {
+        let of = |epoch: u64| stored.get(&epoch).unwrap_or(&none);
+        match what {
+            Said::Begun { epoch, floor, head, messages, .. } => {
+                assert!(floor <= head, "{place}: {what:?}");
+                let (from, to) = (Excluded(through(*floor)), Included(through(*head)));
+                let expected: Vec<_> =
+                    of(*epoch).range((from, to)).map(|(at, text)| (*at, text.clone())).collect();
+                let got: Vec<_> =
+                    messages.iter().map(|it| (it.at, Some(it.text.clone()))).collect();
+                assert_eq!(got, expected, "{place}: above {floor} up to {head}");
+                cursor = Some((*epoch, through(*head)));
+                is_unknown = Some(false);
+                checked.fills += 1;
+                checked.told += messages.len();
+            }
+            Said::Next(Message { at, .. }) | Said::Purged(at) => {
+                let (epoch, last) = cursor.expect("it begins first");
+                let text = match what {
+                    Said::Next(message) => Some(message.text.clone()),
+                    _ => None,
+                };
+                let mut rest = of(epoch).range((Excluded(last), Included(through(u64::MAX))));
+                assert_eq!(rest.next(), Some((at, &text)), "{place}: after {last:?}: {said:#?}");
+                cursor = Some((epoch, *at));
+                checked.told += 1;
+            }
+            Said::Gap(to) => {
+                let (epoch, last) = cursor.expect("it begins first");
+                assert!(*to > last.seq, "{place}: a gap up to {to} after {last:?}");
+                cursor = Some((epoch, through(*to)));
+                checked.gaps += 1;
+            }
+            Said::Unknown => {
+                assert_ne!(is_unknown, Some(true), "{place}: told twice");
+                is_unknown = Some(true);
+            }
+            Said::Known => {
+                assert_eq!(is_unknown, Some(true), "{place}: it was known");
+                assert!(cursor.is_some(), "{place}: nothing is known before it begins");
+                is_unknown = Some(false);
+            }
+            Said::Ended => (cursor, is_unknown) = (None, None),
+        }
+    }
+    if let Some(settled) = settled
+        && said.last().is_some_and(|it| *it != Said::Ended)
+    {
+        let (epoch, last) = cursor.unwrap_or_else(|| panic!("it never began: {said:?}"));
+        assert_eq!((epoch, is_unknown), (settled, Some(false)), "at the end: {said:#?}");
+        let left: Vec<_> = stored
+            .get(&epoch)
+            .unwrap_or(&none)
+            .range((Excluded(last), Included(through(u64::MAX))))
+            .collect();
+        assert!(left.is_empty(), "{left:?} was not told: {said:#?}");
+    }
+    checked
+}

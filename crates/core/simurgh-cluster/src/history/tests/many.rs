@@ -1,0 +1,144 @@
+//! Very many topics: each turn is short, and the engine is asked by thousands.
+
+use super::engine::WANTS;
+use super::*;
+use crate::adapter::Received;
+use crate::envelope::Draft;
+
+const MANY: usize = 100_000;
+
+/// What is told to many topics.
+#[derive(Default)]
+struct Crowd {
+    unknown: usize,
+    known: usize,
+    begun: usize,
+}
+
+impl HistorySink for Crowd {
+    fn history(&mut self, _: &str, what: HistoryEvent<'_>) {
+        match what {
+            HistoryEvent::Unknown => self.unknown += 1,
+            HistoryEvent::Known => self.known += 1,
+            HistoryEvent::Begun { .. } => self.begun += 1,
+            _ => {}
+        }
+    }
+
+    fn stored(&mut self, _: &str, _: u64, _: Result<StoredAt, StoreError>) {}
+}
+
+/// Answers everything at once, with one message in every tenth topic; how many were asked.
+fn answers(it: &mut History, crowd: &mut Crowd, time: Time) -> (usize, usize) {
+    let (mut after, mut last) = (0, 0);
+    let mut asked = Vec::new();
+    while let Some(next) = it.next(&mut 0, time.ns) {
+        let Next::Fetch(ticket, fetch) = next else { panic!("nothing is stored") };
+        asked.push((ticket, fetch));
+    }
+    assert!(asked.len() <= 36, "{} are under way", asked.len());
+    for (ticket, fetch) in asked {
+        let messages = match fetch {
+            Fetch::Since { .. } => {
+                it.since(ticket, Some(0), time);
+                continue;
+            }
+            Fetch::After { .. } => {
+                after += 1;
+                Vec::new()
+            }
+            Fetch::LastOf { subjects } => {
+                assert!(subjects.len() <= 1_000);
+                last += 1;
+                subjects.iter().filter_map(message).collect()
+            }
+        };
+        let fetched = Fetched { messages, head: 1_000_000, is_all: true };
+        it.fetched(ticket, Some(fetched), time, crowd);
+    }
+    (after, last)
+}
+
+/// The last message of a topic, if it has any.
+fn message(subject: &Subject) -> Option<Received> {
+    let number: u64 = subject.as_str().rsplit_once('.').unwrap().1.parse().unwrap();
+    let topic = number.to_string();
+    let envelope = Draft::broadcast(NodeId(9), &topic, &item("1")).unwrap().numbered(1);
+    let stored = Some(Number { seq: number + 1, prev: 0 });
+    let received = Received { space: Some(Space::Store), envelope, stored, at_ms: 0 };
+    number.is_multiple_of(10).then_some(received)
+}
+
+#[test]
+fn many_topics_are_told_of_a_lost_link_in_turns_and_checked_by_thousands() {
+    let mut it = History::new(HistoryConfig::default(), NodeId(1), &super::engine::prefix(), 7);
+    let (mut crowd, time) = (Crowd::default(), Time { ns: SECOND, unix_ms: 1 });
+    for number in 0..MANY {
+        let id = it.follow(&number.to_string(), WANTS).unwrap();
+        it.in_force(id);
+    }
+    let mut turns = 0;
+    while crowd.unknown < MANY {
+        it.tick(time, &mut crowd);
+        turns += 1;
+        assert!(crowd.unknown <= turns * 4_096, "a turn is short");
+        assert!(it.next_ns(true) == Some(0) || crowd.unknown == MANY);
+    }
+    // The first link: all begin, those without anything by the thousand.
+    it.up(Some(1), SECOND);
+    let (mut after, mut last) = (0, 0);
+    for turn in 0.. {
+        let asked = answers(&mut it, &mut crowd, time);
+        (after, last) = (after + asked.0, last + asked.1);
+        if crowd.begun == MANY {
+            break;
+        }
+        assert!(turn < 1_000, "{} have begun", crowd.begun);
+    }
+    // Of the first thousands it is not known yet what is too old: those are asked for one by one.
+    assert!((MANY / 10..MANY / 10 + 4_000).contains(&after), "{after}");
+    assert_eq!(last, MANY / 1_000);
+    // The next one, to the same engine: nothing but the last numbers.
+    it.down(SECOND);
+    while it.next_ns(true) == Some(0) {
+        it.tick(time, &mut crowd);
+    }
+    assert_eq!(crowd.unknown, 2 * MANY);
+    it.up(Some(1), SECOND);
+    let mut rounds = 0;
+    while crowd.known < MANY {
+        assert!(rounds < 100, "{} are known", crowd.known);
+        assert_eq!(answers(&mut it, &mut crowd, time).0, 0);
+        rounds += 1;
+    }
+    assert_eq!(rounds, MANY / 4_000);
+    assert_eq!(answers(&mut it, &mut crowd, time), (0, 0));
+    assert_eq!(it.counts().gaps, 0);
+}
+
+#[test]
+fn the_slow_round_asks_for_each_and_not_for_too_many() {
+    for (topics, seconds) in [(1, 30), (10, 30), (3_000, 30), (MANY, 50)] {
+        let mut it = History::new(HistoryConfig::default(), NodeId(1), &super::engine::prefix(), 7);
+        let (mut crowd, mut time) = (Crowd::default(), Time { ns: 0, unix_ms: 1 });
+        it.up(Some(1), 0);
+        for number in 0..topics {
+            let id = it.follow(&(10 * number + 1).to_string(), WANTS).unwrap();
+            it.in_force(id);
+        }
+        while crowd.begun < topics {
+            answers(&mut it, &mut crowd, time);
+        }
+        it.follows.slow_ns = 0;
+        let before = it.counts().checked;
+        for _ in 0..seconds {
+            let second = it.counts().checked;
+            it.tick(time, &mut crowd);
+            answers(&mut it, &mut crowd, time);
+            assert!(it.counts().checked - second <= 2_000);
+            time.ns += SECOND;
+        }
+        let checked = (it.counts().checked - before) as usize;
+        assert!((topics..=topics * 21 / 20 + 64).contains(&checked), "{checked} of {topics}");
+    }
+}

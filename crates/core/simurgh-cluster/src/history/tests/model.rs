@@ -1,0 +1,225 @@
+//! Whatever is lost, doubled, late or removed: a follower is told what was stored, in order, or
+//! before anything newer that something is missing.
+
+use proptest::prelude::*;
+
+use super::engine::{TOPICS, World};
+use super::log::Said;
+use super::*;
+use crate::envelope::Draft;
+
+#[derive(Clone, Debug)]
+enum Op {
+    Store(usize, usize, usize),
+    Forget(usize, usize),
+    Pass(u64),
+    /// So many are lost on the way to a node; whether that is said.
+    Lose(usize, usize, bool),
+    SayLost(usize, bool),
+    Down(usize),
+    Up(usize),
+    Double(usize, usize),
+    Lag(u64),
+    Delay(u64),
+    Head(bool),
+    Answers(bool),
+    Page(usize),
+    Topic(usize, usize),
+    End(usize, usize),
+    Skip(u64),
+    /// What somebody else stores under the topic's subject.
+    Stranger(usize, bool),
+    Remade,
+}
+
+const NODES: usize = 3;
+
+/// What the engine forgets nothing by.
+fn harmless() -> impl Strategy<Value = Op> {
+    let (node, topic) = (|| 0..NODES, || 0..TOPICS.len());
+    prop_oneof![
+        8 => (node(), topic(), 1..4_usize).prop_map(|(at, of, count)| Op::Store(at, of, count)),
+        6 => (0..3_000_u64).prop_map(Op::Pass),
+        3 => (node(), 1..6_usize, any::<bool>()).prop_map(|(at, n, it)| Op::Lose(at, n, it)),
+        1 => (node(), any::<bool>()).prop_map(|(at, is_any)| Op::SayLost(at, is_any)),
+        1 => node().prop_map(Op::Down),
+        2 => node().prop_map(Op::Up),
+        1 => (node(), 0..8_usize).prop_map(|(at, back)| Op::Double(at, back)),
+        1 => prop_oneof![Just(0), 0..2_000_u64].prop_map(Op::Lag),
+        1 => prop_oneof![Just(0), 0..2_000_u64].prop_map(Op::Delay),
+        1 => any::<bool>().prop_map(Op::Head),
+        1 => prop::bool::weighted(0.8).prop_map(Op::Answers),
+        1 => (node(), topic()).prop_map(|(at, of)| Op::Topic(at, of)),
+        1 => (node(), topic()).prop_map(|(at, of)| Op::End(at, of)),
+        1 => (1..50_u64).prop_map(Op::Skip),
+        1 => (topic(), any::<bool>()).prop_map(|(of, is_other)| Op::Stranger(of, is_other)),
+    ]
+}
+
+/// All of it.
+fn anything() -> impl Strategy<Value = Op> {
+    prop_oneof![
+        40 => harmless(),
+        1 => (0..NODES, 0..TOPICS.len()).prop_map(|(at, of)| Op::Forget(at, of)),
+        1 => (10_000..200_000_u64).prop_map(Op::Pass),
+        1 => (1..9_usize).prop_map(Op::Page),
+        1 => Just(Op::Remade),
+    ]
+}
+
+/// Topics that are not followed for long, while much is stored and removed.
+fn late() -> impl Strategy<Value = Op> {
+    let (node, topic) = (|| 0..NODES, || 0..TOPICS.len());
+    prop_oneof![
+        8 => (node(), topic(), 1..6_usize).prop_map(|(at, of, count)| Op::Store(at, of, count)),
+        6 => (node(), topic()).prop_map(|(at, of)| Op::Topic(at, of)),
+        6 => (node(), topic()).prop_map(|(at, of)| Op::End(at, of)),
+        4 => prop_oneof![0..3_000_u64, 1_000..200_000_u64].prop_map(Op::Pass),
+        1 => (node(), topic()).prop_map(|(at, of)| Op::Forget(at, of)),
+        1 => (1..50_u64).prop_map(Op::Skip),
+        1 => (1..9_usize).prop_map(Op::Page),
+        1 => prop::bool::weighted(0.8).prop_map(Op::Answers),
+        1 => Just(Op::Remade),
+    ]
+}
+
+fn does(it: &mut World, op: Op) {
+    match op {
+        Op::Store(at, of, count) => {
+            for _ in 0..count {
+                it.store(at, TOPICS[of]);
+            }
+            it.turns();
+        }
+        Op::Forget(at, of) => {
+            it.forget(at, TOPICS[of]);
+            it.turns();
+        }
+        Op::Pass(ms) => it.passes(ms * MILLISECOND, (ms / 20).max(10) * MILLISECOND),
+        Op::Lose(at, count, is_said) => {
+            it.nodes[at].loses += count;
+            if is_said {
+                it.turns();
+                it.says_lost(at, false);
+            }
+        }
+        Op::SayLost(at, is_any) => it.says_lost(at, is_any),
+        Op::Down(at) => it.down(at),
+        Op::Up(at) => {
+            it.down(at);
+            it.up(at);
+        }
+        Op::Double(at, back) => it.doubles(at, back),
+        Op::Lag(ms) => it.lag_ns = ms * MILLISECOND,
+        Op::Delay(ms) => it.delay_ns = ms * MILLISECOND,
+        Op::Head(says) => it.says_head = says,
+        Op::Answers(answers) => it.answers = answers,
+        Op::Page(count) => it.page = count,
+        Op::Topic(at, of) => it.follow(at, TOPICS[of]),
+        Op::End(at, of) => it.ends(at, TOPICS[of]),
+        Op::Skip(by) => it.skip(by),
+        Op::Stranger(of, is_other) => {
+            let envelope = match is_other {
+                true => Draft::broadcast(NodeId(99), "y", &item("1")).unwrap().numbered(1),
+                false => Bytes::from_static(b"\x01\x01nothing that can be read"),
+            };
+            it.keep(TOPICS[of], envelope);
+            it.turns();
+        }
+        Op::Remade => it.remade(),
+    }
+}
+
+/// Everything works again, for as long as it takes to find what nobody has said.
+fn heals(it: &mut World) {
+    for at in 0..NODES {
+        it.nodes[at].loses = 0;
+        if !it.nodes[at].has_link {
+            it.up(at);
+        }
+    }
+    (it.lag_ns, it.delay_ns, it.answers, it.says_head) = (0, 0, true, true);
+    it.passes(90 * SECOND, SECOND);
+}
+
+/// Nodes that want so many of each topic follow all; what the engine has room for, if it has not
+/// for all.
+fn begins(count: u32, room: Option<usize>) -> World {
+    let config = HistoryConfig { queue_count: 12, ..HistoryConfig::default() };
+    let mut it = World::new(NODES, &config);
+    (it.wants.count, it.room) = (count, room);
+    for at in 0..NODES {
+        TOPICS.iter().for_each(|topic| it.follow(at, topic));
+    }
+    it.turns();
+    it
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(500))]
+
+    #[test]
+    fn what_is_told_is_what_was_stored_or_a_gap_was_told_before(
+        count_max in prop_oneof![Just(1_000_usize), 1..12_usize],
+        ops in prop::collection::vec(anything(), 1..60),
+    ) {
+        // Of each topic an engine keeps as many as anybody wants, or more.
+        let mut it = begins(count_max.min(20) as u32, None);
+        it.count_max = count_max;
+        for op in ops {
+            does(&mut it, op);
+            it.check(false);
+        }
+        heals(&mut it);
+        it.check(true);
+        prop_assert!(it.nodes.iter().all(|node| node.keeping.is_flushed()));
+        prop_assert!(it.nodes.iter().all(|node| node.keeping.waiting_bytes() == 0));
+    }
+
+    /// Whatever the engine has removed, and for whichever reason.
+    #[test]
+    fn who_begins_late_has_everything_above_what_it_is_told(
+        count_max in prop_oneof![Just(1_000_usize), 1..12_usize],
+        room in prop_oneof![2 => Just(None), 1 => (1..12_usize).prop_map(Some)],
+        ops in prop::collection::vec(late(), 1..80),
+    ) {
+        let mut it = begins(count_max.min(20) as u32, room);
+        it.count_max = count_max;
+        for op in ops {
+            does(&mut it, op);
+            it.check(false);
+        }
+    }
+
+    /// Nor is anything told to be missing that is not.
+    #[test]
+    fn while_the_engine_has_everything_nothing_is_given_up(
+        ops in prop::collection::vec(harmless(), 1..60),
+    ) {
+        let mut it = begins(1_000, None);
+        for op in ops {
+            does(&mut it, op);
+        }
+        heals(&mut it);
+        let checked = it.check(true);
+        let said = || it.nodes.iter().map(|node| &node.ear.said).collect::<Vec<_>>();
+        prop_assert_eq!(checked.gaps, 0, "{:#?}", said());
+        // Each knows its own, and no other.
+        for node in &it.nodes {
+            let told = node.ear.said.values().flatten();
+            for message in told.flat_map(messages) {
+                let number: u64 = message.text.parse().unwrap();
+                let is_own = node.ear.stored.contains_key(&number);
+                prop_assert!(message.mine.is_none_or(|it| is_own && it == number));
+            }
+        }
+    }
+}
+
+fn messages(said: &Said) -> &[super::log::Message] {
+    match said {
+        Said::Begun { messages, .. } => messages,
+        Said::Next(message) => std::slice::from_ref(message),
+        _ => &[],
+    }
+}

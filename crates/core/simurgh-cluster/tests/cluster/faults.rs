@@ -1,0 +1,127 @@
+//! Links that break, an engine that is frozen and killed, nodes that die: what each hears of every
+//! publisher and topic is in order, and nothing twice.
+
+use super::*;
+
+const TOPICS: [&str; 4] = ["a", "b", "c", "rooms:lobby"];
+
+/// SplitMix64.
+struct Dice(u64);
+
+impl Dice {
+    fn below(&mut self, limit: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (z ^ (z >> 31)) % limit
+    }
+}
+
+/// What is said is `[publisher,number]`; checks what every node has heard on every topic.
+fn check(it: &Simulation, last: &mut BTreeMap<(usize, String, u64), u64>, seed: u64) -> usize {
+    let mut count = 0;
+    for (at, node) in it.nodes.iter().enumerate() {
+        for (topic, json, _) in node.iter().flat_map(|it| &it.heard.broadcasts) {
+            let numbers = json.trim_matches(['[', ']']).split_once(',').unwrap();
+            let (publisher, number): (u64, u64) =
+                (numbers.0.parse().unwrap(), numbers.1.parse().unwrap());
+            let before = last.entry((at, topic.clone(), publisher)).or_default();
+            assert!(
+                number > *before,
+                "seed {seed}: node {at} hears {number} of {publisher} on {topic} after {before}"
+            );
+            *before = number;
+            count += 1;
+        }
+    }
+    count
+}
+
+fn faulty(it: &mut Simulation, dice: &mut Dice) {
+    let at = dice.below(it.nodes.len() as u64) as usize;
+    match dice.below(12) {
+        0 => it.network.cut(at, Direction::Both),
+        1 => it.network.cut(at, Direction::Sending),
+        2 => it.network.cut(at, Direction::Hearing),
+        3..=5 => it.network.mend(at),
+        6 => it.network.reset(at),
+        7 => it.network.freeze(),
+        8..=9 => it.network.thaw(),
+        10 => it.network.restart(RestartData::Stays),
+        _ => it.network.lossy(at, 100_000),
+    }
+}
+
+fn run(seed: u64) {
+    let (mut it, mut dice) = (Simulation::new(3, seed), Dice(seed));
+    let (mut numbers, mut last) = (0, BTreeMap::new());
+    for at in 0..3 {
+        TOPICS.iter().for_each(|topic| it.begins(at, topic, 0));
+    }
+    it.passes(50 * MILLISECOND);
+    for _ in 0..60 {
+        if dice.below(3) == 0 {
+            faulty(&mut it, &mut dice);
+        }
+        for _ in 0..dice.below(40) {
+            let at = dice.below(3) as usize;
+            let topic = TOPICS[dice.below(4) as usize];
+            numbers += 1;
+            it.says(at, topic, &format!("[{at},{numbers}]"));
+        }
+        it.passes((1 + dice.below(400)) * MILLISECOND);
+    }
+    check(&it, &mut last, seed);
+    it.nodes.iter_mut().flatten().for_each(|it| it.heard.broadcasts.clear());
+    // Healed, all that is said is heard by all.
+    for at in 0..3 {
+        it.network.mend(at);
+        it.network.lossy(at, 0);
+    }
+    it.network.thaw();
+    it.passes(30 * SECOND);
+    check(&it, &mut last, seed);
+    it.nodes.iter_mut().flatten().for_each(|it| it.heard.broadcasts.clear());
+    for at in 0..3 {
+        assert_eq!(it.node(at).cluster.state().0, LinkState::Up, "seed {seed}: node {at}");
+        assert_eq!(it.node(at).cluster.peers().live().count(), 2, "seed {seed}: node {at}");
+        for topic in TOPICS {
+            numbers += 1;
+            it.says(at, topic, &format!("[{at},{numbers}]"));
+        }
+    }
+    it.passes(50 * MILLISECOND);
+    assert_eq!(check(&it, &mut last, seed), 3 * 2 * TOPICS.len(), "seed {seed}");
+}
+
+/// At most once, and each publisher's in order, whatever happens to links and engine.
+#[test]
+fn each_publisher_is_heard_in_order_and_nothing_twice() {
+    (0..60).for_each(run);
+}
+
+#[test]
+fn a_frozen_engine_costs_no_more_than_the_outbox_and_nothing_newer_than_two_seconds() {
+    let mut it = Simulation::new(2, 1);
+    it.begins(1, "t", 0);
+    it.passes(10 * MILLISECOND);
+    it.network.freeze();
+    let payload = format!("\"{}\"", "x".repeat(200));
+    let bound = OutboxConfig::default();
+    let most = bound.control_bytes + bound.presence_bytes + bound.plain_bytes;
+    for _ in 0..1000 {
+        for _ in 0..100 {
+            it.says(0, "t", &payload);
+        }
+        it.passes(10 * MILLISECOND);
+        assert!(it.node(0).cluster.outbox().bytes() <= most);
+    }
+    let counts = it.node(0).cluster.counts().clone();
+    assert!(counts.dropped.by_age + counts.dropped.by_bytes > 70_000, "{counts:?}");
+    it.network.thaw();
+    it.passes(20 * SECOND);
+    it.node(1).heard.broadcasts.clear();
+    it.says(0, "t", "1");
+    it.passes(20 * MILLISECOND);
+    assert_eq!(it.hears(1, "t"), ["1"]);
+}

@@ -1,0 +1,131 @@
+//! What is missed, or comes late, without anybody being told: an engine that is parted, nodes that
+//! come back, what is said again.
+
+use simurgh_cluster::{delta_drafts, stamped};
+use simurgh_presence::{Meta, PhxRefs, Shared};
+
+use super::*;
+
+fn wants(it: &mut Simulation, at: usize) -> Vec<u64> {
+    let heard = std::mem::take(&mut it.node(at).heard.presence);
+    let asks = heard.iter().filter_map(|(_, what)| match what {
+        FromPeers::StateWanted(owner) => Some(owner.0),
+        _ => None,
+    });
+    asks.collect()
+}
+
+/// A node that hears nothing is gone for the others, and says again what was not confirmed.
+#[test]
+fn what_a_node_says_again_after_it_was_gone_is_heard_once() {
+    let mut it = Simulation::new(2, 30);
+    it.begins(1, "t", 0);
+    it.passes(10 * MILLISECOND);
+    it.network.cut(0, Direction::Hearing);
+    it.says(0, "t", "1");
+    it.passes(45 * SECOND);
+    assert_eq!(it.node(1).heard.gone, ids(&[0]));
+    it.network.mend(0);
+    it.passes(20 * SECOND);
+    assert_eq!(it.node(1).cluster.peers().live().count(), 1);
+    assert_eq!(it.hears(1, "t"), ["1"]);
+    it.says(0, "t", "2");
+    it.passes(10 * MILLISECOND);
+    assert_eq!(it.hears(1, "t"), ["2"]);
+}
+
+#[test]
+fn what_a_node_says_again_that_has_said_bye_is_heard_once() {
+    let mut it = Simulation::new(2, 31);
+    it.begins(1, "t", 0);
+    it.passes(10 * MILLISECOND);
+    it.network.cut(0, Direction::Hearing);
+    it.says(0, "t", "1");
+    let time = it.time();
+    it.node(0).cluster.bye(time);
+    it.passes(10 * MILLISECOND);
+    assert_eq!(it.node(1).heard.gone, ids(&[0]));
+    it.network.reset(0);
+    it.network.mend(0);
+    it.passes(5 * SECOND);
+    assert_eq!(it.hears(1, "t"), ["1"]);
+    assert!(it.node(1).cluster.counts().again > 0);
+}
+
+#[test]
+fn a_node_that_was_silent_is_asked_when_it_is_back() {
+    let mut it = Simulation::new(2, 32);
+    it.presence(0, "t", ToPeers::Begin);
+    it.passes(12 * SECOND);
+    wants(&mut it, 1);
+    it.network.partition(&[&[0], &[1]]);
+    it.passes(20 * SECOND);
+    assert!(wants(&mut it, 1).is_empty());
+    it.network.heal();
+    it.passes(5 * SECOND);
+    assert_eq!(it.node(0).heard.gone, []);
+    assert_eq!(wants(&mut it, 1), [1000]);
+}
+
+#[test]
+fn a_node_that_comes_right_after_the_link_is_asked_too() {
+    let mut it = Simulation::new(1, 33);
+    it.presence(0, "t", ToPeers::Begin);
+    it.network.reset(0);
+    while it.node(0).cluster.session() != Some(Session(2)) {
+        it.passes(MILLISECOND);
+    }
+    // All are asked over the new link, before this one is there.
+    it.passes(20 * MILLISECOND);
+    let other = it.starts("a");
+    it.passes(2 * SECOND);
+    assert_eq!(wants(&mut it, other), [1000]);
+}
+
+#[test]
+fn a_process_that_did_not_run_asks_for_everybody_again() {
+    let mut it = Simulation::new(2, 34);
+    it.presence(0, "t", ToPeers::Begin);
+    it.passes(2 * SECOND);
+    wants(&mut it, 1);
+    it.passes(8 * SECOND);
+    assert!(wants(&mut it, 1).is_empty());
+    it.now_ns += 8 * SECOND;
+    it.passes(SECOND);
+    assert_eq!(wants(&mut it, 1), [1000]);
+}
+
+#[test]
+fn presences_of_a_node_that_nobody_knows_are_left_out() {
+    let mut it = Simulation::new(1, 35);
+    it.presence(0, "t", ToPeers::Begin);
+    it.passes(SECOND);
+    let (prefix, owner) = (Prefix::new("a").unwrap(), Owner(77));
+    let mut adapter = it.network.adapter(&prefix);
+    adapter.start(NodeId(owner.0));
+    let (phx_ref, meta) = (PhxRefs::new(owner).next(1), Meta::parse("{}").unwrap());
+    let entry = Shared { key: "k".into(), phx_ref, phx_ref_prev: None, meta, extra: None };
+    let delta = Delta { owner, from: 0, to: 1, joins: vec![entry], leaves: vec![] };
+    for draft in delta_drafts("t", &delta).unwrap() {
+        let to = prefix.topic(Space::Presence, "t");
+        adapter.publish(&to, stamped(draft.unnumbered(), 1)).unwrap();
+    }
+    it.passes(SECOND);
+    let heard = &it.node(0).heard.presence;
+    assert!(!heard.iter().any(|it| matches!(it.1, FromPeers::Delta(_))), "{heard:?}");
+    assert_eq!(it.node(0).cluster.counts().late, 1);
+}
+
+/// Whom an ask is for is told, so that it can be asked again.
+#[test]
+fn it_is_told_who_was_asked() {
+    let mut it = Simulation::new(3, 36);
+    it.presence(0, "t", ToPeers::Begin);
+    it.passes(SECOND);
+    let heard = &it.node(0).heard.presence;
+    let again = heard.iter().find_map(|(_, what)| match what {
+        FromPeers::RequestedAgain(nodes) => Some(nodes.to_vec()),
+        _ => None,
+    });
+    assert_eq!(again, Some(vec![Owner(1001), Owner(1002)]));
+}

@@ -1,0 +1,127 @@
+//! What is dropped: by age in a sweep, topics without messages, and by size.
+
+use std::cmp::Reverse;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use simurgh_history::Dropped;
+
+use super::kept_topics::{KeptTopics, Slot, name_at, own_bytes};
+
+/// Topics that are compared to find the least recently used, and slots that are searched for them:
+/// most topics may have no messages.
+const SAMPLE: usize = 32;
+const PLACES: usize = 2048;
+
+impl KeptTopics {
+    /// Sweeps some of the topics for what is too old; whether that was the last of a round.
+    pub(crate) fn sweep(&mut self, count: usize, now_ms: u64) -> bool {
+        for _ in 0..count {
+            if self.sweep_slot >= self.slots.len() {
+                self.sweep_slot = 0;
+                self.give_back();
+                return true;
+            }
+            self.look(self.sweep_slot, now_ms);
+            self.sweep_slot += 1;
+        }
+        false
+    }
+
+    fn look(&mut self, at: usize, now_ms: u64) {
+        let Some(name) = self.slots.get(at).and_then(|it| Some(Rc::clone(&it.as_ref()?.name)))
+        else {
+            return;
+        };
+        let limits = self.limits(&name);
+        let Some(Some(slot)) = self.slots.get_mut(at) else { return };
+        let dropped = slot.topic.enforce(&limits, now_ms);
+        // What is known of it is remembered for as long again: until then a client can be told that
+        // it has missed nothing.
+        let is_over = slot.topic.is_empty()
+            && now_ms.saturating_sub(slot.used_ms) > limits.age_ms.saturating_mul(2);
+        self.count(dropped);
+        if is_over && !self.is_foreign {
+            self.forget(at);
+        }
+    }
+
+    pub(super) fn forget(&mut self, at: usize) {
+        let Some(slot) = self.slots.get_mut(at).and_then(Option::take) else { return };
+        self.own_bytes = self.own_bytes.saturating_sub(own_bytes(&slot.name));
+        self.forgotten.note(&slot.name, slot.topic.ring().position());
+        self.by_name.remove(&slot.name, at as u32);
+        self.free.push(Reverse(at as u32));
+        if self.by_name.is_empty() {
+            self.by_name.clear();
+            (self.slots, self.free) = Default::default();
+            (self.sweep_slot, self.evict_slot) = (0, 0);
+            self.last.clear();
+            self.events = Default::default();
+        }
+    }
+
+    /// Frees the last answer, unused names of events, and room of topics that are gone.
+    fn give_back(&mut self) {
+        // After a storm of joins, clients have missed something else.
+        self.last = Vec::new();
+        self.events.retain(|event| Arc::strong_count(event) > 1);
+        let len = self.slots.iter().rposition(Option::is_some).map_or(0, |last| last + 1);
+        // The work is in proportion to what is freed.
+        if len < self.slots.capacity() / 4 {
+            self.slots.truncate(len);
+            self.slots.shrink_to_fit();
+            self.free.retain(|Reverse(at)| (*at as usize) < len);
+            self.free.shrink_to_fit();
+        }
+        if self.by_name.len() < self.by_name.capacity() / 4 {
+            self.by_name.give_room_back(|at| name_at(&self.slots, at));
+        }
+    }
+
+    /// Has one of some topics, the least recently used, drop the older half of its messages.
+    pub(crate) fn evict(&mut self) {
+        let Some(at) = self.least_used(|slot| !slot.topic.ring().is_empty()) else { return };
+        let Some(Some(slot)) = self.slots.get_mut(at) else { return };
+        let dropped = slot.topic.evict_half();
+        self.count(dropped);
+    }
+
+    /// Forgets topics until they take no more than this beside their messages. Topics that an
+    /// engine numbers end when nobody here wants them.
+    pub(crate) fn forget_over(&mut self, own_bytes_max: u64) {
+        while self.own_bytes > own_bytes_max && !self.is_foreign {
+            let Some(at) = self.least_used(|_| true) else { return };
+            let Some(Some(slot)) = self.slots.get_mut(at) else { return };
+            let mut dropped = Dropped::default();
+            while !slot.topic.ring().is_empty() {
+                dropped += slot.topic.evict_half();
+            }
+            self.crowded = self.crowded.max(slot.topic.ring().head());
+            self.count(dropped);
+            self.forget(at);
+        }
+    }
+
+    /// The topic that nobody has used for longest.
+    fn least_used(&mut self, is_meant: impl Fn(&Slot) -> bool) -> Option<usize> {
+        let places = self.slots.len();
+        let mut oldest: Option<(u64, usize)> = None;
+        let mut seen = 0;
+        for _ in 0..places.min(PLACES) {
+            self.evict_slot = if self.evict_slot + 1 >= places { 0 } else { self.evict_slot + 1 };
+            let Some(Some(slot)) = self.slots.get(self.evict_slot) else { continue };
+            if !is_meant(slot) {
+                continue;
+            }
+            if oldest.is_none_or(|(used_ms, _)| slot.used_ms < used_ms) {
+                oldest = Some((slot.used_ms, self.evict_slot));
+            }
+            seen += 1;
+            if seen == SAMPLE {
+                break;
+            }
+        }
+        oldest.map(|(_, at)| at)
+    }
+}

@@ -1,0 +1,320 @@
+//! The topics of a shard that an engine numbers: the state of each, and requests that wait for it.
+//!
+//! Their messages are in [`KeptTopics`](super::kept_topics::KeptTopics), as those of all others.
+
+use std::collections::{HashMap, VecDeque};
+use std::rc::Rc;
+use std::time::Duration;
+
+use simurgh_channel::engine::is_of_nothing;
+use simurgh_channel::{KeptAt, MissedRequest, PageCallback, Range};
+use simurgh_history::{Epoch, GapReason, Place, Position, Since};
+
+use super::stores::Stores;
+
+/// How long requests wait for a topic to be known, or to get as far as a client has come elsewhere;
+/// and kept broadcasts to come back.
+const WAIT: Duration = Duration::from_secs(2);
+/// Requests that wait on one shard, and those of one topic whose clients have come further than it
+/// is here: more are answered at once.
+const WAITING_MAX: usize = 1 << 16;
+const AHEAD_MAX: usize = 1 << 10;
+/// How long after a topic was followed it is followed again.
+const FOLLOW_AGAIN: Duration = Duration::from_secs(5);
+/// How long after the cluster was told to check a topic it is told again.
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
+
+/// The topics of a shard that an engine keeps.
+pub(crate) struct FollowedTopics {
+    pub(super) stores: Stores,
+    pub(super) topics: HashMap<Rc<str>, Followed>,
+    /// The position that is told while nothing is known of a topic.
+    pub(super) nowhere: Position,
+    /// Deadlines, the earliest first.
+    due: VecDeque<(u64, Deadline)>,
+    /// Topics for which more can be answered than fits into one turn.
+    pub(super) ready: VecDeque<Rc<str>>,
+    waiting: usize,
+}
+
+pub(super) enum Deadline {
+    /// Requests that wait for a topic.
+    Topic(Rc<str>),
+    /// A broadcast that the engine has kept, and that has not come back yet.
+    Store(u64, KeptAt),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum TopicState {
+    /// Nothing has come of it.
+    Asked,
+    /// All that there is has come, or is on its way.
+    Live,
+    /// It has begun, but what has come since is not known.
+    Unknown,
+}
+
+/// Positions of members that were not told where their topic stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum StrayPositions {
+    Nobody,
+    Nowhere,
+    /// Positions of this epoch, from another node; others at nowhere.
+    Of(Epoch),
+    /// The same of several epochs.
+    OfSeveral,
+}
+
+impl StrayPositions {
+    /// Adds a member with this position.
+    pub(super) fn with(self, said: Option<Position>) -> Self {
+        match (self, said.map(|it| it.epoch)) {
+            (Self::Nobody, None) => Self::Nowhere,
+            (Self::Nobody | Self::Nowhere, Some(epoch)) => Self::Of(epoch),
+            (Self::Of(one), Some(other)) if one != other => Self::OfSeveral,
+            (it, _) => it,
+        }
+    }
+
+    /// The gap that members are told of when a topic begins in this epoch; `is_quiet`: it never had
+    /// a message.
+    pub(super) fn gap(self, epoch: Epoch, is_quiet: bool) -> Option<GapReason> {
+        match self {
+            Self::Of(it) if it != epoch => Some(GapReason::Epoch),
+            Self::OfSeveral => Some(GapReason::Unavailable),
+            Self::Nobody | Self::Nowhere | Self::Of(_) if is_quiet => None,
+            Self::Nobody | Self::Nowhere | Self::Of(_) => Some(GapReason::Unavailable),
+        }
+    }
+}
+
+pub(super) struct Followed {
+    pub(super) stand: TopicState,
+    waiting: VecDeque<Waiting>,
+    /// When the cluster was last told to follow it.
+    followed_ns: Option<u64>,
+    /// When the cluster was last told to check it.
+    looked_ns: Option<u64>,
+    /// When a joining client was last told its position.
+    pub(super) answered_ns: Option<u64>,
+    /// Positions of members that joined before it was known where the topic stands.
+    pub(super) stray: StrayPositions,
+    /// Its position when it ended, if members may stand there.
+    pub(super) was_at: Option<Position>,
+}
+
+struct Waiting {
+    until_ns: u64,
+    what: PendingRequest,
+}
+
+pub(super) enum PendingRequest {
+    Missed(Box<MissedRequest>),
+    Page(Range, PageCallback),
+}
+
+impl PendingRequest {
+    /// The position behind which its answer begins.
+    pub(super) fn starts_behind(&self) -> Since {
+        match self {
+            Self::Missed(ask) => ask.since,
+            // A page needs no later messages.
+            Self::Page(range, _) => range.since.map_or(Since::Unknown, Since::After),
+        }
+    }
+}
+
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Readiness {
+    Known,
+    /// It can be when the topic has reached its position.
+    Ahead,
+    /// It can be when the topic is known.
+    Unknown,
+}
+
+impl FollowedTopics {
+    pub(crate) fn new(shard: u16, node: u64) -> Self {
+        Self {
+            stores: Stores::new(shard),
+            topics: HashMap::new(),
+            nowhere: Position { epoch: Epoch::from_seed(node), place: Place::ZERO },
+            due: VecDeque::new(),
+            ready: VecDeque::new(),
+            waiting: 0,
+        }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.waiting + self.stores.len()
+    }
+
+    /// A topic, which is followed from now on.
+    pub(super) fn open(&mut self, topic: &str) -> &mut Followed {
+        self.topics.entry(topic.into()).or_insert_with(|| Followed {
+            stand: TopicState::Asked,
+            waiting: VecDeque::new(),
+            followed_ns: None,
+            looked_ns: None,
+            answered_ns: None,
+            stray: StrayPositions::Nobody,
+            was_at: None,
+        })
+    }
+
+    /// Whether it is time to tell the cluster to follow a topic.
+    pub(super) fn is_to_follow(&mut self, topic: &str, now_ns: u64) -> bool {
+        is_due(&mut self.open(topic).followed_ns, FOLLOW_AGAIN, now_ns)
+    }
+
+    /// Whether it is time to tell the cluster to check a topic.
+    pub(super) fn is_to_look_at(&mut self, topic: &str, now_ns: u64) -> bool {
+        is_due(&mut self.open(topic).looked_ns, LOOK_AGAIN, now_ns)
+    }
+
+    /// Whether a request for a topic can be answered; the topic is here up to its head if it has
+    /// begun.
+    pub(super) fn standing(&self, topic: &str, since: Since, head: Option<Position>) -> Readiness {
+        let stand = self.topics.get(topic).map(|it| it.stand);
+        let (Some(stand), Some(head)) = (stand, head) else { return Readiness::Unknown };
+        match (stand, since) {
+            // What is not known is behind the head, and comes in order.
+            (TopicState::Live | TopicState::Unknown, Since::Now) => Readiness::Known,
+            (TopicState::Live, _) if is_ahead(since, head) => Readiness::Ahead,
+            (TopicState::Live, _) => Readiness::Known,
+            _ => Readiness::Unknown,
+        }
+    }
+
+    /// Has a request wait.
+    ///
+    /// # Errors
+    /// Too many wait.
+    pub(super) fn wait(
+        &mut self,
+        topic: &str,
+        is_ahead: bool,
+        what: PendingRequest,
+        now_ns: u64,
+    ) -> Result<(), PendingRequest> {
+        let until_ns = now_ns.saturating_add(WAIT.as_nanos() as u64);
+        let is_full = self.waiting >= WAITING_MAX;
+        let followed = self.open(topic);
+        if is_full || (is_ahead && followed.waiting.len() >= AHEAD_MAX) {
+            return Err(what);
+        }
+        followed.waiting.push_back(Waiting { until_ns, what });
+        self.waiting += 1;
+        if let Some((name, _)) = self.topics.get_key_value(topic) {
+            self.due.push_back((until_ns, Deadline::Topic(Rc::clone(name))));
+        }
+        Ok(())
+    }
+
+    /// A broadcast is kept, and is expected to come back.
+    pub(super) fn await_heard(&mut self, number: u64, at: KeptAt, now_ns: u64) {
+        let until_ns = now_ns.saturating_add(WAIT.as_nanos() as u64);
+        self.due.push_back((until_ns, Deadline::Store(number, at)));
+    }
+
+    /// Takes out up to a number of requests for a topic that can be answered; and whether there are
+    /// more, and whether some clients have come further than the topic is here.
+    pub(super) fn take_ready(
+        &mut self,
+        topic: &str,
+        head: Option<Position>,
+        count: usize,
+    ) -> (Vec<PendingRequest>, bool, bool) {
+        let Some(followed) = self.topics.get_mut(topic) else { return Default::default() };
+        let (Some(head), TopicState::Live) = (head, followed.stand) else {
+            return Default::default();
+        };
+        let is_ready = |it: &Waiting| !is_ahead(it.what.starts_behind(), head);
+        let has_ahead = !followed.waiting.iter().all(is_ready);
+        if !followed.waiting.iter().any(is_ready) {
+            return (Vec::new(), false, has_ahead);
+        }
+        let (mut ready, mut rest, mut has_more) = (Vec::new(), VecDeque::new(), false);
+        for it in std::mem::take(&mut followed.waiting) {
+            match is_ready(&it) {
+                true if ready.len() < count => ready.push(it.what),
+                is_ready => {
+                    has_more |= is_ready;
+                    rest.push_back(it);
+                }
+            }
+        }
+        followed.waiting = rest;
+        self.waiting = self.waiting.saturating_sub(ready.len());
+        (ready, has_more, has_ahead)
+    }
+
+    /// Takes out up to `count` requests for a topic whose time is over.
+    pub(super) fn take_overdue(
+        &mut self,
+        topic: &str,
+        count: usize,
+        now_ns: u64,
+    ) -> Vec<PendingRequest> {
+        let Some(followed) = self.topics.get_mut(topic) else { return Vec::new() };
+        let waiting = &mut followed.waiting;
+        let overdue = waiting.iter().take_while(|it| it.until_ns <= now_ns).take(count).count();
+        let taken: Vec<_> = waiting.drain(..overdue).map(|it| it.what).collect();
+        if waiting.is_empty() {
+            *waiting = VecDeque::new();
+        }
+        self.waiting = self.waiting.saturating_sub(taken.len());
+        taken
+    }
+
+    pub(super) fn take_due(&mut self, now_ns: u64) -> Option<Deadline> {
+        let (until_ns, _) = self.due.front()?;
+        if *until_ns > now_ns {
+            return None;
+        }
+        self.due.pop_front().map(|(_, due)| due)
+    }
+
+    pub(super) fn next_ns(&self) -> Option<u64> {
+        self.due.front().map(|(until_ns, _)| *until_ns)
+    }
+
+    /// A topic is no longer followed, with this head. Whether it must be followed again, because
+    /// requests wait, or members may have joined a moment ago.
+    pub(super) fn ends(&mut self, topic: &str, head: Option<Position>, now_ns: u64) -> bool {
+        let Some(followed) = self.topics.get_mut(topic) else { return false };
+        let lately_ns = FOLLOW_AGAIN.as_nanos() as u64;
+        let is_recent = |it: u64| now_ns.saturating_sub(it) < lately_ns;
+        let may_have_members = followed.answered_ns.is_some_and(is_recent);
+        if followed.waiting.is_empty() && !may_have_members {
+            self.topics.remove(topic);
+            if self.topics.is_empty() {
+                // Memory that a crowd needed is freed.
+                self.topics = HashMap::new();
+            }
+            return false;
+        }
+        (followed.stand, followed.followed_ns) = (TopicState::Asked, None);
+        followed.was_at = head.or(followed.was_at).filter(|_| may_have_members);
+        true
+    }
+}
+
+/// Whether a client has received more of a topic than there is here.
+fn is_ahead(since: Since, head: Position) -> bool {
+    let Since::After(it) = since else { return false };
+    it.epoch == head.epoch && it.place > head.place && !is_of_nothing(it.place)
+}
+
+/// Whether something was not done for so long, and is to be done now.
+fn is_due(done_ns: &mut Option<u64>, again: Duration, now_ns: u64) -> bool {
+    let again_ns = again.as_nanos() as u64;
+    let is_due = done_ns.is_none_or(|it| now_ns.saturating_sub(it) >= again_ns);
+    if is_due {
+        *done_ns = Some(now_ns);
+    }
+    is_due
+}
+
+#[cfg(test)]
+mod tests;

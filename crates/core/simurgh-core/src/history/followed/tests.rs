@@ -1,0 +1,395 @@
+//! A node of two shards whose topics an engine numbers, and that engine: a list in the test, which
+//! says what it has as the cluster's thread would, or late, or never.
+
+mod gaps;
+mod joins;
+mod model;
+mod nowhere;
+mod publish;
+mod read;
+
+use std::collections::{BTreeSet, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use simurgh_channel::{HistoryRule, Kind, Node as _, Outcome, home_shard};
+use simurgh_history::Epoch;
+use simurgh_proto::message::Payload;
+use simurgh_reactor::Key;
+
+use crate::testing::*;
+use crate::wire::Wire;
+use crate::*;
+
+const OPTED_IN: &str = r#"{"simurgh":{"since":null}}"#;
+
+fn since(position: &str) -> String {
+    format!(r#"{{"simurgh":{{"since":"{position}"}}}}"#)
+}
+
+fn as_ann(since: &str) -> String {
+    format!(r#"{{"simurgh":{{"id":"ann's tab","since":{since}}}}}"#)
+}
+
+/// A user socket that keeps what is broadcast on its topics.
+fn keeping(channel: Scripted, rule: HistoryRule) -> UserSocket {
+    let mut user_socket = channel.user_socket();
+    if let Kind::Channels(routes) = &mut user_socket.kind {
+        routes.iter_mut().for_each(|route| route.history = Some(rule));
+    }
+    user_socket
+}
+
+/// A channel that says what it is told to, and what comes behind that.
+fn talking() -> Scripted {
+    scripted(|ctx, heard| match heard {
+        Heard::In("say", payload) => {
+            ctx.broadcast("news", payload.into_owned());
+            ctx.push("behind", Payload::EMPTY_OBJECT);
+            Outcome::ok(Payload::EMPTY_OBJECT)
+        }
+        Heard::In("binary", _) => {
+            ctx.broadcast("news", Payload::from_bytes(vec![1, 2, 3]));
+            Outcome::NoReply
+        }
+        other => standard(ctx, other),
+    })
+}
+
+/// A broadcast, or a purge, as the engine has it.
+#[derive(Clone)]
+struct Logged {
+    topic: String,
+    seq: u64,
+    index: u16,
+    at_ms: u64,
+    /// None: a purge.
+    what: Option<(String, Payload<'static>)>,
+    sender: u64,
+    except: Option<ChannelId>,
+    /// The node that has had it kept, and its number there.
+    by: Option<(usize, u64)>,
+}
+
+/// What keeps and numbers.
+struct Engine {
+    epoch: u64,
+    seq: u64,
+    /// Other topics' numbers between two of ours.
+    step: u64,
+    log: Vec<Logged>,
+    /// What is at or below this was removed by itself.
+    floor: u64,
+    now_ms: u64,
+}
+
+impl Engine {
+    fn new() -> Self {
+        Self { epoch: 1_000, seq: 10, step: 7, log: Vec::new(), floor: 0, now_ms: 1_000_000 }
+    }
+
+    fn position(&self, at: usize) -> Position {
+        let it = &self.log[at];
+        let place = simurgh_history::Place { seq: it.seq, item: it.index };
+        Position { epoch: Epoch::from_seed(self.epoch), place }
+    }
+
+    /// The next number, or the next item of the last.
+    fn number(&mut self, is_joined: bool) -> (u64, u16) {
+        match self.log.last() {
+            Some(last) if is_joined && last.seq == self.seq => (last.seq, last.index + 1),
+            _ => {
+                self.seq += self.step;
+                (self.seq, 0)
+            }
+        }
+    }
+
+    /// Keeps what a node asks it to.
+    fn keeps(&mut self, node: usize, store: StoreRequest, is_joined: bool) -> StoredAt {
+        let StoreRequest { number, broadcast, sender, .. } = store;
+        let (seq, index) = self.number(is_joined);
+        self.log.push(Logged {
+            topic: broadcast.topic().to_owned(),
+            seq,
+            index,
+            at_ms: self.now_ms,
+            what: Some((broadcast.event().to_owned(), broadcast.payload().clone())),
+            sender,
+            except: broadcast.except(),
+            by: Some((node, number)),
+        });
+        StoredAt { epoch: self.epoch, seq, index, is_duplicate: false }
+    }
+
+    /// Keeps what a node asks of which nothing else is known.
+    fn hears(&mut self, topic: &str, n: u64, is_joined: bool) {
+        let (seq, index) = self.number(is_joined);
+        let payload = Payload::from_json(format!(r#"{{"n":{n}}}"#));
+        let (topic, what) = (topic.to_owned(), Some(("news".to_owned(), payload)));
+        let (sender, except, by, at_ms) = (0, None, None, self.now_ms);
+        self.log.push(Logged { topic, seq, index, at_ms, what, sender, except, by });
+    }
+
+    fn purges(&mut self, topic: &str, by: Option<(usize, u64)>) {
+        let (seq, index) = self.number(false);
+        let (sender, except, at_ms) = (0, None, self.now_ms);
+        let topic = topic.to_owned();
+        self.log.push(Logged { topic, seq, index, at_ms, what: None, sender, except, by });
+    }
+
+    /// What a node hears of one of them.
+    fn told(&self, node: usize, at: usize) -> FromEngine {
+        let it = &self.log[at];
+        match self.item(node, at) {
+            Some(item) => FromEngine::Next(item),
+            None => FromEngine::Purged { seq: it.seq, index: it.index },
+        }
+    }
+
+    fn item(&self, node: usize, at: usize) -> Option<KeptItem> {
+        let Logged { topic, seq, index, at_ms, what, sender, except, by } = self.log[at].clone();
+        let (event, payload) = what?;
+        let mut broadcast = Broadcast::new(topic, event, payload);
+        if let Some(except) = except {
+            broadcast = broadcast.but_for(except);
+        }
+        let mine = by.filter(|(by, _)| *by == node).map(|(_, number)| number);
+        Some(KeptItem { seq, index, at_ms, mine, sender, broadcast })
+    }
+
+    /// All it has of a topic above a number.
+    fn begun(&self, node: usize, topic: &str, floor: u64) -> FromEngine {
+        let of = |at: &usize| self.log[*at].topic == topic;
+        let all: Vec<usize> = (0..self.log.len()).filter(of).collect();
+        let purge = all.iter().filter(|at| self.log[**at].what.is_none()).max();
+        let purged = purge.map_or(0, |at| self.log[*at].seq);
+        let floor = purged.max(floor).max(self.floor);
+        let kept = all.iter().filter(|at| self.log[**at].seq > floor);
+        let messages = kept.filter_map(|at| self.item(node, *at)).collect();
+        FromEngine::Begun { epoch: self.epoch, floor, purged, head: self.seq, messages }
+    }
+}
+
+/// A node: its first shard has all members, the second is the home of half of the topics.
+struct Node {
+    number: usize,
+    stage: Stage,
+    other: Core<TestNode>,
+    out: TestSockets,
+    notes: Notes,
+    here: String,
+    there: String,
+    /// Topics that are followed.
+    begun: BTreeSet<String>,
+    /// Stores that the engine has not seen yet.
+    stores: VecDeque<StoreRequest>,
+    follows: Vec<String>,
+    looked_at: Vec<String>,
+    forgets: Vec<(String, u64)>,
+}
+
+impl Node {
+    fn playing(channel: Scripted) -> Self {
+        Self::on(Config::default(), channel, HistoryRule::default())
+    }
+
+    fn on(config: Config, channel: Scripted, rule: HistoryRule) -> Self {
+        let mut node = TestNode::new(2, config, vec![keeping(channel, rule)]);
+        let notes = node.joins_cluster(1 << 20);
+        let stage = Stage::on(node);
+        let other = Core::new(Arc::clone(&stage.node), 1, Arc::default(), 7);
+        let topic =
+            |shard| (0..).map(|n| format!("t{n}")).find(|it| home_shard(it, 2) == shard).unwrap();
+        let (here, there) = (topic(0), topic(1));
+        Self {
+            number: 0,
+            stage,
+            other,
+            out: TestSockets::default(),
+            notes,
+            here,
+            there,
+            begun: BTreeSet::new(),
+            stores: VecDeque::new(),
+            follows: Vec::new(),
+            looked_at: Vec::new(),
+            forgets: Vec::new(),
+        }
+    }
+
+    /// What the node's shards have asked of the engine since this was last looked at.
+    fn looks(&mut self) {
+        for asked in self.stage.node.asked() {
+            match asked {
+                ToCluster::Store(store) => self.stores.push_back(*store),
+                ToCluster::Follow(topic, _) => self.follows.push(topic.into()),
+                ToCluster::CheckTopic(topic) => self.looked_at.push(topic.into()),
+                ToCluster::Forget(topic, number) => self.forgets.push((topic.into(), number)),
+                other => panic!("{other:?}"),
+            }
+        }
+        for note in self.notes.take() {
+            let begins = note.strip_prefix("begins ").and_then(|it| it.split(' ').next());
+            self.follows.extend(begins.map(str::to_owned));
+        }
+    }
+
+    /// A turn of both shards.
+    fn takes_turns(&mut self) {
+        let mail = std::mem::take(&mut self.stage.node.told().mail[1]);
+        mail.into_iter().for_each(|it| self.other.mail(&mut self.out, it));
+        self.stage.takes_mail();
+    }
+
+    /// Turns until nothing is left to be done.
+    fn settles(&mut self) {
+        for _ in 0..10 {
+            self.takes_turns();
+            self.stage.core.go_on_replaying(&mut self.stage.out);
+            self.other.go_on_replaying(&mut self.out);
+        }
+        self.stage.fans_out();
+    }
+
+    /// The engine does all that it is asked, and says so.
+    fn is_served(&mut self, engine: &mut Engine) {
+        for _ in 0..10 {
+            self.settles();
+            self.looks();
+            for topic in std::mem::take(&mut self.follows) {
+                if self.begun.insert(topic.clone()) {
+                    let begun = engine.begun(self.number, &topic, 0);
+                    self.stage.node.post_kept(&topic, begun);
+                }
+            }
+            while let Some(store) = self.stores.pop_front() {
+                let number = store.number;
+                let at = engine.keeps(self.number, store, false);
+                self.stage.node.post_stored(number, Ok(at));
+                self.hears_last(engine);
+            }
+            for (topic, number) in std::mem::take(&mut self.forgets) {
+                engine.purges(&topic, Some((self.number, number)));
+                let (epoch, seq, is_duplicate) = (engine.epoch, engine.seq, false);
+                let at = StoredAt { epoch, seq, index: 0, is_duplicate };
+                self.stage.node.post_stored(number, Ok(at));
+                self.hears_last(engine);
+            }
+        }
+        self.settles();
+    }
+
+    /// It hears what the engine has kept last, if it follows that topic.
+    fn hears_last(&mut self, engine: &Engine) {
+        let at = engine.log.len() - 1;
+        let topic = &engine.log[at].topic;
+        if self.begun.contains(topic) {
+            self.stage.node.post_kept(topic, engine.told(self.number, at));
+        }
+    }
+
+    /// The engine says something of a topic.
+    fn is_told(&mut self, topic: &str, what: FromEngine) {
+        self.stage.node.post_kept(topic, what);
+        self.settles();
+    }
+
+    /// Somebody elsewhere says something, which is heard here.
+    fn hears_of(&mut self, engine: &mut Engine, topic: &str, n: u64) {
+        engine.hears(topic, n, false);
+        self.hears_last(engine);
+        self.settles();
+    }
+
+    fn opens(&mut self, wire: Wire) -> Key {
+        self.stage.opens(wire)
+    }
+
+    /// A client says something; nothing else happens.
+    fn says(&mut self, key: Key, topic: &str, event: &str, payload: &str) {
+        let text = match self.stage.out.peer(key).socket.wire() {
+            Wire::V1 => {
+                let refs = r#""ref":"1","join_ref":"1""#;
+                format!(r#"{{"topic":"{topic}","event":"{event}","payload":{payload},{refs}}}"#)
+            }
+            _ => format!(r#"["1","1","{topic}","{event}",{payload}]"#),
+        };
+        self.stage.says(key, &text);
+    }
+
+    /// A client joins a topic, and all that follows from that.
+    fn joins(&mut self, engine: &mut Engine, topic: &str, params: &str) -> (Key, Vec<String>) {
+        let key = self.opens(Wire::V2);
+        (key, self.joins_as(engine, key, topic, params))
+    }
+
+    fn joins_as(&mut self, of: &mut Engine, key: Key, topic: &str, params: &str) -> Vec<String> {
+        self.says(key, topic, "phx_join", params);
+        self.is_served(of);
+        self.hears(key)
+    }
+
+    fn hears(&mut self, key: Key) -> Vec<String> {
+        self.stage.hears(key)
+    }
+
+    /// Time passes in steps, each with its turn.
+    fn passes(&mut self, time: Duration) {
+        self.stage.passes(time);
+        self.out.turn_ns = self.stage.out.turn_ns;
+        for _ in 0..4 {
+            self.stage.core.tick(&mut self.stage.out);
+            self.other.tick(&mut self.out);
+        }
+        self.settles();
+    }
+
+    /// Both kinds of topics: whose home is the members' shard, and another.
+    fn topics(&self) -> [String; 2] {
+        [self.here.clone(), self.there.clone()]
+    }
+
+    fn waits(&self) -> usize {
+        self.stage.core.history_waits() + self.other.history_waits()
+    }
+
+    /// What is still charged to the shards.
+    fn charged(&self) -> [usize; 2] {
+        let told = self.stage.node.told();
+        [told.bytes[0], told.bytes[1]]
+    }
+}
+
+/// The position in a frame.
+fn position_of(text: &str) -> String {
+    try_position(text).unwrap_or_else(|| panic!("a position in {text}")).to_owned()
+}
+
+fn try_position(text: &str) -> Option<&str> {
+    text.split('"').find(|part| Position::parse(part).is_some())
+}
+
+/// Events, and what they say of themselves: `news 7`, `phx_reply ok`, `simurgh:gap lost`.
+fn gist(heard: &[String]) -> Vec<String> {
+    heard.iter().map(|text| said(text)).collect()
+}
+
+fn said(text: &str) -> String {
+    if text.starts_with("binary") {
+        return "binary".to_owned();
+    }
+    let value: serde_json::Value = serde_json::from_str(text).unwrap();
+    let (event, payload) = match &value {
+        serde_json::Value::Array(fields) => (&fields[3], &fields[4]),
+        object => (&object["event"], &object["payload"]),
+    };
+    let detail = ["n", "reason", "recovered", "status"].iter().find_map(|it| payload.get(it));
+    let reason = payload.pointer("/response/reason").or(detail);
+    let event = event.as_str().unwrap();
+    match reason {
+        Some(serde_json::Value::String(text)) => format!("{event} {text}"),
+        Some(other) => format!("{event} {other}"),
+        None => event.to_owned(),
+    }
+}

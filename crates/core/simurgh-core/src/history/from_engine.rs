@@ -1,0 +1,203 @@
+//! Messages of an engine about topics with their home on this shard, which has a copy of the last
+//! broadcasts and passes new ones on.
+//!
+//! They are passed on by mail, to this shard too, and so are answers: on all shards mail is in the
+//! order of the numbers, and an answer covers exactly what came before it.
+
+use std::sync::Arc;
+
+use simurgh_channel::engine::{behind, nothing_up_to, place};
+use simurgh_channel::{
+    Broadcast, Charge, FromEngine, HistoryMail, KeptAt, KeptFor, KeptItem, Mail, Node, Posted,
+};
+use simurgh_history::{AT, Epoch, GAP, GapReason, Place, Position, encode_gap};
+
+use super::followed::{StrayPositions, TopicState};
+use crate::core::Core;
+use crate::sockets::Sockets;
+
+/// A topic as the engine begins it.
+struct Begun {
+    epoch: u64,
+    floor: u64,
+    purged: u64,
+    head: u64,
+    messages: Vec<KeptItem>,
+}
+
+impl<N: Node> Core<N> {
+    /// A message of the engine about a topic; its weight was charged to this shard.
+    pub(super) fn engine_message(&mut self, out: &impl Sockets, topic: &str, what: FromEngine) {
+        self.node.discharge(usize::from(self.shard), what.weight() + topic.len());
+        let Some(history) = &mut self.history else { return };
+        let is_kept = history.kept.rule(topic).is_some();
+        let Some(followed_topics) = history.followed_topics.as_mut().filter(|_| is_kept) else {
+            return;
+        };
+        let has_begun = history.kept.head(topic).is_some();
+        match what {
+            FromEngine::Begun { epoch, floor, purged, head, messages } => {
+                self.begins(out, topic, Begun { epoch, floor, purged, head, messages });
+            }
+            FromEngine::Next(item) => self.is_next(out, topic, item, true),
+            FromEngine::Gap { through } => {
+                let position = history.kept.lose(topic, behind(through));
+                if let Some(position) = position {
+                    self.tell_of_gap(topic, Some(GapReason::Lost), position);
+                }
+            }
+            FromEngine::Purged { seq, index } => history.kept.purge_at(topic, place(seq, index)),
+            FromEngine::Unknown => {
+                let stand = if has_begun { TopicState::Unknown } else { TopicState::Asked };
+                followed_topics.open(topic).stand = stand;
+            }
+            FromEngine::Known if has_begun => followed_topics.open(topic).stand = TopicState::Live,
+            FromEngine::Known => {}
+            FromEngine::Ended => {
+                let head = history.kept.head(topic);
+                history.kept.end(topic);
+                if followed_topics.ends(topic, head, out.now().ns) {
+                    self.follow(topic, out.now().ns);
+                }
+            }
+        }
+        self.keep_within_bounds();
+        self.answer_ready(out, topic);
+    }
+
+    fn begins(&mut self, out: &impl Sockets, topic: &str, begun: Begun) {
+        let Begun { epoch, floor, purged, head, mut messages } = begun;
+        let now_ms = self.node.unix_ms(out.now().ns);
+        let Some(history) = &mut self.history else { return };
+        let Some(followed_topics) = &history.followed_topics else { return };
+        let (epoch, mut floor) = (Epoch::from_seed(epoch), behind(floor));
+        let head_before = history.kept.head(topic);
+        let was_at = followed_topics.topics.get(topic).and_then(|it| it.was_at);
+        let before = head_before.or(was_at);
+        let same = before.filter(|it| it.epoch == epoch);
+        // The answer is of a copy that does not have yet what was here before.
+        if let Some(before) = same.filter(|it| it.place.seq > head) {
+            floor = before.place;
+            messages.clear();
+        }
+        let goes_on = same.is_some_and(|it| it.place >= floor);
+        // If the topic is in a new epoch, members are told so, and get what is new. A broadcast
+        // that this node has just made is new, though it is already there.
+        let is_new = |it: &KeptItem| match same {
+            Some(before) => it.place() > before.place,
+            None => it.mine.is_some_and(|number| followed_topics.stores.has(number)),
+        };
+        let new = messages.iter().position(is_new).unwrap_or(messages.len());
+        let is_empty = messages.is_empty();
+        if !goes_on || head_before.is_none() {
+            let begins_at = (epoch, floor, behind(purged));
+            history.kept.begin(topic, begins_at, messages.len(), now_ms);
+        }
+        let mut messages = messages.into_iter();
+        for item in messages.by_ref().take(new) {
+            self.is_next(out, topic, item, false);
+        }
+        let Some(history) = &mut self.history else { return };
+        match same.filter(|_| goes_on) {
+            // Members stand there.
+            Some(before) => history.kept.reaches(topic, before.place),
+            None => {
+                if is_empty {
+                    history.kept.reaches(topic, nothing_up_to(head));
+                }
+                self.tell_anew(topic, before, is_empty && floor == Place::ZERO);
+            }
+        }
+        for item in messages {
+            self.is_next(out, topic, item, true);
+        }
+        let followed_topics = self.history.as_mut().and_then(|it| it.followed_topics.as_mut());
+        if let Some(followed) = followed_topics.map(|it| it.open(topic)) {
+            (followed.stand, followed.was_at) = (TopicState::Live, None);
+            followed.stray = StrayPositions::Nobody;
+        }
+    }
+
+    /// Tells members with positions elsewhere where a topic stands that has begun anew, and why;
+    /// unless it never had a message.
+    fn tell_anew(&mut self, topic: &str, before: Option<Position>, is_quiet: bool) {
+        let Some(history) = &mut self.history else { return };
+        let Some(position) = history.kept.head(topic) else { return };
+        let followed = history.followed_topics.as_mut().map(|it| it.open(topic));
+        let stray = followed.map_or(StrayPositions::Nobody, |it| it.stray);
+        let gap = match before {
+            Some(before) if before.epoch != position.epoch => Some(GapReason::Epoch),
+            Some(_) => Some(GapReason::Unavailable),
+            // Nobody was told a position.
+            None if stray == StrayPositions::Nobody => return,
+            None => stray.gap(position.epoch, is_quiet),
+        };
+        self.tell_of_gap(topic, gap, position);
+    }
+
+    /// The next broadcast of a topic; whether members get it.
+    fn is_next(&mut self, out: &impl Sockets, topic: &str, item: KeptItem, is_new: bool) {
+        let now_ms = self.node.unix_ms(out.now().ns);
+        let Some(history) = &mut self.history else { return };
+        let Some(Position { epoch, .. }) = history.kept.head(topic) else { return };
+        let position = Position { epoch, place: item.place() };
+        let pending = item.mine.zip(history.followed_topics.as_mut());
+        let pending =
+            pending.and_then(|(number, followed_topics)| followed_topics.stores.take(number));
+        let broadcast = history.kept.append(item, now_ms);
+        self.metrics.history_kept.add(u64::from(broadcast.is_some()));
+        let broadcast = broadcast.filter(|_| is_new);
+        let (mut charge, mut apart) = (None, None);
+        if let Some(pending) = pending {
+            charge = pending.charge.clone();
+            match (&pending.kept_for, &broadcast) {
+                (KeptFor::Channel { channel, ticket, .. }, Some(broadcast)) => {
+                    let shard = usize::from(channel.shard);
+                    let posted = Posted::new(Arc::clone(broadcast), charge.clone());
+                    let mail = HistoryMail::Kept(*channel, *ticket, posted);
+                    self.node.post_weighed(shard, broadcast.weight(), Mail::History(mail));
+                    self.node.discharge(usize::from(self.shard), pending.weight);
+                    apart = Some(shard);
+                }
+                _ => self.end_store(pending, Ok(KeptAt { position, is_duplicate: false })),
+            }
+        }
+        if let Some(broadcast) = broadcast {
+            self.pass_on(&broadcast, charge, apart);
+        }
+    }
+
+    fn pass_on(
+        &self,
+        broadcast: &Arc<Broadcast>,
+        charge: Option<Arc<Charge>>,
+        apart: Option<usize>,
+    ) {
+        for shard in (0..self.node.shards()).filter(|it| Some(*it) != apart) {
+            self.node.post_charged(shard, Posted::new(Arc::clone(broadcast), charge.clone()));
+        }
+    }
+
+    /// Tells members who are told positions of a gap up to this position, or of none.
+    fn tell_of_gap(&self, topic: &str, gap: Option<GapReason>, position: Position) {
+        let mut payload = Vec::new();
+        let event = match gap {
+            Some(gap) => {
+                self.metrics.history_gaps.add(1);
+                encode_gap(&mut payload, gap);
+                GAP
+            }
+            None => {
+                payload.extend_from_slice(b"{}");
+                AT
+            }
+        };
+        let json = String::from_utf8(payload).unwrap_or_default();
+        let notice = Arc::new(Broadcast::notice(topic, event, json, position));
+        for shard in 0..self.node.shards() {
+            let posted = Posted::new(Arc::clone(&notice), None);
+            let mail = Mail::History(HistoryMail::Notice(posted));
+            self.node.post_weighed(shard, notice.weight(), mail);
+        }
+    }
+}

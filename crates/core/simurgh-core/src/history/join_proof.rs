@@ -1,0 +1,51 @@
+//! Histories of which a client gets only what is later than its first join: the join is proved by a
+//! key that the client was given, and sends again.
+
+use simurgh_channel::Node;
+use simurgh_history::{Position, Resume, Since};
+
+use crate::core::Core;
+
+/// Between a position and its signature: no position contains it.
+const MARK: char = '~';
+
+impl<N: Node> Core<N> {
+    pub(crate) fn is_only_own(&self, topic: &str) -> bool {
+        let rule = self.history.as_ref().and_then(|it| it.kept.rule(topic));
+        rule.is_some_and(|rule| rule.only_own)
+    }
+
+    /// What a client may be given of such a topic, by what it requests; and whether its first join
+    /// is proved.
+    pub(crate) fn own_since(&self, topic: &str, resume: &Resume, since: Since) -> (Since, bool) {
+        let Some(first) = self.first_join(topic, resume) else {
+            // Without a proof it joins for the first time now.
+            let since = if since == Since::Now { since } else { Since::Unknown };
+            return (since, false);
+        };
+        match since {
+            Since::After(said) if said.epoch == first.epoch && said.place < first.place => {
+                (Since::After(first), true)
+            }
+            other => (other, true),
+        }
+    }
+
+    fn first_join(&self, topic: &str, resume: &Resume) -> Option<Position> {
+        let (position, proof) = resume.key.as_deref()?.split_once(MARK)?;
+        let is_ours = self.node.is_signed(&said(topic, resume.id.as_deref(), position), proof);
+        Position::parse(position).filter(|_| is_ours)
+    }
+
+    /// The key of a client that joins for the first time, at this position.
+    pub(crate) fn own_key(&self, topic: &str, id: Option<&str>, position: Position) -> String {
+        let position = position.to_string();
+        let proof = self.node.sign(&said(topic, id, &position));
+        format!("{position}{MARK}{proof}")
+    }
+}
+
+/// The signed text. Ids and positions have no NUL, so it can be split in one way only.
+fn said(topic: &str, id: Option<&str>, position: &str) -> String {
+    format!("history\0{position}\0{}\0{topic}", id.unwrap_or_default().replace('\0', ""))
+}

@@ -1,0 +1,357 @@
+//! The topics whose histories a shard keeps.
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashSet};
+use std::rc::Rc;
+use std::sync::Arc;
+
+use simurgh_channel::{
+    Broadcast, HistoryConfig, HistoryPage, HistoryRule, HistoryTopic, HistoryTopics, Kept,
+    KeptMark, KeptMessage, Missed, MissedRequest, Range,
+};
+use simurgh_history::{
+    Dropped, Entry, Epoch, GapReason, Ids, KeptTopic, Limits, Place, Position, Ring, Since, Stored,
+};
+use simurgh_proto::topic::Pattern;
+
+use super::answer::{ANSWERS_MAX, Request, missed};
+use super::content::value;
+use super::last_positions::LastPositions;
+use super::name_table::NameTable;
+
+/// Bytes of one page of a topic's history, if it has more than one message.
+const PAGE_BYTES: u64 = 4 << 20;
+/// Bytes that a topic takes beside its name and messages: its record, its places in the tables, and
+/// the allocator's overhead.
+const TOPIC_BYTES: usize = 240;
+
+/// The histories of a shard, and the rules for them.
+pub(crate) struct KeptTopics {
+    /// The first rule that matches a topic counts.
+    pub(super) rules: Vec<(Pattern, HistoryRule)>,
+    /// Secret: it keys the table of names.
+    pub(super) seed: u64,
+    /// An engine gives the numbers: topics stay while they are followed.
+    pub(crate) is_foreign: bool,
+    pub(super) by_name: NameTable,
+    pub(super) slots: Vec<Option<Box<Slot>>>,
+    /// The lowest slots are used first, so that the last can be freed.
+    pub(super) free: BinaryHeap<Reverse<u32>>,
+    /// The last place that was given in any topic. A topic that was forgotten goes on behind it, so
+    /// that no number comes again.
+    clock: Place,
+    pub(super) forgotten: LastPositions,
+    /// The last place of topics that were forgotten because there were too many.
+    pub(super) crowded: Place,
+    /// Bytes of topics beside their messages.
+    pub(super) own_bytes: u64,
+    pub(super) messages: usize,
+    pub(super) bytes: u64,
+    /// Counts of messages that are not kept any more, or never were.
+    dropped: Dropped,
+    pub(super) too_large: u64,
+    /// The slot at which the sweep goes on.
+    pub(super) sweep_slot: usize,
+    /// The slot at which the search for something to evict goes on.
+    pub(super) evict_slot: usize,
+    pub(super) events: HashSet<Arc<str>>,
+    /// The last answers, the newest first, for the same requests.
+    pub(super) last: Vec<(Request, Arc<Missed>)>,
+}
+
+pub(super) struct Slot {
+    pub(super) name: Rc<str>,
+    pub(super) topic: KeptTopic<Kept>,
+    /// When a client last joined or broadcast.
+    pub(super) used_ms: u64,
+}
+
+pub(super) fn name_at(slots: &[Option<Box<Slot>>], at: u32) -> Option<&str> {
+    Some(&slots.get(at as usize)?.as_ref()?.name)
+}
+
+impl KeptTopics {
+    pub(crate) fn new(rules: Vec<(Pattern, HistoryRule)>, epoch: Epoch, seed: u64) -> Self {
+        Self {
+            rules,
+            seed,
+            is_foreign: false,
+            by_name: NameTable::new(seed),
+            slots: Vec::new(),
+            free: BinaryHeap::new(),
+            clock: Place::ZERO,
+            forgotten: LastPositions::new(epoch, seed),
+            crowded: Place::ZERO,
+            own_bytes: 0,
+            messages: 0,
+            bytes: 0,
+            dropped: Dropped::default(),
+            too_large: 0,
+            sweep_slot: 0,
+            evict_slot: 0,
+            events: HashSet::new(),
+            last: Vec::new(),
+        }
+    }
+
+    pub(super) fn place(&self, name: &str) -> Option<u32> {
+        self.by_name.get(name, |at| name_at(&self.slots, at))
+    }
+
+    /// The rule of a topic, if its broadcasts are kept.
+    pub(crate) fn rule(&self, topic: &str) -> Option<&HistoryRule> {
+        let found = self.rules.iter().find(|(pattern, _)| pattern.matches(topic));
+        found.map(|(_, rule)| rule)
+    }
+
+    pub(crate) fn counts(&self) -> (usize, usize, u64) {
+        (self.by_name.len(), self.messages, self.bytes)
+    }
+
+    /// Counts since the beginning; and messages that were too large.
+    pub(super) fn losses(&self) -> (Dropped, u64) {
+        (self.dropped, self.too_large)
+    }
+
+    /// Keeps a broadcast at the next place of its topic. Returns it as it is passed on, unless one
+    /// with the same id was kept before.
+    pub(crate) fn store(
+        &mut self,
+        mut broadcast: Broadcast,
+        id: Option<&str>,
+        sender: u64,
+        now_ms: u64,
+    ) -> (Position, Option<Arc<Broadcast>>) {
+        let limits = self.limits(&broadcast.topic);
+        let at = self.open(&broadcast.topic);
+        let events = &mut self.events;
+        let Some(Some(slot)) = self.slots.get_mut(at as usize) else {
+            return (self.now_at(&broadcast.topic), None);
+        };
+        slot.used_ms = now_ms;
+        if let Some(position) = id.and_then(|id| slot.topic.stored(id, now_ms)) {
+            return (position, None);
+        }
+        slot.topic.ring_mut().advance(self.clock);
+        let ring = slot.topic.ring();
+        let position = ring.position_of(Place::new(ring.head().seq.saturating_add(1)));
+        broadcast.kept = Some(Box::new(KeptMark { position, sender, is_notice: false }));
+        let broadcast = Arc::new(broadcast);
+        let (content, bytes) = value(events, &broadcast);
+        match slot.topic.store(Kept { sender, content }, bytes, id, now_ms, &limits) {
+            Stored::New(position, dropped) => {
+                self.clock = position.place;
+                self.messages += 1;
+                self.bytes += bytes as u64;
+                self.too_large += u64::from(bytes as u64 > limits.bytes);
+                self.count(dropped);
+                (position, Some(broadcast))
+            }
+            Stored::Duplicate(position) => (position, None),
+        }
+    }
+
+    /// What a client has missed, as much as is sent at once; and how many of all these messages it
+    /// has sent itself.
+    pub(super) fn missed(
+        &mut self,
+        ask: &MissedRequest,
+        config: &HistoryConfig,
+        now_ms: u64,
+    ) -> (Arc<Missed>, usize) {
+        let limits = self.limits(&ask.topic);
+        let at = self.place(&ask.topic);
+        let slot = at.and_then(|at| self.slots.get_mut(at as usize)?.as_deref_mut());
+        let Some(slot) = slot else {
+            return (Arc::new(self.nothing(&ask.topic, ask.since, ask.torn)), 0);
+        };
+        slot.used_ms = now_ms;
+        let dropped = slot.topic.enforce(&limits, now_ms);
+        let ring = slot.topic.ring();
+        let asked = Request::of(ask, &slot.name, ring);
+        let found = self.last.iter().find(|(last, _)| *last == asked);
+        let missed = match found {
+            Some((_, missed)) => Arc::clone(missed),
+            None => {
+                let missed = Arc::new(missed(ring, ask, config));
+                self.last.truncate(ANSWERS_MAX - 1);
+                self.last.insert(0, (asked, Arc::clone(&missed)));
+                missed
+            }
+        };
+        let own = match ask.client {
+            0 => 0,
+            client => {
+                let end = ring.len();
+                let all = ring.entries(end.saturating_sub(missed.count)..end);
+                all.filter(|it| it.value.sender == client).count()
+            }
+        };
+        self.count(dropped);
+        (missed, own)
+    }
+
+    /// What a client has missed of an unknown topic.
+    fn nothing(&self, topic: &str, since: Since, torn: bool) -> Missed {
+        let (last, head) = (self.forgotten.head(topic), self.now_at(topic));
+        let gap = match since {
+            Since::Now => None,
+            Since::After(it) if it.epoch != head.epoch || it.place > head.place => {
+                Some(GapReason::Epoch)
+            }
+            Since::After(it) if it.place >= last.place => None,
+            // Others behind it may have been dropped at the same age.
+            Since::After(it) if it.place < self.crowded => Some(GapReason::Evicted),
+            Since::After(_) => Some(GapReason::Expired),
+            Since::Unknown => Some(GapReason::Epoch),
+        };
+        let (gap, messages) = (gap.or(torn.then_some(GapReason::Lost)), Vec::new());
+        Missed { gap, after: head, through: head, more: false, count: 0, messages }
+    }
+
+    /// The position of an unknown topic.
+    fn now_at(&self, topic: &str) -> Position {
+        let Position { epoch, place } = self.forgotten.head(topic);
+        Position { epoch, place: self.clock.max(place) }
+    }
+
+    /// Reads a part of a topic's history. This does not count as a use of it.
+    pub(super) fn read(&mut self, topic: &str, range: &Range, now_ms: u64) -> HistoryPage {
+        let limits = self.limits(topic);
+        let at = self.place(topic);
+        let slot = at.and_then(|at| self.slots.get_mut(at as usize)?.as_deref_mut());
+        let since = range.since.map_or(Since::Now, Since::After);
+        let Some(slot) = slot else {
+            let Missed { gap, through: head, .. } = self.nothing(topic, since, false);
+            return HistoryPage { gap, first: None, position: head, messages: Vec::new() };
+        };
+        let dropped = slot.topic.enforce(&limits, now_ms);
+        let page = page(slot.topic.ring(), range);
+        self.count(dropped);
+        page
+    }
+
+    /// Forgets what is kept of a topic; returns its last position.
+    pub(super) fn purge(&mut self, topic: &str, now_ms: u64) -> Position {
+        let at = self.place(topic);
+        let slot = at.and_then(|at| self.slots.get_mut(at as usize)?.as_deref_mut());
+        let Some(slot) = slot else {
+            return self.now_at(topic);
+        };
+        slot.used_ms = now_ms;
+        let dropped = slot.topic.purge();
+        let position = slot.topic.ring().position();
+        self.last.clear();
+        self.count(dropped);
+        position
+    }
+
+    /// Lists up to `limit` topics, of `places` slots at most.
+    pub(super) fn list(&self, from: u32, limit: usize, places: usize) -> HistoryTopics {
+        let end = (from as usize).saturating_add(places).min(self.slots.len());
+        let mut topics = Vec::new();
+        for at in from as usize..end {
+            let Some(Some(slot)) = self.slots.get(at) else { continue };
+            if topics.len() >= limit {
+                return HistoryTopics { topics, next: Some(at as u32) };
+            }
+            let ring = slot.topic.ring();
+            let (messages, bytes, position) = (ring.len(), ring.bytes(), ring.position());
+            topics.push(HistoryTopic { name: (&*slot.name).into(), messages, bytes, position });
+        }
+        HistoryTopics { topics, next: (end < self.slots.len()).then_some(end as u32) }
+    }
+
+    /// Takes all topics out.
+    pub(super) fn drain(&mut self) -> Vec<(Box<str>, KeptTopic<Kept>)> {
+        let slots = std::mem::take(&mut self.slots).into_iter().flatten();
+        self.by_name.clear();
+        (self.free, self.last, self.events) = Default::default();
+        (self.messages, self.bytes, self.own_bytes) = (0, 0, 0);
+        (self.sweep_slot, self.evict_slot) = (0, 0);
+        slots.map(|slot| (Box::from(&*slot.name), slot.topic)).collect()
+    }
+
+    fn open(&mut self, name: &str) -> u32 {
+        if let Some(at) = self.place(name) {
+            return at;
+        }
+        // What was there before is behind its floor.
+        let Position { epoch, place } = self.forgotten.head(name);
+        let ring = Ring::new(epoch, place);
+        self.insert(name, KeptTopic::of(ring, Ids::new(self.seed)), 0)
+    }
+
+    pub(super) fn insert(&mut self, name: &str, topic: KeptTopic<Kept>, used_ms: u64) -> u32 {
+        self.clock = self.clock.max(topic.ring().head());
+        self.messages += topic.ring().len();
+        self.bytes += topic.ring().bytes();
+        self.own_bytes += own_bytes(name);
+        let slot = Some(Box::new(Slot { name: name.into(), topic, used_ms }));
+        let at = match self.free.pop() {
+            Some(Reverse(at)) => {
+                if let Some(place) = self.slots.get_mut(at as usize) {
+                    *place = slot;
+                }
+                at
+            }
+            None => {
+                self.slots.push(slot);
+                self.slots.len() as u32 - 1
+            }
+        };
+        self.by_name.insert(name, at, |at| name_at(&self.slots, at));
+        at
+    }
+
+    pub(super) fn count(&mut self, dropped: Dropped) {
+        self.messages = self.messages.saturating_sub(dropped.count());
+        self.bytes = self.bytes.saturating_sub(dropped.bytes);
+        self.dropped += dropped;
+    }
+
+    pub(super) fn limits(&self, topic: &str) -> Limits {
+        let rule = self.rule(topic).copied().unwrap_or_default();
+        let age_ms = rule.age.as_millis().try_into().unwrap_or(u64::MAX);
+        Limits { count: rule.count, bytes: rule.bytes as u64, age_ms }
+    }
+}
+
+/// What a topic without messages takes.
+pub(super) fn own_bytes(name: &str) -> u64 {
+    (TOPIC_BYTES + name.len()) as u64
+}
+
+/// Part of a ring, from the requested position or what is left behind it, in the requested order.
+fn page(ring: &Ring<Kept>, range: &Range) -> HistoryPage {
+    // A position of another epoch counts as none.
+    let is_known = |it: &Position| it.epoch == ring.epoch() && it.place <= ring.head();
+    let since = range.since.filter(is_known).map(|it| it.place);
+    let gap = match since {
+        Some(place) => ring.has_all_after(place).err(),
+        None => range.since.map(|_| GapReason::Epoch),
+    };
+    let entries = match (since, range.is_reverse) {
+        (None, _) => 0..ring.len(),
+        (Some(place), false) => ring.index_after(place)..ring.len(),
+        (Some(place), true) => 0..ring.index_at(place),
+    };
+    let mut bytes = 0;
+    let mut fits = |entry: &Entry<'_, Kept>| {
+        let is_first = bytes == 0;
+        bytes += entry.bytes;
+        is_first || bytes <= PAGE_BYTES
+    };
+    let message = |entry: Entry<'_, Kept>| KeptMessage {
+        position: ring.position_of(entry.place),
+        at_ms: entry.at_ms,
+        content: entry.value.content.clone(),
+    };
+    let entries = ring.entries(entries);
+    let messages = match range.is_reverse {
+        true => entries.rev().take(range.limit).take_while(&mut fits).map(message).collect(),
+        false => entries.take(range.limit).take_while(&mut fits).map(message).collect(),
+    };
+    let first = ring.first().map(|it| ring.position_of(it.place));
+    HistoryPage { gap, first, position: ring.position(), messages }
+}

@@ -1,0 +1,97 @@
+//! The last positions of topics without messages: without them a client that comes back to a quiet
+//! topic could not be told that it has missed nothing.
+
+use std::collections::{HashMap, VecDeque};
+use std::hash::BuildHasher;
+
+use simurgh_history::{Epoch, Place, Position};
+
+use crate::seeded::Seeded;
+
+/// Topics that are remembered: a third of a megabyte for all of them.
+const TOPICS_MAX: usize = 4096;
+
+/// The heads of recently forgotten topics, by seeded hashes of their names: topics with the same
+/// hash count as one.
+pub(super) struct LastPositions {
+    epoch: Epoch,
+    hasher: Seeded,
+    heads: HashMap<u64, Position>,
+    /// In the order in which they were first forgotten.
+    order: VecDeque<u64>,
+    /// The last place of all topics that are not remembered at all.
+    floor: Place,
+}
+
+impl LastPositions {
+    pub(super) fn new(epoch: Epoch, seed: u64) -> Self {
+        let (heads, order) = Default::default();
+        Self { epoch, hasher: Seeded::new(seed), heads, order, floor: Place::ZERO }
+    }
+
+    /// A topic was forgotten, with this as its last position.
+    pub(super) fn note(&mut self, name: &str, head: Position) {
+        let hash = self.hasher.hash_one(name);
+        let known = self.heads.insert(hash, head);
+        match known {
+            // It may be another topic's with the same hash: the later position counts.
+            Some(known) if known.epoch == head.epoch && known.place > head.place => {
+                self.heads.insert(hash, known);
+            }
+            Some(_) => {}
+            None => self.order.push_back(hash),
+        }
+        if self.order.len() > TOPICS_MAX
+            && let Some(oldest) = self.order.pop_front().and_then(|it| self.heads.remove(&it))
+            && oldest.epoch == self.epoch
+        {
+            self.floor = self.floor.max(oldest.place);
+        }
+    }
+
+    /// The last position that a topic of this name may have had: nothing was kept behind it.
+    pub(super) fn head(&self, name: &str) -> Position {
+        let nowhere = Position { epoch: self.epoch, place: self.floor };
+        if self.heads.is_empty() {
+            return nowhere;
+        }
+        self.heads.get(&self.hasher.hash_one(name)).copied().unwrap_or(nowhere)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(epoch: u64, seq: u64) -> Position {
+        Position { epoch: Epoch::from_seed(epoch), place: Place::new(seq) }
+    }
+
+    #[test]
+    fn the_last_that_were_forgotten_are_remembered_and_all_others_by_one_place() {
+        let mut forgotten = LastPositions::new(Epoch::from_seed(1), 7);
+        assert_eq!(forgotten.head("a"), at(1, 0));
+        forgotten.note("a", at(1, 5));
+        forgotten.note("b", at(1, 3));
+        forgotten.note("a", at(1, 9));
+        assert_eq!(["a", "b", "c"].map(|it| forgotten.head(it)), [at(1, 9), at(1, 3), at(1, 0)]);
+        for n in 0..TOPICS_MAX as u64 {
+            forgotten.note(&format!("t{n}"), at(1, 10 + n));
+        }
+        assert_eq!(forgotten.head("c"), at(1, 9), "what two others had");
+        assert_eq!(forgotten.head("a"), at(1, 9), "which may have been its own");
+        assert_eq!(forgotten.head("t0"), at(1, 10));
+        assert_eq!((forgotten.heads.len(), forgotten.order.len()), (TOPICS_MAX, TOPICS_MAX));
+    }
+
+    #[test]
+    fn places_of_an_earlier_start_are_no_places_of_this_one() {
+        let mut forgotten = LastPositions::new(Epoch::from_seed(1), 7);
+        forgotten.note("old", at(2, 1_000_000));
+        assert_eq!(forgotten.head("old"), at(2, 1_000_000));
+        for n in 0..TOPICS_MAX as u64 {
+            forgotten.note(&format!("t{n}"), at(1, 1));
+        }
+        assert_eq!(forgotten.head("old"), at(1, 0), "who comes back is told of another epoch");
+    }
+}

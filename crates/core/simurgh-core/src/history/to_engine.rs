@@ -1,0 +1,131 @@
+//! Requests to the engine that keeps broadcasts, and their outcomes.
+//!
+//! A broadcast counts for its home and its publisher's flow until it is answered, so publishers
+//! that are faster than the engine are held.
+
+use simurgh_channel::{
+    HistoryMail, KeepRequest, KeptAt, KeptFor, Mail, Node, NotKept, StoreRequest, StoredAt,
+    ToCluster,
+};
+
+use super::stores::Pending;
+use crate::core::Core;
+use crate::sockets::Sockets;
+
+impl<N: Node> Core<N> {
+    /// Whether an engine keeps and numbers broadcasts.
+    #[inline]
+    pub(crate) fn uses_engine(&self) -> bool {
+        self.history.as_ref().is_some_and(|it| it.followed_topics.is_some())
+    }
+
+    /// Has the engine keep a broadcast, whose weight is charged to this shard.
+    pub(super) fn store_in_engine(&mut self, out: &impl Sockets, keep: KeepRequest) {
+        let KeepRequest { broadcast, charge, sender, id, kept_for } = keep;
+        let weight = broadcast.weight();
+        let asked_ns = out.now().ns;
+        let pending = Pending { kept_for, charge, weight, asked_ns, is_stored: false };
+        let number = match self.note_store(pending) {
+            Ok(number) => number,
+            Err(pending) => return self.end_store(pending, Err(NotKept::Full)),
+        };
+        let rule = self.history.as_ref().and_then(|it| it.kept.rule(&broadcast.topic));
+        let age = rule.map(|rule| rule.age);
+        if let Some(cluster) = self.node.cluster() {
+            let store = StoreRequest { number, broadcast, sender, id, age };
+            cluster.send(ToCluster::Store(Box::new(store)));
+        }
+    }
+
+    /// Has the engine and all nodes forget what is kept of a topic.
+    pub(super) fn forget_in_engine(
+        &mut self,
+        out: &impl Sockets,
+        topic: Box<str>,
+        kept_for: KeptFor,
+    ) {
+        let (charge, weight, asked_ns) = (None, 0, out.now().ns);
+        let pending = Pending { kept_for, charge, weight, asked_ns, is_stored: false };
+        match self.note_store(pending) {
+            Ok(number) => {
+                if let Some(cluster) = self.node.cluster() {
+                    cluster.send(ToCluster::Forget(topic, number));
+                }
+            }
+            Err(pending) => self.end_store(pending, Err(NotKept::Full)),
+        }
+    }
+
+    /// Numbers a request to the engine, unless too many wait.
+    fn note_store(&mut self, pending: Pending) -> Result<u64, Pending> {
+        let bytes_max = self.node.config().mailbox_bytes_max.saturating_mul(4);
+        let is_full = self.node.charged(usize::from(self.shard)) > bytes_max;
+        let followed_topics = self.history.as_mut().and_then(|it| it.followed_topics.as_mut());
+        match followed_topics.filter(|_| !is_full) {
+            Some(followed_topics) => followed_topics.stores.add(pending),
+            None => Err(pending),
+        }
+    }
+
+    /// The engine has answered.
+    pub(super) fn is_stored(
+        &mut self,
+        out: &impl Sockets,
+        number: u64,
+        outcome: Result<StoredAt, NotKept>,
+    ) {
+        let followed_topics = self.history.as_mut().and_then(|it| it.followed_topics.as_mut());
+        let Some(followed_topics) = followed_topics else { return };
+        let Some(pending) = followed_topics.stores.unanswered(number) else { return };
+        let outcome = outcome.map(|it| {
+            let (position, is_duplicate) = (it.position(), it.is_duplicate);
+            KeptAt { position, is_duplicate }
+        });
+        if let Ok(at) = &outcome
+            && !at.is_duplicate
+            && matches!(pending.kept_for, KeptFor::Channel { is_member: true, .. })
+        {
+            // The broadcast comes before what its channel does behind it.
+            pending.is_stored = true;
+            return followed_topics.await_heard(number, *at, out.now().ns);
+        }
+        let Some(pending) = followed_topics.stores.take(number) else { return };
+        if outcome.as_ref().is_ok_and(|it| it.is_duplicate) {
+            self.metrics.history_duplicates.add(1);
+        }
+        self.end_store(pending, outcome);
+    }
+
+    /// Tells the publisher whether its broadcast is kept.
+    pub(super) fn end_store(&mut self, pending: Pending, outcome: Result<KeptAt, NotKept>) {
+        let Pending { kept_for, charge, weight, .. } = pending;
+        self.node.discharge(usize::from(self.shard), weight);
+        drop(charge);
+        if let Err(NotKept::Refused(why)) = &outcome {
+            tracing::debug!(%why, "a broadcast is not kept");
+        }
+        match kept_for {
+            KeptFor::Nobody => {}
+            KeptFor::Caller(answer) => {
+                self.application.ask(|| answer(outcome));
+            }
+            KeptFor::Channel { channel, ticket, .. } => {
+                let why = outcome.err().filter(|it| *it != NotKept::LocalOnly);
+                let word = HistoryMail::Confirmed(channel, ticket, why);
+                self.node.post(usize::from(channel.shard), Mail::History(word));
+            }
+        }
+    }
+
+    /// Has the cluster follow a topic, if that was not done just now.
+    pub(super) fn follow(&mut self, topic: &str, now_ns: u64) {
+        let Some(history) = &mut self.history else { return };
+        let Some(wants) = history.kept.rule(topic).map(|rule| rule.retention()) else { return };
+        let Some(followed_topics) = &mut history.followed_topics else { return };
+        if followed_topics.is_to_follow(topic, now_ns)
+            && let Some(cluster) = self.node.cluster()
+        {
+            cluster.send(ToCluster::Follow(topic.into(), wants));
+        }
+    }
+}

@@ -1,0 +1,127 @@
+//! Leaves that members are not told yet, since the same key may soon be back on this node or
+//! another.
+
+use std::collections::{HashMap, VecDeque};
+use std::time::Duration;
+
+use simurgh_channel::nanoseconds;
+use simurgh_presence::{Change, ChangedMeta, Diff};
+
+/// Leaves of a topic that are held back, each for the same time.
+#[derive(Debug, Default)]
+pub(super) struct HeldLeaves {
+    /// Each with its deadline, the oldest first.
+    leaves: VecDeque<(u64, Change)>,
+}
+
+impl HeldLeaves {
+    /// Holds the leaves of a diff back, and gives it those that are due: leaves that have waited
+    /// long enough, and those whose key is here again. A meta that left and came back is in neither
+    /// list, since members still have it.
+    pub(super) fn hold(&mut self, diff: Diff, delay: Duration, now_ns: u64) -> Option<Diff> {
+        let Diff { mut joins, leaves } = diff;
+        let until_ns = now_ns.saturating_add(nanoseconds(delay));
+        self.leaves.extend(leaves.into_iter().map(|change| (until_ns, change)));
+        let here: HashMap<Box<str>, usize> =
+            joins.iter().enumerate().map(|(at, it)| (it.key.clone(), at)).collect();
+        let mut told: HashMap<Box<str>, Change> = HashMap::new();
+        let mut order = Vec::new();
+        for (until_ns, mut change) in std::mem::take(&mut self.leaves) {
+            let join = here.get(&change.key).and_then(|at| joins.get_mut(*at));
+            let is_here = join.is_some();
+            if let Some(join) = join {
+                take_back(join, &mut change);
+            }
+            if change.metas.is_empty() {
+                continue;
+            }
+            if until_ns > now_ns && !is_here {
+                self.leaves.push_back((until_ns, change));
+                continue;
+            }
+            match told.get_mut(&change.key) {
+                Some(before) => before.metas.extend(change.metas),
+                None => {
+                    order.push(change.key.clone());
+                    told.insert(change.key.clone(), change);
+                }
+            }
+        }
+        joins.retain(|join| !join.metas.is_empty());
+        let leaves = order.into_iter().filter_map(|key| told.remove(&key)).collect();
+        let diff = Diff { joins, leaves };
+        (!diff.joins.is_empty() || !diff.leaves.is_empty()).then_some(diff)
+    }
+
+    pub(super) fn next_ns(&self) -> Option<u64> {
+        self.leaves.front().map(|(until_ns, _)| *until_ns)
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.leaves.is_empty()
+    }
+}
+
+/// Takes out of both the metas that have not left after all.
+fn take_back(join: &mut Change, held: &mut Change) {
+    let is_in =
+        |of: &[ChangedMeta], it: &ChangedMeta| of.iter().any(|one| one.phx_ref == it.phx_ref);
+    let back: Vec<_> = held.metas.iter().filter(|it| is_in(&join.metas, it)).cloned().collect();
+    held.metas.retain(|it| !is_in(&back, it));
+    join.metas.retain(|it| !is_in(&back, it));
+}
+
+#[cfg(test)]
+mod tests {
+    use simurgh_presence::{Meta, PhxRef};
+
+    use super::*;
+
+    const DELAY: Duration = Duration::from_nanos(100);
+
+    fn change(key: &str, refs: &[u8]) -> Change {
+        let meta = |number: &u8| {
+            let (phx_ref, meta) = (PhxRef::from_bytes([*number; 12]), Meta::parse("{}").unwrap());
+            ChangedMeta { phx_ref, phx_ref_prev: None, meta }
+        };
+        Change { key: key.into(), extra: None, metas: refs.iter().map(meta).collect() }
+    }
+
+    fn diff(joins: &[(&str, &[u8])], leaves: &[(&str, &[u8])]) -> Diff {
+        let all = |of: &[(&str, &[u8])]| of.iter().map(|it| change(it.0, it.1)).collect();
+        Diff { joins: all(joins), leaves: all(leaves) }
+    }
+
+    #[test]
+    fn a_leave_is_told_when_its_time_is_over() {
+        let mut held = HeldLeaves::default();
+        assert_eq!(held.hold(diff(&[], &[("a", &[1])]), DELAY, 0), None);
+        assert_eq!(held.hold(Diff::default(), DELAY, 99), None);
+        assert_eq!(held.next_ns(), Some(100));
+        assert_eq!(held.hold(Diff::default(), DELAY, 100), Some(diff(&[], &[("a", &[1])])));
+        assert!(held.is_empty() && held.next_ns().is_none());
+    }
+
+    #[test]
+    fn a_leave_is_told_with_the_join_that_follows_it() {
+        let mut held = HeldLeaves::default();
+        assert_eq!(held.hold(diff(&[], &[("a", &[1]), ("b", &[2])]), DELAY, 0), None);
+        let update = held.hold(diff(&[("a", &[3])], &[]), DELAY, 50);
+        assert_eq!(update, Some(diff(&[("a", &[3])], &[("a", &[1])])));
+        let in_one = held.hold(diff(&[("c", &[5])], &[("c", &[4])]), DELAY, 60);
+        assert_eq!(in_one, Some(diff(&[("c", &[5])], &[("c", &[4])])));
+        assert_eq!(held.next_ns(), Some(100), "the other is still held");
+    }
+
+    #[test]
+    fn what_left_and_came_back_is_not_told_at_all() {
+        let mut held = HeldLeaves::default();
+        assert_eq!(held.hold(diff(&[], &[("a", &[1, 2])]), DELAY, 0), None);
+        // The other has left for good, which nobody minds whose key is here.
+        let rest = held.hold(diff(&[("a", &[1])], &[]), DELAY, 10);
+        assert_eq!(rest, Some(diff(&[], &[("a", &[2])])));
+        assert_eq!(held.hold(diff(&[], &[("b", &[3])]), DELAY, 20), None);
+        assert_eq!(held.hold(diff(&[("b", &[3])], &[]), DELAY, 30), None);
+        assert!(held.is_empty());
+    }
+}

@@ -1,0 +1,57 @@
+//! What members of a topic are to hear of presences.
+
+use std::fmt;
+use std::sync::Arc;
+
+use simurgh_channel::{ChannelId, PresenceCallback, PresenceList, SharedEvent};
+
+/// A message to members.
+pub(super) enum Output {
+    /// For all members of the topic.
+    All(&'static str, String),
+    /// For these members, in the order of their shards.
+    Some(Arc<[SharedEvent]>, Vec<ChannelId>),
+    /// The same events as before, for more members.
+    Again(Arc<[SharedEvent]>, Vec<ChannelId>),
+    /// The answer that shards give from now on; `None`: requests go to the home.
+    Keep(Option<Arc<[SharedEvent]>>),
+    /// For a callback outside of the topic.
+    Answer(PresenceCallback, PresenceList),
+}
+
+impl fmt::Debug for Output {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::All(event, json) => f.debug_tuple("All").field(event).field(json).finish(),
+            Self::Some(events, channels) => {
+                f.debug_tuple("Some").field(events).field(channels).finish()
+            }
+            Self::Again(events, channels) => {
+                f.debug_tuple("Again").field(events).field(channels).finish()
+            }
+            Self::Keep(events) => f.debug_tuple("Keep").field(events).finish(),
+            Self::Answer(_, list) => f.debug_tuple("Answer").field(list).finish(),
+        }
+    }
+}
+
+impl Output {
+    /// Bytes that leave for it at once.
+    pub(super) fn bytes(&self) -> usize {
+        match self {
+            Self::All(_, json) => json.len(),
+            Self::Some(events, channels) | Self::Again(events, channels) => {
+                events.iter().map(|(_, json)| json.len()).sum::<usize>() * channels.len()
+            }
+            Self::Keep(_) | Self::Answer(..) => 0,
+        }
+    }
+
+    pub(super) fn events(&self) -> usize {
+        match self {
+            Self::All(..) => 1,
+            Self::Some(events, _) => events.len(),
+            Self::Again(..) | Self::Keep(_) | Self::Answer(..) => 0,
+        }
+    }
+}

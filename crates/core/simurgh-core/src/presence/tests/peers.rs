@@ -1,0 +1,416 @@
+//! Homes of one topic on several nodes: what they say to each other arrives late, twice, in another
+//! order or never; once they have been asked anew, all know the same, and so do their members.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::Value;
+use simurgh_channel::{PresenceCall, PresenceConfig};
+use simurgh_presence::{Meta, Owner};
+
+use crate::presence::home::Home;
+use crate::presence::output::Output;
+use crate::*;
+use simurgh_presence::{FromPeers, ToPeers};
+
+const TOPIC: &str = "t";
+const MILLISECOND: u64 = 1_000_000;
+
+/// SplitMix64.
+struct Dice(u64);
+
+impl Dice {
+    fn below(&mut self, limit: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (z ^ (z >> 31)) % limit
+    }
+}
+
+type Refs = BTreeMap<String, BTreeSet<String>>;
+
+/// What the official client makes of states and diffs.
+#[derive(Default)]
+struct Member {
+    state: Option<Refs>,
+    pending: Vec<Value>,
+}
+
+fn refs(of: &Value) -> Vec<(String, String)> {
+    let keys = of.as_object().unwrap().iter();
+    let all = keys.flat_map(|(key, it)| {
+        let metas = it["metas"].as_array().unwrap().iter();
+        metas.map(move |meta| (key.clone(), meta["phx_ref"].as_str().unwrap().to_owned()))
+    });
+    all.collect()
+}
+
+impl Member {
+    fn hears(&mut self, event: &str, json: &str) {
+        let payload: Value = serde_json::from_str(json).unwrap();
+        match event {
+            "presence_state" => {
+                let mut state = Refs::new();
+                for (key, phx_ref) in refs(&payload) {
+                    state.entry(key).or_default().insert(phx_ref);
+                }
+                self.state = Some(state);
+                for diff in std::mem::take(&mut self.pending) {
+                    self.changes(&diff);
+                }
+            }
+            "presence_diff" if self.state.is_none() => self.pending.push(payload),
+            "presence_diff" => self.changes(&payload),
+            other => panic!("{other}"),
+        }
+    }
+
+    fn changes(&mut self, diff: &Value) {
+        let Some(state) = &mut self.state else { return };
+        let (joins, leaves) = (refs(&diff["joins"]), refs(&diff["leaves"]));
+        assert!(!joins.iter().any(|it| leaves.contains(it)), "one ref comes and goes: {diff}");
+        for (key, phx_ref) in joins {
+            state.entry(key).or_default().insert(phx_ref);
+        }
+        for (key, phx_ref) in leaves {
+            if let Some(refs) = state.get_mut(&key) {
+                refs.remove(&phx_ref);
+                if refs.is_empty() {
+                    state.remove(&key);
+                }
+            }
+        }
+    }
+}
+
+struct Node {
+    owner: Owner,
+    home: Home,
+    /// By the number of their membership.
+    channels: BTreeMap<u32, Member>,
+}
+
+impl Node {
+    fn new(owner: u64) -> Self {
+        let home = Home::new(Owner(owner), 0, true, owner);
+        Self { owner: Owner(owner), home, channels: BTreeMap::new() }
+    }
+}
+
+/// What is on its way: when, to whom, what.
+type Sent = (u64, usize, Arc<dyn Fn() -> FromPeers>);
+
+struct World {
+    nodes: Vec<Node>,
+    sent: Vec<Sent>,
+    dice: Dice,
+    now_ns: u64,
+    /// Of a hundred messages so many are lost, and as many come twice.
+    loss: u64,
+    next: u32,
+    config: PresenceConfig,
+}
+
+fn channel(membership: u32) -> ChannelId {
+    ChannelId { shard: 0, membership, generation: 1 }
+}
+
+impl World {
+    fn new(seed: u64, loss: u64) -> Self {
+        let nodes = (1..=3).map(|n| Node::new(n << 16)).collect();
+        // In some worlds leaves are held.
+        let leave_delay = Duration::from_millis([0, 0, 300][seed as usize % 3]);
+        let config = PresenceConfig { leave_delay, ..PresenceConfig::default() };
+        let dice = Dice(seed);
+        Self { nodes, sent: Vec::new(), dice, now_ns: 1, loss, next: 0, config }
+    }
+
+    fn send(&mut self, to: usize, what: impl Fn() -> FromPeers + 'static) {
+        let what: Arc<dyn Fn() -> FromPeers> = Arc::new(what);
+        let copies = match self.dice.below(100) {
+            lost if lost < self.loss => 0,
+            twice if twice < 2 * self.loss => 2,
+            _ => 1,
+        };
+        for _ in 0..copies {
+            let at_ns = self.now_ns + self.dice.below(40 * MILLISECOND);
+            self.sent.push((at_ns, to, Arc::clone(&what)));
+        }
+    }
+
+    fn others(&self, at: usize) -> Vec<usize> {
+        (0..self.nodes.len()).filter(|it| *it != at).collect()
+    }
+
+    fn at(&self, owner: Owner) -> Option<usize> {
+        self.nodes.iter().position(|it| it.owner == owner)
+    }
+
+    /// What the thread of the cluster does on each node.
+    fn passes_on(&mut self, at: usize) {
+        let me = self.nodes[at].owner;
+        for (topic, what) in self.nodes[at].home.take_outbox() {
+            assert_eq!(&*topic, TOPIC);
+            match what {
+                ToPeers::Begin => self.asks(at),
+                ToPeers::End => {}
+                ToPeers::Delta(delta) => {
+                    for to in self.others(at) {
+                        let delta = delta.clone();
+                        self.send(to, move || FromPeers::Delta(delta.clone()));
+                    }
+                }
+                ToPeers::RequestState(owner) => {
+                    if let Some(to) = self.at(owner) {
+                        self.send(to, move || FromPeers::StateWanted(me));
+                    }
+                }
+                ToPeers::State(owner, state) => {
+                    if let Some(to) = self.at(owner) {
+                        self.send(to, move || FromPeers::State(state.clone()));
+                    }
+                }
+            }
+        }
+    }
+
+    fn asks(&mut self, at: usize) {
+        let others = self.others(at);
+        let owners: Arc<[Owner]> = others.iter().map(|it| self.nodes[*it].owner).collect();
+        let now_ns = self.now_ns;
+        self.nodes[at].home.peers_message(
+            TOPIC,
+            FromPeers::Requested(owners),
+            &self.config,
+            now_ns,
+        );
+        let me = self.nodes[at].owner;
+        for to in others {
+            self.send(to, move || FromPeers::StateWanted(me));
+        }
+    }
+
+    fn call(&mut self, at: usize, membership: u32, call: PresenceCall) {
+        let node = &mut self.nodes[at];
+        node.home.call(TOPIC, (channel(membership), call), &self.config, self.now_ns);
+    }
+
+    fn acts(&mut self) {
+        let at = self.dice.below(3) as usize;
+        let members: Vec<u32> = self.nodes[at].channels.keys().copied().collect();
+        let some = members.get(self.dice.below(members.len().max(1) as u64) as usize).copied();
+        let key = format!("k{}", self.dice.below(4));
+        let meta = Meta::parse(format!(r#"{{"n":{}}}"#, self.dice.below(1000))).unwrap();
+        match (self.dice.below(12), some) {
+            (0..=2, _) | (_, None) => {
+                self.next += 1;
+                let member = self.next;
+                self.nodes[at].channels.insert(member, Member::default());
+                self.nodes[at].home.begin(TOPIC, &self.config, self.now_ns);
+                self.call(at, member, PresenceCall::PushState);
+                if self.dice.below(4) > 0 {
+                    self.call(at, member, PresenceCall::Track(key.into(), meta, None));
+                }
+            }
+            (3..=5, Some(member)) => {
+                self.call(at, member, PresenceCall::Track(key.into(), meta, None));
+            }
+            (6..=7, Some(member)) => {
+                self.call(at, member, PresenceCall::Update(key.into(), meta));
+            }
+            (8, Some(member)) => self.call(at, member, PresenceCall::Untrack(key.into())),
+            (9..=10, Some(member)) => {
+                self.nodes[at].channels.remove(&member);
+                self.call(at, member, PresenceCall::End);
+            }
+            (_, Some(_)) => self.restarts(at),
+        }
+        self.passes_on(at);
+    }
+
+    /// A node dies with all its members, and comes back as another.
+    fn restarts(&mut self, at: usize) {
+        let gone = self.nodes[at].owner;
+        self.nodes[at] = Node::new(gone.0 + 1);
+        for other in self.others(at) {
+            self.nodes[other].home.forget(gone);
+        }
+    }
+
+    fn passes(&mut self, milliseconds: u64) {
+        self.now_ns += milliseconds * MILLISECOND;
+        let now_ns = self.now_ns;
+        let (mut due, later): (Vec<Sent>, _) =
+            std::mem::take(&mut self.sent).into_iter().partition(|(at_ns, ..)| *at_ns <= now_ns);
+        self.sent = later;
+        due.sort_by_key(|(at_ns, ..)| *at_ns);
+        for (_, to, what) in due {
+            let what = what();
+            let from = match &what {
+                FromPeers::Delta(it) => Some(it.owner),
+                FromPeers::State(it) => Some(it.owner),
+                _ => None,
+            };
+            // Of a node that is gone nothing is passed on any more.
+            if from.is_none_or(|it| self.at(it).is_some()) {
+                self.nodes[to].home.peers_message(TOPIC, what, &self.config, now_ns);
+            }
+            self.passes_on(to);
+        }
+        for at in 0..self.nodes.len() {
+            self.tells(at);
+        }
+    }
+
+    fn tells(&mut self, at: usize) {
+        let (config, now_ns) = (self.config.clone(), self.now_ns);
+        let Node { home, channels, .. } = &mut self.nodes[at];
+        home.go_on_forgetting(&config, now_ns);
+        while let Some(topic) = home.take_due(now_ns) {
+            for say in home.tell(&topic, &config, 1 << 20, now_ns) {
+                match say {
+                    Output::All(event, json) => {
+                        channels.values_mut().for_each(|it| it.hears(event, &json));
+                    }
+                    Output::Some(events, who) | Output::Again(events, who) => {
+                        for member in who {
+                            if let Some(it) = channels.get_mut(&member.membership) {
+                                events.iter().for_each(|(event, json)| it.hears(event, json));
+                            }
+                        }
+                    }
+                    other => panic!("{other:?}"),
+                }
+            }
+        }
+        self.passes_on(at);
+    }
+
+    /// What members of a node are shown that join now.
+    fn shows(&self, at: usize) -> Refs {
+        let Some(topic) = self.nodes[at].home.topics.get(TOPIC) else { return Refs::new() };
+        let list: Value =
+            serde_json::from_str(&topic.show(&self.config, 1).json).expect("it is a list");
+        let mut state = Refs::new();
+        for (key, phx_ref) in refs(&list) {
+            state.entry(key).or_default().insert(phx_ref);
+        }
+        state
+    }
+
+    /// Nothing is lost any more, and all are asked again.
+    fn heals(&mut self) {
+        self.loss = 0;
+        for at in 0..self.nodes.len() {
+            if self.nodes[at].home.topics.contains_key(TOPIC) {
+                self.asks(at);
+            }
+        }
+        // Until the last changes were output again for the last time.
+        for _ in 0..270 {
+            self.passes(100);
+        }
+        assert!(self.sent.is_empty(), "nobody has anything more to say");
+        // Of all who are there somebody tells: each owner its own.
+        let mut union = Refs::new();
+        for node in &self.nodes {
+            let Some(topic) = node.home.topics.get(TOPIC) else { continue };
+            for it in topic.table.snapshot().entries {
+                union.entry(it.key.into()).or_default().insert(it.phx_ref.to_string());
+            }
+        }
+        for at in 0..self.nodes.len() {
+            if self.nodes[at].channels.is_empty() {
+                assert!(!self.nodes[at].home.topics.contains_key(TOPIC), "nobody needs it");
+                continue;
+            }
+            assert_eq!(self.shows(at), union, "node {at}");
+            for (member, it) in &self.nodes[at].channels {
+                assert_eq!(it.state.as_ref(), Some(&union), "member {member} of node {at}");
+            }
+        }
+    }
+}
+
+fn run(seed: u64, loss: u64) {
+    let mut world = World::new(seed, loss);
+    for _ in 0..120 {
+        world.acts();
+        let pause = world.dice.below(80);
+        world.passes(pause);
+    }
+    world.heals();
+}
+
+/// Each node owns its entries; whatever is lost, all agree in the end.
+#[test]
+fn members_of_all_nodes_see_the_same_once_nothing_is_lost_any_more() {
+    for seed in 0..300 {
+        run(seed, seed % 4 * 8);
+    }
+}
+
+#[test]
+fn the_first_list_of_a_topic_has_who_is_on_other_nodes() {
+    let mut world = World::new(1, 0);
+    let join = |world: &mut World, at: usize, member: u32| {
+        world.nodes[at].channels.insert(member, Member::default());
+        world.nodes[at].home.begin(TOPIC, &PresenceConfig::default(), world.now_ns);
+        let meta = Meta::parse("{}").unwrap();
+        world.call(at, member, PresenceCall::PushState);
+        world.call(at, member, PresenceCall::Track(format!("m{member}").into(), meta, None));
+        world.passes_on(at);
+    };
+    join(&mut world, 0, 1);
+    // Nodes 1 and 2 say that nobody is there.
+    (0..30).for_each(|_| world.passes(10));
+    assert_eq!(world.nodes[0].channels[&1].state.as_ref().map(Refs::len), Some(1));
+    join(&mut world, 1, 2);
+    world.passes(1);
+    assert_eq!(world.nodes[1].channels[&2].state, None, "answers are missing");
+    (0..15).for_each(|_| world.passes(10));
+    let state = world.nodes[1].channels[&2].state.clone().expect("all have answered");
+    assert_eq!(state.keys().collect::<Vec<_>>(), ["m1", "m2"]);
+    // A node that never answers is waited for no longer than 300 ms.
+    world.loss = 100;
+    join(&mut world, 2, 3);
+    (0..29).for_each(|_| world.passes(10));
+    assert_eq!(world.nodes[2].channels[&3].state, None);
+    (0..2).for_each(|_| world.passes(10));
+    let state = world.nodes[2].channels[&3].state.clone().expect("300 ms are over");
+    assert_eq!(state.keys().collect::<Vec<_>>(), ["m3"]);
+}
+
+#[test]
+fn somebody_outside_is_told_who_is_on_other_nodes() {
+    let mut world = World::new(2, 0);
+    world.nodes[0].channels.insert(1, Member::default());
+    world.nodes[0].home.begin(TOPIC, &PresenceConfig::default(), world.now_ns);
+    let meta = Meta::parse("{}").unwrap();
+    world.call(0, 1, PresenceCall::Track("far".into(), meta, None));
+    (0..40).for_each(|_| world.passes(10));
+    let (config, now_ns) = (PresenceConfig::default(), world.now_ns);
+    let home = &mut world.nodes[1].home;
+    assert!(home.list(TOPIC, Box::new(|_| ()), &config, now_ns).is_none(), "nobody is here");
+    world.passes_on(1);
+    let mut told = Vec::new();
+    for _ in 0..20 {
+        world.now_ns += 10 * MILLISECOND;
+        let now_ns = world.now_ns;
+        for (_, to, what) in std::mem::take(&mut world.sent) {
+            world.nodes[to].home.peers_message(TOPIC, what(), &config, now_ns);
+            world.passes_on(to);
+        }
+        while let Some(topic) = world.nodes[1].home.take_due(now_ns) {
+            told.extend(world.nodes[1].home.tell(&topic, &config, 1 << 20, now_ns));
+        }
+    }
+    let [.., Output::Answer(_, list), Output::All("presence_diff", forgotten)] = &told[..] else {
+        panic!("{told:?}")
+    };
+    assert_eq!((list.entries, list.keys), (1, 1));
+    assert!(forgotten.starts_with(r#"{"joins":{},"#), "{forgotten}");
+    assert!(world.nodes[1].home.is_empty(), "nothing is kept for whoever has asked");
+}

@@ -1,0 +1,506 @@
+//! A node's end of its link: what the adapter of that node remembers.
+
+use std::collections::VecDeque;
+use std::task::Waker;
+use std::time::Duration;
+
+use bytes::Bytes;
+use foldhash::fast::FixedState;
+use hashbrown::HashMap;
+use simurgh_cluster::adapter::{Down, IN_FLIGHT_BYTES_MAX, IN_FLIGHT_MAX, NotStored, TICKETS_MAX};
+use simurgh_cluster::{
+    Event, Generation, Interest, Prefix, Received, Session, Ticket, Wanted, resent,
+};
+
+use super::pipe::Pipe;
+use super::subjects::SubjectId;
+
+/// What goes from a node to the engine.
+#[derive(Debug)]
+pub(super) enum Command {
+    /// A new link, and everything that is wanted.
+    Connect {
+        session: u64,
+        wanted: Vec<SubjectId>,
+    },
+    /// Changes of what is wanted, in one step.
+    Interest(Vec<(SubjectId, bool)>),
+    Publish(SubjectId, Bytes),
+    Ping,
+    Ask(Request, Ticket),
+    /// The link ends here.
+    Close,
+}
+
+/// What goes from the engine to a node.
+#[derive(Debug)]
+pub(super) enum ToNode {
+    /// What was published, and by which node; by none, if it was stored.
+    Message {
+        from: Option<u32>,
+        name: SubjectId,
+        received: Received,
+    },
+    /// Something was published that is lost.
+    Missed(SubjectId),
+    /// The link stands, and hears what it wants.
+    Connected {
+        kept: Option<u64>,
+    },
+    /// The changes were made.
+    InForce,
+    Pong,
+    /// The answer to a ticket.
+    Answer(Ticket, Event),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Link {
+    /// Not started, or ended.
+    None,
+    /// The next attempt is then.
+    Waiting {
+        retry_at_ns: u64,
+    },
+    /// The engine was asked, or what is wanted is not in force yet.
+    Connecting,
+    Up,
+}
+
+#[derive(Debug)]
+pub(super) struct Want {
+    interest: Interest,
+    is_wanted: bool,
+    /// The engine was not told of the last change.
+    is_dirty: bool,
+}
+
+/// A ticket that waits for its answer, and what to ask again on another link.
+#[derive(Debug)]
+pub(super) struct Pending {
+    pub(super) ticket: Ticket,
+    pub(super) until_ns: u64,
+    pub(super) what: Request,
+}
+
+#[derive(Clone, Debug)]
+pub(super) enum Request {
+    Store { to: SubjectId, id: Box<str>, age: Option<Duration>, envelope: Bytes },
+    After { of: SubjectId, seq: u64, count: u32, bytes: usize, from_leader: bool },
+    LastOf(Vec<SubjectId>),
+    Since(Duration),
+    Purge { of: SubjectId, before: u64 },
+}
+
+impl Pending {
+    pub(super) fn command(&self) -> Command {
+        Command::Ask(self.what.clone(), self.ticket)
+    }
+
+    fn unanswered(self) -> Event {
+        let ticket = self.ticket;
+        match self.what {
+            Request::Store { .. } => Event::NotStored { ticket, why: NotStored::Unconfirmed },
+            Request::After { .. } | Request::LastOf(_) => Event::Fetched { ticket, kept: None },
+            Request::Since(_) => Event::Since { ticket, behind: None },
+            Request::Purge { .. } => Event::Purged { ticket, why: Some(NotStored::Unconfirmed) },
+        }
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct Client {
+    pub(super) prefix: Prefix,
+    pub(super) link: Link,
+    /// Of the link that there is, or was; 0 before the first.
+    pub(super) session: u64,
+    /// How often the engine had been started when this link began.
+    pub(super) boot: u64,
+    /// Attempts since the last link.
+    pub(super) attempts: u32,
+    /// When the link is given up, because nothing comes through it.
+    pub(super) dead_at_ns: Option<u64>,
+    pub(super) to_engine: Pipe<Command>,
+    /// Each with the session it belongs to.
+    pub(super) to_node: Pipe<(u64, ToNode)>,
+    pub(super) cannot_send: bool,
+    pub(super) cannot_hear: bool,
+    /// Which part of the engine it is linked to.
+    pub(super) group: usize,
+    pub(super) lossy_per_million: u32,
+
+    wants: HashMap<SubjectId, Want, FixedState>,
+    dirty: Vec<SubjectId>,
+    generation: u64,
+    /// The generation that the engine was told of and has not confirmed.
+    asked: Option<u64>,
+    in_force: u64,
+    said_in_force: u64,
+
+    /// Published, and not certain to be with the engine.
+    outbox: VecDeque<(SubjectId, Bytes)>,
+    outbox_bytes: usize,
+    /// How many of the outbox were sent on this link.
+    sent: usize,
+    /// How many of them were sent before the ping that is not answered.
+    pinged: Option<usize>,
+    pub(super) tickets: VecDeque<Pending>,
+    /// The epoch that was said last.
+    said_epoch: Option<u64>,
+    /// Answers in the inbox.
+    answers: usize,
+    was_full: bool,
+
+    inbox: VecDeque<Event>,
+    inbox_max: usize,
+    /// Envelopes in the inbox.
+    received: usize,
+    /// What the `Lost` in the inbox is about.
+    lost: Vec<SubjectId>,
+    said_down: Option<Down>,
+    waker: Option<Waker>,
+}
+
+impl Client {
+    pub(super) fn new(prefix: Prefix, inbox_max: usize, lossy_per_million: u32) -> Self {
+        Self {
+            prefix,
+            link: Link::None,
+            session: 0,
+            boot: 0,
+            attempts: 0,
+            dead_at_ns: None,
+            to_engine: Pipe::default(),
+            to_node: Pipe::default(),
+            cannot_send: false,
+            cannot_hear: false,
+            group: 0,
+            lossy_per_million,
+            wants: HashMap::with_hasher(FixedState::with_seed(0)),
+            dirty: Vec::new(),
+            generation: 0,
+            asked: None,
+            in_force: 0,
+            said_in_force: 0,
+            outbox: VecDeque::new(),
+            outbox_bytes: 0,
+            sent: 0,
+            pinged: None,
+            tickets: VecDeque::new(),
+            said_epoch: None,
+            answers: 0,
+            was_full: false,
+            inbox: VecDeque::new(),
+            inbox_max,
+            received: 0,
+            lost: Vec::new(),
+            said_down: None,
+            waker: None,
+        }
+    }
+
+    /// Whether the engine may hold it for linked.
+    pub(super) fn is_linked(&self) -> bool {
+        matches!(self.link, Link::Connecting | Link::Up)
+    }
+
+    pub(super) fn in_flight(&self) -> usize {
+        self.outbox.len()
+    }
+
+    // What the node does.
+
+    /// Takes an envelope to send; `false`: there is no room.
+    pub(super) fn publish(&mut self, to: SubjectId, envelope: Bytes) -> bool {
+        let is_full = self.outbox.len() >= IN_FLIGHT_MAX
+            || self.outbox_bytes.saturating_add(envelope.len()) > IN_FLIGHT_BYTES_MAX;
+        if is_full && !self.outbox.is_empty() {
+            self.was_full = true;
+            return false;
+        }
+        self.outbox_bytes += envelope.len();
+        self.outbox.push_back((to, envelope));
+        true
+    }
+
+    /// Takes a ticket; `false`: there is no room.
+    pub(super) fn ask(&mut self, pending: Pending) -> bool {
+        if self.tickets.len() + self.answers >= TICKETS_MAX {
+            self.was_full = true;
+            return false;
+        }
+        self.tickets.push_back(pending);
+        true
+    }
+
+    pub(super) fn want(&mut self, name: SubjectId, interest: &Interest, wanted: Wanted) {
+        let is_wanted = wanted == Wanted::Yes;
+        let make = || Want { interest: interest.clone(), is_wanted: false, is_dirty: false };
+        let want = self.wants.entry(name).or_insert_with(make);
+        want.is_wanted = is_wanted;
+        if !want.is_dirty {
+            want.is_dirty = true;
+            self.dirty.push(name);
+        }
+    }
+
+    pub(super) fn next_generation(&mut self) -> Generation {
+        self.generation += 1;
+        Generation(self.generation)
+    }
+
+    pub(super) fn poll(&mut self, waker: &Waker) -> Option<Event> {
+        let Some(mut event) = self.inbox.pop_front() else {
+            match &mut self.waker {
+                Some(known) => known.clone_from(waker),
+                none => *none = Some(waker.clone()),
+            }
+            return None;
+        };
+        match &mut event {
+            Event::Received(_) => self.received -= 1,
+            Event::Lost(interests) => {
+                *interests = self.take_lost();
+                // All of them ended meanwhile.
+                if interests.is_empty() {
+                    return self.poll(waker);
+                }
+            }
+            Event::Stored { .. }
+            | Event::NotStored { .. }
+            | Event::Fetched { .. }
+            | Event::Since { .. }
+            | Event::Purged { .. } => {
+                self.answers -= 1;
+                self.make_room();
+            }
+            _ => {}
+        }
+        Some(event)
+    }
+
+    pub(super) const fn take_waker(&mut self) -> Option<Waker> {
+        self.waker.take()
+    }
+
+    pub(super) fn has_news(&self) -> bool {
+        self.waker.is_some() && !self.inbox.is_empty()
+    }
+
+    // The link.
+
+    /// All that is wanted, for a new link; from here on changes are told by themselves.
+    pub(super) fn begin_link(&mut self) -> Command {
+        self.link = Link::Connecting;
+        self.session += 1;
+        for name in std::mem::take(&mut self.dirty) {
+            self.settle(name);
+        }
+        self.asked = Some(self.generation);
+        let mut wanted: Vec<SubjectId> = self.wants.keys().copied().collect();
+        wanted.sort_unstable();
+        Command::Connect { session: self.session, wanted }
+    }
+
+    /// The engine has what it was asked for last.
+    pub(super) fn confirm_interests(&mut self) {
+        if let Some(generation) = self.asked.take() {
+            self.in_force = generation;
+        }
+    }
+
+    /// The changes that the engine was not told of, if none that it was told of is under way.
+    pub(super) fn take_changes(&mut self) -> Option<Vec<(SubjectId, bool)>> {
+        if self.asked.is_some() || self.in_force == self.generation {
+            return None;
+        }
+        self.asked = Some(self.generation);
+        let dirty = std::mem::take(&mut self.dirty);
+        Some(dirty.into_iter().map(|name| (name, self.settle(name))).collect())
+    }
+
+    fn settle(&mut self, name: SubjectId) -> bool {
+        let Some(want) = self.wants.get_mut(&name) else { return false };
+        want.is_dirty = false;
+        let is_wanted = want.is_wanted;
+        if !is_wanted {
+            self.wants.remove(&name);
+        }
+        is_wanted
+    }
+
+    /// The link ended: nothing of it comes any more, and what was sent by it may be lost.
+    pub(super) fn end_link(&mut self, why: &str, retry_at_ns: u64) {
+        self.link = Link::Waiting { retry_at_ns };
+        self.dead_at_ns = None;
+        self.attempts += 1;
+        self.to_node.clear();
+        for (_, envelope) in self.outbox.iter_mut().take(self.sent) {
+            *envelope = resent(std::mem::take(envelope));
+        }
+        (self.sent, self.pinged, self.asked) = (0, None, None);
+        let down = Down::Broken(why.into());
+        if self.said_down.as_ref() != Some(&down) {
+            self.said_down = Some(down.clone());
+            match self.inbox.back_mut() {
+                Some(last @ Event::Down(_)) => *last = Event::Down(down),
+                _ => self.tell(Event::Down(down)),
+            }
+        }
+    }
+
+    /// The link stands, with all that is wanted.
+    pub(super) fn say_up(&mut self, kept: Option<u64>) {
+        self.link = Link::Up;
+        self.attempts = 0;
+        self.said_down = None;
+        // Of links that came and went before anybody looked, the last is enough.
+        while let [.., Event::Up { .. }, Event::Down(_)] = self.inbox.make_contiguous() {
+            self.inbox.truncate(self.inbox.len() - 2);
+        }
+        if self.said_epoch != kept {
+            self.give_up_numbers();
+        }
+        self.said_epoch = kept;
+        self.tell(Event::Up { session: Session(self.session), kept });
+    }
+
+    /// Answers what was asked about numbers of what is kept no more.
+    fn give_up_numbers(&mut self) {
+        let all = std::mem::take(&mut self.tickets).into_iter();
+        let (stores, of_numbers): (VecDeque<_>, VecDeque<_>) =
+            all.partition(|it| matches!(it.what, Request::Store { .. }));
+        self.tickets = stores;
+        for pending in of_numbers {
+            self.answers += 1;
+            self.tell(pending.unanswered());
+        }
+    }
+
+    /// Says which changes are in force, if that is news.
+    pub(super) fn say_in_force(&mut self) {
+        if self.in_force == self.said_in_force {
+            return;
+        }
+        self.said_in_force = self.in_force;
+        let event = Event::InForce(Generation(self.in_force));
+        match self.inbox.back_mut() {
+            Some(last @ Event::InForce(_)) => *last = event,
+            _ => self.tell(event),
+        }
+    }
+
+    /// What was published and not sent on this link.
+    pub(super) fn next_unsent(&mut self) -> Option<(SubjectId, Bytes)> {
+        let (name, envelope) = self.outbox.get(self.sent)?;
+        self.sent += 1;
+        Some((*name, envelope.clone()))
+    }
+
+    /// Whether a ping is to be sent.
+    pub(super) fn begin_ping(&mut self) -> bool {
+        let is_due = self.pinged.is_none() && self.sent > 0;
+        if is_due {
+            self.pinged = Some(self.sent);
+        }
+        is_due
+    }
+
+    /// What was sent before the ping is with the engine.
+    pub(super) fn confirm_published(&mut self) {
+        let count = self.pinged.take().unwrap_or(0);
+        self.sent -= count;
+        for (_, envelope) in self.outbox.drain(..count) {
+            self.outbox_bytes -= envelope.len();
+        }
+        self.make_room();
+    }
+
+    /// Says that there is room, if somebody waits for it and it is worth it.
+    fn make_room(&mut self) {
+        let is_half = self.outbox.len() <= IN_FLIGHT_MAX / 2
+            && self.outbox_bytes <= IN_FLIGHT_BYTES_MAX / 2
+            && self.tickets.len() + self.answers <= TICKETS_MAX / 2;
+        if self.was_full && is_half {
+            self.was_full = false;
+            self.tell(Event::Room);
+        }
+    }
+
+    // What the node hears.
+
+    fn tell(&mut self, event: Event) {
+        self.inbox.push_back(event);
+    }
+
+    pub(super) fn receive(
+        &mut self,
+        name: SubjectId,
+        whole: Option<SubjectId>,
+        received: Received,
+    ) {
+        if self.received >= self.inbox_max {
+            return self.lose(name, whole);
+        }
+        self.received += 1;
+        self.tell(Event::Received(received));
+    }
+
+    /// Something under this name is lost: remembers which interests would have heard it.
+    pub(super) fn lose(&mut self, name: SubjectId, whole: Option<SubjectId>) {
+        let is_said = !self.lost.is_empty();
+        for it in [Some(name), whole].into_iter().flatten() {
+            if self.wants.contains_key(&it) && !self.lost.contains(&it) {
+                self.lost.push(it);
+            }
+        }
+        if !is_said && !self.lost.is_empty() {
+            self.tell(Event::Lost(Vec::new()));
+        }
+    }
+
+    fn take_lost(&mut self) -> Vec<Interest> {
+        let wants = &self.wants;
+        let interests = self.lost.drain(..).filter_map(|it| wants.get(&it));
+        interests.map(|it| it.interest.clone()).collect()
+    }
+
+    /// Passes an answer on, if its ticket still waits.
+    pub(super) fn answer(&mut self, ticket: Ticket, event: Event) {
+        if let Some(at) = self.tickets.iter().position(|it| it.ticket == ticket) {
+            self.tickets.remove(at);
+            self.answers += 1;
+            self.tell(event);
+        }
+    }
+
+    /// Answers the tickets whose time is over.
+    pub(super) fn give_up_tickets(&mut self, now_ns: u64) {
+        while let Some(pending) = self.tickets.pop_front_if(|it| it.until_ns <= now_ns) {
+            self.answers += 1;
+            self.tell(pending.unanswered());
+        }
+    }
+
+    /// The next moment at which it does something by itself.
+    pub(super) fn next_timer_ns(&self) -> Option<u64> {
+        let retry_at_ns = match self.link {
+            Link::Waiting { retry_at_ns } => Some(retry_at_ns),
+            _ => None,
+        };
+        let until_ns = self.tickets.front().map(|it| it.until_ns);
+        [retry_at_ns, self.dead_at_ns, until_ns].into_iter().flatten().min()
+    }
+
+    /// The node is gone; its adapter was dropped.
+    pub(super) fn end(&mut self) {
+        self.link = Link::None;
+        self.dead_at_ns = None;
+        self.to_node.clear();
+        self.tickets.clear();
+        self.outbox.clear();
+        self.inbox.clear();
+        (self.received, self.answers, self.sent, self.pinged) = (0, 0, 0, None);
+        self.waker = None;
+    }
+}

@@ -1,0 +1,348 @@
+//! Everything that a network is: how time goes on, what nodes do, how their links begin and end.
+
+use std::task::Waker;
+
+use bytes::Bytes;
+use simurgh_cluster::adapter::{Fetch, TICKET_SECONDS_MAX};
+use simurgh_cluster::{Generation, Interest, SplitMix64, Subject, Ticket, Wanted};
+
+use super::client::{Client, Command, Link, Pending, Request, ToNode};
+use super::stream::Stream;
+use super::subjects::{SubjectId, Subjects};
+use super::{LogEntry, NetworkConfig};
+
+#[derive(Debug)]
+pub(super) struct State {
+    pub(super) now_ns: u64,
+    pub(super) rng: SplitMix64,
+    pub(super) config: NetworkConfig,
+    pub(super) subjects: Subjects,
+    pub(super) clients: Vec<Client>,
+    pub(super) engine: Engine,
+}
+
+#[derive(Debug)]
+pub(super) struct Engine {
+    pub(super) is_alive: bool,
+    pub(super) is_frozen: bool,
+    /// What keeps does nothing, and does not answer.
+    pub(super) has_no_leader: bool,
+    /// How often it was started.
+    pub(super) boot: u64,
+    /// None, if it keeps nothing.
+    pub(super) stream: Option<Stream>,
+    /// What became of that and was not asked for yet, if that is wanted.
+    pub(super) log: Vec<LogEntry>,
+    /// What it knows of each node: the session of its link, and what that is subscribed to.
+    pub(super) links: Vec<Option<Linked>>,
+}
+
+#[derive(Debug)]
+pub(super) struct Linked {
+    pub(super) session: u64,
+    /// Some of them ended since, or are there twice.
+    pub(super) subscriptions: Vec<SubjectId>,
+    /// When there are so many, those are taken out.
+    pub(super) tidy_at: usize,
+}
+
+/// What happens next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Next {
+    Timer,
+    AtEngine,
+    AtNode,
+}
+
+impl State {
+    /// Everything that happens until then, in the order of time.
+    pub(super) fn advance(&mut self, until_ns: u64) {
+        while let Some((at_ns, next, node)) = self.next() {
+            if at_ns > until_ns {
+                break;
+            }
+            self.now_ns = self.now_ns.max(at_ns);
+            match next {
+                Next::Timer => self.timer(node),
+                Next::AtEngine => self.at_engine(node),
+                Next::AtNode => self.at_node(node),
+            }
+        }
+        self.now_ns = self.now_ns.max(until_ns);
+    }
+
+    pub(super) fn next_at_ns(&self) -> Option<u64> {
+        self.next().map(|(at_ns, ..)| at_ns)
+    }
+
+    /// The wakers of the nodes that have something to poll.
+    pub(super) fn wakers(&mut self) -> Vec<Waker> {
+        let woken = self.clients.iter_mut().filter(|it| it.has_news());
+        woken.filter_map(Client::take_waker).collect()
+    }
+
+    fn next(&self) -> Option<(u64, Next, usize)> {
+        let is_running = self.engine.is_alive && !self.engine.is_frozen;
+        let mut first: Option<(u64, Next, usize)> = None;
+        let mut offer = |at_ns: Option<u64>, next, node| {
+            // What waited until a fault was over is there at once.
+            let at = at_ns.map(|at_ns| (at_ns.max(self.now_ns), next, node));
+            if let Some(at) = at
+                && first.is_none_or(|first| at < first)
+            {
+                first = Some(at);
+            }
+        };
+        for (node, client) in self.clients.iter().enumerate() {
+            offer(client.next_timer_ns(), Next::Timer, node);
+            if is_running && !client.cannot_send {
+                offer(client.to_engine.next_at_ns(), Next::AtEngine, node);
+            }
+            if !client.cannot_hear {
+                offer(client.to_node.next_at_ns(), Next::AtNode, node);
+            }
+        }
+        first
+    }
+
+    // What nodes do.
+
+    pub(super) fn start(&mut self, node: usize) {
+        let now_ns = self.now_ns;
+        if let Some(client) = self.clients.get_mut(node)
+            && client.link == Link::None
+        {
+            client.link = Link::Waiting { retry_at_ns: now_ns };
+        }
+    }
+
+    /// Takes an envelope to send; `false`: there is no room.
+    pub(super) fn publish(&mut self, node: usize, to: &Subject, envelope: Bytes) -> bool {
+        let to = self.subjects.of(to.as_str());
+        let is_taken =
+            self.clients.get_mut(node).is_some_and(|client| client.publish(to, envelope));
+        if is_taken {
+            self.send_published(node);
+        }
+        is_taken
+    }
+
+    /// Asks the engine something; `false`: there is no room.
+    pub(super) fn ask(&mut self, node: usize, what: Request, ticket: Ticket) -> bool {
+        let until_ns = self.now_ns + TICKET_SECONDS_MAX * 1_000_000_000;
+        let pending = Pending { ticket, until_ns, what };
+        let Some(client) = self.clients.get_mut(node) else { return false };
+        let command = (client.link == Link::Up).then(|| pending.command());
+        let is_taken = client.ask(pending);
+        if is_taken && let Some(command) = command {
+            self.send(node, command);
+        }
+        is_taken
+    }
+
+    pub(super) fn request(&mut self, what: Fetch) -> Request {
+        match what {
+            Fetch::After { subject, seq, count, bytes, from_leader } => {
+                let of = self.subjects.of(subject.as_str());
+                Request::After { of, seq, count, bytes, from_leader }
+            }
+            Fetch::LastOf { subjects } => Request::LastOf(
+                subjects.iter().map(|subject| self.subjects.of(subject.as_str())).collect(),
+            ),
+            Fetch::Since { age, .. } => Request::Since(age),
+        }
+    }
+
+    pub(super) fn interest(&mut self, node: usize, changes: &[(Interest, Wanted)]) -> Generation {
+        let Some(client) = self.clients.get_mut(node) else { return Generation(0) };
+        for (interest, wanted) in changes {
+            let filter = client.prefix.filter(interest);
+            client.want(self.subjects.of(filter.as_str()), interest, *wanted);
+        }
+        let generation = client.next_generation();
+        if client.link == Link::Up {
+            self.send_changes(node);
+        }
+        generation
+    }
+
+    /// The node's adapter was dropped: what it sent is under way, it hears nothing.
+    pub(super) fn leave(&mut self, node: usize) {
+        self.unsubscribe(node);
+        let Some(client) = self.clients.get_mut(node) else { return };
+        if client.is_linked() && !client.cannot_send {
+            client.to_engine.push(self.now_ns, Command::Close);
+        } else {
+            client.to_engine.clear();
+        }
+        client.end();
+    }
+
+    // Links.
+
+    /// After something changed about links or the engine: which links nothing comes through.
+    pub(super) fn watch_links(&mut self) {
+        let is_frozen = self.engine.is_frozen;
+        for client in self.clients.iter_mut().filter(|it| it.is_linked()) {
+            let is_stalled = is_frozen || client.cannot_send || client.cannot_hear;
+            if !is_stalled {
+                client.dead_at_ns = None;
+            } else if client.dead_at_ns.is_none() {
+                let after_ns = self.rng.within(&self.config.dead_after_ns);
+                client.dead_at_ns = Some(self.now_ns + after_ns);
+            }
+        }
+    }
+
+    /// The links of an engine that was started again since, or is not there: they end as soon as
+    /// a node can hear so.
+    pub(super) fn end_broken(&mut self) {
+        for node in 0..self.clients.len() {
+            let boot = self.engine.boot;
+            let is_broken = self.clients.get(node).is_some_and(|it| {
+                let is_old = it.boot != boot || !self.engine.is_alive;
+                it.is_linked() && is_old && !it.cannot_send && !it.cannot_hear
+            });
+            if is_broken {
+                self.end_link(node, "it was reset");
+            }
+        }
+    }
+
+    pub(super) fn end_link(&mut self, node: usize, why: &str) {
+        let Some(client) = self.clients.get_mut(node) else { return };
+        if !client.is_linked() {
+            return;
+        }
+        // A frozen engine has yet to read what was sent; all else is lost.
+        let is_left = self.engine.is_alive && self.engine.is_frozen && !client.cannot_send;
+        if is_left {
+            client.to_engine.push(self.now_ns, Command::Close);
+        } else {
+            client.to_engine.clear();
+        }
+        let retry_at_ns = self.retry_at_ns(node);
+        if let Some(client) = self.clients.get_mut(node) {
+            client.end_link(why, retry_at_ns);
+        }
+        if !is_left {
+            self.unsubscribe(node);
+        }
+    }
+
+    /// 100 ms, doubled with each attempt up to 5 s, by a half to one and a half.
+    fn retry_at_ns(&mut self, node: usize) -> u64 {
+        let attempts = self.clients.get(node).map_or(0, |it| it.attempts);
+        let base_ns = (100_000_000 << attempts.min(6)).min(5_000_000_000);
+        self.now_ns + self.rng.within(&(base_ns / 2..=base_ns * 3 / 2))
+    }
+
+    fn timer(&mut self, node: usize) {
+        let now_ns = self.now_ns;
+        let Some(client) = self.clients.get_mut(node) else { return };
+        client.give_up_tickets(now_ns);
+        if client.dead_at_ns.take_if(|at_ns| *at_ns <= now_ns).is_some() {
+            self.end_link(node, "it is silent");
+        } else if let Link::Waiting { retry_at_ns } = client.link
+            && retry_at_ns <= now_ns
+        {
+            self.connect(node);
+        }
+    }
+
+    fn connect(&mut self, node: usize) {
+        let Engine { is_alive, is_frozen, boot, .. } = self.engine;
+        let Some(client) = self.clients.get_mut(node) else { return };
+        let is_reachable = !client.cannot_send && !client.cannot_hear && !is_frozen;
+        if !is_alive || !is_reachable {
+            // Nobody answers for a while, or it is refused at once.
+            let (why, after_ns) = match is_reachable {
+                true => ("it was refused", 0),
+                false => ("it is silent", 1_000_000_000),
+            };
+            let retry_at_ns = self.retry_at_ns(node) + after_ns;
+            if let Some(client) = self.clients.get_mut(node) {
+                client.end_link(why, retry_at_ns);
+            }
+            return;
+        }
+        client.boot = boot;
+        let connect = client.begin_link();
+        self.send(node, connect);
+    }
+
+    fn send(&mut self, node: usize, command: Command) {
+        let at_ns = self.now_ns + self.rng.within(&self.config.delay_ns);
+        if let Some(client) = self.clients.get_mut(node) {
+            client.to_engine.push(at_ns, command);
+        }
+    }
+
+    fn send_published(&mut self, node: usize) {
+        while let Some(client) = self.clients.get_mut(node).filter(|it| it.link == Link::Up)
+            && let Some((to, envelope)) = client.next_unsent()
+        {
+            self.send(node, Command::Publish(to, envelope));
+        }
+        let up = self.clients.get_mut(node).filter(|it| it.link == Link::Up);
+        if up.is_some_and(Client::begin_ping) {
+            self.send(node, Command::Ping);
+        }
+    }
+
+    fn send_changes(&mut self, node: usize) {
+        if let Some(changes) = self.clients.get_mut(node).and_then(Client::take_changes) {
+            self.send(node, Command::Interest(changes));
+        }
+    }
+
+    // What comes to a node.
+
+    fn at_node(&mut self, node: usize) {
+        let Some(client) = self.clients.get_mut(node) else { return };
+        let Some((session, told)) = client.to_node.pop() else { return };
+        if session != client.session || !client.is_linked() {
+            return;
+        }
+        match told {
+            ToNode::Message { name, received, .. } => {
+                client.receive(name, self.subjects.whole(name), received);
+            }
+            ToNode::Missed(name) => client.lose(name, self.subjects.whole(name)),
+            ToNode::Connected { kept } => {
+                client.confirm_interests();
+                self.finish_link(node, kept);
+            }
+            ToNode::InForce => {
+                client.confirm_interests();
+                if client.link == Link::Connecting {
+                    let kept = self.engine.stream.as_ref().map(|it| it.epoch);
+                    self.finish_link(node, kept);
+                } else {
+                    client.say_in_force();
+                    self.send_changes(node);
+                }
+            }
+            ToNode::Pong => {
+                client.confirm_published();
+                self.send_published(node);
+            }
+            ToNode::Answer(ticket, event) => client.answer(ticket, event),
+        }
+    }
+
+    /// Up, unless something was wanted since the link began that is not in force.
+    fn finish_link(&mut self, node: usize, kept: Option<u64>) {
+        let Some(client) = self.clients.get_mut(node) else { return };
+        if let Some(changes) = client.take_changes() {
+            return self.send(node, Command::Interest(changes));
+        }
+        client.say_up(kept);
+        client.say_in_force();
+        let again: Vec<Command> = client.tickets.iter().map(Pending::command).collect();
+        for command in again {
+            self.send(node, command);
+        }
+        self.send_published(node);
+    }
+}

@@ -1,0 +1,145 @@
+//! From single topics to their whole bucket and back, while publishers go on.
+
+use simurgh_cluster::{Interest, Wanted};
+
+use super::cluster::{TestCluster, exact, mates, no, whole, yes};
+use super::{Harness, Tried};
+
+/// Nodes 0 and 2 publish on four topics of one bucket, of which node 1 wants three by name.
+struct Stream<'a> {
+    it: TestCluster<'a>,
+    topics: Vec<String>,
+    /// What each publisher published on each topic.
+    sent: [[Vec<u64>; 4]; 2],
+}
+
+const PUBLISHERS: [usize; 2] = [0, 2];
+
+impl<'a> Stream<'a> {
+    fn new(harness: &'a mut dyn Harness) -> Self {
+        Self { it: TestCluster::new(harness, 3), topics: mates(4), sent: Default::default() }
+    }
+
+    fn exact(&self, wanted: Wanted) -> Vec<(Interest, Wanted)> {
+        self.topics[..3].iter().map(|topic| (exact(topic), wanted)).collect()
+    }
+
+    fn to_whole(&self) -> Vec<(Interest, Wanted)> {
+        let mut changes = self.exact(Wanted::No);
+        changes.push(yes(whole(&self.topics[0])));
+        changes
+    }
+
+    fn to_exact(&self) -> Vec<(Interest, Wanted)> {
+        let mut changes = vec![no(whole(&self.topics[0]))];
+        changes.extend(self.exact(Wanted::Yes));
+        changes
+    }
+
+    /// So many rounds, each of all publishers on all topics; a little time passes after each.
+    fn publish(&mut self, rounds: usize) {
+        for _ in 0..rounds {
+            for (at, from) in PUBLISHERS.into_iter().enumerate() {
+                for topic in 0..self.topics.len() {
+                    let name = self.topics[topic].clone();
+                    let n = self.it.publish(from, &name, "x");
+                    self.sent[at][topic].push(n);
+                }
+            }
+            // Often, so that something is under way at every moment of a change.
+            self.it.turn(std::time::Duration::from_micros(20));
+        }
+    }
+
+    /// The three topics were heard without a hole, once, and in order.
+    #[track_caller]
+    fn check(&mut self) {
+        let count: usize = self.sent.iter().flat_map(|of| &of[..3]).map(Vec::len).sum();
+        self.it.wait("what was published", |it| it.nodes[1].heard.len() >= count);
+        self.it.quiet();
+        for (at, from) in PUBLISHERS.into_iter().enumerate() {
+            for topic in 0..3 {
+                let heard = self.it.numbers(1, from, &self.topics[topic]);
+                assert_eq!(heard, self.sent[at][topic], "of {from} on topic {topic}");
+            }
+        }
+    }
+
+    /// What was heard of the fourth topic, of each publisher: by the bucket alone.
+    fn of_bucket(&self) -> [Vec<u64>; 2] {
+        PUBLISHERS.map(|from| self.it.numbers(1, from, &self.topics[3]))
+    }
+}
+
+/// With nothing said about when; before, meanwhile and after it is published.
+pub fn exact_becomes_whole_without_a_hole(harness: &mut dyn Harness) -> Tried {
+    let mut stream = Stream::new(harness);
+    let wanted = stream.exact(Wanted::Yes);
+    stream.it.want(1, &wanted);
+    stream.publish(60);
+    let changes = stream.to_whole();
+    let generation = stream.it.nodes[1].change(&changes);
+    stream.publish(60);
+    stream.it.wait("the bucket in force", |it| it.nodes[1].in_force >= Some(generation));
+    stream.publish(60);
+    stream.check();
+    for (heard, sent) in stream.of_bucket().iter().zip(&stream.sent) {
+        assert!(heard.len() >= 60, "the fourth topic is of the bucket: {heard:?}");
+        assert!(sent[3].ends_with(heard), "a run, to the end: {heard:?}");
+    }
+    Ok(())
+}
+
+/// The other way.
+pub fn whole_becomes_exact_without_a_hole(harness: &mut dyn Harness) -> Tried {
+    let mut stream = Stream::new(harness);
+    let bucket = whole(&stream.topics[0]);
+    stream.it.want(1, &[yes(bucket)]);
+    stream.publish(60);
+    let changes = stream.to_exact();
+    let generation = stream.it.nodes[1].change(&changes);
+    stream.publish(60);
+    stream.it.wait("the topics in force", |it| it.nodes[1].in_force >= Some(generation));
+    let before = stream.of_bucket();
+    stream.publish(60);
+    stream.check();
+    assert_eq!(stream.of_bucket(), before, "the fourth topic after its end was in force");
+    for (heard, sent) in before.iter().zip(&stream.sent) {
+        assert!(sent[3].starts_with(heard), "a run, from the first: {heard:?}");
+    }
+    Ok(())
+}
+
+/// Twenty times, without waiting for any of them.
+pub fn to_and_fro_under_a_stream_is_without_a_hole(harness: &mut dyn Harness) -> Tried {
+    let mut stream = Stream::new(harness);
+    let wanted = stream.exact(Wanted::Yes);
+    stream.it.want(1, &wanted);
+    for round in 0..20 {
+        let changes = if round % 2 == 0 { stream.to_whole() } else { stream.to_exact() };
+        stream.it.nodes[1].change(&changes);
+        stream.publish(1 + 7 * (round % 3));
+    }
+    stream.check();
+    for (heard, sent) in stream.of_bucket().iter().zip(&stream.sent) {
+        let mut later = sent[3].iter();
+        assert!(heard.iter().all(|n| later.any(|it| it == n)), "once, in order: {heard:?}");
+    }
+    Ok(())
+}
+
+/// What is wanted before and after a call is wanted.
+pub fn ended_and_wanted_in_one_call_is_without_a_hole(harness: &mut dyn Harness) -> Tried {
+    let mut stream = Stream::new(harness);
+    let wanted = stream.exact(Wanted::Yes);
+    stream.it.want(1, &wanted);
+    for _ in 0..10 {
+        let mut changes = stream.exact(Wanted::No);
+        changes.extend(stream.exact(Wanted::Yes));
+        stream.it.nodes[1].change(&changes);
+        stream.publish(8);
+    }
+    stream.check();
+    assert!(stream.of_bucket().iter().all(Vec::is_empty), "nobody wants the fourth");
+    Ok(())
+}
