@@ -84,7 +84,7 @@ pub(super) struct Broadcasts {
 }
 
 impl Broadcasts {
-    /// Adds what one worker saw; what cannot be followed is counted in `all`.
+    /// Adds a worker's part; broadcasts beyond the bound are counted in `all`.
     pub(super) fn add(&mut self, part: BroadcastPart, all: &mut Delta) {
         let key = (part.publisher, part.seq);
         if self.open.len() >= OPEN_MAX && !self.open.contains_key(&key) {

@@ -93,7 +93,7 @@ pub struct Worker {
 }
 
 impl Record {
-    /// Of a run that starts.
+    /// The record of a run that starts.
     pub fn new(meta: Meta) -> Self {
         Self { meta, ..Self::default() }
     }
@@ -136,7 +136,7 @@ impl Record {
         self.at_servers.forget(id);
         let lost = known.lost || pending.is_some_and(|worker| worker.lost);
         let users = if lost { 0 } else { pending.map_or(known.users, |worker| worker.users) };
-        // Their phases are not known here; the first stands for all.
+        // Their phases are not known here; the first is taken.
         self.pending.errors.count(ErrorKind::WorkerLost, 0, users);
         let tick = self.pending_workers.entry(id).or_default();
         let before = *tick;

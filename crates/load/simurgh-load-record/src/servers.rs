@@ -33,7 +33,7 @@ pub struct OfServer {
     pub connects_tried: u64,
     /// TCP connections made (with TLS where it is wanted).
     pub connects: u64,
-    /// Connections that did not come about.
+    /// Connections that failed.
     pub refused: u64,
     /// Connections that ended while their user still wanted them.
     pub lost: u64,
@@ -50,7 +50,7 @@ pub struct OfServer {
 }
 
 impl OfServer {
-    /// One of its connections is there no longer.
+    /// One of its connections has ended.
     pub fn disconnected(&mut self) {
         self.connected = self.connected.saturating_sub(1);
     }

@@ -206,7 +206,7 @@ fn phases(text: &mut String, live: &Live) {
     table.end();
 }
 
-/// Where users are, if there are several servers to be with, or was asked what it takes them.
+/// Servers, if there are several, or their CPU time is known.
 fn servers(text: &mut String, live: &Live) {
     let is_asked = live.servers.iter().any(|row| row.total.seen.cpu_us > 0);
     if live.servers.len() < 2 && !is_asked {

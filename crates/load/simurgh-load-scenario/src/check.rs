@@ -1,6 +1,6 @@
 //! Checks of scenarios in either language: figures that make sense together, steps that their
-//! session can do. Regular expressions, paths and certificates are compiled here once, so that a run
-//! cannot fail on them later.
+//! session can do. Regular expressions, paths and certificates are compiled here once, so that a
+//! run cannot fail on them later.
 
 use std::fmt::Display;
 

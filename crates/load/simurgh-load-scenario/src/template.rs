@@ -70,7 +70,7 @@ pub enum Generated {
     ReallyUniqueId,
     /// Whole number from first to last, both included.
     RandomNumber(i64, i64),
-    /// So many letters and digits, anew each time.
+    /// So many letters and digits, drawn each time.
     RandomString(u32),
     /// Sender's stamp: who sent it, a running number, and when; receivers find it anywhere in a
     /// frame (see `simurgh_load_engine::stamp`).

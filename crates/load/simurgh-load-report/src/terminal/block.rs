@@ -14,7 +14,7 @@ use super::Shown;
 /// Columns beyond which lines only become harder to read.
 const COLUMNS_MAX: u16 = 110;
 
-/// Columns of what stands before the values of a line.
+/// Columns of a line's label.
 const LABEL_COLUMNS: usize = 12;
 
 /// Warnings shown at a time, and the lines that one may take: its end says what to do.
@@ -260,7 +260,7 @@ fn label(name: &str) -> Span<'static> {
     format!("{name:<LABEL_COLUMNS$}").dim()
 }
 
-/// All values in at most `width`, each place the highest of what it stands for.
+/// All values in at most `width` places, each the highest of its values.
 fn squeezed(values: &[u64], width: usize) -> Vec<u64> {
     if values.len() <= width {
         return values.to_vec();

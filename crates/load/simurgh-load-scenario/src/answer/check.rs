@@ -31,14 +31,14 @@ pub struct Verdict {
     pub found: bool,
     /// The check's action is to be taken.
     pub action: Option<Action>,
-    /// With its values put in the pattern was no regular expression; taken as not found.
+    /// With its values, the pattern was not a regular expression; counts as not found.
     pub is_broken: bool,
 }
 
 /// Patterns that were made from values, compiled; one for each worker.
 #[derive(Debug, Default)]
 pub struct PatternCache {
-    /// From the one that was used last to the one that was used first.
+    /// The last used first.
     patterns: Vec<(Box<[u8]>, Option<Regex>)>,
 }
 

@@ -65,7 +65,7 @@ impl CompiledMatcher {
         }))
     }
 
-    /// Whether a frame is one of those that are meant.
+    /// Whether a frame matches.
     ///
     /// `message` is the frame as a Channels message, if the caller has read it already; else it is
     /// read where that is wanted, and its form tells the serializer. A JSON path that begins with

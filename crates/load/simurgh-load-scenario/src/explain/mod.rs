@@ -95,7 +95,7 @@ pub fn explain(scenario: &Scenario, machine: &Machine) -> String {
     out
 }
 
-/// Connections that are cut, and what joins make good.
+/// Connections that are cut, and joins that resume.
 fn drops(out: &mut String, scenario: &Scenario, session: &Session) {
     if let Some(drop) = session.drop {
         let how = match drop.how {

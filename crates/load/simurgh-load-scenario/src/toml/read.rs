@@ -1,4 +1,4 @@
-//! The tables of a scenario, but for what stands in steps.
+//! The tables of a scenario, except for steps.
 
 use std::cell::RefCell;
 use std::path::Path;
@@ -371,7 +371,7 @@ impl Reader<'_> {
     }
 }
 
-/// Rows that are only numbers: more would be a slip.
+/// Rows that are numbers at most: more would be a slip.
 const ROWS_MAX: u64 = 1_000_000;
 /// What PEM begins with.
 const PEM: &str = "-----BEGIN ";

@@ -1,6 +1,6 @@
 //! A step is a table with one verb and what belongs to it:
 //!
-//! | verb | its value | and, if wanted |
+//! | verb | its value | optional keys |
 //! |---|---|---|
 //! | `connect` | path | `origin`, `subprotocols`, `headers` |
 //! | `send` | text | `binary`, `reply` (`true`: the first frame, or a match) |
@@ -225,5 +225,5 @@ fn verb(entry: &Entry<'_, '_>, table: &Table<'_, '_>) -> Option<&'static str> {
     None
 }
 
-/// A time that stands for the whole of a `receive`, or its end.
+/// The word of a `receive` that lasts to the end of the run.
 pub(super) const END: &str = "end";

@@ -26,12 +26,12 @@ use servers::Servers;
 use sessions::SessionState;
 use variables::Vars;
 
-/// What a run is repeated by where the file sets no seed.
+/// The seed of files without one.
 const SEED: u64 = 1;
-/// Longest time that anything may take: Tsung's own bound, which the manual gives as 50 days.
+/// The longest time, 50 days: Tsung's own bound, by its manual.
 const SECONDS_MAX: f64 = 50.0 * 86_400.0;
 
-/// Lowers a document that [`super::dtd`] has found in order.
+/// Lowers a document that has passed [`crate::dtd`].
 pub(super) fn lower(
     root: &Element,
     overrides: &Overrides,
@@ -159,7 +159,7 @@ impl Lower<'_> {
         self.diagnostics.push(Diagnostic::at(line, what).help(help));
     }
 
-    /// The same in the place of a value.
+    /// As [`Self::wrong`], in place of a value.
     fn refuse<T>(
         &mut self,
         line: u32,
@@ -281,7 +281,7 @@ fn is_true(element: &Element, name: &str) -> bool {
     element.value(name) == Some("true")
 }
 
-/// The value if it is there and is more than a default that means nothing.
+/// The value, unless it is empty or `undefined`, Tsung's default.
 fn given<'e>(element: &'e Element, name: &str) -> Option<&'e str> {
     element.value(name).filter(|value| !value.is_empty() && *value != "undefined")
 }

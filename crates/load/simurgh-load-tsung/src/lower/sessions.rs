@@ -110,7 +110,7 @@ impl Lower<'_> {
         })
     }
 
-    /// A server of type `websocket` is shaken hands with before anything is sent.
+    /// Servers of type `websocket` need a handshake before the first message.
     fn implied_connect(&mut self, element: &Element, steps: &mut Vec<Step>) {
         let Some(first) = first_websocket(element) else { return };
         if first.value("type") == Some("connect") {
@@ -135,7 +135,7 @@ impl Lower<'_> {
         steps.insert(0, Step { line: element.line, act: Act::Connect(connect) });
     }
 
-    /// `tsung_userid` is a variable like others where one is wanted.
+    /// Sets `tsung_userid` as a variable where a step reads it as one.
     fn user_id(&mut self, element: &Element, steps: &mut Vec<Step>) {
         if !self.vars.user_id_wanted {
             return;

@@ -14,7 +14,7 @@ use crate::{erlang, subst};
 /// The variable that every user has.
 pub(super) const USER_ID: &str = "tsung_userid";
 
-/// Names of variables, and what is known of each.
+/// The variables of a file.
 #[derive(Default)]
 pub(super) struct Vars {
     names: Vec<String>,
