@@ -7,12 +7,12 @@ pub type Expand<'a> = dyn FnMut(&Template, &mut Vec<u8>) + 'a;
 
 /// A text, or a template that becomes one for each user.
 #[derive(Clone, Debug)]
-pub(super) enum Words {
+pub(super) enum Expandable {
     Constant(Box<[u8]>),
     Template(Template),
 }
 
-impl Words {
+impl Expandable {
     pub(super) fn new(template: &Template) -> Self {
         let mut bytes = Vec::new();
         for part in &template.parts {

@@ -1,24 +1,23 @@
-//! Scenarios of everything that the model has, for tests that hold for all of them.
+//! Random scenarios of everything that the model has.
 
 use std::time::Duration;
 
-use super::tables::SPREADS;
-use super::template;
+use crate::toml::tables::SPREADS;
 use crate::*;
 
 /// A scenario of everything that the model has, another one for each seed.
-pub(crate) fn made(seed: u64) -> Scenario {
-    Made { rng: fastrand::Rng::with_seed(seed), vars: 0, files: 0 }.scenario()
+pub(crate) fn random_scenario(seed: u64) -> Scenario {
+    Generator { rng: fastrand::Rng::with_seed(seed), vars: 0, files: 0 }.scenario()
 }
 
 /// Makes scenarios of everything that the model has.
-struct Made {
+struct Generator {
     rng: fastrand::Rng,
     vars: u16,
     files: u16,
 }
 
-impl Made {
+impl Generator {
     fn scenario(&mut self) -> Scenario {
         self.vars = self.rng.u16(1..5);
         self.files = self.rng.u16(1..3);
@@ -263,7 +262,7 @@ impl Made {
     }
 
     fn template_within(&mut self, depth: u32) -> Template {
-        let mut builder = template::Builder::default();
+        let mut template = Template::default();
         for _ in 0..self.rng.usize(0..4) {
             let part = match self.rng.u8(0..16) {
                 0 => Part::Var(self.var()),
@@ -284,9 +283,9 @@ impl Made {
                 13 => Part::Literal(vec![0xff, self.rng.u8(..), 0xc3]),
                 _ => Part::Literal(self.text().into_bytes()),
             };
-            builder.part(part);
+            template.push(part);
         }
-        builder.finish()
+        template
     }
 
     fn named(&mut self) -> Vec<(String, Template)> {
