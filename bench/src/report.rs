@@ -182,12 +182,7 @@ pub(crate) fn table(rows: &[Row]) -> String {
             (_, Some(limit)) => format!("≤ {limit} {}", row.unit),
             (_, None) => "–".to_owned(),
         };
-        let reached = match row.reached {
-            Some(true) => "yes",
-            Some(false) => "**NO**",
-            None if row.at_most.is_some() => "not measured",
-            None => "",
-        };
+        let reached = verdict(row.reached, row.at_most.is_some(), "**NO**");
         // Writing to a string cannot fail.
         let _ = writeln!(
             text,
@@ -207,6 +202,16 @@ pub(crate) fn cell(values: &[f64], digits: usize, unit: &str) -> String {
     let low = values.iter().copied().fold(f64::INFINITY, f64::min);
     let high = values.iter().copied().fold(f64::NEG_INFINITY, f64::max);
     format!("{median:.digits$} {unit} ({low:.digits$}–{high:.digits$})").replace("  ", " ")
+}
+
+/// The last cell of a row: whether its limit holds, if it has one.
+pub(crate) fn verdict(reached: Option<bool>, has_limit: bool, no: &'static str) -> &'static str {
+    match reached {
+        Some(true) => "yes",
+        Some(false) => no,
+        None if has_limit => "not measured",
+        None => "",
+    }
 }
 
 /// What does not fit into the table: verification, the probe's priority, noise, faults.

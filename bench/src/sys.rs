@@ -220,6 +220,12 @@ fn caches(text: String) -> BTreeMap<String, i64> {
     text.lines().skip(2).filter_map(bytes).collect()
 }
 
+/// Waiting and running tasks of the machine, averaged over a minute; NaN if that cannot be read.
+pub(crate) fn load_average() -> f64 {
+    let text = fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    text.split_whitespace().next().and_then(|load| load.parse().ok()).unwrap_or(f64::NAN)
+}
+
 /// Ticks (1/100 s) the whole machine was busy, and had stolen by its host, since boot.
 pub(crate) fn machine_ticks() -> (u64, u64) {
     let text = fs::read_to_string("/proc/stat").unwrap_or_default();

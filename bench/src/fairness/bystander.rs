@@ -111,7 +111,7 @@ impl Waits {
         if !self.priority.starts_with("SCHED_FIFO") {
             sample.note(format!("{who}: priority of the bystander is {}", self.priority));
         }
-        sample.hold_against(who, self.wrong);
+        sample.check_wrong(who, self.wrong);
     }
 
     /// Of what was due in between: how many, and the waits at these quantiles, ms.

@@ -47,7 +47,7 @@ fn crowd(served: &Served, count: usize, with: bool) -> Result<Clients> {
 /// The median of broadcasts one after the other, each awaited by all, ns.
 fn to_crowd(bench: &Bench<'_>, with: bool) -> Result<f64> {
     let served = server::serve_with(bench, with, 1)?;
-    let mut clients = crowd(&served, bench.crowd(), with)?;
+    let mut clients = crowd(&served, bench.many_clients(), with)?;
     let mut costs = Vec::new();
     for nth in 0..WARM_UP + BROADCASTS {
         let before = served.cpu()?;

@@ -25,7 +25,7 @@ struct Storm {
 
 impl Storm {
     fn new(bench: &Bench<'_>, has_one_topic: bool) -> Self {
-        let count = bench.crowd();
+        let count = bench.many_clients();
         let topics = match has_one_topic {
             true => vec![TOPIC.to_owned()],
             false => (0..count).map(|index| format!("rooms:{index}")).collect(),

@@ -11,37 +11,50 @@ use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
+use clap::ArgAction;
 use rustix::buffer::spare_capacity;
 use rustix::event::Timespec;
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 use rustix::io::Errno;
 use rustix::net::SendFlags;
 
+use crate::flags::{milliseconds, number};
 use crate::fleet::Script;
 use crate::{frames, stats, sys};
 
 /// What the bare client is to do.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(clap::Args, Clone, Debug, PartialEq)]
 pub(crate) struct Bare {
-    /// The server.
+    /// The server
+    #[arg(long, value_name = "IP:PORT")]
     pub(crate) server: SocketAddrV4,
-    /// Clients in all.
+    /// Clients in all
+    #[arg(long, value_name = "N", default_value_t = 1_000, value_parser = number::<usize>)]
     pub(crate) users: usize,
-    /// Arrivals per second, evenly.
+    /// Arrivals per second, evenly
+    #[arg(long, value_name = "N", default_value_t = 1_000, value_parser = number::<u32>)]
     pub(crate) rate: u32,
-    /// Time before the first, in which its memory can be read.
+    /// Time before the first, in which its memory can be read
+    #[arg(long = "wait-ms", value_name = "N", default_value = "0", value_parser = milliseconds)]
     pub(crate) wait: Duration,
-    /// After so many comes a pause; 0: none.
+    /// After so many comes a pause; 0: none
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = number::<usize>)]
     pub(crate) first: usize,
-    /// The pause.
+    /// The pause
+    #[arg(long = "pause-ms", value_name = "N", default_value = "0", value_parser = milliseconds)]
     pub(crate) pause: Duration,
-    /// How long each stays; `None`: until this process is killed.
+    /// How long each stays; without it: until this process is killed
+    #[arg(long = "hold-ms", value_name = "N", value_parser = milliseconds)]
     pub(crate) hold: Option<Duration>,
-    /// Whether they join `rooms:lobby` after the upgrade.
+    /// 1: they join `rooms:lobby` after the upgrade; 0: they do not
+    #[arg(long, value_name = "0|1", default_value = "1", action = ArgAction::Set,
+        value_parser = |text: &str| number::<u32>(text).map(|it| it != 0))]
     pub(crate) join: bool,
-    /// Messages per second that the first client sends when all have come.
+    /// Messages per second that the first client sends when all have come
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = number::<u32>)]
     pub(crate) say: u32,
-    /// How many messages.
+    /// How many messages
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = number::<u32>)]
     pub(crate) messages: u32,
 }
 

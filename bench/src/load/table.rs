@@ -262,12 +262,7 @@ pub(super) fn text(rows: &[Row]) -> String {
     for row in rows {
         let cell = |values: &[f64]| report::cell(values, row.digits, row.unit);
         let ratio = |values: &[f64]| stats::median(values).map_or("–".to_owned(), short);
-        let reached = match row.reached {
-            Some(true) => "yes",
-            Some(false) => "**NO**",
-            None if row.limit.is_some() => "not measured",
-            None => "",
-        };
+        let reached = report::verdict(row.reached, row.limit.is_some(), "**NO**");
         let tsung = match row.published {
             true => format!("{PUBLISHED_START_S} s (published)"),
             false => cell(&row.tsung),

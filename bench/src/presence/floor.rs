@@ -29,11 +29,13 @@ const LIFETIME: Duration = Duration::from_secs(600);
 const LISTENER: u64 = u64::MAX;
 
 /// What the floor is told.
-#[derive(Debug, PartialEq)]
+#[derive(clap::Args, Debug, PartialEq)]
 pub(crate) struct Plan {
-    /// Where it listens.
+    /// Where it listens
+    #[arg(long, value_name = "IP:PORT")]
     pub(crate) listen: SocketAddrV4,
-    /// A list of [`Interval`]s.
+    /// JSON: what to send in each interval
+    #[arg(long, value_name = "FILE")]
     pub(crate) pattern: PathBuf,
 }
 

@@ -3,12 +3,13 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
 use serde::Serialize;
 
+use self::table::Recipe;
 use crate::target::CLIENT_CORE;
 use crate::{report, stats, sys};
 
@@ -18,16 +19,23 @@ pub(crate) mod table;
 /// Options of a measurement.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Options {
-    /// Some of the rows.
+    /// The rows to measure.
     pub(crate) only: Vec<String>,
     /// Rounds.
     pub(crate) runs: usize,
-    /// Small.
+    /// Fewer clients and shorter phases: shows that everything works, not for figures.
     pub(crate) short: bool,
     /// The server under test.
     pub(crate) server_bin: Option<PathBuf>,
     /// Where raw figures go.
     pub(crate) out: Option<PathBuf>,
+}
+
+impl Options {
+    /// `full`, or `short`.
+    pub(crate) fn size<T>(&self, full: T, short: T) -> T {
+        if self.short { short } else { full }
+    }
 }
 
 /// What one row showed in one round.
@@ -37,9 +45,11 @@ pub(crate) struct Sample {
     pub(crate) row: &'static str,
     /// Figures by name; the recipes know what they mean.
     pub(crate) figures: BTreeMap<String, f64>,
+    /// What explains a figure.
+    pub(crate) notes: Vec<String>,
     /// What makes the figures invalid.
     pub(crate) faults: Vec<String>,
-    seconds: f64,
+    pub(crate) seconds: f64,
     /// Waiting and running tasks of the machine before it (load average of a minute).
     pub(crate) load_average: f64,
 }
@@ -49,8 +59,25 @@ impl Sample {
         self.figures.insert(name.into(), value);
     }
 
+    pub(crate) fn put_some(&mut self, name: impl Into<String>, value: Option<f64>) {
+        if let Some(value) = value {
+            self.put(name, value);
+        }
+    }
+
     pub(crate) fn put_count(&mut self, name: impl Into<String>, count: usize) {
         self.put(name, stats::per(count, 1));
+    }
+
+    pub(crate) fn note(&mut self, note: impl Into<String>) {
+        self.notes.push(note.into());
+    }
+
+    /// Counts messages that arrived and were not what was sent: a fault, if there are any.
+    pub(crate) fn check_wrong(&mut self, what: &str, wrong: u64) {
+        if wrong > 0 {
+            self.faults.push(format!("{what}: {wrong} messages were not what was sent"));
+        }
     }
 }
 
@@ -62,14 +89,10 @@ pub(crate) struct Bench<'a> {
 }
 
 impl Bench<'_> {
-    /// Clients of a large crowd.
-    pub(crate) fn crowd(&self) -> usize {
-        crowd(self.options)
+    /// Clients of a large topic.
+    pub(crate) fn many_clients(&self) -> usize {
+        self.options.size(18_000, 3_000)
     }
-}
-
-fn crowd(options: &Options) -> usize {
-    if options.short { 3_000 } else { 18_000 }
 }
 
 /// A row, and what measures it.
@@ -97,25 +120,73 @@ pub(crate) struct Suite {
     pub(crate) jobs: &'static [Job],
     /// Those that are measured unless others are named.
     pub(crate) usual: &'static [&'static str],
+    /// Rounds, unless another number is given.
+    pub(crate) runs: usize,
+    /// Descriptors that the clients of a row need, in a full run and in a short one.
+    pub(crate) clients: (usize, usize),
+    /// In which order things are measured, for the raw file.
+    pub(crate) order: &'static str,
+    /// Whether every limit holds for each round. Otherwise only those of counts do (0), and all
+    /// others hold for the median.
+    pub(crate) is_each_judged: bool,
     /// The lines of the table.
-    pub(crate) recipes: &'static [table::Recipe],
+    pub(crate) recipes: fn(&Options) -> Result<Vec<Recipe>>,
+}
+
+/// What most suites have.
+pub(crate) const USUAL: Suite = Suite {
+    name: "",
+    jobs: &[],
+    usual: &[],
+    runs: 3,
+    clients: (18_000, 3_000),
+    order: "a fresh server for each part of each row; ratios within a row of a round",
+    is_each_judged: false,
+    recipes: |_| Ok(Vec::new()),
+};
+
+/// Makes room for `clients` connections in this process, or says that there is none; an error too
+/// where server and clients would share a core.
+pub(crate) fn check_machine(clients: usize) -> Result<()> {
+    let limit = sys::raise_descriptor_limit()?.saturating_sub(sys::FD_RESERVE);
+    ensure!(
+        u64::try_from(clients)? <= limit,
+        "one process may hold {limit} connections here (RLIMIT_NOFILE), {clients} are wanted"
+    );
+    let cores = std::thread::available_parallelism()?.get();
+    ensure!(cores > 1, "server and clients need a core each");
+    Ok(())
+}
+
+/// The program under test: the one that was named, else `name` beside this one.
+pub(crate) fn program(named: Option<&Path>, name: &str) -> Result<PathBuf> {
+    match named {
+        Some(path) => Ok(path.to_owned()),
+        None => Ok(std::env::current_exe().context("own path")?.with_file_name(name)),
+    }
+}
+
+/// A directory of this process for what is only wanted meanwhile.
+pub(crate) fn scratch() -> Result<PathBuf> {
+    let scratch = std::env::temp_dir().join(format!("simurgh-bench-{}", std::process::id()));
+    fs::create_dir_all(&scratch)?;
+    Ok(scratch)
+}
+
+/// What the programs logged is only worth keeping when something went wrong.
+pub(crate) fn leave(scratch: &Path, faults: usize) -> Result<()> {
+    match faults {
+        0 => fs::remove_dir_all(scratch)?,
+        _ => println!("what the programs logged: {}", scratch.display()),
+    }
+    Ok(())
 }
 
 /// Measures, prints and keeps it. A missed limit is only shown.
 pub(crate) fn run(suite: &Suite, options: &Options) -> Result<()> {
-    let limit = sys::raise_descriptor_limit()?.saturating_sub(sys::FD_RESERVE);
-    let wanted = crowd(options);
-    ensure!(
-        limit >= u64::try_from(wanted)?,
-        "{wanted} clients want as many descriptors; {limit} may be had"
-    );
-    let cores = std::thread::available_parallelism()?.get();
-    ensure!(cores > 1, "server and clients need a core each");
-    let own = std::env::current_exe().context("own path")?;
-    let program = options.server_bin.clone().unwrap_or_else(|| own.with_file_name("simurgh"));
-    let scratch = std::env::temp_dir().join(format!("simurgh-bench-{}", std::process::id()));
-    fs::create_dir_all(&scratch)?;
-    let bench = Bench { options, program, scratch };
+    check_machine(options.size(suite.clients.0, suite.clients.1))?;
+    let program = program(options.server_bin.as_deref(), "simurgh")?;
+    let bench = Bench { options, program, scratch: scratch()? };
     let mut samples = Vec::new();
     for round in 1..=options.runs {
         for job in suite.jobs {
@@ -124,27 +195,21 @@ pub(crate) fn run(suite: &Suite, options: &Options) -> Result<()> {
             }
         }
     }
-    let rows = table::rows(suite, options, &samples);
-    println!("{}{}", table::text(&rows), table::remarks(&samples));
+    let rows = table::rows(suite, options, &samples)?;
+    println!("{}{}", table::text(suite, &rows), table::remarks(&samples));
     let out = options.out.clone().unwrap_or_else(report::default_out);
     let path = table::write(&out, suite, options, &samples, &rows)?;
     println!("raw runs: {}", path.display());
     let faults = samples.iter().map(|sample| sample.faults.len()).sum::<usize>();
-    match faults {
-        // What the servers logged is only worth keeping when something went wrong.
-        0 => fs::remove_dir_all(&bench.scratch)?,
-        _ => println!("what the servers logged: {}", bench.scratch.display()),
-    }
+    leave(&bench.scratch, faults)?;
     ensure!(faults == 0, "{faults} faults, see above: these figures are not valid");
     Ok(())
 }
 
 fn measured(bench: &Bench<'_>, round: usize, job: &Job) -> Sample {
-    let load = fs::read_to_string("/proc/loadavg").unwrap_or_default();
-    let load = load.split_whitespace().next().and_then(|load| load.parse().ok());
     let row = job.row;
-    let mut sample = Sample { round, row, ..Sample::default() };
-    sample.load_average = load.unwrap_or(f64::NAN);
+    let load_average = sys::load_average();
+    let mut sample = Sample { round, row, load_average, ..Sample::default() };
     eprintln!("round {round}, {row} …");
     let begun = Instant::now();
     let pinned = if job.is_on_all_cores { Ok(()) } else { sys::pin(CLIENT_CORE) };
@@ -155,7 +220,7 @@ fn measured(bench: &Bench<'_>, round: usize, job: &Job) -> Sample {
     for (name, value) in &sample.figures {
         eprintln!("    {name} {value:.3}");
     }
-    for line in &sample.faults {
+    for line in sample.notes.iter().chain(&sample.faults) {
         eprintln!("    {line}");
     }
     eprintln!("    {:.0} s", sample.seconds);

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use serde::Serialize;
 use serde_json::json;
 
@@ -14,52 +14,88 @@ use crate::{report, stats};
 /// `cargo xtask bench` reads.
 #[derive(Debug, Serialize)]
 pub(crate) struct Row {
-    row: &'static str,
-    measure: &'static str,
+    pub(crate) row: &'static str,
+    pub(crate) measure: String,
     unit: &'static str,
     simurgh: Vec<f64>,
-    at_most: Option<f64>,
-    reached: Option<bool>,
+    pub(crate) at_most: Option<f64>,
+    pub(crate) reached: Option<bool>,
     #[serde(skip)]
     digits: usize,
 }
 
-/// Row, figure, what it is, unit, digits shown, and what its median must not pass.
-pub(crate) type Recipe =
-    (&'static str, &'static str, &'static str, &'static str, usize, Option<f64>);
+/// How a line of the table is made.
+pub(crate) struct Recipe {
+    pub(crate) row: &'static str,
+    /// Name of the figure in a [`Sample`].
+    pub(crate) figure: &'static str,
+    pub(crate) measure: String,
+    pub(crate) unit: &'static str,
+    /// Digits shown behind the point.
+    pub(crate) digits: usize,
+    /// The limit.
+    pub(crate) at_most: Option<f64>,
+}
+
+/// Reads recipes from lines of `row | figure | measure | unit | digits | limit`, where the limit may
+/// be missing; a line that begins with `#` is a comment. Measure and limit may hold names of
+/// `values`.
+pub(crate) fn read(text: &'static str, values: &[(&str, String)]) -> Result<Vec<Recipe>> {
+    let lines = text.lines().filter(|line| !line.starts_with('#'));
+    lines
+        .map(|line| recipe(line, values).with_context(|| format!("not a recipe: {line}")))
+        .collect()
+}
+
+fn recipe(line: &'static str, values: &[(&str, String)]) -> Option<Recipe> {
+    let mut fields = line.split('|').map(str::trim);
+    let mut next = || fields.next();
+    let filled = |text: &str| {
+        values.iter().fold(text.to_owned(), |text, (name, value)| text.replace(name, value))
+    };
+    let (row, figure, measure, unit) = (next()?, next()?, filled(next()?), next()?);
+    let digits = next()?.parse().ok()?;
+    let at_most = match filled(next()?).as_str() {
+        "" => None,
+        limit => Some(limit.parse().ok()?),
+    };
+    Some(Recipe { row, figure, measure, unit, digits, at_most })
+}
 
 /// The lines of all rows that were run.
-pub(crate) fn rows(suite: &Suite, options: &Options, samples: &[Sample]) -> Vec<Row> {
-    let line = |&(row, figure, measure, unit, digits, at_most): &Recipe| {
+pub(crate) fn rows(suite: &Suite, options: &Options, samples: &[Sample]) -> Result<Vec<Row>> {
+    let line = |recipe: Recipe| {
+        let Recipe { row, figure, measure, unit, digits, at_most } = recipe;
         let of_row = samples.iter().filter(|sample| sample.row == row);
         let simurgh: Vec<f64> =
             of_row.filter_map(|sample| sample.figures.get(figure).copied()).collect();
-        // Counts hold for each run, all else for the median.
         let judged = match at_most {
-            Some(limit) if limit <= 0.0 => stats::quantile(&simurgh, 1.0),
+            Some(limit) if suite.is_each_judged || limit <= 0.0 => stats::quantile(&simurgh, 1.0),
             _ => stats::median(&simurgh),
         };
         let reached = judged.zip(at_most).map(|(value, limit)| value <= limit);
         Row { row, measure, unit, simurgh, at_most, reached, digits }
     };
-    let rows = suite.recipes.iter().map(line);
-    rows.filter(|row| options.only.iter().any(|only| only == row.row)).collect()
+    let rows = (suite.recipes)(options)?.into_iter().map(line);
+    Ok(rows.filter(|row| options.only.iter().any(|only| only == row.row)).collect())
 }
 
 /// The table in Markdown: medians, with the lowest and highest round behind them.
-pub(crate) fn text(rows: &[Row]) -> String {
+pub(crate) fn text(suite: &Suite, rows: &[Row]) -> String {
     let mut text =
         String::from("| row | measure | Simurgh | must reach | ok? |\n|---|---|---|---|---|\n");
     for row in rows {
         let Row { row: name, measure, unit, simurgh, digits, .. } = row;
-        let value = report::cell(simurgh, *digits, unit);
-        let limit = row.at_most.map_or("–".to_owned(), |limit| format!("≤ {limit} {unit}"));
-        let reached = match row.reached {
-            Some(true) => "yes",
-            Some(false) => "**MISSED**",
-            None if row.at_most.is_some() => "not measured",
-            None => "",
+        let value = match simurgh.as_slice() {
+            [one] if suite.is_each_judged => format!("{one:.digits$} {unit}"),
+            values => report::cell(values, *digits, unit),
         };
+        let limit = row.at_most.map_or("–".to_owned(), |limit| match limit.fract() == 0.0 {
+            // A limit that follows from sizes.
+            false if suite.is_each_judged => format!("≤ {limit:.1} {unit}"),
+            _ => format!("≤ {limit} {unit}"),
+        });
+        let reached = report::verdict(row.reached, row.at_most.is_some(), "**MISSED**");
         let (value, limit) = (value.trim_end(), limit.trim_end());
         // Writing to a text does not fail.
         let _ = writeln!(text, "| {name} | {measure} | {value} | {limit} | {reached} |");
@@ -67,14 +103,17 @@ pub(crate) fn text(rows: &[Row]) -> String {
     text
 }
 
-/// What makes figures doubtful or invalid.
+/// What explains figures, and what makes them invalid.
 pub(crate) fn remarks(samples: &[Sample]) -> String {
     let mut text = String::new();
     let loads = samples.iter().map(|sample| sample.load_average).collect::<Vec<_>>();
     if let Some(load) = stats::quantile(&loads, 1.0) {
         let _ = writeln!(text, "\nLoad average before a row: up to {load:.1}.\n");
     }
-    for Sample { round, row, faults, .. } in samples {
+    for Sample { round, row, notes, faults, .. } in samples {
+        for note in notes {
+            let _ = writeln!(text, "* {row}, round {round}: {note}");
+        }
         for fault in faults {
             let _ = writeln!(text, "* FAULT, {row}, round {round}: {fault}");
         }
@@ -92,14 +131,11 @@ pub(crate) fn write(
 ) -> Result<PathBuf> {
     let fields = [
         ("command", json!(command(suite, options))),
-        (
-            "order",
-            json!("a fresh server for each part of each row; ratios within a row of a round"),
-        ),
+        ("order", json!(suite.order)),
         ("table", json!(rows)),
         ("samples", json!(samples)),
     ];
-    report::keep(out, suite.name, fields, &format!("{}{}", text(rows), remarks(samples)))
+    report::keep(out, suite.name, fields, &format!("{}{}", text(suite, rows), remarks(samples)))
 }
 
 /// The command line without paths: what is committed names no machine's directories.
@@ -130,11 +166,15 @@ mod tests {
     fn a_ratio_is_judged_by_its_median_and_a_count_by_each_run() {
         let suite = &presence::SUITE;
         let ratios = [0.9, 1.0, 1.3].map(|it| sample("leave", "leave_ratio", it));
-        let all = rows(suite, &options(&["leave"]), &ratios);
+        let all = rows(suite, &options(&["leave"]), &ratios).unwrap();
         assert_eq!(all.first().map(|row| (row.row, row.reached)), Some(("leave", Some(true))));
-        assert!(text(&all).contains("1.000 (0.900–1.300) | ≤ 1.1 | yes |"), "{}", text(&all));
+        assert!(
+            text(suite, &all).contains("1.000 (0.900–1.300) | ≤ 1.1 | yes |"),
+            "{}",
+            text(suite, &all)
+        );
         let counts = [0.0, 0.0, 1.0].map(|it| sample("crowd", "crowd_states_wrong", it));
-        let all = rows(suite, &options(&["crowd"]), &counts);
+        let all = rows(suite, &options(&["crowd"]), &counts).unwrap();
         assert_eq!(all.first().map(|row| (row.row, row.reached)), Some(("crowd", Some(false))));
     }
 
@@ -143,12 +183,13 @@ mod tests {
         for suite in SUITES {
             let jobs: Vec<&str> = suite.jobs.iter().map(|job| job.row).collect();
             assert!(suite.usual.iter().all(|row| jobs.contains(row)), "{:?}", suite.usual);
-            let all = rows(suite, &options(&jobs), &[]);
-            assert_eq!(all.len(), suite.recipes.len(), "each line is of a row");
+            let all = rows(suite, &options(&jobs), &[]).unwrap();
+            let recipes = (suite.recipes)(&options(&jobs)).unwrap();
+            assert_eq!(all.len(), recipes.len(), "each line is of a row");
             for row in jobs {
                 assert!(all.iter().any(|line| line.row == row && line.at_most.is_some()), "{row}");
             }
-            let mut names: Vec<&str> = all.iter().map(|row| row.measure).collect();
+            let mut names: Vec<&str> = all.iter().map(|row| row.measure.as_str()).collect();
             let count = names.len();
             names.sort_unstable();
             names.dedup();
