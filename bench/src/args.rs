@@ -10,8 +10,8 @@ use clap::{Args, CommandFactory, Parser, Subcommand};
 use crate::flags::{at_least, number};
 use crate::load::Bare;
 use crate::measure::MEASURES;
-use crate::rounds::{self, Suite};
 use crate::{cluster, fairness, history, http_load, load, page, presence, size};
+use simurgh_bench_kit::rounds::{self, Suite};
 
 /// Simurgh's benchmark. Without a command: measures the bare floor and `simurgh serve` in turn, and
 /// prints the table

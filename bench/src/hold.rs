@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 
 use crate::args::Hold;
-use crate::fleet::{Fleet, Script};
-use crate::frames;
-use crate::rounds::check_machine;
+use simurgh_bench_kit::fleet::{Fleet, Script};
+use simurgh_bench_kit::frames;
+use simurgh_bench_kit::rounds::check_machine;
 
 const JOIN: &str = concat!(
     r#"{"topic":"rooms:lobby", "event":"phx_join", "payload":"#,

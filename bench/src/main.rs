@@ -17,35 +17,27 @@ use anyhow::{Context, Result, anyhow, ensure};
 
 use crate::args::{Command, Run};
 use crate::measure::{Figures, Plan};
-use crate::rounds::{check_machine, program};
-use crate::target::{CLIENT_CORE, Target};
+use simurgh_bench_kit::rounds::{check_machine, program};
+use simurgh_bench_kit::target::{CLIENT_CORE, Target};
+use simurgh_bench_kit::{nginx, report, rounds, sys};
 
 mod args;
-mod children;
 mod cluster;
 mod fairness;
 mod flags;
-mod fleet;
 mod floor;
-mod frames;
 mod history;
 mod hold;
 mod http_load;
 mod load;
 mod measure;
-mod members;
-mod nginx;
 mod page;
 mod presence;
-mod probe;
 mod reference;
-mod report;
-mod rounds;
+mod server_table;
 mod size;
-mod stats;
-mod sys;
-mod target;
-mod wrk;
+#[cfg(test)]
+mod suites;
 
 fn main() -> ExitCode {
     let command = match args::parse(std::env::args_os().skip(1)) {
@@ -121,9 +113,9 @@ fn run(options: &Run) -> Result<()> {
         floors.push(measured(&floor, &plan, &log));
     }
 
-    let rows = report::rows(&floors, &runs);
-    println!("{}{}", report::table(&rows), report::remarks(&floors, &runs));
-    let path = report::write(&out, options, &floors, &runs, &rows)?;
+    let rows = server_table::rows(&floors, &runs);
+    println!("{}{}", server_table::table(&rows), server_table::remarks(&floors, &runs));
+    let path = server_table::write(&out, options, &floors, &runs, &rows)?;
     println!("raw runs: {}", path.display());
     // An empty log says nothing; one that cannot be looked at is mentioned.
     match std::fs::metadata(&log) {

@@ -3,7 +3,7 @@
 //! is worth, that the engine keeps broadcasts. README.md says how
 //! each figure comes about.
 
-use crate::rounds::{Job, Suite, USUAL, table};
+use simurgh_bench_kit::rounds::{Job, Suite, USUAL, table};
 
 mod checked;
 pub(crate) mod crowd;

@@ -19,7 +19,7 @@ use rustix::io::Errno;
 
 use super::talk::{Event, Heard, Room, Wire};
 use super::{Sample, crowd};
-use crate::{frames, probe, stats};
+use simurgh_bench_kit::{frames, probe, stats};
 
 /// What is not answered by then never will be.
 const WAIT_MAX: Duration = Duration::from_secs(20);

@@ -14,7 +14,7 @@ use super::crowd::{Crowd, Pace};
 use super::server::{How, NARROW, Served, USUAL};
 use super::talk::{Event, Wire};
 use super::{Bench, Sample};
-use crate::stats;
+use simurgh_bench_kit::stats;
 
 /// Bytes of the large body.
 pub(super) const LARGE: usize = 5_000_000;

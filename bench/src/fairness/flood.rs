@@ -16,7 +16,7 @@ use super::crowd::{Crowd, Pace};
 use super::server::{How, Served, USUAL};
 use super::talk::{Event, Wire};
 use super::{Bench, Sample};
-use crate::stats;
+use simurgh_bench_kit::stats;
 
 /// Members that read well.
 pub(super) const READERS: usize = 100;

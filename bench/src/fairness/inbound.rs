@@ -14,8 +14,8 @@ use super::crowd::{Crowd, Pace};
 use super::server::{INBOUND_BUDGET, Served, USUAL};
 use super::talk::{Event, Room, Wire};
 use super::{Bench, Sample};
-use crate::frames;
-use crate::stats;
+use simurgh_bench_kit::frames;
+use simurgh_bench_kit::stats;
 
 const HOLDERS: usize = 49;
 pub(super) const OTHERS: usize = 1_000;

@@ -11,7 +11,7 @@ use super::bystander::{Bystander, Habit};
 use super::server::{Served, USUAL};
 use super::talk::{Event, Wire};
 use super::{Bench, Sample, crowd};
-use crate::frames;
+use simurgh_bench_kit::frames;
 
 /// Bytes of each.
 const LONG: usize = 9_000_000;

@@ -4,7 +4,7 @@
 //! That somebody is cut, or that the server ends, is a result; only a message that arrives and is
 //! not what was sent, or a row that could not be run, is an error.
 
-use crate::rounds::{Bench, Job, Sample, Suite};
+use simurgh_bench_kit::rounds::{Bench, Job, Sample, Suite};
 
 mod bystander;
 mod crowd;

@@ -10,7 +10,7 @@ use super::Bench;
 use super::crowd::{Crowd, Pace};
 use super::memory::Watch;
 use super::talk::{Event, Room, Wire};
-use crate::target::{Running, Target, metric, metric_sum};
+use simurgh_bench_kit::target::{Running, Target, metric, metric_sum};
 
 /// The one place that says what is served. Channels that are declared may have large messages
 /// whatever the built-in chat allows; all else is as a server has it that was told nothing.

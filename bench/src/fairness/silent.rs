@@ -13,7 +13,7 @@ use super::cursors::aftermath;
 use super::server::{How, Served, USUAL};
 use super::talk::{Event, Wire};
 use super::{Bench, Sample};
-use crate::stats;
+use simurgh_bench_kit::stats;
 
 /// Sockets that never read.
 pub(super) const SILENT: usize = 20;

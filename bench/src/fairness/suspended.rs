@@ -9,8 +9,8 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use super::server::{How, Served, USUAL};
 use super::{Bench, Sample};
-use crate::fleet::{Fleet, Script};
-use crate::stats;
+use simurgh_bench_kit::fleet::{Fleet, Script};
+use simurgh_bench_kit::stats;
 
 /// Clients.
 pub(super) const CLIENTS: usize = 10_000;

@@ -4,9 +4,9 @@ use anyhow::Result;
 
 use super::talk::Wire;
 use super::{cursors, flood, inbound, server, silent, suspended};
-use crate::rounds::Options;
-use crate::rounds::table::{Recipe, read};
-use crate::stats;
+use simurgh_bench_kit::rounds::Options;
+use simurgh_bench_kit::rounds::table::{Recipe, read};
+use simurgh_bench_kit::stats;
 
 /// What a server may take beyond what was published, MB.
 const BESIDE_MB: f64 = 16.0;
@@ -39,11 +39,11 @@ pub(super) fn recipes(options: &Options) -> Result<Vec<Recipe>> {
 mod tests {
     use super::*;
     use crate::fairness::SUITE;
-    use crate::rounds::Sample;
-    use crate::rounds::table::{Row, text};
+    use simurgh_bench_kit::rounds::Sample;
+    use simurgh_bench_kit::rounds::table::{Row, text};
 
     fn rows(options: &Options, samples: &[Sample]) -> Vec<Row> {
-        crate::rounds::table::rows(&SUITE, options, samples).unwrap()
+        simurgh_bench_kit::rounds::table::rows(&SUITE, options, samples).unwrap()
     }
 
     fn options(only: &[&str]) -> Options {

@@ -5,10 +5,10 @@ use anyhow::{Context, Result, ensure};
 
 use super::server::{self, QUIET, TOPIC};
 use super::{Pair, order};
-use crate::members::Clients;
-use crate::rounds::served::Served;
-use crate::rounds::{Bench, Sample};
-use crate::stats;
+use simurgh_bench_kit::members::Clients;
+use simurgh_bench_kit::rounds::served::Served;
+use simurgh_bench_kit::rounds::{Bench, Sample};
+use simurgh_bench_kit::stats;
 
 /// Broadcasts to a crowd, and those that only warm up.
 const BROADCASTS: usize = 20;

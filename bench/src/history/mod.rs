@@ -3,8 +3,8 @@
 
 use anyhow::{Context, Result};
 
-use crate::rounds::{Job, Suite, USUAL, table};
-use crate::stats;
+use simurgh_bench_kit::rounds::{Job, Suite, USUAL, table};
+use simurgh_bench_kit::stats;
 
 mod broadcast;
 mod drops;

@@ -10,10 +10,10 @@ use serde::Serialize;
 
 use self::tools::Tool;
 use crate::flags::{at_least, number};
-use crate::nginx::{self, Nginx, Site};
-use crate::rounds::{check_machine, program, scratch};
-use crate::target::SERVER_CORE;
-use crate::{report, stats};
+use simurgh_bench_kit::nginx::{self, Nginx, Site};
+use simurgh_bench_kit::rounds::{check_machine, program, scratch};
+use simurgh_bench_kit::target::SERVER_CORE;
+use simurgh_bench_kit::{report, stats};
 
 mod table;
 mod tools;
@@ -108,10 +108,10 @@ fn rounds(options: &Options, simurgh: &Path, scratch: &Path) -> Result<Vec<Sampl
                     time: Duration::from_secs(if round == 0 { 1 } else { options.seconds }),
                     scratch,
                 };
-                let before = (server_cpu()?, crate::sys::machine_ticks());
+                let before = (server_cpu()?, simurgh_bench_kit::sys::machine_ticks());
                 let figures = tools::run(tool, program, &job)?;
                 let server_cpu_s = server_cpu()? - before.0;
-                let ticks = crate::sys::machine_ticks();
+                let ticks = simurgh_bench_kit::sys::machine_ticks();
                 let busy = (ticks.0 + ticks.1).saturating_sub(before.1.0 + before.1.1);
                 let ours = server_cpu_s + figures.cpu_s;
                 let others = (stats::per(busy, 100) - ours) / figures.seconds;

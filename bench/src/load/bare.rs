@@ -12,15 +12,14 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use clap::ArgAction;
-use rustix::buffer::spare_capacity;
-use rustix::event::Timespec;
-use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
+use rustix::event::epoll::{self, CreateFlags, Event, EventFlags};
 use rustix::io::Errno;
 use rustix::net::SendFlags;
+use simurgh_bench_kit::net;
 
 use crate::flags::{milliseconds, number};
-use crate::fleet::Script;
-use crate::{frames, stats, sys};
+use simurgh_bench_kit::fleet::Script;
+use simurgh_bench_kit::{frames, stats, sys};
 
 /// What the bare client is to do.
 #[derive(clap::Args, Clone, Debug, PartialEq)]
@@ -125,12 +124,8 @@ pub(crate) fn run(plan: &Bare) -> Result<()> {
             client.leaving.front().map(|(at, _)| *at),
         ];
         let wait = next.into_iter().flatten().min().map(|at| at.saturating_duration_since(now));
-        let wait = Timespec::try_from(wait.unwrap_or(Duration::from_secs(1)))?;
-        events.clear();
-        match epoll::wait(&client.epoll, spare_capacity(&mut events), Some(&wait)) {
-            Ok(_) | Err(Errno::INTR) => {}
-            Err(error) => bail!("epoll_wait: {error}"),
-        }
+        let wait = wait.unwrap_or(Duration::from_secs(1));
+        net::wait(&client.epoll, &mut events, Some(wait))?;
         for event in &events {
             client.ready(usize::try_from(event.data.u64())?)?;
         }
@@ -146,9 +141,9 @@ fn at<T: TryInto<u64>>(number: T, rate: u32) -> f64 {
 impl Client {
     fn open(&mut self) -> Result<()> {
         let index = self.sockets.len();
-        let socket = sys::dial(self.plan.server, index, false)?;
+        let socket = net::dial(self.plan.server, index, false)?;
         let flags = EventFlags::IN | EventFlags::OUT | EventFlags::ET;
-        epoll::add(&self.epoll, &socket, EventData::new_u64(u64::try_from(index)?), flags)?;
+        net::add(&self.epoll, &socket, index, flags)?;
         self.sockets.push((Some(socket), State::Connecting));
         Ok(())
     }

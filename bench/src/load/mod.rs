@@ -13,10 +13,10 @@ use serde_json::Value;
 
 use self::tools::{Kit, Tool};
 use crate::flags::{at_least, number};
-use crate::rounds::{check_machine, leave, program, scratch};
-use crate::sys::Kernel;
-use crate::target::Target;
-use crate::{report, sys};
+use simurgh_bench_kit::rounds::{check_machine, leave, program, scratch};
+use simurgh_bench_kit::sys::Kernel;
+use simurgh_bench_kit::target::Target;
+use simurgh_bench_kit::{report, sys};
 
 pub(crate) use self::bare::Bare;
 

@@ -9,7 +9,7 @@ use serde_json::json;
 
 use super::tools::Tool;
 use super::{Options, Sample, timing};
-use crate::{report, stats};
+use simurgh_bench_kit::{report, stats};
 
 /// What Tsung was measured to take once where it could not be measured (12 nodes).
 const PUBLISHED_START_S: f64 = 3.0;

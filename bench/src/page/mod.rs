@@ -15,16 +15,16 @@ use anyhow::{Result, ensure};
 use serde::Serialize;
 
 use crate::flags::{at_least, number};
-use crate::rounds::{check_machine, program};
-use crate::stats;
-use crate::target::CLIENT_CORE;
+use simurgh_bench_kit::rounds::{check_machine, program};
+use simurgh_bench_kit::stats;
+use simurgh_bench_kit::target::CLIENT_CORE;
 
 mod client;
 mod report;
 mod serve;
 
-use crate::wrk::Said;
 use serve::{Kind, Server};
+use simurgh_bench_kit::wrk::Said;
 
 /// How many connections ask at once; a row of the table each.
 const CONNECTIONS: [u32; 6] = [1, 2, 4, 8, 16, 32];

@@ -1,7 +1,7 @@
 //! What presence costs: a crowd that comes to one topic, one of it that leaves, a crowd that is
 //! told by its number, memory. README.md says how each figure comes about.
 
-use crate::rounds::{Job, Suite, USUAL, table};
+use simurgh_bench_kit::rounds::{Job, Suite, USUAL, table};
 
 mod crowd;
 pub(crate) mod floor;

@@ -13,34 +13,41 @@ use crate::{report, stats};
 /// One line of the table. Its names are those of the other tables of this program, which
 /// `cargo xtask bench` reads.
 #[derive(Debug, Serialize)]
-pub(crate) struct Row {
-    pub(crate) row: &'static str,
-    pub(crate) measure: String,
+pub struct Row {
+    /// Name of the row of the suite.
+    pub row: &'static str,
+    /// What was measured.
+    pub measure: String,
     unit: &'static str,
     simurgh: Vec<f64>,
-    pub(crate) at_most: Option<f64>,
-    pub(crate) reached: Option<bool>,
+    /// The limit.
+    pub at_most: Option<f64>,
+    /// Whether the limit holds; `None` without one, or where nothing was measured.
+    pub reached: Option<bool>,
     #[serde(skip)]
     digits: usize,
 }
 
 /// How a line of the table is made.
-pub(crate) struct Recipe {
-    pub(crate) row: &'static str,
+pub struct Recipe {
+    /// Name of the row of the suite.
+    pub row: &'static str,
     /// Name of the figure in a [`Sample`].
-    pub(crate) figure: &'static str,
-    pub(crate) measure: String,
-    pub(crate) unit: &'static str,
+    pub figure: &'static str,
+    /// What is measured.
+    pub measure: String,
+    /// Unit of the figure.
+    pub unit: &'static str,
     /// Digits shown behind the point.
-    pub(crate) digits: usize,
+    pub digits: usize,
     /// The limit.
-    pub(crate) at_most: Option<f64>,
+    pub at_most: Option<f64>,
 }
 
 /// Reads recipes from lines of `row | figure | measure | unit | digits | limit`, where the limit may
 /// be missing; a line that begins with `#` is a comment. Measure and limit may hold names of
 /// `values`.
-pub(crate) fn read(text: &'static str, values: &[(&str, String)]) -> Result<Vec<Recipe>> {
+pub fn read(text: &'static str, values: &[(&str, String)]) -> Result<Vec<Recipe>> {
     let lines = text.lines().filter(|line| !line.starts_with('#'));
     lines
         .map(|line| recipe(line, values).with_context(|| format!("not a recipe: {line}")))
@@ -63,7 +70,7 @@ fn recipe(line: &'static str, values: &[(&str, String)]) -> Option<Recipe> {
 }
 
 /// The lines of all rows that were run.
-pub(crate) fn rows(suite: &Suite, options: &Options, samples: &[Sample]) -> Result<Vec<Row>> {
+pub fn rows(suite: &Suite, options: &Options, samples: &[Sample]) -> Result<Vec<Row>> {
     let line = |recipe: Recipe| {
         let Recipe { row, figure, measure, unit, digits, at_most } = recipe;
         let of_row = samples.iter().filter(|sample| sample.row == row);
@@ -81,7 +88,7 @@ pub(crate) fn rows(suite: &Suite, options: &Options, samples: &[Sample]) -> Resu
 }
 
 /// The table in Markdown: medians, with the lowest and highest round behind them.
-pub(crate) fn text(suite: &Suite, rows: &[Row]) -> String {
+pub fn text(suite: &Suite, rows: &[Row]) -> String {
     let mut text =
         String::from("| row | measure | Simurgh | must reach | ok? |\n|---|---|---|---|---|\n");
     for row in rows {
@@ -104,7 +111,7 @@ pub(crate) fn text(suite: &Suite, rows: &[Row]) -> String {
 }
 
 /// What explains figures, and what makes them invalid.
-pub(crate) fn remarks(samples: &[Sample]) -> String {
+pub fn remarks(samples: &[Sample]) -> String {
     let mut text = String::new();
     let loads = samples.iter().map(|sample| sample.load_average).collect::<Vec<_>>();
     if let Some(load) = stats::quantile(&loads, 1.0) {
@@ -122,7 +129,7 @@ pub(crate) fn remarks(samples: &[Sample]) -> String {
 }
 
 /// Keeps it; the raw file's path. Never over an older one.
-pub(crate) fn write(
+pub fn write(
     out: &Path,
     suite: &Suite,
     options: &Options,
@@ -143,57 +150,4 @@ fn command(suite: &Suite, options: &Options) -> String {
     let short = if options.short { " --short" } else { "" };
     let only = options.only.join(",");
     format!("simurgh-bench {} --only {only} --runs {}{short}", suite.name, options.runs)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::{cluster, history, presence};
-
-    const SUITES: [&Suite; 3] = [&presence::SUITE, &history::SUITE, &cluster::SUITE];
-
-    fn options(only: &[&str]) -> Options {
-        let only = only.iter().map(|row| (*row).to_owned()).collect();
-        Options { only, runs: 1, short: false, server_bin: None, out: None }
-    }
-
-    fn sample(row: &'static str, figure: &str, value: f64) -> Sample {
-        let figures = [(figure.to_owned(), value)].into();
-        Sample { row, figures, ..Sample::default() }
-    }
-
-    #[test]
-    fn a_ratio_is_judged_by_its_median_and_a_count_by_each_run() {
-        let suite = &presence::SUITE;
-        let ratios = [0.9, 1.0, 1.3].map(|it| sample("leave", "leave_ratio", it));
-        let all = rows(suite, &options(&["leave"]), &ratios).unwrap();
-        assert_eq!(all.first().map(|row| (row.row, row.reached)), Some(("leave", Some(true))));
-        assert!(
-            text(suite, &all).contains("1.000 (0.900–1.300) | ≤ 1.1 | yes |"),
-            "{}",
-            text(suite, &all)
-        );
-        let counts = [0.0, 0.0, 1.0].map(|it| sample("crowd", "crowd_states_wrong", it));
-        let all = rows(suite, &options(&["crowd"]), &counts).unwrap();
-        assert_eq!(all.first().map(|row| (row.row, row.reached)), Some(("crowd", Some(false))));
-    }
-
-    #[test]
-    fn every_row_has_a_limit_and_every_measure_its_own_name() {
-        for suite in SUITES {
-            let jobs: Vec<&str> = suite.jobs.iter().map(|job| job.row).collect();
-            assert!(suite.usual.iter().all(|row| jobs.contains(row)), "{:?}", suite.usual);
-            let all = rows(suite, &options(&jobs), &[]).unwrap();
-            let recipes = (suite.recipes)(&options(&jobs)).unwrap();
-            assert_eq!(all.len(), recipes.len(), "each line is of a row");
-            for row in jobs {
-                assert!(all.iter().any(|line| line.row == row && line.at_most.is_some()), "{row}");
-            }
-            let mut names: Vec<&str> = all.iter().map(|row| row.measure.as_str()).collect();
-            let count = names.len();
-            names.sort_unstable();
-            names.dedup();
-            assert_eq!(names.len(), count, "names tell measures apart from day to day");
-        }
-    }
 }

@@ -13,68 +13,75 @@ use self::table::Recipe;
 use crate::target::CLIENT_CORE;
 use crate::{report, stats, sys};
 
-pub(crate) mod served;
-pub(crate) mod table;
+pub mod served;
+pub mod table;
 
 /// Options of a measurement.
 #[derive(Debug, PartialEq)]
-pub(crate) struct Options {
+pub struct Options {
     /// The rows to measure.
-    pub(crate) only: Vec<String>,
+    pub only: Vec<String>,
     /// Rounds.
-    pub(crate) runs: usize,
+    pub runs: usize,
     /// Fewer clients and shorter phases: shows that everything works, not for figures.
-    pub(crate) short: bool,
+    pub short: bool,
     /// The server under test.
-    pub(crate) server_bin: Option<PathBuf>,
+    pub server_bin: Option<PathBuf>,
     /// Where raw figures go.
-    pub(crate) out: Option<PathBuf>,
+    pub out: Option<PathBuf>,
 }
 
 impl Options {
     /// `full`, or `short`.
-    pub(crate) fn size<T>(&self, full: T, short: T) -> T {
+    pub fn size<T>(&self, full: T, short: T) -> T {
         if self.short { short } else { full }
     }
 }
 
 /// What one row showed in one round.
 #[derive(Debug, Default, Serialize)]
-pub(crate) struct Sample {
-    pub(crate) round: usize,
-    pub(crate) row: &'static str,
+pub struct Sample {
+    /// Number of the round, from 1.
+    pub round: usize,
+    /// The row.
+    pub row: &'static str,
     /// Figures by name; the recipes know what they mean.
-    pub(crate) figures: BTreeMap<String, f64>,
+    pub figures: BTreeMap<String, f64>,
     /// What explains a figure.
-    pub(crate) notes: Vec<String>,
+    pub notes: Vec<String>,
     /// What makes the figures invalid.
-    pub(crate) faults: Vec<String>,
-    pub(crate) seconds: f64,
+    pub faults: Vec<String>,
+    /// How long it took.
+    pub seconds: f64,
     /// Waiting and running tasks of the machine before it (load average of a minute).
-    pub(crate) load_average: f64,
+    pub load_average: f64,
 }
 
 impl Sample {
-    pub(crate) fn put(&mut self, name: impl Into<String>, value: f64) {
+    /// Adds a figure.
+    pub fn put(&mut self, name: impl Into<String>, value: f64) {
         self.figures.insert(name.into(), value);
     }
 
-    pub(crate) fn put_some(&mut self, name: impl Into<String>, value: Option<f64>) {
+    /// Adds a figure, if there is one.
+    pub fn put_some(&mut self, name: impl Into<String>, value: Option<f64>) {
         if let Some(value) = value {
             self.put(name, value);
         }
     }
 
-    pub(crate) fn put_count(&mut self, name: impl Into<String>, count: usize) {
+    /// Adds a count.
+    pub fn put_count(&mut self, name: impl Into<String>, count: usize) {
         self.put(name, stats::per(count, 1));
     }
 
-    pub(crate) fn note(&mut self, note: impl Into<String>) {
+    /// Adds what explains a figure.
+    pub fn note(&mut self, note: impl Into<String>) {
         self.notes.push(note.into());
     }
 
     /// Counts messages that arrived and were not what was sent: a fault, if there are any.
-    pub(crate) fn check_wrong(&mut self, what: &str, wrong: u64) {
+    pub fn check_wrong(&mut self, what: &str, wrong: u64) {
         if wrong > 0 {
             self.faults.push(format!("{what}: {wrong} messages were not what was sent"));
         }
@@ -82,59 +89,62 @@ impl Sample {
 }
 
 /// What all rows need.
-pub(crate) struct Bench<'a> {
-    pub(crate) options: &'a Options,
-    pub(crate) program: PathBuf,
-    pub(crate) scratch: PathBuf,
+pub struct Bench<'a> {
+    /// What was asked for.
+    pub options: &'a Options,
+    /// The server under test.
+    pub program: PathBuf,
+    /// A directory for what is only wanted meanwhile.
+    pub scratch: PathBuf,
 }
 
 impl Bench<'_> {
     /// Clients of a large topic.
-    pub(crate) fn many_clients(&self) -> usize {
+    pub fn many_clients(&self) -> usize {
         self.options.size(18_000, 3_000)
     }
 }
 
 /// A row, and what measures it.
-pub(crate) struct Job {
-    pub(crate) row: &'static str,
-    pub(crate) run: fn(&Bench<'_>, &mut Sample) -> Result<()>,
+pub struct Job {
+    /// Its name.
+    pub row: &'static str,
+    /// Measures it.
+    pub run: fn(&Bench<'_>, &mut Sample) -> Result<()>,
     /// Not only on the clients' core, because its server is within the clients' process.
-    pub(crate) is_on_all_cores: bool,
+    pub is_on_all_cores: bool,
 }
 
 impl Job {
-    pub(crate) const fn new(
-        row: &'static str,
-        run: fn(&Bench<'_>, &mut Sample) -> Result<()>,
-    ) -> Self {
+    /// A row that is measured on the clients' core.
+    pub const fn new(row: &'static str, run: fn(&Bench<'_>, &mut Sample) -> Result<()>) -> Self {
         Self { row, run, is_on_all_cores: false }
     }
 }
 
 /// A measurement.
-pub(crate) struct Suite {
+pub struct Suite {
     /// The command, and how its files begin.
-    pub(crate) name: &'static str,
+    pub name: &'static str,
     /// The rows in their order.
-    pub(crate) jobs: &'static [Job],
+    pub jobs: &'static [Job],
     /// Those that are measured unless others are named.
-    pub(crate) usual: &'static [&'static str],
+    pub usual: &'static [&'static str],
     /// Rounds, unless another number is given.
-    pub(crate) runs: usize,
+    pub runs: usize,
     /// Descriptors that the clients of a row need, in a full run and in a short one.
-    pub(crate) clients: (usize, usize),
+    pub clients: (usize, usize),
     /// In which order things are measured, for the raw file.
-    pub(crate) order: &'static str,
+    pub order: &'static str,
     /// Whether every limit holds for each round. Otherwise only those of counts do (0), and all
     /// others hold for the median.
-    pub(crate) is_each_judged: bool,
+    pub is_each_judged: bool,
     /// The lines of the table.
-    pub(crate) recipes: fn(&Options) -> Result<Vec<Recipe>>,
+    pub recipes: fn(&Options) -> Result<Vec<Recipe>>,
 }
 
 /// What most suites have.
-pub(crate) const USUAL: Suite = Suite {
+pub const USUAL: Suite = Suite {
     name: "",
     jobs: &[],
     usual: &[],
@@ -147,7 +157,7 @@ pub(crate) const USUAL: Suite = Suite {
 
 /// Makes room for `clients` connections in this process, or says that there is none; an error too
 /// where server and clients would share a core.
-pub(crate) fn check_machine(clients: usize) -> Result<()> {
+pub fn check_machine(clients: usize) -> Result<()> {
     let limit = sys::raise_descriptor_limit()?.saturating_sub(sys::FD_RESERVE);
     ensure!(
         u64::try_from(clients)? <= limit,
@@ -159,7 +169,7 @@ pub(crate) fn check_machine(clients: usize) -> Result<()> {
 }
 
 /// The program under test: the one that was named, else `name` beside this one.
-pub(crate) fn program(named: Option<&Path>, name: &str) -> Result<PathBuf> {
+pub fn program(named: Option<&Path>, name: &str) -> Result<PathBuf> {
     match named {
         Some(path) => Ok(path.to_owned()),
         None => Ok(std::env::current_exe().context("own path")?.with_file_name(name)),
@@ -167,14 +177,14 @@ pub(crate) fn program(named: Option<&Path>, name: &str) -> Result<PathBuf> {
 }
 
 /// A directory of this process for what is only wanted meanwhile.
-pub(crate) fn scratch() -> Result<PathBuf> {
+pub fn scratch() -> Result<PathBuf> {
     let scratch = std::env::temp_dir().join(format!("simurgh-bench-{}", std::process::id()));
     fs::create_dir_all(&scratch)?;
     Ok(scratch)
 }
 
 /// What the programs logged is only worth keeping when something went wrong.
-pub(crate) fn leave(scratch: &Path, faults: usize) -> Result<()> {
+pub fn leave(scratch: &Path, faults: usize) -> Result<()> {
     match faults {
         0 => fs::remove_dir_all(scratch)?,
         _ => println!("what the programs logged: {}", scratch.display()),
@@ -183,7 +193,7 @@ pub(crate) fn leave(scratch: &Path, faults: usize) -> Result<()> {
 }
 
 /// Measures, prints and keeps it. A missed limit is only shown.
-pub(crate) fn run(suite: &Suite, options: &Options) -> Result<()> {
+pub fn run(suite: &Suite, options: &Options) -> Result<()> {
     check_machine(options.size(suite.clients.0, suite.clients.1))?;
     let program = program(options.server_bin.as_deref(), "simurgh")?;
     let bench = Bench { options, program, scratch: scratch()? };
