@@ -21,7 +21,8 @@ const TOOL: Tool = Tool { name: "cargo-mutants", version: "27.1.0", debug: false
 /// How long all mutants may take.
 const RUN_MINUTES: u64 = 600;
 /// Whose tests judge.
-const JUDGES: [&str; 4] = ["simurgh-channel", "simurgh-core", "simurgh-history", "simurgh-sim"];
+const JUDGES: [&str; 5] =
+    ["simurgh-channel", "simurgh-core", "simurgh-history", "simurgh-sim", "simurgh-sim-cluster"];
 /// The crates that are changed.
 const JUDGED: [&str; 3] = ["simurgh-channel", "simurgh-core", "simurgh-history"];
 /// The rooms that are judged, and their files below the crates.

@@ -7,15 +7,15 @@ use simurgh_cluster::{
     Event, Fetched, Interest, NodeId, Prefix, QueueFull, Received, Space, Ticket, Wanted,
 };
 
+pub(super) use super::message::{TestMessage, exact, mates, no, once, prefix, whole, yes};
 use super::node::Node;
-pub(super) use super::said::{Said, exact, mates, no, once, prefix, whole, yes};
 use super::{Harness, Unsupported};
 
 /// Longer than a link needs to be found dead and to come again.
 const WAIT: Duration = Duration::from_secs(40);
 const STEP: Duration = Duration::from_millis(1);
 
-pub(super) struct Cluster<'a> {
+pub(super) struct TestCluster<'a> {
     pub(super) harness: &'a mut dyn Harness,
     pub(super) prefix: Prefix,
     pub(super) nodes: Vec<Node>,
@@ -25,7 +25,7 @@ pub(super) struct Cluster<'a> {
     tickets: u64,
 }
 
-impl<'a> Cluster<'a> {
+impl<'a> TestCluster<'a> {
     /// So many nodes, all up.
     pub(super) fn new(harness: &'a mut dyn Harness, count: usize) -> Self {
         let mut cluster = Self::empty(harness);
@@ -158,7 +158,10 @@ impl<'a> Cluster<'a> {
     ) -> Result<u64, QueueFull> {
         let to = self.prefix.topic(space, topic);
         let from = &mut self.nodes[node];
-        from.publish(&to, &Said { origin: from.id, n: from.n + 1, topic, payload }.encode())?;
+        from.publish(
+            &to,
+            &TestMessage { origin: from.id, n: from.n + 1, topic, payload }.encode(),
+        )?;
         Ok(from.n)
     }
 
@@ -181,7 +184,7 @@ impl<'a> Cluster<'a> {
         let ticket = self.ticket();
         let from = &mut self.nodes[node];
         from.n += 1;
-        let envelope = Said { origin: from.id, n: from.n, topic, payload }.encode();
+        let envelope = TestMessage { origin: from.id, n: from.n, topic, payload }.encode();
         loop {
             let (rooms, from) = (self.nodes[node].rooms, &mut self.nodes[node]);
             let stored = from.adapter().store(&to, id, age, envelope.clone(), ticket);
@@ -273,14 +276,14 @@ impl<'a> Cluster<'a> {
 
     /// `topic payload` of each.
     pub(super) fn texts(&self, node: usize) -> Vec<String> {
-        let heard = self.nodes[node].heard.iter().map(Said::read);
+        let heard = self.nodes[node].heard.iter().map(TestMessage::read);
         heard.map(|it| format!("{} {}", it.topic, it.payload)).collect()
     }
 
     /// The numbers of a publisher on a topic, as they came.
     pub(super) fn numbers(&self, node: usize, from: usize, topic: &str) -> Vec<u64> {
         let origin = self.nodes[from].id;
-        let heard = self.nodes[node].heard.iter().map(Said::read);
+        let heard = self.nodes[node].heard.iter().map(TestMessage::read);
         heard.filter(|it| it.origin == origin && it.topic == topic).map(|it| it.n).collect()
     }
 
@@ -293,5 +296,5 @@ impl<'a> Cluster<'a> {
 
 fn numbered(received: &Received) -> (u64, String) {
     let seq = received.stored.map_or(0, |it| it.seq);
-    (seq, Said::read(received).payload.to_owned())
+    (seq, TestMessage::read(received).payload.to_owned())
 }

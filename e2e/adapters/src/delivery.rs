@@ -7,12 +7,12 @@ use std::task::{Context, Poll, Wake, Waker};
 use bytes::Bytes;
 use simurgh_cluster::{Bucket, ENVELOPE_BYTES_MAX, Event, Interest, Space};
 
-use super::cluster::{Cluster, exact, prefix, whole, yes};
-use super::{Harness, Unsupported};
+use super::cluster::{TestCluster, exact, prefix, whole, yes};
+use super::{Harness, Tried};
 
 /// Without an interest nothing comes.
-pub fn only_what_is_wanted_is_heard(harness: &mut dyn Harness) -> Result<(), Unsupported> {
-    let mut it = Cluster::new(harness, 3);
+pub fn only_what_is_wanted_is_heard(harness: &mut dyn Harness) -> Tried {
+    let mut it = TestCluster::new(harness, 3);
     it.want(1, &[yes(exact("rooms:1"))]);
     for topic in ["rooms:1", "rooms:2", "rooms:1", "rooms:12", "rooms"] {
         it.publish(0, topic, "x");
@@ -24,8 +24,8 @@ pub fn only_what_is_wanted_is_heard(harness: &mut dyn Harness) -> Result<(), Uns
 }
 
 /// All nodes but the publisher, each as it wants it.
-pub fn all_who_want_it_hear_it(harness: &mut dyn Harness) -> Result<(), Unsupported> {
-    let mut it = Cluster::new(harness, 5);
+pub fn all_who_want_it_hear_it(harness: &mut dyn Harness) -> Tried {
+    let mut it = TestCluster::new(harness, 5);
     for node in 0..4 {
         it.want(node, &[yes(if node % 2 == 0 { exact("a") } else { whole("a") })]);
     }
@@ -45,8 +45,8 @@ pub fn all_who_want_it_hear_it(harness: &mut dyn Harness) -> Result<(), Unsuppor
 }
 
 /// Whatever the interest.
-pub fn nobody_hears_himself(harness: &mut dyn Harness) -> Result<(), Unsupported> {
-    let mut it = Cluster::new(harness, 2);
+pub fn nobody_hears_himself(harness: &mut dyn Harness) -> Tried {
+    let mut it = TestCluster::new(harness, 2);
     let own = Interest::Node(it.nodes[0].id);
     it.want(0, &[yes(exact("a")), yes(whole("b")), yes(Interest::Nodes), yes(own)]);
     it.want(1, &[yes(exact("a"))]);
@@ -62,8 +62,8 @@ pub fn nobody_hears_himself(harness: &mut dyn Harness) -> Result<(), Unsupported
 }
 
 /// One topic in both, wanted in one, or by bucket in one.
-pub fn broadcasts_and_presences_are_apart(harness: &mut dyn Harness) -> Result<(), Unsupported> {
-    let mut it = Cluster::new(harness, 5);
+pub fn broadcasts_and_presences_are_apart(harness: &mut dyn Harness) -> Tried {
+    let mut it = TestCluster::new(harness, 5);
     it.want(1, &[yes(exact("a"))]);
     it.want(2, &[yes(Interest::Exact(Space::Presence, "a".into()))]);
     it.want(3, &[yes(whole("a"))]);
@@ -86,10 +86,8 @@ pub fn broadcasts_and_presences_are_apart(harness: &mut dyn Harness) -> Result<(
 }
 
 /// `Interest::Nodes` and `Interest::Node`: each apart from the other, and from topics.
-pub fn what_is_for_all_nodes_and_for_one_is_heard_by_those(
-    harness: &mut dyn Harness,
-) -> Result<(), Unsupported> {
-    let mut it = Cluster::new(harness, 4);
+pub fn what_is_for_all_nodes_and_for_one_is_heard_by_those(harness: &mut dyn Harness) -> Tried {
+    let mut it = TestCluster::new(harness, 4);
     let ids = [0, 1, 2, 3].map(|node| it.nodes[node].id);
     it.want(1, &[yes(Interest::Nodes), yes(Interest::Node(ids[1]))]);
     it.want(2, &[yes(Interest::Node(ids[2]))]);
@@ -116,9 +114,9 @@ pub fn what_is_for_all_nodes_and_for_one_is_heard_by_those(
 }
 
 /// Much more than may be under way, on three topics.
-pub fn a_hundred_thousand_are_heard_in_order(harness: &mut dyn Harness) -> Result<(), Unsupported> {
+pub fn a_hundred_thousand_are_heard_in_order(harness: &mut dyn Harness) -> Tried {
     const COUNT: u64 = 100_000;
-    let mut it = Cluster::new(harness, 2);
+    let mut it = TestCluster::new(harness, 2);
     it.want(1, &[yes(exact("a")), yes(exact("b")), yes(whole("c"))]);
     for n in 0..COUNT {
         it.publish(0, ["a", "b", "c"][(n % 3) as usize], "x");
@@ -134,10 +132,8 @@ pub fn a_hundred_thousand_are_heard_in_order(harness: &mut dyn Harness) -> Resul
 }
 
 /// Between publishers there is no order, but each has his.
-pub fn each_of_many_publishers_is_heard_in_order(
-    harness: &mut dyn Harness,
-) -> Result<(), Unsupported> {
-    let mut it = Cluster::new(harness, 5);
+pub fn each_of_many_publishers_is_heard_in_order(harness: &mut dyn Harness) -> Tried {
+    let mut it = TestCluster::new(harness, 5);
     for node in 0..5 {
         it.want(node, &[yes(exact("a")), yes(exact("b"))]);
     }
@@ -164,10 +160,8 @@ pub fn each_of_many_publishers_is_heard_in_order(
 }
 
 /// Each of 256 bytes, all of them, and none; they need not be an envelope.
-pub fn every_byte_and_no_byte_arrive_as_they_were(
-    harness: &mut dyn Harness,
-) -> Result<(), Unsupported> {
-    let mut it = Cluster::new(harness, 2);
+pub fn every_byte_and_no_byte_arrive_as_they_were(harness: &mut dyn Harness) -> Tried {
+    let mut it = TestCluster::new(harness, 2);
     it.want(1, &[yes(exact("a"))]);
     let to = it.prefix.topic(Space::Broadcast, "a");
     let mut sent: Vec<Bytes> = (0..=255).map(|byte: u8| Bytes::from(vec![byte])).collect();
@@ -186,8 +180,8 @@ pub fn every_byte_and_no_byte_arrive_as_they_were(
 }
 
 /// A megabyte less 1 kB, thrice.
-pub fn the_largest_envelope_arrives(harness: &mut dyn Harness) -> Result<(), Unsupported> {
-    let mut it = Cluster::new(harness, 2);
+pub fn the_largest_envelope_arrives(harness: &mut dyn Harness) -> Tried {
+    let mut it = TestCluster::new(harness, 2);
     it.want(1, &[yes(exact("a"))]);
     let payload = "x".repeat(ENVELOPE_BYTES_MAX - 23);
     for _ in 0..3 {
@@ -202,8 +196,8 @@ pub fn the_largest_envelope_arrives(harness: &mut dyn Harness) -> Result<(), Uns
 }
 
 /// `a` and `ab` on one engine, with everything wanted in both.
-pub fn prefixes_that_begin_alike_are_apart(harness: &mut dyn Harness) -> Result<(), Unsupported> {
-    let mut it = Cluster::empty(harness);
+pub fn prefixes_that_begin_alike_are_apart(harness: &mut dyn Harness) -> Tried {
+    let mut it = TestCluster::empty(harness);
     for name in ["a", "a", "ab", "ab"] {
         it.prefix = prefix(name);
         it.add();
@@ -234,8 +228,8 @@ pub fn prefixes_that_begin_alike_are_apart(harness: &mut dyn Harness) -> Result<
 }
 
 /// A node that is told to wait may sleep until then.
-pub fn the_waker_is_woken(harness: &mut dyn Harness) -> Result<(), Unsupported> {
-    let mut it = Cluster::new(harness, 2);
+pub fn the_waker_is_woken(harness: &mut dyn Harness) -> Tried {
+    let mut it = TestCluster::new(harness, 2);
     it.want(1, &[yes(exact("a"))]);
     it.quiet();
     let woken = Arc::new(Count::default());

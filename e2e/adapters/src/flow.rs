@@ -5,16 +5,14 @@ use std::time::Duration;
 use simurgh_cluster::Space;
 use simurgh_cluster::adapter::{IN_FLIGHT_BYTES_MAX, IN_FLIGHT_MAX};
 
-use super::cluster::{Cluster, exact, once, yes};
-use super::{Harness, Unsupported};
+use super::cluster::{TestCluster, exact, once, yes};
+use super::{Fault, Harness, Tried};
 
 /// So many as may be are taken, none waits, and all arrive once it goes on.
-pub fn a_frozen_engine_is_full_and_never_waits(
-    harness: &mut dyn Harness,
-) -> Result<(), Unsupported> {
-    let mut it = Cluster::new(harness, 2);
+pub fn a_frozen_engine_is_full_and_never_waits(harness: &mut dyn Harness) -> Tried {
+    let mut it = TestCluster::new(harness, 2);
     it.want(1, &[yes(exact("a"))]);
-    it.harness.freeze()?;
+    it.harness.inject(Fault::Freeze)?;
     let taken = fill(&mut it, "x");
     assert!(taken >= IN_FLIGHT_MAX / 2, "full at {taken}");
     for _ in 0..3 {
@@ -22,7 +20,7 @@ pub fn a_frozen_engine_is_full_and_never_waits(
         assert!(it.try_publish(0, Space::Broadcast, "a", "x").is_err(), "more than may be");
     }
     assert_eq!(it.nodes[0].in_flight(), taken);
-    it.harness.thaw()?;
+    it.harness.inject(Fault::Thaw)?;
     it.wait("all of them", |it| it.nodes[1].heard.len() >= taken);
     it.wait("room", |it| it.nodes[0].rooms == 1);
     it.publish(0, "a", "x");
@@ -33,15 +31,15 @@ pub fn a_frozen_engine_is_full_and_never_waits(
 }
 
 /// Fewer are taken if they are large, but one at least.
-pub fn large_envelopes_fill_by_their_bytes(harness: &mut dyn Harness) -> Result<(), Unsupported> {
-    let mut it = Cluster::new(harness, 2);
+pub fn large_envelopes_fill_by_their_bytes(harness: &mut dyn Harness) -> Tried {
+    let mut it = TestCluster::new(harness, 2);
     it.want(1, &[yes(exact("a"))]);
-    it.harness.freeze()?;
+    it.harness.inject(Fault::Freeze)?;
     let payload = "x".repeat(100_000);
     let taken = fill(&mut it, &payload);
     assert!(taken >= 1, "the first is taken");
     assert!(taken <= IN_FLIGHT_BYTES_MAX / 100_000, "{taken} of 100 kB");
-    it.harness.thaw()?;
+    it.harness.inject(Fault::Thaw)?;
     it.wait("all of them", |it| it.nodes[1].heard.len() >= taken);
     it.wait("room", |it| it.nodes[0].rooms == 1);
     it.wait("nothing under way", |it| it.nodes[0].in_flight() == 0);
@@ -54,13 +52,13 @@ pub fn large_envelopes_fill_by_their_bytes(harness: &mut dyn Harness) -> Result<
 }
 
 /// Once for each time that it was full, and only then.
-pub fn room_is_said_once(harness: &mut dyn Harness) -> Result<(), Unsupported> {
-    let mut it = Cluster::new(harness, 2);
+pub fn room_is_said_once(harness: &mut dyn Harness) -> Tried {
+    let mut it = TestCluster::new(harness, 2);
     for round in 1..=5 {
-        it.harness.freeze()?;
+        it.harness.inject(Fault::Freeze)?;
         fill(&mut it, "x");
         assert!(it.try_publish(0, Space::Broadcast, "a", "x").is_err(), "a second time");
-        it.harness.thaw()?;
+        it.harness.inject(Fault::Thaw)?;
         it.wait("room", |it| it.nodes[0].rooms == round);
         assert!(it.try_publish(0, Space::Broadcast, "a", "x").is_ok(), "there is room");
         it.wait("nothing under way", |it| it.nodes[0].in_flight() == 0);
@@ -71,8 +69,8 @@ pub fn room_is_said_once(harness: &mut dyn Harness) -> Result<(), Unsupported> {
 }
 
 /// Whether or not anybody hears it, and though nothing is published after it.
-pub fn what_is_under_way_comes_to_nothing(harness: &mut dyn Harness) -> Result<(), Unsupported> {
-    let mut it = Cluster::new(harness, 2);
+pub fn what_is_under_way_comes_to_nothing(harness: &mut dyn Harness) -> Tried {
+    let mut it = TestCluster::new(harness, 2);
     it.want(1, &[yes(exact("a"))]);
     assert_eq!(it.nodes[0].in_flight(), 0);
     for (count, topic) in [(1, "a"), (1, "b"), (100, "a"), (1_500, "b")] {
@@ -86,12 +84,10 @@ pub fn what_is_under_way_comes_to_nothing(harness: &mut dyn Harness) -> Result<(
 }
 
 /// Longer than until its links are found dead: what it has may come twice, and in order.
-pub fn an_engine_frozen_for_long_swallows_nothing_unsaid(
-    harness: &mut dyn Harness,
-) -> Result<(), Unsupported> {
-    let mut it = Cluster::new(harness, 2);
+pub fn an_engine_frozen_for_long_swallows_nothing_unsaid(harness: &mut dyn Harness) -> Tried {
+    let mut it = TestCluster::new(harness, 2);
     it.want(1, &[yes(exact("a"))]);
-    it.harness.freeze()?;
+    it.harness.inject(Fault::Freeze)?;
     for _ in 0..200 {
         it.publish(0, "a", "x");
     }
@@ -100,7 +96,7 @@ pub fn an_engine_frozen_for_long_swallows_nothing_unsaid(
         it.publish(0, "a", "x");
     }
     it.pass(Duration::from_secs(2));
-    it.harness.thaw()?;
+    it.harness.inject(Fault::Thaw)?;
     it.wait("both to be up", |it| it.nodes.iter().all(|node| node.is_up));
     it.wait("nothing under way", |it| it.nodes[0].in_flight() == 0);
     let last = it.publish(0, "a", "x");
@@ -115,7 +111,7 @@ pub fn an_engine_frozen_for_long_swallows_nothing_unsaid(
 
 /// Publishes until it is full; says how many were taken.
 #[track_caller]
-fn fill(it: &mut Cluster<'_>, payload: &str) -> usize {
+fn fill(it: &mut TestCluster<'_>, payload: &str) -> usize {
     let mut taken = 0;
     while it.try_publish(0, Space::Broadcast, "a", payload).is_ok() {
         taken += 1;

@@ -2,14 +2,12 @@
 
 use simurgh_cluster::{Bucket, Generation, Interest, Wanted};
 
-use super::cluster::{Cluster, exact, mates, no, whole, yes};
-use super::{Harness, Unsupported};
+use super::cluster::{TestCluster, exact, mates, no, whole, yes};
+use super::{Harness, Tried};
 
 /// Topics of a bucket without naming them.
-pub fn a_bucket_hears_its_topics_and_no_other(
-    harness: &mut dyn Harness,
-) -> Result<(), Unsupported> {
-    let mut it = Cluster::new(harness, 2);
+pub fn a_bucket_hears_its_topics_and_no_other(harness: &mut dyn Harness) -> Tried {
+    let mut it = TestCluster::new(harness, 2);
     let topics = mates(4);
     let next = Bucket::new(Bucket::of("rooms:0").number() as u16 + 1);
     let mut others = (0u32..).map(|it| format!("rooms:{it}"));
@@ -26,8 +24,8 @@ pub fn a_bucket_hears_its_topics_and_no_other(
 }
 
 /// Once its end is in force; before that it may, in order.
-pub fn an_interest_that_ended_hears_nothing(harness: &mut dyn Harness) -> Result<(), Unsupported> {
-    let mut it = Cluster::new(harness, 2);
+pub fn an_interest_that_ended_hears_nothing(harness: &mut dyn Harness) -> Tried {
+    let mut it = TestCluster::new(harness, 2);
     for (interest, topic) in [(exact("a"), "a"), (whole("b"), "b")] {
         it.forget();
         let first = it.nodes[0].n + 1;
@@ -53,8 +51,8 @@ pub fn an_interest_that_ended_hears_nothing(harness: &mut dyn Harness) -> Result
 }
 
 /// It is a set: one end ends it, and an end of what is not wanted is nothing.
-pub fn wanted_twice_is_wanted_once(harness: &mut dyn Harness) -> Result<(), Unsupported> {
-    let mut it = Cluster::new(harness, 2);
+pub fn wanted_twice_is_wanted_once(harness: &mut dyn Harness) -> Tried {
+    let mut it = TestCluster::new(harness, 2);
     it.want(1, &[no(exact("a")), no(whole("b"))]);
     it.want(1, &[yes(exact("a")), yes(exact("a")), yes(whole("b"))]);
     it.want(1, &[yes(whole("b")), yes(exact("a"))]);
@@ -74,8 +72,8 @@ pub fn wanted_twice_is_wanted_once(harness: &mut dyn Harness) -> Result<(), Unsu
 }
 
 /// A topic, and all of its bucket: whichever ends first, the other hears on.
-pub fn exact_and_whole_at_once_hear_once(harness: &mut dyn Harness) -> Result<(), Unsupported> {
-    let mut it = Cluster::new(harness, 2);
+pub fn exact_and_whole_at_once_hear_once(harness: &mut dyn Harness) -> Tried {
+    let mut it = TestCluster::new(harness, 2);
     let topics = mates(2);
     let (named, unnamed) = (&topics[0], &topics[1]);
     let both = [yes(exact(named)), yes(whole(named))];
@@ -107,8 +105,8 @@ pub fn exact_and_whole_at_once_hear_once(harness: &mut dyn Harness) -> Result<()
 }
 
 /// Also those that change nothing, many at once, and before there is a link.
-pub fn every_change_comes_in_force(harness: &mut dyn Harness) -> Result<(), Unsupported> {
-    let mut it = Cluster::empty(harness);
+pub fn every_change_comes_in_force(harness: &mut dyn Harness) -> Tried {
+    let mut it = TestCluster::empty(harness);
     it.add();
     for expected in 1..=3 {
         assert_eq!(it.nodes[0].change(&[yes(exact("a"))]), Generation(expected));
@@ -130,10 +128,8 @@ pub fn every_change_comes_in_force(harness: &mut dyn Harness) -> Result<(), Unsu
 }
 
 /// At once, by every other node, in every kind of interest.
-pub fn what_is_published_after_in_force_is_heard(
-    harness: &mut dyn Harness,
-) -> Result<(), Unsupported> {
-    let mut it = Cluster::new(harness, 3);
+pub fn what_is_published_after_in_force_is_heard(harness: &mut dyn Harness) -> Tried {
+    let mut it = TestCluster::new(harness, 3);
     for round in 0..40 {
         let topic = format!("t:{round}");
         it.want(1, &[yes(if round % 2 == 0 { exact(&topic) } else { whole(&topic) })]);
@@ -147,9 +143,9 @@ pub fn what_is_published_after_in_force_is_heard(
 }
 
 /// In one call, then ended by one, each heard once.
-pub fn ten_thousand_interests_are_heard_each(harness: &mut dyn Harness) -> Result<(), Unsupported> {
+pub fn ten_thousand_interests_are_heard_each(harness: &mut dyn Harness) -> Tried {
     const COUNT: usize = 10_000;
-    let mut it = Cluster::new(harness, 2);
+    let mut it = TestCluster::new(harness, 2);
     let topics: Vec<String> = (0..COUNT).map(|it| format!("topic:{it}")).collect();
     let all = |wanted| -> Vec<(Interest, Wanted)> {
         topics.iter().map(|topic| (exact(topic), wanted)).collect()
@@ -172,10 +168,8 @@ pub fn ten_thousand_interests_are_heard_each(harness: &mut dyn Harness) -> Resul
 }
 
 /// Of several in one call.
-pub fn of_one_interest_the_last_change_counts(
-    harness: &mut dyn Harness,
-) -> Result<(), Unsupported> {
-    let mut it = Cluster::new(harness, 2);
+pub fn of_one_interest_the_last_change_counts(harness: &mut dyn Harness) -> Tried {
+    let mut it = TestCluster::new(harness, 2);
     it.want(1, &[yes(exact("a")), no(exact("a")), no(exact("b")), yes(exact("b"))]);
     it.want(1, &[yes(whole("c")), no(whole("c")), yes(whole("c"))]);
     for topic in ["a", "b", "c"] {

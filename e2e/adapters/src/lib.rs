@@ -7,8 +7,8 @@
 //! ```
 //! use std::time::Duration;
 //!
-//! use adapter_tests::{Harness, Unsupported};
-//! use simurgh_loopback::{Network, NetworkConfig};
+//! use adapter_tests::{Fault, Harness, Unsupported};
+//! use simurgh_loopback::{Direction, Network, NetworkConfig};
 //! use simurgh_cluster::{Adapter, Prefix};
 //!
 //! struct InProcess(Network);
@@ -22,8 +22,12 @@
 //!         self.0.advance(self.0.now_ns() + time.as_nanos() as u64);
 //!     }
 //!
-//!     fn freeze(&mut self) -> Result<(), Unsupported> {
-//!         self.0.freeze();
+//!     fn inject(&mut self, fault: Fault) -> Result<(), Unsupported> {
+//!         match fault {
+//!             Fault::Cut(node) => self.0.cut(node, Direction::Both),
+//!             Fault::Mend(node) => self.0.mend(node),
+//!             _ => return Err(Unsupported("it can cut links and mend them")),
+//!         }
 //!         Ok(())
 //!     }
 //! }
@@ -40,11 +44,11 @@ mod cluster;
 pub mod delivery;
 pub mod flow;
 pub mod interest;
-pub mod kept;
 pub mod link;
+mod message;
 pub mod names;
 mod node;
-mod said;
+pub mod storage;
 pub mod switch;
 #[cfg(test)]
 mod tests;
@@ -69,68 +73,12 @@ pub trait Harness {
         Duration::from_millis(200)
     }
 
-    /// Lets nothing through a node's link, in either direction, and nobody is told.
+    /// Injects a fault, or ends one.
     ///
     /// # Errors
     /// It cannot.
-    fn cut(&mut self, _node: usize) -> Result<(), Unsupported> {
-        Err(Unsupported("it cannot cut a link"))
-    }
-
-    /// Lets everything through a node's link again.
-    ///
-    /// # Errors
-    /// It cannot.
-    fn mend(&mut self, _node: usize) -> Result<(), Unsupported> {
-        Err(Unsupported("it cannot mend a link"))
-    }
-
-    /// Ends a node's link; its adapter may connect again at once.
-    ///
-    /// # Errors
-    /// It cannot.
-    fn reset(&mut self, _node: usize) -> Result<(), Unsupported> {
-        Err(Unsupported("it cannot end a link"))
-    }
-
-    /// Stops the engine, without its links ending.
-    ///
-    /// # Errors
-    /// It cannot.
-    fn freeze(&mut self) -> Result<(), Unsupported> {
-        Err(Unsupported("it cannot freeze the engine"))
-    }
-
-    /// Lets it go on.
-    ///
-    /// # Errors
-    /// It cannot.
-    fn thaw(&mut self) -> Result<(), Unsupported> {
-        Err(Unsupported("it cannot thaw the engine"))
-    }
-
-    /// Ends the engine at once.
-    ///
-    /// # Errors
-    /// It cannot.
-    fn kill(&mut self) -> Result<(), Unsupported> {
-        Err(Unsupported("it cannot kill the engine"))
-    }
-
-    /// Starts it again, with what it kept.
-    ///
-    /// # Errors
-    /// It cannot.
-    fn restart(&mut self) -> Result<(), Unsupported> {
-        Err(Unsupported("it cannot restart the engine"))
-    }
-
-    /// Starts it again, without what it kept.
-    ///
-    /// # Errors
-    /// It cannot.
-    fn restart_empty(&mut self) -> Result<(), Unsupported> {
-        Err(Unsupported("it cannot restart the engine without its data"))
+    fn inject(&mut self, fault: Fault) -> Tried {
+        Err(fault.unsupported())
     }
 
     /// How many envelopes of 100 bytes are more than a node takes that does not poll.
@@ -152,16 +100,55 @@ pub trait Harness {
     }
 }
 
+/// What may happen to an engine and its links. Nodes are given by their numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// Nothing passes a node's link any more, in either direction, and nobody is told.
+    Cut(usize),
+    /// Everything passes a node's link again.
+    Mend(usize),
+    /// A node's link ends; its adapter may connect again at once.
+    Reset(usize),
+    /// The engine stops, without its links ending.
+    Freeze,
+    /// A frozen engine goes on.
+    Thaw,
+    /// The engine ends at once.
+    Kill,
+    /// It is started again, with what it kept.
+    Restart,
+    /// It is started again, without what it kept.
+    RestartEmpty,
+}
+
+impl Fault {
+    const fn unsupported(self) -> Unsupported {
+        Unsupported(match self {
+            Self::Cut(_) => "it cannot cut a link",
+            Self::Mend(_) => "it cannot mend a link",
+            Self::Reset(_) => "it cannot end a link",
+            Self::Freeze => "it cannot freeze the engine",
+            Self::Thaw => "it cannot thaw the engine",
+            Self::Kill => "it cannot kill the engine",
+            Self::Restart => "it cannot restart the engine",
+            Self::RestartEmpty => "it cannot restart the engine without its data",
+        })
+    }
+}
+
 /// What a harness cannot do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct Unsupported(pub &'static str);
 
-/// Panics if the contract is broken; fails if the harness is unable to try it.
-pub type Case = fn(&mut dyn Harness) -> Result<(), Unsupported>;
+/// Whether a case could be tried; one whose contract is broken panics.
+pub type Tried = Result<(), Unsupported>;
+
+/// One case of the contract.
+pub type Case = fn(&mut dyn Harness) -> Tried;
 
 /// Runs a case; reports one that is skipped, and how many were in this process.
-pub fn run(name: &str, case: Case, harness: &mut dyn Harness) -> Result<(), Unsupported> {
+pub fn run(name: &str, case: Case, harness: &mut dyn Harness) -> Tried {
     static SKIPPED: AtomicUsize = AtomicUsize::new(0);
     let result = case(harness);
     if let Err(unable) = result {
@@ -264,7 +251,7 @@ macro_rules! contract_cases {
                 a_slow_node_is_told_that_it_lost
                 a_node_that_is_gone_disturbs_nobody
             }
-            kept {
+            storage {
                 what_is_stored_is_heard_by_all_in_one_order
                 the_same_id_is_stored_once
                 each_names_the_one_before_it

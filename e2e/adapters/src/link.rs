@@ -5,21 +5,19 @@ use std::time::Duration;
 use simurgh_cluster::adapter::IN_FLIGHT_MAX;
 use simurgh_cluster::{Interest, Space, Wanted};
 
-use super::cluster::{Cluster, Said, exact, mates, no, once, whole, yes};
-use super::{Harness, Unsupported};
+use super::cluster::{TestCluster, TestMessage, exact, mates, no, once, whole, yes};
+use super::{Fault, Harness, Tried};
 
 /// Each said once; the other nodes notice nothing.
-pub fn a_cut_and_a_mend_are_one_down_and_one_up(
-    harness: &mut dyn Harness,
-) -> Result<(), Unsupported> {
-    let mut it = Cluster::new(harness, 3);
+pub fn a_cut_and_a_mend_are_one_down_and_one_up(harness: &mut dyn Harness) -> Tried {
+    let mut it = TestCluster::new(harness, 3);
     for round in 1..=3 {
         let before = it.nodes[1].session;
-        it.harness.cut(1)?;
+        it.harness.inject(Fault::Cut(1))?;
         it.wait("down", |it| !it.nodes[1].is_up);
         it.pass(Duration::from_secs(3));
         assert!(!it.nodes[1].is_up, "up without a link");
-        it.harness.mend(1)?;
+        it.harness.inject(Fault::Mend(1))?;
         it.wait("up", |it| it.nodes[1].is_up);
         it.pass(Duration::from_secs(1));
         assert_eq!((it.nodes[1].downs, it.nodes[1].ups), (round, round + 1));
@@ -32,14 +30,14 @@ pub fn a_cut_and_a_mend_are_one_down_and_one_up(
 }
 
 /// Of every kind; what is published once it is up is heard, and nothing else.
-pub fn interests_are_in_force_again_at_up(harness: &mut dyn Harness) -> Result<(), Unsupported> {
-    let mut it = Cluster::new(harness, 2);
+pub fn interests_are_in_force_again_at_up(harness: &mut dyn Harness) -> Tried {
+    let mut it = TestCluster::new(harness, 2);
     let presence = Interest::Exact(Space::Presence, "p".into());
     it.want(1, &[yes(exact("a")), yes(whole("b")), yes(presence), yes(Interest::Nodes)]);
     it.want(1, &[yes(exact("ended")), yes(whole("over"))]);
     it.want(1, &[no(exact("ended")), no(whole("over"))]);
     cut_until_down(&mut it, 1)?;
-    it.harness.mend(1)?;
+    it.harness.inject(Fault::Mend(1))?;
     it.wait("up", |it| it.nodes[1].is_up);
     for topic in ["ended", "a", "over", "b", "other"] {
         it.publish(0, topic, "x");
@@ -54,10 +52,8 @@ pub fn interests_are_in_force_again_at_up(harness: &mut dyn Harness) -> Result<(
 }
 
 /// As if it had been changed before; its generation is in force after that.
-pub fn what_changed_while_down_is_in_force_at_up(
-    harness: &mut dyn Harness,
-) -> Result<(), Unsupported> {
-    let mut it = Cluster::new(harness, 2);
+pub fn what_changed_while_down_is_in_force_at_up(harness: &mut dyn Harness) -> Tried {
+    let mut it = TestCluster::new(harness, 2);
     let topics = mates(2);
     it.want(1, &[yes(exact("a")), yes(exact("b")), yes(exact(&topics[0]))]);
     cut_until_down(&mut it, 1)?;
@@ -66,7 +62,7 @@ pub fn what_changed_while_down_is_in_force_at_up(
     let last = it.nodes[1].change(&[no(exact(&topics[0])), yes(whole(&topics[0]))]);
     it.pass(Duration::from_secs(1));
     assert!(it.nodes[1].in_force < Some(last), "in force without a link");
-    it.harness.mend(1)?;
+    it.harness.inject(Fault::Mend(1))?;
     it.wait("up", |it| it.nodes[1].is_up);
     for topic in ["a", "b", "c", "d", &topics[0], &topics[1]] {
         it.publish(0, topic, "x");
@@ -84,10 +80,8 @@ pub fn what_changed_while_down_is_in_force_at_up(
 }
 
 /// None of them was on the way before, so none comes twice.
-pub fn what_is_published_while_down_is_heard_in_order_after_up(
-    harness: &mut dyn Harness,
-) -> Result<(), Unsupported> {
-    let mut it = Cluster::new(harness, 2);
+pub fn what_is_published_while_down_is_heard_in_order_after_up(harness: &mut dyn Harness) -> Tried {
+    let mut it = TestCluster::new(harness, 2);
     it.want(1, &[yes(exact("a"))]);
     it.publish(0, "a", "before");
     it.wait("nothing under way", |it| it.nodes[0].in_flight() == 0);
@@ -96,7 +90,7 @@ pub fn what_is_published_while_down_is_heard_in_order_after_up(
         assert!(it.try_publish(0, Space::Broadcast, "a", "down").is_ok(), "300 are not too many");
     }
     assert_eq!(it.nodes[0].in_flight(), 300);
-    it.harness.mend(0)?;
+    it.harness.inject(Fault::Mend(0))?;
     it.wait("up", |it| it.nodes[0].is_up);
     for _ in 0..300 {
         it.publish(0, "a", "after");
@@ -106,15 +100,13 @@ pub fn what_is_published_while_down_is_heard_in_order_after_up(
     it.quiet();
     assert_eq!(it.numbers(1, 0, "a"), (1..=601).collect::<Vec<_>>());
     assert!(!it.nodes[1].was_told(), "the listener's link stood");
-    assert!(!it.nodes[1].heard.iter().any(Said::is_marked), "marked, and never sent before");
+    assert!(!it.nodes[1].heard.iter().any(TestMessage::is_marked), "marked, and never sent before");
     Ok(())
 }
 
 /// Full, and room once there is a link.
-pub fn without_a_link_publishing_fills_and_then_all_is_heard(
-    harness: &mut dyn Harness,
-) -> Result<(), Unsupported> {
-    let mut it = Cluster::new(harness, 2);
+pub fn without_a_link_publishing_fills_and_then_all_is_heard(harness: &mut dyn Harness) -> Tried {
+    let mut it = TestCluster::new(harness, 2);
     it.want(1, &[yes(exact("a"))]);
     cut_until_down(&mut it, 0)?;
     let mut taken = 0;
@@ -124,7 +116,7 @@ pub fn without_a_link_publishing_fills_and_then_all_is_heard(
     }
     it.pass(Duration::from_secs(1));
     assert_eq!(it.nodes[0].rooms, 0, "room without a link");
-    it.harness.mend(0)?;
+    it.harness.inject(Fault::Mend(0))?;
     it.wait("room", |it| it.nodes[0].rooms > 0);
     assert!(it.nodes[0].is_up, "room without a link");
     it.wait("all", |it| it.nodes[1].heard.len() as u64 >= taken);
@@ -135,17 +127,15 @@ pub fn without_a_link_publishing_fills_and_then_all_is_heard(
 }
 
 /// The cut is noticed late. What was published meanwhile is not lost: nobody else's link ended.
-pub fn what_a_cut_swallowed_of_a_publisher_is_sent_again(
-    harness: &mut dyn Harness,
-) -> Result<(), Unsupported> {
-    let mut it = Cluster::new(harness, 3);
+pub fn what_a_cut_swallowed_of_a_publisher_is_sent_again(harness: &mut dyn Harness) -> Tried {
+    let mut it = TestCluster::new(harness, 3);
     it.want(1, &[yes(exact("a"))]);
     it.want(2, &[yes(whole("a"))]);
     for _ in 0..50 {
         it.publish(0, "a", "before");
     }
     // Some are on the way while it is cut.
-    it.harness.cut(0)?;
+    it.harness.inject(Fault::Cut(0))?;
     for _ in 0..50 {
         it.publish(0, "a", "unnoticed");
         it.turn(Duration::from_millis(20));
@@ -154,7 +144,7 @@ pub fn what_a_cut_swallowed_of_a_publisher_is_sent_again(
     for _ in 0..50 {
         it.publish(0, "a", "down");
     }
-    it.harness.mend(0)?;
+    it.harness.inject(Fault::Mend(0))?;
     it.wait("up", |it| it.nodes[0].is_up);
     for _ in 0..50 {
         it.publish(0, "a", "after");
@@ -170,11 +160,11 @@ pub fn what_a_cut_swallowed_of_a_publisher_is_sent_again(
 
 /// A listener's link is cut: what it misses it may miss, since it is up again after it was down.
 /// What is published once it is up is complete.
-pub fn who_missed_something_was_told(harness: &mut dyn Harness) -> Result<(), Unsupported> {
-    let mut it = Cluster::new(harness, 3);
+pub fn who_missed_something_was_told(harness: &mut dyn Harness) -> Tried {
+    let mut it = TestCluster::new(harness, 3);
     it.want(1, &[yes(exact("a"))]);
     it.want(2, &[yes(exact("a"))]);
-    let publish = |it: &mut Cluster<'_>, count: usize| {
+    let publish = |it: &mut TestCluster<'_>, count: usize| {
         for _ in 0..count {
             it.publish(0, "a", "x");
             it.turn(Duration::from_millis(5));
@@ -182,11 +172,11 @@ pub fn who_missed_something_was_told(harness: &mut dyn Harness) -> Result<(), Un
     };
     publish(&mut it, 50);
     it.wait("the first", |it| it.nodes[1].heard.len() == 50);
-    it.harness.cut(1)?;
+    it.harness.inject(Fault::Cut(1))?;
     publish(&mut it, 50);
     it.wait("down", |it| !it.nodes[1].is_up);
     publish(&mut it, 50);
-    it.harness.mend(1)?;
+    it.harness.inject(Fault::Mend(1))?;
     it.wait("up", |it| it.nodes[1].is_up);
     publish(&mut it, 50);
     it.wait("the last", |it| it.numbers(1, 0, "a").last() == Some(&200));
@@ -200,15 +190,15 @@ pub fn who_missed_something_was_told(harness: &mut dyn Harness) -> Result<(), Un
 }
 
 /// Mended before it is noticed, of the publisher and of the listener: all arrives, or it is said.
-pub fn a_short_cut_loses_nothing_unsaid(harness: &mut dyn Harness) -> Result<(), Unsupported> {
-    let mut it = Cluster::new(harness, 2);
+pub fn a_short_cut_loses_nothing_unsaid(harness: &mut dyn Harness) -> Tried {
+    let mut it = TestCluster::new(harness, 2);
     it.want(1, &[yes(exact("a"))]);
     for cut in [1, 0, 1, 0] {
         for is_cut in [true, false] {
             if is_cut {
-                it.harness.cut(cut)?
+                it.harness.inject(Fault::Cut(cut))?
             } else {
-                it.harness.mend(cut)?
+                it.harness.inject(Fault::Mend(cut))?
             }
             for _ in 0..50 {
                 it.publish(0, "a", "x");
@@ -230,8 +220,8 @@ pub fn a_short_cut_loses_nothing_unsaid(harness: &mut dyn Harness) -> Result<(),
 /// Ten times, the publisher's alone.
 pub fn links_that_end_in_a_stream_lose_nothing_of_their_publisher(
     harness: &mut dyn Harness,
-) -> Result<(), Unsupported> {
-    let mut it = Cluster::new(harness, 3);
+) -> Tried {
+    let mut it = TestCluster::new(harness, 3);
     it.want(1, &[yes(exact("a"))]);
     it.want(2, &[yes(whole("a"))]);
     for round in 1..=10 {
@@ -240,7 +230,7 @@ pub fn links_that_end_in_a_stream_lose_nothing_of_their_publisher(
                 it.publish(0, "a", "x");
             }
             if burst == 5 {
-                it.harness.reset(0)?;
+                it.harness.inject(Fault::Reset(0))?;
             }
             it.turn(Duration::from_micros(50));
         }
@@ -257,10 +247,8 @@ pub fn links_that_end_in_a_stream_lose_nothing_of_their_publisher(
 }
 
 /// All down once and up once; interests are in force, and streams go on in order.
-pub fn all_links_are_up_again_after_the_engine_was_killed(
-    harness: &mut dyn Harness,
-) -> Result<(), Unsupported> {
-    let mut it = Cluster::new(harness, 3);
+pub fn all_links_are_up_again_after_the_engine_was_killed(harness: &mut dyn Harness) -> Tried {
+    let mut it = TestCluster::new(harness, 3);
     for node in 0..3 {
         it.want(node, &[yes(exact("a")), yes(whole("b"))]);
     }
@@ -269,13 +257,13 @@ pub fn all_links_are_up_again_after_the_engine_was_killed(
             it.publish_each(node, vec!["a"; 100], "x");
         }
         it.turn(Duration::from_micros(100));
-        it.harness.kill()?;
+        it.harness.inject(Fault::Kill)?;
         it.wait("all down", |it| it.nodes.iter().all(|node| !node.is_up));
         for node in 0..3 {
             it.publish_each(node, vec!["a"; 100], "x");
         }
         it.pass(Duration::from_secs(1));
-        it.harness.restart()?;
+        it.harness.inject(Fault::Restart)?;
         it.wait("all up", |it| it.nodes.iter().all(|node| node.is_up));
         it.wait("nothing under way", |it| it.nodes.iter().all(|node| node.in_flight() == 0));
         let last = [0, 1, 2].map(|node| it.publish(node, "a", "x"));
@@ -304,11 +292,9 @@ pub fn all_links_are_up_again_after_the_engine_was_killed(
 }
 
 /// Started before its engine, it is down, takes interests and envelopes, and then is up.
-pub fn without_an_engine_it_is_down_and_then_up(
-    harness: &mut dyn Harness,
-) -> Result<(), Unsupported> {
-    harness.kill()?;
-    let mut it = Cluster::empty(harness);
+pub fn without_an_engine_it_is_down_and_then_up(harness: &mut dyn Harness) -> Tried {
+    harness.inject(Fault::Kill)?;
+    let mut it = TestCluster::empty(harness);
     it.add();
     it.add();
     it.nodes[1].change(&[yes(exact("a"))]);
@@ -317,7 +303,7 @@ pub fn without_an_engine_it_is_down_and_then_up(
         assert_eq!((node.is_up, node.ups, node.in_force), (false, 0, None));
         assert!(node.is_down_said(), "nobody says that there is no link");
     }
-    it.harness.restart()?;
+    it.harness.inject(Fault::Restart)?;
     it.wait("both up", |it| it.nodes.iter().all(|node| node.is_up));
     it.wait("in force", |it| it.nodes[1].in_force.is_some());
     it.publish(0, "a", "x");
@@ -326,9 +312,9 @@ pub fn without_an_engine_it_is_down_and_then_up(
 }
 
 /// Who does not poll loses something, of which it is told; what comes later it hears.
-pub fn a_slow_node_is_told_that_it_lost(harness: &mut dyn Harness) -> Result<(), Unsupported> {
+pub fn a_slow_node_is_told_that_it_lost(harness: &mut dyn Harness) -> Tried {
     let count = harness.overrun()? as u64;
-    let mut it = Cluster::new(harness, 3);
+    let mut it = TestCluster::new(harness, 3);
     let payload = "x".repeat(100 - 23);
     it.want(1, &[yes(exact("a")), yes(exact("b"))]);
     it.want(2, &[yes(exact("a"))]);
@@ -360,8 +346,8 @@ pub fn a_slow_node_is_told_that_it_lost(harness: &mut dyn Harness) -> Result<(),
 }
 
 /// Others go on, and another comes in its place.
-pub fn a_node_that_is_gone_disturbs_nobody(harness: &mut dyn Harness) -> Result<(), Unsupported> {
-    let mut it = Cluster::new(harness, 3);
+pub fn a_node_that_is_gone_disturbs_nobody(harness: &mut dyn Harness) -> Tried {
+    let mut it = TestCluster::new(harness, 3);
     let all: Vec<(Interest, Wanted)> = vec![yes(exact("a")), yes(whole("b"))];
     (0..3).for_each(|node| it.want(node, &all));
     it.publish(1, "a", "before");
@@ -383,8 +369,8 @@ pub fn a_node_that_is_gone_disturbs_nobody(harness: &mut dyn Harness) -> Result<
     Ok(())
 }
 
-fn cut_until_down(it: &mut Cluster<'_>, node: usize) -> Result<(), Unsupported> {
-    it.harness.cut(node)?;
+fn cut_until_down(it: &mut TestCluster<'_>, node: usize) -> Tried {
+    it.harness.inject(Fault::Cut(node))?;
     it.wait("down", |it| !it.nodes[node].is_up);
     Ok(())
 }

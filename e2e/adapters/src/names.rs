@@ -2,8 +2,8 @@
 
 use simurgh_cluster::{Bucket, Interest, TOKEN_BYTES_MAX, TOPIC_BYTES_MAX, Wanted};
 
-use super::cluster::{Cluster, Said, exact, no, whole, yes};
-use super::{Harness, Unsupported};
+use super::cluster::{TestCluster, TestMessage, exact, no, whole, yes};
+use super::{Harness, Tried};
 
 /// Two names of one bucket that differ only in case: else their buckets would tell them apart.
 fn case_mates() -> Vec<String> {
@@ -40,10 +40,8 @@ fn odd_topics() -> Vec<String> {
 }
 
 /// Every other one is wanted by one node, the rest by another.
-pub fn every_odd_topic_is_heard_by_its_listeners_alone(
-    harness: &mut dyn Harness,
-) -> Result<(), Unsupported> {
-    let mut it = Cluster::new(harness, 3);
+pub fn every_odd_topic_is_heard_by_its_listeners_alone(harness: &mut dyn Harness) -> Tried {
+    let mut it = TestCluster::new(harness, 3);
     let topics = odd_topics();
     let wanted = |node: usize, wanted: Wanted| -> Vec<(Interest, Wanted)> {
         let own = topics.iter().skip(node - 1).step_by(2);
@@ -59,7 +57,7 @@ pub fn every_odd_topic_is_heard_by_its_listeners_alone(
     it.quiet();
     for node in [1, 2] {
         let mut heard: Vec<&str> =
-            it.nodes[node].heard.iter().map(|it| Said::read(it).topic).collect();
+            it.nodes[node].heard.iter().map(|it| TestMessage::read(it).topic).collect();
         let mut own: Vec<&str> = topics.iter().skip(node - 1).step_by(2).map(|it| &**it).collect();
         heard.sort_unstable();
         own.sort_unstable();
@@ -78,10 +76,8 @@ pub fn every_odd_topic_is_heard_by_its_listeners_alone(
 }
 
 /// By whole buckets, of which many have no topic here.
-pub fn every_odd_topic_is_heard_by_who_wants_its_bucket(
-    harness: &mut dyn Harness,
-) -> Result<(), Unsupported> {
-    let mut it = Cluster::new(harness, 2);
+pub fn every_odd_topic_is_heard_by_who_wants_its_bucket(harness: &mut dyn Harness) -> Tried {
+    let mut it = TestCluster::new(harness, 2);
     let topics = odd_topics();
     let buckets: Vec<_> = topics.iter().map(|topic| yes(whole(topic))).collect();
     it.want(1, &buckets);
@@ -90,7 +86,8 @@ pub fn every_odd_topic_is_heard_by_who_wants_its_bucket(
     }
     it.wait("all", |it| it.nodes[1].heard.len() >= topics.len());
     it.quiet();
-    let mut heard: Vec<&str> = it.nodes[1].heard.iter().map(|it| Said::read(it).topic).collect();
+    let mut heard: Vec<&str> =
+        it.nodes[1].heard.iter().map(|it| TestMessage::read(it).topic).collect();
     let mut all: Vec<&str> = topics.iter().map(|it| &**it).collect();
     heard.sort_unstable();
     all.sort_unstable();

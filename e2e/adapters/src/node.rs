@@ -10,7 +10,7 @@ use simurgh_cluster::{
     Wanted,
 };
 
-use super::said::Said;
+use super::message::TestMessage;
 
 /// A node under test, and what it was told.
 pub(super) struct Node {
@@ -102,7 +102,8 @@ impl Node {
         id: &str,
         ticket: Ticket,
     ) -> Result<(), QueueFull> {
-        let envelope = Said { origin: self.id, n: self.n + 1, topic: "", payload: id }.encode();
+        let envelope =
+            TestMessage { origin: self.id, n: self.n + 1, topic: "", payload: id }.encode();
         let result = self.adapter().store(to, id, None, envelope, ticket);
         match result {
             Ok(()) => self.n += 1,
@@ -143,8 +144,12 @@ impl Node {
                 (self.is_up, self.said_down) = (false, Some(why));
             }
             Event::Received(received) => {
-                let is_new = Said::number(&received).is_none_or(|it| self.numbers.insert(it));
-                assert!(is_new || Said::is_marked(&received), "twice, not marked: {received:?}");
+                let is_new =
+                    TestMessage::number(&received).is_none_or(|it| self.numbers.insert(it));
+                assert!(
+                    is_new || TestMessage::is_marked(&received),
+                    "twice, not marked: {received:?}"
+                );
                 self.heard.push(received);
             }
             Event::Lost(interests) => {

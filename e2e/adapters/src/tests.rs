@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 
-use super::cluster::{Cluster, Said, exact, no, once, whole, yes};
-use super::{CASES, Harness, Unsupported, run};
+use super::cluster::{TestCluster, TestMessage, exact, no, once, whole, yes};
+use super::{CASES, Fault, Harness, Tried, Unsupported, run};
 use simurgh_cluster::{Adapter, Prefix, Space};
 use simurgh_loopback::{Direction, Network, NetworkConfig, RestartData, StreamLimits};
 
@@ -29,43 +29,17 @@ impl Harness for InProcess {
         self.network.advance(self.network.now_ns() + time.as_nanos() as u64);
     }
 
-    fn cut(&mut self, node: usize) -> Result<(), Unsupported> {
-        self.network.cut(node, Direction::Both);
-        Ok(())
-    }
-
-    fn mend(&mut self, node: usize) -> Result<(), Unsupported> {
-        self.network.mend(node);
-        Ok(())
-    }
-
-    fn reset(&mut self, node: usize) -> Result<(), Unsupported> {
-        self.network.reset(node);
-        Ok(())
-    }
-
-    fn freeze(&mut self) -> Result<(), Unsupported> {
-        self.network.freeze();
-        Ok(())
-    }
-
-    fn thaw(&mut self) -> Result<(), Unsupported> {
-        self.network.thaw();
-        Ok(())
-    }
-
-    fn kill(&mut self) -> Result<(), Unsupported> {
-        self.network.kill();
-        Ok(())
-    }
-
-    fn restart(&mut self) -> Result<(), Unsupported> {
-        self.network.restart(RestartData::Stays);
-        Ok(())
-    }
-
-    fn restart_empty(&mut self) -> Result<(), Unsupported> {
-        self.network.restart(RestartData::Lost);
+    fn inject(&mut self, fault: Fault) -> Tried {
+        match fault {
+            Fault::Cut(node) => self.network.cut(node, Direction::Both),
+            Fault::Mend(node) => self.network.mend(node),
+            Fault::Reset(node) => self.network.reset(node),
+            Fault::Freeze => self.network.freeze(),
+            Fault::Thaw => self.network.thaw(),
+            Fault::Kill => self.network.kill(),
+            Fault::Restart => self.network.restart(RestartData::Stays),
+            Fault::RestartEmpty => self.network.restart(RestartData::Lost),
+        }
         Ok(())
     }
 
@@ -202,7 +176,7 @@ fn op() -> impl Strategy<Value = Op> {
 }
 
 /// Does it; an engine that was killed neither freezes nor thaws.
-fn apply(it: &mut Cluster<'_>, network: &Network, op: Op) {
+fn apply(it: &mut TestCluster<'_>, network: &Network, op: Op) {
     match op {
         Op::Publish { node, count } => {
             for _ in 0..count {
@@ -226,7 +200,7 @@ fn apply(it: &mut Cluster<'_>, network: &Network, op: Op) {
 }
 
 /// Everything is whole again, and nothing is under way.
-fn heal(it: &mut Cluster<'_>, network: &Network, was_killed: bool) {
+fn heal(it: &mut TestCluster<'_>, network: &Network, was_killed: bool) {
     network.thaw();
     if was_killed {
         network.restart(RestartData::Stays);
@@ -254,7 +228,7 @@ proptest! {
             NetworkConfig { delay_ns, reorder_per_million: 200_000, ..NetworkConfig::default() };
         let mut harness = InProcess::new(seed, config);
         let network = harness.network.clone();
-        let mut it = Cluster::new(&mut harness, NODES);
+        let mut it = TestCluster::new(&mut harness, NODES);
         (0..NODES).for_each(|node| it.want(node, &[yes(exact("a"))]));
         for op in &ops {
             apply(&mut it, &network, *op);
@@ -272,7 +246,7 @@ proptest! {
             let links = it.nodes[from].ups - 1;
             let steps = heard.windows(2).filter(|pair| pair[1] <= pair[0]).count();
             prop_assert!(steps <= links, "{} steps back, {} links", steps, links);
-            let is_marked = it.nodes[node].heard.iter().any(Said::is_marked);
+            let is_marked = it.nodes[node].heard.iter().any(TestMessage::is_marked);
             prop_assert!(!is_marked || it.nodes.iter().any(|node| node.downs > 0));
             let new = once(&heard);
             prop_assert_eq!(new.last(), Some(&last[from]));

@@ -19,7 +19,7 @@ use clap::Parser;
 use simurgh::cluster::{ClusterConfig, Prefix};
 use simurgh::supabase::{HOSTED_PATH, Settings};
 use simurgh::{CheckOrigin, Cluster, Endpoint, LongPoll, UserSocket};
-use simurgh_nats::{Keeping, NatsAdapter};
+use simurgh_nats::{NatsAdapter, StreamsConfig};
 
 /// The application that the rows of docs/PROTOCOL.md are tested against.
 #[derive(Parser)]
@@ -96,7 +96,7 @@ fn cluster(
     let prefix = Prefix::new(prefix)?;
     let mut nats = simurgh_nats::Config::new(vec![engine], prefix.clone(), name.clone());
     let cluster = Cluster::new(ClusterConfig::new(prefix, name), |setup| {
-        nats.keeping = setup.history.map(|it| Keeping::of(it.count, it.age));
+        nats.streams = setup.history.map(|it| StreamsConfig::of(it.count, it.age));
         NatsAdapter::new(nats, setup.runtime.clone())
     });
     Ok(cluster.required(ENGINE_WITHIN))

@@ -4,12 +4,12 @@ use std::io;
 use std::net::IpAddr;
 
 use simurgh_load::scenario::{Diagnostic, Overrides, check};
-use simurgh_load::tsung::{World, read_in};
+use simurgh_load::tsung::{Environment, read_in};
 
 /// Knows one host and two files.
 struct Nowhere;
 
-impl World for Nowhere {
+impl Environment for Nowhere {
     fn resolve(&self, host: &str) -> Vec<IpAddr> {
         let known = (host == "localhost").then_some(IpAddr::from([127, 0, 0, 1]));
         known.into_iter().collect()

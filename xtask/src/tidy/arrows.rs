@@ -31,8 +31,9 @@ const ARROWS: &[(&str, &[&str])] = &[
             "simurgh-reactor",
         ],
     ),
+    ("simurgh-sim-kit", &["simurgh-core", "simurgh-proto", "simurgh-reactor"]),
     (
-        "simurgh-sim",
+        "simurgh-sim-cluster",
         &[
             "simurgh-cluster",
             "simurgh-core",
@@ -41,6 +42,17 @@ const ARROWS: &[(&str, &[&str])] = &[
             "simurgh-presence",
             "simurgh-proto",
             "simurgh-reactor",
+            "simurgh-sim-kit",
+        ],
+    ),
+    (
+        "simurgh-sim",
+        &[
+            "simurgh-core",
+            "simurgh-proto",
+            "simurgh-reactor",
+            "simurgh-sim-cluster",
+            "simurgh-sim-kit",
         ],
     ),
     // Tokens by a feature of the library alone.
@@ -53,6 +65,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "simurgh-presence",
             "simurgh-proto",
             "simurgh-reactor",
+            "simurgh-text",
             "simurgh-token",
         ],
     ),
@@ -99,6 +112,9 @@ const ARROWS: &[(&str, &[&str])] = &[
             "simurgh-load-tsung",
         ],
     ),
+    ("simurgh-tune", &["simurgh-reactor", "simurgh-text"]),
+    // Its processes are run by the name of a command, so it knows nothing of who has them.
+    ("simurgh-road", &["simurgh-load", "simurgh-text", "simurgh-tune"]),
     // The binary shows everything, the examples it serves included.
     (
         "simurgh-cli",
@@ -107,9 +123,11 @@ const ARROWS: &[(&str, &[&str])] = &[
             "simurgh-chat",
             "simurgh-load",
             "simurgh-nats",
-            "simurgh-proto",
             "simurgh-reactor",
+            "simurgh-road",
+            "simurgh-text",
             "simurgh-token",
+            "simurgh-tune",
         ],
     ),
 ];

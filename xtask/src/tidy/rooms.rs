@@ -125,7 +125,6 @@ const CORE_ROOMS: &[&str] = &[
     "history/read",
     "history/view",
     "history",
-    "session/behind",
     "session/limited",
     "session/joining",
     "session/join",

@@ -2,8 +2,10 @@
 //! change there.
 
 use super::Plan;
+use simurgh_text::format::{bytes, time};
+
 use super::domains::Storm;
-use crate::human::{bits, bytes, count, rate, seconds, share};
+use crate::human::{bits, count, rate, share};
 use crate::prices::Prices;
 
 /// One limit.
@@ -193,7 +195,7 @@ fn of_brokers(plan: &Plan, prices: &Prices) -> Vec<Limit> {
             "a server is back with all interests",
             interests * prices.get("route_interest_cpu") / prices.get("cores_efficiency"),
             10.0,
-            seconds,
+            time,
         )
         .then("a smaller `exact_max`; cells")
         .by(Basis::Choice),
@@ -225,15 +227,10 @@ fn of_history(plan: &Plan, prices: &Prices) -> Vec<Limit> {
             count,
         )
         .then("cells; a longer round, and a lost last message found later"),
-        Limit::new(
-            "all kept topics asked after an outage",
-            checked / (servers * room),
-            30.0,
-            seconds,
-        )
-        .then("cells; asked over minutes, and joins told `unavailable` meanwhile")
-        .by(Basis::Choice),
-        Limit::new("a new node has filled its kept topics", filled / room, 60.0, seconds)
+        Limit::new("all kept topics asked after an outage", checked / (servers * room), 30.0, time)
+            .then("cells; asked over minutes, and joins told `unavailable` meanwhile")
+            .by(Basis::Choice),
+        Limit::new("a new node has filled its kept topics", filled / room, 60.0, time)
             .then("cells; clients sent to a new node bit by bit")
             .by(Basis::Choice),
     ]
@@ -265,7 +262,7 @@ fn of_presence(plan: &Plan, prices: &Prices) -> Vec<Limit> {
         Limit::new("presences of all nodes on each", plan.node.entries * presence, memory, bytes)
             .then("cells; rooms whose members share nodes")
             .by(Basis::Choice),
-        Limit::new("presences asked for again after an outage", topics / again, 60.0, seconds)
+        Limit::new("presences asked for again after an outage", topics / again, 60.0, time)
             .then("cells; ask nodes, not topics: what has changed since then")
             .by(Basis::Choice),
         Limit::new("the thread of a node meanwhile", again_thread, plan.machines.fill, cores)
@@ -278,7 +275,7 @@ fn of_presence(plan: &Plan, prices: &Prices) -> Vec<Limit> {
             count,
         )
         .then("cells; a longer list"),
-        Limit::new("presence storm: the thread of a node", thread, 30.0, seconds)
+        Limit::new("presence storm: the thread of a node", thread, 30.0, time)
             .then("cells; a slower way back for clients; ask fewer nodes")
             .by(Basis::Assumed),
     ]
@@ -293,7 +290,7 @@ fn of_storms(plan: &Plan, prices: &Prices) -> Vec<Limit> {
     let delivery = prices.at("delivery_cpu", plan.node.clients) * card;
     let busy = members * delivery / plan.machines.node_cores;
     let mut all = vec![
-        Limit::new("reconnect storm: a region is back", storm.seconds(), 60.0, seconds)
+        Limit::new("reconnect storm: a region is back", storm.seconds(), 60.0, time)
             .then("more proxies and nodes; clients that spread their return")
             .by(Basis::Assumed),
         Limit::new("reconnect storm: all at once ÷ accept queues", storm.clients, queue, count)
@@ -303,7 +300,7 @@ fn of_storms(plan: &Plan, prices: &Prices) -> Vec<Limit> {
     ];
     if hot_rate > 0.0 {
         all.push(
-            Limit::new("hottest topic: its message on a node", busy, 1.0 / hot_rate, seconds)
+            Limit::new("hottest topic: its message on a node", busy, 1.0 / hot_rate, time)
                 .then("fewer members a node; say less, or what has changed since")
                 .by(Basis::Assumed),
         );

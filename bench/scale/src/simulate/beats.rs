@@ -1,6 +1,6 @@
 //! Beats, by the code that decides when they are: calm, and after all links were gone.
 
-use simurgh_cluster::{Beat, Hello, NodeId, Peers, PeersConfig};
+use simurgh_cluster::{Beat, Hello, NodeId, Peers, PeersConfig, SplitMix64};
 
 use super::chance::Chance;
 
@@ -85,7 +85,7 @@ impl World {
 
 /// So many nodes for 20 s, then without links, then for 10 s more.
 pub fn run(nodes: usize, seed: u64) -> Said {
-    let mut chance = Chance::new(seed);
+    let mut chance = SplitMix64::new(seed);
     let new = |at: usize| {
         Peers::new(beat(at).id, &format!("node-{at}"), PeersConfig::default(), seed ^ at as u64)
     };

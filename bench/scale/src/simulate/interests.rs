@@ -3,7 +3,7 @@
 
 use std::collections::HashSet;
 
-use simurgh_cluster::{Bucket, Interest, Interests, InterestsConfig, Space, Wanted};
+use simurgh_cluster::{Bucket, Interest, Interests, InterestsConfig, Space, SplitMix64, Wanted};
 
 use super::chance::Chance;
 use crate::load::{Load, Machines};
@@ -41,7 +41,7 @@ pub fn run(load: &Load, machines: &Machines, prices: &Prices, nodes: f64, seed: 
     let cell = Cell::new(load, machines, prices, nodes);
     let all = (cell.nodes.round() as usize).max(1);
     let looked = all.div_ceil(10).max(3).min(all);
-    let mut chance = Chance::new(seed);
+    let mut chance = SplitMix64::new(seed);
     let topics = place(&cell, all, looked, &mut chance);
     let asked = asked(&cell, &mut chance);
     let mut heard = Heard { nodes: (looked, all), ..Heard::default() };
@@ -77,7 +77,7 @@ impl View {
         let exact_max = prices.get("exact_max") as usize;
         let config = InterestsConfig { exact_max, ..InterestsConfig::default() };
         let mut interests = Interests::new(&config, seed);
-        let mut chance = Chance::new(seed);
+        let mut chance = SplitMix64::new(seed);
         let mut buckets = HashSet::new();
         for topic in topics {
             let name = name(*topic);
@@ -113,7 +113,7 @@ fn topics_of(class: &Class) -> u32 {
 }
 
 /// Puts the members of each topic on nodes; which topics each of the first nodes has.
-fn place(cell: &Cell, all: usize, looked: usize, chance: &mut Chance) -> Vec<Vec<u32>> {
+fn place(cell: &Cell, all: usize, looked: usize, chance: &mut SplitMix64) -> Vec<Vec<u32>> {
     let mut nodes = vec![Vec::new(); looked];
     let mut first = 0_u32;
     for class in &cell.classes {
@@ -150,7 +150,7 @@ fn place(cell: &Cell, all: usize, looked: usize, chance: &mut Chance) -> Vec<Vec
 }
 
 /// Topics of messages, each with what it stands for.
-fn asked(cell: &Cell, chance: &mut Chance) -> Vec<(u32, f64)> {
+fn asked(cell: &Cell, chance: &mut SplitMix64) -> Vec<(u32, f64)> {
     let rate: f64 = cell.published();
     let mut all = Vec::new();
     let mut first = 0_u32;

@@ -14,6 +14,8 @@
 
 use std::collections::VecDeque;
 
+use simurgh_cluster::SplitMix64;
+
 use super::chance::Chance;
 use crate::plan::domains;
 use crate::prices::Prices;
@@ -143,7 +145,7 @@ struct Server {
 
 struct World<'a> {
     storm: &'a Storm,
-    chance: Chance,
+    chance: SplitMix64,
     /// How many clients one stands for.
     flock: f64,
     clients: Vec<Client>,
@@ -163,7 +165,7 @@ impl Storm {
         let played = all.clamp(1.0, PLAYED) as usize;
         let mut world = World {
             storm: self,
-            chance: Chance::new(seed),
+            chance: SplitMix64::new(seed),
             flock: all / played as f64,
             clients: vec![Client::default(); played],
             due: vec![Vec::new(); (END_MS / TURN_MS) as usize + 1],

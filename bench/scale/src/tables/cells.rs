@@ -1,7 +1,9 @@
 //! The same loads in more cells, and with rooms whose members are near each other.
 
+use simurgh_text::format::bytes;
+
 use super::{Scene, table};
-use crate::human::{bytes, count, share};
+use crate::human::{count, rate, share};
 use crate::load::{Load, Machines, Spread};
 use crate::plan::Plan;
 use crate::plan::limits::limits;
@@ -75,7 +77,7 @@ fn row(scene: &Scene<'_>, name: String, plan: &Plan) -> Vec<String> {
         share(vain),
         format!("{} cores", count(plan.node.thread)),
         bytes(plan.memory()),
-        if bridged > 0.0 { crate::human::rate(bridged) } else { "–".to_owned() },
+        if bridged > 0.0 { rate(bridged) } else { "–".to_owned() },
         if broken.is_empty() { "nothing".to_owned() } else { broken.join("; ") },
     ]
 }

@@ -1,7 +1,9 @@
 //! How many machines, and what each of them does.
 
+use simurgh_text::format::{bytes, time};
+
 use super::{Scene, by_load, table};
-use crate::human::{bits, bytes, count, rate, seconds, share};
+use crate::human::{bits, count, rate, share};
 use crate::plan::Plan;
 use crate::plan::domains;
 use crate::plan::node::{Part, delivered, sum};
@@ -22,7 +24,7 @@ pub(super) fn loads(scene: &Scene<'_>) -> String {
             ("to clients", &|it| rate(it.load.delivered())),
             ("changes of presence to clients", &|it| rate(it.load.presence_delivered())),
             ("stored", &|it| rate(it.brokers.stored * it.machines.cells)),
-            ("a client stays", &|it| seconds(it.load.session)),
+            ("a client stays", &|it| time(it.load.session)),
             ("connects", &|it| rate(it.load.clients / it.load.session)),
             ("messages on the clients' lines, packets included", &|it| bits(sent(it))),
         ],
@@ -163,7 +165,7 @@ pub(super) fn domains(scene: &Scene<'_>) -> String {
                 or_none(domain.nodes, count),
                 or_none(domain.clients, count),
                 or_none(domain.more, share),
-                or_none(domain.seconds, seconds),
+                or_none(domain.seconds, time),
             ]);
         }
     }
@@ -186,9 +188,9 @@ pub(super) fn deploys(scene: &Scene<'_>) -> String {
             rows.push(vec![
                 plan.load.name.clone(),
                 count(it.at_once),
-                seconds(it.drain),
+                time(it.drain),
                 rate(cut),
-                seconds(it.all),
+                time(it.all),
             ]);
         }
     }

@@ -1,7 +1,9 @@
 //! What is played through, beside what is worked out.
 
+use simurgh_text::format::time;
+
 use super::{Scene, table};
-use crate::human::{count, rate, seconds, share};
+use crate::human::{count, rate, share};
 use crate::load::Machines;
 use crate::plan::Plan;
 use crate::plan::domains;
@@ -182,9 +184,9 @@ fn storm(
         ..Storm::new(of, scene.prices, nodes)
     };
     let Outcome { back, timed_out, dropped, joins, behind, peak } = it.run(seed);
-    let when = |at: usize| back[at].map_or_else(|| "not in 20 min".to_owned(), seconds);
+    let when = |at: usize| back[at].map_or_else(|| "not in 20 min".to_owned(), time);
     let with = match backoff {
-        Backoff::Spread(over) => format!("{with} over {}", seconds(over)),
+        Backoff::Spread(over) => format!("{with} over {}", time(over)),
         _ => with.to_owned(),
     };
     let first = match notice {
@@ -200,7 +202,7 @@ fn storm(
         plan.load.name.clone(),
         by.to_owned(),
         with,
-        seconds(first + of.seconds().max(over)),
+        time(first + of.seconds().max(over)),
         when(0),
         when(1),
         when(2),
@@ -208,7 +210,7 @@ fn storm(
         count(dropped),
         share(timed_out),
         count(joins),
-        seconds(behind),
+        time(behind),
     ]
 }
 

@@ -1,7 +1,9 @@
 //! What it costs, and what all of it rests on.
 
+use simurgh_text::format::{bytes, number};
+
 use super::{Scene, by_load, table};
-use crate::human::{bytes, count, digits, rate, share};
+use crate::human::{count, rate, share};
 use crate::plan::Plan;
 use crate::plan::node::delivered;
 use crate::prices::{Kind, Price};
@@ -67,9 +69,9 @@ fn value(price: &Price) -> String {
         "B" => bytes(price.value),
         "1/s" => rate(price.value),
         "share" => share(price.value),
-        "factor" => format!("× {}", digits(price.value)),
+        "factor" => format!("× {}", number(price.value)),
         unit if price.value >= 1000.0 => format!("{} {unit}", count(price.value)),
-        unit => format!("{} {unit}", digits(price.value)),
+        unit => format!("{} {unit}", number(price.value)),
     };
     let at = price.at.map(|it| format!(", with {} clients", count(it))).unwrap_or_default();
     text + &at

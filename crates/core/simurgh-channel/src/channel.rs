@@ -64,8 +64,8 @@ pub trait Channel: Any + Send {
     /// Broadcasts that are not intercepted do not wake the channel.
     fn hibernate(&mut self) {}
 
-    /// The channel ends, for whatever reason. What is pushed here leaves *after* `phx_close`
-    /// (PROTOCOL §6); nothing leaves when the transport is gone.
+    /// The channel ends. What is pushed here leaves *after* `phx_close` (PROTOCOL §6); nothing
+    /// leaves when the transport is gone.
     fn terminate(&mut self, ctx: &mut Context<'_>, reason: &Reason) {
         let _ = (ctx, reason);
     }

@@ -8,8 +8,8 @@ use crate::presence::PresenceConfig;
 /// Limits and times of a core; what each means to the user stands in the settings of the server.
 #[derive(Debug, Clone)]
 pub struct Config {
-    /// A socket that says nothing for so long is closed with 1002, where its user socket says
-    /// nothing else; `None`: never.
+    /// A socket without a message for so long is closed with 1002, unless its user socket has
+    /// another limit; `None`: never.
     pub idle_timeout: Option<Duration>,
     /// A channel on which nothing has happened for so long is asked to release what it can.
     pub hibernate_after: Option<Duration>,

@@ -1,4 +1,4 @@
-//! What one node asks of another, and is answered: a call has a number at its caller, and bodies
+//! Calls from one node to another, and their answers: a call has a number at its caller, and bodies
 //! of any bytes each way.
 //!
 //! ```text
@@ -6,11 +6,12 @@
 //!                begin in it; then bytes
 //! hang up        u64 number
 //! ```
-//! What is more than [`CALL_PIECE_BYTES`] goes in pieces, which come in order or not at all, as
-//! everything does that one node says to another.
+//! A body of more than [`CALL_PIECE_BYTES`] goes in pieces, which come in order or not at all, as
+//! everything between two nodes does.
 //!
-//! At most once, both ways: who calls waits as long as it sees fit and then hangs up. That a
-//! service was asked twice cannot be; that it has done what nobody hears of can.
+//! At most once, both ways: the caller waits as long as it sees fit and then hangs up. A service is
+//! never called twice for one call; it may have done something although the caller never learns of
+//! it.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -21,28 +22,27 @@ use crate::wire::Reader;
 #[cfg(test)]
 mod tests;
 
-/// The most bytes of a call, and of what it is answered.
+/// The most bytes of a call's body, and of its answer's.
 pub const CALL_BYTES_MAX: usize = 16 << 20;
-/// Bytes of it that one envelope brings.
+/// The bytes of a body in one envelope.
 pub const CALL_PIECE_BYTES: usize = 512 << 10;
-/// Calls of a node that wait for others.
+/// The most calls of a node that wait for their answers.
 pub const CALLS_MAX: usize = 1 << 17;
-/// Bytes of bodies that are not complete, of all nodes; the oldest call goes first.
+/// The most bytes of incomplete bodies, of all nodes; the oldest call is dropped first.
 const UNFINISHED_BYTES_MAX: usize = 64 << 20;
-/// As many are put together at a time.
+/// The most calls of others that are incomplete.
 const UNFINISHED_MAX: usize = 1024;
 
-/// The number of a call at the node that calls, by which its answer is known; no two of a node's
-/// calls have the same.
+/// The number of a call at its caller, unique among the caller's calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct CallNumber(pub u64);
 
-/// What a call is answered: a status, whose meaning is its service's, and a body.
+/// The answer to a call: a status, whose meaning is its service's, and a body.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer {
-    /// See above.
+    /// The status.
     pub status: u16,
-    /// See above.
+    /// The body.
     pub body: Vec<u8>,
 }
 
@@ -60,16 +60,16 @@ pub enum CallError {
     Busy,
 }
 
-/// A piece of a call, or of what it is answered.
+/// A piece of a call or of its answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Piece<'a> {
-    /// Of the call, at its caller.
+    /// The number of the call at its caller.
     pub number: u64,
-    /// The service that is called, or the status that it answers.
+    /// The service that is called, or the status of the answer.
     pub head: u16,
-    /// Bytes of the whole.
+    /// The length of the whole body.
     whole: usize,
-    /// Where these begin in it.
+    /// The offset of the bytes in it.
     at: usize,
     bytes: &'a [u8],
 }
@@ -87,7 +87,7 @@ impl<'a> Piece<'a> {
         Ok(Self { number, head, whole, at, bytes })
     }
 
-    /// The envelope that brings it, of a call or of a return.
+    /// Its envelope, of a call or of a return.
     ///
     /// # Errors
     /// It is larger than an envelope may be.
@@ -103,7 +103,7 @@ impl<'a> Piece<'a> {
     }
 }
 
-/// The envelopes of a call, or of what it is answered.
+/// The envelopes of a call or of its answer.
 pub(crate) fn call_drafts(
     kind: Kind,
     origin: NodeId,
@@ -119,22 +119,22 @@ pub(crate) fn call_drafts(
     pieces.collect()
 }
 
-/// A body that is being put together.
+/// An incomplete body.
 #[derive(Debug, Default)]
 struct Body {
     head: u16,
     whole: usize,
     bytes: Vec<u8>,
-    /// It is of no use if it is longer; none: as long as any.
+    /// The longest that the caller takes; none: any.
     bytes_max: Option<usize>,
 }
 
-/// What a piece has made of a body.
+/// The state of a body after a piece.
 #[derive(Debug, PartialEq, Eq)]
 enum Put {
     Unfinished,
     Whole,
-    /// A piece before it was lost, or it is of another whole.
+    /// A piece before it was lost, or it belongs to another body.
     Broken,
 }
 
@@ -156,18 +156,18 @@ impl Body {
     }
 }
 
-/// The calls of a node to others, and what others' calls bring in pieces.
+/// The calls of a node to others, and the incomplete calls of others.
 #[derive(Debug, Default)]
 pub(crate) struct Calls {
     waiting: BTreeMap<u64, (NodeId, Body)>,
-    /// Of others, the oldest in front.
+    /// The calls of others, the oldest in front.
     unfinished: VecDeque<(NodeId, u64, Body)>,
-    /// Bytes of all bodies that are not complete, own calls' answers included.
+    /// The bytes of all incomplete bodies, answers to own calls included.
     bytes: usize,
 }
 
 impl Calls {
-    /// A call to a node.
+    /// Begins a call to a node.
     pub(crate) fn start(&mut self, number: CallNumber, node: NodeId) -> Result<(), CallError> {
         if self.waiting.len() >= CALLS_MAX {
             return Err(CallError::Busy);
@@ -176,21 +176,21 @@ impl Calls {
         Ok(())
     }
 
-    /// What a call is answered is of no use if it has more bytes.
+    /// Refuses an answer of more bytes.
     pub(crate) fn bound(&mut self, number: CallNumber, bytes_max: usize) {
         if let Some((_, body)) = self.waiting.get_mut(&number.0) {
             body.bytes_max = Some(bytes_max);
         }
     }
 
-    /// A call is not waited for any more; the node that it was to, if it was waited for.
+    /// Ends a call. Returns the node that it was to, if it was waited for.
     pub(crate) fn end(&mut self, number: CallNumber) -> Option<NodeId> {
         let (node, body) = self.waiting.remove(&number.0)?;
         self.bytes = self.bytes.saturating_sub(body.bytes.len());
         Some(node)
     }
 
-    /// A piece of an answer; the answer, when it is complete.
+    /// Takes a piece of an answer. Returns the answer when it is complete.
     pub(crate) fn answered(&mut self, from: NodeId, piece: &Piece<'_>) -> Option<Answered> {
         let number = CallNumber(piece.number);
         let (_, body) = self.waiting.get_mut(&piece.number).filter(|it| it.0 == from)?;
@@ -213,7 +213,7 @@ impl Calls {
         }
     }
 
-    /// A piece of another node's call; service and body, when it is complete.
+    /// Takes a piece of another node's call. Returns service and body when it is complete.
     pub(crate) fn called(&mut self, from: NodeId, piece: &Piece<'_>) -> Option<(u16, Vec<u8>)> {
         let is_it = |it: &(NodeId, u64, Body)| (it.0, it.1) == (from, piece.number);
         let mut body = match self.unfinished.iter().position(is_it) {
@@ -235,7 +235,7 @@ impl Calls {
         None
     }
 
-    /// A node is gone: its calls are over, and those to it, which are named.
+    /// A node is gone: its calls are over. Returns the calls to it, which are over, too.
     pub(crate) fn gone(&mut self, node: NodeId) -> Vec<CallNumber> {
         self.unfinished.retain(|it| it.0 != node);
         let to = self.waiting.iter().filter(|(_, it)| it.0 == node);
@@ -247,5 +247,5 @@ impl Calls {
     }
 }
 
-/// What has become of a call; nothing, if that will not be known any more.
+/// The answer to a call; none, if there will be none.
 pub(crate) type Answered = (CallNumber, Option<Answer>);

@@ -1,53 +1,54 @@
-//! Disconnects of a socket id on all nodes: asked for until each node has answered.
+//! Disconnects of a socket id on all nodes, requested until each node has confirmed.
 //!
-//! A ban must not be at most once. So each disconnect has a number and a life; it is sent to all,
-//! and again to those that have not answered after 1, 3, 7, 15, 31 and 47 s, and at once to every
-//! node that says hello within its life.
+//! "At most once" is not enough for a ban. So each disconnect has a number and a lifetime; it is
+//! sent to all nodes, and again to those that have not confirmed after 1, 3, 7, 15, 31 and 47 s,
+//! and at once to every node that says hello within its lifetime.
 //!
 //! # What is told
 //!
-//! [`DisconnectOutcome`] comes as soon as nothing more is to be waited for, and at the end of its
-//! life at the latest. Every node that had to confirm is in one of three places:
+//! The [`DisconnectOutcome`] is reported as soon as no node is waited for, and at the end of the
+//! lifetime at the latest. Every node that had to confirm is in one of three places:
 //!
 //! - *Confirmed*: it has closed the sockets of that id.
-//! - *Missing*: it has not said so, and it may still serve such a socket. That is a node that did
-//!   not answer in time, and one that is gone for silence: it may have ended, or be cut off from
-//!   the engine while its clients are served, and nobody can know which. It is not waited for, but
-//!   asked if it says hello within the life of the disconnect. After that it is not asked any more:
-//!   who bans somebody and reads of a missing node must have the client refused where its token is
+//! - *Missing*: it has not confirmed, and may still serve such a socket. That is a node that did
+//!   not answer in time, or one that is gone by silence: it may have ended, or be cut off from the
+//!   engine while it serves its clients, and nobody can know which. It is not waited for, but asked
+//!   if it says hello within the lifetime. After that it is not asked any more: an application that
+//!   bans somebody and reads of a missing node must have the client refused where its token is
 //!   checked, and ask again when the node is back.
 //! - *In neither*: it said bye, or was started again under its name. Its sockets are closed.
 //!
-//! Those that must confirm are [`Peers::iter`](crate::Peers::iter), silent ones too, and
-//! [`Peers::unaccounted`](crate::Peers::unaccounted) when it was started. The node that asks closes
-//! its own sockets itself.
+//! The nodes that must confirm are [`Peers::iter`](crate::Peers::iter), silent ones too, and
+//! [`Peers::unaccounted`](crate::Peers::unaccounted) at the start. The node that asks closes its
+//! own sockets itself.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use crate::node_id::NodeId;
 use crate::peers::GoneReason;
+use crate::time::SECOND;
 
 #[cfg(test)]
 mod tests;
 
-const SECOND: u64 = 1_000_000_000;
-/// Doubled, the next span until it is sent again; no longer than this.
+/// The longest span between two sends; it doubles each time.
 const SPAN_MAX_NS: u64 = 16 * SECOND;
-/// Up to so many nodes are asked again one by one; more of them, and all are asked at once.
+/// Up to so many nodes are asked again one by one; if there are more, all nodes are asked.
 const ONE_BY_ONE: usize = 4;
-/// It is not sent again sooner than this.
+/// The shortest span between two sends.
 const SPAN_MIN_NS: u64 = SECOND / 1000;
-/// Nodes that have confirmed or are to, over all disconnects: at most 16 bytes each.
+/// The most nodes that have confirmed or are to, over all disconnects: at most 16 bytes each.
 const NODES_MAX: usize = 1 << 20;
 
-/// Bounds of the disconnects that are asked for.
+/// Bounds of disconnects.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DisconnectsConfig {
-    /// How many at a time.
+    /// How many may be open.
     pub queue_max: usize,
-    /// How long each is asked for, in nanoseconds.
+    /// Their lifetime, in nanoseconds.
     pub life_ns: u64,
-    /// After which it is sent again for the first time, in nanoseconds; then after twice that.
+    /// The time until it is sent again for the first time, in nanoseconds; then twice that, and so
+    /// on.
     pub again_ns: u64,
 }
 
@@ -58,7 +59,7 @@ impl Default for DisconnectsConfig {
     }
 }
 
-/// The number of a disconnect at the node that asks for it; the first is 1.
+/// The number of a disconnect at the node that asks for it, from 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct DisconnectNumber(pub u64);
 
@@ -67,32 +68,32 @@ pub struct DisconnectNumber(pub u64);
 #[error("too many disconnects wait for other nodes")]
 pub struct TooManyDisconnects;
 
-/// What has become of a disconnect on other nodes, [as documented](crate::Disconnects).
+/// The outcome of a disconnect on other nodes, [as documented](crate::Disconnects).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DisconnectOutcome {
-    /// They have closed all sockets of that id; in the order of their answers.
+    /// Nodes that have closed all sockets of that id, in the order of their answers.
     pub confirmed: Vec<NodeId>,
-    /// They may still serve one.
+    /// Nodes that may still serve one.
     pub missing: Vec<NodeId>,
 }
 
-/// An envelope that is to be published.
+/// A request to send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DisconnectSend<'a> {
-    /// What the answer names.
+    /// The number to confirm.
     pub number: DisconnectNumber,
-    /// Whose sockets are to be closed.
+    /// The id of the sockets to close.
     pub socket_id: &'a str,
-    /// To whom: one node, or all.
+    /// The node to send it to; none: all nodes.
     pub to: Option<NodeId>,
 }
 
-/// Where a node stands that must confirm.
+/// Whether a node that must confirm is waited for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Waiting {
     /// It is waited for.
     Here,
-    /// Gone for silence: not waited for, and asked if it says hello.
+    /// It is gone by silence: not waited for, but asked if it says hello.
     Lost,
 }
 
@@ -100,12 +101,12 @@ enum Waiting {
 struct Disconnect {
     socket_id: Box<str>,
     ends_ns: u64,
-    /// When it is sent again to all that have not answered, and the span after that.
+    /// When it is sent again to all that have not confirmed, and the span after that.
     again_ns: u64,
     span_ns: u64,
     open: Vec<(NodeId, Waiting)>,
     confirmed: Vec<NodeId>,
-    /// Its outcome is told.
+    /// Its outcome was reported.
     is_told: bool,
 }
 
@@ -118,7 +119,7 @@ impl Disconnect {
         self.open.len() + self.confirmed.len()
     }
 
-    /// Its outcome, once.
+    /// The outcome, once.
     fn tell(&mut self) -> Option<DisconnectOutcome> {
         let is_told = std::mem::replace(&mut self.is_told, true);
         let missing = self.open.iter().map(|it| it.0).collect();
@@ -126,26 +127,26 @@ impl Disconnect {
     }
 }
 
-/// The disconnects that a node asks all others for.
+/// The disconnects that a node has asked all others for.
 #[derive(Debug)]
 pub struct Disconnects {
     config: DisconnectsConfig,
     last: u64,
     all: BTreeMap<u64, Disconnect>,
-    /// When each is sent again that somebody is waited for.
+    /// When disconnects are sent again that wait for a node.
     again: BTreeSet<(u64, u64)>,
-    /// Those whose outcomes are told, given up from the front when there is no room: first those
-    /// without a missing node, and the oldest first.
+    /// Disconnects whose outcomes were reported, given up from the front when there is no room:
+    /// first those without a missing node, and the oldest first.
     told: BTreeSet<(bool, u64)>,
-    /// What is to be sent, to a node or to all.
+    /// What is to be sent, to a node or to all nodes.
     sends: BTreeSet<(u64, Option<NodeId>)>,
     outcomes: VecDeque<(DisconnectNumber, DisconnectOutcome)>,
-    /// Nodes that have confirmed or are to, over all.
+    /// How many nodes have confirmed or are to, over all disconnects.
     nodes: usize,
 }
 
 impl Disconnects {
-    /// None yet.
+    /// Without disconnects.
     pub const fn new(config: DisconnectsConfig) -> Self {
         Self {
             config,
@@ -160,11 +161,11 @@ impl Disconnects {
     }
 
     /// Asks all others to close the sockets of an id. `here` are the nodes that are not gone,
-    /// `lost` those that are gone for silence and unaccounted for. Its outcome comes by
-    /// [`poll_outcome`](Self::poll_outcome), always.
+    /// `lost` those that are gone by silence and unaccounted for.
+    /// [`poll_outcome`](Self::poll_outcome) always returns its outcome.
     ///
     /// # Errors
-    /// There is no room, and nothing was sent. Those whose outcomes are told make room.
+    /// There is no room, and nothing is sent. Disconnects whose outcomes were reported make room.
     pub fn start(
         &mut self,
         socket_id: &str,
@@ -203,7 +204,7 @@ impl Disconnects {
         Ok(DisconnectNumber(self.last))
     }
 
-    /// A node has closed the sockets that a disconnect named. Other answers are passed over.
+    /// A node has confirmed a disconnect. Other answers are ignored.
     pub fn answered(&mut self, node: NodeId, number: DisconnectNumber) {
         let Some(it) = self.all.get_mut(&number.0) else { return };
         let Some(at) = it.open.iter().position(|it| it.0 == node) else { return };
@@ -212,8 +213,8 @@ impl Disconnects {
         self.settle(number.0);
     }
 
-    /// A node says hello, or joins without one that was heard: whatever is still asked for is sent
-    /// to it, unless it has confirmed. It may have heard none of it.
+    /// A node says hello, or joins without a hello: every open disconnect is sent to it, unless it
+    /// has confirmed. It may have received none.
     pub fn hello(&mut self, node: NodeId, now_ns: u64) {
         for (number, it) in &mut self.all {
             if it.confirmed.contains(&node) {
@@ -255,7 +256,7 @@ impl Disconnects {
         changed.into_iter().for_each(|it| self.settle(it));
     }
 
-    /// Ends what has lived long enough, and sends again what was not answered.
+    /// Ends disconnects after their lifetime, and sends others again.
     pub fn tick(&mut self, now_ns: u64) {
         while let Some((number, it)) = self.all.iter_mut().next()
             && it.ends_ns <= now_ns
@@ -288,8 +289,7 @@ impl Disconnects {
         ends_ns.into_iter().chain(self.again.first().map(|it| it.0)).min()
     }
 
-    /// The next envelope to be published. One that cannot be published now needs no care: it is
-    /// sent again in its turn.
+    /// The next request to send. One that cannot be published now may be dropped: it is sent again.
     pub fn poll_send(&mut self) -> Option<DisconnectSend<'_>> {
         loop {
             let (number, to) = self.sends.pop_first()?;
@@ -304,17 +304,17 @@ impl Disconnects {
         }
     }
 
-    /// The next outcome; one for each disconnect that was started.
+    /// The next outcome; one for each disconnect.
     pub fn poll_outcome(&mut self) -> Option<(DisconnectNumber, DisconnectOutcome)> {
         self.outcomes.pop_front()
     }
 
-    /// Disconnects that are asked for.
+    /// How many are open.
     pub fn len(&self) -> usize {
         self.all.len()
     }
 
-    /// None is asked for.
+    /// Whether none is open.
     pub fn is_empty(&self) -> bool {
         self.all.is_empty()
     }
@@ -323,7 +323,7 @@ impl Disconnects {
         self.all.len() >= self.config.queue_max || self.nodes + more_nodes > NODES_MAX
     }
 
-    /// Tells the outcome when nobody is waited for, and sends nothing again then.
+    /// Reports the outcome when no node is waited for, and stops sending it again.
     fn settle(&mut self, number: u64) {
         let Some(it) = self.all.get_mut(&number) else { return };
         if it.is_waiting() {

@@ -1,19 +1,20 @@
-//! What has been received of a peer's broadcasts, so that what it sends again is not heard twice.
+//! Filters broadcasts of a peer that were received before.
 
 use crate::subject::{BUCKETS, Bucket};
 
-/// Where numbers are of what is for one node alone.
+/// The place of messages for this node alone.
 const ALONE: usize = BUCKETS;
 
 /// The highest number received of one peer's broadcasts, by bucket.
 ///
 /// A peer whose link broke sends again what the engine may not have, all of it in the same order
-/// and before anything newer; so others may hear 3, 4, 5, 3, 4, 5, 6. On one topic the numbers of a
-/// peer come in order, and so they do in one bucket, since a bucket is heard by one interest at a
-/// time: what is not above the highest is either a duplicate, or was lost on its first way and
-/// would now come behind what is newer. At most once and in order, it is not passed on.
+/// and before anything newer; so others may receive 3, 4, 5, 3, 4, 5, 6. On one topic the numbers
+/// of a peer come in order, and so they do in one bucket, since one interest at a time covers a
+/// bucket: a number that is not above the highest is either a duplicate, or was lost the first time
+/// and would now come behind newer ones. To keep the promise of at most once and in order, it is
+/// dropped.
 ///
-/// It takes 32 kB, when a peer is first heard.
+/// It takes 32 kB, from the first message of a peer on.
 ///
 /// ```
 /// use simurgh_cluster::{Bucket, DuplicateFilter};
@@ -35,13 +36,13 @@ impl Default for DuplicateFilter {
 }
 
 impl DuplicateFilter {
-    /// Nothing has been received.
+    /// A filter that has seen nothing.
     pub fn new() -> Self {
         Self { highest: Box::new([0; BUCKETS + 1]) }
     }
 
-    /// Notes that a broadcast has been received, of a topic in this bucket, or for this node alone;
-    /// whether it is to be heard.
+    /// Records a broadcast of a topic in this bucket, or one for this node alone. Returns whether
+    /// it is new.
     pub fn take(&mut self, bucket: Option<Bucket>, n: u64) -> bool {
         let at = bucket.map_or(ALONE, Bucket::number);
         let Some(highest) = self.highest.get_mut(at) else { return true };

@@ -1,4 +1,4 @@
-//! How long something took, each time.
+//! A histogram of durations.
 
 use std::time::Duration;
 
@@ -18,18 +18,18 @@ pub const DURATION_BOUNDS_NS: [u64; 12] = [
     10_000_000_000,
 ];
 
-/// How long something took, each time: a histogram.
+/// A histogram of durations.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Durations {
-    /// How often it took no longer than each of [`DURATION_BOUNDS_NS`] and longer than the one
-    /// before; the last is without bound.
+    /// How many durations were at most each of [`DURATION_BOUNDS_NS`] and above the one before it;
+    /// the last bucket is unbounded.
     pub buckets: [u64; DURATION_BOUNDS_NS.len() + 1],
-    /// What all took together, in nanoseconds.
+    /// The sum of all durations, in nanoseconds.
     pub sum_ns: u64,
 }
 
 impl Durations {
-    /// It took so long once more.
+    /// Counts a duration.
     pub fn add(&mut self, took: Duration) {
         let ns = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
         let bucket = DURATION_BOUNDS_NS.iter().take_while(|bound| ns > **bound).count();

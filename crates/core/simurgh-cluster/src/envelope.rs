@@ -1,4 +1,4 @@
-//! What nodes send each other. All numbers are little endian.
+//! The envelopes that nodes send each other. All numbers are little endian.
 //!
 //! ```text
 //!  0  u8 version = 1     1  u8 kind     2  u16 flags     4  u64 origin     12  u64 n
@@ -9,12 +9,12 @@
 //!     [u64 exclusion]                                 if it has exclusion
 //!     u32 length, payload
 //! ```
-//! Broadcasts have one item or more, a bye and a forget have none; each other kind has one binary
-//! item without event. Only those of a topic name one (see [`Message`](crate::Message)).
+//! Broadcasts have one item or more, a bye and a forget have none; every other kind has one binary
+//! item without an event. Only kinds about a topic name one (see [`Message`](crate::Message)).
 //!
-//! Whoever may publish at the engine can write whatever they like, so a node believes nothing of
-//! an envelope: [`Envelope::decode`] has looked at every byte, the JSON included, or refuses it
-//! whole. [`Header::read`] looks at the beginning alone, for what is to be dropped anyway.
+//! Anybody who may publish at the engine can write anything, so an envelope is not trusted:
+//! [`Envelope::decode`] checks every byte, JSON included, or refuses the whole. [`Header::read`]
+//! reads the beginning alone, for envelopes that are dropped anyway.
 
 mod draft;
 mod item;
@@ -33,18 +33,18 @@ use crate::wire::{Reader, WireError};
 pub use draft::{Draft, EncodeError, resent, stamped};
 pub use item::{Except, Item, ItemPayload, is_reserved};
 
-/// The version of envelopes that is written and understood here.
+/// The version of envelopes that this program writes and understands.
 pub const ENVELOPE_VERSION: u8 = 1;
-/// The largest envelope: what engines take by default (1 MiB), less 1 kB for what they add.
+/// The largest envelope: the default limit of engines (1 MiB), less 1 kB for what they add.
 pub const ENVELOPE_BYTES_MAX: usize = (1 << 20) - (1 << 10);
 
 const HEADER_BYTES: usize = 20;
-/// Where the flags are.
+/// Offset of the flags.
 const FLAGS_AT: usize = 2;
-/// Where the number is.
+/// Offset of the number.
 const N_AT: usize = 12;
 
-/// What an envelope is.
+/// The kind of an envelope.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Kind {
@@ -52,28 +52,28 @@ pub enum Kind {
     Broadcast = 1,
     /// Changes of the origin's presences in a topic.
     Presence = 2,
-    /// Which topics' presences are asked for.
+    /// The topics whose presences the origin asks for.
     AskState = 3,
     /// All of the origin's presences in a topic.
     State = 4,
     /// The origin is alive.
     Beat = 5,
-    /// The origin has a new link, and says what others must know once.
+    /// The origin has a new link; carries what others must be told once.
     Hello = 6,
-    /// The origin ends.
+    /// The origin is about to end.
     Bye = 7,
     /// Sockets with an id are to be closed.
     Disconnect = 8,
-    /// They are.
+    /// A disconnect has been done.
     Answer = 9,
-    /// The origin asks something of the receiver, or a piece of that.
+    /// A call of a service on the receiver, or a piece of it.
     Call = 10,
-    /// It is answered, or a piece of that.
+    /// The answer to a call, or a piece of it.
     Return = 11,
-    /// It waits no longer for what it has asked.
+    /// The origin does not wait for its call any more.
     HangUp = 12,
-    /// What is kept of a topic up to here is to be forgotten: stored among what it ends, so that
-    /// all see it at the same place.
+    /// Everything kept of a topic before this envelope is to be forgotten. It is stored among the
+    /// messages it ends, so that all nodes see it at the same place.
     Forget = 13,
 }
 
@@ -99,7 +99,7 @@ impl Kind {
         Self::ALL.get(usize::from(number).checked_sub(1)?).copied()
     }
 
-    /// As metrics name it.
+    /// Its name in metrics.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Broadcast => "broadcast",
@@ -118,7 +118,7 @@ impl Kind {
         }
     }
 
-    /// Whether it is about a topic, or a socket's id, and names it.
+    /// Whether it names a topic or the id of sockets.
     const fn names_topic(self) -> bool {
         matches!(
             self,
@@ -127,19 +127,17 @@ impl Kind {
     }
 }
 
-/// What holds for an envelope as a whole. Unknown flags mean nothing: what changes the layout
-/// raises the version.
+/// Flags of an envelope. Unknown flags mean nothing: a change of the layout raises the version.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Flags(pub u16);
 
 impl Flags {
-    /// None of them.
+    /// No flag.
     pub const NONE: Self = Self(0);
     /// The publisher sends it again, because its link broke before the engine had confirmed it:
-    /// others may have got it the first time. Receivers go by numbers alone
-    /// ([`DuplicateFilter`](crate::DuplicateFilter)); by this the [`contract`](crate::contract)
-    /// tells what may come twice from what may not, and whoever looks at the engine's traffic sees
-    /// why it does.
+    /// others may have received it the first time. Receivers go by numbers alone
+    /// ([`DuplicateFilter`](crate::DuplicateFilter)); the flag lets tests of adapters tell what may
+    /// come twice, and shows in the engine's traffic why it does.
     pub const RESENT: Self = Self(1);
 
     /// Whether [`RESENT`](Self::RESENT) is among them.
@@ -148,12 +146,12 @@ impl Flags {
     }
 }
 
-/// What every envelope begins with.
+/// The beginning of every envelope.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
-    /// What it is.
+    /// Its kind.
     pub kind: Kind,
-    /// What holds for it as a whole.
+    /// Its flags.
     pub flags: Flags,
     /// The node that made it.
     pub origin: NodeId,
@@ -162,7 +160,7 @@ pub struct Header {
 }
 
 impl Header {
-    /// Of an envelope of which nothing else is looked at.
+    /// Reads the header alone.
     ///
     /// # Errors
     /// It is too short or too long, has no number, or is of an unknown version or kind.
@@ -189,10 +187,10 @@ impl Header {
     }
 }
 
-/// An envelope that was received, and is what it should be. It points into the received bytes.
+/// A received envelope that was checked. It borrows from the received bytes.
 #[derive(Clone, Debug)]
 pub struct Envelope<'a> {
-    /// Its beginning.
+    /// Its header.
     pub header: Header,
     /// The topic, or the id of sockets; empty for kinds that have none.
     pub topic: &'a str,
@@ -202,11 +200,11 @@ pub struct Envelope<'a> {
 impl<'a> Envelope<'a> {
     /// Reads and checks all of it.
     ///
-    /// What [`Message`](crate::Message) finds behind it is not looked at here but for broadcasts,
-    /// whose payloads must be JSON as it may stand in frames.
+    /// The payload that [`Message`](crate::Message) reads is checked there, but payloads of
+    /// broadcasts are checked here: they must be JSON as it may stand in frames.
     ///
     /// # Errors
-    /// It is not what it should be.
+    /// It is malformed.
     pub fn decode(bytes: &'a [u8]) -> Result<Self, EnvelopeError> {
         let mut reader = Reader::new(bytes);
         let header = Header::take(&mut reader)?;
@@ -242,22 +240,22 @@ impl<'a> Envelope<'a> {
         Ok(Self { header, topic, items })
     }
 
-    /// The topic of an envelope of which nothing behind that is looked at.
+    /// Reads the topic alone.
     ///
     /// # Errors
-    /// Its beginning is not what it should be.
+    /// Its beginning is malformed.
     pub fn topic_of(bytes: &'a [u8]) -> Result<&'a str, EnvelopeError> {
         let mut reader = Reader::new(bytes);
         Header::take(&mut reader)?;
         Ok(reader.text16()?)
     }
 
-    /// What it carries, in order.
+    /// Its items, in order.
     pub fn items(&self) -> Items<'a> {
         self.items.clone()
     }
 
-    /// What the only item of a kind that has one carries.
+    /// The payload of a kind that has one item; else nothing.
     pub(crate) fn payload(&self) -> &'a [u8] {
         match self.items.first {
             Some(Item { payload: ItemPayload::Binary(bytes), .. }) => bytes,
@@ -266,8 +264,8 @@ impl<'a> Envelope<'a> {
     }
 }
 
-/// The items of an envelope. The first is kept as it was read: most envelopes have one, and need
-/// no second look.
+/// The items of an envelope. The first is kept as it was read: most envelopes have one item, which
+/// is then read once.
 #[derive(Clone, Debug)]
 pub struct Items<'a> {
     left: u16,

@@ -1,5 +1,6 @@
 //! Several nodes as one server, without sockets, clocks, threads or randomness: what nodes say to
-//! each other, and what each of them remembers for it. An engine carries it ([`Adapter`]).
+//! each other, and the state that each of them keeps for it. An engine carries the messages
+//! ([`Adapter`]).
 #![forbid(unsafe_code)]
 
 pub mod adapter;

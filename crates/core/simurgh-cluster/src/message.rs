@@ -1,4 +1,4 @@
-//! What an envelope says, by its kind; and how nodes write what they say of themselves.
+//! The messages in envelopes, by kind.
 //!
 //! ```text
 //! kind          topic          payload of its one item
@@ -17,7 +17,7 @@
 //! a beat is     u8 length, name; u8 length, version; u8 oldest, u8 newest envelope;
 //!               u64 sockets; u8 draining, 0 or 1; u64 milliseconds since 1970
 //! ```
-//! Whose they are is the envelope's origin, which no payload repeats.
+//! The sender is the envelope's origin, which no payload repeats.
 
 #[cfg(test)]
 mod tests;
@@ -33,56 +33,56 @@ use crate::wire::{self, Reader};
 pub const NAME_BYTES_MAX: usize = 255;
 /// The longest version of a program.
 pub const VERSION_BYTES_MAX: usize = 64;
-/// As many settings are compared.
+/// How many settings are compared at most.
 pub const SETTINGS_MAX: usize = 1000;
 
-/// What a pattern and its hash take at least.
+/// The least bytes of a pattern and its hash.
 const SETTING_BYTES_LEAST: usize = 9;
 
-/// What an envelope says.
+/// The message of an envelope.
 #[derive(Clone, Debug)]
 pub enum Message<'a> {
-    /// Broadcasts on the envelope's topic, in order; one at least.
+    /// Broadcasts on the envelope's topic, in order; at least one.
     Broadcasts(Items<'a>),
-    /// Something of the origin's presences, or a part of it: for a
+    /// A change or a snapshot of the origin's presences, or a part of one: for
     /// [`PresenceParts`](crate::PresenceParts).
     Presence(Part<'a>),
-    /// The topics of whose presences the origin wants to know what the receiver has.
+    /// The topics whose presences the origin asks the receiver for.
     AskState(Vec<&'a str>),
     /// The origin is alive.
     Beat(Beat),
     /// The origin has a new link.
     Hello(Hello),
-    /// The origin ends.
+    /// The origin is about to end.
     Bye,
     /// Sockets whose id is the envelope's topic are to be closed.
     Disconnect {
-        /// What the answer has to say.
+        /// The number to repeat in the answer.
         number: u64,
     },
-    /// The receiver's disconnect of this number has been done at the origin.
+    /// The origin has done the receiver's disconnect of this number.
     Answer {
-        /// The receiver's own.
+        /// The number that the receiver gave it.
         number: u64,
     },
-    /// The origin asks something of the receiver.
+    /// The origin calls a service of the receiver.
     Call(Piece<'a>),
-    /// The origin answers what the receiver has asked.
+    /// The origin answers a call of the receiver.
     Return(Piece<'a>),
-    /// The origin waits no longer for what it has asked.
+    /// The origin does not wait for its call any more.
     HangUp {
-        /// The origin's own.
+        /// The number that the origin gave it.
         number: u64,
     },
-    /// What is kept of the envelope's topic up to here is to be forgotten.
+    /// Everything kept of the envelope's topic before this is to be forgotten.
     Forget,
 }
 
 impl<'a> Envelope<'a> {
-    /// What it says.
+    /// Reads its message.
     ///
     /// # Errors
-    /// It says nothing that an envelope of its kind can say.
+    /// It is not a message of its kind.
     pub fn message(&self) -> Result<Message<'a>, EnvelopeError> {
         let mut payload = Reader::new(self.payload());
         let message = match self.header.kind {
@@ -107,7 +107,7 @@ impl<'a> Envelope<'a> {
 }
 
 impl Beat {
-    /// For all nodes.
+    /// The envelope for all nodes.
     ///
     /// # Errors
     /// The name has more bytes than [`NAME_BYTES_MAX`], or the version more than
@@ -120,7 +120,7 @@ impl Beat {
 }
 
 impl Hello {
-    /// For all nodes.
+    /// The envelope for all nodes.
     ///
     /// # Errors
     /// As [`Beat::draft`], or there are more settings than [`SETTINGS_MAX`], or the pattern of one
@@ -143,7 +143,7 @@ impl Hello {
 }
 
 impl Draft {
-    /// For all nodes: this one ends.
+    /// Tells all nodes that this one is about to end.
     ///
     /// # Errors
     /// None.
@@ -151,8 +151,8 @@ impl Draft {
         Self::with_payload(Kind::Bye, origin, "", None)
     }
 
-    /// For all nodes: sockets with this id are to be closed, and an [`answer`](Self::answer) with
-    /// this number is wanted.
+    /// Asks all nodes to close the sockets with this id, and to [`answer`](Self::answer) with this
+    /// number.
     ///
     /// # Errors
     /// The id is too long: no envelope can name it.
@@ -160,7 +160,7 @@ impl Draft {
         Self::with_payload(Kind::Disconnect, origin, socket_id, Some(&number.to_le_bytes()))
     }
 
-    /// For the node that asked: what it wanted under this number is done.
+    /// Tells the node that asked that the request with this number is done.
     ///
     /// # Errors
     /// None.
@@ -168,7 +168,7 @@ impl Draft {
         Self::with_payload(Kind::Answer, origin, "", Some(&number.to_le_bytes()))
     }
 
-    /// To be stored among a topic's broadcasts: all before it are to be forgotten.
+    /// The marker that is stored among a topic's broadcasts to have all before it forgotten.
     ///
     /// # Errors
     /// The topic is too long.
@@ -176,7 +176,7 @@ impl Draft {
         Self::with_payload(Kind::Forget, origin, topic, None)
     }
 
-    /// For the node that was called: the call of this number is not waited for any more.
+    /// Tells the node that was called that the call of this number is not waited for any more.
     ///
     /// # Errors
     /// None.

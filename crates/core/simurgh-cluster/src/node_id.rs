@@ -9,14 +9,14 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 const CHARS: usize = 11;
 
 /// The id of a node, random at each of its starts. The [`Owner`](simurgh_presence::Owner) of its
-/// presences is the same number. Shown as 11 characters of base64url.
+/// presences is the same number. It is shown as 11 characters of base64url.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct NodeId(pub u64);
 
 impl fmt::Display for NodeId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut chars = [b'A'; CHARS];
-        // It fits: eight bytes are eleven characters.
+        // Eight bytes are always eleven characters.
         let _ = URL_SAFE_NO_PAD.encode_slice(self.0.to_be_bytes(), &mut chars);
         f.pad(str::from_utf8(&chars).unwrap_or_default())
     }

@@ -1,9 +1,9 @@
-//! What waits to be handed to the adapter: bounded, so that an engine that is slow or away costs
-//! a known amount of memory and nothing waits for it.
+//! The queue of envelopes for the adapter: bounded, so that an engine that is slow or away costs a
+//! known amount of memory and nothing waits for it.
 //!
-//! Each [`Class`] has a queue and a bound of its own. What is plain may be lost: beyond its bound,
-//! or after its time, the oldest goes, since a newer message is worth more. What is control or
-//! presence is refused when there is no room, so that whoever says it knows.
+//! Each [`Class`] has a queue and a bound of its own. Plain envelopes may be lost: beyond their
+//! bound or their time the oldest are dropped, since newer ones are worth more. Control and
+//! presence envelopes are refused when there is no room, so that the caller knows.
 
 use std::collections::VecDeque;
 use std::ops::AddAssign;
@@ -15,38 +15,38 @@ use crate::subject::Subject;
 #[cfg(test)]
 mod tests;
 
-/// What an envelope is counted with beside its bytes and those of its subject: its place in the
-/// queue, and what allocators add to three pieces of memory.
+/// What an envelope counts beside its bytes and those of its subject: its place in the queue, and
+/// the overhead of three allocations.
 pub const OUTBOX_ENTRY_BYTES: usize = size_of::<Entry>() + 72;
-/// Entries of a piece of a queue.
+/// Entries of one piece of a queue.
 const PIECE: usize = 64;
 const CLASSES: usize = 4;
 
-/// What an envelope is for. They are handed over in this order, and in each class in the order
-/// they came.
+/// The class of an envelope. Classes are handed over in this order, and each in the order of its
+/// calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Class {
     /// Beats, hellos, disconnects and their answers: refused when full.
     Control,
     /// Changes of presences, and states: refused when full.
     Presence,
-    /// What nodes ask of each other, and answer: refused when full.
+    /// Calls between nodes and their answers: refused when full.
     Call,
-    /// Broadcasts of topics without history: the oldest go when full, or after their time.
+    /// Broadcasts of topics without history: the oldest are dropped when full, or after their time.
     Plain,
 }
 
-/// Bounds of an outbox. Bytes are those of envelopes and subjects, and [`OUTBOX_ENTRY_BYTES`] for
-/// each envelope.
+/// Bounds of an outbox, in bytes of envelopes and subjects with [`OUTBOX_ENTRY_BYTES`] for each
+/// envelope.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OutboxConfig {
-    /// Of all control envelopes.
+    /// For control envelopes.
     pub control_bytes: usize,
-    /// Of all presence envelopes.
+    /// For presence envelopes.
     pub presence_bytes: usize,
-    /// Of all calls and their answers.
+    /// For calls and their answers.
     pub call_bytes: usize,
-    /// Of all plain envelopes.
+    /// For plain envelopes.
     pub plain_bytes: usize,
     /// How long a plain envelope may wait, in nanoseconds.
     pub plain_age_ns: u64,
@@ -65,12 +65,12 @@ impl Default for OutboxConfig {
     }
 }
 
-/// Plain envelopes that went without being handed over, by what for.
+/// Plain envelopes that were dropped, by reason.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Dropped {
-    /// For newer ones, as they were too many bytes.
+    /// To make room for newer ones.
     pub by_bytes: u64,
-    /// For their age.
+    /// Because they had waited too long.
     pub by_age: u64,
 }
 
@@ -84,10 +84,10 @@ impl AddAssign for Dropped {
 /// Why an envelope was not taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum OutboxError {
-    /// There is no room for another of its class now.
+    /// Its class is full.
     #[error("no room for another {0:?} envelope")]
     Full(Class),
-    /// It alone is more than its class may have.
+    /// It is larger than the bound of its class.
     #[error("an envelope larger than the outbox")]
     TooLarge,
 }
@@ -109,7 +109,7 @@ fn cost(to: &Subject, envelope: &Bytes) -> usize {
     to.as_str().len() + envelope.len() + OUTBOX_ENTRY_BYTES
 }
 
-/// A queue in pieces, so that growing copies nothing and what was handed over is given back.
+/// A queue in pieces, so that growing copies nothing and memory is given back as it empties.
 #[derive(Debug, Default)]
 struct Queue {
     pieces: VecDeque<VecDeque<Entry>>,
@@ -150,25 +150,24 @@ impl Queue {
     }
 }
 
-/// All that waits.
+/// The queues of all classes.
 #[derive(Debug)]
 pub struct Outbox {
-    /// By class.
     queues: [Queue; CLASSES],
     config: OutboxConfig,
 }
 
 impl Outbox {
-    /// An empty one.
+    /// An empty outbox.
     pub fn new(config: OutboxConfig) -> Self {
         Self { queues: Default::default(), config }
     }
 
-    /// Takes an envelope, and says how many plain ones went for it, or had gone by their age. An
-    /// envelope is counted by its length; who gives a part of a larger buffer holds all of that.
+    /// Adds an envelope. Returns how many plain ones were dropped for it or for their age. An
+    /// envelope counts by its length, even if it is part of a larger buffer.
     ///
     /// # Errors
-    /// There is no room for it. A plain one is refused only where it would not fit alone.
+    /// There is no room for it. A plain one is refused only if it is larger than the bound.
     pub fn push(
         &mut self,
         class: Class,
@@ -195,15 +194,15 @@ impl Outbox {
         Ok(dropped)
     }
 
-    /// What is to be handed over next, after [`expire`](Self::expire). It stays until
-    /// [`pop`](Self::pop), so that what the adapter does not take keeps its place.
+    /// The next envelope to hand over, after [`expire`](Self::expire). It stays until
+    /// [`pop`](Self::pop), so that one that the adapter does not take keeps its place.
     pub fn front(&self) -> Option<(Class, &Subject, &Bytes)> {
         let entry = |class| self.queue(class).front().map(|it| (class, &it.to, &it.envelope));
         let classes = [Class::Control, Class::Presence, Class::Call, Class::Plain];
         classes.into_iter().find_map(entry)
     }
 
-    /// Takes what [`front`](Self::front) shows away.
+    /// Removes what [`front`](Self::front) shows.
     pub fn pop(&mut self) -> Option<(Class, Subject, Bytes)> {
         let (class, ..) = self.front()?;
         let entry = self.queues[class as usize].pop()?;
@@ -220,38 +219,38 @@ impl Outbox {
         dropped
     }
 
-    /// When [`expire`](Self::expire) has something to drop next.
+    /// When [`expire`](Self::expire) will drop something.
     pub fn next_ns(&self) -> Option<u64> {
         let oldest = self.queue(Class::Plain).front()?;
         Some(oldest.since_ns.saturating_add(self.config.plain_age_ns))
     }
 
-    /// Bytes of all that waits, as they are counted.
+    /// The bytes of all classes, as they are counted.
     pub fn bytes(&self) -> usize {
         self.queues.iter().map(|it| it.bytes).sum()
     }
 
-    /// Bytes of a class, as they are counted.
+    /// The bytes of a class, as they are counted.
     pub fn bytes_of(&self, class: Class) -> usize {
         self.queue(class).bytes
     }
 
-    /// Envelopes of a class.
+    /// How many envelopes a class has.
     pub fn len_of(&self, class: Class) -> usize {
         self.queue(class).len
     }
 
-    /// Envelopes of all classes.
+    /// How many envelopes all classes have.
     pub fn len(&self) -> usize {
         self.queues.iter().map(|it| it.len).sum()
     }
 
-    /// Nothing waits.
+    /// Whether it is empty.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Bytes that a class has room for.
+    /// How many more bytes a class has room for.
     pub const fn room(&self, class: Class) -> usize {
         self.bound(class).saturating_sub(self.queue(class).bytes)
     }

@@ -1,8 +1,8 @@
-//! What nodes tell each other of their presences, as bytes.
+//! Changes and snapshots of presences as envelopes.
 //!
-//! A [`Delta`] or a [`Snapshot`] is written down whole, and what is longer than [`PART_BYTES`] is
-//! cut wherever that comes: a crowd that joins at once makes a delta that no envelope could hold,
-//! too. Each part is an envelope on the topic; [`PresenceParts`] puts them together.
+//! A [`Delta`] or a [`Snapshot`] is encoded as a whole, which is cut anywhere into parts of
+//! [`PART_BYTES`]: a crowd that joins at once makes a delta that no envelope could hold. Each part
+//! is an envelope on the topic; [`PresenceParts`] puts them together.
 //!
 //! ```text
 //! part       u16 which, from 0; u16 of how many; u32 CRC-32 of the whole; bytes of the whole
@@ -12,8 +12,8 @@
 //!            u32 length, key; u32 length, meta; [u32 length, what stands beside]
 //! ref        12 bytes, not all of them 0
 //! ```
-//! The checksum is also what tells parts of one whole from those of another: two answers of a node
-//! may be of one version, and their entries in another order.
+//! The checksum also tells parts of one whole from those of another: two answers of a node may be
+//! of one version, with their entries in another order.
 
 mod parts;
 #[cfg(test)]
@@ -28,32 +28,32 @@ use crate::wire::{self, Reader};
 
 pub use parts::{PresenceParts, UNFINISHED_MAX};
 
-/// Bytes of a whole that one envelope carries.
+/// The bytes of a whole in one envelope.
 pub const PART_BYTES: usize = 256 << 10;
-/// A whole has as many parts at most: 256 MiB.
+/// The most parts of a whole: 256 MiB.
 pub const PARTS_MAX: u16 = 1024;
 
-/// What an entry takes at least: a flag, a ref, two lengths and `{}`.
+/// The least bytes of an entry: a flag, a ref, two lengths and `{}`.
 const ENTRY_BYTES_LEAST: usize = 1 + REF_BYTES + 4 + 4 + 2;
 const REF_BYTES: usize = 12;
 /// Flags of an entry.
 const REPLACES: u8 = 1;
 const HAS_EXTRA: u8 = 2;
-/// What envelopes of asks are filled up to: one more topic of any length fits behind it.
+/// How far envelopes that ask for states are filled: one more topic of any length fits behind that.
 const ASKS_BYTES: usize = PART_BYTES;
 const _: () = assert!(ASKS_BYTES + 2 * (TOPIC_BYTES_MAX + 100) < ENVELOPE_BYTES_MAX);
 const _: () = assert!(PART_BYTES + 2 * (TOPIC_BYTES_MAX + 100) < ENVELOPE_BYTES_MAX);
 
-/// What another node tells of its presences in a topic.
+/// A message of another node about its presences in a topic.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PresenceUpdate {
-    /// What has changed.
+    /// The changes.
     Delta(Delta),
-    /// All there are.
+    /// All presences.
     Snapshot(Snapshot),
 }
 
-/// An envelope's share of a [`PresenceUpdate`]; mostly all of it.
+/// An envelope's part of a [`PresenceUpdate`], which is mostly all of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Part<'a> {
     is_snapshot: bool,
@@ -85,7 +85,7 @@ impl<'a> Part<'a> {
         })
     }
 
-    /// What the bytes of all parts say, if they are those that were cut.
+    /// Reads the bytes of all parts.
     fn told(&self, whole: &[u8]) -> Result<PresenceUpdate, EnvelopeError> {
         if crc32fast::hash(whole) != self.checksum {
             return Err(EnvelopeError::Malformed("presences are not what their checksum says"));
@@ -102,8 +102,7 @@ impl<'a> Part<'a> {
     }
 }
 
-/// A delta of this node's presences in a topic, for all nodes with members there: one envelope, or
-/// several behind each other.
+/// The envelopes of a delta of this node's presences in a topic, for all nodes with members there.
 ///
 /// # Errors
 /// The topic is too long, or there are more parts than [`PARTS_MAX`].
@@ -119,8 +118,7 @@ pub fn delta_drafts(topic: &str, delta: &Delta) -> Result<Vec<Draft>, EncodeErro
     drafts(Kind::Presence, delta.owner, topic, &whole)
 }
 
-/// A snapshot of this node's presences in a topic, for the node that asked: one envelope, or
-/// several behind each other.
+/// The envelopes of a snapshot of this node's presences in a topic, for the node that asked.
 ///
 /// # Errors
 /// As [`delta_drafts`].
@@ -131,10 +129,10 @@ pub fn state_drafts(topic: &str, snapshot: &Snapshot) -> Result<Vec<Draft>, Enco
     drafts(Kind::State, snapshot.owner, topic, &whole)
 }
 
-/// Asks for the presences of topics, put together: as few envelopes as they fit into.
+/// The envelopes that ask for the presences of topics, as few as these fit into.
 ///
 /// # Errors
-/// A topic is too long; none of them is asked for.
+/// A topic is too long.
 pub fn ask_drafts<'t>(
     origin: NodeId,
     topics: impl IntoIterator<Item = &'t str>,
@@ -249,7 +247,8 @@ fn entry(reader: &mut Reader<'_>) -> Result<Shared, EnvelopeError> {
     Ok(Shared { key, phx_ref: own, phx_ref_prev, meta, extra })
 }
 
-/// How many of at least so many bytes follow: no more than there are bytes for.
+/// The number of entries of at least so many bytes that follow, checked against the bytes that are
+/// left.
 fn count(reader: &mut Reader<'_>, bytes_least: usize) -> Result<usize, EnvelopeError> {
     let count = usize::try_from(reader.u32()?).unwrap_or(usize::MAX);
     if count > reader.left().len() / bytes_least {
@@ -258,7 +257,7 @@ fn count(reader: &mut Reader<'_>, bytes_least: usize) -> Result<usize, EnvelopeE
     Ok(count)
 }
 
-/// A ref that names something: tables have zeros where there is none.
+/// A ref. Zeros stand for none in tables, so they are refused.
 fn phx_ref(reader: &mut Reader<'_>) -> Result<PhxRef, EnvelopeError> {
     let bytes: [u8; REF_BYTES] = reader.array()?;
     if bytes == [0; REF_BYTES] {

@@ -1,7 +1,7 @@
-//! Where an envelope goes: the names that a cluster's subjects have at its engine.
+//! The subjects that envelopes are published to.
 //!
-//! A topic's *bucket* is the upper twelve bits of its CRC-32. The subject of a topic has the bucket
-//! in it, so that a node may want one topic, or all of a bucket by one wildcard:
+//! A topic's *bucket* is the upper twelve bits of its CRC-32. The bucket is part of the topic's
+//! subject, so that a node can subscribe to one topic, or with one wildcard to all of a bucket:
 //! `<prefix>.<space>.<a>.<bc>.<token>`, where `abc` are the bucket's hexadecimal digits.
 
 use std::fmt;
@@ -11,34 +11,34 @@ use twox_hash::XxHash3_128;
 
 use crate::node_id::NodeId;
 
-/// The longest token of a name that is written out; beyond that it is a hash. A subject is then at
-/// most 192 bytes long: engines close the whole link over one that is longer than 4 kB.
+/// The longest token of a name that is written out; a longer one is replaced by a hash. A subject
+/// then has at most 192 bytes: engines close the link over one that is longer than 4 kB.
 pub const TOKEN_BYTES_MAX: usize = 160;
-/// The longest topic that has members elsewhere: its length is two bytes of the envelope.
+/// The longest topic that nodes can share: an envelope has two bytes for its length.
 pub const TOPIC_BYTES_MAX: usize = u16::MAX as usize;
 /// The longest prefix.
 pub const PREFIX_BYTES_MAX: usize = 24;
-/// How many buckets topics are in.
+/// How many buckets there are.
 pub const BUCKETS: usize = 1 << 12;
 
 const HEX: &[u8; 16] = b"0123456789ABCDEF";
 
-/// One of [`BUCKETS`] parts that topics are in, by their names.
+/// One of [`BUCKETS`] groups of topics, by a hash of their names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Bucket(u16);
 
 impl Bucket {
-    /// Of a topic.
+    /// The bucket of a topic.
     pub fn of(topic: &str) -> Self {
         Self((crc32fast::hash(topic.as_bytes()) >> 20) as u16)
     }
 
-    /// By its number, of which the lower twelve bits count.
+    /// The bucket with this number, of which the lower twelve bits count.
     pub const fn new(number: u16) -> Self {
         Self(number % BUCKETS as u16)
     }
 
-    /// Below [`BUCKETS`].
+    /// Its number, below [`BUCKETS`].
     pub const fn number(self) -> usize {
         self.0 as usize
     }
@@ -51,12 +51,12 @@ impl fmt::Display for Bucket {
     }
 }
 
-/// What the subjects of a topic are for.
+/// What a subject of a topic is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Space {
     /// `b`: broadcasts, for all nodes with members.
     Broadcast,
-    /// `h`: broadcasts that the engine is to store first.
+    /// `h`: broadcasts that the engine stores before it delivers them.
     Store,
     /// `p`: changes of presences.
     Presence,
@@ -72,21 +72,21 @@ impl Space {
     }
 }
 
-/// What a node wants to hear.
+/// What a node subscribes to.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Interest {
     /// One topic.
     Exact(Space, Box<str>),
-    /// All topics of a bucket.
+    /// All topics of a bucket, in one space.
     Whole(Space, Bucket),
-    /// What is for all nodes.
+    /// Messages for all nodes.
     Nodes,
-    /// What is for this node alone.
+    /// Messages for one node.
     Node(NodeId),
 }
 
-/// Where an envelope goes, as an engine takes it: dots between tokens, no wildcard. A clone is the
-/// same text.
+/// The subject of an envelope, as an engine takes it: tokens with dots between them, no wildcard.
+/// Cloning shares the text.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Subject(Arc<str>);
 
@@ -103,7 +103,7 @@ impl fmt::Display for Subject {
     }
 }
 
-/// What a cluster's subjects begin with, so that several share one engine.
+/// The first token of a cluster's subjects, so that several clusters can share an engine.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Prefix(Box<str>);
 
@@ -122,7 +122,7 @@ pub enum PrefixError {
 }
 
 impl Prefix {
-    /// One of `[a-z0-9_-]{1,24}`.
+    /// A prefix of the form `[a-z0-9_-]{1,24}`.
     ///
     /// # Errors
     /// It is empty, too long, or has another character.
@@ -143,24 +143,24 @@ impl Prefix {
         &self.0
     }
 
-    /// Where the envelopes of a topic go.
+    /// The subject of a topic's envelopes.
     pub fn topic(&self, space: Space, topic: &str) -> Subject {
         let mut text = self.bucket(space, Bucket::of(topic), topic.len().min(TOKEN_BYTES_MAX));
         push_token(&mut text, topic);
         Subject(text.into())
     }
 
-    /// Where what is for all nodes goes.
+    /// The subject of messages for all nodes.
     pub fn nodes(&self) -> Subject {
         Subject(format!("{}.n", self.0).into())
     }
 
-    /// Where what is for one node goes.
+    /// The subject of messages for one node.
     pub fn node(&self, id: NodeId) -> Subject {
         Subject(format!("{}.n.{id}", self.0).into())
     }
 
-    /// The subject that is subscribed to for an interest; with a wildcard for a whole bucket.
+    /// The subject to subscribe to for an interest; with a wildcard for a whole bucket.
     pub fn filter(&self, interest: &Interest) -> Subject {
         match interest {
             Interest::Exact(space, topic) => self.topic(*space, topic),
@@ -174,7 +174,7 @@ impl Prefix {
         }
     }
 
-    /// The beginning of the subjects of a bucket, with room for so much more.
+    /// The beginning of the subjects of a bucket, with room for so many bytes more.
     fn bucket(&self, space: Space, bucket: Bucket, more: usize) -> String {
         let digit = |shift: u16| char::from(HEX[usize::from(bucket.0 >> shift & 15)]);
         let mut text = String::with_capacity(self.0.len() + 8 + more);
@@ -186,8 +186,9 @@ impl Prefix {
     }
 }
 
-/// The token of a topic: its bytes where engines take them as they are, `=HH` for each other one,
-/// `=0` for none; `=~` and a hash where that is too long. No two short names have the same.
+/// The token of a topic: bytes that engines take are written as they are, others as `=HH`, an empty
+/// topic as `=0`; a token that is too long is `=~` and a hash. No two short topics have the same
+/// token.
 pub(crate) fn push_token(text: &mut String, topic: &str) {
     if topic.is_empty() {
         return text.push_str("=0");

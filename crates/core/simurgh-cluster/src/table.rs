@@ -1,4 +1,4 @@
-//! Records at numbers that stay theirs, found by name.
+//! A table of records that are found by name or by a number that does not change.
 
 use std::hash::BuildHasher;
 use std::mem;
@@ -6,25 +6,24 @@ use std::mem;
 use foldhash::fast::FixedState;
 use hashbrown::HashTable;
 
-/// No record.
+/// The number of no record.
 pub(crate) const NIL: u32 = u32::MAX;
-/// Records of a page: growing copies none, and at most so many are not used.
+/// Records of a page. The table grows by pages, so no record is copied.
 const PAGE: usize = 64;
 
-/// What is found by a name that does not change.
+/// A record with a name, which does not change.
 pub(crate) trait Named {
     fn name(&self) -> &str;
 }
 
-/// A place of the table.
 #[derive(Debug)]
 pub(crate) enum Slot<T> {
-    /// The next free one, or [`NIL`].
+    /// The next free slot, or [`NIL`].
     Free(u32),
     Taken(T),
 }
 
-/// All records. What a crowd took is kept for the next one until no record is left.
+/// The table. It keeps its memory until the last record is removed.
 #[derive(Debug)]
 pub(crate) struct Table<T> {
     by_name: HashTable<u32>,
@@ -34,7 +33,7 @@ pub(crate) struct Table<T> {
 }
 
 impl<T: Named> Table<T> {
-    /// Without records; the seed keys hashes of names.
+    /// An empty table; the seed keys hashes of names.
     pub(crate) fn new(seed: u64) -> Self {
         let hasher = FixedState::with_seed(seed);
         Self { by_name: HashTable::new(), pages: Vec::new(), free: NIL, hasher }
@@ -71,7 +70,7 @@ impl<T: Named> Table<T> {
         }
     }
 
-    /// A new one, whose name no other has.
+    /// Adds a record whose name no other record has.
     pub(crate) fn insert(&mut self, record: T) -> u32 {
         let hash = self.hasher.hash_one(record.name());
         let at = self.place(record);
@@ -84,7 +83,6 @@ impl<T: Named> Table<T> {
         at
     }
 
-    /// Takes one away.
     pub(crate) fn remove(&mut self, at: u32) -> Option<T> {
         let free = self.free;
         let slot = self.slot_mut(at)?;

@@ -1,11 +1,16 @@
-//! The time of a call.
+//! The time of a call, and its units.
+
+/// Nanoseconds of a millisecond.
+pub(crate) const MILLISECOND: u64 = 1_000_000;
+/// Nanoseconds of a second.
+pub(crate) const SECOND: u64 = 1_000 * MILLISECOND;
 
 /// The time of a call.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Time {
     /// By a clock that never goes back, in nanoseconds.
     pub ns: u64,
-    /// Milliseconds since 1970; shown, and where an engine does not say when it stored something,
-    /// taken for that.
+    /// Milliseconds since 1970: shown, and taken for the time of storing where an engine does not
+    /// say it.
     pub unix_ms: u64,
 }

@@ -1,15 +1,15 @@
-//! Numbers and texts as bytes: little endian, lengths before what they measure.
+//! Reading and writing numbers and texts: little endian, each length before the bytes.
 
-/// Why bytes are not what was to be read.
+/// Why bytes cannot be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WireError {
     /// They end too early.
     Cut,
-    /// A text is none.
+    /// A text is not UTF-8.
     NotUtf8,
 }
 
-/// Reads from the front of bytes that somebody else wrote.
+/// Reads untrusted bytes from the front.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Reader<'a>(&'a [u8]);
 
@@ -18,7 +18,7 @@ impl<'a> Reader<'a> {
         Self(bytes)
     }
 
-    /// Bytes that nobody has read.
+    /// The bytes that are left.
     pub(crate) const fn left(&self) -> &'a [u8] {
         self.0
     }
@@ -66,18 +66,18 @@ impl<'a> Reader<'a> {
     /// Bytes with four bytes of length before them.
     pub(crate) fn bytes32(&mut self) -> Result<&'a [u8], WireError> {
         let count = self.u32()?;
-        // A length that the machine cannot count is longer than anything it holds.
+        // A length beyond `usize` is longer than anything in memory.
         self.bytes(usize::try_from(count).map_err(|_| WireError::Cut)?)
     }
 }
 
-/// Bytes as the text that they should be.
+/// Checks that bytes are UTF-8.
 pub(crate) fn text(bytes: &[u8]) -> Result<&str, WireError> {
     simdutf8::basic::from_utf8(bytes).map_err(|_| WireError::NotUtf8)
 }
 
-/// A text with one byte of length before it; `false`, and nothing written, if it is longer than
-/// `bytes_max`.
+/// Appends a text with one byte of length before it. Returns `false` and writes nothing if it is
+/// longer than `bytes_max`.
 #[must_use]
 pub(crate) fn put_text8(out: &mut Vec<u8>, text: &str, bytes_max: u8) -> bool {
     let Some(count) = u8::try_from(text.len()).ok().filter(|count| *count <= bytes_max) else {
@@ -88,7 +88,8 @@ pub(crate) fn put_text8(out: &mut Vec<u8>, text: &str, bytes_max: u8) -> bool {
     true
 }
 
-/// A text with two bytes of length before it; `false`, and nothing written, if it is longer.
+/// Appends a text with two bytes of length before it. Returns `false` and writes nothing if it is
+/// longer.
 #[must_use]
 pub(crate) fn put_text16(out: &mut Vec<u8>, text: &str) -> bool {
     let Ok(count) = u16::try_from(text.len()) else { return false };
@@ -97,7 +98,8 @@ pub(crate) fn put_text16(out: &mut Vec<u8>, text: &str) -> bool {
     true
 }
 
-/// Bytes with four bytes of length before them; `false`, and nothing written, if there are more.
+/// Appends bytes with four bytes of length before them. Returns `false` and writes nothing if there
+/// are more.
 #[must_use]
 pub(crate) fn put_bytes32(out: &mut Vec<u8>, bytes: &[u8]) -> bool {
     let Ok(count) = u32::try_from(bytes.len()) else { return false };

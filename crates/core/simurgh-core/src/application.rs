@@ -1,8 +1,6 @@
-//! Running the application's code.
-//!
-//! A callback runs under `catch_unwind` and touches nothing of the core: it fills a list of
-//! effects, which is handed to the caller whether the callback returned or panicked. Nothing is
-//! carried out here.
+//! Running the application's code, each callback under `catch_unwind`. A callback touches nothing
+//! of the core: it fills a list of effects, which the caller gets whether the callback returned or
+//! panicked.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, DefaultHasher};
@@ -66,8 +64,8 @@ impl<N: Node> Application<N> {
         ChannelId { shard: self.shard, membership: NO_MEMBERSHIP, generation: 0 }
     }
 
-    /// Runs application code with a context; `None` when it panicked, with the effects it had by
-    /// then.
+    /// Runs application code with a context; returns `None` if it panicked, and the effects made
+    /// until then.
     #[inline]
     pub(crate) fn run<R>(
         &mut self,
@@ -144,7 +142,7 @@ impl<N: Node> Application<N> {
     /// Ends this work with its channel.
     pub(crate) fn link(&mut self, membership: u32, work: Box<dyn LinkedWork>) {
         let all = self.linked.get_or_insert_default().entry(membership).or_default();
-        // What has ended is let go of as the list grows, so that it stays within twice what runs.
+        // Work that has ended is dropped as the list grows, so it stays within twice what runs.
         if all.len() == all.capacity() {
             all.retain(|work| !work.is_finished());
         }
@@ -185,8 +183,7 @@ impl<N: Node> Application<N> {
         self.node.spawn(Box::pin(async move { drop(value) }));
     }
 
-    /// Keeps a list that was carried out for the next callback, unless it grew beyond what is
-    /// ordinary.
+    /// Keeps an empty list for the next callbacks, unless it grew unusually large.
     pub(crate) fn keep(&mut self, effects: Vec<Effect>) {
         debug_assert!(effects.is_empty(), "it was carried out");
         if self.spare.len() < SPARE_MAX && effects.capacity() <= SPARE_EFFECTS_MAX {
@@ -195,8 +192,8 @@ impl<N: Node> Application<N> {
     }
 }
 
-/// Runs application code; `None` when it panicked. The panic's own value is the application's too:
-/// its drop is guarded as well, and given up if it panics again.
+/// Runs application code; `None` when it panicked. The drop of the panic's own value is guarded as
+/// well, and skipped if it panics again.
 pub fn guarded<R>(f: impl FnOnce() -> R) -> Option<R> {
     match catch_unwind(AssertUnwindSafe(f)) {
         Ok(result) => Some(result),

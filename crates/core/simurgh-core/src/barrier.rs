@@ -1,5 +1,5 @@
-//! What a channel did behind a broadcast that is still to be kept: it waits until that is, so that
-//! whoever is answered `ok` knows that the broadcast is kept (docs/HISTORY.md).
+//! Channels that wait for a broadcast of theirs to be kept. What they do meanwhile is queued, so
+//! that an `ok` means that the broadcast is kept (docs/HISTORY.md).
 
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
@@ -36,8 +36,8 @@ impl Barrier {
         Some(next)
     }
 
-    /// What is left of it when the broadcast may not be kept: what its own callback did is not
-    /// carried out, but for the end of the channel; and the message that is to be told.
+    /// The broadcast may not be kept: what its own callback did is dropped, except for the end of
+    /// the channel. Returns the message to be answered, and what is dropped.
     pub(crate) fn fail(&mut self) -> (Option<OwnedRef>, Vec<Queued>) {
         let rest = self.queue.split_off(self.own.min(self.queue.len()));
         let own = std::mem::replace(&mut self.queue, rest).into_iter();

@@ -21,8 +21,8 @@ use crate::meters::Meters;
 use crate::presence::home::Home;
 use crate::time::{Drain, Expiry, Hibernation, Sweep};
 
-/// One shard of a node: its sessions, its topics and what they are still to be sent. See the
-/// crate's own page for the kinds of its methods and the order in which they are called.
+/// One shard of a node: its sessions, its topics and the broadcasts that are to be sent. The
+/// crate's page lists the kinds of its methods and their order.
 pub struct Core<N: Node> {
     pub(crate) node: Arc<N>,
     pub(crate) shard: u16,
@@ -43,8 +43,8 @@ pub struct Core<N: Node> {
     pub(crate) meters: Option<Box<Meters>>,
     /// The socket whose channels are brought up to date before it is closed.
     pub(crate) closing: Option<Key>,
-    /// Channels that end by what they have intercepted, once what they were brought up to date for
-    /// is said; and why.
+    /// Channels that stopped while they intercepted a broadcast, and why. They end once the message
+    /// for which they were brought up to date is sent.
     pub(crate) ends: Vec<(ChannelId, Reason)>,
     /// The number of the last join that a socket waits for.
     pub(crate) tickets: u32,
@@ -133,14 +133,12 @@ impl<N: Node> Core<N> {
         self.registry.ended()
     }
 
-    /// Whether a round of hibernation has ended since this was last asked in which channels or
-    /// topics have released memory.
+    /// Whether a pass of hibernation has released memory of channels or topics since the last call.
     pub fn take_released(&mut self) -> bool {
         self.hibernation.take_released()
     }
 
-    /// Presences of the topics that this shard keeps; none if it keeps nothing, not even what is
-    /// still to be told.
+    /// Presences of topics with their home on this shard; `None` if it has no such topics.
     pub fn presences(&self) -> Option<usize> {
         Some(self.presence.entries()).filter(|_| !self.presence.is_empty())
     }
@@ -165,8 +163,8 @@ impl<N: Node> Core<N> {
         self.history.as_ref().map_or(0, |it| it.replays.len())
     }
 
-    /// Channels and sockets that wait for what they broadcast to be kept, and what is remembered of
-    /// how far clients have come: none once everybody has left.
+    /// Entries that are kept for history: waiting channels and sockets, and how far clients have
+    /// come. None are left when all clients have left.
     pub fn history_waits(&self) -> usize {
         let history = self.history.as_ref().map_or(0, |it| it.waits());
         history + self.fanout.keys.as_ref().map_or(0, |keys| keys.pages())

@@ -1,14 +1,14 @@
 //! Carrying out what callbacks did, and the callbacks that follow from it.
 //!
-//! A callback leaves a list of effects. To carry one out may need other callbacks: a push to a
-//! member who intercepts broadcasts is preceded by those it has not seen, the end of a channel by
-//! its last words. All such chains are in this room and nowhere else. They end: a member that is
-//! being brought up to date is not brought up to date again (`DELIVERING`), a socket that closes
-//! does not close again, a channel that has been taken out of the tables is not found any more.
+//! A callback leaves a list of effects. Carrying one out may need other callbacks: a push to a
+//! member that intercepts broadcasts comes after those it has not seen, the end of a channel calls
+//! `terminate`. All such chains are in this room. They end: a member that is being brought up to
+//! date is not brought up to date again (`DELIVERING`), a socket that closes does not close again,
+//! a channel that is out of the tables is not found any more.
 //!
-//! A channel may want to end by what it intercepts while it is brought up to date for something
-//! that it is about to say. Nothing but its last words is said behind the notice of its end
-//! (PROTOCOL §6), so its end waits until that is said ([`Core::end_as_wanted`]).
+//! A channel may stop itself while it is brought up to date for one of its messages. Nothing but
+//! what it pushes in `terminate` may follow the notice of its end (PROTOCOL §6), so it ends after
+//! that message ([`Core::end_as_wanted`]).
 
 mod ends;
 
@@ -27,7 +27,7 @@ use simurgh_reactor::Key;
 use crate::application::Subject;
 use crate::core::Core;
 use crate::fanout::Through;
-use crate::frames::{kept, say};
+use crate::frames::{kept, send};
 use crate::registry::{CATCHING_UP, DELIVERING, POSITIONS, RELAY, SOCKET_ID};
 use crate::socket::Speaker;
 use crate::sockets::Sockets;
@@ -92,15 +92,14 @@ impl<N: Node> Core<N> {
         if self.waits(speaker.id) {
             return self.answer_behind(speaker.id, message, (reply, end), !waited);
         }
-        // The effects, or what was intercepted before the reply, may have closed the socket, and
-        // the channel with it.
+        // The effects, or broadcasts intercepted before the reply, may have closed the socket.
         if let (Some(reply), Some(membership)) = (reply, self.live(speaker.id)) {
             self.reply_to(out, membership, message, reply);
         }
         if let (Some(reason), Some(membership)) = (end, self.live(speaker.id)) {
             self.end_channel(out, membership, reason);
         }
-        // What it intercepts ends it when whoever had it brought up to date has had a say.
+        // A channel that intercepts ends after the message for which it was brought up to date.
         if callback != Callback::HandleOut {
             self.end_as_wanted(out, speaker.id);
         }
@@ -147,7 +146,7 @@ impl<N: Node> Core<N> {
                     Some(membership) => self.application.link(membership, work),
                     None => self.application.drop_guarded(work),
                 },
-                // With its last words a channel holds nothing: nobody would ever proceed.
+                // A channel that has ended cannot hold its socket: nothing would ever release it.
                 Effect::Hold if self.live(speaker.id).is_none() => {}
                 Effect::Hold => self.hold_for(out, speaker.conn, speaker.id),
                 Effect::Proceed => self.proceed(out, speaker.conn, speaker.id),
@@ -163,9 +162,9 @@ impl<N: Node> Core<N> {
         self.application.keep(effects);
     }
 
-    /// What an interceptor pushes is what its member is sent of a broadcast: it waits behind no
-    /// others that are still to be kept, or it would come behind what is not intercepted. Returns
-    /// what else it did.
+    /// Sends what an interceptor pushed, which is what its member gets of a broadcast. It must not
+    /// wait for broadcasts to be kept, or broadcasts without interception would overtake it.
+    /// Returns the other effects.
     fn apply_pushes(
         &mut self,
         out: &mut impl Sockets,
@@ -195,7 +194,7 @@ impl<N: Node> Core<N> {
         }
         let join_ref = speaker.join_ref.as_ref();
         let push = session::push(&join_ref, &speaker.topic, event, payload);
-        say(out, &self.metrics, speaker.conn, push);
+        send(out, &self.metrics, speaker.conn, push);
     }
 
     /// Sends what a member's interceptor pushed for a broadcast, with its position.
@@ -210,7 +209,7 @@ impl<N: Node> Core<N> {
             self.catch_up(out, membership);
         }
         for message in kept::pushed(speaker, position, &push) {
-            say(out, &self.metrics, speaker.conn, message);
+            send(out, &self.metrics, speaker.conn, message);
         }
     }
 
@@ -249,11 +248,11 @@ impl<N: Node> Core<N> {
         let Reply { status, response } = reply;
         let join_ref = join_ref.as_ref();
         let reply = session::reply(&join_ref, &to, &topic, &status, response);
-        say(out, &self.metrics, conn, reply);
+        send(out, &self.metrics, conn, reply);
     }
 
-    /// Brings a member up to date before something else is written to it. If it wants to end by
-    /// that, it does when this is said ([`end_as_wanted`](Self::end_as_wanted)).
+    /// Brings a member up to date before something else is written to it. If it stops itself by
+    /// that, it ends after that message ([`end_as_wanted`](Self::end_as_wanted)).
     pub(crate) fn catch_up(&mut self, out: &mut impl Sockets, membership: u32) {
         if let Some(through) = self.fanout.catch_up(&mut self.registry, out, membership) {
             self.pass_through(out, through);
@@ -285,8 +284,8 @@ impl<N: Node> Core<N> {
         }
         self.registry.mark(membership, DELIVERING, true);
         for broadcast in pending {
-            // Who wants to end gets nothing more, and stays marked: it is brought up to date no
-            // more. A callback of the one before may also have closed the socket.
+            // A member that has stopped gets nothing more and keeps its mark, so it is not brought
+            // up to date again. A callback may also have closed the socket.
             let it = self.registry.member(membership).filter(|it| it.generation == generation);
             let Some(it) = it.filter(|_| !self.wants_to_end(id)) else { return };
             if it.is(SOCKET_ID) {
@@ -303,7 +302,7 @@ impl<N: Node> Core<N> {
             if broadcast.except.is_some_and(is_left_out)
                 || (!is_relay && self.is_of_client(channel, &broadcast))
             {
-                // What a further topic's members are told of positions is not for this channel.
+                // Positions of a further topic are not for this channel.
                 if !(is_relay && broadcast.is_notice()) {
                     self.pass_over(out, channel, &broadcast);
                 }
@@ -345,7 +344,7 @@ impl<N: Node> Core<N> {
             None => self.end_channel(out, membership, Reason::Crashed),
             Some(false) => self.fanout.deliver_one(out, conn, broadcast, position.is_some()),
             Some(true) => {
-                // What the channel makes of it counts as a message of its own.
+                // What the channel pushes counts as a message of its own.
                 self.metrics.deliveries.add(1);
                 let current = CurrentMessage { position, ..CurrentMessage::default() };
                 self.call(out, membership, Callback::HandleOut, current, |it, ctx| {

@@ -6,8 +6,7 @@ use std::time::Duration;
 
 use simurgh_channel::{Charge, Flow, Posted};
 
-/// Flows of topics without members here that are remembered before those that have ended are
-/// looked for.
+/// Flows of topics without members here that are remembered before ended ones are removed.
 const ELSEWHERE_MIN: usize = 64;
 const BILLION: u64 = 1_000_000_000;
 
@@ -44,14 +43,14 @@ impl FlowsElsewhere {
     }
 }
 
-/// Broadcasts that every member was sent and most have not taken, or one has far too much before
-/// it: their bytes stay counted. They are given back when that is over, or at a *pace*, so that
-/// whoever does not read slows a topic down to that and no further.
+/// Broadcasts that every member was sent, but most have not taken, or one has far too much before
+/// them: their bytes stay counted. They are given back when that is over, or at a *pace*, so that
+/// readers that do not read slow a topic down to that pace and no further.
 #[derive(Default)]
 pub(crate) struct Withheld {
     items: VecDeque<(usize, Option<Arc<Charge>>)>,
     /// When the pace was last applied, and what it allowed that was not used, in billionths of a
-    /// byte: short times must not be rounded away.
+    /// byte, so that short times are not rounded away.
     since_ns: u64,
     allowed: u128,
 }
@@ -92,9 +91,9 @@ impl Withheld {
     }
 }
 
-/// Bytes a second at which withheld broadcasts are given back: so slowly that a reader who lags (a
-/// quarter of what may wait for it does) and is given a last large message (half of that) cannot
-/// come to all of it before its time is up, if it takes anything worth the name.
+/// Bytes a second at which withheld broadcasts are given back: so slowly that a reader that lags
+/// (with a quarter of the limit waiting) and gets a last large message (half of the limit) does not
+/// reach the limit before its time is up, if it reads at all.
 pub(crate) fn pace(outbound_bytes_max: usize, slow_after: Duration) -> u64 {
     let seconds = slow_after.as_secs_f64().max(0.001);
     ((outbound_bytes_max as f64 / 2.0 / seconds) as u64).max(1)

@@ -1,8 +1,7 @@
-//! What is said on a wire: messages as frames, whole or in parts.
+//! Messages as frames, whole or in parts.
 //!
-//! A long payload is not copied into its frame: the few bytes around it are made, and the payload
-//! stays where it lies. So a long broadcast is in memory once, whatever its readers speak and on
-//! however many shards they are, and saying it costs a turn no copy.
+//! A long payload is not copied into its frame: only the few bytes around it are made. So a long
+//! broadcast is in memory once for all serializers and shards, and sending it costs a turn no copy.
 
 pub(crate) mod kept;
 
@@ -21,12 +20,12 @@ use crate::wire::{Form, Wire, op_code};
 
 /// Longer payloads are not copied into their frames.
 pub(crate) const LONG_BYTES: usize = 64 << 10;
-/// Stands for the payload while the rest of a text is written: no JSON text holds it, for strings
-/// have their control characters escaped.
+/// Stands for the payload while the rest of a text is written: no JSON text contains it, since
+/// control characters in strings are escaped.
 const HOLE: char = '\0';
 
 /// Sends a message to an open socket; it leaves with all output of this turn.
-pub(crate) fn say(
+pub(crate) fn send(
     out: &mut impl Sockets,
     metrics: &ShardMetrics,
     key: Key,
@@ -39,7 +38,7 @@ pub(crate) fn say(
         return out.deliver(key, &message);
     }
     if message.payload().len() > LONG_BYTES {
-        return say_long(out, metrics, key, wire, message);
+        return send_long(out, metrics, key, wire, message);
     }
     out.send_with(key, |out| {
         if let Err(error) = ws::encode_with(out, |out| write(out, wire, &message)) {
@@ -50,7 +49,7 @@ pub(crate) fn say(
 
 /// Sends a message without copying its payload, if that is not borrowed.
 #[cold]
-fn say_long(
+fn send_long(
     out: &mut impl Sockets,
     metrics: &ShardMetrics,
     key: Key,
@@ -59,7 +58,7 @@ fn say_long(
 ) {
     let payload = message.replace_payload(Payload::NULL).into_owned();
     let made = frame_around(out, payload, wire, |out, hole| {
-        // What stands for the payload outlives the message no longer than this.
+        // The bytes around a payload are not kept longer than its message.
         let mut message = message;
         message.replace_payload(hole.clone().into_owned());
         write(out, wire, &message)
@@ -76,7 +75,7 @@ fn not_encodable(metrics: &ShardMetrics, error: EncodeError) {
 }
 
 /// Tells a socket that it is closed.
-pub(crate) fn say_close(out: &mut impl Sockets, key: Key, code: Option<CloseCode>, reason: &str) {
+pub(crate) fn send_close(out: &mut impl Sockets, key: Key, code: Option<CloseCode>, reason: &str) {
     match out.socket(key).map(|socket| socket.wire) {
         None => {}
         Some(Wire::Values) => out.deliver_close(key, code),
@@ -136,7 +135,7 @@ pub(crate) fn broadcast_frame(
     let made = if broadcast.payload().len() > LONG_BYTES {
         long_frame(out, broadcast, form)
     } else {
-        // What it weighs is what its frame comes to, or a little more.
+        // Its weight is about the size of its frame.
         let mut bytes = Vec::with_capacity(broadcast.weight());
         encode_broadcast(&mut bytes, broadcast, form).map(|()| out.share(bytes))
     };
@@ -151,10 +150,10 @@ pub(crate) fn broadcast_frame(
     }
 }
 
-/// Where a broadcast stands, for those who are told that, and what writes it for them.
+/// The position of a broadcast, for members who are told positions, and the serializer.
 ///
 /// # Errors
-/// It is no broadcast, but word of its position alone: that is for nobody else.
+/// It is a notice, which only these members get.
 #[inline]
 fn standing(
     broadcast: &Broadcast,
@@ -250,8 +249,7 @@ impl<K: Keeps> AsRef<[u8]> for Kept<K> {
     }
 }
 
-/// What stands for a payload on a wire, and whether that is looked for there: binary comes last in
-/// all that it is written into.
+/// What stands for a payload on a wire, and whether it is searched there: binary always comes last.
 fn hole(payload: &Payload<'_>, wire: Wire) -> (Payload<'static>, bool) {
     let (mut bytes, is_text) = ([0; 4], wire == Wire::V1);
     let hole = HOLE.encode_utf8(&mut bytes);
@@ -265,8 +263,8 @@ fn hole(payload: &Payload<'_>, wire: Wire) -> (Payload<'static>, bool) {
     }
 }
 
-/// A frame in parts. `write` appends a message without its frame's head, and is given what stands
-/// for the payload.
+/// A frame in parts. `write` appends a message without its frame's head, with a placeholder for the
+/// payload.
 fn frame_around<K: Keeps>(
     out: &impl Sockets,
     keeper: K,

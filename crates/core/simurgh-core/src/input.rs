@@ -46,7 +46,7 @@ impl<N: Node> Core<N> {
         let swept = self.sweep_sockets(out);
         let drained = self.drain_sockets(out);
         let hibernated = self.hibernate_channels(out);
-        let present = self.tell_presences(out);
+        let present = self.send_presences(out);
         let kept = self.sweep_history(out);
         let replayed = self.go_on_replaying(out);
         let now = out.now();

@@ -36,7 +36,7 @@ impl Listeners {
     }
 
     /// Passes a broadcast to all listeners of its topic but the one that it leaves out.
-    pub(crate) fn hear(&self, broadcast: &Arc<Broadcast>) {
+    pub(crate) fn deliver(&self, broadcast: &Arc<Broadcast>) {
         let all = self.0.get(broadcast.topic()).into_iter().flatten();
         for listener in all.filter(|it| broadcast.except != Some(it.name)) {
             (listener.on_broadcast)(broadcast);

@@ -50,8 +50,8 @@ impl<N: Node> Core<N> {
         all.map(|(membership, it)| self.id_of(membership, it.generation)).collect()
     }
 
-    /// Takes a channel, and its subscriptions to further topics, out of all tables and lets it
-    /// clean up; returns what it did then.
+    /// Takes a channel and its subscriptions to further topics out of all tables and lets it clean
+    /// up; returns what it did then.
     pub(crate) fn take_out(
         &mut self,
         out: &mut impl Sockets,
@@ -78,7 +78,7 @@ impl<N: Node> Core<N> {
             }
         }
         let last_words = self.application.terminate(socket.state(), speaker, channel, reason);
-        // What it intercepted before it ended may have it wait: nobody hears of that any more.
+        // A broadcast that it intercepted before may have it wait: that is over now.
         let effects = match self.waits(speaker.id) {
             false => last_words,
             true => {
@@ -107,7 +107,7 @@ impl<N: Node> Core<N> {
             if let Some(keys) = &mut self.fanout.keys {
                 keys.set(left.membership, 0);
             }
-            // A socket that closes takes its members along without a word of how far they are.
+            // Nothing is noted of how far the members of a closed socket have come.
             if let Some(history) = &mut self.history {
                 history.departures.leaves(left.membership);
                 history.replays.leaves(left.membership);
@@ -133,7 +133,7 @@ impl<N: Node> Core<N> {
             None if is_wanted => {
                 self.registry.mark(channel, HAS_RELAYS, true);
                 let relay = Subscriber::through(Holds::Relay(channel), RELAY);
-                // Without memory it hears nothing of that topic.
+                // Without memory it gets no broadcasts of that topic.
                 let relay = self.registry.subscribe(&mut socket.list, speaker.conn, topic, relay);
                 if let Ok(relay) = relay {
                     self.is_member(relay);

@@ -17,7 +17,7 @@ use crate::sockets::Sockets;
 use crate::wire::Wire;
 
 impl<N: Node> Core<N> {
-    /// Charges a message to its socket and, if `joined` is the channel it is for, to that; the
+    /// Charges a message to its socket, and to the channel `joined` if it is for that; returns the
     /// limit that it exceeds.
     pub(crate) fn charge_message(
         &mut self,
@@ -63,8 +63,8 @@ impl<N: Node> Core<N> {
         meters.take(key, Scope::Topic(topic), &charges, now_ns).err()
     }
 
-    /// Takes from what a callback did what exceeds a limit of presence, and puts what follows from
-    /// that in place of what the callback wanted.
+    /// Drops changes of presence that exceed a limit, and sets what follows from that in place of
+    /// the callback's outcome.
     #[inline(never)]
     pub(crate) fn within_limits(
         &mut self,
@@ -74,7 +74,7 @@ impl<N: Node> Core<N> {
         outcome: Option<Outcome>,
         mut effects: Vec<Effect>,
     ) -> (Option<Outcome>, Vec<Effect>) {
-        // Joins have their own limit; what follows from one is not counted twice.
+        // Joins have their own limit; their effects are not counted twice.
         let is_counted = matches!(callback, Callback::HandleIn | Callback::HandleInfo);
         if !is_counted || !effects.iter().any(is_limited) {
             return (outcome, effects);
@@ -91,7 +91,7 @@ impl<N: Node> Core<N> {
                 effects.push(Effect::Exceed(exceeded.limit));
                 (outcome, effects)
             }
-            // What a plain client would hear of it is a message like any other.
+            // A plain client would get the answer as an ordinary message.
             (LimitPolicy::Reply, Some(Outcome::NoReply | Outcome::Reply(_)))
                 if speaker.wire != Wire::Plain =>
             {

@@ -1,9 +1,9 @@
-//! What sockets, and their channels, have said lately.
+//! Meters of sockets and their channels.
 //!
-//! A meter is there for who has said something not long ago, and goes by itself: meters are in two
-//! generations, whoever is asked about is in the young one, and the old one is dropped as a whole
-//! after a time in which every bucket has become full again, which is as good as none. So nothing
-//! is swept, and nothing is to be done where a channel or a socket ends.
+//! There are meters only for those that sent something not long ago. Meters have two generations:
+//! each that is used moves to the young one, and the old one is dropped as a whole after a time in
+//! which every bucket fills up, which is as good as no meter. So nothing is swept, and nothing is
+//! to be done when a channel or a socket ends.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, DefaultHasher, Hash, Hasher};

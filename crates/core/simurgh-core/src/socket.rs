@@ -10,8 +10,8 @@ use simurgh_reactor::Key;
 use crate::registry::List;
 use crate::wire::Wire;
 
-/// Ticks of the coarse clock in a unit of a socket's age: 10 s. Two bytes are what the record's
-/// budget allows, and by them an age is known to 10 s and for 7 days.
+/// Ticks of the coarse clock in a unit of a socket's age: 10 s. With the two bytes of the record's
+/// budget an age is known to 10 s, for 7 days.
 const AGE_UNIT_TICKS: u32 = 100;
 /// Older ages stay at this: the rest is room for [`Socket::keep_age`] to come late.
 const AGE_UNITS_MAX: u16 = 0xf000;
@@ -22,8 +22,8 @@ const AGE_UNITS_MAX: u16 = 0xf000;
 pub struct Socket {
     /// Boxed: only few sockets have it, or have it for long.
     pub(crate) own: Option<Box<Own>>,
-    /// When it last said something, in ticks of the coarse clock; the beginning of its phase while
-    /// it is not open.
+    /// When its client last sent something, in ticks of the coarse clock; the beginning of its
+    /// phase while it is not open.
     pub(crate) last_heard: u32,
     pub(crate) list: List,
     /// When it connected, in units of [`AGE_UNIT_TICKS`], which wrap.
@@ -37,8 +37,8 @@ pub struct Socket {
 
 const _: () = assert!(size_of::<Socket>() <= 24, "a socket's record is budgeted at 24 bytes");
 
-/// The transport of sockets that nothing lies between the peer and that could lose them, if it is
-/// not this: they have no idle timeout, and their close is not answered.
+/// The transport of sockets over a network. All others are within the process and cannot be lost:
+/// they have no idle timeout, and their close is not answered.
 pub const NETWORK: u8 = u8::MAX;
 
 /// Where a socket stands. The first three are its transport's business.
@@ -53,8 +53,8 @@ pub enum Phase {
     Connecting,
     /// It has a session.
     Open,
-    /// A join is being decided, a message read elsewhere, or a channel wants no more for now;
-    /// nothing is read meanwhile.
+    /// A join is being decided, a message is read elsewhere, or a channel wants no more messages
+    /// for now; nothing is read meanwhile.
     Waiting,
     /// A close frame was sent, its answer is awaited; nothing else is listened to.
     Closing,
@@ -132,8 +132,8 @@ impl std::fmt::Debug for Granted {
     }
 }
 
-/// The channel that a second join of its topic has ended: its `phx_close`, and what it pushed while
-/// it terminated, follow the reply to the new join (PROTOCOL §5).
+/// The channel that a second join of its topic has ended: its `phx_close`, and what it pushed in
+/// `terminate`, follow the reply to the new join (PROTOCOL §5).
 #[derive(Debug)]
 pub(crate) struct Replaced {
     pub(crate) speaker: Speaker,

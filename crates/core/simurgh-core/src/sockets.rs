@@ -18,11 +18,10 @@ pub enum AbandonReason {
     Drain,
 }
 
-/// Everything that leaves a core: what is said to peers, and what becomes of their connections.
-/// None of these calls back into the core; a transport that has something to do for one does it
-/// when the core has returned.
+/// Everything that leaves a core: output to peers, and what happens to their connections. None of
+/// these methods calls back into the core; a transport does such work when the core has returned.
 ///
-/// A key that names nobody is no error anywhere: peers go when they want.
+/// An unknown key is not an error anywhere: peers may leave at any time.
 pub trait Sockets {
     /// The time of this turn.
     fn now(&self) -> Now;
@@ -61,19 +60,19 @@ pub trait Sockets {
     /// Wraps bytes that are sent to many.
     fn share(&self, bytes: impl AsRef<[u8]> + 'static) -> Shared;
 
-    /// Appends to what this turn says to the peer; `false`, and `write` is not called, if nothing
-    /// can be said.
+    /// Appends to the output of this turn; `false`, and `write` is not called, if nothing can be
+    /// sent.
     fn send_with(&mut self, key: Key, write: impl FnOnce(&mut Vec<u8>)) -> bool;
 
     /// Appends frames, by reference, to the output of this turn.
     fn send_later(&mut self, key: Key, run: Run);
 
-    /// Sends frames now, behind all that waits. `whole` is what they come to in one piece, or
-    /// empty. Whether something waits for the peer now, as far as can be told.
+    /// Sends frames now, behind all that waits. `whole` is the same bytes in one piece, or empty.
+    /// Whether output waits for the peer now, as far as that is known.
     fn send_run(&mut self, key: Key, run: &Run, whole: &[u8]) -> bool;
 
-    /// The same where the record says what is sent: bytes in one piece, and the run that they are.
-    /// `None`, and nothing is done, if the socket is gone or nothing is chosen.
+    /// The same where the record decides what is sent: bytes in one piece, and their run. `None`,
+    /// and nothing is done, if the socket is gone or nothing is chosen.
     fn send_chosen<'r, R: FnOnce() -> Run>(
         &mut self,
         key: Key,

@@ -1,5 +1,4 @@
-//! What somebody who looks is shown of a core; nothing is changed by it but what is counted between
-//! two looks.
+//! What the observer is shown of a core.
 
 use std::rc::Rc;
 
@@ -48,7 +47,7 @@ impl<N: Node> Core<N> {
     }
 
     /// Shows `visit` the topics of the next `places` places from `cursor` on, which is 0 again
-    /// after the last. With `roll` what is counted between two looks begins anew.
+    /// after the last. With `roll`, counts between two looks begin anew.
     pub fn visit_topics(
         &mut self,
         cursor: &mut u32,
@@ -71,20 +70,20 @@ impl<N: Node> Core<N> {
         joined.filter_map(|(_, it)| Some(Rc::clone(&self.registry.topic(it.topic)?.name)))
     }
 
-    /// Whether the client of a socket goes by positions on one of its topics, so that something
-    /// that is lost on its way to it must not go unnoticed.
+    /// Whether the client of a socket is told positions on one of its topics: then nothing that is
+    /// lost on its way may go unnoticed.
     pub fn has_positions(&self, socket: &Socket) -> bool {
         self.registry.of(socket.list).any(|(_, it)| it.is(POSITIONS))
     }
 
-    /// The limit that a socket has met last, and how often it has met one, if that was within some
+    /// The limit that a socket has exceeded last, and how often it has exceeded one, within some
     /// ten seconds.
     pub fn limit_met(&self, key: Key, now_ns: u64) -> Option<(Limit, u32)> {
         self.meters.as_ref()?.noted(key, now_ns)
     }
 
-    /// The join_ref that a client of this socket sends along with messages for a topic it has
-    /// joined: null if it joined without.
+    /// The join_ref of a client's messages for a topic that it has joined: null if it joined
+    /// without one.
     pub fn join_ref(&self, key: Key, socket: &Socket, topic: &str) -> Option<OwnedRef> {
         let topic = self.registry.find(topic)?;
         let membership = self.registry.joined_in(key, socket.list, topic)?;

@@ -1,5 +1,5 @@
-//! Sockets that are not read: what came behind waits with them, so that everything is handled in
-//! the order in which it came (PROTOCOL §5.4).
+//! Sockets that are not read: messages wait there, so that they are handled in order (PROTOCOL
+//! §5.4).
 
 use simurgh_channel::{ChannelId, Node};
 use simurgh_reactor::Key;
@@ -11,7 +11,7 @@ use crate::sockets::Sockets;
 
 impl<N: Node> Core<N> {
     /// A channel wants no more messages of its client for now. Only while it handles one: at other
-    /// times its socket may wait for something else, which has an end of its own.
+    /// times its socket may wait for something else.
     pub(crate) fn hold_for(&mut self, out: &mut impl Sockets, key: Key, channel: ChannelId) {
         let tick = out.now().tick;
         let is_open = |socket: &&mut Socket| socket.phase == Phase::Open;
@@ -48,7 +48,7 @@ impl<N: Node> Core<N> {
     pub(crate) fn read_on(&mut self, out: &mut impl Sockets, key: Key) {
         let is_open = |socket: &&mut Socket| socket.phase == Phase::Open;
         let Some(socket) = out.socket_mut(key).filter(is_open) else { return };
-        // A socket that has nothing of its own keeps no memory for that.
+        // A socket without a state of its own needs no memory for it.
         socket.own.take_if(|own| own.is_empty());
         if !self.fanout.holds_back(key) {
             out.release(key);

@@ -17,8 +17,7 @@ pub enum Wire {
     Values,
 }
 
-/// How a broadcast looks to a member: by what is spoken on its socket, and by whether it is told
-/// where kept broadcasts stand.
+/// The form of a broadcast for a member: its wire, and whether it is told positions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Form {
     pub(crate) wire: Wire,

@@ -42,8 +42,8 @@ impl Ids {
     /// Bytes that an id may have.
     pub const BYTES_MAX: usize = 128;
 
-    /// Without ids. `seed` is of its hashes: random in life, so that nobody can choose ids that are
-    /// slow to find.
+    /// Without ids. `seed` keys its hashes: random, so that nobody can choose ids that are slow to
+    /// find.
     pub fn new(seed: u64) -> Self {
         Ids { hasher: FixedState::with_seed(seed), memory: None }
     }
@@ -63,8 +63,8 @@ impl Ids {
         memory.get(*number).map(|it| it.place)
     }
 
-    /// Remembers where the message with this id stands. One that is remembered already stays as it
-    /// is; what [is no id](Self::is_id) is not remembered.
+    /// Remembers the position of the message with this id. An id that is remembered already keeps
+    /// its position; what [is not an id](Self::is_id) is not remembered.
     pub fn remember(&mut self, id: &str, place: Place, now_ms: u64) {
         if !Self::is_id(id) || self.check(id, now_ms).is_some() {
             return;

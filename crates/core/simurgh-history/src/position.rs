@@ -7,10 +7,10 @@ const DIGITS: &[u8; 36] = b"0123456789abcdefghijklmnopqrstuvwxyz";
 const TAIL: usize = 5;
 const TAILS: u32 = 36u32.pow(TAIL as u32);
 
-/// Names one life of a topic's numbers. Those of different epochs cannot be compared: history was
-/// lost or made anew in between.
+/// Names one life of a topic's numbers. Positions of different epochs cannot be compared: history
+/// was lost or begun anew in between.
 ///
-/// Six characters on the wire, of which the first is a letter: so no position can be taken for the
+/// Six characters on the wire, the first a letter, so that a position is never mistaken for the
 /// number that the ref of a message usually is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Epoch(u32);

@@ -65,8 +65,8 @@ pub struct Resume {
     pub id: Option<String>,
     /// What it has heard.
     pub since: Since,
-    /// The last position that has arrived on this connection, heard or not: a client that has left
-    /// a topic drops what arrives before it joins again.
+    /// The last position that has arrived on this connection: a client that has left a topic drops
+    /// what arrives before it joins again.
     pub seen: Option<Position>,
     /// Whether it wants what is still there if that is not all.
     pub partial: bool,
@@ -86,10 +86,10 @@ impl Resume {
     pub const KEY_CHARS_MAX: usize = 128;
 
     /// Reads the payload of a join. `None` if it says nothing of this: there is no such member, or
-    /// it is no object, or no JSON.
+    /// the payload is not a JSON object.
     ///
     /// # Errors
-    /// The member is there and has another shape. Strings that are no position are no error, but
+    /// The member is there and has another shape. Strings that are not positions are no error, but
     /// [`Since::Unknown`].
     pub fn parse(payload: &str) -> Result<Option<Self>, BadResume> {
         // Only an escape could spell the name otherwise.
@@ -183,9 +183,8 @@ fn string(value: &str) -> Option<Cow<'_, str>> {
     json::quoted(value).map(json::unescape)
 }
 
-/// What a resume id is known by: who is left out of a broadcast is the client that has it. The same
-/// for one seed on all nodes, in all versions: `SipHash-2-4` with the seed as both halves of its
-/// key.
+/// The number of a resume id, by which broadcasts leave out their client. It is the same for one
+/// seed on all nodes, in all versions: `SipHash-2-4` with the seed as both halves of its key.
 pub fn id_hash(id: &str, seed: u64) -> u64 {
     #[expect(deprecated, reason = "as above")]
     let mut hasher = SipHasher::new_with_keys(seed, seed);

@@ -1,8 +1,8 @@
 //! The last values of one topic, each at its place.
 //!
-//! Places grow and may have holes; the ring does not care who gave them. What it forgets, it
-//! forgets from the front, and it remembers up to which place and why: everything after a place is
-//! there if and only if that place is not before the [`floor`](Ring::floor).
+//! Places grow and may have holes. Values are dropped from the front, and the ring remembers up to
+//! which place and why: everything after a place is there if and only if that place is not before
+//! the [`floor`](Ring::floor).
 use alloc::collections::VecDeque;
 use core::ops::{AddAssign, Range};
 
@@ -169,8 +169,8 @@ impl<T> Kept<T> {
 }
 
 impl<T> Ring<T> {
-    /// An empty one whose numbers go on after `head`. What was before is not there; whoever asks
-    /// for it is told that it has [expired](GapReason::Expired).
+    /// An empty ring whose numbers go on after `head`. Requests for what was before are told that
+    /// it has [expired](GapReason::Expired).
     pub const fn new(epoch: Epoch, head: Place) -> Self {
         Ring {
             entries: VecDeque::new(),
@@ -219,8 +219,8 @@ impl<T> Ring<T> {
         true
     }
 
-    /// Forgets what is too old, then what is too much. To be called after each push and now and
-    /// then, and before somebody is answered, if age matters there.
+    /// Drops what is too old, then what is too much. To be called after each push, now and then,
+    /// and before an answer if age matters there.
     pub fn enforce(&mut self, limits: &Limits, now_ms: u64) -> Dropped {
         let mut dropped = Dropped::default();
         let is_old = |kept: &Kept<T>| now_ms.saturating_sub(kept.at_ms()) >= limits.age_ms;
@@ -262,7 +262,7 @@ impl<T> Ring<T> {
     }
 
     /// For a topic that is numbered elsewhere: something up to `through` was missed and cannot be
-    /// had. What came before it is forgotten too, since nobody can go on from there.
+    /// fetched. What came before it is dropped too, since nobody can go on from there.
     pub fn lose(&mut self, through: Place) -> Dropped {
         if through <= self.floor() {
             return Dropped::default();
@@ -280,8 +280,8 @@ impl<T> Ring<T> {
         }
     }
 
-    /// What somebody gets who was away since then. [`enforce`](Self::enforce) first, or it may
-    /// contain what is too old.
+    /// What a client gets that was away since then. Call [`enforce`](Self::enforce) first, or it
+    /// may contain what is too old.
     pub fn since(&self, since: Since, limits: &ReplayLimits) -> Replay {
         let place = match since {
             Since::Now => {
@@ -320,10 +320,10 @@ impl<T> Ring<T> {
     }
 
     /// The next entries after a place, within the limits but at least one if there is any: for
-    /// whoever reads more than is handed out at once.
+    /// reading in parts.
     ///
     /// # Errors
-    /// The ring has forgotten something after that place meanwhile.
+    /// Something after that place was dropped meanwhile.
     pub fn portion(&self, after: Place, limits: &ReplayLimits) -> Result<Portion, GapReason> {
         self.has_all_after(after)?;
         let first = self.index_after(after);
@@ -341,7 +341,7 @@ impl<T> Ring<T> {
     /// Whether everything after a place is there.
     ///
     /// # Errors
-    /// Something was forgotten; says why.
+    /// Something was dropped, for this reason.
     pub fn has_all_after(&self, place: Place) -> Result<(), GapReason> {
         if place < self.purged() {
             Err(GapReason::Purged)
@@ -367,7 +367,7 @@ impl<T> Ring<T> {
 
     /// Index of the first entry after a place: as many are up to it.
     pub fn index_after(&self, place: Place) -> usize {
-        // Most readers have heard nearly everything.
+        // Most readers have nearly everything.
         match self.entries.back() {
             Some(last) if last.place() > place => {
                 self.entries.partition_point(|kept| kept.place() <= place)

@@ -43,8 +43,8 @@ impl Sequencer {
         Sequencer { last }
     }
 
-    /// Where this node is the one who numbers: the place of the next message, which is the last
-    /// from now on. After 2^64 numbers it is the same again.
+    /// For a node that numbers: the place of the next message, which is the last from now on. After
+    /// 2^64 numbers it is the same again.
     pub const fn next(&mut self) -> Place {
         let next = match self.last {
             Some(last) => last.saturating_add(1),
@@ -54,11 +54,12 @@ impl Sequencer {
         Place::new(next)
     }
 
-    /// Where a broker numbers: judges a message of the same epoch. `previous` is the number of the
-    /// topic's message before it, `None` if there was none or the broker has removed it.
+    /// For a topic that a broker numbers: judges a message of the same epoch. `previous` is the
+    /// number of the topic's message before it, `None` if there was none or the broker has removed
+    /// it.
     ///
     /// `synced` says that nothing can have been missed since the last number, whatever `previous`
-    /// is: so that one whose predecessors were removed is taken as the next.
+    /// is, so that a message whose predecessors were removed counts as the next.
     pub const fn arrive(&self, seq: u64, previous: Option<u64>, synced: bool) -> Arrival {
         let Some(last) = self.last else { return Arrival::Hole { after: None } };
         if seq <= last {

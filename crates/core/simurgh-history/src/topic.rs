@@ -35,7 +35,8 @@ impl<T> KeptTopic<T> {
     }
 
     /// Gives a value the next place and keeps it, unless one with the same id was stored within
-    /// [`Ids::AGE_MS`]; what [is no id](Ids::is_id) is none. `bytes` is what it is counted with.
+    /// [`Ids::AGE_MS`]; what [is not an id](Ids::is_id) does not count. `bytes` is the value's
+    /// size.
     pub fn store(
         &mut self,
         value: T,
@@ -48,7 +49,7 @@ impl<T> KeptTopic<T> {
             return Stored::Duplicate(self.ring.position_of(place));
         }
         let place = Sequencer::new(Some(self.ring.head().seq)).next();
-        // Always after the head: nobody has come to the end of 64 bits.
+        // Always after the head: 64 bits do not run out.
         let _ = self.ring.push(place, now_ms, bytes, value);
         if let Some(id) = id {
             self.ids.remember(id, place, now_ms);

@@ -12,8 +12,8 @@ use simurgh_cluster::{
     Event, Generation, Interest, Prefix, Received, Session, Ticket, Wanted, resent,
 };
 
-use super::names::Name;
 use super::pipe::Pipe;
+use super::subjects::SubjectId;
 
 /// What goes from a node to the engine.
 #[derive(Debug)]
@@ -21,13 +21,13 @@ pub(super) enum Command {
     /// A new link, and everything that is wanted.
     Connect {
         session: u64,
-        wanted: Vec<Name>,
+        wanted: Vec<SubjectId>,
     },
     /// Changes of what is wanted, in one step.
-    Interest(Vec<(Name, bool)>),
-    Publish(Name, Bytes),
+    Interest(Vec<(SubjectId, bool)>),
+    Publish(SubjectId, Bytes),
     Ping,
-    Ask(Question, Ticket),
+    Ask(Request, Ticket),
     /// The link ends here.
     Close,
 }
@@ -38,11 +38,11 @@ pub(super) enum ToNode {
     /// What was published, and by which node; by none, if it was stored.
     Message {
         from: Option<u32>,
-        name: Name,
+        name: SubjectId,
         received: Received,
     },
     /// Something was published that is lost.
-    Missed(Name),
+    Missed(SubjectId),
     /// The link stands, and hears what it wants.
     Connected {
         kept: Option<u64>,
@@ -80,16 +80,16 @@ pub(super) struct Want {
 pub(super) struct Pending {
     pub(super) ticket: Ticket,
     pub(super) until_ns: u64,
-    pub(super) what: Question,
+    pub(super) what: Request,
 }
 
 #[derive(Clone, Debug)]
-pub(super) enum Question {
-    Store { to: Name, id: Box<str>, age: Option<Duration>, envelope: Bytes },
-    After { of: Name, seq: u64, count: u32, bytes: usize, from_leader: bool },
-    LastOf(Vec<Name>),
+pub(super) enum Request {
+    Store { to: SubjectId, id: Box<str>, age: Option<Duration>, envelope: Bytes },
+    After { of: SubjectId, seq: u64, count: u32, bytes: usize, from_leader: bool },
+    LastOf(Vec<SubjectId>),
     Since(Duration),
-    Purge { of: Name, before: u64 },
+    Purge { of: SubjectId, before: u64 },
 }
 
 impl Pending {
@@ -100,10 +100,10 @@ impl Pending {
     fn unanswered(self) -> Event {
         let ticket = self.ticket;
         match self.what {
-            Question::Store { .. } => Event::NotStored { ticket, why: NotStored::Unconfirmed },
-            Question::After { .. } | Question::LastOf(_) => Event::Fetched { ticket, kept: None },
-            Question::Since(_) => Event::Since { ticket, behind: None },
-            Question::Purge { .. } => Event::Purged { ticket, why: Some(NotStored::Unconfirmed) },
+            Request::Store { .. } => Event::NotStored { ticket, why: NotStored::Unconfirmed },
+            Request::After { .. } | Request::LastOf(_) => Event::Fetched { ticket, kept: None },
+            Request::Since(_) => Event::Since { ticket, behind: None },
+            Request::Purge { .. } => Event::Purged { ticket, why: Some(NotStored::Unconfirmed) },
         }
     }
 }
@@ -129,8 +129,8 @@ pub(super) struct Client {
     pub(super) group: usize,
     pub(super) lossy_per_million: u32,
 
-    wants: HashMap<Name, Want, FixedState>,
-    dirty: Vec<Name>,
+    wants: HashMap<SubjectId, Want, FixedState>,
+    dirty: Vec<SubjectId>,
     generation: u64,
     /// The generation that the engine was told of and has not confirmed.
     asked: Option<u64>,
@@ -138,7 +138,7 @@ pub(super) struct Client {
     said_in_force: u64,
 
     /// Published, and not certain to be with the engine.
-    outbox: VecDeque<(Name, Bytes)>,
+    outbox: VecDeque<(SubjectId, Bytes)>,
     outbox_bytes: usize,
     /// How many of the outbox were sent on this link.
     sent: usize,
@@ -156,7 +156,7 @@ pub(super) struct Client {
     /// Envelopes in the inbox.
     received: usize,
     /// What the `Lost` in the inbox is about.
-    lost: Vec<Name>,
+    lost: Vec<SubjectId>,
     said_down: Option<Down>,
     waker: Option<Waker>,
 }
@@ -211,7 +211,7 @@ impl Client {
     // What the node does.
 
     /// Takes an envelope to send; `false`: there is no room.
-    pub(super) fn publish(&mut self, to: Name, envelope: Bytes) -> bool {
+    pub(super) fn publish(&mut self, to: SubjectId, envelope: Bytes) -> bool {
         let is_full = self.outbox.len() >= IN_FLIGHT_MAX
             || self.outbox_bytes.saturating_add(envelope.len()) > IN_FLIGHT_BYTES_MAX;
         if is_full && !self.outbox.is_empty() {
@@ -233,7 +233,7 @@ impl Client {
         true
     }
 
-    pub(super) fn want(&mut self, name: Name, interest: &Interest, wanted: Wanted) {
+    pub(super) fn want(&mut self, name: SubjectId, interest: &Interest, wanted: Wanted) {
         let is_wanted = wanted == Wanted::Yes;
         let make = || Want { interest: interest.clone(), is_wanted: false, is_dirty: false };
         let want = self.wants.entry(name).or_insert_with(make);
@@ -297,7 +297,7 @@ impl Client {
             self.settle(name);
         }
         self.asked = Some(self.generation);
-        let mut wanted: Vec<Name> = self.wants.keys().copied().collect();
+        let mut wanted: Vec<SubjectId> = self.wants.keys().copied().collect();
         wanted.sort_unstable();
         Command::Connect { session: self.session, wanted }
     }
@@ -310,7 +310,7 @@ impl Client {
     }
 
     /// The changes that the engine was not told of, if none that it was told of is under way.
-    pub(super) fn take_changes(&mut self) -> Option<Vec<(Name, bool)>> {
+    pub(super) fn take_changes(&mut self) -> Option<Vec<(SubjectId, bool)>> {
         if self.asked.is_some() || self.in_force == self.generation {
             return None;
         }
@@ -319,7 +319,7 @@ impl Client {
         Some(dirty.into_iter().map(|name| (name, self.settle(name))).collect())
     }
 
-    fn settle(&mut self, name: Name) -> bool {
+    fn settle(&mut self, name: SubjectId) -> bool {
         let Some(want) = self.wants.get_mut(&name) else { return false };
         want.is_dirty = false;
         let is_wanted = want.is_wanted;
@@ -369,7 +369,7 @@ impl Client {
     fn give_up_numbers(&mut self) {
         let all = std::mem::take(&mut self.tickets).into_iter();
         let (stores, of_numbers): (VecDeque<_>, VecDeque<_>) =
-            all.partition(|it| matches!(it.what, Question::Store { .. }));
+            all.partition(|it| matches!(it.what, Request::Store { .. }));
         self.tickets = stores;
         for pending in of_numbers {
             self.answers += 1;
@@ -391,7 +391,7 @@ impl Client {
     }
 
     /// What was published and not sent on this link.
-    pub(super) fn next_unsent(&mut self) -> Option<(Name, Bytes)> {
+    pub(super) fn next_unsent(&mut self) -> Option<(SubjectId, Bytes)> {
         let (name, envelope) = self.outbox.get(self.sent)?;
         self.sent += 1;
         Some((*name, envelope.clone()))
@@ -433,7 +433,12 @@ impl Client {
         self.inbox.push_back(event);
     }
 
-    pub(super) fn receive(&mut self, name: Name, whole: Option<Name>, received: Received) {
+    pub(super) fn receive(
+        &mut self,
+        name: SubjectId,
+        whole: Option<SubjectId>,
+        received: Received,
+    ) {
         if self.received >= self.inbox_max {
             return self.lose(name, whole);
         }
@@ -442,7 +447,7 @@ impl Client {
     }
 
     /// Something under this name is lost: remembers which interests would have heard it.
-    pub(super) fn lose(&mut self, name: Name, whole: Option<Name>) {
+    pub(super) fn lose(&mut self, name: SubjectId, whole: Option<SubjectId>) {
         let is_said = !self.lost.is_empty();
         for it in [Some(name), whole].into_iter().flatten() {
             if self.wants.contains_key(&it) && !self.lost.contains(&it) {

@@ -5,10 +5,10 @@ use simurgh_cluster::adapter::{NotStored, Number};
 use simurgh_cluster::{Event, Fetched, Received, Ticket};
 
 use super::LogEntry;
-use super::client::{Client, Command, Link, Question, ToNode};
-use super::kept::{Kept, Outcome, Wish, unix_ms};
-use super::names::Name;
+use super::client::{Client, Command, Link, Request, ToNode};
 use super::state::{Linked, State};
+use super::stream::{Outcome, StoreRequest, Stream, unix_ms};
+use super::subjects::SubjectId;
 
 impl State {
     /// The next that a node sent is there.
@@ -21,7 +21,7 @@ impl State {
             Command::Interest(changes) if !is_gone => self.subscribe(node, changes),
             Command::Connect { .. } | Command::Interest(_) => {}
             Command::Publish(to, envelope) => {
-                let space = self.names.space(to);
+                let space = self.subjects.space(to);
                 let received = Received { space, envelope, stored: None, at_ms: 0 };
                 self.deliver(Some(node as u32), to, &received);
             }
@@ -31,36 +31,36 @@ impl State {
         }
     }
 
-    fn answer(&mut self, node: usize, what: Question, ticket: Ticket) {
+    fn answer(&mut self, node: usize, what: Request, ticket: Ticket) {
         let now_ns = self.now_ns;
         match what {
-            Question::Store { to, id, age, envelope } => {
-                let wish = Wish { to, id: &id, age, envelope };
+            Request::Store { to, id, age, envelope } => {
+                let wish = StoreRequest { to, id: &id, age, envelope };
                 self.store(node, wish, ticket);
             }
-            Question::After { of, seq, count, bytes, from_leader } => {
+            Request::After { of, seq, count, bytes, from_leader } => {
                 let lag_ns = if from_leader { 0 } else { self.lag_ns() };
                 let as_of_ns = now_ns.saturating_sub(lag_ns);
                 let most = (count, bytes);
                 let kept = self.kept(node).map(|it| it.after(of, seq, most, now_ns, as_of_ns));
                 self.answer_fetch(node, ticket, kept);
             }
-            Question::LastOf(subjects) => {
+            Request::LastOf(subjects) => {
                 let as_of_ns = now_ns.saturating_sub(self.lag_ns());
                 let kept = self.kept(node).map(|it| it.last_of(&subjects, now_ns, as_of_ns));
                 self.answer_fetch(node, ticket, kept);
             }
-            Question::Since(age) => {
+            Request::Since(age) => {
                 let behind = self.kept(node).map(|it| it.since(age, now_ns));
-                if behind.is_some() || self.engine.kept.is_none() {
+                if behind.is_some() || self.engine.stream.is_none() {
                     let behind = behind.flatten();
                     self.tell(node, ToNode::Answer(ticket, Event::Since { ticket, behind }));
                 }
             }
-            Question::Purge { of, before } => {
+            Request::Purge { of, before } => {
                 let why = match self.kept(node).map(|it| it.purge(of, before, now_ns)) {
                     Some(()) => None,
-                    None if self.engine.kept.is_some() => return,
+                    None if self.engine.stream.is_some() => return,
                     None => Some(keeps_nothing()),
                 };
                 self.tell(node, ToNode::Answer(ticket, Event::Purged { ticket, why }));
@@ -76,29 +76,29 @@ impl State {
         }
     }
 
-    fn link(&mut self, node: usize, session: u64, wanted: Vec<Name>) {
+    fn link(&mut self, node: usize, session: u64, wanted: Vec<SubjectId>) {
         self.unsubscribe(node);
         for &name in &wanted {
-            self.names.subscribe(node as u32, name, true);
+            self.subjects.subscribe(node as u32, name, true);
         }
         if let Some(linked) = self.engine.links.get_mut(node) {
             let tidy_at = 2 * wanted.len() + 64;
             *linked = Some(Linked { session, subscriptions: wanted, tidy_at });
         }
-        let kept = self.engine.kept.as_ref().map(|it| it.epoch);
+        let kept = self.engine.stream.as_ref().map(|it| it.epoch);
         self.tell(node, ToNode::Connected { kept });
     }
 
-    fn subscribe(&mut self, node: usize, changes: Vec<(Name, bool)>) {
+    fn subscribe(&mut self, node: usize, changes: Vec<(SubjectId, bool)>) {
         let Some(linked) = self.engine.links.get_mut(node).and_then(Option::as_mut) else { return };
         for (name, is_wanted) in changes {
-            self.names.subscribe(node as u32, name, is_wanted);
+            self.subjects.subscribe(node as u32, name, is_wanted);
             if is_wanted {
                 linked.subscriptions.push(name);
             }
         }
         if linked.subscriptions.len() >= linked.tidy_at {
-            linked.subscriptions.retain(|name| self.names.is_subscribed(node as u32, *name));
+            linked.subscriptions.retain(|name| self.subjects.is_subscribed(node as u32, *name));
             linked.subscriptions.sort_unstable();
             linked.subscriptions.dedup();
             linked.tidy_at = 2 * linked.subscriptions.len() + 64;
@@ -107,15 +107,15 @@ impl State {
     }
 
     /// The part of the engine that keeps, if this node is linked to that.
-    fn kept(&mut self, node: usize) -> Option<&mut Kept> {
+    fn kept(&mut self, node: usize) -> Option<&mut Stream> {
         let group = self.clients.get(node).map_or(0, |it| it.group);
         let has_leader = !self.engine.has_no_leader;
-        self.engine.kept.as_mut().filter(|_| group == 0 && has_leader)
+        self.engine.stream.as_mut().filter(|_| group == 0 && has_leader)
     }
 
-    fn store(&mut self, node: usize, wish: Wish<'_>, ticket: Ticket) {
+    fn store(&mut self, node: usize, wish: StoreRequest<'_>, ticket: Ticket) {
         let now_ns = self.now_ns;
-        let keeps = self.engine.kept.is_some();
+        let keeps = self.engine.stream.is_some();
         let (to, envelope) = (wish.to, wish.envelope.clone());
         let outcome = self.kept(node).map(|it| it.store(wish, now_ns));
         let answer = match outcome {
@@ -138,30 +138,30 @@ impl State {
         self.tell(node, ToNode::Answer(ticket, answer));
     }
 
-    fn republish(&mut self, to: Name, envelope: Bytes, number: Number) {
+    fn republish(&mut self, to: SubjectId, envelope: Bytes, number: Number) {
         if self.config.has_log {
             self.engine.log.push(LogEntry::Stored(number.seq, envelope.clone()));
         }
-        let to = self.names.republished(to);
-        let (space, at_ms) = (self.names.space(to), unix_ms(self.now_ns));
+        let to = self.subjects.republished(to);
+        let (space, at_ms) = (self.subjects.space(to), unix_ms(self.now_ns));
         let received = Received { space, envelope, stored: Some(number), at_ms };
         self.deliver(None, to, &received);
     }
 
     fn answer_fetch(&mut self, node: usize, ticket: Ticket, kept: Option<Fetched>) {
-        if kept.is_some() || self.engine.kept.is_none() {
+        if kept.is_some() || self.engine.stream.is_none() {
             self.tell(node, ToNode::Answer(ticket, Event::Fetched { ticket, kept }));
         }
     }
 
     /// Sends to all who want it, but not to who published it.
-    fn deliver(&mut self, from: Option<u32>, name: Name, received: &Received) {
-        let Self { names, clients, rng, config, engine, now_ns, .. } = self;
+    fn deliver(&mut self, from: Option<u32>, name: SubjectId, received: &Received) {
+        let Self { subjects, clients, rng, config, engine, now_ns, .. } = self;
         let from_group = |clients: &[Client]| {
             from.and_then(|from| clients.get(from as usize)).map_or(0, |it| it.group)
         };
         let group = from_group(clients);
-        for node in names.hearers(name).filter(|node| Some(*node) != from) {
+        for node in subjects.hearers(name).filter(|node| Some(*node) != from) {
             let linked = engine.links.get(node as usize).and_then(Option::as_ref);
             let (Some(linked), Some(client)) = (linked, clients.get_mut(node as usize)) else {
                 continue;
@@ -220,7 +220,7 @@ impl State {
     pub(super) fn unsubscribe(&mut self, node: usize) {
         let Some(linked) = self.engine.links.get_mut(node).and_then(Option::take) else { return };
         for name in linked.subscriptions {
-            self.names.subscribe(node as u32, name, false);
+            self.subjects.subscribe(node as u32, name, false);
         }
     }
 }

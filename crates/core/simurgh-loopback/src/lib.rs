@@ -18,10 +18,10 @@
 
 mod client;
 mod engine;
-mod kept;
-mod names;
 mod pipe;
 mod state;
+mod stream;
+mod subjects;
 #[cfg(test)]
 mod tests;
 
@@ -37,12 +37,12 @@ use simurgh_cluster::{
     Wanted,
 };
 
-pub use self::kept::{StreamLimits, UNIX_MS};
+pub use self::stream::{StreamLimits, UNIX_MS};
 
-use self::client::{Client, Question};
-use self::kept::Kept;
-use self::names::Names;
+use self::client::{Client, Request};
 use self::state::{Engine, State};
+use self::stream::Stream;
+use self::subjects::Subjects;
 
 /// How a network behaves while nobody disturbs it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -142,20 +142,26 @@ impl Network {
     /// At time 0, without nodes.
     pub fn new(seed: u64, config: NetworkConfig) -> Self {
         let mut rng = SplitMix64::new(seed);
-        let kept = config.kept.clone().map(|limits| Kept::new(limits, rng.next()));
-        let epoch = kept.as_ref().map(|it| it.epoch).filter(|_| config.has_log);
+        let stream = config.kept.clone().map(|limits| Stream::new(limits, rng.next()));
+        let epoch = stream.as_ref().map(|it| it.epoch).filter(|_| config.has_log);
         let log = epoch.map(|epoch| LogEntry::Remade { epoch, head: 0 }).into_iter().collect();
         let engine = Engine {
             is_alive: true,
             is_frozen: false,
             has_no_leader: false,
             boot: 0,
-            kept,
+            stream,
             log,
             links: Vec::new(),
         };
-        let state =
-            State { now_ns: 0, rng, config, names: Names::new(), clients: Vec::new(), engine };
+        let state = State {
+            now_ns: 0,
+            rng,
+            config,
+            subjects: Subjects::new(),
+            clients: Vec::new(),
+            engine,
+        };
         Self { state: Arc::new(Mutex::new(state)) }
     }
 
@@ -261,10 +267,10 @@ impl Network {
             state.engine.boot += 1;
             let epoch = state.rng.next();
             let (now_ns, has_log) = (state.now_ns, state.config.has_log);
-            let Some(kept) = state.engine.kept.as_mut() else { return };
+            let Some(kept) = state.engine.stream.as_mut() else { return };
             match data {
                 RestartData::Stays => return,
-                RestartData::Lost => *kept = Kept::new(kept.limits().clone(), epoch),
+                RestartData::Lost => *kept = Stream::new(kept.limits().clone(), epoch),
                 RestartData::Older(ns) => kept.set_back(now_ns.saturating_sub(ns), epoch),
             }
             let head = kept.last();
@@ -292,8 +298,8 @@ impl Network {
     /// Forgets what is kept of a subject; numbers go on.
     pub fn purge(&self, subject: &Subject) {
         with(&self.state, |state| {
-            let (name, now_ns) = (state.names.of(subject.as_str()), state.now_ns);
-            if let Some(kept) = state.engine.kept.as_mut() {
+            let (name, now_ns) = (state.subjects.of(subject.as_str()), state.now_ns);
+            if let Some(kept) = state.engine.stream.as_mut() {
                 kept.purge(name, u64::MAX, now_ns);
             }
         });
@@ -343,16 +349,16 @@ impl Adapter for Loopback {
         ticket: Ticket,
     ) -> Result<(), QueueFull> {
         let is_taken = with(&self.state, |state| {
-            let (to, id) = (state.names.of(to.as_str()), id.into());
-            state.ask(self.node, Question::Store { to, id, age, envelope }, ticket)
+            let (to, id) = (state.subjects.of(to.as_str()), id.into());
+            state.ask(self.node, Request::Store { to, id, age, envelope }, ticket)
         });
         if is_taken { Ok(()) } else { Err(QueueFull) }
     }
 
     fn purge(&mut self, of: &Subject, before: u64, ticket: Ticket) -> Result<(), QueueFull> {
         let is_taken = with(&self.state, |state| {
-            let of = state.names.of(of.as_str());
-            state.ask(self.node, Question::Purge { of, before }, ticket)
+            let of = state.subjects.of(of.as_str());
+            state.ask(self.node, Request::Purge { of, before }, ticket)
         });
         if is_taken { Ok(()) } else { Err(QueueFull) }
     }
@@ -363,7 +369,7 @@ impl Adapter for Loopback {
 
     fn fetch(&mut self, what: Fetch, ticket: Ticket) -> Result<(), QueueFull> {
         let is_taken = with(&self.state, |state| {
-            let what = state.question(what);
+            let what = state.request(what);
             state.ask(self.node, what, ticket)
         });
         if is_taken { Ok(()) } else { Err(QueueFull) }

@@ -6,9 +6,9 @@ use bytes::Bytes;
 use simurgh_cluster::adapter::{Fetch, TICKET_SECONDS_MAX};
 use simurgh_cluster::{Generation, Interest, SplitMix64, Subject, Ticket, Wanted};
 
-use super::client::{Client, Command, Link, Pending, Question, ToNode};
-use super::kept::Kept;
-use super::names::{Name, Names};
+use super::client::{Client, Command, Link, Pending, Request, ToNode};
+use super::stream::Stream;
+use super::subjects::{SubjectId, Subjects};
 use super::{LogEntry, NetworkConfig};
 
 #[derive(Debug)]
@@ -16,7 +16,7 @@ pub(super) struct State {
     pub(super) now_ns: u64,
     pub(super) rng: SplitMix64,
     pub(super) config: NetworkConfig,
-    pub(super) names: Names,
+    pub(super) subjects: Subjects,
     pub(super) clients: Vec<Client>,
     pub(super) engine: Engine,
 }
@@ -30,7 +30,7 @@ pub(super) struct Engine {
     /// How often it was started.
     pub(super) boot: u64,
     /// None, if it keeps nothing.
-    pub(super) kept: Option<Kept>,
+    pub(super) stream: Option<Stream>,
     /// What became of that and was not asked for yet, if that is wanted.
     pub(super) log: Vec<LogEntry>,
     /// What it knows of each node: the session of its link, and what that is subscribed to.
@@ -41,7 +41,7 @@ pub(super) struct Engine {
 pub(super) struct Linked {
     pub(super) session: u64,
     /// Some of them ended since, or are there twice.
-    pub(super) subscriptions: Vec<Name>,
+    pub(super) subscriptions: Vec<SubjectId>,
     /// When there are so many, those are taken out.
     pub(super) tidy_at: usize,
 }
@@ -118,7 +118,7 @@ impl State {
 
     /// Takes an envelope to send; `false`: there is no room.
     pub(super) fn publish(&mut self, node: usize, to: &Subject, envelope: Bytes) -> bool {
-        let to = self.names.of(to.as_str());
+        let to = self.subjects.of(to.as_str());
         let is_taken =
             self.clients.get_mut(node).is_some_and(|client| client.publish(to, envelope));
         if is_taken {
@@ -128,7 +128,7 @@ impl State {
     }
 
     /// Asks the engine something; `false`: there is no room.
-    pub(super) fn ask(&mut self, node: usize, what: Question, ticket: Ticket) -> bool {
+    pub(super) fn ask(&mut self, node: usize, what: Request, ticket: Ticket) -> bool {
         let until_ns = self.now_ns + TICKET_SECONDS_MAX * 1_000_000_000;
         let pending = Pending { ticket, until_ns, what };
         let Some(client) = self.clients.get_mut(node) else { return false };
@@ -140,16 +140,16 @@ impl State {
         is_taken
     }
 
-    pub(super) fn question(&mut self, what: Fetch) -> Question {
+    pub(super) fn request(&mut self, what: Fetch) -> Request {
         match what {
             Fetch::After { subject, seq, count, bytes, from_leader } => {
-                let of = self.names.of(subject.as_str());
-                Question::After { of, seq, count, bytes, from_leader }
+                let of = self.subjects.of(subject.as_str());
+                Request::After { of, seq, count, bytes, from_leader }
             }
-            Fetch::LastOf { subjects } => Question::LastOf(
-                subjects.iter().map(|subject| self.names.of(subject.as_str())).collect(),
+            Fetch::LastOf { subjects } => Request::LastOf(
+                subjects.iter().map(|subject| self.subjects.of(subject.as_str())).collect(),
             ),
-            Fetch::Since { age, .. } => Question::Since(age),
+            Fetch::Since { age, .. } => Request::Since(age),
         }
     }
 
@@ -157,7 +157,7 @@ impl State {
         let Some(client) = self.clients.get_mut(node) else { return Generation(0) };
         for (interest, wanted) in changes {
             let filter = client.prefix.filter(interest);
-            client.want(self.names.of(filter.as_str()), interest, *wanted);
+            client.want(self.subjects.of(filter.as_str()), interest, *wanted);
         }
         let generation = client.next_generation();
         if client.link == Link::Up {
@@ -306,9 +306,9 @@ impl State {
         }
         match told {
             ToNode::Message { name, received, .. } => {
-                client.receive(name, self.names.whole(name), received);
+                client.receive(name, self.subjects.whole(name), received);
             }
-            ToNode::Missed(name) => client.lose(name, self.names.whole(name)),
+            ToNode::Missed(name) => client.lose(name, self.subjects.whole(name)),
             ToNode::Connected { kept } => {
                 client.confirm_interests();
                 self.finish_link(node, kept);
@@ -316,7 +316,7 @@ impl State {
             ToNode::InForce => {
                 client.confirm_interests();
                 if client.link == Link::Connecting {
-                    let kept = self.engine.kept.as_ref().map(|it| it.epoch);
+                    let kept = self.engine.stream.as_ref().map(|it| it.epoch);
                     self.finish_link(node, kept);
                 } else {
                     client.say_in_force();

@@ -307,8 +307,8 @@ fn a_copy_may_lag_behind_and_says_so_and_the_leader_does_not() {
     };
     assert_eq!(fetch(false, 1), (0, 0, true));
     with(&network.state, |state| {
-        let to = state.names.of(subject.as_str());
-        let what = Question::Store { to, id: "x".into(), age: None, envelope: Bytes::new() };
+        let to = state.subjects.of(subject.as_str());
+        let what = Request::Store { to, id: "x".into(), age: None, envelope: Bytes::new() };
         state.ask(0, what, Ticket(2))
     });
     pass(&network, 10 * MS);

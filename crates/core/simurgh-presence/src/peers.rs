@@ -8,8 +8,8 @@ use crate::phx_ref::Owner;
 /// What whoever keeps a topic's presences on a node says to those on other nodes.
 #[derive(Debug)]
 pub enum ToPeers {
-    /// Members here are present, or want to know who is: all others are to be asked.
-    /// [`FromPeers::Requested`] says whom that was.
+    /// Members here are present, or want the list: all others are to be asked. The answer
+    /// [`FromPeers::Requested`] names those.
     Begin,
     /// They are not used here any more.
     End,
@@ -26,8 +26,8 @@ pub enum ToPeers {
 pub enum FromPeers {
     /// These nodes were asked for what they have; each answers with a state, or is gone.
     Requested(Arc<[Owner]>),
-    /// The same, of the ask for the first list or of a later one: whoever does not answer is to be
-    /// asked again, since neither side is told of an ask that is lost.
+    /// The same for a repeated or later request: nodes that do not answer are to be asked again,
+    /// since lost requests are not reported.
     RequestedAgain(Arc<[Owner]>),
     /// What has changed there.
     Delta(Delta),

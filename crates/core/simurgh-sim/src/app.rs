@@ -10,15 +10,19 @@ use simurgh_core::{
 };
 use simurgh_proto::message::Payload;
 use simurgh_proto::ws::CloseCode;
+use simurgh_sim_kit::fault::Fault;
+use simurgh_sim_kit::presence::letter_of;
+use simurgh_sim_kit::setup::locked;
+use simurgh_sim_kit::topics::IDS;
+use simurgh_sim_kit::{EVENTS, NONE, payload};
 
 use crate::handlers::{self, Busy};
 use crate::limits::lifetime;
-use crate::model::presence::{INTERCEPTS_DIFF, INTERCEPTS_STATE, letter_of};
-use crate::model::{Answer, Call, Did, Due, Eff, Intent, Joining, Made, Model, NONE, Out, SPEAKER};
-use crate::payload;
-use crate::profile::{EVENTS, HABITS, Habit, IDS, Profile};
+use crate::model::presence::{INTERCEPTS_DIFF, INTERCEPTS_STATE};
+use crate::model::{Answer, Call, Did, Due, Eff, Intent, Joining, Made, Model, Out, SPEAKER};
+use crate::profile::{HABITS, Habit, Profile};
 use crate::ready::{self, Ready};
-use crate::stage::{Fault, Stage, locked};
+use crate::stage::Stage;
 
 /// What interceptors may intercept: of broadcasts, and of presence by its bits.
 const INTERCEPTS: [&[&str]; 16] = [
@@ -219,9 +223,7 @@ impl Draw<'_> {
         let (id, payload) = self.payload(model, made);
         let name = EVENTS.get(usize::from(event)).copied().unwrap_or_default();
         let weight = model.weight(topic, name, &payload);
-        if let Some(made) = model.made.get_mut(id as usize) {
-            made.weight = weight;
-        }
+        model.made[id as usize].weight = weight;
         match how {
             Habit::BroadcastTo => {
                 ctx.broadcast_to(model.topics.name(topic), name, payload);

@@ -6,28 +6,18 @@
 
 use simurgh_core::{Node, Phase};
 use simurgh_reactor::Key;
+use simurgh_sim_kit::NONE;
+use simurgh_sim_kit::peer::{Flow, Peer};
 
 use crate::checks::check_waits;
-use crate::model::{Doing, Model, NONE, Published};
+use crate::model::{Doing, Model, Published};
 use crate::node::{SimNode, State};
-use crate::peer::Peer;
 use crate::world::{Server, World};
 
 /// Publishers that are read again in one turn at most.
 const RELEASED_MAX: usize = 16;
 /// A second, in nanoseconds.
 const SECOND: u64 = 1_000_000_000;
-
-/// What one shard's members publish on one topic. It is one for as long as something of it is under
-/// way, whoever comes and goes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Flow {
-    pub(crate) shard: usize,
-    pub(crate) topic: u8,
-    /// How often its topic has got its first member on that shard, or lost its last: with that goes
-    /// what the shard had accepted and not sent.
-    pub(crate) epoch: u32,
-}
 
 /// Bytes that are certainly under way, by their flow.
 #[derive(Debug, Default)]

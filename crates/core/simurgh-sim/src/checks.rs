@@ -2,9 +2,9 @@
 
 use simurgh_core::{NETWORK, Phase};
 use simurgh_reactor::Key;
+use simurgh_sim_kit::peer::Peer;
 
 use crate::model::{Model, Shard};
-use crate::peer::Peer;
 use crate::world::{Server, World};
 
 impl Server {

@@ -9,10 +9,10 @@ use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use clap::Parser;
+use simurgh_sim_kit::run::run_seeds;
 
-use crate::cluster;
 use crate::counts::Counts;
-use crate::kept;
+use crate::history::{self, HistorySimulation};
 use crate::report;
 use crate::run::{self, Era, Plan};
 
@@ -95,20 +95,36 @@ impl Seeds {
     }
 }
 
-/// What the program does.
+impl Seeds {
+    /// All of them.
+    fn listed(self) -> impl Iterator<Item = Listed> {
+        (0..).map_while(move |number| self.get(number))
+    }
+}
+
+/// Runs what the flags say.
 pub fn main() -> ExitCode {
     let options = Options::parse();
     // Applications' panics are meant, and all others are reported as failures.
     std::panic::set_hook(Box::new(|_| {}));
-    let listed = |seeds: Seeds| (0..).map_while(move |number| seeds.get(number));
     let done = match &options.replay {
-        _ if options.cluster => seeds(&options).map(|seeds| {
-            let seeds = listed(seeds).map(|(seed, steps, _)| (seed, steps));
-            cluster::run_seeds(seeds, options.history)
-        }),
-        _ if options.history => seeds(&options).map(|seeds| kept::run_seeds(listed(seeds))),
         Some(file) => report::replay(file),
-        None => seeds(&options).and_then(|seeds| run_all(&options, &seeds)),
+        None => seeds(&options).and_then(|seeds| match (options.cluster, options.history) {
+            (false, false) => run_all(&options, &seeds),
+            (false, true) => Ok(run_seeds::<HistorySimulation>(
+                "--history",
+                seeds.listed().map(|(seed, steps, era)| {
+                    let is_early = era == Era::Early;
+                    let plan =
+                        if is_early { history::Plan::early(seed) } else { history::Plan::of(seed) };
+                    (seed, plan, steps as usize)
+                }),
+            )),
+            (true, history) => Ok(simurgh_sim_cluster::run_seeds(
+                seeds.listed().map(|(seed, steps, _)| (seed, steps as usize)),
+                history,
+            )),
+        }),
     };
     match done {
         Ok(true) => ExitCode::SUCCESS,

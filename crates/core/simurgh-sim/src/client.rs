@@ -6,14 +6,14 @@ use simurgh_proto::serializer::{Frame, Kind, Serializer};
 use simurgh_proto::session::client::{Client, Topic};
 use simurgh_proto::ws::{CloseCode, Decoder, Event, Limits, Role};
 use simurgh_reactor::Key;
+use simurgh_sim_kit::delivery::{Delivery, Request, RequestKind};
+use simurgh_sim_kit::fault::Fault;
+use simurgh_sim_kit::peer::{ClientMessage, Content, Value};
+use simurgh_sim_kit::{NONE, payload, refs};
 
 use crate::model::limits::Size;
-use crate::model::{Asked, Asks, Doing, Line, Made, NONE, Sort, code_bit};
+use crate::model::{Doing, Made, code_bit};
 
-use crate::payload;
-use crate::peer::{Heard, Sent, What, line_of};
-use crate::refs;
-use crate::stage::Fault;
 use crate::world::World;
 
 /// The client's end of a connection.
@@ -24,9 +24,9 @@ pub(crate) struct Link {
     pub(crate) wire: Wire,
     pub(crate) session: Client,
     pub(crate) decoder: Decoder,
-    /// What its socket left behind.
+    /// Content its socket left behind.
     pub(crate) pipe: Vec<u8>,
-    pub(crate) heard: Vec<Heard>,
+    pub(crate) heard: Vec<Value>,
     /// The server has no record of it any more.
     pub(crate) is_over: bool,
     /// Nothing is taken any more.
@@ -42,7 +42,7 @@ impl Link {
         format!("client {} ({:?}, shard {})", self.client, self.wire, self.shard)
     }
 
-    /// What reads and writes its messages.
+    /// Content reads and writes its messages.
     pub(crate) fn serializer(&self) -> Serializer {
         if self.wire == Wire::V1 { Serializer::V1 } else { Serializer::V2 }
     }
@@ -59,57 +59,64 @@ impl World {
     }
 
     /// How much longer than it need be a client's message is.
-    fn pad(&self, asks: Asks, word: u32) -> usize {
+    fn pad(&self, kind: RequestKind, word: u32) -> usize {
         let above = self.stage.profile.extras.prepare_above as usize;
         match word >> 20 & 7 {
-            0..2 if above > 0 && matches!(asks, Asks::Join | Asks::Event) => above,
+            0..2 if above > 0 && matches!(kind, RequestKind::Join | RequestKind::Event) => above,
             2 if above > 0 => above / 2,
             _ => 0,
         }
     }
 
     /// A client says something with its session.
-    pub(crate) fn say(&mut self, conn: u32, asks: Asks, topic: u8, word: u32, is_binary: bool) {
+    pub(crate) fn say(
+        &mut self,
+        conn: u32,
+        kind: RequestKind,
+        topic: u8,
+        word: u32,
+        is_binary: bool,
+    ) {
         let Some(wire) = self.links.get(conn as usize).map(|it| it.wire) else { return };
         let is_binary = is_binary && wire != Wire::V1;
-        let (pad, made) = (self.pad(asks, word), Made { is_binary, ..Made::plain(topic, 0) });
+        let (pad, made) = (self.pad(kind, word), Made { is_binary, ..Made::plain(topic, 0) });
         let mut model = self.stage.model();
         let (id, payload) = model.payload(made, word, pad);
         let name = model.topics.name(topic).to_owned();
         drop(model);
         if wire == Wire::Plain {
-            return self.say_plain(conn, asks, id, &payload);
+            return self.say_plain(conn, kind, id, &payload);
         }
         let Some(link) = self.links.get_mut(conn as usize) else { return };
         let mut bytes = Vec::with_capacity(96);
-        let sent = match asks {
-            Asks::Heartbeat => link.session.heartbeat(&mut bytes),
-            Asks::Join => link.session.join(&mut bytes, &Topic::from(&*name), &payload),
-            Asks::Leave => link.session.leave(&mut bytes, &name),
-            Asks::Event => link.session.push(&mut bytes, &name, "x", &payload),
+        let sent = match kind {
+            RequestKind::Heartbeat => link.session.heartbeat(&mut bytes),
+            RequestKind::Join => link.session.join(&mut bytes, &Topic::from(&*name), &payload),
+            RequestKind::Leave => link.session.leave(&mut bytes, &name),
+            RequestKind::Event => link.session.push(&mut bytes, &name, "x", &payload),
         };
         let Ok(sent) = sent else { return };
-        let what = match asks {
-            Asks::Heartbeat => "sends a heartbeat".to_owned(),
-            Asks::Join => format!("joins {name}"),
-            Asks::Leave => format!("leaves {name}"),
-            Asks::Event => format!("pushes #{id} to {name}"),
+        let what = match kind {
+            RequestKind::Heartbeat => "sends a heartbeat".to_owned(),
+            RequestKind::Join => format!("joins {name}"),
+            RequestKind::Leave => format!("leaves {name}"),
+            RequestKind::Event => format!("pushes #{id} to {name}"),
         };
         let who = link.name();
         self.tell(|| format!("{who} {what} (ref {})", sent.msg_ref));
-        let asked = Asked { asks, topic, join_ref: 0, msg_ref: sent.msg_ref, id };
-        self.send(conn, Sent { kind: sent.kind, bytes, what: What::Asked(asked) });
+        let asked = Request { kind, topic, join_ref: 0, msg_ref: sent.msg_ref, id };
+        self.send(conn, ClientMessage { kind: sent.kind, bytes, content: Content::Request(asked) });
     }
 
-    fn say_plain(&mut self, conn: u32, asks: Asks, id: u32, payload: &Payload<'_>) {
-        if asks != Asks::Event {
+    fn say_plain(&mut self, conn: u32, kind: RequestKind, id: u32, payload: &Payload<'_>) {
+        if kind != RequestKind::Event {
             return;
         }
         let bytes = payload::bytes(payload).to_vec();
         let kind = if payload.binary().is_some() { Kind::Binary } else { Kind::Text };
         let who = self.links.get(conn as usize).map(Link::name).unwrap_or_default();
         self.tell(|| format!("{who} sends #{id}"));
-        self.send(conn, Sent { kind, bytes, what: What::Plain(id) });
+        self.send(conn, ClientMessage { kind, bytes, content: Content::Plain(id) });
     }
 
     /// A client says something with refs of its own making: none, or of a join that is long over.
@@ -130,15 +137,16 @@ impl World {
             _ => (word >> 12) % 24 + 1,
         };
         let (asks, event) = match word & 7 {
-            0 | 1 => (Asks::Join, events::JOIN),
-            2 => (Asks::Leave, events::LEAVE),
-            _ => (Asks::Event, "x"),
+            0 | 1 => (RequestKind::Join, events::JOIN),
+            2 => (RequestKind::Leave, events::LEAVE),
+            _ => (RequestKind::Event, "x"),
         };
-        let join_ref = if asks == Asks::Join { join_ref.min(ODD_REFS - 1) } else { join_ref };
+        let join_ref =
+            if asks == RequestKind::Join { join_ref.min(ODD_REFS - 1) } else { join_ref };
         // Of every form, if there are any: a join's own join_ref is meant, later or never.
         let (join_ref, msg_ref) = match self.stage.profile.extras.has_odd_refs {
             true if join_ref == 0 => (0, refs::in_form(msg_ref, word >> 17)),
-            true if asks == Asks::Join => {
+            true if asks == RequestKind::Join => {
                 let form = word >> 20;
                 (refs::in_form(join_ref, form), refs::in_form(msg_ref, word >> 17 & 3))
             }
@@ -156,11 +164,11 @@ impl World {
         let Ok(kind) = link.serializer().message(&mut bytes, &message) else { return };
         let who = link.name();
         self.tell(|| format!("{who} sends {event} #{id} to {name} (refs {join_ref}, {msg_ref})"));
-        let asked = Asked { asks, topic, join_ref, msg_ref, id };
-        self.send(conn, Sent { kind, bytes, what: What::Asked(asked) });
+        let asked = Request { kind: asks, topic, join_ref, msg_ref, id };
+        self.send(conn, ClientMessage { kind, bytes, content: Content::Request(asked) });
     }
 
-    fn send(&mut self, conn: u32, sent: Sent) {
+    fn send(&mut self, conn: u32, sent: ClientMessage) {
         let is_lost = self.links.get(conn as usize).is_none_or(|it| it.is_lost);
         if let Some(peer) = self.peer_mut(conn).filter(|it| !is_lost && !it.has_shut) {
             peer.inbound.push_back(sent);
@@ -168,7 +176,10 @@ impl World {
     }
 
     pub(crate) fn send_close(&mut self, conn: u32, code: Option<u16>) {
-        self.send(conn, Sent { kind: Kind::Binary, bytes: Vec::new(), what: What::Close(code) });
+        self.send(
+            conn,
+            ClientMessage { kind: Kind::Binary, bytes: Vec::new(), content: Content::Close(code) },
+        );
     }
 
     /// The server reads some messages of a client.
@@ -179,15 +190,13 @@ impl World {
         let count = messages.min(peer.inbound.len());
         if count == 0 {
             if peer.has_shut && peer.inbound.is_empty() && peer.stash.is_empty() {
-                if let Some(server) = self.servers.get_mut(shard) {
-                    server.net.doom(key);
-                }
-                self.bury(shard);
+                self.servers[shard].net.schedule_removal(key);
+                self.remove_connections(shard);
                 return true;
             }
             return false;
         }
-        let read: Vec<Sent> = peer.inbound.drain(..count).collect();
+        let read: Vec<ClientMessage> = peer.inbound.drain(..count).collect();
         peer.stash.extend(read);
         self.feed(shard, key);
         true
@@ -218,16 +227,14 @@ impl World {
         }
     }
 
-    fn hand_in(&mut self, shard: usize, key: Key, sent: Sent) {
+    fn hand_in(&mut self, shard: usize, key: Key, sent: ClientMessage) {
         let Some(server) = self.servers.get_mut(shard) else { return };
         let tick = simurgh_reactor::Now::from_ns(server.turn_ns(self.clock_ns)).tick;
         let Some(peer) = server.net.peer_mut(key) else { return };
         let is_open = peer.socket.is_open();
         let conn = peer.conn;
-        if let What::Close(code) = sent.what {
-            if let Some(it) = self.stage.model().conn_mut(conn) {
-                it.codes |= code.map_or(0, code_bit);
-            }
+        if let Content::Close(code) = sent.content {
+            self.stage.model().conns[conn as usize].codes |= code.map_or(0, code_bit);
             self.step(shard, Doing::Ended(conn), 1, |core, net, _| {
                 core.peer_closed(net, key, code.map(CloseCode));
             });
@@ -238,7 +245,7 @@ impl World {
         }
         peer.socket.heard(tick);
         peer.heard_tick = tick;
-        // What could not be passed on is not taken.
+        // Content could not be passed on is not taken.
         if sent.bytes.len() > self.stage.profile.config.broadcast_bytes_max() {
             self.stage.model().counts.too_big += 1;
             return self.fail_socket(conn, CloseCode::TOO_BIG);
@@ -256,10 +263,10 @@ impl World {
             }
             Kind::Binary => Frame::Binary(&sent.bytes),
         };
-        let id = match sent.what {
-            What::Plain(id) => id,
-            What::Asked(_) | What::Close(_) => {
-                return self.hand_in_asked(shard, key, sent.what, frame);
+        let id = match sent.content {
+            Content::Plain(id) => id,
+            Content::Request(_) | Content::Close(_) => {
+                return self.hand_in_asked(shard, key, sent.content, frame);
             }
         };
         let length = sent.bytes.len();
@@ -267,25 +274,25 @@ impl World {
             let mut model = stage.model();
             let topic = model.topics.plain();
             if model.joined(conn, topic).is_some() {
-                let asks = Asks::Event;
+                let kind = RequestKind::Event;
                 // It has no refs, topic or event.
                 let size = Size { bytes: length as u64, payload: length };
-                model.message(conn, Asked { asks, topic, join_ref: 0, msg_ref: 0, id }, size);
+                model.message(conn, Request { kind, topic, join_ref: 0, msg_ref: 0, id }, size);
             }
             drop(model);
             core.plain_message(net, key, frame);
         });
     }
 
-    fn hand_in_asked(&mut self, shard: usize, key: Key, what: What, frame: Frame<'_>) {
-        let What::Asked(asked) = what else { return };
+    fn hand_in_asked(&mut self, shard: usize, key: Key, content: Content, frame: Frame<'_>) {
+        let Content::Request(asked) = content else { return };
         let Some(peer) = self.servers.get(shard).and_then(|it| it.net.peer(key)) else { return };
         let conn = peer.conn;
         let serializer = peer.socket.wire().serializer().unwrap_or(Serializer::V2);
         let Ok(message) = serializer.decode(frame) else { return };
         let (join_ref, size) = (join_ref(&message), size(&message));
         self.step(shard, Doing::Other, 1, |core, net, stage| {
-            stage.model().message(conn, Asked { join_ref, ..asked }, size);
+            stage.model().message(conn, Request { join_ref, ..asked }, size);
             if stage.is_faulty(Fault::Repeat) {
                 core.message(net, key, Received::from(message.clone()));
             }
@@ -358,14 +365,14 @@ impl World {
                     Frame::Binary(data) => Payload::Binary(data.into()),
                 };
                 let said = payload::parse(&payload).0;
-                let line = Line { sort: Sort::Raw, word: 0, join_ref: 0, msg_ref: 0, said };
+                let line = Delivery::raw(said);
                 let topic = model.topics.plain();
                 model.seen(conn, Some(topic), line, payload::sum(&payload));
                 continue;
             }
             match serializer.decode_server(frame) {
                 Ok(message) => {
-                    let (topic, line, sum) = line_of(&model.topics, &message);
+                    let (topic, line, sum) = Delivery::of(&model.topics, &message);
                     model.seen(conn, topic, line, sum);
                     link.session.handle(&message);
                 }
@@ -379,12 +386,12 @@ impl World {
     }
 
     /// A socket that speaks in values.
-    fn listen(&mut self, conn: u32, heard: Vec<Heard>) {
+    fn listen(&mut self, conn: u32, heard: Vec<Value>) {
         let mut model = self.stage.model();
         for it in heard {
             match it {
-                Heard::Line(topic, line, sum) => model.seen(conn, topic, line, sum),
-                Heard::Close(code) => model.seen_close(conn, code),
+                Value::Delivery(topic, line, sum) => model.seen(conn, topic, line, sum),
+                Value::Close(code) => model.seen_close(conn, code),
             }
         }
     }

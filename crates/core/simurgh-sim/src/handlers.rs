@@ -10,12 +10,14 @@ use fastrand::Rng;
 use simurgh_core::{
     Assigns, BroadcastError, Context, Effect, LinkedWork, Outcome, Reply, ReplyRef, Stop,
 };
+use simurgh_sim_kit::setup::locked;
+use simurgh_sim_kit::{EVENTS, NONE};
 
 use crate::app::{Draw, Member, give_up, mixed};
-use crate::model::{Call, Did, Eff, Intent, Life, Made, Model, NONE, Out};
+use crate::model::{Call, Did, Eff, Intent, Life, Made, Model, Out};
 use crate::op::{Kind, Op};
-use crate::profile::{EVENTS, Habit, Profile};
-use crate::stage::{Stage, locked};
+use crate::profile::{Habit, Profile};
+use crate::stage::Stage;
 use crate::world::World;
 
 /// A message that is to be handled.
@@ -162,9 +164,7 @@ impl Speech {
         let (id, payload) = model.payload(made, word, if is_long { profile.pad } else { 0 });
         let event = EVENTS.get(usize::from(event)).copied().unwrap_or_default();
         let weight = model.weight(topic, event, &payload);
-        if let Some(made) = model.made.get_mut(id as usize) {
-            made.weight = weight;
-        }
+        model.made[id as usize].weight = weight;
         Self { chan, id, event, payload, is_for_others }
     }
 
@@ -228,9 +228,7 @@ impl Member {
     ) {
         let task = link(&self.stage, model, self.chan, ctx, effects);
         model.begins(self.chan, job.id, task);
-        if let Some(it) = model.chan_mut(self.chan) {
-            it.handle = Some(ctx.handle());
-        }
+        model.chans[self.chan as usize].handle = Some(ctx.handle());
         self.busy = Some(Busy { task, job, behind, is_full: false });
     }
 

@@ -3,10 +3,11 @@
 use std::sync::Arc;
 
 use simurgh_core::{Broadcast, Listener, Mail};
+use simurgh_sim_kit::fault::Fault;
 
 use crate::model::LISTENER;
 use crate::node::{Letter, Tag, number_of};
-use crate::stage::{Fault, Stage};
+use crate::stage::Stage;
 use crate::world::World;
 
 /// What a shard has of a listener.
@@ -80,9 +81,7 @@ impl World {
             return broadcast;
         };
         let Some(shard) = model.ears.get(number).map(|it| it.shard) else { return broadcast };
-        if let Some(made) = model.made.get_mut(id as usize) {
-            made.except = LISTENER + number as u32;
-        }
+        model.made[id as usize].except = LISTENER + number as u32;
         broadcast.but_for(Listener::id(shard as u16, number as u32))
     }
 }

@@ -13,15 +13,18 @@ use simurgh_core::{
 use simurgh_proto::message::Payload;
 use simurgh_proto::topic::Pattern;
 use simurgh_reactor::Key;
+use simurgh_sim_kit::fault::Fault;
+use simurgh_sim_kit::peer::Flow;
+use simurgh_sim_kit::setup::locked;
+use simurgh_sim_kit::{NONE, payload};
 
 use crate::app;
-use crate::bounds::{Flow, Flows};
+use crate::bounds::Flows;
 use crate::handlers;
 use crate::model::{Answer, Intent};
-use crate::payload;
 use crate::presence;
 use crate::ready;
-use crate::stage::{Fault, Stage, locked};
+use crate::stage::Stage;
 
 /// The user socket of clients, and that of those without serializer.
 pub(crate) const CHANNELS: u8 = 0;
@@ -135,9 +138,7 @@ impl SimNode {
         }
         state.permits_posted += usize::from(letter.is_permit());
         state.mail(shard, &letter, true);
-        if let Some(mailbox) = state.mailboxes.get_mut(shard) {
-            mailbox.push_back(letter);
-        }
+        state.mailboxes[shard].push_back(letter);
         true
     }
 
@@ -165,9 +166,7 @@ impl SimNode {
     /// A shard ends: nothing is put into its mailbox any more, and what is in it is lost.
     pub(crate) fn end(&self, shard: usize) -> VecDeque<Letter> {
         let mut state = self.state();
-        if let Some(ended) = state.ended.get_mut(shard) {
-            *ended = true;
-        }
+        state.ended[shard] = true;
         let letters = state.mailboxes.get_mut(shard).map(std::mem::take).unwrap_or_default();
         state.permits_posted -= letters.iter().filter(|it| it.is_permit()).count();
         letters.iter().for_each(|it| state.mail(shard, it, false));
@@ -259,7 +258,7 @@ impl NodeHandle for SimNode {
     fn spawn(&self, _work: Work) {}
 
     fn spawn_linked(&self, _work: Work) -> Box<dyn LinkedWork> {
-        let task = locked(&self.stage.linking).take().unwrap_or(crate::model::NONE);
+        let task = locked(&self.stage.linking).take().unwrap_or(NONE);
         if self.stage.is_faulty(Fault::Unlink) {
             return Box::new(Untold);
         }
@@ -422,7 +421,7 @@ impl Node for SimNode {
 
     fn decide(&self, shard: usize, key: Key, ticket: u32, work: JoinDecision) {
         let mut model = self.stage.model();
-        let conn = model.joining.map_or(crate::model::NONE, |it| it.conn);
+        let conn = model.joining.map_or(NONE, |it| it.conn);
         model.decides(conn, ticket);
         drop(model);
         self.state().deciding.push_back(Decision { conn, shard, key, ticket, work });

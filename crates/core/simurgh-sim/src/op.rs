@@ -100,14 +100,7 @@ impl Kind {
     pub(crate) const UNLIMITED: usize = Self::Who as usize + 1;
 }
 
-/// One operation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Op {
-    pub(crate) kind: Kind,
-    pub(crate) a: u16,
-    pub(crate) b: u16,
-    pub(crate) c: u32,
-}
+pub(crate) type Op = simurgh_sim_kit::operation::Op<Kind>;
 
 /// Draws operations from a seed.
 pub(crate) struct Source {
@@ -149,30 +142,25 @@ impl Source {
                 Kind::ALL.get(place).map_or(Kind::Turn, |(kind, ..)| *kind)
             }
         };
-        Op { kind, a: rng.u16(..), b: rng.u16(..), c: rng.u32(..) }
+        Op::draw(kind, rng)
     }
 }
 
-impl std::fmt::Display for Op {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let name = Kind::ALL.get(self.kind as usize).map_or("", |(_, name, _)| name);
-        write!(f, "{name} {} {} {}", self.a, self.b, self.c)
-    }
+/// As a line of a file.
+pub(crate) fn line(op: &Op) -> String {
+    format!("{} {} {} {}", Kind::ALL[op.kind as usize].1, op.a, op.b, op.c)
 }
 
-impl std::str::FromStr for Op {
-    type Err = String;
-
-    fn from_str(line: &str) -> Result<Self, String> {
-        let wrong = || format!("no operation: {line:?}");
+/// From such a line.
+pub(crate) fn from_line(line: &str) -> Result<Op, String> {
+    let op = || {
         let mut words = line.split_whitespace();
-        let name = words.next().ok_or_else(wrong)?;
-        let (kind, ..) = Kind::ALL.iter().find(|(_, it, _)| *it == name).ok_or_else(wrong)?;
-        let mut number = || words.next().and_then(|word| word.parse::<u32>().ok());
-        let (a, b, c) = (number(), number(), number());
-        let (Some(a), Some(b), Some(c)) = (a, b, c) else { return Err(wrong()) };
-        Ok(Self { kind: *kind, a: a as u16, b: b as u16, c })
-    }
+        let name = words.next()?;
+        let (kind, ..) = *Kind::ALL.iter().find(|it| it.1 == name)?;
+        let mut number = || words.next()?.parse::<u32>().ok();
+        Some(Op { kind, a: number()? as u16, b: number()? as u16, c: number()? })
+    };
+    op().ok_or_else(|| format!("no operation: {line:?}"))
 }
 
 #[cfg(test)]
@@ -185,8 +173,8 @@ mod tests {
         let mut source = Source::new(&profile);
         for _ in 0..1000 {
             let op = source.next();
-            assert_eq!(op.to_string().parse(), Ok(op));
+            assert_eq!(from_line(&line(&op)), Ok(op));
         }
-        assert!("push 1".parse::<Op>().is_err());
+        assert!(from_line("push 1").is_err());
     }
 }

@@ -2,8 +2,9 @@
 
 use simurgh_core::{NETWORK, Phase};
 use simurgh_proto::ws::CloseCode;
+use simurgh_sim_kit::delivery::RequestKind;
 
-use crate::model::{Asks, Doing, code_bit};
+use crate::model::{Doing, code_bit};
 use crate::op::Op;
 use crate::world::World;
 
@@ -62,16 +63,16 @@ impl World {
             return;
         };
         let topic = self.some_topic(op.b);
-        let asks = match op.c % 16 {
-            0..3 => Asks::Join,
-            3 => Asks::Heartbeat,
-            4 => Asks::Leave,
-            _ => Asks::Event,
+        let kind = match op.c % 16 {
+            0..3 => RequestKind::Join,
+            3 => RequestKind::Heartbeat,
+            4 => RequestKind::Leave,
+            _ => RequestKind::Event,
         };
         let phoenix = self.stage.model().topics.phoenix();
-        let topic = if asks == Asks::Heartbeat { phoenix } else { topic };
+        let topic = if kind == RequestKind::Heartbeat { phoenix } else { topic };
         for n in 0..2 + op.c / 16 % 9 {
-            self.say(conn, asks, topic, op.c.rotate_left(n), false);
+            self.say(conn, kind, topic, op.c.rotate_left(n), false);
         }
         self.read(conn, usize::MAX);
     }
@@ -114,7 +115,7 @@ impl World {
         let Some(conn) = self.link_of(client as u16) else { return };
         for topic in held {
             self.stage.model().counts.returns += 1;
-            self.say(conn, Asks::Join, topic, c >> 3, false);
+            self.say(conn, RequestKind::Join, topic, c >> 3, false);
         }
     }
 }

@@ -4,14 +4,15 @@ use std::sync::Arc;
 
 use simurgh_core::{Context, Mail, Node, PresenceCall, PresenceError, PresenceMail};
 use simurgh_proto::message::Payload;
+use simurgh_sim_kit::NONE;
+use simurgh_sim_kit::fault::Fault;
+use simurgh_sim_kit::presence::KEYS;
 
 use crate::app::{DEPTH_MAX, Draw, Member};
 use crate::model::presence::{Does, event_of, key_of};
-use crate::model::{Eff, Made, Model, NONE};
+use crate::model::{Eff, Made, Model};
 use crate::node::{Letter, SimNode, Tag};
 use crate::profile::Habit;
-use crate::stage::Fault;
-use crate::told::KEYS;
 use crate::world::World;
 
 /// Whether a mail has to do with presence.
@@ -130,7 +131,7 @@ impl SimNode {
         let mut model = self.stage.model();
         let topic = model.topics.number(topic);
         let mut number = |meta: &str| {
-            let number = crate::payload::number(meta.get(5..).unwrap_or("").as_bytes()).0;
+            let number = simurgh_sim_kit::payload::number(meta.get(5..).unwrap_or("").as_bytes()).0;
             model.presence.weigh(number, meta.len());
             number
         };
@@ -172,7 +173,7 @@ impl SimNode {
         let (event, text) = (broadcast.event(), broadcast.payload().json().unwrap_or_default());
         let record = model.presence_says(topic, event, text, None);
         let event = event_of(event).unwrap_or_default();
-        let sum = crate::payload::sum(broadcast.payload());
+        let sum = simurgh_sim_kit::payload::sum(broadcast.payload());
         let id = model.make(Made { event, record, sum, ..Made::plain(topic, DEPTH_MAX) });
         drop(model);
         self.state().told_last = Some((Arc::clone(broadcast), id));

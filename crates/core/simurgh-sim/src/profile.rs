@@ -11,11 +11,6 @@ use crate::extras::Extras;
 use crate::limits::Limits;
 use crate::op::Kind;
 
-/// Events of broadcasts; interceptors take the first, or the first two.
-pub(crate) const EVENTS: [&str; 3] = ["a", "b", "c"];
-/// Ids that sockets may have.
-pub(crate) const IDS: usize = 3;
-
 /// Which effects callbacks have, each with its weight; and what else may happen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(usize)]
@@ -143,9 +138,7 @@ impl Profile {
         let mut it = Self { extras, ..early };
         let mut rng = Rng::with_seed(seed ^ 0x57_45_49_47);
         it.weights.extend((Kind::EARLY..Kind::MIDDLE).map(|_| swarm(&mut rng)));
-        if let Some(weight) = it.weights.get_mut(Kind::Restart as usize) {
-            *weight = if extras.restarts { 16 } else { 0 };
-        }
+        it.weights[Kind::Restart as usize] = if extras.restarts { 16 } else { 0 };
         if extras.is_crowded {
             it.crowd();
         }
@@ -249,9 +242,7 @@ impl Profile {
         (self.shards, self.topics) = (2 + self.shards % 2, 1);
         self.clients = 100 + self.clients % 7 * 10;
         for kind in [Kind::Connect, Kind::Join] {
-            if let Some(weight) = self.weights.get_mut(kind as usize) {
-                *weight = 60;
-            }
+            self.weights[kind as usize] = 60;
         }
     }
 

@@ -8,13 +8,14 @@ use simurgh_proto::message::{Message, Payload, events};
 use simurgh_proto::serializer::Serializer;
 use simurgh_proto::ws::CloseCode;
 use simurgh_reactor::Key;
+use simurgh_sim_kit::delivery::Request;
+use simurgh_sim_kit::peer::{ClientMessage, Content};
 
-use crate::model::{Asked, Doing, Made, code_bit};
-use crate::peer::{Sent, What};
+use crate::model::{Doing, Made, code_bit};
 use crate::stage::Stage;
 use crate::world::World;
 
-/// What was made of a message: of an event its payload as it came, and an answer, to be used in
+/// Content was made of a message: of an event its payload as it came, and an answer, to be used in
 /// the very bytes that were made.
 #[derive(Debug)]
 pub(crate) struct Ready {
@@ -39,13 +40,13 @@ pub(crate) struct Reading {
     key: Key,
     ticket: u32,
     serializer: Serializer,
-    sent: Sent,
+    sent: ClientMessage,
 }
 
 /// How many there are that were not dropped.
 pub(crate) type Count = AtomicI64;
 
-/// What a route has its long messages prepared with.
+/// Content a route has its long messages prepared with.
 pub(crate) fn prepare(stage: &Arc<Stage>) -> PrepareFn {
     let stage = Arc::downgrade(stage);
     Arc::new(move |message| match Weak::upgrade(&stage) {
@@ -66,14 +67,14 @@ fn ready(stage: &Arc<Stage>, message: &mut Message<'static>) -> Ready {
     if panics {
         crate::app::give_up();
     }
-    // What stands in its place is not to be longer than it was.
+    // Content stands in its place is not to be longer than it was.
     let is_taken = message.event != events::JOIN && message.payload.len() >= Payload::NULL.len();
     let payload = is_taken.then(|| std::mem::replace(&mut message.payload, Payload::NULL));
     stage.ready.fetch_add(1, Ordering::Relaxed);
     Ready { id, word, payload, answer: Some(answer), stage: Arc::clone(stage) }
 }
 
-/// What was made of the message in hand, if it was prepared; `payload` is what the core hands over.
+/// Content was made of the message in hand, if it was prepared; `payload` is what the core hands over.
 pub(crate) fn taken(
     stage: &Stage,
     ctx: &mut Context<'_>,
@@ -96,7 +97,7 @@ pub(crate) fn taken(
 
 impl World {
     /// Has a long text read away from its shard, which does not read its socket meanwhile.
-    pub(crate) fn read_elsewhere(&mut self, shard: usize, key: Key, sent: Sent) {
+    pub(crate) fn read_elsewhere(&mut self, shard: usize, key: Key, sent: ClientMessage) {
         let Some(server) = self.servers.get_mut(shard) else { return };
         let tick = simurgh_reactor::Now::from_ns(server.turn_ns(self.clock_ns)).tick;
         self.tickets += 1;
@@ -109,9 +110,7 @@ impl World {
         self.readings.push_back(Reading { conn, shard, key, ticket, serializer, sent });
         let mut model = self.stage.model();
         model.counts.read_elsewhere += 1;
-        if let Some(it) = model.conn_mut(conn) {
-            it.waits.is_reading = true;
-        }
+        model.conns[conn as usize].waits.is_reading = true;
     }
 
     /// A long text has been read: it is handed in, if somebody still waits for it.
@@ -122,7 +121,8 @@ impl World {
         else {
             return false;
         };
-        let (What::Asked(asked), Ok(text)) = (sent.what, String::from_utf8(sent.bytes)) else {
+        let (Content::Request(asked), Ok(text)) = (sent.content, String::from_utf8(sent.bytes))
+        else {
             return true;
         };
         self.tell(|| format!("a long message of #{conn} has been read"));
@@ -131,7 +131,7 @@ impl World {
         let received = message.and_then(|it| self.prepared(it));
         let net = self.servers.get_mut(shard).map(|it| &mut it.net);
         let peer = net.and_then(|it| it.peer_mut(key));
-        // What came in before the socket was closed is not for anybody any more.
+        // Content came in before the socket was closed is not for anybody any more.
         let waits = peer.is_some_and(|peer| {
             let is_it = peer.reading == ticket && peer.socket.phase() == Phase::Waiting;
             peer.reading = 0;
@@ -140,16 +140,14 @@ impl World {
         if !waits {
             return true;
         }
-        if let Some(it) = self.stage.model().conn_mut(conn) {
-            it.waits.is_reading = false;
-        }
+        self.stage.model().conns[conn as usize].waits.is_reading = false;
         match received {
             Some((received, id)) => {
                 self.step(shard, Doing::Other, 1, |core, net, stage| {
                     core.resume(net, key);
                     let mut model = stage.model();
                     let asked =
-                        Asked { join_ref: crate::client::join_ref(&received.message), ..asked };
+                        Request { join_ref: crate::client::join_ref(&received.message), ..asked };
                     model.message(conn, asked, size);
                     model.prepared = id;
                     drop(model);
@@ -171,7 +169,7 @@ impl World {
         true
     }
 
-    /// What is made of a message, with its number if anything is; none if that panics.
+    /// Content is made of a message, with its number if anything is; none if that panics.
     fn prepared(&self, mut message: Message<'static>) -> Option<(Received<'static>, Option<u32>)> {
         let user_socket = self.node.user_socket(crate::node::CHANNELS)?;
         let Kind::Channels(_) = &user_socket.kind else { return None };

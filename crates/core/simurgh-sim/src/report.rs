@@ -3,8 +3,9 @@
 use std::fs;
 use std::path::Path;
 
-use crate::model::Failure;
-use crate::op::Op;
+use simurgh_sim_kit::findings::Failure;
+
+use crate::op::{self, Op};
 use crate::profile::Profile;
 use crate::run::{self, Plan};
 use crate::shrink;
@@ -26,9 +27,9 @@ pub(crate) fn failed(
     let list = run::operations(plan, ops);
     let (plan, list) = match shrinks {
         true => {
-            let shrunk = shrink::shrink(plan, list, rule);
-            println!("shrunk from {ops} operations to {}:", shrunk.ops.len());
-            (shrunk.plan, shrunk.ops)
+            let (plan, list) = shrink::shrink(plan, list, rule);
+            println!("shrunk from {ops} operations to {}:", list.len());
+            (plan, list)
         }
         false => (plan.clone(), list),
     };
@@ -38,7 +39,7 @@ pub(crate) fn failed(
     match save {
         None => Ok(()),
         Some(file) => {
-            let lines: Vec<String> = list.iter().map(Op::to_string).collect();
+            let lines: Vec<String> = list.iter().map(op::line).collect();
             let text = format!("{}\n{}\n", plan.profile.line(), lines.join("\n"));
             fs::write(file, text).map_err(|e| format!("{}: {e}", file.display()))
         }
@@ -80,7 +81,7 @@ pub(crate) fn replay(file: &Path) -> Result<bool, String> {
     let mut lines = text.lines().filter(|it| !it.trim().is_empty());
     let profile = lines.next().and_then(Profile::from_line);
     let profile = profile.ok_or_else(|| format!("{}: no seed", file.display()))?;
-    let ops: Vec<Op> = lines.map(str::parse).collect::<Result<_, String>>()?;
+    let ops: Vec<Op> = lines.map(op::from_line).collect::<Result<_, String>>()?;
     Ok(story(&Plan { profile, fault: None }, &ops))
 }
 

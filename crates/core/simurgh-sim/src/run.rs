@@ -1,11 +1,10 @@
 //! Runs: from a seed, or from a list of operations.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use simurgh_sim_kit::fault::Fault;
+use simurgh_sim_kit::findings;
 
-use crate::model::Failure;
 use crate::op::{Op, Source};
 use crate::profile::Profile;
-use crate::stage::Fault;
 use crate::world::{Result, World};
 
 /// What a run is of.
@@ -122,11 +121,9 @@ pub(crate) fn told(plan: &Plan, ops: &[Op]) -> (Vec<String>, Result) {
 
 /// A panic outside the application is a failure like another.
 fn guarded(run: impl FnOnce() -> Result) -> Result {
-    catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|panic| {
-        let text = panic.downcast_ref::<String>().cloned();
-        let text = text.or_else(|| panic.downcast_ref::<&str>().map(|it| (*it).to_owned()));
-        let text = text.unwrap_or_else(|| "of another kind".to_owned());
-        let failure = Some(Failure { rule: "panic", text, step: 0 });
-        Result { failure, counts: Default::default(), hash: 0 }
+    findings::guarded(run).unwrap_or_else(|failure| Result {
+        failure: Some(failure),
+        counts: Default::default(),
+        hash: 0,
     })
 }

@@ -12,16 +12,18 @@ use simurgh_core::{
 use simurgh_proto::message::Payload;
 use simurgh_proto::session::client::Client;
 use simurgh_proto::ws::{CloseCode, Decoder};
+use simurgh_sim_kit::delivery::RequestKind;
+use simurgh_sim_kit::fault::Fault;
+use simurgh_sim_kit::setup::locked;
+use simurgh_sim_kit::topics::IDS;
+use simurgh_sim_kit::{EVENTS, payload};
 
 use crate::client::Link;
 use crate::handlers::first_assigned;
 use crate::limits::lifetime;
-use crate::model::{Answer, Asks, Doing, Due, Intent, Joining, Life, Made, Model};
+use crate::model::{Answer, Doing, Due, Intent, Joining, Life, Made, Model};
 use crate::node::{CHANNELS, Decision, Letter, PLAIN, Tag};
 use crate::op::{Kind, Op};
-use crate::payload;
-use crate::profile::{EVENTS, IDS};
-use crate::stage::{Fault, locked};
 use crate::world::{World, ticks};
 
 impl World {
@@ -33,19 +35,19 @@ impl World {
             (Kind::Connect, None) => self.connect(a, c),
             (Kind::Join, Some(conn)) => {
                 let topic = self.some_topic(b);
-                self.say(conn, Asks::Join, topic, c, self.is_binary(c));
+                self.say(conn, RequestKind::Join, topic, c, self.is_binary(c));
             }
             (Kind::Push, Some(conn)) => {
                 let topic = self.some_topic(b);
-                self.say(conn, Asks::Event, topic, c, self.is_binary(c));
+                self.say(conn, RequestKind::Event, topic, c, self.is_binary(c));
             }
             (Kind::Leave, Some(conn)) => {
                 let topic = self.some_topic(b);
-                self.say(conn, Asks::Leave, topic, c, false);
+                self.say(conn, RequestKind::Leave, topic, c, false);
             }
             (Kind::Heartbeat, Some(conn)) => {
                 let topic = self.stage.model().topics.phoenix();
-                self.say(conn, Asks::Heartbeat, topic, 0, false);
+                self.say(conn, RequestKind::Heartbeat, topic, 0, false);
             }
             (Kind::Odd, Some(conn)) => {
                 let topic = self.some_topic(b);
@@ -55,9 +57,7 @@ impl World {
             (Kind::Take, Some(conn)) => self.take_some(conn, c),
             (Kind::Write, Some(conn)) => self.write(conn),
             (Kind::Stall, Some(conn)) => {
-                if let Some(link) = self.links.get_mut(conn as usize) {
-                    link.is_stalled = c.is_multiple_of(2);
-                }
+                self.links[conn as usize].is_stalled = c.is_multiple_of(2);
             }
             (Kind::Vanish | Kind::Close | Kind::HalfClose | Kind::Fail, Some(conn)) => {
                 self.part(conn, kind, c);
@@ -125,9 +125,7 @@ impl World {
         let (topic, plain) = (model.topics.plain(), wire == Wire::Plain);
         let has_assigns = self.stage.profile.extras.reaches && c >> 28 & 1 == 0;
         let assigned = has_assigns.then(|| model.next_assigned());
-        if let Some(it) = model.conn_mut(conn) {
-            it.assigned = assigned;
-        }
+        model.conns[conn as usize].assigned = assigned;
         drop(model);
         let assigns = assigned.map(|it| first_assigned(&self.stage, it));
         let window = self.stage.profile.window;
@@ -150,9 +148,7 @@ impl World {
         let who = link.name();
         self.tell(|| format!("{who} connects as #{conn}, id {name:?}"));
         self.links.push(link);
-        if let Some(place) = self.current.get_mut(client) {
-            *place = Some(conn);
-        }
+        self.current[client] = Some(conn);
         let has_time = self.stage.profile.extras.expires && c >> 29 & 1 == 0;
         let time = if has_time { lifetime(c.rotate_left(13)) } else { None };
         let due = Due::Join { id: payload::EMPTY };
@@ -221,19 +217,15 @@ impl World {
         match kind {
             Kind::Vanish => {
                 self.stage.model().counts.vanished += 1;
-                if let Some(server) = self.servers.get_mut(shard) {
-                    server.net.doom(key);
-                }
-                self.bury(shard);
+                self.servers[shard].net.schedule_removal(key);
+                self.remove_connections(shard);
             }
             Kind::Close => self.send_close(conn, c.is_multiple_of(2).then_some(1000)),
             Kind::HalfClose => {
                 if let Some(peer) = self.peer_mut(conn) {
                     peer.has_shut = true;
                 }
-                if let Some(it) = self.stage.model().conn_mut(conn) {
-                    it.waits.has_shut = true;
-                }
+                self.stage.model().conns[conn as usize].waits.has_shut = true;
             }
             _ => {
                 let codes = [CloseCode::PROTOCOL, CloseCode::INVALID_DATA, CloseCode::INTERNAL];
@@ -453,9 +445,7 @@ impl World {
         if self.stage.profile.counts_members {
             let mut counts = vec![0_i64; state.census.len()];
             for chan in model.chans.iter().filter(|it| it.life == Life::Live) {
-                if let Some(count) = counts.get_mut(usize::from(chan.topic)) {
-                    *count += 1;
-                }
+                counts[usize::from(chan.topic)] += 1;
             }
             if counts != state.census {
                 let text = format!("the census says {:?}, there are {counts:?}", state.census);
@@ -475,10 +465,8 @@ impl World {
         for conn in self.open_links() {
             if let Some(link) = self.links.get(conn as usize).filter(|it| !it.is_over) {
                 let (shard, key) = (link.shard, link.key);
-                if let Some(server) = self.servers.get_mut(shard) {
-                    server.net.doom(key);
-                }
-                self.bury(shard);
+                self.servers[shard].net.schedule_removal(key);
+                self.remove_connections(shard);
             }
         }
         self.current.fill(None);

@@ -1,69 +1,21 @@
 //! What all parts of a run share, and what a test makes go wrong in it.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use simurgh_core::{Config, LimitPolicy, TICK};
+use simurgh_sim_kit::fault::{Fault, Faults};
+use simurgh_sim_kit::setup::{Setup, locked};
+use simurgh_sim_kit::topics::Topics;
 
 use crate::handlers;
 use crate::limits::Limits;
 use crate::model::home::Rules;
 use crate::model::presence::Presence;
-use crate::model::{Answer, Intent, Model, Topics};
+use crate::model::{Answer, Intent, Model};
 use crate::profile::Profile;
 use crate::ready;
 use crate::world::ticks;
-
-/// What a deliberately wrong world gets wrong, to see that it is noticed; `0` the next time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Fault {
-    /// The transport loses, doubles, or holds back what is said.
-    Lose,
-    Double,
-    Swap,
-    /// A mailbox loses a mail, or has it twice.
-    LoseMail,
-    DoubleMail,
-    /// A permit is lost on its way.
-    LosePermit,
-    /// Bytes are given back that were not.
-    Forget,
-    /// The census, or the seats, miss one.
-    Miscount,
-    Seat,
-    /// The application does more than it says.
-    Lie,
-    /// A payload becomes another.
-    Garble,
-    /// A message is handed in twice.
-    Repeat,
-    /// A listener misses what it hears.
-    Deafen,
-    /// The transport hands in a message of a socket that waits.
-    Hasten,
-    /// An envelope of another node is lost without a word, or comes behind the next.
-    LoseEnvelope,
-    SwapEnvelopes,
-    /// What an engine has kept does not come to its home, or not that something is missing; or
-    /// what it has not kept is said to be.
-    LoseKept,
-    HideGap,
-    Promise,
-    /// Linked work is not told its end.
-    Unlink,
-    /// A server that starts again has forgotten what it kept; or believes whatever is proved to it.
-    Amnesia,
-    Believe,
-    /// What presence tells all does not come to a shard; or the home does not hear of something.
-    Absent,
-    Untold,
-    /// Buckets of the core hold one more; a limit drops what it is to answer, or nothing at all.
-    Overfill,
-    Silence,
-    Unlimit,
-    /// The core does not hear how long a socket may stay.
-    Outstay,
-}
 
 /// What all parts of a run share.
 #[derive(Debug)]
@@ -80,7 +32,7 @@ pub(crate) struct Stage {
     pub(crate) assigned: handlers::Count,
     /// What was made of long messages, and not dropped.
     pub(crate) ready: ready::Count,
-    fault: Mutex<Option<(Fault, u32)>>,
+    pub(crate) setup: Arc<Setup>,
 }
 
 impl Stage {
@@ -88,6 +40,12 @@ impl Stage {
         let bytes_max = profile.config.broadcast_bytes_max();
         let channels_max = usize::from(profile.channels_max);
         let topics = Topics::new(profile.topics, profile.extras.long_names);
+        let setup = Setup {
+            config: profile.config.clone(),
+            jump_ns: profile.jump_ns,
+            topics: topics.clone(),
+            faults: Faults::new(fault),
+        };
         let mut model = Model::new(topics, profile.shards, channels_max, bytes_max);
         let config = &profile.config;
         model.waits_max = [config.decision_timeout, config.close_timeout].map(ticks);
@@ -104,7 +62,7 @@ impl Stage {
             linking: Mutex::default(),
             assigned: handlers::Count::default(),
             ready: ready::Count::default(),
-            fault: Mutex::new(fault),
+            setup: Arc::new(setup),
         }
     }
 
@@ -129,29 +87,11 @@ impl Stage {
         limits
     }
 
-    /// Whether this is to go wrong now.
+    /// Whether this fault happens now.
     #[inline]
     pub(crate) fn is_faulty(&self, what: Fault) -> bool {
-        if !cfg!(test) {
-            return false;
-        }
-        let mut fault = locked(&self.fault);
-        match &mut *fault {
-            Some((it, 0)) if *it == what => {
-                *fault = None;
-                true
-            }
-            Some((it, left)) if *it == what => {
-                *left -= 1;
-                false
-            }
-            _ => false,
-        }
+        self.setup.faults.happens(what)
     }
-}
-
-pub(crate) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// How often a server looks whose time is over (PROTOCOL §7.2).

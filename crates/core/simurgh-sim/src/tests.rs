@@ -1,11 +1,12 @@
 //! The simulator held against itself: the same seed is the same run, and each rule of the account
 //! is broken on purpose.
 
+use simurgh_sim_kit::fault::Fault;
+
 use crate::counts::Counts;
 use crate::profile::Profile;
 use crate::run::{self, Plan};
 use crate::shrink::shrink;
-use crate::stage::Fault;
 
 /// Seeds until this fault is noticed, by one of these rules.
 fn notices(fault: Fault, rules: &[&str]) {
@@ -129,9 +130,9 @@ fn what_was_planted_shrinks_to_a_few_operations() {
         })
         .expect("one of them loses something");
     let list = run::operations(&plan, ops);
-    let shrunk = shrink(&plan, list.clone(), failure.rule);
-    assert!(shrunk.ops.len() < 12, "{} of {ops}", shrunk.ops.len());
-    let (story, result) = run::told(&shrunk.plan, &shrunk.ops);
+    let (plan, shrunk) = shrink(&plan, list, failure.rule);
+    assert!(shrunk.len() < 12, "{} of {ops}", shrunk.len());
+    let (story, result) = run::told(&plan, &shrunk);
     assert_eq!(result.failure.map(|it| it.rule), Some(failure.rule));
     assert!(story.iter().any(|line| line.contains("connects")), "{story:?}");
 }

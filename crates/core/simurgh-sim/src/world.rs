@@ -6,22 +6,24 @@ use std::sync::Arc;
 use simurgh_core::metrics::ShardMetrics;
 use simurgh_core::{Core, Mail, Node, Phase, TICK};
 use simurgh_reactor::{Key, Next};
+use simurgh_sim_kit::fault::Fault;
+use simurgh_sim_kit::findings::Failure;
+use simurgh_sim_kit::peer::Peer;
+use simurgh_sim_kit::transport::Transport;
 
 use crate::bounds::Pace;
 use crate::client::Link;
 use crate::counts::Counts;
-use crate::model::{Doing, Failure, Over};
-use crate::net::Net;
+use crate::model::{Doing, Over};
 use crate::node::{Letter, SimNode, Tag};
-use crate::peer::Peer;
 use crate::profile::Profile;
 use crate::ready::Reading;
-use crate::stage::{Fault, Stage};
+use crate::stage::Stage;
 
 /// One shard with its transport.
 pub(crate) struct Server {
     pub(crate) core: Core<SimNode>,
-    pub(crate) net: Net,
+    pub(crate) net: Transport,
     pub(crate) metrics: Arc<ShardMetrics>,
     is_in_turn: bool,
     pub(crate) pace: Pace,
@@ -29,7 +31,7 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    fn new(node: &Arc<SimNode>, shard: usize, net: Net) -> Self {
+    fn new(node: &Arc<SimNode>, shard: usize, net: Transport) -> Self {
         let metrics = Arc::new(ShardMetrics::default());
         let seed = node.stage.profile.seed;
         Self {
@@ -98,7 +100,8 @@ impl World {
     pub(crate) fn new(profile: &Profile, fault: Option<(Fault, u32)>) -> Self {
         let stage = Arc::new(Stage::new(profile.clone(), fault));
         let node = Arc::new(SimNode::new(Arc::clone(&stage)));
-        let server = |shard: usize| Server::new(&node, shard, Net::new(Arc::clone(&stage)));
+        let server =
+            |shard: usize| Server::new(&node, shard, Transport::new(Arc::clone(&stage.setup)));
         let servers = (0..profile.shards).map(server).collect();
         Self {
             servers,
@@ -150,7 +153,7 @@ impl World {
         shard: usize,
         doing: Doing,
         jumps: u64,
-        act: impl FnOnce(&mut Core<SimNode>, &mut Net, &Stage),
+        act: impl FnOnce(&mut Core<SimNode>, &mut Transport, &Stage),
     ) {
         let Some(server) = self.servers.get_mut(shard).filter(|it| !it.has_ended) else { return };
         let now_ns = if server.is_in_turn { server.net.now.ns } else { self.clock_ns };
@@ -291,7 +294,7 @@ impl World {
         }
         server.net.judge();
         server.net.flush();
-        self.bury(shard);
+        self.remove_connections(shard);
         let mut next = Next::Idle;
         self.step(shard, Doing::Tick, jumps, |core, net, _| {
             core.tick(net);
@@ -307,7 +310,7 @@ impl World {
         server.is_in_turn = false;
         let (clock_ns, stops) = (server.net.clock.get(), server.net.stops);
         self.clock_ns = self.clock_ns.max(clock_ns);
-        self.bury(shard);
+        self.remove_connections(shard);
         if stops {
             self.end_shard(shard);
         }
@@ -318,20 +321,16 @@ impl World {
     }
 
     /// Connections that are over: their records go back.
-    pub(crate) fn bury(&mut self, shard: usize) {
+    pub(crate) fn remove_connections(&mut self, shard: usize) {
         loop {
             let Some(server) = self.servers.get_mut(shard) else { return };
             for conn in server.net.cut.drain(..) {
-                if let Some(link) = self.links.get_mut(conn as usize) {
-                    link.is_lost = true;
-                }
+                self.links[conn as usize].is_lost = true;
                 let mut model = self.stage.model();
                 model.counts.slow += 1;
-                if let Some(it) = model.conn_mut(conn) {
-                    it.is_lost = true;
-                }
+                model.conns[conn as usize].is_lost = true;
             }
-            let Some(key) = server.net.doomed.pop() else { return };
+            let Some(key) = server.net.removals.pop() else { return };
             self.end_connection(shard, key);
         }
     }
@@ -345,9 +344,7 @@ impl World {
         }
         self.step(shard, Doing::Ended(conn), 1, |core, net, _| core.closed(net, key, socket));
         // Its turn may have been over: what it did in this one is to be said.
-        if let Some(server) = self.servers.get_mut(shard) {
-            server.net.flush();
-        }
+        self.servers[shard].net.flush();
     }
 
     /// A shard ends, with whoever is left.

@@ -2,6 +2,7 @@
 //! which requests they answer. Files in the binary, and checks of headers; no server and no state.
 
 mod guard;
+pub mod svg;
 
 use http::HeaderValue;
 use http::header::{

@@ -74,8 +74,8 @@ impl Message<'_> {
 /// What a message carries.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Payload<'a> {
-    /// Valid, compact JSON text of any type. Encoders write it as it stands, so whoever builds one
-    /// by hand answers for its being valid; [`Payload::checked`] looks.
+    /// Valid, compact JSON text of any type. Encoders write it unchanged, so code that builds one
+    /// by hand must make sure that it is valid; [`Payload::checked`] checks.
     Json(Cow<'a, str>),
     /// Raw bytes; they travel in V2 binary frames only (PROTOCOL §4).
     Binary(Cow<'a, [u8]>),
@@ -188,7 +188,7 @@ impl From<serde_json::Value> for Payload<'static> {
 /// Any type that serde serializes, as JSON.
 ///
 /// # Panics
-/// It cannot be serialized, such as a map whose keys are no texts: as in [`serde_json::json!`].
+/// It cannot be serialized, such as a map whose keys are not texts: as in [`serde_json::json!`].
 impl<T: serde::Serialize + ?Sized> From<&T> for Payload<'static> {
     fn from(value: &T) -> Self {
         match serde_json::to_string(value) {
@@ -217,8 +217,8 @@ impl From<alloc::vec::Vec<u8>> for Payload<'static> {
     }
 }
 
-/// Why a payload is not what was wanted: binary, where JSON was, or JSON of another shape. It says
-/// what is wrong with it and repeats little of it, so it may be told to whoever sent it.
+/// Why a payload is not what was wanted: binary in place of JSON, or JSON of another shape. The
+/// message repeats little of the payload, so the sender may be told.
 #[derive(Debug)]
 pub struct PayloadError(Option<serde_json::Error>);
 

@@ -1,8 +1,7 @@
-//! Which pages may open a socket: the Origin check (PROTOCOL §2, rows 12–15).
+//! The Origin check: which pages may open a socket (PROTOCOL §2, rows 12–15).
 //!
-//! A browser tells where the page came from that opens a socket; a server that lets any page in can
-//! be driven by any site its user visits. Clients that are no browsers send no Origin and are let
-//! in.
+//! A browser names the origin of the page that opens a socket; a server that lets in every page can
+//! be driven by any site its user visits. Other clients send no Origin and are let in.
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::net::IpAddr;
@@ -30,7 +29,7 @@ impl CheckOrigin {
     /// allows the endpoint's own host with any scheme and port.
     ///
     /// # Errors
-    /// The first entry that is no pattern; see [`OriginPattern::parse`].
+    /// The first entry that is not a pattern; see [`OriginPattern::parse`].
     pub fn list<'a>(
         entries: impl IntoIterator<Item = &'a str>,
     ) -> Result<Self, OriginPatternError> {
@@ -169,8 +168,8 @@ impl<'a> Place<'a> {
     }
 }
 
-/// Whether a host, without brackets, is this machine to itself: browsers ask nobody where
-/// `localhost` and what is below it are (RFC 6761).
+/// Whether a host, without brackets, is this machine: browsers resolve `localhost` and names below
+/// it themselves (RFC 6761).
 fn is_this_machine(host: &str) -> bool {
     let name = host.len().checked_sub("localhost".len()).and_then(|at| host.split_at_checked(at));
     let is_named = name.is_some_and(|(below, name)| {

@@ -1,5 +1,5 @@
-//! Time as the loop sees it: one reading a turn, so a thousand handlers of one turn agree on the
-//! hour and nobody pays for asking. Everything above the reactor gets its time from here.
+//! The loop's time: one reading a turn, so all handlers of a turn see the same time, which costs
+//! nothing. Everything above the reactor gets its time from here.
 
 use rustix::time::{ClockId, Timespec, clock_gettime};
 
@@ -11,9 +11,9 @@ const TICK_NS: u64 = 100_000_000;
 pub struct Now {
     /// Monotonic nanoseconds since the shard set was prepared.
     pub ns: u64,
-    /// Steps of 100 ms, without the time in which this thread could serve nobody (a suspended
-    /// machine, a stopped process, a turn longer than a second): what a connection's record keeps
-    /// (4 bytes last 13 years), and what silence is measured by.
+    /// Steps of 100 ms, without time in which this thread could not serve (a suspended machine, a
+    /// stopped process, a turn longer than a second): for a connection's record (4 bytes last 13
+    /// years), and for timeouts.
     pub tick: u32,
 }
 

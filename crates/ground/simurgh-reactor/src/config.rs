@@ -8,8 +8,8 @@ pub struct Config {
     /// Bytes that may wait for one peer before [`crate::Handler::slow`] is asked. Default 16 MiB;
     /// costs nothing until a peer is slow. Frames sent to many are there once for all of them.
     pub outbound_bytes_max: usize,
-    /// Bytes that may wait for all peers of the shard, frames sent to many counted once; above,
-    /// those who have kept most waiting for longest are cut. Default: no limit.
+    /// Bytes that may wait for all peers of the shard, with frames sent to many counted once; above
+    /// that, the peers with most bytes waiting for longest are cut. Default: no limit.
     pub outbound_budget_bytes: usize,
     /// For how long what waits for a peer may stand still before [`crate::Handler::slow`] is asked;
     /// less than 16 kB taken in that time is standing still. Default `None`: for ever.

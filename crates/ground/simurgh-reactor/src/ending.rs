@@ -119,7 +119,7 @@ impl<T> Io<T> {
             let Some(socket) = self.sockets.get(key) else { continue };
             let (flags, waits) = (socket.flags, socket.queue.is_some());
             let Some(fd) = &socket.fd else {
-                // It has what was sent, and nobody else could close its other half.
+                // It has got what was sent, and has no peer that could close its other half.
                 self.schedule_close(key, Closed::Local);
                 continue;
             };

@@ -46,15 +46,15 @@ pub trait Handler: Sized {
         None
     }
 
-    /// A connection of [`Io::connect`] is up; once, and before anything else of it is heard. Not
-    /// told any more if the handler has closed it meanwhile.
+    /// A connection of [`Io::connect`] is up; called once, before anything else about it, and not
+    /// if the handler has closed it meanwhile.
     fn connected(&mut self, io: &mut Io<Self::Conn>, key: Key) {
         let _ = (io, key);
     }
 
     /// Bytes arrived, in the loop's own read buffer; they may be changed in place. The handler
-    /// takes all of them: what it cannot use yet it keeps itself. None at all for a local
-    /// connection, of which it only says that [`Io::announce_local`] may be acted upon.
+    /// takes all of them and keeps what it cannot use yet. For a local connection there are none:
+    /// the call follows [`Io::announce_local`].
     fn readable(&mut self, io: &mut Io<Self::Conn>, key: Key, data: &mut [u8]);
 
     /// What was sent to local connections ([`Io::open_local`]), where that of others goes to their

@@ -200,8 +200,8 @@ impl<T> Io<T> {
         self.send_with(key, |out| out.extend_from_slice(bytes));
     }
 
-    /// Like [`Io::send`], but `write` appends straight to the turn's arena, of which it must not
-    /// touch what is there. `false`, and `write` is not called, if nothing can be sent.
+    /// Like [`Io::send`], but `write` appends straight to the turn's arena, and must not touch what
+    /// is there. `false`, and `write` is not called, if nothing can be sent.
     pub fn send_with(&mut self, key: Key, write: impl FnOnce(&mut Vec<u8>)) -> bool {
         self.write_with(key, |_, out| write(out)).is_some()
     }
@@ -221,8 +221,8 @@ impl<T> Io<T> {
         Some(result)
     }
 
-    /// Bytes that are there for peers who have not taken them yet: shared frames, once however many
-    /// wait for them, and what waits for one connection alone.
+    /// Bytes that wait for peers: shared frames, counted once, and what waits for one connection
+    /// alone.
     pub fn waiting_bytes(&self) -> usize {
         self.shared_bytes.get() + self.owned_bytes
     }
@@ -240,9 +240,9 @@ impl<T> Io<T> {
         self.send_chosen(key, |_| Some((frame.as_bytes(), || Run::of(frame))));
     }
 
-    /// The same for several frames, or one in parts. `whole` is what they come to in one piece, for
-    /// a single write; empty, and the system gathers them. Whether something waits for the peer
-    /// now, as far as can be told.
+    /// The same for several frames, or one in parts. `whole` is the same bytes in one piece, for a
+    /// single write; if empty, the system gathers them. Whether output waits for the peer now, as
+    /// far as that is known.
     #[inline]
     pub fn send_run(&mut self, key: Key, run: &Run, whole: &[u8]) -> bool {
         if whole.is_empty() {
@@ -252,9 +252,8 @@ impl<T> Io<T> {
         self.send_chosen(key, |_| Some((whole, || run.clone()))).unwrap_or(false)
     }
 
-    /// The same where the connection's record says what it is sent: the bytes in one piece, and the
-    /// run that they are. `None`, and nothing is done, if the connection is gone or nothing is
-    /// chosen.
+    /// The same where the connection's record decides what is sent: the bytes in one piece, and
+    /// their run. `None`, and nothing is done, if the connection is gone or nothing is chosen.
     #[inline]
     pub fn send_chosen<'r, R: FnOnce() -> Run>(
         &mut self,
@@ -551,8 +550,8 @@ fn nanoseconds(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// The poll token of a connection: the whole key, so that an event that was already fetched when
-/// its connection ended finds nobody.
+/// The poll token of a connection: the whole key, so that an event that was fetched before its
+/// connection ended finds none.
 pub(crate) fn token(key: Key) -> Token {
     Token(key.slot as usize | (key.generation as usize) << 32)
 }

@@ -68,8 +68,7 @@ impl<T> Io<T> {
         self.sockets.get(key).is_some_and(|socket| socket.fd.is_none())
     }
 
-    /// Has [`Handler::readable`] called for a local connection, with no bytes, once it is not held:
-    /// for what it says while it is.
+    /// Has [`Handler::readable`] called for a local connection, with no bytes, once it is not held.
     pub fn announce_local(&mut self, key: Key) {
         let Some(socket) = self.sockets.get_mut(key).filter(|socket| socket.fd.is_none()) else {
             return;

@@ -1,9 +1,9 @@
-//! The one state into a shard.
+//! The only way into a shard.
 //!
-//! Any thread posts; posting never blocks. What a mail and its effects weigh is counted in bytes
-//! from the post until the shard says [`Mailbox::discharge`], so a publisher that is faster than a
-//! fan-out gets its mail back instead of filling memory. A shard that is awake is not woken: the
-//! eventfd is written only when the loop has said that it is about to wait.
+//! Any thread posts; posting never blocks. A mail and its effects count in bytes from the post
+//! until [`Mailbox::discharge`], so a publisher that is faster than a fan-out gets its mail back
+//! instead of filling memory. A shard that is awake is not woken: the eventfd is written only when
+//! the loop has announced that it is about to wait.
 
 use std::fmt;
 use std::sync::Arc;
@@ -71,8 +71,7 @@ impl<M> Mailbox<M> {
         self.state.bytes.load(Ordering::Relaxed)
     }
 
-    /// Mails posted so far. Less those that [`crate::Counts::mails`] says were taken it is how many
-    /// wait.
+    /// Mails posted so far. Minus [`crate::Counts::mails`], it is the number that wait.
     pub fn posted(&self) -> u64 {
         self.state.posted.load(Ordering::Relaxed)
     }
@@ -82,7 +81,7 @@ impl<M> Mailbox<M> {
         self.state.bytes_max
     }
 
-    /// Index of the shard behind this state.
+    /// Index of the shard of this mailbox.
     pub fn shard(&self) -> usize {
         self.state.shard
     }

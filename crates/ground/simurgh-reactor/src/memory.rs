@@ -4,10 +4,9 @@
 
 use crate::pool;
 
-/// Gives back to the system some of what is kept free for the calling thread: pages of tables, and
-/// with the feature `mimalloc`, which says that the binary allocates with it, what the allocator
-/// keeps. Some tenths of a millisecond, for a quiet time after a crowd has left; `true` when all is
-/// given back.
+/// Returns to the system some of the memory that is kept free for the calling thread: pages of
+/// tables, and with the feature `mimalloc` what the allocator keeps. Takes some tenths of a
+/// millisecond, for a quiet time after a crowd has left; `true` when all is returned.
 pub fn give_back_memory() -> bool {
     if !pool::give_back() {
         return false;

@@ -64,7 +64,7 @@ impl<T> Drop for Page<T> {
         // Should dropping a record panic, the memory is lost, but nothing is dropped twice.
         if mem::needs_drop::<T>() {
             self.len = 0;
-            // SAFETY: exactly these records are initialized, and nobody can reach them any more.
+            // SAFETY: exactly these records are initialized, and they are not reachable any more.
             unsafe { ptr::drop_in_place(records) };
         }
         // SAFETY: it was taken with this size for this page alone, and no record is left in it.

@@ -31,7 +31,7 @@ thread_local! {
     static POOL: RefCell<Pool> = const { RefCell::new(Pool { free: Vec::new(), used: 0 }) };
 }
 
-/// Bytes that pages of tables have had on this thread, and that nobody uses now; see
+/// Bytes that pages of tables have had on this thread and that are not used now; see
 /// [`crate::give_back_memory`].
 pub fn free_memory() -> usize {
     POOL.try_with(|pool| pool.borrow().used).unwrap_or(0)
@@ -48,7 +48,7 @@ pub(crate) fn take(bytes: usize) -> Option<NonNull<u8>> {
 /// Takes a piece back.
 ///
 /// # Safety
-/// It came from [`take`] with the same size, and nobody uses it any more.
+/// It came from [`take`] with the same size, and is not used any more.
 pub(crate) unsafe fn put(memory: NonNull<u8>, bytes: usize) {
     let kept = POOL.try_with(|pool| {
         let mut pool = pool.borrow_mut();
@@ -135,7 +135,7 @@ fn map(bytes: usize) -> Option<NonNull<u8>> {
 }
 
 /// # Safety
-/// All of it was mapped here, and nobody uses it any more.
+/// All of it was mapped here, and it is not used any more.
 unsafe fn unmap(memory: NonNull<u8>, bytes: usize) {
     // SAFETY: as the caller promises. It fails only where a mapping would have to be split and the
     // system allows no more of them; then the memory stays mapped, and nobody has it.

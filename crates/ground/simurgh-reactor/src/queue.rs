@@ -6,8 +6,8 @@ use std::io::IoSlice;
 use crate::outbound::{Piece, fill};
 use crate::shared::Run;
 
-/// A peer that takes less than this in the time it has does not read: who takes a byte now and then
-/// would stay for ever.
+/// A peer that takes less than this in the time it has does not read: one that takes a byte now and
+/// then would stay for ever.
 const PROGRESS_BYTES: usize = 16 << 10;
 /// Larger rests of a frame that has begun are not kept for a peer that is cut.
 const REST_BYTES_MAX: usize = 64 << 10;
@@ -154,8 +154,8 @@ impl Queue {
         }
     }
 
-    /// Drops all but the rest of what has begun, and appends `farewell`; drops everything, and
-    /// says `false`, if that rest is too long to be kept.
+    /// Drops all but the rest of what has begun, and appends `farewell`; drops everything and
+    /// returns `false` if that rest is too long to be kept.
     pub(crate) fn cut(&mut self, farewell: Vec<u8>) -> bool {
         self.chunks.truncate(usize::from(self.begun));
         if let Some(Chunk::Run(run)) = self.chunks.front_mut() {

@@ -8,8 +8,8 @@ use std::cell::{Cell, OnceCell};
 use std::fmt;
 use std::rc::Rc;
 
-/// Bytes that many connections of a shard are sent: one allocation and one reference count,
-/// however many hold on to it; and what follows them, where [`Shared::follow`] said so.
+/// Bytes that many connections of a shard are sent: one allocation and one reference count; and a
+/// link to what follows them ([`Shared::follow`]).
 ///
 /// A frame may consist of parts ([`Shared::go_on_in`]), each of them one of these; the frame then
 /// is its first part.
@@ -49,16 +49,16 @@ impl Shared {
         self.0.bytes.as_ref()
     }
 
-    /// Says that everybody who gets this gets `next` right after it. Only the first to say so is
-    /// heard. A chain must not lead back to where it began: nothing of it would ever be freed.
+    /// Declares that every receiver of this gets `next` right after it. Only the first call counts.
+    /// A chain must not be a circle: it would never be freed.
     pub fn follow(&self, next: &Self) {
         debug_assert!(!self.is(next), "nothing follows itself");
         let _ = self.last_part().0.next.set(next.clone());
     }
 
-    /// Says that `part` belongs to the same frame and comes right behind this: so what is large
-    /// need not be copied for the few bytes around it. To be said before the frame is sent, and of
-    /// a part that nothing follows yet.
+    /// Declares that `part` is of the same frame and comes right behind this, so that large bytes
+    /// need not be copied for the few around them. To be called before the frame is sent, with a
+    /// part that nothing follows yet.
     pub fn go_on_in(&self, part: &Self) {
         debug_assert!(self.0.next.get().is_none(), "what follows is said only once");
         self.0.goes_on.set(self.0.next.set(part.clone()).is_ok());

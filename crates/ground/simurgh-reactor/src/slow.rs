@@ -71,8 +71,8 @@ impl<H: Handler> Reactor<H> {
 }
 
 impl<T> Io<T> {
-    /// Looks at those who have not been looked at for longest; whose output has stood still for
-    /// `after_ns` is slow.
+    /// Checks connections that were not checked for longest; those whose output has stood still for
+    /// `after_ns` are slow.
     fn judge(&mut self, after_ns: u64) {
         let now_ns = self.served_ns();
         for _ in 0..self.lists.blocked.len().min(CHECKED_MAX) {
@@ -91,8 +91,8 @@ impl<T> Io<T> {
         }
     }
 
-    /// Cuts those who have kept most waiting for longest, until what waits is well within its
-    /// budget. What is theirs alone is free at once; that they end is told at the end of the turn.
+    /// Cuts the peers with most output waiting for longest, until the total is well within its
+    /// budget. Their own memory is free at once; the handler is told at the end of the turn.
     #[cold]
     pub(crate) fn shed(&mut self) {
         let goal = self.outbound_budget_bytes - self.outbound_budget_bytes / 8;

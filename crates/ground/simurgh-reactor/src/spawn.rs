@@ -145,8 +145,8 @@ impl<M: Send + 'static> ShardSet<M> {
         std::mem::take(&mut self.hand_off_ends)
     }
 
-    /// Makes sure that nobody else listens on `addresses` or is about to, and reserves them for the
-    /// shards. Returns them with the ports that the system chose where they were 0.
+    /// Makes sure that nothing else listens on `addresses` or is about to, and reserves them for
+    /// the shards. Returns them with the ports that the system chose where they were 0.
     pub fn bind(&mut self, addresses: &[SocketAddr]) -> Result<Vec<SocketAddr>, ListenError> {
         let mut actual = Vec::new();
         for address in addresses {
@@ -208,7 +208,7 @@ impl<M: Send + 'static> ShardSet<M> {
         })?;
         let capacity = outcome?;
         if self.spawned == self.parts.len() {
-            // All listen: nobody else can bind any more.
+            // All listen: no other process can bind any more.
             self.reserved.clear();
         }
         Ok(ShardHandle { index, capacity, tables, stats, mailbox_state, thread })

@@ -1,8 +1,8 @@
 //! When the kernel received what is read, on the shard's own clock.
 //!
-//! The kernel stamps segments by CLOCK_REALTIME. How far that is ahead of the shard's clock changes
-//! only when somebody sets the system's time (both run at the same, corrected rate), and is
-//! measured anew at each tick of 100 ms in which something is read.
+//! The kernel stamps segments by CLOCK_REALTIME. Its distance to the shard's clock changes only
+//! when the system's time is set (both run at the same, corrected rate), and is measured anew at
+//! each tick of 100 ms in which something is read.
 
 use std::os::fd::OwnedFd;
 

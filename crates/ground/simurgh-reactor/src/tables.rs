@@ -99,8 +99,8 @@ pub(crate) fn separate(set: u32, keep: &[RawFd]) -> Tables {
 }
 
 /// Blocks all signals in the calling thread, a new shard, but those that its own faults raise. A
-/// handler runs on whatever thread the system picks, and commonly writes to a pipe by its number;
-/// in a shard's table that may be a client's socket.
+/// signal handler runs on any thread, and commonly writes to a pipe by its number, which in a
+/// shard's table may be a client's socket.
 pub(crate) fn block_signals() {
     // SAFETY: the set is initialised by `sigfillset` before it is read; none of these calls touches
     // other memory, and only the calling thread's mask changes.
@@ -128,7 +128,7 @@ fn is_event_counter(fd: RawFd) -> bool {
         .is_ok_and(|target| target.as_os_str() == "anon_inode:[eventfd]")
 }
 
-/// Closes, in a private table, those of `kept` that are no event counters any more: their numbers
+/// Closes, in a private table, those of `kept` that are not event counters any more: their numbers
 /// were given to something else before the table was copied.
 pub(crate) fn close_unless_event_counters(kept: &[RawFd]) {
     for fd in kept.iter().filter(|fd| !is_event_counter(**fd)) {
@@ -139,8 +139,8 @@ pub(crate) fn close_unless_event_counters(kept: &[RawFd]) {
 
 /// Takes ownership of an inherited descriptor, after [`separate`] kept it.
 ///
-/// In a private table nobody else owns that number. In a shared one the spawner gives its own
-/// ownership up when the shard reports so.
+/// In a private table the number has no other owner. In a shared one the spawner gives up its
+/// ownership when the shard reports so.
 pub(crate) fn inherited(fd: RawFd) -> OwnedFd {
     // SAFETY: `fd` was open in the table this one is a copy of and is in the list of those kept;
     // the single owner of the number in this table is made here, once for each shard.

@@ -42,8 +42,8 @@ const LISTENER: u32 = 3;
 const EVENTS_MAX: usize = 512;
 /// Hand-offs taken a turn.
 const ADOPT_MAX: usize = 16;
-/// A turn that takes longer, or a sleep that lasts so much longer than it should have, is time in
-/// which nobody could be served.
+/// A longer turn, or a sleep that is so much longer than it should be, is time in which the shard
+/// could not serve.
 const LOST_NS_MIN: u64 = 1_000_000_000;
 /// Bytes written after which a stage looks at the clock.
 const STEP_BYTES: u64 = 64 << 10;
@@ -90,8 +90,8 @@ impl Stage {
         }
     }
 
-    /// Whether the stage has used its share; the clock is asked at every eighth step only, so
-    /// each stage gets on by some steps whatever the hour, and after much was written.
+    /// Whether the stage has used its share; the clock is read at every eighth step only, so each
+    /// stage makes some progress, and after much was written.
     pub(crate) fn is_over<T>(&mut self, clock: Clock, io: &Io<T>) -> bool {
         self.steps += 1;
         let has_written = io.counts.bytes_out - self.bytes_out > STEP_BYTES;
@@ -182,8 +182,8 @@ impl<H: Handler> Reactor<H> {
         }
     }
 
-    /// Notes time that nobody could be served in although it was time to: the process was stopped,
-    /// the machine was suspended. It is not counted against those who waited meanwhile.
+    /// Notes time in which the shard could not serve: the process was stopped, the machine was
+    /// suspended. It does not count against connections that waited meanwhile.
     fn note_lost(&mut self, now_ns: u64, waited: Option<Duration>) {
         let passed_ns = now_ns.saturating_sub(self.ended_ns);
         let Some(waited) = waited.filter(|_| passed_ns > LOST_NS_MIN) else { return };
@@ -272,7 +272,8 @@ impl<H: Handler> Reactor<H> {
         let closed = self.io.counts.closed;
         self.io.flush();
         self.settle();
-        // What the handler did when it heard of those has its `turn_end` yet to come.
+        // The handler may have done something about those for which `turn_end` is still to be
+        // called.
         if self.io.counts.closed != closed {
             self.next = Next::Now;
         }
@@ -341,8 +342,8 @@ impl<H: Handler> Reactor<H> {
             return;
         }
         if event.is_writable() {
-            // Not here: who has megabytes to write would keep those waiting whose events come
-            // behind this one.
+            // Not here: a connection with megabytes to write would delay the events behind this
+            // one.
             self.io.list_writable(key);
         }
         let Some(socket) = self.io.sockets.get_mut(key) else { return };
@@ -495,8 +496,8 @@ impl<H: Handler> Reactor<H> {
         }
     }
 
-    /// Counts the turn by the clock, and by the CPU time of this thread: what it would have taken
-    /// had nobody else wanted the core. (The latter holds the fetching of its events too.)
+    /// Counts the turn by the clock, and by the CPU time of this thread: its duration if no other
+    /// thread had wanted the core. (The latter includes the fetching of its events.)
     fn count(&mut self, begun_ns: u64) {
         let cpu = clock_gettime(ClockId::ThreadCPUTime);
         let cpu_ns = (cpu.tv_sec as u64) * 1_000_000_000 + cpu.tv_nsec as u64;
@@ -507,7 +508,7 @@ impl<H: Handler> Reactor<H> {
         self.io.counts.cpu_ns = cpu_ns;
         self.ended_ns = self.clock.ns();
         let turn_ns = self.ended_ns.saturating_sub(begun_ns);
-        // Whoever spoke during so long a turn could not be heard.
+        // What was sent during so long a turn could not be read.
         self.io.lost_ns += if turn_ns > LOST_NS_MIN { turn_ns } else { 0 };
         self.io.counts.count_turn(turn_ns, turn_cpu_ns);
         self.io.publish();

@@ -1,9 +1,9 @@
 //! Waking a shard that waits.
 //!
-//! Each shard of a set has an eventfd, made in the process's table *before* any shard separates
-//! its own, so that its number means the same in all of them: every thread of the process's
-//! table and every shard of the set may write to it. It is registered edge-triggered, where each
-//! write is an event of its own, so nobody ever reads it. Elsewhere than on Linux it is a pipe.
+//! Each shard of a set has an eventfd, made in the process's table *before* any shard separates its
+//! own, so that its number means the same in all of them: every thread of the process's table and
+//! every shard of the set may write to it. It is registered edge-triggered, where each write is an
+//! event of its own, so it is never read. Elsewhere than on Linux it is a pipe.
 
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};

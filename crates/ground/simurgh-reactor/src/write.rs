@@ -178,8 +178,8 @@ impl<T> Io<T> {
         }
     }
 
-    /// Shared frames of which a write that began `done` bytes behind their beginning took only a
-    /// part, or failed; whether they wait now.
+    /// Shared frames of which a write that began `done` bytes behind their start took only a part,
+    /// or failed; whether they wait now.
     #[cold]
     pub(crate) fn run_cut_short(
         &mut self,

@@ -64,8 +64,9 @@ pub fn percent(share: f64) -> String {
 pub fn time(seconds: f64) -> String {
     match seconds {
         it if !it.is_finite() => return "no end".to_owned(),
+        it if it < 0.0 => return format!("-{}", time(-it)),
         it if it >= 99.95 => {}
-        it if it >= 0.999_5 || it <= 0.0 => return format!("{} s", number(it)),
+        it if it >= 0.999_5 || it == 0.0 => return format!("{} s", number(it)),
         it if it >= 0.000_999_5 => return format!("{} ms", number(it * 1e3)),
         it => return format!("{} µs", number(it * 1e6)),
     }
@@ -170,6 +171,7 @@ mod tests {
             (3_599.6, "1 h"),
             (30_100.0, "8 h 21 min"),
             (100_000.0, "1 d 3 h"),
+            (-0.02, "-20 ms"),
             (f64::INFINITY, "no end"),
         ] {
             assert_eq!(time(seconds), text);

@@ -1,12 +1,19 @@
-//! Texts of simurgh's tools: figures as people read them, and mistakes in files.
+//! How simurgh's commands and tools read and write numbers, sizes and times, print their results,
+//! and tell where a file is wrong.
 //!
-//! [`format`](mod@format) writes all numbers, sizes and times of terminals and pages;
-//! [`Diagnostic`] is a mistake in a file with its line; `toml` (a feature) reads TOML and finds
-//! all mistakes at once.
+//! [`format`](mod@format) writes all figures of terminals and pages; [`Diagnostic`] is a mistake in
+//! a file with its line; `toml` (a feature) reads TOML and finds all mistakes at once.
 
 mod diagnostic;
 pub mod format;
+pub mod output;
+mod terminal;
 #[cfg(feature = "toml")]
 pub mod toml;
+mod values;
 
 pub use diagnostic::{Diagnostic, Diagnostics};
+pub use terminal::{cut, visible, wrapped};
+pub use values::{
+    Choice, bytes_at_least_one, duration, duration_or_zero, parse_bytes, whole, word_or,
+};

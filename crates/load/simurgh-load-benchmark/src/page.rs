@@ -2,15 +2,10 @@
 
 use std::fmt::Write as _;
 
+use simurgh_page::svg::{Chart, escaped};
+
 use super::sweep::{Row, Sweep};
 use super::text;
-
-const WIDTH: f64 = 960.0;
-const HEIGHT: f64 = 320.0;
-const LEFT: f64 = 84.0;
-const RIGHT: f64 = 20.0;
-const TOP: f64 = 16.0;
-const BOTTOM: f64 = 40.0;
 
 impl Sweep {
     /// The page. `title` names what was measured, `facts` how.
@@ -37,35 +32,31 @@ impl Sweep {
 
     fn rate_chart(&self) -> String {
         let most = self.greatest_rate().max(1.0);
-        let y = |rate: f64| TOP + (1.0 - rate / most) * (HEIGHT - TOP - BOTTOM);
-        let mut svg = self.frame("Requests per second against connections");
+        let mut chart = self.chart("Requests per second against connections");
         for part in 0..=4 {
-            let rate = most * f64::from(part) / 4.0;
-            grid(&mut svg, y(rate), &format!("{rate:.0}"));
+            let share = f64::from(part) / 4.0;
+            chart.grid(share, &format!("{:.0}", most * share));
         }
-        self.line(&mut svg, "c1", |row| Some(y(row.outcome.requests_per_second)));
-        svg + "</svg>"
+        self.line(&mut chart, "c1", |row| Some(row.outcome.requests_per_second / most));
+        chart.finish()
     }
 
     fn latency_chart(&self) -> String {
         let all = || self.rows().iter().flat_map(|row| [latency(row).0, latency(row).2]);
         let low = 10_f64.powf(all().fold(f64::INFINITY, f64::min).clamp(1.0, 1e12).log10().floor());
         let high = 10_f64.powf(all().fold(10.0, f64::max).log10().ceil()).max(low * 10.0);
-        let y = |us: f64| {
-            let share = (us.max(low) / low).log10() / (high / low).log10();
-            TOP + (1.0 - share) * (HEIGHT - TOP - BOTTOM)
-        };
-        let mut svg = self.frame("Latency against connections, both logarithmic");
+        let y = |us: f64| (us.max(low) / low).log10() / (high / low).log10();
+        let mut chart = self.chart("Latency against connections, both logarithmic");
         let mut mark = low;
         while mark <= high * 1.01 {
-            grid(&mut svg, y(mark), &format!("{} ms", mark / 1e3));
+            chart.grid(y(mark), &format!("{} ms", mark / 1e3));
             mark *= 10.0;
         }
-        self.line(&mut svg, "c1", |row| Some(y(latency(row).0)));
-        self.line(&mut svg, "c3", |row| Some(y(latency(row).1)));
-        self.line(&mut svg, "c2", |row| Some(y(latency(row).2)));
-        self.line(&mut svg, "predicted", |row| row.prediction.map(|it| y(it.latency_us)));
-        svg + "</svg>"
+        self.line(&mut chart, "c1", |row| Some(y(latency(row).0)));
+        self.line(&mut chart, "c3", |row| Some(y(latency(row).1)));
+        self.line(&mut chart, "c2", |row| Some(y(latency(row).2)));
+        self.line(&mut chart, "predicted", |row| row.prediction.map(|it| y(it.latency_us)));
+        chart.finish()
     }
 
     /// Where a number of connections stands: evenly spaced if each is twice the one before.
@@ -73,45 +64,26 @@ impl Sweep {
         let place = |connections: usize| (connections.max(1) as f64).log2();
         let all = || self.rows().iter().map(|row| place(row.outcome.connections));
         let (first, last) = (all().fold(f64::INFINITY, f64::min), all().fold(0.0, f64::max));
-        let share = (place(connections) - first) / (last - first).max(f64::MIN_POSITIVE);
-        LEFT + share.clamp(0.0, 1.0) * (WIDTH - LEFT - RIGHT)
+        (place(connections) - first) / (last - first).max(f64::MIN_POSITIVE)
     }
 
-    /// The beginning of a chart: its axis of connections, and where the server saturates.
-    fn frame(&self, label: &str) -> String {
-        let mut svg =
-            format!("<svg viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\" aria-label=\"{label}\">\n");
+    /// A chart with its axis of connections, and where the server saturates.
+    fn chart(&self, label: &str) -> Chart {
+        let mut chart = Chart::new(label, 320.0);
         for row in self.rows() {
             let connections = row.outcome.connections;
-            let (x, y) = (self.x(connections), HEIGHT - 14.0);
-            let _ = writeln!(
-                svg,
-                "<text x=\"{x:.1}\" y=\"{y}\" text-anchor=\"middle\">{connections}</text>"
-            );
+            chart.tick(self.x(connections), &connections.to_string());
         }
         if let Some(connections) = self.saturates_at() {
-            let (x, bottom) = (self.x(connections), HEIGHT - BOTTOM);
-            let _ = writeln!(
-                svg,
-                "<line class=\"mark\" x1=\"{x:.1}\" x2=\"{x:.1}\" y1=\"{TOP}\" y2=\"{bottom}\"/>"
-            );
+            chart.mark(self.x(connections));
         }
-        svg
+        chart
     }
 
     /// A line through the rows that have a height.
-    fn line(&self, svg: &mut String, class: &str, y: impl Fn(&Row) -> Option<f64>) {
+    fn line(&self, chart: &mut Chart, class: &str, y: impl Fn(&Row) -> Option<f64>) {
         let point = |row: &Row| Some((self.x(row.outcome.connections), y(row)?));
-        let points: Vec<(f64, f64)> = self.rows().iter().filter_map(point).collect();
-        let _ = write!(svg, "<polyline class=\"{class}\" points=\"");
-        for (x, y) in &points {
-            let _ = write!(svg, "{x:.1},{y:.1} ");
-        }
-        *svg += "\"/>\n";
-        for (x, y) in points {
-            let _ =
-                writeln!(svg, "<circle class=\"{class}\" cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"3\"/>");
-        }
+        chart.line(class, self.rows().iter().filter_map(point), true);
     }
 }
 
@@ -119,20 +91,6 @@ impl Sweep {
 fn latency(row: &Row) -> (f64, f64, f64) {
     let stats = &row.outcome.latency_us;
     (stats.mean, stats.p50 as f64, stats.p99 as f64)
-}
-
-/// A line across, with what it stands for.
-fn grid(svg: &mut String, y: f64, label: &str) {
-    let (right, text_x, text_y) = (WIDTH - RIGHT, LEFT - 8.0, y + 4.0);
-    let _ = writeln!(
-        svg,
-        "<line x1=\"{LEFT}\" x2=\"{right}\" y1=\"{y:.1}\" y2=\"{y:.1}\"/>\
-         <text x=\"{text_x}\" y=\"{text_y:.1}\" text-anchor=\"end\">{label}</text>"
-    );
-}
-
-fn escaped(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }
 
 #[cfg(test)]

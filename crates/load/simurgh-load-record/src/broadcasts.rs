@@ -1,4 +1,4 @@
-//! Broadcasts one by one: who got it first, who last, who never.
+//! Broadcasts one by one: when the first and the last receiver got it, and how many did not.
 
 use std::collections::HashMap;
 use std::hash::BuildHasherDefault;
@@ -8,22 +8,22 @@ use serde::{Deserialize, Serialize};
 use super::recorder::KeyHasher;
 use super::{BroadcastPart, Count, Delta, Metric};
 
-/// A broadcast is complete when nobody has got it for this long, milliseconds.
+/// A broadcast is complete when no receiver has got it for this long, milliseconds.
 const QUIET_MS: u64 = 2_000;
-/// The same while some of those who should get it have not.
+/// The same while expected receivers are missing.
 const QUIET_MISSING_MS: u64 = 10_000;
-/// And while nobody has.
+/// The same while there is no receiver yet.
 const QUIET_NOBODY_MS: u64 = 60_000;
 /// How long a complete one is remembered, so that stragglers are known as such.
 const REMEMBERED_MS: u64 = 10_000;
 /// Broadcasts followed at a time, 56 bytes each.
 const OPEN_MAX: usize = 500_000;
-/// Heard of in the second that is not closed yet.
+/// Stands for the second that is not closed yet.
 const NOW: u64 = u64::MAX;
-/// Of so many of each second the slowest are kept.
+/// The slowest broadcasts of each second that are kept.
 const SLOWEST_OF_TICK: usize = 5;
 
-/// A broadcast that nobody waits for any more.
+/// A broadcast that is complete, or was given up.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Broadcast {
     /// Number of the user that sent it.
@@ -100,7 +100,7 @@ impl Broadcasts {
             return;
         }
         let known = &mut open.part;
-        // One stamp of one sender; the smaller one, lest the order of workers matter.
+        // The smaller stamp, so that the order of workers does not matter.
         known.sent_ns = known.sent_ns.min(part.sent_ns);
         known.first_ns = known.first_ns.min(part.first_ns);
         known.last_ns = known.last_ns.max(part.last_ns);

@@ -1,4 +1,4 @@
-//! What one worker has seen since it last said so: plain data, alike in process and over the wire.
+//! What one worker has measured since its last delta: plain data, in process and over the wire.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
@@ -30,7 +30,7 @@ pub struct Delta {
     pub times: BTreeMap<MetricId, Hist>,
     /// Errors by kind and phase.
     pub errors: Errors,
-    /// What was said with the first few errors.
+    /// Texts of the first few errors.
     pub details: BTreeSet<Detail>,
     /// Users by phase.
     pub phases: BTreeMap<u16, Users>,
@@ -65,7 +65,7 @@ pub struct Delta {
 impl Delta {
     /// Adds what happened at another worker, or at the same one later. Sums do not depend on the
     /// order; what describes a moment (`worker`, `users`, `connected`, that of servers as well)
-    /// stays as it is, and so do `broadcasts`, which are followed one by one by whoever merges.
+    /// stays as it is, and so do `broadcasts`, which the record follows one by one.
     pub fn merge(&mut self, other: Self) {
         self.counts.add(&other.counts);
         for (metric, hist) in other.times {
@@ -154,7 +154,7 @@ impl<'de> Deserialize<'de> for Errors {
     }
 }
 
-/// What was said with an error: a join's refusal, a close reason, a message of the system.
+/// The text of an error: a join's refusal, a close reason, a message of the system.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Detail {
     /// Of which kind.
@@ -202,7 +202,7 @@ pub struct BroadcastPart {
     pub last_ns: u64,
     /// Receivers of this worker.
     pub receivers: u32,
-    /// Receivers expected in all, said by the sender's worker; 0: not known.
+    /// Receivers expected in all, known to the sender's worker; 0: not known.
     pub expected: u32,
 }
 

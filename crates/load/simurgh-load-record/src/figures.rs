@@ -1,11 +1,12 @@
 //! The figures of a record, and whether thresholds hold.
 
 use serde::Serialize;
-pub use simurgh_load_scenario::figures::*;
-use simurgh_load_scenario::{Compare, Threshold};
+use simurgh_load_scenario::Threshold;
 
 use super::view::{arrivals_in_time, per_second, share};
 use super::{Record, Total};
+
+pub use simurgh_load_scenario::figures::*;
 
 /// Whether a threshold holds.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -14,7 +15,7 @@ pub struct Verdict {
     pub figure: String,
     /// The condition as written.
     pub condition: String,
-    /// What was measured, in `unit`; `null`: nothing was, which is no pass.
+    /// What was measured, in `unit`; `null`: nothing, which does not pass.
     pub measured: Option<f64>,
     /// Of `measured`.
     pub unit: Unit,
@@ -28,28 +29,18 @@ pub fn lookup(record: &Record, name: &str) -> Option<f64> {
     value(record, &parse(name)?)
 }
 
-/// Holds all thresholds against a record. Of what was never measured no condition holds.
-pub fn judge(record: &Record, thresholds: &[Threshold]) -> Vec<Verdict> {
+/// Checks all thresholds. A figure that was never measured does not pass.
+pub fn verdicts(record: &Record, thresholds: &[Threshold]) -> Vec<Verdict> {
     let verdicts = thresholds.iter().map(|threshold| {
         let figure = parse(&threshold.figure);
         let measured = figure.as_ref().and_then(|figure| value(record, figure));
-        let passed = measured.is_some_and(|measured| {
-            let limit = threshold.value;
-            match threshold.compare {
-                Compare::Eq => measured == limit,
-                Compare::Neq => measured != limit,
-                Compare::Gt => measured > limit,
-                Compare::Gte => measured >= limit,
-                Compare::Lt => measured < limit,
-                Compare::Lte => measured <= limit,
-            }
-        });
+        let holds = |measured| threshold.compare.holds(measured, threshold.value);
         Verdict {
             figure: threshold.figure.clone(),
             condition: threshold.text.clone(),
             measured,
             unit: figure.map_or(Unit::Count, |figure| figure.unit()),
-            passed,
+            passed: measured.is_some_and(holds),
         }
     });
     verdicts.collect()
@@ -77,7 +68,6 @@ fn value(record: &Record, figure: &Figure) -> Option<f64> {
         Figure::Time(of, measure) => return time(record, of, *measure),
         Figure::Users => record.users_peak() as f64,
         Figure::Connected => record.connected_peak() as f64,
-        Figure::Count(count) => counts[*count] as f64,
         Figure::Sum(of) => sum(of) as f64,
         Figure::Rate(of) if record.at_ms() > 0 => per_second(record, sum(of)),
         Figure::Rate(_) => return None,

@@ -6,7 +6,7 @@ use hdrhistogram::serialization::{Deserializer as V2Reader, Serializer as _, V2S
 use hdrhistogram::{Counter, Histogram};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// The longest time that is told apart: one hour, in microseconds. Longer ones count as this.
+/// The longest time, one hour, in microseconds. Longer ones count as this.
 pub const TIME_US_MAX: u64 = 3_600_000_000;
 
 /// Significant digits of a time.
@@ -172,8 +172,7 @@ fn is_ours(bytes: &[u8]) -> bool {
         u64::from(bytes.map_or(0, u32::from_be_bytes))
     };
     let long = |at: usize| word(at) << 32 | word(at + 4);
-    // Nine bytes of a number could stand for the one whose negative does not exist; no count of
-    // ours has more than eight.
+    // Nine bytes could be the smallest i64, which the decoder negates; our counts have at most eight.
     let nine = counts.windows(8).any(|bytes| bytes.iter().all(|byte| *byte >= 0x80));
     word(0) == 0x1C84_9313
         && word(4) == counts.len() as u64

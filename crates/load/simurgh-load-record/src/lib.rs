@@ -1,4 +1,4 @@
-//! Measuring: recorded per worker, merged once a second, without loss.
+//! Measurements: recorded per worker, merged once a second, without loss.
 //!
 //! ```text
 //! Recorder (one per worker, hot) --take()--> Delta --channel or TCP--> Record::merge

@@ -3,9 +3,9 @@
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
+use simurgh_load_scenario::{Arrivals, Dump, Scenario, Threshold};
 
 use super::Names;
-use simurgh_load_scenario::{Arrivals, Dump, Scenario, Threshold};
 
 /// What is known of a run before it starts.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -16,7 +16,7 @@ pub struct Meta {
     pub version: String,
     /// The scenario's name.
     pub scenario: String,
-    /// What makes the run repeatable.
+    /// The seed.
     pub seed: u64,
     /// Start, milliseconds since 1970.
     pub started_unix_ms: u64,

@@ -98,7 +98,7 @@ impl Record {
         Self { meta, ..Self::default() }
     }
 
-    /// Takes what a worker has seen; it shows from the next [`Record::close_second`] on.
+    /// Takes a worker's delta; it shows from the next [`Record::close_second`] on.
     pub fn merge(&mut self, mut delta: Delta) {
         let mut worker = WorkerTick {
             worker: delta.worker,
@@ -129,7 +129,7 @@ impl Record {
         of.cpu_us = of.cpu_us.saturating_add(us);
     }
 
-    /// All users of a worker are gone with it. Says how many they were.
+    /// A worker is gone with all its users; returns how many they were.
     pub fn worker_lost(&mut self, id: WorkerId) -> u64 {
         let known = self.workers.get(&id).copied().unwrap_or_default();
         let pending = self.pending_workers.get(&id).copied();
@@ -145,7 +145,7 @@ impl Record {
         users
     }
 
-    /// All workers of a host are gone; it is warned of. Says how many users they had.
+    /// All workers of a host are gone; warns, and returns how many users they had.
     pub fn host_lost(&mut self, host: u16) -> u64 {
         let name = self.meta.host_name(host);
         let told =
@@ -322,7 +322,7 @@ impl Record {
         &self.errors
     }
 
-    /// What was said with the first errors of a kind.
+    /// Texts of the first errors of a kind.
     pub fn details(&self, kind: ErrorKind) -> &[String] {
         self.details.get(&kind).map_or(&[], Vec::as_slice)
     }
@@ -352,7 +352,7 @@ impl Record {
         self.cpu_ns
     }
 
-    /// Workers that ever said something.
+    /// Workers that have sent a delta.
     pub fn workers(&self) -> &BTreeMap<WorkerId, Worker> {
         &self.workers
     }
@@ -392,7 +392,7 @@ fn in_seconds<S: Serializer>(ns: &u64, serializer: S) -> Result<S::Ok, S::Error>
     serializer.serialize_f64(*ns as f64 / 1e9)
 }
 
-/// Lines in the order of time, whichever worker spoke first; and not too many.
+/// Sorts lines by time, and bounds their number.
 fn tidy_lines(all: &mut Delta) {
     all.match_lines.sort_unstable();
     let over = all.match_lines.len().saturating_sub(LINES_MAX);

@@ -9,7 +9,7 @@ use super::{Count, ErrorKind, Hist, Metric, MetricId, Names, OfServer, Origin, W
 
 /// A user or step that begins later than this after its time is late, microseconds.
 pub const LATE_US: u64 = 10_000;
-/// Bytes kept of what is said with an error.
+/// Bytes kept of an error's text.
 pub const DETAIL_BYTES_MAX: usize = 200;
 /// Texts kept of each kind of error.
 pub const DETAILS_MAX: usize = 5;
@@ -31,7 +31,7 @@ pub struct Seen {
     pub seq: u32,
 }
 
-/// Takes down what happens at one worker. It holds memory only for what was touched since the last
+/// Records what happens at one worker. It holds memory only for what was recorded since the last
 /// [`Recorder::take`]; an idle worker holds no histogram.
 #[derive(Debug, Default)]
 pub struct Recorder {
@@ -41,8 +41,7 @@ pub struct Recorder {
     times: Vec<Option<Box<Hist>>>,
     servers: SeenServers,
     cpu_ns_taken: u64,
-    /// Index into `delta.broadcasts` of the one met last: a broadcast mostly comes to many in a
-    /// row.
+    /// Index into `delta.broadcasts` of the last one: many users get one in a row.
     last_broadcast: usize,
     by_key: HashMap<u64, u32, BuildHasherDefault<KeyHasher>>,
     keep_samples: bool,
@@ -57,7 +56,7 @@ impl Recorder {
         Self { delta, times, keep_samples, ..Self::default() }
     }
 
-    /// Takes down a time in microseconds. A metric that [`Names`] does not have is ignored.
+    /// Records a time in microseconds. A metric that [`Names`] does not have is ignored.
     #[inline]
     pub fn time(&mut self, metric: impl Into<MetricId>, us: u64) {
         let metric = metric.into();
@@ -93,7 +92,7 @@ impl Recorder {
         }
     }
 
-    /// Counts an error with what was said: `text` is called only while room is left for it.
+    /// Counts an error with its text: `text` is called only while there is room for it.
     pub fn error_with(
         &mut self,
         kind: ErrorKind,
@@ -179,7 +178,7 @@ impl Recorder {
         self.delivered(publisher, seq, sent_ns, received_ns, is_news);
     }
 
-    /// The same of one of which it is known whether the user has it for the first time.
+    /// The same where the caller knows whether the user has it for the first time.
     #[inline]
     pub fn delivered(
         &mut self,
@@ -224,7 +223,7 @@ impl Recorder {
         }
     }
 
-    /// Something that the operator should know; said once each second at most.
+    /// Warns the operator, with each text once a second at most.
     pub fn warn(&mut self, warning: Warning) {
         self.touched = true;
         if !self.delta.warnings.contains(&warning) {

@@ -26,13 +26,13 @@ pub struct Point {
     pub span_ms: u64,
     /// Users alive at its end; the most of them where seconds were put together.
     pub users: u64,
-    /// Connections open, likewise.
+    /// Connections open at its end; the most of them where seconds were put together.
     pub connected: u64,
-    /// Users whose time had come, whether they could be started or not.
+    /// Users that were due, started or not.
     pub due: u64,
     /// Users started.
     pub arrivals: u64,
-    /// Users ended, in whatever way.
+    /// Users ended.
     pub departures: u64,
     /// Connections made.
     pub connects: u64,

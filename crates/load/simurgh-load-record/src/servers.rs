@@ -1,5 +1,4 @@
-//! What is known of each server of a scenario: which one was it that went away, and where its users
-//! are now.
+//! Counters of each server of a scenario.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,12 +6,12 @@ use serde::{Deserialize, Serialize};
 
 use super::WorkerId;
 
-/// Whose error it is: the phase in which the user started, and the server it was with.
+/// Where an error happened: the phase in which the user started, and its server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Origin {
     /// The phase.
     pub phase: u16,
-    /// Index of the server; `None`: of none in particular.
+    /// Index of the server; `None`: not known.
     pub target: Option<u16>,
 }
 
@@ -56,21 +55,21 @@ impl OfServer {
         self.connected = self.connected.saturating_sub(1);
     }
 
-    /// Adds what has happened beside; `connected` stays.
+    /// Adds all but `connected`.
     pub(super) fn add(&mut self, more: &Self) {
         add_fields!(self, more; users, connects_tried, connects, refused, lost, cut, reconnects,
             left, errors, cpu_us);
     }
 }
 
-/// What one worker has to say of servers.
+/// Counters of one worker since it reported last.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Seen(BTreeMap<u16, Told>);
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Told {
     now: OfServer,
-    /// Connections when it was last told.
+    /// Connections when it was reported last.
     connected: u64,
 }
 
@@ -94,7 +93,7 @@ impl Seen {
     }
 }
 
-/// Connections of each worker to each server, as last heard.
+/// Connections of each worker to each server, as last reported.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Connected(BTreeMap<WorkerId, BTreeMap<u16, u64>>);
 
@@ -111,8 +110,7 @@ impl Connected {
         self.0.remove(&worker);
     }
 
-    /// Puts the sums of all workers into what is told of a second; a server of which nothing is new
-    /// does not come into it.
+    /// Adds the sums over all workers to a second's servers; one without changes is left out.
     pub(super) fn close(
         &self,
         before: &BTreeMap<u16, ServerTotal>,

@@ -1,4 +1,4 @@
-//! What people and programs see of a record: names in place of numbers, ready to be written out.
+//! Records for people and programs: names in place of numbers, ready to be written.
 //!
 //! [`Summary`] is `report.json`; its published form is `docs/report.schema.json`. [`Live`] is the
 //! part of it that changes from second to second. All times are in microseconds unless their name
@@ -77,7 +77,7 @@ pub struct Summary {
     pub version: String,
     /// The scenario's name.
     pub scenario: String,
-    /// What makes the run repeatable.
+    /// The seed.
     pub seed: u64,
     /// Start, milliseconds since 1970.
     pub started_unix_ms: u64,
@@ -129,7 +129,7 @@ pub struct ErrorRow {
     pub count: u64,
     /// By phase.
     pub phases: BTreeMap<String, u64>,
-    /// What was said with the first of them.
+    /// Texts of the first of them.
     pub examples: Vec<String>,
 }
 
@@ -240,7 +240,7 @@ impl Record {
     /// The whole run.
     pub fn summary(&self) -> Summary {
         let meta = self.meta();
-        let verdicts = figures::judge(self, &meta.pass);
+        let verdicts = figures::verdicts(self, &meta.pass);
         let over = self.ending().is_some() && !verdicts.is_empty();
         Summary {
             format: 1,
@@ -424,7 +424,7 @@ pub(crate) fn share(part: u64, whole: u64) -> f64 {
     if whole > 0 { part as f64 / whole as f64 } else { 0.0 }
 }
 
-/// Arrivals kept: users started in time, of those whose time had come.
+/// The share of due users that started in time.
 pub(crate) fn arrivals_in_time(record: &Record) -> Option<f64> {
     let counts = record.counts();
     let due = counts[Count::UsersDue].max(counts[Count::UsersStarted]);

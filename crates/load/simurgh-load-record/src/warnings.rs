@@ -1,4 +1,4 @@
-//! Warnings that say the next step.
+//! Warnings, each with the next step to take.
 
 use std::collections::BTreeMap;
 
@@ -183,7 +183,7 @@ impl Warning {
         matches!(self, Self::CpuBound { .. } | Self::ArrivalsLate { .. })
     }
 
-    /// Whether this one tells newer figures of the same thing.
+    /// Whether this one has newer figures of the same thing.
     pub(super) fn replaces(&self, old: &Self) -> bool {
         match (self, old) {
             (
@@ -213,7 +213,7 @@ fn known_limit(limit: &u64) -> String {
     if *limit > 0 { format!(" (limit {limit} a worker)") } else { String::new() }
 }
 
-/// Looks at each second for what the operator should know.
+/// Derives warnings from each second.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Watch {
     busy: BTreeMap<WorkerId, u32>,

@@ -18,14 +18,14 @@ const RATE_STEPS: [f64; 19] = [
     75.0, 100.0,
 ];
 
-/// What a running load is told.
+/// A command to a running load.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Command {
-    /// No new arrivals until [`Command::Resume`]; users who are there go on.
+    /// No new arrivals until [`Command::Resume`]; users that have arrived go on.
     Pause,
     /// Arrivals go on where they paused.
     Resume,
-    /// The run ends in good order; told twice, it ends at once.
+    /// The run ends in good order; a second one ends it at once.
     Stop,
     /// Arrivals come at this multiple of the scenario's rate, from now on.
     Rate(f64),
@@ -38,14 +38,14 @@ pub struct Control {
     state: Arc<Mutex<ControlState>>,
 }
 
-/// What a run was told so far: the same for all who steer it.
+/// The commands so far, the same for all clones of a [`Control`].
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct ControlState {
     /// No new arrivals.
     pub paused: bool,
     /// Multiple of the scenario's arrival rate.
     pub rate: f64,
-    /// It was told to end.
+    /// It is to end.
     pub stopping: bool,
 }
 
@@ -53,14 +53,14 @@ impl Control {
     /// A control, and where its commands arrive.
     pub fn new() -> (Self, Receiver<Command>) {
         let (sender, receiver) = channel();
-        // Whoever does not listen any more has nothing left to steer.
+        // Without a receiver, the run has ended.
         let tell = move |command| {
             let _ = sender.send(command);
         };
         (Self::to(tell), receiver)
     }
 
-    /// A control whose commands go to `tell`, in their order and one at a time.
+    /// A control whose commands go to `send`, in their order and one at a time.
     pub fn to(tell: impl Fn(Command) + Send + Sync + 'static) -> Self {
         let state = ControlState { paused: false, rate: 1.0, stopping: false };
         Self { tell: Arc::new(tell), state: Arc::new(Mutex::new(state)) }
@@ -82,7 +82,7 @@ impl Control {
     }
 
     /// Multiplies the scenario's arrival rate. The factor is kept between [`RATE_FACTOR_MIN`] and
-    /// [`RATE_FACTOR_MAX`]; what is no number is dropped.
+    /// [`RATE_FACTOR_MAX`]; NaN is dropped.
     pub fn rate(&self, factor: f64) {
         if !factor.is_nan() {
             self.send(Command::Rate(factor.clamp(RATE_FACTOR_MIN, RATE_FACTOR_MAX)));
@@ -107,7 +107,7 @@ impl Control {
         }
     }
 
-    /// What the run was told so far.
+    /// The commands so far.
     pub fn state(&self) -> ControlState {
         *self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -4,9 +4,11 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use super::{Exporter, write_whole};
+use simurgh_load_record::Record;
+
 use crate::dashboard::{PageView, Target, report_page};
-use simurgh_load_record::{Record, Tick};
+use crate::outputs::Exporter;
+use crate::whole::write_whole;
 
 /// Copies of the scenario that a run's directory may have.
 const SCENARIO_FILES: [&str; 2] = ["scenario.toml", "scenario.xml"];
@@ -38,11 +40,11 @@ impl HtmlReport {
     /// The page.
     ///
     /// # Errors
-    /// When the record cannot be told as JSON, which would be a fault of ours.
+    /// The record cannot be written as JSON, which would be a bug.
     pub fn render(&self, record: &Record) -> io::Result<String> {
         let view = PageView::report(record, &self.target, self.scenario_text());
         let data = serde_json::to_string(&view)?;
-        // Made after all texts of the run, so none of them can have known it.
+        // Drawn after all texts of the run were written, so none of them can contain it.
         let nonce = format!("{:032x}", fastrand::u128(..));
         Ok(report_page(&data, &nonce))
     }
@@ -57,10 +59,6 @@ impl HtmlReport {
 }
 
 impl Exporter for HtmlReport {
-    fn tick(&mut self, _record: &Record, _tick: &Tick) -> io::Result<()> {
-        Ok(())
-    }
-
     fn finish(&mut self, record: &Record) -> io::Result<()> {
         write_whole(&self.dir.join("report.html"), self.render(record)?.as_bytes())
     }

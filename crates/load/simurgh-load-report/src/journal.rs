@@ -7,8 +7,9 @@ use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, BufRead, BufReader, Write};
 use std::path::Path;
 
-use super::Exporter;
 use simurgh_load_record::{Meta, Record, Tick, Warning};
+
+use crate::outputs::Exporter;
 
 /// Its name in the run's directory.
 const FILE: &str = "journal.jsonl";
@@ -21,8 +22,8 @@ pub struct Journal {
 }
 
 impl Journal {
-    /// Starts the journal of a run in `dir`. It stays locked until the run ends, in whatever way,
-    /// so that nobody writes over a run that goes on.
+    /// Starts the journal of a run in `dir`. It stays locked until this process ends, so that no
+    /// other run overwrites it.
     ///
     /// # Errors
     /// What the system said, or that another run writes there.
@@ -50,7 +51,7 @@ impl Journal {
 }
 
 /// Whether another process, or another part of this one, writes the journal; if not, it is locked
-/// from now on. Where there are no locks, nobody is in the way.
+/// from now on. A file system without locks counts as free.
 fn is_locked(file: &File) -> bool {
     matches!(file.try_lock(), Err(TryLockError::WouldBlock))
 }
@@ -87,7 +88,7 @@ impl Replay<BufReader<File>> {
     /// Opens the journal of a run in `dir`.
     ///
     /// # Errors
-    /// It is not there, or is no journal.
+    /// It is not there, or is not a journal.
     pub fn open(dir: &Path) -> Result<Self, String> {
         let path = dir.join(FILE);
         let say = |error: String| format!("{}: {error}", path.display());
@@ -109,7 +110,7 @@ impl<R: BufRead> Replay<R> {
     /// Reads the head of a journal.
     ///
     /// # Errors
-    /// It is no journal, or of another version.
+    /// It is not a journal, or of another version.
     pub fn new(mut reader: R) -> Result<Self, String> {
         let mut line = Vec::new();
         reader.read_until(b'\n', &mut line).map_err(|error| error.to_string())?;

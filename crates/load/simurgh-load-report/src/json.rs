@@ -3,8 +3,10 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use super::{Exporter, write_whole};
 use simurgh_load_record::{Record, Tick};
+
+use crate::outputs::Exporter;
+use crate::whole::write_whole;
 
 /// Between two versions of the file while the run goes on, milliseconds.
 const EVERY_MS: u64 = 10_000;

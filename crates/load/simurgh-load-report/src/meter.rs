@@ -1,6 +1,5 @@
-//! What servers say of themselves while they are loaded: CPU time, from `/metrics`, once a second.
-//!
-//! It is asked for on request only, since each answer costs the server something as well.
+//! CPU time of servers while they are loaded, from their `/metrics`, once a second. On request only,
+//! since each answer costs the server something as well.
 
 #![allow(clippy::disallowed_types, reason = "the meter's thread has the main table")]
 
@@ -11,9 +10,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use crate::dashboard::{ANSWER_BYTES_MAX, ANSWER_TIME_MAX, Figures, Probe};
 use simurgh_load_record::Record;
 use simurgh_load_scenario::Scenario;
+
+use crate::dashboard::{ANSWER_BYTES_MAX, ANSWER_TIME_MAX, Figures, Probe};
 
 /// From one question to the next.
 const EVERY: Duration = Duration::from_secs(1);
@@ -59,7 +59,7 @@ impl Drop for Meter {
     fn drop(&mut self) {
         self.stop = None;
         if let Some(thread) = self.thread.take() {
-            // It has nothing to say that was not said before.
+            // A panic of it has been logged.
             let _ = thread.join();
         }
     }
@@ -68,7 +68,7 @@ impl Drop for Meter {
 struct Server {
     index: u16,
     probe: Probe,
-    /// What it said last.
+    /// Its last answer.
     cpu_s: Option<f64>,
 }
 

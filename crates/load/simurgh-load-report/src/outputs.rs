@@ -4,19 +4,25 @@ use std::io;
 
 use simurgh_load_record::{Record, Tick, Warning};
 
-/// An output that is fed with each second of a run.
+/// An output that gets each second of a run.
 pub trait Exporter: Send {
     /// Takes up a second; `record` has it already.
     ///
     /// # Errors
     /// What the system said when it could not be written.
-    fn tick(&mut self, record: &Record, tick: &Tick) -> io::Result<()>;
+    fn tick(&mut self, record: &Record, tick: &Tick) -> io::Result<()> {
+        let _ = (record, tick);
+        Ok(())
+    }
 
     /// Ends the output, after the last tick.
     ///
     /// # Errors
     /// As [`Exporter::tick`].
-    fn finish(&mut self, record: &Record) -> io::Result<()>;
+    fn finish(&mut self, record: &Record) -> io::Result<()> {
+        let _ = record;
+        Ok(())
+    }
 
     /// What it is called in messages, such as `report.json`.
     fn name(&self) -> &str;

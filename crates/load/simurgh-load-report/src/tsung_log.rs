@@ -20,7 +20,7 @@ use simurgh_load_record::{
 use simurgh_load_scenario::Dump;
 use simurgh_text::format::plain;
 
-use super::Exporter;
+use crate::outputs::Exporter;
 
 /// Between two blocks, milliseconds.
 const BLOCK_MS: u64 = 10_000;
@@ -164,7 +164,7 @@ impl Exporter for TsungLog {
         for (status, n) in &all.statuses {
             *self.block.statuses.entry(*status).or_default() += n;
         }
-        // The last block is written by `finish`, at whatever second that is.
+        // The last block is written by `finish`.
         if tick.ending.is_some() || tick.at_ms < self.written_ms.saturating_add(BLOCK_MS) {
             return Ok(());
         }
@@ -232,144 +232,105 @@ fn plain_name(name: &str) -> String {
     name.chars().map(plain).collect()
 }
 
-/// Writes `match.log`.
+/// A log that gets the lines of each second.
 #[derive(Debug)]
-pub struct MatchLog {
+pub struct LineLog {
+    name: &'static str,
     file: File,
-    started_unix_ms: u64,
+    lines: fn(&Record, &Tick) -> String,
 }
 
-impl MatchLog {
-    /// Starts the log of a run in `dir`.
+impl LineLog {
+    /// Starts `match.log`: checks of answers, in the directory of a run.
     ///
     /// # Errors
     /// What the system said.
-    pub fn create(dir: &Path, meta: &Meta) -> io::Result<Self> {
-        let mut file = File::create(dir.join("match.log"))?;
-        writeln!(file, "# timestamp userid sessionid requestid event transaction name")?;
-        Ok(Self { file, started_unix_ms: meta.started_unix_ms })
-    }
-}
-
-impl Exporter for MatchLog {
-    fn tick(&mut self, record: &Record, tick: &Tick) -> io::Result<()> {
-        let mut text = String::new();
-        for line in &tick.all.match_lines {
-            let MatchLine { at_us, user, session, request, event, transaction, name } = line;
-            let unix_us = self.started_unix_ms.saturating_mul(1000).saturating_add(*at_us);
-            let names = &record.meta().names;
-            let transaction =
-                transaction.map_or_else(|| "-".to_owned(), |id| plain_name(&names.metric_name(id)));
-            // Tsung counts sessions from 1.
-            let _ = writeln!(
-                text,
-                "{}.{:06} {user} {} {request} {} {transaction} {}",
-                unix_us / 1_000_000,
-                unix_us % 1_000_000,
-                u32::from(*session) + 1,
-                plain_name(event),
-                plain(name),
-            );
-        }
-        self.file.write_all(text.as_bytes())
+    pub fn matches(dir: &Path) -> io::Result<Self> {
+        let head = "# timestamp userid sessionid requestid event transaction name\n";
+        Self::create(dir, "match.log", head, match_lines)
     }
 
-    fn finish(&mut self, _: &Record) -> io::Result<()> {
-        self.file.flush()
-    }
-
-    fn name(&self) -> &str {
-        "match.log"
-    }
-}
-
-/// Writes `tsung-fullstats.log`: every single time, in milliseconds.
-#[derive(Debug)]
-pub struct FullStats {
-    file: File,
-}
-
-impl FullStats {
-    /// Starts the log of a run in `dir`.
+    /// Starts `tsung-fullstats.log`: every single time, in milliseconds.
     ///
     /// # Errors
     /// What the system said.
-    pub fn create(dir: &Path) -> io::Result<Self> {
-        Ok(Self { file: File::create(dir.join("tsung-fullstats.log"))? })
+    pub fn full_stats(dir: &Path) -> io::Result<Self> {
+        Self::create(dir, "tsung-fullstats.log", "", sample_lines)
     }
-}
 
-impl Exporter for FullStats {
-    fn tick(&mut self, record: &Record, tick: &Tick) -> io::Result<()> {
-        let mut by_name: BTreeMap<String, Vec<u64>> = BTreeMap::new();
-        for sample in &tick.samples {
-            let name = match sample.metric.metric() {
-                Some(metric) if REQUESTS.contains(&metric) => "request".to_owned(),
-                Some(metric @ (Metric::Connect | Metric::Session)) => metric.name().to_owned(),
-                Some(_) => continue,
-                None => plain_name(&record.meta().names.metric_name(sample.metric)),
-            };
-            by_name.entry(name).or_default().push(sample.us);
-        }
-        let mut text = String::new();
-        for (name, samples) in by_name {
-            let _ = write!(text, "{{sample,{name},[");
-            for (index, us) in samples.into_iter().enumerate() {
-                let comma = if index > 0 { "," } else { "" };
-                let _ = write!(text, "{comma}{}.{:03}", us / 1000, us % 1000);
+    /// Starts `tsung.dump`: what went over the wire.
+    ///
+    /// # Errors
+    /// What the system said.
+    pub fn dump(dir: &Path, dump: Dump) -> io::Result<Self> {
+        let head = match dump {
+            Dump::Protocol => {
+                "#date;pid;id;http method;host;URL;HTTP status;size;duration;transaction;match;\
+                 error;tag\n"
             }
-            text.push_str("]}\n");
-        }
-        self.file.write_all(text.as_bytes())
+            _ => "",
+        };
+        Self::create(dir, "tsung.dump", head, |_, tick| {
+            tick.dump.iter().map(|line| format!("{line}\n")).collect()
+        })
     }
 
-    fn finish(&mut self, _: &Record) -> io::Result<()> {
-        self.file.flush()
+    fn create(
+        dir: &Path,
+        name: &'static str,
+        head: &str,
+        lines: fn(&Record, &Tick) -> String,
+    ) -> io::Result<Self> {
+        let mut file = File::create(dir.join(name))?;
+        file.write_all(head.as_bytes())?;
+        Ok(Self { name, file, lines })
+    }
+}
+
+impl Exporter for LineLog {
+    fn tick(&mut self, record: &Record, tick: &Tick) -> io::Result<()> {
+        self.file.write_all((self.lines)(record, tick).as_bytes())
     }
 
     fn name(&self) -> &str {
-        "tsung-fullstats.log"
+        self.name
     }
 }
 
-/// Writes `tsung.dump`.
-#[derive(Debug)]
-pub struct TrafficDump {
-    file: File,
+fn match_lines(record: &Record, tick: &Tick) -> String {
+    let (meta, mut text) = (record.meta(), String::new());
+    for line in &tick.all.match_lines {
+        let MatchLine { at_us, user, session, request, event, transaction, name } = line;
+        let unix_us = meta.started_unix_ms.saturating_mul(1000).saturating_add(*at_us);
+        let transaction = transaction
+            .map_or_else(|| "-".to_owned(), |id| plain_name(&meta.names.metric_name(id)));
+        // Tsung counts sessions from 1.
+        let _ = writeln!(
+            text,
+            "{}.{:06} {user} {} {request} {} {transaction} {}",
+            unix_us / 1_000_000,
+            unix_us % 1_000_000,
+            u32::from(*session) + 1,
+            plain_name(event),
+            plain(name),
+        );
+    }
+    text
 }
 
-impl TrafficDump {
-    /// Starts the dump of a run in `dir`.
-    ///
-    /// # Errors
-    /// What the system said.
-    pub fn create(dir: &Path, dump: Dump) -> io::Result<Self> {
-        let mut file = File::create(dir.join("tsung.dump"))?;
-        if dump == Dump::Protocol {
-            file.write_all(
-                b"#date;pid;id;http method;host;URL;HTTP status;size;duration;transaction;match;\
-                  error;tag\n",
-            )?;
-        }
-        Ok(Self { file })
+fn sample_lines(record: &Record, tick: &Tick) -> String {
+    let mut by_name: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for sample in &tick.samples {
+        let name = match sample.metric.metric() {
+            Some(metric) if REQUESTS.contains(&metric) => "request".to_owned(),
+            Some(metric @ (Metric::Connect | Metric::Session)) => metric.name().to_owned(),
+            Some(_) => continue,
+            None => plain_name(&record.meta().names.metric_name(sample.metric)),
+        };
+        let ms = format!("{}.{:03}", sample.us / 1000, sample.us % 1000);
+        by_name.entry(name).or_default().push(ms);
     }
-}
-
-impl Exporter for TrafficDump {
-    fn tick(&mut self, _: &Record, tick: &Tick) -> io::Result<()> {
-        let mut text = String::new();
-        for line in &tick.dump {
-            text.push_str(line);
-            text.push('\n');
-        }
-        self.file.write_all(text.as_bytes())
-    }
-
-    fn finish(&mut self, _: &Record) -> io::Result<()> {
-        self.file.flush()
-    }
-
-    fn name(&self) -> &str {
-        "tsung.dump"
-    }
+    let line =
+        |(name, times): (String, Vec<String>)| format!("{{sample,{name},[{}]}}\n", times.join(","));
+    by_name.into_iter().map(line).collect()
 }

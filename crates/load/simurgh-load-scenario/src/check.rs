@@ -1,9 +1,10 @@
-//! What every scenario has to keep, whichever language it was written in: figures that make sense
-//! together, steps that their session can do, and texts that have a language of their own (regular
-//! expressions, paths, certificates), which are compiled here once so that a run cannot fail on
-//! them later.
+//! Checks of scenarios in either language: figures that make sense together, steps that their
+//! session can do. Regular expressions, paths and certificates are compiled here once, so that a run
+//! cannot fail on them later.
 
 use std::fmt::Display;
+
+use simurgh_load_client::tls::TlsConfig;
 
 use super::{
     Act, Arrivals, Bound, Diagnostic, Diagnostics, Dialect, LOCAL_AGENT, Load, Matcher, Part,
@@ -11,9 +12,8 @@ use super::{
 };
 use crate::answer::{CompiledCheck, CompiledFind, CompiledMatcher, compile_pattern};
 use crate::figures;
-use simurgh_load_client::tls::TlsConfig;
 
-/// Checks what both fronts leave to it.
+/// Checks a scenario that a front has read.
 ///
 /// # Errors
 /// All that is wrong, in the order of lines; those about the whole come first.
@@ -34,13 +34,13 @@ pub fn check(scenario: &Scenario) -> Result<(), Diagnostics> {
     Err(Diagnostics(diagnostics))
 }
 
-/// What a rate may be at most: beyond it no clock tells two arrivals apart.
+/// The highest rate: beyond it, no clock tells two arrivals apart.
 const RATE_MAX: f64 = 10_000_000.0;
 
-/// Servers that a user can remember one of.
+/// As many servers as a user's state has numbers for.
 const TARGETS_MAX: usize = 1 << 14;
 
-/// How many steps may hold each other: so many can be written in TOML, whose reader has a bound.
+/// How deep steps may nest: the reader of TOML has the same bound.
 const DEPTH_MAX: usize = 32;
 
 fn whole(scenario: &Scenario, diagnostics: &mut Vec<Diagnostic>) {
@@ -164,7 +164,7 @@ pub(super) fn weights(scenario: &Scenario, phase: &Phase) -> impl Iterator<Item 
     sessions.map(move |(at, session)| own(at).unwrap_or(session.weight))
 }
 
-/// A way through one session, in the order of the text.
+/// Checks one session, in the order of the text.
 struct Walk<'s> {
     scenario: &'s Scenario,
     session: &'s Session,
@@ -173,7 +173,7 @@ struct Walk<'s> {
     dialect: Dialect,
 }
 
-/// What has happened before a step, whatever the conditions.
+/// What has happened before a step on every path through the conditions.
 #[derive(Clone, Copy, Default)]
 struct Before {
     connected: bool,
@@ -330,7 +330,7 @@ impl<'s> Walk<'s> {
     }
 
     fn is_connected(&mut self, line: u32, what: &str, before: Before) {
-        // Tsung connects by itself where it has to.
+        // Tsung connects where a step needs it.
         if !before.connected && self.dialect != Dialect::Tsung {
             self.wrong(
                 line,
@@ -419,7 +419,7 @@ fn takes_time(step: &Step) -> bool {
     }
 }
 
-/// The protocol's own topic, which nobody joins: heartbeats go there.
+/// The protocol's own topic for heartbeats, which needs no join.
 fn is_own_topic(topic: &super::Template) -> bool {
     matches!(topic.parts.as_slice(), [super::Part::Literal(text)] if **text == *b"phoenix")
 }

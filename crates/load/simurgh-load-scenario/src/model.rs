@@ -23,12 +23,12 @@ pub struct Loaded {
     pub warnings: Vec<Diagnostic>,
 }
 
-/// A whole run: whom to load, from where, with which users, and what counts as a pass.
+/// A whole run: the servers, the source addresses, the users, and the thresholds.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Scenario {
     /// For titles and file names.
     pub name: String,
-    /// What makes the run repeatable: arrivals, choices and random values follow from it.
+    /// Arrivals, choices and random values follow from it, so a run can be repeated.
     pub seed: u64,
     /// Servers; users are spread over those with a weight. Never empty.
     pub targets: Vec<Target>,
@@ -59,8 +59,8 @@ pub struct Scenario {
 }
 
 impl Scenario {
-    /// What users remember of stamped messages: all where it says so, and where connections are
-    /// cut or joins resume, which nobody does for another reason.
+    /// What users remember of stamped messages. Scenarios that cut connections or resume joins want
+    /// to know what is missing, so there it is everything.
     pub fn follow_stamps(&self) -> Follow {
         let counts = |session: &Session| session.drop.is_some() || session.resume;
         match self.sessions.iter().any(counts) {
@@ -115,11 +115,11 @@ impl Target {
     }
 }
 
-/// How users are spread over several servers, each of which has a share by its weight. A step that
-/// names a server (`switch`, an absolute URL) binds its user to that in any case.
+/// How users are spread over several servers by weight. A step that names a server (`switch`, an
+/// absolute URL) binds its user to that one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Spread {
-    /// Each connection goes to the server whose turn it is, as behind a balancer.
+    /// Connections take servers in turn, as behind a balancer.
     #[default]
     RoundRobin,
     /// Users take servers in turn, and each keeps its own for all its connections.
@@ -185,8 +185,8 @@ pub struct Phase {
 /// How users arrive.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Arrivals {
-    /// Open model: at a rate that goes evenly from `from` to `to` (users per second; a constant
-    /// rate has both alike), whatever the server does.
+    /// Open model: a rate in users per second that changes evenly from `from` to `to` and does not
+    /// depend on the server.
     Open {
         /// At the start of the phase.
         from: f64,
@@ -221,7 +221,7 @@ pub struct Session {
     pub name: String,
     /// Share of the users; probabilities are weights that add up to 100.
     pub weight: f64,
-    /// How replies are told from other frames.
+    /// How replies are recognised.
     pub dialect: Dialect,
     /// What carries the messages.
     pub transport: Transport,
@@ -283,8 +283,7 @@ pub struct Reconnect {
     pub rejoin: bool,
 }
 
-/// Connections that are cut on purpose, as those of people on the move are. Each user's comes at a
-/// time of its own, which is drawn.
+/// Connections that are cut on purpose, as on a mobile network, at random times.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Drop {
     /// From one cut to the next.
@@ -302,10 +301,10 @@ pub struct Drop {
 /// How a connection is cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Cut {
-    /// By a reset: the server hears of it at once.
+    /// By a reset, which the server sees at once.
     Reset,
-    /// In silence: the server is not told, and nobody reads any more. The socket stays open until
-    /// the user is back over another one, and is reset then.
+    /// The user stops reading without closing. The socket stays open until the user has connected
+    /// again, and is reset then.
     Silence,
     /// Half of the users so, half of them so.
     Both,
@@ -343,7 +342,7 @@ pub struct Timeouts {
 }
 
 impl Reconnect {
-    /// How users come back whose connections are cut on purpose, unless their session says it.
+    /// For sessions whose connections are cut on purpose and that do not set it.
     pub const AFTER_DROP: Self = Self {
         min: Duration::from_millis(500),
         max: Duration::from_secs(5),

@@ -85,7 +85,7 @@ pub enum Act {
         /// Which statistic.
         id: String,
     },
-    /// Waits for any frame that the server sends by itself (`wait_bidi`).
+    /// Waits for any unsolicited frame (`wait_bidi`).
     WaitServer,
     /// Ends the user.
     Abort,
@@ -478,6 +478,32 @@ pub enum Compare {
     Lt,
     /// Less or equal.
     Lte,
+}
+
+impl Compare {
+    /// Whether two values are in this order.
+    pub fn holds<T: PartialOrd>(self, left: T, right: T) -> bool {
+        match self {
+            Self::Eq => left == right,
+            Self::Neq => left != right,
+            Self::Gt => left > right,
+            Self::Gte => left >= right,
+            Self::Lt => left < right,
+            Self::Lte => left <= right,
+        }
+    }
+
+    /// The same with its sides exchanged.
+    #[must_use]
+    pub fn turned(self) -> Self {
+        match self {
+            Self::Lt => Self::Gt,
+            Self::Lte => Self::Gte,
+            Self::Gt => Self::Lt,
+            Self::Gte => Self::Lte,
+            Self::Eq | Self::Neq => self,
+        }
+    }
 }
 
 /// Another server or protocol for the rest of the session.

@@ -6,7 +6,6 @@ use std::collections::HashMap;
 use std::sync::LazyLock;
 
 use regex::Regex;
-
 use simurgh_load_scenario::Diagnostic;
 
 use super::xml::{Document, Element};

@@ -1,10 +1,13 @@
 //! Entities of a document: `&amp;`, `&#233;`, and those that its DOCTYPE declares.
 
 use std::collections::HashMap;
+use std::sync::LazyLock;
 
+use quick_xml::escape::resolve_predefined_entity;
+use regex::Regex;
 use simurgh_load_scenario::Diagnostic;
 
-use super::World;
+use super::environment::Environment;
 
 /// How deep one may refer to another.
 const DEPTH_MAX: u32 = 8;
@@ -29,7 +32,7 @@ enum Entity {
 
 /// Replaces references, and stops where that would fill the memory.
 pub(super) struct Expander<'a> {
-    world: &'a dyn World,
+    environment: &'a dyn Environment,
     doctype: Doctype,
     bytes: usize,
 }
@@ -44,11 +47,10 @@ impl Doctype {
             }
             None => (text, ""),
         };
-        let mut words = Words { rest: head };
-        let root = words.next().map_or("", |word| word.text).to_owned();
-        let quoted = words.filter(|word| word.quoted).last();
-        let mut doctype =
-            Self { root, system: quoted.map(|word| word.text.to_owned()), ..Self::default() };
+        let mut words = WORD.find_iter(head).map(|word| word.as_str());
+        let root = words.next().unwrap_or_default().to_owned();
+        let system = words.filter_map(unquoted).last().map(str::to_owned);
+        let mut doctype = Self { root, system, ..Self::default() };
         doctype.declarations(subset, line)?;
         Ok(doctype)
     }
@@ -60,27 +62,25 @@ impl Doctype {
                 rest = comment.split_once("-->").map_or("", |c| c.1).trim_start();
                 continue;
             }
-            let Some(inner) = rest.strip_prefix("<!ENTITY") else {
+            let Some(found) = DECLARATION.captures(rest) else {
                 let head: String = rest.chars().take(20).collect();
                 let diagnostic = Diagnostic::at(line, format!("the DOCTYPE declares `{head}`"));
                 return Err(diagnostic.help("only entities may be declared there"));
             };
-            let end = end_of_declaration(inner);
-            self.entity(inner.get(..end).unwrap_or_default(), line)?;
-            rest = inner.get(end + 1..).unwrap_or_default().trim_start();
+            self.entity(found.get(1).map_or("", |inner| inner.as_str()), line)?;
+            rest = rest.get(found.get_match().end()..).unwrap_or_default().trim_start();
         }
         Ok(())
     }
 
     fn entity(&mut self, text: &str, line: u32) -> Result<(), Diagnostic> {
-        let words: Vec<Word<'_>> = Words { rest: text }.collect();
+        let words: Vec<&str> = WORD.find_iter(text).map(|word| word.as_str()).collect();
         let entity = match words.as_slice() {
-            [name, value] if value.quoted && !name.quoted => {
-                Some((name.text, Entity::Text(value.text.to_owned())))
+            [name, value] if unquoted(name).is_none() => {
+                unquoted(value).map(|value| (*name, Entity::Text(value.to_owned())))
             }
-            [name, kind, file] if kind.text == "SYSTEM" && file.quoted => {
-                Some((name.text, Entity::File(file.text.to_owned())))
-            }
+            [name, "SYSTEM", file] => unquoted(file)
+                .map(|file| (unquoted(name).unwrap_or(name), Entity::File(file.to_owned()))),
             _ => None,
         };
         let Some((name, entity)) = entity else {
@@ -96,52 +96,31 @@ impl Doctype {
     }
 }
 
-/// Where the `>` of a declaration stands that is in no quotes.
-fn end_of_declaration(text: &str) -> usize {
-    let mut quote = None;
-    for (at, c) in text.char_indices() {
-        match quote {
-            Some(open) if c == open => quote = None,
-            Some(_) => {}
-            None if c == '"' || c == '\'' => quote = Some(c),
-            None if c == '>' => return at,
-            None => {}
-        }
-    }
-    text.len()
-}
-
-struct Word<'a> {
-    text: &'a str,
-    quoted: bool,
-}
-
 /// Words and quoted words.
-struct Words<'a> {
-    rest: &'a str,
-}
+#[allow(clippy::expect_used, reason = "a constant, which every test compiles")]
+static WORD: LazyLock<Regex> = LazyLock::new(|| {
+    Regex::new(r#""[^"]*(?:"|\z)|'[^']*(?:'|\z)|[^\s"']+"#).expect("the pattern is right")
+});
 
-impl<'a> Iterator for Words<'a> {
-    type Item = Word<'a>;
+/// A declaration of an entity, up to the first `>` outside of quotes.
+#[allow(clippy::expect_used, reason = "a constant, which every test compiles")]
+static DECLARATION: LazyLock<Regex> = LazyLock::new(|| {
+    let pattern = r#"^<!ENTITY((?:[^>"']|"[^"]*(?:"|\z)|'[^']*(?:'|\z))*)>?"#;
+    Regex::new(pattern).expect("the pattern is right")
+});
 
-    fn next(&mut self) -> Option<Word<'a>> {
-        let rest = self.rest.trim_start();
-        let quote = rest.chars().next()?;
-        let (text, after) = if quote == '"' || quote == '\'' {
-            let inner = rest.get(1..).unwrap_or_default();
-            inner.split_once(quote).unwrap_or((inner, ""))
-        } else {
-            let end = rest.find(|c: char| c.is_whitespace() || c == '"' || c == '\'');
-            rest.split_at(end.unwrap_or(rest.len()))
-        };
-        self.rest = after;
-        Some(Word { text, quoted: quote == '"' || quote == '\'' })
-    }
+/// The text within the quotes of a word, which may lack the last one.
+fn unquoted(word: &str) -> Option<&str> {
+    let within = |quote| {
+        let text = word.strip_prefix(quote)?;
+        Some(text.strip_suffix(quote).unwrap_or(text))
+    };
+    within('"').or_else(|| within('\''))
 }
 
 impl<'a> Expander<'a> {
-    pub(super) fn new(world: &'a dyn World) -> Self {
-        Self { world, doctype: Doctype::default(), bytes: 0 }
+    pub(super) fn new(environment: &'a dyn Environment) -> Self {
+        Self { environment, doctype: Doctype::default(), bytes: 0 }
     }
 
     pub(super) fn set_doctype(&mut self, doctype: Doctype) {
@@ -161,16 +140,8 @@ impl<'a> Expander<'a> {
             })?;
             return Ok(Replacement::Text(c.to_string()));
         }
-        let plain = match name {
-            "lt" => "<",
-            "gt" => ">",
-            "amp" => "&",
-            "quot" => "\"",
-            "apos" => "'",
-            _ => "",
-        };
-        if !plain.is_empty() {
-            return Ok(Replacement::Text(plain.to_owned()));
+        if let Some(text) = resolve_predefined_entity(name) {
+            return Ok(Replacement::Text(text.to_owned()));
         }
         let Some(entity) = self.doctype.entities.get(name) else {
             return Err(Diagnostic::at(line, format!("the entity `&{name};` is not declared"))
@@ -185,7 +156,7 @@ impl<'a> Expander<'a> {
         let text = match entity {
             Entity::Text(text) => text.clone(),
             Entity::File(file) => {
-                let bytes = self.world.file(file).map_err(|error| {
+                let bytes = self.environment.file(file).map_err(|error| {
                     Diagnostic::at(
                         line,
                         format!("the entity `&{name};`: cannot read {file}: {error}"),
@@ -250,7 +221,7 @@ pub(super) enum Replacement {
     Markup(String),
 }
 
-/// What is said of a lone `&`.
+/// The message about a lone `&`.
 pub(super) fn ampersand(line: u32) -> Diagnostic {
     Diagnostic::at(line, "not well-formed: a `&` begins no reference").help("write `&amp;`")
 }

@@ -1,5 +1,9 @@
 //! Cuts text into markup without asking whether it is well-formed, for [`super::repair`].
 
+use std::sync::LazyLock;
+
+use regex::{Captures, Regex, RegexBuilder};
+
 /// What a [`Piece`] is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
@@ -26,59 +30,43 @@ pub(super) struct Piece<'a> {
     pub(super) end: usize,
 }
 
+/// Comments, CDATA, instructions; a DOCTYPE with its declarations; a tag, which ends at the latest
+/// where the next one begins; text up to the next `<`. Quotes hide brackets, and what is never
+/// closed ends with the text.
+#[allow(clippy::expect_used, reason = "a constant, which every test compiles")]
+static PIECE: LazyLock<Regex> = LazyLock::new(|| {
+    let quoted = r#""[^"]*(?:"|\z)|'[^']*(?:'|\z)"#;
+    let pattern = format!(
+        r#"(?s)(?<other><!--.*?(?:-->|\z)|<!\[CDATA\[.*?(?:\]\]>|\z)|<\?.*?(?:\?>|\z))
+        |(?<doctype><!DOCTYPE(?:[^\[>"']|{quoted}|\[(?:[^\]"']|{quoted})*)*>?)
+        |<(?<close>/?)(?<name>[\p{{Alphabetic}}_][\p{{Alphabetic}}\p{{N}}_:.\-]*)
+            (?:[^<>"']|{quoted})*>?
+        |<?[^<]+|<"#
+    );
+    RegexBuilder::new(&pattern).ignore_whitespace(true).build().expect("the pattern is right")
+});
+
 /// Cuts `text`; the pieces lie side by side and cover it.
 pub(super) fn pieces(text: &str) -> Vec<Piece<'_>> {
-    let mut pieces = Vec::new();
-    let mut at = 0;
-    while at < text.len() {
-        let rest = text.get(at..).unwrap_or_default();
-        let (kind, name, length) = markup(rest).unwrap_or_else(|| {
-            let length = rest.get(1..).and_then(|tail| tail.find('<')).map(|found| found + 1);
-            // What begins with another character than `<` may begin with a long one.
-            let length = if rest.starts_with('<') { length } else { rest.find('<') };
-            (Kind::Text, "", length.unwrap_or(rest.len()))
-        });
-        let end = at + length.max(1);
-        pieces.push(Piece { kind, name, start: at, end });
-        at = end;
-    }
-    pieces
-}
-
-/// The markup that `rest` begins with: what it is, its name, its length.
-fn markup(rest: &str) -> Option<(Kind, &str, usize)> {
-    let until = |end: &str| rest.find(end).map_or(rest.len(), |at| at + end.len());
-    if rest.starts_with("<!--") {
-        return Some((Kind::Other, "", until("-->")));
-    }
-    if rest.starts_with("<![CDATA[") {
-        return Some((Kind::Other, "", until("]]>")));
-    }
-    if rest.starts_with("<?") {
-        return Some((Kind::Other, "", until("?>")));
-    }
-    if rest.starts_with("<!DOCTYPE") {
-        return Some((Kind::Doctype, "", doctype_length(rest)));
-    }
-    let (closing, from) = if rest.starts_with("</") { (true, 2) } else { (false, 1) };
-    let tail = if rest.starts_with('<') { rest.get(from..)? } else { return None };
-    let name_length = tail.find(|c: char| !is_name(c)).unwrap_or(tail.len());
-    let name = tail.get(..name_length)?;
-    if !name.starts_with(|c: char| c.is_alphabetic() || c == '_') {
-        return None;
-    }
-    let length = tag_length(rest);
-    let empty = rest.get(..length).is_some_and(|tag| tag.ends_with("/>"));
-    let kind = match (closing, empty) {
-        (true, _) => Kind::Close,
-        (false, true) => Kind::Empty,
-        (false, false) => Kind::Open,
+    let piece = |found: Captures<'_>| {
+        let whole = found.get_match();
+        let name = found.name("name").map_or(0..0, |name| name.range());
+        let kind = match &found {
+            it if it.name("other").is_some() => Kind::Other,
+            it if it.name("doctype").is_some() => Kind::Doctype,
+            it if name.is_empty() || it.name("name").is_none() => Kind::Text,
+            it if it.name("close").is_some_and(|slash| !slash.is_empty()) => Kind::Close,
+            _ if whole.as_str().ends_with("/>") => Kind::Empty,
+            _ => Kind::Open,
+        };
+        Piece {
+            kind,
+            name: text.get(name).unwrap_or_default(),
+            start: whole.start(),
+            end: whole.end(),
+        }
     };
-    Some((kind, name, length))
-}
-
-fn is_name(c: char) -> bool {
-    c.is_alphanumeric() || matches!(c, '_' | '-' | ':' | '.')
+    PIECE.captures_iter(text).map(piece).collect()
 }
 
 /// Quotes that a word processor makes of straight ones.
@@ -88,39 +76,6 @@ pub(super) fn straight(c: char) -> Option<char> {
         '\u{2018}' | '\u{2019}' | '\u{201a}' | '\u{201b}' => Some('\''),
         _ => None,
     }
-}
-
-/// Up to the `>` that stands in no quotes.
-fn tag_length(tag: &str) -> usize {
-    let mut quote = None;
-    for (at, c) in tag.char_indices() {
-        match quote {
-            Some(open) if c == open => quote = None,
-            Some(_) => {}
-            None if c == '"' || c == '\'' => quote = Some(c),
-            None if c == '>' => return at + 1,
-            // A tag that was never closed ends where the next begins.
-            None if c == '<' && at > 0 => return at,
-            None => {}
-        }
-    }
-    tag.len()
-}
-
-fn doctype_length(rest: &str) -> usize {
-    let (mut quote, mut depth) = (None, 0_u32);
-    for (at, c) in rest.char_indices() {
-        match (quote, c) {
-            (Some(open), c) if c == open => quote = None,
-            (Some(_), _) => {}
-            (None, '"' | '\'') => quote = Some(c),
-            (None, '[') => depth += 1,
-            (None, ']') => depth = depth.saturating_sub(1),
-            (None, '>') if depth == 0 => return at + 1,
-            (None, _) => {}
-        }
-    }
-    rest.len()
 }
 
 #[cfg(test)]

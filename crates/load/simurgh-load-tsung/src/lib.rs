@@ -8,22 +8,20 @@
 
 mod dtd;
 mod entity;
+mod environment;
 mod erlang;
 mod lex;
 mod lower;
 mod repair;
 mod subst;
-mod world;
 mod xml;
 
 use std::path::Path;
 
 use simurgh_load_scenario::{Diagnostic, Diagnostics, Loaded, Overrides};
 
-pub use world::{Here, World};
-
-/// The largest file that is read, bytes.
-const TEXT_BYTES_MAX: usize = 64 << 20;
+use environment::TEXT_BYTES_MAX;
+pub use environment::{Environment, Host};
 
 /// Reads a scenario of Tsung. `base` is the directory that relative file names start from (where
 /// it has no such file, they start from the current one, as in Tsung); of the flags those are used
@@ -33,17 +31,17 @@ const TEXT_BYTES_MAX: usize = 64 << 20;
 /// # Errors
 /// All mistakes that were found, in the order of their lines.
 pub fn read(text: &str, base: &Path, overrides: &Overrides) -> Result<Loaded, Diagnostics> {
-    read_in(text, overrides, &Here::new(base))
+    read_in(text, overrides, &Host::new(base))
 }
 
-/// As [`read`], with the names, files and addresses of another world.
+/// As [`read`], with the names, files and addresses of another environment.
 ///
 /// # Errors
 /// As [`read`].
 pub fn read_in(
     text: &str,
     overrides: &Overrides,
-    world: &dyn World,
+    environment: &dyn Environment,
 ) -> Result<Loaded, Diagnostics> {
     if text.len() > TEXT_BYTES_MAX {
         let what = format!("the file is larger than {TEXT_BYTES_MAX} bytes");
@@ -53,10 +51,10 @@ pub fn read_in(
     let mut warnings = Vec::new();
     let repaired = if strict { text.into() } else { repair::repair(text, &mut warnings) };
     let document =
-        xml::parse(&repaired, world).map_err(|diagnostic| Diagnostics(vec![diagnostic]))?;
+        xml::parse(&repaired, environment).map_err(|diagnostic| Diagnostics(vec![diagnostic]))?;
     let mut diagnostics = dtd::check(&document, strict, &mut warnings);
     if diagnostics.is_empty() {
-        match lower::lower(&document.root, overrides, world, &mut warnings) {
+        match lower::lower(&document.root, overrides, environment, &mut warnings) {
             Ok(scenario) => {
                 warnings.sort_by_key(|warning| warning.line);
                 return Ok(Loaded { scenario, warnings });

@@ -21,7 +21,7 @@ pub(super) const CALLS: &[&str] = &[
 ];
 
 /// Cuts a text. A `%%` that begins nothing is text: it does not swallow what follows, as it does
-/// in Tsung, and is said in the second result.
+/// in Tsung; the second result says whether there is one.
 pub(super) fn pieces(text: &str) -> (Vec<Piece<'_>>, bool) {
     let mut pieces = Vec::new();
     let (mut from, mut search, mut lone) = (0, 0, false);

@@ -5,11 +5,10 @@ use std::collections::HashSet;
 use quick_xml::errors::{Error, IllFormedError};
 use quick_xml::events::{BytesStart, Event};
 use quick_xml::reader::Reader;
-
 use simurgh_load_scenario::Diagnostic;
 
-use super::World;
 use super::entity::{Doctype, Expander, Replacement, ampersand, is_allowed};
+use super::environment::Environment;
 
 /// Elements within elements at most; Tsung's own files need six.
 const DEPTH_MAX: usize = 64;
@@ -80,7 +79,7 @@ impl Element {
 }
 
 /// Parses a document.
-pub(super) fn parse(text: &str, world: &dyn World) -> Result<Document, Diagnostic> {
+pub(super) fn parse(text: &str, environment: &dyn Environment) -> Result<Document, Diagnostic> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     if let Some((at, c)) = text.char_indices().find(|&(_, c)| !is_allowed(c)) {
         let line = 1 + lines(text.get(..at).unwrap_or_default());
@@ -90,7 +89,7 @@ pub(super) fn parse(text: &str, world: &dyn World) -> Result<Document, Diagnosti
     }
     // XML 1.0, 2.11: line ends are one character, so a file from Windows sends the same bytes.
     let text = text.replace("\r\n", "\n").replace('\r', "\n");
-    let mut parser = Parser { expander: Expander::new(world), doctype: None, opened: 0 };
+    let mut parser = Parser { expander: Expander::new(environment), doctype: None, opened: 0 };
     let nodes = parser.nodes(&text, None, 0)?;
     let mut root = None;
     for node in nodes {
@@ -169,7 +168,7 @@ struct Tree {
 impl Tree {
     fn push(&mut self, node: Node) {
         let Some(element) = self.open.last_mut() else {
-            // Each text for itself: where there may be none, the line is that of the very piece.
+            // Not joined: text outside of the root is a mistake, reported at its own line.
             return self.done.push(node);
         };
         let nodes = &mut element.nodes;

@@ -6,7 +6,7 @@ mod support;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use proptest::prelude::*;
-use simurgh_load::record::figures::{self, judge, lookup, parse_threshold};
+use simurgh_load::record::figures::{self, lookup, parse_threshold, verdicts};
 use simurgh_load::record::{
     BroadcastPart, Count, Delta, Ending, ErrorKind, Hist, Live, Meta, Metric, MetricId, Record,
     Recorder, Seen, Warning, WorkerId,
@@ -389,7 +389,7 @@ fn thresholds_are_read_and_judged() {
         }
         let threshold = read.unwrap();
         assert!((threshold.value - value).abs() <= value * 1e-12, "{figure} {text}: {threshold:?}");
-        let verdict = judge(&record, &[threshold]).remove(0);
+        let verdict = verdicts(&record, &[threshold]).remove(0);
         assert_eq!(verdict.passed, holds, "{verdict:?}");
     }
 }

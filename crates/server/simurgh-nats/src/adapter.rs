@@ -17,14 +17,14 @@ use simurgh_cluster::{
 use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
 
-use crate::alarm::Alarm;
 use crate::backoff;
 use crate::config::{Config, Server};
 use crate::connect::{self, ENVELOPE_BYTES_MAX, Established};
 use crate::interests::Interests;
-use crate::jetstream::{INBOX_SID, Keeper, Then};
-use crate::link::{Link, Said};
+use crate::jetstream::{Action, INBOX_SID, JetStream};
+use crate::link::{Incoming, Link};
 use crate::outbox::Outbox;
+use crate::timer::Timer;
 use crate::wire::Message;
 
 /// A link that lasted so long was a good one: after it, delays begin with the shortest again.
@@ -49,7 +49,7 @@ pub struct NatsAdapter {
     state: State,
     interests: Interests,
     outbox: Outbox,
-    keeper: Keeper,
+    jetstream: JetStream,
     /// What was refused because as much was under way as may be.
     was_full: WasFull,
     /// It was said that there is a link.
@@ -58,15 +58,15 @@ pub struct NatsAdapter {
     /// Why there is no link, as it was said last.
     said: Option<Down>,
     /// Servers that the last one told of.
-    told: Vec<Server>,
+    known_servers: Vec<Server>,
     failures: u32,
     sessions: u64,
     generation: u64,
     in_force: u64,
     waker: Option<Waker>,
-    timer: Alarm,
+    timer: Timer,
     /// For tickets, while there is no link.
-    tickets_timer: Alarm,
+    tickets_timer: Timer,
     statistics: Statistics,
     round_trips: Durations,
 }
@@ -110,7 +110,7 @@ impl NatsAdapter {
     /// An adapter that connects when it is started. `runtime` has I/O and time turned on.
     pub fn new(config: Config, runtime: Handle) -> Self {
         let interests = Interests::new(config.prefix.clone());
-        let keeper = Keeper::new(&config.prefix, config.keeping.clone());
+        let jetstream = JetStream::new(&config.prefix, config.streams.clone());
         Self {
             name: config.name.clone(),
             config: Arc::new(config),
@@ -120,19 +120,19 @@ impl NatsAdapter {
             state: State::Idle,
             interests,
             outbox: Outbox::default(),
-            keeper,
+            jetstream,
             was_full: WasFull::default(),
             is_up: false,
             events: VecDeque::new(),
             said: None,
-            told: Vec::new(),
+            known_servers: Vec::new(),
             failures: 0,
             sessions: 0,
             generation: 0,
             in_force: 0,
             waker: None,
-            timer: Alarm::default(),
-            tickets_timer: Alarm::default(),
+            timer: Timer::default(),
+            tickets_timer: Timer::default(),
             statistics: Statistics::default(),
             round_trips: Durations::default(),
         }
@@ -165,7 +165,9 @@ impl NatsAdapter {
 
     fn connect(&mut self) {
         let mut servers = self.config.servers.clone();
-        servers.extend(self.told.iter().filter(|it| !self.config.servers.contains(it)).cloned());
+        servers.extend(
+            self.known_servers.iter().filter(|it| !self.config.servers.contains(it)).cloned(),
+        );
         self.random.shuffle(&mut servers);
         let task = connect::connect(Arc::clone(&self.config), servers, self.name.clone());
         self.state = State::Connecting(self.runtime.spawn(task));
@@ -175,11 +177,11 @@ impl NatsAdapter {
     fn link(&mut self, established: Established) {
         self.statistics.links += 1;
         self.sessions += 1;
-        self.told.clone_from(&established.told);
+        self.known_servers.clone_from(&established.known_servers);
         let now_ms = self.now_ms();
         let version = established.version.clone();
         let mut link = Link::new(established, now_ms);
-        self.keeper.link(now_ms, &version, link.out());
+        self.jetstream.link(now_ms, &version, link.out());
         self.interests.link(link.out());
         link.changed(self.generation);
         let ping = link.next_ping();
@@ -198,7 +200,7 @@ impl NatsAdapter {
         }
         self.interests.unlink();
         self.outbox.unlink();
-        self.keeper.unlink();
+        self.jetstream.unlink();
         self.is_up = false;
         self.state = State::Waiting;
         let delay = backoff::delay(self.failures, &mut self.random);
@@ -216,11 +218,11 @@ impl NatsAdapter {
 
     /// Without a link tickets are still answered in time.
     fn turn_tickets(&mut self, context: &mut Context<'_>) -> Poll<Option<Event>> {
-        self.keeper.tick(self.now_ms(), None, &mut self.events);
+        self.jetstream.tick(self.now_ms(), None, &mut self.events);
         if !self.events.is_empty() {
             return Poll::Ready(None);
         }
-        let Some(next_ms) = self.keeper.next_tick_ms() else { return Poll::Pending };
+        let Some(next_ms) = self.jetstream.next_tick_ms() else { return Poll::Pending };
         let at = self.started + Duration::from_millis(next_ms);
         self.tickets_timer.set(at, &self.runtime);
         self.tickets_timer.poll(context).map(|()| None)
@@ -256,30 +258,30 @@ impl NatsAdapter {
         loop {
             let State::Linked(link) = &mut self.state else { return Poll::Ready(None) };
             match link.next() {
-                Ok(Some(Said::Message(message))) if message.sid == INBOX_SID => {
+                Ok(Some(Incoming::Message(message))) if message.sid == INBOX_SID => {
                     self.hear_answer(message);
                     if !self.events.is_empty() {
                         return Poll::Ready(None);
                     }
                 }
-                Ok(Some(Said::Message(message))) => match self.interests.hear(&message) {
+                Ok(Some(Incoming::Message(message))) => match self.interests.accept(&message) {
                     Some(space) => return Poll::Ready(Some(self.received(space, message))),
                     None => self.statistics.unwanted += 1,
                 },
-                Ok(Some(Said::TooLarge(sid))) => {
+                Ok(Some(Incoming::TooLarge(sid))) => {
                     self.statistics.too_large += 1;
                     if let Some(interest) = self.interests.interest(sid) {
                         return Poll::Ready(Some(Event::Lost(vec![interest])));
                     }
                 }
-                Ok(Some(Said::Pong { ping, round_trip })) => {
+                Ok(Some(Incoming::Pong { ping, round_trip })) => {
                     self.statistics.round_trip = Some(round_trip);
                     self.round_trips.add(round_trip);
                     self.pong(ping);
                     return Poll::Ready(None);
                 }
-                Ok(Some(Said::Servers(told))) => self.told = told,
-                Ok(Some(Said::Error(text))) => {
+                Ok(Some(Incoming::Servers(told))) => self.known_servers = told,
+                Ok(Some(Incoming::Error(text))) => {
                     self.refused(&text);
                     return Poll::Ready(None);
                 }
@@ -296,7 +298,7 @@ impl NatsAdapter {
     fn received(&mut self, space: Option<Space>, message: Message) -> Event {
         let (stored, at_ms) = message.stored_at().unzip();
         if let Some(Number { seq, .. }) = stored {
-            self.keeper.heard(message.subject(), seq);
+            self.jetstream.heard(message.subject(), seq);
         }
         let envelope = message.into_payload();
         Event::Received(Received { space, envelope, stored, at_ms: at_ms.unwrap_or(0) })
@@ -306,23 +308,23 @@ impl NatsAdapter {
     fn hear_answer(&mut self, message: Message) {
         let now_ms = self.now_ms();
         let State::Linked(link) = &mut self.state else { return };
-        let then = self.keeper.hear(message, now_ms, link.out(), &mut self.events);
-        self.then(then);
+        let action = self.jetstream.hear(message, now_ms, link.out(), &mut self.events);
+        self.act(action);
     }
 
     /// Something was not done that was asked for.
     fn refused(&mut self, text: &str) {
-        match self.keeper.refused(text, self.now_ms(), &mut self.events) {
-            Some(then) => self.then(then),
+        match self.jetstream.refused(text, self.now_ms(), &mut self.events) {
+            Some(action) => self.act(action),
             // It had to be done, even if the server goes on.
             None => self.fail(connect::of_error(text)),
         }
     }
 
-    fn then(&mut self, then: Then) {
-        match then {
-            Then::GoOn => self.say_up(),
-            Then::Relink(why) => self.fail(Down::Broken(why)),
+    fn act(&mut self, action: Action) {
+        match action {
+            Action::Continue => self.say_up(),
+            Action::Reconnect(why) => self.fail(Down::Broken(why)),
         }
     }
 
@@ -334,7 +336,9 @@ impl NatsAdapter {
         if self.interests.tick(now_ms, ping, link.out()) {
             link.needs_ping();
         }
-        if let Then::Relink(why) = self.keeper.tick(now_ms, Some(link.out()), &mut self.events) {
+        if let Action::Reconnect(why) =
+            self.jetstream.tick(now_ms, Some(link.out()), &mut self.events)
+        {
             self.fail(Down::Broken(why));
             return Poll::Ready(None);
         }
@@ -350,7 +354,7 @@ impl NatsAdapter {
             self.fail(down);
             return Poll::Ready(None);
         }
-        let ticks = [self.interests.next_tick_ms(), self.keeper.next_tick_ms()];
+        let ticks = [self.interests.next_tick_ms(), self.jetstream.next_tick_ms()];
         let next_ms = ticks.into_iter().flatten().fold(link.next_tick_ms(), u64::min);
         self.say_up();
         if !self.events.is_empty() {
@@ -384,11 +388,11 @@ impl NatsAdapter {
         let mut is_new = false;
         if !self.is_up
             && link.is_up()
-            && let Some(kept) = self.keeper.decided()
+            && let Some(kept) = self.jetstream.decided()
         {
             (self.is_up, self.said, is_new) = (true, None, true);
             self.events.push_back(Event::Up { session: Session(self.sessions), kept });
-            self.keeper.up(now_ms, link.out(), &mut self.events);
+            self.jetstream.up(now_ms, link.out(), &mut self.events);
         }
         if self.is_up
             && let Some(generation) = link.generation()
@@ -407,7 +411,7 @@ impl NatsAdapter {
         let WasFull { outbox, tickets } = self.was_full;
         // What was published may be confirmed before it is said that there is a link.
         let outbox_has = self.is_up && self.outbox.has_room();
-        let has_room = (!outbox || outbox_has) && (!tickets || self.keeper.has_room());
+        let has_room = (!outbox || outbox_has) && (!tickets || self.jetstream.has_room());
         if (outbox || tickets) && has_room {
             self.was_full = WasFull::default();
             self.events.push_back(Event::Room);
@@ -425,7 +429,7 @@ impl NatsAdapter {
                 | Event::Since { .. }
                 | Event::Purged { .. }
         ) {
-            self.keeper.taken();
+            self.jetstream.taken();
             self.make_room();
         }
         Some(event)
@@ -487,13 +491,13 @@ impl Adapter for NatsAdapter {
     ) -> Result<(), QueueFull> {
         let (now_ms, out) = (self.now_ms(), Self::out(&mut self.state));
         let what = (to, id, age);
-        let taken = self.keeper.store(what, envelope, ticket, out, now_ms, &mut self.events);
+        let taken = self.jetstream.store(what, envelope, ticket, out, now_ms, &mut self.events);
         self.asked(taken)
     }
 
     fn purge(&mut self, of: &Subject, before: u64, ticket: Ticket) -> Result<(), QueueFull> {
         let (now_ms, out) = (self.now_ms(), Self::out(&mut self.state));
-        let taken = self.keeper.purge(of, before, ticket, out, now_ms, &mut self.events);
+        let taken = self.jetstream.purge(of, before, ticket, out, now_ms, &mut self.events);
         self.asked(taken)
     }
 
@@ -513,7 +517,7 @@ impl Adapter for NatsAdapter {
 
     fn fetch(&mut self, what: Fetch, ticket: Ticket) -> Result<(), QueueFull> {
         let (now_ms, out) = (self.now_ms(), Self::out(&mut self.state));
-        let taken = self.keeper.fetch(what, ticket, out, now_ms, &mut self.events);
+        let taken = self.jetstream.fetch(what, ticket, out, now_ms, &mut self.events);
         self.asked(taken)
     }
 
@@ -540,7 +544,7 @@ impl Adapter for NatsAdapter {
     fn measures(&self) -> Measures {
         let engine = self.server().map(|(server, version)| format!("{server}, NATS {version}"));
         let round_trip = self.statistics.round_trip.filter(|_| engine.is_some());
-        let (keeping, repeated) = (self.keeper.words(), self.keeper.repeats());
+        let (keeping, repeated) = (self.jetstream.words(), self.jetstream.repeats());
         Measures { engine, keeping, repeated, round_trip, round_trips: self.round_trips }
     }
 }

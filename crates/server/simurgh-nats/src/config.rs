@@ -8,7 +8,7 @@ use std::str::FromStr;
 
 use simurgh_cluster::Prefix;
 
-use crate::keeping::Keeping;
+use crate::streams::StreamsConfig;
 
 const PORT: u16 = 4222;
 
@@ -27,14 +27,14 @@ pub struct Config {
     /// How the link is encrypted.
     pub tls: Tls,
     /// What the engine is to keep; none: nothing.
-    pub keeping: Option<Keeping>,
+    pub streams: Option<StreamsConfig>,
 }
 
 impl Config {
     /// Without credentials, encrypted only where the engine wants it, and nothing is kept.
     pub fn new(servers: Vec<Server>, prefix: Prefix, name: impl Into<String>) -> Self {
         let (credentials, tls) = (Credentials::None, Tls::default());
-        Self { servers, prefix, name: name.into(), credentials, tls, keeping: None }
+        Self { servers, prefix, name: name.into(), credentials, tls, streams: None }
     }
 }
 

@@ -33,7 +33,7 @@ const ADDRESSES_MAX: usize = 8;
 /// What an envelope may need, and a server takes unless it is told otherwise.
 pub(crate) const ENVELOPE_BYTES_MAX: usize = 1 << 20;
 /// Servers that one may tell of.
-const TOLD_MAX: usize = 64;
+const KNOWN_SERVERS_MAX: usize = 64;
 
 /// The two ways in which bytes go.
 pub(crate) trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
@@ -45,7 +45,7 @@ pub(crate) struct Established {
     /// With what was read behind the answer.
     pub(crate) decoder: Decoder,
     /// Others of its cluster.
-    pub(crate) told: Vec<Server>,
+    pub(crate) known_servers: Vec<Server>,
     pub(crate) server: Server,
     pub(crate) version: String,
 }
@@ -72,9 +72,9 @@ impl Default for Info {
 }
 
 /// The servers of which another tells in its `INFO`.
-pub(crate) fn told(by: &Server, json: &[u8]) -> Vec<Server> {
+pub(crate) fn servers_of(by: &Server, json: &[u8]) -> Vec<Server> {
     let info: Info = serde_json::from_slice(json).unwrap_or_default();
-    info.connect_urls.iter().take(TOLD_MAX).filter_map(|it| by.told(it)).collect()
+    info.connect_urls.iter().take(KNOWN_SERVERS_MAX).filter_map(|it| by.told(it)).collect()
 }
 
 /// What a client says of itself. Not `Debug`: it has secrets.
@@ -252,17 +252,17 @@ async fn greet(
         stream.flush().await
     };
     written.await.map_err(|error: io::Error| broken(error.to_string()))?;
-    let mut told_by = told(server, &json);
+    let mut known_servers = servers_of(server, &json);
     loop {
         match read(&mut stream, &mut decoder).await? {
             Op::Pong => break,
-            Op::Info(json) => told_by = told(server, &json),
+            Op::Info(json) => known_servers = servers_of(server, &json),
             Op::Error(text) => return Err(of_error(&text)),
             _ => {}
         }
     }
     let (server, version) = (server.clone(), info.version);
-    Ok(Established { stream, decoder, told: told_by, server, version })
+    Ok(Established { stream, decoder, known_servers, server, version })
 }
 
 async fn encrypt(
@@ -363,8 +363,8 @@ mod tests {
         let by: Server = "tls://nats.example".parse().unwrap();
         let urls: Vec<String> = (0..100).map(|it| format!("10.0.0.{it}:4222")).collect();
         let json = serde_json::json!({ "connect_urls": urls }).to_string();
-        assert_eq!(told(&by, json.as_bytes()).len(), TOLD_MAX);
-        assert!(told(&by, b"{").is_empty());
-        assert!(told(&by, b"{\"connect_urls\":[\"a b\",\"http://x\"]}").is_empty());
+        assert_eq!(servers_of(&by, json.as_bytes()).len(), KNOWN_SERVERS_MAX);
+        assert!(servers_of(&by, b"{").is_empty());
+        assert!(servers_of(&by, b"{\"connect_urls\":[\"a b\",\"http://x\"]}").is_empty());
     }
 }

@@ -11,7 +11,7 @@
 //!
 //! ```text
 //! SUB new, PING k ─► PONG k: in force ─► 250 ms later: UNSUB old, PING m ─► PONG m: only the new
-//! are heard, and after another 250 ms the numbers are forgotten
+//! are purpose, and after another 250 ms the numbers are forgotten
 //! ```
 
 use std::hash::BuildHasher as _;
@@ -43,7 +43,7 @@ pub(crate) type PingNumber = u64;
 #[derive(Debug)]
 pub(crate) struct Interests {
     prefix: Prefix,
-    by_sid: Map<u64, Heard>,
+    by_sid: Map<u64, Purpose>,
     /// [`Interest::Nodes`] and [`Interest::Node`].
     nodes: Map<Interest, Option<u64>>,
     groups: Map<Key, Group>,
@@ -57,7 +57,7 @@ pub(crate) struct Interests {
 
 /// What a subscription is for.
 #[derive(Clone, Debug)]
-enum Heard {
+enum Purpose {
     Nodes(Interest),
     Exact(Key, Box<str>),
     Whole(Key),
@@ -155,8 +155,8 @@ impl Interests {
     fn change_nodes(&mut self, interest: &Interest, wanted: Wanted, out: &mut BytesMut) {
         match wanted {
             Wanted::Yes if !self.nodes.contains_key(interest) => {
-                let heard = Heard::Nodes(interest.clone());
-                let sid = self.is_linked.then(|| self.subscribe(interest, heard, out));
+                let purpose = Purpose::Nodes(interest.clone());
+                let sid = self.is_linked.then(|| self.subscribe(interest, purpose, out));
                 self.nodes.insert(interest.clone(), sid);
             }
             Wanted::Yes => {}
@@ -192,15 +192,15 @@ impl Interests {
         if group.is_whole {
             if group.whole.is_none() {
                 let interest = Interest::Whole(key.0, key.1);
-                group.whole = Some(self.subscribe(&interest, Heard::Whole(key), out));
+                group.whole = Some(self.subscribe(&interest, Purpose::Whole(key), out));
             }
             old = gone;
             old.extend(group.exact.values_mut().filter_map(Option::take));
         } else {
             for (topic, sid) in group.exact.iter_mut().filter(|(_, sid)| sid.is_none()) {
                 let interest = Interest::Exact(key.0, topic.clone());
-                let heard = Heard::Exact(key, topic.clone());
-                *sid = Some(self.subscribe(&interest, heard, out));
+                let purpose = Purpose::Exact(key, topic.clone());
+                *sid = Some(self.subscribe(&interest, purpose, out));
             }
             gone.into_iter().for_each(|sid| self.unsubscribe(sid, out));
             old.extend(group.whole.take());
@@ -227,18 +227,18 @@ impl Interests {
         }
         let Some(overlap) = &mut group.overlap else { return };
         overlap.subjects.clear();
-        let is_whole = |sid| matches!(self.by_sid.get(sid), Some(Heard::Whole(_)));
+        let is_whole = |sid| matches!(self.by_sid.get(sid), Some(Purpose::Whole(_)));
         if overlap.old.iter().any(is_whole) {
             let subjects = group.exact.keys().map(|topic| self.prefix.topic(key.0, topic));
             overlap.subjects.extend(subjects.map(|it| it.as_str().as_bytes().into()));
         }
     }
 
-    fn subscribe(&mut self, interest: &Interest, heard: Heard, out: &mut BytesMut) -> u64 {
+    fn subscribe(&mut self, interest: &Interest, purpose: Purpose, out: &mut BytesMut) -> u64 {
         let sid = self.next_sid;
         self.next_sid += 1;
         wire::put_subscribe(out, self.prefix.filter(interest).as_str(), sid);
-        self.by_sid.insert(sid, heard);
+        self.by_sid.insert(sid, purpose);
         sid
     }
 
@@ -253,7 +253,7 @@ impl Interests {
         self.is_linked = true;
         let nodes: Vec<Interest> = self.nodes.keys().cloned().collect();
         for interest in nodes {
-            let sid = self.subscribe(&interest, Heard::Nodes(interest.clone()), out);
+            let sid = self.subscribe(&interest, Purpose::Nodes(interest.clone()), out);
             self.nodes.insert(interest, Some(sid));
         }
         let keys: Vec<Key> = self.groups.keys().copied().collect();
@@ -332,10 +332,10 @@ impl Interests {
     }
 
     /// Whether a message is wanted, and not there already; if so, its subject's space.
-    pub(crate) fn hear(&mut self, message: &Message) -> Option<Option<Space>> {
+    pub(crate) fn accept(&mut self, message: &Message) -> Option<Option<Space>> {
         let key = match self.by_sid.get(&message.sid)? {
-            Heard::Nodes(_) => return Some(None),
-            Heard::Exact(key, _) | Heard::Whole(key) => *key,
+            Purpose::Nodes(_) => return Some(None),
+            Purpose::Exact(key, _) | Purpose::Whole(key) => *key,
         };
         if self.overlapping.is_empty() {
             return Some(Some(key.0));
@@ -344,7 +344,7 @@ impl Interests {
         let Some(overlap) = &mut group.overlap else { return Some(Some(key.0)) };
         let is_wanted = group.is_whole
             || match self.by_sid.get(&message.sid)? {
-                Heard::Exact(_, topic) => group.exact.contains_key(topic),
+                Purpose::Exact(_, topic) => group.exact.contains_key(topic),
                 _ => overlap.subjects.contains(message.subject()),
             };
         (is_wanted && overlap.takes(message)).then_some(Some(key.0))
@@ -353,9 +353,9 @@ impl Interests {
     /// What a subscription is for.
     pub(crate) fn interest(&self, sid: u64) -> Option<Interest> {
         Some(match self.by_sid.get(&sid)? {
-            Heard::Nodes(interest) => interest.clone(),
-            Heard::Exact((space, _), topic) => Interest::Exact(*space, topic.clone()),
-            Heard::Whole((space, bucket)) => Interest::Whole(*space, *bucket),
+            Purpose::Nodes(interest) => interest.clone(),
+            Purpose::Exact((space, _), topic) => Interest::Exact(*space, topic.clone()),
+            Purpose::Whole((space, bucket)) => Interest::Whole(*space, *bucket),
         })
     }
 

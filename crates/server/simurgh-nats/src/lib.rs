@@ -13,10 +13,10 @@
 //! ```text
 //! owner ─► publish, interest ─► Outbox, Interests ─► bytes to write ─┐
 //!                                                                    ├─ poll_event ─► server
-//! owner ◄─ events ◄─ Interests::hear, PINGs' numbers ◄─ wire::Decoder ┘
+//! owner ◄─ events ◄─ Interests::accept, PINGs' numbers ◄─ wire::Decoder ┘
 //! ```
 //!
-//! What is to be kept ([`Keeping`]) goes to JetStream in the same stream of operations: questions
+//! What is to be kept ([`StreamsConfig`]) goes to JetStream in the same stream of operations: questions
 //! with an inbox for their answers. Its streams are looked at for each link, made or changed where
 //! that is allowed, and never used as they should not be.
 //!
@@ -27,24 +27,24 @@
 #![forbid(unsafe_code)]
 
 mod adapter;
-mod alarm;
 mod backoff;
 mod config;
 mod connect;
 mod interests;
 mod jetstream;
-mod keeping;
 mod link;
 mod nkey;
 mod outbox;
 mod permissions;
-mod stamp;
+mod streams;
+mod timer;
+mod timestamp;
 mod tls;
 mod wire;
 
 pub use adapter::{NatsAdapter, Statistics};
 pub use config::{Config, Credentials, Identity, Secret, Server, ServerError, Tls};
-pub use keeping::{Keeping, Replicas, Storage, StreamCount};
 pub use permissions::Permissions;
+pub use streams::{Replicas, Storage, StreamCount, StreamsConfig};
 #[cfg(feature = "fuzz")]
 pub use wire::fuzz::run as fuzz_wire;

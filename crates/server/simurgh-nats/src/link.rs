@@ -30,7 +30,7 @@ const OUT_BYTES_MAX: usize = 32 << 20;
 const READ_BYTES: usize = 64 << 10;
 
 /// What the server said that others have to know of.
-pub(crate) enum Said {
+pub(crate) enum Incoming {
     Message(Message),
     TooLarge(u64),
     Pong {
@@ -85,7 +85,7 @@ enum Up {
 
 impl Link {
     pub(crate) fn new(established: Established, now_ms: u64) -> Self {
-        let Established { stream, decoder, server, version, told: _ } = established;
+        let Established { stream, decoder, server, version, known_servers: _ } = established;
         Self {
             stream,
             decoder,
@@ -188,7 +188,7 @@ impl Link {
     ///
     /// # Errors
     /// The server says what cannot be understood.
-    pub(crate) fn next(&mut self) -> Result<Option<Said>, Down> {
+    pub(crate) fn next(&mut self) -> Result<Option<Incoming>, Down> {
         loop {
             let op = match self.decoder.next() {
                 Ok(Some(op)) => op,
@@ -196,20 +196,20 @@ impl Link {
                 Err(error) => return Err(connect::broken(error.to_string())),
             };
             return Ok(Some(match op {
-                Op::Message(message) => Said::Message(message),
-                Op::TooLarge(sid) => Said::TooLarge(sid),
+                Op::Message(message) => Incoming::Message(message),
+                Op::TooLarge(sid) => Incoming::TooLarge(sid),
                 Op::Ping => {
                     self.out.extend_from_slice(b"PONG\r\n");
                     continue;
                 }
                 Op::Pong => match self.pings.pop_front() {
                     Some(Ping { number, sent, .. }) => {
-                        Said::Pong { ping: number, round_trip: sent.elapsed() }
+                        Incoming::Pong { ping: number, round_trip: sent.elapsed() }
                     }
                     None => continue,
                 },
-                Op::Info(json) => Said::Servers(connect::told(&self.server, &json)),
-                Op::Error(text) => Said::Error(text),
+                Op::Info(json) => Incoming::Servers(connect::servers_of(&self.server, &json)),
+                Op::Error(text) => Incoming::Error(text),
             }));
         }
     }

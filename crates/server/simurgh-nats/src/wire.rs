@@ -8,7 +8,7 @@ use bytes::{Buf, Bytes, BytesMut};
 use memchr::memchr;
 use simurgh_cluster::adapter::Number;
 
-use crate::stamp;
+use crate::timestamp;
 
 /// The longest line: an INFO that lists some hundred servers.
 const LINE_BYTES_MAX: usize = 64 << 10;
@@ -102,7 +102,7 @@ impl Message {
             match name {
                 b"Nats-Sequence" => seq = number(value),
                 b"Nats-Last-Sequence" => prev = number(value).unwrap_or(0),
-                b"Nats-Time-Stamp" => at_ms = stamp::unix_ms(value).unwrap_or(0),
+                b"Nats-Time-Stamp" => at_ms = timestamp::unix_ms(value).unwrap_or(0),
                 _ => {}
             }
         }

@@ -2,8 +2,11 @@
 
 use std::path::PathBuf;
 
-use crate::Channels;
-use crate::keys::{self, Key};
+use simurgh_text::wrapped;
+
+#[cfg(feature = "nats")]
+use crate::settings::cluster;
+use crate::settings::{CHAT, Channels, Key, keys, token};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Flags {
@@ -14,21 +17,18 @@ pub(crate) struct Flags {
     /// Prints what NATS has to allow nodes whose subjects have this prefix.
     #[cfg(feature = "nats")]
     #[arg(long, value_name = "PREFIX", num_args = 0..=1, require_equals = true,
-          default_missing_value = crate::cluster::PREFIX, conflicts_with = "check")]
+          default_missing_value = cluster::PREFIX, conflicts_with = "check")]
     pub(crate) nats_permissions: Option<String>,
 
     /// With --nats-permissions: how many streams keep histories, as history_streams in \[cluster\]
     /// says; 0, if no channel has one.
     #[cfg(feature = "nats")]
     #[arg(long, value_name = "COUNT", default_value = "1", requires = "nats_permissions",
-          value_parser = crate::cluster::streams)]
+          value_parser = cluster::streams)]
     pub(crate) nats_streams: u8,
 }
 
-/// The chat that is served when no channel is declared, in the words of `simurgh.toml`.
-pub(crate) const CHAT: &str = include_str!("chat.toml");
-
-/// What is said of the table `[limits]`.
+/// The table `[limits]` with its comments.
 const LIMITS: &str = include_str!("limits.toml");
 
 /// Columns of a comment.
@@ -41,25 +41,24 @@ over a key. The file is checked whole before anything starts.";
 
 /// The file with every key, its default, unit and cost.
 pub(crate) fn text(channels: Channels) -> String {
-    let mut out = String::new();
-    comment(&mut out, HEAD);
+    let mut out = comment(HEAD);
     for key in keys::ALL.iter().filter(|key| key.is_for(channels)) {
         out.push('\n');
-        comment(&mut out, &format!("{}.", key.about));
-        comment(&mut out, &format!("Takes {}.", key.takes));
-        comment(&mut out, &format!("Cost: {}.", key.cost));
-        out.push_str(&line(key));
+        out += &comment(&format!("{}.", key.about));
+        out += &comment(&format!("Takes {}.", key.takes));
+        out += &comment(&format!("Cost: {}.", key.cost));
+        out += &line(key);
     }
     if channels == Channels::Declared {
         out.push('\n');
         out.push_str(LIMITS);
         out.push('\n');
-        out.push_str(crate::tokens::TEXT);
+        out.push_str(token::TEXT);
     }
     #[cfg(feature = "nats")]
     {
         out.push('\n');
-        out.push_str(crate::cluster::TEXT);
+        out.push_str(cluster::TEXT);
     }
     if channels == Channels::Declared {
         out.push('\n');
@@ -76,16 +75,6 @@ fn line(key: &Key) -> String {
     }
 }
 
-fn comment(out: &mut String, text: &str) {
-    let mut column = 0;
-    for word in text.split_whitespace() {
-        if column == 0 || column + 1 + word.chars().count() > WIDTH {
-            out.push_str(if column == 0 { "#" } else { "\n#" });
-            column = 1;
-        }
-        out.push(' ');
-        out.push_str(word);
-        column += 1 + word.chars().count();
-    }
-    out.push('\n');
+fn comment(text: &str) -> String {
+    wrapped(text, "# ", "# ", WIDTH)
 }

@@ -1,12 +1,10 @@
-//! What can be typed. Only what was typed is kept; defaults come later, below the file.
-
-use std::path::PathBuf;
+//! The command line. Only what was typed is kept; defaults come later, below the file.
 
 use clap::{CommandFactory, Parser, Subcommand};
 
-use crate::layer::Layer;
+use crate::settings::{Channels, Serve, keys};
 use crate::version::Program;
-use crate::{Channels, config, documents, drive, keys, load, observe, road, token, tune};
+use crate::{config, drive, load, observe, packaging, token};
 
 /// A real-time server that speaks Phoenix Channels, and a load generator.
 #[derive(Debug, Parser)]
@@ -25,7 +23,7 @@ pub(crate) enum Command {
     /// Puts a WebSocket or HTTP server under load, as a scenario says, and measures.
     Load(Box<load::Load>),
     /// Measures how many connections one server on this machine holds, and what each costs.
-    Road(road::Flags),
+    Road(simurgh_road::Flags),
     /// Drives sockets without a network on the channels that serve would serve, and measures.
     Drive(Box<drive::Flags>),
     /// Shows what is inside a running server: shards, topics, connections, errors.
@@ -33,21 +31,12 @@ pub(crate) enum Command {
     /// Makes and inspects tokens that say who connects: JWT and Phoenix.Token.
     Token(token::Token),
     /// Compares what this machine allows with what N connections need, and raises what is too low.
-    Tune(tune::Tune),
+    Tune(Box<simurgh_tune::Tune>),
     /// Prints a script that makes a shell complete these commands and their flags.
-    Completions(documents::Completions),
+    Completions(packaging::Completions),
     /// Writes man pages of all commands into a directory, for packages.
     #[command(hide = true)]
-    ManPages(documents::ManPages),
-}
-
-#[derive(Debug, Default, clap::Args)]
-pub(crate) struct Serve {
-    /// Settings; flags win over them. Default: simurgh.toml, if there is one.
-    #[arg(long, value_name = "FILE")]
-    pub(crate) config: Option<PathBuf>,
-    #[command(flatten)]
-    pub(crate) flags: Layer,
+    ManPages(packaging::ManPages),
 }
 
 const AFTER_HELP: &str = "\
@@ -55,37 +44,28 @@ Exit status: 0 after a drain, 1 when the server cannot start, 2 when flags or fi
 The first SIGTERM or SIGINT drains: nothing new is accepted, every client is closed with 1012\n\
 within the drain time and comes back elsewhere. A second one exits at once, with 143 or 130.";
 
-/// The command line, with the help of each flag taken from its key.
+/// The command line; flags that mean nothing to such a program are hidden.
 pub(crate) fn command(channels: Channels, program: &Program) -> clap::Command {
     let named = Cli::command()
         .name(program.name.clone())
         .version(program.short())
         .long_version(program.long());
     named.max_term_width(100).mut_subcommand("serve", |serve| {
-        keys::ALL.iter().fold(serve.after_help(AFTER_HELP), |serve, key| {
-            serve.mut_arg(key.name, |arg| {
-                let default = match key.default.trim_matches(['"', '[', ']']) {
-                    "" => "none",
-                    default => default,
-                };
-                let first = key.about.split(". ").next().unwrap_or(key.about);
-                let short = format!("{first} [default: {default}]");
-                let long = format!(
-                    "{}. [default: {default}]\n\nTakes {}.\nCost: {}.",
-                    key.about, key.takes, key.cost
-                );
-                arg.help(short).long_help(long).hide(!key.is_for(channels))
-            })
+        let hidden = keys::ALL.iter().filter(|key| !key.is_for(channels));
+        hidden.fold(serve.after_help(AFTER_HELP), |serve, key| {
+            serve.mut_arg(key.name, |flag| flag.hide(true))
         })
     })
 }
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use clap::FromArgMatches;
 
-    fn parse(line: &str) -> Result<Layer, clap::Error> {
+    use super::*;
+    use crate::settings::PartialSettings;
+
+    fn parse(line: &str) -> Result<PartialSettings, clap::Error> {
         let words = ["simurgh", "serve"].into_iter().chain(line.split_whitespace());
         let matches =
             command(Channels::Declared, &Program::simurgh()).try_get_matches_from(words)?;
@@ -105,7 +85,7 @@ mod tests {
     fn only_what_was_typed_is_kept() {
         // The environment is the machine's; nothing else may be set.
         let api_token = std::env::var("SIMURGH_API_TOKEN").ok();
-        let expected = Layer { api_token, ..Layer::default() };
+        let expected = PartialSettings { api_token, ..PartialSettings::default() };
         assert_eq!(parse("").unwrap(), expected);
     }
 
@@ -127,6 +107,6 @@ mod tests {
     #[test]
     fn every_key_has_a_flag_and_every_flag_a_key() {
         let named: Vec<_> = keys::ALL.iter().map(|key| key.name).collect();
-        assert_eq!(named, Layer::FIELDS);
+        assert_eq!(named, PartialSettings::FIELDS);
     }
 }

@@ -15,62 +15,48 @@
 //!     join))) }
 //! ```
 //!
-//! What was typed (`flags`) and what the file says (`file`) are both a `Layer` of
-//! optional values, described once in `keys`; `settings` merges them, checks the whole and only
-//! then is anything started (`serve`). Standard output carries one line for each address,
-//! `listening on http://…`, once the server is ready; everything else goes to standard error.
+//! Flags and file are read into the same optional values, described once in `settings::keys`;
+//! `settings` merges them and checks the whole, and only then is anything started (`serve`).
+//! Standard output carries one line for each address, `listening on http://…`, once the server is
+//! ready; everything else goes to standard error.
 //!
-//! `drive` has the same application driven in this process, without a network (see `drive`).
-//!
-//! `run_as` has the application's own name and version in `--version` and the man pages.
-//!
-//! `load` is a tool beside the server: it puts servers under load and measures (see `load`).
-//! `observe` looks into a running one (see `observe`). `tune` compares what a machine allows with
-//! what connections need (see `tune`). `token` makes tokens and looks into them (see `token`).
+//! `drive` runs the same application in this process, without a network. `load` puts servers under
+//! load and measures, `observe` looks into a running one, `token` makes and inspects tokens. The
+//! commands `road` and `tune` are crates of their own.
 //!
 //! Exit status: 0 after a drain, 1 when the server cannot start, 2 when flags or file are wrong,
 //! 128 plus the signal's number when a second signal ended it at once; `load`, `token` and `tune`
 //! have their own.
 
-#[cfg(feature = "nats")]
-mod cluster;
 mod config;
-mod documents;
 mod drive;
-mod file;
 mod flags;
-mod keys;
-mod layer;
 mod load;
 mod logging;
-mod mistakes;
 mod notify;
 mod observe;
-mod road;
+mod packaging;
 mod serve;
 mod settings;
 mod token;
-mod tokens;
-mod tune;
-mod units;
 mod version;
 
-use std::io::Write;
 use std::process::ExitCode;
 
 use clap::FromArgMatches;
 use simurgh::{Builder, declared};
+use simurgh_text::output::{WRONG_SETTINGS, print};
 
 use flags::{Cli, Command};
-use settings::{Declared, Refusal, Settings};
+use settings::{Channels, Declared, Settings};
 use version::Program;
 
 /// Runs an application of your own with the commands `serve`, `config`, `drive`, `load`, `observe`,
 /// `road`, `token` and `tune`.
 ///
-/// `application` gets a server that has all settings of flags and file, and adds user_sockets and
-/// pages; what it sets itself comes last. The keys that are about declared channels are not taken.
-/// Its name is its file's; [`run_as`] gives it a version, too.
+/// `application` gets a server that has all settings of flags and file, and adds user sockets and
+/// pages; what it sets itself wins. Keys about declared channels are refused. The program is called
+/// as its file is; [`run_as`] gives it a name and a version.
 pub fn run(application: impl FnOnce(Builder) -> Builder) -> ExitCode {
     run_with(&Program::unnamed(), Channels::InRust, |builder, _| application(builder))
 }
@@ -103,15 +89,6 @@ pub fn run_declared() -> ExitCode {
     })
 }
 
-/// Where the channels come from.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Channels {
-    /// The application has its own; nothing about declared ones makes sense.
-    InRust,
-    /// `[[channel]]` tables, or the built-in chat.
-    Declared,
-}
-
 fn run_with(
     program: &Program,
     channels: Channels,
@@ -136,16 +113,16 @@ fn run_with(
     match cli.command {
         Command::Serve(serve) => match Settings::load(*serve, channels) {
             Ok(settings) => serve::serve(settings, application),
-            Err(refusal) => refuse(&refusal, "nothing was started"),
+            Err(refusal) => refusal.refuse("nothing was started"),
         },
         #[cfg(feature = "nats")]
         Command::Config(config::Flags { nats_permissions: Some(prefix), nats_streams, .. }) => {
-            match cluster::permissions(&prefix, nats_streams) {
+            match settings::cluster::permissions(&prefix, nats_streams) {
                 Ok(text) => {
                     print(&text);
                     ExitCode::SUCCESS
                 }
-                Err(error) => fail(&format!("--nats-permissions: {error}")),
+                Err(error) => simurgh_text::output::fail(&format!("--nats-permissions: {error}")),
             }
         }
         Command::Config(config::Flags { check: Some(path), .. }) => {
@@ -154,7 +131,7 @@ fn run_with(
                     print(&format!("{}: ok\n", path.display()));
                     ExitCode::SUCCESS
                 }
-                Err(refusal) => refuse(&refusal, "see `simurgh config` for every key"),
+                Err(refusal) => refusal.refuse("see `simurgh config` for every key"),
             }
         }
         Command::Config(config::Flags { check: None, .. }) => {
@@ -164,11 +141,11 @@ fn run_with(
         Command::Load(flags) => load::load(*flags),
         Command::Drive(flags) => drive::drive(*flags, channels, application),
         Command::Observe(flags) => observe::observe(&flags),
-        Command::Road(flags) => road::road(&flags),
+        Command::Road(flags) => simurgh_road::road(&flags),
         Command::Token(flags) => token::token(&flags),
-        Command::Tune(flags) => tune::tune(flags),
-        Command::Completions(flags) => documents::completions(&flags, command),
-        Command::ManPages(flags) => documents::man_pages(&flags, command),
+        Command::Tune(flags) => simurgh_tune::tune(&flags),
+        Command::Completions(flags) => packaging::completions(&flags, command),
+        Command::ManPages(flags) => packaging::man_pages(&flags, command),
     }
 }
 
@@ -180,33 +157,4 @@ fn avoid_huge_pages() {
     if let Err(error) = rustix::thread::disable_transparent_huge_pages(true) {
         tracing::debug!(%error, "huge pages stay on");
     }
-}
-
-fn refuse(refusal: &Refusal, consequence: &str) -> ExitCode {
-    let count = match refusal.0.len() {
-        1 => "1 mistake".to_owned(),
-        n => format!("{n} mistakes"),
-    };
-    complain(&format!("{refusal}\n{count}; {consequence}"));
-    ExitCode::from(WRONG_SETTINGS)
-}
-
-/// Says why it cannot be done.
-fn fail(why: &str) -> ExitCode {
-    complain(&format!("simurgh: {why}"));
-    ExitCode::FAILURE
-}
-
-/// What flags and settings that are wrong exit with, as clap does.
-const WRONG_SETTINGS: u8 = 2;
-
-/// Writes to standard output; a reader that went away is its own affair.
-fn print(text: &str) {
-    let mut out = std::io::stdout().lock();
-    let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
-}
-
-/// Writes to standard error; from threads of the process's own table only, never a shard's.
-fn complain(text: &str) {
-    let _ = writeln!(std::io::stderr(), "{text}");
 }

@@ -10,7 +10,7 @@ use std::panic::PanicHookInfo;
 use tracing_appender::non_blocking::{NonBlockingBuilder, WorkerGuard};
 use tracing_subscriber::filter::LevelFilter;
 
-use crate::units::LogFormat;
+use crate::settings::values::LogFormat;
 
 /// Lines that may wait, at a few hundred bytes each.
 const LINES_MAX: usize = 16_384;

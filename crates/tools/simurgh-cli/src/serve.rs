@@ -3,9 +3,10 @@
 use std::process::ExitCode;
 
 use simurgh::{Builder, Endpoint, Signals};
+use simurgh_text::output::{fail, print};
 
 use crate::settings::{Declared, Settings};
-use crate::{fail, logging, notify, print, version};
+use crate::{logging, notify, version};
 
 /// Serves until a drain has ended.
 pub(crate) fn serve(

@@ -3,19 +3,19 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
-#[path = "../src/tune/made.rs"]
-mod made;
+#[path = "../../simurgh-tune/src/fake_machine.rs"]
+mod fake_machine;
 mod support;
 
-use made::Made;
+use fake_machine::FakeMachine;
 use serde_json::Value;
 use support::{Ran, run};
 
 /// On a made-up machine; undo files are written there.
 #[track_caller]
-fn tune(made: &Made, flags: &[&str]) -> Ran {
-    let root = made.root().to_str().unwrap();
-    run(made.root(), &[&["tune", "--root", root], flags].concat())
+fn tune(fake: &FakeMachine, flags: &[&str]) -> Ran {
+    let root = fake.root().to_str().unwrap();
+    run(fake.root(), &[&["tune", "--root", root], flags].concat())
 }
 
 /// On the machine that runs the test, which a thousand connections are no matter for.
@@ -36,9 +36,9 @@ fn this_machine_is_read_and_not_changed() {
 
 #[test]
 fn the_table_names_what_is_too_small_and_the_status_says_so() {
-    let made = Made::usual();
-    let before = made.snapshot();
-    let ran = tune(&made, &["--connections", "2_000_000", "--local-clients"]);
+    let fake = FakeMachine::usual();
+    let before = fake.snapshot();
+    let ran = tune(&fake, &["--connections", "2_000_000", "--local-clients"]);
     assert_eq!(ran.status.code(), Some(3), "{ran:?}");
     assert!(ran.stdout.starts_with("2,000,000 connections, clients on this machine too, "));
     let line = |start: &str| {
@@ -52,14 +52,15 @@ fn the_table_names_what_is_too_small_and_the_status_says_so() {
     let last = ran.stdout.lines().last().unwrap();
     assert!(last.ends_with("the first limit is fs.file-max (for all but root)"), "{last}");
     assert!(ran.stdout.contains("this command cannot change it:\n  TCP hash table: "));
-    assert_eq!(made.snapshot(), before);
-    let ran = tune(&made, &["--connections", "1000"]);
+    assert_eq!(fake.snapshot(), before);
+    let ran = tune(&fake, &["--connections", "1000"]);
     assert_eq!(ran.status.code(), Some(0), "{ran:?}");
 }
 
 #[test]
 fn json_says_the_same() {
-    let ran = tune(&Made::usual(), &["--connections", "2000000", "--local-clients", "--json"]);
+    let ran =
+        tune(&FakeMachine::usual(), &["--connections", "2000000", "--local-clients", "--json"]);
     assert_eq!(ran.status.code(), Some(3));
     let json: Value = serde_json::from_str(&ran.stdout).unwrap();
     assert_eq!(json["connections"], 2_000_000);
@@ -74,11 +75,11 @@ fn json_says_the_same() {
 
 #[test]
 fn configuration_is_printed_and_nothing_else() {
-    let made = Made::usual();
-    let before = made.snapshot();
-    let all = tune(&made, &["--print", "all"]);
+    let fake = FakeMachine::usual();
+    let before = fake.snapshot();
+    let all = tune(&fake, &["--print", "all"]);
     assert_eq!((all.status.code(), all.stderr.as_str()), (Some(0), ""));
-    let parts = ["sysctl", "limits", "systemd"].map(|kind| tune(&made, &["--print", kind]).stdout);
+    let parts = ["sysctl", "limits", "systemd"].map(|kind| tune(&fake, &["--print", kind]).stdout);
     assert_eq!(all.stdout, parts.join("\n"));
     for (part, words) in parts.iter().zip([
         ["# /etc/sysctl.d/90-simurgh.conf\n", "\nnet.ipv4.tcp_max_orphans = 1000000\n"],
@@ -87,15 +88,15 @@ fn configuration_is_printed_and_nothing_else() {
     ]) {
         assert!(words.iter().all(|word| part.contains(word)), "{words:?}: {part}");
     }
-    assert_eq!(made.snapshot(), before);
+    assert_eq!(fake.snapshot(), before);
 }
 
 #[test]
 fn what_was_applied_is_undone() {
-    let made = Made::usual();
-    let before = made.snapshot();
+    let fake = FakeMachine::usual();
+    let before = fake.snapshot();
     let flags = ["--connections", "100000", "--local-clients"];
-    let applied = tune(&made, &[&["--apply"], flags.as_slice()].concat());
+    let applied = tune(&fake, &[&["--apply"], flags.as_slice()].concat());
     assert_eq!(applied.status.code(), Some(0), "{applied:?}");
     for line in [
         "net.core.netdev_max_backlog 1000 → 10000\n",
@@ -105,31 +106,31 @@ fn what_was_applied_is_undone() {
         assert!(applied.stderr.contains(line), "{line:?} is not in\n{}", applied.stderr);
     }
     assert!(!applied.stdout.contains("LOW"), "{}", applied.stdout);
-    let again = tune(&made, &[&["--apply"], flags.as_slice()].concat());
+    let again = tune(&fake, &[&["--apply"], flags.as_slice()].concat());
     assert_eq!(again.status.code(), Some(0));
     assert!(again.stderr.contains("nothing is too small"), "{}", again.stderr);
-    let more = tune(&made, &["--apply", "--connections", "1000000"]);
+    let more = tune(&fake, &["--apply", "--connections", "1000000"]);
     assert_eq!(more.status.code(), Some(1), "the first undo file is not given up");
     assert!(more.stderr.contains("is there already"), "{}", more.stderr);
-    let undone = tune(&made, &["--undo", "simurgh-tune-undo.json"]);
+    let undone = tune(&fake, &["--undo", "simurgh-tune-undo.json"]);
     assert_eq!((undone.status.code(), undone.stdout.as_str()), (Some(0), ""), "{undone:?}");
     assert!(undone.stderr.contains("net.core.netdev_max_backlog 10000 → 1000\n"));
-    assert!(!made.path("simurgh-tune-undo.json").exists());
-    assert_eq!(made.snapshot().len(), before.len());
-    assert_eq!(made.text("proc/sys/net/ipv4/tcp_max_orphans"), "131072");
+    assert!(!fake.path("simurgh-tune-undo.json").exists());
+    assert_eq!(fake.snapshot().len(), before.len());
+    assert_eq!(fake.text("proc/sys/net/ipv4/tcp_max_orphans"), "131072");
 }
 
 #[test]
 fn what_could_not_be_done_is_told_and_counts() {
-    let made = Made::usual();
-    made.refuse("proc/sys/fs/file-max");
-    let ran = tune(&made, &["--apply", "--undo-file", "u.json"]);
+    let fake = FakeMachine::usual();
+    fake.refuse("proc/sys/fs/file-max");
+    let ran = tune(&fake, &["--apply", "--undo-file", "u.json"]);
     assert_eq!(ran.status.code(), Some(3), "{ran:?}");
     assert!(ran.stderr.contains("fs.file-max stays 65536, not "), "{}", ran.stderr);
     assert!(ran.stderr.contains("net.ipv4.tcp_max_orphans 131072 → 1000000\n"), "{}", ran.stderr);
     assert!(ran.stdout.contains("LOW  fs.file-max"), "{}", ran.stdout);
-    made.set("proc/sys/net/ipv4/tcp_max_orphans", "7\n");
-    let ran = tune(&made, &["--undo", "u.json"]);
+    fake.set("proc/sys/net/ipv4/tcp_max_orphans", "7\n");
+    let ran = tune(&fake, &["--undo", "u.json"]);
     assert_eq!(ran.status.code(), Some(3), "{ran:?}");
     assert!(ran.stderr.contains("somebody has set it to 7 since"), "{}", ran.stderr);
     assert!(ran.stderr.contains("u.json keeps what was not put back"), "{}", ran.stderr);
@@ -137,21 +138,21 @@ fn what_could_not_be_done_is_told_and_counts() {
 
 #[test]
 fn without_root_nothing_is_tried() {
-    let made = Made::usual();
-    made.set("proc/self/status", "Uid:\t0\t1000\t0\t0\n");
-    let before = made.snapshot();
-    let ran = tune(&made, &["--apply", "--connections", "2_000_000", "--local-clients"]);
+    let fake = FakeMachine::usual();
+    fake.set("proc/self/status", "Uid:\t0\t1000\t0\t0\n");
+    let before = fake.snapshot();
+    let ran = tune(&fake, &["--apply", "--connections", "2_000_000", "--local-clients"]);
     assert_eq!(ran.status.code(), Some(1));
     assert!(ran.stderr.contains("needs root; nothing was changed"), "{}", ran.stderr);
     let command = "sudo simurgh tune --apply --connections 2000000 --local-clients";
     assert!(ran.stderr.contains(command), "{}", ran.stderr);
-    assert_eq!(made.snapshot(), before);
-    assert!(!made.path("simurgh-tune-undo.json").exists());
+    assert_eq!(fake.snapshot(), before);
+    assert!(!fake.path("simurgh-tune-undo.json").exists());
 }
 
 #[test]
 fn wrong_flags_are_named() {
-    let made = Made::usual();
+    let fake = FakeMachine::usual();
     for (flags, word) in [
         (["--connections", "0"].as_slice(), "\"0\" is no whole number from 1 to 80000000"),
         (&["--connections", "many"], "\"many\" is no whole number"),
@@ -163,16 +164,16 @@ fn wrong_flags_are_named() {
         (&["--overwrite"], "--apply"),
         (&["--undo-file", "x"], "--apply"),
     ] {
-        let ran = tune(&made, flags);
+        let ran = tune(&fake, flags);
         assert_eq!(ran.status.code(), Some(2), "{flags:?}: {ran:?}");
         assert!(ran.stderr.contains(word), "{flags:?}: {word:?} is not in\n{}", ran.stderr);
     }
-    let ran = run(made.root(), &["tune", "--root", "/dev/null"]);
+    let ran = run(fake.root(), &["tune", "--root", "/dev/null"]);
     assert_eq!(ran.status.code(), Some(1));
     assert!(ran.stderr.contains("there is no /dev/null/proc/sys"), "{}", ran.stderr);
-    let ran = tune(&made, &["--undo", "nothing.json"]);
+    let ran = tune(&fake, &["--undo", "nothing.json"]);
     assert_eq!(ran.status.code(), Some(1));
     assert!(ran.stderr.contains("there is no nothing.json; nothing was changed"));
-    let help = tune(&made, &["--help"]).stdout;
+    let help = tune(&fake, &["--help"]).stdout;
     assert!(help.contains("3 something is too small") && !help.contains("--root"), "{help}");
 }

@@ -1,42 +1,42 @@
-//! What is counted of a cluster.
+//! The counters of a cluster's node.
 
 use crate::envelope::{EnvelopeError, Kind};
 use crate::outbox::{Class, Dropped, OutboxError};
 
-/// Since the node was started.
+/// Counters since the node was started.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ClusterCounts {
-    /// Envelopes that were handed over to the engine, by kind in the order of [`Kind::ALL`].
+    /// Envelopes handed to the engine, by kind in the order of [`Kind::ALL`].
     pub published: [u64; Kind::ALL.len()],
-    /// Envelopes that came and were right, by kind.
+    /// Valid envelopes received, by kind.
     pub received: [u64; Kind::ALL.len()],
-    /// Of those, broadcasts that nobody here wants.
+    /// Of those, broadcasts without members here.
     pub unwanted: u64,
-    /// Of those, such as came a second time.
+    /// Duplicates of envelopes.
     pub again: u64,
-    /// What came of nodes that are gone, or that were not heard of yet.
+    /// Messages of nodes that are gone, or not known yet.
     pub late: u64,
-    /// What came and bore this node's own id.
+    /// Envelopes with this node's own id.
     pub own: u64,
-    /// What came and is no envelope that is understood here: of another version, and broken.
+    /// Envelopes of another version.
     pub other_versions: u64,
-    /// See above.
+    /// Envelopes that are malformed.
     pub broken: u64,
-    /// Plain envelopes that left the outbox unsent, for its bytes and for their age.
+    /// Plain envelopes dropped from the outbox, by reason.
     pub dropped: Dropped,
-    /// Envelopes that were refused: control, presences, calls, and such as are too large.
+    /// Control envelopes for which the outbox had no room.
     pub refused_control: u64,
-    /// See above.
+    /// Presence envelopes for which the outbox had no room.
     pub refused_presence: u64,
-    /// See above: calls.
+    /// Envelopes of calls for which the outbox had no room.
     pub refused_calls: u64,
-    /// See above.
+    /// Envelopes that are too large.
     pub refused_large: u64,
-    /// Links that were made.
+    /// Links made.
     pub links: u64,
-    /// How often something may have been lost, links that broke included.
+    /// How often messages may have been lost, broken links included.
     pub lost: u64,
-    /// Topics whose presences were asked for again.
+    /// Topics whose presences were requested again.
     pub resyncs: u64,
 }
 

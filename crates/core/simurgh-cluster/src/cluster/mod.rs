@@ -1,12 +1,12 @@
 //! One node's part in a cluster.
 
-mod age;
-mod asks;
-mod awaits;
 mod counts;
-mod hear;
-mod keep;
-mod say;
+mod history;
+mod interest_waiters;
+mod link_probe;
+mod presence_requests;
+mod receive;
+mod send;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::task::Context;
@@ -18,15 +18,15 @@ use simurgh_presence::FromPeers;
 
 pub use self::counts::ClusterCounts;
 
-use self::age::LinkAsked;
-use self::asks::Asks;
-use self::awaits::Awaits;
+use self::interest_waiters::InterestWaiters;
+use self::link_probe::LinkProbe;
+use self::presence_requests::PresenceRequests;
 use crate::adapter::{Adapter, Down, Event, Session, Wanted};
 use crate::calls::{Answer, CallNumber, Calls};
 use crate::disconnects::{DisconnectNumber, DisconnectOutcome, Disconnects, DisconnectsConfig};
 use crate::duplicate_filter::DuplicateFilter;
 use crate::envelope::{ENVELOPE_VERSION, Item};
-use crate::history::{HistoryConfig, HistoryEvent, HistoryNotice, Keeping, StoreError, StoredAt};
+use crate::history::{History, HistoryConfig, HistoryEvent, HistoryNotice, StoreError, StoredAt};
 use crate::interests::{Interests, InterestsConfig, Shards};
 use crate::node_id::NodeId;
 use crate::outbox::{Class, Outbox, OutboxConfig};
@@ -35,44 +35,44 @@ use crate::presence::PresenceParts;
 use crate::subject::{Interest, Prefix, Subject};
 use crate::time::Time;
 
-/// Events of the engine that one [`Cluster::poll`] takes.
+/// The most events of the engine in one [`Cluster::poll`].
 const EVENTS_MAX: usize = 256;
-/// Bytes of presences in parts that are put together at a time.
+/// The most bytes of incomplete presence messages.
 const PARTS_BYTES: usize = 64 << 20;
-/// Nodes whose broadcasts are looked up for what came twice: each takes 32 kB.
+/// The most nodes whose broadcasts are filtered for duplicates: each takes 32 kB.
 const WINDOWS_MAX: usize = 1024;
-/// After such a pause between two calls of [`Cluster::tick`] nobody knows what was missed in it:
-/// the process did not run. More than whoever calls it lets pass, and less than it takes to notice
-/// that a node is silent.
+/// A longer pause between two calls of [`Cluster::tick`] means that the process did not run, and
+/// nobody knows what was missed. More than callers let pass, and less than it takes to notice that
+/// a node is silent.
 const PAUSE_NS: u64 = 5_000_000_000;
-/// Notices that nobody has taken; the oldest go.
+/// The most notices that wait to be polled; the oldest are dropped.
 const NOTICES_MAX: usize = 1024;
-/// Disconnects of other nodes that were done, so that none is done twice.
+/// The most disconnects of other nodes that are remembered, so that none is done twice.
 const DONE_MAX: usize = 16_384;
 
-/// What a node's part in a cluster is made of.
+/// Settings of a node in a cluster.
 #[derive(Clone, Debug)]
 pub struct ClusterConfig {
-    /// What all of its subjects begin with.
+    /// The prefix of all its subjects.
     pub prefix: Prefix,
-    /// The name that outlives this start of the node.
+    /// The node's name, which survives restarts.
     pub name: Box<str>,
-    /// Of the program.
+    /// The version of the program.
     pub version: Box<str>,
-    /// What is wanted exactly, and how long after its end.
+    /// Subscriptions.
     pub interests: InterestsConfig,
-    /// What waits for the engine.
+    /// The queue for the engine.
     pub outbox: OutboxConfig,
-    /// When nodes are silent, and gone.
+    /// The times after which nodes are silent, and gone.
     pub peers: PeersConfig,
-    /// How long disconnects are asked for.
+    /// Disconnects.
     pub disconnects: DisconnectsConfig,
-    /// The bounds of kept topics; none, if there are none.
+    /// The bounds of topics with a history; none, if there are no such topics.
     pub history: Option<HistoryConfig>,
 }
 
 impl ClusterConfig {
-    /// All else as it mostly is.
+    /// The default settings.
     pub fn new(prefix: Prefix, name: impl Into<Box<str>>) -> Self {
         Self {
             prefix,
@@ -90,51 +90,49 @@ impl ClusterConfig {
     }
 }
 
-/// What comes of other nodes on this one.
+/// The local side of a cluster's node: what other nodes cause here.
 pub trait LocalNode {
-    /// A broadcast for the members on these shards, and for those who listen there.
+    /// A broadcast for the members and listeners on these shards.
     fn broadcast(&mut self, topic: &str, item: &Item<'_>, shards: Shards<'_>);
 
-    /// All sockets with this id are to be closed, on whatever shard.
+    /// Close all sockets with this id, on all shards.
     fn disconnect(&mut self, socket_id: &str);
 
-    /// Something for whoever history the presences of a topic here.
+    /// A message for the home shard of a topic's presences.
     fn presence(&mut self, topic: &str, what: FromPeers);
 
-    /// A node is gone, and with it all who were present there.
+    /// A node is gone, and all who were present there.
     fn gone(&mut self, node: NodeId);
 
-    /// What has become of a disconnect that this node has asked for.
+    /// The outcome of a disconnect that this node has asked for.
     fn disconnected(&mut self, number: DisconnectNumber, outcome: DisconnectOutcome);
 
-    /// Another node asks something of a service here; it is answered by
-    /// [`Cluster::answer`] with its number, or waits in vain.
+    /// Another node calls a service here; [`Cluster::answer`] answers it by its number.
     fn called(&mut self, by: NodeId, number: u64, service: u16, body: Vec<u8>);
 
-    /// It does not wait any more.
+    /// The caller does not wait any more.
     fn hung_up(&mut self, by: NodeId, number: u64);
 
-    /// What a call of this node is answered; nothing, if that will not be known any more. A call
-    /// that was hung up is not answered.
+    /// The answer to a call of this node; none, if there will be none. A call that was hung up gets
+    /// no answer.
     fn answered(&mut self, number: CallNumber, answer: Option<Answer>);
 
-    /// Of a kept topic that is followed here, or is not any more: in the engine's order, whoever
-    /// published it.
+    /// An event of a followed topic, in the engine's order, whichever node published it.
     fn history(&mut self, topic: &str, what: HistoryEvent<'_>);
 
-    /// What has become of a [`store`](Cluster::store), or of a [`forget`](Cluster::forget): of each
-    /// once, before or after it is heard on its topic.
+    /// The outcome of a [`store`](Cluster::store) or a [`forget`](Cluster::forget): once for each,
+    /// before or after the message comes on its topic.
     fn stored(&mut self, topic: &str, number: u64, outcome: Result<StoredAt, StoreError>);
 }
 
-/// How it stands with the link to the engine.
+/// The state of the link to the engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LinkState {
-    /// There is none.
+    /// There is no link.
     Away,
-    /// There is one, and what has waited for it is on its way.
+    /// There is a link, and what has waited for it is being sent.
     CatchingUp,
-    /// There is one.
+    /// There is a link.
     Up,
 }
 
@@ -149,43 +147,42 @@ impl LinkState {
     }
 }
 
-/// What whoever runs the node should know.
+/// A notice for the operator.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Notice {
-    /// The link is in another state.
+    /// The state of the link has changed.
     State(LinkState),
-    /// There is no link, and why.
+    /// There is no link: why.
     Down(Down),
-    /// Something about other nodes.
+    /// An event of another node.
     Peer(PeerEvent),
-    /// Of what this node wants to hear, something may be lost: so many interests.
+    /// Messages for so many interests may have been lost.
     Lost(usize),
-    /// Something about what the engine history.
+    /// Something about the engine's storage.
     History(HistoryNotice),
 }
 
-/// One node's part in a cluster, as a machine: what the node says goes to the others, what others
-/// say comes to the node.
+/// One node of a cluster, as a state machine: it sends what the node publishes, and passes on what
+/// other nodes send.
 ///
 /// ```text
 ///  this node (shards, applications)                       other nodes
 ///     │ broadcast, topic_begins …                              ▲ │
 ///     ▼                              ┌──────────┐   publish    │ ▼
-///  Cluster ── Outbox, asks ────────► │ Adapter  │ ──────────► engine
+///  Cluster ── Outbox, requests ────► │ Adapter  │ ──────────► engine
 ///     ▲  │                           │          │ ◄──────────
 ///     │  └─ Interests ─ interest ──► └──────────┘
 ///     │                                   │ poll_event
 ///     └── LocalNode ◄── envelopes: DuplicateFilter, Peers, PresenceParts ◄─┘
 /// ```
-/// What is kept has its own way, through a room of its own: see `keeping`.
+/// Stored messages take a way of their own, through the module `history`.
 ///
 /// # The kinds of methods, and their order
 /// 1. *This node*: [`broadcast`](Cluster::broadcast), [`topic_begins`](Cluster::topic_begins),
 ///    [`presence`](Cluster::presence), [`disconnect`](Cluster::disconnect) and so on.
-/// 2. *The engine*: [`poll`](Cluster::poll) takes what has happened there, and makes of it what
-///    follows.
+/// 2. *The engine*: [`poll`](Cluster::poll) takes its events and processes them.
 /// 3. *Time*: [`tick`](Cluster::tick), when [`next_ns`](Cluster::next_ns) says.
-/// 4. [`settle`](Cluster::settle) after any of them: what has to leave is handed over.
+/// 4. [`settle`](Cluster::settle) after any of them: hands over what is to be sent.
 /// 5. *Getters*.
 pub struct Cluster<A> {
     adapter: A,
@@ -193,61 +190,61 @@ pub struct Cluster<A> {
     name: Box<str>,
     version: Box<str>,
     prefix: Prefix,
-    /// The topic of the last broadcast, and where those go.
+    /// The topic of the last broadcast, and its subject.
     last_topic: Option<(Box<str>, Subject)>,
     settings: Vec<(Box<str>, u64)>,
     envelopes: (u8, u8),
     interests: Interests,
     outbox: Outbox,
-    /// What the adapter has not taken, with its number: it goes first.
+    /// An envelope that the adapter did not take, with its number: it goes first.
     refused: Option<(Class, Subject, Bytes)>,
     is_full: bool,
-    /// The number of the last envelope that was handed over.
+    /// The number of the last envelope.
     n: u64,
     peers: Peers,
     seen: HashMap<NodeId, DuplicateFilter, FixedState>,
     parts: PresenceParts,
-    asks: Asks,
+    presence_requests: PresenceRequests,
     disconnects: Disconnects,
     calls: Calls,
-    awaits: Awaits,
-    /// What the engine has told, and nothing was made of yet.
+    waiters: InterestWaiters,
+    /// Events of the adapter that are not processed yet.
     events: VecDeque<Event>,
     /// Disconnects of others that were done, the oldest first.
     done: VecDeque<(NodeId, u64)>,
     state: LinkState,
-    /// When the state became what it is.
+    /// Since when the link is in this state.
     since_ns: u64,
     session: Option<Session>,
     /// When the last link was made.
     linked_ns: u64,
-    /// When it was called last.
+    /// When `tick` was called last.
     ran_ns: u64,
     sockets: u64,
     is_draining: bool,
     has_said_bye: bool,
     counts: ClusterCounts,
     notices: VecDeque<Notice>,
-    /// Nodes that are gone, and not back: what comes of them is late.
+    /// Nodes that are gone, and since when: what comes from them is late.
     departed: BTreeMap<NodeId, u64>,
-    /// Before somebody is missed, the engine is to answer.
-    link_asked: Option<LinkAsked>,
-    /// None, if nothing is kept.
-    keeping: Option<Box<Keeping>>,
-    /// Kept topics whose interests are not in force yet.
-    keep_awaits: Awaits,
-    /// The adapter takes nothing more of what is kept.
-    keep_is_full: bool,
+    /// A check whether the engine answers, before nodes are taken for silent.
+    link_probe: Option<LinkProbe>,
+    /// None, if no topic has a history.
+    history: Option<Box<History>>,
+    /// Followed topics whose interests are not in force yet.
+    history_waiters: InterestWaiters,
+    /// The adapter takes no more tickets.
+    history_is_full: bool,
 }
 
 impl<A: Adapter> Cluster<A> {
-    /// Of a node that has just been started; `seed` is nobody's to guess. Its adapter begins to
+    /// For a node that has just been started; `seed` must not be guessable. Its adapter begins to
     /// connect.
     pub fn new(config: ClusterConfig, mut adapter: A, me: NodeId, seed: u64, time: Time) -> Self {
         let (name, version, prefix) = (config.name, config.version, config.prefix);
         let peers = config.peers;
         let (settings, envelopes) = (peers.settings.clone(), peers.envelopes);
-        let keeping = config.history.map(|it| Box::new(Keeping::new(it, me, &prefix, seed ^ 2)));
+        let history = config.history.map(|it| Box::new(History::new(it, me, &prefix, seed ^ 2)));
         adapter.start(me);
         adapter.interest(&[(Interest::Nodes, Wanted::Yes), (Interest::Node(me), Wanted::Yes)]);
         Self {
@@ -267,10 +264,10 @@ impl<A: Adapter> Cluster<A> {
             version,
             seen: HashMap::with_hasher(FixedState::with_seed(seed)),
             parts: PresenceParts::new(PARTS_BYTES),
-            asks: Asks::default(),
+            presence_requests: PresenceRequests::default(),
             disconnects: Disconnects::new(config.disconnects),
             calls: Calls::default(),
-            awaits: Awaits::default(),
+            waiters: InterestWaiters::default(),
             events: VecDeque::new(),
             done: VecDeque::new(),
             state: LinkState::Away,
@@ -284,18 +281,19 @@ impl<A: Adapter> Cluster<A> {
             counts: ClusterCounts::default(),
             notices: VecDeque::new(),
             departed: BTreeMap::new(),
-            link_asked: None,
-            keeping,
-            keep_awaits: Awaits::default(),
-            keep_is_full: false,
+            link_probe: None,
+            history,
+            history_waiters: InterestWaiters::default(),
+            history_is_full: false,
         }
     }
 
-    /// Takes what has happened at the engine; whether there may be more, to be taken at once.
-    /// The waker of the context is woken when there is something after that.
+    /// Takes the engine's events and processes them. Returns whether there may be more. The waker
+    /// of the context is woken when there are more after that.
     ///
     /// Where members come and go on other threads, do it in two steps, and between them what those
-    /// have told: a member whose join was answered before another node spoke is then known.
+    /// threads have told: so a member whose join was answered before another node published is
+    /// known.
     pub fn poll(
         &mut self,
         context: &mut Context<'_>,
@@ -307,7 +305,7 @@ impl<A: Adapter> Cluster<A> {
         has_more
     }
 
-    /// Takes what has happened at the engine, and makes nothing of it; whether there may be more.
+    /// Takes the engine's events without processing them. Returns whether there may be more.
     pub fn receive(&mut self, context: &mut Context<'_>) -> bool {
         while self.events.len() < EVENTS_MAX {
             match self.adapter.poll_event(context) {
@@ -318,37 +316,37 @@ impl<A: Adapter> Cluster<A> {
         true
     }
 
-    /// Does what follows from what was received.
+    /// Processes the received events.
     pub fn handle_events(&mut self, time: Time, local: &mut impl LocalNode) {
         while let Some(event) = self.events.pop_front() {
-            self.happened(event, time, local);
+            self.on_event(event, time, local);
         }
-        self.tell_kept(local);
+        self.report_history(local);
     }
 
-    /// Does what is due. To be called once a second at least: what came meanwhile may be missing
+    /// Does what is due. To be called at least once a second: what came meanwhile may be missing
     /// otherwise.
     pub fn tick(&mut self, time: Time, local: &mut impl LocalNode) {
         let ran_ns = std::mem::replace(&mut self.ran_ns, time.ns);
         if time.ns.saturating_sub(ran_ns) > PAUSE_NS {
-            // Nobody was silent for a node that did not look.
-            self.ask_again(None, time);
+            // No node counts as silent for the time in which this one did not run.
+            self.request_all_presences(None, time);
         }
         self.interests.tick(time.ns);
-        self.tick_kept(time, local);
+        self.tick_history(time, local);
         self.age_peers(time);
         if self.peers.beat_due(time.ns) && !self.has_said_bye {
-            self.say_beat(time);
+            self.send_beat(time);
         }
-        self.look_at_peers(time, local);
+        self.handle_peer_events(time, local);
         self.disconnects.tick(time.ns);
-        self.say_disconnects(time);
+        self.send_disconnects(time);
         while let Some((number, outcome)) = self.disconnects.poll_outcome() {
             local.disconnected(number, outcome);
         }
         let dropped = self.outbox.expire(time.ns);
         self.counts.add(dropped);
-        self.ask(time, local);
+        self.request_presences(time, local);
     }
 
     /// When [`tick`](Self::tick) has something to do next.
@@ -358,23 +356,23 @@ impl<A: Adapter> Cluster<A> {
             self.peers_next_ns(),
             self.disconnects.next_ns(),
             self.outbox.next_ns(),
-            self.asks.next_ns(),
-            self.keep_next_ns(),
+            self.presence_requests.next_ns(),
+            self.history_next_ns(),
         ];
         all.into_iter().flatten().min()
     }
 
-    /// The name by which this node is known.
+    /// The id of this node.
     pub fn me(&self) -> NodeId {
         self.me
     }
 
-    /// How it stands with the link, and since when.
+    /// The state of the link, and since when.
     pub fn state(&self) -> (LinkState, u64) {
         (self.state, self.since_ns)
     }
 
-    /// The number of the link; none, while there is none.
+    /// The number of the link; none, while there is no link.
     pub fn session(&self) -> Option<Session> {
         self.session
     }
@@ -384,32 +382,32 @@ impl<A: Adapter> Cluster<A> {
         &self.peers
     }
 
-    /// What is wanted.
+    /// Its subscriptions.
     pub fn interests(&self) -> &Interests {
         &self.interests
     }
 
-    /// What waits to be handed over.
+    /// The queue for the engine.
     pub fn outbox(&self) -> &Outbox {
         &self.outbox
     }
 
-    /// What was counted.
+    /// The counters.
     pub fn counts(&self) -> &ClusterCounts {
         &self.counts
     }
 
-    /// Its engine.
+    /// The adapter.
     pub fn adapter(&self) -> &A {
         &self.adapter
     }
 
-    /// The same, to be looked at closely by whoever tests.
+    /// The adapter, for tests.
     pub fn adapter_mut(&mut self) -> &mut A {
         &mut self.adapter
     }
 
-    /// The next thing that whoever runs the node should know.
+    /// The next notice for the operator.
     pub fn poll_notice(&mut self) -> Option<Notice> {
         self.notices.pop_front()
     }

@@ -1,4 +1,4 @@
-//! How an envelope is written.
+//! Writing envelopes.
 
 use bytes::{Bytes, BytesMut};
 
@@ -8,13 +8,13 @@ use crate::node_id::NodeId;
 use crate::subject::TOPIC_BYTES_MAX;
 use crate::wire;
 
-/// An envelope that is complete but for its number.
+/// An envelope that has everything but its number.
 ///
-/// Numbers say the order in which a node publishes, and what waits to be published may still be
+/// Numbers give the order in which a node publishes, and what waits to be published may still be
 /// dropped. So an envelope is encoded where it is made, and gets its number by
-/// [`numbered`](Self::numbered) when it is handed over to the engine: eight bytes are written, in
-/// place. If the link breaks before the engine has confirmed it, [`resent`] marks it, and it is
-/// handed over again with the number that it has.
+/// [`numbered`](Self::numbered) when it is handed to the engine: eight bytes are written in place.
+/// If the link breaks before the engine has confirmed it, [`resent`] marks it, and it is handed
+/// over again with the same number.
 ///
 /// ```
 /// use simurgh_cluster::{Draft, Envelope, Item, ItemPayload, Kind, NodeId};
@@ -30,7 +30,7 @@ use crate::wire;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Draft {
     bytes: Vec<u8>,
-    /// Where the number of items stands.
+    /// Offset of the number of items.
     items_at: usize,
     items: u16,
 }
@@ -39,8 +39,8 @@ impl Draft {
     /// A broadcast on a topic. More may follow it by [`push`](Self::push).
     ///
     /// # Errors
-    /// The topic or the event is too long, the whole too large, or the event is reserved: it cannot
-    /// be published, and members on this node must not get it either.
+    /// The topic or the event is too long, the whole is too large, or the event is reserved: it
+    /// cannot be published, and members on this node must not get it either.
     pub fn broadcast(
         origin: NodeId,
         topic: &str,
@@ -51,13 +51,14 @@ impl Draft {
         Ok(draft)
     }
 
-    /// Puts a further broadcast behind those it has.
+    /// Adds a further broadcast.
     ///
-    /// JSON text has to be valid and compact, as [`Payload`](simurgh_proto::message::Payload)
-    /// promises: others refuse the envelope otherwise.
+    /// JSON text must be valid and compact, as [`Payload`](simurgh_proto::message::Payload)
+    /// promises: other nodes refuse the envelope otherwise.
     ///
     /// # Errors
-    /// As [`broadcast`](Self::broadcast), or it has as many as it can count; it is as it was.
+    /// As [`broadcast`](Self::broadcast), or it has as many items as it can count; the draft is
+    /// unchanged.
     pub fn push(&mut self, broadcast: &Item<'_>) -> Result<(), EncodeError> {
         if is_reserved(broadcast.event) {
             return Err(EncodeError::Reserved);
@@ -65,7 +66,7 @@ impl Draft {
         self.add(broadcast)
     }
 
-    /// Of another kind than broadcasts, with what it carries, if it carries anything.
+    /// An envelope of another kind than broadcasts.
     pub(crate) fn with_payload(
         kind: Kind,
         origin: NodeId,
@@ -79,12 +80,12 @@ impl Draft {
         Ok(draft)
     }
 
-    /// Without items, but with room for so many bytes of them.
+    /// Without items, but with room for them.
     fn new(kind: Kind, origin: NodeId, topic: &str, room: usize) -> Result<Self, EncodeError> {
         if topic.len() > TOPIC_BYTES_MAX {
             return Err(EncodeError::Topic(topic.len()));
         }
-        // To the byte: what has no room to spare becomes `Bytes` without another allocation.
+        // Exactly: a vector without spare room becomes `Bytes` without another allocation.
         let room = room.min(ENVELOPE_BYTES_MAX);
         let mut bytes = Vec::with_capacity(HEADER_BYTES + 2 + topic.len() + 2 + room);
         bytes.extend_from_slice(&[ENVELOPE_VERSION, kind as u8]);
@@ -115,7 +116,7 @@ impl Draft {
         Ok(())
     }
 
-    /// Bytes that it has, which is more than none.
+    /// Its length in bytes.
     #[allow(clippy::len_without_is_empty, reason = "it always has a beginning")]
     pub fn len(&self) -> usize {
         self.bytes.len()
@@ -126,27 +127,26 @@ impl Draft {
         self.items.into()
     }
 
-    /// The envelope, as the `n`th that its origin publishes. None is the 0th: others refuse it.
+    /// The envelope with its number, counted from 1: others refuse an envelope with number 0.
     pub fn numbered(mut self, n: u64) -> Bytes {
         write(&mut self.bytes, N_AT, n.to_le_bytes());
         Bytes::from(self.bytes)
     }
 
-    /// The envelope without a number, for who has to hold it as bytes until [`stamped`] gives it
-    /// one.
+    /// The envelope without a number; [`stamped`] gives it one later.
     pub fn unnumbered(self) -> Bytes {
         Bytes::from(self.bytes)
     }
 }
 
-/// The same envelope with another number: in place, unless somebody else holds these bytes. What
-/// is too short to be an envelope is given back.
+/// The same envelope with another number: in place, unless the bytes are shared. Bytes that are too
+/// short to be an envelope are returned unchanged.
 pub fn stamped(envelope: Bytes, n: u64) -> Bytes {
     changed(envelope, |bytes| write(bytes, N_AT, n.to_le_bytes()))
 }
 
-/// The same envelope, marked as [`Flags::RESENT`]: in place, unless somebody else holds these
-/// bytes. What is too short to be an envelope is given back.
+/// The same envelope marked as [`Flags::RESENT`]: in place, unless the bytes are shared. Bytes that
+/// are too short to be an envelope are returned unchanged.
 pub fn resent(envelope: Bytes) -> Bytes {
     changed(envelope, |bytes| {
         let flags = bytes.get(FLAGS_AT..).and_then(|it| it.first_chunk()).copied();
@@ -165,7 +165,7 @@ fn changed(envelope: Bytes, change: impl FnOnce(&mut [u8])) -> Bytes {
     own.freeze()
 }
 
-/// Writes over bytes that are there.
+/// Overwrites bytes, if there are as many.
 fn write<const N: usize>(bytes: &mut [u8], at: usize, what: [u8; N]) {
     if let Some(place) = bytes.get_mut(at..).and_then(|rest| rest.first_chunk_mut()) {
         *place = what;

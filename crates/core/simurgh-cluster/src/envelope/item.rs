@@ -1,4 +1,4 @@
-//! What an envelope carries.
+//! The items of envelopes.
 
 use std::borrow::Cow;
 
@@ -16,14 +16,14 @@ const EXCEPT: u8 = 2;
 const EXCLUSION: u8 = 4;
 const USER: u8 = 8;
 
-/// What the names of the protocol's own events begin with.
+/// Prefixes of the protocol's own events.
 const RESERVED: [&str; 2] = ["phx_", "simurgh:"];
 
-/// Whether an event is the protocol's own, and never a broadcast: a `phx_close` would end the
-/// channels of all members, a `simurgh:gap` would have them think that they missed something.
+/// Whether an event is the protocol's own and must not be broadcast: a `phx_close` would end the
+/// channels of all members, a `simurgh:gap` would tell them that they missed something.
 ///
-/// Everything else may be broadcast, and is by some applications: `presence_diff` by those that
-/// have presences of their own, `disconnect` on the id of sockets to close them.
+/// Everything else may be broadcast, and some applications do: `presence_diff` where they keep
+/// presences themselves, `disconnect` on the id of sockets to close them.
 pub fn is_reserved(event: &str) -> bool {
     RESERVED.iter().any(|prefix| event.starts_with(prefix))
 }
@@ -33,15 +33,15 @@ pub fn is_reserved(event: &str) -> bool {
 pub struct Item<'a> {
     /// At most 255 bytes; empty for other kinds than broadcasts.
     pub event: &'a str,
-    /// What is said.
+    /// The payload.
     pub payload: ItemPayload<'a>,
-    /// Who does not get it, of the origin's members; only the origin can read it.
+    /// A member of the origin that does not get it; only the origin can read this.
     pub except: Option<Except>,
-    /// Who does not get it, on any node: the hash of a client's resume id.
+    /// The hash of the resume id of a client that does not get it, on any node.
     pub exclusion: Option<u64>,
 }
 
-/// A member of the origin's, by its `ChannelId` there.
+/// A member on the origin, by its `ChannelId` there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Except {
     /// The shard of its socket.
@@ -52,36 +52,36 @@ pub struct Except {
     pub generation: u32,
 }
 
-/// What a broadcast carries.
+/// The payload of a broadcast.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ItemPayload<'a> {
-    /// The text of one JSON value, without whitespace between its tokens: it stands in frames as it
+    /// One JSON value as text without whitespace between its tokens: it is copied into frames as it
     /// is.
     Json(&'a str),
     /// Raw bytes.
     Binary(&'a [u8]),
-    /// What Supabase's clients broadcast (PROTOCOL §11), as the frame that members with V2 get, but
+    /// A broadcast of Supabase's clients (PROTOCOL §11), as the frame that members with V2 get, but
     /// without a topic.
     User(&'a [u8]),
 }
 
 impl<'a> ItemPayload<'a> {
-    /// Of a payload of the application's; `frame` takes what has to be written for it.
+    /// The payload of an application's broadcast; `frame` holds what has to be encoded for it.
     pub fn of(payload: &'a Payload<'_>, frame: &'a mut Vec<u8>) -> Self {
         match payload {
             Payload::Json(text) => Self::Json(text),
             Payload::Binary(bytes) => Self::Binary(bytes),
             Payload::User(_) => {
                 frame.clear();
-                // No field can be too long: the topic is empty, the others fit already.
+                // No field can be too long: the topic is empty, and the others were checked.
                 let _ = Serializer::V2.broadcast(frame, "", events::BROADCAST, payload);
                 Self::User(frame)
             }
         }
     }
 
-    /// The payload as the rest of the program knows it, borrowed; null in place of a
-    /// [`User`](Self::User) that is none.
+    /// The payload as the rest of the program has it, borrowed; null in place of a
+    /// [`User`](Self::User) that cannot be read.
     pub fn to_payload(self) -> Payload<'a> {
         match self {
             Self::Json(text) => Payload::Json(Cow::Borrowed(text)),
@@ -90,7 +90,7 @@ impl<'a> ItemPayload<'a> {
         }
     }
 
-    /// Its bytes as they stand in the envelope.
+    /// Its bytes in the envelope.
     pub fn data(self) -> &'a [u8] {
         match self {
             Self::Json(text) => text.as_bytes(),
@@ -118,7 +118,7 @@ impl<'a> ItemPayload<'a> {
     }
 }
 
-/// A user broadcast, checked.
+/// Reads and checks a user broadcast.
 fn user(frame: &[u8]) -> Result<Payload<'_>, EnvelopeError> {
     let frame = Frame::Binary(frame);
     match Serializer::V2.decode_server(frame).map_err(EnvelopeError::User)? {
@@ -137,7 +137,7 @@ impl<'a> Item<'a> {
         Self { event, payload, except: None, exclusion: None }
     }
 
-    /// Bytes that it takes in an envelope.
+    /// Its length in an envelope, in bytes.
     pub const fn encoded_bytes(&self) -> usize {
         let payload = match self.payload {
             ItemPayload::Json(text) => text.len(),
@@ -148,7 +148,7 @@ impl<'a> Item<'a> {
         BYTES_LEAST + self.event.len() + except + exclusion + payload
     }
 
-    /// Appends it; `false`, and half an item, if its event or its payload is too long.
+    /// Appends it. Returns `false` and leaves half an item if its event or payload is too long.
     #[must_use]
     pub(super) fn put(&self, out: &mut Vec<u8>) -> bool {
         let except = if self.except.is_some() { EXCEPT } else { 0 };
@@ -168,7 +168,7 @@ impl<'a> Item<'a> {
         wire::put_bytes32(out, self.payload.data())
     }
 
-    /// Reads it; JSON and user broadcasts are not looked into.
+    /// Reads it without checking JSON and user broadcasts.
     pub(super) fn read(reader: &mut Reader<'a>) -> Result<Self, EnvelopeError> {
         let flags = reader.u8()?;
         let event = reader.text8()?;
@@ -190,7 +190,7 @@ impl<'a> Item<'a> {
         Ok(Self { event, payload, except, exclusion })
     }
 
-    /// Whether it may be given to members.
+    /// Checks that it may be given to members.
     pub(super) fn check(&self) -> Result<(), EnvelopeError> {
         if is_reserved(self.event) {
             return Err(EnvelopeError::Reserved);
@@ -198,7 +198,7 @@ impl<'a> Item<'a> {
         self.payload.check()
     }
 
-    /// Whether it has nothing but bytes, as items of other kinds than broadcasts.
+    /// Whether it has nothing but bytes, as the items of all kinds but broadcasts.
     pub(super) fn is_bare(&self) -> bool {
         let is_plain = self.except.is_none() && self.exclusion.is_none();
         is_plain && self.event.is_empty() && matches!(self.payload, ItemPayload::Binary(_))

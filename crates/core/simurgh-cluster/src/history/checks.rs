@@ -4,12 +4,13 @@
 //! All are looked at after each link, those of which something may be lost at once, and all of them
 //! slowly, for ever.
 
-use super::asks::Checked;
-use super::follow::{Id, Phase, Stage};
-use super::follows::{Ears, Follows, LATE_NS, SECOND};
-use super::said::HistorySink;
+use super::events::HistorySink;
+use super::request::FetchLast;
+use super::topic::{Phase, Stage, TopicId};
+use super::topics::{Context, LATE_NS, Topics};
 use crate::adapter::{Fetched, Received};
 use crate::envelope::Envelope;
+use crate::time::SECOND;
 
 /// Topics that are looked at for one question.
 const LOOKED_MAX: u32 = 4_096;
@@ -18,9 +19,9 @@ const AGAIN_NS: u64 = SECOND;
 /// Topics of one turn of the slow round are at most a second's.
 const SLOW_NS: u64 = SECOND;
 
-impl Follows {
+impl Topics {
     /// Which topics are to be checked now, so many at most; each with how often it lost something.
-    pub(super) fn next_checks(&mut self, most: usize, now_ns: u64) -> Vec<(Id, u8)> {
+    pub(super) fn next_checks(&mut self, most: usize, now_ns: u64) -> Vec<(TopicId, u8)> {
         let mut topics = Vec::new();
         while self.urgent_ns <= now_ns && topics.len() < most {
             let Some(id) = self.urgent.pop_front() else { break };
@@ -45,7 +46,7 @@ impl Follows {
                 && follow.stage == Stage::Live
                 && follow.job.is_none()
             {
-                topics.push((Id { at, serial: follow.serial }, follow.lost));
+                topics.push((TopicId { at, serial: follow.serial }, follow.lost));
             }
         }
         topics.sort_unstable();
@@ -54,9 +55,9 @@ impl Follows {
     }
 
     /// Takes a topic if something of it may be missing, and nobody is at it.
-    fn look_at(&mut self, at: u32, topics: &mut Vec<(Id, u8)>) {
+    fn look_at(&mut self, at: u32, topics: &mut Vec<(TopicId, u8)>) {
         let Some(follow) = self.table.get(at) else { return };
-        let one = (Id { at, serial: follow.serial }, follow.lost);
+        let one = (TopicId { at, serial: follow.serial }, follow.lost);
         match (follow.stage, &follow.job) {
             (Stage::Waiting, _) => {}
             (Stage::Filling, Some(job)) => {
@@ -87,16 +88,16 @@ impl Follows {
     /// The last numbers of topics are here.
     pub(super) fn checked<T: HistorySink>(
         &mut self,
-        checked: Checked,
+        checked: FetchLast,
         fetched: Option<Fetched>,
-        ears: &mut Ears<'_, T>,
+        context: &mut Context<'_, T>,
     ) {
         // Those of another epoch are asked for again, with all others.
         if checked.era != self.era {
             return;
         }
-        let Some(fetched) = fetched else { return self.not_checked(checked, ears) };
-        ears.counts.checked += checked.topics.len() as u64;
+        let Some(fetched) = fetched else { return self.not_checked(checked, context) };
+        context.counts.checked += checked.topics.len() as u64;
         let (found, is_clear) = self.found(&checked, &fetched.messages);
         for ((id, lost), last) in checked.topics.iter().zip(found) {
             let Some(at) = self.current(*id) else { continue };
@@ -105,15 +106,15 @@ impl Follows {
             match self.table.get(at).map(|it| (it.stage, it.job.is_some())) {
                 Some((Stage::Filling, has_job)) => {
                     // What came meanwhile waits.
-                    let awaits_floor = self.want_floor(at, ears.time.ns).is_some();
+                    let awaits_watermark = self.want_watermark(at, context.time.ns).is_some();
                     let is_empty = last.is_none() && is_clear && fetched.head > 0;
-                    if !has_job && is_empty && !awaits_floor {
-                        self.begin_empty(at, fetched.head, asked, ears);
+                    if !has_job && is_empty && !awaits_watermark {
+                        self.begin_empty(at, fetched.head, asked, context);
                     } else {
                         self.ask(at);
                     }
                 }
-                Some((Stage::Live, false)) => self.compare(at, asked, (last, is_clear), ears),
+                Some((Stage::Live, false)) => self.compare(at, asked, (last, is_clear), context),
                 // Somebody is at it.
                 _ => {}
             }
@@ -121,20 +122,20 @@ impl Follows {
     }
 
     /// The engine does not answer: nobody knows.
-    fn not_checked<T: HistorySink>(&mut self, checked: Checked, ears: &mut Ears<'_, T>) {
+    fn not_checked<T: HistorySink>(&mut self, checked: FetchLast, context: &mut Context<'_, T>) {
         for (id, _) in checked.topics {
             let Some(at) = self.current(id) else { continue };
-            self.unknown(at, ears.told);
+            self.unknown(at, context.told);
             self.unsure(at);
             self.urgent.push_back(id);
         }
-        self.has_lost_unnoticed(ears.time.ns);
-        self.urgent_ns = ears.time.ns.saturating_add(AGAIN_NS);
+        self.has_lost_unnoticed(context.time.ns);
+        self.urgent_ns = context.time.ns.saturating_add(AGAIN_NS);
     }
 
     /// The last number of each topic that was asked for, if there is one; and whether each answer
     /// was one of those.
-    fn found(&self, checked: &Checked, messages: &[Received]) -> (Vec<Option<u64>>, bool) {
+    fn found(&self, checked: &FetchLast, messages: &[Received]) -> (Vec<Option<u64>>, bool) {
         let mut found = vec![None; checked.topics.len()];
         let mut is_clear = true;
         for message in messages {
@@ -156,28 +157,28 @@ impl Follows {
         at: u32,
         (round, lost): (u32, u8),
         (last, is_clear): (Option<u64>, bool),
-        ears: &mut Ears<'_, T>,
+        context: &mut Context<'_, T>,
     ) {
         let Some(follow) = self.table.get(at) else { return };
         let is_synced = self.is_synced(follow);
         match last {
             Some(seq) if seq > follow.last => {
-                ears.counts.behind += 1;
+                context.counts.behind += 1;
                 if !is_synced {
-                    return self.is_behind(at, seq, ears.time.ns);
+                    return self.is_behind(at, seq, context.time.ns);
                 }
                 // It is on its way.
                 if let Some(id) = self.id(at) {
-                    let due_ns = ears.time.ns.saturating_add(LATE_NS);
+                    let due_ns = context.time.ns.saturating_add(LATE_NS);
                     self.late.push_back((due_ns, id, seq));
                 }
             }
-            Some(seq) if seq == follow.last => self.sure(at, round, lost, ears.told),
+            Some(seq) if seq == follow.last => self.sure(at, round, lost, context.told),
             None if !is_clear => self.confirm(at),
             _ if is_synced => {}
             // A copy that lags behind, or it was removed before its time.
-            _ if self.may_have_missed(follow, 0, true, ears.time.ns) => self.confirm(at),
-            _ => self.sure(at, round, lost, ears.told),
+            _ if self.may_have_missed(follow, 0, true, context.time.ns) => self.confirm(at),
+            _ => self.sure(at, round, lost, context.told),
         }
     }
 

@@ -1,6 +1,6 @@
 //! What is counted of kept topics.
 
-use super::said::{StoreError, StoredAt};
+use super::events::{StoreError, StoredAt};
 use crate::durations::Durations;
 
 /// Since the node was started.

@@ -1,22 +1,22 @@
 //! The first that a topic knows: what the engine has of it.
 
-use super::asks::After;
-use super::follow::{Last, Stage};
-use super::follows::{Ears, Follows};
-use super::holes::seq_of;
-use super::order::{heard, is_kept, items, stored_s};
-use super::said::{HistoryEvent, HistoryItem, HistorySink};
+use super::catch_up::seq_of;
+use super::delivery::{heard, is_kept, items, stored_s};
+use super::events::{HistoryEvent, HistoryItem, HistorySink};
+use super::request::FetchAfter;
+use super::topic::{Last, Stage};
+use super::topics::{Context, Topics};
 use crate::adapter::{Fetched, Received};
 use crate::envelope::Envelope;
 
-impl Follows {
+impl Topics {
     /// A page of what the engine has of a topic is here.
     pub(super) fn filled<T: HistorySink>(
         &mut self,
         at: u32,
-        after: &After,
+        after: &FetchAfter,
         fetched: Fetched,
-        ears: &mut Ears<'_, T>,
+        context: &mut Context<'_, T>,
     ) {
         let Fetched { messages, head, is_all } = fetched;
         self.note(at, messages.last().map_or(0, seq_of).max(head));
@@ -43,12 +43,12 @@ impl Follows {
             reach = reach.max(after.known);
         }
         if self.needed(at) > reach && !has_met && !after.from_leader {
-            return self.again(at, ears.time.ns);
+            return self.again(at, context.time.ns);
         }
         let needed = if has_met { 0 } else { self.needed(at) };
-        self.tell_begun(at, (reach, is_all), ears);
-        self.gap_before_queue(at, needed, ears);
-        self.go_on(at, after, ears);
+        self.tell_begun(at, (reach, is_all), context);
+        self.gap_before_queue(at, needed, context);
+        self.go_on(at, after, context);
     }
 
     /// The engine has nothing of a topic up to this number.
@@ -57,10 +57,10 @@ impl Follows {
         at: u32,
         head: u64,
         (round, lost): (u32, u8),
-        ears: &mut Ears<'_, T>,
+        context: &mut Context<'_, T>,
     ) {
-        self.tell_begun(at, (head, true), ears);
-        self.sure(at, round, lost, ears.told);
+        self.tell_begun(at, (head, true), context);
+        self.sure(at, round, lost, context.told);
     }
 
     /// Tells what there is of a topic, all up to `head`; whether the engine has no more. What has
@@ -70,12 +70,12 @@ impl Follows {
         &mut self,
         at: u32,
         (head, is_all): (u64, bool),
-        ears: &mut Ears<'_, T>,
+        context: &mut Context<'_, T>,
     ) {
         let epoch = self.known_epoch;
         let Some(follow) = self.table.get(at) else { return };
         let count = self.wants(follow).count as usize;
-        let young = self.floor_of(at, ears.time).filter(|_| is_all);
+        let young = self.watermark_of(at, context.time).filter(|_| is_all);
         // Who has nothing, and does not say up to where, looked later than that was given.
         let head = if head > 0 { head } else { young.unwrap_or_default() };
         let Some(follow) = self.table.get_mut(at) else { return };
@@ -89,35 +89,36 @@ impl Follows {
         follow.last = if follow.is_message { fill.through } else { head };
         follow.reach = head.max(fill.through);
         let last_ms = fill.messages.back().map_or(0, |it| it.at_ms);
-        follow.stored_s = stored_s(last_ms, ears.time);
+        follow.stored_s = stored_s(last_ms, context.time);
         let (floor, purged) = (fill.floor(head, young, count), fill.purged);
         let decoded = fill.messages.iter().filter_map(|it| {
             let envelope = Envelope::decode(&it.envelope).ok();
             let envelope = envelope.filter(|it| is_kept(it, &follow.name));
-            ears.counts.broken += u64::from(envelope.is_none());
+            context.counts.broken += u64::from(envelope.is_none());
             Some((it, envelope?))
         });
         let decoded: Vec<(&Received, Envelope<'_>)> = decoded.collect();
         let new = decoded.partition_point(|(received, _)| seq_of(received) < came);
         let (old, new) = decoded.split_at(new);
         let head = head.min(came - 1).max(floor);
-        let whose = (ears.me, &*ears.sent, ears.time);
+        let whose = (context.me, &*context.sent, context.time);
         let messages = old.iter().flat_map(|(received, envelope)| {
             items(envelope, (seq_of(received), received.at_ms), whose)
         });
         let messages: Vec<HistoryItem<'_>> = messages.collect();
-        ears.counts.fills += 1;
+        context.counts.fills += 1;
         let messages = &messages;
-        ears.told
+        context
+            .told
             .history(&follow.name, HistoryEvent::Begun { epoch, floor, purged, head, messages });
         for (_, envelope) in old {
-            heard(envelope, ears);
+            heard(envelope, context);
         }
         for (received, envelope) in new {
-            self.deliver(at, envelope, (seq_of(received), received.at_ms), ears);
+            self.deliver(at, envelope, (seq_of(received), received.at_ms), context);
         }
         if self.epoch.is_none() {
-            self.unknown(at, ears.told);
+            self.unknown(at, context.told);
         }
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! # The way of the data
 //! ```text
-//!  store, forget ──► Stores: gathers by topic; one envelope of each under way
+//!  store, forget ──► StoreQueue: gathers by topic; one envelope of each under way
 //!                       │ next                          ▲ Stored, NotStored
 //!                       ▼                               │
 //!                    Adapter::store ──► engine ─────────┤
@@ -11,7 +11,7 @@
 //!                    Received with the engine's number, and that of the one before it
 //!                       │
 //!                       ▼
-//!  follow ─────────► Follows: in order ───────────────────────────────► HistorySink::kept
+//!  follow ─────────► Topics: in order ───────────────────────────────► HistorySink::kept
 //!                       │ hole, fill, check            ▲ Fetched
 //!                       ▼                              │
 //!                    Adapter::fetch ──► engine ────────┘
@@ -21,7 +21,7 @@
 //! with the number of the one before it. What is told stands at (number, place in its envelope).
 //! Whether a message is this node's own is known by the number that this node has given its
 //! envelope, whichever way it comes: by itself, before or after the answer to its store, or found
-//! by a fetch ([`Sent`]). It is judged by the engine's number alone: what is sent again
+//! by a fetch ([`OwnEnvelopes`]). It is judged by the engine's number alone: what is sent again
 //! over another link has an id that the engine knows, and is not published again.
 //!
 //! # What a topic goes through
@@ -30,7 +30,7 @@
 //! last that was told. If it was not, there is a *hole*: it waits, and what is between is fetched.
 //!
 //! What a topic begins with is told with the number behind which nothing is missing. For that the
-//! engine is asked what is young ([`floors`]).
+//! engine is asked what is young ([`watermarks`]).
 //!
 //! An answer may be of a copy that lags behind. It says up to which number it is complete; one that
 //! does not reach what is needed is asked for again after 50, 200 and 1,000 ms, the last time of
@@ -38,7 +38,7 @@
 //!
 //! After a link was made, or something lost, nothing of a topic is certain until the engine has
 //! been asked for its last number. That is done of a thousand topics at once, and of all of them
-//! slowly for ever, since nothing follows a lost last message. See [`Follows::may_have_missed`] for
+//! slowly for ever, since nothing follows a lost last message. See [`Topics::may_have_missed`] for
 //! what is concluded where the engine has removed messages meanwhile.
 //!
 //! Numbers never go back within an epoch. With another epoch everything is filled anew.
@@ -53,20 +53,21 @@
 //! in the chain, and is counted. An envelope of a topic that is not followed here is no business of
 //! this room: it is plain to this node.
 
-mod asks;
+mod catch_up;
 mod checks;
 mod counts;
+mod delivery;
+mod events;
+mod fetches;
 mod fill;
-mod floors;
-mod follow;
-mod follows;
-mod holes;
-mod order;
-mod said;
-mod sent;
-mod stores;
+mod own_envelopes;
+mod request;
+mod store_queue;
 #[cfg(test)]
 pub(crate) mod tests;
+mod topic;
+mod topics;
+mod watermarks;
 
 use std::collections::VecDeque;
 
@@ -75,21 +76,21 @@ use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 
 pub use self::counts::HistoryCounts;
-pub(crate) use self::follow::Id;
-pub(crate) use self::said::HistorySink;
-pub use self::said::{
+pub(crate) use self::events::HistorySink;
+pub use self::events::{
     HistoryEvent, HistoryItem, HistoryPosition, Retention, StoreError, StoreItem, StoredAt,
 };
-pub(crate) use self::stores::Outgoing;
+pub(crate) use self::store_queue::Outgoing;
+pub(crate) use self::topic::TopicId;
 
-use self::follows::{Ears, Follows};
-use self::sent::Sent;
-use self::stores::{Answer, Stores, StoresConfig, What};
+use self::own_envelopes::OwnEnvelopes;
+use self::store_queue::{Answer, StoreQueue, StoreQueueConfig, What};
+use self::topics::{Context, Topics};
 use crate::adapter::{Fetch, Fetched, NotStored, Number, Ticket};
 use crate::envelope::Envelope;
 use crate::node_id::NodeId;
 use crate::subject::{Prefix, Space, Subject};
-use crate::time::Time;
+use crate::time::{SECOND, Time};
 
 /// What the engine is to forget and was not told yet; of more it forgets by its own limits.
 const PURGES_MAX: usize = 1_024;
@@ -120,7 +121,6 @@ pub struct HistoryConfig {
 impl Default for HistoryConfig {
     /// 512; 16 MB; 8.5 s; 32; 1,024; 1 MB; 30 s; 2,000.
     fn default() -> Self {
-        const SECOND: u64 = 1_000_000_000;
         Self {
             in_flight_max: 512,
             waiting_bytes: 16 << 20,
@@ -153,12 +153,12 @@ pub(crate) enum Next {
 }
 
 /// This node's part in what is kept.
-pub(crate) struct Keeping {
+pub(crate) struct History {
     me: NodeId,
     prefix: Prefix,
-    stores: Stores,
-    sent: Sent,
-    follows: Follows,
+    stores: StoreQueue,
+    sent: OwnEnvelopes,
+    follows: Topics,
     counts: HistoryCounts,
     ticket: u64,
     /// Topics of which the engine is to forget what is older than a number.
@@ -169,9 +169,9 @@ pub(crate) struct Keeping {
     has_nothing: bool,
 }
 
-impl Keeping {
+impl History {
     pub(crate) fn new(config: HistoryConfig, me: NodeId, prefix: &Prefix, seed: u64) -> Self {
-        let stores = StoresConfig {
+        let stores = StoreQueueConfig {
             me,
             prefix: prefix.clone(),
             in_flight_max: config.in_flight_max,
@@ -181,9 +181,9 @@ impl Keeping {
         Self {
             me,
             prefix: prefix.clone(),
-            stores: Stores::new(stores, seed),
-            sent: Sent::default(),
-            follows: Follows::new(prefix.clone(), config, seed),
+            stores: StoreQueue::new(stores, seed),
+            sent: OwnEnvelopes::default(),
+            follows: Topics::new(prefix.clone(), config, seed),
             counts: HistoryCounts::default(),
             ticket: 0,
             purges: VecDeque::new(),
@@ -197,7 +197,7 @@ impl Keeping {
 
     /// A topic is followed from now on: what it is known by until its interest is in force, if it
     /// was not followed before.
-    pub(crate) fn follow(&mut self, topic: &str, wants: Retention) -> Option<Id> {
+    pub(crate) fn follow(&mut self, topic: &str, wants: Retention) -> Option<TopicId> {
         self.follows.begin(topic, wants)
     }
 
@@ -271,7 +271,7 @@ impl Keeping {
     }
 
     /// The engine sends what this topic has from now on.
-    pub(crate) fn in_force(&mut self, id: Id) {
+    pub(crate) fn in_force(&mut self, id: TopicId) {
         self.follows.in_force(id);
     }
 
@@ -311,8 +311,8 @@ impl Keeping {
         }
         self.follows.is_here(time.ns);
         let Self { me, sent, counts, follows, .. } = self;
-        let mut ears = Ears { me: *me, time, sent, counts, told };
-        follows.arrive(at, envelope, (bytes, number, at_ms), &mut ears);
+        let mut context = Context { me: *me, time, sent, counts, told };
+        follows.arrive(at, envelope, (bytes, number, at_ms), &mut context);
         true
     }
 
@@ -353,13 +353,13 @@ impl Keeping {
         told: &mut T,
     ) {
         let Self { me, sent, counts, follows, .. } = self;
-        let mut ears = Ears { me: *me, time, sent, counts, told };
-        follows.fetched(ticket, fetched, &mut ears);
+        let mut context = Context { me: *me, time, sent, counts, told };
+        follows.fetched(ticket, fetched, &mut context);
     }
 
     /// The engine has said behind which number a log is young, or has not.
     pub(crate) fn since(&mut self, ticket: Ticket, behind: Option<u64>, time: Time) {
-        self.follows.floor_is(ticket, behind, time);
+        self.follows.watermark_is(ticket, behind, time);
     }
 
     /// A purge was answered.
@@ -413,7 +413,7 @@ impl Keeping {
         self.stores.expire(time.ns, (&mut self.sent, &mut self.counts), told);
         self.sent.expire(time.ns);
         self.follows.end_pauses(time.ns);
-        self.follows.end_floor_waits(time.ns);
+        self.follows.end_watermark_waits(time.ns);
         self.follows.miss_late(time.ns);
         self.follows.go_round(time.ns);
         self.hush(told);

@@ -1,19 +1,17 @@
 //! What is kept, without nodes: an engine that is a list, and everything that goes wrong with it.
 
 mod engine;
-mod floors;
-mod follows;
 pub(crate) mod log;
 mod many;
 mod model;
-mod stores;
+mod store_queue;
+mod topics;
+mod watermarks;
 
-use super::said::HistorySink;
+use super::events::HistorySink;
 use super::*;
 use crate::envelope::{Item, ItemPayload};
-
-pub(crate) const MILLISECOND: u64 = 1_000_000;
-pub(crate) const SECOND: u64 = 1_000 * MILLISECOND;
+use crate::time::MILLISECOND;
 
 /// A broadcast that says this.
 fn item(json: &str) -> Item<'_> {

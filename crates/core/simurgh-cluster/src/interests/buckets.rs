@@ -1,4 +1,4 @@
-//! What is wanted of each bucket, and whether topic by topic or as a whole.
+//! What is wanted of each bucket: topic by topic, or as a whole.
 
 use std::collections::BTreeSet;
 use std::iter;
@@ -7,32 +7,32 @@ use super::InterestsConfig;
 use super::topics::NIL;
 use crate::subject::{BUCKETS, Bucket};
 
-/// One bucket. Arrays of two are by space: broadcasts, presence.
+/// One bucket. Arrays of two are by space: broadcasts, presences.
 #[derive(Clone, Debug)]
-pub(super) struct Part {
+pub(super) struct BucketState {
     /// The first of its topics.
     pub(super) first: u32,
-    /// Topics that are to be heard.
+    /// How many topics are wanted.
     pub(super) wanted: [u32; 2],
-    /// Since when it would cost no more topic by topic than it costs as a whole.
+    /// Since when exact subscriptions would cost no more than whole ones.
     quiet_since_ns: u64,
     pub(super) is_whole: bool,
-    /// It has been turned since the adapter was told last, perhaps more than once: what was told
-    /// of any of its topics may be wrong.
+    /// It has changed between exact and whole since the adapter was told last, perhaps more than
+    /// once: what was told of its topics may be wrong.
     pub(super) has_turned: bool,
-    /// Whether the adapter has been told to subscribe to all of it.
+    /// Whether the adapter was told to subscribe to all of it.
     pub(super) is_told: [bool; 2],
     is_dirty: bool,
 }
 
-/// Subscriptions of a bucket.
+/// The subscriptions of a bucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Held {
     exact: u32,
     whole: u32,
 }
 
-impl Part {
+impl BucketState {
     const NEW: Self = Self {
         first: NIL,
         wanted: [0; 2],
@@ -43,7 +43,7 @@ impl Part {
         is_dirty: false,
     };
 
-    /// Whether there is to be one subscription for all of it, in a space.
+    /// Whether all of it is to be subscribed to in a space.
     pub(super) const fn wants_whole(&self, space: usize) -> bool {
         self.is_whole && self.wanted[space] > 0
     }
@@ -67,18 +67,17 @@ impl Part {
     }
 }
 
-/// All buckets, and how many subscriptions they are.
+/// All buckets, and the number of their subscriptions.
 #[derive(Debug)]
 pub(super) struct Buckets {
-    all: Box<[Part]>,
-    /// Those topic by topic that have any, by how many: the last is the fullest.
+    all: Box<[BucketState]>,
+    /// Exact buckets that have subscriptions, by their number: the last is the fullest.
     by_exact: BTreeSet<(u32, u16)>,
-    /// Those that need not be whole, and since when.
+    /// Whole buckets that could be exact, and since when.
     quiet: BTreeSet<(u64, u16)>,
     exact: usize,
     whole: usize,
     whole_buckets: usize,
-    /// Since when less than half of `exact_max` is used.
     few_since_ns: Option<u64>,
     exact_max: usize,
     whole_for_ns: u64,
@@ -88,7 +87,7 @@ pub(super) struct Buckets {
 impl Buckets {
     pub(super) fn new(config: &InterestsConfig) -> Self {
         Self {
-            all: vec![Part::NEW; BUCKETS].into(),
+            all: vec![BucketState::NEW; BUCKETS].into(),
             by_exact: BTreeSet::new(),
             quiet: BTreeSet::new(),
             exact: 0,
@@ -101,7 +100,7 @@ impl Buckets {
         }
     }
 
-    /// Subscriptions to single topics, and to whole buckets.
+    /// The numbers of subscriptions to single topics, and to whole buckets.
     pub(super) const fn held(&self) -> (usize, usize) {
         (self.exact, self.whole)
     }
@@ -111,22 +110,20 @@ impl Buckets {
     }
 
     #[inline]
-    pub(super) fn get(&self, bucket: Bucket) -> &Part {
-        // A bucket's number is below their count.
+    pub(super) fn get(&self, bucket: Bucket) -> &BucketState {
         &self.all[bucket.number()]
     }
 
-    /// For the list of its topics and what is told; what is wanted goes by `add` and `remove`.
-    pub(super) fn get_mut(&mut self, bucket: Bucket) -> &mut Part {
+    /// To change its topics and what was told; `add` and `remove` change what is wanted.
+    pub(super) fn get_mut(&mut self, bucket: Bucket) -> &mut BucketState {
         &mut self.all[bucket.number()]
     }
 
-    pub(super) fn iter(&self) -> impl Iterator<Item = (Bucket, &Part)> {
+    pub(super) fn iter(&self) -> impl Iterator<Item = (Bucket, &BucketState)> {
         iter::zip(0.., &self.all).map(|(at, it)| (Bucket::new(at), it))
     }
 
-    /// One more topic is to be heard in a space. Where that is too many, the fullest buckets are
-    /// whole from now on.
+    /// One more topic is wanted in a space. If that is too many, the fullest buckets become whole.
     pub(super) fn add(&mut self, bucket: Bucket, space: usize, now_ns: u64) {
         self.change(bucket, now_ns, |it| it.wanted[space] += 1);
         while self.is_too_much() {
@@ -135,12 +132,12 @@ impl Buckets {
         }
     }
 
-    /// One less.
+    /// One topic less is wanted in a space.
     pub(super) fn remove(&mut self, bucket: Bucket, space: usize, now_ns: u64) {
         self.change(bucket, now_ns, |it| it.wanted[space] -= 1);
     }
 
-    /// Takes a whole bucket back to single topics, if it is time; whether one was.
+    /// Makes a whole bucket exact again, if it is time. Returns whether it did.
     pub(super) fn narrow(&mut self, now_ns: u64) -> bool {
         let Some(&(_, at)) = self.quiet.first() else { return false };
         let is_due = self.narrow_ns().is_some_and(|due_ns| due_ns <= now_ns);
@@ -150,14 +147,14 @@ impl Buckets {
         is_due
     }
 
-    /// When the next bucket goes back, if nothing changes.
+    /// When the next bucket becomes exact, if nothing changes.
     pub(super) fn narrow_ns(&self) -> Option<u64> {
         let (quiet_since_ns, _) = self.quiet.first()?;
         let since_ns = self.few_since_ns?.max(*quiet_since_ns);
         Some(since_ns.saturating_add(self.whole_for_ns))
     }
 
-    /// Those that may differ from what the adapter has been told: it is told now.
+    /// Takes the buckets that may differ from what the adapter was told.
     pub(super) fn take_dirty(&mut self) -> Vec<u16> {
         for at in &self.dirty {
             self.all[usize::from(*at)].is_dirty = false;
@@ -165,16 +162,16 @@ impl Buckets {
         std::mem::take(&mut self.dirty)
     }
 
-    /// More single topics than may be, or more of all. The second is met by making whole what is
-    /// fullest, too: beyond that bound the buckets that are not whole have more than two each on
-    /// average, so the fullest has three or more and is two when whole.
+    /// Whether there are too many exact subscriptions, or too many of all. Making the fullest
+    /// bucket whole mends the latter, too: beyond that bound the exact buckets have more than two
+    /// subscriptions each on average, so the fullest has three or more, and two when whole.
     const fn is_too_much(&self) -> bool {
         let twice = self.exact_max.saturating_mul(2);
         let held_max = if twice > 2 * BUCKETS { twice } else { 2 * BUCKETS };
         self.exact > self.exact_max || self.exact + self.whole > held_max
     }
 
-    fn change(&mut self, bucket: Bucket, now_ns: u64, change: impl FnOnce(&mut Part)) {
+    fn change(&mut self, bucket: Bucket, now_ns: u64, change: impl FnOnce(&mut BucketState)) {
         let at = bucket.number() as u16;
         let part = &mut self.all[bucket.number()];
         let (before, was_whole) = (part.held(), part.is_whole);

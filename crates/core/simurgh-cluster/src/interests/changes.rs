@@ -1,4 +1,4 @@
-//! What the adapter is told: the difference between what is wanted and what it was told last.
+//! Changes for the adapter: the difference between what is wanted and what it was told last.
 
 use std::mem;
 
@@ -7,7 +7,7 @@ use super::{InterestChanges, Interests, SPACES};
 use crate::adapter::Wanted;
 use crate::subject::{Bucket, Interest};
 
-/// A step, and by how many subscriptions it makes the set larger.
+/// Changes, and by how many subscriptions they make the set larger.
 type Sized = (isize, InterestChanges);
 
 const fn wanted(is_wanted: bool) -> Wanted {
@@ -19,10 +19,10 @@ fn growth(step: &InterestChanges) -> isize {
 }
 
 impl Interests {
-    /// What has to change at the adapter since the last call: each step is for one call of
+    /// What has to change at the adapter since the last call: each element is for one call of
     /// [`Adapter::interest`](crate::Adapter::interest), in this order. What began and ended in
-    /// between is in none. Steps that make the set smaller come before those that make it larger,
-    /// so it is at no time larger than it was or will be.
+    /// between is in none. Changes that make the set smaller come before those that make it larger,
+    /// so it is never larger than it was or will be.
     pub fn take_changes(&mut self) -> Vec<InterestChanges> {
         let mut ended = InterestChanges::new();
         let mut begun = InterestChanges::new();
@@ -53,7 +53,7 @@ impl Interests {
         steps.filter(|step| !step.is_empty()).collect()
     }
 
-    /// All that is to be in force now.
+    /// Everything that is wanted now.
     pub fn wanted(&self) -> impl Iterator<Item = Interest> {
         self.buckets.iter().flat_map(|(bucket, part)| {
             let whole = (0..2)
@@ -93,7 +93,7 @@ impl Interests {
     }
 }
 
-/// Tells what of a topic has to change.
+/// Adds the changes of a topic.
 fn tell(topic: &mut Topic, is_whole: bool, step: &mut InterestChanges) {
     for (at, space) in SPACES.into_iter().enumerate() {
         let is_wanted = !is_whole && topic.want[at] != Want::No;

@@ -1,21 +1,22 @@
-//! Which topics this node has members of, and what it therefore wants to hear.
+//! The topics that this node has members of, and what it subscribes to for them.
 //!
-//! A topic is heard from its first member on until some seconds after the last has left
-//! (*lingering*), so that a page that is loaded again costs no subscription. A bucket of topics is
-//! heard topic by topic (*exact*) or by one subscription a space (*whole*). Exact brings nothing
-//! that nobody wants; whole bounds how many subscriptions a node has, whatever its topics:
+//! A topic is subscribed to from its first member on until some seconds after its last member has
+//! left (it *lingers*), so that reloading a page costs no subscription. A bucket of topics is
+//! subscribed to topic by topic (*exact*) or by one subscription for each space (*whole*). Exact
+//! brings only what is wanted; whole bounds the number of a node's subscriptions, whatever its
+//! topics:
 //!
-//! - While there are more than [`InterestsConfig::exact_max`] exact ones, over both spaces, the
-//!   bucket with the most of them becomes whole, in both spaces.
-//! - The same while all subscriptions together are more than twice as many, or than 8,192 if that
-//!   is more: every bucket may be whole, in two spaces.
-//! - A whole bucket is subscribed to in a space only while any topic of it is wanted there.
-//! - A bucket goes back when it would cost no more topic by topic (at most one topic in each
-//!   space) and less than half of `exact_max` is used, both for [`InterestsConfig::whole_for_ns`].
-//!   When its last topic ends there is nothing to hear any more: then it goes back at once.
+//! - While there are more than [`InterestsConfig::exact_max`] exact subscriptions, over both
+//!   spaces, the bucket with most of them becomes whole, in both spaces.
+//! - The same while all subscriptions together are more than twice as many, or more than 8,192 if
+//!   that is more: every bucket may be whole, in two spaces.
+//! - A whole bucket is subscribed to in a space only while some topic of it is wanted there.
+//! - A bucket goes back to exact when that would cost no more (at most one topic in each space) and
+//!   less than half of `exact_max` is used, both for [`InterestsConfig::whole_for_ns`]. When its
+//!   last topic ends, it goes back at once.
 //!
-//! What is wanted changes at once; the adapter is told by
-//! [`take_changes`](Interests::take_changes), after any number of other calls.
+//! What is wanted changes at once; [`take_changes`](Interests::take_changes) has what the adapter
+//! is to be told, after any number of other calls.
 
 mod buckets;
 mod changes;
@@ -35,35 +36,34 @@ use self::unwanted::Unwanted;
 use crate::adapter::Wanted;
 use crate::split_mix::SplitMix64;
 use crate::subject::{Bucket, Interest, Space, TOPIC_BYTES_MAX};
+use crate::time::SECOND;
 
-/// Changes that belong together: those of one call of
-/// [`Adapter::interest`](crate::Adapter::interest).
+/// Changes for one call of [`Adapter::interest`](crate::Adapter::interest).
 pub type InterestChanges = Vec<(Interest, Wanted)>;
 
-/// The spaces that nodes listen to, and their places in arrays.
+/// The spaces that nodes subscribe to, and their places in arrays.
 const SPACES: [Space; 2] = [Space::Broadcast, Space::Presence];
 const BROADCAST: usize = 0;
 const PRESENCE: usize = 1;
-/// Ends of lingering are known to 67 ms, in four bytes: enough for nine years of a clock.
+/// Ends of lingering are stored in units of 67 ms, in four bytes: enough for nine years.
 const TICK_NS: u64 = 1 << 26;
-/// Topics that end in one tick.
+/// The most topics that end in one tick.
 const ENDS: usize = 1024;
-/// Buckets that go back in one tick.
+/// The most buckets that go back to exact in one tick.
 const NARROWED: usize = 64;
-const SECOND: u64 = 1_000_000_000;
-/// What is expected is heard for so long at least, however soon what has ended is given up: who is
-/// about to come may wait for what the engine has.
+/// The least time for which an expected topic is subscribed to, however short topics linger: the
+/// member who is about to come may wait for the engine's history.
 const EXPECTED_NS_MIN: u64 = 10 * SECOND;
 /// How far ends of lingering are spread, in percent each way.
 const JITTER: u64 = 25;
 
-/// Bounds of what is wanted.
+/// Settings of interests.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InterestsConfig {
-    /// Subscriptions to single topics, over both spaces. Each costs about 5 kB here and 1 kB in
-    /// the engine.
+    /// The most subscriptions to single topics, over both spaces. Each costs about 5 kB here and 1
+    /// kB in the engine.
     pub exact_max: usize,
-    /// How long a topic without members is still heard, in nanoseconds, ± 25 %.
+    /// How long a topic without members is still subscribed to, in nanoseconds, ± 25 %.
     pub linger_ns: u64,
     /// How long a bucket stays whole that need not be, in nanoseconds.
     pub whole_for_ns: u64,
@@ -76,7 +76,7 @@ impl Default for InterestsConfig {
     }
 }
 
-/// How many interests there are.
+/// Numbers of interests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct InterestCounts {
     /// Subscriptions to one topic in one space.
@@ -85,20 +85,20 @@ pub struct InterestCounts {
     pub whole: usize,
     /// Buckets that are whole.
     pub whole_buckets: usize,
-    /// Topics with members, or that were heard until lately.
+    /// Topics that have members or linger.
     pub topics: usize,
 }
 
-/// The topics of a node, and what it wants to hear for them.
+/// The topics of a node, and what it subscribes to for them.
 #[derive(Debug)]
 pub struct Interests {
     topics: Topics,
     buckets: Buckets,
-    /// Topics' numbers, by when the first of their spaces ends to linger, in [`TICK_NS`].
+    /// Topics' numbers, by when they stop lingering in the first of their spaces, in [`TICK_NS`].
     lingering: BTreeSet<(u32, u32)>,
-    /// Topics that may differ from what the adapter has been told.
+    /// Topics that may differ from what the adapter was told.
     dirty: Vec<u32>,
-    /// Kept topics that are not heard any more, and nobody was told yet.
+    /// Topics with a history that are not subscribed to any more and were not polled.
     ended: Vec<Box<str>>,
     unwanted: Unwanted,
     linger_ns: u64,
@@ -106,8 +106,8 @@ pub struct Interests {
 }
 
 impl Interests {
-    /// Of a node without topics. The seed keys hashes of names, so it should not be known to
-    /// those who choose them.
+    /// For a node without topics. The seed keys hashes of names, so those who choose names should
+    /// not know it.
     pub fn new(config: &InterestsConfig, seed: u64) -> Self {
         Self {
             topics: Topics::new(seed),
@@ -121,8 +121,8 @@ impl Interests {
         }
     }
 
-    /// A topic's first member is on a shard. A name of over [`TOPIC_BYTES_MAX`] bytes is passed
-    /// over: nothing of it comes from elsewhere.
+    /// A topic has its first member on a shard. A name of over [`TOPIC_BYTES_MAX`] bytes is
+    /// ignored: no other node can publish to it.
     pub fn begin(&mut self, topic: &str, shard: u16, now_ns: u64) {
         let Some(at) = self.find_or_insert(topic) else { return };
         if let Some(it) = self.topics.get_mut(at) {
@@ -141,14 +141,14 @@ impl Interests {
         }
     }
 
-    /// A topic is to be heard for a member who is about to come, as long as after a last one, or
-    /// for 10 s if that is longer. None comes of it by that alone: no shard has members.
+    /// Subscribes to a topic for a member who is about to join: as long as topics linger, or for 10
+    /// s if that is longer. The topic has no member by that: no shard is returned for it.
     pub fn expect(&mut self, topic: &str, now_ns: u64) {
         let Some(at) = self.find_or_insert(topic) else { return };
         let linger_ns = self.linger_ns.max(EXPECTED_NS_MIN);
         match self.topics.get(at).map(|it| it.want[BROADCAST]) {
             Some(Want::Yes) => {}
-            // Not what is left of the time, but all of it.
+            // The full time, not the rest of it.
             Some(Want::Lingers) => {
                 self.want(at, BROADCAST, Want::Yes, now_ns);
                 self.linger(at, BROADCAST, linger_ns, now_ns);
@@ -157,8 +157,8 @@ impl Interests {
         }
     }
 
-    /// [`poll_ended`](Self::poll_ended) is to say when this topic is not heard any more. Whether it
-    /// is heard now.
+    /// Has [`poll_ended`](Self::poll_ended) report when this topic is not subscribed to any more.
+    /// Returns whether it is subscribed to now.
     pub fn keep(&mut self, topic: &str) -> bool {
         let at = self.topics.find(topic);
         let heard = at.and_then(|at| self.topics.get_mut(at));
@@ -167,18 +167,18 @@ impl Interests {
         true
     }
 
-    /// A topic that was to be [kept](Self::keep), and is not heard any more.
+    /// A topic for which [`keep`](Self::keep) was called, and that is not subscribed to any more.
     pub fn poll_ended(&mut self) -> Option<Box<str>> {
         self.ended.pop()
     }
 
-    /// A topic's presences are to be heard from now on.
+    /// Subscribes to a topic's presences.
     pub fn begin_presence(&mut self, topic: &str, now_ns: u64) {
         let Some(at) = self.find_or_insert(topic) else { return };
         self.want(at, PRESENCE, Want::Yes, now_ns);
     }
 
-    /// A topic's presences need not be heard any more.
+    /// A topic's presences are not wanted any more.
     pub fn end_presence(&mut self, topic: &str, now_ns: u64) {
         let Some(at) = self.topics.find(topic) else { return };
         if self.topics.get(at).is_some_and(|it| it.want[PRESENCE] == Want::Yes) {
@@ -186,15 +186,15 @@ impl Interests {
         }
     }
 
-    /// The shards with members of a topic; none, if there is no member here.
+    /// The shards that have members of a topic; none, if there are no members.
     #[inline]
     pub fn shards(&self, topic: &str) -> Option<Shards<'_>> {
         let it = self.topics.get(self.topics.find(topic)?)?;
         (!it.shards.is_empty()).then(|| it.shards.iter())
     }
 
-    /// What brings the messages of a topic in a space; none, if nothing should. Messages that are
-    /// to be stored come back as broadcasts.
+    /// The interest that covers a topic in a space; none, if it is not wanted. Stored messages come
+    /// as broadcasts.
     pub fn covering(&self, space: Space, topic: &str) -> Option<Interest> {
         let at = SPACES.iter().position(|it| *it == space)?;
         let it = self.topics.get(self.topics.find(topic)?)?;
@@ -206,8 +206,8 @@ impl Interests {
         }
     }
 
-    /// The topics that an interest brings something of that is wanted: those to be asked for
-    /// anew after [`Event::Lost`](crate::Event::Lost).
+    /// The wanted topics that an interest covers: those to ask for again after
+    /// [`Event::Lost`](crate::Event::Lost).
     pub fn topics_of<'a>(&'a self, interest: &Interest) -> impl Iterator<Item = &'a str> + use<'a> {
         let (space, one, first) = match interest {
             Interest::Exact(space, topic) => (*space, self.topics.find(topic), topics::NIL),
@@ -221,8 +221,8 @@ impl Interests {
         all.filter(is_wanted).map(|it| &*it.name)
     }
 
-    /// What time has ended; at most 1,024 topics and 64 buckets in one call, so there may be more
-    /// to do at once ([`next_ns`](Self::next_ns)).
+    /// Ends what is due; at most 1,024 topics and 64 buckets in one call, so there may be more to
+    /// do at once ([`next_ns`](Self::next_ns)).
     pub fn tick(&mut self, now_ns: u64) {
         for _ in 0..ENDS {
             let Some(&(due, at)) = self.lingering.first() else { break };
@@ -242,28 +242,28 @@ impl Interests {
         }
     }
 
-    /// When [`tick`](Self::tick) has something to do next; it may be past.
+    /// When [`tick`](Self::tick) has something to do next; it may be in the past.
     pub fn next_ns(&self) -> Option<u64> {
         let ends_ns = self.lingering.first().map(|(due, _)| u64::from(*due) * TICK_NS);
         ends_ns.into_iter().chain(self.buckets.narrow_ns()).min()
     }
 
-    /// A message came of a topic that [`shards`](Self::shards) knows no member of.
+    /// Counts a message of a topic that has no members here.
     pub fn count_unwanted(&mut self, topic: &str) {
         self.unwanted.count(Bucket::of(topic));
     }
 
-    /// Messages that came though nobody here wanted them.
+    /// How many messages came of topics without members here.
     pub fn unwanted(&self) -> u64 {
         self.unwanted.all()
     }
 
-    /// The ten buckets that brought most of them, and how many; the worst first.
+    /// The ten buckets that brought most of them, with their counts, the worst first.
     pub fn worst_buckets(&self) -> Vec<(Bucket, u64)> {
         self.unwanted.worst()
     }
 
-    /// How many interests there are.
+    /// The numbers of interests.
     pub fn counts(&self) -> InterestCounts {
         let (exact, whole) = self.buckets.held();
         let whole_buckets = self.buckets.whole_buckets();
@@ -282,7 +282,7 @@ impl Interests {
         })
     }
 
-    /// A topic is wanted in a space for about so long.
+    /// Has a topic linger in a space for about so long.
     fn linger(&mut self, at: u32, space: usize, linger_ns: u64, now_ns: u64) {
         let Some(topic) = self.topics.get_mut(at).filter(|it| it.want[space] != Want::Lingers)
         else {
@@ -293,7 +293,7 @@ impl Interests {
         self.want(at, space, Want::Lingers, now_ns);
     }
 
-    /// Makes a topic wanted in a space, or not. Only what lingers ends.
+    /// Makes a topic wanted in a space, or not. Only a topic that lingers ends.
     fn want(&mut self, at: u32, space: usize, want: Want, now_ns: u64) {
         let Some(topic) = self.topics.get_mut(at) else { return };
         let was = topic.want[space];
@@ -319,7 +319,7 @@ impl Interests {
         self.note(at, space);
     }
 
-    /// Remembers that a topic may differ from what the adapter has been told, or forgets it.
+    /// Records that a topic may differ from what the adapter was told, or forgets the topic.
     fn note(&mut self, at: u32, space: usize) {
         let Some(topic) = self.topics.get_mut(at) else { return };
         let is_whole = self.buckets.get(topic.bucket()).is_whole;

@@ -1,4 +1,4 @@
-//! Which shards have members of a topic.
+//! The shards that have members of a topic.
 
 use std::slice;
 
@@ -9,19 +9,19 @@ pub(super) enum Mask {
     Many(Box<Bitmap>),
 }
 
-/// Bits of shards up to the highest that ever had a member while any has.
+/// Bits of shards, up to the highest that had a member since the bitmap was made.
 #[derive(Debug)]
 pub(super) struct Bitmap {
     words: Vec<u64>,
 }
 
-/// Shards' numbers, ascending.
+/// The numbers of shards, ascending.
 #[derive(Clone, Debug)]
 pub struct Shards<'a> {
-    /// Without the one in hand.
+    /// The words behind `word`.
     words: slice::Iter<'a, u64>,
     word: u64,
-    /// The number of the lowest bit of the one in hand.
+    /// The shard of the lowest bit of `word`.
     base: u16,
 }
 
@@ -69,7 +69,7 @@ impl Mask {
     }
 
     pub(super) const fn is_empty(&self) -> bool {
-        // A bitmap without a bit is given back at once.
+        // A bitmap without a bit is freed at once.
         matches!(self, Self::Few(0))
     }
 

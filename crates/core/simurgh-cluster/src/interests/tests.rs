@@ -8,7 +8,6 @@ use proptest::prelude::*;
 
 use super::*;
 
-const SECOND: u64 = 1_000_000_000;
 const LINGER: u64 = 20 * SECOND;
 /// Lingering that is over for sure, and lingering that is not.
 const LINGER_MAX: u64 = LINGER / 4 * 5 + TICK_NS;

@@ -1,4 +1,4 @@
-//! The table of topics, and which of them are in one bucket.
+//! The table of topics, with a list of the topics of each bucket.
 
 use super::shards::Mask;
 use crate::subject::Bucket;
@@ -6,32 +6,32 @@ use crate::table::{Named, Slot, Table};
 
 pub(super) use crate::table::NIL;
 
-/// Whether a topic is to be heard in a space.
+/// Whether a topic is wanted in a space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Want {
     No,
     Yes,
-    /// Nobody is there any more, but somebody may come back.
+    /// There are no members any more, but somebody may come back.
     Lingers,
 }
 
-/// What is known of a topic. Arrays of two are by space: broadcasts, presence.
+/// A topic. Arrays of two are by space: broadcasts, presences.
 #[derive(Debug)]
 pub(super) struct Topic {
     pub(super) name: Box<str>,
     pub(super) shards: Mask,
-    /// When it ends to linger, in [`TICK_NS`](super::TICK_NS), if it does.
+    /// When it stops lingering, in [`TICK_NS`](super::TICK_NS), if it lingers.
     pub(super) due: [u32; 2],
-    /// The others of its bucket.
+    /// Its neighbours in the list of its bucket.
     pub(super) next: u32,
     pub(super) prev: u32,
     pub(super) bucket: u16,
     pub(super) want: [Want; 2],
-    /// Whether the adapter has been told to subscribe to it alone.
+    /// Whether the adapter was told to subscribe to it alone.
     pub(super) is_told: [bool; 2],
-    /// It is in the list of those that may differ from what the adapter has been told.
+    /// It is in the list of topics that may differ from what the adapter was told.
     pub(super) is_dirty: bool,
-    /// Somebody is to be told when its broadcasts are not heard any more.
+    /// To be reported when its broadcasts are not subscribed to any more.
     pub(super) is_kept: bool,
 }
 
@@ -48,17 +48,17 @@ impl Topic {
         Bucket::new(self.bucket)
     }
 
-    /// When it ends in a space, if it lingers there.
+    /// When it stops lingering in a space.
     pub(super) fn due(&self, space: usize) -> Option<u32> {
         (self.want[space] == Want::Lingers).then_some(self.due[space])
     }
 
-    /// When it ends in the first space that it lingers in.
+    /// When it stops lingering in the first of its spaces.
     pub(super) fn first_due(&self) -> Option<u32> {
         self.due(0).into_iter().chain(self.due(1)).min()
     }
 
-    /// Nothing needs it any more.
+    /// Whether nothing needs it any more.
     pub(super) fn is_over(&self) -> bool {
         self.want == [Want::No; 2]
             && self.is_told == [false; 2]
@@ -67,7 +67,6 @@ impl Topic {
     }
 }
 
-/// All topics.
 #[derive(Debug)]
 pub(super) struct Topics {
     table: Table<Topic>,
@@ -96,7 +95,7 @@ impl Topics {
         self.table.get_mut(at)
     }
 
-    /// A new one, in front of the others of its bucket, of which the first is named.
+    /// Adds a topic in front of the others of its bucket, the first of which is given.
     pub(super) fn insert(&mut self, name: &str, bucket: Bucket, first: u32) -> u32 {
         let at = self.table.insert(Topic {
             name: name.into(),
@@ -116,7 +115,7 @@ impl Topics {
         at
     }
 
-    /// Takes one away. The first of its bucket is now another, if it was that.
+    /// Removes a topic, and updates the first of its bucket if it was that.
     pub(super) fn remove(&mut self, at: u32, first: &mut u32) {
         let Some(topic) = self.table.remove(at) else { return };
         match self.get_mut(topic.prev) {
@@ -128,7 +127,7 @@ impl Topics {
         }
     }
 
-    /// Those of a bucket, of which the first is named.
+    /// The topics of a bucket, the first of which is given.
     pub(super) fn of_bucket(&self, first: u32) -> impl Iterator<Item = &Topic> {
         let next = |it: &&Topic| self.get(it.next);
         std::iter::successors(self.get(first), next)

@@ -1,11 +1,11 @@
-//! Messages that came though nobody here wanted them, by bucket.
+//! Counts of messages that came although nobody here wanted them, by bucket.
 
 use crate::subject::{BUCKETS, Bucket};
 
-/// How many buckets are named.
+/// How many buckets are listed as the worst.
 const WORST: usize = 10;
 
-/// Counters; of the buckets only once there is anything to count.
+/// The counters; those of buckets are allocated with the first message.
 #[derive(Debug, Default)]
 pub(super) struct Unwanted {
     all: u64,

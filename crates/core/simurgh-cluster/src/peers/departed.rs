@@ -1,13 +1,13 @@
-//! Nodes that are gone, remembered for a while.
+//! Nodes that are gone, which are remembered for a while.
 
 use std::collections::VecDeque;
 
 use super::GoneReason;
 use crate::node_id::NodeId;
 
-/// So many are remembered; the oldest are forgotten for newer ones.
+/// How many are remembered; the oldest are forgotten for newer ones.
 const DEPARTED_MAX: usize = 1024;
-/// So long, in nanoseconds.
+/// How long they are remembered, in nanoseconds.
 pub(super) const REMEMBERED_NS: u64 = 600 * 1_000_000_000;
 
 #[derive(Debug)]
@@ -16,11 +16,11 @@ struct Departed {
     name: Box<str>,
     why: GoneReason,
     since_ns: u64,
-    /// When it was first heard again.
+    /// When a beat of it came again for the first time.
     heard_ns: Option<u64>,
 }
 
-/// Who is gone, and why.
+/// The nodes that are gone, oldest first.
 #[derive(Debug, Default)]
 pub(super) struct Departures {
     all: VecDeque<Departed>,
@@ -35,7 +35,7 @@ impl Departures {
         self.all.push_back(Departed { id, name, why, since_ns: now_ns, heard_ns: None });
     }
 
-    /// Whether a beat of a node that is no peer makes it one, [as documented](super).
+    /// Whether a beat of a node that is not a peer makes it one, [as documented](super).
     pub(super) fn may_return(&mut self, id: NodeId, apart_ns: u64, now_ns: u64) -> bool {
         let Some(at) = self.all.iter().position(|it| it.id == id) else { return true };
         let Some(it) = self.all.get_mut(at) else { return true };
@@ -53,7 +53,7 @@ impl Departures {
         may
     }
 
-    /// A node has been started under this name, so those before it have ended.
+    /// A node was started under this name, so those before it have ended.
     pub(super) fn succeed(&mut self, name: &str) {
         for it in self.all.iter_mut().filter(|it| it.why == GoneReason::Silent && *it.name == *name)
         {

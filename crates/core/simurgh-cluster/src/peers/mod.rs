@@ -1,44 +1,46 @@
-//! The other nodes, and the leases that their beats are.
+//! The other nodes, and the leases that their heartbeats renew.
 //!
-//! A node is *alive* while it is heard, *silent* after [`PeersConfig::silent_ns`] and *gone* after
-//! [`PeersConfig::gone_ns`], or earlier if it said bye or was started again under its name. Each
-//! node judges by its own monotonic clock: the times in beats are shown, never compared.
+//! A node is *alive* while its beats come, *silent* after [`PeersConfig::silent_ns`] without one,
+//! and *gone* after [`PeersConfig::gone_ns`], or earlier if it said bye or was started again under
+//! its name. Each node judges by its own monotonic clock: the times in beats are shown, never
+//! compared.
 //!
 //! # Nobody ages unheard
 //!
-//! While the own link is away nobody can be heard, and over a new link others need time. So nodes
-//! age by a clock that stands still while there is no link, in the first
-//! [`PeersConfig::link_settles_ns`] of each, and while this process did not run: a gap of more than
-//! 2.5 beats between calls is as good as a new link.
+//! While this node has no link no beat can come, and over a new link others need time. So nodes age
+//! by a clock that stands still while there is no link, in the first
+//! [`PeersConfig::link_settles_ns`] of each link, and while this process did not run: a gap of more
+//! than 2.5 beats between calls counts as a new link.
 //!
 //! # Late envelopes, and lives after death
 //!
 //! Envelopes of one publisher arrive in order, and one may arrive twice after a reconnect. So what
-//! arrives of a node that is gone is either late or a sign that it lives. By why it is gone:
+//! arrives from a node that is gone is either late or a sign that it lives. It depends on why it is
+//! gone:
 //!
-//! - It *said bye*: that is the last thing that a start of a node says, and its id is never used
-//!   again. What comes of it is late: it stays gone. It is remembered for ten minutes, 1,024 at
-//!   most, which is more than anything is under way for.
-//! - It was *silent*: it is taken for living at once, as one that has joined; its presences must
-//!   be asked for anew. If the beat was late after all, nothing is wrong but a node that is shown
-//!   for half a minute and answers nothing.
-//! - It was *replaced*: since its successor bears its name, and a late beat would look like two
-//!   living nodes with one name, it has to be heard twice, half a beat apart or more. Late beats
+//! - It *said bye*: that is the last message of a started node, and its id is never used again.
+//!   What comes from it is late: it stays gone. It is remembered for ten minutes, up to 1,024
+//!   nodes, which is longer than anything is in flight.
+//! - It was *silent*: it is a peer again at once, as one that has joined; its presences must be
+//!   requested anew. If the beat was late after all, a node that answers nothing is shown for half
+//!   a minute, and nothing else is wrong.
+//! - It was *replaced*: since its successor has its name, and a late beat would look like two
+//!   living nodes with one name, it must be heard twice, at least half a beat apart. Late beats
 //!   arrive in one burst.
 //!
 //! # Names
 //!
 //! A new id under the name of a peer means that the peer was started again, or that two nodes have
-//! one name. It was started again if it is not heard for [`PeersConfig::replaced_ns`] from then on.
-//! If it is heard after half of that, and its successor more than once, then both live:
-//! [`PeerEvent::NameConflict`], and neither of the two replaces the other any more. A late beat of
-//! a start that has ended is one beat, so it makes no conflict. One that is draining is in none
-//! either: it is about to end.
+//! one name. It was started again if no beat of it comes for [`PeersConfig::replaced_ns`] from then
+//! on. If a beat comes after half of that, and more than one of its successor, then both live:
+//! [`PeerEvent::NameConflict`] is reported, and neither of the two replaces the other any more. A
+//! late beat of a start that has ended is a single beat, so it makes no conflict. A draining node
+//! is in no conflict either: it is about to end.
 
+mod aging_clock;
 mod departed;
 mod names;
 mod peer;
-mod settled;
 #[cfg(test)]
 mod tests;
 
@@ -46,44 +48,43 @@ use std::collections::{BTreeMap, VecDeque};
 
 pub use self::peer::Peer;
 
+use self::aging_clock::AgingClock;
 use self::departed::Departures;
 use self::peer::Age;
-use self::settled::Settled;
 use crate::beat::{Beat, Hello};
 use crate::durations::Durations;
 use crate::node_id::NodeId;
 use crate::split_mix::SplitMix64;
+use crate::time::{MILLISECOND, SECOND};
 
-/// The longest name and version of a node, in bytes; beats with longer ones are invalid.
+/// The longest name and version of a node, in bytes; a beat with a longer one is invalid.
 const NAME_BYTES_MAX: usize = 255;
-const MILLISECOND: u64 = 1_000_000;
-const SECOND: u64 = 1000 * MILLISECOND;
-/// A hello is answered within 200 ms; some of them are left for the way.
+/// A hello is answered by a beat within this time: 200 ms, less what the way takes.
 const ANSWER_NS: u64 = 180 * MILLISECOND;
-/// Own beats are at least so far apart, however many say hello.
+/// The least time between own beats, however many nodes say hello.
 const APART_NS: u64 = 100 * MILLISECOND;
 /// How far own beats are spread, in percent each way.
 const JITTER: u64 = 20;
 
-/// Spans, in nanoseconds, and what this node says of itself.
+/// Times in nanoseconds, and what this node tells about itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PeersConfig {
-    /// Between own beats, ± 20 %.
+    /// The time between own beats, ± 20 %.
     pub beat_ns: u64,
-    /// Without a beat a node is silent after this.
+    /// A node without a beat for so long is silent,
     pub silent_ns: u64,
-    /// And gone after this (`presence.down`).
+    /// and gone after this (`presence.down`).
     pub gone_ns: u64,
-    /// Gone after this without a beat once another has its name.
+    /// A node without a beat for so long is gone if another node has its name.
     pub replaced_ns: u64,
-    /// Over a new link nobody ages for this long.
+    /// How long nobody ages over a new link.
     pub link_settles_ns: u64,
-    /// Nodes that are kept; what is beyond is counted.
+    /// The most nodes; beats of others are counted and dropped.
     pub peers_max: usize,
-    /// The oldest and the newest envelope that this node understands.
+    /// The oldest and the newest version of envelopes that this node understands.
     pub envelopes: (u8, u8),
-    /// Each pattern of topics of this node, and a hash of those of its settings that must be alike
-    /// on all nodes.
+    /// Each pattern of topics of this node, with a hash of those of its settings that must be the
+    /// same on all nodes.
     pub settings: Vec<(Box<str>, u64)>,
 }
 
@@ -106,65 +107,66 @@ impl Default for PeersConfig {
 /// Why a node is gone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum GoneReason {
-    /// It was not heard: it has ended, or cannot be reached and serves its clients still.
+    /// No beat came: it has ended, or cannot be reached and still serves its clients.
     Silent,
-    /// It said that it ends.
+    /// It said bye.
     Bye,
-    /// It was not heard, and another was started under its name: it has ended.
+    /// No beat came, and another node was started under its name: it has ended.
     Replaced,
 }
 
-/// What happened to nodes.
+/// An event of another node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PeerEvent {
-    /// A node is there: what it has must be asked for, also if it was there before.
+    /// A node is there: its presences must be requested, even if it was there before.
     Joined(NodeId),
-    /// It has not been heard for a while.
+    /// No beat came for a while.
     Silent(NodeId),
-    /// A silent one was heard again.
+    /// A beat of a silent node came.
     Back(NodeId),
-    /// It is no peer any more.
+    /// It is not a peer any more.
     Gone(NodeId, GoneReason),
-    /// Two living nodes have one name; said once while both are there.
+    /// Two living nodes have one name; reported once while both are there.
     NameConflict {
-        /// Which.
+        /// The name.
         name: Box<str>,
-        /// Who, this node among them perhaps.
+        /// The nodes; one of them may be this node.
         nodes: [NodeId; 2],
     },
-    /// A node has other settings for a pattern than this one; said once until it has the same.
+    /// A node has other settings for a pattern than this one; reported once until they are the
+    /// same.
     SettingsDiffer {
-        /// Which node.
+        /// The node.
         node: NodeId,
-        /// A pattern of this node.
+        /// The pattern of this node.
         pattern: Box<str>,
     },
-    /// A node understands no envelope that this one understands: neither hears the other.
+    /// This node and that one have no version of envelopes in common.
     Incompatible(NodeId),
-    /// The version that envelopes are to have from now on: the newest that all nodes understand
-    /// that are not incompatible with this one. None, if two of them have none in common.
+    /// The version of envelopes from now on: the newest that all compatible nodes understand. None,
+    /// if two of them have none in common.
     EnvelopeVersion(Option<u8>),
 }
 
-/// How many nodes there are, without this one.
+/// Numbers of nodes, without this one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PeerCounts {
-    /// Heard lately.
+    /// Nodes that are alive.
     pub alive: usize,
-    /// Not heard lately.
+    /// Nodes that are silent.
     pub silent: usize,
-    /// Of both: about to end.
+    /// Of both, those that are about to end.
     pub draining: usize,
-    /// Of both: those that understand no envelope that this one understands.
+    /// Of both, those that have no version of envelopes in common with this node.
     pub incompatible: usize,
-    /// Of both: those that share their name with another living node.
+    /// Of both, those that share their name with another living node.
     pub name_conflicts: usize,
-    /// Beats of nodes that there was no room for.
+    /// Beats of nodes for which there was no room.
     pub refused: u64,
-    /// Beats that cannot be right: no version between the oldest and the newest, or a name or
-    /// version of over 255 bytes.
+    /// Beats that cannot be right: the oldest version is above the newest, or a name or version has
+    /// over 255 bytes.
     pub invalid: u64,
-    /// Beats of nodes that are gone, taken for late ones.
+    /// Beats of nodes that are gone, which were taken for late ones.
     pub late: u64,
 }
 
@@ -173,16 +175,16 @@ pub struct PeerCounts {
 pub struct Peers {
     me: NodeId,
     name: Box<str>,
-    /// Its settings are sorted by pattern.
+    /// The settings are sorted by pattern.
     config: PeersConfig,
     chance: SplitMix64,
     peers: BTreeMap<NodeId, Peer>,
     departed: Departures,
     events: VecDeque<PeerEvent>,
-    settled: Settled,
-    /// When this was called last.
+    clock: AgingClock,
+    /// When it was called last.
     ran_ns: Option<u64>,
-    /// When somebody may come to more; not later.
+    /// When a node may become silent or gone; not later.
     check_ns: Option<u64>,
     beat_ns: u64,
     beaten_ns: Option<u64>,
@@ -194,7 +196,7 @@ pub struct Peers {
 }
 
 impl Peers {
-    /// Of a node that knows nobody and has no link.
+    /// For a node that knows nobody and has no link.
     pub fn new(me: NodeId, name: &str, mut config: PeersConfig, seed: u64) -> Self {
         config.settings.sort_unstable();
         config.settings.dedup_by(|a, b| a.0 == b.0);
@@ -202,7 +204,7 @@ impl Peers {
         Self {
             me,
             name: name.into(),
-            settled: Settled::new(config.link_settles_ns),
+            clock: AgingClock::new(config.link_settles_ns),
             config,
             chance: SplitMix64::new(seed),
             peers: BTreeMap::new(),
@@ -220,13 +222,13 @@ impl Peers {
         }
     }
 
-    /// A node beats. `unix_ms` is the time of this node's own clock, for the estimate of theirs.
+    /// A beat of a node came. `unix_ms` is this node's own clock, to estimate theirs.
     pub fn heard(&mut self, beat: &Beat, now_ns: u64, unix_ms: u64) {
         self.run(now_ns);
         self.receive(beat, false, now_ns, unix_ms);
     }
 
-    /// A node says hello: it has a new link. Within 200 ms an own beat is due.
+    /// A hello of a node came: it has a new link. An own beat is due within 200 ms.
     pub fn hello(&mut self, hello: &Hello, now_ns: u64, unix_ms: u64) {
         self.run(now_ns);
         if hello.beat.id == self.me {
@@ -240,7 +242,7 @@ impl Peers {
         self.beat_ns = self.beat_ns.min(answer_ns.max(earliest_ns));
     }
 
-    /// A node ends: its sockets are closed, and it will not be heard any more.
+    /// A node said bye: its sockets are closed, and no beat of it will come.
     pub fn bye(&mut self, id: NodeId, now_ns: u64) {
         self.run(now_ns);
         if id == self.me {
@@ -254,52 +256,52 @@ impl Peers {
         }
     }
 
-    /// There is another link to the engine. Over each a hello is the first thing to be said, and
-    /// stands for a beat.
+    /// There is a new link to the engine. Over each link a hello is the first message, and counts
+    /// as a beat.
     pub fn link_up(&mut self, now_ns: u64) {
         self.run(now_ns);
-        self.settled.up(now_ns);
+        self.clock.up(now_ns);
         self.beat(now_ns);
         self.schedule();
     }
 
-    /// There is no link any more. Nothing is to be said, and nobody ages.
+    /// There is no link any more. No beat is due, and nobody ages.
     pub fn link_down(&mut self, now_ns: u64) {
         self.run(now_ns);
-        self.settled.down(now_ns);
+        self.clock.down(now_ns);
         self.schedule();
     }
 
-    /// Whether an own beat is to be sent now; then the next one is due later.
+    /// Whether an own beat is due; the next one is scheduled then.
     pub fn beat_due(&mut self, now_ns: u64) -> bool {
-        let is_due = self.settled.is_up() && self.beat_ns <= now_ns;
+        let is_due = self.clock.is_up() && self.beat_ns <= now_ns;
         if is_due {
             self.beat(now_ns);
         }
         is_due
     }
 
-    /// Whether [`tick`](Self::tick) may find somebody missing now.
+    /// Whether [`tick`](Self::tick) may find a node silent or gone now.
     pub fn is_due(&mut self, now_ns: u64) -> bool {
         self.run(now_ns);
-        self.check_ns.is_some_and(|it| it <= now_ns) && self.settled.is_running(now_ns)
+        self.check_ns.is_some_and(|it| it <= now_ns) && self.clock.is_running(now_ns)
     }
 
-    /// The link stands and let nothing through from then until now: nobody was missing.
+    /// The link let nothing through from then until now, so no beat is missing.
     pub fn link_stood_still(&mut self, since_ns: u64, now_ns: u64) {
         self.run(now_ns);
-        self.settled.skip(since_ns, now_ns);
+        self.clock.skip(since_ns, now_ns);
         self.schedule();
     }
 
-    /// What time has done to nodes. To be called with at least every beat.
+    /// Makes nodes silent or gone. To be called at least once in each beat.
     pub fn tick(&mut self, now_ns: u64) {
         self.run(now_ns);
         self.departed.forget(now_ns);
         if !self.is_due(now_ns) {
             return;
         }
-        let aged_ns = self.settled.shows_ns(now_ns);
+        let aged_ns = self.clock.shows_ns(now_ns);
         let mut gone = Vec::new();
         for peer in self.peers.values_mut() {
             match peer.age(&self.config, aged_ns) {
@@ -324,65 +326,64 @@ impl Peers {
     /// When [`tick`](Self::tick) or [`beat_due`](Self::beat_due) has something to do next; never
     /// without a link.
     pub fn next_ns(&self) -> Option<u64> {
-        self.settled.is_up().then(|| self.check_ns.map_or(self.beat_ns, |it| it.min(self.beat_ns)))
+        self.clock.is_up().then(|| self.check_ns.map_or(self.beat_ns, |it| it.min(self.beat_ns)))
     }
 
     /// When [`beat_due`](Self::beat_due) has something to do next; never without a link.
     pub fn next_beat_ns(&self) -> Option<u64> {
-        self.settled.is_up().then_some(self.beat_ns)
+        self.clock.is_up().then_some(self.beat_ns)
     }
 
-    /// The next thing that happened. To be asked after each call until there is none: one call
-    /// makes at most a few for each peer.
+    /// The next event. To be polled after each call until there is none: one call makes at most a
+    /// few for each peer.
     pub fn poll_event(&mut self) -> Option<PeerEvent> {
         self.events.pop_front()
     }
 
-    /// Those that can be asked for states: neither silent nor incompatible.
+    /// The nodes that can be asked for states: neither silent nor incompatible.
     pub fn live(&self) -> impl Iterator<Item = NodeId> {
         self.iter().filter(|it| !it.is_silent && !it.is_incompatible).map(Peer::id)
     }
 
-    /// All that are not gone, by id.
+    /// All nodes that are not gone, by id.
     pub fn iter(&self) -> impl Iterator<Item = &Peer> {
         self.peers.values()
     }
 
-    /// One that is not gone.
+    /// A node that is not gone.
     pub fn get(&self, id: NodeId) -> Option<&Peer> {
         self.peers.get(&id)
     }
 
-    /// Nodes that were not heard until they were gone, in the last ten minutes, and were not
-    /// started again under their names. Each has ended, or is cut off and serves its clients
-    /// still: nobody can know.
+    /// Nodes that became gone by silence in the last ten minutes and were not started again under
+    /// their names. Each has ended, or is cut off and still serves its clients: nobody can know.
     pub fn unaccounted(&self) -> impl Iterator<Item = NodeId> {
         self.departed.unaccounted()
     }
 
-    /// What a node is called, or was, for some minutes after it was gone.
+    /// The name of a node, known for some minutes after it was gone.
     pub fn name(&self, id: NodeId) -> Option<&str> {
         let there = self.peers.get(&id).map(|it| &*it.beat.name);
         there.or_else(|| self.departed.name(id))
     }
 
-    /// This node's patterns of topics that another has other settings for.
+    /// This node's patterns of topics for which another has other settings.
     pub fn differing(&self, id: NodeId) -> impl Iterator<Item = &str> {
         let places = self.peers.get(&id).map_or(&[][..], |it| &it.differing);
         places.iter().filter_map(|at| Some(&*self.config.settings.get(*at as usize)?.0))
     }
 
-    /// How long beats of all nodes were under way, as [`Peer::delay`] estimates it.
+    /// The delays of all nodes' beats, as [`Peer::delay`] estimates them.
     pub const fn delays(&self) -> &Durations {
         &self.delays
     }
 
-    /// The version that envelopes are to have: [`PeerEvent::EnvelopeVersion`].
+    /// The version of envelopes: [`PeerEvent::EnvelopeVersion`].
     pub const fn envelope_version(&self) -> Option<u8> {
         self.version
     }
 
-    /// How many there are.
+    /// The numbers of nodes.
     pub fn counts(&self) -> PeerCounts {
         let count = |is: fn(&&Peer) -> bool| self.peers.values().filter(is).count();
         let silent = count(|it| it.is_silent);
@@ -398,11 +399,11 @@ impl Peers {
         }
     }
 
-    /// Time in which this process did not run ages nobody.
+    /// Keeps nodes from aging while this process did not run.
     fn run(&mut self, now_ns: u64) {
         let ran_ns = self.ran_ns.replace(now_ns).unwrap_or(now_ns);
         if now_ns.saturating_sub(ran_ns) > self.config.beat_ns.saturating_mul(5) / 2 {
-            self.settled.skip(ran_ns, now_ns);
+            self.clock.skip(ran_ns, now_ns);
             self.schedule();
         }
     }
@@ -413,7 +414,7 @@ impl Peers {
         self.beat_ns = now_ns.saturating_add(beat_ns);
     }
 
-    /// Takes a beat; whether its node is a peer.
+    /// Takes a beat. Returns whether its node is a peer.
     fn receive(&mut self, beat: &Beat, is_hello: bool, now_ns: u64, unix_ms: u64) -> bool {
         if beat.id == self.me {
             return false;
@@ -423,7 +424,7 @@ impl Peers {
             self.invalid += 1;
             return false;
         }
-        let aged_ns = self.settled.shows_ns(now_ns);
+        let aged_ns = self.clock.shows_ns(now_ns);
         let is_new = !self.peers.contains_key(&beat.id);
         if is_new && !self.may_join(beat.id, now_ns) {
             return false;
@@ -446,7 +447,7 @@ impl Peers {
             self.find_conflict(beat.id, now_ns);
         }
         if is_new || is_back {
-            // Any other beat makes things later, not earlier.
+            // Other beats make the next check later, not earlier.
             self.schedule();
         }
         if is_another_range {
@@ -472,7 +473,7 @@ impl Peers {
         self.departed.push(id, peer.beat.name, why, now_ns);
     }
 
-    /// A peer's range of versions is new, or another.
+    /// A peer's range of versions is new or has changed.
     fn fit(&mut self, id: NodeId) {
         let (my_oldest, my_newest) = self.config.envelopes;
         let Some(peer) = self.peers.get_mut(&id) else { return };
@@ -517,9 +518,9 @@ impl Peers {
         peer.differing = differing;
     }
 
-    /// Finds when somebody may come to more.
+    /// Schedules the next check of ages.
     fn schedule(&mut self) {
-        let next = |it: &Peer| self.settled.when_ns(it.next_aged_ns(&self.config));
+        let next = |it: &Peer| self.clock.when_ns(it.next_aged_ns(&self.config));
         self.check_ns = self.peers.values().filter_map(next).min();
     }
 }

@@ -1,13 +1,13 @@
-//! Nodes with one name: started again, or two at once.
+//! Nodes with the same name: one that was started again, or two at once.
 
 use super::peer::Successor;
 use super::{PeerEvent, Peers};
 use crate::node_id::NodeId;
 
 impl Peers {
-    /// A node has joined: whoever has its name may have ended.
+    /// A node has joined: others with its name may have ended.
     pub(super) fn succeed(&mut self, id: NodeId, is_hello: bool, now_ns: u64) {
-        let since_aged_ns = self.settled.shows_ns(now_ns);
+        let since_aged_ns = self.clock.shows_ns(now_ns);
         let Some(name) = self.peers.get(&id).map(|it| it.beat.name.clone()) else { return };
         let by = |id| Some(Successor { id, since_ns: now_ns, since_aged_ns });
         for (other, peer) in &mut self.peers {
@@ -23,12 +23,12 @@ impl Peers {
             // It has a link now, and so does this node.
             self.conflict(id, None);
         } else if let Some(peer) = self.peers.get_mut(&id) {
-            // It may have been this node's last start, which has just ended.
+            // It may be this node's previous start, which has just ended.
             peer.successor = by(None);
         }
     }
 
-    /// A node is heard that another may have replaced.
+    /// A beat came of a node that another may have replaced.
     pub(super) fn find_conflict(&mut self, id: NodeId, now_ns: u64) {
         let Some(peer) = self.peers.get(&id) else { return };
         let Some(successor) = peer.successor else { return };
@@ -53,7 +53,7 @@ impl Peers {
         }
     }
 
-    /// Two live, and have one name; none is this node.
+    /// Two living nodes have one name; without `other`, this node is the second.
     fn conflict(&mut self, id: NodeId, other: Option<NodeId>) {
         for id in [Some(id), other].into_iter().flatten() {
             if let Some(peer) = self.peers.get_mut(&id) {

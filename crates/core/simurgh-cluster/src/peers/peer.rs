@@ -1,4 +1,4 @@
-//! What is known of one node.
+//! One other node.
 
 use std::time::Duration;
 
@@ -6,19 +6,18 @@ use super::PeersConfig;
 use crate::beat::Beat;
 use crate::node_id::NodeId;
 
-/// So many differences of clocks are compared: the one that was under way for the least time is
-/// nearest to the truth.
+/// How many differences of clocks are compared: that of the fastest beat is nearest to the truth.
 const OFFSETS: usize = 8;
-/// What looks like more is no delay: a clock was set.
+/// A longer delay is not believed: a clock was set.
 const DELAY_MAX: Duration = Duration::from_secs(60);
 
-/// Another start under this one's name.
+/// Another node that was started under this one's name.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Successor {
-    /// None: this node itself.
+    /// None, if it is this node itself.
     pub(super) id: Option<NodeId>,
     pub(super) since_ns: u64,
-    /// The same by the clock that nodes age by.
+    /// The same by the aging clock.
     pub(super) since_aged_ns: u64,
 }
 
@@ -28,21 +27,21 @@ pub struct Peer {
     pub(super) beat: Beat,
     pub(super) joined_ns: u64,
     pub(super) heard_ns: u64,
-    /// The same by the clock that nodes age by.
+    /// The same by the aging clock.
     pub(super) heard_aged_ns: u64,
     pub(super) is_silent: bool,
     pub(super) is_incompatible: bool,
     pub(super) has_namesake: bool,
     pub(super) successor: Option<Successor>,
-    /// Places in the own settings, ascending.
+    /// Places in this node's settings, ascending.
     pub(super) differing: Vec<u32>,
-    /// Its clock less ours when its last beats were heard, in milliseconds.
+    /// Its clock less ours at its last beats, in milliseconds.
     offsets_ms: [Option<i64>; OFFSETS],
     beats: usize,
     delay: Option<Duration>,
 }
 
-/// What a peer has come to.
+/// The state of a peer by its age.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Age {
     Alive,
@@ -98,7 +97,7 @@ impl Peer {
         }
     }
 
-    /// When it comes to more, by the clock that nodes age by.
+    /// When it reaches its next state, by the aging clock.
     pub(super) fn next_aged_ns(&self, config: &PeersConfig) -> u64 {
         let span_ns = if self.is_silent { config.gone_ns } else { config.silent_ns };
         let next_ns = self.heard_aged_ns.saturating_add(span_ns.min(config.gone_ns));
@@ -108,7 +107,7 @@ impl Peer {
         replaced_ns.map_or(next_ns, |it| it.min(next_ns))
     }
 
-    /// What it said of itself last. Its time is by its own clock: to be shown, not to be compared.
+    /// Its last beat. The time in it is by its own clock: to be shown, not compared.
     pub const fn beat(&self) -> &Beat {
         &self.beat
     }
@@ -118,40 +117,40 @@ impl Peer {
         self.beat.id
     }
 
-    /// When it was first heard, by the own clock.
+    /// When its first beat came, by this node's clock.
     pub const fn joined_ns(&self) -> u64 {
         self.joined_ns
     }
 
-    /// When it was heard last, by the own clock.
+    /// When its last beat came, by this node's clock.
     pub const fn heard_ns(&self) -> u64 {
         self.heard_ns
     }
 
-    /// It has not been heard for a while: shown, and not asked.
+    /// Whether no beat came for a while: it is shown, and not asked.
     pub const fn is_silent(&self) -> bool {
         self.is_silent
     }
 
-    /// It understands no envelope that this node understands.
+    /// Whether it has no version of envelopes in common with this node.
     pub const fn is_incompatible(&self) -> bool {
         self.is_incompatible
     }
 
-    /// Another living node has its name.
+    /// Whether another living node has its name.
     pub const fn has_namesake(&self) -> bool {
         self.has_namesake
     }
 
-    /// How much longer its last beat was under way than the fastest of its last eight, to a
-    /// millisecond: an estimate, which a step of either clock makes wrong for eight beats. None
-    /// before the second beat, and where it would be more than a minute.
+    /// How much longer its last beat took than the fastest of its last eight, to a millisecond: an
+    /// estimate, which a step of either clock makes wrong for eight beats. None before the second
+    /// beat, and where it would be more than a minute.
     pub const fn delay(&self) -> Option<Duration> {
         self.delay
     }
 
     /// By how much its clock is ahead of ours, in milliseconds: an estimate, too small by the time
-    /// that the fastest of its last eight beats was under way.
+    /// that the fastest of its last eight beats took.
     pub fn clock_offset_ms(&self) -> Option<i64> {
         self.offsets_ms.iter().flatten().copied().max()
     }

@@ -1,4 +1,4 @@
-//! Parts of what other nodes tell, put together.
+//! Puts parts of presence messages together.
 
 use std::collections::VecDeque;
 
@@ -6,19 +6,19 @@ use super::{Part, PresenceUpdate};
 use crate::envelope::EnvelopeError;
 use crate::node_id::NodeId;
 
-/// So many wholes are put together at a time. Nodes send the parts of a whole behind each other,
-/// so there is hardly more than one of each node.
+/// The most incomplete wholes. Nodes send the parts of a whole one after the other, so there is
+/// hardly more than one of each node.
 pub const UNFINISHED_MAX: usize = 256;
 
-/// What a part and a whole are counted with beside their bytes.
+/// What a part and a whole count beside their bytes.
 const PART_COST: usize = 16;
 const WHOLE_COST: usize = 128;
 
-/// Puts parts together to what was cut, whatever order they come in, and how often.
+/// Puts parts together, in whatever order and however often they come.
 ///
-/// What was begun and never ends, because a part was lost, stays until newer ones need its place:
-/// it is bounded in bytes and in number, and the oldest goes first. Whoever misses something finds
-/// that out by the next delta, as if all of it had been lost, and asks.
+/// A whole of which a part was lost stays until newer ones need its place: both bytes and number
+/// are bounded, and the oldest goes first. A node that misses a change notices it by the next delta
+/// and asks.
 #[derive(Debug)]
 pub struct PresenceParts {
     bytes_max: usize,
@@ -34,7 +34,7 @@ struct Unfinished {
     is_snapshot: bool,
     checksum: u32,
     topic: Box<str>,
-    /// As it is counted.
+    /// The bytes that it counts.
     bytes: usize,
     missing: u16,
     parts: Box<[Option<Box<[u8]>>]>,
@@ -62,7 +62,7 @@ impl Unfinished {
             && *self.topic == *part.topic
     }
 
-    /// Puts a part in its place; bytes that this adds.
+    /// Adds a part. Returns the bytes that this adds.
     fn put(&mut self, part: &Part<'_>) -> usize {
         let place = self.parts.get_mut(usize::from(part.part));
         let Some(place) = place.filter(|place| place.is_none()) else { return 0 };
@@ -74,15 +74,15 @@ impl Unfinished {
 }
 
 impl PresenceParts {
-    /// Holds at most so many bytes. A whole that is longer is never put together.
+    /// Holds at most so many bytes. A longer whole is never completed.
     pub const fn new(bytes_max: usize) -> Self {
         Self { bytes_max, bytes: 0, dropped: 0, unfinished: VecDeque::new() }
     }
 
-    /// Takes a part; what it told, if that was the last that was missing.
+    /// Takes a part. Returns the message if that was its last missing part.
     ///
     /// # Errors
-    /// All parts are here, and they are not what was cut, or what was cut is wrong.
+    /// The whole is complete and malformed.
     pub fn take(&mut self, part: Part<'_>) -> Result<Option<PresenceUpdate>, EnvelopeError> {
         if part.parts == 1 {
             return part.told(part.bytes).map(Some);
@@ -104,33 +104,33 @@ impl PresenceParts {
         Ok(None)
     }
 
-    /// Forgets what a node has begun, since it is gone.
+    /// Forgets the parts of a node that is gone.
     pub fn forget(&mut self, origin: NodeId) {
         self.unfinished.retain(|it| it.origin != origin);
         self.bytes = self.unfinished.iter().map(|it| it.bytes).sum();
     }
 
-    /// Bytes that are held.
+    /// The bytes held.
     pub const fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// How many wholes are not complete.
+    /// How many wholes are incomplete.
     pub fn len(&self) -> usize {
         self.unfinished.len()
     }
 
-    /// Whether there is none.
+    /// Whether no whole is incomplete.
     pub fn is_empty(&self) -> bool {
         self.unfinished.is_empty()
     }
 
-    /// How many were dropped before they were complete, since the beginning.
+    /// How many wholes were dropped before they were complete.
     pub const fn dropped(&self) -> u64 {
         self.dropped
     }
 
-    /// A place for the whole of this part.
+    /// Adds the whole of this part.
     fn begin(&mut self, part: &Part<'_>) -> usize {
         while self.unfinished.len() >= UNFINISHED_MAX {
             self.drop_oldest();

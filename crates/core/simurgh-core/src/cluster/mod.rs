@@ -1,7 +1,7 @@
-//! A node that is one of several: which topics it wants to hear of.
+//! The topics that this node wants to get from the others of its cluster.
 //!
-//! A shard says when a topic has its first member or listener here, and when it has none any more.
-//! Socket ids are no topics to be heard: `disconnect` comes to all nodes.
+//! A shard reports a topic's first member or listener, and when it has none any more. Socket ids
+//! are not reported: `disconnect` comes to all nodes.
 
 use simurgh_channel::{ChannelId, Listener, Node, Retention, ToCluster};
 

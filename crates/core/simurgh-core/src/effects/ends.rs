@@ -7,7 +7,7 @@ use simurgh_proto::ws::CloseCode;
 use simurgh_reactor::Key;
 
 use crate::core::Core;
-use crate::frames::{close_reason, say, say_close};
+use crate::frames::{close_reason, send, send_close};
 use crate::registry::{DELIVERING, List, TRACKS};
 use crate::socket::{Own, Phase, Speaker};
 use crate::sockets::{AbandonReason, Sockets};
@@ -79,7 +79,7 @@ impl<N: Node> Core<N> {
             true => session::crashed(&join_ref, &speaker.topic),
             false => session::closed(&join_ref, &speaker.topic),
         };
-        say(out, &self.metrics, speaker.conn, notice);
+        send(out, &self.metrics, speaker.conn, notice);
     }
 
     /// Closes a socket from our side and waits a while for the peer's answer.
@@ -113,7 +113,7 @@ impl<N: Node> Core<N> {
         let Some(socket) = out.socket_mut(key) else { return };
         socket.enter(Phase::Closing, tick);
         let is_driven = socket.is_driven();
-        say_close(out, key, Some(code), reason);
+        send_close(out, key, Some(code), reason);
         // A held socket must be read for the answer; one within the process needs none.
         match is_driven {
             true => out.close(key),

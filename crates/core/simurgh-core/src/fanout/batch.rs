@@ -18,8 +18,8 @@ const WHOLE_BYTES_MAX: usize = 64 << 10;
 
 /// The frames for all members with the same cursor, in one form.
 pub(super) struct Batch {
-    /// Which topic: this very name, not one that reads the same and not the slot, which another
-    /// topic may have by now. It cannot be freed and taken anew while it is held here.
+    /// The topic's own name: not one that reads the same, and not the slot, which another topic may
+    /// have by now. It cannot be freed and allocated again while it is held here.
     topic: Rc<str>,
     from: u32,
     to: u32,
@@ -72,8 +72,7 @@ impl Batch {
         self.from == from && self.to == to && Rc::ptr_eq(&self.topic, topic)
     }
 
-    /// Its run, and the bytes that it is in one piece; these are empty if the system is to gather
-    /// them.
+    /// The run, and its bytes in one piece, or empty if the system is to gather them.
     #[inline]
     pub(super) fn output(&self) -> Option<(&Run, &[u8])> {
         let run = self.run.as_ref()?;
@@ -87,8 +86,8 @@ impl Batch {
     }
 }
 
-/// Memberships that a broadcast from a number on is not for, or may not be: those of their senders
-/// on any shard, and those of the same clients.
+/// Memberships that broadcasts from a number on are not for: those of their senders on any shard,
+/// and of the same clients.
 fn except(topic: &Topic<Delivery>, from: u32, keys: Option<&ClientKeys>) -> Vec<u32> {
     let pending = || topic.deliveries.log.pending(from);
     let mut except: Vec<u32> = pending().filter_map(|it| Some(it.except?.membership)).collect();

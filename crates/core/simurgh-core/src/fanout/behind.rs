@@ -1,5 +1,5 @@
-//! Members who have not taken all they were sent, and what that means for the accounts of those who
-//! publish.
+//! Members that have not taken all they were sent, and the bytes that count for publishers because
+//! of them.
 
 use std::time::Duration;
 
@@ -76,8 +76,8 @@ impl<N: Node> Fanout<N> {
             true => self.one_less_behind(registry, left.topic),
             false => self.relieve(registry, left.topic),
         }
-        // Its flow may be under way on other shards when the topic is gone here; and those who have
-        // left may have last words.
+        // Its flow may still be under way on other shards, and members that left may broadcast in
+        // `terminate`.
         if let Some(topic) = registry.topic_mut(left.topic).filter(|it| it.len() == 0)
             && let Some(flow) = &topic.deliveries.flow
         {
@@ -93,8 +93,8 @@ impl<N: Node> Fanout<N> {
         self.relieve(registry, id);
     }
 
-    /// Gives back what was withheld of a topic, if it is not awaited any more. One that has no
-    /// members is the caller's to close.
+    /// Gives back what is withheld of a topic, if its readers have caught up. The caller closes it
+    /// if it has no members.
     fn relieve(&mut self, registry: &mut Registry, id: TopicId) {
         let Some(topic) = registry.topic_mut(id) else { return };
         let members = topic.len();

@@ -59,8 +59,8 @@ pub(crate) struct Through {
     pub(crate) pending: Vec<Arc<Broadcast>>,
 }
 
-/// Whether a broadcast is not for this membership of a shard: it bears the name of its sender, who
-/// may have left and be somebody else by now.
+/// Whether a broadcast leaves out this membership of a shard: its slot may have a new member by
+/// now.
 #[inline]
 pub(crate) fn is_except(
     generations: Generations<'_>,
@@ -93,10 +93,10 @@ fn pending_for<'a>(
 }
 
 impl<N: Node> Fanout<N> {
-    /// Sends to the members at the hand what is ready, until something else is to be done: what
-    /// most deliveries are, so nothing is looked up in it twice. By itself, so that what the loop
-    /// needs has registers; and for members of one kind, whose frames are in one table: those who
-    /// are told positions, or those who are not.
+    /// Sends ready frames to the next members until something else is to be done. Most deliveries
+    /// happen here, so nothing is looked up twice. It is a function of its own so that the loop's
+    /// values have registers, and for members of one kind, whose frames are in one table: told
+    /// positions or not.
     #[inline(never)]
     pub(super) fn send_ready<const PLACED: bool>(
         &mut self,
@@ -142,8 +142,8 @@ impl<N: Node> Fanout<N> {
                 (Some(false), _) => {}
                 (Some(true), _) => break Step::Behind(member),
                 (None, Some(transport)) => {
-                    let heard = pending_for(&topic.deliveries.log, generations, shard, member);
-                    sent += out.deliver_broadcasts(member.conn, transport, heard);
+                    let pending = pending_for(&topic.deliveries.log, generations, shard, member);
+                    sent += out.deliver_broadcasts(member.conn, transport, pending);
                 }
                 (None, None) => break Step::NotReady(member),
             }
@@ -155,10 +155,9 @@ impl<N: Node> Fanout<N> {
         step
     }
 
-    /// Brings a member up to date before something else is written to it; what passes application
-    /// code is the caller's to deliver. What an interceptor writes while it is being brought up to
-    /// date is no reason to begin anew: what is broadcast meanwhile follows the rest, as it would
-    /// in Phoenix' mailbox, and nothing nests.
+    /// Brings a member up to date before something else is written to it; the caller delivers what
+    /// goes to application code. What an interceptor broadcasts meanwhile follows the rest, as it
+    /// would in Phoenix' mailbox: nothing is nested.
     pub(crate) fn catch_up(
         &mut self,
         registry: &mut Registry,
@@ -180,8 +179,8 @@ impl<N: Node> Fanout<N> {
         }
     }
 
-    /// Sends one member the broadcasts from its cursor on; with `later`, together with what else
-    /// this turn has for it.
+    /// Sends one member the broadcasts from its cursor on; with `later`, together with its other
+    /// output of this turn.
     #[inline]
     pub(super) fn deliver(
         &mut self,
@@ -217,9 +216,9 @@ impl<N: Node> Fanout<N> {
             return Delivered::NOTHING;
         };
         if wire == Wire::Values {
-            let heard = pending_for(&topic.deliveries.log, generations, self.shard, member);
-            let heard = out.deliver_broadcasts(member.conn, transport, heard);
-            self.count_deliveries(heard);
+            let pending = pending_for(&topic.deliveries.log, generations, self.shard, member);
+            let delivered = out.deliver_broadcasts(member.conn, transport, pending);
+            self.count_deliveries(delivered);
             return Delivered::NOTHING;
         }
         let mut errors = 0;
@@ -310,13 +309,13 @@ impl<N: Node> Fanout<N> {
         for run in runs {
             out.send_later(member.conn, run);
         }
-        // What it has sent itself moves its position on, too.
+        // The client's own broadcast moves its position on, too.
         let kept = topic.deliveries.log.pending(member.cursor).filter(|it| it.kept.is_some());
         if let Some(last) = kept.last().filter(|it| form.has_positions && is_own(it))
             && let (Some(position), Some(serializer)) = (last.position(), form.wire.serializer())
         {
             out.send_with(member.conn, |out| {
-                // It is text, which can always be said.
+                // A notice is text, which has a form in every serializer.
                 let _ = kept::notice(out, serializer, &Ref::Null, &topic.name, AT, position);
             });
         }
@@ -335,8 +334,8 @@ impl<N: Node> Fanout<N> {
             return;
         };
         if wire == Wire::Values {
-            let heard = out.deliver_broadcasts(conn, transport, std::iter::once(broadcast));
-            return self.count_deliveries(heard);
+            let delivered = out.deliver_broadcasts(conn, transport, std::iter::once(broadcast));
+            return self.count_deliveries(delivered);
         }
         let (form, mut errors) = (Form { wire, has_positions }, 0);
         if broadcast.payload().len() > LONG_BYTES {

@@ -1,5 +1,4 @@
-//! What the fan-out keeps of a topic: what is still to be sent, how far the hand's lap is, and what
-//! is withheld from the publishers' account.
+//! What the fan-out keeps of a topic: its log, the progress of the pass, and withheld bytes.
 
 use std::sync::Arc;
 
@@ -18,8 +17,7 @@ pub(crate) type Registry = registry::Registry<Delivery>;
 pub(crate) struct Delivery {
     /// Broadcasts not yet sent to everybody.
     pub(crate) log: Log,
-    /// The log's head when the hand last stood at the first member: all before it is sent once the
-    /// hand is round.
+    /// The log's head when the pass began: all before it is sent when the pass ends.
     lap_head: u32,
     /// Positions that members were told, on a topic with history.
     pub(crate) told: Option<Box<ToldPositions>>,
@@ -30,8 +28,8 @@ pub(crate) struct Delivery {
     /// The other nodes of the cluster know that there are members here.
     pub(crate) is_wanted: bool,
     pub(super) behind: u32,
-    /// What its broadcasts come to in deliveries, one for each member there was: since the observer
-    /// last looked, and between its last two looks.
+    /// Deliveries of its broadcasts, one for each member: since the observer last looked, and
+    /// between its last two looks.
     pub(crate) deliveries: u32,
     pub(crate) deliveries_before: u32,
     /// What members of this shard publish on it; none until they do.
@@ -59,7 +57,7 @@ impl Deliveries for Delivery {
     }
 
     fn shrink(&mut self) -> bool {
-        // Nobody else has it: nothing is under way in it.
+        // Nobody else has the flow: nothing of it is under way.
         self.flow.take_if(|flow| Arc::strong_count(flow) == 1);
         self.log.shrink()
     }
@@ -83,7 +81,7 @@ impl Delivery {
     }
 
     /// Whether what `members` were sent still counts as under way: most have not taken it, or one
-    /// is so far behind that it has to be given time.
+    /// is so far behind that it needs time.
     pub(super) fn is_awaited(&self, members: usize) -> bool {
         self.lagging || self.behind as usize * 2 > members
     }
@@ -97,8 +95,8 @@ impl Delivery {
         }
     }
 
-    /// Forgets what everybody was sent, now that the hand has been round; returns the bytes set
-    /// free. What is awaited is withheld.
+    /// Drops broadcasts that everybody was sent, now that the pass is over; returns the bytes set
+    /// free. Those that readers still have to take are withheld.
     pub(super) fn finish_pass(&mut self, members: usize, now_ns: u64) -> usize {
         let keep = self.log.head().wrapping_sub(self.lap_head) as usize;
         let is_awaited = self.is_awaited(members);

@@ -1,5 +1,4 @@
-//! What was broadcast on a topic and not everybody has got: each broadcast once, and its frame once
-//! for each form, whoever stands where.
+//! The broadcasts of a topic that are not sent to everybody yet, each with one frame for each form.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -12,8 +11,8 @@ use crate::wire::{FORMS, Form, WIRES};
 /// A frame of one form, made when it is first needed.
 enum Frame {
     NotYet,
-    /// A binary payload has no form in V1. Of several in a row the first and the last say how many
-    /// they are, so that nobody walks over them.
+    /// A binary payload has no form in V1. The first and the last of several in a row have their
+    /// number, so that they are skipped in one step.
     Impossible(u32),
     Made(Shared),
 }
@@ -38,8 +37,8 @@ pub(crate) struct Log {
     placed: Option<Box<VecDeque<Placed>>>,
     /// The number of the next broadcast.
     head: u32,
-    /// The last frames of those that were let go, kept for who is behind: what comes next follows
-    /// them, and makes no queue longer.
+    /// The last frames of broadcasts that were dropped from the log, for members that are behind:
+    /// what comes next is linked to them and makes no queue longer.
     tails: Option<Box<[Option<Shared>; FORMS]>>,
     #[cfg(test)]
     looks: std::cell::Cell<usize>,
@@ -71,8 +70,8 @@ impl Log {
         self.head = self.head.wrapping_add(1);
     }
 
-    /// Lets the oldest go. With `is_awaited` somebody is behind on it: what comes next is to follow
-    /// it.
+    /// Drops the oldest. With `is_awaited` a member is behind on it: what comes next must be linked
+    /// to it.
     pub(crate) fn pop(&mut self, is_awaited: bool) -> Option<Posted> {
         let entry = self.entries.pop_front()?;
         let placed = self.placed.as_mut().and_then(|placed| placed.pop_front());
@@ -111,9 +110,9 @@ impl Log {
         entries.map(|entry| entry.posted.broadcast())
     }
 
-    /// The frames for `form` of the broadcasts from `cursor` on that `wanted` says are for its
-    /// receiver, as runs: one, unless something in between is left out. A frame that nobody has
-    /// asked for before is made by `encode`; `None` if it has no form.
+    /// The frames for `form` of the broadcasts from `cursor` on that are `wanted`, as runs: one,
+    /// unless something in between is left out. A frame that nobody has needed before is made by
+    /// `encode`; `None` if it has no form.
     pub(crate) fn runs(
         &mut self,
         cursor: u32,
@@ -155,7 +154,7 @@ impl Log {
         }
         let Some(entry) = self.entries.get(at) else { return };
         let Some(frame) = encode(entry.posted.broadcast()) else {
-            // Those on both sides of it are neighbours now.
+            // The frames on both sides of it are neighbours now.
             if let (Some(before), Some(after)) = (self.before(at, form), self.after(at, form)) {
                 before.follow(after);
             }
@@ -174,7 +173,7 @@ impl Log {
 
     /// Notes that the broadcast at a place has no frame, in one row with its neighbours.
     fn has_no_form(&mut self, at: usize, form: Form) {
-        // Some of the row may have been let go.
+        // Part of the row may have been dropped.
         let first = at - self.row_before(at, form).min(at);
         let last = at + self.row(at + 1, form);
         let row = (last - first + 1) as u32;

@@ -1,13 +1,14 @@
 //! Broadcasts: taken into a topic's log, and sent to its members in slices at the end of turns.
 //!
 //! A topic numbers its broadcasts; each member keeps a cursor, the number of the next one it is to
-//! get. A member who joined at number s therefore gets exactly the broadcasts from s on, in order,
-//! however the fan-out is cut into slices. A hand walks round the topic's table. Whom it visits
-//! gets everything from their cursor on, in one write of bytes that were encoded once: a burst of
-//! messages costs little more than one. A message that is about to be written to a member first
-//! brings that member up to date, so slices never change an order that PROTOCOL §6 promises.
+//! get. A member that joined at number s therefore gets exactly the broadcasts from s on, in order,
+//! however the fan-out is cut into slices. A pass over the topic's table sends each member
+//! everything from its cursor on, in one write of bytes that were encoded once: a burst of messages
+//! costs little more than one. A member is brought up to date before another message is written to
+//! it, so slices never change an order that PROTOCOL §6 promises.
 //!
-//! What passes application code is not delivered here: it is handed to the caller ([`Through`]).
+//! Broadcasts that go to application code are not delivered here but returned to the caller
+//! ([`Through`]).
 
 mod batch;
 mod behind;

@@ -86,9 +86,9 @@ impl<N: Node> Fanout<N> {
         let is_too_much = flow.bytes() > self.node.config().flow_bytes_max()
             || (self.node.is_congested() && !is_first)
             || self.node.is_jammed();
-        // Once: what a held socket's channels go on to publish holds it no more than before. One
-        // that is held for something else is to be held when that has come; one that closes is to
-        // be read, for the answer to its close.
+        // Counted once, whatever else the channels of a held socket publish. A socket that is held
+        // for something else is held by this afterwards; one that closes must be read for the
+        // answer to its close.
         if is_too_much && out.socket(publisher).is_some_and(Socket::is_open) {
             let held = self.held.get_or_insert_default();
             if held.keys.insert(publisher) {
@@ -103,7 +103,7 @@ impl<N: Node> Fanout<N> {
     pub(crate) fn enqueue(&mut self, registry: &mut Registry, posted: Posted) {
         self.metrics.broadcasts.add(1);
         if let Some(listeners) = &self.listeners {
-            listeners.hear(posted.broadcast());
+            listeners.deliver(posted.broadcast());
         }
         self.enter(registry, posted);
     }
@@ -170,7 +170,7 @@ impl<N: Node> Fanout<N> {
     fn flow(&mut self, registry: &mut Registry, topic: &str) -> Arc<Flow> {
         match registry.find(topic).and_then(|id| registry.topic_mut(id)) {
             Some(topic) => {
-                // One that is about to be gone here leaves its flow behind.
+                // A topic that is about to be closed here leaves its flow behind.
                 let is_left = topic.len() == 0;
                 let flow = &mut topic.deliveries.flow;
                 let kept = || match is_left {
@@ -193,8 +193,8 @@ impl<N: Node> Fanout<N> {
         }
     }
 
-    /// Publishers read again once enough of what they published has left; says when they are looked
-    /// at again.
+    /// Reads publishers again once enough of what they published has left; returns when to check
+    /// again.
     pub(crate) fn release_held(&mut self, out: &mut impl Sockets) -> Next {
         let held = self.held.as_deref_mut().filter(|held| !held.queue.is_empty());
         let Some(Publishers { queue, keys }) = held else { return Next::Idle };
@@ -215,14 +215,14 @@ impl<N: Node> Fanout<N> {
             }
             released += 1;
             keys.remove(&held.key);
-            // A socket that waits for something else stays held for that.
+            // A socket that also waits for something else stays held.
             if out.socket(held.key).is_some_and(|socket| !socket.phase.is_pending()) {
                 out.release(held.key);
             }
         }
         match queue.is_empty() {
-            // What came behind what they published may be handled in this very turn, in which the
-            // fan-out has been.
+            // Messages behind what they published may be handled in this turn, whose fan-out is
+            // over.
             _ if released > 0 => Next::Now,
             true => Next::Idle,
             false => Next::After(HELD_POLL_INTERVAL),

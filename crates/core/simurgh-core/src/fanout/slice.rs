@@ -13,8 +13,8 @@ use crate::sockets::Sockets;
 
 /// Longest slice: with its events a turn stays well under 2 ms.
 const SLICE: Duration = Duration::from_micros(400);
-/// Members that a topic may have here to be served without a permit: what they take is less than
-/// what they would wait behind a broadcast to everybody.
+/// Topics with so few members here need no permit: serving them takes less time than they would
+/// wait behind a broadcast to everybody.
 const FEW: usize = 32;
 
 pub(crate) struct Slice {
@@ -42,7 +42,7 @@ impl<N: Node> Fanout<N> {
         if self.permit == Permit::None {
             self.permit = self.node.permits().take(usize::from(self.shard), now_ns);
         }
-        // A permit that is waited for comes by mail.
+        // A permit that this shard is queued for comes by mail.
         let only_few = !matches!(self.permit, Permit::Held(_));
         Some(Slice {
             deadline_ns: now_ns + SLICE.as_nanos() as u64,
@@ -56,8 +56,8 @@ impl<N: Node> Fanout<N> {
         })
     }
 
-    /// Sends, until the slice is over or somebody is to get something that passes application
-    /// code: the caller delivers that and comes again.
+    /// Sends until the slice is over or a broadcast must go to application code: the caller
+    /// delivers that and calls again.
     #[inline(never)]
     pub(crate) fn go_on(
         &mut self,
@@ -90,28 +90,23 @@ impl<N: Node> Fanout<N> {
                     }
                 }
                 Step::Behind(member) => self.is_behind(registry, out, id, member),
-                Step::OtherKind(member) => {
-                    slice.has_positions = member.has_positions();
-                    let delivered = self.deliver(registry, out, id, member, false);
-                    if let Delivered::Sent { bytes, waits } = delivered {
-                        slice.stride.bytes += bytes;
-                        if waits {
-                            self.is_behind(registry, out, id, member);
+                Step::OtherKind(member) | Step::NotReady(member) => {
+                    if matches!(step, Step::OtherKind(_)) {
+                        slice.has_positions = member.has_positions();
+                    }
+                    match self.deliver(registry, out, id, member, false) {
+                        Delivered::Through(through) => {
+                            slice.through = Some(member);
+                            return Some(through);
+                        }
+                        Delivered::Sent { bytes, waits } => {
+                            slice.stride.bytes += bytes;
+                            if waits {
+                                self.is_behind(registry, out, id, member);
+                            }
                         }
                     }
                 }
-                Step::NotReady(member) => match self.deliver(registry, out, id, member, false) {
-                    Delivered::Through(through) => {
-                        slice.through = Some(member);
-                        return Some(through);
-                    }
-                    Delivered::Sent { bytes, waits } => {
-                        slice.stride.bytes += bytes;
-                        if waits {
-                            self.is_behind(registry, out, id, member);
-                        }
-                    }
-                },
             }
         }
     }
@@ -141,11 +136,11 @@ impl<N: Node> Fanout<N> {
     pub(crate) fn end_slice(&mut self, out: &impl Sockets, slice: &Slice) -> Next {
         self.count_active();
         if self.active.is_empty() {
-            // Nothing is under way that the bytes could be wanted for.
+            // Nothing is under way that could use the batches.
             (self.batches, self.placed) = Default::default();
         }
         if slice.only_few {
-            // What was passed over waits for the permit, which comes by mail.
+            // Topics that were passed over wait for the permit, which comes by mail.
             return if slice.passed < self.active.len() { Next::Now } else { Next::Idle };
         }
         if self.active.is_empty() {
@@ -157,7 +152,7 @@ impl<N: Node> Fanout<N> {
         {
             self.put_permit_back();
         }
-        // Without a permit now, it takes a place in the line.
+        // Without a permit now, the next slice queues for one.
         Next::Now
     }
 

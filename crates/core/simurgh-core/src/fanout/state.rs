@@ -69,8 +69,7 @@ impl<N: Node> Fanout<N> {
         self.metrics.fanout_topics.set(self.active.len() as u64);
     }
 
-    /// Notes how many bytes are under way here: they come from all shards, so this is done once a
-    /// turn.
+    /// Counts the bytes under way here, once a turn: they come from all shards.
     pub(crate) fn count_bytes(&self) {
         self.metrics.fanout_bytes.set(self.node.charged(usize::from(self.shard)) as u64);
     }

@@ -1,5 +1,5 @@
-//! Broadcasts that are kept, as those see them who are told where they stand: the position is the
-//! ref of a text, and goes before a binary frame, which has no place for it.
+//! Kept broadcasts in the form for members who are told positions: the position is the ref of a
+//! text, and comes in a message of its own before a binary frame, which has no field for it.
 
 use std::borrow::Cow;
 
@@ -16,8 +16,8 @@ pub(crate) fn ref_of(position: Position) -> Ref<'static> {
     Ref::Json(Cow::Owned(format!("\"{position}\"")))
 }
 
-/// Appends the frame, or both, of a broadcast at its position. What cannot be said in a serializer
-/// moves the position on all the same.
+/// Appends the frame, or both, of a broadcast at its position. If the serializer cannot carry it,
+/// the position moves on all the same.
 pub(crate) fn encode(
     out: &mut Vec<u8>,
     serializer: Serializer,
@@ -107,7 +107,7 @@ pub(crate) fn pushed<'a>(
         Some((name, payload)) if speaker.wire == Wire::V2 => {
             (Some(notice(NEXT)), Some(event(Ref::Null, name, payload.borrow())))
         }
-        // It has no form there, which is counted as it is said.
+        // It has no form there, which is counted elsewhere.
         Some((name, payload)) => (Some(notice(AT)), Some(event(Ref::Null, name, payload.borrow()))),
     };
     before.into_iter().chain(push)

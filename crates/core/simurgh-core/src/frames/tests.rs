@@ -41,7 +41,7 @@ fn sent(wire: Wire, message: ServerMessage<'_>) -> (Vec<u8>, u64, u64) {
     let is_long = message.payload().len() > LONG_BYTES;
     let (mut out, metrics) = (TestSockets::default(), ShardMetrics::default());
     let key = out.connect(Phase::Open, wire);
-    say(&mut out, &metrics, key, message);
+    send(&mut out, &metrics, key, message);
     let bytes = std::mem::take(&mut out.peer(key).bytes);
     assert_eq!(out.later, usize::from(is_long && !bytes.is_empty()));
     (bytes, metrics.messages_out.value(), metrics.errors_encode.value())
@@ -170,13 +170,13 @@ fn nothing_is_said_to_a_socket_without_a_session() {
     let mut out = TestSockets::default();
     for phase in [Phase::Head, Phase::Full, Phase::Connecting, Phase::Closing, Phase::Ending] {
         let key = out.connect(phase, Wire::V2);
-        say(&mut out, &metrics, key, reply(Payload::NULL));
+        send(&mut out, &metrics, key, reply(Payload::NULL));
         assert!(out.peer(key).said().is_empty());
     }
     assert_eq!(metrics.messages_out.value(), 0);
     for wire in [Wire::V2, Wire::Values] {
         let key = out.connect(Phase::Waiting, wire);
-        say(&mut out, &metrics, key, event(json(9)));
+        send(&mut out, &metrics, key, event(json(9)));
         assert_eq!(out.peer(key).said(), [r#"[1,null,"topic","event","xxxxxxx"]"#]);
     }
     assert_eq!(metrics.messages_out.value(), 2);
@@ -187,15 +187,15 @@ fn a_close_is_said_in_the_sockets_own_way() {
     let mut out = TestSockets::default();
     for wire in WIRES {
         let key = out.connect(Phase::Ending, wire);
-        say_close(&mut out, key, Some(CloseCode::NORMAL), "why");
-        say_close(&mut out, key, None, "unsaid");
+        send_close(&mut out, key, Some(CloseCode::NORMAL), "why");
+        send_close(&mut out, key, None, "unsaid");
         assert_eq!(out.peer(key).said(), ["close 1000 why", "close"]);
     }
     let key = out.connect(Phase::Ending, Wire::Values);
-    say_close(&mut out, key, Some(CloseCode::NORMAL), "unheard");
+    send_close(&mut out, key, Some(CloseCode::NORMAL), "unheard");
     assert_eq!(out.peer(key).said(), ["hears close Some(CloseCode(1000))"]);
     out.disconnect(key);
-    say_close(&mut out, key, None, "");
+    send_close(&mut out, key, None, "");
 }
 
 #[test]

@@ -1,13 +1,11 @@
-//! What somebody has missed, by what is kept at the home of the topic; one answer for all who ask
-//! the same.
+//! What a client has missed of a topic, from its home; one answer for all who missed the same.
 
 use std::rc::Rc;
 
 use simurgh_channel::{HistoryConfig, Kept, Missed, MissedRequest, Requester};
 use simurgh_history::{Entry, GapReason, Place, ReplayLimits, Ring, Since};
 
-/// Answers that are remembered for those who ask the same: those who missed the same much ask for
-/// one part after another.
+/// Answers that are remembered: clients that missed the same request one part after another.
 pub(super) const ANSWERS_MAX: usize = 4;
 
 /// A request, and the state it met: while both are the same, so is the answer.
@@ -38,14 +36,13 @@ impl Request {
     }
 }
 
-/// What is told to somebody of what is kept: of what follows the position where it stands, as much
-/// as is told at once.
+/// The answer to a request: as much of what follows its position as is sent at once.
 pub(super) fn missed(ring: &Ring<Kept>, ask: &MissedRequest, config: &HistoryConfig) -> Missed {
     let limits = match ask.requester {
         Requester::Join(..) => {
             ReplayLimits { count: config.replay_count, bytes: config.replay_bytes as u64 }
         }
-        // It was within these limits when it began.
+        // It was within these limits when the replay began.
         Requester::Member(_) => ReplayLimits { count: usize::MAX, bytes: u64::MAX },
     };
     let replay = ring.since(ask.since, &limits);

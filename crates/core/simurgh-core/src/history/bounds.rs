@@ -1,5 +1,5 @@
-//! How much is kept: what is too old goes as a hand comes round, and over the limit of the node
-//! those topics lose half that nobody has used for longest.
+//! Bounds of what is kept: a sweep removes what is too old, and over the node's limit the topics
+//! that nobody has used for longest lose half.
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
@@ -30,7 +30,7 @@ impl<N: Node> Core<N> {
             return Next::After(Duration::from_nanos(wait));
         }
         let is_round = history.kept.sweep(SWEEP_TOPICS, now_ms);
-        // A storm of joins that have missed the same is over by now.
+        // By now a storm of joins that missed the same is over.
         history.encoded = Default::default();
         history.kept.last.clear();
         if is_round {
@@ -40,8 +40,7 @@ impl<N: Node> Core<N> {
         if is_round { Next::After(ROUND) } else { Next::Now }
     }
 
-    /// Notes how much is kept here, and has the shard that keeps most forget some if that is too
-    /// much.
+    /// Counts how much is kept here, and has the shard that keeps most drop some if it is too much.
     pub(super) fn keep_within_bounds(&mut self) {
         let own_bytes_max = self.node.config().history.bytes_max.max(OWN_BYTES_MIN);
         let own_bytes_max = own_bytes_max / self.node.shards().max(1);
@@ -67,8 +66,8 @@ impl<N: Node> Core<N> {
         total > self.node.config().history.bytes_max as u64
     }
 
-    /// Forgets half of a topic that nobody has used for long, unless enough has gone meanwhile:
-    /// several shards may have asked for it.
+    /// Drops half of a topic that nobody has used for long, unless enough was dropped meanwhile:
+    /// several shards may have requested it.
     pub(super) fn evict(&mut self) {
         if !self.is_too_much() {
             return;

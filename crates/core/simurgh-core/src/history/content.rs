@@ -6,14 +6,14 @@ use std::sync::Arc;
 use simurgh_channel::{Broadcast, KeptContent};
 use simurgh_proto::message::Payload;
 
-/// Longer payloads are shared with the broadcasts that members get; of shorter ones a copy takes
-/// less memory than the broadcast around them.
+/// Longer payloads are shared with the broadcasts that members get; a copy of a shorter one takes
+/// less memory than the broadcast around it.
 const SHARED_BYTES: usize = 1 << 10;
-/// What a kept broadcast is counted with beside its payload: its record, and its share of what the
-/// allocator adds.
+/// Bytes that a kept broadcast counts for beside its payload: its record, and its share of the
+/// allocator's overhead.
 const KEPT_BYTES: usize = 96;
-/// NameTable of events that are shared by what is kept, and bytes of each: longer ones are counted
-/// with their broadcasts.
+/// Names of events that are shared, and their longest size: longer ones are counted with their
+/// broadcasts.
 const EVENTS_MAX: usize = 256;
 const EVENT_BYTES_MAX: usize = 64;
 

@@ -1,5 +1,5 @@
-//! Where clients stood on kept topics that they left: what was sent on a connection has reached who
-//! joins again on it, whatever it says it has heard.
+//! Positions of clients on kept topics that they left: a client that joins again on the same
+//! connection has got what was sent on it, whatever its join says.
 
 use std::collections::HashMap;
 use std::hash::BuildHasher;
@@ -40,7 +40,7 @@ pub(crate) struct Left {
 pub(crate) enum Rejoin {
     After(Since),
     /// It has dropped some of what it was sent up to here, and the rest is on its way to it: what
-    /// it has dropped would come behind that.
+    /// it dropped would arrive behind that.
     Torn(Position),
 }
 
@@ -49,8 +49,8 @@ pub(crate) enum Rejoin {
 pub(crate) struct Departures {
     hasher: Seeded,
     by_conn: HashMap<Key, Vec<Departure>>,
-    /// How far members have come whose channels intercept: one that ends by what it has seen has
-    /// not seen what came behind.
+    /// How far members with interceptors have come: one that ends by what it has seen has not seen
+    /// what followed.
     seen: HashMap<u32, Position>,
     /// Members that were told of a gap, and where.
     gaps: HashMap<u32, Position>,
@@ -85,9 +85,9 @@ impl Departures {
         all.push(Departure { topic, position, tick, how, again });
     }
 
-    /// What a client that joins a topic again is to be given, by what it says it has heard, by what
-    /// has arrived there, and by what it was sent on this connection. What has not arrived yet
-    /// comes to the new channel.
+    /// Where the replay of a client that joins again begins, by what its join says, by what has
+    /// arrived there, and by what it was sent on this connection. What has not arrived yet comes to
+    /// the new channel.
     pub(crate) fn floor(&mut self, conn: Key, topic: &str, resume: &Resume, tick: u32) -> Rejoin {
         let (since, seen) = (resume.since, resume.seen);
         let said = match since {
@@ -99,7 +99,7 @@ impl Departures {
         let mut all = self.by_conn.get_mut(&conn).into_iter().flatten();
         let left = all.rfind(|it| it.topic == topic && !is_old(it, tick));
         let Some(left) = left else { return Rejoin::After(since) };
-        // It has not heard that its position is of nowhere; what it was sent behind that it may.
+        // It does not know that its position is of nowhere; what was sent behind that it may have.
         let Some(said) = said.filter(|it| it.epoch == left.position.epoch) else {
             return Rejoin::Torn(left.position);
         };
@@ -107,14 +107,14 @@ impl Departures {
             return Rejoin::After(since);
         }
         let (sent, Left { intercepts, gap }) = (left.position, left.how);
-        // Who has heard of the gap is behind it.
+        // A client that was told of the gap is behind it.
         if gap.is_some_and(|gap| gap.place > said.place) {
             return Rejoin::Torn(sent);
         }
         match seen.filter(|seen| seen.epoch == said.epoch && seen.place > said.place) {
             None if intercepts && seen.is_some() => Rejoin::Torn(sent),
             None => Rejoin::After(Since::After(sent)),
-            // It may have dropped it once, and what it was sent again is on its way to it.
+            // It may have dropped it once, and what it was sent again is on its way.
             Some(_) if left.again.is_some_and(|again| again.place >= sent.place) => {
                 Rejoin::Torn(sent)
             }

@@ -23,8 +23,8 @@ impl KeptTopics {
         self.slot(topic).map(|slot| slot.topic.ring().position())
     }
 
-    /// A topic begins, with nothing; what was known of it is known no more. Up to the first place
-    /// there may be something that is missing here, up to the second it is forgotten.
+    /// Begins a topic without messages, and without what was known of it. Up to the first place
+    /// something may be missing here, up to the second it was purged.
     pub(super) fn begin(
         &mut self,
         topic: &str,
@@ -33,7 +33,7 @@ impl KeptTopics {
         now_ms: u64,
     ) {
         self.end(topic);
-        // Where there are as many as are kept, whatever was older had to go.
+        // With as many messages as are kept, all older ones were dropped.
         let is_full = count >= self.limits(topic).count;
         let reason = if is_full { GapReason::Overwritten } else { GapReason::Expired };
         let marks = Marks { head: floor, floor, reason, purged };
@@ -59,7 +59,7 @@ impl KeptTopics {
         if place <= ring.head() {
             return None;
         }
-        // Another node's members have the same names.
+        // Other nodes use the same ids of channels.
         broadcast.except = broadcast.except.filter(|_| mine.is_some());
         let position = ring.position_of(place);
         broadcast.kept = Some(Box::new(KeptMark { position, sender, is_notice: false }));
@@ -86,8 +86,8 @@ impl KeptTopics {
         Some(position)
     }
 
-    /// All is to be forgotten, by a wish that stands at this place. Who has heard all that was
-    /// there has missed nothing, though it has not heard of the wish.
+    /// Purges everything by a request with this place. A client that has all that was there has
+    /// missed nothing, though it does not have the request.
     pub(super) fn purge_at(&mut self, topic: &str, place: Place) {
         let Some(slot) = self.slot_mut(topic) else { return };
         let dropped = slot.topic.purge();

@@ -1,5 +1,4 @@
-//! What is let go: what is too old as a hand comes round, topics of which nothing is left, and what
-//! is too much.
+//! What is dropped: by age in a sweep, topics without messages, and by size.
 
 use std::cmp::Reverse;
 use std::rc::Rc;
@@ -9,8 +8,8 @@ use simurgh_history::Dropped;
 
 use super::kept_topics::{KeptTopics, Slot, name_at, own_bytes};
 
-/// Topics among which the one is looked for that was used least lately, and places that are looked
-/// at for them: most may be of topics that keep nothing.
+/// Topics that are compared to find the least recently used, and slots that are searched for them:
+/// most topics may have no messages.
 const SAMPLE: usize = 32;
 const PLACES: usize = 2048;
 
@@ -37,8 +36,8 @@ impl KeptTopics {
         let limits = self.limits(&name);
         let Some(Some(slot)) = self.slots.get_mut(at) else { return };
         let dropped = slot.topic.enforce(&limits, now_ms);
-        // What there was is remembered for as long again: until then it is known who has missed
-        // nothing.
+        // What is known of it is remembered for as long again: until then a client can be told that
+        // it has missed nothing.
         let is_over = slot.topic.is_empty()
             && now_ms.saturating_sub(slot.used_ms) > limits.age_ms.saturating_mul(2);
         self.count(dropped);
@@ -62,14 +61,13 @@ impl KeptTopics {
         }
     }
 
-    /// Lets go of what nobody needs: the last answer, names of events, and room for topics that
-    /// are no longer there.
+    /// Frees the last answer, unused names of events, and room of topics that are gone.
     fn give_back(&mut self) {
-        // Who comes next, a storm apart, has missed something else.
+        // After a storm of joins, clients have missed something else.
         self.last = Vec::new();
         self.events.retain(|event| Arc::strong_count(event) > 1);
         let len = self.slots.iter().rposition(Option::is_some).map_or(0, |last| last + 1);
-        // What it takes is in proportion to what goes.
+        // The work is in proportion to what is freed.
         if len < self.slots.capacity() / 4 {
             self.slots.truncate(len);
             self.slots.shrink_to_fit();
@@ -81,8 +79,7 @@ impl KeptTopics {
         }
     }
 
-    /// Has one topic forget the older half of what it keeps: of some, the one that nobody has used
-    /// for longest.
+    /// Has one of some topics, the least recently used, drop the older half of its messages.
     pub(crate) fn evict(&mut self) {
         let Some(at) = self.least_used(|slot| !slot.topic.ring().is_empty()) else { return };
         let Some(Some(slot)) = self.slots.get_mut(at) else { return };
@@ -90,7 +87,7 @@ impl KeptTopics {
         self.count(dropped);
     }
 
-    /// Forgets topics until what they take, whatever they keep, is no more than this. Those that an
+    /// Forgets topics until they take no more than this beside their messages. Topics that an
     /// engine numbers end when nobody here wants them.
     pub(crate) fn forget_over(&mut self, own_bytes_max: u64) {
         while self.own_bytes > own_bytes_max && !self.is_foreign {

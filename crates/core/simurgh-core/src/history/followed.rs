@@ -1,6 +1,6 @@
-//! The topics of a shard that an engine numbers: how each stands, and who waits for it to be known.
+//! The topics of a shard that an engine numbers: the state of each, and requests that wait for it.
 //!
-//! What is kept of them stands in [`KeptTopics`](super::kept_topics::KeptTopics), as of all others.
+//! Their messages are in [`KeptTopics`](super::kept_topics::KeptTopics), as those of all others.
 
 use std::collections::{HashMap, VecDeque};
 use std::rc::Rc;
@@ -12,11 +12,11 @@ use simurgh_history::{Epoch, GapReason, Place, Position, Since};
 
 use super::stores::Stores;
 
-/// How long it is waited for a topic to be known, or to come as far as a client has come elsewhere;
-/// and for a broadcast that is kept to be heard.
+/// How long requests wait for a topic to be known, or to get as far as a client has come elsewhere;
+/// and kept broadcasts to come back.
 const WAIT: Duration = Duration::from_secs(2);
-/// Those who wait so on one shard, and those of one topic who have come further than it has here:
-/// more are answered at once.
+/// Requests that wait on one shard, and those of one topic whose clients have come further than it
+/// is here: more are answered at once.
 const WAITING_MAX: usize = 1 << 16;
 const AHEAD_MAX: usize = 1 << 10;
 /// How long after a topic was followed it is followed again.
@@ -76,8 +76,8 @@ impl StrayPositions {
         }
     }
 
-    /// What they have to be told of a topic that begins in this epoch; `is_quiet`: nothing was ever
-    /// said in it.
+    /// The gap that members are told of when a topic begins in this epoch; `is_quiet`: it never had
+    /// a message.
     pub(super) fn gap(self, epoch: Epoch, is_quiet: bool) -> Option<GapReason> {
         match self {
             Self::Of(it) if it != epoch => Some(GapReason::Epoch),
@@ -118,7 +118,7 @@ impl PendingRequest {
     pub(super) fn starts_behind(&self) -> Since {
         match self {
             Self::Missed(ask) => ask.since,
-            // A page has a beginning, whatever is to come.
+            // A page needs no later messages.
             Self::Page(range, _) => range.since.map_or(Since::Unknown, Since::After),
         }
     }
@@ -172,7 +172,7 @@ impl FollowedTopics {
         is_due(&mut self.open(topic).looked_ns, LOOK_AGAIN, now_ns)
     }
 
-    /// Whether what is asked of a topic can be answered, which is here up to its head if it has
+    /// Whether a request for a topic can be answered; the topic is here up to its head if it has
     /// begun.
     pub(super) fn standing(&self, topic: &str, since: Since, head: Option<Position>) -> Readiness {
         let stand = self.topics.get(topic).map(|it| it.stand);
@@ -186,10 +186,10 @@ impl FollowedTopics {
         }
     }
 
-    /// Has somebody wait.
+    /// Has a request wait.
     ///
     /// # Errors
-    /// Too many do.
+    /// Too many wait.
     pub(super) fn wait(
         &mut self,
         topic: &str,
@@ -217,8 +217,8 @@ impl FollowedTopics {
         self.due.push_back((until_ns, Deadline::Store(number, at)));
     }
 
-    /// Takes out those of a topic that can be answered, up to a number; and whether there are more,
-    /// and whether some have come further than it has here.
+    /// Takes out up to a number of requests for a topic that can be answered; and whether there are
+    /// more, and whether some clients have come further than the topic is here.
     pub(super) fn take_ready(
         &mut self,
         topic: &str,
@@ -279,8 +279,8 @@ impl FollowedTopics {
         self.due.front().map(|(until_ns, _)| *until_ns)
     }
 
-    /// A topic is followed no longer, unless somebody still waits for it, or may stand in it since
-    /// a moment ago: whether it is to be followed anew. It was here up to its head.
+    /// A topic is no longer followed, with this head. Whether it must be followed again, because
+    /// requests wait, or members may have joined a moment ago.
     pub(super) fn ends(&mut self, topic: &str, head: Option<Position>, now_ns: u64) -> bool {
         let Some(followed) = self.topics.get_mut(topic) else { return false };
         let lately_ns = FOLLOW_AGAIN.as_nanos() as u64;
@@ -289,7 +289,7 @@ impl FollowedTopics {
         if followed.waiting.is_empty() && !may_have_members {
             self.topics.remove(topic);
             if self.topics.is_empty() {
-                // What a crowd needed is given back.
+                // Memory that a crowd needed is freed.
                 self.topics = HashMap::new();
             }
             return false;

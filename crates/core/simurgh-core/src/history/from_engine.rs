@@ -1,8 +1,8 @@
-//! What an engine says of the topics of which this shard is the home: it keeps their broadcasts,
-//! and numbers them; the home has a copy of the last, and passes on what is new.
+//! Messages of an engine about topics with their home on this shard, which has a copy of the last
+//! broadcasts and passes new ones on.
 //!
-//! What is passed on comes by mail, to this shard too, and so do answers: in all shards the order
-//! of mail is that of the numbers, and an answer covers exactly what came before it.
+//! They are passed on by mail, to this shard too, and so are answers: on all shards mail is in the
+//! order of the numbers, and an answer covers exactly what came before it.
 
 use std::sync::Arc;
 
@@ -75,14 +75,14 @@ impl<N: Node> Core<N> {
         let was_at = followed_topics.topics.get(topic).and_then(|it| it.was_at);
         let before = head_before.or(was_at);
         let same = before.filter(|it| it.epoch == epoch);
-        // A copy has answered that does not have yet what was here before.
+        // The answer is of a copy that does not have yet what was here before.
         if let Some(before) = same.filter(|it| it.place.seq > head) {
             floor = before.place;
             messages.clear();
         }
         let goes_on = same.is_some_and(|it| it.place >= floor);
-        // Of another life of the topic members are told that it is one, and then what is new. What
-        // this node has just said is new, though it is among what there was.
+        // If the topic is in a new epoch, members are told so, and get what is new. A broadcast
+        // that this node has just made is new, though it is already there.
         let is_new = |it: &KeptItem| match same {
             Some(before) => it.place() > before.place,
             None => it.mine.is_some_and(|number| followed_topics.stores.has(number)),
@@ -118,8 +118,8 @@ impl<N: Node> Core<N> {
         }
     }
 
-    /// Tells members who stood elsewhere where a topic stands that has begun anew, and why; unless
-    /// nothing was ever said in it.
+    /// Tells members with positions elsewhere where a topic stands that has begun anew, and why;
+    /// unless it never had a message.
     fn tell_anew(&mut self, topic: &str, before: Option<Position>, is_quiet: bool) {
         let Some(history) = &mut self.history else { return };
         let Some(position) = history.kept.head(topic) else { return };
@@ -178,8 +178,7 @@ impl<N: Node> Core<N> {
         }
     }
 
-    /// Tells members of a topic who are told positions that something is missing up to this one,
-    /// or that nothing is.
+    /// Tells members who are told positions of a gap up to this position, or of none.
     fn tell_of_gap(&self, topic: &str, gap: Option<GapReason>, position: Position) {
         let mut payload = Vec::new();
         let event = match gap {

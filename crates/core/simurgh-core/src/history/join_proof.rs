@@ -1,5 +1,5 @@
-//! Histories of which a client is given only what is later than its first join: that join is proved
-//! by a key that it was told, and says again.
+//! Histories of which a client gets only what is later than its first join: the join is proved by a
+//! key that the client was given, and sends again.
 
 use simurgh_channel::Node;
 use simurgh_history::{Position, Resume, Since};
@@ -15,11 +15,11 @@ impl<N: Node> Core<N> {
         rule.is_some_and(|rule| rule.only_own)
     }
 
-    /// What a client may be given of such a topic, by what it would have; and whether its first
-    /// join is proved.
+    /// What a client may be given of such a topic, by what it requests; and whether its first join
+    /// is proved.
     pub(crate) fn own_since(&self, topic: &str, resume: &Resume, since: Since) -> (Since, bool) {
         let Some(first) = self.first_join(topic, resume) else {
-            // It has joined now for the first time, whatever it says it has heard.
+            // Without a proof it joins for the first time now.
             let since = if since == Since::Now { since } else { Since::Unknown };
             return (since, false);
         };

@@ -19,8 +19,8 @@ impl<N: Node> Core<N> {
         self.history.as_ref().is_some_and(|it| it.kept.rule(topic).is_some())
     }
 
-    /// A broadcast of a channel on a topic whose broadcasts are kept: its home numbers it, and
-    /// passes it on to all shards. Whether the channel waits for that; one that has ended does not.
+    /// A channel broadcasts on a topic whose broadcasts are kept: its home numbers it and passes it
+    /// on to all shards. Whether the channel waits for that; one that has ended does not.
     pub(crate) fn keep(
         &mut self,
         out: &mut impl Sockets,
@@ -75,8 +75,8 @@ impl<N: Node> Core<N> {
         }
     }
 
-    /// A channel is about to end of which the client is told positions, and may join again on the
-    /// same connection: what was sent by now it has.
+    /// A channel whose client is told positions is about to end. The client may join again on the
+    /// same connection: it has what was sent on it by now.
     pub(crate) fn note_left(&mut self, out: &impl Sockets, speaker: &Speaker) {
         let Some(it) = self.registry.member(speaker.id.membership) else { return };
         if !it.is(POSITIONS) {
@@ -87,14 +87,14 @@ impl<N: Node> Core<N> {
         let (last, gap) = (topic.map(|it| it.last), topic.and_then(|it| it.gap));
         let Some(history) = &mut self.history else { return };
         let own = history.departures.gap(speaker.id.membership);
-        // Of its own, told as it joined, and that of all, the later.
+        // The later of its own position, told as it joined, and that of all members.
         let is_later =
             |own: &Position| gap.is_none_or(|gap| gap.epoch == own.epoch && gap.place <= own.place);
         let gap = own.filter(is_later).or(gap);
         let seen = history.departures.leaves(speaker.id.membership);
         let told = history.replays.told(speaker.id);
         let position = if intercepts { seen } else { told.or(last) };
-        // Who was told that nothing is known was sent nothing.
+        // A client that was told that nothing is known was sent nothing.
         let nowhere = history.followed_topics.as_ref().map(|it| it.nowhere.epoch);
         let position = position.filter(|it| Some(it.epoch) != nowhere);
         if let Some(position) = position {

@@ -21,8 +21,8 @@ use super::name_table::NameTable;
 
 /// Bytes of one page of a topic's history, if it has more than one message.
 const PAGE_BYTES: u64 = 4 << 20;
-/// What a topic takes beside its name and what it keeps: its record, its places in the tables, and
-/// what the allocator adds.
+/// Bytes that a topic takes beside its name and messages: its record, its places in the tables, and
+/// the allocator's overhead.
 const TOPIC_BYTES: usize = 240;
 
 /// The histories of a shard, and the rules for them.
@@ -37,8 +37,8 @@ pub(crate) struct KeptTopics {
     pub(super) slots: Vec<Option<Box<Slot>>>,
     /// The lowest slots are used first, so that the last can be freed.
     pub(super) free: BinaryHeap<Reverse<u32>>,
-    /// The last place that was given in any topic: behind it a topic goes on, so that no number
-    /// comes again when it was forgotten, and older places tell of older times.
+    /// The last place that was given in any topic. A topic that was forgotten goes on behind it, so
+    /// that no number comes again.
     clock: Place,
     pub(super) forgotten: LastPositions,
     /// The last place of topics that were forgotten because there were too many.
@@ -113,8 +113,8 @@ impl KeptTopics {
         (self.dropped, self.too_large)
     }
 
-    /// Gives a broadcast the next place in its topic's history and keeps it; as it is to be passed
-    /// on, unless one with the same id was kept before.
+    /// Keeps a broadcast at the next place of its topic. Returns it as it is passed on, unless one
+    /// with the same id was kept before.
     pub(crate) fn store(
         &mut self,
         mut broadcast: Broadcast,
@@ -151,8 +151,8 @@ impl KeptTopics {
         }
     }
 
-    /// What somebody has missed, as far as it is told at once; and how many of all these messages
-    /// it has sent itself.
+    /// What a client has missed, as much as is sent at once; and how many of all these messages it
+    /// has sent itself.
     pub(super) fn missed(
         &mut self,
         ask: &MissedRequest,
@@ -200,7 +200,7 @@ impl KeptTopics {
                 Some(GapReason::Epoch)
             }
             Since::After(it) if it.place >= last.place => None,
-            // There may have been others behind it, which are as old.
+            // Others behind it may have been dropped at the same age.
             Since::After(it) if it.place < self.crowded => Some(GapReason::Evicted),
             Since::After(_) => Some(GapReason::Expired),
             Since::Unknown => Some(GapReason::Epoch),
@@ -322,10 +322,9 @@ pub(super) fn own_bytes(name: &str) -> u64 {
     (TOPIC_BYTES + name.len()) as u64
 }
 
-/// Part of a ring: from the position that was asked for, or what is left of that, and in the order
-/// that was asked for.
+/// Part of a ring, from the requested position or what is left behind it, in the requested order.
 fn page(ring: &Ring<Kept>, range: &Range) -> HistoryPage {
-    // Of another epoch it is not known where that was: as if no position had been given.
+    // A position of another epoch counts as none.
     let is_known = |it: &Position| it.epoch == ring.epoch() && it.place <= ring.head();
     let since = range.since.filter(is_known).map(|it| it.place);
     let gap = match since {

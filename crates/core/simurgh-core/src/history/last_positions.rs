@@ -1,4 +1,4 @@
-//! Where topics stood of which nothing is kept any more: without it, whoever comes back to a quiet
+//! The last positions of topics without messages: without them a client that comes back to a quiet
 //! topic could not be told that it has missed nothing.
 
 use std::collections::{HashMap, VecDeque};
@@ -11,8 +11,8 @@ use crate::seeded::Seeded;
 /// Topics that are remembered: a third of a megabyte for all of them.
 const TOPICS_MAX: usize = 4096;
 
-/// The heads of the topics that were forgotten last, by the hashes of their names, which nobody
-/// can choose: two of the same are taken for one.
+/// The heads of recently forgotten topics, by seeded hashes of their names: topics with the same
+/// hash count as one.
 pub(super) struct LastPositions {
     epoch: Epoch,
     hasher: Seeded,
@@ -34,7 +34,7 @@ impl LastPositions {
         let hash = self.hasher.hash_one(name);
         let known = self.heads.insert(hash, head);
         match known {
-            // It may be another topic's: of two with one name, what is told is that of the later.
+            // It may be another topic's with the same hash: the later position counts.
             Some(known) if known.epoch == head.epoch && known.place > head.place => {
                 self.heads.insert(hash, known);
             }
@@ -49,8 +49,7 @@ impl LastPositions {
         }
     }
 
-    /// The last position that a topic of this name may have had which is not known: nothing was
-    /// kept behind it.
+    /// The last position that a topic of this name may have had: nothing was kept behind it.
     pub(super) fn head(&self, name: &str) -> Position {
         let nowhere = Position { epoch: self.epoch, place: self.floor };
         if self.heads.is_empty() {

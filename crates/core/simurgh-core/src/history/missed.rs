@@ -10,7 +10,7 @@ use simurgh_reactor::Run;
 
 use super::answer::ANSWERS_MAX;
 use crate::core::Core;
-use crate::frames::{kept, say};
+use crate::frames::{kept, send};
 use crate::registry::THROUGH;
 use crate::socket::Speaker;
 use crate::sockets::Sockets;
@@ -27,8 +27,8 @@ pub(crate) struct Resumption {
 }
 
 impl<N: Node> Core<N> {
-    /// Answers what a client has missed of a topic that this shard keeps, and how much of it that
-    /// client has sent itself.
+    /// Answers what a client has missed of a topic of this shard, and how much of it the client has
+    /// sent itself.
     pub(crate) fn missed(
         &mut self,
         out: &impl Sockets,
@@ -39,9 +39,8 @@ impl<N: Node> Core<N> {
         Some(history.kept.missed(ask, &self.node.config().history, now_ms))
     }
 
-    /// Tells a member that has just joined what it has missed, but for what its client has sent
-    /// itself.
-    pub(crate) fn tell_missed(
+    /// Sends a member that has just joined what it has missed, without its own messages.
+    pub(crate) fn send_missed(
         &mut self,
         out: &mut impl Sockets,
         membership: u32,
@@ -49,23 +48,23 @@ impl<N: Node> Core<N> {
     ) {
         let Resumption { client, new, partial, missed, own } = resumption;
         let Some(speaker) = self.speaker(out, membership) else { return };
-        // Where nothing is known of a topic, there is no first join to be proved later.
+        // If nothing is known of a topic, there is no first join to prove.
         let first = new.as_ref().filter(|_| missed.gap != Some(GapReason::Unavailable));
         let key = first.map(|id| self.own_key(&speaker.topic, id.as_deref(), missed.after));
         self.metrics.count_resume(missed.gap);
         let mut payload = Vec::new();
         let count = missed.count.saturating_sub(*own);
         encode_resumed(&mut payload, missed.gap, count, key.as_deref());
-        // Who had not proved its first join may do so the next time, and is told again.
+        // A client without the proof may prove its first join the next time.
         if new.is_some()
             && missed.gap.is_some()
             && let Some(history) = &mut self.history
         {
             history.departures.has_gap(membership, missed.after);
         }
-        self.tell_portion(out, &speaker, *client, missed, Some((RESUMED, payload)));
+        self.send_portion(out, &speaker, *client, missed, Some((RESUMED, payload)));
         match missed.more {
-            // It may have ended by what it was told.
+            // It may have ended by what it was sent.
             true if self.live(speaker.id).is_none() => {}
             true => self.begin_replay(out, &speaker, missed.through, *partial),
             false => self.fanout.is_at(&mut self.registry, membership, missed.through),
@@ -73,21 +72,21 @@ impl<N: Node> Core<N> {
     }
 
     /// Tells a member of a gap, or of none, before what follows.
-    fn tell_where(
+    fn send_gap(
         &mut self,
         out: &mut impl Sockets,
         speaker: &Speaker,
         missed: &Missed,
         (event, payload): (&str, Vec<u8>),
     ) {
-        // Who says again what is of another epoch is told again.
+        // A client with a position of another epoch is told again.
         if missed.gap.is_some_and(|gap| gap != GapReason::Epoch)
             && let Some(history) = &mut self.history
         {
             history.departures.has_gap(speaker.id.membership, missed.after);
         }
         let payload = String::from_utf8(payload).unwrap_or_default();
-        say(
+        send(
             out,
             &self.metrics,
             speaker.conn,
@@ -102,7 +101,7 @@ impl<N: Node> Core<N> {
     }
 
     /// Sends a member the missed messages that are here.
-    pub(super) fn tell_portion(
+    pub(super) fn send_portion(
         &mut self,
         out: &mut impl Sockets,
         speaker: &Speaker,
@@ -111,7 +110,7 @@ impl<N: Node> Core<N> {
         word: Option<(&str, Vec<u8>)>,
     ) {
         if let Some(word) = word {
-            self.tell_where(out, speaker, missed, word);
+            self.send_gap(out, speaker, missed, word);
         }
         let is_own = |kept: &Kept| client != 0 && kept.sender == client;
         let own = missed.messages.iter().filter(|(_, kept)| is_own(kept)).count();
@@ -137,7 +136,7 @@ impl<N: Node> Core<N> {
                     false => kept::encode(out, serializer, named, &it.content.payload(), *position),
                 };
             }
-            // What it has sent itself moves its position on, too.
+            // The client's own broadcast moves its position on, too.
             if let Some((position, _)) = missed.messages.last().filter(|(_, it)| is_own(it)) {
                 let join_ref = speaker.join_ref.as_ref();
                 let topic = &speaker.topic;

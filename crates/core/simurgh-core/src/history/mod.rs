@@ -1,12 +1,12 @@
-//! History: what was broadcast on a topic and is kept for clients that come back (docs/HISTORY.md).
+//! History: broadcasts that are kept for clients that come back (docs/HISTORY.md).
 //!
 //! The history of a topic is kept by one shard, its home, which gives the numbers. A broadcast on
 //! such a topic goes there by mail, is kept, and is passed on from there to all shards, so that all
-//! members hear the same order. What its channel does behind it waits until it is back.
+//! members get the same order. What its channel does next waits until it is back.
 //!
-//! In a cluster it is an engine that keeps the broadcasts of all nodes, and numbers them: the home
-//! asks it to ([`to_engine`]), hears what it has in order, its own included, and passes that on
-//! ([`from_engine`]). Who comes back to a topic that is not known yet waits ([`pending`]).
+//! In a cluster an engine keeps and numbers the broadcasts of all nodes: the home sends them there
+//! ([`to_engine`]), gets all of them in order, its own included, and passes them on
+//! ([`from_engine`]). Requests for a topic that is not known yet wait ([`pending`]).
 
 mod answer;
 mod bounds;
@@ -54,9 +54,9 @@ impl<N: Node> Core<N> {
             },
             HistoryMail::Evict => self.evict(),
             HistoryMail::Request(question) => self.answer(out, question),
-            // The session's to hear.
+            // Handled by the session.
             HistoryMail::Missed(..) => {}
-            HistoryMail::Portion(channel, missed) => self.heard_portion(out, channel, &missed),
+            HistoryMail::Portion(channel, missed) => self.portion_came(out, channel, &missed),
             HistoryMail::Keep(keep) => {
                 // What an engine keeps counts until it has answered.
                 if !self.uses_engine() {
@@ -87,12 +87,12 @@ impl<N: Node> Core<N> {
         }
     }
 
-    /// It is not known in time whether what channels of a socket broadcast is kept: who waits for
-    /// an answer is told so, and what else their callbacks did behind it does not take place.
+    /// It is not known in time whether broadcasts of a socket's channels are kept: their messages
+    /// are answered so, and what else the callbacks did is dropped.
     pub(crate) fn unconfirmed(&mut self, out: &mut impl Sockets, key: Key) {
         let Some(socket) = out.socket(key) else { return };
         for channel in self.channels_of(socket) {
-            // One that waits for all it has missed to be told waits as long as that takes.
+            // A replay may take as long as it needs.
             if self.history.as_ref().is_some_and(|it| it.is_replaying(channel)) {
                 self.waits_on(out, key);
                 continue;
@@ -103,8 +103,8 @@ impl<N: Node> Core<N> {
         }
     }
 
-    /// What a channel has broadcast is not kept, or may not be: who waits for an answer is told so,
-    /// and what else the callback did behind it does not take place.
+    /// A broadcast of a channel is not kept, or may not be: its message is answered so, and what
+    /// else the callback did is dropped.
     fn is_not_kept(
         &mut self,
         out: &mut impl Sockets,
@@ -144,7 +144,7 @@ impl<N: Node> Core<N> {
         self.lowered(out, speaker.conn);
         while let Some(later) = barrier.next() {
             match later {
-                // What a handle did for a channel that has ended is for nobody.
+                // What a handle sent to a channel that has ended is dropped.
                 later if self.live(channel).is_none() => self.application.drop_guarded(later),
                 Queued::Effect(effect) => self.apply(out, &speaker, vec![effect]),
                 Queued::Broadcast(broadcast) => self.deliver_late(out, &speaker, &broadcast),

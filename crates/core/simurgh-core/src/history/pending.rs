@@ -19,8 +19,8 @@ use crate::sockets::Sockets;
 /// Answers to waiting requests in one turn.
 const ANSWERS_MAX: usize = 1 << 12;
 
-/// Where somebody stands who says to have come to a position: elsewhere the topic may have been
-/// known to have nothing up to there.
+/// The position of a client that claims one: on another node the topic may have been known to have
+/// nothing up to there.
 fn no_further(said: Position, head: Position) -> Position {
     let is_further = said.epoch == head.epoch && said.place > head.place;
     if is_further && is_of_nothing(said.place) { head } else { said }
@@ -36,7 +36,7 @@ impl<N: Node> Core<N> {
                 let topic = ask.topic.clone();
                 self.want(out, &topic, PendingRequest::Missed(ask));
             }
-            // It stands in the middle of what is here, whatever else there is.
+            // It is within what is here.
             Requester::Member(_) => self.answer_ask(out, ask, false),
         }
     }
@@ -136,8 +136,8 @@ impl<N: Node> Core<N> {
         Some(HistoryPage { gap: page.gap.or(away), ..page })
     }
 
-    /// Tells the shard of a client what that has missed, as far as it is here; `is_away`: what the
-    /// engine has is not known.
+    /// Sends the shard of a client what that has missed, as far as it is here; `is_away`: it is not
+    /// known what the engine has.
     fn answer_ask(&mut self, out: &impl Sockets, mut ask: Box<MissedRequest>, is_away: bool) {
         let now_ns = out.now().ns;
         let now_ms = self.node.unix_ms(now_ns);
@@ -156,9 +156,9 @@ impl<N: Node> Core<N> {
                 history.kept.missed(&ask, &self.node.config().history, now_ms)
             }
             None => {
-                // From where it stood members go on, if it begins there again. If it did not stand
-                // anywhere, a client goes on from where it has come to: it may go elsewhere before
-                // it begins here, and be given the rest there.
+                // Members go on from where they stood, if the topic begins there again. A client
+                // without a position keeps the one it came with: it may move to another node before
+                // the topic begins here, and get the rest there.
                 let through = followed.was_at.unwrap_or(nowhere);
                 let mut after = through;
                 if followed.was_at.is_none() {

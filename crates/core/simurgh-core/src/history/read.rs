@@ -32,8 +32,8 @@ impl<N: Node> Core<N> {
         }
     }
 
-    /// The same where an engine keeps the topics: of those that this node follows. What is to be
-    /// forgotten is to be so on all nodes.
+    /// The same where an engine keeps the topics: only those that this node follows. A purge is for
+    /// all nodes.
     fn answer_by_engine(&mut self, out: &impl Sockets, question: HistoryRequest) {
         match question {
             HistoryRequest::Read(topic, range, answer) => {

@@ -1,10 +1,10 @@
-//! What a client has missed that is too much to be told at once: it is told part by part, as its
-//! socket takes them, and hears nothing else of the topic until it has heard all of it.
+//! Replays: what a client has missed that is too much to be sent at once. It is sent in parts, as
+//! the socket takes them, and other broadcasts of the topic wait until the end.
 //!
-//! Nothing is held for a member that is slow: each part is asked of the topic's home when it is
-//! wanted. The answer to the last comes in order with what the home passes on, so it ends exactly
-//! where the log of this shard goes on. What its channel does meanwhile waits as behind a broadcast
-//! that is still to be kept, and so does what its client says.
+//! Nothing is held for a slow member: each part is requested from the topic's home when it is
+//! needed. The last answer comes in order with what the home passes on, so it ends exactly where
+//! the log of this shard goes on. What the channel does meanwhile is queued as behind a broadcast
+//! that is to be kept, and its socket is not read.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -32,17 +32,17 @@ impl<N: Node> Core<N> {
         let Some((missed, own)) = self.missed(out, ask) else { return };
         let mail = match ask.requester {
             Requester::Join(conn, ticket) => HistoryMail::Missed(conn, ticket, missed, own),
-            // By mail, others would be kept before it is there.
+            // By mail, other broadcasts would be kept before it arrives.
             Requester::Member(channel) if ask.shard == self.shard => {
-                return self.heard_portion(out, channel, &missed);
+                return self.portion_came(out, channel, &missed);
             }
             Requester::Member(channel) => HistoryMail::Portion(channel, missed),
         };
         self.node.post(usize::from(ask.shard), Mail::History(mail));
     }
 
-    /// Asks for the next parts of what members have missed whose sockets have taken most of the
-    /// last; and tends those who wait for what an engine keeps.
+    /// Requests the next parts for members whose sockets have taken most of the last; and handles
+    /// requests that wait for an engine.
     pub(crate) fn go_on_replaying(&mut self, out: &mut impl Sockets) -> Next {
         if self.history.is_none() {
             return Next::Idle;
@@ -59,7 +59,7 @@ impl<N: Node> Core<N> {
             if self.ends_behind(channel) {
                 self.stop_replay(out, channel);
             } else if out.queued(conn) as u64 <= few {
-                self.ask_portion(channel);
+                self.request_portion(channel);
             } else if let Some(history) = &mut self.history {
                 history.replays.queue.push_back(channel);
             }
@@ -69,7 +69,7 @@ impl<N: Node> Core<N> {
         next.sooner(tended, out.now())
     }
 
-    fn ask_portion(&mut self, channel: ChannelId) {
+    fn request_portion(&mut self, channel: ChannelId) {
         let Some(topic) = self.registry.member(channel.membership).map(|it| it.topic) else {
             return;
         };
@@ -83,12 +83,12 @@ impl<N: Node> Core<N> {
         let (torn, is_away) = (false, false);
         let ask =
             MissedRequest { topic, since, partial, torn, is_away, client: 0, shard, requester };
-        // By mail also to this shard: others have their turn.
+        // By mail also to this shard, so that others get their turn.
         self.node.post(home, Mail::History(HistoryMail::RequestMissed(Box::new(ask))));
     }
 
     /// The next part has come.
-    pub(super) fn heard_portion(
+    pub(super) fn portion_came(
         &mut self,
         out: &mut impl Sockets,
         channel: ChannelId,
@@ -105,7 +105,7 @@ impl<N: Node> Core<N> {
             encode_gap(&mut payload, gap);
             (GAP, payload)
         });
-        self.tell_portion(out, &speaker, speaker.client, missed, word);
+        self.send_portion(out, &speaker, speaker.client, missed, word);
         let Some(history) = &mut self.history else { return };
         let Some(replay) = history.replays.get_mut(channel) else { return };
         replay.through = missed.through;

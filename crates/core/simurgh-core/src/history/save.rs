@@ -1,5 +1,4 @@
-//! What is kept, over a planned restart: out of the shards that end, and into those of the next
-//! start, however many there are then.
+//! What is kept, saved over a planned restart, for any number of shards.
 
 use std::sync::Arc;
 
@@ -34,7 +33,7 @@ impl SavedHistory {
         out
     }
 
-    /// The same again, by shards. `seed` is nobody's to guess.
+    /// Reads it, by shards; `seed` is secret.
     ///
     /// # Errors
     /// The bytes are not what [`encode`](Self::encode) has made.

@@ -33,7 +33,7 @@ impl Stores {
         Self { pending: BTreeMap::new(), next: NUMBERS_APART | u64::from(shard) }
     }
 
-    /// Notes one; its number.
+    /// Adds a request; returns its number.
     ///
     /// # Errors
     /// There are too many.

@@ -1,7 +1,7 @@
-//! What an engine is asked that keeps the broadcasts of several nodes, and what becomes of that.
+//! Requests to the engine that keeps broadcasts, and their outcomes.
 //!
-//! A broadcast is counted to its home, and to its publisher's flow, until it is answered: so
-//! whoever publishes faster than the engine keeps is held.
+//! A broadcast counts for its home and its publisher's flow until it is answered, so publishers
+//! that are faster than the engine are held.
 
 use simurgh_channel::{
     HistoryMail, KeepRequest, KeptAt, KeptFor, Mail, Node, NotKept, StoreRequest, StoredAt,
@@ -85,7 +85,7 @@ impl<N: Node> Core<N> {
             && !at.is_duplicate
             && matches!(pending.kept_for, KeptFor::Channel { is_member: true, .. })
         {
-            // Its own broadcast comes before what its channel does behind it.
+            // The broadcast comes before what its channel does behind it.
             pending.is_stored = true;
             return followed_topics.await_heard(number, *at, out.now().ns);
         }

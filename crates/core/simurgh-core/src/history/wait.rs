@@ -105,8 +105,7 @@ impl<N: Node> Core<N> {
         effects
     }
 
-    /// Has a channel wait for the word with this number. Its socket is not read meanwhile, unless
-    /// it is not anyway.
+    /// Has a channel wait for the confirmation with this number. Its socket is not read meanwhile.
     pub(super) fn raise(&mut self, out: &mut impl Sockets, speaker: &Speaker, ticket: u32) {
         let Some(history) = &mut self.history else { return };
         history.barriers.raise(speaker.conn, speaker.id, ticket);
@@ -150,8 +149,7 @@ impl<N: Node> Core<N> {
         self.raise(out, speaker, ticket);
     }
 
-    /// Has wait what a member is sent that has no position: what has one it is told part by part.
-    /// Whether too much waits.
+    /// Queues a broadcast without position for a member in a replay. Whether too much waits.
     pub(crate) fn deliver_later(
         &mut self,
         channel: ChannelId,

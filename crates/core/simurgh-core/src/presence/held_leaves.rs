@@ -1,5 +1,5 @@
-//! Leaves that members are not told yet, because whoever left may be back in a moment, on this node
-//! or on another.
+//! Leaves that members are not told yet, since the same key may soon be back on this node or
+//! another.
 
 use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
@@ -15,9 +15,9 @@ pub(super) struct HeldLeaves {
 }
 
 impl HeldLeaves {
-    /// Takes what a diff says of leaves, and gives it what is to be told by now: leaves that have
-    /// waited long enough, and those whose key is here again. What left and came back is in
-    /// neither list: members have it still.
+    /// Holds the leaves of a diff back, and gives it those that are due: leaves that have waited
+    /// long enough, and those whose key is here again. A meta that left and came back is in neither
+    /// list, since members still have it.
     pub(super) fn hold(&mut self, diff: Diff, delay: Duration, now_ns: u64) -> Option<Diff> {
         let Diff { mut joins, leaves } = diff;
         let until_ns = now_ns.saturating_add(nanoseconds(delay));

@@ -1,4 +1,4 @@
-//! The topics whose presences a shard keeps, and when it is their turn; and what the shard tells
+//! The topics whose home this shard is, their deadlines, and the answers that the shard gives to
 //! members by itself.
 
 use std::cmp::Reverse;
@@ -116,7 +116,7 @@ impl Home {
         if !self.topics.contains_key(name) {
             match call {
                 PresenceCall::End => return CallOutcome::Done,
-                // There is nothing to be changed.
+                // There is nothing to change.
                 PresenceCall::Untrack(_) | PresenceCall::Update(..) => return CallOutcome::Refused,
                 PresenceCall::Track(..) | PresenceCall::PushState => {}
             }
@@ -135,8 +135,8 @@ impl Home {
         if is_taken { CallOutcome::Done } else { CallOutcome::Refused }
     }
 
-    /// Answers who is present, now or once other nodes have output who is there; returns what is to
-    /// be answered now.
+    /// Answers a request for the list, now or once other nodes have sent theirs; returns what is
+    /// answered now.
     pub(super) fn list(
         &mut self,
         name: &str,
@@ -203,7 +203,7 @@ impl Home {
             output.extend(count_change(topic, &mut self.entries, peering, farewell));
             self.close(name);
             if self.topics.is_empty() {
-                // What a crowd needed is given back.
+                // Memory that a crowd needed is freed.
                 (self.topics, self.due) = (HashMap::new(), BinaryHeap::new());
             }
         } else {
@@ -277,7 +277,7 @@ impl Home {
     pub(super) fn forget(&mut self, node: Owner) {
         let Some(peering) = &mut self.peering else { return };
         let mut names: Vec<Rc<str>> = self.topics.keys().map(Rc::clone).collect();
-        // The order of the table is another in each process.
+        // The order of the table differs from process to process.
         names.sort_unstable();
         peering.gone.extend(names.into_iter().map(|name| (name, node)));
     }
@@ -308,7 +308,7 @@ impl Home {
     pub(super) fn gather(&mut self, name: &str) {
         let Some(peering) = &mut self.peering else { return };
         let Some((name, topic)) = self.topics.get_key_value(name) else { return };
-        // It is looked at again through the mutable way, which has no key to be shared.
+        // The mutable look-up has no key to share.
         let name = Rc::clone(name);
         if topic.peers.as_ref().is_some_and(|peers| !peers.outbox.is_empty())
             && let Some(peers) = self.topics.get_mut(&name).and_then(|it| it.peers.as_mut())

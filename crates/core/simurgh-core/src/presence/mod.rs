@@ -1,9 +1,9 @@
-//! Presence: who is in a topic, and what they say of themselves (PROTOCOL §10).
+//! Presence: who is in a topic (PROTOCOL §10).
 //!
-//! The presences of a topic are kept by one shard, its home, whichever shards its members are on.
-//! What a member does with its own entries goes to the home by mail, and what members are to hear
-//! comes from there: diffs as broadcasts, lists as pushes. Both go by mail to all shards, the own
-//! one included, so that each shard gets them in the order in which they were made.
+//! The presences of a topic are kept by one shard, its home, for members on all shards. Members
+//! send changes of their entries to the home by mail. Members get diffs as broadcasts and lists as
+//! pushes from there. Both go by mail to all shards, including its own, so that each shard gets
+//! them in the order in which they were made.
 
 mod held_leaves;
 pub(crate) mod home;
@@ -38,9 +38,9 @@ const WAIT_MAX: Duration = Duration::from_millis(5);
 type Events = Arc<[SharedEvent]>;
 
 impl<N: Node> Core<N> {
-    /// What a channel does with its presences; one that has ended has none. Returns what it is to
-    /// be told at once, if it asks and the shard knows the answer: with the reply to its join that
-    /// is one write.
+    /// Does what a channel requests about its presences, unless it has ended. Returns the events
+    /// that it is pushed at once, if it requests the list and this shard has the answer: with the
+    /// reply to its join that is one write.
     pub(crate) fn presence_call(
         &mut self,
         speaker: &Speaker,
@@ -107,7 +107,7 @@ impl<N: Node> Core<N> {
     }
 
     /// Sends members of this shard's topics what is due.
-    pub(crate) fn tell_presences(&mut self, out: &impl Sockets) -> Next {
+    pub(crate) fn send_presences(&mut self, out: &impl Sockets) -> Next {
         let home = &mut self.presence;
         if home.is_empty() {
             return Next::Idle;
@@ -119,7 +119,7 @@ impl<N: Node> Core<N> {
         let mut bytes = 0;
         while bytes < config.presence.turn_bytes.max(1) {
             let Some(topic) = home.take_due(now.ns) else { break };
-            // What it costs to look at one that has little to tell.
+            // The cost of looking at a topic with little to send.
             bytes += TOPIC_BYTES;
             if node.is_congested() {
                 home.put_off(topic, now.ns + WAIT_MAX.as_nanos() as u64);
@@ -176,7 +176,7 @@ fn tell<N: Node>(node: &N, topic: &str, say: Output) {
                 node.post_weighed(shard, push.weight(), Mail::Push(push));
             }
         }
-        // Whoever asked from outside is answered where the application is.
+        // A panic of the callback must not reach the shard.
         Output::Answer(..) => {}
     }
 }

@@ -7,14 +7,13 @@ use simurgh_presence::ToPeers;
 
 /// How long members wait for the first list while other nodes have not answered.
 const ANSWERS_NS: u64 = 300_000_000;
-/// How long after its last change a node says its version again, so that others find out whether
-/// they have missed that change. Nobody is told that the engine was parted: the last time is when
-/// whoever was parted from this node for as long as that has noticed that it was silent, also over
-/// a link that was new.
+/// How long after its last change a node repeats its version, so that others find out whether they
+/// have missed that change. The engine does not tell when links were cut: the last time is when a
+/// node that was cut off for as long has noticed, also over a new link.
 const REPEATS_NS: [u64; 3] = [1_000_000_000, 5_000_000_000, 25_000_000_000];
 
-/// How long after it was asked a node that has not answered is asked again; then after twice as
-/// long, and at last every 16 seconds.
+/// When a node that has not answered is asked again; then after twice as long, and at last every 16
+/// seconds.
 const AGAIN_NS: u64 = 1_000_000_000;
 const AGAIN_MAX_NS: u64 = 16 * AGAIN_NS;
 

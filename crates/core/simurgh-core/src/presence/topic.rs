@@ -1,9 +1,9 @@
-//! One topic whose presences are kept, and when its members hear of them.
+//! The presences of one topic, and when members are told of changes.
 //!
-//! Changes are gathered for an interval and told as one `presence_diff`, the first after a quiet
-//! while at once. Whoever asked for the list meanwhile shares one `presence_state`, as it was when
-//! that diff was made; it reaches them in portions, a turn each, and always before the next diff:
-//! what a client makes of both is what stands here.
+//! Changes are collected for an interval and sent as one `presence_diff`, the first after a quiet
+//! while at once. Members that requested the list meanwhile share one `presence_state`, as it was
+//! when that diff was made; it is sent in portions, one a turn, and always before the next diff:
+//! with both, a client has what is in the table.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -93,7 +93,7 @@ impl Topic {
                 true
             }
             PresenceCall::PushState => {
-                // Twice in one interval is the same list.
+                // A second request in one interval is for the same list.
                 if self.asking.last() != Some(&channel) {
                     self.asking.push(channel);
                 }
@@ -127,7 +127,7 @@ impl Topic {
         }
         let (counted, counted_ns) = self.summary;
         if self.is_summary && self.asking.is_empty() {
-            // Who has output something else may have made the list short enough.
+            // Leaves of others may have made the list short enough.
             let is_same = counted == Some(self.table.len()) && !self.table.has_changes();
             return match is_same {
                 true => None,
@@ -152,7 +152,7 @@ impl Topic {
         if !self.update_peers(config, now_ns) {
             return;
         }
-        // Whoever has not got the last list yet gets this one; who has asked again meanwhile, once.
+        // Members without the last list get this one; those that have requested it again, once.
         self.asking.extend(self.getting.drain(..));
         self.asking.sort_unstable();
         self.asking.dedup();
@@ -166,15 +166,15 @@ impl Topic {
             return self.tell_summary(was_summary, config, now_ns, output);
         }
         let diff = diff.as_ref().map(encoded);
-        // From a sample back to a list, or by more than fits: everybody gets it anew.
+        // After a sample, or for changes that are too long, everybody gets the list anew.
         let is_oversize = diff.as_ref().is_some_and(|diff| diff.len() > bytes_max);
         if was_summary || is_oversize {
             self.held = None;
             output.extend(was_summary.then_some(Output::Keep(None)));
             self.asking.clear();
             if !was_summary {
-                // A client without a list adds the diffs that it has kept to the first it gets,
-                // also what has left since.
+                // A client without a list applies the diffs it has kept to the first list, also
+                // leaves of since then.
                 output.push(Output::All("presence_state", NOBODY.into()));
             }
             return output.push(Output::All("presence_state", self.list()));
@@ -209,8 +209,8 @@ impl Topic {
         diff
     }
 
-    /// Whether there are more entries than a list takes, or more bytes than a reader does. A tenth
-    /// less than makes it one ends it, or it would change to and fro.
+    /// Whether there are more entries or bytes than a list may have. It must shrink by a tenth to
+    /// become one again, or it would change to and fro.
     fn is_too_long(&self, config: &PresenceConfig, bytes_max: usize) -> bool {
         let limit = |max: usize| if self.is_summary { max - max / 10 } else { max };
         let entries = self.table.len();
@@ -220,8 +220,8 @@ impl Topic {
                 && self.table.state_bytes() > limit(bytes_max))
     }
 
-    /// In place of a list that is too long: an empty one, so that nobody keeps an old one, and how
-    /// many there are.
+    /// In place of a list that is too long: an empty list, so that nobody keeps an old one, and the
+    /// number.
     fn tell_summary(
         &mut self,
         was_summary: bool,
@@ -243,10 +243,10 @@ impl Topic {
         let events: Arc<[SharedEvent]> = events.into();
         if is_for_all {
             self.summary = (Some(self.table.len()), now_ns);
-            // Before all hear it: whoever joins behind that is told this.
+            // Before it is broadcast: members that join behind that are told this.
             output.push(Output::Keep(Some(Arc::clone(&events))));
         } else {
-            // Even if it soon is again what the others know: these are to hear of it.
+            // Even if it soon is again the number that the others know: these members are told.
             self.summary.0 = counted.filter(|_| is_known);
         }
         if !was_summary {
@@ -277,8 +277,8 @@ impl Topic {
         });
     }
 
-    /// Whether nothing of it is left to be kept or told. Entries of other nodes are kept for the
-    /// sake of channels on this one.
+    /// Whether nothing is left to be kept or sent. Entries of other nodes are kept for channels on
+    /// this one.
     pub(super) fn is_done(&self) -> bool {
         let is_kept = match &self.peers {
             None => !self.table.is_empty() || self.table.has_changes() || self.held.is_some(),

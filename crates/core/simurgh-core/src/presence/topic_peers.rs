@@ -29,7 +29,7 @@ impl Topic {
                 self.table.answer(state)
             }
             FromPeers::StateWanted(node) => {
-                // Or who gets the snapshot would have to ask again at the delta that follows.
+                // Otherwise the receiver of the snapshot would have to ask again at the next delta.
                 peers.outbox.extend(self.table.take_delta().map(ToPeers::Delta));
                 peers.outbox.push(ToPeers::State(node, self.table.snapshot()));
                 return;
@@ -62,9 +62,9 @@ impl Topic {
         peers.has_answers(now_ns) && is_for_members
     }
 
-    /// What members hear where nobody here uses the topic's presences any more, and entries of
-    /// other nodes are forgotten: whoever has no list yet keeps diffs until it gets one, and would
-    /// take those for present whose going it never hears of.
+    /// What members are sent when nobody here uses the topic's presences any more, and entries of
+    /// other nodes are dropped: a member without a list keeps diffs until it gets one, and would
+    /// never be told that those entries have left.
     pub(super) fn farewell(&mut self, bytes_max: usize) -> Option<Output> {
         self.table.peers_down();
         let json = encoded(&self.rest()?);
@@ -91,7 +91,7 @@ impl Topic {
         lists.into_iter().map(|answer| (answer, self.show(config, now_ns))).collect()
     }
 
-    /// Who is present. Not as members are shown it: they would be told of all that came and went
+    /// The current list, without noting that it was seen: else members would be told of all changes
     /// since.
     pub(super) fn show(&self, config: &PresenceConfig, seed: u64) -> PresenceList {
         let (entries, keys) = (self.table.len(), self.table.keys());

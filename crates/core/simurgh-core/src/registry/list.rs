@@ -1,5 +1,5 @@
-//! A socket's end of the registry: where the list of its memberships begins, and how many of them
-//! are channels. It lies in the socket's record, and only the registry changes it.
+//! A socket's part of the registry: the first of its memberships, and how many of them are
+//! channels. The socket's record holds it, and only the registry changes it.
 
 use simurgh_channel::NO_MEMBERSHIP;
 

@@ -1,5 +1,4 @@
-//! Memberships: the server's side of each joined channel, in one slab for all connections of a
-//! shard.
+//! Memberships: the server's side of joined channels, in one slab for all connections of a shard.
 
 use simurgh_channel::{Channel, NO_MEMBERSHIP};
 use simurgh_proto::message::OwnedRef;
@@ -7,12 +6,12 @@ use simurgh_reactor::{Key, PAGE_SLOTS, Page, SlotAllocator};
 
 use super::topics::TopicId;
 
-/// One joined channel. An idle one costs this record, its 16 bytes in the topic's table, and
-/// whatever the application's channel holds.
+/// One joined channel. An idle one costs this record, its 16 bytes in the topic's table, and the
+/// application's channel.
 pub(crate) struct Membership {
     pub(super) holds: Holds,
-    /// What pushes, `phx_close` and `phx_error` bear: the client's join_ref, or the join's ref if
-    /// it gave none (PROTOCOL §3).
+    /// The join_ref of pushes, `phx_close` and `phx_error`: the client's, or the join's ref if it
+    /// gave none (PROTOCOL §3).
     pub(crate) join_ref: OwnedRef,
     pub(crate) conn: Key,
     pub(crate) topic: TopicId,
@@ -26,8 +25,8 @@ pub(crate) struct Membership {
 
 pub(crate) enum Holds {
     Channel(Box<dyn Channel>),
-    /// A channel's subscription to a further topic: the membership of that channel. None for the
-    /// socket itself, and for a channel of which a callback runs.
+    /// A channel's subscription to a further topic: the membership of that channel. `None` for the
+    /// socket itself, and while a callback of the channel runs.
     Relay(u32),
 }
 
@@ -64,8 +63,8 @@ pub(crate) const SOCKET_ID: u16 = 2;
 pub(crate) const RELAY: u16 = 4;
 /// Counted among the topic's members over all shards.
 pub(crate) const COUNTED: u16 = 8;
-/// Broadcasts are being delivered to it through application code; what that code writes does not
-/// bring it up to date again.
+/// Broadcasts are being delivered to it through application code; what that sends does not bring it
+/// up to date again.
 pub(crate) const DELIVERING: u16 = 16;
 /// Nothing has happened on its channel since the last pass of hibernation.
 const QUIET: u16 = 32;
@@ -161,8 +160,8 @@ impl Memberships {
         channel
     }
 
-    /// The channel, if nothing has happened on it since this was last asked and it is not
-    /// hibernating already: it is now.
+    /// The channel, if nothing has happened on it since the last call and it does not hibernate
+    /// yet: now it does.
     pub(super) fn send_to_sleep(&mut self, id: u32) -> Option<&mut dyn Channel> {
         let it = self.get_mut(id)?;
         if !it.is_joined() || it.is(HIBERNATES) {
@@ -191,8 +190,7 @@ impl Memberships {
         page.get_mut(id as usize % PAGE_SLOTS).filter(|membership| !membership.is(FREE))
     }
 
-    /// Stores a membership and names it; its generation is set here. It comes back when there is no
-    /// memory left, or no number.
+    /// Stores a membership and sets its generation. It comes back when no memory or number is left.
     pub(super) fn insert(&mut self, mut membership: Membership) -> Result<u32, Membership> {
         let is_joined = membership.is_joined();
         let Some((id, is_new)) = self.slots.allocate() else { return Err(membership) };
@@ -218,8 +216,8 @@ impl Memberships {
         Ok(id)
     }
 
-    /// Frees the slot; the channel must have been taken out before, since its drop is the
-    /// application's.
+    /// Frees the slot; the channel must have been taken out before, since its drop is application
+    /// code.
     pub(super) fn remove(&mut self, id: u32) -> Option<OwnedRef> {
         let slot = self.get_mut(id)?;
         let join_ref = std::mem::take(&mut slot.join_ref);

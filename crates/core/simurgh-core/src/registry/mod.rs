@@ -98,8 +98,8 @@ impl<D: Deliveries> Registry<D> {
         std::iter::successors(at(list.first()), move |(_, it)| at(it.next))
     }
 
-    /// A socket's channel in a topic: looked for where fewer are, among the socket's memberships or
-    /// among the topic's members, since a socket may have ten thousand of them.
+    /// A socket's channel in a topic: searched where fewer are, among the socket's memberships or
+    /// the topic's members, since a socket may have ten thousand.
     pub(crate) fn joined_in(&self, key: Key, list: List, topic: TopicId) -> Option<u32> {
         let table = self.topics.get(topic)?;
         if table.len() >= usize::from(list.channels()) {
@@ -120,8 +120,8 @@ impl<D: Deliveries> Registry<D> {
         self.of(list).find(|(_, it)| is_it(it)).map(|(id, _)| id)
     }
 
-    /// Enters a membership into its topic's table and its socket's list. It comes back when there
-    /// is no memory left.
+    /// Adds a membership to its topic's table and its socket's list. It comes back when no memory
+    /// is left.
     pub(crate) fn subscribe(
         &mut self,
         list: &mut List,
@@ -242,8 +242,8 @@ impl<D: Deliveries> Registry<D> {
         true
     }
 
-    /// Has a member wait for what it has missed, or no longer: from here on it gets what is in the
-    /// log of its topic from the head on.
+    /// Has a member wait for what it has missed, or no longer: then it gets broadcasts from the
+    /// log's head on.
     pub(crate) fn catches_up(&mut self, id: u32, on: bool) {
         self.mark(id, CATCHING_UP, on);
         let Some(it) = self.members.get(id) else { return };
@@ -270,8 +270,8 @@ impl<D: Deliveries> Registry<D> {
         }
     }
 
-    /// The channel, if nothing has happened on it since this was last asked and it is not
-    /// hibernating already: it is now.
+    /// The channel, if nothing has happened on it since the last call and it does not hibernate
+    /// yet: now it does.
     pub(crate) fn send_to_sleep(&mut self, id: u32) -> Option<&mut dyn Channel> {
         let Self { members, metrics, .. } = self;
         let hibernating = members.hibernating() as u64;

@@ -1,6 +1,5 @@
-//! A vector in pages: it grows without copying what it holds, so that growth never costs a long
-//! turn and never needs the old and the new memory at once, and the system has its memory back when
-//! a crowd has left.
+//! A vector in pages: it grows without copying, so growth neither costs a long turn nor needs the
+//! old and the new memory at once, and pages return to the system when a crowd has left.
 
 use simurgh_reactor::{PAGE_SLOTS, Page};
 

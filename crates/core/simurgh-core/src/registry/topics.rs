@@ -1,8 +1,8 @@
-//! The subscriber tables: which members a topic has on this shard.
+//! The subscriber tables: the members of each topic on this shard.
 //!
-//! A hand goes round each table. Members before the hand have been visited in this lap and those
-//! from it on have not, and that stays so when members leave. Each member has a cursor; what it
-//! counts is the fan-out's to know.
+//! The fan-out passes over each table: members before `next` have been served in this pass, the
+//! others have not, and that stays so when members leave. The fan-out alone gives the cursors of
+//! members their meaning.
 
 use std::collections::HashMap;
 use std::rc::Rc;
@@ -28,8 +28,8 @@ pub(crate) struct Member {
 
 const _: () = assert!(size_of::<Member>() == 16, "a subscriber entry is budgeted at 16 bytes");
 
-/// What it gets is not what most get: it passes the channel (an intercepting channel, or a
-/// subscription to a further topic), or waits until what was missed is told.
+/// It does not get what most members get: its broadcasts go to its channel (which intercepts, or
+/// subscribed to a further topic), or wait until it has all it has missed.
 pub(crate) const APART: u32 = 1;
 /// It is told the positions of kept broadcasts.
 pub(crate) const PLACED: u32 = 2;
@@ -103,8 +103,8 @@ impl<D> Topic<D> {
         }
     }
 
-    /// Visits the member at the hand: its cursor becomes `head`. Returns it as it was; `None` at
-    /// the end of the round.
+    /// Moves on to the next member and sets its cursor to `head`. Returns it as it was; `None` at
+    /// the end of the pass.
     #[inline]
     pub(crate) fn visit(&mut self, head: u32) -> Option<Member> {
         let member = self.members.get_mut(self.next)?;

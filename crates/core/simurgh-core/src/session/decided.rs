@@ -48,7 +48,7 @@ impl<N: Node> Core<N> {
         let joining = Joining::again(&mut awaited);
         match (answer, granted) {
             (Some(Join(JoinKind::Released)), Some(granted)) if joining.resume.is_some() => {
-                self.ask_missed(out, key, joining, granted);
+                self.request_missed(out, key, joining, granted);
             }
             (Some(Join(JoinKind::Released)), Some(granted)) => {
                 self.let_in_resumed(out, key, joining, granted, None);

@@ -14,7 +14,7 @@ use simurgh_reactor::Key;
 use crate::application::JoinSubject;
 use crate::core::{Core, Received};
 use crate::effects::CurrentMessage;
-use crate::frames::say;
+use crate::frames::send;
 use crate::history::departures::Rejoin;
 use crate::history::missed::Resumption;
 use crate::registry::{COUNTED, Holds, POSITIONS, Subscriber, WITHOUT_JOIN_REF};
@@ -23,8 +23,8 @@ use crate::socket::{Granted, Phase, Resuming};
 use crate::sockets::Sockets;
 use crate::wire::Wire;
 
-/// Longest topic that can be joined. The protocol sets no limit, but a membership keeps its topic:
-/// without one, a socket could pin a whole message for each of its channels.
+/// Longest topic that can be joined. The protocol sets no limit, but a membership keeps its topic,
+/// so without one a socket could pin a whole message for each of its channels.
 const TOPIC_BYTES_MAX: usize = 16 << 10;
 const REF_BYTES_MAX: usize = 1 << 10;
 
@@ -49,20 +49,20 @@ impl<N: Node> Core<N> {
         let Message { join_ref, msg_ref, topic, payload, .. } = message;
         let Some(route) = user_socket.route(&topic) else {
             self.metrics.errors_unmatched_topic.add(1);
-            return say(out, &self.metrics, key, session::unmatched(&msg_ref, &topic));
+            return send(out, &self.metrics, key, session::unmatched(&msg_ref, &topic));
         };
         if joined.is_none() && list.channels() >= user_socket.channels_max {
             self.metrics.joins_refused.add(1);
             let response = session::TOO_MANY_CHANNELS;
             let refusal = session::reply(&join_ref, &msg_ref, &topic, "error", response);
-            return say(out, &self.metrics, key, refusal);
+            return send(out, &self.metrics, key, refusal);
         }
         let is_long = |raw: &str| raw.len() > REF_BYTES_MAX;
         if topic.len() > TOPIC_BYTES_MAX || is_long(join_ref.raw()) || is_long(msg_ref.raw()) {
             self.metrics.joins_refused.add(1);
             let response = session::JOIN_TOO_LONG;
             let refusal = session::reply(&join_ref, &msg_ref, &topic, "error", response);
-            return self.say_behind(out, key, joined, refusal);
+            return self.send_behind(out, key, joined, refusal);
         }
         // Sockets within the process get no history.
         let may_resume = wire != Wire::Values && self.keeps(&topic);
@@ -74,7 +74,7 @@ impl<N: Node> Core<N> {
                 self.metrics.joins_refused.add(1);
                 let response = session::BAD_RESUME;
                 let refusal = session::reply(&join_ref, &msg_ref, &topic, "error", response);
-                return self.say_behind(out, key, joined, refusal);
+                return self.send_behind(out, key, joined, refusal);
             }
         };
         let replaced = joined.and_then(|old| self.replace(out, old));
@@ -135,7 +135,7 @@ impl<N: Node> Core<N> {
             JoinKind::Ok { channel, reply } => {
                 let granted = Granted { channel, reply, effects };
                 if joining.resume.is_some() {
-                    return self.ask_missed(out, key, joining, granted);
+                    return self.request_missed(out, key, joining, granted);
                 }
                 self.let_in(out, key, joining, granted, None);
             }
@@ -152,12 +152,12 @@ impl<N: Node> Core<N> {
                 let granted = Granted { channel, reply, effects };
                 self.await_join(out, key, joining, until, Some(granted));
             }
-            // Only what was held is released.
+            // Only a held join is released.
             JoinKind::Released => self.join_crashed(out, key, joining),
         }
     }
 
-    pub(super) fn ask_missed(
+    pub(super) fn request_missed(
         &mut self,
         out: &mut impl Sockets,
         key: Key,
@@ -191,7 +191,8 @@ impl<N: Node> Core<N> {
             requester: Requester::Join(key, ticket),
         };
         let home = home_shard(joining.topic, self.node.shards());
-        // What an engine numbers comes to this shard by mail, and so does the answer, in order.
+        // With an engine the answer comes by mail, in order with what the engine sends to this
+        // shard.
         if home == usize::from(self.shard) && !self.uses_engine() {
             let partial = ask.partial;
             let resumption = |(missed, own)| Resumption { client, new, partial, missed, own };
@@ -209,8 +210,8 @@ impl<N: Node> Core<N> {
         self.node.post(home, Mail::History(HistoryMail::RequestMissed(Box::new(ask))));
     }
 
-    /// Whether a client wants what is still there if something is not. Of what is left of others'
-    /// there is no telling whose it is.
+    /// Whether a client wants what is still there if something is missing. With histories for own
+    /// messages only, it cannot be told whose the rest is.
     pub(super) fn wants_part(&self, topic: &str, resume: &Resume) -> bool {
         resume.partial && !self.is_only_own(topic)
     }
@@ -233,8 +234,8 @@ impl<N: Node> Core<N> {
         self.let_in(out, key, joining, granted, resumption);
     }
 
-    /// Makes the membership, and only then answers (PROTOCOL §5.5). Most joins bear nothing of
-    /// history, and are to pay nothing for it.
+    /// Makes the membership, and only then answers (PROTOCOL §5.5). Joins without history must not
+    /// pay for it.
     #[inline(always)]
     fn let_in(
         &mut self,
@@ -245,7 +246,7 @@ impl<N: Node> Core<N> {
         resumption: Option<Resumption>,
     ) {
         let Granted { channel, reply, effects } = granted;
-        // Which events it wants to see is the application's to say, and may panic too.
+        // `intercept` is application code, too, and may panic.
         let Some(intercepts) = self.application.ask(|| !channel.intercept().is_empty()) else {
             self.application.drop_guarded(channel);
             let topic = joining.topic;
@@ -261,7 +262,7 @@ impl<N: Node> Core<N> {
         self.close_replaced(out, joining.replaced);
         if let Some(resumption) = resumption {
             let id = self.name_of(membership);
-            self.tell_missed(out, membership, &resumption);
+            self.send_missed(out, membership, &resumption);
             if let Some(resuming) = &joining.resume {
                 let took_ns = out.clock_ns().saturating_sub(resuming.at_ns);
                 self.metrics.resume_times.add(took_ns);
@@ -312,7 +313,7 @@ impl<N: Node> Core<N> {
         (intercepts, client): (bool, Option<u64>),
     ) -> Option<u32> {
         let Some(socket) = out.socket_mut(key).filter(|socket| socket.is_open()) else {
-            // The channel that this join replaced has closed the socket with its last breath.
+            // The channel that this join replaced may have closed the socket in `terminate`.
             self.application.drop_guarded(channel);
             return None;
         };

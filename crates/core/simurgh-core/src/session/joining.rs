@@ -8,7 +8,7 @@ use simurgh_proto::ws::CloseCode;
 use simurgh_reactor::Key;
 
 use crate::core::Core;
-use crate::frames::say;
+use crate::frames::send;
 use crate::socket::{AwaitedJoin, Granted, Phase, Replaced, Resuming, Speaker};
 use crate::sockets::Sockets;
 use crate::wire::Wire;
@@ -131,7 +131,7 @@ impl<N: Node> Core<N> {
         }
         let Joining { topic, join_ref, message, .. } = joining;
         let reply = session::reply(join_ref, message, topic, status, response);
-        say(out, &self.metrics, key, reply);
+        send(out, &self.metrics, key, reply);
     }
 
     /// Ends the old channel of a topic that is joined again; what it pushes waits for the new

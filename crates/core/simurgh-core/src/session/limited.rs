@@ -2,12 +2,13 @@
 
 use simurgh_channel::{LimitPolicy, Node, Reply};
 use simurgh_proto::message::{Message, Ref};
+use simurgh_proto::serializer::ServerMessage;
 use simurgh_proto::session::server::{self as session, MessageKind};
 use simurgh_proto::ws::CloseCode;
 use simurgh_reactor::Key;
 
 use crate::core::{Core, Received};
-use crate::frames::say;
+use crate::frames::send;
 use crate::meters::Exceeded;
 use crate::sockets::Sockets;
 use crate::wire::Wire;
@@ -62,11 +63,11 @@ impl<N: Node> Core<N> {
         let response = exceeded.response();
         if kind == MessageKind::Join {
             let refusal = session::reply(join_ref, msg_ref, topic, "error", response);
-            return self.say_behind(out, key, joined, refusal);
+            return self.send_behind(out, key, joined, refusal);
         }
         let Some(channel) = joined else {
             let refusal = session::reply(&Ref::Null, msg_ref, topic, "error", response);
-            return say(out, &self.metrics, key, refusal);
+            return send(out, &self.metrics, key, refusal);
         };
         // A replaced channel gets no answer, and plain messages have none.
         let is_plain = out.socket(key).is_none_or(|socket| socket.wire == Wire::Plain);
@@ -76,6 +77,23 @@ impl<N: Node> Core<N> {
         let Some(id) = self.name_of(channel) else { return };
         self.reply_to(out, channel, Some(msg_ref.borrow()), Reply::error(response));
         self.end_as_wanted(out, id);
+    }
+
+    pub(super) fn send_behind(
+        &mut self,
+        out: &mut impl Sockets,
+        key: Key,
+        membership: Option<u32>,
+        message: ServerMessage<'_>,
+    ) {
+        let id = membership.and_then(|it| self.name_of(it));
+        if let Some(id) = id {
+            self.catch_up(out, id.membership);
+        }
+        send(out, &self.metrics, key, message);
+        if let Some(id) = id {
+            self.end_as_wanted(out, id);
+        }
     }
 }
 

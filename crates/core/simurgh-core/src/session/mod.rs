@@ -1,6 +1,5 @@
 //! Sessions of sockets, from their begin to their end, and what their messages do (PROTOCOL §5–§7).
 
-mod behind;
 mod decided;
 mod join;
 mod joining;
@@ -18,7 +17,7 @@ use simurgh_reactor::Key;
 
 use crate::core::{Core, Received};
 use crate::effects::CurrentMessage;
-use crate::frames::{close_reason, say, say_close};
+use crate::frames::{close_reason, send, send_close};
 use crate::registry::{Holds, SOCKET_ID, Subscriber};
 use crate::socket::{Phase, Socket};
 use crate::sockets::Sockets;
@@ -60,7 +59,7 @@ impl<N: Node> Core<N> {
                 return;
             }
             self.metrics.heartbeats.add(1);
-            return say(out, &self.metrics, key, session::heartbeat(&message.msg_ref));
+            return send(out, &self.metrics, key, session::heartbeat(&message.msg_ref));
         }
         let Some(list) = out.socket(key).map(|socket| socket.list) else { return };
         let topic = self.registry.find(&message.topic);
@@ -93,7 +92,7 @@ impl<N: Node> Core<N> {
     ) {
         let Message { join_ref, msg_ref, topic, .. } = message;
         if kind == MessageKind::Leave {
-            return say(
+            return send(
                 out,
                 &self.metrics,
                 key,
@@ -101,7 +100,7 @@ impl<N: Node> Core<N> {
             );
         }
         self.metrics.errors_unmatched_topic.add(1);
-        say(out, &self.metrics, key, session::unmatched(msg_ref, topic));
+        send(out, &self.metrics, key, session::unmatched(msg_ref, topic));
     }
 
     /// A message of a client that does not speak Channels, for its one channel.
@@ -150,12 +149,12 @@ impl<N: Node> Core<N> {
         let Some(membership) = self.live(id) else {
             // A broadcast that it intercepted meanwhile has ended it.
             let answer = session::reply(join_ref, msg_ref, topic, "ok", Payload::EMPTY_OBJECT);
-            return say(out, &self.metrics, key, answer);
+            return send(out, &self.metrics, key, answer);
         };
         if let Some(it) = self.registry.member(membership) {
             let join_ref = it.join_ref.as_ref();
             let answer = session::reply(&join_ref, msg_ref, topic, "ok", Payload::EMPTY_OBJECT);
-            say(out, &self.metrics, key, answer);
+            send(out, &self.metrics, key, answer);
         }
         // What its interceptor has broadcast meanwhile follows its end, and is not for it.
         self.end_now(out, membership, Reason::Left);
@@ -239,7 +238,7 @@ impl<N: Node> Core<N> {
     pub fn peer_closed(&mut self, out: &mut impl Sockets, key: Key, code: Option<CloseCode>) {
         if out.socket(key).is_some_and(Socket::is_open) {
             self.end_channels(out, key);
-            say_close(out, key, code, "");
+            send_close(out, key, code, "");
         }
         out.close(key);
     }
@@ -251,7 +250,7 @@ impl<N: Node> Core<N> {
             Phase::Head | Phase::Full | Phase::Connecting => return out.close(key),
             Phase::Open | Phase::Waiting => {
                 self.end_channels(out, key);
-                say_close(out, key, Some(code), close_reason(code));
+                send_close(out, key, Some(code), close_reason(code));
             }
             // Our close frame has been sent, and nothing may follow it (RFC 6455, 5.5.1).
             Phase::Closing => {}

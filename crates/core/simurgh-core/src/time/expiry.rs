@@ -1,9 +1,8 @@
-//! Sockets whose time ends, as that of the tokens they were let in by.
+//! Lifetimes of sockets, such as those of their tokens.
 //!
-//! A deadline lies in the record that few sockets have. Looking there in each round of the sweep
-//! would be a miss of the cache for every socket with an id, so a shard knows when the next
-//! deadline is at the earliest, and looks in the rounds after that alone. All of it is in ticks of
-//! `wall_tick`.
+//! Few sockets have a deadline, and reading it in each round of the sweep would be a cache miss for
+//! every socket with an id. So a shard knows the earliest deadline, and only later rounds look at
+//! deadlines. All are in ticks of `wall_tick`.
 
 use simurgh_channel::{Lifetime, has_passed};
 use simurgh_reactor::Now;

@@ -36,8 +36,8 @@ impl Hibernation {
         Self { every, next_ns: None, cursor: None, steps: 0, has_released: false }
     }
 
-    /// The cursor if a round is under way or begins now; else in how long to ask again, or `None`
-    /// if not before something happens.
+    /// The cursor if a pass is under way or begins now; else in how long to ask again, or `None` if
+    /// not before something happens.
     pub(crate) fn begin(&mut self, awake: usize, now_ns: u64) -> Result<Cursor, Option<Duration>> {
         let every = self.every.map(nanoseconds).ok_or(None)?;
         let next_ns = *self.next_ns.get_or_insert(now_ns.saturating_add(every));

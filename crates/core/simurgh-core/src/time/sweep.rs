@@ -1,5 +1,5 @@
-//! The sweep over the records of sockets: a slice a turn, a round in an eighth of the shortest time
-//! that any socket has.
+//! The sweep over the records of sockets: one slice a turn, one round in an eighth of the shortest
+//! timeout.
 
 use std::time::Duration;
 

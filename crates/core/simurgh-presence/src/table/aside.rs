@@ -38,8 +38,8 @@ pub(super) struct Index {
 pub(super) struct Changes {
     pub(super) keys: Vec<u32>,
     pub(super) left: Vec<Left>,
-    /// Whether a newcomer was shown entries that are not in a diff yet, so that their going has to
-    /// be told.
+    /// Whether a newcomer was shown entries that are not in a diff yet, so that a diff must say
+    /// when they leave.
     pub(super) exposed: bool,
 }
 

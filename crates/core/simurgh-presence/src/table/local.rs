@@ -43,8 +43,8 @@ impl<M: Copy + Eq + Hash> Table<M> {
         Ok(())
     }
 
-    /// Gives an entry another meta and another ref; it then is the last of its key. Members hear of
-    /// a leave of the old state and a join of the new one, in one diff.
+    /// Gives an entry another meta and ref; it is the last of its key then. A diff has a leave of
+    /// the old state and a join of the new one.
     ///
     /// # Errors
     /// The member has none under this key.

@@ -10,7 +10,7 @@ use crate::delta::{Applied, Delta, Shared, Snapshot};
 use crate::phx_ref::{Owner, PhxRef};
 
 /// Deltas of one owner that are kept while one before them is missing. Of more the newest are
-/// dropped; what they said comes with a later snapshot.
+/// dropped; a later snapshot has their changes.
 pub const QUEUED_DELTAS_MAX: usize = 64;
 
 /// Another node with entries or deltas here.
@@ -22,11 +22,11 @@ pub(super) struct Peer {
 }
 
 impl<M: Copy + Eq + Hash> Table<M> {
-    /// Applies what another node says has changed, or keeps it for when it can be. One that was
-    /// said twice, or that is its own, changes nothing.
+    /// Applies what has changed on another node, or keeps it until it can be applied. A repeated
+    /// delta, or one of its own, changes nothing.
     ///
-    /// Deltas of a node after [`node_down`](Self::node_down) are the caller's to refuse, unless the
-    /// node is back: the first of all would be taken for the first of a new node.
+    /// The caller must refuse deltas of a node after [`node_down`](Self::node_down) unless the node
+    /// is back: the first would count as the first of a new node.
     pub fn learn(&mut self, delta: Delta) -> Applied {
         let owner = delta.owner;
         let known = self.known(owner);

@@ -97,7 +97,7 @@ impl<M: Copy + Eq + Hash> Table<M> {
     }
 
     /// All own entries as they are now, for a node that asks. Best after
-    /// [`take_delta`](Self::take_delta) was sent: who gets a snapshot from between two deltas
+    /// [`take_delta`](Self::take_delta) was sent: a node with a snapshot from between two deltas
     /// has to ask again at the second.
     pub fn snapshot(&self) -> Snapshot {
         let mut entries = Vec::new();

@@ -66,19 +66,18 @@ impl<M: Copy + Eq + Hash + fmt::Debug> fmt::Debug for Presence<'_, M> {
 }
 
 impl<M: Copy + Eq + Hash> Table<M> {
-    /// Sets what stands beside the metas of a key, equally in states and diffs, until its last
-    /// entry has left. Whether there is such a key: one that has entries, or that the next diff
-    /// names. Members that know the key hear of it with the next join of it, as in Phoenix.
+    /// Sets what stands beside the metas of a key, in states and diffs, until its last entry has
+    /// left. Whether there is such a key: one with entries, or one that the next diff names.
+    /// Members that know the key get it with its next join, as in Phoenix.
     pub fn enrich(&mut self, key: &str, extra: Extra) -> bool {
         let Some(at) = self.find_key(key) else { return false };
         self.aside().extras.insert(at, extra);
         true
     }
 
-    /// Appends `{key:{"metas":[…],…extra}}` for all keys, without whitespace: what
-    /// `presence_state` says. It may be called with changes under way, and notes
-    /// then that they were seen: who is shown an entry hears when that goes, even if no diff has
-    /// had it.
+    /// Appends `{key:{"metas":[…],…extra}}` for all keys, without whitespace, as in
+    /// `presence_state`. It may be called with changes under way, and notes then that they were
+    /// seen: a diff will say when such an entry leaves, even if none had it before.
     pub fn encode_state(&mut self, out: &mut Vec<u8>) {
         if let Some(changes) = self.aside.as_mut().and_then(|aside| aside.changes.as_mut()) {
             changes.exposed = true;
@@ -90,8 +89,8 @@ impl<M: Copy + Eq + Hash> Table<M> {
         });
     }
 
-    /// Appends what [`encode_state`](Self::encode_state) does of some `n` keys, others for another
-    /// seed; or of all if there are no more.
+    /// Appends what [`encode_state`](Self::encode_state) does of some `n` keys, or of all if there
+    /// are no more; another seed chooses others.
     pub fn encode_sample(&self, n: usize, seed: u64, out: &mut Vec<u8>) {
         encode::keys(out, self.sample(n, seed), |it, out| {
             let metas = it.table.chain(it.key).map(|e| (&e.meta, e.phx_ref, e.prev.some()));
@@ -129,8 +128,8 @@ impl<M: Copy + Eq + Hash> Table<M> {
         self.keys.iter().filter_map(|(at, key)| self.presence(at, key))
     }
 
-    /// Some `n` keys, or all if there are no more; others for another seed. Looks at few beside
-    /// those it takes.
+    /// Some `n` keys, or all if there are no more; another seed chooses others. Looks at few keys
+    /// beside those.
     pub fn sample(&self, n: usize, seed: u64) -> Vec<Presence<'_, M>> {
         let slots = self.keys.slots() as u64;
         if n >= self.keys() {

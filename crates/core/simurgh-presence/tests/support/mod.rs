@@ -1,5 +1,5 @@
 //! Some nodes with a table each, a bad network between them and clients at each, driven by numbers:
-//! proptest's in the tests, a seed's in `examples/presence_histories.rs`.
+//! proptest's.
 #![allow(clippy::unwrap_used, clippy::panic, dead_code, unreachable_pub, missing_docs)]
 
 pub mod client;

@@ -1,8 +1,10 @@
 //! Broadcasts that shards accept.
 
+use simurgh_sim_kit::delivery::Delivery;
+use simurgh_sim_kit::{EVENTS, NONE};
+
 use super::presence::does_intercept;
-use super::{Line, Model, NONE, Sort, code_bit};
-use crate::profile::EVENTS;
+use super::{Model, code_bit};
 
 impl Model {
     /// A shard accepts a broadcast: it is for all members that there are.
@@ -27,7 +29,7 @@ impl Model {
             return sockets.into_iter().for_each(|conn| self.disconnected(conn, made.topic));
         }
         let members = it.members.get_mut(topic).map(std::mem::take).unwrap_or_default();
-        let line = Line { sort: Sort::Event, word, join_ref: 0, msg_ref: 0, said };
+        let line = Delivery::event(word, 0, said);
         for &chan in members.iter().filter(|chan| **chan != made.except) {
             self.presence.heard = Some((chan, made.record)).filter(|_| made.record != NONE);
             let Some(it) = self.chan_mut(chan) else { continue };
@@ -40,9 +42,7 @@ impl Model {
         }
         self.presence.heard = None;
         let Some(it) = self.shards.get_mut(shard) else { return };
-        if let Some(place) = it.members.get_mut(topic) {
-            *place = members;
-        }
+        it.members[topic] = members;
         let relays = it.relays.get(topic).cloned().unwrap_or_default();
         for chan in relays.into_iter().filter(|chan| *chan != made.except) {
             let relays = self.chan_mut(chan).map(|it| &mut it.relays);

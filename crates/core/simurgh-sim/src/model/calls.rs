@@ -1,13 +1,12 @@
 //! Callbacks: which may run when, and what follows from what they did.
 
 use simurgh_core::{Reason, Stop, Wire};
+use simurgh_sim_kit::NONE;
+use simurgh_sim_kit::delivery::{Delivery, DeliveryKind};
 
 use super::accept::event_letter;
 use super::presence::Does;
-use super::{
-    Chan, Frame, Joining, Life, Line, Model, NONE, Published, Relay, Replaced, Sort, code_bit,
-    notice_of,
-};
+use super::{Chan, Frame, Joining, Life, Model, Published, Relay, Replaced, code_bit, notice_of};
 use crate::limits::Limited;
 use crate::model::steps::{Doing, Due};
 
@@ -218,12 +217,12 @@ impl Model {
         }
         if let Some(msg_ref) = leave_ref {
             let join_ref = self.chan(chan).map_or(0, |it| it.join_ref);
-            let line = Line::reply(join_ref, msg_ref, b'o', crate::payload::EMPTY);
+            let line = Delivery::reply(join_ref, msg_ref, b'o', simurgh_sim_kit::payload::EMPTY);
             self.say_behind(chan, line, step_seq);
         }
         match notice_of(reason) {
             Some(sort) if wire == Wire::Plain => {
-                let code = if sort == Sort::Close { 1000 } else { 1011 };
+                let code = if sort == DeliveryKind::Close { 1000 } else { 1011 };
                 self.may_close(conn, code);
                 self.now.closing.push(conn);
             }
@@ -239,14 +238,14 @@ impl Model {
     }
 
     /// `phx_close` or `phx_error`.
-    pub(crate) fn notify(&mut self, chan: u32, sort: Sort) {
+    pub(crate) fn notify(&mut self, chan: u32, kind: DeliveryKind) {
         let Some(it) = self.chan(chan) else { return };
         let join_ref = if it.is_given { it.join_ref } else { 0 };
-        let said = match sort {
-            Sort::Close => crate::payload::EMPTY,
-            _ => crate::payload::CHANNEL_CRASH,
+        let id = match kind {
+            DeliveryKind::Close => simurgh_sim_kit::payload::EMPTY,
+            _ => simurgh_sim_kit::payload::CHANNEL_CRASH,
         };
-        self.say(chan, Line { sort, word: 0, join_ref, msg_ref: join_ref, said });
+        self.say(chan, Delivery { kind, word: 0, join_ref, msg_ref: join_ref, id });
     }
 
     /// An interceptor has ended its own channel: what it was still to be given it does not get.
@@ -272,12 +271,12 @@ impl Model {
     }
 
     /// Something that a channel says for itself, behind what was broadcast by now.
-    pub(crate) fn say(&mut self, chan: u32, line: Line) {
+    pub(crate) fn say(&mut self, chan: u32, line: Delivery) {
         self.say_behind(chan, line, self.seq);
     }
 
     /// The same, behind what was accepted before this.
-    pub(super) fn say_behind(&mut self, chan: u32, line: Line, horizon: u64) {
+    pub(super) fn say_behind(&mut self, chan: u32, line: Delivery, horizon: u64) {
         let Some(it) = self.chan(chan) else { return };
         let (conn, topic) = (it.conn, it.topic);
         let horizon = it.ended_in.map_or(horizon, |it| horizon.min(it + 1));
@@ -393,7 +392,7 @@ impl Model {
     fn replies(&mut self, chan: u32, seq: u64, msg_ref: u32, id: u32) {
         let Some(it) = self.chan(chan).filter(|it| it.life == Life::Live) else { return };
         if !self.now.closing.contains(&it.conn) {
-            self.say_behind(chan, Line::reply(it.join_ref, msg_ref, b'o', id), seq);
+            self.say_behind(chan, Delivery::reply(it.join_ref, msg_ref, b'o', id), seq);
         }
     }
 
@@ -427,9 +426,7 @@ impl Model {
     }
 
     pub(crate) fn may_close(&mut self, conn: u32, code: u16) {
-        if let Some(it) = self.conn_mut(conn) {
-            it.codes |= code_bit(code);
-        }
+        self.conns[conn as usize].codes |= code_bit(code);
     }
 
     /// A push; `seq` is the place of the broadcast it is made of, or what it comes behind.
@@ -437,7 +434,7 @@ impl Model {
         let Some(it) = self.chan(chan) else { return };
         let (conn, topic) = (it.conn, it.topic);
         let word = self.made(id).map_or(0, |it| event_letter(it.event));
-        let line = Line { sort: Sort::Event, word, join_ref: it.join_ref, msg_ref: 0, said: id };
+        let line = Delivery::event(word, it.join_ref, id);
         match call {
             Call::Terminate(Reason::Closed) => {}
             Call::Terminate(Reason::Rejoined) => {
@@ -461,9 +458,7 @@ impl Model {
         }
         it.relays.push(Relay { topic, pending: Default::default() });
         let Some(shard) = self.shard_of(chan) else { return };
-        if let Some(list) = shard.relays.get_mut(usize::from(topic)) {
-            list.push(chan);
-        }
+        shard.relays[usize::from(topic)].push(chan);
         shard.note_members(topic);
     }
 
@@ -471,9 +466,7 @@ impl Model {
         let Some(it) = self.chan_mut(chan).filter(|it| it.life == Life::Live) else { return };
         it.relays.retain(|it| it.topic != topic);
         let Some(shard) = self.shard_of(chan) else { return };
-        if let Some(list) = shard.relays.get_mut(usize::from(topic)) {
-            list.retain(|it| *it != chan);
-        }
+        shard.relays[usize::from(topic)].retain(|it| *it != chan);
         shard.note_members(topic);
     }
 
@@ -489,7 +482,7 @@ impl Model {
         effects.clear();
         self.spare.push(effects);
         if let Out::JoinCrashed(joining) = out {
-            return self.refused(joining, crate::payload::JOIN_CRASHED);
+            return self.refused(joining, simurgh_sim_kit::payload::JOIN_CRASHED);
         }
         if chan == NONE || !self.is_live(chan) {
             return;
@@ -505,7 +498,7 @@ impl Model {
         if let (Some((word, id)), Call::HandleIn { .. }, false) = (reply, call, is_closed) {
             let join_ref = self.chan(chan).map_or(0, |it| it.join_ref);
             let horizon = horizon.unwrap_or(self.seq);
-            self.say_behind(chan, Line::reply(join_ref, msg_ref, word, id), horizon);
+            self.say_behind(chan, Delivery::reply(join_ref, msg_ref, word, id), horizon);
         }
         if let Some(reason) = end {
             let is_out = matches!(call, Call::HandleOut { .. });

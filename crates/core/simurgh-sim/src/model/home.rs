@@ -3,8 +3,7 @@
 use std::ops::Deref;
 
 use simurgh_core::PresenceConfig;
-
-use crate::told::{KEYS, Meta, PhxRef, Told};
+use simurgh_sim_kit::presence::{KEYS, Meta, PhxRef, PresenceEvent};
 
 /// What every home goes by.
 #[derive(Debug, Default)]
@@ -263,14 +262,14 @@ impl Room {
     }
 
     /// Whether shards may tell this to members who ask, by what is there now.
-    pub(crate) fn is_answer(&self, told: &Told, config: &Rules) -> bool {
+    pub(crate) fn is_answer(&self, told: &PresenceEvent, config: &Rules) -> bool {
         self.is_long(config)
             && match told {
-                Told::State(metas) => metas.is_empty(),
-                Told::Summary { count, keys, sample } => {
+                PresenceEvent::State(metas) => metas.is_empty(),
+                PresenceEvent::Summary { count, keys, sample } => {
                     self.is_number((*count, *keys, sample), config)
                 }
-                Told::Diff { .. } => false,
+                PresenceEvent::Diff { .. } => false,
             }
     }
 
@@ -356,7 +355,7 @@ impl Room {
     }
 
     /// What it was told is wrong is told together with this.
-    pub(crate) fn said(&mut self, told: &Told) -> String {
+    pub(crate) fn said(&mut self, told: &PresenceEvent) -> String {
         let numbers: Vec<_> = self.entries.iter().map(|it| (it.chan, it.key, it.number)).collect();
         format!("{told:?} where there are {numbers:?} (channel, key, number)")
     }

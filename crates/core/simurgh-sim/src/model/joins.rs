@@ -1,9 +1,11 @@
 //! Joins: what is answered, and what follows.
 
 use simurgh_core::Wire;
+use simurgh_sim_kit::NONE;
+use simurgh_sim_kit::delivery::{Delivery, DeliveryKind};
+use simurgh_sim_kit::payload::{EMPTY, JOIN_CRASHED, JOIN_TIMED_OUT};
 
-use super::{Answer, Awaiting, Call, Did, Eff, Life, Line, Model, NONE, Out, SPEAKER, Sort};
-use crate::payload::{EMPTY, JOIN_CRASHED, JOIN_TIMED_OUT};
+use super::{Answer, Awaiting, Call, Did, Eff, Life, Model, Out, SPEAKER};
 
 /// A join on its way through the application.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,9 +64,7 @@ impl Model {
         let shard = it.shard;
         if let Some(shard) = self.shards.get_mut(shard) {
             shard.channels += 1;
-            if let Some(members) = shard.members.get_mut(usize::from(topic)) {
-                members.push(chan);
-            }
+            shard.members[usize::from(topic)].push(chan);
             shard.note_members(topic);
         }
         for effect in &effects {
@@ -108,7 +108,7 @@ impl Model {
         let Joining { conn, topic, join_ref, msg_ref } = joining;
         let is_closed = self.now.closing.contains(&conn);
         if !is_closed && self.conn(conn).is_some_and(|it| it.wire != Wire::Plain) {
-            self.expect(conn, topic, Line::reply(join_ref, msg_ref, word, response), false);
+            self.expect(conn, topic, Delivery::reply(join_ref, msg_ref, word, response), false);
         }
     }
 
@@ -117,10 +117,10 @@ impl Model {
         let Some(replaced) = self.conn_mut(conn).and_then(|it| it.replaced.take()) else { return };
         self.counts.rejoins += 1;
         let chan = replaced.chan;
-        self.notify(chan, Sort::Close);
+        self.notify(chan, DeliveryKind::Close);
         let join_ref = self.chan(chan).map_or(0, |it| it.join_ref);
         for said in replaced.pushes {
-            let line = Line { sort: Sort::Event, word: b'p', join_ref, msg_ref: 0, said };
+            let line = Delivery::event(b'p', join_ref, said);
             self.say(chan, line);
         }
     }
@@ -143,9 +143,7 @@ impl Model {
             return;
         };
         self.waiting.retain(|it| *it != conn);
-        if let Some(it) = self.conn_mut(conn) {
-            it.replaced = replaced;
-        }
+        self.conns[conn as usize].replaced = replaced;
         self.joining = Some(joining);
         self.answer(joining, answer, Vec::new());
     }
@@ -158,9 +156,7 @@ impl Model {
         if waited_ticks <= limit_ticks {
             self.fail("join", format!("socket {conn}: timed out after {waited_ticks} ticks"));
         }
-        if let Some(it) = self.conn_mut(conn) {
-            it.replaced = replaced;
-        }
+        self.conns[conn as usize].replaced = replaced;
         self.counts.join_timeouts += 1;
         // That came before whatever else closes the socket in the same step.
         let closing = std::mem::take(&mut self.now.closing);
@@ -170,6 +166,6 @@ impl Model {
 
     /// The reply to a leave where nothing is joined.
     pub(crate) fn left_unjoined(&mut self, conn: u32, topic: u8, join_ref: u32, msg_ref: u32) {
-        self.expect(conn, topic, Line::reply(join_ref, msg_ref, b'o', EMPTY), false);
+        self.expect(conn, topic, Delivery::reply(join_ref, msg_ref, b'o', EMPTY), false);
     }
 }

@@ -2,12 +2,13 @@
 //! since when, and what is to come of what they do not hold.
 
 use simurgh_core::{LimitPolicy, Wire};
+use simurgh_sim_kit::delivery::{Delivery, Request, RequestKind};
+use simurgh_sim_kit::payload;
 
-use super::{Asked, Asks, Call, Did, Eff, Line, Model, Out};
+use super::{Call, Did, Eff, Model, Out};
 use crate::limits::{KINDS, Limited, Limits, Quota, RATES};
 use crate::model::presence::Does;
 use crate::model::steps::Doing;
-use crate::payload;
 
 /// How large a message is: its refs, topic, event and payload, and its payload.
 #[derive(Clone, Copy, Debug, Default)]
@@ -103,33 +104,33 @@ fn take(
 
 impl Model {
     /// Whether a message is over a limit: then nothing is due but what follows from that.
-    pub(super) fn is_over_a_limit(&mut self, conn: u32, asked: Asked, size: Size) -> bool {
+    pub(super) fn is_over_a_limit(&mut self, conn: u32, asked: Request, size: Size) -> bool {
         let Some(limits) = self.limits else { return false };
-        let Asked { asks, topic, join_ref, msg_ref, .. } = asked;
+        let Request { kind, topic, join_ref, msg_ref, .. } = asked;
         let joined = self.joined(conn, topic);
         let current = joined.and_then(|it| self.chan(it)).map(|it| it.join_ref);
         let is_meant = joined.is_some() && (join_ref == 0 || current == Some(join_ref));
-        let is_event = asks == Asks::Event && is_meant;
+        let is_event = kind == RequestKind::Event && is_meant;
         let Err(over) = self.charge(conn, asked, is_event, size, &limits) else { return false };
         let closes = over.policy == LimitPolicy::Close;
-        if matches!(asks, Asks::Heartbeat | Asks::Leave) && !closes {
+        if matches!(kind, RequestKind::Heartbeat | RequestKind::Leave) && !closes {
             self.counts.let_pass += 1;
             return false;
         }
         self.is_limited(conn, over.what);
-        if asks == Asks::Join {
+        if kind == RequestKind::Join {
             self.refuses(conn);
         }
         self.doing = Doing::Message(None);
-        self.note(|| format!("#{conn}: {asks:?} on {topic} is {over:?}"));
+        self.note(|| format!("#{conn}: {kind:?} on {topic} is {over:?}"));
         let is_plain = self.conn(conn).is_some_and(|it| it.wire == Wire::Plain);
         let response = over.response();
-        let line = |join_ref| Line::reply(join_ref, msg_ref, b'e', response);
+        let line = |join_ref| Delivery::reply(join_ref, msg_ref, b'e', response);
         match (over.policy, joined) {
             (LimitPolicy::Close, _) => self.closes_for(conn, over.what),
             (LimitPolicy::Drop, _) => {}
             (LimitPolicy::Reply, _) if is_plain => {}
-            (LimitPolicy::Reply, _) if asks == Asks::Join => {
+            (LimitPolicy::Reply, _) if kind == RequestKind::Join => {
                 self.expect(conn, topic, line(join_ref), false);
             }
             (LimitPolicy::Reply, None) => self.expect(conn, topic, line(0), false),
@@ -145,24 +146,24 @@ impl Model {
     fn charge(
         &mut self,
         conn: u32,
-        asked: Asked,
+        asked: Request,
         is_event: bool,
         size: Size,
         limits: &Limits,
     ) -> Result<(), Over> {
-        let (now_ns, Asked { asks, topic, .. }) = (self.now.ns, asked);
+        let (now_ns, Request { kind, topic, .. }) = (self.now.ns, asked);
         let has_route = self.topics.is_room(topic);
         let Some(it) = self.conns.get_mut(conn as usize) else { return Ok(()) };
         let messages = [(Limited::Messages, 1), (Limited::Bytes, size.bytes)];
         let join = [(Limited::Joins, 1), (Limited::Messages, 1), (Limited::Bytes, size.bytes)];
-        let of_socket = if asks == Asks::Join { &join[..] } else { &messages[..] };
+        let of_socket = if kind == RequestKind::Join { &join[..] } else { &messages[..] };
         let said = it.said.get_or_insert_default();
         take(&mut said.all, &limits.socket, of_socket, now_ns)?;
         if !has_route {
             return Ok(());
         }
         if let Some((bytes_max, policy)) = limits.payload
-            && (is_event || asks == Asks::Join)
+            && (is_event || kind == RequestKind::Join)
             && size.payload > bytes_max
         {
             return Err(Over { what: Limited::PayloadBytes, policy, wait_ms: None });
@@ -187,9 +188,7 @@ impl Model {
         self.counts.limited_closes += 1;
         self.may_close(conn, 1008);
         self.now.closing.push(conn);
-        if let Some(it) = self.conn_mut(conn) {
-            it.over = Some(what);
-        }
+        self.conns[conn as usize].over = Some(what);
     }
 
     /// What a handler did with presences, within its limits, and what follows from the rest.

@@ -33,9 +33,7 @@ impl Model {
         let Some(it) = self.ears.get_mut(number as usize) else { return };
         it.is_on = true;
         let (shard, topic) = (it.shard, it.topic);
-        if let Some(it) = self.shards.get_mut(shard) {
-            it.ears.push((topic, number));
-        }
+        self.shards[shard].ears.push((topic, number));
     }
 
     /// And that it does no longer.
@@ -43,9 +41,7 @@ impl Model {
         let Some(it) = self.ears.get_mut(number as usize) else { return };
         it.is_on = false;
         let shard = it.shard;
-        if let Some(it) = self.shards.get_mut(shard) {
-            it.ears.retain(|(_, it)| *it != number);
-        }
+        self.shards[shard].ears.retain(|(_, it)| *it != number);
         self.now.ears.push(number);
     }
 

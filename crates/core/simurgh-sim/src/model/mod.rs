@@ -23,7 +23,6 @@ mod listeners;
 pub(crate) mod presence;
 mod seen;
 mod steps;
-mod topics;
 mod waits;
 
 use std::collections::VecDeque;
@@ -32,12 +31,8 @@ use simurgh_core::{ChannelHandle, Reason, ReplyRef, Stop, Wire};
 use simurgh_proto::message::Payload;
 
 use crate::app::Member;
-use crate::bounds::Flow;
 use crate::counts::Counts;
 use crate::limits::{Limited, Limits};
-use crate::payload;
-use crate::profile::IDS;
-use crate::refs;
 pub(crate) use accept::{DISCONNECT, PUSHED};
 pub(crate) use calls::{Answer, Call, Did, Eff, Out};
 use expiry::{Clock, Expired, Time};
@@ -45,25 +40,17 @@ pub(crate) use joins::Joining;
 use limits::{Counted, Said};
 pub(crate) use listeners::{Ear, LISTENER};
 use presence::{Presence, View};
-pub(crate) use seen::{Line, Sort};
-pub(crate) use steps::{Asked, Asks, Doing, Due, Intent, Over};
-use topics::FIELD_BYTES_MAX;
-pub(crate) use topics::Topics;
+use simurgh_sim_kit::delivery::{Delivery, DeliveryKind};
+use simurgh_sim_kit::findings::Failure;
+use simurgh_sim_kit::peer::Flow;
+use simurgh_sim_kit::topics::{FIELD_BYTES_MAX, IDS, Topics};
+use simurgh_sim_kit::{NONE, payload, refs};
+pub(crate) use steps::{Doing, Due, Intent, Over};
 pub(crate) use waits::{Handler, Task};
 use waits::{Waits, Work};
 
-/// Nobody, nothing.
-pub(crate) const NONE: u32 = u32::MAX;
 /// The channel that a join makes, which has no number yet.
 pub(crate) const SPEAKER: u32 = u32::MAX - 1;
-
-/// What was found wrong, once.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Failure {
-    pub(crate) rule: &'static str,
-    pub(crate) text: String,
-    pub(crate) step: u32,
-}
 
 /// A payload that was made.
 #[derive(Clone, Copy, Debug)]
@@ -99,7 +86,7 @@ pub(crate) struct Queue {
 /// Something that is still to come.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Expected {
-    pub(crate) line: Line,
+    pub(crate) line: Delivery,
     pub(crate) step: u32,
     /// Of `own`: all of `out` below this comes first. Of `out`: its number.
     pub(crate) horizon: u64,
@@ -474,7 +461,7 @@ impl Model {
     }
 
     /// Whether a binary payload has no form in what a socket speaks.
-    pub(crate) fn has_no_form(&self, wire: Wire, topic: u8, line: &Line) -> bool {
+    pub(crate) fn has_no_form(&self, wire: Wire, topic: u8, line: &Delivery) -> bool {
         let is_wide = |it: u32| refs::field_bytes(it) > FIELD_BYTES_MAX;
         match wire {
             Wire::V1 => true,
@@ -582,10 +569,12 @@ pub(crate) fn code_bit(code: u16) -> u32 {
 }
 
 /// What tells the client that a channel ended for this reason, if anything does.
-pub(crate) fn notice_of(reason: Reason) -> Option<Sort> {
+pub(crate) fn notice_of(reason: Reason) -> Option<DeliveryKind> {
     match reason {
-        Reason::Left | Reason::Stopped(Stop::Normal | Stop::Shutdown) => Some(Sort::Close),
-        Reason::Stopped(Stop::Abnormal | Stop::Expired) | Reason::Crashed => Some(Sort::Error),
+        Reason::Left | Reason::Stopped(Stop::Normal | Stop::Shutdown) => Some(DeliveryKind::Close),
+        Reason::Stopped(Stop::Abnormal | Stop::Expired) | Reason::Crashed => {
+            Some(DeliveryKind::Error)
+        }
         Reason::Rejoined | Reason::Closed => None,
     }
 }

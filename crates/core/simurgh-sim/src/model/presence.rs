@@ -4,17 +4,15 @@
 use std::collections::{HashMap, VecDeque};
 
 use simurgh_core::{ChannelId, Reason, SharedPush};
+use simurgh_sim_kit::delivery::Delivery;
+use simurgh_sim_kit::presence::{EVENTS, KEYS, Meta, PhxRef, PresenceEvent, letter_of};
+use simurgh_sim_kit::{NONE, payload};
 
 use super::home::{Room, Rules};
-use super::{Call, Eff, Life, Line, Model, NONE, Sort};
-use crate::payload;
-use crate::told::{KEYS, Meta, PhxRef, Told};
+use super::{Call, Eff, Life, Model};
 
 /// Numbers of the events among those of broadcasts, by their order in [`EVENTS`].
 const FIRST: u8 = 50;
-/// What members are told.
-const EVENTS: [(&str, u8); 3] =
-    [("presence_diff", b'D'), ("presence_state", b'S'), ("presence_summary", b'U')];
 /// Bits of [`Chan::intercepts`](super::Chan::intercepts) beside the number of other events.
 pub(crate) const INTERCEPTS_DIFF: u8 = 4;
 pub(crate) const INTERCEPTS_STATE: u8 = 8;
@@ -46,7 +44,7 @@ struct Record {
     word: u8,
     /// How much the home had told before; none of what a shard tells by itself.
     version: Option<u32>,
-    told: Told,
+    told: PresenceEvent,
 }
 
 /// What the client of a channel knows.
@@ -102,11 +100,6 @@ pub(crate) fn event_of(name: &str) -> Option<u8> {
     EVENTS.iter().position(|(it, _)| *it == name).map(|at| FIRST + at as u8)
 }
 
-/// The letter that stands for an event.
-pub(crate) fn letter_of(name: &str) -> Option<u8> {
-    EVENTS.iter().find(|(it, _)| *it == name).map(|(_, letter)| *letter)
-}
-
 /// Whether a channel intercepts an event.
 pub(crate) fn does_intercept(intercepts: u8, event: u8) -> bool {
     match event.checked_sub(FIRST) {
@@ -134,9 +127,7 @@ impl Presence {
 
     /// A state has a meta of so many bytes.
     pub(crate) fn weigh(&mut self, number: u32, bytes: usize) {
-        if let Some(size) = self.sizes.get_mut(number as usize) {
-            *size = bytes;
-        }
+        self.sizes[number as usize] = bytes;
     }
 
     /// What stands for a broadcast's payload, and the letter of its event.
@@ -145,7 +136,7 @@ impl Presence {
     }
 
     /// Each state has one ref, and each ref is of one state.
-    fn name_states(&mut self, told: &Told) -> Result<(), String> {
+    fn name_states(&mut self, told: &PresenceEvent) -> Result<(), String> {
         for Meta { number, phx_ref, .. } in told.metas() {
             let Some(place) = self.refs.get_mut(*number as usize) else {
                 return Err(format!("tells of {number}, which nobody has"));
@@ -168,9 +159,7 @@ impl Presence {
 
     /// A shard ends, with the presences that it keeps.
     pub(crate) fn home_ends(&mut self, shard: usize) {
-        if let Some(it) = self.ended.get_mut(shard) {
-            *it = true;
-        }
+        self.ended[shard] = true;
         for room in self.rooms.iter_mut().filter(|it| it.home == Some(shard)) {
             let home = room.home;
             *room = Room::default();
@@ -238,9 +227,7 @@ impl Model {
         if before.is_some_and(|it| it != chan) {
             self.fail("presence", format!("{channel:?} is channel {chan}, and was {before:?}"));
         }
-        if let Some(it) = self.chan_mut(chan) {
-            it.view.is_named = true;
-        }
+        self.chans[chan as usize].view.is_named = true;
     }
 
     fn due_of(&mut self, channel: ChannelId, does: Does) -> Option<u32> {
@@ -343,7 +330,7 @@ impl Model {
         chans: Option<&[u32]>,
     ) -> u32 {
         let now_ns = self.now.ns;
-        let told = Told::read(event, text);
+        let told = PresenceEvent::read(event, text);
         let Some((told, word)) = told.zip(letter_of(event)) else {
             self.fail("presence", format!("{event} {text}"));
             return NONE;
@@ -354,20 +341,20 @@ impl Model {
         let ref_of = |number: u32| refs.get(number as usize).copied().flatten();
         let (was_summary, counts) = (room.is_summary, &mut self.counts);
         let is_right = named.and_then(|()| match (&told, chans) {
-            (Told::Diff { joins, leaves }, None) => {
+            (PresenceEvent::Diff { joins, leaves }, None) => {
                 counts.presence_diffs += 1;
                 room.says_diff(joins, leaves, config, now_ns, ref_of)
             }
-            (Told::State(metas), None) => room.says_state(metas, config, now_ns),
-            (Told::State(metas), Some(chans)) => {
+            (PresenceEvent::State(metas), None) => room.says_state(metas, config, now_ns),
+            (PresenceEvent::State(metas), Some(chans)) => {
                 counts.presence_states += 1;
                 room.says_state_to(metas, chans, config)
             }
-            (Told::Summary { count, keys, sample }, _) => {
+            (PresenceEvent::Summary { count, keys, sample }, _) => {
                 counts.presence_summaries += 1;
                 room.says_summary((*count, *keys, sample), chans, config, now_ns)
             }
-            (Told::Diff { .. }, Some(_)) => Err("tells a diff to some".to_owned()),
+            (PresenceEvent::Diff { .. }, Some(_)) => Err("tells a diff to some".to_owned()),
         });
         counts.presence_changes += u64::from(was_summary != room.is_summary);
         let version = room.version;
@@ -391,7 +378,7 @@ impl Model {
     ) -> u32 {
         let mut records = Vec::new();
         for (event, text) in events.into_iter().flatten() {
-            let told = Told::read(event, text);
+            let told = PresenceEvent::read(event, text);
             let Some((told, word)) = told.zip(letter_of(event)) else { continue };
             let named = self.presence.name_states(&told);
             let Presence { rooms, config, .. } = &self.presence;
@@ -451,7 +438,7 @@ impl Model {
         let Eff::Say { chan, word, said, record } = effect else { return };
         let Some(it) = self.chan(chan).filter(|it| it.life == Life::Live) else { return };
         let (conn, topic, join_ref) = (it.conn, it.topic, it.join_ref);
-        let line = Line { sort: Sort::Event, word, join_ref, msg_ref: 0, said };
+        let line = Delivery::event(word, join_ref, said);
         if matches!(call, Call::HandleOut { .. }) {
             return self.expect_out(conn, topic, line, seq, false);
         }
@@ -505,21 +492,21 @@ impl Model {
         let Some(Record { version, told, .. }) = records.get(record as usize) else { return };
         let Some(view) = self.chans.get_mut(chan as usize).map(|it| &mut it.view) else { return };
         let is_late = version.is_some_and(|version| match told {
-            Told::Diff { .. } => version <= view.version,
-            Told::State(_) => version < view.version,
-            Told::Summary { .. } => false,
+            PresenceEvent::Diff { .. } => version <= view.version,
+            PresenceEvent::State(_) => version < view.version,
+            PresenceEvent::Summary { .. } => false,
         });
         view.version = version.map_or(view.version, |it| it.max(view.version));
         match told {
-            Told::Summary { count, .. } => view.count = Some(*count),
-            Told::Diff { .. } if !view.is_synced => view.pending.push(record),
-            Told::Diff { .. } => view.apply(told),
-            Told::State(metas) => {
+            PresenceEvent::Summary { count, .. } => view.count = Some(*count),
+            PresenceEvent::Diff { .. } if !view.is_synced => view.pending.push(record),
+            PresenceEvent::Diff { .. } => told.apply_to(&mut view.numbers),
+            PresenceEvent::State(_) => {
                 view.is_synced = true;
-                view.numbers = metas.iter().map(|it| it.number).collect();
+                told.apply_to(&mut view.numbers);
                 for record in std::mem::take(&mut view.pending) {
                     if let Some(it) = records.get(record as usize) {
-                        view.apply(&it.told);
+                        it.told.apply_to(&mut view.numbers);
                     }
                 }
             }
@@ -561,29 +548,17 @@ impl Model {
     /// Somebody outside is answered who is there.
     pub(crate) fn presence_answers(&mut self, topic: u8, counts: (usize, usize), json: &str) {
         self.counts.presence_lists += 1;
-        let told = Told::read("presence_state", json);
+        let told = PresenceEvent::read("presence_state", json);
         let named = told.as_ref().map_or(Ok(()), |it| self.presence.name_states(it));
         let Presence { rooms, config, .. } = &mut self.presence;
         let Some(room) = rooms.get_mut(usize::from(topic)) else { return };
         let answered = match &told {
-            Some(Told::State(metas)) => room.answers(counts, metas, config),
+            Some(PresenceEvent::State(metas)) => room.answers(counts, metas, config),
             _ => Err(format!("answers {json}")),
         };
         if let Err(wrong) = named.and(answered) {
             self.fail("presence", format!("topic {topic} {wrong}: {json}"));
         }
-    }
-}
-
-impl View {
-    fn apply(&mut self, told: &Told) {
-        let Told::Diff { joins, leaves } = told else { return };
-        for it in joins {
-            if !self.numbers.contains(&it.number) {
-                self.numbers.push(it.number);
-            }
-        }
-        self.numbers.retain(|it| leaves.iter().all(|is| is.number != *it));
     }
 }
 

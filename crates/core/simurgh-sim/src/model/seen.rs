@@ -1,55 +1,14 @@
 //! What clients see, held against what was to come.
 
-use simurgh_core::Wire;
+use simurgh_sim_kit::delivery::Delivery;
 
 use super::{Conn, Expected, Model, Queue, code_bit};
 
-/// The sorts of what a client sees.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Sort {
-    Reply,
-    /// A push or a broadcast: V1 cannot tell them apart.
-    Event,
-    Close,
-    Error,
-    /// A message without serializer.
-    Raw,
-}
-
-/// One thing that a client sees.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Line {
-    pub(crate) sort: Sort,
-    /// The first letter of the event, or of the status.
-    pub(crate) word: u8,
-    pub(crate) join_ref: u32,
-    pub(crate) msg_ref: u32,
-    /// The number of the payload.
-    pub(crate) said: u32,
-}
-
-impl Line {
-    pub(crate) fn reply(join_ref: u32, msg_ref: u32, word: u8, said: u32) -> Self {
-        Self { sort: Sort::Reply, word, join_ref, msg_ref, said }
-    }
-
-    /// As it looks on a wire.
-    pub(crate) fn on(self, wire: Wire) -> Self {
-        match wire {
-            Wire::V2 | Wire::Values => self,
-            Wire::V1 => Self { join_ref: 0, ..self },
-            Wire::Plain => {
-                Self { sort: Sort::Raw, word: 0, join_ref: 0, msg_ref: 0, said: self.said }
-            }
-        }
-    }
-}
-
 impl Model {
     /// Something is to come on a topic of a socket.
-    pub(crate) fn expect(&mut self, conn: u32, topic: u8, line: Line, is_broadcast: bool) {
+    pub(crate) fn expect(&mut self, conn: u32, topic: u8, line: Delivery, is_broadcast: bool) {
         let (step, horizon) = (self.step, self.seq);
-        let is_binary = self.made(line.said).is_some_and(|it| it.is_binary);
+        let is_binary = self.made(line.id).is_some_and(|it| it.is_binary);
         let Some(wire) = self.conn(conn).filter(|it| it.is_open).map(|it| it.wire) else { return };
         if is_binary && self.has_no_form(wire, topic, &line) {
             return;
@@ -59,15 +18,20 @@ impl Model {
         let line = line.on(it.wire);
         let (is_optional, passes) = (false, false);
         let expected = Expected { line, step, horizon, is_broadcast, is_optional, passes, heard };
-        if let Some(queue) = it.queues.get_mut(usize::from(topic)) {
-            queue.own.push_back(expected);
-        }
+        it.queues[usize::from(topic)].own.push_back(expected);
     }
 
     /// Something is to come by way of an interceptor, or passes it: `seq` numbers the broadcast.
-    pub(crate) fn expect_out(&mut self, conn: u32, topic: u8, line: Line, seq: u64, passes: bool) {
+    pub(crate) fn expect_out(
+        &mut self,
+        conn: u32,
+        topic: u8,
+        line: Delivery,
+        seq: u64,
+        passes: bool,
+    ) {
         let step = self.step;
-        let is_binary = self.made(line.said).is_some_and(|it| it.is_binary);
+        let is_binary = self.made(line.id).is_some_and(|it| it.is_binary);
         let Some(wire) = self.conn(conn).filter(|it| it.is_open).map(|it| it.wire) else { return };
         if is_binary && self.has_no_form(wire, topic, &line) {
             return;
@@ -85,8 +49,8 @@ impl Model {
     }
 
     /// A client sees something; `sum` is that of its payload.
-    pub(crate) fn seen(&mut self, conn: u32, topic: Option<u8>, line: Line, sum: u32) {
-        if self.made(line.said).is_some_and(|it| it.sum != sum) {
+    pub(crate) fn seen(&mut self, conn: u32, topic: Option<u8>, line: Delivery, sum: u32) {
+        if self.made(line.id).is_some_and(|it| it.sum != sum) {
             return self.fail("payload", format!("socket {conn} hears {line:?} in other bytes"));
         }
         let Some(it) = self.conn_mut(conn) else { return };
@@ -103,7 +67,7 @@ impl Model {
                 if let Some((chan, record)) = heard {
                     self.presence_heard(chan, record);
                 }
-                if self.made(line.said).is_some_and(|it| it.event < 3) {
+                if self.made(line.id).is_some_and(|it| it.event < 3) {
                     self.counts.deliveries += 1;
                 }
             }
@@ -180,7 +144,7 @@ fn missing(conn: &Conn) -> Option<(u8, Expected)> {
 }
 
 /// Takes a line out of those that may come now; returns what of presence is heard by it.
-fn take(queue: &mut Queue, line: Line) -> Result<Option<(u32, u32)>, &'static str> {
+fn take(queue: &mut Queue, line: Delivery) -> Result<Option<(u32, u32)>, &'static str> {
     let own = queue.own.front().filter(|it| it.line == line);
     if let Some(Expected { horizon, heard, .. }) = own {
         let (horizon, heard) = (*horizon, *heard);

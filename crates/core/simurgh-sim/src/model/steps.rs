@@ -1,11 +1,12 @@
 //! Steps: what a core is given, and what must have come of it when the core returns.
 
 use simurgh_core::{Reason, Stop};
+use simurgh_sim_kit::delivery::{Delivery, Request, RequestKind};
+use simurgh_sim_kit::payload::{EMPTY, TOO_LONG, TOO_MANY, UNMATCHED};
+use simurgh_sim_kit::{NONE, refs};
 
 use super::limits::Size;
-use super::{Call, Did, Eff, Joining, Line, Model, NONE, Now, Out, code_bit};
-use crate::payload::{EMPTY, TOO_LONG, TOO_MANY, UNMATCHED};
-use crate::refs;
+use super::{Call, Did, Eff, Joining, Model, Now, Out, code_bit};
 
 /// What a core is given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,25 +56,6 @@ pub(crate) enum Intent {
     },
 }
 
-/// A message of a client, as it asks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Asks {
-    Heartbeat,
-    Join,
-    Leave,
-    Event,
-}
-
-/// A message of a client.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Asked {
-    pub(crate) asks: Asks,
-    pub(crate) topic: u8,
-    pub(crate) join_ref: u32,
-    pub(crate) msg_ref: u32,
-    pub(crate) id: u32,
-}
-
 /// A connection whose session is over, as its transport knows it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Over {
@@ -100,41 +82,41 @@ impl Model {
     }
 
     /// A core is given a message.
-    pub(crate) fn message(&mut self, conn: u32, asked: Asked, size: Size) {
+    pub(crate) fn message(&mut self, conn: u32, asked: Request, size: Size) {
         self.counts.messages += 1;
         self.must_not_wait(conn);
         if self.is_over_a_limit(conn, asked, size) {
             return;
         }
-        let Asked { asks, topic, join_ref, msg_ref, id } = asked;
+        let Request { kind, topic, join_ref, msg_ref, id } = asked;
         let joined = self.joined(conn, topic);
         let current = joined.and_then(|it| self.chan(it)).map(|it| it.join_ref);
         let is_meant = join_ref == 0 || current == Some(join_ref);
-        let due = match (asks, joined) {
-            (Asks::Heartbeat, _) => {
-                self.expect(conn, topic, Line::reply(0, msg_ref, b'o', EMPTY), false);
+        let due = match (kind, joined) {
+            (RequestKind::Heartbeat, _) => {
+                self.expect(conn, topic, Delivery::reply(0, msg_ref, b'o', EMPTY), false);
                 None
             }
-            (Asks::Join, _) => self.asks_to_join(conn, asked),
-            (Asks::Leave, None) => {
+            (RequestKind::Join, _) => self.asks_to_join(conn, asked),
+            (RequestKind::Leave, None) => {
                 self.left_unjoined(conn, topic, join_ref, msg_ref);
                 None
             }
-            (Asks::Event, None) => {
+            (RequestKind::Event, None) => {
                 self.unmatched(conn);
-                self.expect(conn, topic, Line::reply(0, msg_ref, b'e', UNMATCHED), false);
+                self.expect(conn, topic, Delivery::reply(0, msg_ref, b'e', UNMATCHED), false);
                 None
             }
             (_, Some(_)) if !is_meant => {
                 self.counts.stale += 1;
                 None
             }
-            (Asks::Leave, Some(chan)) => {
+            (RequestKind::Leave, Some(chan)) => {
                 self.counts.leaves += 1;
                 self.joining = Some(Joining { conn, topic, join_ref, msg_ref });
                 Some(Due::Leave { chan })
             }
-            (Asks::Event, Some(chan)) => {
+            (RequestKind::Event, Some(chan)) => {
                 self.joining = Some(Joining { conn, topic, join_ref, msg_ref });
                 Some(Due::HandleIn { chan, id })
             }
@@ -142,24 +124,24 @@ impl Model {
         self.doing = Doing::Message(due);
     }
 
-    fn asks_to_join(&mut self, conn: u32, asked: Asked) -> Option<Due> {
-        let Asked { topic, join_ref, msg_ref, id, .. } = asked;
+    fn asks_to_join(&mut self, conn: u32, asked: Request) -> Option<Due> {
+        let Request { topic, join_ref, msg_ref, id, .. } = asked;
         if topic == self.topics.unmatched() {
             self.unmatched(conn);
-            self.expect(conn, topic, Line::reply(0, msg_ref, b'e', UNMATCHED), false);
+            self.expect(conn, topic, Delivery::reply(0, msg_ref, b'e', UNMATCHED), false);
             return None;
         }
         let channels = self.conn(conn).map_or(0, |it| it.channels.len());
         if self.joined(conn, topic).is_none() && channels >= self.channels_max {
             self.refuses(conn);
-            self.expect(conn, topic, Line::reply(join_ref, msg_ref, b'e', TOO_MANY), false);
+            self.expect(conn, topic, Delivery::reply(join_ref, msg_ref, b'e', TOO_MANY), false);
             return None;
         }
         let is_long = [join_ref, msg_ref].into_iter().any(refs::is_too_long);
         if is_long || self.topics.over == Some(topic) {
             self.refuses(conn);
             self.counts.too_long += 1;
-            self.expect(conn, topic, Line::reply(join_ref, msg_ref, b'e', TOO_LONG), false);
+            self.expect(conn, topic, Delivery::reply(join_ref, msg_ref, b'e', TOO_LONG), false);
             return None;
         }
         self.joining = Some(Joining { conn, topic, join_ref, msg_ref });

@@ -76,9 +76,7 @@ impl Model {
 
     /// A message waits for its handler.
     pub(crate) fn waits_behind(&mut self, chan: u32, id: u32) {
-        if let Some(it) = self.chan_mut(chan) {
-            it.work.behind.push_back(id);
-        }
+        self.chans[chan as usize].work.behind.push_back(id);
     }
 
     /// A handler begins on a message, and waits.
@@ -87,9 +85,7 @@ impl Model {
         if next != Some(id) {
             self.fail("handler", format!("channel {chan} begins on {id} where {next:?} is next"));
         }
-        if let Some(it) = self.tasks.get_mut(task as usize) {
-            it.is_handler = true;
-        }
+        self.tasks[task as usize].is_handler = true;
         self.handlers.push(Handler { chan, task });
     }
 
@@ -171,9 +167,7 @@ impl Model {
             }
             Eff::Hold if is_there && !self.waits(conn) => {
                 let since_tick = self.now.tick;
-                if let Some(it) = self.conn_mut(conn) {
-                    it.waits.full = Some((chan, since_tick));
-                }
+                self.conns[conn as usize].waits.full = Some((chan, since_tick));
                 self.counts.holds += 1;
                 self.now.waits.push(conn);
             }

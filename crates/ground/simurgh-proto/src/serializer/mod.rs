@@ -119,11 +119,11 @@ impl Serializer {
         }
     }
 
-    /// As [`decode`](Self::decode), and what Supabase's clients send beside that: in V2 the binary
-    /// kind 3, a [`UserBroadcast`].
+    /// As [`decode`](Self::decode), with what Supabase's clients send: in V2 the binary kind 3, a
+    /// [`UserBroadcast`].
     ///
     /// # Errors
-    /// As [`decode`](Self::decode); metadata, and data that is said to be JSON, are looked at.
+    /// As [`decode`](Self::decode); metadata, and data marked as JSON, are checked.
     pub fn decode_supabase<'a>(self, frame: Frame<'a>) -> Result<Message<'a>, DecodeError> {
         match (self, frame) {
             (Serializer::V2, Frame::Binary(bytes)) if v2::is_user_push(bytes) => {
@@ -245,7 +245,7 @@ impl Serializer {
         }
     }
 
-    /// Appends what a server says to one socket, as [`crate::session::server`] makes it.
+    /// Appends a message for one socket, as [`crate::session::server`] makes it.
     ///
     /// # Errors
     /// A binary payload in V1, or with a field over 255 bytes; `out` is as it was.
@@ -343,8 +343,8 @@ impl Serializer {
 #[error("unknown vsn: 1.0.x and 2.0.x are served")]
 pub struct UnknownVsn;
 
-/// A frame that is no Channels message. Always the peer's fault, and always the end of the socket,
-/// with close code 1011 and no `phx_error` (PROTOCOL §7, rows 75–77, 84).
+/// A frame that is not a Channels message. Always the peer's fault, and always the end of the
+/// socket, with close code 1011 and no `phx_error` (PROTOCOL §7, rows 75–77, 84).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum DecodeError {
     /// Not JSON; the byte where that was seen.
@@ -357,7 +357,7 @@ pub enum DecodeError {
     #[error("JSON nests too deep")]
     TooDeep,
     /// JSON, but not the object of V1 or the array of at least five of V2, or with a topic, event
-    /// or status that is no string.
+    /// or status that is not a string.
     #[error("not a Channels message")]
     Shape,
     /// Text or header fields in a binary frame that are not UTF-8.

@@ -134,7 +134,7 @@ fn members<'a>(text: &'a str, member: impl FnMut(&str, Raw<'a>)) -> Result<(), D
     let mut scanner = Scanner::new(text);
     scanner.blanks();
     if !scanner.is_next(b'{') {
-        // Other JSON is a wrong shape, other text is no JSON: the log should say which.
+        // Other JSON has a wrong shape, other text is not JSON: the log should say which.
         super::json::validate(text)?;
         return Err(DecodeError::Shape);
     }

@@ -15,7 +15,7 @@ pub(super) fn decode_text(text: &str) -> Result<Message<'_>, DecodeError> {
     let mut scanner = Scanner::new(text);
     scanner.blanks();
     if !scanner.is_next(b'[') {
-        // Other JSON is a wrong shape, other text is no JSON: the log should say which.
+        // Other JSON has a wrong shape, other text is not JSON: the log should say which.
         super::json::validate(text)?;
         return Err(DecodeError::Shape);
     }

@@ -1,10 +1,9 @@
 //! The client's half of a socket: a virtual client, as the load generator and the driver use it.
 //!
 //! Commands ([`Client::join`], [`push`](Client::push), [`leave`](Client::leave),
-//! [`heartbeat`](Client::heartbeat)) append one message each and say the ref it bears;
-//! [`Client::handle`] says what a message of the server means. Refs count up from 1 and are
-//! strings, and a join's join_ref is its own ref, as phoenix.js has it. There is no clock:
-//! deadlines for answers are the caller's, by ref.
+//! [`heartbeat`](Client::heartbeat)) append one message each and return its ref; [`Client::handle`]
+//! interprets a message of the server. As in phoenix.js, refs are strings that count up from 1, and
+//! a join's join_ref is its own ref.
 use alloc::borrow::Cow;
 use alloc::boxed::Box;
 use alloc::sync::Arc;
@@ -202,7 +201,7 @@ impl Client {
     fn handle_event<'m>(&mut self, message: &'m Message<'_>) -> Incoming<'m> {
         let Message { join_ref, msg_ref, topic, event, payload } = message;
         let ends = matches!(&**event, events::CLOSE | events::ERROR);
-        // The end of a channel bears its join_ref twice, and V1 says the second one only.
+        // The end of a channel has its join_ref twice, of which V1 sends the second only.
         let told = if ends && join_ref.is_null() { msg_ref } else { join_ref };
         // A binary frame has an empty string for null.
         let named = !matches!(told.raw(), "null" | "\"\"");

@@ -1,19 +1,19 @@
-//! What open pages are told, second by second: one text, made once for all of them.
+//! Events for open pages, second by second: one text, made once for all of them.
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use simurgh_load_record::Record;
 use tokio::sync::watch;
 
 use super::Shared;
 use super::view::TickView;
 use crate::control::ControlState;
-use simurgh_load_record::Record;
 
-/// How often the record is looked at: what it has closed shows within this time.
-const LOOK_EVERY: Duration = Duration::from_millis(200);
+/// How often the record is polled: a closed second shows within this time.
+const POLL_INTERVAL: Duration = Duration::from_millis(200);
 
-/// One thing to tell.
+/// An event.
 #[derive(Debug, Default)]
 pub(super) struct Frame {
     /// A page that has the one before needs no more than this one.
@@ -24,7 +24,7 @@ pub(super) struct Frame {
     pub(super) last: bool,
 }
 
-/// By what it is known that there is something new.
+/// Changes when there is something new to send.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Seen {
     at_ms: u64,
@@ -51,11 +51,11 @@ impl Seen {
     }
 }
 
-/// Tells all pages what changed, until the run is over.
-pub(super) async fn tell(shared: Arc<Shared>, told: watch::Sender<Arc<Frame>>) {
+/// Publishes what changed, until the run is over.
+pub(super) async fn publish(shared: Arc<Shared>, sender: watch::Sender<Arc<Frame>>) {
     let mut number = 0;
     let mut seen: Option<Seen> = None;
-    let mut clock = tokio::time::interval(LOOK_EVERY);
+    let mut clock = tokio::time::interval(POLL_INTERVAL);
     clock.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
         clock.tick().await;
@@ -69,12 +69,12 @@ pub(super) async fn tell(shared: Arc<Shared>, told: watch::Sender<Arc<Frame>>) {
         number += if leap { 2 } else { 1 };
         seen = Some(now);
         // The receiver in `shared` is one.
-        let text = if told.receiver_count() > 1 || now.over {
+        let text = if sender.receiver_count() > 1 || now.over {
             serde_json::to_string(&TickView::of(&shared)).unwrap_or_default()
         } else {
             String::new()
         };
-        told.send_replace(Arc::new(Frame { number, text, last: now.over }));
+        sender.send_replace(Arc::new(Frame { number, text, last: now.over }));
         if now.over {
             return;
         }

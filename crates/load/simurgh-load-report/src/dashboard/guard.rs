@@ -1,10 +1,10 @@
-//! Who may ask: pages of this host. A page of another site must neither read the run nor steer it.
+//! Access for pages of this host: a page of another site must neither read nor control the run.
 //!
 //! - Every request names this host in `Host`: a foreign name that resolves to loopback (DNS
 //!   rebinding) is refused.
-//! - A command bears the page's own `Origin` and its token, which no other page can read.
+//! - A command has the page's own `Origin` and its token, which no other page can read.
 //!
-//! Other users of this machine are not kept out: whoever can connect to loopback can load the page.
+//! Other users of this machine are not kept out: they can connect to loopback and load the page.
 
 use axum::http::{HeaderMap, StatusCode};
 use simurgh_page::{is_own_origin, names_this_host, one};

@@ -5,7 +5,7 @@
 //! [`Control`].
 //!
 //! ```text
-//! Record --looked at 5 times a second--> frames::tell --one text for all--> GET /events (SSE)
+//! Record --polled 5 times a second--> frames::publish --one text for all--> GET /events (SSE)
 //! target's /metrics --once a second--> Target ----------^
 //! POST /control --guard: host, origin, token--> Control
 //! ```
@@ -25,14 +25,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use simurgh_load_record::Record;
 use tokio::sync::{Semaphore, oneshot, watch};
+
+use crate::control::Control;
 
 pub use probe::Probe;
 pub(crate) use probe::{ANSWER_BYTES_MAX, ANSWER_TIME_MAX, Figures};
 pub use target::{Target, TargetPoint};
-
-use crate::control::Control;
-use simurgh_load_record::Record;
 
 pub(crate) use assets::report_page;
 pub(crate) use view::PageView;
@@ -44,10 +44,10 @@ pub const DEFAULT_ADDRESS: SocketAddr =
 /// Ports tried after the one asked for.
 const PORTS_TRIED: u16 = 100;
 
-/// Pages that may listen at the same time.
+/// Pages that may be open at the same time.
 const PAGES_MAX: usize = 32;
 
-/// How long open pages get to hear of the end.
+/// How long open pages have to read the last event.
 const END_TIME_MAX: Duration = Duration::from_secs(2);
 
 /// What a dashboard shows and steers.
@@ -107,7 +107,7 @@ pub fn start(options: Options) -> io::Result<Dashboard> {
     }
     let listener = server::listen(asked, PORTS_TRIED)?;
     let address = listener.local_addr()?;
-    let (told, frames) = watch::channel(Arc::default());
+    let (sender, frames) = watch::channel(Arc::default());
     let token = token()?;
     let pages = Arc::new(Semaphore::new(PAGES_MAX));
     let shared = Arc::new(Shared { record, control, target, token, frames, pages });
@@ -118,8 +118,8 @@ pub fn start(options: Options) -> io::Result<Dashboard> {
             if !probes.is_empty() {
                 tokio::spawn(probe::poll(probes, Arc::clone(&shared)));
             }
-            let teller = tokio::spawn(frames::tell(Arc::clone(&shared), told));
-            server::serve(listener, shared, teller, stopped).await;
+            let publisher = tokio::spawn(frames::publish(Arc::clone(&shared), sender));
+            server::serve(listener, shared, publisher, stopped).await;
         });
         runtime.shutdown_timeout(Duration::from_millis(100));
     })?;
@@ -138,8 +138,8 @@ impl Dashboard {
         self.moved_from
     }
 
-    /// Tells open pages how the run ended, if the record says so, and ends; takes up to 2 seconds
-    /// when a page does not read.
+    /// Sends the end of the run to open pages, and ends; takes up to 2 seconds when a page does not
+    /// read.
     pub fn finish(mut self) {
         self.end();
     }

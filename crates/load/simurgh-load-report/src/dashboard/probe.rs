@@ -9,12 +9,12 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use simurgh_load_scenario::{Scenario, Target};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, MissedTickBehavior};
 
 use super::{Shared, TargetPoint};
-use simurgh_load_scenario::{Scenario, Target};
 
 /// How often a server is asked.
 const ASK_EVERY: Duration = Duration::from_secs(1);
@@ -78,7 +78,7 @@ impl Probe {
 }
 
 /// A server that is asked.
-struct Asked {
+struct PolledServer {
     probe: Probe,
     /// What it answered last, and when.
     before: Option<(Instant, Figures)>,
@@ -86,14 +86,14 @@ struct Asked {
     next: Instant,
 }
 
-/// Asks servers until the dashboard ends, all of them at once; what is told is their sum.
+/// Polls all servers at once until the dashboard ends, and keeps the sum of their figures.
 pub(super) async fn poll(probes: Vec<Probe>, shared: Arc<Shared>) {
     let started_ms = shared.record(|record| record.meta().started_unix_ms);
     let mut clock = tokio::time::interval(ASK_EVERY);
     clock.set_missed_tick_behavior(MissedTickBehavior::Skip);
     let now = Instant::now();
-    let asked = |probe| Asked { probe, before: None, next: now };
-    let mut all: Vec<Asked> = probes.into_iter().map(asked).collect();
+    let asked = |probe| PolledServer { probe, before: None, next: now };
+    let mut all: Vec<PolledServer> = probes.into_iter().map(asked).collect();
     loop {
         clock.tick().await;
         if shared.record(|record| record.ending().is_some()) {
@@ -121,7 +121,7 @@ pub(super) async fn poll(probes: Vec<Probe>, shared: Arc<Shared>) {
     }
 }
 
-impl Asked {
+impl PolledServer {
     fn answered(&mut self, figures: Option<Figures>, t_s: f64) -> Option<TargetPoint> {
         let now = Instant::now();
         let Some(figures) = figures else {

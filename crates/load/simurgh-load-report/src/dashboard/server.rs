@@ -27,13 +27,13 @@ use crate::control::{ControlState, RATE_FACTOR_MAX, RATE_FACTOR_MIN};
 /// Bytes of a command; the longest has some fifty.
 const COMMAND_BYTES_MAX: usize = 1024;
 
-/// A stream that says nothing tells that it is alive, this often.
+/// How often a stream without events sends a keep-alive.
 const ALIVE_EVERY: Duration = Duration::from_secs(15);
 
-/// What a button says.
+/// What a button sends.
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(tag = "command", rename_all = "snake_case", deny_unknown_fields)]
-enum Order {
+enum CommandRequest {
     Pause,
     Resume,
     Stop,
@@ -66,12 +66,12 @@ pub(super) fn listen(asked: SocketAddr, more: u16) -> io::Result<std::net::TcpLi
     }
 }
 
-/// Serves until `stopped`; pages that listen hear of the end.
+/// Serves until `stopped`; open pages get the last event.
 #[allow(clippy::disallowed_types, reason = "the dashboard's thread has the main table")]
 pub(super) async fn serve(
     listener: std::net::TcpListener,
     shared: Arc<Shared>,
-    teller: JoinHandle<()>,
+    publisher: JoinHandle<()>,
     stopped: oneshot::Receiver<()>,
 ) {
     let listener = match tokio::net::TcpListener::from_std(listener) {
@@ -87,9 +87,9 @@ pub(super) async fn serve(
         // An error means that the dashboard was dropped, which is the same.
         let _ = stopped.await;
         if over.record(|record| record.ending().is_none()) {
-            teller.abort();
+            publisher.abort();
         }
-        let _ = teller.await;
+        let _ = publisher.await;
         drop(end);
     };
     let serving = axum::serve(listener, router(shared)).with_graceful_shutdown(stop);
@@ -142,36 +142,38 @@ async fn page(State(shared): State<Arc<Shared>>) -> impl IntoResponse {
 async fn control(
     State(shared): State<Arc<Shared>>,
     headers: HeaderMap,
-    body: Result<Json<Order>, axum::extract::rejection::JsonRejection>,
+    body: Result<Json<CommandRequest>, axum::extract::rejection::JsonRejection>,
 ) -> Result<Json<ControlState>, Response> {
     guard::check_command(&headers, &shared.token).map_err(IntoResponse::into_response)?;
-    let Json(order) = body.map_err(IntoResponse::into_response)?;
-    match order {
-        Order::Pause => shared.control.pause(),
-        Order::Resume => shared.control.resume(),
-        Order::Stop => shared.control.stop(),
-        Order::Rate { factor } if (RATE_FACTOR_MIN..=RATE_FACTOR_MAX).contains(&factor) => {
+    let Json(request) = body.map_err(IntoResponse::into_response)?;
+    match request {
+        CommandRequest::Pause => shared.control.pause(),
+        CommandRequest::Resume => shared.control.resume(),
+        CommandRequest::Stop => shared.control.stop(),
+        CommandRequest::Rate { factor }
+            if (RATE_FACTOR_MIN..=RATE_FACTOR_MAX).contains(&factor) =>
+        {
             shared.control.rate(factor);
         }
-        Order::Rate { factor } => {
+        CommandRequest::Rate { factor } => {
             let text = format!(
                 "a rate factor of {factor} is not between {RATE_FACTOR_MIN} and {RATE_FACTOR_MAX}\n"
             );
             return Err((StatusCode::UNPROCESSABLE_ENTITY, text).into_response());
         }
     }
-    tracing::info!(?order, "told by the dashboard");
+    tracing::info!(?request, "a command from the dashboard");
     Ok(Json(shared.control.state()))
 }
 
-/// One page that listens.
+/// An open page.
 struct Page {
     shared: Arc<Shared>,
     frames: watch::Receiver<Arc<Frame>>,
-    /// Number of the frame up to which it knows all; `None`: it knows nothing yet.
+    /// Number of the last frame that it has; `None`: none yet.
     knows: Option<u64>,
     over: bool,
-    /// Its place among those that may listen.
+    /// Its share of [`super::PAGES_MAX`].
     _place: OwnedSemaphorePermit,
 }
 

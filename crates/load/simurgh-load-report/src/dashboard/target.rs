@@ -1,4 +1,4 @@
-//! The server's own figures over time, as its `/metrics` told them.
+//! The servers' own figures over time, from their `/metrics`.
 
 use std::sync::{Arc, Mutex, PoisonError};
 

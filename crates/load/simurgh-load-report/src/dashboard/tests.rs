@@ -7,10 +7,10 @@ use std::net::{TcpListener, TcpStream};
 use std::sync::mpsc::Receiver;
 
 use serde_json::Value;
+use simurgh_load_record::{Count, Ending, ErrorKind, Meta, Metric, Names, Recorder, WorkerId};
 
 use super::*;
 use crate::control::Command;
-use simurgh_load_record::{Count, Ending, ErrorKind, Meta, Metric, Names, Recorder, WorkerId};
 
 const WAIT: Duration = Duration::from_secs(10);
 

@@ -1,12 +1,12 @@
-//! What the page is given: the summary that `report.json` holds, and what only a page shows.
+//! The data of a page: the summary in `report.json`, and what only a page shows.
 
 use serde::Serialize;
+use simurgh_load_record::figures::{self, Verdict};
+use simurgh_load_record::{Live, Record, Summary};
 
 use super::Shared;
 use super::target::{Target, TargetPoint, TargetView};
 use crate::control::ControlState;
-use simurgh_load_record::figures::{self, Verdict};
-use simurgh_load_record::{Live, Record, Summary};
 
 /// The whole run, with its past.
 #[derive(Clone, Debug, Serialize)]
@@ -67,7 +67,7 @@ impl PageView {
 impl TickView {
     pub(super) fn of(shared: &Shared) -> Self {
         let (live, verdicts) =
-            shared.record(|record| (record.live(), figures::judge(record, &record.meta().pass)));
+            shared.record(|record| (record.live(), figures::verdicts(record, &record.meta().pass)));
         let over = live.ending.is_some() && !verdicts.is_empty();
         Self {
             passed: over.then(|| verdicts.iter().all(|verdict| verdict.passed)),

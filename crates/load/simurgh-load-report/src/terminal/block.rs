@@ -6,10 +6,10 @@ use ratatui::style::{Style, Stylize};
 use ratatui::symbols;
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{LineGauge, Sparkline, Widget};
-
-use super::Shown;
 use simurgh_load_record::{Live, Metric, TimePoint};
 use simurgh_text::format::{bytes, grouped, micros, plain, rate, time};
+
+use super::Shown;
 
 /// Columns beyond which lines only become harder to read.
 const COLUMNS_MAX: u16 = 110;
@@ -24,7 +24,7 @@ const WARNING_LINES_MAX: usize = 3;
 /// Metrics shown at a time.
 const METRICS_MAX: usize = 4;
 
-/// What is said of the server before anything else, the most telling first.
+/// Metrics that are shown first, the most important first.
 const HEADLINES: [Metric; 9] = [
     Metric::Delivery,
     Metric::Join,
@@ -44,7 +44,7 @@ enum Row {
     History,
 }
 
-/// Metrics of the last second, the most telling first.
+/// Metrics of the last second, the most important first.
 pub(super) fn headlines(live: &Live) -> impl Iterator<Item = (&str, &TimePoint)> {
     let known = HEADLINES.iter().filter_map(|metric| live.point_times.get_key_value(metric.name()));
     let named = live.point_times.iter().filter(|(name, _)| name.starts_with("tr_"));
@@ -94,7 +94,7 @@ fn draw(row: Row, shown: &Shown, place: Rect, block: &mut Buffer) {
     }
 }
 
-/// The rows with their ranks: the highest goes first where there is no room.
+/// The rows with their ranks: without room, the highest rank is left out first.
 fn rows(shown: &Shown, columns: usize, keyed: bool) -> Vec<(u8, Row)> {
     let mut rows = vec![(0, Row::Text(head(shown)))];
     if let Some(ends_s) = shown.ends_s {

@@ -1,6 +1,6 @@
 //! Bytes of a keyboard as keys.
 
-/// A key that means something.
+/// A key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Key {
     Pause,

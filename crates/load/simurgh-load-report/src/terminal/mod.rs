@@ -1,5 +1,5 @@
 //! The view of a run in a terminal: a block of lines that is drawn again each second, and keys to
-//! steer it; where standard error is no terminal, one plain line now and then.
+//! control it; where standard error is not a terminal, a plain line every few seconds.
 //!
 //! ```text
 //! Record --each change--> Shown --block (ratatui's buffer)--> screen (ANSI) --> stderr
@@ -9,7 +9,7 @@
 //!
 //! Ratatui draws, but its terminal is not used: crossterm, which asks the terminal where the cursor
 //! is and what size it has, installs a signal handler that writes to a descriptor by its number, on
-//! whatever thread it meets. In a worker, that number is a user's socket.
+//! any thread. In a worker with its own descriptor table, that number is a user's socket.
 
 mod block;
 mod keys;
@@ -24,25 +24,25 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use crate::control::{Control, ControlState};
 use simurgh_load_record::{Live, PhasePlan, Record};
 
-pub use tty::restore;
-
+use crate::control::{Control, ControlState};
 use keys::Key;
 use screen::Screen;
 use tty::Keyboard;
 
-/// How often the record is looked at; keys are taken at once.
-const LOOK_EVERY: Duration = Duration::from_millis(200);
+pub use tty::restore;
 
-/// The same for plain lines, which nobody waits for.
-const LOOK_FOR_LINE_EVERY: Duration = Duration::from_secs(1);
+/// How often the record is polled; keys are handled at once.
+const POLL_INTERVAL: Duration = Duration::from_millis(200);
+
+/// The same for plain lines.
+const PLAIN_POLL_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Between two plain lines.
 const LINE_EVERY_MS: u64 = 5000;
 
-/// For so long the question after `q` stands.
+/// How long the question after `q` waits for an answer.
 const ASK_TIME_MAX: Duration = Duration::from_secs(10);
 
 /// What a terminal shows and steers.
@@ -92,7 +92,7 @@ pub fn start(options: Options) -> io::Result<Terminal> {
         if io::stderr().is_terminal() && !dumb {
             draw(&options, &stopped);
         } else {
-            tell(&options, &stopped, &mut io::stderr());
+            print_lines(&options, &stopped, &mut io::stderr());
         }
     })?;
     Ok(Terminal { stop: Some(stop), thread: Some(thread) })
@@ -151,7 +151,7 @@ impl Shown {
     }
 }
 
-/// By what it is known that there is something new.
+/// Changes when there is something new to show.
 fn moment(options: &Options) -> (u64, bool, ControlState) {
     let record = options.record.lock().unwrap_or_else(PoisonError::into_inner);
     (record.at_ms(), record.ending().is_some(), options.control.state())
@@ -164,8 +164,8 @@ fn draw(options: &Options, stopped: &Receiver<()>) {
     let mut asked: Option<Instant> = None;
     let mut drawn = None;
     loop {
-        let waited = match keyboard.as_ref().map(|keyboard| keyboard.wait(LOOK_EVERY)) {
-            // Whoever hung up presses no more keys.
+        let waited = match keyboard.as_ref().map(|keyboard| keyboard.wait(POLL_INTERVAL)) {
+            // The terminal is gone.
             Some(Err(_)) => {
                 keyboard = None;
                 Vec::new()
@@ -177,7 +177,7 @@ fn draw(options: &Options, stopped: &Receiver<()>) {
         for key in waited {
             asked = press(key, &options.control, asked);
         }
-        let pause = if keyboard.is_some() { Duration::ZERO } else { LOOK_EVERY };
+        let pause = if keyboard.is_some() { Duration::ZERO } else { POLL_INTERVAL };
         if stopped.recv_timeout(pause) != Err(RecvTimeoutError::Timeout) {
             break;
         }
@@ -197,7 +197,7 @@ fn draw(options: &Options, stopped: &Receiver<()>) {
     let _ = screen.clear();
 }
 
-/// Does what a key says; returns since when the question after `q` stands.
+/// Handles a key; returns since when the question after `q` waits.
 fn press(key: Key, control: &Control, asked: Option<Instant>) -> Option<Instant> {
     match key {
         Key::Pause => control.pause(),
@@ -212,16 +212,16 @@ fn press(key: Key, control: &Control, asked: Option<Instant>) -> Option<Instant>
     None
 }
 
-/// Says a line now and then until it is stopped.
-fn tell(options: &Options, stopped: &Receiver<()>, out: &mut impl io::Write) {
-    let mut teller = plain::Teller::new(LINE_EVERY_MS);
+/// Prints plain lines until it is stopped.
+fn print_lines(options: &Options, stopped: &Receiver<()>, out: &mut impl io::Write) {
+    let mut log = plain::PlainLog::new(LINE_EVERY_MS);
     if let Some(address) = options.dashboard {
         let _ = writeln!(out, "dashboard on http://{address}");
     }
     loop {
-        let over = stopped.recv_timeout(LOOK_FOR_LINE_EVERY) != Err(RecvTimeoutError::Timeout);
-        if teller.is_due(moment(options)) || over {
-            let lines = teller.lines(&Shown::of(options, false));
+        let over = stopped.recv_timeout(PLAIN_POLL_INTERVAL) != Err(RecvTimeoutError::Timeout);
+        if log.is_due(moment(options)) || over {
+            let lines = log.lines(&Shown::of(options, false));
             if out.write_all(lines.as_bytes()).is_err() || over {
                 return;
             }

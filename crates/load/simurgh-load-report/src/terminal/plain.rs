@@ -1,4 +1,4 @@
-//! Lines for a log or a pipe: one every few seconds, and one for whatever must be known at once.
+//! Lines for a log or a pipe: one every few seconds, and one for each warning and command.
 
 use std::fmt::Write as _;
 
@@ -7,29 +7,29 @@ use simurgh_text::format::{grouped, micros, plain, rate};
 use super::Shown;
 use crate::control::ControlState;
 
-/// Says what is new.
+/// Decides what is written, and when.
 #[derive(Debug)]
-pub(super) struct Teller {
+pub(super) struct PlainLog {
     every_ms: u64,
     next_ms: u64,
-    /// Warnings told, by their text.
+    /// Codes of the warnings that were written.
     warned: Vec<String>,
     control: Option<ControlState>,
     over: bool,
 }
 
-impl Teller {
+impl PlainLog {
     pub(super) fn new(every_ms: u64) -> Self {
         Self { every_ms, next_ms: 0, warned: Vec::new(), control: None, over: false }
     }
 
-    /// Whether there is something to say at this moment.
+    /// Whether there are lines to write.
     pub(super) fn is_due(&self, (at_ms, over, control): (u64, bool, ControlState)) -> bool {
         let changed = self.control.is_some_and(|before| before != control);
         !self.over && (over || changed || (at_ms > 0 && at_ms >= self.next_ms))
     }
 
-    /// What there is to say; ends with a line end, or is empty.
+    /// The lines to write, each with its end; may be empty.
     pub(super) fn lines(&mut self, shown: &Shown) -> String {
         let mut text = String::new();
         if self.over {

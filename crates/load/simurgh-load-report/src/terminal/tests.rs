@@ -1,12 +1,12 @@
 //! What is shown of a run, and what keys do.
 
 use ratatui::buffer::Buffer;
-
-use super::*;
-use crate::control::Command;
 use simurgh_load_record::{
     Count, Ending, ErrorKind, Meta, Metric, Names, Recorder, Warning, WorkerId,
 };
+
+use super::*;
+use crate::control::Command;
 
 const HOSTILE: &str = "lob\x1b[2Jby\n\u{9b}31m";
 
@@ -143,26 +143,26 @@ fn keys_steer_and_stop_is_asked_for() {
 #[test]
 fn plain_lines_come_now_and_then() {
     let (options, _commands) = options(7);
-    let mut teller = plain::Teller::new(5000);
-    assert!(teller.is_due(moment(&options)));
-    let first = teller.lines(&Shown::of(&options, false));
+    let mut log = plain::PlainLog::new(5000);
+    assert!(log.is_due(moment(&options)));
+    let first = log.lines(&Shown::of(&options, false));
     let [warning, line] = first.lines().collect::<Vec<_>>()[..] else { panic!("{first}") };
     assert!(warning.starts_with("warning: lob"), "{warning:?}");
     assert!(line.contains("7 s  ramp  users 7  connected 7  arrivals 1/s"), "{line}");
     assert!(line.contains("errors 1  join p99 1.5 ms"), "{line}");
     assert!(!first.contains(|c: char| c.is_control() && c != '\n'), "{first:?}");
-    assert!(!teller.is_due(moment(&options)), "nothing is new");
+    assert!(!log.is_due(moment(&options)), "nothing is new");
 
     options.control.pause();
-    assert!(teller.is_due(moment(&options)));
-    let state = teller.lines(&Shown::of(&options, false));
+    assert!(log.is_due(moment(&options)));
+    let state = log.lines(&Shown::of(&options, false));
     assert_eq!(state, "paused: no new users\n");
 
     options.record.lock().unwrap().finish(7500, Ending::Stopped);
-    assert!(teller.is_due(moment(&options)));
-    assert!(teller.lines(&Shown::of(&options, false)).contains("users 7"));
-    assert!(!teller.is_due(moment(&options)), "the end is told once");
-    assert_eq!(teller.lines(&Shown::of(&options, false)), "");
+    assert!(log.is_due(moment(&options)));
+    assert!(log.lines(&Shown::of(&options, false)).contains("users 7"));
+    assert!(!log.is_due(moment(&options)), "the end is told once");
+    assert_eq!(log.lines(&Shown::of(&options, false)), "");
 }
 
 #[test]
@@ -171,7 +171,7 @@ fn without_a_terminal_it_ends_when_told() {
     let (stop, stopped) = channel::<()>();
     drop(stop);
     let mut out = Vec::new();
-    tell(&options, &stopped, &mut out);
+    print_lines(&options, &stopped, &mut out);
     let text = String::from_utf8(out).unwrap();
     assert!(text.starts_with("dashboard on http://127.0.0.1:8091\n"), "{text}");
     assert!(text.contains("users 7"), "{text}");

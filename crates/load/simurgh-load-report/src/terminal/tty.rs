@@ -25,7 +25,7 @@ const NO_KEY: u8 = 0;
 #[cfg(not(target_os = "linux"))]
 const NO_KEY: u8 = 0xff;
 
-/// What there is to put back.
+/// What has to be restored.
 static CHANGED: Mutex<Changed> = Mutex::new(Changed { modes: None, screen: false });
 
 struct Changed {
@@ -76,7 +76,7 @@ pub(super) fn size() -> (u16, u16) {
 pub(super) struct Keyboard(());
 
 impl Keyboard {
-    /// `None`: standard input is no terminal, or belongs to another job.
+    /// `None`: standard input is not a terminal, or belongs to another job.
     pub(super) fn open() -> Option<Self> {
         let stdin = stdio::stdin();
         if !io::stdin().is_terminal() || !is_ours() {
@@ -84,7 +84,7 @@ impl Keyboard {
         }
         let before = tcgetattr(stdin).ok()?;
         let mut modes = before.clone();
-        // Interrupts stay signals, for whoever waits for them.
+        // Interrupts stay signals: the CLI handles them.
         modes.local_modes -= LocalModes::ICANON | LocalModes::ECHO;
         modes.special_codes[SpecialCodeIndex::VMIN] = 1;
         modes.special_codes[SpecialCodeIndex::VTIME] = 0;

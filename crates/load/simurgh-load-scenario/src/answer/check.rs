@@ -1,4 +1,4 @@
-//! Holds answers against patterns.
+//! Checks answers against patterns.
 
 use regex::bytes::Regex;
 
@@ -74,7 +74,7 @@ impl CompiledCheck {
         Ok(Self { pattern, when_found, action, skip_headers })
     }
 
-    /// Holds an answer against the pattern.
+    /// Checks an answer.
     pub fn verdict(
         &self,
         answer: &AnswerText<'_>,
@@ -95,7 +95,7 @@ impl CompiledCheck {
 
 /// Goes through an answer's checks as Tsung does: in order, and none after the first whose action
 /// is more than [`Action::Continue`], [`Action::Log`] or [`Action::Dump`]; that one is returned
-/// with its index. `each` hears every verdict with the check's index, to count and to log.
+/// with its index. `each` gets every verdict with the check's index, to count and to log.
 pub fn run_checks(
     checks: &[CompiledCheck],
     answer: &AnswerText<'_>,

@@ -1,15 +1,15 @@
 //! HTML and XML as a tree that XPath can walk.
 //!
-//! Tolerant, as Tsung's parser is: whatever comes becomes a tree, and names with a prefix are in
-//! the namespace of that very prefix, declared or not, so that `//wr:item` just works.
+//! Tolerant, as Tsung's parser is: any text becomes a tree, and a prefix stands for its own
+//! namespace, declared or not, so that `//wr:item` works.
 
 use html5gum::{DefaultEmitter, Token, Tokenizer};
 use quick_xml::Reader;
 use quick_xml::events::{BytesStart, Event};
+use simurgh_load_client::http::header_values;
 
 use super::decode_html;
 use super::tree::{Builder, Tree};
-use simurgh_load_client::http::header_values;
 
 /// Deeper elements become siblings: an end tag looks for its start among all that are open.
 const DEPTH_MAX: usize = 128;

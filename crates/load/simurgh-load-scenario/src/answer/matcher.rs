@@ -1,4 +1,4 @@
-//! Tells frames apart.
+//! Matches frames.
 
 use memchr::memmem::Finder;
 use regex::bytes::Regex;
@@ -118,7 +118,7 @@ impl CompiledMatcher {
 }
 
 impl Json {
-    /// Looks into a binary message, whose fields are JSON in no form.
+    /// Looks into a binary message, whose fields are not JSON.
     fn finds_in(&self, message: &ServerMessage<'_>, is: &[u8]) -> bool {
         let (topic, event) = match message {
             ServerMessage::Reply { topic, .. } => (topic, events::REPLY),

@@ -1,4 +1,4 @@
-//! What is taken from answers, and what they are held against.
+//! Captures from answers, and checks of them.
 //!
 //! Everything is compiled once from the scenario's plain data and then used for every answer. The
 //! compiled forms are `Send` and `Sync`; a worker should `clone` its own, because a regular

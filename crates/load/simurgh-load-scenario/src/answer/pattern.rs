@@ -6,9 +6,9 @@ use regex::bytes::{Regex, RegexBuilder};
 /// as many places of the pattern at every byte.
 const COMPILED_BYTES_MAX: usize = 1 << 20;
 
-/// Compiles a pattern that works on bytes, whatever their encoding.
+/// Compiles a pattern that works on bytes in any encoding.
 ///
-/// Written as for Erlang's `re`, except for what needs backtracking. A `{` that is no count, a `[`
+/// Written as for Erlang's `re`, except for what needs backtracking. A `{` that is not a count, a `[`
 /// within a class and `\<` mean themselves, because patterns for JSON and HTML are full of them.
 ///
 /// # Errors

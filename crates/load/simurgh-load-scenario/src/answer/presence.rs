@@ -1,4 +1,4 @@
-//! Reads what presence messages say: who is there, who has come and gone (PROTOCOL §10).
+//! Reads presence messages (PROTOCOL §10).
 
 use std::borrow::Cow;
 use std::fmt;
@@ -10,10 +10,10 @@ use crate::PresenceList;
 
 /// The event that tells who is present.
 pub const PRESENCE_STATE: &str = "presence_state";
-/// The event that tells who has come and gone.
+/// The event about presences that came or went.
 pub const PRESENCE_DIFF: &str = "presence_diff";
 
-/// The payload of a `presence_diff`, as far as it matters to who follows it.
+/// The payload of a `presence_diff`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 pub struct PresenceDiff<'a> {
     /// Who has come or changed.
@@ -75,7 +75,7 @@ pub(super) fn event_of(list: PresenceList) -> &'static str {
     }
 }
 
-/// Whether a payload tells of a key in one of its lists.
+/// Whether a payload has a key in one of its lists.
 pub(super) fn lists(list: PresenceList, payload: &str, key: &[u8]) -> bool {
     let within = match list {
         PresenceList::State => None,

@@ -1,7 +1,7 @@
 //! A page as a tree: all nodes in the document's order in one list.
 //!
-//! What is below a node is a range of that list, and its text a range of one string, so that
-//! whatever is asked of a page takes no more than it looks at.
+//! What is below a node is a range of that list, and its text a range of one string, so a query
+//! costs no more than the nodes it looks at.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -137,8 +137,7 @@ impl Builder {
         }
     }
 
-    /// Adds text to the innermost open element; outside of all there are only blanks, or what
-    /// nobody can ask for.
+    /// Adds text to the innermost open element; text outside of all elements is left out.
     pub(super) fn text(&mut self, text: &str) {
         let Some(parent) = self.open.last().copied().filter(|_| !text.is_empty()) else { return };
         let start = self.tree.text.len();

@@ -1,4 +1,4 @@
-//! Texts that may have values put in when they are needed.
+//! Texts that may be templates.
 
 use crate::{Part, Template};
 

@@ -11,7 +11,7 @@ use self::plan::Plan;
 use self::steps::{Steps, count, dialect, of};
 use crate::{AddressRange, Arrivals, Cut, Scenario, Session, Spread, Target, Transport, placement};
 
-/// What the explanation takes for given about this host.
+/// What this host offers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Machine {
     /// Workers that the run has.
@@ -45,7 +45,7 @@ fn memory_free() -> Option<u64> {
 /// Ports that one address has for connections to one server.
 const PORTS: u64 = 64_511;
 
-/// Descriptors of a worker that are no connections: poll set, wakers, standard streams.
+/// Descriptors of a worker beside its connections: poll set, wakers, standard streams.
 const DESCRIPTORS_OWN: u64 = 64;
 
 /// Memory: of the process without users, of one user, of one that polls, and of the kernel for one
@@ -185,7 +185,7 @@ fn users(out: &mut String, scenario: &Scenario, plan: &Plan<'_>) {
         let hold = if phase.hold { "when resumed: " } else { "" };
         let _ = writeln!(
             out,
-            "  phase {:<8} {:>8} to {:<8} {hold}{how}: about {}{most}{wait}",
+            "  phase {:<8} {:>8} to {:<10} {hold}{how}: about {}{most}{wait}",
             phase.name,
             time(planned.from),
             time(planned.to),
@@ -364,7 +364,7 @@ mod tests {
             "sockets    100,000",
             "addresses  2: 64,511 ports each, taken from 127.0.0.0/8",
             "workers    6, 20,064 descriptors each",
-            "memory     about 33 MB, and 350 MB of the kernel's",
+            "memory     about 32.8 MB, and 350 MB of the kernel's",
             "line 10  joins rooms:lobby",
             "line 11  1,000 times",
         ] {

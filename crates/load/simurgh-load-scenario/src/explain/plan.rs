@@ -1,5 +1,5 @@
-//! What a scenario amounts to, reckoned without running it: when users come, how long they stay,
-//! how many there are at a time. Servers are taken to answer at once.
+//! Estimates without running: when users arrive, how long they stay, how many there are at a time.
+//! Servers are assumed to answer at once.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ pub(super) struct Planned<'s> {
     pub(super) users: f64,
 }
 
-/// What is reckoned.
+/// The estimate.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Plan<'s> {
     /// All phases in their order, repeated as the scenario says.
@@ -33,7 +33,7 @@ pub(super) struct Plan<'s> {
     pub(super) end: f64,
 }
 
-/// More phases than this are not reckoned with.
+/// Phases that are looked at.
 const PHASES_MAX: usize = 1000;
 
 /// Points in time at which users are counted.
@@ -44,7 +44,7 @@ pub(super) fn stay(session: &Session) -> f64 {
     seconds(&session.steps).0
 }
 
-/// Seconds, and whether the user has ended by itself.
+/// How long the steps take, seconds, and whether they end the user.
 fn seconds(steps: &[Step]) -> (f64, bool) {
     let mut sum = 0.0;
     for step in steps {
@@ -56,7 +56,7 @@ fn seconds(steps: &[Step]) -> (f64, bool) {
                     rounds(each.from, each.to, each.step).max(f64::from(each.at_least_once));
                 let (body, ended) = seconds(&each.steps);
                 let round = each.every.map_or(body, |every| body.max(every.as_secs_f64()));
-                // Nothing taken endlessly often, or anything not at all, is nothing.
+                // 0 times infinity is not a number.
                 let whole = if rounds > 0.0 && round > 0.0 { rounds * round } else { 0.0 };
                 (if ended { body } else { whole }, ended && rounds > 0.0)
             }
@@ -106,7 +106,7 @@ pub(super) fn sockets(session: &Session) -> f64 {
             2 * u8::from(websocket)
         }
         Transport::WebSocket => u8::from(websocket),
-        // One for the poll that waits, one for what is said meanwhile.
+        // One for the poll that waits, one for what is sent meanwhile.
         Transport::LongPoll => 2 * u8::from(websocket),
     };
     f64::from(of_messages + u8::from(http))
@@ -118,7 +118,7 @@ pub(super) fn sockets_per_user(scenario: &Scenario) -> f64 {
     scenario.sessions.iter().map(sockets).fold(0.0, f64::max)
 }
 
-/// Reckons.
+/// The estimate for a scenario.
 pub(super) fn plan(scenario: &Scenario) -> Plan<'_> {
     let stays: Vec<f64> = scenario.sessions.iter().map(stay).collect();
     let longest = stays.iter().copied().fold(0.0, f64::max);

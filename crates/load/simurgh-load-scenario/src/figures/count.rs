@@ -10,7 +10,7 @@ use super::named::named;
 named! {
     /// Plain counters. Errors are counted by [`super::ErrorKind`] instead.
     Count {
-        /// Users whose time had come, whether they could be started or not.
+        /// Users that were due, started or not.
         UsersDue = "users_due",
         /// Users started.
         UsersStarted = "users_started",
@@ -34,7 +34,7 @@ named! {
         Upgrades = "upgrades",
         /// Requests sent that want an answer: upgrades, joins, pushes, messages, HTTP.
         Requests = "requests",
-        /// Messages sent whose answer nobody waits for.
+        /// Messages sent without waiting for an answer.
         RequestsNoAck = "requests_no_ack",
         /// Requests over before their answer came: timed out, or their connection ended.
         RequestsUnanswered = "requests_unanswered",
@@ -46,7 +46,7 @@ named! {
         FramesOutText = "frames_out_text",
         /// Binary frames sent.
         FramesOutBinary = "frames_out_binary",
-        /// Frames received that nobody waited for.
+        /// Frames received that no step waited for.
         FramesUnsolicited = "frames_unsolicited",
         /// Pings received; each is answered.
         PingsIn = "pings_in",
@@ -70,7 +70,7 @@ named! {
         RepliesError = "replies_error",
         /// Lists of who is present received.
         PresenceStates = "presence_states",
-        /// Messages received about who has come and gone.
+        /// Messages received about presences that came or went.
         PresenceDiffs = "presence_diffs",
         /// Polls sent: GETs of long-poll sessions.
         Polls = "polls",
@@ -92,31 +92,29 @@ named! {
         StampsForeign = "stamps_foreign",
         /// Broadcasts whose first and last receiver are known.
         BroadcastsComplete = "broadcasts_complete",
-        /// Broadcasts beyond what is followed one by one: they are in `delivery` only. Counted
-        /// once for each delivery.
+        /// Deliveries of broadcasts beyond those that are followed one by one; in `delivery` only.
         BroadcastsUntracked = "broadcasts_untracked",
-        /// Receivers of a broadcast that came after it had been taken as complete, as nobody had
-        /// got it for 2 s: they are in `delivery`, not in `last_receiver`.
+        /// Deliveries of a broadcast that already counted as complete, 2 s after the delivery
+        /// before: they are in `delivery`, not in `last_receiver`.
         DeliveriesAfterwards = "deliveries_afterwards",
-        /// Stamped pushes that the users at their topics should have got from others, each once for
-        /// each of them, as far as it is known: see `follow_stamps`.
+        /// Stamped pushes times the other users at their topics, as far as known: `follow_stamps`.
         DeliveriesExpected = "deliveries_expected",
         /// Those of them that came, each once.
         DeliveriesOnce = "deliveries_once",
         /// Stamped pushes that came to users who had not joined their topic yet, or before the
         /// first that they were to get.
         DeliveriesUnexpected = "deliveries_unexpected",
-        /// Stamped pushes beyond what is followed exactly: nobody expects them.
+        /// Stamped pushes beyond those that are followed exactly; they are not expected.
         BroadcastsUnnumbered = "broadcasts_unnumbered",
         /// Stamped pushes that the server did not answer with `ok`, where it was to.
         BroadcastsUnconfirmed = "broadcasts_unconfirmed",
-        /// Those of them that some user of the same host got all the same: all have to, then.
+        /// Those of them that some user of the same host got; then all users have to.
         BroadcastsUnconfirmedHeard = "broadcasts_unconfirmed_heard",
         /// Connections cut on purpose by a reset.
         DropsReset = "drops_reset",
         /// Connections cut on purpose in silence.
         DropsSilent = "drops_silent",
-        /// Joins of users who resume that the server answered with all that they had missed.
+        /// Joins that resume and were answered with all missed messages.
         ResumesRecovered = "resumes_recovered",
         /// Missed messages that the server announced in answers to such joins.
         ResumedMessages = "resumed_messages",

@@ -146,8 +146,8 @@ impl ErrorKind {
 }
 
 impl ErrorKind {
-    /// Whether it is one of the connection, or of who is at its other end, rather than of what was
-    /// asked for: another server may do better.
+    /// Whether it concerns the connection or the server rather than the request: another server may
+    /// do better.
     pub fn is_of_connection(self) -> bool {
         use ErrorKind as E;
         let is_own = matches!(self, E::NoDescriptors | E::NoPorts | E::NoMemory);

@@ -6,8 +6,8 @@ use super::named::named;
 use crate::{Act, Scenario};
 
 named! {
-    /// Times that every run may have. All are in microseconds, and count from the intended time of
-    /// what they measure, not from when this tool got round to it.
+    /// Times that every run may have, in microseconds from the intended time of what they measure,
+    /// so that delays of this tool are not left out.
     Metric {
         /// TCP connect, and the TLS handshake where there is one.
         Connect = "connect",
@@ -37,8 +37,7 @@ named! {
         StepLag = "step_lag",
         /// From a join to the first list of who is present.
         PresenceState = "presence_state",
-        /// From a join or leave of one of these users to each member who is told that it came or
-        /// went.
+        /// From a join or leave of one of these users to each member that gets the diff with it.
         PresenceDiff = "presence_diff",
         /// This tool's receive time minus the kernel's: the error that it adds itself.
         StampError = "stamp_error",

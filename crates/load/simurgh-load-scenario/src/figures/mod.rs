@@ -49,11 +49,9 @@ pub enum Figure {
     Users,
     /// The most connections at a time.
     Connected,
-    /// The total of a counter.
-    Count(Count),
     /// The mean of counters over the run, per second.
     Rate(Vec<Count>),
-    /// The total of several counters.
+    /// The total of counters.
     Sum(Vec<Count>),
     /// Errors of a kind, or all.
     Errors(Option<ErrorKind>),
@@ -99,7 +97,7 @@ pub enum Measure {
     Count,
 }
 
-/// Metrics whose times are those of requests.
+/// Metrics of requests.
 pub const REQUESTS: [Metric; 6] =
     [Metric::Upgrade, Metric::Join, Metric::Push, Metric::Leave, Metric::Message, Metric::Http];
 
@@ -220,14 +218,13 @@ fn parse_count(name: &str) -> Option<Figure> {
     {
         return Some(Figure::Http(status));
     }
-    let sum = |name: &str| SUMS.iter().find(|(known, _)| *known == name).map(|(_, sum)| *sum);
-    if let Some(of) = name.strip_suffix("_per_second") {
-        let counts = sum(of).map(<[Count]>::to_vec);
-        return counts.or_else(|| Count::named(of).map(|count| vec![count])).map(Figure::Rate);
-    }
-    match sum(name) {
-        Some(counts) => Some(Figure::Sum(counts.to_vec())),
-        None => Count::named(name).map(Figure::Count),
+    let counts = |name: &str| {
+        let sum = SUMS.iter().find(|(known, _)| *known == name).map(|(_, sum)| sum.to_vec());
+        sum.or_else(|| Count::named(name).map(|count| vec![count]))
+    };
+    match name.strip_suffix("_per_second") {
+        Some(of) => counts(of).map(Figure::Rate),
+        None => counts(name).map(Figure::Sum),
     }
 }
 

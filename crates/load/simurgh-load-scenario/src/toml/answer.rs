@@ -1,4 +1,4 @@
-//! What is done with an answer, and how frames are told apart.
+//! Captures and checks of answers, and matches of frames.
 //!
 //! - `timeout = "5s"`.
 //! - `capture = { token = "payload.token", id = { regex = "id=(\\d+)" } }`: a text is a JSON path;
@@ -13,17 +13,18 @@
 
 use std::time::Duration;
 
+use simurgh_text::toml::{Entry, Table};
+
 use super::read::Reader;
 use super::tables::small;
 use super::verbs::regex;
 use crate::{
     Action, Answer, Capture, Check, Find, Generated, Matcher, Part, PresenceList, Template,
 };
-use simurgh_text::toml::{Entry, Table};
 
-impl<'p> Reader<'p> {
+impl Reader<'_> {
     /// `timeout`, `capture` and `check` of a step.
-    pub(super) fn answer(&self, table: &Table<'p, '_>) -> Answer {
+    pub(super) fn answer(&self, table: &Table<'_, '_>) -> Answer {
         let captures = table.get("capture").map(|entry| entry.named()).unwrap_or_default();
         let checks = table.get("check").map(|entry| entry.one_or_more()).unwrap_or_default();
         Answer {
@@ -33,7 +34,7 @@ impl<'p> Reader<'p> {
         }
     }
 
-    fn capture(&self, entry: &Entry<'p, '_>) -> Option<Capture> {
+    fn capture(&self, entry: &Entry<'_, '_>) -> Option<Capture> {
         let var = self.var_named(entry, &entry.key)?;
         if let Some(path) = entry.as_str() {
             return Some(Capture { var, from: Find::Json(path.to_owned()), decode_html: false });
@@ -59,7 +60,7 @@ impl<'p> Reader<'p> {
         Some(Capture { var, from, decode_html })
     }
 
-    fn check(&self, entry: &Entry<'p, '_>) -> Option<Check> {
+    fn check(&self, entry: &Entry<'_, '_>) -> Option<Check> {
         if entry.as_str().is_some() {
             return Some(Check {
                 name: "-".to_owned(),
@@ -85,7 +86,7 @@ impl<'p> Reader<'p> {
         })
     }
 
-    pub(super) fn matcher(&self, entry: &Entry<'p, '_>) -> Option<Matcher> {
+    pub(super) fn matcher(&self, entry: &Entry<'_, '_>) -> Option<Matcher> {
         let takes = "\"any\" or a table with contains, regex, json and is, event and topic, or \
                      presence, key and topic";
         if let Some(text) = entry.as_str() {
@@ -127,7 +128,7 @@ impl<'p> Reader<'p> {
     }
 
     /// A template that may be left out; `None` if it is there and wrong.
-    fn optional(&self, entry: Option<Entry<'p, '_>>) -> Option<Option<Template>> {
+    fn optional(&self, entry: Option<Entry<'_, '_>>) -> Option<Option<Template>> {
         match entry {
             Some(entry) => self.template(&entry).map(Some),
             None => Some(None),

@@ -3,6 +3,8 @@
 use std::cell::RefCell;
 use std::path::Path;
 
+use simurgh_text::toml::{Document, Entry, Table, did_you_mean};
+
 use super::tables::{
     CUTS, PROTOCOLS, SPREADS, TRANSPORTS, addresses, arrivals, follow_stamps, pass, reconnect,
     seed, small, sources, time_range, timeouts, tsung, weight, weighted,
@@ -13,7 +15,6 @@ use crate::{
     Agent, Appointment, Arrivals, DataFile, Diagnostics, Dialect, Drop, LOCAL_AGENT, Load, Loaded,
     Overrides, Phase, Scenario, Session, Target, Template, Tls, VarId, read_rows,
 };
-use simurgh_text::toml::{Document, Entry, Table, did_you_mean};
 
 /// Reads a scenario. `base` is the directory that relative file names start from; of the flags
 /// those are used that [`Overrides`] says the fronts use.
@@ -71,8 +72,8 @@ impl Names for Reader<'_> {
     }
 }
 
-impl<'p> Reader<'p> {
-    fn scenario(&mut self, root: Table<'p, '_>) -> Scenario {
+impl Reader<'_> {
+    fn scenario(&mut self, root: Table<'_, '_>) -> Scenario {
         self.files = root.get("files").map(|entry| self.read_files(&entry)).unwrap_or_default();
         self.read_targets(&root);
         let sessions = root.need("session", "tables [[session]] with steps");
@@ -108,7 +109,7 @@ impl<'p> Reader<'p> {
         Scenario { targets: self.targets.take(), ..scenario }
     }
 
-    fn read_files(&self, entry: &Entry<'p, '_>) -> Vec<DataFile> {
+    fn read_files(&self, entry: &Entry<'_, '_>) -> Vec<DataFile> {
         let mut found = Vec::new();
         for file in entry.named() {
             let (path, rows) = if file.is_list() {
@@ -134,7 +135,7 @@ impl<'p> Reader<'p> {
     }
 
     /// The rows of `{ from = 1, to = 600 }`.
-    fn numbers(&self, entry: &Entry<'p, '_>) -> Vec<String> {
+    fn numbers(&self, entry: &Entry<'_, '_>) -> Vec<String> {
         let Some(table) = entry.table(format!("the rows of {}", entry.key)) else {
             return Vec::new();
         };
@@ -155,7 +156,7 @@ impl<'p> Reader<'p> {
         }
     }
 
-    fn load(&self, root: &Table<'p, '_>) -> Load {
+    fn load(&self, root: &Table<'_, '_>) -> Load {
         let phases = root.all("phase");
         let phases = phases.iter().enumerate();
         let phases = phases.filter_map(|(at, entry)| self.phase(at, &entry)).collect();
@@ -174,7 +175,7 @@ impl<'p> Reader<'p> {
         }
     }
 
-    fn phase(&self, at: usize, entry: &Entry<'p, '_>) -> Option<Phase> {
+    fn phase(&self, at: usize, entry: &Entry<'_, '_>) -> Option<Phase> {
         let table = entry.table("[[phase]]")?;
         let name = table.text("name", "a name");
         let duration = table.need("duration", "a time such as \"60s\"");
@@ -193,7 +194,7 @@ impl<'p> Reader<'p> {
         Some(phase)
     }
 
-    fn weights(&self, entry: &Entry<'p, '_>) -> Vec<Option<f64>> {
+    fn weights(&self, entry: &Entry<'_, '_>) -> Vec<Option<f64>> {
         let mut weights = vec![None; self.sessions.len()];
         for weight in entry.named() {
             let at = self.session_index(&weight, &weight.key);
@@ -205,7 +206,7 @@ impl<'p> Reader<'p> {
         weights
     }
 
-    fn session_index(&self, entry: &Entry<'p, '_>, name: &str) -> Option<usize> {
+    fn session_index(&self, entry: &Entry<'_, '_>, name: &str) -> Option<usize> {
         self.index_of("session", &self.sessions, entry, name)
     }
 
@@ -214,7 +215,7 @@ impl<'p> Reader<'p> {
         &self,
         what: &str,
         all: &[String],
-        entry: &Entry<'p, '_>,
+        entry: &Entry<'_, '_>,
         name: &str,
     ) -> Option<usize> {
         let mut found = all.iter().enumerate().filter(|(_, known)| *known == name);
@@ -233,7 +234,7 @@ impl<'p> Reader<'p> {
         }
     }
 
-    fn appointment(&self, entry: &Entry<'p, '_>) -> Option<Appointment> {
+    fn appointment(&self, entry: &Entry<'_, '_>) -> Option<Appointment> {
         let table = entry.table("[[appointment]]")?;
         let at = table.need("at", "a time after the start").and_then(|entry| entry.time());
         let session = table.need("session", "the name of a session").and_then(|entry| {
@@ -244,7 +245,7 @@ impl<'p> Reader<'p> {
         Some(Appointment { at: at?, session: session? })
     }
 
-    fn session(&self, at: usize, entry: &Entry<'p, '_>) -> Option<Session> {
+    fn session(&self, at: usize, entry: &Entry<'_, '_>) -> Option<Session> {
         let table = entry.table("[[session]]")?;
         // It was read before all others.
         table.text("name", "a name");
@@ -268,7 +269,7 @@ impl<'p> Reader<'p> {
         Some(session)
     }
 
-    fn drop(&self, entry: &Entry<'p, '_>) -> Option<Drop> {
+    fn drop(&self, entry: &Entry<'_, '_>) -> Option<Drop> {
         let table = entry.table("drop")?;
         let every = table.need("every", "the time from one cut to the next, such as \"10s\"");
         let every = every.and_then(|entry| entry.some_time());
@@ -294,7 +295,7 @@ impl<'p> Reader<'p> {
         })
     }
 
-    fn agents(&self, entry: &Entry<'p, '_>) -> Vec<Agent> {
+    fn agents(&self, entry: &Entry<'_, '_>) -> Vec<Agent> {
         let mut agents = Vec::new();
         for entry in entry.one_or_more() {
             let Some(table) = entry.table("[[agent]]") else { continue };
@@ -316,7 +317,7 @@ impl<'p> Reader<'p> {
         if self.overrides.local { Vec::new() } else { agents }
     }
 
-    fn tls(&self, entry: &Entry<'p, '_>) -> Option<Tls> {
+    fn tls(&self, entry: &Entry<'_, '_>) -> Option<Tls> {
         let table = entry.table("[tls]")?;
         let roots = table.all("roots");
         let roots = roots.iter();
@@ -330,7 +331,7 @@ impl<'p> Reader<'p> {
     }
 
     /// PEM, or the path of a file with it.
-    fn pem(&self, entry: &Entry<'p, '_>) -> Option<String> {
+    fn pem(&self, entry: &Entry<'_, '_>) -> Option<String> {
         let text = entry.text("the path of a PEM file")?;
         if text.contains(PEM) {
             return Some(text.to_owned());
@@ -349,19 +350,23 @@ impl<'p> Reader<'p> {
         }
     }
 
-    pub(super) fn template(&self, entry: &Entry<'p, '_>) -> Option<Template> {
+    pub(super) fn template(&self, entry: &Entry<'_, '_>) -> Option<Template> {
         let text = entry.text("a text")?;
         let template = template::parse(text, self);
         entry.checked(template, "")
     }
 
+    pub(super) fn template_at(&self, table: &Table<'_, '_>, key: &'static str) -> Option<Template> {
+        self.template(&table.get(key)?)
+    }
+
     /// A variable by its name.
-    pub(super) fn var_of(&self, entry: &Entry<'p, '_>) -> Option<VarId> {
+    pub(super) fn var_of(&self, entry: &Entry<'_, '_>) -> Option<VarId> {
         let name = entry.text("the name of a variable")?;
         self.var_named(entry, name)
     }
 
-    pub(super) fn var_named(&self, entry: &Entry<'p, '_>, name: &str) -> Option<VarId> {
+    pub(super) fn var_named(&self, entry: &Entry<'_, '_>, name: &str) -> Option<VarId> {
         entry.checked(self.var(name), "")
     }
 }

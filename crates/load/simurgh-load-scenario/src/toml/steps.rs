@@ -34,29 +34,31 @@
 //! What gets an answer also takes `timeout`, `capture`, `check` ([`answer`](super::answer)); any
 //! step takes `tag`. A condition is a variable, an order and a template: `"n >= 3"`.
 
+use simurgh_text::toml::{Entry, Table, did_you_mean};
 use toml::de::DeValue;
 
 use super::read::Reader;
-use super::verbs::{VERBS, Verb};
+use super::verbs::{StepReader, VERBS};
 use super::{template, units};
 use crate::{Condition, Part, Step, Template, Think};
-use simurgh_text::toml::{Entry, Table, did_you_mean};
 
 /// The topic of the last join in the text.
 pub(super) type Topic = Option<Template>;
 
-impl<'p> Reader<'p> {
-    pub(super) fn steps(&self, entry: &Entry<'p, '_>, topic: &mut Topic) -> Vec<Step> {
+impl Reader<'_> {
+    pub(super) fn steps(&self, entry: &Entry<'_, '_>, topic: &mut Topic) -> Vec<Step> {
         let entries = entry.list("a list of steps").unwrap_or_default();
         entries.iter().filter_map(|entry| self.step(entry, topic)).collect()
     }
 
-    fn step(&self, entry: &Entry<'p, '_>, topic: &mut Topic) -> Option<Step> {
+    fn step(&self, entry: &Entry<'_, '_>, topic: &mut Topic) -> Option<Step> {
         let table = entry.table("a step such as { think = \"1s\" }")?;
-        let (name, read) = verb(entry, &table)?;
+        let name = verb(entry, &table)?;
         let table = entry.table(format!("a {name} step"))?;
         let tag = table.text("tag", "a tag");
-        let act = table.get(name).and_then(|value| read(self, &value, &table, topic));
+        let act = table.get(name).and_then(|value| {
+            StepReader { reader: self, value: &value, table: &table, topic }.act(name)
+        });
         table.finish();
         let is_excluded = |tag: &str| self.overrides.exclude_tags.iter().any(|one| one == tag);
         if tag.is_some_and(is_excluded) {
@@ -66,13 +68,13 @@ impl<'p> Reader<'p> {
     }
 
     /// The steps within a step.
-    pub(super) fn inner(&self, table: &Table<'p, '_>, topic: &mut Topic) -> Vec<Step> {
+    pub(super) fn inner(&self, table: &Table<'_, '_>, topic: &mut Topic) -> Vec<Step> {
         let steps = table.need("steps", "a list of steps");
         steps.map(|entry| self.steps(&entry, topic)).unwrap_or_default()
     }
 
     /// `"500ms"`, `["1s", "5s"]`, `{ mean = "2s" }`, `{ seconds = "variable" }`.
-    pub(super) fn think(&self, entry: &Entry<'p, '_>) -> Option<Think> {
+    pub(super) fn think(&self, entry: &Entry<'_, '_>) -> Option<Think> {
         if entry.is_list() {
             let (from, to) = entry.pair("the shortest and the longest time")?;
             let (from, to) = (from.time()?, to.time()?);
@@ -101,7 +103,7 @@ impl<'p> Reader<'p> {
     }
 
     /// `"n >= 3"`, `"list[0] == {{other}}"`.
-    pub(super) fn condition(&self, entry: &Entry<'p, '_>) -> Option<Condition> {
+    pub(super) fn condition(&self, entry: &Entry<'_, '_>) -> Option<Condition> {
         let takes = "it takes a variable, one of == != < <= > >=, and a value: \"n >= 3\"";
         let text = entry.text("a condition such as \"n >= 3\"")?.trim();
         let (name, rest) = if text.starts_with('"') {
@@ -133,7 +135,7 @@ impl<'p> Reader<'p> {
     }
 
     /// A payload: JSON text, bytes, or any value of TOML, which becomes JSON.
-    pub(super) fn payload(&self, table: &Table<'p, '_>, binary: bool) -> Option<Template> {
+    pub(super) fn payload(&self, table: &Table<'_, '_>, binary: bool) -> Option<Template> {
         let Some(entry) = table.get("payload") else {
             return Some(Template { parts: vec![Part::Literal(b"{}".to_vec())] });
         };
@@ -150,7 +152,7 @@ impl<'p> Reader<'p> {
         Some(template)
     }
 
-    fn json(&self, entry: &Entry<'p, '_>, out: &mut template::Builder) -> Option<()> {
+    fn json(&self, entry: &Entry<'_, '_>, out: &mut template::Builder) -> Option<()> {
         match entry.value() {
             DeValue::String(_) => {
                 out.literal(b"\"");
@@ -203,24 +205,19 @@ impl<'p> Reader<'p> {
 }
 
 /// The one verb of a step.
-fn verb(entry: &Entry<'_, '_>, table: &Table<'_, '_>) -> Option<(&'static str, Verb)> {
+fn verb(entry: &Entry<'_, '_>, table: &Table<'_, '_>) -> Option<&'static str> {
     let keys = table.entries();
-    let known = |key: &str| VERBS.iter().find(|(name, _)| *name == key).copied();
+    let known = |key: &str| VERBS.into_iter().find(|name| *name == key);
     let found: Vec<_> = keys.iter().filter_map(|entry| known(&entry.key)).collect();
     match found.as_slice() {
-        [verb] => return Some(*verb),
-        [] => {
-            let names: Vec<_> = VERBS.iter().map(|(name, _)| *name).collect();
-            let all = format!("verbs are {}", names.join(", "));
-            match keys.iter().find_map(|entry| Some((entry, did_you_mean(&entry.key, &names)?))) {
-                Some((key, hint)) => {
-                    let what = format!("{}: is no step", key.key);
-                    entry.document.wrong(key.at, what, hint);
-                }
-                None => entry.wrong("a step without a verb", all),
+        [verb] => return Some(verb),
+        [] => match keys.iter().find_map(|key| Some((key, did_you_mean(&key.key, &VERBS)?))) {
+            Some((key, hint)) => {
+                entry.document.wrong(key.at, format!("{}: is no step", key.key), hint);
             }
-        }
-        [(first, _), (second, _), ..] => {
+            None => entry.wrong("a step without a verb", format!("verbs are {}", VERBS.join(", "))),
+        },
+        [first, second, ..] => {
             let what = format_args!("a step has one verb, not both {first} and {second}");
             entry.wrong(what, "make two steps of it");
         }

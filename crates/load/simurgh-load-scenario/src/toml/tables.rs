@@ -2,13 +2,14 @@
 
 use std::time::Duration;
 
+use simurgh_text::toml::{Entry, Table};
+
 use super::units;
 use crate::figures;
 use crate::{
     AddressRange, Arrivals, Cut, Dialect, Dump, Follow, Reconnect, Sources, Spread, Threshold,
     Timeouts, Transport, TsungRun, Vsn,
 };
-use simurgh_text::toml::{Entry, Table};
 
 pub(super) const PROTOCOLS: [(&str, Dialect); 4] = [
     ("raw", Dialect::Raw),

@@ -2,16 +2,17 @@
 
 use std::net::SocketAddr;
 
+use simurgh_text::toml::{Entry, Table};
+
 use super::read::Reader;
 use super::tables::weight;
 use crate::{Diagnostic, Overrides, Target, mapped, resolve};
-use simurgh_text::toml::{Entry, Table};
 
 const TAKES: &str = "a table [target] with url = \"ws://HOST:PORT\"";
 
-impl<'p> Reader<'p> {
+impl Reader<'_> {
     /// The targets of the text, or those that flags put in their place.
-    pub(super) fn read_targets(&self, root: &Table<'p, '_>) {
+    pub(super) fn read_targets(&self, root: &Table<'_, '_>) {
         if !self.overrides.targets.is_empty() {
             // What stands in the text need not even have an address here.
             let _ = root.get("target");
@@ -51,7 +52,7 @@ impl<'p> Reader<'p> {
         }
     }
 
-    fn target(&self, entry: &Entry<'p, '_>) -> Option<(Target, usize)> {
+    fn target(&self, entry: &Entry<'_, '_>) -> Option<(Target, usize)> {
         let table = entry.table("[target]")?;
         let url = table.need("url", "such as \"ws://127.0.0.1:4000\"");
         let address = table.get("address");
@@ -89,7 +90,7 @@ impl<'p> Reader<'p> {
 
     /// A server of the list, by its number or URL; one that is not there is added, with no users
     /// of its own.
-    pub(super) fn target_index(&self, entry: &Entry<'p, '_>) -> Option<usize> {
+    pub(super) fn target_index(&self, entry: &Entry<'_, '_>) -> Option<usize> {
         let count = self.targets.borrow().len();
         let Some(url) = entry.as_str() else {
             let last = i64::try_from(count).unwrap_or(i64::MAX);

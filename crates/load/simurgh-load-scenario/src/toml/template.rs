@@ -1,4 +1,4 @@
-//! Templates as they are written: `{{name}}` is put in, everything else stands for itself.
+//! Templates as they are written: `{{name}}` is replaced, all other text stays.
 //!
 //! In the braces stands one of
 //! - a variable `name`, or `name[2]`, the element of a list counted from 0; `var NAME` where the
@@ -168,7 +168,7 @@ fn part(words: &[Word], names: &dyn Names, depth: u32) -> Result<Part, String> {
     Ok(Part::Value(value))
 }
 
-/// Words that are no variables, and how they are used.
+/// Words with a meaning of their own, and how they are used.
 const WORDS: [(&str, &str); 13] = [
     ("user_id", "user_id"),
     ("unique_id", "unique_id"),

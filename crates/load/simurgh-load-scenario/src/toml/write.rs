@@ -1,99 +1,148 @@
 //! Writes a scenario, so that it is read as the same again. Defaults are left out.
 
-use std::fmt::Write;
 use std::time::Duration;
 
 use super::tables::{CUTS, DUMPS, EXACT, PROTOCOLS, SPREADS, TRANSPORTS};
 use super::{template, vars, write_steps};
 use crate::{
-    AddressRange, Agent, Arrivals, DataFile, Dialect, Drop, Dump, Follow, Load, Phase, Scenario,
-    Session, Sources, Spread, Target, Threshold, Timeouts, Tls, Transport,
+    AddressRange, Agent, Arrivals, DataFile, Dialect, Dump, Follow, Load, Phase, Scenario, Session,
+    Sources, Spread, Target, Threshold, Timeouts, Tls, Transport,
 };
 
 /// Writes a scenario in the native language; [`read`](super::read()) makes the same scenario of it
 /// again, but for the steps' lines.
 pub fn write(scenario: &Scenario) -> String {
-    let mut out = Lines::default();
-    out.key("name", text(&scenario.name));
+    let mut top = Keys::new(scenario, 0);
+    top.key("name", text(&scenario.name));
     // TOML's integers have a sign, seeds do not.
     let seed = i64::try_from(scenario.seed).map(|seed| seed.to_string());
-    out.key("seed", seed.unwrap_or_else(|_| text(&scenario.seed.to_string())));
-    run(&mut out, &scenario.load);
-    let spread = scenario.spread;
-    let is_written = spread != Spread::default();
-    out.optional("spread", is_written.then(|| text(word(&SPREADS, spread))));
+    top.key("seed", seed.unwrap_or_else(|_| text(&scenario.seed.to_string())));
+    run(&mut top, &scenario.load);
+    top.word("spread", &SPREADS, scenario.spread, Spread::default());
     let set = vars::set(scenario).into_iter().map(|var| usize::from(var.0));
     if !set.eq(0..scenario.vars.len()) {
-        out.key("vars", list(scenario.vars.iter().map(|name| text(name))));
+        top.key("vars", list(scenario.vars.iter().map(|name| text(name))));
     }
-    if !scenario.user_agents.is_empty() {
-        let agents = scenario.user_agents.iter();
-        let agents: Vec<_> =
-            agents.map(|(name, weight)| (name.as_str(), number(*weight))).collect();
-        out.key("user_agents", named(&agents));
+    let agents = scenario.user_agents.iter();
+    let agents: Vec<_> = agents.map(|(name, weight)| (name.as_str(), number(*weight))).collect();
+    top.optional("user_agents", (!agents.is_empty()).then(|| named(&agents)));
+    let mut out = top.lines();
+    let mut section = |header: &str, write: &dyn Fn(&mut Keys<'_>)| {
+        let mut keys = Keys::new(scenario, 0);
+        write(&mut keys);
+        out.push_str(&format!("\n{header}\n{}", keys.lines()));
+    };
+    for one in &scenario.targets {
+        section("[[target]]", &|out| target(out, one));
     }
-    scenario.targets.iter().for_each(|one| target(&mut out, one));
-    sources(&mut out, &scenario.sources);
-    timeouts(&mut out, &scenario.timeouts);
-    scenario.agents.iter().for_each(|one| agent(&mut out, one));
-    tls(&mut out, &scenario.tls);
-    files(&mut out, &scenario.files);
+    if scenario.sources != Sources::default() {
+        section("[sources]", &|out| sources(out, &scenario.sources));
+    }
+    if scenario.timeouts != Timeouts::default() {
+        section("[timeouts]", &|out| timeouts(out, &scenario.timeouts));
+    }
+    for one in &scenario.agents {
+        section("[[agent]]", &|out| agent(out, one));
+    }
+    if scenario.tls != Tls::default() {
+        section("[tls]", &|out| tls(out, &scenario.tls));
+    }
+    if !scenario.files.is_empty() {
+        section("[files]", &|out| files(out, &scenario.files));
+    }
     if let Some(run) = &scenario.tsung {
-        out.table("[tsung]");
-        out.optional("version", run.version.as_deref().map(text));
-        out.optional("full_stats", run.full_stats.then(|| "true".to_owned()));
-        let is_written = run.dump != Dump::Off;
-        out.optional("dump", is_written.then(|| text(word(&DUMPS, run.dump))));
+        section("[tsung]", &|out| {
+            out.optional("version", run.version.as_deref().map(text));
+            out.flag("full_stats", run.full_stats, false);
+            out.word("dump", &DUMPS, run.dump, Dump::Off);
+        });
     }
-    for (at, phase) in scenario.load.phases.iter().enumerate() {
-        write_phase(&mut out, at, phase, scenario);
+    for (at, one) in scenario.load.phases.iter().enumerate() {
+        section("[[phase]]", &|out| phase(out, at, one));
     }
     for appointment in &scenario.load.appointments {
-        out.table("[[appointment]]");
-        out.key("at", time(appointment.at));
-        let session = scenario.sessions.get(appointment.session);
-        out.key("session", text(session.map_or("", |session| &session.name)));
+        section("[[appointment]]", &|out| {
+            out.key("at", time(appointment.at));
+            let session = scenario.sessions.get(appointment.session);
+            out.key("session", text(session.map_or("", |session| &session.name)));
+        });
     }
     for (at, one) in scenario.sessions.iter().enumerate() {
-        session(&mut out, at, one, scenario);
+        section("[[session]]", &|out| session(out, at, one));
     }
-    pass(&mut out, &scenario.pass);
-    out.0
+    if !scenario.pass.is_empty() {
+        section("[pass]", &|out| pass(out, &scenario.pass));
+    }
+    out
 }
 
-/// The text, line by line.
-#[derive(Default)]
-struct Lines(String);
+/// Keys with their values: of a section, or of a table on one line.
+pub(super) struct Keys<'s> {
+    keys: Vec<(String, String)>,
+    pub(super) scenario: &'s Scenario,
+    /// How many lists of steps are around it.
+    pub(super) depth: usize,
+}
 
-impl Lines {
-    fn key(&mut self, key: &str, value: String) {
-        let _ = writeln!(self.0, "{} = {value}", bare(key));
+impl<'s> Keys<'s> {
+    pub(super) fn new(scenario: &'s Scenario, depth: usize) -> Self {
+        Self { keys: Vec::new(), scenario, depth }
     }
 
-    fn optional(&mut self, key: &str, value: Option<String>) {
+    /// An empty table within this one.
+    pub(super) fn table(&self) -> Self {
+        Self::new(self.scenario, self.depth)
+    }
+
+    pub(super) fn key(&mut self, key: &str, value: impl Into<String>) {
+        self.keys.push((bare(key), value.into()));
+    }
+
+    pub(super) fn optional(&mut self, key: &str, value: Option<String>) {
         if let Some(value) = value {
             self.key(key, value);
         }
     }
 
-    fn table(&mut self, header: &str) {
-        let _ = writeln!(self.0, "\n{header}");
+    /// Written unless it is the default.
+    pub(super) fn flag(&mut self, key: &str, value: bool, default: bool) {
+        self.optional(key, (value != default).then(|| value.to_string()));
+    }
+
+    /// One of some words, written unless it is the default.
+    pub(super) fn word<T: PartialEq>(
+        &mut self,
+        key: &str,
+        words: &[(&'static str, T)],
+        value: T,
+        default: T,
+    ) {
+        self.optional(key, (value != default).then(|| text(word(words, value))));
+    }
+
+    fn lines(self) -> String {
+        self.keys.iter().map(|(key, value)| format!("{key} = {value}\n")).collect()
+    }
+
+    /// The table on one line.
+    pub(super) fn inline(self) -> String {
+        let keys = self.keys.iter().map(|(key, value)| format!("{key} = {value}"));
+        format!("{{ {} }}", keys.collect::<Vec<_>>().join(", "))
     }
 }
 
-fn run(out: &mut Lines, load: &Load) {
+fn run(out: &mut Keys<'_>, load: &Load) {
     out.optional("duration", load.duration.map(time));
     out.optional("max_users", load.users_max.map(|users| users.to_string()));
     match load.follow_stamps {
         Follow::Nothing => {}
-        Follow::Last => out.key("follow_stamps", true.to_string()),
+        Follow::Last => out.key("follow_stamps", "true"),
         Follow::Exactly => out.key("follow_stamps", text(EXACT)),
     }
     out.optional("repeat", (load.repeat > 0).then(|| load.repeat.to_string()));
 }
 
-fn target(out: &mut Lines, target: &Target) {
-    out.table("[[target]]");
+fn target(out: &mut Keys<'_>, target: &Target) {
     out.key("url", text(&url(target)));
     let is_written = is_address(target);
     out.optional("address", (!is_written).then(|| text(&target.address.to_string())));
@@ -102,12 +151,10 @@ fn target(out: &mut Lines, target: &Target) {
 
 fn url(target: &Target) -> String {
     let scheme = if target.tls { "wss" } else { "ws" };
-    let host = &target.host;
     let port = target.address.port();
-    if host.contains(':') {
-        format!("{scheme}://[{host}]:{port}")
-    } else {
-        format!("{scheme}://{host}:{port}")
+    match &target.host {
+        host if host.contains(':') => format!("{scheme}://[{host}]:{port}"),
+        host => format!("{scheme}://{host}:{port}"),
     }
 }
 
@@ -118,12 +165,11 @@ fn is_address(target: &Target) -> bool {
 
 /// How a step names a server.
 pub(super) fn target_name(index: usize, scenario: &Scenario) -> String {
-    match scenario.targets.get(index) {
-        Some(target) if is_address(target) => {
-            let first = scenario.targets.iter().position(|one| one.is_same(target));
-            if first == Some(index) { text(&url(target)) } else { (index + 1).to_string() }
-        }
-        _ => (index + 1).to_string(),
+    let target = scenario.targets.get(index).filter(|target| is_address(target));
+    let first = |target: &&Target| scenario.targets.iter().position(|one| one.is_same(target));
+    match target.filter(|target| first(target) == Some(index)) {
+        Some(target) => text(&url(target)),
+        None => (index + 1).to_string(),
     }
 }
 
@@ -131,11 +177,7 @@ fn weight(weight: f64) -> Option<String> {
     (weight != 1.0).then(|| number(weight))
 }
 
-fn sources(out: &mut Lines, sources: &Sources) {
-    if *sources == Sources::default() {
-        return;
-    }
-    out.table("[sources]");
+fn sources(out: &mut Keys<'_>, sources: &Sources) {
     out.optional("addresses", addresses(&sources.addresses));
     out.optional("ports", sources.ports.map(|(first, last)| format!("[{first}, {last}]")));
     let bytes = |count: usize| count.to_string();
@@ -144,64 +186,48 @@ fn sources(out: &mut Lines, sources: &Sources) {
 }
 
 fn addresses(ranges: &[AddressRange]) -> Option<String> {
-    let range = |range: &AddressRange| {
-        let AddressRange { first, last } = range;
+    let range = |AddressRange { first, last }: &AddressRange| {
         text(&if first == last { first.to_string() } else { format!("{first}-{last}") })
     };
     (!ranges.is_empty()).then(|| list(ranges.iter().map(range)))
 }
 
-fn timeouts(out: &mut Lines, timeouts: &Timeouts) {
-    let default = Timeouts::default();
-    if *timeouts == default {
-        return;
-    }
-    out.table("[timeouts]");
+fn timeouts(out: &mut Keys<'_>, timeouts: &Timeouts) {
     out.key("connect", time(timeouts.connect));
     out.key("reply", time(timeouts.reply));
     out.key("retries", timeouts.retries.to_string());
     out.key("retry_wait", time(timeouts.retry_wait));
 }
 
-fn agent(out: &mut Lines, agent: &Agent) {
-    out.table("[[agent]]");
+fn agent(out: &mut Keys<'_>, agent: &Agent) {
     out.key("address", text(&agent.address));
     out.key("token", text(&agent.token));
     out.optional("weight", weight(agent.weight));
     out.optional("addresses", addresses(&agent.addresses));
 }
 
-fn tls(out: &mut Lines, tls: &Tls) {
-    if *tls == Tls::default() {
-        return;
-    }
-    out.table("[tls]");
-    out.optional("insecure", tls.insecure.then(|| "true".to_owned()));
+fn tls(out: &mut Keys<'_>, tls: &Tls) {
+    out.flag("insecure", tls.insecure, false);
     let roots = &tls.roots_pem;
     let roots = (!roots.is_empty()).then(|| list(roots.iter().map(|pem| text(pem))));
     out.optional("roots", roots);
     out.optional("identity", tls.identity_pem.as_deref().map(text));
 }
 
-fn files(out: &mut Lines, files: &[DataFile]) {
-    if files.is_empty() {
-        return;
-    }
-    let value = |file: &DataFile| match &file.path {
-        Some(path) => text(path),
-        None => list(file.rows.iter().map(|row| text(row))),
-    };
-    out.table("[files]");
+fn files(out: &mut Keys<'_>, files: &[DataFile]) {
     for file in files {
-        out.key(&file.name, value(file));
+        let rows = || list(file.rows.iter().map(|row| text(row)));
+        out.key(&file.name, file.path.as_deref().map_or_else(rows, text));
     }
 }
 
-fn write_phase(out: &mut Lines, at: usize, phase: &Phase, scenario: &Scenario) {
-    out.table("[[phase]]");
-    if phase.name != (at + 1).to_string() {
-        out.key("name", text(&phase.name));
-    }
+/// The name of a table, unless it is its number.
+fn name(out: &mut Keys<'_>, at: usize, name: &str) {
+    out.optional("name", (name != (at + 1).to_string()).then(|| text(name)));
+}
+
+fn phase(out: &mut Keys<'_>, at: usize, phase: &Phase) {
+    name(out, at, &phase.name);
     out.key("duration", time(phase.duration));
     match phase.arrivals {
         Arrivals::Open { from, to, poisson } => {
@@ -213,10 +239,10 @@ fn write_phase(out: &mut Lines, at: usize, phase: &Phase, scenario: &Scenario) {
         }
     }
     out.optional("max_users", phase.users_max.map(|users| users.to_string()));
-    out.optional("wait_for_users", phase.wait_for_users.then(|| "true".to_owned()));
-    out.optional("hold", phase.hold.then(|| "true".to_owned()));
+    out.flag("wait_for_users", phase.wait_for_users, false);
+    out.flag("hold", phase.hold, false);
     if !phase.weights.is_empty() {
-        let weights = scenario.sessions.iter().zip(&phase.weights);
+        let weights = out.scenario.sessions.iter().zip(&phase.weights);
         let weights: Vec<_> = weights
             .filter_map(|(session, weight)| Some((session.name.as_str(), number((*weight)?))))
             .collect();
@@ -228,66 +254,44 @@ fn both(from: String, to: String) -> String {
     if from == to { from } else { format!("[{from}, {to}]") }
 }
 
-fn session(out: &mut Lines, at: usize, session: &Session, scenario: &Scenario) {
-    out.table("[[session]]");
-    if session.name != (at + 1).to_string() {
-        out.key("name", text(&session.name));
-    }
+fn session(out: &mut Keys<'_>, at: usize, session: &Session) {
+    name(out, at, &session.name);
     out.optional("weight", weight(session.weight));
-    let is_written = session.dialect != Dialect::Raw;
-    out.optional("protocol", is_written.then(|| text(word(&PROTOCOLS, session.dialect))));
-    let is_written = session.transport != Transport::default();
-    out.optional("transport", is_written.then(|| text(word(&TRANSPORTS, session.transport))));
+    out.word("protocol", &PROTOCOLS, session.dialect, Dialect::Raw);
+    out.word("transport", &TRANSPORTS, session.transport, Transport::default());
     out.optional("heartbeat", session.heartbeat.map(time));
-    out.optional(
-        "reconnect",
-        session.reconnect.map(|reconnect| {
-            let attempts = reconnect.attempts_max.map(|most| format!("attempts = {most}, "));
-            format!(
-                "{{ min = {}, max = {}, {}rejoin = {} }}",
-                time(reconnect.min),
-                time(reconnect.max),
-                attempts.unwrap_or_default(),
-                reconnect.rejoin
-            )
-        }),
-    );
-    out.optional("drop", session.drop.map(|one| drop_table(&one, scenario)));
-    out.optional("resume", session.resume.then(|| true.to_string()));
-    out.optional("read_rate_max", session.read_rate_max.map(|bytes| bytes.to_string()));
-    out.key("steps", write_steps::steps(&session.steps, 0, scenario));
-}
-
-fn drop_table(one: &Drop, scenario: &Scenario) -> String {
-    let (shortest, longest) = one.reconnect;
-    let range = |time: Duration| humantime::format_duration(time);
-    let phase = one.phase.and_then(|at| scenario.load.phases.get(at));
-    let phase = phase.map(|phase| format!(", phase = {}", text(&phase.name)));
-    format!(
-        "{{ every = {}, for = {}, how = {}, reconnect = {}{} }}",
-        time(one.every),
-        time(one.away),
-        text(word(&CUTS, one.how)),
-        text(&format!("{}-{}", range(shortest), range(longest))),
-        phase.unwrap_or_default()
-    )
-}
-
-fn pass(out: &mut Lines, pass: &[Threshold]) {
-    if pass.is_empty() {
-        return;
+    if let Some(reconnect) = session.reconnect {
+        let mut table = out.table();
+        table.key("min", time(reconnect.min));
+        table.key("max", time(reconnect.max));
+        table.optional("attempts", reconnect.attempts_max.map(|most| most.to_string()));
+        table.key("rejoin", reconnect.rejoin.to_string());
+        out.key("reconnect", table.inline());
     }
-    let condition = |one: &Threshold| text(&one.text);
-    out.table("[pass]");
-    let mut rest = pass;
-    while let Some(first) = rest.first() {
-        let alike = rest.iter().take_while(|one| one.figure == first.figure).count();
-        let (same, others) = rest.split_at(alike);
+    if let Some(drop) = session.drop {
+        let mut table = out.table();
+        table.key("every", time(drop.every));
+        table.key("for", time(drop.away));
+        table.key("how", text(word(&CUTS, drop.how)));
+        let (shortest, longest) = (drop.reconnect.0, drop.reconnect.1);
+        let range = |time| humantime::format_duration(time);
+        table.key("reconnect", text(&format!("{}-{}", range(shortest), range(longest))));
+        let phase = drop.phase.and_then(|at| out.scenario.load.phases.get(at));
+        table.optional("phase", phase.map(|phase| text(&phase.name)));
+        out.key("drop", table.inline());
+    }
+    out.flag("resume", session.resume, false);
+    out.optional("read_rate_max", session.read_rate_max.map(|bytes| bytes.to_string()));
+    out.key("steps", write_steps::steps(&session.steps, 0, out.scenario));
+}
+
+fn pass(out: &mut Keys<'_>, pass: &[Threshold]) {
+    for same in pass.chunk_by(|one, next| one.figure == next.figure) {
         match same {
-            [one] => out.key(&one.figure, condition(one)),
-            same => out.key(&first.figure, list(same.iter().map(condition))),
+            [one] => out.key(&one.figure, text(&one.text)),
+            [first, ..] => out.key(&first.figure, list(same.iter().map(|one| text(&one.text)))),
+            [] => {}
         }
-        rest = others;
     }
 }
 

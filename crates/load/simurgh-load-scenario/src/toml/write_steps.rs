@@ -3,12 +3,11 @@
 use std::time::Duration;
 
 use super::answer::{ACTIONS, PRESENCE_LISTS};
-
 use super::steps::END;
 use super::tables::PROTOCOLS;
 use super::template::{is_plain, print, quoted};
 use super::units::SIGNS;
-use super::write::{list, named, target_name, text, time, word};
+use super::write::{Keys, list, named, target_name, text, time, word};
 use crate::{
     Act, Action, Answer, Bound, Capture, Check, Condition, Connect, Find, For, ForEach, Http,
     HttpAuth, Matcher, Message, Push, Receive, Repeat, Reply, Scenario, Set, Step, Switch,
@@ -20,49 +19,16 @@ pub(super) fn steps(steps: &[Step], depth: usize, scenario: &Scenario) -> String
     let indent = "  ".repeat(depth);
     let mut out = "[\n".to_owned();
     for step in steps {
-        let mut inline = Inline { keys: Vec::new(), scenario, depth };
-        inline.act(&step.act);
-        out.push_str(&format!("{indent}  {},\n", inline.finish()));
+        let mut keys = Keys::new(scenario, depth);
+        keys.act(&step.act);
+        out.push_str(&format!("{indent}  {},\n", keys.inline()));
     }
     out.push_str(&indent);
     out.push(']');
     out
 }
 
-/// A table on one line.
-struct Inline<'s> {
-    keys: Vec<(&'static str, String)>,
-    scenario: &'s Scenario,
-    depth: usize,
-}
-
-impl Inline<'_> {
-    fn finish(self) -> String {
-        let keys: Vec<_> =
-            self.keys.into_iter().map(|(key, value)| format!("{key} = {value}")).collect();
-        format!("{{ {} }}", keys.join(", "))
-    }
-
-    fn table(&self) -> Self {
-        Self { keys: Vec::new(), ..*self }
-    }
-
-    fn key(&mut self, key: &'static str, value: impl Into<String>) {
-        self.keys.push((key, value.into()));
-    }
-
-    fn optional(&mut self, key: &'static str, value: Option<String>) {
-        if let Some(value) = value {
-            self.key(key, value);
-        }
-    }
-
-    fn flag(&mut self, key: &'static str, value: bool, default: bool) {
-        if value != default {
-            self.key(key, value.to_string());
-        }
-    }
-
+impl Keys<'_> {
     fn template(&self, template: &Template) -> String {
         text(&print(template, self.scenario))
     }
@@ -128,7 +94,7 @@ impl Inline<'_> {
         self.answer(&connect.answer);
     }
 
-    fn templates(&mut self, key: &'static str, values: &[(String, Template)]) {
+    fn templates(&mut self, key: &str, values: &[(String, Template)]) {
         if !values.is_empty() {
             let values: Vec<_> =
                 values.iter().map(|(name, value)| (name.as_str(), self.template(value))).collect();
@@ -136,7 +102,7 @@ impl Inline<'_> {
         }
     }
 
-    fn message(&mut self, verb: &'static str, message: &Message) {
+    fn message(&mut self, verb: &str, message: &Message) {
         self.key(verb, self.template(&message.data));
         self.flag("binary", message.binary, false);
         match &message.reply {
@@ -167,7 +133,7 @@ impl Inline<'_> {
                 table.optional("topic", topic.as_ref().map(|topic| self.template(topic)));
             }
         }
-        table.finish()
+        table.inline()
     }
 
     fn receive(&mut self, receive: &Receive) {
@@ -195,7 +161,7 @@ impl Inline<'_> {
         self.channel_rest(push);
     }
 
-    fn channel(&mut self, verb: &'static str, push: &Push) {
+    fn channel(&mut self, verb: &str, push: &Push) {
         self.key(verb, self.template(&push.topic));
         self.channel_rest(push);
     }
@@ -253,7 +219,7 @@ impl Inline<'_> {
         table.optional("nonce", template(&auth.nonce));
         table.optional("opaque", template(&auth.opaque));
         table.optional("qop", auth.qop.as_deref().map(text));
-        table.finish()
+        table.inline()
     }
 
     fn set(&mut self, set: &Set) {
@@ -377,7 +343,7 @@ impl Inline<'_> {
         let mut table = self.table();
         table.key(kind, text(place));
         table.flag("decode_html", capture.decode_html, false);
-        table.finish()
+        table.inline()
     }
 
     fn check(&self, check: &Check) -> String {
@@ -396,7 +362,7 @@ impl Inline<'_> {
             action => table.key("do", text(word(&ACTIONS, action))),
         }
         table.flag("skip_headers", check.skip_headers, false);
-        table.finish()
+        table.inline()
     }
 }
 

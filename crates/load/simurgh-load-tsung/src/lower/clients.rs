@@ -4,8 +4,8 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use simurgh_load_scenario::{AddressRange, mapped};
 
-use super::super::xml::Element;
 use super::{Lower, given, is_true};
+use crate::xml::Element;
 
 /// Ranges that the clients may become, and addresses that are tried one by one.
 const ADDRESSES_MAX: usize = 65_536;
@@ -79,7 +79,7 @@ impl Lower<'_> {
             return true;
         };
         let (host, _) = mapped(host, 0, &self.overrides.map);
-        let own = self.world.host_name();
+        let own = self.environment.host_name();
         let short = |name: &str| name.split('.').next().unwrap_or_default().to_ascii_lowercase();
         if host == "localhost" || (!own.is_empty() && short(&own) == short(&host)) {
             return true;
@@ -88,7 +88,7 @@ impl Lower<'_> {
             Ok(address) => vec![address],
             Err(_) => self.look_up(&host),
         };
-        addresses.first().is_some_and(|&address| self.world.is_ours(address))
+        addresses.first().is_some_and(|&address| self.environment.is_ours(address))
     }
 
     fn ip(&mut self, client: &Element, ip: &Element) {
@@ -167,7 +167,7 @@ impl Lower<'_> {
                 self.warn(line, what, "give the others with `--source`");
                 break;
             }
-            if !self.world.is_ours(address) {
+            if !self.environment.is_ours(address) {
                 dropped = true;
                 adjacent = false;
                 continue;
@@ -208,7 +208,7 @@ fn ranges(text: &str) -> Option<Vec<AddressRange>> {
         parts.push((first, last));
     }
     let parts: [(u8, u8); 4] = parts.try_into().ok()?;
-    // Numbers that go on without a gap: the last part, and before it those of which all is taken.
+    // Ranges without a gap: of the last part, and of parts before it if all below is taken.
     let mut runs = vec![(0_u32, 0_u32)];
     for (index, &(first, last)) in parts.iter().enumerate() {
         let whole_below = parts.iter().skip(index + 1).all(|&part| part == (0, 255));

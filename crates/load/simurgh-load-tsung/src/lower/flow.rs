@@ -6,10 +6,10 @@ use simurgh_load_scenario::{
     Value, VarId,
 };
 
-use super::super::subst;
-use super::super::xml::Element;
 use super::sessions::{KINDS, Kind};
 use super::{Lower, given, is_true};
+use crate::subst;
+use crate::xml::Element;
 
 const OPERATORS: &[(&str, Compare)] = &[
     ("eq", Compare::Eq),
@@ -332,12 +332,4 @@ impl Lower<'_> {
             self.tls.insecure = true;
         }
     }
-}
-
-/// The first `<websocket>` of a session, however deep.
-pub(super) fn first_websocket(element: &Element) -> Option<&Element> {
-    element.children().find_map(|child| match child.name.as_str() {
-        "websocket" => Some(child),
-        _ => first_websocket(child),
-    })
 }

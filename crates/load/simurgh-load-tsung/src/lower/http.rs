@@ -2,16 +2,15 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-
 use simurgh_load_scenario::{Act, Answer, Http, HttpAuth, Part, Step, Template};
 
-use super::super::subst;
-use super::super::xml::Element;
 use super::requests::Subst;
 use super::servers::{bare, split_port};
 use super::{Lower, given};
+use crate::subst;
+use crate::xml::Element;
 
-/// What is said of a body if the scenario says nothing.
+/// The default type of bodies.
 const CONTENT_TYPE: &str = "application/x-www-form-urlencoded";
 
 impl Lower<'_> {

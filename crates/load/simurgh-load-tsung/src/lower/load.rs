@@ -2,8 +2,8 @@
 
 use simurgh_load_scenario::{Appointment, Arrivals, Diagnostic, Load, Phase, Session};
 
-use super::super::xml::Element;
 use super::{Lower, fits, unit_seconds};
+use crate::xml::Element;
 
 /// Users with an appointment; with wildcards a short file could ask for any number.
 const APPOINTMENTS_MAX: usize = 1 << 20;

@@ -19,8 +19,8 @@ use simurgh_load_scenario::{
     DataFile, Diagnostic, Dump, Overrides, Scenario, Sources, Spread, Tls, TsungRun,
 };
 
-use super::World;
-use super::xml::Element;
+use crate::environment::Environment;
+use crate::xml::Element;
 use options::Options;
 use servers::Servers;
 use sessions::SessionState;
@@ -35,12 +35,12 @@ const SECONDS_MAX: f64 = 50.0 * 86_400.0;
 pub(super) fn lower(
     root: &Element,
     overrides: &Overrides,
-    world: &dyn World,
+    environment: &dyn Environment,
     warnings: &mut Vec<Diagnostic>,
 ) -> Result<Scenario, Vec<Diagnostic>> {
     let mut lower = Lower {
         overrides,
-        world,
+        environment,
         warnings,
         diagnostics: Vec::new(),
         said: HashSet::new(),
@@ -61,7 +61,7 @@ pub(super) fn lower(
 /// What is known so far.
 struct Lower<'a> {
     overrides: &'a Overrides,
-    world: &'a dyn World,
+    environment: &'a dyn Environment,
     warnings: &'a mut Vec<Diagnostic>,
     diagnostics: Vec<Diagnostic>,
     /// Warnings that are given once.
@@ -75,7 +75,7 @@ struct Lower<'a> {
     session: SessionState,
     tls: Tls,
     sources: Sources,
-    /// Addresses of clients of which it was asked whether they are ours.
+    /// Addresses of clients that were tested for being this host's.
     addresses_tried: usize,
 }
 
@@ -186,7 +186,7 @@ impl Lower<'_> {
         }
     }
 
-    /// An attribute that is required, and whose lack the DTD has found if it lacks.
+    /// A required attribute; the check of the DTD reports one that is missing.
     fn wanted<'e>(&mut self, element: &'e Element, name: &str) -> &'e str {
         match element.value(name) {
             Some(value) if !value.is_empty() => value,
@@ -266,7 +266,7 @@ impl Lower<'_> {
 
     /// A file's bytes, or a diagnostic.
     fn file(&mut self, name: &str, line: u32) -> Option<Vec<u8>> {
-        match self.world.file(name) {
+        match self.environment.file(name) {
             Ok(bytes) => Some(bytes),
             Err(error) => {
                 let help = "names are relative to the scenario's directory";

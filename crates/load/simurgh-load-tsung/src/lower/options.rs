@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use simurgh_load_scenario::{DataFile, Think, Timeouts};
 
-use super::super::xml::Element;
 use super::{Lower, given, is_true, unit_seconds};
+use crate::xml::Element;
 
 /// What options say, with Tsung's defaults.
 pub(super) struct Options {

@@ -7,10 +7,10 @@ use simurgh_load_scenario::{
     Act, Action, Answer, Check, Connect, Diagnostic, Matcher, Message, Part, Reply, Step, Template,
 };
 
-use super::super::repair::json_quotes;
-use super::super::xml::Element;
 use super::options::subprotocols;
 use super::{Lower, given};
+use crate::repair::json_quotes;
+use crate::xml::Element;
 
 /// Bytes that a `datasize` may ask for.
 const DATA_BYTES_MAX: u64 = 16 << 20;
@@ -153,7 +153,7 @@ impl Lower<'_> {
                     let what = "<match> and <dyn_variable> of a close are ignored";
                     self.warn(line, what, "nothing comes after a close");
                 }
-                // Tsung's own close bears the word `close` where the code should be.
+                // Tsung's own close has the word `close` in place of the code.
                 steps.push(Step { line, act: Act::Close { code: 1000 } });
             }
             _ => self.message(element, subst, answer, steps),

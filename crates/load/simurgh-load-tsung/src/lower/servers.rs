@@ -5,14 +5,14 @@ use std::net::{IpAddr, SocketAddr};
 
 use simurgh_load_scenario::{Target, mapped};
 
-use super::super::xml::Element;
 use super::Lower;
+use crate::xml::Element;
 
 /// Servers, and what names have been looked up.
 #[derive(Default)]
 pub(super) struct Servers {
     pub(super) targets: Vec<Target>,
-    /// One of type `websocket`, which by itself shakes hands.
+    /// Whether one has the type `websocket`, whose connections begin with a handshake.
     pub(super) websocket: bool,
     known: HashMap<String, Vec<IpAddr>>,
 }
@@ -145,7 +145,7 @@ impl Lower<'_> {
         if let Some(known) = self.servers.known.get(host) {
             return known.clone();
         }
-        let found = self.world.resolve(host);
+        let found = self.environment.resolve(host);
         self.servers.known.insert(host.to_owned(), found.clone());
         found
     }

@@ -4,9 +4,8 @@ use simurgh_load_scenario::{
     Act, Answer, Connect, Dialect, Generated, Part, Session, Set, Step, Template, Transport, Value,
 };
 
-use super::super::xml::Element;
 use super::Lower;
-use super::flow::first_websocket;
+use crate::xml::Element;
 
 /// The protocol that requests of a session speak.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,7 +38,7 @@ impl Kind {
 /// Types that can be had.
 pub(super) const KINDS: &str = "ts_websocket, ts_http, ts_raw";
 
-/// What holds for all of a file's sessions, and for the one at hand.
+/// The state of all sessions, and of the one that is being read.
 #[derive(Default)]
 pub(super) struct SessionState {
     /// Whether shares are weights, rather than probabilities.
@@ -187,4 +186,12 @@ impl Lower<'_> {
             self.wrong(line, what, "they must add up to 100");
         }
     }
+}
+
+/// The first `<websocket>` of a session, however deep.
+fn first_websocket(element: &Element) -> Option<&Element> {
+    element.children().find_map(|child| match child.name.as_str() {
+        "websocket" => Some(child),
+        _ => first_websocket(child),
+    })
 }

@@ -2,9 +2,9 @@
 
 use simurgh_load_scenario::{Diagnostic, Generated, Part, Template};
 
-use super::super::subst::{self, Piece};
 use super::Lower;
 use super::variables::{USER_ID, literal};
+use crate::subst::{self, Piece};
 
 impl Lower<'_> {
     /// A text; its `%%..%%` mean something only with `subst`.

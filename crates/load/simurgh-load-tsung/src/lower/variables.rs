@@ -7,9 +7,9 @@ use simurgh_load_scenario::{
     Act, Capture, Find, Generated, Part, Set, Step, Template, Value, VarId,
 };
 
-use super::super::xml::Element;
-use super::super::{erlang, subst};
 use super::{Lower, given};
+use crate::xml::Element;
+use crate::{erlang, subst};
 
 /// The variable that every user has.
 pub(super) const USER_ID: &str = "tsung_userid";

@@ -5,12 +5,12 @@ use std::io;
 use std::net::IpAddr;
 
 use simurgh_load::scenario::{Diagnostic, Diagnostics, Loaded, Overrides, Scenario, Session, Step};
-use simurgh_load::tsung::{World, read_in};
+use simurgh_load::tsung::{Environment, read_in};
 
 /// Knows a few names, files and addresses.
 pub(crate) struct Fake;
 
-impl World for Fake {
+impl Environment for Fake {
     fn resolve(&self, host: &str) -> Vec<IpAddr> {
         match host {
             "localhost" => vec!["::1".parse().unwrap(), "127.0.0.1".parse().unwrap()],

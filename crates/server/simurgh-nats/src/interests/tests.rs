@@ -169,7 +169,7 @@ impl World {
             }
             Some(Some(bytes)) => {
                 let Op::Message(message) = read(&bytes) else { panic!("{bytes:?}") };
-                if self.interests.hear(&message).is_none() {
+                if self.interests.accept(&message).is_none() {
                     return;
                 }
                 let second = self.prefix.topic(Space::Broadcast, &self.topics[1]);
@@ -362,7 +362,7 @@ fn a_flood_of_publishers_while_interests_change_is_bounded() {
         let Op::Message(message) = read(&message(sid, subject.as_str(), origin, 1)) else {
             panic!("no message")
         };
-        interests.hear(&message).is_some()
+        interests.accept(&message).is_some()
     };
     for origin in 0..2 * NUMBERS_MAX as u64 {
         // Of those beyond, the old subscription's are taken alone.
@@ -386,7 +386,7 @@ fn what_a_stream_republished_is_told_apart_by_its_number() {
         let (head, all) = (headers.len(), headers.len() + 2);
         let text = format!("HMSG {subject} {sid} {head} {all}\r\n{headers}ab\r\n");
         let Op::Message(message) = read(text.as_bytes()) else { panic!("{text}") };
-        interests.hear(&message).is_some()
+        interests.accept(&message).is_some()
     };
     let heard = [hears(1, 7), hears(2, 7), hears(2, 9), hears(1, 9), hears(2, 10)];
     assert_eq!(heard, [true, false, true, false, true]);
@@ -412,7 +412,7 @@ fn numbers_of_one_bucket_say_nothing_of_another_whose_stream_may_be_another() {
         let hears = [sid, sid + 1].map(|sid| {
             let text = format!("HMSG {subject} {sid} {head} {all}\r\n{headers}ab\r\n");
             let Op::Message(message) = read(text.as_bytes()) else { panic!("{text}") };
-            interests.hear(&message).is_some()
+            interests.accept(&message).is_some()
         });
         assert_eq!(hears, [true, false], "{topic}");
     }

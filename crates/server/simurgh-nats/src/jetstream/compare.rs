@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde_json::Value;
 
-use crate::keeping::{METADATA, METADATA_EPOCH};
+use crate::streams::{METADATA, METADATA_EPOCH};
 
 /// The longest that is shown of a value.
 const SHOWN_CHARS_MAX: usize = 200;
@@ -157,10 +157,10 @@ mod tests {
     use simurgh_cluster::Prefix;
 
     use super::*;
-    use crate::keeping::Keeping;
+    use crate::streams::StreamsConfig;
 
     fn expected() -> Value {
-        Keeping::default().stream(&Prefix::new("p").unwrap(), 0)
+        StreamsConfig::default().stream(&Prefix::new("p").unwrap(), 0)
     }
 
     /// As an engine shows it: with more, and without what is as it comes.

@@ -9,8 +9,8 @@ use simurgh_cluster::adapter::{Fetched, LAST_OF_MAX, Number};
 use simurgh_cluster::{Event, Received, Space, Subject, Ticket};
 
 use super::api::{self, Got, Question, StreamInfo};
-use super::publish::Heard;
-use crate::stamp;
+use super::publish::Progress;
+use crate::timestamp;
 use crate::wire::Message;
 
 /// Bytes of the last ones that are asked for at once.
@@ -57,8 +57,8 @@ impl Gathered {
     }
 }
 
-fn done(ticket: Ticket, kept: Option<Fetched>) -> Heard {
-    Heard::Done(Event::Fetched { ticket, kept }, 0)
+fn done(ticket: Ticket, kept: Option<Fetched>) -> Progress {
+    Progress::Done(Event::Fetched { ticket, kept }, 0)
 }
 
 /// What follows a number on a subject.
@@ -118,21 +118,21 @@ impl After {
         }
     }
 
-    pub(super) fn hear(&mut self, ticket: Ticket, message: Message) -> Heard {
+    pub(super) fn hear(&mut self, ticket: Ticket, message: Message) -> Progress {
         match self.way {
             Way::Direct => self.hear_direct(ticket, message),
             Way::Head => match api::read::<StreamInfo>(&message) {
                 Ok(info) if info.is_of_leader() => {
                     self.way = Way::Next(info.state.last_seq);
-                    Heard::Next
+                    Progress::Next
                 }
-                _ => Heard::Nothing,
+                _ => Progress::Nothing,
             },
             Way::Next(head) => self.hear_leader(ticket, head, &message),
         }
     }
 
-    fn hear_direct(&mut self, ticket: Ticket, message: Message) -> Heard {
+    fn hear_direct(&mut self, ticket: Ticket, message: Message) -> Progress {
         match message.status() {
             None => {
                 // Each names the one before it in this answer: one that is missing is seen.
@@ -144,13 +144,13 @@ impl After {
                 } else {
                     self.gathered.last = u64::MAX;
                 }
-                Heard::Nothing
+                Progress::Nothing
             }
             Some(api::STATUS_END) => {
                 let last = message.numbered("Nats-Last-Sequence");
                 if last != Some(self.gathered.last) {
                     // It is asked again in its time.
-                    return Heard::Nothing;
+                    return Progress::Nothing;
                 }
                 let is_all = message.numbered("Nats-Num-Pending") == Some(0);
                 let fetched = self.gathered.fetched(self.certain, is_all);
@@ -160,27 +160,27 @@ impl After {
                 let fetched = self.gathered.fetched(self.certain, true);
                 done(ticket, Some(fetched))
             }
-            Some(api::STATUS_NOBODY | api::STATUS_NONE) => Heard::Nothing,
+            Some(api::STATUS_NOBODY | api::STATUS_NONE) => Progress::Nothing,
             Some(_) => done(ticket, None),
         }
     }
 
-    fn hear_leader(&mut self, ticket: Ticket, head: u64, message: &Message) -> Heard {
+    fn hear_leader(&mut self, ticket: Ticket, head: u64, message: &Message) -> Progress {
         let got = match api::read::<Got>(message) {
             Ok(got) => got.message,
             Err(failure) if failure.is_no_message() => {
                 let fetched = self.gathered.fetched(head, true);
                 return done(ticket, Some(fetched));
             }
-            Err(_) => return Heard::Nothing,
+            Err(_) => return Progress::Nothing,
         };
-        let Ok(envelope) = STANDARD.decode(&got.data) else { return Heard::Nothing };
+        let Ok(envelope) = STANDARD.decode(&got.data) else { return Progress::Nothing };
         let prev = self.gathered.taken();
         if got.seq <= prev.max(self.seq) {
-            return Heard::Nothing;
+            return Progress::Nothing;
         }
         let number = Number { seq: got.seq, prev };
-        let at_ms = stamp::unix_ms(got.time.as_bytes()).unwrap_or(0);
+        let at_ms = timestamp::unix_ms(got.time.as_bytes()).unwrap_or(0);
         self.gathered.take(envelope.into(), number, at_ms, self.most);
         let is_all = self.gathered.taken() >= head;
         let is_full = self.gathered.messages.len() >= self.most.0
@@ -190,7 +190,7 @@ impl After {
             let fetched = self.gathered.fetched(head, is_all);
             return done(ticket, Some(fetched));
         }
-        Heard::Next
+        Progress::Next
     }
 
     /// What is said when nobody answers any more: what the leader has said is true, too.
@@ -263,7 +263,7 @@ impl LastOf {
         api::last_of(stream, &names, self.from, self.up_to, LAST_OF_PAGE_BYTES)
     }
 
-    pub(super) fn hear(&mut self, ticket: Ticket, message: Message) -> Heard {
+    pub(super) fn hear(&mut self, ticket: Ticket, message: Message) -> Progress {
         match message.status() {
             None => {
                 if let Some((number, at_ms)) = message.stored_at()
@@ -276,12 +276,12 @@ impl LastOf {
                 } else {
                     self.page.last = u64::MAX;
                 }
-                Heard::Nothing
+                Progress::Nothing
             }
             Some(api::STATUS_END) => {
                 let last = message.numbered("Nats-Last-Sequence");
                 if last != Some(self.page.last) {
-                    return Heard::Nothing;
+                    return Progress::Nothing;
                 }
                 let up_to = message.numbered("Nats-UpTo-Sequence").unwrap_or(0);
                 let pending = message.numbered("Nats-Num-Pending").unwrap_or(0);
@@ -290,12 +290,12 @@ impl LastOf {
             // It does not say up to where there is nothing; a page before may have.
             Some(api::STATUS_NONE) if self.up_to == 0 => self.page_ends(ticket, 0, self.certain),
             Some(api::STATUS_NONE) => self.page_ends(ticket, 0, 0),
-            Some(api::STATUS_NOBODY) => Heard::Nothing,
+            Some(api::STATUS_NOBODY) => Progress::Nothing,
             Some(_) => done(ticket, None),
         }
     }
 
-    fn page_ends(&mut self, ticket: Ticket, pending: u64, up_to: u64) -> Heard {
+    fn page_ends(&mut self, ticket: Ticket, pending: u64, up_to: u64) -> Progress {
         let page = std::mem::take(&mut self.page);
         let is_more = pending > 0 && page.last >= self.from && !page.messages.is_empty();
         self.from = page.last.saturating_add(1);
@@ -306,13 +306,13 @@ impl LastOf {
         }
         self.up_to = self.up_to.max(up_to);
         if is_more && !self.gathered.is_cut {
-            return Heard::Next;
+            return Progress::Next;
         }
         self.head = self.up_to;
         self.left.pop_front();
         (self.from, self.up_to) = (0, 0);
         if !self.left.is_empty() && !self.gathered.is_cut {
-            return Heard::Next;
+            return Progress::Next;
         }
         // Numbers of several streams do not say which is older, and none of them is of all.
         let head = if self.is_of_one && !self.gathered.is_cut { self.head } else { 0 };

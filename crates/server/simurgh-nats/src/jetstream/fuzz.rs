@@ -28,52 +28,52 @@ fn subject(topic: &str) -> Subject {
 /// # Panics
 /// Something does not hold.
 pub(crate) fn run(messages: Vec<Message>) {
-    let mut keeper = Keeper::new(&prefix(), Some(Keeping::default()));
-    keeper.inbox = INBOX.to_owned();
+    let mut jetstream = JetStream::new(&prefix(), Some(StreamsConfig::default()));
+    jetstream.inbox = INBOX.to_owned();
     let (mut out, mut events) = (BytesMut::new(), VecDeque::new());
-    keeper.link(0, "2.15.2", &mut out);
+    jetstream.link(0, "2.15.2", &mut out);
     // Up without looking, so that everything is asked.
-    (keeper.state, keeper.epoch) = (State::On, Some(1));
-    keeper.up(0, &mut out, &mut events);
-    let tickets = ask(&mut keeper, &mut out, &mut events);
+    (jetstream.state, jetstream.epoch) = (State::On, Some(1));
+    jetstream.up(0, &mut out, &mut events);
+    let tickets = ask(&mut jetstream, &mut out, &mut events);
     let end_ms = TICKET_SECONDS_MAX * 1_000;
     let step_ms = end_ms / (messages.len() as u64 + 1);
     let mut now_ms = 0;
     for message in messages {
         now_ms += step_ms;
-        if let Then::Relink(why) = keeper.hear(message, now_ms, &mut out, &mut events) {
+        if let Action::Reconnect(why) = jetstream.hear(message, now_ms, &mut out, &mut events) {
             assert!(!why.is_empty());
-            keeper.unlink();
-            keeper.link(now_ms, "2.15.2", &mut out);
-            (keeper.state, keeper.epoch) = (State::On, Some(now_ms));
-            keeper.up(now_ms, &mut out, &mut events);
+            jetstream.unlink();
+            jetstream.link(now_ms, "2.15.2", &mut out);
+            (jetstream.state, jetstream.epoch) = (State::On, Some(now_ms));
+            jetstream.up(now_ms, &mut out, &mut events);
         }
-        keeper.tick(now_ms, Some(&mut out), &mut events);
+        jetstream.tick(now_ms, Some(&mut out), &mut events);
     }
-    keeper.tick(end_ms, Some(&mut out), &mut events);
+    jetstream.tick(end_ms, Some(&mut out), &mut events);
     let mut answered: Vec<u64> = events.iter().map(check).collect();
     answered.sort_unstable();
     assert_eq!(answered, (1..=tickets).collect::<Vec<_>>(), "each once");
 }
 
 /// Everything that can be asked.
-fn ask(keeper: &mut Keeper, out: &mut BytesMut, events: &mut VecDeque<Event>) -> u64 {
+fn ask(jetstream: &mut JetStream, out: &mut BytesMut, events: &mut VecDeque<Event>) -> u64 {
     let topic = subject("t");
     let store = (&topic, "id", None);
     let mut taken = vec![
-        keeper.store(store, Bytes::new(), Ticket(1), Some(out), 0, events),
-        keeper.purge(&topic, 7, Ticket(2), Some(out), 0, events),
+        jetstream.store(store, Bytes::new(), Ticket(1), Some(out), 0, events),
+        jetstream.purge(&topic, 7, Ticket(2), Some(out), 0, events),
     ];
     for (ticket, from_leader) in [(3, false), (4, true)] {
         let subject = topic.clone();
         let (count, bytes) = (COUNT as u32, 100);
         let what = Fetch::After { subject, seq: 2, count, bytes, from_leader };
-        taken.push(keeper.fetch(what, Ticket(ticket), Some(out), 0, events));
+        taken.push(jetstream.fetch(what, Ticket(ticket), Some(out), 0, events));
     }
     let subjects = vec![subject("a"), subject("b")];
-    taken.push(keeper.fetch(Fetch::LastOf { subjects }, Ticket(5), Some(out), 0, events));
+    taken.push(jetstream.fetch(Fetch::LastOf { subjects }, Ticket(5), Some(out), 0, events));
     let since = Fetch::Since { subject: topic, age: Duration::from_secs(1) };
-    taken.push(keeper.fetch(since, Ticket(6), Some(out), 0, events));
+    taken.push(jetstream.fetch(since, Ticket(6), Some(out), 0, events));
     assert!(taken.iter().all(Result::is_ok));
     taken.len() as u64
 }

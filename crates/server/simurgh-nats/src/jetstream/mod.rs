@@ -1,7 +1,7 @@
-//! JetStream: the streams that topics are kept in, and what is asked of them.
+//! JetStream: the streams that topics are kept in, and what is stream_requests of them.
 //!
 //! Without I/O and without a clock. For each link the streams are looked at first
-//! ([`check`]); then it is said whether anything is kept, with the epoch, and what waits is asked.
+//! ([`check`]); then it is said whether anything is kept, with the epoch, and what waits is stream_requests.
 //! While the link stands they are looked at again from time to time: a stream that was made anew
 //! or set back meanwhile ends the link, so that the next one has another epoch.
 //!
@@ -12,7 +12,6 @@
 //! ```
 
 mod api;
-mod asks;
 mod check;
 mod compare;
 mod fetch;
@@ -20,6 +19,7 @@ mod fetch;
 #[allow(clippy::expect_used, clippy::panic, reason = "what does not hold ends the run")]
 pub(crate) mod fuzz;
 mod publish;
+mod requests;
 mod since;
 #[cfg(test)]
 mod tests;
@@ -36,7 +36,7 @@ use simurgh_cluster::{Event, Prefix};
 use self::api::StreamInfo;
 use self::check::{Check, Say, Verb};
 use self::tickets::{QuestionNumber, Tickets, What};
-use crate::keeping::{self, Keeping};
+use crate::streams::{self, StreamsConfig};
 use crate::wire::{self, Message};
 
 /// The subscription that answers come to.
@@ -58,18 +58,18 @@ const LOOK_AGAIN_MS: u64 = 2_000;
 const LOOK_ANEW_MS: u64 = 1_000;
 /// Streams that cannot be used are looked at so often.
 const RETRY_EVERY_MS: u64 = 5_000;
-/// What waits to be written; beyond that nothing is asked again.
+/// What waits to be written; beyond that nothing is stream_requests again.
 const OUT_BYTES_MAX: usize = 256 << 10;
 
 /// Questions about streams that are remembered.
-const ASKED_MAX: usize = 1_024;
+const STREAM_REQUESTS_MAX: usize = 1_024;
 
 /// What an answer may lead to.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Then {
-    GoOn,
+pub(crate) enum Action {
+    Continue,
     /// The link is to be ended, and another made: why.
-    Relink(Box<str>),
+    Reconnect(Box<str>),
 }
 
 #[derive(Debug)]
@@ -93,13 +93,13 @@ enum State {
 }
 
 /// See the module.
-pub(crate) struct Keeper {
+pub(crate) struct JetStream {
     prefix: Prefix,
-    keeping: Option<Keeping>,
+    config: Option<StreamsConfig>,
     state: State,
     checks: Vec<Check>,
     /// Which stream a question is about, and the highest number of it that was seen before.
-    asked: HashMap<u64, Asked, RandomState>,
+    stream_requests: HashMap<u64, StreamRequest, RandomState>,
     tickets: Tickets,
     /// Of the last link on which something was kept.
     epoch: Option<u64>,
@@ -119,31 +119,31 @@ pub(crate) struct Keeper {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Asked {
+struct StreamRequest {
     stream: usize,
     /// None: whether it is still what it was.
     verb: Option<Verb>,
     seen: u64,
 }
 
-impl Keeper {
-    pub(crate) fn new(prefix: &Prefix, keeping: Option<Keeping>) -> Self {
+impl JetStream {
+    pub(crate) fn new(prefix: &Prefix, config: Option<StreamsConfig>) -> Self {
         let mut random = fastrand::Rng::new();
         let inbox = format!("_INBOX_{}.{:016x}.", prefix.as_str(), random.u64(..));
-        let check = |keeping: &Keeping, at: usize| {
-            let expected = keeping.stream(prefix, at);
-            let name = keeping.stream_name(prefix, at);
+        let check = |config: &StreamsConfig, at: usize| {
+            let expected = config.stream(prefix, at);
+            let name = config.stream_name(prefix, at);
             // `=~` begins the token of a hash, which is longer.
             let nowhere = format!("{}.h.{at:x}.00.=~", prefix.as_str());
-            Check::new(name, nowhere, expected, keeping.create_streams)
+            Check::new(name, nowhere, expected, config.create_streams)
         };
-        let checks = |it: &Keeping| (0..it.streams.get()).map(|at| check(it, at)).collect();
+        let checks = |it: &StreamsConfig| (0..it.streams.get()).map(|at| check(it, at)).collect();
         Self {
             prefix: prefix.clone(),
-            checks: keeping.as_ref().map(checks).unwrap_or_default(),
-            keeping,
+            checks: config.as_ref().map(checks).unwrap_or_default(),
+            config,
             state: State::Away,
-            asked: HashMap::default(),
+            stream_requests: HashMap::default(),
             tickets: Tickets::default(),
             epoch: None,
             said_epoch: None,
@@ -161,7 +161,7 @@ impl Keeper {
 
     /// A new link, to a server of this version.
     pub(crate) fn link(&mut self, now_ms: u64, version: &str, out: &mut BytesMut) {
-        if self.keeping.is_none() {
+        if self.config.is_none() {
             return;
         }
         if is_too_old(version) {
@@ -181,7 +181,7 @@ impl Keeper {
     /// The link is gone.
     pub(crate) fn unlink(&mut self) {
         (self.state, self.is_up) = (State::Away, false);
-        self.asked.clear();
+        self.stream_requests.clear();
         self.look_ms = None;
         self.checks.iter_mut().for_each(Check::end);
     }
@@ -189,18 +189,18 @@ impl Keeper {
     /// Whether it can be said what is kept: its epoch, or that nothing is. None: not yet.
     pub(crate) fn decided(&self) -> Option<Option<u64>> {
         match &self.state {
-            _ if self.keeping.is_none() => Some(None),
+            _ if self.config.is_none() => Some(None),
             State::Away | State::Checking { .. } => None,
             State::Hoping { .. } | State::On => Some(self.epoch),
             State::Off { .. } => Some(None),
         }
     }
 
-    /// The link is said to be up: what waits is asked, or refused.
+    /// The link is said to be up: what waits is stream_requests, or refused.
     pub(crate) fn up(&mut self, now_ms: u64, out: &mut BytesMut, events: &mut VecDeque<Event>) {
         self.is_up = true;
         if self.said_epoch != self.epoch {
-            // What was asked before is about numbers of what is kept no more.
+            // What was stream_requests before is about numbers of what is kept no more.
             let is_of_numbers = |it: &What| !matches!(it, What::Store(_));
             for key in self.tickets.keys(is_of_numbers) {
                 self.tickets.give_up(key, events);
@@ -217,7 +217,7 @@ impl Keeper {
         }
     }
 
-    /// Whether tickets are asked as soon as they come.
+    /// Whether tickets are stream_requests as soon as they come.
     fn is_asking(&self) -> bool {
         self.is_up && matches!(self.state, State::On)
     }
@@ -228,7 +228,7 @@ impl Keeper {
             State::Off { why, .. } => Some(format!("nothing is kept: {why}")),
             State::On => {
                 let first = self.checks.first()?;
-                Some(keeping::durability(first.storage(), first.replicas()))
+                Some(streams::durability(first.storage(), first.replicas()))
             }
             _ => None,
         }
@@ -280,11 +280,11 @@ impl Keeper {
                     wire::put_with_headers(out, &check.nowhere, &reply, &headers, b"");
                 }
             }
-            if self.asked.len() >= ASKED_MAX {
+            if self.stream_requests.len() >= STREAM_REQUESTS_MAX {
                 // Nobody answers for long.
-                self.asked.clear();
+                self.stream_requests.clear();
             }
-            self.asked.insert(key, Asked { stream, verb: Some(verb), seen: 0 });
+            self.stream_requests.insert(key, StreamRequest { stream, verb: Some(verb), seen: 0 });
         }
     }
 
@@ -297,7 +297,8 @@ impl Keeper {
             check.is_looked_at(now_ms);
             let (subject, words) = api::info(&check.name);
             wire::put_question(out, &subject, &reply, &words);
-            self.asked.insert(key, Asked { stream, verb: None, seen: check.seen() });
+            self.stream_requests
+                .insert(key, StreamRequest { stream, verb: None, seen: check.seen() });
         }
     }
 
@@ -310,17 +311,19 @@ impl Keeper {
         now_ms: u64,
         out: &mut BytesMut,
         events: &mut VecDeque<Event>,
-    ) -> Then {
+    ) -> Action {
         let token = message.subject().strip_prefix(self.inbox.as_bytes());
-        let Some(number) = token.and_then(QuestionNumber::read) else { return Then::GoOn };
-        if let Some(asked) = self.asked.remove(&number.key) {
-            return match asked.verb {
-                Some(verb) => self.hear_check(asked.stream, verb, &message, now_ms, out, events),
-                None => self.hear_look(asked, &message, now_ms),
+        let Some(number) = token.and_then(QuestionNumber::read) else { return Action::Continue };
+        if let Some(stream_requests) = self.stream_requests.remove(&number.key) {
+            return match stream_requests.verb {
+                Some(verb) => {
+                    self.hear_check(stream_requests.stream, verb, &message, now_ms, out, events)
+                }
+                None => self.hear_look(stream_requests, &message, now_ms),
             };
         }
         self.hear_ticket(number, message, now_ms, out, events);
-        Then::GoOn
+        Action::Continue
     }
 
     fn hear_check(
@@ -331,21 +334,21 @@ impl Keeper {
         now_ms: u64,
         out: &mut BytesMut,
         events: &mut VecDeque<Event>,
-    ) -> Then {
-        let Some(check) = self.checks.get_mut(stream) else { return Then::GoOn };
+    ) -> Action {
+        let Some(check) = self.checks.get_mut(stream) else { return Action::Continue };
         let (verbs, config) = check.hear(verb, message, now_ms);
         self.say(stream, &verbs, &config, out);
         self.decide(now_ms, out, events)
     }
 
     /// The streams have all been looked at, or one of them cannot be used: says what that means.
-    fn decide(&mut self, now_ms: u64, out: &mut BytesMut, events: &mut VecDeque<Event>) -> Then {
+    fn decide(&mut self, now_ms: u64, out: &mut BytesMut, events: &mut VecDeque<Event>) -> Action {
         if let Some(why) = self.checks.iter().find_map(Check::why_not) {
             let why: Box<str> = why.into();
             return self.is_off(why, now_ms);
         }
         if !self.checks.iter().all(Check::fits) {
-            return Then::GoOn;
+            return Action::Continue;
         }
         let epoch = self.epoch_of_streams();
         match self.state {
@@ -358,12 +361,12 @@ impl Keeper {
                 self.up(now_ms, out, events);
             }
             State::Hoping { .. } => {
-                return Then::Relink("the engine keeps something else now".into());
+                return Action::Reconnect("the engine keeps something else now".into());
             }
-            State::Off { .. } => return Then::Relink("the engine can keep topics now".into()),
+            State::Off { .. } => return Action::Reconnect("the engine can keep topics now".into()),
             State::On | State::Away => {}
         }
-        Then::GoOn
+        Action::Continue
     }
 
     fn is_on(&mut self, now_ms: u64) {
@@ -371,17 +374,17 @@ impl Keeper {
         self.look_ms = Some(self.later(now_ms, LOOK_EVERY_MS));
     }
 
-    fn is_off(&mut self, why: Box<str>, now_ms: u64) -> Then {
+    fn is_off(&mut self, why: Box<str>, now_ms: u64) -> Action {
         self.checks.iter_mut().for_each(Check::end);
-        self.asked.clear();
+        self.stream_requests.clear();
         self.look_ms = Some(self.later(now_ms, RETRY_EVERY_MS));
         match self.state {
             State::Checking { .. } | State::Off { .. } => {
                 self.state = State::Off { why, is_final: false };
-                Then::GoOn
+                Action::Continue
             }
             // It was said that something is kept.
-            _ => Then::Relink(why),
+            _ => Action::Reconnect(why),
         }
     }
 
@@ -390,30 +393,37 @@ impl Keeper {
         now_ms + ms * 3 / 4 + self.random.u64(..=ms / 2)
     }
 
-    fn hear_look(&mut self, asked: Asked, message: &Message, now_ms: u64) -> Then {
-        let Some(check) = self.checks.get_mut(asked.stream) else { return Then::GoOn };
+    fn hear_look(
+        &mut self,
+        stream_requests: StreamRequest,
+        message: &Message,
+        now_ms: u64,
+    ) -> Action {
+        let Some(check) = self.checks.get_mut(stream_requests.stream) else {
+            return Action::Continue;
+        };
         match api::read::<StreamInfo>(message) {
-            Ok(info) if check.is_still(&info, asked.seen) => check.has_answered(),
-            Err(failure) if failure.is_passing() => return Then::GoOn,
+            Ok(info) if check.is_still(&info, stream_requests.seen) => check.has_answered(),
+            Err(failure) if failure.is_passing() => return Action::Continue,
             Ok(_) => {
                 let why = format!("the stream {} is not what it was", check.name);
-                return Then::Relink(why.into());
+                return Action::Reconnect(why.into());
             }
             Err(failure) => {
                 let why = format!("the stream {} is not there: {failure}", check.name);
-                return Then::Relink(why.into());
+                return Action::Reconnect(why.into());
             }
         }
         if self.checks.iter().all(|it| it.silent_ms(now_ms).is_none()) {
             self.look_ms = Some(self.later(now_ms, LOOK_EVERY_MS));
         }
-        Then::GoOn
+        Action::Continue
     }
 
     /// A stream republished something under this number.
     pub(crate) fn heard(&mut self, subject: &[u8], seq: u64) {
-        let Some(keeping) = &self.keeping else { return };
-        let Some(stream) = keeping.stream_of_republished(&self.prefix, subject) else { return };
+        let Some(config) = &self.config else { return };
+        let Some(stream) = config.stream_of_republished(&self.prefix, subject) else { return };
         self.saw(stream, seq);
         let is_back = self.checks.get_mut(stream).is_some_and(|it| it.hears(seq));
         if is_back {
@@ -437,11 +447,11 @@ impl Keeper {
         now_ms: u64,
         mut out: Option<&mut BytesMut>,
         events: &mut VecDeque<Event>,
-    ) -> Then {
+    ) -> Action {
         let is_on = self.is_asking();
         let is_free = out.as_ref().is_some_and(|it| it.len() <= OUT_BYTES_MAX);
         let again = self.tickets.tick(now_ms, (is_on, is_free), events);
-        let Some(out) = &mut out else { return Then::GoOn };
+        let Some(out) = &mut out else { return Action::Continue };
         again.into_iter().for_each(|key| self.ask(key, now_ms, out));
         for stream in 0..self.checks.len() {
             let verbs = self.checks.get_mut(stream).map(|it| it.tick(now_ms)).unwrap_or_default();
@@ -451,37 +461,37 @@ impl Keeper {
             State::Checking { until_ms } if until_ms <= now_ms => self.gives_up_checking(now_ms),
             State::Hoping { until_ms } if until_ms <= now_ms => {
                 self.may_hope = false;
-                return Then::Relink(self.trouble().into());
+                return Action::Reconnect(self.trouble().into());
             }
             _ if self.look_ms.is_some_and(|it| it <= now_ms) => {
                 return self.tick_look(now_ms, out);
             }
             _ => {}
         }
-        Then::GoOn
+        Action::Continue
     }
 
-    fn tick_look(&mut self, now_ms: u64, out: &mut BytesMut) -> Then {
+    fn tick_look(&mut self, now_ms: u64, out: &mut BytesMut) -> Action {
         match self.state {
             State::On => {
                 let is_silent = |it: &&Check| it.silent_ms(now_ms).is_some_and(|ms| ms >= HOPE_MS);
                 if let Some(check) = self.checks.iter().find(is_silent) {
                     let why = format!("nobody answers for the stream {}", check.name);
                     self.may_hope = false;
-                    return Then::Relink(why.into());
+                    return Action::Reconnect(why.into());
                 }
                 (self.look_ms, self.looked_ms) = (Some(now_ms + LOOK_AGAIN_MS), now_ms);
-                self.asked.clear();
+                self.stream_requests.clear();
                 self.look(now_ms, out);
             }
             State::Off { is_final: false, .. } => {
                 self.look_ms = Some(self.later(now_ms, RETRY_EVERY_MS));
-                self.asked.clear();
+                self.stream_requests.clear();
                 self.check_all(now_ms, out);
             }
             _ => self.look_ms = None,
         }
-        Then::GoOn
+        Action::Continue
     }
 
     /// Nobody has said what is kept, and the link must not wait for it.

@@ -59,7 +59,7 @@ pub(super) struct Purge {
 
 /// What an answer is to a ticket.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Heard {
+pub(super) enum Progress {
     /// Nothing yet.
     Nothing,
     /// The next question is to be asked.
@@ -74,30 +74,30 @@ pub(super) fn stored(
     attempt: u16,
     replicas: u64,
     message: &Message,
-) -> Heard {
+) -> Progress {
     let ticket = pending.ticket;
     match api::read::<PubAck>(message) {
         Ok(PubAck { seq, duplicate: is_duplicate, .. }) if seq > 0 => {
-            Heard::Done(Event::Stored { ticket, seq, is_duplicate }, seq)
+            Progress::Done(Event::Stored { ticket, seq, is_duplicate }, seq)
         }
         // No answer of JetStream's: it says nothing.
-        Ok(_) => Heard::Nothing,
+        Ok(_) => Progress::Nothing,
         Err(failure) => match failed(pending, attempt, replicas, &failure) {
-            Some(why) => Heard::Done(Event::NotStored { ticket, why }, 0),
-            None => Heard::Nothing,
+            Some(why) => Progress::Done(Event::NotStored { ticket, why }, 0),
+            None => Progress::Nothing,
         },
     }
 }
 
 /// The answer to what was to be forgotten.
-pub(super) fn purged(pending: &mut Pending, attempt: u16, message: &Message) -> Heard {
+pub(super) fn purged(pending: &mut Pending, attempt: u16, message: &Message) -> Progress {
     let ticket = pending.ticket;
     match api::read::<Purged>(message) {
-        Ok(Purged { success: true, .. }) => Heard::Done(Event::Purged { ticket, why: None }, 0),
-        Ok(_) => Heard::Nothing,
+        Ok(Purged { success: true, .. }) => Progress::Done(Event::Purged { ticket, why: None }, 0),
+        Ok(_) => Progress::Nothing,
         Err(failure) => match failed(pending, attempt, 1, &failure) {
-            Some(why) => Heard::Done(Event::Purged { ticket, why: Some(why) }, 0),
-            None => Heard::Nothing,
+            Some(why) => Progress::Done(Event::Purged { ticket, why: Some(why) }, 0),
+            None => Progress::Nothing,
         },
     }
 }

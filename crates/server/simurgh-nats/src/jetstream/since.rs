@@ -8,8 +8,8 @@ use serde_json::Value;
 use simurgh_cluster::{Event, Ticket};
 
 use super::api::{self, Got, Question, StreamInfo};
-use super::publish::Heard;
-use crate::stamp;
+use super::publish::Progress;
+use crate::timestamp;
 use crate::wire::Message;
 
 #[derive(Debug)]
@@ -29,40 +29,40 @@ impl Since {
     pub(super) fn question(&self, stream: &str) -> Question {
         match self.from {
             None => api::info(stream),
-            Some((from_ms, _)) => api::first_from(stream, &stamp::text(from_ms)),
+            Some((from_ms, _)) => api::first_from(stream, &timestamp::text(from_ms)),
         }
     }
 
-    pub(super) fn hear(&mut self, ticket: Ticket, message: &Message) -> Heard {
+    pub(super) fn hear(&mut self, ticket: Ticket, message: &Message) -> Progress {
         match self.from {
             None => self.hear_info(ticket, message),
             Some((_, head)) => match api::read::<Got>(message) {
                 Ok(got) if got.message.seq > 0 => is(ticket, Some(head.min(got.message.seq - 1))),
                 Err(failure) if failure.is_no_message() => is(ticket, Some(head)),
-                _ => Heard::Nothing,
+                _ => Progress::Nothing,
             },
         }
     }
 
-    fn hear_info(&mut self, ticket: Ticket, message: &Message) -> Heard {
+    fn hear_info(&mut self, ticket: Ticket, message: &Message) -> Progress {
         let info = match api::read::<StreamInfo>(message) {
             Ok(info) if info.is_of_leader() => info,
             // It is asked again in its time.
-            _ => return Heard::Nothing,
+            _ => return Progress::Nothing,
         };
-        let now_ms = stamp::unix_ms(info.ts.as_bytes());
+        let now_ms = timestamp::unix_ms(info.ts.as_bytes());
         match now_ms.filter(|_| keeps_for(&info.config, self.age_ms)) {
             Some(now_ms) => {
                 self.from = Some((now_ms.saturating_sub(self.age_ms), info.state.last_seq));
-                Heard::Next
+                Progress::Next
             }
             None => is(ticket, None),
         }
     }
 }
 
-fn is(ticket: Ticket, behind: Option<u64>) -> Heard {
-    Heard::Done(Event::Since { ticket, behind }, 0)
+fn is(ticket: Ticket, behind: Option<u64>) -> Progress {
+    Progress::Done(Event::Since { ticket, behind }, 0)
 }
 
 /// Whether a stream has everything for so long that its subjects' count and their own age leave.

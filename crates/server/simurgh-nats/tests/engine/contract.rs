@@ -3,9 +3,9 @@
 use std::thread;
 use std::time::Duration;
 
-use adapter_tests::{Harness, Unsupported};
+use adapter_tests::{Fault, Harness, Tried};
 use simurgh_cluster::{Adapter, Prefix};
-use simurgh_nats::{Config, Keeping, NatsAdapter};
+use simurgh_nats::{Config, NatsAdapter, StreamsConfig};
 
 use crate::support::proxy::Proxy;
 use crate::support::{Engine, JETSTREAM, is_at_least, runtime};
@@ -27,7 +27,7 @@ impl Harness for Nats {
         let server = format!("127.0.0.1:{}", proxy.port).parse().unwrap();
         self.proxies.push(proxy);
         let mut config = Config::new(vec![server], prefix.clone(), "contract");
-        config.keeping = Some(Keeping::default());
+        config.streams = Some(StreamsConfig::default());
         Box::new(NatsAdapter::new(config, runtime().handle().clone()))
     }
 
@@ -35,44 +35,20 @@ impl Harness for Nats {
         thread::sleep(time);
     }
 
-    fn cut(&mut self, node: usize) -> Result<(), Unsupported> {
-        self.proxies[node].cut();
-        Ok(())
-    }
-
-    fn mend(&mut self, node: usize) -> Result<(), Unsupported> {
-        self.proxies[node].mend();
-        Ok(())
-    }
-
-    fn reset(&mut self, node: usize) -> Result<(), Unsupported> {
-        self.proxies[node].reset();
-        Ok(())
-    }
-
-    fn freeze(&mut self) -> Result<(), Unsupported> {
-        self.engine.freeze();
-        Ok(())
-    }
-
-    fn thaw(&mut self) -> Result<(), Unsupported> {
-        self.engine.thaw();
-        Ok(())
-    }
-
-    fn kill(&mut self) -> Result<(), Unsupported> {
-        self.engine.kill();
-        Ok(())
-    }
-
-    fn restart(&mut self) -> Result<(), Unsupported> {
-        self.engine.restart();
-        Ok(())
-    }
-
-    fn restart_empty(&mut self) -> Result<(), Unsupported> {
-        self.engine.forget();
-        self.engine.restart();
+    fn inject(&mut self, fault: Fault) -> Tried {
+        match fault {
+            Fault::Cut(node) => self.proxies[node].cut(),
+            Fault::Mend(node) => self.proxies[node].mend(),
+            Fault::Reset(node) => self.proxies[node].reset(),
+            Fault::Freeze => self.engine.freeze(),
+            Fault::Thaw => self.engine.thaw(),
+            Fault::Kill => self.engine.kill(),
+            Fault::Restart => self.engine.restart(),
+            Fault::RestartEmpty => {
+                self.engine.forget();
+                self.engine.restart();
+            }
+        }
         Ok(())
     }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 use serde_json::Value;
 use simurgh_cluster::adapter::NotStored;
 use simurgh_cluster::{Adapter as _, Event};
-use simurgh_nats::{Config, Credentials, Keeping, Permissions, Secret};
+use simurgh_nats::{Config, Credentials, Permissions, Secret, StreamsConfig};
 
 use crate::support::{Engine, JETSTREAM, Node, can_keep, operator, prefix};
 
@@ -20,7 +20,7 @@ fn engine() -> Option<Engine> {
 #[test]
 fn what_was_confirmed_is_there_after_the_engine_was_killed_under_load() {
     let Some(mut engine) = engine() else { return };
-    let keeping = Keeping { count_max: 10_000, ..Keeping::default() };
+    let keeping = StreamsConfig { count_max: 10_000, ..StreamsConfig::default() };
     let mut node = Node::keeping(1, &engine.address(), keeping);
     let epoch = node.keeps();
     let mut tickets = Vec::new();
@@ -61,7 +61,7 @@ fn copy(from: &Path, to: &Path) {
 #[test]
 fn a_store_that_is_set_back_to_an_old_copy_has_another_epoch_on_every_node() {
     let Some(mut engine) = engine() else { return };
-    let mut one = Node::keeping(1, &engine.address(), Keeping::default());
+    let mut one = Node::keeping(1, &engine.address(), StreamsConfig::default());
     let epoch = one.keeps();
     one.stored("t", "old");
     engine.kill();
@@ -82,7 +82,7 @@ fn a_store_that_is_set_back_to_an_old_copy_has_another_epoch_on_every_node() {
     assert_ne!(other_epoch, epoch);
     assert_eq!(one.all("t", false).len(), 1);
     // One that has just begun, and has seen nothing of what is lost.
-    assert_eq!(Node::keeping(2, &engine.address(), Keeping::default()).keeps(), other_epoch);
+    assert_eq!(Node::keeping(2, &engine.address(), StreamsConfig::default()).keeps(), other_epoch);
     // And it stays.
     engine.kill();
     one.wait("down", |it| it.ups == 3 && !it.is_up);
@@ -93,7 +93,7 @@ fn a_store_that_is_set_back_to_an_old_copy_has_another_epoch_on_every_node() {
 #[test]
 fn a_stream_that_is_made_anew_while_the_link_stands_has_another_epoch() {
     let Some(engine) = engine() else { return };
-    let mut node = Node::keeping(1, &engine.address(), Keeping::default());
+    let mut node = Node::keeping(1, &engine.address(), StreamsConfig::default());
     let epoch = node.keeps();
     node.stored("t", "lost");
     operator::must(engine.port, "STREAM.DELETE.P_H0", &Value::Null);
@@ -119,7 +119,7 @@ fn what_a_full_disk_does_not_take_is_not_said_to_be_stored() {
     if !can_keep() {
         return;
     }
-    let keeping = Keeping { count_max: 10_000, ..Keeping::default() };
+    let keeping = StreamsConfig { count_max: 10_000, ..StreamsConfig::default() };
     let mut node = Node::keeping(1, &engine.address(), keeping);
     node.keeps();
     let mut confirmed = Vec::new();
@@ -179,26 +179,26 @@ fn with_permissions(permissions: &Permissions) -> Option<Engine> {
     can_keep().then_some(engine)
 }
 
-fn node(engine: &Engine, keeping: Keeping) -> Node {
+fn node(engine: &Engine, keeping: StreamsConfig) -> Node {
     let mut config = Config::new(vec![engine.address().parse().unwrap()], prefix(), "test");
     let password = Secret::Text("b".to_owned());
     config.credentials = Credentials::Password { user: "a".to_owned(), password };
-    config.keeping = Some(keeping);
+    config.streams = Some(keeping);
     Node::start(1, config)
 }
 
 fn permissions() -> Permissions {
-    let names = Keeping::default().stream_names(&prefix());
+    let names = StreamsConfig::default().stream_names(&prefix());
     Permissions::of(&prefix(), &names.iter().map(String::as_str).collect::<Vec<_>>())
 }
 
 #[test]
 fn what_is_kept_needs_exactly_the_permissions_that_are_named() {
     let Some(engine) = with_permissions(&permissions()) else { return };
-    let few = Keeping { count_max: 10, ..Keeping::default() };
+    let few = StreamsConfig { count_max: 10, ..StreamsConfig::default() };
     node(&engine, few).keeps();
     // This one changes the stream.
-    let mut node = node(&engine, Keeping::default());
+    let mut node = node(&engine, StreamsConfig::default());
     node.keeps();
     node.want("t");
     let seqs: Vec<u64> = (0..5).map(|n| node.stored("t", &format!("{n}"))).collect();
@@ -226,7 +226,7 @@ fn a_permission_that_what_is_kept_lacks_is_named_and_plain_topics_go_on() {
         permissions.subscribe.retain(|it| it != missing);
         assert_eq!(permissions.publish.len() + permissions.subscribe.len(), all - 1);
         let Some(engine) = with_permissions(&permissions) else { return };
-        let mut node = node(&engine, Keeping::default());
+        let mut node = node(&engine, StreamsConfig::default());
         let why = node.why_nothing_is_kept();
         let named = missing.trim_end_matches('>');
         assert!(why.contains("Permissions Violation") && why.contains(named), "{missing}: {why}");
@@ -239,8 +239,8 @@ fn a_change_that_is_not_allowed_is_named() {
     let mut permissions = permissions();
     permissions.publish.retain(|it| !it.contains("UPDATE"));
     let Some(engine) = with_permissions(&permissions) else { return };
-    node(&engine, Keeping { count_max: 10, ..Keeping::default() }).keeps();
-    let mut node = node(&engine, Keeping::default());
+    node(&engine, StreamsConfig { count_max: 10, ..StreamsConfig::default() }).keeps();
+    let mut node = node(&engine, StreamsConfig::default());
     let why = node.why_nothing_is_kept();
     assert!(why.contains("Permissions Violation for Publish to \"$JS.API.STREAM.UPDATE"), "{why}");
 }
@@ -250,7 +250,7 @@ fn a_purge_that_is_not_allowed_is_refused_and_the_rest_goes_on() {
     let mut permissions = permissions();
     permissions.publish.retain(|it| !it.contains("PURGE"));
     let Some(engine) = with_permissions(&permissions) else { return };
-    let mut node = node(&engine, Keeping::default());
+    let mut node = node(&engine, StreamsConfig::default());
     node.keeps();
     let seq = node.stored("t", "id");
     let Event::Purged { why: Some(NotStored::Refused(why)), .. } = node.purge("t", seq + 1) else {
@@ -265,7 +265,7 @@ fn a_purge_that_is_not_allowed_is_refused_and_the_rest_goes_on() {
 #[test]
 fn an_answer_of_many_pages_is_one() {
     let Some(engine) = engine() else { return };
-    let mut node = Node::keeping(1, &engine.address(), Keeping::default());
+    let mut node = Node::keeping(1, &engine.address(), StreamsConfig::default());
     node.keeps();
     let topics: Vec<String> = (0..100).map(|n| format!("t:{n}")).collect();
     // More than fits into a page.
@@ -300,7 +300,7 @@ fn a_stream_says_what_is_young_until_its_size_is_bounded() {
             other => panic!("{other:?}"),
         }
     };
-    let keeping = Keeping { count_max: 3, ..Keeping::default() };
+    let keeping = StreamsConfig { count_max: 3, ..StreamsConfig::default() };
     let mut node = Node::keeping(1, &engine.address(), keeping.clone());
     node.keeps();
     assert_eq!(young(&mut node, 60), Some(0));
@@ -311,7 +311,7 @@ fn a_stream_says_what_is_young_until_its_size_is_bounded() {
     assert!(matches!(node.purge("t", 5), Event::Purged { why: None, .. }));
     assert_eq!(young(&mut node, 300), Some(4));
     assert_eq!(young(&mut node, 301), None, "nothing is kept for so long");
-    let bounded = Keeping { engine_bytes: Some(1 << 20), ..keeping };
+    let bounded = StreamsConfig { engine_bytes: Some(1 << 20), ..keeping };
     Node::keeping(2, &engine.address(), bounded).keeps();
     assert_eq!(young(&mut node, 60), None);
 }
@@ -319,7 +319,7 @@ fn a_stream_says_what_is_young_until_its_size_is_bounded() {
 #[test]
 fn what_a_frozen_engine_does_not_confirm_is_sent_again_and_stored_once() {
     let Some(engine) = engine() else { return };
-    let mut node = Node::keeping(1, &engine.address(), Keeping::default());
+    let mut node = Node::keeping(1, &engine.address(), StreamsConfig::default());
     let epoch = node.keeps();
     node.stored("t", "first");
     engine.freeze();

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use simurgh_cluster::adapter::NotStored;
 use simurgh_cluster::{Adapter as _, Event};
-use simurgh_nats::{Config, Keeping, Replicas};
+use simurgh_nats::{Config, Replicas, StreamsConfig};
 
 use crate::support::{Engine, Node, can_keep, operator, prefix};
 
@@ -36,7 +36,8 @@ impl Servers {
         let servers = self.0.iter().map(|it| it.address().parse().unwrap()).collect();
         let mut config = Config::new(servers, prefix(), "test");
         let replicas = Replicas::Three;
-        config.keeping = Some(Keeping { replicas, count_max: 10_000, ..Keeping::default() });
+        config.streams =
+            Some(StreamsConfig { replicas, count_max: 10_000, ..StreamsConfig::default() });
         Node::start(id, config)
     }
 

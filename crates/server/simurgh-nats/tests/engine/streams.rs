@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use simurgh_cluster::Adapter as _;
-use simurgh_nats::{Keeping, Storage, StreamCount};
+use simurgh_nats::{Storage, StreamCount, StreamsConfig};
 
 use crate::support::{Engine, JETSTREAM, Node, can_keep, operator, prefix};
 
@@ -21,7 +21,7 @@ fn config(engine: &Engine) -> Value {
 #[test]
 fn a_stream_is_made_as_it_should_be() {
     let Some(engine) = engine(JETSTREAM) else { return };
-    let mut node = Node::keeping(1, &engine.address(), Keeping::default());
+    let mut node = Node::keeping(1, &engine.address(), StreamsConfig::default());
     node.keeps();
     let found = config(&engine);
     for (key, expected) in [
@@ -40,18 +40,22 @@ fn a_stream_is_made_as_it_should_be() {
     }
     assert_eq!(found["metadata"]["simurgh"], "1");
     let words = node.adapter.measures().keeping.unwrap();
-    assert_eq!(words, Keeping::default().durability());
+    assert_eq!(words, StreamsConfig::default().durability());
     assert_eq!(node.downs, []);
 }
 
 #[test]
 fn a_stream_that_keeps_less_is_changed_and_what_it_has_stays() {
     let Some(engine) = engine(JETSTREAM) else { return };
-    let few = Keeping { count_max: 3, age_max: Duration::from_secs(200), ..Keeping::default() };
+    let few = StreamsConfig {
+        count_max: 3,
+        age_max: Duration::from_secs(200),
+        ..StreamsConfig::default()
+    };
     let mut one = Node::keeping(1, &engine.address(), few.clone());
     let epoch = one.keeps();
     one.stored("t", "kept");
-    let many = Keeping { engine_bytes: Some(50_000_000), ..Keeping::default() };
+    let many = StreamsConfig { engine_bytes: Some(50_000_000), ..StreamsConfig::default() };
     let mut other = Node::keeping(2, &engine.address(), many);
     assert_eq!(other.keeps(), epoch);
     let found = config(&engine);
@@ -59,7 +63,7 @@ fn a_stream_that_keeps_less_is_changed_and_what_it_has_stays() {
     assert_eq!(limits, [json!(100), json!(300_000_000_000_u64), json!(50_000_000)]);
     assert_eq!(other.all("t", false).len(), 1);
     // Who needs less does not take it away.
-    let less = Keeping { engine_bytes: Some(50_000_000), ..few };
+    let less = StreamsConfig { engine_bytes: Some(50_000_000), ..few };
     Node::keeping(3, &engine.address(), less).keeps();
     assert_eq!(config(&engine), found);
     assert_eq!(one.kept, Some(epoch));
@@ -70,7 +74,7 @@ fn a_stream_of_another_shape_is_named_and_plain_topics_go_on() {
     let Some(engine) = engine(JETSTREAM) else { return };
     let other = json!({ "name": "P_H0", "subjects": ["somebody.>"], "storage": "memory" });
     operator::must(engine.port, "STREAM.CREATE.P_H0", &other);
-    let mut node = Node::keeping(1, &engine.address(), Keeping::default());
+    let mut node = Node::keeping(1, &engine.address(), StreamsConfig::default());
     let why = node.why_nothing_is_kept();
     for words in [
         "the stream P_H0 cannot be used: ",
@@ -95,7 +99,7 @@ fn subjects_that_another_stream_has_are_named() {
     let Some(engine) = engine(JETSTREAM) else { return };
     let other = json!({ "name": "ALL", "subjects": ["p.>"], "storage": "memory" });
     operator::must(engine.port, "STREAM.CREATE.ALL", &other);
-    let mut node = Node::keeping(1, &engine.address(), Keeping::default());
+    let mut node = Node::keeping(1, &engine.address(), StreamsConfig::default());
     let why = node.why_nothing_is_kept();
     assert!(why.contains("the stream P_H0 cannot be made: subjects overlap"), "{why}");
 }
@@ -103,7 +107,7 @@ fn subjects_that_another_stream_has_are_named() {
 #[test]
 fn who_makes_no_streams_says_which_is_missing_and_takes_it_when_it_is_there() {
     let Some(engine) = engine(JETSTREAM) else { return };
-    let keeping = Keeping { create_streams: false, ..Keeping::default() };
+    let keeping = StreamsConfig { create_streams: false, ..StreamsConfig::default() };
     let mut node = Node::keeping(1, &engine.address(), keeping);
     let why = node.why_nothing_is_kept();
     let (words, expected) = why.split_once("is not there; it must be ").expect(&why);
@@ -125,7 +129,7 @@ fn who_makes_no_streams_says_which_is_missing_and_takes_it_when_it_is_there() {
 #[test]
 fn an_engine_that_keeps_nothing_is_named_and_plain_topics_go_on() {
     let Some(engine) = engine("") else { return };
-    let mut node = Node::keeping(1, &engine.address(), Keeping::default());
+    let mut node = Node::keeping(1, &engine.address(), StreamsConfig::default());
     let why = node.why_nothing_is_kept();
     assert!(why.contains("P_H0: nobody answers for it: JetStream is not enabled"), "{why}");
     assert!(node.refused("t", "id").contains("JetStream"), "{why}");
@@ -136,7 +140,7 @@ fn an_engine_that_keeps_nothing_is_named_and_plain_topics_go_on() {
 fn too_little_room_for_what_is_to_be_kept_is_named() {
     let little = "jetstream { store_dir: \"kept\", max_file_store: 10MB }";
     let Some(engine) = engine(little) else { return };
-    let keeping = Keeping { engine_bytes: Some(1 << 30), ..Keeping::default() };
+    let keeping = StreamsConfig { engine_bytes: Some(1 << 30), ..StreamsConfig::default() };
     let mut node = Node::keeping(1, &engine.address(), keeping);
     let why = node.why_nothing_is_kept();
     assert!(why.contains("P_H0 cannot be made: insufficient storage resources"), "{why}");
@@ -147,7 +151,7 @@ fn too_little_room_for_what_is_to_be_kept_is_named() {
 fn a_replica_that_there_is_no_server_for_is_named() {
     let Some(engine) = engine(JETSTREAM) else { return };
     let replicas = simurgh_nats::Replicas::Three;
-    let keeping = Keeping { replicas, ..Keeping::default() };
+    let keeping = StreamsConfig { replicas, ..StreamsConfig::default() };
     let mut node = Node::keeping(1, &engine.address(), keeping);
     let why = node.why_nothing_is_kept();
     assert!(why.contains("P_H0 cannot be made: replicas > 1 not supported"), "{why}");
@@ -156,7 +160,7 @@ fn a_replica_that_there_is_no_server_for_is_named() {
 #[test]
 fn sixteen_streams_share_the_topics() {
     let Some(engine) = engine(JETSTREAM) else { return };
-    let keeping = Keeping { streams: StreamCount::Sixteen, ..Keeping::default() };
+    let keeping = StreamsConfig { streams: StreamCount::Sixteen, ..StreamsConfig::default() };
     let (mut one, mut other) = (
         Node::keeping(1, &engine.address(), keeping.clone()),
         Node::keeping(2, &engine.address(), keeping),
@@ -197,7 +201,7 @@ fn sixteen_streams_share_the_topics() {
 #[test]
 fn memory_is_said_to_be_lost_and_is() {
     let Some(mut engine) = engine(JETSTREAM) else { return };
-    let keeping = Keeping { storage: Storage::Memory, ..Keeping::default() };
+    let keeping = StreamsConfig { storage: Storage::Memory, ..StreamsConfig::default() };
     let mut node = Node::keeping(1, &engine.address(), keeping);
     let epoch = node.keeps();
     let words = node.adapter.measures().keeping.unwrap();

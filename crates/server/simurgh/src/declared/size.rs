@@ -3,46 +3,9 @@
 use serde::Deserializer;
 use serde::de::{Error, Unexpected, Visitor};
 use simurgh_proto::ws::Limits;
+pub use simurgh_text::parse_bytes;
 
 use super::{ChannelSpec, Defaults};
-
-const UNITS: [(&str, u64); 9] = [
-    ("", 1),
-    ("b", 1),
-    ("kb", 1_000),
-    ("mb", 1_000_000),
-    ("gb", 1_000_000_000),
-    ("kib", 1 << 10),
-    ("mib", 1 << 20),
-    ("gib", 1 << 30),
-    ("tib", 1 << 40),
-];
-
-/// Reads a size in bytes: a number, whole or with a decimal point, and a unit of `B`, `kB`, `MB`,
-/// `GB` (thousands) or `KiB`, `MiB`, `GiB`, `TiB` (1,024); none is bytes. Case does not matter.
-///
-/// # Errors
-/// What of it cannot be read.
-pub fn parse_bytes(text: &str) -> Result<usize, String> {
-    let text = text.trim();
-    let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.' && c != '_');
-    let (number, unit) = text.split_at(digits.unwrap_or(text.len()));
-    let unit = unit.trim().to_ascii_lowercase();
-    let Some((_, factor)) = UNITS.iter().find(|(name, _)| *name == unit) else {
-        return Err(format!("{text:?} has no unit of size that is known"));
-    };
-    let number = number.replace('_', "");
-    let bytes = match number.split_once('.') {
-        None => number.parse::<u64>().ok().and_then(|n| n.checked_mul(*factor)),
-        Some((whole, part)) if !whole.is_empty() && !part.is_empty() => {
-            let exact = number.parse::<f64>().ok().map(|n| n * *factor as f64);
-            exact.filter(|n| n.is_finite() && *n < u64::MAX as f64).map(|n| n.round() as u64)
-        }
-        Some(_) => None,
-    };
-    let bytes = bytes.and_then(|n| usize::try_from(n).ok());
-    bytes.ok_or_else(|| format!("{text:?} is no size"))
-}
 
 /// For serde: a size as a text or a whole number of bytes.
 pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Option<usize>, D::Error> {
@@ -79,32 +42,4 @@ pub(super) fn limits(specs: &[ChannelSpec], defaults: Defaults) -> Option<Limits
     let message_bytes_max = largest.max()?;
     let frame_bytes_max = defaults.frame_bytes_max.unwrap_or(message_bytes_max);
     Some(Limits { message_bytes_max, frame_bytes_max: frame_bytes_max.min(message_bytes_max) })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn sizes_are_read() {
-        for (text, bytes) in [
-            ("0", 0),
-            ("1500", 1_500),
-            ("1_500 B", 1_500),
-            ("64KiB", 65_536),
-            ("64 kib", 65_536),
-            ("10MB", 10_000_000),
-            ("1.5GiB", 1_610_612_736),
-            ("2TiB", 1 << 41),
-        ] {
-            assert_eq!(parse_bytes(text), Ok(bytes), "{text}");
-        }
-    }
-
-    #[test]
-    fn what_is_no_size_is_refused() {
-        for text in ["", "-1", "KiB", "64 potatoes", "1.MB", ".5MB", "1.2.3B", "99999999999TiB"] {
-            assert!(parse_bytes(text).is_err(), "{text}");
-        }
-    }
 }

@@ -5,8 +5,8 @@ use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use serde_json::Value;
-
-use crate::units;
+use simurgh_text::whole;
+use simurgh_tune::CONNECTIONS_MAX;
 
 /// One line of a script.
 #[derive(Debug, Clone, PartialEq)]
@@ -183,12 +183,12 @@ impl<'l> Words<'l> {
 
     fn count(&mut self) -> Result<usize, Mistake> {
         let (at, word) = self.needed("a number")?;
-        units::count(word).map_err(|why| Mistake { at, why })
+        whole(1, CONNECTIONS_MAX)(word).map_err(|why| Mistake { at, why })
     }
 
     fn time(&mut self) -> Result<Duration, Mistake> {
         let (at, word) = self.needed("a time")?;
-        units::duration(word).map_err(|why| Mistake { at, why })
+        simurgh_text::duration(word).map_err(|why| Mistake { at, why })
     }
 
     fn command(&mut self) -> Result<Option<&'static Usage>, Mistake> {

@@ -7,13 +7,12 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 use simurgh::driver::{Counts, Driver, Error, Event, SocketId, What};
 use simurgh::{Handle, Payload};
-use simurgh_load::report::grouped;
+use simurgh_text::format::grouped;
 
 use super::Failure;
 use super::command::{ALL, Command, Ids, Usage};
-use super::resources::{Clocks, resident_bytes};
+use super::resources::{Clocks, megabytes, resident_bytes};
 use super::stop::Stop;
-use crate::units::megabytes;
 
 /// Sockets that are opened or spoken to at once: between two looks at Ctrl-C.
 const AT_ONCE: usize = 20_000;

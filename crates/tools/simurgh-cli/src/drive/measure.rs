@@ -7,14 +7,13 @@ use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::Value;
 use simurgh::driver::{Counts, Driver, Options, SocketId, What};
 use simurgh::{Endpoint, Handle, Payload};
-use simurgh_load::report::grouped;
+use simurgh_text::format::grouped;
+use simurgh_text::output::print;
 
 use super::fleet::{millis, patiently, wait};
-use super::resources::{Clocks, Spent, resident_bytes};
+use super::resources::{Clocks, Spent, megabytes, resident_bytes};
 use super::stop::Stop;
 use super::{Failure, Way};
-use crate::print;
-use crate::units::megabytes;
 
 /// Sockets that are created between two looks at the progress bar.
 const AT_ONCE: usize = 10_000;

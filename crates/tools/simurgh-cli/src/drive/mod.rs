@@ -21,12 +21,12 @@ use std::time::Duration;
 use clap::ValueEnum;
 use simurgh::driver::{Driver, Options};
 use simurgh::{Builder, Endpoint, Serializer};
+use simurgh_text::output::{fail, print};
+use simurgh_text::{Choice, duration, whole, word_or};
+use simurgh_tune::{CONNECTIONS_MAX, SHARDS_MAX};
 
-use crate::flags::Serve;
-use crate::layer::Layer;
-use crate::settings::{Declared, Settings};
-use crate::units::{self, Choice};
-use crate::{Channels, fail, logging, refuse};
+use crate::logging;
+use crate::settings::{Channels, Declared, PartialSettings, Serve, Settings, values};
 use stop::Stop;
 
 /// What can be typed after `simurgh drive`.
@@ -34,10 +34,10 @@ use stop::Stop;
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Flags {
     /// Creates so many sockets, measures what they cost, and ends
-    #[arg(long, value_name = "N", value_parser = units::count)]
+    #[arg(long, value_name = "N", value_parser = whole::<usize>(1, CONNECTIONS_MAX))]
     sockets: Option<usize>,
     /// Channels that each of them joins
-    #[arg(long, value_name = "N", default_value = "1", value_parser = units::channels)]
+    #[arg(long, value_name = "N", default_value = "1", value_parser = whole::<u16>(1, 65_535))]
     channels: u16,
     #[arg(long, value_name = "TOPIC", default_value = "ping_topic", help = TOPIC_HELP,
           long_help = TOPIC_LONG_HELP)]
@@ -46,16 +46,16 @@ pub(crate) struct Flags {
     #[arg(long, value_name = "PATH", default_value = "/socket")]
     path: String,
     /// Params of each connection, a JSON object
-    #[arg(long, value_name = "JSON", default_value = "{}", value_parser = units::json)]
+    #[arg(long, value_name = "JSON", default_value = "{}", value_parser = values::json)]
     params: serde_json::Value,
     /// Payload of each join
-    #[arg(long, value_name = "JSON", default_value = "{}", value_parser = units::json)]
+    #[arg(long, value_name = "JSON", default_value = "{}", value_parser = values::json)]
     payload: serde_json::Value,
     /// Event that each socket pushes, to measure messages
     #[arg(long, value_name = "EVENT", default_value = "ping")]
     event: String,
     /// Broadcasts to all that are measured
-    #[arg(long, value_name = "N", default_value = "5", value_parser = units::count)]
+    #[arg(long, value_name = "N", default_value = "5", value_parser = whole::<usize>(1, CONNECTIONS_MAX))]
     broadcasts: usize,
     /// What messages pass on their way: nothing, or a serializer and WebSocket frames
     #[arg(long, value_enum, default_value = "none")]
@@ -67,14 +67,14 @@ pub(crate) struct Flags {
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     /// Address to listen on as well, for clients, /metrics and the like
-    #[arg(long, value_name = "ADDRESS", value_parser = units::address)]
+    #[arg(long, value_name = "ADDRESS", value_parser = values::address)]
     listen: Vec<std::net::SocketAddr>,
     /// Event loops [default: one per core, or as the settings say]
-    #[arg(long, value_name = "N", value_parser = units::shards)]
+    #[arg(long, value_name = "N", value_parser = word_or("auto", whole::<usize>(1, SHARDS_MAX)))]
     shards: Option<Choice<usize>>,
     /// Time after which channels that are silent hibernate [default: as the settings say; 1s when
     /// measuring]
-    #[arg(long, value_name = "TIME", value_parser = units::duration_or_off)]
+    #[arg(long, value_name = "TIME", value_parser = word_or("off", duration))]
     hibernate_after: Option<Choice<Duration>>,
 }
 
@@ -135,11 +135,11 @@ pub(crate) fn drive(
 ) -> ExitCode {
     let script = match flags.script.as_deref().map(prompt::Script::read).transpose() {
         Ok(script) => script,
-        Err(refusal) => return refuse(&refusal, "nothing was started"),
+        Err(refusal) => return refusal.refuse("nothing was started"),
     };
     let settings = match Settings::load(serve_flags(&flags), channels) {
         Ok(settings) => settings,
-        Err(refusal) => return refuse(&refusal, "nothing was started"),
+        Err(refusal) => return refusal.refuse("nothing was started"),
     };
     // First of all: threads inherit what is blocked.
     let stop = match Stop::on_signals() {
@@ -160,7 +160,7 @@ pub(crate) fn drive(
         Err(error) => return fail(&error.to_string()),
     };
     for address in endpoint.addresses() {
-        crate::print(&format!("listening on http://{address}\n"));
+        print(&format!("listening on http://{address}\n"));
     }
     let outcome = match flags.sockets {
         Some(sockets) => measure::measure(&endpoint, &plan(&flags, sockets), &stop),
@@ -200,12 +200,12 @@ impl From<simurgh::driver::Error> for Failure {
 
 fn serve_flags(flags: &Flags) -> Serve {
     let measured = flags.sockets.map(|_| Choice::Value(MEASURED_HIBERNATE_AFTER));
-    let layer = Layer {
+    let flags_of_serve = PartialSettings {
         shards: flags.shards,
         hibernate_after: flags.hibernate_after.or(measured),
-        ..Layer::default()
+        ..PartialSettings::default()
     };
-    Serve { config: flags.config.clone(), flags: layer }
+    Serve { config: flags.config.clone(), flags: flags_of_serve }
 }
 
 fn plan(flags: &Flags, sockets: usize) -> measure::Plan {

@@ -10,13 +10,13 @@ use rustyline::hint::Hinter;
 use rustyline::history::DefaultHistory;
 use rustyline::validate::Validator;
 use rustyline::{CompletionType, Config, Context, Editor, Helper};
+use simurgh_text::output::{complain, print};
 
 use super::Failure;
 use super::command::{self, ALL, Command, Mistake};
 use super::fleet::{Done, Fleet};
 use super::stop::Stop;
 use crate::settings::Refusal;
-use crate::{complain, print};
 
 const PROMPT: &str = "drive> ";
 

@@ -40,3 +40,8 @@ pub(super) fn resident_bytes() -> Option<u64> {
     let kilobytes: u64 = line.split_whitespace().next()?.parse().ok()?;
     Some(kilobytes * 1024)
 }
+
+/// Bytes in millions.
+pub(super) fn megabytes(bytes: f64) -> String {
+    format!("{:.1} MB", bytes / 1e6)
+}

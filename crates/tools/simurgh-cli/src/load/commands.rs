@@ -3,8 +3,7 @@
 use std::io::{self, BufRead};
 
 use simurgh_load::control::Control;
-
-use crate::complain;
+use simurgh_text::output::complain;
 
 /// Takes commands until standard input ends, which changes nothing; what is none is said.
 ///

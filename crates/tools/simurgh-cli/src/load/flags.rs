@@ -6,9 +6,10 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand};
 use simurgh_load::scenario::{AddressRange, Overrides, Spread};
+use simurgh_text::{Choice, duration, word_or};
 
 use super::http::HttpFlags;
-use crate::units::{self, Choice};
+use crate::settings::values::address;
 
 #[derive(Debug, Args)]
 #[command(
@@ -82,7 +83,7 @@ pub(super) struct ScenarioFlags {
     #[arg(long, value_name = "N", value_parser = users)]
     max_users: Option<u64>,
     /// Ends the run after this time, users and all.
-    #[arg(long, value_name = "TIME", value_parser = units::duration)]
+    #[arg(long, value_name = "TIME", value_parser = duration)]
     duration: Option<Duration>,
     /// Users per second, in all phases; also 60/min, 100/h.
     #[arg(long, value_name = "RATE", value_parser = simurgh_load::toml::rate)]
@@ -148,7 +149,7 @@ pub(super) struct RunFlags {
     #[arg(long)]
     pub(super) overwrite: bool,
     /// Where the live page is, or off. Where the port is taken, the next free one.
-    #[arg(long, value_name = "ADDRESS", value_parser = units::address_or_off,
+    #[arg(long, value_name = "ADDRESS", value_parser = word_or("off", address),
           default_value = "127.0.0.1:8091")]
     pub(super) dashboard: Choice<SocketAddr>,
     /// Shows no live view; the summary comes all the same.
@@ -166,7 +167,7 @@ pub(super) struct RunFlags {
 #[derive(Debug, Args)]
 pub(super) struct AgentFlags {
     /// Where the controller finds this host.
-    #[arg(long, value_name = "ADDRESS", value_parser = units::address)]
+    #[arg(long, value_name = "ADDRESS", value_parser = address)]
     pub(super) listen: SocketAddr,
     /// Secret that the controller has to know; $NAME is an environment variable.
     #[arg(long, value_name = "TOKEN", env = "SIMURGH_LOAD_TOKEN", hide_env_values = true)]

@@ -9,12 +9,15 @@ use simurgh::Signals;
 use simurgh_load::benchmark::{self, BenchmarkError, Job, Outcome, Plan, Row, Runner, Sweep};
 use simurgh_load::scenario::{AddressRange, Tls};
 use simurgh_load::{report, terminal};
+use simurgh_text::output::{complain, fail, print};
+use simurgh_text::{duration, whole};
+use simurgh_tune::CONNECTIONS_MAX;
 use tracing_subscriber::filter::LevelFilter;
 
 use super::flags::{Cores, cores, map, workers};
+use crate::logging;
 use crate::settings::Refusal;
-use crate::units::{self, LogFormat};
-use crate::{complain, fail, logging, print, refuse};
+use crate::settings::values::LogFormat;
 
 /// What can be typed after `simurgh load http`.
 #[derive(Debug, Args)]
@@ -23,13 +26,13 @@ pub(super) struct HttpFlags {
     /// What is requested: http:// or https://.
     url: String,
     /// Connections that are kept open.
-    #[arg(short, long, value_name = "N", value_parser = units::count, default_value = "10")]
+    #[arg(short, long, value_name = "N", value_parser = whole::<usize>(1, CONNECTIONS_MAX), default_value = "10")]
     connections: usize,
     /// Threads. Default: one, and more if the connections need more descriptors or another core.
     #[arg(short, long, value_name = "N", value_parser = workers)]
     threads: Option<usize>,
     /// How long it is measured.
-    #[arg(short, long, value_name = "TIME", value_parser = units::duration, default_value = "10s")]
+    #[arg(short, long, value_name = "TIME", value_parser = duration, default_value = "10s")]
     duration: Duration,
     /// Requests a second, due at fixed times whatever the server does; latency then counts from
     /// when they were due. Also 60000/min. Default: each as soon as the one before it is answered.
@@ -37,7 +40,7 @@ pub(super) struct HttpFlags {
     rate: Option<f64>,
     /// Numbers of connections, measured one after the other; ends with a table, a chart, and where
     /// the server saturates.
-    #[arg(long, value_name = "N,N,...", value_delimiter = ',', value_parser = units::count,
+    #[arg(long, value_name = "N,N,...", value_delimiter = ',', value_parser = whole::<usize>(1, CONNECTIONS_MAX),
           conflicts_with_all = ["connections", "rate"])]
     sweep: Vec<usize>,
     /// A header, "NAME: VALUE"; may be repeated.
@@ -50,7 +53,7 @@ pub(super) struct HttpFlags {
     #[arg(long, value_name = "TEXT")]
     body: Option<String>,
     /// How long an answer, or a connection, may take.
-    #[arg(long, value_name = "TIME", value_parser = units::duration, default_value = "2s")]
+    #[arg(long, value_name = "TIME", value_parser = duration, default_value = "2s")]
     timeout: Duration,
     /// For those who are used to it: the distribution is always shown.
     #[arg(long, hide = true)]
@@ -135,11 +138,11 @@ pub(super) fn http(flags: HttpFlags) -> ExitCode {
     let _log = logging::start(LevelFilter::WARN, LogFormat::Text);
     let job = match flags.plan().and_then(Job::new) {
         Ok(job) => job,
-        Err(why) => return refuse(&Refusal(vec![why]), "nothing was sent"),
+        Err(why) => return Refusal(vec![why]).refuse("nothing was sent"),
     };
     if flags.threads.is_some_and(|threads| flags.sweep.is_empty() && threads > flags.connections) {
         let why = "more threads than connections: some would have none".to_owned();
-        return refuse(&Refusal(vec![why]), "nothing was sent");
+        return Refusal(vec![why]).refuse("nothing was sent");
     }
     let mut runner = Runner::new();
     let control = runner.control();

@@ -14,9 +14,9 @@ use std::process::ExitCode;
 
 use simurgh_load::scenario::{Diagnostic, Loaded, Machine, Overrides, explain};
 use simurgh_load::{report, toml};
+use simurgh_text::output::{complain, fail, print};
 
 use crate::settings::Refusal;
-use crate::{complain, fail, print, refuse};
 
 pub(crate) use flags::Load;
 use flags::{Command, ScenarioFlags};
@@ -26,7 +26,7 @@ pub(crate) fn load(load: Load) -> ExitCode {
     let Some(command) = load.command else {
         return match read(&load.run.scenario) {
             Ok(loaded) => run::start(run::Run::new(load.run, loaded.scenario)),
-            Err(refusal) => refuse(&refusal, "nothing was started"),
+            Err(refusal) => refusal.refuse("nothing was started"),
         };
     };
     match command {
@@ -37,7 +37,7 @@ pub(crate) fn load(load: Load) -> ExitCode {
                 print(&explain(&scenario, &machine));
                 ExitCode::SUCCESS
             }
-            Err(refusal) => refuse(&refusal, "`simurgh load init` prints an example"),
+            Err(refusal) => refusal.refuse("`simurgh load init` prints an example"),
         },
         Command::Init { file } => init(file),
         Command::Convert { scenario } => match read(&scenario) {
@@ -45,7 +45,7 @@ pub(crate) fn load(load: Load) -> ExitCode {
                 print(&toml::write(&loaded.scenario));
                 ExitCode::SUCCESS
             }
-            Err(refusal) => refuse(&refusal, "nothing was converted"),
+            Err(refusal) => refusal.refuse("nothing was converted"),
         },
         Command::Report { dir } => again(&dir),
         Command::Agent(agent) => run::agent(agent),

@@ -14,12 +14,13 @@ use simurgh_load::record::{Ending, Record, Warning, figures};
 use simurgh_load::report::{self, HtmlReport, Outputs};
 use simurgh_load::scenario::Scenario;
 use simurgh_load::{fleet, terminal};
+use simurgh_text::output::{complain, fail, print};
 use tracing_subscriber::filter::LevelFilter;
 
 use super::commands;
 use super::flags::{AgentFlags, CrewFlags, RunFlags};
-use crate::units::LogFormat;
-use crate::{complain, fail, logging, print};
+use crate::logging;
+use crate::settings::values::LogFormat;
 
 /// Everything that a run needs, checked.
 #[derive(Debug)]
@@ -227,7 +228,7 @@ fn status(outcome: &Outcome, record: &Record) -> u8 {
     if outcome.outputs_failed || outcome.ending == Ending::Failed {
         return FAILED;
     }
-    let verdicts = figures::judge(record, &record.meta().pass);
+    let verdicts = figures::verdicts(record, &record.meta().pass);
     if verdicts.iter().all(|verdict| verdict.passed) { 0 } else { NOT_PASSED }
 }
 

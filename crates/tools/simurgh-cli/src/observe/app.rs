@@ -8,14 +8,14 @@ use simurgh::observe::view::{
 
 use super::client::encoded;
 use super::columns::{self, ERRORS, NODES, SHARDS};
-use super::fetch::News;
+use super::fetch::{Action, Update, Wanted};
 
 /// Points of the history: five minutes.
 const POINTS_MAX: usize = 300;
 /// Rows that are asked for.
 const ROWS: usize = 100;
 
-/// One of the pages.
+/// What is shown below the tabs.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) enum View {
     #[default]
@@ -24,7 +24,7 @@ pub(super) enum View {
     Topics,
     Connections,
     Errors,
-    /// Of a server that is one of several nodes.
+    /// Only of a server that is one of several nodes.
     Cluster,
 }
 
@@ -43,28 +43,6 @@ impl View {
     }
 }
 
-/// What a key asks for.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Action {
-    None,
-    Quit,
-    /// Who is in a topic.
-    Members(String),
-    /// One connection.
-    Connection(String),
-    /// To be closed.
-    Disconnect(String),
-}
-
-/// The list that is to be asked for, by its query.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Wanted {
-    Nothing,
-    Topics(String),
-    Connections(String),
-    Cluster,
-}
-
 /// Which column a table is sorted by.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Sort {
@@ -79,7 +57,7 @@ impl Sort {
     }
 }
 
-/// Something shown in the place of a list.
+/// Shown in place of a list.
 #[derive(Debug)]
 pub(super) enum Detail {
     Members(Members),
@@ -88,7 +66,7 @@ pub(super) enum Detail {
 
 /// A line at the foot that takes what is typed.
 #[derive(Debug)]
-pub(super) enum Asking {
+pub(super) enum Prompt {
     /// Part of a topic's name, or the address of a peer.
     Search(String),
     /// Whether this connection is to be closed.
@@ -112,11 +90,11 @@ pub(super) struct App {
     pub(super) nodes_sort: Sort,
     pub(super) selected: usize,
     pub(super) detail: Option<Detail>,
-    pub(super) asking: Option<Asking>,
-    /// What was done, or was not.
+    pub(super) prompt: Option<Prompt>,
+    /// The outcome of the last action.
     pub(super) note: Option<String>,
     /// Why the server does not answer.
-    pub(super) lost: Option<String>,
+    pub(super) unreachable: Option<String>,
 }
 
 impl App {
@@ -138,35 +116,33 @@ impl App {
             nodes_sort: Sort { column: 0, is_falling: false },
             selected: 0,
             detail: None,
-            asking: None,
+            prompt: None,
             note: None,
-            lost: None,
+            unreachable: None,
         }
     }
 
-    pub(super) fn news(&mut self, news: News) {
-        match news {
-            News::Overview(overview) => self.figures(*overview),
-            News::Topics(list) => self.topics = Some(list),
-            News::Connections(list) => self.connections = Some(list),
-            News::Cluster(cluster) => self.cluster = Some(*cluster),
-            News::Members(members) => self.show(Detail::Members(members)),
-            News::Connection(row) => self.show(Detail::Connection(row)),
-            News::Done(text) => self.note = Some(text).filter(|text| !text.is_empty()),
-            News::Failed(text) => self.note = Some(text),
-            News::Lost(text) => self.lost = Some(text),
+    /// Takes up an answer of the server.
+    pub(super) fn update(&mut self, update: Update) {
+        match update {
+            Update::Overview(overview) => self.figures(*overview),
+            Update::Topics(list) => self.topics = Some(list),
+            Update::Connections(list) => self.connections = Some(list),
+            Update::Cluster(cluster) => self.cluster = Some(*cluster),
+            Update::Members(members) => self.show(Detail::Members(members)),
+            Update::Connection(row) => self.show(Detail::Connection(row)),
+            Update::Done(text) | Update::Failed(text) => self.note = Some(text),
+            Update::Unreachable(text) => self.unreachable = Some(text),
         }
         self.selected = self.selected.min(self.rows().saturating_sub(1));
     }
 
     fn figures(&mut self, mut overview: Overview) {
-        self.lost = None;
-        let last = self.points.last().map_or(0.0, |point| point.at_unix_s);
+        self.unreachable = None;
         let history = std::mem::take(&mut overview.history);
-        let news = history.into_iter().chain([overview.now.clone()]);
-        for point in news.filter(|point| point.at_unix_s > last) {
-            let is_newer = self.points.last().is_none_or(|it| it.at_unix_s < point.at_unix_s);
-            if is_newer {
+        for point in history.into_iter().chain([overview.now.clone()]) {
+            let last = self.points.last().map_or(0.0, |last| last.at_unix_s);
+            if point.at_unix_s > last {
                 self.points.push(point);
             }
         }
@@ -178,7 +154,7 @@ impl App {
         }
     }
 
-    /// The pages there are: a server that is alone has no cluster.
+    /// The views there are: a server without a cluster has none of it.
     pub(super) fn views(&self) -> &'static [(View, &'static str)] {
         let is_alone = self.overview.as_ref().is_none_or(|it| it.cluster.is_none());
         View::ALL.split_at(View::ALL.len() - usize::from(is_alone)).0
@@ -194,7 +170,7 @@ impl App {
         self.selected = 0;
     }
 
-    /// The list that this shows.
+    /// The list that the view shows.
     pub(super) fn wanted(&self) -> Wanted {
         match self.view {
             View::Topics => {
@@ -225,7 +201,7 @@ impl App {
         }
     }
 
-    /// The connection that is chosen, if one is.
+    /// The selected connection, if one is.
     fn connection(&self) -> Option<&ConnectionRow> {
         match (&self.detail, self.view) {
             (Some(Detail::Connection(row)), _) => Some(row),
@@ -243,9 +219,9 @@ impl App {
             };
         }
         self.note = None;
-        match self.asking.take() {
-            Some(Asking::Search(text)) => self.typed(key.code, text),
-            Some(Asking::Disconnect(id)) => match key.code {
+        match self.prompt.take() {
+            Some(Prompt::Search(text)) => self.typed(key.code, text),
+            Some(Prompt::Disconnect(id)) => match key.code {
                 KeyCode::Char('y' | 'Y') => Action::Disconnect(id),
                 _ => Action::None,
             },
@@ -255,7 +231,6 @@ impl App {
 
     /// A key of a text that is typed.
     fn typed(&mut self, key: KeyCode, mut text: String) -> Action {
-        /// Nobody types more than that.
         const LENGTH_MAX: usize = 256;
         match key {
             KeyCode::Esc => return Action::None,
@@ -273,7 +248,7 @@ impl App {
             KeyCode::Char(c) if text.len() < LENGTH_MAX => text.push(c),
             _ => {}
         }
-        self.asking = Some(Asking::Search(text));
+        self.prompt = Some(Prompt::Search(text));
         Action::None
     }
 
@@ -306,7 +281,7 @@ impl App {
             KeyCode::Char('r') => self.reverse(),
             KeyCode::Char('/') if matches!(self.view, View::Topics | View::Connections) => {
                 self.detail = None;
-                self.asking = Some(Asking::Search(String::new()));
+                self.prompt = Some(Prompt::Search(String::new()));
             }
             KeyCode::Char('d') => self.ask_to_disconnect(),
             KeyCode::Enter => return self.enter(),
@@ -362,7 +337,7 @@ impl App {
     fn ask_to_disconnect(&mut self) {
         let Some(id) = self.connection().map(|row| row.id.clone()) else { return };
         if self.overview.as_ref().is_some_and(|overview| overview.can_disconnect) {
-            self.asking = Some(Asking::Disconnect(id));
+            self.prompt = Some(Prompt::Disconnect(id));
         } else {
             let text = "the server has no api_token: nobody disconnects sockets from here";
             self.note = Some(text.to_owned());
@@ -390,7 +365,7 @@ impl App {
     }
 }
 
-/// As a query has it.
+/// The word for an order in a query.
 pub(super) fn order(order: impl serde::Serialize) -> String {
     match serde_json::to_value(order) {
         Ok(serde_json::Value::String(name)) => name,

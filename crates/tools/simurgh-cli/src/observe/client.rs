@@ -42,7 +42,7 @@ impl fmt::Display for Problem {
         | Self::NoSimurgh(text)
         | Self::Refused(text)
         | Self::Said(text)) = self;
-        f.write_str(&super::text::visible(text))
+        f.write_str(&simurgh_text::visible(text))
     }
 }
 

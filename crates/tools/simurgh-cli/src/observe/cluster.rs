@@ -1,9 +1,8 @@
 //! A cluster in words, for the screen and for `--once`. All texts come from other machines.
 
 use simurgh::observe::view::{ClusterOverview, HistoriesRow, NamedCount, NodeFigures, NodeRow};
-use simurgh_load::report::{bytes, decimal, grouped, span};
-
-use super::text::visible;
+use simurgh_text::format::{bytes, grouped, number, time};
+use simurgh_text::visible;
 
 /// What there is to say of a cluster beside its nodes: names and values.
 pub(super) fn facts(cluster: &ClusterOverview) -> Vec<(&'static str, String)> {
@@ -12,7 +11,7 @@ pub(super) fn facts(cluster: &ClusterOverview) -> Vec<(&'static str, String)> {
     let rtt = link.rtt_ms.map(|it| format!(", answers in {}", milliseconds(it)));
     let engine = link.engine.as_deref().map_or_else(|| "-".to_owned(), visible);
     let mut facts = vec![
-        ("link", format!("{} for {}{why}", visible(&link.state), span(link.for_s))),
+        ("link", format!("{} for {}{why}", visible(&link.state), time(link.for_s))),
         ("engine", engine + &rtt.unwrap_or_default()),
         (
             "links",
@@ -79,8 +78,8 @@ fn sums(cluster: &ClusterOverview) -> String {
         grouped(nodes),
         grouped(cluster.nodes.iter().map(sockets).fold(0, u64::saturating_add)),
         grouped(whole(|it| it.channels)),
-        decimal(rate(|it| it.messages_in_per_s)),
-        decimal(rate(|it| it.messages_out_per_s)),
+        number(rate(|it| it.messages_in_per_s)),
+        number(rate(|it| it.messages_out_per_s)),
         rate(|it| it.cpu_cores) * 100.0,
         bytes(whole(|it| it.resident_bytes) as f64),
     )
@@ -121,5 +120,5 @@ pub(super) fn sockets(row: &NodeRow) -> u64 {
 }
 
 pub(super) fn milliseconds(it: f64) -> String {
-    simurgh_load::report::time(it * 1000.0)
+    simurgh_text::format::micros(it * 1000.0)
 }

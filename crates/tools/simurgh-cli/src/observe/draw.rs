@@ -6,11 +6,11 @@ use ratatui::style::{Modifier, Style, Stylize};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Cell, Paragraph, Row, Sparkline, Table, TableState};
 use simurgh::observe::view::{ConnectionOrder, ConnectionRow, Kept, Memory, Overview, Point};
-use simurgh_load::report::{bytes, decimal, grouped, span, time};
+use simurgh_text::format::{bytes, grouped, micros, number, time};
+use simurgh_text::visible;
 
-use super::app::{App, Asking, Detail, Sort, View, order};
+use super::app::{App, Detail, Prompt, Sort, View, order};
 use super::columns::{self, Column, cells, sorted};
-use super::text::visible;
 
 /// Columns of the name before a figure.
 const LABEL: usize = 14;
@@ -54,7 +54,7 @@ fn kept(kept: Option<&Kept>) -> String {
 
 fn headline(app: &App) -> Line<'static> {
     let mut words = vec!["simurgh observe ".bold(), visible(&app.base).into()];
-    match (&app.lost, &app.overview) {
+    match (&app.unreachable, &app.overview) {
         (Some(why), _) => {
             words.push("  LOST, trying again: ".red().bold());
             words.push(visible(why).red());
@@ -62,7 +62,7 @@ fn headline(app: &App) -> Line<'static> {
         (None, Some(overview)) => {
             words.push("  live".green().bold());
             let version = visible(&overview.version);
-            words.push(format!("  version {version}, up for {}", span(overview.uptime_s)).dim());
+            words.push(format!("  version {version}, up for {}", time(overview.uptime_s)).dim());
         }
         (None, None) => words.push("  waiting".yellow()),
     }
@@ -160,7 +160,7 @@ fn cluster(app: &App, frame: &mut Frame<'_>, area: Rect) {
         Constraint::Fill(1),
         Constraint::Fill(1),
     ];
-    let [facts, _, figures, lives] = Layout::vertical(parts).areas(area);
+    let [facts, _, figures, beats] = Layout::vertical(parts).areas(area);
     frame.render_widget(Paragraph::new(lines), facts);
     let more = match cluster.more_nodes {
         0 => String::new(),
@@ -174,7 +174,7 @@ fn cluster(app: &App, frame: &mut Frame<'_>, area: Rect) {
     };
     table(frame, figures, &title, columns::NODES, &rows, app.selected, Some(sort));
     let title = "as the one that is asked hears them";
-    table(frame, lives, title, columns::LIVES, &rows, app.selected, None);
+    table(frame, beats, title, columns::BEATS, &rows, app.selected, None);
 }
 
 fn falling(column: usize) -> Option<Sort> {
@@ -183,7 +183,7 @@ fn falling(column: usize) -> Option<Sort> {
 
 /// How often a list that is dear to make is made.
 fn pace(next_in_s: f64) -> String {
-    if next_in_s > 1.5 { format!(", anew every {}", span(next_in_s)) } else { String::new() }
+    if next_in_s > 1.5 { format!(", anew every {}", time(next_in_s)) } else { String::new() }
 }
 
 fn sorted_table<T>(
@@ -257,7 +257,7 @@ fn figures(app: &App, overview: &Overview, frame: &mut Frame<'_>, area: Rect) {
     let errors: u64 = overview.errors.iter().map(|row| row.last_minute).sum();
     let of_limits = overview.errors.iter().filter(|row| row.kind.starts_with("limited_"));
     let limited: u64 = of_limits.map(|row| row.last_minute).sum();
-    let rate = |per_s: f64| format!("{}/s", decimal(per_s));
+    let rate = |per_s: f64| format!("{}/s", number(per_s));
     let mut lines = vec![
         fact("connections", format!("{}{}", grouped(now.connections), limit.unwrap_or_default())),
         fact("channels", format!("{} in {} topics", grouped(now.channels), grouped(now.topics))),
@@ -265,7 +265,7 @@ fn figures(app: &App, overview: &Overview, frame: &mut Frame<'_>, area: Rect) {
         fact("messages out", traffic(now.messages_out_per_s, now.bytes_out_per_s)),
         fact("accepted", rate(now.accepted_per_s)),
         fact("CPU", format!("{:.1} % of a core", now.cpu_cores * 100.0)),
-        fact("turns", format!("p50 {}  p99 {}", time(now.turn_p50_us), time(now.turn_p99_us))),
+        fact("turns", format!("p50 {}  p99 {}", micros(now.turn_p50_us), micros(now.turn_p99_us))),
         fact(
             "waiting",
             format!(
@@ -293,7 +293,7 @@ fn figures(app: &App, overview: &Overview, frame: &mut Frame<'_>, area: Rect) {
 }
 
 fn traffic(messages: f64, amount: f64) -> String {
-    format!("{}/s ({}/s)", decimal(messages), bytes(amount))
+    format!("{}/s ({}/s)", number(messages), bytes(amount))
 }
 
 fn fact(name: &str, value: String) -> Line<'static> {
@@ -355,7 +355,7 @@ fn connection(row: &ConnectionRow, frame: &mut Frame<'_>, area: Rect) {
         fact("state", visible(&row.state)),
         fact("socket id", text(&row.socket_id)),
         fact("age", columns::age(row)),
-        fact("quiet for", span(row.quiet_s)),
+        fact("quiet for", time(row.quiet_s)),
         fact("queued", bytes(row.queued_bytes as f64)),
         fact("limit met", columns::limit_met(row)),
         fact("channels", grouped(row.channels)),
@@ -365,12 +365,12 @@ fn connection(row: &ConnectionRow, frame: &mut Frame<'_>, area: Rect) {
 }
 
 fn footer(app: &App) -> Paragraph<'static> {
-    let first = match (&app.asking, &app.note) {
-        (Some(Asking::Search(text)), _) => {
+    let first = match (&app.prompt, &app.note) {
+        (Some(Prompt::Search(text)), _) => {
             let what = if app.view == View::Connections { "address" } else { "name holds" };
             Line::from(format!("{what}: {}▏  Enter looks, Esc does not", visible(text)).bold())
         }
-        (Some(Asking::Disconnect(id)), _) => {
+        (Some(Prompt::Disconnect(id)), _) => {
             let text = format!("Disconnect {id}? y does it, any other key does not.");
             Line::from(text.yellow().bold())
         }

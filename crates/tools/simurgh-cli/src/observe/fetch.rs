@@ -6,130 +6,139 @@ use std::time::{Duration, Instant};
 
 use simurgh::observe::view::{ClusterOverview, ConnectionRow, List, Members, Overview, TopicRow};
 
-use super::app::{Action, Wanted};
 use super::client::{Client, Problem};
 
 /// How often figures are asked for.
-const EVERY: Duration = Duration::from_secs(1);
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
-/// What came.
+/// What a key asks for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Action {
+    None,
+    Quit,
+    /// Who is in a topic.
+    Members(String),
+    /// One connection.
+    Connection(String),
+    /// To close a connection.
+    Disconnect(String),
+}
+
+/// The list that is to be asked for, by its query.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Wanted {
+    Nothing,
+    Topics(String),
+    Connections(String),
+    Cluster,
+}
+
+/// What the server has answered.
 #[derive(Debug)]
-pub(super) enum News {
+pub(super) enum Update {
     Overview(Box<Overview>),
     Topics(List<TopicRow>),
     Connections(List<ConnectionRow>),
     Cluster(Box<ClusterOverview>),
     Members(Members),
     Connection(Box<ConnectionRow>),
-    /// It was done.
+    /// An action was done.
     Done(String),
     /// It was not done.
     Failed(String),
     /// The server does not answer.
-    Lost(String),
-}
-
-enum Order {
-    Look(Wanted),
-    Act(Action),
+    Unreachable(String),
 }
 
 /// The thread that asks. It ends when this is dropped and its last answer has come.
 pub(super) struct Fetcher {
-    orders: Sender<Order>,
-    news: Receiver<News>,
+    requests: Sender<(Action, Wanted)>,
+    updates: Receiver<Update>,
 }
 
 impl Fetcher {
     /// # Errors
     /// The system gives no thread.
     pub(super) fn start(client: Client) -> io::Result<Self> {
-        let (orders, ordered) = channel();
-        let (told, news) = channel();
-        std::thread::Builder::new()
-            .name("simurgh-observe".into())
-            .spawn(move || fetch(&client, &ordered, &told))?;
-        Ok(Self { orders, news })
+        let (requests, asked) = channel();
+        let (answers, updates) = channel();
+        std::thread::Builder::new().name("simurgh-observe".into()).spawn(move || {
+            // An error: nobody reads the answers any more.
+            let _ = fetch(&client, &asked, |update| answers.send(update).map_err(drop));
+        })?;
+        Ok(Self { requests, updates })
     }
 
-    /// What has come.
-    pub(super) fn news(&self) -> impl Iterator<Item = News> {
-        self.news.try_iter()
+    /// What has been answered since the last time.
+    pub(super) fn updates(&self) -> impl Iterator<Item = Update> {
+        self.updates.try_iter()
     }
 
     /// Does what a key says, and asks for what is shown from now on.
     pub(super) fn act(&self, action: Action, wanted: Wanted) {
         // The thread lives as long as this.
-        let _ = self.orders.send(Order::Look(wanted));
-        if !matches!(action, Action::None | Action::Quit) {
-            let _ = self.orders.send(Order::Act(action));
-        }
+        let _ = self.requests.send((action, wanted));
     }
 }
 
-fn fetch(client: &Client, orders: &Receiver<Order>, told: &Sender<News>) {
+fn fetch(
+    client: &Client,
+    requests: &Receiver<(Action, Wanted)>,
+    answer: impl Fn(Update) -> Result<(), ()>,
+) -> Result<(), ()> {
     let mut wanted = Wanted::Nothing;
     let mut due = Instant::now();
-    // After a time without the server the minutes before are asked for again.
-    let mut was_lost = false;
+    // After a time without the server, the minutes before are asked for again.
+    let mut was_unreachable = false;
     loop {
-        let changed = match orders.recv_timeout(due.saturating_duration_since(Instant::now())) {
-            Ok(Order::Look(now)) => {
-                let changed = now != wanted;
-                wanted = now;
-                changed
-            }
-            Ok(Order::Act(action)) => {
-                if told.send(act(client, action)).is_err() {
-                    return;
+        match requests.recv_timeout(due.saturating_duration_since(Instant::now())) {
+            Ok((action, now)) => {
+                if now != wanted {
+                    wanted = now;
+                    list(client, &wanted).map_or(Ok(()), &answer)?;
                 }
-                continue;
+                act(client, action).map_or(Ok(()), &answer)?;
             }
             Err(RecvTimeoutError::Timeout) => {
-                due = Instant::now() + EVERY;
-                let answer = client.overview(was_lost);
-                was_lost = answer.is_err();
-                let news = match answer {
-                    Ok(overview) => News::Overview(Box::new(overview)),
-                    Err(problem) => News::Lost(problem.to_string()),
-                };
-                if told.send(news).is_err() {
-                    return;
+                due = Instant::now() + POLL_INTERVAL;
+                let overview = client.overview(was_unreachable);
+                was_unreachable = overview.is_err();
+                answer(match overview {
+                    Ok(overview) => Update::Overview(Box::new(overview)),
+                    Err(problem) => Update::Unreachable(problem.to_string()),
+                })?;
+                if !was_unreachable {
+                    list(client, &wanted).map_or(Ok(()), &answer)?;
                 }
-                !was_lost
             }
-            Err(RecvTimeoutError::Disconnected) => return,
-        };
-        if changed
-            && let Some(news) = list(client, &wanted)
-            && told.send(news).is_err()
-        {
-            return;
+            Err(RecvTimeoutError::Disconnected) => return Ok(()),
         }
     }
 }
 
-fn list(client: &Client, wanted: &Wanted) -> Option<News> {
-    let answer = match wanted {
+fn list(client: &Client, wanted: &Wanted) -> Option<Update> {
+    let list = match wanted {
         Wanted::Nothing => return None,
-        Wanted::Topics(query) => client.topics(query).map(News::Topics),
-        Wanted::Connections(query) => client.connections(query).map(News::Connections),
-        Wanted::Cluster => client.cluster().map(|it| News::Cluster(Box::new(it))),
+        Wanted::Topics(query) => client.topics(query).map(Update::Topics),
+        Wanted::Connections(query) => client.connections(query).map(Update::Connections),
+        Wanted::Cluster => client.cluster().map(|it| Update::Cluster(Box::new(it))),
     };
-    Some(answer.unwrap_or_else(|problem| match problem {
-        Problem::Unreachable(_) => News::Lost(problem.to_string()),
-        _ => News::Failed(problem.to_string()),
+    Some(list.unwrap_or_else(|problem| match problem {
+        Problem::Unreachable(_) => Update::Unreachable(problem.to_string()),
+        _ => Update::Failed(problem.to_string()),
     }))
 }
 
-fn act(client: &Client, action: Action) -> News {
-    let answer = match action {
-        Action::Members(topic) => client.members(&topic).map(News::Members),
-        Action::Connection(id) => client.connection(&id).map(|row| News::Connection(Box::new(row))),
-        Action::Disconnect(id) => {
-            client.disconnect(&id).map(|()| News::Done(format!("{id} is disconnected")))
+fn act(client: &Client, action: Action) -> Option<Update> {
+    let done = match action {
+        Action::Members(topic) => client.members(&topic).map(Update::Members),
+        Action::Connection(id) => {
+            client.connection(&id).map(|row| Update::Connection(Box::new(row)))
         }
-        Action::None | Action::Quit => Ok(News::Done(String::new())),
+        Action::Disconnect(id) => {
+            client.disconnect(&id).map(|()| Update::Done(format!("{id} is disconnected")))
+        }
+        Action::None | Action::Quit => return None,
     };
-    answer.unwrap_or_else(|problem| News::Failed(problem.to_string()))
+    Some(done.unwrap_or_else(|problem| Update::Failed(problem.to_string())))
 }

@@ -1,12 +1,12 @@
 //! `simurgh observe URL`: what is inside a running server, in a terminal or for a script.
 //!
 //! ```text
-//! Client (HTTP) <-- Fetcher, a thread: once a second, and what keys ask for --> News
-//! keys --> App (what is shown, no terminal) --> draw (ratatui) --> the terminal
+//! Client (HTTP) <-- Fetcher, a thread: once a second, and what keys ask for --> Update
+//! keys, Update --> App (state, no terminal) --> draw (ratatui, crossterm) --> the terminal
 //! ```
 //!
-//! Ratatui has crossterm's terminal here, other than in `load`: this process has no shards and no
-//! workers, so a signal handler that writes to a descriptor meets the one table there is.
+//! Crossterm's signal handler writes to a descriptor, which is safe here: this process has no shards
+//! or workers, and so only one descriptor table.
 
 mod app;
 mod client;
@@ -15,7 +15,6 @@ mod columns;
 mod draw;
 mod fetch;
 mod once;
-mod text;
 
 use std::io::{self, IsTerminal};
 use std::process::ExitCode;
@@ -24,15 +23,13 @@ use std::time::Duration;
 use clap::Args;
 use ratatui::crossterm::event::{self, Event, KeyEventKind};
 
-pub(crate) use text::visible;
-
-use crate::{WRONG_SETTINGS, complain, fail, print};
 use app::App;
 use client::Client;
 use fetch::Fetcher;
+use simurgh_text::output::{WRONG_SETTINGS, complain, fail, print};
 
-/// How long keys are waited for before news are looked at.
-const LOOK_EVERY: Duration = Duration::from_millis(50);
+/// How long a key is waited for before updates are looked at.
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// What can be typed after `simurgh observe`.
 #[derive(Debug, Args)]
@@ -106,7 +103,7 @@ pub(crate) fn observe(flags: &Observe) -> ExitCode {
         }
         Ok(overview) => {
             let mut app = App::new(client.base());
-            app.news(fetch::News::Overview(Box::new(overview)));
+            app.update(fetch::Update::Overview(Box::new(overview)));
             if flags.cluster {
                 app.go(app::View::Cluster);
             }
@@ -139,22 +136,22 @@ fn run(
     app: &mut App,
 ) -> io::Result<()> {
     let mut is_new = true;
-    fetcher.act(app::Action::None, app.wanted());
+    fetcher.act(fetch::Action::None, app.wanted());
     loop {
-        for news in fetcher.news() {
-            app.news(news);
+        for update in fetcher.updates() {
+            app.update(update);
             is_new = true;
         }
         if std::mem::take(&mut is_new) {
             terminal.draw(|frame| draw::draw(app, frame))?;
         }
-        if !event::poll(LOOK_EVERY)? {
+        if !event::poll(POLL_INTERVAL)? {
             continue;
         }
         match event::read()? {
             Event::Key(key) if key.kind != KeyEventKind::Release => {
                 let action = app.key(key);
-                if matches!(action, app::Action::Quit) {
+                if matches!(action, fetch::Action::Quit) {
                     return Ok(());
                 }
                 fetcher.act(action, app.wanted());

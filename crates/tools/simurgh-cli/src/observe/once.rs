@@ -5,12 +5,12 @@ use std::process::ExitCode;
 
 use serde_json::json;
 use simurgh::observe::view::{List, Overview};
-use simurgh_load::report::{bytes, decimal, grouped, span, time};
+use simurgh_text::format::{bytes, grouped, micros, number, time};
+use simurgh_text::output::{fail, print};
 
 use super::client::{Client, Problem};
 use super::cluster;
 use super::columns::{self, Column, cells};
-use crate::{fail, print};
 
 /// Prints everything there is to see.
 pub(super) fn print_once(client: &Client, is_json: bool, most: u16) -> ExitCode {
@@ -85,7 +85,7 @@ fn cluster_text(client: &Client, is_json: bool) -> Result<String, Problem> {
     let _ = writeln!(text, "\nNodes; * is the one that was asked");
     table(&mut text, columns::NODES, &cluster.nodes);
     let _ = writeln!(text, "\nAs that one hears them");
-    table(&mut text, columns::LIVES, &cluster.nodes);
+    table(&mut text, columns::BEATS, &cluster.nodes);
     Ok(text)
 }
 
@@ -99,20 +99,16 @@ fn facts(base: &str, overview: &Overview) -> String {
         "" => overview.version.clone(),
         commit => format!("{} ({commit})", overview.version),
     };
-    line("server", format!("{base}, version {}", super::text::visible(&version)));
-    line("up for", span(overview.uptime_s));
+    line("server", format!("{base}, version {}", simurgh_text::visible(&version)));
+    line("up for", time(overview.uptime_s));
     line("connections", grouped(now.connections));
     line("channels", format!("{} in {} topics", grouped(now.channels), grouped(now.topics)));
     line(
         "messages",
-        format!(
-            "{}/s in, {}/s out",
-            decimal(now.messages_in_per_s),
-            decimal(now.messages_out_per_s)
-        ),
+        format!("{}/s in, {}/s out", number(now.messages_in_per_s), number(now.messages_out_per_s)),
     );
     line("CPU", format!("{:.1} % of a core", now.cpu_cores * 100.0));
-    line("turns", format!("p50 {}, p99 {}", time(now.turn_p50_us), time(now.turn_p99_us)));
+    line("turns", format!("p50 {}, p99 {}", micros(now.turn_p50_us), micros(now.turn_p99_us)));
     line("resident", bytes(memory.resident as f64));
     line("  records", bytes(memory.connection_records as f64));
     line("  tables", bytes(memory.tables as f64));

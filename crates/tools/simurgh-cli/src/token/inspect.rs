@@ -5,13 +5,13 @@ use std::time::Duration;
 
 use clap::Args;
 use serde_json::Value;
+use simurgh_text::output::print;
+use simurgh_text::{duration, duration_or_zero, visible};
 use simurgh_token::jwt::Checks;
 use simurgh_token::phoenix::MaxAge;
 use simurgh_token::{Format, Inspection, PhoenixSettings, Settings, TokenError, Verifier};
 
 use super::{key, standard_input};
-use crate::observe::visible;
-use crate::{print, units};
 
 /// What can be typed after `simurgh token inspect`.
 #[derive(Debug, Args)]
@@ -23,10 +23,10 @@ pub(super) struct Inspect {
     #[command(flatten)]
     key: key::Flags,
     /// By how much the clocks of issuer and server may differ.
-    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = units::duration_or_zero)]
+    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = duration_or_zero)]
     leeway: Duration,
     /// How old a Phoenix.Token may be, in place of what it says.
-    #[arg(long, value_name = "TIME", requires = "phoenix_salt", value_parser = units::duration)]
+    #[arg(long, value_name = "TIME", requires = "phoenix_salt", value_parser = duration)]
     max_age: Option<Duration>,
     /// The iss that a JWT has to have; several with several flags.
     #[arg(long, value_name = "ISS", conflicts_with = "phoenix_salt")]

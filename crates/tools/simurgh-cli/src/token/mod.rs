@@ -12,8 +12,7 @@ use std::process::ExitCode;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use clap::{Args, Subcommand};
-
-use crate::{WRONG_SETTINGS, complain};
+use simurgh_text::output::{WRONG_SETTINGS, complain};
 
 /// What can be typed after `simurgh token`.
 #[derive(Debug, Args)]

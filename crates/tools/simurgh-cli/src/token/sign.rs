@@ -4,12 +4,13 @@ use std::time::Duration;
 
 use clap::Args;
 use serde_json::{Value, json};
+use simurgh_text::output::print;
+use simurgh_text::{Choice, duration, word_or};
 use simurgh_token::Signer;
 use simurgh_token::phoenix::Key;
 
 use super::key;
-use crate::print;
-use crate::units::{self, Choice};
+use crate::settings::values;
 
 /// What can be typed after `simurgh token sign`.
 #[derive(Debug, Args)]
@@ -18,13 +19,13 @@ pub(super) struct Sign {
     #[command(flatten)]
     key: key::Flags,
     /// What the token says: an object, or with --phoenix-salt any JSON.
-    #[arg(long, value_name = "JSON", value_parser = units::json)]
+    #[arg(long, value_name = "JSON", value_parser = values::json)]
     claims: Option<Value>,
     /// Whom it is about: the claim sub, or with --phoenix-salt and no --claims all it says.
     #[arg(long, value_name = "NAME")]
     sub: Option<String>,
     /// How long it is good for, or never when it does not end.
-    #[arg(long, value_name = "TIME", default_value = "1h", value_parser = units::duration_or_never)]
+    #[arg(long, value_name = "TIME", default_value = "1h", value_parser = word_or("never", duration))]
     expires_in: Choice<Duration>,
     /// The key's name, for servers that have several.
     #[arg(long, value_name = "NAME", conflicts_with = "phoenix_salt")]

@@ -54,7 +54,7 @@ enum Answered {
 
 /// A node, and what is under way to it.
 pub(super) struct Node {
-    pub(super) keeping: Keeping,
+    pub(super) keeping: History,
     pub(super) ear: Ear,
     inbox: VecDeque<Event>,
     fetches: VecDeque<(u64, Ticket, Fetch)>,
@@ -101,7 +101,7 @@ pub(super) fn prefix() -> Prefix {
 impl World {
     pub(super) fn new(nodes: usize, config: &HistoryConfig) -> Self {
         let node = |at: usize| Node {
-            keeping: Keeping::new(config.clone(), NodeId(at as u64 + 1), &prefix(), 7),
+            keeping: History::new(config.clone(), NodeId(at as u64 + 1), &prefix(), 7),
             ear: Ear::default(),
             inbox: VecDeque::new(),
             fetches: VecDeque::new(),

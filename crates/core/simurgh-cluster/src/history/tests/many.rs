@@ -29,7 +29,7 @@ impl HistorySink for Crowd {
 }
 
 /// Answers everything at once, with one message in every tenth topic; how many were asked.
-fn answers(it: &mut Keeping, crowd: &mut Crowd, time: Time) -> (usize, usize) {
+fn answers(it: &mut History, crowd: &mut Crowd, time: Time) -> (usize, usize) {
     let (mut after, mut last) = (0, 0);
     let mut asked = Vec::new();
     while let Some(next) = it.next(&mut 0, time.ns) {
@@ -71,7 +71,7 @@ fn message(subject: &Subject) -> Option<Received> {
 
 #[test]
 fn many_topics_are_told_of_a_lost_link_in_turns_and_checked_by_thousands() {
-    let mut it = Keeping::new(HistoryConfig::default(), NodeId(1), &super::engine::prefix(), 7);
+    let mut it = History::new(HistoryConfig::default(), NodeId(1), &super::engine::prefix(), 7);
     let (mut crowd, time) = (Crowd::default(), Time { ns: SECOND, unix_ms: 1 });
     for number in 0..MANY {
         let id = it.follow(&number.to_string(), WANTS).unwrap();
@@ -119,7 +119,7 @@ fn many_topics_are_told_of_a_lost_link_in_turns_and_checked_by_thousands() {
 #[test]
 fn the_slow_round_asks_for_each_and_not_for_too_many() {
     for (topics, seconds) in [(1, 30), (10, 30), (3_000, 30), (MANY, 50)] {
-        let mut it = Keeping::new(HistoryConfig::default(), NodeId(1), &super::engine::prefix(), 7);
+        let mut it = History::new(HistoryConfig::default(), NodeId(1), &super::engine::prefix(), 7);
         let (mut crowd, mut time) = (Crowd::default(), Time { ns: 0, unix_ms: 1 });
         it.up(Some(1), 0);
         for number in 0..topics {

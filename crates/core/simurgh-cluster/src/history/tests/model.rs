@@ -24,7 +24,7 @@ enum Op {
     Head(bool),
     Answers(bool),
     Page(usize),
-    Follow(usize, usize),
+    Topic(usize, usize),
     End(usize, usize),
     Skip(u64),
     /// What somebody else stores under the topic's subject.
@@ -49,7 +49,7 @@ fn harmless() -> impl Strategy<Value = Op> {
         1 => prop_oneof![Just(0), 0..2_000_u64].prop_map(Op::Delay),
         1 => any::<bool>().prop_map(Op::Head),
         1 => prop::bool::weighted(0.8).prop_map(Op::Answers),
-        1 => (node(), topic()).prop_map(|(at, of)| Op::Follow(at, of)),
+        1 => (node(), topic()).prop_map(|(at, of)| Op::Topic(at, of)),
         1 => (node(), topic()).prop_map(|(at, of)| Op::End(at, of)),
         1 => (1..50_u64).prop_map(Op::Skip),
         1 => (topic(), any::<bool>()).prop_map(|(of, is_other)| Op::Stranger(of, is_other)),
@@ -72,7 +72,7 @@ fn late() -> impl Strategy<Value = Op> {
     let (node, topic) = (|| 0..NODES, || 0..TOPICS.len());
     prop_oneof![
         8 => (node(), topic(), 1..6_usize).prop_map(|(at, of, count)| Op::Store(at, of, count)),
-        6 => (node(), topic()).prop_map(|(at, of)| Op::Follow(at, of)),
+        6 => (node(), topic()).prop_map(|(at, of)| Op::Topic(at, of)),
         6 => (node(), topic()).prop_map(|(at, of)| Op::End(at, of)),
         4 => prop_oneof![0..3_000_u64, 1_000..200_000_u64].prop_map(Op::Pass),
         1 => (node(), topic()).prop_map(|(at, of)| Op::Forget(at, of)),
@@ -115,7 +115,7 @@ fn does(it: &mut World, op: Op) {
         Op::Head(says) => it.says_head = says,
         Op::Answers(answers) => it.answers = answers,
         Op::Page(count) => it.page = count,
-        Op::Follow(at, of) => it.follow(at, TOPICS[of]),
+        Op::Topic(at, of) => it.follow(at, TOPICS[of]),
         Op::End(at, of) => it.ends(at, TOPICS[of]),
         Op::Skip(by) => it.skip(by),
         Op::Stranger(of, is_other) => {

@@ -1,8 +1,8 @@
-//! Where the body of a request ends, and whether two who read the same bytes could disagree.
+//! Where the body of a request ends, and whether two readers of the same bytes could disagree.
 //!
 //! A proxy and a server that see different ends of one request let a client put a second request
 //! into the first (request smuggling, RFC 9112 §11.2). So what the RFC lets a recipient repair is
-//! refused here: whoever sends it is broken or means harm.
+//! refused here.
 
 use thiserror::Error;
 
@@ -58,11 +58,11 @@ impl FramingError {
 }
 
 impl Request<'_> {
-    /// Where the body ends, and that nobody could see another end, or another host.
+    /// Where the body ends, if no reader could see another end or another host.
     ///
     /// # Errors
-    /// The first reason not to take the request: answer with
-    /// [`status`](FramingError::status) and close the connection (RFC 9112 §6.3, §3.2).
+    /// The first reason not to take the request: answer with [`status`](FramingError::status) and
+    /// close the connection (RFC 9112 §6.3, §3.2).
     pub fn framing(&self) -> Result<Framing, FramingError> {
         self.check_host()?;
         let mut encodings = self.named("transfer-encoding");

@@ -128,7 +128,7 @@ impl<'a> Request<'a> {
 /// it), and then sees another head than a proxy in front that does not. Lines after the head are
 /// not looked at.
 fn bare_line_feed(bytes: &[u8]) -> Option<usize> {
-    // Empty lines before the first are no end of a head (RFC 9112 §2.2).
+    // Empty lines before the first line do not end a head (RFC 9112 §2.2).
     let (mut has_begun, mut line) = (false, 0);
     for end in memchr::memchr_iter(b'\n', bytes) {
         match bytes.get(line..end).and_then(|line| line.strip_suffix(b"\r")) {

@@ -19,11 +19,11 @@ pub fn write_accept(key: &str, subprotocol: Option<&str>, out: &mut Vec<u8>) {
     out.extend_from_slice(b"\r\n");
 }
 
-/// Appends a whole response to `out` that refuses a request and announces the end of the
-/// connection (`connection: close`).
+/// Appends a whole response to `out` that refuses a request and announces the end of the connection
+/// (`connection: close`).
 ///
 /// `content-length` is written here; other headers are the caller's `headers`. A header that could
-/// forge further lines (a CR, LF or NUL in its value, or a name that is no token) is left out.
+/// forge further lines (a CR, LF or NUL in its value, or an invalid name) is left out.
 pub fn write_refusal(status: u16, headers: &[(&str, &str)], body: &str, out: &mut Vec<u8>) {
     out.extend_from_slice(b"HTTP/1.1 ");
     write_number(usize::from(status), out);

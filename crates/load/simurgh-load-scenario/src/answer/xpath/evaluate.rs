@@ -7,10 +7,9 @@
 use std::borrow::Cow;
 use std::collections::HashSet;
 
-use super::expression::{
-    Axis, Calculation, Comparison, Expression, Function, Path, Start, Step, Test,
-};
+use super::expression::{Axis, Expression, Function, Path, Start, Step, Test};
 use super::value::{Value, normalized, number, rounded, substring, translate};
+use crate::Compare;
 use crate::answer::tree::{Kind, Name, NodeId, ROOT, Tree};
 
 /// Bytes of text that cost as much as one node.
@@ -24,7 +23,7 @@ pub(super) struct Evaluation<'t> {
 
 /// What an expression is evaluated for.
 #[derive(Clone, Copy)]
-struct Here {
+struct Focus {
     node: NodeId,
     position: usize,
     size: usize,
@@ -37,7 +36,7 @@ impl<'t> Evaluation<'t> {
 
     /// The string values of all nodes in the document's order, or the value as text.
     pub(super) fn texts(&mut self, expression: &Expression) -> Option<Vec<String>> {
-        let root = Here { node: ROOT, position: 1, size: 1 };
+        let root = Focus { node: ROOT, position: 1, size: 1 };
         match self.value(expression, root)? {
             Value::Nodes(nodes) => {
                 let texts = nodes.iter().map(|node| Some(self.text_of(*node)?.to_owned()));
@@ -48,69 +47,69 @@ impl<'t> Evaluation<'t> {
         }
     }
 
-    fn value(&mut self, expression: &Expression, here: Here) -> Option<Value<'t>> {
+    fn value(&mut self, expression: &Expression, focus: Focus) -> Option<Value<'t>> {
         self.spend(1)?;
         Some(match expression {
-            Expression::Or(any) => Value::Boolean(self.first_that(any, here, true)?),
-            Expression::And(all) => Value::Boolean(!self.first_that(all, here, false)?),
+            Expression::Or(any) => Value::Boolean(self.first_that(any, focus, true)?),
+            Expression::And(all) => Value::Boolean(!self.first_that(all, focus, false)?),
             Expression::Compare(first, others) => {
-                let mut left = self.value(first, here)?;
+                let mut left = self.value(first, focus)?;
                 for (comparison, right) in others {
-                    let right = self.value(right, here)?;
+                    let right = self.value(right, focus)?;
                     left = Value::Boolean(self.compare(*comparison, left, right)?);
                 }
                 left
             }
             Expression::Calculate(first, others) => {
-                let mut left = self.number(first, here)?;
+                let mut left = self.number(first, focus)?;
                 for (calculation, right) in others {
-                    left = calculate(*calculation, left, self.number(right, here)?);
+                    left = calculation(left, self.number(right, focus)?);
                 }
                 Value::Number(left)
             }
-            Expression::Negative(inner) => Value::Number(-self.number(inner, here)?),
+            Expression::Negative(inner) => Value::Number(-self.number(inner, focus)?),
             Expression::Union(all) => {
                 let mut nodes = Vec::new();
                 for one in all {
-                    nodes.extend(self.nodes(one, here)?);
+                    nodes.extend(self.nodes(one, focus)?);
                 }
                 Value::Nodes(in_order(nodes))
             }
-            Expression::Path(path) => Value::Nodes(self.path(path, here)?),
-            Expression::Call(function, arguments) => self.call(*function, arguments, here)?,
+            Expression::Path(path) => Value::Nodes(self.path(path, focus)?),
+            Expression::Call(function, arguments) => self.call(*function, arguments, focus)?,
             Expression::Literal(text) => Value::Text(self.owned(text)?.into()),
             Expression::Number(number) => Value::Number(*number),
         })
     }
 
-    /// Whether one of them is `wanted`; those behind it are not looked at.
-    fn first_that(&mut self, all: &[Expression], here: Here, wanted: bool) -> Option<bool> {
+    /// Whether one of them is `wanted`; stops at the first.
+    fn first_that(&mut self, all: &[Expression], focus: Focus, wanted: bool) -> Option<bool> {
         for one in all {
-            if self.value(one, here)?.is_true() == wanted {
+            if self.value(one, focus)?.is_true() == wanted {
                 return Some(true);
             }
         }
         Some(false)
     }
 
-    fn number(&mut self, expression: &Expression, here: Here) -> Option<f64> {
-        let value = self.value(expression, here)?;
+    fn number(&mut self, expression: &Expression, focus: Focus) -> Option<f64> {
+        let value = self.value(expression, focus)?;
         self.number_of(&value)
     }
 
-    fn nodes(&mut self, expression: &Expression, here: Here) -> Option<Vec<NodeId>> {
-        match self.value(expression, here)? {
+    fn nodes(&mut self, expression: &Expression, focus: Focus) -> Option<Vec<NodeId>> {
+        match self.value(expression, focus)? {
             Value::Nodes(nodes) => Some(nodes),
-            // The parser lets nothing else come here.
+            // The parser lets nothing else come focus.
             _ => Some(Vec::new()),
         }
     }
 
-    fn path(&mut self, path: &Path, here: Here) -> Option<Vec<NodeId>> {
+    fn path(&mut self, path: &Path, focus: Focus) -> Option<Vec<NodeId>> {
         let mut nodes = match &path.start {
-            Start::Here => vec![here.node],
+            Start::Here => vec![focus.node],
             Start::Root => vec![ROOT],
-            Start::Nodes(expression) => self.nodes(expression, here)?,
+            Start::Nodes(expression) => self.nodes(expression, focus)?,
         };
         nodes = self.filtered(nodes, &path.predicates)?;
         for step in &path.steps {
@@ -143,7 +142,7 @@ impl<'t> Evaluation<'t> {
             let size = nodes.len();
             let mut kept = Vec::new();
             for (node, position) in nodes.into_iter().zip(1..) {
-                let is_kept = match self.value(predicate, Here { node, position, size })? {
+                let is_kept = match self.value(predicate, Focus { node, position, size })? {
                     Value::Number(number) => number == position as f64,
                     other => other.is_true(),
                 };
@@ -211,13 +210,8 @@ impl<'t> Evaluation<'t> {
         Some(())
     }
 
-    fn compare(
-        &mut self,
-        comparison: Comparison,
-        left: Value<'t>,
-        right: Value<'t>,
-    ) -> Option<bool> {
-        let is_equality = matches!(comparison, Comparison::Equal | Comparison::NotEqual);
+    fn compare(&mut self, comparison: Compare, left: Value<'t>, right: Value<'t>) -> Option<bool> {
+        let is_equality = matches!(comparison, Compare::Eq | Compare::Neq);
         Some(match (left, right) {
             (left @ Value::Boolean(_), right) | (left, right @ Value::Boolean(_)) => {
                 // Beside a boolean nodes are one, and for `=` all else is too.
@@ -225,44 +219,44 @@ impl<'t> Evaluation<'t> {
                     Value::Text(_) | Value::Number(_) if !is_equality => value.number(self.tree),
                     other => f64::from(u8::from(other.is_true())),
                 };
-                holds(comparison, as_number(left), as_number(right))
+                comparison.holds(as_number(left), as_number(right))
             }
             (Value::Nodes(left), Value::Nodes(right)) if is_equality => {
-                self.have_in_common(&left, &right, comparison == Comparison::Equal)?
+                self.have_in_common(&left, &right, comparison == Compare::Eq)?
             }
             (Value::Nodes(left), Value::Nodes(right)) => {
                 // One of them is enough, so the ends of both decide.
                 let (left, right) = (self.least_and_most(&left)?, self.least_and_most(&right)?);
                 let pairs = [(left.0, right.1), (left.1, right.0)];
-                pairs.into_iter().any(|(left, right)| holds(comparison, left, right))
+                pairs.into_iter().any(|(left, right)| comparison.holds(left, right))
             }
             (Value::Nodes(nodes), other) => self.any_holds(&nodes, comparison, &other)?,
             (other, Value::Nodes(nodes)) => self.any_holds(&nodes, comparison.turned(), &other)?,
-            (Value::Number(left), right) => holds(comparison, left, self.number_of(&right)?),
-            (left, Value::Number(right)) => holds(comparison, self.number_of(&left)?, right),
+            (Value::Number(left), right) => comparison.holds(left, self.number_of(&right)?),
+            (left, Value::Number(right)) => comparison.holds(self.number_of(&left)?, right),
             (left, right) if is_equality => {
                 let (left, right) = (left.into_text(self.tree), right.into_text(self.tree));
                 self.spend_text(left.len().min(right.len()))?;
-                (left == right) == (comparison == Comparison::Equal)
+                (left == right) == (comparison == Compare::Eq)
             }
-            (left, right) => holds(comparison, self.number_of(&left)?, self.number_of(&right)?),
+            (left, right) => comparison.holds(self.number_of(&left)?, self.number_of(&right)?),
         })
     }
 
-    /// Whether one of the nodes compares so with what is none.
+    /// Whether one of the nodes compares so with another value.
     fn any_holds(
         &mut self,
         nodes: &[NodeId],
-        comparison: Comparison,
+        comparison: Compare,
         other: &Value<'t>,
     ) -> Option<bool> {
         let as_number = self.number_of(other)?;
         for node in nodes {
             let text = self.text_of(*node)?;
             let is_found = match (other, comparison) {
-                (Value::Text(other), Comparison::Equal) => text == other,
-                (Value::Text(other), Comparison::NotEqual) => text != other,
-                _ => holds(comparison, number(text), as_number),
+                (Value::Text(other), Compare::Eq) => text == other,
+                (Value::Text(other), Compare::Neq) => text != other,
+                _ => comparison.holds(number(text), as_number),
             };
             if is_found {
                 return Some(true);
@@ -288,7 +282,7 @@ impl<'t> Evaluation<'t> {
         Some(false)
     }
 
-    /// Of the numbers that nodes are; NaN, of which nothing is true, if there are none.
+    /// The least and the greatest of the nodes' numbers; NaN if there are none.
     fn least_and_most(&mut self, nodes: &[NodeId]) -> Option<(f64, f64)> {
         let mut ends = (f64::NAN, f64::NAN);
         for node in nodes {
@@ -302,29 +296,29 @@ impl<'t> Evaluation<'t> {
         &mut self,
         function: Function,
         arguments: &[Expression],
-        here: Here,
+        focus: Focus,
     ) -> Option<Value<'t>> {
         let mut values = Vec::new();
         for argument in arguments {
-            values.push(self.value(argument, here)?);
+            values.push(self.value(argument, focus)?);
         }
         let mut values = values.into_iter();
         // Where an argument may be left out, the node here is meant.
-        let first = values.next().unwrap_or_else(|| Value::Nodes(vec![here.node]));
+        let first = values.next().unwrap_or_else(|| Value::Nodes(vec![focus.node]));
         Some(match function {
             Function::True => Value::Boolean(true),
             Function::False => Value::Boolean(false),
             Function::Not => Value::Boolean(!first.is_true()),
             Function::Boolean => Value::Boolean(first.is_true()),
-            Function::Position => Value::Number(here.position as f64),
-            Function::Last => Value::Number(here.size as f64),
+            Function::Position => Value::Number(focus.position as f64),
+            Function::Last => Value::Number(focus.size as f64),
             Function::Number => Value::Number(self.number_of(&first)?),
             Function::Floor => Value::Number(self.number_of(&first)?.floor()),
             Function::Ceiling => Value::Number(self.number_of(&first)?.ceil()),
             Function::Round => Value::Number(rounded(self.number_of(&first)?)),
             Function::Lang => {
                 let wanted = self.text(first)?;
-                Value::Boolean(self.is_language(here.node, &wanted)?)
+                Value::Boolean(self.is_language(focus.node, &wanted)?)
             }
             Function::Id => self.with_ids(first)?,
             Function::Count | Function::Sum => self.count_or_sum(function, first)?,
@@ -522,25 +516,4 @@ fn in_order(mut nodes: Vec<NodeId>) -> Vec<NodeId> {
     }
     nodes.dedup();
     nodes
-}
-
-fn holds(comparison: Comparison, left: f64, right: f64) -> bool {
-    match comparison {
-        Comparison::Equal => left == right,
-        Comparison::NotEqual => left != right,
-        Comparison::Less => left < right,
-        Comparison::LessOrEqual => left <= right,
-        Comparison::Greater => left > right,
-        Comparison::GreaterOrEqual => left >= right,
-    }
-}
-
-fn calculate(calculation: Calculation, left: f64, right: f64) -> f64 {
-    match calculation {
-        Calculation::Add => left + right,
-        Calculation::Subtract => left - right,
-        Calculation::Multiply => left * right,
-        Calculation::Divide => left / right,
-        Calculation::Remainder => left % right,
-    }
 }

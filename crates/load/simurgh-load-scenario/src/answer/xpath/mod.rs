@@ -33,7 +33,7 @@ impl XPath {
         Ok(Self(Arc::new(parse::parse(expression).map_err(wrong)?)))
     }
 
-    /// The string values of all nodes in the document's order, or the value it comes to.
+    /// The string values of all nodes in the document's order, or the one value.
     pub(super) fn find(&self, tree: &Tree) -> Vec<String> {
         self.find_within(tree, STEPS_MAX).unwrap_or_default()
     }

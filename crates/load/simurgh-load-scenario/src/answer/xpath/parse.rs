@@ -1,8 +1,7 @@
 //! Reads XPath 1.0 (§2, §3): one function a rule, from the loosest operator to the names.
 
-use super::expression::{
-    Axis, Calculation, Comparison, Expression, Function, Path, Start, Step, Test,
-};
+use super::expression::{Axis, Calculation, Expression, Function, Path, Start, Step, Test};
+use crate::Compare;
 
 /// Expressions within expressions: each level takes stack, here and when it is evaluated.
 const NESTING_MAX: usize = 32;
@@ -29,7 +28,7 @@ impl<'a> Parser<'a> {
             return Err(format!("it nests deeper than {NESTING_MAX}"));
         }
         let mut any = vec![self.and()?];
-        while self.take_word("or") {
+        while self.take_operator("or") {
             any.push(self.and()?);
         }
         self.depth -= 1;
@@ -38,48 +37,32 @@ impl<'a> Parser<'a> {
 
     fn and(&mut self) -> Parsed<Expression> {
         let mut all = vec![self.equality()?];
-        while self.take_word("and") {
+        while self.take_operator("and") {
             all.push(self.equality()?);
         }
         Ok(only(all, Expression::And))
     }
 
     fn equality(&mut self) -> Parsed<Expression> {
-        let signs = [("!=", Comparison::NotEqual), ("=", Comparison::Equal)];
+        let signs = [("!=", Compare::Neq), ("=", Compare::Eq)];
         self.row(&signs, Self::relation, Expression::Compare)
     }
 
     fn relation(&mut self) -> Parsed<Expression> {
-        let signs = [
-            ("<=", Comparison::LessOrEqual),
-            (">=", Comparison::GreaterOrEqual),
-            ("<", Comparison::Less),
-            (">", Comparison::Greater),
-        ];
+        let signs =
+            [("<=", Compare::Lte), (">=", Compare::Gte), ("<", Compare::Lt), (">", Compare::Gt)];
         self.row(&signs, Self::sum, Expression::Compare)
     }
 
     fn sum(&mut self) -> Parsed<Expression> {
-        let signs = [("+", Calculation::Add), ("-", Calculation::Subtract)];
+        let signs: [(&str, Calculation); 2] = [("+", |a, b| a + b), ("-", |a, b| a - b)];
         self.row(&signs, Self::product, Expression::Calculate)
     }
 
     fn product(&mut self) -> Parsed<Expression> {
-        let first = self.negative()?;
-        let mut others = Vec::new();
-        loop {
-            let calculation = if self.take("*") {
-                Calculation::Multiply
-            } else if self.take_word("div") {
-                Calculation::Divide
-            } else if self.take_word("mod") {
-                Calculation::Remainder
-            } else {
-                break;
-            };
-            others.push((calculation, self.negative()?));
-        }
-        Ok(if others.is_empty() { first } else { Expression::Calculate(first.into(), others) })
+        let signs: [(&str, Calculation); 3] =
+            [("*", |a, b| a * b), ("div", |a, b| a / b), ("mod", |a, b| a % b)];
+        self.row(&signs, Self::negative, Expression::Calculate)
     }
 
     /// Operators that bind alike, from the left.
@@ -91,7 +74,7 @@ impl<'a> Parser<'a> {
     ) -> Parsed<Expression> {
         let first = operand(self)?;
         let mut others = Vec::new();
-        while let Some((_, operator)) = signs.iter().find(|(sign, _)| self.take(sign)) {
+        while let Some((_, operator)) = signs.iter().find(|(sign, _)| self.take_operator(sign)) {
             others.push((*operator, operand(self)?));
         }
         Ok(if others.is_empty() { first } else { make(first.into(), others) })
@@ -145,7 +128,7 @@ impl<'a> Parser<'a> {
         Ok(path(start, Vec::new(), steps))
     }
 
-    /// What may follow an expression that is no path.
+    /// Predicates and steps after an expression.
     fn filtered(&mut self, primary: Expression) -> Parsed<Expression> {
         let predicates = self.predicates()?;
         let mut steps = Vec::new();
@@ -222,8 +205,7 @@ impl<'a> Parser<'a> {
         if name.is_empty() || is_type || !behind.starts_with('(') {
             return Ok(None);
         }
-        let known = Function::named(name);
-        let (function, least, most) = known.ok_or_else(|| format!("'{name}' is not known"))?;
+        let function: Function = name.parse().map_err(|_| format!("'{name}' is not known"))?;
         self.rest = behind;
         self.want("(")?;
         let mut arguments = Vec::new();
@@ -234,7 +216,7 @@ impl<'a> Parser<'a> {
             arguments.push(self.expression()?);
         }
         self.want(")")?;
-        if !(least..=most).contains(&arguments.len()) {
+        if !function.arguments().contains(&arguments.len()) {
             return Err(format!("'{name}' does not take {} arguments", arguments.len()));
         }
         if function.wants_nodes() && !arguments.iter().all(Expression::is_nodes) {
@@ -260,7 +242,7 @@ impl<'a> Parser<'a> {
         if self.take("@") {
             axis = Axis::Attribute;
         } else if self.rest.get(first.len()..).is_some_and(|r| r.trim_start().starts_with("::")) {
-            axis = Axis::named(first).ok_or_else(|| format!("'{first}' is no axis"))?;
+            axis = first.parse().map_err(|_| format!("'{first}' is no axis"))?;
             self.rest = self.rest.get(first.len()..).unwrap_or_default();
             self.want("::")?;
         }
@@ -331,10 +313,10 @@ impl<'a> Parser<'a> {
         rest.is_some()
     }
 
-    /// An operator that is written as a word: the whole of it.
-    fn take_word(&mut self, word: &str) -> bool {
+    /// An operator; one that is written as a word is the whole of the word.
+    fn take_operator(&mut self, sign: &str) -> bool {
         self.skip_blanks();
-        name(self.rest) == word && self.take(word)
+        (name(sign).is_empty() || name(self.rest) == sign) && self.take(sign)
     }
 
     fn want(&mut self, sign: &str) -> Parsed<()> {

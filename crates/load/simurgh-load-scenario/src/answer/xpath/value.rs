@@ -1,4 +1,4 @@
-//! What expressions come to, and how one kind becomes another (XPath 1.0 §3, §4).
+//! Values of expressions, and their conversions (XPath 1.0 §3, §4).
 
 use std::borrow::Cow;
 

@@ -6,12 +6,12 @@ use super::*;
 
 #[test]
 fn questions_about_numbers_of_another_epoch_are_not_asked() {
-    let mut stage = Stage::on(Keeping::default());
+    let mut stage = Stage::on(StreamsConfig::default());
     stage.unlink();
     let fetch = stage.after(false);
     let purge = stage.ticket();
-    let Stage { keeper, events, now_ms, .. } = &mut stage;
-    keeper.purge(&subject("t"), 100, purge, None, *now_ms, events).unwrap();
+    let Stage { jetstream, events, now_ms, .. } = &mut stage;
+    jetstream.purge(&subject("t"), 100, purge, None, *now_ms, events).unwrap();
     stage.created = "anew".to_owned();
     stage.link();
     stage.fits();
@@ -24,7 +24,7 @@ fn questions_about_numbers_of_another_epoch_are_not_asked() {
 
 #[test]
 fn what_follows_is_gathered_and_cut_to_what_was_asked_for() {
-    let mut stage = Stage::on(Keeping::default());
+    let mut stage = Stage::on(StreamsConfig::default());
     stage.after(false);
     let asked = stage.asked().remove(0);
     assert_eq!(asked.subject, "$JS.API.DIRECT.GET.P_H0");
@@ -44,7 +44,7 @@ fn what_follows_is_gathered_and_cut_to_what_was_asked_for() {
 
 #[test]
 fn an_answer_with_a_hole_is_asked_for_again() {
-    let mut stage = Stage::on(Keeping::default());
+    let mut stage = Stage::on(StreamsConfig::default());
     stage.after(false);
     let first = stage.asked().remove(0);
     stage.message(&first, 4, 0, "a");
@@ -67,12 +67,12 @@ fn an_answer_with_a_hole_is_asked_for_again() {
 
 #[test]
 fn an_answer_is_complete_up_to_what_its_only_server_was_known_to_have() {
-    for (keeping, head) in [(Keeping::default(), 50), (three(), 0)] {
-        let mut stage = Stage::on(keeping);
-        stage.keeper.heard(b"p.b.0.1c.t", 50);
+    for (streams, head) in [(StreamsConfig::default(), 50), (three(), 0)] {
+        let mut stage = Stage::on(streams);
+        stage.jetstream.heard(b"p.b.0.1c.t", 50);
         stage.after(false);
         let asked = stage.asked().remove(0);
-        stage.keeper.heard(b"p.b.0.1c.t", 60);
+        stage.jetstream.heard(b"p.b.0.1c.t", 60);
         stage.status(&asked, 404, "");
         assert_eq!(stage.fetched(), Fetched { messages: vec![], head, is_all: true });
         stage.fetch(Fetch::LastOf { subjects: vec![subject("t")] });
@@ -164,7 +164,7 @@ fn a_stream_that_removes_what_is_younger_does_not_say_what_is_young() {
         ("max_age", json!(hour_ns), 3_601, false),
         ("max_age", json!(0), 1_000_000, true),
     ] {
-        let mut stage = Stage::on(Keeping::default());
+        let mut stage = Stage::on(StreamsConfig::default());
         let ticket = since(&mut stage, Duration::from_secs(age_s));
         stage.config[key] = value;
         stage.ts = "2026-11-23T20:04:00Z".to_owned();
@@ -178,7 +178,7 @@ fn a_stream_that_removes_what_is_younger_does_not_say_what_is_young() {
 
 #[test]
 fn a_leader_that_does_not_say_what_time_it_is_does_not_say_what_is_young() {
-    let mut stage = Stage::on(Keeping::default());
+    let mut stage = Stage::on(StreamsConfig::default());
     let ticket = since(&mut stage, Duration::from_secs(60));
     let head = stage.asked().remove(0);
     stage.answer_check(&head);
@@ -191,7 +191,7 @@ fn a_leader_that_does_not_say_what_time_it_is_does_not_say_what_is_young() {
 
 #[test]
 fn the_last_of_many_come_page_by_page_up_to_where_the_first_page_was_asked() {
-    let mut stage = Stage::on(Keeping::default());
+    let mut stage = Stage::on(StreamsConfig::default());
     let subjects: Vec<Subject> = (0..4).map(|it| subject(&format!("t:{it}"))).collect();
     stage.fetch(Fetch::LastOf { subjects });
     let first = stage.asked().remove(0);

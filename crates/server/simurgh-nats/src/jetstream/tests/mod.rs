@@ -9,7 +9,7 @@ use simurgh_cluster::adapter::{Fetch, Fetched, NotStored};
 use simurgh_cluster::{QueueFull, Space, Subject, Ticket};
 
 use super::*;
-use crate::keeping::{Replicas, StreamCount};
+use crate::streams::{Replicas, StreamCount};
 use crate::wire::{Decoder, Op};
 
 mod fetches;
@@ -27,7 +27,7 @@ fn subject(topic: &str) -> Subject {
 
 /// As `STREAM.INFO` answers of a stream that fits.
 fn info(last_seq: u64) -> Value {
-    let config = Keeping::default().stream(&prefix(), 0);
+    let config = StreamsConfig::default().stream(&prefix(), 0);
     json!({ "config": config, "created": "x", "state": { "last_seq": last_seq } })
 }
 
@@ -39,9 +39,9 @@ struct Asked {
     words: String,
 }
 
-/// A keeper, and whoever plays the engine for it.
+/// A jetstream, and whoever plays the engine for it.
 struct Stage {
-    keeper: Keeper,
+    jetstream: JetStream,
     out: BytesMut,
     events: VecDeque<Event>,
     now_ms: u64,
@@ -55,10 +55,10 @@ struct Stage {
 }
 
 impl Stage {
-    fn new(keeping: Keeping) -> Self {
-        let config = keeping.stream(&prefix(), 0);
+    fn new(streams: StreamsConfig) -> Self {
+        let config = streams.stream(&prefix(), 0);
         Self {
-            keeper: Keeper::new(&prefix(), Some(keeping)),
+            jetstream: JetStream::new(&prefix(), Some(streams)),
             out: BytesMut::new(),
             events: VecDeque::new(),
             now_ms: 5_000,
@@ -71,20 +71,20 @@ impl Stage {
     }
 
     /// Linked, with a stream that fits.
-    fn on(keeping: Keeping) -> Self {
-        let mut stage = Self::new(keeping);
+    fn on(streams: StreamsConfig) -> Self {
+        let mut stage = Self::new(streams);
         stage.link();
         stage.fits();
         stage
     }
 
     fn link(&mut self) {
-        self.keeper.link(self.now_ms, "2.15.2", &mut self.out);
+        self.jetstream.link(self.now_ms, "2.15.2", &mut self.out);
     }
 
     /// The link breaks.
     fn unlink(&mut self) {
-        self.keeper.unlink();
+        self.jetstream.unlink();
         self.out.clear();
     }
 
@@ -99,12 +99,12 @@ impl Stage {
     }
 
     fn up(&mut self) -> Option<u64> {
-        let kept = self.keeper.decided().expect("it is decided");
-        self.keeper.up(self.now_ms, &mut self.out, &mut self.events);
+        let kept = self.jetstream.decided().expect("it is decided");
+        self.jetstream.up(self.now_ms, &mut self.out, &mut self.events);
         kept
     }
 
-    fn answer_check(&mut self, asked: &Asked) -> Then {
+    fn answer_check(&mut self, asked: &Asked) -> Action {
         let subject = &*asked.subject;
         if subject.contains(".INFO.") || subject.contains(".CREATE.") {
             return self.answer(asked, &self.info().to_string());
@@ -150,30 +150,30 @@ impl Stage {
         found
     }
 
-    fn hear(&mut self, text: &str) -> Then {
-        let Self { keeper, out, events, now_ms, .. } = self;
-        let mut then = Then::GoOn;
+    fn hear(&mut self, text: &str) -> Action {
+        let Self { jetstream, out, events, now_ms, .. } = self;
+        let mut then = Action::Continue;
         for message in messages(text.as_bytes()) {
-            let next = keeper.hear(message, *now_ms, out, events);
-            then = if next == Then::GoOn { then } else { next };
+            let next = jetstream.hear(message, *now_ms, out, events);
+            then = if next == Action::Continue { then } else { next };
         }
         then
     }
 
-    fn answer(&mut self, asked: &Asked, words: &str) -> Then {
+    fn answer(&mut self, asked: &Asked, words: &str) -> Action {
         self.hear(&format!("MSG {} 0 {}\r\n{words}\r\n", asked.reply, words.len()))
     }
 
-    fn fail(&mut self, asked: &Asked, code: u32, err_code: u32) -> Then {
+    fn fail(&mut self, asked: &Asked, code: u32, err_code: u32) -> Action {
         let error = json!({ "code": code, "err_code": err_code, "description": "no" });
         self.answer(asked, &json!({ "error": error }).to_string())
     }
 
-    fn status(&mut self, asked: &Asked, status: u16, headers: &str) -> Then {
+    fn status(&mut self, asked: &Asked, status: u16, headers: &str) -> Action {
         self.with_headers(asked, &format!("NATS/1.0 {status} x\r\n{headers}\r\n"), "")
     }
 
-    fn with_headers(&mut self, asked: &Asked, headers: &str, text: &str) -> Then {
+    fn with_headers(&mut self, asked: &Asked, headers: &str, text: &str) -> Action {
         let (some, all) = (headers.len(), headers.len() + text.len());
         self.hear(&format!("HMSG {} 0 {some} {all}\r\n{headers}{text}\r\n", asked.reply))
     }
@@ -194,20 +194,20 @@ impl Stage {
     }
 
     /// Time passes, in steps; until the link is to be ended, if it is.
-    fn pass(&mut self, ms: u64) -> Then {
+    fn pass(&mut self, ms: u64) -> Action {
         for _ in 0..ms / 10 {
             self.now_ms += 10;
-            let then = self.keeper.tick(self.now_ms, Some(&mut self.out), &mut self.events);
-            if then != Then::GoOn {
+            let then = self.jetstream.tick(self.now_ms, Some(&mut self.out), &mut self.events);
+            if then != Action::Continue {
                 return then;
             }
         }
-        Then::GoOn
+        Action::Continue
     }
 
     fn pass_without_link(&mut self, ms: u64) {
         self.now_ms += ms;
-        self.keeper.tick(self.now_ms, None, &mut self.events);
+        self.jetstream.tick(self.now_ms, None, &mut self.events);
     }
 
     fn ticket(&mut self) -> Ticket {
@@ -223,16 +223,16 @@ impl Stage {
     fn store_for(&mut self, id: &str, age: Option<Duration>) -> Ticket {
         let ticket = self.ticket();
         let envelope = Bytes::copy_from_slice(id.as_bytes());
-        let Self { keeper, out, events, now_ms, .. } = self;
+        let Self { jetstream, out, events, now_ms, .. } = self;
         let what = (&subject("t"), id, age);
-        keeper.store(what, envelope, ticket, Some(out), *now_ms, events).unwrap();
+        jetstream.store(what, envelope, ticket, Some(out), *now_ms, events).unwrap();
         ticket
     }
 
     fn fetch(&mut self, what: Fetch) -> Ticket {
         let ticket = self.ticket();
-        let Self { keeper, out, events, now_ms, .. } = self;
-        keeper.fetch(what, ticket, Some(out), *now_ms, events).unwrap();
+        let Self { jetstream, out, events, now_ms, .. } = self;
+        jetstream.fetch(what, ticket, Some(out), *now_ms, events).unwrap();
         ticket
     }
 
@@ -241,7 +241,7 @@ impl Stage {
     }
 
     fn events(&mut self) -> Vec<Event> {
-        self.events.drain(..).inspect(|_| self.keeper.taken()).collect()
+        self.events.drain(..).inspect(|_| self.jetstream.taken()).collect()
     }
 
     fn fetched(&mut self) -> Fetched {
@@ -264,8 +264,8 @@ fn messages(bytes: &[u8]) -> Vec<Message> {
     found
 }
 
-fn three() -> Keeping {
-    Keeping { replicas: Replicas::Three, ..Keeping::default() }
+fn three() -> StreamsConfig {
+    StreamsConfig { replicas: Replicas::Three, ..StreamsConfig::default() }
 }
 
 fn texts(fetched: &Fetched) -> Vec<(u64, u64, u64, &str)> {

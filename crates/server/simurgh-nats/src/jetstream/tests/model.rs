@@ -65,7 +65,7 @@ impl Model {
         let id = asked.words.split_once("Nats-Msg-Id: ").map(|it| it.1.split("\r\n").next());
         let Some(Some(id)) = id else {
             if can_answer {
-                assert_eq!(self.stage.answer_check(&asked), Then::GoOn);
+                assert_eq!(self.stage.answer_check(&asked), Action::Continue);
             }
             return;
         };
@@ -111,7 +111,7 @@ impl Model {
         let mut left = ms / 10;
         while left > 0 {
             left -= 1;
-            if self.is_linked && self.stage.pass(10) != Then::GoOn {
+            if self.is_linked && self.stage.pass(10) != Action::Continue {
                 self.take(&Step::Break(3));
             } else if !self.is_linked {
                 self.stage.pass_without_link(10);
@@ -151,7 +151,7 @@ proptest! {
 
     #[test]
     fn what_is_said_of_a_store_is_true_of_the_log(steps in prop::collection::vec(step(), 1..80)) {
-        let stage = Stage::new(Keeping::default());
+        let stage = Stage::new(StreamsConfig::default());
         let wire = VecDeque::new();
         let mut model = Model { stage, is_linked: false, wire, log: vec![] };
         for step in &steps {

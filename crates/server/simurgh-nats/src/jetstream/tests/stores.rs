@@ -4,7 +4,7 @@ use super::*;
 
 #[test]
 fn what_is_not_confirmed_is_sent_again_and_given_up_in_time() {
-    let mut stage = Stage::on(Keeping::default());
+    let mut stage = Stage::on(StreamsConfig::default());
     let begun = stage.now_ms;
     let ticket = stage.store("id");
     let mut sent = vec![];
@@ -17,13 +17,13 @@ fn what_is_not_confirmed_is_sent_again_and_given_up_in_time() {
     }
     assert_eq!(sent, [0, 1_000, 3_000, 7_000]);
     assert_eq!(stage.events(), [Event::NotStored { ticket, why: NotStored::Unconfirmed }]);
-    assert_eq!(stage.keeper.repeats(), 3);
+    assert_eq!(stage.jetstream.repeats(), 3);
 }
 
 #[test]
 fn only_what_is_to_be_forgotten_before_all_else_has_a_time_of_its_own() {
     let day = Duration::from_secs(86_400);
-    let mut stage = Stage::on(Keeping { age_max: day, ..Keeping::default() });
+    let mut stage = Stage::on(StreamsConfig { age_max: day, ..StreamsConfig::default() });
     let mut ttl = |age: Option<Duration>| {
         stage.store_for("id", age);
         let words = stage.asked().remove(0).words;
@@ -38,7 +38,7 @@ fn only_what_is_to_be_forgotten_before_all_else_has_a_time_of_its_own() {
 
 #[test]
 fn an_answer_to_whichever_attempt_is_the_answer() {
-    let mut stage = Stage::on(Keeping::default());
+    let mut stage = Stage::on(StreamsConfig::default());
     let ticket = stage.store("id");
     let first = stage.asked().remove(0);
     stage.pass(1_000);
@@ -51,7 +51,7 @@ fn an_answer_to_whichever_attempt_is_the_answer() {
 
 #[test]
 fn what_is_refused_for_good_is_said_at_once_in_the_engines_words() {
-    let mut stage = Stage::on(Keeping::default());
+    let mut stage = Stage::on(StreamsConfig::default());
     let ticket = stage.store("id");
     let asked = stage.asked().remove(0);
     stage.fail(&asked, 400, 10_054);
@@ -61,7 +61,7 @@ fn what_is_refused_for_good_is_said_at_once_in_the_engines_words() {
 
 #[test]
 fn what_an_earlier_attempt_may_have_stored_is_never_refused() {
-    let mut stage = Stage::on(Keeping::default());
+    let mut stage = Stage::on(StreamsConfig::default());
     let ticket = stage.store("id");
     stage.asked();
     stage.pass(1_000);
@@ -74,7 +74,7 @@ fn what_an_earlier_attempt_may_have_stored_is_never_refused() {
 
 #[test]
 fn an_engine_that_cannot_for_a_while_is_asked_again_and_then_refuses() {
-    let mut stage = Stage::on(Keeping::default());
+    let mut stage = Stage::on(StreamsConfig::default());
     let ticket = stage.store("id");
     for _ in 0..1_000 {
         for asked in stage.asked() {
@@ -94,8 +94,8 @@ fn an_engine_that_cannot_for_a_while_is_asked_again_and_then_refuses() {
 
 #[test]
 fn what_other_servers_may_have_written_is_not_refused() {
-    for (keeping, is_refused) in [(Keeping::default(), true), (three(), false)] {
-        let mut stage = Stage::on(keeping);
+    for (streams, is_refused) in [(StreamsConfig::default(), true), (three(), false)] {
+        let mut stage = Stage::on(streams);
         stage.store("id");
         let asked = stage.asked().remove(0);
         stage.fail(&asked, 503, 10_077);
@@ -105,7 +105,7 @@ fn what_other_servers_may_have_written_is_not_refused() {
 
 #[test]
 fn what_waits_is_sent_on_the_next_link_in_order_and_not_before_it_is_up() {
-    let mut stage = Stage::on(Keeping::default());
+    let mut stage = Stage::on(StreamsConfig::default());
     stage.unlink();
     let tickets = [stage.store("a"), stage.store("b"), stage.store("c")];
     stage.link();
@@ -136,32 +136,32 @@ fn what_waits_is_sent_on_the_next_link_in_order_and_not_before_it_is_up() {
 
 #[test]
 fn as_many_tickets_are_taken_as_may_be_and_there_is_room_at_half() {
-    let mut stage = Stage::on(Keeping::default());
+    let mut stage = Stage::on(StreamsConfig::default());
     let max = simurgh_cluster::adapter::TICKETS_MAX;
     for n in 0..max {
         stage.store(&format!("{n}"));
     }
-    let Stage { keeper, events, now_ms, .. } = &mut stage;
+    let Stage { jetstream, events, now_ms, .. } = &mut stage;
     let what = (&subject("t"), "x", None);
-    let more = keeper.store(what, Bytes::new(), Ticket(0), None, *now_ms, events);
+    let more = jetstream.store(what, Bytes::new(), Ticket(0), None, *now_ms, events);
     assert_eq!(more, Err(QueueFull));
-    assert!(!stage.keeper.has_room());
+    assert!(!stage.jetstream.has_room());
     for asked in stage.asked() {
         stage.answer(&asked, r#"{"seq":1}"#);
     }
-    assert!(!stage.keeper.has_room(), "their answers were not taken");
+    assert!(!stage.jetstream.has_room(), "their answers were not taken");
     assert_eq!(stage.events().len(), max);
-    assert!(stage.keeper.has_room());
+    assert!(stage.jetstream.has_room());
 }
 
 #[test]
 fn bytes_that_are_stored_are_bounded_but_one_envelope_is_always_taken() {
-    let mut stage = Stage::new(Keeping::default());
+    let mut stage = Stage::new(StreamsConfig::default());
     let large = Bytes::from(vec![0; 1_000_000]);
     let mut taken = 0;
     let what = (&subject("t"), "x", None);
-    let Stage { keeper, events, now_ms, .. } = &mut stage;
-    while keeper.store(what, large.clone(), Ticket(taken), None, *now_ms, events).is_ok() {
+    let Stage { jetstream, events, now_ms, .. } = &mut stage;
+    while jetstream.store(what, large.clone(), Ticket(taken), None, *now_ms, events).is_ok() {
         taken += 1;
         assert!(taken < 100);
     }
@@ -170,7 +170,7 @@ fn bytes_that_are_stored_are_bounded_but_one_envelope_is_always_taken() {
 
 #[test]
 fn what_no_engine_could_store_is_refused_by_name() {
-    let mut stage = Stage::on(Keeping::default());
+    let mut stage = Stage::on(StreamsConfig::default());
     let topic = subject("t");
     let broadcast = prefix().topic(Space::Broadcast, "t");
     let long = "x".repeat(257);
@@ -183,9 +183,9 @@ fn what_no_engine_could_store_is_refused_by_name() {
         (&topic, "a", large, "larger than"),
     ];
     for (to, id, envelope, words) in cases {
-        let Stage { keeper, out, events, now_ms, .. } = &mut stage;
+        let Stage { jetstream, out, events, now_ms, .. } = &mut stage;
         let what = (to, id, None);
-        keeper.store(what, envelope, Ticket(9), Some(out), *now_ms, events).unwrap();
+        jetstream.store(what, envelope, Ticket(9), Some(out), *now_ms, events).unwrap();
         let [Event::NotStored { why: NotStored::Refused(why), .. }] = &stage.events()[..] else {
             panic!("{id}: it is stored");
         };
@@ -196,7 +196,7 @@ fn what_no_engine_could_store_is_refused_by_name() {
 
 #[test]
 fn what_could_not_be_done_at_once_is_asked_again_soon_and_then_as_often_as_ever() {
-    let mut stage = Stage::on(Keeping::default());
+    let mut stage = Stage::on(StreamsConfig::default());
     let begun = stage.now_ms;
     stage.store("id");
     let mut sent = vec![];

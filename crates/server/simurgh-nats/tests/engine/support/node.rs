@@ -10,7 +10,7 @@ use simurgh_cluster::adapter::{Adapter, Down, Fetch, NotStored};
 use simurgh_cluster::{
     Event, Generation, Interest, NodeId, Prefix, QueueFull, Received, Space, Ticket, Wanted,
 };
-use simurgh_nats::{Config, Keeping, NatsAdapter};
+use simurgh_nats::{Config, NatsAdapter, StreamsConfig};
 use tokio::runtime::Runtime;
 use tokio::time::timeout;
 
@@ -185,9 +185,9 @@ impl Node {
     // What is kept.
 
     /// A node of a server that keeps so.
-    pub(crate) fn keeping(id: u64, address: &str, keeping: Keeping) -> Self {
+    pub(crate) fn keeping(id: u64, address: &str, keeping: StreamsConfig) -> Self {
         let mut config = Config::new(vec![address.parse().unwrap()], prefix(), "test");
-        config.keeping = Some(keeping);
+        config.streams = Some(keeping);
         Self::start(id, config)
     }
 

@@ -8,8 +8,7 @@ use simurgh::observe::view::{
     NodeMembers, NodeRow, ShardRow, TopicRow,
 };
 
-use super::super::app::{Action, Wanted};
-use super::super::fetch::News;
+use super::super::fetch::{Action, Update, Wanted};
 use super::*;
 
 const HOSTILE: &str = "rooms:\x1b[2J<b>\u{202e}";
@@ -29,17 +28,17 @@ fn app() -> App {
         ..Overview::default()
     };
     let mut app = App::new("http://127.0.0.1:4000");
-    app.news(News::Overview(Box::new(overview)));
+    app.update(Update::Overview(Box::new(overview)));
     let topic =
         |topic: &str, members| TopicRow { topic: topic.into(), members, ..TopicRow::default() };
-    app.news(News::Topics(List {
+    app.update(Update::Topics(List {
         rows: vec![topic("rooms:a", 40), topic(HOSTILE, 3)],
         total: 1_000_000,
         ..List::default()
     }));
     let row = |id: &str| ConnectionRow { id: id.into(), ..ConnectionRow::default() };
     let rows = vec![row("0.1.0"), row("1.7.2")];
-    app.news(News::Connections(List { rows, total: 2, ..List::default() }));
+    app.update(Update::Connections(List { rows, total: 2, ..List::default() }));
     app
 }
 
@@ -136,7 +135,7 @@ fn a_row_is_opened_and_disconnected_only_after_a_question() {
         nodes: Vec::new(),
         rows: vec![ConnectionRow { id: "0.9.9".into(), ..ConnectionRow::default() }],
     };
-    app.news(News::Members(members));
+    app.update(Update::Members(members));
     shows(&app, &["1 of 700 members of rooms:\\u{1b}", "0.9.9", "Esc back"]);
     assert_eq!(press(&mut app, "\n"), Action::Connection("0.9.9".into()));
     press(&mut app, "d");
@@ -164,11 +163,11 @@ fn what_is_kept_of_a_topic_is_told_with_its_members() {
     };
     let topic =
         TopicRow { topic: "rooms:kept".into(), kept: Some(kept.clone()), ..TopicRow::default() };
-    app.news(News::Topics(List { rows: vec![topic], total: 1, ..List::default() }));
+    app.update(Update::Topics(List { rows: vec![topic], total: 1, ..List::default() }));
     press(&mut app, "3");
     shows(&app, &["9.1", "rooms:kept"]);
     let members = Members { topic: "rooms:kept".into(), kept: Some(kept), ..Members::default() };
-    app.news(News::Members(members));
+    app.update(Update::Members(members));
     shows(&app, &["0 members of rooms:kept; 1,234 broadcasts kept", "(over\\u{1b}[2Jwritten)"]);
     shows(&app, &["from k7ku80.11", "to k7ku80.61"]);
 }
@@ -176,10 +175,10 @@ fn what_is_kept_of_a_topic_is_told_with_its_members() {
 #[test]
 fn a_lost_server_is_told_and_found_again() {
     let mut app = app();
-    app.news(News::Lost("http://x does not answer: \x1b[1mrefused".into()));
+    app.update(Update::Unreachable("http://x does not answer: \x1b[1mrefused".into()));
     shows(&app, &["LOST, trying again: http://x does not answer: \\u{1b}[1mrefused", "123,456"]);
     let overview = app.overview.clone().unwrap();
-    app.news(News::Overview(Box::new(overview)));
+    app.update(Update::Overview(Box::new(overview)));
     shows(&app, &["live"]);
 }
 
@@ -210,7 +209,7 @@ fn clustered() -> App {
         ..NodeRow::default()
     };
     let link = LinkRow { state: "up".into(), for_s: 60.0, ..LinkRow::default() };
-    app.news(News::Cluster(Box::new(ClusterOverview {
+    app.update(Update::Cluster(Box::new(ClusterOverview {
         link,
         nodes: vec![
             NodeRow { is_here: true, ..node("amber", 30) },
@@ -249,8 +248,8 @@ fn a_cluster_is_shown_with_all_its_nodes_and_what_is_wrong_with_them() {
             "shares its name with another",
             "has other settings for rooms:\\u{1b}[2J<b>\\u{202e}",
             "amber *",
-            "1.50 ms",
-            "-20.0 ms",
+            "1.5 ms",
+            "-20 ms",
             "presences",
             "1-6 Tab",
         ],
@@ -275,7 +274,7 @@ fn a_server_that_is_alone_has_no_view_of_a_cluster() {
     let mut app = clustered();
     press(&mut app, "6");
     let alone = Overview { server: "simurgh".into(), ..Overview::default() };
-    app.news(News::Overview(Box::new(alone)));
+    app.update(Update::Overview(Box::new(alone)));
     assert_eq!(app.view, View::Overview);
 }
 
@@ -285,7 +284,7 @@ fn a_topic_tells_on_which_nodes_it_has_members() {
     press(&mut app, "3");
     let place =
         |name: &str, members| NodeMembers { name: name.into(), members, ..NodeMembers::default() };
-    app.news(News::Members(Members {
+    app.update(Update::Members(Members {
         topic: "rooms:a".into(),
         total: 30,
         nodes: vec![place("amber", Some(30)), place("birch", Some(0)), place("c\x1b", None)],

@@ -1,0 +1,261 @@
+//! Topics with a history: between this node, the engine and [`History`].
+
+use bytes::Bytes;
+
+use super::{Cluster, LinkState, LocalNode, Notice, Time};
+use crate::adapter::{Adapter, Event, Generation, Number};
+use crate::envelope::{Envelope, Kind};
+use crate::history::{
+    History, HistoryCounts, HistoryEvent, HistorySink, Next, Retention, StoreError, StoreItem,
+    StoredAt, TopicId,
+};
+use crate::subject::{Interest, Space};
+
+/// If more topics than this may have lost something, all are checked.
+const LOST_MAX: usize = 4_096;
+
+impl<L: LocalNode> HistorySink for L {
+    fn history(&mut self, topic: &str, what: HistoryEvent<'_>) {
+        LocalNode::history(self, topic, what);
+    }
+
+    fn stored(&mut self, topic: &str, number: u64, outcome: Result<StoredAt, StoreError>) {
+        LocalNode::stored(self, topic, number, outcome);
+    }
+}
+
+impl<A: Adapter> Cluster<A> {
+    /// Follows a topic until its interest ends, some time after the last of these calls and after
+    /// its last member.
+    pub fn follow(
+        &mut self,
+        topic: &str,
+        wants: Retention,
+        time: Time,
+        local: &mut impl LocalNode,
+    ) {
+        self.interests.expect(topic, time.ns);
+        if !self.keep(topic, wants) {
+            LocalNode::history(local, topic, HistoryEvent::Unknown);
+        }
+        self.report_history(local);
+    }
+
+    /// Has a followed topic checked at the server that certainly has all messages: it may have
+    /// begun with a copy that lagged behind.
+    pub fn check_topic(&mut self, topic: &str) {
+        if let Some(history) = &mut self.history {
+            history.look_at(topic);
+        }
+    }
+
+    /// Has the engine store a broadcast of this node, for all nodes that follow the topic, this one
+    /// included. [`LocalNode::stored`] always gets the outcome.
+    pub fn store(
+        &mut self,
+        topic: &str,
+        store: StoreItem<'_>,
+        time: Time,
+        local: &mut impl LocalNode,
+    ) {
+        match &mut self.history {
+            Some(history) => history.store(topic, store, time.ns, local),
+            None => LocalNode::stored(local, topic, store.number, Err(nothing())),
+        }
+    }
+
+    /// Has all nodes forget what is kept of a topic up to now. [`LocalNode::stored`] always gets
+    /// the outcome with this number, which must differ from those of stores.
+    pub fn forget(&mut self, topic: &str, number: u64, time: Time, local: &mut impl LocalNode) {
+        match &mut self.history {
+            Some(history) => history.forget(topic, number, time.ns, local),
+            None => LocalNode::stored(local, topic, number, Err(nothing())),
+        }
+    }
+
+    /// The counters of topics with a history; none, if there are no such topics.
+    pub fn history_counts(&self) -> Option<&HistoryCounts> {
+        self.history.as_deref().map(History::counts)
+    }
+
+    /// How many topics are followed.
+    pub fn followed(&self) -> usize {
+        self.history.as_deref().map_or(0, History::followed)
+    }
+
+    /// How many bytes wait to be stored.
+    pub fn store_bytes(&self) -> usize {
+        self.history.as_deref().map_or(0, History::waiting_bytes)
+    }
+
+    /// Follows a topic that is subscribed to. Returns `false` if that is impossible.
+    pub(super) fn keep(&mut self, topic: &str, wants: Retention) -> bool {
+        let Some(history) = &mut self.history else { return false };
+        if !self.interests.keep(topic) {
+            return false;
+        }
+        if let Some(id) = history.follow(topic, wants) {
+            self.history_waiters.push(id.number());
+        }
+        true
+    }
+
+    /// Reports some of the events that wait, and all notices.
+    pub(super) fn report_history(&mut self, local: &mut impl LocalNode) {
+        let Some(history) = &mut self.history else { return };
+        history.hush(local);
+        while let Some(notice) = history.poll_notice() {
+            self.notices.push_back(Notice::History(notice));
+        }
+        while self.notices.len() > super::NOTICES_MAX {
+            self.notices.pop_front();
+        }
+    }
+
+    pub(super) fn tick_history(&mut self, time: Time, local: &mut impl LocalNode) {
+        let Some(history) = &mut self.history else { return };
+        while let Some(topic) = self.interests.poll_ended() {
+            history.ended(&topic, local);
+        }
+        history.tick(time, local);
+    }
+
+    pub(super) fn history_next_ns(&self) -> Option<u64> {
+        let may_ask = self.state != LinkState::Away && !self.history_is_full;
+        self.history.as_ref()?.next_ns(may_ask)
+    }
+
+    pub(super) fn history_up(&mut self, kept: Option<u64>, time: Time) {
+        self.history_is_full = false;
+        if let Some(history) = &mut self.history {
+            history.up(kept, time.ns);
+        }
+    }
+
+    pub(super) fn history_down(&mut self, time: Time) {
+        if let Some(history) = &mut self.history {
+            history.down(time.ns);
+        }
+    }
+
+    /// Messages for these interests may have been lost.
+    pub(super) fn history_lost(&mut self, interests: &[Interest], time: Time) {
+        let Self { history: Some(history), interests: all, .. } = self else { return };
+        let of_broadcasts = interests.iter().filter(|it| {
+            matches!(
+                it,
+                Interest::Exact(Space::Broadcast, _) | Interest::Whole(Space::Broadcast, _)
+            )
+        });
+        let topics: Vec<&str> = of_broadcasts
+            .flat_map(|it| all.topics_of(it))
+            .filter(|it| history.is_followed(it))
+            .take(LOST_MAX + 1)
+            .collect();
+        match topics.len() {
+            0 => {}
+            len if len > LOST_MAX => history.lost_any(time.ns),
+            _ => history.lost(topics.into_iter(), time.ns),
+        }
+    }
+
+    /// The adapter was told all interests, the last of them by this change.
+    pub(super) fn history_told(&mut self, generation: Generation) {
+        self.history_waiters.told = generation;
+        self.history_waiters.are_told();
+        self.begin_kept();
+    }
+
+    pub(super) fn history_in_force(&mut self, generation: Generation) {
+        self.history_waiters.in_force(generation);
+        self.begin_kept();
+    }
+
+    fn begin_kept(&mut self) {
+        let Some(history) = &mut self.history else { return };
+        while let Some(number) = self.history_waiters.pop() {
+            history.in_force(TopicId::of_number(number));
+        }
+    }
+
+    /// Takes an envelope with the engine's numbers. These tell whether it is a duplicate, not its
+    /// publisher's.
+    pub(super) fn receive_kept(
+        &mut self,
+        bytes: &Bytes,
+        (number, at_ms): (Number, u64),
+        time: Time,
+        local: &mut impl LocalNode,
+    ) {
+        let envelope = match Envelope::decode(bytes) {
+            Ok(envelope) => envelope,
+            // It leaves a hole in its topic, and is passed over when that is fetched.
+            Err(error) => return self.counts.misunderstand(error),
+        };
+        let kind = envelope.header.kind;
+        if !matches!(kind, Kind::Broadcast | Kind::Forget) {
+            self.counts.broken += 1;
+            return;
+        }
+        self.counts.receive(kind);
+        if let Some(history) = &mut self.history
+            && history.heard(&envelope, (bytes, number, at_ms), time, local)
+        {
+            return;
+        }
+        // Stored by a node that declares a history where this one does not: members get it as a
+        // plain broadcast.
+        self.deliver_broadcasts(envelope.topic, envelope.items(), local);
+    }
+
+    /// Takes the answer to a ticket.
+    pub(super) fn history_answered(
+        &mut self,
+        event: Event,
+        time: Time,
+        local: &mut impl LocalNode,
+    ) {
+        let Some(history) = &mut self.history else { return };
+        match event {
+            Event::Stored { ticket, seq, is_duplicate } => {
+                history.stored(ticket, Ok((seq, is_duplicate)), time, local);
+            }
+            Event::NotStored { ticket, why } => history.stored(ticket, Err(why), time, local),
+            Event::Fetched { ticket, kept } => history.fetched(ticket, kept, time, local),
+            Event::Since { ticket, behind } => history.since(ticket, behind, time),
+            Event::Purged { ticket, why } => history.purged(ticket, why),
+            _ => {}
+        }
+    }
+
+    /// Hands over requests and stores, as much as the adapter takes. Returns whether there was
+    /// something.
+    pub(super) fn settle_history(&mut self, time: Time) -> bool {
+        let mut has_said = false;
+        let Some(history) = &mut self.history else { return false };
+        while self.state != LinkState::Away && !self.history_is_full {
+            let Some(next) = history.next(&mut self.n, time.ns) else { break };
+            let is_taken = match &next {
+                Next::Fetch(ticket, fetch) => self.adapter.fetch(fetch.clone(), *ticket),
+                Next::Purge(ticket, of, before) => self.adapter.purge(of, *before, *ticket),
+                Next::Store(it) => {
+                    self.adapter.store(&it.to, &it.id, it.age, it.envelope.clone(), it.ticket)
+                }
+            };
+            if is_taken.is_err() {
+                self.history_is_full = true;
+                history.not_taken(next);
+                break;
+            }
+            if let Next::Store(_) = next {
+                history.handed_over();
+            }
+            has_said = true;
+        }
+        has_said
+    }
+}
+
+fn nothing() -> StoreError {
+    StoreError::Refused("nothing is kept on this node".into())
+}

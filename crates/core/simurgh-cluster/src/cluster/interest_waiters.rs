@@ -1,0 +1,62 @@
+//! Callers that wait until an interest is in force.
+
+use std::collections::VecDeque;
+
+use crate::adapter::Generation;
+
+/// The callers' numbers, until the engine has their interests.
+#[derive(Debug)]
+pub(super) struct InterestWaiters {
+    /// Not told to the adapter yet.
+    new: Vec<u64>,
+    /// With the number of the change that has their interest, in order.
+    waiting: VecDeque<(Generation, u64)>,
+    ready: VecDeque<u64>,
+    /// The last change that the adapter was told.
+    pub(super) told: Generation,
+    in_force: Generation,
+}
+
+impl Default for InterestWaiters {
+    fn default() -> Self {
+        let (told, in_force) = (Generation(0), Generation(0));
+        Self { new: Vec::new(), waiting: VecDeque::new(), ready: VecDeque::new(), told, in_force }
+    }
+}
+
+impl InterestWaiters {
+    /// Adds a caller who waits for an interest that the adapter was told or is about to be told.
+    pub(super) fn push(&mut self, number: u64) {
+        self.new.push(number);
+    }
+
+    /// Adds a caller who need not wait.
+    pub(super) fn give(&mut self, number: u64) {
+        self.ready.push_back(number);
+    }
+
+    /// The adapter was told all changes.
+    pub(super) fn are_told(&mut self) {
+        let told = self.told;
+        self.waiting.extend(self.new.drain(..).map(|number| (told, number)));
+        self.in_force(self.in_force);
+    }
+
+    /// The engine has the changes up to this one.
+    pub(super) fn in_force(&mut self, generation: Generation) {
+        self.in_force = self.in_force.max(generation);
+        while let Some((_, number)) = self.waiting.pop_front_if(|it| it.0 <= self.in_force) {
+            self.ready.push_back(number);
+        }
+    }
+
+    /// Lets nobody wait any more.
+    pub(super) fn give_all(&mut self) {
+        self.ready.extend(self.waiting.drain(..).map(|it| it.1));
+        self.ready.extend(self.new.drain(..));
+    }
+
+    pub(super) fn pop(&mut self) -> Option<u64> {
+        self.ready.pop_front()
+    }
+}

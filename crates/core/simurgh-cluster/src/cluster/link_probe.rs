@@ -1,0 +1,49 @@
+//! Checks the link before other nodes are taken for silent.
+//!
+//! A dead link is noticed some seconds after it died, and a link may be silent for as long without
+//! being dead. Until then all other nodes seem to be gone, so the engine is probed before any of
+//! them is taken for silent: with an empty change of interests, which it confirms like any other.
+
+use super::{Cluster, Time};
+use crate::adapter::{Adapter, Generation};
+
+/// An answer that takes longer tells nothing about other nodes: their messages were held up as
+/// well, and may come behind it.
+const ANSWER_MAX_NS: u64 = 1_000_000_000;
+
+/// A probe that the engine has not answered.
+pub(super) struct LinkProbe {
+    generation: Generation,
+    since_ns: u64,
+}
+
+impl<A: Adapter> Cluster<A> {
+    /// Lets other nodes become silent or gone; probes the engine first if one may.
+    pub(super) fn age_peers(&mut self, time: Time) {
+        if !self.peers.is_due(time.ns) {
+            self.peers.tick(time.ns);
+        } else if self.link_probe.is_none() {
+            let generation = self.adapter.interest(&[]);
+            self.link_probe = Some(LinkProbe { generation, since_ns: time.ns });
+        }
+    }
+
+    /// The engine has confirmed changes of interests up to this one.
+    pub(super) fn link_probe_answered(&mut self, generation: Generation, time: Time) {
+        let answered = self.link_probe.take_if(|it| it.generation <= generation);
+        let Some(LinkProbe { since_ns, .. }) = answered else { return };
+        if time.ns.saturating_sub(since_ns) > ANSWER_MAX_NS {
+            self.peers.link_stood_still(since_ns, time.ns);
+        } else {
+            self.peers.tick(time.ns);
+        }
+    }
+
+    /// When there is something to do for other nodes, apart from what waits for the probe.
+    pub(super) fn peers_next_ns(&self) -> Option<u64> {
+        match self.link_probe {
+            Some(_) => self.peers.next_beat_ns(),
+            None => self.peers.next_ns(),
+        }
+    }
+}

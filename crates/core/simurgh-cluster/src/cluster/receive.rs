@@ -1,0 +1,312 @@
+//! Processing the events of the engine and the messages of other nodes.
+
+use bytes::Bytes;
+use simurgh_presence::{FromPeers, Owner};
+
+use super::{Cluster, DONE_MAX, LinkState, LocalNode, Notice, Time, WINDOWS_MAX};
+use crate::adapter::{Adapter, Event, Received, Session};
+use crate::disconnects::DisconnectNumber;
+use crate::envelope::{Envelope, Items, Kind};
+use crate::message::Message;
+use crate::node_id::NodeId;
+use crate::peers::PeerEvent;
+use crate::presence::{Part, PresenceUpdate};
+use crate::subject::{Bucket, Interest, Space};
+
+/// How long after a node is gone it may send again what the engine may not have: it comes back, or
+/// did not learn that the engine has its bye.
+const WINDOWS_KEPT_NS: u64 = 600 * 1_000_000_000;
+/// The most gone nodes that are remembered, to recognize what comes late from them.
+const DEPARTED_MAX: usize = 4096;
+
+/// Whether a duplicate of this kind would do something twice.
+const fn is_counted(kind: Kind) -> bool {
+    matches!(kind, Kind::Broadcast | Kind::Call | Kind::Return | Kind::HangUp)
+}
+
+impl<A: Adapter> Cluster<A> {
+    pub(super) fn on_event(&mut self, event: Event, time: Time, local: &mut impl LocalNode) {
+        match event {
+            Event::Up { session, kept } => self.on_link_up(session, kept, time, local),
+            Event::Down(why) => {
+                self.history_down(time);
+                self.session = None;
+                self.peers.link_down(time.ns);
+                self.link_probe = None;
+                // Over the next link all presences are requested again.
+                self.presence_requests.clear();
+                self.waiters.give_all();
+                self.enter(LinkState::Away, time);
+                self.notice(Notice::Down(why));
+            }
+            Event::Received(Received { envelope, stored: Some(number), at_ms, .. }) => {
+                self.receive_kept(&envelope, (number, at_ms), time, local);
+            }
+            Event::Received(Received { space, envelope, .. }) => {
+                self.receive_envelope(space, &envelope, time, local);
+            }
+            Event::Lost(interests) => self.on_loss(&interests, time),
+            Event::Room => (self.is_full, self.history_is_full) = (false, false),
+            Event::InForce(generation) => {
+                self.waiters.in_force(generation);
+                self.history_in_force(generation);
+                self.link_probe_answered(generation, time);
+            }
+            answer @ (Event::Stored { .. }
+            | Event::NotStored { .. }
+            | Event::Fetched { .. }
+            | Event::Since { .. }
+            | Event::Purged { .. }) => self.history_answered(answer, time, local),
+        }
+    }
+
+    fn on_link_up(
+        &mut self,
+        session: Session,
+        kept: Option<u64>,
+        time: Time,
+        local: &mut impl LocalNode,
+    ) {
+        self.history_up(kept, time);
+        self.counts.links += 1;
+        if self.counts.links > 1 {
+            self.counts.lost += 1;
+        }
+        self.session = Some(session);
+        self.linked_ns = time.ns;
+        self.is_full = false;
+        self.peers.link_up(time.ns);
+        self.enter(LinkState::CatchingUp, time);
+        self.send_hello(time);
+        self.request_all_presences(None, time);
+        self.handle_peer_events(time, local);
+    }
+
+    /// Requests all presences of a node, or of all nodes.
+    pub(super) fn request_all_presences(&mut self, of: Option<NodeId>, time: Time) {
+        let topics = self.present_topics();
+        self.counts.resyncs += topics.len() as u64;
+        self.presence_requests.add_again(of, topics, time.ns);
+    }
+
+    /// The topics whose presences are wanted.
+    fn present_topics(&self) -> Vec<Box<str>> {
+        let wanted = self.interests.wanted();
+        let present = wanted.filter(|it| {
+            matches!(it, Interest::Exact(Space::Presence, _) | Interest::Whole(Space::Presence, _))
+        });
+        present.flat_map(|it| self.topics_of(&it)).collect()
+    }
+
+    fn topics_of(&self, interest: &Interest) -> Vec<Box<str>> {
+        self.interests.topics_of(interest).map(Box::from).collect()
+    }
+
+    fn on_loss(&mut self, interests: &[Interest], time: Time) {
+        self.counts.lost += 1;
+        self.notice(Notice::Lost(interests.len()));
+        self.history_lost(interests, time);
+        for interest in interests {
+            let topics = match interest {
+                Interest::Exact(Space::Presence, _) | Interest::Whole(Space::Presence, _) => {
+                    self.topics_of(interest)
+                }
+                // Answers to this node and beats may be missing: of any topic.
+                Interest::Node(_) | Interest::Nodes => self.present_topics(),
+                Interest::Exact(..) | Interest::Whole(..) => continue,
+            };
+            self.counts.resyncs += topics.len() as u64;
+            self.presence_requests.add_again(None, topics, time.ns);
+        }
+    }
+
+    fn receive_envelope(
+        &mut self,
+        space: Option<Space>,
+        bytes: &Bytes,
+        time: Time,
+        local: &mut impl LocalNode,
+    ) {
+        let envelope = match Envelope::decode(bytes) {
+            Ok(envelope) => envelope,
+            Err(error) => return self.counts.misunderstand(error),
+        };
+        let header = envelope.header;
+        if header.origin == self.me {
+            self.counts.own += 1;
+            return;
+        }
+        if is_counted(header.kind) && !self.is_new(&envelope, space) {
+            self.counts.again += 1;
+            return;
+        }
+        let message = match envelope.message() {
+            Ok(message) => message,
+            Err(error) => return self.counts.misunderstand(error),
+        };
+        self.counts.receive(header.kind);
+        self.on_message(&envelope, message, time, local);
+        if !is_counted(header.kind) {
+            self.handle_peer_events(time, local);
+        }
+    }
+
+    /// Whether an envelope is neither a duplicate nor out of order.
+    fn is_new(&mut self, envelope: &Envelope<'_>, space: Option<Space>) -> bool {
+        let (origin, n) = (envelope.header.origin, envelope.header.n);
+        let bucket = space.map(|_| Bucket::of(envelope.topic));
+        if let Some(seen) = self.seen.get_mut(&origin) {
+            return seen.take(bucket, n);
+        }
+        if self.seen.len() >= WINDOWS_MAX {
+            let gone = self.departed.iter().filter(|it| self.seen.contains_key(it.0));
+            let longest = gone.min_by_key(|it| it.1).map(|it| *it.0);
+            longest.map(|it| self.seen.remove(&it));
+        }
+        if self.seen.len() < WINDOWS_MAX {
+            self.seen.entry(origin).or_default().take(bucket, n);
+        }
+        true
+    }
+
+    /// Forgets the numbers of nodes that have been gone for long.
+    fn forget_windows(&mut self, time: Time) {
+        let old = self
+            .departed
+            .iter()
+            .filter(|(_, gone_ns)| time.ns.saturating_sub(**gone_ns) >= WINDOWS_KEPT_NS);
+        for (node, _) in old {
+            self.seen.remove(node);
+        }
+    }
+
+    fn on_message(
+        &mut self,
+        envelope: &Envelope<'_>,
+        message: Message<'_>,
+        time: Time,
+        local: &mut impl LocalNode,
+    ) {
+        let (origin, topic) = (envelope.header.origin, envelope.topic);
+        match message {
+            Message::Broadcasts(items) => self.deliver_broadcasts(topic, items, local),
+            Message::Presence(part) => self.deliver_presence(origin, topic, part, local),
+            Message::AskState(topics) => {
+                for topic in topics {
+                    local.presence(topic, FromPeers::StateWanted(Owner(origin.0)));
+                }
+            }
+            Message::Beat(beat) => self.peers.heard(&beat, time.ns, time.unix_ms),
+            Message::Hello(hello) => {
+                self.peers.hello(&hello, time.ns, time.unix_ms);
+                self.disconnects.hello(origin, time.ns);
+            }
+            Message::Bye => self.peers.bye(origin, time.ns),
+            Message::Disconnect { number } => {
+                if !self.done.contains(&(origin, number)) {
+                    local.disconnect(topic);
+                    if self.done.len() >= DONE_MAX {
+                        self.done.pop_front();
+                    }
+                    self.done.push_back((origin, number));
+                }
+                self.send_answer(origin, number, time);
+            }
+            Message::Answer { number } => {
+                self.disconnects.answered(origin, DisconnectNumber(number));
+                while let Some((number, outcome)) = self.disconnects.poll_outcome() {
+                    local.disconnected(number, outcome);
+                }
+            }
+            Message::Call(piece) => {
+                if let Some((service, body)) = self.calls.called(origin, &piece) {
+                    local.called(origin, piece.number, service, body);
+                }
+            }
+            Message::Return(piece) => {
+                if let Some((number, answer)) = self.calls.answered(origin, &piece) {
+                    local.answered(number, answer);
+                }
+            }
+            Message::HangUp { number } => local.hung_up(origin, number),
+            // A forget marker without a number has no place among the messages that it ends.
+            Message::Forget => self.counts.broken += 1,
+        }
+    }
+
+    pub(super) fn deliver_broadcasts(
+        &mut self,
+        topic: &str,
+        items: Items<'_>,
+        local: &mut impl LocalNode,
+    ) {
+        let Some(shards) = self.interests.shards(topic) else {
+            self.counts.unwanted += 1;
+            return self.interests.count_unwanted(topic);
+        };
+        for item in items {
+            local.broadcast(topic, &item, shards.clone());
+        }
+    }
+
+    fn deliver_presence(
+        &mut self,
+        origin: NodeId,
+        topic: &str,
+        part: Part<'_>,
+        local: &mut impl LocalNode,
+    ) {
+        // Nobody would ever remove its entries; once it is a peer its presences are requested.
+        if self.peers.get(origin).is_none() {
+            self.counts.late += 1;
+            return;
+        }
+        match self.parts.take(part) {
+            Ok(None) => {}
+            Ok(Some(PresenceUpdate::Delta(delta))) => {
+                local.presence(topic, FromPeers::Delta(delta))
+            }
+            Ok(Some(PresenceUpdate::Snapshot(state))) => {
+                local.presence(topic, FromPeers::State(state))
+            }
+            Err(error) => self.counts.misunderstand(error),
+        }
+    }
+
+    /// Processes the events of other nodes.
+    pub(super) fn handle_peer_events(&mut self, time: Time, local: &mut impl LocalNode) {
+        while let Some(event) = self.peers.poll_event() {
+            match &event {
+                PeerEvent::Joined(node) => {
+                    self.departed.remove(node);
+                    // By a beat, if its hello was lost: it may have received no disconnect.
+                    self.disconnects.hello(*node, time.ns);
+                    // The request to all over a new link may have come too early for it.
+                    self.request_all_presences(Some(*node), time);
+                }
+                // While it was silent it was not asked.
+                PeerEvent::Back(node) => self.request_all_presences(Some(*node), time),
+                PeerEvent::Gone(node, why) => {
+                    self.parts.forget(*node);
+                    self.disconnects.gone(*node, *why);
+                    self.calls.gone(*node).into_iter().for_each(|it| local.answered(it, None));
+                    if self.departed.len() >= DEPARTED_MAX
+                        && let Some(oldest) =
+                            self.departed.iter().min_by_key(|it| it.1).map(|it| *it.0)
+                    {
+                        self.departed.remove(&oldest);
+                    }
+                    self.departed.insert(*node, time.ns);
+                    self.forget_windows(time);
+                    local.gone(*node);
+                }
+                _ => {}
+            }
+            self.notice(Notice::Peer(event));
+        }
+        self.send_disconnects(time);
+        while let Some((number, outcome)) = self.disconnects.poll_outcome() {
+            local.disconnected(number, outcome);
+        }
+    }
+}

@@ -1,0 +1,317 @@
+//! What the engine is asked of topics, how much of it at once, and what follows from the answers.
+
+use super::events::{HistoryEvent, HistorySink};
+use super::request::{FetchAfter, FetchLast, Request};
+use super::topic::{Job, Last, Phase, Stage, Topic, TopicId, stream_of};
+use super::topics::{CHECKS_MAX, Context, Topics};
+use crate::adapter::{Fetch, Fetched, LAST_OF_MAX, Ticket};
+use crate::subject::{Space, Subject};
+use crate::time::{MILLISECOND, SECOND, Time};
+
+/// An answer that does not reach what is needed is asked for again after these; what holds the
+/// copies together has the last word.
+const AGAIN_NS: [u64; 3] = [50 * MILLISECOND, 200 * MILLISECOND, 1_000 * MILLISECOND];
+/// Pauses after questions that were not answered at all: 1 s, doubled up to this often.
+const FAILURES_MAX: u8 = 3;
+/// Messages of one answer, and their bytes.
+const PAGE_COUNT: u32 = 256;
+const PAGE_BYTES: usize = 1 << 20;
+/// Of a topic that is filled, so many at once.
+const FILL_COUNT: u32 = 1_000;
+impl Topics {
+    /// The next question, if one may be under way.
+    pub(super) fn next_fetch(&mut self, ticket: Ticket, now_ns: u64) -> Option<Fetch> {
+        self.epoch?;
+        while self.fetches < self.config.fetches_max {
+            if let Some(fetch) = self.next_watermark(ticket, now_ns) {
+                return Some(fetch);
+            }
+            let Some(id) = self.asks.pop_front() else { break };
+            if self.awaits_watermark(id, now_ns) {
+                continue;
+            }
+            if let Some(fetch) = self.fetch_after(id, ticket) {
+                return Some(fetch);
+            }
+        }
+        if self.checks >= CHECKS_MAX {
+            return None;
+        }
+        let topics = self.next_checks(LAST_OF_MAX, now_ns);
+        if topics.is_empty() {
+            return None;
+        }
+        for (id, _) in &topics {
+            self.want_watermark(id.at, now_ns);
+        }
+        let subjects = topics.iter().filter_map(|(id, _)| self.subject(id.at)).collect();
+        let checked = FetchLast { topics, era: self.era, round: self.round };
+        self.tickets.insert(ticket, Request::Last(checked));
+        self.checks += 1;
+        Some(Fetch::LastOf { subjects })
+    }
+
+    fn subject(&self, at: u32) -> Option<Subject> {
+        self.table.get(at).map(|it| self.prefix.topic(Space::Store, &it.name))
+    }
+
+    fn fetch_after(&mut self, id: TopicId, ticket: Ticket) -> Option<Fetch> {
+        let at = self.current(id)?;
+        let subject = self.subject(at)?;
+        let round = self.round;
+        let follow = self.table.get(at)?;
+        let known = self.highest.get(stream_of(&follow.name)).copied().unwrap_or_default();
+        let wants = self.wants(follow);
+        let follow = self.table.get_mut(at)?;
+        let job = follow.job.as_deref_mut().filter(|it| it.phase == Phase::Listed)?;
+        job.phase = Phase::Request(ticket);
+        let (seq, count, bytes) = match follow.stage {
+            Stage::Live => (follow.last, PAGE_COUNT, PAGE_BYTES),
+            _ => {
+                let count = wants.count.clamp(1, FILL_COUNT).saturating_add(1);
+                (job.fill.through, count, wants.bytes.clamp(PAGE_BYTES / 16, PAGE_BYTES))
+            }
+        };
+        // With the last that is known: while that is there, nothing behind it was removed.
+        let has_last = follow.stage != Stage::Live || follow.is_message;
+        let seq = seq.saturating_sub(u64::from(has_last && !job.skips_last));
+        let from_leader = job.from_leader;
+        let after = FetchAfter {
+            id,
+            round,
+            lost: follow.lost,
+            last: follow.last,
+            is_further: job.is_further,
+            skips_last: job.skips_last,
+            from_leader,
+            known,
+        };
+        self.tickets.insert(ticket, Request::After(after));
+        self.fetches += 1;
+        Some(Fetch::After { subject, seq, count, bytes, from_leader })
+    }
+
+    /// The adapter has not taken a question now.
+    pub(super) fn not_asked(&mut self, ticket: Ticket) {
+        match self.tickets.remove(&ticket) {
+            Some(Request::After(FetchAfter { id, .. })) => {
+                self.fetches -= 1;
+                if let Some(job) = self.job_of(id) {
+                    job.phase = Phase::Listed;
+                    self.asks.push_front(id);
+                }
+            }
+            Some(Request::Last(FetchLast { topics, .. })) => {
+                self.checks -= 1;
+                for (id, _) in topics.into_iter().rev() {
+                    self.urgent.push_front(id);
+                }
+            }
+            Some(Request::Watermark(place, subject, _)) => self.watermarks.put_back(place, subject),
+            None => {}
+        }
+    }
+
+    fn job_of(&mut self, id: TopicId) -> Option<&mut Job> {
+        let at = self.current(id)?;
+        self.table.get_mut(at)?.job.as_deref_mut()
+    }
+
+    /// A question was answered, or was not in time.
+    pub(super) fn fetched<T: HistorySink>(
+        &mut self,
+        ticket: Ticket,
+        fetched: Option<Fetched>,
+        context: &mut Context<'_, T>,
+    ) {
+        match self.tickets.remove(&ticket) {
+            Some(Request::After(after)) => {
+                self.fetches -= 1;
+                let Some(at) = self.current(after.id) else { return };
+                let Some(job) = self.job_of(after.id) else { return };
+                if job.phase != Phase::Request(ticket) {
+                    return;
+                }
+                job.phase = Phase::Idle;
+                match fetched {
+                    None => self.not_answered(at, context),
+                    Some(fetched) => {
+                        job.failures = 0;
+                        match self.table.get(at).map(|it| it.stage) {
+                            Some(Stage::Live) => self.caught_up(at, &after, fetched, context),
+                            _ => self.filled(at, &after, fetched, context),
+                        }
+                    }
+                }
+            }
+            Some(Request::Last(checked)) => {
+                self.checks -= 1;
+                self.checked(checked, fetched, context);
+            }
+            Some(Request::Watermark(..)) | None => {}
+        }
+        self.forget_loss();
+    }
+
+    /// Nothing was lost that nobody has looked for.
+    pub(super) fn forget_loss(&mut self) {
+        let is_done = self.epoch.is_some()
+            && self.sweep.is_none()
+            && self.urgent.is_empty()
+            && self.checks == 0
+            && self.jobs == 0;
+        if is_done {
+            self.lost_ns = None;
+        }
+    }
+
+    fn not_answered<T: HistorySink>(&mut self, at: u32, context: &mut Context<'_, T>) {
+        self.unknown(at, context.told);
+        let Some(job) = self.table.get_mut(at).and_then(|it| it.job.as_mut()) else { return };
+        let pause_ns = SECOND << job.failures;
+        job.failures = (job.failures + 1).min(FAILURES_MAX);
+        self.pause(at, pause_ns, context.time.ns);
+    }
+
+    /// The answer did not reach what is needed: asks again later.
+    pub(super) fn again(&mut self, at: u32, now_ns: u64) {
+        let Some(job) = self.table.get_mut(at).and_then(|it| it.job.as_mut()) else { return };
+        let pause_ns = AGAIN_NS.get(usize::from(job.attempts)).copied();
+        job.attempts = job.attempts.saturating_add(1);
+        job.from_leader = usize::from(job.attempts) >= AGAIN_NS.len();
+        (job.is_further, job.skips_last) = (false, false);
+        self.pause(at, pause_ns.unwrap_or(SECOND), now_ns);
+    }
+
+    fn pause(&mut self, at: u32, pause_ns: u64, now_ns: u64) {
+        let Some(id) = self.id(at) else { return };
+        if let Some(job) = self.table.get_mut(at).and_then(|it| it.job.as_mut()) {
+            job.phase = Phase::Pausing;
+            self.pauses.insert((now_ns.saturating_add(pause_ns), id));
+        }
+    }
+
+    /// The next page, at once; the last brought something, or only what was known.
+    pub(super) fn ask_further(&mut self, at: u32, has_news: bool) {
+        if let Some(job) = self.table.get_mut(at).and_then(|it| it.job.as_mut()) {
+            (job.is_further, job.skips_last) = (true, !has_news);
+        }
+        self.ask(at);
+    }
+
+    /// Asks of the leader at once: only who has all can say that there is nothing.
+    pub(super) fn ask_leader(&mut self, at: u32) {
+        if let Some(job) = self.table.get_mut(at).and_then(|it| it.job.as_mut()) {
+            (job.from_leader, job.skips_last) = (true, false);
+        }
+        self.ask(at);
+    }
+
+    /// What is needed was reached; something else is missing now.
+    pub(super) fn ask_anew(&mut self, at: u32) {
+        if let Some(job) = self.table.get_mut(at).and_then(|it| it.job.as_mut()) {
+            (job.attempts, job.from_leader) = (0, false);
+            (job.is_further, job.skips_last) = (false, false);
+        }
+        self.ask(at);
+    }
+
+    /// Lists what has paused.
+    pub(super) fn end_pauses(&mut self, now_ns: u64) {
+        while self.pauses.first().is_some_and(|it| it.0 <= now_ns) {
+            let Some((_, id)) = self.pauses.pop_first() else { break };
+            if let Some(job) = self.job_of(id)
+                && job.phase == Phase::Pausing
+            {
+                job.phase = Phase::Listed;
+                self.asks.push_back(id);
+            }
+        }
+    }
+
+    /// A topic's job is done; it is certain that nothing is missing, if nothing was lost since the
+    /// question.
+    pub(super) fn finish<T: HistorySink>(
+        &mut self,
+        at: u32,
+        after: &FetchAfter,
+        context: &mut Context<'_, T>,
+    ) {
+        let Some(follow) = self.table.get_mut(at) else { return };
+        let job = follow.job.take();
+        self.jobs -= usize::from(job.is_some());
+        self.sure(at, after.round, after.lost, context.told);
+    }
+
+    /// It is certain that nothing was missing when something was asked; if something may be since
+    /// then, it is asked again.
+    pub(super) fn sure(&mut self, at: u32, round: u32, lost: u8, told: &mut impl HistorySink) {
+        let current = self.round;
+        let Some(id) = self.id(at) else { return };
+        let Some(follow) = self.table.get_mut(at) else { return };
+        if self.epoch.is_none() {
+            // The next link has all asked again.
+            return;
+        }
+        if round != current || lost != follow.lost {
+            return self.urgent.push_back(id);
+        }
+        follow.round = round;
+        if follow.told != Last::Known {
+            follow.told = Last::Known;
+            told.history(&follow.name, HistoryEvent::Known);
+        }
+    }
+
+    // Watermarks.
+
+    /// The stream of a topic, and the age that the engine has with what is stored of it: whole
+    /// seconds.
+    fn stream_and_age(&self, topic: &Topic) -> (usize, u64) {
+        (stream_of(&topic.name), self.wants(topic).age_ms / 1_000 * 1_000)
+    }
+
+    /// Asks for the watermark of a topic that is about to begin, unless it is known; until when to
+    /// wait for it.
+    pub(super) fn want_watermark(&mut self, at: u32, now_ns: u64) -> Option<u64> {
+        let topic = self.table.get(at).filter(|it| it.stage == Stage::Filling)?;
+        let subject = || self.prefix.topic(Space::Store, &topic.name);
+        let of = self.stream_and_age(topic);
+        self.watermarks.request(of, subject, now_ns)
+    }
+
+    /// Whether a topic has to wait for its watermark.
+    fn awaits_watermark(&mut self, id: TopicId, now_ns: u64) -> bool {
+        let Some(at) = self.current(id) else { return false };
+        let Some(until_ns) = self.want_watermark(at, now_ns) else { return false };
+        self.watermarks.wait(until_ns, id);
+        true
+    }
+
+    fn next_watermark(&mut self, ticket: Ticket, now_ns: u64) -> Option<Fetch> {
+        let (place, subject, age) = self.watermarks.next(now_ns)?;
+        self.tickets.insert(ticket, Request::Watermark(place, subject.clone(), self.era));
+        Some(Fetch::Since { subject, age })
+    }
+
+    /// The engine has answered a request for a watermark.
+    pub(super) fn watermark_is(&mut self, ticket: Ticket, behind: Option<u64>, time: Time) {
+        let Some(Request::Watermark(place, _, era)) = self.tickets.remove(&ticket) else { return };
+        // Numbers of another epoch say nothing.
+        self.watermarks.answered(place, behind.filter(|_| era == self.era), time);
+        self.end_watermark_waits(u64::MAX);
+    }
+
+    /// Goes on with the topics that have waited long enough.
+    pub(super) fn end_watermark_waits(&mut self, now_ns: u64) {
+        while let Some(id) = self.watermarks.pop_waiting(now_ns) {
+            self.asks.push_back(id);
+        }
+    }
+
+    /// Behind which number nothing of a topic is too old to be there, if that is known now.
+    pub(super) fn watermark_of(&self, at: u32, time: Time) -> Option<u64> {
+        let topic = self.table.get(at)?;
+        self.watermarks.get(self.stream_and_age(topic), time)
+    }
+}

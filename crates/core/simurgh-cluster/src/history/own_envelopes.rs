@@ -1,0 +1,76 @@
+//! Which of what the engine publishes is this node's own.
+
+use std::collections::BTreeMap;
+
+/// An envelope that was not heard when it was answered, or is lost, is forgotten after that.
+const UNHEARD_NS: u64 = 10_000_000_000;
+
+/// The callers' numbers for what is in this node's envelopes, until an envelope was both answered
+/// and heard.
+#[derive(Debug, Default)]
+pub(super) struct OwnEnvelopes {
+    by_n: BTreeMap<u64, Numbers>,
+}
+
+#[derive(Debug)]
+struct Numbers {
+    all: Box<[u64]>,
+    is_heard: bool,
+    /// When it is forgotten; none before it was answered.
+    due_ns: Option<u64>,
+}
+
+impl OwnEnvelopes {
+    /// The `n`th envelope of this node is handed over.
+    pub(super) fn add(&mut self, n: u64, numbers: Vec<u64>) {
+        self.by_n.insert(n, Numbers { all: numbers.into(), is_heard: false, due_ns: None });
+    }
+
+    /// The numbers of all that is in an envelope, in order.
+    pub(super) fn numbers(&self, n: u64) -> &[u64] {
+        self.by_n.get(&n).map_or(&[], |it| &*it.all)
+    }
+
+    /// It was answered; whether somebody here hears it.
+    pub(super) fn answered(&mut self, n: u64, is_followed: bool, now_ns: u64) {
+        match self.by_n.get_mut(&n) {
+            Some(it) if is_followed && !it.is_heard => {
+                it.due_ns = Some(now_ns.saturating_add(UNHEARD_NS));
+            }
+            Some(_) => drop(self.by_n.remove(&n)),
+            None => {}
+        }
+    }
+
+    /// It was heard, and will not be again.
+    pub(super) fn heard(&mut self, n: u64) {
+        match self.by_n.get_mut(&n) {
+            Some(it) if it.due_ns.is_none() => it.is_heard = true,
+            Some(_) => drop(self.by_n.remove(&n)),
+            None => {}
+        }
+    }
+
+    /// It was never sent.
+    pub(super) fn remove(&mut self, n: u64) {
+        self.by_n.remove(&n);
+    }
+
+    pub(super) fn expire(&mut self, now_ns: u64) {
+        while let Some(first) = self.by_n.first_entry()
+            && first.get().due_ns.is_some_and(|due_ns| due_ns <= now_ns)
+        {
+            first.remove();
+        }
+    }
+
+    /// When the first is forgotten, if that is answered.
+    pub(super) fn next_ns(&self) -> Option<u64> {
+        self.by_n.first_key_value().and_then(|(_, it)| it.due_ns)
+    }
+
+    #[cfg(test)]
+    pub(super) fn len(&self) -> usize {
+        self.by_n.len()
+    }
+}

@@ -1,0 +1,440 @@
+//! What is to be stored: gathered by topic, one envelope of each under way, all within bounds.
+//!
+//! While an envelope of a topic is under way, what is said meanwhile gathers for the next one: so
+//! one that is repeated cannot come behind a later one, and a crowd pays once. What has an id of
+//! its publisher's goes alone, because an engine knows whole envelopes only.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+use bytes::Bytes;
+use twox_hash::XxHash3_128;
+
+use super::counts::HistoryCounts;
+use super::events::{HistorySink, StoreError, StoreItem, StoredAt};
+use super::own_envelopes::OwnEnvelopes;
+use crate::adapter::Ticket;
+use crate::envelope::{Draft, EncodeError};
+use crate::node_id::NodeId;
+use crate::subject::{Prefix, Space, Subject, push_token};
+use crate::table::{Named, Table};
+
+/// Broadcasts that gather in one envelope.
+pub(super) const ITEMS_MAX: usize = 64;
+/// Bytes of an envelope of several.
+pub(super) const GATHERED_BYTES_MAX: usize = 64 << 10;
+/// An envelope that has waited for so long is not joined by what would not wait as long as others
+/// then.
+const GATHERED_NS: u64 = 1_000_000_000;
+/// The longest id that is written out; beyond that it is a hash.
+const ID_BYTES_MAX: usize = 128;
+/// What an envelope that waits is counted with beside its bytes.
+pub(super) const STORE_BYTES: usize = size_of::<Batch>() + size_of::<Open>() + 128;
+/// Places among those that are ready which may be stale.
+const SPARE: usize = 64;
+/// What a broadcast is counted with beside its bytes.
+const NUMBER_BYTES: usize = 8;
+
+/// Something to store.
+pub(super) enum What<'a> {
+    Broadcast(StoreItem<'a>),
+    /// The wish that everything before it be forgotten.
+    Forget(u64),
+}
+
+impl What<'_> {
+    const fn number(&self) -> u64 {
+        match self {
+            Self::Broadcast(store) => store.number,
+            Self::Forget(number) => *number,
+        }
+    }
+}
+
+/// What is to be handed over.
+pub(crate) struct Outgoing {
+    pub(crate) to: Subject,
+    pub(crate) id: Box<str>,
+    pub(crate) age: Option<Duration>,
+    pub(crate) envelope: Bytes,
+    pub(crate) ticket: Ticket,
+    n: u64,
+}
+
+/// What became of an envelope.
+pub(super) type Answer = Result<(u64, bool), StoreError>;
+
+/// The bounds, and who asks.
+#[derive(Clone, Debug)]
+pub(super) struct StoreQueueConfig {
+    pub(super) me: NodeId,
+    pub(super) prefix: Prefix,
+    pub(super) in_flight_max: usize,
+    pub(super) waiting_bytes: usize,
+    pub(super) wait_ns: u64,
+}
+
+#[derive(Debug)]
+struct Batch {
+    ticket: Ticket,
+    draft: Draft,
+    numbers: Vec<u64>,
+    id: Option<Box<str>>,
+    age: Option<Duration>,
+    since_ns: u64,
+    bytes: usize,
+    is_forget: bool,
+}
+
+/// One topic's.
+#[derive(Debug)]
+struct Queue {
+    topic: Box<str>,
+    waiting: VecDeque<Batch>,
+    in_flight: Option<Ticket>,
+    /// It is among those that are ready.
+    is_ready: bool,
+}
+
+impl Named for Queue {
+    fn name(&self) -> &str {
+        &self.topic
+    }
+}
+
+/// An envelope that is not answered.
+#[derive(Clone, Copy, Debug)]
+struct Open {
+    queue: u32,
+    since_ns: u64,
+    due_ns: u64,
+    in_flight: Option<InFlight>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct InFlight {
+    n: u64,
+    bytes: usize,
+    has_id: bool,
+    is_forget: bool,
+}
+
+/// What an answer was about.
+pub(super) struct Answered {
+    /// It was a wish to forget.
+    pub(super) is_forget: bool,
+}
+
+pub(super) struct StoreQueue {
+    config: StoreQueueConfig,
+    queues: Table<Queue>,
+    /// Topics that have something and nothing under way; some are not there any more.
+    ready: VecDeque<u32>,
+    /// By ticket, which is by age.
+    open: BTreeMap<Ticket, Open>,
+    /// Envelopes under way whose publishers do not wait any more.
+    late: BTreeMap<Ticket, Open>,
+    in_flight: usize,
+    /// What the adapter has not taken.
+    refused: Option<Outgoing>,
+    bytes: usize,
+}
+
+impl StoreQueue {
+    pub(super) fn new(config: StoreQueueConfig, seed: u64) -> Self {
+        Self {
+            config,
+            queues: Table::new(seed),
+            ready: VecDeque::new(),
+            open: BTreeMap::new(),
+            late: BTreeMap::new(),
+            in_flight: 0,
+            refused: None,
+            bytes: 0,
+        }
+    }
+
+    /// Bytes of all that is not answered.
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.open.is_empty() && self.late.is_empty()
+    }
+
+    #[cfg(test)]
+    pub(super) fn ready_len(&self) -> usize {
+        self.ready.len()
+    }
+
+    /// Takes something; the ticket is for it if it needs one of its own, and larger than any
+    /// before.
+    pub(super) fn push(
+        &mut self,
+        topic: &str,
+        what: &What<'_>,
+        ticket: Ticket,
+        now_ns: u64,
+    ) -> Result<(), StoreError> {
+        let bytes = match what {
+            What::Broadcast(store) => store.item.encoded_bytes() + NUMBER_BYTES,
+            What::Forget(_) => 0,
+        };
+        if self.bytes + bytes > self.config.waiting_bytes {
+            return Err(StoreError::Full);
+        }
+        if let What::Broadcast(store) = what
+            && self.joins(topic, store, now_ns)
+        {
+            self.bytes += bytes;
+            return Ok(());
+        }
+        let bytes = bytes + topic.len() + STORE_BYTES;
+        if self.bytes + bytes > self.config.waiting_bytes {
+            return Err(StoreError::Full);
+        }
+        let gathered = self.gathered(topic, what, ticket, (bytes, now_ns));
+        let gathered = gathered.map_err(|error| StoreError::Refused(error.to_string().into()))?;
+        let due_ns = now_ns.saturating_add(self.config.wait_ns);
+        let at = self.queues.find(topic).unwrap_or_else(|| {
+            self.queues.insert(Queue {
+                topic: topic.into(),
+                waiting: VecDeque::new(),
+                in_flight: None,
+                is_ready: false,
+            })
+        });
+        let Some(queue) = self.queues.get_mut(at) else { return Err(StoreError::Full) };
+        queue.waiting.push_back(gathered);
+        self.make_ready(at);
+        let open = Open { queue: at, since_ns: now_ns, due_ns, in_flight: None };
+        self.open.insert(ticket, open);
+        self.bytes += bytes;
+        Ok(())
+    }
+
+    fn gathered(
+        &self,
+        topic: &str,
+        what: &What<'_>,
+        ticket: Ticket,
+        (bytes, since_ns): (usize, u64),
+    ) -> Result<Batch, EncodeError> {
+        let me = self.config.me;
+        let (draft, id, age) = match what {
+            What::Broadcast(store) => {
+                let id = store.id.map(|id| publisher_id(topic, id));
+                (Draft::broadcast(me, topic, &store.item)?, id, store.age)
+            }
+            What::Forget(_) => (Draft::forget(me, topic)?, None, None),
+        };
+        let is_forget = matches!(what, What::Forget(_));
+        let numbers = vec![what.number()];
+        Ok(Batch { ticket, draft, numbers, id, age, since_ns, bytes, is_forget })
+    }
+
+    /// Puts it into the envelope that waits last, if it may be there.
+    fn joins(&mut self, topic: &str, store: &StoreItem<'_>, now_ns: u64) -> bool {
+        let at = self.queues.find(topic);
+        let queue = at.and_then(|at| self.queues.get_mut(at));
+        let Some(last) = queue.and_then(|it| it.waiting.back_mut()) else { return false };
+        let bytes = store.item.encoded_bytes();
+        let may = store.id.is_none()
+            && last.id.is_none()
+            && !last.is_forget
+            && last.age == store.age
+            && last.draft.items() < ITEMS_MAX
+            && last.draft.len() + bytes <= GATHERED_BYTES_MAX
+            && now_ns.saturating_sub(last.since_ns) < GATHERED_NS;
+        if !may || last.draft.push(&store.item).is_err() {
+            return false;
+        }
+        last.numbers.push(store.number);
+        last.bytes += bytes + NUMBER_BYTES;
+        true
+    }
+
+    /// The next to be handed over, as the envelope with this number of the node's.
+    pub(super) fn next(&mut self, n: u64, sent: &mut OwnEnvelopes) -> Option<Outgoing> {
+        if let Some(refused) = self.refused.take() {
+            return Some(refused);
+        }
+        while self.in_flight < self.config.in_flight_max {
+            let at = self.ready.pop_front()?;
+            let Some(queue) = self.queues.get_mut(at) else { continue };
+            if !std::mem::take(&mut queue.is_ready) || queue.in_flight.is_some() {
+                continue;
+            }
+            let Some(next) = queue.waiting.pop_front() else { continue };
+            let Batch { ticket, draft, numbers, id, age, bytes, is_forget, .. } = next;
+            queue.in_flight = Some(ticket);
+            self.in_flight += 1;
+            if let Some(open) = self.open.get_mut(&ticket) {
+                open.in_flight = Some(InFlight { n, bytes, has_id: id.is_some(), is_forget });
+            }
+            sent.add(n, numbers);
+            let to = self.config.prefix.topic(Space::Store, &queue.topic);
+            let id = id.unwrap_or_else(|| format!("{}-{n}", self.config.me).into());
+            return Some(Outgoing { to, id, age, envelope: draft.numbered(n), ticket, n });
+        }
+        None
+    }
+
+    /// The adapter has not taken it now.
+    pub(super) fn give_back(&mut self, outgoing: Outgoing) {
+        self.refused = Some(outgoing);
+    }
+
+    /// Whether [`next`](Self::next) takes the number it is given.
+    pub(super) fn takes_number(&self) -> bool {
+        self.refused.is_none()
+    }
+
+    /// The topic of what a ticket is for.
+    pub(super) fn topic_of(&self, ticket: Ticket) -> Option<&str> {
+        let open = self.open.get(&ticket).or_else(|| self.late.get(&ticket))?;
+        self.queues.get(open.queue).map(|it| &*it.topic)
+    }
+
+    /// An envelope was answered: tells its publishers, and lets the next of its topic go.
+    pub(super) fn answered(
+        &mut self,
+        ticket: Ticket,
+        (answer, epoch): (&Answer, u64),
+        (is_followed, now_ns): (bool, u64),
+        (sent, counts): (&mut OwnEnvelopes, &mut HistoryCounts),
+        told: &mut impl HistorySink,
+    ) -> Option<Answered> {
+        let is_late = self.late.contains_key(&ticket);
+        let open = self.open.remove(&ticket).or_else(|| self.late.remove(&ticket))?;
+        let InFlight { n, bytes, has_id, is_forget } = open.in_flight?;
+        let queue = self.queues.get_mut(open.queue)?;
+        if !is_late {
+            counts.store_time.add(Duration::from_nanos(now_ns.saturating_sub(open.since_ns)));
+            let outcome = |index: u16| match answer {
+                Ok((seq, is_duplicate)) => {
+                    // One of the node's own ids comes again only if the adapter repeats it.
+                    let is_duplicate = *is_duplicate && has_id;
+                    Ok(StoredAt { epoch, seq: *seq, index, is_duplicate })
+                }
+                Err(why) => Err(why.clone()),
+            };
+            for (index, number) in (0..=u16::MAX).zip(sent.numbers(n)) {
+                let outcome = outcome(index);
+                counts.add(&outcome);
+                told.stored(&queue.topic, *number, outcome);
+            }
+        }
+        sent.answered(n, is_followed, now_ns);
+        queue.in_flight = None;
+        self.make_ready(open.queue);
+        self.in_flight -= 1;
+        self.bytes = self.bytes.saturating_sub(bytes);
+        Some(Answered { is_forget })
+    }
+
+    /// Tells those who have waited long enough: what was never sent is refused, and never will be
+    /// sent; of the rest nobody knows.
+    pub(super) fn expire(
+        &mut self,
+        now_ns: u64,
+        (sent, counts): (&mut OwnEnvelopes, &mut HistoryCounts),
+        told: &mut impl HistorySink,
+    ) {
+        while let Some(first) = self.open.first_entry()
+            && first.get().due_ns <= now_ns
+        {
+            let (ticket, open) = first.remove_entry();
+            let refused = self.refused.take_if(|it| it.ticket == ticket);
+            let Some(queue) = self.queues.get_mut(open.queue) else { continue };
+            if let Some(in_flight) = open.in_flight
+                && refused.is_none()
+            {
+                tell(
+                    &queue.topic,
+                    sent.numbers(in_flight.n),
+                    &StoreError::Unconfirmed,
+                    counts,
+                    told,
+                );
+                self.late.insert(ticket, open);
+                continue;
+            }
+            let why = StoreError::Refused("the engine has taken nothing for too long".into());
+            if let Some(Outgoing { n, .. }) = refused {
+                tell(&queue.topic, sent.numbers(n), &why, counts, told);
+                sent.remove(n);
+                queue.in_flight = None;
+                self.in_flight -= 1;
+                self.bytes = self.bytes.saturating_sub(open.in_flight.map_or(0, |it| it.bytes));
+            } else if let Some(gathered) = queue.waiting.pop_front_if(|it| it.ticket == ticket) {
+                tell(&queue.topic, &gathered.numbers, &why, counts, told);
+                self.bytes = self.bytes.saturating_sub(gathered.bytes);
+            }
+            self.make_ready(open.queue);
+        }
+    }
+
+    /// What has something and nothing under way may go; what has nothing at all is forgotten.
+    fn make_ready(&mut self, at: u32) {
+        let Some(queue) = self.queues.get_mut(at) else { return };
+        if queue.in_flight.is_some() {
+            return;
+        }
+        if queue.waiting.is_empty() {
+            self.queues.remove(at);
+        } else if !std::mem::replace(&mut queue.is_ready, true) {
+            self.ready.push_back(at);
+        }
+        if self.ready.len() > 2 * self.queues.len() + SPARE {
+            self.forget_stale();
+        }
+    }
+
+    /// Each that is ready once, and no other.
+    fn forget_stale(&mut self) {
+        let queues = &mut self.queues;
+        self.ready
+            .retain(|at| queues.get_mut(*at).is_some_and(|it| std::mem::take(&mut it.is_ready)));
+        for at in &self.ready {
+            if let Some(queue) = queues.get_mut(*at) {
+                queue.is_ready = true;
+            }
+        }
+    }
+
+    /// When the first has waited long enough.
+    pub(super) fn next_ns(&self) -> Option<u64> {
+        self.open.first_key_value().map(|(_, it)| it.due_ns)
+    }
+}
+
+fn tell(
+    topic: &str,
+    numbers: &[u64],
+    why: &StoreError,
+    counts: &mut HistoryCounts,
+    told: &mut impl HistorySink,
+) {
+    for number in numbers {
+        let outcome = Err(why.clone());
+        counts.add(&outcome);
+        told.stored(topic, *number, outcome);
+    }
+}
+
+/// The id of an envelope whose publisher has given one: another in each topic, and such as engines
+/// take.
+fn publisher_id(topic: &str, id: &str) -> Box<str> {
+    let mut text = String::from("i:");
+    push_token(&mut text, topic);
+    text.push('.');
+    push_token(&mut text, id);
+    if text.len() > ID_BYTES_MAX {
+        // No text has this byte in it.
+        let both = [topic.as_bytes(), id.as_bytes()].join(&0xff);
+        text = format!("i:={:032x}", XxHash3_128::oneshot(&both));
+    }
+    text.into()
+}

@@ -1,0 +1,352 @@
+//! What is to be stored: what gathers, in which order it goes, and what becomes of it.
+
+use std::collections::BTreeMap;
+
+use super::*;
+use crate::adapter::ID_BYTES_MAX;
+use crate::envelope::{Header, Kind};
+use crate::history::store_queue::{GATHERED_BYTES_MAX, ITEMS_MAX, STORE_BYTES};
+
+#[derive(Default)]
+struct Ear(BTreeMap<u64, Result<StoredAt, StoreError>>);
+
+impl HistorySink for Ear {
+    fn history(&mut self, _: &str, _: HistoryEvent<'_>) {}
+
+    fn stored(&mut self, _: &str, number: u64, outcome: Result<StoredAt, StoreError>) {
+        assert!(self.0.insert(number, outcome).is_none(), "{number} is answered once");
+    }
+}
+
+struct World {
+    keeping: History,
+    ear: Ear,
+    n: u64,
+    now_ns: u64,
+}
+
+impl World {
+    fn new() -> Self {
+        Self::with(HistoryConfig::default())
+    }
+
+    fn with(config: HistoryConfig) -> Self {
+        let prefix = Prefix::new("p").unwrap();
+        let mut keeping = History::new(config, NodeId(5), &prefix, 7);
+        keeping.up(Some(77), 0);
+        Self { keeping, ear: Ear::default(), n: 0, now_ns: 0 }
+    }
+
+    fn says(&mut self, topic: &str, numbers: std::ops::Range<u64>) {
+        for number in numbers {
+            let text = number.to_string();
+            self.keeping.store(topic, store(number, &text), self.now_ns, &mut self.ear);
+        }
+    }
+
+    fn says_with_id(&mut self, topic: &str, number: u64, id: &str) {
+        let text = number.to_string();
+        let store = StoreItem { id: Some(id), ..store(number, &text) };
+        self.keeping.store(topic, store, self.now_ns, &mut self.ear);
+    }
+
+    /// All that is handed over now.
+    fn leaves(&mut self) -> Vec<Outgoing> {
+        let mut all = Vec::new();
+        while let Some(next) = self.keeping.next(&mut self.n, self.now_ns) {
+            let Next::Store(outgoing) = next else { panic!("nothing is followed") };
+            all.push(outgoing);
+        }
+        all
+    }
+
+    fn answers(&mut self, to: &Outgoing, answer: Result<(u64, bool), NotStored>) {
+        let time = Time { ns: self.now_ns, unix_ms: 0 };
+        self.keeping.stored(to.ticket, answer, time, &mut self.ear);
+    }
+
+    fn passes(&mut self, ns: u64) {
+        self.now_ns += ns;
+        let time = Time { ns: self.now_ns, unix_ms: 0 };
+        self.keeping.tick(time, &mut self.ear);
+    }
+}
+
+fn texts(outgoing: &Outgoing) -> Vec<String> {
+    let envelope = Envelope::decode(&outgoing.envelope).unwrap();
+    assert_eq!(outgoing.to, Prefix::new("p").unwrap().topic(Space::Store, envelope.topic));
+    envelope.items().map(|it| String::from_utf8(it.payload.data().into()).unwrap()).collect()
+}
+
+const fn at(seq: u64, index: u16) -> Result<StoredAt, StoreError> {
+    Ok(StoredAt { epoch: 77, seq, index, is_duplicate: false })
+}
+
+#[test]
+fn what_gathers_while_one_is_under_way_goes_in_the_next_and_has_its_place_there() {
+    let mut it = World::new();
+    it.says("a", 0..2);
+    let first = it.leaves();
+    assert_eq!(first.iter().map(texts).collect::<Vec<_>>(), [["0", "1"]]);
+    it.says("a", 2..70);
+    it.says("b", 100..101);
+    let other = it.leaves();
+    assert_eq!(other.iter().map(texts).collect::<Vec<_>>(), [["100"]], "another topic's");
+    it.answers(&first[0], Ok((9, false)));
+    assert_eq!(it.ear.0, BTreeMap::from([(0, at(9, 0)), (1, at(9, 1))]));
+    let second = it.leaves();
+    assert_eq!((second.len(), texts(&second[0]).len()), (1, ITEMS_MAX));
+    it.answers(&second[0], Ok((12, false)));
+    assert_eq!(it.ear.0[&65], at(12, 63));
+    let third = it.leaves();
+    assert_eq!(texts(&third[0]), ["66", "67", "68", "69"]);
+    let header = |it: &Outgoing| Header::read(&it.envelope).unwrap();
+    assert_eq!((header(&first[0]).n, header(&third[0]).n), (1, 4));
+    assert_eq!(&*first[0].id, format!("{}-1", NodeId(5)));
+    it.answers(&third[0], Ok((13, false)));
+    it.answers(&other[0], Ok((14, false)));
+    assert!(it.keeping.is_flushed() && it.keeping.waiting_bytes() == 0);
+}
+
+#[test]
+fn an_envelope_of_several_is_not_larger_than_it_may_be() {
+    let mut it = World::new();
+    let text = format!("\"{}\"", "x".repeat(30_000));
+    for number in 0..5 {
+        it.keeping.store("a", store(number, &text), 0, &mut it.ear);
+    }
+    let large = format!("\"{}\"", "x".repeat(100_000));
+    it.keeping.store("a", store(5, &large), 0, &mut it.ear);
+    let mut counts = Vec::new();
+    while let Some(outgoing) = it.leaves().pop() {
+        let count = texts(&outgoing).len();
+        assert!(count == 1 || outgoing.envelope.len() <= GATHERED_BYTES_MAX);
+        counts.push(count);
+        it.answers(&outgoing, Ok((1, false)));
+    }
+    assert_eq!(counts, [2, 2, 1, 1]);
+}
+
+#[test]
+fn what_has_another_age_or_waited_too_long_does_not_share_an_envelope() {
+    let mut it = World::new();
+    let second = |seconds| Some(std::time::Duration::from_secs(seconds));
+    for (number, age) in [(0, second(5)), (1, second(5)), (2, None), (3, None)] {
+        let store = StoreItem { age, ..store(number, "1") };
+        it.keeping.store("a", store, 0, &mut it.ear);
+    }
+    it.passes(SECOND);
+    it.says("a", 4..5);
+    let mut ages = Vec::new();
+    while let Some(outgoing) = it.leaves().pop() {
+        ages.push((outgoing.age, texts(&outgoing).len()));
+        it.answers(&outgoing, Ok((1, false)));
+    }
+    assert_eq!(ages, [(second(5), 2), (None, 2), (None, 1)]);
+}
+
+#[test]
+fn what_has_an_id_goes_alone_under_one_that_no_other_topic_has() {
+    let mut it = World::new();
+    it.says("a", 0..1);
+    it.says_with_id("a", 1, "order 1");
+    it.says_with_id("a", 2, "order 1");
+    it.says("a", 3..4);
+    it.says_with_id("a.order 1", 4, "");
+    it.says_with_id("b", 5, "order 1");
+    let long = "é\r\n".repeat(1_000);
+    it.says_with_id(&long, 6, &long);
+    it.says_with_id("b", 7, &long);
+    let mut ids = Vec::new();
+    loop {
+        let all = it.leaves();
+        if all.is_empty() {
+            break;
+        }
+        for outgoing in all {
+            ids.push((outgoing.id.to_string(), texts(&outgoing)[0].clone()));
+            it.answers(&outgoing, Ok((1, true)));
+        }
+    }
+    let of = |text: &str| ids.iter().find(|it| it.1 == text).unwrap().0.clone();
+    assert_eq!((of("1"), of("2")), ("i:a.order=201".into(), of("1")));
+    let mut publishers: Vec<_> = ["1", "4", "5", "6", "7"].map(of).into();
+    for id in &publishers {
+        assert!(id.len() <= 128 && id.len() <= ID_BYTES_MAX);
+        assert!(id.bytes().all(|it| it.is_ascii_graphic()), "{id}");
+    }
+    publishers.sort_unstable();
+    publishers.dedup();
+    assert_eq!(publishers.len(), 5);
+    let is_duplicate = |number: u64| it.ear.0[&number].as_ref().unwrap().is_duplicate;
+    assert!(!is_duplicate(0), "the adapter has repeated it, nobody else");
+    assert!(is_duplicate(1) && is_duplicate(5));
+}
+
+#[test]
+fn one_of_a_topic_and_so_many_of_all_are_under_way() {
+    let mut it = World::with(HistoryConfig { in_flight_max: 3, ..HistoryConfig::default() });
+    for (number, topic) in (1..).zip(["a", "b", "c", "d", "e"]) {
+        it.says_with_id(topic, number, "1");
+        it.says_with_id(topic, 10 * number, "2");
+    }
+    let first = it.leaves();
+    assert_eq!(first.len(), 3);
+    it.answers(&first[1], Ok((1, false)));
+    let next = it.leaves();
+    assert_eq!(Envelope::decode(&next[0].envelope).unwrap().topic, "d", "whose turn it is");
+    it.answers(&first[0], Ok((1, false)));
+    it.answers(&first[2], Ok((1, false)));
+    let topic = |it: &Outgoing| Envelope::decode(&it.envelope).unwrap().topic.to_owned();
+    assert_eq!(it.leaves().iter().map(topic).collect::<Vec<_>>(), ["e", "b"]);
+}
+
+#[test]
+fn what_was_never_sent_is_refused_in_time_and_not_sent_afterwards() {
+    let mut it = World::new();
+    it.says("a", 0..3);
+    let wait_ns = HistoryConfig::default().wait_ns;
+    it.passes(wait_ns - 1);
+    assert!(it.ear.0.is_empty());
+    it.passes(1);
+    assert!((0..3).all(|number| matches!(it.ear.0[&number], Err(StoreError::Refused(_)))));
+    assert!(it.leaves().is_empty());
+    assert!(it.keeping.is_flushed() && it.keeping.waiting_bytes() == 0);
+    it.says("a", 3..4);
+    assert_eq!(texts(&it.leaves()[0]), ["3"]);
+}
+
+#[test]
+fn what_was_sent_is_unconfirmed_in_time_and_its_topic_waits_for_the_answer() {
+    let mut it = World::new();
+    it.says("a", 0..2);
+    it.passes(4 * SECOND);
+    let first = it.leaves();
+    it.says("a", 2..3);
+    it.passes(5 * SECOND);
+    assert_eq!(it.ear.0[&0], Err(StoreError::Unconfirmed));
+    assert_eq!(it.ear.0[&1], Err(StoreError::Unconfirmed));
+    assert!(it.leaves().is_empty(), "the first may still be stored, before the next");
+    assert!(!it.keeping.is_flushed());
+    it.answers(&first[0], Ok((1, false)));
+    let second = it.leaves();
+    assert_eq!(texts(&second[0]), ["2"]);
+    it.answers(&second[0], Err(NotStored::Unconfirmed));
+    assert_eq!(it.ear.0[&2], Err(StoreError::Unconfirmed));
+    assert_eq!((it.keeping.counts().unconfirmed, it.keeping.waiting_bytes()), (3, 0));
+}
+
+/// Its number is that of its envelope: whatever the adapter takes first, it has none twice.
+#[test]
+fn what_the_adapter_has_not_taken_is_the_next_or_never_sent() {
+    let mut it = World::new();
+    it.says("a", 0..1);
+    let refused = it.leaves().remove(0);
+    let (n, id) = (it.n, refused.id.clone());
+    it.keeping.not_taken(Next::Store(refused));
+    it.says("b", 1..2);
+    let again = it.leaves();
+    assert_eq!((&again[0].id, it.n, again.len()), (&id, n + 1, 2));
+    let refused = it.leaves().pop();
+    assert!(refused.is_none());
+    it.says("c", 2..3);
+    let refused = it.leaves().remove(0);
+    it.keeping.not_taken(Next::Store(refused));
+    it.passes(9 * SECOND);
+    assert!(matches!(it.ear.0[&2], Err(StoreError::Refused(_))));
+    assert!(it.leaves().is_empty());
+    it.says("c", 3..4);
+    assert_eq!(texts(&it.leaves()[0]), ["3"]);
+}
+
+#[test]
+fn what_finds_no_room_is_refused_at_once_and_room_comes_back() {
+    let max = 10_000;
+    let mut it = World::with(HistoryConfig { waiting_bytes: max, ..HistoryConfig::default() });
+    let mut number = 0;
+    while !it.ear.0.contains_key(&number) {
+        number += 1;
+        it.says(&format!("topic {}", number % 7), number..number + 1);
+    }
+    assert_eq!(it.ear.0[&number], Err(StoreError::Full));
+    let bytes = it.keeping.waiting_bytes();
+    assert!(bytes <= max && bytes > max - 1_000 - STORE_BYTES, "{bytes}");
+    for outgoing in it.leaves() {
+        it.answers(&outgoing, Err(NotStored::Refused("no".into())));
+    }
+    assert_eq!(it.keeping.waiting_bytes(), 0);
+    assert_eq!(it.ear.0[&1], Err(StoreError::Refused("no".into())));
+    let counts = it.keeping.counts();
+    assert_eq!((counts.full, counts.refused), (1, number - 1));
+}
+
+#[test]
+fn what_cannot_be_said_is_refused_with_the_reason() {
+    let mut it = World::new();
+    let reserved =
+        StoreItem { item: Item::new("phx_close", ItemPayload::Json("1")), ..store(1, "1") };
+    it.keeping.store("a", reserved, 0, &mut it.ear);
+    it.says(&"x".repeat(70_000), 2..3);
+    it.keeping.forget(&"x".repeat(70_000), 3, 0, &mut it.ear);
+    for number in 1..=3 {
+        assert!(matches!(it.ear.0[&number], Err(StoreError::Refused(_))), "{number}");
+    }
+    assert!(it.keeping.is_flushed() && it.leaves().is_empty());
+    assert_eq!(it.keeping.waiting_bytes(), 0);
+}
+
+#[test]
+fn a_wish_to_forget_has_its_place_among_what_is_stored() {
+    let mut it = World::new();
+    it.says("a", 0..2);
+    it.keeping.forget("a", 2, 0, &mut it.ear);
+    it.says("a", 3..5);
+    let mut kinds = Vec::new();
+    loop {
+        let Some(next) = it.keeping.next(&mut it.n, 0) else { break };
+        match next {
+            Next::Store(outgoing) => {
+                let kind = Header::read(&outgoing.envelope).unwrap().kind;
+                kinds.push((kind, texts(&outgoing).len()));
+                it.answers(&outgoing, Ok((kinds.len() as u64 * 10, false)));
+            }
+            Next::Purge(ticket, of, before) => {
+                assert_eq!((of.as_str(), before), ("p.h.e.8b.a", 20));
+                it.keeping.purged(ticket, Some(NotStored::Refused("no permission".into())));
+            }
+            Next::Fetch(..) => panic!("nothing is followed"),
+        }
+    }
+    assert_eq!(kinds, [(Kind::Broadcast, 2), (Kind::Forget, 0), (Kind::Broadcast, 2)]);
+    assert_eq!(it.ear.0[&2], at(20, 0));
+    let why = NotStored::Refused("no permission".into());
+    assert_eq!(it.keeping.poll_notice(), Some(HistoryNotice::NotPurged("a".into(), why)));
+    assert_eq!(it.keeping.counts().purges_failed, 1);
+}
+
+/// Its number would be that of what nobody wished to forget.
+#[test]
+fn what_is_to_be_removed_of_an_engine_that_is_lost_is_not_removed_of_the_next() {
+    let mut it = World::new();
+    it.keeping.forget("a", 0, 0, &mut it.ear);
+    let Some(Next::Store(outgoing)) = it.keeping.next(&mut it.n, 0) else { panic!("the wish") };
+    it.answers(&outgoing, Ok((20, false)));
+    it.keeping.down(0);
+    it.keeping.up(Some(78), 0);
+    assert!(it.keeping.next(&mut it.n, 0).is_none());
+}
+
+/// Topics that come and go while the engine is away leave nothing.
+#[test]
+fn topics_without_anything_to_store_are_forgotten() {
+    let mut it = World::new();
+    for round in 0..100 {
+        for topic in 0..50 {
+            it.says(&format!("{round} {topic}"), round * 50 + topic..round * 50 + topic + 1);
+        }
+        it.passes(9 * SECOND);
+    }
+    assert_eq!(it.ear.0.len(), 5_000);
+    assert!(it.keeping.stores.ready_len() <= 64, "{}", it.keeping.stores.ready_len());
+    assert!(it.keeping.is_flushed() && it.leaves().is_empty());
+}

@@ -1,0 +1,117 @@
+//! Behind which number of a topic something may be missing, for who begins to follow it late.
+
+use std::time::Duration;
+
+use super::engine::{Node, TOPICS, WANTS, World};
+use super::topics::{short, world};
+use super::*;
+
+const A: &str = TOPICS[0];
+
+/// What was removed for its age or for the count is behind the number that is told, and nothing
+/// that a client may have heard last elsewhere.
+#[test]
+fn who_begins_late_is_told_that_something_may_be_missing_only_where_it_may_be() {
+    let mut it = world(2);
+    it.skip(7);
+    it.stores(0, 1);
+    it.passes(200 * SECOND, SECOND);
+    it.skip(2);
+    it.follow(1, A);
+    // 8 goes after 300 s.
+    assert_eq!(it.hears(1), ["0<1<=10"]);
+    it.ends(1, A);
+    it.passes(90 * SECOND, SECOND);
+    it.follow(1, A);
+    assert_eq!(it.hears(1), ["ended", "7<1<=10"], "it may go every moment");
+    it.ends(1, A);
+    it.passes(20 * SECOND, SECOND);
+    it.follow(1, A);
+    assert_eq!(it.hears(1), ["ended", "8<<=10"]);
+    // As many as are wanted: there may have been more.
+    it.wants.count = 3;
+    for expected in ["8<2,3<=12", "10<2,3,4<=13"] {
+        it.stores(0, if expected.contains('4') { 1 } else { 2 });
+        it.ends(1, A);
+        it.said(1, A);
+        it.follow(1, A);
+        assert_eq!(it.hears(1), [expected]);
+    }
+    // And where somebody wished to forget what was before.
+    it.forget(0, A);
+    it.turns();
+    it.ends(1, A);
+    it.said(1, A);
+    it.follow(1, A);
+    assert_eq!(it.hears(1), ["14<<=14"]);
+}
+
+#[test]
+fn what_is_young_is_asked_once_for_all_topics_and_again_before_it_is_too_old() {
+    let mut it = world(1);
+    let topics: Vec<String> = (0..400).map(|n| format!("t:{n}")).collect();
+    let alike: Vec<&String> =
+        topics.iter().filter(|it| super::super::topic::stream_of(it) == 3).take(12).collect();
+    let asks = |it: &mut World, topics: &[&String]| -> (usize, usize) {
+        let (mut since, mut after) = (Vec::new(), Vec::new());
+        for topic in topics {
+            let keeping = &mut it.nodes[0].keeping;
+            let id = keeping.follow(topic, WANTS).unwrap();
+            keeping.in_force(id);
+        }
+        while let Some(Next::Fetch(ticket, fetch)) = it.nodes[0].keeping.next(&mut 0, it.now_ns) {
+            match fetch {
+                Fetch::Since { age, .. } => {
+                    assert_eq!(age, Duration::from_secs(240), "a minute younger than 300 s");
+                    since.push(ticket);
+                }
+                _ => after.push(ticket),
+            }
+        }
+        assert!(since.is_empty() || after.is_empty(), "what is to begin waits");
+        let (time, counts) = (it.time(), (since.len(), after.len()));
+        let Node { keeping, ear, .. } = &mut it.nodes[0];
+        since.into_iter().for_each(|ticket| keeping.since(ticket, Some(5), time));
+        let fetched = || Some(Fetched { messages: vec![], head: 9, is_all: true });
+        after.into_iter().for_each(|ticket| keeping.fetched(ticket, fetched(), time, ear));
+        counts
+    };
+    let begun = |it: &World, topic: &str| short(&it.nodes[0].ear.said[topic]);
+    assert_eq!(asks(&mut it, &alike[..2]), (1, 0));
+    assert_eq!(asks(&mut it, &alike[2..4]), (0, 4));
+    it.now_ns += 29 * SECOND;
+    assert_eq!(asks(&mut it, &alike[4..6]), (0, 2));
+    it.now_ns += SECOND;
+    assert_eq!(asks(&mut it, &alike[6..7]), (1, 0));
+    assert_eq!(asks(&mut it, &[]), (0, 1));
+    for topic in &alike[..7] {
+        assert_eq!(begun(&it, topic), ["5<<=9"]);
+    }
+}
+
+/// Nor for one that says nothing.
+#[test]
+fn a_topic_does_not_wait_long_for_what_the_engine_does_not_say() {
+    let mut it = world(1);
+    it.skip(9);
+    it.says_since = false;
+    it.follow(0, A);
+    assert_eq!(it.hears(0), ["9<<=9"]);
+    it.ends(0, A);
+    it.said(0, A);
+    // Request again after ten seconds; the answer takes its time.
+    it.passes(11 * SECOND, SECOND);
+    (it.says_since, it.delay_ns) = (true, 400 * MILLISECOND);
+    it.follow(0, A);
+    it.passes(2 * SECOND, 100 * MILLISECOND);
+    assert_eq!(it.hears(0), ["0<<=9"]);
+    it.ends(0, A);
+    it.said(0, A);
+    it.passes(31 * SECOND, SECOND);
+    it.delay_ns = 700 * MILLISECOND;
+    it.follow(0, A);
+    it.passes(1_100 * MILLISECOND, 100 * MILLISECOND);
+    assert_eq!(it.hears(0), Vec::<String>::new());
+    it.passes(200 * MILLISECOND, 100 * MILLISECOND);
+    assert_eq!(it.hears(0), ["0<<=9"], "half a second later than without");
+}

@@ -1,0 +1,106 @@
+//! The subjects that were ever named, each by a number, and who hears it.
+//!
+//! A message then carries a number instead of a text, and finding who hears it is two look-ups by
+//! index. What was named is never forgotten: a network does not live long.
+
+use foldhash::fast::FixedState;
+use hashbrown::HashMap;
+use simurgh_cluster::Space;
+
+/// Of a subject, or of what is subscribed to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(super) struct SubjectId(u32);
+
+#[derive(Debug)]
+struct Known {
+    text: Box<str>,
+    /// What it is for; none, if that is for all nodes, or one.
+    space: Option<Space>,
+    /// The wildcard that it matches; none, if it is one, or is of no topic.
+    whole: Option<SubjectId>,
+    /// Nodes whose subscription to it the engine has.
+    heard_by: Vec<u32>,
+}
+
+#[derive(Debug)]
+pub(super) struct Subjects {
+    by_text: HashMap<Box<str>, SubjectId, FixedState>,
+    known: Vec<Known>,
+}
+
+impl Subjects {
+    pub(super) fn new() -> Self {
+        Self { by_text: HashMap::with_hasher(FixedState::with_seed(0)), known: Vec::new() }
+    }
+
+    /// The number of a text, which is new if it was never named.
+    pub(super) fn of(&mut self, text: &str) -> SubjectId {
+        if let Some(&name) = self.by_text.get(text) {
+            return name;
+        }
+        let space = space(text);
+        let whole = match text.rsplit_once('.') {
+            Some((start, token)) if space.is_some() && token != "*" => {
+                Some(self.of(&format!("{start}.*")))
+            }
+            _ => None,
+        };
+        let name = SubjectId(self.known.len() as u32);
+        self.known.push(Known { text: text.into(), space, whole, heard_by: Vec::new() });
+        self.by_text.insert(text.into(), name);
+        name
+    }
+
+    /// Where the engine publishes what it stored under a name.
+    pub(super) fn republished(&mut self, stored: SubjectId) -> SubjectId {
+        let text = self.get(stored).map_or("", |it| &it.text);
+        let (prefix, rest) = text.split_once(".h.").unwrap_or((text, ""));
+        let text = format!("{prefix}.b.{rest}");
+        self.of(&text)
+    }
+
+    pub(super) fn space(&self, name: SubjectId) -> Option<Space> {
+        self.get(name).and_then(|it| it.space)
+    }
+
+    pub(super) fn whole(&self, name: SubjectId) -> Option<SubjectId> {
+        self.get(name).and_then(|it| it.whole)
+    }
+
+    /// Lets a node hear what is published under a name, or no longer.
+    pub(super) fn subscribe(&mut self, node: u32, name: SubjectId, is_wanted: bool) {
+        let Some(known) = self.known.get_mut(name.0 as usize) else { return };
+        let at = known.heard_by.iter().position(|it| *it == node);
+        match (at, is_wanted) {
+            (None, true) => known.heard_by.push(node),
+            (Some(at), false) => drop(known.heard_by.swap_remove(at)),
+            _ => {}
+        }
+    }
+
+    pub(super) fn is_subscribed(&self, node: u32, name: SubjectId) -> bool {
+        self.get(name).is_some_and(|it| it.heard_by.contains(&node))
+    }
+
+    /// Who hears what is published under a name: each once, however many subscriptions match.
+    pub(super) fn hearers(&self, name: SubjectId) -> impl Iterator<Item = u32> {
+        let hearers = |name| self.get(name).map_or(&[][..], |it: &Known| &it.heard_by);
+        let exact = hearers(name);
+        let whole = self.whole(name).map_or(&[][..], hearers);
+        exact.iter().chain(whole.iter().filter(move |it| !exact.contains(it))).copied()
+    }
+
+    fn get(&self, name: SubjectId) -> Option<&Known> {
+        self.known.get(name.0 as usize)
+    }
+}
+
+/// By the letter behind the prefix.
+fn space(text: &str) -> Option<Space> {
+    match text.split('.').nth(1) {
+        Some("b") => Some(Space::Broadcast),
+        Some("h") => Some(Space::Store),
+        Some("p") => Some(Space::Presence),
+        _ => None,
+    }
+}

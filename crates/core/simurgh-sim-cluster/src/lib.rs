@@ -1,0 +1,45 @@
+//! A simulation of several nodes: each has the cores of its shards, and its part in a cluster by
+//! the loopback adapter. Links, the engine and nodes break and come back; what members hear, who
+//! they see present, and which sockets are closed is held against what was said anywhere.
+//!
+//! ```text
+//!   client ⇄ shard ⇄ mailboxes ⇄ shard ⇄ client        a node: real cores,
+//!              mailbox ⇅ local shards                    and a real `Cluster`
+//!           Cluster ⇄ watched Loopback ⇄ Network ⇄ … other nodes
+//! ```
+//!
+//! How shards and the cluster reach each other is done here as the server does it
+//! (`simurgh::cluster`).
+
+mod app;
+mod client;
+mod disconnects;
+mod faults;
+mod history;
+mod ledger;
+mod plan;
+mod presences;
+mod rest;
+mod running;
+mod simulation;
+#[cfg(test)]
+mod tests;
+mod thread;
+mod turns;
+mod watched;
+
+use simurgh_sim_kit::run;
+
+use crate::plan::ClusterPlan;
+use crate::simulation::ClusterSimulation;
+
+/// Runs seeds, each with so many operations, on topics that are kept or are not; prints what was
+/// met, and the story of the first that fails. Returns whether none did.
+pub fn run_seeds(seeds: impl Iterator<Item = (u64, usize)>, has_history: bool) -> bool {
+    let (flags, plan): (_, fn(u64) -> ClusterPlan) = match has_history {
+        true => ("--cluster --history", ClusterPlan::with_history),
+        false => ("--cluster", ClusterPlan::of),
+    };
+    let seeds = seeds.map(|(seed, steps)| (seed, plan(seed), steps));
+    run::run_seeds::<ClusterSimulation>(flags, seeds)
+}

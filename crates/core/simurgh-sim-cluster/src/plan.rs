@@ -1,0 +1,278 @@
+//! What a seed decides before the first operation, and which operations it makes.
+
+use std::time::Duration;
+
+use fastrand::Rng;
+use simurgh_cluster::{Bucket, ClusterConfig, Prefix};
+use simurgh_core::{Config, PresenceConfig};
+use simurgh_loopback::NetworkConfig;
+use simurgh_sim_kit::fault::{Fault, Faults};
+use simurgh_sim_kit::operation::{self, Op};
+use simurgh_sim_kit::setup::{Setup, patient_config};
+use simurgh_sim_kit::topics::Topics;
+
+use crate::history::{HistoryPlan, UNIX_MS};
+
+pub(crate) const MILLISECOND: u64 = 1_000_000;
+pub(crate) const SECOND: u64 = 1000 * MILLISECOND;
+
+/// All that a seed decides before the first operation.
+#[derive(Debug, Clone)]
+pub(crate) struct ClusterPlan {
+    pub(crate) seed: u64,
+    /// Shards of each node.
+    pub(crate) nodes: Vec<usize>,
+    pub(crate) clients: usize,
+    /// Names of topics.
+    pub(crate) topics: Vec<String>,
+    /// Ids of sockets; a client has one of them, or none.
+    pub(crate) ids: usize,
+    pub(crate) network: NetworkConfig,
+    pub(crate) linger_ns: u64,
+    pub(crate) exact_max: usize,
+    pub(crate) whole_for_ns: u64,
+    pub(crate) plain_bytes: usize,
+    pub(crate) presence_bytes: usize,
+    pub(crate) down_ns: u64,
+    interval: Duration,
+    /// What passes at least until somebody runs again: how slow threads are.
+    pub(crate) quantum_ns: u64,
+    /// Of 256 channels, so many are present.
+    pub(crate) present: u8,
+    pub(crate) pad: usize,
+    /// What may go wrong, by its place in [`FAULTS`].
+    faults: [bool; FAULTS.len()],
+    pub(crate) fault: Option<(Fault, u32)>,
+    /// Topics are kept.
+    pub(crate) kept: Option<HistoryPlan>,
+}
+
+impl ClusterPlan {
+    /// What a seed makes.
+    pub(crate) fn of(seed: u64) -> Self {
+        let mut rng = Rng::with_seed(seed ^ 0x43_4c_55_53);
+        let count = [2, 2, 3, 3, 3, 4, 5, 7][rng.usize(..8)];
+        let nodes: Vec<usize> = (0..count).map(|_| rng.usize(1..=3)).collect();
+        let has_faults = rng.u8(..) < 220;
+        let faults = FAULTS.map(|_| has_faults && rng.u8(..) < 90);
+        let delay_ns = match rng.u8(..) {
+            0..150 => 30_000..=100_000,
+            150..220 => MILLISECOND..=20 * MILLISECOND,
+            _ => 20 * MILLISECOND..=45 * MILLISECOND,
+        };
+        let some = |rng: &mut Rng, values: [u32; 2]| match rng.u8(..) {
+            0..180 => 0,
+            180..225 => values[0],
+            _ => values[1],
+        };
+        let network = NetworkConfig {
+            delay_ns,
+            loss_per_million: if has_faults { some(&mut rng, [2_000, 60_000]) } else { 0 },
+            reorder_per_million: some(&mut rng, [20_000, 300_000]),
+            kept: None,
+            ..NetworkConfig::default()
+        };
+        let topics = rng.usize(1..=5);
+        Self {
+            seed,
+            clients: rng.usize(2..=4 + 2 * count),
+            topics: names(topics, rng.u8(..) < 80),
+            ids: rng.usize(1..=3),
+            network,
+            linger_ns: [SECOND / 10, 2 * SECOND, 5 * SECOND][rng.usize(..3)],
+            exact_max: [1, 3, 4096][rng.usize(..3)],
+            whole_for_ns: [SECOND, 10 * SECOND][rng.usize(..2)],
+            plain_bytes: if rng.u8(..) < 60 { 3_000 } else { 8 << 20 },
+            presence_bytes: if rng.u8(..) < 60 { 3_000 } else { 1 << 20 },
+            // The shortest came later than the seeds of the list.
+            down_ns: [10, 12, if seed.is_multiple_of(5) { 6 } else { 30 }][rng.usize(..3)] * SECOND,
+            interval: Duration::from_millis([10, 50, 100][rng.usize(..3)]),
+            quantum_ns: [50_000, MILLISECOND, 10 * MILLISECOND][rng.usize(..3)],
+            present: [255, 200, 60][rng.usize(..3)],
+            pad: [0, 0, 700][rng.usize(..3)],
+            faults,
+            nodes,
+            fault: None,
+            kept: None,
+        }
+    }
+
+    /// The same with topics that are kept.
+    pub(crate) fn with_history(seed: u64) -> Self {
+        let mut plan = Self::of(seed);
+        // Clocks step within a stage's margin, so that ages are those of the engine.
+        let has_faults = plan.faults.iter().any(|it| *it) || plan.network.loss_per_million > 0;
+        plan.kept = Some(HistoryPlan::of(seed, &mut plan.network, has_faults));
+        // A topic is followed for longer than a copy lags behind, as by default: what somebody has
+        // heard who says nothing of it, no copy brings again.
+        if *plan.network.lag_ns.end() > 0 {
+            plan.linger_ns = 5 * SECOND;
+        }
+        plan
+    }
+
+    /// What the clock of a node shows when the world's shows nothing.
+    pub(crate) fn skew_ms(&self, skew_ms: u64) -> u64 {
+        match self.kept {
+            Some(_) => UNIX_MS + skew_ms % 5_000,
+            None => skew_ms,
+        }
+    }
+
+    /// How shards are configured.
+    pub(crate) fn setup(&self) -> Setup {
+        let patience = Duration::from_secs(30);
+        let config = Config {
+            handshake_timeout: patience,
+            close_timeout: patience,
+            presence: PresenceConfig { interval: self.interval, ..PresenceConfig::default() },
+            ..patient_config()
+        };
+        let (topics, faults) = (Topics::new(1, 0), Faults::new(self.fault));
+        Setup { config, jump_ns: 5_000, topics, faults }
+    }
+
+    /// A node's part in the cluster.
+    pub(crate) fn cluster(&self, name: &str) -> Option<ClusterConfig> {
+        let mut it = ClusterConfig::new(Prefix::new("sim").ok()?, name);
+        it.interests.linger_ns = self.linger_ns;
+        it.interests.exact_max = self.exact_max;
+        it.interests.whole_for_ns = self.whole_for_ns;
+        it.outbox.plain_bytes = self.plain_bytes;
+        it.outbox.presence_bytes = self.presence_bytes;
+        it.history = self.kept.is_some().then(Default::default);
+        it.peers.gone_ns = self.down_ns;
+        it.peers.silent_ns = it.peers.silent_ns.min(self.down_ns);
+        Some(it)
+    }
+
+    pub(crate) fn topic_of(&self, name: &str) -> Option<usize> {
+        self.topics.iter().position(|it| it == name)
+    }
+
+    /// What is under way in the network, and at a node that runs, is there after this.
+    pub(crate) fn slack_ns(&self) -> u64 {
+        2 * (self.network.delay_ns.end() + 4 * self.quantum_ns) + 200 * MILLISECOND
+    }
+
+    /// The socket id of a client; none of some.
+    pub(crate) fn id_of(&self, client: u32) -> Option<usize> {
+        (client % 4 != 3).then_some(client as usize % self.ids)
+    }
+}
+
+/// Names of topics, each in a bucket of its own, or all in one.
+fn names(count: usize, is_one_bucket: bool) -> Vec<String> {
+    let all = (0..).map(|it| format!("rooms:{it}"));
+    let first = Bucket::of("rooms:0");
+    all.filter(|it| !is_one_bucket || Bucket::of(it) == first).take(count).collect()
+}
+
+/// The kinds of operations. `a`, `b` and `c` say which node, shard, client, topic, and how.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// A client connects.
+    Connect,
+    Join,
+    Push,
+    Leave,
+    /// A client is gone.
+    Vanish,
+    /// What a client has said is read.
+    Read,
+    /// A shard takes mail.
+    Mail,
+    /// It comes to the end of its turn.
+    Turn,
+    /// The cluster's thread of a node runs.
+    Thread,
+    /// Somebody outside of channels broadcasts.
+    Publish,
+    /// A handle of a channel does.
+    Speak,
+    /// Somebody outside listens, or no longer.
+    Listen,
+    /// Sockets with an id are to be closed everywhere.
+    Disconnect,
+    /// Time passes.
+    Wait,
+    /// More of it.
+    Long,
+    /// All faults are mended, everything comes to rest, and is looked at.
+    Rest,
+    // What goes wrong.
+    Cut,
+    Mend,
+    Reset,
+    Lossy,
+    Partition,
+    Heal,
+    FreezeEngine,
+    ThawEngine,
+    KillEngine,
+    RestartEngine,
+    FreezeNode,
+    ThawNode,
+    Kill,
+    Start,
+    Drain,
+    ClockStep,
+    // Of kept topics.
+    /// Somebody outside broadcasts, perhaps with an id.
+    Keep,
+    /// Or has a topic forgotten, or reads it.
+    Purge,
+    LookUp,
+    /// What keeps has no leader, and another one.
+    LoseLeader,
+    ElectLeader,
+}
+
+const WEIGHTS: [(Kind, u32); 16] = [
+    (Kind::Connect, 60),
+    (Kind::Join, 110),
+    (Kind::Push, 160),
+    (Kind::Leave, 20),
+    (Kind::Vanish, 7),
+    (Kind::Read, 40),
+    (Kind::Mail, 60),
+    (Kind::Turn, 40),
+    (Kind::Thread, 60),
+    (Kind::Publish, 30),
+    (Kind::Speak, 10),
+    (Kind::Listen, 8),
+    (Kind::Disconnect, 2),
+    (Kind::Wait, 120),
+    (Kind::Long, 16),
+    (Kind::Rest, 2),
+];
+
+/// Kinds of faults: a seed has each with its end, or not at all.
+const FAULTS: [&[(Kind, u32)]; 8] = [
+    &[(Kind::Cut, 8), (Kind::Mend, 8)],
+    &[(Kind::Reset, 6)],
+    &[(Kind::Lossy, 6)],
+    &[(Kind::Partition, 6), (Kind::Heal, 5)],
+    &[(Kind::FreezeEngine, 4), (Kind::ThawEngine, 6)],
+    &[(Kind::KillEngine, 4), (Kind::RestartEngine, 6)],
+    &[(Kind::FreezeNode, 5), (Kind::ThawNode, 5)],
+    &[(Kind::Kill, 6), (Kind::Start, 9), (Kind::Drain, 5), (Kind::ClockStep, 4)],
+];
+
+/// Where topics are kept.
+const KEEPS: [(Kind, u32); 2] = [(Kind::Keep, 60), (Kind::LookUp, 20)];
+const PURGES: [(Kind, u32); 1] = [(Kind::Purge, 8)];
+const LEADERS: [(Kind, u32); 2] = [(Kind::LoseLeader, 5), (Kind::ElectLeader, 12)];
+
+/// The operations of a seed.
+pub(crate) fn operations(plan: &ClusterPlan, count: usize) -> Vec<Op<Kind>> {
+    let mut weights = WEIGHTS.to_vec();
+    let of_faults = FAULTS.iter().zip(plan.faults).filter(|it| it.1);
+    weights.extend(of_faults.flat_map(|it| *it.0));
+    if let Some(history) = &plan.kept {
+        weights.extend(KEEPS);
+        weights.extend(PURGES.iter().filter(|_| history.purges));
+        weights.extend(LEADERS.iter().filter(|_| history.has_leaders));
+    }
+    operation::operations(plan.seed ^ 0x4f_50_53, &weights, count)
+}

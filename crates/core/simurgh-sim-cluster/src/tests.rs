@@ -1,0 +1,92 @@
+//! The world of several nodes held against itself: the same seed is the same run, all that it looks
+//! at happens, and what is wrong is noticed.
+
+use simurgh_sim_kit::fault::Fault;
+use simurgh_sim_kit::findings::{Counts, Findings};
+use simurgh_sim_kit::run::run_seed;
+
+use crate::plan::ClusterPlan;
+use crate::simulation::ClusterSimulation;
+
+/// What running a plan with a planted fault finds.
+pub(crate) fn findings(plan: ClusterPlan, fault: Option<(Fault, u32)>, count: usize) -> Findings {
+    let mut plan = plan;
+    plan.fault = fault;
+    run_seed::<ClusterSimulation>(&plan, count)
+}
+
+fn outcome(seed: u64, fault: Option<(Fault, u32)>, count: usize) -> Findings {
+    findings(ClusterPlan::of(seed), fault, count)
+}
+
+#[test]
+fn several_nodes_are_as_one_to_their_clients() {
+    let mut all = Counts::default();
+    for seed in 0..60 {
+        let outcome = outcome(seed, None, 700);
+        assert_eq!(outcome.failure, None, "seed {seed}");
+        all.add(&outcome.counts);
+    }
+    let met = [
+        "certain",
+        "diffs",
+        "drained",
+        "gone",
+        "heard",
+        "heard elsewhere",
+        "killed",
+        "lost and told",
+        "missing",
+        "noticed in time",
+        "outcomes",
+        "rests",
+        "states",
+        "views",
+        "waited until heard",
+    ];
+    for what in met {
+        assert!(all.of(what) > 0, "{what}: {all}");
+    }
+}
+
+#[test]
+fn the_same_seed_is_the_same_run() {
+    for seed in 0..6 {
+        assert_eq!(outcome(seed, None, 500), outcome(seed, None, 500));
+    }
+}
+
+/// Seeds until this fault is noticed, by one of these rules.
+fn notices(fault: Fault, rules: &[&str]) {
+    let found = (0..60).find_map(|seed| outcome(seed, Some((fault, 3)), 400).failure);
+    let failure = found.expect("it is noticed");
+    assert!(rules.contains(&failure.rule), "{failure:?}");
+}
+
+#[test]
+fn a_broadcast_of_another_node_that_is_lost_without_a_word_is_noticed() {
+    notices(Fault::LoseEnvelope, &["lost"]);
+}
+
+#[test]
+fn broadcasts_of_one_node_in_another_order_are_noticed() {
+    notices(Fault::SwapEnvelopes, &["order", "lost"]);
+}
+
+#[test]
+fn what_a_shard_of_the_same_node_does_not_hear_is_noticed() {
+    notices(
+        Fault::LoseMail,
+        &["own", "lost", "present", "left", "disconnect", "rest", "interests"],
+    );
+}
+
+#[test]
+fn what_a_shard_hears_twice_is_noticed() {
+    notices(Fault::DoubleMail, &["order", "bytes", "diff", "presence"]);
+}
+
+#[test]
+fn what_a_client_does_not_get_is_noticed() {
+    notices(Fault::Lose, &["heard", "rest", "present", "diff"]);
+}

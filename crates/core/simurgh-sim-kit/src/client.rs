@@ -1,0 +1,101 @@
+//! Clients' ends of connections: what they read and write.
+
+use simurgh_core::Wire;
+use simurgh_proto::message::Ref;
+use simurgh_proto::serializer::{Frame, Serializer, ServerMessage};
+use simurgh_proto::ws::{Decoder, Event, Limits, Role};
+use simurgh_reactor::Key;
+
+use crate::NONE;
+
+/// A client's end of a connection.
+#[derive(Debug)]
+pub struct Connection {
+    /// Where its node is, and which start of that it is.
+    pub slot: usize,
+    /// The start of the node, of all.
+    pub start: usize,
+    /// Of its node.
+    pub shard: usize,
+    /// How the shard calls it.
+    pub key: Key,
+    /// Its number among all connections.
+    pub number: u32,
+    /// What frames are read with.
+    pub decoder: Decoder,
+}
+
+/// A client.
+pub trait Client {
+    /// The connection that it has.
+    fn connection(&mut self) -> &mut Option<Connection>;
+
+    /// What it speaks.
+    fn wire(&self) -> Wire {
+        Wire::V2
+    }
+
+    /// Its connection is gone.
+    fn disconnected(&mut self);
+}
+
+/// What a client reads.
+#[derive(Debug)]
+pub enum Read<'a> {
+    /// A message.
+    Message(ServerMessage<'a>),
+    /// The close frame.
+    Close,
+    /// What cannot be read.
+    Wrong(String),
+}
+
+/// The serializer of what a client speaks.
+pub fn serializer(wire: Wire) -> Serializer {
+    if wire == Wire::V1 { Serializer::V1 } else { Serializer::V2 }
+}
+
+/// Reads all that bytes of a server say.
+pub fn read(
+    decoder: &mut Decoder,
+    wire: Wire,
+    mut bytes: &mut [u8],
+    mut with: impl FnMut(Read<'_>),
+) {
+    let serializer = serializer(wire);
+    loop {
+        let event = decoder.next(Role::Client, &Limits::default(), &mut bytes);
+        let message = match &event {
+            Ok(Some(Event::Text(text))) => serializer.decode_server(Frame::Text(text)),
+            Ok(Some(Event::Binary(data))) => serializer.decode_server(Frame::Binary(data)),
+            Ok(Some(Event::Close(_))) => {
+                with(Read::Close);
+                continue;
+            }
+            Ok(Some(_)) => continue,
+            Ok(None) => return,
+            Err(error) => return with(Read::Wrong(format!("{error:?}"))),
+        };
+        match message {
+            Ok(message) => with(Read::Message(message)),
+            Err(error) => with(Read::Wrong(format!("{error:?}"))),
+        }
+    }
+}
+
+/// The text of a client's message; `payload` is JSON.
+pub fn text(wire: Wire, refs: [u32; 2], topic: &str, event: &str, payload: &str) -> String {
+    let [join_ref, msg_ref] = refs;
+    match wire {
+        Wire::V1 => {
+            let refs = format!(r#""ref":"{msg_ref}","join_ref":"{join_ref}""#);
+            format!(r#"{{"topic":"{topic}","event":"{event}","payload":{payload},{refs}}}"#)
+        }
+        _ => format!(r#"["{join_ref}","{msg_ref}","{topic}","{event}",{payload}]"#),
+    }
+}
+
+/// The number of a ref that such a text gave; [`NONE`] if it is null.
+pub fn number_of(it: &Ref<'_>) -> u32 {
+    it.raw().trim_matches('"').parse().unwrap_or(NONE)
+}

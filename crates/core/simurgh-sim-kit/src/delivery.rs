@@ -1,0 +1,120 @@
+//! What clients ask and are sent, in short: numbers stand for topics, refs and payloads.
+
+use simurgh_core::Wire;
+use simurgh_proto::message::events;
+use simurgh_proto::serializer::ServerMessage;
+
+use crate::payload;
+use crate::presence::letter_of;
+use crate::refs;
+use crate::topics::Topics;
+
+/// What a message of a client asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RequestKind {
+    /// `heartbeat`.
+    Heartbeat,
+    /// `phx_join`.
+    Join,
+    /// `phx_leave`.
+    Leave,
+    /// Any other event.
+    Event,
+}
+
+/// A message of a client.
+#[derive(Clone, Copy, Debug)]
+pub struct Request {
+    /// What it asks for.
+    pub kind: RequestKind,
+    /// On which topic.
+    pub topic: u8,
+    /// 0 for none.
+    pub join_ref: u32,
+    /// 0 for none.
+    pub msg_ref: u32,
+    /// The number of its payload.
+    pub id: u32,
+}
+
+/// The kinds of what a client is sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DeliveryKind {
+    /// `phx_reply`.
+    Reply,
+    /// A push or a broadcast: V1 cannot tell them apart.
+    Event,
+    /// `phx_close`.
+    Close,
+    /// `phx_error`.
+    Error,
+    /// A message without serializer.
+    Raw,
+}
+
+/// One message that a client is sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Delivery {
+    /// What it is.
+    pub kind: DeliveryKind,
+    /// The first letter of the event, or of the status.
+    pub word: u8,
+    /// 0 for none.
+    pub join_ref: u32,
+    /// 0 for none.
+    pub msg_ref: u32,
+    /// The number of the payload.
+    pub id: u32,
+}
+
+impl Delivery {
+    /// A reply.
+    pub fn reply(join_ref: u32, msg_ref: u32, word: u8, id: u32) -> Self {
+        Self { kind: DeliveryKind::Reply, word, join_ref, msg_ref, id }
+    }
+
+    /// A push or a broadcast.
+    pub fn event(word: u8, join_ref: u32, id: u32) -> Self {
+        Self { kind: DeliveryKind::Event, word, join_ref, msg_ref: 0, id }
+    }
+
+    /// A message without serializer.
+    pub fn raw(id: u32) -> Self {
+        Self { kind: DeliveryKind::Raw, word: 0, join_ref: 0, msg_ref: 0, id }
+    }
+
+    /// As it looks on a wire.
+    pub fn on(self, wire: Wire) -> Self {
+        match wire {
+            Wire::V2 | Wire::Values => self,
+            Wire::V1 => Self { join_ref: 0, ..self },
+            Wire::Plain => Self::raw(self.id),
+        }
+    }
+
+    /// Of a server's message, with the topic and the sum of the payload.
+    pub fn of(topics: &Topics, message: &ServerMessage<'_>) -> (Option<u8>, Self, u32) {
+        let (kind, word, refs, topic, payload) = match message {
+            ServerMessage::Reply { join_ref, msg_ref, topic, status, response } => {
+                (DeliveryKind::Reply, letter(status), [join_ref, msg_ref], topic, response)
+            }
+            ServerMessage::Event(it) => {
+                let (kind, word) = match &*it.event {
+                    events::CLOSE => (DeliveryKind::Close, 0),
+                    events::ERROR => (DeliveryKind::Error, 0),
+                    other => (DeliveryKind::Event, letter(other)),
+                };
+                (kind, word, [&it.join_ref, &it.msg_ref], &it.topic, &it.payload)
+            }
+        };
+        let is_binary = payload.binary().is_some();
+        let [join_ref, msg_ref] = refs.map(|it| refs::number(it.raw(), is_binary));
+        let it = Self { kind, word, join_ref, msg_ref, id: payload::parse(payload).0 };
+        (topics.number(topic), it, payload::sum(payload))
+    }
+}
+
+/// The letter that stands for an event or a status.
+pub fn letter(word: &str) -> u8 {
+    letter_of(word).unwrap_or_else(|| word.as_bytes().first().copied().unwrap_or_default())
+}

@@ -1,0 +1,33 @@
+//! What the simulations of whole servers stand on: real cores in one thread, with a transport,
+//! mailboxes and clocks that a seed decides about.
+//!
+//! ```text
+//!   seed ─► plan ─► operations ─► simulation ─► findings: what is wrong, what was met
+//!                                    │
+//!       clients ⇄ transport ⇄ cores ⇄ mailboxes ⇄ … other shards
+//! ```
+//!
+//! A run is a list of operations, each of which says all it needs by itself; so a failing one is
+//! shrunk by leaving operations out.
+
+pub mod client;
+pub mod delivery;
+pub mod fault;
+pub mod findings;
+pub mod node;
+pub mod operation;
+pub mod payload;
+pub mod peer;
+pub mod presence;
+pub mod refs;
+pub mod run;
+pub mod setup;
+pub mod shard;
+pub mod shrink;
+pub mod topics;
+pub mod transport;
+
+/// No payload, channel or connection.
+pub const NONE: u32 = u32::MAX;
+/// Events of broadcasts; interceptors take the first, or the first two.
+pub const EVENTS: [&str; 3] = ["a", "b", "c"];

@@ -1,0 +1,39 @@
+//! Operations: all that a run does, drawn from its seed.
+
+use fastrand::Rng;
+
+/// One operation. What its numbers mean its kind says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Op<K> {
+    /// What it does.
+    pub kind: K,
+    /// Mostly the client, or the shard.
+    pub a: u16,
+    /// Mostly the topic.
+    pub b: u16,
+    /// All else.
+    pub c: u32,
+}
+
+impl<K> Op<K> {
+    /// Draws the numbers of an operation.
+    pub fn draw(kind: K, rng: &mut Rng) -> Self {
+        Self { kind, a: rng.u16(..), b: rng.u16(..), c: rng.u32(..) }
+    }
+}
+
+/// Draws so many operations, each kind as often as its weight says.
+pub fn operations<K: Copy>(seed: u64, weights: &[(K, u32)], count: usize) -> Vec<Op<K>> {
+    let mut rng = Rng::with_seed(seed);
+    let all: u32 = weights.iter().map(|(_, weight)| weight).sum();
+    let mut kind = |rng: &mut Rng| {
+        let mut at = rng.u32(..all.max(1));
+        let found = weights.iter().find(|(_, weight)| {
+            let is_it = at < *weight;
+            at = at.saturating_sub(*weight);
+            is_it
+        });
+        found.map(|it| it.0)
+    };
+    (0..count).map_while(|_| kind(&mut rng).map(|it| Op::draw(it, &mut rng))).collect()
+}

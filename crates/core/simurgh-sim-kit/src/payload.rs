@@ -1,0 +1,136 @@
+//! What payloads say: each that the application makes bears a number of its own, so that whatever
+//! arrives anywhere says which one it is.
+
+use simurgh_proto::message::Payload;
+
+/// The response of a bare `ok`.
+pub const EMPTY: u32 = u32::MAX;
+/// A payload that nobody here can have made.
+pub const STRANGE: u32 = u32::MAX - 1;
+/// `{"reason":…}`, by the word.
+pub const UNMATCHED: u32 = u32::MAX - 2;
+pub const TOO_MANY: u32 = u32::MAX - 3;
+pub const JOIN_CRASHED: u32 = u32::MAX - 4;
+pub const JOIN_TIMED_OUT: u32 = u32::MAX - 5;
+pub const CHANNEL_CRASH: u32 = u32::MAX - 6;
+pub const TOO_LONG: u32 = u32::MAX - 8;
+pub const TOO_LARGE: u32 = u32::MAX - 9;
+
+/// What presence says, each payload by a number drawn from it: greater than all that are given.
+const PRESENCE: u32 = 1 << 30;
+/// And what says that a rate is exceeded, and by how much.
+const LIMITED: u32 = 1 << 29;
+
+/// A running hash: eight bytes at a time.
+pub fn hashed(hash: u64, bytes: &[u8]) -> u64 {
+    const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
+    let (words, rest) = bytes.as_chunks::<8>();
+    let mix = |hash: u64, word: u64| (hash.rotate_left(5) ^ word).wrapping_mul(FACTOR);
+    let hash = words.iter().fold(hash, |hash, word| mix(hash, u64::from_le_bytes(*word)));
+    let rest = rest.iter().fold(0, |sum, byte| sum << 8 | u64::from(*byte));
+    mix(hash, rest ^ bytes.len() as u64)
+}
+
+/// Makes a payload that bears a number and a word for the application, with so many bytes more.
+pub fn make(id: u32, word: u32, pad: usize, is_binary: bool) -> Payload<'static> {
+    let mut text = String::with_capacity(40 + pad);
+    text.push_str("{\"i\":");
+    digits(&mut text, id);
+    text.push_str(",\"s\":");
+    digits(&mut text, word);
+    if pad > 0 {
+        text.push_str(",\"p\":\"");
+        text.extend(std::iter::repeat_n('p', pad));
+        text.push('"');
+    }
+    text.push('}');
+    if is_binary { Payload::from_bytes(text.into_bytes()) } else { Payload::from_json(text) }
+}
+
+fn digits(out: &mut String, number: u32) {
+    let mut bytes = [b'0'; 10];
+    let (mut at, mut left) = (bytes.len(), number);
+    loop {
+        at -= 1;
+        bytes[at] = b'0' + (left % 10) as u8;
+        left /= 10;
+        if left == 0 {
+            break;
+        }
+    }
+    out.extend(bytes.get(at..).unwrap_or_default().iter().map(|&it| char::from(it)));
+}
+
+/// The number and the word of a payload.
+pub fn parse(payload: &Payload<'_>) -> (u32, u32) {
+    let bytes = bytes(payload);
+    if !bytes.starts_with(b"{\"i\":") {
+        return (fixed(bytes), 0);
+    }
+    let (id, rest) = number(bytes.get(5..).unwrap_or_default());
+    (id, number(rest.get(5..).unwrap_or_default()).0)
+}
+
+/// The bytes of a payload, whichever it is.
+pub fn bytes<'a>(payload: &'a Payload<'_>) -> &'a [u8] {
+    payload.data()
+}
+
+/// What tells its very bytes, and whether they are text.
+pub fn sum(payload: &Payload<'_>) -> u32 {
+    let hash = hashed(u64::from(payload.binary().is_some()), bytes(payload));
+    (hash >> 32) as u32
+}
+
+fn fixed(bytes: &[u8]) -> u32 {
+    match bytes {
+        b"{}" => EMPTY,
+        b"{\"reason\":\"unmatched topic\"}" => UNMATCHED,
+        b"{\"reason\":\"too many channels joined\"}" => TOO_MANY,
+        b"{\"reason\":\"join crashed\"}" => JOIN_CRASHED,
+        b"{\"reason\":\"join timed out\"}" => JOIN_TIMED_OUT,
+        b"{\"reason\":\"channel_crash\"}" => CHANNEL_CRASH,
+        b"{\"reason\":\"topic or join_ref too long\"}" => TOO_LONG,
+        b"{\"reason\":\"payload_too_large\"}" => TOO_LARGE,
+        _ if bytes.starts_with(b"{\"reason\":\"rate_limited\"") => {
+            LIMITED | (hashed(0, bytes) >> 35) as u32
+        }
+        _ if is_of_presence(bytes) => PRESENCE | (hashed(0, bytes) >> 34) as u32,
+        _ => STRANGE,
+    }
+}
+
+fn is_of_presence(bytes: &[u8]) -> bool {
+    const BEGINS: [&[u8]; 2] = [b"{\"joins\":", b"{\"count\":"];
+    let metas = || bytes.windows(10).take(64).any(|it| it == b":{\"metas\":");
+    BEGINS.iter().any(|it| bytes.starts_with(it)) || metas()
+}
+
+/// What stands for what presence says.
+pub fn said(json: &[u8]) -> u32 {
+    fixed(json)
+}
+
+/// The number at the beginning, and what is behind it.
+pub fn number(bytes: &[u8]) -> (u32, &[u8]) {
+    let len = bytes.iter().take_while(|it| it.is_ascii_digit()).count();
+    let (digits, rest) = bytes.split_at(len);
+    let add = |sum: u32, digit: &u8| sum.wrapping_mul(10).wrapping_add(u32::from(digit - b'0'));
+    (digits.iter().fold(0, add), rest)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_made_is_read() {
+        for (id, word, pad, is_binary) in
+            [(0, 0, 0, false), (12, 345, 7, true), (9, 1 << 31, 0, true)]
+        {
+            assert_eq!(parse(&make(id, word, pad, is_binary)), (id, word));
+        }
+        assert_eq!(parse(&Payload::EMPTY_OBJECT).0, EMPTY);
+        assert_eq!(parse(&simurgh_proto::session::server::JOIN_CRASHED).0, JOIN_CRASHED);
+    }
+}

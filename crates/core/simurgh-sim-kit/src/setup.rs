@@ -1,0 +1,86 @@
+//! What the parts of a simulation share.
+
+use std::fmt;
+use std::ops::DerefMut;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use simurgh_core::Config;
+
+use crate::fault::Faults;
+use crate::findings::Findings;
+use crate::topics::Topics;
+
+/// How the shards of a run are configured.
+#[derive(Debug)]
+pub struct Setup {
+    /// Of the cores.
+    pub config: Config,
+    /// Most nanoseconds between two readings of the clock.
+    pub jump_ns: u32,
+    /// Topics, for sockets that take values instead of bytes.
+    pub topics: Topics,
+    /// What goes wrong on purpose.
+    pub faults: Faults,
+}
+
+/// What the nodes, applications and clients of a run share: the plan, and a ledger of what has
+/// happened, which says what must come of it.
+#[derive(Debug)]
+pub struct Shared<L, P> {
+    ledger: Mutex<L>,
+    /// What the seed has decided.
+    pub plan: P,
+    /// How shards are configured.
+    pub setup: Arc<Setup>,
+}
+
+/// A ledger notes what it finds.
+pub trait Ledger: DerefMut<Target = Findings> + fmt::Debug + Send + 'static {}
+
+impl<L: DerefMut<Target = Findings> + fmt::Debug + Send + 'static> Ledger for L {}
+
+impl<L: Ledger, P> Shared<L, P> {
+    /// Shares these.
+    pub fn new(ledger: L, plan: P, setup: Setup) -> Self {
+        Self { ledger: Mutex::new(ledger), plan, setup: Arc::new(setup) }
+    }
+
+    /// The ledger, which nobody else changes meanwhile.
+    pub fn ledger(&self) -> MutexGuard<'_, L> {
+        locked(&self.ledger)
+    }
+
+    /// Notes something for a story.
+    pub fn note(&self, text: impl FnOnce() -> String) {
+        self.ledger().note(text);
+    }
+
+    /// Whether something is wrong.
+    pub fn has_failed(&self) -> bool {
+        self.ledger().failure.is_some()
+    }
+}
+
+/// A configuration in which no socket is closed because it is idle or slow.
+pub fn patient_config() -> Config {
+    let second = Duration::from_secs(1);
+    Config {
+        idle_timeout: None,
+        hibernate_after: None,
+        handshake_timeout: 10 * second,
+        close_timeout: 3 * second,
+        decision_timeout: 30 * second,
+        outbound_bytes_max: 24 << 20,
+        slow_after: 1_000 * second,
+        mailbox_bytes_max: 16 << 20,
+        presence: Default::default(),
+        history: Default::default(),
+        callback_warning: Duration::from_millis(10),
+    }
+}
+
+/// Locks, also behind a panic: those of applications are meant.
+pub fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,170 @@
+//! The application: channels that broadcast, push, answer, intercept and stop, as the words of
+//! their clients' messages say.
+
+use std::sync::Arc;
+
+use fastrand::Rng;
+use simurgh_core::{Channel, Context, Join, JoinFn, Outcome, Reason, Reply, Stop};
+use simurgh_proto::message::Payload;
+use simurgh_sim_kit::{EVENTS, NONE, payload};
+
+use super::ledger::{Ledger, Made, SWALLOWED};
+use super::plan;
+use super::simulation::Shared;
+
+/// What has its client hear a push.
+pub(crate) const PUSH: &str = "p";
+/// Of 16 words of joins, those from this on are decided later.
+const LATER: u32 = 12;
+
+/// A channel.
+#[derive(Debug)]
+pub(crate) struct Member {
+    shared: Arc<Shared>,
+    chan: u32,
+    topic: u8,
+    /// As whom its client has joined.
+    id: u32,
+    intercepts: bool,
+    word: u32,
+}
+
+/// What makes channels.
+pub(crate) fn join(shared: &Arc<Shared>) -> JoinFn {
+    let shared = Arc::clone(shared);
+    Arc::new(move |_: &mut Context<'_>, payload: Payload<'_>| {
+        let (chan, word) = payload::parse(&payload);
+        let Some(asked) = shared.ledger().joins.get(chan as usize).copied() else {
+            return Join::error(Payload::EMPTY_OBJECT);
+        };
+        let shared = Arc::clone(&shared);
+        let (topic, id, intercepts) = (asked.topic, asked.id, asked.intercepts);
+        let member = Member { shared, chan, topic, id, intercepts, word };
+        match word % 16 {
+            0 => Join::error(Payload::EMPTY_OBJECT),
+            LATER.. => Join::later(async move { Join::ok(member) }),
+            _ => Join::ok(member),
+        }
+    })
+}
+
+/// Draws what a callback does.
+struct Callback<'a> {
+    ledger: &'a mut Ledger,
+    shared: &'a Shared,
+    rng: Rng,
+    chan: u32,
+    topic: u8,
+    id: u32,
+    behind: Vec<u32>,
+}
+
+impl Callback<'_> {
+    fn payload(&mut self, made: Made) -> (u32, Payload<'static>) {
+        let is_binary = made.is_binary;
+        let id = self.ledger.make(made);
+        let pad = match self.rng.u8(..) {
+            0..16 => self.shared.plan.pad,
+            _ => 0,
+        };
+        (id, payload::make(id, 0, pad, is_binary))
+    }
+
+    /// Something that is said behind what was broadcast.
+    fn plain(&mut self) -> (u32, Payload<'static>) {
+        let made = Made { behind: self.behind.clone(), ..Made::new(self.topic) };
+        self.payload(made)
+    }
+
+    fn broadcast(&mut self, ctx: &mut Context<'_>) {
+        let event = self.rng.u8(..EVENTS.len() as u8);
+        let is_binary = self.shared.plan.has_binary && self.rng.u8(..) < 50;
+        let name = EVENTS[usize::from(event)];
+        let made = Made { event, is_binary, chan: self.chan, ..Made::new(self.topic) };
+        let how = self.rng.u8(..);
+        let made = match how {
+            0..110 => Made { except: self.chan, sender: self.id, ..made },
+            110..140 => Made { topic: self.rng.u8(..self.ledger.topics.len() as u8), ..made },
+            _ => made,
+        };
+        let topic = made.topic;
+        let (id, payload) = self.payload(made);
+        match how {
+            0..110 => ctx.broadcast_from(name, payload),
+            110..140 => ctx.broadcast_to(&plan::topic(usize::from(topic)), name, payload),
+            _ => ctx.broadcast(name, payload),
+        }
+        self.behind.push(id);
+        let chan = self.chan;
+        self.ledger.note(|| format!("channel {chan} broadcasts #{id}"));
+    }
+
+    fn some(&mut self, ctx: &mut Context<'_>, most: u8) {
+        for _ in 0..self.rng.u8(..=most) {
+            match self.rng.u8(..) {
+                0..170 => self.broadcast(ctx),
+                _ => {
+                    let (_, payload) = self.plain();
+                    ctx.push(PUSH, payload);
+                }
+            }
+        }
+    }
+}
+
+impl Member {
+    fn does<T>(&self, word: u32, f: impl FnOnce(&mut Callback<'_>) -> T) -> T {
+        let mut ledger = self.shared.ledger();
+        let rng = Rng::with_seed(u64::from(word) << 32 | u64::from(self.word));
+        let (chan, topic, id) = (self.chan, self.topic, self.id);
+        let (shared, behind) = (&*self.shared, Vec::new());
+        f(&mut Callback { ledger: &mut ledger, shared, rng, chan, topic, id, behind })
+    }
+}
+
+impl Channel for Member {
+    fn after_join(&mut self, ctx: &mut Context<'_>) {
+        let handle = ctx.handle();
+        self.does(!self.word, |it| {
+            it.ledger.handles.push((it.chan, handle));
+            if it.rng.u8(..) < 60 {
+                it.some(ctx, 2);
+            }
+        });
+    }
+
+    fn handle_in(&mut self, ctx: &mut Context<'_>, _: &str, payload: Payload<'_>) -> Outcome {
+        let (_, word) = payload::parse(&payload);
+        self.does(word, |it| {
+            it.some(ctx, 3);
+            let (_, payload) = it.plain();
+            match it.rng.u8(..) {
+                0..150 => Outcome::Reply(Reply::ok(payload)),
+                150..160 => Outcome::ReplyAndStop(Reply::ok(payload), Stop::Normal),
+                160..170 => Outcome::Stop(Stop::Abnormal),
+                _ => Outcome::NoReply,
+            }
+        })
+    }
+
+    fn intercept(&self) -> &'static [&'static str] {
+        if self.intercepts { &["a"] } else { &[] }
+    }
+
+    fn handle_out(&mut self, ctx: &mut Context<'_>, event: &str, payload: &Payload<'_>) -> Outcome {
+        if !payload::parse(payload).0.is_multiple_of(SWALLOWED) {
+            ctx.push(event, payload.clone().into_owned());
+        }
+        Outcome::NoReply
+    }
+
+    fn terminate(&mut self, ctx: &mut Context<'_>, _: &Reason) {
+        self.does(self.word.rotate_left(7), |it| {
+            if it.rng.u8(..) < 60 {
+                let made = Made { event: 1, chan: NONE, ..Made::new(it.topic) };
+                let (_, payload) = it.payload(made);
+                ctx.broadcast("b", payload);
+            }
+        });
+    }
+}

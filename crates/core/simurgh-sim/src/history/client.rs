@@ -1,0 +1,587 @@
+//! Clients that do as `phoenix.js` does with `simurgh-resume.js`: they remember the position of the
+//! last message that their handlers heard, say it when they join again, and are held to have heard
+//! everything, in the order in which it was stored, once.
+
+use simurgh_core::{GapReason, Position, Wire};
+use simurgh_proto::message::{Payload, Ref, events};
+use simurgh_proto::serializer::ServerMessage;
+use simurgh_sim_kit::client::{self, Connection, number_of};
+use simurgh_sim_kit::{EVENTS, NONE, payload};
+
+use super::app::PUSH;
+use super::ledger::{JoinRequest, Ledger, SWALLOWED, Stored};
+use super::plan::Plan;
+use super::resume::{Proof, Resume};
+
+const UNMATCHED: &str = r#"{"reason":"unmatched topic"}"#;
+const UNCONFIRMED: &str = r#"{"reason":"unconfirmed"}"#;
+const BAD_RESUME: &str = r#"{"reason":"bad resume"}"#;
+const TIMED_OUT: &str = r#"{"reason":"join timed out"}"#;
+
+/// A channel of a client.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Current {
+    pub(crate) join_ref: u32,
+    pub(crate) is_joined: bool,
+    pub(crate) resume: Resume,
+    pub(crate) says_seen: bool,
+    pub(crate) proof: Proof,
+    /// How much was stored when it was asked for.
+    pub(crate) stored: usize,
+    pub(crate) is_resumed: bool,
+    /// It has heard something while what came before that was dropped.
+    is_torn: bool,
+    /// And has not dropped all of that itself: it was not told of a gap.
+    is_owed: bool,
+    /// What is next, where it has no positions: the place in the order.
+    next: Option<usize>,
+}
+
+impl Current {
+    /// Whether a client joins again, or leaves, only when it has been told what it has missed: a
+    /// calm one, one that speaks V1, in which nothing says of which join that is, and one that says
+    /// that it has heard nothing, which is true no more then.
+    pub(crate) fn must_wait(&self, is_calm: bool, wire: Wire) -> bool {
+        let is_first = self.resume == Resume::Null;
+        let is_told = matches!(self.resume, Resume::Nothing | Resume::Bad) || self.is_resumed;
+        (is_calm || is_first || wire == Wire::V1) && !is_told
+    }
+}
+
+/// What a client knows of a topic.
+#[derive(Debug, Default)]
+pub(crate) struct TopicView {
+    pub(crate) current: Option<Current>,
+    /// The last position its handlers have heard.
+    pub(crate) position: Option<Position>,
+    /// And the last that has arrived on this connection.
+    pub(crate) arrived: Option<Position>,
+    /// The position of a binary frame that is to follow.
+    next: Option<Position>,
+    /// What has arrived on this connection while it had left.
+    pub(crate) dropped: Vec<u64>,
+    /// It has joined or left before it was told what it had missed.
+    pub(crate) is_untold: bool,
+    /// What it is to prove its first join with, and where that was.
+    pub(crate) key: Option<(String, Position)>,
+}
+
+/// A client.
+pub(crate) struct Client {
+    pub(crate) number: u32,
+    pub(crate) id: u32,
+    pub(crate) opts_in: bool,
+    pub(crate) intercepts: bool,
+    pub(crate) wire: Wire,
+    pub(crate) line: Option<Connection>,
+    pub(crate) refs: u32,
+    pub(crate) views: Vec<TopicView>,
+}
+
+/// Whether a client is to hear a broadcast.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Due {
+    Must,
+    May,
+    Never,
+}
+
+/// What a message is about, for a client that is told positions.
+struct Placed {
+    at: Position,
+    /// The broadcast; none: it is nothing for this client.
+    id: Option<u32>,
+}
+
+impl client::Client for Client {
+    fn connection(&mut self) -> &mut Option<Connection> {
+        &mut self.line
+    }
+
+    fn wire(&self) -> Wire {
+        self.wire
+    }
+
+    fn disconnected(&mut self) {
+        self.line = None;
+        for view in &mut self.views {
+            (view.current, view.next, view.is_untold) = (None, None, false);
+            view.arrived = None;
+            view.dropped.clear();
+        }
+    }
+}
+
+impl Client {
+    pub(crate) fn new(plan: &Plan, number: u32) -> Self {
+        let (id, opts_in, intercepts) = plan.client(number);
+        let views = (0..plan.topics).map(|_| TopicView::default()).collect();
+        Self { number, id, opts_in, intercepts, wire: Wire::V2, line: None, refs: 0, views }
+    }
+
+    /// Joins a topic, for the first time or again, unless it waits for something; returns the ref
+    /// and the payload of its join.
+    pub(crate) fn join(
+        &mut self,
+        plan: &Plan,
+        ledger: &mut Ledger,
+        topic: usize,
+        c: u32,
+    ) -> Option<(u32, String)> {
+        let view = &mut self.views[topic];
+        // As phoenix.js does: who waits for a reply does not ask again before that is overdue.
+        let must_wait = |it: Current| !it.is_joined || it.must_wait(plan.is_calm, self.wire);
+        if view.current.is_some_and(must_wait) {
+            return None;
+        }
+        let resume = Resume::draw(plan, self.opts_in, view.position, c);
+        let is_seen = plan.says_seen && matches!(resume, Resume::Honest(_));
+        let seen = view.arrived.filter(|_| is_seen);
+        self.refs += 1;
+        let (id, client, intercepts) = (self.id, self.number, self.intercepts);
+        ledger.joins.push(JoinRequest { topic: topic as u8, id, client, intercepts });
+        let (proof, key) =
+            Proof::draw(view.key.as_ref(), if plan.forges { c >> 16 & 15 } else { 15 });
+        let is_partial = c >> 13 & 7 != 0;
+        view.is_untold |= view.current.is_some_and(|it| !it.is_resumed);
+        view.current = Some(Current {
+            join_ref: self.refs,
+            is_joined: false,
+            resume,
+            says_seen: seen.is_some(),
+            proof,
+            stored: ledger.topics[topic].stored.len(),
+            is_resumed: false,
+            is_torn: false,
+            is_owed: false,
+            next: None,
+        });
+        let (number, member) =
+            (ledger.joins.len() - 1, resume.member(id, seen, is_partial, &key, c));
+        Some((self.refs, format!(r#"{{"i":{number},"s":{}{member}}}"#, c >> 4)))
+    }
+
+    /// Leaves a topic, unless it waits for something; returns the ref of its join.
+    pub(crate) fn leave(&mut self, plan: &Plan, topic: usize) -> Option<u32> {
+        let view = &mut self.views[topic];
+        let current = view.current.filter(|it| !it.must_wait(plan.is_calm, self.wire))?;
+        (view.current, view.is_untold) = (None, view.is_untold || !current.is_resumed);
+        Some(current.join_ref)
+    }
+
+    fn due(&self, ledger: &Ledger, id: u32) -> Due {
+        let Some(made) = ledger.made.get(id as usize) else { return Due::May };
+        let is_own = ledger.joins.get(made.except as usize).map(|it| it.client);
+        match () {
+            () if self.wire == Wire::V1 && made.is_binary => Due::Never,
+            () if self.intercepts && made.event == 0 && id.is_multiple_of(SWALLOWED) => Due::Never,
+            () if made.sender != NONE && made.sender == self.id && self.opts_in => Due::Never,
+            // Who has no id hears its own when it comes back.
+            () if is_own == Some(self.number) => Due::May,
+            () => Due::Must,
+        }
+    }
+
+    /// Something has come.
+    pub(crate) fn hears(&mut self, plan: &Plan, ledger: &mut Ledger, it: &ServerMessage<'_>) {
+        match it {
+            ServerMessage::Reply { msg_ref, topic, status, response, .. } => {
+                let Some(topic) = plan.topic_of(topic) else { return };
+                let number = number_of(msg_ref);
+                let view = self.views.get_mut(topic);
+                let Some(view) = view else { return };
+                let text = String::from_utf8_lossy(response.data());
+                match view.current.as_mut().filter(|it| it.join_ref == number) {
+                    Some(it) if (it.resume == Resume::Bad) != (*text == *BAD_RESUME) => {
+                        ledger.fail("bad", format!("{}: {status}, {text}, {it:?}", self.number));
+                    }
+                    Some(current) if &**status == "ok" => {
+                        (current.is_joined, current.next) = (true, None);
+                    }
+                    Some(it) => {
+                        ledger.counts.count("refused", u64::from(it.resume == Resume::Bad));
+                        view.current = None;
+                    }
+                    None if &**status == "ok" => ledger.said(payload::parse(response).0),
+                    None => {
+                        let words = ["{}", UNMATCHED, UNCONFIRMED, TIMED_OUT, BAD_RESUME];
+                        let is_meant = words.contains(&&*text);
+                        if !is_meant {
+                            ledger.fail("reply", format!("{}: {text}", self.number));
+                        }
+                    }
+                }
+            }
+            ServerMessage::Event(it) => {
+                let Some(topic) = plan.topic_of(&it.topic) else { return };
+                let refs = (&it.join_ref, &it.msg_ref);
+                self.hears_event(ledger, topic, refs, &it.event, &it.payload);
+            }
+        }
+    }
+
+    fn hears_event(
+        &mut self,
+        ledger: &mut Ledger,
+        topic: usize,
+        (join_ref, msg_ref): (&Ref<'_>, &Ref<'_>),
+        event: &str,
+        payload: &Payload<'_>,
+    ) {
+        let who = self.number;
+        let Some(view) = self.views.get_mut(topic) else { return };
+        let current = view.current.map(|it| it.join_ref);
+        let is_stale = !join_ref.is_null() && current != Some(number_of(join_ref));
+        if matches!(event, events::CLOSE | events::ERROR) {
+            let of = if join_ref.is_null() { msg_ref } else { join_ref };
+            if current == Some(number_of(of)) {
+                view.current = None;
+            }
+            return;
+        }
+        if event == PUSH {
+            return ledger.said(payload::parse(payload).0);
+        }
+        let at = Position::parse(msg_ref.raw().trim_matches('"'));
+        ledger.note(|| {
+            let text = String::from_utf8_lossy(payload.data());
+            let heard = if is_stale || current.is_none() { "drops" } else { "hears" };
+            format!("client {who} {heard} {event} {} on {topic}: {text:.80}", msg_ref.raw())
+        });
+        if !self.opts_in {
+            let is_strange = at.is_some() || event.starts_with("simurgh:");
+            if is_strange {
+                ledger.fail("opted", format!("client {who} is told {event} at {at:?}"));
+            }
+            if !is_stale && current.is_some() {
+                self.hears_live(ledger, topic, payload::parse(payload).0);
+            }
+            return;
+        }
+        if event == "simurgh:next" {
+            // Its frame may be still on its way.
+            view.next = at;
+            return;
+        }
+        let next = view.next.take();
+        let Some(at) = at.or(next.filter(|_| payload.binary().is_some())) else {
+            return ledger.fail("place", format!("client {who} hears {event} without a place"));
+        };
+        view.arrived = Some(at);
+        let id = EVENTS.contains(&event).then(|| payload::parse(payload).0);
+        if is_stale || view.current.is_none() {
+            if id.is_some() {
+                view.dropped.push(at.place.seq);
+            }
+            view.is_untold |= event == "simurgh:gap";
+            return;
+        }
+        match event {
+            "simurgh:resumed" => self.resumes(ledger, topic, at, payload),
+            "simurgh:gap" => self.misses(ledger, topic, at, payload),
+            "simurgh:at" => self.advances(ledger, topic, &Placed { at, id: None }),
+            _ if id.is_some() => self.advances(ledger, topic, &Placed { at, id }),
+            _ => ledger.fail("event", format!("client {who} hears {event}")),
+        }
+    }
+
+    /// Who has not opted in hears what is stored, from somewhere on.
+    fn hears_live(&mut self, ledger: &mut Ledger, topic: usize, id: u32) {
+        ledger.counts.count("heard", 1);
+        let stored = ledger.topics.get(topic).map_or(&[][..], |it| it.stored.as_slice());
+        let place = stored.iter().rposition(|it| it.id == id);
+        let current = self.views.get(topic).and_then(|it| it.current);
+        let (Some(place), Some(current)) = (place, current) else {
+            let text = format!("client {} hears #{id}, which is not stored", self.number);
+            return ledger.fail("stored", text);
+        };
+        let from = current.next.filter(|_| current.is_joined).unwrap_or(place);
+        let skipped = stored.get(from..place);
+        let lost = skipped.map(|it| it.iter().find(|it| self.due(ledger, it.id) == Due::Must));
+        let is_wrong = self.due(ledger, id) == Due::Never || lost != Some(None);
+        if is_wrong {
+            let text = format!("client {} hears #{id} at {place}: {lost:?}, {from}", self.number);
+            ledger.fail("live", text);
+        }
+        if let Some(current) = self.views.get_mut(topic).and_then(|it| it.current.as_mut()) {
+            current.next = Some(place + 1);
+        }
+    }
+
+    /// Something with a position.
+    fn advances(&mut self, ledger: &mut Ledger, topic: usize, placed: &Placed) {
+        let who = self.number;
+        let Placed { at, id } = placed;
+        let seq = at.place.seq;
+        ledger.counts.count("heard", u64::from(id.is_some()));
+        ledger.counts.count("passed over", u64::from(id.is_none()));
+        let Some(it) = ledger.topics.get(topic) else { return };
+        let here = it.stored.partition_point(|it| it.seq < seq);
+        let Some(stored) = it.stored.get(here).filter(|it| it.seq == seq) else {
+            return ledger.fail("stored", format!("client {who}: nothing is stored at {seq}"));
+        };
+        let due = self.due(ledger, stored.id);
+        let is_right = match id {
+            Some(id) => *id == stored.id && due != Due::Never,
+            None => due != Due::Must,
+        };
+        if !is_right {
+            let text = format!("client {who} hears {id:?} at {seq}, of {stored:?} ({due:?})");
+            return ledger.fail("own", text);
+        }
+        let Some(view) = self.views.get(topic) else { return };
+        let before = view.position.filter(|it| it.epoch == at.epoch);
+        if view.position.is_some() && before.is_none() && !self.is_owed(topic) {
+            let text = format!("client {who} hears {id:?} at {at} behind {:?}", view.position);
+            ledger.fail("epoch", text);
+        } else if let Some(before) = before.map(|it| it.place.seq) {
+            let range = it.stored.get(it.after(before)..here);
+            let must = |id: u32| self.due(ledger, id) == Due::Must;
+            let lost = range.and_then(|it| {
+                it.iter().find(|it| must(it.id) && !view.dropped.contains(&it.seq)).copied()
+            });
+            let skips = range.is_some_and(|it| it.iter().any(|it| must(it.id)));
+            if seq <= before {
+                let text = format!("client {who} hears {id:?} at {seq} behind {before}");
+                ledger.fail("twice", text);
+            } else if let Some(lost) = lost.filter(|_| !self.is_owed(topic)) {
+                let text = format!("client {who} hears {id:?} at {seq} behind {before}: {lost:?}");
+                ledger.fail("lost", text);
+            }
+            let current = self.views.get_mut(topic).and_then(|it| it.current.as_mut());
+            if let Some(current) = current {
+                current.is_torn |= skips;
+                current.is_owed |= lost.is_some();
+                if current.is_resumed && skips {
+                    let text = format!("client {who} hears {id:?} at {seq} behind {before}");
+                    ledger.fail("lost", text);
+                }
+            }
+        }
+        self.views[topic].position = Some(*at);
+    }
+
+    /// Whether it is still to be told of a gap that it was told of before, and did not hear.
+    fn is_owed(&self, topic: usize) -> bool {
+        let view = self.views.get(topic);
+        view.is_some_and(|it| it.is_untold && it.current.is_some_and(|it| !it.is_resumed))
+    }
+
+    /// It is told what becomes of what it has missed.
+    fn resumes(&mut self, ledger: &mut Ledger, topic: usize, at: Position, payload: &Payload<'_>) {
+        let who = self.number;
+        let text = String::from_utf8_lossy(payload.data()).into_owned();
+        let recovered = text.contains("\"recovered\":true");
+        let field = |name: &str| {
+            let rest = text.split_once(name)?.1;
+            rest.split(['"', ',', '}']).find(|it| !it.is_empty()).map(str::to_owned)
+        };
+        let count = field("\"count\":").and_then(|it| it.parse::<usize>().ok()).unwrap_or(0);
+        let reason = field("\"reason\":");
+        let Some(current) = self.views.get(topic).and_then(|it| it.current) else { return };
+        if !current.is_joined || current.is_resumed || (reason.is_some() == recovered) {
+            return ledger.fail("resumed", format!("client {who}: {text} for {current:?}"));
+        }
+        ledger.counts.count("recovered", u64::from(recovered));
+        ledger.counts.count("replayed", count as u64);
+        if let Some(reason) = &reason {
+            ledger.counts.count(&format!("gaps: {reason}"), 1);
+        }
+        let reason = reason.as_deref().and_then(GapReason::parse);
+        let is_own = ledger.plan.rule.only_own;
+        let wrong = match (current.resume, reason) {
+            (Resume::Nothing, _) => Some("it has not opted in".to_owned()),
+            (Resume::Bad, _) => Some("it has said nothing that can be read".to_owned()),
+            (Resume::Honest(_) | Resume::Older(_), reason)
+                if is_own && current.proof != Proof::Key =>
+            {
+                let is_right = reason == Some(GapReason::Epoch) && count == 0;
+                (!is_right).then(|| "it has not proved its first join".to_owned())
+            }
+            (Resume::Null, None) | (Resume::Older(_), _) => None,
+            (Resume::Odd, Some(_)) => None,
+            (Resume::Null | Resume::Odd, _) => Some("there is nothing to recover".to_owned()),
+            (Resume::Honest(_), None) => self.recovers(ledger, topic, at, &current),
+            (Resume::Honest(since), Some(reason)) => {
+                let is_untold = self.views.get(topic).is_some_and(|it| it.is_untold);
+                let (of, is_other) = ((&current, is_untold), since.epoch != at.epoch);
+                let range = (since.place.seq, at.place.seq);
+                let has_reason = match reason {
+                    GapReason::Epoch => is_other,
+                    // Of what it was sent on this connection, since it may not have heard that.
+                    _ if is_other => is_untold,
+                    _ => is_justified(ledger, topic, range, reason, of),
+                };
+                let before = self.views.get(topic).and_then(|it| it.position);
+                // What V1 takes for the answer to another join may have told it of a later place.
+                let is_earlier = before.is_some_and(|it| it.place > at.place);
+                let is_wrong = is_earlier && !is_untold && !is_other;
+                (!has_reason || is_wrong).then(|| format!("{reason:?}, behind {before:?}"))
+            }
+        };
+        let wrong = wrong.or_else(|| self.miscounts(ledger, topic, at, count, &current));
+        let key = field("\"key\":");
+        let wrong = wrong.or_else(|| self.is_not_its_own(topic, at, key, (&current, is_own)));
+        if let Some(wrong) = wrong {
+            let text = format!("client {who} is told {text} at {at}: {wrong}; {current:?}");
+            ledger.fail("resumed", text);
+        }
+        if let Some(view) = self.views.get_mut(topic) {
+            view.position = Some(at);
+            (view.dropped, view.is_untold) = (Vec::new(), false);
+            if let Some(current) = &mut view.current {
+                current.is_resumed = true;
+            }
+        }
+    }
+
+    /// It is told that something is missing after all: it was forgotten before it could be told.
+    fn misses(&mut self, ledger: &mut Ledger, topic: usize, at: Position, payload: &Payload<'_>) {
+        let text = String::from_utf8_lossy(payload.data()).into_owned();
+        let reason = text.split_once("\"reason\":\"").and_then(|it| it.1.split('"').next());
+        let reason = reason.and_then(GapReason::parse);
+        let Some(view) = self.views.get_mut(topic) else { return };
+        let (Some(current), Some(before)) = (view.current, view.position) else { return };
+        view.position = Some(at);
+        let of = (&current, false);
+        let range = (before.place.seq, at.place.seq);
+        // V1 does not say of which join that is; it may be told once more behind the next.
+        let is_of_another = self.wire == Wire::V1 && !current.is_joined;
+        view.is_untold |= is_of_another;
+        let has_reason = reason.is_some_and(|it| is_justified(ledger, topic, range, it, of));
+        if !has_reason || !(current.is_resumed || is_of_another) || before.place > at.place {
+            let text = format!("client {} is told {text} at {at}: {current:?}", self.number);
+            ledger.fail("gap", text);
+        }
+        ledger.counts.count("gaps: told late", 1);
+    }
+
+    /// Who has not proved its first join has joined for the first time, and is told its key; who
+    /// has is given nothing from before.
+    fn is_not_its_own(
+        &mut self,
+        topic: usize,
+        at: Position,
+        key: Option<String>,
+        (current, is_own): (&Current, bool),
+    ) -> Option<String> {
+        let view = self.views.get_mut(topic)?;
+        let is_first = is_own && current.proof != Proof::Key;
+        if is_first != key.is_some() {
+            return Some(format!("{key:?} for {:?}", current.proof));
+        }
+        if let Some(key) = key {
+            view.key = Some((key, at));
+        }
+        let first = view
+            .key
+            .as_ref()
+            .filter(|(_, first)| is_own && at.epoch == first.epoch && at.place < first.place);
+        first.map(|(_, first)| format!("that is from before {first}"))
+    }
+
+    /// Where it is told that nothing is missing, everything before this has been heard, or was
+    /// dropped by the client itself.
+    fn recovers(
+        &self,
+        ledger: &Ledger,
+        topic: usize,
+        at: Position,
+        current: &Current,
+    ) -> Option<String> {
+        let view = self.views.get(topic)?;
+        let position = view.position?;
+        if position.epoch != at.epoch {
+            return Some(format!("it stands at {position}"));
+        }
+        let before = position.place.seq;
+        let it = ledger.topics.get(topic)?;
+        let is_lost = |it: &&Stored| {
+            let is_dropped = view.dropped.contains(&it.seq) && !current.says_seen;
+            self.due(ledger, it.id) == Due::Must && !is_dropped
+        };
+        let passed = it.stored.get(it.after(before)..it.after(at.place.seq).max(it.after(before)));
+        match passed.and_then(|it| it.iter().find(is_lost)) {
+            _ if at.place.seq < before => Some(format!("it has heard up to {before}")),
+            Some(lost) => Some(format!("it has not heard {lost:?}, behind {before}")),
+            None if current.is_owed => Some("it was not told of a gap".to_owned()),
+            None if current.is_torn && current.says_seen => Some("it has dropped some".to_owned()),
+            None => None,
+        }
+    }
+
+    /// How many are said to follow: not fewer than were stored when it asked, not more than are.
+    fn miscounts(
+        &self,
+        ledger: &Ledger,
+        topic: usize,
+        at: Position,
+        count: usize,
+        current: &Current,
+    ) -> Option<String> {
+        let it = ledger.topics.get(topic)?;
+        let is_others = |id: u32| {
+            let made = ledger.made.get(id as usize);
+            made.is_none_or(|it| it.sender == NONE || it.sender != self.id)
+        };
+        let behind = it.after(at.place.seq);
+        let of = |end: usize| {
+            let range = it.stored.get(behind..end.max(behind)).unwrap_or_default();
+            range.iter().filter(|it| is_others(it.id)).count()
+        };
+        let (least, most) = (of(current.stored), of(it.stored.len()));
+        (count < least || count > most).then(|| format!("not {count}: {least} to {most}"))
+    }
+
+    /// Everything was told: nothing is missing.
+    pub(crate) fn check_rest(&self, ledger: &mut Ledger) {
+        for (topic, view) in self.views.iter().enumerate() {
+            let (Some(current), Some(it)) = (view.current, ledger.topics.get(topic)) else {
+                continue;
+            };
+            let last = it.last();
+            let is_due = |id: u32| self.due(ledger, id) == Due::Must;
+            let rest = it.stored.get(current.next.unwrap_or(it.stored.len())..);
+            let lost = rest.and_then(|it| it.iter().find(|it| is_due(it.id))).copied();
+            let position = view.position.map_or(0, |it| it.place.seq);
+            let is_behind = self.opts_in && (position < last || !current.is_resumed);
+            if !current.is_joined || is_behind || lost.is_some() {
+                let text = format!(
+                    "client {} heard topic {topic} up to {position} of {last}: {lost:?}, {view:?}",
+                    self.number
+                );
+                ledger.fail("rest", text);
+            }
+        }
+    }
+}
+
+/// Whether there is a gap for this reason behind a number.
+fn is_justified(
+    ledger: &Ledger,
+    topic: usize,
+    (since, at): (u64, u64),
+    reason: GapReason,
+    (current, is_untold): (&Current, bool),
+) -> bool {
+    let Some(it) = ledger.topics.get(topic) else { return false };
+    let missed = it.stored.get(it.after(since)..).unwrap_or_default();
+    let bytes: u64 = missed.iter().map(|it| it.bytes).sum();
+    let (rule, limits) = (&ledger.plan.rule, &ledger.plan.limits);
+    let age_ms = rule.age.as_millis() as u64;
+    let is_old = |at_ms: u64| ledger.latest_ms.saturating_sub(at_ms) >= age_ms;
+    let is_expired = missed.first().is_some_and(|it| it.seq <= at && is_old(it.at_ms));
+    let is_overwritten = missed.len() > rule.count || bytes > rule.bytes as u64;
+    let may_be_evicted = limits.bytes_max < 1 << 20 && !missed.is_empty();
+    match reason {
+        // What is forgotten last is what is said.
+        GapReason::Expired | GapReason::Overwritten | GapReason::Evicted => {
+            is_expired || is_overwritten || may_be_evicted || it.is_purged
+        }
+        GapReason::Purged => it.is_purged,
+        GapReason::TooMany => missed.len() > limits.replay_count,
+        GapReason::TooLarge => bytes > limits.replay_bytes as u64,
+        GapReason::Lost => current.says_seen || is_untold,
+        _ => false,
+    }
+}

@@ -1,0 +1,198 @@
+//! What a seed decides before the first operation, and which operations it makes.
+
+use std::time::Duration;
+
+use fastrand::Rng;
+use simurgh_core::{Config, HistoryConfig, HistoryRule, ReplayLimits};
+use simurgh_sim_kit::NONE;
+use simurgh_sim_kit::fault::{Fault, Faults};
+use simurgh_sim_kit::operation::{self, Op};
+use simurgh_sim_kit::setup::{Setup, patient_config};
+use simurgh_sim_kit::topics::Topics;
+
+/// All that a seed decides before the first operation.
+#[derive(Debug, Clone)]
+pub(crate) struct Plan {
+    pub(crate) seed: u64,
+    pub(crate) shards: usize,
+    pub(crate) clients: usize,
+    pub(crate) topics: usize,
+    pub(crate) rule: HistoryRule,
+    pub(crate) limits: HistoryConfig,
+    mailbox_bytes_max: usize,
+    pub(crate) window: usize,
+    jump_ns: u32,
+    pub(crate) pad: usize,
+    pub(crate) has_binary: bool,
+    /// Times pass that are longer than a channel waits for its broadcasts to be kept.
+    pub(crate) waits_long: bool,
+    /// Clients say what has arrived while they had left.
+    pub(crate) says_seen: bool,
+    /// And do not join again before they are told what they have missed.
+    pub(crate) is_calm: bool,
+    /// Of 256 clients, how many have an id, opt in, intercept.
+    habits: [u8; 3],
+    pub(crate) fault: Option<(Fault, u32)>,
+    leaves: bool,
+    purges: bool,
+    /// Clients say what is no such thing as what they have heard.
+    pub(crate) says_bad: bool,
+    /// And a key that is not theirs, or none.
+    pub(crate) forges: bool,
+    /// The server drains and starts again.
+    restarts: bool,
+}
+
+impl Plan {
+    /// What a seed makes.
+    pub(crate) fn of(seed: u64) -> Self {
+        let mut plan = Self::early(seed);
+        let mut rng = Rng::with_seed(seed ^ 0x4d_4f_52_45);
+        if rng.bool() {
+            plan.rule.only_own = rng.u8(..) < 90;
+            (plan.says_bad, plan.forges) = (rng.bool(), rng.bool());
+            plan.restarts = rng.bool();
+        }
+        if rng.u8(..) < 100 {
+            plan.limits.portion = ReplayLimits {
+                count: rng.usize(1..=4),
+                bytes: if rng.bool() { 300 } else { 64 << 10 },
+            };
+        }
+        plan
+    }
+
+    /// The same without what came to the simulator later.
+    pub(crate) fn early(seed: u64) -> Self {
+        let mut rng = Rng::with_seed(seed ^ 0x4b_45_50_54);
+        let rule = HistoryRule {
+            count: [2, 5, 30, 1000][rng.usize(..4)],
+            bytes: [1_000, 5_000, 1 << 20][rng.usize(..3)],
+            age: [Duration::from_secs(2), Duration::from_secs(300)][rng.usize(..2)],
+            only_own: false,
+        };
+        let limits = HistoryConfig {
+            bytes_max: if rng.u8(..) < 60 { 3_000 } else { 256 << 20 },
+            replay_count: if rng.u8(..) < 60 { 4 } else { 1000 },
+            replay_bytes: if rng.u8(..) < 60 { 900 } else { 1 << 20 },
+            ..HistoryConfig::default()
+        };
+        Self {
+            seed,
+            shards: rng.usize(1..=4),
+            clients: rng.usize(1..=6),
+            topics: rng.usize(1..=4),
+            rule,
+            limits,
+            mailbox_bytes_max: if rng.u8(..) < 40 { 8_000 } else { 16 << 20 },
+            window: [1 << 20, 4_000, 300][rng.usize(..3)],
+            jump_ns: [50, 5_000, 300_000][rng.usize(..3)],
+            pad: [0, 200, 3_000][rng.usize(..3)],
+            has_binary: rng.bool(),
+            waits_long: rng.u8(..) < 60,
+            says_seen: rng.bool(),
+            is_calm: rng.bool(),
+            habits: [[0, 128, 255][rng.usize(..3)], 200, [0, 0, 90][rng.usize(..3)]],
+            fault: None,
+            leaves: rng.bool(),
+            purges: rng.u8(..) < 40,
+            says_bad: false,
+            forges: false,
+            restarts: false,
+        }
+    }
+
+    /// How shards are configured.
+    pub(crate) fn setup(&self) -> Setup {
+        let (mailbox_bytes_max, history) = (self.mailbox_bytes_max, self.limits.clone());
+        let config = Config { mailbox_bytes_max, history, ..patient_config() };
+        let (topics, faults) = (Topics::new(1, 0), Faults::new(self.fault));
+        Setup { config, jump_ns: self.jump_ns, topics, faults }
+    }
+
+    pub(crate) fn topic_of(&self, name: &str) -> Option<usize> {
+        name.strip_prefix("rooms:")?.parse().ok()
+    }
+
+    /// A client's id, whether it opts in, and whether its channels intercept.
+    pub(crate) fn client(&self, number: u32) -> (u32, bool, bool) {
+        let mut rng = Rng::with_seed(self.seed.rotate_left(17) ^ u64::from(number));
+        let [has_id, opts_in, intercepts] = self.habits.map(|it| rng.u8(..) < it);
+        let id = if has_id && opts_in { number } else { NONE };
+        (id, opts_in, intercepts)
+    }
+}
+
+/// The name of a topic.
+pub(crate) fn topic(number: usize) -> String {
+    format!("rooms:{number}")
+}
+
+/// The kinds of operations.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// A client connects.
+    Connect,
+    /// It joins topic `b`, for the first time or again.
+    Join,
+    Push,
+    Leave,
+    /// Some of its messages are read.
+    Read,
+    /// It takes what has come.
+    Take,
+    /// Shard `a` takes mail.
+    Mail,
+    /// It comes to the end of its turn.
+    Turn,
+    /// A join is decided.
+    Decide,
+    /// A client is gone.
+    Vanish,
+    /// A shard hears of that.
+    Notice,
+    /// Somebody outside broadcasts.
+    Publish,
+    /// A handle does.
+    Speak,
+    /// Somebody has a topic forgotten.
+    Purge,
+    /// Time passes.
+    Wait,
+    /// Everything comes to rest, and is looked at.
+    Rest,
+    /// The server drains, ends and starts again; mostly with what it has saved.
+    Restart,
+}
+
+const WEIGHTS: [(Kind, u32); 17] = [
+    (Kind::Connect, 40),
+    (Kind::Join, 70),
+    (Kind::Push, 120),
+    (Kind::Leave, 20),
+    (Kind::Read, 200),
+    (Kind::Take, 120),
+    (Kind::Mail, 200),
+    (Kind::Turn, 120),
+    (Kind::Decide, 40),
+    (Kind::Vanish, 12),
+    (Kind::Notice, 10),
+    (Kind::Publish, 30),
+    (Kind::Speak, 15),
+    (Kind::Purge, 4),
+    (Kind::Wait, 20),
+    (Kind::Rest, 3),
+    (Kind::Restart, 4),
+];
+
+/// The operations of a seed.
+pub(crate) fn operations(plan: &Plan, count: usize) -> Vec<Op<Kind>> {
+    let is_on = |kind: Kind| match kind {
+        Kind::Leave => plan.leaves,
+        Kind::Purge => plan.purges,
+        Kind::Restart => plan.restarts,
+        _ => true,
+    };
+    let weights: Vec<_> = WEIGHTS.into_iter().filter(|(kind, _)| is_on(*kind)).collect();
+    operation::operations(plan.seed, &weights, count)
+}

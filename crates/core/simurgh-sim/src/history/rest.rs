@@ -1,0 +1,120 @@
+//! Where everything is at rest nobody has missed anything, and when all have gone nothing is left.
+
+use simurgh_sim_kit::NONE;
+use simurgh_sim_kit::peer::Peer;
+use simurgh_sim_kit::shard::Turns;
+
+use super::ledger::Made;
+use super::simulation::{HistorySimulation, Shard};
+
+impl HistorySimulation {
+    fn is_at_rest(&self) -> bool {
+        let state = self.node.state();
+        let has_none = |it: &Shard| {
+            let all = |it: &Peer| {
+                it.span.is_empty()
+                    && it.inbound.is_empty()
+                    && it.stash.is_empty()
+                    && it.pipe.is_empty()
+                    && it.waits() == 0
+            };
+            it.metrics.fanout_topics.value() == 0
+                && it.core.replays() == 0
+                && it.net.peers().all(all)
+        };
+        state.deciding.is_empty()
+            && state.mailboxes.iter().all(|it| it.is_empty())
+            && state.charged.iter().all(|it| *it == 0)
+            && self.shards.iter().all(has_none)
+    }
+
+    /// Everything that is on its way comes, and is looked at.
+    pub(super) fn rest(&mut self) {
+        while self.notice_gone() {}
+        for _ in 0..2_000 {
+            for shard in 0..self.shards.len() {
+                while self.take_mail(0, shard) {}
+                while self.finish_turn(0, shard) {}
+            }
+            while self.node.decide_next() {}
+            for client in 0..self.clients.len() {
+                while self.read(client, usize::MAX) {}
+                while self.receive(client, usize::MAX) {}
+            }
+            if self.shared.has_failed() {
+                return;
+            }
+            if self.is_at_rest() {
+                return self.check_rest();
+            }
+            self.clock_ns += 5_000_000;
+        }
+        let state = self.node.state();
+        let mail: Vec<usize> = state.mailboxes.iter().map(|it| it.len()).collect();
+        let mut text =
+            format!("it does not come to rest: mail {mail:?}, bytes {:?}", state.charged);
+        drop(state);
+        for it in &self.shards {
+            let held = |peer: &&Peer| peer.is_held || it.core.is_held_back(peer.key);
+            let (fans_out, peers) = (it.metrics.fanout_topics.value(), it.net.peers().filter(held));
+            let of = |peer: &Peer| {
+                let is_back = it.core.is_held_back(peer.key);
+                (peer.socket.phase(), is_back, peer.stash.len(), peer.inbound.len())
+            };
+            let held: Vec<_> = peers.map(of).collect();
+            text.push_str(&format!("; fans out {fans_out}, held {held:?}"));
+        }
+        self.shared.ledger().fail("rest", text);
+    }
+
+    fn check_rest(&mut self) {
+        let unconfirmed: u64 =
+            self.shards.iter().map(|it| it.metrics.errors_unconfirmed.value()).sum();
+        let mut ledger = self.shared.ledger();
+        let before = ledger.counts.of("unconfirmed");
+        ledger.counts.count("unconfirmed", unconfirmed - before);
+        for client in self.clients.iter().filter(|it| it.line.is_some()) {
+            client.check_rest(&mut ledger);
+        }
+        let is_lost = |it: &Made| it.chan != NONE && !it.is_stored && !it.is_optional;
+        let lost = ledger.made.iter().position(is_lost);
+        if let Some(id) = lost.filter(|_| unconfirmed == 0) {
+            ledger.fail("kept", format!("#{id} was broadcast, and is not stored"));
+        }
+        let heard = ledger.topics.iter().all(|it| it.heard.iter().all(|n| *n == it.stored.len()));
+        if !heard {
+            let text = "a shard has not heard all".to_owned();
+            ledger.fail("kept", text);
+        }
+    }
+
+    /// Everybody goes, and nothing is left.
+    pub(super) fn end_all(&mut self) {
+        if !self.shared.has_failed() {
+            self.rest();
+        }
+        (0..self.clients.len()).for_each(|client| self.vanish(client));
+        if !self.shared.has_failed() {
+            self.rest();
+        }
+        self.check_left();
+        // They know the node, which knows them.
+        self.shared.ledger().handles.clear();
+    }
+
+    /// Of sockets and of who waits nothing is left.
+    pub(super) fn check_left(&self) {
+        if self.shared.has_failed() {
+            return;
+        }
+        for (shard, server) in self.shards.iter().enumerate() {
+            let left = server.core.history_waits();
+            let it = &server.metrics;
+            let gauges = [&it.sockets, &it.channels].map(|it| it.value());
+            if left != 0 || gauges != [0; 2] {
+                let text = format!("shard {shard}: {left} of history, gauges {gauges:?}");
+                self.shared.ledger().fail("left", text);
+            }
+        }
+    }
+}

@@ -1,0 +1,104 @@
+//! What clients say, as they join, about what they have heard.
+
+use simurgh_core::Position;
+use simurgh_sim_kit::NONE;
+
+use super::plan::Plan;
+
+/// What cannot be read.
+const BAD: [&str; 8] = [
+    "7",
+    "[]",
+    "\"a00000.1\"",
+    r#"{"since":7}"#,
+    r#"{"since":[]}"#,
+    r#"{"id":"short","since":null}"#,
+    r#"{"since":null,"partial":1}"#,
+    r#"{"since":null,"seen":7}"#,
+];
+
+/// What a client says it has heard.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Resume {
+    /// Nothing at all: it does not opt in.
+    Nothing,
+    /// That it wants what comes from now on.
+    Null,
+    /// The truth.
+    Honest(Position),
+    /// Less than it has heard.
+    Older(Position),
+    /// A position that nobody has given.
+    Odd,
+    /// Something that cannot be read.
+    Bad,
+}
+
+/// What a client proves its first join with, where it is given only what came later.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Proof {
+    None,
+    /// The key that it was told.
+    Key,
+    /// A key of an earlier first join.
+    Forged,
+}
+
+impl Resume {
+    /// Draws what a client says that has heard up to this position.
+    pub(crate) fn draw(plan: &Plan, opts_in: bool, heard: Option<Position>, c: u32) -> Self {
+        match (heard, c >> 8 & 31) {
+            _ if !opts_in => Self::Nothing,
+            (_, 0) => Self::Null,
+            // A client that does not wait for what it is told has said the truth.
+            (_, 1) if plan.is_calm => Self::Odd,
+            (_, 3 | 4) if plan.says_bad => Self::Bad,
+            (None, _) => Self::Null,
+            (Some(mut at), 2) if plan.is_calm => {
+                at.place.seq = at.place.seq.saturating_sub(u64::from(c >> 20 & 7) + 1);
+                Self::Older(at)
+            }
+            (Some(at), _) => Self::Honest(at),
+        }
+    }
+
+    /// As a further member of its join's payload.
+    pub(crate) fn member(
+        self,
+        id: u32,
+        seen: Option<Position>,
+        is_partial: bool,
+        key: &str,
+        c: u32,
+    ) -> String {
+        let since = match self {
+            Self::Nothing => return String::new(),
+            Self::Bad => return format!(r#","simurgh":{}"#, BAD[c as usize & 7]),
+            Self::Null => "null".to_owned(),
+            Self::Honest(at) | Self::Older(at) => format!("\"{at}\""),
+            Self::Odd => if c & 1 == 0 { "\"what\"" } else { "\"zzzzzz.9\"" }.to_owned(),
+        };
+        let id = if id == NONE { String::new() } else { format!(r#""id":"client-{id:04}","#) };
+        let seen = seen.map_or(String::new(), |it| format!(r#","seen":"{it}""#));
+        let partial = if is_partial { "" } else { r#","partial":false"# };
+        format!(r#","simurgh":{{{id}"since":{since}{seen}{partial}{key}}}"#)
+    }
+}
+
+impl Proof {
+    /// Draws what a client proves its first join with that was told this key there; and how it
+    /// says that.
+    pub(crate) fn draw(key: Option<&(String, Position)>, word: u32) -> (Self, String) {
+        let Some((key, first)) = key else { return (Self::None, String::new()) };
+        let (proof, key) = match word {
+            0 => return (Self::None, String::new()),
+            1 if first.place.seq > 0 => {
+                let mut older = *first;
+                older.place.seq -= 1;
+                (Self::Forged, key.replacen(&first.to_string(), &older.to_string(), 1))
+            }
+            _ => (Self::Key, key.clone()),
+        };
+        (proof, format!(r#","key":"{key}""#))
+    }
+}

@@ -1,0 +1,307 @@
+//! What an engine is to keep, in which streams, and what that survives.
+
+use std::fmt;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use simurgh_cluster::Prefix;
+use simurgh_cluster::adapter::ID_SECONDS;
+
+/// What JetStream is to keep: the settings of the streams that a cluster's topics are in.
+///
+/// The streams of a cluster are the same for all its nodes. Counts and ages are the largest that
+/// any topic needs: nodes apply those of each topic themselves.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StreamsConfig {
+    /// How many streams topics are in.
+    pub streams: StreamCount,
+    /// How many servers each stream is on.
+    pub replicas: Replicas,
+    /// What each of those keeps it in.
+    pub storage: Storage,
+    /// Whether this node makes and changes streams. Else they must be there as they should be.
+    pub create_streams: bool,
+    /// Of each topic, so many envelopes are kept. A stream that keeps more keeps them.
+    pub count_max: u32,
+    /// For so long, and not less than [`ID_SECONDS`]: an engine remembers ids no longer than what
+    /// it keeps. A stream that keeps longer goes on to.
+    pub age_max: Duration,
+    /// How many bytes all streams together may hold, each as much as the others; the oldest go
+    /// first. The engine sets so much aside at once. None: as much as it has.
+    pub engine_bytes: Option<u64>,
+}
+
+impl Default for StreamsConfig {
+    /// One stream in files of one server; 100 envelopes of each topic, for five minutes.
+    fn default() -> Self {
+        Self {
+            streams: StreamCount::One,
+            replicas: Replicas::One,
+            storage: Storage::File,
+            create_streams: true,
+            count_max: 100,
+            age_max: Duration::from_secs(300),
+            engine_bytes: None,
+        }
+    }
+}
+
+/// How many streams topics are in. A stream is one log: its engine stores some ten thousand
+/// messages a second in each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StreamCount {
+    /// All topics are in one.
+    One,
+    /// By the first hexadecimal digit of their bucket.
+    Sixteen,
+}
+
+impl StreamCount {
+    /// The number.
+    pub const fn get(self) -> usize {
+        match self {
+            Self::One => 1,
+            Self::Sixteen => 16,
+        }
+    }
+}
+
+/// How many servers a stream is on: an odd number, of which more than half must be there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Replicas {
+    /// On one.
+    One,
+    /// On three: one may be away.
+    Three,
+    /// On five: two may be away.
+    Five,
+}
+
+impl Replicas {
+    /// The number.
+    pub const fn get(self) -> u64 {
+        match self {
+            Self::One => 1,
+            Self::Three => 3,
+            Self::Five => 5,
+        }
+    }
+}
+
+/// What a server keeps a stream in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Storage {
+    /// In files.
+    File,
+    /// In its memory.
+    Memory,
+}
+
+impl Storage {
+    /// As JetStream writes it.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::File => "file",
+            Self::Memory => "memory",
+        }
+    }
+}
+
+impl fmt::Display for Storage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl StreamsConfig {
+    /// So many envelopes of each topic, for so long, and else the default.
+    pub fn of(count_max: u32, age_max: Duration) -> Self {
+        Self { count_max, age_max, ..Self::default() }
+    }
+
+    /// The names of the streams of a cluster, for [`Permissions::of`](crate::Permissions::of).
+    pub fn stream_names(&self, prefix: &Prefix) -> Vec<String> {
+        (0..self.streams.get()).map(|at| self.stream_name(prefix, at)).collect()
+    }
+
+    /// What survives what, in words for whoever runs the node.
+    pub fn durability(&self) -> String {
+        durability(self.storage.as_str(), self.replicas.get())
+    }
+
+    pub(crate) fn stream_name(&self, prefix: &Prefix, at: usize) -> String {
+        format!("{}_H{at:x}", prefix.as_str().to_ascii_uppercase())
+    }
+
+    /// The stream of a subject, by its number; none if it is not one to store to.
+    pub(crate) fn stream_of(&self, prefix: &Prefix, subject: &str) -> Option<usize> {
+        let rest = subject.strip_prefix(prefix.as_str())?.strip_prefix(".h.")?;
+        let digit = char::from(*rest.as_bytes().first()?).to_digit(16)?;
+        Some(self.of_digit(digit as usize))
+    }
+
+    /// The stream that republished a message to this subject.
+    pub(crate) fn stream_of_republished(&self, prefix: &Prefix, subject: &[u8]) -> Option<usize> {
+        let rest = subject.strip_prefix(prefix.as_str().as_bytes())?.strip_prefix(b".b.")?;
+        let digit = char::from(*rest.first()?).to_digit(16)?;
+        Some(self.of_digit(digit as usize))
+    }
+
+    const fn of_digit(&self, digit: usize) -> usize {
+        match self.streams {
+            StreamCount::One => 0,
+            StreamCount::Sixteen => digit,
+        }
+    }
+
+    /// How a stream should be, as JetStream has it.
+    pub(crate) fn stream(&self, prefix: &Prefix, at: usize) -> Value {
+        let name = self.stream_name(prefix, at);
+        let prefix = prefix.as_str();
+        let filter = |space: char| match self.streams {
+            StreamCount::One => format!("{prefix}.{space}.>"),
+            StreamCount::Sixteen => format!("{prefix}.{space}.{at:x}.>"),
+        };
+        let nanoseconds = |it: Duration| u64::try_from(it.as_nanos()).unwrap_or(u64::MAX >> 1);
+        let ids = Duration::from_secs(ID_SECONDS);
+        let streams = self.streams.get() as u64;
+        let max_bytes = self.engine_bytes.and_then(|it| i64::try_from(it / streams).ok());
+        json!({
+            "name": name,
+            "description": "Kept topics of Simurgh",
+            "subjects": [filter('h')],
+            "storage": self.storage.as_str(),
+            "num_replicas": self.replicas.get(),
+            "retention": "limits",
+            "discard": "old",
+            "max_consumers": -1,
+            "max_msgs": -1,
+            "max_msg_size": -1,
+            "max_msgs_per_subject": self.count_max.max(1),
+            "max_age": nanoseconds(self.age_max.max(ids)),
+            "max_bytes": max_bytes.map_or(-1, |it| it.max(1)),
+            "duplicate_window": nanoseconds(ids),
+            "allow_direct": true,
+            "allow_msg_ttl": true,
+            "allow_rollup_hdrs": false,
+            "republish": { "src": filter('h'), "dest": filter('b') },
+            "metadata": { METADATA: "1" },
+        })
+    }
+}
+
+/// What marks a stream as Simurgh's, in its metadata.
+pub(crate) const METADATA: &str = "simurgh";
+/// In its metadata: how often the stream was found to be set back.
+pub(crate) const METADATA_EPOCH: &str = "simurgh.epoch";
+
+/// What survives what if a stream is kept so.
+pub(crate) fn durability(storage: &str, replicas: u64) -> String {
+    let away = replicas.saturating_sub(1) / 2;
+    let servers = match away {
+        0 => "of one server".to_owned(),
+        1 => format!("of {replicas} servers, of which one may be away or lost"),
+        _ => format!("of {replicas} servers, of which {away} may be away or lost"),
+    };
+    let (place, survives) = match (storage, away) {
+        ("memory", 0) => ("in the memory", "it is lost when that server ends"),
+        ("memory", _) => ("in the memory", "it is lost when all of them end"),
+        (_, 0) => (
+            "in files",
+            "it survives that the server's process is killed, but not that its disk is lost, and \
+             of a power cut not the last two minutes, if the server's sync_interval is as it comes",
+        ),
+        _ => (
+            "in files",
+            "it survives that all processes are killed, but of a power cut of all at once not the \
+             last two minutes, if the servers' sync_interval is as it comes",
+        ),
+    };
+    format!("kept {place} {servers}: {survives}")
+}
+
+#[cfg(test)]
+mod tests {
+    use simurgh_cluster::Space;
+
+    use super::*;
+
+    fn prefix() -> Prefix {
+        Prefix::new("a-1").unwrap()
+    }
+
+    #[test]
+    fn every_topic_is_in_the_stream_of_its_digit() {
+        let keeping = StreamsConfig { streams: StreamCount::Sixteen, ..StreamsConfig::default() };
+        let names = keeping.stream_names(&prefix());
+        assert_eq!((&*names[0], &*names[15], names.len()), ("A-1_H0", "A-1_Hf", 16));
+        let mut found = [0; 16];
+        for topic in 0..500 {
+            let subject = prefix().topic(Space::Store, &format!("t:{topic}"));
+            let at = keeping.stream_of(&prefix(), subject.as_str()).unwrap();
+            let filter = keeping.stream(&prefix(), at)["subjects"][0].as_str().unwrap().to_owned();
+            assert!(subject.as_str().starts_with(filter.trim_end_matches('>')), "{subject}");
+            let heard = prefix().topic(Space::Broadcast, &format!("t:{topic}"));
+            let republished = keeping.stream_of_republished(&prefix(), heard.as_str().as_bytes());
+            assert_eq!(republished, Some(at));
+            assert_eq!(StreamsConfig::default().stream_of(&prefix(), subject.as_str()), Some(0));
+            found[at] += 1;
+        }
+        assert!(found.iter().all(|it| *it > 0), "{found:?}");
+    }
+
+    #[test]
+    fn a_subject_that_is_not_to_be_stored_is_in_no_stream() {
+        let keeping = StreamsConfig::default();
+        let broadcast = prefix().topic(Space::Broadcast, "a");
+        for subject in [broadcast.as_str(), "a-1.h.", "a-1.h", "b.h.0.00.a", "a-1.h.x.00.a", ""] {
+            assert_eq!(keeping.stream_of(&prefix(), subject), None, "{subject}");
+        }
+    }
+
+    #[test]
+    fn a_stream_is_as_the_contract_has_it() {
+        let found = StreamsConfig::default().stream(&Prefix::new("simurgh").unwrap(), 0);
+        let expected = json!({
+            "name": "SIMURGH_H0", "subjects": ["simurgh.h.>"], "storage": "file",
+            "num_replicas": 1, "retention": "limits", "discard": "old",
+            "max_msgs_per_subject": 100, "max_age": 300_000_000_000_u64, "max_bytes": -1,
+            "duplicate_window": 120_000_000_000_u64, "allow_direct": true, "allow_msg_ttl": true,
+            "allow_rollup_hdrs": false,
+            "republish": { "src": "simurgh.h.>", "dest": "simurgh.b.>" },
+            "metadata": { "simurgh": "1" },
+        });
+        for (key, value) in expected.as_object().unwrap() {
+            assert_eq!(found[key], *value, "{key}");
+        }
+    }
+
+    #[test]
+    fn ids_are_remembered_as_long_as_they_must_be_and_bytes_are_shared() {
+        let keeping = StreamsConfig {
+            streams: StreamCount::Sixteen,
+            age_max: Duration::from_secs(10),
+            engine_bytes: Some(16_000),
+            ..StreamsConfig::default()
+        };
+        let found = keeping.stream(&prefix(), 3);
+        assert_eq!(found["max_age"], found["duplicate_window"]);
+        assert_eq!(found["max_bytes"], 1_000);
+    }
+
+    #[test]
+    fn what_holds_is_said_in_words() {
+        let said = |storage, replicas| {
+            StreamsConfig { storage, replicas, ..StreamsConfig::default() }.durability()
+        };
+        let file = said(Storage::File, Replicas::One);
+        assert!(file.starts_with("kept in files of one server: it survives"), "{file}");
+        assert!(file.contains("not the last two minutes"), "{file}");
+        let three = said(Storage::File, Replicas::Three);
+        assert!(three.contains("of 3 servers, of which one may be away"), "{three}");
+        let memory = said(Storage::Memory, Replicas::Five);
+        assert!(memory.contains("of 5 servers, of which 2 may be away"), "{memory}");
+        assert!(memory.contains("lost when all of them end"), "{memory}");
+        assert!(said(Storage::Memory, Replicas::One).contains("lost when that server ends"));
+    }
+}

@@ -1,0 +1,72 @@
+//! What packages need besides the binary, made from the flags: completions and man pages.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap_complete::Shell;
+use clap_mangen::Man;
+use simurgh_text::output::{fail, print};
+
+use crate::version;
+
+/// What can be typed after `simurgh completions`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = AFTER_HELP)]
+pub(crate) struct Completions {
+    /// The shell that is to complete.
+    #[arg(value_name = "SHELL")]
+    shell: Shell,
+}
+
+/// What can be typed after `simurgh man-pages`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct ManPages {
+    /// Where they go; made if it is not there.
+    #[arg(value_name = "DIR")]
+    dir: PathBuf,
+}
+
+const AFTER_HELP: &str = "\
+For one shell:       source <(simurgh completions bash)\n\
+For all, with bash:  simurgh completions bash > /etc/bash_completion.d/simurgh\n\
+The Debian package brings those of bash, fish and zsh.";
+
+/// Prints the script that makes a shell complete this program's commands and flags.
+pub(crate) fn completions(flags: &Completions, mut command: clap::Command) -> ExitCode {
+    let name = command.get_name().to_owned();
+    let mut script = Vec::new();
+    clap_complete::generate(flags.shell, &mut command, name, &mut script);
+    print(&String::from_utf8_lossy(&script));
+    ExitCode::SUCCESS
+}
+
+/// Writes a page for the program and one for each of its commands.
+pub(crate) fn man_pages(flags: &ManPages, command: clap::Command) -> ExitCode {
+    match write_pages(&flags.dir, command) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => fail(&format!("cannot write man pages to {}: {error}", flags.dir.display())),
+    }
+}
+
+fn write_pages(dir: &Path, mut command: clap::Command) -> std::io::Result<()> {
+    std::fs::create_dir_all(dir)?;
+    // Its pages would be those of --help.
+    command = command.disable_help_subcommand(true);
+    command.build();
+    write_page(dir, &command)
+}
+
+/// The page of a command, and those of its own: `simurgh-load.1`, `simurgh-load-check.1`.
+fn write_page(dir: &Path, command: &clap::Command) -> std::io::Result<()> {
+    let name = command.get_display_name().unwrap_or(command.get_name()).to_owned();
+    let version = version::VERSION;
+    let page = Man::new(command.clone())
+        .title(name.to_uppercase())
+        .date(version::DATE)
+        .source(format!("Simurgh {version}"))
+        .manual("Simurgh");
+    let mut text = Vec::new();
+    page.render(&mut text)?;
+    std::fs::write(dir.join(format!("{name}.1")), text)?;
+    command.get_subcommands().filter(|it| !it.is_hide_set()).try_for_each(|it| write_page(dir, it))
+}

@@ -1,0 +1,335 @@
+//! Reads `simurgh.toml`: every key of it, and every mistake in it with its line, not only the
+//! first.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+use std::path::Path;
+
+use serde::Deserialize;
+use simurgh::declared::{ChannelSpec, EventSpec, Mistake, SocketLimitsSpec};
+use toml::Spanned;
+use toml::de::{DeTable, DeValue, ValueDeserializer};
+
+#[cfg(feature = "nats")]
+use super::cluster::ClusterSpec;
+use super::keys::{self, PartialSettings};
+use super::mistakes::Refusal;
+use super::table::{Channels, Value};
+use super::token::TokenSpec;
+
+/// What a file says, and what is wrong with it.
+#[derive(Debug, Default)]
+pub(crate) struct File {
+    name: String,
+    text: String,
+    /// Its keys, as far as they are right.
+    pub(crate) settings: PartialSettings,
+    /// Its `[[channel]]` tables, as far as they can be read; none: the file declares no channels.
+    pub(crate) channels: Option<Vec<ChannelSpec>>,
+    /// Its table `[limits]`, as far as it can be read.
+    pub(crate) limits: SocketLimitsSpec,
+    /// Its table `[token]`, if there is one; nothing of it if some of it cannot be read.
+    pub(crate) token: Option<Option<TokenSpec>>,
+    /// Its table `[cluster]`, if there is one; nothing of it if some of it cannot be read.
+    #[cfg(feature = "nats")]
+    pub(crate) cluster: Option<Option<ClusterSpec>>,
+    /// Channels with keys that cannot be read; further checks of these would only confuse.
+    unreadable: BTreeSet<usize>,
+    /// Where each key stands, by its path, such as `channel[0].event[1].reply`.
+    spans: BTreeMap<String, Range<usize>>,
+    /// Where in the text, and what.
+    complaints: Vec<(usize, String)>,
+}
+
+impl File {
+    /// Reads a file; only one that cannot be read at all is an error here.
+    pub(crate) fn read(path: &Path, channels: Channels) -> Result<Self, Refusal> {
+        let name = path.display().to_string();
+        match std::fs::read_to_string(path) {
+            Ok(text) => Ok(Self::parse(&name, text, channels)),
+            Err(error) => Err(Refusal(vec![format!("cannot read {name}: {error}")])),
+        }
+    }
+
+    /// Reads the text of a file.
+    pub(crate) fn parse(name: &str, text: String, channels: Channels) -> Self {
+        let mut file = Self { name: name.to_owned(), text: text.clone(), ..Self::default() };
+        let (root, errors) = DeTable::parse_recoverable(&text);
+        let mut last = 0;
+        for error in &errors {
+            let at = error.span().map_or(0, |span| span.start);
+            // What follows on the same line is most often the same mistake met again.
+            if file.line(at) != last {
+                last = file.line(at);
+                file.complaints.push((at, format!("not TOML: {}", one_line(error.message()))));
+            }
+        }
+        if errors.is_empty() {
+            file.root(root.get_ref(), channels);
+        }
+        file
+    }
+
+    /// Adds a complaint about a key, by its path; whether the file has this key is its caller's to
+    /// know.
+    pub(crate) fn complain(&mut self, path: &str, text: impl Into<String>) {
+        self.complaints.push((self.place(path), text.into()));
+    }
+
+    /// Adds what is wrong with what the channels declare.
+    pub(crate) fn complain_of(&mut self, mistake: &Mistake) {
+        if self.unreadable.contains(&mistake.channel) {
+            return;
+        }
+        let (table, label) = match mistake.event {
+            None => (format!("channel[{}]", mistake.channel), CHANNEL),
+            Some(event) => (format!("channel[{}].event[{event}]", mistake.channel), EVENT),
+        };
+        let text = format!("{label} {}: {}", mistake.key, mistake.message);
+        self.complain(&format!("{table}.{}", mistake.key), text);
+    }
+
+    /// All complaints in the order of the file, as `file:line: what`.
+    pub(crate) fn complaints(mut self) -> Vec<String> {
+        self.complaints.sort_by_key(|(at, _)| *at);
+        let complaints = self.complaints.iter();
+        let line =
+            |(at, text): &(usize, String)| format!("{}:{}: {text}", self.name, self.line(*at));
+        complaints.map(line).collect()
+    }
+
+    /// The line of a place in the text, counted from 1.
+    fn line(&self, at: usize) -> usize {
+        1 + self.text.bytes().take(at).filter(|byte| *byte == b'\n').count()
+    }
+
+    /// Where a key stands, or the table it should stand in.
+    fn place(&self, path: &str) -> usize {
+        let mut path = path;
+        loop {
+            if let Some(span) = self.spans.get(path) {
+                return span.start;
+            }
+            match path.rsplit_once('.') {
+                Some((table, _)) => path = table,
+                None => return 0,
+            }
+        }
+    }
+
+    fn root(&mut self, root: &DeTable<'_>, channels: Channels) {
+        for (name, value) in root.iter() {
+            let (at, name) = (name.span(), name.get_ref().as_ref());
+            self.spans.insert(name.to_owned(), at.clone());
+            if name == "channel" && channels == Channels::Declared {
+                self.read_channels(value);
+                continue;
+            }
+            if name == "limits" && channels == Channels::Declared {
+                self.limits = self.table(LIMITS, "limits", value, SocketLimitsSpec::KEYS);
+                continue;
+            }
+            #[cfg(feature = "nats")]
+            if name == "cluster" {
+                let before = self.complaints.len();
+                let spec = self.table(CLUSTER, "cluster", value, ClusterSpec::KEYS);
+                self.cluster = Some((self.complaints.len() == before).then_some(spec));
+                continue;
+            }
+            if name == "token" && channels == Channels::Declared {
+                let before = self.complaints.len();
+                let spec = self.table(TOKEN, "token", value, TokenSpec::KEYS);
+                self.token = Some((self.complaints.len() == before).then_some(spec));
+                continue;
+            }
+            let Some(key) = keys::ALL.iter().find(|key| key.name == name) else {
+                let text = match name {
+                    "channel" => format!("{CHANNEL}: {IN_RUST}"),
+                    "limits" => format!("{LIMITS}: {IN_RUST}"),
+                    "token" => format!("{TOKEN}: {IN_RUST}"),
+                    "cluster" => format!("{CLUSTER}: this program was built without clusters"),
+                    _ => format!("{name}: no such key; {}", hint(name, &names(channels))),
+                };
+                self.complaints.push((at.start, text));
+                continue;
+            };
+            if !key.is_for(channels) {
+                self.complaints.push((at.start, format!("{name}: {IN_RUST}")));
+            } else if let Err(wrong) = (key.set)(&mut self.settings, value) {
+                for wrong in wrong {
+                    let text = format!("{name}: {}; it takes {}", wrong.why, key.takes);
+                    self.complaints.push((wrong.span.start, text));
+                }
+            }
+        }
+    }
+
+    fn read_channels(&mut self, value: &Value<'_>) {
+        let channels = self.channels.insert(Vec::new());
+        let DeValue::Array(tables) = value.get_ref() else {
+            let text = format!("channel: each channel is a table of its own, {CHANNEL}");
+            self.complaints.push((value.span().start, text));
+            return;
+        };
+        let mut specs = std::mem::take(channels);
+        for (index, table) in tables.iter().enumerate() {
+            let path = format!("channel[{index}]");
+            let before = self.complaints.len();
+            let mut spec: ChannelSpec = self.table(CHANNEL, &path, table, ChannelSpec::KEYS);
+            spec.event = self.read_events(&path, table);
+            if self.complaints.len() > before {
+                self.unreadable.insert(index);
+            }
+            specs.push(spec);
+        }
+        self.channels = Some(specs);
+    }
+
+    fn read_events(&mut self, path: &str, channel: &Value<'_>) -> Vec<EventSpec> {
+        let Some(events) = channel.get_ref().get("event") else { return Vec::new() };
+        let DeValue::Array(tables) = events.get_ref() else {
+            let text = format!("event: each event is a table of its own, {EVENT}");
+            self.complaints.push((events.span().start, text));
+            return Vec::new();
+        };
+        let tables = tables.iter().enumerate();
+        tables
+            .map(|(index, table)| {
+                self.table(EVENT, &format!("{path}.event[{index}]"), table, EventSpec::KEYS)
+            })
+            .collect()
+    }
+
+    /// Reads a table key by key, so that each mistake is found; what is right of it is returned.
+    fn table<T: Default + for<'de> Deserialize<'de>>(
+        &mut self,
+        label: &str,
+        path: &str,
+        value: &Value<'_>,
+        keys: &[&'static str],
+    ) -> T {
+        self.spans.insert(path.to_owned(), value.span());
+        let DeValue::Table(table) = value.get_ref() else {
+            let text = format!("{label} is a table, not of type {}", value.get_ref().type_str());
+            self.complaints.push((value.span().start, text));
+            return T::default();
+        };
+        let mut right = DeTable::new();
+        for (name, value) in table.iter() {
+            let key = name.get_ref().as_ref();
+            self.spans.insert(format!("{path}.{key}"), name.span());
+            if !keys.contains(&key) {
+                let hint = hint_within(label, key, keys);
+                let text = format!("{label} {key}: no such key; {hint}");
+                self.complaints.push((name.span().start, text));
+            } else if key != "event" {
+                let mut alone = DeTable::new();
+                alone.insert(name.clone(), value.clone());
+                match deserialize::<T>(alone, value.span()) {
+                    Ok(_) => drop(right.insert(name.clone(), value.clone())),
+                    Err(error) => {
+                        let at = error.span().unwrap_or_else(|| value.span()).start;
+                        let text = format!("{label} {key}: {}", one_line(error.message()));
+                        self.complaints.push((at, text));
+                    }
+                }
+            }
+        }
+        deserialize(right, value.span()).unwrap_or_default()
+    }
+}
+
+const CHANNEL: &str = "[[channel]]";
+const EVENT: &str = "[[channel.event]]";
+const LIMITS: &str = "[limits]";
+const TOKEN: &str = "[token]";
+const CLUSTER: &str = "[cluster]";
+const IN_RUST: &str = "this application declares its channels in Rust";
+
+fn deserialize<'i, T: Deserialize<'i>>(
+    table: DeTable<'i>,
+    span: Range<usize>,
+) -> Result<T, toml::de::Error> {
+    T::deserialize(ValueDeserializer::from(Spanned::new(span, DeValue::Table(table))))
+}
+
+fn names(channels: Channels) -> Vec<&'static str> {
+    let keys = keys::ALL.iter().filter(|key| key.is_for(channels)).map(|key| key.name);
+    let tables =
+        ["channel", "limits", "token"].into_iter().filter(|_| channels == Channels::Declared);
+    let cluster = cfg!(feature = "nats").then_some("cluster");
+    keys.chain(tables).chain(cluster).collect()
+}
+
+/// What an unknown key may have been meant to be.
+fn hint(name: &str, known: &[&str]) -> String {
+    let name = name.replace('-', "_").to_ascii_lowercase();
+    let distance = |key: &&&str| strsim::damerau_levenshtein(key, &name);
+    match known.iter().min_by_key(distance) {
+        Some(key) if distance(&key) <= 1 + name.len() / 4 => format!("did you mean {key}?"),
+        _ => "`simurgh config` prints every key".to_owned(),
+    }
+}
+
+/// The same in a table: a key of the file itself that was written below one belongs to it in TOML.
+fn hint_within(label: &str, name: &str, known: &[&str]) -> String {
+    if keys::ALL.iter().any(|key| key.name == name) {
+        let is_table = [TOKEN, LIMITS, CLUSTER].contains(&label);
+        let table = if is_table { label } else { CHANNEL };
+        format!("it belongs above the first {table}")
+    } else {
+        hint(name, known)
+    }
+}
+
+fn one_line(text: &str) -> String {
+    text.lines().collect::<Vec<_>>().join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hints_are_near_or_none() {
+        let known = names(Channels::Declared);
+        for (wrong, meant) in [
+            ("idle_timout", "idle_timeout"),
+            ("idle-timeout", "idle_timeout"),
+            ("Shards", "shards"),
+            ("chanel", "channel"),
+            ("admin_listn", "admin_listen"),
+        ] {
+            assert_eq!(hint(wrong, &known), format!("did you mean {meant}?"));
+        }
+        assert!(hint("workers", &known).contains("simurgh config"));
+    }
+
+    #[test]
+    fn complaints_come_in_order_with_their_lines() {
+        let text = "shards = 0\n\nlisten = [\n  \"x\",\n  \"[::1]:1\",\n  5,\n]\nnone = 1\n";
+        let file = File::parse("f.toml", text.to_owned(), Channels::Declared);
+        let complaints = file.complaints();
+        let lines: Vec<_> = complaints.iter().map(|text| &text[..9]).collect();
+        assert_eq!(lines, ["f.toml:1:", "f.toml:4:", "f.toml:6:", "f.toml:8:"], "{complaints:#?}");
+    }
+
+    #[test]
+    fn every_wrong_key_of_every_table_is_named() {
+        let text = "[[channel]]\ntopic = 5\nmember_max = 3\ndeny = \"x\"\nlisten = []\n\
+                    [[channel.event]]\nname = \"a\"\nbroadcast = \"everyone\"\nstatus = []\n";
+        let file = File::parse("f", text.to_owned(), Channels::Declared);
+        let complaints = file.complaints().join("\n");
+        for expected in [
+            "f:2: [[channel]] topic: invalid type: integer `5`, expected a string",
+            "f:3: [[channel]] member_max: no such key; did you mean members_max?",
+            "f:4: [[channel]] deny: invalid type: string",
+            "f:5: [[channel]] listen: no such key; it belongs above the first [[channel]]",
+            "f:8: [[channel.event]] broadcast: unknown variant `everyone`, expected one of `all`",
+            "f:9: [[channel.event]] status: invalid type",
+        ] {
+            assert!(complaints.contains(expected), "{expected:?} is not in\n{complaints}");
+        }
+        assert_eq!(complaints.lines().count(), 6, "{complaints}");
+    }
+}

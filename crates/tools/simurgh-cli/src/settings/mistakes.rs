@@ -1,0 +1,40 @@
+//! Mistakes in settings, gathered so that all are shown at once.
+
+use std::fmt;
+use std::process::ExitCode;
+
+use simurgh_text::output::{WRONG_SETTINGS, complain};
+
+/// What is wrong with a key of the table, and what to do.
+pub(crate) type Mistake = (&'static str, String);
+
+/// The value if it is right; else none, with the mistake added to `wrong`.
+pub(crate) fn note<T>(
+    wrong: &mut Vec<Mistake>,
+    key: &'static str,
+    found: Result<T, impl ToString>,
+) -> Option<T> {
+    found.map_err(|error| wrong.push((key, error.to_string()))).ok()
+}
+
+/// Everything that is wrong, one line each.
+#[derive(Debug)]
+pub(crate) struct Refusal(pub(crate) Vec<String>);
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0.join("\n"))
+    }
+}
+
+impl Refusal {
+    /// Prints all mistakes and what follows from them, and returns the status for that.
+    pub(crate) fn refuse(&self, consequence: &str) -> ExitCode {
+        let count = match self.0.len() {
+            1 => "1 mistake".to_owned(),
+            n => format!("{n} mistakes"),
+        };
+        complain(&format!("{self}\n{count}; {consequence}"));
+        ExitCode::from(WRONG_SETTINGS)
+    }
+}

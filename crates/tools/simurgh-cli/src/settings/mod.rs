@@ -1,0 +1,393 @@
+//! From flags and `simurgh.toml` to what is run: merged, completed, checked as a whole.
+//!
+//! `keys` is the table of all settings, which `table` makes into flags, keys of the file and fields
+//! of the configuration; `file` reads the file, with the tables of `token` and `cluster`.
+
+#[cfg(feature = "nats")]
+pub(crate) mod cluster;
+mod file;
+pub(crate) mod keys;
+mod mistakes;
+mod table;
+pub(crate) mod token;
+pub(crate) mod values;
+
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+use simurgh::axum::Router;
+use simurgh::axum::http::HeaderValue;
+use simurgh::declared::{self, ChannelSpec, Defaults};
+use simurgh::{Cluster, Config, LongPoll, UserSocket};
+use simurgh_text::Choice;
+use tracing_subscriber::filter::LevelFilter;
+
+use crate::version;
+use file::File;
+pub(crate) use keys::PartialSettings;
+pub(crate) use mistakes::Refusal;
+pub(crate) use table::{Channels, Key};
+use values::LogFormat;
+
+/// Everything `serve` needs, checked.
+#[derive(Debug)]
+pub(crate) struct Settings {
+    pub(crate) config: Config,
+    /// The declared channels and their page, unless the application has its own.
+    pub(crate) declared: Option<Declared>,
+    /// The other nodes, if there are any.
+    pub(crate) cluster: Option<Cluster>,
+    pub(crate) log: LevelFilter,
+    pub(crate) log_format: LogFormat,
+}
+
+/// What is served without a line of Rust.
+#[derive(Debug)]
+pub(crate) struct Declared {
+    pub(crate) user_socket: UserSocket,
+    /// The chat's page, or files.
+    pub(crate) page: Router,
+}
+
+/// The flags of `serve`, which `drive` has in part.
+#[derive(Debug, Default, clap::Args)]
+pub(crate) struct Serve {
+    /// Settings; flags win over them. Default: simurgh.toml, if there is one.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) flags: PartialSettings,
+}
+
+/// The chat that is served when no channel is declared, in the words of `simurgh.toml`.
+pub(crate) const CHAT: &str = include_str!("../chat.toml");
+
+/// The file that is read without being asked for.
+const FILE: &str = "simurgh.toml";
+
+/// Where declared channels are served: `/socket/websocket`.
+const SOCKET_PATH: &str = "/socket";
+
+impl Settings {
+    /// Flags over the environment over the file over the defaults.
+    pub(crate) fn load(serve: Serve, channels: Channels) -> Result<Self, Refusal> {
+        let file = match &serve.config {
+            Some(path) => File::read(path, channels)?,
+            // Anything but absence, such as missing rights, is an error: the file was meant.
+            None if matches!(Path::new(FILE).try_exists(), Ok(false)) => File::default(),
+            None => File::read(Path::new(FILE), channels)?,
+        };
+        Self::merge(serve.flags, file, channels)
+    }
+
+    /// Checks a file, as if it were served without flags.
+    pub(crate) fn check(path: &Path, channels: Channels) -> Result<(), Refusal> {
+        Self::merge(PartialSettings::default(), File::read(path, channels)?, channels).map(drop)
+    }
+
+    fn merge(flags: PartialSettings, mut file: File, channels: Channels) -> Result<Self, Refusal> {
+        let settings = flags.clone().over(std::mem::take(&mut file.settings));
+        let mut found = mistakes(&flags, &settings, channels);
+        if settings.history_save.is_some() && has_cluster(&file) {
+            let text = "the engine of the cluster keeps histories: leave it out".to_owned();
+            found.push(("history_save", text));
+        }
+        let (cluster, secret) = cluster(&mut file).unzip();
+        let declared = match channels {
+            Channels::Declared => {
+                let page = page(&settings).map_err(|text| found.push(("static_files", text)));
+                let user_socket = user_socket(&settings, &mut file);
+                user_socket.zip(page.ok()).map(|(user_socket, page)| Declared { user_socket, page })
+            }
+            Channels::InRust => None,
+        };
+        let mut complaints = Vec::new();
+        for (key, text) in found {
+            match flags.has(key) {
+                true => complaints.push(format!("{}: {text}", typed_as(key))),
+                false => file.complain(key, format!("{key}: {text}")),
+            }
+        }
+        complaints.extend(file.complaints());
+        if !complaints.is_empty() {
+            return Err(Refusal(complaints));
+        }
+        let log = settings.log.unwrap_or(LevelFilter::INFO);
+        let log_format = settings.log_format.unwrap_or(LogFormat::Text);
+        let mut config = Config::default();
+        config.listen = vec![LISTEN];
+        config.commit = version::COMMIT.to_owned();
+        config.secret_key_base = secret.flatten();
+        settings.fill(&mut config);
+        Ok(Self { declared, cluster, log, log_format, config })
+    }
+}
+
+#[cfg(feature = "nats")]
+fn has_cluster(file: &File) -> bool {
+    file.cluster.is_some()
+}
+
+/// The other nodes, as the file has them, and the secret that all share.
+#[cfg(feature = "nats")]
+fn cluster(file: &mut File) -> Option<(Cluster, Option<String>)> {
+    match file.cluster.take()??.cluster() {
+        Ok(cluster) => Some(cluster),
+        Err(mistakes) => {
+            for (key, text) in mistakes {
+                file.complain(&format!("cluster.{key}"), format!("[cluster] {key}: {text}"));
+            }
+            None
+        }
+    }
+}
+
+#[cfg(not(feature = "nats"))]
+fn cluster(_file: &mut File) -> Option<(Cluster, Option<String>)> {
+    None
+}
+
+#[cfg(not(feature = "nats"))]
+fn has_cluster(_file: &File) -> bool {
+    false
+}
+
+/// What is wrong with values that are right each by itself: the key, and why.
+fn mistakes(
+    flags: &PartialSettings,
+    settings: &PartialSettings,
+    channels: Channels,
+) -> Vec<(&'static str, String)> {
+    let mut found = Vec::new();
+    let mut add = |key, text: &str| found.push((key, text.to_owned()));
+    if settings.listen.as_ref().is_some_and(Vec::is_empty) {
+        add("listen", "names no address");
+    }
+    let mut seen = BTreeSet::new();
+    for address in settings.listen.iter().flatten().filter(|address| address.port() != 0) {
+        if !seen.insert(*address) {
+            add("listen", &format!("{address} is there twice"));
+        }
+    }
+    let default_listen = settings.listen.is_none().then_some(LISTEN);
+    let is_taken = |admin: &SocketAddr| seen.contains(admin) || default_listen == Some(*admin);
+    if let Some(admin) = settings.admin_listen.and_then(Choice::value).filter(is_taken) {
+        add("admin_listen", &format!("{admin} is an address of listen already"));
+    }
+    let trusts_nobody = settings.trusted_proxies.as_ref().is_none_or(Vec::is_empty);
+    if settings.proxy_protocol == Some(true) && trusts_nobody {
+        add("proxy_protocol", "would never be believed: name the proxies in trusted_proxies");
+    }
+    if let Some(Err(text)) = settings.api_token.as_deref().map(values::token) {
+        add("api_token", &text);
+    }
+    if settings.observer == Some(true) && settings.api_token.is_none() {
+        add("observer", "would be open to nobody: it needs api_token");
+    }
+    for key in keys::ALL.iter().filter(|key| !key.is_for(channels) && flags.has(key.name)) {
+        add(key.name, "this application declares its channels in Rust");
+    }
+    found
+}
+
+fn typed_as(key: &str) -> String {
+    match key {
+        "api_token" => "--api-token (or SIMURGH_API_TOKEN)".to_owned(),
+        key => format!("--{}", key.replace('_', "-")),
+    }
+}
+
+/// Pages whose content is not known here may do what they do; they are in no foreign frame.
+const FILES_POLICY: HeaderValue =
+    HeaderValue::from_static("base-uri 'self'; frame-ancestors 'none'");
+
+/// The files that are to be served, or the chat's page.
+fn page(settings: &PartialSettings) -> Result<Router, String> {
+    let Some(directory) = &settings.static_files else { return Ok(chat::page()) };
+    let files = match settings.static_copies_bytes_max {
+        None => simurgh::http::static_files(directory, FILES_POLICY),
+        Some(most) => {
+            let most = most.value().unwrap_or(0);
+            simurgh::http::static_files_keeping(directory, FILES_POLICY, most)
+        }
+    };
+    files.map_err(|error| format!("{}: {error}", directory.display()))
+}
+
+/// The declared channels, or the built-in chat where none are.
+fn user_socket(settings: &PartialSettings, file: &mut File) -> Option<UserSocket> {
+    let is_chat = file.channels.is_none();
+    let specs = match file.channels.take() {
+        Some(specs) => specs,
+        None => built_in_chat(settings),
+    };
+    let mut defaults =
+        Defaults { frame_bytes_max: settings.frame_bytes_max, ..Defaults::default() };
+    defaults.message_bytes_max = settings.message_bytes_max.unwrap_or(defaults.message_bytes_max);
+    if let Some(members) = settings.announce_joins_up_to {
+        defaults.announce_joins_up_to = members;
+    }
+    let tokens = match file.token.take().map(|token| token.map(|token| token.policy())) {
+        None => None,
+        Some(None) => return None,
+        Some(Some(Ok(policy))) => Some(policy),
+        Some(Some(Err(mistakes))) => {
+            for (key, text) in mistakes {
+                file.complain(&format!("token.{key}"), format!("[token] {key}: {text}"));
+            }
+            return None;
+        }
+    };
+    let by_token = tokens.is_some();
+    let user_socket = match tokens {
+        Some(policy) => declared::user_socket_with_tokens(SOCKET_PATH, &specs, defaults, policy),
+        None => declared::user_socket(SOCKET_PATH, &specs, defaults),
+    };
+    match user_socket {
+        Ok(user_socket) => {
+            let user_socket = user_socket
+                .socket_limits(file.limits.into())
+                .channels_max(settings.max_channels.unwrap_or(100))
+                .auth_token(settings.auth_token.unwrap_or(by_token));
+            Some(match longpoll(settings, is_chat) {
+                Some(longpoll) => user_socket.longpoll(longpoll),
+                None => user_socket,
+            })
+        }
+        Err(mistakes) => {
+            for mistake in &mistakes {
+                file.complain_of(mistake);
+            }
+            None
+        }
+    }
+}
+
+/// Whether the user socket serves long polling: only if that is set, or for the built-in chat.
+fn longpoll(settings: &PartialSettings, is_chat: bool) -> Option<LongPoll> {
+    match settings.longpoll {
+        Some(window) => window.value().map(|window| LongPoll::new().window(window)),
+        None => is_chat.then(LongPoll::new),
+    }
+}
+
+/// The chat that is served where no channel is declared. A limit on messages is for it, too.
+fn built_in_chat(settings: &PartialSettings) -> Vec<ChannelSpec> {
+    let text = CHAT.to_owned();
+    let file = File::parse("the built-in chat", text, Channels::Declared);
+    let mut specs = file.channels.unwrap_or_default();
+    if settings.message_bytes_max.is_some() {
+        specs.iter_mut().for_each(|spec| spec.message_bytes_max = None);
+    }
+    specs
+}
+
+/// The default of `listen`.
+const LISTEN: SocketAddr =
+    SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 4000);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config;
+
+    fn merged(flags: PartialSettings, text: &str) -> Result<Settings, Refusal> {
+        let file = File::parse("f.toml", text.to_owned(), Channels::Declared);
+        Settings::merge(flags, file, Channels::Declared)
+    }
+
+    /// What can be compared of settings.
+    fn shown(settings: &Settings) -> String {
+        let Settings { config, log, log_format, .. } = settings;
+        format!("{config:#?} {log} {log_format}")
+    }
+
+    #[test]
+    fn the_printed_file_is_the_defaults() {
+        let text = config::text(Channels::Declared);
+        let printed = merged(PartialSettings::default(), &text).unwrap();
+        let defaults = merged(PartialSettings::default(), "").unwrap();
+        assert_eq!(shown(&printed), shown(&defaults));
+        let file = File::parse("", text, Channels::Declared);
+        let chat = File::parse("", CHAT.to_owned(), Channels::Declared);
+        assert!(chat.channels.as_ref().is_some_and(|specs| specs.len() == 1));
+        assert_eq!(file.channels, chat.channels);
+        // The keys outside of the library's own settings.
+        assert_eq!(file.settings.max_channels, Some(100));
+        assert_eq!(file.settings.auth_token, Some(false));
+        let members = file.settings.announce_joins_up_to;
+        assert_eq!(members, Some(Defaults::default().announce_joins_up_to));
+    }
+
+    #[test]
+    fn examples_in_the_printed_file_are_right_too() {
+        let text = config::text(Channels::Declared);
+        let examples = text.lines().filter(|line| is_example(line)).count();
+        assert_eq!(
+            examples, 15,
+            "api_token, static_files, history_save, longpoll, what a channel may have"
+        );
+        let all: Vec<_> = text
+            .lines()
+            .map(|line| if is_example(line) { line.trim_start_matches('#') } else { line })
+            .collect();
+        // Where the package has made it.
+        let folder = std::env::temp_dir();
+        let all = all.join("\n").replace("/var/lib/simurgh", &folder.to_string_lossy());
+        merged(PartialSettings::default(), &all).unwrap();
+    }
+
+    fn is_example(line: &str) -> bool {
+        line.strip_prefix('#').is_some_and(|rest| rest.starts_with(|c: char| c.is_alphabetic()))
+    }
+
+    #[test]
+    fn the_printed_file_has_every_key_once_and_in_width() {
+        for channels in [Channels::Declared, Channels::InRust] {
+            let text = config::text(channels);
+            for key in keys::ALL {
+                let line = |line: &&str| {
+                    line.trim_start_matches('#')
+                        .strip_prefix(key.name)
+                        .is_some_and(|rest| rest.starts_with(" = "))
+                };
+                let own = text.split("[[channel]]\n").next().unwrap();
+                assert_eq!(own.lines().filter(line).count(), usize::from(key.is_for(channels)));
+            }
+            assert!(text.lines().all(|line| line.chars().count() <= 100), "{text}");
+        }
+    }
+
+    #[test]
+    fn an_application_in_rust_has_no_declared_channels() {
+        let text = "max_channels = 5\n[[channel]]\ntopic = \"a\"\n".to_owned();
+        let file = File::parse("f.toml", text, Channels::InRust);
+        let flags = PartialSettings { auth_token: Some(true), ..PartialSettings::default() };
+        let refusal = Settings::merge(flags, file, Channels::InRust).unwrap_err();
+        assert_eq!(refusal.0.len(), 3, "{refusal}");
+        let own = config::text(Channels::InRust);
+        let file = File::parse("f.toml", own, Channels::InRust);
+        let settings = Settings::merge(PartialSettings::default(), file, Channels::InRust).unwrap();
+        assert!(settings.declared.is_none());
+    }
+
+    #[test]
+    fn what_contradicts_itself_is_refused_where_it_was_said() {
+        let flags = PartialSettings { proxy_protocol: Some(true), ..PartialSettings::default() };
+        let text = "listen = [\"127.0.0.1:1\", \"127.0.0.1:1\"]\nadmin_listen = \"127.0.0.1:1\"\n\
+                    api_token = \"\"\n";
+        let refusal = merged(flags, text).unwrap_err().to_string();
+        for expected in [
+            "--proxy-protocol: would never be believed",
+            "f.toml:1: listen: 127.0.0.1:1 is there twice",
+            "f.toml:2: admin_listen: 127.0.0.1:1 is an address of listen already",
+            "f.toml:3: api_token: is empty",
+        ] {
+            assert!(refusal.contains(expected), "{expected:?} is not in\n{refusal}");
+        }
+        let refusal =
+            merged(PartialSettings::default(), "observer = true").unwrap_err().to_string();
+        assert_eq!(refusal, "f.toml:1: observer: would be open to nobody: it needs api_token");
+    }
+}

@@ -1,0 +1,324 @@
+//! What the table of settings is made into: values that may be missing, flags, and descriptions.
+
+use std::ops::Range;
+
+use clap::builder::ValueParser;
+use clap::{Arg, ArgMatches};
+use simurgh_text::Choice;
+use toml::Spanned;
+use toml::de::DeValue;
+
+/// Where the channels come from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Channels {
+    /// The application has its own; nothing about declared ones makes sense.
+    InRust,
+    /// `[[channel]]` tables, or the built-in chat.
+    Declared,
+}
+
+/// One setting, for people and for both of its sources.
+pub(crate) struct Key {
+    /// As in the file; the flag has dashes for underscores.
+    pub(crate) name: &'static str,
+    /// What is allowed, with its unit.
+    pub(crate) takes: &'static str,
+    /// The default as it stands in the file, or in words where it cannot stand there.
+    pub(crate) default: &'static str,
+    /// A value to show where there is no default; it is printed as a comment.
+    pub(crate) example: Option<&'static str>,
+    pub(crate) about: &'static str,
+    pub(crate) cost: &'static str,
+    /// Its flag, without help.
+    pub(super) flag: fn() -> Arg,
+    /// Takes it from the command line, if it was given there.
+    pub(super) take: fn(&mut super::keys::PartialSettings, &mut ArgMatches),
+    /// Reads it from the file.
+    pub(super) set: fn(&mut super::keys::PartialSettings, &Value<'_>) -> Result<(), Vec<Wrong>>,
+}
+
+/// A value of the file, with its place.
+pub(crate) type Value<'i> = Spanned<DeValue<'i>>;
+
+/// What is wrong with a value, or with one entry of a list.
+pub(crate) struct Wrong {
+    pub(crate) span: Range<usize>,
+    pub(crate) why: String,
+}
+
+/// Keys about declared channels and what is served beside them; an application in Rust has its own.
+const ABOUT_DECLARED: [&str; 6] = [
+    "static_files",
+    "static_copies_bytes_max",
+    "max_channels",
+    "auth_token",
+    "longpoll",
+    "announce_joins_up_to",
+];
+
+impl Key {
+    /// Whether it means anything to such an application.
+    pub(crate) fn is_for(&self, channels: Channels) -> bool {
+        channels == Channels::Declared || !ABOUT_DECLARED.contains(&self.name)
+    }
+}
+
+/// Makes the table of settings into `PartialSettings` and `ALL`. An entry is
+/// `name: type = form("VALUE NAME", reader) => field of simurgh::Config { texts }`; the form is one
+/// of the modules below.
+macro_rules! settings {
+    ($($name:ident: $type:ty = $form:ident($value_name:literal, $read:expr)
+        $(=> $($field:ident).+)? {
+            takes: $takes:literal,
+            default: $default:literal,
+            $(example: $example:literal,)?
+            about: $about:literal,
+            cost: $cost:literal,
+        })*) => {
+        /// Settings from one source, flags or file, each only if it was given there. Names are
+        /// those of the keys of `simurgh.toml`; flags have dashes.
+        #[derive(Debug, Default, Clone, PartialEq)]
+        pub(crate) struct PartialSettings {
+            $(pub(crate) $name: Option<$type>,)*
+        }
+
+        impl PartialSettings {
+            /// The names of all fields.
+            #[cfg(test)]
+            pub(crate) const FIELDS: &'static [&'static str] = &[$(stringify!($name)),*];
+
+            /// These, and those of `below` where these say nothing.
+            pub(crate) fn over(self, below: Self) -> Self {
+                Self { $($name: self.$name.or(below.$name),)* }
+            }
+
+            /// Whether the setting of this name was given.
+            pub(crate) fn has(&self, name: &str) -> bool {
+                $((name == stringify!($name) && self.$name.is_some()) ||)* false
+            }
+
+            /// Puts all that are settings of the library into its configuration.
+            pub(crate) fn fill(self, config: &mut simurgh::Config) {
+                $($(
+                    if let Some(value) = self.$name {
+                        $crate::settings::table::Fill::fill(value, &mut config.$($field).+);
+                    }
+                )?)*
+            }
+        }
+
+        /// All settings, in the order in which they are printed.
+        pub(crate) const ALL: &[$crate::settings::table::Key] = &[
+            $($crate::settings::table::Key {
+                name: stringify!($name),
+                takes: $takes,
+                default: $default,
+                example: $crate::settings::table::settings!(@example $($example)?),
+                about: $about,
+                cost: $cost,
+                flag: || {
+                    let flag = clap::Arg::new(stringify!($name)).value_name($value_name);
+                    $crate::settings::table::$form::flag(flag, $read, || None::<$type>)
+                },
+                take: |settings, matches| {
+                    let name = stringify!($name);
+                    settings.$name = $crate::settings::table::$form::take(matches, name);
+                },
+                set: |settings, value| {
+                    settings.$name = Some($crate::settings::table::$form::read(value, $read)?);
+                    Ok(())
+                },
+            },)*
+        ];
+    };
+    (@example $example:literal) => { Some($example) };
+    (@example) => { None };
+}
+
+pub(super) use settings;
+
+/// How a setting goes into the field of the configuration that it is for.
+pub(super) trait Fill<Field> {
+    fn fill(self, field: &mut Field);
+}
+
+impl<T> Fill<T> for T {
+    fn fill(self, field: &mut T) {
+        *field = self;
+    }
+}
+
+impl<T> Fill<Option<T>> for T {
+    fn fill(self, field: &mut Option<T>) {
+        *field = Some(self);
+    }
+}
+
+impl<T> Fill<Option<T>> for Choice<T> {
+    fn fill(self, field: &mut Option<T>) {
+        *field = self.value();
+    }
+}
+
+/// `auto` leaves the field as it is.
+impl<T> Fill<T> for Choice<T> {
+    fn fill(self, field: &mut T) {
+        if let Some(value) = self.value() {
+            *field = value;
+        }
+    }
+}
+
+impl Fill<u64> for usize {
+    fn fill(self, field: &mut u64) {
+        *field = self as u64;
+    }
+}
+
+/// Reads the text of a flag or of the file.
+pub(super) trait Read<T>:
+    Fn(&str) -> Result<T, String> + Clone + Send + Sync + 'static
+{
+}
+
+impl<T, F: Fn(&str) -> Result<T, String> + Clone + Send + Sync + 'static> Read<T> for F {}
+
+fn wrong_type(value: &Value<'_>) -> Wrong {
+    let why = format!("is of the wrong type ({})", value.get_ref().type_str());
+    Wrong { span: value.span(), why }
+}
+
+/// A text or a whole number of the file, read as the flag of the same name would be.
+fn read_one<T>(value: &Value<'_>, read: impl Read<T>) -> Result<T, Wrong> {
+    let result = match value.get_ref() {
+        DeValue::String(text) => read(text),
+        DeValue::Integer(number) => read(&number.to_string()),
+        _ => return Err(wrong_type(value)),
+    };
+    result.map_err(|why| Wrong { span: value.span(), why })
+}
+
+// In each form, `flag` is given a function that is never called, only for the type of the setting.
+
+/// One value.
+pub(super) mod one {
+    use super::*;
+
+    pub(in super::super) fn flag<T>(flag: Arg, read: impl Read<T>, _: fn() -> Option<T>) -> Arg
+    where
+        T: Clone + Send + Sync + 'static,
+    {
+        flag.value_parser(ValueParser::new(read))
+    }
+
+    pub(in super::super) fn take<T>(matches: &mut ArgMatches, name: &str) -> Option<T>
+    where
+        T: Clone + Send + Sync + 'static,
+    {
+        matches.remove_one(name)
+    }
+
+    pub(in super::super) fn read<T>(
+        value: &Value<'_>,
+        read: impl Read<T>,
+    ) -> Result<T, Vec<Wrong>> {
+        read_one(value, read).map_err(|wrong| vec![wrong])
+    }
+}
+
+/// A list; the flag is repeated.
+pub(super) mod list {
+    use super::*;
+
+    pub(in super::super) fn flag<T>(flag: Arg, read: impl Read<T>, _: fn() -> Option<Vec<T>>) -> Arg
+    where
+        T: Clone + Send + Sync + 'static,
+    {
+        one::flag(flag, read, || None).action(clap::ArgAction::Append)
+    }
+
+    pub(in super::super) fn take<T>(matches: &mut ArgMatches, name: &str) -> Option<Vec<T>>
+    where
+        T: Clone + Send + Sync + 'static,
+    {
+        matches.remove_many(name).map(Iterator::collect)
+    }
+
+    /// Every entry that is wrong is named.
+    pub(in super::super) fn read<T>(
+        value: &Value<'_>,
+        read: impl Read<T>,
+    ) -> Result<Vec<T>, Vec<Wrong>> {
+        let DeValue::Array(entries) = value.get_ref() else { return Err(vec![wrong_type(value)]) };
+        let (mut right, mut wrong) = (Vec::new(), Vec::new());
+        for entry in entries.iter() {
+            match read_one(entry, read.clone()) {
+                Ok(entry) => right.push(entry),
+                Err(why) => wrong.push(why),
+            }
+        }
+        if wrong.is_empty() { Ok(right) } else { Err(wrong) }
+    }
+}
+
+/// A list; the flag is repeated or has commas.
+pub(super) mod comma_list {
+    use super::*;
+
+    pub(in super::super) use super::list::{read, take};
+
+    pub(in super::super) fn flag<T>(
+        flag: Arg,
+        read: impl Read<T>,
+        of: fn() -> Option<Vec<T>>,
+    ) -> Arg
+    where
+        T: Clone + Send + Sync + 'static,
+    {
+        list::flag(flag, read, of).value_delimiter(',')
+    }
+}
+
+/// On or off; the flag alone is on.
+pub(super) mod switch {
+    use super::*;
+
+    pub(in super::super) use super::one::take;
+
+    pub(in super::super) fn flag(flag: Arg, (): (), _: fn() -> Option<bool>) -> Arg {
+        let flag = flag.value_parser(clap::value_parser!(bool)).num_args(0..=1);
+        flag.require_equals(true).default_missing_value("true")
+    }
+
+    pub(in super::super) fn read(value: &Value<'_>, (): ()) -> Result<bool, Vec<Wrong>> {
+        value.get_ref().as_bool().ok_or_else(|| vec![wrong_type(value)])
+    }
+}
+
+/// Origins: one text as in the flag, or a list of entries.
+pub(super) mod origins {
+    use simurgh::CheckOrigin;
+
+    use super::*;
+
+    pub(in super::super) use super::one::{flag, take};
+
+    pub(in super::super) fn read(
+        value: &Value<'_>,
+        read: impl Read<Choice<CheckOrigin>>,
+    ) -> Result<Choice<CheckOrigin>, Vec<Wrong>> {
+        if !value.get_ref().is_array() {
+            return one::read(value, read);
+        }
+        let entry = move |entry: &str| match read(entry)?.value() {
+            Some(CheckOrigin::List(entries)) => Ok(entries),
+            _ => Err(format!("{entry:?} stands alone, not in a list")),
+        };
+        let entries = list::read(value, entry)?.concat();
+        if entries.is_empty() {
+            let why = "is an empty list, which would refuse every page".to_owned();
+            return Err(vec![Wrong { span: value.span(), why }]);
+        }
+        Ok(Choice::Value(CheckOrigin::List(entries)))
+    }
+}

@@ -1,0 +1,236 @@
+//! The table `[token]` of `simurgh.toml`: by which tokens sockets are let in.
+//!
+//! Keys come from a file or the environment, and stand neither in `simurgh.toml` nor among the
+//! arguments; so nothing that is printed has to be masked.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serde::{Deserialize, Deserializer};
+use simurgh::token::jwt::{Algorithm, Checks};
+use simurgh::token::phoenix::MaxAge;
+use simurgh::token::{
+    JwtSettings, KeySource, OnExpiry, PhoenixSettings, Settings, Template, TokenPolicy,
+};
+use simurgh_text::{duration, duration_or_zero};
+
+use super::mistakes::{Mistake, note};
+
+/// What `simurgh config` says of it.
+pub(crate) const TEXT: &str = include_str!("../token.toml");
+
+/// The table as it stands in the file.
+#[derive(Debug, Default, Clone, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct TokenSpec {
+    kind: Option<Kind>,
+    connect: Need,
+    key_file: Option<PathBuf>,
+    key_env: Option<String>,
+    salt: Option<String>,
+    max_age: Option<String>,
+    #[serde(deserialize_with = "one_or_more")]
+    algorithms: Vec<String>,
+    leeway: Option<String>,
+    #[serde(deserialize_with = "one_or_more")]
+    iss: Vec<String>,
+    #[serde(deserialize_with = "one_or_more")]
+    aud: Vec<String>,
+    on_expiry: Expiry,
+    socket_id: Option<String>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Kind {
+    Jwt,
+    Phoenix,
+}
+
+/// Whether there has to be a token at a connect.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Need {
+    #[default]
+    Required,
+    Optional,
+}
+
+#[derive(Debug, Default, Clone, Copy, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Expiry {
+    #[default]
+    Close,
+    Renew,
+}
+
+impl TokenSpec {
+    /// Its keys, for messages that suggest one.
+    pub(crate) const KEYS: &'static [&'static str] = &[
+        "kind",
+        "connect",
+        "key_file",
+        "key_env",
+        "salt",
+        "max_age",
+        "algorithms",
+        "leeway",
+        "iss",
+        "aud",
+        "on_expiry",
+        "socket_id",
+    ];
+
+    /// Reads the keys and makes the policy; or all that is wrong.
+    pub(crate) fn policy(&self) -> Result<TokenPolicy, Vec<Mistake>> {
+        let mut wrong = Vec::new();
+        let socket_id = self.socket_id.as_deref().map(str::parse::<Template>).transpose();
+        let socket_id = note(&mut wrong, "socket_id", socket_id);
+        let policy = match self.kind {
+            Some(Kind::Jwt) => self.jwt(&mut wrong),
+            Some(Kind::Phoenix) => self.phoenix(&mut wrong),
+            None => {
+                let text = "is missing: \"phoenix\" for what Phoenix.Token.sign makes, or \"jwt\"";
+                wrong.push(("kind", text.to_owned()));
+                None
+            }
+        };
+        let (Some(policy), true) = (policy, wrong.is_empty()) else { return Err(wrong) };
+        let policy = match socket_id.flatten() {
+            Some(template) => policy.socket_id(template),
+            None => policy,
+        };
+        let policy = policy.optional(self.connect == Need::Optional);
+        Ok(policy.on_expiry(match self.on_expiry {
+            Expiry::Close => OnExpiry::Close,
+            Expiry::Renew => OnExpiry::Renew,
+        }))
+    }
+
+    fn jwt(&self, wrong: &mut Vec<Mistake>) -> Option<TokenPolicy> {
+        self.are_for(Kind::Phoenix, &[("salt", &self.salt), ("max_age", &self.max_age)], wrong);
+        let mut algorithms = Vec::new();
+        for name in &self.algorithms {
+            match Algorithm::named(name) {
+                Some(algorithm) => algorithms.push(algorithm),
+                None => {
+                    let known: Vec<_> = Algorithm::ALL.iter().map(|it| it.name()).collect();
+                    let text = format!("{name:?} is none of {}", known.join(", "));
+                    wrong.push(("algorithms", text));
+                }
+            }
+        }
+        let mut checks = Checks { issuers: self.iss.clone(), ..Checks::default() };
+        checks.audiences.clone_from(&self.aud);
+        checks.leeway = self.leeway(wrong).unwrap_or(checks.leeway);
+        let (at, bytes) = self.key(wrong)?;
+        let text = std::str::from_utf8(&bytes).ok().map(str::trim_start);
+        let is_jwks = text.is_some_and(|text| text.starts_with('{'));
+        if let (true, Some(path)) = (is_jwks, &self.key_file) {
+            return note(wrong, at, TokenPolicy::jwks_file(path, algorithms, checks));
+        }
+        let keys = match text {
+            Some(text) if is_jwks => KeySource::Jwks(text.to_owned()),
+            Some(text) if text.starts_with("-----BEGIN") => KeySource::Pem(text.to_owned()),
+            _ => KeySource::Secret(bytes),
+        };
+        let mut settings = JwtSettings::new(keys);
+        (settings.algorithms, settings.checks) = (algorithms, checks);
+        note(wrong, at, TokenPolicy::new(Settings::Jwt(settings)))
+    }
+
+    fn phoenix(&self, wrong: &mut Vec<Mistake>) -> Option<TokenPolicy> {
+        let first = |list: &[String]| list.first().cloned();
+        let others = [
+            ("algorithms", &first(&self.algorithms)),
+            ("iss", &first(&self.iss)),
+            ("aud", &first(&self.aud)),
+        ];
+        self.are_for(Kind::Jwt, &others, wrong);
+        if self.salt.as_deref().unwrap_or_default().is_empty() {
+            let text =
+                "is missing: what Phoenix.Token.sign is given as salt, such as \"user socket\"";
+            wrong.push(("salt", text.to_owned()));
+        }
+        let max_age = match self.max_age.as_deref() {
+            None => None,
+            Some("infinity") => Some(MaxAge::Infinity),
+            Some(text) => note(wrong, "max_age", duration(text)).map(MaxAge::Within),
+        };
+        let leeway = self.leeway(wrong);
+        let (at, bytes) = self.key(wrong)?;
+        let secret = String::from_utf8(bytes).map_err(|_| "secret_key_base is not UTF-8");
+        let mut settings = PhoenixSettings::new(note(wrong, at, secret)?, self.salt.clone()?);
+        settings.max_age = max_age;
+        settings.leeway = leeway.unwrap_or(settings.leeway);
+        note(wrong, at, TokenPolicy::new(Settings::Phoenix(settings)))
+    }
+
+    /// Keys that mean nothing to tokens of this kind.
+    fn are_for(
+        &self,
+        kind: Kind,
+        keys: &[(&'static str, &Option<String>)],
+        wrong: &mut Vec<Mistake>,
+    ) {
+        for (key, _) in keys.iter().filter(|(_, value)| value.is_some()) {
+            let kind = if kind == Kind::Jwt { "jwt" } else { "phoenix" };
+            wrong.push((key, format!("says nothing but with kind = \"{kind}\"")));
+        }
+    }
+
+    fn leeway(&self, wrong: &mut Vec<Mistake>) -> Option<Duration> {
+        note(wrong, "leeway", duration_or_zero(self.leeway.as_deref()?))
+    }
+
+    /// The key as it was found, without the end of the line that an editor adds; and which setting
+    /// names it.
+    fn key(&self, wrong: &mut Vec<Mistake>) -> Option<(&'static str, Vec<u8>)> {
+        let (at, bytes) = match (&self.key_file, &self.key_env) {
+            (Some(path), None) => {
+                let read = std::fs::read(path);
+                let read = read.map_err(|error| format!("cannot read {}: {error}", path.display()));
+                ("key_file", note(wrong, "key_file", read)?)
+            }
+            (None, Some(name)) => match std::env::var_os(name) {
+                Some(value) => ("key_env", value.into_encoded_bytes()),
+                None => {
+                    let text = format!("the environment has no variable {name}");
+                    wrong.push(("key_env", text));
+                    return None;
+                }
+            },
+            (Some(_), Some(_)) => {
+                wrong.push(("key_env", "there is a key_file as well: leave one out".to_owned()));
+                return None;
+            }
+            (None, None) => {
+                let text = "is missing: the file that has the key, or key_env, the variable of the \
+                            environment that has it";
+                wrong.push(("key_file", text.to_owned()));
+                return None;
+            }
+        };
+        let key = bytes.strip_suffix(b"\n").unwrap_or(&bytes);
+        let key = key.strip_suffix(b"\r").unwrap_or(key);
+        if key.is_empty() {
+            wrong.push((at, "the key is empty".to_owned()));
+            return None;
+        }
+        Some((at, key.to_vec()))
+    }
+}
+
+/// A text, or a list of them.
+fn one_or_more<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<String>, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(untagged, expecting = "a text, or a list of texts")]
+    enum OneOrMore {
+        One(String),
+        More(Vec<String>),
+    }
+    Ok(match OneOrMore::deserialize(from)? {
+        OneOrMore::One(text) => vec![text],
+        OneOrMore::More(texts) => texts,
+    })
+}

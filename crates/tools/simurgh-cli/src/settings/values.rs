@@ -1,0 +1,195 @@
+//! Values of settings that are neither numbers nor times, the same in flags and in the file: a text
+//! in, the checked value or what is wrong with it out.
+
+use std::fmt;
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+
+use ipnet::IpNet;
+use simurgh::CheckOrigin;
+use simurgh_text::{Choice, bytes_at_least_one, parse_bytes};
+use tracing_subscriber::filter::LevelFilter;
+
+/// How log lines are written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum LogFormat {
+    /// For people.
+    Text,
+    /// One JSON object a line.
+    Json,
+}
+
+pub(crate) fn address(text: &str) -> Result<SocketAddr, String> {
+    text.parse().map_err(|_| format!("{text:?} is no address with a port"))
+}
+
+/// Reads a size of at least so many bytes.
+pub(crate) fn size_from(least: usize) -> impl Fn(&str) -> Result<usize, String> + Clone {
+    move |text| match parse_bytes(text)? {
+        bytes if bytes < least => Err(format!("{text:?} is less than {least} bytes")),
+        bytes => Ok(bytes),
+    }
+}
+
+/// The size of a head; the most is what goes in one piece from a shard to the HTTP side.
+pub(crate) fn head_bytes(text: &str) -> Result<usize, String> {
+    match bytes_at_least_one(text)? {
+        bytes @ 1_024..=65_536 => Ok(bytes),
+        _ => Err(format!("{text:?} is not from 1024 to 65536 bytes")),
+    }
+}
+
+/// A directory that exists.
+pub(crate) fn directory(text: &str) -> Result<PathBuf, String> {
+    let path = PathBuf::from(text);
+    if path.is_dir() { Ok(path) } else { Err(format!("{text:?} is no directory")) }
+}
+
+/// A file that need not exist yet, in a folder that does.
+pub(crate) fn file(text: &str) -> Result<PathBuf, String> {
+    let path = PathBuf::from(text);
+    let folder = path.parent().filter(|it| !it.as_os_str().is_empty());
+    let is_in_one = folder.is_none_or(std::path::Path::is_dir);
+    match path.file_name() {
+        Some(_) if is_in_one && !path.is_dir() => Ok(path),
+        Some(_) if is_in_one => Err(format!("{text:?} is a directory, and no file")),
+        Some(_) => Err(format!("{text:?} is in no directory that is there")),
+        None => Err(format!("{text:?} names no file")),
+    }
+}
+
+pub(crate) fn json(text: &str) -> Result<serde_json::Value, String> {
+    serde_json::from_str(text).map_err(|error| format!("{text:?} is not JSON: {error}"))
+}
+
+/// `auto`, `off`, `conn`, `local`, or a list with commas.
+pub(crate) fn check_origin(text: &str) -> Result<Choice<CheckOrigin>, String> {
+    Ok(Choice::Value(match text {
+        "auto" => return Ok(Choice::Word),
+        "off" => CheckOrigin::Off,
+        "conn" => CheckOrigin::Conn,
+        "local" => CheckOrigin::Local,
+        list => CheckOrigin::list(list.split(',').map(str::trim))
+            .map_err(|error| format!("{text:?}: {error}"))?,
+    }))
+}
+
+/// A network in CIDR form; an address alone is a network of one.
+pub(crate) fn network(text: &str) -> Result<IpNet, String> {
+    let alone = || text.parse::<IpAddr>().map(IpNet::from);
+    let network = text.parse::<IpNet>().or_else(|_| alone());
+    network.map_err(|_| format!("{text:?} is no network"))
+}
+
+/// A name as it stands in `Host`, without a port; an address of version 6 without brackets.
+pub(crate) fn host(text: &str) -> Result<String, String> {
+    let is_name = |text: &str| {
+        text.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-' | b'_'))
+    };
+    match text.parse::<IpAddr>().is_ok() || (!text.is_empty() && is_name(text)) {
+        true => Ok(text.to_owned()),
+        false => Err(format!("{text:?} is no host; it has no scheme, no port and no wildcard")),
+    }
+}
+
+/// A bearer token as RFC 6750 has it, more or less; what is wrong is never repeated, it is a
+/// secret.
+pub(crate) fn token(text: &str) -> Result<String, String> {
+    if text.is_empty() {
+        return Err("is empty; leave it out for no token".to_owned());
+    }
+    if !text.bytes().all(|byte| byte.is_ascii_graphic()) {
+        return Err("holds spaces or characters beyond ASCII".to_owned());
+    }
+    Ok(text.to_owned())
+}
+
+pub(crate) fn level(text: &str) -> Result<LevelFilter, String> {
+    match text {
+        "off" => Ok(LevelFilter::OFF),
+        "error" => Ok(LevelFilter::ERROR),
+        "warn" => Ok(LevelFilter::WARN),
+        "info" => Ok(LevelFilter::INFO),
+        "debug" => Ok(LevelFilter::DEBUG),
+        "trace" => Ok(LevelFilter::TRACE),
+        _ => Err(format!("{text:?} is no level")),
+    }
+}
+
+pub(crate) fn log_format(text: &str) -> Result<LogFormat, String> {
+    match text {
+        "text" => Ok(LogFormat::Text),
+        "json" => Ok(LogFormat::Json),
+        _ => Err(format!("{text:?} is no format")),
+    }
+}
+
+impl fmt::Display for LogFormat {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Text => "text",
+            Self::Json => "json",
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use simurgh_text::{whole, word_or};
+
+    use super::*;
+
+    #[test]
+    fn networks_and_addresses() {
+        assert_eq!(network("10.0.0.0/8").map(|net| net.prefix_len()), Ok(8));
+        assert_eq!(network("10.1.2.3").map(|net| net.prefix_len()), Ok(32));
+        assert_eq!(network("fd00::/8").map(|net| net.prefix_len()), Ok(8));
+        for wrong in ["10.0.0.0/33", "example.com", "", "10.0.0"] {
+            assert!(network(wrong).is_err(), "{wrong}");
+        }
+        assert!(address("[::1]:4000").is_ok());
+        for wrong in ["127.0.0.1", "localhost:4000", ":4000", "127.0.0.1:99999", "::1:4000:"] {
+            assert!(address(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn origins() {
+        assert_eq!(check_origin("auto"), Ok(Choice::Word));
+        assert_eq!(check_origin("off"), Ok(Choice::Value(CheckOrigin::Off)));
+        assert_eq!(check_origin("conn"), Ok(Choice::Value(CheckOrigin::Conn)));
+        assert_eq!(check_origin("local"), Ok(Choice::Value(CheckOrigin::Local)));
+        for right in ["chat.example.com", "backend_1", "10.0.0.1", "fd00::1"] {
+            assert_eq!(host(right).as_deref(), Ok(right));
+        }
+        for wrong in ["", "http://a", "a:80", "a/b", "*.a", "[::1]", "a b"] {
+            assert!(host(wrong).is_err(), "{wrong}");
+        }
+        let list = check_origin("//a.com, https://b.com,//*.c.com").map(Choice::value);
+        assert!(matches!(list, Ok(Some(CheckOrigin::List(entries))) if entries.len() == 3));
+        for wrong in ["", "a.com", "//", "//a.com,", "conn,off"] {
+            assert!(check_origin(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn numbers_have_bounds() {
+        let shards = word_or("auto", whole::<usize>(1, 4_096));
+        assert_eq!(shards("2"), Ok(Choice::Value(2)));
+        assert_eq!(shards("auto"), Ok(Choice::Word));
+        for wrong in ["0", "-1", "two", "4097", "1.5", ""] {
+            assert!(shards(wrong).is_err(), "{wrong}");
+        }
+        assert!(whole::<u16>(1, 65_535)("65536").is_err());
+        assert!(size_from(125)("124").is_err());
+        assert!(bytes_at_least_one("0").is_err());
+    }
+
+    #[test]
+    fn a_wrong_token_is_not_repeated() {
+        let error = token("s3cret with a space").unwrap_err();
+        assert!(!error.contains("s3cret"), "{error}");
+        assert!(token("").is_err());
+        assert_eq!(token("s3cret").as_deref(), Ok("s3cret"));
+    }
+}

@@ -1,0 +1,131 @@
+//! The climb from one milestone to the next, with what is measured there, and heartbeats of all
+//! members.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use simurgh_load::record::Metric;
+
+use super::journal::Interval;
+use super::results::{HeartbeatResult, Milestone, NodeMemory};
+use super::run::{CapacityTest, us_each};
+use super::scenarios::{LOBBY, START_HEARTBEATS};
+use super::usage::{self, Usage};
+
+/// A climb in which nobody joins for so long is given up.
+const WAIT_MAX: Duration = Duration::from_secs(60);
+/// Rest before memory is read.
+const REST: Duration = Duration::from_secs(3);
+
+impl CapacityTest {
+    /// Lets members come until there are `to`, and measures; `say` is told how many have joined.
+    pub(super) fn climb(&mut self, to: u64, say: &mut dyn FnMut(u64)) -> Result<Milestone, String> {
+        self.clients.command("resume")?;
+        let mut seen = Milestone { members: to, came: to - self.members, ..Default::default() };
+        let before = self.cpu_ns()?;
+        let mut interval = Interval::default();
+        seen.climb_s = self.wait_for_members(to, &mut interval, say)?.as_secs_f64();
+        let after = self.cpu_ns()?;
+        seen.joins_per_s = seen.came as f64 / seen.climb_s;
+        seen.server_us_per_join = us_each(after.0 - before.0, seen.came);
+        seen.client_us_per_join = us_each(after.1 - before.1, seen.came);
+        seen.join = interval.times(Metric::Join).stats();
+        self.members = to;
+        thread::sleep(REST);
+        self.check_counts(to)?;
+        self.measure_memory(&mut seen)?;
+        seen.broadcast = self.broadcast_to_all()?;
+        Ok(seen)
+    }
+
+    /// How long it took from the first to the last.
+    fn wait_for_members(
+        &mut self,
+        to: u64,
+        interval: &mut Interval,
+        say: &mut dyn FnMut(u64),
+    ) -> Result<Duration, String> {
+        let (mut first, mut last) = (None, Instant::now());
+        // The speaker has joined a second channel.
+        while self.joined < to + 1 {
+            let before = self.joined;
+            self.poll(interval)?;
+            if self.joined > before {
+                last = Instant::now();
+                // The second that was just closed is part of the climb.
+                first.get_or_insert(last - Duration::from_secs(1));
+                say(self.joined);
+            }
+            if last.elapsed() > WAIT_MAX {
+                return Err(format!(
+                    "{} of {to} have joined, then nobody for {WAIT_MAX:?}; errors: {} {}",
+                    self.joined,
+                    interval.errors(),
+                    interval.details().join("; ")
+                ));
+            }
+        }
+        Ok(last.duration_since(first.unwrap_or(last)).max(Duration::from_millis(100)))
+    }
+
+    fn measure_memory(&self, seen: &mut Milestone) -> Result<(), String> {
+        let (now, baseline) = (Usage::now()?, &self.baseline);
+        let rise = |now: u64, before: u64| now.saturating_sub(before) as f64 / seen.members as f64;
+        let each = self.servers.resident_each()?;
+        seen.server_bytes = rise(each.iter().sum(), baseline.servers.iter().sum());
+        seen.engine_memory = self.servers.engine()?.map(|(_, bytes)| bytes);
+        seen.client_bytes = rise(usage::resident(self.clients.pid())?, baseline.clients);
+        seen.kernel_bytes = rise(now.slab, baseline.machine.slab) / 2.0;
+        seen.memory_available = now.available;
+        if each.len() > 1 {
+            let memory = each.iter().zip(&baseline.servers);
+            let nodes = self.servers.metrics_each()?.into_iter().zip(memory);
+            let node = nodes.map(|(metrics, (now, before))| {
+                let sockets = metrics.count("simurgh_sockets");
+                let bytes = now.saturating_sub(*before) as f64 / sockets.max(1) as f64;
+                NodeMemory { sockets, bytes }
+            });
+            seen.nodes = node.collect();
+        }
+        Ok(())
+    }
+
+    /// Has all members send heartbeats, each `every` so often, and measures two such times of it.
+    pub(super) fn measure_heartbeats(
+        &mut self,
+        every: Duration,
+    ) -> Result<HeartbeatResult, String> {
+        self.read_journal(&mut Interval::default())?;
+        let payload = format!("{{\"body\":\"{START_HEARTBEATS}\"}}");
+        self.servers.broadcast(LOBBY, "new:msg", &payload)?;
+        // The speaker sends none.
+        let senders = self.members.saturating_sub(1);
+        let mut begun = Interval::default();
+        let until = self.deadline(every * 2);
+        while begun.times(Metric::Push).count() < senders {
+            self.poll(&mut begun)?;
+            if Instant::now() > until {
+                let sent = begun.times(Metric::Push).count();
+                return Err(format!("of {senders} members {sent} have sent a heartbeat"));
+            }
+        }
+        let (mut measured, from) = (Interval::default(), Instant::now());
+        let before = self.cpu_ns()?;
+        while from.elapsed() < every * 2 {
+            self.poll(&mut measured)?;
+        }
+        let after = self.cpu_ns()?;
+        let (seconds, times) = (from.elapsed().as_secs_f64(), measured.times(Metric::Push));
+        let answered = times.count();
+        Ok(HeartbeatResult {
+            every_s: every.as_secs_f64(),
+            senders,
+            answered,
+            per_s: answered as f64 / seconds,
+            server_us: us_each(after.0 - before.0, answered),
+            client_us: us_each(after.1 - before.1, answered),
+            failed: measured.errors(),
+            times: times.stats(),
+        })
+    }
+}

@@ -1,0 +1,138 @@
+//! The broker between the nodes: a nats-server started for the test, on a free port.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use serde::Deserialize;
+
+use super::processes::ChildProcess;
+
+/// How long it may take to say where it listens.
+const START_TIMEOUT: Duration = Duration::from_secs(20);
+/// Names its program, where no flag does.
+const VARIABLE: &str = "SIMURGH_NATS_SERVER";
+/// What it is called in PATH.
+const NAME: &str = "nats-server";
+
+/// Where a nats-server is, and which.
+#[derive(Clone, Debug)]
+pub(super) struct Program {
+    path: PathBuf,
+    /// `2.15.2`
+    pub(super) version: String,
+}
+
+impl Program {
+    /// By the flag, the variable or PATH, in this order.
+    ///
+    /// # Errors
+    /// There is none, or it is none, and how to come by one.
+    pub(super) fn find(flag: Option<&Path>) -> Result<Self, String> {
+        let (path, whose) = match (flag, std::env::var_os(VARIABLE)) {
+            (Some(path), _) => (path.to_owned(), "--nats"),
+            (None, Some(path)) if !path.is_empty() => (PathBuf::from(path), VARIABLE),
+            (None, _) => (PathBuf::from(NAME), "PATH"),
+        };
+        let help = format!(
+            "several nodes need a {NAME}: name one with --nats or {VARIABLE}, or have it in PATH; \
+             `cargo xtask engine` installs one"
+        );
+        // It is started in another directory, where a relative path would lead elsewhere.
+        let path = match path.components().count() {
+            1 => path,
+            _ => path
+                .canonicalize()
+                .map_err(|error| format!("{whose}: {}: {error}; {help}", path.display()))?,
+        };
+        let ran = Command::new(&path).arg("--version").stderr(Stdio::null()).output();
+        let said = ran.map_err(|error| format!("{whose}: {}: {error}; {help}", path.display()))?;
+        match version(&String::from_utf8_lossy(&said.stdout)) {
+            Some(version) => Ok(Self { path, version }),
+            None => Err(format!("{whose}: {} is no {NAME}; {help}", path.display())),
+        }
+    }
+}
+
+/// `nats-server: v2.15.2`
+fn version(said: &str) -> Option<String> {
+    let version = said.trim().strip_prefix("nats-server: v")?;
+    version.starts_with(|char: char| char.is_ascii_digit()).then(|| version.to_owned())
+}
+
+/// A running one, which ends with this value.
+pub(super) struct Engine {
+    process: ChildProcess,
+    port: u16,
+}
+
+/// What it writes about its ports.
+#[derive(Deserialize)]
+struct Ports {
+    nats: Vec<String>,
+}
+
+impl Engine {
+    /// Starts it with all that it writes in `dir`, which is made.
+    pub(super) fn start(program: &Program, dir: &Path) -> Result<Self, String> {
+        std::fs::create_dir(dir).map_err(|error| format!("{}: {error}", dir.display()))?;
+        let mut command = Command::new(&program.path);
+        command
+            .args(["--addr", "127.0.0.1", "--port", "-1", "--ports_file_dir"])
+            .arg(dir)
+            .current_dir(dir)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null());
+        let mut process = ChildProcess::start("engine", &mut command, dir.with_extension("log"))?;
+        let begun = Instant::now();
+        loop {
+            if let Some(port) = port(dir) {
+                return Ok(Self { process, port });
+            }
+            process.must_run()?;
+            if begun.elapsed() > START_TIMEOUT {
+                return Err(format!("the engine did not listen within {START_TIMEOUT:?}"));
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    /// Where nodes find it.
+    pub(super) fn url(&self) -> String {
+        format!("nats://127.0.0.1:{}", self.port)
+    }
+
+    pub(super) fn pid(&self) -> u32 {
+        self.process.pid()
+    }
+
+    pub(super) fn must_run(&mut self) -> Result<(), String> {
+        self.process.must_run()
+    }
+}
+
+/// The port in the file of ports, once it is written.
+fn port(dir: &Path) -> Option<u16> {
+    let mut files = std::fs::read_dir(dir).ok()?.flatten().map(|entry| entry.path());
+    let file = files.find(|path| path.extension().is_some_and(|ext| ext == "ports"))?;
+    let ports: Ports = serde_json::from_str(&std::fs::read_to_string(file).ok()?).ok()?;
+    ports.nats.first()?.rsplit_once(':')?.1.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_nats_server_is_one() {
+        assert_eq!(version("nats-server: v2.15.2\n").as_deref(), Some("2.15.2"));
+        for other in ["", "nats-server: vx", "true 9.1", "v2.15.2"] {
+            assert_eq!(version(other), None, "{other}");
+        }
+        for (path, why) in [("/no/such/file", "--nats: /no/such/file"), ("/bin/true", "is no nats")]
+        {
+            let error = Program::find(Some(Path::new(path))).unwrap_err();
+            assert!(error.contains(why) && error.contains("cargo xtask engine"), "{error}");
+        }
+    }
+}

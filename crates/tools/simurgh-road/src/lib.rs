@@ -1,0 +1,385 @@
+//! `simurgh road`: a capacity test. How many connections does one server on this machine hold, and
+//! what does each cost?
+//!
+//! ```text
+//! raise limits -> start server, clients, probes -> climb to a milestone, rest, measure -> the next
+//!                                                                  `-> results: JSON, table, page
+//! ```
+//!
+//! All are processes of this very program: the server is `simurgh serve`, clients and probes are
+//! `simurgh load`, steered through its standard input; what they measured is read from their
+//! journals, from `/metrics` and from `/proc`. With `--nodes` there are several servers, nodes of a
+//! cluster with a broker between them.
+//!
+//! `run` is the state of a test; `climb`, `broadcast` and `reconnect` are what is measured with it.
+//! `results` is the data they fill, which `compare` and `report` read.
+
+mod broadcast;
+mod climb;
+mod compare;
+mod engine;
+mod journal;
+mod metrics;
+mod processes;
+mod reconnect;
+mod report;
+mod results;
+mod run;
+mod scenarios;
+mod servers;
+mod tuning;
+mod usage;
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use simurgh_text::format::grouped;
+use simurgh_text::output::{complain, fail, print};
+use simurgh_text::{Choice, bytes_at_least_one, duration, whole, word_or};
+use simurgh_tune::CONNECTIONS_MAX;
+
+use engine::Program;
+use processes::Load;
+use report::time;
+use results::{BroadcastResult, Comparison, Host, Milestone, Results};
+use run::CapacityTest;
+use scenarios::Workload;
+use servers::Servers;
+use tuning::TemporaryTuning;
+use usage::Usage;
+
+/// What can be typed after `simurgh road`.
+#[derive(Debug, Args)]
+pub struct Flags {
+    /// Connections at the end of the road. Default: as many as memory allows.
+    #[arg(long, value_name = "N", value_parser = whole::<u64>(100, CONNECTIONS_MAX))]
+    connections: Option<u64>,
+    /// Connections that come per second.
+    #[arg(long, value_name = "N", default_value_t = 20_000,
+          value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    rate: u32,
+    /// Directory for all that is written; it must be empty or not be there. Default:
+    /// ./simurgh-road.
+    #[arg(long, value_name = "DIR", default_value = "simurgh-road")]
+    out: PathBuf,
+    /// How far apart the heartbeats of each client are that are measured at the end, or off.
+    #[arg(long, value_name = "TIME", default_value = "30s",
+          value_parser = word_or("off", duration))]
+    heartbeats: Choice<Duration>,
+    /// Text in what is said to all, beside a stamp of some 40 bytes: 10kB, for example.
+    #[arg(long, value_name = "SIZE", value_parser = bytes_at_least_one)]
+    text: Option<usize>,
+    /// Another server to walk the road with: a command, which is started with the options that
+    /// `simurgh serve` would get here, says on which address it is listening in the same words, and
+    /// answers GET /metrics and POST /api/broadcast.
+    #[arg(long, value_name = "COMMAND")]
+    server: Option<String>,
+    /// So many servers, nodes of one cluster, with a nats-server between them and one lobby over
+    /// all.
+    #[arg(long, value_name = "N", default_value_t = 1, conflicts_with = "server",
+          value_parser = clap::value_parser!(u32).range(1..=32))]
+    nodes: u32,
+    /// Walks the road again with one server without a cluster, and says what several cost beside
+    /// it.
+    #[arg(long)]
+    compare: bool,
+    /// Where nats-server is. Default: what SIMURGH_NATS_SERVER says, or nats-server in PATH.
+    #[arg(long, value_name = "FILE")]
+    nats: Option<PathBuf>,
+    /// How often something is said to all when everybody is there. Default: once, of several nodes
+    /// five times.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000))]
+    broadcasts: Option<u32>,
+    /// Leaves out the storm at the end: all clients vanish at once, and come back at once.
+    #[arg(long)]
+    no_storm: bool,
+    /// Changes nothing in the system; else what is too small for so many connections is raised, and
+    /// put back at the end.
+    #[arg(long)]
+    no_tune: bool,
+    /// Where the live page of the load generator is, or off.
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8091")]
+    dashboard: String,
+}
+
+/// Memory of a connection, both ends, before there is a figure of this machine's own.
+const BYTES_AT_FIRST: f64 = 9_400.0;
+/// A test that ends where memory does ends at a multiple of this.
+const ROUND: u64 = 10_000;
+/// So much of the machine's memory is left alone: for what broadcasts have under way, and others.
+const MEMORY_LEFT: f64 = 0.06;
+/// Sockets of the server beyond the clients': those of the probes.
+const MORE_SOCKETS: u64 = 300;
+
+/// Runs the test, and returns its exit status.
+pub fn road(flags: &Flags) -> ExitCode {
+    match run(flags) {
+        Ok(results) => {
+            print(&results.markdown());
+            ExitCode::SUCCESS
+        }
+        Err(why) => fail(&why),
+    }
+}
+
+fn run(flags: &Flags) -> Result<Results, String> {
+    let is_alone = flags.nodes == 1;
+    if is_alone && (flags.compare || flags.nats.is_some()) {
+        return Err("--compare and --nats are of a road of several --nodes".to_owned());
+    }
+    let program = match is_alone {
+        true => None,
+        false => Some(Program::find(flags.nats.as_deref())?),
+    };
+    let dir = make_directory(&flags.out)?;
+    let before = Usage::now()?;
+    let room = (spare(&before) / BYTES_AT_FIRST) as u64;
+    let to = flags.connections.unwrap_or(room / ROUND * ROUND).max(1);
+    // Put back when all processes have ended: what is made first is dropped last.
+    let tuning = match flags.no_tune {
+        true => TemporaryTuning::nothing(),
+        false => TemporaryTuning::raise(to, &dir)?,
+    };
+    let mut results = Results {
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        machine: Host::this(before.total),
+        server: flags.server.clone().unwrap_or_else(|| "simurgh serve".to_owned()),
+        nodes: flags.nodes,
+        engine: program.as_ref().map(|program| format!("nats-server {}", program.version)),
+        rate: flags.rate,
+        text: flags.text.unwrap_or(0),
+        tuning: tuning.changes.clone(),
+        ..Results::default()
+    };
+    let servers = match &program {
+        None => Servers::one(flags.server.as_deref(), to + MORE_SOCKETS, &dir)?,
+        Some(program) => {
+            // Users are spread evenly but for a few, and nodes let in no more than they hold.
+            let sockets = to.div_ceil(u64::from(flags.nodes)) + 2 * MORE_SOCKETS;
+            Servers::several(flags.nodes, sockets, &dir, program)?
+        }
+    };
+    run_with(flags, servers, to, &dir, &mut results)?;
+    if flags.compare {
+        compare(flags, &before, &dir, &mut results)?;
+    }
+    complain(&format!("written to {}", dir.display()));
+    Ok(results)
+}
+
+/// The same test, as far as it came, with one server without a cluster.
+fn compare(flags: &Flags, before: &Usage, dir: &Path, results: &mut Results) -> Result<(), String> {
+    let Some(to) = results.milestones.last().map(|it| it.members) else { return Ok(()) };
+    complain("the same with one server");
+    let is_closed = || Ok(Usage::now()?.sockets <= before.sockets + MORE_SOCKETS);
+    let late = "the sockets of the road before are not closed yet";
+    wait_until(is_closed, SOCKETS_TIMEOUT, Duration::from_millis(500), late)?;
+    let home = dir.join("one-node");
+    std::fs::create_dir(&home).map_err(|error| format!("{}: {error}", home.display()))?;
+    let alone = Servers::alone(to + MORE_SOCKETS, &home)?;
+    let mut one = Results {
+        version: results.version.clone(),
+        machine: results.machine.clone(),
+        server: results.server.clone(),
+        nodes: 1,
+        rate: results.rate,
+        text: results.text,
+        ..Results::default()
+    };
+    run_with(flags, alone, to, &home, &mut one)?;
+    results.comparison = Comparison::of(results, one);
+    write(dir, results)
+}
+
+/// The test up to `to` members with servers that run, and what is measured at its end; written to
+/// `dir` as it goes.
+fn run_with(
+    flags: &Flags,
+    servers: Servers,
+    to: u64,
+    dir: &Path,
+    results: &mut Results,
+) -> Result<(), String> {
+    let milestones = scenarios::milestones(to);
+    let addresses = servers.addresses();
+    results.shards = servers.metrics()?.lines("simurgh_sockets");
+    let list: Vec<String> = addresses.iter().map(ToString::to_string).collect();
+    complain(&format!("server on {} with {} shards", list.join(", "), results.shards));
+    let probes = scenarios::probes(&addresses);
+    let (text, heartbeats) = (results.text, flags.heartbeats.value());
+    let workload = Workload { servers: addresses, rate: flags.rate, text, heartbeats };
+    let mut probes = Load::start("bystanders", &probes, dir.join("bystanders"), "off")?;
+    wait_for_probes(&servers, &mut probes)?;
+    let scenario = workload.by_milestones(&milestones);
+    let mut clients = Load::start("crowd", &scenario, dir.join("crowd"), &flags.dashboard)?;
+    // Or the program itself would count as memory of the clients.
+    clients.wait_until_ready()?;
+    let mut test = CapacityTest::new(workload, servers, clients, probes)?;
+    for milestone in &milestones {
+        if let Some(why) = too_much(&test, *milestone)? {
+            results.ending = why;
+            break;
+        }
+        let mut say = |members| complain(&format!("  {} have joined", grouped(members)));
+        let outcome = test.climb(*milestone, &mut say);
+        results.users.clone_from(&test.users);
+        match outcome {
+            Ok(seen) => {
+                complain(&milestone_line(&seen));
+                results.milestones.push(seen);
+            }
+            Err(why) => {
+                results.ending = format!("It broke off on the way to {milestone}: {why}");
+                write(dir, results)?;
+                return Err(why);
+            }
+        }
+        // All that was found so far stays if the rest is cut short.
+        write(dir, results)?;
+    }
+    if results.ending.is_empty() {
+        results.ending = format!("It ended where it was to end: {} connections.", grouped(to));
+    }
+    let ended = finish(flags, &mut test, results);
+    write(dir, results)?;
+    ended
+}
+
+/// What is measured when all members are there; the results' ending says what broke off.
+fn finish(flags: &Flags, test: &mut CapacityTest, results: &mut Results) -> Result<(), String> {
+    if test.members == 0 {
+        return Ok(());
+    }
+    let times = flags.broadcasts.unwrap_or(if flags.nodes > 1 { BROADCASTS } else { 1 });
+    results.broadcasts.extend(results.milestones.last().map(|last| last.broadcast.clone()));
+    for _ in 1..times {
+        let seen = test.broadcast_to_all();
+        let seen = seen.inspect_err(|why| results.breaks_off("Another broadcast", why))?;
+        complain(&broadcast_line(&seen));
+        results.broadcasts.push(seen);
+    }
+    // What follows is not compared.
+    let is_alone = results.engine.is_none() && flags.compare;
+    if is_alone {
+        return Ok(());
+    }
+    if !flags.no_storm {
+        complain("all clients vanish at once, and then all come back");
+        let seen = test.reconnect_all(&flags.dashboard);
+        results.reconnect = Some(seen.inspect_err(|why| results.breaks_off("The storm", why))?);
+    }
+    // Last: where the cores cannot keep up with them, what waits would be in the way of all else.
+    if let Some(every) = flags.heartbeats.value() {
+        complain(&format!("all send heartbeats, {every:?} apart"));
+        let seen = test.measure_heartbeats(every);
+        results.heartbeats = Some(seen.inspect_err(|why| results.breaks_off("Heartbeats", why))?);
+    }
+    Ok(())
+}
+
+/// Until all of them have connected: from then on only clients come.
+fn wait_for_probes(servers: &Servers, probes: &mut Load) -> Result<(), String> {
+    let are_there = || {
+        probes.must_run()?;
+        Ok(servers.metrics()?.count("simurgh_sockets") >= scenarios::PROBES)
+    };
+    let late = "those who stand by did not connect";
+    wait_until(are_there, PROBES_TIMEOUT, Duration::from_millis(100), late)
+}
+
+/// Looks `every` so often whether something is so, and gives up with `late`.
+fn wait_until(
+    mut is_so: impl FnMut() -> Result<bool, String>,
+    most: Duration,
+    every: Duration,
+    late: &str,
+) -> Result<(), String> {
+    let begun = Instant::now();
+    while !is_so()? {
+        if begun.elapsed() > most {
+            return Err(late.to_owned());
+        }
+        thread::sleep(every);
+    }
+    Ok(())
+}
+
+/// They come within two seconds.
+const PROBES_TIMEOUT: Duration = Duration::from_secs(30);
+/// The kernel closes millions of sockets within a minute or two.
+const SOCKETS_TIMEOUT: Duration = Duration::from_secs(600);
+/// Broadcasts at the end of a test of several nodes, of which the median counts.
+const BROADCASTS: u32 = 5;
+
+/// Memory that connections may take, bytes.
+fn spare(machine: &Usage) -> f64 {
+    (machine.available as f64 - machine.total as f64 * MEMORY_LEFT).max(0.0)
+}
+
+/// Why the next milestone is not tried, if memory would not suffice.
+fn too_much(test: &CapacityTest, to: u64) -> Result<Option<String>, String> {
+    let each = test.bytes_per_connection()?.unwrap_or(BYTES_AT_FIRST);
+    let more = to.saturating_sub(test.members);
+    let (needed, spare) = (more as f64 * each, spare(&Usage::now()?));
+    Ok((needed > spare).then(|| {
+        format!(
+            "It ended before memory does: {} more connections take {:.1} GB ({each:.0} B each, \
+             both ends), and {:.1} GB are to spare.",
+            grouped(more),
+            needed / 1e9,
+            spare / 1e9
+        )
+    }))
+}
+
+/// A milestone, for those who watch.
+fn milestone_line(seen: &Milestone) -> String {
+    format!(
+        "{} joined ({}/s, p99 {}); {:.0} + {:.0} B each; {}",
+        grouped(seen.members),
+        grouped(seen.joins_per_s as u64),
+        time(seen.join.p99),
+        seen.server_bytes,
+        seen.kernel_bytes,
+        broadcast_line(&seen.broadcast)
+    )
+}
+
+/// A broadcast, for those who watch.
+fn broadcast_line(seen: &BroadcastResult) -> String {
+    format!(
+        "broadcast to all: first {}, median {}, last {}, {:.2} µs each; heartbeats meanwhile p99 \
+         {} of {}",
+        time(seen.first_us),
+        time(seen.delivery.p50),
+        time(seen.last_us),
+        seen.server_us,
+        time(seen.heartbeats.p99),
+        seen.heartbeats.count
+    )
+}
+
+fn make_directory(out: &Path) -> Result<PathBuf, String> {
+    let say = |error: std::io::Error| format!("cannot use {}: {error}", out.display());
+    std::fs::create_dir_all(out).map_err(say)?;
+    if std::fs::read_dir(out).map_err(say)?.next().is_some() {
+        return Err(format!("{} is not empty: name another --out", out.display()));
+    }
+    // The processes of the test have other working directories.
+    out.canonicalize().map_err(say)
+}
+
+fn write(dir: &Path, results: &Results) -> Result<(), String> {
+    let json = serde_json::to_string_pretty(results).map_err(|error| error.to_string())?;
+    for (name, text) in
+        [("road.json", json), ("road.md", results.markdown()), ("road.html", results.page())]
+    {
+        let path = dir.join(name);
+        simurgh_load::report::write_whole(&path, text.as_bytes())
+            .map_err(|error| format!("cannot write {}: {error}", path.display()))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,127 @@
+//! At the end of a test all clients vanish at once, then all come back at once.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use simurgh_load::record::{Count, Metric};
+
+use super::journal::{Interval, JournalReader};
+use super::processes::Load;
+use super::results::ReconnectResult;
+use super::run::CapacityTest;
+use super::scenarios::PROBES;
+use super::usage::Usage;
+
+/// How often the server is looked at.
+const POLL_INTERVAL: Duration = Duration::from_millis(500);
+/// How long the kernel may take to end a process with millions of sockets.
+const VANISH_TIMEOUT: Duration = Duration::from_secs(300);
+/// How long memory may take to be free after that.
+const FREE_WITHIN: Duration = Duration::from_secs(10);
+/// How long all may take to come back.
+const BACK_TIMEOUT: Duration = Duration::from_secs(900);
+
+impl CapacityTest {
+    /// Has all members vanish and come back; everybody must be there.
+    pub(super) fn reconnect_all(&mut self, dashboard: &str) -> Result<ReconnectResult, String> {
+        let mut seen = ReconnectResult { vanished: self.members, ..ReconnectResult::default() };
+        self.vanish(&mut seen)?;
+        self.come_back(dashboard, &mut seen)?;
+        Ok(seen)
+    }
+
+    fn vanish(&mut self, seen: &mut ReconnectResult) -> Result<(), String> {
+        let sum = |each: Vec<u64>| each.into_iter().sum::<u64>();
+        let full = (sum(self.servers.resident_each()?), Usage::now()?.slab);
+        self.probes_journal.read()?;
+        let begun = Instant::now();
+        self.clients.kill();
+        // While all cores are busy with what the kernel does to end a process with millions of
+        // sockets, the answer may be late.
+        let left = || self.servers.metrics().map_or(u64::MAX, |it| it.count("simurgh_sockets"));
+        while left() > PROBES {
+            if begun.elapsed() > VANISH_TIMEOUT {
+                return Err("the server has not noticed that its clients are gone".to_owned());
+            }
+            thread::sleep(POLL_INTERVAL);
+        }
+        seen.noticed_s = begun.elapsed().as_secs_f64();
+        let noticed = Instant::now();
+        loop {
+            thread::sleep(POLL_INTERVAL);
+            let now = Usage::now()?;
+            let left = |now: u64, start: u64, full: u64| {
+                (now as f64 - start as f64) / full.saturating_sub(start).max(1) as f64
+            };
+            let resident = sum(self.servers.resident_each()?);
+            seen.memory_left = left(resident, self.baseline.servers.iter().sum(), full.0);
+            seen.slab_left = left(now.slab, self.baseline.machine.slab, full.1);
+            seen.sockets_left =
+                now.sockets.cast_signed() - self.baseline.machine.sockets.cast_signed();
+            let is_free =
+                seen.memory_left <= 0.05 && seen.slab_left <= 0.1 && seen.sockets_left <= 0;
+            if is_free || noticed.elapsed() >= FREE_WITHIN {
+                break;
+            }
+        }
+        let beats = self.probe_heartbeats()?;
+        seen.heartbeat_max_us = beats.times(Metric::Push).max();
+        seen.heartbeat_lag_max_us = beats.times(Metric::StepLag).max();
+        seen.heartbeats_failed = beats.errors();
+        Ok(())
+    }
+
+    fn come_back(&mut self, dashboard: &str, seen: &mut ReconnectResult) -> Result<(), String> {
+        let members = self.members;
+        let scenario = self.workload.at_once(members);
+        let dir = self.clients.dir.with_file_name("crowd-again");
+        self.clients = Load::start("crowd", &scenario, dir, dashboard)?;
+        self.clients_journal = JournalReader::new(&self.clients.dir);
+        self.joined = 0;
+        let begun = Instant::now();
+        let mut interval = Interval::default();
+        let mut is_asked = false;
+        // The speaker joins a second channel.
+        while self.joined < members + 1 {
+            self.poll(&mut interval)?;
+            if !is_asked && self.joined >= members / 2 {
+                is_asked = true;
+                seen.members_then = self.joined - 1;
+                self.ask_speaker()?;
+            }
+            if begun.elapsed() > BACK_TIMEOUT {
+                return Err(format!("{} of {members} have come back", self.joined));
+            }
+        }
+        seen.back_s = begun.elapsed().as_secs_f64();
+        let broadcast = loop {
+            if let Some(broadcast) = interval.broadcast(0) {
+                break broadcast;
+            }
+            self.poll(&mut interval)?;
+            if begun.elapsed() > BACK_TIMEOUT {
+                return Err("what was said in the storm did not come to its end".to_owned());
+            }
+        };
+        seen.receivers = u64::from(broadcast.receivers);
+        seen.tries_in_vain = interval.errors();
+        let beats = self.probe_heartbeats()?;
+        seen.back_heartbeat_max_us = beats.times(Metric::Push).max();
+        seen.back_heartbeat_lag_max_us = beats.times(Metric::StepLag).max();
+        seen.heartbeats_failed += beats.errors();
+        if interval.count(Count::DeliveriesDuplicate) > 0 {
+            return Err("somebody heard twice what was said in the storm".to_owned());
+        }
+        self.check_counts(members)
+    }
+
+    /// The heartbeats of the probes since the last time.
+    fn probe_heartbeats(&mut self) -> Result<Interval, String> {
+        // The last second is closed a little after its end.
+        thread::sleep(Duration::from_millis(1300));
+        self.probes.must_run()?;
+        let mut beats = Interval::default();
+        beats.add(self.probes_journal.read()?);
+        Ok(beats)
+    }
+}

@@ -1,0 +1,319 @@
+//! The results as a Markdown table beside the seeds' figures, and as a page.
+
+use std::fmt::Write as _;
+
+use simurgh_text::format::grouped;
+
+use super::results::{
+    Comparison, HeartbeatResult, Host, InFlight, Medians, Milestone, ReconnectResult, Results,
+};
+
+/// What the seeds measured: connections, memory in bytes a connection, what else they say.
+const SEEDS: [(u64, &str, &str); 2] = [
+    (450_000, "35 kB", "4 cores, 15 GB, memory full"),
+    (2_000_000, "41.9 kB", "40 cores, 128 GB, 45 client machines; broadcast to all in 1 to 2 s"),
+];
+
+/// A column of the table: its name, and what stands there.
+type Column = (&'static str, fn(&Milestone) -> String);
+
+const COLUMNS: [Column; 14] = [
+    ("connections", |it| grouped(it.members)),
+    ("joined per s", |it| grouped(it.joins_per_s as u64)),
+    ("join p50", |it| time(it.join.p50)),
+    ("join p99", |it| time(it.join.p99)),
+    ("server B each", |it| format!("{:.0}", it.server_bytes)),
+    ("kernel B each socket", |it| format!("{:.0}", it.kernel_bytes)),
+    ("load B each", |it| format!("{:.0}", it.client_bytes)),
+    ("broadcast first", |it| time(it.broadcast.first_us)),
+    ("median", |it| time(it.broadcast.delivery.p50)),
+    ("last", |it| time(it.broadcast.last_us)),
+    ("server CPU per delivery", |it| format!("{:.2} µs", it.broadcast.server_us)),
+    ("in flight: server + TCP buffers", |it| {
+        let InFlight { server, buffers } = it.broadcast.in_flight;
+        format!("{:.1} + {:.1} MB", server as f64 / 1e6, buffers as f64 / 1e6)
+    }),
+    ("heartbeat p99 meanwhile", |it| time(it.broadcast.heartbeats.p99)),
+    ("seed", seed),
+];
+
+fn seed(milestone: &Milestone) -> String {
+    let found = SEEDS.iter().find(|(connections, ..)| *connections == milestone.members);
+    found.map_or_else(|| "–".to_owned(), |(_, bytes, how)| format!("{bytes} each ({how})"))
+}
+
+impl Results {
+    /// The table, with a line about where and how it ended.
+    pub(super) fn markdown(&self) -> String {
+        let names: Vec<&str> = COLUMNS.iter().map(|(name, _)| *name).collect();
+        let mut text = format!("{}\n\n| {} |\n", self.place(), names.join(" | "));
+        text += &format!("|{}\n", "---|".repeat(COLUMNS.len()));
+        for milestone in &self.milestones {
+            let cells: Vec<String> = COLUMNS.iter().map(|(_, cell)| cell(milestone)).collect();
+            // Writing to a text does not fail.
+            let _ = writeln!(text, "| {} |", cells.join(" | "));
+        }
+        let _ = writeln!(text, "\n{}", self.ending);
+        for words in self.words() {
+            let _ = writeln!(text, "\n{words}");
+        }
+        text
+    }
+
+    /// What was seen beside the milestones, a paragraph each.
+    fn words(&self) -> impl Iterator<Item = String> {
+        let reconnect = self.reconnect.as_ref().map(reconnect_words);
+        let several = (self.nodes > 1).then(|| nodes_words(self)).flatten();
+        let comparison = self.comparison.as_ref().map(comparison_words);
+        several
+            .into_iter()
+            .chain(comparison)
+            .chain(reconnect)
+            .chain(self.heartbeats.as_ref().map(heartbeat_words))
+    }
+
+    fn place(&self) -> String {
+        let Host { cores, processor, memory, kernel } = &self.machine;
+        let gib = *memory as f64 / f64::from(1 << 30);
+        format!(
+            "simurgh {} on {cores} cores ({processor}), {gib:.0} GiB, Linux {kernel}: {} ({}) of \
+             {} shards, and all clients on the same machine.",
+            self.version,
+            match &self.engine {
+                None => "one server".to_owned(),
+                Some(engine) => format!("{} nodes with {engine} between them", self.nodes),
+            },
+            self.server,
+            self.shards
+        )
+    }
+
+    /// One page with the chart and the table; it needs no other file.
+    pub(super) fn page(&self) -> String {
+        let mut head = String::new();
+        let mut rows = String::new();
+        for (name, _) in COLUMNS {
+            let _ = write!(head, "<th>{name}</th>");
+        }
+        for milestone in &self.milestones {
+            rows += "<tr>";
+            for (_, cell) in COLUMNS {
+                let _ = write!(rows, "<td>{}</td>", escaped(&cell(milestone)));
+            }
+            rows += "</tr>\n";
+        }
+        let mut words = String::new();
+        for paragraph in self.words() {
+            let _ = writeln!(words, "<p>{}</p>", escaped(&paragraph));
+        }
+        include_str!("road.html")
+            .replace("{{place}}", &escaped(&self.place()))
+            .replace("{{ending}}", &escaped(&self.ending))
+            .replace("{{words}}", &words)
+            .replace("{{chart}}", &self.chart())
+            .replace("{{head}}", &head)
+            .replace("{{rows}}", &rows)
+    }
+
+    /// Simultaneous users over time, as SVG.
+    fn chart(&self) -> String {
+        const WIDTH: f64 = 960.0;
+        const HEIGHT: f64 = 360.0;
+        const LEFT: f64 = 90.0;
+        const TOP: f64 = 16.0;
+        let end = self.users.last().map_or(1.0, |(at, _)| *at).max(1.0);
+        let most = self.users.iter().map(|(_, users)| *users).max().unwrap_or(1).max(1) as f64;
+        let (step_x, step_y) = (round_step(end / 8.0), round_step(most / 5.0));
+        let x = |at: f64| LEFT + at / end * (WIDTH - LEFT - 16.0);
+        let y = |users: f64| TOP + (1.0 - users / most) * (HEIGHT - TOP - 40.0);
+        let mut svg = format!(
+            "<svg viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\" aria-label=\"Simultaneous users \
+             over time\">\n"
+        );
+        let mut tick = 0.0;
+        while tick <= most {
+            let (left, right, at) = (x(0.0), x(end), y(tick));
+            let label = grouped(tick as u64);
+            let _ = writeln!(
+                svg,
+                "<line x1=\"{left:.1}\" x2=\"{right:.1}\" y1=\"{at:.1}\" y2=\"{at:.1}\"/>\
+                 <text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\">{label}</text>",
+                left - 8.0,
+                at + 4.0
+            );
+            tick += step_y;
+        }
+        tick = 0.0;
+        while tick <= end {
+            let _ = writeln!(
+                svg,
+                "<text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{tick:.0} s</text>",
+                x(tick),
+                HEIGHT - 14.0
+            );
+            tick += step_x;
+        }
+        svg += "<polyline points=\"";
+        for (at, users) in &self.users {
+            let _ = write!(svg, "{:.1},{:.1} ", x(*at), y(*users as f64));
+        }
+        svg += "\"/>\n</svg>";
+        svg
+    }
+}
+
+fn heartbeat_words(beats: &HeartbeatResult) -> String {
+    format!(
+        "Heartbeats of all, each member every {} s: {} a second answered, p50 {}, p99 {}, slowest \
+         {}, errors {}; {:.2} µs of server CPU each, {:.2} µs of the clients'.",
+        beats.every_s,
+        grouped(beats.per_s as u64),
+        time(beats.times.p50),
+        time(beats.times.p99),
+        time(beats.times.max),
+        beats.failed,
+        beats.server_us,
+        beats.client_us,
+    )
+}
+
+fn reconnect_words(seen: &ReconnectResult) -> String {
+    format!(
+        "Storm: {} clients vanished at once; the server had noticed the last after {:.1} s, and \
+         10 s later {:.1} % of the memory it had grown by was left, {:.1} % of the kernel's \
+         records, {} sockets; slowest heartbeat of bystanders {} (they themselves were late by \
+         up to {}), failed {}. Then all came back at once: joined again after {:.1} s, {} \
+         connections tried in vain and again, slowest heartbeat {} (late by up to {}). Of {} \
+         members that had joined when something was said to all meanwhile, {} heard it (with those \
+         who had come in between).",
+        grouped(seen.vanished),
+        seen.noticed_s,
+        seen.memory_left * 100.0,
+        seen.slab_left * 100.0,
+        seen.sockets_left,
+        time(seen.heartbeat_max_us),
+        time(seen.heartbeat_lag_max_us),
+        seen.heartbeats_failed,
+        seen.back_s,
+        grouped(seen.tries_in_vain),
+        time(seen.back_heartbeat_max_us),
+        time(seen.back_heartbeat_lag_max_us),
+        grouped(seen.members_then),
+        grouped(seen.receivers),
+    )
+}
+
+pub(super) fn comparison_words(comparison: &Comparison) -> String {
+    let Comparison { nodes, one, server_us_ratio, .. } = comparison;
+    format!(
+        "One server with the same lobby: {:.2} µs of server CPU per delivery (median of {}), last \
+         of all {}, {:.0} B each. Several nodes: {:.2} µs (of {}), {}, {:.0} B each: {:.3} times \
+         the CPU per delivery.",
+        one.server_us,
+        one.broadcasts,
+        time(one.last_us as u64),
+        one.server_bytes,
+        nodes.server_us,
+        nodes.broadcasts,
+        time(nodes.last_us as u64),
+        nodes.server_bytes,
+        server_us_ratio,
+    )
+}
+
+fn nodes_words(results: &Results) -> Option<String> {
+    let last = results.milestones.last()?;
+    let broadcast = results.broadcasts.last().unwrap_or(&last.broadcast);
+    let mut text = String::from("Nodes:");
+    for (number, (node, count)) in (1..).zip(last.nodes.iter().zip(&broadcast.nodes)) {
+        // Writing to a text does not fail.
+        let _ = write!(
+            text,
+            " node-{number} {} connections, {:.0} B each, {} deliveries, {:.2} µs each;",
+            grouped(node.sockets),
+            node.bytes,
+            grouped(count.delivered),
+            count.server_us
+        );
+    }
+    let medians = Medians::of(&results.broadcasts, last);
+    let _ = write!(
+        text,
+        " all together {} deliveries of one broadcast to {} members, nobody twice; median of {}: \
+         {:.2} µs of CPU each, last of all {}. The engine has {:.1} MB and took {:.2} ms of CPU \
+         for the last.",
+        grouped(broadcast.delivered),
+        grouped(last.members),
+        medians.broadcasts,
+        medians.server_us,
+        time(medians.last_us as u64),
+        last.engine_memory.unwrap_or(0) as f64 / 1e6,
+        broadcast.engine_us.unwrap_or(0.0) / 1e3,
+    );
+    Some(text)
+}
+
+/// The next of 1, 2, 5, 10, 20 … that is not below `least`.
+fn round_step(least: f64) -> f64 {
+    let power = 10_f64.powf(least.max(1.0).log10().floor());
+    let factors = [1.0, 2.0, 5.0, 10.0];
+    let factor = factors.into_iter().find(|factor| factor * power >= least.max(1.0));
+    factor.unwrap_or(10.0) * power
+}
+
+/// A time in microseconds, in the unit that suits it.
+pub(super) fn time(us: u64) -> String {
+    match us {
+        0..10_000 => format!("{:.2} ms", us as f64 / 1e3),
+        10_000..1_000_000 => format!("{:.0} ms", us as f64 / 1e3),
+        _ => format!("{:.2} s", us as f64 / 1e6),
+    }
+}
+
+fn escaped(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn results() -> Results {
+        let milestone = |members| Milestone { members, ..Milestone::default() };
+        Results {
+            version: "1".into(),
+            machine: Host { cores: 2, processor: "<x>".into(), ..Host::default() },
+            milestones: vec![milestone(450_000), milestone(2_000_000)],
+            users: vec![(0.0, 0), (1.0, 450_000), (9.5, 2_000_000)],
+            ending: "it & ended".into(),
+            ..Results::default()
+        }
+    }
+
+    #[test]
+    fn the_table_has_a_line_for_each_milestone_and_the_seeds_figures() {
+        let text = results().markdown();
+        assert!(text.contains("| 2,000,000 |") && text.contains("41.9 kB each"), "{text}");
+        let widths: Vec<usize> = text
+            .lines()
+            .filter(|line| line.starts_with('|'))
+            .map(|line| line.matches('|').count())
+            .collect();
+        assert_eq!(widths, [COLUMNS.len() + 1; 4]);
+    }
+
+    #[test]
+    fn the_page_shows_all_and_fetches_nothing() {
+        let page = results().page();
+        assert!(page.contains("&lt;x&gt;") && page.contains("it &amp; ended"));
+        assert_eq!(page.matches("<tr>").count(), 3);
+        assert!(page.contains("polyline") && !page.contains("{{") && !page.contains("<script"));
+        assert!(!page.contains("http://") && !page.contains("https://"));
+    }
+
+    #[test]
+    fn numbers_read_well() {
+        assert_eq!([900, 25_000, 2_500_000].map(time), ["0.90 ms", "25 ms", "2.50 s"]);
+        assert_eq!([0.5, 1.5, 30.0, 400_000.0].map(round_step), [1.0, 2.0, 50.0, 500_000.0]);
+    }
+}

@@ -1,0 +1,138 @@
+//! A capacity test under way: its processes, what was there before, and what the clients write
+//! while they run.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use simurgh_load::record::Count;
+
+use super::journal::{Interval, JournalReader};
+use super::processes::Load;
+use super::scenarios::{CONTROL_TOPIC, PROBES, START_BROADCAST, Workload};
+use super::servers::Servers;
+use super::usage::{self, Usage};
+
+/// How often the journals are looked at.
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
+/// What a broadcast may take for each member, beside a minute.
+const PER_MEMBER: Duration = Duration::from_micros(50);
+
+/// The processes, and what is known of them.
+pub(super) struct CapacityTest {
+    pub(super) servers: Servers,
+    /// What the clients do, to start them again.
+    pub(super) workload: Workload,
+    pub(super) clients: Load,
+    pub(super) probes: Load,
+    pub(super) clients_journal: JournalReader,
+    pub(super) probes_journal: JournalReader,
+    pub(super) baseline: Baseline,
+    /// Members so far.
+    pub(super) members: u64,
+    /// Broadcasts to all so far.
+    pub(super) broadcasts: u32,
+    /// Joins that the clients have seen answered.
+    pub(super) joined: u64,
+    /// Connections over time: seconds since the clients' start, number.
+    pub(super) users: Vec<(f64, u64)>,
+}
+
+/// Memory before the first client came, bytes.
+pub(super) struct Baseline {
+    /// Of each server.
+    pub(super) servers: Vec<u64>,
+    /// Of the load generator.
+    pub(super) clients: u64,
+    pub(super) machine: Usage,
+}
+
+impl CapacityTest {
+    /// With processes that run, before the first client has come.
+    pub(super) fn new(
+        workload: Workload,
+        servers: Servers,
+        clients: Load,
+        probes: Load,
+    ) -> Result<Self, String> {
+        Ok(Self {
+            baseline: Baseline {
+                servers: servers.resident_each()?,
+                clients: usage::resident(clients.pid())?,
+                machine: Usage::now()?,
+            },
+            servers,
+            workload,
+            clients_journal: JournalReader::new(&clients.dir),
+            probes_journal: JournalReader::new(&probes.dir),
+            clients,
+            probes,
+            members: 0,
+            broadcasts: 0,
+            joined: 0,
+            users: Vec::new(),
+        })
+    }
+
+    /// What a further connection will take of the machine's memory, both ends, judged by those that
+    /// are there.
+    pub(super) fn bytes_per_connection(&self) -> Result<Option<f64>, String> {
+        let used = self.baseline.machine.available.saturating_sub(Usage::now()?.available);
+        // Among few members, what is set up once would be most of it.
+        Ok((self.members >= 10_000).then(|| used as f64 / self.members as f64))
+    }
+
+    /// Waits a little, and reads what the clients have written; servers and clients must run.
+    pub(super) fn poll(&mut self, interval: &mut Interval) -> Result<(), String> {
+        thread::sleep(POLL_INTERVAL);
+        self.servers.must_run()?;
+        self.clients.must_run()?;
+        self.read_journal(interval)
+    }
+
+    /// Reads what the clients have written since the last time.
+    pub(super) fn read_journal(&mut self, interval: &mut Interval) -> Result<(), String> {
+        let ticks = self.clients_journal.read()?;
+        for tick in &ticks {
+            self.joined += tick.all.counts[Count::JoinsOk];
+            self.users.push((tick.at_ms as f64 / 1000.0, tick.all.connected));
+        }
+        interval.add(ticks);
+        Ok(())
+    }
+
+    /// Clients and servers have to agree on how many there are.
+    pub(super) fn check_counts(&self, members: u64) -> Result<(), String> {
+        let metrics = self.servers.metrics()?;
+        let (sockets, channels) =
+            (metrics.count("simurgh_sockets"), metrics.count("simurgh_channels"));
+        if (sockets, channels) == (members + PROBES, members + 1) {
+            return Ok(());
+        }
+        Err(format!(
+            "on the side of servers there are {sockets} sockets and {channels} channels; \
+             {members} members, one of them in two channels, and {PROBES} bystanders are there"
+        ))
+    }
+
+    /// Until when a broadcast to all is waited for, and `beyond` that.
+    pub(super) fn deadline(&self, beyond: Duration) -> Instant {
+        let each = PER_MEMBER * self.members.min(1 << 30) as u32;
+        Instant::now() + Duration::from_secs(60) + each + beyond
+    }
+
+    /// Asks the speaker to broadcast to all.
+    pub(super) fn ask_speaker(&self) -> Result<(), String> {
+        let payload = format!("{{\"body\":\"{START_BROADCAST}\"}}");
+        self.servers.broadcast(CONTROL_TOPIC, "new:msg", &payload)
+    }
+
+    /// CPU time of servers and clients, nanoseconds.
+    pub(super) fn cpu_ns(&self) -> Result<(u64, u64), String> {
+        Ok((self.servers.cpu_each()?.into_iter().sum(), usage::cpu_ns(self.clients.pid())?))
+    }
+}
+
+/// Microseconds for each of `count`.
+pub(super) fn us_each(ns: u64, count: u64) -> f64 {
+    ns as f64 / 1000.0 / count.max(1) as f64
+}

@@ -1,0 +1,197 @@
+//! The milestones, and the scenarios of clients and probes.
+
+use std::fmt::Write as _;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+/// Where the authors of the seeds stopped on their way to two million.
+const MILESTONES: [u64; 7] = [10_000, 100_000, 333_000, 450_000, 1_000_000, 1_300_000, 2_000_000];
+/// Beyond those it goes on in steps of this.
+const STEP: u64 = 250_000;
+/// Probes: clients whose heartbeats are timed during broadcasts to the others. One that is answered
+/// late delays the next of the same probe, so there are many with long pauses: the server is timed,
+/// and not a queue of their own.
+pub(super) const PROBES: u64 = 200;
+/// How often each probe sends one.
+const HEARTBEAT_MS: u64 = 1000;
+/// The topic that all members join.
+pub(super) const LOBBY: &str = "rooms:lobby";
+/// The topic on which the speaker is asked to broadcast.
+pub(super) const CONTROL_TOPIC: &str = "rooms:road";
+/// The message that asks the speaker to broadcast to all.
+pub(super) const START_BROADCAST: &str = "road-go";
+/// The message to all after which they send heartbeats.
+pub(super) const START_HEARTBEATS: &str = "road-beat";
+
+/// What the clients do.
+#[derive(Clone, Debug)]
+pub(super) struct Workload {
+    /// Where they connect to; several get the same number of members each.
+    pub(super) servers: Vec<SocketAddr>,
+    /// Members that come per second.
+    pub(super) rate: u32,
+    /// Bytes of text beside the stamp in a broadcast.
+    pub(super) text: usize,
+    /// How far apart the heartbeats of a member are, once it sends them.
+    pub(super) heartbeats: Option<Duration>,
+}
+
+/// The milestones up to `to`, which is the last.
+pub(super) fn milestones(to: u64) -> Vec<u64> {
+    let beyond = (1..).map(|step| MILESTONES[MILESTONES.len() - 1] + step * STEP);
+    let mut all: Vec<u64> =
+        MILESTONES.into_iter().chain(beyond.take_while(|n| *n < to)).filter(|n| *n < to).collect();
+    all.push(to);
+    all
+}
+
+impl Workload {
+    /// Members come up to each milestone in turn, each time the run is resumed, and stay. The first
+    /// of them is the speaker, which broadcasts once each time it is asked to.
+    pub(super) fn by_milestones(&self, milestones: &[u64]) -> String {
+        let mut text = self.head();
+        let mut before = 1;
+        for milestone in milestones {
+            let come = milestone.saturating_sub(before).max(1);
+            before = *milestone;
+            let ms = (come * 1000).div_ceil(u64::from(self.rate)).max(1);
+            // Writing to a text does not fail.
+            let _ = write!(
+                text,
+                "[[phase]]\nname = \"to {milestone}\"\nduration = \"{ms}ms\"\nrate = {}\n\
+                 max_users = {come}\nweights = {{ speaker = 0 }}\nhold = true\n",
+                self.rate
+            );
+        }
+        // All who have come stay, and the run goes on.
+        text += "[[phase]]\nname = \"end\"\nduration = \"24h\"\nrate = 0\nhold = true\n";
+        text + &self.sessions()
+    }
+
+    /// Members come back all at once, as they do when the server has lost them.
+    pub(super) fn at_once(&self, members: u64) -> String {
+        let come = members.saturating_sub(1).max(1);
+        let text = format!(
+            "{}[[phase]]\nname = \"at once\"\nduration = \"1s\"\nrate = {come}\n\
+             max_users = {come}\nweights = {{ speaker = 0 }}\n\
+             [[phase]]\nname = \"stay\"\nduration = \"24h\"\nrate = 0\n",
+            self.head()
+        );
+        text + &self.sessions()
+    }
+
+    /// The top of a scenario, and the speaker's phase.
+    fn head(&self) -> String {
+        format!(
+            "name = \"road\"\nseed = 1\nfollow_stamps = true\n{}\
+             [timeouts]\nconnect = \"60s\"\nreply = \"60s\"\n\
+             [[phase]]\nname = \"speaker\"\nduration = \"1s\"\nrate = 1\n\
+             weights = {{ member = 0 }}\nmax_users = 1\n",
+            targets(&self.servers)
+        )
+    }
+
+    /// What members and the speaker do. A member whose connection is refused or lost tries
+    /// again as phoenix.js does, from 10 ms to 5 s apart, as often as it takes.
+    fn sessions(&self) -> String {
+        let stay = match self.heartbeats {
+            None => "{ receive = \"end\" },\n".to_owned(),
+            Some(every) => format!(
+                "{{ wait = {{ contains = \"{START_HEARTBEATS}\" }}, timeout = \"24h\" }},\n\
+                 {{ think = [\"0ms\", \"{0}ms\"] }},\n\
+                 {{ loop = 100000000, every = \"{0}ms\", steps = [\n{HEARTBEAT}] }},\n",
+                every.as_millis()
+            ),
+        };
+        let text = FILLER.repeat(self.text / FILLER.len() + 1);
+        let text = text.get(..self.text).unwrap_or_default();
+        format!(
+            "[[session]]\nname = \"member\"\nprotocol = \"phoenix\"\n\
+             reconnect = {{ min = \"10ms\", max = \"5s\" }}\nsteps = [\n\
+             {{ connect = \"/socket/websocket\" }},\n\
+             {{ join = \"{LOBBY}\", payload = {{ user = \"member\" }} }},\n{stay}]\n\
+             [[session]]\nname = \"speaker\"\nprotocol = \"phoenix\"\nsteps = [\n\
+             {{ connect = \"/socket/websocket\" }},\n\
+             {{ join = \"{LOBBY}\", payload = {{ user = \"speaker\" }} }},\n\
+             {{ join = \"{CONTROL_TOPIC}\", payload = {{ user = \"speaker\" }} }},\n\
+             {{ loop = 1000, steps = [\n\
+             {{ wait = {{ contains = \"{START_BROADCAST}\" }}, timeout = \"24h\" }},\n\
+             {{ push = \"new:msg\", topic = \"{LOBBY}\", \
+             payload = {{ body = \"{{{{stamp}}}}{text}\" }}, reply = false }},\n] }},\n\
+             {{ receive = \"end\" }},\n]\n"
+        )
+    }
+}
+
+/// What long texts are made of.
+const FILLER: &str = " thirty birds set out to find the Simurgh;";
+/// The step of a heartbeat.
+const HEARTBEAT: &str = "{ push = \"heartbeat\", topic = \"phoenix\" },\n";
+
+/// The scenario of the probes: each sends heartbeats to the end of the run.
+pub(super) fn probes(servers: &[SocketAddr]) -> String {
+    format!(
+        "name = \"bystanders\"\nseed = 1\n{}\
+         [timeouts]\nreply = \"60s\"\n\
+         [[phase]]\nduration = \"1s\"\nrate = {PROBES}\n\
+         [[phase]]\nduration = \"24h\"\nrate = 0\n\
+         [[session]]\nname = \"bystander\"\nprotocol = \"phoenix\"\nsteps = [\n\
+         {{ connect = \"/socket/websocket\" }},\n\
+         {{ loop = 100000000, every = \"{HEARTBEAT_MS}ms\", steps = [\n{HEARTBEAT}] }},\n]\n",
+        targets(servers)
+    )
+}
+
+/// The servers as a scenario names them; a member that comes back connects to its own again.
+fn targets(servers: &[SocketAddr]) -> String {
+    let mut text = String::from("spread = \"sticky\"\n");
+    for server in servers {
+        // Writing to a text does not fail.
+        let _ = writeln!(text, "[[target]]\nurl = \"ws://{server}\"");
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use simurgh_load::scenario::Overrides;
+    use simurgh_load::toml;
+
+    use super::*;
+
+    #[test]
+    fn milestones_are_those_of_the_seeds_and_then_even_steps() {
+        assert_eq!(milestones(5), [5]);
+        assert_eq!(milestones(60_000), [10_000, 60_000]);
+        assert_eq!(milestones(2_000_000), MILESTONES);
+        let beyond = milestones(2_600_000);
+        assert_eq!(beyond[6..], [2_000_000, 2_250_000, 2_500_000, 2_600_000]);
+    }
+
+    #[test]
+    fn the_scenarios_are_sound_and_bring_exactly_so_many() {
+        let server = SocketAddr::from(([127, 0, 0, 1], 4000));
+        let read = |text: &str| match toml::read(text, Path::new(""), &Overrides::default()) {
+            Ok(loaded) => loaded.scenario,
+            Err(faults) => panic!("{faults}\n{text}"),
+        };
+        let servers = vec![server, SocketAddr::from(([127, 0, 0, 1], 4001))];
+        let crowd = Workload { servers, rate: 7_777, text: 0, heartbeats: None };
+        let busy =
+            Workload { text: 10_000, heartbeats: Some(Duration::from_secs(30)), ..crowd.clone() };
+        let spoken = busy.by_milestones(&[100]);
+        read(&spoken);
+        assert!(spoken.len() > 11_000 && spoken.contains(START_HEARTBEATS));
+        let again = read(&busy.at_once(60_000));
+        let crowd = read(&crowd.by_milestones(&milestones(60_000)));
+        let come: u64 = crowd.load.phases.iter().filter_map(|phase| phase.users_max).sum();
+        assert_eq!(come, 60_000);
+        assert_eq!(crowd.sessions.len(), 2);
+        let come: u64 = again.load.phases.iter().filter_map(|phase| phase.users_max).sum();
+        assert_eq!(come, 60_000);
+        assert_eq!(crowd.targets.len(), 2);
+        read(&probes(&[server]));
+    }
+}

@@ -1,0 +1,162 @@
+//! The servers that are tested: one, or several nodes of a cluster with a broker between them.
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::engine::{Engine, Program};
+use super::metrics::Metrics;
+use super::processes::Server;
+use super::usage;
+
+/// What all servers serve that are compared with each other: the built-in chat without the history
+/// of its rooms, which is not for clusters.
+const LOBBY: &str = include_str!("lobby.toml");
+/// How long nodes may take to find each other.
+const KNOW_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// The running servers; each ends with this value.
+pub(super) struct Servers {
+    /// Never empty.
+    servers: Vec<Server>,
+    engine: Option<Engine>,
+}
+
+impl Servers {
+    /// One server, `simurgh serve` or what is to be started instead, with its own settings.
+    pub(super) fn one(instead: Option<&str>, sockets: u64, dir: &Path) -> Result<Self, String> {
+        let server = Server::start(instead, sockets, dir, "server")?;
+        Ok(Self { servers: vec![server], engine: None })
+    }
+
+    /// One server with the settings that nodes have, but for their cluster.
+    pub(super) fn alone(sockets: u64, dir: &Path) -> Result<Self, String> {
+        let home = dir.join("node");
+        settings(&home, LOBBY)?;
+        let server = Server::start(None, sockets, &home, "server")?;
+        Ok(Self { servers: vec![server], engine: None })
+    }
+
+    /// So many nodes with room for so many sockets each, once they know each other.
+    pub(super) fn several(
+        count: u32,
+        sockets: u64,
+        dir: &Path,
+        program: &Program,
+    ) -> Result<Self, String> {
+        let engine = Engine::start(program, &dir.join("engine"))?;
+        let url = engine.url();
+        let mut nodes = Self { servers: Vec::new(), engine: Some(engine) };
+        for number in 1..=count {
+            let name = format!("node-{number}");
+            let home = dir.join(&name);
+            let cluster = format!(
+                "{LOBBY}\n[cluster]\nengine = \"nats\"\nprefix = \"road\"\nname = \"{name}\"\n\
+                 servers = [\"{url}\"]\nrequired = \"30s\"\n"
+            );
+            settings(&home, &cluster)?;
+            nodes.servers.push(Server::start(None, sockets, &home, "node")?);
+        }
+        nodes.wait_until_known()?;
+        Ok(nodes)
+    }
+
+    /// Until each knows all others: a broadcast before that would not reach all.
+    fn wait_until_known(&mut self) -> Result<(), String> {
+        let (others, begun) = (self.servers.len() as u64 - 1, Instant::now());
+        let alive = "simurgh_cluster_nodes{state=\"alive\"}";
+        loop {
+            self.must_run()?;
+            let known = self.metrics_each()?;
+            if known.iter().all(|metrics| metrics.count_of(alive) == others) {
+                return Ok(());
+            }
+            if begun.elapsed() > KNOW_TIMEOUT {
+                return Err(format!("the nodes did not know each other within {KNOW_TIMEOUT:?}"));
+            }
+            thread::sleep(Duration::from_millis(50));
+        }
+    }
+
+    /// How many there are.
+    pub(super) fn count(&self) -> usize {
+        self.servers.len()
+    }
+
+    /// Where they listen.
+    pub(super) fn addresses(&self) -> Vec<SocketAddr> {
+        self.servers.iter().map(|server| server.address).collect()
+    }
+
+    pub(super) fn must_run(&mut self) -> Result<(), String> {
+        if let Some(engine) = &mut self.engine {
+            engine.must_run()?;
+        }
+        self.servers.iter_mut().try_for_each(Server::must_run)
+    }
+
+    /// The metrics of each.
+    pub(super) fn metrics_each(&self) -> Result<Vec<Metrics>, String> {
+        self.servers.iter().map(Server::metrics).collect()
+    }
+
+    /// The metrics of all together.
+    pub(super) fn metrics(&self) -> Result<Metrics, String> {
+        let mut all = Metrics::default();
+        self.metrics_each()?.into_iter().for_each(|one| all.add(one));
+        Ok(all)
+    }
+
+    /// Broadcasts an event to a topic, through one of them.
+    pub(super) fn broadcast(&self, topic: &str, event: &str, payload: &str) -> Result<(), String> {
+        match self.servers.first() {
+            Some(first) => first.broadcast(topic, event, payload),
+            None => Err("there is no server".to_owned()),
+        }
+    }
+
+    /// Resident bytes of each, exactly.
+    pub(super) fn resident_each(&self) -> Result<Vec<u64>, String> {
+        self.servers.iter().map(|server| usage::resident(server.pid())).collect()
+    }
+
+    /// Resident bytes of all, cheaply and off by some pages.
+    pub(super) fn resident_about(&self) -> Result<u64, String> {
+        self.servers.iter().map(|server| usage::resident_about(server.pid())).sum()
+    }
+
+    /// CPU time of each, nanoseconds.
+    pub(super) fn cpu_each(&self) -> Result<Vec<u64>, String> {
+        self.servers.iter().map(|server| usage::cpu_ns(server.pid())).collect()
+    }
+
+    /// CPU time of the engine, nanoseconds, and its resident bytes; `None`: there is none.
+    pub(super) fn engine(&self) -> Result<Option<(u64, u64)>, String> {
+        let seen =
+            |engine: &Engine| Ok((usage::cpu_ns(engine.pid())?, usage::resident(engine.pid())?));
+        self.engine.as_ref().map(seen).transpose()
+    }
+}
+
+/// Makes the directory of a server with its settings.
+fn settings(home: &Path, text: &str) -> Result<(), String> {
+    let whole = format!("# Written by `simurgh road`.\n{text}\n");
+    std::fs::create_dir(home)
+        .and_then(|()| std::fs::write(home.join("simurgh.toml"), whole))
+        .map_err(|error| format!("cannot write {}: {error}", home.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_lobby_is_that_of_the_benchmarks() {
+        let keys = |text: &str| -> Vec<String> {
+            let lines = text.lines().filter(|line| !line.starts_with('#') && !line.is_empty());
+            lines.map(str::to_owned).collect()
+        };
+        assert_eq!(keys(LOBBY), keys(include_str!("../../../../bench/chat.toml")));
+    }
+}

@@ -1,0 +1,62 @@
+//! Settings of the system that are raised for the time of a test.
+
+use std::path::{Path, PathBuf};
+
+use simurgh_text::output::complain;
+use simurgh_tune::Wanted;
+
+/// Settings that were raised; they are put back when this is dropped.
+pub(super) struct TemporaryTuning {
+    /// What was changed, a line each.
+    pub(super) changes: Vec<String>,
+    /// How to put it back.
+    undo: Option<PathBuf>,
+}
+
+impl TemporaryTuning {
+    /// Everything stays as it is.
+    pub(super) fn nothing() -> Self {
+        Self { changes: Vec::new(), undo: None }
+    }
+
+    /// Raises what is too small for so many connections with both ends here. What may not be
+    /// changed is said, and the test goes on all the same.
+    ///
+    /// # Errors
+    /// The machine cannot be read, or how it was cannot be written down.
+    pub(super) fn raise(connections: u64, dir: &Path) -> Result<Self, String> {
+        let root = Path::new("/");
+        let report = simurgh_tune::report(root, Wanted { connections, local_clients: true })?;
+        let wanted = report.changes();
+        if wanted.is_empty() {
+            return Ok(Self::nothing());
+        }
+        if report.is_root != Some(true) {
+            complain(
+                "not root: the system stays as it is, which may be too small; see `simurgh tune \
+                 --local-clients`",
+            );
+            return Ok(Self::nothing());
+        }
+        let file = dir.join("tune-undo.json");
+        let done = simurgh_tune::apply(root, &wanted, &file, false)?;
+        let changes: Vec<String> = done.steps.iter().map(ToString::to_string).collect();
+        for change in &changes {
+            complain(&format!("raised for the time of the road: {change}"));
+        }
+        Ok(Self { changes, undo: done.undo_file_is_there.then_some(file) })
+    }
+}
+
+impl Drop for TemporaryTuning {
+    fn drop(&mut self) {
+        let Some(file) = self.undo.take() else { return };
+        match simurgh_tune::undo(Path::new("/"), &file) {
+            Ok(done) if !done.undo_file_is_there => complain("the system is as it was before"),
+            Ok(_) | Err(_) => complain(&format!(
+                "not all was put back: `simurgh tune --undo {}` says why",
+                file.display()
+            )),
+        }
+    }
+}

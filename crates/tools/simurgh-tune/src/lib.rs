@@ -1,0 +1,184 @@
+//! `simurgh tune`: what this machine allows against what a number of connections needs, and what
+//! to do about it.
+//!
+//! `machine` reads, `needs` compares without reading anything, `apply` writes settings and puts
+//! them back, `dropins` and `table` write texts. Only `--apply` and `--undo` change anything.
+//!
+//! Another command may do the same in three steps: [`report`], then [`apply`] with the report's
+//! changes, then [`undo`].
+
+mod apply;
+mod dropins;
+#[cfg(test)]
+mod fake_machine;
+mod machine;
+mod needs;
+mod table;
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::{Args, ValueEnum};
+
+use simurgh_text::output::{complain, fail, print};
+use simurgh_text::whole;
+
+pub use apply::{Done, Step, apply, undo};
+pub use machine::kilobytes;
+pub use needs::{Change, Report, Wanted};
+
+use machine::Machine;
+
+/// The most shards that one server may have: with 20,000 descriptors each, enough for 80 million
+/// connections.
+pub const SHARDS_MAX: u32 = 4_096;
+
+/// What [`SHARDS_MAX`] shards can hold where each has 20,000 descriptors.
+pub const CONNECTIONS_MAX: u32 = 80_000_000;
+
+/// What can be typed after `simurgh tune`.
+#[derive(Debug, Args)]
+#[command(after_help = AFTER_HELP)]
+pub struct Tune {
+    /// Connections that the server is to hold, such as 2_000_000.
+    #[arg(long, value_name = "N", value_parser = whole::<u64>(1, CONNECTIONS_MAX),
+          default_value = "1000000")]
+    connections: u64,
+    /// The clients run on this machine too: twice the sockets, files and memory, and ports.
+    #[arg(long)]
+    local_clients: bool,
+    /// Raises what is too small and may be changed, until the next boot; needs root.
+    #[arg(long, conflicts_with_all = ["undo", "print"])]
+    apply: bool,
+    /// Where --apply writes what was there before; one that is there already is kept.
+    #[arg(long, value_name = "FILE", requires = "apply", default_value = "simurgh-tune-undo.json")]
+    undo_file: PathBuf,
+    /// Lets --apply replace an undo file, whose values are then lost.
+    #[arg(long, requires = "apply")]
+    overwrite: bool,
+    /// Puts back what such a file says, unless somebody has changed it since; needs root.
+    #[arg(long, value_name = "FILE",
+          conflicts_with_all = ["connections", "local_clients", "print", "json"])]
+    undo: Option<PathBuf>,
+    /// Prints configuration that makes the values last; changes nothing.
+    #[arg(long, value_name = "KIND", conflicts_with = "json")]
+    print: Option<Print>,
+    /// Prints JSON in the place of the table.
+    #[arg(long)]
+    json: bool,
+    /// Where /proc and /sys are, for tests.
+    #[arg(long, value_name = "DIR", default_value = "/", hide = true)]
+    root: PathBuf,
+}
+
+/// A kind of configuration file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Print {
+    /// For /etc/sysctl.d.
+    Sysctl,
+    /// For /etc/security/limits.d.
+    Limits,
+    /// For a service's drop-in directory.
+    Systemd,
+    /// All three.
+    All,
+}
+
+const AFTER_HELP: &str = "\
+Without --apply and --undo nothing is changed. Values are only ever raised.\n\
+Exit status: 0 nothing is too small (or all was put back, or printed), 1 it could not be done, 2\n\
+flags are wrong, 3 something is too small (or could not be put back).";
+
+/// What something that is too small exits with.
+const TOO_SMALL: u8 = 3;
+
+/// Runs the command, and returns its exit status.
+pub fn tune(flags: &Tune) -> ExitCode {
+    run(flags).unwrap_or_else(|why| fail(&why))
+}
+
+fn run(flags: &Tune) -> Result<ExitCode, String> {
+    let root = flags.root.as_path();
+    if let Some(file) = &flags.undo {
+        return put_back(root, file);
+    }
+    let wanted = Wanted { connections: flags.connections, local_clients: flags.local_clients };
+    let mut found = report(root, wanted)?;
+    if let Some(kind) = flags.print {
+        print(&text(kind, &found));
+        return Ok(ExitCode::SUCCESS);
+    }
+    if flags.apply {
+        raise(root, &found, flags)?;
+        found = report(root, wanted)?;
+    }
+    print(&if flags.json { table::json(&found) } else { table::text(&found) });
+    Ok(status(found.is_enough()))
+}
+
+fn status(is_all_right: bool) -> ExitCode {
+    if is_all_right { ExitCode::SUCCESS } else { ExitCode::from(TOO_SMALL) }
+}
+
+/// Reads the machine below `root`, which is `/` but in tests, and compares.
+///
+/// # Errors
+/// There is no `/proc/sys`: this is not Linux.
+pub fn report(root: &Path, wanted: Wanted) -> Result<Report, String> {
+    let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    Ok(Report::new(&Machine::read(root, cores as u64)?, wanted))
+}
+
+/// Changes what can be changed, and says so line by line.
+fn raise(root: &Path, report: &Report, flags: &Tune) -> Result<(), String> {
+    let changes = report.changes();
+    if changes.is_empty() {
+        complain("nothing is too small that could be changed here");
+        return Ok(());
+    }
+    if report.is_root == Some(false) {
+        let clients = if flags.local_clients { " --local-clients" } else { "" };
+        return Err(format!(
+            "--apply changes settings of the system, which needs root; nothing was changed. \
+             Run: sudo simurgh tune --apply --connections {}{clients}",
+            flags.connections
+        ));
+    }
+    let done = apply(root, &changes, &flags.undo_file, flags.overwrite)?;
+    say(&done);
+    if done.undo_file_is_there {
+        let file = flags.undo_file.display();
+        complain(&format!("`simurgh tune --undo {file}` puts that back\n"));
+    }
+    Ok(())
+}
+
+fn put_back(root: &Path, file: &Path) -> Result<ExitCode, String> {
+    let done = undo(root, file).map_err(|why| format!("{why}; nothing was changed"))?;
+    say(&done);
+    if done.undo_file_is_there {
+        let file = file.display();
+        complain(&format!("{file} keeps what was not put back; remove it when it may stay so"));
+    }
+    Ok(status(done.steps.iter().all(Step::is_done)))
+}
+
+fn say(done: &Done) {
+    for step in &done.steps {
+        complain(&step.to_string());
+    }
+    if let Some(warning) = &done.warning {
+        complain(&format!("warning: {warning}"));
+    }
+}
+
+fn text(kind: Print, report: &Report) -> String {
+    match kind {
+        Print::Sysctl => dropins::sysctl(report),
+        Print::Limits => dropins::limits(report),
+        Print::Systemd => dropins::systemd(report),
+        Print::All => {
+            [dropins::sysctl, dropins::limits, dropins::systemd].map(|part| part(report)).join("\n")
+        }
+    }
+}

@@ -1,0 +1,563 @@
+//! What this machine allows: reads `/proc` and `/sys` below a root directory, so that tests can
+//! give it a machine that is not there. Decides nothing.
+//!
+//! What cannot be read is no error of the whole: each value is a [`Reading`] of its own, which says
+//! what was wrong and where.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+/// A value, or why there is none, for people.
+pub(crate) type Reading<T> = Result<T, String>;
+
+/// Everything that [`super::needs`] looks at.
+#[derive(Debug, Clone)]
+pub(crate) struct Machine {
+    /// Cores this process may use.
+    pub(crate) cores: u64,
+    /// Bytes of a page, the unit of `tcp_mem`.
+    pub(crate) page_bytes: u64,
+    /// By name, as `sysctl` has it; each with as many numbers as it should have.
+    sysctls: BTreeMap<&'static str, Reading<Vec<u64>>>,
+    /// `RLIMIT_NOFILE`.
+    pub(crate) nofile: Reading<Limit>,
+    /// `RLIMIT_NPROC`.
+    pub(crate) nproc: Reading<Limit>,
+    /// Threads of the whole system.
+    pub(crate) threads: Reading<u64>,
+    /// Memory of the whole system.
+    pub(crate) memory: Reading<Memory>,
+    /// Entries of the table of established connections.
+    pub(crate) established_entries: Reading<u64>,
+    /// Packets dropped since boot because a core's queue of received packets was full.
+    pub(crate) backlog_drops: Reading<u64>,
+    /// Memory limits of the control groups around this process, innermost first.
+    pub(crate) memory_groups: Vec<Reading<Group>>,
+    /// Their limits on threads.
+    pub(crate) thread_groups: Vec<Reading<Group>>,
+    /// Whether this process may change settings of the system; `None` if that cannot be told.
+    pub(crate) is_root: Option<bool>,
+}
+
+/// A limit of the process; `u64::MAX` is none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Limit {
+    pub(crate) soft: u64,
+    pub(crate) hard: u64,
+}
+
+/// In bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Memory {
+    pub(crate) total: u64,
+    /// What the kernel thinks can be had without swapping.
+    pub(crate) available: u64,
+}
+
+/// One limit of one control group.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Group {
+    /// Where the limit stands.
+    pub(crate) file: String,
+    pub(crate) limit: u64,
+    /// Without what the kernel gives back when asked.
+    pub(crate) used: u64,
+}
+
+impl Group {
+    /// What the limit leaves.
+    pub(crate) fn room(&self) -> u64 {
+        self.limit.saturating_sub(self.used)
+    }
+}
+
+/// What is read, and how many numbers it has.
+const SYSCTLS: &[(&str, usize)] = &[
+    ("fs.epoll.max_user_watches", 1),
+    ("fs.file-max", 1),
+    ("fs.file-nr", 3),
+    ("fs.nr_open", 1),
+    ("kernel.pid_max", 1),
+    ("kernel.threads-max", 1),
+    ("net.core.netdev_max_backlog", 1),
+    ("net.core.somaxconn", 1),
+    ("net.ipv4.ip_local_port_range", 2),
+    ("net.ipv4.tcp_max_orphans", 1),
+    ("net.ipv4.tcp_max_syn_backlog", 1),
+    ("net.ipv4.tcp_max_tw_buckets", 1),
+    ("net.ipv4.tcp_mem", 3),
+    ("net.ipv4.tcp_rmem", 3),
+    ("net.ipv4.tcp_syncookies", 1),
+    ("net.ipv4.tcp_wmem", 3),
+    ("net.netfilter.nf_conntrack_count", 1),
+    ("net.netfilter.nf_conntrack_max", 1),
+    ("vm.max_map_count", 1),
+];
+
+impl Machine {
+    /// Reads what is below `root`, which is `/` but in tests. Fails only where this is no Linux.
+    pub(crate) fn read(root: &Path, cores: u64) -> Result<Self, String> {
+        let at = Root(root);
+        if !at.path("proc/sys").is_dir() {
+            return Err(format!(
+                "there is no {}: this command reads what Linux says there; mount proc, or run it \
+                 on the machine that serves",
+                at.path("proc/sys").display()
+            ));
+        }
+        let sysctls = SYSCTLS.iter().map(|(name, fields)| (*name, at.sysctl(name, *fields)));
+        let mounts = at.text("proc/self/mountinfo");
+        let own = at.text("proc/self/cgroup");
+        let groups = |kind: &Kind| match (&own, &mounts) {
+            (Ok(own), Ok(mounts)) => at.groups(own, mounts, kind),
+            // No control groups at all: nothing is limited.
+            _ => Vec::new(),
+        };
+        let limits = at.text("proc/self/limits");
+        let status = at.text("proc/self/status");
+        Ok(Self {
+            cores: cores.max(1),
+            page_bytes: rustix::param::page_size() as u64,
+            sysctls: sysctls.collect(),
+            nofile: limits.clone().and_then(|text| limit(&text, "Max open files")),
+            nproc: limits.and_then(|text| limit(&text, "Max processes")),
+            threads: at.text("proc/loadavg").and_then(|text| threads(&text)),
+            memory: at.text("proc/meminfo").and_then(|text| memory(&text)),
+            established_entries: at.established_entries(),
+            backlog_drops: at.text("proc/net/softnet_stat").and_then(|text| drops(&text)),
+            memory_groups: groups(&MEMORY),
+            thread_groups: groups(&THREADS),
+            is_root: status.ok().and_then(|text| is_root(&text)),
+        })
+    }
+
+    /// The numbers of a setting.
+    pub(crate) fn sysctl(&self, name: &str) -> Reading<&[u64]> {
+        match self.sysctls.get(name) {
+            Some(Ok(values)) => Ok(values),
+            Some(Err(why)) => Err(why.clone()),
+            None => Err(format!("{name} is not read")),
+        }
+    }
+
+    /// The first number of a setting, of most the only one.
+    pub(crate) fn number(&self, name: &str) -> Reading<u64> {
+        let values = self.sysctl(name)?;
+        values.first().copied().ok_or_else(|| format!("{name} is empty"))
+    }
+}
+
+/// Where a setting is found below the root.
+pub(crate) fn sysctl_path(root: &Path, name: &str) -> PathBuf {
+    root.join("proc/sys").join(name.replace('.', "/"))
+}
+
+/// Reads no more than a list of a few thousand mounts has; a path that a test or a mistake points
+/// at something endless ends here.
+const TEXT_BYTES_MAX: u64 = 1 << 20;
+
+/// The text of a small file.
+pub(crate) fn read_text(path: &Path) -> Reading<String> {
+    let mut text = String::new();
+    let read =
+        File::open(path).and_then(|file| file.take(TEXT_BYTES_MAX).read_to_string(&mut text));
+    match read {
+        Ok(_) => Ok(text),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            Err(format!("there is no {}", path.display()))
+        }
+        Err(error) => Err(format!("cannot read {}: {error}", path.display())),
+    }
+}
+
+/// As many whole numbers as `fields` says, apart by white space.
+pub(crate) fn numbers(text: &str, fields: usize) -> Reading<Vec<u64>> {
+    let text = text.trim();
+    let values: Option<Vec<u64>> = text.split_whitespace().map(|word| word.parse().ok()).collect();
+    match values {
+        Some(values) if values.len() == fields => Ok(values),
+        _ => {
+            let shown: String = text.chars().take(40).collect();
+            let numbers = if fields == 1 { "number" } else { "numbers" };
+            Err(format!("holds {shown:?}, not {fields} {numbers}"))
+        }
+    }
+}
+
+struct Root<'a>(&'a Path);
+
+impl Root<'_> {
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+
+    fn text(&self, name: &str) -> Reading<String> {
+        read_text(&self.path(name))
+    }
+
+    fn sysctl(&self, name: &str, fields: usize) -> Reading<Vec<u64>> {
+        let path = sysctl_path(self.0, name);
+        let text = read_text(&path).map_err(|why| match name.starts_with("net.") {
+            // Some settings of the network exist once, and are shown in the first name space only.
+            true => format!("{why}; in a container, look on the host"),
+            false => why,
+        })?;
+        numbers(&text, fields).map_err(|why| format!("{} {why}", path.display()))
+    }
+
+    /// A name space that shares the table of the first one shows its size as a negative number.
+    fn established_entries(&self) -> Reading<u64> {
+        let path = sysctl_path(self.0, "net.ipv4.tcp_ehash_entries");
+        let text = read_text(&path).map_err(|why| {
+            format!(
+                "{why} (before Linux 6.1): see dmesg for \"TCP established hash table entries\""
+            )
+        })?;
+        match numbers(text.trim().trim_start_matches('-'), 1).as_deref() {
+            Ok([entries]) if *entries > 0 => Ok(*entries),
+            _ => Err(format!("{} holds {:?}, no size", path.display(), text.trim())),
+        }
+    }
+
+    /// The limits of one kind, from the group of this process up to the mounted root.
+    fn groups(&self, own: &str, mounts: &str, kind: &Kind) -> Vec<Reading<Group>> {
+        let mut found = Vec::new();
+        for mount in mounts.lines().filter_map(Mount::parse) {
+            let Some(version) = mount.version(kind) else { continue };
+            let Some(path) = own.lines().find_map(|line| path_of(line, kind, version.is_v2)) else {
+                continue;
+            };
+            let top = self.path(mount.point.trim_start_matches('/'));
+            // A path that the mount does not show is that of another name space.
+            let below = Path::new(path).strip_prefix(mount.root).unwrap_or(Path::new(""));
+            let is_plain =
+                below.components().all(|part| matches!(part, std::path::Component::Normal(_)));
+            let mut directory = if is_plain { top.join(below) } else { top.clone() };
+            loop {
+                found.extend(version.limit(&directory));
+                if directory == top || !directory.pop() {
+                    break;
+                }
+            }
+        }
+        found
+    }
+}
+
+/// A kind of limit, and its files in either version of control groups.
+struct Kind {
+    controller: &'static str,
+    v1: Files,
+    v2: Files,
+}
+
+struct Files {
+    limit: &'static str,
+    used: &'static str,
+    /// What may be subtracted from `used`: a line of a file.
+    given_back: Option<(&'static str, &'static str)>,
+}
+
+const MEMORY: Kind = Kind {
+    controller: "memory",
+    v1: Files {
+        limit: "memory.limit_in_bytes",
+        used: "memory.usage_in_bytes",
+        given_back: Some(("memory.stat", "total_inactive_file")),
+    },
+    v2: Files {
+        limit: "memory.max",
+        used: "memory.current",
+        given_back: Some(("memory.stat", "inactive_file")),
+    },
+};
+
+const THREADS: Kind = Kind {
+    controller: "pids",
+    v1: Files { limit: "pids.max", used: "pids.current", given_back: None },
+    v2: Files { limit: "pids.max", used: "pids.current", given_back: None },
+};
+
+/// Version 1 writes "none" as the largest number of whole pages.
+const UNLIMITED: u64 = 1 << 60;
+
+struct Version<'a> {
+    is_v2: bool,
+    files: &'a Files,
+}
+
+impl Version<'_> {
+    /// The limit that stands in `directory`, if any does.
+    fn limit(&self, directory: &Path) -> Option<Reading<Group>> {
+        let file = directory.join(self.files.limit);
+        // The root group has no limit, nor has one whose controller is off.
+        let text = read_text(&file).ok()?;
+        if text.trim() == "max" {
+            return None;
+        }
+        let limit = match numbers(&text, 1).as_deref() {
+            Ok([limit]) => *limit,
+            Ok(_) => return None,
+            Err(why) => return Some(Err(format!("{} {why}", file.display()))),
+        };
+        if limit >= UNLIMITED {
+            return None;
+        }
+        let number = |name: &str| -> Option<u64> {
+            numbers(&read_text(&directory.join(name)).ok()?, 1).ok()?.first().copied()
+        };
+        let given_back = self.files.given_back.and_then(|(name, line)| {
+            let text = read_text(&directory.join(name)).ok()?;
+            text.lines().find_map(|one| one.strip_prefix(line)?.trim().parse::<u64>().ok())
+        });
+        let used = number(self.files.used).unwrap_or(0).saturating_sub(given_back.unwrap_or(0));
+        Some(Ok(Group { file: file.display().to_string(), limit, used }))
+    }
+}
+
+/// A line of `mountinfo` (proc_pid_mountinfo(5)): the root of the mount within its file system,
+/// where it is, and what it is.
+struct Mount<'a> {
+    root: &'a str,
+    point: &'a str,
+    kind: &'a str,
+    options: &'a str,
+}
+
+impl<'a> Mount<'a> {
+    fn parse(line: &'a str) -> Option<Self> {
+        let (left, right) = line.split_once(" - ")?;
+        let mut left = left.split(' ').skip(3);
+        let (root, point) = (left.next()?, left.next()?);
+        let mut right = right.split(' ');
+        let (kind, options) = (right.next()?, right.nth(1).unwrap_or(""));
+        Some(Self { root, point, kind, options })
+    }
+
+    fn version<'k>(&self, kind: &'k Kind) -> Option<Version<'k>> {
+        match self.kind {
+            "cgroup2" => Some(Version { is_v2: true, files: &kind.v2 }),
+            "cgroup" if self.options.split(',').any(|option| option == kind.controller) => {
+                Some(Version { is_v2: false, files: &kind.v1 })
+            }
+            _ => None,
+        }
+    }
+}
+
+/// The path in a line of `/proc/self/cgroup`, if it is that of the hierarchy asked for.
+fn path_of<'a>(line: &'a str, kind: &Kind, is_v2: bool) -> Option<&'a str> {
+    let mut parts = line.splitn(3, ':');
+    let (number, controllers, path) = (parts.next()?, parts.next()?, parts.next()?);
+    let is_it = match is_v2 {
+        true => number == "0" && controllers.is_empty(),
+        false => controllers.split(',').any(|controller| controller == kind.controller),
+    };
+    is_it.then_some(path)
+}
+
+/// A line of `/proc/self/limits`: name, soft, hard, unit.
+fn limit(text: &str, name: &str) -> Reading<Limit> {
+    let wrong = || format!("the process's limits have no readable line {name:?}");
+    let line = text.lines().find_map(|line| line.strip_prefix(name)).ok_or_else(wrong)?;
+    let mut words = line.split_whitespace();
+    let mut value = || match words.next()? {
+        "unlimited" => Some(u64::MAX),
+        word => word.parse().ok(),
+    };
+    match (value(), value()) {
+        (Some(soft), Some(hard)) => Ok(Limit { soft, hard }),
+        _ => Err(wrong()),
+    }
+}
+
+/// Threads there are, the second number of the fourth word of `/proc/loadavg`.
+fn threads(text: &str) -> Reading<u64> {
+    let word = text.split_whitespace().nth(3).and_then(|word| word.split_once('/'));
+    word.and_then(|(_, all)| all.parse().ok())
+        .ok_or_else(|| "/proc/loadavg does not say how many threads there are".to_owned())
+}
+
+fn memory(text: &str) -> Reading<Memory> {
+    let bytes = |name: &str| {
+        kilobytes(text, name).ok_or_else(|| format!("/proc/meminfo has no readable line {name}"))
+    };
+    Ok(Memory { total: bytes("MemTotal:")?, available: bytes("MemAvailable:")? })
+}
+
+/// The value of a line such as `MemTotal:   123 kB`, in bytes.
+pub fn kilobytes(text: &str, name: &str) -> Option<u64> {
+    let line = text.lines().find_map(|line| line.strip_prefix(name))?;
+    let kib = line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?;
+    Some(kib.saturating_mul(1024))
+}
+
+/// The second column, in hexadecimal, of a line for each core.
+fn drops(text: &str) -> Reading<u64> {
+    let columns = text.lines().map(|line| line.split_whitespace().nth(1));
+    columns
+        .map(|column| u64::from_str_radix(column?, 16).ok())
+        .sum::<Option<u64>>()
+        .ok_or_else(|| "/proc/net/softnet_stat is not as it should be".to_owned())
+}
+
+/// Whether the effective user, the second of four, is root.
+fn is_root(status: &str) -> Option<bool> {
+    let ids = status.lines().find_map(|line| line.strip_prefix("Uid:"))?;
+    Some(ids.split_whitespace().nth(1)? == "0")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::fake_machine::FakeMachine;
+    use super::*;
+
+    fn read(fake: &FakeMachine) -> Machine {
+        Machine::read(fake.root(), 2).unwrap()
+    }
+
+    /// Version 2: the process in /a/b, what is mounted at /sys/fs/cgroup being `root` of it all.
+    fn groups_v2(fake: &FakeMachine, own: &str, root: &str) {
+        fake.set("proc/self/cgroup", &format!("0::{own}\n"));
+        fake.set(
+            "proc/self/mountinfo",
+            &format!(
+                "22 1 8:1 / / rw,relatime shared:1 - ext4 {0} rw\n\
+                 31 23 0:28 {root} /sys/fs/cgroup rw,nosuid shared:9 - cgroup2 cgroup2 rw\n",
+                "/dev/sda1"
+            ),
+        );
+    }
+
+    #[test]
+    fn a_usual_machine_is_read_whole() {
+        let machine = read(&FakeMachine::usual());
+        assert_eq!(machine.sysctl("net.ipv4.tcp_mem"), Ok([287_901, 383_868, 575_802].as_slice()));
+        assert_eq!(machine.number("fs.file-nr"), Ok(544));
+        assert_eq!(machine.nofile, Ok(Limit { soft: 1_024, hard: 20_000 }));
+        assert_eq!(machine.threads, Ok(103));
+        assert_eq!(machine.memory.unwrap().total, 24 << 30);
+        assert_eq!(machine.established_entries, Ok(262_144));
+        assert_eq!(machine.backlog_drops, Ok(0x8b1));
+        assert_eq!(machine.is_root, Some(true));
+        assert!(machine.memory_groups.is_empty() && machine.thread_groups.is_empty());
+    }
+
+    #[test]
+    fn what_is_missing_or_garbage_is_named() {
+        let fake = FakeMachine::usual();
+        fake.remove("proc/sys/fs/file-max");
+        fake.set("proc/sys/fs/nr_open", "many\n");
+        fake.set("proc/sys/net/ipv4/tcp_mem", "1 2\n");
+        fake.set("proc/sys/net/core/somaxconn", "-1\n");
+        fake.set("proc/self/limits", "Max open files  many  20000 files\n");
+        fake.set("proc/meminfo", "MemTotal: 5 kB\n");
+        fake.set("proc/net/softnet_stat", "zz\n");
+        fake.set("proc/loadavg", "1 2 3");
+        fake.set("proc/self/status", "");
+        fake.set("proc/sys/net/ipv4/tcp_ehash_entries", "0\n");
+        let machine = read(&fake);
+        let why = |reading: Reading<u64>| reading.unwrap_err();
+        assert!(why(machine.number("fs.file-max")).starts_with("there is no "));
+        let text = why(machine.number("fs.nr_open"));
+        assert!(text.ends_with("nr_open holds \"many\", not 1 number"), "{text}");
+        assert!(why(machine.number("net.ipv4.tcp_mem")).contains("\"1 2\", not 3 numbers"));
+        assert!(why(machine.number("net.core.somaxconn")).contains("\"-1\""));
+        assert!(machine.nofile.unwrap_err().contains("Max open files"));
+        assert!(machine.nproc.unwrap_err().contains("Max processes"));
+        assert!(machine.memory.unwrap_err().contains("MemAvailable"));
+        assert!(machine.established_entries.unwrap_err().contains("\"0\""));
+        assert!(machine.backlog_drops.is_err() && machine.threads.is_err());
+        assert_eq!(machine.is_root, None);
+    }
+
+    #[test]
+    fn without_proc_nothing_is_guessed() {
+        let empty = tempfile::tempdir().unwrap();
+        let why = Machine::read(empty.path(), 1).unwrap_err();
+        assert!(why.contains("proc/sys") && why.contains("mount proc"), "{why}");
+    }
+
+    #[test]
+    fn a_file_without_an_end_is_not_read_for_ever() {
+        let fake = FakeMachine::usual();
+        fake.remove("proc/sys/fs/file-max");
+        let link = fake.path("proc/sys/fs/file-max");
+        std::os::unix::fs::symlink("/dev/zero", link).unwrap();
+        assert!(read(&fake).number("fs.file-max").is_err());
+    }
+
+    #[test]
+    fn a_shared_table_of_connections_has_a_negative_size() {
+        let fake = FakeMachine::usual();
+        fake.set("proc/sys/net/ipv4/tcp_ehash_entries", "-262144\n");
+        assert_eq!(read(&fake).established_entries, Ok(262_144));
+    }
+
+    #[test]
+    fn groups_of_version_2_are_walked_up() {
+        let fake = FakeMachine::usual();
+        groups_v2(&fake, "/a/b", "/");
+        fake.set("sys/fs/cgroup/a/b/memory.max", "max\n");
+        fake.set("sys/fs/cgroup/a/memory.max", "1000000\n");
+        fake.set("sys/fs/cgroup/a/memory.current", "600000\n");
+        fake.set("sys/fs/cgroup/a/memory.stat", "anon 5\ninactive_file 100000\n");
+        fake.set("sys/fs/cgroup/a/b/pids.max", "100\n");
+        fake.set("sys/fs/cgroup/a/b/pids.current", "7\n");
+        fake.set("sys/fs/cgroup/a/pids.max", "lots\n");
+        let machine = read(&fake);
+        let [Ok(group)] = machine.memory_groups.as_slice() else {
+            panic!("{:?}", machine.memory_groups)
+        };
+        assert_eq!((group.limit, group.used, group.room()), (1_000_000, 500_000, 500_000));
+        assert!(group.file.ends_with("sys/fs/cgroup/a/memory.max"), "{}", group.file);
+        let [Ok(group), Err(why)] = machine.thread_groups.as_slice() else {
+            panic!("{:?}", machine.thread_groups)
+        };
+        assert_eq!(group.room(), 93);
+        assert!(why.contains("a/pids.max holds \"lots\""), "{why}");
+    }
+
+    #[test]
+    fn a_container_sees_its_own_group_as_the_top() {
+        for (own, root) in [("/", "/"), ("/docker/abc", "/docker/abc"), ("/../elsewhere", "/x")] {
+            let fake = FakeMachine::usual();
+            groups_v2(&fake, own, root);
+            fake.set("sys/fs/cgroup/memory.max", "5000\n");
+            fake.set("sys/fs/cgroup/memory.current", "9000\n");
+            // Of nobody's business.
+            fake.set("sys/fs/elsewhere/memory.max", "1\n");
+            let machine = read(&fake);
+            let [Ok(group)] = machine.memory_groups.as_slice() else {
+                panic!("{own}: {:?}", machine.memory_groups)
+            };
+            assert_eq!((group.limit, group.room()), (5_000, 0), "{own}");
+        }
+    }
+
+    #[test]
+    fn groups_of_version_1_are_found_by_controller() {
+        let fake = FakeMachine::usual();
+        fake.set("proc/self/cgroup", "9:name=systemd:/\n8:pids:/\n4:cpu,memory:/box\n0::/\n");
+        fake.set(
+            "proc/self/mountinfo",
+            "34 31 0:31 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu\n\
+             35 31 0:32 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,cpu,memory\n\
+             39 31 0:36 / /sys/fs/cgroup/pids rw,relatime - cgroup cgroup rw,pids\n\
+             41 31 0:38 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw\nnonsense\n",
+        );
+        let memory = |name: &str| format!("sys/fs/cgroup/memory/{name}");
+        fake.set(&memory("memory.limit_in_bytes"), "9223372036854771712\n");
+        fake.set(&memory("box/memory.limit_in_bytes"), "4096000\n");
+        fake.set(&memory("box/memory.usage_in_bytes"), "96000\n");
+        fake.set(&memory("box/memory.stat"), "inactive_file 9\ntotal_inactive_file 6000\n");
+        let machine = read(&fake);
+        let [Ok(group)] = machine.memory_groups.as_slice() else {
+            panic!("{:?}", machine.memory_groups)
+        };
+        assert_eq!((group.limit, group.room()), (4_096_000, 4_006_000));
+        assert!(machine.thread_groups.is_empty(), "the root group has no limit");
+    }
+}

@@ -1,0 +1,231 @@
+//! Descriptors, files, threads and memory.
+
+use super::super::machine::{Group, Limit, Machine, Memory, Reading};
+use super::{Plan, Row, bytes, grouped, shards};
+use crate::SHARDS_MAX;
+
+pub(super) fn rows(machine: &Machine, plan: &Plan) -> Vec<Row> {
+    let mut rows = vec![shards(plan)];
+    rows.extend(process_limit(machine, plan));
+    rows.push(open_max(machine, plan));
+    rows.push(files_of_the_system(machine, plan));
+    rows.push(watches(machine, plan));
+    rows.push(memory(machine, plan));
+    rows.extend(machine.memory_groups.iter().map(|group| memory_group(group, plan)));
+    rows.push(threads_of_the_system(machine, plan, "kernel.threads-max", "threads"));
+    rows.push(threads_of_the_system(machine, plan, "kernel.pid_max", "thread ids"));
+    rows.push(processes(machine, plan));
+    rows.extend(machine.thread_groups.iter().map(|group| thread_group(group, plan)));
+    rows.push(mappings(machine, plan));
+    rows
+}
+
+fn shards(plan: &Plan) -> Row {
+    let connections = plan.wanted.connections;
+    let is_enough = shards::holds(connections, plan.descriptors);
+    let mut row = Row::of("shards", grouped(u64::from(SHARDS_MAX)), grouped(plan.shards))
+        .unless(is_enough, "a higher hard RLIMIT_NOFILE")
+        .why(format!(
+            "each shard is a thread with a table of {} descriptors of its own, and there is at \
+             least one for each of {} cores; a shard more than that costs 105 kB and one wake-up \
+             descriptor in each other. There may be {} of them",
+            grouped(plan.descriptors),
+            plan.cores,
+            grouped(u64::from(SHARDS_MAX)),
+        ));
+    if is_enough {
+        row.how = format!("serve --max-connections {connections} starts them");
+    }
+    row
+}
+
+fn process_limit(machine: &Machine, plan: &Plan) -> [Row; 2] {
+    let need = shards::descriptors(plan.wanted.connections);
+    let have = |side: fn(&Limit) -> u64| match &machine.nofile {
+        Ok(limit) => grouped(side(limit)),
+        Err(_) => "?".to_owned(),
+    };
+    let soft = Row::of("RLIMIT_NOFILE soft", have(|limit| limit.soft), "-")
+        .why("descriptors of one table until the process asks for more, up to the hard limit");
+    let hard = Row::of("RLIMIT_NOFILE hard", have(|limit| limit.hard), grouped(need)).why(format!(
+        "descriptors of one table; it counts for each shard and not for the process, so it only \
+         decides how many shards there must be, at most {}. Root cannot raise it either without \
+         CAP_SYS_RESOURCE",
+        grouped(u64::from(SHARDS_MAX))
+    ));
+    match &machine.nofile {
+        Ok(limit) => [
+            Row { how: "serve and load raise it to the hard one".to_owned(), ..soft },
+            hard.unless(
+                limit.hard >= need,
+                "limits.d and a new login, or systemd LimitNOFILE= (--print limits, systemd)",
+            )
+            .caps(Ok(shards::most(limit.hard, u64::MAX))),
+        ],
+        Err(why) => [soft.cannot_tell(why), hard.cannot_tell(why)],
+    }
+}
+
+fn open_max(machine: &Machine, plan: &Plan) -> Row {
+    let need = shards::descriptors(plan.wanted.connections);
+    Row::setting(machine, "fs.nr_open", &[need])
+        .why("the most that RLIMIT_NOFILE may be set to, and that one table grows to")
+        .caps(machine.number("fs.nr_open").map(|max| shards::most(max, u64::MAX)))
+}
+
+/// Files that other programs open meanwhile.
+const FILES_SPARE: u64 = 10_000;
+/// Files of a shard or worker that are no connections: poll set, waker, listeners, timer, hand-off.
+const FILES_OF_THREAD: u64 = 16;
+
+fn files_of_the_system(machine: &Machine, plan: &Plan) -> Row {
+    let used = machine.number("fs.file-nr").unwrap_or(0);
+    let others = used
+        .saturating_add(FILES_SPARE)
+        .saturating_add(plan.threads().saturating_mul(FILES_OF_THREAD));
+    let caps = machine.number("fs.file-max").map(|max| max.saturating_sub(others) / plan.ends);
+    let need = plan.sockets().saturating_add(others);
+    let mut row = Row::with_spare(machine, "fs.file-max", need, FILES_SPARE);
+    if machine.is_root == Some(true) {
+        // Said all the same: who tunes is often not who serves.
+        row.exempt = " (for all but root)";
+    }
+    row.why(format!(
+        "open files of the whole system: each connection is {}, {} others are open now. Above \
+             it nobody but root opens a file",
+        if plan.ends == 1 { "one" } else { "two, one at each end" },
+        grouped(used),
+    ))
+    .caps(caps)
+}
+
+fn watches(machine: &Machine, plan: &Plan) -> Row {
+    let name = "fs.epoll.max_user_watches";
+    let others = plan.threads().saturating_mul(FILES_OF_THREAD).saturating_add(FILES_SPARE);
+    let caps = machine.number(name).map(|max| max.saturating_sub(others) / plan.ends);
+    Row::setting(machine, name, &[plan.sockets().saturating_add(others)])
+        .why(
+            "sockets that all poll sets of one user may watch; each connection is one (at each \
+             end that is here). Its default follows the memory at boot, 4 % of it",
+        )
+        .caps(caps)
+}
+
+/// Kernel memory of an established socket with its file and its place in a poll set.
+const SOCKET_BYTES: u64 = 4_200;
+/// What the server has for an idle connection, and the generator for an idle user.
+const CONNECTION_BYTES: u64 = 256;
+const USER_BYTES: u64 = 128;
+/// A shard or worker without connections.
+const THREAD_BYTES: u64 = 105_000;
+
+/// What one connection costs this machine.
+fn connection_bytes(plan: &Plan) -> u64 {
+    let clients = if plan.wanted.local_clients { SOCKET_BYTES + USER_BYTES } else { 0 };
+    SOCKET_BYTES + CONNECTION_BYTES + clients
+}
+
+fn memory_need(plan: &Plan) -> u64 {
+    let threads = plan.threads().saturating_mul(THREAD_BYTES);
+    plan.wanted.connections.saturating_mul(connection_bytes(plan)).saturating_add(threads)
+}
+
+/// Connections that fit into so many bytes; their shards are counted with them.
+fn memory_caps(plan: &Plan, room_bytes: u64) -> u64 {
+    let first = room_bytes / connection_bytes(plan);
+    let threads = shards::shards(first, plan.descriptors).max(plan.cores).saturating_mul(plan.ends);
+    room_bytes.saturating_sub(threads.saturating_mul(THREAD_BYTES)) / connection_bytes(plan)
+}
+
+const MEMORY_WHY: &str = "an idle connection costs 4.2 kB of the kernel's memory at each end that \
+    is here, 256 bytes in the server and 128 in the generator; data under way (tcp_mem) and what \
+    your channels keep comes on top";
+
+fn memory(machine: &Machine, plan: &Plan) -> Row {
+    let need = memory_need(plan);
+    let row = |have: String| Row::of("memory", have, bytes(need)).why(MEMORY_WHY);
+    match machine.memory {
+        Ok(Memory { available, .. }) => row(bytes(available))
+            .unless(available >= need, "more memory, fewer connections, or several machines")
+            .caps(Ok(memory_caps(plan, available))),
+        Err(ref why) => row("?".to_owned()).cannot_tell(why),
+    }
+}
+
+fn memory_group(group: &Reading<Group>, plan: &Plan) -> Row {
+    let need = memory_need(plan);
+    match group {
+        Ok(group) => Row::of("cgroup memory", bytes(group.room()), bytes(need))
+            .unless(group.room() >= need, "systemd MemoryMax=, or the container's limit")
+            .why(format!(
+                "what {} leaves of {}; the kernel's memory of sockets counts here too, and above \
+                 it the process is killed",
+                group.file,
+                bytes(group.limit)
+            ))
+            .caps(Ok(memory_caps(plan, group.room()))),
+        Err(why) => Row::of("cgroup memory", "?", bytes(need)).cannot_tell(why).why(MEMORY_WHY),
+    }
+}
+
+/// What a limit on threads holds the server to: the rest of them serve.
+fn threads_caps(plan: &Plan, room_threads: u64) -> u64 {
+    let rest = room_threads.saturating_sub(super::THREADS_OTHER) / plan.ends;
+    shards::most(plan.descriptors, rest)
+}
+
+/// Threads that other programs start meanwhile.
+const THREADS_SPARE: u64 = 1_000;
+
+fn threads_of_the_system(machine: &Machine, plan: &Plan, name: &'static str, what: &str) -> Row {
+    let running = machine.threads.clone().unwrap_or(0);
+    let need = running.saturating_add(plan.threads());
+    let caps = machine.number(name).map(|max| threads_caps(plan, max.saturating_sub(running)));
+    Row::with_spare(machine, name, need, THREADS_SPARE)
+        .why(format!(
+            "{what} of the whole system: {} run now, server and clients add {}",
+            grouped(running),
+            grouped(plan.threads())
+        ))
+        .caps(caps)
+}
+
+fn processes(machine: &Machine, plan: &Plan) -> Row {
+    let need = plan.threads();
+    let row = |have: String| {
+        Row::of("RLIMIT_NPROC", have, grouped(need))
+            .why("threads of one user, those of its other programs included; root is exempt")
+    };
+    match &machine.nproc {
+        Ok(limit) => row(grouped(limit.soft))
+            .unless(limit.soft >= need, "limits.d and a new login, or systemd LimitNPROC=")
+            .caps(match machine.is_root {
+                Some(true) => Err("exempt".to_owned()),
+                _ => Ok(threads_caps(plan, limit.soft)),
+            }),
+        Err(why) => row("?".to_owned()).cannot_tell(why),
+    }
+}
+
+fn thread_group(group: &Reading<Group>, plan: &Plan) -> Row {
+    let need = plan.threads();
+    match group {
+        Ok(group) => Row::of("cgroup pids", grouped(group.room()), grouped(need))
+            .unless(group.room() >= need, "systemd TasksMax=, or the container's limit")
+            .why(format!("threads that {} leaves of {}", group.file, grouped(group.limit)))
+            .caps(Ok(threads_caps(plan, group.room()))),
+        Err(why) => Row::of("cgroup pids", "?", grouped(need)).cannot_tell(why),
+    }
+}
+
+/// Mappings of a thread (stack, its guard, the allocator's), and of everything else.
+const MAPPINGS_OF_THREAD: u64 = 16;
+const MAPPINGS_OTHER: u64 = 4_096;
+
+fn mappings(machine: &Machine, plan: &Plan) -> Row {
+    let need = plan.threads().saturating_mul(MAPPINGS_OF_THREAD).saturating_add(MAPPINGS_OTHER);
+    let room_threads = |max: u64| max.saturating_sub(MAPPINGS_OTHER) / MAPPINGS_OF_THREAD;
+    Row::setting(machine, "vm.max_map_count", &[need])
+        .why("mappings of one process: some for each thread's stack and memory")
+        .caps(machine.number("vm.max_map_count").map(|max| threads_caps(plan, room_threads(max))))
+}

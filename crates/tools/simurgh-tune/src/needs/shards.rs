@@ -1,0 +1,48 @@
+//! How many shards hold how many connections, by the account the server itself keeps.
+
+use simurgh_reactor::{connections_for, shards_for};
+
+use crate::{CONNECTIONS_MAX, SHARDS_MAX};
+
+/// Shards for so many connections, as `serve` would start them; more than there may be where
+/// nothing holds them.
+pub(super) fn shards(connections: u64, descriptors: u64) -> u64 {
+    let least = connections.div_ceil(descriptors.max(1));
+    // No use looking for the first that will do among millions.
+    if least > u64::from(SHARDS_MAX) {
+        return least;
+    }
+    shards_for(usize::try_from(connections).unwrap_or(usize::MAX), descriptors) as u64
+}
+
+/// Whether so many shards at most hold so many.
+fn holds_with(wanted: u64, descriptors: u64, shards_max: u64) -> bool {
+    let shards = shards(wanted, descriptors);
+    let enough = || connections_for(usize::try_from(shards).unwrap_or(usize::MAX), descriptors);
+    shards <= shards_max.min(u64::from(SHARDS_MAX)) && enough() as u64 >= wanted
+}
+
+/// Whether the server has shards for so many.
+pub(super) fn holds(wanted: u64, descriptors: u64) -> bool {
+    holds_with(wanted, descriptors, u64::MAX)
+}
+
+/// The most connections that the server has shards for, with so many shards at most.
+pub(super) fn most(descriptors: u64, shards_max: u64) -> u64 {
+    let (mut held, mut not) = (0, u64::from(CONNECTIONS_MAX) + 1);
+    while not - held > 1 {
+        let middle = held + (not - held) / 2;
+        if holds_with(middle, descriptors, shards_max) { held = middle } else { not = middle }
+    }
+    held
+}
+
+/// The smallest table with which the server has shards for so many.
+pub(super) fn descriptors(wanted: u64) -> u64 {
+    let (mut not, mut held) = (0, u64::from(CONNECTIONS_MAX) * 2);
+    while held - not > 1 {
+        let middle = not + (held - not) / 2;
+        if holds(wanted, middle) { held = middle } else { not = middle }
+    }
+    held
+}

@@ -1,0 +1,505 @@
+//! What the engine keeps, how it is numbered, and how it is asked for.
+
+use std::time::Duration;
+
+use simurgh_cluster::adapter::{Fetch, LAST_OF_MAX, NotStored, TICKET_SECONDS_MAX, TICKETS_MAX};
+use simurgh_cluster::{Event, QueueFull, Received, Space, Subject};
+
+use super::cluster::{TestCluster, TestMessage, exact, whole, yes};
+use super::{Fault, Harness, Tried};
+
+fn after(subject: Subject, seq: u64, count: u32, bytes: usize) -> Fetch {
+    Fetch::After { subject, seq, count, bytes, from_leader: false }
+}
+
+/// By its publisher, too; in one order for all, with growing numbers.
+pub fn what_is_stored_is_heard_by_all_in_one_order(harness: &mut dyn Harness) -> Tried {
+    let mut it = TestCluster::keeping(harness, 4)?;
+    (0..3).for_each(|node| it.want(node, &[yes(exact("a"))]));
+    it.want(3, &[yes(whole("a"))]);
+    let mut tickets = Vec::new();
+    for n in 0..40 {
+        for node in 0..3 {
+            let text = format!("{node}-{n}");
+            tickets.push((node, text.clone(), it.store(node, "a", &text, &text)));
+        }
+    }
+    it.wait("all", |it| it.nodes.iter().all(|node| node.heard.len() >= 120));
+    it.quiet();
+    let order = it.nodes[0].heard.clone();
+    for node in 0..4 {
+        assert_eq!(it.nodes[node].heard, order, "node {node}");
+        assert!(order.iter().all(|it| it.space == Some(Space::Broadcast)));
+    }
+    let seqs: Vec<u64> = order.iter().filter_map(|it| it.stored).map(|it| it.seq).collect();
+    assert_eq!(seqs.len(), 120);
+    assert!(seqs.is_sorted_by(|a, b| a < b), "{seqs:?}");
+    for (node, text, ticket) in tickets {
+        let answer = it.answer(node, ticket);
+        let place = order.iter().position(|it| TestMessage::read(it).payload == text);
+        let expected = Event::Stored { ticket, seq: seqs[place.unwrap_or(0)], is_duplicate: false };
+        assert_eq!(answer, expected, "{text}");
+    }
+    Ok(())
+}
+
+/// By whichever node; nobody hears it again.
+pub fn the_same_id_is_stored_once(harness: &mut dyn Harness) -> Tried {
+    let mut it = TestCluster::keeping(harness, 2)?;
+    it.want(1, &[yes(exact("a"))]);
+    let first = it.stored(0, "a", "id", "one");
+    for node in [0, 1, 0] {
+        let ticket = it.store(node, "a", "id", "again");
+        let expected = Event::Stored { ticket, seq: first, is_duplicate: true };
+        assert_eq!(it.answer(node, ticket), expected);
+    }
+    // While the first is under way, too.
+    let tickets = ["x", "y", "z"].map(|text| it.store(0, "a", "another", text));
+    let answers = tickets.map(|ticket| it.answer(0, ticket));
+    let are_duplicates = answers.map(|it| matches!(it, Event::Stored { is_duplicate: true, .. }));
+    assert_eq!(are_duplicates, [false, true, true]);
+    it.quiet();
+    assert_eq!(it.texts(1), ["a one", "a x"]);
+    let kept = it.after(1, "a", 0);
+    assert_eq!(kept.iter().map(|it| &*it.1).collect::<Vec<_>>(), ["one", "x"]);
+    assert_eq!(kept[0].0, first);
+    Ok(())
+}
+
+/// Of its own topic, whatever came on others: a hole can be seen.
+pub fn each_names_the_one_before_it(harness: &mut dyn Harness) -> Tried {
+    let mut it = TestCluster::keeping(harness, 2)?;
+    let topics = ["a", "b", "c"];
+    it.want(1, &topics.map(|topic| yes(exact(topic))));
+    for n in 0..60 {
+        it.store(n % 2, topics[n * 7 % 3], &format!("{n}"), "x");
+    }
+    it.wait("all", |it| it.nodes[1].heard.len() >= 60);
+    it.quiet();
+    for topic in topics {
+        let heard = it.nodes[1].heard.iter().filter(|it| TestMessage::read(it).topic == topic);
+        let numbers: Vec<_> = heard.filter_map(|it| it.stored).collect();
+        assert_eq!(numbers.len(), 20);
+        let mut last = 0;
+        for number in numbers {
+            assert_eq!(number.prev, last, "of {topic}");
+            last = number.seq;
+        }
+    }
+    Ok(())
+}
+
+/// Also by who never heard it, as it was stored; behind the last there is nothing.
+pub fn what_follows_a_number_is_fetched(harness: &mut dyn Harness) -> Tried {
+    let mut it = TestCluster::keeping(harness, 2)?;
+    let mut stored = Vec::new();
+    for n in 0..10 {
+        let text = format!("{n}");
+        stored.push((it.stored(0, "a", &text, &text), text));
+        it.stored(0, "b", &format!("other {n}"), "other");
+    }
+    for (at, (seq, _)) in stored.iter().enumerate() {
+        assert_eq!(it.after(1, "a", *seq), stored[at + 1..]);
+        assert_eq!(it.after(1, "a", *seq - 1), stored[at..]);
+    }
+    assert_eq!(it.after(1, "a", 0), stored);
+    assert_eq!(it.after(1, "never", 0), []);
+    assert_eq!(it.after(1, "a", u64::MAX / 2), []);
+    let subject = it.prefix.topic(Space::Store, "a");
+    let what = after(subject, stored[3].0, 3, 1 << 20);
+    let fetched = it.fetch(1, what).unwrap_or_default().messages;
+    assert!(fetched.iter().all(|it| it.space == Some(Space::Store)));
+    let numbers: Vec<_> = fetched.iter().filter_map(|it| it.stored).collect();
+    let prevs: Vec<u64> = numbers.iter().map(|it| it.prev).collect();
+    assert_eq!(prevs, [0, numbers[0].seq, numbers[1].seq], "each in this answer");
+    Ok(())
+}
+
+/// Whichever comes first; of bytes one envelope at least.
+pub fn a_fetch_ends_at_its_count_and_at_its_bytes(harness: &mut dyn Harness) -> Tried {
+    let mut it = TestCluster::keeping(harness, 1)?;
+    let payload = "x".repeat(977);
+    for n in 0..10 {
+        it.stored(0, "a", &format!("{n}"), &payload);
+    }
+    let subject = it.prefix.topic(Space::Store, "a");
+    for (count, bytes, expected) in [
+        (3, 1 << 20, 3..=3),
+        (100, 1 << 20, 10..=10),
+        (1, 1, 1..=1),
+        (100, 1, 1..=1),
+        // An engine may count what is around an envelope.
+        (100, 3_500, 2..=3),
+        (2, 3_500, 2..=2),
+    ] {
+        let fetched = it.fetch(0, after(subject.clone(), 0, count, bytes)).unwrap_or_default();
+        let (found, is_all) = (fetched.messages.len(), fetched.is_all);
+        assert!(expected.contains(&found), "{found} of {count}, {bytes} B");
+        assert_eq!(is_all, found == 10, "{found} of {count}, {bytes} B");
+    }
+    Ok(())
+}
+
+/// Oldest first; those of which nothing is kept are left out.
+pub fn the_last_of_many_subjects_are_fetched(harness: &mut dyn Harness) -> Tried {
+    let mut it = TestCluster::keeping(harness, 2)?;
+    let mut last = Vec::new();
+    for n in 0..50 {
+        it.stored(0, &format!("t:{n}"), &format!("first {n}"), "first");
+    }
+    for n in (0..50).rev() {
+        let text = format!("last {n}");
+        last.push((it.stored(0, &format!("t:{n}"), &text, &text), text));
+    }
+    // As many as may be asked for; of most of them nothing is kept.
+    let subjects =
+        (0..LAST_OF_MAX).map(|n| it.prefix.topic(Space::Store, &format!("t:{n}"))).collect();
+    let fetched = it.fetch(1, Fetch::LastOf { subjects }).unwrap_or_default();
+    assert!(fetched.is_all);
+    assert_eq!(Some(fetched.head), last.last().map(|it| it.0), "of the last of all");
+    let fetched = fetched.messages;
+    let seqs = fetched.iter().filter_map(|it| it.stored).map(|it| it.seq);
+    let texts = fetched.iter().map(|it| TestMessage::read(it).payload.to_owned());
+    assert_eq!(seqs.zip(texts).collect::<Vec<_>>(), last);
+    let none = it.fetch(1, Fetch::LastOf { subjects: vec![] });
+    assert_eq!(none.map(|it| it.messages), Some(vec![]));
+    Ok(())
+}
+
+/// So many of each; of those that are there each still names the one before it.
+pub fn of_each_subject_the_newest_are_kept(harness: &mut dyn Harness) -> Tried {
+    let max = harness.kept_max();
+    let mut it = TestCluster::keeping(harness, 1)?;
+    it.want(0, &[yes(exact("a"))]);
+    let few = it.stored(0, "b", "few", "few");
+    for n in 0..max + 25 {
+        it.store(0, "a", &format!("{n}"), &format!("{n}"));
+    }
+    it.wait("all", |it| it.nodes[0].heard.len() >= max + 25);
+    let kept = it.after(0, "a", 0);
+    let texts: Vec<String> = kept.iter().map(|it| it.1.clone()).collect();
+    let expected: Vec<String> = (25..max + 25).map(|n| format!("{n}")).collect();
+    assert_eq!(texts, expected);
+    assert_eq!(it.after(0, "b", 0), [(few, "few".to_owned())]);
+    let numbers: Vec<_> = it.nodes[0].heard.iter().filter_map(|it| it.stored).collect();
+    assert!(numbers.windows(2).all(|pair| pair[1].prev == pair[0].seq), "{numbers:?}");
+    Ok(())
+}
+
+/// Of its subject alone; the next one has none before it.
+pub fn what_is_purged_is_gone_and_numbers_go_on(harness: &mut dyn Harness) -> Tried {
+    let mut it = TestCluster::keeping(harness, 2)?;
+    it.want(1, &[yes(exact("a"))]);
+    for n in 0..5 {
+        it.stored(0, "a", &format!("a{n}"), "x");
+    }
+    let other = it.stored(0, "b", "b", "other");
+    it.purge(1, "a", u64::MAX / 2);
+    assert_eq!(it.after(1, "a", 0), []);
+    assert_eq!(it.after(1, "b", 0), [(other, "other".to_owned())]);
+    let next = it.stored(0, "a", "next", "next");
+    assert!(next > other, "{next} after {other}");
+    assert_eq!(it.after(1, "a", 0), [(next, "next".to_owned())]);
+    assert_eq!(it.after(1, "a", 3), [(next, "next".to_owned())], "across the purge");
+    it.wait("the last", |it| it.nodes[1].heard.len() == 6);
+    let number = it.nodes[1].heard.last().and_then(|it| it.stored);
+    assert_eq!(number.map(|it| (it.seq, it.prev)), Some((next, 0)));
+    Ok(())
+}
+
+/// What has this number and what is newer is kept, and still names what was before it.
+pub fn what_is_before_a_number_is_purged_and_the_rest_stays(harness: &mut dyn Harness) -> Tried {
+    let mut it = TestCluster::keeping(harness, 2)?;
+    it.want(1, &[yes(exact("a"))]);
+    let seqs: Vec<u64> =
+        (0..6).map(|n| it.stored(0, "a", &format!("a{n}"), &format!("{n}"))).collect();
+    let other = it.stored(0, "b", "b", "other");
+    it.purge(1, "a", seqs[4]);
+    let left = [(seqs[4], "4".to_owned()), (seqs[5], "5".to_owned())];
+    assert_eq!(it.after(0, "a", 0), left);
+    assert_eq!(it.after(0, "b", 0), [(other, "other".to_owned())], "of its subject alone");
+    // What is gone may be purged again, and what never was.
+    it.purge(0, "a", seqs[2]);
+    it.purge(0, "a", 0);
+    it.purge(0, "never", seqs[5]);
+    assert_eq!(it.after(0, "a", 0), left);
+    it.stored(0, "a", "next", "next");
+    it.wait("the last", |it| it.nodes[1].heard.len() == 7);
+    let number = it.nodes[1].heard.last().and_then(|it| it.stored);
+    assert_eq!(number.map(|it| it.prev), Some(seqs[5]));
+    Ok(())
+}
+
+/// What is stored without an age stays beside it.
+pub fn what_is_older_than_its_age_is_forgotten(harness: &mut dyn Harness) -> Tried {
+    let mut it = TestCluster::keeping(harness, 1)?;
+    let young = Some(Duration::from_millis(1));
+    let old = Some(Duration::from_secs(100));
+    let kept = [("none", None), ("second", young), ("minute", old), ("again", young)];
+    for (id, age) in kept {
+        let ticket = it.store_for(0, "a", (id, age), id);
+        assert!(matches!(it.answer(0, ticket), Event::Stored { .. }), "{id}");
+    }
+    let texts = |it: &mut TestCluster<'_>| -> Vec<String> {
+        it.after(0, "a", 0).into_iter().map(|it| it.1).collect()
+    };
+    assert_eq!(texts(&mut it), ["none", "second", "minute", "again"], "a second at least");
+    it.pass(Duration::from_millis(3_500));
+    assert_eq!(texts(&mut it), ["none", "minute"]);
+    Ok(())
+}
+
+/// By the engine's clock, the same for who hears it and who fetches it.
+pub fn what_is_stored_says_when_it_was(harness: &mut dyn Harness) -> Tried {
+    let mut it = TestCluster::keeping(harness, 2)?;
+    it.want(1, &[yes(exact("a"))]);
+    it.publish(0, "a", "not stored");
+    it.stored(0, "a", "first", "first");
+    it.pass(Duration::from_millis(50));
+    it.stored(0, "a", "second", "second");
+    it.wait("all", |it| it.nodes[1].heard.len() == 3);
+    let subject = it.prefix.topic(Space::Store, "a");
+    let fetched = it.fetch(1, after(subject.clone(), 0, 9, 1_000)).unwrap_or_default().messages;
+    let (count, bytes, from_leader) = (9, 1_000, true);
+    let of_leader = Fetch::After { subject, seq: 0, count, bytes, from_leader };
+    let of_leader = it.fetch(1, of_leader).unwrap_or_default().messages;
+    let times = |of: &[Received], is_stored: bool| -> Vec<u64> {
+        let of = of.iter().filter(|it| it.stored.is_some() == is_stored);
+        of.map(|it| it.at_ms).collect()
+    };
+    let heard = times(&it.nodes[1].heard, true);
+    assert_eq!([times(&fetched, true), times(&of_leader, true)], [heard.clone(), heard.clone()]);
+    assert_eq!(times(&it.nodes[1].heard, false), [0]);
+    let [first, second] = heard[..] else { unreachable!("two were stored: {heard:?}") };
+    // 2020, and 2100.
+    assert!((1_577_836_800_000..4_102_444_800_000).contains(&first), "{first}");
+    assert!((40..20_000).contains(&(second - first)), "{first}, {second}");
+    Ok(())
+}
+
+/// Where nothing is missing any more behind what it brings.
+pub fn a_fetch_says_up_to_where_it_is_complete(harness: &mut dyn Harness) -> Tried {
+    let mut it = TestCluster::keeping(harness, 1)?;
+    let seqs: Vec<u64> = (0..5).map(|n| it.stored(0, "a", &format!("{n}"), "x")).collect();
+    let subject = it.prefix.topic(Space::Store, "a");
+    for from_leader in [false, true] {
+        let mut fetch = |seq, count| {
+            let subject = subject.clone();
+            let what = Fetch::After { subject, seq, count, bytes: 1_000, from_leader };
+            it.fetch(0, what).unwrap_or_default()
+        };
+        let all = fetch(0, 100);
+        assert_eq!((all.messages.len(), all.is_all), (5, true));
+        assert!(all.head >= seqs[4], "{} is below {}", all.head, seqs[4]);
+        let some = fetch(0, 2);
+        assert_eq!((some.messages.len(), some.is_all), (2, false));
+        assert!(some.head == 0 || some.head >= seqs[1], "{}", some.head);
+        let none = fetch(seqs[4], 100);
+        assert_eq!((none.messages.len(), none.is_all), (0, true));
+        assert!(!from_leader || none.head >= seqs[4], "{}", none.head);
+    }
+    Ok(())
+}
+
+/// Whatever its subject is: what is older has no higher number, and nothing that is younger and
+/// there has one that is not.
+pub fn behind_a_number_everything_is_young(harness: &mut dyn Harness) -> Tried {
+    let mut it = TestCluster::keeping(harness, 2)?;
+    let subject = it.prefix.topic(Space::Store, "never");
+    let since = |it: &mut TestCluster<'_>, ms| {
+        let (subject, age) = (subject.clone(), Duration::from_millis(ms));
+        let ticket = it.ask(1, Fetch::Since { subject, age });
+        match it.answer(1, ticket) {
+            Event::Since { behind, .. } => behind,
+            other => unreachable!("{other:?}"),
+        }
+    };
+    assert_eq!(since(&mut it, 60_000), Some(0), "nothing was ever stored");
+    let first = it.stored(0, "a", "first", "first");
+    let old = it.stored(0, "b", "old", "old");
+    assert_eq!(since(&mut it, 60_000), Some(first - 1));
+    it.pass(Duration::from_millis(2_500));
+    assert_eq!(since(&mut it, 60_000), Some(first - 1));
+    assert_eq!(since(&mut it, 1_000), Some(old), "nothing was stored since then");
+    let young = it.stored(0, "a", "young", "young");
+    assert_eq!(since(&mut it, 2_000), Some(young - 1));
+    assert_eq!(since(&mut it, 60_000), Some(first - 1));
+    // What is gone may have been of any time.
+    it.purge(0, "a", u64::MAX / 2);
+    let behind = since(&mut it, 60_000);
+    assert!(behind.is_some_and(|it| it < old), "{behind:?}");
+    let behind = since(&mut it, 2_000);
+    assert!(behind.is_some_and(|it| (old..=young).contains(&it)), "{behind:?}");
+    // No engine of these tests keeps anything for so long.
+    assert_eq!(since(&mut it, 1_000_000_000_000), None);
+    Ok(())
+}
+
+/// At the moment of the answer, whichever node asks, and with its head.
+pub fn the_leader_has_all_that_was_confirmed(harness: &mut dyn Harness) -> Tried {
+    let mut it = TestCluster::keeping(harness, 2)?;
+    let subject = it.prefix.topic(Space::Store, "a");
+    let mut last = 0;
+    for n in 0..30 {
+        let text = format!("{n}");
+        let seq = it.stored(n % 2, "a", &text, &text);
+        let (subject, count, bytes, from_leader) = (subject.clone(), 10, 1_000, true);
+        let what = Fetch::After { subject, seq: last, count, bytes, from_leader };
+        let fetched = it.fetch(1 - n % 2, what).unwrap_or_default();
+        let found: Vec<_> =
+            fetched.messages.iter().map(|it| TestMessage::read(it).payload).collect();
+        assert_eq!((&found[..], fetched.is_all), (&[&*text][..], true));
+        assert!(fetched.head >= seq, "{} is below {seq}", fetched.head);
+        last = seq;
+    }
+    Ok(())
+}
+
+/// However often its link ends: all are stored, in the end, and each once.
+pub fn what_a_broken_link_swallowed_is_stored_once(harness: &mut dyn Harness) -> Tried {
+    let mut it = TestCluster::keeping(harness, 2)?;
+    let mut tickets = Vec::new();
+    for n in 0..60 {
+        let text = format!("{n}");
+        tickets.push(it.store(0, "a", &text, &text));
+        if n % 20 == 10 {
+            it.harness.inject(Fault::Reset(0))?;
+        }
+        it.turn(Duration::from_micros(100));
+    }
+    let mut stored = Vec::new();
+    for (n, ticket) in tickets.into_iter().enumerate() {
+        match it.answer(0, ticket) {
+            Event::Stored { seq, .. } => stored.push((seq, format!("{n}"))),
+            other => unreachable!("not stored: {other:?}"),
+        }
+    }
+    stored.sort();
+    assert_eq!(it.after(1, "a", 0), stored);
+    assert!(it.nodes[0].downs > 0, "no link ended");
+    Ok(())
+}
+
+/// Each once, in time, also those that were asked before it ended.
+pub fn every_ticket_is_answered_without_an_engine(harness: &mut dyn Harness) -> Tried {
+    let mut it = TestCluster::keeping(harness, 1)?;
+    let subject = it.prefix.topic(Space::Store, "a");
+    let fetch = |it: &mut TestCluster<'_>| {
+        let subject = subject.clone();
+        it.ask(0, after(subject, 0, 10, 1_000))
+    };
+    let since = |it: &mut TestCluster<'_>| {
+        let (subject, age) = (subject.clone(), Duration::from_secs(60));
+        it.ask(0, Fetch::Since { subject, age })
+    };
+    it.harness.inject(Fault::Freeze)?;
+    let mut stores = vec![it.store(0, "a", "frozen", "x")];
+    let mut fetches = vec![fetch(&mut it)];
+    let mut sinces = vec![since(&mut it)];
+    let mut purges = vec![it.ask_purge(0, "a", 7)];
+    it.harness.inject(Fault::Thaw)?;
+    it.harness.inject(Fault::Kill)?;
+    it.wait("down", |it| !it.nodes[0].is_up);
+    for n in 0..5 {
+        stores.push(it.store(0, "a", &format!("{n}"), "x"));
+        fetches.push(fetch(&mut it));
+        sinces.push(since(&mut it));
+        purges.push(it.ask_purge(0, "a", 7));
+    }
+    let asked = it.passed();
+    let all: Vec<_> =
+        [&stores, &fetches, &sinces, &purges].into_iter().flatten().copied().collect();
+    it.wait("answers", |it| all.iter().all(|ticket| it.nodes[0].is_answered(*ticket)));
+    let took = it.passed() - asked;
+    assert!(took <= Duration::from_secs(TICKET_SECONDS_MAX + 1), "after {took:?}");
+    for ticket in &stores[1..] {
+        assert!(it.nodes[0].is_unconfirmed(*ticket), "{:?}", it.answer(0, *ticket));
+    }
+    for ticket in fetches.split_off(1) {
+        assert_eq!(it.answer(0, ticket), Event::Fetched { ticket, kept: None });
+    }
+    for ticket in sinces.split_off(1) {
+        assert_eq!(it.answer(0, ticket), Event::Since { ticket, behind: None });
+    }
+    for ticket in purges.split_off(1) {
+        let why = Some(NotStored::Unconfirmed);
+        assert_eq!(it.answer(0, ticket), Event::Purged { ticket, why });
+    }
+    Ok(())
+}
+
+/// All that it said it stored; what is stored meanwhile, too, or it is said that nobody knows.
+pub fn an_engine_that_was_killed_has_what_it_confirmed(harness: &mut dyn Harness) -> Tried {
+    let mut it = TestCluster::keeping(harness, 2)?;
+    let epoch = it.nodes[0].kept;
+    assert!(epoch.is_some(), "it keeps something");
+    let tickets: Vec<_> =
+        (0..60).map(|n| (n, it.store(0, "a", &format!("{n}"), &format!("{n}")))).collect();
+    it.turn(Duration::from_millis(1));
+    it.harness.inject(Fault::Kill)?;
+    it.wait("down", |it| it.nodes.iter().all(|node| !node.is_up));
+    it.harness.inject(Fault::Restart)?;
+    it.wait("up", |it| it.nodes.iter().all(|node| node.is_up));
+    assert_eq!([it.nodes[0].kept, it.nodes[1].kept], [epoch; 2], "what is kept is the same");
+    let answers: Vec<_> = tickets.iter().map(|(n, it)| (*n, *it)).collect();
+    let mut confirmed = Vec::new();
+    for (n, ticket) in answers {
+        if let Event::Stored { seq, .. } = it.answer(0, ticket) {
+            confirmed.push((seq, format!("{n}")));
+        }
+    }
+    confirmed.sort();
+    let kept = it.after(1, "a", 0);
+    assert!(confirmed.iter().all(|it| kept.contains(it)), "{confirmed:?}\n are not in {kept:?}");
+    let mut texts: Vec<&str> = kept.iter().map(|it| &*it.1).collect();
+    texts.sort_unstable();
+    texts.dedup();
+    assert_eq!(texts.len(), kept.len(), "none twice");
+    let next = it.stored(1, "a", "next", "next");
+    assert!(kept.iter().all(|it| it.0 < next), "numbers go on");
+    Ok(())
+}
+
+/// And that stays the same until it is lost again; numbers may begin anew.
+pub fn an_engine_without_its_data_has_another_epoch(harness: &mut dyn Harness) -> Tried {
+    let mut it = TestCluster::keeping(harness, 2)?;
+    let mut epochs = vec![it.nodes[0].kept];
+    for round in 0..2 {
+        it.stored(0, "a", &format!("{round}"), "x");
+        it.harness.inject(Fault::Kill)?;
+        it.wait("down", |it| it.nodes.iter().all(|node| !node.is_up));
+        it.harness.inject(Fault::RestartEmpty)?;
+        it.wait("up", |it| it.nodes.iter().all(|node| node.is_up));
+        assert_eq!(it.nodes[0].kept, it.nodes[1].kept);
+        assert!(!epochs.contains(&it.nodes[0].kept), "an epoch came again");
+        epochs.push(it.nodes[0].kept);
+        assert_eq!(it.after(0, "a", 0), []);
+    }
+    // An id is forgotten with what was stored under it.
+    let ticket = it.store(0, "a", "0", "x");
+    assert!(matches!(it.answer(0, ticket), Event::Stored { is_duplicate: false, .. }));
+    Ok(())
+}
+
+/// Too many at once are refused, and room is said.
+pub fn tickets_are_bounded(harness: &mut dyn Harness) -> Tried {
+    let mut it = TestCluster::keeping(harness, 1)?;
+    it.harness.inject(Fault::Freeze)?;
+    let subject = it.prefix.topic(Space::Store, "a");
+    let mut count = 0;
+    loop {
+        let ticket = it.ticket();
+        let id = format!("{count}");
+        let stored = it.nodes[0].store(&subject, &id, ticket);
+        if stored == Err(QueueFull) {
+            break;
+        }
+        count += 1;
+        assert!(count <= TICKETS_MAX, "never full");
+    }
+    it.harness.inject(Fault::Thaw)?;
+    it.wait("room", |it| it.nodes[0].rooms == 1);
+    it.wait("all answers", |it| it.nodes[0].answers.len() == count);
+    it.stored(0, "a", "one more", "x");
+    Ok(())
+}
