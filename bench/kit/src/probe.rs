@@ -16,9 +16,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 
-use crate::fleet::{Script, check_upgrade, head_length};
+use crate::fleet::Script;
 use crate::frames::{self, Kind};
-use crate::sys;
+use crate::net::{self, check_upgrade, head_length};
 
 const WAIT_MAX: Duration = Duration::from_secs(10);
 
@@ -35,25 +35,25 @@ enum Order {
 
 /// One join.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Sample {
+pub struct Sample {
     /// Time from the write of the join to its reply.
-    pub(crate) latency: Duration,
+    pub latency: Duration,
     /// Broadcasts this newcomer received although they were published before it joined.
-    pub(crate) strays: u32,
+    pub strays: u32,
 }
 
 /// The thread and the way to it.
-pub(crate) struct Probe {
+pub struct Probe {
     orders: Option<Sender<Order>>,
     answers: Receiver<Result<Vec<Sample>>>,
     thread: Option<JoinHandle<()>>,
     /// How it was put before the reader.
-    pub(crate) priority: &'static str,
+    pub priority: &'static str,
 }
 
 impl Probe {
     /// Starts the thread on the caller's core.
-    pub(crate) fn start(server: SocketAddrV4, progress: Arc<AtomicU64>) -> Result<Self> {
+    pub fn start(server: SocketAddrV4, progress: Arc<AtomicU64>) -> Result<Self> {
         let (orders, inbox) = mpsc::channel();
         let (outbox, answers) = mpsc::channel();
         let (tell, told) = mpsc::channel();
@@ -71,18 +71,18 @@ impl Probe {
     }
 
     /// Opens and upgrades `count` connections, and waits for that.
-    pub(crate) fn prepare(&self, count: usize) -> Result<()> {
+    pub fn prepare(&self, count: usize) -> Result<()> {
         self.order(Order::Prepare(count))?;
         self.answer().map(drop)
     }
 
     /// Sends the prepared connections off; ends with [`Probe::finish`].
-    pub(crate) fn go(&self, start: Instant, offsets: Vec<Duration>, delivered: u64) -> Result<()> {
+    pub fn go(&self, start: Instant, offsets: Vec<Duration>, delivered: u64) -> Result<()> {
         self.order(Order::Go { start, offsets, delivered })
     }
 
     /// The joins made since [`Probe::go`], asked for once the broadcast has reached everyone.
-    pub(crate) fn finish(&self) -> Result<Vec<Sample>> {
+    pub fn finish(&self) -> Result<Vec<Sample>> {
         self.order(Order::Finish)?;
         self.answer()
     }
@@ -103,7 +103,7 @@ impl Drop for Probe {
 }
 
 /// Puts the calling thread before everything else on its core, as far as it is allowed to.
-pub(crate) fn raise_priority() -> &'static str {
+pub fn raise_priority() -> &'static str {
     let thread = rustix::thread::gettid();
     let chrt = Command::new("chrt")
         .args(["--fifo", "--pid", "10", &thread.as_raw_pid().to_string()])
@@ -161,8 +161,8 @@ fn work(
 }
 
 /// A connection that has its 101.
-pub(crate) fn upgraded(server: SocketAddrV4, at: usize, script: &Script) -> Result<TcpStream> {
-    let mut stream = TcpStream::from(sys::dial(server, at, true)?);
+pub fn upgraded(server: SocketAddrV4, at: usize, script: &Script) -> Result<TcpStream> {
+    let mut stream = TcpStream::from(net::dial(server, at, true)?);
     stream.set_read_timeout(Some(WAIT_MAX))?;
     stream.write_all(&script.upgrade)?;
     let mut head = Vec::new();

@@ -7,23 +7,21 @@ use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
-use rustix::buffer::spare_capacity;
-use rustix::event::Timespec;
-use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
+use rustix::event::epoll::{self, CreateFlags, EventFlags};
 use rustix::io::Errno;
 use rustix::net::{SendFlags, sockopt};
 
 use self::heads::{Event, Heads};
-use crate::fleet::{check_upgrade, head_length};
-use crate::{frames, sys};
+use crate::frames;
+use crate::net::{self, check_upgrade, head_length};
 
-pub(crate) mod heads;
+pub mod heads;
 
 /// Handshakes and joins under way at once.
 const IN_FLIGHT: u64 = 128;
 const READ_BYTES: usize = 256 << 10;
 /// How long anything is waited for.
-pub(crate) const WAIT_MAX: Duration = Duration::from_secs(30);
+pub const WAIT_MAX: Duration = Duration::from_secs(30);
 
 #[derive(Clone, Copy, Default, PartialEq)]
 enum Phase {
@@ -35,29 +33,42 @@ enum Phase {
 
 /// What one member has heard.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Member {
-    pub(crate) replies: u32,
-    pub(crate) diffs: u32,
-    pub(crate) states: u32,
-    pub(crate) messages: u32,
+pub struct Member {
+    /// Answers.
+    pub replies: u32,
+    /// `presence_diff`s.
+    pub diffs: u32,
+    /// `presence_state`s.
+    pub states: u32,
+    /// Broadcasts.
+    pub messages: u32,
     /// Of the last state: its frame, and how many diffs were there before it.
-    pub(crate) state_bytes: usize,
-    pub(crate) state_after: u32,
+    pub state_bytes: usize,
+    /// How many diffs came before that state.
+    pub state_after: u32,
 }
 
 /// Everything that was heard, over all members.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Total {
+pub struct Total {
     /// Behind the upgrade.
-    pub(crate) bytes: u64,
-    pub(crate) replies: u64,
-    pub(crate) states: u64,
-    pub(crate) diffs: u64,
-    pub(crate) summaries: u64,
-    pub(crate) messages: u64,
-    pub(crate) resumed: u64,
-    pub(crate) closed: u64,
-    pub(crate) other: u64,
+    pub bytes: u64,
+    /// Answers.
+    pub replies: u64,
+    /// `presence_state`s.
+    pub states: u64,
+    /// `presence_diff`s.
+    pub diffs: u64,
+    /// `presence_summary`s.
+    pub summaries: u64,
+    /// Broadcasts.
+    pub messages: u64,
+    /// `simurgh:resumed`s.
+    pub resumed: u64,
+    /// `phx_close`s.
+    pub closed: u64,
+    /// Everything else.
+    pub other: u64,
 }
 
 #[derive(Default)]
@@ -72,34 +83,39 @@ struct Conn {
 
 /// A diff as the first member got it.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct DiffHeard {
-    pub(crate) at: Instant,
-    pub(crate) bytes: usize,
+pub struct DiffHeard {
+    /// When it came.
+    pub at: Instant,
+    /// Bytes of its frame.
+    pub bytes: usize,
 }
 
-pub(crate) struct Clients {
+/// Clients of one server: one thread, one epoll.
+pub struct Clients {
     epoll: OwnedFd,
     server: SocketAddrV4,
     conns: Vec<Conn>,
     events: Vec<epoll::Event>,
     buf: Vec<u8>,
     upgraded: usize,
-    pub(crate) total: Total,
+    /// What all of them received.
+    pub total: Total,
     /// Diffs of the first member.
-    pub(crate) diffs: Vec<DiffHeard>,
+    pub diffs: Vec<DiffHeard>,
     /// Frames that the first member has got, if that is wanted.
-    pub(crate) kept: Option<Vec<u8>>,
+    pub kept: Option<Vec<u8>>,
     /// The payload of each one's joins.
-    pub(crate) params: Box<dyn Fn(usize) -> String>,
+    pub params: Box<dyn Fn(usize) -> String>,
 }
 
 /// The user, and so the key of the presence, of member `index`: all are equally long.
-pub(crate) fn user(index: usize) -> String {
+pub fn user(index: usize) -> String {
     format!("user-{index:07}")
 }
 
 impl Clients {
-    pub(crate) fn new(server: SocketAddrV4) -> Result<Self> {
+    /// No client yet.
+    pub fn new(server: SocketAddrV4) -> Result<Self> {
         Ok(Self {
             epoll: epoll::create(CreateFlags::CLOEXEC)?,
             server,
@@ -115,12 +131,12 @@ impl Clients {
     }
 
     /// What each has heard, in the order in which they were opened.
-    pub(crate) fn members(&self) -> impl Iterator<Item = &Member> {
+    pub fn members(&self) -> impl Iterator<Item = &Member> {
         self.conns.iter().map(|conn| &conn.heard)
     }
 
     /// Opens connections until there are `total`, all upgraded.
-    pub(crate) fn open(&mut self, total: usize) -> Result<()> {
+    pub fn open(&mut self, total: usize) -> Result<()> {
         let deadline = Instant::now() + WAIT_MAX;
         while self.upgraded < total {
             ensure!(Instant::now() < deadline, "{} of {total} upgraded", self.upgraded);
@@ -137,19 +153,15 @@ impl Clients {
         if index >= total || u64::try_from(index - self.upgraded)? >= IN_FLIGHT {
             return Ok(false);
         }
-        let socket = sys::dial(self.server, index, false)?;
+        let socket = net::dial(self.server, index, false)?;
         let flags = EventFlags::IN | EventFlags::OUT | EventFlags::RDHUP | EventFlags::ET;
-        epoll::add(&self.epoll, &socket, EventData::new_u64(u64::try_from(index)?), flags)?;
+        net::add(&self.epoll, &socket, index, flags)?;
         self.conns.push(Conn { socket: Some(socket), ..Conn::default() });
         Ok(true)
     }
 
     /// Connects, upgrades and joins members, `IN_FLIGHT` under way, until all have their reply.
-    pub(crate) fn open_and_join(
-        &mut self,
-        total: usize,
-        topic: impl Fn(usize) -> String,
-    ) -> Result<()> {
+    pub fn open_and_join(&mut self, total: usize, topic: impl Fn(usize) -> String) -> Result<()> {
         let deadline = Instant::now() + WAIT_MAX;
         let mut asked = self.conns.len();
         let before = self.total.replies;
@@ -176,7 +188,7 @@ impl Clients {
 
     /// Joins members that are connected, from number `first` on up to `end`, `IN_FLIGHT` under way,
     /// until all have their reply.
-    pub(crate) fn join_some(
+    pub fn join_some(
         &mut self,
         first: usize,
         end: usize,
@@ -186,12 +198,12 @@ impl Clients {
     }
 
     /// The same for all.
-    pub(crate) fn join_all(&mut self, topic: impl Fn(usize) -> String) -> Result<()> {
+    pub fn join_all(&mut self, topic: impl Fn(usize) -> String) -> Result<()> {
         self.join_some(0, self.conns.len(), topic)
     }
 
     /// All leave their topics.
-    pub(crate) fn leave_all(&mut self, topic: impl Fn(usize) -> String) -> Result<()> {
+    pub fn leave_all(&mut self, topic: impl Fn(usize) -> String) -> Result<()> {
         let say = |it: &Self, index| it.say(index, "2", &topic(index), "phx_leave", "{}");
         self.each(0..self.conns.len(), say)
     }
@@ -211,12 +223,13 @@ impl Clients {
         self.until(|it| it.total.replies >= before + count)
     }
 
-    pub(crate) fn join(&self, index: usize, topic: &str) -> Result<()> {
+    /// Sends one member's join; the answer is not awaited.
+    pub fn join(&self, index: usize, topic: &str) -> Result<()> {
         self.say(index, "1", topic, "phx_join", &(self.params)(index))
     }
 
     /// Sends one message of a member.
-    pub(crate) fn say(
+    pub fn say(
         &self,
         index: usize,
         msg_ref: &str,
@@ -239,7 +252,7 @@ impl Clients {
     }
 
     /// Reads until `done`; an error if that takes too long.
-    pub(crate) fn until(&mut self, done: impl Fn(&Self) -> bool) -> Result<()> {
+    pub fn until(&mut self, done: impl Fn(&Self) -> bool) -> Result<()> {
         let deadline = Instant::now() + WAIT_MAX;
         while !done(self) {
             ensure!(Instant::now() < deadline, "nothing more in {WAIT_MAX:?}: {:?}", self.total);
@@ -249,12 +262,12 @@ impl Clients {
     }
 
     /// Reads for as long.
-    pub(crate) fn rest(&mut self, time: Duration) -> Result<()> {
+    pub fn rest(&mut self, time: Duration) -> Result<()> {
         self.rest_until(Instant::now() + time)
     }
 
     /// Reads until that time.
-    pub(crate) fn rest_until(&mut self, until: Instant) -> Result<()> {
+    pub fn rest_until(&mut self, until: Instant) -> Result<()> {
         while let Some(left) = until.checked_duration_since(Instant::now()) {
             if left.is_zero() {
                 break;
@@ -266,12 +279,7 @@ impl Clients {
 
     fn pump(&mut self, time: Duration) -> Result<()> {
         let mut events = std::mem::take(&mut self.events);
-        events.clear();
-        let timeout = Timespec::try_from(time)?;
-        match epoll::wait(&self.epoll, spare_capacity(&mut events), Some(&timeout)) {
-            Ok(_) | Err(Errno::INTR) => {}
-            Err(error) => bail!("epoll_wait: {error}"),
-        }
+        net::wait(&self.epoll, &mut events, Some(time))?;
         let mut buf = std::mem::take(&mut self.buf);
         let ready = |event: &epoll::Event| self.ready(usize::try_from(event.data.u64())?, &mut buf);
         let outcome = events.iter().try_for_each(ready);

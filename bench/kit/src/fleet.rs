@@ -12,31 +12,29 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
-use rustix::buffer::spare_capacity;
-use rustix::event::Timespec;
-use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
+use rustix::event::epoll::{self, CreateFlags, Event, EventFlags};
 use rustix::io::Errno;
 use rustix::net::{SendFlags, sockopt};
 use serde::Serialize;
 
 use crate::frames::{self, Kind};
-use crate::sys;
+use crate::net::{self, check_upgrade, head_length};
 
 /// Handshakes under way at once, as in the comparison with other servers.
 const IN_FLIGHT: usize = 128;
 const READ_BYTES: usize = 64 * 1024;
 
 /// What each client sends to get in.
-pub(crate) struct Script {
+pub struct Script {
     /// The upgrade request.
-    pub(crate) upgrade: Vec<u8>,
+    pub upgrade: Vec<u8>,
     /// The whole masked join frame.
-    pub(crate) join: Vec<u8>,
+    pub join: Vec<u8>,
 }
 
 impl Script {
     /// A V2 client of `rooms:lobby` at the server's own address.
-    pub(crate) fn lobby(server: SocketAddrV4) -> Self {
+    pub fn lobby(server: SocketAddrV4) -> Self {
         let path = "/socket/websocket?vsn=2.0.0";
         let mut join = Vec::new();
         frames::masked(frames::TEXT, frames::JOIN, &mut join);
@@ -46,25 +44,25 @@ impl Script {
 
 /// Everything that was received, over all connections.
 #[derive(Clone, Debug, Default, Serialize)]
-pub(crate) struct Tally {
+pub struct Tally {
     /// Broadcasts received, each at its turn.
-    pub(crate) delivered: u64,
+    pub delivered: u64,
     /// Numbers a connection was passed over for.
-    pub(crate) missed: u64,
+    pub missed: u64,
     /// Broadcasts received a second time or after a later one.
-    pub(crate) repeated: u64,
+    pub repeated: u64,
     /// `new:msg` of the wrong form or length, fragments, and what is not a Channels message.
-    pub(crate) odd: u64,
+    pub odd: u64,
     /// Replies after the join's.
-    pub(crate) replies: u64,
+    pub replies: u64,
     /// Replies whose status was not `ok`.
-    pub(crate) refused: u64,
+    pub refused: u64,
     /// Other messages by event.
-    pub(crate) events: BTreeMap<String, u64>,
+    pub events: BTreeMap<String, u64>,
     /// Close frames by code.
-    pub(crate) closes: BTreeMap<u16, u64>,
+    pub closes: BTreeMap<u16, u64>,
     /// Connections that ended without the client wanting it.
-    pub(crate) lost: u64,
+    pub lost: u64,
 }
 
 #[derive(Clone, Copy, PartialEq)]
@@ -85,7 +83,7 @@ struct Conn {
 }
 
 /// All connections of one run.
-pub(crate) struct Fleet {
+pub struct Fleet {
     epoll: OwnedFd,
     server: SocketAddrV4,
     script: Script,
@@ -102,7 +100,7 @@ pub(crate) struct Fleet {
 
 impl Fleet {
     /// No connection yet.
-    pub(crate) fn new(server: SocketAddrV4, script: Script) -> Result<Self> {
+    pub fn new(server: SocketAddrV4, script: Script) -> Result<Self> {
         Ok(Self {
             epoll: epoll::create(CreateFlags::CLOEXEC)?,
             server,
@@ -118,22 +116,22 @@ impl Fleet {
     }
 
     /// What came in so far.
-    pub(crate) fn tally(&self) -> &Tally {
+    pub fn tally(&self) -> &Tally {
         &self.tally
     }
 
     /// Joined connections that are still open.
-    pub(crate) fn joined(&self) -> usize {
+    pub fn joined(&self) -> usize {
         self.joined
     }
 
     /// Deliveries as they are counted, for another thread to look at.
-    pub(crate) fn progress(&self) -> Arc<AtomicU64> {
+    pub fn progress(&self) -> Arc<AtomicU64> {
         Arc::clone(&self.progress)
     }
 
     /// Opens connections until `total` are joined.
-    pub(crate) fn grow(&mut self, total: usize, within: Duration) -> Result<()> {
+    pub fn grow(&mut self, total: usize, within: Duration) -> Result<()> {
         let deadline = Instant::now() + within;
         while self.joined < total {
             let open = self.conns.len();
@@ -156,16 +154,16 @@ impl Fleet {
 
     fn open(&mut self) -> Result<()> {
         let index = self.conns.len();
-        let socket = sys::dial(self.server, index, false)?;
+        let socket = net::dial(self.server, index, false)?;
         let flags = EventFlags::IN | EventFlags::OUT | EventFlags::RDHUP | EventFlags::ET;
-        epoll::add(&self.epoll, &socket, EventData::new_u64(u64::try_from(index)?), flags)?;
+        net::add(&self.epoll, &socket, index, flags)?;
         let state = State::Connecting;
         self.conns.push(Conn { socket: Some(socket), state, next: 0, partial: Vec::new() });
         Ok(())
     }
 
     /// Reads for `time`, so that stragglers are seen and the server comes to rest.
-    pub(crate) fn rest(&mut self, time: Duration) -> Result<()> {
+    pub fn rest(&mut self, time: Duration) -> Result<()> {
         let until = Instant::now() + time;
         while let Some(left) = until.checked_duration_since(Instant::now()) {
             if left.is_zero() {
@@ -188,7 +186,7 @@ impl Fleet {
     }
 
     /// Publishes `count` broadcasts in one write of the first client.
-    pub(crate) fn publish(&mut self, count: u32) -> Result<()> {
+    pub fn publish(&mut self, count: u32) -> Result<()> {
         let mut bytes = Vec::new();
         for seq in self.next..self.next + count {
             frames::masked(frames::TEXT, &frames::push(seq), &mut bytes);
@@ -199,7 +197,7 @@ impl Fleet {
 
     /// Publishes, waits until every client has every one and the publisher its replies; the time
     /// until then.
-    pub(crate) fn broadcast(&mut self, count: u32, within: Duration) -> Result<Duration> {
+    pub fn broadcast(&mut self, count: u32, within: Duration) -> Result<Duration> {
         let target = self.tally.delivered + u64::from(count) * u64::try_from(self.joined)?;
         let replies = self.tally.replies + u64::from(count);
         let started = Instant::now();
@@ -209,12 +207,12 @@ impl Fleet {
     }
 
     /// Waits for a broadcast published earlier: until all clients have `delivered` in total.
-    pub(crate) fn await_delivered(&mut self, delivered: u64, within: Duration) -> Result<()> {
+    pub fn await_delivered(&mut self, delivered: u64, within: Duration) -> Result<()> {
         self.until(within, |tally| tally.delivered >= delivered)
     }
 
     /// One heartbeat of the first client; the time until its answer.
-    pub(crate) fn heartbeat(&mut self) -> Result<Duration> {
+    pub fn heartbeat(&mut self) -> Result<Duration> {
         let mut bytes = Vec::new();
         frames::masked(frames::TEXT, frames::HEARTBEAT, &mut bytes);
         let target = self.tally.replies + 1;
@@ -225,21 +223,21 @@ impl Fleet {
     }
 
     /// One heartbeat of every client at once, no answer awaited.
-    pub(crate) fn send_heartbeats(&self) -> Result<()> {
+    pub fn send_heartbeats(&self) -> Result<()> {
         let mut bytes = Vec::new();
         frames::masked(frames::TEXT, frames::HEARTBEAT, &mut bytes);
         (0..self.conns.len()).try_for_each(|index| self.write(index, &bytes))
     }
 
     /// The same, all answers awaited.
-    pub(crate) fn heartbeat_all(&mut self) -> Result<()> {
+    pub fn heartbeat_all(&mut self) -> Result<()> {
         let target = self.tally.replies + u64::try_from(self.conns.len())?;
         self.send_heartbeats()?;
         self.until(Duration::from_secs(60), |tally| tally.replies >= target)
     }
 
     /// Connections that have not had exactly every broadcast so far.
-    pub(crate) fn behind(&self) -> usize {
+    pub fn behind(&self) -> usize {
         self.conns.iter().filter(|conn| conn.next != self.next).count()
     }
 
@@ -254,12 +252,7 @@ impl Fleet {
     /// Waits for events, at most for `time`, and handles them.
     fn pump(&mut self, time: Duration) -> Result<()> {
         let mut events = std::mem::take(&mut self.events);
-        events.clear();
-        let timeout = Timespec::try_from(time)?;
-        match epoll::wait(&self.epoll, spare_capacity(&mut events), Some(&timeout)) {
-            Ok(_) | Err(Errno::INTR) => {}
-            Err(error) => bail!("epoll_wait: {error}"),
-        }
+        net::wait(&self.epoll, &mut events, Some(time))?;
         for event in &events {
             self.ready(usize::try_from(event.data.u64())?)?;
         }
@@ -392,19 +385,6 @@ impl Fleet {
         }
         Ok(())
     }
-}
-
-/// Length of an HTTP head with its blank line.
-pub(crate) fn head_length(input: &[u8]) -> Option<usize> {
-    input.windows(4).position(|four| four == b"\r\n\r\n").map(|at| at + 4)
-}
-
-/// Only a 101 with the accept value of our key will do.
-pub(crate) fn check_upgrade(head: &[u8]) -> Result<()> {
-    let head = String::from_utf8_lossy(head);
-    ensure!(head.starts_with("HTTP/1.1 101 "), "the upgrade was refused: {head}");
-    ensure!(head.contains(frames::UPGRADE_ACCEPT), "wrong Sec-WebSocket-Accept: {head}");
-    Ok(())
 }
 
 #[cfg(test)]

@@ -10,44 +10,44 @@ use base64::engine::general_purpose::STANDARD;
 use sha1::{Digest as _, Sha1};
 
 /// The broadcast every delivery figure is about has a payload of this many bytes.
-pub(crate) const BROADCAST_LEN: usize = 64;
+pub const BROADCAST_LEN: usize = 64;
 /// What every broadcast of the benchmark begins with (serializer V2, null refs: PROTOCOL §3).
-pub(crate) const BROADCAST_HEAD: &[u8] =
+pub const BROADCAST_HEAD: &[u8] =
     b"[null,null,\"rooms:lobby\",\"new:msg\",{\"user\":\"b\",\"body\":\"";
 /// Digits of the running number that makes each broadcast verifiable.
-pub(crate) const SEQ_DIGITS: usize = 6;
+pub const SEQ_DIGITS: usize = 6;
 const BROADCAST_TAIL: &[u8] = b"\"}]";
 
 /// Payload of the join every client sends first.
-pub(crate) const JOIN: &[u8] = b"[\"1\",\"1\",\"rooms:lobby\",\"phx_join\",{\"user\":\"b\"}]";
+pub const JOIN: &[u8] = b"[\"1\",\"1\",\"rooms:lobby\",\"phx_join\",{\"user\":\"b\"}]";
 /// Payload of the answer to [`JOIN`].
-pub(crate) const JOIN_REPLY: &[u8] =
+pub const JOIN_REPLY: &[u8] =
     b"[\"1\",\"1\",\"rooms:lobby\",\"phx_reply\",{\"status\":\"ok\",\"response\":{}}]";
 /// Payload of a heartbeat, the nearest thing to an echo that Channels have.
-pub(crate) const HEARTBEAT: &[u8] = b"[null,\"0\",\"phoenix\",\"heartbeat\",{}]";
+pub const HEARTBEAT: &[u8] = b"[null,\"0\",\"phoenix\",\"heartbeat\",{}]";
 /// Payload of the answer to [`HEARTBEAT`].
-pub(crate) const HEARTBEAT_REPLY: &[u8] =
+pub const HEARTBEAT_REPLY: &[u8] =
     b"[null,\"0\",\"phoenix\",\"phx_reply\",{\"status\":\"ok\",\"response\":{}}]";
 
 /// The masking key of every frame the client sends. A fixed key is as good as a random one here.
-pub(crate) const MASK: [u8; 4] = [0x37, 0xfa, 0x21, 0x3d];
+pub const MASK: [u8; 4] = [0x37, 0xfa, 0x21, 0x3d];
 /// Bytes in front of the payload of a short masked frame.
-pub(crate) const MASKED_HEADER: usize = 6;
+pub const MASKED_HEADER: usize = 6;
 
 /// The key every upgrade of the benchmark carries (RFC 6455 §1.3) …
-pub(crate) const UPGRADE_KEY: &str = "dGhlIHNhbXBsZSBub25jZQ==";
+pub const UPGRADE_KEY: &str = "dGhlIHNhbXBsZSBub25jZQ==";
 /// … and the accept value that belongs to it.
-pub(crate) const UPGRADE_ACCEPT: &str = "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=";
+pub const UPGRADE_ACCEPT: &str = "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=";
 
 /// Text opcode.
-pub(crate) const TEXT: u8 = 1;
+pub const TEXT: u8 = 1;
 /// Binary opcode.
-pub(crate) const BINARY: u8 = 2;
+pub const BINARY: u8 = 2;
 /// Close opcode.
-pub(crate) const CLOSE: u8 = 8;
+pub const CLOSE: u8 = 8;
 
 /// The running number as the six digits that stand in a message.
-pub(crate) fn digits(seq: u32) -> [u8; SEQ_DIGITS] {
+pub fn digits(seq: u32) -> [u8; SEQ_DIGITS] {
     let mut out = [b'0'; SEQ_DIGITS];
     let mut rest = seq;
     for digit in out.iter_mut().rev() {
@@ -58,7 +58,7 @@ pub(crate) fn digits(seq: u32) -> [u8; SEQ_DIGITS] {
 }
 
 /// Payload of the push that publishes broadcast `seq`.
-pub(crate) fn push(seq: u32) -> Vec<u8> {
+pub fn push(seq: u32) -> Vec<u8> {
     let number = digits(seq);
     [
         b"[\"1\",\"".as_slice(),
@@ -71,7 +71,7 @@ pub(crate) fn push(seq: u32) -> Vec<u8> {
 }
 
 /// Payload of the answer to [`push`]; only the floor sends it.
-pub(crate) fn push_reply(seq: u32) -> Vec<u8> {
+pub fn push_reply(seq: u32) -> Vec<u8> {
     let number = digits(seq);
     [
         b"[\"1\",\"".as_slice(),
@@ -84,64 +84,72 @@ pub(crate) fn push_reply(seq: u32) -> Vec<u8> {
 }
 
 /// Payload of broadcast `seq`, 64 bytes; only the floor sends it.
-pub(crate) fn broadcast(seq: u32) -> Vec<u8> {
+pub fn broadcast(seq: u32) -> Vec<u8> {
     [BROADCAST_HEAD, &digits(seq), BROADCAST_TAIL].concat()
 }
 
 /// Where in [`push`]'s payload the running number stands (the second time).
-pub(crate) const PUSH_SEQ_AT: usize = PUSH_LEN - BROADCAST_TAIL.len() - SEQ_DIGITS;
+pub const PUSH_SEQ_AT: usize = PUSH_LEN - BROADCAST_TAIL.len() - SEQ_DIGITS;
 /// Length of [`push`]'s payload.
-pub(crate) const PUSH_LEN: usize = 67;
+pub const PUSH_LEN: usize = 67;
 
 /// Appends one masked frame.
-pub(crate) fn masked(opcode: u8, payload: &[u8], out: &mut Vec<u8>) {
+pub fn masked(opcode: u8, payload: &[u8], out: &mut Vec<u8>) {
     masked_header(opcode, payload.len(), out);
     out.extend(payload.iter().zip(MASK.iter().cycle()).map(|(byte, mask)| byte ^ mask));
 }
 
 /// Appends what stands before `length` masked bytes of payload.
-pub(crate) fn masked_header(opcode: u8, length: usize, out: &mut Vec<u8>) {
-    out.push(0x80 | opcode);
-    match (u8::try_from(length), u16::try_from(length)) {
-        (Ok(short), _) if short < 126 => out.push(0x80 | short),
-        (_, Ok(middling)) => {
-            out.push(0x80 | 126);
-            out.extend_from_slice(&middling.to_be_bytes());
-        }
-        _ => {
-            out.push(0x80 | 127);
-            out.extend_from_slice(&u64::try_from(length).unwrap_or(u64::MAX).to_be_bytes());
-        }
-    }
+pub fn masked_header(opcode: u8, length: usize, out: &mut Vec<u8>) {
+    header(opcode, 0x80, length, out);
     out.extend_from_slice(&MASK);
 }
 
-/// One unmasked text frame of at most 65,535 payload bytes, as servers send it.
-pub(crate) fn plain(payload: &[u8]) -> Vec<u8> {
+/// First byte and length (RFC 6455 §5.2); `mask` is the bit that says whether a mask follows.
+fn header(opcode: u8, mask: u8, length: usize, out: &mut Vec<u8>) {
+    out.push(0x80 | opcode);
+    match (u8::try_from(length), u16::try_from(length)) {
+        (Ok(short), _) if short < 126 => out.push(mask | short),
+        (_, Ok(middling)) => {
+            out.push(mask | 126);
+            out.extend_from_slice(&middling.to_be_bytes());
+        }
+        _ => {
+            out.push(mask | 127);
+            out.extend_from_slice(&u64::try_from(length).unwrap_or(u64::MAX).to_be_bytes());
+        }
+    }
+}
+
+/// Bytes of the header at the front of `buf`, without a mask, and of the payload behind it; `None`
+/// while the header is not whole.
+pub fn lengths(buf: &[u8]) -> Option<(usize, usize)> {
+    let (&[_, second], rest) = buf.split_first_chunk::<2>()?;
+    Some(match second & 0x7f {
+        126 => (4, usize::from(u16::from_be_bytes(*rest.first_chunk::<2>()?))),
+        127 => (10, usize::try_from(u64::from_be_bytes(*rest.first_chunk::<8>()?)).ok()?),
+        short => (2, usize::from(short)),
+    })
+}
+
+/// One unmasked text frame, as servers send it.
+pub fn plain(payload: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(payload.len() + 4);
     plain_parts(&[payload], &mut out);
     out
 }
 
 /// The same in a buffer that may be used again, from parts.
-pub(crate) fn plain_parts(parts: &[&[u8]], out: &mut Vec<u8>) {
+pub fn plain_parts(parts: &[&[u8]], out: &mut Vec<u8>) {
     out.clear();
-    out.push(0x80 | TEXT);
-    let length: usize = parts.iter().map(|part| part.len()).sum();
-    match u8::try_from(length) {
-        Ok(short) if short < 126 => out.push(short),
-        _ => {
-            out.push(126);
-            out.extend_from_slice(&u16::try_from(length).unwrap_or(u16::MAX).to_be_bytes());
-        }
-    }
+    header(TEXT, 0, parts.iter().map(|part| part.len()).sum(), out);
     for part in parts {
         out.extend_from_slice(part);
     }
 }
 
 /// The upgrade request for `path` (with query); `extra` holds further header lines, each with CRLF.
-pub(crate) fn upgrade_request(path: &str, host: &str, extra: &str) -> Vec<u8> {
+pub fn upgrade_request(path: &str, host: &str, extra: &str) -> Vec<u8> {
     format!(
         "GET {path} HTTP/1.1\r\nHost: {host}\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
          Sec-WebSocket-Key: {UPGRADE_KEY}\r\nSec-WebSocket-Version: 13\r\n{extra}\r\n"
@@ -150,7 +158,7 @@ pub(crate) fn upgrade_request(path: &str, host: &str, extra: &str) -> Vec<u8> {
 }
 
 /// The answer to an upgrade with that key.
-pub(crate) fn switching(key: &str) -> Vec<u8> {
+pub fn switching(key: &str) -> Vec<u8> {
     let accept = accept_value(key);
     format!(
         "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
@@ -167,25 +175,21 @@ fn accept_value(key: &str) -> String {
 
 /// One frame of a server at the front of a buffer.
 #[derive(Debug, PartialEq)]
-pub(crate) struct Frame<'a> {
+pub struct Frame<'a> {
     /// FIN bit: benchmark servers are not expected to fragment.
-    pub(crate) fin: bool,
+    pub fin: bool,
     /// Opcode (RFC 6455 §5.2).
-    pub(crate) opcode: u8,
+    pub opcode: u8,
     /// The payload, which servers do not mask.
-    pub(crate) payload: &'a [u8],
+    pub payload: &'a [u8],
     /// Bytes of the whole frame.
-    pub(crate) len: usize,
+    pub len: usize,
 }
 
 /// The first frame of `buf`; `None` while it is not whole.
-pub(crate) fn frame(buf: &[u8]) -> Option<Frame<'_>> {
-    let (&[first, second], rest) = buf.split_first_chunk::<2>()?;
-    let (header, length) = match second & 0x7f {
-        126 => (4, usize::from(u16::from_be_bytes(*rest.first_chunk::<2>()?))),
-        127 => (10, usize::try_from(u64::from_be_bytes(*rest.first_chunk::<8>()?)).ok()?),
-        short => (2, usize::from(short)),
-    };
+pub fn frame(buf: &[u8]) -> Option<Frame<'_>> {
+    let (header, length) = lengths(buf)?;
+    let first = buf.first()?;
     let len = header + length;
     let payload = buf.get(header..len)?;
     Some(Frame { fin: first & 0x80 != 0, opcode: first & 0x0f, payload, len })
@@ -193,7 +197,7 @@ pub(crate) fn frame(buf: &[u8]) -> Option<Frame<'_>> {
 
 /// What a message from the server is to the benchmark.
 #[derive(Debug, PartialEq)]
-pub(crate) enum Kind {
+pub enum Kind {
     /// The measured broadcast, whole and of the right length, with its running number.
     Broadcast(u32),
     /// A `phx_reply`, and whether its status is `ok`.
@@ -205,7 +209,7 @@ pub(crate) enum Kind {
 }
 
 /// Sorts one text payload; the measured broadcast without parsing JSON, all else with.
-pub(crate) fn classify(payload: &[u8]) -> Kind {
+pub fn classify(payload: &[u8]) -> Kind {
     if payload.len() == BROADCAST_LEN
         && let Some(rest) = payload.strip_prefix(BROADCAST_HEAD)
         && let Some(number) = rest.strip_suffix(BROADCAST_TAIL)

@@ -1,7 +1,7 @@
 //! The little arithmetic between counters and figures.
 
 /// `amount ÷ by`, for counters far below 2⁵³.
-pub(crate) fn per<T: TryInto<u64>>(amount: T, by: u32) -> f64 {
+pub fn per<T: TryInto<u64>>(amount: T, by: u32) -> f64 {
     // All counters here are non-negative and small enough to be exact in f64.
     #[allow(clippy::cast_precision_loss)]
     let amount = amount.try_into().map_or(f64::NAN, |amount| amount as f64);
@@ -9,7 +9,7 @@ pub(crate) fn per<T: TryInto<u64>>(amount: T, by: u32) -> f64 {
 }
 
 /// The value below which a share `q` of the values lie (nearest rank); `None` of nothing.
-pub(crate) fn quantile(values: &[f64], q: f64) -> Option<f64> {
+pub fn quantile(values: &[f64], q: f64) -> Option<f64> {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
     let count = sorted.len();
@@ -18,7 +18,7 @@ pub(crate) fn quantile(values: &[f64], q: f64) -> Option<f64> {
 }
 
 /// The middle value, or the mean of the two middle ones.
-pub(crate) fn median(values: &[f64]) -> Option<f64> {
+pub fn median(values: &[f64]) -> Option<f64> {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
     let upper = *sorted.get(sorted.len() / 2)?;

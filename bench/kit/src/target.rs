@@ -15,19 +15,19 @@ use anyhow::{Context, Result, bail, ensure};
 use crate::children;
 
 /// The core a server is pinned to, with all its threads.
-pub(crate) const SERVER_CORE: usize = 0;
+pub const SERVER_CORE: usize = 0;
 /// The core the clients run on.
-pub(crate) const CLIENT_CORE: usize = 1;
+pub const CLIENT_CORE: usize = 1;
 const LISTEN: &str = "127.77.0.1:0";
 /// What Simurgh serves unless a row has settings of its own: the built-in chat keeps the last
 /// broadcasts of its rooms, which would be part of every figure.
-const CHAT: &str = include_str!("../chat.toml");
+const CHAT: &str = include_str!("../../chat.toml");
 
 /// One kind of server. All speak the same bytes to the client; see `frames`.
 #[derive(Clone)]
-pub(crate) struct Target {
+pub struct Target {
     /// Its column in the table.
-    pub(crate) name: &'static str,
+    pub name: &'static str,
     program: PathBuf,
     arguments: Vec<OsString>,
     settings: Settings,
@@ -47,14 +47,14 @@ enum Settings {
 
 impl Target {
     /// The bare floor: this binary again.
-    pub(crate) fn floor() -> Result<Self> {
+    pub fn floor() -> Result<Self> {
         let program = std::env::current_exe().context("own path")?;
         let arguments = words(&["floor", "--listen", LISTEN]);
         Ok(Self::of("floor", program, arguments, Settings::No))
     }
 
     /// The bare loop that sends what the file says.
-    pub(crate) fn presence_floor(pattern: &Path) -> Result<Self> {
+    pub fn presence_floor(pattern: &Path) -> Result<Self> {
         let program = std::env::current_exe().context("own path")?;
         let mut arguments = words(&["presence-floor", "--listen", LISTEN, "--pattern"]);
         arguments.push(pattern.as_os_str().to_owned());
@@ -72,12 +72,12 @@ impl Target {
 
     /// `simurgh serve` with so many shards, that closes nobody for being silent. It has the chat
     /// without history.
-    pub(crate) fn simurgh(program: &Path, shards: u32) -> Result<Self> {
+    pub fn simurgh(program: &Path, shards: u32) -> Result<Self> {
         Self::serve(program, shards, "off")
     }
 
     /// The same with an idle timeout, as the flag takes it.
-    pub(crate) fn serve(program: &Path, shards: u32, idle_timeout: &str) -> Result<Self> {
+    pub fn serve(program: &Path, shards: u32, idle_timeout: &str) -> Result<Self> {
         ensure!(
             program.is_file(),
             "{} is not there: build it (cargo build --release -p simurgh-cli) or name it with \
@@ -91,19 +91,19 @@ impl Target {
     }
 
     /// The same with settings from a file.
-    pub(crate) fn with_settings(mut self, file: &Path) -> Self {
+    pub fn with_settings(mut self, file: &Path) -> Self {
         self.settings = Settings::File(file.to_owned());
         self
     }
 
     /// The same with so many bytes of address space, as by `prlimit --as`.
-    pub(crate) fn within(mut self, address_space: u64) -> Self {
+    pub fn within(mut self, address_space: u64) -> Self {
         self.address_space = Some(address_space);
         self
     }
 
     /// Starts it pinned to the server's core and waits until it listens. Its log goes to `log`.
-    pub(crate) fn start(&self, log: &Path) -> Result<Running> {
+    pub fn start(&self, log: &Path) -> Result<Running> {
         match &self.settings {
             Settings::No => self.start_with(None, log),
             Settings::File(file) => self.start_with(Some(file), log),
@@ -153,25 +153,25 @@ fn words(words: &[&str]) -> Vec<OsString> {
 }
 
 /// A server that runs; killed when dropped.
-pub(crate) struct Running {
+pub struct Running {
     child: Child,
     /// Where it listens.
-    pub(crate) address: SocketAddrV4,
+    pub address: SocketAddrV4,
 }
 
 impl Running {
     /// Its process.
-    pub(crate) fn pid(&self) -> u32 {
+    pub fn pid(&self) -> u32 {
         self.child.id()
     }
 
     /// How it ended, if it has.
-    pub(crate) fn ending(&mut self) -> Result<Option<ExitStatus>> {
+    pub fn ending(&mut self) -> Result<Option<ExitStatus>> {
         Ok(self.child.try_wait()?)
     }
 
     /// The lines of `/metrics`, comments left out. An error where there is no such page.
-    pub(crate) fn metrics(&self) -> Result<Vec<String>> {
+    pub fn metrics(&self) -> Result<Vec<String>> {
         let mut stream = TcpStream::connect_timeout(&self.address.into(), Duration::from_secs(5))?;
         stream.set_read_timeout(Some(Duration::from_secs(5)))?;
         let host = self.address;
@@ -194,12 +194,12 @@ impl Drop for Running {
 }
 
 /// The value of one metric line, labels included in `name`.
-pub(crate) fn metric(lines: &[String], name: &str) -> Option<f64> {
+pub fn metric(lines: &[String], name: &str) -> Option<f64> {
     lines.iter().find_map(|line| line.strip_prefix(name)?.trim().parse().ok())
 }
 
 /// The sum of a metric over all its labels; `None`: there is no such line.
-pub(crate) fn metric_sum(lines: &[String], name: &str) -> Option<f64> {
+pub fn metric_sum(lines: &[String], name: &str) -> Option<f64> {
     let of_it = lines.iter().filter_map(|line| line.strip_prefix(name));
     let values = of_it.filter_map(|rest| rest.strip_prefix('{')?.split_once("} ")?.1.parse().ok());
     values.reduce(|sum: f64, value: f64| sum + value)
@@ -216,7 +216,7 @@ mod tests {
             let lines = channel.filter(|line| !line.is_empty() && !line.starts_with('#'));
             lines.map(str::to_owned).collect()
         };
-        let built_in = lines(include_str!("../../crates/tools/simurgh-cli/src/chat.toml"));
+        let built_in = lines(include_str!("../../../crates/tools/simurgh-cli/src/chat.toml"));
         let (history, rest): (Vec<_>, Vec<_>) =
             built_in.into_iter().partition(|line| line.starts_with("history = "));
         assert!(rest.len() > 5, "{rest:?}");

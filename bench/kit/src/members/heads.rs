@@ -1,12 +1,18 @@
 //! Frames of a server by their heads alone: what event each carries and how long it is. Payloads
 //! are skipped, so that a client of thousands costs little beside the copying.
 
+use crate::frames;
+
 /// What a frame carries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Event {
+pub enum Event {
+    /// `phx_reply`.
     Reply,
+    /// `presence_state`.
     State,
+    /// `presence_diff`.
     Diff,
+    /// `presence_summary`.
     Summary,
     /// The plain broadcast.
     Message,
@@ -20,10 +26,11 @@ pub(crate) enum Event {
 
 /// A frame that has arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Heard {
-    pub(crate) event: Event,
+pub struct Heard {
+    /// What it is about.
+    pub event: Event,
     /// Of the whole frame, head included.
-    pub(crate) bytes: usize,
+    pub bytes: usize,
 }
 
 /// The most of a frame that is looked at: its head, refs, topic and event.
@@ -31,7 +38,7 @@ const LOOKED_AT: usize = 90;
 
 /// How far one connection's stream has been read.
 #[derive(Default)]
-pub(crate) struct Heads {
+pub struct Heads {
     /// Bytes of a frame whose head is not whole yet.
     partial: Vec<u8>,
     current: Option<Heard>,
@@ -41,7 +48,7 @@ pub(crate) struct Heads {
 
 impl Heads {
     /// Takes what was read next, and says which frames are whole with it.
-    pub(crate) fn feed(&mut self, mut input: &[u8], mut told: impl FnMut(Heard)) {
+    pub fn feed(&mut self, mut input: &[u8], mut told: impl FnMut(Heard)) {
         loop {
             if let Some(heard) = self.current {
                 let count = self.left.min(input.len());
@@ -76,14 +83,9 @@ impl Heads {
 
 /// What the frame is that begins with these bytes; `None`: more are needed.
 fn head(bytes: &[u8]) -> Option<Heard> {
-    let (&[first, second], rest) = bytes.split_first_chunk::<2>()?;
-    let (header, length) = match second & 0x7f {
-        126 => (4, usize::from(u16::from_be_bytes(*rest.first_chunk::<2>()?))),
-        127 => (10, usize::try_from(u64::from_be_bytes(*rest.first_chunk::<8>()?)).ok()?),
-        short => (2, usize::from(short)),
-    };
+    let (header, length) = frames::lengths(bytes)?;
     let shown = bytes.get(header..LOOKED_AT.min(header + length))?;
-    let event = if first == 0x81 { event(shown) } else { Event::Other };
+    let event = if bytes.first() == Some(&0x81) { event(shown) } else { Event::Other };
     Some(Heard { event, bytes: header + length })
 }
 

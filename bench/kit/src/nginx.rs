@@ -15,7 +15,7 @@ use crate::children::{self, Children};
 use crate::sys;
 
 /// Debian's.
-pub(crate) const PROGRAM: &str = "/usr/sbin/nginx";
+pub const PROGRAM: &str = "/usr/sbin/nginx";
 /// No wait takes longer.
 const WAIT_MAX: Duration = Duration::from_secs(10);
 /// It cannot be asked for port 0: a free one is looked for, and may be lost again in between.
@@ -23,34 +23,37 @@ const ATTEMPTS: usize = 5;
 
 /// What is served, and how.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Site {
-    pub(crate) program: PathBuf,
+pub struct Site {
+    /// The nginx program.
+    pub program: PathBuf,
     /// Has the files below `root`, and gets what nginx itself writes.
-    pub(crate) directory: PathBuf,
+    pub directory: PathBuf,
     /// Length of a header that makes each response longer.
-    pub(crate) filler: Option<usize>,
+    pub filler: Option<usize>,
     /// The core that it has for itself.
-    pub(crate) core: Option<usize>,
+    pub core: Option<usize>,
     /// Each with one thread, on one port.
-    pub(crate) processes: usize,
+    pub processes: usize,
 }
 
 /// It runs; ended when dropped.
-pub(crate) struct Nginx {
-    pub(crate) address: SocketAddrV4,
-    pub(crate) children: Children,
+pub struct Nginx {
+    /// Where it listens.
+    pub address: SocketAddrV4,
+    /// Its processes.
+    pub children: Children,
 }
 
 impl Site {
     /// Files in `directory`/root, from one process on `core`.
-    pub(crate) fn new(directory: &Path, core: Option<usize>) -> Self {
+    pub fn new(directory: &Path, core: Option<usize>) -> Self {
         let (program, directory) = (PathBuf::from(PROGRAM), directory.to_owned());
         Self { program, directory, filler: None, core, processes: 1 }
     }
 
     /// No log, connections kept without end, the files kept open, head and file in one packet; room
     /// for as many connections as any benchmark has, waiting ones included.
-    pub(crate) fn configuration(&self) -> String {
+    pub fn configuration(&self) -> String {
         let header = self.filler.map_or_else(String::new, |bytes| {
             format!("        add_header X-Filler {};\n", "x".repeat(bytes))
         });
@@ -72,7 +75,7 @@ impl Site {
 
 impl Nginx {
     /// Starts it and waits until it listens.
-    pub(crate) fn start(site: &Site) -> Result<Self> {
+    pub fn start(site: &Site) -> Result<Self> {
         ensure!(site.program.is_file(), "{} is not there (nginx)", site.program.display());
         let place = site.directory.to_str().context("the directory's name is not UTF-8")?;
         let text = site.configuration().replace("DIRECTORY", place);
@@ -115,7 +118,7 @@ impl Nginx {
 }
 
 /// Serves until it is killed, for as long as the parent lives; says where.
-pub(crate) fn serve(site: &Site) -> Result<()> {
+pub fn serve(site: &Site) -> Result<()> {
     sys::die_with_parent()?;
     let mut nginx = Nginx::start(site)?;
     println!("listening on http://{}", nginx.address);

@@ -16,57 +16,62 @@ use crate::target::{Running, Target, metric_sum};
 /// How long a request may take: longer than the server's own limit.
 const WAIT_MAX: Duration = Duration::from_secs(20);
 
-pub(crate) struct Served {
-    pub(crate) running: Running,
+/// A server of a row.
+pub struct Served {
+    /// Its process.
+    pub running: Running,
 }
 
 impl Served {
     /// A fresh process with these settings and so many shards, all on one core.
-    pub(crate) fn start(bench: &Bench<'_>, settings: &str, shards: u32) -> Result<Self> {
+    pub fn start(bench: &Bench<'_>, settings: &str, shards: u32) -> Result<Self> {
         let file = bench.scratch.join("simurgh.toml");
         fs::write(&file, settings)?;
         let target = Target::simurgh(&bench.program, shards)?.with_settings(&file);
         Ok(Self { running: target.start(&bench.scratch.join("server-log"))? })
     }
 
-    pub(crate) fn clients(&self) -> Result<Clients> {
+    /// Clients of it; none is connected yet.
+    pub fn clients(&self) -> Result<Clients> {
         Clients::new(self.running.address)
     }
 
-    pub(crate) fn cpu(&self) -> Result<Cpu> {
+    /// CPU time of its threads so far.
+    pub fn cpu(&self) -> Result<Cpu> {
         Cpu::of(self.running.pid())
     }
 
     /// That of the threads alone whose name begins so.
-    pub(crate) fn cpu_of(&self, thread: &str) -> Result<Cpu> {
+    pub fn cpu_of(&self, thread: &str) -> Result<Cpu> {
         Cpu::of_threads(self.running.pid(), thread)
     }
 
     /// Nanoseconds that it has run since then.
-    pub(crate) fn spent(&self, since: &Cpu) -> Result<u64> {
+    pub fn spent(&self, since: &Cpu) -> Result<u64> {
         let (ran, ended) = self.cpu()?.since(since);
         ensure!(ended == 0, "{ended} threads ended, and their time is lost");
         Ok(ran)
     }
 
-    pub(crate) fn resident(&self) -> Result<u64> {
+    /// Its resident bytes.
+    pub fn resident(&self) -> Result<u64> {
         sys::resident(self.running.pid())
     }
 
     /// A metric summed over all shards.
-    pub(crate) fn sum(&self, name: &str) -> Result<f64> {
+    pub fn sum(&self, name: &str) -> Result<f64> {
         let lines = self.running.metrics()?;
         metric_sum(&lines, name).with_context(|| format!("no {name} in /metrics"))
     }
 
     /// What it answers to a back end that posts JSON.
-    pub(crate) fn post(&self, path: &str, body: &str) -> Result<Value> {
+    pub fn post(&self, path: &str, body: &str) -> Result<Value> {
         let length = format!("Content-Type: application/json\r\nContent-Length: {}", body.len());
         self.request("POST", path, &length, body)
     }
 
     /// What it answers to a back end that asks.
-    pub(crate) fn get(&self, path: &str) -> Result<Value> {
+    pub fn get(&self, path: &str) -> Result<Value> {
         self.request("GET", path, "Accept: application/json", "")
     }
 

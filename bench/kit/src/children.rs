@@ -10,11 +10,7 @@ use crate::sys::Cpu;
 /// `program`, through our own `exec`, which pins itself and asks to die with us before it becomes
 /// the program; so it never runs a thread elsewhere, and never outlives a crash. `address_space`
 /// limits what it may map, bytes.
-pub(crate) fn command(
-    program: &Path,
-    core: Option<usize>,
-    address_space: Option<u64>,
-) -> Result<Command> {
+pub fn command(program: &Path, core: Option<usize>, address_space: Option<u64>) -> Result<Command> {
     let mut command = Command::new(std::env::current_exe().context("own path")?);
     command.arg("exec");
     if let Some(core) = core {
@@ -27,15 +23,16 @@ pub(crate) fn command(
 
 /// Killed when dropped.
 #[derive(Default)]
-pub(crate) struct Children(Vec<Child>);
+pub struct Children(Vec<Child>);
 
 impl Children {
-    pub(crate) fn push(&mut self, child: Child) {
+    /// Ends this process too when it is dropped.
+    pub fn push(&mut self, child: Child) {
         self.0.push(child);
     }
 
     /// Whether one of them has ended.
-    pub(crate) fn has_ended(&mut self) -> Result<bool> {
+    pub fn has_ended(&mut self) -> Result<bool> {
         let mut ended = false;
         for child in &mut self.0 {
             ended |= child.try_wait()?.is_some();
@@ -44,7 +41,7 @@ impl Children {
     }
 
     /// Waits for the end of each; how the last one ended.
-    pub(crate) fn wait(&mut self) -> Result<Option<ExitStatus>> {
+    pub fn wait(&mut self) -> Result<Option<ExitStatus>> {
         let mut last = None;
         for child in &mut self.0 {
             last = Some(child.wait()?);
@@ -53,7 +50,7 @@ impl Children {
     }
 
     /// CPU time of all their threads so far.
-    pub(crate) fn cpu_ns(&self) -> Result<u64> {
+    pub fn cpu_ns(&self) -> Result<u64> {
         let of = |child: &Child| Ok(Cpu::of(child.id())?.since(&Cpu::default()).0);
         self.0.iter().map(of).sum()
     }

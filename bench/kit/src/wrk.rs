@@ -4,21 +4,27 @@ use serde::Serialize;
 
 /// What `wrk --latency` found.
 #[derive(Debug, PartialEq, Serialize)]
-pub(crate) struct Said {
+pub struct Said {
     #[serde(skip)]
-    pub(crate) requests: u64,
-    pub(crate) requests_per_s: f64,
+    /// Answers.
+    pub requests: u64,
+    /// Answers per second.
+    pub requests_per_s: f64,
     #[serde(skip)]
-    pub(crate) mean_us: f64,
-    pub(crate) p50_us: f64,
-    pub(crate) p90_us: f64,
-    pub(crate) p99_us: f64,
+    /// Mean latency.
+    pub mean_us: f64,
+    /// Median latency.
+    pub p50_us: f64,
+    /// 90th percentile of the latency.
+    pub p90_us: f64,
+    /// 99th percentile of the latency.
+    pub p99_us: f64,
     /// Answers that were not 2xx or 3xx and connections that broke.
-    pub(crate) errors: u64,
+    pub errors: u64,
 }
 
 /// Reads the whole text; `None` if it is of another form.
-pub(crate) fn parse(text: &str) -> Option<Said> {
+pub fn parse(text: &str) -> Option<Said> {
     // Only at the front of a line: the first table has percentages at its end.
     let rest = |start: &str| text.lines().find_map(|line| line.trim().strip_prefix(start));
     let after = |start: &str| rest(start)?.split_whitespace().next();

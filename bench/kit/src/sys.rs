@@ -1,4 +1,4 @@
-//! What the benchmark asks of the operating system: pinning, limits, sockets, and the counters
+//! What the benchmark asks of the operating system: pinning, limits, and the counters
 //! under /proc that the figures come from.
 //!
 //! Nothing here lists /proc/PID/fd: that would add about 0.9 kB of kernel memory to every
@@ -6,22 +6,17 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::net::{Ipv4Addr, SocketAddrV4};
-use std::os::fd::OwnedFd;
-use std::time::Duration;
 
-use anyhow::{Context, Result, anyhow, ensure};
-use rustix::io::Errno;
-use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
+use anyhow::{Context, Result, ensure};
 use rustix::process::{Resource, Rlimit, Signal};
 use rustix::thread::CpuSet;
 use serde::Serialize;
 
 /// Descriptors kept free beside the connections of one process.
-pub(crate) const FD_RESERVE: u64 = 200;
+pub const FD_RESERVE: u64 = 200;
 
 /// Pins the calling thread (and what it starts from now on) to one core.
-pub(crate) fn pin(core: usize) -> Result<()> {
+pub fn pin(core: usize) -> Result<()> {
     ensure!(core < CpuSet::MAX_CPU, "there is no core {core}");
     let mut set = CpuSet::new();
     set.set(core);
@@ -29,57 +24,32 @@ pub(crate) fn pin(core: usize) -> Result<()> {
 }
 
 /// Asks the kernel to kill this process when the thread that started it ends, however it ends.
-pub(crate) fn die_with_parent() -> Result<()> {
+pub fn die_with_parent() -> Result<()> {
     rustix::process::set_parent_process_death_signal(Some(Signal::KILL)).context("PDEATHSIG")
 }
 
 /// Gives this process, and what it becomes, so many bytes of address space.
-pub(crate) fn limit_address_space(bytes: u64) -> Result<()> {
+pub fn limit_address_space(bytes: u64) -> Result<()> {
     let limit = Rlimit { current: Some(bytes), maximum: Some(bytes) };
     rustix::process::setrlimit(Resource::As, limit).context("set RLIMIT_AS")
 }
 
 /// Raises the soft descriptor limit to the hard one and returns it.
-pub(crate) fn raise_descriptor_limit() -> Result<u64> {
+pub fn raise_descriptor_limit() -> Result<u64> {
     let limit = rustix::process::getrlimit(Resource::Nofile);
     let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
     rustix::process::setrlimit(Resource::Nofile, raised).context("raise RLIMIT_NOFILE")?;
     Ok(limit.maximum.unwrap_or(1 << 20))
 }
 
-/// The source address of connection `index`: 16 of them, so that ports never run out.
-/// Only a server on loopback is dialled from them.
-fn source(index: usize, server: SocketAddrV4) -> Option<SocketAddrV4> {
-    let host = u8::try_from(index % 16 + 1).ok()?;
-    server.ip().is_loopback().then(|| SocketAddrV4::new(Ipv4Addr::new(127, 77, 1, host), 0))
-}
-
-/// Opens connection `index` to `server`. It resets instead of lingering when it is dropped, so that
-/// no TIME_WAIT of one run weighs on the next.
-pub(crate) fn dial(server: SocketAddrV4, index: usize, blocking: bool) -> Result<OwnedFd> {
-    let mut flags = SocketFlags::CLOEXEC;
-    flags.set(SocketFlags::NONBLOCK, !blocking);
-    let socket = rustix::net::socket_with(AddressFamily::INET, SocketType::STREAM, flags, None)
-        .context("socket")?;
-    sockopt::set_tcp_nodelay(&socket, true)?;
-    sockopt::set_socket_linger(&socket, Some(Duration::ZERO))?;
-    if let Some(source) = source(index, server) {
-        rustix::net::bind(&socket, &source).with_context(|| format!("bind to {source}"))?;
-    }
-    match rustix::net::connect(&socket, &server) {
-        Ok(()) | Err(Errno::INPROGRESS) => Ok(socket),
-        Err(error) => Err(anyhow!(error).context(format!("connect to {server}"))),
-    }
-}
-
 /// CPU time of every thread of a process.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Cpu(BTreeMap<u32, u64>);
+pub struct Cpu(BTreeMap<u32, u64>);
 
 impl Cpu {
     /// Reads the exact run time of each thread. The scheduler brings it up to date when a thread
     /// leaves the CPU, so read it while the process rests.
-    pub(crate) fn of(pid: u32) -> Result<Self> {
+    pub fn of(pid: u32) -> Result<Self> {
         let mut threads = BTreeMap::new();
         for entry in fs::read_dir(format!("/proc/{pid}/task")).context("server has gone")? {
             let name = entry?.file_name();
@@ -95,7 +65,7 @@ impl Cpu {
     }
 
     /// The threads alone whose name begins so.
-    pub(crate) fn of_threads(pid: u32, name: &str) -> Result<Self> {
+    pub fn of_threads(pid: u32, name: &str) -> Result<Self> {
         let mut all = Self::of(pid)?;
         all.0.retain(|tid, _| {
             let comm = fs::read_to_string(format!("/proc/{pid}/task/{tid}/comm"));
@@ -106,7 +76,7 @@ impl Cpu {
 
     /// Nanoseconds run since `earlier`, and the threads that ended in between (their last run time
     /// is lost, so the caller must say so).
-    pub(crate) fn since(&self, earlier: &Self) -> (u64, usize) {
+    pub fn since(&self, earlier: &Self) -> (u64, usize) {
         let ran = self
             .0
             .iter()
@@ -117,42 +87,42 @@ impl Cpu {
 }
 
 /// Resident bytes of a process (exact: smaps_rollup walks the page tables; statm only estimates).
-pub(crate) fn resident(pid: u32) -> Result<u64> {
+pub fn resident(pid: u32) -> Result<u64> {
     let text = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).context("smaps_rollup")?;
     kilobytes(&text, "Rss:").context("smaps_rollup has no Rss")
 }
 
 /// Resident bytes of a process at this moment and at most so far, by the kernel's own counters:
 /// off by some pages, but read without stopping the process for it.
-pub(crate) fn resident_quickly(pid: u32) -> Result<(u64, u64)> {
+pub fn resident_quickly(pid: u32) -> Result<(u64, u64)> {
     let text = fs::read_to_string(format!("/proc/{pid}/status")).context("it has gone")?;
     let field = |name| kilobytes(&text, name).with_context(|| format!("no {name} in status"));
     Ok((field("VmRSS:")?, field("VmHWM:")?))
 }
 
 /// Has the highest resident size of a process begin anew.
-pub(crate) fn forget_peak(pid: u32) -> Result<()> {
+pub fn forget_peak(pid: u32) -> Result<()> {
     // proc(5): 5 resets VmHWM and nothing else.
     fs::write(format!("/proc/{pid}/clear_refs"), "5").context("clear_refs")
 }
 
 /// The value in bytes of a "Name:   123 kB" line.
-pub(crate) fn kilobytes(text: &str, name: &str) -> Option<u64> {
+pub fn kilobytes(text: &str, name: &str) -> Option<u64> {
     let line = text.lines().find_map(|line| line.strip_prefix(name))?;
     line.split_whitespace().next()?.parse::<u64>().ok().map(|kb| kb * 1024)
 }
 
 /// Kernel memory and sockets of the machine at one moment.
 #[derive(Clone, Debug, Default, Serialize)]
-pub(crate) struct Kernel {
+pub struct Kernel {
     /// SReclaimable of /proc/meminfo, bytes.
-    pub(crate) slab_reclaimable: u64,
+    pub slab_reclaimable: u64,
     /// SUnreclaim of /proc/meminfo, bytes.
-    pub(crate) slab_unreclaimable: u64,
+    pub slab_unreclaimable: u64,
     /// `TCP: inuse` of /proc/net/sockstat.
-    pub(crate) tcp_inuse: u64,
+    pub tcp_inuse: u64,
     /// `TCP: … tw` of /proc/net/sockstat.
-    pub(crate) tcp_time_wait: u64,
+    pub tcp_time_wait: u64,
     /// Bytes of each slab cache (needs root, else empty): shows whose memory it was that moved.
     #[serde(skip)]
     caches: BTreeMap<String, i64>,
@@ -160,7 +130,7 @@ pub(crate) struct Kernel {
 
 impl Kernel {
     /// Reads them all.
-    pub(crate) fn now() -> Result<Self> {
+    pub fn now() -> Result<Self> {
         let memory = fs::read_to_string("/proc/meminfo")?;
         let sockets = fs::read_to_string("/proc/net/sockstat")?;
         let tcp = sockets.lines().find(|line| line.starts_with("TCP:")).unwrap_or_default();
@@ -178,12 +148,12 @@ impl Kernel {
     }
 
     /// All slab bytes.
-    pub(crate) fn slab(&self) -> u64 {
+    pub fn slab(&self) -> u64 {
         self.slab_reclaimable + self.slab_unreclaimable
     }
 
     /// The caches that moved by more than 64 KiB since `earlier`, bytes.
-    pub(crate) fn caches_since(&self, earlier: &Self) -> BTreeMap<String, i64> {
+    pub fn caches_since(&self, earlier: &Self) -> BTreeMap<String, i64> {
         let moved = |(name, bytes): (&String, &i64)| {
             let by = bytes - earlier.caches.get(name).copied().unwrap_or(0);
             (by.abs() > 65_536).then(|| (name.clone(), by))
@@ -194,7 +164,7 @@ impl Kernel {
 
 /// Bytes of `moved` caches that some process caused by listing /proc/PID/fd of ours (port monitors
 /// do): one inode of /proc, with its dentry and its security blob, per descriptor listed.
-pub(crate) fn listing_bytes(moved: &BTreeMap<String, i64>) -> f64 {
+pub fn listing_bytes(moved: &BTreeMap<String, i64>) -> f64 {
     const INODE: f64 = 696.0;
     const DENTRY_AND_BLOB: f64 = 192.0 + 40.0;
     let inodes = moved.get("proc_inode_cache").copied().unwrap_or(0);
@@ -203,7 +173,7 @@ pub(crate) fn listing_bytes(moved: &BTreeMap<String, i64>) -> f64 {
 
 /// Bytes of `moved` caches that hold hardly anything but sockets: the part of the kernel figure
 /// that other processes cannot disturb.
-pub(crate) fn socket_bytes(moved: &BTreeMap<String, i64>) -> Option<f64> {
+pub fn socket_bytes(moved: &BTreeMap<String, i64>) -> Option<f64> {
     let caches = ["TCP", "sock_inode_cache", "filp", "eventpoll_epi", "ep_head"];
     let bytes: i64 = caches.iter().filter_map(|name| moved.get(*name)).sum();
     i32::try_from(bytes).ok().filter(|bytes| *bytes > 0).map(f64::from)
@@ -220,8 +190,14 @@ fn caches(text: String) -> BTreeMap<String, i64> {
     text.lines().skip(2).filter_map(bytes).collect()
 }
 
+/// Waiting and running tasks of the machine, averaged over a minute; NaN if that cannot be read.
+pub fn load_average() -> f64 {
+    let text = fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    text.split_whitespace().next().and_then(|load| load.parse().ok()).unwrap_or(f64::NAN)
+}
+
 /// Ticks (1/100 s) the whole machine was busy, and had stolen by its host, since boot.
-pub(crate) fn machine_ticks() -> (u64, u64) {
+pub fn machine_ticks() -> (u64, u64) {
     let text = fs::read_to_string("/proc/stat").unwrap_or_default();
     let first = text.lines().next().unwrap_or_default();
     let ticks: Vec<u64> = first.split_whitespace().skip(1).flat_map(str::parse).collect();
