@@ -62,7 +62,7 @@ fn version(said: &str) -> Option<String> {
 
 /// A running one, which ends with this value.
 pub(super) struct Engine {
-    process: ChildProcess,
+    pub(super) process: ChildProcess,
     port: u16,
 }
 
@@ -100,14 +100,6 @@ impl Engine {
     /// Where nodes find it.
     pub(super) fn url(&self) -> String {
         format!("nats://127.0.0.1:{}", self.port)
-    }
-
-    pub(super) fn pid(&self) -> u32 {
-        self.process.pid()
-    }
-
-    pub(super) fn must_run(&mut self) -> Result<(), String> {
-        self.process.must_run()
     }
 }
 

@@ -282,7 +282,7 @@ fn finish(flags: &Flags, test: &mut CapacityTest, results: &mut Results) -> Resu
 /// Until all of them have connected: from then on only clients come.
 fn wait_for_probes(servers: &Servers, probes: &mut Load) -> Result<(), String> {
     let are_there = || {
-        probes.must_run()?;
+        probes.process.must_run()?;
         Ok(servers.metrics()?.count("simurgh_sockets") >= scenarios::PROBES)
     };
     let late = "those who stand by did not connect";

@@ -57,7 +57,7 @@ impl CapacityTest {
         Ok(Self {
             baseline: Baseline {
                 servers: servers.resident_each()?,
-                clients: usage::resident(clients.pid())?,
+                clients: usage::resident(clients.process.pid())?,
                 machine: Usage::now()?,
             },
             servers,
@@ -85,7 +85,7 @@ impl CapacityTest {
     pub(super) fn poll(&mut self, interval: &mut Interval) -> Result<(), String> {
         thread::sleep(POLL_INTERVAL);
         self.servers.must_run()?;
-        self.clients.must_run()?;
+        self.clients.process.must_run()?;
         self.read_journal(interval)
     }
 
@@ -128,7 +128,7 @@ impl CapacityTest {
 
     /// CPU time of servers and clients, nanoseconds.
     pub(super) fn cpu_ns(&self) -> Result<(u64, u64), String> {
-        Ok((self.servers.cpu_each()?.into_iter().sum(), usage::cpu_ns(self.clients.pid())?))
+        Ok((self.servers.cpu_each()?.into_iter().sum(), usage::cpu_ns(self.clients.process.pid())?))
     }
 }
 

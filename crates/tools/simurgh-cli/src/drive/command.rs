@@ -5,8 +5,8 @@ use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use serde_json::Value;
-use simurgh_text::whole;
-use simurgh_tune::CONNECTIONS_MAX;
+
+use crate::settings::values;
 
 /// One line of a script.
 #[derive(Debug, Clone, PartialEq)]
@@ -183,7 +183,7 @@ impl<'l> Words<'l> {
 
     fn count(&mut self) -> Result<usize, Mistake> {
         let (at, word) = self.needed("a number")?;
-        whole(1, CONNECTIONS_MAX)(word).map_err(|why| Mistake { at, why })
+        values::count(word).map_err(|why| Mistake { at, why })
     }
 
     fn time(&mut self) -> Result<Duration, Mistake> {

@@ -31,7 +31,7 @@ pub(super) enum Command {
         #[command(flatten)]
         scenario: ScenarioFlags,
         #[command(flatten)]
-        crew: CrewFlags,
+        workers: WorkerFlags,
     },
     /// Writes a scenario with comments, to start from.
     Init {
@@ -123,7 +123,7 @@ impl ScenarioFlags {
 
 /// The workers of this host.
 #[derive(Debug, Clone, Args)]
-pub(super) struct CrewFlags {
+pub(super) struct WorkerFlags {
     /// Worker threads. Default: one per core, and more if their sockets need it.
     #[arg(long, value_name = "N", value_parser = workers)]
     pub(super) workers: Option<usize>,
@@ -135,13 +135,13 @@ pub(super) struct CrewFlags {
     pub(super) kernel_stamps: bool,
 }
 
-/// What a run is told beside its scenario.
+/// Flags of a run beside its scenario.
 #[derive(Debug, Args)]
 pub(super) struct RunFlags {
     #[command(flatten)]
     pub(super) scenario: ScenarioFlags,
     #[command(flatten)]
-    pub(super) crew: CrewFlags,
+    pub(super) workers: WorkerFlags,
     /// Directory for all that is written. Default: ./simurgh-load-NAME-DATE-TIME.
     #[arg(long, value_name = "DIR")]
     pub(super) out: Option<PathBuf>,

@@ -7,7 +7,7 @@ use simurgh::observe::view::{
 };
 
 use super::client::encoded;
-use super::columns::{self, ERRORS, NODES, SHARDS};
+use super::columns::{ERRORS, NODES, SHARDS, Sort};
 use super::fetch::{Action, Update, Wanted};
 
 /// Points of the history: five minutes.
@@ -40,20 +40,6 @@ impl View {
 
     fn place(self) -> usize {
         Self::ALL.iter().position(|(view, _)| *view == self).unwrap_or(0)
-    }
-}
-
-/// Which column a table is sorted by.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Sort {
-    pub(super) column: usize,
-    pub(super) is_falling: bool,
-}
-
-impl Sort {
-    fn next<T>(&mut self, columns: &[columns::Column<T>]) {
-        self.column = (self.column + 1) % columns.len().max(1);
-        self.is_falling = columns.get(self.column).is_some_and(|column| column.is_number);
     }
 }
 

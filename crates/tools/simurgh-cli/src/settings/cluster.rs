@@ -84,40 +84,6 @@ enum WhenAway {
 }
 
 impl ClusterSpec {
-    /// Its keys, for messages that suggest one.
-    pub(crate) const KEYS: &'static [&'static str] = &[
-        "engine",
-        "servers",
-        "prefix",
-        "name",
-        "required",
-        "user",
-        "password_file",
-        "password_env",
-        "token_file",
-        "token_env",
-        "nkey_file",
-        "nkey_env",
-        "creds_file",
-        "tls",
-        "tls_first",
-        "tls_ca",
-        "tls_cert",
-        "tls_key",
-        "exact_max",
-        "linger",
-        "outbox_bytes",
-        "presence_down",
-        "secret_file",
-        "secret_env",
-        "history_streams",
-        "history_replicas",
-        "history_storage",
-        "history_create_streams",
-        "history_engine_bytes",
-        "history_when_away",
-    ];
-
     /// The cluster that the keys say, and the secret that its nodes share; or all that is wrong.
     pub(crate) fn cluster(&self) -> Result<(Cluster, Option<String>), Vec<Mistake>> {
         let mut wrong = Vec::new();

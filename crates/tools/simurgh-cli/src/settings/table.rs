@@ -175,6 +175,11 @@ impl Fill<u64> for usize {
     }
 }
 
+/// What clap asks of the values of flags.
+pub(super) trait Plain: Clone + Send + Sync + 'static {}
+
+impl<T: Clone + Send + Sync + 'static> Plain for T {}
+
 /// Reads the text of a flag or of the file.
 pub(super) trait Read<T>:
     Fn(&str) -> Result<T, String> + Clone + Send + Sync + 'static
@@ -204,24 +209,15 @@ fn read_one<T>(value: &Value<'_>, read: impl Read<T>) -> Result<T, Wrong> {
 pub(super) mod one {
     use super::*;
 
-    pub(in super::super) fn flag<T>(flag: Arg, read: impl Read<T>, _: fn() -> Option<T>) -> Arg
-    where
-        T: Clone + Send + Sync + 'static,
-    {
+    pub(crate) fn flag<T: Plain>(flag: Arg, read: impl Read<T>, _: fn() -> Option<T>) -> Arg {
         flag.value_parser(ValueParser::new(read))
     }
 
-    pub(in super::super) fn take<T>(matches: &mut ArgMatches, name: &str) -> Option<T>
-    where
-        T: Clone + Send + Sync + 'static,
-    {
+    pub(crate) fn take<T: Plain>(matches: &mut ArgMatches, name: &str) -> Option<T> {
         matches.remove_one(name)
     }
 
-    pub(in super::super) fn read<T>(
-        value: &Value<'_>,
-        read: impl Read<T>,
-    ) -> Result<T, Vec<Wrong>> {
+    pub(crate) fn read<T>(value: &Value<'_>, read: impl Read<T>) -> Result<T, Vec<Wrong>> {
         read_one(value, read).map_err(|wrong| vec![wrong])
     }
 }
@@ -230,25 +226,16 @@ pub(super) mod one {
 pub(super) mod list {
     use super::*;
 
-    pub(in super::super) fn flag<T>(flag: Arg, read: impl Read<T>, _: fn() -> Option<Vec<T>>) -> Arg
-    where
-        T: Clone + Send + Sync + 'static,
-    {
+    pub(crate) fn flag<T: Plain>(flag: Arg, read: impl Read<T>, _: fn() -> Option<Vec<T>>) -> Arg {
         one::flag(flag, read, || None).action(clap::ArgAction::Append)
     }
 
-    pub(in super::super) fn take<T>(matches: &mut ArgMatches, name: &str) -> Option<Vec<T>>
-    where
-        T: Clone + Send + Sync + 'static,
-    {
+    pub(crate) fn take<T: Plain>(matches: &mut ArgMatches, name: &str) -> Option<Vec<T>> {
         matches.remove_many(name).map(Iterator::collect)
     }
 
     /// Every entry that is wrong is named.
-    pub(in super::super) fn read<T>(
-        value: &Value<'_>,
-        read: impl Read<T>,
-    ) -> Result<Vec<T>, Vec<Wrong>> {
+    pub(crate) fn read<T>(value: &Value<'_>, read: impl Read<T>) -> Result<Vec<T>, Vec<Wrong>> {
         let DeValue::Array(entries) = value.get_ref() else { return Err(vec![wrong_type(value)]) };
         let (mut right, mut wrong) = (Vec::new(), Vec::new());
         for entry in entries.iter() {
@@ -265,16 +252,9 @@ pub(super) mod list {
 pub(super) mod comma_list {
     use super::*;
 
-    pub(in super::super) use super::list::{read, take};
+    pub(crate) use super::list::{read, take};
 
-    pub(in super::super) fn flag<T>(
-        flag: Arg,
-        read: impl Read<T>,
-        of: fn() -> Option<Vec<T>>,
-    ) -> Arg
-    where
-        T: Clone + Send + Sync + 'static,
-    {
+    pub(crate) fn flag<T: Plain>(flag: Arg, read: impl Read<T>, of: fn() -> Option<Vec<T>>) -> Arg {
         list::flag(flag, read, of).value_delimiter(',')
     }
 }
@@ -283,14 +263,14 @@ pub(super) mod comma_list {
 pub(super) mod switch {
     use super::*;
 
-    pub(in super::super) use super::one::take;
+    pub(crate) use super::one::take;
 
-    pub(in super::super) fn flag(flag: Arg, (): (), _: fn() -> Option<bool>) -> Arg {
+    pub(crate) fn flag(flag: Arg, (): (), _: fn() -> Option<bool>) -> Arg {
         let flag = flag.value_parser(clap::value_parser!(bool)).num_args(0..=1);
         flag.require_equals(true).default_missing_value("true")
     }
 
-    pub(in super::super) fn read(value: &Value<'_>, (): ()) -> Result<bool, Vec<Wrong>> {
+    pub(crate) fn read(value: &Value<'_>, (): ()) -> Result<bool, Vec<Wrong>> {
         value.get_ref().as_bool().ok_or_else(|| vec![wrong_type(value)])
     }
 }
@@ -301,9 +281,9 @@ pub(super) mod origins {
 
     use super::*;
 
-    pub(in super::super) use super::one::{flag, take};
+    pub(crate) use super::one::{flag, take};
 
-    pub(in super::super) fn read(
+    pub(crate) fn read(
         value: &Value<'_>,
         read: impl Read<Choice<CheckOrigin>>,
     ) -> Result<Choice<CheckOrigin>, Vec<Wrong>> {

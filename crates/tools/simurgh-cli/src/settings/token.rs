@@ -65,22 +65,6 @@ enum Expiry {
 }
 
 impl TokenSpec {
-    /// Its keys, for messages that suggest one.
-    pub(crate) const KEYS: &'static [&'static str] = &[
-        "kind",
-        "connect",
-        "key_file",
-        "key_env",
-        "salt",
-        "max_age",
-        "algorithms",
-        "leeway",
-        "iss",
-        "aud",
-        "on_expiry",
-        "socket_id",
-    ];
-
     /// Reads the keys and makes the policy; or all that is wrong.
     pub(crate) fn policy(&self) -> Result<TokenPolicy, Vec<Mistake>> {
         let mut wrong = Vec::new();

@@ -7,7 +7,8 @@ use std::path::PathBuf;
 
 use ipnet::IpNet;
 use simurgh::CheckOrigin;
-use simurgh_text::{Choice, bytes_at_least_one, parse_bytes};
+use simurgh_text::{Choice, bytes_at_least_one, parse_bytes, whole};
+use simurgh_tune::CONNECTIONS_MAX;
 use tracing_subscriber::filter::LevelFilter;
 
 /// How log lines are written.
@@ -56,6 +57,11 @@ pub(crate) fn file(text: &str) -> Result<PathBuf, String> {
         Some(_) => Err(format!("{text:?} is in no directory that is there")),
         None => Err(format!("{text:?} names no file")),
     }
+}
+
+/// How many of something; never none.
+pub(crate) fn count(text: &str) -> Result<usize, String> {
+    whole(1, CONNECTIONS_MAX)(text)
 }
 
 pub(crate) fn json(text: &str) -> Result<serde_json::Value, String> {
@@ -135,7 +141,7 @@ impl fmt::Display for LogFormat {
 
 #[cfg(test)]
 mod tests {
-    use simurgh_text::{whole, word_or};
+    use simurgh_text::word_or;
 
     use super::*;
 

@@ -25,7 +25,8 @@ pub(super) struct Sign {
     #[arg(long, value_name = "NAME")]
     sub: Option<String>,
     /// How long it is good for, or never when it does not end.
-    #[arg(long, value_name = "TIME", default_value = "1h", value_parser = word_or("never", duration))]
+    #[arg(long, value_name = "TIME", default_value = "1h",
+          value_parser = word_or("never", duration))]
     expires_in: Choice<Duration>,
     /// The key's name, for servers that have several.
     #[arg(long, value_name = "NAME", conflicts_with = "phoenix_salt")]

@@ -188,6 +188,20 @@ impl Row {
         }
     }
 
+    /// A limit that must be at least `need`, which is no setting that may be written here.
+    fn limit(
+        name: &str,
+        have: &Reading<u64>,
+        need: u64,
+        show: fn(u64) -> String,
+        how: impl Into<String>,
+    ) -> Self {
+        match have {
+            Ok(have) => Self::of(name, show(*have), show(need)).unless(*have >= need, how),
+            Err(why) => Self::of(name, "?", show(need)).cannot_tell(why),
+        }
+    }
+
     /// A setting, each of whose numbers must be at least that of `need`.
     fn setting(machine: &Machine, name: &'static str, need: &[u64]) -> Self {
         let now = machine.sysctl(name);
