@@ -11,8 +11,10 @@
 //! }
 //!
 //! fn main() -> std::process::ExitCode {
-//!     simurgh_cli::run(|server| server.socket(UserSocket::new("/socket").channel("rooms:*",
-//!     join))) }
+//!     simurgh_cli::run(|server| {
+//!         server.socket(UserSocket::new("/socket").channel("rooms:*", join))
+//!     })
+//! }
 //! ```
 //!
 //! Flags and file are read into the same optional values, described once in `settings::keys`;
@@ -110,45 +112,48 @@ fn run_with(
     };
     match cli.command {
         Command::Serve(serve) => match Settings::load(*serve, channels) {
-            Ok(settings) => status(serve::serve(settings, application)),
+            Ok(settings) => finish(serve::serve(settings, application).map(|()| String::new())),
             Err(refusal) => refusal.refuse("nothing was started"),
         },
         #[cfg(feature = "nats")]
         Command::Config(config::Flags { nats_permissions: Some(prefix), nats_streams, .. }) => {
             let text = settings::cluster::permissions(&prefix, nats_streams);
-            let text = text.map_err(|error| format!("--nats-permissions: {error}"));
-            status(text.map(|text| print(&text)))
+            finish(text.map_err(|error| format!("--nats-permissions: {error}")))
         }
         Command::Config(config::Flags { check: Some(path), .. }) => {
             match Settings::check(&path, channels) {
-                Ok(()) => status(Ok(print(&format!("{}: ok\n", path.display())))),
+                Ok(()) => finish(Ok(format!("{}: ok\n", path.display()))),
                 Err(refusal) => refusal.refuse("see `simurgh config` for every key"),
             }
         }
-        Command::Config(config::Flags { check: None, .. }) => {
-            status(Ok(print(&config::text(channels))))
-        }
+        Command::Config(config::Flags { check: None, .. }) => finish(Ok(config::text(channels))),
         Command::Load(flags) => load::load(*flags),
         Command::Drive(flags) => drive::drive(*flags, channels, application),
         Command::Observe(flags) => observe::observe(&flags),
         Command::Road(flags) => simurgh_road::road(&flags),
         Command::Token(flags) => token::token(&flags),
         Command::Tune(flags) => simurgh_tune::tune(&flags),
-        Command::Completions(flags) => status(Ok(print(&packaging::completions(&flags, command)))),
-        Command::ManPages(flags) => status(packaging::man_pages(&flags, command)),
+        Command::Completions(flags) => finish(Ok(packaging::completions(&flags, command))),
+        Command::ManPages(flags) => {
+            finish(packaging::man_pages(&flags, command).map(|()| String::new()))
+        }
     }
 }
 
-fn status(done: Result<(), String>) -> ExitCode {
+/// Prints what a command has to say, or why it failed.
+fn finish(done: Result<String, String>) -> ExitCode {
     match done {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(text) => {
+            print(&text);
+            ExitCode::SUCCESS
+        }
         Err(why) => fail(&why),
     }
 }
 
 /// Has the kernel give memory in small pages. Zeroing a huge one makes a turn of 5 ms where the
-/// hypervisor has to find it first (measured), and half of it then stays unused. Done before anything
-/// else, since memory that is there already stays as it is.
+/// hypervisor has to find it first (measured), and half of it then stays unused. Done first of all,
+/// since memory that is there already stays as it is.
 fn avoid_huge_pages() {
     #[cfg(target_os = "linux")]
     if let Err(error) = rustix::thread::disable_transparent_huge_pages(true) {

@@ -7,7 +7,6 @@ use clap_mangen::Man;
 
 use crate::version;
 
-/// What can be typed after `simurgh completions`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Completions {
@@ -16,7 +15,6 @@ pub(crate) struct Completions {
     shell: Shell,
 }
 
-/// What can be typed after `simurgh man-pages`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct ManPages {
     /// Where they go; made if it is not there.

@@ -1,4 +1,4 @@
-//! `simurgh serve`: starts the server, says where it listens, and stays until it is told to drain.
+//! `simurgh serve`: starts the server, prints its addresses, and serves until a signal drains it.
 
 use simurgh::{Builder, Endpoint};
 use simurgh_text::output::print;

@@ -15,7 +15,7 @@ impl CapacityTest {
     /// Has the speaker broadcast to all, and waits until all have received it.
     pub(super) fn broadcast_to_all(&mut self) -> Result<BroadcastResult, String> {
         thread::sleep(Duration::from_millis(200));
-        // What was before is not wanted.
+        // Skips what was before.
         self.read_journal(&mut Interval::default())?;
         self.probes_journal.read()?;
         let mut peak = PeakMemory::new(&self.servers)?;

@@ -50,7 +50,7 @@ use servers::Servers;
 use tuning::TemporaryTuning;
 use usage::Usage;
 
-/// What can be typed after `simurgh road`.
+/// The flags of `simurgh road`.
 #[derive(Debug, Args)]
 pub struct Flags {
     /// Connections at the end of the road. Default: as many as memory allows.

@@ -68,7 +68,7 @@ impl ChildProcess {
 
 impl Drop for ChildProcess {
     fn drop(&mut self) {
-        // Fails only if it has ended already, which is what is wanted.
+        // Fails only if it has ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -79,7 +79,7 @@ fn program() -> Result<Command, String> {
     Ok(Command::new(own))
 }
 
-/// `simurgh serve`, or what is to be started instead.
+/// `simurgh serve`, or the program `instead`.
 fn server_command(instead: Option<&str>) -> Result<Command, String> {
     let mut words = instead.into_iter().flat_map(str::split_whitespace);
     let Some(name) = words.next() else {
@@ -235,9 +235,9 @@ impl Load {
         writeln!(input, "{command}").map_err(|error| format!("cannot steer the {what}: {error}"))
     }
 
-    /// Kills it at once, as if the machine it is on had gone; does not wait for its end. What the
-    /// kernel does to close millions of sockets would be done on that machine, and takes cores of
-    /// this one only: it comes after everybody else.
+    /// Kills it at once, as if its machine had gone, and does not wait for its end. The kernel would
+    /// close its millions of sockets on that machine; here that gets the lowest priority, so that it
+    /// does not take cores from the server.
     pub(super) fn kill(&mut self) {
         let tasks = std::fs::read_dir(format!("/proc/{}/task", self.process.pid()));
         for task in tasks.into_iter().flatten().flatten() {
@@ -247,7 +247,7 @@ impl Load {
                 let _ = setpriority_process(Some(id), LEAST_PRIORITY);
             }
         }
-        // Fails only if it has ended already, which is what is wanted.
+        // Fails only if it has ended already.
         let _ = self.process.child.kill();
     }
 }

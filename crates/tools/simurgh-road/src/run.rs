@@ -1,5 +1,4 @@
-//! A capacity test under way: its processes, what was there before, and what the clients write
-//! while they run.
+//! The state of a test: its processes, usage before it began, and what the clients' journal has.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -17,7 +16,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(100);
 /// What a broadcast may take for each member, beside a minute.
 const PER_MEMBER: Duration = Duration::from_micros(50);
 
-/// The processes, and what is known of them.
+/// A test under way.
 pub(super) struct CapacityTest {
     pub(super) servers: Servers,
     /// What the clients do, to start them again.

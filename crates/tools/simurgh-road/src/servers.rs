@@ -24,7 +24,7 @@ pub(super) struct Servers {
 }
 
 impl Servers {
-    /// One server, `simurgh serve` or what is to be started instead, with its own settings.
+    /// One server, `simurgh serve` or the program `instead`, with its own settings.
     pub(super) fn one(instead: Option<&str>, sockets: u64, dir: &Path) -> Result<Self, String> {
         let server = Server::start(instead, sockets, dir, "server")?;
         Ok(Self { servers: vec![server], engine: None })

@@ -195,7 +195,7 @@ fn try_one(
     Ok(is_answered)
 }
 
-/// Answers of any sort.
+/// How many answers of any sort have come.
 fn heard(driver: &Driver) -> u64 {
     let Counts { ok, not_ok, messages, channels_crashed, .. } = driver.counts();
     ok + not_ok + messages + channels_crashed
@@ -296,7 +296,7 @@ impl Run<'_> {
         self.rows.push(Row { what: what.to_owned(), of, spent, memory: resident_bytes() });
     }
 
-    /// Waits until so much was heard.
+    /// Waits until so many answers have come.
     fn await_heard(&self, asked: u64, read: impl Fn(Counts) -> u64) -> Result<(), Failure> {
         self.stop.wait(WAIT_MAX, || read(self.driver.counts()) >= asked)?;
         match read(self.driver.counts()) {

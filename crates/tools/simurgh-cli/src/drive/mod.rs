@@ -3,7 +3,7 @@
 //!
 //! With `--sockets` it measures: what a socket and its channels cost in time and memory, before and
 //! after they idle, messages, and broadcasts to all (`measure`). With `--script` or at a prompt it
-//! executes commands (`command`, `sockets`, `prompt`). Everything goes through `simurgh::driver`, so
+//! executes commands (`command`, `sockets`, `prompt`). All of it goes through `simurgh::driver`, so
 //! the application itself is driven.
 
 mod command;
@@ -28,7 +28,6 @@ use crate::logging;
 use crate::settings::{Channels, Declared, PartialSettings, Serve, Settings, values};
 use interrupt::{Failure, Interrupt};
 
-/// What can be typed after `simurgh drive`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Flags {

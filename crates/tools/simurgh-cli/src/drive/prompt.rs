@@ -30,7 +30,7 @@ pub(super) struct Script {
 }
 
 impl Script {
-    /// Every line that is no command is named.
+    /// Reads it whole; all mistakes in it are the error.
     pub(super) fn read(path: &Path) -> Result<Self, Refusal> {
         let text = std::fs::read_to_string(path)
             .map_err(|error| Refusal(vec![format!("{}: {error}", path.display())]))?;
@@ -52,7 +52,7 @@ impl Script {
     }
 }
 
-/// Does what is asked until nothing more is.
+/// Executes commands until there are no more.
 pub(super) fn run(
     mut sockets: Sockets,
     script: Option<Script>,
@@ -125,7 +125,7 @@ fn run_prompt(sockets: &mut Sockets, stop: &Interrupt) -> Result<(), Failure> {
             Err(ReadlineError::Eof | ReadlineError::Interrupted) => break Ok(()),
             Err(error) => break Err(failed(error)),
         };
-        // Ctrl-C while a line is typed is the editor's; from here on it is ours.
+        // While a line is typed, Ctrl-C is the editor's.
         stop.reset();
         match command::parse(&line) {
             Ok(None) => {}
@@ -144,7 +144,7 @@ fn run_prompt(sockets: &mut Sockets, stop: &Interrupt) -> Result<(), Failure> {
         }
     };
     if let Some(history) = &history {
-        // Who may not write there has no history.
+        // Without the right to write there is no history.
         let _ = editor.save_history(history);
     }
     outcome
@@ -156,7 +156,7 @@ fn say(text: &str) {
     }
 }
 
-/// What is wrong, below the place where it is.
+/// A mistake, with a mark below its place in the line.
 fn pointed(line: &str, mistake: &Mistake) -> String {
     let before = line.get(..mistake.at).unwrap_or(line).chars().count();
     format!("{}^ {}", " ".repeat(PROMPT.len() + before), mistake.why)

@@ -1,4 +1,4 @@
-//! The sockets of a prompt or a script, by number, and what they have heard.
+//! The sockets of a prompt or a script, by number, and the events they have received.
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt::Write;
@@ -38,7 +38,7 @@ pub(super) struct Sockets {
     began: Clocks,
 }
 
-/// What is to be shown, and whether more commands follow.
+/// The outcome of a command: a text to show, or the end.
 pub(super) enum Done {
     Say(String),
     Quit,
@@ -370,7 +370,7 @@ fn shown(what: &What) -> String {
         What::Closed { code: Some(code) } => format!("closed with {code}"),
         _ => "closed".to_owned(),
     };
-    // Nothing that an application says may move the cursor.
+    // A text of the application must not move the cursor.
     line.replace(|c: char| c.is_control(), " ")
 }
 

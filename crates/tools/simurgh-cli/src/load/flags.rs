@@ -54,7 +54,7 @@ pub(super) enum Command {
     Http(Box<HttpFlags>),
 }
 
-/// What a scenario is read from, and what is changed in it.
+/// The scenario, and changes to it.
 #[derive(Debug, Args)]
 pub(super) struct ScenarioFlags {
     /// Scenario, in TOML or in Tsung's XML.
@@ -135,7 +135,7 @@ pub(super) struct WorkerFlags {
     pub(super) kernel_stamps: bool,
 }
 
-/// Flags of a run beside its scenario.
+/// All flags of a run.
 #[derive(Debug, Args)]
 pub(super) struct RunFlags {
     #[command(flatten)]

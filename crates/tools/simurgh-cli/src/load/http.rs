@@ -17,7 +17,6 @@ use crate::settings::Refusal;
 use crate::settings::values::{self, LogFormat};
 use crate::{logging, signals};
 
-/// What can be typed after `simurgh load http`.
 #[derive(Debug, Args)]
 #[command(after_help = AFTER_HELP)]
 pub(super) struct HttpFlags {
@@ -182,7 +181,7 @@ fn sweep(runner: &mut Runner, job: &Job, rows: &[usize], flags: &HttpFlags) -> M
             print(&format!("Measured average latency: {:+.1} % off the prediction\n", by * 100.0));
         }
         print("\n");
-        // What was measured before is shown all the same.
+        // The rows before are shown all the same.
         if failed.is_some() || runner.is_stopped() {
             break;
         }

@@ -1,7 +1,7 @@
-//! `simurgh load`: runs a scenario, or says what it would do, or makes its reports again.
+//! `simurgh load`: runs a scenario, explains or converts it, or makes the reports of a run again.
 //!
-//! Nothing is started before flags and scenario are right. Standard output carries what was asked for (an explanation, a
-//! scenario, a summary), standard error the rest.
+//! Nothing is started before flags and scenario are right. Standard output carries what was asked
+//! for (an explanation, a scenario, a summary), standard error the rest.
 
 mod commands;
 mod flags;

@@ -67,7 +67,7 @@ fn directory(name: &str, now: SystemTime) -> PathBuf {
     Path::new(".").join(format!("simurgh-load-{name}-{time}"))
 }
 
-/// Runs it; what is measured is written as it goes, the summary comes at the end.
+/// Runs the scenario; results are written as it goes, the summary comes at the end.
 pub(super) fn start(flags: RunFlags, scenario: Scenario) -> Result<ExitCode, String> {
     let out = flags.out.unwrap_or_else(|| directory(&scenario.name, SystemTime::now()));
     let signals = signals::block()?;

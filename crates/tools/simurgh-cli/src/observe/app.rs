@@ -1,4 +1,4 @@
-//! What is shown, and what keys change about it; no terminal and no server.
+//! The state of the observer and how keys change it, without a terminal or a server.
 
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use simurgh::observe::view::{
@@ -15,7 +15,7 @@ const POINTS_MAX: usize = 300;
 /// Rows that are asked for.
 const ROWS: usize = 100;
 
-/// What is shown below the tabs.
+/// The page below the tabs.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) enum View {
     #[default]
@@ -50,7 +50,7 @@ pub(super) enum Detail {
     Connection(Box<ConnectionRow>),
 }
 
-/// A line at the foot that takes what is typed.
+/// A question in the last line.
 #[derive(Debug)]
 pub(super) enum Prompt {
     /// Part of a topic's name, or the address of a peer.

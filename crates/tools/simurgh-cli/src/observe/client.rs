@@ -3,6 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use simurgh::observe::view::{ClusterOverview, ConnectionRow, List, Members, Overview, TopicRow};
@@ -23,7 +24,7 @@ pub(super) struct Client {
     token: Option<String>,
 }
 
-/// Why there is no answer.
+/// Why there is no answer to show.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Problem {
     /// Nothing answers there.
@@ -59,7 +60,7 @@ struct Complaint {
 }
 
 impl Client {
-    /// For a server at `url`; what is wrong with that, if it is none.
+    /// For a server at `url`, unless that is not an address.
     pub(super) fn new(url: &str, token: Option<&str>) -> Result<Self, String> {
         let base = base(url)?;
         if token.is_some_and(|token| token.chars().any(|c| !c.is_ascii_graphic())) {
@@ -71,7 +72,7 @@ impl Client {
             .http_status_as_error(false)
             .max_redirects(0)
             .max_redirects_will_error(false)
-            // Most servers that are looked at are this machine; no proxy leads there.
+            // Most servers are on this machine, where no proxy leads.
             .proxy(None)
             .user_agent(concat!("simurgh-observe/", env!("CARGO_PKG_VERSION")))
             .build()
@@ -194,17 +195,12 @@ fn base(url: &str) -> Result<String, String> {
     }
 }
 
+/// What RFC 3986 leaves as it is.
+const UNRESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
+
 /// A value in a query.
 pub(super) fn encoded(text: &str) -> String {
-    text.bytes().fold(String::new(), |mut out, byte| {
-        match byte {
-            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => {
-                out.push(char::from(byte));
-            }
-            _ => out.push_str(&format!("%{byte:02X}")),
-        }
-        out
-    })
+    utf8_percent_encode(text, UNRESERVED).to_string()
 }
 
 #[cfg(test)]

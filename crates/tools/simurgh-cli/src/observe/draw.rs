@@ -1,4 +1,4 @@
-//! Draws what is shown.
+//! Draws the state of the observer.
 
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
@@ -40,7 +40,7 @@ pub(super) fn draw(app: &App, frame: &mut Frame<'_>) {
     frame.render_widget(footer(app), foot);
 }
 
-/// What is kept of a topic.
+/// The history of a topic.
 fn kept(kept: Option<&Kept>) -> String {
     let Some(Kept { messages, bytes: amount, head, floor, lost, .. }) = kept else {
         return String::new();

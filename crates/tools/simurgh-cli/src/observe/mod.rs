@@ -31,7 +31,6 @@ use simurgh_text::output::{WRONG_SETTINGS, complain, fail, print};
 /// How long a key is waited for before updates are looked at.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
-/// What can be typed after `simurgh observe`.
 #[derive(Debug, Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Observe {

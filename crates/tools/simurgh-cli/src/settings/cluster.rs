@@ -17,14 +17,14 @@ use simurgh_text::{bytes_at_least_one, duration};
 
 use super::mistakes::{Mistake, note};
 
-/// What `simurgh config` says of it.
+/// The table with its comments, for `simurgh config`.
 pub(crate) const TEXT: &str = include_str!("../cluster.toml");
 
 pub(crate) const PREFIX: &str = "simurgh";
-/// Presences of a node that has only missed some beats would leave otherwise.
+/// With less, presences of a node that has only missed some beats would leave.
 const DOWN_LEAST: Duration = Duration::from_secs(6);
 
-/// What is shorter can be guessed.
+/// A shorter secret can be guessed.
 const SECRET_LEAST: usize = 32;
 
 /// The table as it stands in the file.
@@ -84,7 +84,7 @@ enum WhenAway {
 }
 
 impl ClusterSpec {
-    /// The cluster that the keys say, and the secret that its nodes share; or all that is wrong.
+    /// The cluster, and the secret that its nodes share; or all mistakes.
     pub(crate) fn cluster(&self) -> Result<(Cluster, Option<String>), Vec<Mistake>> {
         let mut wrong = Vec::new();
         if self.engine.is_none() {
@@ -141,7 +141,7 @@ impl ClusterSpec {
         Ok((cluster, secret))
     }
 
-    /// How the engine keeps what topics have said.
+    /// How the engine keeps histories.
     fn keeping(&self, wrong: &mut Vec<Mistake>) -> Keeping {
         let mut keeping = Keeping::default();
         match self.history_streams {
@@ -195,7 +195,7 @@ impl ClusterSpec {
         self.servers.iter().filter_map(read).collect()
     }
 
-    /// Who the node is; one way to say it, if any.
+    /// The credentials of the node, in at most one form.
     fn credentials(&self, wrong: &mut Vec<Mistake>) -> Credentials {
         let password = self.secret(wrong, "password", (&self.password_file, &self.password_env));
         let token = self.secret(wrong, "token", (&self.token_file, &self.token_env));
@@ -227,7 +227,7 @@ impl ClusterSpec {
         }
     }
 
-    /// What all nodes share, by which one knows what another has signed.
+    /// The secret that all nodes share, with which each verifies what another has signed.
     fn shared_secret(&self, wrong: &mut Vec<Mistake>) -> Option<String> {
         let secret = match self.secret(wrong, "secret", (&self.secret_file, &self.secret_env))? {
             Secret::Text(text) => text,
@@ -300,7 +300,7 @@ impl ClusterSpec {
     }
 }
 
-/// Reads how many streams there are.
+/// Reads a number of streams.
 pub(crate) fn streams(text: &str) -> Result<u8, String> {
     match text {
         "0" => Ok(0),
@@ -310,8 +310,8 @@ pub(crate) fn streams(text: &str) -> Result<u8, String> {
     }
 }
 
-/// What the engine has to allow nodes with this prefix, for its configuration; so many streams keep
-/// what topics have said: 0, 1 or 16.
+/// The permissions that nodes with this prefix need, for the configuration of the engine; histories
+/// are kept in so many streams: 0, 1 or 16.
 pub(crate) fn permissions(
     prefix: &str,
     streams: u8,

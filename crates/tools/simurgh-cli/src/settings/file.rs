@@ -18,7 +18,7 @@ use super::mistakes::Refusal;
 use super::table::{Channels, Value};
 use super::token::TokenSpec;
 
-/// What a file says, and what is wrong with it.
+/// The contents of a file, and its mistakes.
 #[derive(Debug, Default)]
 pub(crate) struct File {
     name: String,
@@ -76,7 +76,7 @@ impl File {
         self.complaints.push((self.place(path), text.into()));
     }
 
-    /// Adds what is wrong with what the channels declare.
+    /// Adds a mistake in the declaration of a channel.
     pub(crate) fn complain_of(&mut self, mistake: &Mistake) {
         if self.unreadable.contains(&mistake.channel) {
             return;
@@ -194,7 +194,7 @@ impl File {
         tables
     }
 
-    /// Reads a table key by key, so that each mistake is found; what is right of it is returned.
+    /// Reads a table key by key, so that every mistake is found; returns those that are right.
     fn table<T: Default + for<'de> Deserialize<'de>>(
         &mut self,
         label: &str,
@@ -287,7 +287,7 @@ fn names(channels: Channels) -> Vec<&'static str> {
     keys.chain(tables).chain(cluster).collect()
 }
 
-/// What an unknown key may have been meant to be.
+/// The known key that an unknown one may have been meant to be.
 fn hint(name: &str, known: &[&str]) -> String {
     let name = name.replace('-', "_").to_ascii_lowercase();
     let distance = |key: &&&str| strsim::damerau_levenshtein(key, &name);
@@ -297,7 +297,7 @@ fn hint(name: &str, known: &[&str]) -> String {
     }
 }
 
-/// The same in a table: a key of the file itself that was written below one belongs to it in TOML.
+/// The same in a table, to which TOML gives also keys of the file itself that are written below it.
 fn hint_within(label: &str, name: &str, known: &[&str]) -> String {
     if keys::ALL.iter().any(|key| key.name == name) {
         let is_table = [TOKEN, LIMITS, CLUSTER].contains(&label);

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use simurgh_text::output::{WRONG_SETTINGS, complain};
 
-/// What is wrong with a key of the table, and what to do.
+/// A key of a table, and what is wrong with it.
 pub(crate) type Mistake = (&'static str, String);
 
 /// The value if it is right; else none, with the mistake added to `wrong`.

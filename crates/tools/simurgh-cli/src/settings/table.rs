@@ -65,7 +65,7 @@ impl Key {
 
 /// Makes the table of settings into `PartialSettings` and `ALL`. An entry is
 /// `name: type = form("VALUE NAME", reader) => field of simurgh::Config { texts }`; the form is one
-/// of the modules below.
+/// of the modules below. Without `cost` it costs nothing.
 macro_rules! settings {
     ($($name:ident: $type:ty = $form:ident($value_name:literal, $read:expr)
         $(=> $($field:ident).+)? {
@@ -73,7 +73,7 @@ macro_rules! settings {
             default: $default:literal,
             $(example: $example:literal,)?
             about: $about:literal,
-            cost: $cost:literal,
+            $(cost: $cost:literal,)?
         })*) => {
         /// Settings from one source, flags or file, each only if it was given there. Names are
         /// those of the keys of `simurgh.toml`; flags have dashes.
@@ -115,7 +115,7 @@ macro_rules! settings {
                 default: $default,
                 example: $crate::settings::table::settings!(@example $($example)?),
                 about: $about,
-                cost: $cost,
+                cost: $crate::settings::table::settings!(@cost $($cost)?),
                 flag: || {
                     let flag = clap::Arg::new(stringify!($name)).value_name($value_name);
                     $crate::settings::table::$form::flag(flag, $read, || None::<$type>)
@@ -133,6 +133,8 @@ macro_rules! settings {
     };
     (@example $example:literal) => { Some($example) };
     (@example) => { None };
+    (@cost $cost:literal) => { $cost };
+    (@cost) => { "nothing" };
 }
 
 pub(super) use settings;

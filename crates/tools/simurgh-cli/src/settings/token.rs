@@ -1,4 +1,4 @@
-//! The table `[token]` of `simurgh.toml`: by which tokens sockets are let in.
+//! The table `[token]` of `simurgh.toml`: which tokens let sockets in.
 //!
 //! Keys come from a file or the environment, and stand neither in `simurgh.toml` nor among the
 //! arguments; so nothing that is printed has to be masked.
@@ -16,7 +16,7 @@ use simurgh_text::{duration, duration_or_zero};
 
 use super::mistakes::{Mistake, note};
 
-/// What `simurgh config` says of it.
+/// The table with its comments, for `simurgh config`.
 pub(crate) const TEXT: &str = include_str!("../token.toml");
 
 /// The table as it stands in the file.
@@ -47,7 +47,7 @@ enum Kind {
     Phoenix,
 }
 
-/// Whether there has to be a token at a connect.
+/// Whether a connect needs a token.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 enum Need {
@@ -65,7 +65,7 @@ enum Expiry {
 }
 
 impl TokenSpec {
-    /// Reads the keys and makes the policy; or all that is wrong.
+    /// Reads the keys and makes the policy; or all mistakes.
     pub(crate) fn policy(&self) -> Result<TokenPolicy, Vec<Mistake>> {
         let mut wrong = Vec::new();
         let socket_id = self.socket_id.as_deref().map(str::parse::<Template>).transpose();
@@ -150,7 +150,7 @@ impl TokenSpec {
         note(wrong, at, TokenPolicy::new(Settings::Phoenix(settings)))
     }
 
-    /// Keys that mean nothing to tokens of this kind.
+    /// Refuses keys that are only for tokens of the other kind.
     fn are_for(
         &self,
         kind: Kind,
@@ -167,8 +167,7 @@ impl TokenSpec {
         note(wrong, "leeway", duration_or_zero(self.leeway.as_deref()?))
     }
 
-    /// The key as it was found, without the end of the line that an editor adds; and which setting
-    /// names it.
+    /// The setting that names the key, and the key without the end of the line that an editor adds.
     fn key(&self, wrong: &mut Vec<Mistake>) -> Option<(&'static str, Vec<u8>)> {
         let (at, bytes) = match (&self.key_file, &self.key_env) {
             (Some(path), None) => {

@@ -98,8 +98,7 @@ pub(crate) fn host(text: &str) -> Result<String, String> {
     }
 }
 
-/// A bearer token as RFC 6750 has it, more or less; what is wrong is never repeated, it is a
-/// secret.
+/// A bearer token of visible ASCII (RFC 6750 allows less). Errors do not repeat the secret.
 pub(crate) fn token(text: &str) -> Result<String, String> {
     if text.is_empty() {
         return Err("is empty; leave it out for no token".to_owned());

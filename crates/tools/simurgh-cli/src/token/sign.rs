@@ -12,7 +12,6 @@ use simurgh_token::phoenix::Key;
 use super::key;
 use crate::settings::values;
 
-/// What can be typed after `simurgh token sign`.
 #[derive(Debug, Args)]
 #[command(after_help = AFTER_HELP)]
 pub(super) struct Sign {

@@ -1,5 +1,5 @@
-//! What a number of connections needs of a machine: from a [`Machine`] and what is [`Wanted`] to
-//! [`Row`]s of have, need and how. Reads nothing and changes nothing.
+//! Compares a [`Machine`] with what a number of connections needs: a [`Row`] for each limit, with
+//! have, need and how. Reads nothing and changes nothing.
 //!
 //! No row ever asks for less than there is: what a setting should become is the greater of the two,
 //! number by number.
@@ -12,7 +12,7 @@ use serde::Serialize;
 
 use super::machine::{Machine, Reading};
 
-/// What is asked for.
+/// The number of connections to compare with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Wanted {
     /// Connections to the server.
@@ -42,14 +42,14 @@ pub(crate) struct Row {
     /// What is needed, for people.
     pub(crate) need: String,
     pub(crate) state: State,
-    /// What makes it enough; where it is enough, what to know; where nobody can tell, why.
+    /// What makes it enough; if it is enough, a hint; if that cannot be told, why.
     pub(crate) how: String,
     /// What it is for, and what happens where it is too small.
     pub(crate) why: String,
     /// Connections that the machine cannot exceed with what is there; `None`: it makes things
     /// slower, or nothing of it is known, but it refuses no connection.
     pub(crate) caps: Option<u64>,
-    /// Whom it does not bind, though this process is one of them; else empty.
+    /// Whom it does not bind, if this process is one of them; else empty.
     pub(crate) exempt: &'static str,
     /// The setting of the system behind it, if there is one that may be written.
     pub(crate) setting: Option<Setting>,
@@ -90,7 +90,7 @@ pub struct Report {
     pub(crate) rows: Vec<Row>,
     /// What the machine can hold as it is.
     pub(crate) holds: Holds,
-    /// What it could once all that can be changed is changed.
+    /// What it could hold after `changes`.
     pub(crate) would_hold: Holds,
 }
 
@@ -129,7 +129,7 @@ impl Report {
         }
     }
 
-    /// What is to be written so that all is enough that can be.
+    /// The settings to write, so that as much as possible is enough.
     pub fn changes(&self) -> Vec<Change> {
         self.rows.iter().filter_map(Row::change).collect()
     }
@@ -188,7 +188,7 @@ impl Row {
         }
     }
 
-    /// A limit that must be at least `need`, which is no setting that may be written here.
+    /// A limit that must be at least `need`, and is not a setting that may be written here.
     fn limit(
         name: &str,
         have: &Reading<u64>,
@@ -351,7 +351,7 @@ fn shown(numbers: &[u64]) -> String {
 
 /// `1,234,567`; the largest number stands for none.
 pub(crate) fn grouped(number: u64) -> String {
-    // Settings write "no limit" as the largest signed number.
+    // Settings have the largest signed number for "no limit".
     if number >= i64::MAX as u64 {
         return "unlimited".to_owned();
     }

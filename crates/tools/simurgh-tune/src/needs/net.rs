@@ -27,7 +27,7 @@ fn memory_under_way(machine: &Machine, plan: &Plan) -> Row {
     let name = "net.ipv4.tcp_mem";
     let wanted = plan.sockets();
     let half = machine.memory.as_ref().map(|memory| memory.total / 2 / machine.page_bytes.max(1));
-    // Without knowing the memory, nobody can say what may be taken of it.
+    // Without the size of memory, it is not known how much of it may be used.
     let pages = match &half {
         Ok(half) => wanted.min(*half),
         Err(_) => 0,
