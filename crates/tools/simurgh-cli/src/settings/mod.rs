@@ -25,9 +25,9 @@ use tracing_subscriber::filter::LevelFilter;
 
 use crate::version;
 use file::File;
-pub(crate) use keys::PartialSettings;
+pub(crate) use keys::{Key, PartialSettings};
 pub(crate) use mistakes::Refusal;
-pub(crate) use table::{Channels, Key};
+pub(crate) use table::Channels;
 use values::LogFormat;
 
 /// Everything `serve` needs, checked.

@@ -18,7 +18,7 @@ pub(crate) enum Channels {
 }
 
 /// One setting, for people and for both of its sources.
-pub(crate) struct Key {
+pub(crate) struct Key<Settings> {
     /// As in the file; the flag has dashes for underscores.
     pub(crate) name: &'static str,
     /// What is allowed, with its unit.
@@ -32,9 +32,9 @@ pub(crate) struct Key {
     /// Its flag, without help.
     pub(super) flag: fn() -> Arg,
     /// Takes it from the command line, if it was given there.
-    pub(super) take: fn(&mut super::keys::PartialSettings, &mut ArgMatches),
+    pub(super) take: fn(&mut Settings, &mut ArgMatches),
     /// Reads it from the file.
-    pub(super) set: fn(&mut super::keys::PartialSettings, &Value<'_>) -> Result<(), Vec<Wrong>>,
+    pub(super) set: fn(&mut Settings, &Value<'_>) -> Result<(), Vec<Wrong>>,
 }
 
 /// A value of the file, with its place.
@@ -56,7 +56,7 @@ const ABOUT_DECLARED: [&str; 6] = [
     "announce_joins_up_to",
 ];
 
-impl Key {
+impl<Settings> Key<Settings> {
     /// Whether it means anything to such an application.
     pub(crate) fn is_for(&self, channels: Channels) -> bool {
         channels == Channels::Declared || !ABOUT_DECLARED.contains(&self.name)
@@ -107,8 +107,11 @@ macro_rules! settings {
             }
         }
 
+        /// One setting.
+        pub(crate) type Key = $crate::settings::table::Key<PartialSettings>;
+
         /// All settings, in the order in which they are printed.
-        pub(crate) const ALL: &[$crate::settings::table::Key] = &[
+        pub(crate) const ALL: &[Key] = &[
             $($crate::settings::table::Key {
                 name: stringify!($name),
                 takes: $takes,

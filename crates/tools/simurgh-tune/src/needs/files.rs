@@ -1,7 +1,8 @@
 //! Descriptors, files, threads and memory.
 
 use super::super::machine::{Group, Limit, Machine, Memory, Reading};
-use super::{Plan, Row, bytes, grouped, shards};
+use super::row::{Plan, Row, THREADS_OTHER, bytes, grouped};
+use super::shards;
 use crate::SHARDS_MAX;
 
 pub(super) fn rows(machine: &Machine, plan: &Plan) -> Vec<Row> {
@@ -160,7 +161,7 @@ fn memory_group(group: &Reading<Group>, plan: &Plan) -> Row {
 
 /// What a limit on threads holds the server to: the rest of them serve.
 fn threads_caps(plan: &Plan, room_threads: u64) -> u64 {
-    let rest = room_threads.saturating_sub(super::THREADS_OTHER) / plan.ends;
+    let rest = room_threads.saturating_sub(THREADS_OTHER) / plan.ends;
     shards::most(plan.descriptors, rest)
 }
 
