@@ -12,7 +12,7 @@ use simurgh_text::duration;
 use simurgh_text::output::{complain, print};
 use tracing_subscriber::filter::LevelFilter;
 
-use super::flags::{Cores, cores, map, workers};
+use super::values::{Cores, cores, map, workers};
 use crate::settings::Refusal;
 use crate::settings::values::{self, LogFormat};
 use crate::{logging, signals};

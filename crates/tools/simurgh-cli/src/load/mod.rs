@@ -7,6 +7,7 @@ mod commands;
 mod flags;
 mod http;
 mod run;
+mod values;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;

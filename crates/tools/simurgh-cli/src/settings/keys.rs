@@ -12,7 +12,7 @@ use simurgh_text::{Choice, bytes_at_least_one, duration, duration_or_zero, whole
 use simurgh_tune::{CONNECTIONS_MAX, SHARDS_MAX};
 use tracing_subscriber::filter::LevelFilter;
 
-use super::table::settings;
+use super::table::{self, settings};
 use super::values::{self, LogFormat};
 
 settings! {

@@ -101,34 +101,34 @@ macro_rules! settings {
             pub(crate) fn fill(self, config: &mut simurgh::Config) {
                 $($(
                     if let Some(value) = self.$name {
-                        $crate::settings::table::Fill::fill(value, &mut config.$($field).+);
+                        table::Fill::fill(value, &mut config.$($field).+);
                     }
                 )?)*
             }
         }
 
         /// One setting.
-        pub(crate) type Key = $crate::settings::table::Key<PartialSettings>;
+        pub(crate) type Key = table::Key<PartialSettings>;
 
         /// All settings, in the order in which they are printed.
         pub(crate) const ALL: &[Key] = &[
-            $($crate::settings::table::Key {
+            $(table::Key {
                 name: stringify!($name),
                 takes: $takes,
                 default: $default,
-                example: $crate::settings::table::settings!(@example $($example)?),
+                example: settings!(@example $($example)?),
                 about: $about,
-                cost: $crate::settings::table::settings!(@cost $($cost)?),
+                cost: settings!(@cost $($cost)?),
                 flag: || {
                     let flag = clap::Arg::new(stringify!($name)).value_name($value_name);
-                    $crate::settings::table::$form::flag(flag, $read, || None::<$type>)
+                    table::$form::flag(flag, $read, || None::<$type>)
                 },
                 take: |settings, matches| {
                     let name = stringify!($name);
-                    settings.$name = $crate::settings::table::$form::take(matches, name);
+                    settings.$name = table::$form::take(matches, name);
                 },
                 set: |settings, value| {
-                    settings.$name = Some($crate::settings::table::$form::read(value, $read)?);
+                    settings.$name = Some(table::$form::read(value, $read)?);
                     Ok(())
                 },
             },)*
