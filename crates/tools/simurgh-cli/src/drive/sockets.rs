@@ -1,4 +1,4 @@
-//! The sockets of a prompt or a script, by number, and what they have heard.
+//! The sockets of a prompt or a script, by number, and the events they have received.
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt::Write;
@@ -9,23 +9,24 @@ use simurgh::driver::{Counts, Driver, Error, Event, SocketId, What};
 use simurgh::{Handle, Payload};
 use simurgh_text::format::grouped;
 
-use super::Failure;
 use super::command::{ALL, Command, Ids, Usage};
+use super::interrupt::{Failure, Interrupt};
 use super::resources::{Clocks, megabytes, resident_bytes};
-use super::stop::Stop;
 
-/// Sockets that are opened or spoken to at once: between two looks at Ctrl-C.
+/// Sockets that are asked at once, between two looks at Ctrl-C.
 const AT_ONCE: usize = 20_000;
-/// How long a command waits for what it has asked; what comes later is heard all the same.
+/// How long a command waits for answers; those that come later are counted all the same.
 const WAIT_MAX: Duration = Duration::from_secs(2);
-/// How long a server that has too much under way is asked again.
+/// How long a congested server is asked again.
 const CONGESTED_MAX: Duration = Duration::from_secs(60);
 /// Events that are shown at once.
 const SHOWN_MAX: usize = 50;
 /// Events that wait to be shown; others stay with the driver, within its own bound.
 const UNREAD_MAX: usize = 1_000_000;
 
-pub(super) struct Fleet {
+/// The sockets.
+pub(super) struct Sockets {
+    stop: Interrupt,
     driver: Driver,
     server: Handle,
     path: String,
@@ -37,15 +38,22 @@ pub(super) struct Fleet {
     began: Clocks,
 }
 
-/// What is to be shown, and whether more commands follow.
+/// The outcome of a command: a text to show, or the end.
 pub(super) enum Done {
     Say(String),
     Quit,
 }
 
-impl Fleet {
-    pub(super) fn new(driver: Driver, server: Handle, path: String, params: Value) -> Self {
+impl Sockets {
+    pub(super) fn new(
+        driver: Driver,
+        server: Handle,
+        path: String,
+        params: Value,
+        stop: Interrupt,
+    ) -> Self {
         Self {
+            stop,
             driver,
             server,
             path,
@@ -57,22 +65,22 @@ impl Fleet {
         }
     }
 
-    /// Does what was asked.
-    pub(super) fn obey(&mut self, command: &Command, stop: &Stop) -> Result<Done, Failure> {
+    /// Executes a command.
+    pub(super) fn execute(&mut self, command: &Command) -> Result<Done, Failure> {
         let text = match command {
-            Command::Start { count, params } => self.start(*count, params.as_ref(), stop)?,
-            Command::Join { ids, topic, payload } => self.join(ids, topic, payload, stop)?,
+            Command::Start { count, params } => self.start(*count, params.as_ref())?,
+            Command::Join { ids, topic, payload } => self.join(ids, topic, payload)?,
             Command::Push { ids, topic, event, payload } => {
-                self.push(ids, topic, event, payload, stop)?
+                self.push(ids, topic, event, payload)?
             }
-            Command::Leave { ids, topic } => self.leave(ids, topic, stop)?,
-            Command::Close { ids } => self.close(ids, stop)?,
-            Command::Flush { ids } => self.flush(ids, stop)?,
+            Command::Leave { ids, topic } => self.leave(ids, topic)?,
+            Command::Close { ids } => self.close(ids)?,
+            Command::Flush { ids } => self.flush(ids)?,
             Command::Broadcast { topic, event, payload } => {
-                self.broadcast(topic, event, payload, stop)?
+                self.broadcast(topic, event, payload)?
             }
             Command::Wait(time) => {
-                wait(stop, *time, || false)?;
+                self.stop.wait(*time, || false)?;
                 String::new()
             }
             Command::Stats => self.stats(),
@@ -82,23 +90,19 @@ impl Fleet {
         Ok(Done::Say(text))
     }
 
-    fn start(
-        &mut self,
-        count: usize,
-        params: Option<&Value>,
-        stop: &Stop,
-    ) -> Result<String, Failure> {
+    fn start(&mut self, count: usize, params: Option<&Value>) -> Result<String, Failure> {
         let clocks = Clocks::now();
         let params = params.unwrap_or(&self.params).clone();
         let before = self.sockets.len();
         let mut refused = None;
         let mut left = count;
         while left > 0 && refused.is_none() {
-            stop.check()?;
+            self.stop.check()?;
             let some = left.min(AT_ONCE);
             left -= some;
             let (driver, path) = (&mut self.driver, &self.path);
-            let opened = patiently(stop, || driver.connect_many(some, path, params.clone()))?;
+            let opened =
+                retry_congested(&self.stop, || driver.connect_many(some, path, params.clone()))?;
             for socket in opened {
                 match socket {
                     Ok(socket) => {
@@ -120,18 +124,12 @@ impl Fleet {
         Ok(format!("{text}, in {}", millis(clocks.spent().wall)))
     }
 
-    fn join(
-        &mut self,
-        ids: &Ids,
-        topic: &str,
-        payload: &Value,
-        stop: &Stop,
-    ) -> Result<String, Failure> {
+    fn join(&mut self, ids: &Ids, topic: &str, payload: &Value) -> Result<String, Failure> {
         let payload = Payload::from(payload.clone());
         let (sockets, before, clocks) = (self.named(ids)?, self.driver.counts(), Clocks::now());
-        self.ask(&sockets, stop, |driver, some| driver.join_many(some, topic, payload.clone()))?;
+        self.ask(&sockets, |driver, some| driver.join_many(some, topic, payload.clone()))?;
         let asked = sockets.len() as u64;
-        self.await_counts(stop, |now| now.ok + now.not_ok >= before.ok + before.not_ok + asked)?;
+        self.await_counts(|now| now.ok + now.not_ok >= before.ok + before.not_ok + asked)?;
         let now = self.driver.counts();
         let (ok, not_ok) = (now.ok - before.ok, now.not_ok - before.not_ok);
         let mut text = format!("{} joined {topic}", grouped(ok.min(asked)));
@@ -153,13 +151,10 @@ impl Fleet {
         topic: &str,
         event: &str,
         payload: &Value,
-        stop: &Stop,
     ) -> Result<String, Failure> {
         let payload = Payload::from(payload.clone());
         let (sockets, before, clocks) = (self.named(ids)?, self.driver.counts(), Clocks::now());
-        self.ask(&sockets, stop, |driver, some| {
-            driver.push_many(some, topic, event, payload.clone())
-        })?;
+        self.ask(&sockets, |driver, some| driver.push_many(some, topic, event, payload.clone()))?;
         let now = self.driver.counts();
         let heard = [
             ("replies", now.ok - before.ok),
@@ -175,18 +170,18 @@ impl Fleet {
         Ok(format!("{pushed} pushed {event}, in {time}; {heard}"))
     }
 
-    fn leave(&mut self, ids: &Ids, topic: &str, stop: &Stop) -> Result<String, Failure> {
+    fn leave(&mut self, ids: &Ids, topic: &str) -> Result<String, Failure> {
         let (sockets, before) = (self.named(ids)?, self.driver.counts());
-        self.ask(&sockets, stop, |driver, some| driver.leave_many(some, topic))?;
+        self.ask(&sockets, |driver, some| driver.leave_many(some, topic))?;
         let left = self.driver.counts().channels_closed - before.channels_closed;
         Ok(format!("{} left {topic}", grouped(left)))
     }
 
-    fn close(&mut self, ids: &Ids, stop: &Stop) -> Result<String, Failure> {
+    fn close(&mut self, ids: &Ids) -> Result<String, Failure> {
         let (sockets, before) = (self.named(ids)?, self.driver.counts());
-        self.ask(&sockets, stop, |driver, some| driver.close_many(some))?;
+        self.ask(&sockets, |driver, some| driver.close_many(some))?;
         let asked = sockets.len() as u64;
-        self.await_counts(stop, |now| now.closed >= before.closed + asked)?;
+        self.await_counts(|now| now.closed >= before.closed + asked)?;
         for socket in sockets {
             if let Some(number) = self.numbers.get(&socket)
                 && let Some(place) = self.sockets.get_mut(*number as usize - 1)
@@ -197,25 +192,19 @@ impl Fleet {
         Ok(format!("{} closed", grouped(self.driver.counts().closed - before.closed)))
     }
 
-    fn broadcast(
-        &mut self,
-        topic: &str,
-        event: &str,
-        payload: &Value,
-        stop: &Stop,
-    ) -> Result<String, Failure> {
+    fn broadcast(&mut self, topic: &str, event: &str, payload: &Value) -> Result<String, Failure> {
         let (before, clocks) = (self.driver.counts().messages, Clocks::now());
         let payload = Payload::from(payload.clone());
-        patiently(stop, || {
+        retry_congested(&self.stop, || {
             let sent = self.server.pubsub().broadcast(topic, event, payload.clone());
             sent.map_err(|_| Error::Congested)
         })?;
-        // Who is in it is the server's to know, so what counts is that no more comes.
+        // Only the server knows who is in the topic: it is over when no more comes.
         let (mut heard, mut spent) = (0, clocks.spent());
         let until = Instant::now() + WAIT_MAX;
         let mut quiet = 0;
         while quiet < 20 && Instant::now() < until {
-            stop.check()?;
+            self.stop.check()?;
             std::thread::sleep(Duration::from_millis(1));
             let now = self.driver.counts().messages - before;
             quiet = if now == heard { quiet + 1 } else { 0 };
@@ -226,11 +215,11 @@ impl Fleet {
         Ok(format!("{} heard {event}, in {}", grouped(heard), millis(spent.wall)))
     }
 
-    fn flush(&mut self, ids: &Ids, stop: &Stop) -> Result<String, Failure> {
-        let is_meant = self.numbers_of(ids)?;
+    fn flush(&mut self, ids: &Ids) -> Result<String, Failure> {
+        let is_meant = self.is_meant(ids)?;
         // What others have just said may still be on its way between shards.
         for _ in 0..2 {
-            patiently(stop, || self.driver.settle())?;
+            retry_congested(&self.stop, || self.driver.settle())?;
         }
         let until = Instant::now() + WAIT_MAX;
         while self.unread.len() < UNREAD_MAX && Instant::now() < until {
@@ -301,7 +290,7 @@ impl Fleet {
 
     /// The sockets that are named and open.
     fn named(&self, ids: &Ids) -> Result<Vec<SocketId>, Failure> {
-        let is_meant = self.numbers_of(ids)?;
+        let is_meant = self.is_meant(ids)?;
         let numbered = (1..).zip(&self.sockets);
         let open = numbered.filter(|(n, _)| is_meant(*n)).filter_map(|(_, socket)| *socket);
         let open: Vec<SocketId> = open.collect();
@@ -313,7 +302,7 @@ impl Fleet {
     }
 
     /// Whether a number is meant, once all that are named are known to exist.
-    fn numbers_of(&self, ids: &Ids) -> Result<impl Fn(u32) -> bool + use<>, Failure> {
+    fn is_meant(&self, ids: &Ids) -> Result<impl Fn(u32) -> bool + use<>, Failure> {
         let ranges = match ids {
             Ids::All => None,
             Ids::Some(ranges) => Some(ranges.clone()),
@@ -331,28 +320,27 @@ impl Fleet {
         Ok(move |n| ranges.as_ref().is_none_or(|some| some.iter().any(|range| range.contains(&n))))
     }
 
-    /// Asks something of many sockets, and waits until it is done.
+    /// Asks something of many sockets, and waits until the server has done it.
     fn ask<R>(
         &mut self,
         sockets: &[SocketId],
-        stop: &Stop,
         mut what: impl FnMut(&mut Driver, &[SocketId]) -> Result<R, Error>,
     ) -> Result<(), Failure> {
         for some in sockets.chunks(AT_ONCE) {
-            patiently(stop, || what(&mut self.driver, some))?;
+            retry_congested(&self.stop, || what(&mut self.driver, some))?;
         }
-        patiently(stop, || self.driver.settle())
+        retry_congested(&self.stop, || self.driver.settle())
     }
 
     /// Waits until the counts are so, or it takes too long.
-    fn await_counts(&self, stop: &Stop, are: impl Fn(Counts) -> bool) -> Result<(), Failure> {
-        wait(stop, WAIT_MAX, || are(self.driver.counts()))
+    fn await_counts(&self, are: impl Fn(Counts) -> bool) -> Result<(), Failure> {
+        self.stop.wait(WAIT_MAX, || are(self.driver.counts()))
     }
 }
 
-/// Asks again while too much is under way.
-pub(super) fn patiently<T>(
-    stop: &Stop,
+/// Asks again while the server is congested.
+pub(super) fn retry_congested<T>(
+    stop: &Interrupt,
     mut ask: impl FnMut() -> Result<T, Error>,
 ) -> Result<T, Failure> {
     let until = Instant::now() + CONGESTED_MAX;
@@ -365,16 +353,6 @@ pub(super) fn patiently<T>(
             other => return Ok(other?),
         }
     }
-}
-
-/// Waits until something is so, at most this long.
-pub(super) fn wait(stop: &Stop, most: Duration, is_so: impl Fn() -> bool) -> Result<(), Failure> {
-    let until = Instant::now() + most;
-    while !is_so() && Instant::now() < until {
-        stop.check()?;
-        std::thread::sleep(Duration::from_millis(1).min(most));
-    }
-    Ok(())
 }
 
 fn shown(what: &What) -> String {
@@ -392,7 +370,7 @@ fn shown(what: &What) -> String {
         What::Closed { code: Some(code) } => format!("closed with {code}"),
         _ => "closed".to_owned(),
     };
-    // Nothing that an application says may move the cursor.
+    // A text of the application must not move the cursor.
     line.replace(|c: char| c.is_control(), " ")
 }
 

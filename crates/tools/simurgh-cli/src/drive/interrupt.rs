@@ -1,17 +1,30 @@
-//! Ctrl-C: stops what runs; what does not stop at once ends with the next one.
+//! Ctrl-C: the first stops what runs, a second one ends the process.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::{Duration, Instant};
 
 use simurgh::Signals;
 
-use super::Failure;
+/// Why a command ended early.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Failure {
+    /// Ctrl-C.
+    Stopped,
+    Because(String),
+}
 
-/// Whether somebody has asked to stop.
+impl From<simurgh::driver::Error> for Failure {
+    fn from(error: simurgh::driver::Error) -> Self {
+        Self::Because(error.to_string())
+    }
+}
+
+/// Whether Ctrl-C was pressed.
 #[derive(Clone)]
-pub(super) struct Stop(Arc<AtomicBool>);
+pub(super) struct Interrupt(Arc<AtomicBool>);
 
-impl Stop {
+impl Interrupt {
     /// Listens to signals from now on. Before any other thread is started.
     pub(super) fn on_signals() -> std::io::Result<Self> {
         let signals = Signals::block()?;
@@ -31,13 +44,23 @@ impl Stop {
         Ok(stop)
     }
 
-    /// For what waits or repeats: an error once somebody has asked to stop.
+    /// For whatever waits or repeats: an error once Ctrl-C was pressed.
     pub(super) fn check(&self) -> Result<(), Failure> {
         if self.0.load(Relaxed) { Err(Failure::Stopped) } else { Ok(()) }
     }
 
-    /// What was to stop has stopped; from here on a signal is about something else.
-    pub(super) fn heard(&self) {
+    /// The command that was to stop has stopped; the next signal is for the next one.
+    pub(super) fn reset(&self) {
         self.0.store(false, Relaxed);
+    }
+
+    /// Waits until something is so, at most this long.
+    pub(super) fn wait(&self, most: Duration, is_so: impl Fn() -> bool) -> Result<(), Failure> {
+        let until = Instant::now() + most;
+        while !is_so() && Instant::now() < until {
+            self.check()?;
+            std::thread::sleep(Duration::from_millis(1).min(most));
+        }
+        Ok(())
     }
 }
