@@ -54,6 +54,27 @@ pub fn decimal(n: f64) -> String {
     if n < 100.0 { format!("{n:.1}") } else { grouped(n.round() as u64) }
 }
 
+/// Rows of cells as lines, with columns two spaces apart; `is_right` says which are aligned to the
+/// right.
+pub fn table(rows: &[Vec<String>], is_right: &[bool]) -> String {
+    let width = |at: usize| {
+        let cells = rows.iter().filter_map(|row| row.get(at));
+        cells.map(|cell| cell.chars().count()).max().unwrap_or(0)
+    };
+    let widths: Vec<usize> = (0..is_right.len()).map(width).collect();
+    let mut out = String::new();
+    for row in rows {
+        let cells = row.iter().zip(&widths).zip(is_right);
+        let cells = cells.map(|((cell, &width), is_right)| match is_right {
+            true => format!("{cell:>width$}"),
+            false => format!("{cell:<width$}"),
+        });
+        out.push_str(cells.collect::<Vec<_>>().join("  ").trim_end());
+        out.push('\n');
+    }
+    out
+}
+
 /// Text from elsewhere, with control characters and those that turn the direction of writing as
 /// escapes, so that it cannot move the terminal's cursor or pass for something else.
 pub fn visible(text: &str) -> String {

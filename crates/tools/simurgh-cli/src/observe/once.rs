@@ -104,21 +104,6 @@ fn facts(base: &str, overview: &Overview) -> String {
 fn table<T>(text: &mut String, columns: &[Column<T>], rows: &[T]) {
     let mut lines = vec![columns.iter().map(|column| column.label.to_owned()).collect()];
     lines.extend(rows.iter().map(|row| cells(columns, row)));
-    let widths: Vec<usize> = (0..columns.len())
-        .map(|at| {
-            let of = |line: &Vec<String>| line.get(at).map_or(0, |cell| cell.chars().count());
-            lines.iter().map(of).max().unwrap_or(0)
-        })
-        .collect();
-    for line in &lines {
-        let mut out = String::new();
-        for ((cell, column), width) in line.iter().zip(columns).zip(&widths) {
-            if column.is_number {
-                let _ = write!(out, "{cell:>width$}  ");
-            } else {
-                let _ = write!(out, "{cell:<width$}  ");
-            }
-        }
-        let _ = writeln!(text, "{}", out.trim_end());
-    }
+    let is_number: Vec<bool> = columns.iter().map(|column| column.is_number).collect();
+    text.push_str(&simurgh_text::table(&lines, &is_number));
 }
