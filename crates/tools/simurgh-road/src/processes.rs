@@ -236,8 +236,8 @@ impl Load {
     }
 
     /// Kills it at once, as if its machine had gone, and does not wait for its end. The kernel would
-    /// close its millions of sockets on that machine; here that gets the lowest priority, so that it
-    /// does not take cores from the server.
+    /// close its millions of sockets on that machine; here that gets the lowest priority, lest it
+    /// take cores from the server.
     pub(super) fn kill(&mut self) {
         let tasks = std::fs::read_dir(format!("/proc/{}/task", self.process.pid()));
         for task in tasks.into_iter().flatten().flatten() {

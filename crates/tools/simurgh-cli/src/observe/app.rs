@@ -58,7 +58,7 @@ pub(super) enum Prompt {
     Disconnect(String),
 }
 
-/// The order of a list that the server sorts: words of its query, one for each of the first columns.
+/// The order of a list that the server sorts: words of its query, one for each first column.
 pub(super) struct ListOrder {
     words: &'static [&'static str],
     pub(super) at: usize,
