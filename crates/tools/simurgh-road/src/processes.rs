@@ -235,9 +235,9 @@ impl Load {
         writeln!(input, "{command}").map_err(|error| format!("cannot steer the {what}: {error}"))
     }
 
-    /// Kills it at once, as if its machine had gone, and does not wait for its end. The kernel would
-    /// close its millions of sockets on that machine; here that gets the lowest priority, so that it
-    /// does not take cores from the server.
+    /// Kills it at once, as if its machine had gone, and does not wait for its end. The kernel
+    /// would close its millions of sockets on that machine; here that gets the lowest priority, so
+    /// that it does not take cores from the server.
     pub(super) fn kill(&mut self) {
         let tasks = std::fs::read_dir(format!("/proc/{}/task", self.process.pid()));
         for task in tasks.into_iter().flatten().flatten() {

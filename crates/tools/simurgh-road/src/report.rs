@@ -62,14 +62,11 @@ impl Results {
 
     /// The results beside the milestones, a paragraph each.
     fn words(&self) -> impl Iterator<Item = String> {
-        let reconnect = self.reconnect.as_ref().map(reconnect_words);
         let several = (self.nodes > 1).then(|| nodes_words(self)).flatten();
         let comparison = self.comparison.as_ref().map(comparison_words);
-        several
-            .into_iter()
-            .chain(comparison)
-            .chain(reconnect)
-            .chain(self.heartbeats.as_ref().map(heartbeat_words))
+        let reconnect = self.reconnect.as_ref().map(reconnect_words);
+        let heartbeats = self.heartbeats.as_ref().map(heartbeat_words);
+        [several, comparison, reconnect, heartbeats].into_iter().flatten()
     }
 
     fn place(&self) -> String {
@@ -90,22 +87,14 @@ impl Results {
 
     /// One page with the chart and the table; it needs no other file.
     pub(super) fn page(&self) -> String {
-        let mut head = String::new();
-        let mut rows = String::new();
-        for (name, _) in COLUMNS {
-            let _ = write!(head, "<th>{name}</th>");
-        }
-        for milestone in &self.milestones {
-            rows += "<tr>";
-            for (_, cell) in COLUMNS {
-                let _ = write!(rows, "<td>{}</td>", escaped(&cell(milestone)));
-            }
-            rows += "</tr>\n";
-        }
-        let mut words = String::new();
-        for paragraph in self.words() {
-            let _ = writeln!(words, "<p>{}</p>", escaped(&paragraph));
-        }
+        let head: String = COLUMNS.iter().map(|(name, _)| format!("<th>{name}</th>")).collect();
+        let row = |milestone: &Milestone| {
+            let cell = |cell: fn(&Milestone) -> String| escaped(&cell(milestone));
+            let cells = COLUMNS.iter().map(|(_, text)| format!("<td>{}</td>", cell(*text)));
+            format!("<tr>{}</tr>\n", cells.collect::<String>())
+        };
+        let rows: String = self.milestones.iter().map(row).collect();
+        let words: String = self.words().map(|it| format!("<p>{}</p>\n", escaped(&it))).collect();
         include_str!("road.html")
             .replace("{{place}}", &escaped(&self.place()))
             .replace("{{ending}}", &escaped(&self.ending))
@@ -130,28 +119,24 @@ impl Results {
             "<svg viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\" aria-label=\"Simultaneous users \
              over time\">\n"
         );
-        let mut tick = 0.0;
-        while tick <= most {
-            let (left, right, at) = (x(0.0), x(end), y(tick));
-            let label = grouped(tick as u64);
+        let ticks = |step: f64, end: f64| {
+            (0..).map(move |n| f64::from(n) * step).take_while(move |tick| *tick <= end)
+        };
+        for tick in ticks(step_y, most) {
+            let (left, right, at, label) = (x(0.0), x(end), y(tick), grouped(tick as u64));
+            let (text_x, text_y) = (left - 8.0, at + 4.0);
             let _ = writeln!(
                 svg,
                 "<line x1=\"{left:.1}\" x2=\"{right:.1}\" y1=\"{at:.1}\" y2=\"{at:.1}\"/>\
-                 <text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\">{label}</text>",
-                left - 8.0,
-                at + 4.0
+                 <text x=\"{text_x:.1}\" y=\"{text_y:.1}\" text-anchor=\"end\">{label}</text>"
             );
-            tick += step_y;
         }
-        tick = 0.0;
-        while tick <= end {
+        for tick in ticks(step_x, end) {
+            let (x, y) = (x(tick), HEIGHT - 14.0);
             let _ = writeln!(
                 svg,
-                "<text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{tick:.0} s</text>",
-                x(tick),
-                HEIGHT - 14.0
+                "<text x=\"{x:.1}\" y=\"{y:.1}\" text-anchor=\"middle\">{tick:.0} s</text>"
             );
-            tick += step_x;
         }
         svg += "<polyline points=\"";
         for (at, users) in &self.users {

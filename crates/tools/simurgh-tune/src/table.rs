@@ -22,7 +22,7 @@ pub(crate) fn text(report: &Report) -> String {
         cores => format!("{cores} cores"),
     };
     let mut out = format!("{connections} connections, {clients}, {cores}\n\n");
-    rows(&mut out, &report.rows);
+    out += &rows(&report.rows);
     let (changeable, others): (Vec<&Row>, Vec<&Row>) = report
         .rows
         .iter()
@@ -55,23 +55,14 @@ fn holds(start: &str, holds: &Holds) -> String {
     )
 }
 
-fn rows(out: &mut String, rows: &[Row]) {
-    let width = |of: fn(&Row) -> &str, least: &str| {
-        let widths = rows.iter().map(|row| of(row).chars().count());
-        widths.chain([least.len()]).max().unwrap_or(0)
+fn rows(rows: &[Row]) -> String {
+    let line = |row: &Row| {
+        let mark = format!("{:<3}", mark(row.state));
+        vec![mark, row.name.clone(), row.have.clone(), row.need.clone(), row.how.clone()]
     };
-    let name = width(|row| &row.name, "limit");
-    let have = width(|row| &row.have, "have");
-    let need = width(|row| &row.need, "need");
-    let mut line = |cells: [&str; 5]| {
-        let [mark, limit, has, needs, how] = cells;
-        let line = format!("{mark:<3}  {limit:<name$}  {has:>have$}  {needs:>need$}  {how}");
-        let _ = writeln!(out, "{}", line.trim_end());
-    };
-    line(["", "limit", "have", "need", "how"]);
-    for row in rows {
-        line([mark(row.state), &row.name, &row.have, &row.need, &row.how]);
-    }
+    let mut lines = vec![["", "limit", "have", "need", "how"].map(str::to_owned).to_vec()];
+    lines.extend(rows.iter().map(line));
+    simurgh_text::format::aligned(&lines, |column| !matches!(column, 2 | 3))
 }
 
 fn mark(state: State) -> &'static str {

@@ -2,8 +2,7 @@
 
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use simurgh::observe::view::{
-    ClusterOverview, ConnectionOrder, ConnectionRow, List, Members, Overview, Point, TopicOrder,
-    TopicRow,
+    ClusterOverview, ConnectionRow, List, Members, Overview, Point, TopicRow,
 };
 
 use super::client::encoded;
@@ -59,6 +58,22 @@ pub(super) enum Prompt {
     Disconnect(String),
 }
 
+/// The order of a list that the server sorts: words of its query, one for each first column.
+pub(super) struct ListOrder {
+    words: &'static [&'static str],
+    pub(super) at: usize,
+}
+
+impl ListOrder {
+    pub(super) fn word(&self) -> &'static str {
+        self.words.get(self.at).copied().unwrap_or_default()
+    }
+
+    fn next(&mut self) {
+        self.at = (self.at + 1) % self.words.len();
+    }
+}
+
 pub(super) struct App {
     pub(super) base: String,
     pub(super) view: View,
@@ -67,8 +82,8 @@ pub(super) struct App {
     pub(super) topics: Option<List<TopicRow>>,
     pub(super) connections: Option<List<ConnectionRow>>,
     pub(super) cluster: Option<ClusterOverview>,
-    pub(super) topics_by: TopicOrder,
-    pub(super) connections_by: ConnectionOrder,
+    pub(super) topics_by: ListOrder,
+    pub(super) connections_by: ListOrder,
     pub(super) search: String,
     pub(super) peer: String,
     pub(super) shards_sort: Sort,
@@ -93,8 +108,8 @@ impl App {
             topics: None,
             connections: None,
             cluster: None,
-            topics_by: TopicOrder::default(),
-            connections_by: ConnectionOrder::default(),
+            topics_by: ListOrder { words: &["members", "deliveries", "kept"], at: 0 },
+            connections_by: ListOrder { words: &["queue", "rate", "age", "channels"], at: 0 },
             search: String::new(),
             peer: String::new(),
             shards_sort: Sort { column: 0, is_falling: false },
@@ -160,11 +175,11 @@ impl App {
     pub(super) fn wanted(&self) -> Wanted {
         match self.view {
             View::Topics => {
-                let by = order(self.topics_by);
+                let by = self.topics_by.word();
                 Wanted::Topics(format!("by={by}&most={ROWS}&search={}", encoded(&self.search)))
             }
             View::Connections => {
-                let by = order(self.connections_by);
+                let by = self.connections_by.word();
                 Wanted::Connections(format!("by={by}&most={ROWS}&peer={}", encoded(&self.peer)))
             }
             View::Cluster => Wanted::Cluster,
@@ -292,21 +307,8 @@ impl App {
             View::Shards => self.shards_sort.next(SHARDS),
             View::Errors => self.errors_sort.next(ERRORS),
             View::Cluster => self.nodes_sort.next(NODES),
-            View::Topics => {
-                self.topics_by = match self.topics_by {
-                    TopicOrder::Members => TopicOrder::Deliveries,
-                    TopicOrder::Deliveries => TopicOrder::Kept,
-                    TopicOrder::Kept => TopicOrder::Members,
-                };
-            }
-            View::Connections => {
-                self.connections_by = match self.connections_by {
-                    ConnectionOrder::Queue => ConnectionOrder::Rate,
-                    ConnectionOrder::Rate => ConnectionOrder::Age,
-                    ConnectionOrder::Age => ConnectionOrder::Channels,
-                    ConnectionOrder::Channels => ConnectionOrder::Queue,
-                };
-            }
+            View::Topics => self.topics_by.next(),
+            View::Connections => self.connections_by.next(),
             View::Overview => {}
         }
     }
@@ -348,13 +350,5 @@ impl App {
             Some(row) => Action::Members(row.topic.clone()),
             None => Action::None,
         }
-    }
-}
-
-/// The word for an order in a query.
-pub(super) fn order(order: impl serde::Serialize) -> String {
-    match serde_json::to_value(order) {
-        Ok(serde_json::Value::String(name)) => name,
-        _ => String::new(),
     }
 }

@@ -5,11 +5,11 @@ use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Modifier, Style, Stylize};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Cell, Paragraph, Row, Sparkline, Table, TableState};
-use simurgh::observe::view::{ConnectionOrder, ConnectionRow, Kept, Memory, Overview, Point};
+use simurgh::observe::view::{ConnectionRow, Kept, Memory, Overview, Point};
 use simurgh_text::format::{bytes, grouped, micros, number, time};
 use simurgh_text::visible;
 
-use super::app::{App, Detail, Prompt, View, order};
+use super::app::{App, Detail, Prompt, View};
 use super::columns::{self, Column, Sort, cells, sorted};
 
 /// Columns of the name before a figure.
@@ -100,9 +100,7 @@ fn view(app: &App, overview: &Overview, frame: &mut Frame<'_>, area: Rect) {
             };
             let title = format!("{} topics{named}{}", grouped(list.total), pace(list.next_in_s));
             let rows: Vec<_> = list.rows.iter().collect();
-            let by = order(app.topics_by);
-            let by = ["members", "deliveries", "kept"].iter().position(|name| *name == by);
-            let sort = by.and_then(falling);
+            let sort = falling(app.topics_by.at);
             table(frame, area, &title, columns::TOPICS, &rows, app.selected, sort);
         }
         View::Connections => {
@@ -111,12 +109,12 @@ fn view(app: &App, overview: &Overview, frame: &mut Frame<'_>, area: Rect) {
                 "" => String::new(),
                 peer => format!(" from {}", visible(peer)),
             };
-            let by = order(app.connections_by);
-            let none = match app.connections_by {
+            let by = app.connections_by.word();
+            let none = match by {
                 _ if !list.rows.is_empty() => "",
-                ConnectionOrder::Queue => ": nothing waits for any to read",
-                ConnectionOrder::Rate => ": none has said anything since you look",
-                ConnectionOrder::Age | ConnectionOrder::Channels => "",
+                "queue" => ": nothing waits for any to read",
+                "rate" => ": none has said anything since you look",
+                _ => "",
             };
             let title = format!(
                 "{} connections{from}, by {by}{none}{}",
@@ -124,8 +122,7 @@ fn view(app: &App, overview: &Overview, frame: &mut Frame<'_>, area: Rect) {
                 pace(list.next_in_s)
             );
             let rows: Vec<_> = list.rows.iter().collect();
-            let by = ["queue", "rate", "age", "channels"].iter().position(|name| *name == by);
-            let sort = by.and_then(falling);
+            let sort = falling(app.connections_by.at);
             table(frame, area, &title, columns::CONNECTIONS, &rows, app.selected, sort);
         }
     }

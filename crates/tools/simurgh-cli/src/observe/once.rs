@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use serde_json::json;
 use simurgh::observe::view::{List, Overview};
-use simurgh_text::format::{bytes, grouped, micros, number, time};
+use simurgh_text::format::{aligned, bytes, grouped, micros, number, time};
 
 use super::client::{Client, Problem};
 use super::columns::{self, Column, cells};
@@ -100,21 +100,6 @@ fn facts(base: &str, overview: &Overview) -> String {
 fn table<T>(text: &mut String, columns: &[Column<T>], rows: &[T]) {
     let mut lines = vec![columns.iter().map(|column| column.label.to_owned()).collect()];
     lines.extend(rows.iter().map(|row| cells(columns, row)));
-    let widths: Vec<usize> = (0..columns.len())
-        .map(|at| {
-            let of = |line: &Vec<String>| line.get(at).map_or(0, |cell| cell.chars().count());
-            lines.iter().map(of).max().unwrap_or(0)
-        })
-        .collect();
-    for line in &lines {
-        let mut out = String::new();
-        for ((cell, column), width) in line.iter().zip(columns).zip(&widths) {
-            if column.is_number {
-                let _ = write!(out, "{cell:>width$}  ");
-            } else {
-                let _ = write!(out, "{cell:<width$}  ");
-            }
-        }
-        let _ = writeln!(text, "{}", out.trim_end());
-    }
+    let is_left = |at: usize| columns.get(at).is_some_and(|column| !column.is_number);
+    text.push_str(&aligned(&lines, is_left));
 }
