@@ -166,13 +166,10 @@ impl Node {
                 self.is_full = false;
                 self.rooms += 1;
             }
-            Event::Stored { ticket, .. }
-            | Event::NotStored { ticket, .. }
-            | Event::Fetched { ticket, .. }
-            | Event::Since { ticket, .. }
-            | Event::Purged { ticket, .. } => {
+            answer => {
+                let Some(ticket) = answer.ticket() else { unreachable!("{answer:?}") };
                 assert!(self.unanswered.remove(&ticket), "{ticket:?} is answered, and not asked");
-                self.answers.push((ticket, event));
+                self.answers.push((ticket, answer));
             }
         }
     }

@@ -237,6 +237,20 @@ pub enum Event {
     },
 }
 
+impl Event {
+    /// The ticket that it answers, if it is an answer.
+    pub const fn ticket(&self) -> Option<Ticket> {
+        match self {
+            Self::Stored { ticket, .. }
+            | Self::NotStored { ticket, .. }
+            | Self::Fetched { ticket, .. }
+            | Self::Since { ticket, .. }
+            | Self::Purged { ticket, .. } => Some(*ticket),
+            _ => None,
+        }
+    }
+}
+
 /// The answer of the engine to a [`Fetch`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Fetched {

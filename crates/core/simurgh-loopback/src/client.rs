@@ -9,7 +9,7 @@ use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 use simurgh_cluster::adapter::{Down, IN_FLIGHT_BYTES_MAX, IN_FLIGHT_MAX, NotStored, TICKETS_MAX};
 use simurgh_cluster::{
-    Event, Generation, Interest, Prefix, Received, Session, Ticket, Wanted, resent,
+    Event, Generation, Interest, Prefix, QueueFull, Received, Session, Ticket, Wanted, resent,
 };
 
 use super::pipe::Pipe;
@@ -210,27 +210,27 @@ impl Client {
 
     // What the node does.
 
-    /// Queues an envelope. Returns `false` if there is no room.
-    pub(super) fn publish(&mut self, to: SubjectId, envelope: Bytes) -> bool {
+    /// Queues an envelope.
+    pub(super) fn publish(&mut self, to: SubjectId, envelope: Bytes) -> Result<(), QueueFull> {
         let is_full = self.outbox.len() >= IN_FLIGHT_MAX
             || self.outbox_bytes.saturating_add(envelope.len()) > IN_FLIGHT_BYTES_MAX;
         if is_full && !self.outbox.is_empty() {
             self.was_full = true;
-            return false;
+            return Err(QueueFull);
         }
         self.outbox_bytes += envelope.len();
         self.outbox.push_back((to, envelope));
-        true
+        Ok(())
     }
 
-    /// Adds a ticket. Returns `false` if there is no room.
-    pub(super) fn ask(&mut self, pending: Pending) -> bool {
+    /// Adds a ticket.
+    pub(super) fn ask(&mut self, pending: Pending) -> Result<(), QueueFull> {
         if self.tickets.len() + self.answers >= TICKETS_MAX {
             self.was_full = true;
-            return false;
+            return Err(QueueFull);
         }
         self.tickets.push_back(pending);
-        true
+        Ok(())
     }
 
     pub(super) fn want(&mut self, name: SubjectId, interest: &Interest, wanted: Wanted) {
@@ -266,11 +266,7 @@ impl Client {
                     return self.poll(waker);
                 }
             }
-            Event::Stored { .. }
-            | Event::NotStored { .. }
-            | Event::Fetched { .. }
-            | Event::Since { .. }
-            | Event::Purged { .. } => {
+            event if event.ticket().is_some() => {
                 self.answers -= 1;
                 self.make_room();
             }

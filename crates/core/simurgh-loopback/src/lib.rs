@@ -338,8 +338,7 @@ impl Adapter for Loopback {
     }
 
     fn publish(&mut self, to: &Subject, envelope: Bytes) -> Result<(), QueueFull> {
-        let is_taken = with(&self.state, |state| state.publish(self.node, to, envelope));
-        if is_taken { Ok(()) } else { Err(QueueFull) }
+        with(&self.state, |state| state.publish(self.node, to, envelope))
     }
 
     fn store(
@@ -350,19 +349,17 @@ impl Adapter for Loopback {
         envelope: Bytes,
         ticket: Ticket,
     ) -> Result<(), QueueFull> {
-        let is_taken = with(&self.state, |state| {
+        with(&self.state, |state| {
             let (to, id) = (state.subjects.of(to.as_str()), id.into());
             state.ask(self.node, Request::Store { to, id, age, envelope }, ticket)
-        });
-        if is_taken { Ok(()) } else { Err(QueueFull) }
+        })
     }
 
     fn purge(&mut self, of: &Subject, before: u64, ticket: Ticket) -> Result<(), QueueFull> {
-        let is_taken = with(&self.state, |state| {
+        with(&self.state, |state| {
             let of = state.subjects.of(of.as_str());
             state.ask(self.node, Request::Purge { of, before }, ticket)
-        });
-        if is_taken { Ok(()) } else { Err(QueueFull) }
+        })
     }
 
     fn interest(&mut self, changes: &[(Interest, Wanted)]) -> Generation {
@@ -370,11 +367,10 @@ impl Adapter for Loopback {
     }
 
     fn fetch(&mut self, what: Fetch, ticket: Ticket) -> Result<(), QueueFull> {
-        let is_taken = with(&self.state, |state| {
+        with(&self.state, |state| {
             let what = state.request(what);
             state.ask(self.node, what, ticket)
-        });
-        if is_taken { Ok(()) } else { Err(QueueFull) }
+        })
     }
 
     fn poll_event(&mut self, context: &mut Context<'_>) -> Poll<Event> {

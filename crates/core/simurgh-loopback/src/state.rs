@@ -4,7 +4,7 @@ use std::task::Waker;
 
 use bytes::Bytes;
 use simurgh_cluster::adapter::{Fetch, TICKET_SECONDS_MAX};
-use simurgh_cluster::{Generation, Interest, SplitMix64, Subject, Ticket, Wanted};
+use simurgh_cluster::{Generation, Interest, QueueFull, SplitMix64, Subject, Ticket, Wanted};
 
 use super::client::{Client, Command, Link, Pending, Request, ToNode};
 use super::stream::Stream;
@@ -116,28 +116,32 @@ impl State {
         }
     }
 
-    /// Queues an envelope. Returns `false` if there is no room.
-    pub(super) fn publish(&mut self, node: usize, to: &Subject, envelope: Bytes) -> bool {
+    pub(super) fn publish(
+        &mut self,
+        node: usize,
+        to: &Subject,
+        envelope: Bytes,
+    ) -> Result<(), QueueFull> {
         let to = self.subjects.of(to.as_str());
-        let is_taken =
-            self.clients.get_mut(node).is_some_and(|client| client.publish(to, envelope));
-        if is_taken {
-            self.send_published(node);
-        }
-        is_taken
+        self.clients.get_mut(node).ok_or(QueueFull)?.publish(to, envelope)?;
+        self.send_published(node);
+        Ok(())
     }
 
-    /// Sends a request to the engine. Returns `false` if there is no room.
-    pub(super) fn ask(&mut self, node: usize, what: Request, ticket: Ticket) -> bool {
+    /// Sends a request to the engine.
+    pub(super) fn ask(
+        &mut self,
+        node: usize,
+        what: Request,
+        ticket: Ticket,
+    ) -> Result<(), QueueFull> {
         let until_ns = self.now_ns + TICKET_SECONDS_MAX * 1_000_000_000;
         let pending = Pending { ticket, until_ns, what };
-        let Some(client) = self.clients.get_mut(node) else { return false };
+        let client = self.clients.get_mut(node).ok_or(QueueFull)?;
         let command = (client.link == Link::Up).then(|| pending.command());
-        let is_taken = client.ask(pending);
-        if is_taken && let Some(command) = command {
-            self.send(node, command);
-        }
-        is_taken
+        client.ask(pending)?;
+        command.into_iter().for_each(|it| self.send(node, it));
+        Ok(())
     }
 
     pub(super) fn request(&mut self, what: Fetch) -> Request {

@@ -310,7 +310,8 @@ fn a_copy_may_lag_behind_and_says_so_and_the_leader_does_not() {
         let to = state.subjects.of(subject.as_str());
         let what = Request::Store { to, id: "x".into(), age: None, envelope: Bytes::new() };
         state.ask(0, what, Ticket(2))
-    });
+    })
+    .unwrap();
     pass(&network, 10 * MS);
     assert_eq!(fetch(false, 3), (0, 0, true), "it has not heard of it");
     assert_eq!(fetch(true, 4), (1, 1, true));

@@ -421,14 +421,7 @@ impl NatsAdapter {
     /// The next event.
     fn next_event(&mut self) -> Option<Event> {
         let event = self.events.pop_front()?;
-        if matches!(
-            event,
-            Event::Stored { .. }
-                | Event::NotStored { .. }
-                | Event::Fetched { .. }
-                | Event::Since { .. }
-                | Event::Purged { .. }
-        ) {
+        if event.ticket().is_some() {
             self.jetstream.taken();
             self.make_room();
         }

@@ -52,11 +52,7 @@ impl<A: Adapter> Cluster<A> {
                 self.history_in_force(generation);
                 self.link_probe_answered(generation, time);
             }
-            answer @ (Event::Stored { .. }
-            | Event::NotStored { .. }
-            | Event::Fetched { .. }
-            | Event::Since { .. }
-            | Event::Purged { .. }) => self.history_answered(answer, time, local),
+            answer => self.history_answered(answer, time, local),
         }
     }
 

@@ -380,10 +380,7 @@ impl History {
             self.purging.insert(ticket, (topic, before));
             return Some(Next::Purge(ticket, subject, before));
         }
-        let is_new = self.stores.takes_number();
-        let outgoing = self.stores.next(*n + 1, &mut self.sent)?;
-        *n += u64::from(is_new);
-        Some(Next::Store(outgoing))
+        self.stores.next(n, &mut self.sent).map(Next::Store)
     }
 
     /// The adapter did not take a request: it is the next again.

@@ -250,8 +250,8 @@ impl StoreQueue {
         true
     }
 
-    /// The next envelope to hand over, with this number of the node.
-    pub(super) fn next(&mut self, n: u64, sent: &mut OwnEnvelopes) -> Option<Outgoing> {
+    /// The next envelope to hand over; a new one gets the number after `last`.
+    pub(super) fn next(&mut self, last: &mut u64, sent: &mut OwnEnvelopes) -> Option<Outgoing> {
         if let Some(refused) = self.refused.take() {
             return Some(refused);
         }
@@ -263,6 +263,8 @@ impl StoreQueue {
             }
             let Some(next) = queue.waiting.pop_front() else { continue };
             let Batch { ticket, draft, numbers, id, age, bytes, is_forget, .. } = next;
+            *last += 1;
+            let n = *last;
             queue.in_flight = Some(ticket);
             self.in_flight += 1;
             if let Some(open) = self.open.get_mut(&ticket) {
@@ -279,11 +281,6 @@ impl StoreQueue {
     /// The adapter did not take it.
     pub(super) fn give_back(&mut self, outgoing: Outgoing) {
         self.refused = Some(outgoing);
-    }
-
-    /// Whether [`next`](Self::next) uses the number it is given.
-    pub(super) fn takes_number(&self) -> bool {
-        self.refused.is_none()
     }
 
     /// The topic of a ticket.
