@@ -459,7 +459,8 @@ fn ask(shared: &Arc<Shared>, ctx: &mut Context<'_>, payload: &Payload<'_>) -> Jo
     join.unwrap_or_else(|| give_up())
 }
 
-/// Decides about a join; none: it panics. The first time what was prepared for it may be there.
+/// Decides about a join; `None` if it panics. `first` has what was prepared for it, if it is the
+/// first decision.
 fn decide(
     shared: &Arc<Shared>,
     rng: &mut Rng,

@@ -87,7 +87,7 @@ enum Due {
 /// What a message is about, for a client that is told positions.
 struct Placed {
     at: Position,
-    /// The broadcast; none: it is nothing for this client.
+    /// The broadcast, unless it is not for this client.
     id: Option<u32>,
 }
 
@@ -174,7 +174,7 @@ impl Client {
             () if self.wire == Wire::V1 && made.is_binary => Due::Never,
             () if self.intercepts && made.event == 0 && id.is_multiple_of(SWALLOWED) => Due::Never,
             () if made.sender != NONE && made.sender == self.id && self.opts_in => Due::Never,
-            // Who has no id hears its own when it comes back.
+            // A client without an id hears its own broadcasts when it comes back.
             () if is_own == Some(self.number) => Due::May,
             () => Due::Must,
         }
@@ -282,7 +282,7 @@ impl Client {
         }
     }
 
-    /// Who has not opted in hears what is stored, from somewhere on.
+    /// A client that has not opted in hears what is stored, from some position on.
     fn hears_live(&mut self, ledger: &mut Ledger, topic: usize, id: u32) {
         ledger.counts.count("heard", 1);
         let stored = ledger.topics.get(topic).map_or(&[][..], |it| it.stored.as_slice());

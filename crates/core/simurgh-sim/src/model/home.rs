@@ -32,7 +32,7 @@ pub(crate) struct Entry {
     prev: Option<u32>,
 }
 
-/// Who wants a list.
+/// A channel that wants a list.
 #[derive(Clone, Copy, Debug)]
 struct Ask {
     chan: u32,
@@ -319,7 +319,7 @@ impl Room {
         Ok(())
     }
 
-    /// Who was told a list is told the number, if that is all there is to be told.
+    /// Whether members that were sent a list are still to be sent the number.
     pub(crate) fn is_owed(&self) -> bool {
         self.owes_all || self.owes_list || !self.owed.is_empty()
     }

@@ -21,7 +21,7 @@ pub(crate) struct Size {
 /// nanosecond as many come back as tokens in a period.
 #[derive(Clone, Copy, Debug, Default)]
 struct Bucket {
-    /// None: nobody has taken anything yet.
+    /// `None` until somebody takes something.
     left: Option<u128>,
     at_ns: u64,
 }

@@ -198,7 +198,7 @@ pub(crate) struct Shard {
     /// How often each topic has got its first member, or lost its last.
     pub(crate) epochs: Vec<u32>,
     pub(crate) sockets: Vec<u32>,
-    /// Who hears which topic, outside of channels.
+    /// Listeners outside of channels, each with its topic.
     pub(crate) listeners: Vec<(u8, u32)>,
     pub(crate) accepted: u64,
     pub(crate) open: u64,
@@ -206,7 +206,7 @@ pub(crate) struct Shard {
     /// Joins that were refused, and messages for topics that are not joined or not known.
     pub(crate) refused: u64,
     pub(crate) unmatched: u64,
-    /// Of the refused those of this step of which that is not certain.
+    /// Joins of this step that may have been refused.
     pub(crate) refused_perhaps: u64,
     /// What was over which limit.
     pub(crate) limited: Counted,
@@ -274,7 +274,7 @@ pub(crate) struct Now {
     /// Sockets whose channels broadcast.
     pub(crate) publishers: Vec<u32>,
     pub(crate) published: Option<Published>,
-    /// Into which flows, and for whom.
+    /// Connections that published, each with the flow.
     pub(crate) flows: Vec<(u32, Flow)>,
     /// What all of it weighs.
     pub(crate) published_bytes: usize,
@@ -287,7 +287,7 @@ pub(crate) struct Now {
     /// Work that was told its end, and work that had no channel to end with.
     pub(crate) told: Vec<u32>,
     pub(crate) unlinked: Vec<u32>,
-    /// Who was to hear something outside of channels.
+    /// Listeners that were to hear something.
     pub(crate) listeners: Vec<u32>,
 }
 
@@ -315,7 +315,7 @@ impl Shard {
         lists.into_iter().all(Vec::is_empty) && self.open + self.channels == 0
     }
 
-    /// Who is on a topic has changed: it may be the first, or the last.
+    /// The members of a topic have changed: the first may have come, or the last gone.
     pub(crate) fn note_members(&mut self, topic: u8) {
         let topic = usize::from(topic);
         let count = |lists: &[Vec<u32>]| lists.get(topic).map_or(0, Vec::len);
