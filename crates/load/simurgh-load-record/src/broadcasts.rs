@@ -45,7 +45,7 @@ pub struct Broadcast {
 #[derive(Clone, Copy, Debug)]
 struct Open {
     part: BroadcastPart,
-    heard_ms: u64,
+    last_ms: u64,
     complete: bool,
 }
 
@@ -58,7 +58,7 @@ impl Open {
             (false, receivers) if receivers >= part.expected => QUIET_MS,
             (false, _) => QUIET_MISSING_MS,
         };
-        now_ms >= self.heard_ms.saturating_add(wait_ms)
+        now_ms >= self.last_ms.saturating_add(wait_ms)
     }
 
     fn finish(&self, now_ms: u64) -> Broadcast {
@@ -84,7 +84,7 @@ pub(super) struct Broadcasts {
 }
 
 impl Broadcasts {
-    /// Adds what one worker saw; what cannot be followed is counted in `all`.
+    /// Adds a worker's part; broadcasts beyond the bound are counted in `all`.
     pub(super) fn add(&mut self, part: BroadcastPart, all: &mut Delta) {
         let key = (part.publisher, part.seq);
         if self.open.len() >= OPEN_MAX && !self.open.contains_key(&key) {
@@ -92,9 +92,9 @@ impl Broadcasts {
             return;
         }
         let fresh = BroadcastPart { first_ns: u64::MAX, last_ns: 0, receivers: 0, ..part };
-        let fresh = Open { part: fresh, heard_ms: NOW, complete: false };
+        let fresh = Open { part: fresh, last_ms: NOW, complete: false };
         let open = self.open.entry(key).or_insert(fresh);
-        open.heard_ms = NOW;
+        open.last_ms = NOW;
         if open.complete {
             all.counts[Count::DeliveriesAfterwards] += u64::from(part.receivers);
             return;
@@ -118,8 +118,8 @@ impl Broadcasts {
     ) -> Vec<Broadcast> {
         let mut over = Vec::new();
         self.open.retain(|_, open| {
-            if open.heard_ms == NOW {
-                open.heard_ms = now_ms;
+            if open.last_ms == NOW {
+                open.last_ms = now_ms;
             }
             if !everything && !open.is_over(now_ms) {
                 return true;
@@ -128,7 +128,7 @@ impl Broadcasts {
                 return false;
             }
             over.push(open.finish(now_ms));
-            (open.complete, open.heard_ms) = (true, now_ms);
+            (open.complete, open.last_ms) = (true, now_ms);
             !everything
         });
         for broadcast in &over {

@@ -1,4 +1,4 @@
-//! Histograms of times: 1 µs to 1 h with three digits, as small as what is in them allows.
+//! Histograms of times: 1 µs to 1 h with three digits, no larger than their longest time needs.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -13,7 +13,7 @@ pub const TIME_US_MAX: u64 = 3_600_000_000;
 const DIGITS: u8 = 3;
 
 /// Times in microseconds. One with times up to 2 ms takes 8 kB, and 4 kB more for each doubling.
-/// Merging loses nothing: the sum of two is what one would have recorded alone.
+/// Merging loses nothing: the sum of two equals one that recorded everything.
 ///
 /// As text it is base64 of HdrHistogram's V2 encoding, which other tools read too.
 #[derive(Clone, PartialEq)]
@@ -172,7 +172,7 @@ fn is_ours(bytes: &[u8]) -> bool {
         u64::from(bytes.map_or(0, u32::from_be_bytes))
     };
     let long = |at: usize| word(at) << 32 | word(at + 4);
-    // Nine bytes could be the smallest i64, which the decoder negates; our counts have at most eight.
+    // Nine bytes could be the smallest i64, which the decoder negates; ours have at most eight.
     let nine = counts.windows(8).any(|bytes| bytes.iter().all(|byte| *byte >= 0x80));
     word(0) == 0x1C84_9313
         && word(4) == counts.len() as u64

@@ -60,10 +60,10 @@ pub struct PhasePlan {
 }
 
 impl Meta {
-    /// Of the journal as this version writes it.
+    /// The journal's format in this version.
     pub const FORMAT: u32 = 1;
 
-    /// For a run of `scenario` that starts at `started` on `hosts`.
+    /// Describes a run of `scenario` that starts at `started` on `hosts`.
     pub fn of(scenario: &Scenario, hosts: Vec<String>, started: SystemTime) -> Self {
         let since_1970 = started.duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
         let tsung = scenario.tsung.clone().unwrap_or_default();

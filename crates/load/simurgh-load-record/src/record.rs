@@ -7,7 +7,7 @@ use serde::{Serialize, Serializer};
 use super::broadcasts::{Broadcasts, slowest};
 use super::series::{Point, Series};
 use super::servers::{Connected, ServerTotal};
-use super::warnings::Watch;
+use super::warnings::WarningDetector;
 use super::{
     Broadcast, Count, Counts, DETAILS_MAX, Delta, Ending, ErrorKind, Errors, Meta, MetricId, Tick,
     Total, Users, Warning, WorkerId, WorkerTick,
@@ -27,7 +27,7 @@ pub struct Record {
     pending_workers: BTreeMap<WorkerId, WorkerTick>,
     broadcasts: Broadcasts,
     at_servers: Connected,
-    watch: Watch,
+    detector: WarningDetector,
     // All below follows from the ticks alone.
     at_ms: u64,
     ending: Option<Ending>,
@@ -87,13 +87,13 @@ pub struct Worker {
     pub cpu_percent_max: f64,
     /// When its last delta came, milliseconds since the start.
     #[serde(skip)]
-    pub heard_ms: u64,
+    pub reported_ms: u64,
     /// It ended before its time.
     pub lost: bool,
 }
 
 impl Record {
-    /// Of a run that starts.
+    /// The record of a run that starts.
     pub fn new(meta: Meta) -> Self {
         Self { meta, ..Self::default() }
     }
@@ -116,7 +116,7 @@ impl Record {
             add_fields!(worker, before; started, errors, frames_in, frames_out, cpu_ns);
         }
         self.pending_workers.insert(worker.worker, worker);
-        self.at_servers.hear(worker.worker, &delta.servers);
+        self.at_servers.update(worker.worker, &delta.servers);
         for part in std::mem::take(&mut delta.broadcasts) {
             self.broadcasts.add(part, &mut self.pending);
         }
@@ -136,7 +136,7 @@ impl Record {
         self.at_servers.forget(id);
         let lost = known.lost || pending.is_some_and(|worker| worker.lost);
         let users = if lost { 0 } else { pending.map_or(known.users, |worker| worker.users) };
-        // Their phases are not known here; the first stands for all.
+        // Their phases are not known here; the first is taken.
         self.pending.errors.count(ErrorKind::WorkerLost, 0, users);
         let tick = self.pending_workers.entry(id).or_default();
         let before = *tick;
@@ -148,9 +148,9 @@ impl Record {
     /// All workers of a host are gone; warns, and returns how many users they had.
     pub fn host_lost(&mut self, host: u16) -> u64 {
         let name = self.meta.host_name(host);
-        let told =
+        let is_known =
             |warning: &Warning| matches!(warning, Warning::AgentLost { host, .. } if *host == name);
-        if self.warnings.iter().any(told) {
+        if self.warnings.iter().any(is_known) {
             return 0;
         }
         let mut workers: Vec<WorkerId> = self.workers.keys().copied().collect();
@@ -187,8 +187,8 @@ impl Record {
         let mut workers: Vec<WorkerTick> =
             std::mem::take(&mut self.pending_workers).into_values().collect();
         for worker in &mut workers {
-            let heard_ms = self.workers.get(&worker.worker).map_or(0, |known| known.heard_ms);
-            worker.span_ms = at_ms.saturating_sub(heard_ms);
+            let reported_ms = self.workers.get(&worker.worker).map_or(0, |known| known.reported_ms);
+            worker.span_ms = at_ms.saturating_sub(reported_ms);
         }
         let silent = self
             .workers
@@ -206,9 +206,9 @@ impl Record {
         let span_ms = at_ms - self.at_ms;
         let (samples, dump) = (std::mem::take(&mut all.samples), std::mem::take(&mut all.dump));
         let mut tick = Tick { at_ms, span_ms, all, workers, broadcasts, samples, dump, ending };
-        let mut watch = std::mem::take(&mut self.watch);
-        let warnings = watch.look(self, &tick);
-        self.watch = watch;
+        let mut detector = std::mem::take(&mut self.detector);
+        let warnings = detector.check(self, &tick);
+        self.detector = detector;
         tick.all.warnings.extend(warnings);
         self.apply(&tick);
         tick
@@ -383,7 +383,7 @@ impl Worker {
             self.cpu_percent = tick.cpu_ns as f64 / 10_000.0 / tick.span_ms as f64;
             self.cpu_percent_max = self.cpu_percent_max.max(self.cpu_percent);
         }
-        self.heard_ms = at_ms;
+        self.reported_ms = at_ms;
         self.lost |= tick.lost;
     }
 }

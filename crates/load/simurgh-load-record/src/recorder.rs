@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
 use super::delta::{BroadcastPart, Delta, Detail, MatchLine, Sample, WorkerId};
-use super::servers::Seen as SeenServers;
+use super::servers::ServerCounters;
 use super::{Count, ErrorKind, Hist, Metric, MetricId, Names, OfServer, Origin, Warning};
 
 /// A user or step that begins later than this after its time is late, microseconds.
@@ -25,7 +25,7 @@ const SAMPLES_MAX: usize = 200_000;
 /// see duplicates and disorder as long as no broadcast of another sender comes between.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Seen {
-    /// Of the last broadcast; 0: none yet (users are numbered from 1).
+    /// Sender of the last broadcast; 0: none yet (users are numbered from 1).
     pub publisher: u32,
     /// Its number.
     pub seq: u32,
@@ -39,7 +39,7 @@ pub struct Recorder {
     delta: Delta,
     touched: bool,
     times: Vec<Option<Box<Hist>>>,
-    servers: SeenServers,
+    servers: ServerCounters,
     cpu_ns_taken: u64,
     /// Index into `delta.broadcasts` of the last one: many users get one in a row.
     last_broadcast: usize,
@@ -48,7 +48,7 @@ pub struct Recorder {
 }
 
 impl Recorder {
-    /// For a worker. `keep_samples`: each single time is handed on as well (Tsung's `fullstats`).
+    /// A recorder for a worker. `keep_samples`: each single time is kept too (Tsung's `fullstats`).
     pub fn new(worker: WorkerId, names: &Names, keep_samples: bool) -> Self {
         let mut times = Vec::new();
         times.resize_with(names.metrics(), || None);
@@ -251,7 +251,7 @@ impl Recorder {
         let cpu_ns_taken = std::mem::replace(&mut self.cpu_ns_taken, cpu_ns);
         let metrics = (0..).map(MetricId).zip(&mut self.times);
         let times = metrics.filter_map(|(id, place)| Some((id, *place.take()?))).collect();
-        // Dropped rather than emptied, as all the rest: what one burst took is not kept.
+        // Dropped rather than emptied, so that the memory of a burst is not kept.
         self.by_key = HashMap::default();
         self.last_broadcast = 0;
         let Delta { worker, users, connected, .. } = self.delta;

@@ -36,7 +36,7 @@ pub struct Point {
     pub departures: u64,
     /// Connections made.
     pub connects: u64,
-    /// Requests sent that want an answer.
+    /// Requests sent whose answer is awaited.
     pub requests: u64,
     /// Frames received.
     pub frames_in: u64,

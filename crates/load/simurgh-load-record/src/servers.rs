@@ -33,7 +33,7 @@ pub struct OfServer {
     pub connects_tried: u64,
     /// TCP connections made (with TLS where it is wanted).
     pub connects: u64,
-    /// Connections that did not come about.
+    /// Connections that failed.
     pub refused: u64,
     /// Connections that ended while their user still wanted them.
     pub lost: u64,
@@ -50,7 +50,7 @@ pub struct OfServer {
 }
 
 impl OfServer {
-    /// One of its connections is there no longer.
+    /// One of its connections has ended.
     pub fn disconnected(&mut self) {
         self.connected = self.connected.saturating_sub(1);
     }
@@ -64,32 +64,32 @@ impl OfServer {
 
 /// Counters of one worker since it reported last.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Seen(BTreeMap<u16, Told>);
+pub(super) struct ServerCounters(BTreeMap<u16, Counted>);
 
 #[derive(Clone, Copy, Debug, Default)]
-struct Told {
+struct Counted {
     now: OfServer,
     /// Connections when it was reported last.
     connected: u64,
 }
 
-impl Seen {
+impl ServerCounters {
     pub(super) fn at(&mut self, server: u16) -> &mut OfServer {
         &mut self.0.entry(server).or_default().now
     }
 
     /// What is new since the last time.
     pub(super) fn take(&mut self) -> BTreeMap<u16, OfServer> {
-        let mut news = BTreeMap::new();
-        for (server, told) in &mut self.0 {
-            let connected = told.now.connected;
-            let nothing = OfServer { connected: told.connected, ..OfServer::default() };
-            if told.now != nothing {
-                news.insert(*server, told.now);
+        let mut changed = BTreeMap::new();
+        for (server, reported) in &mut self.0 {
+            let connected = reported.now.connected;
+            let nothing = OfServer { connected: reported.connected, ..OfServer::default() };
+            if reported.now != nothing {
+                changed.insert(*server, reported.now);
             }
-            *told = Told { now: OfServer { connected, ..OfServer::default() }, connected };
+            *reported = Counted { now: OfServer { connected, ..OfServer::default() }, connected };
         }
-        news
+        changed
     }
 }
 
@@ -98,7 +98,7 @@ impl Seen {
 pub(super) struct Connected(BTreeMap<WorkerId, BTreeMap<u16, u64>>);
 
 impl Connected {
-    pub(super) fn hear(&mut self, worker: WorkerId, servers: &BTreeMap<u16, OfServer>) {
+    pub(super) fn update(&mut self, worker: WorkerId, servers: &BTreeMap<u16, OfServer>) {
         if !servers.is_empty() {
             let known = self.0.entry(worker).or_default();
             known.extend(servers.iter().map(|(server, of)| (*server, of.connected)));
@@ -114,7 +114,7 @@ impl Connected {
     pub(super) fn close(
         &self,
         before: &BTreeMap<u16, ServerTotal>,
-        told: &mut BTreeMap<u16, OfServer>,
+        reported: &mut BTreeMap<u16, OfServer>,
     ) {
         let mut sums: BTreeMap<u16, u64> = BTreeMap::new();
         for (server, connected) in self.0.values().flatten() {
@@ -125,8 +125,8 @@ impl Connected {
         for server in all {
             let connected = sums.get(&server).copied().unwrap_or(0);
             let known = before.get(&server).map_or(0, |total| total.seen.connected);
-            if connected != known || told.contains_key(&server) {
-                told.entry(server).or_default().connected = connected;
+            if connected != known || reported.contains_key(&server) {
+                reported.entry(server).or_default().connected = connected;
             }
         }
     }
@@ -156,7 +156,7 @@ mod tests {
 
     #[test]
     fn what_was_told_is_not_told_again_and_connections_stay() {
-        let mut seen = Seen::default();
+        let mut seen = ServerCounters::default();
         *seen.at(3) = OfServer { users: 2, connected: 2, ..OfServer::default() };
         assert_eq!(seen.take().get(&3).map(|of| (of.users, of.connected)), Some((2, 2)));
         assert!(seen.take().is_empty());
@@ -171,24 +171,24 @@ mod tests {
         let worker = |thread| WorkerId { host: 0, thread };
         let with = |connected| [(0, OfServer { connected, ..OfServer::default() })].into();
         let (mut connected, mut total) = (Connected::default(), BTreeMap::new());
-        connected.hear(worker(0), &with(5));
-        connected.hear(worker(1), &with(7));
-        let mut told = BTreeMap::new();
-        connected.close(&total, &mut told);
-        assert_eq!(told.get(&0).map(|of| of.connected), Some(12));
-        total.entry(0).or_insert_with(ServerTotal::default).apply(&told[&0]);
-        // Nothing new, nothing told.
-        told.clear();
-        connected.close(&total, &mut told);
-        assert!(told.is_empty());
+        connected.update(worker(0), &with(5));
+        connected.update(worker(1), &with(7));
+        let mut reported = BTreeMap::new();
+        connected.close(&total, &mut reported);
+        assert_eq!(reported.get(&0).map(|of| of.connected), Some(12));
+        total.entry(0).or_insert_with(ServerTotal::default).apply(&reported[&0]);
+        // Nothing new, nothing reported.
+        reported.clear();
+        connected.close(&total, &mut reported);
+        assert!(reported.is_empty());
         connected.forget(worker(1));
-        connected.close(&total, &mut told);
-        assert_eq!(told.get(&0).map(|of| of.connected), Some(5));
-        total.entry(0).or_default().apply(&told[&0]);
+        connected.close(&total, &mut reported);
+        assert_eq!(reported.get(&0).map(|of| of.connected), Some(5));
+        total.entry(0).or_default().apply(&reported[&0]);
         connected.forget(worker(0));
-        told.clear();
-        connected.close(&total, &mut told);
-        assert_eq!(told.get(&0).map(|of| of.connected), Some(0));
+        reported.clear();
+        connected.close(&total, &mut reported);
+        assert_eq!(reported.get(&0).map(|of| of.connected), Some(0));
         assert_eq!(total[&0].connected_peak, 12);
     }
 }

@@ -215,18 +215,18 @@ fn known_limit(limit: &u64) -> String {
 
 /// Derives warnings from each second.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Watch {
+pub(super) struct WarningDetector {
     busy: BTreeMap<WorkerId, u32>,
     late_ticks: u32,
 }
 
-impl Watch {
+impl WarningDetector {
     /// Warnings that follow from one more second; `record` is as it was before.
-    pub(super) fn look(&mut self, record: &Record, tick: &Tick) -> Vec<Warning> {
+    pub(super) fn check(&mut self, record: &Record, tick: &Tick) -> Vec<Warning> {
         let mut warnings = Vec::new();
-        self.look_at_errors(record, tick, &mut warnings);
-        self.look_at_workers(record, tick, &mut warnings);
-        self.look_at_arrivals(record, tick, &mut warnings);
+        self.check_errors(record, tick, &mut warnings);
+        self.check_workers(record, tick, &mut warnings);
+        self.check_arrivals(record, tick, &mut warnings);
         let so_far = |count| {
             let now = tick.all.counts[count];
             if now > 0 { record.counts()[count].saturating_add(now) } else { 0 }
@@ -242,35 +242,35 @@ impl Watch {
         warnings
     }
 
-    fn look_at_errors(&self, record: &Record, tick: &Tick, warnings: &mut Vec<Warning>) {
+    fn check_errors(&self, record: &Record, tick: &Tick, warnings: &mut Vec<Warning>) {
         let at = tick.all.connected;
         let first = |kind| record.errors().of_kind(kind) == 0 && tick.all.errors.of_kind(kind) > 0;
         // A worker that knows its limit says so itself.
-        let told = |code: &str| {
+        let known = |code: &str| {
             let mut known = record.warnings().iter().chain(&tick.all.warnings);
             known.any(|warning| warning.code() == code)
         };
-        if first(ErrorKind::NoDescriptors) && !told("descriptor_limit") {
+        if first(ErrorKind::NoDescriptors) && !known("descriptor_limit") {
             warnings.push(Warning::DescriptorLimit { at, limit: 0 });
         }
-        if first(ErrorKind::NoPorts) && !told("ports_exhausted") {
+        if first(ErrorKind::NoPorts) && !known("ports_exhausted") {
             warnings.push(Warning::PortsExhausted { at });
         }
-        if first(ErrorKind::NoMemory) && !told("no_memory") {
+        if first(ErrorKind::NoMemory) && !known("no_memory") {
             warnings.push(Warning::NoMemory { at });
         }
         let refused = tick.all.errors.of_kind(ErrorKind::ConnectRefused);
         if refused > 0 {
-            let told = record.warnings().iter().find_map(|warning| match warning {
+            let known = record.warnings().iter().find_map(|warning| match warning {
                 Warning::ServerRefused { at, .. } => Some(*at),
                 _ => None,
             });
             let count = record.errors().of_kind(ErrorKind::ConnectRefused) + refused;
-            warnings.push(Warning::ServerRefused { count, at: told.unwrap_or(at) });
+            warnings.push(Warning::ServerRefused { count, at: known.unwrap_or(at) });
         }
     }
 
-    fn look_at_workers(&mut self, record: &Record, tick: &Tick, warnings: &mut Vec<Warning>) {
+    fn check_workers(&mut self, record: &Record, tick: &Tick, warnings: &mut Vec<Warning>) {
         self.busy.retain(|id, _| tick.workers.iter().any(|worker| worker.worker == *id));
         for worker in &tick.workers {
             let percent = worker.cpu_ns / 10_000 / worker.span_ms.max(1);
@@ -288,7 +288,7 @@ impl Watch {
         }
     }
 
-    fn look_at_arrivals(&mut self, record: &Record, tick: &Tick, warnings: &mut Vec<Warning>) {
+    fn check_arrivals(&mut self, record: &Record, tick: &Tick, warnings: &mut Vec<Warning>) {
         let now = tick.all.times.get(&Metric::ArrivalLag.into());
         let late_now = now.is_some_and(|lag| lag.percentile(99.0) > LAG_US_MAX);
         // Seconds without arrivals say nothing.

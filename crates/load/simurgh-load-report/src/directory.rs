@@ -56,7 +56,7 @@ pub fn make(dir: &Path) -> Result<Record, String> {
     if guard.is_running() {
         return replay(dir);
     }
-    // Read once before anything is overwritten: a damaged journal should not cost what is there.
+    // Read once before anything is overwritten: a damaged journal must not cost the files.
     replay(dir)?;
     let mut ticks = Replay::open(dir)?;
     let mut outputs = Outputs::new();

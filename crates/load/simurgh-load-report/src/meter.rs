@@ -1,5 +1,5 @@
-//! CPU time of servers while they are loaded, from their `/metrics`, once a second. On request only,
-//! since each answer costs the server something as well.
+//! CPU time of servers while they are loaded, from their `/metrics`, once a second. On request
+//! only, since each answer costs the server something as well.
 
 #![allow(clippy::disallowed_types, reason = "the meter's thread has the main table")]
 
@@ -15,7 +15,7 @@ use simurgh_load_scenario::Scenario;
 
 use crate::dashboard::{ANSWER_BYTES_MAX, ANSWER_TIME_MAX, Figures, Probe};
 
-/// From one question to the next.
+/// Time between two requests.
 const EVERY: Duration = Duration::from_secs(1);
 
 /// Asks until it is dropped.
@@ -26,8 +26,8 @@ pub struct Meter {
 }
 
 impl Meter {
-    /// Of the servers of a scenario that have users and are not spoken to over TLS; what they say
-    /// goes to the record. They have answered for the first time when this returns, or do not.
+    /// Polls the servers of a scenario that have users and no TLS, and adds their CPU time to the
+    /// record. Each was polled once when this returns.
     ///
     /// # Errors
     /// No thread can be started.

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use simurgh_load_record::figures::{Unit, Verdict};
 use simurgh_load_record::{
-    Count, Live, Metric, MetricRow, Record, ServerRow, ServerTotal, Summary, WorkerRow,
+    Count, Live, Metric, MetricRow, Record, ServerRow, ServerTotal, Summary, Users, WorkerRow,
 };
 use simurgh_text::format::{self, bytes, grouped, micros, plain, time};
 
@@ -46,19 +46,18 @@ fn head(text: &mut String, all: &Summary, record: &Record) {
 
 fn users(text: &mut String, live: &Live) {
     let counts = &live.counts;
-    let n = |count| grouped(counts[count]);
+    let (started, late) = (counts[Count::UsersStarted], counts[Count::LateArrivals]);
     let mut table = Table::new(text, "Users", &[]);
-    table.row(["started", &n(Count::UsersStarted), &rate(live, counts[Count::UsersStarted])]);
-    table.row(["finished", &n(Count::UsersFinished), ""]);
-    table.row(["aborted", &n(Count::UsersAborted), ""]);
+    let mut row = |name, n, more| table.row(name, [grouped(n), more]);
+    row("started", started, rate(live, started));
+    row("finished", counts[Count::UsersFinished], String::new());
+    row("aborted", counts[Count::UsersAborted], String::new());
     if live.users > 0 {
-        table.row(["still running", &grouped(live.users), ""]);
+        row("still running", live.users, String::new());
     }
-    table.row(["most at a time", &grouped(live.users_peak), ""]);
-    table.row(["most connected", &grouped(live.connected_peak), ""]);
-    let late = counts[Count::LateArrivals];
-    let share = percent(late, counts[Count::UsersStarted]);
-    table.row(["late by > 10 ms", &grouped(late), &share]);
+    row("most at a time", live.users_peak, String::new());
+    row("most connected", live.connected_peak, String::new());
+    row("late by > 10 ms", late, percent(late, started));
     table.end();
 }
 
@@ -78,15 +77,15 @@ fn traffic(text: &mut String, live: &Live) {
     ];
     for (name, n) in rows {
         if n > 0 {
-            table.row([name, &grouped(n), &rate(live, n)]);
+            table.row(name, [grouped(n), rate(live, n)]);
         }
     }
     for (name, n) in [("received", counts[Count::BytesIn]), ("sent", counts[Count::BytesOut])] {
-        table.row([name, &bytes(n as f64), &format!("{}/s", bytes(per_second(live, n)))]);
+        table.row(name, [bytes(n as f64), bytes(per_second(live, n)) + "/s"]);
     }
     for status in &live.statuses {
-        let name = format!("HTTP {}", status.status);
-        table.row([&name, &grouped(status.count), &rate(live, status.count)]);
+        let cells = [grouped(status.count), rate(live, status.count)];
+        table.row(&format!("HTTP {}", status.status), cells);
     }
     table.end();
 }
@@ -105,18 +104,10 @@ fn times(text: &mut String, live: &Live) {
         let heads = ["count", "min", "mean", "p50", "p90", "p99", "p99.9", "max"];
         let mut table = Table::new(text, title, &heads);
         for MetricRow { name, stats } in rows {
-            let us = |us: u64| micros(us as f64);
-            table.row([
-                name,
-                &grouped(stats.count),
-                &us(stats.min),
-                &micros(stats.mean),
-                &us(stats.p50),
-                &us(stats.p90),
-                &us(stats.p99),
-                &us(stats.p99_9),
-                &us(stats.max),
-            ]);
+            let slowest = [stats.p50, stats.p90, stats.p99, stats.p99_9, stats.max];
+            let times = [stats.min as f64, stats.mean].into_iter();
+            let times = times.chain(slowest.map(|us| us as f64)).map(micros);
+            table.row(name, [grouped(stats.count)].into_iter().chain(times));
         }
         table.end();
     }
@@ -155,12 +146,12 @@ fn broadcasts(text: &mut String, record: &Record, live: &Live) {
             (false, _) => rate(live, n),
         };
         if n > 0 || is_asked_for {
-            table.row([name, &grouped(n), &more]);
+            table.row(name, [grouped(n), more]);
         }
     }
     if let Some(slowest) = record.slowest_broadcasts().first() {
         let to = format!("to its last of {} receivers", grouped(u64::from(slowest.receivers)));
-        table.row(["slowest", &micros(slowest.last_us as f64), &to]);
+        table.row("slowest", [micros(slowest.last_us as f64), to]);
     }
     table.end();
 }
@@ -175,7 +166,7 @@ fn resumes(text: &mut String, live: &Live) {
     {
         let n = live.counts[count];
         if n > 0 {
-            table.row([&name, &grouped(n)]);
+            table.row(&name, [grouped(n)]);
         }
     }
     table.end();
@@ -190,7 +181,7 @@ fn errors(text: &mut String, live: &Live) {
     for row in &live.errors {
         let phases: Vec<String> =
             row.phases.iter().map(|(phase, n)| format!("{phase}: {}", grouped(*n))).collect();
-        table.row([&row.kind, &grouped(row.count), &phases.join(", ")]);
+        table.row(&row.kind, [grouped(row.count), phases.join(", ")]);
     }
     table.end();
     for row in live.errors.iter().filter(|row| !row.examples.is_empty()) {
@@ -207,21 +198,15 @@ fn phases(text: &mut String, live: &Live) {
     let heads = ["starts at", "lasts", "started", "finished", "aborted", "running", "errors"];
     let mut table = Table::new(text, "Phases", &heads);
     for row in &live.phases {
-        table.row([
-            &row.plan.name,
-            &time(row.plan.starts_s),
-            &time(row.plan.duration_s),
-            &grouped(row.users.started),
-            &grouped(row.users.finished),
-            &grouped(row.users.aborted),
-            &grouped(row.running),
-            &grouped(row.errors),
-        ]);
+        let Users { started, finished, aborted } = row.users;
+        let times = [row.plan.starts_s, row.plan.duration_s].map(time).into_iter();
+        let counts = [started, finished, aborted, row.running, row.errors].map(grouped);
+        table.row(&row.plan.name, times.chain(counts));
     }
     table.end();
 }
 
-/// Where users are, if there are several servers to be with, or was asked what it takes them.
+/// Servers, if there are several, or their CPU time is known.
 fn servers(text: &mut String, live: &Live) {
     let is_asked = live.servers.iter().any(|row| row.total.seen.cpu_us > 0);
     if live.servers.len() < 2 && !is_asked {
@@ -238,24 +223,25 @@ fn servers(text: &mut String, live: &Live) {
         "back",
         "left",
         "errors",
-        if is_asked { "CPU" } else { "" },
+        "CPU",
     ];
-    let mut table = Table::new(text, "Servers", &heads);
+    let heads = heads.get(..10 + usize::from(is_asked)).unwrap_or_default();
+    let mut table = Table::new(text, "Servers", heads);
     for ServerRow { name, total: ServerTotal { seen, connected_peak } } in &live.servers {
-        table.row([
-            name,
-            &grouped(seen.users),
-            &grouped(seen.connected),
-            &grouped(*connected_peak),
-            &grouped(seen.connects),
-            &grouped(seen.refused),
-            &grouped(seen.lost),
-            &grouped(seen.cut),
-            &grouped(seen.reconnects),
-            &grouped(seen.left),
-            &grouped(seen.errors),
-            &if is_asked { time(seen.cpu_us as f64 / 1e6) } else { String::new() },
-        ]);
+        let counts = [
+            seen.users,
+            seen.connected,
+            *connected_peak,
+            seen.connects,
+            seen.refused,
+            seen.lost,
+            seen.cut,
+            seen.reconnects,
+            seen.left,
+            seen.errors,
+        ];
+        let cpu = is_asked.then(|| time(seen.cpu_us as f64 / 1e6));
+        table.row(name, counts.map(grouped).into_iter().chain(cpu));
     }
     table.end();
     if is_asked {
@@ -270,16 +256,13 @@ fn workers(text: &mut String, live: &Live) {
     let heads = ["most connected", "started", "errors", "frames in", "CPU", "of a core", ""];
     let mut table = Table::new(text, "Workers", &heads);
     for WorkerRow { host, thread, worker } in live.workers.iter().take(ROWS_MAX) {
-        table.row([
-            &format!("{host}/{thread}"),
-            &grouped(worker.connected_peak),
-            &grouped(worker.started),
-            &grouped(worker.errors),
-            &grouped(worker.frames_in),
-            &time(worker.cpu_ns as f64 / 1e9),
-            &format!("max {:.0} %", worker.cpu_percent_max),
-            if worker.lost { "lost" } else { "" },
-        ]);
+        let counts = [worker.connected_peak, worker.started, worker.errors, worker.frames_in];
+        let more = [
+            time(worker.cpu_ns as f64 / 1e9),
+            format!("max {:.0} %", worker.cpu_percent_max),
+            if worker.lost { "lost" } else { "" }.to_owned(),
+        ];
+        table.row(&format!("{host}/{thread}"), counts.map(grouped).into_iter().chain(more));
     }
     table.end();
     if let Some(more) = live.workers.len().checked_sub(ROWS_MAX).filter(|more| *more > 0) {
@@ -303,7 +286,8 @@ fn verdicts(text: &mut String, all: &Summary) {
     let mut table = Table::new(text, "Pass", &["wanted", "measured", ""]);
     for verdict in &all.verdicts {
         let passed = if verdict.passed { "ok" } else { "FAILED" };
-        table.row([&verdict.figure, &verdict.condition, &measured(verdict), passed]);
+        let cells = [verdict.condition.clone(), measured(verdict), passed.to_owned()];
+        table.row(&verdict.figure, cells);
     }
     table.end();
     let verdict = match all.passed {
@@ -350,12 +334,9 @@ impl<'a> Table<'a> {
         Self { text, rows }
     }
 
-    fn row<const N: usize>(&mut self, cells: [&str; N]) {
-        let mut cells = cells.map(plain);
-        if let Some(first) = cells.first_mut() {
-            first.insert_str(0, "  ");
-        }
-        self.rows.push(cells.into());
+    fn row(&mut self, name: &str, cells: impl IntoIterator<Item = String>) {
+        let cells = cells.into_iter().map(|cell| plain(&cell));
+        self.rows.push(std::iter::once(format!("  {}", plain(name))).chain(cells).collect());
     }
 
     /// Writes it, unless it is empty.

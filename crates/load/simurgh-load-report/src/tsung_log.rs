@@ -3,7 +3,7 @@
 //!
 //! A block of `tsung.log` holds for each statistic `count mean stddev max min globalmean
 //! globalcount` (milliseconds; the first three of this block, the others of the whole run) and for
-//! each counter its growth and its total. Other than with Tsung, global figures include the block
+//! each counter its growth and its total. Unlike in Tsung, global figures include the block
 //! itself, and there is a block at the very start: `tsung_stats.pl` takes rates from the second
 //! one on, and would lose the first 10 s.
 

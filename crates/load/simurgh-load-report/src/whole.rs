@@ -4,7 +4,7 @@ use std::fs;
 use std::io::{self, Write as _};
 use std::path::Path;
 
-/// Puts a file in the place of another at one stroke: a reader sees the old or the new one.
+/// Replaces a file atomically: a reader sees the old or the new one.
 ///
 /// # Errors
 /// What the system said; the old file is still there.

@@ -1,6 +1,6 @@
 //! Checks of scenarios in either language: figures that make sense together, steps that their
-//! session can do. Regular expressions, paths and certificates are compiled here once, so that a run
-//! cannot fail on them later.
+//! session can do. Regular expressions, paths and certificates are compiled here once, so that a
+//! run cannot fail on them later.
 
 use std::fmt::Display;
 
@@ -22,9 +22,13 @@ pub fn check(scenario: &Scenario) -> Result<(), Diagnostics> {
     whole(scenario, &mut diagnostics);
     load(scenario, &mut diagnostics);
     for session in &scenario.sessions {
-        let mut walk =
-            Walk { scenario, session, diagnostics: &mut diagnostics, dialect: session.dialect };
-        walk.session();
+        let mut check = SessionCheck {
+            scenario,
+            session,
+            diagnostics: &mut diagnostics,
+            dialect: session.dialect,
+        };
+        check.session();
     }
     if diagnostics.is_empty() {
         return Ok(());
@@ -165,7 +169,7 @@ pub(super) fn weights(scenario: &Scenario, phase: &Phase) -> impl Iterator<Item 
 }
 
 /// Checks one session, in the order of the text.
-struct Walk<'s> {
+struct SessionCheck<'s> {
     scenario: &'s Scenario,
     session: &'s Session,
     diagnostics: &'s mut Vec<Diagnostic>,
@@ -180,7 +184,7 @@ struct Before {
     joined: bool,
 }
 
-impl<'s> Walk<'s> {
+impl<'s> SessionCheck<'s> {
     fn wrong(&mut self, line: u32, what: impl Display, help: &str) {
         let what = format!("session {}: {what}", self.session.name);
         self.diagnostics.push(Diagnostic::at(line, what).help(help));
@@ -206,7 +210,7 @@ impl<'s> Walk<'s> {
         if session.transport == Transport::LongPoll && !is_phoenix {
             self.wrong(0, "long polling is Phoenix's", "add protocol = \"phoenix\"");
         }
-        self.losses(session);
+        self.drops(session);
         if session.read_rate_max == Some(0) {
             self.wrong(0, "it may not read anything", "");
         }
@@ -214,7 +218,7 @@ impl<'s> Walk<'s> {
     }
 
     /// Cuts of connections, and joins that make them good.
-    fn losses(&mut self, session: &'s Session) {
+    fn drops(&mut self, session: &'s Session) {
         let (mut connects, mut joins) = (false, false);
         session.each_step(&mut |step| {
             connects |= matches!(step.act, Act::Connect(_));

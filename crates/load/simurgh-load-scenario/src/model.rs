@@ -157,8 +157,8 @@ pub enum Follow {
     /// The last one (8 bytes), so that one that comes twice or out of order is counted as such as
     /// long as no other sender's comes between.
     Last,
-    /// Which numbers have come of each sender at each topic, so that what is missing, comes twice
-    /// or comes out of order is known exactly.
+    /// All numbers of each sender at each topic, so that missing, double and disordered messages
+    /// are known exactly.
     Exactly,
 }
 
@@ -278,7 +278,7 @@ pub struct Reconnect {
     pub max: Duration,
     /// Attempts in a row; `None`: for ever.
     pub attempts_max: Option<u32>,
-    /// Joins again what was joined, before the session goes on (Phoenix), or in other sessions
+    /// Joins the same topics before the session goes on (Phoenix), or in other sessions
     /// repeats the steps between the connect and the one that was interrupted.
     pub rejoin: bool,
 }
@@ -311,7 +311,7 @@ pub enum Cut {
 }
 
 impl Cut {
-    /// Whether some connections stay open beside those that take their places.
+    /// Whether some connections stay open while their users have new ones.
     pub fn is_silent(self) -> bool {
         matches!(self, Self::Silence | Self::Both)
     }
@@ -331,9 +331,9 @@ pub struct DataFile {
 /// How long things may take.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Timeouts {
-    /// To connect, TLS included.
+    /// Time to connect, TLS included.
     pub connect: Duration,
-    /// For the answer to an upgrade, a join, a push, a message, a request.
+    /// Time for the answer to an upgrade, a join, a push, a message, a request.
     pub reply: Duration,
     /// Attempts to connect after the first has failed (Tsung's `max_retries`).
     pub retries: u32,
@@ -365,13 +365,13 @@ pub struct Threshold {
     pub figure: String,
     /// How it is compared.
     pub compare: Compare,
-    /// With what: microseconds for times, else a count, a rate per second or a share.
+    /// The bound: microseconds for times, else a count, a rate per second or a share.
     pub value: f64,
     /// The condition as written, for output.
     pub text: String,
 }
 
-/// Address of the agent that is this host itself: it has workers here, beside those of the others.
+/// Address of the agent that is this host itself.
 pub const LOCAL_AGENT: &str = "local";
 
 /// Another host that takes part. Where a scenario names agents, they have all users, in parts by

@@ -24,7 +24,7 @@ pub enum Act {
     Send(Message),
     /// Waits for a frame.
     Wait(Wait),
-    /// Stays open and takes what comes, for a time.
+    /// Stays open and takes frames, for a time.
     Receive(Receive),
     /// Thinks.
     Think(Think),
@@ -267,10 +267,10 @@ pub struct Wait {
     pub answer: Answer,
 }
 
-/// Takes what comes.
+/// Takes frames.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Receive {
-    /// For so long at most; `None`: to the end of the run.
+    /// How long at most; `None`: to the end of the run.
     pub time: Option<Think>,
     /// Or until so many frames have matched.
     pub count: Option<u64>,
@@ -392,7 +392,7 @@ pub enum Value {
 /// A loop with a counter; done at least once if `at_least_once`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct For {
-    /// Where the counter is found, if it is wanted.
+    /// The variable of the counter.
     pub var: Option<VarId>,
     /// First value.
     pub from: Bound,

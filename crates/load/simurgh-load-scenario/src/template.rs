@@ -13,6 +13,41 @@ pub struct Template {
     pub parts: Vec<Part>,
 }
 
+impl Template {
+    /// A text as it is.
+    pub fn literal(text: &str) -> Self {
+        Part::Literal(text.as_bytes().to_vec()).into()
+    }
+
+    /// Adds a part; literals side by side become one.
+    pub fn push(&mut self, part: Part) {
+        match (self.parts.last_mut(), part) {
+            (_, Part::Literal(text)) if text.is_empty() => {}
+            (Some(Part::Literal(before)), Part::Literal(text)) => before.extend(text),
+            (_, part) => self.parts.push(part),
+        }
+    }
+
+    /// Adds a literal.
+    pub fn push_literal(&mut self, text: &[u8]) {
+        self.push(Part::Literal(text.to_vec()));
+    }
+}
+
+impl From<Part> for Template {
+    fn from(part: Part) -> Self {
+        Self::from_iter([part])
+    }
+}
+
+impl FromIterator<Part> for Template {
+    fn from_iter<I: IntoIterator<Item = Part>>(parts: I) -> Self {
+        let mut template = Self::default();
+        parts.into_iter().for_each(|part| template.push(part));
+        template
+    }
+}
+
 /// A piece of a [`Template`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Part {
@@ -35,7 +70,7 @@ pub enum Generated {
     ReallyUniqueId,
     /// Whole number from first to last, both included.
     RandomNumber(i64, i64),
-    /// So many letters and digits, anew each time.
+    /// So many letters and digits, drawn each time.
     RandomString(u32),
     /// Sender's stamp: who sent it, a running number, and when; receivers find it anywhere in a
     /// frame (see `simurgh_load_engine::stamp`).
@@ -52,4 +87,17 @@ pub enum Generated {
     TargetPort,
     /// Lower-case MD5 of a template (`ts_digest:md5hex`).
     Md5(Box<Template>),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn literals_are_joined() {
+        let literal = |text: &str| Part::Literal(text.as_bytes().to_vec());
+        let id = Part::Value(Generated::UserId);
+        let parts = [literal("a"), literal(""), literal("b"), id.clone(), literal("")];
+        assert_eq!(Template::from_iter(parts).parts, [literal("ab"), id]);
+    }
 }

@@ -39,7 +39,7 @@ impl Act {
 }
 
 impl Scenario {
-    /// Calls `visit` with each step, those that hold others before what they hold.
+    /// Calls `visit` with each step, outer steps before inner ones.
     pub fn each_step<'s>(&'s self, mut visit: impl FnMut(&'s Session, &'s Step)) {
         for session in &self.sessions {
             session.each_step(&mut |step| visit(session, step));

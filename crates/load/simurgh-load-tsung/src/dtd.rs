@@ -1,4 +1,4 @@
-//! What may stand where, after the DTD of Tsung 1.7.0, and the additions that we take beyond it.
+//! Checks a document against the DTD of Tsung 1.7.0, with our additions.
 //!
 //! `dtd.txt` has a line for each element.
 
@@ -27,7 +27,7 @@ const MORE_VALUES: &[(&str, &str, &[&str])] = &[
     ("setdynvars", "sourcetype", &["local_file"]),
 ];
 
-/// Attributes that the DTD wants and that have a meaning when they are not there, with a warning.
+/// Attributes that the DTD requires and that may be left out here, with a warning.
 const MAY_LACK: &[(&str, &str)] = &[("users", "unit"), ("arrivalphase", "unit")];
 
 /// An element of the DTD.
@@ -79,7 +79,7 @@ fn is_name_char(c: char) -> bool {
     c.is_alphanumeric() || matches!(c, '_' | '-' | '.' | ':')
 }
 
-/// Holds a document against the DTD: with `strict` as it stands, else with our additions, and
+/// Checks a document against the DTD: with `strict` exactly, else with our additions, and
 /// without order and number, which the lowering looks after.
 pub(super) fn check(
     document: &Document,

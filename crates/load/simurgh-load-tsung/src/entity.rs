@@ -38,7 +38,7 @@ pub(super) struct Expander<'a> {
 }
 
 impl Doctype {
-    /// Reads what stands between `<!DOCTYPE` and its `>`.
+    /// Reads the text between `<!DOCTYPE` and its `>`.
     pub(super) fn parse(text: &str, line: u32) -> Result<Self, Diagnostic> {
         let (head, subset) = match text.find('[') {
             Some(at) => {
@@ -174,7 +174,7 @@ impl<'a> Expander<'a> {
         Ok(Replacement::Markup(text))
     }
 
-    /// An attribute's value as it is meant: references replaced, white space made blanks.
+    /// An attribute's value: references replaced, white space made blanks.
     pub(super) fn value(&mut self, raw: &str, line: u32, depth: u32) -> Result<String, Diagnostic> {
         let mut value = String::with_capacity(raw.len());
         let mut rest = raw;

@@ -1,4 +1,4 @@
-//! The few shapes of Erlang code that stand in scenarios: values of variables put together.
+//! The few shapes of Erlang code that scenarios have: concatenated values of variables.
 //!
 //! `fun({Pid,DynVars}) -> {ok,V} = ts_dynvars:lookup(name,DynVars), EXPRESSION end.` where the
 //! expression is made of `V`, strings, `++`, and the functions of [`Parser::call`]. It is read as a
@@ -36,7 +36,7 @@ enum Token {
     Sign(&'static str),
 }
 
-/// What the code makes; `None` if it is none of the known shapes.
+/// The value of the code; `None` if it has another shape.
 pub(super) fn evaluate(code: &str) -> Option<Vec<Value>> {
     let (tokens, bound) = (tokens(code)?, HashMap::new());
     let mut parser = Parser { tokens, at: 0, bound, depth: 0, left: PIECES_MAX };

@@ -1,10 +1,10 @@
 //! Tsung's XML dialect, lowered to a [`Scenario`](simurgh_load_scenario::Scenario).
 //!
 //! text -> `repair` (slips of hand-copied files, each with a warning) -> `xml` (a tree with line
-//! numbers) -> `dtd` (what may stand where) -> `lower` (elements to the model). Nothing of a file
-//! is ignored silently: an element or attribute is supported, or a warning says that it is ignored,
-//! or it is refused by name and line. With `strict` the file must be valid by Tsung 1.7.0's DTD,
-//! and nothing is repaired.
+//! numbers) -> `dtd` (which element may be where) -> `lower` (elements to the model). Nothing is
+//! ignored silently: an element or attribute is supported, or a warning says that it is ignored, or
+//! it is refused by name and line. With `strict` the file must be valid by Tsung 1.7.0's DTD, and
+//! nothing is repaired.
 
 mod dtd;
 mod entity;

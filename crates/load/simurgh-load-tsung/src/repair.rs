@@ -1,4 +1,4 @@
-//! Puts right what goes wrong when files are copied from slides and web pages.
+//! Repairs what goes wrong when files are copied from slides and web pages.
 //!
 //! Each repair leaves a warning. Line ends are kept, so that lines mean the same before and after.
 
@@ -15,7 +15,7 @@ struct Edit {
     with: String,
 }
 
-/// The text in better shape, with a warning for each thing that was done.
+/// The repaired text, with a warning for each repair.
 pub(super) fn repair<'a>(text: &'a str, warnings: &mut Vec<Diagnostic>) -> Cow<'a, str> {
     let mut repairer =
         Repairer { text, edits: Vec::new(), warnings, open: Vec::new(), counted: (0, 1) };
@@ -99,7 +99,7 @@ impl<'a> Repairer<'a, '_> {
         }
     }
 
-    /// `<lead>` for `<load>`; the name that is meant.
+    /// `<lead>` for `<load>`; returns the right name.
     fn lead(&mut self, piece: Piece<'a>, from: usize) -> &'a str {
         if piece.name != "lead" {
             return piece.name;
@@ -182,7 +182,7 @@ fn newlines(text: &str) -> String {
     text.chars().filter(|&c| c == '\n').collect()
 }
 
-/// The payload with straight quotes, if it is JSON then and is not as it stands.
+/// The payload with straight quotes, if only they make it JSON.
 pub(super) fn json_quotes(text: &str) -> Option<String> {
     if !text.contains(|c| straight(c).is_some()) {
         return None;

@@ -1,6 +1,6 @@
 //! `%%_variable%%` and `%%module:function%%` in texts.
 
-use simurgh_load_scenario::{Generated, Part};
+use simurgh_load_scenario::Generated;
 
 /// A piece of a text with substitutions.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -85,19 +85,6 @@ pub(super) fn call(name: &str, file: Option<u16>) -> Option<Generated> {
     }
 }
 
-/// Puts parts together without two literals side by side.
-pub(super) fn join(parts: impl IntoIterator<Item = Part>) -> Vec<Part> {
-    let mut joined: Vec<Part> = Vec::new();
-    for part in parts {
-        match (joined.last_mut(), part) {
-            (_, Part::Literal(text)) if text.is_empty() => {}
-            (Some(Part::Literal(before)), Part::Literal(text)) => before.extend(text),
-            (_, part) => joined.push(part),
-        }
-    }
-    joined
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -125,13 +112,5 @@ mod tests {
         let wanted = vec![Piece::Text("%%"), Piece::Var("y", None), Piece::Text("%%")];
         assert_eq!(pieces("%%%%_y%%%%"), (wanted, true));
         assert_eq!(pieces("%%%"), (vec![Piece::Text("%%%")], true));
-    }
-
-    #[test]
-    fn literals_are_joined() {
-        let literal = |text: &str| Part::Literal(text.as_bytes().to_vec());
-        let id = Part::Value(Generated::UserId);
-        let joined = join([literal("a"), literal(""), literal("b"), id.clone(), literal("")]);
-        assert_eq!(joined, [literal("ab"), id]);
     }
 }

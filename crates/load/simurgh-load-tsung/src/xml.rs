@@ -158,7 +158,7 @@ struct Parser<'a> {
     opened: usize,
 }
 
-/// Elements that are open, and what is complete on the outermost level.
+/// Open elements, and complete nodes of the outermost level.
 #[derive(Default)]
 struct Tree {
     open: Vec<Element>,

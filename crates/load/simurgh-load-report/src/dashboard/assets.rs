@@ -29,7 +29,7 @@ pub(super) fn live_script() -> String {
 /// The report as one file, which needs no other. `data` is the view as JSON, `nonce` is in no text
 /// of the run: only our own script and style run.
 pub(crate) fn report_page(data: &str, nonce: &str) -> String {
-    // The data come last: what they say is not looked at again.
+    // The data come last, so that marks in them are not replaced.
     REPORT
         .replace("{{nonce}}", nonce)
         .replace("{{style}}", STYLE)

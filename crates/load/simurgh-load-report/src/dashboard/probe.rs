@@ -18,7 +18,7 @@ use super::{Shared, TargetPoint};
 
 /// How often a server is asked.
 const ASK_EVERY: Duration = Duration::from_secs(1);
-/// How often one that did not answer as it should.
+/// How often a server is asked that did not answer before.
 const RETRY_EVERY: Duration = Duration::from_secs(15);
 /// How long it may take to answer.
 pub(crate) const ANSWER_TIME_MAX: Duration = Duration::from_millis(900);
@@ -36,7 +36,7 @@ pub struct Probe {
     pub path: String,
 }
 
-/// What one answer says; `None`: that it does not say.
+/// Figures of one answer.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Figures {
     connections: Option<f64>,
@@ -80,7 +80,7 @@ impl Probe {
 /// A server that is asked.
 struct PolledServer {
     probe: Probe,
-    /// What it answered last, and when.
+    /// Its last answer, and when it came.
     before: Option<(Instant, Figures)>,
     /// It is not asked before this time.
     next: Instant,
@@ -159,7 +159,7 @@ fn point(t_s: f64, now: Figures, before: Option<(Duration, Figures)>) -> TargetP
 }
 
 impl Figures {
-    /// Of a whole HTTP answer; `None` if it is none with metrics that we know.
+    /// Reads a whole HTTP answer; `None` if it has none of these metrics.
     pub(crate) fn of_answer(answer: &str) -> Option<Self> {
         let (head, body) = answer.split_once("\r\n\r\n")?;
         let ok = head.split_whitespace().nth(1) == Some("200") && head.starts_with("HTTP/1.");

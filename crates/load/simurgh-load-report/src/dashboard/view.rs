@@ -41,7 +41,6 @@ pub(super) struct TickView {
 }
 
 impl PageView {
-    /// Of a record, for a report.
     pub(crate) fn report(record: &Record, target: &Target, scenario_text: Option<String>) -> Self {
         Self { scenario_text, ..Self::of(record, None, target) }
     }

@@ -14,7 +14,7 @@ use super::Shown;
 /// Columns beyond which lines only become harder to read.
 const COLUMNS_MAX: u16 = 110;
 
-/// Columns of what stands before the values of a line.
+/// Columns of a line's label.
 const LABEL_COLUMNS: usize = 12;
 
 /// Warnings shown at a time, and the lines that one may take: its end says what to do.
@@ -126,26 +126,26 @@ fn head(shown: &Shown) -> Line<'static> {
         (None, false, true) => "paused".yellow().bold(),
         (None, false, false) => "running".green().bold(),
     };
-    let mut words = vec![
+    let mut spans = vec![
         plain(&shown.scenario).bold(),
         "  ".into(),
         state,
         format!("  {}", time(live.at_s)).into(),
     ];
     if let Some(ends_s) = shown.ends_s {
-        words.push(format!(" of {}", time(ends_s)).dim());
+        spans.push(format!(" of {}", time(ends_s)).dim());
     }
     if let Some(phase) = shown.phase() {
-        words.push(format!("  phase {}", plain(&phase.name)).into());
+        spans.push(format!("  phase {}", plain(&phase.name)).into());
     }
-    words.push(format!("  {}", plain(&shown.targets)).dim());
-    words.into()
+    spans.push(format!("  {}", plain(&shown.targets)).dim());
+    spans.into()
 }
 
 fn users(shown: &Shown) -> Line<'static> {
     let live = &shown.live;
     let due = shown.rate("due");
-    let mut words = vec![
+    let mut spans = vec![
         label("now"),
         grouped(live.users).bold(),
         " users  ".into(),
@@ -155,13 +155,13 @@ fn users(shown: &Shown) -> Line<'static> {
         " arrivals".into(),
     ];
     if due > 0.0 {
-        words.push(format!(" (asked {})", rate(due)).dim());
+        spans.push(format!(" (asked {})", rate(due)).dim());
     }
     let factor = shown.control.rate;
     if (factor - 1.0).abs() > f64::EPSILON {
-        words.push(format!("  rate \u{d7}{factor}").yellow());
+        spans.push(format!("  rate \u{d7}{factor}").yellow());
     }
-    words.into()
+    spans.into()
 }
 
 fn traffic(shown: &Shown) -> Line<'static> {
@@ -181,14 +181,14 @@ fn traffic(shown: &Shown) -> Line<'static> {
 }
 
 fn metric(name: &str, row: &TimePoint) -> Line<'static> {
-    let mut words = vec![label(&plain(name))];
+    let mut spans = vec![label(&plain(name))];
     for (percentile, us) in [("p50", row.p50), ("p90", row.p90), ("p99", row.p99), ("max", row.max)]
     {
-        words.push(format!("{percentile} ").dim());
-        words.push(format!("{:<10}", micros(us as f64)).into());
+        spans.push(format!("{percentile} ").dim());
+        spans.push(format!("{:<10}", micros(us as f64)).into());
     }
-    words.push(format!("{} in the last second", grouped(row.count)).dim());
-    words.into()
+    spans.push(format!("{} in the last second", grouped(row.count)).dim());
+    spans.into()
 }
 
 fn errors(live: &Live) -> Line<'static> {
@@ -197,9 +197,9 @@ fn errors(live: &Live) -> Line<'static> {
     }
     let kinds: Vec<String> =
         live.errors.iter().map(|row| format!("{} {}", row.kind, grouped(row.count))).collect();
-    let mut words = vec![label("errors"), grouped(live.errors_total).red().bold()];
-    words.push(format!("  {}", kinds.join(", ")).into());
-    words.into()
+    let mut spans = vec![label("errors"), grouped(live.errors_total).red().bold()];
+    spans.push(format!("  {}", kinds.join(", ")).into());
+    spans.into()
 }
 
 /// The newest warnings, one of each kind, in lines that fit.
@@ -237,19 +237,19 @@ fn foot(shown: &Shown, keyed: bool) -> Line<'static> {
     if shown.asking {
         return "Stop the run? y or q stops it, any other key does not.".yellow().bold().into();
     }
-    let mut words = Vec::new();
+    let mut spans = Vec::new();
     if keyed {
         let stop = if shown.control.stopping { "stop at once" } else { "stop" };
         let keys = [("p", "pause"), ("r", "resume"), ("+ -", "rate"), ("q", stop)];
         for (key, meaning) in keys {
-            words.push(key.bold());
-            words.push(format!(" {meaning}   ").dim());
+            spans.push(key.bold());
+            spans.push(format!(" {meaning}   ").dim());
         }
     }
     if let Some(address) = shown.dashboard {
-        words.push(format!("http://{address}").cyan());
+        spans.push(format!("http://{address}").cyan());
     }
-    words.into()
+    spans.into()
 }
 
 fn label(name: &str) -> Span<'static> {
@@ -260,7 +260,7 @@ fn label(name: &str) -> Span<'static> {
     format!("{name:<LABEL_COLUMNS$}").dim()
 }
 
-/// All values in at most `width`, each place the highest of what it stands for.
+/// All values in at most `width` places, each the highest of its values.
 fn squeezed(values: &[u64], width: usize) -> Vec<u64> {
     if values.len() <= width {
         return values.to_vec();

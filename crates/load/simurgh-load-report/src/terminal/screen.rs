@@ -13,7 +13,7 @@ use super::tty;
 pub(super) struct Screen<W> {
     out: W,
     colours: bool,
-    /// Columns and rows of what is drawn; rows 0: nothing is.
+    /// Size of the block on the screen; rows 0: there is none.
     columns: u16,
     rows: u16,
 }
@@ -25,7 +25,7 @@ impl<W: Write> Screen<W> {
         Self { out, colours, columns: 0, rows: 0 }
     }
 
-    /// Draws over what was there.
+    /// Draws over the block before.
     pub(super) fn draw(&mut self, block: &Buffer) -> io::Result<()> {
         let (columns, rows) = (block.area.width, block.area.height);
         if columns == 0 || rows == 0 {
@@ -48,7 +48,7 @@ impl<W: Write> Screen<W> {
         self.out.flush()
     }
 
-    /// Takes the block away; what comes next begins where it was.
+    /// Removes the block; further output begins in its place.
     pub(super) fn clear(&mut self) -> io::Result<()> {
         let mut text = String::new();
         self.to_top(&mut text, self.columns);

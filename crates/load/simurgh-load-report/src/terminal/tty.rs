@@ -19,7 +19,7 @@ pub(super) const PLAIN_SCREEN: &str = "\x1b[?7h\x1b[?25h";
 /// A size for terminals that do not tell theirs.
 const SIZE_UNKNOWN: (u16, u16) = (80, 24);
 
-/// A character of the terminal's that stands for no key.
+/// Disables a special character of the terminal.
 #[cfg(target_os = "linux")]
 const NO_KEY: u8 = 0;
 #[cfg(not(target_os = "linux"))]
@@ -33,7 +33,7 @@ struct Changed {
     screen: bool,
 }
 
-/// Puts the terminal back to what it was; does nothing when nothing was changed. To be called
+/// Restores the terminal; does nothing when nothing was changed. To be called
 /// before `std::process::exit`, which drops nothing. Panics call it by themselves.
 pub fn restore() {
     // A thread that panics may hold the lock; its state is then not half-changed but at worst old.

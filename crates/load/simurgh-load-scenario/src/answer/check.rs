@@ -2,7 +2,7 @@
 
 use regex::bytes::Regex;
 
-use super::words::Words;
+use super::expandable::Expandable;
 use super::{AnswerText, Expand, compile_pattern};
 use crate::{Action, Check};
 
@@ -21,7 +21,7 @@ pub struct CompiledCheck {
 #[derive(Clone, Debug)]
 enum Pattern {
     Constant(Regex),
-    Template(Words),
+    Template(Expandable),
 }
 
 /// What came of one check.
@@ -31,14 +31,14 @@ pub struct Verdict {
     pub found: bool,
     /// The check's action is to be taken.
     pub action: Option<Action>,
-    /// With its values put in the pattern was no regular expression; taken as not found.
+    /// With its values, the pattern was not a regular expression; counts as not found.
     pub is_broken: bool,
 }
 
 /// Patterns that were made from values, compiled; one for each worker.
 #[derive(Debug, Default)]
 pub struct PatternCache {
-    /// From the one that was used last to the one that was used first.
+    /// The last used first.
     patterns: Vec<(Box<[u8]>, Option<Regex>)>,
 }
 
@@ -65,10 +65,10 @@ impl CompiledCheck {
     /// # Errors
     /// What is wrong with it, for people.
     pub fn new(check: &Check) -> Result<Self, String> {
-        let words = Words::new(&check.pattern);
-        let pattern = match words.constant() {
+        let expandable = Expandable::new(&check.pattern);
+        let pattern = match expandable.constant() {
             Some(text) => Pattern::Constant(compile_pattern(&String::from_utf8_lossy(text))?),
-            None => Pattern::Template(words),
+            None => Pattern::Template(expandable),
         };
         let Check { when_found, action, skip_headers, .. } = *check;
         Ok(Self { pattern, when_found, action, skip_headers })
@@ -84,7 +84,7 @@ impl CompiledCheck {
         let text = if self.skip_headers { answer.body() } else { answer.whole() };
         let found = match &self.pattern {
             Pattern::Constant(regex) => Some(regex.is_match(text)),
-            Pattern::Template(words) => words
+            Pattern::Template(expandable) => expandable
                 .with(expand, |pattern| patterns.regex(pattern).map(|regex| regex.is_match(text))),
         };
         let is_found = found.unwrap_or(false);

@@ -5,7 +5,7 @@ use regex::bytes::Regex;
 use simurgh_proto::message::events;
 use simurgh_proto::serializer::{Frame, Serializer, ServerMessage};
 
-use super::words::Words;
+use super::expandable::Expandable;
 use super::{Expand, JsonPath, compile_pattern, presence};
 use crate::{Matcher, PresenceList};
 
@@ -17,11 +17,11 @@ pub struct CompiledMatcher(Kind);
 enum Kind {
     Any,
     Contains(Box<Finder<'static>>),
-    ContainsTemplate(Words),
+    ContainsTemplate(Expandable),
     Regex(Regex),
     Json(Box<Json>),
-    Event { topic: Option<Words>, event: Words },
-    Presence { topic: Option<Words>, list: PresenceList, key: Words },
+    Event { topic: Option<Expandable>, event: Expandable },
+    Presence { topic: Option<Expandable>, list: PresenceList, key: Expandable },
 }
 
 #[derive(Clone, Debug)]
@@ -29,7 +29,7 @@ struct Json {
     path: JsonPath,
     /// For Channels messages in array form, if the path names one of their fields.
     array_path: Option<JsonPath>,
-    is: Words,
+    is: Expandable,
 }
 
 impl CompiledMatcher {
@@ -41,30 +41,31 @@ impl CompiledMatcher {
         Ok(Self(match matcher {
             Matcher::Any => Kind::Any,
             Matcher::Contains(template) => {
-                let words = Words::new(template);
-                match words.constant() {
+                let expandable = Expandable::new(template);
+                match expandable.constant() {
                     Some(text) => Kind::Contains(Box::new(Finder::new(text).into_owned())),
-                    None => Kind::ContainsTemplate(words),
+                    None => Kind::ContainsTemplate(expandable),
                 }
             }
             Matcher::Regex(pattern) => Kind::Regex(compile_pattern(pattern)?),
             Matcher::Json { path, is } => {
                 let path = JsonPath::new(path)?;
                 let array_path = path.for_array_form();
-                Kind::Json(Box::new(Json { path, array_path, is: Words::new(is) }))
+                Kind::Json(Box::new(Json { path, array_path, is: Expandable::new(is) }))
             }
-            Matcher::Event { topic, event } => {
-                Kind::Event { topic: topic.as_ref().map(Words::new), event: Words::new(event) }
-            }
+            Matcher::Event { topic, event } => Kind::Event {
+                topic: topic.as_ref().map(Expandable::new),
+                event: Expandable::new(event),
+            },
             Matcher::Presence { topic, list, key } => Kind::Presence {
-                topic: topic.as_ref().map(Words::new),
+                topic: topic.as_ref().map(Expandable::new),
                 list: *list,
-                key: Words::new(key),
+                key: Expandable::new(key),
             },
         }))
     }
 
-    /// Whether a frame is one of those that are meant.
+    /// Whether a frame matches.
     ///
     /// `message` is the frame as a Channels message, if the caller has read it already; else it is
     /// read where that is wanted, and its form tells the serializer. A JSON path that begins with
@@ -82,8 +83,8 @@ impl CompiledMatcher {
         match &self.0 {
             Kind::Any => true,
             Kind::Contains(finder) => finder.find(bytes).is_some(),
-            Kind::ContainsTemplate(words) => {
-                words.with(expand, |text| memchr::memmem::find(bytes, text).is_some())
+            Kind::ContainsTemplate(expandable) => {
+                expandable.with(expand, |text| memchr::memmem::find(bytes, text).is_some())
             }
             Kind::Regex(regex) => regex.is_match(bytes),
             Kind::Json(json) => json.is.with(expand, |is| match bytes.trim_ascii_start().first() {
@@ -98,8 +99,8 @@ impl CompiledMatcher {
                     ServerMessage::Reply { topic, .. } => (topic, events::REPLY),
                     ServerMessage::Event(message) => (&message.topic, &*message.event),
                 };
-                let mut is = |words: &Words, found: &str| {
-                    words.with(expand, |text| text == found.as_bytes())
+                let mut is = |expandable: &Expandable, found: &str| {
+                    expandable.with(expand, |text| text == found.as_bytes())
                 };
                 is(event, found_event) && topic.as_ref().is_none_or(|topic| is(topic, found_topic))
             }),

@@ -5,6 +5,7 @@
 //! expression's working memory is handed out under a lock to all threads but one.
 
 mod check;
+mod expandable;
 mod find;
 mod header;
 mod json;
@@ -15,10 +16,10 @@ mod pattern;
 mod presence;
 mod text;
 mod tree;
-mod words;
 mod xpath;
 
 pub use check::{CompiledCheck, PatternCache, Verdict, run_checks};
+pub use expandable::Expand;
 pub use find::CompiledFind;
 pub use json::JsonPath;
 pub use matcher::CompiledMatcher;
@@ -26,7 +27,6 @@ pub use pattern::compile_pattern;
 pub use presence::{PRESENCE_DIFF, PRESENCE_STATE, PresenceDiff};
 pub use simurgh_load_client::md5_hex;
 pub use text::{AnswerText, decode_html};
-pub use words::Expand;
 
 #[cfg(test)]
 mod tests {

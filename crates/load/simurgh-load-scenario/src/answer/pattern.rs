@@ -8,8 +8,9 @@ const COMPILED_BYTES_MAX: usize = 1 << 20;
 
 /// Compiles a pattern that works on bytes in any encoding.
 ///
-/// Written as for Erlang's `re`, except for what needs backtracking. A `{` that is not a count, a `[`
-/// within a class and `\<` mean themselves, because patterns for JSON and HTML are full of them.
+/// Written as for Erlang's `re`, except for what needs backtracking. A `{` that does not begin a
+/// count, a `[` within a class and `\<` mean themselves, because patterns for JSON and HTML have
+/// them.
 ///
 /// # Errors
 /// What is wrong with it, for people.

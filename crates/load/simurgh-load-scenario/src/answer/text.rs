@@ -93,7 +93,7 @@ pub fn decode_html(text: &str) -> Cow<'_, str> {
 
 fn decode_reference(reference: &str, out: &mut String) {
     let mut tokenizer = Tokenizer::new_with_emitter(reference, DefaultEmitter::default());
-    // In this state nothing but references has a meaning.
+    // In this state only references have a meaning.
     tokenizer.set_state(State::RcData);
     for token in tokenizer.flatten() {
         if let Token::String(piece) = token {

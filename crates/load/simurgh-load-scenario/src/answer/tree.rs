@@ -20,7 +20,7 @@ pub(super) enum Kind {
     Text,
 }
 
-/// A name with its prefix, which stands for the namespace of that very name.
+/// A name with its prefix, which serves as its namespace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Name {
     pub(super) prefix: Option<Box<str>>,
@@ -76,7 +76,7 @@ impl Tree {
         self.node(node).map_or(0..0, |found| node + 1..found.content)
     }
 
-    /// What is below a node, with the attributes of what is below, but not its own.
+    /// The nodes below a node with their attributes, without its own.
     pub(super) fn below(&self, node: NodeId) -> Range<NodeId> {
         self.node(node).map_or(0..0, |found| found.content..found.end)
     }
@@ -97,12 +97,12 @@ impl Tree {
 pub(super) struct Builder {
     tree: Tree,
     known: HashMap<Box<str>, u32>,
-    /// From the outermost to the innermost; what is too deep is not in it.
+    /// From the outermost to the innermost; without elements that are too deep.
     open: Vec<NodeId>,
     depth_max: usize,
     /// The element that was begun last.
     begun: NodeId,
-    /// Elements that are in no other.
+    /// The number of outermost elements.
     tops: usize,
 }
 

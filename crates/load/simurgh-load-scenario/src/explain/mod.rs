@@ -95,7 +95,7 @@ pub fn explain(scenario: &Scenario, machine: &Machine) -> String {
     out
 }
 
-/// Connections that are cut, and what joins make good.
+/// Connections that are cut, and joins that resume.
 fn drops(out: &mut String, scenario: &Scenario, session: &Session) {
     if let Some(drop) = session.drop {
         let how = match drop.how {
@@ -397,7 +397,7 @@ mod tests {
     #[test]
     fn everything_can_be_explained() {
         for seed in 0..300 {
-            let scenario = crate::toml::made(seed);
+            let scenario = crate::toml::tests::random_scenario(seed);
             let text = explain(&scenario, &MACHINE);
             assert!(text.contains("\nneeds, at most"), "{text}");
         }

@@ -101,7 +101,7 @@ pub(super) fn sockets(session: &Session) -> f64 {
         _ => {}
     });
     let of_messages = match session.transport {
-        // One that was cut in silence stays until the next one is there.
+        // One that was cut in silence stays open until the next one is made.
         Transport::WebSocket if session.drop.is_some_and(|drop| drop.how.is_silent()) => {
             2 * u8::from(websocket)
         }
@@ -114,7 +114,7 @@ pub(super) fn sockets(session: &Session) -> f64 {
 
 /// Sockets of the average user.
 pub(super) fn sockets_per_user(scenario: &Scenario) -> f64 {
-    // Phases may weigh sessions otherwise; the most of any is what has to be there.
+    // Phases may weigh sessions differently, so the most of any session is needed.
     scenario.sessions.iter().map(sockets).fold(0.0, f64::max)
 }
 

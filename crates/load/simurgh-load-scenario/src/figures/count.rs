@@ -32,7 +32,7 @@ named! {
         Reconnects = "reconnects",
         /// Upgrades answered with 101.
         Upgrades = "upgrades",
-        /// Requests sent that want an answer: upgrades, joins, pushes, messages, HTTP.
+        /// Requests sent whose answer is awaited: upgrades, joins, pushes, messages, HTTP.
         Requests = "requests",
         /// Messages sent without waiting for an answer.
         RequestsNoAck = "requests_no_ack",
@@ -118,7 +118,7 @@ named! {
         ResumesRecovered = "resumes_recovered",
         /// Missed messages that the server announced in answers to such joins.
         ResumedMessages = "resumed_messages",
-        /// Gaps that the server reported: what was missed is too old.
+        /// Gaps that the server reported: the missed messages are too old.
         GapsExpired = "gaps_expired",
         /// Too many messages came after it.
         GapsOverwritten = "gaps_overwritten",

@@ -8,22 +8,15 @@ use std::str::FromStr;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 macro_rules! kinds {
-    ($($(#[$doc:meta])* $variant:ident = $name:literal, $tsung:literal;)+) => {
+    ({$($(#[$doc:meta])* $variant:ident = $name:literal, $tsung:literal;)+}
+     numbered
+     {$($(#[$n_doc:meta])* $n_variant:ident = $n_name:literal, $n_tsung:literal;)+}) => {
         /// What went wrong. `name` is stable and used in all outputs; `tsung` is what `tsung.log`
         /// calls it.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub enum ErrorKind {
             $($(#[$doc])* $variant,)+
-            /// The upgrade was answered with this status instead of 101.
-            UpgradeStatus(u16),
-            /// The server closed the WebSocket with this code (1005: with none) while the user
-            /// still wanted it.
-            Closed(u16),
-            /// An HTTP answer had this status, which the scenario does not allow.
-            HttpStatus(u16),
-            /// A poll or a POST of a long-poll session was answered with this status, which ends
-            /// the session: 410 when the server knows it no longer.
-            LongPollStatus(u16),
+            $($(#[$n_doc])* $n_variant(u16),)+
         }
 
         impl ErrorKind {
@@ -34,10 +27,7 @@ macro_rules! kinds {
             pub fn name(self) -> Cow<'static, str> {
                 match self {
                     $(Self::$variant => Cow::Borrowed($name),)+
-                    Self::UpgradeStatus(status) => format!("upgrade_status_{status}").into(),
-                    Self::Closed(code) => format!("closed_{code}").into(),
-                    Self::HttpStatus(status) => format!("http_status_{status}").into(),
-                    Self::LongPollStatus(status) => format!("longpoll_status_{status}").into(),
+                    $(Self::$n_variant(number) => format!("{}{number}", $n_name).into(),)+
                 }
             }
 
@@ -45,21 +35,26 @@ macro_rules! kinds {
             pub fn tsung(self) -> Cow<'static, str> {
                 match self {
                     $(Self::$variant => Cow::Borrowed($tsung),)+
-                    Self::UpgradeStatus(status) => format!("error_upgrade_{status}").into(),
-                    Self::Closed(code) => format!("error_closed_{code}").into(),
-                    Self::HttpStatus(status) => format!("error_http_{status}").into(),
-                    Self::LongPollStatus(status) => format!("error_longpoll_{status}").into(),
+                    $(Self::$n_variant(number) => format!("{}{number}", $n_tsung).into(),)+
                 }
             }
 
-            fn plain(name: &str) -> Option<Self> {
-                match name { $($name => Some(Self::$variant),)+ _ => None }
+            fn named(name: &str) -> Option<Self> {
+                match name {
+                    $($name => return Some(Self::$variant),)+
+                    _ => {}
+                }
+                $(if let Some(Ok(number)) = name.strip_prefix($n_name).map(str::parse) {
+                    // `+5` and `007` would be second names of the same kind.
+                    return Some(Self::$n_variant(number)).filter(|kind| kind.name() == name);
+                })+
+                None
             }
         }
     };
 }
 
-kinds! {
+kinds! {{
     /// Nobody listens there.
     ConnectRefused = "connect_refused", "error_connect_econnrefused";
     /// No connection in time.
@@ -124,7 +119,18 @@ kinds! {
     WorkerLost = "worker_lost", "error_worker_lost";
     /// A fault of this tool.
     Internal = "internal", "error_unknown";
-}
+} numbered {
+    /// The upgrade was answered with this status instead of 101.
+    UpgradeStatus = "upgrade_status_", "error_upgrade_";
+    /// The server closed the WebSocket with this code (1005: with none) while the user still wanted
+    /// it.
+    Closed = "closed_", "error_closed_";
+    /// An HTTP answer had this status, which the scenario does not allow.
+    HttpStatus = "http_status_", "error_http_";
+    /// A poll or a POST of a long-poll session was answered with this status, which ends the
+    /// session: 410 when the server knows it no longer.
+    LongPollStatus = "longpoll_status_", "error_longpoll_";
+}}
 
 impl ErrorKind {
     /// All attempts to connect that failed are of these kinds.
@@ -143,9 +149,7 @@ impl ErrorKind {
                 | E::Tls
         )
     }
-}
 
-impl ErrorKind {
     /// Whether it concerns the connection or the server rather than the request: another server may
     /// do better.
     pub fn is_of_connection(self) -> bool {
@@ -170,9 +174,7 @@ impl ErrorKind {
         );
         is_end || self.is_connect() && !is_own
     }
-}
 
-impl ErrorKind {
     /// Why a connection could not even be begun.
     pub fn of_connect(error: &io::Error) -> Self {
         // The numbers are those of Linux, and where it matters (macOS) these three are the same or
@@ -210,18 +212,7 @@ impl FromStr for ErrorKind {
     type Err = String;
 
     fn from_str(name: &str) -> Result<Self, String> {
-        let numbered = |prefix: &str, kind: fn(u16) -> Self| {
-            let digits = name.strip_prefix(prefix)?;
-            let number = digits.parse().ok()?;
-            // `+5` and `007` would be second names of the same kind.
-            (kind(number).name() == name).then(|| kind(number))
-        };
-        Self::plain(name)
-            .or_else(|| numbered("upgrade_status_", Self::UpgradeStatus))
-            .or_else(|| numbered("closed_", Self::Closed))
-            .or_else(|| numbered("http_status_", Self::HttpStatus))
-            .or_else(|| numbered("longpoll_status_", Self::LongPollStatus))
-            .ok_or_else(|| format!("{name:?} is no kind of error"))
+        Self::named(name).ok_or_else(|| format!("{name:?} is no kind of error"))
     }
 }
 

@@ -139,12 +139,6 @@ impl Names {
         known.cloned().unwrap_or_else(|| (u32::from(phase) + 1).to_string())
     }
 
-    /// How outputs call a session.
-    pub fn session_name(&self, session: u16) -> String {
-        let known = self.sessions.get(usize::from(session));
-        known.cloned().unwrap_or_else(|| (u32::from(session) + 1).to_string())
-    }
-
     /// How many metrics there are.
     pub fn metrics(&self) -> usize {
         Metric::ALL.len() + self.transactions.len()

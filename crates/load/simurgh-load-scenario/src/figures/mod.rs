@@ -40,7 +40,7 @@ pub enum Unit {
     Share,
 }
 
-/// What a name stands for.
+/// The meaning of a name.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Figure {
     /// A measure of times.
@@ -112,7 +112,7 @@ const SUMS: &[(&str, &[Count])] = &[
     ("bytes", &[Count::BytesIn, Count::BytesOut]),
 ];
 
-/// All names, for help texts: what is in capitals is to be replaced.
+/// All names, for help texts: words in capitals are to be replaced.
 pub fn names() -> Vec<String> {
     let mut names: Vec<String> = ["users", "connected", "errors", "errors_KIND"]
         .iter()

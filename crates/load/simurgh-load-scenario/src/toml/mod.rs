@@ -52,8 +52,4 @@ pub use units::{address_range, rate};
 pub use write::write;
 
 #[cfg(test)]
-mod made;
-#[cfg(test)]
-pub(crate) use made::made;
-#[cfg(test)]
-mod tests;
+pub(crate) mod tests;

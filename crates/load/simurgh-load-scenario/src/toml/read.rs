@@ -1,4 +1,4 @@
-//! The tables of a scenario, but for what stands in steps.
+//! The tables of a scenario, except for steps.
 
 use std::cell::RefCell;
 use std::path::Path;
@@ -81,7 +81,7 @@ impl Reader<'_> {
         self.sessions = sessions.iter().enumerate().map(|(at, one)| table_name(at, one)).collect();
         let phases = root.all("phase");
         let phases = phases.iter().enumerate();
-        self.phases = phases.map(|(at, one)| table_name(at, &one)).collect();
+        self.phases = phases.map(|(at, one)| table_name(at, one)).collect();
         let sessions = sessions.iter().enumerate();
         let sessions: Vec<_> = sessions.filter_map(|(at, one)| self.session(at, one)).collect();
         let load = self.load(&root);
@@ -159,12 +159,12 @@ impl Reader<'_> {
     fn load(&self, root: &Table<'_, '_>) -> Load {
         let phases = root.all("phase");
         let phases = phases.iter().enumerate();
-        let phases = phases.filter_map(|(at, entry)| self.phase(at, &entry)).collect();
+        let phases = phases.filter_map(|(at, entry)| self.phase(at, entry)).collect();
         let appointments = root.all("appointment");
         let appointments = appointments.iter();
         Load {
             phases,
-            appointments: appointments.filter_map(|entry| self.appointment(&entry)).collect(),
+            appointments: appointments.filter_map(|entry| self.appointment(entry)).collect(),
             repeat: root.get("repeat").and_then(|e| small(&e)).unwrap_or(0),
             duration: root.get("duration").and_then(|entry| entry.some_time()),
             users_max: root.count("max_users", 0),
@@ -323,7 +323,7 @@ impl Reader<'_> {
         let roots = roots.iter();
         let tls = Tls {
             insecure: table.bool("insecure").unwrap_or(false),
-            roots_pem: roots.filter_map(|entry| self.pem(&entry)).collect(),
+            roots_pem: roots.filter_map(|entry| self.pem(entry)).collect(),
             identity_pem: table.get("identity").and_then(|entry| self.pem(&entry)),
         };
         table.finish();
@@ -371,7 +371,7 @@ impl Reader<'_> {
     }
 }
 
-/// Rows that are only numbers: more would be a slip.
+/// Rows that are numbers at most: more would be a slip.
 const ROWS_MAX: u64 = 1_000_000;
 /// What PEM begins with.
 const PEM: &str = "-----BEGIN ";

@@ -1,6 +1,6 @@
 //! A step is a table with one verb and what belongs to it:
 //!
-//! | verb | its value | and, if wanted |
+//! | verb | its value | optional keys |
 //! |---|---|---|
 //! | `connect` | path | `origin`, `subprotocols`, `headers` |
 //! | `send` | text | `binary`, `reply` (`true`: the first frame, or a match) |
@@ -137,12 +137,12 @@ impl Reader<'_> {
     /// A payload: JSON text, bytes, or any value of TOML, which becomes JSON.
     pub(super) fn payload(&self, table: &Table<'_, '_>, binary: bool) -> Option<Template> {
         let Some(entry) = table.get("payload") else {
-            return Some(Template { parts: vec![Part::Literal(b"{}".to_vec())] });
+            return Some(Template::literal("{}"));
         };
         if entry.as_str().is_none() {
-            let mut json = template::Builder::default();
+            let mut json = Template::default();
             self.json(&entry, &mut json)?;
-            return Some(json.finish());
+            return Some(json);
         }
         let template = self.template(&entry)?;
         if let (false, Err(why)) = (binary, super::answer::check_json(&template)) {
@@ -152,25 +152,25 @@ impl Reader<'_> {
         Some(template)
     }
 
-    fn json(&self, entry: &Entry<'_, '_>, out: &mut template::Builder) -> Option<()> {
+    fn json(&self, entry: &Entry<'_, '_>, out: &mut Template) -> Option<()> {
         match entry.value() {
             DeValue::String(_) => {
-                out.literal(b"\"");
+                out.push_literal(b"\"");
                 for part in self.template(entry)?.parts {
                     match part {
                         Part::Literal(bytes) => {
                             let quoted = template::quoted(&String::from_utf8_lossy(&bytes));
                             let inner = quoted.strip_prefix('"').and_then(|q| q.strip_suffix('"'));
-                            out.literal(inner.unwrap_or_default().as_bytes());
+                            out.push_literal(inner.unwrap_or_default().as_bytes());
                         }
-                        part => out.part(part),
+                        part => out.push(part),
                     }
                 }
-                out.literal(b"\"");
+                out.push_literal(b"\"");
             }
-            DeValue::Boolean(value) => out.literal(value.to_string().as_bytes()),
+            DeValue::Boolean(value) => out.push_literal(value.to_string().as_bytes()),
             DeValue::Integer(_) => {
-                out.literal(entry.integer(i64::MIN..=i64::MAX)?.to_string().as_bytes());
+                out.push_literal(entry.integer(i64::MIN..=i64::MAX)?.to_string().as_bytes());
             }
             DeValue::Float(value) => {
                 let value = value.as_str().parse().ok().and_then(serde_json::Number::from_f64);
@@ -178,26 +178,26 @@ impl Reader<'_> {
                     entry.wrong("is no number of JSON", "");
                     return None;
                 };
-                out.literal(value.to_string().as_bytes());
+                out.push_literal(value.to_string().as_bytes());
             }
-            DeValue::Datetime(value) => out.literal(format!("\"{value}\"").as_bytes()),
+            DeValue::Datetime(value) => out.push_literal(format!("\"{value}\"").as_bytes()),
             DeValue::Array(_) => {
-                out.literal(b"[");
+                out.push_literal(b"[");
                 for (at, value) in entry.list("")?.iter().enumerate() {
-                    out.literal(if at > 0 { b"," } else { b"" });
+                    out.push_literal(if at > 0 { b"," } else { b"" });
                     self.json(value, out)?;
                 }
-                out.literal(b"]");
+                out.push_literal(b"]");
             }
             DeValue::Table(_) => {
-                out.literal(b"{");
+                out.push_literal(b"{");
                 for (at, value) in entry.named().iter().enumerate() {
                     let comma = if at > 0 { "," } else { "" };
                     let key = format!("{comma}{}:", template::quoted(&value.key));
-                    out.literal(key.as_bytes());
+                    out.push_literal(key.as_bytes());
                     self.json(value, out)?;
                 }
-                out.literal(b"}");
+                out.push_literal(b"}");
             }
         }
         Some(())
@@ -225,5 +225,5 @@ fn verb(entry: &Entry<'_, '_>, table: &Table<'_, '_>) -> Option<&'static str> {
     None
 }
 
-/// A time that stands for the whole of a `receive`, or its end.
+/// The word of a `receive` that lasts to the end of the run.
 pub(super) const END: &str = "end";

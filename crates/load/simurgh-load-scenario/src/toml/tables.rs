@@ -1,4 +1,4 @@
-//! The smaller tables of a scenario: what they hold refers to nothing else in the text.
+//! The smaller tables of a scenario, which refer to nothing else in the text.
 
 use std::time::Duration;
 

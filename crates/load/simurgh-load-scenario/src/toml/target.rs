@@ -14,7 +14,7 @@ impl Reader<'_> {
     /// The targets of the text, or those that flags put in their place.
     pub(super) fn read_targets(&self, root: &Table<'_, '_>) {
         if !self.overrides.targets.is_empty() {
-            // What stands in the text need not even have an address here.
+            // The servers of the text need not have an address here.
             let _ = root.get("target");
             return self.targets_of_flags();
         }

@@ -18,52 +18,25 @@ pub(super) trait Names {
     fn file(&self, name: &str) -> Result<u16, String>;
 }
 
-/// Adds to a template and keeps its rule that no two literals stand side by side.
-#[derive(Default)]
-pub(super) struct Builder {
-    template: Template,
-}
-
-impl Builder {
-    pub(super) fn literal(&mut self, bytes: &[u8]) {
-        match self.template.parts.last_mut() {
-            _ if bytes.is_empty() => {}
-            Some(Part::Literal(last)) => last.extend_from_slice(bytes),
-            _ => self.template.parts.push(Part::Literal(bytes.to_vec())),
-        }
-    }
-
-    pub(super) fn part(&mut self, part: Part) {
-        match part {
-            Part::Literal(bytes) => self.literal(&bytes),
-            part => self.template.parts.push(part),
-        }
-    }
-
-    pub(super) fn finish(self) -> Template {
-        self.template
-    }
-}
-
 /// Reads a template.
 pub(super) fn parse(text: &str, names: &dyn Names) -> Result<Template, String> {
     parse_within(text, names, 0)
 }
 
 fn parse_within(text: &str, names: &dyn Names, depth: u32) -> Result<Template, String> {
-    let mut builder = Builder::default();
+    let mut template = Template::default();
     let mut rest = text;
     while let Some(at) = rest.find("{{") {
         // Of three braces and more the last two open.
         let braces = rest[at..].bytes().take_while(|byte| *byte == b'{').count();
         let open = at + braces - 2;
-        builder.literal(&rest.as_bytes()[..open]);
+        template.push_literal(&rest.as_bytes()[..open]);
         let (words, after) = words(&rest[open + 2..])?;
-        builder.part(part(&words, names, depth)?);
+        template.push(part(&words, names, depth)?);
         rest = after;
     }
-    builder.literal(rest.as_bytes());
-    Ok(builder.finish())
+    template.push_literal(rest.as_bytes());
+    Ok(template)
 }
 
 /// A piece between the braces.

@@ -1,8 +1,10 @@
 //! What is written is read as the same; what is wrong is named with its line; nothing panics.
 
+mod random;
+
 use std::path::Path;
 
-use super::made::made;
+pub(crate) use self::random::random_scenario;
 use super::{read, write};
 use crate::*;
 
@@ -357,7 +359,7 @@ fn conditions() {
 #[test]
 fn what_is_written_is_read_as_the_same() {
     for seed in 0..600 {
-        let scenario = made(seed);
+        let scenario = random_scenario(seed);
         let text = write(&scenario);
         let again = match read(&text, Path::new(""), &Overrides::default()) {
             Ok(loaded) => loaded.scenario.without_lines(),
@@ -371,7 +373,7 @@ fn what_is_written_is_read_as_the_same() {
 fn any_text_is_read_or_refused() {
     let mut rng = fastrand::Rng::with_seed(1);
     let texts = [
-        write(&made(1)),
+        write(&random_scenario(1)),
         session("{ if = \"{{n[\", steps = [{ set = [] }] }"),
         include_str!("../../../../../fuzz/corpus/scenario/tables").to_owned(),
         include_str!("../../../../../fuzz/corpus/scenario/http").to_owned(),

@@ -73,7 +73,7 @@ pub fn address_range(text: &str) -> Result<AddressRange, String> {
     Ok(AddressRange { first, last })
 }
 
-/// An order with what it compares, as `>= 3`.
+/// A comparison with its value, as `>= 3`.
 pub(super) fn comparison(text: &str) -> Option<(Compare, &str)> {
     let text = text.trim();
     // The longer ones first.

@@ -1,5 +1,5 @@
 //! Which variables a scenario has: those that some step sets, in the order of the text. The same
-//! order is found in a finished scenario, so that what is written is read with the same numbers.
+//! order is found in a finished scenario, so that a written scenario is read with the same numbers.
 
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};

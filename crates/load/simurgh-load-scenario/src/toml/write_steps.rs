@@ -1,4 +1,4 @@
-//! Writes steps: one on a line, with what it holds indented below.
+//! Writes steps: one a line, with inner steps indented below.
 
 use std::time::Duration;
 
@@ -265,7 +265,7 @@ impl Keys<'_> {
         match bound {
             Bound::Number(number) => number.to_string(),
             Bound::Var(var) => format!("{{ var = {} }}", text(self.var(var))),
-            // No loop begins at its end; it would be refused where it is read.
+            // Not a valid start of a loop; the reader refuses it.
             Bound::Endless => text("forever"),
         }
     }

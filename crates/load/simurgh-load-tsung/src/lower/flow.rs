@@ -1,4 +1,4 @@
-//! Steps that steer a session: loops, conditions, think times, and what is like them.
+//! Control flow of a session: loops, conditions, think times and the like.
 
 use simurgh_load_scenario::answer::compile_pattern;
 use simurgh_load_scenario::{
@@ -20,7 +20,7 @@ const OPERATORS: &[(&str, Compare)] = &[
     ("lte", Compare::Lte),
 ];
 
-/// The variable that bounds and think times are put into which are more than one variable.
+/// The variable for bounds and think times that are more than one variable.
 const MADE: &str = "simurgh_made";
 
 impl Lower<'_> {

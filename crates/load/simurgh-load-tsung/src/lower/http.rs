@@ -106,7 +106,7 @@ impl Lower<'_> {
             let bytes = self.file(file, line)?;
             return Some(match String::from_utf8(bytes) {
                 Ok(text) => self.template(&text, subst.body, line),
-                Err(error) => Template { parts: vec![Part::Literal(error.into_bytes())] },
+                Err(error) => Part::Literal(error.into_bytes()).into(),
             });
         }
         let contents = element.value("contents").unwrap_or_default();
@@ -132,8 +132,7 @@ impl Lower<'_> {
                         let what = "<http_header> in base64 with a variable in it is not supported";
                         self.wrong(header.line_of("encoding"), what, "");
                     }
-                    let parts = vec![Part::Literal(STANDARD.encode(value).into_bytes())];
-                    Template { parts }
+                    Template::literal(&STANDARD.encode(value))
                 }
                 Some(other) => {
                     let what = format!("`encoding` of <http_header> cannot be \"{other}\"");

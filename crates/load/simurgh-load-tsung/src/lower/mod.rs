@@ -26,12 +26,12 @@ use servers::Servers;
 use sessions::SessionState;
 use variables::Vars;
 
-/// What a run is repeated by where the file sets no seed.
+/// The seed of files without one.
 const SEED: u64 = 1;
-/// Longest time that anything may take: Tsung's own bound, which the manual gives as 50 days.
+/// The longest time, 50 days: Tsung's own bound, by its manual.
 const SECONDS_MAX: f64 = 50.0 * 86_400.0;
 
-/// Lowers a document that [`super::dtd`] has found in order.
+/// Lowers a document that has passed [`crate::dtd`].
 pub(super) fn lower(
     root: &Element,
     overrides: &Overrides,
@@ -43,7 +43,7 @@ pub(super) fn lower(
         environment,
         warnings,
         diagnostics: Vec::new(),
-        said: HashSet::new(),
+        warned: HashSet::new(),
         vars: Vars::default(),
         servers: Servers::default(),
         files: Vec::new(),
@@ -65,7 +65,7 @@ struct Lower<'a> {
     warnings: &'a mut Vec<Diagnostic>,
     diagnostics: Vec<Diagnostic>,
     /// Warnings that are given once.
-    said: HashSet<String>,
+    warned: HashSet<String>,
     vars: Vars,
     servers: Servers,
     files: Vec<DataFile>,
@@ -159,7 +159,7 @@ impl Lower<'_> {
         self.diagnostics.push(Diagnostic::at(line, what).help(help));
     }
 
-    /// The same in the place of a value.
+    /// As [`Self::wrong`], in place of a value.
     fn refuse<T>(
         &mut self,
         line: u32,
@@ -173,7 +173,7 @@ impl Lower<'_> {
     /// Warns; of several warnings with the same words only the first is kept.
     fn warn(&mut self, line: u32, what: impl Into<String>, help: impl Into<String>) {
         let what = what.into();
-        if self.said.insert(what.clone()) {
+        if self.warned.insert(what.clone()) {
             self.warnings.push(Diagnostic::at(line, what).help(help));
         }
     }
@@ -281,7 +281,7 @@ fn is_true(element: &Element, name: &str) -> bool {
     element.value(name) == Some("true")
 }
 
-/// The value if it is there and is more than a default that means nothing.
+/// The value, unless it is empty or `undefined`, Tsung's default.
 fn given<'e>(element: &'e Element, name: &str) -> Option<&'e str> {
     element.value(name).filter(|value| !value.is_empty() && *value != "undefined")
 }

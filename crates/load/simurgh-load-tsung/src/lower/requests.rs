@@ -258,7 +258,7 @@ impl Lower<'_> {
             Some(size) if !size.is_empty() => {
                 let size = self.whole(element, "datasize", 1, DATA_BYTES_MAX).unwrap_or_default();
                 let bytes = vec![b'0'; usize::try_from(size).unwrap_or_default()];
-                Template { parts: vec![Part::Literal(bytes)] }
+                Part::Literal(bytes).into()
             }
             _ => {
                 let data = self.wanted(element, "data").to_owned();

@@ -110,7 +110,7 @@ impl Lower<'_> {
         })
     }
 
-    /// A server of type `websocket` is shaken hands with before anything is sent.
+    /// Servers of type `websocket` need a handshake before the first message.
     fn implied_connect(&mut self, element: &Element, steps: &mut Vec<Step>) {
         let Some(first) = first_websocket(element) else { return };
         if first.value("type") == Some("connect") {
@@ -125,11 +125,9 @@ impl Lower<'_> {
             );
         }
         let options = &self.options.websocket;
-        let literal =
-            |text: &str| Template { parts: vec![Part::Literal(text.as_bytes().to_vec())] };
         let connect = Connect {
-            path: literal(&options.path),
-            origin: options.origin.as_deref().map(literal),
+            path: Template::literal(&options.path),
+            origin: options.origin.as_deref().map(Template::literal),
             subprotocols: options.subprotocols.clone(),
             headers: Vec::new(),
             answer: Answer::default(),
@@ -137,14 +135,14 @@ impl Lower<'_> {
         steps.insert(0, Step { line: element.line, act: Act::Connect(connect) });
     }
 
-    /// `tsung_userid` is a variable like others where one is wanted.
+    /// Sets `tsung_userid` as a variable where a step reads it as one.
     fn user_id(&mut self, element: &Element, steps: &mut Vec<Step>) {
         if !self.vars.user_id_wanted {
             return;
         }
         let var = self.var_set(super::variables::USER_ID, element.line);
-        let parts = vec![Part::Value(Generated::UserId)];
-        let set = Set { vars: vec![var], value: Value::Template(Template { parts }) };
+        let value = Value::Template(Part::Value(Generated::UserId).into());
+        let set = Set { vars: vec![var], value };
         steps.insert(0, Step { line: element.line, act: Act::Set(set) });
     }
 

@@ -3,7 +3,7 @@
 use simurgh_load_scenario::{Diagnostic, Generated, Part, Template};
 
 use super::Lower;
-use super::variables::{USER_ID, literal};
+use super::variables::USER_ID;
 use crate::subst::{self, Piece};
 
 impl Lower<'_> {
@@ -21,16 +21,14 @@ impl Lower<'_> {
                 let what = "a `%%..%%` stands where nothing is put in, and is sent as it is";
                 self.warnings.push(Diagnostic::at(line, what).help(help));
             }
-            return Template { parts: literal(text) };
+            return Template::literal(text);
         }
         if lone {
             let help = "Tsung would swallow the text after it";
             let what = "a `%%` begins neither a variable nor a function, and is sent as it is";
             self.warnings.push(Diagnostic::at(line, what).help(help));
         }
-        let parts: Vec<Part> =
-            pieces.into_iter().filter_map(|piece| self.part(&piece, line)).collect();
-        Template { parts: subst::join(parts) }
+        pieces.into_iter().filter_map(|piece| self.part(&piece, line)).collect()
     }
 
     fn part(&mut self, piece: &Piece<'_>, line: u32) -> Option<Part> {

@@ -14,7 +14,7 @@ use crate::{erlang, subst};
 /// The variable that every user has.
 pub(super) const USER_ID: &str = "tsung_userid";
 
-/// Names of variables, and what is known of each.
+/// The variables of a file.
 #[derive(Default)]
 pub(super) struct Vars {
     names: Vec<String>,
@@ -96,9 +96,9 @@ impl Lower<'_> {
     /// Says which variables are read and never set.
     pub(super) fn unset_variables(&mut self) {
         let used = std::mem::take(&mut self.vars.used);
-        let mut said = HashSet::new();
+        let mut warned = HashSet::new();
         for (id, line) in used {
-            if self.vars.set.contains(&id) || !said.insert(id) {
+            if self.vars.set.contains(&id) || !warned.insert(id) {
                 continue;
             }
             let name = self.vars.names.get(usize::from(id.0)).cloned().unwrap_or_default();
@@ -129,7 +129,6 @@ impl Lower<'_> {
         }
         let source = element.value("sourcetype").unwrap_or_default();
         let step = |vars, value| Step { line, act: Act::Set(Set { vars, value }) };
-        let template = |parts| Value::Template(Template { parts });
         match source {
             "file" | "local_file" | "server" => {
                 let value =
@@ -138,7 +137,7 @@ impl Lower<'_> {
             }
             "random_number" | "random_string" | "urandom_string" => {
                 let Some(value) = self.random(element, source) else { return Vec::new() };
-                let set = |var| step(vec![var], template(vec![Part::Value(value.clone())]));
+                let set = |var| step(vec![var], Value::Template(Part::Value(value.clone()).into()));
                 vars.into_iter().map(set).collect()
             }
             _ => {
@@ -147,12 +146,16 @@ impl Lower<'_> {
                     self.warn(line, what, "there is one value");
                 }
                 vars.truncate(1);
-                let value = match source {
-                    "value" => Some(template(literal(element.value("value").unwrap_or_default()))),
-                    "jsonpath" => self.json_of(element),
-                    "erlang" => self.callback(element).map(template),
-                    _ => self.code(element).map(template),
+                let template = match source {
+                    "value" => Some(Template::literal(element.value("value").unwrap_or_default())),
+                    "jsonpath" => {
+                        let value = self.json_of(element);
+                        return value.map(|value| step(vars, value)).into_iter().collect();
+                    }
+                    "erlang" => self.callback(element),
+                    _ => self.code(element),
                 };
+                let value = template.map(Value::Template);
                 value.map(|value| step(vars, value)).into_iter().collect()
             }
         }
@@ -208,10 +211,10 @@ impl Lower<'_> {
         Some(Value::Json { from, path })
     }
 
-    fn callback(&mut self, element: &Element) -> Option<Vec<Part>> {
+    fn callback(&mut self, element: &Element) -> Option<Template> {
         let name = self.wanted(element, "callback").to_owned();
         let value = self.call(&name, element.line_of("callback"))?;
-        Some(vec![Part::Value(value)])
+        Some(Part::Value(value).into())
     }
 
     /// A function of Tsung that can be called.
@@ -238,7 +241,7 @@ impl Lower<'_> {
         value
     }
 
-    fn code(&mut self, element: &Element) -> Option<Vec<Part>> {
+    fn code(&mut self, element: &Element) -> Option<Template> {
         let code = self.wanted(element, "code").to_owned();
         let line = element.line_of("code");
         let Some(values) = erlang::evaluate(&code) else {
@@ -247,25 +250,24 @@ impl Lower<'_> {
                         ++, binary_to_list, ts_digest:md5hex and rand:uniform(N)";
             return self.refuse(line, "the code of <setdynvars> is not understood", help);
         };
-        self.parts_of(values, line)
+        self.template_of(values, line)
     }
 
-    fn parts_of(&mut self, values: Vec<erlang::Value>, line: u32) -> Option<Vec<Part>> {
-        let mut parts = Vec::new();
+    fn template_of(&mut self, values: Vec<erlang::Value>, line: u32) -> Option<Template> {
+        let mut template = Template::default();
         for value in values {
-            parts.push(match value {
+            template.push(match value {
                 erlang::Value::Text(text) => Part::Literal(text.into_bytes()),
                 erlang::Value::Lookup(name) if name == USER_ID => Part::Value(Generated::UserId),
                 erlang::Value::Lookup(name) => Part::Var(self.var_used(&name, line)),
                 erlang::Value::Call(name) => Part::Value(self.call(&name, line)?),
                 erlang::Value::Random(last) => Part::Value(Generated::RandomNumber(1, last)),
                 erlang::Value::Md5(inner) => {
-                    let parts = self.parts_of(inner, line)?;
-                    Part::Value(Generated::Md5(Box::new(Template { parts })))
+                    Part::Value(Generated::Md5(Box::new(self.template_of(inner, line)?)))
                 }
             });
         }
-        Some(subst::join(parts))
+        Some(template)
     }
 
     /// `<dyn_variable>`.
@@ -306,9 +308,4 @@ impl Lower<'_> {
         let decode_html = element.value("decode") == Some("html_entities");
         Some(Capture { var, from, decode_html })
     }
-}
-
-/// One literal, or nothing.
-pub(super) fn literal(text: &str) -> Vec<Part> {
-    subst::join([Part::Literal(text.as_bytes().to_vec())])
 }

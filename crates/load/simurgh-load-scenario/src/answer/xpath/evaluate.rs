@@ -303,7 +303,7 @@ impl<'t> Evaluation<'t> {
             values.push(self.value(argument, focus)?);
         }
         let mut values = values.into_iter();
-        // Where an argument may be left out, the node here is meant.
+        // The default of an argument is the node that the expression is evaluated for.
         let first = values.next().unwrap_or_else(|| Value::Nodes(vec![focus.node]));
         Some(match function {
             Function::True => Value::Boolean(true),

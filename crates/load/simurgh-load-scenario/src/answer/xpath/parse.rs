@@ -88,7 +88,7 @@ impl<'a> Parser<'a> {
         let inner = self.union()?;
         Ok(match minus {
             0 => inner,
-            // Two of them make a number of what was none.
+            // Even two of them turn the value into a number.
             _ if minus.is_multiple_of(2) => {
                 Expression::Negative(Box::new(Expression::Negative(inner.into())))
             }
@@ -331,7 +331,7 @@ impl<'a> Parser<'a> {
     }
 }
 
-/// The one there is, or what is made of all.
+/// The only expression, or `make` of all.
 fn only(mut all: Vec<Expression>, make: fn(Vec<Expression>) -> Expression) -> Expression {
     match all.pop() {
         Some(one) if all.is_empty() => one,

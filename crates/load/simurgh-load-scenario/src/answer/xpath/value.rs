@@ -50,7 +50,7 @@ pub(super) fn number(text: &str) -> f64 {
     let text = text.trim_matches([' ', '\t', '\r', '\n']);
     let digits = text.strip_prefix('-').unwrap_or(text);
     let is_part = |byte: u8| byte.is_ascii_digit() || byte == b'.';
-    // What Rust reads besides has letters or a plus in it.
+    // Rust also reads letters (`inf`, `1e3`) and a plus, which XPath does not.
     if digits.bytes().all(is_part) { text.parse().unwrap_or(f64::NAN) } else { f64::NAN }
 }
 
