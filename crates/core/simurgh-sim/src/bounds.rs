@@ -1,8 +1,8 @@
 //! The bounds that a configuration promises, held against every step.
 //!
 //! Only the core knows how many bytes of a flow are under way. So two sums bound it: what certainly
-//! is under way of it (in mailboxes, or accepted since the shard last fanned out), and the most that
-//! there can be.
+//! is under way of it (in mailboxes, or accepted since the shard last fanned out), and the most
+//! that there can be.
 
 use simurgh_core::{Node, Phase};
 use simurgh_reactor::Key;

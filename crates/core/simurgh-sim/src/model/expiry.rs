@@ -1,5 +1,5 @@
-//! Lifetimes of sockets, such as those of their tokens (PROTOCOL §7.7): a socket is closed with 3000
-//! when its time is over, or as much later as PROTOCOL §7.2 allows.
+//! Lifetimes of sockets, such as those of their tokens (PROTOCOL §7.7): a socket is closed with
+//! 3000 when its time is over, or as much later as PROTOCOL §7.2 allows.
 
 use simurgh_core::{Reason, TICK, nanoseconds};
 
