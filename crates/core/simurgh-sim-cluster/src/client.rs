@@ -51,7 +51,7 @@ impl client::Client for Client {
         self.channels.iter_mut().for_each(|it| *it = None);
         self.views.iter_mut().for_each(TopicView::disconnected);
         if !self.opts_in {
-            // Who does not say where it stands may hear again what another node hears late.
+            // Without a position it may hear again what another node hears late.
             self.views.iter_mut().for_each(|it| it.at = None);
         }
     }

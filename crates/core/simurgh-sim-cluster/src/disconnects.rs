@@ -23,7 +23,7 @@ pub(crate) struct Disconnect {
     pub(crate) known: BTreeSet<usize>,
     /// Connections with the id at that time: start and number.
     pub(crate) sockets: Vec<(usize, u32)>,
-    /// Who has closed all sockets with it since.
+    /// Starts that have closed all their sockets with the id since.
     pub(crate) done: BTreeSet<usize>,
     /// It is to be told what becomes of it, and was not yet.
     pub(crate) waits: bool,

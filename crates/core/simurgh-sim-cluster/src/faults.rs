@@ -184,7 +184,7 @@ impl ClusterSimulation {
         self.shared.ledger().counts.count("drained", 1);
         let within_ns = LEAVES_NS;
         let is_flushed = self.running(slot).is_some_and(|it| it.thread.node.is_flushed());
-        // Of the others those are told that its last words reach.
+        // Its good-bye reaches those that are linked.
         if is_flushed && self.running(slot).is_some_and(|it| it.is_linked()) {
             self.expect(slot, within_ns);
         }
@@ -235,7 +235,7 @@ impl ClusterSimulation {
         is_engine_there && plan.network.loss_per_million == 0 && running.is_linked()
     }
 
-    /// Who can hear whom; and whether what was to be noticed by now is.
+    /// Updates which start hears which, and checks what had to be noticed by now.
     pub(super) fn check_links(&mut self) {
         let clock_ns = self.clock_ns;
         let is_parted = self.shared.ledger().is_parted;

@@ -1,9 +1,10 @@
-//! Topics that are kept, on several nodes: what the engine has stored, and what clients
-//! hear of that.
+//! Topics that are kept, on several nodes: what the engine has stored, and what clients hear of
+//! that.
 //!
-//! The engine's log is the truth ([`Log`]). What the handlers of each client that opts
-//! in hear, over all its connections and on any node ([`TopicView`](view::TopicView)), must be the
-//! stored order without holes and without repeats, or a gap was told before anything newer. A reply `ok` says that what its channel broadcast is in the log, and nothing is there twice.
+//! The engine's log is the truth ([`Log`]). What the handlers of each client that opts in hear,
+//! over all its connections and on any node ([`TopicView`](view::TopicView)), must be the stored
+//! order without holes and without repeats, or a gap was told before anything newer. A reply
+//! `ok` says that what its channel broadcast is in the log, and nothing is there twice.
 
 mod operations;
 #[cfg(test)]

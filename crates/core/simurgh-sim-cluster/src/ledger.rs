@@ -26,10 +26,10 @@ pub(crate) struct Made {
     pub(crate) topic: usize,
     /// The start of a node on which it was.
     pub(crate) node: usize,
-    /// The shard whose channel said it; none: somebody outside.
+    /// The shard of its channel; `None` if somebody outside sent it.
     pub(crate) shard: Option<usize>,
     pub(crate) except: u32,
-    /// Its place among what its node has said on its topic; none: it was not said.
+    /// Its place among what its node has sent on its topic, once it was sent.
     pub(crate) place: Option<u64>,
     /// It was refused, or its node had ended.
     pub(crate) is_optional: bool,

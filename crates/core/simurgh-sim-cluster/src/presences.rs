@@ -1,5 +1,5 @@
-//! Who is present, as applications say it; what clients make of what they are told, as phoenix.js
-//! does; and what they may be told.
+//! Presences as applications track them; what clients make of events, as phoenix.js does; and what
+//! they may be sent.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -167,7 +167,7 @@ impl Ledger {
             let text = format!("start {start}: {json} for who knows {:?}", view.numbers);
             return self.fail("diff", text);
         }
-        // Who has no list hears farewells of who is not known here any more.
+        // A client without a list may hear that an unknown entry leaves.
         for it in leaves.iter().filter(|_| view.has_state) {
             let Some(entry) = self.presences.entries.get(it.number as usize) else { continue };
             let is_gone = self.presences.gone.contains(&(start, entry.node));
@@ -180,7 +180,7 @@ impl Ledger {
 }
 
 impl View {
-    /// Who is there for it, ascending.
+    /// The entries that it shows, ascending.
     pub(crate) fn sorted(&self) -> Vec<u32> {
         let mut numbers = self.numbers.clone();
         numbers.sort_unstable();

@@ -201,7 +201,7 @@ impl ClusterSimulation {
         }
     }
 
-    /// Everybody goes, and nothing is left.
+    /// All clients leave; nothing must be left.
     pub(crate) fn end_all(&mut self) {
         if !self.shared.has_failed() {
             self.rest();

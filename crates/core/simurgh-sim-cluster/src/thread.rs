@@ -1,4 +1,4 @@
-//! The cluster's thread of a node, as `simurgh::cluster` has it: the mailbox in which shards send to
+//! The cluster's thread of a node, as `simurgh::cluster` has it: the mailbox of what shards send
 //! it, what it does with what comes from other nodes, and its turns.
 
 use std::collections::{BTreeSet, HashMap};

@@ -139,7 +139,7 @@ impl ClusterSimulation {
             for running in others.filter(|it| it.thread.is_heard(name)) {
                 let mut ledger = self.shared.ledger();
                 let mut shards = running.thread.shards(name);
-                // Who is a member before another node speaks hears that, too.
+                // A channel that is a member before another node publishes hears it, too.
                 shards.extend(ledger.members(running.start, topic));
                 shards.iter().for_each(|it| ledger.awaits(id, dropped, running.start, *it));
             }

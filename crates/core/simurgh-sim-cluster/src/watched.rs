@@ -120,7 +120,7 @@ impl WatchedAdapter {
         }
     }
 
-    /// What a test makes of an event; none: it is lost, or held back.
+    /// The event as a planted fault leaves it; `None` if it is lost or held back.
     fn spoilt(&mut self, event: Event) -> Option<Event> {
         let is_broadcast =
             matches!(&event, Event::Received(Received { space: Some(Space::Broadcast), .. }));

@@ -92,7 +92,7 @@ impl Delivery {
         }
     }
 
-    /// Of a server's message, with the topic and the sum of the payload.
+    /// A server's message in short, with its topic and the sum of its payload.
     pub fn of(topics: &Topics, message: &ServerMessage<'_>) -> (Option<u8>, Self, u32) {
         let (kind, word, refs, topic, payload) = match message {
             ServerMessage::Reply { join_ref, msg_ref, topic, status, response } => {

@@ -211,7 +211,7 @@ impl<L: Ledger, P: Send + Sync + 'static> Node for SimNode<L, P> {
         let is_alone = self.cluster.is_none();
         let may_be_lost = match &mail {
             Mail::Broadcast(_) => true,
-            // Of a cluster's histories the engine is the truth.
+            // In a cluster the engine keeps the histories.
             Mail::History(_) => is_alone,
             _ => false,
         };

@@ -37,7 +37,7 @@ pub struct ClientMessage {
 pub enum Content {
     /// A message of a client with a serializer.
     Request(Request),
-    /// Of a client without serializer.
+    /// A message of a client without serializer.
     Plain(u32),
     /// A close frame, with its code.
     Close(Option<u16>),

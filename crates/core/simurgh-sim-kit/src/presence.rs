@@ -39,9 +39,9 @@ pub enum PresenceEvent {
     State(Vec<Meta>),
     /// `presence_diff`.
     Diff {
-        /// Who comes.
+        /// Entries that come.
         joins: Vec<Meta>,
-        /// Who goes.
+        /// Entries that go.
         leaves: Vec<Meta>,
     },
     /// `presence_summary`.

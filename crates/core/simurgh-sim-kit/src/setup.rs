@@ -14,7 +14,7 @@ use crate::topics::Topics;
 /// How the shards of a run are configured.
 #[derive(Debug)]
 pub struct Setup {
-    /// Of the cores.
+    /// The configuration of the cores.
     pub config: Config,
     /// Most nanoseconds between two readings of the clock.
     pub jump_ns: u32,

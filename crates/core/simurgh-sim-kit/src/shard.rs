@@ -50,7 +50,7 @@ pub trait Turns {
     type Ledger: Ledger;
     /// What the seed has decided.
     type Plan: Send + Sync + 'static;
-    /// Who has connections.
+    /// Its clients.
     type Client: Client;
 
     /// What all parts share.

@@ -45,12 +45,12 @@ pub struct Transport {
     pub removals: Vec<Key>,
     /// Sockets that are read again.
     pub released: Vec<Key>,
-    /// Whose session may be over.
+    /// Sockets whose session may be over.
     pub touched: Vec<Key>,
     closing: Vec<Key>,
     /// Sockets whose output has caught up.
     pub drained: Vec<Key>,
-    /// Who was held in the step under way.
+    /// Sockets that were held in the step under way.
     pub holds: Vec<Key>,
     /// Connections that were cut because they read too slowly.
     pub cut: Vec<u32>,

@@ -47,7 +47,7 @@ const INTERCEPTS: [&[&str]; 16] = [
     &["a", "b", "presence_diff", "presence_state"],
     &[],
 ];
-/// Broadcasts that come one out of the other, at most: else there would be no end of them.
+/// How many broadcasts may lead to each other; else there would be no end of them.
 pub(crate) const DEPTH_MAX: u8 = 2;
 
 pub(crate) struct Member {
@@ -80,7 +80,7 @@ pub(crate) fn mixed(one: u32, two: u32) -> u64 {
     (u64::from(one) << 32 | u64::from(two)).wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
 
-/// A panic of the application's, without the hook: it is meant.
+/// Panics as the application does, on purpose and without the hook.
 pub(crate) fn give_up() -> ! {
     std::panic::resume_unwind(Box::new("meant"))
 }
@@ -167,7 +167,7 @@ impl Draw<'_> {
                 ctx.unsubscribe(model.topics.name(some_topic));
                 effects.push(Action::Unsubscribe(some_topic));
             }
-            // Rarer than all else, or nobody would live to see anything.
+            // Rarer than all else, or sockets would close too soon.
             Some(Habit::CloseSocket) if self.rng.u8(..) < 80 => {
                 ctx.close_socket(CloseCode::RESTART);
                 effects.push(Action::Close(1012));
@@ -255,7 +255,7 @@ impl Member {
             pass(&mut draw, model, ctx, passed, &mut effects);
         }
         let profile = &shared.profile;
-        // What is called for each member does little, or there would be no end of it.
+        // Callbacks for each member do little, or there would be no end.
         let is_each = matches!(call, Call::HandleOut { .. } | Call::HandleBroadcast { .. });
         let most = if is_each && draw.rng.u8(..) < 200 { 0 } else { profile.effects_max };
         for _ in 0..draw.rng.u8(..=most) {
@@ -459,7 +459,8 @@ fn ask(shared: &Arc<Shared>, ctx: &mut Context<'_>, payload: &Payload<'_>) -> Jo
     join.unwrap_or_else(|| give_up())
 }
 
-/// Decides about a join; none: it panics. The first time what was prepared for it may be there.
+/// Decides about a join; `None` if it panics. `first` has what was prepared for it, if it is the
+/// first decision.
 fn decide(
     shared: &Arc<Shared>,
     rng: &mut Rng,

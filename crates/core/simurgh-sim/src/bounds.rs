@@ -1,8 +1,8 @@
 //! The bounds that a configuration promises, held against every step.
 //!
-//! How many bytes a flow has under way only the core knows, so it is held against two sums that are
-//! known: what certainly is under way of it (in mailboxes, or accepted since the shard last fanned
-//! out), and what certainly is all that can be.
+//! Only the core knows how many bytes of a flow are under way. So two sums bound it: what certainly
+//! is under way of it (in mailboxes, or accepted since the shard last fanned out), and the most
+//! that there can be.
 
 use simurgh_core::{Node, Phase};
 use simurgh_reactor::Key;
@@ -34,7 +34,7 @@ struct Known {
     fresh: usize,
 }
 
-/// What a shard may give back although it is awaited.
+/// How many bytes a shard may give back before all sockets have them.
 #[derive(Debug, Default)]
 pub(crate) struct Pace {
     since_ns: u64,
@@ -72,7 +72,7 @@ impl Flows {
 
     /// What certainly is under way, with what comes to it.
     fn add(&mut self, flow: Flow, fresh: usize) -> usize {
-        // One that was held for it in another epoch may have been held for another flow.
+        // A socket that was held for it in another epoch may have been held for another flow.
         let Some(it) = self.of(flow).filter(|it| it.epoch == flow.epoch) else { return 0 };
         it.fresh += fresh;
         it.mailed.iter().copied().max().unwrap_or(0).max(it.fresh)
@@ -80,7 +80,7 @@ impl Flows {
 }
 
 impl SimNode {
-    /// A shard broadcasts for one of its sockets: notes whether that must not be read any more.
+    /// Notes whether a socket whose broadcast a shard makes must not be read any more.
     pub(crate) fn judge(&self, model: &mut Model, state: &mut State, shard: usize, bytes: usize) {
         let Some(Published { conn, flow, has_members }) = model.now.published.take() else {
             return;
@@ -92,7 +92,7 @@ impl SimNode {
         let is_fresh = has_members && model.input != Input::FanOut;
         let fresh = if is_fresh { bytes } else { 0 };
         let under_way = state.flows.add(flow, fresh);
-        // What nobody here is to get is given back before anything is looked at.
+        // Bytes without members here are given back before anything is checked.
         let back = if has_members { 0 } else { bytes };
         let is_above = |limit: usize| {
             let all = state.charged.iter().zip(&state.ended).enumerate();
@@ -110,13 +110,13 @@ impl SimNode {
     }
 }
 
-/// An eighth of what may be under way is the most that one topic's publishers of one shard have.
+/// The most that publishers of one topic on one shard may have under way.
 fn flow_bytes_max(mailbox_bytes_max: usize) -> usize {
     mailbox_bytes_max / 8
 }
 
 impl NodeSimulation {
-    /// Who published too much is not read; who did not, is.
+    /// Sockets that published too much are not read; all others are.
     pub(crate) fn check_publishers(&self, shard: usize, model: &mut Model) {
         if model.now.published_bytes == 0 {
             return;
@@ -145,7 +145,7 @@ impl NodeSimulation {
         }
     }
 
-    /// Notes for which flow somebody was held in this step, if it published on one alone.
+    /// Notes for which flow sockets were held in this step, if they published on one only.
     pub(crate) fn note_holds(&mut self, shard: usize, flows: &[(u32, Flow)]) {
         let Some(server) = self.servers.get_mut(shard) else { return };
         for at in 0..server.net.holds.len() {
@@ -166,9 +166,8 @@ impl NodeSimulation {
 }
 
 impl Server {
-    /// A turn is over: who is held has a reason, and who has one is held; what was given back
-    /// although it is awaited is no more than the pace allows; nobody has more before it than may
-    /// wait for it.
+    /// Checks the end of a turn: exactly those sockets are held that must be; no more bytes were
+    /// given back early than the pace allows; no socket has more queued than it may.
     pub(crate) fn check_settled(&mut self, node: &SimNode, model: &mut Model) {
         let config = &node.shared.profile.config;
         if let Some(given) = self.gives_too_much(node, model) {
@@ -203,7 +202,7 @@ impl Server {
         }
     }
 
-    /// What was given back in this turn although it is awaited, if that is too much.
+    /// Bytes that were given back early in this turn, if that are too many.
     fn gives_too_much(&mut self, node: &SimNode, model: &Model) -> Option<usize> {
         let config = &node.shared.profile.config;
         let state = node.state();
@@ -213,7 +212,7 @@ impl Server {
         let pace = topics * (half / config.slow_after.as_secs_f64()).ceil() as u128;
         let now_ns = self.net.now.ns;
         let passed = now_ns.saturating_sub(self.pace.since_ns).min(SECOND);
-        // What is saved up is less than the next broadcast weighs, for each topic.
+        // For each topic less than the next broadcast weighs is saved up.
         let most = (topics * heaviest + pace) * u128::from(SECOND);
         let allowed = (self.pace.allowed + pace * u128::from(passed)).min(most);
         let left = allowed.checked_sub(given as u128 * u128::from(SECOND));

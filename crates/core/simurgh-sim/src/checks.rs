@@ -37,7 +37,7 @@ impl Server {
             let text = format!("{names}: {counted:?}, not {expected:?}");
             model.fail("metrics", text);
         }
-        // Without either nothing is counted, which is looked at in the end.
+        // Without limits and lifetimes nothing of this is counted, as the end of the run checks.
         if model.limits.is_some() || model.counts.lifetimes > 0 {
             self.check_limits(model);
         }
@@ -76,7 +76,7 @@ impl Server {
     }
 }
 
-/// A socket waits exactly if it is to.
+/// Checks that a socket waits exactly if it has to.
 pub(crate) fn check_waits(peer: &Peer, model: &mut Model) {
     let (conn, waits) = (peer.conn, peer.socket.phase() == Phase::Waiting);
     if peer.socket.is_open() && waits != model.waits(conn) {
@@ -92,7 +92,7 @@ impl NodeSimulation {
         }
     }
 
-    /// Who has begun to wait in this step does, and who waits no more does not.
+    /// Sockets that began to wait in this step wait, and those that no longer have to do not.
     pub(crate) fn check_waits(&self, shard: usize, model: &mut Model) {
         let waits = std::mem::take(&mut model.now.waits);
         for peer in waits.iter().filter_map(|conn| self.open_peer(shard, *conn)) {
@@ -100,7 +100,7 @@ impl NodeSimulation {
         }
     }
 
-    /// A socket that waits for the answer to its close hears it.
+    /// Checks that a closing socket is read, so that the answer to its close arrives.
     pub(crate) fn check_closing(&self, shard: usize, model: &mut Model) {
         let Some(server) = self.servers.get(shard) else { return };
         let is_deaf = |it: &&Key| {

@@ -53,7 +53,7 @@ impl NodeSimulation {
         self.current.get(client).copied().flatten()
     }
 
-    /// How much longer than it need be a client's message is.
+    /// Bytes by which a client's message is padded.
     fn pad(&self, kind: RequestKind, word: u32) -> usize {
         let above = self.shared.profile.features.prepare_above as usize;
         match word >> 20 & 7 {
@@ -115,7 +115,7 @@ impl NodeSimulation {
         self.send(conn, ClientMessage { kind, bytes, content: Content::Plain(id) });
     }
 
-    /// A client says something with refs of its own making: none, or of a join that is long over.
+    /// A client sends a message with other refs than a session's: none, or those of an old join.
     pub(crate) fn say_oddly(&mut self, conn: u32, topic: u8, word: u32) {
         let Some(link) = self.links.get_mut(conn as usize) else { return };
         let mut model = self.shared.model();
@@ -139,7 +139,7 @@ impl NodeSimulation {
         };
         let join_ref =
             if asks == RequestKind::Join { join_ref.min(ODD_REFS - 1) } else { join_ref };
-        // Of every form, if there are any: a join's own join_ref is meant, later or never.
+        // Refs of every form. A join's own join_ref is used later, or never.
         let (join_ref, msg_ref) = match self.shared.profile.features.has_odd_refs {
             true if join_ref == 0 => (0, refs::in_form(msg_ref, word >> 17)),
             true if asks == RequestKind::Join => {
@@ -392,7 +392,7 @@ impl NodeSimulation {
         }
     }
 
-    /// A client whose connection is over has none any more.
+    /// Forgets the connection of a client once it is over and everything was taken.
     fn let_go(&mut self, conn: u32) -> bool {
         let Some(link) = self.links.get(conn as usize) else { return false };
         let client = link.client;
@@ -416,8 +416,8 @@ pub(crate) fn size(message: &Message<'_>) -> Size {
     Size { bytes: bytes as u64, payload: payload.len() }
 }
 
-/// The number of a message's join_ref. A binary frame has an empty string for null, which is
-/// nobody's.
+/// The number of a message's join_ref. A binary frame has an empty string for null, which no
+/// channel has.
 pub(crate) fn join_ref(message: &Message<'_>) -> u32 {
     match message.join_ref.raw() {
         "\"\"" => NONE,

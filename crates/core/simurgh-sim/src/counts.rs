@@ -1,4 +1,4 @@
-//! What was exercised: so that one sees whether a run came by what it was meant to.
+//! Counts of what happened, to see that a run exercises what it is meant to.
 
 macro_rules! counts {
     ($($field:ident $text:literal,)*) => {

@@ -1,14 +1,14 @@
-//! What seeds have beside the rest of their profile, drawn by itself: what was found before there
-//! was any of it is found again by the same seeds, which run without (`early` in `seeds.txt`).
+//! Features of seeds, drawn apart from the rest of their profile: so seeds that found something
+//! before there were any find it again without them (`early` in `seeds.txt`).
 
 use fastrand::Rng;
 
-/// See the module. Each may be switched off, to shrink.
+/// Features of a seed. Each may be switched off, to shrink.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Features {
-    /// How many shards may fan out at once, if that is not for the cores to say.
+    /// How many shards may fan out at once; `None` leaves that to the number of cores.
     pub(crate) permits: Option<u8>,
-    /// Members that are too many on a shard to be served without a permit.
+    /// So many members on a shard that they are not served without a permit.
     pub(crate) is_crowded: bool,
     /// Texts of clients that are longer are read, and prepared, away from their shard; 0: none.
     pub(crate) prepare_above: u32,

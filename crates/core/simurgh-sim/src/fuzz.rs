@@ -16,7 +16,7 @@ const OPS_MAX: usize = 500;
 pub fn fuzz(data: &[u8]) {
     let Some((seed, data)) = data.split_first_chunk::<2>() else { return };
     let mut plan = Plan::of(u64::from(u16::from_le_bytes(*seed)));
-    // Of an application that panics the fuzzer would think that it has found something.
+    // The fuzzer would take a panic of the application for a finding.
     plan.profile.panics = 0;
     let (ops, _) = data.as_chunks::<OP_BYTES>();
     let ops: Vec<Op> = ops.iter().take(OPS_MAX).filter_map(op).collect();
@@ -29,7 +29,7 @@ fn op(bytes: &[u8; OP_BYTES]) -> Option<Op> {
     let [kind, a, b, c @ ..] = *bytes;
     let (kind, ..) = *Kind::ALL.get(usize::from(kind) % Kind::ALL.len())?;
     let c = u32::from_le_bytes([c[0], c[1], c[2], 0]);
-    // As a draw is spread over all numbers, which are taken modulo what there is.
+    // Spread over all numbers as a draw is, since operations take them modulo what there is.
     Some(Op { kind, a: u16::from(a), b: u16::from(b), c: c.wrapping_mul(0x0101_0101) })
 }
 

@@ -1,6 +1,6 @@
-//! Handlers that wait, as those of asynchronous channels do: messages queue behind them, bounded,
-//! and where there are too many the socket is not read. And what callbacks do beyond their socket's
-//! messages: hold it, keep something with it, link work, broadcast by their handles.
+//! Handlers that wait, as those of asynchronous channels do: messages queue behind them up to a
+//! bound, beyond which the socket is not read. And what callbacks do beside answering: hold their
+//! socket, keep values with it, link work, broadcast by their handles.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -79,7 +79,7 @@ impl Drop for Linked {
     }
 }
 
-/// Links work to the channel that speaks.
+/// Links work to a channel.
 fn link(
     shared: &Shared,
     model: &mut Model,
@@ -95,7 +95,7 @@ fn link(
 }
 
 impl Draw<'_> {
-    /// One effect of those that there are where channels reach further.
+    /// One effect of [`Features::reaches`](crate::features::Features::reaches).
     pub(crate) fn reach(
         &mut self,
         model: &mut Model,
@@ -233,7 +233,7 @@ impl Member {
         self.busy = Some(Busy { task, job, behind, is_full: false });
     }
 
-    /// A handler that waited is done: what it did takes place, and the next one begins.
+    /// Ends a handler that waited: its effects take place, and the next one begins.
     fn done(&mut self, ctx: &mut Context<'_>, task: u32, word: u32) -> Outcome {
         let shared = Arc::clone(&self.shared);
         let mut guard = shared.model();
@@ -281,7 +281,7 @@ impl Member {
         outcome
     }
 
-    /// Begins on what waits, and wants more once few enough are left.
+    /// Begins on the next message, and proceeds with the socket once few enough are left.
     fn go_on(
         &mut self,
         model: &mut Model,

@@ -1,5 +1,5 @@
-//! Limits of what clients say, and times of sockets, as a seed draws them: plain numbers, of which
-//! the core and the model each make their own.
+//! Limits of what clients send, and lifetimes of sockets, as a seed draws them: plain numbers, of
+//! which the core and the model each make their own.
 
 use std::time::Duration;
 
@@ -37,7 +37,7 @@ impl Limited {
     }
 }
 
-/// So many in so many milliseconds, and so many at once.
+/// How many in how many milliseconds, and how many at once.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Quota {
     pub(crate) count: u64,
@@ -46,7 +46,7 @@ pub(crate) struct Quota {
     pub(crate) policy: LimitPolicy,
 }
 
-/// See the module. By the places of [`Limited`]; of joins a channel has none.
+/// Limits of sockets and channels, by the places of [`Limited`]; channels have none for joins.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Limits {
     pub(crate) socket: [Option<Quota>; RATES],
@@ -56,7 +56,7 @@ pub(crate) struct Limits {
 }
 
 impl Limits {
-    /// Draws limits, some of which there are not.
+    /// Draws limits; some are left out.
     pub(crate) fn of(rng: &mut Rng) -> Self {
         let all = [Limited::Joins, Limited::Messages, Limited::Bytes, Limited::PresenceCalls];
         let mut some = |what: Limited| {
@@ -102,7 +102,7 @@ fn quota(rng: &mut Rng, what: Limited) -> Quota {
         _ => ([1, 3, 20], rng.u64(1..=9)),
     };
     let count = counts[rng.usize(..3)];
-    // An empty bucket fills in an hour at most, and in none of these in as much.
+    // The core allows an hour at most to fill an empty bucket; all of these take less.
     let period_ms = [1, 70, 1_000, 11_000, 60_000][rng.usize(..5)];
     Quota { count, period_ms, burst, policy: policy(rng) }
 }

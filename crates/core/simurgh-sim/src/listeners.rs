@@ -10,7 +10,7 @@ use crate::node::{MailTag, TaggedMail, number_of};
 use crate::shared::Shared;
 use crate::simulation::NodeSimulation;
 
-/// What a shard has of a listener.
+/// Tells the model when its shard drops a listener.
 struct ListenerGuard {
     number: u32,
     shared: Arc<Shared>,
@@ -46,7 +46,7 @@ impl NodeSimulation {
         self.node.put(shard, TaggedMail::new(mail, MailTag::Listen(number)));
     }
 
-    /// One of the last listeners wants to hear no more, if it has not said so.
+    /// One of the last listeners unsubscribes, if it has not yet.
     pub(crate) fn unlisten(&mut self, c: u32) {
         let count = self.shared.model().listeners.len();
         if let Some(number) = count.checked_sub(1 + c as usize % count.clamp(1, 8)) {
@@ -54,7 +54,7 @@ impl NodeSimulation {
         }
     }
 
-    /// Everybody does.
+    /// All listeners unsubscribe.
     pub(crate) fn unlisten_all(&mut self) {
         let count = self.shared.model().listeners.len();
         (0..count).for_each(|number| self.end_listening(number));

@@ -1,4 +1,4 @@
-//! `simurgh-sim`: see the library.
+//! `simurgh-sim`, the program of all simulations.
 
 fn main() -> std::process::ExitCode {
     simurgh_sim::main()

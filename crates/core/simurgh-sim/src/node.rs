@@ -72,7 +72,7 @@ pub(crate) struct State {
     pub(crate) member_counts: Vec<i64>,
     /// What is being broadcast by a handle: its shard counts it until it is taken there.
     spoken: Option<(u32, Intent)>,
-    /// To whom the broadcast in hand was posted.
+    /// Shards to which the broadcast in hand was posted.
     posted: Vec<(usize, u32)>,
     /// Permits on their way by mail.
     pub(crate) permits_posted: usize,
@@ -84,9 +84,9 @@ pub(crate) struct State {
     pub(crate) has_spoken: bool,
     /// What the heaviest broadcast weighs.
     pub(crate) heaviest: usize,
-    /// How often others have taken the places of all shards.
+    /// How often the server has started again.
     starts: u64,
-    /// What presence told all last, and its number.
+    /// The last event of presence for all members, and its number.
     pub(crate) told_last: Option<(Arc<Broadcast>, u32)>,
 }
 
@@ -120,7 +120,7 @@ impl SimNode {
         locked(&self.state)
     }
 
-    /// How many permits are left of how many, if they are counted.
+    /// How many permits are left, and how many there are, if they are counted.
     pub(crate) fn permits_left(&self) -> Option<(usize, usize)> {
         self.permits.left().zip(self.permits_all)
     }
@@ -176,7 +176,7 @@ impl State {
         }
     }
 
-    /// What it makes too much is not what somebody publishes.
+    /// Charges bytes of presence, for which no publisher is held.
     fn charge_for_presence(&mut self, shard: usize, bytes: usize) {
         self.charge(shard, bytes);
         self.has_spoken = true;
@@ -219,7 +219,7 @@ fn user_sockets(shared: &Arc<Shared>) -> [UserSocket; 2] {
     [channels, plain]
 }
 
-/// Work that is told nothing, for a fault.
+/// Work that does not notice its end, for a planted fault.
 struct Untold;
 
 impl LinkedWork for Untold {
@@ -445,7 +445,7 @@ impl Node for SimNode {
 
 pub(crate) fn number_of(broadcast: &Broadcast) -> u32 {
     match broadcast.event() {
-        // Its payload says nothing; the first numbers are theirs.
+        // Its payload is empty; the first numbers belong to them.
         "disconnect" => payload::number(broadcast.topic().as_bytes().get(4..).unwrap_or(&[])).0,
         _ => payload::parse(broadcast.payload()).0,
     }

@@ -1,6 +1,6 @@
-//! Operations: all that a scheduler decides. A run is a list of them; each says all it needs by
-//! itself, so that any may be left out and the others mean what they meant. What makes no sense at
-//! its time is skipped.
+//! Operations: all that a scheduler decides. A run is a list of them. Each says all that it needs,
+//! so that leaving one out does not change what the others mean. What is impossible at its time is
+//! skipped.
 
 use fastrand::Rng;
 
@@ -78,7 +78,7 @@ kinds! {
 }
 
 impl Kind {
-    /// How many there were before there was anything else: profiles draw the others apart.
+    /// How many kinds there were at first: profiles draw the later ones apart.
     pub(crate) const EARLY: usize = Self::Rest as usize + 1;
     /// And before handlers waited.
     pub(crate) const MIDDLE: usize = Self::Restart as usize + 1;

@@ -1,4 +1,4 @@
-//! What operations do.
+//! Carries out operations.
 
 use std::pin::Pin;
 use std::sync::atomic::Ordering;
@@ -188,7 +188,7 @@ impl NodeSimulation {
         }
     }
 
-    /// What there is room for is written; a core hears of who has caught up.
+    /// Writes what there is room for, and tells the core which sockets have caught up.
     pub(crate) fn write(&mut self, conn: u32) {
         let Some(link) = self.links.get(conn as usize) else { return };
         let (shard, key, who) = (link.shard, link.key, link.client);
@@ -205,7 +205,7 @@ impl NodeSimulation {
         }
     }
 
-    /// A client goes, in one way or another.
+    /// A client ends its connection in one of several ways.
     fn part(&mut self, conn: u32, kind: Kind, c: u32) {
         let Some(link) = self.links.get_mut(conn as usize) else { return };
         let (shard, key, who) = (link.shard, link.key, link.name());
@@ -303,7 +303,7 @@ impl NodeSimulation {
         let Some(it) = model.chans.get_mut(chan) else { return };
         let Some(handle) = it.handle.clone() else { return };
         let answers = if c >> 8 & 1 == 0 { it.refs.pop() } else { None };
-        // Of one that ended long ago something comes too late, once.
+        // A channel that has ended is used once more: that comes too late.
         if it.life == Life::Ended {
             it.handle = None;
         }
@@ -353,7 +353,7 @@ impl NodeSimulation {
         self.tell(|| format!("a drain over {over:?}"));
     }
 
-    /// Lets everything come to rest and looks whether all have got what they were to get.
+    /// Lets everything come to rest, and checks that all clients have got what they had to.
     pub(crate) fn rest(&mut self) {
         const ROUNDS_MAX: usize = 4_000;
         self.shared.model().counts.rests += 1;
@@ -448,7 +448,7 @@ impl NodeSimulation {
         }
     }
 
-    /// Everybody goes; nothing must be left.
+    /// All clients leave; nothing must be left.
     pub(crate) fn end_all(&mut self) {
         if !self.has_failed() {
             self.rest();
@@ -477,8 +477,8 @@ impl NodeSimulation {
         drop(chans);
     }
 
-    /// Nobody says anything any more: joins that are undecided time out, and
-    /// all but the driven are closed for their silence, if they may be.
+    /// Nobody sends anything any more: undecided joins time out, and sockets of the network are
+    /// closed for their silence, if that is configured.
     fn fall_silent(&mut self) {
         let config = self.shared.profile.config.clone();
         let longest = config.decision_timeout + config.idle_timeout.unwrap_or_default();
@@ -519,10 +519,10 @@ impl NodeSimulation {
         limit.is_some_and(|limit| silent > ticks(limit) + SLACK)
     }
 
-    /// Nobody is there: nothing is left.
+    /// Checks that nothing is left once everybody has gone.
     pub(crate) fn check_end(&mut self) {
         let mut found = Vec::new();
-        // Homes that end tell nobody: what others answer in their place ends with the server.
+        // Homes that end tell nobody: the answers that others keep for them end with the server.
         let is_whole = self.servers.iter().all(|it| !it.has_ended);
         for (shard, server) in self.servers.iter().enumerate() {
             let it = &server.metrics;

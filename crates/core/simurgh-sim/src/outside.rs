@@ -1,4 +1,4 @@
-//! What others than clients do: the transport and observers with their commands.
+//! What the transport and observers do to sockets, and restarts.
 
 use simurgh_core::{NETWORK, Phase};
 use simurgh_proto::ws::CloseCode;
@@ -44,7 +44,7 @@ impl NodeSimulation {
         self.must_be_over(conn, "its bytes are wrong");
     }
 
-    /// A socket that was to be closed has no session any more, and is a peer that answers is heard.
+    /// Checks that a socket that had to be closed has no session, and is read if it may answer.
     fn must_be_over(&self, conn: u32, why: &str) {
         let Some(peer) = self.peer(conn) else { return };
         let is_over = matches!(peer.socket.phase(), Phase::Closing | Phase::Ending);
@@ -77,8 +77,8 @@ impl NodeSimulation {
         self.read(conn, usize::MAX);
     }
 
-    /// New cores start where all have drained and ended, as another process does. Who had channels
-    /// comes back, to whichever shard, and joins them again.
+    /// New cores start once all have drained and ended, as another process does. Clients that had
+    /// channels come back to any shard, and join them again.
     pub(crate) fn restart(&mut self, c: u32) {
         if !self.servers.iter().all(|it| it.has_ended) {
             return;

@@ -1,4 +1,5 @@
-//! What channels do with their presences, how that goes to the homes of topics, and who asks there.
+//! What channels do with their presences, how that gets to the homes of topics, and questions to
+//! them.
 
 use std::sync::Arc;
 
@@ -27,7 +28,7 @@ pub(crate) fn is_of_presence(mail: &Mail) -> bool {
 /// The text of a meta, which begins with its number.
 fn meta(number: u32, pad: usize) -> String {
     match pad {
-        // What is the table's to say is dropped.
+        // The table drops members that only it may set.
         0 if number % 8 == 3 => format!("{{\"i\":{number},\"phx_ref\":\"mine\"}}"),
         0 => format!("{{ \"i\":{number}}}"),
         _ => format!("{{\"i\":{number},\"p\":\"{}\"}}", "p".repeat(pad)),
@@ -45,7 +46,7 @@ impl Draw<'_> {
     ) {
         let (place, word) = (self.rng.u8(..KEYS.len() as u8), self.rng.u32(..));
         let key = KEYS.get(usize::from(place)).copied().unwrap_or_default();
-        // What is told of it may have this called: there would be no end of it.
+        // Its events may call this again: there would be no end.
         if self.depth >= DEPTH_MAX {
             return;
         }
@@ -151,7 +152,7 @@ impl SimNode {
                 };
                 model.presence_posted(*channel, topic, shard, does)
             }
-            // Those of a node with others: here is only one.
+            // Only nodes with others send these.
             PresenceMail::List(_)
             | PresenceMail::ListAnswer(_)
             | PresenceMail::Begin
@@ -201,7 +202,7 @@ impl NodeSimulation {
         self.node.request_presences(&name, Box::new(answer));
     }
 
-    /// What is still to be told of presences, or is kept although nobody is there.
+    /// Events of presence that are still to come, or topics that are kept without entries.
     pub(crate) fn presence_unrest(&self) -> Option<String> {
         let keeps_nothing = |it: &crate::simulation::Server| it.core.presences() == Some(0);
         if let Some(shard) = self.servers.iter().position(keeps_nothing) {

@@ -12,7 +12,7 @@ use crate::features::Features;
 use crate::limits::Limits;
 use crate::op::Kind;
 
-/// Which effects callbacks have, each with its weight; and what else may happen.
+/// What callbacks do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Habit {
     Push,
@@ -37,7 +37,7 @@ pub(crate) enum Habit {
     Expire,
 }
 
-/// All of them, with the weight of each.
+/// All habits with their weights.
 const HABITS: [(Habit, u8); 20] = [
     (Habit::Push, 12),
     (Habit::Broadcast, 10),
@@ -73,8 +73,7 @@ const EXPIRING: Range<usize> = 19..20;
 pub(crate) struct Profile {
     pub(crate) seed: u64,
     pub(crate) shards: usize,
-    /// By which the permits to fan out are counted, if nothing else says how many there are; none
-    /// at all: everybody waits.
+    /// Cores of the machine, by which permits are counted; with 0 nobody gets one.
     pub(crate) cores: usize,
     pub(crate) clients: usize,
     pub(crate) topics: usize,
@@ -210,7 +209,7 @@ impl Profile {
         self.weights.len() <= Kind::MIDDLE
     }
 
-    /// How it is called, if it is not what its seed makes now.
+    /// Its era, if it is an earlier one.
     pub(crate) fn era(&self) -> Option<&'static str> {
         match self.weights.len() {
             Kind::EARLY => Some("early"),
@@ -238,7 +237,7 @@ impl Profile {
         Some(&self.limits).filter(|_| self.features.is_limited)
     }
 
-    /// So many in one topic that no shard serves them without a permit.
+    /// Puts so many members into one topic that no shard serves them without a permit.
     fn crowd(&mut self) {
         (self.shards, self.topics) = (2 + self.shards % 2, 1);
         self.clients = 100 + self.clients % 7 * 10;
@@ -247,7 +246,7 @@ impl Profile {
         }
     }
 
-    /// Who may fan out.
+    /// The permits to fan out.
     pub(crate) fn permits(&self) -> FanoutPermits {
         match self.features.permits {
             Some(permits) => FanoutPermits::of(self.shards, usize::from(permits)),
@@ -255,13 +254,13 @@ impl Profile {
         }
     }
 
-    /// Whether something happens that happens so often of 256 times.
+    /// Whether something happens that happens `of_256` times of 256.
     pub(crate) fn is(rng: &mut Rng, of_256: u8) -> bool {
         of_256 > 0 && rng.u8(..) < of_256
     }
 }
 
-/// Callbacks of a seed have each of these habits, so often of 256, or never.
+/// Gives a seed each of these habits with a chance of `of_256` in 256.
 fn draw_habits(habits: &mut [u8], of: Range<usize>, of_256: u8, rng: &mut Rng) {
     for (place, (_, weight)) in habits.iter_mut().zip(HABITS).take(of.end).skip(of.start) {
         *place = if rng.u8(..) < of_256 { weight } else { 0 };
@@ -294,13 +293,13 @@ fn config(rng: &mut Rng) -> Config {
     }
 }
 
-/// Numbers of presence, small ones mostly: lists become too long, and short again, all the time.
+/// Mostly small bounds of presence, so that lists often become too long, and short again.
 fn presence(rng: &mut Rng, payload_bytes_max: usize) -> PresenceConfig {
     let ms = Duration::from_millis(1);
     let interval = [1, 30, 100, 700][rng.usize(..4)] * ms;
     let list_max = if rng.u8(..) < 200 { rng.usize(3..=20) } else { 1000 };
     let key_bytes_max = [256, 256, 8][rng.usize(..3)];
-    // Some so long that lists are too long by them.
+    // Some are so long that they make lists too long.
     let longest = (400 << 10).min(payload_bytes_max);
     let meta_bytes_max = if rng.u8(..) < 24 { longest } else { [4096, 60][rng.usize(..2)] };
     PresenceConfig {

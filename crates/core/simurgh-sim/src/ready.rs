@@ -57,7 +57,7 @@ pub(crate) fn prepare(shared: &Arc<Shared>) -> PrepareFn {
 fn ready(shared: &Arc<Shared>, message: &mut Message<'static>) -> Ready {
     let mut model = shared.model();
     let (id, word) = model.given(&message.payload);
-    // The application's, and may panic like all that is.
+    // The application prepares, and may panic.
     let panics = word % 64 == 1 && shared.profile.panics > 0;
     let topic = model.topics.number(&message.topic).unwrap_or_default();
     let pad = message.payload.len() / 2;
@@ -66,7 +66,7 @@ fn ready(shared: &Arc<Shared>, message: &mut Message<'static>) -> Ready {
     if panics {
         crate::app::give_up();
     }
-    // What stands in its place is not to be longer than it was.
+    // What replaces it must not be longer.
     let is_taken = message.event != events::JOIN && message.payload.len() >= Payload::NULL.len();
     let payload = is_taken.then(|| std::mem::replace(&mut message.payload, Payload::NULL));
     shared.ready.fetch_add(1, Ordering::Relaxed);

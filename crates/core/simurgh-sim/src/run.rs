@@ -82,13 +82,13 @@ fn run(
     let result = findings::guarded(|| {
         let mut it = NodeSimulation::new(&plan.profile, plan.fault);
         let shared = Arc::clone(&it.shared);
+        shared.model().log = story.is_some().then(Vec::new);
         let mut tell = |head: &dyn Fn() -> String| {
             let Some(lines) = &mut story else { return };
             let log = shared.model().log.replace(Vec::new()).unwrap_or_default();
             lines.push(head());
             lines.extend(log.into_iter().map(|it| format!("    {it}")));
         };
-        tell(&|| "       the beginning".to_owned());
         for op in ops {
             let model = shared.model();
             let is_over = model.failure.is_some() || model.counts.steps >= steps;

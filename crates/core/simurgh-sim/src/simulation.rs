@@ -44,7 +44,7 @@ impl Server {
         }
     }
 
-    /// Another one takes its place, once all that it had is gone.
+    /// Replaces a shard that has ended, and checks that nothing of it is left.
     pub(crate) fn again(self, node: &Arc<SimNode>) -> Self {
         let Self { core, net, metrics, .. } = self;
         let shard = usize::from(core.shard());
@@ -317,7 +317,7 @@ impl NodeSimulation {
         next
     }
 
-    /// Connections that are over: their records go back.
+    /// Removes connections that are over.
     pub(crate) fn remove_connections(&mut self, shard: usize) {
         loop {
             let Some(server) = self.servers.get_mut(shard) else { return };
@@ -340,7 +340,7 @@ impl NodeSimulation {
             (link.pipe, link.heard, link.is_over) = (pipe, heard, true);
         }
         self.step(shard, Input::Ended(conn), 1, |core, net, _| core.closed(net, key, socket));
-        // Its turn may have been over: what it did in this one is to be said.
+        // Its turn may be over already: what this did is still to be sent.
         self.servers[shard].net.flush();
     }
 

@@ -14,7 +14,7 @@ use simurgh_sim_kit::payload;
 
 /// Ids that broadcasts are said with.
 const KEYS: u32 = 4;
-/// Of a topic's history, so much is read at once.
+/// Messages of a history that are read at once.
 const PAGE_MAX: usize = 50;
 
 impl ClusterSimulation {
@@ -117,7 +117,7 @@ impl ClusterSimulation {
             let (seen, epoch) = (*simurgh_sim_kit::setup::locked(&seen), ledger.kept.epoch());
             let Some(epoch) = epoch else { continue };
             let last = ledger.kept.of(epoch, topic).and_then(|it| it.last()).copied();
-            // Of a topic of which all is too old it may not be known how far it went.
+            // Once all of a topic is too old, a node may not know how far it went.
             let last = last.filter(|it| self.clock_ns.saturating_sub(it.at_ns) < age_ns);
             let is_there = match (seen, last) {
                 (None, _) => false,
@@ -132,7 +132,7 @@ impl ClusterSimulation {
     }
 }
 
-/// Who has asked is told where its broadcast stands, or that it is not known.
+/// Checks what somebody outside is told about its broadcast: its position, or an error.
 fn is_kept(ledger: &mut Ledger, (id, topic): (u32, usize), outcome: Result<KeptAt, NotKept>) {
     ledger.note(|| format!("#{id}: {outcome:?}"));
     match outcome {

@@ -22,7 +22,7 @@ pub(crate) struct Member {
     shared: Arc<Shared>,
     chan: u32,
     topic: u8,
-    /// As whom its client has joined.
+    /// The id that its client has joined with.
     id: u32,
     intercepts: bool,
     word: u32,

@@ -87,7 +87,7 @@ enum Due {
 /// What a message is about, for a client that is told positions.
 struct Placed {
     at: Position,
-    /// The broadcast; none: it is nothing for this client.
+    /// The broadcast, unless it is not for this client.
     id: Option<u32>,
 }
 
@@ -174,7 +174,7 @@ impl Client {
             () if self.wire == Wire::V1 && made.is_binary => Due::Never,
             () if self.intercepts && made.event == 0 && id.is_multiple_of(SWALLOWED) => Due::Never,
             () if made.sender != NONE && made.sender == self.id && self.opts_in => Due::Never,
-            // Who has no id hears its own when it comes back.
+            // A client without an id hears its own broadcasts when it comes back.
             () if is_own == Some(self.number) => Due::May,
             () => Due::Must,
         }
@@ -282,7 +282,7 @@ impl Client {
         }
     }
 
-    /// Who has not opted in hears what is stored, from somewhere on.
+    /// A client that has not opted in hears what is stored, from some position on.
     fn hears_live(&mut self, ledger: &mut Ledger, topic: usize, id: u32) {
         ledger.counts.count("heard", 1);
         let stored = ledger.topics.get(topic).map_or(&[][..], |it| it.stored.as_slice());
@@ -432,7 +432,7 @@ impl Client {
         }
     }
 
-    /// It is told that something is missing after all: it was forgotten before it could be told.
+    /// Hears of a gap after all: messages were forgotten before they were sent.
     fn misses(&mut self, ledger: &mut Ledger, topic: usize, at: Position, payload: &Payload<'_>) {
         let text = String::from_utf8_lossy(payload.data()).into_owned();
         let reason = text.split_once("\"reason\":\"").and_then(|it| it.1.split('"').next());
@@ -453,8 +453,8 @@ impl Client {
         ledger.counts.count("gaps: told late", 1);
     }
 
-    /// Who has not proved its first join has joined for the first time, and is told its key; who
-    /// has is given nothing from before.
+    /// A client that has not proved its first join joins for the first time and gets its key; one
+    /// that has is given nothing from before.
     fn is_not_its_own(
         &mut self,
         topic: usize,
@@ -477,8 +477,7 @@ impl Client {
         first.map(|(_, first)| format!("that is from before {first}"))
     }
 
-    /// Where it is told that nothing is missing, everything before this has been heard, or was
-    /// dropped by the client itself.
+    /// If nothing is said to be missing, everything before was heard, or dropped by the client.
     fn recovers(
         &self,
         ledger: &Ledger,
@@ -507,7 +506,7 @@ impl Client {
         }
     }
 
-    /// How many are said to follow: not fewer than were stored when it asked, not more than are.
+    /// Checks how many are said to follow: at least those stored when it asked, at most those now.
     fn miscounts(
         &self,
         ledger: &Ledger,
@@ -571,7 +570,7 @@ fn is_justified(
     let is_overwritten = missed.len() > rule.count || bytes > rule.bytes as u64;
     let may_be_evicted = limits.bytes_max < 1 << 20 && !missed.is_empty();
     match reason {
-        // What is forgotten last is what is said.
+        // The reason is that of what was forgotten last.
         GapReason::Expired | GapReason::Overwritten | GapReason::Evicted => {
             is_expired || is_overwritten || may_be_evicted || it.is_purged
         }

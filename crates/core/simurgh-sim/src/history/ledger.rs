@@ -23,7 +23,7 @@ pub(crate) struct Made {
     /// The channel that is left out, and the id of its client.
     pub(crate) except: u32,
     pub(crate) sender: u32,
-    /// Whose callback made it; [`NONE`]: nobody's.
+    /// The channel whose callback made it, or [`NONE`].
     pub(crate) chan: u32,
     /// Broadcasts that were made before it in the same callback.
     pub(crate) behind: Vec<u32>,

@@ -23,11 +23,11 @@ pub(crate) struct Plan {
     jump_ns: u32,
     pub(crate) pad: usize,
     pub(crate) has_binary: bool,
-    /// Times pass that are longer than a channel waits for its broadcasts to be kept.
+    /// Some waits are longer than a channel waits until its broadcasts are kept.
     pub(crate) waits_long: bool,
     /// Clients say what has arrived while they had left.
     pub(crate) says_seen: bool,
-    /// And do not join again before they are told what they have missed.
+    /// Clients do not join again before they are told what they have missed.
     pub(crate) is_calm: bool,
     /// Of 256 clients, how many have an id, opt in, intercept.
     habits: [u8; 3],
@@ -36,7 +36,7 @@ pub(crate) struct Plan {
     purges: bool,
     /// Clients say something that cannot be read about what they have heard.
     pub(crate) says_bad: bool,
-    /// And a key that is not theirs, or none.
+    /// Clients send a key of somebody else, or none.
     pub(crate) forges: bool,
     /// The server drains and starts again.
     restarts: bool,

@@ -1,4 +1,4 @@
-//! Where everything is at rest nobody has missed anything, and when all have gone nothing is left.
+//! At rest nobody has missed anything, and when all have left nothing is kept.
 
 use simurgh_sim_kit::NONE;
 use simurgh_sim_kit::peer::Peer;
@@ -28,7 +28,7 @@ impl HistorySimulation {
             && self.shards.iter().all(has_none)
     }
 
-    /// Everything that is on its way comes, and is looked at.
+    /// Lets everything on its way arrive, and checks it.
     pub(super) fn rest(&mut self) {
         while self.notice_gone() {}
         for _ in 0..2_000 {
@@ -88,7 +88,7 @@ impl HistorySimulation {
         }
     }
 
-    /// Everybody goes, and nothing is left.
+    /// All clients leave; nothing must be left.
     pub(super) fn end_all(&mut self) {
         if !self.shared.has_failed() {
             self.rest();
@@ -102,7 +102,7 @@ impl HistorySimulation {
         self.shared.ledger().handles.clear();
     }
 
-    /// Of sockets and of who waits nothing is left.
+    /// Checks that no sockets and nothing that waits are left.
     pub(super) fn check_left(&self) {
         if self.shared.has_failed() {
             return;

@@ -53,7 +53,7 @@ impl HistorySimulation {
         self.shared.note(|| format!("it starts again, and knows of {names:?}"));
     }
 
-    /// Until all shards have ended, or nothing is left to wait for.
+    /// Runs until all shards have ended.
     fn drain(&mut self) {
         for _ in 0..2_000 {
             for shard in 0..self.shards.len() {
@@ -72,7 +72,7 @@ impl HistorySimulation {
         self.shared.ledger().fail("drain", "the shards do not end");
     }
 
-    /// Which topics are among what was saved: a core that knows them is asked.
+    /// The topics that were saved, as a core that has loaded them lists them.
     fn saved_names(&mut self, saved: &mut [SavedHistory]) -> Vec<String> {
         let mut names = Vec::new();
         for (shard, it) in saved.iter_mut().enumerate() {
@@ -90,7 +90,7 @@ impl HistorySimulation {
         names
     }
 
-    /// Others in the place of the shards that have ended.
+    /// Starts shards in place of those that have ended.
     fn start(&mut self, saved: Vec<SavedHistory>) {
         let now_ns = self.clock_ns;
         let mut saved = saved.into_iter();

@@ -205,8 +205,8 @@ impl Model {
             Some(seq) if reason != Reason::Closed => self.cut_short(chan, seq),
             _ => {}
         }
-        // A leave is answered when what was accepted before it has been seen; what its interceptor
-        // broadcasts meanwhile it sees after that, and may end itself, or its socket, yet.
+        // A leave is answered once its interceptor has seen what was accepted before. The channel
+        // sees after that what the interceptor broadcasts meanwhile, and may still end by it.
         let is_late = reason == Reason::Closed || ended_in.is_some_and(|seq| seq >= step_seq);
         if is_late && self.input == Input::Message(Some(Due::Leave { chan })) {
             leave_ref = Some(self.take_due(Due::Leave { chan }));
@@ -244,7 +244,7 @@ impl Model {
         self.say(chan, Delivery { kind, word: 0, join_ref, msg_ref: join_ref, id });
     }
 
-    /// An interceptor has ended its own channel: what it was still to be given it does not get.
+    /// An interceptor has ended its own channel: it gets nothing of what was still to come.
     fn cut_short(&mut self, chan: u32, seq: u64) {
         let Some(it) = self.chan(chan) else { return };
         let (conn, topic) = (it.conn, usize::from(it.topic));
@@ -254,8 +254,8 @@ impl Model {
         }
     }
 
-    /// What was broadcast while an interceptor was brought up to date for its end it need not hear,
-    /// unless it has said that itself.
+    /// A channel need not hear what others broadcast while its interceptor was brought up to date
+    /// for its end.
     fn forgo(&mut self, chan: u32) {
         let step = self.step;
         let Some(it) = self.chan(chan).filter(|it| it.intercepts > 0) else { return };
@@ -266,7 +266,7 @@ impl Model {
         }
     }
 
-    /// Something that a channel says for itself, behind what was broadcast by now.
+    /// A channel sends something, behind what was broadcast by now.
     pub(crate) fn say(&mut self, chan: u32, line: Delivery) {
         self.say_behind(chan, line, self.seq);
     }
@@ -324,8 +324,8 @@ impl Model {
         self.advance();
     }
 
-    /// Goes on with what callbacks did, up to what has to be seen first: that a broadcast is
-    /// accepted, that an interceptor is brought up to date.
+    /// Goes on with what callbacks did, up to what has to happen first: a broadcast is accepted, or
+    /// an interceptor is brought up to date.
     pub(crate) fn advance(&mut self) {
         loop {
             if self.is_blocked() {
@@ -392,8 +392,8 @@ impl Model {
         }
     }
 
-    /// Whether what comes next is something said by an interceptor that has not seen all that was
-    /// accepted before: it sees that first. Not while it is seeing it.
+    /// Whether an interceptor sends something next, and has not seen all that was accepted before.
+    /// It sees that first, unless it is about to.
     fn is_blocked(&mut self) -> bool {
         let Some(top) = self.frames.last_mut() else { return false };
         let mut chan = top.did.chan;
@@ -417,7 +417,7 @@ impl Model {
             return true;
         }
         let Some(it) = self.chan(chan).filter(|it| it.life == Life::Live) else { return false };
-        // What it saw may end it: it sees nothing more, and this is said before it does.
+        // What it saw may end it: then it sees nothing more, and this is sent before it ends.
         it.must_end.is_none() && it.pending.front().is_some_and(|(seq, _)| *seq < horizon)
     }
 
@@ -441,7 +441,7 @@ impl Model {
             }
             Call::HandleOut { .. } => self.expect_out(conn, topic, line, seq, false),
             Call::Terminate(_) => self.say(chan, line),
-            // What comes behind the end of its socket nobody hears.
+            // Nobody hears what comes behind the end of its socket.
             _ if self.now.closing.contains(&conn) => {}
             _ => self.say_behind(chan, line, seq),
         }
@@ -472,7 +472,7 @@ impl Model {
         self.shards.get_mut(shard)
     }
 
-    /// All that a callback did has taken place: what it answered does.
+    /// All effects of a callback have taken place: now its answer does.
     fn outcome(&mut self, did: CallbackRecord, horizon: Option<u64>) {
         let CallbackRecord { chan, conn: did_conn, out, msg_ref, seq, call, mut effects } = did;
         effects.clear();
@@ -515,14 +515,14 @@ impl Model {
         }
         self.now.ending.push(chan);
         if let Some(it) = self.chan_mut(chan) {
-            // What it does by what it intercepts comes before all else.
+            // What it does while it intercepts comes before all else.
             if it.ended_in.is_none() {
                 (it.must_end, it.ended_in) = (Some(reason), ended_in);
             }
         }
     }
 
-    /// The shard that runs counts bytes as its own: it accepts what is broadcast next.
+    /// The shard that runs charges itself for a broadcast: it accepts that now.
     pub(crate) fn own_charge(&mut self, shard: usize, bytes: usize) {
         loop {
             let Some(top) = self.frames.last_mut() else {
@@ -551,8 +551,8 @@ impl Model {
         }
     }
 
-    /// Whether a shard has members on a topic beside those of a socket that speaks, which may be
-    /// about to go; the channel that speaks counts.
+    /// Whether a shard has members on a topic beside those of the publishing socket, which may be
+    /// about to leave; the publishing channel itself counts.
     fn has_members(&self, shard: usize, topic: u8, chan: u32, conn: u32) -> bool {
         let members = self.shards.get(shard).and_then(|it| it.members.get(usize::from(topic)));
         let is_other = |it: &u32| *it == chan || self.chan(*it).is_some_and(|it| it.conn != conn);

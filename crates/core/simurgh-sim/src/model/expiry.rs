@@ -1,5 +1,5 @@
-//! Sockets whose time ends, as that of their tokens (PROTOCOL §7.7): closed with 3000, not before
-//! it is over, and as much later as §7.2 says.
+//! Lifetimes of sockets, such as those of their tokens (PROTOCOL §7.7): a socket is closed with
+//! 3000 when its time is over, or as much later as PROTOCOL §7.2 allows.
 
 use simurgh_core::{Reason, TICK, nanoseconds};
 
@@ -9,7 +9,7 @@ use crate::model::steps::Input;
 
 #[derive(Debug, Default)]
 pub(crate) struct Clock {
-    /// How often it looks whose time is over.
+    /// The span between two sweeps.
     pub(crate) every_ns: u64,
     /// Sockets that have a time.
     sockets: Vec<u32>,
@@ -74,7 +74,7 @@ impl Model {
         was_over || self.is_over(conn)
     }
 
-    /// A shard has looked whose time is over: nobody's has been for long.
+    /// A shard has swept its sockets: none is open whose time was over long ago.
     pub(super) fn check_expired(&mut self, shard: Option<usize>) {
         if self.clock.sockets.is_empty() {
             return;

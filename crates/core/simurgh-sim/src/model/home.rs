@@ -1,11 +1,11 @@
-//! The presences of one topic, as its home has been told of them, and what it may say of them.
+//! The presences of one topic, as its home knows them, and which events it may send.
 
 use std::ops::Deref;
 
 use simurgh_core::PresenceConfig;
 use simurgh_sim_kit::presence::{KEYS, Meta, PhxRef, PresenceEvent};
 
-/// What every home goes by.
+/// Bounds of all homes.
 #[derive(Debug, Default)]
 pub(crate) struct Rules {
     pub(crate) config: PresenceConfig,
@@ -32,11 +32,11 @@ pub(crate) struct Entry {
     prev: Option<u32>,
 }
 
-/// Who wants a list.
+/// A channel that wants a list.
 #[derive(Clone, Copy, Debug)]
 struct Ask {
     chan: u32,
-    /// It has got none since.
+    /// It has not been sent one since.
     is_open: bool,
     /// How many it may get.
     left: u32,
@@ -44,7 +44,7 @@ struct Ask {
 
 #[derive(Debug, Default)]
 pub(crate) struct Room {
-    /// The shard that keeps it, once somebody has turned to it.
+    /// The shard that keeps it, once it is known.
     pub(crate) home: Option<usize>,
     /// That has ended.
     pub(crate) is_gone: bool,
@@ -56,7 +56,7 @@ pub(crate) struct Room {
     counted: usize,
     counted_ns: u64,
     told_ns: Option<u64>,
-    /// Raised by all that is told to all.
+    /// Raised by each event for all members.
     pub(crate) version: u32,
     asks: Vec<Ask>,
     /// Members, or all, that are to be told the number next.
@@ -138,13 +138,13 @@ impl Room {
         metas.iter().all(is_entry) && metas.iter().enumerate().all(is_first)
     }
 
-    /// Whether it has more than a list takes, by the way it is now: entries or bytes.
+    /// Whether it has too many entries or bytes for a list.
     fn is_long(&self, config: &Rules) -> bool {
         let limit = |max: usize| max - if self.is_summary { max / 10 } else { 0 };
         self.entries.len() > limit(config.list_max) || self.bytes() > limit(config.bytes_max)
     }
 
-    /// Bytes of its list as a table reckons them: without escapes in keys.
+    /// Bytes of its list as a table counts them: without escapes in keys.
     fn bytes(&self) -> usize {
         let key = |(place, key): (usize, &&str)| {
             let is_there = self.entries.iter().any(|it| usize::from(it.key) == place);
@@ -159,7 +159,7 @@ impl Room {
         "{}".len() + keys + self.entries.iter().map(one).sum::<usize>()
     }
 
-    /// It tells all members what has changed: not more often than once in an interval.
+    /// Sends all members what has changed, once in an interval at most.
     fn tells(&mut self, config: &Rules, now_ns: u64) -> Wrong {
         let told_ns = self.told_ns.replace(now_ns);
         let passed = told_ns.filter(|it| *it != now_ns).map(|it| now_ns.saturating_sub(it));
@@ -168,14 +168,14 @@ impl Room {
         }
         self.told = self.entries.iter().map(|it| it.number).collect();
         if self.entries.is_empty() {
-            // Nothing is kept of it, and so nothing is known of when it was told.
+            // Nothing of it is kept, so nobody knows when members were told.
             self.told_ns = None;
         }
         self.version += 1;
         Ok(())
     }
 
-    /// It tells all members what has come and gone; `ref_of` says how a state was called.
+    /// A diff for all members; `ref_of` has the names of states.
     pub(crate) fn says_diff(
         &mut self,
         joins: &[Meta],
@@ -210,7 +210,7 @@ impl Room {
         self.tells(config, now_ns)
     }
 
-    /// It tells all members a list: an empty one where it is too long, or all of it.
+    /// A list for all members: an empty one where it is too long.
     pub(crate) fn says_state(&mut self, metas: &[Meta], config: &Rules, now_ns: u64) -> Wrong {
         let (was_summary, is_long) = (self.is_summary, self.is_long(config));
         if is_long && (was_summary || !metas.is_empty()) {
@@ -230,7 +230,7 @@ impl Room {
         self.tells(config, now_ns)
     }
 
-    /// It tells some members, who have asked, the list.
+    /// A list for members that have asked.
     pub(crate) fn says_state_to(&mut self, metas: &[Meta], chans: &[u32], config: &Rules) -> Wrong {
         for chan in chans {
             let ask = self.asks.iter_mut().find(|it| it.chan == *chan && it.left > 0);
@@ -269,7 +269,7 @@ impl Room {
             }
     }
 
-    /// It tells how many there are: all members, or some who have asked.
+    /// A summary for all members, or for some that have asked.
     pub(crate) fn says_summary(
         &mut self,
         (count, keys, sample): (usize, usize, &[Meta]),
@@ -319,7 +319,7 @@ impl Room {
         Ok(())
     }
 
-    /// Who was told a list is told the number, if that is all there is to be told.
+    /// Whether members that were sent a list are still to be sent the number.
     pub(crate) fn is_owed(&self) -> bool {
         self.owes_all || self.owes_list || !self.owed.is_empty()
     }
@@ -350,7 +350,7 @@ impl Room {
         numbers.len() == self.entries.len() && numbers.iter().all(|it| self.is_listed(*it))
     }
 
-    /// What it was told is wrong is told together with this.
+    /// The event and the entries, for the text of a failure.
     pub(crate) fn said(&mut self, told: &PresenceEvent) -> String {
         let numbers: Vec<_> = self.entries.iter().map(|it| (it.chan, it.key, it.number)).collect();
         format!("{told:?} where there are {numbers:?} (channel, key, number)")

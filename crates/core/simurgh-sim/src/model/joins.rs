@@ -17,7 +17,7 @@ pub(crate) struct Joining {
 }
 
 impl Model {
-    /// A join function has returned, or what it left to be decided later is decided.
+    /// A join is decided, at once or later.
     pub(crate) fn answer(&mut self, joining: Joining, answer: Answer, effects: Vec<Action>) {
         let conn = joining.conn;
         let is_open = self.conn(conn).is_some_and(|it| it.is_open);
@@ -28,7 +28,7 @@ impl Model {
                 self.counts.panics += 1;
                 self.spoken(joining, effects, CallbackEnd::Nothing);
             }
-            // The channel that it replaced has closed the socket with its last breath.
+            // The end of the channel that it replaced has closed the socket.
             Answer::Ok { .. } if is_closing => {}
             Answer::Ok { chan, reply, .. } => self.let_in(joining, chan, reply, effects),
             Answer::Error(reply) => {
@@ -121,7 +121,7 @@ impl Model {
         }
     }
 
-    /// The old channel's end, and its last words, follow the new reply.
+    /// The end of the replaced channel, and its last pushes, follow the new reply.
     fn close_replaced(&mut self, conn: u32) {
         let Some(replaced) = self.conn_mut(conn).and_then(|it| it.replaced.take()) else { return };
         self.counts.rejoins += 1;
@@ -134,7 +134,7 @@ impl Model {
         }
     }
 
-    /// The core has a join decided elsewhere.
+    /// The core has a join decided later.
     pub(crate) fn decides(&mut self, conn: u32, ticket: u32) {
         let awaiting = self.conn_mut(conn).and_then(|it| it.awaiting.as_mut());
         match awaiting.filter(|it| it.ticket.is_none()) {
@@ -143,7 +143,7 @@ impl Model {
         }
     }
 
-    /// What was decided comes to its shard; whether it is still awaited.
+    /// A decision comes to its shard, which may not wait for it any more.
     pub(crate) fn decided(&mut self, conn: u32, ticket: u32, answer: Answer) {
         let awaiting = self.conn_mut(conn).filter(|it| it.is_open).map(|it| &mut it.awaiting);
         let awaiting = awaiting.and_then(|it| it.take_if(|it| it.ticket == Some(ticket)));
@@ -157,7 +157,7 @@ impl Model {
         self.answer(joining, answer, Vec::new());
     }
 
-    /// A socket does not wait any more although nothing was decided.
+    /// A socket stops waiting for a decision.
     pub(crate) fn timed_out(&mut self, conn: u32, waited_ticks: u32, limit_ticks: u32) {
         self.waiting.retain(|it| *it != conn);
         let awaiting = self.conn_mut(conn).and_then(|it| it.awaiting.take());

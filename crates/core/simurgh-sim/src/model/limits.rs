@@ -1,5 +1,5 @@
-//! What clients may say (PROTOCOL §6.7): buckets, each kept as what is in it and
-//! since when, and what is to come of what they do not hold.
+//! Limits of what clients send (PROTOCOL §6.7): buckets, each with its content and when that was
+//! so; and what follows from requests that are over a limit.
 
 use simurgh_core::{LimitPolicy, Wire};
 use simurgh_sim_kit::delivery::{Delivery, Request, RequestKind};
@@ -17,11 +17,11 @@ pub(crate) struct Size {
     pub(crate) payload: usize,
 }
 
-/// What is in a bucket, in parts of which a token is as many as its period has nanoseconds: in each
-/// nanosecond as many come back as tokens in a period.
+/// A bucket. It counts parts of tokens: a token is as many parts as its period has nanoseconds, so
+/// in each nanosecond as many parts come back as tokens in a period.
 #[derive(Clone, Copy, Debug, Default)]
 struct Bucket {
-    /// None: nobody has taken anything yet.
+    /// `None` until somebody takes something.
     left: Option<u128>,
     at_ns: u64,
 }
@@ -102,7 +102,7 @@ fn take(
 }
 
 impl Model {
-    /// Whether a message is over a limit: then nothing is due but what follows from that.
+    /// Whether a message is over a limit; then only what follows from that is due.
     pub(super) fn is_over_a_limit(&mut self, conn: u32, asked: Request, size: Size) -> bool {
         let Some(limits) = self.limits else { return false };
         let Request { kind, topic, join_ref, msg_ref, .. } = asked;
@@ -189,7 +189,7 @@ impl Model {
         self.conns[conn as usize].over = Some(what);
     }
 
-    /// What a handler did with presences, within its limits, and what follows from the rest.
+    /// Takes out what a handler did with presences beyond its limits, and adds what follows.
     pub(super) fn within_limits(&mut self, did: &mut CallbackRecord) {
         let Some(limits) = self.limits else { return };
         let CallbackRecord { chan, conn, call, effects, out, .. } = did;

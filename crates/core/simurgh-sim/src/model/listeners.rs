@@ -1,18 +1,18 @@
-//! Listeners outside of channels: each hears what its shard accepts on its topic while it listens,
-//! in that order, and but for what was broadcast for all others.
+//! Listeners outside of channels: each hears in order what its shard accepts on its topic while it
+//! listens, except broadcasts that leave it out.
 
 use std::collections::VecDeque;
 
 use super::Model;
 
-/// Broadcasts that are not for a listener bear this and its number.
+/// With a listener's number: what a broadcast leaves out.
 pub(crate) const LISTENER: u32 = 1 << 31;
 
 #[derive(Debug)]
 pub(crate) struct ListenerState {
     pub(crate) shard: usize,
     pub(crate) topic: u8,
-    /// Somebody has asked for its end.
+    /// It was asked to end.
     pub(crate) is_told: bool,
     is_on: bool,
     is_gone: bool,
@@ -34,7 +34,7 @@ impl Model {
         self.listeners.len() as u32 - 1
     }
 
-    /// That comes to its shard.
+    /// A listener comes to its shard.
     pub(crate) fn listens(&mut self, number: u32) {
         let Some(it) = self.listeners.get_mut(number as usize) else { return };
         it.is_on = true;
@@ -42,7 +42,7 @@ impl Model {
         self.shards[shard].listeners.push((topic, number));
     }
 
-    /// And that it does no longer.
+    /// The end of a listener comes to its shard.
     pub(crate) fn unlistens(&mut self, number: u32) {
         let Some(it) = self.listeners.get_mut(number as usize) else { return };
         it.is_on = false;
@@ -79,7 +79,7 @@ impl Model {
         }
     }
 
-    /// A core returns: all have heard what it accepted, and who is told to go has gone.
+    /// A core returns: listeners have heard what it accepted, and those that had to end have.
     pub(super) fn check_listeners(&mut self) {
         while let Some(number) = self.now.listeners.pop() {
             let Some(it) = self.listeners.get(number as usize) else { continue };

@@ -10,8 +10,8 @@
 //! line `out`; an entry of `own` has a horizon, and comes behind all of `out` that was accepted
 //! before it.
 //!
-//! Exact but for this: what a socket is said in the very step in which it closes may be missing;
-//! and of what is broadcast to an interceptor within the step in which it ends it may get any part.
+//! It is exact with two exceptions: what a socket is sent in the step in which it closes may be
+//! missing, and an interceptor may get any part of what is broadcast in the step in which it ends.
 
 mod accept;
 mod calls;
@@ -61,9 +61,9 @@ pub(crate) struct PayloadInfo {
     pub(crate) depth: u8,
     pub(crate) except: u32,
     pub(crate) weight: u32,
-    /// What tells its bytes.
+    /// A hash of its bytes.
     pub(crate) sum: u32,
-    /// Of presence: the record of what is told.
+    /// The record of an event of presence.
     pub(crate) record: u32,
 }
 
@@ -91,9 +91,9 @@ pub(crate) struct Expected {
     pub(crate) horizon: u64,
     pub(crate) is_broadcast: bool,
     pub(crate) is_optional: bool,
-    /// It passes an interceptor that does not want it, and is not said by one.
+    /// An interceptor did not want it, and lets it pass.
     pub(crate) passes: bool,
-    /// Of presence: whose client hears it, and of which record.
+    /// Of presence: the channel, and the record.
     pub(crate) heard: Option<(u32, u32)>,
 }
 
@@ -122,7 +122,7 @@ pub(crate) struct Conn {
     /// Whether it was closed without everything accepted before being sent.
     pub(crate) is_cut: bool,
     pub(crate) has_said_close: bool,
-    /// Its client hears nothing any more.
+    /// Its client takes nothing any more.
     pub(crate) is_lost: bool,
 }
 
@@ -156,7 +156,7 @@ pub(crate) struct Chan {
     pub(crate) life: Life,
     /// How many of [`EVENTS`](crate::profile::EVENTS) it intercepts, and bits of [`presence`].
     pub(crate) intercepts: u8,
-    /// What its pushes bear, and whether the client gave it.
+    /// The join_ref of its pushes, and whether the client gave it.
     pub(crate) join_ref: u32,
     pub(crate) is_given: bool,
     /// Intercepted broadcasts that it has not seen.
@@ -198,7 +198,7 @@ pub(crate) struct Shard {
     /// How often each topic has got its first member, or lost its last.
     pub(crate) epochs: Vec<u32>,
     pub(crate) sockets: Vec<u32>,
-    /// Who hears which topic, outside of channels.
+    /// Listeners outside of channels, each with its topic.
     pub(crate) listeners: Vec<(u8, u32)>,
     pub(crate) accepted: u64,
     pub(crate) open: u64,
@@ -206,7 +206,7 @@ pub(crate) struct Shard {
     /// Joins that were refused, and messages for topics that are not joined or not known.
     pub(crate) refused: u64,
     pub(crate) unmatched: u64,
-    /// Of the refused those of this step of which that is not certain.
+    /// Joins of this step that may have been refused.
     pub(crate) refused_perhaps: u64,
     /// What was over which limit.
     pub(crate) limited: Counted,
@@ -242,7 +242,7 @@ pub(crate) struct Model {
     pub(crate) tasks: Vec<Task>,
     /// Handlers that wait.
     pub(crate) handlers: Vec<Handler>,
-    /// Ticks that a channel may want no more, and may if its client has hung up.
+    /// Ticks for which a channel may hold its socket, and may if the client has shut its half.
     pub(crate) waits_max: [u32; 2],
     pub(crate) presence: Presence,
     /// What clients may say.
@@ -274,7 +274,7 @@ pub(crate) struct Now {
     /// Sockets whose channels broadcast.
     pub(crate) publishers: Vec<u32>,
     pub(crate) published: Option<Published>,
-    /// Into which flows, and for whom.
+    /// Connections that published, each with the flow.
     pub(crate) flows: Vec<(u32, Flow)>,
     /// What all of it weighs.
     pub(crate) published_bytes: usize,
@@ -287,7 +287,7 @@ pub(crate) struct Now {
     /// Work that was told its end, and work that had no channel to end with.
     pub(crate) told: Vec<u32>,
     pub(crate) unlinked: Vec<u32>,
-    /// Who was to hear something outside of channels.
+    /// Listeners that were to hear something.
     pub(crate) listeners: Vec<u32>,
 }
 
@@ -315,7 +315,7 @@ impl Shard {
         lists.into_iter().all(Vec::is_empty) && self.open + self.channels == 0
     }
 
-    /// Who is on a topic has changed: it may be the first, or the last.
+    /// The members of a topic have changed: the first may have come, or the last gone.
     pub(crate) fn note_members(&mut self, topic: u8) {
         let topic = usize::from(topic);
         let count = |lists: &[Vec<u32>]| lists.get(topic).map_or(0, Vec::len);

@@ -32,7 +32,7 @@ pub(crate) enum PresenceAction {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Posted {
     pub(crate) topic: u8,
-    /// None: a question from outside.
+    /// `None` for a question from outside.
     pub(crate) does: Option<(u32, PresenceAction)>,
 }
 
@@ -89,7 +89,7 @@ pub(crate) struct Presence {
     pub(crate) kept: Vec<u64>,
     pub(crate) refused: Vec<u64>,
     ended: Vec<bool>,
-    /// To whom, and of which record, the line in hand is.
+    /// The channel and the record of the delivery in hand.
     pub(crate) heard: Option<(u32, u32)>,
 }
 

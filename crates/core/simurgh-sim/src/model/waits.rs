@@ -146,7 +146,7 @@ impl Model {
 
     /// An effect that concerns the socket's waiting, or linked work.
     pub(super) fn reached(&mut self, chan: u32, conn: u32, call: Call, effect: Action) {
-        // Of the last words on a socket that closes others hear, and nobody else.
+        // What a channel does last on a closing socket only others hear.
         if call == Call::Terminate(Reason::Closed) {
             if let Action::Link(task) = effect {
                 self.now.unlinked.push(task);
