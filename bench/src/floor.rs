@@ -10,13 +10,12 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
-use rustix::buffer::spare_capacity;
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType, sockopt};
 use rustix::time::{ClockId, clock_gettime};
+use simurgh_bench_kit::net::{self, accept, listener, send};
 
-use crate::{frames, sys};
+use simurgh_bench_kit::{frames, sys};
 
 /// A floor that was forgotten ends by itself.
 const LIFETIME: Duration = Duration::from_secs(3600);
@@ -47,11 +46,7 @@ pub(crate) fn serve(listen: SocketAddrV4) -> Result<()> {
     let mut events: Vec<Event> = Vec::with_capacity(512);
     let mut buf = vec![0; READ_BYTES];
     while started.elapsed() < LIFETIME {
-        events.clear();
-        match epoll::wait(&floor.epoll, spare_capacity(&mut events), None) {
-            Ok(_) | Err(Errno::INTR) => {}
-            Err(error) => bail!("epoll_wait: {error}"),
-        }
+        net::wait(&floor.epoll, &mut events, None)?;
         for event in &events {
             match event.data.u64() {
                 LISTENER => floor.accept()?,
@@ -60,31 +55,6 @@ pub(crate) fn serve(listen: SocketAddrV4) -> Result<()> {
         }
     }
     Ok(())
-}
-
-/// A listening socket; with `shares_port` one of many on the same port, each of which gets its part
-/// of those who come.
-pub(crate) fn listener(listen: SocketAddrV4, shares_port: bool) -> Result<OwnedFd> {
-    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
-    let listener = rustix::net::socket_with(AddressFamily::INET, SocketType::STREAM, flags, None)?;
-    sockopt::set_socket_reuseaddr(&listener, true)?;
-    if shares_port {
-        sockopt::set_socket_reuseport(&listener, true)?;
-    }
-    // Accepted sockets inherit it on Linux.
-    sockopt::set_tcp_nodelay(&listener, true)?;
-    rustix::net::bind(&listener, &listen).with_context(|| format!("bind to {listen}"))?;
-    rustix::net::listen(&listener, 4096)?;
-    Ok(listener)
-}
-
-/// The next connection that waits, if any does.
-pub(crate) fn accept(listener: &OwnedFd) -> Result<Option<OwnedFd>> {
-    match rustix::net::accept_with(listener, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC) {
-        Ok(socket) => Ok(Some(socket)),
-        Err(Errno::AGAIN | Errno::CONNABORTED) => Ok(None),
-        Err(error) => bail!("accept: {error}"),
-    }
 }
 
 struct Floor {
@@ -103,8 +73,7 @@ impl Floor {
         for _ in 0..64 {
             let Some(socket) = accept(&self.listener)? else { return Ok(()) };
             let number = usize::try_from(socket.as_raw_fd())?;
-            let data = EventData::new_u64(u64::try_from(number)?);
-            epoll::add(&self.epoll, &socket, data, EventFlags::IN | EventFlags::ET)?;
+            net::add(&self.epoll, &socket, number, EventFlags::IN | EventFlags::ET)?;
             if self.sockets.len() <= number {
                 self.sockets.resize_with(number + 1, || None);
             }
@@ -235,17 +204,6 @@ fn write(socket: &OwnedFd, bytes: &[u8]) -> Result<()> {
     let count = send(socket, bytes)?;
     ensure!(count == bytes.len(), "only {count} of {} bytes were taken", bytes.len());
     Ok(())
-}
-
-/// One `send`, and how many bytes it took; a peer that has gone takes all, and is noticed by the
-/// read that follows.
-pub(crate) fn send(socket: &OwnedFd, bytes: &[u8]) -> Result<usize> {
-    match rustix::net::send(socket, bytes, SendFlags::NOSIGNAL | SendFlags::DONTWAIT) {
-        Ok(count) => Ok(count),
-        Err(Errno::PIPE | Errno::CONNRESET) => Ok(bytes.len()),
-        Err(Errno::AGAIN) => Ok(0),
-        Err(error) => bail!("send: {error}"),
-    }
 }
 
 #[cfg(test)]

@@ -8,8 +8,9 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 
 use crate::args::Hold;
-use crate::fleet::{Fleet, Script};
-use crate::{frames, sys};
+use simurgh_bench_kit::fleet::{Fleet, Script};
+use simurgh_bench_kit::frames;
+use simurgh_bench_kit::rounds::check_machine;
 
 const JOIN: &str = concat!(
     r#"{"topic":"rooms:lobby", "event":"phx_join", "payload":"#,
@@ -20,11 +21,7 @@ const PATH: &str = "/socket/websocket";
 
 /// Joins, stays, reports. An error if anyone was cut.
 pub(crate) fn run(options: &Hold) -> Result<()> {
-    let limit = sys::raise_descriptor_limit()?.saturating_sub(sys::FD_RESERVE);
-    ensure!(
-        u64::try_from(options.clients)? <= limit,
-        "one process may hold {limit} connections here (RLIMIT_NOFILE)"
-    );
+    check_machine(options.clients)?;
     let (server, path) = locate(&options.server)?;
     let origin = format!("Origin: {}\r\n", server.ip());
     let upgrade = frames::upgrade_request(&path, &server.ip().to_string(), &origin);

@@ -17,64 +17,61 @@ use anyhow::{Context, Result, anyhow, ensure};
 
 use crate::args::{Command, Run};
 use crate::measure::{Figures, Plan};
-use crate::target::{CLIENT_CORE, Target};
+use simurgh_bench_kit::rounds::{check_machine, program};
+use simurgh_bench_kit::target::{CLIENT_CORE, Target};
+use simurgh_bench_kit::{nginx, report, rounds, sys};
 
 mod args;
-mod children;
 mod cluster;
 mod fairness;
-mod fleet;
+mod flags;
 mod floor;
-mod frames;
 mod history;
 mod hold;
 mod http_load;
 mod load;
 mod measure;
-mod members;
-mod nginx;
 mod page;
 mod presence;
-mod probe;
 mod reference;
-mod report;
-mod rounds;
+mod server_table;
 mod size;
-mod stats;
-mod sys;
-mod target;
-mod wrk;
+#[cfg(test)]
+mod suites;
 
 fn main() -> ExitCode {
-    let outcome = args::parse(std::env::args_os().skip(1)).and_then(|command| match command {
-        Command::Help => {
-            println!("{}", args::USAGE);
-            Ok(())
-        }
-        Command::Run(options) => run(&options),
-        Command::Hold(options) => hold::run(&options),
-        Command::Fairness(options) => fairness::run(&options),
-        Command::Load(options) => load::run(&options),
-        Command::HttpLoad(options) => http_load::run(&options),
-        Command::Bare(plan) => load::bare::run(&plan),
-        Command::Floor(listen) => floor::serve(listen),
-        Command::Size(task) => size::run(&task),
-        Command::Nginx(site) => nginx::serve(&site),
-        Command::Page(options) => page::run(&options),
-        Command::Presence(options) => rounds::run(&presence::SUITE, &options),
-        Command::History(options) => rounds::run(&history::SUITE, &options),
-        Command::Cluster(options) => rounds::run(&cluster::SUITE, &options),
-        Command::Crowd(server) => cluster::crowd::serve(server),
-        Command::PresenceFloor(plan) => presence::floor::serve(&plan),
-        Command::Reference(records) => reference::run(records),
-        Command::Exec { core, address_space, program } => exec(core, address_space, &program),
-    });
-    match outcome {
+    let command = match args::parse(std::env::args_os().skip(1)) {
+        Ok(command) => command,
+        Err(error) => error.exit(),
+    };
+    match done(command) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("simurgh-bench: {error:#}");
             ExitCode::FAILURE
         }
+    }
+}
+
+fn done(command: Command) -> Result<()> {
+    match command {
+        Command::Run(options) => run(&options),
+        Command::Hold(options) => hold::run(&options),
+        Command::Load(options) => load::run(&options),
+        Command::HttpLoad(options) => http_load::run(&options),
+        Command::Bare(plan) => load::bare::run(&plan),
+        Command::Floor { listen } => floor::serve(listen),
+        Command::Size(task) => size::run(&task),
+        Command::Nginx { directory, core } => nginx::serve(&nginx::Site::new(&directory, core)),
+        Command::Page(options) => page::run(&options),
+        Command::Fairness(options) => rounds::run(&fairness::SUITE, &options),
+        Command::Presence(options) => rounds::run(&presence::SUITE, &options),
+        Command::History(options) => rounds::run(&history::SUITE, &options),
+        Command::Cluster(options) => rounds::run(&cluster::SUITE, &options),
+        Command::Crowd { server } => cluster::crowd::serve(server),
+        Command::PresenceFloor(plan) => presence::floor::serve(&plan),
+        Command::Reference { records } => reference::run(records),
+        Command::Exec { core, address_space, program } => exec(core, address_space, &program),
     }
 }
 
@@ -100,18 +97,9 @@ fn exec(
 /// Floor and Simurgh in turn; prints and keeps the result. Missing a limit is no error here, wrong
 /// deliveries are.
 fn run(options: &Run) -> Result<()> {
-    let limit = sys::raise_descriptor_limit()?.saturating_sub(sys::FD_RESERVE);
-    ensure!(
-        u64::try_from(options.clients)? <= limit,
-        "one process may hold {limit} connections here (RLIMIT_NOFILE)"
-    );
-    let cores = std::thread::available_parallelism()?.get();
-    ensure!(cores > 1, "server and clients need a core each");
+    check_machine(options.clients)?;
     sys::pin(CLIENT_CORE)?;
-    let server_bin = match &options.server_bin {
-        Some(path) => path.clone(),
-        None => std::env::current_exe().context("own path")?.with_file_name("simurgh"),
-    };
+    let server_bin = program(options.server_bin.as_deref(), "simurgh")?;
     let floor = Target::floor()?;
     let simurgh = Target::simurgh(&server_bin, 1)?;
     let plan = Plan { clients: options.clients, only: options.only.clone() };
@@ -125,9 +113,9 @@ fn run(options: &Run) -> Result<()> {
         floors.push(measured(&floor, &plan, &log));
     }
 
-    let rows = report::rows(&floors, &runs);
-    println!("{}{}", report::table(&rows), report::remarks(&floors, &runs));
-    let path = report::write(&out, options, &floors, &runs, &rows)?;
+    let rows = server_table::rows(&floors, &runs);
+    println!("{}{}", server_table::table(&rows), server_table::remarks(&floors, &runs));
+    let path = server_table::write(&out, options, &floors, &runs, &rows)?;
     println!("raw runs: {}", path.display());
     // An empty log says nothing; one that cannot be looked at is mentioned.
     match std::fs::metadata(&log) {

@@ -7,11 +7,11 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, bail, ensure};
 use serde::Serialize;
 
-use crate::fleet::{Fleet, Script, Tally};
-use crate::probe::Probe;
-use crate::stats;
-use crate::sys::{self, Cpu, Kernel};
-use crate::target::{self, Running, Target};
+use simurgh_bench_kit::fleet::{Fleet, Script, Tally};
+use simurgh_bench_kit::probe::Probe;
+use simurgh_bench_kit::stats;
+use simurgh_bench_kit::sys::{self, Cpu, Kernel};
+use simurgh_bench_kit::target::{self, Running, Target};
 
 /// Memory is compared between this many clients and all, so that what a server sets up once, and
 /// slabs left over from the run before, do not count.

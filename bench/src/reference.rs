@@ -12,7 +12,7 @@ use anyhow::{Result, ensure};
 use rustix::time::{ClockId, clock_gettime};
 use serde_json::json;
 
-use crate::stats;
+use simurgh_bench_kit::stats;
 
 /// Words of a record; with the allocator's own it comes to the 160 bytes of a joined socket.
 const WORDS: usize = 19;

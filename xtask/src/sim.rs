@@ -1,7 +1,6 @@
 //! `cargo xtask sim`: the simulator of whole servers, built for release; all arguments are passed
 //! on. As a step of the tests: seeds that once found something, fixed ones, and fresh ones for two
-//! minutes, half a minute for each: worlds of one node, of topics that are kept, of several nodes,
-//! and of both.
+//! minutes, half a minute for each: one node, topics that are kept, several nodes, and both.
 
 use std::process::ExitCode;
 
@@ -12,13 +11,13 @@ use crate::process::Task;
 const NAME: &str = "simurgh-sim";
 /// Seeds that once found something.
 const SEEDS: &str = "crates/core/simurgh-sim/seeds.txt";
-/// And those of worlds whose topics are kept.
+/// And those of topics that are kept.
 const HISTORIES: &str = "crates/core/simurgh-sim/histories.txt";
-/// And those of worlds of several nodes.
+/// And those of several nodes.
 const CLUSTERS: &str = "crates/core/simurgh-sim/clusters.txt";
 /// And those of both.
 const KEPT: &str = "crates/core/simurgh-sim/cluster-histories.txt";
-/// Whoever runs it by hand may do so over night.
+/// By hand it may run over night.
 const MINUTES_MAX: u64 = 24 * 60;
 
 /// Builds it and runs it with these arguments.

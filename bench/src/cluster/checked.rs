@@ -7,9 +7,9 @@ use anyhow::{Context, Result, ensure};
 
 use super::engine::Engine;
 use super::servers::{self, CALM, How, KEPT, READY, gauge, publish_each, until};
-use crate::rounds::{Bench, Sample};
-use crate::stats;
-use crate::target::{metric, metric_sum};
+use simurgh_bench_kit::rounds::{Bench, Sample};
+use simurgh_bench_kit::stats;
+use simurgh_bench_kit::target::{metric, metric_sum};
 
 /// Topics of each client.
 const TOPICS: usize = 10;

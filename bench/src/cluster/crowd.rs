@@ -9,9 +9,9 @@ use anyhow::{Context, Result, bail, ensure};
 use serde_json::{Value, json};
 
 use super::helper::Helper;
-use crate::members::{Clients, user};
-use crate::target::CLIENT_CORE;
-use crate::{frames, sys};
+use simurgh_bench_kit::members::{Clients, user};
+use simurgh_bench_kit::target::CLIENT_CORE;
+use simurgh_bench_kit::{frames, sys};
 
 /// What is said to a room of a crowd.
 const PAYLOAD: &str = r#"{"n":1,"body":"xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx"}"#;

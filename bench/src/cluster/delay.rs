@@ -12,8 +12,8 @@ use super::engine::Engine;
 use super::helper::Helper;
 use super::line::{Heard, Line};
 use super::servers::{self, BODY, CALM, QUIET};
-use crate::rounds::{Bench, Sample};
-use crate::stats;
+use simurgh_bench_kit::rounds::{Bench, Sample};
+use simurgh_bench_kit::stats;
 
 const ROOM: &str = "rooms:talk";
 /// Messages of the first half second: everything is done for the first time in them.

@@ -15,11 +15,11 @@ use serde_json::{Value, json};
 
 use super::engine::{self, Engine};
 use super::servers::{self, How};
-use crate::children::{self, Children};
-use crate::report;
-use crate::rounds::served::Served;
-use crate::rounds::{Bench, Sample};
-use crate::target::CLIENT_CORE;
+use simurgh_bench_kit::children::{self, Children};
+use simurgh_bench_kit::report;
+use simurgh_bench_kit::rounds::served::Served;
+use simurgh_bench_kit::rounds::{Bench, Sample};
+use simurgh_bench_kit::target::CLIENT_CORE;
 
 const SCENARIO: &str = include_str!("../../scenarios/drops-cluster.toml");
 /// What is other where it is to be short: 1,000 clients, half the cuts.
@@ -169,7 +169,7 @@ fn put(sample: &mut Sample, report: &Value, kept: &[Kept]) -> Result<()> {
     sample.put("drops_unconfirmed", unconfirmed);
     sample.put("drops_unconfirmed_heard", heard);
     let owed = said - unconfirmed + heard;
-    let different = |it: &Kept| crate::stats::per(it.different, 1);
+    let different = |it: &Kept| simurgh_bench_kit::stats::per(it.different, 1);
     // Too few: what was confirmed is not kept. Too many: what was kept nobody heard.
     let off = kept.iter().map(|it| (different(it) - owed).abs()).fold(0.0, f64::max);
     sample.put("drops_kept_off", off);

@@ -10,10 +10,10 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
 use super::servers::until;
-use crate::children::{self, Children};
-use crate::rounds::Bench;
-use crate::sys::Cpu;
-use crate::target::CLIENT_CORE;
+use simurgh_bench_kit::children::{self, Children};
+use simurgh_bench_kit::rounds::Bench;
+use simurgh_bench_kit::sys::Cpu;
+use simurgh_bench_kit::target::CLIENT_CORE;
 
 /// Names the program, as it does for the tests.
 const VARIABLE: &str = "SIMURGH_NATS_SERVER";

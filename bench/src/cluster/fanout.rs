@@ -6,10 +6,10 @@ use super::crowd;
 use super::engine::Engine;
 use super::helper::{Helper, number};
 use super::servers::{self, How};
-use crate::rounds::served::Served;
-use crate::rounds::{Bench, Sample};
-use crate::stats;
-use crate::sys::Cpu;
+use simurgh_bench_kit::rounds::served::Served;
+use simurgh_bench_kit::rounds::{Bench, Sample};
+use simurgh_bench_kit::stats;
+use simurgh_bench_kit::sys::Cpu;
 
 /// Nodes, shards of the one beside them, and crowds of either.
 const PARTS: u32 = 3;

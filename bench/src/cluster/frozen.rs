@@ -9,9 +9,9 @@ use rustix::process::Signal;
 use super::engine::Engine;
 use super::line::Line;
 use super::servers::{self, QUIET, READY, is_up, until};
-use crate::rounds::{Bench, Sample};
-use crate::target::metric;
-use crate::{stats, sys};
+use simurgh_bench_kit::rounds::{Bench, Sample};
+use simurgh_bench_kit::target::metric;
+use simurgh_bench_kit::{stats, sys};
 
 const ROOM: &str = "rooms:talk";
 /// Each millisecond.

@@ -10,9 +10,9 @@ use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
 use super::engine::Engine;
-use crate::children::{self, Children};
-use crate::sys::Cpu;
-use crate::target::SERVER_CORE;
+use simurgh_bench_kit::children::{self, Children};
+use simurgh_bench_kit::sys::Cpu;
+use simurgh_bench_kit::target::SERVER_CORE;
 
 /// The file name of the bare client, beside this program: a package of its own, so that nothing
 /// else waits for async-nats to be built.

@@ -7,8 +7,8 @@ use anyhow::{Context, Result};
 
 use super::engine::Engine;
 use super::servers::{self, How, KEPT, QUIET, THREAD, publish_each};
-use crate::rounds::{Bench, Sample};
-use crate::stats;
+use simurgh_bench_kit::rounds::{Bench, Sample};
+use simurgh_bench_kit::stats;
 
 /// Blocks, in turn of each kind, and broadcasts of each.
 const BLOCKS: usize = 18;

@@ -9,9 +9,9 @@ use anyhow::{Result, ensure};
 use super::engine::Engine;
 use super::line::{Heard, Line, Said};
 use super::servers::{self, BODY, READY, gauge, is_up};
-use crate::rounds::served::Served;
-use crate::rounds::{Bench, Sample};
-use crate::stats;
+use simurgh_bench_kit::rounds::served::Served;
+use simurgh_bench_kit::rounds::{Bench, Sample};
+use simurgh_bench_kit::stats;
 
 const ROOM: &str = "rooms:talk";
 /// Each millisecond.

@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, anyhow, ensure};
 use rustix::net::sockopt;
 
-use crate::fleet::{check_upgrade, head_length};
-use crate::{frames, sys};
+use simurgh_bench_kit::frames;
+use simurgh_bench_kit::net::{self, check_upgrade, head_length};
 
 const WAIT_MAX: Duration = Duration::from_secs(20);
 /// Between two looks whether to stop.
@@ -39,7 +39,7 @@ pub(super) struct Line {
 
 impl Line {
     pub(super) fn join(server: SocketAddrV4, topic: &str) -> Result<Self> {
-        let stream = TcpStream::from(sys::dial(server, 0, true)?);
+        let stream = TcpStream::from(net::dial(server, 0, true)?);
         stream.set_read_timeout(Some(WAIT_MAX))?;
         let mut line = Self { stream, topic: topic.to_owned(), input: Vec::new() };
         let path = "/socket/websocket?vsn=2.0.0";

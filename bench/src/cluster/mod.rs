@@ -3,7 +3,7 @@
 //! is worth, that the engine keeps broadcasts. README.md says how
 //! each figure comes about.
 
-use crate::rounds::{Job, Suite};
+use simurgh_bench_kit::rounds::{Job, Suite, USUAL, table};
 
 mod checked;
 pub(crate) mod crowd;
@@ -19,7 +19,6 @@ mod line;
 mod presences;
 mod publish;
 mod receive;
-mod recipes;
 mod servers;
 mod stored;
 mod topics;
@@ -55,5 +54,6 @@ pub(crate) const SUITE: Suite = Suite {
         "stored",
         "checked",
     ],
-    recipes: recipes::RECIPES,
+    recipes: |_| table::read(include_str!("table.txt"), &[]),
+    ..USUAL
 };

@@ -12,9 +12,9 @@ use super::crowd;
 use super::engine::{self, Engine};
 use super::helper::{Helper, number};
 use super::servers::{self, How, READY, until};
-use crate::rounds::served::Served;
-use crate::rounds::{Bench, Sample};
-use crate::stats;
+use simurgh_bench_kit::rounds::served::Served;
+use simurgh_bench_kit::rounds::{Bench, Sample};
+use simurgh_bench_kit::stats;
 
 /// Of one node; they are in as many rooms as there are of these among all.
 const ROOM_MEMBERS: usize = 1_000;

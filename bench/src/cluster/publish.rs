@@ -8,8 +8,8 @@ use anyhow::{Context, Result, ensure};
 use super::engine::Engine;
 use super::helper::Helper;
 use super::servers::{self, How, QUIET, THREAD, gauge};
-use crate::rounds::{Bench, Sample};
-use crate::stats;
+use simurgh_bench_kit::rounds::{Bench, Sample};
+use simurgh_bench_kit::stats;
 
 /// Blocks, in turn with the cluster, without it, and of the bare client; broadcasts of each.
 const BLOCKS: usize = 24;

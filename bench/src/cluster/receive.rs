@@ -10,8 +10,8 @@ use super::engine::Engine;
 use super::helper::{Helper, number};
 use super::line::Line;
 use super::servers::{self, QUIET, THREAD};
-use crate::rounds::{Bench, Sample};
-use crate::stats;
+use simurgh_bench_kit::rounds::{Bench, Sample};
+use simurgh_bench_kit::stats;
 
 /// Blocks, in turn to the node and to the bare client, and broadcasts of each.
 const BLOCKS: usize = 16;

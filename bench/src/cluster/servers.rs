@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 
 use super::engine::Engine;
-use crate::rounds::Bench;
-use crate::rounds::served::Served;
-use crate::target::metric;
+use simurgh_bench_kit::rounds::Bench;
+use simurgh_bench_kit::rounds::served::Served;
+use simurgh_bench_kit::target::metric;
 
 /// As the thread of a node is named that has the link.
 pub(super) const THREAD: &str = "simurgh-cluster";
@@ -108,7 +108,7 @@ pub(super) fn is_up(served: &Served) -> Result<bool> {
 
 /// Waits until all have a link and know each other.
 pub(super) fn together(nodes: &[&Served]) -> Result<()> {
-    let others = crate::stats::per(nodes.len() - 1, 1);
+    let others = simurgh_bench_kit::stats::per(nodes.len() - 1, 1);
     for node in nodes {
         until("the nodes know each other", READY, || {
             let alive = gauge(node, "simurgh_cluster_nodes{state=\"alive\"}")?;

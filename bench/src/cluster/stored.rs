@@ -9,10 +9,10 @@ use anyhow::{Context, Result, anyhow, ensure};
 use super::engine::Engine;
 use super::helper::{Helper, number};
 use super::servers::{self, How, KEPT, QUIET, post, requests};
-use crate::rounds::served::Served;
-use crate::rounds::{Bench, Sample};
-use crate::target::SERVER_CORE;
-use crate::{stats, sys};
+use simurgh_bench_kit::rounds::served::Served;
+use simurgh_bench_kit::rounds::{Bench, Sample};
+use simurgh_bench_kit::target::SERVER_CORE;
+use simurgh_bench_kit::{stats, sys};
 
 /// Blocks, in turn of each kind, and messages of each: a second of each kind, roughly.
 const BLOCKS: usize = 24;

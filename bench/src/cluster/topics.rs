@@ -6,10 +6,10 @@ use anyhow::{Context, Result};
 
 use super::engine::Engine;
 use super::servers::{CALM, How, READY, gauge, until};
-use crate::members::Clients;
-use crate::rounds::served::Served;
-use crate::rounds::{Bench, Sample};
-use crate::stats;
+use simurgh_bench_kit::members::Clients;
+use simurgh_bench_kit::rounds::served::Served;
+use simurgh_bench_kit::rounds::{Bench, Sample};
+use simurgh_bench_kit::stats;
 
 /// Topics of each client.
 const TOPICS: usize = 10;
@@ -39,7 +39,7 @@ pub(super) fn run(bench: &Bench<'_>, sample: &mut Sample) -> Result<()> {
     let began = Instant::now();
     until("the node is up again", READY, || {
         let lines = node.running.metrics()?;
-        let of = |name: &str| crate::target::metric(&lines, name).context("no metric");
+        let of = |name: &str| simurgh_bench_kit::target::metric(&lines, name).context("no metric");
         let is_new = of("simurgh_cluster_reconnects_total")? > links;
         Ok(is_new && of("simurgh_cluster_state{state=\"up\"}")? > 0.5)
     })?;

@@ -19,7 +19,7 @@ use rustix::io::Errno;
 
 use super::talk::{Event, Heard, Room, Wire};
 use super::{Sample, crowd};
-use crate::{frames, probe, stats};
+use simurgh_bench_kit::{frames, probe, stats};
 
 /// What is not answered by then never will be.
 const WAIT_MAX: Duration = Duration::from_secs(20);
@@ -111,7 +111,7 @@ impl Waits {
         if !self.priority.starts_with("SCHED_FIFO") {
             sample.note(format!("{who}: priority of the bystander is {}", self.priority));
         }
-        sample.hold_against(who, self.wrong);
+        sample.check_wrong(who, self.wrong);
     }
 
     /// Of what was due in between: how many, and the waits at these quantiles, ms.

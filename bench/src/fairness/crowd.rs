@@ -10,16 +10,15 @@ use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail, ensure};
-use rustix::buffer::spare_capacity;
-use rustix::event::Timespec;
+use anyhow::{Context, Result, ensure};
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 use rustix::io::Errno;
 use rustix::net::{SendFlags, sockopt};
+use simurgh_bench_kit::net;
 
 use super::talk::{Heard, NUMBERS_END, Room};
-use crate::frames;
-use crate::probe;
+use simurgh_bench_kit::frames;
+use simurgh_bench_kit::probe;
 
 const READ_BYTES: usize = 256 << 10;
 /// What a publisher has ready beyond what the socket takes.
@@ -284,12 +283,7 @@ impl Crowd {
             self.clients.iter().any(|it| !it.is_over() && matches!(it.pace, Pace::Steady(_)));
         let time = if is_ticking { time.min(self.tick()) } else { time };
         let mut events = std::mem::take(&mut self.events);
-        events.clear();
-        let timeout = Timespec::try_from(time)?;
-        match epoll::wait(&self.epoll, spare_capacity(&mut events), Some(&timeout)) {
-            Ok(_) | Err(Errno::INTR) => {}
-            Err(error) => bail!("epoll_wait: {error}"),
-        }
+        net::wait(&self.epoll, &mut events, Some(time))?;
         for event in &events {
             let (place, flags) = (usize::try_from(event.data.u64())?, event.flags);
             if flags.contains(EventFlags::OUT) {

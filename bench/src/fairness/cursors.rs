@@ -11,10 +11,10 @@ use std::time::Duration;
 use anyhow::Result;
 
 use super::crowd::{Crowd, Pace};
-use super::server::{How, NARROW, USUAL};
+use super::server::{How, NARROW, Served, USUAL};
 use super::talk::{Event, Wire};
 use super::{Bench, Sample};
-use crate::stats;
+use simurgh_bench_kit::stats;
 
 /// Bytes of the large body.
 pub(super) const LARGE: usize = 5_000_000;
@@ -36,7 +36,7 @@ pub(super) fn run(bench: &Bench<'_>, sample: &mut Sample) -> Result<()> {
 }
 
 fn attack(bench: &Bench<'_>, sample: &mut Sample, name: &str, how: How) -> Result<()> {
-    let mut server = bench.serve(how)?;
+    let mut server = Served::start(bench, how)?;
     let silent = bench.options.size(SILENT, SILENT_SHORT);
     let mut crowd = Crowd::new(|from| if from == 0 { LARGE } else { SMALL })?;
     let rooms = Wire::ALL.map(|wire| server.room(wire, "cursors", Event::Say));
@@ -90,7 +90,7 @@ fn attack(bench: &Bench<'_>, sample: &mut Sample, name: &str, how: How) -> Resul
     server.turn_cpu_ms().into_iter().for_each(|ms| put("turn_cpu_ms", ms));
     let cut = server.sum("simurgh_slow_peer_disconnects_total").ok();
     cut.into_iter().for_each(|cut| put("silent_cut", cut));
-    sample.hold_against("cursors", crowd.wrong(0));
+    sample.check_wrong("cursors", crowd.wrong(0));
     let endings = crowd.endings();
     if !endings.is_empty() {
         sample.note(format!("{name}: connections closed, by code: {endings:?}"));
@@ -100,7 +100,7 @@ fn attack(bench: &Bench<'_>, sample: &mut Sample, name: &str, how: How) -> Resul
 
 /// Whether the server is still there, and serves.
 pub(super) fn aftermath(
-    server: &mut super::Served,
+    server: &mut Served,
     sample: &mut Sample,
     name: &str,
     how: How,

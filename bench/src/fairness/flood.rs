@@ -13,10 +13,10 @@ use anyhow::Result;
 
 use super::bystander::{Bystander, Habit};
 use super::crowd::{Crowd, Pace};
-use super::server::{How, USUAL};
+use super::server::{How, Served, USUAL};
 use super::talk::{Event, Wire};
 use super::{Bench, Sample};
-use crate::stats;
+use simurgh_bench_kit::stats;
 
 /// Members that read well.
 pub(super) const READERS: usize = 100;
@@ -63,7 +63,7 @@ pub(super) fn run(bench: &Bench<'_>, sample: &mut Sample) -> Result<()> {
 }
 
 fn attack(bench: &Bench<'_>, sample: &mut Sample, it: &Attack) -> Result<()> {
-    let mut server = bench.serve(How { shards: it.shards, ..USUAL })?;
+    let mut server = Served::start(bench, How { shards: it.shards, ..USUAL })?;
     let body = it.body;
     let mut crowd = Crowd::new(move |_| body)?;
     let room = server.room(Wire::V2, "flood", it.event);
@@ -134,5 +134,5 @@ fn put_members(sample: &mut Sample, it: &Attack, crowd: &Crowd, took: f64) {
     if members.last().is_none_or(|publisher| publisher.is_over()) {
         sample.note(format!("{}: the publisher was cut", it.name));
     }
-    sample.hold_against(it.name, crowd.wrong(refused));
+    sample.check_wrong(it.name, crowd.wrong(refused));
 }

@@ -14,8 +14,8 @@ use super::crowd::{Crowd, Pace};
 use super::server::{INBOUND_BUDGET, Served, USUAL};
 use super::talk::{Event, Room, Wire};
 use super::{Bench, Sample};
-use crate::frames;
-use crate::stats;
+use simurgh_bench_kit::frames;
+use simurgh_bench_kit::stats;
 
 const HOLDERS: usize = 49;
 pub(super) const OTHERS: usize = 1_000;
@@ -44,7 +44,7 @@ struct Holders {
 }
 
 pub(super) fn run(bench: &Bench<'_>, sample: &mut Sample) -> Result<()> {
-    let mut server = bench.serve(USUAL)?;
+    let mut server = Served::start(bench, USUAL)?;
     let room = server.room(Wire::V2, "held", Event::Hush);
     let mut holders = Holders::new(&server, &room)?;
     let held = server.sum("simurgh_inbound_bytes")?;
@@ -95,7 +95,7 @@ pub(super) fn run(bench: &Bench<'_>, sample: &mut Sample) -> Result<()> {
     if !is_whole {
         sample.note(format!("nothing more came for {} s", WAIT_MAX.as_secs()));
     }
-    sample.hold_against("inbound", others.wrong(0));
+    sample.check_wrong("inbound", others.wrong(0));
     super::cursors::aftermath(&mut server, sample, "inbound", USUAL)
 }
 

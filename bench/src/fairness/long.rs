@@ -8,10 +8,10 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 
 use super::bystander::{Bystander, Habit};
-use super::server::USUAL;
+use super::server::{Served, USUAL};
 use super::talk::{Event, Wire};
 use super::{Bench, Sample, crowd};
-use crate::frames;
+use simurgh_bench_kit::frames;
 
 /// Bytes of each.
 const LONG: usize = 9_000_000;
@@ -49,7 +49,7 @@ fn payload(text: &Text) -> [String; 2] {
 }
 
 fn attack(bench: &Bench<'_>, sample: &mut Sample, text: &Text) -> Result<()> {
-    let mut server = bench.serve(USUAL)?;
+    let mut server = Served::start(bench, USUAL)?;
     let name = text.name;
     let room = server.room(Wire::V2, "long", Event::Chat);
     let mut stream = crowd::joined(&room, 0)?;

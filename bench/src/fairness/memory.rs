@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 
-use crate::sys;
+use simurgh_bench_kit::sys;
 
 const EVERY: Duration = Duration::from_millis(20);
 /// The longest that a look may go on: no row takes so long.

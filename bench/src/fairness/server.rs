@@ -1,16 +1,16 @@
 //! The server under attack: what it serves, how it is started, and whether it still serves.
 
 use std::fs;
-use std::path::Path;
 use std::rc::Rc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 
+use super::Bench;
 use super::crowd::{Crowd, Pace};
 use super::memory::Watch;
 use super::talk::{Event, Room, Wire};
-use crate::target::{Running, Target, metric, metric_sum};
+use simurgh_bench_kit::target::{Running, Target, metric, metric_sum};
 
 /// The one place that says what is served. Channels that are declared may have large messages
 /// whatever the built-in chat allows; all else is as a server has it that was told nothing.
@@ -68,14 +68,14 @@ pub(super) struct Served {
 }
 
 impl Served {
-    /// A fresh process of `program`, with its files in `scratch`.
-    pub(super) fn start(program: &Path, scratch: &Path, how: How) -> Result<Self> {
-        let settings = scratch.join("simurgh.toml");
+    /// A fresh process.
+    pub(super) fn start(bench: &Bench<'_>, how: How) -> Result<Self> {
+        let settings = bench.scratch.join("simurgh.toml");
         fs::write(&settings, SETTINGS)?;
-        let target = Target::serve(program, how.shards, how.idle_timeout)?
+        let target = Target::serve(&bench.program, how.shards, how.idle_timeout)?
             .with_settings(&settings)
             .within(if how.is_narrow { NARROW } else { WIDE });
-        let running = target.start(&scratch.join("server-log"))?;
+        let running = target.start(&bench.scratch.join("server-log"))?;
         let watch = Watch::start(running.pid())?;
         Ok(Self { running, watch })
     }

@@ -10,10 +10,10 @@ use anyhow::Result;
 
 use super::crowd::{Crowd, Pace};
 use super::cursors::aftermath;
-use super::server::{How, USUAL};
+use super::server::{How, Served, USUAL};
 use super::talk::{Event, Wire};
 use super::{Bench, Sample};
-use crate::stats;
+use simurgh_bench_kit::stats;
 
 /// Sockets that never read.
 pub(super) const SILENT: usize = 20;
@@ -31,7 +31,7 @@ pub(super) fn run(bench: &Bench<'_>, sample: &mut Sample) -> Result<()> {
 
 /// One broadcast to all of them, by somebody who reads.
 fn heard(bench: &Bench<'_>, sample: &mut Sample) -> Result<()> {
-    let mut server = bench.serve(USUAL)?;
+    let mut server = Served::start(bench, USUAL)?;
     let mut crowd = Crowd::new(|_| LARGE)?;
     let room = server.room(Wire::V2, "silent", Event::Say);
     crowd.join_many(&room, Pace::Never, SILENT)?;
@@ -66,13 +66,13 @@ fn heard(bench: &Bench<'_>, sample: &mut Sample) -> Result<()> {
     if !is_whole {
         sample.note(format!("heard: nothing more came for {} s", WAIT_MAX.as_secs()));
     }
-    sample.hold_against("never-reads", crowd.wrong(0));
+    sample.check_wrong("never-reads", crowd.wrong(0));
     aftermath(&mut server, sample, "heard", USUAL)
 }
 
 /// Each says something, as in the chat, and reads nothing of what comes.
 fn said(bench: &Bench<'_>, sample: &mut Sample, name: &str, how: How) -> Result<()> {
-    let mut server = bench.serve(how)?;
+    let mut server = Served::start(bench, how)?;
     let mut crowd = Crowd::new(|_| LARGE)?;
     for at in 0..SILENT {
         let room = server.room(Wire::V2, &format!("silent-{at}"), Event::Chat);

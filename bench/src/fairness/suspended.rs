@@ -7,10 +7,10 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::server::{How, USUAL};
+use super::server::{How, Served, USUAL};
 use super::{Bench, Sample};
-use crate::fleet::{Fleet, Script};
-use crate::stats;
+use simurgh_bench_kit::fleet::{Fleet, Script};
+use simurgh_bench_kit::stats;
 
 /// Clients.
 pub(super) const CLIENTS: usize = 10_000;
@@ -21,7 +21,7 @@ pub(super) fn run(bench: &Bench<'_>, sample: &mut Sample) -> Result<()> {
     let size = |full: u64, short: u64| Duration::from_secs(bench.options.size(full, short));
     let stopped = size(90, 6);
     let idle_timeout = bench.options.size("60s", "4s");
-    let mut server = bench.serve(How { idle_timeout, ..USUAL })?;
+    let mut server = Served::start(bench, How { idle_timeout, ..USUAL })?;
     let address = server.running.address;
     let mut fleet = Fleet::new(address, Script::lobby(address))?;
     let clients = bench.options.size(CLIENTS, CLIENTS / 10);
@@ -53,7 +53,7 @@ pub(super) fn run(bench: &Bench<'_>, sample: &mut Sample) -> Result<()> {
     if closed > 0 {
         sample.note(format!("clients closed, by code: {:?}", tally.closes));
     }
-    sample.hold_against("suspended", tally.odd + tally.repeated + tally.missed + tally.refused);
+    sample.check_wrong("suspended", tally.odd + tally.repeated + tally.missed + tally.refused);
     super::cursors::aftermath(&mut server, sample, "suspended", USUAL)
 }
 

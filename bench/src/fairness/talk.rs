@@ -6,8 +6,8 @@
 
 use std::net::SocketAddrV4;
 
-use crate::fleet::Script;
-use crate::frames::{self, SEQ_DIGITS};
+use simurgh_bench_kit::fleet::Script;
+use simurgh_bench_kit::frames::{self, SEQ_DIGITS};
 
 /// The byte that bodies consist of, as often as it is compared at once.
 const FILLING: [u8; 4096] = [b'x'; 4096];

@@ -5,10 +5,10 @@ use anyhow::{Context, Result, ensure};
 
 use super::server::{self, QUIET, TOPIC};
 use super::{Pair, order};
-use crate::members::Clients;
-use crate::rounds::served::Served;
-use crate::rounds::{Bench, Sample};
-use crate::stats;
+use simurgh_bench_kit::members::Clients;
+use simurgh_bench_kit::rounds::served::Served;
+use simurgh_bench_kit::rounds::{Bench, Sample};
+use simurgh_bench_kit::stats;
 
 /// Broadcasts to a crowd, and those that only warm up.
 const BROADCASTS: usize = 20;
@@ -47,7 +47,7 @@ fn crowd(served: &Served, count: usize, with: bool) -> Result<Clients> {
 /// The median of broadcasts one after the other, each awaited by all, ns.
 fn to_crowd(bench: &Bench<'_>, with: bool) -> Result<f64> {
     let served = server::serve_with(bench, with, 1)?;
-    let mut clients = crowd(&served, bench.crowd(), with)?;
+    let mut clients = crowd(&served, bench.many_clients(), with)?;
     let mut costs = Vec::new();
     for nth in 0..WARM_UP + BROADCASTS {
         let before = served.cpu()?;

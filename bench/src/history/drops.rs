@@ -8,8 +8,8 @@ use std::process::Stdio;
 
 use anyhow::{Context, Result, ensure};
 
-use crate::children;
-use crate::rounds::{Bench, Sample};
+use simurgh_bench_kit::children;
+use simurgh_bench_kit::rounds::{Bench, Sample};
 
 /// The nodes of `drops-nodes`, of which one is killed.
 const NODES: &str = "3";

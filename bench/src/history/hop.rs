@@ -6,11 +6,11 @@ use std::time::Instant;
 use anyhow::{Context, Result};
 
 use super::server;
-use crate::members::Clients;
-use crate::rounds::served::Served;
-use crate::rounds::{Bench, Sample};
-use crate::stats;
-use crate::target::metric;
+use simurgh_bench_kit::members::Clients;
+use simurgh_bench_kit::rounds::served::Served;
+use simurgh_bench_kit::rounds::{Bench, Sample};
+use simurgh_bench_kit::stats;
+use simurgh_bench_kit::target::metric;
 
 const SHARDS: u32 = 2;
 /// Topics that are tried: all at home on one of two shards would be one case in 65,536.

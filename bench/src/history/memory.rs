@@ -4,10 +4,10 @@
 use anyhow::{Result, ensure};
 
 use super::server::{self, CALM, USUAL};
-use crate::frames::BROADCAST_LEN;
-use crate::rounds::served::Served;
-use crate::rounds::{Bench, Sample};
-use crate::stats;
+use simurgh_bench_kit::frames::BROADCAST_LEN;
+use simurgh_bench_kit::rounds::served::Served;
+use simurgh_bench_kit::rounds::{Bench, Sample};
+use simurgh_bench_kit::stats;
 
 /// Messages of a topic: as many as are kept unless something else is said.
 const MESSAGES: usize = 100;

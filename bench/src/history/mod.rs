@@ -3,14 +3,13 @@
 
 use anyhow::{Context, Result};
 
-use crate::rounds::{Job, Suite};
-use crate::stats;
+use simurgh_bench_kit::rounds::{Job, Suite, USUAL, table};
+use simurgh_bench_kit::stats;
 
 mod broadcast;
 mod drops;
 mod hop;
 mod memory;
-mod recipes;
 mod server;
 mod storm;
 
@@ -30,7 +29,8 @@ pub(crate) const SUITE: Suite = Suite {
     ],
     // These two want Node and the packages of e2e.
     usual: &["kept", "members", "broadcast", "hop", "storm", "topics"],
-    recipes: recipes::RECIPES,
+    recipes: |_| table::read(include_str!("table.txt"), &[]),
+    ..USUAL
 };
 
 /// Figures of two ways of the same thing, each measured in turn, so that what drifts is in both.

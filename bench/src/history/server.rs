@@ -5,10 +5,10 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 
-use crate::frames::BROADCAST_LEN;
-use crate::members::Clients;
-use crate::rounds::Bench;
-use crate::rounds::served::Served;
+use simurgh_bench_kit::frames::BROADCAST_LEN;
+use simurgh_bench_kit::members::Clients;
+use simurgh_bench_kit::rounds::Bench;
+use simurgh_bench_kit::rounds::served::Served;
 
 /// The one topic of the rows that have one.
 pub(super) const TOPIC: &str = "rooms:crowd";
@@ -92,7 +92,10 @@ pub(super) fn check_resumed(served: &Served, joins: usize, messages: usize) -> R
         [("simurgh_resume_total", joins), ("simurgh_resume_messages_total", messages)]
     {
         let found = served.sum(name)?;
-        ensure!((found - crate::stats::per(wanted, 1)).abs() < 0.5, "{name}: {found} of {wanted}");
+        ensure!(
+            (found - simurgh_bench_kit::stats::per(wanted, 1)).abs() < 0.5,
+            "{name}: {found} of {wanted}"
+        );
     }
     Ok(())
 }

@@ -9,10 +9,10 @@ use anyhow::{Context, Result, ensure};
 
 use super::server::{self, CALM, QUIET, TOPIC};
 use super::{Pair, order};
-use crate::members::Clients;
-use crate::rounds::served::Served;
-use crate::rounds::{Bench, Sample};
-use crate::{stats, sys};
+use simurgh_bench_kit::members::Clients;
+use simurgh_bench_kit::rounds::served::Served;
+use simurgh_bench_kit::rounds::{Bench, Sample};
+use simurgh_bench_kit::{stats, sys};
 
 /// What each has missed.
 const MISSED: usize = 20;
@@ -25,7 +25,7 @@ struct Storm {
 
 impl Storm {
     fn new(bench: &Bench<'_>, has_one_topic: bool) -> Self {
-        let count = bench.crowd();
+        let count = bench.many_clients();
         let topics = match has_one_topic {
             true => vec![TOPIC.to_owned()],
             false => (0..count).map(|index| format!("rooms:{index}")).collect(),

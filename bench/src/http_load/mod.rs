@@ -5,33 +5,43 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 use serde::Serialize;
 
 use self::tools::Tool;
-use crate::nginx::{Nginx, Site};
-use crate::target::SERVER_CORE;
-use crate::{report, stats};
+use crate::flags::{at_least, number};
+use simurgh_bench_kit::nginx::{self, Nginx, Site};
+use simurgh_bench_kit::rounds::{check_machine, program, scratch};
+use simurgh_bench_kit::target::SERVER_CORE;
+use simurgh_bench_kit::{report, stats};
 
 mod table;
 mod tools;
 
 /// Options of the measurement.
-#[derive(Debug, PartialEq)]
+#[derive(clap::Args, Debug, PartialEq)]
 pub(crate) struct Options {
-    /// Rounds.
+    /// Rounds
+    #[arg(long, value_name = "N", default_value_t = 7, value_parser = at_least::<1>)]
     pub(crate) runs: usize,
-    /// How long each run takes.
+    /// Seconds of each run
+    #[arg(long, value_name = "N", default_value_t = 4, value_parser = number::<u64>)]
     pub(crate) seconds: u64,
-    /// Numbers of connections.
+    /// Numbers of connections (several with commas)
+    #[arg(long, value_name = "N", value_delimiter = ',', default_values_t = [1, 32, 128],
+        value_parser = at_least::<1>)]
     pub(crate) connections: Vec<usize>,
-    /// nginx.
+    /// nginx
+    #[arg(long, value_name = "PATH", default_value = nginx::PROGRAM)]
     pub(crate) nginx: PathBuf,
-    /// wrk.
+    /// wrk
+    #[arg(long, value_name = "PATH", default_value = "/usr/bin/wrk")]
     pub(crate) wrk: PathBuf,
-    /// The binary under test.
+    /// The simurgh binary; default: beside this one
+    #[arg(long, value_name = "PATH")]
     pub(crate) server_bin: Option<PathBuf>,
-    /// Where raw figures go.
+    /// Where the raw runs go; default: bench/runs/<date>-<machine>
+    #[arg(long, value_name = "DIR")]
     pub(crate) out: Option<PathBuf>,
 }
 
@@ -54,15 +64,12 @@ struct Sample {
 
 /// Measures, prints and keeps it. A missed limit is only shown; a run that broke off is an error.
 pub(crate) fn run(options: &Options) -> Result<()> {
-    let cores = std::thread::available_parallelism()?.get();
-    ensure!(cores > 1, "server and load generator need a core each");
-    let own = std::env::current_exe().context("own path")?;
-    let simurgh = options.server_bin.clone().unwrap_or_else(|| own.with_file_name("simurgh"));
+    check_machine(0)?;
+    let simurgh = program(options.server_bin.as_deref(), "simurgh")?;
     for program in [&simurgh, &options.wrk, &options.nginx] {
         ensure!(program.is_file(), "{} is not there", program.display());
     }
-    let scratch = std::env::temp_dir().join(format!("simurgh-bench-{}", std::process::id()));
-    fs::create_dir_all(&scratch)?;
+    let scratch = scratch()?;
     let measured = rounds(options, &simurgh, &scratch);
     fs::remove_dir_all(&scratch)?;
     let samples = measured?;
@@ -101,10 +108,10 @@ fn rounds(options: &Options, simurgh: &Path, scratch: &Path) -> Result<Vec<Sampl
                     time: Duration::from_secs(if round == 0 { 1 } else { options.seconds }),
                     scratch,
                 };
-                let before = (server_cpu()?, crate::sys::machine_ticks());
+                let before = (server_cpu()?, simurgh_bench_kit::sys::machine_ticks());
                 let figures = tools::run(tool, program, &job)?;
                 let server_cpu_s = server_cpu()? - before.0;
-                let ticks = crate::sys::machine_ticks();
+                let ticks = simurgh_bench_kit::sys::machine_ticks();
                 let busy = (ticks.0 + ticks.1).saturating_sub(before.1.0 + before.1.1);
                 let ours = server_cpu_s + figures.cpu_s;
                 let others = (stats::per(busy, 100) - ours) / figures.seconds;

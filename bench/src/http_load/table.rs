@@ -9,7 +9,7 @@ use serde_json::json;
 
 use super::tools::{Figures, Tool};
 use super::{FILES, Options, Sample};
-use crate::{report, stats};
+use simurgh_bench_kit::{report, stats};
 
 /// One line: a figure of both tools for one file and one number of connections.
 #[derive(Serialize)]

@@ -12,10 +12,10 @@ use nix::sys::time::TimeValLike;
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::children;
-use crate::stats;
-use crate::target::CLIENT_CORE;
-use crate::wrk;
+use simurgh_bench_kit::children;
+use simurgh_bench_kit::stats;
+use simurgh_bench_kit::target::CLIENT_CORE;
+use simurgh_bench_kit::wrk;
 
 /// A load generator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]

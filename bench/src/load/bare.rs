@@ -11,37 +11,49 @@ use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use rustix::buffer::spare_capacity;
-use rustix::event::Timespec;
-use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
+use clap::ArgAction;
+use rustix::event::epoll::{self, CreateFlags, Event, EventFlags};
 use rustix::io::Errno;
 use rustix::net::SendFlags;
+use simurgh_bench_kit::net;
 
-use crate::fleet::Script;
-use crate::{frames, stats, sys};
+use crate::flags::{milliseconds, number};
+use simurgh_bench_kit::fleet::Script;
+use simurgh_bench_kit::{frames, stats, sys};
 
 /// What the bare client is to do.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(clap::Args, Clone, Debug, PartialEq)]
 pub(crate) struct Bare {
-    /// The server.
+    /// The server
+    #[arg(long, value_name = "IP:PORT")]
     pub(crate) server: SocketAddrV4,
-    /// Clients in all.
+    /// Clients in all
+    #[arg(long, value_name = "N", default_value_t = 1_000, value_parser = number::<usize>)]
     pub(crate) users: usize,
-    /// Arrivals per second, evenly.
+    /// Arrivals per second, evenly
+    #[arg(long, value_name = "N", default_value_t = 1_000, value_parser = number::<u32>)]
     pub(crate) rate: u32,
-    /// Time before the first, in which its memory can be read.
+    /// Time before the first, in which its memory can be read
+    #[arg(long = "wait-ms", value_name = "N", default_value = "0", value_parser = milliseconds)]
     pub(crate) wait: Duration,
-    /// After so many comes a pause; 0: none.
+    /// After so many comes a pause; 0: none
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = number::<usize>)]
     pub(crate) first: usize,
-    /// The pause.
+    /// The pause
+    #[arg(long = "pause-ms", value_name = "N", default_value = "0", value_parser = milliseconds)]
     pub(crate) pause: Duration,
-    /// How long each stays; `None`: until this process is killed.
+    /// How long each stays; without it: until this process is killed
+    #[arg(long = "hold-ms", value_name = "N", value_parser = milliseconds)]
     pub(crate) hold: Option<Duration>,
-    /// Whether they join `rooms:lobby` after the upgrade.
+    /// 1: they join `rooms:lobby` after the upgrade; 0: they do not
+    #[arg(long, value_name = "0|1", default_value = "1", action = ArgAction::Set,
+        value_parser = |text: &str| number::<u32>(text).map(|it| it != 0))]
     pub(crate) join: bool,
-    /// Messages per second that the first client sends when all have come.
+    /// Messages per second that the first client sends when all have come
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = number::<u32>)]
     pub(crate) say: u32,
-    /// How many messages.
+    /// How many messages
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = number::<u32>)]
     pub(crate) messages: u32,
 }
 
@@ -112,12 +124,8 @@ pub(crate) fn run(plan: &Bare) -> Result<()> {
             client.leaving.front().map(|(at, _)| *at),
         ];
         let wait = next.into_iter().flatten().min().map(|at| at.saturating_duration_since(now));
-        let wait = Timespec::try_from(wait.unwrap_or(Duration::from_secs(1)))?;
-        events.clear();
-        match epoll::wait(&client.epoll, spare_capacity(&mut events), Some(&wait)) {
-            Ok(_) | Err(Errno::INTR) => {}
-            Err(error) => bail!("epoll_wait: {error}"),
-        }
+        let wait = wait.unwrap_or(Duration::from_secs(1));
+        net::wait(&client.epoll, &mut events, Some(wait))?;
         for event in &events {
             client.ready(usize::try_from(event.data.u64())?)?;
         }
@@ -133,9 +141,9 @@ fn at<T: TryInto<u64>>(number: T, rate: u32) -> f64 {
 impl Client {
     fn open(&mut self) -> Result<()> {
         let index = self.sockets.len();
-        let socket = sys::dial(self.plan.server, index, false)?;
+        let socket = net::dial(self.plan.server, index, false)?;
         let flags = EventFlags::IN | EventFlags::OUT | EventFlags::ET;
-        epoll::add(&self.epoll, &socket, EventData::new_u64(u64::try_from(index)?), flags)?;
+        net::add(&self.epoll, &socket, index, flags)?;
         self.sockets.push((Some(socket), State::Connecting));
         Ok(())
     }

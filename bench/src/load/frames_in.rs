@@ -11,8 +11,8 @@ use super::held::{counter, joined};
 use super::scenario::{self, Talk};
 use super::tools::{AtWork, Job, Report, Tool};
 use super::{Bench, Sample};
-use crate::stats;
-use crate::target::Running;
+use simurgh_bench_kit::stats;
+use simurgh_bench_kit::target::Running;
 
 /// Tsung receives 48,000 frames per CPU second; more than that would only fill buffers.
 const TSUNG_MESSAGES_MAX: u32 = 20;

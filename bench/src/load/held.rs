@@ -12,8 +12,8 @@ use super::process::Memory;
 use super::scenario;
 use super::tools::{AtWork, Job, Tool};
 use super::{Bench, Sample};
-use crate::stats;
-use crate::target::{self, Running, Target};
+use simurgh_bench_kit::stats;
+use simurgh_bench_kit::target::{self, Running, Target};
 
 /// How often the server is asked.
 const POLL: Duration = Duration::from_millis(20);

@@ -2,19 +2,21 @@
 //! turn, and the table shows them side by side. README.md says how each figure comes about.
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::path::PathBuf;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
+use clap::builder::ArgPredicate;
 use serde::Serialize;
 use serde_json::Value;
 
 use self::tools::{Kit, Tool};
-use crate::sys::Kernel;
-use crate::target::Target;
-use crate::{report, sys};
+use crate::flags::{at_least, number};
+use simurgh_bench_kit::rounds::{check_machine, leave, program, scratch};
+use simurgh_bench_kit::sys::Kernel;
+use simurgh_bench_kit::target::Target;
+use simurgh_bench_kit::{report, sys};
 
 pub(crate) use self::bare::Bare;
 
@@ -33,23 +35,34 @@ pub(crate) const ROWS: [&str; 8] =
     ["connect", "memory", "idle", "broadcast", "stamp", "arrivals", "stall", "start"];
 
 /// Options of the measurement.
-#[derive(Debug, PartialEq)]
+#[derive(clap::Args, Debug, PartialEq)]
 pub(crate) struct Options {
-    /// Some of [`ROWS`].
+    /// Some of the rows (several with commas)
+    #[arg(long, value_name = "ROW", value_delimiter = ',', value_parser = ROWS,
+        default_values = ROWS, hide_default_value = true)]
     pub(crate) only: Vec<String>,
-    /// Rounds.
+    /// Rounds
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = at_least::<1>,
+        default_value_if("quick", ArgPredicate::IsPresent, "1"))]
     pub(crate) runs: usize,
-    /// Users of `connect`, `memory` and `idle`.
+    /// Users of `connect`, `memory` and `idle`
+    #[arg(long, value_name = "N", default_value_t = 15_000, value_parser = at_least::<2>,
+        default_value_if("quick", ArgPredicate::IsPresent, "1500"))]
     pub(crate) users: usize,
-    /// Arrivals per second of `connect`.
+    /// Users per second of `connect`
+    #[arg(long, value_name = "N", default_value_t = 40_000, value_parser = number::<u32>)]
     pub(crate) rate: u32,
-    /// The program, or `off`.
+    /// The program, or `off`
+    #[arg(long, value_name = "PATH|off", default_value = "/usr/bin/tsung")]
     pub(crate) tsung: String,
-    /// Small and short.
+    /// A tenth of the users and of the time: to see whether all works, not for figures
+    #[arg(long)]
     pub(crate) quick: bool,
-    /// The binary under test, which is also the server.
+    /// The binary under test, which is also the server; default: beside this one
+    #[arg(long, value_name = "PATH")]
     pub(crate) server_bin: Option<PathBuf>,
-    /// Where raw figures go.
+    /// Where the raw runs go; default: bench/runs/<date>-<machine>
+    #[arg(long, value_name = "DIR")]
     pub(crate) out: Option<PathBuf>,
 }
 
@@ -121,21 +134,13 @@ const JOBS: [(&str, &[&str], &[Tool], Job); 9] = [
 
 /// Measures, prints and keeps it. A missed limit is only shown; a run that broke off is an error.
 pub(crate) fn run(options: &Options) -> Result<()> {
-    let limit = sys::raise_descriptor_limit()?.saturating_sub(sys::FD_RESERVE);
-    ensure!(
-        u64::try_from(options.users)? <= limit,
-        "one process may hold {limit} connections here (RLIMIT_NOFILE)"
-    );
-    let cores = std::thread::available_parallelism()?.get();
-    ensure!(cores > 1, "server and load generator need a core each");
-    let own = std::env::current_exe().context("own path")?;
-    let simurgh = options.server_bin.clone().unwrap_or_else(|| own.with_file_name("simurgh"));
+    check_machine(options.users)?;
+    let simurgh = program(options.server_bin.as_deref(), "simurgh")?;
     let tsung = (options.tsung != "off").then(|| PathBuf::from(&options.tsung));
     if let Some(tsung) = &tsung {
         ensure!(tsung.is_file(), "{} is not there; --tsung off does without", tsung.display());
     }
-    let scratch = std::env::temp_dir().join(format!("simurgh-bench-{}", std::process::id()));
-    fs::create_dir_all(&scratch)?;
+    let scratch = scratch()?;
     let bench = Bench {
         options,
         server: Target::simurgh(&simurgh, 1)?,
@@ -159,11 +164,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     let path = table::write(&out, options, &samples, &rows)?;
     println!("raw runs: {}", path.display());
     let faults = samples.iter().filter(|sample| sample.fault.is_some()).count();
-    match faults {
-        // What the programs printed is only worth keeping when something went wrong.
-        0 => fs::remove_dir_all(&scratch)?,
-        _ => println!("what the programs logged: {}", scratch.display()),
-    }
+    leave(&scratch, faults)?;
     // What Tsung could not do is a result.
     let ours = |sample: &&Sample| sample.fault.is_some() && sample.tool != Tool::Tsung;
     ensure!(samples.iter().find(ours).is_none(), "a run broke off or counted wrongly, see above");
@@ -178,7 +179,7 @@ fn measured(bench: &Bench<'_>, round: usize, name: &'static str, tool: Tool, job
         figures: BTreeMap::new(),
         notes: Vec::new(),
         fault: None,
-        load_average: load_average().unwrap_or(f64::NAN),
+        load_average: sys::load_average(),
         reports: Vec::new(),
     };
     eprint!("round {round}, {name}, {} …", tool.name());
@@ -203,8 +204,4 @@ fn quiet() -> Result<()> {
         thread::sleep(Duration::from_millis(100));
     }
     Ok(())
-}
-
-fn load_average() -> Option<f64> {
-    fs::read_to_string("/proc/loadavg").ok()?.split_whitespace().next()?.parse().ok()
 }

@@ -13,15 +13,14 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use rustix::buffer::spare_capacity;
-use rustix::event::Timespec;
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType, sockopt};
+use rustix::net::{SendFlags, SocketFlags};
+use simurgh_bench_kit::net;
 
-use crate::fleet::head_length;
-use crate::target::SERVER_CORE;
-use crate::{frames, sys};
+use simurgh_bench_kit::net::head_length;
+use simurgh_bench_kit::target::SERVER_CORE;
+use simurgh_bench_kit::{frames, sys};
 
 const LISTENER: u64 = u64::MAX;
 const OK: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
@@ -56,13 +55,7 @@ pub(super) struct Seen {
 impl Plain {
     /// Starts it on the server's core.
     pub(super) fn start(stall: Option<Stall>) -> Result<Self> {
-        let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
-        let listener =
-            rustix::net::socket_with(AddressFamily::INET, SocketType::STREAM, flags, None)?;
-        sockopt::set_socket_reuseaddr(&listener, true)?;
-        sockopt::set_tcp_nodelay(&listener, true)?;
-        rustix::net::bind(&listener, &SocketAddrV4::new([127, 77, 0, 1].into(), 0))?;
-        rustix::net::listen(&listener, 16_384)?;
+        let listener = net::listener(SocketAddrV4::new([127, 77, 0, 1].into(), 0), false)?;
         let address = SocketAddrV4::try_from(rustix::net::getsockname(&listener)?)?;
         let seen = Arc::new(Mutex::new(Seen::default()));
         let stop = Arc::new(AtomicBool::new(false));
@@ -127,14 +120,10 @@ impl Server {
     fn run(&mut self, seen: &Mutex<Seen>, stop: &AtomicBool) -> Result<()> {
         epoll::add(&self.epoll, &self.listener, EventData::new_u64(LISTENER), EventFlags::IN)?;
         let mut events: Vec<Event> = Vec::with_capacity(512);
-        let wait = Timespec::try_from(Duration::from_millis(50))?;
+        let wait = Duration::from_millis(50);
         let mut buf = vec![0; 16 * 1024];
         while !stop.load(Ordering::Relaxed) {
-            events.clear();
-            match epoll::wait(&self.epoll, spare_capacity(&mut events), Some(&wait)) {
-                Ok(_) | Err(Errno::INTR) => {}
-                Err(error) => bail!("epoll_wait: {error}"),
-            }
+            net::wait(&self.epoll, &mut events, Some(wait))?;
             let mut accepted = Vec::new();
             for event in &events {
                 match event.data.u64() {
@@ -240,17 +229,14 @@ fn answer(input: &[u8]) -> Answer {
             Some(key) => Answer::Upgrade(length, frames::switching(&key)),
         };
     }
-    let Some((&[first, second], rest)) = input.split_first_chunk::<2>() else {
+    let (Some((header, length)), Some(first)) = (frames::lengths(input), input.first()) else {
         return Answer::Part;
     };
-    let (header, length) = match second & 0x7f {
-        127 => return Answer::End,
-        126 => match rest.first_chunk::<2>() {
-            Some(two) => (8, usize::from(u16::from_be_bytes(*two))),
-            None => return Answer::Part,
-        },
-        short => (6, usize::from(short)),
-    };
+    // A client's payload stands behind a mask. Nothing larger is ever said here.
+    let header = header + frames::MASK.len();
+    if length > usize::from(u16::MAX) {
+        return Answer::End;
+    }
     let (Some(mask), Some(payload)) =
         (input.get(header - 4..header), input.get(header..header + length))
     else {
@@ -296,7 +282,7 @@ mod tests {
         let stall = Stall { at: 2, lasts: Duration::from_millis(300) };
         let server = Plain::start(Some(stall)).unwrap();
         let ask = || {
-            let socket = sys::dial(server.address, 0, true).unwrap();
+            let socket = net::dial(server.address, 0, true).unwrap();
             let begun = Instant::now();
             rustix::net::send(&socket, b"GET / HTTP/1.1\r\n\r\n", SendFlags::empty()).unwrap();
             let mut answer = [0; 64];

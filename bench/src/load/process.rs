@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use rustix::process::{Pid, Signal};
 
-use crate::sys::{self, Cpu};
+use simurgh_bench_kit::sys::{self, Cpu};
 
 const MARK: &str = "SIMURGH_BENCH_TOOL";
 static NEXT: AtomicU32 = AtomicU32::new(0);

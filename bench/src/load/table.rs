@@ -9,7 +9,7 @@ use serde_json::json;
 
 use super::tools::Tool;
 use super::{Options, Sample, timing};
-use crate::{report, stats};
+use simurgh_bench_kit::{report, stats};
 
 /// What Tsung was measured to take once where it could not be measured (12 nodes).
 const PUBLISHED_START_S: f64 = 3.0;
@@ -262,12 +262,7 @@ pub(super) fn text(rows: &[Row]) -> String {
     for row in rows {
         let cell = |values: &[f64]| report::cell(values, row.digits, row.unit);
         let ratio = |values: &[f64]| stats::median(values).map_or("–".to_owned(), short);
-        let reached = match row.reached {
-            Some(true) => "yes",
-            Some(false) => "**NO**",
-            None if row.limit.is_some() => "not measured",
-            None => "",
-        };
+        let reached = report::verdict(row.reached, row.limit.is_some(), "**NO**");
         let tsung = match row.published {
             true => format!("{PUBLISHED_START_S} s (published)"),
             false => cell(&row.tsung),

@@ -13,7 +13,7 @@ use super::plain::{Plain, Stall};
 use super::scenario;
 use super::tools::{Job, Tool};
 use super::{Bench, Options, Sample};
-use crate::stats;
+use simurgh_bench_kit::stats;
 
 /// Tsung has neither ports nor time for more.
 const TSUNG_RATE_MAX: u32 = 5_000;

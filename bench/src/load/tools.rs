@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use super::bare::Bare;
 use super::process::{Process, Start, words};
-use crate::target::CLIENT_CORE;
+use simurgh_bench_kit::target::CLIENT_CORE;
 
 /// A load generator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]

@@ -5,8 +5,8 @@ use std::path::Path;
 use anyhow::{Context, Result, ensure};
 
 use super::serve::Server;
-use crate::children;
-use crate::wrk::{self, Said};
+use simurgh_bench_kit::children;
+use simurgh_bench_kit::wrk::{self, Said};
 
 /// Has `connections` ask in a closed loop for so many seconds.
 pub(crate) fn ask(

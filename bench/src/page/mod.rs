@@ -11,18 +11,20 @@ use std::path::PathBuf;
 use std::thread;
 use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 use serde::Serialize;
 
-use crate::stats;
-use crate::target::CLIENT_CORE;
+use crate::flags::{at_least, number};
+use simurgh_bench_kit::rounds::{check_machine, program};
+use simurgh_bench_kit::stats;
+use simurgh_bench_kit::target::CLIENT_CORE;
 
 mod client;
 mod report;
 mod serve;
 
-use crate::wrk::Said;
 use serve::{Kind, Server};
+use simurgh_bench_kit::wrk::Said;
 
 /// How many connections ask at once; a row of the table each.
 const CONNECTIONS: [u32; 6] = [1, 2, 4, 8, 16, 32];
@@ -30,18 +32,31 @@ const CONNECTIONS: [u32; 6] = [1, 2, 4, 8, 16, 32];
 const WARM_UP_S: u32 = 1;
 
 /// Options of this measurement.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(clap::Args, Clone, Debug, PartialEq)]
 pub(crate) struct Options {
-    /// Of each server.
+    /// Runs of each server
+    #[arg(long, value_name = "N", default_value_t = 7, value_parser = at_least::<1>)]
     pub(crate) runs: usize,
-    /// Of each row.
+    /// Seconds of each row
+    #[arg(long, value_name = "N", default_value_t = 2, value_parser = number::<u32>)]
     pub(crate) seconds: u32,
-    /// For server and client together: 2, or one each.
+    /// 1: one core for the server, one for wrk; 2: both for both
+    #[arg(long = "cores", value_name = "1|2", default_value = "1",
+        value_parser = is_shared, action = clap::ArgAction::Set)]
     pub(crate) is_shared: bool,
-    /// The server under test; default: beside this binary.
+    /// The server under test; default: beside this binary
+    #[arg(long, value_name = "PATH")]
     pub(crate) server_bin: Option<PathBuf>,
-    /// Where raw figures go.
+    /// Where the raw runs go; default: bench/runs/<date>-<machine>
+    #[arg(long, value_name = "DIR")]
     pub(crate) out: Option<PathBuf>,
+}
+
+fn is_shared(cores: &str) -> Result<bool, String> {
+    match cores {
+        "1" | "2" => Ok(cores == "2"),
+        _ => Err("--cores is 1 (for the server) or 2 (for both)".to_owned()),
+    }
 }
 
 /// One server asked by so many connections.
@@ -78,12 +93,8 @@ pub(crate) struct Sizes {
 
 /// nginx and the page in turn; prints and keeps the result.
 pub(crate) fn run(options: &Options) -> Result<()> {
-    let cores = thread::available_parallelism()?.get();
-    ensure!(cores > 1, "server and client need a core each");
-    let page = match &options.server_bin {
-        Some(path) => path.clone(),
-        None => std::env::current_exe().context("own path")?.with_file_name("hello_page"),
-    };
+    check_machine(0)?;
+    let page = program(options.server_bin.as_deref(), "hello_page")?;
     ensure!(page.is_file(), "{} is not there: cargo build --release -p hello_page", page.display());
     let page = page.canonicalize()?;
     let directory = std::env::temp_dir().join(format!("simurgh-bench-page-{}", std::process::id()));

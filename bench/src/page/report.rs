@@ -8,7 +8,7 @@ use serde::Serialize;
 use serde_json::json;
 
 use super::{CONNECTIONS, Figures, Options, Sizes};
-use crate::{report, stats};
+use simurgh_bench_kit::{report, stats};
 
 /// Requests per CPU second, of nginx's: at least.
 const RATIO_MIN: f64 = 0.8;

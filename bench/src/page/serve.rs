@@ -11,9 +11,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 
-use crate::children::{self, Children};
-use crate::nginx::{Nginx, Site};
-use crate::target::SERVER_CORE;
+use simurgh_bench_kit::children::{self, Children};
+use simurgh_bench_kit::nginx::{Nginx, Site};
+use simurgh_bench_kit::target::SERVER_CORE;
 
 /// No wait takes longer.
 const WAIT_MAX: Duration = Duration::from_secs(10);

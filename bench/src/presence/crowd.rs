@@ -8,12 +8,12 @@ use serde_json::Value;
 
 use super::floor::Interval;
 use super::server::{self, How, QUIET, TOPIC};
-use crate::members::{Clients, DiffHeard, Member};
-use crate::rounds::served::Served;
-use crate::rounds::{Bench, Sample};
-use crate::sys::Cpu;
-use crate::target::Target;
-use crate::{frames, stats};
+use simurgh_bench_kit::members::{Clients, DiffHeard, Member};
+use simurgh_bench_kit::rounds::served::Served;
+use simurgh_bench_kit::rounds::{Bench, Sample};
+use simurgh_bench_kit::sys::Cpu;
+use simurgh_bench_kit::target::Target;
+use simurgh_bench_kit::{frames, stats};
 
 /// In how much time all join, one after the other.
 const WITHIN: Duration = Duration::from_secs(10);
@@ -54,15 +54,9 @@ fn joined(bench: &Bench<'_>, presence: bool) -> Result<Joined> {
     let all = u64::try_from(count)?;
     clients.until(|it| it.total.replies == all && (!presence || it.total.states >= all))?;
     clients.rest(QUIET * 3)?;
-    let cpu_ns = spent(&served.cpu()?, &before)?;
+    let cpu_ns = served.spent(&before)?;
     let last = clients.diffs.last().map_or(began, |diff| diff.at);
     Ok(Joined { served, clients, cpu_ns, told: last - began })
-}
-
-fn spent(after: &Cpu, before: &Cpu) -> Result<u64> {
-    let (ran, ended) = after.since(before);
-    ensure!(ended == 0, "{ended} threads ended, and their time is lost");
-    Ok(ran)
 }
 
 /// 2,000 members come within 10 s.
@@ -214,7 +208,7 @@ fn floor(bench: &Bench<'_>, count: usize, pattern: &[Interval]) -> Result<u64> {
     clients.rest(QUIET)?;
     let total = clients.total.bytes;
     ensure!(total == all, "the floor has sent {total} bytes instead of {all}");
-    spent(&Cpu::of(running.pid())?, &before)
+    Served { running }.spent(&before)
 }
 
 /// One leaves the crowd, again and again; each time a broadcast of as many bytes follows.
@@ -257,7 +251,7 @@ fn one_leaves(
     clients.say(index, "2", TOPIC, "phx_leave", "{}")?;
     clients.until(|it| it.total.diffs >= was.diffs + others && it.total.replies > was.replies)?;
     clients.rest(QUIET)?;
-    let cpu_ns = spent(&served.cpu()?, &before)?;
+    let cpu_ns = served.spent(&before)?;
     let told = clients.total.diffs - was.diffs;
     ensure!(told == others, "{told} of {others} members heard that one has left");
     Ok((cpu_ns, clients.diffs.last().context("no diff")?.bytes))
@@ -273,7 +267,7 @@ fn one_says(served: &Served, clients: &mut Clients, frame: usize, others: u64) -
     clients
         .until(|it| it.total.messages >= was.messages + others && it.total.replies > was.replies)?;
     clients.rest(QUIET)?;
-    let cpu_ns = spent(&served.cpu()?, &before)?;
+    let cpu_ns = served.spent(&before)?;
     let (got, replies) =
         (clients.total.messages - was.messages, clients.total.replies - was.replies);
     ensure!((got, replies) == (others, 1), "{got} of {others} members heard it");

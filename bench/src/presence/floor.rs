@@ -13,27 +13,26 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
-use rustix::buffer::spare_capacity;
-use rustix::event::Timespec;
+use anyhow::{Context, Result};
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
-use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
 use super::server::TOPIC;
-use crate::floor::{accept, listener, send};
-use crate::{frames, sys};
+use simurgh_bench_kit::net::{self, accept, listener, send};
+use simurgh_bench_kit::{frames, sys};
 
 /// One that was forgotten ends by itself.
 const LIFETIME: Duration = Duration::from_secs(600);
 const LISTENER: u64 = u64::MAX;
 
 /// What the floor is told.
-#[derive(Debug, PartialEq)]
+#[derive(clap::Args, Debug, PartialEq)]
 pub(crate) struct Plan {
-    /// Where it listens.
+    /// Where it listens
+    #[arg(long, value_name = "IP:PORT")]
     pub(crate) listen: SocketAddrV4,
-    /// A list of [`Interval`]s.
+    /// JSON: what to send in each interval
+    #[arg(long, value_name = "FILE")]
     pub(crate) pattern: PathBuf,
 }
 
@@ -102,21 +101,7 @@ fn frame(event: &str, bytes: usize) -> Vec<u8> {
         _ => 10,
     };
     payload.resize(bytes.saturating_sub(header), b'x');
-    let mut frame = vec![0x80 | frames::TEXT];
-    let length = payload.len();
-    match (u8::try_from(length), u16::try_from(length)) {
-        (Ok(short), _) if short < 126 => frame.push(short),
-        (_, Ok(middling)) => {
-            frame.push(126);
-            frame.extend_from_slice(&middling.to_be_bytes());
-        }
-        _ => {
-            frame.push(127);
-            frame.extend_from_slice(&u64::try_from(length).unwrap_or(u64::MAX).to_be_bytes());
-        }
-    }
-    frame.extend_from_slice(&payload);
-    frame
+    frames::plain(&payload)
 }
 
 struct Peer {
@@ -142,12 +127,8 @@ impl Floor {
     fn poll(&mut self, due: Option<Instant>) -> Result<()> {
         let time =
             due.map_or(Duration::from_secs(1), |due| due.saturating_duration_since(Instant::now()));
-        let timeout = Timespec::try_from(time)?;
         let mut events: Vec<Event> = Vec::with_capacity(512);
-        match epoll::wait(&self.epoll, spare_capacity(&mut events), Some(&timeout)) {
-            Ok(_) | Err(Errno::INTR) => {}
-            Err(error) => bail!("epoll_wait: {error}"),
-        }
+        net::wait(&self.epoll, &mut events, Some(time))?;
         for event in &events {
             let flags = event.flags;
             match event.data.u64() {
@@ -171,9 +152,8 @@ impl Floor {
         for _ in 0..64 {
             let Some(socket) = accept(&self.listener)? else { return Ok(()) };
             let number = usize::try_from(socket.as_raw_fd())?;
-            let data = EventData::new_u64(u64::try_from(number)?);
             let flags = EventFlags::IN | EventFlags::OUT | EventFlags::ET;
-            epoll::add(&self.epoll, &socket, data, flags)?;
+            net::add(&self.epoll, &socket, number, flags)?;
             if self.by_number.len() <= number {
                 self.by_number.resize(number + 1, usize::MAX);
             }
@@ -253,7 +233,7 @@ impl Peer {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::members::heads::{self, Heads};
+    use simurgh_bench_kit::members::heads::{self, Heads};
 
     #[test]
     fn frames_have_the_length_and_the_event_that_they_stand_for() {

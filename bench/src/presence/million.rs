@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
-use crate::rounds::{Bench, Sample};
+use simurgh_bench_kit::rounds::{Bench, Sample};
 
 /// Its file name, beside this program.
 const PROGRAM: &str = "simurgh-bench-driven";

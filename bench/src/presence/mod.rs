@@ -1,12 +1,11 @@
 //! What presence costs: a crowd that comes to one topic, one of it that leaves, a crowd that is
 //! told by its number, memory. README.md says how each figure comes about.
 
-use crate::rounds::{Job, Suite};
+use simurgh_bench_kit::rounds::{Job, Suite, USUAL, table};
 
 mod crowd;
 pub(crate) mod floor;
 mod million;
-mod recipes;
 mod server;
 mod summary;
 
@@ -23,5 +22,6 @@ pub(crate) const SUITE: Suite = Suite {
     ],
     // `million` wants memory for a million sockets and some minutes.
     usual: &["crowd", "leave", "summary", "memory"],
-    recipes: recipes::RECIPES,
+    recipes: |_| table::read(include_str!("table.txt"), &[]),
+    ..USUAL
 };

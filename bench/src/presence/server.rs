@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use anyhow::Result;
 
-use crate::rounds::Bench;
-use crate::rounds::served::Served;
+use simurgh_bench_kit::rounds::Bench;
+use simurgh_bench_kit::rounds::served::Served;
 
 /// The one topic of the rows that have one.
 pub(super) const TOPIC: &str = "rooms:crowd";

@@ -3,12 +3,12 @@
 
 use std::time::Duration;
 
-use anyhow::{Result, ensure};
+use anyhow::Result;
 
 use super::server::{self, How, LIST_MAX, QUIET, TOPIC};
-use crate::members::Clients;
-use crate::rounds::{Bench, Sample};
-use crate::stats;
+use simurgh_bench_kit::members::Clients;
+use simurgh_bench_kit::rounds::{Bench, Sample};
+use simurgh_bench_kit::stats;
 
 /// Members of a topic of the row `memory`.
 const TOPIC_MEMBERS: usize = 100;
@@ -60,9 +60,7 @@ fn joins(
         let is_told = |it: &Clients| !presence || it.total.states >= all && it.total.summaries > 0;
         clients.until(is_told)?;
         clients.rest(QUIET * 3)?;
-        let (ran, ended) = served.cpu()?.since(&before);
-        ensure!(ended == 0, "{ended} threads ended, and their time is lost");
-        *found = ran;
+        *found = served.spent(&before)?;
         if presence && is_alone {
             sample.put("summary_lists", stats::per(clients.total.states, 1));
             sample.put("summary_summaries", stats::per(clients.total.summaries, 1));
@@ -148,7 +146,7 @@ fn stages(bench: &Bench<'_>, count: usize, presence: bool, sample: &mut Sample) 
 /// Bytes of a meta as the application wrote it: without the ref, which the table adds.
 fn meta_bytes(clients: &Clients) -> Result<f64> {
     let mut kept = clients.kept.as_deref().unwrap_or_default();
-    while let Some(frame) = crate::frames::frame(kept) {
+    while let Some(frame) = simurgh_bench_kit::frames::frame(kept) {
         kept = kept.get(frame.len..).unwrap_or_default();
         let message: serde_json::Value = serde_json::from_slice(frame.payload)?;
         if message.get(3).is_some_and(|event| event == "presence_state")

@@ -12,15 +12,15 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
-use rustix::buffer::spare_capacity;
-use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
+use rustix::event::epoll::{self, CreateFlags, Event, EventFlags};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
+use simurgh_bench_kit::net;
 
 use super::counts::now_ns;
 use super::server::LIFETIME;
 use super::{Dial, tables};
-use crate::sys;
+use simurgh_bench_kit::sys;
 
 /// Connections of a thread that are not up yet.
 const UNDER_WAY: usize = 64;
@@ -102,11 +102,7 @@ impl Dialler {
             if up == self.sockets.len() {
                 break;
             }
-            events.clear();
-            match epoll::wait(&self.epoll, spare_capacity(&mut events), None) {
-                Ok(_) | Err(Errno::INTR) => {}
-                Err(error) => bail!("epoll_wait: {error}"),
-            }
+            net::wait(&self.epoll, &mut events, None)?;
             for event in &events {
                 let index = usize::try_from(event.data.u64())?;
                 let Some((socket, is_up)) = self.sockets.get_mut(index) else { continue };
@@ -144,9 +140,8 @@ impl Dialler {
             Ok(()) | Err(Errno::INPROGRESS) => {}
             Err(error) => bail!("connect: {error}"),
         }
-        let data = EventData::new_u64(u64::try_from(self.sockets.len())?);
         let events = EventFlags::IN | EventFlags::OUT | EventFlags::ET;
-        epoll::add(&self.epoll, &socket, data, events)?;
+        net::add(&self.epoll, &socket, self.sockets.len(), events)?;
         self.sockets.push((socket, false));
         Ok(())
     }

@@ -11,6 +11,9 @@
 use std::net::SocketAddrV4;
 
 use anyhow::Result;
+use clap::{Args, Subcommand};
+
+use crate::flags::{at_least, number};
 
 mod counts;
 mod dial;
@@ -20,42 +23,60 @@ mod tables;
 mod wire;
 
 /// What this part of the benchmark can be told to do.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Subcommand)]
 pub(crate) enum Task {
-    /// Be the bare server.
+    /// The floor at size: as many threads and descriptor tables as `simurgh serve` has for N;
+    /// speaks enough of Channels for `simurgh load` and `simurgh road`
+    #[command(name = "bare-server")]
     Serve(Serve),
-    /// Measure how long bare connections take.
+    /// How long N bare connections take from nothing, and what they cost: a line of JSON for each
+    /// run
+    #[command(name = "bare-pairs")]
     Pairs(Pairs),
-    /// Be the one who makes them.
+    /// Makes bare connections
+    #[command(name = "bare-dial", hide = true)]
     Dial(Dial),
 }
 
 /// Options of the bare server.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Args, Clone, Debug, PartialEq)]
 pub(crate) struct Serve {
-    /// Where it listens.
+    /// Where it listens
+    #[arg(long, value_name = "IP:PORT")]
     pub(crate) listen: SocketAddrV4,
-    /// Connections it must have tables for.
+    /// Connections it must have tables for
+    #[arg(long = "max-connections", value_name = "N", value_parser = at_least::<1>)]
     pub(crate) connections: usize,
-    /// After so many accepted it says so and when; 0: never.
+    /// After so many accepted it says so and when; 0: never
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = number::<u64>)]
     pub(crate) tell_at: u64,
+    /// Ignored: `simurgh serve` has it
+    #[arg(long)]
+    pub(crate) idle_timeout: Option<String>,
+    /// Ignored: `simurgh serve` has it
+    #[arg(long)]
+    pub(crate) check_origin: Option<String>,
 }
 
 /// Options of a measurement of bare connections.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Args, Clone, Debug, PartialEq)]
 pub(crate) struct Pairs {
-    /// How many.
+    /// How many
+    #[arg(long, value_name = "N", value_parser = at_least::<1>)]
     pub(crate) connections: usize,
-    /// How often.
+    /// How often
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = at_least::<1>)]
     pub(crate) runs: usize,
 }
 
-/// Options of the one who makes bare connections.
-#[derive(Clone, Debug, PartialEq)]
+/// Options of the process that makes bare connections.
+#[derive(Args, Clone, Debug, PartialEq)]
 pub(crate) struct Dial {
-    /// Where to.
+    /// Where to
+    #[arg(long, value_name = "IP:PORT")]
     pub(crate) server: SocketAddrV4,
-    /// How many.
+    /// How many
+    #[arg(long, value_name = "N", value_parser = at_least::<1>)]
     pub(crate) connections: usize,
 }
 

@@ -13,7 +13,7 @@ use anyhow::{Context, Result, bail, ensure};
 use serde::Serialize;
 
 use super::{Pairs, tables};
-use crate::{stats, sys};
+use simurgh_bench_kit::{stats, sys};
 
 /// How long a process with hundreds of threads may take to start.
 const START_TIMEOUT: Duration = Duration::from_secs(60);

@@ -15,15 +15,15 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
-use rustix::buffer::spare_capacity;
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, sockopt};
+use simurgh_bench_kit::net;
 
 use super::counts::{Counts, Shared};
 use super::wire::{self, Message, Request};
 use super::{Serve, tables};
-use crate::{floor, frames, sys};
+use simurgh_bench_kit::{frames, sys};
 
 /// One that was forgotten ends by itself.
 pub(super) const LIFETIME: Duration = Duration::from_secs(3600);
@@ -123,7 +123,7 @@ impl Bare {
         told: &Sender<(usize, SocketAddrV4)>,
     ) -> Result<Self> {
         let epoll = epoll::create(CreateFlags::CLOEXEC)?;
-        let listener = floor::listener(address, true)?;
+        let listener = net::listener(address, true)?;
         // Acknowledgements travel with the answers, as in Simurgh; before `listen` it would be
         // forgotten. Accepted sockets inherit it.
         sockopt::set_tcp_quickack(&listener, false)?;
@@ -157,11 +157,7 @@ impl Bare {
         let mut events: Vec<Event> = Vec::with_capacity(512);
         let mut buf = vec![0; READ_BYTES];
         loop {
-            events.clear();
-            match epoll::wait(&self.epoll, spare_capacity(&mut events), None) {
-                Ok(_) | Err(Errno::INTR) => {}
-                Err(error) => bail!("epoll_wait: {error}"),
-            }
+            net::wait(&self.epoll, &mut events, None)?;
             for event in &events {
                 match event.data.u64() {
                     LISTENER => self.accept()?,
@@ -175,9 +171,9 @@ impl Bare {
     fn accept(&mut self) -> Result<()> {
         let mut accepted = 0;
         while accepted < 64 {
-            let Some(socket) = floor::accept(&self.listener)? else { break };
+            let Some(socket) = net::accept(&self.listener)? else { break };
             let number = usize::try_from(socket.as_raw_fd())?;
-            epoll::add(&self.epoll, &socket, EventData::new_u64(u64::try_from(number)?), EVENTS)?;
+            net::add(&self.epoll, &socket, number, EVENTS)?;
             if self.sockets.len() <= number {
                 self.sockets.resize_with(number + 1, || None);
                 self.state.resize(number + 1, 0);
@@ -360,7 +356,7 @@ impl Bare {
         let Some(state) = self.state.get_mut(number) else { return Ok(()) };
         let mut taken = 0;
         if *state & IS_SLOW == 0 {
-            taken = floor::send(socket, bytes)?;
+            taken = net::send(socket, bytes)?;
             if taken == bytes.len() {
                 return Ok(());
             }
@@ -378,7 +374,7 @@ impl Bare {
     fn flush(&mut self, number: usize) -> Result<()> {
         let Some(Some(socket)) = self.sockets.get(number) else { return Ok(()) };
         let Some(unsent) = self.unsent.get_mut(&number) else { return Ok(()) };
-        let taken = floor::send(socket, unsent)?;
+        let taken = net::send(socket, unsent)?;
         unsent.drain(..taken);
         if !unsent.is_empty() {
             return Ok(());
@@ -459,7 +455,7 @@ mod tests {
 
     impl Client {
         fn dial(server: SocketAddrV4, index: usize) -> Self {
-            let socket = sys::dial(server, index, true).unwrap();
+            let socket = net::dial(server, index, true).unwrap();
             let wait = Some(WAIT_MAX);
             sockopt::set_socket_timeout(&socket, sockopt::Timeout::Recv, wait).unwrap();
             Self { socket, got: Vec::new() }

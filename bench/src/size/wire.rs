@@ -2,11 +2,11 @@
 //! and `simurgh road` say. It looks for quotes and commas where they stand in their messages and
 //! trusts that no name is escaped.
 
-use anyhow::{Result, bail, ensure};
+use anyhow::{Result, ensure};
 use serde::Deserialize;
 
-use crate::fleet::head_length;
-use crate::frames;
+use simurgh_bench_kit::frames;
+use simurgh_bench_kit::net::head_length;
 
 /// Payload bytes of a frame; with its header and the byte before it, it fits in a datagram.
 pub(crate) const PAYLOAD_MAX: usize = 65_000;
@@ -24,16 +24,11 @@ pub(crate) struct Frame<'a> {
 
 /// The first frame of `input`, unmasked in place; `None` while it is not whole.
 pub(crate) fn frame(input: &mut [u8]) -> Result<Option<Frame<'_>>> {
-    let Some((&[first, second], rest)) = input.split_first_chunk::<2>() else { return Ok(None) };
+    let Some(&[first, second]) = input.first_chunk::<2>() else { return Ok(None) };
     ensure!(first & 0x80 != 0 && second & 0x80 != 0, "a frame in parts, or unmasked");
-    let (header, length) = match second & 0x7f {
-        127 => bail!("a frame of more than 64 kB"),
-        126 => match rest.first_chunk::<2>() {
-            Some(two) => (8, usize::from(u16::from_be_bytes(*two))),
-            None => return Ok(None),
-        },
-        short => (frames::MASKED_HEADER, usize::from(short)),
-    };
+    ensure!(second & 0x7f != 127, "a frame of more than 64 kB");
+    let Some((header, length)) = frames::lengths(input) else { return Ok(None) };
+    let header = header + frames::MASK.len();
     let len = header + length;
     let Some((head, payload)) = input.get_mut(..len).and_then(|it| it.split_at_mut_checked(header))
     else {

@@ -1,4 +1,4 @@
-//! Nodes under test on one engine, and how time passes for them.
+//! Nodes under test on one engine, and their time.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ pub(super) use super::message::{TestMessage, exact, mates, no, once, prefix, who
 use super::node::Node;
 use super::{Harness, Unsupported};
 
-/// Longer than a link needs to be found dead and to come again.
+/// Longer than a dead link takes to be noticed and made again.
 const WAIT: Duration = Duration::from_secs(40);
 const STEP: Duration = Duration::from_millis(1);
 
@@ -19,14 +19,14 @@ pub(super) struct TestCluster<'a> {
     pub(super) harness: &'a mut dyn Harness,
     pub(super) prefix: Prefix,
     pub(super) nodes: Vec<Node>,
-    /// One that is not polled.
+    /// A node that is not polled.
     pub(super) asleep: Option<usize>,
     passed: Duration,
     tickets: u64,
 }
 
 impl<'a> TestCluster<'a> {
-    /// So many nodes, all up.
+    /// A cluster of so many nodes, all up.
     pub(super) fn new(harness: &'a mut dyn Harness, count: usize) -> Self {
         let mut cluster = Self::empty(harness);
         for _ in 0..count {
@@ -36,7 +36,7 @@ impl<'a> TestCluster<'a> {
         cluster
     }
 
-    /// With what is stored, or the reason why not.
+    /// The same, if the engine stores anything.
     pub(super) fn keeping(harness: &'a mut dyn Harness, count: usize) -> Result<Self, Unsupported> {
         if !harness.keeps() {
             return Err(Unsupported("it keeps nothing"));
@@ -50,7 +50,7 @@ impl<'a> TestCluster<'a> {
         Self { harness, prefix, nodes: Vec::new(), asleep: None, passed, tickets: 0 }
     }
 
-    /// Another node of the cluster with the prefix, started.
+    /// Adds a node, started.
     pub(super) fn add(&mut self) -> usize {
         let mut adapter = self.harness.adapter(&self.prefix);
         let id = NodeId(0x5150_0000_0000_0001 + self.nodes.len() as u64);
@@ -61,12 +61,12 @@ impl<'a> TestCluster<'a> {
 
     // Time.
 
-    /// How much time passed.
+    /// How much time has passed.
     pub(super) const fn passed(&self) -> Duration {
         self.passed
     }
 
-    /// Lets a little time pass, and takes what happened.
+    /// Lets time pass, and polls all nodes.
     pub(super) fn turn(&mut self, time: Duration) {
         self.harness.pass(time);
         self.passed += time;
@@ -85,7 +85,7 @@ impl<'a> TestCluster<'a> {
         self.poll();
         while !is_so(self) {
             assert!(waited < WAIT, "waited in vain for {what}");
-            // By small steps first, so that it is found soon.
+            // By small steps first, so that a short wait stays short.
             let time = if waited < 200 * STEP { STEP } else { 10 * STEP };
             self.turn(time);
             waited += time;
@@ -100,21 +100,21 @@ impl<'a> TestCluster<'a> {
         }
     }
 
-    /// Until nothing more comes.
+    /// Waits until everything has arrived.
     pub(super) fn quiet(&mut self) {
         self.pass(self.harness.quiet());
     }
 
     // What nodes do.
 
-    /// Changes interests, and waits until that is in force.
+    /// Changes interests, and waits until they are in force.
     #[track_caller]
     pub(super) fn want(&mut self, node: usize, changes: &[(Interest, Wanted)]) {
         let generation = self.nodes[node].change(changes);
         self.wait("a change to be in force", |it| it.nodes[node].in_force >= Some(generation));
     }
 
-    /// Publishes on a topic's broadcasts; waits while it is full.
+    /// Publishes a broadcast; waits while the adapter is full.
     #[track_caller]
     pub(super) fn publish(&mut self, node: usize, topic: &str, payload: &str) -> u64 {
         self.publish_in(node, Space::Broadcast, topic, payload)
@@ -165,13 +165,13 @@ impl<'a> TestCluster<'a> {
         Ok(from.n)
     }
 
-    /// Stores; waits while it is full.
+    /// Stores; waits while the adapter is full.
     #[track_caller]
     pub(super) fn store(&mut self, node: usize, topic: &str, id: &str, payload: &str) -> Ticket {
         self.store_for(node, topic, (id, None), payload)
     }
 
-    /// The same, with how long it is kept.
+    /// The same, with an age.
     #[track_caller]
     pub(super) fn store_for(
         &mut self,
@@ -221,7 +221,7 @@ impl<'a> TestCluster<'a> {
         }
     }
 
-    /// Has it forget what is before a number, and waits until it is done.
+    /// Purges what is before a number, and waits for the answer.
     #[track_caller]
     pub(super) fn purge(&mut self, node: usize, topic: &str, before: u64) {
         let ticket = self.ask_purge(node, topic, before);
@@ -261,7 +261,7 @@ impl<'a> TestCluster<'a> {
         Ticket(self.tickets)
     }
 
-    /// What follows a number on a topic: its payloads, with their numbers.
+    /// Fetches what follows a number on a topic: payloads with their numbers.
     #[track_caller]
     pub(super) fn after(&mut self, node: usize, topic: &str, seq: u64) -> Vec<(u64, String)> {
         let subject = self.prefix.topic(Space::Store, topic);
@@ -274,20 +274,20 @@ impl<'a> TestCluster<'a> {
 
     // What nodes heard.
 
-    /// `topic payload` of each.
+    /// What a node has received, as `topic payload`.
     pub(super) fn texts(&self, node: usize) -> Vec<String> {
         let heard = self.nodes[node].heard.iter().map(TestMessage::read);
         heard.map(|it| format!("{} {}", it.topic, it.payload)).collect()
     }
 
-    /// The numbers of a publisher on a topic, as they came.
+    /// The received numbers of a publisher on a topic, in order.
     pub(super) fn numbers(&self, node: usize, from: usize, topic: &str) -> Vec<u64> {
         let origin = self.nodes[from].id;
         let heard = self.nodes[node].heard.iter().map(TestMessage::read);
         heard.filter(|it| it.origin == origin && it.topic == topic).map(|it| it.n).collect()
     }
 
-    /// Forgets what was heard.
+    /// Forgets what was received.
     pub(super) fn forget(&mut self) {
         self.poll();
         self.nodes.iter_mut().for_each(|node| node.heard.clear());

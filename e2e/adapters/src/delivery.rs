@@ -1,4 +1,4 @@
-//! Who hears what, and in which order.
+//! Which nodes get which messages, and in which order.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -10,7 +10,7 @@ use simurgh_cluster::{Bucket, ENVELOPE_BYTES_MAX, Event, Interest, Space};
 use super::cluster::{TestCluster, exact, prefix, whole, yes};
 use super::{Harness, Tried};
 
-/// Without an interest nothing comes.
+/// Without an interest nothing is received.
 pub fn only_what_is_wanted_is_heard(harness: &mut dyn Harness) -> Tried {
     let mut it = TestCluster::new(harness, 3);
     it.want(1, &[yes(exact("rooms:1"))]);
@@ -23,7 +23,7 @@ pub fn only_what_is_wanted_is_heard(harness: &mut dyn Harness) -> Tried {
     Ok(())
 }
 
-/// All nodes but the publisher, each as it wants it.
+/// All nodes but the publisher get it, by exact and by whole interests.
 pub fn all_who_want_it_hear_it(harness: &mut dyn Harness) -> Tried {
     let mut it = TestCluster::new(harness, 5);
     for node in 0..4 {
@@ -44,7 +44,7 @@ pub fn all_who_want_it_hear_it(harness: &mut dyn Harness) -> Tried {
     Ok(())
 }
 
-/// Whatever the interest.
+/// By any kind of interest.
 pub fn nobody_hears_himself(harness: &mut dyn Harness) -> Tried {
     let mut it = TestCluster::new(harness, 2);
     let own = Interest::Node(it.nodes[0].id);
@@ -61,7 +61,7 @@ pub fn nobody_hears_himself(harness: &mut dyn Harness) -> Tried {
     Ok(())
 }
 
-/// One topic in both, wanted in one, or by bucket in one.
+/// One topic in both spaces is wanted in one of them, or by its bucket in one of them.
 pub fn broadcasts_and_presences_are_apart(harness: &mut dyn Harness) -> Tried {
     let mut it = TestCluster::new(harness, 5);
     it.want(1, &[yes(exact("a"))]);
@@ -85,7 +85,7 @@ pub fn broadcasts_and_presences_are_apart(harness: &mut dyn Harness) -> Tried {
     Ok(())
 }
 
-/// `Interest::Nodes` and `Interest::Node`: each apart from the other, and from topics.
+/// `Interest::Nodes` and `Interest::Node` are apart from each other, and from topics.
 pub fn what_is_for_all_nodes_and_for_one_is_heard_by_those(harness: &mut dyn Harness) -> Tried {
     let mut it = TestCluster::new(harness, 4);
     let ids = [0, 1, 2, 3].map(|node| it.nodes[node].id);
@@ -113,7 +113,7 @@ pub fn what_is_for_all_nodes_and_for_one_is_heard_by_those(harness: &mut dyn Har
     Ok(())
 }
 
-/// Much more than may be under way, on three topics.
+/// That is far more than may be in flight, on three topics.
 pub fn a_hundred_thousand_are_heard_in_order(harness: &mut dyn Harness) -> Tried {
     const COUNT: u64 = 100_000;
     let mut it = TestCluster::new(harness, 2);
@@ -131,7 +131,7 @@ pub fn a_hundred_thousand_are_heard_in_order(harness: &mut dyn Harness) -> Tried
     Ok(())
 }
 
-/// Between publishers there is no order, but each has his.
+/// There is no order between publishers, but each has its own.
 pub fn each_of_many_publishers_is_heard_in_order(harness: &mut dyn Harness) -> Tried {
     let mut it = TestCluster::new(harness, 5);
     for node in 0..5 {
@@ -159,7 +159,7 @@ pub fn each_of_many_publishers_is_heard_in_order(harness: &mut dyn Harness) -> T
     Ok(())
 }
 
-/// Each of 256 bytes, all of them, and none; they need not be an envelope.
+/// Each of 256 bytes, all of them, and none: envelopes need not be valid.
 pub fn every_byte_and_no_byte_arrive_as_they_were(harness: &mut dyn Harness) -> Tried {
     let mut it = TestCluster::new(harness, 2);
     it.want(1, &[yes(exact("a"))]);
@@ -179,7 +179,7 @@ pub fn every_byte_and_no_byte_arrive_as_they_were(harness: &mut dyn Harness) -> 
     Ok(())
 }
 
-/// A megabyte less 1 kB, thrice.
+/// Three of a megabyte less 1 kB.
 pub fn the_largest_envelope_arrives(harness: &mut dyn Harness) -> Tried {
     let mut it = TestCluster::new(harness, 2);
     it.want(1, &[yes(exact("a"))]);
@@ -195,7 +195,7 @@ pub fn the_largest_envelope_arrives(harness: &mut dyn Harness) -> Tried {
     Ok(())
 }
 
-/// `a` and `ab` on one engine, with everything wanted in both.
+/// `a` and `ab` are on one engine, with everything wanted in both.
 pub fn prefixes_that_begin_alike_are_apart(harness: &mut dyn Harness) -> Tried {
     let mut it = TestCluster::empty(harness);
     for name in ["a", "a", "ab", "ab"] {
@@ -211,7 +211,7 @@ pub fn prefixes_that_begin_alike_are_apart(harness: &mut dyn Harness) -> Tried {
         it.prefix = prefix(name);
         it.publish(from, "t", name);
         it.publish(from, "u", name);
-        // Nodes of the other one would hear that, if anybody.
+        // Nodes of the other cluster would get this, if any.
         let subjects = [it.prefix.nodes(), it.prefix.node(it.nodes[to].id)];
         for subject in subjects {
             assert_eq!(it.nodes[from].publish(&subject, &Bytes::from_static(b"n")), Ok(()));
@@ -227,7 +227,7 @@ pub fn prefixes_that_begin_alike_are_apart(harness: &mut dyn Harness) -> Tried {
     Ok(())
 }
 
-/// A node that is told to wait may sleep until then.
+/// A node that has nothing to do may sleep until then.
 pub fn the_waker_is_woken(harness: &mut dyn Harness) -> Tried {
     let mut it = TestCluster::new(harness, 2);
     it.want(1, &[yes(exact("a"))]);
@@ -240,7 +240,7 @@ pub fn the_waker_is_woken(harness: &mut dyn Harness) -> Tried {
         assert_eq!(it.nodes[1].adapter().poll_event(&mut context), Poll::Pending);
         let mut before = woken.0.load(Ordering::SeqCst);
         it.publish(0, "a", "x");
-        // It may be woken for nothing, but it is not polled unless it was woken.
+        // It may be woken without reason, but it is polled only when it was woken.
         let event = loop {
             it.wait("being woken", |_| woken.0.load(Ordering::SeqCst) > before);
             before = woken.0.load(Ordering::SeqCst);

@@ -1,4 +1,4 @@
-//! What is under way, and what happens when it is too much.
+//! What is in flight, and what happens when it is too much.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use simurgh_cluster::adapter::{IN_FLIGHT_BYTES_MAX, IN_FLIGHT_MAX};
 use super::cluster::{TestCluster, exact, once, yes};
 use super::{Fault, Harness, Tried};
 
-/// So many as may be are taken, none waits, and all arrive once it goes on.
+/// As many as allowed are taken, no call blocks, and all arrive once it goes on.
 pub fn a_frozen_engine_is_full_and_never_waits(harness: &mut dyn Harness) -> Tried {
     let mut it = TestCluster::new(harness, 2);
     it.want(1, &[yes(exact("a"))]);
@@ -30,7 +30,7 @@ pub fn a_frozen_engine_is_full_and_never_waits(harness: &mut dyn Harness) -> Tri
     Ok(())
 }
 
-/// Fewer are taken if they are large, but one at least.
+/// Fewer large ones are taken, but at least one.
 pub fn large_envelopes_fill_by_their_bytes(harness: &mut dyn Harness) -> Tried {
     let mut it = TestCluster::new(harness, 2);
     it.want(1, &[yes(exact("a"))]);
@@ -43,7 +43,7 @@ pub fn large_envelopes_fill_by_their_bytes(harness: &mut dyn Harness) -> Tried {
     it.wait("all of them", |it| it.nodes[1].heard.len() >= taken);
     it.wait("room", |it| it.nodes[0].rooms == 1);
     it.wait("nothing under way", |it| it.nodes[0].in_flight() == 0);
-    // More than may be, by itself; then one that is.
+    // An envelope that alone is more than allowed, then a small one.
     it.publish(0, "a", &"x".repeat(IN_FLIGHT_BYTES_MAX - 2_000));
     it.publish(0, "a", "x");
     it.wait("both", |it| it.nodes[1].heard.len() >= taken + 2);
@@ -51,7 +51,7 @@ pub fn large_envelopes_fill_by_their_bytes(harness: &mut dyn Harness) -> Tried {
     Ok(())
 }
 
-/// Once for each time that it was full, and only then.
+/// Once after each time that it was full, and only then.
 pub fn room_is_said_once(harness: &mut dyn Harness) -> Tried {
     let mut it = TestCluster::new(harness, 2);
     for round in 1..=5 {
@@ -68,7 +68,7 @@ pub fn room_is_said_once(harness: &mut dyn Harness) -> Tried {
     Ok(())
 }
 
-/// Whether or not anybody hears it, and though nothing is published after it.
+/// Whether or not any node gets it, and though nothing is published after it.
 pub fn what_is_under_way_comes_to_nothing(harness: &mut dyn Harness) -> Tried {
     let mut it = TestCluster::new(harness, 2);
     it.want(1, &[yes(exact("a"))]);
@@ -83,7 +83,7 @@ pub fn what_is_under_way_comes_to_nothing(harness: &mut dyn Harness) -> Tried {
     Ok(())
 }
 
-/// Longer than until its links are found dead: what it has may come twice, and in order.
+/// Longer than until its links are noticed as dead: what the engine has may come twice, in order.
 pub fn an_engine_frozen_for_long_swallows_nothing_unsaid(harness: &mut dyn Harness) -> Tried {
     let mut it = TestCluster::new(harness, 2);
     it.want(1, &[yes(exact("a"))]);
@@ -102,14 +102,14 @@ pub fn an_engine_frozen_for_long_swallows_nothing_unsaid(harness: &mut dyn Harne
     let last = it.publish(0, "a", "x");
     it.wait("the last", |it| it.numbers(1, 0, "a").contains(&last));
     it.quiet();
-    // The listener was told that something may be lost: so of what came only the order counts.
+    // The listener was told that messages may be lost: so only the order of the others counts.
     let heard = once(&it.numbers(1, 0, "a"));
     assert_eq!(heard.last(), Some(&last));
     assert!(it.nodes[1].was_told(), "its link had ended");
     Ok(())
 }
 
-/// Publishes until it is full; says how many were taken.
+/// Publishes until it is full. Returns how many were taken.
 #[track_caller]
 fn fill(it: &mut TestCluster<'_>, payload: &str) -> usize {
     let mut taken = 0;

@@ -1,11 +1,11 @@
-//! What is wanted, from when, and until when.
+//! When interests begin and end.
 
 use simurgh_cluster::{Bucket, Generation, Interest, Wanted};
 
 use super::cluster::{TestCluster, exact, mates, no, whole, yes};
 use super::{Harness, Tried};
 
-/// Topics of a bucket without naming them.
+/// Its topics need not be named.
 pub fn a_bucket_hears_its_topics_and_no_other(harness: &mut dyn Harness) -> Tried {
     let mut it = TestCluster::new(harness, 2);
     let topics = mates(4);
@@ -23,7 +23,7 @@ pub fn a_bucket_hears_its_topics_and_no_other(harness: &mut dyn Harness) -> Trie
     Ok(())
 }
 
-/// Once its end is in force; before that it may, in order.
+/// Once its end is in force; before that it may get messages, in order.
 pub fn an_interest_that_ended_hears_nothing(harness: &mut dyn Harness) -> Tried {
     let mut it = TestCluster::new(harness, 2);
     for (interest, topic) in [(exact("a"), "a"), (whole("b"), "b")] {
@@ -38,7 +38,7 @@ pub fn an_interest_that_ended_hears_nothing(harness: &mut dyn Harness) -> Tried 
         for _ in 0..100 {
             it.publish(0, topic, "meanwhile");
         }
-        // Polled one by one: nothing comes behind it.
+        // Events are polled one by one: nothing comes behind it.
         it.wait("the end in force", |it| it.nodes[1].in_force >= Some(generation));
         let heard = it.numbers(1, 0, topic);
         let run: Vec<u64> = (first..).take(heard.len()).collect();
@@ -50,7 +50,7 @@ pub fn an_interest_that_ended_hears_nothing(harness: &mut dyn Harness) -> Tried 
     Ok(())
 }
 
-/// It is a set: one end ends it, and an end of what is not wanted is nothing.
+/// Interests are a set: one end ends an interest, and an end without an interest changes nothing.
 pub fn wanted_twice_is_wanted_once(harness: &mut dyn Harness) -> Tried {
     let mut it = TestCluster::new(harness, 2);
     it.want(1, &[no(exact("a")), no(whole("b"))]);
@@ -71,7 +71,7 @@ pub fn wanted_twice_is_wanted_once(harness: &mut dyn Harness) -> Tried {
     Ok(())
 }
 
-/// A topic, and all of its bucket: whichever ends first, the other hears on.
+/// A topic and all of its bucket: when one ends, the other goes on.
 pub fn exact_and_whole_at_once_hear_once(harness: &mut dyn Harness) -> Tried {
     let mut it = TestCluster::new(harness, 2);
     let topics = mates(2);
@@ -104,7 +104,7 @@ pub fn exact_and_whole_at_once_hear_once(harness: &mut dyn Harness) -> Tried {
     Ok(())
 }
 
-/// Also those that change nothing, many at once, and before there is a link.
+/// Also changes of nothing, many at once, and changes before there is a link.
 pub fn every_change_comes_in_force(harness: &mut dyn Harness) -> Tried {
     let mut it = TestCluster::empty(harness);
     it.add();
@@ -127,7 +127,7 @@ pub fn every_change_comes_in_force(harness: &mut dyn Harness) -> Tried {
     Ok(())
 }
 
-/// At once, by every other node, in every kind of interest.
+/// At once, from every other node, for every kind of interest.
 pub fn what_is_published_after_in_force_is_heard(harness: &mut dyn Harness) -> Tried {
     let mut it = TestCluster::new(harness, 3);
     for round in 0..40 {
@@ -142,7 +142,7 @@ pub fn what_is_published_after_in_force_is_heard(harness: &mut dyn Harness) -> T
     Ok(())
 }
 
-/// In one call, then ended by one, each heard once.
+/// They begin in one call and end in one, and each message comes once.
 pub fn ten_thousand_interests_are_heard_each(harness: &mut dyn Harness) -> Tried {
     const COUNT: usize = 10_000;
     let mut it = TestCluster::new(harness, 2);
@@ -167,7 +167,7 @@ pub fn ten_thousand_interests_are_heard_each(harness: &mut dyn Harness) -> Tried
     Ok(())
 }
 
-/// Of several in one call.
+/// Of several changes in one call.
 pub fn of_one_interest_the_last_change_counts(harness: &mut dyn Harness) -> Tried {
     let mut it = TestCluster::new(harness, 2);
     it.want(1, &[yes(exact("a")), no(exact("a")), no(exact("b")), yes(exact("b"))]);

@@ -1,8 +1,8 @@
-//! What every [`Adapter`] must do, as tests that each of them runs.
+//! The contract of [`Adapter`], as tests that every adapter runs.
 //!
-//! A [`Harness`] gives the cases adapters on a fresh engine, lets time pass, and disturbs the
-//! links. What it cannot do, it says, and the cases that need it are reported as skipped:
-//! `cargo test -- --nocapture` shows them, with their number.
+//! A [`Harness`] gives the cases adapters on a fresh engine, lets time pass, and injects faults.
+//! Cases that need a fault it does not support are reported as skipped: `cargo test -- --nocapture`
+//! shows them, with their number.
 //!
 //! ```
 //! use std::time::Duration;
@@ -37,7 +37,7 @@
 //! ```
 //!
 //! The cases take time from [`Harness::pass`] alone and have no thread. They publish envelopes with
-//! origin and number where [`Adapter`] says, and some that are none.
+//! origin and number where [`Adapter`] says, and some bytes that are not an envelope.
 #![forbid(unsafe_code)]
 
 mod cluster;
@@ -58,17 +58,17 @@ use std::time::Duration;
 
 use simurgh_cluster::{Adapter, Prefix};
 
-/// An engine with links that can be disturbed. Nodes are numbered from 0, in the order of
-/// [`adapter`](Self::adapter). What is not written out here cannot be done with it.
+/// An engine with links. Nodes are numbered from 0, in the order of [`adapter`](Self::adapter).
+/// Methods that are not implemented are not supported.
 pub trait Harness {
-    /// The adapter of another node, with a link of its own, of the cluster with this prefix; not
+    /// The adapter of another node of the cluster with this prefix, with a link of its own; not
     /// started.
     fn adapter(&mut self, prefix: &Prefix) -> Box<dyn Adapter>;
 
-    /// Lets about so much time pass: turns a clock, or sleeps.
+    /// Lets about so much time pass: advances a clock, or sleeps.
     fn pass(&mut self, time: Duration);
 
-    /// After so long nothing more comes of what was published before, if nothing is disturbed.
+    /// The time after which everything published has arrived, without faults.
     fn quiet(&self) -> Duration {
         Duration::from_millis(200)
     }
@@ -81,20 +81,20 @@ pub trait Harness {
         Err(fault.unsupported())
     }
 
-    /// How many envelopes of 100 bytes are more than a node takes that does not poll.
+    /// How many envelopes of 100 bytes a node loses that does not poll.
     ///
     /// # Errors
-    /// It has no bound of that kind: it takes no more from the engine.
+    /// A node that does not poll takes no more from the engine, and loses nothing.
     fn overrun(&self) -> Result<usize, Unsupported> {
         Err(Unsupported("a node that does not poll loses nothing"))
     }
 
-    /// Whether the engine keeps what is stored.
+    /// Whether the engine stores anything.
     fn keeps(&self) -> bool {
         false
     }
 
-    /// Of each subject, the engine keeps so many.
+    /// How many messages of each subject the engine keeps.
     fn kept_max(&self) -> usize {
         100
     }
@@ -136,7 +136,7 @@ impl Fault {
     }
 }
 
-/// What a harness cannot do.
+/// What a harness does not support.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct Unsupported(pub &'static str);
@@ -147,7 +147,7 @@ pub type Tried = Result<(), Unsupported>;
 /// One case of the contract.
 pub type Case = fn(&mut dyn Harness) -> Tried;
 
-/// Runs a case; reports one that is skipped, and how many were in this process.
+/// Runs a case; reports a skipped one, and how many were skipped in this process.
 pub fn run(name: &str, case: Case, harness: &mut dyn Harness) -> Tried {
     static SKIPPED: AtomicUsize = AtomicUsize::new(0);
     let result = case(harness);
@@ -158,7 +158,7 @@ pub fn run(name: &str, case: Case, harness: &mut dyn Harness) -> Tried {
     result
 }
 
-/// Makes a `#[test]` of each case. The expression gives a new [`Harness`]: a fresh engine.
+/// Makes a `#[test]` of each case. The expression makes a new [`Harness`]: a fresh engine.
 #[macro_export]
 macro_rules! contract_tests {
     ($harness:expr) => {
@@ -174,7 +174,7 @@ macro_rules! contract_tests_of {
             #[test]
             fn $case() {
                 let case = $crate::$room::$case;
-                // Skipped is reported there.
+                // `run` reports a skipped one.
                 let _ = $crate::run(stringify!($case), case, &mut $harness);
             }
         )+)+

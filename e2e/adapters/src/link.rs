@@ -1,4 +1,4 @@
-//! Links that are cut, and engines that end: what is told, what is lost, and what is sent again.
+//! Broken links and ended engines: what is reported, lost, and sent again.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use simurgh_cluster::{Interest, Space, Wanted};
 use super::cluster::{TestCluster, TestMessage, exact, mates, no, once, whole, yes};
 use super::{Fault, Harness, Tried};
 
-/// Each said once; the other nodes notice nothing.
+/// Each is reported once; the other nodes notice nothing.
 pub fn a_cut_and_a_mend_are_one_down_and_one_up(harness: &mut dyn Harness) -> Tried {
     let mut it = TestCluster::new(harness, 3);
     for round in 1..=3 {
@@ -29,7 +29,7 @@ pub fn a_cut_and_a_mend_are_one_down_and_one_up(harness: &mut dyn Harness) -> Tr
     Ok(())
 }
 
-/// Of every kind; what is published once it is up is heard, and nothing else.
+/// Interests of every kind: what is published once it is up is received, and nothing else.
 pub fn interests_are_in_force_again_at_up(harness: &mut dyn Harness) -> Tried {
     let mut it = TestCluster::new(harness, 2);
     let presence = Interest::Exact(Space::Presence, "p".into());
@@ -51,7 +51,7 @@ pub fn interests_are_in_force_again_at_up(harness: &mut dyn Harness) -> Tried {
     Ok(())
 }
 
-/// As if it had been changed before; its generation is in force after that.
+/// As if it had been changed before; its generation is reported after that.
 pub fn what_changed_while_down_is_in_force_at_up(harness: &mut dyn Harness) -> Tried {
     let mut it = TestCluster::new(harness, 2);
     let topics = mates(2);
@@ -79,7 +79,7 @@ pub fn what_changed_while_down_is_in_force_at_up(harness: &mut dyn Harness) -> T
     Ok(())
 }
 
-/// None of them was on the way before, so none comes twice.
+/// None of them was sent before, so none comes twice.
 pub fn what_is_published_while_down_is_heard_in_order_after_up(harness: &mut dyn Harness) -> Tried {
     let mut it = TestCluster::new(harness, 2);
     it.want(1, &[yes(exact("a"))]);
@@ -104,7 +104,7 @@ pub fn what_is_published_while_down_is_heard_in_order_after_up(harness: &mut dyn
     Ok(())
 }
 
-/// Full, and room once there is a link.
+/// It is full, and has room once there is a link.
 pub fn without_a_link_publishing_fills_and_then_all_is_heard(harness: &mut dyn Harness) -> Tried {
     let mut it = TestCluster::new(harness, 2);
     it.want(1, &[yes(exact("a"))]);
@@ -126,7 +126,7 @@ pub fn without_a_link_publishing_fills_and_then_all_is_heard(harness: &mut dyn H
     Ok(())
 }
 
-/// The cut is noticed late. What was published meanwhile is not lost: nobody else's link ended.
+/// The cut is noticed late. What was published meanwhile is not lost, as no other link ended.
 pub fn what_a_cut_swallowed_of_a_publisher_is_sent_again(harness: &mut dyn Harness) -> Tried {
     let mut it = TestCluster::new(harness, 3);
     it.want(1, &[yes(exact("a"))]);
@@ -134,7 +134,7 @@ pub fn what_a_cut_swallowed_of_a_publisher_is_sent_again(harness: &mut dyn Harne
     for _ in 0..50 {
         it.publish(0, "a", "before");
     }
-    // Some are on the way while it is cut.
+    // Some are in flight while it is cut.
     it.harness.inject(Fault::Cut(0))?;
     for _ in 0..50 {
         it.publish(0, "a", "unnoticed");
@@ -158,8 +158,8 @@ pub fn what_a_cut_swallowed_of_a_publisher_is_sent_again(harness: &mut dyn Harne
     Ok(())
 }
 
-/// A listener's link is cut: what it misses it may miss, since it is up again after it was down.
-/// What is published once it is up is complete.
+/// A listener's link is cut: it may miss messages, since it is up again after it was down. What is
+/// published once it is up is complete.
 pub fn who_missed_something_was_told(harness: &mut dyn Harness) -> Tried {
     let mut it = TestCluster::new(harness, 3);
     it.want(1, &[yes(exact("a"))]);
@@ -189,7 +189,8 @@ pub fn who_missed_something_was_told(harness: &mut dyn Harness) -> Tried {
     Ok(())
 }
 
-/// Mended before it is noticed, of the publisher and of the listener: all arrives, or it is said.
+/// Links of publisher and listener are mended before the cut is noticed: everything arrives, or a
+/// loss is reported.
 pub fn a_short_cut_loses_nothing_unsaid(harness: &mut dyn Harness) -> Tried {
     let mut it = TestCluster::new(harness, 2);
     it.want(1, &[yes(exact("a"))]);
@@ -217,7 +218,7 @@ pub fn a_short_cut_loses_nothing_unsaid(harness: &mut dyn Harness) -> Tried {
     Ok(())
 }
 
-/// Ten times, the publisher's alone.
+/// Ten times, and only the publisher's.
 pub fn links_that_end_in_a_stream_lose_nothing_of_their_publisher(
     harness: &mut dyn Harness,
 ) -> Tried {
@@ -246,7 +247,7 @@ pub fn links_that_end_in_a_stream_lose_nothing_of_their_publisher(
     Ok(())
 }
 
-/// All down once and up once; interests are in force, and streams go on in order.
+/// Each link goes down once and up once; interests are in force, and streams go on in order.
 pub fn all_links_are_up_again_after_the_engine_was_killed(harness: &mut dyn Harness) -> Tried {
     let mut it = TestCluster::new(harness, 3);
     for node in 0..3 {
@@ -276,7 +277,7 @@ pub fn all_links_are_up_again_after_the_engine_was_killed(harness: &mut dyn Harn
         it.wait("the bucket", |it| {
             (1..3).all(|node| once(&it.numbers(node, 0, "b")).len() == round)
         });
-        // Sent again, a number of the bucket's would be a gap among those of the topic.
+        // A number of the bucket that is sent again would be a gap among those of the topic.
         it.wait("nothing under way", |it| it.nodes.iter().all(|node| node.in_flight() == 0));
         for node in &it.nodes {
             assert_eq!((node.downs, node.ups), (round, round + 1));
@@ -291,7 +292,7 @@ pub fn all_links_are_up_again_after_the_engine_was_killed(harness: &mut dyn Harn
     Ok(())
 }
 
-/// Started before its engine, it is down, takes interests and envelopes, and then is up.
+/// A node that starts before its engine is down, takes interests and envelopes, and then is up.
 pub fn without_an_engine_it_is_down_and_then_up(harness: &mut dyn Harness) -> Tried {
     harness.inject(Fault::Kill)?;
     let mut it = TestCluster::empty(harness);
@@ -311,7 +312,7 @@ pub fn without_an_engine_it_is_down_and_then_up(harness: &mut dyn Harness) -> Tr
     Ok(())
 }
 
-/// Who does not poll loses something, of which it is told; what comes later it hears.
+/// A node that does not poll loses messages and is told so; later ones it gets.
 pub fn a_slow_node_is_told_that_it_lost(harness: &mut dyn Harness) -> Tried {
     let count = harness.overrun()? as u64;
     let mut it = TestCluster::new(harness, 3);
@@ -345,7 +346,7 @@ pub fn a_slow_node_is_told_that_it_lost(harness: &mut dyn Harness) -> Tried {
     Ok(())
 }
 
-/// Others go on, and another comes in its place.
+/// Others go on, and another node takes its place.
 pub fn a_node_that_is_gone_disturbs_nobody(harness: &mut dyn Harness) -> Tried {
     let mut it = TestCluster::new(harness, 3);
     let all: Vec<(Interest, Wanted)> = vec![yes(exact("a")), yes(whole("b"))];
@@ -375,15 +376,15 @@ fn cut_until_down(it: &mut TestCluster<'_>, node: usize) -> Tried {
     Ok(())
 }
 
-/// All of them came, though after each of so many links some may have come again.
+/// Checks that all came, though after each of so many links some may have come again.
 #[track_caller]
 fn check_resent(numbers: &[u64], count: u64, links: usize) {
     assert_eq!(once(numbers), (1..=count).collect::<Vec<_>>(), "some are lost");
     check_steps_back(numbers, links);
 }
 
-/// Numbers grow, but for so many times at most, where they begin again not too far back, and then
-/// none is left out before there is a new one.
+/// Checks that numbers grow, but for so many times at most, where they go back not too far, and
+/// then skip none before there is a new one.
 #[track_caller]
 fn check_steps_back(numbers: &[u64], links: usize) {
     let (mut highest, mut steps) = (0, 0);

@@ -1,9 +1,9 @@
-//! What the nodes under test say to each other, and of which topics.
+//! The messages that the nodes under test publish, and their topics.
 
 use bytes::{BufMut, Bytes, BytesMut};
 use simurgh_cluster::{Bucket, Interest, NodeId, Prefix, Received, Space, Wanted};
 
-/// What is in an envelope of these tests.
+/// A message of these tests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct TestMessage<'a> {
     pub(super) origin: NodeId,
@@ -13,7 +13,7 @@ pub(super) struct TestMessage<'a> {
 }
 
 impl<'a> TestMessage<'a> {
-    /// As broadcasts are: version and kind, origin, number, topic; then the payload.
+    /// Encodes it as broadcasts begin: version and kind, origin, number, topic; then the payload.
     pub(super) fn encode(&self) -> Bytes {
         let mut bytes = BytesMut::with_capacity(22 + self.topic.len() + self.payload.len());
         bytes.put_slice(&[1, 1, 0, 0]);
@@ -32,7 +32,8 @@ impl<'a> TestMessage<'a> {
         read.unwrap_or(Self { origin: NodeId(0), n: 0, topic: "", payload: "" })
     }
 
-    /// Of what is published, not stored, and may be heard again only if it is marked.
+    /// Publisher and number of a message that was not stored: it may come again only if it is
+    /// marked.
     pub(super) fn number(received: &'a Received) -> Option<(NodeId, u64)> {
         let said = Self::parse(&received.envelope).filter(|_| received.stored.is_none());
         said.map(|it| (it.origin, it.n))
@@ -81,14 +82,14 @@ pub(super) const fn no(interest: Interest) -> (Interest, Wanted) {
     (interest, Wanted::No)
 }
 
-/// Topics of one bucket.
+/// So many topics of one bucket.
 pub(super) fn mates(count: usize) -> Vec<String> {
     let bucket = Bucket::of("rooms:0");
     let rooms = (0u32..).map(|it| format!("rooms:{it}"));
     rooms.filter(|it| Bucket::of(it) == bucket).take(count).collect()
 }
 
-/// Numbers without what came again: each above all before it.
+/// Numbers without duplicates: each above all before it.
 pub(super) fn once(numbers: &[u64]) -> Vec<u64> {
     let mut highest = 0;
     let is_new = |n: &u64| {

@@ -1,11 +1,11 @@
-//! Topics with every name that a client may choose.
+//! Topics with unusual names, as clients may choose them.
 
 use simurgh_cluster::{Bucket, Interest, TOKEN_BYTES_MAX, TOPIC_BYTES_MAX, Wanted};
 
 use super::cluster::{TestCluster, TestMessage, exact, no, whole, yes};
 use super::{Harness, Tried};
 
-/// Two names of one bucket that differ only in case: else their buckets would tell them apart.
+/// Two names of one bucket that differ only in case: otherwise their buckets would tell them apart.
 fn case_mates() -> Vec<String> {
     let lower = "abcdefghijklmnop";
     let upper = |mask: u32| -> String {
@@ -20,7 +20,7 @@ fn case_mates() -> Vec<String> {
     mate.into_iter().chain([lower.to_owned()]).collect()
 }
 
-/// Each is another topic than all the others.
+/// Topics that are all different.
 fn odd_topics() -> Vec<String> {
     let mut topics: Vec<String> = SHORT.iter().map(|it| (*it).into()).collect();
     let max = TOKEN_BYTES_MAX;
@@ -29,7 +29,7 @@ fn odd_topics() -> Vec<String> {
     {
         topics.push(unit.repeat(count));
     }
-    // Those that are hashed, with one byte's difference at the end and at the beginning.
+    // Hashed ones, which differ in one byte at the end and at the beginning.
     topics.push(format!("{}y", "x".repeat(max)));
     topics.push(format!("y{}", "x".repeat(max)));
     // 53 are written out, 54 are hashed.
@@ -39,7 +39,7 @@ fn odd_topics() -> Vec<String> {
     topics
 }
 
-/// Every other one is wanted by one node, the rest by another.
+/// One node wants every second topic, another one the rest.
 pub fn every_odd_topic_is_heard_by_its_listeners_alone(harness: &mut dyn Harness) -> Tried {
     let mut it = TestCluster::new(harness, 3);
     let topics = odd_topics();
@@ -63,7 +63,7 @@ pub fn every_odd_topic_is_heard_by_its_listeners_alone(harness: &mut dyn Harness
         own.sort_unstable();
         assert!(heard == own, "node {node}: {heard:?}\n instead of {own:?}");
     }
-    // And no longer.
+    // After their end nothing comes any more.
     it.want(1, &wanted(1, Wanted::No));
     it.forget();
     for topic in &topics {
@@ -75,7 +75,7 @@ pub fn every_odd_topic_is_heard_by_its_listeners_alone(harness: &mut dyn Harness
     Ok(())
 }
 
-/// By whole buckets, of which many have no topic here.
+/// By interests in whole buckets.
 pub fn every_odd_topic_is_heard_by_who_wants_its_bucket(harness: &mut dyn Harness) -> Tried {
     let mut it = TestCluster::new(harness, 2);
     let topics = odd_topics();

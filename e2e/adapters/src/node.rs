@@ -1,4 +1,4 @@
-//! A node under test: what it did, what it was told, and what must hold of every event.
+//! A node under test, and what must hold of each of its events.
 
 use std::collections::BTreeSet;
 use std::task::{Context, Poll, Waker};
@@ -12,7 +12,7 @@ use simurgh_cluster::{
 
 use super::message::TestMessage;
 
-/// A node under test, and what it was told.
+/// A node under test, and the events it got.
 pub(super) struct Node {
     pub(super) adapter: Option<Box<dyn Adapter>>,
     pub(super) id: NodeId,
@@ -30,9 +30,9 @@ pub(super) struct Node {
     generation: Generation,
     pub(super) is_full: bool,
     pub(super) unanswered: BTreeSet<Ticket>,
-    /// Of the last envelope that it published.
+    /// The number of the last envelope that it published.
     pub(super) n: u64,
-    /// What was heard, by publisher and number.
+    /// The received messages, by publisher and number.
     numbers: BTreeSet<(NodeId, u64)>,
 }
 
@@ -128,7 +128,7 @@ impl Node {
         }
     }
 
-    /// What must hold of every event, whatever the case.
+    /// Checks what must hold of every event in every case.
     fn take(&mut self, event: Event) {
         match event {
             Event::Up { session, kept } => {
@@ -177,7 +177,7 @@ impl Node {
         }
     }
 
-    /// Whether it was told that something may be lost, since it was up first.
+    /// Whether it was told that messages may be lost, since it was up first.
     pub(super) fn was_told(&self) -> bool {
         self.downs > 0 || !self.lost.is_empty()
     }

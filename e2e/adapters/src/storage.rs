@@ -1,4 +1,4 @@
-//! What the engine keeps, how it is numbered, and how it is asked for.
+//! What the engine stores, how it is numbered, and how it is fetched.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ fn after(subject: Subject, seq: u64, count: u32, bytes: usize) -> Fetch {
     Fetch::After { subject, seq, count, bytes, from_leader: false }
 }
 
-/// By its publisher, too; in one order for all, with growing numbers.
+/// Also by its publisher, with growing numbers.
 pub fn what_is_stored_is_heard_by_all_in_one_order(harness: &mut dyn Harness) -> Tried {
     let mut it = TestCluster::keeping(harness, 4)?;
     (0..3).for_each(|node| it.want(node, &[yes(exact("a"))]));
@@ -43,7 +43,7 @@ pub fn what_is_stored_is_heard_by_all_in_one_order(harness: &mut dyn Harness) ->
     Ok(())
 }
 
-/// By whichever node; nobody hears it again.
+/// By any node; it is not delivered again.
 pub fn the_same_id_is_stored_once(harness: &mut dyn Harness) -> Tried {
     let mut it = TestCluster::keeping(harness, 2)?;
     it.want(1, &[yes(exact("a"))]);
@@ -53,7 +53,7 @@ pub fn the_same_id_is_stored_once(harness: &mut dyn Harness) -> Tried {
         let expected = Event::Stored { ticket, seq: first, is_duplicate: true };
         assert_eq!(it.answer(node, ticket), expected);
     }
-    // While the first is under way, too.
+    // Also while the first one is in flight.
     let tickets = ["x", "y", "z"].map(|text| it.store(0, "a", "another", text));
     let answers = tickets.map(|ticket| it.answer(0, ticket));
     let are_duplicates = answers.map(|it| matches!(it, Event::Stored { is_duplicate: true, .. }));
@@ -66,7 +66,7 @@ pub fn the_same_id_is_stored_once(harness: &mut dyn Harness) -> Tried {
     Ok(())
 }
 
-/// Of its own topic, whatever came on others: a hole can be seen.
+/// On its own topic, whatever came on others: so a missing one shows.
 pub fn each_names_the_one_before_it(harness: &mut dyn Harness) -> Tried {
     let mut it = TestCluster::keeping(harness, 2)?;
     let topics = ["a", "b", "c"];
@@ -89,7 +89,7 @@ pub fn each_names_the_one_before_it(harness: &mut dyn Harness) -> Tried {
     Ok(())
 }
 
-/// Also by who never heard it, as it was stored; behind the last there is nothing.
+/// Also by a node that did not receive it; behind the last there is nothing.
 pub fn what_follows_a_number_is_fetched(harness: &mut dyn Harness) -> Tried {
     let mut it = TestCluster::keeping(harness, 2)?;
     let mut stored = Vec::new();
@@ -115,7 +115,7 @@ pub fn what_follows_a_number_is_fetched(harness: &mut dyn Harness) -> Tried {
     Ok(())
 }
 
-/// Whichever comes first; of bytes one envelope at least.
+/// At whichever comes first, but not before the first envelope.
 pub fn a_fetch_ends_at_its_count_and_at_its_bytes(harness: &mut dyn Harness) -> Tried {
     let mut it = TestCluster::keeping(harness, 1)?;
     let payload = "x".repeat(977);
@@ -128,7 +128,7 @@ pub fn a_fetch_ends_at_its_count_and_at_its_bytes(harness: &mut dyn Harness) -> 
         (100, 1 << 20, 10..=10),
         (1, 1, 1..=1),
         (100, 1, 1..=1),
-        // An engine may count what is around an envelope.
+        // An engine may count headers, too.
         (100, 3_500, 2..=3),
         (2, 3_500, 2..=2),
     ] {
@@ -140,7 +140,7 @@ pub fn a_fetch_ends_at_its_count_and_at_its_bytes(harness: &mut dyn Harness) -> 
     Ok(())
 }
 
-/// Oldest first; those of which nothing is kept are left out.
+/// Oldest first; subjects without messages are left out.
 pub fn the_last_of_many_subjects_are_fetched(harness: &mut dyn Harness) -> Tried {
     let mut it = TestCluster::keeping(harness, 2)?;
     let mut last = Vec::new();
@@ -151,7 +151,7 @@ pub fn the_last_of_many_subjects_are_fetched(harness: &mut dyn Harness) -> Tried
         let text = format!("last {n}");
         last.push((it.stored(0, &format!("t:{n}"), &text, &text), text));
     }
-    // As many as may be asked for; of most of them nothing is kept.
+    // As many subjects as allowed; most have no messages.
     let subjects =
         (0..LAST_OF_MAX).map(|n| it.prefix.topic(Space::Store, &format!("t:{n}"))).collect();
     let fetched = it.fetch(1, Fetch::LastOf { subjects }).unwrap_or_default();
@@ -166,7 +166,7 @@ pub fn the_last_of_many_subjects_are_fetched(harness: &mut dyn Harness) -> Tried
     Ok(())
 }
 
-/// So many of each; of those that are there each still names the one before it.
+/// So many of each; each of those still names the one before it.
 pub fn of_each_subject_the_newest_are_kept(harness: &mut dyn Harness) -> Tried {
     let max = harness.kept_max();
     let mut it = TestCluster::keeping(harness, 1)?;
@@ -186,7 +186,7 @@ pub fn of_each_subject_the_newest_are_kept(harness: &mut dyn Harness) -> Tried {
     Ok(())
 }
 
-/// Of its subject alone; the next one has none before it.
+/// On its subject alone; the next one names no predecessor.
 pub fn what_is_purged_is_gone_and_numbers_go_on(harness: &mut dyn Harness) -> Tried {
     let mut it = TestCluster::keeping(harness, 2)?;
     it.want(1, &[yes(exact("a"))]);
@@ -207,7 +207,7 @@ pub fn what_is_purged_is_gone_and_numbers_go_on(harness: &mut dyn Harness) -> Tr
     Ok(())
 }
 
-/// What has this number and what is newer is kept, and still names what was before it.
+/// The message with this number and newer ones stay, and still name their predecessors.
 pub fn what_is_before_a_number_is_purged_and_the_rest_stays(harness: &mut dyn Harness) -> Tried {
     let mut it = TestCluster::keeping(harness, 2)?;
     it.want(1, &[yes(exact("a"))]);
@@ -218,7 +218,7 @@ pub fn what_is_before_a_number_is_purged_and_the_rest_stays(harness: &mut dyn Ha
     let left = [(seqs[4], "4".to_owned()), (seqs[5], "5".to_owned())];
     assert_eq!(it.after(0, "a", 0), left);
     assert_eq!(it.after(0, "b", 0), [(other, "other".to_owned())], "of its subject alone");
-    // What is gone may be purged again, and what never was.
+    // Purging what is gone, or never was, changes nothing.
     it.purge(0, "a", seqs[2]);
     it.purge(0, "a", 0);
     it.purge(0, "never", seqs[5]);
@@ -230,7 +230,7 @@ pub fn what_is_before_a_number_is_purged_and_the_rest_stays(harness: &mut dyn Ha
     Ok(())
 }
 
-/// What is stored without an age stays beside it.
+/// A message without an age stays.
 pub fn what_is_older_than_its_age_is_forgotten(harness: &mut dyn Harness) -> Tried {
     let mut it = TestCluster::keeping(harness, 1)?;
     let young = Some(Duration::from_millis(1));
@@ -249,7 +249,7 @@ pub fn what_is_older_than_its_age_is_forgotten(harness: &mut dyn Harness) -> Tri
     Ok(())
 }
 
-/// By the engine's clock, the same for who hears it and who fetches it.
+/// By the engine's clock, the same when it is received and when it is fetched.
 pub fn what_is_stored_says_when_it_was(harness: &mut dyn Harness) -> Tried {
     let mut it = TestCluster::keeping(harness, 2)?;
     it.want(1, &[yes(exact("a"))]);
@@ -271,13 +271,13 @@ pub fn what_is_stored_says_when_it_was(harness: &mut dyn Harness) -> Tried {
     assert_eq!([times(&fetched, true), times(&of_leader, true)], [heard.clone(), heard.clone()]);
     assert_eq!(times(&it.nodes[1].heard, false), [0]);
     let [first, second] = heard[..] else { unreachable!("two were stored: {heard:?}") };
-    // 2020, and 2100.
+    // The years 2020 and 2100.
     assert!((1_577_836_800_000..4_102_444_800_000).contains(&first), "{first}");
     assert!((40..20_000).contains(&(second - first)), "{first}, {second}");
     Ok(())
 }
 
-/// Where nothing is missing any more behind what it brings.
+/// Up to there nothing is missing behind its messages.
 pub fn a_fetch_says_up_to_where_it_is_complete(harness: &mut dyn Harness) -> Tried {
     let mut it = TestCluster::keeping(harness, 1)?;
     let seqs: Vec<u64> = (0..5).map(|n| it.stored(0, "a", &format!("{n}"), "x")).collect();
@@ -301,8 +301,8 @@ pub fn a_fetch_says_up_to_where_it_is_complete(harness: &mut dyn Harness) -> Tri
     Ok(())
 }
 
-/// Whatever its subject is: what is older has no higher number, and nothing that is younger and
-/// there has one that is not.
+/// On any subject: older messages have no higher number, and younger ones that are there have no
+/// lower one.
 pub fn behind_a_number_everything_is_young(harness: &mut dyn Harness) -> Tried {
     let mut it = TestCluster::keeping(harness, 2)?;
     let subject = it.prefix.topic(Space::Store, "never");
@@ -324,18 +324,18 @@ pub fn behind_a_number_everything_is_young(harness: &mut dyn Harness) -> Tried {
     let young = it.stored(0, "a", "young", "young");
     assert_eq!(since(&mut it, 2_000), Some(young - 1));
     assert_eq!(since(&mut it, 60_000), Some(first - 1));
-    // What is gone may have been of any time.
+    // Removed messages may be of any time.
     it.purge(0, "a", u64::MAX / 2);
     let behind = since(&mut it, 60_000);
     assert!(behind.is_some_and(|it| it < old), "{behind:?}");
     let behind = since(&mut it, 2_000);
     assert!(behind.is_some_and(|it| (old..=young).contains(&it)), "{behind:?}");
-    // No engine of these tests keeps anything for so long.
+    // No engine of these tests keeps messages for so long.
     assert_eq!(since(&mut it, 1_000_000_000_000), None);
     Ok(())
 }
 
-/// At the moment of the answer, whichever node asks, and with its head.
+/// At the moment of the answer, for every node, and with its head.
 pub fn the_leader_has_all_that_was_confirmed(harness: &mut dyn Harness) -> Tried {
     let mut it = TestCluster::keeping(harness, 2)?;
     let subject = it.prefix.topic(Space::Store, "a");
@@ -355,7 +355,7 @@ pub fn the_leader_has_all_that_was_confirmed(harness: &mut dyn Harness) -> Tried
     Ok(())
 }
 
-/// However often its link ends: all are stored, in the end, and each once.
+/// However often its link ends, all are stored in the end, each once.
 pub fn what_a_broken_link_swallowed_is_stored_once(harness: &mut dyn Harness) -> Tried {
     let mut it = TestCluster::keeping(harness, 2)?;
     let mut tickets = Vec::new();
@@ -380,7 +380,7 @@ pub fn what_a_broken_link_swallowed_is_stored_once(harness: &mut dyn Harness) ->
     Ok(())
 }
 
-/// Each once, in time, also those that were asked before it ended.
+/// Each once, in time, also those from before it ended.
 pub fn every_ticket_is_answered_without_an_engine(harness: &mut dyn Harness) -> Tried {
     let mut it = TestCluster::keeping(harness, 1)?;
     let subject = it.prefix.topic(Space::Store, "a");
@@ -428,7 +428,8 @@ pub fn every_ticket_is_answered_without_an_engine(harness: &mut dyn Harness) -> 
     Ok(())
 }
 
-/// All that it said it stored; what is stored meanwhile, too, or it is said that nobody knows.
+/// Everything that it confirmed; what is stored meanwhile is confirmed, too, or answered as
+/// unconfirmed.
 pub fn an_engine_that_was_killed_has_what_it_confirmed(harness: &mut dyn Harness) -> Tried {
     let mut it = TestCluster::keeping(harness, 2)?;
     let epoch = it.nodes[0].kept;
@@ -460,7 +461,7 @@ pub fn an_engine_that_was_killed_has_what_it_confirmed(harness: &mut dyn Harness
     Ok(())
 }
 
-/// And that stays the same until it is lost again; numbers may begin anew.
+/// The epoch stays until the data is lost again; numbers may begin anew.
 pub fn an_engine_without_its_data_has_another_epoch(harness: &mut dyn Harness) -> Tried {
     let mut it = TestCluster::keeping(harness, 2)?;
     let mut epochs = vec![it.nodes[0].kept];
@@ -475,13 +476,13 @@ pub fn an_engine_without_its_data_has_another_epoch(harness: &mut dyn Harness) -
         epochs.push(it.nodes[0].kept);
         assert_eq!(it.after(0, "a", 0), []);
     }
-    // An id is forgotten with what was stored under it.
+    // An id is forgotten together with its message.
     let ticket = it.store(0, "a", "0", "x");
     assert!(matches!(it.answer(0, ticket), Event::Stored { is_duplicate: false, .. }));
     Ok(())
 }
 
-/// Too many at once are refused, and room is said.
+/// Too many at once are refused, and `Room` is reported.
 pub fn tickets_are_bounded(harness: &mut dyn Harness) -> Tried {
     let mut it = TestCluster::keeping(harness, 1)?;
     it.harness.inject(Fault::Freeze)?;

@@ -1,4 +1,4 @@
-//! From single topics to their whole bucket and back, while publishers go on.
+//! Changes between single topics and their whole bucket, while publishers go on.
 
 use simurgh_cluster::{Interest, Wanted};
 
@@ -9,7 +9,7 @@ use super::{Harness, Tried};
 struct Stream<'a> {
     it: TestCluster<'a>,
     topics: Vec<String>,
-    /// What each publisher published on each topic.
+    /// The numbers that each publisher published on each topic.
     sent: [[Vec<u64>; 4]; 2],
 }
 
@@ -36,7 +36,8 @@ impl<'a> Stream<'a> {
         changes
     }
 
-    /// So many rounds, each of all publishers on all topics; a little time passes after each.
+    /// Publishes so many rounds, each of all publishers on all topics; a little time passes after
+    /// each.
     fn publish(&mut self, rounds: usize) {
         for _ in 0..rounds {
             for (at, from) in PUBLISHERS.into_iter().enumerate() {
@@ -46,12 +47,12 @@ impl<'a> Stream<'a> {
                     self.sent[at][topic].push(n);
                 }
             }
-            // Often, so that something is under way at every moment of a change.
+            // Often, so that something is in flight at every moment of a change.
             self.it.turn(std::time::Duration::from_micros(20));
         }
     }
 
-    /// The three topics were heard without a hole, once, and in order.
+    /// Checks that the three topics were received without a gap, once, and in order.
     #[track_caller]
     fn check(&mut self) {
         let count: usize = self.sent.iter().flat_map(|of| &of[..3]).map(Vec::len).sum();
@@ -65,13 +66,13 @@ impl<'a> Stream<'a> {
         }
     }
 
-    /// What was heard of the fourth topic, of each publisher: by the bucket alone.
+    /// What was received of the fourth topic, by publisher: by the bucket alone.
     fn of_bucket(&self) -> [Vec<u64>; 2] {
         PUBLISHERS.map(|from| self.it.numbers(1, from, &self.topics[3]))
     }
 }
 
-/// With nothing said about when; before, meanwhile and after it is published.
+/// Messages are published before, during and after the change.
 pub fn exact_becomes_whole_without_a_hole(harness: &mut dyn Harness) -> Tried {
     let mut stream = Stream::new(harness);
     let wanted = stream.exact(Wanted::Yes);
@@ -90,7 +91,7 @@ pub fn exact_becomes_whole_without_a_hole(harness: &mut dyn Harness) -> Tried {
     Ok(())
 }
 
-/// The other way.
+/// In the other direction.
 pub fn whole_becomes_exact_without_a_hole(harness: &mut dyn Harness) -> Tried {
     let mut stream = Stream::new(harness);
     let bucket = whole(&stream.topics[0]);
@@ -110,7 +111,7 @@ pub fn whole_becomes_exact_without_a_hole(harness: &mut dyn Harness) -> Tried {
     Ok(())
 }
 
-/// Twenty times, without waiting for any of them.
+/// Twenty times, without waiting for the changes.
 pub fn to_and_fro_under_a_stream_is_without_a_hole(harness: &mut dyn Harness) -> Tried {
     let mut stream = Stream::new(harness);
     let wanted = stream.exact(Wanted::Yes);
@@ -128,7 +129,7 @@ pub fn to_and_fro_under_a_stream_is_without_a_hole(harness: &mut dyn Harness) ->
     Ok(())
 }
 
-/// What is wanted before and after a call is wanted.
+/// What is wanted before and after a call is wanted throughout.
 pub fn ended_and_wanted_in_one_call_is_without_a_hole(harness: &mut dyn Harness) -> Tried {
     let mut stream = Stream::new(harness);
     let wanted = stream.exact(Wanted::Yes);

@@ -101,21 +101,22 @@ impl Kind {
 
     /// Its name in metrics.
     pub const fn name(self) -> &'static str {
-        match self {
-            Self::Broadcast => "broadcast",
-            Self::Presence => "presence",
-            Self::AskState => "ask_state",
-            Self::State => "state",
-            Self::Beat => "beat",
-            Self::Hello => "hello",
-            Self::Bye => "bye",
-            Self::Disconnect => "disconnect",
-            Self::Answer => "answer",
-            Self::Call => "call",
-            Self::Return => "return",
-            Self::HangUp => "hang_up",
-            Self::Forget => "forget",
-        }
+        const NAMES: [&str; Kind::ALL.len()] = [
+            "broadcast",
+            "presence",
+            "ask_state",
+            "state",
+            "beat",
+            "hello",
+            "bye",
+            "disconnect",
+            "answer",
+            "call",
+            "return",
+            "hang_up",
+            "forget",
+        ];
+        NAMES[self as usize - 1]
     }
 
     /// Whether it names a topic or the id of sockets.

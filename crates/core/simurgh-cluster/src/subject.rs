@@ -85,6 +85,16 @@ pub enum Interest {
     Node(NodeId),
 }
 
+impl Interest {
+    /// The space that it is in, if it is about topics.
+    pub(crate) const fn space(&self) -> Option<Space> {
+        match self {
+            Self::Exact(space, _) | Self::Whole(space, _) => Some(*space),
+            Self::Nodes | Self::Node(_) => None,
+        }
+    }
+}
+
 /// The subject of an envelope, as an engine takes it: tokens with dots between them, no wildcard.
 /// Cloning shares the text.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

@@ -1,4 +1,4 @@
-//! A node's end of its link: what the adapter of that node remembers.
+//! A node's end of its link: the state of its adapter.
 
 use std::collections::VecDeque;
 use std::task::Waker;
@@ -15,15 +15,15 @@ use simurgh_cluster::{
 use super::pipe::Pipe;
 use super::subjects::SubjectId;
 
-/// What goes from a node to the engine.
+/// A message from a node to the engine.
 #[derive(Debug)]
 pub(super) enum Command {
-    /// A new link, and everything that is wanted.
+    /// A new link, with all interests.
     Connect {
         session: u64,
         wanted: Vec<SubjectId>,
     },
-    /// Changes of what is wanted, in one step.
+    /// Changes of interests, in one step.
     Interest(Vec<(SubjectId, bool)>),
     Publish(SubjectId, Bytes),
     Ping,
@@ -32,22 +32,22 @@ pub(super) enum Command {
     Close,
 }
 
-/// What goes from the engine to a node.
+/// A message from the engine to a node.
 #[derive(Debug)]
 pub(super) enum ToNode {
-    /// What was published, and by which node; by none, if it was stored.
+    /// A published message and its publisher; none, if it was stored.
     Message {
         from: Option<u32>,
         name: SubjectId,
         received: Received,
     },
-    /// Something was published that is lost.
+    /// A message is lost.
     Missed(SubjectId),
-    /// The link stands, and hears what it wants.
+    /// The link stands, with all interests.
     Connected {
         kept: Option<u64>,
     },
-    /// The changes were made.
+    /// The changes are in force.
     InForce,
     Pong,
     /// The answer to a ticket.
@@ -75,7 +75,7 @@ pub(super) struct Want {
     is_dirty: bool,
 }
 
-/// A ticket that waits for its answer, and what to ask again on another link.
+/// A ticket that waits for its answer, with the request to repeat on another link.
 #[derive(Debug)]
 pub(super) struct Pending {
     pub(super) ticket: Ticket,
@@ -112,50 +112,50 @@ impl Pending {
 pub(super) struct Client {
     pub(super) prefix: Prefix,
     pub(super) link: Link,
-    /// Of the link that there is, or was; 0 before the first.
+    /// The number of the current or last link; 0 before the first.
     pub(super) session: u64,
     /// How often the engine had been started when this link began.
     pub(super) boot: u64,
     /// Attempts since the last link.
     pub(super) attempts: u32,
-    /// When the link is given up, because nothing comes through it.
+    /// When the link is taken for dead.
     pub(super) dead_at_ns: Option<u64>,
     pub(super) to_engine: Pipe<Command>,
-    /// Each with the session it belongs to.
+    /// Each message with its session.
     pub(super) to_node: Pipe<(u64, ToNode)>,
     pub(super) cannot_send: bool,
     pub(super) cannot_hear: bool,
-    /// Which part of the engine it is linked to.
+    /// The part of the partitioned engine that it is linked to.
     pub(super) group: usize,
     pub(super) lossy_per_million: u32,
 
     wants: HashMap<SubjectId, Want, FixedState>,
     dirty: Vec<SubjectId>,
     generation: u64,
-    /// The generation that the engine was told of and has not confirmed.
+    /// The generation that the engine was sent and has not confirmed.
     asked: Option<u64>,
     in_force: u64,
     said_in_force: u64,
 
-    /// Published, and not certain to be with the engine.
+    /// Published envelopes that are not confirmed.
     outbox: VecDeque<(SubjectId, Bytes)>,
     outbox_bytes: usize,
-    /// How many of the outbox were sent on this link.
+    /// How many of the outbox were sent over this link.
     sent: usize,
     /// How many of them were sent before the ping that is not answered.
     pinged: Option<usize>,
     pub(super) tickets: VecDeque<Pending>,
-    /// The epoch that was said last.
+    /// The epoch that was reported last.
     said_epoch: Option<u64>,
-    /// Answers in the inbox.
+    /// How many answers are in the inbox.
     answers: usize,
     was_full: bool,
 
     inbox: VecDeque<Event>,
     inbox_max: usize,
-    /// Envelopes in the inbox.
+    /// How many envelopes are in the inbox.
     received: usize,
-    /// What the `Lost` in the inbox is about.
+    /// The subjects of the `Lost` in the inbox.
     lost: Vec<SubjectId>,
     said_down: Option<Down>,
     waker: Option<Waker>,
@@ -199,7 +199,7 @@ impl Client {
         }
     }
 
-    /// Whether the engine may hold it for linked.
+    /// Whether the engine may have a link to it.
     pub(super) fn is_linked(&self) -> bool {
         matches!(self.link, Link::Connecting | Link::Up)
     }
@@ -210,7 +210,7 @@ impl Client {
 
     // What the node does.
 
-    /// Takes an envelope to send; `false`: there is no room.
+    /// Queues an envelope. Returns `false` if there is no room.
     pub(super) fn publish(&mut self, to: SubjectId, envelope: Bytes) -> bool {
         let is_full = self.outbox.len() >= IN_FLIGHT_MAX
             || self.outbox_bytes.saturating_add(envelope.len()) > IN_FLIGHT_BYTES_MAX;
@@ -223,7 +223,7 @@ impl Client {
         true
     }
 
-    /// Takes a ticket; `false`: there is no room.
+    /// Adds a ticket. Returns `false` if there is no room.
     pub(super) fn ask(&mut self, pending: Pending) -> bool {
         if self.tickets.len() + self.answers >= TICKETS_MAX {
             self.was_full = true;
@@ -261,7 +261,7 @@ impl Client {
             Event::Received(_) => self.received -= 1,
             Event::Lost(interests) => {
                 *interests = self.take_lost();
-                // All of them ended meanwhile.
+                // All these interests ended meanwhile.
                 if interests.is_empty() {
                     return self.poll(waker);
                 }
@@ -289,7 +289,7 @@ impl Client {
 
     // The link.
 
-    /// All that is wanted, for a new link; from here on changes are told by themselves.
+    /// Begins a link with all interests; from here on only changes are sent.
     pub(super) fn begin_link(&mut self) -> Command {
         self.link = Link::Connecting;
         self.session += 1;
@@ -302,14 +302,14 @@ impl Client {
         Command::Connect { session: self.session, wanted }
     }
 
-    /// The engine has what it was asked for last.
+    /// The engine has confirmed the last interests.
     pub(super) fn confirm_interests(&mut self) {
         if let Some(generation) = self.asked.take() {
             self.in_force = generation;
         }
     }
 
-    /// The changes that the engine was not told of, if none that it was told of is under way.
+    /// The changes that were not sent, if none is unconfirmed.
     pub(super) fn take_changes(&mut self) -> Option<Vec<(SubjectId, bool)>> {
         if self.asked.is_some() || self.in_force == self.generation {
             return None;
@@ -329,7 +329,7 @@ impl Client {
         is_wanted
     }
 
-    /// The link ended: nothing of it comes any more, and what was sent by it may be lost.
+    /// The link ended: nothing comes from it any more, and what was sent over it may be lost.
     pub(super) fn end_link(&mut self, why: &str, retry_at_ns: u64) {
         self.link = Link::Waiting { retry_at_ns };
         self.dead_at_ns = None;
@@ -349,12 +349,12 @@ impl Client {
         }
     }
 
-    /// The link stands, with all that is wanted.
+    /// The link stands, with all interests.
     pub(super) fn say_up(&mut self, kept: Option<u64>) {
         self.link = Link::Up;
         self.attempts = 0;
         self.said_down = None;
-        // Of links that came and went before anybody looked, the last is enough.
+        // Of links that came and went before the node polled, only the last is reported.
         while let [.., Event::Up { .. }, Event::Down(_)] = self.inbox.make_contiguous() {
             self.inbox.truncate(self.inbox.len() - 2);
         }
@@ -365,7 +365,7 @@ impl Client {
         self.tell(Event::Up { session: Session(self.session), kept });
     }
 
-    /// Answers what was asked about numbers of what is kept no more.
+    /// Answers tickets that are about numbers of another epoch.
     fn give_up_numbers(&mut self) {
         let all = std::mem::take(&mut self.tickets).into_iter();
         let (stores, of_numbers): (VecDeque<_>, VecDeque<_>) =
@@ -377,7 +377,7 @@ impl Client {
         }
     }
 
-    /// Says which changes are in force, if that is news.
+    /// Reports which changes are in force, if that is news.
     pub(super) fn say_in_force(&mut self) {
         if self.in_force == self.said_in_force {
             return;
@@ -390,7 +390,7 @@ impl Client {
         }
     }
 
-    /// What was published and not sent on this link.
+    /// The next envelope that was not sent over this link.
     pub(super) fn next_unsent(&mut self) -> Option<(SubjectId, Bytes)> {
         let (name, envelope) = self.outbox.get(self.sent)?;
         self.sent += 1;
@@ -406,7 +406,7 @@ impl Client {
         is_due
     }
 
-    /// What was sent before the ping is with the engine.
+    /// The engine has what was sent before the ping.
     pub(super) fn confirm_published(&mut self) {
         let count = self.pinged.take().unwrap_or(0);
         self.sent -= count;
@@ -416,7 +416,7 @@ impl Client {
         self.make_room();
     }
 
-    /// Says that there is room, if somebody waits for it and it is worth it.
+    /// Reports that there is room, if something was refused and there is enough.
     fn make_room(&mut self) {
         let is_half = self.outbox.len() <= IN_FLIGHT_MAX / 2
             && self.outbox_bytes <= IN_FLIGHT_BYTES_MAX / 2
@@ -446,7 +446,7 @@ impl Client {
         self.tell(Event::Received(received));
     }
 
-    /// Something under this name is lost: remembers which interests would have heard it.
+    /// A message is lost: records which interests would have received it.
     pub(super) fn lose(&mut self, name: SubjectId, whole: Option<SubjectId>) {
         let is_said = !self.lost.is_empty();
         for it in [Some(name), whole].into_iter().flatten() {
@@ -465,7 +465,7 @@ impl Client {
         interests.map(|it| it.interest.clone()).collect()
     }
 
-    /// Passes an answer on, if its ticket still waits.
+    /// Reports an answer, if its ticket still waits.
     pub(super) fn answer(&mut self, ticket: Ticket, event: Event) {
         if let Some(at) = self.tickets.iter().position(|it| it.ticket == ticket) {
             self.tickets.remove(at);
@@ -482,7 +482,7 @@ impl Client {
         }
     }
 
-    /// The next moment at which it does something by itself.
+    /// When it does something by itself next.
     pub(super) fn next_timer_ns(&self) -> Option<u64> {
         let retry_at_ns = match self.link {
             Link::Waiting { retry_at_ns } => Some(retry_at_ns),
@@ -492,7 +492,7 @@ impl Client {
         [retry_at_ns, self.dead_at_ns, until_ns].into_iter().flatten().min()
     }
 
-    /// The node is gone; its adapter was dropped.
+    /// The adapter was dropped.
     pub(super) fn end(&mut self) {
         self.link = Link::None;
         self.dead_at_ns = None;

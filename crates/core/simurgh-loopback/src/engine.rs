@@ -1,4 +1,4 @@
-//! The engine: whose links it has, who hears what, and what it does with what is sent to it.
+//! The engine: links, subscriptions, deliveries and storage.
 
 use bytes::Bytes;
 use simurgh_cluster::adapter::{NotStored, Number};
@@ -11,7 +11,7 @@ use super::stream::{Outcome, StoreRequest, Stream, unix_ms};
 use super::subjects::SubjectId;
 
 impl State {
-    /// The next that a node sent is there.
+    /// The next message of a node arrives.
     pub(super) fn at_engine(&mut self, node: usize) {
         let Some(client) = self.clients.get_mut(node) else { return };
         let is_gone = client.link == Link::None;
@@ -68,7 +68,7 @@ impl State {
         }
     }
 
-    /// How far the copy lags behind that answers this time.
+    /// How far the copy that answers lags behind.
     fn lag_ns(&mut self) -> u64 {
         match *self.config.lag_ns.end() {
             0 => 0,
@@ -106,7 +106,7 @@ impl State {
         self.tell(node, ToNode::InForce);
     }
 
-    /// The part of the engine that keeps, if this node is linked to that.
+    /// The storage, if this node is linked to the part of the engine that has it.
     fn kept(&mut self, node: usize) -> Option<&mut Stream> {
         let group = self.clients.get(node).map_or(0, |it| it.group);
         let has_leader = !self.engine.has_no_leader;
@@ -120,7 +120,7 @@ impl State {
         let outcome = self.kept(node).map(|it| it.store(wish, now_ns));
         let answer = match outcome {
             Some(Outcome::New(number)) => {
-                // An engine answers before or after it publishes.
+                // An engine may answer before or after it publishes.
                 let stored = Event::Stored { ticket, seq: number.seq, is_duplicate: false };
                 if self.rng.happens(500_000) {
                     self.republish(to, envelope, number);
@@ -131,7 +131,7 @@ impl State {
                 }
             }
             Some(Outcome::Duplicate(seq)) => Event::Stored { ticket, seq, is_duplicate: true },
-            // A part that does not keep asks the other one, which does not answer.
+            // A part without storage asks the other part, which does not answer.
             None if keeps => return,
             None => Event::NotStored { ticket, why: keeps_nothing() },
         };
@@ -154,7 +154,7 @@ impl State {
         }
     }
 
-    /// Sends to all who want it, but not to who published it.
+    /// Delivers a message to all nodes that want it, but not to its publisher.
     fn deliver(&mut self, from: Option<u32>, name: SubjectId, received: &Received) {
         let Self { subjects, clients, rng, config, engine, now_ns, .. } = self;
         let from_group = |clients: &[Client]| {
@@ -170,7 +170,7 @@ impl State {
                 continue;
             }
             if client.to_node.len() >= config.pending_max {
-                // A consumer that is too slow loses its link.
+                // A node that is too slow loses its link.
                 if client.is_linked() {
                     client.dead_at_ns = Some(*now_ns);
                 }
@@ -207,7 +207,7 @@ impl State {
         }
     }
 
-    /// The engine ended: it knows nothing of a node, and what was under way is lost.
+    /// The engine ended: it forgets a node's link, and what was in flight is lost.
     pub(super) fn forget_link(&mut self, node: usize) {
         self.unsubscribe(node);
         if let Some(client) = self.clients.get_mut(node) {
@@ -216,7 +216,7 @@ impl State {
         }
     }
 
-    /// The engine forgets a link and its subscriptions.
+    /// Forgets a link and its subscriptions.
     pub(super) fn unsubscribe(&mut self, node: usize) {
         let Some(linked) = self.engine.links.get_mut(node).and_then(Option::take) else { return };
         for name in linked.subscriptions {
@@ -229,8 +229,8 @@ fn keeps_nothing() -> NotStored {
     NotStored::Refused("this engine keeps nothing".into())
 }
 
-/// Lets a message overtake the last one under way, if that is of another publisher: the one that is
-/// last now.
+/// Lets a message overtake the last one in flight, if that is of another publisher. Returns the one
+/// that is last now.
 fn overtake(client: &mut Client, from: Option<u32>, session: u64, told: ToNode) -> ToNode {
     match client.to_node.last_mut() {
         Some((of, last @ ToNode::Message { .. })) if *of == session && is_of_other(last, from) => {

@@ -1,18 +1,19 @@
-//! An adapter without an engine: nodes of one process, a clock that its owner turns, and every
-//! fault that a real engine's links have, from a seed.
+//! An engine and its adapter in memory: for nodes of one process, with a clock that its owner
+//! advances, and with every fault of a real engine's links, from a seed.
 //!
 //! ```text
 //!   Loopback ─► outbox ─► pipe ─► engine: who hears it, what is kept
 //!   Loopback ◄─ inbox ◄── pipe ◄────┘
 //! ```
 //!
-//! It behaves as NATS does. One engine; to each node one link, in order in both directions; nobody
-//! hears himself, unless it was stored; the engine knows of an interest when it arrived there. A
-//! link that is cut is not noticed for seconds: what is sent meanwhile waits in it, comes late if
-//! the cut is mended in time, and is lost if not. Then [`Event::Down`], attempts to connect, and
-//! [`Event::Up`]; what was not confirmed is sent again, so that others may hear it twice.
+//! It behaves as NATS does. Each node has one link to the one engine, in order in both directions;
+//! a node does not receive what it publishes, unless that was stored; the engine knows of an
+//! interest when it arrives there. A cut link is not noticed for seconds: what is sent meanwhile
+//! waits in it, comes late if the link is mended in time, and is lost if not. Then come
+//! [`Event::Down`], attempts to connect, and [`Event::Up`]; what was not confirmed is sent again,
+//! so that others may get it twice.
 //!
-//! A network has no thread, and does nothing but in [`Network::advance`]. The same seed and the
+//! A network has no thread, and does something in [`Network::advance`] only. The same seed and the
 //! same calls give the same events.
 #![forbid(unsafe_code)]
 
@@ -44,33 +45,33 @@ use self::state::{Engine, State};
 use self::stream::Stream;
 use self::subjects::Subjects;
 
-/// How a network behaves while nobody disturbs it.
+/// How a network behaves without faults.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NetworkConfig {
-    /// Nanoseconds that anything takes from a node to the engine, or from it to a node. What is
-    /// behind another thing on its link is there after it.
+    /// How many nanoseconds a message takes between a node and the engine. It does not overtake
+    /// others on its link.
     pub delay_ns: RangeInclusive<u64>,
-    /// Of a million messages to a node, so many are lost, and [`Event::Lost`] says so.
+    /// How many of a million messages to a node are lost, with [`Event::Lost`].
     pub loss_per_million: u32,
-    /// Of a million messages to a node, so many overtake one of another publisher.
+    /// How many of a million messages to a node overtake one of another publisher.
     pub reorder_per_million: u32,
     /// Nanoseconds until a node notices that nothing comes through its link.
     pub dead_after_ns: RangeInclusive<u64>,
-    /// Messages to a node that may be under way; at more, the engine ends the link.
+    /// The most messages in flight to a node; at more, the engine ends the link.
     pub pending_max: usize,
-    /// Envelopes that a node may have received and not polled; more are lost, and
-    /// [`Event::Lost`] says so.
+    /// The most envelopes that a node has received and not polled; more are lost, with
+    /// [`Event::Lost`].
     pub inbox_max: usize,
-    /// What the engine keeps; none: nothing.
+    /// How much the engine stores; none: nothing.
     pub kept: Option<StreamLimits>,
-    /// Nanoseconds by which a copy lags behind that answers a fetch which is not from the leader;
-    /// another one each time, 10 s at most.
+    /// By how many nanoseconds a copy lags behind that answers a fetch which is not from the
+    /// leader; another one each time, 10 s at most.
     pub lag_ns: RangeInclusive<u64>,
-    /// Of a million stored messages to a node, so many are lost, and nobody says so.
+    /// How many of a million stored messages to a node are lost without notice.
     pub vanish_per_million: u32,
-    /// Of a million stored messages to a node, so many come twice.
+    /// How many of a million stored messages to a node come twice.
     pub double_per_million: u32,
-    /// All that is ever stored is remembered for [`Network::take_log`].
+    /// Whether everything stored is recorded for [`Network::take_log`].
     pub has_log: bool,
 }
 
@@ -92,45 +93,45 @@ impl Default for NetworkConfig {
     }
 }
 
-/// What became of what the engine keeps, in its order ([`Network::take_log`]).
+/// An entry of the engine's log ([`Network::take_log`]).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LogEntry {
     /// An envelope was stored, with the engine's number.
     Stored(u64, Bytes),
-    /// All is of another epoch from here on, and begins with what had been stored up to a number.
+    /// A new epoch begins, with what had been stored up to a number.
     Remade {
-        /// As [`Event::Up`] says it.
+        /// The epoch, as in [`Event::Up`].
         epoch: u64,
-        /// The number; 0: with nothing.
+        /// The number; 0 for nothing.
         head: u64,
     },
 }
 
-/// Which direction of a link.
+/// The direction of a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
-    /// Neither sends nor hears.
+    /// Both directions.
     Both,
-    /// The node hears, but what it sends does not arrive.
+    /// From the node to the engine.
     Sending,
-    /// What the node sends arrives, but it hears nothing.
+    /// From the engine to the node.
     Hearing,
 }
 
-/// What becomes of what the engine kept when it is started again.
+/// What the engine has stored when it is started again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RestartData {
-    /// It is there.
+    /// Everything.
     Stays,
-    /// It is gone; what is kept from now on is of another epoch.
+    /// Nothing; a new epoch begins.
     Lost,
-    /// What was stored in the last so many nanoseconds, 10 s at most, is gone, as after a restore
-    /// of an older copy; what is kept from now on is of another epoch.
+    /// Everything but the last so many nanoseconds, 10 s at most, as after a restore of an older
+    /// copy; a new epoch begins.
     Older(u64),
 }
 
 /// An engine, the links to it, and the clock. Nodes are numbered from 0, in the order of
-/// [`adapter`](Self::adapter); what is said of one that there is not changes nothing.
+/// [`adapter`](Self::adapter); calls for an unknown node change nothing.
 ///
 /// A clone is the same network.
 #[derive(Clone, Debug)]
@@ -165,7 +166,7 @@ impl Network {
         Self { state: Arc::new(Mutex::new(state)) }
     }
 
-    /// Another node's, of the cluster with this prefix.
+    /// The adapter of another node, of the cluster with this prefix.
     pub fn adapter(&self, prefix: &Prefix) -> Loopback {
         let node = with(&self.state, |state| {
             let NetworkConfig { inbox_max, loss_per_million, .. } = state.config;
@@ -176,12 +177,12 @@ impl Network {
         Loopback { state: Arc::clone(&self.state), node }
     }
 
-    /// Everything that happens until then; nothing, if that is past.
+    /// Advances the clock, and does everything that happens until then.
     pub fn advance(&self, now_ns: u64) {
         with(&self.state, |state| state.advance(now_ns));
     }
 
-    /// What the clock shows.
+    /// The time.
     pub fn now_ns(&self) -> u64 {
         with(&self.state, |state| state.now_ns)
     }
@@ -191,8 +192,8 @@ impl Network {
         with(&self.state, |state| state.next_at_ns())
     }
 
-    /// Lets nothing through a node's link, in one direction or both. What is sent waits in it. The
-    /// node notices after [`NetworkConfig::dead_after_ns`]; then it is lost.
+    /// Cuts a node's link, in one direction or both. What is sent waits in it. The node notices
+    /// after [`NetworkConfig::dead_after_ns`]; then that is lost.
     pub fn cut(&self, node: usize, direction: Direction) {
         self.change(node, |client| match direction {
             Direction::Both => (client.cannot_send, client.cannot_hear) = (true, true),
@@ -201,24 +202,24 @@ impl Network {
         });
     }
 
-    /// Lets everything through a node's link again, first what waited in it.
+    /// Mends a node's link. What waited in it comes first.
     pub fn mend(&self, node: usize) {
         self.change(node, |client| (client.cannot_send, client.cannot_hear) = (false, false));
     }
 
-    /// Ends a node's link at once, with all that is under way in it. The node connects again.
+    /// Ends a node's link at once, with everything in flight. The node connects again.
     pub fn reset(&self, node: usize) {
         with(&self.state, |state| state.end_link(node, "it was reset"));
     }
 
-    /// Loses so many of a million messages to this node, and tells it.
+    /// Loses so many of a million messages to this node, with [`Event::Lost`].
     pub fn lossy(&self, node: usize, per_million: u32) {
         self.change(node, |client| client.lossy_per_million = per_million);
     }
 
-    /// Parts the engine, so that nodes of different groups do not hear each other. Their links
-    /// stand, and nobody is told. Only the first group has what is kept; nodes of no group are in
-    /// that, too.
+    /// Partitions the engine, so that nodes of different groups do not reach each other. Their
+    /// links stand, and nothing is reported. Only the first group has the stored messages; nodes in
+    /// no group belong to it, too.
     pub fn partition(&self, groups: &[&[usize]]) {
         with(&self.state, |state| {
             for (node, client) in state.clients.iter_mut().enumerate() {
@@ -227,12 +228,12 @@ impl Network {
         });
     }
 
-    /// Makes the engine one again.
+    /// Ends the partition.
     pub fn heal(&self) {
         self.partition(&[]);
     }
 
-    /// Stops the engine: what is sent to it waits. Nodes notice as if their links were cut.
+    /// Freezes the engine: what is sent to it waits. Nodes notice as if their links were cut.
     pub fn freeze(&self) {
         with(&self.state, |state| {
             state.engine.is_frozen = true;
@@ -240,7 +241,7 @@ impl Network {
         });
     }
 
-    /// Lets the engine go on, first with what waited, also on links that ended meanwhile.
+    /// Thaws the engine, which first processes what waited, also on links that ended meanwhile.
     pub fn thaw(&self) {
         with(&self.state, |state| {
             state.engine.is_frozen = false;
@@ -248,7 +249,7 @@ impl Network {
         });
     }
 
-    /// Ends the engine: all that is under way is lost, all links end.
+    /// Ends the engine: everything in flight is lost, and all links end.
     pub fn kill(&self) {
         with(&self.state, |state| {
             (state.engine.is_alive, state.engine.is_frozen) = (false, false);
@@ -259,7 +260,7 @@ impl Network {
         });
     }
 
-    /// Starts the engine again; ends it before, if that was not done.
+    /// Starts the engine again; ends it before, if it runs.
     pub fn restart(&self, data: RestartData) {
         self.kill();
         with(&self.state, |state| {
@@ -278,24 +279,24 @@ impl Network {
         });
     }
 
-    /// What keeps has no leader, as while another one is elected: nothing is stored, and nobody is
-    /// answered. Links stand, and all else goes on.
+    /// The storage loses its leader, as during an election: nothing is stored, and no ticket is
+    /// answered. Links stand, and everything else goes on.
     pub fn lose_leader(&self) {
         with(&self.state, |state| state.engine.has_no_leader = true);
     }
 
-    /// What keeps has a leader again. What it was asked meanwhile is not answered.
+    /// The storage has a leader again. Requests of the meantime are not answered.
     pub fn elect_leader(&self) {
         with(&self.state, |state| state.engine.has_no_leader = false);
     }
 
-    /// What became of what is kept since this was asked last; nothing, unless
-    /// [`NetworkConfig::has_log`]. The first says of which epoch it is.
+    /// The engine's log since the last call; nothing, unless [`NetworkConfig::has_log`]. Its first
+    /// entry has the epoch.
     pub fn take_log(&self) -> Vec<LogEntry> {
         with(&self.state, |state| std::mem::take(&mut state.engine.log))
     }
 
-    /// Forgets what is kept of a subject; numbers go on.
+    /// Removes what is stored of a subject; numbers go on.
     pub fn purge(&self, subject: &Subject) {
         with(&self.state, |state| {
             let (name, now_ns) = (state.subjects.of(subject.as_str()), state.now_ns);
@@ -316,7 +317,8 @@ impl Network {
     }
 }
 
-/// A node's adapter. Dropped, the node is gone: what it sent is under way, as after a crash.
+/// A node's adapter. When it is dropped the node is gone, as after a crash: what it sent is still
+/// in flight.
 #[derive(Debug)]
 pub struct Loopback {
     state: Arc<Mutex<State>>,
@@ -393,7 +395,7 @@ impl Drop for Loopback {
     }
 }
 
-/// Does something with the state, and wakes who has something to poll then, outside the lock.
+/// Does something with the state, and then wakes the nodes that have events, outside the lock.
 fn with<R>(state: &Mutex<State>, act: impl FnOnce(&mut State) -> R) -> R {
     let mut guard = state.lock().unwrap_or_else(PoisonError::into_inner);
     let result = act(&mut guard);

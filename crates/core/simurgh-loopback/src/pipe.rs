@@ -1,10 +1,10 @@
-//! One direction of a link: what was put into it first comes out first, each after a while.
+//! One direction of a link: a queue whose items arrive after a while, in order.
 
 use std::collections::VecDeque;
 
 #[derive(Debug)]
 pub(super) struct Pipe<T> {
-    /// With the time at which it is at the other end; none is before the one in front of it.
+    /// Each with its time of arrival; none arrives before the one in front of it.
     items: VecDeque<(u64, T)>,
     last_at_ns: u64,
 }
@@ -21,12 +21,12 @@ impl<T> Pipe<T> {
         self.items.push_back((self.last_at_ns, item));
     }
 
-    /// The last that was put in.
+    /// The last item.
     pub(super) fn last_mut(&mut self) -> Option<&mut T> {
         self.items.back_mut().map(|(_, item)| item)
     }
 
-    /// When the next one is there.
+    /// When the next item arrives.
     pub(super) fn next_at_ns(&self) -> Option<u64> {
         self.items.front().map(|(at_ns, _)| *at_ns)
     }
@@ -39,7 +39,7 @@ impl<T> Pipe<T> {
         self.items.len()
     }
 
-    /// What is in it is lost.
+    /// Drops everything in it.
     pub(super) fn clear(&mut self) {
         self.items.clear();
     }

@@ -1,4 +1,4 @@
-//! Everything that a network is: how time goes on, what nodes do, how their links begin and end.
+//! The state of a network: time, what nodes do, and how their links begin and end.
 
 use std::task::Waker;
 
@@ -25,15 +25,15 @@ pub(super) struct State {
 pub(super) struct Engine {
     pub(super) is_alive: bool,
     pub(super) is_frozen: bool,
-    /// What keeps does nothing, and does not answer.
+    /// The storage does not work, and does not answer.
     pub(super) has_no_leader: bool,
     /// How often it was started.
     pub(super) boot: u64,
-    /// None, if it keeps nothing.
+    /// None, if it stores nothing.
     pub(super) stream: Option<Stream>,
-    /// What became of that and was not asked for yet, if that is wanted.
+    /// Its log since the last call of `take_log`, if that is wanted.
     pub(super) log: Vec<LogEntry>,
-    /// What it knows of each node: the session of its link, and what that is subscribed to.
+    /// The link of each node.
     pub(super) links: Vec<Option<Linked>>,
 }
 
@@ -42,11 +42,11 @@ pub(super) struct Linked {
     pub(super) session: u64,
     /// Some of them ended since, or are there twice.
     pub(super) subscriptions: Vec<SubjectId>,
-    /// When there are so many, those are taken out.
+    /// When there are so many, those are removed.
     pub(super) tidy_at: usize,
 }
 
-/// What happens next.
+/// The kinds of events, in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Next {
     Timer,
@@ -55,7 +55,7 @@ enum Next {
 }
 
 impl State {
-    /// Everything that happens until then, in the order of time.
+    /// Does everything that happens until then, in the order of time.
     pub(super) fn advance(&mut self, until_ns: u64) {
         while let Some((at_ns, next, node)) = self.next() {
             if at_ns > until_ns {
@@ -75,7 +75,7 @@ impl State {
         self.next().map(|(at_ns, ..)| at_ns)
     }
 
-    /// The wakers of the nodes that have something to poll.
+    /// The wakers of the nodes that have events.
     pub(super) fn wakers(&mut self) -> Vec<Waker> {
         let woken = self.clients.iter_mut().filter(|it| it.has_news());
         woken.filter_map(Client::take_waker).collect()
@@ -85,7 +85,7 @@ impl State {
         let is_running = self.engine.is_alive && !self.engine.is_frozen;
         let mut first: Option<(u64, Next, usize)> = None;
         let mut offer = |at_ns: Option<u64>, next, node| {
-            // What waited until a fault was over is there at once.
+            // What waited for the end of a fault arrives at once.
             let at = at_ns.map(|at_ns| (at_ns.max(self.now_ns), next, node));
             if let Some(at) = at
                 && first.is_none_or(|first| at < first)
@@ -116,7 +116,7 @@ impl State {
         }
     }
 
-    /// Takes an envelope to send; `false`: there is no room.
+    /// Queues an envelope. Returns `false` if there is no room.
     pub(super) fn publish(&mut self, node: usize, to: &Subject, envelope: Bytes) -> bool {
         let to = self.subjects.of(to.as_str());
         let is_taken =
@@ -127,7 +127,7 @@ impl State {
         is_taken
     }
 
-    /// Asks the engine something; `false`: there is no room.
+    /// Sends a request to the engine. Returns `false` if there is no room.
     pub(super) fn ask(&mut self, node: usize, what: Request, ticket: Ticket) -> bool {
         let until_ns = self.now_ns + TICKET_SECONDS_MAX * 1_000_000_000;
         let pending = Pending { ticket, until_ns, what };
@@ -166,7 +166,7 @@ impl State {
         generation
     }
 
-    /// The node's adapter was dropped: what it sent is under way, it hears nothing.
+    /// The node's adapter was dropped: what it sent is in flight, and it receives nothing.
     pub(super) fn leave(&mut self, node: usize) {
         self.unsubscribe(node);
         let Some(client) = self.clients.get_mut(node) else { return };
@@ -180,7 +180,7 @@ impl State {
 
     // Links.
 
-    /// After something changed about links or the engine: which links nothing comes through.
+    /// Finds the links through which nothing comes, after a change of links or the engine.
     pub(super) fn watch_links(&mut self) {
         let is_frozen = self.engine.is_frozen;
         for client in self.clients.iter_mut().filter(|it| it.is_linked()) {
@@ -194,8 +194,8 @@ impl State {
         }
     }
 
-    /// The links of an engine that was started again since, or is not there: they end as soon as
-    /// a node can hear so.
+    /// Ends links of an engine that was started again since, or does not run, as soon as the node
+    /// can notice.
     pub(super) fn end_broken(&mut self) {
         for node in 0..self.clients.len() {
             let boot = self.engine.boot;
@@ -214,7 +214,7 @@ impl State {
         if !client.is_linked() {
             return;
         }
-        // A frozen engine has yet to read what was sent; all else is lost.
+        // A frozen engine has yet to read what was sent; everything else is lost.
         let is_left = self.engine.is_alive && self.engine.is_frozen && !client.cannot_send;
         if is_left {
             client.to_engine.push(self.now_ns, Command::Close);
@@ -230,7 +230,7 @@ impl State {
         }
     }
 
-    /// 100 ms, doubled with each attempt up to 5 s, by a half to one and a half.
+    /// 100 ms, doubled with each attempt up to 5 s, times 0.5 to 1.5.
     fn retry_at_ns(&mut self, node: usize) -> u64 {
         let attempts = self.clients.get(node).map_or(0, |it| it.attempts);
         let base_ns = (100_000_000 << attempts.min(6)).min(5_000_000_000);
@@ -255,7 +255,7 @@ impl State {
         let Some(client) = self.clients.get_mut(node) else { return };
         let is_reachable = !client.cannot_send && !client.cannot_hear && !is_frozen;
         if !is_alive || !is_reachable {
-            // Nobody answers for a while, or it is refused at once.
+            // There is no answer for a while, or it is refused at once.
             let (why, after_ns) = match is_reachable {
                 true => ("it was refused", 0),
                 false => ("it is silent", 1_000_000_000),
@@ -331,7 +331,7 @@ impl State {
         }
     }
 
-    /// Up, unless something was wanted since the link began that is not in force.
+    /// Reports `Up`, unless interests have changed since the link began.
     fn finish_link(&mut self, node: usize, kept: Option<u64>) {
         let Some(client) = self.clients.get_mut(node) else { return };
         if let Some(changes) = client.take_changes() {

@@ -1,4 +1,4 @@
-//! What the engine keeps: one log over all subjects, so many of each subject, for so long.
+//! The engine's storage: one stream over all subjects, with a count and an age for each.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -11,22 +11,22 @@ use simurgh_cluster::{Fetched, Received, Space};
 
 use super::subjects::SubjectId;
 
-/// A copy lags behind no more than that.
+/// The most by which a copy lags behind.
 const LAG_NS_MAX: u64 = 10_000_000_000;
-/// What the engine's clock shows at time 0 of the network's: 2026-01-01.
+/// The engine's clock at time 0 of the network: 2026-01-01.
 pub const UNIX_MS: u64 = 1_767_225_600_000;
 
-/// What the engine's clock shows then.
+/// The engine's clock at a time of the network.
 pub(super) const fn unix_ms(now_ns: u64) -> u64 {
     UNIX_MS + now_ns / 1_000_000
 }
 
-/// How much is kept.
+/// How much is stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StreamLimits {
-    /// Of each subject, so many.
+    /// The most messages of each subject.
     pub count: usize,
-    /// For so many nanoseconds.
+    /// How long, in nanoseconds.
     pub age_ns: u64,
 }
 
@@ -42,11 +42,11 @@ pub(super) struct Stream {
     pub(super) epoch: u64,
     seq: u64,
     subjects: HashMap<SubjectId, VecDeque<Entry>, FixedState>,
-    /// Numbers by id.
+    /// The numbers of messages by their ids.
     ids: HashMap<Box<str>, u64, FixedState>,
-    /// When each came, oldest first.
+    /// When each id came, oldest first.
     ages: VecDeque<(u64, Box<str>)>,
-    /// When the last numbers were given, oldest first.
+    /// When the last numbers were assigned, oldest first.
     recent: VecDeque<(u64, u64)>,
 }
 
@@ -54,14 +54,14 @@ pub(super) struct Stream {
 struct Entry {
     seq: u64,
     at_ns: u64,
-    /// It is forgotten then.
+    /// When it is too old.
     until_ns: u64,
-    /// It was removed then, by newer ones or by a wish: a copy that lags behind has it still.
+    /// When it was removed, by newer messages or by a purge: a copy that lags behind still has it.
     gone_ns: Option<u64>,
     envelope: Bytes,
 }
 
-/// What is to be stored.
+/// An envelope to store.
 #[derive(Debug)]
 pub(super) struct StoreRequest<'a> {
     pub(super) to: SubjectId,
@@ -70,12 +70,12 @@ pub(super) struct StoreRequest<'a> {
     pub(super) envelope: Bytes,
 }
 
-/// What became of what was to be stored.
+/// The outcome of a store.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Outcome {
-    /// It stands there, and is to be published.
+    /// It is stored, and is to be published.
     New(Number),
-    /// Its id is known: it stands there.
+    /// Its id is known: the number of the stored one.
     Duplicate(u64),
 }
 
@@ -98,7 +98,8 @@ impl Stream {
         self.seq
     }
 
-    /// Makes it what it was then, as of another epoch; as far as it is known how far it was.
+    /// Sets it back to an earlier time and begins a new epoch, as far as it is known how far it
+    /// was.
     pub(super) fn set_back(&mut self, then_ns: u64, epoch: u64) {
         let head = self.head(then_ns);
         (self.seq, self.epoch) = (head, epoch);
@@ -124,7 +125,7 @@ impl Stream {
         }
         self.seq += 1;
         self.recent.push_back((now_ns, self.seq));
-        // One stays behind, of which it is certain that every copy has it.
+        // One stays, which certainly every copy has.
         while self.recent.get(1).is_some_and(|it| now_ns.saturating_sub(it.0) >= LAG_NS_MAX) {
             self.recent.pop_front();
         }
@@ -144,7 +145,7 @@ impl Stream {
         Outcome::New(Number { seq: self.seq, prev })
     }
 
-    /// The last number that a copy has which lags behind up to then.
+    /// The last number in a copy that has what was stored up to then.
     fn head(&self, as_of_ns: u64) -> u64 {
         let after = self.recent.partition_point(|it| it.0 <= as_of_ns);
         match (after.checked_sub(1), self.recent.front()) {
@@ -154,7 +155,7 @@ impl Stream {
         }
     }
 
-    /// What follows a number on a subject, so many and so many bytes, but one if there is one. Of
+    /// The messages behind a number on a subject, so many and so many bytes, but at least one, from
     /// a copy that has what was stored up to `as_of_ns`.
     pub(super) fn after(
         &mut self,
@@ -190,7 +191,7 @@ impl Stream {
         Fetched { messages, head, is_all }
     }
 
-    /// The last on each of these, oldest first, of such a copy.
+    /// The last message on each of these subjects, oldest first, from such a copy.
     pub(super) fn last_of(
         &mut self,
         subjects: &[SubjectId],
@@ -210,8 +211,8 @@ impl Stream {
         Fetched { messages: last, head, is_all: true }
     }
 
-    /// Behind which number everything was stored within this age: what is before the first that
-    /// is there. None, if nothing is kept for so long.
+    /// The number behind which everything was stored within this age: that before the first that is
+    /// there. None, if nothing is stored for so long.
     pub(super) fn since(&mut self, age: Duration, now_ns: u64) -> Option<u64> {
         let age_ns = u64::try_from(age.as_nanos()).unwrap_or(u64::MAX);
         if age_ns > self.limits.age_ns {
@@ -225,7 +226,7 @@ impl Stream {
         Some(young.min().map_or(self.seq, |it| it - 1))
     }
 
-    /// Forgets what is kept of a subject before a number; numbers go on.
+    /// Removes what is stored of a subject before a number; numbers go on.
     pub(super) fn purge(&mut self, subject: SubjectId, before: u64, now_ns: u64) {
         let entries = self.subjects.get_mut(&subject).into_iter().flatten();
         let old = entries.filter(|it| it.seq < before);
@@ -241,7 +242,7 @@ impl Stream {
 }
 
 impl Entry {
-    /// Whether a copy has it that has done all that was done up to then.
+    /// Whether it is in a copy that has done everything up to then.
     fn is_there(&self, as_of_ns: u64) -> bool {
         self.gone_ns.is_none_or(|it| it > as_of_ns)
     }
@@ -256,12 +257,12 @@ impl Entry {
     }
 }
 
-/// What is there now.
+/// The entries that are there now.
 fn left(entries: &VecDeque<Entry>, now_ns: u64) -> impl Iterator<Item = &Entry> {
     entries.iter().filter(move |it| it.is_there(now_ns))
 }
 
-/// Forgets what is too old everywhere, or was removed so long ago that every copy knows.
+/// Forgets entries that are too old, or were removed so long ago that every copy knows.
 fn forget_old(entries: &mut VecDeque<Entry>, now_ns: u64) {
     let lags_ns = now_ns.saturating_sub(LAG_NS_MAX);
     entries.retain(|it| it.until_ns > now_ns && it.gone_ns.is_none_or(|it| it >= lags_ns));

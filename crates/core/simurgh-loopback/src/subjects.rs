@@ -1,24 +1,24 @@
-//! The subjects that were ever named, each by a number, and who hears it.
+//! The subjects that were ever used, each by a number, with their subscribers.
 //!
-//! A message then carries a number instead of a text, and finding who hears it is two look-ups by
-//! index. What was named is never forgotten: a network does not live long.
+//! So a message has a number instead of a text, and finding its receivers takes two look-ups by
+//! index. Subjects are never forgotten: a network does not live long.
 
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 use simurgh_cluster::Space;
 
-/// Of a subject, or of what is subscribed to.
+/// The number of a subject, or of a subscription's subject.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) struct SubjectId(u32);
 
 #[derive(Debug)]
 struct Known {
     text: Box<str>,
-    /// What it is for; none, if that is for all nodes, or one.
+    /// Its space; none, if it is for all nodes, or one.
     space: Option<Space>,
-    /// The wildcard that it matches; none, if it is one, or is of no topic.
+    /// The wildcard that matches it; none, if it is a wildcard, or not of a topic.
     whole: Option<SubjectId>,
-    /// Nodes whose subscription to it the engine has.
+    /// The nodes that subscribe to it.
     heard_by: Vec<u32>,
 }
 
@@ -33,7 +33,7 @@ impl Subjects {
         Self { by_text: HashMap::with_hasher(FixedState::with_seed(0)), known: Vec::new() }
     }
 
-    /// The number of a text, which is new if it was never named.
+    /// The number of a subject, which is new if it was never used.
     pub(super) fn of(&mut self, text: &str) -> SubjectId {
         if let Some(&name) = self.by_text.get(text) {
             return name;
@@ -51,7 +51,7 @@ impl Subjects {
         name
     }
 
-    /// Where the engine publishes what it stored under a name.
+    /// The subject to which the engine publishes what it stored under a subject.
     pub(super) fn republished(&mut self, stored: SubjectId) -> SubjectId {
         let text = self.get(stored).map_or("", |it| &it.text);
         let (prefix, rest) = text.split_once(".h.").unwrap_or((text, ""));
@@ -67,7 +67,7 @@ impl Subjects {
         self.get(name).and_then(|it| it.whole)
     }
 
-    /// Lets a node hear what is published under a name, or no longer.
+    /// Adds or removes a node's subscription.
     pub(super) fn subscribe(&mut self, node: u32, name: SubjectId, is_wanted: bool) {
         let Some(known) = self.known.get_mut(name.0 as usize) else { return };
         let at = known.heard_by.iter().position(|it| *it == node);
@@ -82,7 +82,7 @@ impl Subjects {
         self.get(name).is_some_and(|it| it.heard_by.contains(&node))
     }
 
-    /// Who hears what is published under a name: each once, however many subscriptions match.
+    /// The receivers of a message on a subject: each once, however many subscriptions match.
     pub(super) fn hearers(&self, name: SubjectId) -> impl Iterator<Item = u32> {
         let hearers = |name| self.get(name).map_or(&[][..], |it: &Known| &it.heard_by);
         let exact = hearers(name);
@@ -95,7 +95,7 @@ impl Subjects {
     }
 }
 
-/// By the letter behind the prefix.
+/// The space by the letter behind the prefix.
 fn space(text: &str) -> Option<Space> {
     match text.split('.').nth(1) {
         Some("b") => Some(Space::Broadcast),

@@ -20,7 +20,6 @@ use simurgh_sim_kit::presence::KEYS;
 /// Of 16 words of joins, those from this on are decided later.
 const LATER: u32 = 13;
 
-/// A channel.
 #[derive(Debug)]
 pub(crate) struct Member {
     shared: Arc<Shared>,
@@ -35,7 +34,6 @@ pub(crate) struct Member {
 /// Those from this on wait until other nodes are heard.
 const WAITS: u32 = 10;
 
-/// What makes channels.
 pub(crate) fn join(shared: &Arc<Shared>, mailbox: &Arc<Mailbox>) -> JoinFn {
     let (shared, mailbox) = (Arc::clone(shared), Arc::clone(mailbox));
     Arc::new(move |_: &mut Context<'_>, payload: Payload<'_>| {
@@ -67,7 +65,6 @@ async fn heard(mailbox: Arc<Mailbox>, topic: String) {
 }
 
 impl Member {
-    /// Broadcasts something; what.
     fn broadcast(&self, ctx: &mut Context<'_>, ledger: &mut Ledger, rng: &mut Rng) -> u32 {
         let pad = if rng.u8(..) < 30 { self.shared.plan.pad } else { 0 };
         let event = ["a", "b"][rng.usize(..2)];

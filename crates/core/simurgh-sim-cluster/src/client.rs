@@ -11,7 +11,6 @@ use crate::ledger::Ledger;
 use crate::plan::ClusterPlan;
 use crate::presences::View;
 
-/// A channel of a client.
 #[derive(Debug, Clone)]
 pub(crate) struct Current {
     pub(crate) join_ref: u32,
@@ -28,7 +27,6 @@ impl Current {
     }
 }
 
-/// A client.
 pub(crate) struct Client {
     number: u32,
     /// Which of the ids its sockets have.
@@ -84,7 +82,6 @@ impl Client {
         format!(r#","simurgh":{{{id}"since":{since}}}"#)
     }
 
-    /// Something has come.
     pub(crate) fn hears(
         &mut self,
         plan: &ClusterPlan,
@@ -182,10 +179,10 @@ impl Client {
             let heard = if is_dropped { "drops" } else { "hears" };
             format!("client {who} {heard} {event} at {at:?} on {topic}: {text:.80}")
         });
-        let whose = Viewer { client: who, has_id: self.has_id, topic };
+        let viewer = Viewer { client: who, has_id: self.has_id, topic };
         let Some(view) = self.views.get_mut(topic) else { return };
         if self.opts_in {
-            return view.hears(ledger, whose, (event, payload, at), is_dropped);
+            return view.hears(ledger, viewer, (event, payload, at), is_dropped);
         }
         let id = payload::parse(payload).0;
         let stored = ledger.kept.find(id, topic);

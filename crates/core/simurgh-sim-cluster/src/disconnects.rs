@@ -12,7 +12,6 @@ pub(crate) const LIFE_NS: u64 = 60 * SECOND;
 /// The longest span between two times that it is asked, and some more until a link is back.
 const SPAN_NS: u64 = 17 * SECOND;
 
-/// One that was asked for.
 #[derive(Debug)]
 pub(crate) struct Disconnect {
     /// Which of the ids.
@@ -49,7 +48,7 @@ impl Ledger {
         let was_told = !std::mem::replace(&mut it.waits, false);
         let untrue: Vec<usize> = confirmed.difference(&it.done).copied().collect();
         let (known, done) = (it.known.clone(), it.done.clone());
-        // Whoever was known, lives and has not done it may serve such a socket still.
+        // A node that was known, lives and has not done it may still serve such a socket.
         let unsaid = |start: &usize| {
             let is_alive = self.starts.get(*start).is_some_and(|it| it.is_alive && !it.says_bye);
             is_alive && !done.contains(start) && !missing.contains(start)

@@ -1,10 +1,9 @@
-//! Topics that are kept, in a world of several nodes: what the engine has stored, and what clients
+//! Topics that are kept, on several nodes: what the engine has stored, and what clients
 //! hear of that.
 //!
-//! The engine's log is the truth ([`Log`]). Held against it is what the handlers of each client
-//! that opts in hear, over all its connections and on whichever nodes ([`TopicView`](view::TopicView)): it is
-//! the stored order without holes and without repeats, or a gap was told before anything newer. A
-//! reply `ok` says that what its channel broadcast is in the log, and nothing is there twice.
+//! The engine's log is the truth ([`Log`]). What the handlers of each client that opts
+//! in hear, over all its connections and on any node ([`TopicView`](view::TopicView)), must be the
+//! stored order without holes and without repeats, or a gap was told before anything newer. A reply `ok` says that what its channel broadcast is in the log, and nothing is there twice.
 
 mod operations;
 #[cfg(test)]
@@ -24,7 +23,7 @@ use crate::plan::MILLISECOND;
 use simurgh_sim_kit::NONE;
 use simurgh_sim_kit::payload;
 
-/// What the engine's clock shows when the world's shows nothing, as in the loopback.
+/// What the engine's clock shows when the simulation's shows nothing, as in the loopback.
 pub(crate) const UNIX_MS: u64 = 1_767_225_600_000;
 /// An engine remembers ids for so long, less the time in which what it does is read here.
 const ID_NS: u64 = 119_000 * MILLISECOND;
@@ -85,7 +84,6 @@ impl HistoryPlan {
     }
 }
 
-/// Something that was stored on a topic.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Entry {
     pub(crate) place: Place,
@@ -168,7 +166,6 @@ impl Log {
         }
     }
 
-    /// The epoch of what is stored now.
     pub(crate) fn epoch(&self) -> Option<Epoch> {
         self.lives.last().map(|it| it.epoch)
     }
@@ -179,7 +176,6 @@ impl Log {
         life.topics.get(topic).map(Vec::as_slice)
     }
 
-    /// What stands at a position.
     pub(crate) fn at(&self, at: Position, topic: usize) -> Option<Entry> {
         self.of(at.epoch, topic)?.iter().rfind(|it| it.place == at.place).copied()
     }

@@ -10,7 +10,6 @@ use std::ops::{Deref, DerefMut};
 
 use simurgh_cluster::NodeId;
 use simurgh_core::ChannelHandle;
-use simurgh_sim_kit::NONE;
 use simurgh_sim_kit::findings::Findings;
 
 use crate::app::Member;
@@ -22,7 +21,6 @@ use crate::presences::Presences;
 /// Where broadcasts come from that no channel of the shard made.
 const BY_MAIL: u16 = u16::MAX;
 
-/// A payload that was made.
 #[derive(Debug, Clone)]
 pub(crate) struct Made {
     pub(crate) topic: usize,
@@ -30,7 +28,6 @@ pub(crate) struct Made {
     pub(crate) node: usize,
     /// The shard whose channel said it; none: somebody outside.
     pub(crate) shard: Option<usize>,
-    /// The channel that is left out.
     pub(crate) except: u32,
     /// Its place among what its node has said on its topic; none: it was not said.
     pub(crate) place: Option<u64>,
@@ -64,7 +61,6 @@ pub(crate) struct Start {
     pub(crate) is_alive: bool,
     /// It has said that it ends.
     pub(crate) says_bye: bool,
-    /// By shard and topic.
     lines: Vec<Vec<Line>>,
     /// How much it has said, by topic.
     said: Vec<u64>,
@@ -131,7 +127,6 @@ impl Ledger {
         Self { topics, is_kept, is_whole, ..Self::default() }
     }
 
-    /// A node starts; its number among all starts.
     pub(crate) fn start(&mut self, id: NodeId, shards: usize) -> usize {
         self.starts.push(Start {
             id,
@@ -147,16 +142,11 @@ impl Ledger {
 
     /// It has ended: nothing of it is awaited, nobody is there.
     pub(crate) fn ends(&mut self, start: usize) {
-        if let Some(it) = self.starts.get_mut(start) {
-            it.is_alive = false;
-            it.lines.clear();
-        }
+        self.starts[start].is_alive = false;
+        self.starts[start].lines.clear();
         let made = &self.made;
-        self.dues.retain(|(hears, _, id), _| {
-            *hears != start && made.get(*id as usize).is_some_and(|it| it.node != start)
-        });
-        let is_there = |it: &JoinRequest| it.node != start;
-        self.handles.retain(|it| self.joins.get(it.0 as usize).is_some_and(is_there));
+        self.dues.retain(|(to, _, id), _| *to != start && made[*id as usize].node != start);
+        self.handles.retain(|it| self.joins[it.0 as usize].node != start);
         self.members.retain(|at, _| at.0 != start);
         self.presences.node_ends(start);
     }
@@ -197,7 +187,6 @@ impl Ledger {
         self.starts.get_mut(start)?.lines.get_mut(shard)?.get_mut(topic)
     }
 
-    /// How long a line is.
     pub(crate) fn line_len(&mut self, start: usize, shard: usize, topic: usize) -> usize {
         self.line(start, shard, topic).map_or(0, |it| it.ids.len())
     }
@@ -210,11 +199,9 @@ impl Ledger {
         let topic = made.topic;
         let is_wrong = made.node != start || made.place.is_some();
         made.shard = self.running.filter(|it| it.0 == start).map(|it| it.1);
-        let said = self.starts.get_mut(start).and_then(|it| it.said.get_mut(topic));
-        if let Some(said) = said {
-            made.place = Some(*said);
-            *said += 1;
-        }
+        let said = &mut self.starts[start].said[topic];
+        made.place = Some(*said);
+        *said += 1;
         if is_wrong {
             let text = format!("#{id} is said by node {start}: {:?}", self.made.get(id as usize));
             return self.fail("said", text);
@@ -225,7 +212,6 @@ impl Ledger {
         }
     }
 
-    /// A shard accepts a broadcast.
     pub(crate) fn accepts(&mut self, start: usize, shard: usize, topic: usize, id: u32) {
         self.note(|| format!("shard {shard} of start {start} accepts #{id}"));
         let made = self.made.get(id as usize).filter(|it| it.topic == topic);
@@ -254,24 +240,19 @@ impl Ledger {
 
     /// A broadcast is on its way to a shard that is certain to want it.
     pub(crate) fn awaits(&mut self, id: u32, dropped: u64, start: usize, shard: usize) {
-        let Some(made) = self.made.get(id as usize) else { return };
-        let Some(losses) = self.starts.get(start).map(|it| it.losses) else { return };
         if self.is_parted {
             return;
         }
-        let due = Due { topic: made.topic, losses, dropped, partitions: self.partitions };
+        let (topic, losses) = (self.made[id as usize].topic, self.starts[start].losses);
+        let due = Due { topic, losses, dropped, partitions: self.partitions };
         self.dues.insert((start, shard, id), due);
         self.counts.count("certain", 1);
     }
 
     /// A shard wants a topic no more.
     pub(crate) fn awaits_no_more(&mut self, start: usize, shard: usize, topic: usize) {
-        let all = (start, shard, 0)..=(start, shard, u32::MAX);
-        let ended: Vec<_> =
-            self.dues.range(all).filter(|it| it.1.topic == topic).map(|it| *it.0).collect();
-        for it in ended {
-            self.dues.remove(&it);
-        }
+        let is_it = |at: &(usize, usize, u32)| (at.0, at.1) == (start, shard);
+        self.dues.retain(|at, due| !is_it(at) || due.topic != topic);
     }
 
     /// Everything was given the time to come: what did not is lost, and somebody was told.
@@ -279,8 +260,8 @@ impl Ledger {
         let mut lost = 0;
         let mut silent = None;
         for ((start, shard, id), due) in std::mem::take(&mut self.dues) {
-            let by = self.made.get(id as usize).and_then(|it| self.starts.get(it.node));
-            let (Some(by), Some(to)) = (by, self.starts.get(start)) else { continue };
+            let by = &self.starts[self.made[id as usize].node];
+            let to = &self.starts[start];
             let is_told = to.losses != due.losses || by.dropped != due.dropped;
             if is_told || self.partitions != due.partitions {
                 lost += 1;
@@ -303,13 +284,11 @@ impl Ledger {
         for (start, it) in self.starts.iter().enumerate().filter(|it| it.1.is_alive) {
             for (shard, lines) in it.lines.iter().enumerate() {
                 for (topic, line) in lines.iter().enumerate() {
-                    let is_own = |id: &&u32| {
-                        self.made.get(**id as usize).is_some_and(|made| made.node == start)
-                    };
-                    let (own, said) = (line.ids.iter().filter(is_own).count(), it.said.get(topic));
-                    if said != Some(&(own as u64)) {
+                    let is_own = |id: &&u32| self.made[**id as usize].node == start;
+                    let (own, said) = (line.ids.iter().filter(is_own).count(), it.said[topic]);
+                    if said != own as u64 {
                         wrong = Some(format!(
-                            "shard {shard} of start {start} has {own} of {said:?} on topic {topic}"
+                            "shard {shard} of start {start} has {own} of {said} on topic {topic}"
                         ));
                     }
                 }
@@ -329,18 +308,13 @@ impl Ledger {
 
     /// The next place in a line that is for a channel, from one place on.
     pub(crate) fn next_for(&mut self, chan: u32, from: usize) -> Option<(usize, u32)> {
-        let asked = *self.joins.get(chan as usize)?;
-        let lines = self.starts.get(asked.node)?.lines.get(asked.shard)?;
-        let rest = lines.get(asked.topic)?.ids.get(from..)?;
-        let is_for = |id: &u32| {
-            let except = self.made.get(*id as usize).map(|it| it.except);
-            chan == NONE || except != Some(chan)
-        };
-        let at = rest.iter().position(is_for)?;
-        Some((from + at, *rest.get(at)?))
+        let request = self.joins[chan as usize];
+        let lines = self.starts[request.node].lines.get(request.shard)?;
+        let mut rest = lines[request.topic].ids.iter().enumerate().skip(from);
+        let found = rest.find(|(_, id)| self.made[**id as usize].except != chan)?;
+        Some((found.0, *found.1))
     }
 
-    /// What stands at a place of a line.
     pub(crate) fn at(
         &mut self,
         start: usize,
@@ -351,7 +325,6 @@ impl Ledger {
         self.line(start, shard, topic)?.ids.get(at).copied()
     }
 
-    /// All starts that are alive.
     pub(crate) fn alive(&self) -> BTreeSet<usize> {
         let all = self.starts.iter().enumerate();
         all.filter(|it| it.1.is_alive).map(|it| it.0).collect()

@@ -16,14 +16,11 @@ use crate::history::{HistoryPlan, UNIX_MS};
 pub(crate) const MILLISECOND: u64 = 1_000_000;
 pub(crate) const SECOND: u64 = 1000 * MILLISECOND;
 
-/// All that a seed decides before the first operation.
 #[derive(Debug, Clone)]
 pub(crate) struct ClusterPlan {
     pub(crate) seed: u64,
-    /// Shards of each node.
     pub(crate) nodes: Vec<usize>,
     pub(crate) clients: usize,
-    /// Names of topics.
     pub(crate) topics: Vec<String>,
     /// Ids of sockets; a client has one of them, or none.
     pub(crate) ids: usize,
@@ -43,12 +40,10 @@ pub(crate) struct ClusterPlan {
     /// What may go wrong, by its place in [`FAULTS`].
     faults: [bool; FAULTS.len()],
     pub(crate) fault: Option<(Fault, u32)>,
-    /// Topics are kept.
     pub(crate) kept: Option<HistoryPlan>,
 }
 
 impl ClusterPlan {
-    /// What a seed makes.
     pub(crate) fn of(seed: u64) -> Self {
         let mut rng = Rng::with_seed(seed ^ 0x43_4c_55_53);
         let count = [2, 2, 3, 3, 3, 4, 5, 7][rng.usize(..8)];
@@ -111,7 +106,7 @@ impl ClusterPlan {
         plan
     }
 
-    /// What the clock of a node shows when the world's shows nothing.
+    /// What the clock of a node shows when the simulation's shows nothing.
     pub(crate) fn skew_ms(&self, skew_ms: u64) -> u64 {
         match self.kept {
             Some(_) => UNIX_MS + skew_ms % 5_000,
@@ -171,30 +166,23 @@ fn names(count: usize, is_one_bucket: bool) -> Vec<String> {
 /// The kinds of operations. `a`, `b` and `c` say which node, shard, client, topic, and how.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// A client connects.
     Connect,
     Join,
     Push,
     Leave,
-    /// A client is gone.
     Vanish,
     /// What a client has said is read.
     Read,
-    /// A shard takes mail.
     Mail,
-    /// It comes to the end of its turn.
     Turn,
     /// The cluster's thread of a node runs.
     Thread,
-    /// Somebody outside of channels broadcasts.
     Publish,
-    /// A handle of a channel does.
     Speak,
     /// Somebody outside listens, or no longer.
     Listen,
     /// Sockets with an id are to be closed everywhere.
     Disconnect,
-    /// Time passes.
     Wait,
     /// More of it.
     Long,
@@ -259,12 +247,10 @@ const FAULTS: [&[(Kind, u32)]; 8] = [
     &[(Kind::Kill, 6), (Kind::Start, 9), (Kind::Drain, 5), (Kind::ClockStep, 4)],
 ];
 
-/// Where topics are kept.
 const KEEPS: [(Kind, u32); 2] = [(Kind::Keep, 60), (Kind::LookUp, 20)];
 const PURGES: [(Kind, u32); 1] = [(Kind::Purge, 8)];
 const LEADERS: [(Kind, u32); 2] = [(Kind::LoseLeader, 5), (Kind::ElectLeader, 12)];
 
-/// The operations of a seed.
 pub(crate) fn operations(plan: &ClusterPlan, count: usize) -> Vec<Op<Kind>> {
     let mut weights = WEIGHTS.to_vec();
     let of_faults = FAULTS.iter().zip(plan.faults).filter(|it| it.1);

@@ -28,7 +28,6 @@ pub(crate) struct Presences {
     gone: Vec<(usize, usize)>,
 }
 
-/// What the client of a channel knows.
 #[derive(Debug, Default, Clone)]
 pub(crate) struct View {
     pub(crate) has_state: bool,
@@ -68,7 +67,6 @@ impl Presences {
         }
     }
 
-    /// A channel has ended.
     pub(crate) fn ends(&mut self, chan: u32) {
         (0..=u8::MAX).take(8).for_each(|key| self.untracks(chan, key));
     }
@@ -96,7 +94,6 @@ impl Presences {
         there.map(|(number, _)| number as u32).collect()
     }
 
-    /// Whether a number is of a start of a node.
     pub(crate) fn is_of(&self, number: u32, start: usize) -> bool {
         self.entries.get(number as usize).is_some_and(|it| it.node == start)
     }

@@ -17,7 +17,6 @@ use crate::watched::WatchedAdapter;
 
 pub(crate) type Shard = shard::Shard<Ledger, ClusterPlan>;
 
-/// A node that runs.
 pub(crate) struct RunningNode {
     pub(crate) slot: usize,
     /// Its number among all starts.
@@ -89,7 +88,6 @@ impl RunningNode {
         })
     }
 
-    /// What its clock shows.
     pub(crate) fn local_ns(&self, clock_ns: u64) -> u64 {
         clock_ns - self.born_ns
     }
@@ -100,7 +98,7 @@ impl RunningNode {
         Time { ns, unix_ms: clock_ns / 1_000_000 + skew_ms }
     }
 
-    /// When something of it runs next, by the world's clock; never, while it is frozen.
+    /// When something of it runs next, by the simulation's clock; never, while it is frozen.
     pub(crate) fn next_ns(&self) -> Option<u64> {
         if self.is_frozen {
             return None;
@@ -115,13 +113,12 @@ impl RunningNode {
         Some(local_ns.saturating_add(self.born_ns))
     }
 
-    /// Whether its link stands, for all that it knows and the world does.
+    /// Whether its link stands, as far as it and the simulation know.
     pub(crate) fn is_linked(&self) -> bool {
         let is_whole = !self.cannot_send && !self.cannot_hear && !self.is_lossy;
         is_whole && !self.is_frozen && self.thread.node.state().0 != LinkState::Away
     }
 
-    /// Whether its sockets are served.
     pub(crate) fn is_open(&self) -> bool {
         !self.is_draining && !self.is_frozen
     }

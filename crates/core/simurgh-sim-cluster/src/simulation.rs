@@ -38,7 +38,6 @@ pub(crate) struct Listening {
 pub(crate) struct ClusterSimulation {
     pub(crate) shared: Arc<Shared>,
     pub(crate) network: Network,
-    /// By slot.
     pub(crate) nodes: Vec<Option<RunningNode>>,
     pub(crate) clients: Vec<Client>,
     pub(crate) listening: Vec<Listening>,
@@ -94,8 +93,8 @@ impl Simulation for ClusterSimulation {
             Kind::Push => self.push(client, topic, "x", c),
             Kind::Leave => self.push(client, topic, "phx_leave", c),
             Kind::Vanish => self.vanish(client),
-            Kind::Read => drop(self.read(client, 1 + usize::from(b % 4))),
-            Kind::Mail => (0..=c >> 8 & 3).for_each(|_| drop(self.take_mail(slot, shard))),
+            Kind::Read => _ = self.read(client, 1 + usize::from(b % 4)),
+            Kind::Mail => (0..=c >> 8 & 3).for_each(|_| _ = self.take_mail(slot, shard)),
             Kind::Turn => self.complete_turn(slot, shard),
             Kind::Thread => self.run_thread(slot),
             Kind::Publish => self.publish(slot, other, c),
@@ -203,7 +202,6 @@ impl ClusterSimulation {
         }
     }
 
-    /// The name of a topic.
     pub(crate) fn topic(&self, number: usize) -> String {
         self.shared.plan.topics[number].clone()
     }
@@ -220,7 +218,6 @@ impl ClusterSimulation {
         self.shared.note(|| format!("#{id} is published on start {start}: {done:?}"));
     }
 
-    /// A handle of a channel broadcasts.
     fn broadcast_by_handle(&mut self, c: u32) {
         let mut ledger = self.shared.ledger();
         let Some(at) = (c as usize).checked_rem(ledger.handles.len()) else { return };

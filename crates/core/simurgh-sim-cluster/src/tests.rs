@@ -1,5 +1,5 @@
-//! The world of several nodes held against itself: the same seed is the same run, all that it looks
-//! at happens, and what is wrong is noticed.
+//! The simulation of several nodes held against itself: the same seed is the same run, all that it
+//! looks at happens, and what is wrong is noticed.
 
 use simurgh_sim_kit::fault::Fault;
 use simurgh_sim_kit::findings::{Counts, Findings};

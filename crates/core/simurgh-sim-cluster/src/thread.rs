@@ -1,5 +1,5 @@
-//! The cluster's thread of a node, as `simurgh::cluster` has it: the mailbox by which shards speak to
-//! it, what it does with what comes of other nodes, and its turns.
+//! The cluster's thread of a node, as `simurgh::cluster` has it: the mailbox in which shards send to
+//! it, what it does with what comes from other nodes, and its turns.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
@@ -25,7 +25,7 @@ use crate::watched::WatchedAdapter;
 use simurgh_sim_kit::payload;
 use simurgh_sim_kit::{fault::Fault, setup::locked};
 
-/// As in `simurgh::cluster::mailbox`.
+/// As in `simurgh::cluster::door`.
 const AROUND_BYTES: usize = 256;
 const BYTES_MAX: usize = 8 << 20;
 /// As in `simurgh::cluster::run`.
@@ -235,7 +235,6 @@ impl Wake for WakeFlag {
     }
 }
 
-/// See the module.
 pub(crate) struct ClusterThread {
     pub(crate) node: Cluster<WatchedAdapter>,
     reached: LocalShards,
@@ -283,7 +282,6 @@ impl ClusterThread {
         }
     }
 
-    /// Whether it has something to do.
     pub(crate) fn is_due(&self, now_ns: u64) -> bool {
         self.next_ns <= now_ns || self.woken.0.load(Relaxed) || self.mailbox.has_mail()
     }
@@ -412,7 +410,7 @@ impl ClusterThread {
         }
     }
 
-    /// Says what whoever runs the node should know.
+    /// Passes on outcomes and notices to the ledger.
     fn tell(&mut self) {
         let shared = Arc::clone(&self.reached.node.shared);
         let mut ledger = shared.ledger();
@@ -452,7 +450,6 @@ impl ClusterThread {
         covering.is_some_and(|it| self.node.adapter().is_in_force(&it, topic))
     }
 
-    /// The shards that want it.
     pub(crate) fn shards(&self, topic: &str) -> BTreeSet<usize> {
         let shards = self.node.interests().shards(topic);
         shards.into_iter().flatten().map(usize::from).collect()

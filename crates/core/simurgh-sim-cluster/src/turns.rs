@@ -109,8 +109,7 @@ impl ClusterSimulation {
         running.node.end(shard);
         if running.shards.iter().all(|it| it.has_ended) {
             running.mailbox.post(Command::Bye);
-            let mut ledger = self.shared.ledger();
-            ledger.starts[start].says_bye = true;
+            self.shared.ledger().starts[start].says_bye = true;
         }
     }
 
@@ -134,10 +133,8 @@ impl ClusterSimulation {
     /// What a node has published is on its way to others.
     fn awaits(&mut self, slot: usize, published: Vec<(u32, u64)>) {
         for (id, dropped) in published {
-            let topic = self.shared.ledger().made.get(id as usize).map(|it| it.topic);
-            let name = topic.and_then(|it| self.shared.plan.topics.get(it));
-            let Some(name) = name else { continue };
-            let topic = topic.unwrap_or_default();
+            let topic = self.shared.ledger().made[id as usize].topic;
+            let name = &self.shared.plan.topics[topic];
             let others = self.running_nodes().filter(|it| it.slot != slot);
             for running in others.filter(|it| it.thread.is_heard(name)) {
                 let mut ledger = self.shared.ledger();
@@ -163,7 +160,7 @@ impl ClusterSimulation {
             }
             if let Some(running) = self.running(slot) {
                 let waiting = running.node.state().deciding.len();
-                (0..waiting).for_each(|_| drop(running.node.decide_next()));
+                (0..waiting).for_each(|_| _ = running.node.decide_next());
             }
             for shard in 0..shards {
                 let mut has_run = false;
@@ -186,7 +183,6 @@ impl ClusterSimulation {
         }
     }
 
-    /// Time passes.
     pub(crate) fn pass(&mut self, span_ns: u64) {
         let end_ns = self.clock_ns + span_ns;
         loop {

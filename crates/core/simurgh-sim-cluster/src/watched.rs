@@ -26,7 +26,6 @@ enum Name {
     Whole(bool, u16),
 }
 
-/// See the module.
 pub(crate) struct WatchedAdapter {
     adapter: Loopback,
     shared: Arc<Shared>,

@@ -22,18 +22,20 @@ impl<K> Op<K> {
     }
 }
 
+/// Draws one of several, each as often as its weight says; none if nothing has any weight.
+pub fn pick<K>(rng: &mut Rng, weights: impl Iterator<Item = (K, u32)> + Clone) -> Option<K> {
+    let all: u32 = weights.clone().map(|(_, weight)| weight).sum();
+    let mut at = rng.u32(..all.max(1));
+    weights.into_iter().find_map(|(kind, weight)| {
+        let is_it = at < weight;
+        at = at.saturating_sub(weight);
+        is_it.then_some(kind)
+    })
+}
+
 /// Draws so many operations, each kind as often as its weight says.
 pub fn operations<K: Copy>(seed: u64, weights: &[(K, u32)], count: usize) -> Vec<Op<K>> {
     let mut rng = Rng::with_seed(seed);
-    let all: u32 = weights.iter().map(|(_, weight)| weight).sum();
-    let mut kind = |rng: &mut Rng| {
-        let mut at = rng.u32(..all.max(1));
-        let found = weights.iter().find(|(_, weight)| {
-            let is_it = at < *weight;
-            at = at.saturating_sub(*weight);
-            is_it
-        });
-        found.map(|it| it.0)
-    };
-    (0..count).map_while(|_| kind(&mut rng).map(|it| Op::draw(it, &mut rng))).collect()
+    let mut draw = || pick(&mut rng, weights.iter().copied()).map(|it| Op::draw(it, &mut rng));
+    (0..count).map_while(|_| draw()).collect()
 }

@@ -1,5 +1,5 @@
-//! What payloads say: each that the application makes bears a number of its own, so that whatever
-//! arrives anywhere says which one it is.
+//! What payloads say: each that the application makes has a number of its own, so that what
+//! arrives says which one it is.
 
 use simurgh_proto::message::Payload;
 
@@ -9,11 +9,17 @@ pub const EMPTY: u32 = u32::MAX;
 pub const STRANGE: u32 = u32::MAX - 1;
 /// `{"reason":…}`, by the word.
 pub const UNMATCHED: u32 = u32::MAX - 2;
+/// The reason of a join beyond the most channels of a socket.
 pub const TOO_MANY: u32 = u32::MAX - 3;
+/// `join crashed`.
 pub const JOIN_CRASHED: u32 = u32::MAX - 4;
+/// `join timed out`.
 pub const JOIN_TIMED_OUT: u32 = u32::MAX - 5;
+/// `channel_crash`.
 pub const CHANNEL_CRASH: u32 = u32::MAX - 6;
+/// `topic or join_ref too long`.
 pub const TOO_LONG: u32 = u32::MAX - 8;
+/// `payload_too_large`.
 pub const TOO_LARGE: u32 = u32::MAX - 9;
 
 /// What presence says, each payload by a number drawn from it: greater than all that are given.
@@ -31,7 +37,7 @@ pub fn hashed(hash: u64, bytes: &[u8]) -> u64 {
     mix(hash, rest ^ bytes.len() as u64)
 }
 
-/// Makes a payload that bears a number and a word for the application, with so many bytes more.
+/// Makes a payload with a number and a word for the application, with so many bytes more.
 pub fn make(id: u32, word: u32, pad: usize, is_binary: bool) -> Payload<'static> {
     let mut text = String::with_capacity(40 + pad);
     text.push_str("{\"i\":");

@@ -8,8 +8,8 @@ use simurgh_reactor::Key;
 
 use crate::delivery::{Delivery, Request};
 
-/// What one shard's members publish on one topic. It is one for as long as something of it is under
-/// way, whoever comes and goes.
+/// What one shard's members publish on one topic. It is one flow for as long as something of it
+/// is under way, even if its members change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Flow {
     /// The shard.
@@ -24,14 +24,18 @@ pub struct Flow {
 /// A message of a client on its way.
 #[derive(Debug)]
 pub struct ClientMessage {
+    /// Text or binary.
     pub kind: Kind,
+    /// Of its frame, without a header.
     pub bytes: Vec<u8>,
+    /// What it says.
     pub content: Content,
 }
 
 /// What it is.
 #[derive(Clone, Copy, Debug)]
 pub enum Content {
+    /// A message of a client with a serializer.
     Request(Request),
     /// Of a client without serializer.
     Plain(u32),
@@ -39,36 +43,49 @@ pub enum Content {
     Close(Option<u16>),
 }
 
-/// Content a socket that speaks in values has heard.
+/// What a socket that takes values was given.
 #[derive(Clone, Copy, Debug)]
 pub enum Value {
+    /// A message: its topic, what it says, and the sum of its payload.
     Delivery(Option<u8>, Delivery, u32),
+    /// The end of the socket, with its code.
     Close(Option<u16>),
 }
 
 /// One connection.
 #[derive(Debug)]
 pub struct Peer {
+    /// How the shard calls it.
     pub key: Key,
+    /// What the core knows of it.
     pub socket: Socket,
+    /// Its number among all connections.
     pub conn: u32,
+    /// What the turn under way has sent.
     pub span: Vec<u8>,
+    /// What waits for room in `pipe`.
     pub queue: Vec<u8>,
+    /// What its client may take.
     pub pipe: Vec<u8>,
     /// Bytes that the pipe has room for.
     pub window: usize,
+    /// What its client has sent and nobody has read.
     pub inbound: VecDeque<ClientMessage>,
-    /// Content was read and not handed in.
+    /// What was read and not handed in.
     pub stash: VecDeque<ClientMessage>,
+    /// What a socket that takes values was given.
     pub heard: Vec<Value>,
+    /// It is not read.
     pub is_held: bool,
     /// For which flow it is held, if that is certain.
     pub held_for: Option<Flow>,
     /// The ticket of the message that is being read away from the shard; 0 for none.
     pub reading: u32,
+    /// It is removed once `queue` is empty.
     pub is_closing: bool,
     /// Nothing more is said.
     pub is_mute: bool,
+    /// It has sent something in this turn.
     pub is_listed: bool,
     /// The client has closed its sending half.
     pub has_shut: bool,
@@ -76,12 +93,14 @@ pub struct Peer {
     pub heard_tick: u32,
     /// Since when nothing of the queue has moved.
     pub stands_since_ns: u64,
+    /// When it is removed at the latest.
     pub ends_ns: Option<u64>,
-    /// Content a fault holds back.
+    /// What a planted fault holds back.
     pub held_back: Vec<u8>,
 }
 
 impl Peer {
+    /// Sends bytes, as far as there is room.
     pub fn write(&mut self, bytes: &[u8], now_ns: u64) {
         let room = match self.queue.is_empty() {
             true => self.window.saturating_sub(self.pipe.len()).min(bytes.len()),

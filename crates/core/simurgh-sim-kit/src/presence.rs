@@ -1,5 +1,5 @@
-//! What members are told of presences, read strictly: each key once, and each meta as it was made,
-//! with its refs behind.
+//! Events of presence, read strictly: each key once, and each meta as it was made, with its refs
+//! behind.
 
 use simurgh_proto::serializer::json;
 
@@ -26,16 +26,33 @@ pub struct Meta {
     pub key: u8,
     /// The number that it was made with.
     pub number: u32,
+    /// Its name.
     pub phx_ref: PhxRef,
+    /// The name of the state before it, if members know that.
     pub prev: Option<PhxRef>,
 }
 
-/// What is told.
+/// An event of presence.
 #[derive(Clone, Debug)]
 pub enum PresenceEvent {
+    /// `presence_state`.
     State(Vec<Meta>),
-    Diff { joins: Vec<Meta>, leaves: Vec<Meta> },
-    Summary { count: usize, keys: usize, sample: Vec<Meta> },
+    /// `presence_diff`.
+    Diff {
+        /// Who comes.
+        joins: Vec<Meta>,
+        /// Who goes.
+        leaves: Vec<Meta>,
+    },
+    /// `presence_summary`.
+    Summary {
+        /// Entries.
+        count: usize,
+        /// Keys.
+        keys: usize,
+        /// Some entries, of as many keys.
+        sample: Vec<Meta>,
+    },
 }
 
 impl PresenceEvent {

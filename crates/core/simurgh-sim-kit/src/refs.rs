@@ -3,7 +3,7 @@
 
 use simurgh_proto::message::Ref;
 
-/// What nobody here has made.
+/// A ref that nobody here has made.
 pub const STRANGE: u32 = u32::MAX - 7;
 /// Numbers of each form.
 const EACH: u32 = 10_000_000;
@@ -49,7 +49,7 @@ pub fn number(raw: &str, is_binary: bool) -> u32 {
     if is_right { number } else { STRANGE }
 }
 
-/// Bytes it takes where it bears no quotes.
+/// Bytes it takes without quotes.
 pub fn field_bytes(number: u32) -> usize {
     let long = BYTES.iter().find(|(form, _)| *form == number / EACH);
     let digits = number.checked_ilog10().map_or(0, |it| it as usize + 1);

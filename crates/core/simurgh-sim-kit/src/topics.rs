@@ -4,9 +4,11 @@
 pub const IDS: usize = 3;
 
 /// Names of topics by their numbers.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Topics {
+    /// All names; those of rooms come first.
     pub names: Vec<String>,
+    /// How many rooms there are.
     pub rooms: usize,
     /// One whose name is too long to be joined.
     pub over: Option<u8>,
@@ -46,26 +48,32 @@ impl Topics {
         usize::from(topic) < self.rooms || self.over == Some(topic)
     }
 
+    /// A topic that nobody serves.
     pub fn unmatched(&self) -> u8 {
         self.rooms as u8
     }
 
+    /// The topic of heartbeats.
     pub fn phoenix(&self) -> u8 {
         self.rooms as u8 + 1
     }
 
+    /// The topic of sockets without serializer.
     pub fn plain(&self) -> u8 {
         self.rooms as u8 + 2
     }
 
+    /// The topic of a socket id.
     pub fn id(&self, n: usize) -> u8 {
         (self.rooms + 3 + n % IDS) as u8
     }
 
+    /// Its name.
     pub fn name(&self, topic: u8) -> &str {
         self.names.get(usize::from(topic)).map_or("", |it| it)
     }
 
+    /// Its number.
     pub fn number(&self, name: &str) -> Option<u8> {
         let digit = || name.bytes().next_back().map_or(0, |it| usize::from(it.wrapping_sub(b'0')));
         let guess = match name.as_bytes().first()? {

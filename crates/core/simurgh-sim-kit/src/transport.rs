@@ -25,10 +25,12 @@ struct Place {
     peer: Option<Box<Peer>>,
 }
 
-/// See the module.
+/// The simulated transport of one shard.
 pub struct Transport {
     setup: Arc<Setup>,
+    /// When the turn under way has begun.
     pub now: Now,
+    /// What its clock has shown last, in nanoseconds.
     pub clock: Cell<u64>,
     jumps: Cell<u64>,
     places: Vec<Place>,
@@ -36,18 +38,25 @@ pub struct Transport {
     count: usize,
     /// Frames that there are.
     pub frames: Rc<Cell<i64>>,
+    /// Of everything that was sent.
     pub hash: u64,
     dirty: Vec<Key>,
+    /// Connections that are to be removed.
     pub removals: Vec<Key>,
+    /// Sockets that are read again.
     pub released: Vec<Key>,
     /// Whose session may be over.
     pub touched: Vec<Key>,
     closing: Vec<Key>,
+    /// Sockets whose output has caught up.
     pub drained: Vec<Key>,
     /// Who was held in the step under way.
     pub holds: Vec<Key>,
+    /// Connections that were cut because they read too slowly.
     pub cut: Vec<u32>,
+    /// The shard has ended.
     pub stops: bool,
+    /// No further connections are taken.
     pub is_deaf: bool,
 }
 
@@ -67,6 +76,7 @@ impl<B> Drop for Counted<B> {
 }
 
 impl Transport {
+    /// A transport without sockets.
     pub fn new(setup: Arc<Setup>) -> Self {
         Self {
             setup,
@@ -105,6 +115,7 @@ impl Transport {
         self.jumps.set(jumps | 1);
     }
 
+    /// Opens a socket, whose client takes so many bytes at once.
     pub fn open(&mut self, conn: u32, wire: Wire, user_socket: u8, window: usize) -> Key {
         let slot = self.free.pop().unwrap_or_else(|| {
             self.places.push(Place::default());
@@ -143,20 +154,24 @@ impl Transport {
         key
     }
 
+    /// The connection of a key.
     pub fn peer(&self, key: Key) -> Option<&Peer> {
         let place = self.places.get(key.slot as usize)?;
         place.peer.as_deref().filter(|_| place.generation == key.generation)
     }
 
+    /// The connection of a key.
     pub fn peer_mut(&mut self, key: Key) -> Option<&mut Peer> {
         let place = self.places.get_mut(key.slot as usize)?;
         place.peer.as_deref_mut().filter(|_| place.generation == key.generation)
     }
 
+    /// All connections.
     pub fn peers(&self) -> impl Iterator<Item = &Peer> {
         self.places.iter().filter_map(|it| it.peer.as_deref())
     }
 
+    /// The keys of all connections.
     pub fn keys(&self) -> Vec<Key> {
         self.places.iter().filter_map(|it| it.peer.as_ref()).map(|it| it.key).collect()
     }
@@ -171,6 +186,7 @@ impl Transport {
         place.peer.take()
     }
 
+    /// Has a connection removed at the end of the turn.
     pub fn schedule_removal(&mut self, key: Key) {
         self.removals.push(key);
     }

@@ -1,5 +1,5 @@
-//! The application: channels that do whatever the word of a message draws, and tell the account
-//! ([`Model`]) what they did.
+//! The application: channels that do whatever the word of a message draws, and tell the
+//! [`Model`] what they did.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -11,6 +11,7 @@ use simurgh_core::{
 use simurgh_proto::message::Payload;
 use simurgh_proto::ws::CloseCode;
 use simurgh_sim_kit::fault::Fault;
+use simurgh_sim_kit::operation::pick;
 use simurgh_sim_kit::presence::letter_of;
 use simurgh_sim_kit::setup::locked;
 use simurgh_sim_kit::topics::IDS;
@@ -19,10 +20,13 @@ use simurgh_sim_kit::{EVENTS, NONE, payload};
 use crate::handlers::{self, Busy};
 use crate::limits::lifetime;
 use crate::model::presence::{INTERCEPTS_DIFF, INTERCEPTS_STATE};
-use crate::model::{Answer, Call, Did, Due, Eff, Intent, Joining, Made, Model, Out, SPEAKER};
-use crate::profile::{HABITS, Habit, Profile};
+use crate::model::{
+    Action, Answer, Call, CallbackEnd, CallbackRecord, Due, Intent, Joining, Model, PayloadInfo,
+    SPEAKER,
+};
+use crate::profile::{Habit, Profile};
 use crate::ready::{self, Ready};
-use crate::stage::Stage;
+use crate::shared::Shared;
 
 /// What interceptors may intercept: of broadcasts, and of presence by its bits.
 const INTERCEPTS: [&[&str]; 16] = [
@@ -46,9 +50,8 @@ const INTERCEPTS: [&[&str]; 16] = [
 /// Broadcasts that come one out of the other, at most: else there would be no end of them.
 pub(crate) const DEPTH_MAX: u8 = 2;
 
-/// A channel.
 pub(crate) struct Member {
-    pub(crate) stage: Arc<Stage>,
+    pub(crate) shared: Arc<Shared>,
     pub(crate) chan: u32,
     pub(crate) word: u32,
     intercepts: u8,
@@ -60,7 +63,7 @@ pub(crate) struct Member {
 
 impl Drop for Member {
     fn drop(&mut self) {
-        self.stage.model().dropped(self.chan);
+        self.shared.model().dropped(self.chan);
     }
 }
 
@@ -82,9 +85,8 @@ pub(crate) fn give_up() -> ! {
     std::panic::resume_unwind(Box::new("meant"))
 }
 
-/// What a callback draws.
 pub(crate) struct Draw<'a> {
-    pub(crate) stage: &'a Arc<Stage>,
+    pub(crate) shared: &'a Arc<Shared>,
     pub(crate) rng: Rng,
     pub(crate) depth: u8,
     pub(crate) chan: u32,
@@ -93,16 +95,20 @@ pub(crate) struct Draw<'a> {
 
 impl Draw<'_> {
     /// Makes a payload with a number of its own.
-    pub(crate) fn payload(&mut self, model: &mut Model, made: Made) -> (u32, Payload<'static>) {
-        let profile = &self.stage.profile;
+    pub(crate) fn payload(
+        &mut self,
+        model: &mut Model,
+        made: PayloadInfo,
+    ) -> (u32, Payload<'static>) {
+        let profile = &self.shared.profile;
         let is_binary = Profile::is(&mut self.rng, profile.binary);
         let is_long = Profile::is(&mut self.rng, profile.long);
         let pad = if is_long { profile.pad } else { 0 };
-        model.payload(Made { is_binary, ..made }, self.rng.u32(..), pad)
+        model.payload(PayloadInfo { is_binary, ..made }, self.rng.u32(..), pad)
     }
 
-    pub(crate) fn plain(&self) -> Made {
-        Made::plain(self.topic, self.depth)
+    pub(crate) fn plain(&self) -> PayloadInfo {
+        PayloadInfo::plain(self.topic, self.depth)
     }
 
     /// Broadcasts a message as it came in: nobody copies its payload.
@@ -112,80 +118,71 @@ impl Draw<'_> {
         ctx: &mut Context<'_>,
         id: u32,
         payload: Payload<'static>,
-        effects: &mut Vec<Eff>,
+        effects: &mut Vec<Action>,
     ) {
         let event = self.rng.u8(..EVENTS.len() as u8);
-        let name = EVENTS.get(usize::from(event)).copied().unwrap_or_default();
+        let name = EVENTS[usize::from(event)];
         let is_for_others = self.rng.bool();
         let weight = model.weight(self.topic, name, &payload);
-        if let Some(made) = model.made.get_mut(id as usize) {
-            (made.event, made.depth, made.weight) = (event, 1, weight);
-            made.except = if is_for_others { self.chan } else { NONE };
-        }
+        let made = &mut model.made[id as usize];
+        (made.event, made.depth, made.weight) = (event, 1, weight);
+        made.except = if is_for_others { self.chan } else { NONE };
         match is_for_others {
             true => ctx.broadcast_from(name, payload),
             false => ctx.broadcast(name, payload),
         }
-        effects.push(Eff::Broadcast(id));
+        effects.push(Action::Broadcast(id));
     }
 
-    /// One effect.
     pub(crate) fn effect(
         &mut self,
         model: &mut Model,
         ctx: &mut Context<'_>,
-        effects: &mut Vec<Eff>,
+        effects: &mut Vec<Action>,
     ) {
-        let habits = self.stage.profile.habits();
-        let sum: u32 = habits.iter().map(|it| u32::from(*it)).sum();
-        let mut at = self.rng.u32(..sum.max(1));
-        let place = habits.iter().position(|it| {
-            let is_it = at < u32::from(*it);
-            at = at.saturating_sub(u32::from(*it));
-            is_it
-        });
+        let habit = pick(&mut self.rng, self.shared.profile.habits());
         let rooms = model.topics.rooms;
         let some_topic = self.rng.usize(..rooms) as u8;
-        match place.and_then(habit) {
+        match habit {
             None => {}
             Some(Habit::Push) => {
                 let made = self.plain();
                 let (id, payload) = self.payload(model, made);
                 ctx.push("p", payload);
-                effects.push(Eff::Push(id));
+                effects.push(Action::Push(id));
             }
             Some(it @ (Habit::Broadcast | Habit::BroadcastFrom | Habit::BroadcastTo)) => {
                 self.broadcast(model, ctx, effects, it, some_topic);
             }
             Some(Habit::Disconnect) => {
                 let which = self.rng.usize(..IDS);
-                effects.push(Eff::Broadcast(which as u32));
+                effects.push(Action::Broadcast(which as u32));
                 ctx.disconnect(model.topics.name(model.topics.id(which)));
             }
             Some(Habit::Subscribe) => {
                 ctx.subscribe(model.topics.name(some_topic));
-                effects.push(Eff::Subscribe(some_topic));
+                effects.push(Action::Subscribe(some_topic));
             }
             Some(Habit::Unsubscribe) => {
                 ctx.unsubscribe(model.topics.name(some_topic));
-                effects.push(Eff::Unsubscribe(some_topic));
+                effects.push(Action::Unsubscribe(some_topic));
             }
             // Rarer than all else, or nobody would live to see anything.
             Some(Habit::CloseSocket) if self.rng.u8(..) < 80 => {
                 ctx.close_socket(CloseCode::RESTART);
-                effects.push(Eff::Close(1012));
+                effects.push(Action::Close(1012));
             }
             Some(Habit::Tell) if self.chan != NONE && self.depth < DEPTH_MAX => {
-                let made = Made { depth: self.depth + 1, ..self.plain() };
+                let made = PayloadInfo { depth: self.depth + 1, ..self.plain() };
                 let id = model.make(made);
-                *locked(&self.stage.intent) = Some((self.chan, Intent::Info { id }));
+                *locked(&self.shared.intent) = Some((self.chan, Intent::Info { id }));
                 ctx.handle::<Member>().send(id);
             }
             Some(Habit::CloseSocket | Habit::Tell) => {}
             Some(Habit::Expire) => {
                 let word = self.rng.u32(..);
                 ctx.expire_in(lifetime(word));
-                effects.push(Eff::Expire(word));
+                effects.push(Action::Expire(word));
             }
             Some(Habit::Keep) => {
                 let chan = model.chan_mut(self.chan);
@@ -204,7 +201,7 @@ impl Draw<'_> {
         &mut self,
         model: &mut Model,
         ctx: &mut Context<'_>,
-        effects: &mut Vec<Eff>,
+        effects: &mut Vec<Action>,
         how: Habit,
         other: u8,
     ) {
@@ -219,57 +216,27 @@ impl Draw<'_> {
             Habit::BroadcastFrom => self.chan,
             _ => NONE,
         };
-        let made = Made { topic, event, except, depth: self.depth + 1, ..self.plain() };
+        let made = PayloadInfo { topic, event, except, depth: self.depth + 1, ..self.plain() };
         let (id, payload) = self.payload(model, made);
-        let name = EVENTS.get(usize::from(event)).copied().unwrap_or_default();
-        let weight = model.weight(topic, name, &payload);
-        model.made[id as usize].weight = weight;
+        let name = EVENTS[usize::from(event)];
         match how {
-            Habit::BroadcastTo => {
-                ctx.broadcast_to(model.topics.name(topic), name, payload);
-            }
+            Habit::BroadcastTo => ctx.broadcast_to(model.topics.name(topic), name, payload),
             Habit::BroadcastFrom => ctx.broadcast_from(name, payload),
             _ => ctx.broadcast(name, payload),
         }
-        effects.push(Eff::Broadcast(id));
+        effects.push(Action::Broadcast(id));
     }
-}
-
-fn habit(place: usize) -> Option<Habit> {
-    const ALL: [Habit; HABITS] = [
-        Habit::Push,
-        Habit::Broadcast,
-        Habit::BroadcastFrom,
-        Habit::BroadcastTo,
-        Habit::Disconnect,
-        Habit::Subscribe,
-        Habit::Unsubscribe,
-        Habit::CloseSocket,
-        Habit::Tell,
-        Habit::Keep,
-        Habit::Assign,
-        Habit::Link,
-        Habit::Hold,
-        Habit::Proceed,
-        Habit::Speak,
-        Habit::Track,
-        Habit::Update,
-        Habit::Untrack,
-        Habit::AskState,
-        Habit::Expire,
-    ];
-    ALL.get(place).copied()
 }
 
 impl Member {
     /// A callback: draws what it does, does it, and tells.
     fn act(&self, ctx: &mut Context<'_>, call: Call, word: u32, given: Given<'_>) -> Outcome {
-        let stage = &self.stage;
+        let shared = &self.shared;
         let Given { passed, mut ready } = given;
         // Only the message that was prepared has anything in hand.
-        let stray = if ready.is_none() { ready::taken(stage, ctx, None) } else { None };
+        let stray = if ready.is_none() { ready::taken(shared, ctx, None) } else { None };
         drop(stray);
-        let mut guard = stage.model();
+        let mut guard = shared.model();
         let model = &mut *guard;
         let (msg_ref, seq) = model.begin(self.chan, call);
         model.reads(self.chan, handlers::assigned(ctx));
@@ -282,12 +249,12 @@ impl Member {
             _ => 0,
         };
         let rng = Rng::with_seed(mixed(self.word, word));
-        let mut draw = Draw { stage, rng, depth, chan: self.chan, topic };
+        let mut draw = Draw { shared, rng, depth, chan: self.chan, topic };
         let mut effects = model.spare.pop().unwrap_or_default();
         if let Some(passed) = passed {
             pass(&mut draw, model, ctx, passed, &mut effects);
         }
-        let profile = &stage.profile;
+        let profile = &shared.profile;
         // What is called for each member does little, or there would be no end of it.
         let is_each = matches!(call, Call::HandleOut { .. } | Call::HandleBroadcast { .. });
         let most = if is_each && draw.rng.u8(..) < 200 { 0 } else { profile.effects_max };
@@ -300,13 +267,13 @@ impl Member {
         {
             draw.echo(model, ctx, it.id, payload, &mut effects);
         }
-        if stage.is_faulty(Fault::Lie) {
+        if shared.is_faulty(Fault::Lie) {
             ctx.push("p", Payload::NULL);
         }
         let answer = ready.as_mut().and_then(|it| it.answer.take());
         let (outcome, out) = self.outcome(&mut draw, model, ctx, (call, msg_ref), answer);
-        let is_panic = matches!(out, Out::Panic);
-        model.end(Did { chan: self.chan, conn, call, effects, out, msg_ref, seq });
+        let is_panic = matches!(out, CallbackEnd::Panic);
+        model.end(CallbackRecord { chan: self.chan, conn, call, effects, out, msg_ref, seq });
         drop(guard);
         if is_panic {
             give_up();
@@ -321,16 +288,16 @@ impl Member {
         ctx: &Context<'_>,
         (call, msg_ref): (Call, u32),
         answer: Option<(u32, Payload<'static>)>,
-    ) -> (Outcome, Out) {
-        let profile = &self.stage.profile;
+    ) -> (Outcome, CallbackEnd) {
+        let profile = &self.shared.profile;
         if Profile::is(&mut draw.rng, profile.panics) {
-            return (Outcome::NoReply, Out::Panic);
+            return (Outcome::NoReply, CallbackEnd::Panic);
         }
         let is_stop = Profile::is(&mut draw.rng, profile.stops);
         let how =
             [Stop::Normal, Stop::Shutdown, Stop::Abnormal, Stop::Expired][draw.rng.usize(..4)];
         if matches!(call, Call::AfterJoin | Call::Terminate(_)) {
-            return (Outcome::NoReply, Out::Nothing);
+            return (Outcome::NoReply, CallbackEnd::Nothing);
         }
         let is_reply = matches!(call, Call::HandleIn { .. }) && draw.rng.u8(..) < 150;
         if is_reply
@@ -340,12 +307,12 @@ impl Member {
         {
             it.refs.push((to, msg_ref));
             it.handle = Some(ctx.handle());
-            return (Outcome::NoReply, Out::Nothing);
+            return (Outcome::NoReply, CallbackEnd::Nothing);
         }
         if !is_reply {
             return match is_stop {
-                true => (Outcome::Stop(how), Out::Stop(how)),
-                false => (Outcome::NoReply, Out::Nothing),
+                true => (Outcome::Stop(how), CallbackEnd::Stop(how)),
+                false => (Outcome::NoReply, CallbackEnd::Nothing),
             };
         }
         let made = draw.plain();
@@ -354,8 +321,8 @@ impl Member {
         let letter = word.as_bytes().first().copied().unwrap_or_default();
         let reply = Reply::new(word, payload);
         match is_stop {
-            true => (Outcome::ReplyAndStop(reply, how), Out::ReplyAndStop(letter, id, how)),
-            false => (Outcome::Reply(reply), Out::Reply(letter, id)),
+            true => (Outcome::ReplyAndStop(reply, how), CallbackEnd::ReplyAndStop(letter, id, how)),
+            false => (Outcome::Reply(reply), CallbackEnd::Reply(letter, id)),
         }
     }
 }
@@ -366,7 +333,7 @@ fn pass(
     model: &mut Model,
     ctx: &mut Context<'_>,
     (event, payload): (&str, &Payload<'_>),
-    effects: &mut Vec<Eff>,
+    effects: &mut Vec<Action>,
 ) {
     match draw.rng.u8(..4) {
         0 => {}
@@ -374,17 +341,17 @@ fn pass(
             let made = draw.plain();
             let (id, payload) = draw.payload(model, made);
             ctx.push("p", payload);
-            effects.push(Eff::Push(id));
+            effects.push(Action::Push(id));
         }
         _ if let Some(word) = letter_of(event) => {
             let (chan, (said, _), record) = (draw.chan, payload::parse(payload), NONE);
             ctx.push(event, payload);
-            effects.push(Eff::Say { chan, word, said, record });
+            effects.push(Action::Say { chan, word, said, record });
         }
         _ => {
             let (id, _) = payload::parse(payload);
             ctx.push(model.made(id).map_or("p", |it| event_name(it.event)), payload);
-            effects.push(Eff::Push(id));
+            effects.push(Action::Push(id));
         }
     }
 }
@@ -405,10 +372,10 @@ impl Channel for Member {
     }
 
     fn handle_in(&mut self, ctx: &mut Context<'_>, _event: &str, payload: Payload<'_>) -> Outcome {
-        let ready = ready::taken(&self.stage, ctx, Some(&payload));
+        let ready = ready::taken(&self.shared, ctx, Some(&payload));
         let (id, word) = match &ready {
             Some(it) => (it.id, it.word),
-            None => self.stage.model().given(&payload),
+            None => self.shared.model().given(&payload),
         };
         if self.waits {
             drop(ready);
@@ -425,7 +392,7 @@ impl Channel for Member {
     }
 
     fn handle_out(&mut self, ctx: &mut Context<'_>, event: &str, payload: &Payload<'_>) -> Outcome {
-        let (id, word) = self.stage.model().given(payload);
+        let (id, word) = self.shared.model().given(payload);
         self.act(
             ctx,
             Call::HandleOut { id },
@@ -435,7 +402,7 @@ impl Channel for Member {
     }
 
     fn handle_broadcast(&mut self, ctx: &mut Context<'_>, broadcast: &Broadcast) -> Outcome {
-        let mut model = self.stage.model();
+        let mut model = self.shared.model();
         let topic = model.topics.number(broadcast.topic());
         let (id, word) = model.given(broadcast.payload());
         drop(model);
@@ -443,10 +410,10 @@ impl Channel for Member {
     }
 
     fn hibernate(&mut self) {
-        let mut model = self.stage.model();
+        let mut model = self.shared.model();
         model.begin(self.chan, Call::Hibernate);
         let mut rng = Rng::with_seed(mixed(self.word, 3));
-        let is_panic = Profile::is(&mut rng, self.stage.profile.panics);
+        let is_panic = Profile::is(&mut rng, self.shared.profile.panics);
         if is_panic {
             model.must_end(self.chan, Reason::Crashed, None);
         }
@@ -461,18 +428,17 @@ impl Channel for Member {
     }
 }
 
-/// The join function of all topics.
-pub(crate) fn join(stage: &Arc<Stage>) -> JoinFn {
-    let stage = Arc::downgrade(stage);
+pub(crate) fn join(shared: &Arc<Shared>) -> JoinFn {
+    let shared = Arc::downgrade(shared);
     Arc::new(move |ctx, payload| {
-        let Some(stage) = stage.upgrade() else { return Join::error(Payload::NULL) };
-        ask(&stage, ctx, &payload)
+        let Some(shared) = shared.upgrade() else { return Join::error(Payload::NULL) };
+        ask(&shared, ctx, &payload)
     })
 }
 
-fn ask(stage: &Arc<Stage>, ctx: &mut Context<'_>, payload: &Payload<'_>) -> Join {
-    let mut ready = ready::taken(stage, ctx, Some(payload));
-    let mut guard = stage.model();
+fn ask(shared: &Arc<Shared>, ctx: &mut Context<'_>, payload: &Payload<'_>) -> Join {
+    let mut ready = ready::taken(shared, ctx, Some(payload));
+    let mut guard = shared.model();
     let model = &mut *guard;
     let (id, word) = model.given(payload);
     model.take_due(Due::Join { id });
@@ -481,13 +447,13 @@ fn ask(stage: &Arc<Stage>, ctx: &mut Context<'_>, payload: &Payload<'_>) -> Join
         model.fail("join", format!("{joining:?} while the old channel lives"));
     }
     let rng = Rng::with_seed(mixed(word, joining.conn));
-    let mut draw = Draw { stage, rng, depth: 0, chan: NONE, topic: joining.topic };
+    let mut draw = Draw { shared, rng, depth: 0, chan: NONE, topic: joining.topic };
     let mut effects = model.spare.pop().unwrap_or_default();
     if draw.rng.u8(..) < 60 {
         draw.effect(model, ctx, &mut effects);
     }
     let prepared = ready.as_mut().and_then(|it| it.answer.take());
-    let (join, answer) = decide(stage, &mut draw.rng, model, joining, Some(prepared));
+    let (join, answer) = decide(shared, &mut draw.rng, model, joining, Some(prepared));
     model.answer(joining, answer, effects);
     drop(guard);
     join.unwrap_or_else(|| give_up())
@@ -495,50 +461,50 @@ fn ask(stage: &Arc<Stage>, ctx: &mut Context<'_>, payload: &Payload<'_>) -> Join
 
 /// Decides about a join; none: it panics. The first time what was prepared for it may be there.
 fn decide(
-    stage: &Arc<Stage>,
+    shared: &Arc<Shared>,
     rng: &mut Rng,
     model: &mut Model,
     joining: Joining,
     first: Option<Option<(u32, Payload<'static>)>>,
 ) -> (Option<Join>, Answer) {
-    let profile = &stage.profile;
+    let profile = &shared.profile;
     if Profile::is(rng, profile.panics) {
         return (None, Answer::Panic);
     }
     let later = if first.is_some() { profile.later } else { profile.later / 8 };
     if Profile::is(rng, later) {
         let word = rng.u32(..);
-        return (Some(Join::later(decide_later(Arc::clone(stage), joining, word))), Answer::Later);
+        return (Some(Join::later(decide_later(Arc::clone(shared), joining, word))), Answer::Later);
     }
     let Joining { conn, topic, .. } = joining;
-    let made = || model.payload(Made::plain(topic, 0), 0, 0);
+    let made = || model.payload(PayloadInfo::plain(topic, 0), 0, 0);
     let (reply, response) = first.flatten().unwrap_or_else(made);
     if Profile::is(rng, profile.refused) {
         return (Some(Join::error(response)), Answer::Error(reply));
     }
     let mut intercepts = if Profile::is(rng, profile.intercepts) { rng.u8(1..=2) } else { 0 };
-    if profile.extras.is_present && rng.u8(..) < 30 {
+    if profile.features.is_present && rng.u8(..) < 30 {
         intercepts |= [INTERCEPTS_DIFF, INTERCEPTS_STATE, 12][rng.usize(..3)];
     }
     let intercept_panics = Profile::is(rng, profile.panics / 2);
     let chan = model.new_chan(conn, topic, intercepts);
     let member = Member {
-        stage: Arc::clone(stage),
+        shared: Arc::clone(shared),
         chan,
         word: rng.u32(..),
         intercepts,
         intercept_panics: Cell::new(intercept_panics),
-        waits: Profile::is(rng, profile.extras.waits),
+        waits: Profile::is(rng, profile.features.waits),
         busy: None,
     };
     (Some(Join::ok(member).reply(response)), Answer::Ok { chan, reply, intercept_panics })
 }
 
-async fn decide_later(stage: Arc<Stage>, joining: Joining, word: u32) -> Join {
-    let mut model = stage.model();
+async fn decide_later(shared: Arc<Shared>, joining: Joining, word: u32) -> Join {
+    let mut model = shared.model();
     let mut rng = Rng::with_seed(u64::from(word));
-    let (join, answer) = decide(&stage, &mut rng, &mut model, joining, None);
+    let (join, answer) = decide(&shared, &mut rng, &mut model, joining, None);
     drop(model);
-    *locked(&stage.answer) = Some(answer);
+    *locked(&shared.answer) = Some(answer);
     join.unwrap_or_else(|| give_up())
 }

@@ -10,13 +10,12 @@ use simurgh_sim_kit::NONE;
 use simurgh_sim_kit::peer::{Flow, Peer};
 
 use crate::checks::check_waits;
-use crate::model::{Doing, Model, Published};
+use crate::model::{Input, Model, Published};
 use crate::node::{SimNode, State};
-use crate::world::{Server, World};
+use crate::simulation::{NodeSimulation, Server};
 
 /// Publishers that are read again in one turn at most.
 const RELEASED_MAX: usize = 16;
-/// A second, in nanoseconds.
 const SECOND: u64 = 1_000_000_000;
 
 /// Bytes that are certainly under way, by their flow.
@@ -24,15 +23,12 @@ const SECOND: u64 = 1_000_000_000;
 pub(crate) struct Flows {
     topics: usize,
     shards: usize,
-    /// By shard and topic.
     known: Vec<Known>,
 }
 
-/// What is known of a flow.
 #[derive(Clone, Debug)]
 struct Known {
     epoch: u32,
-    /// By mailbox.
     mailed: Vec<usize>,
     /// Published and accepted since its shard last fanned out.
     fresh: usize,
@@ -91,9 +87,9 @@ impl SimNode {
         };
         model.now.published_bytes += bytes;
         model.now.flows.push((conn, flow));
-        let max = self.stage.profile.config.mailbox_bytes_max;
+        let max = self.shared.profile.config.mailbox_bytes_max;
         // While a shard fans out it may be done with anything.
-        let is_fresh = has_members && model.doing != Doing::FanOut;
+        let is_fresh = has_members && model.input != Input::FanOut;
         let fresh = if is_fresh { bytes } else { 0 };
         let under_way = state.flows.add(flow, fresh);
         // What nobody here is to get is given back before anything is looked at.
@@ -119,7 +115,7 @@ fn flow_bytes_max(mailbox_bytes_max: usize) -> usize {
     mailbox_bytes_max / 8
 }
 
-impl World {
+impl NodeSimulation {
     /// Who published too much is not read; who did not, is.
     pub(crate) fn check_publishers(&self, shard: usize, model: &mut Model) {
         if model.now.published_bytes == 0 {
@@ -136,7 +132,7 @@ impl World {
         let state = self.node.state();
         // A flow has no more than all shards, nor has any of these.
         let all = state.charged.iter().sum::<usize>() + state.done_in_step;
-        let max = self.stage.profile.config.mailbox_bytes_max;
+        let max = self.shared.profile.config.mailbox_bytes_max;
         // A channel that held it may have let it go in the same step.
         let is_open = |it: &&Key| {
             let peer = server.net.peer(**it).filter(|it| it.is_held);
@@ -162,7 +158,8 @@ impl World {
         }
     }
 
-    fn open_peer(&self, shard: usize, conn: u32) -> Option<&Peer> {
+    /// The open socket of a connection, if it is on this shard.
+    pub(crate) fn open_peer(&self, shard: usize, conn: u32) -> Option<&Peer> {
         let link = self.links.get(conn as usize).filter(|it| it.shard == shard)?;
         self.servers.get(shard)?.net.peer(link.key).filter(|it| it.socket.is_open())
     }
@@ -173,7 +170,7 @@ impl Server {
     /// although it is awaited is no more than the pace allows; nobody has more before it than may
     /// wait for it.
     pub(crate) fn check_settled(&mut self, node: &SimNode, model: &mut Model) {
-        let config = &node.stage.profile.config;
+        let config = &node.shared.profile.config;
         if let Some(given) = self.gives_too_much(node, model) {
             model.fail("bounds", format!("{given} bytes are given back before their time"));
         }
@@ -208,7 +205,7 @@ impl Server {
 
     /// What was given back in this turn although it is awaited, if that is too much.
     fn gives_too_much(&mut self, node: &SimNode, model: &Model) -> Option<usize> {
-        let config = &node.stage.profile.config;
+        let config = &node.shared.profile.config;
         let state = node.state();
         let (given, heaviest) = (state.done_in_step, state.heaviest as u128);
         let topics = model.topics.names.len() as u128;

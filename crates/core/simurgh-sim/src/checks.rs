@@ -5,14 +5,14 @@ use simurgh_reactor::Key;
 use simurgh_sim_kit::peer::Peer;
 
 use crate::model::{Model, Shard};
-use crate::world::{Server, World};
+use crate::simulation::{NodeSimulation, Server};
 
 impl Server {
-    /// Holds what the core counts against the account.
-    pub(crate) fn account(&self, model: &mut Model) {
+    /// Holds what the core counts against the model.
+    pub(crate) fn check_counters(&self, model: &mut Model) {
         let shard = usize::from(self.core.shard());
-        let (metrics, account) = (&self.metrics, model.shards.get_mut(shard));
-        let Some(account) = account else { return };
+        let (metrics, own) = (&self.metrics, model.shards.get_mut(shard));
+        let Some(own) = own else { return };
         let counted = [
             metrics.broadcasts.value(),
             metrics.sockets.value(),
@@ -23,11 +23,11 @@ impl Server {
             metrics.errors_presence_refused.value(),
         ];
         let refused = metrics.joins_refused.value();
-        let perhaps = std::mem::take(&mut account.refused_perhaps);
-        if (account.refused.saturating_sub(perhaps)..account.refused).contains(&refused) {
-            account.refused = refused;
+        let perhaps = std::mem::take(&mut own.refused_perhaps);
+        if (own.refused.saturating_sub(perhaps)..own.refused).contains(&refused) {
+            own.refused = refused;
         }
-        let Shard { accepted, open, channels, refused, unmatched, .. } = *account;
+        let Shard { accepted, open, channels, refused, unmatched, .. } = *own;
         let of_presence = [&model.presence.kept, &model.presence.refused];
         let [kept, untracked] = of_presence.map(|it| it.get(shard).copied().unwrap_or_default());
         let expected = [accepted, open, channels, refused, unmatched, kept, untracked];
@@ -39,7 +39,7 @@ impl Server {
         }
         // Without either nothing is counted, which is looked at in the end.
         if model.limits.is_some() || model.counts.lifetimes > 0 {
-            self.account_limits(model);
+            self.check_limits(model);
         }
         let open: u64 = model.shards.iter().map(|it| it.open).sum();
         if model.seats != open as i64 {
@@ -51,7 +51,7 @@ impl Server {
 
 impl Server {
     /// What was over a limit, and what has expired.
-    fn account_limits(&self, model: &mut Model) {
+    fn check_limits(&self, model: &mut Model) {
         let metrics = &self.metrics;
         let limited = [
             metrics.limited_joins.value(),
@@ -61,9 +61,9 @@ impl Server {
             metrics.limited_payload_bytes.value(),
         ];
         let shard = usize::from(self.core.shard());
-        let Some(account) = model.shards.get(shard) else { return };
-        let (expected, expirations) = (account.limited, metrics.expirations.value());
-        let (least, most) = account.expired.range();
+        let Some(own) = model.shards.get(shard) else { return };
+        let (expected, expirations) = (own.limited, metrics.expirations.value());
+        let (least, most) = own.expired.range();
         if limited != expected {
             let names = "joins, messages, bytes, presence calls, payload bytes";
             let text = format!("over limits of {names}: {limited:?}, not {expected:?}");
@@ -81,30 +81,22 @@ pub(crate) fn check_waits(peer: &Peer, model: &mut Model) {
     let (conn, waits) = (peer.conn, peer.socket.phase() == Phase::Waiting);
     if peer.socket.is_open() && waits != model.waits(conn) {
         let why = model.conn(conn).map(|it| it.waits);
-        model.fail("held", format!("socket {conn} waits: {waits}, by the account {why:?}"));
+        model.fail("held", format!("socket {conn} waits: {waits}, by the model {why:?}"));
     }
 }
 
-impl World {
+impl NodeSimulation {
     pub(crate) fn check_held(&self, shard: usize, conn: u32) {
-        let link = self.links.get(conn as usize).filter(|it| it.shard == shard);
-        let server = self.servers.get(shard);
-        let peer = link.zip(server).and_then(|(link, server)| server.net.peer(link.key));
-        if peer.is_some_and(|peer| peer.socket.is_open() && !peer.is_held) {
-            self.stage.model().fail("held", format!("socket {conn} publishes and is read"));
+        if self.open_peer(shard, conn).is_some_and(|it| !it.is_held) {
+            self.shared.model().fail("held", format!("socket {conn} publishes and is read"));
         }
     }
 
     /// Who has begun to wait in this step does, and who waits no more does not.
     pub(crate) fn check_waits(&self, shard: usize, model: &mut Model) {
-        for at in 0..model.now.waits.len() {
-            let conn = model.now.waits.get(at).copied().unwrap_or_default();
-            let link = self.links.get(conn as usize).filter(|it| it.shard == shard);
-            let server = self.servers.get(shard);
-            let peer = link.zip(server).and_then(|(link, server)| server.net.peer(link.key));
-            if let Some(peer) = peer {
-                check_waits(peer, model);
-            }
+        let waits = std::mem::take(&mut model.now.waits);
+        for peer in waits.iter().filter_map(|conn| self.open_peer(shard, *conn)) {
+            check_waits(peer, model);
         }
     }
 

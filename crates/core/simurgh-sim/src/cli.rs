@@ -3,13 +3,14 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use clap::Parser;
+use clap::{Parser, ValueEnum};
 use simurgh_sim_kit::run::run_seeds;
+use simurgh_sim_kit::setup::locked;
 
 use crate::counts::Counts;
 use crate::history::{self, HistorySimulation};
@@ -36,10 +37,10 @@ struct Options {
     /// The seeds of a file, one a line, with the steps of each behind it
     #[arg(long, value_name = "FILE")]
     list: Option<PathBuf>,
-    /// Runs worlds whose topics are kept, of as many operations as there are steps
+    /// Runs one node whose topics are kept, with as many operations as there are steps
     #[arg(long, conflicts_with_all = ["replay", "save"])]
     history: bool,
-    /// Runs worlds of several nodes, of as many operations as there are steps; with `history` too,
+    /// Runs several nodes, with as many operations as there are steps; with `history` too,
     /// of such whose topics are kept
     #[arg(long, conflicts_with_all = ["replay", "save"])]
     cluster: bool,
@@ -74,33 +75,8 @@ fn range(text: &str) -> Result<(u64, u64), String> {
 /// A seed, its steps, and as it was when it is run.
 type Listed = (u64, u64, Era);
 
-/// Which seeds are run, and with how many steps.
-enum Seeds {
-    Range { from: u64, to: u64, steps: u64 },
-    List(Vec<Listed>),
-    Fresh { from: u64, until: Instant, steps: u64 },
-}
-
-impl Seeds {
-    fn get(&self, number: u64) -> Option<Listed> {
-        match self {
-            Self::Range { from, to, steps } => {
-                Some((from + number, *steps, Era::Now)).filter(|(seed, ..)| seed < to)
-            }
-            Self::List(list) => list.get(usize::try_from(number).ok()?).copied(),
-            Self::Fresh { from, until, steps } => {
-                (Instant::now() < *until).then_some((from + number, *steps, Era::Now))
-            }
-        }
-    }
-}
-
-impl Seeds {
-    /// All of them.
-    fn listed(self) -> impl Iterator<Item = Listed> {
-        (0..).map_while(move |number| self.get(number))
-    }
-}
+/// Which seeds are run.
+type Seeds = Box<dyn Iterator<Item = Listed> + Send>;
 
 /// Runs what the flags say.
 pub fn main() -> ExitCode {
@@ -110,10 +86,10 @@ pub fn main() -> ExitCode {
     let done = match &options.replay {
         Some(file) => report::replay(file),
         None => seeds(&options).and_then(|seeds| match (options.cluster, options.history) {
-            (false, false) => run_all(&options, &seeds),
+            (false, false) => run_all(&options, seeds),
             (false, true) => Ok(run_seeds::<HistorySimulation>(
                 "--history",
-                seeds.listed().map(|(seed, steps, era)| {
+                seeds.map(|(seed, steps, era)| {
                     let is_early = era == Era::Early;
                     let plan =
                         if is_early { history::Plan::early(seed) } else { history::Plan::of(seed) };
@@ -121,7 +97,7 @@ pub fn main() -> ExitCode {
                 }),
             )),
             (true, history) => Ok(simurgh_sim_cluster::run_seeds(
-                seeds.listed().map(|(seed, steps, _)| (seed, steps as usize)),
+                seeds.map(|(seed, steps, _)| (seed, steps as usize)),
                 history,
             )),
         }),
@@ -138,22 +114,23 @@ pub fn main() -> ExitCode {
 
 fn seeds(options: &Options) -> Result<Seeds, String> {
     let steps = options.steps;
+    let from_on = move |from: u64| (from..).map(move |seed| (seed, steps, Era::Now));
     if let Some(minutes) = options.minutes {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let from = now.as_nanos() as u64 / 1000;
         println!("fresh seeds from {from} on");
         let until = Instant::now() + Duration::from_secs_f64(minutes * 60.0);
-        return Ok(Seeds::Fresh { from, until, steps });
+        return Ok(Box::new(from_on(from).take_while(move |_| Instant::now() < until)));
     }
     if let Some(file) = &options.list {
-        return list(file, steps).map(Seeds::List);
+        return Ok(Box::new(list(file, steps)?.into_iter()));
     }
     let (from, to) = match (options.seed, options.seeds) {
-        (Some(seed), _) => return Ok(Seeds::List(vec![(seed, steps, options.era)])),
+        (Some(seed), _) => return Ok(Box::new([(seed, steps, options.era)].into_iter())),
         (None, Some(ends)) => ends,
         (None, None) => (0, options.runs),
     };
-    Ok(Seeds::Range { from, to, steps })
+    Ok(Box::new(from_on(from).take_while(move |it| it.0 < to)))
 }
 
 /// The seeds of a file: a number a line, perhaps its steps, its era if it was found before now, and
@@ -165,39 +142,32 @@ fn list(file: &Path, steps: u64) -> Result<Vec<Listed>, String> {
     for line in lines.filter(|it| !it.trim().is_empty()) {
         let wrong = || format!("{}: {line:?}", file.display());
         let words: Vec<&str> = line.split_whitespace().collect();
-        let (era, numbers) = match words.as_slice() {
-            [numbers @ .., "early"] => (Era::Early, numbers),
-            [numbers @ .., "middle"] => (Era::Middle, numbers),
-            [numbers @ .., "late"] => (Era::Late, numbers),
-            [numbers @ .., "unlimited"] => (Era::Unlimited, numbers),
-            numbers => (Era::Now, numbers),
-        };
+        let era = words.last().and_then(|it| Era::from_str(it, false).ok());
+        let numbers = words.get(..words.len() - usize::from(era.is_some())).unwrap_or_default();
         let mut numbers = numbers.iter().map(|it| it.parse::<u64>().map_err(|_| wrong()));
         let seed = numbers.next().ok_or_else(wrong)??;
-        seeds.push((seed, numbers.next().unwrap_or(Ok(steps))?, era));
+        seeds.push((seed, numbers.next().unwrap_or(Ok(steps))?, era.unwrap_or_default()));
     }
     Ok(seeds)
 }
 
 /// Runs seeds until one fails or all have been run; whether none did.
-fn run_all(options: &Options, seeds: &Seeds) -> Result<bool, String> {
-    let (next, stops) = (AtomicU64::new(0), AtomicBool::new(false));
+fn run_all(options: &Options, seeds: Seeds) -> Result<bool, String> {
+    let (seeds, stops) = (Mutex::new(seeds), AtomicBool::new(false));
     let total = Mutex::new((Counts::default(), 0_u64));
     let failed = Mutex::new(None);
     let before = report::cpu_seconds();
     let work = || {
         while !stops.load(Ordering::Relaxed) {
-            let Some((seed, steps, era)) = seeds.get(next.fetch_add(1, Ordering::Relaxed)) else {
-                return;
-            };
+            let Some((seed, steps, era)) = locked(&seeds).next() else { return };
             let plan = Plan::of_era(seed, era);
             let (result, ops) = run::seeded(&plan, steps);
-            let mut total = total.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut total = locked(&total);
             total.0.add(&result.counts);
             total.1 += 1;
             if let Some(failure) = result.failure {
                 stops.store(true, Ordering::Relaxed);
-                let mut failed = failed.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut failed = locked(&failed);
                 failed.get_or_insert((plan, ops, failure, steps));
             }
         }

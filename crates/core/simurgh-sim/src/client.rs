@@ -12,11 +12,10 @@ use simurgh_sim_kit::peer::{ClientMessage, Content, Value};
 use simurgh_sim_kit::{NONE, payload, refs};
 
 use crate::model::limits::Size;
-use crate::model::{Doing, Made, code_bit};
+use crate::model::{Input, PayloadInfo, code_bit};
 
-use crate::world::World;
+use crate::simulation::NodeSimulation;
 
-/// The client's end of a connection.
 pub(crate) struct Link {
     pub(crate) client: usize,
     pub(crate) shard: usize,
@@ -24,12 +23,11 @@ pub(crate) struct Link {
     pub(crate) wire: Wire,
     pub(crate) session: Client,
     pub(crate) decoder: Decoder,
-    /// Content its socket left behind.
+    /// What its socket left behind.
     pub(crate) pipe: Vec<u8>,
     pub(crate) heard: Vec<Value>,
     /// The server has no record of it any more.
     pub(crate) is_over: bool,
-    /// Nothing is taken any more.
     pub(crate) is_lost: bool,
     pub(crate) is_stalled: bool,
     /// Messages with refs of its own making.
@@ -37,12 +35,10 @@ pub(crate) struct Link {
 }
 
 impl Link {
-    /// How it is called in stories.
     pub(crate) fn name(&self) -> String {
         format!("client {} ({:?}, shard {})", self.client, self.wire, self.shard)
     }
 
-    /// Content reads and writes its messages.
     pub(crate) fn serializer(&self) -> Serializer {
         if self.wire == Wire::V1 { Serializer::V1 } else { Serializer::V2 }
     }
@@ -51,8 +47,7 @@ impl Link {
 /// The refs of messages that are not a session's.
 const ODD_REFS: u32 = 1_000_000;
 
-impl World {
-    /// The connection that a client has.
+impl NodeSimulation {
     pub(crate) fn link_of(&self, client: u16) -> Option<u32> {
         let client = usize::from(client) % self.current.len().max(1);
         self.current.get(client).copied().flatten()
@@ -60,7 +55,7 @@ impl World {
 
     /// How much longer than it need be a client's message is.
     fn pad(&self, kind: RequestKind, word: u32) -> usize {
-        let above = self.stage.profile.extras.prepare_above as usize;
+        let above = self.shared.profile.features.prepare_above as usize;
         match word >> 20 & 7 {
             0..2 if above > 0 && matches!(kind, RequestKind::Join | RequestKind::Event) => above,
             2 if above > 0 => above / 2,
@@ -79,8 +74,9 @@ impl World {
     ) {
         let Some(wire) = self.links.get(conn as usize).map(|it| it.wire) else { return };
         let is_binary = is_binary && wire != Wire::V1;
-        let (pad, made) = (self.pad(kind, word), Made { is_binary, ..Made::plain(topic, 0) });
-        let mut model = self.stage.model();
+        let (pad, made) =
+            (self.pad(kind, word), PayloadInfo { is_binary, ..PayloadInfo::plain(topic, 0) });
+        let mut model = self.shared.model();
         let (id, payload) = model.payload(made, word, pad);
         let name = model.topics.name(topic).to_owned();
         drop(model);
@@ -122,8 +118,8 @@ impl World {
     /// A client says something with refs of its own making: none, or of a join that is long over.
     pub(crate) fn say_oddly(&mut self, conn: u32, topic: u8, word: u32) {
         let Some(link) = self.links.get_mut(conn as usize) else { return };
-        let mut model = self.stage.model();
-        let (id, payload) = model.payload(Made::plain(topic, 0), word, 0);
+        let mut model = self.shared.model();
+        let (id, payload) = model.payload(PayloadInfo::plain(topic, 0), word, 0);
         let name = model.topics.name(topic).to_owned();
         drop(model);
         if link.wire == Wire::Plain {
@@ -144,7 +140,7 @@ impl World {
         let join_ref =
             if asks == RequestKind::Join { join_ref.min(ODD_REFS - 1) } else { join_ref };
         // Of every form, if there are any: a join's own join_ref is meant, later or never.
-        let (join_ref, msg_ref) = match self.stage.profile.extras.has_odd_refs {
+        let (join_ref, msg_ref) = match self.shared.profile.features.has_odd_refs {
             true if join_ref == 0 => (0, refs::in_form(msg_ref, word >> 17)),
             true if asks == RequestKind::Join => {
                 let form = word >> 20;
@@ -209,14 +205,14 @@ impl World {
                 return;
             };
             let waits = peer.socket.phase() == Phase::Waiting && !peer.stash.is_empty();
-            let hastes = waits && self.stage.is_faulty(Fault::Hasten);
+            let hastes = waits && self.shared.is_faulty(Fault::Hasten);
             let server = self.servers.get_mut(shard);
             let Some(peer) = server.and_then(|it| it.net.peer_mut(key)) else { return };
             match peer.socket.phase() {
                 Phase::Open | Phase::Closing => {}
                 Phase::Waiting if !hastes => {
                     let left = peer.stash.len() as u64;
-                    self.stage.model().counts.stashed += left;
+                    self.shared.model().counts.stashed += left;
                     return;
                 }
                 Phase::Waiting => {}
@@ -234,8 +230,8 @@ impl World {
         let is_open = peer.socket.is_open();
         let conn = peer.conn;
         if let Content::Close(code) = sent.content {
-            self.stage.model().conns[conn as usize].codes |= code.map_or(0, code_bit);
-            self.step(shard, Doing::Ended(conn), 1, |core, net, _| {
+            self.shared.model().conns[conn as usize].codes |= code.map_or(0, code_bit);
+            self.step(shard, Input::Ended(conn), 1, |core, net, _| {
                 core.peer_closed(net, key, code.map(CloseCode));
             });
             return;
@@ -245,12 +241,12 @@ impl World {
         }
         peer.socket.heard(tick);
         peer.heard_tick = tick;
-        // Content could not be passed on is not taken.
-        if sent.bytes.len() > self.stage.profile.config.broadcast_bytes_max() {
-            self.stage.model().counts.too_big += 1;
+        // What could not be passed on is refused.
+        if sent.bytes.len() > self.shared.profile.config.broadcast_bytes_max() {
+            self.shared.model().counts.too_big += 1;
             return self.fail_socket(conn, CloseCode::TOO_BIG);
         }
-        let above = self.stage.profile.extras.prepare_above as usize;
+        let above = self.shared.profile.features.prepare_above as usize;
         let has_serializer = peer.socket.wire().serializer().is_some();
         if above > 0 && has_serializer && sent.kind == Kind::Text && sent.bytes.len() > above {
             return self.read_elsewhere(shard, key, sent);
@@ -270,8 +266,8 @@ impl World {
             }
         };
         let length = sent.bytes.len();
-        self.step(shard, Doing::Other, 1, |core, net, stage| {
-            let mut model = stage.model();
+        self.step(shard, Input::Other, 1, |core, net, shared| {
+            let mut model = shared.model();
             let topic = model.topics.plain();
             if model.joined(conn, topic).is_some() {
                 let kind = RequestKind::Event;
@@ -291,9 +287,9 @@ impl World {
         let serializer = peer.socket.wire().serializer().unwrap_or(Serializer::V2);
         let Ok(message) = serializer.decode(frame) else { return };
         let (join_ref, size) = (join_ref(&message), size(&message));
-        self.step(shard, Doing::Other, 1, |core, net, stage| {
-            stage.model().message(conn, Request { join_ref, ..asked }, size);
-            if stage.is_faulty(Fault::Repeat) {
+        self.step(shard, Input::Other, 1, |core, net, shared| {
+            shared.model().message(conn, Request { join_ref, ..asked }, size);
+            if shared.is_faulty(Fault::Repeat) {
                 core.message(net, key, Received::from(message.clone()));
             }
             core.message(net, key, Received::from(message));
@@ -334,7 +330,7 @@ impl World {
     fn take_bytes(&mut self, conn: u32, bytes: &mut [u8]) {
         let Some(link) = self.links.get_mut(conn as usize) else { return };
         let (serializer, wire) = (link.serializer(), link.wire);
-        let mut model = self.stage.model();
+        let mut model = self.shared.model();
         let mut rest = bytes;
         let mut answers = None;
         loop {
@@ -387,7 +383,7 @@ impl World {
 
     /// A socket that speaks in values.
     fn listen(&mut self, conn: u32, heard: Vec<Value>) {
-        let mut model = self.stage.model();
+        let mut model = self.shared.model();
         for it in heard {
             match it {
                 Value::Delivery(topic, line, sum) => model.seen(conn, topic, line, sum),

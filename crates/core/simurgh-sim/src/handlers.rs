@@ -14,13 +14,12 @@ use simurgh_sim_kit::setup::locked;
 use simurgh_sim_kit::{EVENTS, NONE};
 
 use crate::app::{Draw, Member, give_up, mixed};
-use crate::model::{Call, Did, Eff, Intent, Life, Made, Model, Out};
+use crate::model::{Action, Call, CallbackEnd, CallbackRecord, Intent, Life, Model, PayloadInfo};
 use crate::op::{Kind, Op};
 use crate::profile::{Habit, Profile};
-use crate::stage::Stage;
-use crate::world::World;
+use crate::shared::Shared;
+use crate::simulation::NodeSimulation;
 
-/// A message that is to be handled.
 struct Job {
     id: u32,
     word: u32,
@@ -36,11 +35,9 @@ pub(crate) struct Busy {
     is_full: bool,
 }
 
-/// What is kept with a socket.
 #[derive(Debug)]
-struct Assigned(u32, Arc<Stage>);
+struct Assigned(u32, Arc<Shared>);
 
-/// How many of them there are.
 pub(crate) type Count = AtomicI64;
 
 impl Drop for Assigned {
@@ -49,14 +46,14 @@ impl Drop for Assigned {
     }
 }
 
-fn new_assigned(stage: &Arc<Stage>, number: u32) -> Assigned {
-    stage.assigned.fetch_add(1, Ordering::Relaxed);
-    Assigned(number, Arc::clone(stage))
+fn new_assigned(shared: &Arc<Shared>, number: u32) -> Assigned {
+    shared.assigned.fetch_add(1, Ordering::Relaxed);
+    Assigned(number, Arc::clone(shared))
 }
 
 /// What a socket is let in with.
-pub(crate) fn first_assigned(stage: &Arc<Stage>, number: u32) -> Assigns {
-    Arc::new(new_assigned(stage, number))
+pub(crate) fn first_assigned(shared: &Arc<Shared>, number: u32) -> Assigns {
+    Arc::new(new_assigned(shared, number))
 }
 
 /// What a callback reads of its socket.
@@ -67,33 +64,33 @@ pub(crate) fn assigned(ctx: &Context<'_>) -> Option<u32> {
 /// Work that is told its end by being dropped.
 pub(crate) struct Linked {
     pub(crate) task: u32,
-    pub(crate) stage: Arc<Stage>,
+    pub(crate) shared: Arc<Shared>,
 }
 
 impl LinkedWork for Linked {
     fn is_finished(&self) -> bool {
-        self.stage.model().tasks.get(self.task as usize).is_some_and(|it| it.is_finished)
+        self.shared.model().tasks.get(self.task as usize).is_some_and(|it| it.is_finished)
     }
 }
 
 impl Drop for Linked {
     fn drop(&mut self) {
-        self.stage.model().task_told(self.task);
+        self.shared.model().task_told(self.task);
     }
 }
 
 /// Links work to the channel that speaks.
 fn link(
-    stage: &Stage,
+    shared: &Shared,
     model: &mut Model,
     chan: u32,
     ctx: &mut Context<'_>,
-    effects: &mut Vec<Eff>,
+    effects: &mut Vec<Action>,
 ) -> u32 {
     let task = model.new_task(chan);
-    *locked(&stage.linking) = Some(task);
+    *locked(&shared.linking) = Some(task);
     ctx.spawn_linked(std::future::pending());
-    effects.push(Eff::Link(task));
+    effects.push(Action::Link(task));
     task
 }
 
@@ -103,26 +100,26 @@ impl Draw<'_> {
         &mut self,
         model: &mut Model,
         ctx: &mut Context<'_>,
-        effects: &mut Vec<Eff>,
+        effects: &mut Vec<Action>,
         habit: Habit,
     ) {
         let has_channel = self.chan != NONE;
         match habit {
             Habit::Assign => {
                 let number = model.next_assigned();
-                ctx.assign(new_assigned(self.stage, number));
-                effects.push(Eff::Assign(number));
+                ctx.assign(new_assigned(self.shared, number));
+                effects.push(Action::Assign(number));
             }
             Habit::Link if has_channel => {
-                link(self.stage, model, self.chan, ctx, effects);
+                link(self.shared, model, self.chan, ctx, effects);
             }
             Habit::Hold => {
                 ctx.carry_out([Effect::Hold]);
-                effects.push(Eff::Hold);
+                effects.push(Action::Hold);
             }
             Habit::Proceed => {
                 ctx.carry_out([Effect::Proceed]);
-                effects.push(Eff::Proceed);
+                effects.push(Action::Proceed);
             }
             Habit::Speak if has_channel => self.speak(model, ctx),
             _ => {}
@@ -135,15 +132,14 @@ impl Draw<'_> {
             return;
         }
         let word = self.rng.u32(..);
-        let speech = Speech::new(self.stage, model, self.chan, self.depth + 1, word);
-        let done = speech.by(self.stage, &ctx.handle());
+        let speech = Speech::new(self.shared, model, self.chan, self.depth + 1, word);
+        let done = speech.by(self.shared, &ctx.handle());
         if matches!(done, Err(BroadcastError::TooLarge { .. })) != speech.is_too_large(model) {
             model.fail("bounds", format!("{done:?} by the handle of channel {}", self.chan));
         }
     }
 }
 
-/// What is broadcast by a handle.
 struct Speech {
     chan: u32,
     id: u32,
@@ -153,19 +149,16 @@ struct Speech {
 }
 
 impl Speech {
-    fn new(stage: &Stage, model: &mut Model, chan: u32, depth: u8, word: u32) -> Self {
-        let profile = &stage.profile;
+    fn new(shared: &Shared, model: &mut Model, chan: u32, depth: u8, word: u32) -> Self {
+        let profile = &shared.profile;
         let (event, is_for_others) = ((word % EVENTS.len() as u32) as u8, word & 64 == 0);
         let topic = model.chan(chan).map_or(0, |it| it.topic);
         let except = if is_for_others { chan } else { NONE };
         let is_long = profile.long > 0 && word >> 12 & 3 == 0;
         let is_binary = profile.binary > 0 && word >> 8 & 7 == 0;
-        let made = Made { event, except, is_binary, ..Made::plain(topic, depth) };
+        let made = PayloadInfo { event, except, is_binary, ..PayloadInfo::plain(topic, depth) };
         let (id, payload) = model.payload(made, word, if is_long { profile.pad } else { 0 });
-        let event = EVENTS.get(usize::from(event)).copied().unwrap_or_default();
-        let weight = model.weight(topic, event, &payload);
-        model.made[id as usize].weight = weight;
-        Self { chan, id, event, payload, is_for_others }
+        Self { chan, id, event: EVENTS[usize::from(event)], payload, is_for_others }
     }
 
     fn is_too_large(&self, model: &Model) -> bool {
@@ -174,15 +167,15 @@ impl Speech {
 
     fn by(
         &self,
-        stage: &Stage,
+        shared: &Shared,
         handle: &simurgh_core::ChannelHandle<Member>,
     ) -> Result<(), BroadcastError> {
-        *locked(&stage.intent) = Some((self.chan, Intent::Broadcast { id: self.id }));
+        *locked(&shared.intent) = Some((self.chan, Intent::Broadcast { id: self.id }));
         let done = match self.is_for_others {
             true => handle.broadcast_from(self.event, self.payload.clone()),
             false => handle.broadcast(self.event, self.payload.clone()),
         };
-        *locked(&stage.intent) = None;
+        *locked(&shared.intent) = None;
         done
     }
 }
@@ -190,8 +183,8 @@ impl Speech {
 impl Member {
     /// A message of the client, whose handler waits, or waits behind another.
     pub(crate) fn take(&mut self, ctx: &mut Context<'_>, id: u32, word: u32) -> Outcome {
-        let stage = Arc::clone(&self.stage);
-        let mut guard = stage.model();
+        let shared = Arc::clone(&self.shared);
+        let mut guard = shared.model();
         let model = &mut *guard;
         let call = Call::HandleIn { id };
         let (msg_ref, seq) = model.begin(self.chan, call);
@@ -204,16 +197,24 @@ impl Member {
             None => self.start(model, ctx, job, VecDeque::new(), &mut effects),
             Some(busy) => {
                 busy.behind.push_back(job);
-                let most = usize::from(stage.profile.extras.behind_max);
+                let most = usize::from(shared.profile.features.behind_max);
                 if !busy.is_full && busy.behind.len() >= most {
                     busy.is_full = true;
                     ctx.carry_out([Effect::Hold]);
-                    effects.push(Eff::Hold);
+                    effects.push(Action::Hold);
                 }
             }
         }
         let chan = self.chan;
-        model.end(Did { chan, conn, call, effects, out: Out::Nothing, msg_ref, seq });
+        model.end(CallbackRecord {
+            chan,
+            conn,
+            call,
+            effects,
+            out: CallbackEnd::Nothing,
+            msg_ref,
+            seq,
+        });
         Outcome::NoReply
     }
 
@@ -224,9 +225,9 @@ impl Member {
         ctx: &mut Context<'_>,
         job: Job,
         behind: VecDeque<Job>,
-        effects: &mut Vec<Eff>,
+        effects: &mut Vec<Action>,
     ) {
-        let task = link(&self.stage, model, self.chan, ctx, effects);
+        let task = link(&self.shared, model, self.chan, ctx, effects);
         model.begins(self.chan, job.id, task);
         model.chans[self.chan as usize].handle = Some(ctx.handle());
         self.busy = Some(Busy { task, job, behind, is_full: false });
@@ -234,8 +235,8 @@ impl Member {
 
     /// A handler that waited is done: what it did takes place, and the next one begins.
     fn done(&mut self, ctx: &mut Context<'_>, task: u32, word: u32) -> Outcome {
-        let stage = Arc::clone(&self.stage);
-        let mut guard = stage.model();
+        let shared = Arc::clone(&self.shared);
+        let mut guard = shared.model();
         let model = &mut *guard;
         let (chan, call) = (self.chan, Call::Done { task });
         let (msg_ref, seq) = model.begin(chan, call);
@@ -246,9 +247,9 @@ impl Member {
         };
         let (conn, topic) = model.chan(chan).map_or((NONE, 0), |it| (it.conn, it.topic));
         let rng = Rng::with_seed(mixed(self.word ^ job.word, word));
-        let mut draw = Draw { stage: &stage, rng, depth: 0, chan, topic };
+        let mut draw = Draw { shared: &shared, rng, depth: 0, chan, topic };
         let mut effects = model.spare.pop().unwrap_or_default();
-        for _ in 0..draw.rng.u8(..=stage.profile.effects_max) {
+        for _ in 0..draw.rng.u8(..=shared.profile.effects_max) {
             draw.effect(model, ctx, &mut effects);
         }
         if let Some((to, msg_ref)) = job.message
@@ -257,22 +258,22 @@ impl Member {
             let made = draw.plain();
             let (id, payload) = draw.payload(model, made);
             ctx.carry_out([Effect::Reply(to, Reply::ok(payload))]);
-            effects.push(Eff::Reply(msg_ref, id));
+            effects.push(Action::Reply(msg_ref, id));
         }
         let (outcome, out) = match () {
-            () if Profile::is(&mut draw.rng, stage.profile.panics) => {
-                (Outcome::NoReply, Out::Panic)
+            () if Profile::is(&mut draw.rng, shared.profile.panics) => {
+                (Outcome::NoReply, CallbackEnd::Panic)
             }
-            () if Profile::is(&mut draw.rng, stage.profile.stops) => {
-                (Outcome::Stop(Stop::Normal), Out::Stop(Stop::Normal))
+            () if Profile::is(&mut draw.rng, shared.profile.stops) => {
+                (Outcome::Stop(Stop::Normal), CallbackEnd::Stop(Stop::Normal))
             }
-            () => (Outcome::NoReply, Out::Nothing),
+            () => (Outcome::NoReply, CallbackEnd::Nothing),
         };
-        if matches!(out, Out::Nothing) {
+        if matches!(out, CallbackEnd::Nothing) {
             self.go_on(model, ctx, (behind, is_full), &mut effects);
         }
-        let is_panic = matches!(out, Out::Panic);
-        model.end(Did { chan, conn, call, effects, out, msg_ref, seq });
+        let is_panic = matches!(out, CallbackEnd::Panic);
+        model.end(CallbackRecord { chan, conn, call, effects, out, msg_ref, seq });
         drop(guard);
         if is_panic {
             give_up();
@@ -286,14 +287,14 @@ impl Member {
         model: &mut Model,
         ctx: &mut Context<'_>,
         (mut behind, mut is_full): (VecDeque<Job>, bool),
-        effects: &mut Vec<Eff>,
+        effects: &mut Vec<Action>,
     ) {
         let Some(job) = behind.pop_front() else { return };
-        let most = usize::from(self.stage.profile.extras.behind_max);
+        let most = usize::from(self.shared.profile.features.behind_max);
         if is_full && behind.len() <= most / 2 {
             is_full = false;
             ctx.carry_out([Effect::Proceed]);
-            effects.push(Eff::Proceed);
+            effects.push(Action::Proceed);
         }
         self.start(model, ctx, job, behind, effects);
         if let Some(busy) = &mut self.busy {
@@ -302,11 +303,11 @@ impl Member {
     }
 }
 
-impl World {
+impl NodeSimulation {
     /// Does what concerns handlers that wait, and what lies beyond a socket's messages.
     pub(crate) fn reach_further(&mut self, op: Op) {
         let Op { kind, a, b, c } = op;
-        let reaches = self.stage.profile.extras.reaches;
+        let reaches = self.shared.profile.features.reaches;
         match kind {
             Kind::Done => self.done(usize::from(a), c),
             Kind::Finish if reaches => self.end_work(usize::from(a)),
@@ -327,7 +328,7 @@ impl World {
 
     /// A handler that waits is done; its channel may have ended meanwhile.
     fn done(&mut self, which: usize, c: u32) {
-        let mut model = self.stage.model();
+        let mut model = self.shared.model();
         let which = which.checked_rem(model.handlers.len()).unwrap_or(0);
         if which >= model.handlers.len() {
             return;
@@ -338,13 +339,13 @@ impl World {
         let Some(handle) = handle else { return };
         let (chan, task) = (it.chan, it.task);
         self.tell(|| format!("handler {task} of channel {chan} is done"));
-        *locked(&self.stage.intent) = Some((chan, Intent::Done { task }));
+        *locked(&self.shared.intent) = Some((chan, Intent::Done { task }));
         handle.visit(move |it: &mut Member, ctx| it.done(ctx, task, c));
     }
 
-    /// Linked work that is no handler ends by itself.
+    /// Linked work other than a handler ends by itself.
     fn end_work(&mut self, which: usize) {
-        let mut model = self.stage.model();
+        let mut model = self.shared.model();
         let count = model.tasks.len();
         let Some(at) = count.checked_sub(1 + which % count.clamp(1, 16)) else { return };
         if let Some(task) = model.tasks.get_mut(at).filter(|it| !it.is_handler) {
@@ -354,7 +355,7 @@ impl World {
 
     /// The handle of one of the last channels broadcasts.
     fn speak(&mut self, c: u32) {
-        let mut model = self.stage.model();
+        let mut model = self.shared.model();
         let chans = model.chans.len();
         let Some(chan) = chans.checked_sub(1 + c as usize % chans.clamp(1, 16)) else { return };
         let Some(it) = model.chans.get_mut(chan) else { return };
@@ -362,19 +363,12 @@ impl World {
         if it.life == Life::Ended {
             it.handle = None;
         }
-        let speech = Speech::new(&self.stage, &mut model, chan as u32, 1, c.rotate_right(8));
-        let is_too_large = speech.is_too_large(&model);
+        let speech = Speech::new(&self.shared, &mut model, chan as u32, 1, c.rotate_right(8));
         drop(model);
-        let (bytes, bytes_max) =
-            (speech.payload.len(), self.stage.profile.config.broadcast_bytes_max());
-        let expected = match simurgh_core::Node::is_congested(&*self.node) {
-            _ if is_too_large => Err(BroadcastError::TooLarge { bytes, bytes_max }),
-            true => Err(BroadcastError::Congested),
-            false => Ok(()),
-        };
-        let done = speech.by(&self.stage, &handle);
+        let expected = self.node.may_broadcast_bytes(speech.payload.len());
+        let done = speech.by(&self.shared, &handle);
         if done != expected {
-            self.stage.model().fail("bounds", format!("{done:?}, not {expected:?}"));
+            self.shared.model().fail("bounds", format!("{done:?}, not {expected:?}"));
         }
         self.tell(|| format!("the handle of channel {chan} broadcasts #{}: {done:?}", speech.id));
     }

@@ -1,7 +1,7 @@
-//! Whole servers of `simurgh-core` in one thread, from one seed, and an account of what must be.
+//! Whole servers of `simurgh-core` in one thread, from one seed, and a model of what they must do.
 //!
 //! ```text
-//!   seed ─► Profile (how many of what) ─► Source ─► Op, Op, Op … ─► World
+//!   seed ─► Profile (how many of what) ─► Source ─► Op, Op, Op … ─► NodeSimulation
 //!                                                     │
 //!          clients ⇄ network ⇄ cores ⇄ mailboxes ◄────┤ who runs, what is read, how time goes
 //!             │                  │                    ▼
@@ -17,7 +17,7 @@ mod checks;
 mod cli;
 mod client;
 mod counts;
-mod extras;
+mod features;
 mod fuzz;
 mod handlers;
 mod history;
@@ -26,18 +26,18 @@ mod listeners;
 mod model;
 mod node;
 mod op;
+mod operations;
 mod outside;
 mod presence;
 mod profile;
 mod ready;
 mod report;
 mod run;
-mod scene;
+mod shared;
 mod shrink;
-mod stage;
+mod simulation;
 #[cfg(test)]
 mod tests;
-mod world;
 
 pub use cli::main;
 pub use fuzz::fuzz;

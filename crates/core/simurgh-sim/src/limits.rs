@@ -1,5 +1,5 @@
 //! Limits of what clients say, and times of sockets, as a seed draws them: plain numbers, of which
-//! the core and the account each make their own.
+//! the core and the model each make their own.
 
 use std::time::Duration;
 

@@ -1,5 +1,4 @@
-//! The simulated node: mailboxes, byte accounts, decisions, seats; and the stage that applications,
-//! nodes and transports of a run share.
+//! The simulated node: mailboxes, bytes under way, decisions, open connections.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -24,24 +23,23 @@ use crate::handlers;
 use crate::model::{Answer, Intent};
 use crate::presence;
 use crate::ready;
-use crate::stage::Stage;
+use crate::shared::Shared;
 
 /// The user socket of clients, and that of those without serializer.
 pub(crate) const CHANNELS: u8 = 0;
 pub(crate) const PLAIN: u8 = 1;
 
-/// What is in a mailbox.
 #[derive(Debug)]
-pub(crate) struct Letter {
+pub(crate) struct TaggedMail {
     pub(crate) mail: Mail,
-    pub(crate) tag: Tag,
+    pub(crate) tag: MailTag,
     /// A broadcast's flow, and what it weighs.
     flow: Option<(Flow, usize)>,
 }
 
-/// What the account has to know of a mail.
+/// What the model has to know of a mail.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Tag {
+pub(crate) enum MailTag {
     Nothing,
     Broadcast(u32),
     Told(u32, Intent),
@@ -56,7 +54,6 @@ pub(crate) enum Tag {
     Answers(u32),
 }
 
-/// A join that is being decided.
 pub(crate) struct Decision {
     pub(crate) conn: u32,
     pub(crate) shard: usize,
@@ -65,15 +62,14 @@ pub(crate) struct Decision {
     pub(crate) work: JoinDecision,
 }
 
-/// What changes of a node.
 #[derive(Default)]
 pub(crate) struct State {
-    pub(crate) mailboxes: Vec<VecDeque<Letter>>,
+    pub(crate) mailboxes: Vec<VecDeque<TaggedMail>>,
     pub(crate) charged: Vec<usize>,
     pub(crate) charged_max: usize,
     pub(crate) ended: Vec<bool>,
     pub(crate) deciding: VecDeque<Decision>,
-    pub(crate) census: Vec<i64>,
+    pub(crate) member_counts: Vec<i64>,
     /// What is being broadcast by a handle: its shard counts it until it is taken there.
     spoken: Option<(u32, Intent)>,
     /// To whom the broadcast in hand was posted.
@@ -94,9 +90,8 @@ pub(crate) struct State {
     pub(crate) told_last: Option<(Arc<Broadcast>, u32)>,
 }
 
-/// The node.
 pub(crate) struct SimNode {
-    pub(crate) stage: Arc<Stage>,
+    pub(crate) shared: Arc<Shared>,
     user_sockets: [UserSocket; 2],
     permits: FanoutPermits,
     permits_all: Option<usize>,
@@ -105,20 +100,20 @@ pub(crate) struct SimNode {
 }
 
 impl SimNode {
-    pub(crate) fn new(stage: Arc<Stage>) -> Self {
-        let profile = &stage.profile;
-        let (shards, topics) = (profile.shards, stage.model().topics.names.len());
+    pub(crate) fn new(shared: Arc<Shared>) -> Self {
+        let profile = &shared.profile;
+        let (shards, topics) = (profile.shards, shared.model().topics.names.len());
         let state = State {
             mailboxes: (0..shards).map(|_| VecDeque::new()).collect(),
             charged: vec![0; shards],
             ended: vec![false; shards],
-            census: vec![0; topics],
+            member_counts: vec![0; topics],
             flows: Flows::new(shards, topics),
             ..State::default()
         };
         let permits = profile.permits();
         let (permits_all, state) = (permits.left(), Mutex::new(state));
-        Self { user_sockets: user_sockets(&stage), permits, permits_all, shards, state, stage }
+        Self { user_sockets: user_sockets(&shared), permits, permits_all, shards, state, shared }
     }
 
     pub(crate) fn state(&self) -> MutexGuard<'_, State> {
@@ -130,15 +125,14 @@ impl SimNode {
         self.permits.left().zip(self.permits_all)
     }
 
-    /// Puts something into a mailbox.
-    pub(crate) fn put(&self, shard: usize, letter: Letter) -> bool {
+    pub(crate) fn put(&self, shard: usize, tagged: TaggedMail) -> bool {
         let mut state = self.state();
         if state.ended.get(shard).copied().unwrap_or(true) {
             return false;
         }
-        state.permits_posted += usize::from(letter.is_permit());
-        state.mail(shard, &letter, true);
-        state.mailboxes[shard].push_back(letter);
+        state.permits_posted += usize::from(tagged.is_permit());
+        state.mail(shard, &tagged, true);
+        state.mailboxes[shard].push_back(tagged);
         true
     }
 
@@ -149,28 +143,27 @@ impl SimNode {
         state.charged.fill(0);
         state.ended.fill(false);
         state.starts += 1;
-        state.flows = Flows::new(self.shards, state.census.len());
+        state.flows = Flows::new(self.shards, state.member_counts.len());
         drop(state);
         drop(deciding);
     }
 
-    /// Takes the next letter out of a mailbox.
-    pub(crate) fn take(&self, shard: usize) -> Option<Letter> {
+    pub(crate) fn take(&self, shard: usize) -> Option<TaggedMail> {
         let mut state = self.state();
-        let letter = state.mailboxes.get_mut(shard)?.pop_front()?;
-        state.permits_posted -= usize::from(letter.is_permit());
-        state.mail(shard, &letter, false);
-        Some(letter)
+        let tagged = state.mailboxes.get_mut(shard)?.pop_front()?;
+        state.permits_posted -= usize::from(tagged.is_permit());
+        state.mail(shard, &tagged, false);
+        Some(tagged)
     }
 
     /// A shard ends: nothing is put into its mailbox any more, and what is in it is lost.
-    pub(crate) fn end(&self, shard: usize) -> VecDeque<Letter> {
+    pub(crate) fn end(&self, shard: usize) -> VecDeque<TaggedMail> {
         let mut state = self.state();
         state.ended[shard] = true;
-        let letters = state.mailboxes.get_mut(shard).map(std::mem::take).unwrap_or_default();
-        state.permits_posted -= letters.iter().filter(|it| it.is_permit()).count();
-        letters.iter().for_each(|it| state.mail(shard, it, false));
-        letters
+        let tagged_mails = state.mailboxes.get_mut(shard).map(std::mem::take).unwrap_or_default();
+        state.permits_posted -= tagged_mails.iter().filter(|it| it.is_permit()).count();
+        tagged_mails.iter().for_each(|it| state.mail(shard, it, false));
+        tagged_mails
     }
 }
 
@@ -189,15 +182,15 @@ impl State {
         self.has_spoken = true;
     }
 
-    fn mail(&mut self, shard: usize, letter: &Letter, comes: bool) {
-        if let Some((flow, bytes)) = letter.flow {
+    fn mail(&mut self, shard: usize, tagged: &TaggedMail, comes: bool) {
+        if let Some((flow, bytes)) = tagged.flow {
             self.flows.mail(shard, flow, bytes, comes);
         }
     }
 }
 
-impl Letter {
-    pub(crate) fn new(mail: Mail, tag: Tag) -> Self {
+impl TaggedMail {
+    pub(crate) fn new(mail: Mail, tag: MailTag) -> Self {
         Self { mail, tag, flow: None }
     }
 
@@ -206,13 +199,13 @@ impl Letter {
     }
 }
 
-fn user_sockets(stage: &Arc<Stage>) -> [UserSocket; 2] {
-    let profile = &stage.profile;
-    let limits = stage.mistaken(profile.limits().copied().unwrap_or_default());
-    let join = app::join(stage);
+fn user_sockets(shared: &Arc<Shared>) -> [UserSocket; 2] {
+    let profile = &shared.profile;
+    let limits = shared.mistaken(profile.limits().copied().unwrap_or_default());
+    let join = app::join(shared);
     // All names that begin so; it cannot fail.
     let pattern = Pattern::parse("rooms:*");
-    let prepare = (profile.extras.prepare_above > 0).then(|| ready::prepare(stage));
+    let prepare = (profile.features.prepare_above > 0).then(|| ready::prepare(shared));
     let of_channel = limits.of_channel();
     let (make, history) = (join.clone(), None);
     let route = |pattern| Route { pattern, join: make, prepare, limits: of_channel, history };
@@ -237,9 +230,9 @@ impl LinkedWork for Untold {
 
 impl NodeHandle for SimNode {
     fn send(&self, channel: ChannelId, what: ToChannel) {
-        let Some((chan, intent)) = locked(&self.stage.intent).take() else { return };
-        let letter = Letter::new(Mail::ToChannel(channel, what), Tag::Told(chan, intent));
-        self.put(usize::from(channel.shard), letter);
+        let Some((chan, intent)) = locked(&self.shared.intent).take() else { return };
+        let tagged = TaggedMail::new(Mail::ToChannel(channel, what), MailTag::Told(chan, intent));
+        self.put(usize::from(channel.shard), tagged);
     }
 
     fn broadcast_by(
@@ -249,7 +242,7 @@ impl NodeHandle for SimNode {
         payload: Payload<'static>,
         audience: Audience,
     ) -> Result<(), BroadcastError> {
-        self.state().spoken = locked(&self.stage.intent).take();
+        self.state().spoken = locked(&self.shared.intent).take();
         let done = self.broadcast_for(channel, event, payload, audience);
         self.state().spoken = None;
         done
@@ -258,11 +251,11 @@ impl NodeHandle for SimNode {
     fn spawn(&self, _work: Work) {}
 
     fn spawn_linked(&self, _work: Work) -> Box<dyn LinkedWork> {
-        let task = locked(&self.stage.linking).take().unwrap_or(NONE);
-        if self.stage.is_faulty(Fault::Unlink) {
+        let task = locked(&self.shared.linking).take().unwrap_or(NONE);
+        if self.shared.is_faulty(Fault::Unlink) {
             return Box::new(Untold);
         }
-        Box::new(handlers::Linked { task, stage: Arc::clone(&self.stage) })
+        Box::new(handlers::Linked { task, shared: Arc::clone(&self.shared) })
     }
 
     fn presence_config(&self) -> &PresenceConfig {
@@ -274,15 +267,15 @@ impl NodeHandle for SimNode {
     }
 
     fn member_count(&self, topic: &str) -> Option<u32> {
-        let topic = self.stage.model().topics.number(topic)?;
-        let count = self.state().census.get(usize::from(topic)).copied();
-        self.stage.profile.counts_members.then_some(count.unwrap_or(0).max(0) as u32)
+        let topic = self.shared.model().topics.number(topic)?;
+        let count = self.state().member_counts.get(usize::from(topic)).copied();
+        self.shared.profile.counts_members.then_some(count.unwrap_or(0).max(0) as u32)
     }
 }
 
 impl Node for SimNode {
     fn config(&self) -> &Config {
-        &self.stage.profile.config
+        &self.shared.profile.config
     }
 
     fn user_socket(&self, index: u8) -> Option<&UserSocket> {
@@ -290,7 +283,7 @@ impl Node for SimNode {
     }
 
     fn id(&self) -> u64 {
-        self.stage.profile.seed.wrapping_add(self.state().starts << 8)
+        self.shared.profile.seed.wrapping_add(self.state().starts << 8)
     }
 
     fn has_history(&self) -> bool {
@@ -323,7 +316,7 @@ impl Node for SimNode {
 
     fn post_weighed(&self, shard: usize, bytes: usize, mail: Mail) {
         match presence::is_of_presence(&mail) {
-            // It is no broadcast that a callback makes.
+            // A callback did not make it.
             true => self.state().charge_for_presence(shard, bytes),
             false => self.charge(shard, bytes),
         }
@@ -337,36 +330,36 @@ impl Node for SimNode {
             return self.post_presence(shard, mail);
         }
         let tag = match &mail {
-            Mail::Broadcast(posted) => Tag::Broadcast(number_of(posted.broadcast())),
+            Mail::Broadcast(posted) => MailTag::Broadcast(number_of(posted.broadcast())),
             Mail::ToChannel(..) => match self.state().spoken {
-                Some((chan, intent)) => Tag::Told(chan, intent),
-                None => Tag::Nothing,
+                Some((chan, intent)) => MailTag::Told(chan, intent),
+                None => MailTag::Nothing,
             },
-            _ => Tag::Nothing,
+            _ => MailTag::Nothing,
         };
         let mut flow = None;
-        if let Tag::Broadcast(id) = tag {
-            let model = self.stage.model();
+        if let MailTag::Broadcast(id) = tag {
+            let model = self.shared.model();
             if let (Some(running), Mail::Broadcast(posted)) = (model.running, &mail) {
                 let topic = model.made(id).map_or(0, |it| it.topic);
                 flow = Some((model.flow(running, topic), posted.broadcast().weight()));
                 self.state().posted.push((shard, id));
             }
             drop(model);
-            if self.stage.is_faulty(Fault::LoseMail) {
+            if self.shared.is_faulty(Fault::LoseMail) {
                 return true;
             }
-            if self.stage.is_faulty(Fault::DoubleMail)
+            if self.shared.is_faulty(Fault::DoubleMail)
                 && let Mail::Broadcast(posted) = &mail
             {
                 let again = simurgh_core::Posted::new(Arc::clone(posted.broadcast()), None);
-                self.put(shard, Letter::new(Mail::Broadcast(again), tag));
+                self.put(shard, TaggedMail::new(Mail::Broadcast(again), tag));
             }
         }
-        if matches!(mail, Mail::Permit) && self.stage.is_faulty(Fault::LosePermit) {
+        if matches!(mail, Mail::Permit) && self.shared.is_faulty(Fault::LosePermit) {
             return true;
         }
-        self.put(shard, Letter { mail, tag, flow })
+        self.put(shard, TaggedMail { mail, tag, flow })
     }
 
     fn charge(&self, shard: usize, bytes: usize) {
@@ -377,7 +370,7 @@ impl Node for SimNode {
             return;
         }
         drop(state);
-        let mut model = self.stage.model();
+        let mut model = self.shared.model();
         let mut state = self.state();
         if model.running != Some(shard) {
             return;
@@ -395,7 +388,7 @@ impl Node for SimNode {
     }
 
     fn discharge(&self, shard: usize, bytes: usize) {
-        if self.stage.is_faulty(Fault::Forget) {
+        if self.shared.is_faulty(Fault::Forget) {
             return;
         }
         let mut state = self.state();
@@ -406,7 +399,7 @@ impl Node for SimNode {
             None => {
                 let text = format!("shard {shard} gives back {bytes} of {charged} bytes");
                 drop(state);
-                self.stage.model().fail("bytes", text);
+                self.shared.model().fail("bytes", text);
             }
         }
     }
@@ -420,7 +413,7 @@ impl Node for SimNode {
     }
 
     fn decide(&self, shard: usize, key: Key, ticket: u32, work: JoinDecision) {
-        let mut model = self.stage.model();
+        let mut model = self.shared.model();
         let conn = model.joining.map_or(NONE, |it| it.conn);
         model.decides(conn, ticket);
         drop(model);
@@ -434,7 +427,7 @@ impl Node for SimNode {
     }
 
     fn member_joined(&self, topic: &str) {
-        if !self.stage.is_faulty(Fault::Miscount) {
+        if !self.shared.is_faulty(Fault::Miscount) {
             self.count(topic, 1);
         }
     }
@@ -444,13 +437,12 @@ impl Node for SimNode {
     }
 
     fn release_connection(&self) {
-        if !self.stage.is_faulty(Fault::Seat) {
-            self.stage.model().seats -= 1;
+        if !self.shared.is_faulty(Fault::Seat) {
+            self.shared.model().seats -= 1;
         }
     }
 }
 
-/// The number of a broadcast.
 pub(crate) fn number_of(broadcast: &Broadcast) -> u32 {
     match broadcast.event() {
         // Its payload says nothing; the first numbers are theirs.
@@ -460,10 +452,20 @@ pub(crate) fn number_of(broadcast: &Broadcast) -> u32 {
 }
 
 impl SimNode {
+    /// What a broadcast of a payload of so many bytes must come to.
+    pub(crate) fn may_broadcast_bytes(&self, bytes: usize) -> Result<(), BroadcastError> {
+        let bytes_max = self.config().broadcast_bytes_max();
+        match self.is_congested() {
+            _ if bytes > bytes_max => Err(BroadcastError::TooLarge { bytes, bytes_max }),
+            true => Err(BroadcastError::Congested),
+            false => Ok(()),
+        }
+    }
+
     fn count(&self, topic: &str, by: i64) {
-        let topic = self.stage.model().topics.number(topic);
+        let topic = self.shared.model().topics.number(topic);
         let mut state = self.state();
-        if let Some(count) = topic.and_then(|it| state.census.get_mut(usize::from(it))) {
+        if let Some(count) = topic.and_then(|it| state.member_counts.get_mut(usize::from(it))) {
             *count += by;
         }
     }

@@ -8,7 +8,6 @@ use crate::profile::Profile;
 
 macro_rules! kinds {
     ($($(#[doc = $doc:literal])* $kind:ident $name:literal $weight:literal,)*) => {
-        /// The kinds of operations.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         #[repr(u8)]
         pub(crate) enum Kind { $($(#[doc = $doc])* $kind,)* }
@@ -23,13 +22,10 @@ macro_rules! kinds {
 kinds! {
     /// A client opens a socket: `a` the client, `c` its shard, wire, id.
     Connect "connect" 24,
-    /// A client joins: topic `b`.
     Join "join" 50,
     /// A client pushes to topic `b`; `c` is the application's word.
     Push "push" 140,
-    /// A client leaves topic `b`.
     Leave "leave" 16,
-    /// A client sends a heartbeat.
     Heartbeat "heartbeat" 6,
     /// A client sends a message with refs of its own making.
     Odd "odd" 20,
@@ -41,11 +37,8 @@ kinds! {
     Write "write" 50,
     /// Client `a` takes nothing for a while, or takes again.
     Stall "stall" 6,
-    /// Client `a` is gone.
     Vanish "vanish" 3,
-    /// Client `a` closes its socket.
     Close "close" 2,
-    /// Client `a` closes its sending half.
     HalfClose "half-close" 2,
     /// Core `a` takes up to `b` mails.
     Mail "mail" 90,
@@ -55,11 +48,9 @@ kinds! {
     Decide "decide" 40,
     /// Somebody outside broadcasts on topic `b`.
     Publish "publish" 20,
-    /// A handle of a channel is used.
     Handle "handle" 30,
     /// A socket id is disconnected from outside.
     Disconnect "disconnect" 1,
-    /// Time passes.
     Wait "wait" 30,
     /// Core `a` begins to drain.
     Drain "drain" 0,
@@ -73,11 +64,8 @@ kinds! {
     Reading "reading" 40,
     /// New cores start where all have drained and ended.
     Restart "restart" 20,
-    /// A handler that waits is done.
     Done "done" 60,
-    /// Linked work ends by itself.
     Finish "finish" 5,
-    /// A handle of a channel broadcasts.
     Speak "speak" 12,
     /// Somebody outside of channels listens to topic `b`, or no longer.
     Listen "listen" 4,
@@ -102,10 +90,8 @@ impl Kind {
 
 pub(crate) type Op = simurgh_sim_kit::operation::Op<Kind>;
 
-/// Draws operations from a seed.
 pub(crate) struct Source {
     rng: Rng,
-    /// Sums of the weights.
     sums: Vec<u32>,
     /// Drains in 40,000 operations.
     drains: u32,
@@ -126,11 +112,15 @@ impl Source {
             sum
         };
         let sums = Kind::ALL.iter().zip(&profile.weights).map(weigh).collect();
-        let drains = if profile.extras.restarts { 80 } else { 8 };
+        let drains = if profile.features.restarts { 80 } else { 8 };
         Self { rng: Rng::with_seed(profile.seed), sums, drains }
     }
+}
 
-    pub(crate) fn next(&mut self) -> Op {
+impl Iterator for Source {
+    type Item = Op;
+
+    fn next(&mut self) -> Option<Op> {
         let (rng, drains) = (&mut self.rng, self.drains);
         // Rare ones, whatever the weights.
         let kind = match rng.u32(..40_000) {
@@ -142,16 +132,14 @@ impl Source {
                 Kind::ALL.get(place).map_or(Kind::Turn, |(kind, ..)| *kind)
             }
         };
-        Op::draw(kind, rng)
+        Some(Op::draw(kind, rng))
     }
 }
 
-/// As a line of a file.
 pub(crate) fn line(op: &Op) -> String {
     format!("{} {} {} {}", Kind::ALL[op.kind as usize].1, op.a, op.b, op.c)
 }
 
-/// From such a line.
 pub(crate) fn from_line(line: &str) -> Result<Op, String> {
     let op = || {
         let mut words = line.split_whitespace();
@@ -169,10 +157,7 @@ mod tests {
 
     #[test]
     fn an_operation_is_read_as_it_was_written() {
-        let profile = Profile::of(7);
-        let mut source = Source::new(&profile);
-        for _ in 0..1000 {
-            let op = source.next();
+        for op in Source::new(&Profile::of(7)).take(1000) {
             assert_eq!(from_line(&line(&op)), Ok(op));
         }
         assert!(from_line("push 1").is_err());

@@ -4,12 +4,11 @@ use simurgh_core::{NETWORK, Phase};
 use simurgh_proto::ws::CloseCode;
 use simurgh_sim_kit::delivery::RequestKind;
 
-use crate::model::{Doing, code_bit};
+use crate::model::{Input, code_bit};
 use crate::op::Op;
-use crate::world::World;
+use crate::simulation::NodeSimulation;
 
-impl World {
-    /// An observer has a socket closed.
+impl NodeSimulation {
     pub(crate) fn kick(&mut self, conn: u32) {
         let Some((shard, key, who)) =
             self.links.get(conn as usize).map(|it| (it.shard, it.key, it.name()))
@@ -18,13 +17,13 @@ impl World {
         };
         let Some(was_open) = self.peer(conn).map(|it| it.socket.is_open()) else { return };
         self.tell(|| format!("somebody has {who} closed"));
-        let mut model = self.stage.model();
+        let mut model = self.shared.model();
         if let Some(it) = model.conn_mut(conn).filter(|_| was_open) {
             it.codes |= code_bit(1001);
         }
         model.counts.kicks += u64::from(was_open);
         drop(model);
-        self.step(shard, Doing::Other, 1, |core, net, _| {
+        self.step(shard, Input::Other, 1, |core, net, _| {
             core.close(net, key, CloseCode::GOING_AWAY)
         });
         if was_open {
@@ -37,11 +36,11 @@ impl World {
         let Some((shard, key)) = self.links.get(conn as usize).map(|it| (it.shard, it.key)) else {
             return;
         };
-        if let Some(it) = self.stage.model().conn_mut(conn) {
+        if let Some(it) = self.shared.model().conn_mut(conn) {
             it.codes |= code_bit(code.0);
             it.is_cut = true;
         }
-        self.step(shard, Doing::Other, 1, |core, net, _| core.fail(net, key, code));
+        self.step(shard, Input::Other, 1, |core, net, _| core.fail(net, key, code));
         self.must_be_over(conn, "its bytes are wrong");
     }
 
@@ -53,13 +52,14 @@ impl World {
         if !is_over || is_unheard || peer.socket.channels() > 0 {
             let (phase, held) = (peer.socket.phase(), peer.is_held);
             let text = format!("socket {conn} is {phase:?} (held: {held}) although {why}");
-            self.stage.model().fail("close", text);
+            self.shared.model().fail("close", text);
         }
     }
 
     /// A client says the same several times, and all of it is read.
     pub(crate) fn burst(&mut self, op: Op) {
-        let Some(conn) = self.link_of(op.a).filter(|_| self.stage.profile.extras.is_limited) else {
+        let Some(conn) = self.link_of(op.a).filter(|_| self.shared.profile.features.is_limited)
+        else {
             return;
         };
         let topic = self.some_topic(op.b);
@@ -69,7 +69,7 @@ impl World {
             4 => RequestKind::Leave,
             _ => RequestKind::Event,
         };
-        let phoenix = self.stage.model().topics.phoenix();
+        let phoenix = self.shared.model().topics.phoenix();
         let topic = if kind == RequestKind::Heartbeat { phoenix } else { topic };
         for n in 0..2 + op.c / 16 % 9 {
             self.say(conn, kind, topic, op.c.rotate_left(n), false);
@@ -88,7 +88,7 @@ impl World {
         self.node.restart();
         let servers = std::mem::take(&mut self.servers);
         self.servers = servers.into_iter().map(|it| it.again(&self.node)).collect();
-        self.stage.model().restart();
+        self.shared.model().restart();
         self.check_end();
         for client in 0..self.current.len() {
             self.come_back(
@@ -103,7 +103,7 @@ impl World {
         // What the old server said reaches it first.
         while self.take(last as u32, usize::MAX) {}
         let held: Vec<u8> = {
-            let model = self.stage.model();
+            let model = self.shared.model();
             let Some(link) = self.links.get(last) else { return };
             let holds = |it: &u8| link.session.holds(model.topics.name(*it));
             (0..model.topics.rooms as u8).filter(holds).collect()
@@ -114,7 +114,7 @@ impl World {
         self.connect(client as u16, c);
         let Some(conn) = self.link_of(client as u16) else { return };
         for topic in held {
-            self.stage.model().counts.returns += 1;
+            self.shared.model().counts.returns += 1;
             self.say(conn, RequestKind::Join, topic, c >> 3, false);
         }
     }

@@ -9,11 +9,11 @@ use simurgh_sim_kit::fault::Fault;
 use simurgh_sim_kit::presence::KEYS;
 
 use crate::app::{DEPTH_MAX, Draw, Member};
-use crate::model::presence::{Does, event_of, key_of};
-use crate::model::{Eff, Made, Model};
-use crate::node::{Letter, SimNode, Tag};
+use crate::model::presence::{PresenceAction, event_of, key_of};
+use crate::model::{Action, Model, PayloadInfo};
+use crate::node::{MailTag, SimNode, TaggedMail};
 use crate::profile::Habit;
-use crate::world::World;
+use crate::simulation::NodeSimulation;
 
 /// Whether a mail has to do with presence.
 pub(crate) fn is_of_presence(mail: &Mail) -> bool {
@@ -40,7 +40,7 @@ impl Draw<'_> {
         &mut self,
         model: &mut Model,
         ctx: &mut Context<'_>,
-        effects: &mut Vec<Eff>,
+        effects: &mut Vec<Action>,
         habit: Habit,
     ) {
         let (place, word) = (self.rng.u8(..KEYS.len() as u8), self.rng.u32(..));
@@ -56,14 +56,14 @@ impl Draw<'_> {
         match habit {
             Habit::Untrack => {
                 ctx.presence().untrack(key);
-                effects.push(Eff::Present(Does::Untrack(place)));
+                effects.push(Action::Present(PresenceAction::Untrack(place)));
             }
             Habit::AskState => {
                 ctx.presence().push_state();
-                effects.push(Eff::Present(Does::Ask));
+                effects.push(Action::Present(PresenceAction::Ask));
             }
             _ => {
-                let config = &self.stage.profile.config.presence;
+                let config = &self.shared.profile.config.presence;
                 let pad = match word % 32 {
                     0..2 => 40,
                     2 if config.meta_bytes_max > 4096 => config.meta_bytes_max - 60,
@@ -85,18 +85,18 @@ impl Draw<'_> {
                 let (done, does) = match habit {
                     Habit::Track => {
                         let done = ctx.presence().track(key, Payload::from_json(text));
-                        (done, Does::Track(place, number))
+                        (done, PresenceAction::Track(place, number))
                     }
                     _ => {
                         let done = ctx.presence().update(key, Payload::from_json(text));
-                        (done, Does::Update(place, number))
+                        (done, PresenceAction::Update(place, number))
                     }
                 };
                 if done != expected {
                     model.fail("presence", format!("{does:?}: {done:?}, not {expected:?}"));
                 }
                 if done.is_ok() {
-                    effects.push(Eff::Present(does));
+                    effects.push(Action::Present(does));
                 }
             }
         }
@@ -108,27 +108,28 @@ impl SimNode {
     pub(crate) fn post_presence(&self, shard: usize, mail: Mail) -> bool {
         let tag = match &mail {
             Mail::Presence(topic, PresenceMail::ListAnswer(events)) => {
-                let mut model = self.stage.model();
+                let mut model = self.shared.model();
                 let topic = model.topics.number(topic).unwrap_or_default();
                 let events =
                     events.as_ref().map(|it| it.iter().map(|(event, json)| (*event, &**json)));
-                Tag::Answers(model.answers_go(topic, events))
+                MailTag::Answers(model.answers_go(topic, events))
             }
-            Mail::Presence(topic, it) => Tag::Present(self.for_home(shard, topic, it)),
-            Mail::Push(push) => Tag::Pushes(self.stage.model().presence_pushes(push)),
-            Mail::Broadcast(posted) => Tag::Broadcast(self.told_all(posted.broadcast())),
-            _ => Tag::Nothing,
+            Mail::Presence(topic, it) => MailTag::Present(self.for_home(shard, topic, it)),
+            Mail::Push(push) => MailTag::Pushes(self.shared.model().presence_pushes(push)),
+            Mail::Broadcast(posted) => MailTag::Broadcast(self.told_all(posted.broadcast())),
+            _ => MailTag::Nothing,
         };
-        let is_told = matches!(tag, Tag::Broadcast(_)) && self.stage.is_faulty(Fault::Absent);
-        let is_for_home = matches!(tag, Tag::Present(_)) && self.stage.is_faulty(Fault::Untold);
+        let is_told = matches!(tag, MailTag::Broadcast(_)) && self.shared.is_faulty(Fault::Absent);
+        let is_for_home =
+            matches!(tag, MailTag::Present(_)) && self.shared.is_faulty(Fault::Untold);
         if is_told || is_for_home {
             return false;
         }
-        self.put(shard, Letter::new(mail, tag))
+        self.put(shard, TaggedMail::new(mail, tag))
     }
 
     fn for_home(&self, shard: usize, topic: &str, mail: &PresenceMail) -> u32 {
-        let mut model = self.stage.model();
+        let mut model = self.shared.model();
         let topic = model.topics.number(topic);
         let mut number = |meta: &str| {
             let number = simurgh_sim_kit::payload::number(meta.get(5..).unwrap_or("").as_bytes()).0;
@@ -139,16 +140,18 @@ impl SimNode {
             PresenceMail::Call(channel, call) => {
                 let does = match call {
                     PresenceCall::Track(key, it, _) => {
-                        Does::Track(key_of(key), number(it.as_str()))
+                        PresenceAction::Track(key_of(key), number(it.as_str()))
                     }
-                    PresenceCall::Update(key, it) => Does::Update(key_of(key), number(it.as_str())),
-                    PresenceCall::Untrack(key) => Does::Untrack(key_of(key)),
-                    PresenceCall::PushState => Does::Ask,
-                    PresenceCall::End => Does::End,
+                    PresenceCall::Update(key, it) => {
+                        PresenceAction::Update(key_of(key), number(it.as_str()))
+                    }
+                    PresenceCall::Untrack(key) => PresenceAction::Untrack(key_of(key)),
+                    PresenceCall::PushState => PresenceAction::Ask,
+                    PresenceCall::End => PresenceAction::End,
                 };
                 model.presence_posted(*channel, topic, shard, does)
             }
-            // Those of a node with others: these worlds have one.
+            // Those of a node with others: here is only one.
             PresenceMail::List(_)
             | PresenceMail::ListAnswer(_)
             | PresenceMail::Begin
@@ -168,52 +171,53 @@ impl SimNode {
         }
         drop(state.told_last.take());
         drop(state);
-        let mut model = self.stage.model();
+        let mut model = self.shared.model();
         let topic = model.topics.number(broadcast.topic()).unwrap_or_default();
         let (event, text) = (broadcast.event(), broadcast.payload().json().unwrap_or_default());
         let record = model.presence_says(topic, event, text, None);
         let event = event_of(event).unwrap_or_default();
         let sum = simurgh_sim_kit::payload::sum(broadcast.payload());
-        let id = model.make(Made { event, record, sum, ..Made::plain(topic, DEPTH_MAX) });
+        let id =
+            model.make(PayloadInfo { event, record, sum, ..PayloadInfo::plain(topic, DEPTH_MAX) });
         drop(model);
         self.state().told_last = Some((Arc::clone(broadcast), id));
         id
     }
 }
 
-impl World {
+impl NodeSimulation {
     /// Somebody outside of channels asks who is present.
     pub(crate) fn ask_who(&mut self, topic: u8) {
-        if !self.stage.profile.extras.is_present {
+        if !self.shared.profile.features.is_present {
             return;
         }
-        let stage = Arc::clone(&self.stage);
-        let name = stage.model().topics.name(topic).to_owned();
+        let shared = Arc::clone(&self.shared);
+        let name = shared.model().topics.name(topic).to_owned();
         self.tell(|| format!("somebody asks who is present in {name}"));
         let answer = move |list: simurgh_core::PresenceList| {
             let counts = (list.entries, list.keys);
-            stage.model().presence_answers(topic, counts, &list.json);
+            shared.model().presence_answers(topic, counts, &list.json);
         };
         self.node.request_presences(&name, Box::new(answer));
     }
 
     /// What is still to be told of presences, or is kept although nobody is there.
     pub(crate) fn presence_unrest(&self) -> Option<String> {
-        let keeps_nothing = |it: &crate::world::Server| it.core.presences() == Some(0);
+        let keeps_nothing = |it: &crate::simulation::Server| it.core.presences() == Some(0);
         if let Some(shard) = self.servers.iter().position(keeps_nothing) {
             return Some(format!("shard {shard} keeps topics without presences"));
         }
         // A list that was asked for while another one was on its way.
-        let is_due = |it: &crate::world::Server| !it.has_ended && it.core.has_presences_due();
+        let is_due = |it: &crate::simulation::Server| !it.has_ended && it.core.has_presences_due();
         if let Some(shard) = self.servers.iter().position(is_due) {
             return Some(format!("shard {shard} has something to tell"));
         }
-        self.stage.model().presence.unrest()
+        self.shared.model().presence.unrest()
     }
 
     /// Time passes, if there is only something to be told of presences.
     pub(crate) fn wait_for_presence(&mut self) {
-        if self.stage.profile.extras.is_present && self.presence_unrest().is_some() {
+        if self.shared.profile.features.is_present && self.presence_unrest().is_some() {
             self.clock_ns += 60_000_000;
         }
     }

@@ -2,18 +2,18 @@
 //! switches some features off altogether (swarm testing), so that rare ones meet each other
 //! undisturbed.
 
+use std::ops::Range;
 use std::time::Duration;
 
 use fastrand::Rng;
 use simurgh_core::{Config, FanoutPermits, PresenceConfig};
 
-use crate::extras::Extras;
+use crate::features::Features;
 use crate::limits::Limits;
 use crate::op::Kind;
 
 /// Which effects callbacks have, each with its weight; and what else may happen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(usize)]
 pub(crate) enum Habit {
     Push,
     Broadcast,
@@ -37,18 +37,38 @@ pub(crate) enum Habit {
     Expire,
 }
 
-/// How many habits there are.
-pub(crate) const HABITS: usize = 20;
-/// Weights of those that there are where [`Extras::reaches`].
-const FURTHER: [u8; 5] = [2, 2, 1, 2, 3];
-/// And where [`Extras::is_present`].
-const PRESENT: [u8; 4] = [12, 5, 3, 6];
-/// And where [`Extras::expires`].
-const EXPIRING: [u8; 1] = [4];
-/// The others.
-const USUAL: usize = HABITS - EXPIRING.len() - PRESENT.len() - FURTHER.len();
+/// All of them, with the weight of each.
+const HABITS: [(Habit, u8); 20] = [
+    (Habit::Push, 12),
+    (Habit::Broadcast, 10),
+    (Habit::BroadcastFrom, 4),
+    (Habit::BroadcastTo, 4),
+    (Habit::Disconnect, 1),
+    (Habit::Subscribe, 2),
+    (Habit::Unsubscribe, 1),
+    (Habit::CloseSocket, 1),
+    (Habit::Tell, 3),
+    (Habit::Keep, 2),
+    (Habit::Assign, 2),
+    (Habit::Link, 2),
+    (Habit::Hold, 1),
+    (Habit::Proceed, 2),
+    (Habit::Speak, 3),
+    (Habit::Track, 12),
+    (Habit::Update, 5),
+    (Habit::Untrack, 3),
+    (Habit::AskState, 6),
+    (Habit::Expire, 4),
+];
+/// Those that there always are.
+const USUAL: Range<usize> = 0..10;
+/// Those of [`Features::reaches`].
+const REACHING: Range<usize> = 10..15;
+/// Those of [`Features::is_present`].
+const PRESENT: Range<usize> = 15..19;
+/// Those of [`Features::expires`].
+const EXPIRING: Range<usize> = 19..20;
 
-/// All that a seed decides before the first operation.
 #[derive(Clone, Debug)]
 pub(crate) struct Profile {
     pub(crate) seed: u64,
@@ -60,9 +80,7 @@ pub(crate) struct Profile {
     pub(crate) topics: usize,
     pub(crate) channels_max: u16,
     pub(crate) counts_members: bool,
-    /// Weights of all that callbacks may do.
-    habits: [u8; HABITS],
-    /// Most effects of a callback.
+    habits: [u8; HABITS.len()],
     pub(crate) effects_max: u8,
     /// Of 256 callbacks, how many panic, stop their channel.
     pub(crate) panics: u8,
@@ -74,7 +92,6 @@ pub(crate) struct Profile {
     /// Of 256 payloads, how many are binary, long.
     pub(crate) binary: u8,
     pub(crate) long: u8,
-    /// Bytes of a long payload.
     pub(crate) pad: usize,
     /// Most nanoseconds between two readings of the clock.
     pub(crate) jump_ns: u32,
@@ -83,22 +100,19 @@ pub(crate) struct Profile {
     pub(crate) config: Config,
     /// Weights of operations, by their places.
     pub(crate) weights: Vec<u16>,
-    pub(crate) extras: Extras,
-    /// Where [`Extras::is_limited`].
+    pub(crate) features: Features,
+    /// Where [`Features::is_limited`].
     limits: Limits,
 }
 
 impl Profile {
-    /// What a seed makes.
     pub(crate) fn of(seed: u64) -> Self {
         let mut it = Self::unlimited(seed);
         let mut rng = Rng::with_seed(seed ^ 0x4c_49_4d_54);
-        (it.extras.is_limited, it.extras.expires) = (rng.u8(..) < 80, rng.u8(..) < 80);
+        (it.features.is_limited, it.features.expires) = (rng.u8(..) < 80, rng.u8(..) < 80);
         let bursts = swarm(&mut rng).max(1);
-        it.weights.push(if it.extras.is_limited { bursts } else { 0 });
-        for (place, usual) in it.habits.iter_mut().skip(HABITS - EXPIRING.len()).zip(EXPIRING) {
-            *place = if rng.u8(..) < 210 { usual } else { 0 };
-        }
+        it.weights.push(if it.features.is_limited { bursts } else { 0 });
+        draw_habits(&mut it.habits, EXPIRING, 210, &mut rng);
         it.limits = Limits::of(&mut rng);
         it
     }
@@ -107,12 +121,9 @@ impl Profile {
     pub(crate) fn unlimited(seed: u64) -> Self {
         let mut it = Self::late(seed);
         let mut rng = Rng::with_seed(seed ^ 0x50_52_45_53);
-        it.extras.is_present = rng.u8(..) < 160;
+        it.features.is_present = rng.u8(..) < 160;
         it.weights.extend((Kind::LATE..Kind::UNLIMITED).map(|_| swarm(&mut rng)));
-        let present = it.habits.iter_mut().skip(USUAL + FURTHER.len());
-        for (place, usual) in present.zip(PRESENT) {
-            *place = if rng.u8(..) < 210 { usual } else { 0 };
-        }
+        draw_habits(&mut it.habits, PRESENT, 210, &mut rng);
         let most = it.config.broadcast_bytes_max();
         it.config.presence = presence(&mut rng, most);
         it
@@ -121,38 +132,33 @@ impl Profile {
     /// What it made before there was presence.
     pub(crate) fn late(seed: u64) -> Self {
         let mut it = Self::middle(seed);
-        it.extras = Extras::of(seed, it.shards);
+        it.features = Features::of(seed, it.shards);
         let mut rng = Rng::with_seed(seed ^ 0x57_41_49_54);
         it.weights.extend((Kind::MIDDLE..Kind::LATE).map(|_| swarm(&mut rng)));
-        let further = it.habits.iter_mut().skip(USUAL);
-        for (place, usual) in further.zip(FURTHER) {
-            *place = if rng.u8(..) < 170 { usual } else { 0 };
-        }
+        draw_habits(&mut it.habits, REACHING, 170, &mut rng);
         it
     }
 
     /// What it made before handlers waited.
     pub(crate) fn middle(seed: u64) -> Self {
         let early = Self::early(seed);
-        let extras = Extras::of(seed, early.shards).middle();
-        let mut it = Self { extras, ..early };
+        let features = Features::of(seed, early.shards).middle();
+        let mut it = Self { features, ..early };
         let mut rng = Rng::with_seed(seed ^ 0x57_45_49_47);
         it.weights.extend((Kind::EARLY..Kind::MIDDLE).map(|_| swarm(&mut rng)));
-        it.weights[Kind::Restart as usize] = if extras.restarts { 16 } else { 0 };
-        if extras.is_crowded {
+        it.weights[Kind::Restart as usize] = if features.restarts { 16 } else { 0 };
+        if features.is_crowded {
             it.crowd();
         }
         it
     }
 
-    /// What it makes without any extras.
+    /// What it makes without any features.
     pub(crate) fn early(seed: u64) -> Self {
         let mut rng = Rng::with_seed(seed ^ 0x51_4d_55_52);
         let is_large = rng.u8(..) < 8;
-        let mut habits = [0; HABITS];
-        for (place, usual) in habits.iter_mut().zip([12, 10, 4, 4, 1, 2, 1, 1, 3, 2]) {
-            *place = if rng.u8(..) < 170 { usual } else { 0 };
-        }
+        let mut habits = [0; HABITS.len()];
+        draw_habits(&mut habits, USUAL, 170, &mut rng);
         let some = |rng: &mut Rng, of_256: u8, value: u8| match rng.u8(..) < of_256 {
             true => value,
             false => 0,
@@ -189,12 +195,12 @@ impl Profile {
             window: [1 << 20, 4_000, 300][rng.usize(..3)],
             config: config(&mut rng),
             weights: (0..Kind::EARLY).map(|_| swarm(&mut rng)).collect(),
-            extras: Extras::default(),
+            features: Features::default(),
             limits: Limits::default(),
         }
     }
 
-    /// Whether it is without extras, and the operations that came with them.
+    /// Whether it is without features, and the operations that came with them.
     pub(crate) fn is_early(&self) -> bool {
         self.weights.len() == Kind::EARLY
     }
@@ -215,26 +221,21 @@ impl Profile {
         }
     }
 
-    /// Weights of what callbacks do.
-    pub(crate) fn habits(&self) -> [u8; HABITS] {
-        let mut habits = self.habits;
-        let (further, present) = (USUAL, USUAL + FURTHER.len());
-        let expiring = present + PRESENT.len();
-        for (range, is_on) in [
-            (further..present, self.extras.reaches),
-            (present..expiring, self.extras.is_present),
-            (expiring..HABITS, self.extras.expires),
-        ] {
-            if let Some(places) = habits.get_mut(range).filter(|_| !is_on) {
-                places.fill(0);
-            }
-        }
-        habits
+    /// What callbacks do, with the weight of each.
+    pub(crate) fn habits(&self) -> impl Iterator<Item = (Habit, u32)> + Clone {
+        let Features { reaches, is_present, expires, .. } = self.features;
+        let all = HABITS.iter().zip(self.habits).enumerate();
+        let is_on = move |at: usize| match at {
+            it if REACHING.contains(&it) => reaches,
+            it if PRESENT.contains(&it) => is_present,
+            it => expires || !EXPIRING.contains(&it),
+        };
+        all.filter(move |(at, _)| is_on(*at)).map(|(_, (habit, weight))| (habit.0, weight.into()))
     }
 
     /// What clients may say, if that is limited at all.
     pub(crate) fn limits(&self) -> Option<&Limits> {
-        Some(&self.limits).filter(|_| self.extras.is_limited)
+        Some(&self.limits).filter(|_| self.features.is_limited)
     }
 
     /// So many in one topic that no shard serves them without a permit.
@@ -248,7 +249,7 @@ impl Profile {
 
     /// Who may fan out.
     pub(crate) fn permits(&self) -> FanoutPermits {
-        match self.extras.permits {
+        match self.features.permits {
             Some(permits) => FanoutPermits::of(self.shards, usize::from(permits)),
             None => FanoutPermits::new(self.shards, self.cores),
         }
@@ -257,6 +258,13 @@ impl Profile {
     /// Whether something happens that happens so often of 256 times.
     pub(crate) fn is(rng: &mut Rng, of_256: u8) -> bool {
         of_256 > 0 && rng.u8(..) < of_256
+    }
+}
+
+/// Callbacks of a seed have each of these habits, so often of 256, or never.
+fn draw_habits(habits: &mut [u8], of: Range<usize>, of_256: u8, rng: &mut Rng) {
+    for (place, (_, weight)) in habits.iter_mut().zip(HABITS).take(of.end).skip(of.start) {
+        *place = if rng.u8(..) < of_256 { weight } else { 0 };
     }
 }
 
@@ -308,25 +316,23 @@ fn presence(rng: &mut Rng, payload_bytes_max: usize) -> PresenceConfig {
     }
 }
 
-/// The numbers that a shrunk world may have others of than its seed.
+/// The numbers that a shrunk simulation may have others of than its seed.
 impl Profile {
-    /// As a line of a file.
     pub(crate) fn line(&self) -> String {
         let Self { seed, shards, clients, topics, panics, stops, intercepts, later, .. } = self;
-        let Self { binary, long, effects_max, extras, .. } = self;
+        let Self { binary, long, effects_max, features, .. } = self;
         format!(
             "seed {seed} {shards} {clients} {topics} {panics} {stops} {intercepts} {later} \
              {binary} {long} {effects_max} {}",
-            extras.word()
+            features.word()
         )
     }
 
-    /// From such a line.
     pub(crate) fn from_line(line: &str) -> Option<Self> {
         let mut words = line.strip_prefix("seed ")?.split_whitespace();
         let mut it = Self::of(words.next()?.parse().ok()?);
         let numbers: Vec<usize> = words.by_ref().take(10).flat_map(str::parse).collect();
-        it.extras = Extras::from_word(words.next()?)?;
+        it.features = Features::from_word(words.next()?)?;
         let [shards, clients, topics, rest @ ..] = numbers.as_slice() else { return None };
         (it.shards, it.clients, it.topics) = (*shards, *clients, *topics);
         let places = [

@@ -11,11 +11,11 @@ use simurgh_reactor::Key;
 use simurgh_sim_kit::delivery::Request;
 use simurgh_sim_kit::peer::{ClientMessage, Content};
 
-use crate::model::{Doing, Made, code_bit};
-use crate::stage::Stage;
-use crate::world::World;
+use crate::model::{Input, PayloadInfo, code_bit};
+use crate::shared::Shared;
+use crate::simulation::NodeSimulation;
 
-/// Content was made of a message: of an event its payload as it came, and an answer, to be used in
+/// What was made of a message: of an event its payload as it came, and an answer, to be used in
 /// the very bytes that were made.
 #[derive(Debug)]
 pub(crate) struct Ready {
@@ -23,16 +23,15 @@ pub(crate) struct Ready {
     pub(crate) word: u32,
     pub(crate) payload: Option<Payload<'static>>,
     pub(crate) answer: Option<(u32, Payload<'static>)>,
-    stage: Arc<Stage>,
+    shared: Arc<Shared>,
 }
 
 impl Drop for Ready {
     fn drop(&mut self) {
-        self.stage.ready.fetch_sub(1, Ordering::Relaxed);
+        self.shared.ready.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
-/// A message that is being read.
 #[derive(Debug)]
 pub(crate) struct Reading {
     conn: u32,
@@ -46,42 +45,42 @@ pub(crate) struct Reading {
 /// How many there are that were not dropped.
 pub(crate) type Count = AtomicI64;
 
-/// Content a route has its long messages prepared with.
-pub(crate) fn prepare(stage: &Arc<Stage>) -> PrepareFn {
-    let stage = Arc::downgrade(stage);
-    Arc::new(move |message| match Weak::upgrade(&stage) {
-        Some(stage) => Box::new(ready(&stage, message)) as Prepared,
+/// What prepares the long messages of a route.
+pub(crate) fn prepare(shared: &Arc<Shared>) -> PrepareFn {
+    let shared = Arc::downgrade(shared);
+    Arc::new(move |message| match Weak::upgrade(&shared) {
+        Some(shared) => Box::new(ready(&shared, message)) as Prepared,
         None => Box::new(()),
     })
 }
 
-fn ready(stage: &Arc<Stage>, message: &mut Message<'static>) -> Ready {
-    let mut model = stage.model();
+fn ready(shared: &Arc<Shared>, message: &mut Message<'static>) -> Ready {
+    let mut model = shared.model();
     let (id, word) = model.given(&message.payload);
     // The application's, and may panic like all that is.
-    let panics = word % 64 == 1 && stage.profile.panics > 0;
+    let panics = word % 64 == 1 && shared.profile.panics > 0;
     let topic = model.topics.number(&message.topic).unwrap_or_default();
     let pad = message.payload.len() / 2;
-    let answer = model.payload(Made::plain(topic, 0), word, pad);
+    let answer = model.payload(PayloadInfo::plain(topic, 0), word, pad);
     drop(model);
     if panics {
         crate::app::give_up();
     }
-    // Content stands in its place is not to be longer than it was.
+    // What stands in its place is not to be longer than it was.
     let is_taken = message.event != events::JOIN && message.payload.len() >= Payload::NULL.len();
     let payload = is_taken.then(|| std::mem::replace(&mut message.payload, Payload::NULL));
-    stage.ready.fetch_add(1, Ordering::Relaxed);
-    Ready { id, word, payload, answer: Some(answer), stage: Arc::clone(stage) }
+    shared.ready.fetch_add(1, Ordering::Relaxed);
+    Ready { id, word, payload, answer: Some(answer), shared: Arc::clone(shared) }
 }
 
-/// Content was made of the message in hand, if it was prepared; `payload` is what the core hands over.
+/// What was made of the message in hand, if it was prepared; `payload` is what the core passes.
 pub(crate) fn taken(
-    stage: &Stage,
+    shared: &Shared,
     ctx: &mut Context<'_>,
     payload: Option<&Payload<'_>>,
 ) -> Option<Ready> {
     let ready: Option<Ready> = ctx.take_prepared();
-    let mut model = stage.model();
+    let mut model = shared.model();
     // Other callbacks than that of the message have nothing in hand.
     let due = if payload.is_some() { model.prepared.take() } else { None };
     let found = ready.as_ref().map(|it| it.id);
@@ -95,7 +94,7 @@ pub(crate) fn taken(
     ready
 }
 
-impl World {
+impl NodeSimulation {
     /// Has a long text read away from its shard, which does not read its socket meanwhile.
     pub(crate) fn read_elsewhere(&mut self, shard: usize, key: Key, sent: ClientMessage) {
         let Some(server) = self.servers.get_mut(shard) else { return };
@@ -108,7 +107,7 @@ impl World {
         (peer.is_held, peer.reading) = (true, ticket);
         let conn = peer.conn;
         self.readings.push_back(Reading { conn, shard, key, ticket, serializer, sent });
-        let mut model = self.stage.model();
+        let mut model = self.shared.model();
         model.counts.read_elsewhere += 1;
         model.conns[conn as usize].waits.is_reading = true;
     }
@@ -131,7 +130,7 @@ impl World {
         let received = message.and_then(|it| self.prepared(it));
         let net = self.servers.get_mut(shard).map(|it| &mut it.net);
         let peer = net.and_then(|it| it.peer_mut(key));
-        // Content came in before the socket was closed is not for anybody any more.
+        // What came in before the socket was closed is dropped.
         let waits = peer.is_some_and(|peer| {
             let is_it = peer.reading == ticket && peer.socket.phase() == Phase::Waiting;
             peer.reading = 0;
@@ -140,12 +139,12 @@ impl World {
         if !waits {
             return true;
         }
-        self.stage.model().conns[conn as usize].waits.is_reading = false;
+        self.shared.model().conns[conn as usize].waits.is_reading = false;
         match received {
             Some((received, id)) => {
-                self.step(shard, Doing::Other, 1, |core, net, stage| {
+                self.step(shard, Input::Other, 1, |core, net, shared| {
                     core.resume(net, key);
-                    let mut model = stage.model();
+                    let mut model = shared.model();
                     let asked =
                         Request { join_ref: crate::client::join_ref(&received.message), ..asked };
                     model.message(conn, asked, size);
@@ -156,11 +155,11 @@ impl World {
                 self.feed(shard, key);
             }
             None => {
-                if let Some(it) = self.stage.model().conn_mut(conn) {
+                if let Some(it) = self.shared.model().conn_mut(conn) {
                     it.codes |= code_bit(CloseCode::INTERNAL.0);
                     it.is_cut = true;
                 }
-                self.step(shard, Doing::Other, 1, |core, net, _| {
+                self.step(shard, Input::Other, 1, |core, net, _| {
                     core.resume(net, key);
                     core.fail(net, key, CloseCode::INTERNAL);
                 });
@@ -169,7 +168,7 @@ impl World {
         true
     }
 
-    /// Content is made of a message, with its number if anything is; none if that panics.
+    /// What is made of a message, with its number if anything is; none if that panics.
     fn prepared(&self, mut message: Message<'static>) -> Option<(Received<'static>, Option<u32>)> {
         let user_socket = self.node.user_socket(crate::node::CHANNELS)?;
         let Kind::Channels(_) = &user_socket.kind else { return None };

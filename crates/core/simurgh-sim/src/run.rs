@@ -1,13 +1,14 @@
 //! Runs: from a seed, or from a list of operations.
 
+use std::sync::Arc;
+
 use simurgh_sim_kit::fault::Fault;
 use simurgh_sim_kit::findings;
 
 use crate::op::{Op, Source};
 use crate::profile::Profile;
-use crate::world::{Result, World};
+use crate::simulation::{NodeSimulation, Result};
 
-/// What a run is of.
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
     pub(crate) profile: Profile,
@@ -17,7 +18,7 @@ pub(crate) struct Plan {
 /// What a seed makes has grown: seeds that found something are run as they were.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Era {
-    /// Before there were extras.
+    /// Before there were features.
     Early,
     /// Before handlers waited.
     Middle,
@@ -49,81 +50,62 @@ impl Plan {
 
 /// Runs a seed for so many steps; also returns how many operations that took.
 pub(crate) fn seeded(plan: &Plan, steps: u64) -> (Result, usize) {
-    let mut source = Source::new(&plan.profile);
-    let mut ops = 0;
-    let result = guarded(|| {
-        let mut world = World::new(&plan.profile, plan.fault);
-        loop {
-            let model = world.stage.model();
-            let is_over = model.failure.is_some() || model.counts.steps >= steps;
-            drop(model);
-            if is_over || ops as u64 > steps * 8 {
-                break;
-            }
-            ops += 1;
-            world.run(source.next());
-        }
-        world.finish()
-    });
-    (result, ops)
+    let ops = Source::new(&plan.profile).take(steps as usize * 8 + 1);
+    run(plan, ops, steps, None)
 }
 
-/// The operations of a seed.
+/// The first operations of a seed.
 pub(crate) fn operations(plan: &Plan, count: usize) -> Vec<Op> {
-    let mut source = Source::new(&plan.profile);
-    (0..count).map(|_| source.next()).collect()
+    Source::new(&plan.profile).take(count).collect()
 }
 
 /// Runs a list of operations.
 pub(crate) fn listed(plan: &Plan, ops: &[Op]) -> Result {
-    guarded(|| {
-        let mut world = World::new(&plan.profile, plan.fault);
-        for op in ops {
-            if world.has_failed() {
-                break;
-            }
-            world.run(*op);
-        }
-        world.finish()
-    })
+    run(plan, ops.iter().copied(), u64::MAX, None).0
 }
 
 /// The same as a story, a line an operation; what came of it last.
 pub(crate) fn told(plan: &Plan, ops: &[Op]) -> (Vec<String>, Result) {
     let mut lines = Vec::new();
-    let result = guarded(|| {
-        let mut world = World::new(&plan.profile, plan.fault);
-        for (number, op) in ops.iter().enumerate() {
-            if world.has_failed() {
-                break;
-            }
-            world.story = Some(String::new());
-            world.stage.model().log = Some(Vec::new());
-            world.run(*op);
-            let step = world.stage.model().step;
-            lines.push(format!(
-                "{number:5}  {} [step {step}]",
-                world.story.take().unwrap_or_default()
-            ));
-            let log = world.stage.model().log.take().unwrap_or_default();
-            lines.extend(log.into_iter().map(|it| format!("    {it}")));
-        }
-        world.stage.model().log = Some(Vec::new());
-        let stage = std::sync::Arc::clone(&world.stage);
-        let result = world.finish();
-        lines.push("       everybody goes".to_owned());
-        let log = stage.model().log.take().unwrap_or_default();
-        lines.extend(log.into_iter().map(|it| format!("    {it}")));
-        result
-    });
+    let (result, _) = run(plan, ops.iter().copied(), u64::MAX, Some(&mut lines));
     (lines, result)
 }
 
-/// A panic outside the application is a failure like another.
-fn guarded(run: impl FnOnce() -> Result) -> Result {
-    findings::guarded(run).unwrap_or_else(|failure| Result {
-        failure: Some(failure),
-        counts: Default::default(),
-        hash: 0,
-    })
+/// Runs operations for so many steps; a panic outside the application is a failure, too.
+fn run(
+    plan: &Plan,
+    ops: impl Iterator<Item = Op>,
+    steps: u64,
+    mut story: Option<&mut Vec<String>>,
+) -> (Result, usize) {
+    let mut count = 0;
+    let result = findings::guarded(|| {
+        let mut it = NodeSimulation::new(&plan.profile, plan.fault);
+        let shared = Arc::clone(&it.shared);
+        let mut tell = |head: &dyn Fn() -> String| {
+            let Some(lines) = &mut story else { return };
+            let log = shared.model().log.replace(Vec::new()).unwrap_or_default();
+            lines.push(head());
+            lines.extend(log.into_iter().map(|it| format!("    {it}")));
+        };
+        tell(&|| "       the beginning".to_owned());
+        for op in ops {
+            let model = shared.model();
+            let is_over = model.failure.is_some() || model.counts.steps >= steps;
+            drop(model);
+            if is_over {
+                break;
+            }
+            count += 1;
+            it.story = shared.model().log.is_some().then(String::new);
+            it.run(op);
+            let (step, text) = (shared.model().step, it.story.take().unwrap_or_default());
+            tell(&|| format!("{:5}  {text} [step {step}]", count - 1));
+        }
+        let result = it.finish();
+        tell(&|| "       everybody goes".to_owned());
+        result
+    });
+    let panicked = |it| Result { failure: Some(it), counts: Default::default(), hash: 0 };
+    (result.unwrap_or_else(panicked), count)
 }

@@ -3,7 +3,7 @@
 
 use simurgh_sim_kit::shrink::fewest;
 
-use crate::extras::Extras;
+use crate::features::Features;
 use crate::op::Op;
 use crate::profile::Profile;
 use crate::run::{self, Plan};
@@ -22,17 +22,17 @@ const CHANGES: [fn(&mut Profile); 21] = [
     |it| it.later = 0,
     |it| (it.binary, it.long) = (0, 0),
     |it| it.effects_max = it.effects_max.saturating_sub(1),
-    |it| it.extras = Extras { permits: it.extras.permits, ..Extras::default() },
-    |it| it.extras.permits = None,
-    |it| it.extras.prepare_above = 0,
-    |it| it.extras.long_names = 0,
-    |it| it.extras.has_odd_refs = false,
-    |it| it.extras.restarts = false,
-    |it| it.extras.waits = 0,
-    |it| it.extras.reaches = false,
-    |it| it.extras.is_present = false,
-    |it| it.extras.is_limited = false,
-    |it| it.extras.expires = false,
+    |it| it.features = Features { permits: it.features.permits, ..Features::default() },
+    |it| it.features.permits = None,
+    |it| it.features.prepare_above = 0,
+    |it| it.features.long_names = 0,
+    |it| it.features.has_odd_refs = false,
+    |it| it.features.restarts = false,
+    |it| it.features.waits = 0,
+    |it| it.features.reaches = false,
+    |it| it.features.is_present = false,
+    |it| it.features.is_limited = false,
+    |it| it.features.expires = false,
 ];
 
 /// Shrinks a list of operations that fails by this rule.

@@ -1,4 +1,4 @@
-//! The simulator held against itself: the same seed is the same run, and each rule of the account
+//! The simulator held against itself: the same seed is the same run, and each rule of the model
 //! is broken on purpose.
 
 use simurgh_sim_kit::fault::Fault;
@@ -144,7 +144,7 @@ fn profile(seed: u64) -> Profile {
 #[test]
 fn a_profile_is_read_as_it_was_written() {
     let mut it = profile(5);
-    (it.shards, it.panics, it.extras.permits) = (1, 0, Some(2));
+    (it.shards, it.panics, it.features.permits) = (1, 0, Some(2));
     let read = Profile::from_line(&it.line()).expect("it is one");
     assert_eq!(read.line(), it.line());
     assert!(Profile::from_line("seed 5 1").is_none());

@@ -10,6 +10,7 @@ extern crate alloc;
 #[cfg(test)]
 extern crate std;
 
+pub mod json;
 pub mod message;
 pub mod origin;
 pub mod params;

@@ -10,7 +10,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt;
 
-use crate::serializer::json;
+use crate::json;
 
 pub(crate) mod user;
 

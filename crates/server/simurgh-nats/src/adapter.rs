@@ -1,4 +1,4 @@
-//! The adapter: one link after the other, and what stays between them.
+//! The adapter: one link after the other, and the state that outlives them.
 
 use std::collections::VecDeque;
 use std::future::Future as _;
@@ -27,37 +27,37 @@ use crate::outbox::Outbox;
 use crate::timer::Timer;
 use crate::wire::Message;
 
-/// A link that lasted so long was a good one: after it, delays begin with the shortest again.
+/// After a link that lasted so long, delays begin with the shortest again.
 const GOOD_LINK: Duration = Duration::from_secs(10);
 
 /// NATS as the engine of a cluster.
 ///
-/// All of it happens in [`poll_event`](Adapter::poll_event): the owner polls it, with a waker, as
-/// long as the node runs. The runtime whose handle it has must have I/O and time turned on; only
-/// names of servers are looked up, and links are made, in tasks there.
+/// Everything happens in [`poll_event`](Adapter::poll_event): the owner polls it, with a waker, as
+/// long as the node runs. The runtime must have I/O and time enabled; only the lookup of servers'
+/// names and the making of links run as tasks there.
 ///
-/// Dropped, it ends its link at once: who wants what is under way to arrive polls until
-/// [`in_flight`](Adapter::in_flight) is 0. An envelope over 1 MB is dropped and counted
+/// When it is dropped, it ends its link at once: poll until [`in_flight`](Adapter::in_flight) is 0
+/// to have everything arrive. An envelope over 1 MB is dropped and counted
 /// ([`Statistics::refused_large`]): the engine would end the link over it.
 pub struct NatsAdapter {
     config: Arc<Config>,
     runtime: Handle,
     random: fastrand::Rng,
     started: Instant,
-    /// What the connection is called at the engine.
+    /// The connection's name at the engine.
     name: String,
     state: State,
     interests: Interests,
     outbox: Outbox,
     jetstream: JetStream,
-    /// What was refused because as much was under way as may be.
+    /// What was refused because as much was in flight as may be.
     was_full: WasFull,
-    /// It was said that there is a link.
+    /// `Up` was reported for this link.
     is_up: bool,
     events: VecDeque<Event>,
-    /// Why there is no link, as it was said last.
+    /// The reason of the last `Down`.
     said: Option<Down>,
-    /// Servers that the last one told of.
+    /// Servers that the last one has listed.
     known_servers: Vec<Server>,
     failures: u32,
     sessions: u64,
@@ -65,7 +65,7 @@ pub struct NatsAdapter {
     in_force: u64,
     waker: Option<Waker>,
     timer: Timer,
-    /// For tickets, while there is no link.
+    /// The timer of tickets, while there is no link.
     tickets_timer: Timer,
     statistics: Statistics,
     round_trips: Durations,
@@ -80,34 +80,34 @@ struct WasFull {
 enum State {
     /// Not started.
     Idle,
-    /// Until the timer ends.
+    /// The next attempt is when the timer ends.
     Waiting,
     Connecting(JoinHandle<Result<Established, Down>>),
     Linked(Box<Link>),
 }
 
-/// What an adapter has counted since it was made.
+/// The counters of an adapter since it was made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Statistics {
-    /// Links that were made.
+    /// Links made.
     pub links: u64,
-    /// Envelopes that were sent again after a link had broken.
+    /// Envelopes sent again after a link had broken.
     pub resent: u64,
-    /// Messages that were for no interest any more, or there already, while interests changed.
+    /// Messages that were not wanted any more, or duplicates, while interests changed.
     pub unwanted: u64,
-    /// Messages that were larger than an envelope may be, and not taken.
+    /// Received messages that were larger than an envelope may be, and dropped.
     pub too_large: u64,
-    /// Envelopes that were larger than the engine takes, and not sent.
+    /// Published envelopes that were larger than the engine takes, and dropped.
     pub refused_large: u64,
-    /// Subscriptions that stand.
+    /// Subscriptions.
     pub subscriptions: usize,
-    /// How long the last PING took until its answer was read.
+    /// The time from the last PING to its answer.
     pub round_trip: Option<Duration>,
 }
 
 impl NatsAdapter {
-    /// An adapter that connects when it is started. `runtime` has I/O and time turned on.
+    /// An adapter that connects when it is started. `runtime` must have I/O and time enabled.
     pub fn new(config: Config, runtime: Handle) -> Self {
         let interests = Interests::new(config.prefix.clone());
         let jetstream = JetStream::new(&config.prefix, config.streams.clone());
@@ -138,13 +138,13 @@ impl NatsAdapter {
         }
     }
 
-    /// What was counted.
+    /// The counters.
     pub fn statistics(&self) -> Statistics {
         let (resent, subscriptions) = (self.outbox.resent(), self.interests.subscriptions());
         Statistics { resent, subscriptions, ..self.statistics }
     }
 
-    /// The server that this node is linked to and its version, as it says.
+    /// The server that this node is linked to, and its version.
     pub fn server(&self) -> Option<(String, &str)> {
         match &self.state {
             State::Linked(link) => Some((link.server().to_string(), link.version())),
@@ -156,7 +156,7 @@ impl NatsAdapter {
         u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX)
     }
 
-    /// There is something to write, or to tell.
+    /// Wakes the owner: there is something to write, or an event.
     fn wake(&mut self) {
         if let Some(waker) = self.waker.take() {
             waker.wake();
@@ -173,7 +173,7 @@ impl NatsAdapter {
         self.state = State::Connecting(self.runtime.spawn(task));
     }
 
-    /// A server has answered: everything that is wanted is subscribed to, and what waits is sent.
+    /// Begins a link: subscribes to all interests, and sends what waits.
     fn link(&mut self, established: Established) {
         self.statistics.links += 1;
         self.sessions += 1;
@@ -190,7 +190,7 @@ impl NatsAdapter {
         self.state = State::Linked(Box::new(link));
     }
 
-    /// There is no link: what there was is dropped, and another is tried later.
+    /// Ends the link, if there is one, and has another tried later.
     fn fail(&mut self, down: Down) {
         let now_ms = self.now_ms();
         if let State::Linked(link) = &self.state
@@ -216,7 +216,7 @@ impl NatsAdapter {
         self.timer.set(self.started + Duration::from_millis(at_ms), &self.runtime);
     }
 
-    /// Without a link tickets are still answered in time.
+    /// Answers tickets in time while there is no link.
     fn turn_tickets(&mut self, context: &mut Context<'_>) -> Poll<Option<Event>> {
         self.jetstream.tick(self.now_ms(), None, &mut self.events);
         if !self.events.is_empty() {
@@ -228,7 +228,7 @@ impl NatsAdapter {
         self.tickets_timer.poll(context).map(|()| None)
     }
 
-    /// Goes on as far as it goes; ready with an event, or when something is in `events`.
+    /// Goes on as far as possible; ready with an event, or when something is in `events`.
     fn turn(&mut self, context: &mut Context<'_>) -> Poll<Option<Event>> {
         match &mut self.state {
             State::Idle => self.turn_tickets(context),
@@ -259,7 +259,7 @@ impl NatsAdapter {
             let State::Linked(link) = &mut self.state else { return Poll::Ready(None) };
             match link.next() {
                 Ok(Some(Incoming::Message(message))) if message.sid == INBOX_SID => {
-                    self.hear_answer(message);
+                    self.on_answer(message);
                     if !self.events.is_empty() {
                         return Poll::Ready(None);
                     }
@@ -294,7 +294,7 @@ impl NatsAdapter {
         }
     }
 
-    /// A message that somebody wants.
+    /// The event of a wanted message.
     fn received(&mut self, space: Option<Space>, message: Message) -> Event {
         let (stored, at_ms) = message.stored_at().unzip();
         if let Some(Number { seq, .. }) = stored {
@@ -304,19 +304,19 @@ impl NatsAdapter {
         Event::Received(Received { space, envelope, stored, at_ms: at_ms.unwrap_or(0) })
     }
 
-    /// JetStream has answered something.
-    fn hear_answer(&mut self, message: Message) {
+    /// Takes an answer of JetStream.
+    fn on_answer(&mut self, message: Message) {
         let now_ms = self.now_ms();
         let State::Linked(link) = &mut self.state else { return };
-        let action = self.jetstream.hear(message, now_ms, link.out(), &mut self.events);
+        let action = self.jetstream.on_answer(message, now_ms, link.out(), &mut self.events);
         self.act(action);
     }
 
-    /// Something was not done that was asked for.
+    /// Takes an error of the server.
     fn refused(&mut self, text: &str) {
         match self.jetstream.refused(text, self.now_ms(), &mut self.events) {
             Some(action) => self.act(action),
-            // It had to be done, even if the server goes on.
+            // The node cannot do without it, even if the server goes on.
             None => self.fail(connect::of_error(text)),
         }
     }
@@ -328,7 +328,7 @@ impl NatsAdapter {
         }
     }
 
-    /// Everything that was read is done: writes and reads more.
+    /// Writes and reads more, after everything that was read is processed.
     fn turn_socket(&mut self, context: &mut Context<'_>) -> Poll<Option<Event>> {
         let now_ms = self.now_ms();
         let State::Linked(link) = &mut self.state else { return Poll::Ready(None) };
@@ -369,7 +369,7 @@ impl NatsAdapter {
         Poll::Pending
     }
 
-    /// A PING was answered: everything that was said before it is at the engine.
+    /// A PING was answered: the engine has everything that was sent before it.
     fn pong(&mut self, ping: u64) {
         self.interests.pong(ping, self.now_ms());
         self.outbox.pong(ping);
@@ -380,7 +380,7 @@ impl NatsAdapter {
         self.make_room();
     }
 
-    /// Says that there is a link, once all interests are in force and it is known what is kept;
+    /// Reports that there is a link, once all interests are in force and the streams are checked;
     /// and which changes are in force.
     fn say_up(&mut self) {
         let now_ms = self.now_ms();
@@ -406,10 +406,10 @@ impl NatsAdapter {
         }
     }
 
-    /// Says that more is taken, if something was not and it is worth it.
+    /// Reports that there is room, if something was refused and there is enough.
     fn make_room(&mut self) {
         let WasFull { outbox, tickets } = self.was_full;
-        // What was published may be confirmed before it is said that there is a link.
+        // Envelopes may be confirmed before `Up` is reported.
         let outbox_has = self.is_up && self.outbox.has_room();
         let has_room = (!outbox || outbox_has) && (!tickets || self.jetstream.has_room());
         if (outbox || tickets) && has_room {
@@ -418,7 +418,7 @@ impl NatsAdapter {
         }
     }
 
-    /// The next of what is to be told.
+    /// The next event.
     fn next_event(&mut self) -> Option<Event> {
         let event = self.events.pop_front()?;
         if matches!(
@@ -435,7 +435,7 @@ impl NatsAdapter {
         Some(event)
     }
 
-    /// Where questions go, if there is a link.
+    /// The output, if there is a link.
     fn out(state: &mut State) -> Option<&mut BytesMut> {
         match state {
             State::Linked(link) => Some(link.out()),
@@ -443,7 +443,7 @@ impl NatsAdapter {
         }
     }
 
-    /// After a question that was taken, or not.
+    /// After a ticket was taken, or refused.
     fn asked(&mut self, taken: Result<(), QueueFull>) -> Result<(), QueueFull> {
         self.was_full.tickets |= taken.is_err();
         self.wake();
@@ -544,7 +544,7 @@ impl Adapter for NatsAdapter {
     fn measures(&self) -> Measures {
         let engine = self.server().map(|(server, version)| format!("{server}, NATS {version}"));
         let round_trip = self.statistics.round_trip.filter(|_| engine.is_some());
-        let (keeping, repeated) = (self.jetstream.words(), self.jetstream.repeats());
+        let (keeping, repeated) = (self.jetstream.describe(), self.jetstream.repeats());
         Measures { engine, keeping, repeated, round_trip, round_trips: self.round_trips }
     }
 }
@@ -557,7 +557,7 @@ impl Drop for NatsAdapter {
     }
 }
 
-/// Neither credentials nor what is under way.
+/// Shows neither credentials nor envelopes.
 impl std::fmt::Debug for NatsAdapter {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let is_linked = matches!(self.state, State::Linked(_));
@@ -569,7 +569,7 @@ impl std::fmt::Debug for NatsAdapter {
     }
 }
 
-/// An error of the link's, in the words of the system.
+/// An I/O error of the link.
 pub(crate) fn of_io(error: &io::Error) -> Down {
     connect::broken(error.to_string())
 }

@@ -1,12 +1,12 @@
-//! How long to wait before the next link.
+//! The delay before the next attempt to connect.
 
 use std::time::Duration;
 
 const FIRST: Duration = Duration::from_millis(100);
 const LONGEST: Duration = Duration::from_secs(5);
 
-/// Before attempt number `attempt`, from 0: 100 ms, twice as long each time, 5 s at most; of that,
-/// half to one and a half by lot, so that nodes do not come back all at once.
+/// The delay before attempt number `attempt`, from 0: 100 ms, twice as long each time, 5 s at most;
+/// times a random factor of 0.5 to 1.5, so that nodes do not come back all at once.
 pub(crate) fn delay(attempt: u32, random: &mut fastrand::Rng) -> Duration {
     let longer = FIRST.saturating_mul(1 << attempt.min(10));
     longer.min(LONGEST).mul_f64(0.5 + random.f64())

@@ -1,4 +1,4 @@
-//! Where the engine is, and how a node shows who it is.
+//! The address of the engine, and how a node identifies itself.
 
 use std::fmt;
 use std::fs;
@@ -12,62 +12,62 @@ use crate::streams::StreamsConfig;
 
 const PORT: u16 = 4222;
 
-/// Of a node's link to its engine. Files are read again for each link, so a secret or certificate
-/// that was renewed is in force from the next one on.
+/// Settings of a node's link to its engine. Files are read again for each link, so a renewed secret
+/// or certificate is used from the next link on.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// One of them is enough to be told of the others; tried in an order by lot.
+    /// The servers, tried in random order. One is enough: it tells the addresses of the others.
     pub servers: Vec<Server>,
-    /// What all subjects begin with.
+    /// The prefix of all subjects.
     pub prefix: Prefix,
-    /// The node's, as the engine's own tools show its connection.
+    /// The node's name, as the engine's own tools show its connection.
     pub name: String,
-    /// Who the node is.
+    /// The node's credentials.
     pub credentials: Credentials,
     /// How the link is encrypted.
     pub tls: Tls,
-    /// What the engine is to keep; none: nothing.
+    /// The streams for topics with a history; none, if there are no such topics.
     pub streams: Option<StreamsConfig>,
 }
 
 impl Config {
-    /// Without credentials, encrypted only where the engine wants it, and nothing is kept.
+    /// Without credentials and streams, and encrypted only if the engine requires it.
     pub fn new(servers: Vec<Server>, prefix: Prefix, name: impl Into<String>) -> Self {
         let (credentials, tls) = (Credentials::None, Tls::default());
         Self { servers, prefix, name: name.into(), credentials, tls, streams: None }
     }
 }
 
-/// What a node shows to its engine.
+/// The credentials of a node at its engine.
 #[derive(Clone, Debug, Default)]
 pub enum Credentials {
-    /// Nothing, or the certificate of [`Tls::identity`].
+    /// None, or the certificate of [`Tls::identity`].
     #[default]
     None,
-    /// A name and its password.
+    /// A user's name and password.
     Password {
         /// The user's name.
         user: String,
         /// The user's password.
         password: Secret,
     },
-    /// One word for all.
+    /// A token that all nodes share.
     Token(Secret),
-    /// The seed of a user's nkey, `SU…`: it signs what the server asks, and stays in the node.
+    /// The seed of a user's nkey, `SU…`: it signs the server's challenge, and stays in the node.
     Nkey(Secret),
     /// A user's token and the seed of its nkey: the text of a `.creds` file.
     Creds(Secret),
 }
 
-/// How a link is encrypted. An engine that wants it gets it without any setting; whatever is set
-/// here makes it necessary.
+/// How a link is encrypted. A link is encrypted without any setting if the engine requires it;
+/// every setting here makes TLS required.
 #[derive(Clone, Debug, Default)]
 pub struct Tls {
-    /// No link without it.
+    /// TLS is required.
     pub is_required: bool,
-    /// Before the server's first word, as its `handshake_first` wants it.
+    /// TLS begins before the server's INFO, as its `handshake_first` requires.
     pub is_first: bool,
-    /// PEM file of who may sign the servers' certificates, in place of Mozilla's list.
+    /// PEM file of the authorities for the servers' certificates, in place of Mozilla's list.
     pub ca: Option<PathBuf>,
     /// PEM files of this node's own certificate and its key.
     pub identity: Option<Identity>,
@@ -88,17 +88,17 @@ pub struct Identity {
     pub key: PathBuf,
 }
 
-/// What nobody is to see: neither `Debug` nor an error shows it.
+/// A secret, which neither `Debug` nor an error shows.
 #[derive(Clone)]
 pub enum Secret {
-    /// Itself.
+    /// The secret itself.
     Text(String),
-    /// The file it stands in; white space around it does not count.
+    /// The file that has it; white space around it is ignored.
     File(PathBuf),
 }
 
 impl Secret {
-    /// Itself; read of its file, if it has one.
+    /// The secret, read from its file if it has one.
     ///
     /// # Errors
     /// The file cannot be read, or is not text; it is named.
@@ -113,7 +113,7 @@ impl Secret {
     }
 }
 
-/// The file, but not what is in it.
+/// Shows the file, but not its content.
 impl fmt::Debug for Secret {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -123,7 +123,7 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// An error with the file that it is about.
+/// An I/O error with the name of the file.
 pub(crate) fn of_file(path: &Path, error: &io::Error) -> io::Error {
     io::Error::new(error.kind(), format!("{}: {error}", path.display()))
 }
@@ -135,17 +135,17 @@ pub struct Server {
     pub(crate) host: String,
     pub(crate) port: u16,
     pub(crate) is_tls: bool,
-    /// What its certificate is for, if that is another name: a server tells addresses of others.
+    /// The name in its certificate, if that differs: a server tells the addresses of others.
     pub(crate) name: Option<String>,
 }
 
 impl Server {
-    /// What the server's certificate must be for.
+    /// The name that the server's certificate must have.
     pub(crate) fn certificate_name(&self) -> &str {
         self.name.as_deref().unwrap_or(&self.host)
     }
 
-    /// Another server of the same cluster, as this one tells of it.
+    /// Another server of the same cluster, from the address that this one tells.
     pub(crate) fn told(&self, address: &str) -> Option<Self> {
         let mut told: Self = address.parse().ok()?;
         told.is_tls |= self.is_tls;

@@ -1,4 +1,4 @@
-//! A link from its beginning to the first answer: address, TLS, who is who.
+//! Making a link: address, TLS, credentials, the first answer.
 
 #![allow(
     clippy::disallowed_types,
@@ -21,68 +21,59 @@ use tokio::net::{TcpStream, lookup_host};
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 
-use crate::config::{Config, Credentials, Server};
+use crate::config::{Config, Credentials, Secret, Server};
 use crate::nkey::{self, BadCredentials, Nkey};
 use crate::tls;
 use crate::wire::{Decoder, Op};
 
-/// How long one address may take until it has answered.
+/// The timeout of one address.
 const ADDRESS_TIME_MAX: Duration = Duration::from_secs(5);
-/// Addresses of one server that are tried.
+/// The most addresses of one server that are tried.
 const ADDRESSES_MAX: usize = 8;
-/// What an envelope may need, and a server takes unless it is told otherwise.
+/// The largest payload, which is the default limit of servers.
 pub(crate) const ENVELOPE_BYTES_MAX: usize = 1 << 20;
-/// Servers that one may tell of.
+/// The most servers that one may tell of.
 const KNOWN_SERVERS_MAX: usize = 64;
 
-/// The two ways in which bytes go.
+/// A connection, encrypted or not.
 pub(crate) trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<S: AsyncRead + AsyncWrite + Send + Unpin> Stream for S {}
 
-/// A server that has answered.
+/// A link to a server that has answered.
 pub(crate) struct Established {
     pub(crate) stream: Box<dyn Stream>,
-    /// With what was read behind the answer.
+    /// The decoder, with what was read behind the answer.
     pub(crate) decoder: Decoder,
-    /// Others of its cluster.
+    /// The other servers of its cluster.
     pub(crate) known_servers: Vec<Server>,
     pub(crate) server: Server,
     pub(crate) version: String,
 }
 
-/// What a server says of itself.
-#[derive(Debug, Deserialize)]
+/// A server's INFO.
+#[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct Info {
     version: String,
-    max_payload: usize,
+    max_payload: Option<usize>,
     tls_required: bool,
     tls_available: bool,
     nonce: String,
     connect_urls: Vec<String>,
 }
 
-impl Default for Info {
-    fn default() -> Self {
-        let (tls_required, tls_available) = (false, false);
-        let (version, nonce, connect_urls) = (String::new(), String::new(), Vec::new());
-        let max_payload = ENVELOPE_BYTES_MAX;
-        Self { version, max_payload, tls_required, tls_available, nonce, connect_urls }
-    }
-}
-
-/// The servers of which another tells in its `INFO`.
+/// The servers that another one lists in its `INFO`.
 pub(crate) fn servers_of(by: &Server, json: &[u8]) -> Vec<Server> {
     let info: Info = serde_json::from_slice(json).unwrap_or_default();
     info.connect_urls.iter().take(KNOWN_SERVERS_MAX).filter_map(|it| by.told(it)).collect()
 }
 
-/// What a client says of itself. Not `Debug`: it has secrets.
+/// A client's CONNECT. Not `Debug`: it has secrets.
 #[derive(Serialize)]
 struct Connect<'a> {
     verbose: bool,
     pedantic: bool,
-    /// Nobody hears what it publishes itself.
+    /// Whether it receives what it publishes itself.
     echo: bool,
     headers: bool,
     no_responders: bool,
@@ -95,54 +86,47 @@ struct Connect<'a> {
     who: Who,
 }
 
-#[derive(Default, Serialize)]
-struct Who {
-    #[serde(skip_serializing_if = "Option::is_none")]
-    user: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pass: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    auth_token: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    nkey: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    jwt: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    sig: Option<String>,
+/// The credentials in a CONNECT.
+#[derive(Serialize)]
+#[serde(untagged)]
+enum Who {
+    None {},
+    Password { user: String, pass: String },
+    Token { auth_token: String },
+    Nkey { nkey: String, sig: String },
+    Jwt { jwt: String, sig: String },
 }
 
 impl Who {
     fn of(credentials: &Credentials, nonce: &str) -> Result<Self, Down> {
         let bad = |error: BadCredentials| refused(error.to_string());
-        let unread = |error: io::Error| refused(format!("the credentials: {error}"));
-        let mut who = Self::default();
-        match credentials {
-            Credentials::None => {}
+        let read = |secret: &Secret| {
+            secret.reveal().map_err(|error| refused(format!("the credentials: {error}")))
+        };
+        Ok(match credentials {
+            Credentials::None => Self::None {},
             Credentials::Password { user, password } => {
-                who.user = Some(user.clone());
-                who.pass = Some(password.reveal().map_err(unread)?);
+                Self::Password { user: user.clone(), pass: read(password)? }
             }
-            Credentials::Token(token) => who.auth_token = Some(token.reveal().map_err(unread)?),
+            Credentials::Token(token) => Self::Token { auth_token: read(token)? },
             Credentials::Nkey(seed) => {
-                let key = Nkey::of_seed(&seed.reveal().map_err(unread)?).map_err(bad)?;
-                who.nkey = Some(key.public());
-                who.sig = Some(key.sign(nonce));
+                let key = Nkey::of_seed(&read(seed)?).map_err(bad)?;
+                Self::Nkey { nkey: key.public(), sig: key.sign(nonce) }
             }
             Credentials::Creds(text) => {
-                let text = text.reveal().map_err(unread)?;
+                let text = read(text)?;
                 let (token, seed) = nkey::parts_of_creds(&text).map_err(bad)?;
-                who.jwt = Some(token.to_owned());
-                who.sig = Some(Nkey::of_seed(seed).map_err(bad)?.sign(nonce));
+                let sig = Nkey::of_seed(seed).map_err(bad)?.sign(nonce);
+                Self::Jwt { jwt: token.to_owned(), sig }
             }
-        }
-        Ok(who)
+        })
     }
 }
 
 /// Tries servers in this order until one answers.
 ///
 /// # Errors
-/// None does: what each of them said, or did not, in the order of their names.
+/// No server answers: the reasons of all, in the order of their names.
 pub(crate) async fn connect(
     config: Arc<Config>,
     servers: Vec<Server>,
@@ -182,8 +166,8 @@ async fn one(config: &Config, server: Server, name: &str) -> Result<Established,
         let greeted = async {
             let stream = TcpStream::connect(address).await.map_err(|it| broken(it.to_string()))?;
             stream.set_nodelay(true).map_err(|error| broken(error.to_string()))?;
-            // What a dead link has not brought yet is not to come after all, beside the next link
-            // that sends it again.
+            // A closed link must not deliver what is still in its buffers beside the next link,
+            // which sends that again.
             stream.set_zero_linger().map_err(|error| broken(error.to_string()))?;
             greet(config, &server, stream, name).await
         };
@@ -215,18 +199,15 @@ async fn greet(
     };
     let info: Info = serde_json::from_slice(&json)
         .map_err(|error| broken(format!("its INFO is not understood: {error}")))?;
-    if info.max_payload < ENVELOPE_BYTES_MAX {
-        let text = format!(
-            "its max_payload is {}, and envelopes need {ENVELOPE_BYTES_MAX}",
-            info.max_payload
-        );
+    if let Some(most) = info.max_payload.filter(|it| *it < ENVELOPE_BYTES_MAX) {
+        let text = format!("its max_payload is {most}, and envelopes need {ENVELOPE_BYTES_MAX}");
         return Err(refused(text));
     }
     if !config.tls.is_first && (is_tls_necessary || info.tls_required) {
         if !info.tls_required && !info.tls_available {
             return Err(refused("TLS is required here, and it has none"));
         }
-        // What stands behind INFO without encryption could be anybody's.
+        // What follows INFO without encryption could be anybody's.
         if !decoder.is_empty() {
             return Err(broken("it says more than INFO before TLS"));
         }
@@ -290,7 +271,7 @@ async fn read(stream: &mut Box<dyn Stream>, decoder: &mut Decoder) -> Result<Op,
     }
 }
 
-/// What `-ERR` says of a link: whether the engine refuses, or something broke.
+/// Why a link ends with this `-ERR`: the engine refuses, or something broke.
 pub(crate) fn of_error(text: &str) -> Down {
     const REFUSALS: &[&str] = &[
         "authorization",
@@ -315,7 +296,7 @@ fn refused(why: impl Into<Box<str>>) -> Down {
     Down::Refused(why.into())
 }
 
-/// Reads what is there, into the decoder's buffer.
+/// Reads into the decoder's buffer.
 pub(crate) fn poll_read(
     stream: &mut Box<dyn Stream>,
     buffer: &mut BytesMut,
@@ -325,7 +306,7 @@ pub(crate) fn poll_read(
     std::future::Future::poll(read.as_mut(), context)
 }
 
-/// Writes as much as goes, and takes it away.
+/// Writes as much as possible, and removes it from `out`.
 pub(crate) fn poll_write(
     stream: &mut Box<dyn Stream>,
     out: &mut BytesMut,

@@ -1,13 +1,13 @@
-//! What the node wants to hear, and what is subscribed to for it.
+//! The node's interests, and the subscriptions for them.
 //!
-//! A bucket of which all is wanted is one subscription, and its topics are not subscribed to
-//! beside it: whoever has two that overlap hears everything twice. When a bucket goes from single
-//! topics to all of it, or back, the old subscriptions stay beside the new ones for a while, for
-//! three reasons: the engine's other servers must hear of the new one first; a server that is
-//! about to deliver to the old one does not look again for the new one; and the two deliveries of
-//! one message may have answers to PINGs between them. Of what both bring the first is taken,
-//! and what has a lower number of the same publisher than that is dropped: the engine delivers
-//! what one publisher sent on one subject in order, whatever subscription it is for.
+//! A whole bucket is one subscription, and its topics are not subscribed to beside it: overlapping
+//! subscriptions get every message twice. When a bucket goes from single topics to the whole, or
+//! back, the old subscriptions stay beside the new ones for a while, for three reasons: the
+//! engine's other servers must learn of the new one first; a server that is about to deliver to the
+//! old one does not look again for the new one; and the two deliveries of one message may have
+//! answers to PINGs between them. Of a message that both bring the first is taken, and one with a
+//! lower number of the same publisher is dropped: the engine delivers what one publisher sent on
+//! one subject in order, for any subscription.
 //!
 //! ```text
 //! SUB new, PING k ─► PONG k: in force ─► 250 ms later: UNSUB old, PING m ─► PONG m: only the new
@@ -23,14 +23,14 @@ use simurgh_cluster::{Bucket, Interest, Prefix, Space, Wanted};
 
 use crate::wire::{self, Message};
 
-/// How long old and new subscriptions stand beside each other once the new ones are in force, and
-/// how long numbers are remembered after that: longer than a server is busy with one message.
+/// How long old and new subscriptions overlap once the new ones are in force, and how long numbers
+/// are remembered after that: longer than a server is busy with one message.
 pub(crate) const OVERLAP_MS: u64 = 250;
-/// Numbers that one overlap remembers, of a publisher on a subject each; messages of more of them
-/// are taken from the old subscriptions only.
+/// The most numbers that one overlap remembers, each of a publisher on a subject; messages of
+/// others are taken from the old subscriptions only.
 const NUMBERS_MAX: usize = 4_096;
 
-/// The first byte of what is an envelope.
+/// The first byte of an envelope.
 const VERSION: u8 = 1;
 
 type Map<K, V> = HashMap<K, V, RandomState>;
@@ -39,7 +39,7 @@ type Key = (Space, Bucket);
 /// The number of a PING.
 pub(crate) type PingNumber = u64;
 
-/// What is wanted, with what is subscribed to if there is a link.
+/// The interests, with their subscriptions if there is a link.
 #[derive(Debug)]
 pub(crate) struct Interests {
     prefix: Prefix,
@@ -47,7 +47,7 @@ pub(crate) struct Interests {
     /// [`Interest::Nodes`] and [`Interest::Node`].
     nodes: Map<Interest, Option<u64>>,
     groups: Map<Key, Group>,
-    /// Those groups in which subscriptions overlap.
+    /// The groups in which subscriptions overlap.
     overlapping: Vec<Key>,
     /// No overlap ends before.
     next_tick_ms: Option<u64>,
@@ -55,7 +55,7 @@ pub(crate) struct Interests {
     is_linked: bool,
 }
 
-/// What a subscription is for.
+/// The purpose of a subscription.
 #[derive(Clone, Debug)]
 enum Purpose {
     Nodes(Interest),
@@ -63,7 +63,7 @@ enum Purpose {
     Whole(Key),
 }
 
-/// What is wanted of a bucket in a space; with the subscriptions.
+/// The interests of a bucket in a space, with their subscriptions.
 #[derive(Debug, Default)]
 struct Group {
     exact: Map<Box<str>, Option<u64>>,
@@ -82,11 +82,11 @@ impl Group {
 struct Overlap {
     old: Vec<u64>,
     phase: Phase,
-    /// The subjects of the topics that are wanted, if an old subscription is for all.
+    /// The subjects of the wanted topics, if an old subscription is for the whole bucket.
     subjects: HashSet<Box<[u8]>, RandomState>,
-    /// Of each publisher and subject, by its hash, the number of the last envelope that was taken.
+    /// The number of the last envelope taken of each publisher and subject, which is hashed.
     highest: Map<(u64, u64), u64>,
-    /// The number of the last that was taken of what is stored: a bucket is in one stream.
+    /// The number of the last stored message that was taken: a bucket is in one stream.
     highest_stored: u64,
 }
 
@@ -98,7 +98,8 @@ enum Phase {
     Both { until_ms: u64 },
     /// The old ones are gone when this PING is answered.
     Ending(PingNumber),
-    /// They are. Until then a server may deliver to the new what it has delivered to the old.
+    /// They are gone. Until then a server may deliver to the new ones what it has delivered to the
+    /// old.
     Over { until_ms: u64 },
 }
 
@@ -116,8 +117,8 @@ impl Interests {
         }
     }
 
-    /// One step. What is to be said to the engine goes to `out`; it is in force when PING number
-    /// `ping` is answered, the next one that is sent.
+    /// Makes the changes of one step. Operations for the engine go to `out`; they are in force when
+    /// PING number `ping` is answered, the next one to be sent.
     pub(crate) fn change(
         &mut self,
         changes: &[(Interest, Wanted)],
@@ -126,7 +127,7 @@ impl Interests {
     ) {
         let mut last: Map<&Interest, Wanted> = Map::default();
         last.extend(changes.iter().map(|(interest, wanted)| (interest, *wanted)));
-        // What was subscribed to and is not wanted any more, by the group.
+        // Subscriptions that are not wanted any more, by group.
         let mut touched: Map<Key, Vec<u64>> = Map::default();
         for (interest, wanted) in last {
             let (key, topic) = match interest {
@@ -168,8 +169,8 @@ impl Interests {
         }
     }
 
-    /// Brings the subscriptions of a group to what is wanted of it. `gone` are those of topics that
-    /// are not wanted any more by themselves.
+    /// Makes the subscriptions of a group match its interests. `gone` are those of topics that are
+    /// not wanted any more by themselves.
     fn settle(&mut self, key: Key, gone: Vec<u64>, ping: PingNumber, out: &mut BytesMut) {
         let Some(mut group) = self.groups.remove(&key) else { return };
         if !self.is_linked {
@@ -209,7 +210,7 @@ impl Interests {
         self.groups.insert(key, group);
     }
 
-    /// Has these subscriptions stay beside the group's own.
+    /// Lets old subscriptions overlap with the group's new ones.
     fn overlap(&mut self, key: Key, group: &mut Group, old: Vec<u64>, ping: PingNumber) {
         if !old.is_empty() {
             let overlap = group.overlap.get_or_insert_with(|| {
@@ -258,7 +259,7 @@ impl Interests {
         }
         let keys: Vec<Key> = self.groups.keys().copied().collect();
         for key in keys {
-            // Nothing is old here, so nothing waits for the number of a PING.
+            // There are no old subscriptions, so nothing waits for a PING.
             self.settle(key, Vec::new(), 0, out);
         }
     }
@@ -296,7 +297,7 @@ impl Interests {
         }
     }
 
-    /// Ends overlaps whose time is over: true if PING number `ping` is to be sent for it.
+    /// Ends overlaps whose time is over. Returns whether PING number `ping` is to be sent for that.
     pub(crate) fn tick(&mut self, now_ms: u64, ping: PingNumber, out: &mut BytesMut) -> bool {
         if self.next_tick_ms.is_none_or(|at| at > now_ms) {
             return false;
@@ -331,7 +332,8 @@ impl Interests {
         self.next_tick_ms
     }
 
-    /// Whether a message is wanted, and not there already; if so, its subject's space.
+    /// Returns the space of a message's subject if it is wanted and not a duplicate; none if it is
+    /// to be dropped.
     pub(crate) fn accept(&mut self, message: &Message) -> Option<Option<Space>> {
         let key = match self.by_sid.get(&message.sid)? {
             Purpose::Nodes(_) => return Some(None),
@@ -359,14 +361,14 @@ impl Interests {
         })
     }
 
-    /// Subscriptions that stand.
+    /// How many subscriptions there are.
     pub(crate) fn subscriptions(&self) -> usize {
         self.by_sid.len()
     }
 }
 
 impl Overlap {
-    /// Whether a message has not been there yet.
+    /// Whether a message is not a duplicate.
     fn takes(&mut self, message: &Message) -> bool {
         if let Some(number) = message.stored() {
             let is_new = number.seq > self.highest_stored;
@@ -378,7 +380,7 @@ impl Overlap {
             let bytes = envelope.get(at..at + 8)?;
             Some(u64::from_le_bytes(bytes.try_into().ok()?)).filter(|_| envelope[0] == VERSION)
         };
-        // The envelope's header: whose it is, and its number.
+        // The origin and the number in the envelope's header.
         if let Some((origin, n)) = field(4).zip(field(12)) {
             let key = (origin, self.highest.hasher().hash_one(message.subject()));
             if let Some(highest) = self.highest.get_mut(&key) {

@@ -2,13 +2,13 @@
 //! [`Adapter`](simurgh_cluster::Adapter) for it.
 //!
 //! It speaks NATS's protocol itself, which is a few lines of text, instead of using async-nats. An
-//! adapter has to know what is at the engine, and that client does not let it (0.51.0): its
-//! `flush` waits for the socket and not for an answer to PING; its `drain` forgets a subscription
-//! before the server has; its reconnect sends what was left in its queue before we could send
-//! again what came before it; each subscription has a queue of its own, so nothing says what came
-//! first on two of them. A question that nobody answers could replace the PING, but gets no reply
-//! as soon as somebody looks on by subscribing to `>`. Here one stream of operations is read in the
-//! order in which the server wrote it, and a message costs a fraction (see `examples/ratio.rs`).
+//! adapter has to know what the engine has, and that client does not tell (0.51.0): its `flush`
+//! waits for the socket and not for an answer to PING; its `drain` forgets a subscription before
+//! the server has; its reconnect sends what was left in its queue before we could send again what
+//! came before it; each subscription has a queue of its own, so the order of messages across two of
+//! them is lost. A request that nobody answers could replace the PING, but gets no reply as soon as
+//! anybody subscribes to `>`. Here one stream of operations is read in the order in which the
+//! server wrote it, and a message costs a fraction (see `examples/ratio.rs`).
 //!
 //! ```text
 //! owner ─► publish, interest ─► Outbox, Interests ─► bytes to write ─┐
@@ -16,12 +16,12 @@
 //! owner ◄─ events ◄─ Interests::accept, PINGs' numbers ◄─ wire::Decoder ┘
 //! ```
 //!
-//! What is to be kept ([`StreamsConfig`]) goes to JetStream in the same stream of operations: questions
-//! with an inbox for their answers. Its streams are looked at for each link, made or changed where
-//! that is allowed, and never used as they should not be.
+//! Stores go to JetStream ([`StreamsConfig`]) in the same stream of operations: requests with an
+//! inbox for their answers. The streams are checked over each link, made or changed where that is
+//! allowed, and not used if they are not as they should be.
 //!
-//! Nothing is taken from the engine that the owner does not ask for: it waits in the sockets, and
-//! the engine ends a link that does not keep up. So nothing is lost on a link that stands.
+//! Nothing is read from the engine that the owner does not poll: it waits in the sockets, and the
+//! engine ends a link that does not keep up. So nothing is lost on a link that does not break.
 //!
 //! The feature `fuzz`, which is off by default, opens the decoder to this project's fuzz targets.
 #![forbid(unsafe_code)]

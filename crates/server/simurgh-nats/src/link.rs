@@ -1,4 +1,4 @@
-//! A link that is made: what is read, what is to be written, PINGs and their answers.
+//! A link: input, output, PINGs and their answers.
 
 use std::collections::VecDeque;
 use std::task::{Context, Poll};
@@ -13,23 +13,24 @@ use crate::connect::{self, Established, Stream};
 use crate::interests::PingNumber;
 use crate::wire::{Decoder, Message, Op};
 
-/// A PING is sent when none was for so long.
+/// The longest time between two PINGs.
 const PING_EVERY_MS: u64 = 2_000;
-/// Nothing was heard for so long after a PING, and two more were sent in vain: the link is dead.
+/// A link on which nothing came for so long after a PING is dead.
 const SILENT_MAX_MS: u64 = 2 * PING_EVERY_MS;
-/// How long what was published waits for the PING that confirms it: one for all of that time.
+/// How long published envelopes wait for the PING that confirms them: one for all of that time.
 const CONFIRM_MS: u64 = 20;
-/// As many envelopes are confirmed sooner.
+/// So many envelopes are confirmed sooner.
 const CONFIRM_ENVELOPES: usize = 256;
-/// As many bytes are confirmed sooner.
+/// So many bytes are confirmed sooner.
 const CONFIRM_BYTES: usize = 256 << 10;
-/// PINGs without an answer; beyond that the next waits.
+/// The most PINGs without an answer; the next one waits then.
 const PINGS_MAX: usize = 64;
-/// What waits to be written: envelopes are bounded before, so this is a flood of interests.
+/// The most bytes that wait to be written: envelopes are bounded before, so more is a flood of
+/// interests.
 const OUT_BYTES_MAX: usize = 32 << 20;
 const READ_BYTES: usize = 64 << 10;
 
-/// What the server said that others have to know of.
+/// What came from the server for the adapter.
 pub(crate) enum Incoming {
     Message(Message),
     TooLarge(u64),
@@ -38,7 +39,7 @@ pub(crate) enum Incoming {
         round_trip: Duration,
     },
     Servers(Vec<Server>),
-    /// Something was not done that was asked for.
+    /// A request was refused.
     Error(Box<str>),
 }
 
@@ -54,9 +55,9 @@ pub(crate) struct Link {
     /// PINGs without an answer.
     pings: VecDeque<Ping>,
     pinged_ms: u64,
-    /// Something waits for the answer to the next PING, and not for long.
+    /// Something waits for the answer to the next PING, which is to be sent soon.
     needs_ping: bool,
-    /// What was published and has no PING behind it yet.
+    /// How many envelopes were published since the last PING.
     unconfirmed: usize,
     unconfirmed_bytes: usize,
     confirm_ms: Option<u64>,
@@ -73,10 +74,10 @@ struct Ping {
     sent_ms: u64,
 }
 
-/// How far a new link is.
+/// The progress of a new link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Up {
-    /// Nothing was answered yet: what is changed still belongs to the beginning.
+    /// Nothing was answered yet: changes still belong to the beginning.
     Fresh(PingNumber),
     /// Up when this PING is answered.
     Soon(PingNumber),
@@ -107,7 +108,7 @@ impl Link {
         }
     }
 
-    /// What is to be written goes here.
+    /// The output.
     pub(crate) fn out(&mut self) -> &mut BytesMut {
         &mut self.out
     }
@@ -117,7 +118,7 @@ impl Link {
         self.next_ping
     }
 
-    /// The next PING is to be sent soon.
+    /// Has the next PING sent soon.
     pub(crate) fn needs_ping(&mut self) {
         self.needs_ping = true;
     }
@@ -133,7 +134,7 @@ impl Link {
         self.unconfirmed += envelopes;
     }
 
-    /// What puts this generation in force was put into `out`.
+    /// The changes of this generation were put into `out`.
     pub(crate) fn changed(&mut self, generation: u64) {
         let ping = self.next_ping;
         self.needs_ping = true;
@@ -167,7 +168,7 @@ impl Link {
         (self.up == Up::Yes).then_some(self.generation)
     }
 
-    /// What was changed before it was up is in force.
+    /// Whether all changes from before the link are in force.
     pub(crate) fn is_up(&self) -> bool {
         self.up == Up::Yes
     }
@@ -184,10 +185,10 @@ impl Link {
         &self.version
     }
 
-    /// The next of what was read; none if all is done.
+    /// The next operation that was read; none if there is none.
     ///
     /// # Errors
-    /// The server says what cannot be understood.
+    /// The server sends something malformed.
     pub(crate) fn next(&mut self) -> Result<Option<Incoming>, Down> {
         loop {
             let op = match self.decoder.next() {
@@ -243,13 +244,13 @@ impl Link {
         self.confirm_ms.unwrap_or(u64::MAX).min(ping).min(self.dead_ms().unwrap_or(u64::MAX))
     }
 
-    /// When the link is dead if nothing is heard until then. An owner that did not come for long
-    /// has sent no PING in that time, so silence alone says nothing.
+    /// When the link is dead if nothing comes until then. An owner that did not poll for long has
+    /// sent no PING in that time, so silence alone says nothing.
     fn dead_ms(&self) -> Option<u64> {
         Some(self.pings.front()?.sent_ms.max(self.heard_ms) + SILENT_MAX_MS)
     }
 
-    /// Writes as much as goes.
+    /// Writes as much as possible.
     pub(crate) fn poll_write(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Down>> {
         if self.out.is_empty() {
             return Poll::Ready(Ok(()));
@@ -261,7 +262,7 @@ impl Link {
         written.map_err(|error| of_io(&error))
     }
 
-    /// Reads what is there, at least a byte.
+    /// Reads, at least a byte.
     pub(crate) fn poll_read(
         &mut self,
         context: &mut Context<'_>,
@@ -281,7 +282,7 @@ impl Link {
         }
     }
 
-    /// Nothing more is there to be read: whether the link lives.
+    /// Checks whether the link lives, after everything was read.
     ///
     /// # Errors
     /// It has been silent for too long.

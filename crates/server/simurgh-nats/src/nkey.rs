@@ -1,4 +1,4 @@
-//! Keys of NATS users: seeds in base 32, and what is signed with them.
+//! Keys of NATS users: seeds in base 32, and signatures.
 //!
 //! A seed is 58 characters of base 32 (RFC 4648 §6, no padding): two bytes that say what it is for,
 //! 32 of an Ed25519 seed, and a CRC-16 (XMODEM, little endian) of both.
@@ -15,7 +15,7 @@ const USER: u8 = 20 << 3;
 /// A user's key.
 pub(crate) struct Nkey(Ed25519KeyPair);
 
-/// What is wrong with credentials; says nothing of what is in them.
+/// What is wrong with credentials; shows nothing of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum BadCredentials {
     /// Not 58 characters of base 32, or its sum is wrong.
@@ -30,10 +30,10 @@ pub(crate) enum BadCredentials {
 }
 
 impl Nkey {
-    /// Of a user's seed, `SU…`.
+    /// The key of a user's seed, `SU…`.
     ///
     /// # Errors
-    /// It is none.
+    /// It is not a user's seed.
     pub(crate) fn of_seed(seed: &str) -> Result<Self, BadCredentials> {
         let bytes = BASE32_NOPAD.decode(seed.trim().as_bytes()).ok();
         let bytes: [u8; 36] =
@@ -60,7 +60,7 @@ impl Nkey {
         BASE32_NOPAD.encode(&bytes)
     }
 
-    /// The signature of what the server asked, as CONNECT wants it.
+    /// The signature of the server's challenge, as CONNECT has it.
     pub(crate) fn sign(&self, nonce: &str) -> String {
         URL_SAFE_NO_PAD.encode(self.0.sign(nonce.as_bytes()))
     }

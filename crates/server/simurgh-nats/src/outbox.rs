@@ -1,4 +1,4 @@
-//! What was published and is not known to be at the engine.
+//! Published envelopes that the engine has not confirmed.
 
 use std::collections::VecDeque;
 
@@ -9,8 +9,8 @@ use simurgh_cluster::{QueueFull, Subject, resent};
 use crate::interests::PingNumber;
 use crate::wire;
 
-/// Envelopes in the order in which they were published, until a PING that was sent after them is
-/// answered.
+/// The envelopes in the order in which they were published, until a PING that was sent after them
+/// is answered.
 #[derive(Debug, Default)]
 pub(crate) struct Outbox {
     waiting: VecDeque<Waiting>,
@@ -22,18 +22,18 @@ pub(crate) struct Outbox {
 struct Waiting {
     subject: Subject,
     envelope: Bytes,
-    /// The PING that is sent after it on this link; none if it is not sent on this link.
+    /// The next PING after it on this link; none if it was not sent on this link.
     ping: Option<PingNumber>,
-    /// A link before this one may have brought it.
+    /// An earlier link may have delivered it.
     may_be_there: bool,
 }
 
 impl Outbox {
-    /// Takes an envelope, and sends it at once if there is a link: `link` is then the number of the
-    /// next PING, and where it goes.
+    /// Adds an envelope, and sends it at once if there is a link: `link` has the number of the next
+    /// PING, and the output.
     ///
     /// # Errors
-    /// As much waits as may.
+    /// As much is in flight as may be.
     pub(crate) fn publish(
         &mut self,
         subject: &Subject,
@@ -85,12 +85,12 @@ impl Outbox {
         }
     }
 
-    /// It is worth saying so after a [`QueueFull`].
+    /// Whether there is enough room to report it after a [`QueueFull`].
     pub(crate) fn has_room(&self) -> bool {
         self.waiting.len() <= IN_FLIGHT_MAX / 2 && self.bytes <= IN_FLIGHT_BYTES_MAX / 2
     }
 
-    /// Envelopes that wait.
+    /// How many envelopes wait.
     pub(crate) fn len(&self) -> usize {
         self.waiting.len()
     }

@@ -1,19 +1,19 @@
-//! What a node must be allowed at its engine.
+//! The permissions that a node needs at its engine.
 
 use std::fmt;
 
 use simurgh_cluster::Prefix;
 
-/// Subjects of a node, as the `permissions` of a user of nats-server have them.
+/// The subjects of a node, as the `permissions` of a user of nats-server have them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Permissions {
-    /// What it publishes to.
+    /// Subjects that it publishes to.
     pub publish: Vec<String>,
-    /// What it subscribes to.
+    /// Subjects that it subscribes to.
     pub subscribe: Vec<String>,
 }
 
-/// What is asked of JetStream. A node that makes no streams can do without `CREATE` and `UPDATE`.
+/// Requests to JetStream. A node that does not make streams can do without `CREATE` and `UPDATE`.
 const REQUESTS: [&str; 6] = [
     "STREAM.INFO",
     "STREAM.CREATE",
@@ -24,8 +24,8 @@ const REQUESTS: [&str; 6] = [
 ];
 
 impl Permissions {
-    /// Exactly what a node of this prefix needs. `streams` are the names of JetStream's streams
-    /// that keep topics; none, if nothing is kept.
+    /// Exactly the permissions of a node with this prefix. `streams` are the names of the JetStream
+    /// streams; none, if no topic has a history.
     pub fn of(prefix: &Prefix, streams: &[&str]) -> Self {
         let prefix = prefix.as_str();
         let spaces = |letters: &[&str]| -> Vec<String> {

@@ -1,4 +1,4 @@
-//! What an engine is to keep, in which streams, and what that survives.
+//! The streams for topics with a history, and how durable they are.
 
 use std::fmt;
 use std::time::Duration;
@@ -7,27 +7,27 @@ use serde_json::{Value, json};
 use simurgh_cluster::Prefix;
 use simurgh_cluster::adapter::ID_SECONDS;
 
-/// What JetStream is to keep: the settings of the streams that a cluster's topics are in.
+/// The settings of the JetStream streams for a cluster's topics with a history.
 ///
 /// The streams of a cluster are the same for all its nodes. Counts and ages are the largest that
 /// any topic needs: nodes apply those of each topic themselves.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StreamsConfig {
-    /// How many streams topics are in.
+    /// How many streams there are.
     pub streams: StreamCount,
     /// How many servers each stream is on.
     pub replicas: Replicas,
-    /// What each of those keeps it in.
+    /// What each server stores it in.
     pub storage: Storage,
-    /// Whether this node makes and changes streams. Else they must be there as they should be.
+    /// Whether this node makes and changes streams. Otherwise they must exist as they should be.
     pub create_streams: bool,
-    /// Of each topic, so many envelopes are kept. A stream that keeps more keeps them.
+    /// How many envelopes of each topic are kept. A stream that keeps more is left as it is.
     pub count_max: u32,
-    /// For so long, and not less than [`ID_SECONDS`]: an engine remembers ids no longer than what
-    /// it keeps. A stream that keeps longer goes on to.
+    /// How long they are kept, at least [`ID_SECONDS`]: an engine remembers ids no longer than
+    /// messages. A stream that keeps them longer is left as it is.
     pub age_max: Duration,
-    /// How many bytes all streams together may hold, each as much as the others; the oldest go
-    /// first. The engine sets so much aside at once. None: as much as it has.
+    /// The most bytes of all streams together, in equal parts; the oldest messages are removed
+    /// first. The engine reserves them at once. None: as much as it has.
     pub engine_bytes: Option<u64>,
 }
 
@@ -46,13 +46,13 @@ impl Default for StreamsConfig {
     }
 }
 
-/// How many streams topics are in. A stream is one log: its engine stores some ten thousand
-/// messages a second in each.
+/// How many streams there are. A stream is one log: its engine stores some ten thousand messages a
+/// second in each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StreamCount {
     /// All topics are in one.
     One,
-    /// By the first hexadecimal digit of their bucket.
+    /// Topics are divided by the first hexadecimal digit of their bucket.
     Sixteen,
 }
 
@@ -88,7 +88,7 @@ impl Replicas {
     }
 }
 
-/// What a server keeps a stream in.
+/// What a server stores a stream in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Storage {
     /// In files.
@@ -98,7 +98,7 @@ pub enum Storage {
 }
 
 impl Storage {
-    /// As JetStream writes it.
+    /// Its name in JetStream.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::File => "file",
@@ -114,7 +114,7 @@ impl fmt::Display for Storage {
 }
 
 impl StreamsConfig {
-    /// So many envelopes of each topic, for so long, and else the default.
+    /// So many envelopes of each topic, for so long, and the defaults otherwise.
     pub fn of(count_max: u32, age_max: Duration) -> Self {
         Self { count_max, age_max, ..Self::default() }
     }
@@ -124,7 +124,7 @@ impl StreamsConfig {
         (0..self.streams.get()).map(|at| self.stream_name(prefix, at)).collect()
     }
 
-    /// What survives what, in words for whoever runs the node.
+    /// The durability in words, for the operator.
     pub fn durability(&self) -> String {
         durability(self.storage.as_str(), self.replicas.get())
     }
@@ -133,28 +133,18 @@ impl StreamsConfig {
         format!("{}_H{at:x}", prefix.as_str().to_ascii_uppercase())
     }
 
-    /// The stream of a subject, by its number; none if it is not one to store to.
-    pub(crate) fn stream_of(&self, prefix: &Prefix, subject: &str) -> Option<usize> {
-        let rest = subject.strip_prefix(prefix.as_str())?.strip_prefix(".h.")?;
-        let digit = char::from(*rest.as_bytes().first()?).to_digit(16)?;
-        Some(self.of_digit(digit as usize))
-    }
-
-    /// The stream that republished a message to this subject.
-    pub(crate) fn stream_of_republished(&self, prefix: &Prefix, subject: &[u8]) -> Option<usize> {
-        let rest = subject.strip_prefix(prefix.as_str().as_bytes())?.strip_prefix(b".b.")?;
+    /// The number of the stream of a subject in this space; none for another subject. What a stream
+    /// stores in space `h` it republishes in space `b`.
+    pub(crate) fn stream_of(&self, prefix: &Prefix, space: &[u8], subject: &[u8]) -> Option<usize> {
+        let rest = subject.strip_prefix(prefix.as_str().as_bytes())?.strip_prefix(space)?;
         let digit = char::from(*rest.first()?).to_digit(16)?;
-        Some(self.of_digit(digit as usize))
-    }
-
-    const fn of_digit(&self, digit: usize) -> usize {
-        match self.streams {
+        Some(match self.streams {
             StreamCount::One => 0,
-            StreamCount::Sixteen => digit,
-        }
+            StreamCount::Sixteen => digit as usize,
+        })
     }
 
-    /// How a stream should be, as JetStream has it.
+    /// The configuration that a stream should have, as JetStream writes it.
     pub(crate) fn stream(&self, prefix: &Prefix, at: usize) -> Value {
         let name = self.stream_name(prefix, at);
         let prefix = prefix.as_str();
@@ -190,12 +180,12 @@ impl StreamsConfig {
     }
 }
 
-/// What marks a stream as Simurgh's, in its metadata.
+/// The key in a stream's metadata that marks it as Simurgh's.
 pub(crate) const METADATA: &str = "simurgh";
-/// In its metadata: how often the stream was found to be set back.
+/// The key in a stream's metadata of how often it was found to be set back.
 pub(crate) const METADATA_EPOCH: &str = "simurgh.epoch";
 
-/// What survives what if a stream is kept so.
+/// The durability of such a stream, in words.
 pub(crate) fn durability(storage: &str, replicas: u64) -> String {
     let away = replicas.saturating_sub(1) / 2;
     let servers = match away {
@@ -232,19 +222,22 @@ mod tests {
 
     #[test]
     fn every_topic_is_in_the_stream_of_its_digit() {
-        let keeping = StreamsConfig { streams: StreamCount::Sixteen, ..StreamsConfig::default() };
-        let names = keeping.stream_names(&prefix());
+        let config = StreamsConfig { streams: StreamCount::Sixteen, ..StreamsConfig::default() };
+        let names = config.stream_names(&prefix());
         assert_eq!((&*names[0], &*names[15], names.len()), ("A-1_H0", "A-1_Hf", 16));
         let mut found = [0; 16];
         for topic in 0..500 {
             let subject = prefix().topic(Space::Store, &format!("t:{topic}"));
-            let at = keeping.stream_of(&prefix(), subject.as_str()).unwrap();
-            let filter = keeping.stream(&prefix(), at)["subjects"][0].as_str().unwrap().to_owned();
+            let at = config.stream_of(&prefix(), b".h.", subject.as_str().as_bytes()).unwrap();
+            let filter = config.stream(&prefix(), at)["subjects"][0].as_str().unwrap().to_owned();
             assert!(subject.as_str().starts_with(filter.trim_end_matches('>')), "{subject}");
             let heard = prefix().topic(Space::Broadcast, &format!("t:{topic}"));
-            let republished = keeping.stream_of_republished(&prefix(), heard.as_str().as_bytes());
+            let republished = config.stream_of(&prefix(), b".b.", heard.as_str().as_bytes());
             assert_eq!(republished, Some(at));
-            assert_eq!(StreamsConfig::default().stream_of(&prefix(), subject.as_str()), Some(0));
+            assert_eq!(
+                StreamsConfig::default().stream_of(&prefix(), b".h.", subject.as_str().as_bytes()),
+                Some(0)
+            );
             found[at] += 1;
         }
         assert!(found.iter().all(|it| *it > 0), "{found:?}");
@@ -252,10 +245,10 @@ mod tests {
 
     #[test]
     fn a_subject_that_is_not_to_be_stored_is_in_no_stream() {
-        let keeping = StreamsConfig::default();
+        let config = StreamsConfig::default();
         let broadcast = prefix().topic(Space::Broadcast, "a");
         for subject in [broadcast.as_str(), "a-1.h.", "a-1.h", "b.h.0.00.a", "a-1.h.x.00.a", ""] {
-            assert_eq!(keeping.stream_of(&prefix(), subject), None, "{subject}");
+            assert_eq!(config.stream_of(&prefix(), b".h.", subject.as_bytes()), None, "{subject}");
         }
     }
 

@@ -1,4 +1,4 @@
-//! A timer that is set again and again.
+//! A timer that is set repeatedly.
 
 use std::future::Future as _;
 use std::pin::Pin;
@@ -8,7 +8,7 @@ use std::time::Instant;
 use tokio::runtime::Handle;
 use tokio::time::Sleep;
 
-/// Rings once it was set, at its time; until it is set again it has rung.
+/// Is ready from its time on, until it is set again; never before it was set.
 #[derive(Default)]
 pub(crate) struct Timer(Option<Pin<Box<Sleep>>>);
 
@@ -23,7 +23,7 @@ impl Timer {
         }
     }
 
-    /// Whether it rings later than that, or not at all.
+    /// Whether it is set to a later time, or not at all.
     pub(crate) fn is_after(&self, at: Instant) -> bool {
         self.0.as_ref().is_none_or(|sleep| sleep.deadline() > at.into())
     }

@@ -1,4 +1,4 @@
-//! Times as an engine writes them.
+//! Timestamps in the engine's format (RFC 3339).
 
 use std::time::{Duration, UNIX_EPOCH};
 
@@ -15,7 +15,7 @@ pub(crate) fn unix_ms(text: &[u8]) -> Option<u64> {
     u64::try_from(time.duration_since(UNIX_EPOCH).ok()?.as_millis()).ok()
 }
 
-/// The same as an engine reads it.
+/// Formats milliseconds since 1970 as a timestamp.
 pub(crate) fn text(unix_ms: u64) -> String {
     humantime::format_rfc3339_millis(UNIX_EPOCH + Duration::from_millis(unix_ms)).to_string()
 }

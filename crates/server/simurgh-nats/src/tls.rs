@@ -1,4 +1,4 @@
-//! TLS of a link: rustls with ring, as everything here.
+//! TLS of a link: rustls with ring, as in the whole project.
 
 use std::fs;
 use std::io;
@@ -12,7 +12,7 @@ use rustls::{ClientConfig, RootCertStore};
 
 use crate::config::{Tls, of_file};
 
-/// What a link needs, of files read now.
+/// The TLS settings of a link, from files that are read now.
 ///
 /// # Errors
 /// Which file cannot be read or is not what it should be.

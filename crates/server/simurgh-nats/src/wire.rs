@@ -12,18 +12,18 @@ use crate::timestamp;
 
 /// The longest line: an INFO that lists some hundred servers.
 const LINE_BYTES_MAX: usize = 64 << 10;
-/// The largest message that is taken, headers included: an envelope is at most 1 MB. A larger one
-/// is passed over without being held.
+/// The largest message that is taken, headers included: an envelope has at most 1 MB. A larger one
+/// is skipped without being buffered.
 pub(crate) const MESSAGE_BYTES_MAX: usize = 2 << 20;
 
-/// What a server says.
+/// An operation of the server.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Op {
     /// `INFO`, with its JSON.
     Info(Bytes),
     /// `MSG` or `HMSG`.
     Message(Message),
-    /// A message that was passed over, of which subscription.
+    /// A message that was too large and skipped, with the number of its subscription.
     TooLarge(u64),
     Ping,
     Pong,
@@ -31,10 +31,10 @@ pub(crate) enum Op {
     Error(Box<str>),
 }
 
-/// A message, as it stood on the wire.
+/// A message, as it was on the wire.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Message {
-    /// Of which subscription.
+    /// The number of its subscription.
     pub(crate) sid: u64,
     whole: Bytes,
     subject: Range<usize>,
@@ -43,13 +43,13 @@ pub(crate) struct Message {
 }
 
 impl Message {
-    /// Where it was published to.
+    /// The subject it was published to.
     pub(crate) fn subject(&self) -> &[u8] {
         &self.whole[self.subject.clone()]
     }
 
-    /// The value of the last header of this name, which is as it is written: what the engine adds
-    /// stands behind what was published.
+    /// The value of the last header with exactly this name: what the engine adds comes after the
+    /// publisher's headers.
     pub(crate) fn header(&self, name: &str) -> Option<&str> {
         let (_, value) = self.fields().filter(|(it, _)| *it == name.as_bytes()).last()?;
         str::from_utf8(value).ok()
@@ -64,7 +64,7 @@ impl Message {
         })
     }
 
-    /// What the engine answers in place of a message, as 503: nobody is there. By three digits.
+    /// The status in place of a message, of three digits, such as 503 if there is no responder.
     pub(crate) fn status(&self) -> Option<u16> {
         let rest = self.whole[self.headers.clone()].strip_prefix(b"NATS/1.0 ")?;
         u16::try_from(number(rest.get(..3)?)?).ok()
@@ -75,7 +75,7 @@ impl Message {
         number(self.header(name)?.as_bytes())
     }
 
-    /// What was published; a part of what was read, without a copy.
+    /// The payload, a part of what was read, without a copy.
     pub(crate) fn into_payload(mut self) -> Bytes {
         self.whole.truncate(self.payload.end);
         self.whole.advance(self.payload.start);
@@ -86,13 +86,13 @@ impl Message {
         &self.whole[self.payload.clone()]
     }
 
-    /// Its numbers, if a stream of the engine's republished it.
+    /// Its numbers, if a stream republished it.
     pub(crate) fn stored(&self) -> Option<Number> {
         self.stored_at().map(|(number, _)| number)
     }
 
     /// Its numbers, and when it was stored in milliseconds since 1970, or 0; if a stream
-    /// republished it, or had it when it was asked for.
+    /// republished it, or it was fetched.
     pub(crate) fn stored_at(&self) -> Option<(Number, u64)> {
         if self.headers.is_empty() {
             return None;
@@ -110,13 +110,13 @@ impl Message {
     }
 }
 
-/// What no server says.
+/// What cannot come from a NATS server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Malformed {
     /// A line without an end.
     #[error("a line of the server's is too long")]
     Line,
-    /// An operation nobody knows.
+    /// An unknown operation.
     #[error("the server says what is no operation of the protocol")]
     Operation,
     /// A message whose line does not say what it must.
@@ -124,29 +124,29 @@ pub(crate) enum Malformed {
     Message,
 }
 
-/// Finds operations in what is read.
+/// Decodes operations from bytes.
 #[derive(Debug, Default)]
 pub(crate) struct Decoder {
     buffer: BytesMut,
-    /// So many bytes of a message that is too large are still to come.
+    /// How many bytes of a message that is too large are still to come.
     passed_over: usize,
 }
 
 impl Decoder {
-    /// Where what is read goes, behind what is there.
+    /// The buffer to read into.
     pub(crate) fn buffer(&mut self) -> &mut BytesMut {
         &mut self.buffer
     }
 
-    /// Whether something is there of which no operation has come yet.
+    /// Whether no bytes are buffered.
     pub(crate) fn is_empty(&self) -> bool {
         self.buffer.is_empty()
     }
 
-    /// The next operation; none until more is read.
+    /// The next operation; none, if more bytes are needed.
     ///
     /// # Errors
-    /// What is there is none, and nothing after it can be understood.
+    /// The bytes are malformed, so nothing after them can be understood.
     pub(crate) fn next(&mut self) -> Result<Option<Op>, Malformed> {
         loop {
             if self.passed_over > 0 {
@@ -200,7 +200,7 @@ impl Decoder {
     }
 }
 
-/// An operation of one line; none for what has no meaning to us.
+/// An operation of one line; none for one without a meaning here.
 fn control(line: &[u8]) -> Result<Option<Op>, Malformed> {
     Ok(Some(match line {
         b"PING" => Op::Ping,
@@ -215,8 +215,8 @@ fn control(line: &[u8]) -> Result<Option<Op>, Malformed> {
     }))
 }
 
-/// What a message's line says: `MSG <subject> <sid> [reply] <bytes>`, or
-/// `HMSG <subject> <sid> [reply] <header bytes> <bytes>`.
+/// The line of a message: `MSG <subject> <sid> [reply] <bytes>`, or `HMSG <subject> <sid> [reply]
+/// <header bytes> <bytes>`.
 struct Head {
     sid: u64,
     subject: Range<usize>,
@@ -260,7 +260,7 @@ impl Head {
     }
 }
 
-/// Of at most 18 digits.
+/// A number of at most 18 digits.
 pub(crate) fn number(digits: &[u8]) -> Option<u64> {
     if digits.is_empty() || digits.len() > 18 {
         return None;
@@ -291,6 +291,20 @@ pub(crate) fn put_publish(out: &mut BytesMut, subject: &str, payload: &[u8]) {
     out.reserve(subject.len() + payload.len() + 32);
     out.extend_from_slice(b"PUB ");
     out.extend_from_slice(subject.as_bytes());
+    put_payload(out, payload);
+}
+
+/// Appends `PUB` of a request, with the subject for its answer.
+pub(crate) fn put_request(out: &mut BytesMut, subject: &str, reply: &str, payload: &[u8]) {
+    for part in ["PUB ", subject, " ", reply] {
+        out.extend_from_slice(part.as_bytes());
+    }
+    put_payload(out, payload);
+}
+
+/// Appends the length of the payload, and the payload.
+#[inline]
+fn put_payload(out: &mut BytesMut, payload: &[u8]) {
     out.extend_from_slice(b" ");
     put_number(out, payload.len() as u64);
     out.extend_from_slice(b"\r\n");
@@ -298,20 +312,7 @@ pub(crate) fn put_publish(out: &mut BytesMut, subject: &str, payload: &[u8]) {
     out.extend_from_slice(b"\r\n");
 }
 
-/// Appends `PUB` of a question, with where its answer goes.
-pub(crate) fn put_question(out: &mut BytesMut, subject: &str, reply: &str, payload: &[u8]) {
-    out.extend_from_slice(b"PUB ");
-    out.extend_from_slice(subject.as_bytes());
-    out.extend_from_slice(b" ");
-    out.extend_from_slice(reply.as_bytes());
-    out.extend_from_slice(b" ");
-    put_number(out, payload.len() as u64);
-    out.extend_from_slice(b"\r\n");
-    out.extend_from_slice(payload);
-    out.extend_from_slice(b"\r\n");
-}
-
-/// Appends `HPUB`, with where its answer goes. Neither names nor values of headers have line
+/// Appends `HPUB`, with the subject for its answer. Names and values of headers must not have line
 /// breaks.
 pub(crate) fn put_with_headers(
     out: &mut BytesMut,

@@ -11,8 +11,10 @@
 //! }
 //!
 //! fn main() -> std::process::ExitCode {
-//!     simurgh_cli::run(|server| server.socket(UserSocket::new("/socket").channel("rooms:*",
-//!     join))) }
+//!     simurgh_cli::run(|server| {
+//!         server.socket(UserSocket::new("/socket").channel("rooms:*", join))
+//!     })
+//! }
 //! ```
 //!
 //! Flags and file are read into the same optional values, described once in `settings::keys`;
@@ -38,6 +40,7 @@ mod observe;
 mod packaging;
 mod serve;
 mod settings;
+mod signals;
 mod token;
 mod version;
 
@@ -45,7 +48,7 @@ use std::process::ExitCode;
 
 use clap::FromArgMatches;
 use simurgh::{Builder, declared};
-use simurgh_text::output::{WRONG_SETTINGS, print};
+use simurgh_text::output::{WRONG_SETTINGS, fail, print};
 
 use flags::{Cli, Command};
 use settings::{Channels, Declared, Settings};
@@ -97,11 +100,8 @@ fn run_with(
     avoid_huge_pages();
     simurgh_reactor::use_built_in_name_services();
     let command = flags::command(channels, program);
-    let cli = match command.clone().try_get_matches() {
-        Ok(matches) => Cli::from_arg_matches(&matches),
-        Err(error) => Err(error),
-    };
-    let cli = match cli {
+    let matches = command.clone().try_get_matches();
+    let cli = match matches.and_then(|matches| Cli::from_arg_matches(&matches)) {
         Ok(cli) => cli,
         Err(error) => {
             // Help and version come this way too, with status 0. A closed pipe is no reason to
@@ -112,46 +112,48 @@ fn run_with(
     };
     match cli.command {
         Command::Serve(serve) => match Settings::load(*serve, channels) {
-            Ok(settings) => serve::serve(settings, application),
+            Ok(settings) => finish(serve::serve(settings, application).map(|()| String::new())),
             Err(refusal) => refusal.refuse("nothing was started"),
         },
         #[cfg(feature = "nats")]
         Command::Config(config::Flags { nats_permissions: Some(prefix), nats_streams, .. }) => {
-            match settings::cluster::permissions(&prefix, nats_streams) {
-                Ok(text) => {
-                    print(&text);
-                    ExitCode::SUCCESS
-                }
-                Err(error) => simurgh_text::output::fail(&format!("--nats-permissions: {error}")),
-            }
+            let text = settings::cluster::permissions(&prefix, nats_streams);
+            finish(text.map_err(|error| format!("--nats-permissions: {error}")))
         }
         Command::Config(config::Flags { check: Some(path), .. }) => {
             match Settings::check(&path, channels) {
-                Ok(()) => {
-                    print(&format!("{}: ok\n", path.display()));
-                    ExitCode::SUCCESS
-                }
+                Ok(()) => finish(Ok(format!("{}: ok\n", path.display()))),
                 Err(refusal) => refusal.refuse("see `simurgh config` for every key"),
             }
         }
-        Command::Config(config::Flags { check: None, .. }) => {
-            print(&config::text(channels));
-            ExitCode::SUCCESS
-        }
+        Command::Config(config::Flags { check: None, .. }) => finish(Ok(config::text(channels))),
         Command::Load(flags) => load::load(*flags),
         Command::Drive(flags) => drive::drive(*flags, channels, application),
         Command::Observe(flags) => observe::observe(&flags),
         Command::Road(flags) => simurgh_road::road(&flags),
         Command::Token(flags) => token::token(&flags),
         Command::Tune(flags) => simurgh_tune::tune(&flags),
-        Command::Completions(flags) => packaging::completions(&flags, command),
-        Command::ManPages(flags) => packaging::man_pages(&flags, command),
+        Command::Completions(flags) => finish(Ok(packaging::completions(&flags, command))),
+        Command::ManPages(flags) => {
+            finish(packaging::man_pages(&flags, command).map(|()| String::new()))
+        }
     }
 }
 
-/// Has memory given to the process in small pages; first of all, since what is there by then stays
-/// as it is. Zeroing a huge one makes a turn of 5 ms where the hypervisor has to find it first
-/// (measured), and half of it is then memory nobody uses.
+/// Prints what a command has to say, or why it failed.
+fn finish(done: Result<String, String>) -> ExitCode {
+    match done {
+        Ok(text) => {
+            print(&text);
+            ExitCode::SUCCESS
+        }
+        Err(why) => fail(&why),
+    }
+}
+
+/// Has the kernel give memory in small pages. Zeroing a huge one makes a turn of 5 ms where the
+/// hypervisor has to find it first (measured), and half of it then stays unused. Done first of all,
+/// since memory that is there already stays as it is.
 fn avoid_huge_pages() {
     #[cfg(target_os = "linux")]
     if let Err(error) = rustix::thread::disable_transparent_huge_pages(true) {

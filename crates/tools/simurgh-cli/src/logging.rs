@@ -1,7 +1,6 @@
-//! Logs that no shard ever writes: lines go through a bounded queue to one thread, which writes
-//! them to standard error. A shard has a descriptor table of its own, in which number 2 is not to
-//! be relied on, and a pipe that nobody reads must not stop it; lines that find the queue full are
-//! dropped.
+//! Logs: lines go through a bounded queue to one thread, which writes them to standard error. A
+//! shard cannot write them itself: in its own descriptor table number 2 may be something else, and
+//! a pipe that is not read would stop it. When the queue is full, lines are dropped.
 
 use std::backtrace::{Backtrace, BacktraceStatus};
 use std::io::IsTerminal;
@@ -15,7 +14,7 @@ use crate::settings::values::LogFormat;
 /// Lines that may wait, at a few hundred bytes each.
 const LINES_MAX: usize = 16_384;
 
-/// Starts logging, panics included; what is in the queue is written when the guard is dropped.
+/// Starts logging, panics included; the queue is written out when the guard is dropped.
 ///
 /// An application that has set up `tracing` itself keeps what it has.
 pub(crate) fn start(level: LevelFilter, format: LogFormat) -> WorkerGuard {

@@ -1,8 +1,9 @@
-//! What a service manager (systemd, `Type=notify`) is told: ready, stopping, alive. Without one,
-//! which is without `NOTIFY_SOCKET`, nothing is said and nothing is needed.
+//! Messages to a service manager (systemd, `Type=notify`): ready, stopping, alive. Without
+//! `NOTIFY_SOCKET` there is none, and nothing is sent.
 //!
-//! Each word is a socket that is opened, written to and closed at once, always by a thread of the
-//! process's own descriptor table, never a shard's.
+//! Each message opens a socket, writes to it and closes it, always on a thread with the process's
+//! own descriptor table, never a shard's. Writing has a time limit (the crate `sd-notify` has none),
+//! so that a manager that does not read cannot stop a drain.
 
 use std::io;
 use std::net::SocketAddr;
@@ -10,48 +11,47 @@ use std::time::Duration;
 
 use simurgh::Handle;
 
-/// What a drain may take longer than it was given, for the manager's patience.
+/// How much longer than planned a drain may take before the manager gives up.
 const MARGIN: Duration = Duration::from_secs(10);
 
-/// How long a word may take to be said.
-const SAYING_MAX: Duration = Duration::from_secs(1);
+/// How long sending a message may take.
+const SEND_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// All addresses are listened on.
 pub(crate) fn ready(addresses: &[SocketAddr], shards: usize) {
     let addresses: Vec<String> = addresses.iter().map(|it| format!("http://{it}")).collect();
     let addresses = addresses.join(", ");
-    say(&format!("READY=1\nSTATUS=listening on {addresses}, {shards} shards\n"));
+    notify(&format!("READY=1\nSTATUS=listening on {addresses}, {shards} shards\n"));
 }
 
-/// A drain begins that ends `within` this time; the manager waits for so long, and a little more,
-/// whatever its own patience (`TimeoutStopSec`) is.
+/// A drain begins that ends `within` this time. The manager is asked to wait for so long, and a
+/// little more, whatever its own limit (`TimeoutStopSec`) is.
 pub(crate) fn stopping(within: Duration) {
-    let patience_us = (within + MARGIN).as_micros();
+    let timeout_us = (within + MARGIN).as_micros();
     let within = humantime::format_duration(within);
-    say(&format!(
-        "STOPPING=1\nEXTEND_TIMEOUT_USEC={patience_us}\nSTATUS=draining within {within}\n"
+    notify(&format!(
+        "STOPPING=1\nEXTEND_TIMEOUT_USEC={timeout_us}\nSTATUS=draining within {within}\n"
     ));
 }
 
-/// Says that the server lives for as long as every shard does, if the manager wants to hear it
-/// (`WatchdogSec`). A shard that is held by a callback does not: then the manager ends the process
-/// and starts it again.
+/// Sends signs of life while every shard answers, if the manager asks for them (`WatchdogSec`). A
+/// shard that is held by a callback does not answer: then the manager restarts the process.
 ///
 /// # Errors
 /// The system gives no thread.
 pub(crate) fn keep_alive(server: Handle) -> io::Result<()> {
     let variable = |name: &str| std::env::var(name).ok();
-    let Some(patience) = watchdog(variable("WATCHDOG_USEC"), variable("WATCHDOG_PID")) else {
+    let Some(timeout) = watchdog(variable("WATCHDOG_USEC"), variable("WATCHDOG_PID")) else {
         return Ok(());
     };
     // Twice in that time, as sd_watchdog_enabled(3) has it.
-    let interval = (patience / 2).max(Duration::from_millis(1));
+    let interval = (timeout / 2).max(Duration::from_millis(1));
     let watch = move || {
         loop {
             let asked = server.ask_pulse();
             std::thread::sleep(interval);
             match server.silent_shard(&asked) {
-                None => say("WATCHDOG=1\n"),
+                None => notify("WATCHDOG=1\n"),
                 Some(shard) => tracing::error!(
                     shard,
                     "gives no sign of life; the service manager is not told that the server lives"
@@ -68,13 +68,13 @@ pub(crate) fn keep_alive(server: Handle) -> io::Result<()> {
 
 /// How long the manager waits for a sign of life, if it is this process's that it waits for:
 /// sd_watchdog_enabled(3).
-fn watchdog(patience_us: Option<String>, pid: Option<String>) -> Option<Duration> {
-    let patience_us: u64 = patience_us?.parse().ok()?;
+fn watchdog(timeout_us: Option<String>, pid: Option<String>) -> Option<Duration> {
+    let timeout_us: u64 = timeout_us?.parse().ok()?;
     let is_meant = pid.is_none_or(|pid| pid == std::process::id().to_string());
-    (is_meant && patience_us > 0).then(|| Duration::from_micros(patience_us))
+    (is_meant && timeout_us > 0).then(|| Duration::from_micros(timeout_us))
 }
 
-fn say(message: &str) {
+fn notify(message: &str) {
     let Some(name) = std::env::var_os("NOTIFY_SOCKET").filter(|name| !name.is_empty()) else {
         return;
     };
@@ -100,8 +100,7 @@ fn send(name: &std::ffi::OsStr, message: &str) -> io::Result<()> {
         _ => SocketAddr::from_pathname(name)?,
     };
     let socket = UnixDatagram::unbound()?;
-    // A manager that does not read must not keep a drain from its work.
-    socket.set_write_timeout(Some(SAYING_MAX))?;
+    socket.set_write_timeout(Some(SEND_TIMEOUT))?;
     socket.send_to_addr(message.as_bytes(), &address).map(drop)
 }
 

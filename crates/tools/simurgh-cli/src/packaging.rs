@@ -1,15 +1,12 @@
 //! What packages need besides the binary, made from the flags: completions and man pages.
 
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
 
 use clap_complete::Shell;
 use clap_mangen::Man;
-use simurgh_text::output::{fail, print};
 
 use crate::version;
 
-/// What can be typed after `simurgh completions`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Completions {
@@ -18,7 +15,6 @@ pub(crate) struct Completions {
     shell: Shell,
 }
 
-/// What can be typed after `simurgh man-pages`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct ManPages {
     /// Where they go; made if it is not there.
@@ -31,21 +27,19 @@ For one shell:       source <(simurgh completions bash)\n\
 For all, with bash:  simurgh completions bash > /etc/bash_completion.d/simurgh\n\
 The Debian package brings those of bash, fish and zsh.";
 
-/// Prints the script that makes a shell complete this program's commands and flags.
-pub(crate) fn completions(flags: &Completions, mut command: clap::Command) -> ExitCode {
+/// The script that makes a shell complete this program's commands and flags.
+pub(crate) fn completions(flags: &Completions, mut command: clap::Command) -> String {
     let name = command.get_name().to_owned();
     let mut script = Vec::new();
     clap_complete::generate(flags.shell, &mut command, name, &mut script);
-    print(&String::from_utf8_lossy(&script));
-    ExitCode::SUCCESS
+    String::from_utf8_lossy(&script).into_owned()
 }
 
 /// Writes a page for the program and one for each of its commands.
-pub(crate) fn man_pages(flags: &ManPages, command: clap::Command) -> ExitCode {
-    match write_pages(&flags.dir, command) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => fail(&format!("cannot write man pages to {}: {error}", flags.dir.display())),
-    }
+pub(crate) fn man_pages(flags: &ManPages, command: clap::Command) -> Result<(), String> {
+    let dir = flags.dir.display();
+    write_pages(&flags.dir, command)
+        .map_err(|error| format!("cannot write man pages to {dir}: {error}"))
 }
 
 fn write_pages(dir: &Path, mut command: clap::Command) -> std::io::Result<()> {

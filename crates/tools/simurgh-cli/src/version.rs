@@ -3,7 +3,7 @@
 use std::ffi::OsStr;
 use std::path::Path;
 
-/// What `simurgh --version` says of what can be compiled in. There is one set so far: an allocator
+/// The compiled-in features that `simurgh --version` names. There is one set so far: an allocator
 /// that gives memory back, and TLS in `load` and `observe`.
 const FEATURES: &[&str] = &["mimalloc", "tls"];
 
@@ -16,12 +16,12 @@ pub(crate) const DATE: &str = env!("SIMURGH_BUILD_DATE");
 /// The version of these commands.
 pub(crate) const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// Who is run: `simurgh` itself, or an application of somebody's own.
+/// The program that runs: `simurgh` itself, or an application.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Program {
     /// Its name, as it is typed.
     pub(crate) name: String,
-    /// Its own version; that of `simurgh` is said besides. Empty where it did not say one.
+    /// Its own version, beside that of `simurgh`; empty if it gave none.
     version: String,
     is_simurgh: bool,
 }
@@ -32,12 +32,12 @@ impl Program {
         Self { name: "simurgh".to_owned(), version: String::new(), is_simurgh: true }
     }
 
-    /// An application that says who it is.
+    /// An application that gives its name and version.
     pub(crate) fn named(name: &str, version: &str) -> Self {
         Self { name: name.to_owned(), version: version.to_owned(), is_simurgh: false }
     }
 
-    /// An application that does not: the name of its file.
+    /// An application that does not, called as its file is.
     pub(crate) fn unnamed() -> Self {
         let path = std::env::args_os().next().unwrap_or_default();
         let name = Path::new(&path).file_name().and_then(OsStr::to_str);
@@ -73,7 +73,7 @@ fn built() -> String {
     };
     let (os, processor) = (std::env::consts::OS, std::env::consts::ARCH);
     let linked = if cfg!(target_feature = "crt-static") { "static" } else { "dynamic" };
-    // Ten times slower, so that nobody measures it unawares.
+    // Ten times slower: a warning to those who would measure it.
     let checked = if cfg!(debug_assertions) { ", unoptimised" } else { "" };
     let features = FEATURES.join(", ");
     format!("{VERSION} ({commit}) features: {features}; {os} {processor} {linked}{checked}")

@@ -15,7 +15,7 @@ impl CapacityTest {
     /// Has the speaker broadcast to all, and waits until all have received it.
     pub(super) fn broadcast_to_all(&mut self) -> Result<BroadcastResult, String> {
         thread::sleep(Duration::from_millis(200));
-        // What was before is not wanted.
+        // Skips what was before.
         self.read_journal(&mut Interval::default())?;
         self.probes_journal.read()?;
         let mut peak = PeakMemory::new(&self.servers)?;
@@ -36,7 +36,7 @@ impl CapacityTest {
             }
         };
         let spent = self.spent()?.since(&before);
-        self.probes.must_run()?;
+        self.probes.process.must_run()?;
         let mut probes = Interval::default();
         probes.add(self.probes_journal.read()?);
         let result = BroadcastResult {
@@ -78,7 +78,7 @@ impl CapacityTest {
         Ok(Spent {
             delivered: delivered.collect(),
             server_ns: self.servers.cpu_each()?,
-            client_ns: usage::cpu_ns(self.clients.pid())?,
+            client_ns: usage::cpu_ns(self.clients.process.pid())?,
             engine_ns: self.servers.engine()?.map(|(ns, _)| ns),
         })
     }

@@ -74,7 +74,7 @@ impl CapacityTest {
         let each = self.servers.resident_each()?;
         seen.server_bytes = rise(each.iter().sum(), baseline.servers.iter().sum());
         seen.engine_memory = self.servers.engine()?.map(|(_, bytes)| bytes);
-        seen.client_bytes = rise(usage::resident(self.clients.pid())?, baseline.clients);
+        seen.client_bytes = rise(usage::resident(self.clients.process.pid())?, baseline.clients);
         seen.kernel_bytes = rise(now.slab, baseline.machine.slab) / 2.0;
         seen.memory_available = now.available;
         if each.len() > 1 {

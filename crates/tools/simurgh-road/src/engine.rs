@@ -10,12 +10,12 @@ use super::processes::ChildProcess;
 
 /// How long it may take to say where it listens.
 const START_TIMEOUT: Duration = Duration::from_secs(20);
-/// Names its program, where no flag does.
+/// The environment variable that names the program, if no flag does.
 const VARIABLE: &str = "SIMURGH_NATS_SERVER";
-/// What it is called in PATH.
+/// Its name in PATH.
 const NAME: &str = "nats-server";
 
-/// Where a nats-server is, and which.
+/// A nats-server on disk.
 #[derive(Clone, Debug)]
 pub(super) struct Program {
     path: PathBuf,
@@ -27,7 +27,7 @@ impl Program {
     /// By the flag, the variable or PATH, in this order.
     ///
     /// # Errors
-    /// There is none, or it is none, and how to come by one.
+    /// There is none, or it is something else; with advice on how to get one.
     pub(super) fn find(flag: Option<&Path>) -> Result<Self, String> {
         let (path, whose) = match (flag, std::env::var_os(VARIABLE)) {
             (Some(path), _) => (path.to_owned(), "--nats"),
@@ -60,13 +60,13 @@ fn version(said: &str) -> Option<String> {
     version.starts_with(|char: char| char.is_ascii_digit()).then(|| version.to_owned())
 }
 
-/// A running one, which ends with this value.
+/// A running nats-server, which ends with this value.
 pub(super) struct Engine {
-    process: ChildProcess,
+    pub(super) process: ChildProcess,
     port: u16,
 }
 
-/// What it writes about its ports.
+/// The file in which it writes its ports.
 #[derive(Deserialize)]
 struct Ports {
     nats: Vec<String>,
@@ -100,14 +100,6 @@ impl Engine {
     /// Where nodes find it.
     pub(super) fn url(&self) -> String {
         format!("nats://127.0.0.1:{}", self.port)
-    }
-
-    pub(super) fn pid(&self) -> u32 {
-        self.process.pid()
-    }
-
-    pub(super) fn must_run(&mut self) -> Result<(), String> {
-        self.process.must_run()
     }
 }
 

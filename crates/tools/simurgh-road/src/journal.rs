@@ -36,7 +36,7 @@ impl JournalReader {
         loop {
             let read = reader.read_until(b'\n', &mut self.line);
             read.map_err(|error| format!("{path}: {error}"))?;
-            // What is not whole yet is kept for the next time.
+            // A line that is not whole yet is kept for the next time.
             if self.line.last() != Some(&b'\n') {
                 return Ok(ticks);
             }
@@ -56,7 +56,7 @@ pub(super) fn path(dir: &Path) -> PathBuf {
     dir.join("journal.jsonl")
 }
 
-/// What happened in some seconds of a run.
+/// Some seconds of a run.
 #[derive(Default)]
 pub(super) struct Interval {
     ticks: Vec<Tick>,
@@ -93,7 +93,7 @@ impl Interval {
         self.ticks.iter().map(|tick| tick.all.errors.total()).sum()
     }
 
-    /// What was said with them, each once.
+    /// Their details, each once.
     pub(super) fn details(&self) -> Vec<String> {
         let mut texts: Vec<String> = Vec::new();
         for detail in self.ticks.iter().flat_map(|tick| &tick.all.details) {

@@ -51,7 +51,7 @@ use servers::Servers;
 use tuning::TemporaryTuning;
 use usage::Usage;
 
-/// What can be typed after `simurgh road`.
+/// The flags of `simurgh road`.
 #[derive(Debug, Args)]
 pub struct Flags {
     /// Connections at the end of the road. Default: as many as memory allows.
@@ -283,7 +283,7 @@ fn finish(flags: &Flags, test: &mut CapacityTest, results: &mut Results) -> Resu
 /// Until all of them have connected: from then on only clients come.
 fn wait_for_probes(servers: &Servers, probes: &mut Load) -> Result<(), String> {
     let are_there = || {
-        probes.must_run()?;
+        probes.process.must_run()?;
         Ok(servers.metrics()?.count("simurgh_sockets") >= scenarios::PROBES)
     };
     let late = "those who stand by did not connect";

@@ -1,4 +1,4 @@
-//! What servers say under /metrics, summed over their shards.
+//! The text of /metrics, summed over shards.
 
 use std::collections::HashMap;
 
@@ -26,7 +26,7 @@ impl Metrics {
         metrics
     }
 
-    /// Adds what another server says.
+    /// Adds the metrics of another server.
     pub(super) fn add(&mut self, other: Self) {
         for (name, (value, lines)) in other.sums {
             let place = self.sums.entry(name).or_default();

@@ -68,7 +68,7 @@ impl ChildProcess {
 
 impl Drop for ChildProcess {
     fn drop(&mut self) {
-        // Fails only if it has ended already, which is what is wanted.
+        // Fails only if it has ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -79,7 +79,7 @@ fn program() -> Result<Command, String> {
     Ok(Command::new(own))
 }
 
-/// `simurgh serve`, or what is to be started instead.
+/// `simurgh serve`, or the program `instead`.
 fn server_command(instead: Option<&str>) -> Result<Command, String> {
     let mut words = instead.into_iter().flat_map(str::split_whitespace);
     let Some(name) = words.next() else {
@@ -96,7 +96,7 @@ fn server_command(instead: Option<&str>) -> Result<Command, String> {
 
 /// The server.
 pub(super) struct Server {
-    process: ChildProcess,
+    pub(super) process: ChildProcess,
     /// Where it listens.
     pub(super) address: SocketAddr,
     token: String,
@@ -154,14 +154,6 @@ impl Server {
         Ok(Self { process, address, token, agent })
     }
 
-    pub(super) fn pid(&self) -> u32 {
-        self.process.pid()
-    }
-
-    pub(super) fn must_run(&mut self) -> Result<(), String> {
-        self.process.must_run()
-    }
-
     pub(super) fn metrics(&self) -> Result<Metrics, String> {
         self.request("GET", "/metrics", "").map(|body| Metrics::read(&body))
     }
@@ -194,7 +186,7 @@ impl Server {
 
 /// A run of `simurgh load` that is steered.
 pub(super) struct Load {
-    process: ChildProcess,
+    pub(super) process: ChildProcess,
     /// Where it writes.
     pub(super) dir: PathBuf,
 }
@@ -222,19 +214,11 @@ impl Load {
         Ok(Self { process, dir })
     }
 
-    pub(super) fn pid(&self) -> u32 {
-        self.process.pid()
-    }
-
-    pub(super) fn must_run(&mut self) -> Result<(), String> {
-        self.process.must_run()
-    }
-
     /// Waits until its workers are there, which is when it begins its journal.
     pub(super) fn wait_until_ready(&mut self) -> Result<(), String> {
         let (journal, begun) = (journal::path(&self.dir), Instant::now());
         while !journal.exists() {
-            self.must_run()?;
+            self.process.must_run()?;
             if begun.elapsed() > START_TIMEOUT {
                 return Err(format!("the {} did not start", self.process.what));
             }
@@ -245,17 +229,17 @@ impl Load {
 
     /// Sends it a command (`--commands`).
     pub(super) fn command(&mut self, command: &str) -> Result<(), String> {
-        self.must_run()?;
+        self.process.must_run()?;
         let what = self.process.what;
         let input = self.process.child.stdin.as_mut().ok_or("it cannot be told anything")?;
         writeln!(input, "{command}").map_err(|error| format!("cannot steer the {what}: {error}"))
     }
 
-    /// Kills it at once, as if the machine it is on had gone; does not wait for its end. What the
-    /// kernel does to close millions of sockets would be done on that machine, and takes cores of
-    /// this one only: it comes after everybody else.
+    /// Kills it at once, as if its machine had gone, and does not wait for its end. The kernel would
+    /// close its millions of sockets on that machine; here that gets the lowest priority, so that it
+    /// does not take cores from the server.
     pub(super) fn kill(&mut self) {
-        let tasks = std::fs::read_dir(format!("/proc/{}/task", self.pid()));
+        let tasks = std::fs::read_dir(format!("/proc/{}/task", self.process.pid()));
         for task in tasks.into_iter().flatten().flatten() {
             let id = task.file_name().to_str().and_then(|name| name.parse().ok());
             if let Some(id) = id.and_then(Pid::from_raw) {
@@ -263,7 +247,7 @@ impl Load {
                 let _ = setpriority_process(Some(id), LEAST_PRIORITY);
             }
         }
-        // Fails only if it has ended already, which is what is wanted.
+        // Fails only if it has ended already.
         let _ = self.process.child.kill();
     }
 }

@@ -119,7 +119,7 @@ impl CapacityTest {
     fn probe_heartbeats(&mut self) -> Result<Interval, String> {
         // The last second is closed a little after its end.
         thread::sleep(Duration::from_millis(1300));
-        self.probes.must_run()?;
+        self.probes.process.must_run()?;
         let mut beats = Interval::default();
         beats.add(self.probes_journal.read()?);
         Ok(beats)

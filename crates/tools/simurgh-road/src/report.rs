@@ -60,7 +60,7 @@ impl Results {
         text
     }
 
-    /// What was seen beside the milestones, a paragraph each.
+    /// The results beside the milestones, a paragraph each.
     fn words(&self) -> impl Iterator<Item = String> {
         let reconnect = self.reconnect.as_ref().map(reconnect_words);
         let several = (self.nodes > 1).then(|| nodes_words(self)).flatten();

@@ -10,9 +10,7 @@ pub(super) struct Results {
     /// Of this program.
     pub(super) version: String,
     pub(super) machine: Host,
-    /// The server that was started.
     pub(super) server: String,
-    /// How many servers.
     pub(super) nodes: u32,
     /// The broker between them.
     pub(super) engine: Option<String>,
@@ -52,11 +50,9 @@ impl Results {
 pub(super) struct Host {
     /// Cores that may be used.
     pub(super) cores: usize,
-    /// Model of the processor.
     pub(super) processor: String,
     /// Bytes of memory.
     pub(super) memory: u64,
-    /// Version of the kernel.
     pub(super) kernel: String,
 }
 
@@ -69,17 +65,14 @@ pub(super) struct Milestone {
     pub(super) came: u64,
     /// Seconds from the first of these to the last, as seen each 0.1 s.
     pub(super) climb_s: f64,
-    /// These per second.
     pub(super) joins_per_s: f64,
     /// CPU time of the server for each.
     pub(super) server_us_per_join: f64,
-    /// CPU time of the load generator for each.
     pub(super) client_us_per_join: f64,
     /// From a join to its reply.
     pub(super) join: Stats,
     /// Resident memory of the server, less what it had without clients.
     pub(super) server_bytes: f64,
-    /// The same of the load generator.
     pub(super) client_bytes: f64,
     /// The kernel's records (slab) for each socket; there are two to a connection.
     pub(super) kernel_bytes: f64,
@@ -98,7 +91,6 @@ pub(super) struct Milestone {
 /// One server of several at a milestone.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub(super) struct NodeMemory {
-    /// Connections.
     pub(super) sockets: u64,
     /// Resident memory for each, less what it had without clients.
     pub(super) bytes: f64,
@@ -113,13 +105,11 @@ pub(super) struct BroadcastResult {
     pub(super) delivered: u64,
     /// From the sender's stamp to the first receiver.
     pub(super) first_us: u64,
-    /// To the last.
     pub(super) last_us: u64,
     /// To all: the median and the rest.
     pub(super) delivery: Stats,
     /// CPU time of the server for each delivery.
     pub(super) server_us: f64,
-    /// CPU time of the load generator for each.
     pub(super) client_us: f64,
     /// Heartbeats of the probes in the same seconds.
     pub(super) heartbeats: Stats,
@@ -144,7 +134,6 @@ pub(super) struct NodeDeliveries {
 /// The most memory in use during a broadcast beyond that before it, bytes.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub(super) struct InFlight {
-    /// Of the server.
     pub(super) server: u64,
     /// Of TCP's buffers, on both ends.
     pub(super) buffers: u64,
@@ -155,15 +144,11 @@ pub(super) struct InFlight {
 pub(super) struct HeartbeatResult {
     /// Seconds between two heartbeats of the same member.
     pub(super) every_s: f64,
-    /// Members that send them.
     pub(super) senders: u64,
-    /// How many were answered.
     pub(super) answered: u64,
-    /// These per second.
     pub(super) per_s: f64,
     /// CPU time of the server for each.
     pub(super) server_us: f64,
-    /// CPU time of the load generator for each.
     pub(super) client_us: f64,
     /// Errors of members meanwhile.
     pub(super) failed: u64,
@@ -174,7 +159,6 @@ pub(super) struct HeartbeatResult {
 /// All clients vanish at once, then all come back at once.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(super) struct ReconnectResult {
-    /// Members that vanished.
     pub(super) vanished: u64,
     /// Seconds until the server had noticed the last of them.
     pub(super) noticed_s: f64,
@@ -190,7 +174,6 @@ pub(super) struct ReconnectResult {
     /// How late the probes themselves began one at most, which is part of its time: the cores are
     /// short of that, and the server is not at fault.
     pub(super) heartbeat_lag_max_us: u64,
-    /// Heartbeats of the probes that failed.
     pub(super) heartbeats_failed: u64,
     /// Seconds until all had joined again.
     pub(super) back_s: f64,
@@ -220,7 +203,6 @@ pub(super) struct Comparison {
 /// Medians of broadcasts, and memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub(super) struct Medians {
-    /// Broadcasts.
     pub(super) broadcasts: usize,
     /// CPU of all servers for each delivery.
     pub(super) server_us: f64,

@@ -1,5 +1,4 @@
-//! A capacity test under way: its processes, what was there before, and what the clients write
-//! while they run.
+//! The state of a test: its processes, usage before it began, and what the clients' journal has.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -17,7 +16,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(100);
 /// What a broadcast may take for each member, beside a minute.
 const PER_MEMBER: Duration = Duration::from_micros(50);
 
-/// The processes, and what is known of them.
+/// A test under way.
 pub(super) struct CapacityTest {
     pub(super) servers: Servers,
     /// What the clients do, to start them again.
@@ -57,7 +56,7 @@ impl CapacityTest {
         Ok(Self {
             baseline: Baseline {
                 servers: servers.resident_each()?,
-                clients: usage::resident(clients.pid())?,
+                clients: usage::resident(clients.process.pid())?,
                 machine: Usage::now()?,
             },
             servers,
@@ -85,7 +84,7 @@ impl CapacityTest {
     pub(super) fn poll(&mut self, interval: &mut Interval) -> Result<(), String> {
         thread::sleep(POLL_INTERVAL);
         self.servers.must_run()?;
-        self.clients.must_run()?;
+        self.clients.process.must_run()?;
         self.read_journal(interval)
     }
 
@@ -128,7 +127,7 @@ impl CapacityTest {
 
     /// CPU time of servers and clients, nanoseconds.
     pub(super) fn cpu_ns(&self) -> Result<(u64, u64), String> {
-        Ok((self.servers.cpu_each()?.into_iter().sum(), usage::cpu_ns(self.clients.pid())?))
+        Ok((self.servers.cpu_each()?.into_iter().sum(), usage::cpu_ns(self.clients.process.pid())?))
     }
 }
 

@@ -24,7 +24,7 @@ pub(super) struct Servers {
 }
 
 impl Servers {
-    /// One server, `simurgh serve` or what is to be started instead, with its own settings.
+    /// One server, `simurgh serve` or the program `instead`, with its own settings.
     pub(super) fn one(instead: Option<&str>, sockets: u64, dir: &Path) -> Result<Self, String> {
         let server = Server::start(instead, sockets, dir, "server")?;
         Ok(Self { servers: vec![server], engine: None })
@@ -91,9 +91,9 @@ impl Servers {
 
     pub(super) fn must_run(&mut self) -> Result<(), String> {
         if let Some(engine) = &mut self.engine {
-            engine.must_run()?;
+            engine.process.must_run()?;
         }
-        self.servers.iter_mut().try_for_each(Server::must_run)
+        self.servers.iter_mut().try_for_each(|server| server.process.must_run())
     }
 
     /// The metrics of each.
@@ -118,23 +118,24 @@ impl Servers {
 
     /// Resident bytes of each, exactly.
     pub(super) fn resident_each(&self) -> Result<Vec<u64>, String> {
-        self.servers.iter().map(|server| usage::resident(server.pid())).collect()
+        self.servers.iter().map(|server| usage::resident(server.process.pid())).collect()
     }
 
     /// Resident bytes of all, cheaply and off by some pages.
     pub(super) fn resident_about(&self) -> Result<u64, String> {
-        self.servers.iter().map(|server| usage::resident_about(server.pid())).sum()
+        self.servers.iter().map(|server| usage::resident_about(server.process.pid())).sum()
     }
 
     /// CPU time of each, nanoseconds.
     pub(super) fn cpu_each(&self) -> Result<Vec<u64>, String> {
-        self.servers.iter().map(|server| usage::cpu_ns(server.pid())).collect()
+        self.servers.iter().map(|server| usage::cpu_ns(server.process.pid())).collect()
     }
 
     /// CPU time of the engine, nanoseconds, and its resident bytes; `None`: there is none.
     pub(super) fn engine(&self) -> Result<Option<(u64, u64)>, String> {
-        let seen =
-            |engine: &Engine| Ok((usage::cpu_ns(engine.pid())?, usage::resident(engine.pid())?));
+        let seen = |engine: &Engine| {
+            Ok((usage::cpu_ns(engine.process.pid())?, usage::resident(engine.process.pid())?))
+        };
         self.engine.as_ref().map(seen).transpose()
     }
 }

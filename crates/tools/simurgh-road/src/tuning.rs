@@ -7,7 +7,7 @@ use simurgh_tune::Wanted;
 
 /// Settings that were raised; they are put back when this is dropped.
 pub(super) struct TemporaryTuning {
-    /// What was changed, a line each.
+    /// The changes, a line each.
     pub(super) changes: Vec<String>,
     /// How to put it back.
     undo: Option<PathBuf>,
@@ -20,7 +20,7 @@ impl TemporaryTuning {
     }
 
     /// Raises what is too small for so many connections with both ends here. What may not be
-    /// changed is said, and the test goes on all the same.
+    /// changed is reported, and the test goes on all the same.
     ///
     /// # Errors
     /// The machine cannot be read, or how it was cannot be written down.

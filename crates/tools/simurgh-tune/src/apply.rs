@@ -1,8 +1,8 @@
 //! Writes settings of the system, and puts them back.
 //!
-//! What was there is on disk before anything is changed. A value that the kernel refuses, or takes
-//! and rounds, is reported, and the rest goes on; what the undo file holds in the end is what was
-//! really changed, so that a value which somebody else sets later is told from ours.
+//! The old values are on disk before anything is changed. A value that the kernel refuses or rounds
+//! is reported, and the rest goes on. In the end the undo file has what was really changed, so that
+//! later changes by others are recognised.
 
 use std::fs::{File, OpenOptions};
 use std::io::Write;
@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use super::machine::{numbers, read_text, sysctl_path};
 use super::needs::{Change, plain};
 
-/// What became of one setting.
+/// The outcome for one setting.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Step {
     pub(crate) name: String,
@@ -34,7 +34,7 @@ pub(crate) enum Outcome {
     ChangedSince(String),
 }
 
-/// What became of all of them.
+/// The outcome for all settings.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Done {
     /// Each setting, in the order in which they were written.
@@ -86,7 +86,7 @@ struct Entry {
 
 const VERSION: u32 = 1;
 
-/// What `--undo` may write: an undo file is only a file, and root reads it.
+/// Settings that `--undo` may write: anybody may have written the file that root reads.
 const WRITABLE: &[&str] = &[
     "fs.epoll.max_user_watches",
     "fs.file-max",
@@ -141,7 +141,7 @@ pub fn apply(
             _ => write(root, &name, &before, &after),
         };
         if now != before {
-            // What the kernel made of it is what an undo has to find.
+            // An undo has to find what the kernel made of it.
             done.push(Entry { name: name.clone(), before: before.clone(), after: now });
         }
         steps.push(Step { name, before, after, outcome });

@@ -36,7 +36,7 @@ pub const SHARDS_MAX: u32 = 4_096;
 /// What [`SHARDS_MAX`] shards can hold where each has 20,000 descriptors.
 pub const CONNECTIONS_MAX: u32 = 80_000_000;
 
-/// What can be typed after `simurgh tune`.
+/// The flags of `simurgh tune`.
 #[derive(Debug, Args)]
 #[command(after_help = AFTER_HELP)]
 pub struct Tune {
@@ -89,7 +89,7 @@ Without --apply and --undo nothing is changed. Values are only ever raised.\n\
 Exit status: 0 nothing is too small (or all was put back, or printed), 1 it could not be done, 2\n\
 flags are wrong, 3 something is too small (or could not be put back).";
 
-/// What something that is too small exits with.
+/// Exit status if something is too small.
 const TOO_SMALL: u8 = 3;
 
 /// Runs the command, and returns its exit status.
@@ -129,7 +129,7 @@ pub fn report(root: &Path, wanted: Wanted) -> Result<Report, String> {
     Ok(Report::new(&Machine::read(root, cores as u64)?, wanted))
 }
 
-/// Changes what can be changed, and says so line by line.
+/// Changes what can be changed, and prints each change.
 fn raise(root: &Path, report: &Report, flags: &Tune) -> Result<(), String> {
     let changes = report.changes();
     if changes.is_empty() {

@@ -1,8 +1,7 @@
 //! What this machine allows: reads `/proc` and `/sys` below a root directory, so that tests can
 //! give it a machine that is not there. Decides nothing.
 //!
-//! What cannot be read is no error of the whole: each value is a [`Reading`] of its own, which says
-//! what was wrong and where.
+//! Each value is a [`Reading`] of its own: one that cannot be read says why, and the others remain.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -73,7 +72,7 @@ impl Group {
     }
 }
 
-/// What is read, and how many numbers it has.
+/// The settings that are read, and how many numbers each has.
 const SYSCTLS: &[(&str, usize)] = &[
     ("fs.epoll.max_user_watches", 1),
     ("fs.file-max", 1),
@@ -97,7 +96,7 @@ const SYSCTLS: &[(&str, usize)] = &[
 ];
 
 impl Machine {
-    /// Reads what is below `root`, which is `/` but in tests. Fails only where this is no Linux.
+    /// Reads the files below `root`, which is `/` but in tests. Fails only without `/proc/sys`.
     pub(crate) fn read(root: &Path, cores: u64) -> Result<Self, String> {
         let at = Root(root);
         if !at.path("proc/sys").is_dir() {
@@ -172,7 +171,7 @@ pub(crate) fn read_text(path: &Path) -> Reading<String> {
     }
 }
 
-/// As many whole numbers as `fields` says, apart by white space.
+/// `fields` whole numbers between white space.
 pub(crate) fn numbers(text: &str, fields: usize) -> Reading<Vec<u64>> {
     let text = text.trim();
     let values: Option<Vec<u64>> = text.split_whitespace().map(|word| word.parse().ok()).collect();

@@ -10,7 +10,7 @@ use super::needs::{Holds, Report, Row, State, about, grouped};
 /// Columns of the explanations; the table itself is as wide as its commands.
 const WIDTH: usize = 100;
 
-/// The table, why what is too small matters, and last of all how many connections there can be.
+/// The table, why each small limit matters, and how many connections there can be.
 pub(crate) fn text(report: &Report) -> String {
     let clients = match report.wanted.local_clients {
         true => "clients on this machine too",

@@ -45,7 +45,7 @@ impl<A: Adapter> Cluster<A> {
     /// begun with a copy that lagged behind.
     pub fn check_topic(&mut self, topic: &str) {
         if let Some(history) = &mut self.history {
-            history.look_at(topic);
+            history.check_at_leader(topic);
         }
     }
 
@@ -103,7 +103,7 @@ impl<A: Adapter> Cluster<A> {
     /// Reports some of the events that wait, and all notices.
     pub(super) fn report_history(&mut self, local: &mut impl LocalNode) {
         let Some(history) = &mut self.history else { return };
-        history.hush(local);
+        history.report_link_loss(local);
         while let Some(notice) = history.poll_notice() {
             self.notices.push_back(Notice::History(notice));
         }
@@ -141,12 +141,7 @@ impl<A: Adapter> Cluster<A> {
     /// Messages for these interests may have been lost.
     pub(super) fn history_lost(&mut self, interests: &[Interest], time: Time) {
         let Self { history: Some(history), interests: all, .. } = self else { return };
-        let of_broadcasts = interests.iter().filter(|it| {
-            matches!(
-                it,
-                Interest::Exact(Space::Broadcast, _) | Interest::Whole(Space::Broadcast, _)
-            )
-        });
+        let of_broadcasts = interests.iter().filter(|it| it.space() == Some(Space::Broadcast));
         let topics: Vec<&str> = of_broadcasts
             .flat_map(|it| all.topics_of(it))
             .filter(|it| history.is_followed(it))
@@ -199,7 +194,7 @@ impl<A: Adapter> Cluster<A> {
         }
         self.counts.receive(kind);
         if let Some(history) = &mut self.history
-            && history.heard(&envelope, (bytes, number, at_ms), time, local)
+            && history.receive(&envelope, (bytes, number, at_ms), time, local)
         {
             return;
         }

@@ -341,9 +341,7 @@ impl<A: Adapter> Cluster<A> {
         self.handle_peer_events(time, local);
         self.disconnects.tick(time.ns);
         self.send_disconnects(time);
-        while let Some((number, outcome)) = self.disconnects.poll_outcome() {
-            local.disconnected(number, outcome);
-        }
+        self.report_outcomes(local);
         let dropped = self.outbox.expire(time.ns);
         self.counts.add(dropped);
         self.request_presences(time, local);

@@ -92,9 +92,7 @@ impl<A: Adapter> Cluster<A> {
     /// The topics whose presences are wanted.
     fn present_topics(&self) -> Vec<Box<str>> {
         let wanted = self.interests.wanted();
-        let present = wanted.filter(|it| {
-            matches!(it, Interest::Exact(Space::Presence, _) | Interest::Whole(Space::Presence, _))
-        });
+        let present = wanted.filter(|it| it.space() == Some(Space::Presence));
         present.flat_map(|it| self.topics_of(&it)).collect()
     }
 
@@ -107,13 +105,11 @@ impl<A: Adapter> Cluster<A> {
         self.notice(Notice::Lost(interests.len()));
         self.history_lost(interests, time);
         for interest in interests {
-            let topics = match interest {
-                Interest::Exact(Space::Presence, _) | Interest::Whole(Space::Presence, _) => {
-                    self.topics_of(interest)
-                }
+            let topics = match interest.space() {
+                Some(Space::Presence) => self.topics_of(interest),
                 // Answers to this node and beats may be missing: of any topic.
-                Interest::Node(_) | Interest::Nodes => self.present_topics(),
-                Interest::Exact(..) | Interest::Whole(..) => continue,
+                None => self.present_topics(),
+                Some(_) => continue,
             };
             self.counts.resyncs += topics.len() as u64;
             self.presence_requests.add_again(None, topics, time.ns);
@@ -214,9 +210,7 @@ impl<A: Adapter> Cluster<A> {
             }
             Message::Answer { number } => {
                 self.disconnects.answered(origin, DisconnectNumber(number));
-                while let Some((number, outcome)) = self.disconnects.poll_outcome() {
-                    local.disconnected(number, outcome);
-                }
+                self.report_outcomes(local);
             }
             Message::Call(piece) => {
                 if let Some((service, body)) = self.calls.called(origin, &piece) {
@@ -305,6 +299,11 @@ impl<A: Adapter> Cluster<A> {
             self.notice(Notice::Peer(event));
         }
         self.send_disconnects(time);
+        self.report_outcomes(local);
+    }
+
+    /// Reports the outcomes of disconnects.
+    pub(super) fn report_outcomes(&mut self, local: &mut impl LocalNode) {
         while let Some((number, outcome)) = self.disconnects.poll_outcome() {
             local.disconnected(number, outcome);
         }

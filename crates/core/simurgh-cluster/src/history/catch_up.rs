@@ -1,4 +1,4 @@
-//! What is missing before a message that came, or that the engine says it has.
+//! Catching up: messages that are missing before one that came, or that the engine has told.
 
 use super::delivery::Judged;
 use super::events::HistorySink;
@@ -12,7 +12,7 @@ pub(super) fn seq_of(received: &Received) -> u64 {
 }
 
 impl Topics {
-    /// What followed the last number that was known is here.
+    /// Takes a page of what follows the last known number.
     pub(super) fn caught_up<T: HistorySink>(
         &mut self,
         at: u32,
@@ -25,14 +25,14 @@ impl Topics {
         let last = follow.last;
         let answered = messages.last().map_or(0, seq_of);
         let reach = if is_all { head.max(answered) } else { answered };
-        // The last that is known is there: nothing behind it was removed. If it came by itself
-        // since, the answer may be older, and what was before it was judged then.
+        // If the last known message is there, nothing behind it was removed. If it came by itself
+        // since the request, the answer may be older, and what was before it was judged then.
         let is_there = follow.is_message && messages.iter().any(|it| seq_of(it) == last);
         let is_older = last > after.last && reach < last;
         let new = messages.iter().filter(|it| seq_of(it) > last);
         let count = new.clone().count();
-        // What a wish to forget has removed was not too old, and not too much. It may have been
-        // wished between two pages.
+        // Messages that a purge has removed were neither too old nor too many. The purge may have
+        // come between two pages.
         let first = new.clone().next();
         let is_purged = first.is_some_and(|it| is_forget(&follow.name, &it.envelope));
         let is_sure = is_there || is_older || (after.skips_last && !is_purged);
@@ -43,32 +43,35 @@ impl Topics {
             self.tell_fetched(at, message, may_miss && place == 0, context);
         }
         if !is_all && (count > 0 || is_there) {
-            return self.ask_further(at, count > 0);
+            return self.fetch_further(at, count > 0);
         }
         let needed = self.needed(at);
         let is_confirmed = self.is_confirmed(at, after, is_there || reach >= last);
         let is_reached = self.last(at) >= needed || reach >= needed;
         let is_enough = after.from_leader || (is_reached && is_confirmed);
         if !is_enough {
-            return self.again(at, context.time.ns);
+            return self.retry(at, context.time.ns);
         }
-        // Who answered had everything up to there: what is not here is nowhere any more.
+        // The answer is complete up to there: what it does not have is lost.
         let is_lost = count == 0 && may_miss;
         let through = if is_lost { needed.max(reach) } else { needed };
         if is_lost {
-            // Behind what waits, too.
-            self.job(at, |job| job.needed = job.needed.max(through));
+            // Also behind what waits.
+            self.change_job(at, |job| job.needed = job.needed.max(through));
         }
         let is_told = self.gap_before_queue(at, through, context);
-        // Nobody knows how far it goes: what comes next is judged by that.
-        if is_lost && (!is_told || reach == 0) {
-            self.suspect(at);
+        // It is not known how far the gap goes: the next message is judged by that.
+        if is_lost
+            && (!is_told || reach == 0)
+            && let Some(follow) = self.table.get_mut(at)
+        {
+            follow.is_suspect = true;
         }
         self.go_on(at, after, context);
     }
 
-    /// Tells a message that was fetched, and before it what waits and is older: that may be gone
-    /// at the engine already.
+    /// Delivers a fetched message, and before it the older ones that wait: the engine may not have
+    /// those any more.
     fn tell_fetched<T: HistorySink>(
         &mut self,
         at: u32,
@@ -86,7 +89,7 @@ impl Topics {
                 Judged::Next { has_gap: true } => {
                     self.gap(at, number.saturating_sub(1), context);
                 }
-                // It would have been fetched.
+                // A message between would have been fetched.
                 Judged::Hole => {
                     self.gap(at, prev, context);
                 }
@@ -103,27 +106,26 @@ impl Topics {
     }
 
     fn pop_up_to(&mut self, at: u32, seq: u64) -> Option<Waiting> {
-        let job = self.table.get_mut(at)?.job.as_deref_mut()?;
+        let job = self.job_mut(at)?;
         let first = job.queue.front()?;
         if first.number.seq <= seq { job.pop() } else { None }
     }
 
-    /// Tells that something is missing up to a number, but not what waits; whether that is news.
+    /// Reports a gap up to a number, but not beyond what waits. Returns whether that is news.
     pub(super) fn gap_before_queue<T: HistorySink>(
         &mut self,
         at: u32,
         through: u64,
         context: &mut Context<'_, T>,
     ) -> bool {
-        let job = self.table.get(at).and_then(|it| it.job.as_deref());
-        let first = job.and_then(|it| it.queue.front()).map_or(u64::MAX, |it| it.number.seq);
+        let first =
+            self.job(at).and_then(|it| it.queue.front()).map_or(u64::MAX, |it| it.number.seq);
         self.gap(at, through.min(first.saturating_sub(1)), context)
     }
 
-    /// Up to which number something is missing that the engine has had; 0, if none is known.
+    /// The highest number that the engine has had and that is missing; 0, if none is known.
     pub(super) fn needed(&self, at: u32) -> u64 {
-        let job = self.table.get(at).and_then(|it| it.job.as_deref());
-        let Some(job) = job else { return 0 };
+        let Some(job) = self.job(at) else { return 0 };
         let first = job.queue.front().map_or(0, |it| it.number.prev);
         job.needed.max(first)
     }
@@ -133,18 +135,10 @@ impl Topics {
     }
 
     fn is_confirmed(&self, at: u32, after: &FetchAfter, has_reached: bool) -> bool {
-        let job = self.table.get(at).and_then(|it| it.job.as_deref());
-        after.is_further || has_reached || job.is_none_or(|it| !it.is_confirm)
+        after.is_further || has_reached || self.job(at).is_none_or(|it| !it.is_confirm)
     }
 
-    /// Something may be missing, and nobody knows up to which number.
-    fn suspect(&mut self, at: u32) {
-        if let Some(follow) = self.table.get_mut(at) {
-            follow.is_suspect = true;
-        }
-    }
-
-    /// Everything is here that could be missing before what waits; tells that.
+    /// Everything before the waiting messages has come or is lost: delivers those.
     pub(super) fn go_on<T: HistorySink>(
         &mut self,
         at: u32,
@@ -155,50 +149,53 @@ impl Topics {
         if let Some(follow) = self.table.get_mut(at)
             && (after.round, after.lost) == (round, follow.lost)
         {
-            // What was stored since the question came by itself, or waits.
+            // What was stored since the request came by itself, or waits.
             follow.round = round;
         }
-        let Some(job) = self.table.get(at).and_then(|it| it.job.as_deref()) else { return };
+        let Some(job) = self.job(at) else { return };
         let needed = job.needed;
-        if self.drain(at, needed, context) {
-            self.unsure(at);
-            return self.ask_anew(at);
+        let mut is_incomplete = self.drain(at, needed, context);
+        if !is_incomplete {
+            // What has not come up to there is lost.
+            self.gap(at, needed, context);
+            is_incomplete = self.drain(at, u64::MAX, context);
         }
-        // What has not come up to there does not come any more.
-        self.gap(at, needed, context);
-        if self.drain(at, u64::MAX, context) {
-            self.unsure(at);
-            return self.ask_anew(at);
+        if is_incomplete {
+            self.mark_unsure(at);
+            return self.fetch_with(at, |job| {
+                (job.attempts, job.from_leader) = (0, false);
+                (job.is_further, job.skips_last) = (false, false);
+            });
         }
-        let Some(job) = self.table.get(at).and_then(|it| it.job.as_deref()) else { return };
+        let Some(job) = self.job(at) else { return };
         let is_filled = job.is_hole && !job.has_gap;
         context.counts.holes_filled += u64::from(is_filled && self.last(at) >= needed);
         self.finish(at, after, context);
     }
 
-    /// The engine has a number of a topic that is not here: whatever is up to that is fetched.
-    pub(super) fn is_behind(&mut self, at: u32, seq: u64, now_ns: u64) {
+    /// The engine has a message of a topic that is not here: fetches what is missing up to that.
+    pub(super) fn fetch_up_to(&mut self, at: u32, seq: u64, now_ns: u64) {
         let Some(follow) = self.table.get(at) else { return };
         let is_live = follow.stage == Stage::Live;
         if is_live && self.is_synced(follow) {
-            self.has_lost_unnoticed(now_ns);
+            self.note_unnoticed_loss(now_ns);
         }
-        self.job(at, |job: &mut Job| {
+        self.change_job(at, |job: &mut Job| {
             job.needed = job.needed.max(seq);
             job.is_hole |= is_live;
         });
-        self.ask(at);
+        self.fetch(at);
     }
 
-    /// Numbers that the engine has said and that should have come.
-    pub(super) fn miss_late(&mut self, now_ns: u64) {
+    /// Fetches messages that the engine has told of and that did not come.
+    pub(super) fn fetch_late(&mut self, now_ns: u64) {
         while let Some((_, id, seq)) = self.late.pop_front_if(|it| it.0 <= now_ns) {
             let Some(at) = self.current(id) else { continue };
             let Some(follow) = self.table.get(at) else { continue };
             match follow.stage {
-                Stage::Live if seq > follow.last => self.is_behind(at, seq, now_ns),
-                // A fill that does not have it asks again.
-                Stage::Filling if self.epoch.is_some() => self.is_behind(at, seq, now_ns),
+                Stage::Live if seq > follow.last => self.fetch_up_to(at, seq, now_ns),
+                // A fill without it asks again.
+                Stage::Filling if self.epoch.is_some() => self.fetch_up_to(at, seq, now_ns),
                 _ => {}
             }
         }

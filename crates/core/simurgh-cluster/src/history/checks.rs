@@ -1,8 +1,8 @@
-//! Whether the last number of each topic is the engine's: a lost last message has no successor that
-//! betrays it.
+//! Checks whether the last number of each topic is the engine's: a lost last message has no
+//! successor that shows it.
 //!
-//! All are looked at after each link, those of which something may be lost at once, and all of them
-//! slowly, for ever.
+//! All topics are checked over each new link, those that may have lost something at once, and all
+//! of them slowly all the time.
 
 use super::events::HistorySink;
 use super::request::FetchLast;
@@ -12,21 +12,21 @@ use crate::adapter::{Fetched, Received};
 use crate::envelope::Envelope;
 use crate::time::SECOND;
 
-/// Topics that are looked at for one question.
+/// The most topics that are looked at for one request.
 const LOOKED_MAX: u32 = 4_096;
-/// Topics without an answer are asked for again after this.
+/// How long to wait before topics without an answer are checked again.
 const AGAIN_NS: u64 = SECOND;
-/// Topics of one turn of the slow round are at most a second's.
+/// The shortest pause in the slow round.
 const SLOW_NS: u64 = SECOND;
 
 impl Topics {
-    /// Which topics are to be checked now, so many at most; each with how often it lost something.
+    /// The topics to check now, so many at most; each with how often it lost something.
     pub(super) fn next_checks(&mut self, most: usize, now_ns: u64) -> Vec<(TopicId, u8)> {
         let mut topics = Vec::new();
         while self.urgent_ns <= now_ns && topics.len() < most {
             let Some(id) = self.urgent.pop_front() else { break };
             if let Some(at) = self.current(id) {
-                self.look_at(at, &mut topics);
+                self.collect_unsure(at, &mut topics);
             }
         }
         let mut looked = 0;
@@ -34,7 +34,7 @@ impl Topics {
             let Some(at) = self.sweep else { break };
             self.sweep = (at < self.table.end()).then_some(at + 1);
             self.renew(at);
-            self.look_at(at, &mut topics);
+            self.collect_unsure(at, &mut topics);
             looked += 1;
         }
         while topics.len() < most && self.slow_left > 0 {
@@ -54,15 +54,15 @@ impl Topics {
         topics
     }
 
-    /// Takes a topic if something of it may be missing, and nobody is at it.
-    fn look_at(&mut self, at: u32, topics: &mut Vec<(TopicId, u8)>) {
+    /// Adds a topic if messages of it may be missing, and no job is fetching them.
+    fn collect_unsure(&mut self, at: u32, topics: &mut Vec<(TopicId, u8)>) {
         let Some(follow) = self.table.get(at) else { return };
         let one = (TopicId { at, serial: follow.serial }, follow.lost);
         match (follow.stage, &follow.job) {
             (Stage::Waiting, _) => {}
             (Stage::Filling, Some(job)) => {
                 if job.phase == Phase::Idle {
-                    self.ask(at);
+                    self.fetch(at);
                 }
             }
             (Stage::Live, Some(_)) => {}
@@ -71,28 +71,28 @@ impl Topics {
         }
     }
 
-    /// Lets some more be looked at in the slow round, when it is time.
-    pub(super) fn go_round(&mut self, now_ns: u64) {
+    /// Lets the slow round go on, when it is time.
+    pub(super) fn advance_round(&mut self, now_ns: u64) {
         if self.epoch.is_none() || self.table.len() == 0 || self.slow_ns > now_ns {
             return;
         }
         let (end, rate) = (u64::from(self.table.end()), u64::from(self.config.round_rate));
         let (round_ns, rate) = (self.round_ns.max(1), rate.max(1));
-        // One topic's turn; of many topics a second's together.
+        // One topic in each turn, or all of a second together.
         let each_ns = (round_ns / end.max(1)).max(SECOND / rate);
         let pause_ns = each_ns.max(SLOW_NS);
         self.slow_left = u32::try_from((pause_ns / each_ns.max(1)).max(1)).unwrap_or(u32::MAX);
         self.slow_ns = now_ns.saturating_add(pause_ns);
     }
 
-    /// The last numbers of topics are here.
+    /// Takes the answer to a check.
     pub(super) fn checked<T: HistorySink>(
         &mut self,
         checked: FetchLast,
         fetched: Option<Fetched>,
         context: &mut Context<'_, T>,
     ) {
-        // Those of another epoch are asked for again, with all others.
+        // Topics of another epoch are checked again, with all others.
         if checked.era != self.era {
             return;
         }
@@ -105,36 +105,36 @@ impl Topics {
             self.note(at, last.unwrap_or(0).max(fetched.head));
             match self.table.get(at).map(|it| (it.stage, it.job.is_some())) {
                 Some((Stage::Filling, has_job)) => {
-                    // What came meanwhile waits.
+                    // What came meanwhile is in the queue.
                     let awaits_watermark = self.want_watermark(at, context.time.ns).is_some();
                     let is_empty = last.is_none() && is_clear && fetched.head > 0;
                     if !has_job && is_empty && !awaits_watermark {
                         self.begin_empty(at, fetched.head, asked, context);
                     } else {
-                        self.ask(at);
+                        self.fetch(at);
                     }
                 }
                 Some((Stage::Live, false)) => self.compare(at, asked, (last, is_clear), context),
-                // Somebody is at it.
+                // A job is fetching it.
                 _ => {}
             }
         }
     }
 
-    /// The engine does not answer: nobody knows.
+    /// The engine did not answer.
     fn not_checked<T: HistorySink>(&mut self, checked: FetchLast, context: &mut Context<'_, T>) {
         for (id, _) in checked.topics {
             let Some(at) = self.current(id) else { continue };
-            self.unknown(at, context.told);
-            self.unsure(at);
+            self.report_unknown(at, context.sink);
+            self.mark_unsure(at);
             self.urgent.push_back(id);
         }
-        self.has_lost_unnoticed(context.time.ns);
+        self.note_unnoticed_loss(context.time.ns);
         self.urgent_ns = context.time.ns.saturating_add(AGAIN_NS);
     }
 
-    /// The last number of each topic that was asked for, if there is one; and whether each answer
-    /// was one of those.
+    /// The last number of each topic in the request, if there is one; and whether every message of
+    /// the answer is of one of those.
     fn found(&self, checked: &FetchLast, messages: &[Received]) -> (Vec<Option<u64>>, bool) {
         let mut found = vec![None; checked.topics.len()];
         let mut is_clear = true;
@@ -151,7 +151,7 @@ impl Topics {
         (found, is_clear)
     }
 
-    /// A topic's last number is this one at the engine.
+    /// Compares a topic with the engine's last number of it.
     fn compare<T: HistorySink>(
         &mut self,
         at: u32,
@@ -165,36 +165,36 @@ impl Topics {
             Some(seq) if seq > follow.last => {
                 context.counts.behind += 1;
                 if !is_synced {
-                    return self.is_behind(at, seq, context.time.ns);
+                    return self.fetch_up_to(at, seq, context.time.ns);
                 }
-                // It is on its way.
+                // It should still come by itself.
                 if let Some(id) = self.id(at) {
                     let due_ns = context.time.ns.saturating_add(LATE_NS);
                     self.late.push_back((due_ns, id, seq));
                 }
             }
-            Some(seq) if seq == follow.last => self.sure(at, round, lost, context.told),
+            Some(seq) if seq == follow.last => self.settle(at, round, lost, context.sink),
             None if !is_clear => self.confirm(at),
             _ if is_synced => {}
-            // A copy that lags behind, or it was removed before its time.
+            // The copy lags behind, or the message was removed before its time.
             _ if self.may_have_missed(follow, 0, true, context.time.ns) => self.confirm(at),
-            _ => self.sure(at, round, lost, context.told),
+            _ => self.settle(at, round, lost, context.sink),
         }
     }
 
-    /// The same of a topic, of the leader.
-    pub(super) fn confirm_at_leader(&mut self, topic: &str) {
+    /// Checks a topic at the leader.
+    pub(super) fn check_at_leader(&mut self, topic: &str) {
         let Some(at) = self.table.find(topic) else { return };
         self.renew(at);
         if self.table.get(at).is_some_and(|it| it.stage != Stage::Waiting) {
-            self.job(at, |job| (job.is_confirm, job.from_leader) = (true, true));
-            self.ask(at);
+            self.change_job(at, |job| (job.is_confirm, job.from_leader) = (true, true));
+            self.fetch(at);
         }
     }
 
-    /// Fetches what there is behind the last number that is known, and that one.
+    /// Fetches the last known message and what is behind it.
     fn confirm(&mut self, at: u32) {
-        self.job(at, |job| job.is_confirm = true);
-        self.ask(at);
+        self.change_job(at, |job| job.is_confirm = true);
+        self.fetch(at);
     }
 }

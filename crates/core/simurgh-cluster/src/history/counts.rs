@@ -1,20 +1,20 @@
-//! What is counted of kept topics.
+//! The counters of topics with a history.
 
 use super::events::{StoreError, StoredAt};
 use crate::durations::Durations;
 
-/// Since the node was started.
+/// Counters since the node was started.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HistoryCounts {
-    /// Envelopes that were handed over to be stored.
+    /// Envelopes handed over to be stored.
     pub handed_over: u64,
     /// Broadcasts that the engine has confirmed.
     pub stored: u64,
-    /// Of those, such as had been stored before under their publisher's id.
+    /// Of those, such as were stored before under their publisher's id.
     pub duplicates: u64,
-    /// Broadcasts of which nobody knows whether they are stored.
+    /// Broadcasts of which it is not known whether they are stored.
     pub unconfirmed: u64,
-    /// Broadcasts that were refused: by the engine, for want of it, or for what they are.
+    /// Broadcasts that were refused: by the engine, for lack of one, or as invalid.
     pub refused: u64,
     /// Broadcasts that were refused because too much waited.
     pub full: u64,
@@ -24,21 +24,21 @@ pub struct HistoryCounts {
     pub fills: u64,
     /// Holes in a topic that were filled.
     pub holes_filled: u64,
-    /// What is missing of a topic and cannot be had.
+    /// Gaps in a topic that could not be filled.
     pub gaps: u64,
-    /// Topics whose last number the engine was asked for.
+    /// Checks of a topic's last number.
     pub checked: u64,
-    /// Of those, such as had a number that was not known here.
+    /// Of those, such as found a number that was not known here.
     pub behind: u64,
-    /// Stored envelopes that are none, of another version, or of another topic whose name has the
-    /// same hash: passed over.
+    /// Stored envelopes that are malformed, of another version, or of another topic whose name has
+    /// the same hash: passed over.
     pub broken: u64,
-    /// What the engine was to forget and has not.
+    /// Purges that the engine has not done.
     pub purges_failed: u64,
 }
 
 impl HistoryCounts {
-    /// A broadcast was answered.
+    /// Counts the outcome of a broadcast.
     pub(super) fn add(&mut self, outcome: &Result<StoredAt, StoreError>) {
         match outcome {
             Ok(at) => {

@@ -1,4 +1,4 @@
-//! What comes of a topic: judged by what was before, and told in order.
+//! Messages of a topic: judged by those before them, and delivered in order.
 
 use bytes::Bytes;
 use simurgh_history::{Arrival, Sequencer};
@@ -12,13 +12,13 @@ use crate::envelope::{Envelope, Kind};
 use crate::node_id::NodeId;
 use crate::time::{SECOND, Time};
 
-/// An engine may forget so much before its time, or after.
+/// How much too early or too late an engine may remove messages.
 const MARGIN_S: i64 = 5;
 
-/// What a message is, to a topic that is live.
+/// What a message is to a live topic.
 pub(super) enum Judged {
     Known,
-    /// The next; if that is said, something before it may be missing that is not there any more.
+    /// It is the next; with a gap, messages before it may be lost.
     Next {
         has_gap: bool,
     },
@@ -26,7 +26,7 @@ pub(super) enum Judged {
 }
 
 impl Topics {
-    /// A message of a topic that is followed.
+    /// Takes a message of a followed topic.
     pub(super) fn arrive<T: HistorySink>(
         &mut self,
         at: u32,
@@ -38,7 +38,7 @@ impl Topics {
         self.note(at, number.seq);
         let Some(follow) = self.table.get(at) else { return };
         let judged = match follow.stage {
-            // What waits goes before.
+            // Waiting messages go first.
             Stage::Live if !follow.has_waiting(number.seq) => {
                 self.judge(follow, number, context.time)
             }
@@ -51,29 +51,29 @@ impl Topics {
                     self.gap(at, number.seq.saturating_sub(1), context);
                 }
                 self.deliver(at, envelope, (number.seq, at_ms), context);
-                // What a job has waiting may follow; it ends with its answer.
+                // Waiting messages may follow; the job ends with its answer.
                 self.drain(at, u64::MAX, context);
             }
             Judged::Hole => {
                 let is_live = follow.stage == Stage::Live;
                 if is_live && self.is_synced(follow) {
-                    self.has_lost_unnoticed(context.time.ns);
+                    self.note_unnoticed_loss(context.time.ns);
                 }
                 let most = (self.config.queue_count, self.config.queue_bytes);
                 let at_ms = if at_ms == 0 { context.time.unix_ms } else { at_ms };
                 let waiting = Waiting { number, at_ms, envelope: bytes.clone() };
-                self.job(at, |job| {
+                self.change_job(at, |job| {
                     job.is_hole |= is_live;
                     job.wait(waiting, most);
                 });
                 if is_live {
-                    self.ask(at);
+                    self.fetch(at);
                 }
             }
         }
     }
 
-    /// A number of a topic's stream is known.
+    /// Notes a number of a topic's stream.
     pub(super) fn note(&mut self, at: u32, seq: u64) {
         let Some(follow) = self.table.get(at) else { return };
         if let Some(highest) = self.highest.get_mut(stream_of(&follow.name)) {
@@ -88,8 +88,8 @@ impl Topics {
         match arrival {
             Arrival::Known => Judged::Known,
             Arrival::Hole { .. } if number.prev > follow.last => Judged::Hole,
-            // When it was stored there was nothing any more behind the last that is known, or not
-            // even that: what there may have been meanwhile cannot be fetched.
+            // When it was stored, the engine had nothing behind the last known message, or not even
+            // that: messages between cannot be fetched any more.
             _ if !is_synced && (number.prev == 0 || number.prev < follow.last) => {
                 Judged::Next { has_gap: self.may_have_missed(follow, 0, true, time.ns) }
             }
@@ -97,21 +97,20 @@ impl Topics {
         }
     }
 
-    /// Whether it is certain that nothing is missing up to now.
+    /// Whether certainly nothing is missing.
     pub(super) fn is_synced(&self, follow: &Topic) -> bool {
         follow.round == self.round && !follow.is_suspect
     }
 
-    /// Whether something may have been stored and removed behind the last number that is known,
-    /// where the last message that is known is not there any more either, and so many follow it
-    /// there, which may be all.
+    /// Whether messages may have been stored and removed behind the last known one, if that is not
+    /// there any more and `count` messages follow it there; `is_all`: there are no more.
     ///
-    /// An engine forgets of a topic the oldest first. So while the last that is known is there,
-    /// nothing behind it was removed. If it is not, it was too old or there were too many: too old
-    /// is nothing yet of what may have been missed, if it is not so long ago that something was
-    /// lost; and if there were too many, then so many are still there. Both hold for an engine that
-    /// keeps what all patterns want; if it keeps less, its size being bounded, what it removed
-    /// before its time is seen by the last that is known not being there.
+    /// An engine removes the oldest of a topic first. So while the last known message is there,
+    /// nothing behind it was removed. If it is not, it was too old or there were too many. What may
+    /// have been missed is not too old, if messages were lost not too long ago; and if there were
+    /// too many, as many are still there. Both hold for an engine that stores as much as all
+    /// patterns want; if it stores less, because its size is bounded, removed messages show by the
+    /// last known one being removed before its time.
     pub(super) fn may_have_missed(
         &self,
         follow: &Topic,
@@ -134,7 +133,7 @@ impl Topics {
             || (follow.is_message && stored_s.saturating_add(MARGIN_S) < age_s)
     }
 
-    /// Tells a message that waited, or was fetched, whatever it is: its number is known then.
+    /// Delivers a message that waited or was fetched. Its number counts even if it is malformed.
     pub(super) fn deliver_bytes<T: HistorySink>(
         &mut self,
         at: u32,
@@ -147,7 +146,7 @@ impl Topics {
             Ok(envelope) if is_kept(&envelope, &follow.name) => {
                 self.deliver(at, &envelope, (seq, at_ms), context);
             }
-            // A stranger's, a newer version's, or of another topic whose name has the same hash.
+            // Of a stranger, of a newer version, or of another topic whose name has the same hash.
             _ => {
                 context.counts.broken += 1;
                 self.advance(at, (seq, at_ms), context.time);
@@ -155,7 +154,7 @@ impl Topics {
         }
     }
 
-    /// Tells a message that is the next.
+    /// Delivers the next message.
     pub(super) fn deliver<T: HistorySink>(
         &mut self,
         at: u32,
@@ -167,13 +166,13 @@ impl Topics {
         let Some(follow) = self.table.get(at) else { return };
         if envelope.header.kind == Kind::Forget {
             context
-                .told
+                .sink
                 .history(&follow.name, HistoryEvent::Purged(HistoryPosition { seq, index: 0 }));
         }
         for item in items(envelope, (seq, at_ms), (context.me, &*context.sent, context.time)) {
-            context.told.history(&follow.name, HistoryEvent::Next(item));
+            context.sink.history(&follow.name, HistoryEvent::Next(item));
         }
-        heard(envelope, context);
+        delivered(envelope, context);
     }
 
     fn advance(&mut self, at: u32, (seq, at_ms): (u64, u64), time: Time) {
@@ -184,7 +183,7 @@ impl Topics {
         follow.stored_s = stored_s(at_ms, time);
     }
 
-    /// Tells that something is missing up to a number, unless that was told; whether it was not.
+    /// Reports a gap up to a number, unless that was reported. Returns whether it was not.
     pub(super) fn gap<T: HistorySink>(
         &mut self,
         at: u32,
@@ -205,12 +204,12 @@ impl Topics {
             job.has_gap = true;
         }
         context.counts.gaps += 1;
-        context.told.history(&follow.name, HistoryEvent::Gap { through });
+        context.sink.history(&follow.name, HistoryEvent::Gap { through });
         true
     }
 
-    /// Tells what waited and follows now, up to a number; whether something is still missing before
-    /// the rest.
+    /// Delivers the waiting messages that follow now, up to a number. Returns whether something is
+    /// still missing before the rest.
     pub(super) fn drain<T: HistorySink>(
         &mut self,
         at: u32,
@@ -228,7 +227,7 @@ impl Topics {
             if matches!(judged, Judged::Hole) {
                 return true;
             }
-            let job = self.table.get_mut(at).and_then(|it| it.job.as_mut());
+            let job = self.job_mut(at);
             let Some(waiting) = job.and_then(|it| it.pop()) else { break };
             if let Judged::Next { has_gap } = judged {
                 if has_gap {
@@ -241,7 +240,7 @@ impl Topics {
         let Some(follow) = self.table.get_mut(at) else { return false };
         let last = follow.last;
         match &mut follow.job {
-            // What found no room in the queue.
+            // Messages for which the queue had no room.
             Some(job) if job.dropped > last => {
                 job.needed = job.needed.max(job.dropped);
                 job.dropped = 0;
@@ -252,7 +251,7 @@ impl Topics {
     }
 }
 
-/// What is told of an envelope, in order.
+/// The broadcasts of an envelope, in order.
 pub(super) fn items<'a: 's, 's>(
     envelope: &Envelope<'a>,
     (seq, at_ms): (u64, u64),
@@ -271,15 +270,15 @@ pub(super) fn items<'a: 's, 's>(
     })
 }
 
-/// Whether an envelope is what is kept of a topic.
+/// Whether an envelope is a stored message of this topic.
 pub(super) fn is_kept(envelope: &Envelope<'_>, topic: &str) -> bool {
     matches!(envelope.header.kind, Kind::Broadcast | Kind::Forget) && envelope.topic == topic
 }
 
-/// It was told, and will not be again.
-pub(super) fn heard<T>(envelope: &Envelope<'_>, context: &mut Context<'_, T>) {
+/// An envelope was delivered, for the only time.
+pub(super) fn delivered<T>(envelope: &Envelope<'_>, context: &mut Context<'_, T>) {
     if envelope.header.origin == context.me {
-        context.sent.heard(envelope.header.n);
+        context.sent.receive(envelope.header.n);
     }
 }
 

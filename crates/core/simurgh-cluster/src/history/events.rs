@@ -1,115 +1,113 @@
-//! What goes in and out: stores, and what is told of a topic that is followed.
+//! Stores, and the events of followed topics.
 
 use std::time::Duration;
 
 use crate::envelope::Item;
 
-/// Of a kept topic's pattern: how much of it is wanted here.
+/// How much of a topic's history this node wants, by the topic's pattern.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Retention {
-    /// Envelopes; of more the newest. One at least.
+    /// The most envelopes, the newest; one at least.
     pub count: u32,
-    /// Bytes of envelopes; of more the newest, but one at least.
+    /// The most bytes of envelopes, the newest; one envelope at least.
     pub bytes: usize,
-    /// Milliseconds after which the engine forgets what is stored in such a topic; 0, if it does
-    /// not for its age. Where several nodes publish, all must have the same.
+    /// After how many milliseconds the engine removes what is stored in such a topic; 0, if it does
+    /// not by age. Where several nodes publish, all must have the same.
     pub age_ms: u64,
 }
 
-/// What is to be stored.
+/// A broadcast to store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StoreItem<'a> {
-    /// The caller's for it; none else of this node has it.
+    /// The caller's number for it, unique on this node.
     pub number: u64,
     /// The broadcast.
     pub item: Item<'a>,
-    /// Its publisher's id for it: what comes with the same again is stored once.
+    /// Its publisher's id for it: what comes again with the same id is stored once.
     pub id: Option<&'a str>,
-    /// After which the engine may forget it; none: after its own limits.
+    /// After which time the engine may remove it; none: by its own limits.
     pub age: Option<Duration>,
 }
 
-/// Where a broadcast of a kept topic stands.
+/// The position of a stored broadcast.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct HistoryPosition {
     /// The engine's number for its envelope.
     pub seq: u64,
-    /// Its place in that.
+    /// Its place in the envelope.
     pub index: u16,
 }
 
-/// A broadcast of a kept topic.
+/// A stored broadcast.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HistoryItem<'a> {
     /// The engine's number for its envelope.
     pub seq: u64,
-    /// Its place in that.
+    /// Its place in the envelope.
     pub index: u16,
-    /// When it was stored, in milliseconds since 1970: by the engine's clock, or when this node
-    /// heard it, by its own.
+    /// When it was stored, in milliseconds since 1970: by the engine's clock, or when it came, by
+    /// this node's.
     pub at_ms: u64,
-    /// If this node had it stored: the number that was given for it. None also if that is not
-    /// known any more, ten seconds after the answer.
+    /// The caller's number, if this node had it stored. None also if that is not known any more,
+    /// ten seconds after the answer.
     pub mine: Option<u64>,
-    /// The broadcast; who is excepted only if this node published it.
+    /// The broadcast; with the excepted member only if this node published it.
     pub item: Item<'a>,
 }
 
 impl HistoryItem<'_> {
-    /// Where it stands.
+    /// Its position.
     pub const fn at(&self) -> HistoryPosition {
         HistoryPosition { seq: self.seq, index: self.index }
     }
 }
 
-/// What is told of a topic that is followed. The first is `Begun` or `Unknown`, the last `Ended`.
-/// Positions grow from one to the next, but for a `Begun`, which begins anew.
+/// An event of a followed topic. The first is `Begun` or `Unknown`, the last `Ended`. Positions
+/// grow from one to the next, except for a `Begun`, which begins anew.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HistoryEvent<'a> {
-    /// From here on it is followed.
+    /// The topic begins.
     Begun {
-        /// Of all numbers until the next `Begun`.
+        /// The epoch of all numbers until the next `Begun`.
         epoch: u64,
-        /// What is at or below this number may be missing here.
+        /// Messages up to this number may be missing.
         floor: u64,
-        /// What was at or below this number was forgotten by somebody's wish; 0, if none is known.
+        /// Messages up to this number were purged; 0, if none is known.
         purged: u64,
-        /// Everything between floor and this number is among the messages.
+        /// Everything between `floor` and this number is among the messages.
         head: u64,
-        /// What the engine has, oldest first.
+        /// The messages, oldest first.
         messages: &'a [HistoryItem<'a>],
     },
-    /// The next one.
+    /// The next message.
     Next(HistoryItem<'a>),
-    /// Of what is behind the last one and not behind this number something is missing, or may be,
-    /// and cannot be had any more.
+    /// Some messages behind the last one are lost, or may be.
     Gap {
-        /// Less than the number of whatever comes next.
+        /// The highest number that may be lost, which is below that of the next message.
         through: u64,
     },
-    /// Everything before this position is to be forgotten: somebody wished so. The wish has this
-    /// position itself.
+    /// Everything before this position was purged. The purge has this position itself.
     Purged(HistoryPosition),
-    /// What the engine has cannot be known now: there is no link, or no answer. Who asks what they
-    /// missed cannot be told. Followed by `Known`, `Begun` or `Ended`; what is in order may come
-    /// before that.
+    /// What the engine has is not known now: there is no link, or no answer. Clients that ask what
+    /// they missed cannot be answered. `Known`, `Begun` or `Ended` follows; messages in order may
+    /// come before that.
     Unknown,
-    /// It is known again: there is nothing behind the last one.
+    /// It is known again: nothing is behind the last message.
     Known,
-    /// It is not followed any more.
+    /// The topic is not followed any more.
     Ended,
 }
 
-/// Where something is stored.
+/// The position of a stored broadcast, and whether it is a duplicate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StoredAt {
-    /// Of the number.
+    /// The epoch of the number.
     pub epoch: u64,
     /// The engine's number for its envelope.
     pub seq: u64,
-    /// Its place in that.
+    /// Its place in the envelope.
     pub index: u16,
-    /// It had been stored before under its publisher's id: where is said.
+    /// It was stored before under its publisher's id, at this position.
     pub is_duplicate: bool,
 }
 
@@ -127,7 +125,7 @@ pub enum StoreError {
     Full,
 }
 
-/// Who is told.
+/// The receiver of events and outcomes.
 pub(crate) trait HistorySink {
     fn history(&mut self, topic: &str, what: HistoryEvent<'_>);
     fn stored(&mut self, topic: &str, number: u64, outcome: Result<StoredAt, StoreError>);

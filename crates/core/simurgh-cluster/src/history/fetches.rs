@@ -1,32 +1,32 @@
-//! What the engine is asked of topics, how much of it at once, and what follows from the answers.
+//! Requests to the engine about topics: which are made, and what follows from their answers.
 
 use super::events::{HistoryEvent, HistorySink};
 use super::request::{FetchAfter, FetchLast, Request};
-use super::topic::{Job, Last, Phase, Stage, Topic, TopicId, stream_of};
+use super::topic::{Job, Phase, Reported, Stage, Topic, TopicId, stream_of};
 use super::topics::{CHECKS_MAX, Context, Topics};
 use crate::adapter::{Fetch, Fetched, LAST_OF_MAX, Ticket};
 use crate::subject::{Space, Subject};
 use crate::time::{MILLISECOND, SECOND, Time};
 
-/// An answer that does not reach what is needed is asked for again after these; what holds the
-/// copies together has the last word.
+/// Pauses before asking again, if an answer does not reach what is needed; the last time the leader
+/// is asked.
 const AGAIN_NS: [u64; 3] = [50 * MILLISECOND, 200 * MILLISECOND, 1_000 * MILLISECOND];
-/// Pauses after questions that were not answered at all: 1 s, doubled up to this often.
+/// Pauses after requests without an answer: 1 s, doubled up to this often.
 const FAILURES_MAX: u8 = 3;
-/// Messages of one answer, and their bytes.
+/// The most messages of one answer, and their bytes.
 const PAGE_COUNT: u32 = 256;
 const PAGE_BYTES: usize = 1 << 20;
-/// Of a topic that is filled, so many at once.
+/// The most messages of one answer while a topic is filled.
 const FILL_COUNT: u32 = 1_000;
 impl Topics {
-    /// The next question, if one may be under way.
+    /// The next request, if one more may be in flight.
     pub(super) fn next_fetch(&mut self, ticket: Ticket, now_ns: u64) -> Option<Fetch> {
         self.epoch?;
         while self.fetches < self.config.fetches_max {
             if let Some(fetch) = self.next_watermark(ticket, now_ns) {
                 return Some(fetch);
             }
-            let Some(id) = self.asks.pop_front() else { break };
+            let Some(id) = self.fetch_queue.pop_front() else { break };
             if self.awaits_watermark(id, now_ns) {
                 continue;
             }
@@ -72,7 +72,8 @@ impl Topics {
                 (job.fill.through, count, wants.bytes.clamp(PAGE_BYTES / 16, PAGE_BYTES))
             }
         };
-        // With the last that is known: while that is there, nothing behind it was removed.
+        // Beginning with the last known message: while that is there, nothing behind it was
+        // removed.
         let has_last = follow.stage != Stage::Live || follow.is_message;
         let seq = seq.saturating_sub(u64::from(has_last && !job.skips_last));
         let from_leader = job.from_leader;
@@ -91,14 +92,14 @@ impl Topics {
         Some(Fetch::After { subject, seq, count, bytes, from_leader })
     }
 
-    /// The adapter has not taken a question now.
-    pub(super) fn not_asked(&mut self, ticket: Ticket) {
+    /// The adapter did not take a request.
+    pub(super) fn not_taken(&mut self, ticket: Ticket) {
         match self.tickets.remove(&ticket) {
             Some(Request::After(FetchAfter { id, .. })) => {
                 self.fetches -= 1;
                 if let Some(job) = self.job_of(id) {
                     job.phase = Phase::Listed;
-                    self.asks.push_front(id);
+                    self.fetch_queue.push_front(id);
                 }
             }
             Some(Request::Last(FetchLast { topics, .. })) => {
@@ -114,10 +115,10 @@ impl Topics {
 
     fn job_of(&mut self, id: TopicId) -> Option<&mut Job> {
         let at = self.current(id)?;
-        self.table.get_mut(at)?.job.as_deref_mut()
+        self.job_mut(at)
     }
 
-    /// A question was answered, or was not in time.
+    /// Takes an answer; none, if it did not come in time.
     pub(super) fn fetched<T: HistorySink>(
         &mut self,
         ticket: Ticket,
@@ -153,7 +154,7 @@ impl Topics {
         self.forget_loss();
     }
 
-    /// Nothing was lost that nobody has looked for.
+    /// Forgets since when messages may be lost, if all topics were checked.
     pub(super) fn forget_loss(&mut self) {
         let is_done = self.epoch.is_some()
             && self.sweep.is_none()
@@ -166,16 +167,16 @@ impl Topics {
     }
 
     fn not_answered<T: HistorySink>(&mut self, at: u32, context: &mut Context<'_, T>) {
-        self.unknown(at, context.told);
-        let Some(job) = self.table.get_mut(at).and_then(|it| it.job.as_mut()) else { return };
+        self.report_unknown(at, context.sink);
+        let Some(job) = self.job_mut(at) else { return };
         let pause_ns = SECOND << job.failures;
         job.failures = (job.failures + 1).min(FAILURES_MAX);
         self.pause(at, pause_ns, context.time.ns);
     }
 
-    /// The answer did not reach what is needed: asks again later.
-    pub(super) fn again(&mut self, at: u32, now_ns: u64) {
-        let Some(job) = self.table.get_mut(at).and_then(|it| it.job.as_mut()) else { return };
+    /// Asks again later, because the answer did not reach what is needed.
+    pub(super) fn retry(&mut self, at: u32, now_ns: u64) {
+        let Some(job) = self.job_mut(at) else { return };
         let pause_ns = AGAIN_NS.get(usize::from(job.attempts)).copied();
         job.attempts = job.attempts.saturating_add(1);
         job.from_leader = usize::from(job.attempts) >= AGAIN_NS.len();
@@ -185,38 +186,24 @@ impl Topics {
 
     fn pause(&mut self, at: u32, pause_ns: u64, now_ns: u64) {
         let Some(id) = self.id(at) else { return };
-        if let Some(job) = self.table.get_mut(at).and_then(|it| it.job.as_mut()) {
+        if let Some(job) = self.job_mut(at) {
             job.phase = Phase::Pausing;
             self.pauses.insert((now_ns.saturating_add(pause_ns), id));
         }
     }
 
-    /// The next page, at once; the last brought something, or only what was known.
-    pub(super) fn ask_further(&mut self, at: u32, has_news: bool) {
-        if let Some(job) = self.table.get_mut(at).and_then(|it| it.job.as_mut()) {
-            (job.is_further, job.skips_last) = (true, !has_news);
-        }
-        self.ask(at);
+    /// Has a topic fetched at once, by a request that is changed so.
+    pub(super) fn fetch_with(&mut self, at: u32, change: impl FnOnce(&mut Job)) {
+        self.job_mut(at).map(change);
+        self.fetch(at);
     }
 
-    /// Asks of the leader at once: only who has all can say that there is nothing.
-    pub(super) fn ask_leader(&mut self, at: u32) {
-        if let Some(job) = self.table.get_mut(at).and_then(|it| it.job.as_mut()) {
-            (job.from_leader, job.skips_last) = (true, false);
-        }
-        self.ask(at);
+    /// Asks for the next page; `has_news`: whether the last page had a new message.
+    pub(super) fn fetch_further(&mut self, at: u32, has_news: bool) {
+        self.fetch_with(at, |job| (job.is_further, job.skips_last) = (true, !has_news));
     }
 
-    /// What is needed was reached; something else is missing now.
-    pub(super) fn ask_anew(&mut self, at: u32) {
-        if let Some(job) = self.table.get_mut(at).and_then(|it| it.job.as_mut()) {
-            (job.attempts, job.from_leader) = (0, false);
-            (job.is_further, job.skips_last) = (false, false);
-        }
-        self.ask(at);
-    }
-
-    /// Lists what has paused.
+    /// Queues the topics whose pauses are over.
     pub(super) fn end_pauses(&mut self, now_ns: u64) {
         while self.pauses.first().is_some_and(|it| it.0 <= now_ns) {
             let Some((_, id)) = self.pauses.pop_first() else { break };
@@ -224,13 +211,12 @@ impl Topics {
                 && job.phase == Phase::Pausing
             {
                 job.phase = Phase::Listed;
-                self.asks.push_back(id);
+                self.fetch_queue.push_back(id);
             }
         }
     }
 
-    /// A topic's job is done; it is certain that nothing is missing, if nothing was lost since the
-    /// question.
+    /// Ends a topic's job. Nothing is missing for certain, if nothing was lost since the request.
     pub(super) fn finish<T: HistorySink>(
         &mut self,
         at: u32,
@@ -240,26 +226,26 @@ impl Topics {
         let Some(follow) = self.table.get_mut(at) else { return };
         let job = follow.job.take();
         self.jobs -= usize::from(job.is_some());
-        self.sure(at, after.round, after.lost, context.told);
+        self.settle(at, after.round, after.lost, context.sink);
     }
 
-    /// It is certain that nothing was missing when something was asked; if something may be since
-    /// then, it is asked again.
-    pub(super) fn sure(&mut self, at: u32, round: u32, lost: u8, told: &mut impl HistorySink) {
+    /// Nothing was missing when the request was made; if something may be lost since then, the
+    /// topic is checked again.
+    pub(super) fn settle(&mut self, at: u32, round: u32, lost: u8, sink: &mut impl HistorySink) {
         let current = self.round;
         let Some(id) = self.id(at) else { return };
         let Some(follow) = self.table.get_mut(at) else { return };
         if self.epoch.is_none() {
-            // The next link has all asked again.
+            // Over the next link all topics are checked.
             return;
         }
         if round != current || lost != follow.lost {
             return self.urgent.push_back(id);
         }
         follow.round = round;
-        if follow.told != Last::Known {
-            follow.told = Last::Known;
-            told.history(&follow.name, HistoryEvent::Known);
+        if follow.reported != Reported::Known {
+            follow.reported = Reported::Known;
+            sink.history(&follow.name, HistoryEvent::Known);
         }
     }
 
@@ -305,7 +291,7 @@ impl Topics {
     /// Goes on with the topics that have waited long enough.
     pub(super) fn end_watermark_waits(&mut self, now_ns: u64) {
         while let Some(id) = self.watermarks.pop_waiting(now_ns) {
-            self.asks.push_back(id);
+            self.fetch_queue.push_back(id);
         }
     }
 

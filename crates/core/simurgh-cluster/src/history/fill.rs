@@ -1,16 +1,16 @@
-//! The first that a topic knows: what the engine has of it.
+//! Filling a topic with what the engine has.
 
 use super::catch_up::seq_of;
-use super::delivery::{heard, is_kept, items, stored_s};
+use super::delivery::{delivered, is_kept, items, stored_s};
 use super::events::{HistoryEvent, HistoryItem, HistorySink};
 use super::request::FetchAfter;
-use super::topic::{Last, Stage};
+use super::topic::{Reported, Stage};
 use super::topics::{Context, Topics};
 use crate::adapter::{Fetched, Received};
 use crate::envelope::Envelope;
 
 impl Topics {
-    /// A page of what the engine has of a topic is here.
+    /// Takes a page of what the engine has of a topic.
     pub(super) fn filled<T: HistorySink>(
         &mut self,
         at: u32,
@@ -21,8 +21,8 @@ impl Topics {
         let Fetched { messages, head, is_all } = fetched;
         self.note(at, messages.last().map_or(0, seq_of).max(head));
         if messages.is_empty() && head == 0 && !after.from_leader {
-            // It has nothing, and does not say up to where.
-            return self.ask_leader(at);
+            // It has nothing, and does not tell up to which number: only the leader can know.
+            return self.fetch_with(at, |job| (job.from_leader, job.skips_last) = (true, false));
         }
         let Some(follow) = self.table.get(at) else { return };
         let wants = self.wants(follow);
@@ -33,17 +33,17 @@ impl Topics {
         let follows = after.skips_last || job.fill.precedes(&messages, head);
         job.fill.add(&follow.name, (messages, follows), (wants.count as usize, wants.bytes));
         let through = job.fill.through;
-        // What comes by itself begins there or before: the rest waits already.
+        // The queue begins there or before, so it has the rest.
         let has_met = job.queue.front().is_some_and(|it| it.number.seq <= through);
         if !is_all && !has_met && (through > before || (is_there && !after.skips_last)) {
-            return self.ask_further(at, through > before);
+            return self.fetch_further(at, through > before);
         }
         let mut reach = if is_all { head.max(through) } else { through };
         if after.from_leader && is_all {
             reach = reach.max(after.known);
         }
         if self.needed(at) > reach && !has_met && !after.from_leader {
-            return self.again(at, context.time.ns);
+            return self.retry(at, context.time.ns);
         }
         let needed = if has_met { 0 } else { self.needed(at) };
         self.tell_begun(at, (reach, is_all), context);
@@ -51,7 +51,7 @@ impl Topics {
         self.go_on(at, after, context);
     }
 
-    /// The engine has nothing of a topic up to this number.
+    /// Begins a topic of which the engine has nothing up to this number.
     pub(super) fn begin_empty<T: HistorySink>(
         &mut self,
         at: u32,
@@ -60,12 +60,12 @@ impl Topics {
         context: &mut Context<'_, T>,
     ) {
         self.tell_begun(at, (head, true), context);
-        self.sure(at, round, lost, context.told);
+        self.settle(at, round, lost, context.sink);
     }
 
-    /// Tells what there is of a topic, all up to `head`; whether the engine has no more. What has
-    /// come by itself since it is followed is told as what is next, though it was fetched as well:
-    /// members who were here before hear it.
+    /// Reports what there is of a topic, all up to `head`; `is_all`: the engine has no more. What
+    /// came by itself since the topic is followed is reported as the next messages, though it was
+    /// fetched as well: members who were here before get it.
     fn tell_begun<T: HistorySink>(
         &mut self,
         at: u32,
@@ -76,15 +76,16 @@ impl Topics {
         let Some(follow) = self.table.get(at) else { return };
         let count = self.wants(follow).count as usize;
         let young = self.watermark_of(at, context.time).filter(|_| is_all);
-        // Who has nothing, and does not say up to where, looked later than that was given.
+        // An engine that has nothing, and does not tell up to which number, answered after the
+        // watermark was known.
         let head = if head > 0 { head } else { young.unwrap_or_default() };
         let Some(follow) = self.table.get_mut(at) else { return };
         let came = follow.job.as_ref().and_then(|it| it.queue.front()).map(|it| it.number.seq);
         let came = came.unwrap_or(u64::MAX).max(1);
         let fill = follow.job.as_mut().map(|it| std::mem::take(&mut it.fill));
         let fill = fill.unwrap_or_default();
-        (follow.stage, follow.told) = (Stage::Live, Last::Known);
-        // Of the message: what comes next names that as the one before it.
+        (follow.stage, follow.reported) = (Stage::Live, Reported::Known);
+        // With the number of the message: the next one names that as its predecessor.
         follow.is_message = fill.through > 0;
         follow.last = if follow.is_message { fill.through } else { head };
         follow.reach = head.max(fill.through);
@@ -109,16 +110,16 @@ impl Topics {
         context.counts.fills += 1;
         let messages = &messages;
         context
-            .told
+            .sink
             .history(&follow.name, HistoryEvent::Begun { epoch, floor, purged, head, messages });
         for (_, envelope) in old {
-            heard(envelope, context);
+            delivered(envelope, context);
         }
         for (received, envelope) in new {
             self.deliver(at, envelope, (seq_of(received), received.at_ms), context);
         }
         if self.epoch.is_none() {
-            self.unknown(at, context.told);
+            self.report_unknown(at, context.sink);
         }
     }
 }

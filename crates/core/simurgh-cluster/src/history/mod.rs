@@ -1,4 +1,5 @@
-//! Kept topics: what this node has the engine store, and what it follows of what the engine keeps.
+//! Topics with a history: what this node has the engine store, and what it follows of the engine's
+//! streams.
 //!
 //! # The way of the data
 //! ```text
@@ -11,47 +12,48 @@
 //!                    Received with the engine's number, and that of the one before it
 //!                       │
 //!                       ▼
-//!  follow ─────────► Topics: in order ───────────────────────────────► HistorySink::kept
+//!  follow ─────────► Topics: in order ───────────────────────────────► HistorySink::history
 //!                       │ hole, fill, check            ▲ Fetched
 //!                       ▼                              │
 //!                    Adapter::fetch ──► engine ────────┘
 //! ```
 //! # Two numbers
-//! The engine numbers envelopes, over all topics: so those of one topic have holes, and each comes
-//! with the number of the one before it. What is told stands at (number, place in its envelope).
-//! Whether a message is this node's own is known by the number that this node has given its
-//! envelope, whichever way it comes: by itself, before or after the answer to its store, or found
-//! by a fetch ([`OwnEnvelopes`]). It is judged by the engine's number alone: what is sent again
-//! over another link has an id that the engine knows, and is not published again.
+//! The engine numbers envelopes over all topics, so the numbers of one topic have holes, and each
+//! envelope comes with the number of the one before it on its topic. Broadcasts stand at (number,
+//! place in the envelope). Whether a message is this node's own is known by the number that this
+//! node has given its envelope, whichever way it comes: by itself, before or after the answer to
+//! its store, or by a fetch ([`OwnEnvelopes`]). Duplicates are known by the engine's number alone:
+//! what is sent again over another link has an id that the engine knows, and is not published
+//! again.
 //!
 //! # What a topic goes through
-//! *Waiting*, until the engine sends it (its interest is in force). *Filling*: what the engine has
-//! is fetched, what comes meanwhile waits. *Live*: what comes is told if the one before it was the
-//! last that was told. If it was not, there is a *hole*: it waits, and what is between is fetched.
+//! *Waiting*, until its interest is in force. *Filling*: what the engine has is fetched, and what
+//! comes meanwhile waits. *Live*: a message is delivered if the one before it was the last that was
+//! delivered. If it was not, there is a *hole*: the message waits, and those between are fetched.
 //!
-//! What a topic begins with is told with the number behind which nothing is missing. For that the
-//! engine is asked what is young ([`watermarks`]).
+//! A topic begins with the number behind which nothing is missing. To know that, the engine is
+//! asked behind which number nothing is too old ([`watermarks`]).
 //!
-//! An answer may be of a copy that lags behind. It says up to which number it is complete; one that
-//! does not reach what is needed is asked for again after 50, 200 and 1,000 ms, the last time of
-//! the leader. What is not there then is nowhere any more: a *gap* is told before anything newer.
+//! An answer may be of a copy that lags behind. It has the number up to which it is complete; one
+//! that does not reach what is needed is asked for again after 50, 200 and 1,000 ms, the last time
+//! at the leader. What is not there then is lost: a *gap* is reported before anything newer.
 //!
-//! After a link was made, or something lost, nothing of a topic is certain until the engine has
-//! been asked for its last number. That is done of a thousand topics at once, and of all of them
-//! slowly for ever, since nothing follows a lost last message. See [`Topics::may_have_missed`] for
-//! what is concluded where the engine has removed messages meanwhile.
+//! Over a new link, and after a loss, nothing is certain of a topic until the engine was asked for
+//! its last number. That is done for a thousand topics at once, and slowly for all topics all the
+//! time, since no message follows a lost last one. See [`Topics::may_have_missed`] for what is
+//! concluded where the engine has removed messages meanwhile.
 //!
-//! Numbers never go back within an epoch. With another epoch everything is filled anew.
+//! Numbers never go back within an epoch. With a new epoch all topics are filled anew.
 //!
 //! # Bounds
-//! What is not stored waits in as many bytes as [`HistoryConfig::waiting_bytes`] and not longer
-//! than [`HistoryConfig::wait_ns`]; a topic's queue has [`HistoryConfig::queue_count`] messages; a
-//! turn looks at some thousand topics, however many there are.
+//! What is to be stored waits in as many bytes as [`HistoryConfig::waiting_bytes`] and not longer
+//! than [`HistoryConfig::wait_ns`]; a topic's queue has [`HistoryConfig::queue_count`] messages;
+//! one turn checks some thousand topics at most.
 //!
 //! # What is passed over
-//! A stored envelope that cannot be read, is of another kind or of another topic: it has its number
-//! in the chain, and is counted. An envelope of a topic that is not followed here is no business of
-//! this room: it is plain to this node.
+//! A stored envelope that is malformed, of another kind or of another topic has its number in the
+//! chain and is counted. An envelope of a topic that is not followed here is left to the plain
+//! broadcasts.
 
 mod catch_up;
 mod checks;
@@ -84,7 +86,7 @@ pub(crate) use self::store_queue::Outgoing;
 pub(crate) use self::topic::TopicId;
 
 use self::own_envelopes::OwnEnvelopes;
-use self::store_queue::{Answer, StoreQueue, StoreQueueConfig, What};
+use self::store_queue::{Answer, StoreQueue, What};
 use self::topics::{Context, Topics};
 use crate::adapter::{Fetch, Fetched, NotStored, Number, Ticket};
 use crate::envelope::Envelope;
@@ -92,29 +94,29 @@ use crate::node_id::NodeId;
 use crate::subject::{Prefix, Space, Subject};
 use crate::time::{SECOND, Time};
 
-/// What the engine is to forget and was not told yet; of more it forgets by its own limits.
+/// The most purges that wait; the engine removes the rest by its own limits.
 const PURGES_MAX: usize = 1_024;
 
-/// Bounds of what is kept.
+/// Bounds of topics with a history.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HistoryConfig {
-    /// Envelopes to be stored that may be under way, over all topics.
+    /// The most envelopes in flight to be stored, over all topics.
     pub in_flight_max: usize,
-    /// Bytes of all that is not stored yet, under way or not.
+    /// The most bytes that are not stored yet, in flight or not.
     pub waiting_bytes: usize,
-    /// How long something may wait until it is stored, in nanoseconds: less than whoever asks waits
-    /// for the answer, so that they are told that it is not stored.
+    /// How long something may wait until it is stored, in nanoseconds: less than the caller waits
+    /// for the answer, so that the caller learns that it is not stored.
     pub wait_ns: u64,
-    /// Topics that may be fetched at a time; an answer has a megabyte at most.
+    /// The most topics that are fetched at a time; an answer has a megabyte at most.
     pub fetches_max: usize,
-    /// Messages of a topic that wait until what is before them was fetched.
+    /// The most messages of a topic that wait until those before them are fetched,
     pub queue_count: usize,
-    /// The same, in bytes.
+    /// and the most bytes.
     pub queue_bytes: usize,
-    /// How often each topic's last number is asked for, in nanoseconds: all of them three times in
-    /// the shortest age of a history, if that is more often,
+    /// How often each topic's last number is checked, in nanoseconds: three times in the shortest
+    /// age of a history, if that is more often,
     pub round_ns: u64,
-    /// and of how many in a second at most.
+    /// and for how many topics in a second at most.
     pub round_rate: u32,
 }
 
@@ -134,25 +136,25 @@ impl Default for HistoryConfig {
     }
 }
 
-/// What whoever runs the node should know of what is kept.
+/// A notice for the operator about the engine's storage.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HistoryNotice {
-    /// The engine keeps nothing: what is to be stored is refused.
+    /// The engine stores nothing: what is to be stored is refused.
     Nothing,
-    /// What the engine keeps is not what it kept before: all positions are void.
+    /// The engine's streams are not those of before: all positions are void.
     Remade,
-    /// The engine has not forgotten what it was to forget of a topic. The nodes have.
+    /// The engine has not removed what was purged of a topic. The nodes have.
     NotPurged(Box<str>, NotStored),
 }
 
-/// What the adapter is to do.
+/// A request for the adapter.
 pub(crate) enum Next {
     Fetch(Ticket, Fetch),
     Purge(Ticket, Subject, u64),
     Store(Outgoing),
 }
 
-/// This node's part in what is kept.
+/// The topics with a history on this node.
 pub(crate) struct History {
     me: NodeId,
     prefix: Prefix,
@@ -161,27 +163,20 @@ pub(crate) struct History {
     follows: Topics,
     counts: HistoryCounts,
     ticket: u64,
-    /// Topics of which the engine is to forget what is older than a number.
+    /// Topics of which the engine is to remove what is before a number.
     purges: VecDeque<(Box<str>, u64)>,
     purging: HashMap<Ticket, (Box<str>, u64), FixedState>,
     notices: VecDeque<HistoryNotice>,
-    /// It was told that the engine keeps nothing.
+    /// It was reported that the engine stores nothing.
     has_nothing: bool,
 }
 
 impl History {
     pub(crate) fn new(config: HistoryConfig, me: NodeId, prefix: &Prefix, seed: u64) -> Self {
-        let stores = StoreQueueConfig {
-            me,
-            prefix: prefix.clone(),
-            in_flight_max: config.in_flight_max,
-            waiting_bytes: config.waiting_bytes,
-            wait_ns: config.wait_ns,
-        };
         Self {
             me,
             prefix: prefix.clone(),
-            stores: StoreQueue::new(stores, seed),
+            stores: StoreQueue::new(me, prefix.clone(), config.clone(), seed),
             sent: OwnEnvelopes::default(),
             follows: Topics::new(prefix.clone(), config, seed),
             counts: HistoryCounts::default(),
@@ -195,15 +190,15 @@ impl History {
 
     // This node.
 
-    /// A topic is followed from now on: what it is known by until its interest is in force, if it
-    /// was not followed before.
+    /// Follows a topic. Returns its id until its interest is in force, if it was not followed
+    /// before.
     pub(crate) fn follow(&mut self, topic: &str, wants: Retention) -> Option<TopicId> {
         self.follows.begin(topic, wants)
     }
 
-    /// A topic's interest has ended.
-    pub(crate) fn ended(&mut self, topic: &str, told: &mut impl HistorySink) {
-        self.follows.end(topic, told);
+    /// Stops following a topic.
+    pub(crate) fn ended(&mut self, topic: &str, sink: &mut impl HistorySink) {
+        self.follows.end(topic, sink);
     }
 
     pub(crate) fn store(
@@ -211,9 +206,9 @@ impl History {
         topic: &str,
         store: StoreItem<'_>,
         now_ns: u64,
-        told: &mut impl HistorySink,
+        sink: &mut impl HistorySink,
     ) {
-        self.push(topic, &What::Broadcast(store), store.number, now_ns, told);
+        self.push(topic, &What::Broadcast(store), store.number, now_ns, sink);
     }
 
     pub(crate) fn forget(
@@ -221,9 +216,9 @@ impl History {
         topic: &str,
         number: u64,
         now_ns: u64,
-        told: &mut impl HistorySink,
+        sink: &mut impl HistorySink,
     ) {
-        self.push(topic, &What::Forget(number), number, now_ns, told);
+        self.push(topic, &What::Forget(number), number, now_ns, sink);
     }
 
     fn push(
@@ -232,13 +227,13 @@ impl History {
         what: &What<'_>,
         number: u64,
         now_ns: u64,
-        told: &mut impl HistorySink,
+        sink: &mut impl HistorySink,
     ) {
         let ticket = self.next_ticket();
         if let Err(why) = self.stores.push(topic, what, ticket, now_ns) {
             let outcome = Err(why);
             self.counts.add(&outcome);
-            told.stored(topic, number, outcome);
+            sink.stored(topic, number, outcome);
         }
     }
 
@@ -249,7 +244,7 @@ impl History {
 
     // The engine.
 
-    /// There is a link, to an engine that keeps this, or nothing.
+    /// There is a link, to an engine that stores this epoch, or nothing.
     pub(crate) fn up(&mut self, kept: Option<u64>, now_ns: u64) {
         let Some(epoch) = kept else {
             if !std::mem::replace(&mut self.has_nothing, true) {
@@ -260,7 +255,7 @@ impl History {
         self.has_nothing = false;
         if self.follows.era > 0 && self.follows.known_epoch != epoch {
             self.notices.push_back(HistoryNotice::Remade);
-            // Of another epoch these numbers are of what nobody wished to forget.
+            // In another epoch these numbers are of messages that nobody purged.
             self.purges.clear();
         }
         self.follows.up(epoch, now_ns);
@@ -270,7 +265,7 @@ impl History {
         self.follows.down(now_ns);
     }
 
-    /// The engine sends what this topic has from now on.
+    /// The topic's interest is in force.
     pub(crate) fn in_force(&mut self, id: TopicId) {
         self.follows.in_force(id);
     }
@@ -279,50 +274,50 @@ impl History {
         self.follows.table.find(topic).is_some()
     }
 
-    /// What there is of a topic is to be asked of those who certainly have all.
-    pub(crate) fn look_at(&mut self, topic: &str) {
-        self.follows.confirm_at_leader(topic);
+    /// Checks a topic at the server that certainly has all messages.
+    pub(crate) fn check_at_leader(&mut self, topic: &str) {
+        self.follows.check_at_leader(topic);
     }
 
-    /// Something of these topics may be lost; some of them are not followed.
+    /// Messages of these topics may be lost; some of them are not followed.
     pub(crate) fn lost<'a>(&mut self, topics: impl Iterator<Item = &'a str>, now_ns: u64) {
-        self.follows.has_lost(now_ns);
-        topics.for_each(|topic| self.follows.lose(topic));
+        self.follows.note_loss(now_ns);
+        topics.for_each(|topic| self.follows.mark_lost(topic));
     }
 
-    /// Something of any topic may be lost.
+    /// Messages of any topic may be lost.
     pub(crate) fn lost_any(&mut self, now_ns: u64) {
-        self.follows.has_lost(now_ns);
+        self.follows.note_loss(now_ns);
         self.follows.look_at_all();
     }
 
-    /// A message with the engine's numbers has come; whether its topic is followed.
-    pub(crate) fn heard<T: HistorySink>(
+    /// Takes a message with the engine's numbers. Returns whether its topic is followed.
+    pub(crate) fn receive<T: HistorySink>(
         &mut self,
         envelope: &Envelope<'_>,
         (bytes, number, at_ms): (&Bytes, Number, u64),
         time: Time,
-        told: &mut T,
+        sink: &mut T,
     ) -> bool {
         let Some(at) = self.follows.table.find(envelope.topic) else { return false };
         if self.follows.epoch.is_none() {
-            // It is not known yet of which epoch its number is; over a new link all is asked for.
+            // The epoch of its number is not known yet; over a new link all topics are fetched.
             return true;
         }
-        self.follows.is_here(time.ns);
+        self.follows.note_time(time.ns);
         let Self { me, sent, counts, follows, .. } = self;
-        let mut context = Context { me: *me, time, sent, counts, told };
+        let mut context = Context { me: *me, time, sent, counts, sink };
         follows.arrive(at, envelope, (bytes, number, at_ms), &mut context);
         true
     }
 
-    /// A store was answered.
+    /// Takes the answer to a store.
     pub(crate) fn stored<T: HistorySink>(
         &mut self,
         ticket: Ticket,
         answer: Result<(u64, bool), NotStored>,
         time: Time,
-        told: &mut T,
+        sink: &mut T,
     ) {
         let answer: Answer = answer.map_err(|why| match why {
             NotStored::Unconfirmed => StoreError::Unconfirmed,
@@ -335,7 +330,7 @@ impl History {
             (&answer, self.follows.known_epoch),
             (is_followed, time.ns),
             (&mut self.sent, &mut self.counts),
-            told,
+            sink,
         );
         let (Some(done), Ok((seq, _))) = (done, answer) else { return };
         self.follows.expect(&topic, seq, time.ns);
@@ -344,25 +339,25 @@ impl History {
         }
     }
 
-    /// A fetch was answered.
+    /// Takes the answer to a fetch.
     pub(crate) fn fetched<T: HistorySink>(
         &mut self,
         ticket: Ticket,
         fetched: Option<Fetched>,
         time: Time,
-        told: &mut T,
+        sink: &mut T,
     ) {
         let Self { me, sent, counts, follows, .. } = self;
-        let mut context = Context { me: *me, time, sent, counts, told };
+        let mut context = Context { me: *me, time, sent, counts, sink };
         follows.fetched(ticket, fetched, &mut context);
     }
 
-    /// The engine has said behind which number a log is young, or has not.
+    /// Takes the answer to a request for a watermark.
     pub(crate) fn since(&mut self, ticket: Ticket, behind: Option<u64>, time: Time) {
         self.follows.watermark_is(ticket, behind, time);
     }
 
-    /// A purge was answered.
+    /// Takes the answer to a purge.
     pub(crate) fn purged(&mut self, ticket: Ticket, why: Option<NotStored>) {
         if let Some((topic, _)) = self.purging.remove(&ticket)
             && let Some(why) = why
@@ -372,7 +367,7 @@ impl History {
         }
     }
 
-    /// What the adapter is to do next. `n` is the number of this node's last envelope.
+    /// The next request for the adapter. `n` is the number of this node's last envelope.
     pub(crate) fn next(&mut self, n: &mut u64, now_ns: u64) -> Option<Next> {
         let ticket = Ticket(self.ticket + 1);
         if let Some(fetch) = self.follows.next_fetch(ticket, now_ns) {
@@ -391,41 +386,41 @@ impl History {
         Some(Next::Store(outgoing))
     }
 
-    /// The adapter has not taken it: it is the next again.
+    /// The adapter did not take a request: it is the next again.
     pub(crate) fn not_taken(&mut self, next: Next) {
         match next {
-            Next::Fetch(ticket, _) => self.follows.not_asked(ticket),
+            Next::Fetch(ticket, _) => self.follows.not_taken(ticket),
             Next::Purge(ticket, ..) => self.purges.extend(self.purging.remove(&ticket)),
             Next::Store(outgoing) => self.stores.give_back(outgoing),
         }
     }
 
-    /// The adapter has taken an envelope to store.
+    /// The adapter took an envelope to store.
     pub(crate) fn handed_over(&mut self) {
         self.counts.handed_over += 1;
     }
 
     // Time.
 
-    /// Does what is due, and some of what has to be told.
-    pub(crate) fn tick(&mut self, time: Time, told: &mut impl HistorySink) {
-        self.follows.is_here(time.ns);
-        self.stores.expire(time.ns, (&mut self.sent, &mut self.counts), told);
+    /// Does what is due, and reports some of the events that wait.
+    pub(crate) fn tick(&mut self, time: Time, sink: &mut impl HistorySink) {
+        self.follows.note_time(time.ns);
+        self.stores.expire(time.ns, (&mut self.sent, &mut self.counts), sink);
         self.sent.expire(time.ns);
         self.follows.end_pauses(time.ns);
         self.follows.end_watermark_waits(time.ns);
-        self.follows.miss_late(time.ns);
-        self.follows.go_round(time.ns);
-        self.hush(told);
+        self.follows.fetch_late(time.ns);
+        self.follows.advance_round(time.ns);
+        self.report_link_loss(sink);
     }
 
-    /// Tells some of what has to be told.
-    pub(crate) fn hush(&mut self, told: &mut impl HistorySink) {
-        self.follows.hush(told);
+    /// Reports some of the events that wait.
+    pub(crate) fn report_link_loss(&mut self, sink: &mut impl HistorySink) {
+        self.follows.report_link_loss(sink);
         self.follows.forget_loss();
     }
 
-    /// When there is something to do, for who may ask the engine, or may not.
+    /// When there is something to do; `may_ask`: whether the adapter takes requests.
     pub(crate) fn next_ns(&self, may_ask: bool) -> Option<u64> {
         let due_ns = [self.stores.next_ns(), self.sent.next_ns(), self.follows.next_ns(may_ask)];
         due_ns.into_iter().flatten().min()
@@ -433,7 +428,7 @@ impl History {
 
     // Getters.
 
-    /// Whether the engine has answered all that was to be stored.
+    /// Whether the engine has answered all stores.
     pub(crate) fn is_flushed(&self) -> bool {
         self.stores.is_empty()
     }
@@ -447,7 +442,7 @@ impl History {
         self.follows.table.len()
     }
 
-    /// Bytes of what is not stored yet.
+    /// How many bytes wait to be stored.
     pub(crate) fn waiting_bytes(&self) -> usize {
         self.stores.bytes()
     }

@@ -1,12 +1,12 @@
-//! Which of what the engine publishes is this node's own.
+//! The stored envelopes of this node, to recognize them when they come.
 
 use std::collections::BTreeMap;
 
-/// An envelope that was not heard when it was answered, or is lost, is forgotten after that.
+/// How long an envelope that has not come is remembered after its answer.
 const UNHEARD_NS: u64 = 10_000_000_000;
 
-/// The callers' numbers for what is in this node's envelopes, until an envelope was both answered
-/// and heard.
+/// The callers' numbers for the broadcasts in this node's envelopes, until an envelope was both
+/// answered and delivered.
 #[derive(Debug, Default)]
 pub(super) struct OwnEnvelopes {
     by_n: BTreeMap<u64, Numbers>,
@@ -16,22 +16,22 @@ pub(super) struct OwnEnvelopes {
 struct Numbers {
     all: Box<[u64]>,
     is_heard: bool,
-    /// When it is forgotten; none before it was answered.
+    /// When it is forgotten; none, before it was answered.
     due_ns: Option<u64>,
 }
 
 impl OwnEnvelopes {
-    /// The `n`th envelope of this node is handed over.
+    /// Adds the `n`th envelope of this node.
     pub(super) fn add(&mut self, n: u64, numbers: Vec<u64>) {
         self.by_n.insert(n, Numbers { all: numbers.into(), is_heard: false, due_ns: None });
     }
 
-    /// The numbers of all that is in an envelope, in order.
+    /// The numbers of the broadcasts in an envelope, in order.
     pub(super) fn numbers(&self, n: u64) -> &[u64] {
         self.by_n.get(&n).map_or(&[], |it| &*it.all)
     }
 
-    /// It was answered; whether somebody here hears it.
+    /// An envelope was answered; `is_followed`: it will be delivered here.
     pub(super) fn answered(&mut self, n: u64, is_followed: bool, now_ns: u64) {
         match self.by_n.get_mut(&n) {
             Some(it) if is_followed && !it.is_heard => {
@@ -42,8 +42,8 @@ impl OwnEnvelopes {
         }
     }
 
-    /// It was heard, and will not be again.
-    pub(super) fn heard(&mut self, n: u64) {
+    /// An envelope was delivered, for the only time.
+    pub(super) fn receive(&mut self, n: u64) {
         match self.by_n.get_mut(&n) {
             Some(it) if it.due_ns.is_none() => it.is_heard = true,
             Some(_) => drop(self.by_n.remove(&n)),
@@ -51,7 +51,7 @@ impl OwnEnvelopes {
         }
     }
 
-    /// It was never sent.
+    /// Forgets an envelope that was never sent.
     pub(super) fn remove(&mut self, n: u64) {
         self.by_n.remove(&n);
     }
@@ -64,7 +64,7 @@ impl OwnEnvelopes {
         }
     }
 
-    /// When the first is forgotten, if that is answered.
+    /// When the first is forgotten, if it was answered.
     pub(super) fn next_ns(&self) -> Option<u64> {
         self.by_n.first_key_value().and_then(|(_, it)| it.due_ns)
     }

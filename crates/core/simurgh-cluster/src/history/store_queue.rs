@@ -1,8 +1,9 @@
-//! What is to be stored: gathered by topic, one envelope of each under way, all within bounds.
+//! The queue of broadcasts to store: gathered by topic, one envelope of each in flight, within
+//! bounds.
 //!
-//! While an envelope of a topic is under way, what is said meanwhile gathers for the next one: so
-//! one that is repeated cannot come behind a later one, and a crowd pays once. What has an id of
-//! its publisher's goes alone, because an engine knows whole envelopes only.
+//! While an envelope of a topic is in flight, further broadcasts gather in the next one: so a
+//! repeated envelope cannot come behind a later one, and a crowd pays once. A broadcast with its
+//! publisher's id goes alone, because an engine knows ids of whole envelopes only.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -10,6 +11,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use twox_hash::XxHash3_128;
 
+use super::HistoryConfig;
 use super::counts::HistoryCounts;
 use super::events::{HistorySink, StoreError, StoreItem, StoredAt};
 use super::own_envelopes::OwnEnvelopes;
@@ -19,26 +21,26 @@ use crate::node_id::NodeId;
 use crate::subject::{Prefix, Space, Subject, push_token};
 use crate::table::{Named, Table};
 
-/// Broadcasts that gather in one envelope.
+/// The most broadcasts in one envelope.
 pub(super) const ITEMS_MAX: usize = 64;
-/// Bytes of an envelope of several.
+/// The most bytes of an envelope with several broadcasts.
 pub(super) const GATHERED_BYTES_MAX: usize = 64 << 10;
-/// An envelope that has waited for so long is not joined by what would not wait as long as others
-/// then.
+/// An envelope that has waited for so long takes no more broadcasts, so that all have about the
+/// same time to wait.
 const GATHERED_NS: u64 = 1_000_000_000;
-/// The longest id that is written out; beyond that it is a hash.
+/// The longest id that is written out; a longer one is replaced by a hash.
 const ID_BYTES_MAX: usize = 128;
-/// What an envelope that waits is counted with beside its bytes.
+/// What a waiting envelope counts beside its bytes.
 pub(super) const STORE_BYTES: usize = size_of::<Batch>() + size_of::<Open>() + 128;
-/// Places among those that are ready which may be stale.
+/// How many places in `ready` may be stale.
 const SPARE: usize = 64;
-/// What a broadcast is counted with beside its bytes.
+/// What a broadcast counts beside its bytes.
 const NUMBER_BYTES: usize = 8;
 
 /// Something to store.
 pub(super) enum What<'a> {
     Broadcast(StoreItem<'a>),
-    /// The wish that everything before it be forgotten.
+    /// The purge of everything before it.
     Forget(u64),
 }
 
@@ -51,7 +53,7 @@ impl What<'_> {
     }
 }
 
-/// What is to be handed over.
+/// An envelope to hand over.
 pub(crate) struct Outgoing {
     pub(crate) to: Subject,
     pub(crate) id: Box<str>,
@@ -61,18 +63,8 @@ pub(crate) struct Outgoing {
     n: u64,
 }
 
-/// What became of an envelope.
+/// The outcome of an envelope.
 pub(super) type Answer = Result<(u64, bool), StoreError>;
-
-/// The bounds, and who asks.
-#[derive(Clone, Debug)]
-pub(super) struct StoreQueueConfig {
-    pub(super) me: NodeId,
-    pub(super) prefix: Prefix,
-    pub(super) in_flight_max: usize,
-    pub(super) waiting_bytes: usize,
-    pub(super) wait_ns: u64,
-}
 
 #[derive(Debug)]
 struct Batch {
@@ -86,13 +78,13 @@ struct Batch {
     is_forget: bool,
 }
 
-/// One topic's.
+/// The queue of one topic.
 #[derive(Debug)]
 struct Queue {
     topic: Box<str>,
     waiting: VecDeque<Batch>,
     in_flight: Option<Ticket>,
-    /// It is among those that are ready.
+    /// It is in `ready`.
     is_ready: bool,
 }
 
@@ -121,28 +113,32 @@ struct InFlight {
 
 /// What an answer was about.
 pub(super) struct Answered {
-    /// It was a wish to forget.
+    /// It was a purge.
     pub(super) is_forget: bool,
 }
 
 pub(super) struct StoreQueue {
-    config: StoreQueueConfig,
+    me: NodeId,
+    prefix: Prefix,
+    config: HistoryConfig,
     queues: Table<Queue>,
-    /// Topics that have something and nothing under way; some are not there any more.
+    /// Topics that have something to send and nothing in flight; some do not exist any more.
     ready: VecDeque<u32>,
-    /// By ticket, which is by age.
+    /// By ticket, which is the order of age.
     open: BTreeMap<Ticket, Open>,
-    /// Envelopes under way whose publishers do not wait any more.
+    /// Envelopes in flight whose publishers do not wait any more.
     late: BTreeMap<Ticket, Open>,
     in_flight: usize,
-    /// What the adapter has not taken.
+    /// An envelope that the adapter did not take.
     refused: Option<Outgoing>,
     bytes: usize,
 }
 
 impl StoreQueue {
-    pub(super) fn new(config: StoreQueueConfig, seed: u64) -> Self {
+    pub(super) fn new(me: NodeId, prefix: Prefix, config: HistoryConfig, seed: u64) -> Self {
         Self {
+            me,
+            prefix,
             config,
             queues: Table::new(seed),
             ready: VecDeque::new(),
@@ -154,7 +150,7 @@ impl StoreQueue {
         }
     }
 
-    /// Bytes of all that is not answered.
+    /// How many bytes are not answered.
     pub(super) fn bytes(&self) -> usize {
         self.bytes
     }
@@ -168,8 +164,7 @@ impl StoreQueue {
         self.ready.len()
     }
 
-    /// Takes something; the ticket is for it if it needs one of its own, and larger than any
-    /// before.
+    /// Adds something; the ticket is for it if it needs one of its own, and larger than any before.
     pub(super) fn push(
         &mut self,
         topic: &str,
@@ -221,7 +216,7 @@ impl StoreQueue {
         ticket: Ticket,
         (bytes, since_ns): (usize, u64),
     ) -> Result<Batch, EncodeError> {
-        let me = self.config.me;
+        let me = self.me;
         let (draft, id, age) = match what {
             What::Broadcast(store) => {
                 let id = store.id.map(|id| publisher_id(topic, id));
@@ -234,7 +229,7 @@ impl StoreQueue {
         Ok(Batch { ticket, draft, numbers, id, age, since_ns, bytes, is_forget })
     }
 
-    /// Puts it into the envelope that waits last, if it may be there.
+    /// Adds it to the last waiting envelope, if possible.
     fn joins(&mut self, topic: &str, store: &StoreItem<'_>, now_ns: u64) -> bool {
         let at = self.queues.find(topic);
         let queue = at.and_then(|at| self.queues.get_mut(at));
@@ -255,7 +250,7 @@ impl StoreQueue {
         true
     }
 
-    /// The next to be handed over, as the envelope with this number of the node's.
+    /// The next envelope to hand over, with this number of the node.
     pub(super) fn next(&mut self, n: u64, sent: &mut OwnEnvelopes) -> Option<Outgoing> {
         if let Some(refused) = self.refused.take() {
             return Some(refused);
@@ -274,37 +269,37 @@ impl StoreQueue {
                 open.in_flight = Some(InFlight { n, bytes, has_id: id.is_some(), is_forget });
             }
             sent.add(n, numbers);
-            let to = self.config.prefix.topic(Space::Store, &queue.topic);
-            let id = id.unwrap_or_else(|| format!("{}-{n}", self.config.me).into());
+            let to = self.prefix.topic(Space::Store, &queue.topic);
+            let id = id.unwrap_or_else(|| format!("{}-{n}", self.me).into());
             return Some(Outgoing { to, id, age, envelope: draft.numbered(n), ticket, n });
         }
         None
     }
 
-    /// The adapter has not taken it now.
+    /// The adapter did not take it.
     pub(super) fn give_back(&mut self, outgoing: Outgoing) {
         self.refused = Some(outgoing);
     }
 
-    /// Whether [`next`](Self::next) takes the number it is given.
+    /// Whether [`next`](Self::next) uses the number it is given.
     pub(super) fn takes_number(&self) -> bool {
         self.refused.is_none()
     }
 
-    /// The topic of what a ticket is for.
+    /// The topic of a ticket.
     pub(super) fn topic_of(&self, ticket: Ticket) -> Option<&str> {
         let open = self.open.get(&ticket).or_else(|| self.late.get(&ticket))?;
         self.queues.get(open.queue).map(|it| &*it.topic)
     }
 
-    /// An envelope was answered: tells its publishers, and lets the next of its topic go.
+    /// Takes an answer: reports it to the publishers, and lets the next envelope of the topic go.
     pub(super) fn answered(
         &mut self,
         ticket: Ticket,
         (answer, epoch): (&Answer, u64),
         (is_followed, now_ns): (bool, u64),
         (sent, counts): (&mut OwnEnvelopes, &mut HistoryCounts),
-        told: &mut impl HistorySink,
+        sink: &mut impl HistorySink,
     ) -> Option<Answered> {
         let is_late = self.late.contains_key(&ticket);
         let open = self.open.remove(&ticket).or_else(|| self.late.remove(&ticket))?;
@@ -314,7 +309,7 @@ impl StoreQueue {
             counts.store_time.add(Duration::from_nanos(now_ns.saturating_sub(open.since_ns)));
             let outcome = |index: u16| match answer {
                 Ok((seq, is_duplicate)) => {
-                    // One of the node's own ids comes again only if the adapter repeats it.
+                    // An id made by this node comes again only if the adapter repeats it.
                     let is_duplicate = *is_duplicate && has_id;
                     Ok(StoredAt { epoch, seq: *seq, index, is_duplicate })
                 }
@@ -323,7 +318,7 @@ impl StoreQueue {
             for (index, number) in (0..=u16::MAX).zip(sent.numbers(n)) {
                 let outcome = outcome(index);
                 counts.add(&outcome);
-                told.stored(&queue.topic, *number, outcome);
+                sink.stored(&queue.topic, *number, outcome);
             }
         }
         sent.answered(n, is_followed, now_ns);
@@ -334,13 +329,13 @@ impl StoreQueue {
         Some(Answered { is_forget })
     }
 
-    /// Tells those who have waited long enough: what was never sent is refused, and never will be
-    /// sent; of the rest nobody knows.
+    /// Answers what has waited too long: what was never sent is refused and will not be sent; of
+    /// the rest it is not known whether it is stored.
     pub(super) fn expire(
         &mut self,
         now_ns: u64,
         (sent, counts): (&mut OwnEnvelopes, &mut HistoryCounts),
-        told: &mut impl HistorySink,
+        sink: &mut impl HistorySink,
     ) {
         while let Some(first) = self.open.first_entry()
             && first.get().due_ns <= now_ns
@@ -356,27 +351,28 @@ impl StoreQueue {
                     sent.numbers(in_flight.n),
                     &StoreError::Unconfirmed,
                     counts,
-                    told,
+                    sink,
                 );
                 self.late.insert(ticket, open);
                 continue;
             }
             let why = StoreError::Refused("the engine has taken nothing for too long".into());
             if let Some(Outgoing { n, .. }) = refused {
-                tell(&queue.topic, sent.numbers(n), &why, counts, told);
+                tell(&queue.topic, sent.numbers(n), &why, counts, sink);
                 sent.remove(n);
                 queue.in_flight = None;
                 self.in_flight -= 1;
                 self.bytes = self.bytes.saturating_sub(open.in_flight.map_or(0, |it| it.bytes));
             } else if let Some(gathered) = queue.waiting.pop_front_if(|it| it.ticket == ticket) {
-                tell(&queue.topic, &gathered.numbers, &why, counts, told);
+                tell(&queue.topic, &gathered.numbers, &why, counts, sink);
                 self.bytes = self.bytes.saturating_sub(gathered.bytes);
             }
             self.make_ready(open.queue);
         }
     }
 
-    /// What has something and nothing under way may go; what has nothing at all is forgotten.
+    /// Makes a topic ready if it has something to send and nothing in flight; forgets it if it has
+    /// nothing.
     fn make_ready(&mut self, at: u32) {
         let Some(queue) = self.queues.get_mut(at) else { return };
         if queue.in_flight.is_some() {
@@ -392,7 +388,7 @@ impl StoreQueue {
         }
     }
 
-    /// Each that is ready once, and no other.
+    /// Keeps each ready topic once, and no other.
     fn forget_stale(&mut self) {
         let queues = &mut self.queues;
         self.ready
@@ -404,7 +400,7 @@ impl StoreQueue {
         }
     }
 
-    /// When the first has waited long enough.
+    /// When the first has waited too long.
     pub(super) fn next_ns(&self) -> Option<u64> {
         self.open.first_key_value().map(|(_, it)| it.due_ns)
     }
@@ -415,17 +411,17 @@ fn tell(
     numbers: &[u64],
     why: &StoreError,
     counts: &mut HistoryCounts,
-    told: &mut impl HistorySink,
+    sink: &mut impl HistorySink,
 ) {
     for number in numbers {
         let outcome = Err(why.clone());
         counts.add(&outcome);
-        told.stored(topic, *number, outcome);
+        sink.stored(topic, *number, outcome);
     }
 }
 
-/// The id of an envelope whose publisher has given one: another in each topic, and such as engines
-/// take.
+/// The id of an envelope whose publisher has given one: different in each topic, and such as
+/// engines take.
 fn publisher_id(topic: &str, id: &str) -> Box<str> {
     let mut text = String::from("i:");
     push_token(&mut text, topic);

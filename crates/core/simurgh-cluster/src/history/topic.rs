@@ -1,4 +1,4 @@
-//! What is remembered of one topic that is followed.
+//! One topic that is followed.
 
 use std::collections::VecDeque;
 
@@ -9,10 +9,10 @@ use crate::envelope::{Envelope, Header, Kind};
 use crate::subject::Bucket;
 use crate::table::{Named, Slot};
 
-/// Streams that an engine may have, each with numbers of its own: by the first digit of buckets.
+/// The most streams of an engine, each with numbers of its own: by the first digit of buckets.
 pub(super) const STREAMS: usize = 16;
 
-/// A topic, as long as it is followed: another begin has another.
+/// A followed topic; when it is followed again it has another id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct TopicId {
     pub(super) at: u32,
@@ -20,7 +20,7 @@ pub(crate) struct TopicId {
 }
 
 impl TopicId {
-    /// As one number.
+    /// The id as one number.
     pub(crate) const fn number(self) -> u64 {
         (self.serial as u64) << 32 | self.at as u64
     }
@@ -32,17 +32,17 @@ impl TopicId {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stage {
-    /// The engine does not send it yet.
+    /// Its interest is not in force yet.
     Waiting,
-    /// What the engine has is not known yet.
+    /// What the engine has is being fetched.
     Filling,
-    /// What comes is judged by what was before.
+    /// Messages are delivered in order.
     Live,
 }
 
-/// What was told of it last.
+/// What was reported last: whether the topic is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Last {
+pub(super) enum Reported {
     Nothing,
     Known,
     Unknown,
@@ -51,28 +51,28 @@ pub(super) enum Last {
 #[derive(Debug)]
 pub(super) struct Topic {
     pub(super) name: Box<str>,
-    /// The last number on its subject that is here, or was given up.
+    /// The last number on its subject that was delivered or given up.
     pub(super) last: u64,
-    /// Up to this one it was told that nothing is missing, or that something is.
+    /// Up to this number it was reported that nothing is missing, or that there is a gap.
     pub(super) reach: u64,
-    /// What is fetched, and what waits for that.
+    /// What is being fetched, and what waits for that.
     pub(super) job: Option<Box<Job>>,
     pub(super) serial: u32,
-    /// Which of the engine's epochs all this is of.
+    /// The epoch that its numbers are of.
     pub(super) era: u32,
-    /// In which round it was certain last that nothing is missing.
+    /// The last round in which certainly nothing was missing.
     pub(super) round: u32,
-    /// About when its last message was stored, in seconds of this node's clock.
+    /// When its last message was stored, in seconds of this node's clock.
     pub(super) stored_s: i32,
-    /// Which of the rules.
+    /// Its place in the table of retentions.
     pub(super) wants: u16,
-    /// How often something of it may have been lost on a link that stood; wraps around.
+    /// How often messages of it may have been lost on a link that did not break; wraps around.
     pub(super) lost: u8,
     pub(super) stage: Stage,
-    pub(super) told: Last,
-    /// The last number is that of a message, and not one of others behind that.
+    pub(super) reported: Reported,
+    /// `last` is the number of a message, and not one behind that.
     pub(super) is_message: bool,
-    /// Something behind the last number may be missing, and it is not known up to which.
+    /// Messages behind `last` may be missing, up to an unknown number.
     pub(super) is_suspect: bool,
 }
 
@@ -85,56 +85,56 @@ impl Named for Topic {
 }
 
 impl Topic {
-    /// Whether something waits that is older than a number.
+    /// Whether a message below this number waits.
     pub(super) fn has_waiting(&self, seq: u64) -> bool {
         let first = self.job.as_ref().and_then(|it| it.queue.front());
         first.is_some_and(|it| it.number.seq < seq)
     }
 }
 
-/// Where a job stands.
+/// The phase of a job.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Phase {
-    /// Nobody has asked.
+    /// Nothing was requested.
     #[default]
     Idle,
-    /// It is to be asked.
+    /// The request is queued.
     Listed,
     Request(Ticket),
-    /// It is to be asked later.
+    /// The request is to be made later.
     Pausing,
 }
 
-/// What a topic has while something of it is missing.
+/// The work on a topic of which something is missing.
 #[derive(Debug, Default)]
 pub(super) struct Job {
     pub(super) phase: Phase,
-    /// What came and has to wait, by number, each once.
+    /// Messages that have to wait, by number, each once.
     pub(super) queue: VecDeque<Waiting>,
     pub(super) bytes: usize,
-    /// The highest number that found no room in the queue.
+    /// The highest number for which the queue had no room.
     pub(super) dropped: u64,
-    /// The engine has had this number, or says so; 0, if none is known.
+    /// The engine has had this number, or tells so; 0, if none is known.
     pub(super) needed: u64,
-    /// An answer has to reach the last number that is known, or to have it.
+    /// An answer must reach the last known number, or contain it.
     pub(super) is_confirm: bool,
-    /// Answers that did not reach what is needed.
+    /// How many answers did not reach what is needed.
     pub(super) attempts: u8,
-    /// Questions that were not answered at all.
+    /// How many requests got no answer.
     pub(super) failures: u8,
     pub(super) from_leader: bool,
-    /// The next question is not the first: what the last one brought goes before.
+    /// The next request is for a further page.
     pub(super) is_further: bool,
-    /// It is for what is behind the last that is known, without that: both do not fit in a page.
+    /// The next request leaves out the last known message: both do not fit in a page.
     pub(super) skips_last: bool,
-    /// Something that comes by itself has not come.
+    /// A message that should have come by itself did not.
     pub(super) is_hole: bool,
     pub(super) has_gap: bool,
     pub(super) fill: Fill,
 }
 
 impl Job {
-    /// Lets a message wait; what finds no room is remembered by its number.
+    /// Queues a message, or remembers its number if there is no room.
     pub(super) fn wait(&mut self, waiting: Waiting, (count_max, bytes_max): (usize, usize)) {
         let seq = waiting.number.seq;
         let place = self.queue.partition_point(|it| it.number.seq < seq);
@@ -142,7 +142,7 @@ impl Job {
             return;
         }
         let bytes = self.bytes + waiting.envelope.len();
-        // Once something was left out, what follows it is no use either.
+        // Once a message was left out, those behind it are of no use.
         if self.dropped > 0 || self.queue.len() >= count_max || bytes > bytes_max {
             self.dropped = self.dropped.max(seq);
             return;
@@ -158,7 +158,7 @@ impl Job {
     }
 }
 
-/// A message that came.
+/// A queued message.
 #[derive(Debug)]
 pub(super) struct Waiting {
     pub(super) number: Number,
@@ -166,24 +166,24 @@ pub(super) struct Waiting {
     pub(super) envelope: Bytes,
 }
 
-/// What the engine has of a topic that is not begun yet, page by page.
+/// What the engine has of a topic that has not begun yet, page by page.
 #[derive(Debug, Default)]
 pub(super) struct Fill {
     pub(super) messages: VecDeque<Received>,
     bytes: usize,
-    /// How many messages were seen.
+    /// How many messages the pages had.
     seen: usize,
-    /// The last number that was seen.
+    /// The last number of the pages.
     pub(super) through: u64,
-    /// What is at or below this is not among the messages; 0, if all is.
+    /// Messages up to this number were left out; 0, if none.
     floor: u64,
-    /// Up to which number all was forgotten by somebody's wish; 0, if there is none.
+    /// The number of the last purge; 0, if there is none.
     pub(super) purged: u64,
 }
 
 impl Fill {
-    /// Puts a page behind what there is, of which the newest stay: at most so many, and so many
-    /// bytes. It `follows` if nothing can be missing between.
+    /// Adds a page; of all messages the newest are kept, so many and so many bytes. `follows`:
+    /// nothing can be missing between.
     pub(super) fn add(
         &mut self,
         name: &str,
@@ -214,18 +214,18 @@ impl Fill {
         }
     }
 
-    /// Whether nothing can be missing between what there is and a page, of an engine that had this
-    /// number: an engine removes the oldest first, so while the last that is known is there,
-    /// nothing behind it was removed since.
+    /// Whether nothing can be missing before a page, of an engine that had this number: an engine
+    /// removes the oldest first, so while the last known message is there, nothing behind it was
+    /// removed.
     pub(super) fn precedes(&self, page: &[Received], head: u64) -> bool {
         let first = page.first().and_then(|it| it.stored).map(|it| it.seq);
         let is_older = first.is_none() && (1..self.through).contains(&head);
         self.through == 0 || first == Some(self.through) || is_older
     }
 
-    /// At or below which number something may be missing, if all up to `head` was looked at.
-    /// `young`: behind which nothing is too old to be there, if that is known and everything that
-    /// is there was looked at; `count`: fewer are there only if nothing else was removed.
+    /// Up to which number messages may be missing, if all up to `head` was fetched. `young`: the
+    /// number behind which nothing is too old, if that is known and everything was fetched;
+    /// `count`: if fewer are there, nothing else was removed.
     pub(super) fn floor(&self, head: u64, young: Option<u64>, count: usize) -> u64 {
         let floor = match self.messages.front().and_then(|it| it.stored) {
             _ if self.floor > 0 => return self.floor,
@@ -237,14 +237,14 @@ impl Fill {
     }
 }
 
-/// Whether this is a wish to forget what is kept of a topic.
+/// Whether this is the marker of a purge of the topic.
 pub(super) fn is_forget(name: &str, bytes: &[u8]) -> bool {
     let header = Header::read(bytes);
     header.is_ok_and(|it| it.kind == Kind::Forget)
         && Envelope::decode(bytes).is_ok_and(|it| it.topic == name)
 }
 
-/// Which of the engine's streams a topic is in, if it has as many as it may.
+/// The engine's stream of a topic, if it has as many as it may.
 pub(super) fn stream_of(topic: &str) -> usize {
     Bucket::of(topic).number() >> 8
 }

@@ -1,4 +1,4 @@
-//! The topics that are followed: what comes is judged, and told in order.
+//! The followed topics, and the state that they share.
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -10,7 +10,7 @@ use super::counts::HistoryCounts;
 use super::events::{HistoryEvent, HistorySink, Retention};
 use super::own_envelopes::OwnEnvelopes;
 use super::request::Request;
-use super::topic::{Job, Last, Phase, STREAMS, Stage, Topic, TopicId};
+use super::topic::{Job, Phase, Reported, STREAMS, Stage, Topic, TopicId};
 use super::watermarks::Watermarks;
 use crate::adapter::Ticket;
 use crate::node_id::NodeId;
@@ -18,77 +18,77 @@ use crate::subject::Prefix;
 use crate::table::Table;
 use crate::time::{SECOND, Time};
 
-/// Requests for the last numbers of topics that may be under way.
+/// The most checks in flight.
 pub(super) const CHECKS_MAX: usize = 4;
-/// A link may be dead for so long before anybody notices, and what came by it waits as long at
-/// most before it is looked at.
+/// How long a link may be dead before anybody notices, and how long received messages wait at most
+/// before they are processed.
 const UNNOTICED_NS: u64 = 10 * SECOND;
-/// Who looks at the clock at least so often is there.
+/// A longer pause between two calls means that the process slept.
 const SLEPT_NS_MIN: u64 = 3 * SECOND;
-/// Topics that are told of a lost link in one turn.
+/// The most topics that are reported as unknown in one turn.
 const HUSHED_MAX: u32 = 2_048;
-/// When a number that the engine has said is missed, if it does not come.
+/// After which time a number that the engine has told is missed, if its message has not come.
 pub(super) const LATE_NS: u64 = SECOND;
-/// Numbers that may be late; of more, a check finds out.
+/// The most numbers that are waited for; checks find the others.
 const LATE_MAX: usize = 65_536;
 
-/// What a call is about beside the topics.
+/// What a call needs beside the topics.
 pub(super) struct Context<'a, T> {
     pub(super) me: NodeId,
     pub(super) time: Time,
     pub(super) sent: &'a mut OwnEnvelopes,
     pub(super) counts: &'a mut HistoryCounts,
-    pub(super) told: &'a mut T,
+    pub(super) sink: &'a mut T,
 }
 
 pub(super) struct Topics {
     pub(super) table: Table<Topic>,
-    /// Different wants, of which there are as many as patterns.
+    /// The different retentions, at most one for each pattern.
     rules: Vec<Retention>,
     pub(super) prefix: Prefix,
     pub(super) config: HistoryConfig,
     serial: u32,
-    /// What the engine keeps, while there is a link to it.
+    /// The epoch of the engine's streams, while there is a link.
     pub(super) epoch: Option<u64>,
-    /// The same, of the last link.
+    /// The epoch over the last link.
     pub(super) known_epoch: u64,
-    /// Counts epochs.
+    /// How many epochs there were.
     pub(super) era: u32,
-    /// Counts what may have lost something of all topics.
+    /// How many events may have lost messages of all topics.
     pub(super) round: u32,
-    /// Since when something may have been lost, of what was not looked for yet.
+    /// Since when messages may have been lost of topics that were not checked since.
     pub(super) lost_ns: Option<u64>,
-    /// The highest number of each stream that is known.
+    /// The highest known number of each stream.
     pub(super) highest: [u64; STREAMS],
-    /// Topics with a job.
+    /// How many topics have a job.
     pub(super) jobs: usize,
-    /// Which are to be fetched.
-    pub(super) asks: VecDeque<TopicId>,
+    /// Topics to fetch.
+    pub(super) fetch_queue: VecDeque<TopicId>,
     pub(super) pauses: BTreeSet<(u64, TopicId)>,
     pub(super) tickets: HashMap<Ticket, Request, FixedState>,
     pub(super) fetches: usize,
     pub(super) checks: usize,
-    /// Which are to be checked, before others and not before a time.
+    /// Topics to check before others, and not before `urgent_ns`.
     pub(super) urgent: VecDeque<TopicId>,
     pub(super) urgent_ns: u64,
-    /// How far all were looked at for what is to be checked after a link was made.
+    /// How far all topics were looked at over this link.
     pub(super) sweep: Option<u32>,
-    /// The same of the slow round, and how many are to be looked at now.
+    /// The same for the slow round, and how many topics are to be checked now.
     pub(super) slow_at: u32,
     pub(super) slow_left: u32,
     pub(super) slow_ns: u64,
-    /// How long the slow round takes.
+    /// The duration of the slow round.
     pub(super) round_ns: u64,
-    /// Numbers that the engine has, and when they are missed.
+    /// Numbers that the engine has told, and when they are missed.
     pub(super) late: VecDeque<(u64, TopicId, u64)>,
-    /// Behind which numbers nothing is too old to be there.
+    /// The numbers behind which nothing is too old.
     pub(super) watermarks: Watermarks,
-    /// When it was last known what time it is.
+    /// The time of the last call.
     here_ns: u64,
-    /// How far all were told that there is no link.
-    hush: Option<u32>,
-    /// Which began without one.
-    untold: VecDeque<TopicId>,
+    /// How far topics were reported as unknown since the link was lost.
+    unreported_from: Option<u32>,
+    /// Topics that began without a link and are to be reported as unknown.
+    unreported: VecDeque<TopicId>,
 }
 
 impl Topics {
@@ -105,7 +105,7 @@ impl Topics {
             lost_ns: None,
             highest: [0; STREAMS],
             jobs: 0,
-            asks: VecDeque::new(),
+            fetch_queue: VecDeque::new(),
             pauses: BTreeSet::new(),
             tickets: HashMap::with_hasher(FixedState::with_seed(seed)),
             fetches: 0,
@@ -120,16 +120,16 @@ impl Topics {
             late: VecDeque::new(),
             watermarks: Watermarks::default(),
             here_ns: 0,
-            hush: None,
-            untold: VecDeque::new(),
+            unreported_from: None,
+            unreported: VecDeque::new(),
             config,
         }
     }
 
     // Topics come and go.
 
-    /// A topic is followed from now on; what it is known by until the engine sends it, if it was
-    /// not followed before.
+    /// Follows a topic. Returns its id until its interest is in force, if it was not followed
+    /// before.
     pub(super) fn begin(&mut self, topic: &str, wants: Retention) -> Option<TopicId> {
         let wants = self.rule(wants);
         if let Some(follow) = self.table.find(topic).and_then(|at| self.table.get_mut(at)) {
@@ -150,13 +150,13 @@ impl Topics {
             wants,
             lost: 0,
             stage: Stage::Waiting,
-            told: Last::Nothing,
+            reported: Reported::Nothing,
             is_message: false,
             is_suspect: false,
         });
         let id = TopicId { at, serial };
         if self.epoch.is_none() {
-            self.untold.push_back(id);
+            self.unreported.push_back(id);
         }
         Some(id)
     }
@@ -178,29 +178,29 @@ impl Topics {
         self.rules.get(usize::from(follow.wants)).copied().unwrap_or(none)
     }
 
-    /// It is followed no longer.
-    pub(super) fn end(&mut self, topic: &str, told: &mut impl HistorySink) {
+    /// Stops following a topic.
+    pub(super) fn end(&mut self, topic: &str, sink: &mut impl HistorySink) {
         let Some(follow) = self.table.find(topic).and_then(|at| self.table.remove(at)) else {
             return;
         };
         self.jobs -= usize::from(follow.job.is_some());
-        told.history(topic, HistoryEvent::Ended);
+        sink.history(topic, HistoryEvent::Ended);
     }
 
-    /// The engine sends it from now on.
+    /// The topic's interest is in force.
     pub(super) fn in_force(&mut self, id: TopicId) {
         let Some(at) = self.current(id) else { return };
         let Some(follow) = self.table.get_mut(at) else { return };
         if follow.stage == Stage::Waiting {
             follow.stage = Stage::Filling;
-            // Without a link, the next one has all asked for.
+            // Without a link: over the next one all topics are checked.
             if self.epoch.is_some() {
-                self.ask(at);
+                self.fetch(at);
             }
         }
     }
 
-    /// The number of a topic that is still followed, and of the engine's epoch from now on.
+    /// The place of a topic, if it is still followed; its numbers are of the current epoch then.
     pub(super) fn current(&mut self, id: TopicId) -> Option<u32> {
         self.table.get(id.at).filter(|it| it.serial == id.serial)?;
         self.renew(id.at);
@@ -211,7 +211,7 @@ impl Topics {
         self.table.get(at).map(|it| TopicId { at, serial: it.serial })
     }
 
-    /// What is of another epoch of the engine's is of no use.
+    /// Drops a topic's numbers if they are of another epoch.
     pub(super) fn renew(&mut self, at: u32) {
         let era = self.era;
         let Some(follow) = self.table.get_mut(at).filter(|it| it.era != era) else { return };
@@ -225,9 +225,9 @@ impl Topics {
 
     // The link.
 
-    /// There is a link to an engine that keeps this.
+    /// There is a link to an engine whose streams have this epoch.
     pub(super) fn up(&mut self, epoch: u64, now_ns: u64) {
-        self.is_here(now_ns);
+        self.note_time(now_ns);
         if self.era == 0 || self.known_epoch != epoch {
             self.era = self.era.wrapping_add(1).max(1);
             self.highest = [0; STREAMS];
@@ -235,21 +235,21 @@ impl Topics {
             self.watermarks.forget();
         }
         (self.epoch, self.known_epoch) = (Some(epoch), epoch);
-        self.hush = None;
-        self.untold.clear();
+        self.unreported_from = None;
+        self.unreported.clear();
         self.look_at_all();
     }
 
-    /// There is no link, or to an engine that keeps nothing.
+    /// There is no link, or the engine stores nothing.
     pub(super) fn down(&mut self, now_ns: u64) {
-        self.is_here(now_ns);
+        self.note_time(now_ns);
         self.epoch = None;
-        self.hush = Some(0);
+        self.unreported_from = Some(0);
         self.sweep = None;
-        self.has_lost(now_ns);
+        self.note_loss(now_ns);
     }
 
-    /// Of all that is followed something may be missing.
+    /// Has all topics checked.
     pub(super) fn look_at_all(&mut self) {
         self.round = self.round.wrapping_add(1);
         self.sweep = Some(0);
@@ -257,38 +257,38 @@ impl Topics {
         self.urgent_ns = 0;
     }
 
-    /// It is this time. If nobody was here for as long as all are looked at in, what was lost
-    /// meanwhile was not missed, and what was lost before that is older now.
-    pub(super) fn is_here(&mut self, now_ns: u64) {
+    /// Notes the time. If the process slept for as long as a round takes, messages that were lost
+    /// meanwhile were not missed, and those lost before are older now.
+    pub(super) fn note_time(&mut self, now_ns: u64) {
         let before_ns = std::mem::replace(&mut self.here_ns, now_ns);
         let slept_ns = self.round_ns.max(SLEPT_NS_MIN);
         if before_ns > 0 && now_ns.saturating_sub(before_ns) >= slept_ns {
-            self.has_lost_unnoticed(before_ns);
+            self.note_unnoticed_loss(before_ns);
             if self.epoch.is_some() {
                 self.look_at_all();
             }
         }
     }
 
-    /// Something may be missing since then.
-    pub(super) fn has_lost(&mut self, since_ns: u64) {
+    /// Messages may be missing since then.
+    pub(super) fn note_loss(&mut self, since_ns: u64) {
         let since_ns = since_ns.saturating_sub(UNNOTICED_NS);
         self.lost_ns = Some(self.lost_ns.map_or(since_ns, |it| it.min(since_ns)));
     }
 
-    /// Something was lost, and nobody has said so: since all were looked at last.
-    pub(super) fn has_lost_unnoticed(&mut self, now_ns: u64) {
-        self.has_lost(now_ns.saturating_sub(2 * self.round_ns));
+    /// Messages were lost without notice: at any time since all topics were checked last.
+    pub(super) fn note_unnoticed_loss(&mut self, now_ns: u64) {
+        self.note_loss(now_ns.saturating_sub(2 * self.round_ns));
     }
 
-    /// Of one topic something may be missing.
-    pub(super) fn lose(&mut self, topic: &str) {
+    /// Messages of one topic may be missing.
+    pub(super) fn mark_lost(&mut self, topic: &str) {
         let Some(at) = self.table.find(topic) else { return };
         self.renew(at);
-        self.unsure(at);
+        self.mark_unsure(at);
         let Some(follow) = self.table.get_mut(at) else { return };
         follow.lost = follow.lost.wrapping_add(1);
-        // A job that is at it asks again when it is done.
+        // A job checks again when it is done.
         if follow.job.is_none()
             && let Some(id) = self.id(at)
         {
@@ -296,32 +296,32 @@ impl Topics {
         }
     }
 
-    pub(super) fn unsure(&mut self, at: u32) {
+    pub(super) fn mark_unsure(&mut self, at: u32) {
         let round = self.round.wrapping_sub(1);
         if let Some(follow) = self.table.get_mut(at) {
             follow.round = round;
         }
     }
 
-    /// Tells some of those that have to know that there is no link; whether there are more.
-    pub(super) fn hush(&mut self, told: &mut impl HistorySink) {
+    /// Reports some of the topics that are unknown without a link.
+    pub(super) fn report_link_loss(&mut self, sink: &mut impl HistorySink) {
         for _ in 0..HUSHED_MAX {
-            let Some(id) = self.untold.pop_front() else { break };
+            let Some(id) = self.unreported.pop_front() else { break };
             if let Some(at) = self.current(id) {
-                self.unknown(at, told);
+                self.report_unknown(at, sink);
             }
         }
-        let Some(from) = self.hush else { return };
+        let Some(from) = self.unreported_from else { return };
         let end = self.table.end();
         let to = end.min(from.saturating_add(HUSHED_MAX));
-        (from..to).for_each(|at| self.unknown(at, told));
-        self.hush = (to < end).then_some(to);
+        (from..to).for_each(|at| self.report_unknown(at, sink));
+        self.unreported_from = (to < end).then_some(to);
     }
 
-    /// When there is something to do; it may be past.
+    /// When there is something to do; it may be in the past.
     pub(super) fn next_ns(&self, may_ask: bool) -> Option<u64> {
         let has_link = self.epoch.is_some();
-        let has_to_hush = self.hush.is_some() || !self.untold.is_empty();
+        let has_to_hush = self.unreported_from.is_some() || !self.unreported.is_empty();
         let can_check = has_link && may_ask && self.checks < CHECKS_MAX;
         let urgent_ns = (can_check && !self.urgent.is_empty()).then_some(self.urgent_ns);
         let slow_ns = (has_link && self.table.len() > 0).then_some(self.slow_ns);
@@ -336,44 +336,49 @@ impl Topics {
         due_ns.into_iter().flatten().min()
     }
 
-    pub(super) fn unknown(&mut self, at: u32, told: &mut impl HistorySink) {
+    pub(super) fn report_unknown(&mut self, at: u32, sink: &mut impl HistorySink) {
         if let Some(follow) = self.table.get_mut(at)
-            && follow.told != Last::Unknown
+            && follow.reported != Reported::Unknown
         {
-            follow.told = Last::Unknown;
-            told.history(&follow.name, HistoryEvent::Unknown);
+            follow.reported = Reported::Unknown;
+            sink.history(&follow.name, HistoryEvent::Unknown);
         }
     }
 
     // Jobs.
 
-    /// Does something to a topic's job, which it has from now on: until that is done nothing is
-    /// certain.
-    pub(super) fn job(&mut self, at: u32, act: impl FnOnce(&mut Job)) {
-        let Some(follow) = self.table.get_mut(at) else { return };
-        let jobs = &mut self.jobs;
-        act(follow.job.get_or_insert_with(|| {
-            *jobs += 1;
-            Box::default()
-        }));
-        self.unsure(at);
+    pub(super) fn job(&self, at: u32) -> Option<&Job> {
+        self.table.get(at)?.job.as_deref()
     }
 
-    /// A topic is to be fetched, unless that is under way.
-    pub(super) fn ask(&mut self, at: u32) {
+    pub(super) fn job_mut(&mut self, at: u32) -> Option<&mut Job> {
+        self.table.get_mut(at)?.job.as_deref_mut()
+    }
+
+    fn job_or_new(&mut self, at: u32) -> Option<&mut Job> {
+        let job = &mut self.table.get_mut(at)?.job;
+        self.jobs += usize::from(job.is_none());
+        Some(job.get_or_insert_default())
+    }
+
+    /// Changes a topic's job, which is made if there is none: until it is done nothing is certain.
+    pub(super) fn change_job(&mut self, at: u32, change: impl FnOnce(&mut Job)) {
+        self.job_or_new(at).map(change);
+        self.mark_unsure(at);
+    }
+
+    /// Has a topic fetched, unless that is in progress.
+    pub(super) fn fetch(&mut self, at: u32) {
         let Some(id) = self.id(at) else { return };
-        let Some(follow) = self.table.get_mut(at) else { return };
-        let job = follow.job.get_or_insert_with(|| {
-            self.jobs += 1;
-            Box::default()
-        });
-        if job.phase == Phase::Idle {
+        if let Some(job) = self.job_or_new(at)
+            && job.phase == Phase::Idle
+        {
             job.phase = Phase::Listed;
-            self.asks.push_back(id);
+            self.fetch_queue.push_back(id);
         }
     }
 
-    /// The engine says that a topic has this number.
+    /// The engine has told that a topic has this number.
     pub(super) fn expect(&mut self, topic: &str, seq: u64, now_ns: u64) {
         let Some(at) = self.table.find(topic) else { return };
         self.renew(at);
@@ -388,8 +393,8 @@ impl Topics {
     }
 }
 
-/// How often a topic is to be looked at: what a copy had not yet when it was asked is to be found
-/// before it is too old.
+/// How often a topic is to be checked: messages that a copy did not have yet must be found before
+/// they are too old.
 fn round_ns_of(wants: Retention) -> u64 {
     match wants.age_ms {
         0 => u64::MAX,

@@ -277,7 +277,7 @@ impl Interests {
         self.topics.find(topic).or_else(|| {
             let bucket = Bucket::of(topic);
             let part = self.buckets.get_mut(bucket);
-            part.first = self.topics.insert(topic, bucket, part.first);
+            part.first = self.topics.add(topic, bucket, part.first);
             Some(part.first)
         })
     }
@@ -336,7 +336,7 @@ impl Interests {
             && topic.is_over()
         {
             let part = self.buckets.get_mut(topic.bucket());
-            self.topics.remove(at, &mut part.first);
+            self.topics.take(at, &mut part.first);
         }
     }
 }

@@ -67,37 +67,13 @@ impl Topic {
     }
 }
 
-#[derive(Debug)]
-pub(super) struct Topics {
-    table: Table<Topic>,
-}
+/// The table of topics. Those of a bucket are a list, whose first the bucket has.
+pub(super) type Topics = Table<Topic>;
 
 impl Topics {
-    pub(super) fn new(seed: u64) -> Self {
-        Self { table: Table::new(seed) }
-    }
-
-    pub(super) fn len(&self) -> usize {
-        self.table.len()
-    }
-
-    #[inline]
-    pub(super) fn find(&self, name: &str) -> Option<u32> {
-        self.table.find(name)
-    }
-
-    #[inline]
-    pub(super) fn get(&self, at: u32) -> Option<&Topic> {
-        self.table.get(at)
-    }
-
-    pub(super) fn get_mut(&mut self, at: u32) -> Option<&mut Topic> {
-        self.table.get_mut(at)
-    }
-
     /// Adds a topic in front of the others of its bucket, the first of which is given.
-    pub(super) fn insert(&mut self, name: &str, bucket: Bucket, first: u32) -> u32 {
-        let at = self.table.insert(Topic {
+    pub(super) fn add(&mut self, name: &str, bucket: Bucket, first: u32) -> u32 {
+        let at = self.insert(Topic {
             name: name.into(),
             shards: Mask::EMPTY,
             due: [0; 2],
@@ -116,8 +92,8 @@ impl Topics {
     }
 
     /// Removes a topic, and updates the first of its bucket if it was that.
-    pub(super) fn remove(&mut self, at: u32, first: &mut u32) {
-        let Some(topic) = self.table.remove(at) else { return };
+    pub(super) fn take(&mut self, at: u32, first: &mut u32) {
+        let Some(topic) = self.remove(at) else { return };
         match self.get_mut(topic.prev) {
             Some(prev) => prev.next = topic.next,
             None => *first = topic.next,

@@ -437,7 +437,7 @@ impl Peers {
         }
         let is_another_range = is_new || peer.beat.envelopes != beat.envelopes;
         peer.hear(beat, now_ns, aged_ns, unix_ms);
-        if let Some(delay) = peer.delay() {
+        if let Some(delay) = peer.delay {
             self.delays.add(delay);
         }
         if is_new {

@@ -24,21 +24,29 @@ pub(super) struct Successor {
 /// Another node that is not gone.
 #[derive(Clone, Debug)]
 pub struct Peer {
-    pub(super) beat: Beat,
+    /// Its last beat. The time in it is by its own clock: to be shown, not compared.
+    pub beat: Beat,
     pub(super) joined_ns: u64,
-    pub(super) heard_ns: u64,
+    /// When its last beat came, by this node's clock.
+    pub heard_ns: u64,
     /// The same by the aging clock.
     pub(super) heard_aged_ns: u64,
-    pub(super) is_silent: bool,
-    pub(super) is_incompatible: bool,
-    pub(super) has_namesake: bool,
+    /// Whether no beat came for a while: it is shown, and not asked.
+    pub is_silent: bool,
+    /// Whether it has no version of envelopes in common with this node.
+    pub is_incompatible: bool,
+    /// Whether another living node has its name.
+    pub has_namesake: bool,
     pub(super) successor: Option<Successor>,
     /// Places in this node's settings, ascending.
     pub(super) differing: Vec<u32>,
     /// Its clock less ours at its last beats, in milliseconds.
     offsets_ms: [Option<i64>; OFFSETS],
     beats: usize,
-    delay: Option<Duration>,
+    /// How much longer its last beat took than the fastest of its last eight, to a millisecond: an
+    /// estimate, which a step of either clock makes wrong for eight beats. None before the second
+    /// beat, and where it would be more than a minute.
+    pub delay: Option<Duration>,
 }
 
 /// The state of a peer by its age.
@@ -107,46 +115,9 @@ impl Peer {
         replaced_ns.map_or(next_ns, |it| it.min(next_ns))
     }
 
-    /// Its last beat. The time in it is by its own clock: to be shown, not compared.
-    pub const fn beat(&self) -> &Beat {
-        &self.beat
-    }
-
     /// Its id.
     pub const fn id(&self) -> NodeId {
         self.beat.id
-    }
-
-    /// When its first beat came, by this node's clock.
-    pub const fn joined_ns(&self) -> u64 {
-        self.joined_ns
-    }
-
-    /// When its last beat came, by this node's clock.
-    pub const fn heard_ns(&self) -> u64 {
-        self.heard_ns
-    }
-
-    /// Whether no beat came for a while: it is shown, and not asked.
-    pub const fn is_silent(&self) -> bool {
-        self.is_silent
-    }
-
-    /// Whether it has no version of envelopes in common with this node.
-    pub const fn is_incompatible(&self) -> bool {
-        self.is_incompatible
-    }
-
-    /// Whether another living node has its name.
-    pub const fn has_namesake(&self) -> bool {
-        self.has_namesake
-    }
-
-    /// How much longer its last beat took than the fastest of its last eight, to a millisecond: an
-    /// estimate, which a step of either clock makes wrong for eight beats. None before the second
-    /// beat, and where it would be more than a minute.
-    pub const fn delay(&self) -> Option<Duration> {
-        self.delay
     }
 
     /// By how much its clock is ahead of ours, in milliseconds: an estimate, too small by the time

@@ -18,7 +18,6 @@ const KEYS: u32 = 4;
 const PAGE_MAX: usize = 50;
 
 impl ClusterSimulation {
-    /// Reads what the engine has stored.
     pub(crate) fn read_log(&self) {
         let log = self.network.take_log();
         if log.is_empty() {

@@ -7,7 +7,6 @@ use simurgh_proto::message::Payload;
 use super::Entry;
 use crate::ledger::Ledger;
 
-/// See the module.
 #[derive(Debug, Default)]
 pub(crate) struct TopicView {
     /// The last position that its handlers have heard.
@@ -22,7 +21,7 @@ pub(crate) struct TopicView {
     dropped_gap: Option<Position>,
 }
 
-/// Viewer view it is, and about what.
+/// Who hears a topic.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Viewer {
     pub(crate) client: u32,
@@ -45,22 +44,21 @@ impl Viewer {
 }
 
 impl TopicView {
-    /// Its connection is gone.
     pub(crate) fn disconnected(&mut self) {
         (self.next, self.is_resumed) = (None, false);
         self.forgets_dropped();
     }
 
-    /// Something has come that is no reply, and not about presences; `is_dropped`: its channel is
+    /// An event has come that is not about presences; `is_dropped`: its channel is
     /// not there, or another one.
     pub(crate) fn hears(
         &mut self,
         ledger: &mut Ledger,
-        whose: Viewer,
+        viewer: Viewer,
         (event, payload, at): (&str, &Payload<'_>, Option<Position>),
         is_dropped: bool,
     ) {
-        let who = whose.client;
+        let who = viewer.client;
         if event == "simurgh:next" {
             self.next = at;
             return;
@@ -76,46 +74,46 @@ impl TopicView {
             return self.dropped.push(at.place);
         }
         match event {
-            "simurgh:resumed" => self.resumes(ledger, whose, at, payload),
+            "simurgh:resumed" => self.resumes(ledger, viewer, at, payload),
             "simurgh:gap" => {
                 let reason = reason(payload);
-                self.misses(ledger, whose, at, reason.as_deref());
+                self.misses(ledger, viewer, at, reason.as_deref());
             }
-            "simurgh:at" => self.pass(ledger, whose, at, None),
-            _ => self.pass(ledger, whose, at, Some(simurgh_sim_kit::payload::parse(payload).0)),
+            "simurgh:at" => self.pass(ledger, viewer, at, None),
+            _ => self.pass(ledger, viewer, at, Some(simurgh_sim_kit::payload::parse(payload).0)),
         }
     }
 
     /// The first that it must hear between where it is and a place, which is not looked at.
-    fn missed(&self, ledger: &Ledger, whose: Viewer, to: Position) -> Option<Entry> {
+    fn missed(&self, ledger: &Ledger, viewer: Viewer, to: Position) -> Option<Entry> {
         let at = self.at?;
-        let entries = ledger.kept.of(to.epoch, whose.topic)?;
+        let entries = ledger.kept.of(to.epoch, viewer.topic)?;
         let is_between = |it: &&Entry| it.place > at.place && it.place < to.place;
         let is_missed = |it: &&Entry| {
             let is_dropped = self.dropped.contains(&it.place)
                 || self.has_dropped_gap(to.epoch).is_some_and(|gap| it.place <= gap);
-            is_between(it) && whose.must(ledger, it) && !is_dropped
+            is_between(it) && viewer.must(ledger, it) && !is_dropped
         };
         entries.iter().find(is_missed).copied()
     }
 
     /// Something with a position: a broadcast, or that there is none for it.
-    fn pass(&mut self, ledger: &mut Ledger, whose: Viewer, at: Position, id: Option<u32>) {
-        let who = whose.client;
-        let entry = ledger.kept.at(at, whose.topic);
+    fn pass(&mut self, ledger: &mut Ledger, viewer: Viewer, at: Position, id: Option<u32>) {
+        let who = viewer.client;
+        let entry = ledger.kept.at(at, viewer.topic);
         if let Some(id) = id {
             ledger.counts.count("heard", 1);
             if entry.is_none_or(|it| it.id != id) {
                 let text = format!("client {who} hears #{id} at {at}, where {entry:?} is stored");
                 return ledger.fail("stored", text);
             }
-            if whose.is_own(ledger, id) && whose.has_id {
+            if viewer.is_own(ledger, id) && viewer.has_id {
                 let text = format!("client {who} hears its own #{id} at {at}");
                 return ledger.fail("own", text);
             }
         }
         let Some(before) = self.at.replace(at) else { return };
-        let is_known = ledger.kept.of(before.epoch, whose.topic).is_some();
+        let is_known = ledger.kept.of(before.epoch, viewer.topic).is_some();
         if before.epoch != at.epoch {
             if is_known && self.has_dropped_gap(at.epoch).is_none() {
                 let text = format!("client {who} hears {id:?} at {at} behind {before}");
@@ -129,8 +127,8 @@ impl TopicView {
             return ledger.fail("twice", text);
         }
         self.at = Some(before);
-        let missed = self.missed(ledger, whose, at);
-        let passed = entry.filter(|it| id.is_none() && whose.must(ledger, it));
+        let missed = self.missed(ledger, viewer, at);
+        let passed = entry.filter(|it| id.is_none() && viewer.must(ledger, it));
         self.at = Some(at);
         if let Some(missed) = missed.or(passed) {
             let text = format!("client {who} hears {id:?} at {at} behind {before}: {missed:?}");
@@ -138,8 +136,8 @@ impl TopicView {
         }
     }
 
-    fn misses(&mut self, ledger: &mut Ledger, whose: Viewer, at: Position, reason: Option<&str>) {
-        let who = whose.client;
+    fn misses(&mut self, ledger: &mut Ledger, viewer: Viewer, at: Position, reason: Option<&str>) {
+        let who = viewer.client;
         let parsed = reason.and_then(GapReason::parse);
         ledger.counts.count(
             match parsed {
@@ -174,8 +172,14 @@ impl TopicView {
         self.at = Some(at);
     }
 
-    fn resumes(&mut self, ledger: &mut Ledger, whose: Viewer, at: Position, payload: &Payload<'_>) {
-        let who = whose.client;
+    fn resumes(
+        &mut self,
+        ledger: &mut Ledger,
+        viewer: Viewer,
+        at: Position,
+        payload: &Payload<'_>,
+    ) {
+        let who = viewer.client;
         let text = String::from_utf8_lossy(payload.data()).into_owned();
         if self.is_resumed {
             ledger.fail("resumed", format!("client {who} is told {text} once more"));
@@ -198,14 +202,14 @@ impl TopicView {
                 Some(before) if self.has_dropped_gap(at.epoch) > Some(before.place) => {
                     Some("it has dropped a gap".to_owned())
                 }
-                Some(_) => self.missed(ledger, whose, behind).map(|it| format!("{it:?}")),
+                Some(_) => self.missed(ledger, viewer, behind).map(|it| format!("{it:?}")),
             };
             if let Some(wrong) = wrong {
                 let text = format!("client {who} is told {text} at {at} by {:?}: {wrong}", self.at);
                 ledger.fail("resumed", text);
             }
         } else {
-            self.misses(ledger, whose, at, reason(payload).as_deref());
+            self.misses(ledger, viewer, at, reason(payload).as_deref());
         }
         (self.at, self.is_resumed) = (Some(at), true);
         self.forgets_dropped();
@@ -222,8 +226,8 @@ impl TopicView {
     }
 
     /// Everything was told.
-    pub(crate) fn check_rest(&self, ledger: &mut Ledger, whose: Viewer) {
-        let who = whose.client;
+    pub(crate) fn check_rest(&self, ledger: &mut Ledger, viewer: Viewer) {
+        let who = viewer.client;
         let (Some(at), Some(epoch)) = (self.at, ledger.kept.epoch()) else {
             return ledger.fail("rest", format!("client {who} is told no place: {self:?}"));
         };
@@ -231,10 +235,10 @@ impl TopicView {
             return ledger.fail("rest", format!("client {who} is not told what it has missed"));
         }
         let from = if at.epoch == epoch { at.place } else { Place::ZERO };
-        let is_behind = |it: &&Entry| it.place > from && whose.must(ledger, it);
-        let entries = ledger.kept.of(epoch, whose.topic).unwrap_or_default();
+        let is_behind = |it: &&Entry| it.place > from && viewer.must(ledger, it);
+        let entries = ledger.kept.of(epoch, viewer.topic).unwrap_or_default();
         if let Some(it) = entries.iter().find(is_behind).copied() {
-            let text = format!("client {who} at {at} of {} has not heard {it:?}", whose.topic);
+            let text = format!("client {who} at {at} of {} has not heard {it:?}", viewer.topic);
             ledger.fail("rest", text);
         }
         ledger.counts.count("complete", 1);

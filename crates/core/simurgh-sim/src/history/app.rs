@@ -17,7 +17,6 @@ pub(crate) const PUSH: &str = "p";
 /// Of 16 words of joins, those from this on are decided later.
 const LATER: u32 = 12;
 
-/// A channel.
 #[derive(Debug)]
 pub(crate) struct Member {
     shared: Arc<Shared>,
@@ -29,7 +28,6 @@ pub(crate) struct Member {
     word: u32,
 }
 
-/// What makes channels.
 pub(crate) fn join(shared: &Arc<Shared>) -> JoinFn {
     let shared = Arc::clone(shared);
     Arc::new(move |_: &mut Context<'_>, payload: Payload<'_>| {

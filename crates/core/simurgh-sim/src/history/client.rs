@@ -18,7 +18,6 @@ const UNCONFIRMED: &str = r#"{"reason":"unconfirmed"}"#;
 const BAD_RESUME: &str = r#"{"reason":"bad resume"}"#;
 const TIMED_OUT: &str = r#"{"reason":"join timed out"}"#;
 
-/// A channel of a client.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Current {
     pub(crate) join_ref: u32,
@@ -66,7 +65,6 @@ pub(crate) struct TopicView {
     pub(crate) key: Option<(String, Position)>,
 }
 
-/// A client.
 pub(crate) struct Client {
     pub(crate) number: u32,
     pub(crate) id: u32,
@@ -182,7 +180,6 @@ impl Client {
         }
     }
 
-    /// Something has come.
     pub(crate) fn hears(&mut self, plan: &Plan, ledger: &mut Ledger, it: &ServerMessage<'_>) {
         match it {
             ServerMessage::Reply { msg_ref, topic, status, response, .. } => {

@@ -14,7 +14,6 @@ use super::plan::Plan;
 /// Of this many intercepted broadcasts one is swallowed.
 pub(crate) const SWALLOWED: u32 = 3;
 
-/// A payload that was made.
 #[derive(Debug, Clone)]
 pub(crate) struct Made {
     pub(crate) topic: u8,
@@ -49,7 +48,6 @@ impl Made {
     }
 }
 
-/// A broadcast in its topic's order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Stored {
     pub(crate) seq: u64,
@@ -58,7 +56,6 @@ pub(crate) struct Stored {
     pub(crate) bytes: u64,
 }
 
-/// What was stored of a topic.
 #[derive(Debug, Default)]
 pub(crate) struct Topic {
     pub(crate) stored: Vec<Stored>,
@@ -158,7 +155,6 @@ impl Ledger {
         self.made.len() as u32 - 1
     }
 
-    /// A shard hears a broadcast.
     pub(crate) fn heard(
         &mut self,
         shard: usize,

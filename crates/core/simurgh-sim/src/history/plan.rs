@@ -10,7 +10,6 @@ use simurgh_sim_kit::operation::{self, Op};
 use simurgh_sim_kit::setup::{Setup, patient_config};
 use simurgh_sim_kit::topics::Topics;
 
-/// All that a seed decides before the first operation.
 #[derive(Debug, Clone)]
 pub(crate) struct Plan {
     pub(crate) seed: u64,
@@ -35,7 +34,7 @@ pub(crate) struct Plan {
     pub(crate) fault: Option<(Fault, u32)>,
     leaves: bool,
     purges: bool,
-    /// Clients say what is no such thing as what they have heard.
+    /// Clients say something that cannot be read about what they have heard.
     pub(crate) says_bad: bool,
     /// And a key that is not theirs, or none.
     pub(crate) forges: bool,
@@ -44,7 +43,6 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
-    /// What a seed makes.
     pub(crate) fn of(seed: u64) -> Self {
         let mut plan = Self::early(seed);
         let mut rng = Rng::with_seed(seed ^ 0x4d_4f_52_45);
@@ -123,17 +121,13 @@ impl Plan {
     }
 }
 
-/// The name of a topic.
 pub(crate) fn topic(number: usize) -> String {
     format!("rooms:{number}")
 }
 
-/// The kinds of operations.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// A client connects.
     Connect,
-    /// It joins topic `b`, for the first time or again.
     Join,
     Push,
     Leave,
@@ -143,21 +137,16 @@ pub(crate) enum Kind {
     Take,
     /// Shard `a` takes mail.
     Mail,
-    /// It comes to the end of its turn.
     Turn,
     /// A join is decided.
     Decide,
-    /// A client is gone.
     Vanish,
-    /// A shard hears of that.
     Notice,
     /// Somebody outside broadcasts.
     Publish,
-    /// A handle does.
     Speak,
     /// Somebody has a topic forgotten.
     Purge,
-    /// Time passes.
     Wait,
     /// Everything comes to rest, and is looked at.
     Rest,
@@ -185,7 +174,6 @@ const WEIGHTS: [(Kind, u32); 17] = [
     (Kind::Restart, 4),
 ];
 
-/// The operations of a seed.
 pub(crate) fn operations(plan: &Plan, count: usize) -> Vec<Op<Kind>> {
     let is_on = |kind: Kind| match kind {
         Kind::Leave => plan.leaves,

@@ -114,16 +114,16 @@ impl Simulation for HistorySimulation {
             Kind::Join => self.join(client, topic, c),
             Kind::Push => self.push(client, topic, c),
             Kind::Leave => self.leave(client, topic, c),
-            Kind::Read => drop(self.read(client, 1 + usize::from(b % 4))),
+            Kind::Read => _ = self.read(client, 1 + usize::from(b % 4)),
             Kind::Take => {
                 let most = if c & 3 == 0 { c as usize >> 8 & 255 } else { usize::MAX };
                 self.receive(client, most);
             }
-            Kind::Mail => (0..=c % 3).for_each(|_| drop(self.take_mail(0, shard))),
-            Kind::Turn => drop(self.finish_turn(0, shard)),
-            Kind::Decide => drop(self.node.decide_next()),
+            Kind::Mail => (0..=c % 3).for_each(|_| _ = self.take_mail(0, shard)),
+            Kind::Turn => _ = self.finish_turn(0, shard),
+            Kind::Decide => _ = self.node.decide_next(),
             Kind::Vanish => self.vanish(client),
-            Kind::Notice => drop(self.notice_gone()),
+            Kind::Notice => _ = self.notice_gone(),
             Kind::Publish => self.publish(topic, c),
             Kind::Speak => self.broadcast_by_handle(c),
             Kind::Purge => self.purge(topic),
@@ -232,7 +232,6 @@ impl HistorySimulation {
         true
     }
 
-    /// Somebody outside of channels broadcasts.
     fn publish(&mut self, topic: usize, c: u32) {
         let (event, plan) = (c as usize % EVENTS.len(), &self.shared.plan);
         let is_binary = plan.has_binary && c >> 8 & 7 == 0;

@@ -21,7 +21,7 @@ impl Model {
         };
         let Some(it) = self.shards.get_mut(shard) else { return };
         it.accepted += 1;
-        self.is_for_ears(shard, made.topic, said, made.except);
+        self.expect_listeners(shard, made.topic, said, made.except);
         let Some(it) = self.shards.get_mut(shard) else { return };
         let topic = usize::from(made.topic);
         if made.event == DISCONNECT {
@@ -62,12 +62,9 @@ impl Model {
     }
 }
 
-/// The number of `disconnect` among events.
 pub(crate) const DISCONNECT: u8 = 200;
-/// The number of a push's event.
 pub(crate) const PUSHED: u8 = 100;
 
-/// The first letter of an event.
 pub(crate) fn event_letter(event: u8) -> u8 {
     let name = EVENTS.get(usize::from(event)).map(|it| it.as_bytes());
     name.and_then(|it| it.first()).copied().unwrap_or(b'p')

@@ -5,10 +5,10 @@ use simurgh_sim_kit::NONE;
 use simurgh_sim_kit::delivery::{Delivery, DeliveryKind};
 
 use super::accept::event_letter;
-use super::presence::Does;
+use super::presence::PresenceAction;
 use super::{Chan, Frame, Joining, Life, Model, Published, Relay, Replaced, code_bit, notice_of};
 use crate::limits::Limited;
-use crate::model::steps::{Doing, Due};
+use crate::model::steps::{Due, Input};
 
 /// A callback, with the number of the payload it is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,7 +41,7 @@ pub(crate) enum Call {
 
 /// Something a callback did, by the numbers of payloads and topics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Eff {
+pub(crate) enum Action {
     Push(u32),
     Broadcast(u32),
     Subscribe(u8),
@@ -54,7 +54,7 @@ pub(crate) enum Eff {
     Hold,
     Proceed,
     /// Something with its presences.
-    Present(Does),
+    Present(PresenceAction),
     /// Its socket may stay for as long as this word means.
     Expire(u32),
     /// Its socket closes because of a limit.
@@ -69,9 +69,8 @@ pub(crate) enum Eff {
     },
 }
 
-/// How a callback ended.
 #[derive(Clone, Debug)]
-pub(crate) enum Out {
+pub(crate) enum CallbackEnd {
     Nothing,
     Reply(u8, u32),
     Stop(Stop),
@@ -81,7 +80,6 @@ pub(crate) enum Out {
     JoinCrashed(Joining),
 }
 
-/// What a join is answered.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Answer {
     Ok { chan: u32, reply: u32, intercept_panics: bool },
@@ -90,14 +88,13 @@ pub(crate) enum Answer {
     Panic,
 }
 
-/// All that a callback did.
 #[derive(Debug)]
-pub(crate) struct Did {
+pub(crate) struct CallbackRecord {
     pub(crate) chan: u32,
     pub(crate) conn: u32,
     pub(crate) call: Call,
-    pub(crate) effects: Vec<Eff>,
-    pub(crate) out: Out,
+    pub(crate) effects: Vec<Action>,
+    pub(crate) out: CallbackEnd,
     /// The ref of the message in hand.
     pub(crate) msg_ref: u32,
     /// The broadcast in hand, by the order of acceptance.
@@ -173,7 +170,6 @@ impl Model {
         }
     }
 
-    /// A channel hears that it ends.
     fn terminated(&mut self, chan: u32, reason: Reason) {
         let step_seq = self.now.seq;
         let Some(it) = self.chan(chan) else { return };
@@ -212,7 +208,7 @@ impl Model {
         // A leave is answered when what was accepted before it has been seen; what its interceptor
         // broadcasts meanwhile it sees after that, and may end itself, or its socket, yet.
         let is_late = reason == Reason::Closed || ended_in.is_some_and(|seq| seq >= step_seq);
-        if is_late && self.doing == Doing::Message(Some(Due::Leave { chan })) {
+        if is_late && self.input == Input::Message(Some(Due::Leave { chan })) {
             leave_ref = Some(self.take_due(Due::Leave { chan }));
         }
         if let Some(msg_ref) = leave_ref {
@@ -316,10 +312,10 @@ impl Model {
     }
 
     /// A callback has returned, or panicked: what it did takes place.
-    pub(crate) fn end(&mut self, mut did: Did) {
+    pub(crate) fn end(&mut self, mut did: CallbackRecord) {
         self.within_limits(&mut did);
         self.note(|| {
-            let Did { chan, conn, call, effects, out, .. } = &did;
+            let CallbackRecord { chan, conn, call, effects, out, .. } = &did;
             let who = if *chan == NONE { String::new() } else { format!("channel {chan}, ") };
             format!("{who}#{conn}: {call:?} does {effects:?}, {out:?}")
         });
@@ -342,7 +338,7 @@ impl Model {
                 self.outcome(done.did, horizon);
                 continue;
             };
-            if effect == Eff::Present(Does::Ask) {
+            if effect == Action::Present(PresenceAction::Ask) {
                 let (chan, at) = (top.did.chan, top.at);
                 if let Some(says) = self.answers_to(chan) {
                     let Some(top) = self.frames.last_mut() else { return };
@@ -351,7 +347,7 @@ impl Model {
                 }
             }
             let Some(top) = self.frames.last_mut() else { return };
-            if let Eff::Broadcast(id) = effect {
+            if let Action::Broadcast(id) = effect {
                 let bytes = self.made.get(id as usize).map_or(0, |it| it.weight);
                 if bytes != 0 {
                     return;
@@ -364,25 +360,25 @@ impl Model {
             let (did, in_closing) = (&top.did, top.in_closing);
             let (chan, conn, call, seq) = (did.chan, did.conn, did.call, did.seq);
             match effect {
-                Eff::Push(id) => self.pushed(chan, call, horizon.unwrap_or(seq), id),
-                Eff::Subscribe(topic) => self.subscribed(chan, topic),
-                Eff::Unsubscribe(topic) => self.unsubscribed(chan, topic),
-                Eff::Close(code) => {
+                Action::Push(id) => self.pushed(chan, call, horizon.unwrap_or(seq), id),
+                Action::Subscribe(topic) => self.subscribed(chan, topic),
+                Action::Unsubscribe(topic) => self.unsubscribed(chan, topic),
+                Action::Close(code) => {
                     if call != Call::Terminate(Reason::Closed) {
                         self.counts.closes += 1;
                         self.may_close(conn, code);
                         self.now.closing.push(conn);
                     }
                 }
-                Eff::Reply(msg_ref, id) => {
+                Action::Reply(msg_ref, id) => {
                     self.replies(chan, horizon.unwrap_or(seq), msg_ref, id);
                 }
-                Eff::Broadcast(_) => {}
-                Eff::Exceed(what) => self.closes_for(conn, what),
-                Eff::Expire(word) => self.expires_in(conn, call, in_closing, word),
-                Eff::Assign(value) => self.assigns(conn, call, in_closing, value),
-                Eff::Present(does) => self.presents(chan, conn, call, does, in_closing),
-                Eff::Say { .. } => self.says_presence(call, effect, horizon.unwrap_or(seq)),
+                Action::Broadcast(_) => {}
+                Action::Exceed(what) => self.closes_for(conn, what),
+                Action::Expire(word) => self.expires_in(conn, call, in_closing, word),
+                Action::Assign(value) => self.assigns(conn, call, in_closing, value),
+                Action::Present(does) => self.presents(chan, conn, call, does, in_closing),
+                Action::Say { .. } => self.says_presence(call, effect, horizon.unwrap_or(seq)),
                 other => self.reached(chan, conn, call, other),
             }
         }
@@ -403,13 +399,13 @@ impl Model {
         let mut chan = top.did.chan;
         let is_said = match (top.did.effects.get(top.at), top.did.call) {
             (_, Call::HandleOut { .. } | Call::Terminate(_)) => return false,
-            (Some(Eff::Say { chan: to, .. }), _) => {
+            (Some(Action::Say { chan: to, .. }), _) => {
                 chan = *to;
                 true
             }
-            (Some(Eff::Push(_) | Eff::Reply(..)), _) => true,
+            (Some(Action::Push(_) | Action::Reply(..)), _) => true,
             (None, Call::HandleIn { .. }) => {
-                matches!(top.did.out, Out::Reply(..) | Out::ReplyAndStop(..))
+                matches!(top.did.out, CallbackEnd::Reply(..) | CallbackEnd::ReplyAndStop(..))
             }
             _ => false,
         };
@@ -477,22 +473,24 @@ impl Model {
     }
 
     /// All that a callback did has taken place: what it answered does.
-    fn outcome(&mut self, did: Did, horizon: Option<u64>) {
-        let Did { chan, conn: did_conn, out, msg_ref, seq, call, mut effects } = did;
+    fn outcome(&mut self, did: CallbackRecord, horizon: Option<u64>) {
+        let CallbackRecord { chan, conn: did_conn, out, msg_ref, seq, call, mut effects } = did;
         effects.clear();
         self.spare.push(effects);
-        if let Out::JoinCrashed(joining) = out {
+        if let CallbackEnd::JoinCrashed(joining) = out {
             return self.refused(joining, simurgh_sim_kit::payload::JOIN_CRASHED);
         }
         if chan == NONE || !self.is_live(chan) {
             return;
         }
         let (reply, end) = match out {
-            Out::Nothing | Out::JoinCrashed(_) => (None, None),
-            Out::Reply(word, id) => (Some((word, id)), None),
-            Out::Stop(how) => (None, Some(Reason::Stopped(how))),
-            Out::ReplyAndStop(word, id, how) => (Some((word, id)), Some(Reason::Stopped(how))),
-            Out::Panic => (None, Some(Reason::Crashed)),
+            CallbackEnd::Nothing | CallbackEnd::JoinCrashed(_) => (None, None),
+            CallbackEnd::Reply(word, id) => (Some((word, id)), None),
+            CallbackEnd::Stop(how) => (None, Some(Reason::Stopped(how))),
+            CallbackEnd::ReplyAndStop(word, id, how) => {
+                (Some((word, id)), Some(Reason::Stopped(how)))
+            }
+            CallbackEnd::Panic => (None, Some(Reason::Crashed)),
         };
         let is_closed = self.now.closing.contains(&did_conn);
         if let (Some((word, id)), Call::HandleIn { .. }, false) = (reply, call, is_closed) {
@@ -531,7 +529,7 @@ impl Model {
                 return self.fail("broadcast", format!("{bytes} bytes that nobody broadcasts"));
             };
             let next = top.did.effects.get(top.at).copied();
-            if let Some(Eff::Broadcast(id)) = next
+            if let Some(Action::Broadcast(id)) = next
                 && self.made.get(id as usize).is_some_and(|it| it.weight as usize == bytes)
             {
                 top.at += 1;
@@ -561,7 +559,6 @@ impl Model {
         members.is_some_and(|it| it.iter().any(is_other))
     }
 
-    /// A channel's value is dropped.
     pub(crate) fn dropped(&mut self, chan: u32) {
         self.alive -= 1;
         if self.is_live(chan) {

@@ -5,9 +5,8 @@ use simurgh_core::{Reason, TICK, nanoseconds};
 
 use super::{Call, Model};
 use crate::limits::lifetime;
-use crate::model::steps::Doing;
+use crate::model::steps::Input;
 
-/// The times of a server.
 #[derive(Debug, Default)]
 pub(crate) struct Clock {
     /// How often it looks whose time is over.
@@ -26,7 +25,6 @@ pub(crate) struct Time {
     was_over: Option<u32>,
 }
 
-/// What has expired on a shard.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Expired {
     /// Sockets that were certainly closed for it, and that may have been.
@@ -116,9 +114,8 @@ impl Model {
         }
     }
 
-    /// A socket is over.
     pub(super) fn may_have_expired(&mut self, conn: u32, has_expired: bool, is_sure: bool) {
-        if !has_expired || self.doing != Doing::Tick {
+        if !has_expired || self.input != Input::Tick {
             return;
         }
         self.counts.lapsed += 1;

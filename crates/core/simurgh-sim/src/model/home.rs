@@ -21,7 +21,6 @@ impl Deref for Rules {
     }
 }
 
-/// An entry of a channel.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Entry {
     chan: u32,
@@ -43,7 +42,6 @@ struct Ask {
     left: u32,
 }
 
-/// See the module.
 #[derive(Debug, Default)]
 pub(crate) struct Room {
     /// The shard that keeps it, once somebody has turned to it.
@@ -70,7 +68,6 @@ pub(crate) struct Room {
     pub(crate) questions: usize,
 }
 
-/// Something that is wrong.
 type Wrong = Result<(), String>;
 
 impl Room {
@@ -83,7 +80,6 @@ impl Room {
         self.entries.iter().position(|it| (it.chan, it.key) == (chan, key))
     }
 
-    /// Whether a channel has one entry more under a key.
     pub(crate) fn track(
         &mut self,
         chan: u32,

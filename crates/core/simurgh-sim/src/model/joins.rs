@@ -5,9 +5,8 @@ use simurgh_sim_kit::NONE;
 use simurgh_sim_kit::delivery::{Delivery, DeliveryKind};
 use simurgh_sim_kit::payload::{EMPTY, JOIN_CRASHED, JOIN_TIMED_OUT};
 
-use super::{Answer, Awaiting, Call, Did, Eff, Life, Model, Out, SPEAKER};
+use super::{Action, Answer, Awaiting, Call, CallbackEnd, CallbackRecord, Life, Model, SPEAKER};
 
-/// A join on its way through the application.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Joining {
     pub(crate) conn: u32,
@@ -19,7 +18,7 @@ pub(crate) struct Joining {
 
 impl Model {
     /// A join function has returned, or what it left to be decided later is decided.
-    pub(crate) fn answer(&mut self, joining: Joining, answer: Answer, effects: Vec<Eff>) {
+    pub(crate) fn answer(&mut self, joining: Joining, answer: Answer, effects: Vec<Action>) {
         let conn = joining.conn;
         let is_open = self.conn(conn).is_some_and(|it| it.is_open);
         let is_closing = !is_open || self.now.closing.contains(&conn);
@@ -27,14 +26,14 @@ impl Model {
             Answer::Ok { intercept_panics: true, .. } => {
                 self.refused(joining, JOIN_CRASHED);
                 self.counts.panics += 1;
-                self.spoken(joining, effects, Out::Nothing);
+                self.spoken(joining, effects, CallbackEnd::Nothing);
             }
             // The channel that it replaced has closed the socket with its last breath.
             Answer::Ok { .. } if is_closing => {}
             Answer::Ok { chan, reply, .. } => self.let_in(joining, chan, reply, effects),
             Answer::Error(reply) => {
                 self.refused(joining, reply);
-                self.spoken(joining, effects, Out::Nothing);
+                self.spoken(joining, effects, CallbackEnd::Nothing);
             }
             Answer::Later => {
                 let since_tick = self.now.tick;
@@ -44,16 +43,16 @@ impl Model {
                     self.waiting.push(conn);
                     self.counts.later += 1;
                 }
-                self.spoken(joining, effects, Out::Nothing);
+                self.spoken(joining, effects, CallbackEnd::Nothing);
             }
             Answer::Panic => {
                 self.counts.panics += 1;
-                self.spoken(joining, effects, Out::JoinCrashed(joining));
+                self.spoken(joining, effects, CallbackEnd::JoinCrashed(joining));
             }
         }
     }
 
-    fn let_in(&mut self, joining: Joining, chan: u32, reply: u32, effects: Vec<Eff>) {
+    fn let_in(&mut self, joining: Joining, chan: u32, reply: u32, effects: Vec<Action>) {
         let Joining { conn, topic, join_ref, msg_ref } = joining;
         let Some(it) = self.chan_mut(chan) else { return };
         (it.life, it.owes_after_join) = (Life::Live, true);
@@ -68,7 +67,7 @@ impl Model {
             shard.note_members(topic);
         }
         for effect in &effects {
-            if let Eff::Broadcast(id) = effect
+            if let Action::Broadcast(id) = effect
                 && let Some(made) = self.made.get_mut(*id as usize)
                 && made.except == SPEAKER
             {
@@ -80,20 +79,30 @@ impl Model {
         self.replied(joining, b'o', reply);
         self.close_replaced(conn);
         let call = Call::Join { id: NONE };
-        self.end(Did { chan, conn, call, effects, out: Out::Nothing, msg_ref: 0, seq: 0 });
+        self.end(CallbackRecord {
+            chan,
+            conn,
+            call,
+            effects,
+            out: CallbackEnd::Nothing,
+            msg_ref: 0,
+            seq: 0,
+        });
     }
 
     /// The effects of a join that has made no channel: what concerns others, or the socket.
-    fn spoken(&mut self, joining: Joining, mut effects: Vec<Eff>, out: Out) {
+    fn spoken(&mut self, joining: Joining, mut effects: Vec<Action>, out: CallbackEnd) {
         let conn = joining.conn;
         effects.retain(|it| {
-            matches!(it, Eff::Broadcast(_) | Eff::Close(_) | Eff::Assign(_) | Eff::Expire(_))
+            matches!(
+                it,
+                Action::Broadcast(_) | Action::Close(_) | Action::Assign(_) | Action::Expire(_)
+            )
         });
         let call = Call::Join { id: NONE };
-        self.end(Did { chan: NONE, conn, call, effects, out, msg_ref: 0, seq: 0 });
+        self.end(CallbackRecord { chan: NONE, conn, call, effects, out, msg_ref: 0, seq: 0 });
     }
 
-    /// A join is refused.
     pub(crate) fn refused(&mut self, joining: Joining, response: u32) {
         self.refuses(joining.conn);
         self.replied(joining, b'e', response);

@@ -1,14 +1,14 @@
-//! What clients may say (PROTOCOL §6.7): an account of buckets, each kept as what is in it and
+//! What clients may say (PROTOCOL §6.7): buckets, each kept as what is in it and
 //! since when, and what is to come of what they do not hold.
 
 use simurgh_core::{LimitPolicy, Wire};
 use simurgh_sim_kit::delivery::{Delivery, Request, RequestKind};
 use simurgh_sim_kit::payload;
 
-use super::{Call, Did, Eff, Model, Out};
+use super::{Action, Call, CallbackEnd, CallbackRecord, Model};
 use crate::limits::{KINDS, Limited, Limits, Quota, RATES};
-use crate::model::presence::Does;
-use crate::model::steps::Doing;
+use crate::model::presence::PresenceAction;
+use crate::model::steps::Input;
 
 /// How large a message is: its refs, topic, event and payload, and its payload.
 #[derive(Clone, Copy, Debug, Default)]
@@ -47,12 +47,12 @@ type Buckets = [Bucket; RATES];
 
 /// What a socket has said lately, on all its topics and on each.
 #[derive(Debug, Default)]
-pub(crate) struct Said {
+pub(crate) struct RateUse {
     all: Buckets,
     topics: Vec<(u8, Buckets)>,
 }
 
-impl Said {
+impl RateUse {
     fn on(&mut self, topic: u8) -> Option<&mut Buckets> {
         if !self.topics.iter().any(|(it, _)| *it == topic) {
             self.topics.push((topic, Buckets::default()));
@@ -61,7 +61,6 @@ impl Said {
     }
 }
 
-/// A limit that something is over.
 #[derive(Clone, Copy, Debug)]
 struct Over {
     what: Limited,
@@ -121,7 +120,7 @@ impl Model {
         if kind == RequestKind::Join {
             self.refuses(conn);
         }
-        self.doing = Doing::Message(None);
+        self.input = Input::Message(None);
         self.note(|| format!("#{conn}: {kind:?} on {topic} is {over:?}"));
         let is_plain = self.conn(conn).is_some_and(|it| it.wire == Wire::Plain);
         let response = over.response();
@@ -183,7 +182,6 @@ impl Model {
         }
     }
 
-    /// A socket is closed because of a limit.
     pub(super) fn closes_for(&mut self, conn: u32, what: Limited) {
         self.counts.limited_closes += 1;
         self.may_close(conn, 1008);
@@ -192,9 +190,9 @@ impl Model {
     }
 
     /// What a handler did with presences, within its limits, and what follows from the rest.
-    pub(super) fn within_limits(&mut self, did: &mut Did) {
+    pub(super) fn within_limits(&mut self, did: &mut CallbackRecord) {
         let Some(limits) = self.limits else { return };
-        let Did { chan, conn, call, effects, out, .. } = did;
+        let CallbackRecord { chan, conn, call, effects, out, .. } = did;
         let is_handler =
             matches!(call, Call::HandleIn { .. } | Call::HandleInfo { .. } | Call::Done { .. });
         let Some(topic) = self.chan(*chan).map(|it| it.topic).filter(|_| is_handler) else {
@@ -206,7 +204,10 @@ impl Model {
         let is_answered = it.wire != Wire::Plain;
         let said = it.said.get_or_insert_default();
         effects.retain(|effect| {
-            let Eff::Present(Does::Track(..) | Does::Update(..) | Does::Ask) = effect else {
+            let Action::Present(
+                PresenceAction::Track(..) | PresenceAction::Update(..) | PresenceAction::Ask,
+            ) = effect
+            else {
                 return true;
             };
             let one = [(Limited::PresenceCalls, 1)];
@@ -218,9 +219,11 @@ impl Model {
         });
         let (Some(over), left_out) = (last, before - effects.len()) else { return };
         match over.policy {
-            LimitPolicy::Close => effects.push(Eff::Exceed(over.what)),
-            LimitPolicy::Reply if is_answered && matches!(out, Out::Nothing | Out::Reply(..)) => {
-                *out = Out::Reply(b'e', over.response());
+            LimitPolicy::Close => effects.push(Action::Exceed(over.what)),
+            LimitPolicy::Reply
+                if is_answered && matches!(out, CallbackEnd::Nothing | CallbackEnd::Reply(..)) =>
+            {
+                *out = CallbackEnd::Reply(b'e', over.response());
             }
             LimitPolicy::Reply | LimitPolicy::Drop => {}
         }

@@ -8,9 +8,8 @@ use super::Model;
 /// Broadcasts that are not for a listener bear this and its number.
 pub(crate) const LISTENER: u32 = 1 << 31;
 
-/// A listener.
 #[derive(Debug)]
-pub(crate) struct Ear {
+pub(crate) struct ListenerState {
     pub(crate) shard: usize,
     pub(crate) topic: u8,
     /// Somebody has asked for its end.
@@ -22,65 +21,70 @@ pub(crate) struct Ear {
 
 impl Model {
     /// Somebody wants to hear a topic.
-    pub(crate) fn new_ear(&mut self, shard: usize, topic: u8) -> u32 {
+    pub(crate) fn new_listener(&mut self, shard: usize, topic: u8) -> u32 {
         let (is_told, is_on, is_gone) = (false, false, false);
-        self.ears.push(Ear { shard, topic, is_told, is_on, is_gone, pending: VecDeque::new() });
-        self.ears.len() as u32 - 1
+        self.listeners.push(ListenerState {
+            shard,
+            topic,
+            is_told,
+            is_on,
+            is_gone,
+            pending: VecDeque::new(),
+        });
+        self.listeners.len() as u32 - 1
     }
 
     /// That comes to its shard.
     pub(crate) fn listens(&mut self, number: u32) {
-        let Some(it) = self.ears.get_mut(number as usize) else { return };
+        let Some(it) = self.listeners.get_mut(number as usize) else { return };
         it.is_on = true;
         let (shard, topic) = (it.shard, it.topic);
-        self.shards[shard].ears.push((topic, number));
+        self.shards[shard].listeners.push((topic, number));
     }
 
     /// And that it does no longer.
     pub(crate) fn unlistens(&mut self, number: u32) {
-        let Some(it) = self.ears.get_mut(number as usize) else { return };
+        let Some(it) = self.listeners.get_mut(number as usize) else { return };
         it.is_on = false;
         let shard = it.shard;
-        self.shards[shard].ears.retain(|(_, it)| *it != number);
-        self.now.ears.push(number);
+        self.shards[shard].listeners.retain(|(_, it)| *it != number);
+        self.now.listeners.push(number);
     }
 
     /// A shard has accepted a broadcast.
-    pub(super) fn is_for_ears(&mut self, shard: usize, topic: u8, id: u32, except: u32) {
-        let Some(it) = self.shards.get(shard).filter(|it| !it.ears.is_empty()) else { return };
+    pub(super) fn expect_listeners(&mut self, shard: usize, topic: u8, id: u32, except: u32) {
+        let Some(it) = self.shards.get(shard).filter(|it| !it.listeners.is_empty()) else { return };
         let is_for = |(its, number): &&(u8, u32)| *its == topic && except != LISTENER + number;
-        for (_, number) in it.ears.iter().filter(is_for) {
-            if let Some(it) = self.ears.get_mut(*number as usize) {
+        for (_, number) in it.listeners.iter().filter(is_for) {
+            if let Some(it) = self.listeners.get_mut(*number as usize) {
                 it.pending.push_back(id);
-                self.now.ears.push(*number);
+                self.now.listeners.push(*number);
             }
         }
     }
 
-    /// A listener hears something.
     pub(crate) fn heard(&mut self, number: u32, id: u32) {
         self.counts.listened += 1;
-        let next = self.ears.get_mut(number as usize).and_then(|it| it.pending.pop_front());
+        let next = self.listeners.get_mut(number as usize).and_then(|it| it.pending.pop_front());
         if next != Some(id) {
             let text = format!("listener {number} hears {id} where {next:?} is next");
             self.fail("listener", text);
         }
     }
 
-    /// A listener is dropped.
-    pub(crate) fn ear_gone(&mut self, number: u32) {
-        let it = self.ears.get_mut(number as usize);
+    pub(crate) fn listener_gone(&mut self, number: u32) {
+        let it = self.listeners.get_mut(number as usize);
         if it.is_none_or(|it| std::mem::replace(&mut it.is_gone, true)) {
             self.fail("listener", format!("listener {number} is gone twice"));
         }
     }
 
     /// A core returns: all have heard what it accepted, and who is told to go has gone.
-    pub(super) fn check_ears(&mut self) {
-        while let Some(number) = self.now.ears.pop() {
-            let Some(it) = self.ears.get(number as usize) else { continue };
+    pub(super) fn check_listeners(&mut self) {
+        while let Some(number) = self.now.listeners.pop() {
+            let Some(it) = self.listeners.get(number as usize) else { continue };
             if !it.pending.is_empty() || it.is_on == it.is_gone {
-                let Ear { is_on, is_gone, pending, .. } = it;
+                let ListenerState { is_on, is_gone, pending, .. } = it;
                 let text = format!("{number} (on: {is_on}, gone: {is_gone}) misses {pending:?}");
                 self.fail("listener", text);
             }
@@ -88,7 +92,7 @@ impl Model {
     }
 
     /// Those who are there although their shard has not ended.
-    pub(crate) fn ears_left(&self, has_ended: impl Fn(usize) -> bool) -> usize {
-        self.ears.iter().filter(|it| !it.is_gone && !has_ended(it.shard)).count()
+    pub(crate) fn listeners_left(&self, has_ended: impl Fn(usize) -> bool) -> usize {
+        self.listeners.iter().filter(|it| !it.is_gone && !has_ended(it.shard)).count()
     }
 }

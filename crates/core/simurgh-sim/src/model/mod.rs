@@ -1,5 +1,5 @@
-//! What ought to be: an independent account of every socket, channel and broadcast, kept from what
-//! is handed to the cores and from what the application does, and held against what clients see.
+//! What ought to be: every socket, channel and broadcast, derived from what is handed to the cores
+//! and from what the application does, and held against what clients see.
 //!
 //! It knows no cursors, logs or slices: a broadcast that a shard accepts is at once in the line of
 //! everything each member is to get, as it would be in a mailbox of Phoenix. What a callback does
@@ -7,7 +7,7 @@
 //!
 //! A topic of a socket has two lines. `own` is everything in its order, where no channel
 //! intercepts. Of a channel that does, what its interceptor makes (and what passes it by) is the
-//! line `out`; an entry of `own` bears a horizon, and comes behind all of `out` that was accepted
+//! line `out`; an entry of `own` has a horizon, and comes behind all of `out` that was accepted
 //! before it.
 //!
 //! Exact but for this: what a socket is said in the very step in which it closes may be missing;
@@ -34,27 +34,26 @@ use crate::app::Member;
 use crate::counts::Counts;
 use crate::limits::{Limited, Limits};
 pub(crate) use accept::{DISCONNECT, PUSHED};
-pub(crate) use calls::{Answer, Call, Did, Eff, Out};
+pub(crate) use calls::{Action, Answer, Call, CallbackEnd, CallbackRecord};
 use expiry::{Clock, Expired, Time};
 pub(crate) use joins::Joining;
-use limits::{Counted, Said};
-pub(crate) use listeners::{Ear, LISTENER};
+use limits::{Counted, RateUse};
+pub(crate) use listeners::{LISTENER, ListenerState};
 use presence::{Presence, View};
 use simurgh_sim_kit::delivery::{Delivery, DeliveryKind};
 use simurgh_sim_kit::findings::Failure;
 use simurgh_sim_kit::peer::Flow;
 use simurgh_sim_kit::topics::{FIELD_BYTES_MAX, IDS, Topics};
-use simurgh_sim_kit::{NONE, payload, refs};
-pub(crate) use steps::{Doing, Due, Intent, Over};
+use simurgh_sim_kit::{EVENTS, NONE, payload, refs};
+pub(crate) use steps::{Due, Input, Intent, Over};
 pub(crate) use waits::{Handler, Task};
 use waits::{Waits, Work};
 
 /// The channel that a join makes, which has no number yet.
 pub(crate) const SPEAKER: u32 = u32::MAX - 1;
 
-/// A payload that was made.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Made {
+pub(crate) struct PayloadInfo {
     pub(crate) topic: u8,
     pub(crate) event: u8,
     pub(crate) is_binary: bool,
@@ -68,7 +67,7 @@ pub(crate) struct Made {
     pub(crate) record: u32,
 }
 
-impl Made {
+impl PayloadInfo {
     /// One that is not broadcast.
     pub(crate) fn plain(topic: u8, depth: u8) -> Self {
         let (event, is_binary, except, record) = (PUSHED, false, NONE, NONE);
@@ -98,7 +97,6 @@ pub(crate) struct Expected {
     pub(crate) heard: Option<(u32, u32)>,
 }
 
-/// A connection with a session.
 #[derive(Debug)]
 pub(crate) struct Conn {
     pub(crate) shard: usize,
@@ -115,10 +113,10 @@ pub(crate) struct Conn {
     /// Codes it may be closed with.
     pub(crate) codes: u32,
     /// What it has said lately, and the limit for which it is closed.
-    pub(crate) said: Option<Box<Said>>,
+    pub(crate) said: Option<Box<RateUse>>,
     pub(crate) over: Option<Limited>,
     pub(crate) time: Time,
-    /// Who bears this id was told to go.
+    /// Sockets with its id were disconnected.
     pub(crate) is_disconnected: bool,
     pub(crate) closed_step: u32,
     /// Whether it was closed without everything accepted before being sent.
@@ -128,7 +126,6 @@ pub(crate) struct Conn {
     pub(crate) is_lost: bool,
 }
 
-/// A join that is being decided.
 #[derive(Debug)]
 pub(crate) struct Awaiting {
     pub(crate) joining: Joining,
@@ -144,16 +141,15 @@ pub(crate) struct Replaced {
     pub(crate) pushes: Vec<u32>,
 }
 
-/// A channel's life.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Life {
+    #[default]
     Unborn,
     Live,
     Ended,
 }
 
-/// A channel.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Chan {
     pub(crate) conn: u32,
     pub(crate) topic: u8,
@@ -187,7 +183,7 @@ pub(crate) struct Relay {
 /// Callbacks whose effects are still taking place.
 #[derive(Debug)]
 pub(crate) struct Frame {
-    pub(crate) did: Did,
+    pub(crate) did: CallbackRecord,
     pub(crate) at: usize,
     /// What its channel is brought up to date with before it says something.
     pub(crate) horizon: Option<u64>,
@@ -195,7 +191,6 @@ pub(crate) struct Frame {
     pub(crate) in_closing: bool,
 }
 
-/// The members of a shard.
 #[derive(Debug, Default)]
 pub(crate) struct Shard {
     pub(crate) members: Vec<Vec<u32>>,
@@ -204,7 +199,7 @@ pub(crate) struct Shard {
     pub(crate) epochs: Vec<u32>,
     pub(crate) sockets: Vec<u32>,
     /// Who hears which topic, outside of channels.
-    pub(crate) ears: Vec<(u8, u32)>,
+    pub(crate) listeners: Vec<(u8, u32)>,
     pub(crate) accepted: u64,
     pub(crate) open: u64,
     pub(crate) channels: u64,
@@ -219,8 +214,7 @@ pub(crate) struct Shard {
     pub(crate) drains: bool,
 }
 
-/// See the module.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Model {
     pub(crate) topics: Topics,
     pub(crate) channels_max: usize,
@@ -231,11 +225,11 @@ pub(crate) struct Model {
     pub(crate) seq: u64,
     pub(crate) conns: Vec<Conn>,
     pub(crate) chans: Vec<Chan>,
-    pub(crate) made: Vec<Made>,
+    pub(crate) made: Vec<PayloadInfo>,
     pub(crate) shards: Vec<Shard>,
     pub(crate) frames: Vec<Frame>,
     pub(crate) running: Option<usize>,
-    pub(crate) doing: Doing,
+    pub(crate) input: Input,
     pub(crate) now: Now,
     pub(crate) joining: Option<Joining>,
     /// The message in hand, if it was prepared where it was read.
@@ -243,7 +237,7 @@ pub(crate) struct Model {
     /// Sockets that wait for a join.
     pub(crate) waiting: Vec<u32>,
     pub(crate) counts: Counts,
-    pub(crate) ears: Vec<Ear>,
+    pub(crate) listeners: Vec<ListenerState>,
     /// Work that ends with its channel.
     pub(crate) tasks: Vec<Task>,
     /// Handlers that wait.
@@ -258,7 +252,7 @@ pub(crate) struct Model {
     pub(crate) alive: i64,
     pub(crate) seats: i64,
     /// Lists that were used, for the next.
-    pub(crate) spare: Vec<Vec<Eff>>,
+    pub(crate) spare: Vec<Vec<Action>>,
     /// What callbacks did, if somebody wants to know.
     pub(crate) log: Option<Vec<String>>,
 }
@@ -294,7 +288,7 @@ pub(crate) struct Now {
     pub(crate) told: Vec<u32>,
     pub(crate) unlinked: Vec<u32>,
     /// Who was to hear something outside of channels.
-    pub(crate) ears: Vec<u32>,
+    pub(crate) listeners: Vec<u32>,
 }
 
 /// A broadcast that a shard makes for one of its sockets.
@@ -347,39 +341,17 @@ impl Model {
             let topic = topics.id(n);
             let weight = (2 + topics.name(topic).len() + "disconnect".len() + 64) as u32;
             let event = DISCONNECT;
-            Made { event, weight, ..Made::plain(topic, 9) }
+            PayloadInfo { event, weight, ..PayloadInfo::plain(topic, 9) }
         };
         let made = (0..IDS).map(disconnect).collect();
         Self {
             topics,
             channels_max,
             broadcast_bytes_max: bytes_max,
-            failure: None,
-            step: 0,
             seq: 1,
-            conns: Vec::new(),
-            chans: Vec::new(),
             made,
             shards,
-            frames: Vec::new(),
-            running: None,
-            doing: Doing::Nothing,
-            now: Now::default(),
-            joining: None,
-            prepared: None,
-            waiting: Vec::new(),
-            counts: Counts::default(),
-            ears: Vec::new(),
-            tasks: Vec::new(),
-            handlers: Vec::new(),
-            waits_max: [0; 2],
-            presence: Presence::default(),
-            limits: None,
-            clock: Clock::default(),
-            alive: 0,
-            seats: 0,
-            spare: Vec::new(),
-            log: None,
+            ..Self::default()
         }
     }
 
@@ -398,19 +370,26 @@ impl Model {
         }
     }
 
-    /// Gives a payload its number.
-    pub(crate) fn make(&mut self, made: Made) -> u32 {
+    pub(crate) fn make(&mut self, made: PayloadInfo) -> u32 {
         self.made.push(made);
         self.made.len() as u32 - 1
     }
 
     /// Makes a payload, with a number of its own.
-    pub(crate) fn payload(&mut self, made: Made, word: u32, pad: usize) -> (u32, Payload<'static>) {
+    pub(crate) fn payload(
+        &mut self,
+        made: PayloadInfo,
+        word: u32,
+        pad: usize,
+    ) -> (u32, Payload<'static>) {
         let id = self.make(made);
         let payload = payload::make(id, word, pad, made.is_binary);
-        if let Some(made) = self.made.last_mut() {
-            made.sum = payload::sum(&payload);
-        }
+        let weight = match EVENTS.get(usize::from(made.event)) {
+            Some(event) => self.weight(made.topic, event, &payload),
+            None => 0,
+        };
+        let made = &mut self.made[id as usize];
+        (made.sum, made.weight) = (payload::sum(&payload), weight);
         (id, payload)
     }
 
@@ -430,7 +409,7 @@ impl Model {
         (id, word)
     }
 
-    pub(crate) fn made(&self, id: u32) -> Option<&Made> {
+    pub(crate) fn made(&self, id: u32) -> Option<&PayloadInfo> {
         self.made.get(id as usize)
     }
 
@@ -454,7 +433,6 @@ impl Model {
         self.chan(chan).is_some_and(|it| it.life == Life::Live)
     }
 
-    /// The channel of a socket in a topic.
     pub(crate) fn joined(&self, conn: u32, topic: u8) -> Option<u32> {
         let channels = &self.conn(conn)?.channels;
         channels.iter().find(|(it, _)| *it == topic).map(|(_, chan)| *chan)
@@ -479,7 +457,6 @@ impl Model {
         Flow { shard, topic, epoch }
     }
 
-    /// The shard of a socket.
     pub(crate) fn shard_of_conn(&mut self, conn: u32) -> Option<&mut Shard> {
         let shard = self.conn(conn)?.shard;
         self.shards.get_mut(shard)
@@ -508,24 +485,7 @@ impl Model {
     /// A channel's value that is made, for a socket's topic.
     pub(crate) fn new_chan(&mut self, conn: u32, topic: u8, intercepts: u8) -> u32 {
         self.alive += 1;
-        self.chans.push(Chan {
-            conn,
-            topic,
-            life: Life::Unborn,
-            intercepts,
-            join_ref: 0,
-            is_given: false,
-            pending: VecDeque::new(),
-            relays: Vec::new(),
-            must_end: None,
-            ended_in: None,
-            owes_after_join: false,
-            hibernates: false,
-            handle: None,
-            refs: Vec::new(),
-            work: Work::default(),
-            view: View::default(),
-        });
+        self.chans.push(Chan { conn, topic, intercepts, ..Chan::default() });
         self.chans.len() as u32 - 1
     }
 

@@ -9,7 +9,7 @@ use simurgh_sim_kit::presence::{EVENTS, KEYS, Meta, PhxRef, PresenceEvent, lette
 use simurgh_sim_kit::{NONE, payload};
 
 use super::home::{Room, Rules};
-use super::{Call, Eff, Life, Model};
+use super::{Action, Call, Life, Model};
 
 /// Numbers of the events among those of broadcasts, by their order in [`EVENTS`].
 const FIRST: u8 = 50;
@@ -19,7 +19,7 @@ pub(crate) const INTERCEPTS_STATE: u8 = 8;
 
 /// What a channel does with its presences.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Does {
+pub(crate) enum PresenceAction {
     /// A key, and the number of the meta.
     Track(u8, u32),
     Update(u8, u32),
@@ -33,7 +33,7 @@ pub(crate) enum Does {
 pub(crate) struct Posted {
     pub(crate) topic: u8,
     /// None: a question from outside.
-    pub(crate) does: Option<(u32, Does)>,
+    pub(crate) does: Option<(u32, PresenceAction)>,
 }
 
 /// Something that is told, once for all who get it.
@@ -47,7 +47,6 @@ struct Record {
     told: PresenceEvent,
 }
 
-/// What the client of a channel knows.
 #[derive(Debug, Default)]
 pub(crate) struct View {
     /// It has turned to its topic's home, which has to hear of its end, and has.
@@ -63,7 +62,6 @@ pub(crate) struct View {
     count: Option<usize>,
 }
 
-/// See the module.
 #[derive(Debug, Default)]
 pub(crate) struct Presence {
     pub(crate) config: Rules,
@@ -82,7 +80,7 @@ pub(crate) struct Presence {
     /// Bytes of their metas.
     sizes: Vec<usize>,
     /// What is to be posted in the step under way, and whether it may be left out.
-    due: VecDeque<(u32, Does, bool)>,
+    due: VecDeque<(u32, PresenceAction, bool)>,
     /// Channels that have ended in it, or are said to have.
     parted: Vec<u32>,
     /// Topics of which something is told in it.
@@ -100,7 +98,6 @@ pub(crate) fn event_of(name: &str) -> Option<u8> {
     EVENTS.iter().position(|(it, _)| *it == name).map(|at| FIRST + at as u8)
 }
 
-/// Whether a channel intercepts an event.
 pub(crate) fn does_intercept(intercepts: u8, event: u8) -> bool {
     match event.checked_sub(FIRST) {
         Some(0) => intercepts & INTERCEPTS_DIFF != 0,
@@ -118,7 +115,6 @@ impl Presence {
         Self { config, rooms, kept: counts.clone(), refused: counts, ended, ..Self::default() }
     }
 
-    /// The number of a new meta.
     pub(crate) fn next_number(&mut self) -> u32 {
         self.refs.push(None);
         self.sizes.push(0);
@@ -180,7 +176,14 @@ impl Presence {
 
 impl Model {
     /// A callback's effect on its channel's presences: the core is to tell the topic's home.
-    pub(super) fn presents(&mut self, chan: u32, conn: u32, call: Call, does: Does, early: bool) {
+    pub(super) fn presents(
+        &mut self,
+        chan: u32,
+        conn: u32,
+        call: Call,
+        does: PresenceAction,
+        early: bool,
+    ) {
         let is_closing = self.now.closing.contains(&conn) && !early;
         if call == Call::Terminate(Reason::Closed) || !self.is_live(chan) {
             return;
@@ -198,10 +201,10 @@ impl Model {
         channel: ChannelId,
         topic: Option<u8>,
         home: usize,
-        does: Does,
+        does: PresenceAction,
     ) -> u32 {
         let chan = match does {
-            Does::End => self.presence.names.get(&channel).copied(),
+            PresenceAction::End => self.presence.names.get(&channel).copied(),
             _ => self.due_of(channel, does),
         };
         let its_topic = chan.and_then(|it| self.chan(it)).map(|it| it.topic);
@@ -211,11 +214,11 @@ impl Model {
         };
         if let Some(view) = self.chan_mut(chan).map(|it| &mut it.view) {
             view.tracks = true;
-            if does == Does::End && std::mem::replace(&mut view.has_ended, true) {
+            if does == PresenceAction::End && std::mem::replace(&mut view.has_ended, true) {
                 self.fail("presence", format!("channel {chan} ends twice"));
             }
         }
-        if does == Does::End {
+        if does == PresenceAction::End {
             self.presence.parted.push(chan);
         }
         self.presence_goes(topic.unwrap_or_default(), home, Some((chan, does)))
@@ -230,7 +233,7 @@ impl Model {
         self.chans[chan as usize].view.is_named = true;
     }
 
-    fn due_of(&mut self, channel: ChannelId, does: Does) -> Option<u32> {
+    fn due_of(&mut self, channel: ChannelId, does: PresenceAction) -> Option<u32> {
         while let Some((chan, next, may_fail)) = self.presence.due.pop_front() {
             // What another channel was to do, and did not because its socket closes, may look
             // alike. Only one that has done nothing since its join function is not known.
@@ -257,7 +260,7 @@ impl Model {
         &mut self,
         topic: u8,
         home: usize,
-        does: Option<(u32, Does)>,
+        does: Option<(u32, PresenceAction)>,
     ) -> u32 {
         let has_ended = self.presence.ended.get(home).copied().unwrap_or(true);
         let Some(room) = self.presence.rooms.get_mut(usize::from(topic)) else { return NONE };
@@ -271,7 +274,6 @@ impl Model {
         self.presence.posted.len() as u32 - 1
     }
 
-    /// A home is told something.
     pub(crate) fn presence_came(&mut self, shard: usize, number: u32) {
         let Presence { posted, rooms, config, kept, refused, sizes, .. } = &mut self.presence;
         let size = |number: u32| sizes.get(number as usize).copied().unwrap_or_default();
@@ -280,23 +282,23 @@ impl Model {
         let Some((chan, does)) = does else { return };
         let before = room.entries.len();
         let is_taken = match does {
-            Does::Track(key, number) => {
+            PresenceAction::Track(key, number) => {
                 let entries_max = config.channel_entries_max;
                 room.track(chan, key, (number, size(number)), entries_max)
             }
-            Does::Update(key, number) => room.update(chan, key, (number, size(number))),
-            Does::Untrack(key) => room.untrack(chan, key),
-            Does::Ask => {
+            PresenceAction::Update(key, number) => room.update(chan, key, (number, size(number))),
+            PresenceAction::Untrack(key) => room.untrack(chan, key),
+            PresenceAction::Ask => {
                 room.ask(chan);
                 true
             }
-            Does::End => {
+            PresenceAction::End => {
                 room.end(chan);
                 true
             }
         };
         let (after, counts) = (room.entries.len(), &mut self.counts);
-        counts.presences += u64::from(is_taken && matches!(does, Does::Track(..)));
+        counts.presences += u64::from(is_taken && matches!(does, PresenceAction::Track(..)));
         counts.presences_refused += u64::from(!is_taken);
         if let (Some(kept), Some(refused)) = (kept.get_mut(shard), refused.get_mut(shard)) {
             *kept = (*kept + after as u64).saturating_sub(before as u64);
@@ -407,13 +409,13 @@ impl Model {
     }
 
     /// What a channel is told by its own shard that asks who is there, if the shard knows it.
-    pub(super) fn answers_to(&self, chan: u32) -> Option<Vec<Eff>> {
+    pub(super) fn answers_to(&self, chan: u32) -> Option<Vec<Action>> {
         let it = self.chan(chan)?;
         let shard = self.conn(it.conn)?.shard;
         let records = self.presence.kept_answers.get(&(shard, it.topic))?;
         let say = |&record: &u32| {
             let (said, word) = self.presence.said(record)?;
-            Some(Eff::Say { chan, word, said, record })
+            Some(Action::Say { chan, word, said, record })
         };
         Some(records.iter().filter_map(say).collect())
     }
@@ -426,7 +428,7 @@ impl Model {
             Some((*record, said, word))
         });
         let say = |chan| {
-            said.clone().map(move |(record, said, word)| Eff::Say { chan, word, said, record })
+            said.clone().map(move |(record, said, word)| Action::Say { chan, word, said, record })
         };
         let effects = chans.iter().flat_map(|&chan| say(chan)).collect();
         self.told_some(effects);
@@ -434,8 +436,8 @@ impl Model {
 
     /// Something of presence is said to a member, by its home or its interceptor, behind what was
     /// accepted before this.
-    pub(super) fn says_presence(&mut self, call: Call, effect: Eff, seq: u64) {
-        let Eff::Say { chan, word, said, record } = effect else { return };
+    pub(super) fn says_presence(&mut self, call: Call, effect: Action, seq: u64) {
+        let Action::Say { chan, word, said, record } = effect else { return };
         let Some(it) = self.chan(chan).filter(|it| it.life == Life::Live) else { return };
         let (conn, topic, join_ref) = (it.conn, it.topic, it.join_ref);
         let line = Delivery::event(word, join_ref, said);
@@ -562,7 +564,6 @@ impl Model {
     }
 }
 
-/// The place of a key.
 pub(crate) fn key_of(text: &str) -> u8 {
     KEYS.iter().position(|it| *it == text).unwrap_or(KEYS.len()) as u8
 }

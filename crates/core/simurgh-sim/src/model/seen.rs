@@ -5,23 +5,15 @@ use simurgh_sim_kit::delivery::Delivery;
 use super::{Conn, Expected, Model, Queue, code_bit};
 
 impl Model {
-    /// Something is to come on a topic of a socket.
+    /// A socket is to be sent something on a topic.
     pub(crate) fn expect(&mut self, conn: u32, topic: u8, line: Delivery, is_broadcast: bool) {
-        let (step, horizon) = (self.step, self.seq);
-        let is_binary = self.made(line.id).is_some_and(|it| it.is_binary);
-        let Some(wire) = self.conn(conn).filter(|it| it.is_open).map(|it| it.wire) else { return };
-        if is_binary && self.has_no_form(wire, topic, &line) {
-            return;
+        let horizon = self.seq;
+        if let Some((queue, expected)) = self.expected(conn, topic, line, horizon, is_broadcast) {
+            queue.own.push_back(expected);
         }
-        let heard = self.presence.heard;
-        let Some(it) = self.conn_mut(conn) else { return };
-        let line = line.on(it.wire);
-        let (is_optional, passes) = (false, false);
-        let expected = Expected { line, step, horizon, is_broadcast, is_optional, passes, heard };
-        it.queues[usize::from(topic)].own.push_back(expected);
     }
 
-    /// Something is to come by way of an interceptor, or passes it: `seq` numbers the broadcast.
+    /// An interceptor is to send something, or lets it pass; `seq` numbers the broadcast.
     pub(crate) fn expect_out(
         &mut self,
         conn: u32,
@@ -30,22 +22,31 @@ impl Model {
         seq: u64,
         passes: bool,
     ) {
-        let step = self.step;
-        let is_binary = self.made(line.id).is_some_and(|it| it.is_binary);
-        let Some(wire) = self.conn(conn).filter(|it| it.is_open).map(|it| it.wire) else { return };
-        if is_binary && self.has_no_form(wire, topic, &line) {
-            return;
-        }
-        let heard = self.presence.heard;
-        let Some(it) = self.conn_mut(conn) else { return };
-        let line = line.on(it.wire);
-        let (is_broadcast, is_optional) = (true, false);
-        let horizon = seq;
-        let expected = Expected { line, step, horizon, is_broadcast, is_optional, passes, heard };
-        if let Some(Queue { out, .. }) = it.queues.get_mut(usize::from(topic)) {
+        if let Some((Queue { out, .. }, expected)) = self.expected(conn, topic, line, seq, true) {
             let at = out.iter().rposition(|it| it.horizon <= seq).map_or(0, |at| at + 1);
-            out.insert(at, expected);
+            out.insert(at, Expected { passes, ..expected });
         }
+    }
+
+    /// What a socket is to be sent, and the queue for that; none if it has no form there.
+    fn expected(
+        &mut self,
+        conn: u32,
+        topic: u8,
+        line: Delivery,
+        horizon: u64,
+        is_broadcast: bool,
+    ) -> Option<(&mut Queue, Expected)> {
+        let (step, heard) = (self.step, self.presence.heard);
+        let is_binary = self.made(line.id).is_some_and(|it| it.is_binary);
+        let wire = self.conn(conn).filter(|it| it.is_open)?.wire;
+        if is_binary && self.has_no_form(wire, topic, &line) {
+            return None;
+        }
+        let (line, is_optional, passes) = (line.on(wire), false, false);
+        let expected = Expected { line, step, horizon, is_broadcast, is_optional, passes, heard };
+        let queue = self.conns[conn as usize].queues.get_mut(usize::from(topic))?;
+        Some((queue, expected))
     }
 
     /// A client sees something; `sum` is that of its payload.
@@ -84,7 +85,6 @@ impl Model {
         }
     }
 
-    /// A client sees its socket closed.
     pub(crate) fn seen_close(&mut self, conn: u32, code: Option<u16>) {
         let Some(it) = self.conn_mut(conn) else { return };
         if it.has_said_close {
@@ -105,7 +105,7 @@ impl Model {
         }
     }
 
-    /// Everything has come to rest: whoever is open has heard everything.
+    /// Everything has come to rest: sockets that are open have heard everything.
     pub(crate) fn at_rest(&mut self) {
         for conn in 0..self.conns.len() as u32 {
             let is_there = |it: &&Conn| it.is_open && !it.is_lost;

@@ -6,11 +6,12 @@ use simurgh_sim_kit::payload::{EMPTY, TOO_LONG, TOO_MANY, UNMATCHED};
 use simurgh_sim_kit::{NONE, refs};
 
 use super::limits::Size;
-use super::{Call, Did, Eff, Joining, Model, Now, Out, code_bit};
+use super::{Action, Call, CallbackEnd, CallbackRecord, Joining, Model, Now, code_bit};
 
 /// What a core is given.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Doing {
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Input {
+    #[default]
     Nothing,
     /// A message, of which this is due.
     Message(Option<Due>),
@@ -65,12 +66,11 @@ pub(crate) struct Over {
 }
 
 impl Model {
-    /// A core is given something.
-    pub(crate) fn begin_step(&mut self, shard: usize, doing: Doing, tick: u32) {
+    pub(crate) fn begin_step(&mut self, shard: usize, input: Input, tick: u32) {
         self.step += 1;
         self.counts.steps += 1;
         self.running = Some(shard);
-        self.doing = doing;
+        self.input = input;
         let Now { ending, closed, closing, joined, publishers, must_hold, .. } = &mut self.now;
         for list in [ending, closed, closing, joined, publishers, must_hold] {
             list.clear();
@@ -121,7 +121,7 @@ impl Model {
                 Some(Due::HandleIn { chan, id })
             }
         };
-        self.doing = Doing::Message(due);
+        self.input = Input::Message(due);
     }
 
     fn asks_to_join(&mut self, conn: u32, asked: Request) -> Option<Due> {
@@ -148,7 +148,6 @@ impl Model {
         Some(Due::Join { id })
     }
 
-    /// A join is refused.
     pub(crate) fn refuses(&mut self, conn: u32) {
         self.counts.refused += 1;
         if let Some(shard) = self.shard_of_conn(conn) {
@@ -165,49 +164,51 @@ impl Model {
 
     /// A core is given what a handle sent.
     pub(crate) fn told(&mut self, chan: u32, intent: Intent) {
-        self.doing = Doing::Mail(None);
+        self.input = Input::Mail(None);
         if !self.is_live(chan) {
             return;
         }
         self.counts.told += 1;
         match intent {
-            Intent::Info { id } => self.doing = Doing::Mail(Some(Due::HandleInfo { chan, id })),
-            Intent::Push { id } => self.told_to(chan, vec![Eff::Push(id)], Out::Nothing, 0),
+            Intent::Info { id } => self.input = Input::Mail(Some(Due::HandleInfo { chan, id })),
+            Intent::Push { id } => {
+                self.told_to(chan, vec![Action::Push(id)], CallbackEnd::Nothing, 0)
+            }
             Intent::Reply { msg_ref, id } => {
-                self.told_to(chan, Vec::new(), Out::Reply(b'o', id), msg_ref);
+                self.told_to(chan, Vec::new(), CallbackEnd::Reply(b'o', id), msg_ref);
             }
             Intent::Stop(how) => self.must_end(chan, Reason::Stopped(how), None),
             Intent::Broadcast { id } => {
                 self.counts.spoken += 1;
-                self.told_to(chan, vec![Eff::Broadcast(id)], Out::Nothing, 0);
+                self.told_to(chan, vec![Action::Broadcast(id)], CallbackEnd::Nothing, 0);
             }
-            Intent::Done { task } => self.doing = Doing::Mail(Some(Due::Done { chan, task })),
+            Intent::Done { task } => self.input = Input::Mail(Some(Due::Done { chan, task })),
         }
     }
 
     /// What a handle has a channel do is as if that did it in a callback.
-    fn told_to(&mut self, chan: u32, effects: Vec<Eff>, out: Out, msg_ref: u32) {
+    fn told_to(&mut self, chan: u32, effects: Vec<Action>, out: CallbackEnd, msg_ref: u32) {
         let conn = self.chan(chan).map_or(NONE, |it| it.conn);
         let call = Call::HandleIn { id: NONE };
-        self.end(Did { chan, conn, call, effects, out, msg_ref, seq: 0 });
+        self.end(CallbackRecord { chan, conn, call, effects, out, msg_ref, seq: 0 });
     }
 
     /// A message for a channel is answered by the core itself.
     pub(super) fn replies_to(&mut self, chan: u32, msg_ref: u32, response: u32) {
-        self.told_to(chan, Vec::new(), Out::Reply(b'e', response), msg_ref);
+        self.told_to(chan, Vec::new(), CallbackEnd::Reply(b'e', response), msg_ref);
     }
 
     /// What is pushed to several channels is said to each in turn.
-    pub(super) fn told_some(&mut self, effects: Vec<Eff>) {
+    pub(super) fn told_some(&mut self, effects: Vec<Action>) {
         let call = Call::HandleIn { id: NONE };
-        let out = Out::Nothing;
-        self.end(Did { chan: NONE, conn: NONE, call, effects, out, msg_ref: 0, seq: 0 });
+        let out = CallbackEnd::Nothing;
+        self.end(CallbackRecord { chan: NONE, conn: NONE, call, effects, out, msg_ref: 0, seq: 0 });
     }
 
     /// What was due has come; returns the ref of its message.
     pub(crate) fn take_due(&mut self, what: Due) -> u32 {
-        match &mut self.doing {
-            Doing::Message(due) | Doing::Mail(due) if *due == Some(what) => {
+        match &mut self.input {
+            Input::Message(due) | Input::Mail(due) if *due == Some(what) => {
                 *due = None;
                 self.joining.map_or(0, |it| it.msg_ref)
             }
@@ -222,7 +223,7 @@ impl Model {
     /// Whether the step is a join of this topic.
     pub(crate) fn is_rejoin(&self, conn: u32, topic: u8) -> bool {
         let is_it = self.joining.is_some_and(|it| it.conn == conn && it.topic == topic);
-        is_it && matches!(self.doing, Doing::Message(Some(Due::Join { .. })))
+        is_it && matches!(self.input, Input::Message(Some(Due::Join { .. })))
     }
 
     /// The session of a socket is over.
@@ -231,10 +232,10 @@ impl Model {
         let Over { conn, is_silent } = over;
         let Some(it) = self.conn_mut(conn).filter(|it| it.is_open) else { return };
         (it.is_open, it.closed_step) = (false, step);
-        let (shard, is_gone) = (it.shard, self.doing == Doing::Ended(conn));
+        let (shard, is_gone) = (it.shard, self.input == Input::Ended(conn));
         self.waiting.retain(|it| *it != conn);
         let drains = self.shards.get(shard).is_some_and(|it| it.drains);
-        let is_tick = self.doing == Doing::Tick;
+        let is_tick = self.input == Input::Tick;
         let has_expired = self.has_expired(conn);
         if let Some(shard) = self.shards.get_mut(shard) {
             shard.open -= 1;
@@ -262,11 +263,10 @@ impl Model {
         }
     }
 
-    /// A core returns.
     pub(crate) fn end_step(&mut self) {
         let shard = self.running.take();
-        let doing = std::mem::replace(&mut self.doing, Doing::Nothing);
-        if let Doing::Message(Some(due)) | Doing::Mail(Some(due)) = doing {
+        let input = std::mem::replace(&mut self.input, Input::Nothing);
+        if let Input::Message(Some(due)) | Input::Mail(Some(due)) = input {
             self.still_due(due);
         }
         (self.joining, self.prepared) = (None, None);
@@ -278,8 +278,8 @@ impl Model {
         }
         self.check_told();
         self.check_presence();
-        self.check_ears();
-        if doing == Doing::Tick {
+        self.check_listeners();
+        if input == Input::Tick {
             self.check_expired(shard);
         }
         let ending = std::mem::take(&mut self.now.ending);

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 
 use simurgh_core::Reason;
 
-use super::{Call, Did, Doing, Eff, Life, Model};
+use super::{Action, Call, CallbackRecord, Input, Life, Model};
 
 /// What a socket waits for beside a join.
 #[derive(Clone, Copy, Debug, Default)]
@@ -42,7 +42,6 @@ pub(crate) struct Task {
     is_told: bool,
 }
 
-/// A handler that waits.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Handler {
     pub(crate) chan: u32,
@@ -65,7 +64,6 @@ impl Model {
         }
     }
 
-    /// A message has come to its channel.
     pub(super) fn came(&mut self, chan: u32, id: u32) {
         let Some(it) = self.chan_mut(chan) else { return };
         let last = it.work.last.replace(id);
@@ -89,7 +87,6 @@ impl Model {
         self.handlers.push(Handler { chan, task });
     }
 
-    /// A handler is done.
     pub(super) fn is_done(&mut self, chan: u32, task: u32) {
         self.counts.handled += 1;
         let task_of = self.tasks.get_mut(task as usize).filter(|it| it.chan == chan);
@@ -148,30 +145,30 @@ impl Model {
     }
 
     /// An effect that concerns the socket's waiting, or linked work.
-    pub(super) fn reached(&mut self, chan: u32, conn: u32, call: Call, effect: Eff) {
+    pub(super) fn reached(&mut self, chan: u32, conn: u32, call: Call, effect: Action) {
         // Of the last words on a socket that closes others hear, and nobody else.
         if call == Call::Terminate(Reason::Closed) {
-            if let Eff::Link(task) = effect {
+            if let Action::Link(task) = effect {
                 self.now.unlinked.push(task);
             }
             return;
         }
         let is_there = self.is_live(chan) && !self.now.closing.contains(&conn);
         match effect {
-            Eff::Link(task) => {
+            Action::Link(task) => {
                 self.counts.linked += 1;
                 match self.chan_mut(chan).filter(|_| is_there) {
                     Some(it) => it.work.tasks.push(task),
                     None => self.now.unlinked.push(task),
                 }
             }
-            Eff::Hold if is_there && !self.waits(conn) => {
+            Action::Hold if is_there && !self.waits(conn) => {
                 let since_tick = self.now.tick;
                 self.conns[conn as usize].waits.full = Some((chan, since_tick));
                 self.counts.holds += 1;
                 self.now.waits.push(conn);
             }
-            Eff::Proceed => self.proceeds(chan, conn),
+            Action::Proceed => self.proceeds(chan, conn),
             _ => {}
         }
     }
@@ -196,7 +193,7 @@ impl Model {
         // late.
         let mut all = full.iter().chain(&self.now.proceeded);
         let is_late = all.any(|(it, since)| *it == chan && tick.wrapping_sub(*since) > longest);
-        let is_overdue = is_late && self.doing == Doing::Tick;
+        let is_overdue = is_late && self.input == Input::Tick;
         self.counts.overdue += u64::from(is_overdue);
         is_overdue
     }
@@ -236,13 +233,12 @@ impl Model {
         (self.now.told, self.now.unlinked) = (told, unlinked);
     }
 
-    /// Work that was not told its end.
     pub(crate) fn untold(&self) -> usize {
         self.tasks.iter().filter(|it| !it.is_told).count()
     }
 }
 
-impl Did {
+impl CallbackRecord {
     /// Whether its effects are a join's that came to nothing.
     pub(super) fn is_unjoined(&self) -> bool {
         matches!(self.call, Call::Join { .. })

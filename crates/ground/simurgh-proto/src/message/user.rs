@@ -3,8 +3,8 @@ use alloc::borrow::Cow;
 use alloc::vec::Vec;
 use core::fmt;
 
-use crate::serializer::json;
-use crate::serializer::{DecodeError, EncodeError};
+use crate::json;
+use crate::serializer::error::{DecodeError, EncodeError};
 
 /// The content of a Supabase broadcast frame (PROTOCOL §11.1): the member's own event, metadata,
 /// and data that is JSON text or raw bytes.

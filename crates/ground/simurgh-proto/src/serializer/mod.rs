@@ -7,8 +7,7 @@
 //! * [`json`] finds values in JSON text and checks them, without building anything.
 //! * `v1` is the object form, text only.
 //! * `v2` is the array form, and the binary frames that go with it.
-mod escape;
-pub mod json;
+pub(crate) mod error;
 mod v1;
 mod v2;
 
@@ -16,8 +15,9 @@ use alloc::borrow::Cow;
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use thiserror::Error;
-
+pub use self::error::{DecodeError, EncodeError, UnknownVsn};
+pub use crate::json;
+use crate::json::Raw;
 use crate::message::user::{USER_BROADCAST, USER_PUSH};
 use crate::message::{Message, Payload, Ref, UserBroadcast, events};
 
@@ -338,61 +338,19 @@ impl Serializer {
     }
 }
 
-/// The `vsn` a client asked for is not a version, or not one that is served: HTTP 403.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-#[error("unknown vsn: 1.0.x and 2.0.x are served")]
-pub struct UnknownVsn;
+impl<'a> Raw<'a> {
+    fn payload(self) -> Payload<'a> {
+        Payload::Json(self.compact())
+    }
 
-/// A frame that is not a Channels message. Always the peer's fault, and always the end of the
-/// socket, with close code 1011 and no `phx_error` (PROTOCOL §7, rows 75–77, 84).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-pub enum DecodeError {
-    /// Not JSON; the byte where that was seen.
-    #[error("not JSON at byte {at}")]
-    Syntax {
-        /// Offset in bytes from the start of the frame.
-        at: usize,
-    },
-    /// JSON that nests deeper than [`json::DEPTH_MAX`].
-    #[error("JSON nests too deep")]
-    TooDeep,
-    /// JSON, but not the object of V1 or the array of at least five of V2, or with a topic, event
-    /// or status that is not a string.
-    #[error("not a Channels message")]
-    Shape,
-    /// Text or header fields in a binary frame that are not UTF-8.
-    #[error("not UTF-8")]
-    NotUtf8,
-    /// A binary frame of a kind that does not flow in this direction; kind 3 is one unless
-    /// [`Serializer::decode_supabase`] reads it.
-    #[error("unknown binary kind {0}")]
-    UnknownKind(u8),
-    /// A binary frame that ends within its header.
-    #[error("binary header is cut short")]
-    Truncated,
-}
-
-impl From<json::JsonError> for DecodeError {
-    fn from(error: json::JsonError) -> Self {
-        match error {
-            json::JsonError::Syntax { at } => DecodeError::Syntax { at },
-            json::JsonError::TooDeep => DecodeError::TooDeep,
+    /// The value as a ref. Strings with escapes are spelled our way, so that equal strings are
+    /// equal.
+    fn msg_ref(self) -> Ref<'a> {
+        match self.string() {
+            Some(Cow::Owned(unescaped)) => Ref::from_text(&unescaped),
+            _ => Ref::from_json(self.compact()),
         }
     }
-}
-
-/// A message that this serializer cannot carry. The application's fault, never the peer's.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-pub enum EncodeError {
-    /// V1 has no binary frames.
-    #[error("a binary payload needs serializer V2")]
-    BinaryNeedsV2,
-    /// A [`UserBroadcast`] is a broadcast or a push.
-    #[error("a member's broadcast cannot be a reply")]
-    UserBroadcastIsNoReply,
-    /// A field of a binary frame's header is over 255 bytes.
-    #[error("a field of a binary frame is over 255 bytes")]
-    FieldTooLong,
 }
 
 /// Tells replies from other events; a reply's payload is `{"status":s,"response":r}`.

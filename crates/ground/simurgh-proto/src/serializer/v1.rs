@@ -7,8 +7,8 @@ use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use super::json::{Raw, Scanner, escape_into};
 use super::{DecodeError, EncodeError, Kind};
+use crate::json::{self, Raw, Scanner, escape_into};
 use crate::message::{Message, Payload, Ref, UserBroadcast, events};
 
 pub(super) fn decode(text: &str) -> Result<Message<'_>, DecodeError> {
@@ -135,7 +135,7 @@ fn members<'a>(text: &'a str, member: impl FnMut(&str, Raw<'a>)) -> Result<(), D
     scanner.blanks();
     if !scanner.is_next(b'{') {
         // Other JSON has a wrong shape, other text is not JSON: the log should say which.
-        super::json::validate(text)?;
+        json::validate(text)?;
         return Err(DecodeError::Shape);
     }
     scanner.object(member)?;

@@ -5,8 +5,8 @@
 use alloc::borrow::Cow;
 use alloc::vec::Vec;
 
-use super::json::{Raw, Scanner, escape_into};
 use super::{DecodeError, EncodeError, Kind, ServerMessage, utf8, v1};
+use crate::json::{self, Raw, Scanner, escape_into};
 use crate::message::user::{USER_BROADCAST, USER_PUSH};
 use crate::message::{Message, Payload, Ref, UserBroadcast, events};
 
@@ -16,7 +16,7 @@ pub(super) fn decode_text(text: &str) -> Result<Message<'_>, DecodeError> {
     scanner.blanks();
     if !scanner.is_next(b'[') {
         // Other JSON has a wrong shape, other text is not JSON: the log should say which.
-        super::json::validate(text)?;
+        json::validate(text)?;
         return Err(DecodeError::Shape);
     }
     scanner.expect(b'[')?;

@@ -1,4 +1,4 @@
-//! What JetStream is asked, and how it answers: JSON.
+//! JetStream's requests and answers, in JSON.
 //!
 //! <https://docs.nats.io/reference/reference-protocols/nats_api_reference>, and ADR-31 of
 //! nats-io/nats-architecture-and-design for getting many messages at once.
@@ -8,31 +8,31 @@ use serde_json::{Value, json};
 
 use crate::wire::Message;
 
-/// Nobody is there who would answer.
+/// There is no responder.
 pub(super) const STATUS_NOBODY: u16 = 503;
-/// There is nothing of that kind.
+/// There is no such message.
 pub(super) const STATUS_NONE: u16 = 404;
-/// The end of many messages.
+/// The end of a batch of messages.
 pub(super) const STATUS_END: u16 = 204;
 
-/// The stream is not there.
+/// The stream does not exist.
 pub(super) const NO_STREAM: u32 = 10_059;
-/// There is one of that name already, of another shape.
+/// A stream of that name with another configuration exists.
 pub(super) const NAME_IN_USE: u32 = 10_058;
-/// Servers of the engine that do not have a leader.
+/// The engine's servers have no leader.
 const UNAVAILABLE: u32 = 10_008;
-/// Not all of the engine's servers answered.
+/// Not all of the engine's servers have answered.
 const INCOMPLETE: u32 = 10_004;
 /// No such message.
 const NO_MESSAGE: u32 = 10_037;
-/// What is stored should be in another stream.
+/// The message expected another stream.
 const OTHER_STREAM: u32 = 10_060;
-/// It could not be written.
+/// The message could not be written.
 const NOT_WRITTEN: u32 = 10_077;
-/// An earlier one with the same id is on its way.
+/// An earlier message with the same id is being stored.
 const IN_PROCESS: u32 = 10_158;
 
-/// What JetStream says in place of an answer.
+/// An error of JetStream.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub(super) struct Failure {
@@ -42,7 +42,7 @@ pub(super) struct Failure {
 }
 
 impl Failure {
-    /// Nobody is there who would answer.
+    /// There is no responder.
     pub(super) fn nobody() -> Self {
         let description = "nobody answers for it: JetStream is not enabled, no server leads the \
                            stream, or it is gone";
@@ -50,12 +50,12 @@ impl Failure {
         Self { code: STATUS_NOBODY.into(), err_code: 0, description }
     }
 
-    /// Nothing was done, and that may be otherwise soon.
+    /// Whether nothing was done, and a later attempt may succeed.
     pub(super) const fn is_passing(&self) -> bool {
         matches!((self.code, self.err_code), (503, 0) | (_, UNAVAILABLE | INCOMPLETE))
     }
 
-    /// It does not say whether it is stored: others of a stream's servers may have it.
+    /// Whether the message may be stored: other servers of the stream may have it.
     pub(super) const fn may_be_stored(&self, replicas: u64) -> bool {
         self.err_code == IN_PROCESS || (self.err_code == NOT_WRITTEN && replicas > 1)
     }
@@ -78,7 +78,7 @@ impl std::fmt::Display for Failure {
     }
 }
 
-/// What is there in an answer besides its error.
+/// An answer, which may be an error.
 pub(super) trait Answer: Default + for<'a> Deserialize<'a> {
     fn error(&mut self) -> Option<Failure>;
 }
@@ -114,14 +114,14 @@ pub(super) fn read<A: Answer>(message: &Message) -> Result<A, Failure> {
     }
 }
 
-/// To `STREAM.INFO`, `STREAM.CREATE` and `STREAM.UPDATE`.
+/// The answer to `STREAM.INFO`, `STREAM.CREATE` and `STREAM.UPDATE`.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct StreamInfo {
     error: Option<Failure>,
     pub(super) config: Value,
     pub(super) created: String,
-    /// When it said so, by its clock.
+    /// The time of the answer, by the server's clock.
     pub(super) ts: String,
     pub(super) state: StreamState,
     cluster: Option<StreamCluster>,
@@ -144,14 +144,14 @@ impl StreamInfo {
         self.config["num_replicas"].as_u64().unwrap_or(1)
     }
 
-    /// Whether it comes from who has all of the stream. Without a leader any server answers with
-    /// what it has.
+    /// Whether it comes from a server that has the whole stream. Without a leader any server
+    /// answers with what it has.
     pub(super) fn is_of_leader(&self) -> bool {
         self.replicas() <= 1 || self.cluster.as_ref().is_some_and(|it| !it.leader.is_empty())
     }
 }
 
-/// To what is stored.
+/// The answer to a stored message.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct PubAck {
@@ -160,7 +160,7 @@ pub(super) struct PubAck {
     pub(super) duplicate: bool,
 }
 
-/// To `STREAM.MSG.GET`.
+/// The answer to `STREAM.MSG.GET`.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Got {
@@ -177,7 +177,7 @@ pub(super) struct GotMessage {
     pub(super) time: String,
 }
 
-/// To `STREAM.PURGE`.
+/// The answer to `STREAM.PURGE`.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Purged {
@@ -185,59 +185,59 @@ pub(super) struct Purged {
     pub(super) success: bool,
 }
 
-/// What is asked: to which subject, and in which words.
-pub(super) type Question = (String, Vec<u8>);
+/// A request: its subject and its body.
+pub(super) type Request = (String, Vec<u8>);
 
-fn question(verb: &str, stream: &str, words: Option<Value>) -> Question {
+fn request(verb: &str, stream: &str, words: Option<Value>) -> Request {
     let words = words.map(|it| it.to_string().into_bytes()).unwrap_or_default();
     (format!("$JS.API.{verb}.{stream}"), words)
 }
 
-pub(super) fn info(stream: &str) -> Question {
-    question("STREAM.INFO", stream, None)
+pub(super) fn info(stream: &str) -> Request {
+    request("STREAM.INFO", stream, None)
 }
 
-pub(super) fn create(stream: &str, config: Value) -> Question {
-    question("STREAM.CREATE", stream, Some(config))
+pub(super) fn create(stream: &str, config: Value) -> Request {
+    request("STREAM.CREATE", stream, Some(config))
 }
 
-pub(super) fn update(stream: &str, config: Value) -> Question {
-    question("STREAM.UPDATE", stream, Some(config))
+pub(super) fn update(stream: &str, config: Value) -> Request {
+    request("STREAM.UPDATE", stream, Some(config))
 }
 
-/// Everything on a subject before a number is forgotten.
-pub(super) fn purge(stream: &str, subject: &str, before: u64) -> Question {
-    question("STREAM.PURGE", stream, Some(json!({ "filter": subject, "seq": before })))
+/// Removes everything on a subject before a number.
+pub(super) fn purge(stream: &str, subject: &str, before: u64) -> Request {
+    request("STREAM.PURGE", stream, Some(json!({ "filter": subject, "seq": before })))
 }
 
-/// The next on a subject from a number on, of the leader.
-pub(super) fn next_of_leader(stream: &str, subject: &str, seq: u64) -> Question {
-    question("STREAM.MSG.GET", stream, Some(json!({ "next_by_subj": subject, "seq": seq })))
+/// The next message on a subject from a number on, from the leader.
+pub(super) fn next_of_leader(stream: &str, subject: &str, seq: u64) -> Request {
+    request("STREAM.MSG.GET", stream, Some(json!({ "next_by_subj": subject, "seq": seq })))
 }
 
-/// The first from a time on, of the leader, whatever its subject.
-pub(super) fn first_from(stream: &str, time: &str) -> Question {
+/// The first message from a time on, on any subject, from the leader.
+pub(super) fn first_from(stream: &str, time: &str) -> Request {
     let words = json!({ "next_by_subj": ">", "start_time": time, "no_hdr": true });
-    question("STREAM.MSG.GET", stream, Some(words))
+    request("STREAM.MSG.GET", stream, Some(words))
 }
 
-/// Those on a subject from a number on, of any server that has the stream.
-pub(super) fn next(stream: &str, subject: &str, seq: u64, count: u32, bytes: usize) -> Question {
+/// The messages on a subject from a number on, from any server that has the stream.
+pub(super) fn next(stream: &str, subject: &str, seq: u64, count: u32, bytes: usize) -> Request {
     let words = json!({
         "next_by_subj": subject, "seq": seq.max(1), "batch": count, "max_bytes": bytes.max(1),
     });
-    question("DIRECT.GET", stream, Some(words))
+    request("DIRECT.GET", stream, Some(words))
 }
 
-/// The last of each of these from a number on, of any server that has the stream. `up_to` 0: up to
-/// the last there is.
+/// The last message on each of these subjects from a number on, from any server that has the
+/// stream. `up_to` 0: up to the end.
 pub(super) fn last_of(
     stream: &str,
     subjects: &[&str],
     seq: u64,
     up_to: u64,
     bytes: usize,
-) -> Question {
+) -> Request {
     let mut words = json!({ "multi_last": subjects, "max_bytes": bytes.max(1) });
     if seq > 0 {
         words["seq"] = seq.into();
@@ -245,15 +245,15 @@ pub(super) fn last_of(
     if up_to > 0 {
         words["up_to_seq"] = up_to.into();
     }
-    question("DIRECT.GET", stream, Some(words))
+    request("DIRECT.GET", stream, Some(words))
 }
 
-/// Nothing, of any server that has the stream: whether it may be asked.
-pub(super) fn none_direct(stream: &str, subject: &str) -> Question {
-    question("DIRECT.GET", stream, Some(json!({ "last_by_subj": subject })))
+/// A request for nothing to any server that has the stream: whether the node may ask it.
+pub(super) fn none_direct(stream: &str, subject: &str) -> Request {
+    request("DIRECT.GET", stream, Some(json!({ "last_by_subj": subject })))
 }
 
-/// Nothing, of the leader: whether it may be asked.
-pub(super) fn none_of_leader(stream: &str, subject: &str) -> Question {
-    question("STREAM.MSG.GET", stream, Some(json!({ "last_by_subj": subject })))
+/// A request for nothing to the leader: whether the node may ask it.
+pub(super) fn none_of_leader(stream: &str, subject: &str) -> Request {
+    request("STREAM.MSG.GET", stream, Some(json!({ "last_by_subj": subject })))
 }

@@ -1,4 +1,4 @@
-//! Looks at one stream, makes it or changes it, and finds out whether it may be used.
+//! Checks one stream, makes or changes it, and finds out whether it may be used.
 //!
 //! ```text
 //! INFO ─► not there ─► CREATE ─┐
@@ -9,53 +9,53 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use super::api::{self, Failure, Question, StreamInfo};
+use super::api::{self, Failure, Request, StreamInfo};
 use super::compare::{self, Verdict};
 use crate::wire::Message;
 
-/// A question without an answer is asked again after so long.
+/// After which time a request without an answer is repeated.
 const AGAIN_MS: u64 = 1_000;
-/// A stream on several servers that seems to be set back is looked at again after so long: a new
-/// leader may not have caught up with itself yet.
+/// After which time a stream on several servers that seems to be set back is checked again: a new
+/// leader may not have caught up yet.
 const DOUBT_MS: u64 = 500;
-/// So often.
+/// How often that is done.
 const DOUBTS_MAX: u32 = 3;
-/// Times that a stream is made or changed before that is given up.
+/// How often a stream is made or changed before that is given up.
 const CHANGES_MAX: u32 = 3;
 
-/// What is asked of a stream.
+/// A request about a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verb {
     Info,
     Create,
     Update,
-    /// Whether any server that has it may be asked.
+    /// Tests whether any server that has it may be asked.
     TryDirect,
-    /// Whether its leader may be asked.
+    /// Tests whether its leader may be asked.
     TryLeader,
-    /// Whether it may be stored to.
+    /// Tests whether the node may store to it.
     TryStore,
 }
 
-/// The questions that change nothing.
+/// The requests that only test permissions.
 pub(super) const TRIES: [Verb; 3] = [Verb::TryDirect, Verb::TryLeader, Verb::TryStore];
 
-/// What is to be said to the engine.
-pub(super) enum Say {
-    Question(Question),
-    /// An envelope that is certain not to be stored.
+/// A message for the engine.
+pub(super) enum Probe {
+    Request(Request),
+    /// An envelope that certainly is not stored.
     Unstorable,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Step {
-    /// Nothing is asked.
+    /// Nothing is requested.
     Idle,
     Asked {
         verb: Verb,
         again_ms: u64,
     },
-    /// Those of [`TRIES`] without an answer.
+    /// The requests of [`TRIES`] without an answer.
     Trying {
         left: [bool; TRIES.len()],
         again_ms: u64,
@@ -64,30 +64,30 @@ enum Step {
     Refused(Box<str>),
 }
 
-/// One stream, as it is known.
+/// One stream.
 #[derive(Debug)]
 pub(super) struct Check {
     pub(super) name: Box<str>,
-    /// A subject of it that no topic has.
+    /// A subject of the stream that no topic has.
     pub(super) nowhere: Box<str>,
     expected: Value,
     may_change: bool,
     step: Step,
     changes: u32,
     doubts: u32,
-    /// What it was the last time.
+    /// The stream as it was last found.
     found: Option<Found>,
-    /// The highest number that was ever seen of it.
+    /// The highest number seen.
     seen: u64,
-    /// The number that came last by itself, on this link.
+    /// The number of the last republished message over this link.
     heard: u64,
-    /// The highest number that had been seen when it was asked.
+    /// The highest number seen at the time of the request.
     seen_at_ask: u64,
-    /// Since when it is looked at whether it is still what it was, and nobody says.
+    /// Since when checks whether it is unchanged were not answered.
     silent_since_ms: Option<u64>,
-    /// Why there was no answer of use, the last time.
+    /// Why the last request had no useful answer.
     trouble: Option<String>,
-    /// Of what it was found to be set back by this node, if that cannot be written into it.
+    /// How this node found it set back, if that cannot be written into its metadata.
     set_back: String,
 }
 
@@ -119,14 +119,14 @@ impl Check {
         }
     }
 
-    /// Looks at it from the beginning.
+    /// Begins a check.
     pub(super) fn begin(&mut self, now_ms: u64) -> Vec<Verb> {
         (self.changes, self.doubts, self.trouble) = (0, 0, None);
         (self.silent_since_ms, self.heard) = (None, 0);
         self.ask(Verb::Info, now_ms)
     }
 
-    /// Nothing is asked any more.
+    /// Ends the check.
     pub(super) fn end(&mut self) {
         self.step = Step::Idle;
     }
@@ -137,21 +137,21 @@ impl Check {
         vec![verb]
     }
 
-    /// What a question says; `config` is what it is to be changed to.
-    pub(super) fn say(&self, verb: Verb, config: &Value) -> Say {
+    /// The message of a request; `config` is the configuration for an update.
+    pub(super) fn probe(&self, verb: Verb, config: &Value) -> Probe {
         let (name, nowhere) = (&self.name, &self.nowhere);
-        Say::Question(match verb {
+        Probe::Request(match verb {
             Verb::Info => api::info(name),
             Verb::Create => api::create(name, self.expected.clone()),
             Verb::Update => api::update(name, config.clone()),
             Verb::TryDirect => api::none_direct(name, nowhere),
             Verb::TryLeader => api::none_of_leader(name, nowhere),
-            Verb::TryStore => return Say::Unstorable,
+            Verb::TryStore => return Probe::Unstorable,
         })
     }
 
-    /// An answer: what is to be asked next, and with what the stream is to be changed to.
-    pub(super) fn hear(
+    /// Takes an answer. Returns the next requests, and the configuration for an update.
+    pub(super) fn on_answer(
         &mut self,
         verb: Verb,
         message: &Message,
@@ -170,7 +170,7 @@ impl Check {
                 self.tried(verb, message, now_ms);
                 (Vec::new(), Value::Null)
             }
-            // Of a question that was asked again.
+            // The answer to a request that was repeated.
             _ => (Vec::new(), Value::Null),
         }
     }
@@ -178,7 +178,7 @@ impl Check {
     fn is_there(&mut self, verb: Verb, info: &StreamInfo, now_ms: u64) -> (Vec<Verb>, Value) {
         let none = Value::Null;
         if !info.is_of_leader() {
-            // It is asked again in its time.
+            // The request is repeated in time.
             return (Vec::new(), none);
         }
         match compare::judge(&self.expected, &info.config, self.may_change) {
@@ -216,8 +216,8 @@ impl Check {
         (TRIES.to_vec(), none)
     }
 
-    /// Whether it is the one that was there before and has less than was seen of it: it was
-    /// restored from a copy, or its server lost what it had not written.
+    /// Whether it is the same stream as before with less than was seen of it: it was restored from
+    /// a copy, or its server lost what it had not written.
     fn is_set_back(&self, info: &StreamInfo) -> bool {
         let is_same = self.found.as_ref().is_some_and(|it| it.identity == identity(info));
         is_same && info.state.last_seq < self.seen_at_ask
@@ -248,7 +248,7 @@ impl Check {
             }
             // Another node was faster.
             (Verb::Create, api::NAME_IN_USE) => return self.ask(Verb::Info, now_ms),
-            // It is asked again: a cluster of servers that begins has nobody who answers.
+            // It is repeated: a cluster of servers that is starting does not answer yet.
             _ if failure.is_passing() => {
                 self.trouble = Some(failure.to_string());
                 if let Step::Asked { again_ms, .. } = &mut self.step {
@@ -284,7 +284,7 @@ impl Check {
         };
         let Step::Trying { left, again_ms } = &mut self.step else { return };
         match outcome {
-            // Servers that have just been given a stream do not answer yet.
+            // Servers that were just given a stream do not answer yet.
             Err(failure) if failure.is_passing() => {
                 *again_ms = now_ms + AGAIN_MS / 4;
                 self.trouble = Some(failure.to_string());
@@ -306,16 +306,16 @@ impl Check {
         }
     }
 
-    /// The engine does not let this node do something of it.
+    /// The engine refuses a request about the stream.
     pub(super) fn refuse(&mut self, why: String) {
         self.step = Step::Refused(why.into());
     }
 
-    /// What is to be asked again.
+    /// The requests to repeat now.
     pub(super) fn tick(&mut self, now_ms: u64) -> Vec<Verb> {
         match &mut self.step {
             Step::Asked { again_ms, .. } if *again_ms <= now_ms => {
-                // From the beginning: a stream may have been made without an answer.
+                // Beginning with INFO: a stream may have been made without an answer.
                 self.ask(Verb::Info, now_ms)
             }
             Step::Trying { left, again_ms } if *again_ms <= now_ms => {
@@ -335,17 +335,17 @@ impl Check {
         }
     }
 
-    /// A number of the stream was seen.
+    /// Notes a number of the stream.
     pub(super) fn saw(&mut self, seq: u64) {
         self.seen = self.seen.max(seq);
     }
 
-    /// A message has come by itself; whether it has no higher number than the one before it.
+    /// Notes a republished message. Returns whether its number is not higher than the last.
     pub(super) fn hears(&mut self, seq: u64) -> bool {
         std::mem::replace(&mut self.heard, seq) >= seq
     }
 
-    /// What is certain to be in whatever answers from now on; 0, if nothing is.
+    /// The number up to which every answer from now on is complete; 0, if none is known.
     pub(super) fn certain(&self) -> u64 {
         if self.replicas() == 1 { self.seen } else { 0 }
     }
@@ -354,7 +354,7 @@ impl Check {
         self.found.as_ref().map_or(1, |it| it.replicas)
     }
 
-    /// After which it forgets everything; none, if it does not for its age, or is not known.
+    /// After which time it removes everything; none, if it does not by age, or is not known.
     pub(super) fn age(&self) -> Option<Duration> {
         self.found.as_ref().and_then(|it| it.age)
     }
@@ -381,28 +381,28 @@ impl Check {
         format!("the stream {}: {words}", self.name)
     }
 
-    /// What tells this stream from one that has other numbers.
+    /// The identity of the stream and its numbers.
     pub(super) fn identity(&self) -> Option<(&str, &str)> {
         self.found.as_ref().map(|it| (&*it.identity, &*self.set_back))
     }
 
-    /// Whether what is said of it now is about the stream that was there, and all that was seen of
-    /// it.
+    /// Whether an INFO is of the same stream, with everything that was seen of it.
     pub(super) fn is_still(&self, info: &StreamInfo, seen: u64) -> bool {
         let is_same = self.found.as_ref().is_some_and(|it| it.identity == identity(info));
         !info.is_of_leader() || (is_same && info.state.last_seq >= seen)
     }
 
-    pub(super) fn is_looked_at(&mut self, now_ms: u64) {
+    pub(super) fn begin_recheck(&mut self, now_ms: u64) {
         self.silent_since_ms.get_or_insert(now_ms);
     }
 
-    /// It is still what it was.
+    /// The stream is unchanged.
     pub(super) fn has_answered(&mut self) {
         self.silent_since_ms = None;
     }
 
-    /// For how long nobody has said whether it is; none, if it is not asked.
+    /// For how long a check whether it is unchanged has not been answered; none, if there is no
+    /// such check.
     pub(super) fn silent_ms(&self, now_ms: u64) -> Option<u64> {
         self.silent_since_ms.map(|it| now_ms.saturating_sub(it))
     }
@@ -412,8 +412,8 @@ impl Check {
     }
 }
 
-/// When the stream was made, with which number it began, and how often it was set back. The first
-/// number that is left would not do: it grows as the oldest go.
+/// When the stream was made, its first number, and how often it was set back. The first number that
+/// is left would not do: it grows as the oldest messages go.
 fn identity(info: &StreamInfo) -> String {
     let first = info.config["first_seq"].as_u64().unwrap_or(0);
     format!("{} {first} {}", info.created, compare::set_backs(&info.config))

@@ -1,4 +1,4 @@
-//! What a stream is, against what it should be.
+//! Compares a stream's configuration with the one it should have.
 
 use std::fmt;
 
@@ -6,16 +6,16 @@ use serde_json::Value;
 
 use crate::streams::{METADATA, METADATA_EPOCH};
 
-/// The longest that is shown of a value.
+/// The most characters that are shown of a value.
 const SHOWN_CHARS_MAX: usize = 200;
 
-/// One setting that is not as it should be.
+/// A setting that differs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Difference {
     key: &'static str,
     expected: Value,
     found: Value,
-    /// It can be changed, and nothing is lost that is wanted.
+    /// Whether it can be changed without losing anything that is wanted.
     is_safe: bool,
 }
 
@@ -27,7 +27,7 @@ impl fmt::Display for Difference {
     }
 }
 
-/// What must be the same. The engine leaves out what is as it comes.
+/// Settings that must be equal. The engine leaves out those with their defaults.
 const SAME: &[&str] = &[
     "subjects",
     "storage",
@@ -43,7 +43,7 @@ const SAME: &[&str] = &[
     "no_ack",
 ];
 
-/// What differs between two sets of settings: `expected` is how this node would make the stream.
+/// The differences between two configurations; `expected` is how this node would make the stream.
 pub(super) fn compare(expected: &Value, found: &Value) -> Vec<Difference> {
     let mut differences = Vec::new();
     let mut differs = |key, expected: &Value, found: &Value, is_safe| {
@@ -63,7 +63,7 @@ pub(super) fn compare(expected: &Value, found: &Value) -> Vec<Difference> {
     if expected["metadata"][METADATA] != found["metadata"][METADATA] {
         differs("metadata", &expected["metadata"], &found["metadata"], false);
     }
-    // What must not be less. No limit at all is 0 or below.
+    // Settings that must not be less. 0 and below mean no limit.
     let limits = [
         ("max_msgs", false),
         ("max_msg_size", false),
@@ -88,7 +88,7 @@ pub(super) fn compare(expected: &Value, found: &Value) -> Vec<Difference> {
     differences
 }
 
-/// What is not said, and what is off or empty, is the same.
+/// A setting that is missing, off or empty is the same.
 fn plain(value: &Value) -> &Value {
     match value {
         Value::Bool(false) => &Value::Null,
@@ -101,22 +101,23 @@ fn number(value: &Value) -> i64 {
     value.as_i64().unwrap_or(0)
 }
 
-/// What becomes of a stream that differs.
+/// What to do with a stream.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
-    /// It is as it should be, or does as well.
+    /// It can be used.
     Fits,
-    /// It is to be changed to this.
+    /// It is to be changed to this configuration.
     Change(Value),
-    /// It is another one: why, in words.
+    /// It cannot be used: why.
     Refused(String),
 }
 
-/// What to do with a stream of these settings. `may_change`: this node changes what can be.
+/// What to do with a stream of this configuration. `may_change`: this node makes changes where it
+/// can.
 pub(super) fn judge(expected: &Value, found: &Value, may_change: bool) -> Verdict {
     let mut differences = compare(expected, found);
     if !may_change {
-        // Whoever made it has chosen how large it is, and on how many servers.
+        // Its maker has chosen its size and the number of its servers.
         differences.retain(|it| !matches!(it.key, "max_bytes" | "num_replicas"));
     }
     if differences.is_empty() {
@@ -137,13 +138,13 @@ pub(super) fn judge(expected: &Value, found: &Value, may_change: bool) -> Verdic
     Verdict::Change(changed)
 }
 
-/// How often it was found to be set back, by its metadata.
+/// How often it was set back, by its metadata.
 pub(super) fn set_backs(config: &Value) -> u64 {
     let text = config["metadata"][METADATA_EPOCH].as_str();
     text.and_then(|it| it.parse().ok()).unwrap_or(0)
 }
 
-/// The same stream, set back once more often.
+/// The configuration with one more set-back.
 pub(super) fn set_back(config: &Value) -> Value {
     let mut changed = config.clone();
     let count = set_backs(config).saturating_add(1);

@@ -1,4 +1,4 @@
-//! What is asked of what a stream keeps, and how its answers are gathered.
+//! Fetching messages of a stream, and gathering the answers.
 
 use std::collections::VecDeque;
 
@@ -8,29 +8,29 @@ use bytes::Bytes;
 use simurgh_cluster::adapter::{Fetched, LAST_OF_MAX, Number};
 use simurgh_cluster::{Event, Received, Space, Subject, Ticket};
 
-use super::api::{self, Got, Question, StreamInfo};
+use super::api::{self, Got, Request, StreamInfo};
 use super::publish::Progress;
 use crate::timestamp;
 use crate::wire::Message;
 
-/// Bytes of the last ones that are asked for at once.
+/// The most bytes of last messages in one page.
 const LAST_OF_PAGE_BYTES: usize = 2 << 20;
-/// Bytes that one answer may hold of the last ones: beyond that it is cut short.
+/// The most bytes of last messages in one answer, which is cut short beyond that.
 const LAST_OF_BYTES_MAX: usize = 16 << 20;
 
-/// What has come of an answer.
+/// The messages of an answer.
 #[derive(Debug, Default)]
 struct Gathered {
     messages: Vec<Received>,
     bytes: usize,
-    /// The number of the last one that came, if it was taken or not.
+    /// The number of the last message, taken or not.
     last: u64,
-    /// One was not taken.
+    /// A message was not taken.
     is_cut: bool,
 }
 
 impl Gathered {
-    /// Takes a message, if it is one of so many and so many bytes; the first is always.
+    /// Takes a message within so many messages and bytes; the first one always.
     fn take(&mut self, envelope: Bytes, number: Number, at_ms: u64, most: (usize, usize)) {
         self.last = number.seq;
         let bytes = self.bytes + envelope.len();
@@ -45,7 +45,7 @@ impl Gathered {
         self.messages.push(Received { space, envelope, stored, at_ms });
     }
 
-    /// The number of the last one that was taken.
+    /// The number of the last message taken.
     fn taken(&self) -> u64 {
         self.messages.last().and_then(|it| it.stored).map_or(0, |it| it.seq)
     }
@@ -61,7 +61,7 @@ fn done(ticket: Ticket, kept: Option<Fetched>) -> Progress {
     Progress::Done(Event::Fetched { ticket, kept }, 0)
 }
 
-/// What follows a number on a subject.
+/// A fetch of what follows a number on a subject.
 #[derive(Debug)]
 pub(super) struct After {
     pub(super) stream: usize,
@@ -69,19 +69,19 @@ pub(super) struct After {
     seq: u64,
     most: (usize, usize),
     gathered: Gathered,
-    /// What whoever answers is certain to have.
+    /// The number up to which the answer is certainly complete.
     certain: u64,
     way: Way,
 }
 
-/// Whom it is asked of.
+/// The server that is asked, and how.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Way {
-    /// Any server that has the stream, all at once.
+    /// Any server that has the stream, for all messages at once.
     Direct,
-    /// The leader: up to where its stream goes.
+    /// The leader, for the end of its stream.
     Head,
-    /// The leader: the next one; its stream goes up to there.
+    /// The leader, for the next message; its stream ends at this number.
     Next(u64),
 }
 
@@ -99,8 +99,8 @@ impl After {
         Self { stream, subject, seq, most, gathered, certain: 0, way }
     }
 
-    /// What is asked next. `certain`: what whoever answers is certain to have.
-    pub(super) fn question(&mut self, stream: &str, certain: u64) -> Question {
+    /// The next request. `certain`: the number up to which the answer is certainly complete.
+    pub(super) fn request(&mut self, stream: &str, certain: u64) -> Request {
         let subject = self.subject.as_str();
         match self.way {
             Way::Direct => {
@@ -118,9 +118,9 @@ impl After {
         }
     }
 
-    pub(super) fn hear(&mut self, ticket: Ticket, message: Message) -> Progress {
+    pub(super) fn on_answer(&mut self, ticket: Ticket, message: Message) -> Progress {
         match self.way {
-            Way::Direct => self.hear_direct(ticket, message),
+            Way::Direct => self.on_direct(ticket, message),
             Way::Head => match api::read::<StreamInfo>(&message) {
                 Ok(info) if info.is_of_leader() => {
                     self.way = Way::Next(info.state.last_seq);
@@ -128,14 +128,15 @@ impl After {
                 }
                 _ => Progress::Nothing,
             },
-            Way::Next(head) => self.hear_leader(ticket, head, &message),
+            Way::Next(head) => self.on_leader(ticket, head, &message),
         }
     }
 
-    fn hear_direct(&mut self, ticket: Ticket, message: Message) -> Progress {
+    fn on_direct(&mut self, ticket: Ticket, message: Message) -> Progress {
         match message.status() {
             None => {
-                // Each names the one before it in this answer: one that is missing is seen.
+                // Each message has the number of the one before it in this answer, so a missing one
+                // shows.
                 if let Some((number, at_ms)) = message.stored_at()
                     && number.prev == self.gathered.last
                     && number.seq > number.prev.max(self.seq)
@@ -149,7 +150,7 @@ impl After {
             Some(api::STATUS_END) => {
                 let last = message.numbered("Nats-Last-Sequence");
                 if last != Some(self.gathered.last) {
-                    // It is asked again in its time.
+                    // The request is repeated in time.
                     return Progress::Nothing;
                 }
                 let is_all = message.numbered("Nats-Num-Pending") == Some(0);
@@ -165,7 +166,7 @@ impl After {
         }
     }
 
-    fn hear_leader(&mut self, ticket: Ticket, head: u64, message: &Message) -> Progress {
+    fn on_leader(&mut self, ticket: Ticket, head: u64, message: &Message) -> Progress {
         let got = match api::read::<Got>(message) {
             Ok(got) => got.message,
             Err(failure) if failure.is_no_message() => {
@@ -193,7 +194,7 @@ impl After {
         Progress::Next
     }
 
-    /// What is said when nobody answers any more: what the leader has said is true, too.
+    /// The event if there is no further answer: the messages from the leader are valid, too.
     pub(super) fn unanswered(mut self, ticket: Ticket) -> Event {
         let has_some = self.way != Way::Direct && !self.gathered.messages.is_empty();
         let kept = has_some.then(|| self.gathered.fetched(0, false));
@@ -201,19 +202,19 @@ impl After {
     }
 }
 
-/// The last on each of many subjects.
+/// A fetch of the last message on each of many subjects.
 #[derive(Debug)]
 pub(super) struct LastOf {
-    /// Of each stream, its subjects; the first is asked.
+    /// The subjects by stream; the first stream is asked.
     left: VecDeque<(usize, Vec<Subject>)>,
     is_of_one: bool,
     gathered: Gathered,
-    /// What came of the page that is asked for.
+    /// The messages of the current page.
     page: Gathered,
-    /// From where on it is asked, and up to where the stream went when it was asked first.
+    /// The first number of the page, and the end of the stream at the first request.
     from: u64,
     up_to: u64,
-    /// What whoever answers is certain to have.
+    /// The number up to which the answer is certainly complete.
     certain: u64,
     head: u64,
 }
@@ -244,18 +245,18 @@ impl LastOf {
         }
     }
 
-    /// Nothing is asked for.
+    /// Whether no subject is left.
     pub(super) fn is_empty(&self) -> bool {
         self.left.is_empty()
     }
 
-    /// In which stream it is asked next.
+    /// The stream of the next request.
     pub(super) fn stream(&self) -> usize {
         self.left.front().map_or(0, |it| it.0)
     }
 
-    /// What is asked next. `certain`: what whoever answers is certain to have.
-    pub(super) fn question(&mut self, stream: &str, certain: u64) -> Question {
+    /// The next request. `certain`: the number up to which the answer is certainly complete.
+    pub(super) fn request(&mut self, stream: &str, certain: u64) -> Request {
         self.page = Gathered::default();
         self.certain = certain;
         let subjects = self.left.front().map(|it| &it.1[..]).unwrap_or_default();
@@ -263,7 +264,7 @@ impl LastOf {
         api::last_of(stream, &names, self.from, self.up_to, LAST_OF_PAGE_BYTES)
     }
 
-    pub(super) fn hear(&mut self, ticket: Ticket, message: Message) -> Progress {
+    pub(super) fn on_answer(&mut self, ticket: Ticket, message: Message) -> Progress {
         match message.status() {
             None => {
                 if let Some((number, at_ms)) = message.stored_at()
@@ -287,7 +288,7 @@ impl LastOf {
                 let pending = message.numbered("Nats-Num-Pending").unwrap_or(0);
                 self.page_ends(ticket, pending, up_to)
             }
-            // It does not say up to where there is nothing; a page before may have.
+            // This answer does not tell the end of the stream; a page before may have.
             Some(api::STATUS_NONE) if self.up_to == 0 => self.page_ends(ticket, 0, self.certain),
             Some(api::STATUS_NONE) => self.page_ends(ticket, 0, 0),
             Some(api::STATUS_NOBODY) => Progress::Nothing,
@@ -314,7 +315,8 @@ impl LastOf {
         if !self.left.is_empty() && !self.gathered.is_cut {
             return Progress::Next;
         }
-        // Numbers of several streams do not say which is older, and none of them is of all.
+        // Numbers of several streams do not tell which message is older, and none is of all
+        // streams.
         let head = if self.is_of_one && !self.gathered.is_cut { self.head } else { 0 };
         self.gathered.messages.sort_by_key(|it| it.stored.map(|it| it.seq));
         let mut fetched = self.gathered.fetched(head, true);

@@ -41,7 +41,8 @@ pub(crate) fn run(messages: Vec<Message>) {
     let mut now_ms = 0;
     for message in messages {
         now_ms += step_ms;
-        if let Action::Reconnect(why) = jetstream.hear(message, now_ms, &mut out, &mut events) {
+        if let Action::Reconnect(why) = jetstream.on_answer(message, now_ms, &mut out, &mut events)
+        {
             assert!(!why.is_empty());
             jetstream.unlink();
             jetstream.link(now_ms, "2.15.2", &mut out);

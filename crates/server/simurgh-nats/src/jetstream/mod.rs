@@ -1,14 +1,14 @@
-//! JetStream: the streams that topics are kept in, and what is stream_requests of them.
+//! JetStream: the streams for topics with a history, and requests to them.
 //!
-//! Without I/O and without a clock. For each link the streams are looked at first
-//! ([`check`]); then it is said whether anything is kept, with the epoch, and what waits is stream_requests.
-//! While the link stands they are looked at again from time to time: a stream that was made anew
-//! or set back meanwhile ends the link, so that the next one has another epoch.
+//! Without I/O and without a clock. Over each link the streams are checked first ([`check`]); then
+//! it is reported whether anything is stored, with the epoch, and waiting tickets are requested.
+//! They are checked again from time to time: a stream that was made anew or set back meanwhile ends
+//! the link, so that the next one has another epoch.
 //!
 //! ```text
 //! link ─► Checking ─► On ──────► a stream is another ─► a new link
 //!            │  └───► Off: why ► all is as it should be ─► a new link
-//!            └──────► Hoping: nobody answers; as it was, if it still is
+//!            └──────► Presumed: nobody answers; as it was, if it still is
 //! ```
 
 mod api;
@@ -34,41 +34,41 @@ use serde_json::Value;
 use simurgh_cluster::{Event, Prefix};
 
 use self::api::StreamInfo;
-use self::check::{Check, Say, Verb};
-use self::tickets::{QuestionNumber, Tickets, What};
+use self::check::{Check, Probe, Verb};
+use self::tickets::{RequestNumber, Tickets, What};
 use crate::streams::{self, StreamsConfig};
 use crate::wire::{self, Message};
 
-/// The subscription that answers come to.
+/// The subscription for answers.
 pub(crate) const INBOX_SID: u64 = 0;
-/// The first version whose streams do what is needed.
+/// The first version of NATS whose streams have all that is needed.
 const VERSION_MIN: (u32, u32) = (2, 11);
-/// How long the streams of a new link may be looked at before it is said to be up.
+/// How long the streams of a new link may be checked before the link is reported as up.
 const CHECK_MS: u64 = 3_000;
-/// The same, if they were known on the link before.
+/// The same, if they were known over the last link.
 const CHECK_AGAIN_MS: u64 = 1_000;
-/// How long it is hoped that they are what they were: a stream on several servers that loses its
-/// leader has another one after some six seconds.
-const HOPE_MS: u64 = 10_000;
-/// Streams that are as they should be are looked at so often.
-const LOOK_EVERY_MS: u64 = 30_000;
-/// One that does not answer is looked at again so soon.
-const LOOK_AGAIN_MS: u64 = 2_000;
-/// And one that seems to begin again: at once, and not more often than this.
-const LOOK_ANEW_MS: u64 = 1_000;
-/// Streams that cannot be used are looked at so often.
+/// How long unchanged streams are presumed: a stream on several servers that loses its leader has
+/// another one after some six seconds.
+const PRESUME_MS: u64 = 10_000;
+/// The time between two checks of valid streams,
+const RECHECK_EVERY_MS: u64 = 30_000;
+/// of one that does not answer,
+const RECHECK_AGAIN_MS: u64 = 2_000;
+/// of one that seems to begin anew,
+const RECHECK_ANEW_MS: u64 = 1_000;
+/// and of streams that cannot be used.
 const RETRY_EVERY_MS: u64 = 5_000;
-/// What waits to be written; beyond that nothing is stream_requests again.
+/// If more bytes wait to be written, nothing is repeated.
 const OUT_BYTES_MAX: usize = 256 << 10;
 
-/// Questions about streams that are remembered.
+/// The most requests about streams that are remembered.
 const STREAM_REQUESTS_MAX: usize = 1_024;
 
-/// What an answer may lead to.
+/// What the adapter is to do.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Action {
     Continue,
-    /// The link is to be ended, and another made: why.
+    /// End the link and make another, for this reason.
     Reconnect(Box<str>),
 }
 
@@ -76,52 +76,52 @@ pub(crate) enum Action {
 enum State {
     /// There is no link.
     Away,
-    /// The streams are looked at; it is decided then, whatever they are.
+    /// The streams are being checked, until then at the latest.
     Checking {
         until_ms: u64,
     },
-    /// It is said that they are what they were, and that is looked at still.
-    Hoping {
+    /// They were reported as unchanged, and are still being checked.
+    Presumed {
         until_ms: u64,
     },
     On,
-    /// They cannot be used. `is_final`: on this link.
+    /// They cannot be used. `is_final`: not on this link.
     Off {
         why: Box<str>,
         is_final: bool,
     },
 }
 
-/// See the module.
+/// JetStream as one node uses it.
 pub(crate) struct JetStream {
     prefix: Prefix,
     config: Option<StreamsConfig>,
     state: State,
     checks: Vec<Check>,
-    /// Which stream a question is about, and the highest number of it that was seen before.
+    /// The requests about streams, by number.
     stream_requests: HashMap<u64, StreamRequest, RandomState>,
     tickets: Tickets,
-    /// Of the last link on which something was kept.
+    /// The epoch over the last link with valid streams.
     epoch: Option<u64>,
-    /// The one that was said last.
+    /// The epoch that was reported last.
     said_epoch: Option<u64>,
-    /// It was said that the link is up.
+    /// The link was reported as up.
     is_up: bool,
-    /// The last time that nobody answered it did not last.
-    may_hope: bool,
-    /// Where answers go, with the last token missing.
+    /// Unchanged streams may be presumed: that was right the last time.
+    may_presume: bool,
+    /// The subject for answers, without its last token.
     inbox: String,
     next_key: u64,
-    look_ms: Option<u64>,
-    /// When the streams were looked at last.
-    looked_ms: u64,
+    recheck_ms: Option<u64>,
+    /// When the streams were checked last.
+    rechecked_ms: u64,
     random: fastrand::Rng,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct StreamRequest {
     stream: usize,
-    /// None: whether it is still what it was.
+    /// None, if the request checks whether it is unchanged.
     verb: Option<Verb>,
     seen: u64,
 }
@@ -148,18 +148,18 @@ impl JetStream {
             epoch: None,
             said_epoch: None,
             is_up: false,
-            may_hope: true,
+            may_presume: true,
             inbox,
             next_key: 1,
-            look_ms: None,
-            looked_ms: 0,
+            recheck_ms: None,
+            rechecked_ms: 0,
             random,
         }
     }
 
     // Links.
 
-    /// A new link, to a server of this version.
+    /// There is a new link, to a server of this version.
     pub(crate) fn link(&mut self, now_ms: u64, version: &str, out: &mut BytesMut) {
         if self.config.is_none() {
             return;
@@ -173,7 +173,7 @@ impl JetStream {
             return;
         }
         wire::put_subscribe(out, &format!("{}*", self.inbox), INBOX_SID);
-        let time = if self.hopes() { CHECK_AGAIN_MS } else { CHECK_MS };
+        let time = if self.may_be_presumed() { CHECK_AGAIN_MS } else { CHECK_MS };
         self.state = State::Checking { until_ms: now_ms + time };
         self.check_all(now_ms, out);
     }
@@ -182,25 +182,25 @@ impl JetStream {
     pub(crate) fn unlink(&mut self) {
         (self.state, self.is_up) = (State::Away, false);
         self.stream_requests.clear();
-        self.look_ms = None;
+        self.recheck_ms = None;
         self.checks.iter_mut().for_each(Check::end);
     }
 
-    /// Whether it can be said what is kept: its epoch, or that nothing is. None: not yet.
+    /// The epoch to report, or none if nothing is stored. None, while that is not known.
     pub(crate) fn decided(&self) -> Option<Option<u64>> {
         match &self.state {
             _ if self.config.is_none() => Some(None),
             State::Away | State::Checking { .. } => None,
-            State::Hoping { .. } | State::On => Some(self.epoch),
+            State::Presumed { .. } | State::On => Some(self.epoch),
             State::Off { .. } => Some(None),
         }
     }
 
-    /// The link is said to be up: what waits is stream_requests, or refused.
+    /// The link is reported as up: requests what waits, or refuses it.
     pub(crate) fn up(&mut self, now_ms: u64, out: &mut BytesMut, events: &mut VecDeque<Event>) {
         self.is_up = true;
         if self.said_epoch != self.epoch {
-            // What was stream_requests before is about numbers of what is kept no more.
+            // Older requests are about numbers of another epoch.
             let is_of_numbers = |it: &What| !matches!(it, What::Store(_));
             for key in self.tickets.keys(is_of_numbers) {
                 self.tickets.give_up(key, events);
@@ -217,13 +217,14 @@ impl JetStream {
         }
     }
 
-    /// Whether tickets are stream_requests as soon as they come.
+    /// Whether tickets are requested as soon as they come.
     fn is_asking(&self) -> bool {
         self.is_up && matches!(self.state, State::On)
     }
 
-    /// Why nothing is kept, or what holds of what is; none, while that is not known.
-    pub(crate) fn words(&self) -> Option<String> {
+    /// In words, why nothing is stored, or how durable the streams are; none, while that is not
+    /// known.
+    pub(crate) fn describe(&self) -> Option<String> {
         match &self.state {
             State::Off { why, .. } => Some(format!("nothing is kept: {why}")),
             State::On => {
@@ -234,24 +235,24 @@ impl JetStream {
         }
     }
 
-    /// How often something was sent again on the same link.
+    /// How many stores were repeated on the same link.
     pub(crate) fn repeats(&self) -> u64 {
         self.tickets.repeats()
     }
 
-    /// An answer was taken by the node.
+    /// The node has polled an answer.
     pub(crate) fn taken(&mut self) {
         self.tickets.taken();
     }
 
-    /// It is worth saying that more is taken.
+    /// Whether there is enough room to report it.
     pub(crate) fn has_room(&self) -> bool {
         self.tickets.has_room()
     }
 
     // What is said to the engine.
 
-    fn reply(&self, number: QuestionNumber) -> String {
+    fn reply(&self, number: RequestNumber) -> String {
         format!("{}{}", self.inbox, number.text())
     }
 
@@ -259,44 +260,44 @@ impl JetStream {
         for stream in 0..self.checks.len() {
             if let Some(check) = self.checks.get_mut(stream) {
                 let verbs = check.begin(now_ms);
-                self.say(stream, &verbs, &Value::Null, out);
+                self.probe(stream, &verbs, &Value::Null, out);
             }
         }
     }
 
-    /// Asks these of a stream.
-    fn say(&mut self, stream: usize, verbs: &[Verb], config: &Value, out: &mut BytesMut) {
+    /// Sends these requests about a stream.
+    fn probe(&mut self, stream: usize, verbs: &[Verb], config: &Value, out: &mut BytesMut) {
         for &verb in verbs {
             let key = self.next_key();
-            let reply = self.reply(QuestionNumber { key, attempt: 0 });
+            let reply = self.reply(RequestNumber { key, attempt: 0 });
             let Some(check) = self.checks.get(stream) else { return };
-            match check.say(verb, config) {
-                Say::Question((subject, words)) => {
-                    wire::put_question(out, &subject, &reply, &words);
+            match check.probe(verb, config) {
+                Probe::Request((subject, words)) => {
+                    wire::put_request(out, &subject, &reply, &words);
                 }
-                Say::Unstorable => {
-                    // No stream has a name with a dot, so it is refused whatever it is.
+                Probe::Unstorable => {
+                    // No stream's name has a dot, so it is always refused.
                     let headers = [("Nats-Expected-Stream", "no.stream")];
                     wire::put_with_headers(out, &check.nowhere, &reply, &headers, b"");
                 }
             }
             if self.stream_requests.len() >= STREAM_REQUESTS_MAX {
-                // Nobody answers for long.
+                // There was no answer for long.
                 self.stream_requests.clear();
             }
             self.stream_requests.insert(key, StreamRequest { stream, verb: Some(verb), seen: 0 });
         }
     }
 
-    /// Looks whether the streams are what they were.
-    fn look(&mut self, now_ms: u64, out: &mut BytesMut) {
+    /// Checks whether the streams are unchanged.
+    fn recheck(&mut self, now_ms: u64, out: &mut BytesMut) {
         for stream in 0..self.checks.len() {
             let key = self.next_key();
-            let reply = self.reply(QuestionNumber { key, attempt: 0 });
+            let reply = self.reply(RequestNumber { key, attempt: 0 });
             let Some(check) = self.checks.get_mut(stream) else { return };
-            check.is_looked_at(now_ms);
+            check.begin_recheck(now_ms);
             let (subject, words) = api::info(&check.name);
-            wire::put_question(out, &subject, &reply, &words);
+            wire::put_request(out, &subject, &reply, &words);
             self.stream_requests
                 .insert(key, StreamRequest { stream, verb: None, seen: check.seen() });
         }
@@ -304,8 +305,8 @@ impl JetStream {
 
     // What the engine says.
 
-    /// An answer.
-    pub(crate) fn hear(
+    /// Takes an answer.
+    pub(crate) fn on_answer(
         &mut self,
         message: Message,
         now_ms: u64,
@@ -313,20 +314,18 @@ impl JetStream {
         events: &mut VecDeque<Event>,
     ) -> Action {
         let token = message.subject().strip_prefix(self.inbox.as_bytes());
-        let Some(number) = token.and_then(QuestionNumber::read) else { return Action::Continue };
-        if let Some(stream_requests) = self.stream_requests.remove(&number.key) {
-            return match stream_requests.verb {
-                Some(verb) => {
-                    self.hear_check(stream_requests.stream, verb, &message, now_ms, out, events)
-                }
-                None => self.hear_look(stream_requests, &message, now_ms),
+        let Some(number) = token.and_then(RequestNumber::read) else { return Action::Continue };
+        if let Some(request) = self.stream_requests.remove(&number.key) {
+            return match request.verb {
+                Some(verb) => self.on_check(request.stream, verb, &message, now_ms, out, events),
+                None => self.on_recheck(request, &message, now_ms),
             };
         }
-        self.hear_ticket(number, message, now_ms, out, events);
+        self.on_ticket(number, message, now_ms, out, events);
         Action::Continue
     }
 
-    fn hear_check(
+    fn on_check(
         &mut self,
         stream: usize,
         verb: Verb,
@@ -336,12 +335,12 @@ impl JetStream {
         events: &mut VecDeque<Event>,
     ) -> Action {
         let Some(check) = self.checks.get_mut(stream) else { return Action::Continue };
-        let (verbs, config) = check.hear(verb, message, now_ms);
-        self.say(stream, &verbs, &config, out);
+        let (verbs, config) = check.on_answer(verb, message, now_ms);
+        self.probe(stream, &verbs, &config, out);
         self.decide(now_ms, out, events)
     }
 
-    /// The streams have all been looked at, or one of them cannot be used: says what that means.
+    /// Decides, if all streams were checked, or one of them cannot be used.
     fn decide(&mut self, now_ms: u64, out: &mut BytesMut, events: &mut VecDeque<Event>) -> Action {
         if let Some(why) = self.checks.iter().find_map(Check::why_not) {
             let why: Box<str> = why.into();
@@ -356,11 +355,11 @@ impl JetStream {
                 self.epoch = Some(epoch);
                 self.is_on(now_ms);
             }
-            State::Hoping { .. } if self.epoch == Some(epoch) => {
+            State::Presumed { .. } if self.epoch == Some(epoch) => {
                 self.is_on(now_ms);
                 self.up(now_ms, out, events);
             }
-            State::Hoping { .. } => {
+            State::Presumed { .. } => {
                 return Action::Reconnect("the engine keeps something else now".into());
             }
             State::Off { .. } => return Action::Reconnect("the engine can keep topics now".into()),
@@ -370,40 +369,35 @@ impl JetStream {
     }
 
     fn is_on(&mut self, now_ms: u64) {
-        (self.state, self.may_hope) = (State::On, true);
-        self.look_ms = Some(self.later(now_ms, LOOK_EVERY_MS));
+        (self.state, self.may_presume) = (State::On, true);
+        self.recheck_ms = Some(self.later(now_ms, RECHECK_EVERY_MS));
     }
 
     fn is_off(&mut self, why: Box<str>, now_ms: u64) -> Action {
         self.checks.iter_mut().for_each(Check::end);
         self.stream_requests.clear();
-        self.look_ms = Some(self.later(now_ms, RETRY_EVERY_MS));
+        self.recheck_ms = Some(self.later(now_ms, RETRY_EVERY_MS));
         match self.state {
             State::Checking { .. } | State::Off { .. } => {
                 self.state = State::Off { why, is_final: false };
                 Action::Continue
             }
-            // It was said that something is kept.
+            // Streams were reported as valid.
             _ => Action::Reconnect(why),
         }
     }
 
-    /// About then, by lot, so that not all nodes ask at once.
+    /// About that much later, at random, so that not all nodes ask at once.
     fn later(&mut self, now_ms: u64, ms: u64) -> u64 {
         now_ms + ms * 3 / 4 + self.random.u64(..=ms / 2)
     }
 
-    fn hear_look(
-        &mut self,
-        stream_requests: StreamRequest,
-        message: &Message,
-        now_ms: u64,
-    ) -> Action {
-        let Some(check) = self.checks.get_mut(stream_requests.stream) else {
+    fn on_recheck(&mut self, request: StreamRequest, message: &Message, now_ms: u64) -> Action {
+        let Some(check) = self.checks.get_mut(request.stream) else {
             return Action::Continue;
         };
         match api::read::<StreamInfo>(message) {
-            Ok(info) if check.is_still(&info, stream_requests.seen) => check.has_answered(),
+            Ok(info) if check.is_still(&info, request.seen) => check.has_answered(),
             Err(failure) if failure.is_passing() => return Action::Continue,
             Ok(_) => {
                 let why = format!("the stream {} is not what it was", check.name);
@@ -415,21 +409,21 @@ impl JetStream {
             }
         }
         if self.checks.iter().all(|it| it.silent_ms(now_ms).is_none()) {
-            self.look_ms = Some(self.later(now_ms, LOOK_EVERY_MS));
+            self.recheck_ms = Some(self.later(now_ms, RECHECK_EVERY_MS));
         }
         Action::Continue
     }
 
-    /// A stream republished something under this number.
+    /// A stream has republished a message with this number.
     pub(crate) fn heard(&mut self, subject: &[u8], seq: u64) {
         let Some(config) = &self.config else { return };
-        let Some(stream) = config.stream_of_republished(&self.prefix, subject) else { return };
+        let Some(stream) = config.stream_of(&self.prefix, b".b.", subject) else { return };
         self.saw(stream, seq);
         let is_back = self.checks.get_mut(stream).is_some_and(|it| it.hears(seq));
         if is_back {
-            // A stream sends in its order: it was made anew, or two of our interests overlap.
-            let soon_ms = self.looked_ms + LOOK_ANEW_MS;
-            self.look_ms = self.look_ms.map(|it| it.min(soon_ms));
+            // A stream republishes in its order: it was made anew, or two of our interests overlap.
+            let soon_ms = self.rechecked_ms + RECHECK_ANEW_MS;
+            self.recheck_ms = self.recheck_ms.map(|it| it.min(soon_ms));
         }
     }
 
@@ -441,7 +435,7 @@ impl JetStream {
 
     // Time.
 
-    /// Does what is due; `out` is where to, if there is a link.
+    /// Does what is due; `out` is the output, if there is a link.
     pub(crate) fn tick(
         &mut self,
         now_ms: u64,
@@ -455,62 +449,63 @@ impl JetStream {
         again.into_iter().for_each(|key| self.ask(key, now_ms, out));
         for stream in 0..self.checks.len() {
             let verbs = self.checks.get_mut(stream).map(|it| it.tick(now_ms)).unwrap_or_default();
-            self.say(stream, &verbs, &Value::Null, out);
+            self.probe(stream, &verbs, &Value::Null, out);
         }
         match self.state {
-            State::Checking { until_ms } if until_ms <= now_ms => self.gives_up_checking(now_ms),
-            State::Hoping { until_ms } if until_ms <= now_ms => {
-                self.may_hope = false;
+            State::Checking { until_ms } if until_ms <= now_ms => self.give_up_checking(now_ms),
+            State::Presumed { until_ms } if until_ms <= now_ms => {
+                self.may_presume = false;
                 return Action::Reconnect(self.trouble().into());
             }
-            _ if self.look_ms.is_some_and(|it| it <= now_ms) => {
-                return self.tick_look(now_ms, out);
+            _ if self.recheck_ms.is_some_and(|it| it <= now_ms) => {
+                return self.tick_recheck(now_ms, out);
             }
             _ => {}
         }
         Action::Continue
     }
 
-    fn tick_look(&mut self, now_ms: u64, out: &mut BytesMut) -> Action {
+    fn tick_recheck(&mut self, now_ms: u64, out: &mut BytesMut) -> Action {
         match self.state {
             State::On => {
-                let is_silent = |it: &&Check| it.silent_ms(now_ms).is_some_and(|ms| ms >= HOPE_MS);
+                let is_silent =
+                    |it: &&Check| it.silent_ms(now_ms).is_some_and(|ms| ms >= PRESUME_MS);
                 if let Some(check) = self.checks.iter().find(is_silent) {
                     let why = format!("nobody answers for the stream {}", check.name);
-                    self.may_hope = false;
+                    self.may_presume = false;
                     return Action::Reconnect(why.into());
                 }
-                (self.look_ms, self.looked_ms) = (Some(now_ms + LOOK_AGAIN_MS), now_ms);
+                (self.recheck_ms, self.rechecked_ms) = (Some(now_ms + RECHECK_AGAIN_MS), now_ms);
                 self.stream_requests.clear();
-                self.look(now_ms, out);
+                self.recheck(now_ms, out);
             }
             State::Off { is_final: false, .. } => {
-                self.look_ms = Some(self.later(now_ms, RETRY_EVERY_MS));
+                self.recheck_ms = Some(self.later(now_ms, RETRY_EVERY_MS));
                 self.stream_requests.clear();
                 self.check_all(now_ms, out);
             }
-            _ => self.look_ms = None,
+            _ => self.recheck_ms = None,
         }
         Action::Continue
     }
 
-    /// Nobody has said what is kept, and the link must not wait for it.
-    fn gives_up_checking(&mut self, now_ms: u64) {
-        if self.hopes() {
-            self.state = State::Hoping { until_ms: now_ms + HOPE_MS };
+    /// The check has taken too long: the link must not wait for it.
+    fn give_up_checking(&mut self, now_ms: u64) {
+        if self.may_be_presumed() {
+            self.state = State::Presumed { until_ms: now_ms + PRESUME_MS };
             return;
         }
         let why = self.trouble().into();
         self.state = State::Off { why, is_final: false };
-        self.look_ms = Some(self.later(now_ms, RETRY_EVERY_MS));
+        self.recheck_ms = Some(self.later(now_ms, RETRY_EVERY_MS));
     }
 
-    /// Whether it is said to be what it was as long as nobody answers.
-    fn hopes(&self) -> bool {
-        self.epoch.is_some() && self.may_hope
+    /// Whether unchanged streams may be presumed while there is no answer.
+    fn may_be_presumed(&self) -> bool {
+        self.epoch.is_some() && self.may_presume
     }
 
-    /// Why it is not known what is kept.
+    /// Why it is not known whether the streams are valid.
     fn trouble(&self) -> String {
         self.checks.iter().find(|it| !it.fits()).map(Check::trouble).unwrap_or_default()
     }
@@ -518,14 +513,14 @@ impl JetStream {
     /// When [`tick`](Self::tick) has something to do.
     pub(crate) fn next_tick_ms(&self) -> Option<u64> {
         let until_ms = match self.state {
-            State::Checking { until_ms } | State::Hoping { until_ms } => Some(until_ms),
+            State::Checking { until_ms } | State::Presumed { until_ms } => Some(until_ms),
             _ => None,
         };
         let checks = self.checks.iter().filter_map(Check::next_tick_ms);
-        checks.chain(until_ms).chain(self.look_ms).chain(self.tickets.next_ms()).min()
+        checks.chain(until_ms).chain(self.recheck_ms).chain(self.tickets.next_ms()).min()
     }
 
-    /// Of all streams: one number, the same on every node.
+    /// The epoch of all streams, the same on every node.
     fn epoch_of_streams(&self) -> u64 {
         let mut text = String::new();
         for check in &self.checks {

@@ -1,4 +1,4 @@
-//! What changes a stream: storing, and forgetting.
+//! Changes of a stream: stores and purges.
 
 use std::time::Duration;
 
@@ -10,13 +10,13 @@ use super::api::{self, Failure, PubAck, Purged};
 use super::tickets::Pending;
 use crate::wire::{self, Message};
 
-/// An envelope to be stored.
+/// An envelope to store.
 #[derive(Debug)]
 pub(super) struct Store {
     pub(super) stream: usize,
     pub(super) subject: Subject,
     pub(super) id: Box<str>,
-    /// After which it may be forgotten.
+    /// After which time it may be removed.
     pub(super) age: Option<Duration>,
     pub(super) envelope: Bytes,
 }
@@ -32,24 +32,20 @@ impl Store {
         Self { stream, subject: subject.clone(), id: id.into(), age, envelope }
     }
 
-    /// `stream_age`: after which the stream forgets everything, if it does. What may be forgotten
-    /// then or later needs no time of its own, which costs the engine memory and CPU.
+    /// Appends the message. `stream_age`: the age of the stream, if it has one. A message that may
+    /// be removed then or later needs no age of its own, which costs the engine memory and CPU.
     pub(super) fn put(&self, out: &mut BytesMut, reply: &str, stream_age: Option<Duration>) {
         let id = ("Nats-Msg-Id", &*self.id);
         let subject = self.subject.as_str();
         let age = self.age.filter(|age| stream_age.is_none_or(|of_stream| *age < of_stream));
-        match age {
-            Some(age) => {
-                let age = age.as_secs().max(1).to_string();
-                let headers = [id, ("Nats-TTL", &*age)];
-                wire::put_with_headers(out, subject, reply, &headers, &self.envelope);
-            }
-            None => wire::put_with_headers(out, subject, reply, &[id], &self.envelope),
-        }
+        let age = age.map(|it| it.as_secs().max(1).to_string());
+        let headers = [id, ("Nats-TTL", age.as_deref().unwrap_or_default())];
+        let headers = if age.is_some() { &headers[..] } else { &headers[..1] };
+        wire::put_with_headers(out, subject, reply, headers, &self.envelope);
     }
 }
 
-/// Everything on a subject before a number is to be forgotten.
+/// A purge of everything on a subject before a number.
 #[derive(Debug)]
 pub(super) struct Purge {
     pub(super) stream: usize,
@@ -57,18 +53,18 @@ pub(super) struct Purge {
     pub(super) before: u64,
 }
 
-/// What an answer is to a ticket.
+/// What follows for a ticket from an answer.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Progress {
     /// Nothing yet.
     Nothing,
-    /// The next question is to be asked.
+    /// The next request is to be sent.
     Next,
-    /// The answer, of which the number was seen in the stream.
+    /// The ticket's answer, and the number that was seen in the stream.
     Done(Event, u64),
 }
 
-/// The answer to what was stored.
+/// Reads the answer to a store.
 pub(super) fn stored(
     pending: &mut Pending,
     attempt: u16,
@@ -80,7 +76,7 @@ pub(super) fn stored(
         Ok(PubAck { seq, duplicate: is_duplicate, .. }) if seq > 0 => {
             Progress::Done(Event::Stored { ticket, seq, is_duplicate }, seq)
         }
-        // No answer of JetStream's: it says nothing.
+        // It is not an answer of JetStream.
         Ok(_) => Progress::Nothing,
         Err(failure) => match failed(pending, attempt, replicas, &failure) {
             Some(why) => Progress::Done(Event::NotStored { ticket, why }, 0),
@@ -89,7 +85,7 @@ pub(super) fn stored(
     }
 }
 
-/// The answer to what was to be forgotten.
+/// Reads the answer to a purge.
 pub(super) fn purged(pending: &mut Pending, attempt: u16, message: &Message) -> Progress {
     let ticket = pending.ticket;
     match api::read::<Purged>(message) {
@@ -102,7 +98,7 @@ pub(super) fn purged(pending: &mut Pending, attempt: u16, message: &Message) -> 
     }
 }
 
-/// An attempt has failed: the answer, if there is nothing more to be waited for.
+/// Records a failed attempt. Returns the reason if no other attempt is open.
 fn failed(
     pending: &mut Pending,
     attempt: u16,
@@ -113,8 +109,8 @@ fn failed(
         return None;
     }
     let why = failure.to_string();
-    pending.was_in_vain(attempt, &why);
-    // An attempt before may have been stored, and its answer is still to come.
+    pending.attempt_failed(attempt, &why);
+    // An earlier attempt may have been stored, and its answer may still come.
     let is_over = !failure.is_passing() && !pending.may_be_done();
     is_over.then(|| NotStored::Refused(why.into()))
 }

@@ -1,4 +1,4 @@
-//! What a node asks of what is kept, and what becomes of it.
+//! The tickets of a node: their requests and answers.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -11,15 +11,15 @@ use super::check::Check;
 use super::fetch::{After, LastOf};
 use super::publish::{self, Progress, Purge, Store};
 use super::since::Since;
-use super::tickets::{self, QuestionNumber, What};
+use super::tickets::{self, RequestNumber, What};
 use super::{Action, JetStream, State, api};
 use crate::connect::ENVELOPE_BYTES_MAX;
 use crate::wire::{self, Message};
 
-/// What the headers of a stored envelope may need.
+/// The most bytes of a stored envelope's headers.
 const HEADERS_BYTES_MAX: usize = 512;
-/// A stream that nobody answers for is looked at so soon.
-const LOOK_AFTER_MS: u64 = 500;
+/// When a stream without a responder is checked.
+const RECHECK_AFTER_MS: u64 = 500;
 
 impl JetStream {
     pub(crate) fn store(
@@ -64,7 +64,7 @@ impl JetStream {
                 let why = Some(NotStored::Refused(why));
                 self.refuse(Event::Purged { ticket, why }, events)
             }
-            // Everything would be purged of 0.
+            // A purge before 0 would remove everything.
             Ok(_) if before <= 1 => self.refuse(Event::Purged { ticket, why: None }, events),
             Ok(stream) => {
                 let what = What::Purge(Purge { stream, subject: of.clone(), before });
@@ -115,7 +115,7 @@ impl JetStream {
         }
     }
 
-    /// The stream that a subject is in, or why there is none.
+    /// The stream of a subject, or why there is none.
     fn stream_of(&self, subject: &Subject) -> Result<usize, Box<str>> {
         let Some(config) = &self.config else {
             return Err("nothing is kept here: the settings say so".into());
@@ -123,11 +123,11 @@ impl JetStream {
         if let State::Off { why, .. } = &self.state {
             return Err(why.clone());
         }
-        let stream = config.stream_of(&self.prefix, subject.as_str());
+        let stream = config.stream_of(&self.prefix, b".h.", subject.as_str().as_bytes());
         stream.ok_or_else(|| "its subject is not one to store to".into())
     }
 
-    /// Answers at once.
+    /// Answers a ticket at once.
     fn refuse(&mut self, event: Event, events: &mut VecDeque<Event>) -> Result<(), QueueFull> {
         if self.tickets.is_full() {
             return Err(QueueFull);
@@ -161,18 +161,18 @@ impl JetStream {
 
     // What is said to the engine.
 
-    /// Asks everything that waits, in the order of its calls.
+    /// Requests everything that waits, in the order of the calls.
     pub(super) fn ask_all(&mut self, now_ms: u64, out: &mut BytesMut) {
         for key in self.tickets.keys(|_| true) {
             self.ask(key, now_ms, out);
         }
     }
 
-    /// Asks the next question of a ticket.
+    /// Sends the next request of a ticket.
     pub(super) fn ask(&mut self, key: u64, now_ms: u64, out: &mut BytesMut) {
         let Some(pending) = self.tickets.get_mut(key) else { return };
         let attempt = pending.ask(now_ms);
-        let reply = format!("{}{}", self.inbox, QuestionNumber { key, attempt }.text());
+        let reply = format!("{}{}", self.inbox, RequestNumber { key, attempt }.text());
         let name = |at: usize| self.checks.get(at).map_or("", |it| &*it.name);
         let certain = |at: usize| self.checks.get(at).map_or(0, Check::certain);
         let (subject, words) = match &mut pending.what {
@@ -183,19 +183,19 @@ impl JetStream {
                 return;
             }
             What::Purge(it) => api::purge(name(it.stream), it.subject.as_str(), it.before),
-            What::After(it) => it.question(name(it.stream), certain(it.stream)),
-            What::LastOf(it) => it.question(name(it.stream()), certain(it.stream())),
-            What::Since(it) => it.question(name(it.stream)),
+            What::After(it) => it.request(name(it.stream), certain(it.stream)),
+            What::LastOf(it) => it.request(name(it.stream()), certain(it.stream())),
+            What::Since(it) => it.request(name(it.stream)),
         };
-        wire::put_question(out, &subject, &reply, &words);
+        wire::put_request(out, &subject, &reply, &words);
         self.tickets.due(now_ms + tickets::AGAIN_FIRST_MS);
     }
 
     // What the engine says.
 
-    pub(super) fn hear_ticket(
+    pub(super) fn on_ticket(
         &mut self,
-        QuestionNumber { key, attempt }: QuestionNumber,
+        RequestNumber { key, attempt }: RequestNumber,
         message: Message,
         now_ms: u64,
         out: &mut BytesMut,
@@ -212,10 +212,12 @@ impl JetStream {
                 (stream, publish::stored(pending, attempt, replicas, &message))
             }
             What::Purge(purge) => (purge.stream, publish::purged(pending, attempt, &message)),
-            // Answers of several attempts would make a muddle.
-            What::After(after) if is_last => (after.stream, after.hear(ticket, message)),
-            What::LastOf(last_of) if is_last => (last_of.stream(), last_of.hear(ticket, message)),
-            What::Since(since) if is_last => (since.stream, since.hear(ticket, &message)),
+            // Answers of several attempts would get mixed up.
+            What::After(after) if is_last => (after.stream, after.on_answer(ticket, message)),
+            What::LastOf(last_of) if is_last => {
+                (last_of.stream(), last_of.on_answer(ticket, message))
+            }
+            What::Since(since) if is_last => (since.stream, since.on_answer(ticket, &message)),
             What::After(_) | What::LastOf(_) | What::Since(_) => return,
         };
         if is_nobody {
@@ -224,7 +226,7 @@ impl JetStream {
                 self.tickets.due(at_ms);
             }
             // The stream may be gone.
-            self.look_ms = self.look_ms.map(|it| it.min(now_ms + LOOK_AFTER_MS));
+            self.recheck_ms = self.recheck_ms.map(|it| it.min(now_ms + RECHECK_AFTER_MS));
         }
         match heard {
             Progress::Nothing => {}
@@ -236,7 +238,7 @@ impl JetStream {
         }
     }
 
-    /// The engine does not let this node do something: none, if that is not about what is kept.
+    /// Takes an error about permissions; none, if it is not about streams.
     pub(crate) fn refused(
         &mut self,
         text: &str,
@@ -275,7 +277,7 @@ impl JetStream {
     ) {
         for key in self.tickets.keys(is_meant) {
             if let Some(pending) = self.tickets.get_mut(key) {
-                pending.was_in_vain_last(why);
+                pending.last_attempt_failed(why);
             }
             self.tickets.give_up(key, events);
         }

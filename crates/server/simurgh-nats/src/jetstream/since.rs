@@ -1,13 +1,13 @@
-//! Behind which number everything in a stream is young: its leader is asked what time it is and how
-//! far the stream goes, and then for the first message that is as young as that.
+//! Finds the number behind which everything in a stream is young: asks the leader for its time and
+//! the end of the stream, and then for the first message that is young enough.
 //!
-//! A stream says of a message when it was stored, but not of one that is gone. So what is before
-//! the first that is there counts as old, whatever it was.
+//! A stream tells when a message was stored, but not of a removed one. So everything before the
+//! first young message that is there counts as old.
 
 use serde_json::Value;
 use simurgh_cluster::{Event, Ticket};
 
-use super::api::{self, Got, Question, StreamInfo};
+use super::api::{self, Got, Request, StreamInfo};
 use super::publish::Progress;
 use crate::timestamp;
 use crate::wire::Message;
@@ -16,8 +16,8 @@ use crate::wire::Message;
 pub(super) struct Since {
     pub(super) stream: usize,
     age_ms: u64,
-    /// By the leader's clock, and where its stream ended when it said so; none, if it was not asked
-    /// yet.
+    /// The time to search from, by the leader's clock, and the end of its stream then; none, before
+    /// the first answer.
     from: Option<(u64, u64)>,
 }
 
@@ -26,25 +26,25 @@ impl Since {
         Self { stream, age_ms, from: None }
     }
 
-    pub(super) fn question(&self, stream: &str) -> Question {
+    pub(super) fn request(&self, stream: &str) -> Request {
         match self.from {
             None => api::info(stream),
             Some((from_ms, _)) => api::first_from(stream, &timestamp::text(from_ms)),
         }
     }
 
-    pub(super) fn hear(&mut self, ticket: Ticket, message: &Message) -> Progress {
+    pub(super) fn on_answer(&mut self, ticket: Ticket, message: &Message) -> Progress {
         match self.from {
-            None => self.hear_info(ticket, message),
+            None => self.on_info(ticket, message),
             Some((_, head)) => match api::read::<Got>(message) {
-                Ok(got) if got.message.seq > 0 => is(ticket, Some(head.min(got.message.seq - 1))),
-                Err(failure) if failure.is_no_message() => is(ticket, Some(head)),
+                Ok(got) if got.message.seq > 0 => done(ticket, Some(head.min(got.message.seq - 1))),
+                Err(failure) if failure.is_no_message() => done(ticket, Some(head)),
                 _ => Progress::Nothing,
             },
         }
     }
 
-    fn hear_info(&mut self, ticket: Ticket, message: &Message) -> Progress {
+    fn on_info(&mut self, ticket: Ticket, message: &Message) -> Progress {
         let info = match api::read::<StreamInfo>(message) {
             Ok(info) if info.is_of_leader() => info,
             // It is asked again in its time.
@@ -56,16 +56,17 @@ impl Since {
                 self.from = Some((now_ms.saturating_sub(self.age_ms), info.state.last_seq));
                 Progress::Next
             }
-            None => is(ticket, None),
+            None => done(ticket, None),
         }
     }
 }
 
-fn is(ticket: Ticket, behind: Option<u64>) -> Progress {
+fn done(ticket: Ticket, behind: Option<u64>) -> Progress {
     Progress::Done(Event::Since { ticket, behind }, 0)
 }
 
-/// Whether a stream has everything for so long that its subjects' count and their own age leave.
+/// Whether a stream removes nothing younger than this, apart from what exceeds a subject's count or
+/// its own age.
 fn keeps_for(config: &Value, age_ms: u64) -> bool {
     let limit = |key: &str| config[key].as_i64().filter(|it| *it > 0);
     let is_bounded = ["max_bytes", "max_msgs"].into_iter().any(|it| limit(it).is_some());

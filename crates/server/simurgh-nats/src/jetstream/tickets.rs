@@ -1,4 +1,4 @@
-//! What was asked and is not answered yet, until when, and when it is asked again.
+//! Tickets that are not answered: their deadlines and repeats.
 
 use foldhash::fast::RandomState;
 use hashbrown::HashMap;
@@ -9,28 +9,28 @@ use super::fetch::{After, LastOf};
 use super::publish::{Purge, Store};
 use super::since::Since;
 
-/// What is stored and not confirmed, in bytes; one envelope may be, whatever its size.
+/// The most bytes of unconfirmed stores; one envelope may be, whatever its size.
 pub(super) const STORE_BYTES_MAX: usize = 16 << 20;
-/// So long after each other it is asked again: a new leader of a stream on several servers needs
-/// some five seconds.
+/// The pauses before requests are repeated: a new leader of a stream on several servers needs some
+/// five seconds.
 const AGAIN_AFTER_MS: [u64; 3] = [AGAIN_FIRST_MS, 2_000, 4_000];
-/// Nothing that is asked is asked again before.
+/// The shortest of these pauses.
 pub(super) const AGAIN_FIRST_MS: u64 = 1_000;
-/// What could not be done at once is asked again after so long: at most 36 times in all.
+/// The pause after a request that could not be done at once: at most 36 attempts in all.
 const SOON_MS: u64 = 250;
-/// What cannot be written is tried again after so long.
+/// The pause while the output is full.
 const LATER_MS: u64 = 100;
-/// How many bits of a question's number say which attempt it is.
+/// How many bits of a request's number count the attempts.
 const ATTEMPT_BITS: u32 = 16;
 
-/// Which question an answer belongs to: one ticket may ask several.
+/// Identifies the request of an answer: a ticket may need several requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct QuestionNumber {
+pub(super) struct RequestNumber {
     pub(super) key: u64,
     pub(super) attempt: u16,
 }
 
-impl QuestionNumber {
+impl RequestNumber {
     pub(super) fn text(self) -> String {
         format!("{:x}", (self.key << ATTEMPT_BITS) | u64::from(self.attempt))
     }
@@ -60,7 +60,7 @@ impl What {
         }
     }
 
-    /// What is said when nobody has answered.
+    /// The event if there is no answer.
     fn unanswered(self, ticket: Ticket, why: NotStored) -> Event {
         match self {
             Self::Store(_) => Event::NotStored { ticket, why },
@@ -78,22 +78,22 @@ pub(super) struct Pending {
     pub(super) ticket: Ticket,
     pub(super) what: What,
     until_ms: u64,
-    /// Of the last question.
+    /// The number of the last attempt.
     attempt: u16,
-    /// When it is asked again on this link; none: it was not asked yet.
+    /// When it is repeated on this link; none, before the first attempt.
     again_ms: Option<u64>,
-    /// How often it was asked again because nobody answered.
+    /// How often it was repeated for lack of an answer.
     repeats: usize,
     /// The last attempt was answered: it could not be done then.
     is_answered: bool,
-    /// Of what changes something: the attempts that may have.
+    /// The attempts that may have changed something.
     open: u64,
-    /// Why the last attempt has not.
+    /// Why the last attempt failed.
     why: Option<Box<str>>,
 }
 
 impl Pending {
-    /// The next question is asked now.
+    /// Begins the next attempt.
     pub(super) fn ask(&mut self, now_ms: u64) -> u16 {
         self.attempt = self.attempt.wrapping_add(1);
         let after = AGAIN_AFTER_MS.get(self.repeats).copied();
@@ -103,14 +103,14 @@ impl Pending {
         self.attempt
     }
 
-    /// The attempt has not done anything.
-    pub(super) fn was_in_vain(&mut self, attempt: u16, why: &str) {
+    /// An attempt has failed without doing anything.
+    pub(super) fn attempt_failed(&mut self, attempt: u16, why: &str) {
         self.open &= !bit(attempt);
         self.why = Some(why.into());
     }
 
-    /// It could not be done now, and may be soon: that is said at once, so it is asked again soon.
-    /// When, if it was the last attempt.
+    /// The engine cannot do it now, but may soon: repeats it soon. Returns when, if it was the last
+    /// attempt.
     pub(super) fn ask_soon(&mut self, attempt: u16, now_ms: u64) -> Option<u64> {
         let is_meant = self.is_last(attempt) && self.again_ms.is_some();
         is_meant.then(|| {
@@ -119,12 +119,12 @@ impl Pending {
         })
     }
 
-    /// The last attempt has not.
-    pub(super) fn was_in_vain_last(&mut self, why: &str) {
-        self.was_in_vain(self.attempt, why);
+    /// The last attempt has failed.
+    pub(super) fn last_attempt_failed(&mut self, why: &str) {
+        self.attempt_failed(self.attempt, why);
     }
 
-    /// Whether some attempt may have done what was asked.
+    /// Whether some attempt may have succeeded.
     pub(super) const fn may_be_done(&self) -> bool {
         self.open != 0
     }
@@ -141,28 +141,28 @@ impl Pending {
     }
 }
 
-/// Attempts that change something are few.
+/// There are few attempts of changes, so 64 bits are enough.
 const fn bit(attempt: u16) -> u64 {
     1 << (attempt % 64)
 }
 
-/// All tickets without an answer, and the answers that were not taken yet.
+/// All tickets without an answer, and the number of answers that were not polled.
 #[derive(Debug, Default)]
 pub(super) struct Tickets {
     pending: HashMap<u64, Pending, RandomState>,
     store_bytes: usize,
-    /// Answers that were not taken.
+    /// How many answers were not polled.
     answered: usize,
-    /// Nothing is due before.
+    /// Nothing is due before this.
     next_ms: Option<u64>,
     repeats: u64,
 }
 
 impl Tickets {
-    /// Takes a ticket.
+    /// Adds a ticket.
     ///
     /// # Errors
-    /// There are as many as may be.
+    /// There are too many.
     pub(super) fn take(
         &mut self,
         key: u64,
@@ -191,19 +191,19 @@ impl Tickets {
         self.pending.len() + self.answered >= TICKETS_MAX
     }
 
-    /// It is worth saying so after a [`QueueFull`].
+    /// Whether there is enough room to report it after a [`QueueFull`].
     pub(super) fn has_room(&self) -> bool {
         self.pending.len() + self.answered <= TICKETS_MAX / 2
             && self.store_bytes <= STORE_BYTES_MAX / 2
     }
 
-    /// An answer is there that is not of this list.
+    /// Adds an answer of a ticket that is not in the list.
     pub(super) fn answer(&mut self, events: &mut impl Extend<Event>, event: Event) {
         self.answered += 1;
         events.extend([event]);
     }
 
-    /// An answer was taken.
+    /// An answer was polled.
     pub(super) fn taken(&mut self) {
         self.answered = self.answered.saturating_sub(1);
     }
@@ -212,7 +212,7 @@ impl Tickets {
         self.pending.get_mut(&key)
     }
 
-    /// The ticket has this answer.
+    /// Answers a ticket.
     pub(super) fn done(&mut self, key: u64, events: &mut impl Extend<Event>, event: Event) {
         if let Some(pending) = self.pending.remove(&key) {
             self.store_bytes -= pending.what.bytes();
@@ -220,7 +220,7 @@ impl Tickets {
         }
     }
 
-    /// The ticket is not answered by the engine.
+    /// Answers a ticket that the engine did not answer.
     pub(super) fn give_up(&mut self, key: u64, events: &mut impl Extend<Event>) {
         if let Some(mut pending) = self.pending.remove(&key) {
             self.store_bytes -= pending.what.bytes();

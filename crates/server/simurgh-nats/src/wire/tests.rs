@@ -109,7 +109,7 @@ fn a_status_stands_in_place_of_a_message() {
 #[test]
 fn questions_and_headers_read_as_the_protocol_has_them() {
     let mut out = BytesMut::new();
-    put_question(&mut out, "$JS.API.X", "_INBOX_p.1", b"{}");
+    put_request(&mut out, "$JS.API.X", "_INBOX_p.1", b"{}");
     put_with_headers(&mut out, "p.h.a", "_INBOX_p.2", &[("A", "b"), ("Nats-TTL", "9")], b"hi");
     let text = "PUB $JS.API.X _INBOX_p.1 2\r\n{}\r\n\
         HPUB p.h.a _INBOX_p.2 31 33\r\nNATS/1.0\r\nA: b\r\nNats-TTL: 9\r\n\r\nhi\r\n";

@@ -181,9 +181,9 @@ impl View {
 
 impl NodeView {
     fn of<A: Adapter>(peer: &Peer, cluster: &Cluster<A>, made: Instant) -> Self {
-        let beat = peer.beat();
-        let state = match peer.is_silent() {
-            _ if peer.is_incompatible() => "incompatible",
+        let beat = &peer.beat;
+        let state = match peer.is_silent {
+            _ if peer.is_incompatible => "incompatible",
             true => "silent",
             false if beat.is_draining => "draining",
             false => "alive",
@@ -195,11 +195,11 @@ impl NodeView {
             version: beat.version.to_string(),
             state,
             is_draining: beat.is_draining,
-            has_namesake: peer.has_namesake(),
+            has_namesake: peer.has_namesake,
             sockets: beat.sockets,
-            heard: made + Duration::from_nanos(peer.heard_ns()),
+            heard: made + Duration::from_nanos(peer.heard_ns),
             clock_offset_ms: peer.clock_offset_ms(),
-            delay: peer.delay(),
+            delay: peer.delay,
             differing: differing.map(str::to_owned).collect(),
         }
     }

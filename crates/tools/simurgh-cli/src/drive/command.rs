@@ -1,12 +1,12 @@
-//! What can be typed at the prompt or stand in a script, read and checked.
+//! The commands of a prompt or a script: read and checked.
 
 use std::fmt;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use serde_json::Value;
-use simurgh_text::whole;
-use simurgh_tune::CONNECTIONS_MAX;
+
+use crate::settings::values;
 
 /// One line of a script.
 #[derive(Debug, Clone, PartialEq)]
@@ -31,7 +31,7 @@ pub(super) enum Ids {
     Some(Vec<RangeInclusive<u32>>),
 }
 
-/// How a command is written.
+/// How a command is written, for help and messages.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Usage {
     pub(super) name: &'static str,
@@ -59,7 +59,7 @@ pub(super) const ALL: &[Usage] = &[
     usage("quit", "", "leaves; so do Ctrl-D and Ctrl-C"),
 ];
 
-/// Why a line is no command.
+/// Why a line is not a command.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Mistake {
     /// Where in the line, bytes; to be pointed at.
@@ -183,7 +183,7 @@ impl<'l> Words<'l> {
 
     fn count(&mut self) -> Result<usize, Mistake> {
         let (at, word) = self.needed("a number")?;
-        whole(1, CONNECTIONS_MAX)(word).map_err(|why| Mistake { at, why })
+        values::count(word).map_err(|why| Mistake { at, why })
     }
 
     fn time(&mut self) -> Result<Duration, Mistake> {

@@ -1,41 +1,111 @@
-//! What sockets and channels cost: created, spoken with, spoken to, and after they idle.
+//! What sockets and channels cost: to create, to push, to broadcast to, and after they idle.
 
 use std::fmt::Write;
 use std::time::Duration;
 
+use clap::ValueEnum;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::Value;
 use simurgh::driver::{Counts, Driver, Options, SocketId, What};
-use simurgh::{Endpoint, Handle, Payload};
+use simurgh::{Endpoint, Handle, Payload, Serializer};
 use simurgh_text::format::grouped;
 use simurgh_text::output::print;
+use simurgh_text::whole;
 
-use super::fleet::{millis, patiently, wait};
+use crate::settings::values;
+
+use super::interrupt::{Failure, Interrupt};
 use super::resources::{Clocks, Spent, megabytes, resident_bytes};
-use super::stop::Stop;
-use super::{Failure, Way};
+use super::sockets::{millis, retry_congested};
 
 /// Sockets that are created between two looks at the progress bar.
 const AT_ONCE: usize = 10_000;
-/// How long what was asked may take to be answered by all.
+/// How long all answers may take.
 const WAIT_MAX: Duration = Duration::from_secs(60);
-/// How long the one socket that tries a channel first waits for what it has to say.
-const TRIED: Duration = Duration::from_secs(1);
+/// How long the first socket waits for the answer to its event.
+const TRY_MAX: Duration = Duration::from_secs(1);
 /// How long the allocator has to give memory back once all hibernate.
-const TIDIED: Duration = Duration::from_millis(300);
+const RELEASE_MAX: Duration = Duration::from_millis(300);
 
-/// What is measured.
-#[derive(Debug)]
+/// What is measured; path, params and serializer are for a prompt, too.
+#[derive(Debug, clap::Args)]
 pub(super) struct Plan {
-    pub(super) sockets: usize,
-    /// Of each socket.
-    pub(super) topics: Vec<String>,
+    /// Channels that each of them joins
+    #[arg(long, value_name = "N", default_value = "1", value_parser = whole::<u16>(1, 65_535))]
+    channels: u16,
+    #[arg(long, value_name = "TOPIC", default_value = "ping_topic", help = TOPIC_HELP,
+          long_help = TOPIC_LONG_HELP)]
+    topic: String,
+    /// Path of the user socket
+    #[arg(long, value_name = "PATH", default_value = "/socket")]
     pub(super) path: String,
+    /// Params of each connection, a JSON object
+    #[arg(long, value_name = "JSON", default_value = "{}", value_parser = values::json)]
     pub(super) params: Value,
-    pub(super) payload: Value,
-    pub(super) event: String,
-    pub(super) broadcasts: usize,
-    pub(super) way: Way,
+    /// Payload of each join
+    #[arg(long, value_name = "JSON", default_value = "{}", value_parser = values::json)]
+    payload: Value,
+    /// Event that each socket pushes, to measure messages
+    #[arg(long, value_name = "EVENT", default_value = "ping")]
+    event: String,
+    /// Broadcasts to all that are measured
+    #[arg(long, value_name = "N", default_value = "5", value_parser = values::count)]
+    broadcasts: usize,
+    /// What messages pass on their way: nothing, or a serializer and WebSocket frames
+    #[arg(long, value_enum, default_value = "none")]
+    serializer: Wire,
+}
+
+impl Plan {
+    /// The topics of one socket.
+    fn topics(&self) -> Vec<String> {
+        let name = |n: u16| match self.topic.contains("{n}") {
+            true => self.topic.replace("{n}", &n.to_string()),
+            false if n == 1 => self.topic.clone(),
+            false => format!("{}:{n}", self.topic),
+        };
+        (1..=self.channels).map(name).collect()
+    }
+
+    /// How a driver passes messages on.
+    pub(super) fn options(&self) -> Options {
+        let mut options = Options::default();
+        options.serializer = match self.serializer {
+            Wire::None => None,
+            Wire::V1 => Some(Serializer::V1),
+            Wire::V2 => Some(Serializer::V2),
+        };
+        options
+    }
+}
+
+/// `{n}` in a help text. Clap would take it for a line break, so the letter is marked: bold on a
+/// terminal, and nothing more elsewhere.
+macro_rules! number {
+    () => {
+        "`{\u{1b}[1mn\u{1b}[0m}`"
+    };
+}
+
+const TOPIC_HELP: &str =
+    concat!("Topic to join; ", number!(), " in it is the number of the channel, from 1");
+const TOPIC_LONG_HELP: &str = concat!(
+    "Topic to join; ",
+    number!(),
+    " in it is the number of the channel, from 1\n\nWithout ",
+    number!(),
+    ", `:2`, `:3` and so on are appended for all channels but the first."
+);
+
+/// What messages pass on their way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Wire {
+    /// Values, as they are
+    None,
+    /// Serializer V1
+    V1,
+    /// Serializer V2
+    V2,
 }
 
 /// A row of the report.
@@ -51,26 +121,34 @@ struct Row {
 /// A measurement under way.
 struct Run<'p> {
     plan: &'p Plan,
+    /// Of each socket.
+    topics: Vec<String>,
     driver: Driver,
     server: Handle,
-    stop: &'p Stop,
+    stop: &'p Interrupt,
     sockets: Vec<SocketId>,
     rows: Vec<Row>,
     notes: Vec<String>,
 }
 
 /// Creates sockets and measures, and prints what came of it.
-pub(super) fn measure(endpoint: &Endpoint, plan: &Plan, stop: &Stop) -> Result<(), Failure> {
+pub(super) fn measure(
+    endpoint: &Endpoint,
+    plan: &Plan,
+    count: usize,
+    stop: &Interrupt,
+) -> Result<(), Failure> {
+    let topics = plan.topics();
     let mut notes = Vec::new();
-    let is_answered = try_one(endpoint, plan, stop, &mut notes)?;
-    let mut options = Options::default();
+    let is_answered = try_one(endpoint, plan, &topics, stop, &mut notes)?;
+    let mut options = plan.options();
     options.counts_only = true;
-    options.serializer = plan.way.serializer();
     let driver = Driver::with(endpoint, options);
     let server = endpoint.handle();
-    let mut run = Run { plan, driver, server, stop, sockets: Vec::new(), rows: Vec::new(), notes };
+    let (sockets, rows) = (Vec::with_capacity(count), Vec::new());
+    let mut run = Run { plan, topics, driver, server, stop, sockets, rows, notes };
     let before = resident_bytes().unwrap_or(0);
-    run.create()?;
+    run.create(count)?;
     if is_answered {
         run.push()?;
     }
@@ -80,19 +158,17 @@ pub(super) fn measure(endpoint: &Endpoint, plan: &Plan, stop: &Stop) -> Result<(
     Ok(())
 }
 
-/// One socket goes first: what it cannot do, half a million need not try. Whether the event is
-/// answered.
+/// Tries with one socket what half a million would do; whether the event is answered.
 fn try_one(
     endpoint: &Endpoint,
     plan: &Plan,
-    stop: &Stop,
+    topics: &[String],
+    stop: &Interrupt,
     notes: &mut Vec<String>,
 ) -> Result<bool, Failure> {
-    let mut options = Options::default();
-    options.serializer = plan.way.serializer();
-    let mut driver = Driver::with(endpoint, options);
+    let mut driver = Driver::with(endpoint, plan.options());
     let socket = driver.connect(&plan.path, plan.params.clone())?;
-    for topic in &plan.topics {
+    for topic in topics {
         let joined = driver.join(socket, topic, plan.payload.clone())?;
         let reply = driver.reply(joined)?;
         if &*reply.status != "ok" {
@@ -100,13 +176,15 @@ fn try_one(
             return Err(Failure::Because(format!("{topic} was not joined: {response}")));
         }
     }
-    let Some(topic) = plan.topics.first() else { return Ok(false) };
+    let Some(topic) = topics.first() else { return Ok(false) };
     let silent =
         format!("{:?} is not answered on {topic}, so no messages are measured", plan.event);
     driver.settle()?;
     while driver.try_recv().is_some() {}
     driver.push(socket, topic, &plan.event, Payload::EMPTY_OBJECT)?;
-    wait(stop, TRIED, || driver.counts() != Counts::default() && heard(&driver) > joins(plan))?;
+    stop.wait(TRY_MAX, || {
+        driver.counts() != Counts::default() && heard(&driver) > topics.len() as u64
+    })?;
     let is_answered = match driver.recv_timeout(Duration::ZERO).map(|event| event.what) {
         Some(What::Reply(reply)) => &*reply.status == "ok",
         Some(What::Message(_)) => true,
@@ -118,26 +196,20 @@ fn try_one(
     Ok(is_answered)
 }
 
-fn joins(plan: &Plan) -> u64 {
-    plan.topics.len() as u64
-}
-
-/// Answers of any sort.
+/// How many answers of any sort have come.
 fn heard(driver: &Driver) -> u64 {
     let Counts { ok, not_ok, messages, channels_crashed, .. } = driver.counts();
     ok + not_ok + messages + channels_crashed
 }
 
 impl Run<'_> {
-    fn create(&mut self) -> Result<(), Failure> {
-        let all = self.plan.sockets;
+    fn create(&mut self, all: usize) -> Result<(), Failure> {
         let bar = bar(all as u64);
         let clocks = Clocks::now();
-        self.sockets.reserve_exact(all);
         while self.sockets.len() < all {
             let some = AT_ONCE.min(all - self.sockets.len());
             let (driver, plan) = (&mut self.driver, self.plan);
-            let opened = patiently(self.stop, || {
+            let opened = retry_congested(self.stop, || {
                 driver.connect_many(some, &plan.path, plan.params.clone())
             })?;
             let first = self.sockets.len();
@@ -145,12 +217,12 @@ impl Run<'_> {
                 self.sockets.push(socket?);
             }
             let new = self.sockets.get(first..).unwrap_or_default();
-            for topic in &plan.topics {
-                patiently(self.stop, || driver.join_many(new, topic, plan.payload.clone()))?;
+            for topic in &self.topics {
+                retry_congested(self.stop, || driver.join_many(new, topic, plan.payload.clone()))?;
             }
             bar.set_position(self.sockets.len() as u64);
         }
-        let asked = (all * self.plan.topics.len()) as u64;
+        let asked = (all * self.topics.len()) as u64;
         self.await_heard(asked, |counts| counts.ok + counts.not_ok)?;
         let spent = clocks.spent();
         bar.finish_and_clear();
@@ -164,12 +236,14 @@ impl Run<'_> {
 
     /// Every socket pushes once.
     fn push(&mut self) -> Result<(), Failure> {
-        let Some(topic) = self.plan.topics.first() else { return Ok(()) };
+        let Some(topic) = self.topics.first() else { return Ok(()) };
         let before = heard(&self.driver);
         let clocks = Clocks::now();
         for some in self.sockets.chunks(AT_ONCE) {
             let (driver, event) = (&mut self.driver, &self.plan.event);
-            patiently(self.stop, || driver.push_many(some, topic, event, Payload::EMPTY_OBJECT))?;
+            retry_congested(self.stop, || {
+                driver.push_many(some, topic, event, Payload::EMPTY_OBJECT)
+            })?;
         }
         let asked = before + self.sockets.len() as u64;
         self.await_heard(asked, |it| it.ok + it.not_ok + it.messages + it.channels_crashed)?;
@@ -179,7 +253,7 @@ impl Run<'_> {
     }
 
     fn broadcast(&mut self) -> Result<(), Failure> {
-        let Some(topic) = self.plan.topics.first() else { return Ok(()) };
+        let Some(topic) = self.topics.first() else { return Ok(()) };
         let mut times = Vec::new();
         for _ in 0..self.plan.broadcasts {
             let asked = self.driver.counts().messages + self.sockets.len() as u64;
@@ -200,14 +274,14 @@ impl Run<'_> {
     /// Waits until all channels hibernate.
     fn idle(&mut self) -> Result<(), Failure> {
         let clocks = Clocks::now();
-        let channels = (self.sockets.len() * self.plan.topics.len()) as u64;
+        let channels = (self.sockets.len() * self.topics.len()) as u64;
         let server = &self.server;
         let hibernating = || {
             let shards = server.metrics().iter();
             shards.map(|shard| shard.channels_hibernating.value()).sum::<u64>()
         };
-        wait(self.stop, WAIT_MAX, || hibernating() >= channels)?;
-        wait(self.stop, TIDIED, || false)?;
+        self.stop.wait(WAIT_MAX, || hibernating() >= channels)?;
+        self.stop.wait(RELEASE_MAX, || false)?;
         match hibernating() {
             0 => self.notes.push("no channel hibernates: hibernate_after is off, or long".into()),
             n if n < channels => {
@@ -223,9 +297,9 @@ impl Run<'_> {
         self.rows.push(Row { what: what.to_owned(), of, spent, memory: resident_bytes() });
     }
 
-    /// Waits until so much was heard.
+    /// Waits until so many answers have come.
     fn await_heard(&self, asked: u64, read: impl Fn(Counts) -> u64) -> Result<(), Failure> {
-        wait(self.stop, WAIT_MAX, || read(self.driver.counts()) >= asked)?;
+        self.stop.wait(WAIT_MAX, || read(self.driver.counts()) >= asked)?;
         match read(self.driver.counts()) {
             heard if heard >= asked => Ok(()),
             heard => Err(Failure::Because(format!(
@@ -238,18 +312,17 @@ impl Run<'_> {
     }
 
     fn report(&self, before: u64) -> String {
-        let Plan { topics, way, .. } = self.plan;
-        let joined = match topics.as_slice() {
+        let joined = match self.topics.as_slice() {
             [one] => one.clone(),
             all => format!("{} channels each, {}", all.len(), all.join(", ")),
         };
-        let way = match way {
-            Way::None => "values",
-            Way::V1 => "serializer V1",
-            Way::V2 => "serializer V2",
+        let wire = match self.plan.serializer {
+            Wire::None => "values",
+            Wire::V1 => "serializer V1",
+            Wire::V2 => "serializer V2",
         };
         let (sockets, shards) = (grouped(self.sockets.len() as u64), self.server.metrics().len());
-        let mut out = format!("{sockets} sockets on {shards} shards; {joined}; {way}\n\n");
+        let mut out = format!("{sockets} sockets on {shards} shards; {joined}; {wire}\n\n");
         let head = ["", "time", "CPU time", "CPU each", "a second", "memory", "each"];
         line(&mut out, &head.map(str::to_owned));
         let started = megabytes(before as f64);
@@ -304,5 +377,31 @@ fn bar(all: u64) -> ProgressBar {
     match style {
         Ok(style) => bar.with_style(style),
         Err(_) => bar,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn topics(topic: &str, channels: u16) -> Vec<String> {
+        let plan = Plan {
+            channels,
+            topic: topic.to_owned(),
+            path: String::new(),
+            params: Value::Null,
+            payload: Value::Null,
+            event: String::new(),
+            broadcasts: 1,
+            serializer: Wire::None,
+        };
+        plan.topics()
+    }
+
+    #[test]
+    fn each_channel_of_a_socket_has_its_topic() {
+        assert_eq!(topics("ping_topic", 1), ["ping_topic"]);
+        assert_eq!(topics("ping_topic", 3), ["ping_topic", "ping_topic:2", "ping_topic:3"]);
+        assert_eq!(topics("rooms:{n}", 2), ["rooms:1", "rooms:2"]);
     }
 }

@@ -12,10 +12,9 @@ use rustyline::validate::Validator;
 use rustyline::{CompletionType, Config, Context, Editor, Helper};
 use simurgh_text::output::{complain, print};
 
-use super::Failure;
 use super::command::{self, ALL, Command, Mistake};
-use super::fleet::{Done, Fleet};
-use super::stop::Stop;
+use super::interrupt::{Failure, Interrupt};
+use super::sockets::{Done, Sockets};
 use crate::settings::Refusal;
 
 const PROMPT: &str = "drive> ";
@@ -31,7 +30,7 @@ pub(super) struct Script {
 }
 
 impl Script {
-    /// Every line that is no command is named.
+    /// Reads it whole; all mistakes in it are the error.
     pub(super) fn read(path: &Path) -> Result<Self, Refusal> {
         let text = std::fs::read_to_string(path)
             .map_err(|error| Refusal(vec![format!("{}: {error}", path.display())]))?;
@@ -53,51 +52,57 @@ impl Script {
     }
 }
 
-/// Does what is asked until nothing more is.
-pub(super) fn run(mut fleet: Fleet, script: Option<Script>, stop: &Stop) -> Result<(), Failure> {
+/// Executes commands until there are no more.
+pub(super) fn run(
+    mut sockets: Sockets,
+    script: Option<Script>,
+    stop: &Interrupt,
+) -> Result<(), Failure> {
     match script {
-        Some(script) => run_script(&mut fleet, &script, stop),
+        Some(script) => run_script(&mut sockets, &script),
         None if std::io::stdin().is_terminal() && std::io::stdout().is_terminal() => {
-            run_prompt(&mut fleet, stop)
+            run_prompt(&mut sockets, stop)
         }
-        None => run_lines(&mut fleet, stop),
+        None => run_lines(&mut sockets),
     }
 }
 
-fn run_script(fleet: &mut Fleet, script: &Script, stop: &Stop) -> Result<(), Failure> {
+/// The first command that fails ends it.
+fn run_script(sockets: &mut Sockets, script: &Script) -> Result<(), Failure> {
     for (number, command) in &script.commands {
-        match fleet.obey(command, stop) {
-            Ok(Done::Say(text)) => say(&text),
-            Ok(Done::Quit) => return Ok(()),
-            Err(Failure::Because(why)) => {
-                let place = format!("{}:{number}", script.path.display());
-                return Err(Failure::Because(format!("{place}: {why}")));
-            }
-            Err(stopped) => return Err(stopped),
+        if execute_at(sockets, &format!("{}:{number}", script.path.display()), command)? {
+            break;
         }
     }
     Ok(())
 }
 
-/// Commands of another program: the first that fails ends it.
-fn run_lines(fleet: &mut Fleet, stop: &Stop) -> Result<(), Failure> {
+/// The same with commands of another program.
+fn run_lines(sockets: &mut Sockets) -> Result<(), Failure> {
     for (number, line) in (1..).zip(std::io::stdin().lock().lines()) {
-        let at = |why: &str| Failure::Because(format!("standard input:{number}: {why}"));
+        let place = format!("standard input:{number}");
+        let at = |why: &str| Failure::Because(format!("{place}: {why}"));
         let line = line.map_err(|error| at(&error.to_string()))?;
-        let Some(command) = command::parse(&line).map_err(|mistake| at(&mistake.why))? else {
-            continue;
-        };
-        match fleet.obey(&command, stop) {
-            Ok(Done::Say(text)) => say(&text),
-            Ok(Done::Quit) => return Ok(()),
-            Err(Failure::Because(why)) => return Err(at(&why)),
-            Err(stopped) => return Err(stopped),
+        let command = command::parse(&line).map_err(|mistake| at(&mistake.why))?;
+        if command.map_or(Ok(false), |command| execute_at(sockets, &place, &command))? {
+            break;
         }
     }
     Ok(())
 }
 
-fn run_prompt(fleet: &mut Fleet, stop: &Stop) -> Result<(), Failure> {
+/// Whether it was the last command.
+fn execute_at(sockets: &mut Sockets, place: &str, command: &Command) -> Result<bool, Failure> {
+    match sockets.execute(command) {
+        Ok(Done::Say(text)) => say(&text),
+        Ok(Done::Quit) => return Ok(true),
+        Err(Failure::Because(why)) => return Err(Failure::Because(format!("{place}: {why}"))),
+        Err(stopped) => return Err(stopped),
+    }
+    Ok(false)
+}
+
+fn run_prompt(sockets: &mut Sockets, stop: &Interrupt) -> Result<(), Failure> {
     let failed = |error: ReadlineError| Failure::Because(format!("no prompt: {error}"));
     let config = Config::builder()
         .completion_type(CompletionType::List)
@@ -105,8 +110,9 @@ fn run_prompt(fleet: &mut Fleet, stop: &Stop) -> Result<(), Failure> {
         .map_err(failed)?
         .auto_add_history(true)
         .build();
-    let mut editor: Editor<Words, DefaultHistory> = Editor::with_config(config).map_err(failed)?;
-    editor.set_helper(Some(Words { topics: Vec::new() }));
+    let mut editor: Editor<Completions, DefaultHistory> =
+        Editor::with_config(config).map_err(failed)?;
+    editor.set_helper(Some(Completions { topics: Vec::new() }));
     let history = history_file();
     if let Some(history) = &history {
         // The first time there is none.
@@ -119,15 +125,15 @@ fn run_prompt(fleet: &mut Fleet, stop: &Stop) -> Result<(), Failure> {
             Err(ReadlineError::Eof | ReadlineError::Interrupted) => break Ok(()),
             Err(error) => break Err(failed(error)),
         };
-        // Ctrl-C while a line is typed is the editor's; from here on it is ours.
-        stop.heard();
+        // While a line is typed, Ctrl-C is the editor's.
+        stop.reset();
         match command::parse(&line) {
             Ok(None) => {}
             Ok(Some(command)) => {
                 if let Some(words) = editor.helper_mut() {
                     words.learn(&command);
                 }
-                match fleet.obey(&command, stop) {
+                match sockets.execute(&command) {
                     Ok(Done::Say(text)) => say(&text),
                     Ok(Done::Quit) => break Ok(()),
                     Err(Failure::Because(why)) => complain(&why),
@@ -138,7 +144,7 @@ fn run_prompt(fleet: &mut Fleet, stop: &Stop) -> Result<(), Failure> {
         }
     };
     if let Some(history) = &history {
-        // Who may not write there has no history.
+        // Without the right to write there is no history.
         let _ = editor.save_history(history);
     }
     outcome
@@ -150,7 +156,7 @@ fn say(text: &str) {
     }
 }
 
-/// What is wrong, below the place where it is.
+/// A mistake, with a mark below its place in the line.
 fn pointed(line: &str, mistake: &Mistake) -> String {
     let before = line.get(..mistake.at).unwrap_or(line).chars().count();
     format!("{}^ {}", " ".repeat(PROMPT.len() + before), mistake.why)
@@ -167,11 +173,11 @@ fn history_file() -> Option<PathBuf> {
 }
 
 /// Completes commands, and topics that were named before.
-struct Words {
+struct Completions {
     topics: Vec<String>,
 }
 
-impl Words {
+impl Completions {
     fn learn(&mut self, command: &Command) {
         let (Command::Join { topic, .. } | Command::Broadcast { topic, .. }) = command else {
             return;
@@ -197,7 +203,7 @@ impl Words {
     }
 }
 
-impl Completer for Words {
+impl Completer for Completions {
     type Candidate = Pair;
 
     fn complete(
@@ -212,13 +218,13 @@ impl Completer for Words {
     }
 }
 
-impl Hinter for Words {
+impl Hinter for Completions {
     type Hint = String;
 }
 
-impl Highlighter for Words {}
-impl Validator for Words {}
-impl Helper for Words {}
+impl Highlighter for Completions {}
+impl Validator for Completions {}
+impl Helper for Completions {}
 
 #[cfg(test)]
 mod tests {
@@ -226,7 +232,7 @@ mod tests {
 
     #[test]
     fn commands_and_topics_are_completed() {
-        let mut words = Words { topics: Vec::new() };
+        let mut words = Completions { topics: Vec::new() };
         assert_eq!(words.candidates("st"), (0, vec!["start".to_owned(), "stats".to_owned()]));
         assert_eq!(words.candidates("help jo"), (5, vec!["join".to_owned()]));
         assert_eq!(words.candidates("push 1 p"), (7, Vec::new()));

@@ -36,9 +36,7 @@ impl Clocks {
 /// Bytes of memory that the process has resident; `None` where /proc does not say.
 pub(super) fn resident_bytes() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
-    let kilobytes: u64 = line.split_whitespace().next()?.parse().ok()?;
-    Some(kilobytes * 1024)
+    simurgh_tune::kilobytes(&status, "VmRSS:")
 }
 
 /// Bytes in millions.

@@ -1,18 +1,18 @@
-//! A run that a program steers: commands on standard input, one a line.
+//! Commands to a run from another program: on standard input, one a line.
 
 use std::io::{self, BufRead};
 
 use simurgh_load::control::Control;
 use simurgh_text::output::complain;
 
-/// Takes commands until standard input ends, which changes nothing; what is none is said.
+/// Executes commands until standard input ends, which changes nothing; mistakes are printed.
 ///
 /// # Errors
 /// No thread could be started.
-pub(super) fn take(control: Control) -> io::Result<()> {
+pub(super) fn read(control: Control) -> io::Result<()> {
     std::thread::Builder::new().name("simurgh-commands".into()).spawn(move || {
         for line in io::stdin().lock().lines().map_while(Result::ok) {
-            if let Err(why) = obey(&control, &line) {
+            if let Err(why) = execute(&control, &line) {
                 complain(&format!("simurgh: {why}"));
             }
         }
@@ -20,7 +20,7 @@ pub(super) fn take(control: Control) -> io::Result<()> {
     Ok(())
 }
 
-fn obey(control: &Control, line: &str) -> Result<(), String> {
+fn execute(control: &Control, line: &str) -> Result<(), String> {
     let words: Vec<&str> = line.split_whitespace().collect();
     match words.as_slice() {
         [] => {}
@@ -48,10 +48,10 @@ mod tests {
     fn lines_become_commands() {
         let (control, commands) = Control::new();
         for line in ["pause", " resume ", "", "rate 2.5", "stop"] {
-            obey(&control, line).unwrap();
+            execute(&control, line).unwrap();
         }
         for wrong in ["rate", "rate x", "rate -1", "rate nan", "pause now", "go"] {
-            assert!(obey(&control, wrong).is_err(), "{wrong}");
+            assert!(execute(&control, wrong).is_err(), "{wrong}");
         }
         drop(control);
         let all: Vec<Command> = commands.iter().collect();

@@ -9,6 +9,7 @@ use simurgh_load::scenario::{AddressRange, Overrides, Spread};
 use simurgh_text::{Choice, duration, word_or};
 
 use super::http::HttpFlags;
+use super::values::{Cores, cores, map, users, workers};
 use crate::settings::values::address;
 
 #[derive(Debug, Args)]
@@ -31,7 +32,7 @@ pub(super) enum Command {
         #[command(flatten)]
         scenario: ScenarioFlags,
         #[command(flatten)]
-        crew: CrewFlags,
+        workers: WorkerFlags,
     },
     /// Writes a scenario with comments, to start from.
     Init {
@@ -54,7 +55,7 @@ pub(super) enum Command {
     Http(Box<HttpFlags>),
 }
 
-/// What a scenario is read from, and what is changed in it.
+/// The scenario, and changes to it.
 #[derive(Debug, Args)]
 pub(super) struct ScenarioFlags {
     /// Scenario, in TOML or in Tsung's XML.
@@ -123,7 +124,7 @@ impl ScenarioFlags {
 
 /// The workers of this host.
 #[derive(Debug, Clone, Args)]
-pub(super) struct CrewFlags {
+pub(super) struct WorkerFlags {
     /// Worker threads. Default: one per core, and more if their sockets need it.
     #[arg(long, value_name = "N", value_parser = workers)]
     pub(super) workers: Option<usize>,
@@ -135,13 +136,13 @@ pub(super) struct CrewFlags {
     pub(super) kernel_stamps: bool,
 }
 
-/// What a run is told beside its scenario.
+/// All flags of a run.
 #[derive(Debug, Args)]
 pub(super) struct RunFlags {
     #[command(flatten)]
     pub(super) scenario: ScenarioFlags,
     #[command(flatten)]
-    pub(super) crew: CrewFlags,
+    pub(super) workers: WorkerFlags,
     /// Directory for all that is written. Default: ./simurgh-load-NAME-DATE-TIME.
     #[arg(long, value_name = "DIR")]
     pub(super) out: Option<PathBuf>,
@@ -174,78 +175,7 @@ pub(super) struct AgentFlags {
     pub(super) token: String,
 }
 
-/// Numbers of cores.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Cores(pub(super) Vec<usize>);
-
 const AFTER_HELP: &str = "\
 Exit status: 0 all conditions of [pass] hold, 1 the run could not be done or its results not be\n\
 written, 2 scenario or flags are wrong, 3 a condition of [pass] does not hold.\n\
 The first SIGINT or SIGTERM ends the run in good order, with its reports; a second one at once.";
-
-pub(super) fn map(text: &str) -> Result<(String, String), String> {
-    match text.split_once('=') {
-        Some((host, address)) if !host.is_empty() && !address.is_empty() => {
-            Ok((host.to_owned(), address.to_owned()))
-        }
-        _ => Err(format!("{text:?} is not HOST=ADDRESS")),
-    }
-}
-
-fn users(text: &str) -> Result<u64, String> {
-    match text.replace('_', "").parse() {
-        Ok(users) if users > 0 => Ok(users),
-        _ => Err(format!("{text:?} is no number of users")),
-    }
-}
-
-/// More threads than this are a slip of the keyboard.
-const WORKERS_MAX: usize = 2_000;
-
-pub(super) fn workers(text: &str) -> Result<usize, String> {
-    match text.parse() {
-        Ok(workers) if (1..=WORKERS_MAX).contains(&workers) => Ok(workers),
-        _ => Err(format!("{text:?} is no whole number from 1 to {WORKERS_MAX}")),
-    }
-}
-
-/// More cores than any host has.
-const CORES_MAX: usize = 4_096;
-
-pub(super) fn cores(text: &str) -> Result<Cores, String> {
-    let mut cores = Vec::new();
-    for part in text.split(',') {
-        let (first, last) = part.split_once('-').unwrap_or((part, part));
-        match (first.trim().parse::<usize>(), last.trim().parse::<usize>()) {
-            (Ok(first), Ok(last)) if first <= last && last < CORES_MAX => {
-                cores.extend(first..=last);
-            }
-            _ => return Err(format!("{part:?} is no core, nor a range of cores")),
-        }
-    }
-    Ok(Cores(cores))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn lists_of_cores() {
-        assert_eq!(cores("3"), Ok(Cores(vec![3])));
-        assert_eq!(cores("0-2,5"), Ok(Cores(vec![0, 1, 2, 5])));
-        for wrong in ["", "a", "2-1", "1-", "0,", "0-99999999999"] {
-            assert!(cores(wrong).is_err(), "{wrong}");
-        }
-    }
-
-    #[test]
-    fn maps_have_two_sides() {
-        assert_eq!(map("a=b:1"), Ok(("a".to_owned(), "b:1".to_owned())));
-        for wrong in ["", "a", "=b", "a="] {
-            assert!(map(wrong).is_err(), "{wrong}");
-        }
-        assert_eq!(users("15_000"), Ok(15_000));
-        assert!(users("0").is_err() && workers("0").is_err());
-    }
-}

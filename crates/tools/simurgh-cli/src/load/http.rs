@@ -5,28 +5,25 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Args;
-use simurgh::Signals;
 use simurgh_load::benchmark::{self, BenchmarkError, Job, Outcome, Plan, Row, Runner, Sweep};
 use simurgh_load::scenario::{AddressRange, Tls};
 use simurgh_load::{report, terminal};
-use simurgh_text::output::{complain, fail, print};
-use simurgh_text::{duration, whole};
-use simurgh_tune::CONNECTIONS_MAX;
+use simurgh_text::duration;
+use simurgh_text::output::{complain, print};
 use tracing_subscriber::filter::LevelFilter;
 
-use super::flags::{Cores, cores, map, workers};
-use crate::logging;
+use super::values::{Cores, cores, map, workers};
 use crate::settings::Refusal;
-use crate::settings::values::LogFormat;
+use crate::settings::values::{self, LogFormat};
+use crate::{logging, signals};
 
-/// What can be typed after `simurgh load http`.
 #[derive(Debug, Args)]
 #[command(after_help = AFTER_HELP)]
 pub(super) struct HttpFlags {
     /// What is requested: http:// or https://.
     url: String,
     /// Connections that are kept open.
-    #[arg(short, long, value_name = "N", value_parser = whole::<usize>(1, CONNECTIONS_MAX), default_value = "10")]
+    #[arg(short, long, value_name = "N", value_parser = values::count, default_value = "10")]
     connections: usize,
     /// Threads. Default: one, and more if the connections need more descriptors or another core.
     #[arg(short, long, value_name = "N", value_parser = workers)]
@@ -40,7 +37,7 @@ pub(super) struct HttpFlags {
     rate: Option<f64>,
     /// Numbers of connections, measured one after the other; ends with a table, a chart, and where
     /// the server saturates.
-    #[arg(long, value_name = "N,N,...", value_delimiter = ',', value_parser = whole::<usize>(1, CONNECTIONS_MAX),
+    #[arg(long, value_name = "N,N,...", value_delimiter = ',', value_parser = values::count,
           conflicts_with_all = ["connections", "rate"])]
     sweep: Vec<usize>,
     /// A header, "NAME: VALUE"; may be repeated.
@@ -129,36 +126,27 @@ fn read(path: &Path) -> Result<Vec<u8>, String> {
 }
 
 /// Measures, shows and writes it.
-pub(super) fn http(flags: HttpFlags) -> ExitCode {
-    // First of all: threads inherit what is blocked.
-    let signals = match Signals::block() {
-        Ok(signals) => signals,
-        Err(error) => return fail(&format!("cannot block signals: {error}")),
-    };
+pub(super) fn http(flags: &HttpFlags) -> Result<ExitCode, String> {
+    let signals = signals::block()?;
     let _log = logging::start(LevelFilter::WARN, LogFormat::Text);
     let job = match flags.plan().and_then(Job::new) {
         Ok(job) => job,
-        Err(why) => return Refusal(vec![why]).refuse("nothing was sent"),
+        Err(why) => return Ok(Refusal(vec![why]).refuse("nothing was sent")),
     };
     if flags.threads.is_some_and(|threads| flags.sweep.is_empty() && threads > flags.connections) {
         let why = "more threads than connections: some would have none".to_owned();
-        return Refusal(vec![why]).refuse("nothing was sent");
+        return Ok(Refusal(vec![why]).refuse("nothing was sent"));
     }
     let mut runner = Runner::new();
     let control = runner.control();
-    if let Err(error) = signals.first_then_exit(move |_| control.stop(), terminal::restore) {
-        return fail(&format!("cannot start the thread that waits for signals: {error}"));
-    }
+    let listening = signals.first_then_exit(move |_| control.stop(), terminal::restore);
+    listening.map_err(signals::no_thread)?;
     print(&benchmark::head(job.plan()));
-    let measured = match flags.sweep.as_slice() {
-        [] => one(&mut runner, &job, &flags),
-        rows => sweep(&mut runner, &job, rows, &flags),
+    let has_answers = match flags.sweep.as_slice() {
+        [] => one(&mut runner, &job, flags)?,
+        rows => sweep(&mut runner, &job, rows, flags)?,
     };
-    match measured {
-        Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => fail("no request was answered"),
-        Err(why) => fail(&why),
-    }
+    if has_answers { Ok(ExitCode::SUCCESS) } else { Err("no request was answered".to_owned()) }
 }
 
 /// Whether anything was answered.
@@ -193,7 +181,7 @@ fn sweep(runner: &mut Runner, job: &Job, rows: &[usize], flags: &HttpFlags) -> M
             print(&format!("Measured average latency: {:+.1} % off the prediction\n", by * 100.0));
         }
         print("\n");
-        // What was measured before is shown all the same.
+        // The rows before are shown all the same.
         if failed.is_some() || runner.is_stopped() {
             break;
         }

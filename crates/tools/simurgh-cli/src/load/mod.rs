@@ -1,13 +1,13 @@
-//! `simurgh load`: runs a scenario, or says what it would do, or makes its reports again.
+//! `simurgh load`: runs a scenario, explains or converts it, or makes the reports of a run again.
 //!
-//! What was typed (`flags`) becomes a checked scenario and a plain [`Run`](run::Run); nothing is
-//! started before both are right. Standard output carries what was asked for (an explanation, a
-//! scenario, a summary), standard error the rest.
+//! Nothing is started before flags and scenario are right. Standard output carries what was asked
+//! for (an explanation, a scenario, a summary), standard error the rest.
 
 mod commands;
 mod flags;
 mod http;
 mod run;
+mod values;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -21,66 +21,54 @@ use crate::settings::Refusal;
 pub(crate) use flags::Load;
 use flags::{Command, ScenarioFlags};
 
-/// Does what was asked for.
+/// Runs the command, and returns its exit status.
 pub(crate) fn load(load: Load) -> ExitCode {
-    let Some(command) = load.command else {
-        return match read(&load.run.scenario) {
-            Ok(loaded) => run::start(run::Run::new(load.run, loaded.scenario)),
-            Err(refusal) => refusal.refuse("nothing was started"),
-        };
-    };
-    match command {
-        Command::Check { scenario, crew } => match read(&scenario) {
+    let done = match load.command {
+        None => match read(&load.run.scenario) {
+            Ok(loaded) => run::start(load.run, loaded.scenario),
+            Err(refusal) => Ok(refusal.refuse("nothing was started")),
+        },
+        Some(Command::Check { scenario, workers }) => match read(&scenario) {
             Ok(Loaded { scenario, .. }) => {
                 let (descriptors, _) = simurgh_reactor::raise_descriptor_limit();
-                let machine = Machine::here(&scenario, crew.workers, descriptors);
-                print(&explain(&scenario, &machine));
-                ExitCode::SUCCESS
+                printed(&explain(
+                    &scenario,
+                    &Machine::here(&scenario, workers.workers, descriptors),
+                ))
             }
-            Err(refusal) => refusal.refuse("`simurgh load init` prints an example"),
+            Err(refusal) => Ok(refusal.refuse("`simurgh load init` prints an example")),
         },
-        Command::Init { file } => init(file),
-        Command::Convert { scenario } => match read(&scenario) {
-            Ok(loaded) => {
-                print(&toml::write(&loaded.scenario));
-                ExitCode::SUCCESS
-            }
-            Err(refusal) => refusal.refuse("nothing was converted"),
+        Some(Command::Init { file }) => init(file),
+        Some(Command::Convert { scenario }) => match read(&scenario) {
+            Ok(loaded) => printed(&toml::write(&loaded.scenario)),
+            Err(refusal) => Ok(refusal.refuse("nothing was converted")),
         },
-        Command::Report { dir } => again(&dir),
-        Command::Agent(agent) => run::agent(agent),
-        Command::Http(flags) => http::http(*flags),
-    }
+        Some(Command::Report { dir }) => {
+            report::make(&dir).and_then(|record| printed(&report::summary(&record)))
+        }
+        Some(Command::Agent(agent)) => run::agent(&agent),
+        Some(Command::Http(flags)) => http::http(&flags),
+    };
+    done.unwrap_or_else(|why| fail(&why))
+}
+
+fn printed(text: &str) -> Result<ExitCode, String> {
+    print(text);
+    Ok(ExitCode::SUCCESS)
 }
 
 /// A scenario with comments, to start from.
 const EXAMPLE: &str = include_str!("example.toml");
 
-fn init(file: Option<PathBuf>) -> ExitCode {
-    let Some(path) = file else {
-        print(EXAMPLE);
-        return ExitCode::SUCCESS;
-    };
+fn init(file: Option<PathBuf>) -> Result<ExitCode, String> {
+    let Some(path) = file else { return printed(EXAMPLE) };
+    let shown = path.display();
     // Never over something that somebody wrote.
-    let made = std::fs::OpenOptions::new().write(true).create_new(true).open(&path);
-    match made.and_then(|mut file| std::io::Write::write_all(&mut file, EXAMPLE.as_bytes())) {
-        Ok(()) => {
-            let path = path.display();
-            complain(&format!("{path} is written; `simurgh load check {path}` explains it"));
-            ExitCode::SUCCESS
-        }
-        Err(error) => fail(&format!("cannot write {}: {error}", path.display())),
-    }
-}
-
-fn again(dir: &Path) -> ExitCode {
-    match report::make(dir) {
-        Ok(record) => {
-            print(&report::summary(&record));
-            ExitCode::SUCCESS
-        }
-        Err(why) => fail(&why),
-    }
+    let file = std::fs::OpenOptions::new().write(true).create_new(true).open(&path);
+    file.and_then(|mut file| std::io::Write::write_all(&mut file, EXAMPLE.as_bytes()))
+        .map_err(|error| format!("cannot write {shown}: {error}"))?;
+    complain(&format!("{shown} is written; `simurgh load check {shown}` explains it"));
+    Ok(ExitCode::SUCCESS)
 }
 
 /// Reads the scenario, with the flags put into effect; warnings are printed.

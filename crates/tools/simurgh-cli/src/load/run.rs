@@ -1,12 +1,10 @@
-//! One run: where it writes, what it is told, and what its end means for the exit status.
+//! One run: where it writes, who may control it, and the exit status of its end.
 
-use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
-use simurgh::Signals;
 use simurgh_load::dashboard::{self, Dashboard, Probe, Target};
 use simurgh_load::engine::{self, Options, Outcome};
 use simurgh_load::meter::Meter;
@@ -14,71 +12,29 @@ use simurgh_load::record::{Ending, Record, Warning, figures};
 use simurgh_load::report::{self, HtmlReport, Outputs};
 use simurgh_load::scenario::Scenario;
 use simurgh_load::{fleet, terminal};
-use simurgh_text::output::{complain, fail, print};
+use simurgh_text::output::{complain, print};
 use tracing_subscriber::filter::LevelFilter;
 
 use super::commands;
-use super::flags::{AgentFlags, CrewFlags, RunFlags};
-use crate::logging;
+use super::flags::{AgentFlags, RunFlags, WorkerFlags};
 use crate::settings::values::LogFormat;
+use crate::{logging, signals};
 
-/// Everything that a run needs, checked.
-#[derive(Debug)]
-pub(super) struct Run {
-    /// What is run, with all flags put into effect.
-    pub(super) scenario: Scenario,
-    /// Workers and their cores.
-    pub(super) options: Options,
-    /// The file it was read from; a copy goes to the results.
-    pub(super) source: PathBuf,
-    /// Where everything is written.
-    pub(super) out: PathBuf,
-    /// `out` may hold something already.
-    pub(super) overwrite: bool,
-    /// Where the live page is; `None`: nowhere.
-    pub(super) dashboard: Option<SocketAddr>,
-    /// No live view on the terminal.
-    pub(super) quiet: bool,
-    /// It is steered through standard input.
-    pub(super) commands: bool,
-    /// Servers are asked what CPU time they use.
-    pub(super) server_cpu: bool,
-}
-
-impl Run {
-    /// From what was typed.
-    pub(super) fn new(flags: RunFlags, scenario: Scenario) -> Self {
-        let out = flags.out.unwrap_or_else(|| directory(&scenario.name, SystemTime::now()));
-        Self {
-            source: flags.scenario.file.unwrap_or_default(),
-            out,
-            overwrite: flags.overwrite,
-            options: options(flags.crew),
-            dashboard: flags.dashboard.value(),
-            quiet: flags.quiet,
-            commands: flags.commands,
-            server_cpu: flags.server_cpu,
-            scenario,
-        }
+/// Makes the directory of the run; one that holds something is left alone, unless `overwrite`.
+fn make_directory(out: &Path, overwrite: bool) -> Result<(), String> {
+    let shown = out.display();
+    std::fs::create_dir_all(out).map_err(|error| format!("cannot make {shown}: {error}"))?;
+    let mut entries =
+        std::fs::read_dir(out).map_err(|error| format!("cannot read {shown}: {error}"))?;
+    if entries.next().is_some() && !overwrite {
+        return Err(format!("{shown} is not empty: name another --out, or add --overwrite"));
     }
-
-    /// Makes the directory of the run; one that holds something is left alone unless told
-    /// otherwise.
-    fn make_directory(&self) -> Result<(), String> {
-        let out = self.out.display();
-        std::fs::create_dir_all(&self.out)
-            .map_err(|error| format!("cannot make {out}: {error}"))?;
-        let mut entries =
-            std::fs::read_dir(&self.out).map_err(|error| format!("cannot read {out}: {error}"))?;
-        if entries.next().is_some() && !self.overwrite {
-            return Err(format!("{out} is not empty: name another --out, or add --overwrite"));
-        }
-        Ok(())
-    }
+    Ok(())
 }
 
 /// Puts a copy of the scenario to the results, for their reader.
-fn keep_scenario(source: &Path, out: &Path) {
+fn keep_scenario(source: Option<&Path>, out: &Path) {
+    let Some(source) = source else { return };
     let is_toml = source.extension().is_some_and(|ext| ext.eq_ignore_ascii_case("toml"));
     let copy = out.join(if is_toml { "scenario.toml" } else { "scenario.xml" });
     let is_copy =
@@ -94,11 +50,11 @@ fn keep_scenario(source: &Path, out: &Path) {
     }
 }
 
-fn options(crew: CrewFlags) -> Options {
+fn options(flags: WorkerFlags) -> Options {
     Options {
-        workers: crew.workers,
-        cores: crew.cores.map(|cores| cores.0).unwrap_or_default(),
-        receive_stamps: crew.kernel_stamps,
+        workers: flags.workers,
+        cores: flags.cores.map(|cores| cores.0).unwrap_or_default(),
+        receive_stamps: flags.kernel_stamps,
     }
 }
 
@@ -111,51 +67,42 @@ fn directory(name: &str, now: SystemTime) -> PathBuf {
     Path::new(".").join(format!("simurgh-load-{name}-{time}"))
 }
 
-/// Runs it; what is measured is written as it goes, the summary comes at the end.
-pub(super) fn start(run: Run) -> ExitCode {
-    // First of all: threads inherit what is blocked.
-    let signals = match Signals::block() {
-        Ok(signals) => signals,
-        Err(error) => return fail(&format!("cannot block signals: {error}")),
-    };
-    if let Err(why) = run.make_directory() {
-        return fail(&why);
-    }
+/// Runs the scenario; results are written as it goes, the summary comes at the end.
+pub(super) fn start(flags: RunFlags, scenario: Scenario) -> Result<ExitCode, String> {
+    let out = flags.out.unwrap_or_else(|| directory(&scenario.name, SystemTime::now()));
+    let signals = signals::block()?;
+    make_directory(&out, flags.overwrite)?;
     let _log = logging::start(LevelFilter::WARN, LogFormat::Text);
-    let probes = Probe::all(&run.scenario);
-    let metered = run.server_cpu.then(|| run.scenario.clone());
-    let prepared = match engine::Run::prepare(run.scenario, &run.options) {
-        Ok(prepared) => prepared,
-        Err(error) => return fail(&error.to_string()),
-    };
+    let probes = Probe::all(&scenario);
+    let metered = flags.server_cpu.then(|| scenario.clone());
+    let prepared = engine::Run::prepare(scenario, &options(flags.workers));
+    let prepared = prepared.map_err(|error| error.to_string())?;
     let control = prepared.control();
     let stop = control.clone();
-    if let Err(error) = signals.first_then_exit(move |_| stop.stop(), terminal::restore) {
-        return fail(&format!("cannot start the thread that waits for signals: {error}"));
-    }
-    if run.commands
-        && let Err(error) = commands::take(control.clone())
-    {
-        return fail(&format!("cannot start the thread that reads commands: {error}"));
+    let listening = signals.first_then_exit(move |_| stop.stop(), terminal::restore);
+    listening.map_err(signals::no_thread)?;
+    if flags.commands {
+        commands::read(control.clone())
+            .map_err(|error| format!("cannot start the thread that reads commands: {error}"))?;
     }
     let record = prepared.record();
     let target = Target::default();
-    let mut outputs = Outputs::in_dir(&run.out, &mut lock(&record));
+    let mut outputs = Outputs::in_dir(&out, &mut lock(&record));
     if outputs.failed() {
         // Now, rather than after hours of load.
-        return fail(&cannot_write(&run.out, &lock(&record)));
+        return Err(cannot_write(&out, &lock(&record)));
     }
-    keep_scenario(&run.source, &run.out);
-    outputs.add(HtmlReport::new(&run.out).with_target(target.clone()));
-    if !run.quiet {
-        complain(&format!("writing to {}", run.out.display()));
+    keep_scenario(flags.scenario.file.as_deref(), &out);
+    outputs.add(HtmlReport::new(&out).with_target(target.clone()));
+    if !flags.quiet {
+        complain(&format!("writing to {}", out.display()));
     }
-    let page = run.dashboard.and_then(|address| {
+    let page = flags.dashboard.value().and_then(|address| {
         let (record, control) = (Arc::clone(&record), control.clone());
         open_page(dashboard::Options { address, record, control, probes, target })
     });
     let address = page.as_ref().map(Dashboard::address);
-    let view = (!run.quiet).then(|| {
+    let view = (!flags.quiet).then(|| {
         terminal::start(terminal::Options {
             record: Arc::clone(&record),
             control: control.clone(),
@@ -178,10 +125,10 @@ pub(super) fn start(run: Run) -> ExitCode {
     }
     let record = lock(&record);
     print(&report::summary(&record));
-    ExitCode::from(status(&outcome, &record))
+    Ok(ExitCode::from(status(&outcome, &record)))
 }
 
-/// Why a directory will not do, in the words of its first file that cannot be written.
+/// Why a directory will not do, by its first file that cannot be written.
 fn cannot_write(out: &Path, record: &Record) -> String {
     let first = record.warnings().iter().find_map(|warning| match warning {
         Warning::OutputFailed { output, error } => Some((output, error)),
@@ -233,17 +180,13 @@ fn status(outcome: &Outcome, record: &Record) -> u8 {
 }
 
 /// Takes part in other hosts' runs, until it is ended.
-pub(super) fn agent(flags: AgentFlags) -> ExitCode {
+pub(super) fn agent(flags: &AgentFlags) -> Result<ExitCode, String> {
     let _log = logging::start(LevelFilter::WARN, LogFormat::Text);
-    let token = match fleet::token(&flags.token) {
-        Ok(token) => token,
-        Err(why) => return fail(&format!("--token: {why}")),
-    };
+    let token = fleet::token(&flags.token).map_err(|why| format!("--token: {why}"))?;
     let log = Arc::new(|line: &str| complain(line));
-    match fleet::serve(flags.listen, token, log) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => fail(&format!("cannot serve as an agent on {}: {error}", flags.listen)),
-    }
+    let served = fleet::serve(flags.listen, token, log);
+    served.map_err(|error| format!("cannot serve as an agent on {}: {error}", flags.listen))?;
+    Ok(ExitCode::SUCCESS)
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! What is shown, and what keys change about it; no terminal and no server.
+//! The state of the observer and how keys change it, without a terminal or a server.
 
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use simurgh::observe::view::{
@@ -7,7 +7,7 @@ use simurgh::observe::view::{
 };
 
 use super::client::encoded;
-use super::columns::{self, ERRORS, NODES, SHARDS};
+use super::columns::{ERRORS, NODES, SHARDS, Sort};
 use super::fetch::{Action, Update, Wanted};
 
 /// Points of the history: five minutes.
@@ -15,7 +15,7 @@ const POINTS_MAX: usize = 300;
 /// Rows that are asked for.
 const ROWS: usize = 100;
 
-/// What is shown below the tabs.
+/// The page below the tabs.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) enum View {
     #[default]
@@ -43,20 +43,6 @@ impl View {
     }
 }
 
-/// Which column a table is sorted by.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Sort {
-    pub(super) column: usize,
-    pub(super) is_falling: bool,
-}
-
-impl Sort {
-    fn next<T>(&mut self, columns: &[columns::Column<T>]) {
-        self.column = (self.column + 1) % columns.len().max(1);
-        self.is_falling = columns.get(self.column).is_some_and(|column| column.is_number);
-    }
-}
-
 /// Shown in place of a list.
 #[derive(Debug)]
 pub(super) enum Detail {
@@ -64,7 +50,7 @@ pub(super) enum Detail {
     Connection(Box<ConnectionRow>),
 }
 
-/// A line at the foot that takes what is typed.
+/// A question in the last line.
 #[derive(Debug)]
 pub(super) enum Prompt {
     /// Part of a topic's name, or the address of a peer.

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use simurgh::observe::view::{ClusterOverview, ConnectionRow, List, Members, Overview, TopicRow};
@@ -23,37 +24,43 @@ pub(super) struct Client {
     token: Option<String>,
 }
 
-/// Why there is no answer.
+/// Why there is no answer to show.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Problem {
-    /// Nobody answers there.
+    /// Nothing answers there.
     Unreachable(String),
-    /// Somebody else does.
-    NoSimurgh(String),
-    /// It will not show it.
+    /// Something else than Simurgh answers.
+    NotSimurgh(String),
+    /// It asks for another token.
     Refused(String),
-    /// It cannot do what was asked.
-    Said(String),
+    /// It could not do what was asked.
+    Failed(String),
 }
 
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (Self::Unreachable(text)
-        | Self::NoSimurgh(text)
+        | Self::NotSimurgh(text)
         | Self::Refused(text)
-        | Self::Said(text)) = self;
+        | Self::Failed(text)) = self;
         f.write_str(&simurgh_text::visible(text))
     }
 }
 
-/// What an answer that is none says.
+impl From<Problem> for String {
+    fn from(problem: Problem) -> Self {
+        problem.to_string()
+    }
+}
+
+/// The body of a refusal.
 #[derive(Deserialize)]
 struct Complaint {
     error: String,
 }
 
 impl Client {
-    /// For a server at `url`; what is wrong with that, if it is none.
+    /// For a server at `url`, unless that is not an address.
     pub(super) fn new(url: &str, token: Option<&str>) -> Result<Self, String> {
         let base = base(url)?;
         if token.is_some_and(|token| token.chars().any(|c| !c.is_ascii_graphic())) {
@@ -65,7 +72,7 @@ impl Client {
             .http_status_as_error(false)
             .max_redirects(0)
             .max_redirects_will_error(false)
-            // Most servers that are looked at are this machine; no proxy leads there.
+            // Most servers are on this machine, where no proxy leads.
             .proxy(None)
             .user_agent(concat!("simurgh-observe/", env!("CARGO_PKG_VERSION")))
             .build()
@@ -85,13 +92,13 @@ impl Client {
         })?;
         match answer.status() {
             StatusCode::OK => Ok(()),
-            status => Err(Problem::Said(format!("{} answers with {status}", self.base))),
+            status => Err(Problem::Failed(format!("{} answers with {status}", self.base))),
         }
     }
 
     pub(super) fn overview(&self, history: bool) -> Result<Overview, Problem> {
         let overview: Overview = self.get(&format!("overview?history={history}"))?;
-        if overview.server == "simurgh" { Ok(overview) } else { Err(self.no_simurgh("another")) }
+        if overview.server == "simurgh" { Ok(overview) } else { Err(self.not_simurgh("another")) }
     }
 
     pub(super) fn topics(&self, query: &str) -> Result<List<TopicRow>, Problem> {
@@ -115,10 +122,7 @@ impl Client {
     }
 
     pub(super) fn disconnect(&self, id: &str) -> Result<(), Problem> {
-        let mut request = self.agent.post(self.path("disconnect"));
-        if let Some(token) = &self.token {
-            request = request.header("authorization", format!("Bearer {token}"));
-        }
+        let request = self.authorized(self.agent.post(self.path("disconnect")));
         let body = serde_json::json!({ "id": id }).to_string();
         let answer = request.header("content-type", "application/json").send(body);
         self.read::<serde_json::Value>(answer).map(drop)
@@ -128,12 +132,15 @@ impl Client {
         format!("{}/observer/api/{rest}", self.base)
     }
 
-    fn get<T: DeserializeOwned>(&self, rest: &str) -> Result<T, Problem> {
-        let mut request = self.agent.get(self.path(rest));
-        if let Some(token) = &self.token {
-            request = request.header("authorization", format!("Bearer {token}"));
+    fn authorized<B>(&self, request: ureq::RequestBuilder<B>) -> ureq::RequestBuilder<B> {
+        match &self.token {
+            Some(token) => request.header("authorization", format!("Bearer {token}")),
+            None => request,
         }
-        self.read(request.call())
+    }
+
+    fn get<T: DeserializeOwned>(&self, rest: &str) -> Result<T, Problem> {
+        self.read(self.authorized(self.agent.get(self.path(rest))).call())
     }
 
     fn read<T: DeserializeOwned>(
@@ -148,10 +155,10 @@ impl Client {
         let body = answer.body_mut().with_config().limit(ANSWER_BYTES_MAX).read_to_string();
         let body = body.map_err(unreachable)?;
         if status == StatusCode::OK {
-            return serde_json::from_str(&body).map_err(|_| self.no_simurgh("something else"));
+            return serde_json::from_str(&body).map_err(|_| self.not_simurgh("something else"));
         }
         let Ok(Complaint { error }) = serde_json::from_str(&body) else {
-            return Err(self.no_simurgh(status.as_str()));
+            return Err(self.not_simurgh(status.as_str()));
         };
         Err(match status {
             StatusCode::UNAUTHORIZED if self.token.is_none() => Problem::Refused(format!(
@@ -162,19 +169,19 @@ impl Client {
                 Problem::Refused(format!("{} has another API token than this one", self.base))
             }
             StatusCode::FORBIDDEN => Problem::Refused(format!("{}: {error}", self.base)),
-            _ => Problem::Said(error),
+            _ => Problem::Failed(error),
         })
     }
 
-    fn no_simurgh(&self, what: &str) -> Problem {
-        Problem::NoSimurgh(format!(
+    fn not_simurgh(&self, what: &str) -> Problem {
+        Problem::NotSimurgh(format!(
             "{} answers with {what} at /observer/: it is no Simurgh, or one without an observer",
             self.base
         ))
     }
 }
 
-/// The server's address of whatever was typed: with or without a scheme, or the page's own.
+/// The server's address: typed with or without a scheme, or copied from the observer's page.
 fn base(url: &str) -> Result<String, String> {
     let wrong = |why: &str| format!("{url:?} is no address such as http://127.0.0.1:4000: {why}");
     let with_scheme = if url.contains("://") { url.to_owned() } else { format!("http://{url}") };
@@ -188,17 +195,12 @@ fn base(url: &str) -> Result<String, String> {
     }
 }
 
+/// What RFC 3986 leaves as it is.
+const UNRESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
+
 /// A value in a query.
 pub(super) fn encoded(text: &str) -> String {
-    text.bytes().fold(String::new(), |mut out, byte| {
-        match byte {
-            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => {
-                out.push(char::from(byte));
-            }
-            _ => out.push_str(&format!("%{byte:02X}")),
-        }
-        out
-    })
+    utf8_percent_encode(text, UNRESERVED).to_string()
 }
 
 #[cfg(test)]

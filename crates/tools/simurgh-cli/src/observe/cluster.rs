@@ -1,10 +1,11 @@
-//! A cluster in words, for the screen and for `--once`. All texts come from other machines.
+//! A cluster in words, for the screen and for `--once`. All texts come from other machines, so none
+//! may reach the terminal as it is.
 
 use simurgh::observe::view::{ClusterOverview, HistoriesRow, NamedCount, NodeFigures, NodeRow};
 use simurgh_text::format::{bytes, grouped, number, time};
 use simurgh_text::visible;
 
-/// What there is to say of a cluster beside its nodes: names and values.
+/// Facts about a cluster beside its nodes: names and values.
 pub(super) fn facts(cluster: &ClusterOverview) -> Vec<(&'static str, String)> {
     let ClusterOverview { link, interests, outbox, .. } = cluster;
     let why = link.why.as_deref().map(|why| format!(": {}", visible(why))).unwrap_or_default();
@@ -85,7 +86,7 @@ fn sums(cluster: &ClusterOverview) -> String {
     )
 }
 
-/// What somebody has to do something about.
+/// Settings that somebody has to correct.
 fn warnings(cluster: &ClusterOverview) -> Vec<String> {
     let named = |row: &NodeRow| format!("{} ({})", visible(&row.name), visible(&row.id));
     let namesakes = cluster.nodes.iter().filter(|row| row.has_namesake);

@@ -194,16 +194,32 @@ fn topics(row: &ConnectionRow) -> String {
     named.join(", ") + &more
 }
 
+/// Which column a table is sorted by.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Sort {
+    pub(super) column: usize,
+    pub(super) is_falling: bool,
+}
+
+impl Sort {
+    /// Sorts by the next column.
+    pub(super) fn next<T>(&mut self, columns: &[Column<T>]) {
+        self.column = (self.column + 1) % columns.len().max(1);
+        self.is_falling = columns.get(self.column).is_some_and(|column| column.is_number);
+    }
+}
+
 /// Rows by the values of one column.
-pub(super) fn sorted<'a, T>(rows: &'a [T], by: &Column<T>, is_falling: bool) -> Vec<&'a T> {
+pub(super) fn sorted<'a, T>(rows: &'a [T], columns: &[Column<T>], by: Sort) -> Vec<&'a T> {
     let mut rows: Vec<&T> = rows.iter().collect();
+    let Some(Column { value, .. }) = columns.get(by.column) else { return rows };
     rows.sort_by(|a, b| {
-        let order = match ((by.value)(a).order, (by.value)(b).order) {
+        let order = match (value(a).order, value(b).order) {
             (Order::Number(a), Order::Number(b)) => a.total_cmp(&b),
             (Order::Text(a), Order::Text(b)) => a.cmp(&b),
             _ => Ordering::Equal,
         };
-        if is_falling { order.reverse() } else { order }
+        if by.is_falling { order.reverse() } else { order }
     });
     rows
 }

@@ -1,4 +1,4 @@
-//! Draws what is shown.
+//! Draws the state of the observer.
 
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
@@ -9,8 +9,8 @@ use simurgh::observe::view::{ConnectionOrder, ConnectionRow, Kept, Memory, Overv
 use simurgh_text::format::{bytes, grouped, micros, number, time};
 use simurgh_text::visible;
 
-use super::app::{App, Detail, Prompt, Sort, View, order};
-use super::columns::{self, Column, cells, sorted};
+use super::app::{App, Detail, Prompt, View, order};
+use super::columns::{self, Column, Sort, cells, sorted};
 
 /// Columns of the name before a figure.
 const LABEL: usize = 14;
@@ -41,7 +41,7 @@ pub(super) fn draw(app: &App, frame: &mut Frame<'_>) {
     frame.render_widget(footer(app), foot);
 }
 
-/// What is kept of a topic.
+/// The history of a topic.
 fn kept(kept: Option<&Kept>) -> String {
     let Some(Kept { messages, bytes: amount, head, floor, lost, .. }) = kept else {
         return String::new();
@@ -83,35 +83,20 @@ fn view(app: &App, overview: &Overview, frame: &mut Frame<'_>, area: Rect) {
         View::Overview => figures(app, overview, frame, area),
         View::Shards => {
             let title = "turns: of the last second; longest: since the start";
-            sorted_table(
-                app,
-                title,
-                columns::SHARDS,
-                &overview.shards,
-                app.shards_sort,
-                frame,
-                area,
-            );
+            let rows = sorted(&overview.shards, columns::SHARDS, app.shards_sort);
+            table(frame, area, title, columns::SHARDS, &rows, app.selected, Some(app.shards_sort));
         }
         View::Errors => {
-            let title = "as under /metrics";
-            sorted_table(
-                app,
-                title,
-                columns::ERRORS,
-                &overview.errors,
-                app.errors_sort,
-                frame,
-                area,
-            );
+            let (title, sort) = ("as under /metrics", app.errors_sort);
+            let rows = sorted(&overview.errors, columns::ERRORS, sort);
+            table(frame, area, title, columns::ERRORS, &rows, app.selected, Some(sort));
         }
         View::Cluster => cluster(app, frame, area),
         View::Topics => {
             let Some(list) = &app.topics else { return };
-            let named = if app.search.is_empty() {
-                String::new()
-            } else {
-                format!(" with {:?} in the name", visible(&app.search))
+            let named = match app.search.as_str() {
+                "" => String::new(),
+                search => format!(" with {:?} in the name", visible(search)),
             };
             let title = format!("{} topics{named}{}", grouped(list.total), pace(list.next_in_s));
             let rows: Vec<_> = list.rows.iter().collect();
@@ -122,10 +107,9 @@ fn view(app: &App, overview: &Overview, frame: &mut Frame<'_>, area: Rect) {
         }
         View::Connections => {
             let Some(list) = &app.connections else { return };
-            let from = if app.peer.is_empty() {
-                String::new()
-            } else {
-                format!(" from {}", visible(&app.peer))
+            let from = match app.peer.as_str() {
+                "" => String::new(),
+                peer => format!(" from {}", visible(peer)),
             };
             let by = order(app.connections_by);
             let none = match app.connections_by {
@@ -168,10 +152,7 @@ fn cluster(app: &App, frame: &mut Frame<'_>, area: Rect) {
     };
     let title = format!("{} nodes{more}; * is the one that is asked", cluster.nodes.len());
     let sort = app.nodes_sort;
-    let rows = match columns::NODES.get(sort.column) {
-        Some(column) => sorted(&cluster.nodes, column, sort.is_falling),
-        None => cluster.nodes.iter().collect(),
-    };
+    let rows = sorted(&cluster.nodes, columns::NODES, sort);
     table(frame, figures, &title, columns::NODES, &rows, app.selected, Some(sort));
     let title = "as the one that is asked hears them";
     table(frame, beats, title, columns::BEATS, &rows, app.selected, None);
@@ -181,25 +162,9 @@ fn falling(column: usize) -> Option<Sort> {
     Some(Sort { column, is_falling: true })
 }
 
-/// How often a list that is dear to make is made.
+/// How often a list is made anew, if that is dear.
 fn pace(next_in_s: f64) -> String {
     if next_in_s > 1.5 { format!(", anew every {}", time(next_in_s)) } else { String::new() }
-}
-
-fn sorted_table<T>(
-    app: &App,
-    title: &str,
-    columns: &[Column<T>],
-    rows: &[T],
-    sort: Sort,
-    frame: &mut Frame<'_>,
-    area: Rect,
-) {
-    let rows = match columns.get(sort.column) {
-        Some(column) => sorted(rows, column, sort.is_falling),
-        None => rows.iter().collect(),
-    };
-    table(frame, area, title, columns, &rows, app.selected, Some(sort));
 }
 
 fn table<T>(

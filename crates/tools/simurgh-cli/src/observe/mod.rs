@@ -5,8 +5,8 @@
 //! keys, Update --> App (state, no terminal) --> draw (ratatui, crossterm) --> the terminal
 //! ```
 //!
-//! Crossterm's signal handler writes to a descriptor, which is safe here: this process has no shards
-//! or workers, and so only one descriptor table.
+//! Crossterm's signal handler writes to a descriptor. That is safe here: without shards and workers
+//! this process has only one descriptor table.
 
 mod app;
 mod client;
@@ -31,7 +31,6 @@ use simurgh_text::output::{WRONG_SETTINGS, complain, fail, print};
 /// How long a key is waited for before updates are looked at.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
-/// What can be typed after `simurgh observe`.
 #[derive(Debug, Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Observe {
@@ -65,7 +64,7 @@ docs/OBSERVER.md. Over SSH run it there, or through ssh -L.\n\
 Exit status: 0 it was shown, 1 the server cannot be reached, will not show it or is no Simurgh, 2\n\
 flags are wrong.";
 
-/// Shows a server until somebody has seen enough.
+/// Shows a server until its user quits.
 pub(crate) fn observe(flags: &Observe) -> ExitCode {
     let client = match Client::new(&flags.url, flags.token.as_deref()) {
         Ok(client) => client,
@@ -74,60 +73,48 @@ pub(crate) fn observe(flags: &Observe) -> ExitCode {
             return ExitCode::from(WRONG_SETTINGS);
         }
     };
-    if flags.health {
-        return match client.health() {
-            Ok(()) => {
-                print("ok\n");
-                ExitCode::SUCCESS
-            }
-            Err(problem) => fail(&problem.to_string()),
-        };
-    }
-    if flags.once {
-        return match flags.cluster {
-            true => once::print_cluster(&client, flags.json),
-            false => once::print_once(&client, flags.json, flags.most),
-        };
-    }
-    let dumb = std::env::var_os("TERM").is_none_or(|term| term.is_empty() || term == "dumb");
-    if !io::stdout().is_terminal() || !io::stdin().is_terminal() || dumb {
-        return fail(
-            "this is no terminal: `simurgh observe --once` prints the figures once, with \
-                     --json for scripts",
-        );
-    }
-    // What is wrong from the start is said without a screen around it.
-    match client.overview(true) {
-        Ok(overview) if flags.cluster && overview.cluster.is_none() => {
-            fail(&format!("{} is no part of a cluster", client.base()))
-        }
-        Ok(overview) => {
-            let mut app = App::new(client.base());
-            app.update(fetch::Update::Overview(Box::new(overview)));
-            if flags.cluster {
-                app.go(app::View::Cluster);
-            }
-            show(client, app)
-        }
-        Err(problem) => fail(&problem.to_string()),
+    match show(flags, client) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(why) => fail(&why),
     }
 }
 
-fn show(client: Client, mut app: App) -> ExitCode {
-    let fetcher = match Fetcher::start(client) {
-        Ok(fetcher) => fetcher,
-        Err(error) => return fail(&format!("cannot start a thread: {error}")),
-    };
-    let mut terminal = match ratatui::try_init() {
-        Ok(terminal) => terminal,
-        Err(error) => return fail(&format!("the terminal cannot be used: {error}")),
-    };
+fn show(flags: &Observe, client: Client) -> Result<(), String> {
+    if flags.health {
+        client.health()?;
+        print("ok\n");
+        return Ok(());
+    }
+    if flags.once {
+        print(&match flags.cluster {
+            true => once::cluster(&client, flags.json)?,
+            false => once::server(&client, flags.json, flags.most)?,
+        });
+        return Ok(());
+    }
+    let dumb = std::env::var_os("TERM").is_none_or(|term| term.is_empty() || term == "dumb");
+    if !io::stdout().is_terminal() || !io::stdin().is_terminal() || dumb {
+        return Err("this is no terminal: `simurgh observe --once` prints the figures once, with \
+                    --json for scripts"
+            .to_owned());
+    }
+    // An error from the start is shown without a screen around it.
+    let overview = client.overview(true)?;
+    if flags.cluster && overview.cluster.is_none() {
+        return Err(format!("{} is no part of a cluster", client.base()));
+    }
+    let mut app = App::new(client.base());
+    app.update(fetch::Update::Overview(Box::new(overview)));
+    if flags.cluster {
+        app.go(app::View::Cluster);
+    }
+    let fetcher =
+        Fetcher::start(client).map_err(|error| format!("cannot start a thread: {error}"))?;
+    let mut terminal =
+        ratatui::try_init().map_err(|error| format!("the terminal cannot be used: {error}"))?;
     let ended = run(&mut terminal, &fetcher, &mut app);
     ratatui::restore();
-    match ended {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => fail(&format!("the terminal is gone: {error}")),
-    }
+    ended.map_err(|error| format!("the terminal is gone: {error}"))
 }
 
 fn run(

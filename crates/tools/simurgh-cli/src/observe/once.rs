@@ -1,38 +1,16 @@
 //! `--once`: the figures as a text, or as JSON for scripts.
 
 use std::fmt::Write as _;
-use std::process::ExitCode;
 
 use serde_json::json;
 use simurgh::observe::view::{List, Overview};
 use simurgh_text::format::{bytes, grouped, micros, number, time};
-use simurgh_text::output::{fail, print};
 
 use super::client::{Client, Problem};
-use super::cluster;
 use super::columns::{self, Column, cells};
 
-/// Prints everything there is to see.
-pub(super) fn print_once(client: &Client, is_json: bool, most: u16) -> ExitCode {
-    printed(text(client, is_json, most))
-}
-
-/// Prints the cluster that the server is a node of.
-pub(super) fn print_cluster(client: &Client, is_json: bool) -> ExitCode {
-    printed(cluster_text(client, is_json))
-}
-
-fn printed(text: Result<String, Problem>) -> ExitCode {
-    match text {
-        Ok(text) => {
-            print(&text);
-            ExitCode::SUCCESS
-        }
-        Err(problem) => fail(&problem.to_string()),
-    }
-}
-
-fn text(client: &Client, is_json: bool, most: u16) -> Result<String, Problem> {
+/// Everything about the server.
+pub(super) fn server(client: &Client, is_json: bool, most: u16) -> Result<String, Problem> {
     let overview = client.overview(false)?;
     let topics = client.topics(&format!("by=members&most={most}"))?;
     // A server that is older has no such order.
@@ -71,15 +49,16 @@ fn text(client: &Client, is_json: bool, most: u16) -> Result<String, Problem> {
     Ok(text)
 }
 
-fn cluster_text(client: &Client, is_json: bool) -> Result<String, Problem> {
-    // What answers is looked at before it is asked for more.
+/// The cluster that the server is a node of.
+pub(super) fn cluster(client: &Client, is_json: bool) -> Result<String, Problem> {
+    // Whether it is Simurgh that answers.
     client.overview(false)?;
     let cluster = client.cluster()?;
     if is_json {
         return Ok(format!("{:#}\n", json!({ "cluster": cluster })));
     }
     let mut text = String::new();
-    for (name, value) in cluster::facts(&cluster) {
+    for (name, value) in super::cluster::facts(&cluster) {
         let _ = writeln!(text, "{name:<14}{value}");
     }
     let _ = writeln!(text, "\nNodes; * is the one that was asked");

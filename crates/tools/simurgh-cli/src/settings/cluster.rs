@@ -15,16 +15,16 @@ use simurgh_nats::{
 };
 use simurgh_text::{bytes_at_least_one, duration};
 
-use super::mistakes::{Mistake, note};
+use super::mistakes::{Mistake, Mistakes};
 
-/// What `simurgh config` says of it.
+/// The table with its comments, for `simurgh config`.
 pub(crate) const TEXT: &str = include_str!("../cluster.toml");
 
 pub(crate) const PREFIX: &str = "simurgh";
-/// Presences of a node that has only missed some beats would leave otherwise.
+/// With less, presences of a node that has only missed some beats would leave.
 const DOWN_LEAST: Duration = Duration::from_secs(6);
 
-/// What is shorter can be guessed.
+/// A shorter secret can be guessed.
 const SECRET_LEAST: usize = 32;
 
 /// The table as it stands in the file.
@@ -84,47 +84,13 @@ enum WhenAway {
 }
 
 impl ClusterSpec {
-    /// Its keys, for messages that suggest one.
-    pub(crate) const KEYS: &'static [&'static str] = &[
-        "engine",
-        "servers",
-        "prefix",
-        "name",
-        "required",
-        "user",
-        "password_file",
-        "password_env",
-        "token_file",
-        "token_env",
-        "nkey_file",
-        "nkey_env",
-        "creds_file",
-        "tls",
-        "tls_first",
-        "tls_ca",
-        "tls_cert",
-        "tls_key",
-        "exact_max",
-        "linger",
-        "outbox_bytes",
-        "presence_down",
-        "secret_file",
-        "secret_env",
-        "history_streams",
-        "history_replicas",
-        "history_storage",
-        "history_create_streams",
-        "history_engine_bytes",
-        "history_when_away",
-    ];
-
-    /// The cluster that the keys say, and the secret that its nodes share; or all that is wrong.
+    /// The cluster, and the secret that its nodes share; or all mistakes.
     pub(crate) fn cluster(&self) -> Result<(Cluster, Option<String>), Vec<Mistake>> {
-        let mut wrong = Vec::new();
+        let mut wrong = Mistakes::default();
         if self.engine.is_none() {
-            wrong.push(("engine", "is missing: \"nats\"".to_owned()));
+            wrong.add("engine", "is missing: \"nats\"");
         }
-        let prefix = note(&mut wrong, "prefix", self.prefix());
+        let prefix = wrong.note("prefix", self.prefix());
         let name = self.name(&mut wrong);
         let servers = self.servers(&mut wrong);
         let credentials = self.credentials(&mut wrong);
@@ -132,16 +98,18 @@ impl ClusterSpec {
         let required = self.duration(&mut wrong, "required", &self.required);
         let down = self.duration(&mut wrong, "presence_down", &self.presence_down);
         if down.is_some_and(|it| it < DOWN_LEAST) {
-            let text = format!("is at least {DOWN_LEAST:?}: a node has to be able to miss a beat");
-            wrong.push(("presence_down", text));
+            wrong.add(
+                "presence_down",
+                format!("is at least {DOWN_LEAST:?}: a node has to be able to miss a beat"),
+            );
         }
         let secret = self.shared_secret(&mut wrong);
         let linger = self.duration(&mut wrong, "linger", &self.linger);
         let outbox = self.outbox_bytes.as_deref().map(bytes_at_least_one).transpose();
-        let outbox = note(&mut wrong, "outbox_bytes", outbox).flatten();
+        let outbox = wrong.note("outbox_bytes", outbox).flatten();
         let streams = self.streams_config(&mut wrong);
-        let (Some(prefix), Some(name), true) = (prefix, name, wrong.is_empty()) else {
-            return Err(wrong);
+        let (Some(prefix), Some(name), true) = (prefix, name, wrong.0.is_empty()) else {
+            return Err(wrong.0);
         };
         let mut config = ClusterConfig::new(prefix.clone(), name.clone());
         let interests = &mut config.interests;
@@ -175,26 +143,26 @@ impl ClusterSpec {
         Ok((cluster, secret))
     }
 
-    /// How the engine keeps what topics have said.
-    fn streams_config(&self, wrong: &mut Vec<Mistake>) -> StreamsConfig {
+    /// How the engine keeps histories.
+    fn streams_config(&self, wrong: &mut Mistakes) -> StreamsConfig {
         let mut streams = StreamsConfig::default();
         match self.history_streams {
             None | Some(1) => {}
             Some(16) => streams.streams = StreamCount::Sixteen,
-            Some(_) => wrong.push(("history_streams", "is 1 or 16".to_owned())),
+            Some(_) => wrong.add("history_streams", "is 1 or 16"),
         }
         match self.history_replicas {
             None | Some(1) => {}
             Some(3) => streams.replicas = Replicas::Three,
             Some(5) => streams.replicas = Replicas::Five,
-            Some(_) => wrong.push(("history_replicas", "is 1, 3 or 5".to_owned())),
+            Some(_) => wrong.add("history_replicas", "is 1, 3 or 5"),
         }
         if self.history_storage == Some(HistoryStorage::Memory) {
             streams.storage = Storage::Memory;
         }
         streams.create_streams = self.history_create_streams.unwrap_or(streams.create_streams);
         let bytes = self.history_engine_bytes.as_deref().map(bytes_at_least_one).transpose();
-        let bytes = note(wrong, "history_engine_bytes", bytes).flatten();
+        let bytes = wrong.note("history_engine_bytes", bytes).flatten();
         streams.engine_bytes = bytes.map(|it| it as u64);
         streams
     }
@@ -203,34 +171,33 @@ impl ClusterSpec {
         Prefix::new(self.prefix.as_deref().unwrap_or(PREFIX))
     }
 
-    fn name(&self, wrong: &mut Vec<Mistake>) -> Option<String> {
+    fn name(&self, wrong: &mut Mistakes) -> Option<String> {
         let name = self
             .name
             .clone()
             .unwrap_or_else(|| rustix::system::uname().nodename().to_string_lossy().into_owned());
         match name.len() {
             1..=255 => Some(name),
-            _ => {
-                wrong.push(("name", "has 1 to 255 bytes".to_owned()));
-                None
-            }
+            _ => wrong.refuse("name", "has 1 to 255 bytes"),
         }
     }
 
-    fn servers(&self, wrong: &mut Vec<Mistake>) -> Vec<Server> {
+    fn servers(&self, wrong: &mut Mistakes) -> Vec<Server> {
         if self.servers.is_empty() {
-            let text = "is missing: where the engine is, such as [\"nats://10.0.0.1:4222\"]";
-            wrong.push(("servers", text.to_owned()));
+            wrong.add(
+                "servers",
+                "is missing: where the engine is, such as [\"nats://10.0.0.1:4222\"]",
+            );
         }
         let read = |text: &String| {
             let server = text.parse::<Server>();
-            server.map_err(|error| wrong.push(("servers", format!("{text:?}: {error}")))).ok()
+            server.map_err(|error| wrong.add("servers", format!("{text:?}: {error}"))).ok()
         };
         self.servers.iter().filter_map(read).collect()
     }
 
-    /// Who the node is; one way to say it, if any.
-    fn credentials(&self, wrong: &mut Vec<Mistake>) -> Credentials {
+    /// The credentials of the node, in at most one form.
+    fn credentials(&self, wrong: &mut Mistakes) -> Credentials {
         let password = self.secret(wrong, "password", (&self.password_file, &self.password_env));
         let token = self.secret(wrong, "token", (&self.token_file, &self.token_env));
         let nkey = self.secret(wrong, "nkey", (&self.nkey_file, &self.nkey_env));
@@ -240,18 +207,18 @@ impl ClusterSpec {
             let text = "is one of several ways to say who the node is: leave all but one out";
             let keys = ["user", "token_file", "nkey_file", "creds_file"];
             let key = keys.into_iter().zip(given).rfind(|it| it.1).map_or("user", |it| it.0);
-            wrong.push((key, text.to_owned()));
+            wrong.add(key, text);
         }
         match (&self.user, password, token, nkey, creds) {
             (Some(user), Some(password), ..) => {
                 Credentials::Password { user: user.clone(), password }
             }
             (Some(_), None, ..) => {
-                wrong.push(("user", "needs password_file or password_env".to_owned()));
+                wrong.add("user", "needs password_file or password_env");
                 Credentials::None
             }
             (None, Some(_), ..) => {
-                wrong.push(("password_file", "is of no use without user".to_owned()));
+                wrong.add("password_file", "is of no use without user");
                 Credentials::None
             }
             (None, None, Some(token), ..) => Credentials::Token(token),
@@ -261,27 +228,26 @@ impl ClusterSpec {
         }
     }
 
-    /// What all nodes share, by which one knows what another has signed.
-    fn shared_secret(&self, wrong: &mut Vec<Mistake>) -> Option<String> {
+    /// The secret that all nodes share, with which each verifies what another has signed.
+    fn shared_secret(&self, wrong: &mut Mistakes) -> Option<String> {
         let secret = match self.secret(wrong, "secret", (&self.secret_file, &self.secret_env))? {
             Secret::Text(text) => text,
             Secret::File(path) => {
                 let read = std::fs::read_to_string(&path);
                 let read = read.map_err(|error| format!("{}: {error}", path.display()));
-                note(wrong, "secret_file", read)?.trim().to_owned()
+                wrong.note("secret_file", read)?.trim().to_owned()
             }
         };
         if secret.len() < SECRET_LEAST {
             let key = if self.secret_file.is_some() { "secret_file" } else { "secret_env" };
-            let text = format!("is {} bytes: {SECRET_LEAST} at least", secret.len());
-            wrong.push((key, text));
+            wrong.add(key, format!("is {} bytes: {SECRET_LEAST} at least", secret.len()));
         }
         Some(secret)
     }
 
     fn secret(
         &self,
-        wrong: &mut Vec<Mistake>,
+        wrong: &mut Mistakes,
         what: &'static str,
         (file, env): (&Option<PathBuf>, &Option<String>),
     ) -> Option<Secret> {
@@ -296,45 +262,35 @@ impl ClusterSpec {
             (Some(path), None) => Some(Secret::File(path.clone())),
             (None, Some(name)) => match std::env::var(name) {
                 Ok(text) => Some(Secret::Text(text)),
-                Err(_) => {
-                    let text = format!("the environment has no variable {name} that is text");
-                    wrong.push((key, text));
-                    None
-                }
+                Err(_) => wrong
+                    .refuse(key, format!("the environment has no variable {name} that is text")),
             },
             (Some(_), Some(_)) => {
-                wrong.push((key, format!("there is a {what}_file as well: leave one out")));
-                None
+                wrong.refuse(key, format!("there is a {what}_file as well: leave one out"))
             }
         }
     }
 
-    fn identity(&self, wrong: &mut Vec<Mistake>) -> Option<Identity> {
+    fn identity(&self, wrong: &mut Mistakes) -> Option<Identity> {
         match (self.tls_cert.clone(), self.tls_key.clone()) {
             (Some(certificate), Some(key)) => Some(Identity { certificate, key }),
-            (Some(_), None) => {
-                wrong.push(("tls_cert", "needs tls_key".to_owned()));
-                None
-            }
-            (None, Some(_)) => {
-                wrong.push(("tls_key", "needs tls_cert".to_owned()));
-                None
-            }
+            (Some(_), None) => wrong.refuse("tls_cert", "needs tls_key"),
+            (None, Some(_)) => wrong.refuse("tls_key", "needs tls_cert"),
             (None, None) => None,
         }
     }
 
     fn duration(
         &self,
-        wrong: &mut Vec<Mistake>,
+        wrong: &mut Mistakes,
         key: &'static str,
         text: &Option<String>,
     ) -> Option<Duration> {
-        note(wrong, key, duration(text.as_deref()?))
+        wrong.note(key, duration(text.as_deref()?))
     }
 }
 
-/// Reads how many streams there are.
+/// Reads a number of streams.
 pub(crate) fn streams(text: &str) -> Result<u8, String> {
     match text {
         "0" => Ok(0),
@@ -344,8 +300,8 @@ pub(crate) fn streams(text: &str) -> Result<u8, String> {
     }
 }
 
-/// What the engine has to allow nodes with this prefix, for its configuration; so many streams keep
-/// what topics have said: 0, 1 or 16.
+/// The permissions that nodes with this prefix need, for the configuration of the engine; histories
+/// are kept in so many streams: 0, 1 or 16.
 pub(crate) fn permissions(
     prefix: &str,
     streams: u8,

@@ -5,8 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::path::Path;
 
-use serde::Deserialize;
-use simurgh::declared::{ChannelSpec, EventSpec, Mistake, SocketLimitsSpec};
+use serde::de::Visitor;
+use serde::{Deserialize, Deserializer};
+use simurgh::declared::{ChannelSpec, Mistake, SocketLimitsSpec};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue, ValueDeserializer};
 
@@ -17,7 +18,7 @@ use super::mistakes::Refusal;
 use super::table::{Channels, Value};
 use super::token::TokenSpec;
 
-/// What a file says, and what is wrong with it.
+/// The contents of a file, and its mistakes.
 #[derive(Debug, Default)]
 pub(crate) struct File {
     name: String,
@@ -70,13 +71,12 @@ impl File {
         file
     }
 
-    /// Adds a complaint about a key, by its path; whether the file has this key is its caller's to
-    /// know.
+    /// Adds a complaint about a key, by its path.
     pub(crate) fn complain(&mut self, path: &str, text: impl Into<String>) {
         self.complaints.push((self.place(path), text.into()));
     }
 
-    /// Adds what is wrong with what the channels declare.
+    /// Adds a mistake in the declaration of a channel.
     pub(crate) fn complain_of(&mut self, mistake: &Mistake) {
         if self.unreadable.contains(&mistake.channel) {
             return;
@@ -93,9 +93,7 @@ impl File {
     pub(crate) fn complaints(mut self) -> Vec<String> {
         self.complaints.sort_by_key(|(at, _)| *at);
         let complaints = self.complaints.iter();
-        let line =
-            |(at, text): &(usize, String)| format!("{}:{}: {text}", self.name, self.line(*at));
-        complaints.map(line).collect()
+        complaints.map(|(at, text)| format!("{}:{}: {text}", self.name, self.line(*at))).collect()
     }
 
     /// The line of a place in the text, counted from 1.
@@ -118,65 +116,67 @@ impl File {
     }
 
     fn root(&mut self, root: &DeTable<'_>, channels: Channels) {
-        for (name, value) in root.iter() {
-            let (at, name) = (name.span(), name.get_ref().as_ref());
-            self.spans.insert(name.to_owned(), at.clone());
-            if name == "channel" && channels == Channels::Declared {
-                self.read_channels(value);
-                continue;
-            }
-            if name == "limits" && channels == Channels::Declared {
-                self.limits = self.table(LIMITS, "limits", value, SocketLimitsSpec::KEYS);
-                continue;
-            }
-            #[cfg(feature = "nats")]
-            if name == "cluster" {
-                let before = self.complaints.len();
-                let spec = self.table(CLUSTER, "cluster", value, ClusterSpec::KEYS);
-                self.cluster = Some((self.complaints.len() == before).then_some(spec));
-                continue;
-            }
-            if name == "token" && channels == Channels::Declared {
-                let before = self.complaints.len();
-                let spec = self.table(TOKEN, "token", value, TokenSpec::KEYS);
-                self.token = Some((self.complaints.len() == before).then_some(spec));
-                continue;
-            }
-            let Some(key) = keys::ALL.iter().find(|key| key.name == name) else {
-                let text = match name {
-                    "channel" => format!("{CHANNEL}: {IN_RUST}"),
-                    "limits" => format!("{LIMITS}: {IN_RUST}"),
-                    "token" => format!("{TOKEN}: {IN_RUST}"),
-                    "cluster" => format!("{CLUSTER}: this program was built without clusters"),
-                    _ => format!("{name}: no such key; {}", hint(name, &names(channels))),
-                };
-                self.complaints.push((at.start, text));
-                continue;
-            };
-            if !key.is_for(channels) {
-                self.complaints.push((at.start, format!("{name}: {IN_RUST}")));
-            } else if let Err(wrong) = (key.set)(&mut self.settings, value) {
-                for wrong in wrong {
-                    let text = format!("{name}: {}; it takes {}", wrong.why, key.takes);
-                    self.complaints.push((wrong.span.start, text));
-                }
+        let is_declared = channels == Channels::Declared;
+        for (key, value) in root.iter() {
+            let name = key.get_ref().as_ref();
+            self.spans.insert(name.to_owned(), key.span());
+            match name {
+                "channel" if is_declared => self.read_channels(value),
+                "limits" if is_declared => self.limits = self.table(LIMITS, name, value),
+                "token" if is_declared => self.token = Some(self.whole_table(TOKEN, name, value)),
+                #[cfg(feature = "nats")]
+                "cluster" => self.cluster = Some(self.whole_table(CLUSTER, name, value)),
+                name => self.setting(name, key.span().start, value, channels),
             }
         }
     }
 
-    fn read_channels(&mut self, value: &Value<'_>) {
-        let channels = self.channels.insert(Vec::new());
-        let DeValue::Array(tables) = value.get_ref() else {
-            let text = format!("channel: each channel is a table of its own, {CHANNEL}");
-            self.complaints.push((value.span().start, text));
-            return;
+    fn setting(&mut self, name: &str, at: usize, value: &Value<'_>, channels: Channels) {
+        let Some(key) = keys::ALL.iter().find(|key| key.name == name) else {
+            let text = match name {
+                "channel" => format!("{CHANNEL}: {IN_RUST}"),
+                "limits" => format!("{LIMITS}: {IN_RUST}"),
+                "token" => format!("{TOKEN}: {IN_RUST}"),
+                "cluster" => format!("{CLUSTER}: this program was built without clusters"),
+                _ => format!("{name}: no such key; {}", hint(name, &names(channels))),
+            };
+            return self.complaints.push((at, text));
         };
-        let mut specs = std::mem::take(channels);
-        for (index, table) in tables.iter().enumerate() {
+        if !key.is_for(channels) {
+            self.complaints.push((at, format!("{name}: {IN_RUST}")));
+        } else if let Err(wrong) = (key.set)(&mut self.settings, value) {
+            for wrong in wrong {
+                let text = format!("{name}: {}; it takes {}", wrong.why, key.takes);
+                self.complaints.push((wrong.span.start, text));
+            }
+        }
+    }
+
+    /// A table, or nothing of it if some of it cannot be read.
+    fn whole_table<T: Default + for<'de> Deserialize<'de>>(
+        &mut self,
+        label: &str,
+        path: &str,
+        value: &Value<'_>,
+    ) -> Option<T> {
+        let before = self.complaints.len();
+        let table = self.table(label, path, value);
+        (self.complaints.len() == before).then_some(table)
+    }
+
+    fn read_channels(&mut self, value: &Value<'_>) {
+        let mut specs = Vec::new();
+        let why = "channel: each channel is a table of its own, ";
+        for (index, table) in self.tables(value, why, CHANNEL).iter().enumerate() {
             let path = format!("channel[{index}]");
             let before = self.complaints.len();
-            let mut spec: ChannelSpec = self.table(CHANNEL, &path, table, ChannelSpec::KEYS);
-            spec.event = self.read_events(&path, table);
+            let mut spec: ChannelSpec = self.table(CHANNEL, &path, table);
+            let events = table.get_ref().get("event");
+            let why = "event: each event is a table of its own, ";
+            let events = events.map_or(&[][..], |events| self.tables(events, why, EVENT));
+            for (index, event) in events.iter().enumerate() {
+                spec.event.push(self.table(EVENT, &format!("{path}.event[{index}]"), event));
+            }
             if self.complaints.len() > before {
                 self.unreadable.insert(index);
             }
@@ -185,29 +185,23 @@ impl File {
         self.channels = Some(specs);
     }
 
-    fn read_events(&mut self, path: &str, channel: &Value<'_>) -> Vec<EventSpec> {
-        let Some(events) = channel.get_ref().get("event") else { return Vec::new() };
-        let DeValue::Array(tables) = events.get_ref() else {
-            let text = format!("event: each event is a table of its own, {EVENT}");
-            self.complaints.push((events.span().start, text));
-            return Vec::new();
+    /// The entries of a list of tables.
+    fn tables<'v, 'i>(&mut self, value: &'v Value<'i>, why: &str, label: &str) -> &'v [Value<'i>] {
+        let DeValue::Array(tables) = value.get_ref() else {
+            self.complaints.push((value.span().start, format!("{why}{label}")));
+            return &[];
         };
-        let tables = tables.iter().enumerate();
         tables
-            .map(|(index, table)| {
-                self.table(EVENT, &format!("{path}.event[{index}]"), table, EventSpec::KEYS)
-            })
-            .collect()
     }
 
-    /// Reads a table key by key, so that each mistake is found; what is right of it is returned.
+    /// Reads a table key by key, so that every mistake is found; returns those that are right.
     fn table<T: Default + for<'de> Deserialize<'de>>(
         &mut self,
         label: &str,
         path: &str,
         value: &Value<'_>,
-        keys: &[&'static str],
     ) -> T {
+        let keys = fields_of::<T>();
         self.spans.insert(path.to_owned(), value.span());
         let DeValue::Table(table) = value.get_ref() else {
             let text = format!("{label} is a table, not of type {}", value.get_ref().type_str());
@@ -246,6 +240,38 @@ const TOKEN: &str = "[token]";
 const CLUSTER: &str = "[cluster]";
 const IN_RUST: &str = "this application declares its channels in Rust";
 
+/// The keys of a table, by the fields of what it is read into.
+fn fields_of<T: for<'de> Deserialize<'de>>() -> &'static [&'static str] {
+    struct Fields<'f>(&'f mut &'static [&'static str]);
+
+    impl<'de> Deserializer<'de> for Fields<'_> {
+        type Error = serde::de::value::Error;
+
+        fn deserialize_any<V: Visitor<'de>>(self, _: V) -> Result<V::Value, Self::Error> {
+            Err(serde::de::Error::custom("only its fields are asked for"))
+        }
+
+        fn deserialize_struct<V: Visitor<'de>>(
+            self,
+            _: &'static str,
+            fields: &'static [&'static str],
+            visitor: V,
+        ) -> Result<V::Value, Self::Error> {
+            *self.0 = fields;
+            self.deserialize_any(visitor)
+        }
+
+        serde::forward_to_deserialize_any! {
+            bool i8 i16 i32 i64 u8 u16 u32 u64 f32 f64 char str string bytes byte_buf option unit
+            unit_struct newtype_struct seq tuple tuple_struct map enum identifier ignored_any
+        }
+    }
+
+    let mut fields: &[_] = &[];
+    let _ = T::deserialize(Fields(&mut fields));
+    fields
+}
+
 fn deserialize<'i, T: Deserialize<'i>>(
     table: DeTable<'i>,
     span: Range<usize>,
@@ -261,7 +287,7 @@ fn names(channels: Channels) -> Vec<&'static str> {
     keys.chain(tables).chain(cluster).collect()
 }
 
-/// What an unknown key may have been meant to be.
+/// The known key that an unknown one may have been meant to be.
 fn hint(name: &str, known: &[&str]) -> String {
     let name = name.replace('-', "_").to_ascii_lowercase();
     let distance = |key: &&&str| strsim::damerau_levenshtein(key, &name);
@@ -271,7 +297,7 @@ fn hint(name: &str, known: &[&str]) -> String {
     }
 }
 
-/// The same in a table: a key of the file itself that was written below one belongs to it in TOML.
+/// The same in a table, to which TOML gives also keys of the file itself that are written below it.
 fn hint_within(label: &str, name: &str, known: &[&str]) -> String {
     if keys::ALL.iter().any(|key| key.name == name) {
         let is_table = [TOKEN, LIMITS, CLUSTER].contains(&label);

@@ -12,7 +12,7 @@ use simurgh_text::{Choice, bytes_at_least_one, duration, duration_or_zero, whole
 use simurgh_tune::{CONNECTIONS_MAX, SHARDS_MAX};
 use tracing_subscriber::filter::LevelFilter;
 
-use super::table::settings;
+use super::table::{self, settings};
 use super::values::{self, LogFormat};
 
 settings! {
@@ -180,7 +180,6 @@ settings! {
         default: "\"auto\"",
         about: "Which pages' scripts may connect. Clients that are no browsers send no Origin and \
                 are let in",
-        cost: "nothing",
     }
     trusted_hosts: Vec<String> = comma_list("NAMES", values::host) => trusted_hosts {
         takes: "a list of names without ports such as [\"chat.example.com\"] (commas in a flag)",
@@ -188,19 +187,16 @@ settings! {
         about: "While listen is loopback alone, /metrics, the observer, POST /api/broadcast and \
                 GET /api/presence answer requests whose Host is a name of loopback or one of \
                 these; others get 421. For a proxy on this machine that passes them on",
-        cost: "nothing",
     }
     trusted_proxies: Vec<IpNet> = comma_list("NETWORKS", values::network) => trusted_proxies {
         takes: "a list of networks such as [\"10.0.0.0/8\", \"::1\"] (commas in a flag)",
         default: "[]",
         about: "Proxies whose X-Forwarded-For and X-Forwarded-Proto are believed",
-        cost: "nothing",
     }
     proxy_protocol: bool = switch("BOOL", ()) => proxy_protocol {
         takes: "true or false; true needs trusted_proxies",
         default: "false",
         about: "Connections of trusted proxies begin with a PROXY protocol header, version 1 or 2",
-        cost: "nothing",
     }
     api_token: String = one("TOKEN", |text| Ok(text.to_owned())) => api_token {
         takes: "a text without spaces; as a flag it is seen in the process list, so prefer the \
@@ -209,7 +205,6 @@ settings! {
         example: "\"a-long-random-text\"",
         about: "Bearer token of POST /api/broadcast and GET /api/presence, whose paths do not \
                 exist without, and of the observer at /observer/",
-        cost: "nothing",
     }
     observer: bool = switch("BOOL", ()) => observer {
         takes: "true or false; true needs api_token",
@@ -250,7 +245,6 @@ settings! {
         takes: "a whole number from 1 to 100",
         default: "100",
         about: "Most headers of a request, of an upgrade as well; above, 431",
-        cost: "nothing",
     }
     http_target_bytes_max: usize = one("SIZE", bytes_at_least_one) => http.target_bytes_max {
         takes: "a size such as \"8KiB\" or a number of bytes",
@@ -282,7 +276,6 @@ settings! {
         takes: "a size such as \"1kB\" or a number of bytes",
         default: "\"1kB\"",
         about: "What of a body has to come in a second, in the long run",
-        cost: "nothing",
     }
     http_write_timeout: Duration = one("TIME", duration) => http.write_timeout {
         takes: "a time such as \"30s\" or \"500ms\"",
@@ -301,13 +294,11 @@ settings! {
         takes: "a whole number from 1 to 1000000000",
         default: "100000",
         about: "Most requests of one connection; the answer to the last closes it",
-        cost: "nothing",
     }
     callback_warning: Duration = one("TIME", duration) => callback_warning {
         takes: "a time such as \"10ms\"",
         default: "\"10ms\"",
         about: "A callback that holds its shard longer than this is named in the log",
-        cost: "nothing",
     }
     log: LevelFilter = one("LEVEL", values::level) {
         takes: "\"off\", \"error\", \"warn\", \"info\", \"debug\" or \"trace\"",
@@ -319,7 +310,6 @@ settings! {
         takes: "\"text\" or \"json\" (one object a line)",
         default: "\"text\"",
         about: "How log lines are written",
-        cost: "nothing",
     }
     static_files: PathBuf = one("DIRECTORY", values::directory) {
         takes: "a directory",
@@ -348,7 +338,6 @@ settings! {
         about: "Takes the auth token that clients send as a subprotocol off the list and answers \
                 phoenix. With the table [token] it is on unless this says false; without that \
                 table declared channels let everybody in all the same",
-        cost: "nothing",
     }
     longpoll: Choice<Duration> = one("TIME", word_or("off", duration)) {
         takes: "a time in quotes, such as \"10s\", or \"off\"",

@@ -5,16 +5,32 @@ use std::process::ExitCode;
 
 use simurgh_text::output::{WRONG_SETTINGS, complain};
 
-/// What is wrong with a key of the table, and what to do.
+/// A key of a table, and what is wrong with it.
 pub(crate) type Mistake = (&'static str, String);
 
-/// The value if it is right; else none, with the mistake added to `wrong`.
-pub(crate) fn note<T>(
-    wrong: &mut Vec<Mistake>,
-    key: &'static str,
-    found: Result<T, impl ToString>,
-) -> Option<T> {
-    found.map_err(|error| wrong.push((key, error.to_string()))).ok()
+/// The mistakes found in a table so far.
+#[derive(Debug, Default)]
+pub(crate) struct Mistakes(pub(crate) Vec<Mistake>);
+
+impl Mistakes {
+    pub(crate) fn add(&mut self, key: &'static str, text: impl Into<String>) {
+        self.0.push((key, text.into()));
+    }
+
+    /// Adds a mistake; returns none in place of a value.
+    pub(crate) fn refuse<T>(&mut self, key: &'static str, text: impl Into<String>) -> Option<T> {
+        self.add(key, text);
+        None
+    }
+
+    /// The value if it is right; else none, with the error added.
+    pub(crate) fn note<T>(
+        &mut self,
+        key: &'static str,
+        found: Result<T, impl ToString>,
+    ) -> Option<T> {
+        found.map_err(|error| self.add(key, error.to_string())).ok()
+    }
 }
 
 /// Everything that is wrong, one line each.

@@ -25,9 +25,9 @@ use tracing_subscriber::filter::LevelFilter;
 
 use crate::version;
 use file::File;
-pub(crate) use keys::PartialSettings;
+pub(crate) use keys::{Key, PartialSettings};
 pub(crate) use mistakes::Refusal;
-pub(crate) use table::{Channels, Key};
+pub(crate) use table::Channels;
 use values::LogFormat;
 
 /// Everything `serve` needs, checked.
@@ -42,7 +42,7 @@ pub(crate) struct Settings {
     pub(crate) log_format: LogFormat,
 }
 
-/// What is served without a line of Rust.
+/// What is served without a line of Rust: declared channels and their page.
 #[derive(Debug)]
 pub(crate) struct Declared {
     pub(crate) user_socket: UserSocket,
@@ -153,7 +153,7 @@ fn has_cluster(_file: &File) -> bool {
     false
 }
 
-/// What is wrong with values that are right each by itself: the key, and why.
+/// Mistakes of values that are right each by itself but not together: the key, and why.
 fn mistakes(
     flags: &PartialSettings,
     settings: &PartialSettings,
@@ -198,7 +198,7 @@ fn typed_as(key: &str) -> String {
     }
 }
 
-/// Pages whose content is not known here may do what they do; they are in no foreign frame.
+/// For pages whose content is not known here: they may do everything but be in a foreign frame.
 const FILES_POLICY: HeaderValue =
     HeaderValue::from_static("base-uri 'self'; frame-ancestors 'none'");
 

@@ -18,7 +18,7 @@ pub(crate) enum Channels {
 }
 
 /// One setting, for people and for both of its sources.
-pub(crate) struct Key {
+pub(crate) struct Key<Settings> {
     /// As in the file; the flag has dashes for underscores.
     pub(crate) name: &'static str,
     /// What is allowed, with its unit.
@@ -32,9 +32,9 @@ pub(crate) struct Key {
     /// Its flag, without help.
     pub(super) flag: fn() -> Arg,
     /// Takes it from the command line, if it was given there.
-    pub(super) take: fn(&mut super::keys::PartialSettings, &mut ArgMatches),
+    pub(super) take: fn(&mut Settings, &mut ArgMatches),
     /// Reads it from the file.
-    pub(super) set: fn(&mut super::keys::PartialSettings, &Value<'_>) -> Result<(), Vec<Wrong>>,
+    pub(super) set: fn(&mut Settings, &Value<'_>) -> Result<(), Vec<Wrong>>,
 }
 
 /// A value of the file, with its place.
@@ -56,7 +56,7 @@ const ABOUT_DECLARED: [&str; 6] = [
     "announce_joins_up_to",
 ];
 
-impl Key {
+impl<Settings> Key<Settings> {
     /// Whether it means anything to such an application.
     pub(crate) fn is_for(&self, channels: Channels) -> bool {
         channels == Channels::Declared || !ABOUT_DECLARED.contains(&self.name)
@@ -65,7 +65,7 @@ impl Key {
 
 /// Makes the table of settings into `PartialSettings` and `ALL`. An entry is
 /// `name: type = form("VALUE NAME", reader) => field of simurgh::Config { texts }`; the form is one
-/// of the modules below.
+/// of the modules below. Without `cost` it costs nothing.
 macro_rules! settings {
     ($($name:ident: $type:ty = $form:ident($value_name:literal, $read:expr)
         $(=> $($field:ident).+)? {
@@ -73,7 +73,7 @@ macro_rules! settings {
             default: $default:literal,
             $(example: $example:literal,)?
             about: $about:literal,
-            cost: $cost:literal,
+            $(cost: $cost:literal,)?
         })*) => {
         /// Settings from one source, flags or file, each only if it was given there. Names are
         /// those of the keys of `simurgh.toml`; flags have dashes.
@@ -101,31 +101,34 @@ macro_rules! settings {
             pub(crate) fn fill(self, config: &mut simurgh::Config) {
                 $($(
                     if let Some(value) = self.$name {
-                        $crate::settings::table::Fill::fill(value, &mut config.$($field).+);
+                        table::Fill::fill(value, &mut config.$($field).+);
                     }
                 )?)*
             }
         }
 
+        /// One setting.
+        pub(crate) type Key = table::Key<PartialSettings>;
+
         /// All settings, in the order in which they are printed.
-        pub(crate) const ALL: &[$crate::settings::table::Key] = &[
-            $($crate::settings::table::Key {
+        pub(crate) const ALL: &[Key] = &[
+            $(table::Key {
                 name: stringify!($name),
                 takes: $takes,
                 default: $default,
-                example: $crate::settings::table::settings!(@example $($example)?),
+                example: settings!(@example $($example)?),
                 about: $about,
-                cost: $cost,
+                cost: settings!(@cost $($cost)?),
                 flag: || {
                     let flag = clap::Arg::new(stringify!($name)).value_name($value_name);
-                    $crate::settings::table::$form::flag(flag, $read, || None::<$type>)
+                    table::$form::flag(flag, $read, || None::<$type>)
                 },
                 take: |settings, matches| {
                     let name = stringify!($name);
-                    settings.$name = $crate::settings::table::$form::take(matches, name);
+                    settings.$name = table::$form::take(matches, name);
                 },
                 set: |settings, value| {
-                    settings.$name = Some($crate::settings::table::$form::read(value, $read)?);
+                    settings.$name = Some(table::$form::read(value, $read)?);
                     Ok(())
                 },
             },)*
@@ -133,6 +136,8 @@ macro_rules! settings {
     };
     (@example $example:literal) => { Some($example) };
     (@example) => { None };
+    (@cost $cost:literal) => { $cost };
+    (@cost) => { "nothing" };
 }
 
 pub(super) use settings;
@@ -175,6 +180,11 @@ impl Fill<u64> for usize {
     }
 }
 
+/// What clap asks of the values of flags.
+pub(super) trait Plain: Clone + Send + Sync + 'static {}
+
+impl<T: Clone + Send + Sync + 'static> Plain for T {}
+
 /// Reads the text of a flag or of the file.
 pub(super) trait Read<T>:
     Fn(&str) -> Result<T, String> + Clone + Send + Sync + 'static
@@ -204,24 +214,15 @@ fn read_one<T>(value: &Value<'_>, read: impl Read<T>) -> Result<T, Wrong> {
 pub(super) mod one {
     use super::*;
 
-    pub(in super::super) fn flag<T>(flag: Arg, read: impl Read<T>, _: fn() -> Option<T>) -> Arg
-    where
-        T: Clone + Send + Sync + 'static,
-    {
+    pub(crate) fn flag<T: Plain>(flag: Arg, read: impl Read<T>, _: fn() -> Option<T>) -> Arg {
         flag.value_parser(ValueParser::new(read))
     }
 
-    pub(in super::super) fn take<T>(matches: &mut ArgMatches, name: &str) -> Option<T>
-    where
-        T: Clone + Send + Sync + 'static,
-    {
+    pub(crate) fn take<T: Plain>(matches: &mut ArgMatches, name: &str) -> Option<T> {
         matches.remove_one(name)
     }
 
-    pub(in super::super) fn read<T>(
-        value: &Value<'_>,
-        read: impl Read<T>,
-    ) -> Result<T, Vec<Wrong>> {
+    pub(crate) fn read<T>(value: &Value<'_>, read: impl Read<T>) -> Result<T, Vec<Wrong>> {
         read_one(value, read).map_err(|wrong| vec![wrong])
     }
 }
@@ -230,25 +231,16 @@ pub(super) mod one {
 pub(super) mod list {
     use super::*;
 
-    pub(in super::super) fn flag<T>(flag: Arg, read: impl Read<T>, _: fn() -> Option<Vec<T>>) -> Arg
-    where
-        T: Clone + Send + Sync + 'static,
-    {
+    pub(crate) fn flag<T: Plain>(flag: Arg, read: impl Read<T>, _: fn() -> Option<Vec<T>>) -> Arg {
         one::flag(flag, read, || None).action(clap::ArgAction::Append)
     }
 
-    pub(in super::super) fn take<T>(matches: &mut ArgMatches, name: &str) -> Option<Vec<T>>
-    where
-        T: Clone + Send + Sync + 'static,
-    {
+    pub(crate) fn take<T: Plain>(matches: &mut ArgMatches, name: &str) -> Option<Vec<T>> {
         matches.remove_many(name).map(Iterator::collect)
     }
 
     /// Every entry that is wrong is named.
-    pub(in super::super) fn read<T>(
-        value: &Value<'_>,
-        read: impl Read<T>,
-    ) -> Result<Vec<T>, Vec<Wrong>> {
+    pub(crate) fn read<T>(value: &Value<'_>, read: impl Read<T>) -> Result<Vec<T>, Vec<Wrong>> {
         let DeValue::Array(entries) = value.get_ref() else { return Err(vec![wrong_type(value)]) };
         let (mut right, mut wrong) = (Vec::new(), Vec::new());
         for entry in entries.iter() {
@@ -265,16 +257,9 @@ pub(super) mod list {
 pub(super) mod comma_list {
     use super::*;
 
-    pub(in super::super) use super::list::{read, take};
+    pub(crate) use super::list::{read, take};
 
-    pub(in super::super) fn flag<T>(
-        flag: Arg,
-        read: impl Read<T>,
-        of: fn() -> Option<Vec<T>>,
-    ) -> Arg
-    where
-        T: Clone + Send + Sync + 'static,
-    {
+    pub(crate) fn flag<T: Plain>(flag: Arg, read: impl Read<T>, of: fn() -> Option<Vec<T>>) -> Arg {
         list::flag(flag, read, of).value_delimiter(',')
     }
 }
@@ -283,14 +268,14 @@ pub(super) mod comma_list {
 pub(super) mod switch {
     use super::*;
 
-    pub(in super::super) use super::one::take;
+    pub(crate) use super::one::take;
 
-    pub(in super::super) fn flag(flag: Arg, (): (), _: fn() -> Option<bool>) -> Arg {
+    pub(crate) fn flag(flag: Arg, (): (), _: fn() -> Option<bool>) -> Arg {
         let flag = flag.value_parser(clap::value_parser!(bool)).num_args(0..=1);
         flag.require_equals(true).default_missing_value("true")
     }
 
-    pub(in super::super) fn read(value: &Value<'_>, (): ()) -> Result<bool, Vec<Wrong>> {
+    pub(crate) fn read(value: &Value<'_>, (): ()) -> Result<bool, Vec<Wrong>> {
         value.get_ref().as_bool().ok_or_else(|| vec![wrong_type(value)])
     }
 }
@@ -301,9 +286,9 @@ pub(super) mod origins {
 
     use super::*;
 
-    pub(in super::super) use super::one::{flag, take};
+    pub(crate) use super::one::{flag, take};
 
-    pub(in super::super) fn read(
+    pub(crate) fn read(
         value: &Value<'_>,
         read: impl Read<Choice<CheckOrigin>>,
     ) -> Result<Choice<CheckOrigin>, Vec<Wrong>> {

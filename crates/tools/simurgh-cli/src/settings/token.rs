@@ -1,4 +1,4 @@
-//! The table `[token]` of `simurgh.toml`: by which tokens sockets are let in.
+//! The table `[token]` of `simurgh.toml`: which tokens let sockets in.
 //!
 //! Keys come from a file or the environment, and stand neither in `simurgh.toml` nor among the
 //! arguments; so nothing that is printed has to be masked.
@@ -14,9 +14,9 @@ use simurgh::token::{
 };
 use simurgh_text::{duration, duration_or_zero};
 
-use super::mistakes::{Mistake, note};
+use super::mistakes::{Mistake, Mistakes};
 
-/// What `simurgh config` says of it.
+/// The table with its comments, for `simurgh config`.
 pub(crate) const TEXT: &str = include_str!("../token.toml");
 
 /// The table as it stands in the file.
@@ -47,7 +47,7 @@ enum Kind {
     Phoenix,
 }
 
-/// Whether there has to be a token at a connect.
+/// Whether a connect needs a token.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 enum Need {
@@ -65,37 +65,20 @@ enum Expiry {
 }
 
 impl TokenSpec {
-    /// Its keys, for messages that suggest one.
-    pub(crate) const KEYS: &'static [&'static str] = &[
-        "kind",
-        "connect",
-        "key_file",
-        "key_env",
-        "salt",
-        "max_age",
-        "algorithms",
-        "leeway",
-        "iss",
-        "aud",
-        "on_expiry",
-        "socket_id",
-    ];
-
-    /// Reads the keys and makes the policy; or all that is wrong.
+    /// Reads the keys and makes the policy; or all mistakes.
     pub(crate) fn policy(&self) -> Result<TokenPolicy, Vec<Mistake>> {
-        let mut wrong = Vec::new();
+        let mut wrong = Mistakes::default();
         let socket_id = self.socket_id.as_deref().map(str::parse::<Template>).transpose();
-        let socket_id = note(&mut wrong, "socket_id", socket_id);
+        let socket_id = wrong.note("socket_id", socket_id);
         let policy = match self.kind {
             Some(Kind::Jwt) => self.jwt(&mut wrong),
             Some(Kind::Phoenix) => self.phoenix(&mut wrong),
-            None => {
-                let text = "is missing: \"phoenix\" for what Phoenix.Token.sign makes, or \"jwt\"";
-                wrong.push(("kind", text.to_owned()));
-                None
-            }
+            None => wrong.refuse(
+                "kind",
+                "is missing: \"phoenix\" for what Phoenix.Token.sign makes, or \"jwt\"",
+            ),
         };
-        let (Some(policy), true) = (policy, wrong.is_empty()) else { return Err(wrong) };
+        let (Some(policy), true) = (policy, wrong.0.is_empty()) else { return Err(wrong.0) };
         let policy = match socket_id.flatten() {
             Some(template) => policy.socket_id(template),
             None => policy,
@@ -107,7 +90,7 @@ impl TokenSpec {
         }))
     }
 
-    fn jwt(&self, wrong: &mut Vec<Mistake>) -> Option<TokenPolicy> {
+    fn jwt(&self, wrong: &mut Mistakes) -> Option<TokenPolicy> {
         self.are_for(Kind::Phoenix, &[("salt", &self.salt), ("max_age", &self.max_age)], wrong);
         let mut algorithms = Vec::new();
         for name in &self.algorithms {
@@ -115,8 +98,7 @@ impl TokenSpec {
                 Some(algorithm) => algorithms.push(algorithm),
                 None => {
                     let known: Vec<_> = Algorithm::ALL.iter().map(|it| it.name()).collect();
-                    let text = format!("{name:?} is none of {}", known.join(", "));
-                    wrong.push(("algorithms", text));
+                    wrong.add("algorithms", format!("{name:?} is none of {}", known.join(", ")));
                 }
             }
         }
@@ -127,7 +109,7 @@ impl TokenSpec {
         let text = std::str::from_utf8(&bytes).ok().map(str::trim_start);
         let is_jwks = text.is_some_and(|text| text.starts_with('{'));
         if let (true, Some(path)) = (is_jwks, &self.key_file) {
-            return note(wrong, at, TokenPolicy::jwks_file(path, algorithms, checks));
+            return wrong.note(at, TokenPolicy::jwks_file(path, algorithms, checks));
         }
         let keys = match text {
             Some(text) if is_jwks => KeySource::Jwks(text.to_owned()),
@@ -136,10 +118,10 @@ impl TokenSpec {
         };
         let mut settings = JwtSettings::new(keys);
         (settings.algorithms, settings.checks) = (algorithms, checks);
-        note(wrong, at, TokenPolicy::new(Settings::Jwt(settings)))
+        wrong.note(at, TokenPolicy::new(Settings::Jwt(settings)))
     }
 
-    fn phoenix(&self, wrong: &mut Vec<Mistake>) -> Option<TokenPolicy> {
+    fn phoenix(&self, wrong: &mut Mistakes) -> Option<TokenPolicy> {
         let first = |list: &[String]| list.first().cloned();
         let others = [
             ("algorithms", &first(&self.algorithms)),
@@ -148,74 +130,67 @@ impl TokenSpec {
         ];
         self.are_for(Kind::Jwt, &others, wrong);
         if self.salt.as_deref().unwrap_or_default().is_empty() {
-            let text =
-                "is missing: what Phoenix.Token.sign is given as salt, such as \"user socket\"";
-            wrong.push(("salt", text.to_owned()));
+            wrong.add(
+                "salt",
+                "is missing: what Phoenix.Token.sign is given as salt, such as \"user socket\"",
+            );
         }
         let max_age = match self.max_age.as_deref() {
             None => None,
             Some("infinity") => Some(MaxAge::Infinity),
-            Some(text) => note(wrong, "max_age", duration(text)).map(MaxAge::Within),
+            Some(text) => wrong.note("max_age", duration(text)).map(MaxAge::Within),
         };
         let leeway = self.leeway(wrong);
         let (at, bytes) = self.key(wrong)?;
         let secret = String::from_utf8(bytes).map_err(|_| "secret_key_base is not UTF-8");
-        let mut settings = PhoenixSettings::new(note(wrong, at, secret)?, self.salt.clone()?);
+        let mut settings = PhoenixSettings::new(wrong.note(at, secret)?, self.salt.clone()?);
         settings.max_age = max_age;
         settings.leeway = leeway.unwrap_or(settings.leeway);
-        note(wrong, at, TokenPolicy::new(Settings::Phoenix(settings)))
+        wrong.note(at, TokenPolicy::new(Settings::Phoenix(settings)))
     }
 
-    /// Keys that mean nothing to tokens of this kind.
-    fn are_for(
-        &self,
-        kind: Kind,
-        keys: &[(&'static str, &Option<String>)],
-        wrong: &mut Vec<Mistake>,
-    ) {
+    /// Refuses keys that are only for tokens of the other kind.
+    fn are_for(&self, kind: Kind, keys: &[(&'static str, &Option<String>)], wrong: &mut Mistakes) {
         for (key, _) in keys.iter().filter(|(_, value)| value.is_some()) {
             let kind = if kind == Kind::Jwt { "jwt" } else { "phoenix" };
-            wrong.push((key, format!("says nothing but with kind = \"{kind}\"")));
+            wrong.add(key, format!("says nothing but with kind = \"{kind}\""));
         }
     }
 
-    fn leeway(&self, wrong: &mut Vec<Mistake>) -> Option<Duration> {
-        note(wrong, "leeway", duration_or_zero(self.leeway.as_deref()?))
+    fn leeway(&self, wrong: &mut Mistakes) -> Option<Duration> {
+        wrong.note("leeway", duration_or_zero(self.leeway.as_deref()?))
     }
 
-    /// The key as it was found, without the end of the line that an editor adds; and which setting
-    /// names it.
-    fn key(&self, wrong: &mut Vec<Mistake>) -> Option<(&'static str, Vec<u8>)> {
+    /// The setting that names the key, and the key without the end of the line that an editor adds.
+    fn key(&self, wrong: &mut Mistakes) -> Option<(&'static str, Vec<u8>)> {
         let (at, bytes) = match (&self.key_file, &self.key_env) {
             (Some(path), None) => {
                 let read = std::fs::read(path);
                 let read = read.map_err(|error| format!("cannot read {}: {error}", path.display()));
-                ("key_file", note(wrong, "key_file", read)?)
+                ("key_file", wrong.note("key_file", read)?)
             }
             (None, Some(name)) => match std::env::var_os(name) {
                 Some(value) => ("key_env", value.into_encoded_bytes()),
                 None => {
-                    let text = format!("the environment has no variable {name}");
-                    wrong.push(("key_env", text));
-                    return None;
+                    return wrong
+                        .refuse("key_env", format!("the environment has no variable {name}"));
                 }
             },
             (Some(_), Some(_)) => {
-                wrong.push(("key_env", "there is a key_file as well: leave one out".to_owned()));
-                return None;
+                return wrong.refuse("key_env", "there is a key_file as well: leave one out");
             }
             (None, None) => {
-                let text = "is missing: the file that has the key, or key_env, the variable of the \
-                            environment that has it";
-                wrong.push(("key_file", text.to_owned()));
-                return None;
+                return wrong.refuse(
+                    "key_file",
+                    "is missing: the file that has the key, or key_env, the variable of the \
+                     environment that has it",
+                );
             }
         };
         let key = bytes.strip_suffix(b"\n").unwrap_or(&bytes);
         let key = key.strip_suffix(b"\r").unwrap_or(key);
         if key.is_empty() {
-            wrong.push((at, "the key is empty".to_owned()));
-            return None;
+            return wrong.refuse(at, "the key is empty");
         }
         Some((at, key.to_vec()))
     }

@@ -7,7 +7,8 @@ use std::path::PathBuf;
 
 use ipnet::IpNet;
 use simurgh::CheckOrigin;
-use simurgh_text::{Choice, bytes_at_least_one, parse_bytes};
+use simurgh_text::{Choice, bytes_at_least_one, parse_bytes, whole};
+use simurgh_tune::CONNECTIONS_MAX;
 use tracing_subscriber::filter::LevelFilter;
 
 /// How log lines are written.
@@ -58,6 +59,11 @@ pub(crate) fn file(text: &str) -> Result<PathBuf, String> {
     }
 }
 
+/// How many of something; never none.
+pub(crate) fn count(text: &str) -> Result<usize, String> {
+    whole(1, CONNECTIONS_MAX)(text)
+}
+
 pub(crate) fn json(text: &str) -> Result<serde_json::Value, String> {
     serde_json::from_str(text).map_err(|error| format!("{text:?} is not JSON: {error}"))
 }
@@ -92,8 +98,7 @@ pub(crate) fn host(text: &str) -> Result<String, String> {
     }
 }
 
-/// A bearer token as RFC 6750 has it, more or less; what is wrong is never repeated, it is a
-/// secret.
+/// A bearer token of visible ASCII (RFC 6750 allows less). Errors do not repeat the secret.
 pub(crate) fn token(text: &str) -> Result<String, String> {
     if text.is_empty() {
         return Err("is empty; leave it out for no token".to_owned());
@@ -135,7 +140,7 @@ impl fmt::Display for LogFormat {
 
 #[cfg(test)]
 mod tests {
-    use simurgh_text::{whole, word_or};
+    use simurgh_text::word_or;
 
     use super::*;
 

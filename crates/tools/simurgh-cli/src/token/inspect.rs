@@ -13,7 +13,6 @@ use simurgh_token::{Format, Inspection, PhoenixSettings, Settings, TokenError, V
 
 use super::{key, standard_input};
 
-/// What can be typed after `simurgh token inspect`.
 #[derive(Debug, Args)]
 #[command(after_help = AFTER_HELP)]
 pub(super) struct Inspect {
@@ -44,7 +43,7 @@ Without a key it is shown and not verified. With one it is verified as a server 
 Exit status: 0 it was shown (and is good, if there is a key), 1 it is no token or not good,\n\
 2 flags or key are wrong.";
 
-/// What is known of a token beyond what it says.
+/// Whether a token is good.
 enum Verdict {
     Good,
     NotVerified,
@@ -112,7 +111,7 @@ fn verifier(flags: &Inspect) -> Result<Option<Verifier>, String> {
     Ok(Some(Verifier::of_keys(key.verifying()?, checks)))
 }
 
-/// What cannot be shown at all.
+/// Shows why a text is not a token.
 fn refused(flags: &Inspect, error: &TokenError) -> ExitCode {
     match flags.json {
         true => {
@@ -132,7 +131,7 @@ fn as_text(inspection: &Inspection, verdict: &Verdict, now: Duration) -> String 
         Verdict::NotVerified => "not verified, for want of a key".to_owned(),
         Verdict::Refused(error) => format!("{}: {error}", error.reason()),
     };
-    // Whoever made the token chose these texts.
+    // These texts are chosen by whoever made the token.
     let text = inspection.text(now);
     let lines = text.lines().map(|line| visible(line) + "\n");
     lines.chain([format!("{:<10} {verdict}\n", "verdict")]).collect()

@@ -1,5 +1,5 @@
-//! Where keys come from: a file, standard input or the environment, and never an argument, which
-//! everybody on the machine can see.
+//! Keys from a file, standard input or the environment, and never from an argument, which everybody
+//! on the machine can see.
 
 use std::fs::File;
 use std::io::Read;
@@ -38,7 +38,7 @@ impl Flags {
         self.key_file.as_ref().is_some_and(|file| file.as_os_str() == "-")
     }
 
-    /// Reads the key; none: there is no file, and the variable is not set.
+    /// Reads the key, if a file or the variable is given.
     pub(super) fn read(&self) -> Result<Option<Text>, String> {
         let bytes = match &self.key_file {
             Some(_) if self.reads_standard_input() => Some(standard_input()?),
@@ -57,7 +57,7 @@ impl Flags {
         }
     }
 
-    /// Reads the key, which has to be there.
+    /// Reads the key, which is required.
     pub(super) fn required(&self) -> Result<Text, String> {
         let none = || {
             let name = &self.key_env;
@@ -68,7 +68,7 @@ impl Flags {
 }
 
 impl Text {
-    /// As a secret: the end of the line that an editor adds is none of it.
+    /// As a secret, without the end of the line that an editor adds.
     fn secret(&self) -> &[u8] {
         let bytes = self.0.strip_suffix(b"\n").unwrap_or(&self.0);
         bytes.strip_suffix(b"\r").unwrap_or(bytes)

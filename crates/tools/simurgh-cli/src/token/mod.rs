@@ -1,7 +1,7 @@
 //! `simurgh token`: makes tokens as a back end would, and shows what is in one.
 //!
-//! `key` reads keys from where nobody else sees them, `sign` and `inspect` are the commands. What
-//! tokens are and how they are judged is `simurgh-token`'s; here it gets its clock.
+//! `key` reads keys, `sign` and `inspect` are the commands. Tokens are made and verified by
+//! `simurgh-token`, which is given the time.
 
 mod inspect;
 mod key;
@@ -14,7 +14,6 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use clap::{Args, Subcommand};
 use simurgh_text::output::{WRONG_SETTINGS, complain};
 
-/// What can be typed after `simurgh token`.
 #[derive(Debug, Args)]
 pub(crate) struct Token {
     #[command(subcommand)]

@@ -12,7 +12,6 @@ use simurgh_token::phoenix::Key;
 use super::key;
 use crate::settings::values;
 
-/// What can be typed after `simurgh token sign`.
 #[derive(Debug, Args)]
 #[command(after_help = AFTER_HELP)]
 pub(super) struct Sign {
@@ -25,7 +24,8 @@ pub(super) struct Sign {
     #[arg(long, value_name = "NAME")]
     sub: Option<String>,
     /// How long it is good for, or never when it does not end.
-    #[arg(long, value_name = "TIME", default_value = "1h", value_parser = word_or("never", duration))]
+    #[arg(long, value_name = "TIME", default_value = "1h",
+          value_parser = word_or("never", duration))]
     expires_in: Choice<Duration>,
     /// The key's name, for servers that have several.
     #[arg(long, value_name = "NAME", conflicts_with = "phoenix_salt")]

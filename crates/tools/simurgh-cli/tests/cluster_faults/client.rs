@@ -1,21 +1,15 @@
 //! A client with a thread of its own, which keeps what it hears and holds it against what must be.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::ErrorKind;
-use std::net::TcpStream;
 use std::sync::{Arc, Mutex, MutexGuard, mpsc};
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use tungstenite::stream::MaybeTlsStream;
-use tungstenite::{Message, WebSocket};
 
+use crate::listener::{Listener, Worker};
 use crate::node::Node;
 use crate::until;
 
-/// How long it is listened before there may be something to say.
-const TURN: Duration = Duration::from_millis(5);
 /// Between the end of a connection and the next.
 const AGAIN: Duration = Duration::from_millis(100);
 
@@ -54,22 +48,17 @@ pub(crate) struct Heard {
     pub(crate) other: Vec<Value>,
 }
 
-enum Order {
+enum Command {
     /// An event for all of a topic, numbered.
-    Say {
-        topic: String,
-        pad: usize,
-    },
+    Say { topic: String, pad: usize },
     /// The same again and again; none for no more.
     Chatter(Option<(String, Duration, usize)>),
-    End,
 }
 
 pub(crate) struct Client {
     pub(crate) name: String,
     heard: Arc<Mutex<Heard>>,
-    orders: mpsc::Sender<Order>,
-    thread: Option<JoinHandle<()>>,
+    worker: Worker<Command>,
 }
 
 /// Where clients find nodes: in turn, from the first on. Nodes that come and go change it.
@@ -86,19 +75,17 @@ impl Client {
     #[track_caller]
     pub(crate) fn joins_at(name: &str, addresses: Addresses, topics: &[&str]) -> Self {
         let heard = Arc::<Mutex<Heard>>::default();
-        let (orders, taken) = mpsc::channel();
         let topics: Vec<String> = topics.iter().map(|&it| it.to_owned()).collect();
         let runner = Runner {
             name: name.to_owned(),
             topics: topics.clone(),
             addresses,
             heard: Arc::clone(&heard),
-            orders: taken,
             chatter: None,
             said: 0,
         };
-        let thread = Some(std::thread::spawn(move || runner.run()));
-        let client = Self { name: name.to_owned(), heard, orders, thread };
+        let worker = Worker::start(move |commands| runner.run(&commands));
+        let client = Self { name: name.to_owned(), heard, worker };
         until(&format!("{name} has joined"), || {
             (client.heard().joined.len() == topics.len()).then_some(())
         });
@@ -120,16 +107,16 @@ impl Client {
     }
 
     pub(crate) fn says(&self, topic: &str) {
-        self.orders.send(Order::Say { topic: topic.to_owned(), pad: 0 }).unwrap();
+        self.worker.send(Command::Say { topic: topic.to_owned(), pad: 0 });
     }
 
     /// Says something so often, with so many bytes beside it.
     pub(crate) fn chatters(&self, topic: &str, every: Duration, pad: usize) {
-        self.orders.send(Order::Chatter(Some((topic.to_owned(), every, pad)))).unwrap();
+        self.worker.send(Command::Chatter(Some((topic.to_owned(), every, pad))));
     }
 
     pub(crate) fn is_quiet(&self) {
-        self.orders.send(Order::Chatter(None)).unwrap();
+        self.worker.send(Command::Chatter(None));
     }
 
     /// Nobody has left, as far as it has heard.
@@ -141,23 +128,11 @@ impl Client {
     }
 }
 
-impl Drop for Client {
-    fn drop(&mut self) {
-        let _ = self.orders.send(Order::End);
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
-        }
-    }
-}
-
-type Socket = WebSocket<MaybeTlsStream<TcpStream>>;
-
 struct Runner {
     name: String,
     topics: Vec<String>,
     addresses: Addresses,
     heard: Arc<Mutex<Heard>>,
-    orders: mpsc::Receiver<Order>,
     /// What is said again and again, and when next.
     chatter: Option<(String, Duration, usize, Instant)>,
     said: u64,
@@ -170,7 +145,7 @@ fn now_ms() -> u64 {
 }
 
 impl Runner {
-    fn run(mut self) {
+    fn run(mut self, commands: &mpsc::Receiver<Command>) {
         let mut turn = 0;
         loop {
             let address = {
@@ -180,25 +155,20 @@ impl Runner {
             turn += 1;
             let mut socket = self.connect(&address);
             if let Some(socket) = &mut socket
-                && self.stays(socket)
+                && self.stays(socket, commands)
             {
                 return;
             }
             std::thread::sleep(AGAIN);
             // Whoever drops a client that finds no node does not wait for it for ever.
-            if matches!(self.orders.try_recv(), Ok(Order::End)) {
+            if matches!(commands.try_recv(), Err(mpsc::TryRecvError::Disconnected)) {
                 return;
             }
         }
     }
 
-    fn connect(&mut self, address: &str) -> Option<Socket> {
-        let url = format!("ws://{address}/socket/websocket?vsn=2.0.0");
-        let mut socket = tungstenite::connect(url).ok()?.0;
-        if let MaybeTlsStream::Plain(stream) = socket.get_ref() {
-            stream.set_read_timeout(Some(TURN)).ok()?;
-            stream.set_nodelay(true).ok()?;
-        }
+    fn connect(&mut self, address: &str) -> Option<Listener> {
+        let mut socket = Listener::connect(address)?;
         {
             let mut heard = self.heard.lock().unwrap();
             heard.connections += 1;
@@ -215,21 +185,21 @@ impl Runner {
         for (n, topic) in self.topics.iter().enumerate() {
             let join =
                 json!([n.to_string(), n.to_string(), topic, "phx_join", {"user": self.name}]);
-            socket.send(Message::text(join.to_string())).ok()?;
+            socket.send(&join);
         }
         Some(socket)
     }
 
     /// Until the connection ends, or all; whether it was all.
-    fn stays(&mut self, socket: &mut Socket) -> bool {
+    fn stays(&mut self, socket: &mut Listener, commands: &mpsc::Receiver<Command>) -> bool {
         loop {
-            match self.orders.try_recv() {
-                Ok(Order::Say { topic, pad }) => self.say(socket, &topic, pad),
-                Ok(Order::Chatter(chatter)) => {
+            match commands.try_recv() {
+                Ok(Command::Say { topic, pad }) => self.say(socket, &topic, pad),
+                Ok(Command::Chatter(chatter)) => {
                     self.chatter =
                         chatter.map(|(topic, every, pad)| (topic, every, pad, Instant::now()));
                 }
-                Ok(Order::End) | Err(mpsc::TryRecvError::Disconnected) => return true,
+                Err(mpsc::TryRecvError::Disconnected) => return true,
                 Err(mpsc::TryRecvError::Empty) => {}
             }
             let due = self.chatter.as_mut().and_then(|(topic, every, pad, next)| {
@@ -243,16 +213,13 @@ impl Runner {
                 self.say(socket, &topic, pad);
             }
             match socket.read() {
-                Ok(Message::Text(text)) => self.hears(&text),
-                Ok(_) => {}
-                Err(tungstenite::Error::Io(error))
-                    if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {}
-                Err(_) => return false,
+                Ok(text) => text.into_iter().for_each(|text| self.hears(&text)),
+                Err(()) => return false,
             }
         }
     }
 
-    fn say(&mut self, socket: &mut Socket, topic: &str, pad: usize) {
+    fn say(&mut self, socket: &mut Listener, topic: &str, pad: usize) {
         let at = self.topics.iter().position(|it| it == topic).unwrap();
         self.said += 1;
         let connection = self.heard.lock().unwrap().connections;
@@ -261,8 +228,7 @@ impl Runner {
             "pad": "x".repeat(pad),
         });
         let message = json!([at.to_string(), null, topic, "say", payload]);
-        // One that has ended is noticed when it is read.
-        let _ = socket.send(Message::text(message.to_string()));
+        socket.send(&message);
     }
 
     fn hears(&mut self, text: &str) {

@@ -17,6 +17,8 @@ mod engine_faults;
 mod hostile;
 #[path = "../support/hosts.rs"]
 mod hosts;
+#[path = "../support/listener.rs"]
+mod listener;
 mod neighbours;
 mod network;
 #[path = "../support/node.rs"]

@@ -18,6 +18,8 @@ mod engine;
 mod epochs;
 #[path = "../support/hosts.rs"]
 mod hosts;
+#[path = "../support/listener.rs"]
+mod listener;
 mod lost;
 mod member;
 #[path = "../support/node.rs"]

@@ -2,22 +2,16 @@
 //! last of them.
 
 use std::collections::BTreeMap;
-use std::io::ErrorKind;
-use std::net::TcpStream;
 use std::sync::{Arc, Mutex, MutexGuard, mpsc};
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use tungstenite::stream::MaybeTlsStream;
-use tungstenite::{Message, WebSocket};
 
 use crate::back_end::{Said, position};
+use crate::listener::{Listener, READ_TIMEOUT, Worker};
 use crate::node::Node;
 use crate::until;
 
-/// How long it is listened before there may be something to say.
-const TURN: Duration = Duration::from_millis(5);
 /// Pushes that wait for an answer while more are made by itself.
 const WAITING_MAX: usize = 20;
 
@@ -49,21 +43,19 @@ pub(crate) struct Heard {
     pub(crate) wrong: Vec<String>,
 }
 
-enum Order {
+enum Command {
     /// An event with this text.
     Say(&'static str, String),
     /// Something again and again; none for no more.
     Chatter(Option<Duration>),
     /// From now on it is there; none for nowhere.
     Go(Option<String>),
-    End,
 }
 
 pub(crate) struct Member {
     pub(crate) name: String,
     heard: Arc<Mutex<Heard>>,
-    orders: mpsc::Sender<Order>,
-    thread: Option<JoinHandle<()>>,
+    worker: Worker<Command>,
 }
 
 impl Member {
@@ -92,20 +84,18 @@ impl Member {
     fn is_on_its_way(name: &str, node: &Node, topic: &str, since: Option<&str>) -> Self {
         let since = since.map(str::to_owned);
         let heard = Arc::new(Mutex::new(Heard { since, ..Heard::default() }));
-        let (orders, taken) = mpsc::channel();
         let runner = Runner {
             name: name.to_owned(),
             topic: topic.to_owned(),
             address: Some(node.address.clone()),
             heard: Arc::clone(&heard),
-            orders: taken,
             chatter: None,
             refs: 0,
             waiting: BTreeMap::new(),
             is_new: true,
         };
-        let thread = Some(std::thread::spawn(move || runner.run()));
-        Self { name: name.to_owned(), heard, orders, thread }
+        let worker = Worker::start(move |commands| runner.run(&commands));
+        Self { name: name.to_owned(), heard, worker }
     }
 
     pub(crate) fn heard(&self) -> MutexGuard<'_, Heard> {
@@ -114,13 +104,13 @@ impl Member {
 
     /// Says something, and does not wait for the answer.
     pub(crate) fn says(&self, text: &str) {
-        self.orders.send(Order::Say("say", text.to_owned())).unwrap();
+        self.worker.send(Command::Say("say", text.to_owned()));
     }
 
     /// Says something to all others, and waits until it is confirmed.
     #[track_caller]
     pub(crate) fn tells(&self, text: &str) {
-        self.orders.send(Order::Say("tell", text.to_owned())).unwrap();
+        self.worker.send(Command::Say("tell", text.to_owned()));
         until(&format!("{}: {text} is confirmed", self.name), || {
             (self.heard().pushed.get(text)?.as_deref()? == "ok").then_some(())
         });
@@ -136,13 +126,13 @@ impl Member {
     }
 
     pub(crate) fn chatters(&self, every: Duration) {
-        self.orders.send(Order::Chatter(Some(every))).unwrap();
+        self.worker.send(Command::Chatter(Some(every)));
     }
 
     /// Says no more, and has all answers.
     #[track_caller]
     pub(crate) fn is_quiet(&self) {
-        self.orders.send(Order::Chatter(None)).unwrap();
+        self.worker.send(Command::Chatter(None));
         until(&format!("{}: all is answered", self.name), || {
             self.heard().pushed.values().all(Option::is_some).then_some(())
         });
@@ -151,13 +141,13 @@ impl Member {
     /// Its connection ends without a word: it hears nothing any more when this returns.
     #[track_caller]
     pub(crate) fn goes(&self) {
-        self.orders.send(Order::Go(None)).unwrap();
+        self.worker.send(Command::Go(None));
         until(&format!("{} has gone", self.name), || self.heard().is_away.then_some(()));
     }
 
     /// It is at another node from now on, or soon; what it was not answered it will not be.
     pub(crate) fn moves(&self, node: &Node) {
-        self.orders.send(Order::Go(Some(node.address.clone()))).unwrap();
+        self.worker.send(Command::Go(Some(node.address.clone())));
     }
 
     /// It comes back at another node, or the same; what it is told there.
@@ -265,14 +255,8 @@ impl Drop for Member {
             let count = heard.said.len();
             eprintln!("{} has heard {count} and was told {:?}", self.name, heard.told);
         }
-        let _ = self.orders.send(Order::End);
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
-        }
     }
 }
-
-type Socket = WebSocket<MaybeTlsStream<TcpStream>>;
 
 struct Runner {
     name: String,
@@ -280,7 +264,6 @@ struct Runner {
     /// Where it is to be.
     address: Option<String>,
     heard: Arc<Mutex<Heard>>,
-    orders: mpsc::Receiver<Order>,
     /// How often something is said, and when next.
     chatter: Option<(Duration, Instant)>,
     refs: u64,
@@ -291,22 +274,22 @@ struct Runner {
 }
 
 impl Runner {
-    fn run(mut self) {
+    fn run(mut self, commands: &mpsc::Receiver<Command>) {
         let mut socket = None;
         loop {
-            match self.orders.try_recv() {
-                Ok(Order::Say(event, text)) => match &mut socket {
+            match commands.try_recv() {
+                Ok(Command::Say(event, text)) => match &mut socket {
                     Some(socket) => self.say(socket, event, text),
                     None => panic!("{} says something where it is not", self.name),
                 },
-                Ok(Order::Chatter(every)) => {
+                Ok(Command::Chatter(every)) => {
                     self.chatter = every.map(|it| (it, Instant::now()));
                 }
-                Ok(Order::Go(address)) => {
+                Ok(Command::Go(address)) => {
                     self.heard.lock().unwrap().is_away = address.is_none();
                     (self.address, socket) = (address, None);
                 }
-                Ok(Order::End) | Err(mpsc::TryRecvError::Disconnected) => return,
+                Err(mpsc::TryRecvError::Disconnected) => return,
                 Err(mpsc::TryRecvError::Empty) => {}
             }
             match (&mut socket, self.address.clone()) {
@@ -316,20 +299,15 @@ impl Runner {
                 },
                 (None, Some(address)) => {
                     socket = self.connect(&address);
-                    std::thread::sleep(TURN);
+                    std::thread::sleep(READ_TIMEOUT);
                 }
-                (None, None) => std::thread::sleep(TURN),
+                (None, None) => std::thread::sleep(READ_TIMEOUT),
             }
         }
     }
 
-    fn connect(&mut self, address: &str) -> Option<Socket> {
-        let url = format!("ws://{address}/socket/websocket?vsn=2.0.0");
-        let mut socket = tungstenite::connect(url).ok()?.0;
-        if let MaybeTlsStream::Plain(stream) = socket.get_ref() {
-            stream.set_read_timeout(Some(TURN)).ok()?;
-            stream.set_nodelay(true).ok()?;
-        }
+    fn connect(&mut self, address: &str) -> Option<Listener> {
+        let mut socket = Listener::connect(address)?;
         let mut heard = self.heard.lock().unwrap();
         for (_, text) in std::mem::take(&mut self.waiting) {
             heard.pushed.insert(text, Some("the connection has ended".to_owned()));
@@ -345,21 +323,20 @@ impl Runner {
             }
         }
         let join = json!(["j", "j", self.topic, "phx_join", {"simurgh": resume}]);
-        socket.send(Message::text(join.to_string())).ok()?;
+        socket.send(&join);
         Some(socket)
     }
 
-    fn say(&mut self, socket: &mut Socket, event: &str, text: String) {
+    fn say(&mut self, socket: &mut Listener, event: &str, text: String) {
         self.refs += 1;
         let msg_ref = format!("r{}", self.refs);
         let message = json!(["j", msg_ref, self.topic, event, {"text": text}]);
         self.heard.lock().unwrap().pushed.insert(text.clone(), None);
         self.waiting.insert(msg_ref, text);
-        // One that has ended is noticed when it is read.
-        let _ = socket.send(Message::text(message.to_string()));
+        socket.send(&message);
     }
 
-    fn chat(&mut self, socket: &mut Socket) {
+    fn chat(&mut self, socket: &mut Listener) {
         let Some((every, next)) = &mut self.chatter else { return };
         if *next > Instant::now() || self.waiting.len() >= WAITING_MAX {
             return;
@@ -370,13 +347,10 @@ impl Runner {
     }
 
     /// Listens a while; whether the connection stands.
-    fn hears(&mut self, socket: &mut Socket) -> bool {
+    fn hears(&mut self, socket: &mut Listener) -> bool {
         match socket.read() {
-            Ok(Message::Text(text)) => self.is_said(&text),
-            Ok(_) => {}
-            Err(tungstenite::Error::Io(error))
-                if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {}
-            Err(_) => return false,
+            Ok(text) => text.into_iter().for_each(|text| self.is_said(&text)),
+            Err(()) => return false,
         }
         true
     }

@@ -1,7 +1,8 @@
 //! Descriptors, files, threads and memory.
 
 use super::super::machine::{Group, Limit, Machine, Memory, Reading};
-use super::{Plan, Row, bytes, grouped, shards};
+use super::row::{Plan, Row, THREADS_OTHER, bytes, grouped};
+use super::shards;
 use crate::SHARDS_MAX;
 
 pub(super) fn rows(machine: &Machine, plan: &Plan) -> Vec<Row> {
@@ -41,29 +42,22 @@ fn shards(plan: &Plan) -> Row {
 
 fn process_limit(machine: &Machine, plan: &Plan) -> [Row; 2] {
     let need = shards::descriptors(plan.wanted.connections);
-    let have = |side: fn(&Limit) -> u64| match &machine.nofile {
-        Ok(limit) => grouped(side(limit)),
-        Err(_) => "?".to_owned(),
-    };
-    let soft = Row::of("RLIMIT_NOFILE soft", have(|limit| limit.soft), "-")
+    let side = |side: fn(&Limit) -> u64| machine.nofile.as_ref().map(side).map_err(String::clone);
+    let (soft, hard) = (side(|limit| limit.soft), side(|limit| limit.hard));
+    let mut soft = Row::limit("RLIMIT_NOFILE soft", &soft, 0, grouped, "")
         .why("descriptors of one table until the process asks for more, up to the hard limit");
-    let hard = Row::of("RLIMIT_NOFILE hard", have(|limit| limit.hard), grouped(need)).why(format!(
+    "-".clone_into(&mut soft.need);
+    if hard.is_ok() {
+        "serve and load raise it to the hard one".clone_into(&mut soft.how);
+    }
+    let how = "limits.d and a new login, or systemd LimitNOFILE= (--print limits, systemd)";
+    let hard_row = Row::limit("RLIMIT_NOFILE hard", &hard, need, grouped, how).why(format!(
         "descriptors of one table; it counts for each shard and not for the process, so it only \
          decides how many shards there must be, at most {}. Root cannot raise it either without \
          CAP_SYS_RESOURCE",
         grouped(u64::from(SHARDS_MAX))
     ));
-    match &machine.nofile {
-        Ok(limit) => [
-            Row { how: "serve and load raise it to the hard one".to_owned(), ..soft },
-            hard.unless(
-                limit.hard >= need,
-                "limits.d and a new login, or systemd LimitNOFILE= (--print limits, systemd)",
-            )
-            .caps(Ok(shards::most(limit.hard, u64::MAX))),
-        ],
-        Err(why) => [soft.cannot_tell(why), hard.cannot_tell(why)],
-    }
+    [soft, hard_row.caps(hard.map(|hard| shards::most(hard, u64::MAX)))]
 }
 
 fn open_max(machine: &Machine, plan: &Plan) -> Row {
@@ -142,35 +136,32 @@ const MEMORY_WHY: &str = "an idle connection costs 4.2 kB of the kernel's memory
     your channels keep comes on top";
 
 fn memory(machine: &Machine, plan: &Plan) -> Row {
-    let need = memory_need(plan);
-    let row = |have: String| Row::of("memory", have, bytes(need)).why(MEMORY_WHY);
-    match machine.memory {
-        Ok(Memory { available, .. }) => row(bytes(available))
-            .unless(available >= need, "more memory, fewer connections, or several machines")
-            .caps(Ok(memory_caps(plan, available))),
-        Err(ref why) => row("?".to_owned()).cannot_tell(why),
-    }
+    let available = machine.memory.clone().map(|Memory { available, .. }| available);
+    let how = "more memory, fewer connections, or several machines";
+    Row::limit("memory", &available, memory_need(plan), bytes, how)
+        .why(MEMORY_WHY)
+        .caps(available.map(|available| memory_caps(plan, available)))
 }
 
 fn memory_group(group: &Reading<Group>, plan: &Plan) -> Row {
-    let need = memory_need(plan);
-    match group {
-        Ok(group) => Row::of("cgroup memory", bytes(group.room()), bytes(need))
-            .unless(group.room() >= need, "systemd MemoryMax=, or the container's limit")
-            .why(format!(
-                "what {} leaves of {}; the kernel's memory of sockets counts here too, and above \
-                 it the process is killed",
-                group.file,
-                bytes(group.limit)
-            ))
-            .caps(Ok(memory_caps(plan, group.room()))),
-        Err(why) => Row::of("cgroup memory", "?", bytes(need)).cannot_tell(why).why(MEMORY_WHY),
-    }
+    let room = group.as_ref().map(Group::room).map_err(String::clone);
+    let how = "systemd MemoryMax=, or the container's limit";
+    let why = match group {
+        Ok(Group { file, limit, .. }) => format!(
+            "what {file} leaves of {}; the kernel's memory of sockets counts here too, and above \
+             it the process is killed",
+            bytes(*limit)
+        ),
+        Err(_) => MEMORY_WHY.to_owned(),
+    };
+    Row::limit("cgroup memory", &room, memory_need(plan), bytes, how)
+        .why(why)
+        .caps(room.map(|room| memory_caps(plan, room)))
 }
 
 /// What a limit on threads holds the server to: the rest of them serve.
 fn threads_caps(plan: &Plan, room_threads: u64) -> u64 {
-    let rest = room_threads.saturating_sub(super::THREADS_OTHER) / plan.ends;
+    let rest = room_threads.saturating_sub(THREADS_OTHER) / plan.ends;
     shards::most(plan.descriptors, rest)
 }
 
@@ -191,30 +182,26 @@ fn threads_of_the_system(machine: &Machine, plan: &Plan, name: &'static str, wha
 }
 
 fn processes(machine: &Machine, plan: &Plan) -> Row {
-    let need = plan.threads();
-    let row = |have: String| {
-        Row::of("RLIMIT_NPROC", have, grouped(need))
-            .why("threads of one user, those of its other programs included; root is exempt")
-    };
-    match &machine.nproc {
-        Ok(limit) => row(grouped(limit.soft))
-            .unless(limit.soft >= need, "limits.d and a new login, or systemd LimitNPROC=")
-            .caps(match machine.is_root {
-                Some(true) => Err("exempt".to_owned()),
-                _ => Ok(threads_caps(plan, limit.soft)),
-            }),
-        Err(why) => row("?".to_owned()).cannot_tell(why),
-    }
+    let soft = machine.nproc.clone().map(|limit| limit.soft);
+    let how = "limits.d and a new login, or systemd LimitNPROC=";
+    Row::limit("RLIMIT_NPROC", &soft, plan.threads(), grouped, how)
+        .why("threads of one user, those of its other programs included; root is exempt")
+        .caps(match machine.is_root {
+            Some(true) => Err("exempt".to_owned()),
+            _ => soft.map(|soft| threads_caps(plan, soft)),
+        })
 }
 
 fn thread_group(group: &Reading<Group>, plan: &Plan) -> Row {
-    let need = plan.threads();
+    let room = group.as_ref().map(Group::room).map_err(String::clone);
+    let how = "systemd TasksMax=, or the container's limit";
+    let row = Row::limit("cgroup pids", &room, plan.threads(), grouped, how);
+    let row = row.caps(room.map(|room| threads_caps(plan, room)));
     match group {
-        Ok(group) => Row::of("cgroup pids", grouped(group.room()), grouped(need))
-            .unless(group.room() >= need, "systemd TasksMax=, or the container's limit")
-            .why(format!("threads that {} leaves of {}", group.file, grouped(group.limit)))
-            .caps(Ok(threads_caps(plan, group.room()))),
-        Err(why) => Row::of("cgroup pids", "?", grouped(need)).cannot_tell(why),
+        Ok(Group { file, limit, .. }) => {
+            row.why(format!("threads that {file} leaves of {}", grouped(*limit)))
+        }
+        Err(_) => row,
     }
 }
 

@@ -1,7 +1,7 @@
 //! Queues, tables and memory of the network.
 
 use super::super::machine::Machine;
-use super::{Plan, Row, bytes, command, grouped, plain};
+use super::row::{Plan, Row, USERS_PER_WORKER, bytes, command, grouped, plain};
 
 pub(super) fn rows(machine: &Machine, plan: &Plan) -> Vec<Row> {
     let mut rows = vec![
@@ -27,7 +27,7 @@ fn memory_under_way(machine: &Machine, plan: &Plan) -> Row {
     let name = "net.ipv4.tcp_mem";
     let wanted = plan.sockets();
     let half = machine.memory.as_ref().map(|memory| memory.total / 2 / machine.page_bytes.max(1));
-    // Without knowing the memory, nobody can say what may be taken of it.
+    // Without the size of memory, it is not known how much of it may be used.
     let pages = match &half {
         Ok(half) => wanted.min(*half),
         Err(_) => 0,
@@ -201,7 +201,7 @@ fn ports(machine: &Machine, plan: &Plan) -> Row {
     };
     let span = last.saturating_sub(first).saturating_add(1);
     let need = match plan.wanted.local_clients {
-        true => super::USERS_PER_WORKER.min(plan.wanted.connections).div_ceil(ADDRESSES_OF_WORKER),
+        true => USERS_PER_WORKER.min(plan.wanted.connections).div_ceil(ADDRESSES_OF_WORKER),
         false => 0,
     };
     let (shown, target) = match span >= need {

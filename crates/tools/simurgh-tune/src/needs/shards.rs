@@ -1,4 +1,4 @@
-//! How many shards hold how many connections, by the account the server itself keeps.
+//! How many shards hold how many connections, computed as the server itself does.
 
 use simurgh_reactor::{connections_for, shards_for};
 
@@ -8,7 +8,7 @@ use crate::{CONNECTIONS_MAX, SHARDS_MAX};
 /// nothing holds them.
 pub(super) fn shards(connections: u64, descriptors: u64) -> u64 {
     let least = connections.div_ceil(descriptors.max(1));
-    // No use looking for the first that will do among millions.
+    // Beyond the limit the exact number does not matter.
     if least > u64::from(SHARDS_MAX) {
         return least;
     }

@@ -1,6 +1,7 @@
 //! What rows say about machines that are too small, large enough, or hard to read.
 
 use super::super::fake_machine::FakeMachine;
+use super::row::bytes;
 use super::*;
 
 fn report_of(fake: &FakeMachine, connections: u64, local_clients: bool) -> Report {

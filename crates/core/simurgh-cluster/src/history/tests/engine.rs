@@ -275,7 +275,7 @@ impl World {
             match event {
                 Event::Heard(Entry { number, envelope, .. }) => {
                     if let Ok(read) = Envelope::decode(&envelope) {
-                        keeping.heard(&read, (&envelope, number, 0), time, ear);
+                        keeping.receive(&read, (&envelope, number, 0), time, ear);
                     }
                 }
                 Event::Stored(ticket, answer) => keeping.stored(ticket, answer, time, ear),

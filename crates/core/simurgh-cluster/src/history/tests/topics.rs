@@ -471,7 +471,7 @@ fn who_is_excepted_is_told_to_the_publisher_alone() {
         let bytes = Draft::broadcast(NodeId(origin), A, &said).unwrap().numbered(1);
         let envelope = Envelope::decode(&bytes).unwrap();
         let number = Number { seq, prev };
-        assert!(it.heard(&envelope, (&bytes, number, 0), Time::default(), &mut ear));
+        assert!(it.receive(&envelope, (&bytes, number, 0), Time::default(), &mut ear));
     }
     assert_eq!((ear.0, ear.1), (vec![except, None], vec![Some(7); 2]));
 }

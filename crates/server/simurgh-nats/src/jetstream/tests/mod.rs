@@ -39,7 +39,7 @@ struct Asked {
     words: String,
 }
 
-/// A jetstream, and whoever plays the engine for it.
+/// The machine, and a simulated engine for it.
 struct Stage {
     jetstream: JetStream,
     out: BytesMut,
@@ -150,18 +150,18 @@ impl Stage {
         found
     }
 
-    fn hear(&mut self, text: &str) -> Action {
+    fn on_answer(&mut self, text: &str) -> Action {
         let Self { jetstream, out, events, now_ms, .. } = self;
         let mut then = Action::Continue;
         for message in messages(text.as_bytes()) {
-            let next = jetstream.hear(message, *now_ms, out, events);
+            let next = jetstream.on_answer(message, *now_ms, out, events);
             then = if next == Action::Continue { then } else { next };
         }
         then
     }
 
     fn answer(&mut self, asked: &Asked, words: &str) -> Action {
-        self.hear(&format!("MSG {} 0 {}\r\n{words}\r\n", asked.reply, words.len()))
+        self.on_answer(&format!("MSG {} 0 {}\r\n{words}\r\n", asked.reply, words.len()))
     }
 
     fn fail(&mut self, asked: &Asked, code: u32, err_code: u32) -> Action {
@@ -175,7 +175,7 @@ impl Stage {
 
     fn with_headers(&mut self, asked: &Asked, headers: &str, text: &str) -> Action {
         let (some, all) = (headers.len(), headers.len() + text.len());
-        self.hear(&format!("HMSG {} 0 {some} {all}\r\n{headers}{text}\r\n", asked.reply))
+        self.on_answer(&format!("HMSG {} 0 {some} {all}\r\n{headers}{text}\r\n", asked.reply))
     }
 
     /// One of those that follow a number, as a stream answers directly.

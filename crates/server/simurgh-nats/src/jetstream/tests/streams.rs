@@ -8,7 +8,7 @@ fn an_engine_that_is_too_old_is_named_with_the_version_it_needs() {
     stage.jetstream.link(0, "2.10.29", &mut stage.out);
     assert_eq!(stage.up(), None);
     assert!(stage.asked().is_empty());
-    let words = stage.jetstream.words().unwrap();
+    let words = stage.jetstream.describe().unwrap();
     assert!(words.contains("NATS 2.10.29") && words.contains("needs 2.11"), "{words}");
     stage.store("a");
     let [Event::NotStored { why: NotStored::Refused(why), .. }] = &stage.events()[..] else {
@@ -146,7 +146,7 @@ fn where_nobody_answers_it_is_up_without_and_then_another_link_is_made() {
     assert_eq!(stage.jetstream.decided(), None);
     stage.pass(200);
     assert_eq!(stage.up(), None);
-    let words = stage.jetstream.words().unwrap();
+    let words = stage.jetstream.describe().unwrap();
     assert!(words.contains("P_H0: JetStream does not answer"), "{words}");
     let mut then = Action::Continue;
     for _ in 0..1_000 {
@@ -275,11 +275,11 @@ fn hope_ends_and_then_it_is_said_why_nothing_is_kept() {
         if round == 0 {
             assert_eq!(kept, epoch);
             let then = stage.pass(20_000);
-            let Action::Reconnect(why) = then else { panic!("it hopes for ever") };
+            let Action::Reconnect(why) = then else { panic!("it may_be_presumed for ever") };
             assert!(why.contains("P_H0: JetStream does not answer"), "{why}");
         } else {
             assert_eq!(kept, None);
-            let words = stage.jetstream.words().unwrap();
+            let words = stage.jetstream.describe().unwrap();
             assert!(words.contains("P_H0: JetStream does not answer"), "{words}");
         }
     }

@@ -1,0 +1,23 @@
+//! What all measurements of the benchmark stand on: processes that are started and ended, their CPU
+//! and memory, sockets by the thousand with the clients behind them, rounds, medians, tables, and
+//! the raw files that are kept.
+
+#![allow(
+    clippy::disallowed_types,
+    clippy::disallowed_methods,
+    reason = "it must not rest on the reactor it measures, so it has no shards"
+)]
+
+pub mod children;
+pub mod fleet;
+pub mod frames;
+pub mod members;
+pub mod net;
+pub mod nginx;
+pub mod probe;
+pub mod report;
+pub mod rounds;
+pub mod stats;
+pub mod sys;
+pub mod target;
+pub mod wrk;

@@ -1,0 +1,165 @@
+//! Frames of a server by their heads alone: what event each carries and how long it is. Payloads
+//! are skipped, so that a client of thousands costs little beside the copying.
+
+use crate::frames;
+
+/// What a frame carries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// `phx_reply`.
+    Reply,
+    /// `presence_state`.
+    State,
+    /// `presence_diff`.
+    Diff,
+    /// `presence_summary`.
+    Summary,
+    /// The plain broadcast.
+    Message,
+    /// `simurgh:resumed`: what was missed follows.
+    Resumed,
+    /// `phx_close`: the channel has ended.
+    Closed,
+    /// A close frame, a fragment, or any other event.
+    Other,
+}
+
+/// A frame that has arrived.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Heard {
+    /// What it is about.
+    pub event: Event,
+    /// Of the whole frame, head included.
+    pub bytes: usize,
+}
+
+/// The most of a frame that is looked at: its head, refs, topic and event.
+const LOOKED_AT: usize = 90;
+
+/// How far one connection's stream has been read.
+#[derive(Default)]
+pub struct Heads {
+    /// Bytes of a frame whose head is not whole yet.
+    partial: Vec<u8>,
+    current: Option<Heard>,
+    /// Bytes of it that are still to come.
+    left: usize,
+}
+
+impl Heads {
+    /// Takes what was read next, and says which frames are whole with it.
+    pub fn feed(&mut self, mut input: &[u8], mut told: impl FnMut(Heard)) {
+        loop {
+            if let Some(heard) = self.current {
+                let count = self.left.min(input.len());
+                self.left -= count;
+                input = input.get(count..).unwrap_or_default();
+                if self.left > 0 {
+                    return;
+                }
+                self.current = None;
+                told(heard);
+            }
+            let before = self.partial.len();
+            let found = if before == 0 {
+                head(input)
+            } else {
+                let more = LOOKED_AT.saturating_sub(before).min(input.len());
+                self.partial.extend_from_slice(input.get(..more).unwrap_or_default());
+                head(&self.partial)
+            };
+            let Some(heard) = found else {
+                if before == 0 {
+                    self.partial.extend_from_slice(input);
+                }
+                return;
+            };
+            self.partial.clear();
+            self.current = Some(heard);
+            self.left = heard.bytes - before;
+        }
+    }
+}
+
+/// What the frame is that begins with these bytes; `None`: more are needed.
+fn head(bytes: &[u8]) -> Option<Heard> {
+    let (header, length) = frames::lengths(bytes)?;
+    let shown = bytes.get(header..LOOKED_AT.min(header + length))?;
+    let event = if bytes.first() == Some(&0x81) { event(shown) } else { Event::Other };
+    Some(Heard { event, bytes: header + length })
+}
+
+/// `[join_ref,ref,"topic","event",`: no topic of the benchmark has a comma.
+fn event(payload: &[u8]) -> Event {
+    match payload.split(|byte| *byte == b',').nth(3) {
+        Some(b"\"phx_reply\"") => Event::Reply,
+        Some(b"\"presence_state\"") => Event::State,
+        Some(b"\"presence_diff\"") => Event::Diff,
+        Some(b"\"presence_summary\"") => Event::Summary,
+        Some(b"\"new:msg\"") => Event::Message,
+        Some(b"\"simurgh:resumed\"") => Event::Resumed,
+        Some(b"\"phx_close\"") => Event::Closed,
+        _ => Event::Other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::frames;
+
+    #[test]
+    fn frames_are_told_once_and_whole_however_they_are_cut() {
+        let long = format!("[\"1\",null,\"rooms:1\",\"presence_state\",{{\"a\":\"{:0>300}\"}}]", 0);
+        let messages = [
+            "[\"1\",\"1\",\"rooms:1\",\"phx_reply\",{\"status\":\"ok\",\"response\":{}}]",
+            "[null,null,\"rooms:1\",\"presence_diff\",{\"joins\":{},\"leaves\":{}}]",
+            &long,
+            "[null,\"k7ku80.60\",\"rooms:1\",\"new:msg\",{}]",
+            "[\"1\",\"k7ku.40\",\"rooms:1\",\"simurgh:resumed\",{\"recovered\":true,\"count\":2}]",
+            "[null,null,\"rooms:1\",\"presence_summary\",{}]",
+            "[\"1\",\"1\",\"rooms:1\",\"phx_close\",{}]",
+            "[]",
+        ];
+        let frames: Vec<Vec<u8>> =
+            messages.iter().map(|text| frames::plain(text.as_bytes())).collect();
+        let events = [
+            Event::Reply,
+            Event::Diff,
+            Event::State,
+            Event::Message,
+            Event::Resumed,
+            Event::Summary,
+            Event::Closed,
+            Event::Other,
+        ];
+        let stream = frames.concat();
+        let lengths = frames.iter().map(Vec::len);
+        let wanted: Vec<Heard> =
+            events.iter().zip(lengths).map(|(&event, bytes)| Heard { event, bytes }).collect();
+        for size in 1..stream.len() {
+            let (mut heads, mut heard) = (Heads::default(), Vec::new());
+            for part in stream.chunks(size) {
+                heads.feed(part, |it| heard.push(it));
+            }
+            assert_eq!(heard, wanted, "in parts of {size}");
+        }
+        let mut heads = Heads::default();
+        let (last, rest) = stream.split_last().unwrap();
+        let mut count = 0;
+        heads.feed(rest, |_| count += 1);
+        assert_eq!(count, messages.len() - 1, "a frame without its end is not there");
+        heads.feed(&[*last], |_| count += 1);
+        assert_eq!(count, messages.len());
+    }
+
+    #[test]
+    fn what_is_no_whole_text_is_not_taken_for_an_event() {
+        let text = b"[null,null,\"rooms:1\",\"presence_diff\",{}]";
+        for first in [0x01, 0x80, 0x82, 0x88] {
+            let mut frame = frames::plain(text);
+            frame[0] = first;
+            assert_eq!(head(&frame).unwrap().event, Event::Other);
+        }
+    }
+}

@@ -1,0 +1,141 @@
+//! nginx, as every benchmark starts it that holds something against it or has it asked: one
+//! configuration, as a user would have it who wants it fast. `simurgh-bench nginx` serves with it
+//! for programs that are not of this crate.
+
+use std::fs;
+use std::net::{Ipv4Addr, SocketAddrV4, TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+
+use crate::children::{self, Children};
+use crate::sys;
+
+/// Debian's.
+pub const PROGRAM: &str = "/usr/sbin/nginx";
+/// No wait takes longer.
+const WAIT_MAX: Duration = Duration::from_secs(10);
+/// It cannot be asked for port 0: a free one is looked for, and may be lost again in between.
+const ATTEMPTS: usize = 5;
+
+/// What is served, and how.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Site {
+    /// The nginx program.
+    pub program: PathBuf,
+    /// Has the files below `root`, and gets what nginx itself writes.
+    pub directory: PathBuf,
+    /// Length of a header that makes each response longer.
+    pub filler: Option<usize>,
+    /// The core that it has for itself.
+    pub core: Option<usize>,
+    /// Each with one thread, on one port.
+    pub processes: usize,
+}
+
+/// It runs; ended when dropped.
+pub struct Nginx {
+    /// Where it listens.
+    pub address: SocketAddrV4,
+    /// Its processes.
+    pub children: Children,
+}
+
+impl Site {
+    /// Files in `directory`/root, from one process on `core`.
+    pub fn new(directory: &Path, core: Option<usize>) -> Self {
+        let (program, directory) = (PathBuf::from(PROGRAM), directory.to_owned());
+        Self { program, directory, filler: None, core, processes: 1 }
+    }
+
+    /// No log, connections kept without end, the files kept open, head and file in one packet; room
+    /// for as many connections as any benchmark has, waiting ones included.
+    pub fn configuration(&self) -> String {
+        let header = self.filler.map_or_else(String::new, |bytes| {
+            format!("        add_header X-Filler {};\n", "x".repeat(bytes))
+        });
+        format!(
+            "daemon off;\nmaster_process off;\nworker_processes 1;\nerror_log stderr crit;\n\
+             pid DIRECTORY/pid;\nevents {{\n\
+             \x20   worker_connections 4096;\n    multi_accept on;\n}}\n\
+             http {{\n    access_log off;\n    sendfile on;\n    tcp_nopush on;\n    \
+             tcp_nodelay on;\n    keepalive_timeout 3600;\n    keepalive_requests 1000000000;\n    \
+             open_file_cache max=100 inactive=60s;\n    open_file_cache_valid 60s;\n    \
+             default_type text/html;\n    client_body_temp_path DIRECTORY/a;\n    \
+             proxy_temp_path DIRECTORY/b;\n    fastcgi_temp_path DIRECTORY/c;\n    \
+             uwsgi_temp_path DIRECTORY/d;\n    scgi_temp_path DIRECTORY/e;\n    server {{\n        \
+             listen ADDRESS reuseport backlog=4096;\n        root DIRECTORY/root;\n{header}    \
+             }}\n}}\n"
+        )
+    }
+}
+
+impl Nginx {
+    /// Starts it and waits until it listens.
+    pub fn start(site: &Site) -> Result<Self> {
+        ensure!(site.program.is_file(), "{} is not there (nginx)", site.program.display());
+        let place = site.directory.to_str().context("the directory's name is not UTF-8")?;
+        let text = site.configuration().replace("DIRECTORY", place);
+        let file = site.directory.join("nginx.conf");
+        for _ in 0..ATTEMPTS {
+            let free = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port();
+            let address = SocketAddrV4::new(Ipv4Addr::LOCALHOST, free);
+            fs::write(&file, text.replace("ADDRESS", &address.to_string()))?;
+            let mut nginx = Self { address, children: Children::default() };
+            for _ in 0..site.processes {
+                let mut command = children::command(&site.program, site.core, None)?;
+                command.arg("-p").arg(place).arg("-c").arg(&file).args(["-e", "stderr"]);
+                // Ours is for the address.
+                command.stdout(Stdio::null());
+                nginx.children.push(command.spawn().context("start nginx")?);
+            }
+            if nginx.listens(site.processes)? {
+                return Ok(nginx);
+            }
+        }
+        bail!("nginx does not stay, or found no free port")
+    }
+
+    /// Waits until it does; `false` if it has ended.
+    fn listens(&mut self, processes: usize) -> Result<bool> {
+        let until = Instant::now() + WAIT_MAX;
+        while TcpStream::connect(self.address).is_err() {
+            if self.children.has_ended()? {
+                return Ok(false);
+            }
+            ensure!(Instant::now() < until, "nginx does not listen");
+            thread::sleep(Duration::from_millis(20));
+        }
+        if processes > 1 {
+            // Which of them took the connection cannot be seen.
+            thread::sleep(Duration::from_millis(200));
+        }
+        Ok(!self.children.has_ended()?)
+    }
+}
+
+/// Serves until it is killed, for as long as the parent lives; says where.
+pub fn serve(site: &Site) -> Result<()> {
+    sys::die_with_parent()?;
+    let mut nginx = Nginx::start(site)?;
+    println!("listening on http://{}", nginx.address);
+    let ended = nginx.children.wait()?;
+    bail!("nginx has ended: {}", ended.map(|status| status.to_string()).unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_filler_is_a_header_and_no_more() {
+        let plain = Site::new(Path::new("/nowhere"), Some(0));
+        let filled = Site { filler: Some(3), ..plain.clone() };
+        let (plain, filled) = (plain.configuration(), filled.configuration());
+        assert_eq!(filled.replace("        add_header X-Filler xxx;\n", ""), plain);
+        assert_eq!(plain.matches('{').count(), plain.matches('}').count());
+    }
+}

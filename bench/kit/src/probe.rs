@@ -1,0 +1,244 @@
+//! Joins made while a broadcast is being delivered, timed by a thread that the clients' own bulk
+//! reader cannot hold up.
+//!
+//! The thread shares the client's core. It runs under SCHED_FIFO (set by `chrt`, as rustix has no
+//! safe call for it), else at nice −20, and blocks on one socket at a time, so its wake-up preempts
+//! the reader at once. The connections are upgraded before the broadcast starts, and closed after.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddrV4, TcpStream};
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{self, Receiver, Sender};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+
+use crate::fleet::Script;
+use crate::frames::{self, Kind};
+use crate::net::{self, check_upgrade, head_length};
+
+const WAIT_MAX: Duration = Duration::from_secs(10);
+
+/// What the probe is told to do.
+enum Order {
+    /// Open and upgrade so many connections.
+    Prepare(usize),
+    /// Join on each at its offset from `start`, as long as fewer than `delivered` deliveries are
+    /// counted.
+    Go { start: Instant, offsets: Vec<Duration>, delivered: u64 },
+    /// The broadcast is over: say what was seen, and close.
+    Finish,
+}
+
+/// One join.
+#[derive(Clone, Copy, Debug)]
+pub struct Sample {
+    /// Time from the write of the join to its reply.
+    pub latency: Duration,
+    /// Broadcasts this newcomer received although they were published before it joined.
+    pub strays: u32,
+}
+
+/// The thread and the way to it.
+pub struct Probe {
+    orders: Option<Sender<Order>>,
+    answers: Receiver<Result<Vec<Sample>>>,
+    thread: Option<JoinHandle<()>>,
+    /// How it was put before the reader.
+    pub priority: &'static str,
+}
+
+impl Probe {
+    /// Starts the thread on the caller's core.
+    pub fn start(server: SocketAddrV4, progress: Arc<AtomicU64>) -> Result<Self> {
+        let (orders, inbox) = mpsc::channel();
+        let (outbox, answers) = mpsc::channel();
+        let (tell, told) = mpsc::channel();
+        let thread = thread::Builder::new().name("probe".into()).spawn(move || {
+            // The starter waits for it; when it has gone there is nobody to tell.
+            let _ = tell.send(raise_priority());
+            work(server, &progress, &inbox, &outbox);
+        })?;
+        let priority = told.recv_timeout(WAIT_MAX).context("the probe did not start")?;
+        Ok(Self { orders: Some(orders), answers, thread: Some(thread), priority })
+    }
+
+    fn order(&self, order: Order) -> Result<()> {
+        self.orders.as_ref().and_then(|to| to.send(order).ok()).context("the probe has ended")
+    }
+
+    /// Opens and upgrades `count` connections, and waits for that.
+    pub fn prepare(&self, count: usize) -> Result<()> {
+        self.order(Order::Prepare(count))?;
+        self.answer().map(drop)
+    }
+
+    /// Sends the prepared connections off; ends with [`Probe::finish`].
+    pub fn go(&self, start: Instant, offsets: Vec<Duration>, delivered: u64) -> Result<()> {
+        self.order(Order::Go { start, offsets, delivered })
+    }
+
+    /// The joins made since [`Probe::go`], asked for once the broadcast has reached everyone.
+    pub fn finish(&self) -> Result<Vec<Sample>> {
+        self.order(Order::Finish)?;
+        self.answer()
+    }
+
+    fn answer(&self) -> Result<Vec<Sample>> {
+        self.answers.recv_timeout(WAIT_MAX * 3).context("the probe does not answer")?
+    }
+}
+
+impl Drop for Probe {
+    fn drop(&mut self) {
+        self.orders = None;
+        if let Some(thread) = self.thread.take() {
+            // It cannot block for longer than its read time-out; a panic there was reported.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Puts the calling thread before everything else on its core, as far as it is allowed to.
+pub fn raise_priority() -> &'static str {
+    let thread = rustix::thread::gettid();
+    let chrt = Command::new("chrt")
+        .args(["--fifo", "--pid", "10", &thread.as_raw_pid().to_string()])
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .status();
+    if chrt.is_ok_and(|status| status.success()) {
+        return "SCHED_FIFO 10";
+    }
+    match rustix::process::setpriority_process(Some(thread), -20) {
+        Ok(()) => "nice -20",
+        Err(_) => "none: latencies include waiting for the client's own reader",
+    }
+}
+
+fn work(
+    server: SocketAddrV4,
+    progress: &AtomicU64,
+    inbox: &Receiver<Order>,
+    outbox: &Sender<Result<Vec<Sample>>>,
+) {
+    let script = Script::lobby(server);
+    let mut streams: Vec<TcpStream> = Vec::new();
+    let mut samples = Ok(Vec::new());
+    while let Ok(order) = inbox.recv() {
+        let answer = match order {
+            Order::Prepare(count) => (0..count)
+                .map(|at| upgraded(server, at, &script))
+                .collect::<Result<_>>()
+                .map(|opened| {
+                    streams = opened;
+                    Vec::new()
+                }),
+            Order::Go { start, offsets, delivered } => {
+                let running = || progress.load(Ordering::Relaxed) < delivered;
+                samples = joins(&mut streams, start, &offsets, &script, running);
+                continue;
+            }
+            Order::Finish => {
+                let mut done = std::mem::replace(&mut samples, Ok(Vec::new()));
+                if let Ok(samples) = &mut done {
+                    for (sample, stream) in samples.iter_mut().zip(&mut streams) {
+                        sample.strays += strays(stream);
+                    }
+                }
+                streams.clear();
+                done
+            }
+        };
+        if outbox.send(answer).is_err() {
+            return;
+        }
+    }
+}
+
+/// A connection that has its 101.
+pub fn upgraded(server: SocketAddrV4, at: usize, script: &Script) -> Result<TcpStream> {
+    let mut stream = TcpStream::from(net::dial(server, at, true)?);
+    stream.set_read_timeout(Some(WAIT_MAX))?;
+    stream.write_all(&script.upgrade)?;
+    let mut head = Vec::new();
+    let mut byte = [0];
+    while head_length(&head).is_none() {
+        ensure!(stream.read(&mut byte)? == 1, "the server closed instead of upgrading");
+        head.extend_from_slice(&byte);
+        ensure!(head.len() < 16_384, "no end of the response head");
+    }
+    check_upgrade(&head)?;
+    Ok(stream)
+}
+
+/// One join after the other, each at its time or as soon as the one before is answered, while the
+/// broadcast runs. Sample `n` belongs to stream `n`. Nothing is closed yet: that would be work the
+/// server does during the next join.
+fn joins(
+    streams: &mut [TcpStream],
+    start: Instant,
+    offsets: &[Duration],
+    script: &Script,
+    running: impl Fn() -> bool,
+) -> Result<Vec<Sample>> {
+    let mut samples = Vec::new();
+    let latest = offsets.last().copied().unwrap_or_default();
+    for (stream, offset) in streams.iter_mut().zip(offsets) {
+        if let Some(wait) = (start + *offset).checked_duration_since(Instant::now()) {
+            thread::sleep(wait);
+        }
+        if !running() || start.elapsed() > latest + Duration::from_millis(1) {
+            break;
+        }
+        let sent = Instant::now();
+        stream.write_all(&script.join)?;
+        let strays = until_reply(stream)?;
+        samples.push(Sample { latency: sent.elapsed(), strays });
+    }
+    Ok(samples)
+}
+
+/// Broadcasts that wait on a connection whose join was answered.
+fn strays(stream: &mut TcpStream) -> u32 {
+    let mut input = vec![0; 65_536];
+    let count = stream.set_nonblocking(true).and_then(|()| stream.read(&mut input)).unwrap_or(0);
+    let mut rest = input.get(..count).unwrap_or_default();
+    let mut strays = 0;
+    while let Some(frame) = frames::frame(rest) {
+        strays += u32::from(matches!(frames::classify(frame.payload), Kind::Broadcast(_)));
+        rest = rest.get(frame.len..).unwrap_or_default();
+    }
+    strays
+}
+
+/// Reads up to the join's reply; the number of broadcasts among what came with it.
+fn until_reply(stream: &mut TcpStream) -> Result<u32> {
+    let mut input = Vec::new();
+    let mut buf = [0; 4096];
+    loop {
+        let (mut strays, mut answered) = (0, false);
+        let mut rest = input.as_slice();
+        while let Some(frame) = frames::frame(rest) {
+            match frames::classify(frame.payload) {
+                Kind::Reply(ok) => {
+                    ensure!(ok, "a join during a broadcast was refused");
+                    answered = true;
+                }
+                Kind::Broadcast(_) => strays += 1,
+                Kind::Event(_) | Kind::Odd => {}
+            }
+            rest = rest.get(frame.len..).unwrap_or_default();
+        }
+        if answered {
+            return Ok(strays);
+        }
+        let count = stream.read(&mut buf).context("no reply to a join during a broadcast")?;
+        ensure!(count > 0, "closed instead of answering a join during a broadcast");
+        input.extend_from_slice(buf.get(..count).unwrap_or_default());
+    }
+}

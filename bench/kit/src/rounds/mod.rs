@@ -1,0 +1,238 @@
+//! A measurement of rows, again and again in rounds: each row of a round starts its own servers and
+//! puts its figures under names; a table says what they mean and what they must reach.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use anyhow::{Context, Result, ensure};
+use serde::Serialize;
+
+use self::table::Recipe;
+use crate::target::CLIENT_CORE;
+use crate::{report, stats, sys};
+
+pub mod served;
+pub mod table;
+
+/// Options of a measurement.
+#[derive(Debug, PartialEq)]
+pub struct Options {
+    /// The rows to measure.
+    pub only: Vec<String>,
+    /// Rounds.
+    pub runs: usize,
+    /// Fewer clients and shorter phases: shows that everything works, not for figures.
+    pub short: bool,
+    /// The server under test.
+    pub server_bin: Option<PathBuf>,
+    /// Where raw figures go.
+    pub out: Option<PathBuf>,
+}
+
+impl Options {
+    /// `full`, or `short`.
+    pub fn size<T>(&self, full: T, short: T) -> T {
+        if self.short { short } else { full }
+    }
+}
+
+/// What one row showed in one round.
+#[derive(Debug, Default, Serialize)]
+pub struct Sample {
+    /// Number of the round, from 1.
+    pub round: usize,
+    /// The row.
+    pub row: &'static str,
+    /// Figures by name; the recipes know what they mean.
+    pub figures: BTreeMap<String, f64>,
+    /// What explains a figure.
+    pub notes: Vec<String>,
+    /// What makes the figures invalid.
+    pub faults: Vec<String>,
+    /// How long it took.
+    pub seconds: f64,
+    /// Waiting and running tasks of the machine before it (load average of a minute).
+    pub load_average: f64,
+}
+
+impl Sample {
+    /// Adds a figure.
+    pub fn put(&mut self, name: impl Into<String>, value: f64) {
+        self.figures.insert(name.into(), value);
+    }
+
+    /// Adds a figure, if there is one.
+    pub fn put_some(&mut self, name: impl Into<String>, value: Option<f64>) {
+        if let Some(value) = value {
+            self.put(name, value);
+        }
+    }
+
+    /// Adds a count.
+    pub fn put_count(&mut self, name: impl Into<String>, count: usize) {
+        self.put(name, stats::per(count, 1));
+    }
+
+    /// Adds what explains a figure.
+    pub fn note(&mut self, note: impl Into<String>) {
+        self.notes.push(note.into());
+    }
+
+    /// Counts messages that arrived and were not what was sent: a fault, if there are any.
+    pub fn check_wrong(&mut self, what: &str, wrong: u64) {
+        if wrong > 0 {
+            self.faults.push(format!("{what}: {wrong} messages were not what was sent"));
+        }
+    }
+}
+
+/// What all rows need.
+pub struct Bench<'a> {
+    /// What was asked for.
+    pub options: &'a Options,
+    /// The server under test.
+    pub program: PathBuf,
+    /// A directory for what is only wanted meanwhile.
+    pub scratch: PathBuf,
+}
+
+impl Bench<'_> {
+    /// Clients of a large topic.
+    pub fn many_clients(&self) -> usize {
+        self.options.size(18_000, 3_000)
+    }
+}
+
+/// A row, and what measures it.
+pub struct Job {
+    /// Its name.
+    pub row: &'static str,
+    /// Measures it.
+    pub run: fn(&Bench<'_>, &mut Sample) -> Result<()>,
+    /// Not only on the clients' core, because its server is within the clients' process.
+    pub is_on_all_cores: bool,
+}
+
+impl Job {
+    /// A row that is measured on the clients' core.
+    pub const fn new(row: &'static str, run: fn(&Bench<'_>, &mut Sample) -> Result<()>) -> Self {
+        Self { row, run, is_on_all_cores: false }
+    }
+}
+
+/// A measurement.
+pub struct Suite {
+    /// The command, and how its files begin.
+    pub name: &'static str,
+    /// The rows in their order.
+    pub jobs: &'static [Job],
+    /// Those that are measured unless others are named.
+    pub usual: &'static [&'static str],
+    /// Rounds, unless another number is given.
+    pub runs: usize,
+    /// Descriptors that the clients of a row need, in a full run and in a short one.
+    pub clients: (usize, usize),
+    /// In which order things are measured, for the raw file.
+    pub order: &'static str,
+    /// Whether every limit holds for each round. Otherwise only those of counts do (0), and all
+    /// others hold for the median.
+    pub is_each_judged: bool,
+    /// The lines of the table.
+    pub recipes: fn(&Options) -> Result<Vec<Recipe>>,
+}
+
+/// What most suites have.
+pub const USUAL: Suite = Suite {
+    name: "",
+    jobs: &[],
+    usual: &[],
+    runs: 3,
+    clients: (18_000, 3_000),
+    order: "a fresh server for each part of each row; ratios within a row of a round",
+    is_each_judged: false,
+    recipes: |_| Ok(Vec::new()),
+};
+
+/// Makes room for `clients` connections in this process, or says that there is none; an error too
+/// where server and clients would share a core.
+pub fn check_machine(clients: usize) -> Result<()> {
+    let limit = sys::raise_descriptor_limit()?.saturating_sub(sys::FD_RESERVE);
+    ensure!(
+        u64::try_from(clients)? <= limit,
+        "one process may hold {limit} connections here (RLIMIT_NOFILE), {clients} are wanted"
+    );
+    let cores = std::thread::available_parallelism()?.get();
+    ensure!(cores > 1, "server and clients need a core each");
+    Ok(())
+}
+
+/// The program under test: the one that was named, else `name` beside this one.
+pub fn program(named: Option<&Path>, name: &str) -> Result<PathBuf> {
+    match named {
+        Some(path) => Ok(path.to_owned()),
+        None => Ok(std::env::current_exe().context("own path")?.with_file_name(name)),
+    }
+}
+
+/// A directory of this process for what is only wanted meanwhile.
+pub fn scratch() -> Result<PathBuf> {
+    let scratch = std::env::temp_dir().join(format!("simurgh-bench-{}", std::process::id()));
+    fs::create_dir_all(&scratch)?;
+    Ok(scratch)
+}
+
+/// What the programs logged is only worth keeping when something went wrong.
+pub fn leave(scratch: &Path, faults: usize) -> Result<()> {
+    match faults {
+        0 => fs::remove_dir_all(scratch)?,
+        _ => println!("what the programs logged: {}", scratch.display()),
+    }
+    Ok(())
+}
+
+/// Measures, prints and keeps it. A missed limit is only shown.
+pub fn run(suite: &Suite, options: &Options) -> Result<()> {
+    check_machine(options.size(suite.clients.0, suite.clients.1))?;
+    let program = program(options.server_bin.as_deref(), "simurgh")?;
+    let bench = Bench { options, program, scratch: scratch()? };
+    let mut samples = Vec::new();
+    for round in 1..=options.runs {
+        for job in suite.jobs {
+            if options.only.iter().any(|only| only == job.row) {
+                samples.push(measured(&bench, round, job));
+            }
+        }
+    }
+    let rows = table::rows(suite, options, &samples)?;
+    println!("{}{}", table::text(suite, &rows), table::remarks(&samples));
+    let out = options.out.clone().unwrap_or_else(report::default_out);
+    let path = table::write(&out, suite, options, &samples, &rows)?;
+    println!("raw runs: {}", path.display());
+    let faults = samples.iter().map(|sample| sample.faults.len()).sum::<usize>();
+    leave(&bench.scratch, faults)?;
+    ensure!(faults == 0, "{faults} faults, see above: these figures are not valid");
+    Ok(())
+}
+
+fn measured(bench: &Bench<'_>, round: usize, job: &Job) -> Sample {
+    let row = job.row;
+    let load_average = sys::load_average();
+    let mut sample = Sample { round, row, load_average, ..Sample::default() };
+    eprintln!("round {round}, {row} …");
+    let begun = Instant::now();
+    let pinned = if job.is_on_all_cores { Ok(()) } else { sys::pin(CLIENT_CORE) };
+    if let Err(error) = pinned.and_then(|()| (job.run)(bench, &mut sample)) {
+        sample.faults.push(format!("{error:#}"));
+    }
+    sample.seconds = begun.elapsed().as_secs_f64();
+    for (name, value) in &sample.figures {
+        eprintln!("    {name} {value:.3}");
+    }
+    for line in sample.notes.iter().chain(&sample.faults) {
+        eprintln!("    {line}");
+    }
+    eprintln!("    {:.0} s", sample.seconds);
+    sample
+}

@@ -1,0 +1,93 @@
+//! What `wrk` prints, read.
+
+use serde::Serialize;
+
+/// What `wrk --latency` found.
+#[derive(Debug, PartialEq, Serialize)]
+pub struct Said {
+    #[serde(skip)]
+    /// Answers.
+    pub requests: u64,
+    /// Answers per second.
+    pub requests_per_s: f64,
+    #[serde(skip)]
+    /// Mean latency.
+    pub mean_us: f64,
+    /// Median latency.
+    pub p50_us: f64,
+    /// 90th percentile of the latency.
+    pub p90_us: f64,
+    /// 99th percentile of the latency.
+    pub p99_us: f64,
+    /// Answers that were not 2xx or 3xx and connections that broke.
+    pub errors: u64,
+}
+
+/// Reads the whole text; `None` if it is of another form.
+pub fn parse(text: &str) -> Option<Said> {
+    // Only at the front of a line: the first table has percentages at its end.
+    let rest = |start: &str| text.lines().find_map(|line| line.trim().strip_prefix(start));
+    let after = |start: &str| rest(start)?.split_whitespace().next();
+    let numbers = |text: &str| -> Vec<u64> {
+        text.split([' ', ',', ':']).filter_map(|word| word.parse().ok()).collect()
+    };
+    let broken: u64 = rest("Socket errors:").map(numbers).into_iter().flatten().sum();
+    let refused: u64 = rest("Non-2xx or 3xx").map(numbers).into_iter().flatten().sum();
+    let requests = text.lines().find(|line| line.contains(" requests in "))?;
+    Some(Said {
+        requests: requests.split_whitespace().next()?.parse().ok()?,
+        requests_per_s: after("Requests/sec:")?.parse().ok()?,
+        mean_us: microseconds(after("Latency  ")?)?,
+        p50_us: microseconds(after("50%")?)?,
+        p90_us: microseconds(after("90%")?)?,
+        p99_us: microseconds(after("99%")?)?,
+        errors: broken + refused,
+    })
+}
+
+/// A time as wrk writes it.
+fn microseconds(text: &str) -> Option<f64> {
+    let units = [("us", 1.0), ("ms", 1e3), ("s", 1e6), ("m", 60e6)];
+    let (unit, factor) = units.into_iter().find(|(unit, _)| text.ends_with(unit))?;
+    Some(text.strip_suffix(unit)?.parse::<f64>().ok()? * factor)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SAID: &str = "Running 2s test @ http://127.0.0.1:1/\n  1 threads and 8 connections\n  \
+        Thread Stats   Avg      Stdev     Max   +/- Stdev\n    Latency   337.00us  185.00us   \
+        9.17ms   98.43%\n    Req/Sec    24.40k     1.95k   26.90k    80.95%\n  Latency \
+        Distribution\n     50%  312.00us\n     75%  345.00us\n     90%  389.00us\n     99%    \
+        1.07ms\n  50968 requests in 2.10s, 133.06MB read\n";
+
+    #[test]
+    fn what_wrk_says_is_understood() {
+        let text = format!("{SAID}Requests/sec:  24270.07\nTransfer/sec:     63.36MB\n");
+        let said = Said {
+            requests: 50_968,
+            requests_per_s: 24_270.07,
+            mean_us: 337.0,
+            p50_us: 312.0,
+            p90_us: 389.0,
+            p99_us: 1_070.0,
+            errors: 0,
+        };
+        assert_eq!(parse(&text), Some(said));
+        let text = format!(
+            "{SAID}  Socket errors: connect 0, read 3, write 0, timeout 1\n  Non-2xx or 3xx \
+             responses: 5\nRequests/sec:  1.0\n"
+        );
+        assert_eq!(parse(&text).map(|said| said.errors), Some(9));
+        assert_eq!(parse("nothing"), None);
+    }
+
+    #[test]
+    fn percentages_of_the_first_table_are_no_quantiles() {
+        let text = format!("{SAID}Requests/sec:  1.0\n").replace("98.43%", "98.50%");
+        let text = text.replace("80.95%", "80.99%");
+        let times = parse(&text).map(|said| (said.p50_us, said.p99_us));
+        assert_eq!(times, Some((312.0, 1_070.0)));
+    }
+}

@@ -1,0 +1,117 @@
+//! What seeds have beside the rest of their profile, drawn by itself: what was found before there
+//! was any of it is found again by the same seeds, which run without (`early` in `seeds.txt`).
+
+use fastrand::Rng;
+
+/// See the module. Each may be switched off, to shrink.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Features {
+    /// How many shards may fan out at once, if that is not for the cores to say.
+    pub(crate) permits: Option<u8>,
+    /// Members that are too many on a shard to be served without a permit.
+    pub(crate) is_crowded: bool,
+    /// Texts of clients that are longer are read, and prepared, away from their shard; 0: none.
+    pub(crate) prepare_above: u32,
+    /// Names of topics about as long as fits a binary frame (1), or as can be joined (2).
+    pub(crate) long_names: u8,
+    /// Clients give refs of every form.
+    pub(crate) has_odd_refs: bool,
+    /// Servers drain more often, and start again.
+    pub(crate) restarts: bool,
+    /// Of 256 joins, how many make a channel whose handlers wait, and how many messages may wait
+    /// behind one.
+    pub(crate) waits: u8,
+    pub(crate) behind_max: u8,
+    /// Channels have presences.
+    pub(crate) is_present: bool,
+    /// Channels hold their sockets, keep something with them, link work and broadcast by their
+    /// handles; somebody listens outside of channels.
+    pub(crate) reaches: bool,
+    /// What sockets and channels may say is limited.
+    pub(crate) is_limited: bool,
+    /// Sockets have a time, which channels may change.
+    pub(crate) expires: bool,
+}
+
+impl Features {
+    /// What a seed makes, for so many shards.
+    pub(crate) fn of(seed: u64, shards: usize) -> Self {
+        let mut rng = Rng::with_seed(seed ^ 0x0045_5854_5241_53ff);
+        let is_crowded = rng.u8(..) < 3;
+        let permits = match rng.u8(..) {
+            _ if is_crowded => Some(1),
+            0..150 => Some(rng.usize(1..=shards) as u8),
+            _ => None,
+        };
+        let prepare_above = match rng.u8(..) {
+            0..80 => 200,
+            80..84 => 64 << 10,
+            _ => 0,
+        };
+        let long_names = match rng.u8(..) {
+            0..40 => 1,
+            40..46 => 2,
+            _ => 0,
+        };
+        let has_odd_refs = rng.u8(..) < 60;
+        let restarts = rng.u8(..) < 40;
+        let waits = if rng.u8(..) < 110 { [60, 128, 255][rng.usize(..3)] } else { 0 };
+        let (behind_max, reaches) = (rng.u8(1..=4), rng.u8(..) < 110);
+        Self {
+            permits,
+            is_crowded,
+            prepare_above,
+            long_names,
+            has_odd_refs,
+            restarts,
+            waits,
+            behind_max,
+            reaches,
+            ..Self::default()
+        }
+    }
+
+    /// The same as before handlers waited.
+    pub(crate) fn middle(self) -> Self {
+        Self { waits: 0, behind_max: 0, reaches: false, ..self }
+    }
+
+    /// As a word of a file.
+    pub(crate) fn word(self) -> String {
+        let numbers = [
+            self.permits.map_or(0, |it| u32::from(it) + 1),
+            self.is_crowded.into(),
+            self.prepare_above,
+            self.long_names.into(),
+            self.has_odd_refs.into(),
+            self.restarts.into(),
+            self.waits.into(),
+            self.behind_max.into(),
+            self.reaches.into(),
+            self.is_present.into(),
+            self.is_limited.into(),
+            self.expires.into(),
+        ];
+        numbers.map(|it| it.to_string()).join(",")
+    }
+
+    /// From such a word.
+    pub(crate) fn from_word(word: &str) -> Option<Self> {
+        let numbers: Option<Vec<u32>> = word.split(',').map(|it| it.parse().ok()).collect();
+        let it: [u32; 12] = numbers?.try_into().ok()?;
+        Some(Self {
+            permits: it[0].checked_sub(1).map(|it| it as u8),
+            is_crowded: it[1] == 1,
+            prepare_above: it[2],
+            long_names: it[3] as u8,
+            has_odd_refs: it[4] == 1,
+            restarts: it[5] == 1,
+            waits: it[6] as u8,
+            behind_max: it[7] as u8,
+            reaches: it[8] == 1,
+            is_present: it[9] == 1,
+            is_limited: it[10] == 1,
+            expires: it[11] == 1,
+        })
+    }
+}

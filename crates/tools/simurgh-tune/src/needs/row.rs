@@ -1,0 +1,282 @@
+//! A row of the comparison, and what all rows are computed from.
+
+use serde::Serialize;
+
+use super::super::machine::{Machine, Reading};
+use super::shards;
+
+/// The number of connections to compare with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Wanted {
+    /// Connections to the server.
+    pub connections: u64,
+    /// The clients run on the same machine, so that it has both ends of each connection.
+    pub local_clients: bool,
+}
+
+/// Whether a limit allows what is wanted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum State {
+    Enough,
+    #[serde(rename = "too small")]
+    TooSmall,
+    #[serde(rename = "cannot tell")]
+    CannotTell,
+}
+
+/// One limit.
+#[derive(Debug, Clone)]
+pub(crate) struct Row {
+    /// Its name, as others know it.
+    pub(crate) name: String,
+    /// What is there, for people.
+    pub(crate) have: String,
+    /// What is needed, for people.
+    pub(crate) need: String,
+    pub(crate) state: State,
+    /// What makes it enough; if it is enough, a hint; if that cannot be told, why.
+    pub(crate) how: String,
+    /// What it is for, and what happens where it is too small.
+    pub(crate) why: String,
+    /// Connections that the machine cannot exceed with what is there; `None`: it makes things
+    /// slower, or nothing of it is known, but it refuses no connection.
+    pub(crate) caps: Option<u64>,
+    /// Whom it does not bind, if this process is one of them; else empty.
+    pub(crate) exempt: &'static str,
+    /// The setting of the system behind it, if there is one that may be written.
+    pub(crate) setting: Option<Setting>,
+}
+
+/// A setting of the system that may be written.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub(crate) struct Setting {
+    /// As `sysctl` has it.
+    pub(crate) name: &'static str,
+    /// `None`: cannot be read.
+    pub(crate) now: Option<Vec<u64>>,
+    /// What it should be; nowhere less than it is now.
+    pub(crate) target: Vec<u64>,
+}
+
+/// A value to be written in the place of another.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Change {
+    pub(crate) name: &'static str,
+    pub(crate) before: Vec<u64>,
+    pub(crate) after: Vec<u64>,
+}
+
+impl Row {
+    /// A row that has no setting behind it.
+    pub(super) fn of(
+        name: impl Into<String>,
+        have: impl Into<String>,
+        need: impl Into<String>,
+    ) -> Self {
+        Self {
+            name: name.into(),
+            have: have.into(),
+            need: need.into(),
+            state: State::Enough,
+            how: String::new(),
+            why: String::new(),
+            caps: None,
+            exempt: "",
+            setting: None,
+        }
+    }
+
+    /// A limit that must be at least `need`, and is not a setting that may be written here.
+    pub(super) fn limit(
+        name: &str,
+        have: &Reading<u64>,
+        need: u64,
+        show: fn(u64) -> String,
+        how: impl Into<String>,
+    ) -> Self {
+        match have {
+            Ok(have) => Self::of(name, show(*have), show(need)).unless(*have >= need, how),
+            Err(why) => Self::of(name, "?", show(need)).cannot_tell(why),
+        }
+    }
+
+    /// A setting, each of whose numbers must be at least that of `need`.
+    pub(super) fn setting(machine: &Machine, name: &'static str, need: &[u64]) -> Self {
+        let now = machine.sysctl(name);
+        let target = match now {
+            Ok(now) => now.iter().zip(need).map(|(now, need)| *now.max(need)).collect(),
+            Err(_) => need.to_vec(),
+        };
+        Self::with_target(machine, name, shown(need), target)
+    }
+
+    /// A setting that must be at least `need`, of which others take a part that changes all the
+    /// time: where it is too small it gets `spare` more, lest it be so again at once.
+    pub(super) fn with_spare(machine: &Machine, name: &'static str, need: u64, spare: u64) -> Self {
+        let target = match machine.number(name) {
+            Ok(now) if now >= need => now,
+            _ => need.saturating_add(spare),
+        };
+        Self::with_target(machine, name, grouped(need), vec![target])
+    }
+
+    /// A setting that should become `target`.
+    pub(super) fn with_target(
+        machine: &Machine,
+        name: &'static str,
+        need: String,
+        target: Vec<u64>,
+    ) -> Self {
+        let now = machine.sysctl(name);
+        let mut row = Self::of(name, now.as_deref().map_or("?".to_owned(), shown), need);
+        match &now {
+            Ok(now) if *now == target => {}
+            Ok(_) => {
+                row.state = State::TooSmall;
+                row.how = command(name, &target);
+            }
+            Err(why) => row = row.cannot_tell(why),
+        }
+        row.setting = Some(Setting { name, now: now.ok().map(<[u64]>::to_vec), target });
+        row
+    }
+
+    pub(super) fn cannot_tell(self, why: &str) -> Self {
+        Self { state: State::CannotTell, how: why.to_owned(), ..self }
+    }
+
+    /// What to do if `is_enough` does not hold.
+    pub(super) fn unless(self, is_enough: bool, how: impl Into<String>) -> Self {
+        if is_enough { self } else { Self { state: State::TooSmall, how: how.into(), ..self } }
+    }
+
+    pub(super) fn why(self, why: impl Into<String>) -> Self {
+        Self { why: why.into(), ..self }
+    }
+
+    /// Where it is known what there is, it holds the server to so many connections.
+    pub(super) fn caps(self, caps: Reading<u64>) -> Self {
+        Self { caps: caps.ok(), ..self }
+    }
+
+    pub(super) fn change(&self) -> Option<Change> {
+        let Setting { name, now, target } = self.setting.as_ref()?;
+        let now = now.as_ref()?;
+        let is_change = self.state == State::TooSmall && now != target;
+        is_change.then(|| Change { name, before: now.clone(), after: target.clone() })
+    }
+
+    /// Whether `--apply` makes it enough.
+    pub(crate) fn is_changeable(&self) -> bool {
+        self.change().is_some()
+    }
+}
+
+/// What the rows have in common.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Plan {
+    pub(super) wanted: Wanted,
+    pub(super) cores: u64,
+    /// Ends of each connection that this machine has: 1, or 2 with the clients.
+    pub(super) ends: u64,
+    /// Descriptors of one table, so of one shard.
+    pub(super) descriptors: u64,
+    /// The same as long as nothing is changed.
+    pub(super) descriptors_now: u64,
+    pub(super) shards: u64,
+    /// Threads of the clients, 0 where they are elsewhere.
+    pub(super) workers: u64,
+}
+
+/// The kernel's own limit, where the process's cannot be read.
+const DESCRIPTORS_USUAL: u64 = 4_096;
+
+/// What `simurgh load` gives one worker.
+pub(super) const USERS_PER_WORKER: u64 = 18_000;
+
+impl Plan {
+    pub(super) fn new(machine: &Machine, wanted: Wanted) -> Self {
+        let hard = machine.nofile.as_ref().map_or(DESCRIPTORS_USUAL, |limit| limit.hard);
+        // No table grows beyond nr_open, whatever the limit says; where that is too small its own
+        // row says so, and the others ask for what is needed once it is not.
+        let open_max = machine.number("fs.nr_open").unwrap_or(u64::MAX);
+        let descriptors = hard.min(open_max.max(shards::descriptors(wanted.connections)));
+        let per_worker = descriptors.saturating_sub(64).clamp(1, USERS_PER_WORKER);
+        let workers = match wanted.local_clients {
+            true => wanted.connections.div_ceil(per_worker),
+            false => 0,
+        };
+        Self {
+            wanted,
+            cores: machine.cores,
+            ends: if wanted.local_clients { 2 } else { 1 },
+            descriptors,
+            descriptors_now: hard.min(open_max),
+            shards: machine.cores.max(shards::shards(wanted.connections, descriptors)),
+            workers,
+        }
+    }
+
+    /// Sockets of all connections.
+    pub(super) fn sockets(&self) -> u64 {
+        self.wanted.connections.saturating_mul(self.ends)
+    }
+
+    /// Shards, workers, and the few others.
+    pub(super) fn threads(&self) -> u64 {
+        self.shards.saturating_add(self.workers).saturating_add(THREADS_OTHER)
+    }
+}
+
+/// Threads of server and generator beside shards and workers, with room to spare.
+pub(super) const THREADS_OTHER: u64 = 64;
+
+/// The command that writes a setting.
+pub(crate) fn command(name: &str, target: &[u64]) -> String {
+    match target {
+        [one] => format!("sysctl -w {name}={one}"),
+        several => format!("sysctl -w {name}=\"{}\"", plain(several)),
+    }
+}
+
+/// As the kernel writes it, with one space between.
+pub(crate) fn plain(numbers: &[u64]) -> String {
+    numbers.iter().map(u64::to_string).collect::<Vec<_>>().join(" ")
+}
+
+/// For people: one number in groups of three digits, several as they are.
+pub(super) fn shown(numbers: &[u64]) -> String {
+    match numbers {
+        [one] => grouped(*one),
+        several => plain(several),
+    }
+}
+
+/// `1,234,567`; the largest number stands for none.
+pub(crate) fn grouped(number: u64) -> String {
+    // Settings have the largest signed number for "no limit".
+    if number >= i64::MAX as u64 {
+        return "unlimited".to_owned();
+    }
+    simurgh_text::format::grouped(number)
+}
+
+/// Three digits, rounded down: nothing here is known better.
+pub(crate) fn about(number: u64) -> u64 {
+    let mut unit = 1_u64;
+    while number / unit >= 1_000 {
+        unit *= 10;
+    }
+    number / unit * unit
+}
+
+/// In the unit that memory is sold in.
+pub(super) fn bytes(bytes: u64) -> String {
+    let bytes = bytes as f64;
+    match bytes {
+        bytes if bytes >= 1e9 => format!("{:.1} GB", bytes / 1e9),
+        bytes if bytes >= 1e6 => format!("{:.0} MB", bytes / 1e6),
+        bytes => format!("{:.0} kB", bytes / 1e3),
+    }
+}
