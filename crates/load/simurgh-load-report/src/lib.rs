@@ -26,7 +26,6 @@ pub use html::HtmlReport;
 pub use journal::{Journal, Replay, replay};
 pub use json::ReportJson;
 pub use outputs::{Exporter, Outputs};
-pub use simurgh_text::format::{bytes, grouped, micros as time, number as decimal, time as span};
 pub use text::summary;
 pub use tsung_log::{LineLog, TsungLog};
 pub use whole::write_whole;

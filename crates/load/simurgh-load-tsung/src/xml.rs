@@ -79,7 +79,7 @@ impl Element {
 }
 
 /// Parses a document.
-pub(super) fn parse(text: &str, environment: &dyn Environment) -> Result<Document, Diagnostic> {
+pub(super) fn parse(text: &str, environment: &dyn Environment) -> Result<Document> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     if let Some((at, c)) = text.char_indices().find(|&(_, c)| !is_allowed(c)) {
         let line = 1 + lines(text.get(..at).unwrap_or_default());
@@ -158,6 +158,19 @@ struct Parser<'a> {
     opened: usize,
 }
 
+type Result<T> = std::result::Result<T, Diagnostic>;
+
+/// The state of one text: of the file, or of an entity.
+struct Context {
+    /// The line of the event.
+    line: u32,
+    /// The line of the reference, in an entity.
+    fixed: Option<u32>,
+    /// How many entities are around it.
+    depth: u32,
+    tree: Tree,
+}
+
 /// Open elements, and complete nodes of the outermost level.
 #[derive(Default)]
 struct Tree {
@@ -178,7 +191,7 @@ impl Tree {
         }
     }
 
-    fn close(&mut self, name: &str, line: u32) -> Result<(), Diagnostic> {
+    fn close(&mut self, name: &str, line: u32) -> Result<()> {
         match self.open.pop() {
             Some(element) if element.name == name => {
                 self.push(Node::Element(element));
@@ -198,26 +211,22 @@ impl Tree {
 
 impl Parser<'_> {
     /// The nodes of a text; those of an entity all have the line of the reference.
-    fn nodes(
-        &mut self,
-        text: &str,
-        fixed: Option<u32>,
-        depth: u32,
-    ) -> Result<Vec<Node>, Diagnostic> {
+    fn nodes(&mut self, text: &str, fixed: Option<u32>, depth: u32) -> Result<Vec<Node>> {
         let mut reader = Reader::from_str(text);
         let config = reader.config_mut();
         config.check_end_names = false;
         config.allow_unmatched_ends = true;
         let mut place = Place { text, at: 0, line: 1, fixed };
-        let mut tree = Tree::default();
+        let mut context = Context { line: 1, fixed, depth, tree: Tree::default() };
         loop {
             let start = reader.buffer_position();
-            let line = place.line_at(start);
+            context.line = place.line_at(start);
             let event = match reader.read_event() {
                 Ok(Event::Eof) => break,
                 Ok(Event::Decl(_)) if start > 0 => {
                     let what = "not well-formed: `<?xml` stands after something else";
-                    return Err(Diagnostic::at(line, what).help("it must be the very first"));
+                    let diagnostic = Diagnostic::at(context.line, what);
+                    return Err(diagnostic.help("it must be the very first"));
                 }
                 Ok(event) => event,
                 Err(error) => {
@@ -228,76 +237,57 @@ impl Parser<'_> {
                     });
                 }
             };
-            self.event(event, line, fixed, depth, &mut tree)?;
+            self.event(event, &mut context)?;
         }
-        match tree.open.pop() {
+        match context.tree.open.pop() {
             Some(element) => {
                 let what = format!("not well-formed: <{}> is never closed", element.name);
                 Err(Diagnostic::at(element.line, what))
             }
-            None => Ok(tree.done),
+            None => Ok(context.tree.done),
         }
     }
 
-    fn event(
-        &mut self,
-        event: Event<'_>,
-        line: u32,
-        fixed: Option<u32>,
-        depth: u32,
-        tree: &mut Tree,
-    ) -> Result<(), Diagnostic> {
+    fn event(&mut self, event: Event<'_>, context: &mut Context) -> Result<()> {
+        let (line, text_of) =
+            (context.line, |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned());
         match event {
             Event::Start(start) => {
-                let element = self.element(&start, line, fixed, depth)?;
-                if self.opened + tree.open.len() >= DEPTH_MAX {
+                let element = self.element(&start, context)?;
+                if self.opened + context.tree.open.len() >= DEPTH_MAX {
                     let what = format!("elements nest deeper than {DEPTH_MAX}");
                     return Err(Diagnostic::at(line, what));
                 }
-                tree.open.push(element);
+                context.tree.open.push(element);
             }
             Event::Empty(start) => {
-                let element = self.element(&start, line, fixed, depth)?;
-                tree.push(Node::Element(element));
+                let element = self.element(&start, context)?;
+                context.tree.push(Node::Element(element));
             }
             Event::End(end) => {
-                let name = end.name();
-                let name = String::from_utf8_lossy(name.as_ref());
-                tree.close(name.trim_end(), line)?;
+                context.tree.close(text_of(end.name().as_ref()).trim_end(), line)?;
             }
             Event::Text(text) => {
-                let text = String::from_utf8_lossy(&text).into_owned();
-                let is_outside = tree.open.is_empty() && fixed.is_none();
+                let text = text_of(&text);
+                let is_outside = context.tree.open.is_empty() && context.fixed.is_none();
                 let blanks = if is_outside { lines(leading_blanks(&text)) } else { 0 };
-                tree.push(Node::Text(text, line + blanks));
+                context.tree.push(Node::Text(text, line + blanks));
             }
-            Event::CData(text) => {
-                let text = String::from_utf8_lossy(&text).into_owned();
-                tree.push(Node::Text(text, line));
-            }
-            Event::GeneralRef(name) => {
-                let name = String::from_utf8_lossy(&name).into_owned();
-                self.reference(&name, line, depth, tree)?;
-            }
+            Event::CData(text) => context.tree.push(Node::Text(text_of(&text), line)),
+            Event::GeneralRef(name) => self.reference(&text_of(&name), context)?,
             Event::DocType(text) => {
-                let text = String::from_utf8_lossy(&text).into_owned();
-                let doctype = Doctype::parse(&text, line)?;
+                let doctype = Doctype::parse(&text_of(&text), line)?;
                 self.expander.set_doctype(doctype.clone());
                 self.doctype = Some(doctype);
             }
-            Event::Comment(_) | Event::PI(_) => tree.push(Node::Break),
+            Event::Comment(_) | Event::PI(_) => context.tree.push(Node::Break),
             Event::Decl(_) | Event::Eof => {}
         }
         Ok(())
     }
 
-    fn reference(
-        &mut self,
-        name: &str,
-        line: u32,
-        depth: u32,
-        tree: &mut Tree,
-    ) -> Result<(), Diagnostic> {
+    fn reference(&mut self, name: &str, context: &mut Context) -> Result<()> {
+        let Context { line, depth, ref mut tree, .. } = *context;
         match self.expander.reference(name, line, depth)? {
             Replacement::Text(text) => tree.push(Node::Text(text, line)),
             Replacement::Markup(text) => {
@@ -316,13 +306,8 @@ impl Parser<'_> {
         Ok(())
     }
 
-    fn element(
-        &mut self,
-        start: &BytesStart<'_>,
-        line: u32,
-        fixed: Option<u32>,
-        depth: u32,
-    ) -> Result<Element, Diagnostic> {
+    fn element(&mut self, start: &BytesStart<'_>, context: &Context) -> Result<Element> {
+        let line = context.line;
         let name = String::from_utf8_lossy(start.name().as_ref()).into_owned();
         let whole: &[u8] = start;
         let mut attributes = Vec::new();
@@ -336,14 +321,14 @@ impl Parser<'_> {
             let before = whole.get(..offset).unwrap_or_default();
             let newlines = memchr::memchr_iter(b'\n', before).count();
             let own = u32::try_from(newlines).unwrap_or_default();
-            let line = fixed.unwrap_or_else(|| line.saturating_add(own));
+            let line = context.fixed.unwrap_or_else(|| line.saturating_add(own));
             let key = String::from_utf8_lossy(key).into_owned();
             if !seen.insert(key.clone()) {
                 let what = format!("not well-formed: <{name}> has the attribute `{key}` twice");
                 return Err(Diagnostic::at(line, what));
             }
             let raw = String::from_utf8_lossy(&found.value).into_owned();
-            let value = self.expander.value(&raw, line, depth)?;
+            let value = self.expander.value(&raw, line, context.depth)?;
             attributes.push(Attribute { name: key, line, value });
         }
         Ok(Element { name, line, attributes, nodes: Vec::new() })

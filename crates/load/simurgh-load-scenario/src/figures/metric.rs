@@ -65,8 +65,8 @@ impl MetricId {
     }
 }
 
-/// What the numbers in [`super::Delta`]s stand for in one run. Controller and agents derive it from
-/// the same scenario, so that it need not travel with each delta.
+/// The names of the numbers in a `Delta`. Controller and agents derive them from the same scenario,
+/// so that they need not travel with each delta.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Names {
     /// Phases by number; behind them `appointments`, if the scenario has any.
