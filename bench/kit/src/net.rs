@@ -13,7 +13,8 @@ use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType, sockopt};
 
 use crate::frames;
 
-/// Waits for events, at most for `time`; they replace those in `events`, whose capacity bounds them.
+/// Waits for events, at most for `time`; they replace those in `events`, whose capacity bounds
+/// them.
 pub fn wait(epoll: &OwnedFd, events: &mut Vec<Event>, time: Option<Duration>) -> Result<()> {
     events.clear();
     let timeout = time.map(Timespec::try_from).transpose()?;

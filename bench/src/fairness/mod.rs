@@ -1,5 +1,5 @@
-//! What one client can take from the others: the server is attacked as in the rows of [`SUITE`], and
-//! the table says what became of everybody else. README.md says how each figure comes about.
+//! What one client can take from the others: the server is attacked as in the rows of [`SUITE`],
+//! and the table says what became of everybody else. README.md says how each figure comes about.
 //!
 //! That somebody is cut, or that the server ends, is a result; only a message that arrives and is
 //! not what was sent, or a row that could not be run, is an error.

@@ -44,8 +44,8 @@ pub struct Recipe {
     pub at_most: Option<f64>,
 }
 
-/// Reads recipes from lines of `row | figure | measure | unit | digits | limit`, where the limit may
-/// be missing; a line that begins with `#` is a comment. Measure and limit may hold names of
+/// Reads recipes from lines of `row | figure | measure | unit | digits | limit`, where the limit
+/// may be missing; a line that begins with `#` is a comment. Measure and limit may hold names of
 /// `values`.
 pub fn read(text: &'static str, values: &[(&str, String)]) -> Result<Vec<Recipe>> {
     let lines = text.lines().filter(|line| !line.starts_with('#'));

@@ -1,5 +1,5 @@
-//! Slots of a table in pages: for tables whose records must not move, and whose memory is freed when
-//! a crowd has left.
+//! Slots of a table in pages: for tables whose records must not move, and whose memory is freed
+//! when a crowd has left.
 
 /// Slots of a page.
 pub const PAGE_SLOTS: usize = 256;
@@ -42,7 +42,8 @@ impl SlotAllocator {
         Self { pages: Vec::new(), with_room: Vec::new(), freed: Vec::new(), left: 0 }
     }
 
-    /// Allocates a slot: the lowest free one of its page. The flag says that the page is new. `None` only when four billion are taken.
+    /// Allocates a slot: the lowest free one of its page. The flag says that the page is new.
+    /// `None` only when four billion are taken.
     pub fn allocate(&mut self) -> Option<(u32, bool)> {
         let (index, is_new) = match self.with_room.last() {
             Some(index) => (*index, false),
@@ -58,8 +59,8 @@ impl SlotAllocator {
         Some((index * PAGE_SLOTS as u32 + slot, is_new))
     }
 
-    /// Frees a slot. `true`: its page is empty, and the memory of its records is to be freed, too; some
-    /// room is always kept.
+    /// Frees a slot. `true`: its page is empty, and the memory of its records is to be freed, too;
+    /// some room is always kept.
     pub fn free(&mut self, slot: u32) -> bool {
         let (index, at) = (slot / PAGE_SLOTS as u32, slot as usize % PAGE_SLOTS);
         let Some(page) = self.pages.get_mut(index as usize) else { return false };

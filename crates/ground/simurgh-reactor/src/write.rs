@@ -122,7 +122,8 @@ fn cut_short<T>(
     }
 }
 
-/// How much of a write the kernel took; `None`, and its close is scheduled, if the connection is broken.
+/// How much of a write the kernel took; `None`, and its close is scheduled, if the connection is
+/// broken.
 fn taken<T>(io: &mut Io<T>, key: Key, outcome: rustix::io::Result<usize>) -> Option<usize> {
     io.counts.writes_blocked += 1;
     match outcome {

@@ -116,7 +116,8 @@ impl<M: Copy + Eq + Hash> Table<M> {
         Snapshot { owner: self.owner, version: self.version, entries }
     }
 
-    /// The states of a key that were not told yet, in order of arrival; they count as told from now on.
+    /// The states of a key that were not told yet, in order of arrival; they count as told from now
+    /// on.
     fn take_joined(&mut self, key: u32, going: &mut Going, exposed: bool) -> Vec<ChangedMeta> {
         let mut metas = Vec::new();
         let mut at = self.keys.get(key).map_or(NIL, |key| key.last);
