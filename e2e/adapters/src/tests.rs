@@ -215,8 +215,8 @@ fn heal(it: &mut TestCluster<'_>, network: &Network, was_killed: bool) {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
-    /// Whatever happens: in order, and complete for whoever was not told otherwise. (That links are
-    /// up and down in turn, and so on, is seen at every event.)
+    /// Whatever happens: in order, and complete for nodes that were not told otherwise. (That links
+    /// are up and down in turn, and so on, is checked at every event.)
     #[test]
     fn whatever_happens_what_is_lost_is_said(
         seed: u64,

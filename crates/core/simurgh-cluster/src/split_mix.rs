@@ -2,8 +2,8 @@
 
 use std::ops::RangeInclusive;
 
-/// SplitMix64 (Steele, Lea, Flood 2014): spreads deadlines and drives simulations. Whoever knows
-/// the seed can predict all numbers.
+/// SplitMix64 (Steele, Lea, Flood 2014): spreads deadlines and drives simulations. From the
+/// seed, all numbers can be predicted.
 #[derive(Clone, Debug)]
 pub struct SplitMix64(u64);
 

@@ -262,7 +262,7 @@ proptest! {
             prop_assert!(told.is_empty());
             prop_assert_eq!(all.len(), model.iter().filter(|it| it.is_alive(now_ns)).count());
         }
-        // Whoever is waited for is asked within 16 s more, if it lives so long.
+        // A node waited for is asked within 16 s more, if it lives so long.
         while all.poll_send().is_some() {}
         let later_ns = now_ns + 16 * SECOND;
         all.tick(later_ns);

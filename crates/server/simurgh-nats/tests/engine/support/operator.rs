@@ -1,4 +1,4 @@
-//! Whoever runs the engine: asks JetStream, and changes what it has.
+//! The engine's operator: asks JetStream, and changes what it has.
 #![allow(clippy::disallowed_types, reason = "a test has no reactor")]
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
