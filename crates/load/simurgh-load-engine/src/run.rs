@@ -13,6 +13,7 @@ use simurgh_load_scenario::Scenario;
 
 use super::fleet::hosts::{Hosts, assemble};
 use super::pool::Options;
+use super::steps::nanos;
 use super::worker::WorkerEvent;
 use crate::RunError;
 use crate::command::WorkerCommand;
@@ -143,7 +144,7 @@ impl Coordinator {
     fn run(&mut self, reports: &Receiver<Report>) -> Outcome {
         let lead = self.lead();
         self.started = Instant::now() + lead;
-        self.hosts.start(self.clock.ns() + nanoseconds(lead));
+        self.hosts.start(self.clock.ns() + nanos(lead));
         let ending = loop {
             match reports.recv_timeout(self.wait()) {
                 Ok(report) => self.on_report(report),
@@ -250,7 +251,7 @@ impl Coordinator {
     fn look_for_next_phase(&mut self) {
         if !self.phase_over.is_empty() && self.are_all(&self.phase_over) {
             self.phase_over.clear();
-            self.hosts.next_phase(self.clock.ns() + nanoseconds(self.lead()));
+            self.hosts.next_phase(self.clock.ns() + nanos(self.lead()));
         }
     }
 
@@ -343,10 +344,6 @@ impl Coordinator {
         self.outputs.finish(&mut record);
         Outcome { ending, outputs_failed: self.outputs.failed() }
     }
-}
-
-fn nanoseconds(time: Duration) -> u64 {
-    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
 impl std::fmt::Debug for Run {

@@ -1,8 +1,8 @@
 //! A worker: one thread on the reactor, its share of the users, and what it tells the collector.
 //!
 //! Each turn: what the network brought ([`super::connection`]), then the end of the turn: users
-//! whose timer is due, arrivals, heartbeats, the report of the second. Every wait of the loop ends at
-//! the next of these, so an idle worker sleeps.
+//! whose timer is due, arrivals, heartbeats, the report of the second. Every wait of the loop ends
+//! at the next of these, so an idle worker sleeps.
 
 use std::collections::VecDeque;
 use std::rc::Rc;
