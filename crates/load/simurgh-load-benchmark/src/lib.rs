@@ -3,10 +3,10 @@
 //! ```text
 //! Plan ──Job::new──► Job ─┐ the request's bytes, the address, TLS: made once
 //!                         ▼
-//! Order (start, stop) ─► Worker ◄─ reactor: sockets, clock
+//! WorkerCommand (start, stop) ─► Worker ◄─ reactor: sockets, clock
 //!                         │ links, pace, tally
 //!                         ▼
-//!              Word (opened, done) ──► Runner ─► Outcome ─► text, JSON, Sweep ─► table, page
+//!       WorkerEvent (opened, done) ──► Runner ─► Outcome ─► text, JSON, Sweep ─► table, page
 //! ```
 //!
 //! *Closed loop*, as wrk: each connection sends its next request as soon as its answer is there.

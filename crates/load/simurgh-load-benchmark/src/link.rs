@@ -1,9 +1,8 @@
 //! One connection of a benchmark, through all the connections that take its place.
 
-use simurgh_reactor::Key;
-
 use simurgh_load_client::http::Response;
 use simurgh_load_client::tls::TlsClient;
+use simurgh_reactor::Key;
 
 use super::job::LIMITS;
 
@@ -25,7 +24,6 @@ pub(super) enum State {
     Busy,
 }
 
-/// See the module.
 pub(super) struct Link {
     pub(super) key: Key,
     pub(super) state: State,

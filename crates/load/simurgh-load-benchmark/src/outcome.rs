@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 
 use serde::Serialize;
-
 use simurgh_load_record::{ErrorKind, Stats, Total};
 
 use super::job::Job;

@@ -1,77 +1,67 @@
 //! Runs a job: starts the workers, waits until their connections are open, starts the clock, and
 //! adds up what they measured.
 
-use std::fmt;
 use std::io;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
-use simurgh_reactor::{Config, Shard, ShardHandle, ShardSet};
-
 use simurgh_load_client::OUTBOUND_BYTES_MAX;
 use simurgh_load_report::control::{Command, Control};
+use simurgh_reactor::{Config, Shard, ShardHandle, ShardSet};
 
 use super::job::Job;
 use super::outcome::Outcome;
 use super::tally::Tally;
-use super::worker::{Order, Word, Worker};
+use super::worker::{Worker, WorkerCommand, WorkerEvent};
 
 /// What whoever runs a benchmark hears.
 #[derive(Debug)]
-pub(super) enum News {
+pub(super) enum RunEvent {
     /// From a worker of this crew.
-    Word(u64, Word),
+    Worker(u64, WorkerEvent),
     /// From whoever steers it.
-    Told(Command),
+    Control(Command),
 }
 
 /// How a worker is heard.
 #[derive(Clone, Debug)]
-pub(super) struct Voice {
-    news: Sender<News>,
-    crew: u64,
+pub(super) struct EventSender {
+    received: Sender<RunEvent>,
+    pool: u64,
 }
 
-impl Voice {
-    pub(super) fn say(&self, word: Word) {
+impl EventSender {
+    pub(super) fn say(&self, event: WorkerEvent) {
         // Nobody listens any more only when the run was given up.
-        let _ = self.news.send(News::Word(self.crew, word));
+        let _ = self.received.send(RunEvent::Worker(self.pool, event));
     }
 }
 
 /// Why nothing was measured.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum BenchmarkError {
     /// What the system refused, and how.
+    #[error("{0}: {1}")]
     System(&'static str, io::Error),
     /// A worker did not start, or ended by itself.
+    #[error("a worker failed: {0}")]
     Worker(String),
     /// More connections than the threads' descriptor tables hold; what to do.
+    #[error("{0}")]
     TooMany(String),
     /// Not one connection came about; why the first did not.
+    #[error("{0}")]
     Unreachable(String),
     /// It was ended before it began.
+    #[error("ended before it began")]
     Stopped,
 }
 
-impl fmt::Display for BenchmarkError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::System(what, error) => write!(f, "{what}: {error}"),
-            Self::Worker(what) => write!(f, "a worker failed: {what}"),
-            Self::TooMany(what) | Self::Unreachable(what) => f.write_str(what),
-            Self::Stopped => f.write_str("ended before it began"),
-        }
-    }
-}
-
-impl std::error::Error for BenchmarkError {}
-
 /// Runs benchmarks, one after the other.
 pub struct Runner {
-    news: Receiver<News>,
-    voice: Voice,
+    received: Receiver<RunEvent>,
+    events: EventSender,
     control: Control,
     stopped: bool,
 }
@@ -100,13 +90,18 @@ impl Default for Runner {
 impl Runner {
     /// One that has run nothing.
     pub fn new() -> Self {
-        let (sender, news) = channel();
+        let (sender, received) = channel();
         let told = sender.clone();
         let control = Control::to(move |command| {
             // Nobody hears it after the end, when there is nothing left to steer.
-            let _ = told.send(News::Told(command));
+            let _ = told.send(RunEvent::Control(command));
         });
-        Self { news, voice: Voice { news: sender, crew: 0 }, control, stopped: false }
+        Self {
+            received,
+            events: EventSender { received: sender, pool: 0 },
+            control,
+            stopped: false,
+        }
     }
 
     /// Ends the run that goes on, and all that would come; of no effect otherwise.
@@ -124,11 +119,11 @@ impl Runner {
     /// # Errors
     /// See [`BenchmarkError`]; no worker is left running.
     pub fn run(&mut self, job: &Job, connections: usize) -> Result<Outcome, BenchmarkError> {
-        let mut crew = Crew::start(job, connections, &mut self.voice)?;
+        let mut pool = WorkerPool::start(job, connections, &mut self.events)?;
         let ready_in = job.plan.timeout + WAIT_MAX;
         let (mut ready, mut opened, mut error) = (0, 0, None);
-        self.hear(&mut crew, ready_in, |word| {
-            if let Word::Ready { opened: more, error: why } = word {
+        self.hear(&mut pool, ready_in, |event| {
+            if let WorkerEvent::Ready { opened: more, error: why } = event {
                 ready += 1;
                 opened += more;
                 error = error.take().or(why);
@@ -143,16 +138,16 @@ impl Runner {
             let what = format!("cannot connect to {}: {why}", job.address);
             return Err(BenchmarkError::Unreachable(what));
         }
-        crew.tell(Order::Start { at_ns: crew.set.clock_ns() + START_LEAD_NS });
+        pool.tell(WorkerCommand::Start { at_ns: pool.set.clock_ns() + START_LEAD_NS });
         let (mut done, mut tally) = (0, Tally::new());
-        self.hear(&mut crew, job.plan.duration + WAIT_MAX, |word| {
-            if let Word::Done(part) = word {
+        self.hear(&mut pool, job.plan.duration + WAIT_MAX, |event| {
+            if let WorkerEvent::Done(part) = event {
                 done += 1;
                 tally.add(&part);
             }
             done
         })?;
-        let threads = crew.handles.len();
+        let threads = pool.handles.len();
         Ok(Outcome::new(job, connections, threads, &tally, self.stopped))
     }
 
@@ -160,26 +155,26 @@ impl Runner {
     /// is passed on.
     fn hear(
         &mut self,
-        crew: &mut Crew,
+        pool: &mut WorkerPool,
         within: Duration,
-        mut count: impl FnMut(Word) -> usize,
+        mut count: impl FnMut(WorkerEvent) -> usize,
     ) -> Result<(), BenchmarkError> {
         let until = Instant::now() + within;
         let mut counted = 0;
-        while counted < crew.handles.len() {
-            match self.news.recv_timeout(POLL_INTERVAL) {
-                Ok(News::Word(of, word)) if of == self.voice.crew => counted = count(word),
+        while counted < pool.handles.len() {
+            match self.received.recv_timeout(POLL_INTERVAL) {
+                Ok(RunEvent::Worker(of, event)) if of == self.events.pool => counted = count(event),
                 // The last words of one that was given up.
-                Ok(News::Word(..)) => {}
-                Ok(News::Told(Command::Stop)) => {
+                Ok(RunEvent::Worker(..)) => {}
+                Ok(RunEvent::Control(Command::Stop)) => {
                     self.stopped = true;
-                    crew.tell(Order::Stop);
-                    if !crew.is_started {
+                    pool.tell(WorkerCommand::Stop);
+                    if !pool.is_started {
                         return Ok(());
                     }
                 }
-                Ok(News::Told(_)) => {}
-                Err(RecvTimeoutError::Timeout) => crew.must_live(until)?,
+                Ok(RunEvent::Control(_)) => {}
+                Err(RecvTimeoutError::Timeout) => pool.must_live(until)?,
                 Err(RecvTimeoutError::Disconnected) => {
                     return Err(BenchmarkError::Worker("nobody can be heard".to_owned()));
                 }
@@ -190,24 +185,28 @@ impl Runner {
 }
 
 /// The workers of one run; ended when dropped.
-struct Crew {
-    set: ShardSet<Order>,
+struct WorkerPool {
+    set: ShardSet<WorkerCommand>,
     handles: Vec<ShardHandle>,
     is_started: bool,
     /// When a worker was first found to have ended: its last word may be under way.
     ended: Option<Instant>,
 }
 
-impl Crew {
+impl WorkerPool {
     /// As many threads as were asked for; if none were, as many as the descriptor limit makes of
     /// them.
-    fn start(job: &Job, connections: usize, voice: &mut Voice) -> Result<Self, BenchmarkError> {
+    fn start(
+        job: &Job,
+        connections: usize,
+        events: &mut EventSender,
+    ) -> Result<Self, BenchmarkError> {
         let mut threads = job.plan.threads_for(connections);
         // More threads each hold a little less, for their wakers; so the second try may fail too.
         for _ in 0..TRIES {
-            voice.crew += 1;
-            match Self::of(threads, job, connections, voice)? {
-                Ok(crew) => return Ok(crew),
+            events.pool += 1;
+            match Self::of(threads, job, connections, events)? {
+                Ok(pool) => return Ok(pool),
                 Err(capacity) => {
                     let least = connections.div_ceil(capacity.max(1));
                     if job.plan.threads.is_none() && least > threads && least <= THREADS_MAX {
@@ -232,11 +231,11 @@ impl Crew {
         threads: usize,
         job: &Job,
         connections: usize,
-        voice: &Voice,
+        events: &EventSender,
     ) -> Result<Result<Self, usize>, BenchmarkError> {
         let set = ShardSet::prepare(threads, MAILBOX_BYTES_MAX)
             .map_err(|error| BenchmarkError::System("the workers' mail", error))?;
-        let mut crew = Self { set, handles: Vec::new(), is_started: false, ended: None };
+        let mut pool = Self { set, handles: Vec::new(), is_started: false, ended: None };
         let job = Arc::new(job.clone());
         for thread in 0..threads {
             let cores = &job.plan.cores;
@@ -248,29 +247,29 @@ impl Crew {
             };
             // As even as it goes.
             let links = connections / threads + usize::from(thread < connections % threads);
-            let (own, voice) = (Arc::clone(&job), voice.clone());
-            let make = move |shard: &Shard<Order>| {
+            let (own, events) = (Arc::clone(&job), events.clone());
+            let make = move |shard: &Shard<WorkerCommand>| {
                 // What does not fit is not begun.
                 let links = if links > shard.capacity { 0 } else { links };
-                Worker::new(own, links, thread, threads, voice)
+                Worker::new(own, links, thread, threads, events)
             };
-            let handle = crew
+            let handle = pool
                 .set
                 .spawn(&format!("http-{thread}"), config, make)
                 .map_err(|error| BenchmarkError::Worker(error.to_string()))?;
             let capacity = handle.capacity();
-            crew.handles.push(handle);
+            pool.handles.push(handle);
             if links > capacity {
                 return Ok(Err(capacity));
             }
         }
-        Ok(Ok(crew))
+        Ok(Ok(pool))
     }
 
-    fn tell(&mut self, order: Order) {
-        self.is_started |= matches!(order, Order::Start { .. });
+    fn tell(&mut self, command: WorkerCommand) {
+        self.is_started |= matches!(command, WorkerCommand::Start { .. });
         for mailbox in self.set.mailboxes() {
-            mailbox.post_anyway(order);
+            mailbox.post_anyway(command);
         }
     }
 
@@ -289,7 +288,7 @@ impl Crew {
     }
 }
 
-impl Drop for Crew {
+impl Drop for WorkerPool {
     fn drop(&mut self) {
         for handle in &self.handles {
             handle.stop();

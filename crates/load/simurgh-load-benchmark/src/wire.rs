@@ -2,11 +2,10 @@
 
 use std::io;
 
-use simurgh_reactor::{Closed, ConnectOptions, Key};
-
 use simurgh_load_client::http::{Done, Event, Response, ResponseError};
 use simurgh_load_client::tls::{TlsClient, TlsError};
 use simurgh_load_record::ErrorKind;
+use simurgh_reactor::{Closed, ConnectOptions, Key};
 
 use super::job::LIMITS;
 use super::link::State;
@@ -19,28 +18,17 @@ const LEAVE_NS: u64 = 1_000_000_000;
 impl Worker {
     /// Opens a connection for a link that has none.
     pub(super) fn open(&mut self, io: &mut Net, place: u32) {
-        let mut tries = self.sources.tries();
-        loop {
-            let from = self.sources.next(self.job.address.ip());
-            let how = ConnectOptions { from, ..ConnectOptions::default() };
-            match io.connect(self.job.address, &how, place) {
-                Ok(key) => {
-                    let Some(link) = self.links.get_mut(place as usize) else { return };
-                    link.key = key;
-                    link.state = State::Connecting;
-                    link.since_ns = io.now().ns;
-                    self.opening += 1;
-                    return;
-                }
-                Err((error, _)) => {
-                    let kind = ErrorKind::of_connect(&error);
-                    tries = tries.saturating_sub(1);
-                    if kind == ErrorKind::NoPorts && tries > 0 {
-                        self.sources.exhausted();
-                        continue;
-                    }
-                    return self.not_connected(io, place, kind, || error.to_string());
-                }
+        match self.sources.connect(io, self.job.address, ConnectOptions::default(), place) {
+            Ok(key) => {
+                let Some(link) = self.links.get_mut(place as usize) else { return };
+                link.key = key;
+                link.state = State::Connecting;
+                link.since_ns = io.now().ns;
+                self.opening += 1;
+            }
+            Err(error) => {
+                let kind = ErrorKind::of_connect(&error);
+                self.not_connected(io, place, kind, || error.to_string());
             }
         }
     }
@@ -54,11 +42,7 @@ impl Worker {
         let Some(config) = &self.job.tls else { return self.ready(io, place) };
         let mut out = std::mem::take(&mut self.cipher);
         out.clear();
-        let started = TlsClient::new(config, &self.job.host).and_then(|mut tls| {
-            tls.start(&mut out).map_err(|error| error.to_string())?;
-            Ok(tls)
-        });
-        match started {
+        match TlsClient::begin(config, &self.job.host, &mut out) {
             Ok(tls) => {
                 link.tls = Some(Box::new(tls));
                 link.state = State::Shaking;

@@ -6,15 +6,14 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use simurgh_reactor::{Closed, Handler, Io, Key, Next, Shared, Slow};
-
 use simurgh_load_client::SourcePool;
 use simurgh_load_record::ErrorKind;
+use simurgh_reactor::{Closed, Handler, Io, Key, Next, Shared, Slow};
 
 use super::job::Job;
 use super::link::{Link, State};
 use super::pace::Pace;
-use super::run::Voice;
+use super::run::EventSender;
 use super::tally::Tally;
 
 /// What the reactor keeps of a connection: the place of its link.
@@ -22,7 +21,7 @@ pub(super) type Net = Io<u32>;
 
 /// What workers are told.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Order {
+pub(super) enum WorkerCommand {
     /// The first requests leave at this time of the workers' clock.
     Start { at_ns: u64 },
     /// It ends now.
@@ -31,7 +30,7 @@ pub(super) enum Order {
 
 /// What a worker tells.
 #[derive(Debug)]
-pub(super) enum Word {
+pub(super) enum WorkerEvent {
     /// All its connections are open, or could not be opened.
     Ready { opened: usize, error: Option<String> },
     /// It has ended.
@@ -56,7 +55,6 @@ const KICKS_MAX: usize = 64;
 /// How often time-outs are looked for, and requests a second counted.
 const TICK_NS: u64 = 100_000_000;
 
-/// See the module.
 pub(super) struct Worker {
     pub(super) job: Arc<Job>,
     /// The request, sent as it is where there is no TLS.
@@ -79,7 +77,7 @@ pub(super) struct Worker {
     /// Bytes on their way from and to TLS, kept for the next time.
     pub(super) plain: Vec<u8>,
     pub(super) cipher: Vec<u8>,
-    voice: Voice,
+    events: EventSender,
     /// Places before this one have been told to connect.
     begun: usize,
     /// Closed loop: places before this one have had their first request.
@@ -96,7 +94,13 @@ pub(super) struct Worker {
 
 impl Worker {
     /// Worker `thread` of so many, with so many links.
-    pub(super) fn new(job: Arc<Job>, links: usize, thread: usize, of: usize, voice: Voice) -> Self {
+    pub(super) fn new(
+        job: Arc<Job>,
+        links: usize,
+        thread: usize,
+        of: usize,
+        events: EventSender,
+    ) -> Self {
         let timeout_ns = nanoseconds(job.plan.timeout);
         Self {
             request: Shared::from(job.request.clone()),
@@ -112,7 +116,7 @@ impl Worker {
             leaving: VecDeque::new(),
             plain: Vec::new(),
             cipher: Vec::new(),
-            voice,
+            events,
             begun: 0,
             kicked: 0,
             start_ns: u64::MAX,
@@ -264,7 +268,7 @@ impl Worker {
         self.tally.elapsed_ns = now_ns.saturating_sub(self.start_ns);
         self.tally.cpu_ns = io.stats().read().cpu_ns.saturating_sub(self.cpu_ns);
         let tally = std::mem::replace(&mut self.tally, Tally::new());
-        self.voice.say(Word::Done(Box::new(tally)));
+        self.events.say(WorkerEvent::Done(Box::new(tally)));
         io.stop();
     }
 
@@ -291,7 +295,7 @@ impl Worker {
 
 impl Handler for Worker {
     type Conn = u32;
-    type Mail = Order;
+    type Mail = WorkerCommand;
 
     fn connected(&mut self, io: &mut Net, key: Key) {
         self.link_up(io, key);
@@ -305,9 +309,9 @@ impl Handler for Worker {
         self.link_down(io, key, place, why);
     }
 
-    fn mail(&mut self, io: &mut Net, mail: Order) {
+    fn mail(&mut self, io: &mut Net, mail: WorkerCommand) {
         match mail {
-            Order::Start { at_ns } => {
+            WorkerCommand::Start { at_ns } => {
                 self.phase = Phase::Running;
                 self.start_ns = at_ns;
                 self.end_ns = at_ns.saturating_add(nanoseconds(self.job.plan.duration));
@@ -317,7 +321,7 @@ impl Handler for Worker {
                     pace.start(at_ns);
                 }
             }
-            Order::Stop => self.end_ns = self.end_ns.min(io.now().ns),
+            WorkerCommand::Stop => self.end_ns = self.end_ns.min(io.now().ns),
         }
     }
 
@@ -334,7 +338,7 @@ impl Handler for Worker {
                 }
                 self.phase = Phase::Waiting;
                 let error = self.tally.first_error.clone();
-                self.voice.say(Word::Ready { opened: self.opened, error });
+                self.events.say(WorkerEvent::Ready { opened: self.opened, error });
                 Next::At(self.next_tick_ns)
             }
             Phase::Waiting => Next::At(self.next_tick_ns),

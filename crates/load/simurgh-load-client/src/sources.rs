@@ -5,7 +5,10 @@
 //! loopback a worker takes addresses of its own from 127.0.0.0/8; elsewhere it rotates through
 //! those given.
 
+use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+
+use simurgh_reactor::{ConnectOptions, Io, Key};
 
 use crate::{AddressRange, Sources};
 
@@ -38,13 +41,42 @@ impl SourcePool {
         Self { given, count, ports: sources.ports, index, of, turn: 0, loopback: 0 }
     }
 
+    /// Begins a connection from the next source; another source is tried where one has no port
+    /// left. `how.from` is set here.
+    ///
+    /// # Errors
+    /// What the system says of the last try.
+    pub fn connect<T: Copy>(
+        &mut self,
+        io: &mut Io<T>,
+        to: SocketAddr,
+        how: ConnectOptions,
+        conn: T,
+    ) -> io::Result<Key> {
+        let mut tries = self.tries();
+        loop {
+            let how = ConnectOptions { from: self.next(to.ip()), ..how };
+            let error = match io.connect(to, &how, conn) {
+                Ok(key) => return Ok(key),
+                Err((error, _)) => error,
+            };
+            tries = tries.saturating_sub(1);
+            let is_out_of_ports =
+                matches!(error.kind(), io::ErrorKind::AddrInUse | io::ErrorKind::AddrNotAvailable);
+            if !is_out_of_ports || tries == 0 {
+                return Err(error);
+            }
+            self.exhausted();
+        }
+    }
+
     /// How many further addresses or ports a connect may try after one was taken.
-    pub fn tries(&self) -> u32 {
+    fn tries(&self) -> u32 {
         if self.ports.is_some() { 64 } else { LOOPBACK_ADDRESSES.max(8) }
     }
 
     /// The next source for a connection to `target`; `None`: the kernel chooses.
-    pub fn next(&mut self, target: IpAddr) -> Option<SocketAddr> {
+    fn next(&mut self, target: IpAddr) -> Option<SocketAddr> {
         self.turn += 1;
         let address = if self.count > 0 {
             self.given_address(target)
@@ -70,7 +102,7 @@ impl SourcePool {
     }
 
     /// The last source had no port left: another one comes next.
-    pub fn exhausted(&mut self) {
+    fn exhausted(&mut self) {
         self.loopback = (self.loopback + 1) % LOOPBACK_ADDRESSES;
     }
 

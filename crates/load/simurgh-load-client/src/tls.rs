@@ -219,6 +219,16 @@ impl TlsClient {
         })
     }
 
+    /// A connection whose first bytes of the handshake are appended to `out`.
+    ///
+    /// # Errors
+    /// As for [`TlsClient::new`] and [`TlsClient::start`], for people.
+    pub fn begin(config: &TlsConfig, host: &str, out: &mut Vec<u8>) -> Result<Self, String> {
+        let mut tls = Self::new(config, host)?;
+        tls.start(out).map_err(|error| error.to_string())?;
+        Ok(tls)
+    }
+
     /// Appends the first bytes of the handshake to `out`.
     ///
     /// # Errors

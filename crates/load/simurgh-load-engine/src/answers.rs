@@ -3,19 +3,18 @@
 use std::rc::Rc;
 use std::time::Duration;
 
-use simurgh_proto::serializer::{Frame, ServerMessage};
-
 use simurgh_load_record::{Count, ErrorKind, MatchLine};
 use simurgh_load_scenario::answer::{
     AnswerText, CompiledCheck, CompiledFind, CompiledMatcher, decode_html, run_checks,
 };
 use simurgh_load_scenario::{Action, Answer, Find, Matcher, VarId};
+use simurgh_proto::serializer::{Frame, ServerMessage};
 
 use super::program::Op;
 use super::steps::{Ended, nanos};
-use super::user::{Doing, User, Value};
+use super::user::{User, UserState, Value};
 use super::values::Maker;
-use super::worker::{Net, Word, Worker};
+use super::worker::{Net, Worker, WorkerEvent};
 
 /// A compiled [`Answer`].
 pub(crate) struct AnswerOp {
@@ -197,7 +196,7 @@ impl Worker {
             }
             Action::AbortRun => {
                 self.recorder.error(ErrorKind::CheckFailed, origin);
-                self.say(Word::AbortRun);
+                self.say(WorkerEvent::AbortRun);
                 self.end_user(io, u, Ended::Aborted);
             }
             Action::Restart { times_max } => {
@@ -232,7 +231,7 @@ impl Worker {
                     user.at = to;
                     user.since_us = begins_us;
                 }
-                self.wait_until(io, u, Doing::Pacing, Some(sleep));
+                self.wait_until(io, u, UserState::Pacing, Some(sleep));
             }
         }
     }

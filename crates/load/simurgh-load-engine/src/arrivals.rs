@@ -7,7 +7,7 @@ use std::time::Duration;
 use simurgh_load_scenario::Scenario;
 
 use super::schedule::{Arrival, PhaseSchedule, Share, mix};
-use super::turns::{Aim, Turns};
+use super::spread::{Aim, ServerSpread};
 
 /// A user to be started now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,7 +20,6 @@ pub(crate) struct Started {
     pub(crate) session: u16,
 }
 
-/// See the module.
 pub(crate) struct Arrivals {
     scenario: Arc<Scenario>,
     share: Share,
@@ -50,7 +49,7 @@ pub(crate) struct Arrivals {
     bin: Vec<Arrival>,
     /// Sums of the sessions' weights, as the phase has them.
     sessions: Vec<f64>,
-    turns: Turns,
+    turns: ServerSpread,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -101,7 +100,12 @@ impl Arrivals {
             released: 0,
             bin: Vec::new(),
             sessions: Vec::new(),
-            turns: Turns::new(scenario.spread, &scenario.targets, scenario.seed, share.index),
+            turns: ServerSpread::new(
+                scenario.spread,
+                &scenario.targets,
+                scenario.seed,
+                share.index,
+            ),
         }
     }
 
@@ -248,7 +252,7 @@ impl Arrivals {
     }
 
     /// How users go on to other servers.
-    pub(super) fn turns(&mut self) -> &mut Turns {
+    pub(super) fn turns(&mut self) -> &mut ServerSpread {
         &mut self.turns
     }
 

@@ -4,21 +4,20 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use regex::Regex;
-use simurgh_proto::session::client::Topic;
-
 use simurgh_load_record::{Metric, MetricId, Names};
 use simurgh_load_scenario::{
     Act, Condition, For, ForEach, Generated, Part, Push, Receive, Reconnect, Repeat, Reply,
     Scenario, Session, Step, Template, Think, Value, VarId,
 };
+use simurgh_proto::session::client::Topic;
 
 use super::answers::{AnswerOp, MatcherOp};
 use super::program::{
     ChannelCommand, ChannelOp, ConnectOp, EachOp, LoopOp, Op, Program, ReceiveOp, Register,
     RepeatOp, SendOp, SessionInfo, ThinkOp, constant,
 };
+use super::reachable;
 use super::requests::HttpOp;
-use super::ways;
 
 /// Compiles a checked scenario.
 ///
@@ -53,7 +52,7 @@ pub(crate) fn compile(scenario: &Arc<Scenario>) -> Result<Program, String> {
     }
     let Compiler { mut ops, stamped, tracks, .. } = compiler;
     mark_lazy(&mut ops);
-    let waits_ahead = ways::lead_to(&ops, &sessions, |op| matches!(op, Op::Wait(..)));
+    let waits_ahead = reachable::leads_to(&ops, &sessions, |op| matches!(op, Op::Wait(..)));
     let throttled = sessions.iter().any(|session| session.read_rate_max.is_some());
     let scenario = Arc::clone(scenario);
     Ok(Program { scenario, ops, waits_ahead, sessions, stamped, tracks, throttled })

@@ -1,14 +1,10 @@
 //! A user without a WebSocket: its long-poll session (PROTOCOL §9), as the official client has it.
 //!
 //! The user's connection polls: a GET waits for messages, and the next one follows each answer at
-//! once. What the user says goes over a second connection ([`super::posts`]).
+//! once. What the user says goes over a second connection ([`super::longpoll_posts`]).
 
 use std::rc::Rc;
 use std::time::Duration;
-
-use simurgh_proto::serializer::Frame;
-use simurgh_proto::session::client::Client;
-use simurgh_reactor::Key;
 
 use simurgh_load_client::http::{
     Done, Event, Limits, LongPollAnswer, Request, Response, ResponseError, longpoll_path,
@@ -17,12 +13,15 @@ use simurgh_load_client::http::{
 use simurgh_load_record::{Count, ErrorKind};
 use simurgh_load_scenario::Target;
 use simurgh_load_scenario::answer::AnswerText;
+use simurgh_proto::serializer::Frame;
+use simurgh_proto::session::client::Client;
+use simurgh_reactor::Key;
 
-use super::posts::Posts;
+use super::longpoll_posts::Posts;
 use super::program::Op;
 use super::requests::user_agent;
 use super::steps::nanos;
-use super::user::{Doing, NO_KEY, Wire};
+use super::user::{ConnState, NO_KEY, UserState};
 use super::worker::{NOBODY, Net, Worker};
 
 /// Largest answer taken.
@@ -168,13 +167,13 @@ impl Worker {
         headers.extend(parts.origin.map(|origin| ("Origin".to_owned(), origin)));
         let target = longpoll_path(&parts.target);
         let Some(user) = self.users.get(u) else { return };
-        user.link = Wire::PollOpening;
+        user.link = ConnState::PollOpening;
         user.since_us = Self::us(now_ns);
         user.extra().poller = Some(Box::new(Poller { target, headers, ..Poller::default() }));
         self.recorder.count(Count::Requests, 1);
         self.send_poll(io, u);
         let timeout = op.answer.timeout.unwrap_or(program.scenario.timeouts.reply);
-        self.wait_until(io, u, Doing::AwaitUpgrade, Some(timeout));
+        self.wait_until(io, u, UserState::AwaitUpgrade, Some(timeout));
     }
 
     /// Polls, over a new connection if the last one was closed.
@@ -279,7 +278,7 @@ impl Worker {
         let program = Rc::clone(&self.program);
         let Some(user) = self.users.get(u) else { return };
         let Op::Connect(op) = program.op(user.at) else { return };
-        user.link = Wire::Poll;
+        user.link = ConnState::Poll;
         user.client = match user.is_resuming() {
             true => user.client.anew(),
             false => Client::new(user.client.serializer()),
@@ -312,7 +311,7 @@ impl Worker {
     }
 
     fn is_polling(&mut self, u: u32) -> bool {
-        self.users.get(u).is_some_and(|user| user.link == Wire::Poll)
+        self.users.get(u).is_some_and(|user| user.link == ConnState::Poll)
     }
 
     /// Ends sessions whose server does not answer.
@@ -343,7 +342,7 @@ impl Worker {
         text: impl FnOnce() -> String,
     ) {
         let Some(user) = self.users.get(u) else { return };
-        let begins = user.link == Wire::PollOpening;
+        let begins = user.link == ConnState::PollOpening;
         if user.conn == NO_KEY {
             self.forget_link(u);
         }

@@ -6,14 +6,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use simurgh_proto::serializer::Serializer;
-use simurgh_proto::session::client::Topic;
-
 use simurgh_load_record::MetricId;
 use simurgh_load_scenario::{
     Bound, Condition, Connect, Dialect, Drop, ForEach, Message, Push, Receive, Reconnect, Scenario,
     Set, Switch, Template, Think, Transport, VarId,
 };
+use simurgh_proto::serializer::Serializer;
+use simurgh_proto::session::client::Topic;
 
 use super::answers::AnswerOp;
 use super::answers::MatcherOp;

@@ -2,24 +2,23 @@
 
 use std::rc::Rc;
 
-use simurgh_proto::session::client::Client;
-use simurgh_reactor::Key;
-
 use simurgh_load_client::http::{
     self, Challenge, DigestAnswer, Done, Event, Jar, Kept, Request, Response, Url,
 };
 use simurgh_load_record::{Count, ErrorKind, Metric};
 use simurgh_load_scenario::answer::AnswerText;
 use simurgh_load_scenario::{Dialect, Http, HttpAuth, Reply, Switch, Target};
+use simurgh_proto::session::client::Client;
+use simurgh_reactor::Key;
 
 use super::answers::AnswerOp;
+use super::connection::unix_time;
+use super::dump::Exchange;
 use super::program::{Op, Program, SendOp};
 use super::schedule::mix;
 use super::steps::Flow;
-use super::traffic::Exchange;
-use super::user::{Aside, Doing, NO_KEY, User, Wire};
+use super::user::{ConnState, NO_KEY, StoredConnection, User, UserState};
 use super::values::Maker;
-use super::wire::unix_time;
 use super::worker::{Net, Worker};
 
 /// Bytes of a body that captures and checks can look at.
@@ -60,7 +59,8 @@ impl Worker {
     pub(crate) fn request(&mut self, io: &mut Net, u: u32, op: &HttpOp) -> Flow {
         let program = Rc::clone(&self.program);
         let Some(user) = self.users.get(u) else { return Flow::Wait };
-        if matches!(user.link, Wire::WebSocket | Wire::WebSocketClosing | Wire::Poll) {
+        if matches!(user.link, ConnState::WebSocket | ConnState::WebSocketClosing | ConnState::Poll)
+        {
             let text = || "an HTTP request needs the socket to be closed first".to_owned();
             self.fail(io, u, ErrorKind::Internal, text);
             return Flow::Wait;
@@ -87,12 +87,12 @@ impl Worker {
         let link = user.link;
         let state = user.extra().http.get_or_insert_default();
         state.is_again = false;
-        if link == Wire::Http {
+        if link == ConnState::Http {
             self.send_request(io, u);
             return Flow::Wait;
         }
         state.requests = 0;
-        self.open(io, u, Wire::ConnectingHttp)
+        self.open(io, u, ConnState::ConnectingHttp)
     }
 
     /// Sends the request of the user's operation on its open connection.
@@ -116,7 +116,7 @@ impl Worker {
         recorder.count(Count::Requests, 1);
         self.put(io, u, &bytes);
         let timeout = op.answer.timeout.unwrap_or(program.scenario.timeouts.reply);
-        self.wait_until(io, u, Doing::AwaitHttp, Some(timeout));
+        self.wait_until(io, u, UserState::AwaitHttp, Some(timeout));
     }
 
     /// Bytes of an answer.
@@ -160,7 +160,7 @@ impl Worker {
         let Some(user) = self.users.get(u) else { return };
         let Op::Http(op) = program.op(user.at) else { return };
         let (origin, since_us) = (user.origin(), user.since_us);
-        user.doing = Doing::Running;
+        user.state = UserState::Running;
         let state = user.extra().http.get_or_insert_default();
         let kept = state.kept.take();
         let took_us = Self::elapsed_us(since_us, now_ns);
@@ -186,13 +186,13 @@ impl Worker {
     /// The connection of an HTTP user has ended.
     pub(crate) fn http_end(&mut self, io: &mut Net, u: u32, kind: ErrorKind) {
         let Some(user) = self.users.get(u) else { return };
-        let doing = user.doing;
+        let is_awaited = user.state == UserState::AwaitHttp;
         let Some(state) = user.extra.as_mut().and_then(|extra| extra.http.as_deref_mut()) else {
             return;
         };
         let used = std::mem::take(&mut state.requests) > 1;
         let Some(response) = state.response.take() else { return };
-        if doing != Doing::AwaitHttp {
+        if !is_awaited {
             return;
         }
         match response.end() {
@@ -202,7 +202,7 @@ impl Worker {
                 state.is_again = true;
                 // The request is sent, and counted, once more.
                 self.give_up_request(u);
-                self.open(io, u, Wire::ConnectingHttp);
+                self.open(io, u, ConnState::ConnectingHttp);
             }
             Err(error) => self.fail(io, u, kind, || error.to_string()),
         }
@@ -211,9 +211,9 @@ impl Worker {
     /// Runs a `Raw`: bytes over a connection of their own.
     pub(crate) fn send_raw(&mut self, io: &mut Net, u: u32, op: &SendOp) -> Flow {
         let Some(user) = self.users.get(u) else { return Flow::Wait };
-        if user.link != Wire::Raw {
+        if user.link != ConnState::Raw {
             self.let_go(io, u);
-            return self.open(io, u, Wire::ConnectingRaw);
+            return self.open(io, u, ConnState::ConnectingRaw);
         }
         let mut bytes = std::mem::take(&mut self.scratch);
         bytes.clear();
@@ -226,21 +226,21 @@ impl Worker {
         }
         self.recorder.count(Count::Requests, 1);
         let timeout = op.answer.timeout.unwrap_or(self.program.scenario.timeouts.reply);
-        self.wait_until(io, u, Doing::AwaitFirst, Some(timeout))
+        self.wait_until(io, u, UserState::AwaitFirst, Some(timeout))
     }
 
     /// Bytes on a connection without a protocol.
     pub(crate) fn raw_in(&mut self, io: &mut Net, u: u32, data: &[u8], received_ns: u64) {
         let program = Rc::clone(&self.program);
         let Some(user) = self.users.get(u) else { return };
-        match (user.doing, program.op(user.at)) {
-            (Doing::AwaitFirst, Op::Raw(op)) => {
+        match (user.state, program.op(user.at)) {
+            (UserState::AwaitFirst, Op::Raw(op)) => {
                 let took_us = Self::elapsed_us(user.since_us, received_ns);
-                user.doing = Doing::Running;
+                user.state = UserState::Running;
                 self.recorder.time(Metric::Message, took_us);
                 self.answered(io, u, &op.answer, &AnswerText::body_only(data));
             }
-            (Doing::AwaitServer, _) => self.done(io, u),
+            (UserState::AwaitServer, _) => self.done(io, u),
             _ => {}
         }
     }
@@ -248,17 +248,17 @@ impl Worker {
     /// Runs a `Switch`: on with another server, or with the connection that was laid aside.
     pub(crate) fn switch(&mut self, io: &mut Net, u: u32, op: &Switch) -> Flow {
         let Some(user) = self.users.get(u) else { return Flow::Wait };
-        let is_open = matches!(user.link, Wire::WebSocket | Wire::Http | Wire::Raw);
+        let is_open = matches!(user.link, ConnState::WebSocket | ConnState::Http | ConnState::Raw);
         let restored = match op.restore {
             true => user.extra.as_mut().and_then(|extra| extra.stored.take()),
             false => None,
         };
         if op.store && is_open {
             let serializer = user.client.serializer();
-            let aside = Aside {
+            let aside = StoredConnection {
                 target: user.aim.index(),
                 conn: std::mem::replace(&mut user.conn, NO_KEY),
-                link: std::mem::replace(&mut user.link, Wire::None),
+                link: std::mem::replace(&mut user.link, ConnState::None),
                 client: std::mem::replace(&mut user.client, Client::new(serializer)),
                 decoder: std::mem::take(&mut user.extra().decoder),
                 tls: user.extra().tls.take(),
@@ -273,7 +273,7 @@ impl Worker {
         let Some(user) = self.users.get(u) else { return Flow::Wait };
         user.aim.name(u16::try_from(op.target).unwrap_or(user.aim.index()));
         if let Some(aside) = restored {
-            let Aside { conn, target: _, link, client, decoder, tls } = *aside;
+            let StoredConnection { conn, target: _, link, client, decoder, tls } = *aside;
             (user.conn, user.link, user.client) = (conn, link, client);
             (user.extra().decoder, user.extra().tls) = (decoder, tls);
             io.release(conn);

@@ -6,22 +6,24 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
-use crate::fleet::host::{News, Report, RunClock};
 use simurgh_load_record::{Ending, Meta, Record, Warning, WorkerId};
 use simurgh_load_report::Outputs;
 use simurgh_load_report::control::{Command, Control};
 use simurgh_load_scenario::Scenario;
 
-use super::crew::Options;
-use super::team::{Team, assemble};
-use super::worker::Word;
-use super::{Order, RunError};
+use super::fleet::hosts::{Hosts, assemble};
+use super::pool::Options;
+use super::steps::nanos;
+use super::worker::WorkerEvent;
+use crate::RunError;
+use crate::command::WorkerCommand;
+use crate::fleet::host::{HostEvent, Report, RunClock};
 
 /// A run whose workers are there and wait.
 pub struct Run {
     scenario: Arc<Scenario>,
     record: Arc<Mutex<Record>>,
-    team: Team,
+    hosts: Hosts,
     clock: RunClock,
     reports: Receiver<Report>,
     control: Control,
@@ -55,15 +57,15 @@ impl Run {
         let (sender, reports) = channel();
         let now = SystemTime::now();
         let scenario = Arc::new(scenario);
-        let team = assemble(&scenario, options, clock, (&sender, &reports))?;
-        let names = team.members.iter().map(|member| member.name.clone()).collect();
+        let hosts = assemble(&scenario, options, clock, (&sender, &reports))?;
+        let names = hosts.members.iter().map(|member| member.name.clone()).collect();
         let record = Arc::new(Mutex::new(Record::new(Meta::of(&scenario, names, now))));
         // The run holds one as well, so that the channel outlives the workers.
         let control = Control::to(move |command| {
             // Nobody hears it after the end of the run, when there is nothing left to steer.
-            let _ = sender.send((0, News::Told(command)));
+            let _ = sender.send((0, HostEvent::Control(command)));
         });
-        Ok(Self { scenario, record, team, clock, reports, control })
+        Ok(Self { scenario, record, hosts, clock, reports, control })
     }
 
     /// Steers it.
@@ -73,12 +75,12 @@ impl Run {
 
     /// Worker threads of all hosts.
     pub fn workers(&self) -> usize {
-        self.team.workers()
+        self.hosts.workers()
     }
 
     /// Connections that all workers together can hold.
     pub fn capacity(&self) -> usize {
-        self.team.capacity()
+        self.hosts.capacity()
     }
 
     /// What is measured; locked for a moment each second.
@@ -88,12 +90,12 @@ impl Run {
 
     /// Runs to the end.
     pub fn go(self, outputs: Outputs) -> Outcome {
-        let Self { scenario, record, team, clock, reports, control: _control } = self;
-        let workers = team.workers();
+        let Self { scenario, record, hosts, clock, reports, control: _control } = self;
+        let workers = hosts.workers();
         let mut coordinator = Coordinator {
             scenario,
             record,
-            team,
+            hosts,
             clock,
             outputs,
             started: Instant::now(),
@@ -101,14 +103,14 @@ impl Run {
             stopping: None,
             idle: BTreeSet::new(),
             phase_over: BTreeSet::new(),
-            told_to_stop: false,
+            stop_requested: false,
             stopped: BTreeSet::new(),
             gone: BTreeSet::new(),
             gathered: 0,
             workers,
         };
         let outcome = coordinator.run(&reports);
-        coordinator.team.end();
+        coordinator.hosts.end();
         outcome
     }
 }
@@ -116,7 +118,7 @@ impl Run {
 struct Coordinator {
     scenario: Arc<Scenario>,
     record: Arc<Mutex<Record>>,
-    team: Team,
+    hosts: Hosts,
     clock: RunClock,
     outputs: Outputs,
     started: Instant,
@@ -129,7 +131,7 @@ struct Coordinator {
     /// Workers that wait for the next phase.
     phase_over: BTreeSet<WorkerId>,
     /// The operator wants it to end.
-    told_to_stop: bool,
+    stop_requested: bool,
     /// Workers that have ended their users, as they were told to.
     stopped: BTreeSet<WorkerId>,
     /// Workers that are lost: nobody waits for them.
@@ -142,23 +144,23 @@ impl Coordinator {
     fn run(&mut self, reports: &Receiver<Report>) -> Outcome {
         let lead = self.lead();
         self.started = Instant::now() + lead;
-        self.team.start(self.clock.ns() + nanoseconds(lead));
+        self.hosts.start(self.clock.ns() + nanos(lead));
         let ending = loop {
             match reports.recv_timeout(self.wait()) {
-                Ok(report) => self.hear(report),
+                Ok(report) => self.on_report(report),
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => break Ending::Failed,
             }
             if self.elapsed() >= self.next_close() {
                 // All that is there belongs to the second that ends.
-                reports.try_iter().for_each(|report| self.hear(report));
+                reports.try_iter().for_each(|report| self.on_report(report));
                 self.close_second();
             }
             if let Some(ending) = self.look_for_end() {
                 break ending;
             }
         };
-        reports.try_iter().for_each(|report| self.hear(report));
+        reports.try_iter().for_each(|report| self.on_report(report));
         self.finish(ending)
     }
 
@@ -185,7 +187,7 @@ impl Coordinator {
 
     /// How long before its time an order has to leave.
     fn lead(&self) -> Duration {
-        match self.team.way() {
+        match self.hosts.way() {
             Duration::ZERO => START_LEAD,
             way => START_LEAD_AFAR + 2 * way,
         }
@@ -201,47 +203,47 @@ impl Coordinator {
         these.union(&self.gone).count() >= self.workers
     }
 
-    fn hear(&mut self, (host, news): Report) {
-        match news {
-            News::Word(word) => self.hear_word(host, word),
-            News::WorkerLost { thread, why } => self.lose(WorkerId { host, thread }, &why),
-            News::Skew(skew) => {
+    fn on_report(&mut self, (host, event): Report) {
+        match event {
+            HostEvent::Worker(event) => self.on_worker_event(host, event),
+            HostEvent::WorkerLost { thread, why } => self.lose(WorkerId { host, thread }, &why),
+            HostEvent::Skew(skew) => {
                 let host = self.record().meta().host_name(host);
                 let (offset_us, bound_us) = (skew.ahead_us, skew.bound_us);
                 self.record().warn(Warning::ClockSkew { host, offset_us, bound_us });
             }
-            News::Lost { why } => self.lose_host(host, &why),
-            News::Told(command) => self.obey(command),
+            HostEvent::Lost { why } => self.lose_host(host, &why),
+            HostEvent::Control(command) => self.execute(command),
             // Said before the start, by each agent once.
-            News::Prepared { .. } | News::Failed { .. } => {}
+            HostEvent::Prepared { .. } | HostEvent::Failed { .. } => {}
         }
     }
 
-    fn hear_word(&mut self, host: u16, word: Word) {
+    fn on_worker_event(&mut self, host: u16, event: WorkerEvent) {
         let id = |thread| WorkerId { host, thread };
-        match word {
-            Word::Delta(delta) if self.gone.contains(&delta.worker) => {
+        match event {
+            WorkerEvent::Delta(delta) if self.gone.contains(&delta.worker) => {
                 // Its users were counted as lost, and its last words do not bring them back.
                 tracing::warn!(host, thread = delta.worker.thread, "a lost worker speaks");
             }
-            Word::Delta(delta) => self.record().merge(*delta),
-            Word::PhaseOver { thread } => {
+            WorkerEvent::Delta(delta) => self.record().merge(*delta),
+            WorkerEvent::PhaseOver { thread } => {
                 self.phase_over.insert(id(thread));
                 self.look_for_next_phase();
             }
-            Word::Idle { thread } => {
+            WorkerEvent::Idle { thread } => {
                 self.idle.insert(id(thread));
             }
-            Word::Came { users } => {
+            WorkerEvent::Came { users } => {
                 self.gathered += 1;
                 if self.gathered >= users {
-                    self.team.tell(Order::Gathered);
+                    self.hosts.tell(WorkerCommand::Gathered);
                 }
             }
-            Word::AbortRun => self.stop(Ending::Aborted),
-            Word::Stopped { thread } => {
+            WorkerEvent::AbortRun => self.stop(Ending::Aborted),
+            WorkerEvent::Stopped { thread } => {
                 self.stopped.insert(id(thread));
-                self.team.has_stopped(id(thread));
+                self.hosts.has_stopped(id(thread));
             }
         }
     }
@@ -249,7 +251,7 @@ impl Coordinator {
     fn look_for_next_phase(&mut self) {
         if !self.phase_over.is_empty() && self.are_all(&self.phase_over) {
             self.phase_over.clear();
-            self.team.next_phase(self.clock.ns() + nanoseconds(self.lead()));
+            self.hosts.next_phase(self.clock.ns() + nanos(self.lead()));
         }
     }
 
@@ -267,7 +269,7 @@ impl Coordinator {
 
     /// An agent is gone, and its workers with it.
     fn lose_host(&mut self, host: u16, why: &str) {
-        let Some(workers) = self.team.lose(host) else { return };
+        let Some(workers) = self.hosts.lose(host) else { return };
         let threads = (0..workers).filter_map(|thread| u16::try_from(thread).ok());
         let all: Vec<WorkerId> = threads.map(|thread| WorkerId { host, thread }).collect();
         if all.iter().all(|id| self.stopped.contains(id)) {
@@ -280,18 +282,18 @@ impl Coordinator {
         self.look_for_next_phase();
     }
 
-    fn obey(&mut self, command: Command) {
+    fn execute(&mut self, command: Command) {
         match command {
-            Command::Pause => self.team.tell(Order::Pause),
-            Command::Resume => self.team.tell(Order::Resume),
-            Command::Rate(factor) => self.team.tell(Order::Rate(factor)),
-            Command::Stop if self.told_to_stop => {
+            Command::Pause => self.hosts.tell(WorkerCommand::Pause),
+            Command::Resume => self.hosts.tell(WorkerCommand::Resume),
+            Command::Rate(factor) => self.hosts.tell(WorkerCommand::Rate(factor)),
+            Command::Stop if self.stop_requested => {
                 // Told twice: at once.
                 self.stopping = self.stopping.map(|(ending, _)| (ending, Instant::now()));
             }
             Command::Stop => {
                 // Nothing new for a run that is about to end by itself, and no second time.
-                self.told_to_stop = true;
+                self.stop_requested = true;
                 self.stop(Ending::Stopped);
             }
         }
@@ -300,13 +302,13 @@ impl Coordinator {
     fn stop(&mut self, why: Ending) {
         if self.stopping.is_none() {
             self.stopping = Some((why, Instant::now() + STOP_TIMEOUT));
-            self.team.tell(Order::Stop);
+            self.hosts.tell(WorkerCommand::Stop);
         }
     }
 
     fn close_second(&mut self) {
         self.seconds = self.elapsed().saturating_sub(CLOSE_AFTER).as_secs();
-        for (id, why) in self.team.take_lost() {
+        for (id, why) in self.hosts.take_lost() {
             self.lose(id, &why);
         }
         let at_ms = self.seconds.saturating_mul(1000);
@@ -342,10 +344,6 @@ impl Coordinator {
         self.outputs.finish(&mut record);
         Outcome { ending, outputs_failed: self.outputs.failed() }
     }
-}
-
-fn nanoseconds(time: Duration) -> u64 {
-    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
 impl std::fmt::Debug for Run {

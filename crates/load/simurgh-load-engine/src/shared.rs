@@ -4,8 +4,8 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use super::ledger::Ledger;
 use super::presence::Presences;
+use super::sent::SentMessages;
 
 /// Shared by the workers of a run on this host.
 #[derive(Debug, Default)]
@@ -17,7 +17,7 @@ pub(crate) struct Shared {
     /// When each interaction was last sent, by the shard's clock.
     interactions: Mutex<HashMap<String, u64>>,
     pub(crate) presences: Presences,
-    pub(crate) ledger: Ledger,
+    pub(crate) ledger: SentMessages,
 }
 
 impl Shared {

@@ -11,9 +11,9 @@ use simurgh_load_record::{Count, ErrorKind, Metric, MetricId};
 use simurgh_load_scenario::Reply;
 
 use super::program::{EachOp, LoopOp, Op, Program, ReceiveOp, RepeatOp, SendOp, ThinkOp};
-use super::user::{Doing, User, Value};
+use super::user::{User, UserState, Value};
 use super::values::Maker;
-use super::worker::{Net, Word, Worker};
+use super::worker::{Net, Worker, WorkerEvent};
 
 /// What comes after an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,7 +38,7 @@ impl Worker {
         let program = Rc::clone(&self.program);
         for _ in 0..OPS_MAX {
             let Some(user) = self.users.get(u) else { return };
-            user.doing = Doing::Running;
+            user.state = UserState::Running;
             user.set_awaits(0);
             let at = user.at;
             let flow = self.run_op(io, u, &program, at);
@@ -51,7 +51,7 @@ impl Worker {
         }
         let now_ms = (io.clock_ns() / 1_000_000) as u32;
         if let Some(user) = self.users.get(u) {
-            user.doing = Doing::Pacing;
+            user.state = UserState::Pacing;
             user.since_us = (now_ms + 1).wrapping_mul(1000);
             self.set_timer(u, now_ms + 1);
         }
@@ -126,13 +126,13 @@ impl Worker {
                 }
                 Flow::Next
             }
-            Op::WaitServer => self.wait_until(io, u, Doing::AwaitServer, None),
+            Op::WaitServer => self.wait_until(io, u, UserState::AwaitServer, None),
             Op::Abort => {
                 self.end_user(io, u, Ended::Aborted);
                 Flow::Wait
             }
             Op::AbortRun => {
-                self.say(Word::AbortRun);
+                self.say(WorkerEvent::AbortRun);
                 self.end_user(io, u, Ended::Aborted);
                 Flow::Wait
             }
@@ -158,11 +158,11 @@ impl Worker {
         &mut self,
         io: &mut Net,
         u: u32,
-        doing: Doing,
+        state: UserState,
         timeout: Option<Duration>,
     ) -> Flow {
         if let Some(user) = self.users.get(u) {
-            user.doing = doing;
+            user.state = state;
         }
         if let Some(timeout) = timeout {
             let due_ns = io.clock_ns().saturating_add(nanos(timeout));
@@ -176,17 +176,17 @@ impl Worker {
             simurgh_load_scenario::Think::Constant(time) => Some(time),
             drawn => self.with_user(u, |maker, user| maker.think(user, drawn)),
         };
-        self.rest(io, u, time.unwrap_or_default(), op.lazy, Doing::Thinking)
+        self.rest(io, u, time.unwrap_or_default(), op.lazy, UserState::Thinking)
     }
 
     /// Has the user rest from when the operation was meant to begin; what has passed of that time
     /// already is not added.
-    fn rest(&mut self, io: &mut Net, u: u32, time: Duration, lazy: bool, doing: Doing) -> Flow {
+    fn rest(&mut self, io: &mut Net, u: u32, time: Duration, lazy: bool, state: UserState) -> Flow {
         let now_ns = io.clock_ns();
         let Some(user) = self.users.get(u) else { return Flow::Wait };
         let since_ns = now_ns.saturating_sub(Self::elapsed_us(user.since_us, now_ns) * 1000);
         let end_ns = since_ns.saturating_add(nanos(time));
-        user.doing = doing;
+        user.state = state;
         if lazy {
             // The end is kept exactly; only the waking is not punctual.
             user.since_us = Self::us(end_ns);
@@ -208,10 +208,10 @@ impl Worker {
             user.set_awaits(count);
         }
         match op.receive.time {
-            None => self.wait_until(io, u, Doing::Receiving, None),
+            None => self.wait_until(io, u, UserState::Receiving, None),
             Some(time) => {
                 let time = self.with_user(u, |maker, user| maker.think(user, time));
-                self.rest(io, u, time.unwrap_or_default(), false, Doing::Receiving)
+                self.rest(io, u, time.unwrap_or_default(), false, UserState::Receiving)
             }
         }
     }
@@ -220,53 +220,53 @@ impl Worker {
     pub(crate) fn timer_due(&mut self, io: &mut Net, u: u32) {
         let now_ns = io.clock_ns();
         let Some(user) = self.users.get(u) else { return };
-        let (doing, since_us) = (user.doing, user.since_us);
-        match doing {
-            Doing::Thinking | Doing::Receiving => {
+        let (state, since_us) = (user.state, user.since_us);
+        match state {
+            UserState::Thinking | UserState::Receiving => {
                 if !matches!(self.program.op(user.at), Op::Think(think) if think.lazy) {
                     self.recorder.step_lag(Self::elapsed_us(since_us, now_ns));
                 }
                 self.rest_over(io, u);
             }
-            Doing::Pacing => {
+            UserState::Pacing => {
                 self.recorder.step_lag(Self::elapsed_us(since_us, now_ns));
                 self.rest_over(io, u);
             }
-            Doing::BackingOff => self.reopen(io, u),
-            Doing::Opening => self.timed_out(io, u, ErrorKind::ConnectTimeout),
-            Doing::AwaitUpgrade => self.timed_out(io, u, ErrorKind::UpgradeTimeout),
-            Doing::AwaitRef => {
+            UserState::BackingOff => self.reopen(io, u),
+            UserState::Opening => self.timed_out(io, u, ErrorKind::ConnectTimeout),
+            UserState::AwaitUpgrade => self.timed_out(io, u, ErrorKind::UpgradeTimeout),
+            UserState::AwaitRef => {
                 let program = Rc::clone(&self.program);
                 let joins = matches!(program.op(user.at), Op::Channel(channel)
                     if channel.command == super::program::ChannelCommand::Join);
                 let kind = if joins { ErrorKind::JoinTimeout } else { ErrorKind::ReplyTimeout };
                 self.timed_out(io, u, kind);
             }
-            Doing::AwaitFirst | Doing::AwaitHttp => {
+            UserState::AwaitFirst | UserState::AwaitHttp => {
                 self.timed_out(io, u, ErrorKind::ReplyTimeout);
             }
-            Doing::AwaitMatch | Doing::AwaitServer => {
+            UserState::AwaitMatch | UserState::AwaitServer => {
                 self.timed_out(io, u, ErrorKind::WaitTimeout);
             }
-            Doing::Gathering => {
+            UserState::Gathering => {
                 let origin = user.origin();
                 self.gathering.retain(|waiting| *waiting != u);
                 self.recorder.error(ErrorKind::WaitTimeout, origin);
                 self.done(io, u);
             }
             // The server has not answered the close: the connection ends all the same.
-            Doing::Closing => {
+            UserState::Closing => {
                 self.let_go(io, u);
                 self.done(io, u);
             }
-            Doing::Running => {}
+            UserState::Running => {}
         }
     }
 
     /// A rest is over: on with what follows, whose time is the end of the rest.
     pub(crate) fn rest_over(&mut self, io: &mut Net, u: u32) {
         let Some(user) = self.users.get(u) else { return };
-        if user.doing != Doing::Pacing
+        if user.state != UserState::Pacing
             && matches!(self.program.op(user.at), Op::Think(_) | Op::Receive(_))
         {
             user.at += 1;
@@ -300,16 +300,18 @@ impl Worker {
         use super::program::ChannelCommand as C;
         let program = Rc::clone(&self.program);
         let user = self.users.get(u)?;
-        let metric = match (user.doing, program.op(user.at)) {
-            (Doing::Opening, _) => Metric::Connect,
-            (Doing::AwaitUpgrade, _) => Metric::Upgrade,
-            (Doing::AwaitHttp, _) => Metric::Http,
-            (Doing::AwaitRef, Op::Channel(channel)) => match channel.command {
+        let metric = match (user.state, program.op(user.at)) {
+            (UserState::Opening, _) => Metric::Connect,
+            (UserState::AwaitUpgrade, _) => Metric::Upgrade,
+            (UserState::AwaitHttp, _) => Metric::Http,
+            (UserState::AwaitRef, Op::Channel(channel)) => match channel.command {
                 C::Join => Metric::Join,
                 C::Push => Metric::Push,
                 C::Leave => Metric::Leave,
             },
-            (Doing::AwaitFirst | Doing::AwaitMatch, Op::Send(_) | Op::Raw(_)) => Metric::Message,
+            (UserState::AwaitFirst | UserState::AwaitMatch, Op::Send(_) | Op::Raw(_)) => {
+                Metric::Message
+            }
             _ => return None,
         };
         Some(metric.into())
@@ -328,17 +330,17 @@ impl Worker {
         if !self.send_rendered(io, u, opcode, &op.message.data) {
             return Flow::Wait;
         }
-        let (doing, timeout) = match &op.message.reply {
+        let (state, timeout) = match &op.message.reply {
             Reply::None => {
                 self.recorder.count(Count::RequestsNoAck, 1);
                 return Flow::Next;
             }
-            Reply::First => (Doing::AwaitFirst, op.answer.timeout),
-            Reply::Match(_) => (Doing::AwaitMatch, op.answer.timeout),
+            Reply::First => (UserState::AwaitFirst, op.answer.timeout),
+            Reply::Match(_) => (UserState::AwaitMatch, op.answer.timeout),
         };
         self.recorder.count(Count::Requests, 1);
         let timeout = timeout.unwrap_or(self.program.scenario.timeouts.reply);
-        self.wait_until(io, u, doing, Some(timeout))
+        self.wait_until(io, u, state, Some(timeout))
     }
 
     fn loop_start(&mut self, u: u32, op: &LoopOp) -> Flow {
@@ -376,7 +378,7 @@ impl Worker {
             // The round before took longer than it should: the server is late, not this tool.
             return Flow::Goto(op.to);
         }
-        user.doing = Doing::Pacing;
+        user.state = UserState::Pacing;
         let due_ns = now_ns + u64::from(ahead_us) * 1000;
         self.set_timer(u, ms_after(due_ns));
         Flow::Wait
@@ -453,15 +455,15 @@ impl Worker {
     }
 
     fn gather(&mut self, io: &mut Net, u: u32, users: u64, timeout: Option<Duration>) -> Flow {
-        self.say(Word::Came { users });
+        self.say(WorkerEvent::Came { users });
         self.gathering.push(u);
-        self.wait_until(io, u, Doing::Gathering, timeout)
+        self.wait_until(io, u, UserState::Gathering, timeout)
     }
 
     /// All have come.
     pub(crate) fn gathered(&mut self, io: &mut Net, u: u32) {
         let Some(user) = self.users.get(u) else { return };
-        if user.doing == Doing::Gathering {
+        if user.state == UserState::Gathering {
             return self.done(io, u);
         }
         if user.is_gathering()
@@ -498,9 +500,9 @@ impl Worker {
 
     /// The run is over for this user.
     pub(crate) fn stop_user(&mut self, io: &mut Net, u: u32) {
-        let how = match self.users.get(u).map(|user| user.doing) {
+        let how = match self.users.get(u).map(|user| user.state) {
             // Staying or thinking to the end of the run is what it was there for.
-            Some(Doing::Thinking | Doing::Pacing | Doing::Receiving) => Ended::Finished,
+            Some(UserState::Thinking | UserState::Pacing | UserState::Receiving) => Ended::Finished,
             _ => Ended::Aborted,
         };
         self.end_user(io, u, how);

@@ -2,20 +2,19 @@
 
 use std::rc::Rc;
 
+use simurgh_load_record::{Count, ErrorKind, Metric};
+use simurgh_load_scenario::answer::AnswerText;
+use simurgh_load_scenario::{Dialect, Vsn};
 use simurgh_proto::session::client::Client;
 use simurgh_proto::ws::handshake::{ClientRequest, check_response, client_key};
 use simurgh_reactor::Key;
 
-use simurgh_load_record::{Count, ErrorKind, Metric};
-use simurgh_load_scenario::answer::AnswerText;
-use simurgh_load_scenario::{Dialect, Vsn};
-
+use super::connection::host_header;
+use super::dump::Exchange;
 use super::program::{ConnectOp, Op};
 use super::schedule::mix;
-use super::traffic::Exchange;
-use super::user::{Doing, User, Wire};
+use super::user::{ConnState, User, UserState};
 use super::values::Maker;
-use super::wire::host_header;
 use super::worker::{Net, Worker};
 
 /// What a connect says of its request.
@@ -41,7 +40,7 @@ impl Worker {
             parts.headers.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
         let subprotocols: Vec<&str> = op.connect.subprotocols.iter().map(String::as_str).collect();
         let Some(user) = self.users.get(u) else { return };
-        user.link = Wire::Upgrading;
+        user.link = ConnState::Upgrading;
         // The request's own time starts when it can be sent.
         user.since_us = Self::us(now_ns);
         let key = upgrade_key(&self.maker, user);
@@ -60,7 +59,7 @@ impl Worker {
         self.frame = out;
         self.recorder.count(Count::Requests, 1);
         let timeout = op.answer.timeout.unwrap_or(program.scenario.timeouts.reply);
-        self.wait_until(io, u, Doing::AwaitUpgrade, Some(timeout));
+        self.wait_until(io, u, UserState::AwaitUpgrade, Some(timeout));
     }
 
     /// What a connect says of its request, with the user's values.
@@ -132,7 +131,7 @@ impl Worker {
     /// Takes down the time of an answer, which may be a refusal.
     pub(super) fn upgrade_answered(&mut self, u: u32, received_ns: u64) -> u64 {
         let Some(user) = self.users.get(u) else { return 0 };
-        user.doing = Doing::Running;
+        user.state = UserState::Running;
         let took_us = Self::elapsed_us(user.since_us, received_ns);
         self.recorder.time(Metric::Upgrade, took_us);
         took_us
@@ -142,7 +141,7 @@ impl Worker {
     fn upgraded(&mut self, io: &mut Net, u: u32, op: &ConnectOp, head: &[u8], now_ns: u64) -> bool {
         let Some(user) = self.users.get(u) else { return false };
         let key = user.conn;
-        user.link = Wire::WebSocket;
+        user.link = ConnState::WebSocket;
         self.count_in(u);
         let took_us = self.upgrade_answered(u, now_ns);
         self.recorder.count(Count::Upgrades, 1);

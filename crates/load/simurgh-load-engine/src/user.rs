@@ -3,14 +3,13 @@
 //! A user who holds a connection and waits has this record (80 bytes) and the reactor's of its
 //! socket (32), and nothing else: what only some users need at some time is in [`Extra`].
 
+use simurgh_load_record::{MetricId, Origin};
+use simurgh_load_scenario::VarId;
 use simurgh_proto::session::client::Client;
 use simurgh_proto::ws::Decoder;
 use simurgh_reactor::Key;
 
-use simurgh_load_record::{MetricId, Origin};
-use simurgh_load_scenario::VarId;
-
-use super::turns::Aim;
+use super::spread::Aim;
 use super::wheel::{Link, Links};
 
 /// No connection.
@@ -39,8 +38,8 @@ pub(crate) struct User {
     pub(crate) aim: Aim,
     /// Random values drawn so far.
     pub(crate) draws: u16,
-    pub(crate) doing: Doing,
-    pub(crate) link: Wire,
+    pub(crate) state: UserState,
+    pub(crate) link: ConnState,
 }
 
 // A million users and their sockets are to fit in 128 MB: 80 here, 32 in the reactor.
@@ -49,7 +48,7 @@ const _: () = assert!(size_of::<User>() <= 80);
 /// What a user is waiting for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-pub(crate) enum Doing {
+pub(crate) enum UserState {
     /// Nothing: it goes on at once.
     Running,
     /// The end of a think time.
@@ -80,7 +79,7 @@ pub(crate) enum Doing {
     BackingOff,
 }
 
-impl Doing {
+impl UserState {
     /// Whether the user only stays or waits for a time.
     pub(crate) fn is_rest(self) -> bool {
         matches!(self, Self::Thinking | Self::Pacing | Self::Receiving | Self::Gathering)
@@ -90,7 +89,7 @@ impl Doing {
 /// What the user's connection is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-pub(crate) enum Wire {
+pub(crate) enum ConnState {
     /// There is none.
     None,
     /// On its way, for a WebSocket.
@@ -115,7 +114,7 @@ pub(crate) enum Wire {
     Raw,
 }
 
-impl Wire {
+impl ConnState {
     /// Whether messages can be sent.
     pub(crate) fn is_open(self) -> bool {
         matches!(self, Self::WebSocket | Self::Poll)
@@ -132,7 +131,7 @@ pub(crate) struct Extra {
     pub(crate) decoder: Decoder,
     /// A head that is half received.
     pub(crate) head: Vec<u8>,
-    pub(crate) tls: Option<Box<super::wire::Tls>>,
+    pub(crate) tls: Option<Box<super::connection::Tls>>,
     pub(crate) http: Option<Box<super::requests::HttpState>>,
     /// Transactions under way: which, and since when.
     pub(crate) transactions: Vec<(MetricId, u32)>,
@@ -153,22 +152,22 @@ pub(crate) struct Extra {
     /// Its long-poll session, where it has no WebSocket.
     pub(crate) poller: Option<Box<super::longpoll::Poller>>,
     /// Where it stands in the history of its topics.
-    pub(crate) positions: Option<Box<super::positions::Positions>>,
+    pub(crate) positions: Option<Box<super::resume::Positions>>,
     /// A connection that was cut in silence.
     pub(crate) abandoned: Option<Key>,
     /// A connection laid aside by a switch.
-    pub(crate) stored: Option<Box<Aside>>,
+    pub(crate) stored: Option<Box<StoredConnection>>,
 }
 
 /// A connection laid aside, with all that is known of it. It is not read meanwhile.
-pub(crate) struct Aside {
+pub(crate) struct StoredConnection {
     pub(crate) conn: Key,
     /// Whose server it is.
     pub(crate) target: u16,
-    pub(crate) link: Wire,
+    pub(crate) link: ConnState,
     pub(crate) client: Client,
     pub(crate) decoder: Decoder,
-    pub(crate) tls: Option<Box<super::wire::Tls>>,
+    pub(crate) tls: Option<Box<super::connection::Tls>>,
 }
 
 /// What a reconnect has to do before the session goes on.
@@ -187,7 +186,7 @@ pub(crate) struct Resume {
 /// A rest that a lost connection has interrupted.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rest {
-    pub(crate) doing: Doing,
+    pub(crate) state: UserState,
     /// When it ends, in wheel milliseconds.
     pub(crate) due_ms: Option<u32>,
     pub(crate) since_us: u32,
@@ -242,13 +241,14 @@ impl User {
     pub(crate) fn is_gathering(&self) -> bool {
         let resume = self.extra.as_ref().and_then(|extra| extra.resume.as_ref());
         let rest = resume.and_then(|resume| resume.rest.as_ref());
-        self.doing == Doing::Gathering || rest.is_some_and(|rest| rest.doing == Doing::Gathering)
+        self.state == UserState::Gathering
+            || rest.is_some_and(|rest| rest.state == UserState::Gathering)
     }
 
     /// The rest that it takes, if it takes one.
     pub(crate) fn rest(&self) -> Option<Rest> {
-        self.doing.is_rest().then(|| Rest {
-            doing: self.doing,
+        self.state.is_rest().then(|| Rest {
+            state: self.state,
             due_ms: self.timer.due_ms(),
             since_us: self.since_us,
             awaits: self.awaits(),
@@ -340,7 +340,7 @@ enum Place {
     Free { next: u32 },
 }
 
-// That a place may be free costs nothing: it hides in what `Doing` does not use.
+// That a place may be free costs nothing: it hides in what `UserState` does not use.
 const _: () = assert!(size_of::<Place>() == size_of::<User>());
 
 /// Users in a page: as many as fit in 64 KiB, which allocators give without waste.

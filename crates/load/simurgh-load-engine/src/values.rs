@@ -4,17 +4,17 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::stamp::Stamp;
 use simurgh_load_scenario::answer::md5_hex;
 use simurgh_load_scenario::{
     Bound, Compare, Condition, DataFile, Generated, Part, Set, Template, Think, Value as Source,
 };
 
+use super::connection::unix_time;
 use super::program::Program;
 use super::schedule::mix;
 use super::shared::Shared;
 use super::user::{User, Value};
-use super::wire::unix_time;
+use crate::stamp::Stamp;
 
 /// Makes values for the users of one worker.
 pub(crate) struct Maker {

@@ -34,7 +34,6 @@ pub(crate) trait Links {
     fn link(&mut self, user: u32) -> &mut Link;
 }
 
-/// See the module.
 pub(crate) struct Wheel {
     /// First users of the slots, level by level.
     heads: Box<[u32; SLOTS * LEVELS]>,

@@ -1,30 +1,29 @@
 //! A worker: one thread on the reactor, its share of the users, and what it tells the collector.
 //!
-//! Each turn: what the network brought ([`super::wire`]), then the end of the turn: users whose
-//! timer is due, arrivals, heartbeats, the report of the second. Every wait of the loop ends at
-//! the next of these, so an idle worker sleeps.
+//! Each turn: what the network brought ([`super::connection`]), then the end of the turn: users
+//! whose timer is due, arrivals, heartbeats, the report of the second. Every wait of the loop ends
+//! at the next of these, so an idle worker sleeps.
 
 use std::collections::VecDeque;
 use std::rc::Rc;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
-use simurgh_reactor::{Closed, Handler, Io, Key, Next, Slow, give_back_memory};
-
-use crate::stamp::Stamps;
+use simurgh_load_client::SourcePool;
 use simurgh_load_record::{Count, Delta, Names, Recorder, Seen};
 use simurgh_load_scenario::{Dump, Follow};
+use simurgh_reactor::{Closed, Handler, Io, Key, Next, Slow, give_back_memory};
 
-use super::Order;
 use super::arrivals::Arrivals;
-use super::cuts::Cuts;
-use super::follow::Followed;
+use super::deliveries::Followed;
+use super::disconnects::Cuts;
+use super::heartbeats::Sweeps;
 use super::program::Program;
-use super::sweep::Sweeps;
 use super::user::{NO_KEY, User, Users};
 use super::values::Maker;
 use super::wheel::Wheel;
-use simurgh_load_client::SourcePool;
+use crate::command::WorkerCommand;
+use crate::stamp::Stamps;
 
 /// What the reactor keeps of a connection: its user.
 pub(crate) type Net = Io<u32>;
@@ -34,7 +33,7 @@ pub(crate) const NOBODY: u32 = u32::MAX;
 
 /// What a worker tells.
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) enum Word {
+pub(crate) enum WorkerEvent {
     /// What has happened in the last second.
     Delta(Box<Delta>),
     /// The phase is over, and the next one waits until no users are left.
@@ -45,7 +44,7 @@ pub(crate) enum Word {
     Came { users: u64 },
     /// The scenario ends the run.
     AbortRun,
-    /// All users have ended after [`Order::Stop`]; nothing follows.
+    /// All users have ended after [`WorkerCommand::Stop`]; nothing follows.
     Stopped { thread: u16 },
 }
 
@@ -61,7 +60,7 @@ pub(crate) struct Worker {
     pub(crate) sources: SourcePool,
     pub(crate) sweeps: Sweeps,
     /// Tells the collector, on whichever host it is.
-    pub(crate) words: Arc<dyn Fn(Word) + Send + Sync>,
+    pub(crate) events: Arc<dyn Fn(WorkerEvent) + Send + Sync>,
     pub(crate) thread: u16,
     /// Connections ready for use.
     pub(crate) connected: u64,
@@ -170,8 +169,8 @@ impl Worker {
     }
 
     /// Says something to the collector.
-    pub(crate) fn say(&self, word: Word) {
-        (self.words)(word);
+    pub(crate) fn say(&self, event: WorkerEvent) {
+        (self.events)(event);
     }
 
     fn stop(&mut self) {
@@ -225,7 +224,7 @@ impl Worker {
         self.reported_ns += since_ns / REPORT_NS * REPORT_NS;
         let cpu_ns = io.stats().read().cpu_ns;
         if let Some(delta) = self.recorder.take(cpu_ns) {
-            self.say(Word::Delta(Box::new(delta)));
+            self.say(WorkerEvent::Delta(Box::new(delta)));
         }
     }
 
@@ -254,7 +253,7 @@ impl Worker {
                 }
                 self.report(io);
                 self.stopping = Stopping::Done;
-                self.say(Word::Stopped { thread: self.thread });
+                self.say(WorkerEvent::Stopped { thread: self.thread });
                 io.stop();
                 false
             }
@@ -286,10 +285,10 @@ impl Worker {
         if self.users.len() == 0 {
             if self.arrivals.is_over() && !self.said_idle {
                 self.said_idle = true;
-                self.say(Word::Idle { thread });
+                self.say(WorkerEvent::Idle { thread });
             }
             if self.arrivals.ask_for_next_phase() {
-                self.say(Word::PhaseOver { thread });
+                self.say(WorkerEvent::PhaseOver { thread });
             }
         } else {
             self.said_idle = false;
@@ -299,7 +298,7 @@ impl Worker {
 
 impl Handler for Worker {
     type Conn = u32;
-    type Mail = Order;
+    type Mail = WorkerCommand;
 
     fn connected(&mut self, io: &mut Net, key: Key) {
         self.link_up(io, key);
@@ -315,25 +314,25 @@ impl Handler for Worker {
         }
     }
 
-    fn mail(&mut self, io: &mut Net, mail: Order) {
+    fn mail(&mut self, io: &mut Net, mail: WorkerCommand) {
         match mail {
-            Order::Start { at_ns, clock_offset_ns } => {
+            WorkerCommand::Start { at_ns, clock_offset_ns } => {
                 self.clock_offset_ns = clock_offset_ns;
                 self.arrivals.start(at_ns);
                 self.sweeps.start(at_ns);
                 self.reported_ns = at_ns;
             }
-            Order::Clock { clock_offset_ns } => self.clock_offset_ns = clock_offset_ns,
-            Order::NextPhase { at_ns } => self.arrivals.next_phase(at_ns),
-            Order::Pause => self.arrivals.pause(io.clock_ns()),
-            Order::Resume => self.arrivals.resume(io.clock_ns()),
-            Order::Rate(factor) => self.arrivals.set_factor(factor),
-            Order::Gathered => {
+            WorkerCommand::Clock { clock_offset_ns } => self.clock_offset_ns = clock_offset_ns,
+            WorkerCommand::NextPhase { at_ns } => self.arrivals.next_phase(at_ns),
+            WorkerCommand::Pause => self.arrivals.pause(io.clock_ns()),
+            WorkerCommand::Resume => self.arrivals.resume(io.clock_ns()),
+            WorkerCommand::Rate(factor) => self.arrivals.set_factor(factor),
+            WorkerCommand::Gathered => {
                 for u in std::mem::take(&mut self.gathering) {
                     self.gathered(io, u);
                 }
             }
-            Order::Stop => self.stop(),
+            WorkerCommand::Stop => self.stop(),
         }
     }
 
@@ -386,8 +385,8 @@ impl Worker {
             phase,
             aim: self.arrivals.aim(id),
             draws: 0,
-            doing: super::user::Doing::Running,
-            link: super::user::Wire::None,
+            state: super::user::UserState::Running,
+            link: super::user::ConnState::None,
         };
         let u = self.users.add(user);
         self.traffic.users = self.traffic.users.saturating_add(1);

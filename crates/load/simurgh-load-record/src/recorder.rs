@@ -77,6 +77,7 @@ impl Recorder {
     }
 
     /// What is counted of a server, by its index.
+    #[inline]
     pub fn at(&mut self, server: u16) -> &mut OfServer {
         self.touched = true;
         self.servers.at(server)
@@ -147,6 +148,7 @@ impl Recorder {
     }
 
     /// An HTTP answer with this status.
+    #[inline]
     pub fn status(&mut self, status: u16) {
         self.count(Count::HttpAnswers, 1);
         if status >= 400 {
@@ -238,6 +240,7 @@ impl Recorder {
     }
 
     /// Whether there is something to hand over.
+    #[inline]
     pub fn is_touched(&self) -> bool {
         self.touched
     }

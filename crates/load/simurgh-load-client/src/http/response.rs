@@ -1,6 +1,5 @@
 //! Reads responses from bytes as they come.
 
-use std::fmt;
 use std::mem::MaybeUninit;
 
 use super::framing::{self, Chunk, Framing};
@@ -108,37 +107,28 @@ pub fn header_values<'a, 'n>(
 
 /// Why an answer is none. Always the server's fault or the network's; the connection is of no more
 /// use after it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ResponseError {
     /// The head is no HTTP/1.x head.
+    #[error("the answer is not HTTP/1.x")]
     NotHttp,
     /// The head is longer than [`Limits::head_bytes_max`], or has over 128 headers.
+    #[error("the answer's head is too large")]
     HeadTooLarge,
     /// `Content-Length` or a chunk's size is none, or several contradict each other.
+    #[error("the answer's length is not clear")]
     Framing,
     /// 101 to a request that asked for nothing of that kind.
+    #[error("the server switched protocols without being asked")]
     Switched,
     /// The connection ended before anything was answered: on one that was used before, this is
     /// the server's right, and the request may be sent again on another.
+    #[error("the server closed the connection without an answer")]
     NoAnswer,
     /// The connection ended within the answer.
+    #[error("the server closed the connection within its answer")]
     Cut,
 }
-
-impl fmt::Display for ResponseError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::NotHttp => "the answer is not HTTP/1.x",
-            Self::HeadTooLarge => "the answer's head is too large",
-            Self::Framing => "the answer's length is not clear",
-            Self::Switched => "the server switched protocols without being asked",
-            Self::NoAnswer => "the server closed the connection without an answer",
-            Self::Cut => "the server closed the connection within its answer",
-        })
-    }
-}
-
-impl std::error::Error for ResponseError {}
 
 impl Response {
     /// An answer that is about to come; `to_head` if the request's method was `HEAD`.

@@ -12,13 +12,15 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::{Crew, Options, Order, Part, Word};
 use simurgh_load_scenario::Scenario;
 
 use super::clock::difference;
 use super::host::RunClock;
-use super::peer::{self, Ear, Gone, Mouth};
+use super::peer::{self, PeerLost, PeerReader, PeerWriter};
 use super::wire::{FromAgent, Greeting, Hello, PROTOCOL, ToAgent, VERSION};
+use crate::command::WorkerCommand;
+use crate::pool::{Options, Part, WorkerPool};
+use crate::worker::WorkerEvent;
 
 /// Connections that have not said yet who they are.
 const STRANGERS_MAX: usize = 16;
@@ -140,16 +142,16 @@ impl Own {
 
     /// A connection from its begin to its end.
     fn meet(self: Arc<Self>, stream: TcpStream, from: SocketAddr) {
-        let met = peer::open(stream).map_err(Gone::from);
-        let met = met.and_then(|(ear, mouth)| self.greet(ear, mouth, from));
+        let met = peer::open(stream).map_err(PeerLost::from);
+        let met = met.and_then(|(reader, writer)| self.greet(reader, writer, from));
         self.strangers.fetch_sub(1, Ordering::Relaxed);
-        let (session, ear) = match met {
+        let (session, reader) = match met {
             Ok(Some(met)) => met,
             Ok(None) => return,
             Err(gone) => return self.say(&format!("{from}: no controller: {gone}")),
         };
         self.say(&format!("{from}: controls this agent"));
-        match session.run(ear) {
+        match session.run(reader) {
             Ok(()) => self.say(&format!("{from}: its run is over")),
             Err(why) => self.say(&format!("{from}: its run was ended here: {why}")),
         }
@@ -158,11 +160,11 @@ impl Own {
     /// Hears who it is. `None`: it was sent away, which is logged.
     fn greet(
         self: &Arc<Self>,
-        mut ear: Ear,
-        mouth: Mouth,
+        mut reader: PeerReader,
+        writer: PeerWriter,
         from: SocketAddr,
-    ) -> Result<Option<(Session, Ear)>, Gone> {
-        let hello: Hello = ear.hear()?;
+    ) -> Result<Option<(Session, PeerReader)>, PeerLost> {
+        let hello: Hello = reader.receive()?;
         if !hello.knows(&self.token) {
             self.say(&format!("{from}: sent away, its token is another one"));
             return Ok(None);
@@ -171,7 +173,7 @@ impl Own {
         let slot = if same { Slot::take(self, from) } else { Err(String::new()) };
         let busy = slot.as_ref().err().filter(|_| same).cloned();
         // Whoever is sent away, and cannot be told why, is away.
-        let said = mouth.say(&Greeting { busy, ..Greeting::of_this_host() });
+        let said = writer.send(&Greeting { busy, ..Greeting::of_this_host() });
         if !same {
             self.say(&format!(
                 "{from}: sent away, it is simurgh {} (protocol {}), this is {VERSION} (protocol \
@@ -188,17 +190,17 @@ impl Own {
             }
         };
         said?;
-        ear.trust();
+        reader.trust();
         let session = Session {
             own: Arc::clone(self),
-            mouth,
+            writer,
             from,
             clock: RunClock::new(),
             slot: Some(slot),
-            crew: None,
-            to_crew_ns: 0,
+            pool: None,
+            to_workers_ns: 0,
         };
-        Ok(Some((session, ear)))
+        Ok(Some((session, reader)))
     }
 }
 
@@ -226,43 +228,47 @@ impl Drop for Slot {
 /// One run.
 struct Session {
     own: Arc<Own>,
-    mouth: Mouth,
+    writer: PeerWriter,
     from: SocketAddr,
     clock: RunClock,
     slot: Option<Slot>,
-    crew: Option<Crew>,
+    pool: Option<WorkerPool>,
     /// What is added to the session's clock for that of the workers.
-    to_crew_ns: i64,
+    to_workers_ns: i64,
 }
 
 /// What happens in a session.
-enum Event {
-    Told(ToAgent),
-    Said(Word),
-    Gone(Gone),
+enum SessionEvent {
+    Received(ToAgent),
+    Worker(WorkerEvent),
+    Gone(PeerLost),
 }
 
 impl Session {
     /// Until the controller ends it, or something goes wrong, which is the error.
-    fn run(mut self, ear: Ear) -> Result<(), String> {
+    fn run(mut self, reader: PeerReader) -> Result<(), String> {
         let (sender, events) = channel();
-        let listener = Listening { ear, mouth: self.mouth.clone(), clock: self.clock };
+        let listener = ReceiveLoop { reader, writer: self.writer.clone(), clock: self.clock };
         let told = sender.clone();
         let thread = std::thread::Builder::new().name("agent-in".to_owned());
         let thread =
             thread.spawn(move || listener.run(&told)).map_err(|error| error.to_string())?;
         let end = self.serve(&events, &sender);
         // Users end with their threads, at once.
-        drop(self.crew.take());
+        drop(self.pool.take());
         // Free before the controller hears the end: it may come back at once.
         drop(self.slot.take());
-        self.mouth.close();
+        self.writer.close();
         // What it died of would have been heard.
         let _ = thread.join();
         end
     }
 
-    fn serve(&mut self, events: &Receiver<Event>, sender: &Sender<Event>) -> Result<(), String> {
+    fn serve(
+        &mut self,
+        events: &Receiver<SessionEvent>,
+        sender: &Sender<SessionEvent>,
+    ) -> Result<(), String> {
         let mut look = Instant::now() + POLL_INTERVAL;
         loop {
             let event = match events.recv_timeout(look.saturating_duration_since(Instant::now())) {
@@ -275,31 +281,31 @@ impl Session {
                 Err(RecvTimeoutError::Disconnected) => return Err("its thread is gone".to_owned()),
             };
             match event {
-                Event::Told(ToAgent::Over) => return Ok(()),
-                Event::Told(message) => self.obey(message, sender)?,
-                Event::Said(word) => {
-                    if let Word::Stopped { thread } = word
-                        && let Some(crew) = &mut self.crew
+                SessionEvent::Received(ToAgent::Over) => return Ok(()),
+                SessionEvent::Received(message) => self.execute(message, sender)?,
+                SessionEvent::Worker(event) => {
+                    if let WorkerEvent::Stopped { thread } = event
+                        && let Some(pool) = &mut self.pool
                     {
-                        crew.has_stopped(thread);
+                        pool.has_stopped(thread);
                     }
-                    self.say(&FromAgent::Word(word))?;
+                    self.say(&FromAgent::Worker(event))?;
                 }
-                Event::Gone(gone) => return Err(gone.to_string()),
+                SessionEvent::Gone(gone) => return Err(gone.to_string()),
             }
         }
     }
 
     /// Called when all that was said has been passed on.
     fn look_for_lost(&mut self) -> Result<(), String> {
-        for (thread, why) in self.crew.as_mut().map(Crew::take_lost).unwrap_or_default() {
+        for (thread, why) in self.pool.as_mut().map(WorkerPool::take_lost).unwrap_or_default() {
             self.own.say(&format!("worker {thread} has ended: {why}"));
             self.say(&FromAgent::WorkerLost { thread, why })?;
         }
         Ok(())
     }
 
-    fn obey(&mut self, message: ToAgent, sender: &Sender<Event>) -> Result<(), String> {
+    fn execute(&mut self, message: ToAgent, sender: &Sender<SessionEvent>) -> Result<(), String> {
         match message {
             // The listener answers these.
             ToAgent::Ping { .. } | ToAgent::Over => Ok(()),
@@ -313,9 +319,9 @@ impl Session {
                 };
                 self.say(&answer)
             }
-            ToAgent::Order(order) => {
-                if let Some(crew) = &self.crew {
-                    crew.tell(self.in_crew_time(order));
+            ToAgent::Command(command) => {
+                if let Some(pool) = &self.pool {
+                    pool.tell(self.in_workers_time(command));
                 }
                 Ok(())
             }
@@ -327,9 +333,9 @@ impl Session {
         scenario: Scenario,
         part: Part,
         receive_stamps: bool,
-        sender: &Sender<Event>,
+        sender: &Sender<SessionEvent>,
     ) -> Result<u64, String> {
-        if self.crew.is_some() {
+        if self.pool.is_some() {
             return Err("it has its part already".to_owned());
         }
         let end = part.first.saturating_add(part.workers);
@@ -338,61 +344,61 @@ impl Session {
         }
         *self.own.busy() = Some(format!("a run of {:?} from {}", scenario.name, self.from));
         let options = Options { receive_stamps, ..Options::default() };
-        let words = sender.clone();
+        let events = sender.clone();
         // The session is gone only when its workers are.
-        let words = Arc::new(move |word| drop(words.send(Event::Said(word))));
-        let words: crate::Words = words;
+        let events = Arc::new(move |event| drop(events.send(SessionEvent::Worker(event))));
+        let events: crate::pool::EventSender = events;
         let name = scenario.name.clone();
-        let crew = Crew::start(&Arc::new(scenario), part, &options, &words);
-        let crew = crew.map_err(|error| error.to_string())?;
-        self.to_crew_ns = difference(crew.clock_ns(), self.clock.ns());
-        let capacity = crew.capacity() as u64;
-        self.crew = Some(crew);
+        let pool = WorkerPool::start(&Arc::new(scenario), part, &options, &events);
+        let pool = pool.map_err(|error| error.to_string())?;
+        self.to_workers_ns = difference(pool.clock_ns(), self.clock.ns());
+        let capacity = pool.capacity() as u64;
+        self.pool = Some(pool);
         self.own
             .say(&format!("{}: a run of {name:?} with {} workers here", self.from, part.workers));
         Ok(capacity)
     }
 
     /// The same order in the time of the workers' clock.
-    fn in_crew_time(&self, order: Order) -> Order {
-        let add_ns = self.to_crew_ns;
-        match order {
-            Order::Start { at_ns, clock_offset_ns } => Order::Start {
+    fn in_workers_time(&self, command: WorkerCommand) -> WorkerCommand {
+        let add_ns = self.to_workers_ns;
+        match command {
+            WorkerCommand::Start { at_ns, clock_offset_ns } => WorkerCommand::Start {
                 at_ns: at_ns.saturating_add_signed(add_ns),
                 clock_offset_ns: clock_offset_ns.saturating_sub(add_ns),
             },
-            Order::Clock { clock_offset_ns } => {
-                Order::Clock { clock_offset_ns: clock_offset_ns.saturating_sub(add_ns) }
+            WorkerCommand::Clock { clock_offset_ns } => {
+                WorkerCommand::Clock { clock_offset_ns: clock_offset_ns.saturating_sub(add_ns) }
             }
-            Order::NextPhase { at_ns } => {
-                Order::NextPhase { at_ns: at_ns.saturating_add_signed(add_ns) }
+            WorkerCommand::NextPhase { at_ns } => {
+                WorkerCommand::NextPhase { at_ns: at_ns.saturating_add_signed(add_ns) }
             }
             other => other,
         }
     }
 
     fn say(&self, message: &FromAgent) -> Result<(), String> {
-        self.mouth.say(message).map_err(|gone| gone.to_string())
+        self.writer.send(message).map_err(|gone| gone.to_string())
     }
 }
 
 /// Hears the controller, and answers its pings at once, whatever else is done.
-struct Listening {
-    ear: Ear,
-    mouth: Mouth,
+struct ReceiveLoop {
+    reader: PeerReader,
+    writer: PeerWriter,
     clock: RunClock,
 }
 
-impl Listening {
-    fn run(mut self, events: &Sender<Event>) {
+impl ReceiveLoop {
+    fn run(mut self, events: &Sender<SessionEvent>) {
         let gone = loop {
-            let said = match self.ear.hear() {
+            let said = match self.reader.receive() {
                 Ok(ToAgent::Ping { sent_ns }) => {
-                    self.mouth.say(&FromAgent::Pong { sent_ns, clock_ns: self.clock.ns() })
+                    self.writer.send(&FromAgent::Pong { sent_ns, clock_ns: self.clock.ns() })
                 }
                 Ok(message) => {
                     // The session is gone only when this connection is.
-                    let _ = events.send(Event::Told(message));
+                    let _ = events.send(SessionEvent::Received(message));
                     Ok(())
                 }
                 Err(gone) => Err(gone),
@@ -401,6 +407,6 @@ impl Listening {
                 break gone;
             }
         };
-        let _ = events.send(Event::Gone(gone));
+        let _ = events.send(SessionEvent::Gone(gone));
     }
 }

@@ -12,13 +12,15 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use crate::{Order, Part, Word};
 use simurgh_load_scenario::{Agent, Scenario};
 
 use super::clock::{Reading, Readings};
-use super::host::{News, Report, RunClock};
-use super::peer::{self, Ear, Gone, Mouth};
+use super::host::{HostEvent, Report, RunClock};
+use super::peer::{self, PeerLost, PeerReader, PeerWriter};
 use super::wire::{BEAT, FromAgent, Greeting, Hello, PROTOCOL, ToAgent, VERSION};
+use crate::command::WorkerCommand;
+use crate::pool::Part;
+use crate::worker::WorkerEvent;
 
 /// How long an agent may take to be connected to.
 const CONNECT: Duration = Duration::from_secs(5);
@@ -26,13 +28,13 @@ const CONNECT: Duration = Duration::from_secs(5);
 const ROUNDS: usize = 16;
 const ROUNDS_TIME: Duration = Duration::from_secs(1);
 /// Orders that wait for the network: more than there are in a run.
-const ORDERS_MAX: usize = 1000;
+const COMMANDS_MAX: usize = 1000;
 
 /// An agent that has taken us up.
 struct Found {
     greeting: Greeting,
-    ear: Ear,
-    mouth: Mouth,
+    reader: PeerReader,
+    writer: PeerWriter,
     readings: Readings,
 }
 
@@ -65,18 +67,18 @@ fn greet(agent: &Agent) -> Result<Found, String> {
         )
     })?;
     let system = |error: io::Error| format!("cannot set up the connection: {error}");
-    let (mut ear, mouth) = peer::open(stream).map_err(system)?;
-    let broken = |gone: Gone| format!("no answer: {gone}; see that it is `simurgh load agent`");
-    mouth.say(&Hello::new(token)).map_err(broken)?;
-    let greeting: Greeting = match ear.hear() {
+    let (mut reader, writer) = peer::open(stream).map_err(system)?;
+    let broken = |gone: PeerLost| format!("no answer: {gone}; see that it is `simurgh load agent`");
+    writer.send(&Hello::new(token)).map_err(broken)?;
+    let greeting: Greeting = match reader.receive() {
         Ok(greeting) => greeting,
-        Err(Gone::Closed) => {
+        Err(PeerLost::Closed) => {
             return Err("it closed without an answer: its token is another one; give the one it \
                         was started with"
                 .to_owned());
         }
         // It may close before it has read all.
-        Err(Gone::Io(error)) if error.kind() == io::ErrorKind::ConnectionReset => {
+        Err(PeerLost::Io(error)) if error.kind() == io::ErrorKind::ConnectionReset => {
             return Err(
                 "it refused: its token is another one; give the one it was started with".to_owned()
             );
@@ -93,8 +95,8 @@ fn greet(agent: &Agent) -> Result<Found, String> {
     if let Some(what) = &greeting.busy {
         return Err(format!("it is busy with {what}; wait for its end, or name another agent"));
     }
-    ear.trust();
-    Ok(Found { greeting, ear, mouth, readings: Readings::default() })
+    reader.trust();
+    Ok(Found { greeting, reader, writer, readings: Readings::default() })
 }
 
 fn connect(address: &str) -> io::Result<TcpStream> {
@@ -109,15 +111,15 @@ fn connect(address: &str) -> io::Result<TcpStream> {
 }
 
 impl Found {
-    fn measure(&mut self, clock: RunClock) -> Result<(), Gone> {
+    fn measure(&mut self, clock: RunClock) -> Result<(), PeerLost> {
         let start = Instant::now();
         for round in 0..ROUNDS {
             // Three on any network: the first wakes up what sleeps.
             if round >= 3 && start.elapsed() >= ROUNDS_TIME {
                 break;
             }
-            self.mouth.say(&ToAgent::Ping { sent_ns: clock.ns() })?;
-            if let FromAgent::Pong { sent_ns, clock_ns } = self.ear.hear()? {
+            self.writer.send(&ToAgent::Ping { sent_ns: clock.ns() })?;
+            if let FromAgent::Pong { sent_ns, clock_ns } = self.reader.receive()? {
                 self.readings.add(sent_ns, clock.ns(), clock_ns);
             }
         }
@@ -125,47 +127,48 @@ impl Found {
     }
 
     fn link(self, host: u16, clock: RunClock, reports: &Sender<Report>) -> io::Result<Link> {
-        let Self { ear, mouth, readings, .. } = self;
+        let Self { reader, writer, readings, .. } = self;
         let readings = Arc::new(Mutex::new(readings));
-        let (orders, sending) = sync_channel(ORDERS_MAX);
-        let sender = Speaking { mouth: mouth.clone(), clock };
-        let listener = Listening {
+        let (commands, sending) = sync_channel(COMMANDS_MAX);
+        let sender = SendLoop { writer: writer.clone(), clock };
+        let listener = ReceiveLoop {
             host,
-            ear,
-            mouth: mouth.clone(),
+            reader,
+            writer: writer.clone(),
             clock,
             readings: Arc::clone(&readings),
-            orders: orders.clone(),
+            commands: commands.clone(),
             reports: reports.clone(),
         };
         let thread = |name: &str| std::thread::Builder::new().name(format!("agent-{host}-{name}"));
         // Its end closes the connection, and with it the listener.
         thread("out").spawn(move || sender.run(&sending))?;
         let listener = thread("in").spawn(move || listener.run())?;
-        Ok(Link { orders, mouth, readings, listener: Some(listener) })
+        Ok(Link { commands, writer, readings, listener: Some(listener) })
     }
 }
 
 /// The way to an agent that takes part.
 pub(crate) struct Link {
-    orders: SyncSender<Say>,
-    mouth: Mouth,
+    commands: SyncSender<ToSend>,
+    writer: PeerWriter,
     readings: Arc<Mutex<Readings>>,
     listener: Option<JoinHandle<()>>,
 }
 
 /// What is to be sent to an agent.
-enum Say {
+enum ToSend {
     Message(ToAgent),
     /// Nothing more; the agent closes.
     Last(ToAgent),
 }
 
 impl Link {
-    /// Lets the agent start its workers; it reports [`News::Prepared`] or [`News::Failed`].
+    /// Has the agent start its workers; it reports [`HostEvent::Prepared`] or
+    /// [`HostEvent::Failed`].
     pub(crate) fn prepare(&self, scenario: Scenario, part: Part, receive_stamps: bool) {
         let scenario = Box::new(scenario);
-        self.send(Say::Message(ToAgent::Prepare { scenario, part, receive_stamps }));
+        self.send(ToSend::Message(ToAgent::Prepare { scenario, part, receive_stamps }));
     }
 
     /// See [`super::host::Host::start`].
@@ -176,19 +179,19 @@ impl Link {
         drop(readings);
         let offset_ns = reading.map_or(0, |reading| reading.offset_ns);
         let at_ns = at_ns.saturating_add_signed(offset_ns.saturating_neg());
-        self.tell(Order::Start { at_ns, clock_offset_ns: offset_ns });
+        self.tell(WorkerCommand::Start { at_ns, clock_offset_ns: offset_ns });
     }
 
     /// See [`super::host::Host::next_phase`].
     pub(crate) fn next_phase(&self, at_ns: u64) {
         let offset_ns = self.lock().best().map_or(0, |reading| reading.offset_ns);
         let at_ns = at_ns.saturating_add_signed(offset_ns.saturating_neg());
-        self.tell(Order::NextPhase { at_ns });
+        self.tell(WorkerCommand::NextPhase { at_ns });
     }
 
     /// An order, its times in the agent's clock.
-    pub(crate) fn tell(&self, order: Order) {
-        self.send(Say::Message(ToAgent::Order(order)));
+    pub(crate) fn tell(&self, command: WorkerCommand) {
+        self.send(ToSend::Message(ToAgent::Command(command)));
     }
 
     /// How long an order is on its way, as far as is known.
@@ -198,7 +201,7 @@ impl Link {
 
     /// Tells the agent that the run is over.
     pub(crate) fn dismiss(&self) {
-        self.send(Say::Last(ToAgent::Over));
+        self.send(ToSend::Last(ToAgent::Over));
     }
 
     /// Waits until the agent has closed; it has [`super::wire::SILENCE`] to do so.
@@ -209,10 +212,10 @@ impl Link {
         }
     }
 
-    fn send(&self, say: Say) {
-        if self.orders.try_send(say).is_err() {
+    fn send(&self, say: ToSend) {
+        if self.commands.try_send(say).is_err() {
             // It takes nothing, or is gone: the listener hears the end and reports it.
-            self.mouth.close();
+            self.writer.close();
         }
     }
 
@@ -223,31 +226,31 @@ impl Link {
 
 impl Drop for Link {
     fn drop(&mut self) {
-        self.mouth.close();
+        self.writer.close();
     }
 }
 
 /// Sends orders, and a ping where there are none.
-struct Speaking {
-    mouth: Mouth,
+struct SendLoop {
+    writer: PeerWriter,
     clock: RunClock,
 }
 
-impl Speaking {
-    fn run(self, sending: &Receiver<Say>) {
+impl SendLoop {
+    fn run(self, sending: &Receiver<ToSend>) {
         let mut beat = Instant::now() + BEAT;
         loop {
             let said = match sending.recv_timeout(beat.saturating_duration_since(Instant::now())) {
-                Ok(Say::Message(message)) => self.mouth.say(&message),
-                Ok(Say::Last(message)) => {
-                    if self.mouth.say(&message).is_err() {
-                        self.mouth.close();
+                Ok(ToSend::Message(message)) => self.writer.send(&message),
+                Ok(ToSend::Last(message)) => {
+                    if self.writer.send(&message).is_err() {
+                        self.writer.close();
                     }
                     return;
                 }
                 Err(RecvTimeoutError::Timeout) => {
                     beat = Instant::now() + BEAT;
-                    self.mouth.say(&ToAgent::Ping { sent_ns: self.clock.ns() })
+                    self.writer.send(&ToAgent::Ping { sent_ns: self.clock.ns() })
                 }
                 Err(RecvTimeoutError::Disconnected) => break,
             };
@@ -255,48 +258,50 @@ impl Speaking {
                 break;
             }
         }
-        self.mouth.close();
+        self.writer.close();
     }
 }
 
 /// Hears the agent until its end.
-struct Listening {
+struct ReceiveLoop {
     host: u16,
-    ear: Ear,
-    mouth: Mouth,
+    reader: PeerReader,
+    writer: PeerWriter,
     clock: RunClock,
     readings: Arc<Mutex<Readings>>,
-    orders: SyncSender<Say>,
+    commands: SyncSender<ToSend>,
     reports: Sender<Report>,
 }
 
-impl Listening {
+impl ReceiveLoop {
     fn run(mut self) {
         let why = loop {
-            match self.ear.hear() {
+            match self.reader.receive() {
                 Ok(message) => self.take(message),
                 Err(gone) => break gone.to_string(),
             }
         };
-        self.mouth.close();
-        self.report(News::Lost { why });
+        self.writer.close();
+        self.report(HostEvent::Lost { why });
     }
 
     fn take(&mut self, message: FromAgent) {
         match message {
             FromAgent::Pong { sent_ns, clock_ns } => self.take_time(sent_ns, clock_ns),
-            FromAgent::Word(mut word) => {
-                if let Word::Delta(delta) = &mut word {
+            FromAgent::Worker(mut event) => {
+                if let WorkerEvent::Delta(delta) = &mut event {
                     delta.worker.host = self.host;
                 }
-                self.report(News::Word(word));
+                self.report(HostEvent::Worker(event));
             }
             FromAgent::Prepared { capacity } => {
                 let capacity = usize::try_from(capacity).unwrap_or(usize::MAX);
-                self.report(News::Prepared { capacity });
+                self.report(HostEvent::Prepared { capacity });
             }
-            FromAgent::Failed { why } => self.report(News::Failed { why }),
-            FromAgent::WorkerLost { thread, why } => self.report(News::WorkerLost { thread, why }),
+            FromAgent::Failed { why } => self.report(HostEvent::Failed { why }),
+            FromAgent::WorkerLost { thread, why } => {
+                self.report(HostEvent::WorkerLost { thread, why })
+            }
         }
     }
 
@@ -311,17 +316,17 @@ impl Listening {
         let skew = readings.skew();
         drop(readings);
         if let Some(Reading { offset_ns, .. }) = correction {
-            let order = Order::Clock { clock_offset_ns: offset_ns };
+            let command = WorkerCommand::Clock { clock_offset_ns: offset_ns };
             // If there is no room now, the next reading corrects it.
-            let _ = self.orders.try_send(Say::Message(ToAgent::Order(order)));
+            let _ = self.commands.try_send(ToSend::Message(ToAgent::Command(command)));
         }
         if let Some(skew) = skew {
-            self.report(News::Skew(skew));
+            self.report(HostEvent::Skew(skew));
         }
     }
 
-    fn report(&self, news: News) {
+    fn report(&self, event: HostEvent) {
         // The coordinator is gone only when the run is.
-        let _ = self.reports.send((self.host, news));
+        let _ = self.reports.send((self.host, event));
     }
 }

@@ -4,11 +4,13 @@ use std::sync::Arc;
 use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
 
-use crate::{Crew, Order, Word, Words};
 use simurgh_load_report::control::Command;
 
 use super::clock::{Skew, difference};
 use super::controller::Link;
+use crate::command::WorkerCommand;
+use crate::pool::{EventSender, WorkerPool};
+use crate::worker::WorkerEvent;
 
 /// The run's clock: nanoseconds since the run was prepared.
 #[derive(Clone, Copy, Debug)]
@@ -27,9 +29,9 @@ impl RunClock {
 
 /// What a host tells the coordinator.
 #[derive(Debug)]
-pub(crate) enum News {
+pub(crate) enum HostEvent {
     /// One of its workers.
-    Word(Word),
+    Worker(WorkerEvent),
     /// An agent's workers wait, and can hold so many connections each.
     Prepared { capacity: usize },
     /// An agent has none.
@@ -41,33 +43,32 @@ pub(crate) enum News {
     /// It does not answer any more; nothing follows.
     Lost { why: String },
     /// Whoever steers the run wants this.
-    Told(Command),
+    Control(Command),
 }
 
-/// News, and from which host.
-pub(crate) type Report = (u16, News);
+/// HostEvent, and from which host.
+pub(crate) type Report = (u16, HostEvent);
 
-/// See the module.
 pub(crate) enum Host {
     /// This one, and how far its workers' clock is behind the run's.
-    Local(Crew, i64),
+    Local(WorkerPool, i64),
     /// An agent.
     Remote(Link),
 }
 
 impl Host {
     /// Workers of this host that wait.
-    pub(crate) fn local(crew: Crew, clock: RunClock) -> Self {
-        let offset_ns = difference(clock.ns(), crew.clock_ns());
-        Self::Local(crew, offset_ns)
+    pub(crate) fn local(pool: WorkerPool, clock: RunClock) -> Self {
+        let offset_ns = difference(clock.ns(), pool.clock_ns());
+        Self::Local(pool, offset_ns)
     }
 
     /// The run begins at this time of its clock.
     pub(crate) fn start(&self, at_ns: u64) {
         match self {
-            Self::Local(crew, offset_ns) => {
+            Self::Local(pool, offset_ns) => {
                 let at_ns = at_ns.saturating_add_signed(offset_ns.saturating_neg());
-                crew.tell(Order::Start { at_ns, clock_offset_ns: *offset_ns });
+                pool.tell(WorkerCommand::Start { at_ns, clock_offset_ns: *offset_ns });
             }
             Self::Remote(link) => link.start(at_ns),
         }
@@ -76,19 +77,19 @@ impl Host {
     /// The next phase begins at this time of the run's clock.
     pub(crate) fn next_phase(&self, at_ns: u64) {
         match self {
-            Self::Local(crew, offset_ns) => {
+            Self::Local(pool, offset_ns) => {
                 let at_ns = at_ns.saturating_add_signed(offset_ns.saturating_neg());
-                crew.tell(Order::NextPhase { at_ns });
+                pool.tell(WorkerCommand::NextPhase { at_ns });
             }
             Self::Remote(link) => link.next_phase(at_ns),
         }
     }
 
     /// Any other order, which bears no time.
-    pub(crate) fn tell(&self, order: Order) {
+    pub(crate) fn tell(&self, command: WorkerCommand) {
         match self {
-            Self::Local(crew, _) => crew.tell(order),
-            Self::Remote(link) => link.tell(order),
+            Self::Local(pool, _) => pool.tell(command),
+            Self::Remote(link) => link.tell(command),
         }
     }
 
@@ -103,15 +104,15 @@ impl Host {
     /// Threads here that have ended by themselves: which, and why. Each once; an agent tells them.
     pub(crate) fn take_lost(&mut self) -> Vec<(u16, String)> {
         match self {
-            Self::Local(crew, _) => crew.take_lost(),
+            Self::Local(pool, _) => pool.take_lost(),
             Self::Remote(_) => Vec::new(),
         }
     }
 
     /// Its end is worth waiting for: that thread has said that it stops.
     pub(crate) fn has_stopped(&mut self, thread: u16) {
-        if let Self::Local(crew, _) = self {
-            crew.has_stopped(thread);
+        if let Self::Local(pool, _) = self {
+            pool.has_stopped(thread);
         }
     }
 
@@ -125,17 +126,17 @@ impl Host {
     /// Ends its workers, whatever their users do.
     pub(crate) fn end(self) {
         match self {
-            Self::Local(crew, _) => crew.end(),
+            Self::Local(pool, _) => pool.end(),
             Self::Remote(link) => link.end(),
         }
     }
 }
 
 /// What workers of this host say, as reports.
-pub(crate) fn speaker(host: u16, reports: &Sender<Report>) -> Words {
+pub(crate) fn event_sender(host: u16, reports: &Sender<Report>) -> EventSender {
     let reports = reports.clone();
-    Arc::new(move |word| {
+    Arc::new(move |event| {
         // The coordinator is gone only when the run is.
-        let _ = reports.send((host, News::Word(word)));
+        let _ = reports.send((host, HostEvent::Worker(event)));
     })
 }

@@ -3,12 +3,12 @@
 //! ```text
 //!  simurgh load FILE (controller)                      simurgh load agent
 //!  run: Coordinator                                    agent: one run at a time
-//!    └ Host ─ Local: Crew                                └ Crew
-//!           └ Remote: Link ── Hello, Prepare, Order ──►    ▲
-//!                          ◄── Greeting, Pong, Word ───────┘
+//!    └ Host ─ Local: WorkerPool                          └ WorkerPool
+//!           └ Remote: Link ── Hello, Prepare, Command ──►    ▲
+//!                          ◄── Greeting, Pong, Worker ───────┘
 //! ```
 //!
-//! An agent runs the same engine and says the same words as workers of the controller's own host
+//! An agent runs the same engine and sends the same events as workers of the controller's own host
 //! ([`wire`]); the scenario comes to it whole. What connects them is one TCP connection, opened by
 //! the controller; who of the two is silent for [`wire::SILENCE`] is lost to the other. The token
 //! keeps strangers out, but nothing is encrypted: the connection belongs into a network of one's
@@ -21,6 +21,7 @@ pub mod agent;
 pub(crate) mod clock;
 pub(crate) mod controller;
 pub(crate) mod host;
+pub(crate) mod hosts;
 mod peer;
 pub mod wire;
 

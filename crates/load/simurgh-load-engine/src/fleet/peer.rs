@@ -5,7 +5,6 @@
     reason = "only threads of the process's own table are here; workers close what they inherit"
 )]
 
-use std::fmt;
 use std::io::{self, ErrorKind, Read as _, Write as _};
 use std::net::{Shutdown, TcpStream};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -19,30 +18,23 @@ use super::wire::{FRAME_BYTES_MAX, FrameError, Frames, SILENCE, STRANGER_BYTES_M
 const READ_BYTES: usize = 64 << 10;
 
 /// Why nothing more comes from the other side.
-#[derive(Debug)]
-pub(crate) enum Gone {
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum PeerLost {
     /// It has closed.
+    #[error("it closed the connection")]
     Closed,
     /// It said nothing for [`SILENCE`].
+    #[error("it said nothing for {} s", SILENCE.as_secs())]
     Silent,
     /// What the system says.
+    #[error("{0}")]
     Io(io::Error),
     /// It said what nobody of this version says.
+    #[error("it sent {0}")]
     Garbage(FrameError),
 }
 
-impl fmt::Display for Gone {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Closed => f.write_str("it closed the connection"),
-            Self::Silent => write!(f, "it said nothing for {} s", SILENCE.as_secs()),
-            Self::Io(error) => error.fmt(f),
-            Self::Garbage(error) => write!(f, "it sent {error}"),
-        }
-    }
-}
-
-impl From<io::Error> for Gone {
+impl From<io::Error> for PeerLost {
     fn from(error: io::Error) -> Self {
         match error.kind() {
             ErrorKind::WouldBlock | ErrorKind::TimedOut => Self::Silent,
@@ -51,17 +43,17 @@ impl From<io::Error> for Gone {
     }
 }
 
-/// Hears the other side.
+/// Receives from the other side.
 #[derive(Debug)]
-pub(crate) struct Ear {
+pub(crate) struct PeerReader {
     stream: TcpStream,
     frames: Frames,
     buffer: Vec<u8>,
 }
 
-/// Speaks to the other side; several threads may.
+/// Sends to the other side; several threads may.
 #[derive(Clone, Debug)]
-pub(crate) struct Mouth {
+pub(crate) struct PeerWriter {
     stream: Arc<Mutex<TcpStream>>,
     /// The same socket, to close it while somebody speaks.
     closer: Arc<TcpStream>,
@@ -71,19 +63,19 @@ pub(crate) struct Mouth {
 ///
 /// # Errors
 /// What the system says.
-pub(crate) fn open(stream: TcpStream) -> io::Result<(Ear, Mouth)> {
+pub(crate) fn open(stream: TcpStream) -> io::Result<(PeerReader, PeerWriter)> {
     stream.set_nodelay(true)?;
     stream.set_read_timeout(Some(SILENCE))?;
     stream.set_write_timeout(Some(SILENCE))?;
-    let mouth = Mouth {
+    let writer = PeerWriter {
         stream: Arc::new(Mutex::new(stream.try_clone()?)),
         closer: Arc::new(stream.try_clone()?),
     };
     let frames = Frames::new(STRANGER_BYTES_MAX);
-    Ok((Ear { stream, frames, buffer: vec![0; READ_BYTES] }, mouth))
+    Ok((PeerReader { stream, frames, buffer: vec![0; READ_BYTES] }, writer))
 }
 
-impl Ear {
+impl PeerReader {
     /// The other side is not a stranger any more.
     pub(crate) fn trust(&mut self) {
         self.frames.allow(FRAME_BYTES_MAX);
@@ -93,13 +85,13 @@ impl Ear {
     ///
     /// # Errors
     /// There is none, and none will follow.
-    pub(crate) fn hear<T: DeserializeOwned>(&mut self) -> Result<T, Gone> {
+    pub(crate) fn receive<T: DeserializeOwned>(&mut self) -> Result<T, PeerLost> {
         loop {
-            if let Some(message) = self.frames.next_message().map_err(Gone::Garbage)? {
+            if let Some(message) = self.frames.next_message().map_err(PeerLost::Garbage)? {
                 return Ok(message);
             }
             let read = match self.stream.read(&mut self.buffer) {
-                Ok(0) => return Err(Gone::Closed),
+                Ok(0) => return Err(PeerLost::Closed),
                 Ok(read) => read,
                 Err(error) if error.kind() == ErrorKind::Interrupted => continue,
                 Err(error) => return Err(error.into()),
@@ -109,13 +101,13 @@ impl Ear {
     }
 }
 
-impl Mouth {
+impl PeerWriter {
     /// Sends a message; waits until the system has taken it.
     ///
     /// # Errors
     /// The connection is of no use any more; it is closed.
-    pub(crate) fn say<T: Serialize>(&self, message: &T) -> Result<(), Gone> {
-        let frame = frame(message).map_err(Gone::Garbage)?;
+    pub(crate) fn send<T: Serialize>(&self, message: &T) -> Result<(), PeerLost> {
+        let frame = frame(message).map_err(PeerLost::Garbage)?;
         let mut stream = self.stream.lock().unwrap_or_else(PoisonError::into_inner);
         stream.write_all(&frame).map_err(|error| {
             // Half a frame may have left: nothing can follow.

@@ -9,24 +9,25 @@
 //!                  ◄───────────────  Pong: the agent's clock
 //! Prepare          ───────────────►
 //!                  ◄───────────────  Prepared, or Failed
-//! Order …          ───────────────►
-//!                  ◄───────────────  Word …, WorkerLost
+//! WorkerCommand …          ───────────────►
+//!                  ◄───────────────  WorkerEvent …, WorkerLost
 //! Over             ───────────────►  ends its workers and closes
 //! ```
 //!
 //! `Hello` and `Greeting` keep their shape for ever, so that versions can name each other; all
 //! other messages are those of one version.
 
-use std::fmt;
 use std::time::Duration;
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
+use simurgh_load_scenario::Scenario;
 use simurgh_reactor::raise_descriptor_limit;
 use subtle::ConstantTimeEq as _;
 
-use crate::{Order, Part, Word};
-use simurgh_load_scenario::Scenario;
+use crate::command::WorkerCommand;
+use crate::pool::Part;
+use crate::worker::WorkerEvent;
 
 /// Version of this protocol.
 pub const PROTOCOL: u32 = 1;
@@ -112,7 +113,8 @@ pub(crate) enum ToAgent {
     /// Start your workers.
     Prepare { scenario: Box<Scenario>, part: Part, receive_stamps: bool },
     /// For all workers.
-    Order(Order),
+    #[serde(rename = "Order")]
+    Command(WorkerCommand),
     /// The run is over.
     Over,
 }
@@ -127,32 +129,22 @@ pub(crate) enum FromAgent {
     /// There are no workers.
     Failed { why: String },
     /// A worker says something.
-    Word(Word),
+    #[serde(rename = "Word")]
+    Worker(WorkerEvent),
     /// The thread of a worker has ended before its time.
     WorkerLost { thread: u16, why: String },
 }
 
 /// Why bytes are no frames of this protocol.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FrameError {
     /// A frame of so many bytes, where this many are allowed.
+    #[error("a frame of {0} bytes, where {1} are the most")]
     TooLong(usize, usize),
     /// A frame that is no message.
+    #[error("a frame that is no message: {0}")]
     NotAMessage(String),
 }
-
-impl fmt::Display for FrameError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::TooLong(bytes, max) => {
-                write!(f, "a frame of {bytes} bytes, where {max} are the most")
-            }
-            Self::NotAMessage(why) => write!(f, "a frame that is no message: {why}"),
-        }
-    }
-}
-
-impl std::error::Error for FrameError {}
 
 /// Cuts what comes in into frames.
 #[derive(Debug)]

@@ -9,7 +9,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{PoisonError, RwLock, RwLockReadGuard};
 
-use super::heard::Range;
+use super::tracker::Range;
 
 /// A stream's number on this host.
 pub(super) type StreamId = u32;
@@ -19,9 +19,8 @@ const MESSAGES_MAX: usize = 8 << 20;
 /// Messages of which a word says whether they were heard.
 const BITS: usize = 64;
 
-/// See the module.
 #[derive(Debug, Default)]
-pub(crate) struct Ledger {
+pub(crate) struct SentMessages {
     hasher: RandomState,
     book: RwLock<Book>,
 }
@@ -55,7 +54,7 @@ enum Doubt {
     Unconfirmed,
 }
 
-impl Ledger {
+impl SentMessages {
     /// What stands for a topic.
     pub(super) fn topic(&self, topic: &str) -> u64 {
         self.hasher.hash_one(topic)
@@ -189,7 +188,7 @@ mod tests {
 
     #[test]
     fn streams_are_numbered_by_sender_and_topic() {
-        let ledger = Ledger::default();
+        let ledger = SentMessages::default();
         let (a, b) = (ledger.topic("a"), ledger.topic("b"));
         let said = [(a, 1, 10), (b, 1, 20), (a, 2, 30), (a, 1, 40)];
         let said = said.map(|(topic, sender, at_ns)| ledger.say(topic, sender, at_ns).unwrap());
@@ -208,7 +207,7 @@ mod tests {
 
     #[test]
     fn what_was_not_confirmed_is_excused_unless_somebody_got_it() {
-        let ledger = Ledger::default();
+        let ledger = SentMessages::default();
         let a = ledger.topic("a");
         let ids: Vec<_> = (0..70).filter_map(|at_ns| ledger.say(a, 1, at_ns)).collect();
         let id = ids[0].0;

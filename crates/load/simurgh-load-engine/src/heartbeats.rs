@@ -1,7 +1,7 @@
 //! Heartbeats, and readers that are slow on purpose: what is due for many users now and then, and
 //! for none at an exact time.
 //!
-//! A heartbeat costs no timer. A hand goes round all users of a worker once in each interval and
+//! A heartbeat costs no timer. A cursor goes round all users of a worker once in each interval and
 //! has those of the session send theirs, so they are spread evenly; a user's first one comes up to
 //! an interval after its connect, all others an interval apart.
 
@@ -9,29 +9,28 @@ use std::collections::BinaryHeap;
 use std::rc::Rc;
 use std::time::Duration;
 
-use simurgh_reactor::Key;
-
 use simurgh_load_scenario::Transport;
+use simurgh_reactor::Key;
 
 use super::longpoll::POLL_INTERVAL;
 use super::program::Program;
 use super::worker::{Net, Worker};
 
-/// How often the hands move.
+/// How often the cursors move.
 const STEP_NS: u64 = 50_000_000;
 
 pub(crate) struct Sweeps {
     /// One for each interval that some session has.
-    hands: Vec<Hand>,
+    cursors: Vec<Cursor>,
     next_ns: Option<u64>,
     /// Connections that are not read until a time: (when, which).
     throttled: BinaryHeap<std::cmp::Reverse<(u64, Key)>>,
 }
 
-struct Hand {
+struct Cursor {
     interval: Duration,
-    /// Start of the lap, and how far it is.
-    lap_ns: u64,
+    /// Start of the pass, and how far it is.
+    pass_start_ns: u64,
     place: u32,
 }
 
@@ -44,15 +43,16 @@ impl Sweeps {
         }
         intervals.sort();
         intervals.dedup();
-        let hands = intervals.into_iter().map(|interval| Hand { interval, lap_ns: 0, place: 0 });
-        Self { hands: hands.collect(), next_ns: None, throttled: BinaryHeap::new() }
+        let cursors =
+            intervals.into_iter().map(|interval| Cursor { interval, pass_start_ns: 0, place: 0 });
+        Self { cursors: cursors.collect(), next_ns: None, throttled: BinaryHeap::new() }
     }
 
     pub(crate) fn start(&mut self, at_ns: u64) {
-        for hand in &mut self.hands {
-            hand.lap_ns = at_ns;
+        for cursor in &mut self.cursors {
+            cursor.pass_start_ns = at_ns;
         }
-        self.next_ns = (!self.hands.is_empty()).then_some(at_ns + STEP_NS);
+        self.next_ns = (!self.cursors.is_empty()).then_some(at_ns + STEP_NS);
     }
 
     pub(crate) fn next_ns(&self) -> Option<u64> {
@@ -67,7 +67,7 @@ impl Sweeps {
 }
 
 impl Worker {
-    /// Moves the hands to where they belong now, and reads again from those whose time has come.
+    /// Moves the cursors to where they belong now, and reads again from those whose time has come.
     pub(crate) fn sweep(&mut self, io: &mut Net) {
         let now_ns = io.now().ns;
         while let Some(std::cmp::Reverse((at_ns, key))) = self.sweeps.throttled.peek().copied() {
@@ -82,11 +82,11 @@ impl Worker {
         }
         self.sweeps.next_ns = Some(now_ns + STEP_NS);
         let program = Rc::clone(&self.program);
-        for index in 0..self.sweeps.hands.len() {
+        for index in 0..self.sweeps.cursors.len() {
             while let Some(u) = self.next_in_sweep(index, now_ns) {
                 let Some(user) = self.users.get(u) else { continue };
                 let session = program.session_at(user.at);
-                let interval = self.sweeps.hands.get(index).map(|hand| hand.interval);
+                let interval = self.sweeps.cursors.get(index).map(|cursor| cursor.interval);
                 if session.is_some_and(|session| session.heartbeat == interval) {
                     self.heartbeat(io, u);
                 }
@@ -97,21 +97,22 @@ impl Worker {
         }
     }
 
-    /// The next place that a hand passes until `now_ns`.
+    /// The next place that a cursor passes until `now_ns`.
     fn next_in_sweep(&mut self, index: usize, now_ns: u64) -> Option<u32> {
         let places = self.users.places();
-        let hand = self.sweeps.hands.get_mut(index)?;
-        let lap_ns = u64::try_from(hand.interval.as_nanos()).unwrap_or(u64::MAX).max(STEP_NS);
-        let passed_ns = now_ns.saturating_sub(hand.lap_ns);
-        let target = (u128::from(places) * u128::from(passed_ns) / u128::from(lap_ns)) as u64;
-        if u64::from(hand.place) < target.min(u64::from(places)) {
-            hand.place += 1;
-            return Some(hand.place - 1);
+        let cursor = self.sweeps.cursors.get_mut(index)?;
+        let pass_ns = u64::try_from(cursor.interval.as_nanos()).unwrap_or(u64::MAX).max(STEP_NS);
+        let passed_ns = now_ns.saturating_sub(cursor.pass_start_ns);
+        let target = (u128::from(places) * u128::from(passed_ns) / u128::from(pass_ns)) as u64;
+        if u64::from(cursor.place) < target.min(u64::from(places)) {
+            cursor.place += 1;
+            return Some(cursor.place - 1);
         }
-        if passed_ns >= lap_ns {
-            // A lap that was slept through is not made up for.
-            hand.lap_ns = if passed_ns >= 2 * lap_ns { now_ns } else { hand.lap_ns + lap_ns };
-            hand.place = 0;
+        if passed_ns >= pass_ns {
+            // A pass that was slept through is not made up for.
+            cursor.pass_start_ns =
+                if passed_ns >= 2 * pass_ns { now_ns } else { cursor.pass_start_ns + pass_ns };
+            cursor.place = 0;
         }
         None
     }

@@ -6,11 +6,11 @@
 //! would otherwise be in step with it, and all members of a room at one server.
 
 use simurgh_load_record::Count;
+use simurgh_load_scenario::placement::apportion;
 use simurgh_load_scenario::{Spread, Target};
 
 use super::schedule::mix;
 use super::worker::Worker;
-use simurgh_load_scenario::placement::apportion;
 
 /// Places of a round over servers whose weights are no small whole numbers.
 const PLACES: u64 = 1000;
@@ -62,9 +62,8 @@ impl Aim {
     }
 }
 
-/// See the module.
 #[derive(Debug)]
-pub(crate) struct Turns {
+pub(crate) struct ServerSpread {
     spread: Spread,
     seed: u64,
     /// A round: each server as often as its weight says.
@@ -75,7 +74,7 @@ pub(crate) struct Turns {
     again: u64,
 }
 
-impl Turns {
+impl ServerSpread {
     /// For the worker of this number.
     pub(crate) fn new(spread: Spread, targets: &[Target], seed: u64, worker: u64) -> Self {
         let weights: Vec<f64> = targets.iter().map(|target| target.weight.max(0.0)).collect();
@@ -223,11 +222,15 @@ mod tests {
         weights.iter().map(target).collect()
     }
 
-    fn turns(spread: Spread, weights: &[f64]) -> Turns {
-        Turns::new(spread, &targets(weights), 7, 0)
+    fn turns(spread: Spread, weights: &[f64]) -> ServerSpread {
+        ServerSpread::new(spread, &targets(weights), 7, 0)
     }
 
-    fn counted(turns: &Turns, users: std::ops::RangeInclusive<u32>, servers: usize) -> Vec<u32> {
+    fn counted(
+        turns: &ServerSpread,
+        users: std::ops::RangeInclusive<u32>,
+        servers: usize,
+    ) -> Vec<u32> {
         let mut counts = vec![0; servers];
         users.for_each(|id| counts[turns.first(id).place()] += 1);
         counts
@@ -238,7 +241,7 @@ mod tests {
         let three = turns(Spread::RoundRobin, &[1.0; 3]);
         assert_eq!(counted(&three, 1..=3_000, 3), [1_000; 3]);
         // Another worker, told nothing, comes to the same.
-        let other = Turns::new(Spread::Sticky, &targets(&[1.0; 3]), 7, 5);
+        let other = ServerSpread::new(Spread::Sticky, &targets(&[1.0; 3]), 7, 5);
         assert!((1..=3_000).all(|id| three.first(id) == other.first(id)));
         let weighted = turns(Spread::Elsewhere, &[3.0, 0.0, 1.0]);
         assert_eq!(counted(&weighted, 1..=4_000, 3), [3_000, 0, 1_000]);

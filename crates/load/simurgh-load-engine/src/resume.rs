@@ -11,9 +11,8 @@
 //! ```
 
 use serde::Deserialize;
-use simurgh_proto::serializer::ServerMessage;
-
 use simurgh_load_record::{Count, ErrorKind, Origin};
+use simurgh_proto::serializer::ServerMessage;
 
 use super::worker::Worker;
 

@@ -11,12 +11,12 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use crate::stamp::Stamp;
 use simurgh_load_record::Count;
 
-use super::heard::{Came, Heard, Range};
-use super::ledger::{Ledger, StreamId};
+use super::sent::{SentMessages, StreamId};
+use super::tracker::{Came, Range, StreamTracker};
 use super::worker::Worker;
+use crate::stamp::Stamp;
 
 /// What was said so shortly before a user left may still be on its way.
 const ON_THE_WAY_NS: u64 = 2_000_000_000;
@@ -36,7 +36,7 @@ struct Follower {
     /// Topics, and when it joined them first.
     topics: Vec<(u64, u64)>,
     /// By stream, in order.
-    heard: Vec<(StreamId, Heard)>,
+    heard: Vec<(StreamId, StreamTracker)>,
     /// What it has said whose reply has not come.
     said: Option<(StreamId, u32)>,
 }
@@ -56,7 +56,7 @@ impl Followed {
         self.users.get_mut(u as usize).map(|place| &mut **place.get_or_insert_default())
     }
 
-    fn stream(&mut self, ledger: &Ledger, topic: u64, sender: u32) -> StreamId {
+    fn stream(&mut self, ledger: &SentMessages, topic: u64, sender: u32) -> StreamId {
         *self.streams.entry((topic, sender)).or_insert_with(|| ledger.stream(topic, sender))
     }
 }
@@ -66,18 +66,18 @@ impl Follower {
     /// first, of the number `n`, that comes.
     fn heard(
         &mut self,
-        ledger: &Ledger,
+        ledger: &SentMessages,
         id: StreamId,
         since_ns: u64,
         n: u32,
-    ) -> Option<&mut Heard> {
+    ) -> Option<&mut StreamTracker> {
         let place = self.heard.binary_search_by_key(&id, |(id, _)| *id);
         if let Err(at) = place {
             let book = ledger.read();
             let known = book.get(id).filter(|stream| stream.is_known());
             // What was said before the reply to the join may come all the same.
             let start = known.map_or(n, |stream| stream.first_from(since_ns).min(n));
-            self.heard.insert(at, (id, Heard::from(start)));
+            self.heard.insert(at, (id, StreamTracker::from(start)));
         }
         let at = place.unwrap_or_else(|at| at);
         self.heard.get_mut(at).map(|(_, heard)| heard)
@@ -216,7 +216,7 @@ impl Worker {
             }
             let heard = match (heard, stream.is_known()) {
                 (Some(heard), _) => heard,
-                (None, true) => Heard::from(stream.first_from(since_ns)),
+                (None, true) => StreamTracker::from(stream.first_from(since_ns)),
                 (None, false) => continue,
             };
             let due = match stream.is_known() {

@@ -4,7 +4,7 @@ use super::answers::AnswerOp;
 use super::program::{Op, SessionInfo};
 
 /// For each operation, whether a user who stands there may come to one that `is_it` after it.
-pub(crate) fn lead_to(
+pub(crate) fn leads_to(
     ops: &[Op],
     sessions: &[SessionInfo],
     is_it: impl Fn(&Op) -> bool,

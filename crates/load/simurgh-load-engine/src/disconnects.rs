@@ -11,7 +11,7 @@ use simurgh_load_scenario::{Cut, Drop};
 use super::program::{ChannelCommand, Op};
 use super::schedule::mix;
 use super::steps::nanos;
-use super::user::{Doing, NO_KEY, Wire};
+use super::user::{ConnState, NO_KEY, UserState};
 use super::worker::{NOBODY, Net, Worker};
 
 /// A user who is in the middle of something is looked at again after this time.
@@ -54,8 +54,8 @@ impl Worker {
         let every_ns = nanos(drop.every).max(1);
         let phase_ns = self.of_user(id) % every_ns;
         let first_ns = self.arrivals.started_at_ns().saturating_add(phase_ns);
-        let laps = (now_ns + 1).saturating_sub(first_ns).div_ceil(every_ns);
-        first_ns.saturating_add(laps.saturating_mul(every_ns))
+        let passes = (now_ns + 1).saturating_sub(first_ns).div_ceil(every_ns);
+        first_ns.saturating_add(passes.saturating_mul(every_ns))
     }
 
     /// A number that is the user's in each run with the same seed.
@@ -90,15 +90,15 @@ impl Worker {
     fn found(&mut self, u: u32) -> Found {
         let program = Rc::clone(&self.program);
         let Some(user) = self.users.get(u) else { return Found::Away };
-        match (user.link, user.doing) {
-            (Wire::WebSocket, _) if user.is_resuming() => Found::Busy,
-            (Wire::WebSocket, doing) if doing.is_rest() => Found::Ready,
+        match (user.link, user.state) {
+            (ConnState::WebSocket, _) if user.is_resuming() => Found::Busy,
+            (ConnState::WebSocket, state) if state.is_rest() => Found::Ready,
             // That its reply does not come is part of being cut off.
-            (Wire::WebSocket, Doing::AwaitRef) => match program.op(user.at) {
+            (ConnState::WebSocket, UserState::AwaitRef) => match program.op(user.at) {
                 Op::Channel(op) if op.command == ChannelCommand::Push => Found::Ready,
                 _ => Found::Busy,
             },
-            (Wire::WebSocket | Wire::Connecting | Wire::Upgrading, _) => Found::Busy,
+            (ConnState::WebSocket | ConnState::Connecting | ConnState::Upgrading, _) => Found::Busy,
             _ => Found::Away,
         }
     }
@@ -128,7 +128,7 @@ impl Worker {
         } else {
             io.abort(key);
         }
-        user.doing = Doing::Running;
+        user.state = UserState::Running;
         let (shortest, longest) = drop.reconnect;
         let more = longest.saturating_sub(shortest).mul_f64(self.maker.draw(user).f64());
         self.recorder.count(if is_silent { Count::DropsSilent } else { Count::DropsReset }, 1);

@@ -3,16 +3,15 @@
 use std::rc::Rc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use simurgh_load_client::tls::{TlsClient, TlsError};
+use simurgh_load_record::{Count, ErrorKind, Metric};
+use simurgh_load_scenario::{Target, Template, Transport};
 use simurgh_proto::session::client::Client;
 use simurgh_proto::ws::{self, CloseCode, Decoder, Limits, OpCode, Role};
 use simurgh_reactor::{Closed, ConnectOptions, Key};
 
-use simurgh_load_client::tls::{TlsClient, TlsError};
-use simurgh_load_record::{Count, ErrorKind, Metric};
-use simurgh_load_scenario::{Target, Template, Transport};
-
 use super::steps::Flow;
-use super::user::{Doing, NO_KEY, Wire};
+use super::user::{ConnState, NO_KEY, UserState};
 use super::worker::{LINGER_NS, NOBODY, Net, Worker};
 
 /// TLS on a user's connection.
@@ -36,11 +35,11 @@ impl Worker {
             user.tidy();
             self.follow_end(u, io.clock_ns());
         }
-        self.open(io, u, Wire::Connecting)
+        self.open(io, u, ConnState::Connecting)
     }
 
     /// Opens a connection to the user's server, or to the one whose turn it is.
-    pub(crate) fn open(&mut self, io: &mut Net, u: u32, link: Wire) -> Flow {
+    pub(crate) fn open(&mut self, io: &mut Net, u: u32, link: ConnState) -> Flow {
         self.take_turn(u);
         match self.dial(io, u) {
             Ok(key) => {
@@ -49,7 +48,7 @@ impl Worker {
                     user.conn = key;
                     user.link = link;
                 }
-                self.wait_until(io, u, Doing::Opening, Some(timeout))
+                self.wait_until(io, u, UserState::Opening, Some(timeout))
             }
             Err((kind, text)) => {
                 self.fail(io, u, kind, || text);
@@ -68,27 +67,13 @@ impl Worker {
         };
         self.recorder.count(Count::ConnectsTried, 1);
         self.recorder.at(index).connects_tried += 1;
-        let mut tries = self.sources.tries();
-        loop {
-            let how = ConnectOptions {
-                from: self.sources.next(target.address.ip()),
-                receive_buffer_bytes: scenario.sources.receive_buffer_bytes,
-                send_buffer_bytes: scenario.sources.send_buffer_bytes,
-                reset_on_close: false,
-            };
-            match io.connect(target.address, &how, u) {
-                Ok(key) => return Ok(key),
-                Err((error, _)) => {
-                    let kind = ErrorKind::of_connect(&error);
-                    tries = tries.saturating_sub(1);
-                    if kind == ErrorKind::NoPorts && tries > 0 {
-                        self.sources.exhausted();
-                        continue;
-                    }
-                    return Err((kind, error.to_string()));
-                }
-            }
-        }
+        let how = ConnectOptions {
+            receive_buffer_bytes: scenario.sources.receive_buffer_bytes,
+            send_buffer_bytes: scenario.sources.send_buffer_bytes,
+            ..ConnectOptions::default()
+        };
+        let dialled = self.sources.connect(io, target.address, how, u);
+        dialled.map_err(|error| (ErrorKind::of_connect(&error), error.to_string()))
     }
 
     /// The TCP connection is there.
@@ -105,11 +90,7 @@ impl Worker {
         }
         let Some(config) = &self.tls else { return };
         let mut out = Vec::new();
-        let started = TlsClient::new(config, &target.host).and_then(|mut tls| {
-            tls.start(&mut out).map_err(|error| error.to_string())?;
-            Ok(tls)
-        });
-        match started {
+        match TlsClient::begin(config, &target.host, &mut out) {
             Ok(tls) => {
                 user.extra().tls = Some(Box::new(tls));
                 io.send(key, &out);
@@ -125,7 +106,7 @@ impl Worker {
         let (link, since_us) = (user.link, user.since_us);
         // A session that goes on has other steps under way than its connect.
         let since_us = match link {
-            Wire::Poll => self.poll_since_us(u).unwrap_or(since_us),
+            ConnState::Poll => self.poll_since_us(u).unwrap_or(since_us),
             _ => since_us,
         };
         let took_us = Self::elapsed_us(since_us, now_ns);
@@ -139,16 +120,16 @@ impl Worker {
             extra.attempts = 0;
         }
         match link {
-            Wire::Connecting if polls => self.open_session(io, u),
-            Wire::Connecting => self.send_upgrade(io, u),
-            Wire::Poll => self.send_poll(io, u),
-            Wire::ConnectingHttp => {
-                user.link = Wire::Http;
+            ConnState::Connecting if polls => self.open_session(io, u),
+            ConnState::Connecting => self.send_upgrade(io, u),
+            ConnState::Poll => self.send_poll(io, u),
+            ConnState::ConnectingHttp => {
+                user.link = ConnState::Http;
                 self.count_in(u);
                 self.send_request(io, u);
             }
-            Wire::ConnectingRaw => {
-                user.link = Wire::Raw;
+            ConnState::ConnectingRaw => {
+                user.link = ConnState::Raw;
                 user.since_us = Self::us(now_ns);
                 self.count_in(u);
                 self.advance(io, u);
@@ -268,7 +249,7 @@ impl Worker {
             let text = || TlsError::to_string(&error);
             match self.users.get(u).map(|user| user.link) {
                 _ if !was_open => self.fail(io, u, ErrorKind::Tls, text),
-                Some(Wire::WebSocket | Wire::WebSocketClosing | Wire::Poll) => {
+                Some(ConnState::WebSocket | ConnState::WebSocketClosing | ConnState::Poll) => {
                     self.lost(io, u, Some(ErrorKind::ConnectionReset), text);
                 }
                 _ => self.fail(io, u, ErrorKind::ConnectionReset, text),
@@ -312,13 +293,15 @@ impl Worker {
         received_ns: u64,
     ) {
         match self.users.get(u).map(|user| user.link) {
-            Some(Wire::Upgrading) => self.upgrade_in(io, u, key, data, received_ns),
-            Some(Wire::WebSocket | Wire::WebSocketClosing) => {
+            Some(ConnState::Upgrading) => self.upgrade_in(io, u, key, data, received_ns),
+            Some(ConnState::WebSocket | ConnState::WebSocketClosing) => {
                 self.frames_in(io, u, key, data, received_ns);
             }
-            Some(Wire::PollOpening | Wire::Poll) => self.poll_in(io, u, data, received_ns),
-            Some(Wire::Http) => self.http_in(io, u, key, data),
-            Some(Wire::Raw) => self.raw_in(io, u, data, received_ns),
+            Some(ConnState::PollOpening | ConnState::Poll) => {
+                self.poll_in(io, u, data, received_ns)
+            }
+            Some(ConnState::Http) => self.http_in(io, u, key, data),
+            Some(ConnState::Raw) => self.raw_in(io, u, data, received_ns),
             _ => {}
         }
     }
@@ -346,7 +329,7 @@ impl Worker {
                     self.put(io, u, &close);
                     if let Some(user) = self.users.get(u) {
                         // No second close is sent.
-                        user.link = Wire::WebSocketClosing;
+                        user.link = ConnState::WebSocketClosing;
                     }
                     let kind = match error.close_code() {
                         CloseCode::TOO_BIG => ErrorKind::MessageTooLarge,
@@ -377,30 +360,37 @@ impl Worker {
             }
             return self.post_down(io, u, key, why);
         }
-        let (link, doing) = (user.link, user.doing);
+        let (link, state) = (user.link, user.state);
         // A plain connection leaves this state as soon as it is up.
         let in_handshake = !matches!(why, Closed::Unconnected(_));
         let kind = closed_kind(why);
-        if matches!(link, Wire::PollOpening | Wire::Poll) {
+        if matches!(link, ConnState::PollOpening | ConnState::Poll) {
             return self.poll_down(io, u, kind);
         }
         self.forget_link(u);
         match link {
-            Wire::None | Wire::PollOpening | Wire::Poll => {}
-            Wire::Connecting | Wire::ConnectingHttp | Wire::ConnectingRaw if in_handshake => {
+            ConnState::None | ConnState::PollOpening | ConnState::Poll => {}
+            ConnState::Connecting | ConnState::ConnectingHttp | ConnState::ConnectingRaw
+                if in_handshake =>
+            {
                 let text = || format!("{kind} in the handshake");
                 self.fail(io, u, ErrorKind::Tls, text);
             }
-            Wire::Connecting | Wire::ConnectingHttp | Wire::ConnectingRaw | Wire::Upgrading => {
+            ConnState::Connecting
+            | ConnState::ConnectingHttp
+            | ConnState::ConnectingRaw
+            | ConnState::Upgrading => {
                 self.fail(io, u, kind, String::new);
             }
-            Wire::WebSocket => self.lost(io, u, Some(kind), String::new),
-            Wire::WebSocketClosing if doing == Doing::Closing => self.done(io, u),
-            Wire::WebSocketClosing => self.lost(io, u, None, String::new),
-            Wire::Http => self.http_end(io, u, kind),
-            Wire::Raw => {
-                let waits =
-                    matches!(doing, Doing::AwaitFirst | Doing::AwaitMatch | Doing::AwaitServer);
+            ConnState::WebSocket => self.lost(io, u, Some(kind), String::new),
+            ConnState::WebSocketClosing if state == UserState::Closing => self.done(io, u),
+            ConnState::WebSocketClosing => self.lost(io, u, None, String::new),
+            ConnState::Http => self.http_end(io, u, kind),
+            ConnState::Raw => {
+                let waits = matches!(
+                    state,
+                    UserState::AwaitFirst | UserState::AwaitMatch | UserState::AwaitServer
+                );
                 if waits {
                     self.fail(io, u, kind, String::new);
                 }
@@ -411,24 +401,30 @@ impl Worker {
     /// The user's connection is gone: what is known of it goes too.
     pub(super) fn forget_link(&mut self, u: u32) {
         let Some(user) = self.users.get(u) else { return };
-        let link = std::mem::replace(&mut user.link, Wire::None);
+        let link = std::mem::replace(&mut user.link, ConnState::None);
         let key = std::mem::replace(&mut user.conn, NO_KEY);
         let target = user.aim.index();
         match link {
-            Wire::WebSocket | Wire::WebSocketClosing | Wire::Http | Wire::Raw => {
+            ConnState::WebSocket
+            | ConnState::WebSocketClosing
+            | ConnState::Http
+            | ConnState::Raw => {
                 self.count_out(target);
             }
-            Wire::Upgrading => self.recorder.count(Count::Disconnects, 1),
-            Wire::PollOpening | Wire::Poll => {
+            ConnState::Upgrading => self.recorder.count(Count::Disconnects, 1),
+            ConnState::PollOpening | ConnState::Poll => {
                 // Its session may be without a connection, or have one that is not there yet.
                 let is_up = self.poller(u).is_some_and(|poller| poller.is_connected());
                 self.recorder.count(Count::Disconnects, u64::from(is_up && key != NO_KEY));
-                if link == Wire::Poll {
+                if link == ConnState::Poll {
                     self.connected = self.connected.saturating_sub(1);
                     self.recorder.at(target).disconnected();
                 }
             }
-            Wire::None | Wire::Connecting | Wire::ConnectingHttp | Wire::ConnectingRaw => {}
+            ConnState::None
+            | ConnState::Connecting
+            | ConnState::ConnectingHttp
+            | ConnState::ConnectingRaw => {}
         }
         let Some(user) = self.users.get(u) else { return };
         if let Some(extra) = &mut user.extra {
@@ -470,7 +466,7 @@ impl Worker {
         if key == NO_KEY {
             return self.end_session(io, u);
         }
-        if link == Wire::WebSocket {
+        if link == ConnState::WebSocket {
             self.put_close(io, u, CloseCode::NORMAL.0);
         }
         let is_up = self.poller(u).is_none_or(|poller| poller.is_connected());
@@ -480,9 +476,11 @@ impl Worker {
             *conn = NOBODY;
         }
         match link {
-            Wire::Connecting | Wire::ConnectingHttp | Wire::ConnectingRaw => io.abort(key),
-            Wire::Poll if !is_up => io.abort(key),
-            Wire::WebSocket | Wire::WebSocketClosing => {
+            ConnState::Connecting | ConnState::ConnectingHttp | ConnState::ConnectingRaw => {
+                io.abort(key)
+            }
+            ConnState::Poll if !is_up => io.abort(key),
+            ConnState::WebSocket | ConnState::WebSocketClosing => {
                 // The server closes first (RFC 6455 §7.1.1). Closed from here, what it still sends
                 // would be answered by a reset, which takes away what it has not read of ours.
                 io.release(key);
@@ -514,15 +512,15 @@ impl Worker {
     /// Runs a `Close`.
     pub(crate) fn close(&mut self, io: &mut Net, u: u32, code: u16) -> Flow {
         let Some(user) = self.users.get(u) else { return Flow::Wait };
-        if user.link != Wire::WebSocket {
+        if user.link != ConnState::WebSocket {
             self.let_go(io, u);
             return Flow::Next;
         }
         self.put_close(io, u, code);
         if let Some(user) = self.users.get(u) {
-            user.link = Wire::WebSocketClosing;
+            user.link = ConnState::WebSocketClosing;
         }
-        self.wait_until(io, u, Doing::Closing, Some(CLOSE_TIMEOUT))
+        self.wait_until(io, u, UserState::Closing, Some(CLOSE_TIMEOUT))
     }
 }
 

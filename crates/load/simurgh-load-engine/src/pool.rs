@@ -5,27 +5,27 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
-use simurgh_reactor::{Config, ShardHandle, ShardSet};
-
-use crate::stamp::Stamps;
 use simurgh_load_client::tls::TlsConfig;
+use simurgh_load_client::{OUTBOUND_BYTES_MAX, SourcePool};
 use simurgh_load_record::{Names, Recorder, WorkerId};
 use simurgh_load_scenario::{Dump, Follow, Scenario};
+use simurgh_reactor::{Config, ShardHandle, ShardSet};
 
 use super::arrivals::Arrivals;
 use super::compile::compile;
-use super::cuts::Cuts;
-use super::follow::Followed;
+use super::deliveries::Followed;
+use super::disconnects::Cuts;
+use super::heartbeats::Sweeps;
 use super::program::Program;
 use super::schedule::Share;
 use super::shared::Shared;
-use super::sweep::Sweeps;
 use super::user::Users;
 use super::values::Maker;
 use super::wheel::Wheel;
-use super::worker::{Stopping, Traffic, Word, Worker};
-use super::{Order, RunError};
-use simurgh_load_client::{OUTBOUND_BYTES_MAX, SourcePool};
+use super::worker::{Stopping, Traffic, Worker, WorkerEvent};
+use crate::RunError;
+use crate::command::WorkerCommand;
+use crate::stamp::Stamps;
 
 /// Which part of the run this host does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -44,7 +44,7 @@ pub(crate) struct Part {
 }
 
 /// Takes what workers say, on their threads.
-pub(crate) type Words = Arc<dyn Fn(Word) + Send + Sync>;
+pub(crate) type EventSender = Arc<dyn Fn(WorkerEvent) + Send + Sync>;
 
 /// What is up to the operator rather than the scenario.
 #[derive(Clone, Debug, Default)]
@@ -57,22 +57,22 @@ pub struct Options {
     pub receive_stamps: bool,
 }
 
-/// See the module.
-pub(crate) struct Crew {
-    set: ShardSet<Order>,
+pub(crate) struct WorkerPool {
+    set: ShardSet<WorkerCommand>,
     handles: Vec<Option<ShardHandle>>,
     stopped: BTreeSet<usize>,
     /// Threads that have ended, maybe with a last word under way.
     ended: BTreeSet<usize>,
 }
 
-impl Crew {
-    /// Starts the workers, which then wait for [`Order::Start`]; they say things through `words`.
+impl WorkerPool {
+    /// Starts the workers, which then wait for [`WorkerCommand::Start`] and report through
+    /// `events`.
     pub(crate) fn start(
         scenario: &Arc<Scenario>,
         part: Part,
         options: &Options,
-        words: &Words,
+        events: &EventSender,
     ) -> Result<Self, RunError> {
         // Told before any thread is there; each worker compiles its own.
         compile(scenario).map_err(RunError::Scenario)?;
@@ -82,7 +82,7 @@ impl Crew {
         let count = usize::try_from(part.workers).unwrap_or(usize::MAX);
         let io = |what: &'static str| move |error| RunError::System(what, error);
         let set = ShardSet::prepare(count, MAILBOX_BYTES_MAX).map_err(io("the workers' mail"))?;
-        let mut crew =
+        let mut pool =
             Self { set, handles: Vec::new(), stopped: BTreeSet::new(), ended: BTreeSet::new() };
         let files = scenario.files.len();
         let shared = Arc::new(Shared::new(files, part.host, part.hosts));
@@ -101,15 +101,15 @@ impl Crew {
                 thread,
                 tls: tls.clone(),
                 shared: Arc::clone(&shared),
-                words: Arc::clone(words),
+                events: Arc::clone(events),
                 receive_stamps: options.receive_stamps,
             };
             let name = format!("worker-{thread}");
-            let handle = crew.set.spawn(&name, config, move |_| seat.worker());
+            let handle = pool.set.spawn(&name, config, move |_| seat.worker());
             let handle = handle.map_err(|error| RunError::Worker(error.to_string()))?;
-            crew.handles.push(Some(handle));
+            pool.handles.push(Some(handle));
         }
-        Ok(crew)
+        Ok(pool)
     }
 
     /// The workers' clock.
@@ -123,9 +123,9 @@ impl Crew {
     }
 
     /// Tells all workers.
-    pub(crate) fn tell(&self, order: Order) {
+    pub(crate) fn tell(&self, command: WorkerCommand) {
         for mailbox in self.set.mailboxes() {
-            mailbox.post_anyway(order);
+            mailbox.post_anyway(command);
         }
     }
 
@@ -162,7 +162,7 @@ impl Crew {
     }
 }
 
-impl Drop for Crew {
+impl Drop for WorkerPool {
     fn drop(&mut self) {
         let handles: Vec<ShardHandle> = self.handles.iter_mut().filter_map(Option::take).collect();
         for handle in &handles {
@@ -187,13 +187,13 @@ struct Seat {
     thread: usize,
     tls: Option<TlsConfig>,
     shared: Arc<Shared>,
-    words: Words,
+    events: EventSender,
     receive_stamps: bool,
 }
 
 impl Seat {
     fn worker(self) -> Worker {
-        let Self { scenario, part, thread, tls, shared, words, receive_stamps } = self;
+        let Self { scenario, part, thread, tls, shared, events, receive_stamps } = self;
         // It was compiled once before without complaint.
         let program = Rc::new(compile(&scenario).unwrap_or_else(|_| Program::empty(&scenario)));
         let index = part.first + thread as u64;
@@ -224,7 +224,7 @@ impl Seat {
             sources: SourcePool::new(&scenario.sources, index, part.of),
             sweeps: Sweeps::new(&program),
             program,
-            words,
+            events,
             thread,
             connected: 0,
             scratch: Vec::new(),

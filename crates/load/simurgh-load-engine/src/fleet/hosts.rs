@@ -4,21 +4,21 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::time::{Duration, Instant};
 
-use crate::fleet::controller::{self, Link};
-use crate::fleet::host::{Host, News, Report, RunClock, speaker};
-use crate::fleet::wire::Greeting;
 use simurgh_load_record::WorkerId;
+use simurgh_load_scenario::placement::{self, Room};
 use simurgh_load_scenario::{Agent, LOCAL_AGENT, Scenario};
 
-use super::crew::{Crew, Options, Part};
-use super::{Order, RunError};
-use simurgh_load_scenario::placement::{self, Room};
+use crate::RunError;
+use crate::command::WorkerCommand;
+use crate::fleet::controller::{self, Link};
+use crate::fleet::host::{Host, HostEvent, Report, RunClock, event_sender};
+use crate::fleet::wire::Greeting;
+use crate::pool::{Options, Part, WorkerPool};
 
 /// How long agents may take to start their workers.
 const PREPARE: Duration = Duration::from_secs(60);
 
-/// See the module.
-pub(crate) struct Team {
+pub(crate) struct Hosts {
     /// By the number of the host.
     pub(crate) members: Vec<Member>,
 }
@@ -52,13 +52,13 @@ pub(crate) fn assemble(
     options: &Options,
     clock: RunClock,
     reports: Reports<'_>,
-) -> Result<Team, RunError> {
+) -> Result<Hosts, RunError> {
     let run = fastrand::Rng::new().u32(1..);
     if scenario.agents.is_empty() {
         let workers = options.workers.unwrap_or_else(|| placement::workers(scenario)).max(1) as u64;
         let part = Part { workers, first: 0, of: workers, host: 0, hosts: 1, run };
-        let crew = Crew::start(scenario, part, options, &speaker(0, reports.0))?;
-        return Ok(Team { members: vec![Member::local(crew, part, clock)] });
+        let pool = WorkerPool::start(scenario, part, options, &event_sender(0, reports.0))?;
+        return Ok(Hosts { members: vec![Member::local(pool, part, clock)] });
     }
     // Who has no share stays at home.
     let agents: Vec<&Agent> = scenario.agents.iter().filter(|agent| agent.weight > 0.0).collect();
@@ -67,19 +67,19 @@ pub(crate) fn assemble(
     let wanted = options.workers.map(|workers| workers as u64);
     let split = placement::split(placement::connections_max(scenario), wanted, &rooms);
     let of = split.iter().sum();
-    let hosts = candidates.len() as u64;
-    let (mut team, mut first) = (Team { members: Vec::new() }, 0);
+    let host_count = candidates.len() as u64;
+    let (mut hosts, mut first) = (Hosts { members: Vec::new() }, 0);
     for (host, ((candidate, agent), workers)) in
         candidates.into_iter().zip(agents).zip(split).enumerate()
     {
-        let part = Part { workers, first, of, host: host as u64, hosts, run };
+        let part = Part { workers, first, of, host: host as u64, hosts: host_count, run };
         first += workers;
         let scenario = as_sent(scenario, agent)?;
         let member = match candidate.link {
             None => {
-                let words = speaker(host as u16, reports.0);
-                let crew = Crew::start(&Arc::new(scenario), part, options, &words)?;
-                Member::local(crew, part, clock)
+                let events = event_sender(host as u16, reports.0);
+                let pool = WorkerPool::start(&Arc::new(scenario), part, options, &events)?;
+                Member::local(pool, part, clock)
             }
             Some(link) => {
                 link.prepare(scenario, part, options.receive_stamps);
@@ -88,10 +88,10 @@ pub(crate) fn assemble(
                 Member { host, name, workers, capacity: 0, lost: false }
             }
         };
-        team.members.push(member);
+        hosts.members.push(member);
     }
-    team.wait_until_prepared(reports.1)?;
-    Ok(team)
+    hosts.wait_until_prepared(reports.1)?;
+    Ok(hosts)
 }
 
 /// Connects to all agents at once.
@@ -151,19 +151,19 @@ fn as_sent(scenario: &Scenario, agent: &Agent) -> Result<Scenario, RunError> {
 }
 
 impl Member {
-    fn local(crew: Crew, part: Part, clock: RunClock) -> Self {
+    fn local(pool: WorkerPool, part: Part, clock: RunClock) -> Self {
         let workers = usize::try_from(part.workers).unwrap_or(usize::MAX);
-        let (name, capacity) = (LOCAL_AGENT.to_owned(), crew.capacity());
-        Self { host: Host::local(crew, clock), name, workers, capacity, lost: false }
+        let (name, capacity) = (LOCAL_AGENT.to_owned(), pool.capacity());
+        Self { host: Host::local(pool, clock), name, workers, capacity, lost: false }
     }
 }
 
-impl Team {
+impl Hosts {
     fn wait_until_prepared(&mut self, reports: &Receiver<Report>) -> Result<(), RunError> {
         let end = Instant::now() + PREPARE;
         let mut failed = Vec::new();
         while failed.is_empty() && self.waits().next().is_some() {
-            let (host, news) = match reports
+            let (host, event) = match reports
                 .recv_timeout(end.saturating_duration_since(Instant::now()))
             {
                 Ok(report) => report,
@@ -177,18 +177,21 @@ impl Team {
                 }
             };
             let Some(member) = self.members.get_mut(usize::from(host)) else { continue };
-            match news {
-                News::Prepared { capacity } => member.capacity = capacity.max(1),
-                News::Failed { why } => {
+            match event {
+                HostEvent::Prepared { capacity } => member.capacity = capacity.max(1),
+                HostEvent::Failed { why } => {
                     failed.push(format!("agent {}: cannot take part: {why}", member.name));
                 }
-                News::Lost { why } => {
+                HostEvent::Lost { why } => {
                     let what = "lost while it started its workers";
                     failed
                         .push(format!("agent {}: {what}: {why}; look at its output", member.name));
                 }
                 // Workers have nothing to say yet, and nobody can steer.
-                News::Word(_) | News::WorkerLost { .. } | News::Skew(_) | News::Told(_) => {}
+                HostEvent::Worker(_)
+                | HostEvent::WorkerLost { .. }
+                | HostEvent::Skew(_)
+                | HostEvent::Control(_) => {}
             }
         }
         if failed.is_empty() { Ok(()) } else { Err(RunError::Agents(failed)) }
@@ -224,8 +227,8 @@ impl Team {
     }
 
     /// Tells all workers.
-    pub(crate) fn tell(&self, order: Order) {
-        self.present().for_each(|member| member.host.tell(order));
+    pub(crate) fn tell(&self, command: WorkerCommand) {
+        self.present().for_each(|member| member.host.tell(command));
     }
 
     /// A worker has said that it is done.

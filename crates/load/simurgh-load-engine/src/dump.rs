@@ -5,7 +5,7 @@
 
 use simurgh_load_scenario::Dump;
 
-use super::wire::unix_time;
+use super::connection::unix_time;
 use super::worker::Worker;
 
 /// Characters of a payload with `light`, as in Tsung.

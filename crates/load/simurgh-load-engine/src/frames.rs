@@ -3,22 +3,21 @@
 use std::borrow::Cow;
 use std::rc::Rc;
 
+use simurgh_load_record::{Count, ErrorKind, Metric};
+use simurgh_load_scenario::answer::AnswerText;
+use simurgh_load_scenario::{Action, Dialect};
 use simurgh_proto::message::Payload;
 use simurgh_proto::serializer::{Frame, Kind, ServerMessage};
 use simurgh_proto::session::client::{Incoming, Topic};
 use simurgh_proto::ws::{CloseFrame, Event, OpCode};
 
-use crate::stamp::Stamp;
-use simurgh_load_record::{Count, ErrorKind, Metric};
-use simurgh_load_scenario::answer::AnswerText;
-use simurgh_load_scenario::{Action, Dialect};
-
 use super::answers::{AnswerOp, MatcherOp};
+use super::dump::Exchange;
 use super::program::{ChannelCommand, ChannelOp, Op};
 use super::steps::Flow;
-use super::traffic::Exchange;
-use super::user::{Doing, KeptFrame, Wire};
+use super::user::{ConnState, KeptFrame, UserState};
 use super::worker::{Net, Worker};
+use crate::stamp::Stamp;
 
 /// Frames kept for a later wait; older ones go first.
 const KEPT_FRAMES_MAX: usize = 256;
@@ -49,7 +48,7 @@ impl Worker {
     fn close_in(&mut self, io: &mut Net, u: u32, frame: Option<CloseFrame<'_>>) {
         self.recorder.count(Count::ClosesIn, 1);
         let Some(user) = self.users.get(u) else { return };
-        if user.link == Wire::WebSocketClosing && user.doing == Doing::Closing {
+        if user.link == ConnState::WebSocketClosing && user.state == UserState::Closing {
             self.let_go(io, u);
             return self.done(io, u);
         }
@@ -121,25 +120,27 @@ impl Worker {
     ) {
         let program = Rc::clone(&self.program);
         let Some(user) = self.users.get(u) else { return };
-        match (user.doing, program.op(user.at)) {
-            (Doing::AwaitFirst, Op::Send(op)) => {
+        match (user.state, program.op(user.at)) {
+            (UserState::AwaitFirst, Op::Send(op)) => {
                 self.message_answered(io, u, &op.answer, frame, received_ns);
             }
-            (Doing::AwaitMatch, Op::Send(op)) if self.is_match(u, &op.matcher, frame, message) => {
+            (UserState::AwaitMatch, Op::Send(op))
+                if self.is_match(u, &op.matcher, frame, message) =>
+            {
                 self.message_answered(io, u, &op.answer, frame, received_ns);
             }
-            (Doing::AwaitMatch, Op::Wait(matcher, answer))
+            (UserState::AwaitMatch, Op::Wait(matcher, answer))
                 if self.is_this(u, matcher, frame, message) =>
             {
                 let text = AnswerText::body_only(bytes_of(frame));
                 self.answered(io, u, answer, &text);
             }
-            (Doing::Receiving, Op::Receive(op))
+            (UserState::Receiving, Op::Receive(op))
                 if op.matcher.is_none() || self.is_match(u, &op.matcher, frame, message) =>
             {
                 self.received(io, u);
             }
-            (Doing::AwaitServer, _) => self.done(io, u),
+            (UserState::AwaitServer, _) => self.done(io, u),
             _ => {
                 self.recorder.count(Count::FramesUnsolicited, 1);
                 self.keep(u, frame);
@@ -206,7 +207,7 @@ impl Worker {
         answer: &AnswerOp,
     ) -> Flow {
         let timeout = answer.timeout.unwrap_or(self.program.scenario.timeouts.reply);
-        self.wait_until(io, u, Doing::AwaitMatch, Some(timeout));
+        self.wait_until(io, u, UserState::AwaitMatch, Some(timeout));
         let Some(found) = self.take_kept(u, matcher) else { return Flow::Wait };
         self.unset_timer(u);
         match self.digest(io, u, answer, &AnswerText::body_only(&found)) {
@@ -249,7 +250,7 @@ impl Worker {
     ) {
         let Some(user) = self.users.get(u) else { return };
         let took_us = Self::elapsed_us(user.since_us, received_ns);
-        user.doing = Doing::Running;
+        user.state = UserState::Running;
         self.recorder.time(Metric::Message, took_us);
         self.dump_exchange(
             u,
@@ -323,7 +324,7 @@ impl Worker {
             user.set_awaits(msg_ref);
         }
         let timeout = op.answer.timeout.unwrap_or(self.program.scenario.timeouts.reply);
-        self.wait_until(io, u, Doing::AwaitRef, Some(timeout))
+        self.wait_until(io, u, UserState::AwaitRef, Some(timeout))
     }
 
     /// Appends the payload of a join, a push or a leave; `false` if it cannot say where the user
@@ -419,8 +420,8 @@ impl Worker {
         received_ns: u64,
     ) -> bool {
         let Some(user) = self.users.get(u) else { return true };
-        let (awaited, doing) = (user.awaits(), user.doing);
-        let is_awaited = |msg_ref: u32| doing == Doing::AwaitRef && msg_ref == awaited;
+        let (awaited, state) = (user.awaits(), user.state);
+        let is_awaited = |msg_ref: u32| state == UserState::AwaitRef && msg_ref == awaited;
         match user.client.handle(message) {
             Incoming::JoinOk { msg_ref, topic, response } => {
                 self.recorder.count(Count::JoinsOk, 1);
@@ -502,7 +503,7 @@ impl Worker {
         let Op::Channel(op) = program.op(user.at) else { return };
         let took_us = Self::elapsed_us(user.since_us, received_ns);
         let origin = user.origin();
-        user.doing = Doing::Running;
+        user.state = UserState::Running;
         self.follow_reply(u, status == "ok");
         let metric = match op.command {
             ChannelCommand::Join => Metric::Join,

@@ -35,9 +35,8 @@ pub(super) enum Came {
     Unexpected,
 }
 
-/// See the module.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Heard {
+pub(super) struct StreamTracker {
     /// The first that is expected.
     start: u32,
     /// One more than the highest that has come.
@@ -49,7 +48,7 @@ pub(super) struct Heard {
 /// Holes that are kept of one stream, 8 KB; each absence makes one.
 const HOLES_MAX: usize = 1024;
 
-impl Heard {
+impl StreamTracker {
     /// For messages from this one on.
     pub(super) const fn from(start: u32) -> Self {
         Self { start, next: start, holes: Vec::new() }
@@ -128,13 +127,13 @@ mod tests {
 
     use super::*;
 
-    fn lost(heard: &Heard, due: u32) -> Vec<u32> {
+    fn lost(heard: &StreamTracker, due: u32) -> Vec<u32> {
         heard.settle(due).1.flat_map(|hole| hole.first..hole.end).collect()
     }
 
     #[test]
     fn each_message_is_one_of_four() {
-        let mut heard = Heard::from(5);
+        let mut heard = StreamTracker::from(5);
         let came = [5, 6, 9, 8, 8, 4, 12, 6, 7].map(|n| heard.hear(n));
         use Came::{InOrder, Late, Twice, Unexpected};
         let expected = [InOrder, InOrder, InOrder, Late, Twice, Unexpected, InOrder, Twice, Late];
@@ -149,14 +148,14 @@ mod tests {
 
     #[test]
     fn nothing_heard_is_all_missing() {
-        assert_eq!(lost(&Heard::from(3), 6), [3, 4, 5]);
-        assert_eq!(lost(&Heard::from(3), 3), [0; 0]);
-        assert_eq!(lost(&Heard::from(3), 1), [0; 0]);
+        assert_eq!(lost(&StreamTracker::from(3), 6), [3, 4, 5]);
+        assert_eq!(lost(&StreamTracker::from(3), 3), [0; 0]);
+        assert_eq!(lost(&StreamTracker::from(3), 1), [0; 0]);
     }
 
     #[test]
     fn holes_are_bounded_and_none_is_lost_from_the_sums() {
-        let mut heard = Heard::from(1);
+        let mut heard = StreamTracker::from(1);
         let (mut expected, mut missing, mut came) = (0, 0, 0);
         for n in (2..=6000).step_by(2) {
             came += u64::from(heard.hear(n) == Came::InOrder);
@@ -180,7 +179,7 @@ mod tests {
             came in proptest::collection::vec(1_u32..80, 0..200),
             due in 0_u32..90,
         ) {
-            let mut heard = Heard::from(start);
+            let mut heard = StreamTracker::from(start);
             let mut set = BTreeSet::new();
             for n in came {
                 let highest = set.last().copied().unwrap_or(0);
@@ -206,7 +205,7 @@ mod tests {
         fn absences_cost_a_hole_each(
             absences in proptest::collection::vec((1_u32..50, 1_u32..50), 0..40),
         ) {
-            let mut heard = Heard::from(1);
+            let mut heard = StreamTracker::from(1);
             let (mut n, mut lost) = (1, 0);
             for (there, away) in &absences {
                 for _ in 0..*there {

@@ -6,17 +6,16 @@
 use std::collections::VecDeque;
 use std::rc::Rc;
 
-use simurgh_proto::ws::OpCode;
-use simurgh_reactor::{Closed, Key};
-
 use simurgh_load_client::http::{Done, LongPollPost};
 use simurgh_load_client::tls::TlsClient;
 use simurgh_load_record::{Count, ErrorKind, Metric};
+use simurgh_proto::ws::OpCode;
+use simurgh_reactor::{Closed, Key};
 
+use super::connection::{Tls, closed_kind};
 use super::longpoll::{Call, abandon};
 use super::requests::user_agent;
-use super::user::{NO_KEY, Wire};
-use super::wire::{Tls, closed_kind};
+use super::user::{ConnState, NO_KEY};
 use super::worker::{Net, Worker};
 
 /// The POSTs of a session.
@@ -68,7 +67,7 @@ impl Worker {
         opcode: OpCode,
         message: &[u8],
     ) -> bool {
-        let is_poll = self.users.get(u).is_some_and(|user| user.link == Wire::Poll);
+        let is_poll = self.users.get(u).is_some_and(|user| user.link == ConnState::Poll);
         let Some(poller) = self.poller(u).filter(|_| is_poll) else {
             self.put_frame(io, u, opcode, message);
             return true;
@@ -158,11 +157,7 @@ impl Worker {
         }
         let Some(config) = &self.tls else { return };
         let mut out = Vec::new();
-        let started = TlsClient::new(config, &server.host).and_then(|mut tls| {
-            tls.start(&mut out).map_err(|error| error.to_string())?;
-            Ok(tls)
-        });
-        match started {
+        match TlsClient::begin(config, &server.host, &mut out) {
             Ok(tls) => {
                 if let Some(poller) = self.poller(u) {
                     poller.posts.tls = Some(Box::new(tls));

@@ -9,7 +9,7 @@ use simurgh_load_scenario::Dialect;
 use super::program::Op;
 use super::rejoin;
 use super::steps::{Ended, Flow};
-use super::user::{Doing, Rest, Resume, Wire};
+use super::user::{ConnState, Rest, Resume, UserState};
 use super::worker::{Net, Worker};
 
 impl Worker {
@@ -42,7 +42,7 @@ impl Worker {
         text: impl FnOnce() -> String,
     ) {
         let Some(user) = self.users.get(u) else { return };
-        let opening = user.doing == Doing::Opening || user.link == Wire::None;
+        let opening = user.state == UserState::Opening || user.link == ConnState::None;
         let origin = user.origin();
         self.recorder.error_with(kind, origin, text);
         if kind.is_connect() {
@@ -57,13 +57,13 @@ impl Worker {
         let program = Rc::clone(&self.program);
         let timeouts = program.scenario.timeouts;
         let Some(user) = self.users.get(u) else { return };
-        user.doing = Doing::Running;
+        user.state = UserState::Running;
         let resuming = user.is_resuming();
         let attempts = user.extra.as_ref().map_or(0, |extra| extra.attempts);
         if opening && !resuming && kind.is_connect() && attempts < timeouts.retries {
             user.extra().attempts = attempts + 1;
             let wait = timeouts.retry_wait.saturating_mul(attempts + 1);
-            self.wait_until(io, u, Doing::BackingOff, Some(wait));
+            self.wait_until(io, u, UserState::BackingOff, Some(wait));
             return;
         }
         self.come_back(io, u, None, None);
@@ -94,7 +94,7 @@ impl Worker {
         }
         self.unset_timer(u);
         let Some(user) = self.users.get(u) else { return };
-        user.doing = Doing::Running;
+        user.state = UserState::Running;
         self.come_back(io, u, rest, None);
     }
 
@@ -136,7 +136,7 @@ impl Worker {
         let doubled = attempts.saturating_sub(1).min(20);
         let longest = policy.min.saturating_mul(1 << doubled).min(policy.max);
         let back_off = longest.mul_f64(0.5 + self.maker.draw(user).f64() / 2.0);
-        self.wait_until(io, u, Doing::BackingOff, Some(away.unwrap_or(back_off)));
+        self.wait_until(io, u, UserState::BackingOff, Some(away.unwrap_or(back_off)));
         if !policy.rejoin {
             self.follow_end(u, io.clock_ns());
         }
@@ -183,12 +183,12 @@ impl Worker {
         let Some(rest) = resume.rest else {
             return self.advance(io, u);
         };
-        (user.doing, user.since_us) = (rest.doing, rest.since_us);
+        (user.state, user.since_us) = (rest.state, rest.since_us);
         user.set_awaits(rest.awaits);
         let now_ms = (io.clock_ns() / 1_000_000) as u32;
         match rest.due_ms {
             // Over meanwhile: the server is late, not this tool.
-            Some(due_ms) if due_ms <= now_ms && rest.doing != Doing::Gathering => {
+            Some(due_ms) if due_ms <= now_ms && rest.state != UserState::Gathering => {
                 self.rest_over(io, u);
             }
             Some(due_ms) => self.set_timer(u, due_ms),

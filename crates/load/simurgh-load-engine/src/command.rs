@@ -1,0 +1,24 @@
+//! What the workers of a host are told.
+
+use serde::{Deserialize, Serialize};
+
+/// What the workers of a host are told. Times are of that host's workers' clock.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) enum WorkerCommand {
+    /// The run begins; what is added to the clock makes it the controller's.
+    Start { at_ns: u64, clock_offset_ns: i64 },
+    /// Clocks drift: this is added from now on.
+    Clock { clock_offset_ns: i64 },
+    /// The phase that waited for its users is followed by the next.
+    NextPhase { at_ns: u64 },
+    /// No arrivals from now on.
+    Pause,
+    /// Arrivals go on.
+    Resume,
+    /// So many times the scenario's rates.
+    Rate(f64),
+    /// As many users as others waited for have come.
+    Gathered,
+    /// The run is over, users and all.
+    Stop,
+}
