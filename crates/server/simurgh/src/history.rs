@@ -17,8 +17,8 @@ use simurgh_proto::message::Payload;
 use tokio::sync::oneshot;
 
 pub(crate) use self::confirmations::Confirmations;
-use crate::hub::Hub;
 use crate::pubsub::PubSub;
+use crate::server::Server;
 
 /// Messages that [`HistoryQuery`] gives at most, unless it is told a lower
 /// [limit](HistoryQuery::limit).
@@ -179,7 +179,7 @@ impl PubSub {
     /// What is kept of a topic: from the oldest message on, unless told otherwise. To be awaited.
     pub fn history(&self, topic: impl Into<Box<str>>) -> HistoryQuery {
         let range = Range { since: None, limit: PAGE_MESSAGES_MAX, is_reverse: false };
-        HistoryQuery { hub: Arc::clone(&self.0), topic: topic.into(), range }
+        HistoryQuery { server: Arc::clone(&self.0), topic: topic.into(), range }
     }
 
     /// The topics of which something is remembered, page by page. To be awaited. One that is there
@@ -200,8 +200,8 @@ impl PubSub {
     /// # }
     /// ```
     pub fn history_topics(&self) -> HistoryTopicsQuery {
-        let (hub, limit) = (Arc::clone(&self.0), PAGE_MESSAGES_MAX);
-        HistoryTopicsQuery { hub, from: HistoryCursor::default(), limit }
+        let (server, limit) = (Arc::clone(&self.0), PAGE_MESSAGES_MAX);
+        HistoryTopicsQuery { server, from: HistoryCursor::default(), limit }
     }
 
     /// Forgets what is kept of a topic, and says which position was the last. Numbers go on behind
@@ -225,7 +225,7 @@ impl PubSub {
 #[derive(Clone)]
 #[must_use = "nothing is asked before it is awaited"]
 pub struct HistoryQuery {
-    hub: Arc<Hub>,
+    server: Arc<Server>,
     topic: Box<str>,
     range: Range,
 }
@@ -257,13 +257,13 @@ impl IntoFuture for HistoryQuery {
     type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send>>;
 
     fn into_future(self) -> Self::IntoFuture {
-        let Self { hub, topic, range } = self;
+        let Self { server, topic, range } = self;
         Box::pin(async move {
-            if !hub.keeps(&topic) {
+            if !server.keeps(&topic) {
                 return Err(HistoryError::NoHistory);
             }
-            let (answer, answered) = answer(&hub);
-            hub.request_history(HistoryRequest::Read(topic, range, answer));
+            let (answer, answered) = answer(&server);
+            server.request_history(HistoryRequest::Read(topic, range, answer));
             answered.await.map_err(|_| HistoryError::Ended)
         })
     }
@@ -316,7 +316,7 @@ pub struct HistoryTopics {
 #[derive(Clone)]
 #[must_use = "nothing is asked before it is awaited"]
 pub struct HistoryTopicsQuery {
-    hub: Arc<Hub>,
+    server: Arc<Server>,
     from: HistoryCursor,
     limit: usize,
 }
@@ -350,15 +350,20 @@ impl HistoryTopicsQuery {
     /// Shard by shard, of each in the order of its places: a topic stays at its own for as long as
     /// it is there.
     async fn collect(self) -> Result<HistoryTopics, HistoryError> {
-        let Self { hub, from, limit } = self;
+        let Self { server, from, limit } = self;
         let HistoryCursor { mut shard, mut place } = from;
         let mut topics = Vec::new();
-        while hub.has_history() && usize::from(shard) < hub.shards() {
+        while server.has_history() && usize::from(shard) < server.shards() {
             if topics.len() >= limit {
                 return Ok(HistoryTopics { topics, next: Some(HistoryCursor { shard, place }) });
             }
-            let (answer, answered) = answer(&hub);
-            hub.request_history(HistoryRequest::Topics(shard, place, limit - topics.len(), answer));
+            let (answer, answered) = answer(&server);
+            server.request_history(HistoryRequest::Topics(
+                shard,
+                place,
+                limit - topics.len(),
+                answer,
+            ));
             let some = answered.await.map_err(|_| HistoryError::Ended)?;
             topics.extend(some.topics);
             (shard, place) = match some.next {
@@ -378,15 +383,19 @@ impl fmt::Debug for HistoryTopicsQuery {
 }
 
 /// Has a broadcast kept, and waits for that on whatever runtime. Dropped, it cancels nothing.
-async fn keep(hub: &Hub, broadcast: Broadcast, id: Option<Box<str>>) -> Result<KeptAt, NotKept> {
-    if !hub.keeps(broadcast.topic()) {
+async fn keep(
+    server: &Server,
+    broadcast: Broadcast,
+    id: Option<Box<str>>,
+) -> Result<KeptAt, NotKept> {
+    if !server.keeps(broadcast.topic()) {
         return Err(NotKept::NoHistory);
     }
-    let mut confirmations = Confirmations::new(hub, 1);
-    confirmations.keep(hub, broadcast, id)?;
+    let mut confirmations = Confirmations::new(server, 1);
+    confirmations.keep(server, broadcast, id)?;
     let (to_asker, outcome) = oneshot::channel();
     // On our runtime also for its clock: the asker's may have none.
-    hub.spawn(async move {
+    server.spawn(async move {
         // Nobody waits for it any more.
         let _ = to_asker.send(confirmations.outcomes().await.pop());
     });
@@ -394,8 +403,8 @@ async fn keep(hub: &Hub, broadcast: Broadcast, id: Option<Box<str>>) -> Result<K
 }
 
 /// What a shard calls with its answer, and where that comes.
-fn answer<T: Send + 'static>(hub: &Hub) -> (Box<dyn FnOnce(T) + Send>, oneshot::Receiver<T>) {
-    let (from_shard, answered) = hub.answer();
+fn answer<T: Send + 'static>(server: &Server) -> (Box<dyn FnOnce(T) + Send>, oneshot::Receiver<T>) {
+    let (from_shard, answered) = server.answer();
     let answer = move |it| {
         let _ = from_shard.send(it);
     };

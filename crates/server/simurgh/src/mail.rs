@@ -4,9 +4,9 @@ use simurgh_core::{ChannelId, Received, ToChannel};
 use simurgh_reactor::Key;
 
 use crate::asynchronous::OffShard;
-use crate::driver::Order;
-use crate::longpoll::Asked;
-use crate::observe::Ask;
+use crate::driver::DriverCommand;
+use crate::longpoll::PollCommand;
+use crate::observe::ShardQuery;
 use crate::socket::Connect;
 
 /// All that other threads may ask of a shard.
@@ -22,11 +22,11 @@ pub(crate) enum Mail {
     /// A long message was read; none, if it is none.
     Read(Key, u32, Option<Received<'static>>),
     /// What a driver asks of its sockets.
-    Drive(Box<Order>),
+    Drive(Box<DriverCommand>),
     /// What a long poll asks, or a message that was posted.
-    LongPoll(Box<Asked>),
+    LongPoll(Box<PollCommand>),
     /// Somebody looks, or disconnects what he has looked at.
-    Observe(Box<Ask>),
+    Observe(Box<ShardQuery>),
     /// Asks nothing: that it is taken shows that the shard lives.
     Pulse,
     /// End now.

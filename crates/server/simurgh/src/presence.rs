@@ -8,7 +8,7 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use simurgh_core::{NodeHandle, PresenceList};
 
-use crate::hub::Hub;
+use crate::server::Server;
 
 /// Tells who is present in topics, for code that is no channel: tasks, HTTP handlers, other
 /// threads. Channels track themselves with [`Context::presence`](crate::Context::presence). A cheap
@@ -46,7 +46,7 @@ use crate::hub::Hub;
 /// # }
 /// ```
 #[derive(Clone)]
-pub struct Presence(pub(crate) Arc<Hub>);
+pub struct Presence(pub(crate) Arc<Server>);
 
 /// Why there is no list.
 #[derive(Debug)]
@@ -79,8 +79,8 @@ impl std::error::Error for PresenceListError {
 }
 
 impl Presence {
-    pub(crate) fn new(hub: Arc<Hub>) -> Self {
-        Self(hub)
+    pub(crate) fn new(server: Arc<Server>) -> Self {
+        Self(server)
     }
 
     /// The metas of all who are present, by key; a sample of the keys where there are more than

@@ -9,8 +9,8 @@ use std::task::{Context, Poll};
 use simurgh_cluster::{Answer, CALL_BYTES_MAX, CallNumber, NodeId};
 use tokio::sync::oneshot;
 
-use super::door::{Door, Mail};
-use crate::hub::Hub;
+use super::inbox::{ClusterInbox, Mail};
+use crate::server::Server;
 use crate::{longpoll, observe};
 
 /// Calls of other nodes that are served at a time; more are not answered.
@@ -41,22 +41,22 @@ impl Service {
 }
 
 /// Is told what a call is answered; nothing, if that will not be known.
-pub(super) type TellAnswer = oneshot::Sender<Option<Answer>>;
+pub(super) type CallReply = oneshot::Sender<Option<Answer>>;
 
 /// A call that is waited for. Dropping it hangs up.
 pub(crate) struct Calling {
-    door: Arc<Door>,
+    inbox: Arc<ClusterInbox>,
     number: CallNumber,
     answered: Option<oneshot::Receiver<Option<Answer>>>,
 }
 
 impl Calling {
     pub(super) fn new(
-        door: &Arc<Door>,
+        inbox: &Arc<ClusterInbox>,
         number: CallNumber,
         answered: oneshot::Receiver<Option<Answer>>,
     ) -> Self {
-        Self { door: Arc::clone(door), number, answered: Some(answered) }
+        Self { inbox: Arc::clone(inbox), number, answered: Some(answered) }
     }
 }
 
@@ -75,7 +75,7 @@ impl Future for Calling {
 impl Drop for Calling {
     fn drop(&mut self) {
         if self.answered.is_some() {
-            self.door.post(Mail::HangUp(self.number));
+            self.inbox.post(Mail::HangUp(self.number));
         }
     }
 }
@@ -89,12 +89,12 @@ impl Served {
     /// Has a service do what it is asked, and answer by the door.
     pub(super) fn begin(
         &mut self,
-        hub: &Arc<Hub>,
+        server: &Arc<Server>,
         (by, number): (NodeId, u64),
         service: u16,
         body: Vec<u8>,
     ) {
-        let (Some(service), Some(door)) = (Service::of(service), hub.cluster.clone()) else {
+        let (Some(service), Some(inbox)) = (Service::of(service), server.cluster.clone()) else {
             return;
         };
         if self.0.len() >= SERVED_MAX {
@@ -102,13 +102,13 @@ impl Served {
         }
         let (is_waited_for, left) = oneshot::channel();
         self.0.insert((by, number), is_waited_for);
-        let here = Arc::clone(hub);
-        hub.spawn(async move {
+        let here = Arc::clone(server);
+        server.spawn(async move {
             let (status, body) = match service {
                 Service::LongPoll => longpoll::elsewhere::serve(&here, &body, left).await,
                 Service::Look => observe::serve(&here, &body).await,
             };
-            door.post(Mail::Answer(by, number, Answer { status, body }));
+            inbox.post(Mail::Answer(by, number, Answer { status, body }));
         });
     }
 

@@ -72,7 +72,7 @@ impl PubSub {
         &self,
         socket_id: &str,
     ) -> Result<Disconnected, DisconnectError> {
-        let Some(door) = &self.0.cluster else {
+        let Some(inbox) = &self.0.cluster else {
             let disconnect = || self.disconnect(socket_id);
             return disconnect()
                 .map(|()| Disconnected::default())
@@ -80,7 +80,7 @@ impl PubSub {
         };
         self.broadcast_local(socket_id, events::DISCONNECT, Payload::EMPTY_OBJECT)
             .map_err(DisconnectError::Refused)?;
-        let told = tokio::time::timeout(ANSWER_TIMEOUT, door.disconnect(socket_id)).await;
+        let told = tokio::time::timeout(ANSWER_TIMEOUT, inbox.disconnect(socket_id)).await;
         match told {
             Ok(Ok(Some(disconnected))) => Ok(disconnected),
             Ok(Ok(None)) => Err(DisconnectError::TooMany),

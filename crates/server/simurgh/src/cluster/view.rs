@@ -43,7 +43,7 @@ pub(crate) struct View {
     /// How long beats of others were under way.
     pub(crate) delays: Durations,
     /// Broadcasts that were dropped before the thread had them, and after.
-    pub(crate) dropped_at_door: u64,
+    pub(crate) dropped_at_inbox: u64,
     pub(crate) dropped_at_shards: u64,
     /// Of topics that the engine keeps; none, if no channel has a history.
     pub(crate) kept: Option<KeptView>,
@@ -122,7 +122,7 @@ impl View {
             counts: ClusterCounts::default(),
             measures: Measures::default(),
             delays: Durations::default(),
-            dropped_at_door: 0,
+            dropped_at_inbox: 0,
             dropped_at_shards: 0,
             kept: None,
             local_only: 0,
@@ -169,7 +169,7 @@ impl View {
         [
             ("bytes", counts.dropped.by_bytes),
             ("age", counts.dropped.by_age),
-            ("door", self.dropped_at_door),
+            ("door", self.dropped_at_inbox),
             ("shard", self.dropped_at_shards),
             ("control", counts.refused_control),
             ("presence", counts.refused_presence),

@@ -11,8 +11,8 @@ use simurgh_core::{Broadcast, Ids, KeptAt, Node};
 use tokio::time::{Instant, timeout_at};
 
 use super::NotKept;
-use crate::http::Ring;
-use crate::hub::Hub;
+use crate::http::RemoteWaker;
+use crate::server::Server;
 
 /// A longer time than this is none that anybody waits for, and can be added to any instant.
 const LONGEST: Duration = Duration::from_secs(365 * 24 * 3_600);
@@ -29,9 +29,9 @@ pub(crate) struct Confirmations {
 
 impl Confirmations {
     /// For so many broadcasts at most, whose common time begins now.
-    pub(crate) fn new(hub: &Hub, count: usize) -> Self {
-        let longest = hub.limits.history.confirm_timeout;
-        Self { book: Arc::new(Book::new(count, longest, &hub.unconfirmed)), sent: 0 }
+    pub(crate) fn new(server: &Server, count: usize) -> Self {
+        let longest = server.limits.history.confirm_timeout;
+        Self { book: Arc::new(Book::new(count, longest, &server.unconfirmed)), sent: 0 }
     }
 
     /// Sends a broadcast to the shard that keeps its topic, which is known to have a history. It
@@ -41,7 +41,7 @@ impl Confirmations {
     /// The id is none, or the broadcast is not taken: it is the last that may be sent.
     pub(crate) fn keep(
         &mut self,
-        hub: &Hub,
+        server: &Server,
         broadcast: Broadcast,
         id: Option<Box<str>>,
     ) -> Result<(), NotKept> {
@@ -50,7 +50,7 @@ impl Confirmations {
         }
         let entry = Entry::new(&self.book, self.sent);
         let answer = Box::new(move |kept| entry.tell(kept));
-        hub.keep(broadcast, id, Some(answer)).map_err(NotKept::Refused)?;
+        server.keep(broadcast, id, Some(answer)).map_err(NotKept::Refused)?;
         self.sent += 1;
         Ok(())
     }
@@ -89,7 +89,7 @@ struct Entries {
     outcomes: Vec<Option<Outcome>>,
     /// Up to here all have come, and nothing is an error after which nobody waits.
     settled: usize,
-    ring: Option<Ring>,
+    ring: Option<RemoteWaker>,
     /// Those of which no word had come at the deadline were counted.
     is_counted: bool,
 }
@@ -126,7 +126,7 @@ impl Book {
             return Poll::Ready(());
         }
         if !entries.ring.as_ref().is_some_and(|it| it.is_for(context)) {
-            entries.ring = Some(Ring::new(context));
+            entries.ring = Some(RemoteWaker::new(context));
         }
         Poll::Pending
     }

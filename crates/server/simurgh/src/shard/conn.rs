@@ -33,17 +33,17 @@ pub(crate) enum Passing {
         /// The 101 response, sent if the application agrees.
         response: Vec<u8>,
         /// Who waits for the answer, if it is no peer of this connection.
-        asker: Option<Asker>,
+        requester: Option<Requester>,
         waiting: Waiting,
     },
     /// A message of so many bytes is read elsewhere, too long to be read in one turn.
     Reading { bytes: usize, waiting: Waiting },
     /// What came behind a join that is being decided.
-    Behind(Vec<u8>),
+    Backlog(Vec<u8>),
 }
 
 /// Who in this process wants to have a socket.
-pub(crate) enum Asker {
+pub(crate) enum Requester {
     Driver(Answer),
     Poll(Opener),
 }
@@ -60,7 +60,7 @@ impl Passing {
     /// Heap bytes, for the shard's budget.
     fn bytes(&self) -> usize {
         match self {
-            Self::Head { bytes, .. } | Self::Behind(bytes) => bytes.capacity(),
+            Self::Head { bytes, .. } | Self::Backlog(bytes) => bytes.capacity(),
             Self::Connecting { response, waiting, .. } => {
                 response.capacity() + waiting.behind.capacity()
             }
@@ -74,7 +74,7 @@ impl Passing {
             Self::Connecting { waiting, .. } | Self::Reading { waiting, .. } => {
                 Some(waiting.ticket)
             }
-            Self::Head { .. } | Self::Behind(_) => None,
+            Self::Head { .. } | Self::Backlog(_) => None,
         }
     }
 
@@ -82,7 +82,7 @@ impl Passing {
     pub(crate) fn stash(&mut self, data: &[u8]) {
         match self {
             Self::Head { .. } => {}
-            Self::Behind(behind) => behind.extend_from_slice(data),
+            Self::Backlog(behind) => behind.extend_from_slice(data),
             Self::Connecting { waiting, .. } | Self::Reading { waiting, .. } => {
                 waiting.behind.extend_from_slice(data);
             }

@@ -71,7 +71,7 @@ impl Shard {
             holder.bytes = after;
             inbound.next_look_ns.get_or_insert(io.now().ns + nanoseconds(POLL_INTERVAL));
         }
-        if after > before && inbound.bytes > self.hub.config.inbound_budget_bytes {
+        if after > before && inbound.bytes > self.server.config.inbound_budget_bytes {
             self.free_inbound(io);
         }
         self.metrics.inbound_bytes.set(self.inbound.bytes as u64);
@@ -80,7 +80,7 @@ impl Shard {
     /// Ends those who have held most for longest, until there is room again.
     #[cold]
     fn free_inbound(&mut self, io: &mut Io) {
-        let budget = self.hub.config.inbound_budget_bytes;
+        let budget = self.server.config.inbound_budget_bytes;
         let tick = io.now().tick;
         let weigh = |(key, holder): (&Key, &Holder)| (holder.weight(tick), *key);
         let mut holders: Vec<(u64, Key)> = self.inbound.holders.iter().map(weigh).collect();
@@ -123,7 +123,7 @@ impl Shard {
             return Next::After(Duration::from_nanos(at_ns - now_ns));
         }
         let tick = io.now().tick;
-        let timeout = self.hub.config.message_timeout;
+        let timeout = self.server.config.message_timeout;
         let floor = PROGRESS_BYTES_PER_S * timeout.as_millis() / 1000;
         let mut overdue = Vec::new();
         for (key, holder) in &mut self.inbound.holders {

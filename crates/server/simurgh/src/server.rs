@@ -20,22 +20,22 @@ use tokio::sync::oneshot;
 use tokio::task::JoinError;
 
 use crate::asynchronous::OffShard;
-use crate::census::Census;
-use crate::cluster::Door;
+use crate::cluster::ClusterInbox;
 use crate::config::Config;
-use crate::crowd::Crowds;
-use crate::http::Guests;
+use crate::http::HttpConnections;
 use crate::longpoll::LongPolls;
 use crate::mail::Mail;
+use crate::member_counts::MemberCounts;
 use crate::metrics::ShardMetrics;
 use crate::observe::Observer;
 use crate::panics;
+use crate::peer_limits::PeerLimits;
 use crate::saved::Saved;
 use crate::socket::UserSocket;
 use crate::watchdog::Watch;
 
 /// The doors into all shards. Nothing here is written after start but counters.
-pub(crate) struct Hub {
+pub(crate) struct Server {
     /// Another number for each start.
     pub(crate) id: u64,
     pub(crate) config: Config,
@@ -49,20 +49,20 @@ pub(crate) struct Hub {
     /// charged is never given back, and nobody waits for it.
     pub(crate) ended: Vec<AtomicBool>,
     pub(crate) metrics: Vec<Arc<ShardMetrics>>,
-    pub(crate) census: Census,
+    pub(crate) member_counts: MemberCounts,
     pub(crate) permits: FanoutPermits,
-    pub(crate) seats: Seats,
-    pub(crate) crowds: Crowds,
+    pub(crate) connection_limit: ConnectionLimit,
+    pub(crate) peer_limits: PeerLimits,
     /// Plain HTTP connections, and those to the admin address.
-    pub(crate) guests: Arc<Guests>,
-    pub(crate) admin_guests: Arc<Guests>,
+    pub(crate) http_connections: Arc<HttpConnections>,
+    pub(crate) admin_connections: Arc<HttpConnections>,
     pub(crate) longpolls: LongPolls,
     /// When a drain began.
     pub(crate) drain_began: OnceLock<Instant>,
     pub(crate) watches: Vec<Watch>,
     pub(crate) observer: Observer,
     /// The other nodes; none, where this is the only one.
-    pub(crate) cluster: Option<Arc<Door>>,
+    pub(crate) cluster: Option<Arc<ClusterInbox>>,
     /// Long messages that are read off the shards at once.
     pub(crate) readers: tokio::sync::Semaphore,
     pub(crate) runtime: OnceLock<tokio::runtime::Handle>,
@@ -79,7 +79,7 @@ pub(crate) struct Hub {
     pub(crate) made: (Instant, SystemTime),
 }
 
-impl Hub {
+impl Server {
     /// Control mail and answers: never refused.
     pub(crate) fn post_to(&self, shard: u16, mail: Mail) {
         if let Some(mailbox) = self.mailboxes.get(usize::from(shard)) {
@@ -137,7 +137,7 @@ impl Hub {
 }
 
 /// What applications reach from any thread.
-impl NodeHandle for Hub {
+impl NodeHandle for Server {
     fn send(&self, channel: ChannelId, what: ToChannel) {
         self.post_to(channel.shard, Mail::ToChannel(channel, OffShard::new(what)));
     }
@@ -170,7 +170,7 @@ impl NodeHandle for Hub {
     }
 
     fn member_count(&self, topic: &str) -> Option<u32> {
-        self.census.is_counting().then(|| self.census.count(topic))
+        self.member_counts.is_counting().then(|| self.member_counts.count(topic))
     }
 }
 
@@ -192,7 +192,7 @@ impl Drop for Task {
 }
 
 /// What each shard's core has of the others, and of what all share.
-impl Node for Hub {
+impl Node for Server {
     fn config(&self) -> &simurgh_core::Config {
         &self.limits
     }
@@ -230,7 +230,7 @@ impl Node for Hub {
 
     #[inline]
     fn cluster(&self) -> Option<&dyn simurgh_core::Cluster> {
-        self.cluster.as_ref().map(|door| &**door as &dyn simurgh_core::Cluster)
+        self.cluster.as_ref().map(|inbox| &**inbox as &dyn simurgh_core::Cluster)
     }
 
     fn permits(&self) -> &FanoutPermits {
@@ -282,25 +282,25 @@ impl Node for Hub {
     }
 
     fn member_joined(&self, topic: &str) {
-        self.census.add(topic);
+        self.member_counts.add(topic);
     }
 
     fn member_left(&self, topic: &str) {
-        self.census.subtract(topic);
+        self.member_counts.subtract(topic);
     }
 
     fn release_connection(&self) {
-        self.seats.give_back();
+        self.connection_limit.give_back();
     }
 }
 
 /// What the server holds, where it holds so many at most.
-pub(crate) struct Seats {
+pub(crate) struct ConnectionLimit {
     most: Option<usize>,
     taken: AtomicUsize,
 }
 
-impl Seats {
+impl ConnectionLimit {
     pub(crate) fn new(most: Option<usize>) -> Self {
         Self { most, taken: AtomicUsize::new(0) }
     }
