@@ -44,12 +44,12 @@ pub struct Endpoint {
     admin_address: Option<SocketAddr>,
     shards: Vec<reactor::ShardHandle>,
     runtime: Option<tokio::runtime::Runtime>,
-    /// Those of plain HTTP; none where there is no address.
+    /// The threads of plain HTTP; none without an address.
     http: Option<http::Threads>,
     _watchdog: Watchdog,
-    /// What is kept over a restart is written once.
+    /// Whether histories were written: once.
     is_saved: bool,
-    /// The other nodes; none, where this is the only one.
+    /// None on a single node.
     cluster: Option<cluster::Started>,
 }
 
@@ -174,7 +174,7 @@ impl Endpoint {
 
     fn end(&mut self) {
         self.handle().stop();
-        // Whoever stops a server at once does not ask how it ended; it is in the log.
+        // How it ended is in the log.
         let _ = self.join();
     }
 
@@ -417,7 +417,7 @@ impl Builder {
         }
         endpoint.cluster = prepared.map(|it| it.start(&server)).transpose()?;
         endpoint.spawn_shards(&mut set)?;
-        // Where there is no address nobody asks for a page, and nobody looks at the observer's.
+        // Without an address there are no pages, and no observer.
         let is_served = is_listening || server.config.admin_listen.is_some();
         if let Some(runtime) = endpoint.runtime.as_ref().filter(|_| is_served) {
             let hand_offs = set.take_hand_off_ends();

@@ -25,81 +25,53 @@ use crate::server::Server;
 pub const PAGE_MESSAGES_MAX: usize = 1_000;
 
 /// Why it is not known that a broadcast is kept.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum NotKept {
     /// No channel declares a history for the topic: nobody has got it.
+    #[error("{NO_HISTORY}")]
     NoHistory,
     /// An id has 1 to 128 bytes: nobody has got it.
+    #[error("the id of a broadcast has 1 to 128 bytes")]
     BadId,
     /// The payload is too large, or too much is under way: nobody has got it.
-    Refused(BroadcastError),
+    #[error("{0}")]
+    Refused(#[source] BroadcastError),
     /// The engine of the cluster does not keep it, which the log says more about, or too much waits
     /// for it: nobody has got it.
+    #[error("{NOT_STORED}")]
     NotStored,
     /// The engine of the cluster is away, and the members on this node have heard it at once
     /// ([`Cluster::local_when_away`](crate::Cluster::local_when_away)): nobody else has, or will.
+    #[error("the engine of the cluster is away: members on this node alone have heard it")]
     LocalOnly,
     /// No answer came in this time
     /// ([`HistoryConfig::confirm_timeout`](crate::HistoryConfig::confirm_timeout)). It may be kept
     /// yet: repeated with the same id, it is kept once.
+    #[error(
+        "unconfirmed: not known to be kept after {}, repeat it with the same id",
+        humantime::format_duration(*.0)
+    )]
     Unconfirmed(Duration),
     /// The shard that keeps the topic has ended: the server drains, or is gone.
+    #[error("{ENDED}")]
     Ended,
-}
-
-impl fmt::Display for NotKept {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NoHistory => f.write_str(NO_HISTORY),
-            Self::BadId => f.write_str("the id of a broadcast has 1 to 128 bytes"),
-            Self::Refused(error) => error.fmt(f),
-            Self::NotStored => f.write_str(NOT_STORED),
-            Self::LocalOnly => f.write_str(
-                "the engine of the cluster is away: members on this node alone have heard it",
-            ),
-            Self::Unconfirmed(time) => write!(
-                f,
-                "unconfirmed: not known to be kept after {}, repeat it with the same id",
-                humantime::format_duration(*time)
-            ),
-            Self::Ended => f.write_str(ENDED),
-        }
-    }
-}
-
-impl std::error::Error for NotKept {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Self::Refused(error) => Some(error),
-            _ => None,
-        }
-    }
 }
 
 /// Why nothing is told of a topic's history.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum HistoryError {
     /// No channel declares a history for the topic.
+    #[error("{NO_HISTORY}")]
     NoHistory,
     /// The engine of the cluster has not done it, or not said so in time.
+    #[error("{NOT_STORED}")]
     NotConfirmed,
     /// The shard that keeps the topic has ended: the server drains, or is gone.
+    #[error("{ENDED}")]
     Ended,
 }
-
-impl fmt::Display for HistoryError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::NoHistory => NO_HISTORY,
-            Self::NotConfirmed => NOT_STORED,
-            Self::Ended => ENDED,
-        })
-    }
-}
-
-impl std::error::Error for HistoryError {}
 
 const NO_HISTORY: &str = "no channel declares a history for this topic";
 const NOT_STORED: &str = "the engine of the cluster has not done it, try again later";

@@ -1,4 +1,4 @@
-//! What other threads ask of a shard.
+//! The mail that other threads send to a shard.
 
 use simurgh_core::{ChannelId, Received, ToChannel};
 use simurgh_reactor::Key;
@@ -9,9 +9,9 @@ use crate::longpoll::PollCommand;
 use crate::observe::ShardQuery;
 use crate::socket::Connect;
 
-/// All that other threads may ask of a shard.
+/// Mail for a shard.
 pub(crate) enum Mail {
-    /// What its core is asked.
+    /// For its core.
     Core(simurgh_core::Mail),
     /// For one channel. Whose shard ends before it takes this, it may be the last to hold something
     /// of the application's.
@@ -19,15 +19,15 @@ pub(crate) enum Mail {
     /// The application has decided about a connect, or panicked over it; the number tells it from
     /// what the connection waited for before.
     Connected(Key, u32, Option<Connect>),
-    /// A long message was read; none, if it is none.
+    /// A long message was decoded; `None` if it is malformed.
     Read(Key, u32, Option<Received<'static>>),
-    /// What a driver asks of its sockets.
+    /// A driver's command for its sockets.
     Drive(Box<DriverCommand>),
-    /// What a long poll asks, or a message that was posted.
+    /// A long-poll request.
     LongPoll(Box<PollCommand>),
-    /// Somebody looks, or disconnects what he has looked at.
+    /// An observer asks for rows, or disconnects a socket.
     Observe(Box<ShardQuery>),
-    /// Asks nothing: that it is taken shows that the shard lives.
+    /// Does nothing: that it is taken shows that the shard is alive.
     Pulse,
     /// End now.
     Stop,

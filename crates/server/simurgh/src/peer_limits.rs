@@ -21,7 +21,7 @@ const STRIPES: usize = 64;
 /// Connections in a page of what they are counted as.
 const PAGE: usize = 1024;
 
-/// Which of a connection's counts is at its limit.
+/// Which limit a connection has met.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum TooMany {
     OfAddress,
@@ -29,7 +29,7 @@ pub(crate) enum TooMany {
 }
 
 impl TooMany {
-    /// What a client is told.
+    /// The body of the refusal.
     pub(crate) fn text(self) -> &'static str {
         match self {
             Self::OfAddress => "too many connections from this address\n",
@@ -68,7 +68,7 @@ impl PeerLimit {
         Self { most, hasher: RandomState::new(), stripes }
     }
 
-    /// Counts one more; who it is counted as, if that is not too many.
+    /// Counts one more, and returns its key; `None` if the limit is reached.
     fn count(&self, who: impl Hash) -> Option<NonZeroU64> {
         let who = NonZeroU64::new(self.hasher.hash_one(who)).unwrap_or(NonZeroU64::MIN);
         self.with(who, |counts| {
@@ -88,7 +88,7 @@ impl PeerLimit {
             }
             counts.remove(&who);
             if counts.is_empty() {
-                // A crowd's table is not kept.
+                // Its memory is given back.
                 *counts = Counts::default();
             }
         });
@@ -105,14 +105,14 @@ impl PeerLimit {
     }
 }
 
-/// As whom a connection is counted.
+/// The keys that a connection is counted by.
 #[derive(Debug, Clone, Copy, Default)]
 struct Counted {
     address: Option<NonZeroU64>,
     user: Option<NonZeroU64>,
 }
 
-/// As whom the connections of a shard are counted; a page is made when one of it is.
+/// The keys of a shard's connections, in pages that are made on first use.
 #[derive(Default)]
 pub(crate) struct CountedPeers {
     pages: Vec<Option<Box<[Counted]>>>,
@@ -120,7 +120,7 @@ pub(crate) struct CountedPeers {
 }
 
 impl CountedPeers {
-    /// Changes what a connection is counted as.
+    /// Changes the keys of a connection.
     fn change(&mut self, key: Key, change: impl FnOnce(&mut Counted)) {
         let (page, at) = (key.slot as usize / PAGE, key.slot as usize % PAGE);
         if self.pages.len() <= page {
@@ -135,7 +135,7 @@ impl CountedPeers {
         self.taken += usize::from(was_empty && !counted.is_empty());
     }
 
-    /// What a connection was counted as, which has gone.
+    /// Takes the keys of a closed connection.
     fn take(&mut self, key: Key) -> Counted {
         let (page, at) = (key.slot as usize / PAGE, key.slot as usize % PAGE);
         let page = self.pages.get_mut(page).and_then(Option::as_deref_mut);

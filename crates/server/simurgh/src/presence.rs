@@ -49,33 +49,15 @@ use crate::server::Server;
 pub struct Presence(pub(crate) Arc<Server>);
 
 /// Why there is no list.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PresenceListError {
     /// The shard that keeps the topic has ended: the server drains, or is gone.
+    #[error("the server has ended, or is about to")]
     Ended,
     /// A meta is not of the type that was asked for.
-    OtherMeta(serde_json::Error),
-}
-
-impl fmt::Display for PresenceListError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Ended => f.write_str("the server has ended, or is about to"),
-            Self::OtherMeta(error) => {
-                write!(f, "a presence's meta is of another type than was asked for: {error}")
-            }
-        }
-    }
-}
-
-impl std::error::Error for PresenceListError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Self::Ended => None,
-            Self::OtherMeta(error) => Some(error),
-        }
-    }
+    #[error("a presence's meta is of another type than was asked for: {0}")]
+    OtherMeta(#[source] serde_json::Error),
 }
 
 impl Presence {

@@ -202,29 +202,20 @@ pub struct Subscription {
 }
 
 /// Why nothing was heard.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RecvError {
     /// There is nothing now; only [`Subscription::try_recv`] says this.
+    #[error("nothing has been heard")]
     Empty,
     /// So many broadcasts were not kept, because [`SUBSCRIPTION_BYTES_MAX`] waited already. They
     /// were the last ones by then; what comes next is newer.
+    #[error("{0} broadcasts were lost, for too many waited")]
     Lagged(u64),
     /// The server has ended.
+    #[error("the server has ended")]
     Ended,
 }
-
-impl fmt::Display for RecvError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Empty => f.write_str("nothing has been heard"),
-            Self::Lagged(lost) => write!(f, "{lost} broadcasts were lost, for too many waited"),
-            Self::Ended => f.write_str("the server has ended"),
-        }
-    }
-}
-
-impl std::error::Error for RecvError {}
 
 impl Subscription {
     /// The topic it hears.

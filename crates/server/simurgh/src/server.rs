@@ -1,4 +1,4 @@
-//! What the shards, the HTTP side and the handles of an application share: mailboxes, counters,
+//! The state that shards, the HTTP side and an application's handles share: mailboxes, counters,
 //! settings.
 
 use std::future::Future;
@@ -34,12 +34,13 @@ use crate::saved::Saved;
 use crate::socket::UserSocket;
 use crate::watchdog::Watch;
 
-/// The doors into all shards. Nothing here is written after start but counters.
+/// The inside of [`PubSub`](crate::PubSub) and of all other handles. Only counters change after the
+/// start.
 pub(crate) struct Server {
-    /// Another number for each start.
+    /// Differs for each start.
     pub(crate) id: u64,
     pub(crate) config: Config,
-    /// The same, as the shards' cores are told.
+    /// The part of it that the shards' cores use.
     pub(crate) limits: simurgh_core::Config,
     /// In force where a user socket has none of its own.
     pub(crate) origin_policy: CheckOrigin,
@@ -61,7 +62,7 @@ pub(crate) struct Server {
     pub(crate) drain_began: OnceLock<Instant>,
     pub(crate) watches: Vec<Watch>,
     pub(crate) observer: Observer,
-    /// The other nodes; none, where this is the only one.
+    /// The way to the cluster's thread; none on a single node.
     pub(crate) cluster: Option<Arc<ClusterInbox>>,
     /// Long messages that are read off the shards at once.
     pub(crate) readers: tokio::sync::Semaphore,
@@ -69,7 +70,7 @@ pub(crate) struct Server {
     /// Whether some channel's broadcasts are kept, and how many bytes of them by shard.
     pub(crate) has_history: bool,
     pub(crate) history_bytes: Vec<AtomicU64>,
-    /// Broadcasts from outside of channels of which no word came in time that they are kept.
+    /// Broadcasts from outside of channels that were not confirmed in time.
     pub(crate) unconfirmed: Arc<AtomicU64>,
     /// What is kept over a planned restart.
     pub(crate) saved: Saved,
@@ -97,7 +98,7 @@ impl Server {
         decided: impl FnOnce(Option<T>) -> Mail + Send + 'static,
     ) {
         let Some(mailbox) = self.mailboxes.get(shard).cloned() else { return };
-        // By then the shard has given up; the work need not go on for nobody.
+        // By then the shard has given up waiting.
         let longest = 2 * self.config.decision_timeout;
         self.spawn(async move {
             let mut task = tokio::spawn(work);
@@ -113,9 +114,8 @@ impl Server {
         });
     }
 
-    /// A way for what a shard answers. Whoever waits for it may do so on a runtime of its own,
-    /// whose waker a shard must not touch; ours is known to all. No answer comes of a shard that
-    /// has ended.
+    /// A channel for a shard's answer, by way of our runtime: the caller may wait on another, whose
+    /// waker a shard must not touch. A shard that has ended drops the sender.
     pub(crate) fn answer<T: Send + 'static>(&self) -> (oneshot::Sender<T>, oneshot::Receiver<T>) {
         let (from_shard, told) = oneshot::channel();
         let (to_asker, answer) = oneshot::channel();
@@ -136,7 +136,7 @@ impl Server {
     }
 }
 
-/// What applications reach from any thread.
+/// What the handles of channels use from any thread.
 impl NodeHandle for Server {
     fn send(&self, channel: ChannelId, what: ToChannel) {
         self.post_to(channel.shard, Mail::ToChannel(channel, OffShard::new(what)));
@@ -191,7 +191,7 @@ impl Drop for Task {
     }
 }
 
-/// What each shard's core has of the others, and of what all share.
+/// What each shard's core uses of the others and of the shared state.
 impl Node for Server {
     fn config(&self) -> &simurgh_core::Config {
         &self.limits
@@ -294,7 +294,7 @@ impl Node for Server {
     }
 }
 
-/// What the server holds, where it holds so many at most.
+/// Counts connections, where their number is limited.
 pub(crate) struct ConnectionLimit {
     most: Option<usize>,
     taken: AtomicUsize,
@@ -305,19 +305,19 @@ impl ConnectionLimit {
         Self { most, taken: AtomicUsize::new(0) }
     }
 
-    /// Whether nobody more is let in; the answer may be old by the time it is used.
+    /// Whether the limit is reached; the answer may be outdated when it is used.
     pub(crate) fn is_full(&self) -> bool {
         self.most.is_some_and(|most| self.taken.load(Relaxed) >= most)
     }
 
-    /// Takes one, if one is left.
+    /// Counts one more, if the limit allows it.
     pub(crate) fn take(&self) -> bool {
         let Some(most) = self.most else { return true };
         let one_more = |taken: usize| (taken < most).then_some(taken + 1);
         self.taken.fetch_update(Relaxed, Relaxed, one_more).is_ok()
     }
 
-    /// Gives one back that was taken.
+    /// Counts one less.
     pub(crate) fn give_back(&self) {
         if self.most.is_some() {
             self.taken.fetch_sub(1, Relaxed);

@@ -1,4 +1,4 @@
-//! What this node asks services of other nodes, and what its own are asked.
+//! Calls between nodes: those of this node, and those that it serves.
 
 use std::collections::HashMap;
 use std::future::Future;
@@ -16,18 +16,18 @@ use crate::{longpoll, observe};
 /// Calls of other nodes that are served at a time; more are not answered.
 const SERVED_MAX: usize = 1 << 17;
 
-/// What nodes ask each other, by the number of it. Numbers are never used again for another.
+/// The services that nodes call on each other. A number is never reused for another service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u16)]
 pub(crate) enum Service {
     /// A request of a long poll, for the node that has its session ([`longpoll::elsewhere`]).
     LongPoll = 1,
-    /// Something to be shown to somebody who looks ([`observe::serve`]).
+    /// Figures and lists for an observer ([`observe::serve`]).
     Look = 2,
 }
 
 impl Service {
-    /// The longest answer that is taken of one.
+    /// The longest answer that is accepted.
     pub(super) const fn answer_bytes_max(self) -> usize {
         match self {
             Self::LongPoll => CALL_BYTES_MAX,
@@ -40,7 +40,7 @@ impl Service {
     }
 }
 
-/// Is told what a call is answered; nothing, if that will not be known.
+/// Receives the answer to a call; `None` if there will be none.
 pub(super) type CallReply = oneshot::Sender<Option<Answer>>;
 
 /// A call that is waited for. Dropping it hangs up.
@@ -60,7 +60,7 @@ impl Calling {
     }
 }
 
-/// What it is answered; nothing, if that will not be known any more.
+/// Resolves to the answer; `None` if there will be none.
 impl Future for Calling {
     type Output = Option<Answer>;
 
@@ -86,7 +86,7 @@ impl Drop for Calling {
 pub(super) struct Served(HashMap<(NodeId, u64), oneshot::Sender<()>>);
 
 impl Served {
-    /// Has a service do what it is asked, and answer by the door.
+    /// Has a service do what it is asked, and post its answer.
     pub(super) fn begin(
         &mut self,
         server: &Arc<Server>,
@@ -112,12 +112,12 @@ impl Served {
         });
     }
 
-    /// A call was answered, or is not waited for any more; whether it was.
+    /// A call was answered or given up; whether it was still waited for.
     pub(super) fn end(&mut self, by: NodeId, number: u64) -> bool {
         self.0.remove(&(by, number)).is_some()
     }
 
-    /// Nobody is there any more who would wait.
+    /// A node has gone: drops all its calls.
     pub(super) fn gone(&mut self, node: NodeId) {
         self.0.retain(|(by, _), _| *by != node);
     }

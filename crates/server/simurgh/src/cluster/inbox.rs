@@ -1,4 +1,4 @@
-//! What other threads ask of the cluster's thread: the one door.
+//! The queue by which other threads reach the cluster's thread.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -13,14 +13,14 @@ use super::{Disconnected, View};
 
 /// What an envelope has beside topic, event and payload, with room to spare.
 const AROUND_BYTES: usize = 256;
-/// Bytes of broadcasts that wait at the door; more are dropped, and counted: the thread is not
+/// Bytes of broadcasts that wait here; more are dropped, and counted: the thread is not
 /// served.
 const BYTES_MAX: usize = 8 << 20;
 
-/// Where it is told what has become of a disconnect; nothing, if too many are asked for.
+/// Receives the outcome of a disconnect; `None` if too many are under way.
 pub(super) type DisconnectReply = oneshot::Sender<Option<Disconnected>>;
 
-/// All that the cluster's thread is asked.
+/// Mail for the cluster's thread.
 pub(super) enum Mail {
     Core(ToCluster),
     /// Have all sockets with an id closed on all other nodes, and tell what has become of it.
@@ -37,11 +37,11 @@ pub(super) enum Mail {
     Answer(NodeId, u64, Answer),
     /// This node closes its sockets.
     Drain,
-    /// And this is the last that it says: then the thread ends.
+    /// Say good-bye to the other nodes; then the thread ends.
     Bye,
 }
 
-/// See the module.
+/// The cluster thread's queue, and what that thread shows of itself.
 pub(crate) struct ClusterInbox {
     queue: Mutex<Vec<Mail>>,
     bytes: AtomicUsize,
@@ -95,13 +95,13 @@ impl ClusterInbox {
         self.notify.notified().await;
     }
 
-    /// Nobody comes for what is posted any more.
+    /// Drops what is queued, and refuses further mail.
     pub(super) fn close(&self) {
         self.is_closed.store(true, Relaxed);
         self.queue().clear();
     }
 
-    /// How it stood a moment ago.
+    /// The state of the cluster, at most a second old.
     pub(crate) fn view(&self) -> MutexGuard<'_, View> {
         self.view.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -119,7 +119,7 @@ impl ClusterInbox {
         told
     }
 
-    /// Until a topic of other nodes is heard here, or nobody can be.
+    /// Waits until a topic of other nodes is heard here, or the cluster has ended.
     pub(crate) async fn await_topic(&self, topic: Box<str>) {
         let (reply, told) = oneshot::channel();
         self.post(Mail::AwaitTopic(topic, reply));

@@ -1,4 +1,4 @@
-//! What comes of other nodes, given to the shards.
+//! Passes what other nodes send to the shards of this one.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Several nodes as one server: what a server has of the others.
+//! Several nodes as one server.
 //!
 //! A thread of its own, `simurgh-cluster`, has the node's part in the cluster
 //! ([`simurgh_cluster::Cluster`]) and the adapter to the engine. Shards and applications speak to
@@ -36,12 +36,12 @@ use crate::socket::UserSocket;
 /// events, and memory that is always of one thread is found again. With two a publish took three
 /// times the CPU.
 const WORKERS: usize = 1;
-/// How often it is looked whether there is a link that is required.
+/// How often a required link is checked at the start.
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
-/// How long a node that ends waits until the engine has what it said last.
+/// How long a node that ends waits until the engine has its last messages.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// As what the secret is named among settings.
+/// The name of the secret among the settings.
 const SECRET: &str = "secret_key_base";
 
 type MakeAdapter = Box<dyn FnOnce(&AdapterSetup<'_>) -> Box<dyn Adapter> + Send>;

@@ -27,7 +27,7 @@ use crate::server::Server;
 /// Rounds of mail, engine and time in one turn of the task; then other tasks of the runtime have
 /// theirs.
 const ROUNDS_MAX: usize = 16;
-/// It is looked after at least so often.
+/// The longest time between two turns.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The cluster of a server that runs.
@@ -131,9 +131,9 @@ struct Thread {
     frame: Vec<u8>,
     /// Until when what was said last may be waited for.
     bye_ns: Option<u64>,
-    /// When it is shown again how it stands.
+    /// When the view is renewed.
     look_ns: u64,
-    /// What was said last of how histories are kept.
+    /// The last log line about how histories are kept.
     keeping: Option<String>,
     /// What is to be kept is heard here alone while there is no link.
     is_local_when_away: bool,
@@ -312,7 +312,7 @@ impl Thread {
         }
     }
 
-    /// Tells who waits for topics that they are heard.
+    /// Answers those who wait until a topic is heard.
     fn send_awaits(&mut self) {
         while let Some(number) = self.node.poll_awaited() {
             if let Some(reply) = self.awaits.remove(&number) {
@@ -321,7 +321,7 @@ impl Thread {
         }
     }
 
-    /// Tells what calls of this node are answered.
+    /// Passes on the answers to this node's calls.
     fn send_answers(&mut self) {
         for (number, answer) in self.shard.answers.drain(..) {
             if let Some(reply) = self.calls.remove(&number) {
@@ -330,7 +330,7 @@ impl Thread {
         }
     }
 
-    /// Tells what has become of disconnects.
+    /// Passes on the outcomes of disconnects.
     fn send_outcomes(&mut self) {
         for (number, outcome) in self.shard.outcomes.drain(..) {
             let Some(reply) = self.waiting.remove(&number) else { continue };
@@ -347,7 +347,7 @@ impl Thread {
         }
     }
 
-    /// Says what whoever runs the node should know.
+    /// Sends the answers that are there, logs notices and renews the view.
     fn reply(&mut self) {
         self.send_outcomes();
         self.send_answers();
@@ -392,7 +392,7 @@ impl Thread {
         }
     }
 
-    /// Says what has become of another node, and what is to be done if something is wrong.
+    /// Logs a change of another node, with what to do if something is wrong.
     fn log_peer(&self, event: PeerEvent) {
         let name = |id: NodeId| self.node.peers().name(id).unwrap_or_default();
         match event {
@@ -428,7 +428,7 @@ fn wants(wanted: simurgh_core::Retention) -> Retention {
     Retention { count, bytes, age_ms }
 }
 
-/// Says what is wrong with what the engine keeps.
+/// Logs what is wrong with what the engine keeps.
 fn log_keeping(notice: &HistoryNotice, why: &str) {
     match notice {
         HistoryNotice::Nothing => tracing::error!(

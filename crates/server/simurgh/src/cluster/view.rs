@@ -1,4 +1,4 @@
-//! What the cluster's thread shows of itself: to metrics, the health check and the observer.
+//! The cluster's state as metrics, the health check and the observer read it.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -11,7 +11,7 @@ use simurgh_cluster::{
 /// Patterns of a node's other settings that are named.
 const DIFFERING_MAX: usize = 20;
 
-/// How it stood a moment ago.
+/// The state of the cluster, at most a second old.
 #[derive(Clone, Debug)]
 pub(crate) struct View {
     pub(crate) state: LinkState,
@@ -65,7 +65,7 @@ pub(crate) struct KeptView {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct NodeView {
     pub(crate) node: NodeId,
-    /// What outlives it.
+    /// Kept over restarts.
     pub(crate) name: String,
     /// Of its program.
     pub(crate) version: String,

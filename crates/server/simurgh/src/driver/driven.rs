@@ -1,10 +1,10 @@
 //! Driven sockets: the transport between a [`Driver`](crate::driver::Driver) and the sessions of a
 //! shard.
 //!
-//! A driven socket is a local connection of the reactor. What a driver asks comes as orders, many
-//! sockets at a time, that are carried out in order and in slices at the end of turns. Where values
+//! A driven socket is a local connection of the reactor. A driver sends commands, each for many
+//! sockets, which are carried out in order and in slices at the end of turns. Where values
 //! are spoken ([`Wire::Values`]) a message goes straight to the core, and what that has for the
-//! socket straight to the driver's mouth; otherwise both pass frames, as those of a client do.
+//! socket straight into the driver's queue; otherwise both pass frames, as those of a client do.
 
 use std::collections::{HashMap, VecDeque};
 use std::net::{Ipv4Addr, SocketAddr};
@@ -42,18 +42,18 @@ const MASK: Option<[u8; 4]> = Some([0x5a, 0xa5, 0x3c, 0xc3]);
 /// Names no connection: where a request is checked before there is one.
 const NOT_YET: Key = Key { slot: u32::MAX, generation: u32::MAX };
 
-/// All of a shard that concerns drivers; made for the first of them.
+/// The drivers of a shard and their commands; made for the first driver.
 #[derive(Default)]
 pub(crate) struct Driven {
-    /// By what the record of a socket says of its transport.
+    /// Indexed by `Socket::transport`.
     to_drivers: Vec<Option<EventSender>>,
     agenda: VecDeque<Task>,
-    /// What was asked of sockets that are not read now.
+    /// Commands for sockets that are not read now.
     waiting: HashMap<Key, VecDeque<Rc<DriverCommand>>>,
     frame: Vec<u8>,
 }
 
-/// An order, and how far it is carried out.
+/// A command, and how far it is carried out.
 struct Task {
     command: Rc<DriverCommand>,
     driver: u8,
@@ -69,12 +69,12 @@ impl Driven {
         match self.to_drivers.iter_mut().find(|to_driver| to_driver.is_none()) {
             Some(new_socket) => *new_socket = Some(to_driver),
             None if counted_peers < usize::from(POLLED) => self.to_drivers.push(Some(to_driver)),
-            // Its orders find nobody, and are answered with that.
+            // No place is left: its commands will find no socket.
             None => {}
         }
     }
 
-    fn to_driver(&mut self, driver: u8) -> Option<&mut EventSender> {
+    fn sender(&mut self, driver: u8) -> Option<&mut EventSender> {
         self.to_drivers.get_mut(usize::from(driver))?.as_mut()
     }
 
@@ -86,7 +86,7 @@ impl Driven {
         key: Key,
         broadcasts: impl Iterator<Item = &'a Arc<Broadcast>>,
     ) -> u64 {
-        let mut to_driver = self.to_driver(driver);
+        let mut to_driver = self.sender(driver);
         let mut heard = 0;
         for broadcast in broadcasts {
             if let Some(to_driver) = &mut to_driver {
@@ -100,14 +100,14 @@ impl Driven {
     /// A socket hears a message as a value.
     #[inline]
     pub(crate) fn deliver(&mut self, driver: u8, key: Key, message: &ServerMessage<'_>) {
-        if let Some(to_driver) = self.to_driver(driver) {
+        if let Some(to_driver) = self.sender(driver) {
             to_driver.hear(key, kind(message), || What::of(message));
         }
     }
 
     /// A socket hears that it is closed.
     pub(crate) fn deliver_close(&mut self, driver: u8, key: Key, code: Option<CloseCode>) {
-        if let Some(to_driver) = self.to_driver(driver) {
+        if let Some(to_driver) = self.sender(driver) {
             to_driver
                 .hear(key, EventKind::Closed, || What::Closed { code: code.map(|code| code.0) });
         }
@@ -115,7 +115,7 @@ impl Driven {
 }
 
 impl Shard {
-    /// Takes what a driver asks.
+    /// Queues a driver's command.
     pub(crate) fn take_driver_command(&mut self, command: DriverCommand) {
         let driven = self.driven.get_or_insert_default();
         if let CommandKind::Attach(to_driver) = command.what {
@@ -287,8 +287,7 @@ impl Shard {
     pub(crate) fn hear_frames(&mut self, io: &mut Io, key: Key, mut data: &mut [u8]) {
         let Some(conn) = io.conn_ref(key) else { return };
         let (driver, wire) = (conn.socket.transport, conn.socket.wire());
-        let Some(to_driver) =
-            self.driven.as_deref_mut().and_then(|driven| driven.to_driver(driver))
+        let Some(to_driver) = self.driven.as_deref_mut().and_then(|driven| driven.sender(driver))
         else {
             return;
         };

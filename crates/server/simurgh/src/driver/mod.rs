@@ -115,11 +115,12 @@ impl Default for Options {
 }
 
 /// Why something could not be asked of a socket.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// The connection was refused, with an HTTP status; by the user socket, the application, or for
     /// want of place.
+    #[error("the connection was refused with {status}{}", after_colon(body))]
     Refused {
         /// The status: 403 by custom, 404 where nothing is mounted.
         status: u16,
@@ -127,30 +128,19 @@ pub enum Error {
         body: String,
     },
     /// Too many bytes are under way in a shard; try again later.
+    #[error("too many bytes are under way, try again later")]
     Congested,
     /// The server has ended.
+    #[error("the server has ended")]
     Ended,
     /// What was waited for did not come in time.
+    #[error("what was waited for did not come in time")]
     TimedOut,
 }
 
-impl fmt::Display for Error {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Refused { status, body } if body.is_empty() => {
-                write!(f, "the connection was refused with {status}")
-            }
-            Self::Refused { status, body } => {
-                write!(f, "the connection was refused with {status}: {}", body.trim_end())
-            }
-            Self::Congested => f.write_str("too many bytes are under way, try again later"),
-            Self::Ended => f.write_str("the server has ended"),
-            Self::TimedOut => f.write_str("what was waited for did not come in time"),
-        }
-    }
+fn after_colon(body: &str) -> String {
+    if body.is_empty() { String::new() } else { format!(": {}", body.trim_end()) }
 }
-
-impl std::error::Error for Error {}
 
 impl Driver {
     /// Drives sockets with the default [`Options`]: values, kept until they are taken.

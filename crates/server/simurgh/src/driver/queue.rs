@@ -1,5 +1,5 @@
-//! Between a driver and the shards: what a driver asks of its sockets, and what they heard, in
-//! batches and within bounds.
+//! The queues between a driver and the shards: its commands, and the events of its sockets, in
+//! bounded batches.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
@@ -18,7 +18,7 @@ use crate::server::Server;
 /// Most keys of one batch of the same broadcast.
 const KEYS_MAX: usize = 16 << 10;
 
-/// What all shards know of a driver.
+/// The events of a driver that wait to be taken, counted by all shards.
 pub(crate) struct EventQueue {
     /// Bytes of events that nobody has taken yet.
     queued: AtomicUsize,
@@ -85,7 +85,7 @@ impl EventQueue {
     }
 }
 
-/// What was heard last may be that the server has ended.
+/// The last events, such as closed sockets, must not be lost with the sender.
 impl Drop for EventSender {
     fn drop(&mut self) {
         self.send();
@@ -104,7 +104,7 @@ enum Item {
     Many(Arc<Broadcast>, Vec<Key>),
 }
 
-/// A shard's end of an outlet.
+/// A shard's end of a driver's event queue.
 pub(crate) struct EventSender {
     queue: Arc<EventQueue>,
     sender: Sender<Batch>,
@@ -230,11 +230,10 @@ impl Iterator for OpenBatch {
     }
 }
 
-/// What a driver asks of its sockets on one shard.
+/// A driver's command for its sockets on one shard.
 pub(crate) struct DriverCommand {
     pub(crate) queue: Arc<EventQueue>,
     pub(crate) what: CommandKind,
-    /// Gives its bytes back to the mailbox when all is done.
     pub(crate) _charge: Charge,
 }
 
@@ -260,7 +259,7 @@ pub(crate) struct Connect {
     pub(crate) answer: Answer,
 }
 
-/// Tells what became of sockets that were to be opened.
+/// Receives the outcome of each socket that was to be opened.
 pub(crate) type Answer = Sender<Vec<Result<SocketId, Error>>>;
 
 /// A message of clients, the same for however many of them.
@@ -288,7 +287,7 @@ impl ClientMessage {
     }
 }
 
-/// Bytes that an order is charged to its shard's mailbox with.
+/// The bytes of a command, charged to its shard's mailbox until it is dropped.
 pub(crate) struct Charge {
     server: Arc<Server>,
     shard: u16,
@@ -303,7 +302,7 @@ impl Drop for Charge {
     }
 }
 
-/// Posts an order to a shard.
+/// Posts a command to a shard.
 pub(super) fn post(
     server: &Arc<Server>,
     queue: &Arc<EventQueue>,

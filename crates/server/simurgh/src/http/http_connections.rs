@@ -1,9 +1,9 @@
-//! Who is there: the plain HTTP connections of one listener, and how many there may be.
+//! The plain HTTP connections of one listener, and how many there may be.
 //!
 //! A connection that waits for its next request is worth less than one that has a request, whoever
 //! holds it: when places grow scarce the longest idle are asked to leave, and the others may be
 //! idle for a shorter time. Some places are kept for the server's own paths, by which it is watched
-//! and told what to publish, so that a crowd of clients never looks like a server that is dead.
+//! and told what to publish, so that a full server does not look like a dead one.
 
 use std::collections::HashMap;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
@@ -42,7 +42,7 @@ pub(crate) struct HttpConnections {
     reserve: usize,
     taken: AtomicUsize,
     present: Mutex<Present>,
-    /// Somebody met a full house.
+    /// No place was free for a connection.
     crowded: Notify,
     /// A connection has ended while the server ends.
     left: Condvar,

@@ -1,5 +1,5 @@
-//! How shards wake the requests that wait on a thread of [`threads`](super::threads): a thread that
-//! is busy is not knocked at for each of them.
+//! Wakes requests that wait on a thread of [`threads`](super::threads) from a shard: a busy thread
+//! is woken once for all of them.
 
 use std::cell::OnceCell;
 use std::future::Future;
@@ -8,11 +8,11 @@ use std::task::{Context, Waker};
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 
 thread_local! {
-    /// This thread's; none where requests are not served.
+    /// Leads to this thread's event loop; none where requests are not served.
     static BELL: OnceCell<UnboundedSender<Waker>> = const { OnceCell::new() };
 }
 
-/// What has to run on a thread's event loop, and is made there.
+/// Wakes what others want woken; runs on a thread's event loop, and is made there.
 pub(super) fn hear() -> impl Future<Output = ()> {
     let (remote_waker, mut rung) = unbounded_channel::<Waker>();
     BELL.with(|it| _ = it.set(remote_waker));
@@ -42,7 +42,7 @@ impl RemoteWaker {
         self.waker.will_wake(context.waker())
     }
 
-    pub(crate) fn ring(self) {
+    pub(crate) fn wake(self) {
         match self.remote_waker {
             Some(remote_waker) => {
                 if let Err(has_ended) = remote_waker.send(self.waker) {
@@ -87,7 +87,7 @@ mod tests {
         let context = Context::from_waker(&of_request);
         let rings: Vec<RemoteWaker> = (0..10).map(|_| RemoteWaker::new(&context)).collect();
         assert!(rings.iter().all(|it| it.is_for(&context)));
-        let ring_all = move || rings.into_iter().for_each(RemoteWaker::ring);
+        let ring_all = move || rings.into_iter().for_each(RemoteWaker::wake);
         std::thread::spawn(ring_all).join().unwrap();
         assert_eq!((knocked.0.load(Relaxed), woken.0.load(Relaxed)), (1, 0));
         assert!(hears.as_mut().poll(&mut Context::from_waker(&of_thread)).is_pending());
@@ -98,10 +98,10 @@ mod tests {
     fn what_waits_elsewhere_or_on_a_thread_that_has_ended_is_woken_itself() {
         let (of_request, woken) = waiting();
         let context = Context::from_waker(&of_request);
-        RemoteWaker::new(&context).ring();
+        RemoteWaker::new(&context).wake();
         assert_eq!(woken.0.load(Relaxed), 1);
         drop(hear());
-        RemoteWaker::new(&context).ring();
+        RemoteWaker::new(&context).wake();
         assert_eq!(woken.0.load(Relaxed), 2);
     }
 }

@@ -15,12 +15,12 @@ const BASE64: GeneralPurpose = GeneralPurpose::new(
     GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
 );
 
-/// What a client says in one frame.
+/// One frame of a client.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum PostFrame {
     Text(String),
     Binary(Vec<u8>),
-    /// No UTF-8.
+    /// Not UTF-8.
     Nonsense,
 }
 

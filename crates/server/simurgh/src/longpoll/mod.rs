@@ -90,7 +90,7 @@ impl Default for LongPoll {
     }
 }
 
-/// What all long polls of a server share.
+/// State that all long polls of a server share.
 pub(crate) struct LongPolls {
     pub(crate) signer: Signer,
     /// Polls that wait now.
@@ -121,13 +121,13 @@ impl LongPolls {
     }
 }
 
-/// What a request asks of a shard.
+/// A request's command for a shard.
 pub(crate) enum PollCommand {
     Open(Opening),
     Poll {
         key: Key,
         nonce: Nonce,
-        /// Of which answer the token is that the poll has.
+        /// The number of the last answer that the client has received.
         heard: u32,
         /// It came by way of another node: an answer may be lost on its way.
         is_elsewhere: bool,
@@ -152,11 +152,11 @@ pub(crate) struct Opening {
     opener: Opener,
 }
 
-/// What a poll is told.
+/// The shard's answer to a poll.
 pub(crate) enum PollAnswer {
     /// There is no such session.
     Gone,
-    /// The answer before it was lost, of which the client must know; so there is no session now.
+    /// The answer before it was lost, so the session has ended and its client begins anew.
     Lost,
     /// What had waited for it.
     Messages(Batch),
@@ -164,15 +164,15 @@ pub(crate) enum PollAnswer {
     Waits(oneshot::Receiver<Delivery>),
 }
 
-/// What a poll hears that has waited. That nothing is said at all means that the session has ended.
+/// What a waiting poll receives. A dropped sender means that the session has ended.
 #[derive(Debug)]
 pub(crate) enum Delivery {
     Messages(Batch),
-    /// Another poll of the same session has come, and it is that one which is listened to.
+    /// A newer poll of the same session has taken its place.
     Newer,
 }
 
-/// What a poll is given.
+/// The messages of one answer.
 #[derive(Debug)]
 pub(crate) struct Batch {
     /// The number of this answer: 0 where they are not counted.
@@ -183,12 +183,12 @@ pub(crate) struct Batch {
 /// Frames, each a complete text.
 pub(crate) type Messages = Vec<Box<str>>;
 
-/// What one POST says.
+/// The messages of one POST.
 pub(crate) struct Post {
     lines: std::vec::IntoIter<Line>,
     /// Bytes of its messages.
     bytes: usize,
-    /// Is told a status.
+    /// Receives the HTTP status.
     answer: oneshot::Sender<u16>,
 }
 

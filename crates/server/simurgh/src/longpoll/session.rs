@@ -26,13 +26,13 @@ const LINES_MAX: usize = 64;
 /// What a message takes beside its text while it waits.
 const MESSAGE_BYTES: usize = size_of::<Box<str>>() + 16;
 
-/// All of a shard that concerns long polling; made for the first session.
+/// The long-poll sessions of a shard; made for the first of them.
 #[derive(Default)]
 pub(crate) struct Polled {
     sessions: HashMap<Key, Box<Session>>,
     /// Sessions that have both, messages and a poll that waits for them.
     ready: VecDeque<Key>,
-    /// When it is to be looked next whether a session is still polled, ns.
+    /// When to check next whether a session is still polled, ns.
     due: BinaryHeap<Reverse<(u64, Key)>>,
     /// Bytes that wait to be polled, and of messages that wait to be handled.
     outbound_bytes: usize,
@@ -59,10 +59,10 @@ struct Session {
     posts: VecDeque<Post>,
 }
 
-/// Who wants a session.
+/// Waits for a session to be opened.
 pub(crate) struct Opener {
     pub(super) nonce: Nonce,
-    /// Is told where it is, or why there is none: an HTTP status.
+    /// Receives its key, or the HTTP status of the refusal.
     pub(super) answer: oneshot::Sender<Result<Key, u16>>,
 }
 
@@ -108,7 +108,7 @@ impl Session {
 }
 
 impl Shard {
-    /// What a request asks.
+    /// Carries out a request's command.
     pub(crate) fn take_poll_command(&mut self, io: &mut Io, command: PollCommand) {
         match command {
             PollCommand::Open(opening) => self.open_polled(io, opening),
@@ -129,7 +129,7 @@ impl Shard {
         }
     }
 
-    /// Opens a session, unless the application refuses or wants to think.
+    /// Opens a session, unless the application refuses or decides later.
     fn open_polled(&mut self, io: &mut Io, opening: Opening) {
         let server = Arc::clone(&self.server);
         let Opening { head, user_socket: at, wire, params, auth_token, peer, opener } = opening;
@@ -224,7 +224,7 @@ impl Shard {
         let _ = opener.answer.send(Ok(key));
     }
 
-    /// A session that is not over, if that is what it is called.
+    /// The open session of this key and nonce.
     fn session(&mut self, io: &Io, key: Key, nonce: &Nonce) -> Option<&mut Session> {
         let is_open = io.conn_ref(key).is_some_and(|conn| conn.socket.is_open());
         let session = self.polled.as_deref_mut()?.sessions.get_mut(&key)?;
@@ -334,7 +334,7 @@ impl Shard {
         self.received(io, key, Some(received));
     }
 
-    /// A client has said what is no message: its session ends, and nobody has handled that.
+    /// Ends the session of a client that sent a malformed message.
     fn crash_polled(&mut self, io: &mut Io, key: Key, code: CloseCode) {
         let counter = match code {
             CloseCode::TOO_BIG => &self.metrics.errors_too_big,
@@ -455,8 +455,8 @@ impl Shard {
         }
     }
 
-    /// A session has ended: its last words go to the poll that waits, everybody else finds that it
-    /// has gone.
+    /// A session has ended: its last messages go to the poll that waits; later requests find it
+    /// gone.
     pub(crate) fn polled_gone(&mut self, key: Key) {
         let Some(polled) = self.polled.as_deref_mut() else { return };
         let Some(mut session) = polled.sessions.remove(&key) else { return };
@@ -464,7 +464,7 @@ impl Shard {
         polled.inbound_bytes = polled.inbound_bytes.saturating_sub(inbound);
         polled.outbound_bytes = polled.outbound_bytes.saturating_sub(session.bytes);
         if polled.sessions.is_empty() {
-            // A crowd's tables are not kept.
+            // Their memory is given back.
             (polled.sessions, polled.ready) = (HashMap::new(), VecDeque::new());
         }
         self.metrics.longpoll_sessions.set(polled.sessions.len() as u64);

@@ -18,7 +18,7 @@ use crate::server::Server;
 use crate::socket::UserSocket;
 use crate::websocket::{Long, TEXT_BYTES_MAX, receive};
 
-/// Which session is meant, and by what token.
+/// A request and the session that its token names.
 pub(super) struct SessionRequest<'a> {
     pub(super) server: &'a Arc<Server>,
     pub(super) window: Duration,
@@ -26,7 +26,7 @@ pub(super) struct SessionRequest<'a> {
     pub(super) token: String,
 }
 
-/// What a poll is told.
+/// What a poll is answered.
 pub(super) enum PollOutcome {
     /// The body of its answer.
     Body(Vec<u8>),
@@ -41,7 +41,7 @@ impl SessionRequest<'_> {
         self.server.user_sockets.get(usize::from(self.claim.user_socket))
     }
 
-    /// A poll, that came to another node perhaps.
+    /// A poll, which another node may have passed on.
     pub(super) async fn poll(self, is_elsewhere: bool) -> PollOutcome {
         let Self { server, window, claim, token } = self;
         let Claim { shard, key, nonce, heard, .. } = claim;

@@ -131,7 +131,7 @@ impl Waiting {
     }
 }
 
-/// What was waited for.
+/// The outcome of the wait.
 enum Ready {
     Delivery(Result<Delivery, RecvError>),
     Elsewhere(Option<Answer>),

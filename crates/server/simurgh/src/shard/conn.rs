@@ -1,4 +1,4 @@
-//! The record of a connection: what its transport owns while it idles, and what only in passing.
+//! The record of a connection: what it owns always, and what only for a while (`passing`).
 
 use std::net::SocketAddr;
 
@@ -16,15 +16,15 @@ pub(crate) const USER_SOCKETS_MAX: usize = 1 << u8::BITS;
 pub(crate) struct Conn {
     /// Owns memory only while a message is incomplete.
     pub(crate) decoder: Decoder,
-    /// What only a connection in passing has.
+    /// None while the connection idles.
     pub(crate) passing: Option<Box<Passing>>,
-    /// What its session knows of it. Whose driver's socket it is stands in `transport`.
+    /// The session's part; `transport` says which driver has it, if any.
     pub(crate) socket: Socket,
 }
 
 const _: () = assert!(size_of::<Conn>() <= 40, "a connection's record is budgeted at 40 bytes");
 
-/// What a connection owns in passing.
+/// What a connection owns only for a while.
 pub(crate) enum Passing {
     /// Bytes of an upgrade request, and who sends it if a PROXY header said so.
     Head { bytes: Vec<u8>, peer: Option<SocketAddr> },
@@ -32,7 +32,7 @@ pub(crate) enum Passing {
     Connecting {
         /// The 101 response, sent if the application agrees.
         response: Vec<u8>,
-        /// Who waits for the answer, if it is no peer of this connection.
+        /// Who waits for the answer, unless it is this connection's peer.
         requester: Option<Requester>,
         waiting: Waiting,
     },
@@ -42,15 +42,15 @@ pub(crate) enum Passing {
     Backlog(Vec<u8>),
 }
 
-/// Who in this process wants to have a socket.
+/// Who in this process asked for a socket.
 pub(crate) enum Requester {
     Driver(Answer),
     Poll(Opener),
 }
 
-/// What something is awaited with, without the connection being read meanwhile.
+/// A wait during which the connection is not read.
 pub(crate) struct Waiting {
-    /// Tells the answer from one that came too late for what was awaited before.
+    /// Tells the answer from a late one to an earlier wait.
     pub(crate) ticket: u32,
     /// Bytes that came behind it.
     pub(crate) behind: Vec<u8>,
@@ -68,7 +68,7 @@ impl Passing {
         }
     }
 
-    /// What the thing that is awaited was named: no two of a shard bear the same ticket.
+    /// The ticket of what is awaited, unique in its shard.
     pub(crate) fn ticket(&self) -> Option<u32> {
         match self {
             Self::Connecting { waiting, .. } | Self::Reading { waiting, .. } => {

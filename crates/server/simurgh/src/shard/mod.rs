@@ -5,7 +5,7 @@
 //! the sockets. `memory` gives back what a crowd leaves. Sockets that a driver in this process has
 //! instead of a network are in `driver::driven`, those that are polled in `longpoll::session`, what
 //! somebody who looks is shown in `observe::survey`. Nothing here is shared with another thread:
-//! the one door is [`Mail`].
+//! other threads reach it by [`Mail`] alone.
 
 mod conn;
 mod memory;
@@ -45,19 +45,19 @@ pub(crate) struct Shard {
     pub(crate) index: u16,
     pub(crate) metrics: Arc<ShardMetrics>,
     pub(crate) core: Core<Server>,
-    /// What the core has asked for that needs it again.
+    /// Work that the core has asked for, and that calls the core again.
     later: Vec<Later>,
     /// None until there is a driver.
     pub(crate) driven: Option<Box<Driven>>,
     /// None until there is a long-poll session.
     pub(crate) polled: Option<Box<Polled>>,
     pub(crate) inbound: Inbound,
-    /// None unless connections are counted.
+    /// None unless connections are limited by address or user.
     pub(crate) counted_peers: Option<Box<CountedPeers>>,
     tidying: Tidying,
-    /// What the last thing that a connection waits for was named.
+    /// The last ticket that was given out ([`Waiting`]).
     pub(crate) tickets: u32,
-    /// Only while somebody looks.
+    /// Only while an observer is open.
     pub(crate) observed: Option<Box<Observed>>,
 }
 
@@ -95,7 +95,7 @@ impl Shard {
         (core, Transport { io, driven, later })
     }
 
-    /// Does what the core has asked for that needs it again.
+    /// Does the work of `later`.
     pub(crate) fn do_later(&mut self, io: &mut Io) {
         while !self.later.is_empty() {
             for later in std::mem::take(&mut self.later) {

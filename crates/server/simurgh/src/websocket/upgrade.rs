@@ -253,13 +253,13 @@ impl Shard {
         core.opened(&mut out, key, state);
     }
 
-    /// There is no place for it, in this shard or in the whole server.
+    /// The shard or the whole server is full.
     fn refuse_full(&mut self, io: &mut Io, key: Key) {
         self.metrics.refused_full.add(1);
         self.refuse_for_now(io, key);
     }
 
-    /// It may come again in a while.
+    /// Refuses with 503; the client may try again soon.
     pub(crate) fn refuse_for_now(&mut self, io: &mut Io, key: Key) {
         self.refuse_with(io, key, 503, &[("retry-after", RETRY_AFTER_S)], "");
     }
@@ -282,7 +282,7 @@ impl Shard {
         conn.socket.enter(Phase::Ending, ticks);
         conn.passing = None;
         if conn.socket.transport != NETWORK {
-            // It speaks no HTTP; its driver hears that it has gone.
+            // A driven socket speaks no HTTP; its driver gets the close event.
             return io.close(key);
         }
         io.send_with(key, |out| handshake::write_refusal(status, headers, body, out));
@@ -358,7 +358,7 @@ pub(crate) fn check(
     Ok(Checked { wire, subprotocol, token: negotiated.token })
 }
 
-/// Whether the connection itself, not whom it speaks for, comes from a trusted proxy.
+/// Whether the connection itself comes from a trusted proxy.
 fn proxy_is_trusted(server: &Server, io: &Io, key: Key) -> bool {
     let trusted = &server.config.trusted_proxies;
     !trusted.is_empty()

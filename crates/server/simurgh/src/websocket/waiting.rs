@@ -105,7 +105,7 @@ impl Shard {
         true
     }
 
-    /// The application has decided about a connect; `None`: it panicked.
+    /// The application has decided about a connect, or panicked (`None`).
     pub(crate) fn connected(
         &mut self,
         io: &mut Io,
@@ -151,7 +151,7 @@ impl Shard {
         io.release(key);
     }
 
-    /// A connection ends that was not let in.
+    /// Closes a connection that was not let in.
     pub(crate) fn end_unopened(&self, io: &mut Io, key: Key) {
         let tick = io.now().tick;
         if let Some(conn) = io.conn(key) {
@@ -160,7 +160,7 @@ impl Shard {
         io.close(key);
     }
 
-    /// A long message was read; `None`: it is none.
+    /// A long message was decoded; `None` if it is malformed.
     pub(crate) fn was_read(
         &mut self,
         io: &mut Io,
@@ -209,7 +209,7 @@ impl Shard {
         let Some(conn) = io.conn_ref(key) else { return };
         let is_connecting = conn.socket.phase() == Phase::Connecting;
         let Some((before, passing)) = take_passing(io, key, |_| true) else {
-            // Who has said nothing hears nothing.
+            // A client that sent nothing gets no answer.
             return io.close(key);
         };
         match passing {
@@ -230,15 +230,14 @@ impl Shard {
                 self.read_again(io, key);
                 self.refuse_for_now(io, key);
             }
-            // Who has begun to ask is told.
+            // A client that began a request gets an answer.
             _ => self.refuse(io, key, 408, ""),
         }
         self.account_inbound(io, key, before);
     }
 }
 
-/// Takes what a connection owns in passing, if that is what is meant; with the bytes it owned
-/// before.
+/// Takes `passing` of a connection if it is the one that is meant, with the bytes held before.
 fn take_passing(
     io: &mut Io,
     key: Key,
