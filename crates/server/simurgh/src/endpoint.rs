@@ -376,12 +376,11 @@ impl Builder {
         let mut set = reactor::ShardSet::prepare(config.shards, config.mailbox_bytes_max)
             .map_err(Error::Prepare)?;
         let addresses = set.bind(&config.listen).map_err(|error| Error::Listen(error.into()))?;
-        let longpolls =
-            LongPolls::new(config.secret_key_base.as_deref()).map_err(Error::Prepare)?;
         if let Some(cluster) = &cluster {
             config.node_name = cluster.name().to_owned();
         }
         let secret = config.secret_key_base.as_deref();
+        let longpolls = LongPolls::new(secret).map_err(Error::Prepare)?;
         if let (Some(_), Some(path)) = (&cluster, &config.history_save) {
             return Err(Error::HistorySaveInCluster(path.clone()));
         }
@@ -390,7 +389,7 @@ impl Builder {
         if let Some(inbox) = &inbox {
             user_sockets.iter_mut().for_each(|user_socket| user_socket.join_cluster(inbox));
         }
-        let history_key = secret::key(config.secret_key_base.as_deref(), b"simurgh history");
+        let history_key = secret::key(secret, b"simurgh history");
         let keys = (longpolls, history_key.map_err(Error::Prepare)?);
         let server =
             Arc::new(make_server(config, user_sockets, keys, inbox, set.mailboxes().to_vec()));

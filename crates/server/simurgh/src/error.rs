@@ -17,8 +17,8 @@ pub enum Error {
     NoAddress,
     /// So many user sockets were given, and fewer are allowed.
     #[error(
-        "{0} user sockets, and an endpoint has at most {USER_SOCKETS_MAX}: the path of one may have \
-         variables, such as /sockets/:tenant"
+        "{0} user sockets, and an endpoint has at most {USER_SOCKETS_MAX}: the path of one may \
+         have variables, such as /sockets/:tenant"
     )]
     TooManyUserSockets(usize),
     /// This is no address of the form `127.0.0.1:4000` or `[::1]:4000`.

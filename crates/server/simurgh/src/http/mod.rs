@@ -2,9 +2,9 @@
 //!
 //! Shards give plain connections here with the bytes they have read ([`HandOffEnd`]); `threads`
 //! spreads them, `gate` judges each request's head, hyper serves what it lets through, `watch`
-//! knows who is too slow, `http_connections` who is there. A proxy may send an upgrade as a later request on
-//! a connection that is already here: such a connection goes back to its shard the same way, with
-//! the request's head written out again.
+//! knows who is too slow, `http_connections` counts them. A proxy may send an upgrade as a later
+//! request on a connection that is already here: such a connection goes back to its shard the same
+//! way, with the request's head written out again.
 
 mod admin;
 mod admin_listener;

@@ -3,7 +3,7 @@
 //! What is on a socket's user_socket stays here, its refusals included, in the order of PROTOCOL
 //! §2; every other request goes to the HTTP side with the bytes already read.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use simurgh_core::{Callback, Kind, NETWORK, Node, Phase, SocketState, Wire, guarded};
@@ -123,33 +123,34 @@ impl Shard {
         if parsed.is_incomplete() {
             return Ok(None);
         }
-        match parsed {
+        let (bytes, client): (usize, Option<(IpAddr, u16)>) = match parsed {
             HeaderResult::V1(Ok(header)) => {
                 let client = match header.addresses {
                     ppp::v1::Addresses::Tcp4(it) => {
-                        Some(SocketAddr::from((it.source_address, it.source_port)))
+                        Some((it.source_address.into(), it.source_port))
                     }
                     ppp::v1::Addresses::Tcp6(it) => {
-                        Some(SocketAddr::from((it.source_address, it.source_port)))
+                        Some((it.source_address.into(), it.source_port))
                     }
                     ppp::v1::Addresses::Unknown => None,
                 };
-                Ok(Some((header.header.len(), Some(client.unwrap_or(peer)))))
+                (header.header.len(), client)
             }
             HeaderResult::V2(Ok(header)) => {
                 let client = match header.addresses {
                     ppp::v2::Addresses::IPv4(it) => {
-                        Some(SocketAddr::from((it.source_address, it.source_port)))
+                        Some((it.source_address.into(), it.source_port))
                     }
                     ppp::v2::Addresses::IPv6(it) => {
-                        Some(SocketAddr::from((it.source_address, it.source_port)))
+                        Some((it.source_address.into(), it.source_port))
                     }
                     ppp::v2::Addresses::Unspecified | ppp::v2::Addresses::Unix(_) => None,
                 };
-                Ok(Some((header.len(), Some(client.unwrap_or(peer)))))
+                (header.len(), client)
             }
-            HeaderResult::V1(Err(_)) | HeaderResult::V2(Err(_)) => Err(()),
-        }
+            HeaderResult::V1(Err(_)) | HeaderResult::V2(Err(_)) => return Err(()),
+        };
+        Ok(Some((bytes, Some(client.map_or(peer, SocketAddr::from)))))
     }
 
     /// Everything that is asked of an upgrade, in the order of PROTOCOL §2.
