@@ -234,7 +234,8 @@ impl fmt::Display for Part {
 /// Why a key cannot be used, or something cannot be signed: the operator's to mend.
 ///
 /// `Display` names the key by its place or `kid`, and never shows it.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{why}")]
 pub struct KeyError {
     why: String,
 }
@@ -244,14 +245,6 @@ impl KeyError {
         Self { why: why.into() }
     }
 }
-
-impl fmt::Display for KeyError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.why)
-    }
-}
-
-impl std::error::Error for KeyError {}
 
 /// A text that somebody else chose: quoted, escaped, and not longer than a line bears.
 pub(crate) fn short(text: &str) -> String {

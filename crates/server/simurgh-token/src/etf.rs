@@ -16,8 +16,6 @@
 //! [`encode`] goes the other way, in the bytes that Erlang/OTP 26 and newer write; older ones read
 //! them, and write atoms otherwise.
 
-use std::fmt;
-
 use serde_json::{Map, Number, Value};
 
 /// How deep terms may be nested, in both directions.
@@ -82,7 +80,8 @@ pub(crate) fn is_tuple(bytes: &[u8]) -> bool {
 }
 
 /// Why bytes are no term, or not one for JSON.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("Erlang term, byte {at}: {why}")]
 pub struct EtfError {
     at: usize,
     why: &'static str,
@@ -95,14 +94,6 @@ impl EtfError {
         self.at
     }
 }
-
-impl fmt::Display for EtfError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Erlang term, byte {}: {}", self.at, self.why)
-    }
-}
-
-impl std::error::Error for EtfError {}
 
 struct Reader<'a> {
     bytes: &'a [u8],

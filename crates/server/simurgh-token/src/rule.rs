@@ -1,6 +1,5 @@
 //! What a token allows on a topic, in words that stand in a configuration file.
 
-use std::fmt;
 use std::str::FromStr;
 
 use serde_json::{Map, Value};
@@ -60,18 +59,11 @@ enum Part {
 }
 
 /// Why a text is no [`Rule`], or no [`Template`].
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{why}")]
 pub struct RuleError {
     why: String,
 }
-
-impl fmt::Display for RuleError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.why)
-    }
-}
-
-impl std::error::Error for RuleError {}
 
 impl Rule {
     /// Whether it allows the topic to whom these claims are about.

@@ -12,22 +12,22 @@ use simurgh_proto::message::Payload;
 use simurgh_reactor as reactor;
 
 use crate::BroadcastError;
-use crate::census::Census;
 use crate::cluster;
 use crate::config::{Config, cores};
-use crate::crowd::Crowds;
 use crate::error::Error;
 use crate::history::HistoryQuery;
-use crate::http::{self, Guests};
-use crate::hub::{Hub, Seats};
+use crate::http::{self, HttpConnections};
 use crate::longpoll::LongPolls;
 use crate::mail::Mail;
+use crate::member_counts::MemberCounts;
 use crate::metrics::ShardMetrics;
 use crate::observe::Observer;
+use crate::peer_limits::PeerLimits;
 use crate::presence::Presence;
 use crate::pubsub::PubSub;
 use crate::saved::Saved;
 use crate::secret;
+use crate::server::{ConnectionLimit, Server};
 use crate::shard::{Shard, USER_SOCKETS_MAX};
 use crate::signals::Signals;
 use crate::socket::UserSocket;
@@ -39,17 +39,17 @@ const HTTP_RESERVE: usize = 512;
 
 /// A running server. Dropping it stops it at once; [`drain`](Self::drain) stops it gently.
 pub struct Endpoint {
-    hub: Arc<Hub>,
+    server: Arc<Server>,
     addresses: Vec<SocketAddr>,
     admin_address: Option<SocketAddr>,
     shards: Vec<reactor::ShardHandle>,
     runtime: Option<tokio::runtime::Runtime>,
-    /// Those of plain HTTP; none where there is no address.
+    /// The threads of plain HTTP; none without an address.
     http: Option<http::Threads>,
     _watchdog: Watchdog,
-    /// What is kept over a restart is written once.
+    /// Whether histories were written: once.
     is_saved: bool,
-    /// The other nodes; none, where this is the only one.
+    /// None on a single node.
     cluster: Option<cluster::Started>,
 }
 
@@ -109,17 +109,17 @@ impl Endpoint {
     /// A cheap clone for other threads and tasks: looks at the server and drains it, without owning
     /// it.
     pub fn handle(&self) -> Handle {
-        Handle(Arc::clone(&self.hub))
+        Handle(Arc::clone(&self.server))
     }
 
     /// A cheap clone for other threads and tasks: subscribes and broadcasts.
     pub fn pubsub(&self) -> PubSub {
-        PubSub::new(Arc::clone(&self.hub))
+        PubSub::new(Arc::clone(&self.server))
     }
 
     /// A cheap clone for other threads and tasks: tells who is present.
     pub fn presence(&self) -> Presence {
-        Presence::new(Arc::clone(&self.hub))
+        Presence::new(Arc::clone(&self.server))
     }
 
     /// Serves until a signal has drained it; a second one ends the process at once.
@@ -155,26 +155,26 @@ impl Endpoint {
     }
 
     fn spawn_shards(&mut self, set: &mut reactor::ShardSet<Mail>) -> Result<(), Error> {
-        for index in 0..self.hub.config.shards {
-            let hub = Arc::clone(&self.hub);
+        for index in 0..self.server.config.shards {
+            let server = Arc::clone(&self.server);
             // More than eight bytes: what the channel of a client takes is often eight, and the
             // name, which stays, would keep a page of the allocator that they leave.
             let name = format!("shard-{index:03}");
             let shard = set
-                .spawn(&name, reactor_config(&self.hub.config, index), move |_| {
-                    Shard::new(hub, index as u16)
+                .spawn(&name, reactor_config(&self.server.config, index), move |_| {
+                    Shard::new(server, index as u16)
                 })
                 .map_err(Error::Listen)?;
             self.shards.push(shard);
         }
         let stats = self.shards.iter().map(|shard| Arc::clone(shard.stats())).collect();
-        let _ = self.hub.observer.stats.set(stats);
+        let _ = self.server.observer.stats.set(stats);
         Ok(())
     }
 
     fn end(&mut self) {
         self.handle().stop();
-        // Whoever stops a server at once does not ask how it ended; it is in the log.
+        // How it ended is in the log.
         let _ = self.join();
     }
 
@@ -186,18 +186,19 @@ impl Endpoint {
                 result = Err(Error::Broken(error));
             }
         }
-        if let (Some(path), Some(_)) = (&self.hub.config.history_save, self.hub.drain_began.get())
+        if let (Some(path), Some(_)) =
+            (&self.server.config.history_save, self.server.drain_began.get())
             && !self.is_saved
         {
             self.is_saved = true;
-            self.hub.saved.write(path);
+            self.server.saved.write(path);
         }
-        if let Some(began) = self.hub.drain_began.get() {
-            http::see_out(&self.hub, *began + self.hub.config.drain_time + DRAIN_GRACE);
+        if let Some(began) = self.server.drain_began.get() {
+            http::see_out(&self.server, *began + self.server.config.drain_time + DRAIN_GRACE);
         }
         self.http = None;
         if let Some(mut cluster) = self.cluster.take() {
-            cluster.end(&self.hub);
+            cluster.end(&self.server);
         }
         if let Some(runtime) = self.runtime.take() {
             runtime.shutdown_background();
@@ -220,7 +221,7 @@ impl fmt::Debug for Endpoint {
 
 /// Reaches a running server from any thread.
 #[derive(Clone)]
-pub struct Handle(pub(crate) Arc<Hub>);
+pub struct Handle(pub(crate) Arc<Server>);
 
 impl Handle {
     /// As [`Endpoint::pubsub`].
@@ -264,8 +265,8 @@ impl Handle {
     /// Begins a drain and returns; [`Endpoint::wait`] sees its end.
     pub fn drain(&self) {
         self.0.drain_began.get_or_init(Instant::now);
-        self.0.guests.drain();
-        self.0.admin_guests.drain();
+        self.0.http_connections.drain();
+        self.0.admin_connections.drain();
         if let Some(cluster) = &self.0.cluster {
             cluster.drain();
         }
@@ -274,8 +275,8 @@ impl Handle {
 
     /// Ends the server at once.
     pub fn stop(&self) {
-        self.0.guests.end();
-        self.0.admin_guests.end();
+        self.0.http_connections.end();
+        self.0.admin_connections.end();
         self.all(|| Mail::Stop);
     }
 
@@ -375,53 +376,53 @@ impl Builder {
         let mut set = reactor::ShardSet::prepare(config.shards, config.mailbox_bytes_max)
             .map_err(Error::Prepare)?;
         let addresses = set.bind(&config.listen).map_err(|error| Error::Listen(error.into()))?;
-        let longpolls =
-            LongPolls::new(config.secret_key_base.as_deref()).map_err(Error::Prepare)?;
         if let Some(cluster) = &cluster {
             config.node_name = cluster.name().to_owned();
         }
         let secret = config.secret_key_base.as_deref();
+        let longpolls = LongPolls::new(secret).map_err(Error::Prepare)?;
         if let (Some(_), Some(path)) = (&cluster, &config.history_save) {
             return Err(Error::HistorySaveInCluster(path.clone()));
         }
         let prepared = cluster.map(|it| cluster::prepare(it, &user_sockets, secret)).transpose()?;
-        let door = prepared.as_ref().map(|it| Arc::new(it.door()));
-        if let Some(door) = &door {
-            user_sockets.iter_mut().for_each(|user_socket| user_socket.join_cluster(door));
+        let inbox = prepared.as_ref().map(|it| Arc::new(it.inbox()));
+        if let Some(inbox) = &inbox {
+            user_sockets.iter_mut().for_each(|user_socket| user_socket.join_cluster(inbox));
         }
-        let history_key = secret::key(config.secret_key_base.as_deref(), b"simurgh history");
+        let history_key = secret::key(secret, b"simurgh history");
         let keys = (longpolls, history_key.map_err(Error::Prepare)?);
-        let hub = Arc::new(make_hub(config, user_sockets, keys, door, set.mailboxes().to_vec()));
-        let watchdog = watchdog::start(&hub).map_err(Error::Prepare)?;
+        let server =
+            Arc::new(make_server(config, user_sockets, keys, inbox, set.mailboxes().to_vec()));
+        let watchdog = watchdog::start(&server).map_err(Error::Prepare)?;
         let runtime = http::runtime().map_err(Error::Prepare)?;
-        let is_listening = !hub.config.listen.is_empty();
-        let loops = if is_listening { hub.config.http.threads.max(1) } else { 0 };
+        let is_listening = !server.config.listen.is_empty();
+        let loops = if is_listening { server.config.http.threads.max(1) } else { 0 };
         let http_threads = http::prepare(loops).map_err(Error::Prepare)?;
-        let _ = hub.runtime.set(runtime.handle().clone());
+        let _ = server.runtime.set(runtime.handle().clone());
         // From here on dropping it ends what was started, should the rest fail.
         let mut endpoint = Endpoint {
-            hub: Arc::clone(&hub),
+            server: Arc::clone(&server),
             addresses,
             admin_address: None,
-            shards: Vec::with_capacity(hub.config.shards),
+            shards: Vec::with_capacity(server.config.shards),
             runtime: Some(runtime),
             http: None,
             is_saved: false,
             cluster: None,
             _watchdog: watchdog,
         };
-        if let Some(path) = &hub.config.history_save {
-            hub.saved.read(path, hub.config.shards);
+        if let Some(path) = &server.config.history_save {
+            server.saved.read(path, server.config.shards);
         }
-        endpoint.cluster = prepared.map(|it| it.start(&hub)).transpose()?;
+        endpoint.cluster = prepared.map(|it| it.start(&server)).transpose()?;
         endpoint.spawn_shards(&mut set)?;
-        // Where there is no address nobody asks for a page, and nobody looks at the observer's.
-        let is_served = is_listening || hub.config.admin_listen.is_some();
+        // Without an address there are no pages, and no observer.
+        let is_served = is_listening || server.config.admin_listen.is_some();
         if let Some(runtime) = endpoint.runtime.as_ref().filter(|_| is_served) {
             let hand_offs = set.take_hand_off_ends();
             let (threads, admin_address) =
-                http::serve(runtime, http_threads, &hub, router, hand_offs)
-                    .map_err(|error| Error::Admin(hub.config.admin_listen, error))?;
+                http::serve(runtime, http_threads, &server, router, hand_offs)
+                    .map_err(|error| Error::Admin(server.config.admin_listen, error))?;
             endpoint.http = Some(threads);
             endpoint.admin_address = admin_address;
         }
@@ -467,29 +468,29 @@ impl fmt::Debug for Builder {
     }
 }
 
-fn make_hub(
+fn make_server(
     config: Config,
     user_sockets: Vec<UserSocket>,
     (longpolls, history_key): (LongPolls, hmac::Key),
-    cluster: Option<Arc<cluster::Door>>,
+    cluster: Option<Arc<cluster::ClusterInbox>>,
     mailboxes: Vec<reactor::Mailbox<Mail>>,
-) -> Hub {
+) -> Server {
     let shards = mailboxes.len();
     let reserved = config.http.connections_reserved;
-    Hub {
+    Server {
         id: longpolls.signer.node,
         origin_policy: config.origin_policy(),
-        census: Census::new(
+        member_counts: MemberCounts::new(
             user_sockets.iter().any(|user_socket| user_socket.channels.count_members),
         ),
         metrics: (0..shards).map(|_| Arc::new(ShardMetrics::default())).collect(),
         watches: (0..shards).map(|_| Watch::default()).collect(),
         ended: (0..shards).map(|_| AtomicBool::new(false)).collect(),
         permits: FanoutPermits::new(shards, cores()),
-        seats: Seats::new(config.max_connections),
-        crowds: Crowds::new(&config),
-        guests: Arc::new(Guests::new(config.http.connections_max, reserved)),
-        admin_guests: Arc::new(Guests::new(reserved, 0)),
+        connection_limit: ConnectionLimit::new(config.max_connections),
+        peer_limits: PeerLimits::new(&config),
+        http_connections: Arc::new(HttpConnections::new(config.http.connections_max, reserved)),
+        admin_connections: Arc::new(HttpConnections::new(reserved, 0)),
         longpolls,
         history_key,
         saved: Saved::default(),

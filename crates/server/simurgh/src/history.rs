@@ -17,89 +17,61 @@ use simurgh_proto::message::Payload;
 use tokio::sync::oneshot;
 
 pub(crate) use self::confirmations::Confirmations;
-use crate::hub::Hub;
 use crate::pubsub::PubSub;
+use crate::server::Server;
 
 /// Messages that [`HistoryQuery`] gives at most, unless it is told a lower
 /// [limit](HistoryQuery::limit).
 pub const PAGE_MESSAGES_MAX: usize = 1_000;
 
 /// Why it is not known that a broadcast is kept.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum NotKept {
     /// No channel declares a history for the topic: nobody has got it.
+    #[error("{NO_HISTORY}")]
     NoHistory,
     /// An id has 1 to 128 bytes: nobody has got it.
+    #[error("the id of a broadcast has 1 to 128 bytes")]
     BadId,
     /// The payload is too large, or too much is under way: nobody has got it.
-    Refused(BroadcastError),
+    #[error("{0}")]
+    Refused(#[source] BroadcastError),
     /// The engine of the cluster does not keep it, which the log says more about, or too much waits
     /// for it: nobody has got it.
+    #[error("{NOT_STORED}")]
     NotStored,
     /// The engine of the cluster is away, and the members on this node have heard it at once
     /// ([`Cluster::local_when_away`](crate::Cluster::local_when_away)): nobody else has, or will.
+    #[error("the engine of the cluster is away: members on this node alone have heard it")]
     LocalOnly,
     /// No answer came in this time
     /// ([`HistoryConfig::confirm_timeout`](crate::HistoryConfig::confirm_timeout)). It may be kept
     /// yet: repeated with the same id, it is kept once.
+    #[error(
+        "unconfirmed: not known to be kept after {}, repeat it with the same id",
+        humantime::format_duration(*.0)
+    )]
     Unconfirmed(Duration),
     /// The shard that keeps the topic has ended: the server drains, or is gone.
+    #[error("{ENDED}")]
     Ended,
-}
-
-impl fmt::Display for NotKept {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NoHistory => f.write_str(NO_HISTORY),
-            Self::BadId => f.write_str("the id of a broadcast has 1 to 128 bytes"),
-            Self::Refused(error) => error.fmt(f),
-            Self::NotStored => f.write_str(NOT_STORED),
-            Self::LocalOnly => f.write_str(
-                "the engine of the cluster is away: members on this node alone have heard it",
-            ),
-            Self::Unconfirmed(time) => write!(
-                f,
-                "unconfirmed: not known to be kept after {}, repeat it with the same id",
-                humantime::format_duration(*time)
-            ),
-            Self::Ended => f.write_str(ENDED),
-        }
-    }
-}
-
-impl std::error::Error for NotKept {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Self::Refused(error) => Some(error),
-            _ => None,
-        }
-    }
 }
 
 /// Why nothing is told of a topic's history.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum HistoryError {
     /// No channel declares a history for the topic.
+    #[error("{NO_HISTORY}")]
     NoHistory,
     /// The engine of the cluster has not done it, or not said so in time.
+    #[error("{NOT_STORED}")]
     NotConfirmed,
     /// The shard that keeps the topic has ended: the server drains, or is gone.
+    #[error("{ENDED}")]
     Ended,
 }
-
-impl fmt::Display for HistoryError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::NoHistory => NO_HISTORY,
-            Self::NotConfirmed => NOT_STORED,
-            Self::Ended => ENDED,
-        })
-    }
-}
-
-impl std::error::Error for HistoryError {}
 
 const NO_HISTORY: &str = "no channel declares a history for this topic";
 const NOT_STORED: &str = "the engine of the cluster has not done it, try again later";
@@ -179,7 +151,7 @@ impl PubSub {
     /// What is kept of a topic: from the oldest message on, unless told otherwise. To be awaited.
     pub fn history(&self, topic: impl Into<Box<str>>) -> HistoryQuery {
         let range = Range { since: None, limit: PAGE_MESSAGES_MAX, is_reverse: false };
-        HistoryQuery { hub: Arc::clone(&self.0), topic: topic.into(), range }
+        HistoryQuery { server: Arc::clone(&self.0), topic: topic.into(), range }
     }
 
     /// The topics of which something is remembered, page by page. To be awaited. One that is there
@@ -200,8 +172,8 @@ impl PubSub {
     /// # }
     /// ```
     pub fn history_topics(&self) -> HistoryTopicsQuery {
-        let (hub, limit) = (Arc::clone(&self.0), PAGE_MESSAGES_MAX);
-        HistoryTopicsQuery { hub, from: HistoryCursor::default(), limit }
+        let (server, limit) = (Arc::clone(&self.0), PAGE_MESSAGES_MAX);
+        HistoryTopicsQuery { server, from: HistoryCursor::default(), limit }
     }
 
     /// Forgets what is kept of a topic, and says which position was the last. Numbers go on behind
@@ -225,7 +197,7 @@ impl PubSub {
 #[derive(Clone)]
 #[must_use = "nothing is asked before it is awaited"]
 pub struct HistoryQuery {
-    hub: Arc<Hub>,
+    server: Arc<Server>,
     topic: Box<str>,
     range: Range,
 }
@@ -257,13 +229,13 @@ impl IntoFuture for HistoryQuery {
     type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send>>;
 
     fn into_future(self) -> Self::IntoFuture {
-        let Self { hub, topic, range } = self;
+        let Self { server, topic, range } = self;
         Box::pin(async move {
-            if !hub.keeps(&topic) {
+            if !server.keeps(&topic) {
                 return Err(HistoryError::NoHistory);
             }
-            let (answer, answered) = answer(&hub);
-            hub.request_history(HistoryRequest::Read(topic, range, answer));
+            let (answer, answered) = answer(&server);
+            server.request_history(HistoryRequest::Read(topic, range, answer));
             answered.await.map_err(|_| HistoryError::Ended)
         })
     }
@@ -316,7 +288,7 @@ pub struct HistoryTopics {
 #[derive(Clone)]
 #[must_use = "nothing is asked before it is awaited"]
 pub struct HistoryTopicsQuery {
-    hub: Arc<Hub>,
+    server: Arc<Server>,
     from: HistoryCursor,
     limit: usize,
 }
@@ -350,15 +322,20 @@ impl HistoryTopicsQuery {
     /// Shard by shard, of each in the order of its places: a topic stays at its own for as long as
     /// it is there.
     async fn collect(self) -> Result<HistoryTopics, HistoryError> {
-        let Self { hub, from, limit } = self;
+        let Self { server, from, limit } = self;
         let HistoryCursor { mut shard, mut place } = from;
         let mut topics = Vec::new();
-        while hub.has_history() && usize::from(shard) < hub.shards() {
+        while server.has_history() && usize::from(shard) < server.shards() {
             if topics.len() >= limit {
                 return Ok(HistoryTopics { topics, next: Some(HistoryCursor { shard, place }) });
             }
-            let (answer, answered) = answer(&hub);
-            hub.request_history(HistoryRequest::Topics(shard, place, limit - topics.len(), answer));
+            let (answer, answered) = answer(&server);
+            server.request_history(HistoryRequest::Topics(
+                shard,
+                place,
+                limit - topics.len(),
+                answer,
+            ));
             let some = answered.await.map_err(|_| HistoryError::Ended)?;
             topics.extend(some.topics);
             (shard, place) = match some.next {
@@ -378,15 +355,19 @@ impl fmt::Debug for HistoryTopicsQuery {
 }
 
 /// Has a broadcast kept, and waits for that on whatever runtime. Dropped, it cancels nothing.
-async fn keep(hub: &Hub, broadcast: Broadcast, id: Option<Box<str>>) -> Result<KeptAt, NotKept> {
-    if !hub.keeps(broadcast.topic()) {
+async fn keep(
+    server: &Server,
+    broadcast: Broadcast,
+    id: Option<Box<str>>,
+) -> Result<KeptAt, NotKept> {
+    if !server.keeps(broadcast.topic()) {
         return Err(NotKept::NoHistory);
     }
-    let mut confirmations = Confirmations::new(hub, 1);
-    confirmations.keep(hub, broadcast, id)?;
+    let mut confirmations = Confirmations::new(server, 1);
+    confirmations.keep(server, broadcast, id)?;
     let (to_asker, outcome) = oneshot::channel();
     // On our runtime also for its clock: the asker's may have none.
-    hub.spawn(async move {
+    server.spawn(async move {
         // Nobody waits for it any more.
         let _ = to_asker.send(confirmations.outcomes().await.pop());
     });
@@ -394,8 +375,8 @@ async fn keep(hub: &Hub, broadcast: Broadcast, id: Option<Box<str>>) -> Result<K
 }
 
 /// What a shard calls with its answer, and where that comes.
-fn answer<T: Send + 'static>(hub: &Hub) -> (Box<dyn FnOnce(T) + Send>, oneshot::Receiver<T>) {
-    let (from_shard, answered) = hub.answer();
+fn answer<T: Send + 'static>(server: &Server) -> (Box<dyn FnOnce(T) + Send>, oneshot::Receiver<T>) {
+    let (from_shard, answered) = server.answer();
     let answer = move |it| {
         let _ = from_shard.send(it);
     };

@@ -1,9 +1,9 @@
-//! Ids that are made up: unlike any of another start, and not to be guessed.
+//! Random ids, which nobody can guess.
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// What ids are made of.
+/// Makes ids.
 #[derive(Debug, Default)]
 pub(crate) struct Ids {
     random: RandomState,

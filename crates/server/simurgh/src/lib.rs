@@ -53,27 +53,27 @@
 //!   Token, and closed when that expires. Brings `ring`.
 
 pub mod asynchronous;
-mod census;
 pub mod cluster;
 mod config;
-mod crowd;
 pub mod declared;
 pub mod driver;
 mod endpoint;
 mod error;
 pub mod history;
 pub mod http;
-mod hub;
 mod ids;
 mod longpoll;
 mod mail;
+mod member_counts;
 pub mod metrics;
 pub mod observe;
 mod panics;
+mod peer_limits;
 mod presence;
 pub mod pubsub;
 mod saved;
 mod secret;
+mod server;
 mod shard;
 mod signals;
 mod socket;

@@ -1,17 +1,17 @@
-//! What other threads ask of a shard.
+//! The mail that other threads send to a shard.
 
 use simurgh_core::{ChannelId, Received, ToChannel};
 use simurgh_reactor::Key;
 
 use crate::asynchronous::OffShard;
-use crate::driver::Order;
-use crate::longpoll::Asked;
-use crate::observe::Ask;
+use crate::driver::DriverCommand;
+use crate::longpoll::PollCommand;
+use crate::observe::ShardQuery;
 use crate::socket::Connect;
 
-/// All that other threads may ask of a shard.
+/// Mail for a shard.
 pub(crate) enum Mail {
-    /// What its core is asked.
+    /// For its core.
     Core(simurgh_core::Mail),
     /// For one channel. Whose shard ends before it takes this, it may be the last to hold something
     /// of the application's.
@@ -19,15 +19,15 @@ pub(crate) enum Mail {
     /// The application has decided about a connect, or panicked over it; the number tells it from
     /// what the connection waited for before.
     Connected(Key, u32, Option<Connect>),
-    /// A long message was read; none, if it is none.
+    /// A long message was decoded; `None` if it is malformed.
     Read(Key, u32, Option<Received<'static>>),
-    /// What a driver asks of its sockets.
-    Drive(Box<Order>),
-    /// What a long poll asks, or a message that was posted.
-    LongPoll(Box<Asked>),
-    /// Somebody looks, or disconnects what he has looked at.
-    Observe(Box<Ask>),
-    /// Asks nothing: that it is taken shows that the shard lives.
+    /// A driver's command for its sockets.
+    Drive(Box<DriverCommand>),
+    /// A long-poll request.
+    LongPoll(Box<PollCommand>),
+    /// An observer asks for rows, or disconnects a socket.
+    Observe(Box<ShardQuery>),
+    /// Does nothing: that it is taken shows that the shard is alive.
     Pulse,
     /// End now.
     Stop,

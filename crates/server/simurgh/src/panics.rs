@@ -4,7 +4,7 @@ use std::any::Any;
 
 use simurgh_core::guarded;
 
-/// Writes it down, for no client to hear, and drops it.
+/// Logs it, and drops it.
 pub(crate) fn tell(topic: &str, at: &str, panic: Box<dyn Any + Send>) {
     let text = panic.downcast_ref::<&str>().copied();
     let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));

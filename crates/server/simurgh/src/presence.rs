@@ -8,7 +8,7 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use simurgh_core::{NodeHandle, PresenceList};
 
-use crate::hub::Hub;
+use crate::server::Server;
 
 /// Tells who is present in topics, for code that is no channel: tasks, HTTP handlers, other
 /// threads. Channels track themselves with [`Context::presence`](crate::Context::presence). A cheap
@@ -46,41 +46,23 @@ use crate::hub::Hub;
 /// # }
 /// ```
 #[derive(Clone)]
-pub struct Presence(pub(crate) Arc<Hub>);
+pub struct Presence(pub(crate) Arc<Server>);
 
 /// Why there is no list.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PresenceListError {
     /// The shard that keeps the topic has ended: the server drains, or is gone.
+    #[error("the server has ended, or is about to")]
     Ended,
     /// A meta is not of the type that was asked for.
-    OtherMeta(serde_json::Error),
-}
-
-impl fmt::Display for PresenceListError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Ended => f.write_str("the server has ended, or is about to"),
-            Self::OtherMeta(error) => {
-                write!(f, "a presence's meta is of another type than was asked for: {error}")
-            }
-        }
-    }
-}
-
-impl std::error::Error for PresenceListError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Self::Ended => None,
-            Self::OtherMeta(error) => Some(error),
-        }
-    }
+    #[error("a presence's meta is of another type than was asked for: {0}")]
+    OtherMeta(#[source] serde_json::Error),
 }
 
 impl Presence {
-    pub(crate) fn new(hub: Arc<Hub>) -> Self {
-        Self(hub)
+    pub(crate) fn new(server: Arc<Server>) -> Self {
+        Self(server)
     }
 
     /// The metas of all who are present, by key; a sample of the keys where there are more than

@@ -12,8 +12,8 @@ use tokio::sync::mpsc::error::TryRecvError;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
 use crate::cluster::NodeId;
-use crate::hub::Hub;
 use crate::mail::Mail;
+use crate::server::Server;
 
 /// What a [`Subscription`] may hold that nobody has taken; what comes beyond that is not kept, and
 /// counted.
@@ -41,11 +41,11 @@ pub const SUBSCRIPTION_BYTES_MAX: usize = 16 << 20;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone)]
-pub struct PubSub(pub(crate) Arc<Hub>);
+pub struct PubSub(pub(crate) Arc<Server>);
 
 impl PubSub {
-    pub(crate) fn new(hub: Arc<Hub>) -> Self {
-        Self(hub)
+    pub(crate) fn new(server: Arc<Server>) -> Self {
+        Self(server)
     }
 
     /// Hears what is broadcast on a topic from now on, by whomever.
@@ -60,8 +60,8 @@ impl PubSub {
         let name = Listener::id(shard, NUMBER.fetch_add(1, Relaxed));
         let (from_shard, mut heard) = unbounded_channel();
         let (to_subscriber, inbox) = unbounded_channel();
-        let held = Arc::new(Held::default());
-        let of_shard = Arc::clone(&held);
+        let unread = Arc::new(Unread::default());
+        let of_shard = Arc::clone(&unread);
         let hear = move |broadcast: &Arc<Broadcast>| {
             if of_shard.has_room(broadcast.weight()) {
                 // Nobody is there any more who would take it: that is on its way here as mail.
@@ -79,7 +79,7 @@ impl PubSub {
         });
         let listener = Listener { name, on_broadcast: Box::new(hear) };
         self.post(shard, simurgh_core::Mail::Listen(topic.clone(), listener));
-        Subscription { pubsub: self.clone(), topic, name, inbox, held }
+        Subscription { pubsub: self.clone(), topic, name, inbox, unread }
     }
 
     /// Broadcasts to all who hear a topic, members and subscriptions.
@@ -125,10 +125,10 @@ impl PubSub {
             return self.broadcast_local(topic, event, payload);
         }
         let broadcast = Broadcast::new(topic, event, payload.into());
-        let door = self.0.cluster.as_ref().ok_or(BroadcastError::UnknownNode)?;
-        let node = door.view().find(node).ok_or(BroadcastError::UnknownNode)?;
+        let inbox = self.0.cluster.as_ref().ok_or(BroadcastError::UnknownNode)?;
+        let node = inbox.view().find(node).ok_or(BroadcastError::UnknownNode)?;
         self.0.fits(topic, event, broadcast.payload().len())?;
-        door.direct(node, broadcast);
+        inbox.direct(node, broadcast);
         Ok(())
     }
 
@@ -174,12 +174,12 @@ impl fmt::Debug for PubSub {
 
 /// What a subscription has heard and nobody has taken, and what was too much.
 #[derive(Default)]
-struct Held {
+struct Unread {
     bytes: AtomicUsize,
     lost: AtomicU64,
 }
 
-impl Held {
+impl Unread {
     /// Counts a broadcast, if there is room for it. Only its shard calls this.
     fn has_room(&self, weight: usize) -> bool {
         let has_room = self.bytes.load(Relaxed) + weight <= SUBSCRIPTION_BYTES_MAX;
@@ -198,33 +198,24 @@ pub struct Subscription {
     topic: Box<str>,
     name: ChannelId,
     inbox: UnboundedReceiver<Arc<Broadcast>>,
-    held: Arc<Held>,
+    unread: Arc<Unread>,
 }
 
 /// Why nothing was heard.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RecvError {
     /// There is nothing now; only [`Subscription::try_recv`] says this.
+    #[error("nothing has been heard")]
     Empty,
     /// So many broadcasts were not kept, because [`SUBSCRIPTION_BYTES_MAX`] waited already. They
     /// were the last ones by then; what comes next is newer.
+    #[error("{0} broadcasts were lost, for too many waited")]
     Lagged(u64),
     /// The server has ended.
+    #[error("the server has ended")]
     Ended,
 }
-
-impl fmt::Display for RecvError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Empty => f.write_str("nothing has been heard"),
-            Self::Lagged(lost) => write!(f, "{lost} broadcasts were lost, for too many waited"),
-            Self::Ended => f.write_str("the server has ended"),
-        }
-    }
-}
-
-impl std::error::Error for RecvError {}
 
 impl Subscription {
     /// The topic it hears.
@@ -268,7 +259,7 @@ impl Subscription {
     pub fn try_recv(&mut self) -> Result<Arc<Broadcast>, RecvError> {
         match self.inbox.try_recv() {
             Ok(heard) => Ok(self.taken(heard)),
-            Err(error) => match (self.held.lost.swap(0, Relaxed), error) {
+            Err(error) => match (self.unread.lost.swap(0, Relaxed), error) {
                 (0, TryRecvError::Empty) => Err(RecvError::Empty),
                 (0, TryRecvError::Disconnected) => Err(RecvError::Ended),
                 (lost, _) => Err(RecvError::Lagged(lost)),
@@ -277,7 +268,7 @@ impl Subscription {
     }
 
     fn taken(&self, heard: Arc<Broadcast>) -> Arc<Broadcast> {
-        self.held.bytes.fetch_sub(heard.weight(), Relaxed);
+        self.unread.bytes.fetch_sub(heard.weight(), Relaxed);
         heard
     }
 }

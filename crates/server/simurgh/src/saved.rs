@@ -11,11 +11,11 @@ use std::sync::{Mutex, PoisonError};
 
 use simurgh_core::SavedHistory;
 
-/// What becomes of a file that is none of ours, and what to do.
+/// What happens to a file that is not ours, and what to do.
 const ALONE: &str =
     "it is left alone, and nothing is saved until it is removed or history_save names another";
 
-/// What goes into the shards when they begin, and comes out of them when they end.
+/// The histories of the shards, between the file and the shards' start and end.
 #[derive(Default)]
 pub(crate) struct Saved {
     /// By shard.

@@ -12,7 +12,7 @@ use simurgh_proto::topic::Pattern;
 use simurgh_proto::ws::Limits;
 
 use crate::asynchronous::{self, ConnectRequest, IntoJoin, JoinContext, Reject};
-use crate::cluster::Door;
+use crate::cluster::ClusterInbox;
 use crate::declared::PayloadShape;
 use crate::longpoll::LongPoll;
 use crate::supabase::Realtime;
@@ -265,14 +265,14 @@ impl UserSocket {
     }
 
     /// Part of a cluster, where that is to be waited for.
-    pub(crate) fn join_cluster(&mut self, door: &Arc<Door>) {
+    pub(crate) fn join_cluster(&mut self, inbox: &Arc<ClusterInbox>) {
         let Kind::Channels(routes) = &mut self.channels.kind else { return };
         let waiting = routes.iter_mut().zip(&self.in_cluster).filter(|(_, it)| it.waits);
         for (route, _) in waiting {
-            let (join, door) = (Arc::clone(&route.join), Arc::clone(door));
+            let (join, inbox) = (Arc::clone(&route.join), Arc::clone(inbox));
             route.join = Arc::new(move |ctx, payload| {
-                let (topic, door) = (Box::from(ctx.topic()), Arc::clone(&door));
-                join(ctx, payload).after(async move { door.await_topic(topic).await })
+                let (topic, inbox) = (Box::from(ctx.topic()), Arc::clone(&inbox));
+                join(ctx, payload).after(async move { inbox.await_topic(topic).await })
             });
         }
     }

@@ -11,7 +11,7 @@ use std::time::Duration;
 use rustix::time::{ClockId, clock_gettime};
 use simurgh_core::Callback;
 
-use crate::hub::Hub;
+use crate::server::Server;
 
 /// How often shards are looked at, and how long a callback may run before it is named.
 const PERIOD: Duration = Duration::from_secs(1);
@@ -60,24 +60,24 @@ pub(crate) struct Watchdog {
 }
 
 /// Starts the thread.
-pub(crate) fn start(hub: &Arc<Hub>) -> std::io::Result<Watchdog> {
-    let hub = Arc::downgrade(hub);
+pub(crate) fn start(server: &Arc<Server>) -> std::io::Result<Watchdog> {
+    let server = Arc::downgrade(server);
     let (leash, end) = channel();
     std::thread::Builder::new()
         .name("simurgh-watchdog".into())
         .stack_size(128 << 10)
-        .spawn(move || watch(&hub, &end))?;
+        .spawn(move || watch(&server, &end))?;
     Ok(Watchdog { _leash: leash })
 }
 
-fn watch(hub: &Weak<Hub>, end: &Receiver<()>) {
+fn watch(server: &Weak<Server>, end: &Receiver<()>) {
     let mut named = Vec::new();
     // Not by sleeping: of a process that starts a server for each of its tests, threads that
     // sleep on would be most.
     while end.recv_timeout(PERIOD) == Err(RecvTimeoutError::Timeout) {
-        let Some(hub) = hub.upgrade() else { return };
-        named.resize(hub.watches.len(), 0);
-        for ((shard, watch), named) in hub.watches.iter().enumerate().zip(&mut named) {
+        let Some(server) = server.upgrade() else { return };
+        named.resize(server.watches.len(), 0);
+        for ((shard, watch), named) in server.watches.iter().enumerate().zip(&mut named) {
             let Some((callback, held, entered)) = watch.stuck(PERIOD) else { continue };
             // Once for each time it is stuck, not once a second.
             if *named != entered {

@@ -41,11 +41,11 @@ enum State<C: AsyncChannel> {
 struct Busy<C> {
     /// Dropping it drops the handler, on tokio.
     _handler: Box<dyn LinkedWork>,
-    behind: Behind<C>,
+    behind: Backlog<C>,
 }
 
 /// What waits behind a handler, in its order.
-struct Behind<C> {
+struct Backlog<C> {
     jobs: VecDeque<Job<C>>,
     /// How many of them came from the client, and their bytes.
     messages: usize,
@@ -79,7 +79,7 @@ impl<C: AsyncChannel> Async<C> {
     /// Handles something, now or behind what is handled.
     fn take(&mut self, ctx: &mut Context<'_>, job: Job<C>) {
         match std::mem::replace(&mut self.0, State::Gone) {
-            State::Idle(channel) => self.begin(ctx, channel, job, Behind::default()),
+            State::Idle(channel) => self.begin(ctx, channel, job, Backlog::default()),
             State::Busy(mut busy) => {
                 busy.behind.push(ctx, job);
                 self.0 = State::Busy(busy);
@@ -95,7 +95,7 @@ impl<C: AsyncChannel> Async<C> {
         ctx: &mut Context<'_>,
         channel: OffShard<C>,
         job: Job<C>,
-        behind: Behind<C>,
+        behind: Backlog<C>,
     ) {
         let Some(channel) = channel.take() else { return };
         let Job { start, at, message, .. } = job;
@@ -153,13 +153,13 @@ fn answer(
     end
 }
 
-impl<C> Default for Behind<C> {
+impl<C> Default for Backlog<C> {
     fn default() -> Self {
         Self { jobs: VecDeque::new(), messages: 0, bytes: 0, is_full: false }
     }
 }
 
-impl<C> Behind<C> {
+impl<C> Backlog<C> {
     fn push(&mut self, ctx: &mut Context<'_>, job: Job<C>) {
         if let Some(bytes) = job.bytes {
             self.messages += 1;

@@ -1,4 +1,4 @@
-//! What this node asks services of other nodes, and what its own are asked.
+//! Calls between nodes: those of this node, and those that it serves.
 
 use std::collections::HashMap;
 use std::future::Future;
@@ -9,25 +9,25 @@ use std::task::{Context, Poll};
 use simurgh_cluster::{Answer, CALL_BYTES_MAX, CallNumber, NodeId};
 use tokio::sync::oneshot;
 
-use super::door::{Door, Mail};
-use crate::hub::Hub;
+use super::inbox::{ClusterInbox, Mail};
+use crate::server::Server;
 use crate::{longpoll, observe};
 
 /// Calls of other nodes that are served at a time; more are not answered.
 const SERVED_MAX: usize = 1 << 17;
 
-/// What nodes ask each other, by the number of it. Numbers are never used again for another.
+/// The services that nodes call on each other. A number is never reused for another service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u16)]
 pub(crate) enum Service {
     /// A request of a long poll, for the node that has its session ([`longpoll::elsewhere`]).
     LongPoll = 1,
-    /// Something to be shown to somebody who looks ([`observe::serve`]).
+    /// Figures and lists for an observer ([`observe::serve`]).
     Look = 2,
 }
 
 impl Service {
-    /// The longest answer that is taken of one.
+    /// The longest answer that is accepted.
     pub(super) const fn answer_bytes_max(self) -> usize {
         match self {
             Self::LongPoll => CALL_BYTES_MAX,
@@ -40,27 +40,27 @@ impl Service {
     }
 }
 
-/// Is told what a call is answered; nothing, if that will not be known.
-pub(super) type TellAnswer = oneshot::Sender<Option<Answer>>;
+/// Receives the answer to a call; `None` if there will be none.
+pub(super) type CallReply = oneshot::Sender<Option<Answer>>;
 
 /// A call that is waited for. Dropping it hangs up.
 pub(crate) struct Calling {
-    door: Arc<Door>,
+    inbox: Arc<ClusterInbox>,
     number: CallNumber,
     answered: Option<oneshot::Receiver<Option<Answer>>>,
 }
 
 impl Calling {
     pub(super) fn new(
-        door: &Arc<Door>,
+        inbox: &Arc<ClusterInbox>,
         number: CallNumber,
         answered: oneshot::Receiver<Option<Answer>>,
     ) -> Self {
-        Self { door: Arc::clone(door), number, answered: Some(answered) }
+        Self { inbox: Arc::clone(inbox), number, answered: Some(answered) }
     }
 }
 
-/// What it is answered; nothing, if that will not be known any more.
+/// Resolves to the answer; `None` if there will be none.
 impl Future for Calling {
     type Output = Option<Answer>;
 
@@ -75,7 +75,7 @@ impl Future for Calling {
 impl Drop for Calling {
     fn drop(&mut self) {
         if self.answered.is_some() {
-            self.door.post(Mail::HangUp(self.number));
+            self.inbox.post(Mail::HangUp(self.number));
         }
     }
 }
@@ -86,15 +86,15 @@ impl Drop for Calling {
 pub(super) struct Served(HashMap<(NodeId, u64), oneshot::Sender<()>>);
 
 impl Served {
-    /// Has a service do what it is asked, and answer by the door.
+    /// Has a service do what it is asked, and post its answer.
     pub(super) fn begin(
         &mut self,
-        hub: &Arc<Hub>,
+        server: &Arc<Server>,
         (by, number): (NodeId, u64),
         service: u16,
         body: Vec<u8>,
     ) {
-        let (Some(service), Some(door)) = (Service::of(service), hub.cluster.clone()) else {
+        let (Some(service), Some(inbox)) = (Service::of(service), server.cluster.clone()) else {
             return;
         };
         if self.0.len() >= SERVED_MAX {
@@ -102,22 +102,22 @@ impl Served {
         }
         let (is_waited_for, left) = oneshot::channel();
         self.0.insert((by, number), is_waited_for);
-        let here = Arc::clone(hub);
-        hub.spawn(async move {
+        let here = Arc::clone(server);
+        server.spawn(async move {
             let (status, body) = match service {
                 Service::LongPoll => longpoll::elsewhere::serve(&here, &body, left).await,
                 Service::Look => observe::serve(&here, &body).await,
             };
-            door.post(Mail::Answer(by, number, Answer { status, body }));
+            inbox.post(Mail::Answer(by, number, Answer { status, body }));
         });
     }
 
-    /// A call was answered, or is not waited for any more; whether it was.
+    /// A call was answered or given up; whether it was still waited for.
     pub(super) fn end(&mut self, by: NodeId, number: u64) -> bool {
         self.0.remove(&(by, number)).is_some()
     }
 
-    /// Nobody is there any more who would wait.
+    /// A node has gone: drops all its calls.
     pub(super) fn gone(&mut self, node: NodeId) {
         self.0.retain(|(by, _), _| *by != node);
     }

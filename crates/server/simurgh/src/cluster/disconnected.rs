@@ -1,6 +1,5 @@
 //! What has become of a disconnect on all nodes.
 
-use std::fmt;
 use std::time::Duration;
 
 use serde::Serialize;
@@ -35,30 +34,19 @@ pub struct Disconnected {
 }
 
 /// Why it is not known what has become of a disconnect. Sockets on this node were closed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum DisconnectError {
     /// This node's shards take nothing more; none were closed.
+    #[error("{0}")]
     Refused(BroadcastError),
     /// Too many disconnects wait for other nodes already: those were not asked.
+    #[error("too many disconnects wait for other nodes, try again later")]
     TooMany,
     /// The server ends.
+    #[error("the server ends")]
     Ended,
 }
-
-impl fmt::Display for DisconnectError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Refused(error) => error.fmt(f),
-            Self::TooMany => {
-                f.write_str("too many disconnects wait for other nodes, try again later")
-            }
-            Self::Ended => f.write_str("the server ends"),
-        }
-    }
-}
-
-impl std::error::Error for DisconnectError {}
 
 impl PubSub {
     /// Closes every socket with this id on all nodes, with 1001, and says which have done so: once
@@ -72,7 +60,7 @@ impl PubSub {
         &self,
         socket_id: &str,
     ) -> Result<Disconnected, DisconnectError> {
-        let Some(door) = &self.0.cluster else {
+        let Some(inbox) = &self.0.cluster else {
             let disconnect = || self.disconnect(socket_id);
             return disconnect()
                 .map(|()| Disconnected::default())
@@ -80,7 +68,7 @@ impl PubSub {
         };
         self.broadcast_local(socket_id, events::DISCONNECT, Payload::EMPTY_OBJECT)
             .map_err(DisconnectError::Refused)?;
-        let told = tokio::time::timeout(ANSWER_TIMEOUT, door.disconnect(socket_id)).await;
+        let told = tokio::time::timeout(ANSWER_TIMEOUT, inbox.disconnect(socket_id)).await;
         match told {
             Ok(Ok(Some(disconnected))) => Ok(disconnected),
             Ok(Ok(None)) => Err(DisconnectError::TooMany),

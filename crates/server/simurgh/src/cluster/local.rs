@@ -1,4 +1,4 @@
-//! What comes of other nodes, given to the shards.
+//! Passes what other nodes send to the shards of this one.
 
 use std::sync::Arc;
 
@@ -11,11 +11,11 @@ use simurgh_presence::{FromPeers, Owner};
 use simurgh_proto::message::{Payload, events};
 
 use super::calls::Served;
-use crate::hub::Hub;
+use crate::server::Server;
 
 /// The shards of this node, as the cluster's thread reaches them.
 pub(super) struct Shard {
-    pub(super) hub: Arc<Hub>,
+    pub(super) server: Arc<Server>,
     /// Broadcasts that a shard was not given, because too much was under way there.
     pub(super) dropped: u64,
     /// Broadcasts to be kept that members here alone have heard, for want of a link.
@@ -32,29 +32,29 @@ impl LocalNode for Shard {
     fn broadcast(&mut self, topic: &str, item: &Item<'_>, shards: Shards<'_>) {
         let payload = item.payload.to_payload().into_owned();
         let broadcast = Arc::new(Broadcast::new(topic, item.event, payload));
-        let bytes_max = self.hub.limits.mailbox_bytes_max.saturating_mul(4);
+        let bytes_max = self.server.limits.mailbox_bytes_max.saturating_mul(4);
         for shard in shards.map(usize::from) {
-            if self.hub.charged(shard) > bytes_max {
+            if self.server.charged(shard) > bytes_max {
                 self.dropped += 1;
                 continue;
             }
-            self.hub.post_charged(shard, Posted::new(Arc::clone(&broadcast), None));
+            self.server.post_charged(shard, Posted::new(Arc::clone(&broadcast), None));
         }
     }
 
     fn disconnect(&mut self, socket_id: &str) {
         let disconnect = Broadcast::new(socket_id, events::DISCONNECT, Payload::EMPTY_OBJECT);
-        self.hub.broadcast_here(Arc::new(disconnect));
+        self.server.broadcast_here(Arc::new(disconnect));
     }
 
     fn presence(&mut self, topic: &str, what: FromPeers) {
-        self.hub.post_home(topic, PresenceMail::Peers(what));
+        self.server.post_home(topic, PresenceMail::Peers(what));
     }
 
     fn gone(&mut self, node: NodeId) {
         self.served.gone(node);
-        for shard in 0..self.hub.shards() {
-            self.hub.post(shard, Mail::NodeGone(Owner(node.0)));
+        for shard in 0..self.server.shards() {
+            self.server.post(shard, Mail::NodeGone(Owner(node.0)));
         }
     }
 
@@ -63,7 +63,7 @@ impl LocalNode for Shard {
     }
 
     fn called(&mut self, by: NodeId, number: u64, service: u16, body: Vec<u8>) {
-        self.served.begin(&self.hub, (by, number), service, body);
+        self.served.begin(&self.server, (by, number), service, body);
     }
 
     fn hung_up(&mut self, by: NodeId, number: u64) {
@@ -75,7 +75,7 @@ impl LocalNode for Shard {
     }
 
     fn history(&mut self, topic: &str, what: HistoryEvent<'_>) {
-        self.hub.post_kept(topic, from_engine(topic, what));
+        self.server.post_kept(topic, from_engine(topic, what));
     }
 
     fn stored(&mut self, _: &str, number: u64, outcome: Result<StoredAt, StoreError>) {
@@ -87,7 +87,7 @@ impl LocalNode for Shard {
             Err(StoreError::Refused(why)) => Err(simurgh_core::NotKept::Refused(why)),
             Err(StoreError::Full) => Err(simurgh_core::NotKept::Full),
         };
-        self.hub.post_stored(number, outcome);
+        self.server.post_stored(number, outcome);
     }
 }
 

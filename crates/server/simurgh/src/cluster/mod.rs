@@ -1,12 +1,12 @@
-//! Several nodes as one server: what a server has of the others.
+//! Several nodes as one server.
 //!
 //! A thread of its own, `simurgh-cluster`, has the node's part in the cluster
 //! ([`simurgh_cluster::Cluster`]) and the adapter to the engine. Shards and applications speak to
-//! it by its `Door`, which never waits; it speaks to shards by their mailboxes.
+//! it by its `ClusterInbox`, which never waits; it speaks to shards by their mailboxes.
 
 mod calls;
 mod disconnected;
-mod door;
+mod inbox;
 mod local;
 mod metrics;
 mod run;
@@ -23,25 +23,25 @@ use tokio::runtime::{Builder, Handle, Runtime};
 
 pub(crate) use self::calls::{Calling, Service};
 pub use self::disconnected::{DISCONNECT_TIMEOUT, DisconnectError, Disconnected, NodeName};
-pub(crate) use self::door::Door;
+pub(crate) use self::inbox::ClusterInbox;
 pub(crate) use self::metrics::render;
 pub(crate) use self::run::Started;
 pub(crate) use self::view::{NodeView, View};
 use crate::error::Error;
-use crate::hub::Hub;
 use crate::secret;
+use crate::server::Server;
 use crate::socket::UserSocket;
 
 /// Workers of the cluster's runtime. One: the adapter reads and writes when it is asked for
 /// events, and memory that is always of one thread is found again. With two a publish took three
 /// times the CPU.
 const WORKERS: usize = 1;
-/// How often it is looked whether there is a link that is required.
+/// How often a required link is checked at the start.
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
-/// How long a node that ends waits until the engine has what it said last.
+/// How long a node that ends waits until the engine has its last messages.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// As what the secret is named among settings.
+/// The name of the secret among the settings.
 const SECRET: &str = "secret_key_base";
 
 type MakeAdapter = Box<dyn FnOnce(&AdapterSetup<'_>) -> Box<dyn Adapter> + Send>;
@@ -164,8 +164,8 @@ pub(crate) fn prepare(
 
 impl Prepared {
     /// By which it is spoken to.
-    pub(crate) fn door(&self) -> Door {
-        Door::new()
+    pub(crate) fn inbox(&self) -> ClusterInbox {
+        ClusterInbox::new()
     }
 
     /// Begins: the node connects, and hears what its shards say from now on. Waits for the link if
@@ -173,14 +173,14 @@ impl Prepared {
     ///
     /// # Errors
     /// There was none in time.
-    pub(crate) fn start(self, hub: &Arc<Hub>) -> Result<Started, Error> {
+    pub(crate) fn start(self, server: &Arc<Server>) -> Result<Started, Error> {
         let required = self.cluster.required;
-        let started = run::start(self, hub);
-        let (Some(within), Some(door)) = (required, &hub.cluster) else { return Ok(started) };
+        let started = run::start(self, server);
+        let (Some(within), Some(inbox)) = (required, &server.cluster) else { return Ok(started) };
         let began = Instant::now();
-        while door.view().state == LinkState::Away {
+        while inbox.view().state == LinkState::Away {
             if began.elapsed() >= within {
-                return Err(Error::NoEngine(within, door.view().why.clone()));
+                return Err(Error::NoEngine(within, inbox.view().why.clone()));
             }
             std::thread::sleep(POLL_INTERVAL);
         }

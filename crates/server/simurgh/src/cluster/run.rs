@@ -18,16 +18,16 @@ use tokio::runtime::Runtime;
 use tokio::sync::oneshot;
 use tokio::time::{Sleep, sleep_until};
 
-use super::calls::{Served, Service, TellAnswer};
-use super::door::{Door, Mail, Tell};
+use super::calls::{CallReply, Served, Service};
+use super::inbox::{ClusterInbox, DisconnectReply, Mail};
 use super::local::Shard;
 use super::{AdapterSetup, Disconnected, FLUSH_TIMEOUT, NodeName, Prepared};
-use crate::hub::Hub;
+use crate::server::Server;
 
 /// Rounds of mail, engine and time in one turn of the task; then other tasks of the runtime have
 /// theirs.
 const ROUNDS_MAX: usize = 16;
-/// It is looked after at least so often.
+/// The longest time between two turns.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The cluster of a server that runs.
@@ -38,10 +38,10 @@ pub(crate) struct Started {
 
 impl Started {
     /// Says good-bye to the other nodes, and waits a while until the engine has it.
-    pub(crate) fn end(&mut self, hub: &Hub) {
+    pub(crate) fn end(&mut self, server: &Server) {
         let Some(runtime) = self.runtime.take() else { return };
-        if let Some(door) = &hub.cluster {
-            door.bye();
+        if let Some(inbox) = &server.cluster {
+            inbox.bye();
         }
         if let Some(ended) = self.ended.take() {
             let _ = runtime.block_on(async { tokio::time::timeout(FLUSH_TIMEOUT, ended).await });
@@ -50,27 +50,28 @@ impl Started {
     }
 }
 
-pub(super) fn start(prepared: Prepared, hub: &Arc<Hub>) -> Started {
+pub(super) fn start(prepared: Prepared, server: &Arc<Server>) -> Started {
     let Prepared { cluster, history, runtime } = prepared;
     let is_local_when_away = cluster.is_local_when_away;
     let (ends, ended) = oneshot::channel();
     // What shards say is freed by the thread here, and beyond a bound all the time.
     simurgh_reactor::give_back_memory_soon();
-    if let Some(door) = hub.cluster.clone() {
+    if let Some(inbox) = server.cluster.clone() {
         let setup = AdapterSetup { runtime: runtime.handle(), history };
         let adapter = (cluster.make_adapter)(&setup);
-        let hub = Arc::clone(hub);
+        let server = Arc::clone(server);
         let (outcomes, answers) = (Vec::new(), Vec::new());
-        let (hub_of, served) = (Arc::clone(&hub), Served::default());
-        let shard = Shard { hub: hub_of, dropped: 0, local_only: 0, outcomes, served, answers };
-        let seed = hub.id.rotate_left(17);
-        let time = now(&hub);
-        door.view().know(&cluster.config);
-        let node = Cluster::new(cluster.config, adapter, NodeId(hub.id), seed, time);
+        let (server_of, served) = (Arc::clone(&server), Served::default());
+        let shard =
+            Shard { server: server_of, dropped: 0, local_only: 0, outcomes, served, answers };
+        let seed = server.id.rotate_left(17);
+        let time = now(&server);
+        inbox.view().know(&cluster.config);
+        let node = Cluster::new(cluster.config, adapter, NodeId(server.id), seed, time);
         let mut thread = Thread {
             node,
             shard,
-            door,
+            inbox,
             waiting: HashMap::new(),
             calls: HashMap::new(),
             awaits: HashMap::new(),
@@ -84,14 +85,14 @@ pub(super) fn start(prepared: Prepared, hub: &Arc<Hub>) -> Started {
         };
         runtime.spawn(async move {
             let mut sleep = pin!(sleep_until(Instant::now().into()));
-            let door = Arc::clone(&thread.door);
-            let mut mail = pin!(door.has_mail());
+            let inbox = Arc::clone(&thread.inbox);
+            let mut mail = pin!(inbox.has_mail());
             poll_fn(|context| {
                 // Until one waits, so that it is known who is to be woken; a second may be ready at
                 // once, and what is over must not be polled. No third: the queue has mail by then.
                 let mut has_mail = false;
                 while mail.as_mut().poll(context).is_ready() {
-                    mail.set(door.has_mail());
+                    mail.set(inbox.has_mail());
                     has_mail = true;
                 }
                 if has_mail {
@@ -102,26 +103,26 @@ pub(super) fn start(prepared: Prepared, hub: &Arc<Hub>) -> Started {
                 thread.turn(context, sleep.as_mut())
             })
             .await;
-            door.close();
+            inbox.close();
             let _ = ends.send(());
         });
     }
     Started { runtime: Some(runtime), ended: Some(ended) }
 }
 
-fn now(hub: &Hub) -> Time {
-    let ns = u64::try_from(hub.made.0.elapsed().as_nanos()).unwrap_or(u64::MAX);
-    Time { ns, unix_ms: hub.unix_ms(ns) }
+fn now(server: &Server) -> Time {
+    let ns = u64::try_from(server.made.0.elapsed().as_nanos()).unwrap_or(u64::MAX);
+    Time { ns, unix_ms: server.unix_ms(ns) }
 }
 
 struct Thread {
     node: Cluster<Box<dyn Adapter>>,
     shard: Shard,
-    door: Arc<Door>,
+    inbox: Arc<ClusterInbox>,
     /// Who waits for what has become of a disconnect.
-    waiting: HashMap<DisconnectNumber, Tell>,
+    waiting: HashMap<DisconnectNumber, DisconnectReply>,
     /// And for the answer to a call.
-    calls: HashMap<CallNumber, TellAnswer>,
+    calls: HashMap<CallNumber, CallReply>,
     /// And until topics are heard, by number.
     awaits: HashMap<u64, oneshot::Sender<()>>,
     last_await: u64,
@@ -130,9 +131,9 @@ struct Thread {
     frame: Vec<u8>,
     /// Until when what was said last may be waited for.
     bye_ns: Option<u64>,
-    /// When it is shown again how it stands.
+    /// When the view is renewed.
     look_ns: u64,
-    /// What was said last of how histories are kept.
+    /// The last log line about how histories are kept.
     keeping: Option<String>,
     /// What is to be kept is heard here alone while there is no link.
     is_local_when_away: bool,
@@ -146,7 +147,7 @@ impl Thread {
         mut sleep: std::pin::Pin<&mut Sleep>,
     ) -> Poll<()> {
         for round in 0.. {
-            let time = now(&self.shard.hub);
+            let time = now(&self.shard.server);
             // Before the mail, and heard after it: who was told that it is a member before another
             // node spoke is one by then.
             let has_more = self.node.receive(context);
@@ -166,8 +167,8 @@ impl Thread {
                 break;
             }
         }
-        self.tell();
-        let (time, made) = (now(&self.shard.hub), self.shard.hub.made.0);
+        self.reply();
+        let (time, made) = (now(&self.shard.server), self.shard.server.made.0);
         let soon = time.ns.saturating_add(POLL_INTERVAL.as_nanos() as u64);
         let next_ns = self.node.next_ns().map_or(soon, |next_ns| next_ns.min(soon));
         sleep.as_mut().reset((made + Duration::from_nanos(next_ns)).into());
@@ -179,24 +180,24 @@ impl Thread {
 
     /// Does what this node's threads have asked; whether there was something.
     fn take_mail(&mut self, time: Time) -> bool {
-        let mut mail = self.door.take(std::mem::take(&mut self.mail));
+        let mut mail = self.inbox.take(std::mem::take(&mut self.mail));
         let has_mail = !mail.is_empty();
         for mail in mail.drain(..) {
             match mail {
-                Mail::Core(what) => self.is_told(what, time),
-                Mail::Disconnect(socket_id, tell) => {
-                    self.disconnect(&socket_id, Some(tell), time);
+                Mail::Core(what) => self.take_from_core(what, time),
+                Mail::Disconnect(socket_id, reply) => {
+                    self.disconnect(&socket_id, Some(reply), time);
                 }
-                Mail::AwaitTopic(topic, tell) => {
+                Mail::AwaitTopic(topic, reply) => {
                     self.last_await += 1;
-                    self.awaits.insert(self.last_await, tell);
+                    self.awaits.insert(self.last_await, reply);
                     self.node.await_topic(&topic, self.last_await, time);
                 }
                 Mail::Direct(node, broadcast) => {
                     self.publish(&broadcast, Some(node), time);
                 }
-                Mail::Call(node, number, service, body, tell) => {
-                    self.call(node, number, (service, &body), tell, time);
+                Mail::Call(node, number, service, body, reply) => {
+                    self.call(node, number, (service, &body), reply, time);
                 }
                 Mail::HangUp(number) => {
                     self.calls.remove(&number);
@@ -215,7 +216,7 @@ impl Thread {
         has_mail
     }
 
-    fn is_told(&mut self, what: ToCluster, time: Time) {
+    fn take_from_core(&mut self, what: ToCluster, time: Time) {
         match what {
             ToCluster::Broadcast(it) if it.event() == events::DISCONNECT => {
                 self.disconnect(it.topic(), None, time);
@@ -244,8 +245,8 @@ impl Thread {
         let StoreRequest { number, broadcast, sender, id, age } = asked;
         if self.is_local_when_away && self.node.state().0 == LinkState::Away {
             self.shard.local_only += 1;
-            self.shard.hub.broadcast_here(Arc::new(broadcast));
-            return self.shard.hub.post_stored(number, Err(NotKept::LocalOnly));
+            self.shard.server.broadcast_here(Arc::new(broadcast));
+            return self.shard.server.post_stored(number, Err(NotKept::LocalOnly));
         }
         let payload = ItemPayload::of(broadcast.payload(), &mut self.frame);
         let mut item = Item::new(broadcast.event(), payload);
@@ -277,16 +278,16 @@ impl Thread {
         node: NodeId,
         number: CallNumber,
         (service, body): (Service, &[u8]),
-        tell: TellAnswer,
+        reply: CallReply,
         time: Time,
     ) {
         match self.node.call(node, number, (service as u16, body), time) {
             Ok(()) => {
                 self.node.bound_answer(number, service.answer_bytes_max());
-                self.calls.insert(number, tell);
+                self.calls.insert(number, reply);
             }
             // Whoever has asked may not wait any more.
-            Err(_) => drop(tell.send(None)),
+            Err(_) => drop(reply.send(None)),
         }
     }
 
@@ -301,38 +302,38 @@ impl Thread {
         }
     }
 
-    fn disconnect(&mut self, socket_id: &str, tell: Option<Tell>, time: Time) {
-        match (self.node.disconnect(socket_id, time), tell) {
-            (Ok(number), Some(tell)) => drop(self.waiting.insert(number, tell)),
+    fn disconnect(&mut self, socket_id: &str, reply: Option<DisconnectReply>, time: Time) {
+        match (self.node.disconnect(socket_id, time), reply) {
+            (Ok(number), Some(reply)) => drop(self.waiting.insert(number, reply)),
             (Ok(_), None) => {}
             // Whoever has asked may not wait any more.
-            (Err(_), Some(tell)) => drop(tell.send(None)),
+            (Err(_), Some(reply)) => drop(reply.send(None)),
             (Err(error), None) => tracing::error!(socket_id, %error, "not disconnected elsewhere"),
         }
     }
 
-    /// Tells who waits for topics that they are heard.
-    fn tell_awaits(&mut self) {
+    /// Answers those who wait until a topic is heard.
+    fn send_awaits(&mut self) {
         while let Some(number) = self.node.poll_awaited() {
-            if let Some(tell) = self.awaits.remove(&number) {
-                let _ = tell.send(());
+            if let Some(reply) = self.awaits.remove(&number) {
+                let _ = reply.send(());
             }
         }
     }
 
-    /// Tells what calls of this node are answered.
-    fn tell_answers(&mut self) {
+    /// Passes on the answers to this node's calls.
+    fn send_answers(&mut self) {
         for (number, answer) in self.shard.answers.drain(..) {
-            if let Some(tell) = self.calls.remove(&number) {
-                let _ = tell.send(answer);
+            if let Some(reply) = self.calls.remove(&number) {
+                let _ = reply.send(answer);
             }
         }
     }
 
-    /// Tells what has become of disconnects.
-    fn tell_outcomes(&mut self) {
+    /// Passes on the outcomes of disconnects.
+    fn send_outcomes(&mut self) {
         for (number, outcome) in self.shard.outcomes.drain(..) {
-            let Some(tell) = self.waiting.remove(&number) else { continue };
+            let Some(reply) = self.waiting.remove(&number) else { continue };
             let named = |nodes: Vec<NodeId>| {
                 let name = |it: &NodeId| {
                     let name = self.node.peers().name(*it).unwrap_or_default().to_owned();
@@ -342,15 +343,15 @@ impl Thread {
             };
             let DisconnectOutcome { confirmed, missing } = outcome;
             let told = Disconnected { confirmed: named(confirmed), missing: named(missing) };
-            let _ = tell.send(Some(told));
+            let _ = reply.send(Some(told));
         }
     }
 
-    /// Says what whoever runs the node should know.
-    fn tell(&mut self) {
-        self.tell_outcomes();
-        self.tell_answers();
-        self.tell_awaits();
+    /// Sends the answers that are there, logs notices and renews the view.
+    fn reply(&mut self) {
+        self.send_outcomes();
+        self.send_answers();
+        self.send_awaits();
         let mut has_changed = false;
         while let Some(notice) = self.node.poll_notice() {
             has_changed = true;
@@ -358,25 +359,25 @@ impl Thread {
                 Notice::State(state) => tracing::info!(state = state.name(), "cluster"),
                 Notice::Down(why) => {
                     tracing::warn!(%why, "cluster");
-                    self.door.view().why = why.to_string();
+                    self.inbox.view().why = why.to_string();
                 }
                 Notice::Lost(interests) => {
                     tracing::warn!(interests, "cluster: broadcasts of other nodes may be lost");
                 }
-                Notice::Peer(event) => self.tell_of_peer(event),
+                Notice::Peer(event) => self.log_peer(event),
                 Notice::History(notice) => {
                     let why = self.node.adapter().measures().keeping;
-                    tell_of_keeping(&notice, why.as_deref().unwrap_or("nothing is kept"));
+                    log_keeping(&notice, why.as_deref().unwrap_or("nothing is kept"));
                 }
             }
         }
-        let time = now(&self.shard.hub);
+        let time = now(&self.shard.server);
         if has_changed || time.ns >= self.look_ns {
             self.look_ns = time.ns.saturating_add(POLL_INTERVAL.as_nanos() as u64);
-            let sockets = self.shard.hub.metrics.iter().map(|it| it.sockets.value()).sum();
+            let sockets = self.shard.server.metrics.iter().map(|it| it.sockets.value()).sum();
             self.node.set_sockets(sockets);
-            let mut view = self.door.view();
-            view.look(&self.node, self.shard.hub.made.0);
+            let mut view = self.inbox.view();
+            view.look(&self.node, self.shard.server.made.0);
             let keeping = &view.measures.keeping;
             if *keeping != self.keeping
                 && let Some(text) = keeping
@@ -384,15 +385,15 @@ impl Thread {
                 tracing::info!("cluster: histories: {text}");
                 self.keeping.clone_from(keeping);
             }
-            view.is_draining = self.shard.hub.drain_began.get().is_some();
-            (view.dropped_at_door, view.dropped_at_shards) =
-                (self.door.dropped(), self.shard.dropped);
+            view.is_draining = self.shard.server.drain_began.get().is_some();
+            (view.dropped_at_inbox, view.dropped_at_shards) =
+                (self.inbox.dropped(), self.shard.dropped);
             view.local_only = self.shard.local_only;
         }
     }
 
-    /// Says what has become of another node, and what is to be done if something is wrong.
-    fn tell_of_peer(&self, event: PeerEvent) {
+    /// Logs a change of another node, with what to do if something is wrong.
+    fn log_peer(&self, event: PeerEvent) {
         let name = |id: NodeId| self.node.peers().name(id).unwrap_or_default();
         match event {
             PeerEvent::Joined(id) => tracing::info!(node = name(id), %id, "cluster: a node"),
@@ -427,8 +428,8 @@ fn wants(wanted: simurgh_core::Retention) -> Retention {
     Retention { count, bytes, age_ms }
 }
 
-/// Says what is wrong with what the engine keeps.
-fn tell_of_keeping(notice: &HistoryNotice, why: &str) {
+/// Logs what is wrong with what the engine keeps.
+fn log_keeping(notice: &HistoryNotice, why: &str) {
     match notice {
         HistoryNotice::Nothing => tracing::error!(
             why,

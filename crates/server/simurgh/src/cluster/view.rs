@@ -1,4 +1,4 @@
-//! What the cluster's thread shows of itself: to metrics, the health check and the observer.
+//! The cluster's state as metrics, the health check and the observer read it.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -11,7 +11,7 @@ use simurgh_cluster::{
 /// Patterns of a node's other settings that are named.
 const DIFFERING_MAX: usize = 20;
 
-/// How it stood a moment ago.
+/// The state of the cluster, at most a second old.
 #[derive(Clone, Debug)]
 pub(crate) struct View {
     pub(crate) state: LinkState,
@@ -43,7 +43,7 @@ pub(crate) struct View {
     /// How long beats of others were under way.
     pub(crate) delays: Durations,
     /// Broadcasts that were dropped before the thread had them, and after.
-    pub(crate) dropped_at_door: u64,
+    pub(crate) dropped_at_inbox: u64,
     pub(crate) dropped_at_shards: u64,
     /// Of topics that the engine keeps; none, if no channel has a history.
     pub(crate) kept: Option<KeptView>,
@@ -65,7 +65,7 @@ pub(crate) struct KeptView {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct NodeView {
     pub(crate) node: NodeId,
-    /// What outlives it.
+    /// Kept over restarts.
     pub(crate) name: String,
     /// Of its program.
     pub(crate) version: String,
@@ -122,7 +122,7 @@ impl View {
             counts: ClusterCounts::default(),
             measures: Measures::default(),
             delays: Durations::default(),
-            dropped_at_door: 0,
+            dropped_at_inbox: 0,
             dropped_at_shards: 0,
             kept: None,
             local_only: 0,
@@ -169,7 +169,7 @@ impl View {
         [
             ("bytes", counts.dropped.by_bytes),
             ("age", counts.dropped.by_age),
-            ("door", self.dropped_at_door),
+            ("door", self.dropped_at_inbox),
             ("shard", self.dropped_at_shards),
             ("control", counts.refused_control),
             ("presence", counts.refused_presence),

@@ -1,10 +1,10 @@
 //! Driven sockets: the transport between a [`Driver`](crate::driver::Driver) and the sessions of a
 //! shard.
 //!
-//! A driven socket is a local connection of the reactor. What a driver asks comes as orders, many
-//! sockets at a time, that are carried out in order and in slices at the end of turns. Where values
+//! A driven socket is a local connection of the reactor. A driver sends commands, each for many
+//! sockets, which are carried out in order and in slices at the end of turns. Where values
 //! are spoken ([`Wire::Values`]) a message goes straight to the core, and what that has for the
-//! socket straight to the driver's mouth; otherwise both pass frames, as those of a client do.
+//! socket straight into the driver's queue; otherwise both pass frames, as those of a client do.
 
 use std::collections::{HashMap, VecDeque};
 use std::net::{Ipv4Addr, SocketAddr};
@@ -21,11 +21,11 @@ use simurgh_proto::ws::{self, CloseCode, Decoder, Event, Limits, OpCode, Role};
 use simurgh_reactor::{Key, Next};
 
 use super::Error;
-use super::event::{Received, SocketId, Sort, What, sort};
-use super::outlet::{Answer, Asked, Connect, Mouth, Order, Said};
-use crate::hub::Hub;
+use super::event::{EventKind, Received, SocketId, What, kind};
+use super::queue::{Answer, ClientMessage, CommandKind, Connect, DriverCommand, EventSender};
 use crate::longpoll::POLLED;
-use crate::shard::{Asker, Conn, Io, Shard};
+use crate::server::Server;
+use crate::shard::{Conn, Io, Requester, Shard};
 use crate::socket::{self, ConnectInfo, ConnectKind, Transport};
 use crate::websocket::{check, client};
 
@@ -42,20 +42,20 @@ const MASK: Option<[u8; 4]> = Some([0x5a, 0xa5, 0x3c, 0xc3]);
 /// Names no connection: where a request is checked before there is one.
 const NOT_YET: Key = Key { slot: u32::MAX, generation: u32::MAX };
 
-/// All of a shard that concerns drivers; made for the first of them.
+/// The drivers of a shard and their commands; made for the first driver.
 #[derive(Default)]
 pub(crate) struct Driven {
-    /// By what the record of a socket says of its transport.
-    mouths: Vec<Option<Mouth>>,
+    /// Indexed by `Socket::transport`.
+    to_drivers: Vec<Option<EventSender>>,
     agenda: VecDeque<Task>,
-    /// What was asked of sockets that are not read now.
-    waiting: HashMap<Key, VecDeque<Rc<Order>>>,
+    /// Commands for sockets that are not read now.
+    waiting: HashMap<Key, VecDeque<Rc<DriverCommand>>>,
     frame: Vec<u8>,
 }
 
-/// An order, and how far it is carried out.
+/// A command, and how far it is carried out.
 struct Task {
-    order: Rc<Order>,
+    command: Rc<DriverCommand>,
     driver: u8,
     done: usize,
     /// For the end of a driver: the next record, and whether this round has found any of its.
@@ -64,18 +64,18 @@ struct Task {
 }
 
 impl Driven {
-    fn attach(&mut self, mouth: Mouth) {
-        let places = self.mouths.len();
-        match self.mouths.iter_mut().find(|mouth| mouth.is_none()) {
-            Some(place) => *place = Some(mouth),
-            None if places < usize::from(POLLED) => self.mouths.push(Some(mouth)),
-            // Its orders find nobody, and are answered with that.
+    fn attach(&mut self, to_driver: EventSender) {
+        let counted_peers = self.to_drivers.len();
+        match self.to_drivers.iter_mut().find(|to_driver| to_driver.is_none()) {
+            Some(new_socket) => *new_socket = Some(to_driver),
+            None if counted_peers < usize::from(POLLED) => self.to_drivers.push(Some(to_driver)),
+            // No place is left: its commands will find no socket.
             None => {}
         }
     }
 
-    fn mouth(&mut self, driver: u8) -> Option<&mut Mouth> {
-        self.mouths.get_mut(usize::from(driver))?.as_mut()
+    fn sender(&mut self, driver: u8) -> Option<&mut EventSender> {
+        self.to_drivers.get_mut(usize::from(driver))?.as_mut()
     }
 
     /// A socket hears broadcasts; how many.
@@ -86,11 +86,11 @@ impl Driven {
         key: Key,
         broadcasts: impl Iterator<Item = &'a Arc<Broadcast>>,
     ) -> u64 {
-        let mut mouth = self.mouth(driver);
+        let mut to_driver = self.sender(driver);
         let mut heard = 0;
         for broadcast in broadcasts {
-            if let Some(mouth) = &mut mouth {
-                mouth.hear_broadcast(key, broadcast);
+            if let Some(to_driver) = &mut to_driver {
+                to_driver.hear_broadcast(key, broadcast);
             }
             heard += 1;
         }
@@ -100,31 +100,33 @@ impl Driven {
     /// A socket hears a message as a value.
     #[inline]
     pub(crate) fn deliver(&mut self, driver: u8, key: Key, message: &ServerMessage<'_>) {
-        if let Some(mouth) = self.mouth(driver) {
-            mouth.hear(key, sort(message), || What::of(message));
+        if let Some(to_driver) = self.sender(driver) {
+            to_driver.hear(key, kind(message), || What::of(message));
         }
     }
 
     /// A socket hears that it is closed.
     pub(crate) fn deliver_close(&mut self, driver: u8, key: Key, code: Option<CloseCode>) {
-        if let Some(mouth) = self.mouth(driver) {
-            mouth.hear(key, Sort::Closed, || What::Closed { code: code.map(|code| code.0) });
+        if let Some(to_driver) = self.sender(driver) {
+            to_driver
+                .hear(key, EventKind::Closed, || What::Closed { code: code.map(|code| code.0) });
         }
     }
 }
 
 impl Shard {
-    /// Takes what a driver asks.
-    pub(crate) fn driver_asks(&mut self, order: Order) {
+    /// Queues a driver's command.
+    pub(crate) fn take_driver_command(&mut self, command: DriverCommand) {
         let driven = self.driven.get_or_insert_default();
-        if let Asked::Attach(mouth) = order.what {
-            return driven.attach(mouth);
+        if let CommandKind::Attach(to_driver) = command.what {
+            return driven.attach(to_driver);
         }
-        let is_of =
-            |mouth: &Option<Mouth>| mouth.as_ref().is_some_and(|it| it.is_of(&order.outlet));
-        let Some(driver) = driven.mouths.iter().position(is_of) else { return };
-        let (driver, order) = (driver as u8, Rc::new(order));
-        driven.agenda.push_back(Task { order, driver, done: 0, cursor: 0, has_found: false });
+        let is_of = |to_driver: &Option<EventSender>| {
+            to_driver.as_ref().is_some_and(|it| it.is_of(&command.queue))
+        };
+        let Some(driver) = driven.to_drivers.iter().position(is_of) else { return };
+        let (driver, command) = (driver as u8, Rc::new(command));
+        driven.agenda.push_back(Task { command, driver, done: 0, cursor: 0, has_found: false });
     }
 
     /// Carries out what drivers ask, for at most one slice.
@@ -135,7 +137,7 @@ impl Shard {
             let next = self.driven.as_deref_mut().and_then(|driven| driven.agenda.pop_front());
             let Some(mut task) = next else { return Next::Idle };
             // What was done before it has been heard at the end of this turn.
-            let waits = matches!(task.order.what, Asked::Settle(_)) && !is_first;
+            let waits = matches!(task.command.what, CommandKind::Settle(_)) && !is_first;
             is_first = false;
             if waits || !self.work(io, &mut task, deadline) {
                 if let Some(driven) = &mut self.driven {
@@ -148,49 +150,50 @@ impl Shard {
 
     /// Sends drivers what their sockets heard in this turn.
     pub(crate) fn send_heard(&mut self) {
-        let mouths = self.driven.as_deref_mut().map(|driven| driven.mouths.iter_mut().flatten());
-        for mouth in mouths.into_iter().flatten() {
-            mouth.send();
+        let to_drivers =
+            self.driven.as_deref_mut().map(|driven| driven.to_drivers.iter_mut().flatten());
+        for to_driver in to_drivers.into_iter().flatten() {
+            to_driver.send();
         }
     }
 
     /// Gets on with an order; whether it is done.
     fn work(&mut self, io: &mut Io, task: &mut Task, deadline: u64) -> bool {
-        let order = Rc::clone(&task.order);
-        match &order.what {
-            Asked::Attach(_) => true,
-            Asked::Settle(answer) => {
+        let command = Rc::clone(&task.command);
+        match &command.what {
+            CommandKind::Attach(_) => true,
+            CommandKind::Settle(answer) => {
                 // Who asked may have gone.
                 let _ = answer.send(Vec::new());
                 true
             }
-            Asked::Connect(connect) => self.connect(io, connect, task, deadline),
-            Asked::Say(keys, _) | Asked::Close(keys) => {
+            CommandKind::Connect(connect) => self.connect(io, connect, task, deadline),
+            CommandKind::Send(keys, _) | CommandKind::Close(keys) => {
                 while let Some(key) = keys.get(task.done) {
                     task.done += 1;
-                    self.ask(io, *key, task.driver, &order);
+                    self.ask(io, *key, task.driver, &command);
                     if task.done.is_multiple_of(STRIDE) && io.clock_ns() >= deadline {
                         return false;
                     }
                 }
                 true
             }
-            Asked::Detach => self.detach(io, task, deadline),
+            CommandKind::Detach => self.detach(io, task, deadline),
         }
     }
 
     /// Has one socket do what its driver asks, once it is read.
-    fn ask(&mut self, io: &mut Io, key: Key, driver: u8, order: &Rc<Order>) {
+    fn ask(&mut self, io: &mut Io, key: Key, driver: u8, command: &Rc<DriverCommand>) {
         let Some(conn) = io.conn_ref(key).filter(|conn| conn.socket.transport == driver) else {
             return;
         };
         let is_pending = conn.socket.phase().is_pending();
         let Some(driven) = self.driven.as_deref_mut() else { return };
         if is_pending || io.is_held(key) || driven.waiting.contains_key(&key) {
-            driven.waiting.entry(key).or_default().push_back(Rc::clone(order));
+            driven.waiting.entry(key).or_default().push_back(Rc::clone(command));
             return io.announce_local(key);
         }
-        self.obey(io, key, order);
+        self.carry_out(io, key, command);
     }
 
     /// A socket is read again: goes on with what was asked meanwhile.
@@ -202,55 +205,61 @@ impl Shard {
             }
             let Some(driven) = self.driven.as_deref_mut() else { return };
             let Some(waiting) = driven.waiting.get_mut(&key) else { return };
-            let Some(order) = waiting.pop_front() else {
+            let Some(command) = waiting.pop_front() else {
                 driven.waiting.remove(&key);
                 return;
             };
-            self.obey(io, key, &order);
+            self.carry_out(io, key, &command);
         }
         io.announce_local(key);
     }
 
-    fn obey(&mut self, io: &mut Io, key: Key, order: &Order) {
+    fn carry_out(&mut self, io: &mut Io, key: Key, command: &DriverCommand) {
         let Some((phase, wire)) =
             io.conn_ref(key).map(|conn| (conn.socket.phase(), conn.socket.wire()))
         else {
             return;
         };
-        match (&order.what, wire) {
+        match (&command.what, wire) {
             _ if phase != Phase::Open => {}
-            (Asked::Say(_, said), Wire::Values) => {
+            (CommandKind::Send(_, sent), Wire::Values) => {
                 let tick = io.now().tick;
                 if let Some(conn) = io.conn(key) {
                     conn.socket.heard(tick);
                 }
                 self.count_message(key);
-                self.received(io, key, Some(said.message().into()));
+                self.received(io, key, Some(sent.message().into()));
             }
-            (Asked::Close(_), Wire::Values) => {
+            (CommandKind::Close(_), Wire::Values) => {
                 self.peer_closes(io, key, Some(CloseCode::NORMAL));
             }
-            (Asked::Say(_, said), _) => {
-                let join_ref = self.join_ref(io, key, said);
-                let mut message = said.message();
+            (CommandKind::Send(_, sent), _) => {
+                let join_ref = self.join_ref(io, key, sent);
+                let mut message = sent.message();
                 if let Some(join_ref) = &join_ref {
                     message.join_ref = join_ref.as_ref();
                 }
                 self.pass_frame(io, key, |out| frame(out, wire, &message));
             }
-            (Asked::Close(_), _) => self.pass_frame(io, key, |out| {
+            (CommandKind::Close(_), _) => self.pass_frame(io, key, |out| {
                 ws::encode_close(CloseCode::NORMAL, "", MASK, out);
             }),
-            (Asked::Attach(_) | Asked::Connect(_) | Asked::Settle(_) | Asked::Detach, _) => {}
+            (
+                CommandKind::Attach(_)
+                | CommandKind::Connect(_)
+                | CommandKind::Settle(_)
+                | CommandKind::Detach,
+                _,
+            ) => {}
         }
     }
 
     /// The join_ref that a client would send along: in binary frames none is not the same as null.
-    fn join_ref(&self, io: &Io, key: Key, said: &Said) -> Option<OwnedRef> {
-        if !said.join_ref.is_null() {
+    fn join_ref(&self, io: &Io, key: Key, sent: &ClientMessage) -> Option<OwnedRef> {
+        if !sent.join_ref.is_null() {
             return None;
         }
-        self.core.join_ref(key, &io.conn_ref(key)?.socket, &said.topic)
+        self.core.join_ref(key, &io.conn_ref(key)?.socket, &sent.topic)
     }
 
     /// The peer of a socket closes it.
@@ -278,7 +287,8 @@ impl Shard {
     pub(crate) fn hear_frames(&mut self, io: &mut Io, key: Key, mut data: &mut [u8]) {
         let Some(conn) = io.conn_ref(key) else { return };
         let (driver, wire) = (conn.socket.transport, conn.socket.wire());
-        let Some(mouth) = self.driven.as_deref_mut().and_then(|driven| driven.mouth(driver)) else {
+        let Some(to_driver) = self.driven.as_deref_mut().and_then(|driven| driven.sender(driver))
+        else {
             return;
         };
         let limits = Limits { frame_bytes_max: usize::MAX, message_bytes_max: usize::MAX };
@@ -290,7 +300,7 @@ impl Shard {
                 Event::Binary(bytes) => Frame::Binary(bytes),
                 Event::Close(close) => {
                     let code = close.as_ref().map(|close| close.code.0);
-                    mouth.hear(key, Sort::Closed, || What::Closed { code });
+                    to_driver.hear(key, EventKind::Closed, || What::Closed { code });
                     // It was the first to say so, or has just been answered.
                     io.close(key);
                     return;
@@ -298,9 +308,9 @@ impl Shard {
                 Event::Ping(_) | Event::Pong(_) => continue,
             };
             match wire.serializer().map(|serializer| serializer.decode_server(frame)) {
-                Some(Ok(message)) => mouth.hear(key, sort(&message), || What::of(&message)),
+                Some(Ok(message)) => to_driver.hear(key, kind(&message), || What::of(&message)),
                 Some(Err(error)) => tracing::error!(%error, "a message of our own is no message"),
-                None => mouth.hear(key, Sort::Message, || bare(frame)),
+                None => to_driver.hear(key, EventKind::Message, || bare(frame)),
             }
         }
     }
@@ -317,14 +327,15 @@ impl Shard {
 
     /// Opens sockets; whether all have been tried.
     fn connect(&mut self, io: &mut Io, connect: &Connect, task: &mut Task, deadline: u64) -> bool {
-        let hub = Arc::clone(&self.hub);
+        let server = Arc::clone(&self.server);
         let mut answers = Vec::new();
-        let asked = request(io, &hub, connect, |io, wire, info| {
+        let asked = request(io, &server, connect, |io, wire, info| {
             while task.done < connect.count {
                 task.done += 1;
                 let decided = self.ask_connect(info);
-                let place = Place { driver: task.driver, user_socket: connect.user_socket, wire };
-                answers.extend(self.let_in(io, place, &connect.answer, decided));
+                let new_socket =
+                    NewSocket { driver: task.driver, user_socket: connect.user_socket, wire };
+                answers.extend(self.let_in(io, new_socket, &connect.answer, decided));
                 if task.done.is_multiple_of(STRIDE) && io.clock_ns() >= deadline {
                     return;
                 }
@@ -344,35 +355,35 @@ impl Shard {
     fn let_in(
         &mut self,
         io: &mut Io,
-        place: Place,
+        new_socket: NewSocket,
         answer: &Answer,
         decided: Option<socket::Connect>,
     ) -> Option<Result<SocketId, Error>> {
-        let Some(decided) = decided else { return Some(self.turn_away(500, String::new())) };
+        let Some(decided) = decided else { return Some(self.refuse_driven(500, String::new())) };
         match decided.0 {
-            ConnectKind::Refuse { status, body } => Some(self.turn_away(status, body)),
+            ConnectKind::Refuse { status, body } => Some(self.refuse_driven(status, body)),
             ConnectKind::Ok(state) => {
-                if !self.hub.seats.take() {
+                if !self.server.connection_limit.take() {
                     self.drop_guarded(state);
                     return Some(self.no_place());
                 }
-                match io.open_local(place.conn(Phase::Head, io.now().tick)) {
+                match io.open_local(new_socket.conn(Phase::Head, io.now().tick)) {
                     Ok(key) => {
                         self.open(io, key, &[], state);
                         Some(Ok(SocketId { key, shard: self.index }))
                     }
                     Err(_) => {
-                        self.hub.seats.give_back();
+                        self.server.connection_limit.give_back();
                         self.drop_guarded(state);
                         Some(self.no_place())
                     }
                 }
             }
             ConnectKind::Later(work) => {
-                let conn = place.conn(Phase::Connecting, io.now().tick);
-                let asker = Some(Asker::Driver(answer.clone()));
+                let conn = new_socket.conn(Phase::Connecting, io.now().tick);
+                let requester = Some(Requester::Driver(answer.clone()));
                 let Ok(key) = io.open_local(conn) else { return Some(self.no_place()) };
-                self.await_connect(io, key, Vec::new(), asker, &[], work);
+                self.await_connect(io, key, Vec::new(), requester, &[], work);
                 None
             }
         }
@@ -390,13 +401,13 @@ impl Shard {
             self.metrics.errors_callback_panic.add(1);
         }
         let outcome = match decided.map(|decided| decided.0) {
-            None => self.turn_away(500, String::new()),
-            Some(ConnectKind::Refuse { status, body }) => self.turn_away(status, body),
+            None => self.refuse_driven(500, String::new()),
+            Some(ConnectKind::Refuse { status, body }) => self.refuse_driven(status, body),
             Some(ConnectKind::Later(work)) => {
-                let asker = Some(Asker::Driver(answer.clone()));
-                return self.await_connect(io, key, Vec::new(), asker, &[], work);
+                let requester = Some(Requester::Driver(answer.clone()));
+                return self.await_connect(io, key, Vec::new(), requester, &[], work);
             }
-            Some(ConnectKind::Ok(state)) if !self.hub.seats.take() => {
+            Some(ConnectKind::Ok(state)) if !self.server.connection_limit.take() => {
                 self.drop_guarded(state);
                 self.no_place()
             }
@@ -413,14 +424,14 @@ impl Shard {
         let _ = answer.send(vec![outcome]);
     }
 
-    pub(crate) fn turn_away(&self, status: u16, body: String) -> Result<SocketId, Error> {
+    pub(crate) fn refuse_driven(&self, status: u16, body: String) -> Result<SocketId, Error> {
         self.metrics.upgrades_refused.add(1);
         refused(status, body)
     }
 
     fn no_place(&self) -> Result<SocketId, Error> {
         self.metrics.refused_full.add(1);
-        self.turn_away(503, String::new())
+        self.refuse_driven(503, String::new())
     }
 
     /// Closes what a driver leaves behind; whether nothing is left.
@@ -441,9 +452,12 @@ impl Shard {
             // A round that finds none is the last. Who was found is there until the turn ends.
             if task.cursor == 0 {
                 if !std::mem::take(&mut task.has_found) {
-                    let mouths = self.driven.as_deref_mut().map(|driven| &mut driven.mouths);
-                    if let Some(mouth) = mouths.and_then(|it| it.get_mut(usize::from(driver))) {
-                        *mouth = None;
+                    let to_drivers =
+                        self.driven.as_deref_mut().map(|driven| &mut driven.to_drivers);
+                    if let Some(to_driver) =
+                        to_drivers.and_then(|it| it.get_mut(usize::from(driver)))
+                    {
+                        *to_driver = None;
                     }
                     return true;
                 }
@@ -458,13 +472,13 @@ impl Shard {
 
 /// What the record of a new driven socket says.
 #[derive(Clone, Copy)]
-struct Place {
+struct NewSocket {
     driver: u8,
     user_socket: u8,
     wire: Wire,
 }
 
-impl Place {
+impl NewSocket {
     fn conn(self, phase: Phase, tick: u32) -> Conn {
         let Self { driver, user_socket, wire } = self;
         let mut conn = Conn::new(phase, tick, driver);
@@ -481,20 +495,20 @@ fn refused(status: u16, body: String) -> Result<SocketId, Error> {
 /// of it. The error is an HTTP status.
 fn request(
     io: &mut Io,
-    hub: &Hub,
+    server: &Server,
     connect: &Connect,
     then: impl FnOnce(&mut Io, Wire, &ConnectInfo<'_>),
 ) -> Result<(), u16> {
     let parsed = Request::parse(&connect.head, &HeadLimits::default());
     let (request, _) = parsed.map_err(|error| error.status())?.ok_or(400_u16)?;
-    let user_socket = hub.user_sockets.get(usize::from(connect.user_socket)).ok_or(404_u16)?;
-    let checked = check(hub, user_socket, &request, io, NOT_YET)?;
+    let user_socket = server.user_sockets.get(usize::from(connect.user_socket)).ok_or(404_u16)?;
+    let checked = check(server, user_socket, &request, io, NOT_YET)?;
     let params = match &user_socket.connect {
         Some(_) => params::decode(request.query()).map_err(|_| 400_u16)?,
         None => serde_json::Value::Null,
     };
     let own = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
-    let peer = client(hub, &request, io, NOT_YET, Some(own));
+    let peer = client(server, &request, io, NOT_YET, Some(own));
     let auth_token = checked.token.as_deref();
     let wire = match checked.wire {
         Wire::Plain => Wire::Plain,

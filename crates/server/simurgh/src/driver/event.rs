@@ -89,52 +89,52 @@ pub struct Reply {
 
 /// An event that was received. What a broadcast carries is shared by all who received it.
 #[derive(Clone)]
-pub struct Received(Held);
+pub struct Received(Content);
 
 #[derive(Clone)]
-enum Held {
+enum Content {
     Shared(Arc<Broadcast>),
     Own(Box<(Box<str>, Box<str>, Payload<'static>)>),
 }
 
 impl Received {
     pub(crate) fn own(topic: &str, event: &str, payload: Payload<'static>) -> Self {
-        Self(Held::Own(Box::new((topic.into(), event.into(), payload))))
+        Self(Content::Own(Box::new((topic.into(), event.into(), payload))))
     }
 
     pub(super) fn shared(broadcast: &Arc<Broadcast>) -> Self {
-        Self(Held::Shared(Arc::clone(broadcast)))
+        Self(Content::Shared(Arc::clone(broadcast)))
     }
 
     /// The topic; empty for a message of a plain socket.
     pub fn topic(&self) -> &str {
         match &self.0 {
-            Held::Shared(broadcast) => broadcast.topic(),
-            Held::Own(own) => &own.0,
+            Content::Shared(broadcast) => broadcast.topic(),
+            Content::Own(own) => &own.0,
         }
     }
 
     /// The event; `text` or `binary` for a message of a plain socket.
     pub fn event(&self) -> &str {
         match &self.0 {
-            Held::Shared(broadcast) => broadcast.event(),
-            Held::Own(own) => &own.1,
+            Content::Shared(broadcast) => broadcast.event(),
+            Content::Own(own) => &own.1,
         }
     }
 
     /// What it carries.
     pub fn payload(&self) -> &Payload<'static> {
         match &self.0 {
-            Held::Shared(broadcast) => broadcast.payload(),
-            Held::Own(own) => &own.2,
+            Content::Shared(broadcast) => broadcast.payload(),
+            Content::Own(own) => &own.2,
         }
     }
 
     /// Bytes of it that nobody shares.
     fn own_bytes(&self) -> usize {
         match &self.0 {
-            Held::Shared(_) => 0,
-            Held::Own(own) => size_of_val(&**own) + own.0.len() + own.1.len() + own.2.len(),
+            Content::Shared(_) => 0,
+            Content::Own(own) => size_of_val(&**own) + own.0.len() + own.1.len() + own.2.len(),
         }
     }
 }
@@ -160,7 +160,7 @@ impl fmt::Debug for Received {
 
 /// The sorts of [`What`], to be counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Sort {
+pub(crate) enum EventKind {
     Ok,
     NotOk,
     Message,
@@ -170,14 +170,14 @@ pub(crate) enum Sort {
 }
 
 /// Which sort a server's message is.
-pub(crate) fn sort(message: &ServerMessage<'_>) -> Sort {
+pub(crate) fn kind(message: &ServerMessage<'_>) -> EventKind {
     match message {
-        ServerMessage::Reply { status, .. } if status == "ok" => Sort::Ok,
-        ServerMessage::Reply { .. } => Sort::NotOk,
+        ServerMessage::Reply { status, .. } if status == "ok" => EventKind::Ok,
+        ServerMessage::Reply { .. } => EventKind::NotOk,
         ServerMessage::Event(Message { event, .. }) => match &**event {
-            events::CLOSE => Sort::ChannelClosed,
-            events::ERROR => Sort::ChannelCrashed,
-            _ => Sort::Message,
+            events::CLOSE => EventKind::ChannelClosed,
+            events::ERROR => EventKind::ChannelCrashed,
+            _ => EventKind::Message,
         },
     }
 }

@@ -48,7 +48,7 @@
 
 mod driven;
 mod event;
-mod outlet;
+mod queue;
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -64,12 +64,14 @@ use simurgh_proto::serializer::Serializer;
 use simurgh_reactor::Key;
 
 use crate::endpoint::Endpoint;
-use crate::hub::Hub;
+use crate::server::Server;
 
 pub(crate) use driven::Driven;
 pub use event::{Event, MessageRef, Received, Reply, SocketId, What};
-pub use outlet::Counts;
-pub(crate) use outlet::{Answer, Asked, Connect, Mouth, Order, Outlet, Said};
+pub use queue::Counts;
+pub(crate) use queue::{
+    Answer, ClientMessage, CommandKind, Connect, DriverCommand, EventQueue, EventSender,
+};
 
 /// How long [`Driver::reply`] and [`Driver::message`] wait.
 const WAIT_MAX: Duration = Duration::from_secs(5);
@@ -81,14 +83,14 @@ const KEYS_AT_ONCE: usize = 16 << 10;
 
 /// Drives sockets of one server. Dropping it closes them.
 pub struct Driver {
-    hub: Arc<Hub>,
-    outlet: Arc<Outlet>,
+    server: Arc<Server>,
+    queue: Arc<EventQueue>,
     options: Options,
-    inbox: Receiver<outlet::Batch>,
+    inbox: Receiver<queue::Batch>,
     /// The batch that is being taken.
-    batch: outlet::Opened,
+    batch: queue::OpenBatch,
     /// Events that were passed over while another was looked for, and their weight.
-    aside: VecDeque<(Event, usize)>,
+    skipped: VecDeque<(Event, usize)>,
     next_ref: u64,
     next_shard: usize,
 }
@@ -113,11 +115,12 @@ impl Default for Options {
 }
 
 /// Why something could not be asked of a socket.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// The connection was refused, with an HTTP status; by the user socket, the application, or for
     /// want of place.
+    #[error("the connection was refused with {status}{}", after_colon(body))]
     Refused {
         /// The status: 403 by custom, 404 where nothing is mounted.
         status: u16,
@@ -125,30 +128,19 @@ pub enum Error {
         body: String,
     },
     /// Too many bytes are under way in a shard; try again later.
+    #[error("too many bytes are under way, try again later")]
     Congested,
     /// The server has ended.
+    #[error("the server has ended")]
     Ended,
     /// What was waited for did not come in time.
+    #[error("what was waited for did not come in time")]
     TimedOut,
 }
 
-impl fmt::Display for Error {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Refused { status, body } if body.is_empty() => {
-                write!(f, "the connection was refused with {status}")
-            }
-            Self::Refused { status, body } => {
-                write!(f, "the connection was refused with {status}: {}", body.trim_end())
-            }
-            Self::Congested => f.write_str("too many bytes are under way, try again later"),
-            Self::Ended => f.write_str("the server has ended"),
-            Self::TimedOut => f.write_str("what was waited for did not come in time"),
-        }
-    }
+fn after_colon(body: &str) -> String {
+    if body.is_empty() { String::new() } else { format!(": {}", body.trim_end()) }
 }
-
-impl std::error::Error for Error {}
 
 impl Driver {
     /// Drives sockets with the default [`Options`]: values, kept until they are taken.
@@ -158,23 +150,23 @@ impl Driver {
 
     /// Drives sockets as `options` say.
     pub fn with(endpoint: &Endpoint, options: Options) -> Self {
-        let hub = endpoint.handle().0;
-        let shards = hub.mailboxes.len();
-        let outlet = Outlet::new(shards, options.queue_bytes_max, options.counts_only);
-        let outlet = Arc::new(outlet);
+        let server = endpoint.handle().0;
+        let shards = server.mailboxes.len();
+        let queue = EventQueue::new(shards, options.queue_bytes_max, options.counts_only);
+        let queue = Arc::new(queue);
         let (sender, inbox) = channel();
         for shard in 0..shards as u16 {
-            let mouth = Mouth::new(&outlet, &sender, shard);
+            let to_driver = EventSender::new(&queue, &sender, shard);
             // A shard that has ended is noticed when something is asked of it.
-            let _ = outlet::post(&hub, &outlet, shard, Asked::Attach(mouth));
+            let _ = queue::post(&server, &queue, shard, CommandKind::Attach(to_driver));
         }
         Self {
-            hub,
-            outlet,
+            server,
+            queue,
             options,
             inbox,
-            batch: outlet::Opened::default(),
-            aside: VecDeque::new(),
+            batch: queue::OpenBatch::default(),
+            skipped: VecDeque::new(),
             next_ref: 0,
             next_shard: 0,
         }
@@ -205,7 +197,7 @@ impl Driver {
     ) -> Result<Vec<Result<SocketId, Error>>, Error> {
         let (user_socket, head) = self.request(path, &params)?;
         let (answer, answers) = channel();
-        let shards = self.hub.mailboxes.len().max(1);
+        let shards = self.server.mailboxes.len().max(1);
         let first = self.next_shard;
         self.next_shard = (first + count) % shards;
         let mut shares: Vec<usize> = vec![count / shards; shards];
@@ -221,7 +213,7 @@ impl Driver {
                 let (head, answer) = (head.clone(), answer.clone());
                 let values = self.options.serializer.is_none();
                 let connect = Connect { head, user_socket, values, count: some, answer };
-                self.ask(shard as u16, Asked::Connect(connect))?;
+                self.ask(shard as u16, CommandKind::Connect(connect))?;
             }
         }
         drop(answer);
@@ -321,7 +313,7 @@ impl Driver {
     /// As for [`join`](Self::join).
     pub fn close_many(&mut self, sockets: &[SocketId]) -> Result<(), Error> {
         for (shard, keys) in self.by_shard(sockets) {
-            self.ask(shard, Asked::Close(keys))?;
+            self.ask(shard, CommandKind::Close(keys))?;
         }
         Ok(())
     }
@@ -339,12 +331,12 @@ impl Driver {
     /// As [`settle`](Self::settle), but [`Error::TimedOut`] for a shard that takes longer.
     pub(crate) fn settle_within(&mut self, time: Duration) -> Result<(), Error> {
         let (answer, answers) = channel();
-        for shard in 0..self.hub.mailboxes.len() as u16 {
-            self.ask(shard, Asked::Settle(answer.clone()))?;
+        for shard in 0..self.server.mailboxes.len() as u16 {
+            self.ask(shard, CommandKind::Settle(answer.clone()))?;
         }
         drop(answer);
-        for _ in 0..self.hub.mailboxes.len() {
-            answers.recv_timeout(time).map_err(gave_nothing)?;
+        for _ in 0..self.server.mailboxes.len() {
+            answers.recv_timeout(time).map_err(recv_error)?;
         }
         Ok(())
     }
@@ -405,15 +397,15 @@ impl Driver {
 
     /// How much was heard so far of each sort.
     pub fn counts(&self) -> Counts {
-        self.outlet.counts()
+        self.queue.counts()
     }
 
     /// The first event that `is_it`.
     fn find(&mut self, is_it: impl Fn(&Event) -> bool) -> Result<Event, Error> {
-        if let Some(at) = self.aside.iter().position(|(event, _)| is_it(event))
-            && let Some((event, weight)) = self.aside.remove(at)
+        if let Some(at) = self.skipped.iter().position(|(event, _)| is_it(event))
+            && let Some((event, weight)) = self.skipped.remove(at)
         {
-            self.outlet.taken(weight);
+            self.queue.taken(weight);
             return Ok(event);
         }
         let until = Instant::now() + WAIT_MAX;
@@ -421,19 +413,19 @@ impl Driver {
             let left = until.saturating_duration_since(Instant::now());
             let (event, weight) = self.next(left)?;
             if is_it(&event) {
-                self.outlet.taken(weight);
+                self.queue.taken(weight);
                 return Ok(event);
             }
-            self.aside.push_back((event, weight));
+            self.skipped.push_back((event, weight));
         }
     }
 
     fn recv_within(&mut self, time: Duration) -> Result<Event, Error> {
-        let (event, weight) = match self.aside.pop_front() {
-            Some(aside) => aside,
+        let (event, weight) = match self.skipped.pop_front() {
+            Some(skipped) => skipped,
             None => self.next(time)?,
         };
-        self.outlet.taken(weight);
+        self.queue.taken(weight);
         Ok(event)
     }
 
@@ -443,7 +435,7 @@ impl Driver {
             if let Some(event) = self.batch.next() {
                 return Ok(event);
             }
-            let batch = self.inbox.recv_timeout(time).map_err(gave_nothing)?;
+            let batch = self.inbox.recv_timeout(time).map_err(recv_error)?;
             self.batch = batch.into();
         }
     }
@@ -460,9 +452,9 @@ impl Driver {
         let msg_ref = name.write();
         let join_ref = if event == events::JOIN { msg_ref.clone() } else { Ref::Null };
         let (topic, event) = (topic.into(), event.into());
-        let said = Arc::new(Said { join_ref, msg_ref, topic, event, payload });
+        let sent = Arc::new(ClientMessage { join_ref, msg_ref, topic, event, payload });
         for (shard, keys) in self.by_shard(sockets) {
-            self.ask(shard, Asked::Say(keys, Arc::clone(&said)))?;
+            self.ask(shard, CommandKind::Send(keys, Arc::clone(&sent)))?;
         }
         Ok(name)
     }
@@ -472,7 +464,7 @@ impl Driver {
         if let [one] = sockets {
             return vec![(one.shard, vec![one.key])];
         }
-        let mut shards: Vec<Vec<Key>> = vec![Vec::new(); self.hub.mailboxes.len()];
+        let mut shards: Vec<Vec<Key>> = vec![Vec::new(); self.server.mailboxes.len()];
         for id in sockets {
             if let Some(keys) = shards.get_mut(id.shard()) {
                 keys.push(id.key);
@@ -484,8 +476,8 @@ impl Driver {
         parts.collect()
     }
 
-    fn ask(&self, shard: u16, what: Asked) -> Result<(), Error> {
-        outlet::post(&self.hub, &self.outlet, shard, what)
+    fn ask(&self, shard: u16, what: CommandKind) -> Result<(), Error> {
+        queue::post(&self.server, &self.queue, shard, what)
     }
 
     /// The user socket at `path`, and the request that a client of it would make.
@@ -497,7 +489,7 @@ impl Driver {
         let query =
             params::encode(params).ok_or_else(|| refused(400, "params are an object, or null"))?;
         let channels = format!("{}/websocket", path.trim_end_matches('/'));
-        let user_sockets = &self.hub.user_sockets;
+        let user_sockets = &self.server.user_sockets;
         let found = [channels.as_str(), path].into_iter().find_map(|path| {
             let at = user_sockets.iter().position(|user_socket| user_socket.takes(path, true))?;
             Some((path, at, user_sockets.get(at)?))
@@ -514,7 +506,7 @@ impl Driver {
 }
 
 /// Why a channel from the shards gave nothing.
-fn gave_nothing(error: RecvTimeoutError) -> Error {
+fn recv_error(error: RecvTimeoutError) -> Error {
     match error {
         RecvTimeoutError::Timeout => Error::TimedOut,
         RecvTimeoutError::Disconnected => Error::Ended,
@@ -523,9 +515,9 @@ fn gave_nothing(error: RecvTimeoutError) -> Error {
 
 impl Drop for Driver {
     fn drop(&mut self) {
-        for shard in 0..self.hub.mailboxes.len() as u16 {
+        for shard in 0..self.server.mailboxes.len() as u16 {
             // One that has ended has closed everything already.
-            let _ = self.ask(shard, Asked::Detach);
+            let _ = self.ask(shard, CommandKind::Detach);
         }
     }
 }

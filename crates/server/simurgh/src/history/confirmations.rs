@@ -1,5 +1,5 @@
-//! Word of whether broadcasts are kept: of all that are sent together, in one place, so that they
-//! have one deadline, and whoever waits for them is woken once.
+//! Confirmations that broadcasts are kept. Those that are sent together share one deadline, and
+//! their waiter is woken once.
 
 use std::future::poll_fn;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -11,10 +11,10 @@ use simurgh_core::{Broadcast, Ids, KeptAt, Node};
 use tokio::time::{Instant, timeout_at};
 
 use super::NotKept;
-use crate::http::Ring;
-use crate::hub::Hub;
+use crate::http::RemoteWaker;
+use crate::server::Server;
 
-/// A longer time than this is none that anybody waits for, and can be added to any instant.
+/// Longer times are cut to this, which can be added to any instant.
 const LONGEST: Duration = Duration::from_secs(365 * 24 * 3_600);
 
 /// Whether a broadcast is kept, and where.
@@ -29,9 +29,9 @@ pub(crate) struct Confirmations {
 
 impl Confirmations {
     /// For so many broadcasts at most, whose common time begins now.
-    pub(crate) fn new(hub: &Hub, count: usize) -> Self {
-        let longest = hub.limits.history.confirm_timeout;
-        Self { book: Arc::new(Book::new(count, longest, &hub.unconfirmed)), sent: 0 }
+    pub(crate) fn new(server: &Server, count: usize) -> Self {
+        let longest = server.limits.history.confirm_timeout;
+        Self { book: Arc::new(Book::new(count, longest, &server.unconfirmed)), sent: 0 }
     }
 
     /// Sends a broadcast to the shard that keeps its topic, which is known to have a history. It
@@ -41,7 +41,7 @@ impl Confirmations {
     /// The id is none, or the broadcast is not taken: it is the last that may be sent.
     pub(crate) fn keep(
         &mut self,
-        hub: &Hub,
+        server: &Server,
         broadcast: Broadcast,
         id: Option<Box<str>>,
     ) -> Result<(), NotKept> {
@@ -50,7 +50,7 @@ impl Confirmations {
         }
         let entry = Entry::new(&self.book, self.sent);
         let answer = Box::new(move |kept| entry.tell(kept));
-        hub.keep(broadcast, id, Some(answer)).map_err(NotKept::Refused)?;
+        server.keep(broadcast, id, Some(answer)).map_err(NotKept::Refused)?;
         self.sent += 1;
         Ok(())
     }
@@ -77,20 +77,20 @@ impl Drop for Confirmations {
 /// What is shared with the shards.
 struct Book {
     entries: Mutex<Entries>,
-    /// How long it is waited.
+    /// How long the waiter waits.
     longest: Duration,
     deadline: Instant,
-    /// Counts those of which no word came in time, whether or not somebody still waits.
+    /// Counts those that were not confirmed in time.
     unconfirmed: Arc<AtomicU64>,
 }
 
 struct Entries {
     /// In the order of the broadcasts; none where no word has come. Empty when nobody waits.
     outcomes: Vec<Option<Outcome>>,
-    /// Up to here all have come, and nothing is an error after which nobody waits.
+    /// Up to here all are confirmed, or heard on this node alone.
     settled: usize,
-    ring: Option<Ring>,
-    /// Those of which no word had come at the deadline were counted.
+    waker: Option<RemoteWaker>,
+    /// Those missing at the deadline were counted.
     is_counted: bool,
 }
 
@@ -107,7 +107,7 @@ impl Entries {
 impl Book {
     fn new(count: usize, longest: Duration, unconfirmed: &Arc<AtomicU64>) -> Self {
         let outcomes = (0..count).map(|_| None).collect();
-        let entries = Entries { outcomes, settled: 0, ring: None, is_counted: false };
+        let entries = Entries { outcomes, settled: 0, waker: None, is_counted: false };
         Self {
             entries: Mutex::new(entries),
             longest,
@@ -125,15 +125,15 @@ impl Book {
         if entries.is_settled() {
             return Poll::Ready(());
         }
-        if !entries.ring.as_ref().is_some_and(|it| it.is_for(context)) {
-            entries.ring = Some(Ring::new(context));
+        if !entries.waker.as_ref().is_some_and(|it| it.is_for(context)) {
+            entries.waker = Some(RemoteWaker::new(context));
         }
         Poll::Pending
     }
 }
 
 impl Book {
-    /// Word of a broadcast comes.
+    /// Takes the outcome of a broadcast.
     fn tell(&self, at: usize, outcome: Outcome) {
         let mut entries = self.entries();
         let is_counted = entries.is_counted;
@@ -145,13 +145,13 @@ impl Book {
                 matches!(outcome, Err(NotKept::Unconfirmed(_))) || Instant::now() >= self.deadline
             }
         };
-        let ring = if entries.is_settled() { entries.ring.take() } else { None };
+        let waker = if entries.is_settled() { entries.waker.take() } else { None };
         drop(entries);
         if is_unconfirmed {
             self.unconfirmed.fetch_add(1, Relaxed);
         }
-        if let Some(ring) = ring {
-            ring.ring();
+        if let Some(waker) = waker {
+            waker.wake();
         }
     }
 
@@ -178,13 +178,13 @@ impl Book {
     /// Nobody waits any more.
     fn leave(&self) {
         let mut entries = self.entries();
-        let left = (std::mem::take(&mut entries.outcomes), entries.ring.take());
+        let left = (std::mem::take(&mut entries.outcomes), entries.waker.take());
         drop(entries);
         drop(left);
     }
 }
 
-/// The place of a broadcast, for the shard that keeps it: dropped without a word, that has ended.
+/// The place of a broadcast's outcome; dropped without one, the shard has ended.
 struct Entry {
     book: Arc<Book>,
     at: usize,

@@ -9,23 +9,23 @@ use axum::http::header;
 use axum::routing::get;
 use simurgh_reactor::{Counts, TURN_BUCKETS_NS};
 
-use super::Guests;
+use super::HttpConnections;
 use crate::cluster;
-use crate::hub::Hub;
 use crate::metrics::{HISTOGRAM_BOUNDS_NS, ShardMetrics, process};
+use crate::server::Server;
 
-pub(super) fn router(hub: &Arc<Hub>) -> Router {
-    let hub = Arc::downgrade(hub);
+pub(super) fn router(server: &Arc<Server>) -> Router {
+    let server = Arc::downgrade(server);
     Router::new().route(
         "/metrics",
         get(move || {
-            let text = hub.upgrade().map(|hub| render(&hub)).unwrap_or_default();
+            let text = server.upgrade().map(|server| render(&server)).unwrap_or_default();
             async { ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text) }
         }),
     )
 }
 
-fn render(hub: &Hub) -> String {
+fn render(server: &Server) -> String {
     let mut out = String::with_capacity(16 << 10);
     for (name, kind, help, read) in ShardMetrics::ALL {
         if *name == PRESENCES_REMOTE || LABELLED.iter().any(|it| it.part_of(name).is_some()) {
@@ -33,21 +33,21 @@ fn render(hub: &Hub) -> String {
         }
         let name = full_name(name, kind);
         family(&mut out, &name, kind, help);
-        for (shard, metrics) in hub.metrics.iter().enumerate() {
+        for (shard, metrics) in server.metrics.iter().enumerate() {
             let _ = writeln!(out, "{name}{{shard=\"{shard}\"}} {}", read(metrics));
         }
     }
-    LABELLED.iter().for_each(|it| labelled(&mut out, hub, it));
-    resume_times(&mut out, hub);
-    reactor(&mut out, hub);
-    mailboxes(&mut out, hub);
-    guests(&mut out, hub);
-    elsewhere(&mut out, hub);
-    if let Some(door) = &hub.cluster {
-        cluster::render(&mut out, &door.view());
-        presence_entries(&mut out, hub);
+    LABELLED.iter().for_each(|it| labelled(&mut out, server, it));
+    resume_times(&mut out, server);
+    reactor(&mut out, server);
+    mailboxes(&mut out, server);
+    http_connections(&mut out, server);
+    elsewhere(&mut out, server);
+    if let Some(inbox) = &server.cluster {
+        cluster::render(&mut out, &inbox.view());
+        presence_entries(&mut out, server);
     }
-    whole(&mut out, hub);
+    whole(&mut out, server);
     out
 }
 
@@ -55,10 +55,10 @@ fn render(hub: &Hub) -> String {
 const PRESENCES_REMOTE: &str = "presences_remote";
 
 /// Presences of a node of a cluster, by whose they are.
-fn presence_entries(out: &mut String, hub: &Hub) {
+fn presence_entries(out: &mut String, server: &Server) {
     let name = "simurgh_presence_entries";
     family(out, name, "gauge", "Presences that this shard keeps, by the node of their members.");
-    for (shard, metrics) in hub.metrics.iter().enumerate() {
+    for (shard, metrics) in server.metrics.iter().enumerate() {
         let remote = metrics.presences_remote.value();
         let local = metrics.presences.value().saturating_sub(remote);
         for (place, value) in [("local", local), ("remote", remote)] {
@@ -111,7 +111,7 @@ impl Labelled {
     }
 }
 
-fn labelled(out: &mut String, hub: &Hub, it: &Labelled) {
+fn labelled(out: &mut String, server: &Server, it: &Labelled) {
     let Labelled { name, help, labels, .. } = it;
     // One without goes on with the family before.
     if !help.is_empty() {
@@ -119,7 +119,7 @@ fn labelled(out: &mut String, hub: &Hub, it: &Labelled) {
     }
     for (counter, _, _, read) in ShardMetrics::ALL {
         let Some(labels) = it.part_of(counter).map(labels) else { continue };
-        for (shard, metrics) in hub.metrics.iter().enumerate() {
+        for (shard, metrics) in server.metrics.iter().enumerate() {
             let value = read(metrics);
             let _ = writeln!(out, "{name}{{shard=\"{shard}\",{labels}}} {value}");
         }
@@ -127,11 +127,11 @@ fn labelled(out: &mut String, hub: &Hub, it: &Labelled) {
 }
 
 /// How long clients waited that resumed.
-fn resume_times(out: &mut String, hub: &Hub) {
+fn resume_times(out: &mut String, server: &Server) {
     let name = "simurgh_resume_seconds";
     let help = "From joins of clients that were told where they stand to their answers.";
     family(out, name, "histogram", help);
-    for (shard, metrics) in hub.metrics.iter().enumerate() {
+    for (shard, metrics) in server.metrics.iter().enumerate() {
         let (buckets, sum_ns) = metrics.resume_times.value();
         histogram(out, name, shard, (&HISTOGRAM_BOUNDS_NS, &buckets), sum_ns);
     }
@@ -225,8 +225,8 @@ pub(crate) const REACTOR_METRICS: &[(&str, &str, &str, fn(&Counts) -> f64)] = &[
 ];
 
 /// The event loops' own figures.
-fn reactor(out: &mut String, hub: &Hub) {
-    let counts = counts(hub);
+fn reactor(out: &mut String, server: &Server) {
+    let counts = counts(server);
     for (name, kind, help, read) in REACTOR_METRICS {
         let name = full_name(name, kind);
         family(out, &name, kind, help);
@@ -242,21 +242,21 @@ fn reactor(out: &mut String, hub: &Hub) {
     }
 }
 
-fn counts(hub: &Hub) -> Vec<Counts> {
-    let stats = hub.observer.stats.get().map(Vec::as_slice).unwrap_or_default();
+fn counts(server: &Server) -> Vec<Counts> {
+    let stats = server.observer.stats.get().map(Vec::as_slice).unwrap_or_default();
     stats.iter().map(|stats| stats.read()).collect()
 }
 
 /// What waits before the shards.
-fn mailboxes(out: &mut String, hub: &Hub) {
+fn mailboxes(out: &mut String, server: &Server) {
     let name = "simurgh_mailbox_bytes";
     family(out, name, "gauge", "Bytes of broadcasts under way in the shard, its mailbox included.");
-    for (shard, mailbox) in hub.mailboxes.iter().enumerate() {
+    for (shard, mailbox) in server.mailboxes.iter().enumerate() {
         let _ = writeln!(out, "{name}{{shard=\"{shard}\"}} {}", mailbox.bytes());
     }
     let name = "simurgh_mailbox_mails";
     family(out, name, "gauge", "Mails that wait in the shard's mailbox.");
-    for (shard, (mailbox, counts)) in hub.mailboxes.iter().zip(counts(hub)).enumerate() {
+    for (shard, (mailbox, counts)) in server.mailboxes.iter().zip(counts(server)).enumerate() {
         let waiting = mailbox.posted().saturating_sub(counts.mails);
         let _ = writeln!(out, "{name}{{shard=\"{shard}\"}} {waiting}");
     }
@@ -264,7 +264,7 @@ fn mailboxes(out: &mut String, hub: &Hub) {
 
 /// The same of plain HTTP connections.
 #[allow(clippy::type_complexity, reason = "a table of names and readers")]
-const HTTP_METRICS: &[(&str, &str, &str, fn(&Guests) -> u64)] = &[
+const HTTP_METRICS: &[(&str, &str, &str, fn(&HttpConnections) -> u64)] = &[
     ("http_connections", "gauge", "Plain HTTP connections open now.", |it| it.taken() as u64),
     ("http_evicted", "counter", "Idle HTTP connections closed in favour of others.", |it| {
         it.evicted.load(Relaxed)
@@ -284,41 +284,43 @@ const HTTP_METRICS: &[(&str, &str, &str, fn(&Guests) -> u64)] = &[
 ];
 
 /// Plain HTTP connections, on the server's own port and on the admin address.
-fn guests(out: &mut String, hub: &Hub) {
+fn http_connections(out: &mut String, server: &Server) {
     for (name, kind, help, read) in HTTP_METRICS {
         let name = full_name(name, kind);
         family(out, &name, kind, help);
-        for (listener, guests) in [("main", &hub.guests), ("admin", &hub.admin_guests)] {
-            let _ = writeln!(out, "{name}{{listener=\"{listener}\"}} {}", read(guests));
+        for (listener, http_connections) in
+            [("main", &server.http_connections), ("admin", &server.admin_connections)]
+        {
+            let _ = writeln!(out, "{name}{{listener=\"{listener}\"}} {}", read(http_connections));
         }
     }
 }
 
 /// What of publishing and of long polling no shard knows.
-fn elsewhere(out: &mut String, hub: &Hub) {
+fn elsewhere(out: &mut String, server: &Server) {
     let name = "simurgh_publish_unconfirmed_total";
     let help = "Broadcasts from outside of channels of which it was not heard in time that they \
         are kept.";
     family(out, name, "counter", help);
-    let _ = writeln!(out, "{name} {}", hub.unconfirmed.load(Relaxed));
+    let _ = writeln!(out, "{name} {}", server.unconfirmed.load(Relaxed));
     let name = "simurgh_longpoll_polls_waiting";
     family(out, name, "gauge", "Long polls that wait for something to be said.");
-    let _ = writeln!(out, "{name} {}", hub.longpolls.waiting.load(Relaxed));
+    let _ = writeln!(out, "{name} {}", server.longpolls.waiting.load(Relaxed));
     let name = "simurgh_longpoll_refused_total";
     family(out, name, "counter", "Long-poll requests refused before a shard had them.");
-    let _ = writeln!(out, "{name} {}", hub.longpolls.refused.load(Relaxed));
+    let _ = writeln!(out, "{name} {}", server.longpolls.refused.load(Relaxed));
     let name = "simurgh_longpoll_elsewhere_total";
     let help = "Long-poll requests passed on to the node that has their session.";
     family(out, name, "counter", help);
-    let _ = writeln!(out, "{name} {}", hub.longpolls.elsewhere.load(Relaxed));
+    let _ = writeln!(out, "{name} {}", server.longpolls.elsewhere.load(Relaxed));
 }
 
 /// What there is one of.
-fn whole(out: &mut String, hub: &Hub) {
+fn whole(out: &mut String, server: &Server) {
     let version = env!("CARGO_PKG_VERSION");
     let name = "simurgh_build_info";
     family(out, name, "gauge", "Always 1; its labels are version and commit.");
-    let commit = &hub.config.commit;
+    let commit = &server.config.commit;
     // What a label may not hold as it is, no commit has.
     let commit: String = commit.chars().filter(|c| !matches!(c, '\\' | '"' | '\n')).collect();
     let _ = writeln!(out, "{name}{{version=\"{version}\",commit=\"{commit}\"}} 1");
@@ -335,7 +337,7 @@ fn whole(out: &mut String, hub: &Hub) {
             "process_start_time_seconds",
             "gauge",
             "When the server was started, since 1970.",
-            hub.observer.started_unix_s,
+            server.observer.started_unix_s,
         ),
     ];
     for (name, kind, help, value) in figures {

@@ -20,7 +20,7 @@ use tokio::runtime::Runtime;
 
 use super::seldom::Seldom;
 use super::{Pages, connection};
-use crate::hub::Hub;
+use crate::server::Server;
 
 /// How long it waits after it could not accept.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -28,7 +28,7 @@ const PAUSE: Duration = Duration::from_millis(100);
 /// Listens, and serves what comes on the runtime; returns where.
 pub(super) fn serve(
     runtime: &Runtime,
-    hub: &Arc<Hub>,
+    server: &Arc<Server>,
     address: SocketAddr,
     router: Router,
 ) -> io::Result<SocketAddr> {
@@ -38,18 +38,18 @@ pub(super) fn serve(
     tracing::info!(address = %actual, "metrics and the observer are served");
     let _entered = runtime.enter();
     let listener = TcpListener::from_std(listener)?;
-    runtime.spawn(accept_all(Arc::clone(hub), listener, Pages::of(router)));
+    runtime.spawn(accept_all(Arc::clone(server), listener, Pages::of(router)));
     Ok(actual)
 }
 
-async fn accept_all(hub: Arc<Hub>, listener: TcpListener, pages: Pages) {
+async fn accept_all(server: Arc<Server>, listener: TcpListener, pages: Pages) {
     let mut complaint = Seldom::default();
     loop {
         let stream = match listener.accept().await {
             Ok((stream, _)) => stream,
             // A connection that ended while it waited, or no descriptor left for it.
             Err(error) => {
-                hub.admin_guests.lost.fetch_add(1, Relaxed);
+                server.admin_connections.lost.fetch_add(1, Relaxed);
                 if let Some(times) = complaint.again() {
                     tracing::warn!(%error, times, "the admin address cannot accept");
                 }
@@ -57,16 +57,17 @@ async fn accept_all(hub: Arc<Hub>, listener: TcpListener, pages: Pages) {
                 continue;
             }
         };
-        if hub.admin_guests.is_closing() {
+        if server.admin_connections.is_closing() {
             return;
         }
-        if !hub.admin_guests.take_soon().await {
+        if !server.admin_connections.take_soon().await {
             refuse(&stream);
             continue;
         }
-        let (hub, pages, seat) = (Arc::clone(&hub), pages.clone(), hub.admin_guests.seat());
+        let (server, pages, seat) =
+            (Arc::clone(&server), pages.clone(), server.admin_connections.seat());
         tokio::spawn(async move {
-            let served = connection::serve(hub, pages, None, stream, Vec::new(), seat).await;
+            let served = connection::serve(server, pages, None, stream, Vec::new(), seat).await;
             if let Err(error) = served {
                 tracing::debug!(%error, "a connection to the admin address broke");
             }

@@ -24,8 +24,8 @@ use super::bearer::{Bearer, bearer};
 use super::supabase;
 use crate::declared::PayloadShape;
 use crate::history::{Confirmations, NotKept};
-use crate::hub::Hub;
 use crate::presence::Presence;
+use crate::server::Server;
 use crate::socket::UserSocket;
 use crate::{Broadcast, BroadcastError};
 
@@ -36,14 +36,14 @@ pub(super) const BODY_MAX: usize = 8_000_000;
 const EXPECTED: &str =
     "expected {\"topic\": …, \"event\": …, \"payload\": {…}} or {\"messages\": [ … ]}";
 
-pub(super) fn router(hub: &Arc<Hub>) -> Router {
+pub(super) fn router(server: &Arc<Server>) -> Router {
     Router::new()
         .route("/api/broadcast", post(broadcast))
         .route("/api/presence", get(presence))
         .merge(super::disconnect::router())
         .merge(super::history::router())
         .layer(DefaultBodyLimit::max(BODY_MAX))
-        .with_state(Arc::clone(hub))
+        .with_state(Arc::clone(server))
 }
 
 #[derive(Deserialize)]
@@ -73,16 +73,16 @@ struct Message<'a> {
 /// 401 without the token, 400 for a body of another shape or a payload that members of the topic
 /// may not send either, 413 for one that is too large to be broadcast, 503 while the server is
 /// congested, 504 if it is not known in time whether all are kept.
-async fn broadcast(State(hub): State<Arc<Hub>>, request: Request) -> Response {
+async fn broadcast(State(server): State<Arc<Server>>, request: Request) -> Response {
     // Before its body is read: nobody else may make the server hold one.
-    if !is_authorized(&hub, request.headers()) {
+    if !is_authorized(&server, request.headers()) {
         return unauthorized();
     }
     let body = match Bytes::from_request(request, &()).await {
         Ok(body) => body,
         Err(rejection) => return rejection.into_response(),
     };
-    let messages = match parse(&body).and_then(|messages| fitting(&hub.user_sockets, messages)) {
+    let messages = match parse(&body).and_then(|messages| fitting(&server.user_sockets, messages)) {
         Ok(messages) => messages,
         Err(error) => {
             return (StatusCode::BAD_REQUEST, Json(json!({"error": error}))).into_response();
@@ -90,7 +90,7 @@ async fn broadcast(State(hub): State<Arc<Hub>>, request: Request) -> Response {
     };
     // It may be large, and the answer may take its time.
     drop(body);
-    publish(&hub, messages).await
+    publish(&server, messages).await
 }
 
 /// A broadcast of a back end, and its id.
@@ -107,18 +107,19 @@ impl From<Broadcast> for Published {
 }
 
 /// Sends the broadcasts in their order; 202 with their number, 413, 503 or 504.
-pub(super) async fn publish(hub: &Hub, broadcasts: Vec<Published>) -> Response {
+pub(super) async fn publish(server: &Server, broadcasts: Vec<Published>) -> Response {
     let count = broadcasts.len();
     let has_ids = broadcasts.iter().any(|it| it.id.is_some());
-    let are_kept: Vec<bool> = broadcasts.iter().map(|it| hub.keeps(it.broadcast.topic())).collect();
+    let are_kept: Vec<bool> =
+        broadcasts.iter().map(|it| server.keeps(it.broadcast.topic())).collect();
     let kept = are_kept.iter().filter(|it| **it).count();
-    let mut confirmations = Confirmations::new(hub, kept);
+    let mut confirmations = Confirmations::new(server, kept);
     for (taken, (Published { broadcast, id }, is_kept)) in
         broadcasts.into_iter().zip(&are_kept).enumerate()
     {
         let sent = match is_kept {
-            true => confirmations.keep(hub, broadcast, id),
-            false => hub.broadcast(broadcast).map_err(NotKept::Refused),
+            true => confirmations.keep(server, broadcast, id),
+            false => server.broadcast(broadcast).map_err(NotKept::Refused),
         };
         if let Err(error) = sent {
             return refused(&error, taken);
@@ -193,18 +194,18 @@ struct About {
 /// get it (a sample of a long one); 401 without the token, 400 without a topic, 503 at the
 /// server's end.
 async fn presence(
-    State(hub): State<Arc<Hub>>,
+    State(server): State<Arc<Server>>,
     headers: HeaderMap,
     about: Result<Query<About>, QueryRejection>,
 ) -> Response {
-    if !is_authorized(&hub, &headers) {
+    if !is_authorized(&server, &headers) {
         return unauthorized();
     }
     let Ok(Query(About { topic })) = about else {
         let error = Json(json!({"error": "expected ?topic=NAME, and nothing else"}));
         return (StatusCode::BAD_REQUEST, error).into_response();
     };
-    match Presence::new(hub).ask(&topic).await {
+    match Presence::new(server).ask(&topic).await {
         Ok(PresenceList { entries, keys, json }) => {
             let Ok(presences) = RawValue::from_string(json) else {
                 return StatusCode::INTERNAL_SERVER_ERROR.into_response();
@@ -236,8 +237,8 @@ pub(super) fn unauthorized() -> Response {
         .into_response()
 }
 
-pub(super) fn is_authorized(hub: &Hub, headers: &HeaderMap) -> bool {
-    bearer(&hub.config, headers) == Bearer::Right
+pub(super) fn is_authorized(server: &Server, headers: &HeaderMap) -> bool {
+    bearer(&server.config, headers) == Bearer::Right
 }
 
 fn parse(body: &[u8]) -> Result<Vec<Message<'_>>, String> {
@@ -362,13 +363,13 @@ mod tests {
         let builder = crate::Endpoint::builder()
             .configure(|config| config.api_token = Some("right".to_owned()));
         let endpoint = builder.start_local().unwrap();
-        let hub = endpoint.presence().0;
+        let server = endpoint.presence().0;
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         let ask = |token: &str| {
             let value = header::HeaderValue::from_str(&format!("Bearer {token}")).unwrap();
             let headers = HeaderMap::from_iter([(header::AUTHORIZATION, value)]);
             let about = Ok(Query(About { topic: "a".to_owned() }));
-            runtime.block_on(presence(State(Arc::clone(&hub)), headers, about))
+            runtime.block_on(presence(State(Arc::clone(&server)), headers, about))
         };
         assert_eq!(ask("right").status(), StatusCode::OK);
         endpoint.stop();

@@ -34,12 +34,12 @@ use tower_service::Service;
 
 use super::Pages;
 use super::gate::Gate;
-use super::guests::{Guests, Seat};
+use super::http_connections::{ConnectionSlot, HttpConnections};
 use super::limits::HttpConfig;
 use super::parked::{self, Parked};
 use super::watch::{Overdue, Watch};
-use crate::hub::Hub;
 use crate::longpoll::{self, LongPoll, Served};
+use crate::server::Server;
 
 /// How long, and for how many bytes, a client may go on sending after its answer.
 const LINGER: Duration = Duration::from_secs(2);
@@ -52,7 +52,7 @@ pub(super) type Back = Arc<AsyncFd<HandOffEnd>>;
 
 /// What all requests of one connection share.
 struct Answers {
-    hub: Arc<Hub>,
+    server: Arc<Server>,
     pages: Pages,
     peer: SocketAddr,
     watch: Arc<Watch>,
@@ -62,7 +62,7 @@ struct Answers {
     parked: Mutex<Option<Parked>>,
     /// Whether there is a shard to give it to.
     can_go_back: bool,
-    guests: Arc<Guests>,
+    http_connections: Arc<HttpConnections>,
 }
 
 /// Serves one connection to its end, or to the upgrade that leads it back.
@@ -70,25 +70,25 @@ struct Answers {
 /// What serves requests is on the heap, so that a connection whose poll waits is without it; so is
 /// all else that waits. An `async fn` would have room for its arguments twice.
 pub(super) fn serve(
-    hub: Arc<Hub>,
+    server: Arc<Server>,
     pages: Pages,
     back: Option<Back>,
     mut stream: TcpStream,
     mut ahead: Vec<u8>,
-    mut seat: Seat,
+    mut seat: ConnectionSlot,
 ) -> impl Future<Output = io::Result<()>> + Send {
     let answers = stream.peer_addr().map(|peer| {
         let watch = Arc::new(Watch::new(Instant::now()));
         seat.sit(&watch);
         Arc::new(Answers {
-            hub,
+            server,
             pages,
             peer,
             watch,
             upgrade: Mutex::new(None),
             parked: Mutex::new(None),
             can_go_back: back.is_some(),
-            guests: Arc::clone(seat.guests()),
+            http_connections: Arc::clone(seat.http_connections()),
         })
     });
     async move {
@@ -131,7 +131,7 @@ async fn answer_parked(
     stream: &mut TcpStream,
     mut parked: Box<Parked>,
 ) -> io::Result<bool> {
-    let limits = &answers.hub.config.http;
+    let limits = &answers.server.config.http;
     let body = parked::wait(stream, &mut parked.waiting).await;
     let Parked { number, closes, .. } = *parked;
     let closes = closes || number >= limits.requests_max || answers.is_over(number);
@@ -147,7 +147,7 @@ async fn serve_requests(
     stream: TcpStream,
     ahead: Vec<u8>,
 ) -> io::Result<(Ended, TcpStream, Vec<u8>)> {
-    let limits = answers.hub.config.http;
+    let limits = answers.server.config.http;
     let gate = Gate::new(stream, ahead, Arc::clone(&answers.watch), limits);
     let service = {
         let answers = Arc::clone(answers);
@@ -209,16 +209,17 @@ fn look(
     mut timer: Pin<&mut Sleep>,
     context: &mut Context<'_>,
 ) -> Result<(), Overdue> {
-    let (watch, limits) = (&answers.watch, &answers.hub.config.http);
+    let (watch, limits) = (&answers.watch, &answers.server.config.http);
     while timer.as_mut().poll(context).is_ready() {
-        let next = match watch.look(limits, answers.guests.idle_limit(limits.idle_timeout)) {
-            Ok(next) => next,
-            Err(Overdue::Request) if !watch.is_given_up() => {
-                watch.give_up();
-                limits.shortest_timeout()
-            }
-            Err(overdue) => return Err(overdue),
-        };
+        let next =
+            match watch.look(limits, answers.http_connections.idle_limit(limits.idle_timeout)) {
+                Ok(next) => next,
+                Err(Overdue::Request) if !watch.is_given_up() => {
+                    watch.give_up();
+                    limits.shortest_timeout()
+                }
+                Err(overdue) => return Err(overdue),
+            };
         // The watch counts milliseconds, and so does the timer.
         let next = next.max(Duration::from_millis(1));
         timer.as_mut().reset(tokio::time::Instant::now() + next);
@@ -252,7 +253,7 @@ async fn answer(
     mut request: Request<Incoming>,
 ) -> Result<Response<Body>, Infallible> {
     let watch = &answers.watch;
-    let limits = &answers.hub.config.http;
+    let limits = &answers.server.config.http;
     let number = watch.request_came();
     if let Some(status) = watch.refusal_of(number) {
         watch.answered();
@@ -294,8 +295,9 @@ async fn answer_poll(
 ) -> Response<Body> {
     let watch = &answers.watch;
     let closes = wants_close(request.version(), request.headers());
-    let request = request.map(|body| body_of(body, &answers.hub.config.http));
-    let mut served = pin!(longpoll::serve(&answers.hub, polled, request, answers.peer, write_head));
+    let request = request.map(|body| body_of(body, &answers.server.config.http));
+    let mut served =
+        pin!(longpoll::serve(&answers.server, polled, request, answers.peer, write_head));
     let served = poll_fn(|context| match watch.is_given_up() {
         true => Poll::Ready(Served::Now(refusal(408))),
         false => served.as_mut().poll(context),
@@ -377,12 +379,14 @@ fn refusal(status: u16) -> Response<Body> {
 impl Answers {
     /// Whether the connection ends with this request.
     fn is_over(&self, number: u64) -> bool {
-        self.watch.is_last(number) || self.watch.has_to_leave() || self.guests.is_draining()
+        self.watch.is_last(number)
+            || self.watch.has_to_leave()
+            || self.http_connections.is_draining()
     }
 
     /// Has the answer to a connection's last request say so.
     fn mark_last(&self, number: u64, response: &mut Response<Body>) {
-        if number >= self.hub.config.http.requests_max || self.is_over(number) {
+        if number >= self.server.config.http.requests_max || self.is_over(number) {
             response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
         }
     }
@@ -390,7 +394,7 @@ impl Answers {
     /// The user socket that a request polls. Nobody does on the admin address.
     fn polled_at(&self, request: &Request<Incoming>) -> Option<(u8, LongPoll)> {
         self.can_go_back
-            .then(|| longpoll::user_socket_at(&self.hub, request.uri().path()))
+            .then(|| longpoll::user_socket_at(&self.server, request.uri().path()))
             .flatten()
     }
 
@@ -402,7 +406,7 @@ impl Answers {
         let path = request.uri().path();
         self.can_go_back
             && self
-                .hub
+                .server
                 .user_sockets
                 .iter()
                 .any(|user_socket| user_socket.takes(path, wants_upgrade))

@@ -13,10 +13,10 @@ use serde_json::json;
 
 use super::api::{is_authorized, unauthorized};
 use crate::cluster::{DisconnectError, Disconnected};
-use crate::hub::Hub;
 use crate::pubsub::PubSub;
+use crate::server::Server;
 
-pub(super) fn router() -> Router<Arc<Hub>> {
+pub(super) fn router() -> Router<Arc<Server>> {
     Router::new().route("/api/disconnect", post(disconnect))
 }
 
@@ -30,8 +30,8 @@ struct Whose {
 /// 200 once all nodes have confirmed it, 202 if some have not within a minute, or are not heard any
 /// more: which, stands in the answer. 401 without the token, 400 for a body of another shape, 503
 /// while too much is under way.
-async fn disconnect(State(hub): State<Arc<Hub>>, request: Request) -> Response {
-    if !is_authorized(&hub, request.headers()) {
+async fn disconnect(State(server): State<Arc<Server>>, request: Request) -> Response {
+    if !is_authorized(&server, request.headers()) {
         return unauthorized();
     }
     let body = match Bytes::from_request(request, &()).await {
@@ -43,7 +43,7 @@ async fn disconnect(State(hub): State<Arc<Hub>>, request: Request) -> Response {
         Ok(_) => return wrong("the id of sockets is not empty"),
         Err(error) => return wrong(&format!("{error}; expected {{\"id\": \"user_sockets:42\"}}")),
     };
-    match PubSub::new(hub).disconnect_everywhere(&id).await {
+    match PubSub::new(server).disconnect_everywhere(&id).await {
         Ok(done @ Disconnected { .. }) if done.missing.is_empty() => Json(done).into_response(),
         Ok(done) => (StatusCode::ACCEPTED, Json(done)).into_response(),
         Err(error) => not_done(error),

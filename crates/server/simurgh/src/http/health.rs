@@ -9,11 +9,11 @@ use axum::routing::get;
 use axum::{Json, Router};
 use serde::Serialize;
 
-use crate::cluster::{Door, LinkState};
-use crate::hub::Hub;
+use crate::cluster::{ClusterInbox, LinkState};
+use crate::server::Server;
 
-pub(super) fn router(hub: &Arc<Hub>) -> Router {
-    Router::new().route("/healthz", get(health)).with_state(hub.cluster.clone())
+pub(super) fn router(server: &Arc<Server>) -> Router {
+    Router::new().route("/healthz", get(health)).with_state(server.cluster.clone())
 }
 
 /// The server serves its own clients, and has no link to other nodes.
@@ -28,9 +28,12 @@ struct Degraded {
 
 /// 200 with `ok`; while other nodes are away 200 with what is the matter, or 503 with it if the
 /// query is `strict`.
-async fn health(State(door): State<Option<Arc<Door>>>, RawQuery(query): RawQuery) -> Response {
-    let degraded = door.and_then(|door| {
-        let view = door.view();
+async fn health(
+    State(inbox): State<Option<Arc<ClusterInbox>>>,
+    RawQuery(query): RawQuery,
+) -> Response {
+    let degraded = inbox.and_then(|inbox| {
+        let view = inbox.view();
         let (cluster, for_s) = (view.state.name(), view.since.elapsed().as_secs());
         let is_away = view.state == LinkState::Away;
         is_away.then_some(Degraded { status: "degraded", cluster, for_s })

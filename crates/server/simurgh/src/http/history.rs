@@ -19,13 +19,13 @@ use simurgh_proto::message::Payload;
 
 use super::api::{is_authorized, unauthorized};
 use crate::history::{HistoryCursor, HistoryError, HistoryTopics, PAGE_MESSAGES_MAX};
-use crate::hub::Hub;
 use crate::pubsub::PubSub;
+use crate::server::Server;
 
 /// Messages or topics in one answer, unless another limit is asked for.
 const LIMIT: usize = 100;
 
-pub(super) fn router() -> Router<Arc<Hub>> {
+pub(super) fn router() -> Router<Arc<Server>> {
     Router::new()
         .route("/api/history", get(read).delete(forget))
         .route("/api/history/topics", get(topics))
@@ -34,7 +34,7 @@ pub(super) fn router() -> Router<Arc<Hub>> {
 /// Numbers and positions are read by hand: what is wrong with them is said in the API's words.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Asked {
+struct Params {
     topic: String,
     since: Option<String>,
     limit: Option<String>,
@@ -44,11 +44,11 @@ struct Asked {
 /// What is kept of a topic: 200, 401 without the token, 400 for a query of another shape, 404 for a
 /// topic without history, 503 at the server's end.
 async fn read(
-    State(hub): State<Arc<Hub>>,
+    State(server): State<Arc<Server>>,
     headers: HeaderMap,
-    asked: Result<Query<Asked>, QueryRejection>,
+    asked: Result<Query<Params>, QueryRejection>,
 ) -> Response {
-    if !is_authorized(&hub, &headers) {
+    if !is_authorized(&server, &headers) {
         return unauthorized();
     }
     let Ok(Query(asked)) = asked else {
@@ -57,8 +57,8 @@ async fn read(
              and nothing else",
         );
     };
-    let Asked { topic, since, limit, reverse } = asked;
-    let mut query = PubSub::new(hub).history(topic);
+    let Params { topic, since, limit, reverse } = asked;
+    let mut query = PubSub::new(server).history(topic);
     match since.as_deref().map(Position::parse) {
         None => {}
         Some(Some(position)) => query = query.after(position),
@@ -97,9 +97,9 @@ fn told(page: &HistoryPage) -> Response {
     .into_response()
 }
 
-fn to_told<'a>(message: &'a KeptMessage, payload: &'a Payload<'_>) -> Told<'a> {
+fn to_told<'a>(message: &'a KeptMessage, payload: &'a Payload<'_>) -> MessageView<'a> {
     let position = message.position.to_string();
-    Told { position, event: message.event(), payload: to_json(payload), at: message.at_ms }
+    MessageView { position, event: message.event(), payload: to_json(payload), at: message.at_ms }
 }
 
 #[derive(Serialize)]
@@ -110,11 +110,11 @@ struct Page<'a> {
     recovered: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     reason: Option<&'a str>,
-    messages: Vec<Told<'a>>,
+    messages: Vec<MessageView<'a>>,
 }
 
 #[derive(Serialize)]
-struct Told<'a> {
+struct MessageView<'a> {
     position: String,
     event: &'a str,
     payload: Content<'a>,
@@ -144,17 +144,17 @@ struct Which {
 
 /// Forgets what is kept of a topic: 200 with the last position, and otherwise as [`read`].
 async fn forget(
-    State(hub): State<Arc<Hub>>,
+    State(server): State<Arc<Server>>,
     headers: HeaderMap,
     which: Result<Query<Which>, QueryRejection>,
 ) -> Response {
-    if !is_authorized(&hub, &headers) {
+    if !is_authorized(&server, &headers) {
         return unauthorized();
     }
     let Ok(Query(Which { topic })) = which else {
         return wrong("expected ?topic=NAME, and nothing else");
     };
-    match PubSub::new(hub).forget(&topic).await {
+    match PubSub::new(server).forget(&topic).await {
         Ok(position) => Json(json!({"position": position.to_string()})).into_response(),
         Err(error) => refused(error),
     }
@@ -169,11 +169,11 @@ struct Listed {
 
 /// The topics of which something is remembered, page by page.
 async fn topics(
-    State(hub): State<Arc<Hub>>,
+    State(server): State<Arc<Server>>,
     headers: HeaderMap,
     listed: Result<Query<Listed>, QueryRejection>,
 ) -> Response {
-    if !is_authorized(&hub, &headers) {
+    if !is_authorized(&server, &headers) {
         return unauthorized();
     }
     let Ok(Query(Listed { limit, after })) = listed else {
@@ -183,7 +183,7 @@ async fn topics(
         Ok(limit) => limit,
         Err(error) => return wrong(&error),
     };
-    let mut query = PubSub::new(hub).history_topics().limit(limit);
+    let mut query = PubSub::new(server).history_topics().limit(limit);
     match after.as_deref().map(HistoryCursor::parse) {
         None => {}
         Some(Some(next)) => query = query.after(next),

@@ -16,7 +16,7 @@ use serde_json::json;
 use simurgh_proto::origin::OwnOrigin;
 
 use crate::config::Config;
-use crate::hub::Hub;
+use crate::server::Server;
 
 /// What a request is told that names another.
 pub(crate) const FOREIGN: &str = "this server listens on loopback and does not know the host that \
@@ -41,17 +41,17 @@ pub(crate) fn is_known(config: &Config, is_admin: bool, headers: &HeaderMap) -> 
 }
 
 /// Lets through to a router what names a known host.
-pub(super) fn for_known_hosts(router: Router, hub: &Arc<Hub>, is_admin: bool) -> Router {
-    router.layer(from_fn_with_state((Arc::downgrade(hub), is_admin), check))
+pub(super) fn for_known_hosts(router: Router, server: &Arc<Server>, is_admin: bool) -> Router {
+    router.layer(from_fn_with_state((Arc::downgrade(server), is_admin), check))
 }
 
 async fn check(
-    State((hub, is_admin)): State<(Weak<Hub>, bool)>,
+    State((server, is_admin)): State<(Weak<Server>, bool)>,
     request: Request,
     next: Next,
 ) -> Response {
-    let hub = hub.upgrade();
-    if hub.is_none_or(|hub| is_known(&hub.config, is_admin, request.headers())) {
+    let server = server.upgrade();
+    if server.is_none_or(|server| is_known(&server.config, is_admin, request.headers())) {
         return next.run(request).await;
     }
     (StatusCode::MISDIRECTED_REQUEST, Json(json!({ "error": FOREIGN }))).into_response()

@@ -2,27 +2,27 @@
 //!
 //! Shards give plain connections here with the bytes they have read ([`HandOffEnd`]); `threads`
 //! spreads them, `gate` judges each request's head, hyper serves what it lets through, `watch`
-//! knows who is too slow, `guests` who is there. A proxy may send an upgrade as a later request on
-//! a connection that is already here: such a connection goes back to its shard the same way, with
-//! the request's head written out again.
+//! knows who is too slow, `http_connections` counts them. A proxy may send an upgrade as a later
+//! request on a connection that is already here: such a connection goes back to its shard the same
+//! way, with the request's head written out again.
 
 mod admin;
 mod admin_listener;
 mod api;
 mod bearer;
-mod bell;
 mod connection;
 mod copies;
 mod disconnect;
 mod files;
 mod gate;
-mod guests;
 mod headers;
 mod health;
 mod history;
 mod hosts;
+mod http_connections;
 mod limits;
 mod parked;
+mod remote_waker;
 mod seldom;
 mod supabase;
 mod threads;
@@ -37,18 +37,18 @@ use axum::Router;
 use simurgh_reactor::HandOffEnd;
 use tokio::runtime::Runtime;
 
-use crate::hub::Hub;
 use crate::observe;
+use crate::server::Server;
 use crate::socket::UserSocket;
 
 pub(crate) use admin::REACTOR_METRICS;
 pub(crate) use bearer::{Bearer, bearer};
-pub(crate) use bell::Ring;
 pub use files::{static_files, static_files_keeping};
-pub(crate) use guests::{Guests, is_reserved};
 pub use headers::with_security_headers;
 pub(crate) use hosts::{FOREIGN, is_known};
+pub(crate) use http_connections::{HttpConnections, is_reserved};
 pub use limits::HttpConfig;
+pub(crate) use remote_waker::RemoteWaker;
 pub(crate) use threads::{Prepared, Threads, prepare};
 
 /// Threads of the runtime beside the connections' own.
@@ -69,41 +69,41 @@ pub(crate) fn runtime() -> io::Result<Runtime> {
 pub(crate) fn serve(
     runtime: &Runtime,
     threads: Prepared,
-    hub: &Arc<Hub>,
+    server: &Arc<Server>,
     router: Router,
     hand_offs: Vec<HandOffEnd>,
 ) -> io::Result<(Threads, Option<SocketAddr>)> {
-    let has_admin = hub.config.admin_listen.is_some();
-    let admin = hosts::for_known_hosts(admin::router(hub), hub, has_admin);
-    runtime.spawn(observe::run(Arc::downgrade(hub)));
-    let mut router = router.merge(health::router(hub));
-    if hub.config.api_token.is_some() {
-        let mut own = api::router(hub);
-        if hub.user_sockets.iter().any(UserSocket::speaks_supabase) {
-            own = own.merge(supabase::router(hub));
+    let has_admin = server.config.admin_listen.is_some();
+    let admin = hosts::for_known_hosts(admin::router(server), server, has_admin);
+    runtime.spawn(observe::run(Arc::downgrade(server)));
+    let mut router = router.merge(health::router(server));
+    if server.config.api_token.is_some() {
+        let mut own = api::router(server);
+        if server.user_sockets.iter().any(UserSocket::speaks_supabase) {
+            own = own.merge(supabase::router(server));
         }
-        router = router.merge(hosts::for_known_hosts(own, hub, false));
+        router = router.merge(hosts::for_known_hosts(own, server, false));
     }
-    let admin_address = match hub.config.admin_listen {
+    let admin_address = match server.config.admin_listen {
         Some(address) => {
-            let admin = admin.merge(observe::router(hub, true));
-            Some(admin_listener::serve(runtime, hub, address, admin)?)
+            let admin = admin.merge(observe::router(server, true));
+            Some(admin_listener::serve(runtime, server, address, admin)?)
         }
         None => {
-            if hub.config.is_loopback() {
+            if server.config.is_loopback() {
                 router = router.merge(admin);
             }
             None
         }
     };
-    Ok((threads.start(hub, &Pages::new(hub, router), hand_offs)?, admin_address))
+    Ok((threads.start(server, &Pages::new(server, router), hand_offs)?, admin_address))
 }
 
 /// The sockets have gone: waits until all requests under way have their answers, but not beyond
 /// `until`.
-pub(crate) fn see_out(hub: &Hub, until: Instant) {
-    for guests in [&hub.guests, &hub.admin_guests] {
-        guests.see_out(until);
+pub(crate) fn see_out(server: &Server, until: Instant) {
+    for http_connections in [&server.http_connections, &server.admin_connections] {
+        http_connections.see_out(until);
     }
 }
 
@@ -117,9 +117,9 @@ struct Pages {
 }
 
 impl Pages {
-    fn new(hub: &Arc<Hub>, others: Router) -> Self {
+    fn new(server: &Arc<Server>, others: Router) -> Self {
         // In front of the application's own pages, which may have anything at any path.
-        let observer = observe::router(hub, false).fallback_service(others.clone());
+        let observer = observe::router(server, false).fallback_service(others.clone());
         Self { observer, others }
     }
 

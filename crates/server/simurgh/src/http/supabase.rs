@@ -21,17 +21,17 @@ use simurgh_proto::serializer::json::compact;
 use super::api::{BODY_MAX, Published, is_authorized, publish, unauthorized};
 use crate::Broadcast;
 use crate::declared::PayloadShape;
-use crate::hub::Hub;
+use crate::server::Server;
 use crate::socket::UserSocket;
 use crate::supabase::TOPIC_PREFIX;
 
-pub(super) fn router(hub: &Arc<Hub>) -> axum::Router {
+pub(super) fn router(server: &Arc<Server>) -> axum::Router {
     axum::Router::new()
         .route("/realtime/v1/api/broadcast", post(many))
         .route("/realtime/v1/api/broadcast/{topic}/events/{event}", post(one))
         .route("/api/broadcast/{topic}/events/{event}", post(one))
         .layer(DefaultBodyLimit::max(BODY_MAX))
-        .with_state(Arc::clone(hub))
+        .with_state(Arc::clone(server))
 }
 
 /// Whether a message for a topic that a back end names is for Supabase channels: no channel takes
@@ -81,16 +81,16 @@ struct Message<'a> {
 
 /// 202 when every shard has them, 401 without the token, 400 for a body that is not JSON, 422 for
 /// one of another shape or a topic that no channel takes, 413 and 503 as `POST /api/broadcast`.
-async fn many(State(hub): State<Arc<Hub>>, request: Request) -> Response {
-    if !is_authorized(&hub, request.headers()) {
+async fn many(State(server): State<Arc<Server>>, request: Request) -> Response {
+    if !is_authorized(&server, request.headers()) {
         return unauthorized();
     }
     let body = match Bytes::from_request(request, &()).await {
         Ok(body) => body,
         Err(rejection) => return rejection.into_response(),
     };
-    match read(&hub.user_sockets, &body) {
-        Ok(broadcasts) => publish(&hub, broadcasts).await,
+    match read(&server.user_sockets, &body) {
+        Ok(broadcasts) => publish(&server, broadcasts).await,
         Err((status, error)) => (status, Json(json!({ "error": error }))).into_response(),
     }
 }
@@ -131,11 +131,11 @@ fn check(user_sockets: &[UserSocket], topic: &str, event: &str) -> Result<(), St
 /// The same for one message: JSON, or with `content-type: application/octet-stream` raw bytes,
 /// which members hear that speak V2. 415 for another type.
 async fn one(
-    State(hub): State<Arc<Hub>>,
+    State(server): State<Arc<Server>>,
     Path((topic, event)): Path<(String, String)>,
     request: Request,
 ) -> Response {
-    if !is_authorized(&hub, request.headers()) {
+    if !is_authorized(&server, request.headers()) {
         return unauthorized();
     }
     let content_type = request.headers().get(header::CONTENT_TYPE);
@@ -152,7 +152,7 @@ async fn one(
     let refused = |status: StatusCode, error: String| {
         (status, Json(json!({ "error": error }))).into_response()
     };
-    if let Err(error) = check(&hub.user_sockets, &topic, &event) {
+    if let Err(error) = check(&server.user_sockets, &topic, &event) {
         return refused(StatusCode::UNPROCESSABLE_ENTITY, error);
     }
     let made = match is_raw {
@@ -166,7 +166,7 @@ async fn one(
         Ok(broadcast) => {
             let topic = format!("{TOPIC_PREFIX}{topic}");
             let payload = Payload::User(broadcast);
-            publish(&hub, vec![Broadcast::new(topic, events::BROADCAST, payload).into()]).await
+            publish(&server, vec![Broadcast::new(topic, events::BROADCAST, payload).into()]).await
         }
         Err(error) => refused(StatusCode::UNPROCESSABLE_ENTITY, format!("event: {error}")),
     }

@@ -21,11 +21,11 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::sync::{mpsc, oneshot};
 
 use super::Pages;
-use super::bell;
 use super::connection::{self, Back};
-use super::guests::Seat;
+use super::http_connections::ConnectionSlot;
+use super::remote_waker;
 use super::seldom::Seldom;
-use crate::hub::Hub;
+use crate::server::Server;
 
 /// Event loops that were made and not started: before the shards part from the process's
 /// descriptor table, so that these can be woken from there.
@@ -42,14 +42,14 @@ struct Taken {
     read_ahead: Vec<u8>,
     back: Back,
     /// Which a shard took for it.
-    seat: Seat,
+    seat: ConnectionSlot,
     counted: Counted,
 }
 
 /// How a thread is reached, and how many connections it has.
 #[derive(Clone)]
 struct Entrance {
-    door: mpsc::UnboundedSender<Taken>,
+    inbox: mpsc::UnboundedSender<Taken>,
     connections: Arc<AtomicUsize>,
 }
 
@@ -72,7 +72,7 @@ impl Prepared {
     /// Starts a thread on each event loop, to serve what the shards hand over.
     pub(super) fn start(
         self,
-        hub: &Arc<Hub>,
+        server: &Arc<Server>,
         pages: &Pages,
         ends: Vec<HandOffEnd>,
     ) -> io::Result<Threads> {
@@ -83,8 +83,8 @@ impl Prepared {
         }
         let (entrances, doors): (Vec<_>, Vec<_>) = (0..loops)
             .map(|_| {
-                let (door, taken) = mpsc::unbounded_channel();
-                (Entrance { door, connections: Arc::default() }, taken)
+                let (inbox, taken) = mpsc::unbounded_channel();
+                (Entrance { inbox, connections: Arc::default() }, taken)
             })
             .unzip();
         let mut ends_of: Vec<Vec<HandOffEnd>> = (0..loops).map(|_| Vec::new()).collect();
@@ -98,16 +98,16 @@ impl Prepared {
             self.0.into_iter().zip(doors).zip(ends_of).enumerate()
         {
             let (stop, stopped) = oneshot::channel();
-            let (hub, pages, entrances) = (Arc::clone(hub), pages.clone(), entrances.clone());
+            let (server, pages, entrances) = (Arc::clone(server), pages.clone(), entrances.clone());
             std::thread::Builder::new().name(format!("simurgh-http-{index}")).spawn(move || {
                 for end in ends {
-                    runtime.spawn(take_all(Arc::clone(&hub), end, entrances.clone()));
+                    runtime.spawn(take_all(Arc::clone(&server), end, entrances.clone()));
                 }
                 if index == 0 {
-                    runtime.spawn(Arc::clone(&hub.guests).keep_room());
+                    runtime.spawn(Arc::clone(&server.http_connections).keep_room());
                 }
-                runtime.spawn(bell::hear());
-                runtime.spawn(serve_all(hub, pages, taken));
+                runtime.spawn(remote_waker::hear());
+                runtime.spawn(serve_all(server, pages, taken));
                 // Ends with the sender of `stop`, which says nothing.
                 let _ = runtime.block_on(stopped);
                 runtime.shutdown_background();
@@ -120,7 +120,7 @@ impl Prepared {
 
 /// Takes connections from one shard until the shard ends, and gives each to the thread that has the
 /// fewest.
-async fn take_all(hub: Arc<Hub>, end: HandOffEnd, entrances: Vec<Entrance>) {
+async fn take_all(server: Arc<Server>, end: HandOffEnd, entrances: Vec<Entrance>) {
     #[allow(deprecated, reason = "sound here: the end owns its descriptor and never changes it")]
     let end = match AsyncFd::new(end) {
         Ok(end) => Arc::new(end),
@@ -131,10 +131,10 @@ async fn take_all(hub: Arc<Hub>, end: HandOffEnd, entrances: Vec<Entrance>) {
         let Ok(mut ready) = end.readable().await else { return };
         match ready.get_inner().recv() {
             Ok(Some((descriptor, read_ahead))) => {
-                let seat = hub.guests.seat();
-                hub.guests.make_room();
+                let seat = server.http_connections.seat();
+                server.http_connections.make_room();
                 let Some(descriptor) = descriptor else {
-                    hub.guests.lost.fetch_add(1, Relaxed);
+                    server.http_connections.lost.fetch_add(1, Relaxed);
                     if let Some(lost) = complaint.again() {
                         tracing::warn!(lost, "no descriptor is left for HTTP connections");
                     }
@@ -146,7 +146,7 @@ async fn take_all(hub: Arc<Hub>, end: HandOffEnd, entrances: Vec<Entrance>) {
                 let counted = Counted(Arc::clone(&entrance.connections));
                 let (stream, back) = (StdTcpStream::from(descriptor), Arc::clone(&end));
                 // Fails only when that thread has ended, and this one is about to.
-                let _ = entrance.door.send(Taken { stream, read_ahead, back, seat, counted });
+                let _ = entrance.inbox.send(Taken { stream, read_ahead, back, seat, counted });
             }
             Ok(None) => return,
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => ready.clear_ready(),
@@ -156,13 +156,13 @@ async fn take_all(hub: Arc<Hub>, end: HandOffEnd, entrances: Vec<Entrance>) {
 }
 
 /// Serves what this thread is given.
-async fn serve_all(hub: Arc<Hub>, pages: Pages, mut taken: mpsc::UnboundedReceiver<Taken>) {
+async fn serve_all(server: Arc<Server>, pages: Pages, mut taken: mpsc::UnboundedReceiver<Taken>) {
     while let Some(Taken { stream, read_ahead, back, seat, counted }) = taken.recv().await {
-        let (hub, pages) = (Arc::clone(&hub), pages.clone());
+        let (server, pages) = (Arc::clone(&server), pages.clone());
         let stream = stream.set_nonblocking(true).and_then(|()| TcpStream::from_std(stream));
         match stream {
             Ok(stream) => {
-                let served = connection::serve(hub, pages, Some(back), stream, read_ahead, seat);
+                let served = connection::serve(server, pages, Some(back), stream, read_ahead, seat);
                 tokio::spawn(async move {
                     let _counted = counted;
                     if let Err(error) = served.await {

@@ -20,22 +20,22 @@ use tokio::sync::oneshot;
 use tokio::time::timeout;
 
 use super::Reply;
-use super::claimed::{Claimed, Told};
+use super::session_request::{PollOutcome, SessionRequest};
 use crate::cluster::{Calling, NodeId, Service};
-use crate::hub::Hub;
+use crate::server::Server;
 
 const POLL: u8 = 0;
 const POST_ONE: u8 = 1;
 const POST_MANY: u8 = 2;
 
 /// Passes a poll on.
-pub(super) fn poll(hub: &Hub, node: NodeId, token: &str) -> Option<Calling> {
-    call(hub, node, POLL, token, &[])
+pub(super) fn poll(server: &Server, node: NodeId, token: &str) -> Option<Calling> {
+    call(server, node, POLL, token, &[])
 }
 
 /// Passes a POST on; the status of its answer, or nothing, if its body is wrong somewhere.
 pub(super) async fn post(
-    hub: &Hub,
+    server: &Server,
     node: NodeId,
     token: &str,
     is_many: bool,
@@ -49,7 +49,7 @@ pub(super) async fn post(
     }
 
     let what = if is_many { POST_MANY } else { POST_ONE };
-    let Some(calling) = call(hub, node, what, token, body) else { return Some(410) };
+    let Some(calling) = call(server, node, what, token, body) else { return Some(410) };
     match timeout(window, calling).await {
         Ok(Some(answer)) if answer.status == 400 => None,
         Ok(Some(answer)) if answer.status == 200 => {
@@ -62,49 +62,49 @@ pub(super) async fn post(
     }
 }
 
-fn call(hub: &Hub, node: NodeId, what: u8, token: &str, body: &[u8]) -> Option<Calling> {
-    let door = hub.cluster.as_ref()?;
+fn call(server: &Server, node: NodeId, what: u8, token: &str, body: &[u8]) -> Option<Calling> {
+    let inbox = server.cluster.as_ref()?;
     let length = u16::try_from(token.len()).ok()?;
     let mut bytes = Vec::with_capacity(3 + token.len() + body.len());
     bytes.push(what);
     bytes.extend_from_slice(&length.to_le_bytes());
     bytes.extend_from_slice(token.as_bytes());
     bytes.extend_from_slice(body);
-    Some(door.call(node, Service::LongPoll, bytes))
+    Some(inbox.call(node, Service::LongPoll, bytes))
 }
 
 /// Serves what another node passes on, until that waits no longer: `left`. What is no request is
 /// answered as one about a session that is not there.
 pub(crate) async fn serve(
-    hub: &Arc<Hub>,
+    server: &Arc<Server>,
     bytes: &[u8],
     left: oneshot::Receiver<()>,
 ) -> (u16, Vec<u8>) {
     const GONE: (u16, Vec<u8>) = (410, Vec::new());
     let Some((what, token, body)) = read(bytes) else { return GONE };
-    let claim = hub.longpolls.signer.verify(token).filter(|it| it.node == hub.id);
+    let claim = server.longpolls.signer.verify(token).filter(|it| it.node == server.id);
     let Some(claim) = claim else { return GONE };
-    let user_socket = hub.user_sockets.get(usize::from(claim.user_socket));
+    let user_socket = server.user_sockets.get(usize::from(claim.user_socket));
     let Some(longpoll) = user_socket.and_then(|user_socket| user_socket.longpoll) else {
         return GONE;
     };
     let (window, token) = (longpoll.window_time(), token.to_owned());
-    let claimed = Claimed { hub, window, claim, token };
+    let session_request = SessionRequest { server, window, claim, token };
     if what != POLL {
         let body = Bytes::copy_from_slice(body);
-        return match claimed.post(what == POST_MANY, body).await {
+        return match session_request.post(what == POST_MANY, body).await {
             Some(status) => (200, Reply::status(status).body()),
             None => (400, Vec::new()),
         };
     }
-    match claimed.poll(true).await {
-        Told::Body(body) => (200, body),
-        Told::Waits(mut waiting) => {
+    match session_request.poll(true).await {
+        PollOutcome::Body(body) => (200, body),
+        PollOutcome::Waits(mut waiting) => {
             // Nothing is ever sent: it ends.
             let left = pin!(async { drop(left.await) });
             (200, waiting.answer(left).await)
         }
-        Told::Gone => GONE,
+        PollOutcome::Gone => GONE,
     }
 }
 

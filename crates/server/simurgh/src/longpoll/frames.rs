@@ -15,18 +15,18 @@ const BASE64: GeneralPurpose = GeneralPurpose::new(
     GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
 );
 
-/// What a client says in one frame.
+/// One frame of a client.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Said {
+pub(super) enum PostFrame {
     Text(String),
     Binary(Vec<u8>),
-    /// No UTF-8.
+    /// Not UTF-8.
     Nonsense,
 }
 
 /// The frames of a body, of one frame or of many lines; `None`, and no more, where a line is no
 /// base64.
-pub(super) fn frames(is_many: bool, body: Bytes) -> impl Iterator<Item = Option<Said>> {
+pub(super) fn frames(is_many: bool, body: Bytes) -> impl Iterator<Item = Option<PostFrame>> {
     let whole = (!is_many).then(|| Some(text(&body)));
     let lines = is_many.then(|| Lines { body, at: 0 }).into_iter().flatten().take(LINES_MAX);
     whole.into_iter().chain(lines)
@@ -45,9 +45,9 @@ struct Lines {
 }
 
 impl Iterator for Lines {
-    type Item = Option<Said>;
+    type Item = Option<PostFrame>;
 
-    fn next(&mut self) -> Option<Option<Said>> {
+    fn next(&mut self) -> Option<Option<PostFrame>> {
         loop {
             let rest = self.body.get(self.at..).filter(|rest| !rest.is_empty())?;
             let end = rest.iter().position(|byte| *byte == b'\n').unwrap_or(rest.len());
@@ -58,12 +58,12 @@ impl Iterator for Lines {
                 None => {}
                 Some(b'[') => return Some(Some(text(line))),
                 Some(_) if line.len() > BASE64_MAX => return Some(None),
-                Some(_) => return Some(BASE64.decode(line).ok().map(Said::Binary)),
+                Some(_) => return Some(BASE64.decode(line).ok().map(PostFrame::Binary)),
             }
         }
     }
 }
 
-fn text(bytes: &[u8]) -> Said {
-    std::str::from_utf8(bytes).map_or(Said::Nonsense, |text| Said::Text(text.to_owned()))
+fn text(bytes: &[u8]) -> PostFrame {
+    std::str::from_utf8(bytes).map_or(PostFrame::Nonsense, |text| PostFrame::Text(text.to_owned()))
 }

@@ -19,11 +19,11 @@
 //! from hyper and parked (`http::parked`).
 
 mod answer;
-mod claimed;
 pub(crate) mod elsewhere;
 mod frames;
 mod request;
 mod session;
+mod session_request;
 mod token;
 mod waiting;
 
@@ -37,7 +37,7 @@ use simurgh_core::{NETWORK, Received, Wire};
 use simurgh_reactor::Key;
 use tokio::sync::oneshot;
 
-use crate::hub::Hub;
+use crate::server::Server;
 use crate::socket::UserSocket;
 
 pub(crate) use answer::{HEADERS, Reply};
@@ -90,7 +90,7 @@ impl Default for LongPoll {
     }
 }
 
-/// What all long polls of a server share.
+/// State that all long polls of a server share.
 pub(crate) struct LongPolls {
     pub(crate) signer: Signer,
     /// Polls that wait now.
@@ -121,17 +121,17 @@ impl LongPolls {
     }
 }
 
-/// What a request asks of a shard.
-pub(crate) enum Asked {
+/// A request's command for a shard.
+pub(crate) enum PollCommand {
     Open(Opening),
     Poll {
         key: Key,
         nonce: Nonce,
-        /// Of which answer the token is that the poll has.
+        /// The number of the last answer that the client has received.
         heard: u32,
         /// It came by way of another node: an answer may be lost on its way.
         is_elsewhere: bool,
-        answer: oneshot::Sender<Answered>,
+        answer: oneshot::Sender<PollAnswer>,
     },
     Say {
         key: Key,
@@ -152,29 +152,29 @@ pub(crate) struct Opening {
     opener: Opener,
 }
 
-/// What a poll is told.
-pub(crate) enum Answered {
+/// The shard's answer to a poll.
+pub(crate) enum PollAnswer {
     /// There is no such session.
     Gone,
-    /// The answer before it was lost, of which the client must know; so there is no session now.
+    /// The answer before it was lost, so the session has ended and its client begins anew.
     Lost,
     /// What had waited for it.
-    Messages(Given),
+    Messages(Batch),
     /// Nothing yet.
-    Waits(oneshot::Receiver<Heard>),
+    Waits(oneshot::Receiver<Delivery>),
 }
 
-/// What a poll hears that has waited. That nothing is said at all means that the session has ended.
+/// What a waiting poll receives. A dropped sender means that the session has ended.
 #[derive(Debug)]
-pub(crate) enum Heard {
-    Messages(Given),
-    /// Another poll of the same session has come, and it is that one which is listened to.
+pub(crate) enum Delivery {
+    Messages(Batch),
+    /// A newer poll of the same session has taken its place.
     Newer,
 }
 
-/// What a poll is given.
+/// The messages of one answer.
 #[derive(Debug)]
-pub(crate) struct Given {
+pub(crate) struct Batch {
     /// The number of this answer: 0 where they are not counted.
     number: u32,
     messages: Messages,
@@ -183,12 +183,12 @@ pub(crate) struct Given {
 /// Frames, each a complete text.
 pub(crate) type Messages = Vec<Box<str>>;
 
-/// What one POST says.
+/// The messages of one POST.
 pub(crate) struct Post {
     lines: std::vec::IntoIter<Line>,
     /// Bytes of its messages.
     bytes: usize,
-    /// Is told a status.
+    /// Receives the HTTP status.
     answer: oneshot::Sender<u16>,
 }
 
@@ -200,8 +200,8 @@ pub(crate) enum Line {
 }
 
 /// The user socket that a path polls, if there is one.
-pub(crate) fn user_socket_at(hub: &Hub, path: &str) -> Option<(u8, LongPoll)> {
+pub(crate) fn user_socket_at(server: &Server, path: &str) -> Option<(u8, LongPoll)> {
     let polled =
         |(at, user_socket): (usize, &UserSocket)| Some((at as u8, user_socket.polled_at(path)?));
-    hub.user_sockets.iter().enumerate().find_map(polled)
+    server.user_sockets.iter().enumerate().find_map(polled)
 }

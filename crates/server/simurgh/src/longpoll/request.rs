@@ -15,13 +15,13 @@ use simurgh_proto::serializer::Serializer;
 use tokio::sync::oneshot;
 
 use super::answer::{bare, json};
-use super::claimed::{Claimed, Told};
 use super::frames::is_ndjson;
+use super::session_request::{PollOutcome, SessionRequest};
 use super::token::{Claim, now_s};
-use super::{Asked, LongPoll, Opener, Opening, Reply, Waiting, elsewhere};
-use crate::cluster::{Door, NodeId};
-use crate::hub::Hub;
+use super::{LongPoll, Opener, Opening, PollCommand, Reply, Waiting, elsewhere};
+use crate::cluster::{ClusterInbox, NodeId};
 use crate::mail::Mail;
+use crate::server::Server;
 use crate::socket::{UserSocket, real_peer};
 
 /// Where newer clients have their token; it counts before the one in the address.
@@ -43,8 +43,8 @@ impl From<Reply<'_>> for Served {
 }
 
 /// What is known of a request from the beginning.
-struct Asks<'a> {
-    hub: &'a Arc<Hub>,
+struct PollRequest<'a> {
+    server: &'a Arc<Server>,
     at: u8,
     user_socket: &'a UserSocket,
     longpoll: LongPoll,
@@ -57,47 +57,47 @@ struct Asks<'a> {
 
 /// Serves a request to the path that polls a user socket. `head` writes a request's head out.
 pub(crate) async fn serve(
-    hub: &Arc<Hub>,
+    server: &Arc<Server>,
     (at, longpoll): (u8, LongPoll),
     request: Request<Body>,
     hop: SocketAddr,
     head: fn(&Parts) -> Vec<u8>,
 ) -> Served {
-    let Some(user_socket) = hub.user_sockets.get(usize::from(at)) else {
+    let Some(user_socket) = server.user_sockets.get(usize::from(at)) else {
         return Served::Now(bare(StatusCode::NOT_FOUND));
     };
     let (parts, body) = request.into_parts();
-    let asks = Asks { hub, at, user_socket, longpoll, hop, parts, head };
-    if !asks.origin_is_allowed() {
-        return asks.refuse(403);
+    let request_of = PollRequest { server, at, user_socket, longpoll, hop, parts, head };
+    if !request_of.origin_is_allowed() {
+        return request_of.refuse(403);
     }
-    match asks.parts.method {
-        Method::OPTIONS => Served::Now(preflight(&asks.parts.headers)),
-        Method::GET => asks.poll().await,
-        Method::POST => asks.post(body).await,
+    match request_of.parts.method {
+        Method::OPTIONS => Served::Now(preflight(&request_of.parts.headers)),
+        Method::GET => request_of.poll().await,
+        Method::POST => request_of.post(body).await,
         _ => Served::Now(bare(StatusCode::BAD_REQUEST)),
     }
 }
 
-impl Asks<'_> {
+impl PollRequest<'_> {
     fn origin_is_allowed(&self) -> bool {
         let text = |name: &str| self.parts.headers.get(name).and_then(|it| it.to_str().ok());
         let origin = self.parts.headers.get(header::ORIGIN);
         let origin = origin.map(|origin| origin.to_str().unwrap_or_default());
-        let trusted = &self.hub.config.trusted_proxies;
+        let trusted = &self.server.config.trusted_proxies;
         let is_trusted = trusted.iter().any(|net| net.contains(&self.hop.ip()));
         let is_https = is_trusted && text("x-forwarded-proto") == Some("https");
         let scheme = if is_https { "https" } else { "http" };
         let own = OwnOrigin::from_host_header(scheme, text("host").unwrap_or_default());
         let own = own.unwrap_or(OwnOrigin { scheme, host: "", port: 0 });
-        let policy = self.user_socket.check_origin.as_ref().unwrap_or(&self.hub.origin_policy);
+        let policy = self.user_socket.check_origin.as_ref().unwrap_or(&self.server.origin_policy);
         policy.allows(origin, own)
     }
 
     /// A session is refused. Clients know no status over 499 but 500, and go on with any other as
     /// if nothing were to be done: after 500 they try again.
     fn refuse(&self, status: u16) -> Served {
-        self.hub.longpolls.refused.fetch_add(1, Relaxed);
+        self.server.longpolls.refused.fetch_add(1, Relaxed);
         Reply::status(status.min(500)).into()
     }
 
@@ -107,38 +107,39 @@ impl Asks<'_> {
             Some(token) => token.to_str().ok()?.to_owned(),
             None => query_token(self.parts.uri.query().unwrap_or_default())?,
         };
-        let claim = self.hub.longpolls.signer.verify(&token)?;
-        let is_known = claim.node == self.hub.id || self.elsewhere(&claim).is_some();
+        let claim = self.server.longpolls.signer.verify(&token)?;
+        let is_known = claim.node == self.server.id || self.elsewhere(&claim).is_some();
         (is_known && claim.user_socket == self.at).then_some((claim, token))
     }
 
     /// The other node that has a session, if that is there.
     fn elsewhere(&self, claim: &Claim) -> Option<NodeId> {
         let node = NodeId(claim.node);
-        let knows = |door: &Arc<Door>| claim.node != self.hub.id && door.view().knows(node);
-        self.hub.cluster.as_ref().is_some_and(knows).then_some(node)
+        let knows =
+            |inbox: &Arc<ClusterInbox>| claim.node != self.server.id && inbox.view().knows(node);
+        self.server.cluster.as_ref().is_some_and(knows).then_some(node)
     }
 
     async fn poll(self) -> Served {
         let Some((claim, token)) = self.claim() else {
             return self.open().await;
         };
-        let (hub, window) = (self.hub, self.longpoll.window_time());
+        let (server, window) = (self.server, self.longpoll.window_time());
         if let Some(node) = self.elsewhere(&claim) {
-            let calling = elsewhere::poll(hub, node, &token);
+            let calling = elsewhere::poll(server, node, &token);
             return match calling {
                 Some(calling) => {
-                    hub.longpolls.elsewhere.fetch_add(1, Relaxed);
-                    let waiting = Waiting::elsewhere(hub, calling, claim, token, window);
+                    server.longpolls.elsewhere.fetch_add(1, Relaxed);
+                    let waiting = Waiting::elsewhere(server, calling, claim, token, window);
                     Served::Waits(Box::new(waiting))
                 }
                 None => self.begin_anew(&claim).await,
             };
         }
-        match (Claimed { hub, window, claim, token }).poll(false).await {
-            Told::Body(body) => Served::Now(json(body)),
-            Told::Waits(waiting) => Served::Waits(waiting),
-            Told::Gone => self.begin_anew(&claim).await,
+        match (SessionRequest { server, window, claim, token }).poll(false).await {
+            PollOutcome::Body(body) => Served::Now(json(body)),
+            PollOutcome::Waits(waiting) => Served::Waits(waiting),
+            PollOutcome::Gone => self.begin_anew(&claim).await,
         }
     }
 
@@ -154,8 +155,8 @@ impl Asks<'_> {
 
     /// A session begins, if the application lets it in.
     async fn open(self) -> Served {
-        let hub = self.hub;
-        if hub.drain_began.get().is_some() {
+        let server = self.server;
+        if server.drain_began.get().is_some() {
             return self.refuse(503);
         }
         let query = self.parts.uri.query().unwrap_or_default();
@@ -168,9 +169,9 @@ impl Asks<'_> {
         };
         let serializer = params::vsn(query).ok().map(|vsn| Serializer::for_vsn(vsn.as_deref()));
         let Some(Ok(serializer)) = serializer else { return self.refuse(403) };
-        let Ok(nonce) = hub.longpolls.signer.nonce() else { return self.refuse(500) };
+        let Ok(nonce) = server.longpolls.signer.nonce() else { return self.refuse(500) };
         let wire = Wire::from(serializer);
-        let shard = hub.longpolls.next_shard(hub.mailboxes.len());
+        let shard = server.longpolls.next_shard(server.mailboxes.len());
         let headers = &self.parts.headers;
         let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
         let auth_token = text(AUTH_TOKEN_HEADER).filter(|_| self.user_socket.auth_token);
@@ -182,17 +183,17 @@ impl Asks<'_> {
             wire,
             params,
             auth_token: auth_token.map(str::to_owned),
-            peer: real_peer(self.hop, forwarded, &hub.config.trusted_proxies),
+            peer: real_peer(self.hop, forwarded, &server.config.trusted_proxies),
             opener: Opener { nonce, answer },
         };
-        hub.post_to(shard, Mail::LongPoll(Box::new(Asked::Open(opening))));
-        let node = hub.id;
+        server.post_to(shard, Mail::LongPoll(Box::new(PollCommand::Open(opening))));
+        let node = server.id;
         match opened.await {
             Ok(Ok(key)) => {
                 let (user_socket, issued_s) = (self.at, now_s());
                 let claim =
                     Claim { node, shard, user_socket, wire, key, nonce, issued_s, heard: 0 };
-                Reply::poll(410, &hub.longpolls.signer.sign(&claim), &[]).into()
+                Reply::poll(410, &server.longpolls.signer.sign(&claim), &[]).into()
             }
             // The shard has counted it.
             Ok(Err(status)) => Reply::status(status.min(500)).into(),
@@ -208,13 +209,13 @@ impl Asks<'_> {
             Err(error) => return Served::Now(bare(status_of(&error))),
         };
         let is_many = self.parts.headers.get(header::CONTENT_TYPE).is_some_and(is_ndjson);
-        let (hub, window) = (self.hub, self.longpoll.window_time());
+        let (server, window) = (self.server, self.longpoll.window_time());
         let status = match self.elsewhere(&claim) {
             Some(node) => {
-                hub.longpolls.elsewhere.fetch_add(1, Relaxed);
-                elsewhere::post(hub, node, &token, is_many, &body, window).await
+                server.longpolls.elsewhere.fetch_add(1, Relaxed);
+                elsewhere::post(server, node, &token, is_many, &body, window).await
             }
-            None => Claimed { hub, window, claim, token }.post(is_many, body).await,
+            None => SessionRequest { server, window, claim, token }.post(is_many, body).await,
         };
         match status {
             Some(status) => Reply::status(status).into(),
@@ -238,14 +239,14 @@ fn status_of(error: &axum::Error) -> StatusCode {
 /// Other origins' pages ask before they send headers of their own.
 fn preflight(headers: &HeaderMap) -> Response<Body> {
     let mut response = bare(StatusCode::OK);
-    let asked: Vec<&[u8]> = headers
+    let command: Vec<&[u8]> = headers
         .get_all(header::ACCESS_CONTROL_REQUEST_HEADERS)
         .iter()
         .map(HeaderValue::as_bytes)
         .collect();
     let own = response.headers_mut();
-    if let Ok(asked) = HeaderValue::from_bytes(&asked.join(&b", "[..])) {
-        own.insert(header::ACCESS_CONTROL_ALLOW_HEADERS, asked);
+    if let Ok(command) = HeaderValue::from_bytes(&command.join(&b", "[..])) {
+        own.insert(header::ACCESS_CONTROL_ALLOW_HEADERS, command);
     }
     let methods = HeaderValue::from_static("get, post, options");
     own.insert(header::ACCESS_CONTROL_ALLOW_METHODS, methods);

@@ -11,8 +11,10 @@ use simurgh_proto::ws::{CloseCode, Decoder, Event, Limits, Role};
 use simurgh_reactor::{Key, Next};
 use tokio::sync::oneshot;
 
-use super::{Answered, Asked, Given, Heard, Line, Messages, Nonce, Opening, POLLED, Post};
-use crate::shard::{Asker, Conn, Io, Shard};
+use super::{
+    Batch, Delivery, Line, Messages, Nonce, Opening, POLLED, PollAnswer, PollCommand, Post,
+};
+use crate::shard::{Conn, Io, Requester, Shard};
 use crate::socket::{Connect, ConnectInfo, ConnectKind, Transport};
 
 /// Longest slice of answers to polls that wait.
@@ -24,13 +26,13 @@ const LINES_MAX: usize = 64;
 /// What a message takes beside its text while it waits.
 const MESSAGE_BYTES: usize = size_of::<Box<str>>() + 16;
 
-/// All of a shard that concerns long polling; made for the first session.
+/// The long-poll sessions of a shard; made for the first of them.
 #[derive(Default)]
 pub(crate) struct Polled {
     sessions: HashMap<Key, Box<Session>>,
     /// Sessions that have both, messages and a poll that waits for them.
     ready: VecDeque<Key>,
-    /// When it is to be looked next whether a session is still polled, ns.
+    /// When to check next whether a session is still polled, ns.
     due: BinaryHeap<Reverse<(u64, Key)>>,
     /// Bytes that wait to be polled, and of messages that wait to be handled.
     outbound_bytes: usize,
@@ -52,15 +54,15 @@ struct Session {
     /// The number of the last answer that was given away.
     given: u32,
     /// The poll that waits, or has given up since.
-    poll: Option<oneshot::Sender<Heard>>,
+    poll: Option<oneshot::Sender<Delivery>>,
     /// What is not handled yet, because a join is being decided or a publisher is held back.
     posts: VecDeque<Post>,
 }
 
-/// Who wants a session.
+/// Waits for a session to be opened.
 pub(crate) struct Opener {
     pub(super) nonce: Nonce,
-    /// Is told where it is, or why there is none: an HTTP status.
+    /// Receives its key, or the HTTP status of the refusal.
     pub(super) answer: oneshot::Sender<Result<Key, u16>>,
 }
 
@@ -90,29 +92,29 @@ impl Session {
         self.polled_ns = self.polled_ns.min(now_ns);
         let number = self.next_number();
         let messages = std::mem::take(&mut self.messages);
-        match poll.send(Heard::Messages(Given { number, messages })) {
+        match poll.send(Delivery::Messages(Batch { number, messages })) {
             Ok(()) => {
                 self.given = number;
                 std::mem::take(&mut self.bytes)
             }
-            Err(Heard::Messages(given)) => {
+            Err(Delivery::Messages(given)) => {
                 // It has given up: the next gets them.
                 self.messages = given.messages;
                 0
             }
-            Err(Heard::Newer) => 0,
+            Err(Delivery::Newer) => 0,
         }
     }
 }
 
 impl Shard {
-    /// What a request asks.
-    pub(crate) fn poll_asks(&mut self, io: &mut Io, asked: Asked) {
-        match asked {
-            Asked::Open(opening) => self.open_polled(io, opening),
-            Asked::Poll { key, nonce, heard, is_elsewhere, answer } => {
+    /// Carries out a request's command.
+    pub(crate) fn take_poll_command(&mut self, io: &mut Io, command: PollCommand) {
+        match command {
+            PollCommand::Open(opening) => self.open_polled(io, opening),
+            PollCommand::Poll { key, nonce, heard, is_elsewhere, answer } => {
                 let answered = self.poll(io, key, &nonce, heard, is_elsewhere);
-                let Err(Answered::Messages(given)) = answer.send(answered) else { return };
+                let Err(PollAnswer::Messages(given)) = answer.send(answered) else { return };
                 // Who asked has gone: the next gets them.
                 if let Some(polled) = self.polled.as_deref_mut()
                     && let Some(session) = polled.sessions.get_mut(&key)
@@ -123,18 +125,18 @@ impl Shard {
                     polled.outbound_bytes += session.bytes;
                 }
             }
-            Asked::Say { key, nonce, post } => self.said(io, key, &nonce, post),
+            PollCommand::Say { key, nonce, post } => self.take_post(io, key, &nonce, post),
         }
     }
 
-    /// Opens a session, unless the application refuses or wants to think.
+    /// Opens a session, unless the application refuses or decides later.
     fn open_polled(&mut self, io: &mut Io, opening: Opening) {
-        let hub = Arc::clone(&self.hub);
+        let server = Arc::clone(&self.server);
         let Opening { head, user_socket: at, wire, params, auth_token, peer, opener } = opening;
-        let limits = HeadLimits { bytes_max: usize::MAX, ..hub.config.http.head_limits() };
+        let limits = HeadLimits { bytes_max: usize::MAX, ..server.config.http.head_limits() };
         let parsed = Request::parse(&head, &limits);
         let (Ok(Some((request, _))), Some(user_socket)) =
-            (parsed, hub.user_sockets.get(usize::from(at)))
+            (parsed, server.user_sockets.get(usize::from(at)))
         else {
             return opener.refuse(400);
         };
@@ -144,7 +146,7 @@ impl Shard {
             self.metrics.refused_full.add(1);
             return self.refuse_polled(opener, 503);
         };
-        if self.enter_address(key, || peer.ip()).is_err() {
+        if self.count_address(key, || peer.ip()).is_err() {
             self.end_unopened(io, key);
             return self.refuse_polled(opener, 503);
         }
@@ -166,14 +168,14 @@ impl Shard {
     ) {
         let refused = match connect.map(|connect| connect.0) {
             Some(ConnectKind::Later(work)) => {
-                let asker = Some(Asker::Poll(opener));
-                return self.await_connect(io, key, Vec::new(), asker, &[], work);
+                let requester = Some(Requester::Poll(opener));
+                return self.await_connect(io, key, Vec::new(), requester, &[], work);
             }
-            Some(ConnectKind::Ok(state)) if self.enter_user(key, state.id.as_deref()).is_err() => {
+            Some(ConnectKind::Ok(state)) if self.count_user(key, state.id.as_deref()).is_err() => {
                 self.drop_guarded(state);
                 503
             }
-            Some(ConnectKind::Ok(state)) if self.hub.seats.take() => {
+            Some(ConnectKind::Ok(state)) if self.server.connection_limit.take() => {
                 self.read_again(io, key);
                 self.open(io, key, &[], state);
                 return self.begin_polled(io, key, opener);
@@ -199,7 +201,8 @@ impl Shard {
         let Some(at) = io.conn_ref(key).map(|conn| usize::from(conn.socket.user_socket())) else {
             return;
         };
-        let longpoll = self.hub.user_sockets.get(at).and_then(|user_socket| user_socket.longpoll);
+        let longpoll =
+            self.server.user_sockets.get(at).and_then(|user_socket| user_socket.longpoll);
         let window_ns = nanoseconds(longpoll.unwrap_or_default().window_time());
         let now_ns = io.now().ns;
         let polled = self.polled.get_or_insert_default();
@@ -221,7 +224,7 @@ impl Shard {
         let _ = opener.answer.send(Ok(key));
     }
 
-    /// A session that is not over, if that is what it is called.
+    /// The open session of this key and nonce.
     fn session(&mut self, io: &Io, key: Key, nonce: &Nonce) -> Option<&mut Session> {
         let is_open = io.conn_ref(key).is_some_and(|conn| conn.socket.is_open());
         let session = self.polled.as_deref_mut()?.sessions.get_mut(&key)?;
@@ -236,26 +239,26 @@ impl Shard {
         nonce: &Nonce,
         heard: u32,
         is_elsewhere: bool,
-    ) -> Answered {
+    ) -> PollAnswer {
         let now_ns = io.now().ns;
-        let Some(session) = self.session(io, key, nonce) else { return Answered::Gone };
+        let Some(session) = self.session(io, key, nonce) else { return PollAnswer::Gone };
         if heard != session.given {
             self.metrics.longpoll_lost.add(1);
             let (core, mut out) = self.parts(io);
             core.peer_closed(&mut out, key, None);
-            return Answered::Lost;
+            return PollAnswer::Lost;
         }
         session.is_counted |= is_elsewhere;
         session.polled_ns = now_ns;
         if let Some(older) = session.poll.take() {
             // It may have given up.
-            let _ = older.send(Heard::Newer);
+            let _ = older.send(Delivery::Newer);
         }
         if session.messages.is_empty() {
             session.polled_ns = now_ns.saturating_add(session.window_ns);
             let (poll, heard) = oneshot::channel();
             session.poll = Some(poll);
-            return Answered::Waits(heard);
+            return PollAnswer::Waits(heard);
         }
         session.given = session.next_number();
         let number = session.given;
@@ -264,13 +267,13 @@ impl Shard {
         if let Some(polled) = self.polled.as_deref_mut() {
             polled.outbound_bytes = polled.outbound_bytes.saturating_sub(bytes);
         }
-        Answered::Messages(Given { number, messages })
+        PollAnswer::Messages(Batch { number, messages })
     }
 
     /// Takes what a client says. More than may wait is not handled at all.
-    fn said(&mut self, io: &mut Io, key: Key, nonce: &Nonce, post: Post) {
-        let budget = self.hub.config.inbound_budget_bytes;
-        let most = usize::try_from(self.hub.config.http.body_bytes_max).unwrap_or(usize::MAX);
+    fn take_post(&mut self, io: &mut Io, key: Key, nonce: &Nonce, post: Post) {
+        let budget = self.server.config.inbound_budget_bytes;
+        let most = usize::try_from(self.server.config.http.body_bytes_max).unwrap_or(usize::MAX);
         let held = self.polled.as_deref().map_or(0, |polled| polled.inbound_bytes);
         // Who is told nothing finds that the session has gone.
         let Some(session) = self.session(io, key, nonce) else { return self.drop_guarded(post) };
@@ -331,7 +334,7 @@ impl Shard {
         self.received(io, key, Some(received));
     }
 
-    /// A client has said what is no message: its session ends, and nobody has handled that.
+    /// Ends the session of a client that sent a malformed message.
     fn crash_polled(&mut self, io: &mut Io, key: Key, code: CloseCode) {
         let counter = match code {
             CloseCode::TOO_BIG => &self.metrics.errors_too_big,
@@ -346,7 +349,7 @@ impl Shard {
     }
 
     /// What a turn has said to a session.
-    pub(crate) fn hear_polled(&mut self, io: &mut Io, key: Key, mut data: &mut [u8]) {
+    pub(crate) fn collect_polled(&mut self, io: &mut Io, key: Key, mut data: &mut [u8]) {
         let limits = Limits { frame_bytes_max: usize::MAX, message_bytes_max: usize::MAX };
         self.count_if_positions(io, key);
         // What leaves in one piece holds whole frames, so nothing has to be kept for the next.
@@ -381,9 +384,9 @@ impl Shard {
         if is_first && session.poll.is_some() {
             polled.ready.push_back(key);
         }
-        if session.bytes > self.hub.config.outbound_bytes_max {
+        if session.bytes > self.server.config.outbound_bytes_max {
             self.cut_polled(io, key);
-        } else if polled.outbound_bytes > self.hub.config.outbound_budget_bytes {
+        } else if polled.outbound_bytes > self.server.config.outbound_budget_bytes {
             // Whoever has kept most waiting pays for all.
             let most = polled.sessions.iter().max_by_key(|(_, session)| session.bytes);
             if let Some(key) = most.map(|(key, _)| *key) {
@@ -452,8 +455,8 @@ impl Shard {
         }
     }
 
-    /// A session has ended: its last words go to the poll that waits, everybody else finds that it
-    /// has gone.
+    /// A session has ended: its last messages go to the poll that waits; later requests find it
+    /// gone.
     pub(crate) fn polled_gone(&mut self, key: Key) {
         let Some(polled) = self.polled.as_deref_mut() else { return };
         let Some(mut session) = polled.sessions.remove(&key) else { return };
@@ -461,7 +464,7 @@ impl Shard {
         polled.inbound_bytes = polled.inbound_bytes.saturating_sub(inbound);
         polled.outbound_bytes = polled.outbound_bytes.saturating_sub(session.bytes);
         if polled.sessions.is_empty() {
-            // A crowd's tables are not kept.
+            // Their memory is given back.
             (polled.sessions, polled.ready) = (HashMap::new(), VecDeque::new());
         }
         self.metrics.longpoll_sessions.set(polled.sessions.len() as u64);

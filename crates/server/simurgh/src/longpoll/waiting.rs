@@ -12,25 +12,25 @@ use tokio::sync::oneshot::error::RecvError;
 use tokio::time::sleep;
 
 use super::token::Claim;
-use super::{Given, Heard, Reply};
+use super::{Batch, Delivery, Reply};
 use crate::cluster::{Answer, Calling};
-use crate::hub::Hub;
+use crate::server::Server;
 
 /// Another node may take so much longer than a poll may wait, until it is given up.
 const GRACE: Duration = Duration::from_secs(2);
 
 /// The token that goes with the answer of this number: the one that the poll had, unless answers
 /// are counted.
-pub(super) fn token_of(hub: &Hub, claim: &Claim, token: String, number: u32) -> String {
+pub(super) fn token_of(server: &Server, claim: &Claim, token: String, number: u32) -> String {
     if number == claim.heard {
         return token;
     }
-    hub.longpolls.signer.sign(&Claim { heard: number, ..*claim })
+    server.longpolls.signer.sign(&Claim { heard: number, ..*claim })
 }
 
 /// A poll that waits.
 pub(crate) struct Waiting {
-    hub: Arc<Hub>,
+    server: Arc<Server>,
     what: What,
     claim: Claim,
     token: String,
@@ -40,7 +40,7 @@ pub(crate) struct Waiting {
 /// What is waited for.
 enum What {
     /// A session of a shard here.
-    Heard(oneshot::Receiver<Heard>),
+    Delivery(oneshot::Receiver<Delivery>),
     /// The node that has the session.
     Elsewhere(Calling),
 }
@@ -48,29 +48,35 @@ enum What {
 impl Waiting {
     /// For a session here.
     pub(super) fn here(
-        hub: &Arc<Hub>,
-        heard: oneshot::Receiver<Heard>,
+        server: &Arc<Server>,
+        heard: oneshot::Receiver<Delivery>,
         claim: Claim,
         token: String,
         window: Duration,
     ) -> Self {
-        Self::new(hub, What::Heard(heard), claim, token, window)
+        Self::new(server, What::Delivery(heard), claim, token, window)
     }
 
     /// For a session on another node, which is asked.
     pub(super) fn elsewhere(
-        hub: &Arc<Hub>,
+        server: &Arc<Server>,
         calling: Calling,
         claim: Claim,
         token: String,
         window: Duration,
     ) -> Self {
-        Self::new(hub, What::Elsewhere(calling), claim, token, window + GRACE)
+        Self::new(server, What::Elsewhere(calling), claim, token, window + GRACE)
     }
 
-    fn new(hub: &Arc<Hub>, what: What, claim: Claim, token: String, window: Duration) -> Self {
-        hub.longpolls.waiting.fetch_add(1, Relaxed);
-        Self { hub: Arc::clone(hub), what, claim, token, window }
+    fn new(
+        server: &Arc<Server>,
+        what: What,
+        claim: Claim,
+        token: String,
+        window: Duration,
+    ) -> Self {
+        server.longpolls.waiting.fetch_add(1, Relaxed);
+        Self { server: Arc::clone(server), what, claim, token, window }
     }
 
     /// Waits until there is something to answer: what was said, or that nothing was said in the
@@ -81,65 +87,67 @@ impl Waiting {
     ) -> Vec<u8> {
         let mut window = pin!(sleep(self.window));
         // One future, and no other within it: each that waits holds it.
-        let told = poll_fn(|context| {
-            if let Poll::Ready(told) = self.what.poll_told(context) {
-                return Poll::Ready(Some(told));
+        let ready = poll_fn(|context| {
+            if let Poll::Ready(ready) = self.what.poll_ready(context) {
+                return Poll::Ready(Some(ready));
             }
             let is_over = window.as_mut().poll(context).is_ready();
             let has_left = left.as_mut().poll(context).is_ready();
             if is_over || has_left { Poll::Ready(None) } else { Poll::Pending }
         });
-        let told = told.await;
-        self.body(told)
+        let ready = ready.await;
+        self.body(ready)
     }
 
-    fn body(&mut self, told: Option<Told>) -> Vec<u8> {
+    fn body(&mut self, ready: Option<Ready>) -> Vec<u8> {
         let token = std::mem::take(&mut self.token);
-        let told = match (told, &mut self.what) {
-            (Some(told), _) => Some(told),
-            (None, What::Heard(heard)) => {
+        let ready = match (ready, &mut self.what) {
+            (Some(ready), _) => Some(ready),
+            (None, What::Delivery(heard)) => {
                 // From here on the shard keeps what it has; what it had sent before is taken.
                 heard.close();
-                heard.try_recv().ok().map(|it| Told::Heard(Ok(it)))
+                heard.try_recv().ok().map(|it| Ready::Delivery(Ok(it)))
             }
-            (None, What::Elsewhere(_)) => Some(Told::Elsewhere(None)),
+            (None, What::Elsewhere(_)) => Some(Ready::Elsewhere(None)),
         };
-        match told {
-            Some(Told::Heard(Ok(Heard::Messages(Given { number, messages })))) => {
-                let token = token_of(&self.hub, &self.claim, token, number);
+        match ready {
+            Some(Ready::Delivery(Ok(Delivery::Messages(Batch { number, messages })))) => {
+                let token = token_of(&self.server, &self.claim, token, number);
                 Reply::poll(200, &token, &messages).body()
             }
-            Some(Told::Heard(Ok(Heard::Newer))) | None => Reply::poll(204, &token, &[]).body(),
+            Some(Ready::Delivery(Ok(Delivery::Newer))) | None => {
+                Reply::poll(204, &token, &[]).body()
+            }
             // The session has ended: its client is to begin anew.
-            Some(Told::Heard(Err(_))) => Reply::poll(410, &token, &[]).body(),
-            Some(Told::Elsewhere(Some(answer))) if answer.status == 200 => answer.body,
-            Some(Told::Elsewhere(Some(_))) if self.claim.heard == 0 => {
+            Some(Ready::Delivery(Err(_))) => Reply::poll(410, &token, &[]).body(),
+            Some(Ready::Elsewhere(Some(answer))) if answer.status == 200 => answer.body,
+            Some(Ready::Elsewhere(Some(_))) if self.claim.heard == 0 => {
                 Reply::poll(410, &token, &[]).body()
             }
             // The other node cannot be reached, or an answer was lost: clients of all versions
             // begin anew after this, wherever they come to.
-            Some(Told::Elsewhere(_)) => Reply::status(500).body(),
+            Some(Ready::Elsewhere(_)) => Reply::status(500).body(),
         }
     }
 }
 
-/// What was waited for.
-enum Told {
-    Heard(Result<Heard, RecvError>),
+/// The outcome of the wait.
+enum Ready {
+    Delivery(Result<Delivery, RecvError>),
     Elsewhere(Option<Answer>),
 }
 
 impl What {
-    fn poll_told(&mut self, context: &mut Context<'_>) -> Poll<Told> {
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Ready> {
         match self {
-            Self::Heard(heard) => Pin::new(heard).poll(context).map(Told::Heard),
-            Self::Elsewhere(calling) => Pin::new(calling).poll(context).map(Told::Elsewhere),
+            Self::Delivery(heard) => Pin::new(heard).poll(context).map(Ready::Delivery),
+            Self::Elsewhere(calling) => Pin::new(calling).poll(context).map(Ready::Elsewhere),
         }
     }
 }
 
 impl Drop for Waiting {
     fn drop(&mut self) {
-        self.hub.longpolls.waiting.fetch_sub(1, Relaxed);
+        self.server.longpolls.waiting.fetch_sub(1, Relaxed);
     }
 }

@@ -1,7 +1,7 @@
 //! Memory and CPU of the process, as /proc has them. Nothing here lists /proc/self/fd: that would
 //! cost 0.9 kB of kernel memory for each descriptor.
 
-/// See the fields.
+/// What the process uses.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(crate) struct Process {
     /// CPU time used, seconds.

@@ -19,7 +19,7 @@ use super::feed;
 use super::lists::{self, ROWS_MAX, Wanted};
 use super::nodes;
 use super::view::{ConnectionOrder, TopicOrder};
-use crate::hub::Hub;
+use crate::server::Server;
 
 /// Bytes of an order: an id in JSON.
 const ORDER_BYTES_MAX: usize = 1024;
@@ -38,16 +38,16 @@ const SCRIPTS: [&str; 4] = [
 /// What handlers share. The server may end while somebody looks: it is not kept for that.
 #[derive(Clone)]
 struct Place {
-    hub: Weak<Hub>,
+    server: Weak<Server>,
     /// This is the admin listener.
     is_admin: bool,
 }
 
 /// `/observer/`, before whatever else is served. Who may see what is decided by `access`.
-pub(crate) fn router(hub: &Arc<Hub>, is_admin: bool) -> Router {
+pub(crate) fn router(server: &Arc<Server>, is_admin: bool) -> Router {
     const SCRIPT: &str = "text/javascript; charset=utf-8";
     const CSS: &str = "text/css; charset=utf-8";
-    let place = Place { hub: Arc::downgrade(hub), is_admin };
+    let place = Place { server: Arc::downgrade(server), is_admin };
     let figures = Router::new()
         .route("/observer/api/overview", get(overview))
         .route("/observer/api/topics", get(topics))
@@ -76,10 +76,14 @@ pub(crate) fn router(hub: &Arc<Hub>, is_admin: bool) -> Router {
 
 /// Looks where a request comes from.
 async fn in_place(State(place): State<Place>, request: Request, next: Next) -> Response {
-    let Some(hub) = place.hub.upgrade() else { return ended() };
-    let checked =
-        access::check_place(&hub.config, place.is_admin, request.headers(), request.extensions());
-    drop(hub);
+    let Some(server) = place.server.upgrade() else { return ended() };
+    let checked = access::check_place(
+        &server.config,
+        place.is_admin,
+        request.headers(),
+        request.extensions(),
+    );
+    drop(server);
     let mut response = match checked {
         Ok(()) => next.run(request).await,
         Err(refusal) => refusal.into_response(),
@@ -90,11 +94,11 @@ async fn in_place(State(place): State<Place>, request: Request, next: Next) -> R
 
 /// Looks who asks; before anything of the request's body is read.
 async fn for_viewers(State(place): State<Place>, mut request: Request, next: Next) -> Response {
-    let Some(hub) = place.hub.upgrade() else { return ended() };
-    if let Err(refusal) = access::check_viewer(&hub.config, request.headers()) {
+    let Some(server) = place.server.upgrade() else { return ended() };
+    if let Err(refusal) = access::check_viewer(&server.config, request.headers()) {
         return refusal.into_response();
     }
-    request.extensions_mut().insert(Arc::clone(&hub));
+    request.extensions_mut().insert(Arc::clone(&server));
     next.run(request).await
 }
 
@@ -103,7 +107,7 @@ fn ended() -> Response {
         .into_response()
 }
 
-pub(super) type Hubbed = axum::Extension<Arc<Hub>>;
+pub(super) type WithServer = axum::Extension<Arc<Server>>;
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -112,14 +116,14 @@ struct OverviewQuery {
     history: bool,
 }
 
-pub(super) type Asked<T> = Result<Query<T>, QueryRejection>;
+pub(super) type Params<T> = Result<Query<T>, QueryRejection>;
 
-async fn overview(hub: Hubbed, query: Asked<OverviewQuery>) -> Result<Response, Response> {
+async fn overview(server: WithServer, query: Params<OverviewQuery>) -> Result<Response, Response> {
     let Query(query) = query.map_err(wrong_query)?;
-    let latest = hub.observer.latest.borrow().clone();
+    let latest = server.observer.latest.borrow().clone();
     let mut overview = (*latest).clone();
     if query.history {
-        overview.history = hub.observer.points();
+        overview.history = server.observer.points();
     }
     Ok(Json(overview).into_response())
 }
@@ -140,9 +144,9 @@ impl TopicsQuery {
     }
 }
 
-async fn topics(hub: Hubbed, query: Asked<TopicsQuery>) -> Result<Response, Response> {
+async fn topics(server: WithServer, query: Params<TopicsQuery>) -> Result<Response, Response> {
     let Query(query) = query.map_err(wrong_query)?;
-    Ok(Json(&*lists::list(&hub, &query.wanted()).await).into_response())
+    Ok(Json(&*lists::list(&server, &query.wanted()).await).into_response())
 }
 
 /// Which connections.
@@ -166,9 +170,12 @@ impl ConnectionsQuery {
     }
 }
 
-async fn connections(hub: Hubbed, query: Asked<ConnectionsQuery>) -> Result<Response, Response> {
+async fn connections(
+    server: WithServer,
+    query: Params<ConnectionsQuery>,
+) -> Result<Response, Response> {
     let Query(query) = query.map_err(wrong_query)?;
-    Ok(Json(&*lists::list(&hub, &query.wanted()?).await).into_response())
+    Ok(Json(&*lists::list(&server, &query.wanted()?).await).into_response())
 }
 
 #[derive(Debug, Deserialize)]
@@ -178,9 +185,9 @@ struct MembersQuery {
     most: Option<usize>,
 }
 
-async fn members(hub: Hubbed, query: Asked<MembersQuery>) -> Result<Response, Response> {
+async fn members(server: WithServer, query: Params<MembersQuery>) -> Result<Response, Response> {
     let Query(MembersQuery { topic, most }) = query.map_err(wrong_query)?;
-    Ok(Json(lists::members(&hub, &topic, rows(most)).await).into_response())
+    Ok(Json(lists::members(&server, &topic, rows(most)).await).into_response())
 }
 
 /// No parameters.
@@ -188,9 +195,9 @@ async fn members(hub: Hubbed, query: Asked<MembersQuery>) -> Result<Response, Re
 #[serde(deny_unknown_fields)]
 struct NoQuery {}
 
-async fn cluster(hub: Hubbed, query: Asked<NoQuery>) -> Result<Response, Response> {
+async fn cluster(server: WithServer, query: Params<NoQuery>) -> Result<Response, Response> {
     query.map_err(wrong_query)?;
-    let overview = nodes::cluster(&hub).await.ok_or_else(no_cluster)?;
+    let overview = nodes::cluster(&server).await.ok_or_else(no_cluster)?;
     Ok(Json(&*overview).into_response())
 }
 
@@ -206,24 +213,24 @@ struct Named {
     id: String,
 }
 
-async fn connection(hub: Hubbed, query: Asked<Named>) -> Result<Response, Response> {
+async fn connection(server: WithServer, query: Params<Named>) -> Result<Response, Response> {
     let Query(Named { id }) = query.map_err(wrong_query)?;
     let key = lists::parse_id(&id).ok_or_else(|| wrong(NO_ID))?;
-    match lists::connection(&hub, key).await {
+    match lists::connection(&server, key).await {
         Some(row) => Ok(Json(row).into_response()),
         None => Err(gone()),
     }
 }
 
 async fn disconnect(
-    hub: Hubbed,
+    server: WithServer,
     headers: HeaderMap,
     body: Result<Json<Named>, JsonRejection>,
 ) -> Result<Response, Response> {
-    access::check_order(&hub.config).map_err(Refusal::into_response)?;
+    access::check_order(&server.config).map_err(Refusal::into_response)?;
     let Json(Named { id }) = body.map_err(|error| wrong(&error.body_text()))?;
     let key = lists::parse_id(&id).ok_or_else(|| wrong(NO_ID))?;
-    if !lists::disconnect(&hub, key).await {
+    if !lists::disconnect(&server, key).await {
         return Err(gone());
     }
     let agent = headers.get(header::USER_AGENT).and_then(|agent| agent.to_str().ok());

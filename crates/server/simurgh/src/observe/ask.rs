@@ -13,7 +13,7 @@ use super::view::{ConnectionOrder, ConnectionRow, Kept, TopicOrder};
 pub(crate) type Answer<T> = oneshot::Sender<T>;
 
 /// A question to one shard.
-pub(crate) enum Ask {
+pub(crate) enum ShardQuery {
     /// Its first topics in an order, of those whose name holds `search`.
     Topics { by: TopicOrder, search: Box<str>, most: usize, answer: Answer<Surveyed<TopicCount>> },
     /// What it has of these topics, in the same order.

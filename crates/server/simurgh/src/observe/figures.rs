@@ -13,8 +13,8 @@ use simurgh_reactor::{Counts, TURN_BUCKETS_NS};
 use super::view::{ErrorRow, Memory, Overview, Point, ShardRow};
 use super::{Observer, unix_s};
 use crate::http::REACTOR_METRICS;
-use crate::hub::Hub;
 use crate::metrics::{ShardMetrics, process};
+use crate::server::Server;
 use crate::shard::CONNECTION_BYTES;
 
 /// How often.
@@ -68,12 +68,12 @@ struct ShardReading {
 }
 
 /// Reads the counters until the server has ended.
-pub(crate) async fn run(hub: Weak<Hub>) {
+pub(crate) async fn run(server: Weak<Server>) {
     loop {
         {
-            let Some(hub) = hub.upgrade() else { return };
-            let overview = take(&hub);
-            hub.observer.latest.send_replace(Arc::new(overview));
+            let Some(server) = server.upgrade() else { return };
+            let overview = take(&server);
+            server.observer.latest.send_replace(Arc::new(overview));
         }
         tokio::time::sleep(EVERY).await;
     }
@@ -87,11 +87,11 @@ impl Observer {
     }
 }
 
-fn take(hub: &Hub) -> Overview {
+fn take(server: &Server) -> Overview {
     let process = process::read();
-    let reading = read(hub, process.cpu_s);
-    let mut history = hub.observer.history.lock().unwrap_or_else(PoisonError::into_inner);
-    let errors = errors(hub, &reading, &mut history.errors);
+    let reading = read(server, process.cpu_s);
+    let mut history = server.observer.history.lock().unwrap_or_else(PoisonError::into_inner);
+    let errors = errors(server, &reading, &mut history.errors);
     let before = history.before.as_ref();
     let span_s = before.map_or(0.0, |it| (reading.at - it.at).as_secs_f64());
     let shards: Vec<ShardRow> = reading
@@ -100,14 +100,14 @@ fn take(hub: &Hub) -> Overview {
         .enumerate()
         .map(|(shard, now)| {
             let before = before.and_then(|it| it.shards.get(shard)).copied().unwrap_or_default();
-            shard_row(hub, shard, now, &before, span_s)
+            shard_row(server, shard, now, &before, span_s)
         })
         .collect();
     let mut now = point(&reading, before, span_s);
     now.resident_bytes = process.resident_bytes;
-    now.channels = sum(hub, |metrics| metrics.channels.value());
-    now.sockets = sum(hub, |metrics| metrics.sockets.value());
-    now.topics = sum(hub, |metrics| metrics.topics.value());
+    now.channels = sum(server, |metrics| metrics.channels.value());
+    now.sockets = sum(server, |metrics| metrics.sockets.value());
+    now.topics = sum(server, |metrics| metrics.topics.value());
     now.mailbox_bytes = shards.iter().map(|row| row.mailbox_bytes).sum();
     let last = history.errors.iter().rev().nth(1);
     let since_then = |is_meant: fn(&ErrorRow) -> bool| -> u64 {
@@ -125,18 +125,18 @@ fn take(hub: &Hub) -> Overview {
         history.points.pop_front();
     }
     drop(history);
-    let config = &hub.config;
+    let config = &server.config;
     Overview {
         server: "simurgh".to_owned(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
         commit: config.commit.clone(),
-        uptime_s: hub.observer.started.elapsed().as_secs_f64(),
+        uptime_s: server.observer.started.elapsed().as_secs_f64(),
         max_connections: config.max_connections.map(|most| most as u64),
         outbound_bytes_max: config.outbound_bytes_max as u64,
         mailbox_bytes_max: config.mailbox_bytes_max as u64,
         can_disconnect: config.api_token.is_some(),
-        cluster: hub.cluster.as_ref().map(|door| door.view().state.name().to_owned()),
-        memory: memory(hub, &now, local),
+        cluster: server.cluster.as_ref().map(|inbox| inbox.view().state.name().to_owned()),
+        memory: memory(server, &now, local),
         now,
         shards,
         errors,
@@ -144,13 +144,13 @@ fn take(hub: &Hub) -> Overview {
     }
 }
 
-fn sum(hub: &Hub, read: impl Fn(&ShardMetrics) -> u64) -> u64 {
-    hub.metrics.iter().map(|metrics| read(metrics)).sum()
+fn sum(server: &Server, read: impl Fn(&ShardMetrics) -> u64) -> u64 {
+    server.metrics.iter().map(|metrics| read(metrics)).sum()
 }
 
-fn read(hub: &Hub, cpu_s: f64) -> Reading {
-    let stats = hub.observer.stats.get().map(Vec::as_slice).unwrap_or_default();
-    let shards = hub
+fn read(server: &Server, cpu_s: f64) -> Reading {
+    let stats = server.observer.stats.get().map(Vec::as_slice).unwrap_or_default();
+    let shards = server
         .metrics
         .iter()
         .enumerate()
@@ -196,7 +196,7 @@ fn point(now: &Reading, before: Option<&Reading>, span_s: f64) -> Point {
 }
 
 fn shard_row(
-    hub: &Hub,
+    server: &Server,
     shard: usize,
     now: &ShardReading,
     before: &ShardReading,
@@ -206,12 +206,12 @@ fn shard_row(
         |read: fn(&ShardReading) -> u64| per_second(read(now).saturating_sub(read(before)), span_s);
     let mut turns = Turns::default();
     turns.add(&now.counts, &before.counts);
-    let metrics = hub.metrics.get(shard);
+    let metrics = server.metrics.get(shard);
     let gauge = |read: fn(&ShardMetrics) -> u64| metrics.map_or(0, |metrics| read(metrics));
-    let mailbox = hub.mailboxes.get(shard);
+    let mailbox = server.mailboxes.get(shard);
     let posted = mailbox.map_or(0, |mailbox| mailbox.posted());
     let has_ended =
-        hub.ended.get(shard).map(|ended| ended.load(std::sync::atomic::Ordering::Relaxed));
+        server.ended.get(shard).map(|ended| ended.load(std::sync::atomic::Ordering::Relaxed));
     ShardRow {
         shard: shard as u16,
         ended: has_ended.unwrap_or(false),
@@ -278,7 +278,7 @@ impl Turns {
 }
 
 /// What went wrong by kind, and how often in the last minute; `past` is kept for that.
-fn errors(hub: &Hub, reading: &Reading, past: &mut VecDeque<Vec<u64>>) -> Vec<ErrorRow> {
+fn errors(server: &Server, reading: &Reading, past: &mut VecDeque<Vec<u64>>) -> Vec<ErrorRow> {
     let is_wrong =
         |name: &str| name.starts_with("errors_") || is_limit(name) || WRONG.contains(&name);
     let row = |name: &str, about: &str, total| ErrorRow {
@@ -290,7 +290,7 @@ fn errors(hub: &Hub, reading: &Reading, past: &mut VecDeque<Vec<u64>>) -> Vec<Er
     let of_shards = ShardMetrics::ALL
         .iter()
         .filter(|(name, ..)| is_wrong(name))
-        .map(|(name, _, about, read)| row(name, about, sum(hub, read)));
+        .map(|(name, _, about, read)| row(name, about, sum(server, read)));
     let of_loops =
         REACTOR_METRICS.iter().filter(|(name, ..)| is_wrong(name)).map(|(name, _, about, read)| {
             let total: f64 = reading.shards.iter().map(|it| read(&it.counts)).sum();
@@ -310,15 +310,15 @@ fn errors(hub: &Hub, reading: &Reading, past: &mut VecDeque<Vec<u64>>) -> Vec<Er
 }
 
 /// `local` connections have no socket.
-fn memory(hub: &Hub, now: &Point, local: u64) -> Memory {
+fn memory(server: &Server, now: &Point, local: u64) -> Memory {
     let mut memory = Memory {
         resident: now.resident_bytes,
         connection_records: now.connections * CONNECTION_BYTES as u64,
-        tables: sum(hub, |metrics| metrics.subscriptions.value()) * SUBSCRIPTION_BYTES as u64
+        tables: sum(server, |metrics| metrics.subscriptions.value()) * SUBSCRIPTION_BYTES as u64
             + now.topics * TOPIC_BYTES as u64,
         outbound_queues: now.queued_bytes,
-        half_received: sum(hub, |metrics| metrics.inbound_bytes.value()),
-        kept: sum(hub, |it| it.history_bytes.value() + it.history_topic_bytes.value()),
+        half_received: sum(server, |metrics| metrics.inbound_bytes.value()),
+        kept: sum(server, |it| it.history_bytes.value() + it.history_topic_bytes.value()),
         rest: 0,
         kernel_sockets: now.connections.saturating_sub(local) * KERNEL_SOCKET_BYTES,
         kernel_buffers: process::tcp_buffer_bytes(),

@@ -27,7 +27,7 @@ use simurgh_reactor::ReactorStats;
 use tokio::sync::{Semaphore, watch};
 
 pub(crate) use api::router;
-pub(crate) use ask::Ask;
+pub(crate) use ask::ShardQuery;
 pub(crate) use figures::run;
 pub(crate) use nodes::{ANSWER_BYTES_MAX, serve};
 

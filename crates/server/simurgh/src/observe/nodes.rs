@@ -1,7 +1,7 @@
 //! The other nodes: what they are asked while somebody looks, and what this one answers them.
 //!
 //! ```text
-//! look ─► Question ─► Door ─► Service::Look of each node ─► its serve() ─► Shown ─► rows
+//! look ─► Question ─► ClusterInbox ─► Service::Look of each node ─► its serve() ─► Shown ─► rows
 //! ```
 //! Questions and answers are JSON of which unknown parts mean nothing, so that nodes of two
 //! versions show each other what both know. Whoever may publish at the engine can write answers:
@@ -21,9 +21,9 @@ use super::view::{
     NodeRow, OutboxRow, Overview,
 };
 use super::{lists, unix_s};
-use crate::cluster::{Answer, Door, LinkState, NodeId, NodeView, Service, View};
-use crate::hub::Hub;
+use crate::cluster::{Answer, ClusterInbox, LinkState, NodeId, NodeView, Service, View};
 use crate::metrics::ShardMetrics;
+use crate::server::Server;
 
 /// How long what was shown is shown again.
 pub(super) const KEPT: Duration = Duration::from_secs(1);
@@ -75,7 +75,7 @@ struct Shown {
 
 /// How much others are answered.
 pub(super) struct Served {
-    places: Semaphore,
+    counted_peers: Semaphore,
     /// When the second began, and the questions answered in it.
     second: Mutex<(Instant, u32)>,
 }
@@ -83,7 +83,7 @@ pub(super) struct Served {
 impl Default for Served {
     fn default() -> Self {
         let second = Mutex::new((Instant::now(), 0));
-        Self { places: Semaphore::new(SERVED_AT_ONCE), second }
+        Self { counted_peers: Semaphore::new(SERVED_AT_ONCE), second }
     }
 }
 
@@ -100,25 +100,25 @@ impl Served {
 }
 
 /// What this node shows another that asks: 200, 400 if it does not know what is asked, or 503.
-pub(crate) async fn serve(hub: &Arc<Hub>, question: &[u8]) -> (u16, Vec<u8>) {
-    let served = &hub.observer.served;
-    let Ok(_place) = served.places.try_acquire() else { return (503, Vec::new()) };
+pub(crate) async fn serve(server: &Arc<Server>, question: &[u8]) -> (u16, Vec<u8>) {
+    let served = &server.observer.served;
+    let Ok(_place) = served.counted_peers.try_acquire() else { return (503, Vec::new()) };
     if !served.may(Instant::now()) {
         return (503, Vec::new());
     }
     let known = Some(question).filter(|it| it.len() <= QUESTION_BYTES_MAX);
     let Some(Ok(question)) = known.map(serde_json::from_slice) else { return (400, Vec::new()) };
-    match answer(hub, question).await {
+    match answer(server, question).await {
         Some(answer) => (200, answer),
         None => (503, Vec::new()),
     }
 }
 
-async fn answer(hub: &Arc<Hub>, question: Question) -> Option<Vec<u8>> {
+async fn answer(server: &Arc<Server>, question: Question) -> Option<Vec<u8>> {
     let answer = match question {
-        Question::Figures => serde_json::to_vec(&own_figures(hub)?),
+        Question::Figures => serde_json::to_vec(&own_figures(server)?),
         Question::Members { topic } => {
-            let counted = timeout(ANSWER_MAX, lists::members_here(hub, &topic));
+            let counted = timeout(ANSWER_MAX, lists::members_here(server, &topic));
             serde_json::to_vec(&MembersHere { members: counted.await.ok()? })
         }
     };
@@ -126,13 +126,14 @@ async fn answer(hub: &Arc<Hub>, question: Question) -> Option<Vec<u8>> {
 }
 
 /// The figures of this node; none before there are any.
-fn own_figures(hub: &Hub) -> Option<NodeFigures> {
-    let overview = Arc::clone(&hub.observer.latest.borrow());
-    let Overview { now, uptime_s, server, .. } = &*overview;
-    if server.is_empty() {
+fn own_figures(server: &Server) -> Option<NodeFigures> {
+    let overview = Arc::clone(&server.observer.latest.borrow());
+    let Overview { now, uptime_s, .. } = &*overview;
+    if overview.server.is_empty() {
         return None;
     }
-    let sum = |read: fn(&ShardMetrics) -> u64| hub.metrics.iter().map(|it| read(it)).sum::<u64>();
+    let sum =
+        |read: fn(&ShardMetrics) -> u64| server.metrics.iter().map(|it| read(it)).sum::<u64>();
     let presences_remote = sum(|it| it.presences_remote.value());
     Some(NodeFigures {
         uptime_s: *uptime_s,
@@ -151,28 +152,32 @@ fn own_figures(hub: &Hub) -> Option<NodeFigures> {
 }
 
 /// The cluster as this node knows it, not older than a second; none if it is no part of one.
-pub(super) async fn cluster(hub: &Arc<Hub>) -> Option<Arc<ClusterOverview>> {
-    let door = hub.cluster.as_ref()?;
+pub(super) async fn cluster(server: &Arc<Server>) -> Option<Arc<ClusterOverview>> {
+    let inbox = server.cluster.as_ref()?;
     // Held until all have answered: whoever looks at the same time waits for the same.
-    let mut latest = hub.observer.cluster.lock().await;
+    let mut latest = server.observer.cluster.lock().await;
     if let Some((made, overview)) = &latest.0
         && made.elapsed() < KEPT
     {
         return Some(Arc::clone(overview));
     }
-    let shown = ask(door, &Question::Figures).await;
-    let overview = Arc::new(overview(&door.view(), own_figures(hub), &shown));
+    let shown = ask(inbox, &Question::Figures).await;
+    let overview = Arc::new(overview(&inbox.view(), own_figures(server), &shown));
     latest.0 = Some((Instant::now(), Arc::clone(&overview)));
     Some(overview)
 }
 
 /// On which nodes a topic has members, this one first, which has `here` of them; none if it is no
 /// part of a cluster.
-pub(super) async fn members(hub: &Arc<Hub>, topic: &str, here: u64) -> Option<Vec<NodeMembers>> {
-    let door = hub.cluster.as_ref()?;
-    let shown = ask(door, &Question::Members { topic: topic.to_owned() }).await;
+pub(super) async fn members(
+    server: &Arc<Server>,
+    topic: &str,
+    here: u64,
+) -> Option<Vec<NodeMembers>> {
+    let inbox = server.cluster.as_ref()?;
+    let shown = ask(inbox, &Question::Members { topic: topic.to_owned() }).await;
     let answers = by_node::<MembersHere>(&shown);
-    let view = door.view();
+    let view = inbox.view();
     let (id, name) = (view.id.clone(), view.name.clone());
     let own = NodeMembers { id, name, is_here: true, members: Some(here) };
     let others = view.nodes.iter().take(ROWS_MAX).map(|node| NodeMembers {
@@ -185,24 +190,24 @@ pub(super) async fn members(hub: &Arc<Hub>, topic: &str, here: u64) -> Option<Ve
 }
 
 /// Asks the other nodes; what they show that answer in time.
-async fn ask(door: &Arc<Door>, question: &Question) -> Vec<Shown> {
+async fn ask(inbox: &Arc<ClusterInbox>, question: &Question) -> Vec<Shown> {
     let question = serde_json::to_vec(question).unwrap_or_default();
     if question.len() > QUESTION_BYTES_MAX {
         return Vec::new();
     }
-    let asked: Vec<NodeId> = {
-        let view = door.view();
+    let answer_query: Vec<NodeId> = {
+        let view = inbox.view();
         // Of a node that is not heard nothing comes, and without a link of nobody.
         let is_asked = |it: &&NodeView| matches!(it.state, "alive" | "draining");
         let is_linked = view.state != LinkState::Away;
         let nodes = view.nodes.iter().filter(|_| is_linked).filter(is_asked);
         nodes.take(ASKED_MAX).map(|it| it.node).collect()
     };
-    let shown: JoinSet<Option<Shown>> = asked
+    let shown: JoinSet<Option<Shown>> = answer_query
         .into_iter()
         .map(|node| {
             let (began, calling) =
-                (Instant::now(), door.call(node, Service::Look, question.clone()));
+                (Instant::now(), inbox.call(node, Service::Look, question.clone()));
             async move {
                 let answer = timeout(ANSWER_MAX, calling).await.ok().flatten();
                 let Answer { status, body: what } = answer?;

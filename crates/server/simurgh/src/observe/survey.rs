@@ -13,7 +13,7 @@ use simurgh_core::{KeptView, Phase, Position, TICK, TopicId, TopicView, Wire, na
 use simurgh_proto::ws::CloseCode;
 use simurgh_reactor::{Key, Next};
 
-use super::ask::{Answer, Ask, MembersHere, Peer, Surveyed, TopicCount};
+use super::ask::{Answer, MembersHere, Peer, ShardQuery, Surveyed, TopicCount};
 use super::view::{ConnectionOrder, ConnectionRow, Kept, TopicOrder};
 use crate::shard::{Io, Shard};
 
@@ -41,7 +41,7 @@ const NAME_BYTES_MAX: usize = 200;
 pub(crate) struct Observed {
     walk: Option<Walk>,
     next_slice: u64,
-    asked: u64,
+    answer_query: u64,
     topics: Window,
     talkers: Talkers,
 }
@@ -202,7 +202,7 @@ impl Observed {
         Self {
             walk: None,
             next_slice: now_ns,
-            asked: now_ns,
+            answer_query: now_ns,
             topics: Window::default(),
             talkers: Talkers::default(),
         }
@@ -217,34 +217,34 @@ impl Observed {
 impl Shard {
     /// Answers, or begins a walk for the answer. A walk that is under way is given up: whoever asks
     /// waits for the last, so nobody waits for that any more.
-    pub(crate) fn asked(&mut self, io: &mut Io, ask: Ask) {
+    pub(crate) fn answer_query(&mut self, io: &mut Io, ask: ShardQuery) {
         let now_ns = io.now().ns;
         // A receiver that is gone wants no answer.
         match ask {
-            Ask::Counts { topics, answer } => {
+            ShardQuery::Counts { topics, answer } => {
                 let counts = topics.iter().map(|name| self.topic_count(name)).collect();
                 let _ = answer.send(counts);
             }
-            Ask::Members { topic, most, answer } => {
+            ShardQuery::Members { topic, most, answer } => {
                 let _ = answer.send(self.members_of(io, &topic, most));
             }
-            Ask::Connection { key, answer } => {
+            ShardQuery::Connection { key, answer } => {
                 let _ = answer.send(self.row(io, key, TOPICS_ALONE));
             }
-            Ask::Disconnect { key, answer } => {
+            ShardQuery::Disconnect { key, answer } => {
                 let _ = answer.send(self.disconnect(io, key));
             }
-            Ask::Topics { by: TopicOrder::Kept, search, most, answer } => {
+            ShardQuery::Topics { by: TopicOrder::Kept, search, most, answer } => {
                 let rows = Rows::new(most, answer);
                 self.observed(now_ns).begin(Over::Kept { search, rows });
             }
-            Ask::Topics { by, search, most, answer } => {
+            ShardQuery::Topics { by, search, most, answer } => {
                 let observed = self.observed(now_ns);
                 let roll = observed.topics.roll(now_ns);
                 let rows = Rows::new(most, answer);
                 observed.begin(Over::Topics { by, search, roll, rows });
             }
-            Ask::Connections { by, peer, most, answer } => {
+            ShardQuery::Connections { by, peer, most, answer } => {
                 let observed = self.observed(now_ns);
                 observed.talkers.roll(now_ns);
                 observed.begin(Over::Connections { by, peer, rows: Rows::new(most, answer) });
@@ -254,7 +254,7 @@ impl Shard {
 
     fn observed(&mut self, now_ns: u64) -> &mut Observed {
         let observed = self.observed.get_or_insert_with(|| Box::new(Observed::new(now_ns)));
-        observed.asked = now_ns;
+        observed.answer_query = now_ns;
         observed
     }
 
@@ -263,7 +263,7 @@ impl Shard {
         let Some(observed) = &mut self.observed else { return Next::Idle };
         let began = io.clock_ns();
         let Some(mut walk) = observed.walk.take() else {
-            let quiet = until(began, observed.asked);
+            let quiet = until(began, observed.answer_query);
             if quiet < KEPT {
                 return Next::After(KEPT - quiet);
             }
@@ -319,8 +319,8 @@ impl Shard {
     fn look(&mut self, io: &mut Io, walk: &mut Walk) {
         let is_over = match &mut walk.over {
             Over::Topics { by, search, roll, rows } => {
-                let places = if search.is_empty() { STRIDE } else { SLOW_STRIDE };
-                self.core.visit_topics(&mut walk.cursor, places, *roll, |id, topic| {
+                let counted_peers = if search.is_empty() { STRIDE } else { SLOW_STRIDE };
+                self.core.visit_topics(&mut walk.cursor, counted_peers, *roll, |id, topic| {
                     // One that only waits to leave the fan-out has no members.
                     if topic.members > 0 && topic.name.contains(&**search) {
                         walk.total += 1;
@@ -330,8 +330,8 @@ impl Shard {
                 walk.cursor == 0
             }
             Over::Kept { search, rows } => {
-                let places = if search.is_empty() { STRIDE } else { SLOW_STRIDE };
-                self.core.visit_kept(&mut walk.cursor, places, |place, it| {
+                let counted_peers = if search.is_empty() { STRIDE } else { SLOW_STRIDE };
+                self.core.visit_kept(&mut walk.cursor, counted_peers, |place, it| {
                     if it.name.contains(&**search) {
                         walk.total += 1;
                         rows.top.offer(it.bytes, place);
@@ -351,9 +351,9 @@ impl Shard {
                 true
             }
             Over::Connections { by, peer, rows } => {
-                let places = if peer.is_some() { SLOW_STRIDE } else { STRIDE };
-                let mut keys = Vec::with_capacity(places);
-                io.sweep(&mut walk.cursor, places, |_, _| true, &mut keys);
+                let counted_peers = if peer.is_some() { SLOW_STRIDE } else { STRIDE };
+                let mut keys = Vec::with_capacity(counted_peers);
+                io.sweep(&mut walk.cursor, counted_peers, |_, _| true, &mut keys);
                 for key in keys {
                     if peer.is_some_and(|peer| !is_from(io, key, peer)) {
                         continue;
@@ -426,7 +426,7 @@ impl Shard {
         let (age, age_is_more) = socket.age_ticks(now);
         let has_request = !matches!(socket.phase(), Phase::Head | Phase::Full);
         let user_socket =
-            self.hub.user_sockets.get(usize::from(socket.user_socket())).filter(|_| has_request);
+            self.server.user_sockets.get(usize::from(socket.user_socket())).filter(|_| has_request);
         let topics = self.core.topics_of(socket).take(topics_most).map(|name| shortened(&name));
         let socket_id = socket.state().and_then(|state| state.id.as_deref());
         let talkers = self.observed.as_ref().map(|observed| &observed.talkers);

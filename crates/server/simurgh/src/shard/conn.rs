@@ -1,4 +1,4 @@
-//! The record of a connection: what its transport owns while it idles, and what only in passing.
+//! The record of a connection: what it owns always, and what only for a while (`passing`).
 
 use std::net::SocketAddr;
 
@@ -16,15 +16,15 @@ pub(crate) const USER_SOCKETS_MAX: usize = 1 << u8::BITS;
 pub(crate) struct Conn {
     /// Owns memory only while a message is incomplete.
     pub(crate) decoder: Decoder,
-    /// What only a connection in passing has.
+    /// None while the connection idles.
     pub(crate) passing: Option<Box<Passing>>,
-    /// What its session knows of it. Whose driver's socket it is stands in `transport`.
+    /// The session's part; `transport` says which driver has it, if any.
     pub(crate) socket: Socket,
 }
 
 const _: () = assert!(size_of::<Conn>() <= 40, "a connection's record is budgeted at 40 bytes");
 
-/// What a connection owns in passing.
+/// What a connection owns only for a while.
 pub(crate) enum Passing {
     /// Bytes of an upgrade request, and who sends it if a PROXY header said so.
     Head { bytes: Vec<u8>, peer: Option<SocketAddr> },
@@ -32,25 +32,25 @@ pub(crate) enum Passing {
     Connecting {
         /// The 101 response, sent if the application agrees.
         response: Vec<u8>,
-        /// Who waits for the answer, if it is no peer of this connection.
-        asker: Option<Asker>,
+        /// Who waits for the answer, unless it is this connection's peer.
+        requester: Option<Requester>,
         waiting: Waiting,
     },
     /// A message of so many bytes is read elsewhere, too long to be read in one turn.
     Reading { bytes: usize, waiting: Waiting },
     /// What came behind a join that is being decided.
-    Behind(Vec<u8>),
+    Backlog(Vec<u8>),
 }
 
-/// Who in this process wants to have a socket.
-pub(crate) enum Asker {
+/// Who in this process asked for a socket.
+pub(crate) enum Requester {
     Driver(Answer),
     Poll(Opener),
 }
 
-/// What something is awaited with, without the connection being read meanwhile.
+/// A wait during which the connection is not read.
 pub(crate) struct Waiting {
-    /// Tells the answer from one that came too late for what was awaited before.
+    /// Tells the answer from a late one to an earlier wait.
     pub(crate) ticket: u32,
     /// Bytes that came behind it.
     pub(crate) behind: Vec<u8>,
@@ -60,7 +60,7 @@ impl Passing {
     /// Heap bytes, for the shard's budget.
     fn bytes(&self) -> usize {
         match self {
-            Self::Head { bytes, .. } | Self::Behind(bytes) => bytes.capacity(),
+            Self::Head { bytes, .. } | Self::Backlog(bytes) => bytes.capacity(),
             Self::Connecting { response, waiting, .. } => {
                 response.capacity() + waiting.behind.capacity()
             }
@@ -68,13 +68,13 @@ impl Passing {
         }
     }
 
-    /// What the thing that is awaited was named: no two of a shard bear the same ticket.
+    /// The ticket of what is awaited, unique in its shard.
     pub(crate) fn ticket(&self) -> Option<u32> {
         match self {
             Self::Connecting { waiting, .. } | Self::Reading { waiting, .. } => {
                 Some(waiting.ticket)
             }
-            Self::Head { .. } | Self::Behind(_) => None,
+            Self::Head { .. } | Self::Backlog(_) => None,
         }
     }
 
@@ -82,7 +82,7 @@ impl Passing {
     pub(crate) fn stash(&mut self, data: &[u8]) {
         match self {
             Self::Head { .. } => {}
-            Self::Behind(behind) => behind.extend_from_slice(data),
+            Self::Backlog(behind) => behind.extend_from_slice(data),
             Self::Connecting { waiting, .. } | Self::Reading { waiting, .. } => {
                 waiting.behind.extend_from_slice(data);
             }

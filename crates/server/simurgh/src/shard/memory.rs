@@ -1,4 +1,4 @@
-//! Memory that a crowd leaves behind, given back to the system some time after.
+//! Memory of many closed connections is given back to the system some time after.
 
 use std::time::Duration;
 
@@ -7,13 +7,13 @@ use simurgh_reactor::{Next, Now};
 
 use super::Shard;
 
-/// So many connections or memberships that ended are a crowd.
+/// After so many connections or memberships have ended, memory is given back.
 const CROWD: u64 = 256;
 /// Bytes of free pages that are kept for the next connections.
 const FREE_KEPT: usize = 256 << 10;
 /// How long after the last of fewer has left memory is given back.
 const FEW_AFTER: Duration = Duration::from_secs(30);
-/// How long after one has left memory is given back: others may still be busy with their part.
+/// How long after that memory is given back: others may still be leaving.
 const TIDY_AFTER: Duration = Duration::from_secs(4);
 /// So much later by each shard than by the one before: while one has the allocator give memory
 /// back, the same asked by another does nothing.

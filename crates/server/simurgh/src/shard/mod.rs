@@ -5,7 +5,7 @@
 //! the sockets. `memory` gives back what a crowd leaves. Sockets that a driver in this process has
 //! instead of a network are in `driver::driven`, those that are polled in `longpoll::session`, what
 //! somebody who looks is shown in `observe::survey`. Nothing here is shared with another thread:
-//! the one door is [`Mail`].
+//! other threads reach it by [`Mail`] alone.
 
 mod conn;
 mod memory;
@@ -20,15 +20,15 @@ use simurgh_proto::ws::{self, CloseCode};
 use simurgh_reactor::{Accepted, Closed, Handler, Key, LocalOutput, Next, Slow};
 
 use crate::asynchronous::enter_shard;
-use crate::crowd::Places;
 use crate::driver::Driven;
-use crate::hub::Hub;
 use crate::longpoll::{POLLED, Polled};
 use crate::mail::Mail;
 use crate::metrics::ShardMetrics;
 use crate::observe::Observed;
+use crate::peer_limits::CountedPeers;
+use crate::server::Server;
 use crate::websocket::Inbound;
-pub(crate) use conn::{Asker, Conn, Passing, USER_SOCKETS_MAX, Waiting};
+pub(crate) use conn::{Conn, Passing, Requester, USER_SOCKETS_MAX, Waiting};
 use memory::Tidying;
 use transport::Later;
 pub(crate) use transport::Transport;
@@ -41,23 +41,23 @@ pub(crate) const CONNECTION_BYTES: usize = size_of::<Conn>() + 24;
 
 /// The state of one shard.
 pub(crate) struct Shard {
-    pub(crate) hub: Arc<Hub>,
+    pub(crate) server: Arc<Server>,
     pub(crate) index: u16,
     pub(crate) metrics: Arc<ShardMetrics>,
-    pub(crate) core: Core<Hub>,
-    /// What the core has asked for that needs it again.
+    pub(crate) core: Core<Server>,
+    /// Work that the core has asked for, and that calls the core again.
     later: Vec<Later>,
     /// None until there is a driver.
     pub(crate) driven: Option<Box<Driven>>,
     /// None until there is a long-poll session.
     pub(crate) polled: Option<Box<Polled>>,
     pub(crate) inbound: Inbound,
-    /// None unless connections are counted.
-    pub(crate) places: Option<Box<Places>>,
+    /// None unless connections are limited by address or user.
+    pub(crate) counted_peers: Option<Box<CountedPeers>>,
     tidying: Tidying,
-    /// What the last thing that a connection waits for was named.
+    /// The last ticket that was given out ([`Waiting`]).
     pub(crate) tickets: u32,
-    /// Only while somebody looks.
+    /// Only while an observer is open.
     pub(crate) observed: Option<Box<Observed>>,
 }
 
@@ -65,12 +65,12 @@ const _: () = assert!(size_of::<Shard>() <= 1024, "a shard without clients is bu
 
 impl Shard {
     /// On the thread that it is to have.
-    pub(crate) fn new(hub: Arc<Hub>, index: u16) -> Self {
-        enter_shard(hub.runtime.get());
-        let metrics = hub.metrics.get(usize::from(index)).cloned().unwrap_or_default();
+    pub(crate) fn new(server: Arc<Server>, index: u16) -> Self {
+        enter_shard(server.runtime.get());
+        let metrics = server.metrics.get(usize::from(index)).cloned().unwrap_or_default();
         let seed = RandomState::new().hash_one(index);
-        let mut core = Core::new(Arc::clone(&hub), index, Arc::clone(&metrics), seed);
-        if let Some(saved) = hub.saved.begin(usize::from(index)) {
+        let mut core = Core::new(Arc::clone(&server), index, Arc::clone(&metrics), seed);
+        if let Some(saved) = server.saved.begin(usize::from(index)) {
             core.restore_history(saved, 0);
         }
         Self {
@@ -78,11 +78,11 @@ impl Shard {
             later: Vec::new(),
             driven: None,
             polled: None,
-            hub,
+            server,
             index,
             metrics,
             inbound: Inbound::default(),
-            places: None,
+            counted_peers: None,
             tidying: Tidying::default(),
             tickets: 0,
             observed: None,
@@ -90,12 +90,12 @@ impl Shard {
     }
 
     /// The core, and the sockets that it is lent for a call.
-    pub(crate) fn parts<'a>(&'a mut self, io: &'a mut Io) -> (&'a mut Core<Hub>, Transport<'a>) {
+    pub(crate) fn parts<'a>(&'a mut self, io: &'a mut Io) -> (&'a mut Core<Server>, Transport<'a>) {
         let Self { core, driven, later, .. } = self;
         (core, Transport { io, driven, later })
     }
 
-    /// Does what the core has asked for that needs it again.
+    /// Does the work of `later`.
     pub(crate) fn do_later(&mut self, io: &mut Io) {
         while !self.later.is_empty() {
             for later in std::mem::take(&mut self.later) {
@@ -150,18 +150,18 @@ fn is_polled(io: &Io, key: Key) -> bool {
 impl Drop for Shard {
     fn drop(&mut self) {
         self.core.retire();
-        if self.hub.config.history_save.is_some() && self.hub.drain_began.get().is_some() {
-            self.hub.saved.end(self.core.take_history());
+        if self.server.config.history_save.is_some() && self.server.drain_began.get().is_some() {
+            self.server.saved.end(self.core.take_history());
         }
-        if let Some(ended) = self.hub.ended.get(usize::from(self.index)) {
+        if let Some(ended) = self.server.ended.get(usize::from(self.index)) {
             ended.store(true, std::sync::atomic::Ordering::Relaxed);
         }
         // Applications' panics are caught; this would be one of our own. A server of which a part
         // is silently dead helps nobody: all end, and whoever supervises the process starts
         // it again.
         if std::thread::panicking() {
-            for shard in 0..self.hub.mailboxes.len() {
-                self.hub.post_to(shard as u16, Mail::Stop);
+            for shard in 0..self.server.mailboxes.len() {
+                self.server.post_to(shard as u16, Mail::Stop);
             }
         }
     }
@@ -191,20 +191,20 @@ impl Handler for Shard {
     fn local(&mut self, io: &mut Io, output: &mut LocalOutput) {
         while let Some((key, data)) = output.next() {
             match is_polled(io, key) {
-                true => self.hear_polled(io, key, data),
+                true => self.collect_polled(io, key, data),
                 false => self.hear_frames(io, key, data),
             }
         }
         self.send_heard();
         if self.answer_polls(io) != Next::Idle {
             // The rest has its turn.
-            self.hub.post_to(self.index, Mail::Pulse);
+            self.server.post_to(self.index, Mail::Pulse);
         }
     }
 
     fn closed(&mut self, io: &mut Io, key: Key, conn: Conn, _why: Closed) {
         self.forget_inbound(key, conn.inbound_bytes());
-        self.leave_crowds(key);
+        self.uncount_peer(key);
         self.tidying.one_left();
         match conn.socket.transport {
             POLLED => self.polled_gone(key),
@@ -228,9 +228,9 @@ impl Handler for Shard {
             }
             Mail::Connected(key, ticket, connect) => self.connected(io, key, ticket, connect),
             Mail::Read(key, ticket, received) => self.was_read(io, key, ticket, received),
-            Mail::Drive(order) => self.driver_asks(*order),
-            Mail::LongPoll(asked) => self.poll_asks(io, *asked),
-            Mail::Observe(ask) => self.asked(io, *ask),
+            Mail::Drive(command) => self.take_driver_command(*command),
+            Mail::LongPoll(command) => self.take_poll_command(io, *command),
+            Mail::Observe(query) => self.answer_query(io, *query),
             Mail::Pulse => {}
             Mail::Stop => io.stop(),
         }

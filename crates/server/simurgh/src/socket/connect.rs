@@ -1,4 +1,4 @@
-//! What a connect function is told of a request, and what it decides.
+//! The input and the result of a connect function.
 
 use std::any::Any;
 use std::collections::HashMap;
@@ -161,7 +161,7 @@ pub(crate) enum ConnectKind {
 }
 
 impl Connect {
-    /// Come in.
+    /// Lets the socket in.
     pub fn ok() -> Self {
         Self(ConnectKind::Ok(SocketState::default()))
     }

@@ -29,25 +29,16 @@ struct KeyFile {
 }
 
 /// Why a JWKS file cannot be used.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum JwksFileError {
     /// It cannot be read.
+    #[error("it cannot be read: {0}")]
     Read(std::io::Error),
     /// It has no keys that can be used.
+    #[error("{0}")]
     Keys(KeyError),
 }
-
-impl fmt::Display for JwksFileError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Read(error) => write!(f, "it cannot be read: {error}"),
-            Self::Keys(error) => error.fmt(f),
-        }
-    }
-}
-
-impl std::error::Error for JwksFileError {}
 
 impl Held {
     pub(super) fn fixed(verifier: Verifier) -> Self {

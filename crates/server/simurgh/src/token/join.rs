@@ -6,7 +6,7 @@
 use std::time::Instant;
 
 use serde_json::json;
-use simurgh_core::{Broadcast, Channel, Context, Join, Outcome, Reason, Stop};
+use simurgh_core::{Channel, Context, Join, Outcome, Stop};
 use simurgh_proto::message::Payload;
 use simurgh_token::Claims;
 
@@ -96,27 +96,5 @@ impl Channel for Ending {
         self.within.handle_in(ctx, event, payload)
     }
 
-    fn intercept(&self) -> &'static [&'static str] {
-        self.within.intercept()
-    }
-
-    fn handle_out(&mut self, ctx: &mut Context<'_>, event: &str, payload: &Payload<'_>) -> Outcome {
-        self.within.handle_out(ctx, event, payload)
-    }
-
-    fn handle_broadcast(&mut self, ctx: &mut Context<'_>, broadcast: &Broadcast) -> Outcome {
-        self.within.handle_broadcast(ctx, broadcast)
-    }
-
-    fn hibernate(&mut self) {
-        self.within.hibernate();
-    }
-
-    fn terminate(&mut self, ctx: &mut Context<'_>, reason: &Reason) {
-        self.within.terminate(ctx, reason);
-    }
-
-    fn inner(&mut self) -> Option<&mut dyn Channel> {
-        Some(&mut *self.within)
-    }
+    super::pass_on_to_inner!();
 }

@@ -49,6 +49,45 @@
 //! socket with a token has its claims and a record of its own. [`OnExpiry::Renew`] costs 24 bytes a
 //! channel and a virtual call an event.
 
+/// The callbacks of a channel around another (`within`) that only pass on.
+macro_rules! pass_on_to_inner {
+    () => {
+        fn intercept(&self) -> &'static [&'static str] {
+            self.within.intercept()
+        }
+
+        fn handle_out(
+            &mut self,
+            ctx: &mut Context<'_>,
+            event: &str,
+            payload: &simurgh_proto::message::Payload<'_>,
+        ) -> Outcome {
+            self.within.handle_out(ctx, event, payload)
+        }
+
+        fn handle_broadcast(
+            &mut self,
+            ctx: &mut Context<'_>,
+            broadcast: &simurgh_core::Broadcast,
+        ) -> Outcome {
+            self.within.handle_broadcast(ctx, broadcast)
+        }
+
+        fn hibernate(&mut self) {
+            self.within.hibernate();
+        }
+
+        fn terminate(&mut self, ctx: &mut Context<'_>, reason: &simurgh_core::Reason) {
+            self.within.terminate(ctx, reason);
+        }
+
+        fn inner(&mut self) -> Option<&mut dyn Channel> {
+            Some(&mut *self.within)
+        }
+    };
+}
+use pass_on_to_inner;
+
 mod held;
 mod join;
 mod renewal;

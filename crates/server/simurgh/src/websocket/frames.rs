@@ -16,14 +16,14 @@ impl Shard {
         let ticks = io.now().tick;
         let Some(conn) = io.conn_ref(key) else { return };
         let own = self
-            .hub
+            .server
             .user_sockets
             .get(usize::from(conn.socket.user_socket()))
             .and_then(|user_socket| user_socket.limits);
-        let mut limits = own.unwrap_or(self.hub.config.limits);
+        let mut limits = own.unwrap_or(self.server.config.limits);
         // What could not be passed on is not taken.
         limits.message_bytes_max =
-            limits.message_bytes_max.min(self.hub.limits.broadcast_bytes_max());
+            limits.message_bytes_max.min(self.server.limits.broadcast_bytes_max());
         let mut rest = data;
         loop {
             let Some(conn) = io.conn(key) else { return };
@@ -101,7 +101,7 @@ impl Shard {
             return;
         };
         let user_socket = self
-            .hub
+            .server
             .user_sockets
             .get(user_socket)
             .filter(|user_socket| user_socket.speaks_supabase());

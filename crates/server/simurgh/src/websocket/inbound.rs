@@ -1,5 +1,4 @@
-//! Half-received messages and heads: whose they are, since when, and who goes when they come to too
-//! much.
+//! Half-received messages and heads: their time limit and the shard's budget for them.
 //!
 //! A message has `message_timeout` from its first byte; one that brings less than a floor in that
 //! time is given up, so that a byte now and then holds nothing. When a shard's budget is short,
@@ -14,9 +13,9 @@ use simurgh_reactor::{Key, Next};
 
 use crate::shard::{Io, Shard};
 
-/// What a message has to bring in a second to be waited for beyond its time.
+/// A message that brings so many bytes a second is waited for beyond its time.
 const PROGRESS_BYTES_PER_S: u128 = 8 << 10;
-/// How often it is looked whose time is up.
+/// How often time limits are checked.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 /// One who holds as much as another for so much longer counts as much as if it held twice as much.
 const AGE_UNIT_TICKS: u64 = 10;
@@ -29,7 +28,7 @@ pub(crate) struct Inbound {
     holders: HashMap<Key, Holder>,
     /// In what is being read now a message became whole: what is held from here on is the next.
     pub(crate) is_whole: bool,
-    /// When it is looked next whose time is up, ns.
+    /// When time limits are checked next, ns.
     next_look_ns: Option<u64>,
 }
 
@@ -71,7 +70,7 @@ impl Shard {
             holder.bytes = after;
             inbound.next_look_ns.get_or_insert(io.now().ns + nanoseconds(POLL_INTERVAL));
         }
-        if after > before && inbound.bytes > self.hub.config.inbound_budget_bytes {
+        if after > before && inbound.bytes > self.server.config.inbound_budget_bytes {
             self.free_inbound(io);
         }
         self.metrics.inbound_bytes.set(self.inbound.bytes as u64);
@@ -80,7 +79,7 @@ impl Shard {
     /// Ends those who have held most for longest, until there is room again.
     #[cold]
     fn free_inbound(&mut self, io: &mut Io) {
-        let budget = self.hub.config.inbound_budget_bytes;
+        let budget = self.server.config.inbound_budget_bytes;
         let tick = io.now().tick;
         let weigh = |(key, holder): (&Key, &Holder)| (holder.weight(tick), *key);
         let mut holders: Vec<(u64, Key)> = self.inbound.holders.iter().map(weigh).collect();
@@ -105,7 +104,7 @@ impl Shard {
         }
     }
 
-    /// What a connection held is let go.
+    /// Uncounts what a connection held.
     pub(crate) fn forget_inbound(&mut self, key: Key, bytes: usize) {
         if bytes == 0 {
             return;
@@ -123,7 +122,7 @@ impl Shard {
             return Next::After(Duration::from_nanos(at_ns - now_ns));
         }
         let tick = io.now().tick;
-        let timeout = self.hub.config.message_timeout;
+        let timeout = self.server.config.message_timeout;
         let floor = PROGRESS_BYTES_PER_S * timeout.as_millis() / 1000;
         let mut overdue = Vec::new();
         for (key, holder) in &mut self.inbound.holders {

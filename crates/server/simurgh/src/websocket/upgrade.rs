@@ -3,7 +3,7 @@
 //! What is on a socket's user_socket stays here, its refusals included, in the order of PROTOCOL
 //! §2; every other request goes to the HTTP side with the bytes already read.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use simurgh_core::{Callback, Kind, NETWORK, Node, Phase, SocketState, Wire, guarded};
@@ -13,9 +13,9 @@ use simurgh_proto::serializer::Serializer;
 use simurgh_proto::ws::handshake::{self, Framing, Request};
 use simurgh_reactor::Key;
 
-use crate::crowd::TooMany;
 use crate::http::is_reserved;
-use crate::hub::Hub;
+use crate::peer_limits::TooMany;
+use crate::server::Server;
 use crate::shard::Passing;
 use crate::shard::{Io, Shard};
 use crate::socket::{Connect, ConnectInfo, ConnectKind, Transport, UserSocket, real_peer};
@@ -39,7 +39,7 @@ impl Shard {
                 bytes.extend_from_slice(data);
                 // A head ends with a line; reading it anew for each byte of a trickle would cost
                 // its square.
-                let longest = self.hub.config.http.head_bytes_max;
+                let longest = self.server.config.http.head_bytes_max;
                 let may_be_whole = data.contains(&b'\n') || bytes.len() > longest;
                 if may_be_whole {
                     return self.head_bytes(io, key, &mut bytes, peer);
@@ -57,7 +57,7 @@ impl Shard {
             Err(()) => return self.refuse(io, key, 400, ""),
         };
         let Some((_, request_bytes)) = data.split_at_mut_checked(skip) else { return };
-        let limits = self.hub.config.http.head_limits();
+        let limits = self.server.config.http.head_limits();
         let (request, length) = match Request::parse(request_bytes, &limits) {
             Ok(Some(parsed)) => parsed,
             Ok(None) => return keep_head(io, key, request_bytes, peer),
@@ -66,18 +66,18 @@ impl Shard {
         if io.conn_ref(key).is_some_and(|conn| conn.socket.phase() == Phase::Full) {
             return self.refuse_full(io, key);
         }
-        let hub = Arc::clone(&self.hub);
+        let server = Arc::clone(&self.server);
         let wants_upgrade =
             request.header("upgrade").is_some_and(|value| value.eq_ignore_ascii_case(b"websocket"));
         let user_socket =
-            hub.user_sockets.iter().position(|it| it.takes(request.path(), wants_upgrade));
+            server.user_sockets.iter().position(|it| it.takes(request.path(), wants_upgrade));
         let Some((index, user_socket)) =
-            user_socket.and_then(|at| Some((at, hub.user_sockets.get(at)?)))
+            user_socket.and_then(|at| Some((at, server.user_sockets.get(at)?)))
         else {
             let is_reserved = is_reserved(request.path());
             return self.hand_off(io, key, request_bytes, is_reserved);
         };
-        if hub.seats.is_full() {
+        if server.connection_limit.is_full() {
             return self.refuse_full(io, key);
         }
         // What the HTTP side asks of every request (`http/gate.rs`); and an upgrade has no body.
@@ -86,7 +86,7 @@ impl Shard {
             Ok(_) => return self.refuse(io, key, 400, ""),
             Err(error) => return self.refuse(io, key, error.status(), &format!("{error}\n")),
         }
-        let answer = self.upgrade(io, key, &hub, user_socket, &request, peer);
+        let answer = self.upgrade(io, key, &server, user_socket, &request, peer);
         drop(request);
         let rest = request_bytes.get_mut(length..).unwrap_or_default();
         match answer {
@@ -110,7 +110,7 @@ impl Shard {
         data: &[u8],
         known: Option<SocketAddr>,
     ) -> Result<Option<(usize, Option<SocketAddr>)>, ()> {
-        let config = &self.hub.config;
+        let config = &self.server.config;
         if !config.proxy_protocol || known.is_some() {
             return Ok(Some((0, known)));
         }
@@ -123,33 +123,34 @@ impl Shard {
         if parsed.is_incomplete() {
             return Ok(None);
         }
-        match parsed {
+        let (bytes, client): (usize, Option<(IpAddr, u16)>) = match parsed {
             HeaderResult::V1(Ok(header)) => {
                 let client = match header.addresses {
                     ppp::v1::Addresses::Tcp4(it) => {
-                        Some(SocketAddr::from((it.source_address, it.source_port)))
+                        Some((it.source_address.into(), it.source_port))
                     }
                     ppp::v1::Addresses::Tcp6(it) => {
-                        Some(SocketAddr::from((it.source_address, it.source_port)))
+                        Some((it.source_address.into(), it.source_port))
                     }
                     ppp::v1::Addresses::Unknown => None,
                 };
-                Ok(Some((header.header.len(), Some(client.unwrap_or(peer)))))
+                (header.header.len(), client)
             }
             HeaderResult::V2(Ok(header)) => {
                 let client = match header.addresses {
                     ppp::v2::Addresses::IPv4(it) => {
-                        Some(SocketAddr::from((it.source_address, it.source_port)))
+                        Some((it.source_address.into(), it.source_port))
                     }
                     ppp::v2::Addresses::IPv6(it) => {
-                        Some(SocketAddr::from((it.source_address, it.source_port)))
+                        Some((it.source_address.into(), it.source_port))
                     }
                     ppp::v2::Addresses::Unspecified | ppp::v2::Addresses::Unix(_) => None,
                 };
-                Ok(Some((header.len(), Some(client.unwrap_or(peer)))))
+                (header.len(), client)
             }
-            HeaderResult::V1(Err(_)) | HeaderResult::V2(Err(_)) => Err(()),
-        }
+            HeaderResult::V1(Err(_)) | HeaderResult::V2(Err(_)) => return Err(()),
+        };
+        Ok(Some((bytes, Some(client.map_or(peer, SocketAddr::from)))))
     }
 
     /// Everything that is asked of an upgrade, in the order of PROTOCOL §2.
@@ -157,16 +158,16 @@ impl Shard {
         &mut self,
         io: &Io,
         key: Key,
-        hub: &Hub,
+        server: &Server,
         user_socket: &UserSocket,
         request: &Request<'_>,
         peer: Option<SocketAddr>,
     ) -> Answer {
-        let address = || client(hub, request, io, key, peer).ip();
-        if let Err(too_many) = self.enter_address(key, address) {
+        let address = || client(server, request, io, key, peer).ip();
+        if let Err(too_many) = self.count_address(key, address) {
             return Answer::too_many(too_many);
         }
-        let checked = match check(hub, user_socket, request, io, key) {
+        let checked = match check(server, user_socket, request, io, key) {
             Ok(checked) => checked,
             Err(status) => return Answer::refused(status),
         };
@@ -181,7 +182,7 @@ impl Shard {
                     request,
                     params,
                     auth_token: checked.token.as_deref(),
-                    peer: client(hub, request, io, key, peer),
+                    peer: client(server, request, io, key, peer),
                     transport: Transport::WebSocket,
                 };
                 match self.ask_connect(&info) {
@@ -207,9 +208,9 @@ impl Shard {
     pub(crate) fn ask_connect(&mut self, info: &ConnectInfo<'_>) -> Option<Connect> {
         let Some(connect) = &info.user_socket.connect else { return Some(Connect::ok()) };
         let shard = usize::from(self.index);
-        self.hub.enter_callback(shard, Callback::Connect);
+        self.server.enter_callback(shard, Callback::Connect);
         let decided = guarded(|| connect(info));
-        self.hub.leave_callback(shard);
+        self.server.leave_callback(shard);
         if decided.is_none() {
             self.metrics.errors_callback_panic.add(1);
         }
@@ -226,11 +227,11 @@ impl Shard {
     ) {
         match connect.0 {
             ConnectKind::Ok(state) => {
-                if let Err(too_many) = self.enter_user(key, state.id.as_deref()) {
+                if let Err(too_many) = self.count_user(key, state.id.as_deref()) {
                     self.drop_guarded(state);
                     return self.refuse(io, key, 429, too_many.text());
                 }
-                if !self.hub.seats.take() {
+                if !self.server.connection_limit.take() {
                     self.drop_guarded(state);
                     return self.refuse_full(io, key);
                 }
@@ -253,13 +254,13 @@ impl Shard {
         core.opened(&mut out, key, state);
     }
 
-    /// There is no place for it, in this shard or in the whole server.
+    /// The shard or the whole server is full.
     fn refuse_full(&mut self, io: &mut Io, key: Key) {
         self.metrics.refused_full.add(1);
         self.refuse_for_now(io, key);
     }
 
-    /// It may come again in a while.
+    /// Refuses with 503; the client may try again soon.
     pub(crate) fn refuse_for_now(&mut self, io: &mut Io, key: Key) {
         self.refuse_with(io, key, 503, &[("retry-after", RETRY_AFTER_S)], "");
     }
@@ -282,7 +283,7 @@ impl Shard {
         conn.socket.enter(Phase::Ending, ticks);
         conn.passing = None;
         if conn.socket.transport != NETWORK {
-            // It speaks no HTTP; its driver hears that it has gone.
+            // A driven socket speaks no HTTP; its driver gets the close event.
             return io.close(key);
         }
         io.send_with(key, |out| handshake::write_refusal(status, headers, body, out));
@@ -292,11 +293,11 @@ impl Shard {
     /// Gives the connection, with the bytes read so far, to the HTTP side, where some places are
     /// kept for the server's own paths.
     fn hand_off(&mut self, io: &mut Io, key: Key, read_ahead: &[u8], is_reserved: bool) {
-        if !self.hub.guests.take(is_reserved) {
+        if !self.server.http_connections.take(is_reserved) {
             return self.refuse_full(io, key);
         }
         if io.hand_off(key, read_ahead).is_err() {
-            self.hub.guests.give_back();
+            self.server.http_connections.give_back();
             self.refuse_with(io, key, 503, &[("retry-after", RETRY_AFTER_S)], "");
         }
     }
@@ -326,7 +327,7 @@ fn keep_head(io: &mut Io, key: Key, bytes: &[u8], peer: Option<SocketAddr>) {
 /// Origin, auth token, subprotocols, serializer: all that comes before the application's connect.
 /// The error is an HTTP status.
 pub(crate) fn check(
-    hub: &Hub,
+    server: &Server,
     user_socket: &UserSocket,
     request: &Request<'_>,
     io: &Io,
@@ -335,8 +336,8 @@ pub(crate) fn check(
     let vsn = params::vsn(request.query());
     let text = |name| request.header(name).and_then(|value| std::str::from_utf8(value).ok());
     let origin = request.header("origin").map(|value| std::str::from_utf8(value).unwrap_or(""));
-    let policy = user_socket.check_origin.as_ref().unwrap_or(&hub.origin_policy);
-    let is_https = text("x-forwarded-proto") == Some("https") && proxy_is_trusted(hub, io, key);
+    let policy = user_socket.check_origin.as_ref().unwrap_or(&server.origin_policy);
+    let is_https = text("x-forwarded-proto") == Some("https") && proxy_is_trusted(server, io, key);
     let scheme = if is_https { "https" } else { "http" };
     // Without a usable Host no origin can be the request's own.
     let own = OwnOrigin::from_host_header(scheme, text("host").unwrap_or_default())
@@ -358,16 +359,16 @@ pub(crate) fn check(
     Ok(Checked { wire, subprotocol, token: negotiated.token })
 }
 
-/// Whether the connection itself, not whom it speaks for, comes from a trusted proxy.
-fn proxy_is_trusted(hub: &Hub, io: &Io, key: Key) -> bool {
-    let trusted = &hub.config.trusted_proxies;
+/// Whether the connection itself comes from a trusted proxy.
+fn proxy_is_trusted(server: &Server, io: &Io, key: Key) -> bool {
+    let trusted = &server.config.trusted_proxies;
     !trusted.is_empty()
         && io.peer_addr(key).is_ok_and(|hop| trusted.iter().any(|net| net.contains(&hop.ip())))
 }
 
 /// Who the client is: what a PROXY header said, else what trusted proxies say in `x-forwarded-for`.
 pub(crate) fn client(
-    hub: &Hub,
+    server: &Server,
     request: &Request<'_>,
     io: &Io,
     key: Key,
@@ -376,5 +377,5 @@ pub(crate) fn client(
     let hop = || io.peer_addr(key).unwrap_or_else(|_| SocketAddr::from(([0, 0, 0, 0], 0)));
     let peer = peer.unwrap_or_else(hop);
     let forwarded = request.header("x-forwarded-for").and_then(|it| std::str::from_utf8(it).ok());
-    real_peer(peer, forwarded, &hub.config.trusted_proxies)
+    real_peer(peer, forwarded, &server.config.trusted_proxies)
 }

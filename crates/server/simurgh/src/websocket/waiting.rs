@@ -15,7 +15,7 @@ use simurgh_proto::serializer::{Frame, Serializer};
 use simurgh_reactor::Key;
 
 use crate::mail::Mail;
-use crate::shard::{Asker, Io, Passing, Shard, Waiting};
+use crate::shard::{Io, Passing, Requester, Shard, Waiting};
 use crate::socket::{Connect, UserSocket};
 
 /// Longer texts are read elsewhere: one of escapes or blanks takes 8 ns a byte.
@@ -46,16 +46,16 @@ impl Shard {
         io: &mut Io,
         key: Key,
         response: Vec<u8>,
-        asker: Option<Asker>,
+        requester: Option<Requester>,
         rest: &[u8],
         work: impl Future<Output = Connect> + Send + 'static,
     ) {
         let waiting = self.ticket(rest);
         let ticket = waiting.ticket;
-        let passing = Passing::Connecting { response, asker, waiting };
+        let passing = Passing::Connecting { response, requester, waiting };
         if self.wait(io, key, Phase::Connecting, passing) {
             let decided = move |connect| Mail::Connected(key, ticket, connect);
-            self.hub.decide_and(usize::from(self.index), "connect", work, decided);
+            self.server.decide_and(usize::from(self.index), "connect", work, decided);
         }
     }
 
@@ -73,12 +73,12 @@ impl Shard {
         if !self.wait(io, key, Phase::Waiting, passing) {
             return;
         }
-        let (hub, shard) = (Arc::clone(&self.hub), self.index);
+        let (server, shard) = (Arc::clone(&self.server), self.index);
         let user_socket = io.conn_ref(key).map(|conn| usize::from(conn.socket.user_socket()));
-        self.hub.spawn(async move {
+        self.server.spawn(async move {
             // As many at once as there are cores: others wait here and not on a thread each.
-            let _permit = hub.readers.acquire().await;
-            let user_sockets = Arc::clone(&hub);
+            let _permit = server.readers.acquire().await;
+            let user_sockets = Arc::clone(&server);
             let read = move || {
                 let user_socket =
                     user_socket.and_then(|user_socket| user_sockets.user_sockets.get(user_socket));
@@ -86,7 +86,7 @@ impl Shard {
                 catch_unwind(AssertUnwindSafe(read)).ok().flatten()
             };
             let received = tokio::task::spawn_blocking(read).await.ok().flatten();
-            hub.post_to(shard, Mail::Read(key, ticket, received));
+            server.post_to(shard, Mail::Read(key, ticket, received));
         });
     }
 
@@ -105,7 +105,7 @@ impl Shard {
         true
     }
 
-    /// The application has decided about a connect; `None`: it panicked.
+    /// The application has decided about a connect, or panicked (`None`).
     pub(crate) fn connected(
         &mut self,
         io: &mut Io,
@@ -117,12 +117,12 @@ impl Shard {
         let Some((before, passing)) = take_passing(io, key, is_it) else {
             return self.drop_guarded(connect);
         };
-        let Passing::Connecting { response, asker, mut waiting } = passing else { return };
-        match asker {
-            Some(Asker::Driver(answer)) => {
+        let Passing::Connecting { response, requester, mut waiting } = passing else { return };
+        match requester {
+            Some(Requester::Driver(answer)) => {
                 return self.driven_decided(io, key, &answer, connect);
             }
-            Some(Asker::Poll(opener)) => {
+            Some(Requester::Poll(opener)) => {
                 if connect.is_none() {
                     self.metrics.errors_callback_panic.add(1);
                 }
@@ -151,7 +151,7 @@ impl Shard {
         io.release(key);
     }
 
-    /// A connection ends that was not let in.
+    /// Closes a connection that was not let in.
     pub(crate) fn end_unopened(&self, io: &mut Io, key: Key) {
         let tick = io.now().tick;
         if let Some(conn) = io.conn(key) {
@@ -160,7 +160,7 @@ impl Shard {
         io.close(key);
     }
 
-    /// A long message was read; `None`: it is none.
+    /// A long message was decoded; `None` if it is malformed.
     pub(crate) fn was_read(
         &mut self,
         io: &mut Io,
@@ -186,7 +186,7 @@ impl Shard {
         let Some(conn) = io.conn(key).filter(|_| !data.is_empty()) else { return };
         match conn.passing.as_deref_mut() {
             Some(passing) => passing.stash(data),
-            None => conn.passing = Some(Box::new(Passing::Behind(data.to_vec()))),
+            None => conn.passing = Some(Box::new(Passing::Backlog(data.to_vec()))),
         }
     }
 
@@ -198,7 +198,7 @@ impl Shard {
             return;
         }
         let Some((before, passing)) = take_passing(io, key, |_| true) else { return };
-        if let Passing::Behind(mut behind) = passing {
+        if let Passing::Backlog(mut behind) = passing {
             self.frames(io, key, &mut behind);
         }
         self.account_inbound(io, key, before);
@@ -209,18 +209,18 @@ impl Shard {
         let Some(conn) = io.conn_ref(key) else { return };
         let is_connecting = conn.socket.phase() == Phase::Connecting;
         let Some((before, passing)) = take_passing(io, key, |_| true) else {
-            // Who has said nothing hears nothing.
+            // A client that sent nothing gets no answer.
             return io.close(key);
         };
         match passing {
-            Passing::Connecting { asker: Some(Asker::Poll(opener)), .. } => {
+            Passing::Connecting { requester: Some(Requester::Poll(opener)), .. } => {
                 self.end_unopened(io, key);
                 self.refuse_polled(opener, 503);
             }
-            Passing::Connecting { asker: Some(Asker::Driver(answer)), .. } => {
+            Passing::Connecting { requester: Some(Requester::Driver(answer)), .. } => {
                 self.end_unopened(io, key);
                 // Who asked may have gone.
-                let _ = answer.send(vec![self.turn_away(503, String::new())]);
+                let _ = answer.send(vec![self.refuse_driven(503, String::new())]);
             }
             _ if why == AbandonReason::Drain => {
                 self.refuse(io, key, 503, "");
@@ -230,15 +230,14 @@ impl Shard {
                 self.read_again(io, key);
                 self.refuse_for_now(io, key);
             }
-            // Who has begun to ask is told.
+            // A client that began a request gets an answer.
             _ => self.refuse(io, key, 408, ""),
         }
         self.account_inbound(io, key, before);
     }
 }
 
-/// Takes what a connection owns in passing, if that is what is meant; with the bytes it owned
-/// before.
+/// Takes `passing` of a connection if it is the one that is meant, with the bytes held before.
 fn take_passing(
     io: &mut Io,
     key: Key,

@@ -13,12 +13,12 @@ const SLOTS: usize = 1 << 16;
 /// How far from its own slot a topic may stand.
 const REACH: usize = 16;
 
-pub(crate) struct Census {
+pub(crate) struct MemberCounts {
     slots: Box<[AtomicU64]>,
     hasher: RandomState,
 }
 
-impl Census {
+impl MemberCounts {
     /// An empty table; `counting` is whether any user socket wants it (else it holds no memory).
     pub(crate) fn new(counting: bool) -> Self {
         let slots = if counting { SLOTS } else { 0 };
@@ -85,40 +85,40 @@ mod tests {
 
     #[test]
     fn counts_each_topic_apart_across_threads() {
-        let census = Census::new(true);
+        let member_counts = MemberCounts::new(true);
         std::thread::scope(|scope| {
-            census.add("rooms:a");
+            member_counts.add("rooms:a");
             for _ in 0..4 {
                 scope.spawn(|| {
                     for _ in 0..1000 {
-                        census.add("rooms:a");
-                        census.add("rooms:b");
-                        census.subtract("rooms:b");
+                        member_counts.add("rooms:a");
+                        member_counts.add("rooms:b");
+                        member_counts.subtract("rooms:b");
                     }
                 });
             }
         });
-        assert_eq!(census.count("rooms:a"), 4001);
-        assert_eq!(census.count("rooms:b"), 0);
-        assert_eq!(census.count("rooms:c"), 0);
+        assert_eq!(member_counts.count("rooms:a"), 4001);
+        assert_eq!(member_counts.count("rooms:b"), 0);
+        assert_eq!(member_counts.count("rooms:c"), 0);
     }
 
     #[test]
     fn a_slot_serves_again_when_its_topic_is_empty() {
-        let census = Census::new(true);
+        let member_counts = MemberCounts::new(true);
         for topic in 0..4 * SLOTS {
             let topic = format!("rooms:{topic}");
-            census.add(&topic);
-            assert_eq!(census.count(&topic), 1);
-            census.subtract(&topic);
-            assert_eq!(census.count(&topic), 0);
+            member_counts.add(&topic);
+            assert_eq!(member_counts.count(&topic), 1);
+            member_counts.subtract(&topic);
+            assert_eq!(member_counts.count(&topic), 0);
         }
     }
 
     #[test]
     fn without_counting_it_holds_nothing() {
-        let census = Census::new(false);
-        census.add("rooms:a");
-        assert_eq!(census.count("rooms:a"), 0);
+        let member_counts = MemberCounts::new(false);
+        member_counts.add("rooms:a");
+        assert_eq!(member_counts.count("rooms:a"), 0);
     }
 }

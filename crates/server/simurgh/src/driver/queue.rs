@@ -1,5 +1,5 @@
-//! Between a driver and the shards: what a driver asks of its sockets, and what they heard, in
-//! batches and within bounds.
+//! The queues between a driver and the shards: its commands, and the events of its sockets, in
+//! bounded batches.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
@@ -8,18 +8,18 @@ use std::sync::mpsc::Sender;
 use simurgh_proto::message::{Message, Payload, Ref};
 use simurgh_reactor::Key;
 
-use super::event::{Event, Received, Sort, What};
+use super::event::{Event, EventKind, Received, What};
 use super::{Error, SocketId};
 use crate::Broadcast;
-use crate::hub::Hub;
 use crate::mail::Mail;
 use crate::metrics::Counter;
+use crate::server::Server;
 
 /// Most keys of one batch of the same broadcast.
 const KEYS_MAX: usize = 16 << 10;
 
-/// What all shards know of a driver.
-pub(crate) struct Outlet {
+/// The events of a driver that wait to be taken, counted by all shards.
+pub(crate) struct EventQueue {
     /// Bytes of events that nobody has taken yet.
     queued: AtomicUsize,
     pub(super) queue_bytes_max: usize,
@@ -32,11 +32,11 @@ pub(crate) struct Outlet {
 #[derive(Default)]
 #[repr(align(128))]
 struct Tally {
-    sorts: [Counter; SORTS],
+    kinds: [Counter; KINDS],
     lost: AtomicU64,
 }
 
-const SORTS: usize = 6;
+const KINDS: usize = 6;
 
 /// What driven sockets have heard, each counted once.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -58,7 +58,7 @@ pub struct Counts {
     pub lost: u64,
 }
 
-impl Outlet {
+impl EventQueue {
     pub(super) fn new(shards: usize, queue_bytes_max: usize, counts_only: bool) -> Self {
         let tallies = (0..shards).map(|_| Tally::default()).collect();
         Self { queued: AtomicUsize::new(0), queue_bytes_max, counts_only, tallies }
@@ -71,8 +71,8 @@ impl Outlet {
 
     pub(super) fn counts(&self) -> Counts {
         let mut counts = Counts::default();
-        for Tally { sorts, lost } in &self.tallies {
-            let [ok, not_ok, messages, channels_closed, channels_crashed, closed] = sorts;
+        for Tally { kinds, lost } in &self.tallies {
+            let [ok, not_ok, messages, channels_closed, channels_crashed, closed] = kinds;
             counts.ok += ok.value();
             counts.not_ok += not_ok.value();
             counts.messages += messages.value();
@@ -85,8 +85,8 @@ impl Outlet {
     }
 }
 
-/// What was heard last may be that the server has ended.
-impl Drop for Mouth {
+/// The last events, such as closed sockets, must not be lost with the sender.
+impl Drop for EventSender {
     fn drop(&mut self) {
         self.send();
     }
@@ -104,9 +104,9 @@ enum Item {
     Many(Arc<Broadcast>, Vec<Key>),
 }
 
-/// A shard's end of an outlet.
-pub(crate) struct Mouth {
-    outlet: Arc<Outlet>,
+/// A shard's end of a driver's event queue.
+pub(crate) struct EventSender {
+    queue: Arc<EventQueue>,
     sender: Sender<Batch>,
     shard: u16,
     items: Vec<Item>,
@@ -114,20 +114,20 @@ pub(crate) struct Mouth {
     weight: usize,
 }
 
-impl Mouth {
-    pub(super) fn new(outlet: &Arc<Outlet>, sender: &Sender<Batch>, shard: u16) -> Self {
-        let (outlet, sender) = (Arc::clone(outlet), sender.clone());
-        Self { outlet, sender, shard, items: Vec::new(), weight: 0 }
+impl EventSender {
+    pub(super) fn new(queue: &Arc<EventQueue>, sender: &Sender<Batch>, shard: u16) -> Self {
+        let (queue, sender) = (Arc::clone(queue), sender.clone());
+        Self { queue, sender, shard, items: Vec::new(), weight: 0 }
     }
 
-    pub(crate) fn is_of(&self, outlet: &Arc<Outlet>) -> bool {
-        Arc::ptr_eq(&self.outlet, outlet)
+    pub(crate) fn is_of(&self, queue: &Arc<EventQueue>) -> bool {
+        Arc::ptr_eq(&self.queue, queue)
     }
 
     /// A socket heard something; `what` makes it, if anybody is to see it.
-    pub(crate) fn hear(&mut self, key: Key, sort: Sort, what: impl FnOnce() -> What) {
-        self.count(sort, 1);
-        if self.outlet.counts_only {
+    pub(crate) fn hear(&mut self, key: Key, kind: EventKind, what: impl FnOnce() -> What) {
+        self.count(kind, 1);
+        if self.queue.counts_only {
             return;
         }
         let what = what();
@@ -139,8 +139,8 @@ impl Mouth {
 
     /// A socket heard a broadcast.
     pub(crate) fn hear_broadcast(&mut self, key: Key, broadcast: &Arc<Broadcast>) {
-        self.count(Sort::Message, 1);
-        if self.outlet.counts_only {
+        self.count(EventKind::Message, 1);
+        if self.queue.counts_only {
             return;
         }
         if let Some(Item::Many(last, keys)) = self.items.last()
@@ -157,20 +157,20 @@ impl Mouth {
         }
     }
 
-    fn count(&self, sort: Sort, n: u64) {
-        let tally = self.outlet.tallies.get(usize::from(self.shard));
-        if let Some(counter) = tally.and_then(|tally| tally.sorts.get(sort as usize)) {
+    fn count(&self, kind: EventKind, n: u64) {
+        let tally = self.queue.tallies.get(usize::from(self.shard));
+        if let Some(counter) = tally.and_then(|tally| tally.kinds.get(kind as usize)) {
             counter.add(n);
         }
     }
 
     /// Whether there is room for so many bytes, which are then charged; else one event is lost.
     fn has_room(&mut self, weight: usize) -> bool {
-        let queued = self.outlet.queued.load(Relaxed) + self.weight;
-        let has_room = queued.saturating_add(weight) <= self.outlet.queue_bytes_max;
+        let queued = self.queue.queued.load(Relaxed) + self.weight;
+        let has_room = queued.saturating_add(weight) <= self.queue.queue_bytes_max;
         if has_room {
             self.weight += weight;
-        } else if let Some(tally) = self.outlet.tallies.get(usize::from(self.shard)) {
+        } else if let Some(tally) = self.queue.tallies.get(usize::from(self.shard)) {
             tally.lost.fetch_add(1, Relaxed);
         }
         has_room
@@ -182,7 +182,7 @@ impl Mouth {
             return;
         }
         let items = std::mem::take(&mut self.items);
-        self.outlet.queued.fetch_add(std::mem::take(&mut self.weight), Relaxed);
+        self.queue.queued.fetch_add(std::mem::take(&mut self.weight), Relaxed);
         // A driver that is gone hears nothing.
         let _ = self.sender.send(Batch { shard: self.shard, items });
     }
@@ -190,21 +190,21 @@ impl Mouth {
 
 /// A batch whose events are being taken.
 #[derive(Default)]
-pub(super) struct Opened {
+pub(super) struct OpenBatch {
     shard: u16,
     items: std::vec::IntoIter<Item>,
     /// A broadcast and who else heard it.
     many: Option<(Arc<Broadcast>, std::vec::IntoIter<Key>)>,
 }
 
-impl From<Batch> for Opened {
+impl From<Batch> for OpenBatch {
     fn from(batch: Batch) -> Self {
         Self { shard: batch.shard, items: batch.items.into_iter(), many: None }
     }
 }
 
 /// Events, each with the bytes that it was counted with.
-impl Iterator for Opened {
+impl Iterator for OpenBatch {
     type Item = (Event, usize);
 
     fn next(&mut self) -> Option<(Event, usize)> {
@@ -230,18 +230,17 @@ impl Iterator for Opened {
     }
 }
 
-/// What a driver asks of its sockets on one shard.
-pub(crate) struct Order {
-    pub(crate) outlet: Arc<Outlet>,
-    pub(crate) what: Asked,
-    /// Gives its bytes back to the mailbox when all is done.
+/// A driver's command for its sockets on one shard.
+pub(crate) struct DriverCommand {
+    pub(crate) queue: Arc<EventQueue>,
+    pub(crate) what: CommandKind,
     pub(crate) _charge: Charge,
 }
 
-pub(crate) enum Asked {
-    Attach(Mouth),
+pub(crate) enum CommandKind {
+    Attach(EventSender),
     Connect(Connect),
-    Say(Vec<Key>, Arc<Said>),
+    Send(Vec<Key>, Arc<ClientMessage>),
     Close(Vec<Key>),
     /// To be answered when all that was asked before is done, and was heard.
     Settle(Answer),
@@ -260,11 +259,11 @@ pub(crate) struct Connect {
     pub(crate) answer: Answer,
 }
 
-/// Tells what became of sockets that were to be opened.
+/// Receives the outcome of each socket that was to be opened.
 pub(crate) type Answer = Sender<Vec<Result<SocketId, Error>>>;
 
 /// A message of clients, the same for however many of them.
-pub(crate) struct Said {
+pub(crate) struct ClientMessage {
     pub(crate) join_ref: Ref<'static>,
     pub(crate) msg_ref: Ref<'static>,
     pub(crate) topic: Box<str>,
@@ -272,7 +271,7 @@ pub(crate) struct Said {
     pub(crate) payload: Payload<'static>,
 }
 
-impl Said {
+impl ClientMessage {
     pub(crate) fn message(&self) -> Message<'_> {
         Message {
             join_ref: self.join_ref.borrow(),
@@ -288,38 +287,38 @@ impl Said {
     }
 }
 
-/// Bytes that an order is charged to its shard's mailbox with.
+/// The bytes of a command, charged to its shard's mailbox until it is dropped.
 pub(crate) struct Charge {
-    hub: Arc<Hub>,
+    server: Arc<Server>,
     shard: u16,
     bytes: usize,
 }
 
 impl Drop for Charge {
     fn drop(&mut self) {
-        if let Some(mailbox) = self.hub.mailboxes.get(usize::from(self.shard)) {
+        if let Some(mailbox) = self.server.mailboxes.get(usize::from(self.shard)) {
             mailbox.discharge(self.bytes);
         }
     }
 }
 
-/// Posts an order to a shard.
+/// Posts a command to a shard.
 pub(super) fn post(
-    hub: &Arc<Hub>,
-    outlet: &Arc<Outlet>,
+    server: &Arc<Server>,
+    queue: &Arc<EventQueue>,
     shard: u16,
-    what: Asked,
+    what: CommandKind,
 ) -> Result<(), Error> {
-    let is_control = matches!(what, Asked::Attach(_) | Asked::Detach);
-    let bytes = size_of::<Order>()
+    let is_control = matches!(what, CommandKind::Attach(_) | CommandKind::Detach);
+    let bytes = size_of::<DriverCommand>()
         + match &what {
-            Asked::Say(keys, said) => size_of_val(&**keys) + said.weight(),
-            Asked::Close(keys) => size_of_val(&**keys),
-            Asked::Connect(connect) => connect.head.len(),
-            Asked::Attach(_) | Asked::Settle(_) | Asked::Detach => 0,
+            CommandKind::Send(keys, sent) => size_of_val(&**keys) + sent.weight(),
+            CommandKind::Close(keys) => size_of_val(&**keys),
+            CommandKind::Connect(connect) => connect.head.len(),
+            CommandKind::Attach(_) | CommandKind::Settle(_) | CommandKind::Detach => 0,
         };
     let at = usize::from(shard);
-    let Some((mailbox, ended)) = hub.mailboxes.get(at).zip(hub.ended.get(at)) else {
+    let Some((mailbox, ended)) = server.mailboxes.get(at).zip(server.ended.get(at)) else {
         return Err(Error::Ended);
     };
     if ended.load(Relaxed) {
@@ -331,9 +330,9 @@ pub(super) fn post(
         return Err(Error::Congested);
     }
     mailbox.charge(bytes);
-    let charge = Charge { hub: Arc::clone(hub), shard, bytes };
-    let order = Order { outlet: Arc::clone(outlet), what, _charge: charge };
-    match mailbox.post_anyway(Mail::Drive(Box::new(order))) {
+    let charge = Charge { server: Arc::clone(server), shard, bytes };
+    let command = DriverCommand { queue: Arc::clone(queue), what, _charge: charge };
+    match mailbox.post_anyway(Mail::Drive(Box::new(command))) {
         true => Ok(()),
         false => Err(Error::Ended),
     }

@@ -9,25 +9,25 @@ use simurgh_proto::serializer::{Frame, Serializer};
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
-use super::frames::{Said, frames};
+use super::frames::{PostFrame, frames};
 use super::token::Claim;
 use super::waiting::token_of;
-use super::{Answered, Asked, Given, Line, Post, Reply, Waiting};
-use crate::hub::Hub;
+use super::{Batch, Line, PollAnswer, PollCommand, Post, Reply, Waiting};
 use crate::mail::Mail;
+use crate::server::Server;
 use crate::socket::UserSocket;
 use crate::websocket::{Long, TEXT_BYTES_MAX, receive};
 
-/// Which session is meant, and by what token.
-pub(super) struct Claimed<'a> {
-    pub(super) hub: &'a Arc<Hub>,
+/// A request and the session that its token names.
+pub(super) struct SessionRequest<'a> {
+    pub(super) server: &'a Arc<Server>,
     pub(super) window: Duration,
     pub(super) claim: Claim,
     pub(super) token: String,
 }
 
-/// What a poll is told.
-pub(super) enum Told {
+/// What a poll is answered.
+pub(super) enum PollOutcome {
     /// The body of its answer.
     Body(Vec<u8>),
     /// Nothing yet.
@@ -36,29 +36,29 @@ pub(super) enum Told {
     Gone,
 }
 
-impl Claimed<'_> {
+impl SessionRequest<'_> {
     fn user_socket(&self) -> Option<&UserSocket> {
-        self.hub.user_sockets.get(usize::from(self.claim.user_socket))
+        self.server.user_sockets.get(usize::from(self.claim.user_socket))
     }
 
-    /// A poll, that came to another node perhaps.
-    pub(super) async fn poll(self, is_elsewhere: bool) -> Told {
-        let Self { hub, window, claim, token } = self;
+    /// A poll, which another node may have passed on.
+    pub(super) async fn poll(self, is_elsewhere: bool) -> PollOutcome {
+        let Self { server, window, claim, token } = self;
         let Claim { shard, key, nonce, heard, .. } = claim;
         let (answer, answered) = oneshot::channel();
-        let poll = Asked::Poll { key, nonce, heard, is_elsewhere, answer };
-        hub.post_to(shard, Mail::LongPoll(Box::new(poll)));
+        let poll = PollCommand::Poll { key, nonce, heard, is_elsewhere, answer };
+        server.post_to(shard, Mail::LongPoll(Box::new(poll)));
         match answered.await {
-            Ok(Answered::Messages(Given { number, messages })) => {
-                let token = token_of(hub, &claim, token, number);
-                Told::Body(Reply::poll(200, &token, &messages).body())
+            Ok(PollAnswer::Messages(Batch { number, messages })) => {
+                let token = token_of(server, &claim, token, number);
+                PollOutcome::Body(Reply::poll(200, &token, &messages).body())
             }
-            Ok(Answered::Waits(heard)) => {
-                Told::Waits(Box::new(Waiting::here(hub, heard, claim, token, window)))
+            Ok(PollAnswer::Waits(heard)) => {
+                PollOutcome::Waits(Box::new(Waiting::here(server, heard, claim, token, window)))
             }
             // After this one clients of all versions begin anew, and join again.
-            Ok(Answered::Lost) => Told::Body(Reply::status(500).body()),
-            Ok(Answered::Gone) | Err(_) => Told::Gone,
+            Ok(PollAnswer::Lost) => PollOutcome::Body(Reply::status(500).body()),
+            Ok(PollAnswer::Gone) | Err(_) => PollOutcome::Gone,
         }
     }
 
@@ -79,8 +79,8 @@ impl Claimed<'_> {
         let bytes = lines.iter().map(weight).sum();
         let (answer, handled) = oneshot::channel();
         let post = Post { lines: lines.into_iter(), bytes, answer };
-        let say = Asked::Say { key, nonce, post };
-        self.hub.post_to(shard, Mail::LongPoll(Box::new(say)));
+        let say = PollCommand::Say { key, nonce, post };
+        self.server.post_to(shard, Mail::LongPoll(Box::new(say)));
         match timeout(self.window, handled).await {
             Ok(Ok(200)) if is_wrong => None,
             Ok(Ok(status)) => Some(status),
@@ -90,35 +90,35 @@ impl Claimed<'_> {
     }
 
     /// Reads one message; a long one where nobody waits for it.
-    async fn line(&self, frame: Said) -> Line {
+    async fn line(&self, frame: PostFrame) -> Line {
         let Some(user_socket) = self.user_socket() else { return Line::Malformed };
-        let limits = user_socket.limits.unwrap_or(self.hub.config.limits);
-        let most = limits.message_bytes_max.min(self.hub.limits.broadcast_bytes_max());
+        let limits = user_socket.limits.unwrap_or(self.server.config.limits);
+        let most = limits.message_bytes_max.min(self.server.limits.broadcast_bytes_max());
         let Some(serializer) = self.claim.wire.serializer() else { return Line::Malformed };
         let received = match frame {
-            Said::Text(text) if text.len() > most => return Line::TooBig,
-            Said::Binary(bytes) if bytes.len() > most => return Line::TooBig,
-            Said::Text(text) if text.len() > TEXT_BYTES_MAX => {
+            PostFrame::Text(text) if text.len() > most => return Line::TooBig,
+            PostFrame::Binary(bytes) if bytes.len() > most => return Line::TooBig,
+            PostFrame::Text(text) if text.len() > TEXT_BYTES_MAX => {
                 self.read_long(serializer, Long::Text(text)).await
             }
-            Said::Binary(bytes) if user_socket.speaks_supabase() => {
+            PostFrame::Binary(bytes) if user_socket.speaks_supabase() => {
                 self.read_long(serializer, Long::Binary(bytes)).await
             }
-            Said::Text(text) => serializer.decode_owned(text).ok().map(Received::from),
-            Said::Binary(bytes) => {
+            PostFrame::Text(text) => serializer.decode_owned(text).ok().map(Received::from),
+            PostFrame::Binary(bytes) => {
                 let message = serializer.decode(Frame::Binary(&bytes)).ok();
                 message.map(|message| Received::from(message.into_owned()))
             }
-            Said::Nonsense => None,
+            PostFrame::Nonsense => None,
         };
         received.map_or(Line::Malformed, |received| Line::Message(Box::new(received)))
     }
 
     async fn read_long(&self, serializer: Serializer, long: Long) -> Option<Received<'static>> {
-        let (hub, at) = (Arc::clone(self.hub), usize::from(self.claim.user_socket));
+        let (server, at) = (Arc::clone(self.server), usize::from(self.claim.user_socket));
         // As many at once as there are cores: others wait here and not on a thread each.
-        let _permit = self.hub.readers.acquire().await;
-        let read = move || receive(hub.user_sockets.get(at), serializer, long);
+        let _permit = self.server.readers.acquire().await;
+        let read = move || receive(server.user_sockets.get(at), serializer, long);
         tokio::task::spawn_blocking(read).await.ok().flatten()
     }
 }

@@ -1,5 +1,5 @@
-//! How shards wake the requests that wait on a thread of [`threads`](super::threads): a thread that
-//! is busy is not knocked at for each of them.
+//! Wakes requests that wait on a thread of [`threads`](super::threads) from a shard: a busy thread
+//! is woken once for all of them.
 
 use std::cell::OnceCell;
 use std::future::Future;
@@ -8,14 +8,14 @@ use std::task::{Context, Waker};
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 
 thread_local! {
-    /// This thread's; none where requests are not served.
+    /// Leads to this thread's event loop; none where requests are not served.
     static BELL: OnceCell<UnboundedSender<Waker>> = const { OnceCell::new() };
 }
 
-/// What has to run on a thread's event loop, and is made there.
+/// Wakes what others want woken; runs on a thread's event loop, and is made there.
 pub(super) fn hear() -> impl Future<Output = ()> {
-    let (bell, mut rung) = unbounded_channel::<Waker>();
-    BELL.with(|it| _ = it.set(bell));
+    let (remote_waker, mut rung) = unbounded_channel::<Waker>();
+    BELL.with(|it| _ = it.set(remote_waker));
     async move {
         // Woken once for all that come until it has taken them; and they are on its own thread.
         while let Some(waker) = rung.recv().await {
@@ -25,16 +25,16 @@ pub(super) fn hear() -> impl Future<Output = ()> {
 }
 
 /// Wakes a request from another thread.
-pub(crate) struct Ring {
+pub(crate) struct RemoteWaker {
     waker: Waker,
-    bell: Option<UnboundedSender<Waker>>,
+    remote_waker: Option<UnboundedSender<Waker>>,
 }
 
-impl Ring {
+impl RemoteWaker {
     /// For what waits in this context, on the thread that it waits on.
     pub(crate) fn new(context: &Context<'_>) -> Self {
-        let bell = BELL.with(|it| it.get().cloned());
-        Self { waker: context.waker().clone(), bell }
+        let remote_waker = BELL.with(|it| it.get().cloned());
+        Self { waker: context.waker().clone(), remote_waker }
     }
 
     /// Whether it is for this context.
@@ -42,10 +42,10 @@ impl Ring {
         self.waker.will_wake(context.waker())
     }
 
-    pub(crate) fn ring(self) {
-        match self.bell {
-            Some(bell) => {
-                if let Err(has_ended) = bell.send(self.waker) {
+    pub(crate) fn wake(self) {
+        match self.remote_waker {
+            Some(remote_waker) => {
+                if let Err(has_ended) = remote_waker.send(self.waker) {
                     has_ended.0.wake();
                 }
             }
@@ -85,9 +85,9 @@ mod tests {
         assert!(hears.as_mut().poll(&mut Context::from_waker(&of_thread)).is_pending());
         let (of_request, woken) = waiting();
         let context = Context::from_waker(&of_request);
-        let rings: Vec<Ring> = (0..10).map(|_| Ring::new(&context)).collect();
+        let rings: Vec<RemoteWaker> = (0..10).map(|_| RemoteWaker::new(&context)).collect();
         assert!(rings.iter().all(|it| it.is_for(&context)));
-        let ring_all = move || rings.into_iter().for_each(Ring::ring);
+        let ring_all = move || rings.into_iter().for_each(RemoteWaker::wake);
         std::thread::spawn(ring_all).join().unwrap();
         assert_eq!((knocked.0.load(Relaxed), woken.0.load(Relaxed)), (1, 0));
         assert!(hears.as_mut().poll(&mut Context::from_waker(&of_thread)).is_pending());
@@ -98,10 +98,10 @@ mod tests {
     fn what_waits_elsewhere_or_on_a_thread_that_has_ended_is_woken_itself() {
         let (of_request, woken) = waiting();
         let context = Context::from_waker(&of_request);
-        Ring::new(&context).ring();
+        RemoteWaker::new(&context).wake();
         assert_eq!(woken.0.load(Relaxed), 1);
         drop(hear());
-        Ring::new(&context).ring();
+        RemoteWaker::new(&context).wake();
         assert_eq!(woken.0.load(Relaxed), 2);
     }
 }

@@ -1,9 +1,9 @@
-//! Who is there: the plain HTTP connections of one listener, and how many there may be.
+//! The plain HTTP connections of one listener, and how many there may be.
 //!
 //! A connection that waits for its next request is worth less than one that has a request, whoever
 //! holds it: when places grow scarce the longest idle are asked to leave, and the others may be
 //! idle for a shorter time. Some places are kept for the server's own paths, by which it is watched
-//! and told what to publish, so that a crowd of clients never looks like a server that is dead.
+//! and told what to publish, so that a full server does not look like a dead one.
 
 use std::collections::HashMap;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
@@ -36,13 +36,13 @@ pub(crate) fn is_reserved(path: &str) -> bool {
 
 /// The connections of one listener.
 #[derive(Debug)]
-pub(crate) struct Guests {
+pub(crate) struct HttpConnections {
     /// Places for everybody, and those beyond them for the server's own paths.
     most: usize,
     reserve: usize,
     taken: AtomicUsize,
     present: Mutex<Present>,
-    /// Somebody met a full house.
+    /// No place was free for a connection.
     crowded: Notify,
     /// A connection has ended while the server ends.
     left: Condvar,
@@ -66,12 +66,12 @@ struct Present {
 
 /// A place that is taken; free again when this is dropped.
 #[derive(Debug)]
-pub(super) struct Seat {
-    guests: Arc<Guests>,
+pub(super) struct ConnectionSlot {
+    http_connections: Arc<HttpConnections>,
     number: Option<u64>,
 }
 
-impl Guests {
+impl HttpConnections {
     pub(crate) fn new(most: usize, reserve: usize) -> Self {
         let present =
             Present { next: 0, all: HashMap::new(), leaving: 0, rest_until: Instant::now() };
@@ -138,8 +138,8 @@ impl Guests {
     }
 
     /// The place that was taken for a connection which has come.
-    pub(super) fn seat(self: &Arc<Self>) -> Seat {
-        Seat { guests: Arc::clone(self), number: None }
+    pub(super) fn seat(self: &Arc<Self>) -> ConnectionSlot {
+        ConnectionSlot { http_connections: Arc::clone(self), number: None }
     }
 
     /// How long a connection may wait for its next request: as long as it is set while half of the
@@ -239,13 +239,13 @@ impl Guests {
     }
 }
 
-impl Seat {
+impl ConnectionSlot {
     /// A connection is served from here on.
     pub(super) fn sit(&mut self, watch: &Arc<Watch>) {
-        let guests = &self.guests;
-        let mut present = guests.present();
+        let http_connections = &self.http_connections;
+        let mut present = http_connections.present();
         // Whoever got a place out of the reserve has it for one request.
-        if guests.is_closing() || guests.taken() > guests.most {
+        if http_connections.is_closing() || http_connections.taken() > http_connections.most {
             watch.ask_to_leave();
             present.leaving += 1;
         }
@@ -255,22 +255,22 @@ impl Seat {
         self.number = Some(number);
     }
 
-    pub(super) fn guests(&self) -> &Arc<Guests> {
-        &self.guests
+    pub(super) fn http_connections(&self) -> &Arc<HttpConnections> {
+        &self.http_connections
     }
 }
 
-impl Drop for Seat {
+impl Drop for ConnectionSlot {
     fn drop(&mut self) {
         let number = self.number.take();
         if let Some(number) = number {
-            let mut present = self.guests.present();
+            let mut present = self.http_connections.present();
             let watch = present.all.remove(&number);
             if watch.is_some_and(|watch| watch.has_to_leave()) {
                 present.leaving = present.leaving.saturating_sub(1);
             }
         }
-        self.guests.give_back();
+        self.http_connections.give_back();
     }
 }
 
@@ -278,65 +278,75 @@ impl Drop for Seat {
 mod tests {
     use super::*;
 
-    fn house(most: usize, reserve: usize, idle: usize) -> (Arc<Guests>, Vec<(Seat, Arc<Watch>)>) {
-        let guests = Arc::new(Guests::new(most, reserve));
+    fn house(
+        most: usize,
+        reserve: usize,
+        idle: usize,
+    ) -> (Arc<HttpConnections>, Vec<(ConnectionSlot, Arc<Watch>)>) {
+        let http_connections = Arc::new(HttpConnections::new(most, reserve));
         let began = Instant::now();
-        let seats = (0..idle).map(|n| {
-            assert!(guests.take(false));
+        let connection_limit = (0..idle).map(|n| {
+            assert!(http_connections.take(false));
             // The later ones were there before the others.
             let began = began.checked_sub(Duration::from_secs(n as u64)).unwrap_or(began);
             let watch = Arc::new(Watch::new(began));
             watch.idle_from_the_beginning();
-            let mut seat = guests.seat();
+            let mut seat = http_connections.seat();
             seat.sit(&watch);
             (seat, watch)
         });
-        let seats = seats.collect();
-        (guests, seats)
+        let connection_limit = connection_limit.collect();
+        (http_connections, connection_limit)
     }
 
     #[test]
     fn the_last_places_are_for_the_servers_own_paths() {
-        let (guests, mut seats) = house(4, 2, 4);
-        assert!(!guests.take(is_reserved("/")) && !guests.take(is_reserved("/api/other")));
-        assert!(guests.take(is_reserved("/healthz")) && guests.take(is_reserved("/metrics")));
-        assert!(!guests.take(is_reserved("/api/broadcast")));
+        let (http_connections, mut connection_limit) = house(4, 2, 4);
+        assert!(
+            !http_connections.take(is_reserved("/"))
+                && !http_connections.take(is_reserved("/api/other"))
+        );
+        assert!(
+            http_connections.take(is_reserved("/healthz"))
+                && http_connections.take(is_reserved("/metrics"))
+        );
+        assert!(!http_connections.take(is_reserved("/api/broadcast")));
         assert!(is_reserved("/api/presence") && !is_reserved("/api/presences"));
         assert!(is_reserved("/api/history") && is_reserved("/api/history/topics"));
         assert!(!is_reserved("/api/history/"));
-        assert_eq!(guests.refused.load(Relaxed), 3);
-        guests.give_back();
-        assert!(guests.take(is_reserved("/observer/api/overview")));
-        seats.clear();
-        assert_eq!(guests.taken(), 2);
-        assert!(guests.take(false));
+        assert_eq!(http_connections.refused.load(Relaxed), 3);
+        http_connections.give_back();
+        assert!(http_connections.take(is_reserved("/observer/api/overview")));
+        connection_limit.clear();
+        assert_eq!(http_connections.taken(), 2);
+        assert!(http_connections.take(false));
     }
 
     #[test]
     fn the_longest_idle_are_asked_first_and_no_more_than_it_takes() {
-        let (guests, mut seats) = house(64, 2, 60);
-        guests.make_room();
-        assert!(seats.iter().all(|(_, watch)| !watch.has_to_leave()), "four are free");
-        assert!(guests.take(false) && guests.take(false));
-        guests.make_room();
-        let asked = |seats: &[(Seat, Arc<Watch>)]| {
-            seats.iter().filter(|(_, watch)| watch.has_to_leave()).count()
+        let (http_connections, mut connection_limit) = house(64, 2, 60);
+        http_connections.make_room();
+        assert!(connection_limit.iter().all(|(_, watch)| !watch.has_to_leave()), "four are free");
+        assert!(http_connections.take(false) && http_connections.take(false));
+        http_connections.make_room();
+        let asked = |connection_limit: &[(ConnectionSlot, Arc<Watch>)]| {
+            connection_limit.iter().filter(|(_, watch)| watch.has_to_leave()).count()
         };
-        assert_eq!(asked(&seats), 3, "two too many, and a quarter of the headroom");
-        assert!(seats.iter().rev().take(3).all(|(_, watch)| watch.has_to_leave()));
-        guests.make_room();
-        assert_eq!(asked(&seats), 3, "they are on their way");
-        seats.truncate(57);
-        guests.make_room();
-        assert_eq!((asked(&seats), guests.taken()), (0, 59));
+        assert_eq!(asked(&connection_limit), 3, "two too many, and a quarter of the headroom");
+        assert!(connection_limit.iter().rev().take(3).all(|(_, watch)| watch.has_to_leave()));
+        http_connections.make_room();
+        assert_eq!(asked(&connection_limit), 3, "they are on their way");
+        connection_limit.truncate(57);
+        http_connections.make_room();
+        assert_eq!((asked(&connection_limit), http_connections.taken()), (0, 59));
     }
 
     #[test]
     fn idle_time_shrinks_as_places_fill() {
         let whole = Duration::from_secs(100);
         let kept = |idle| {
-            let (guests, _seats) = house(100, 0, idle);
-            guests.idle_limit(whole).as_secs()
+            let (http_connections, _seats) = house(100, 0, idle);
+            http_connections.idle_limit(whole).as_secs()
         };
         assert_eq!((kept(0), kept(50), kept(75), kept(100)), (100, 100, 50, 1));
     }

@@ -1,4 +1,4 @@
-//! What other threads ask of the cluster's thread: the one door.
+//! The queue by which other threads reach the cluster's thread.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -8,41 +8,41 @@ use simurgh_cluster::{Answer, CallNumber, ENVELOPE_BYTES_MAX, NodeId};
 use simurgh_core::{Broadcast, ToCluster};
 use tokio::sync::{Notify, oneshot};
 
-use super::calls::{Calling, Service, TellAnswer};
+use super::calls::{CallReply, Calling, Service};
 use super::{Disconnected, View};
 
 /// What an envelope has beside topic, event and payload, with room to spare.
 const AROUND_BYTES: usize = 256;
-/// Bytes of broadcasts that wait at the door; more are dropped, and counted: the thread is not
+/// Bytes of broadcasts that wait here; more are dropped, and counted: the thread is not
 /// served.
 const BYTES_MAX: usize = 8 << 20;
 
-/// Where it is told what has become of a disconnect; nothing, if too many are asked for.
-pub(super) type Tell = oneshot::Sender<Option<Disconnected>>;
+/// Receives the outcome of a disconnect; `None` if too many are under way.
+pub(super) type DisconnectReply = oneshot::Sender<Option<Disconnected>>;
 
-/// All that the cluster's thread is asked.
+/// Mail for the cluster's thread.
 pub(super) enum Mail {
     Core(ToCluster),
     /// Have all sockets with an id closed on all other nodes, and tell what has become of it.
-    Disconnect(Box<str>, Tell),
+    Disconnect(Box<str>, DisconnectReply),
     /// A topic is to be heard before its member is let in, who waits to be told.
     AwaitTopic(Box<str>, oneshot::Sender<()>),
     /// A broadcast for those who hear its topic on one other node.
     Direct(NodeId, Arc<Broadcast>),
     /// A service of another node is asked something, with these bytes.
-    Call(NodeId, CallNumber, Service, Vec<u8>, TellAnswer),
+    Call(NodeId, CallNumber, Service, Vec<u8>, CallReply),
     /// What was asked is not waited for any more.
     HangUp(CallNumber),
     /// What another node has asked of a service here is answered.
     Answer(NodeId, u64, Answer),
     /// This node closes its sockets.
     Drain,
-    /// And this is the last that it says: then the thread ends.
+    /// Say good-bye to the other nodes; then the thread ends.
     Bye,
 }
 
-/// See the module.
-pub(crate) struct Door {
+/// The cluster thread's queue, and what that thread shows of itself.
+pub(crate) struct ClusterInbox {
     queue: Mutex<Vec<Mail>>,
     bytes: AtomicUsize,
     dropped: AtomicU64,
@@ -52,7 +52,7 @@ pub(crate) struct Door {
     view: Mutex<View>,
 }
 
-impl Door {
+impl ClusterInbox {
     pub(super) fn new() -> Self {
         Self {
             queue: Mutex::default(),
@@ -95,13 +95,13 @@ impl Door {
         self.notify.notified().await;
     }
 
-    /// Nobody comes for what is posted any more.
+    /// Drops what is queued, and refuses further mail.
     pub(super) fn close(&self) {
         self.is_closed.store(true, Relaxed);
         self.queue().clear();
     }
 
-    /// How it stood a moment ago.
+    /// The state of the cluster, at most a second old.
     pub(crate) fn view(&self) -> MutexGuard<'_, View> {
         self.view.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -114,15 +114,15 @@ impl Door {
     /// Asks for a disconnect; what is returned hears what has become of it, or nothing, if the
     /// server ends, or too many are asked for.
     pub(crate) fn disconnect(&self, socket_id: &str) -> oneshot::Receiver<Option<Disconnected>> {
-        let (tell, told) = oneshot::channel();
-        self.post(Mail::Disconnect(socket_id.into(), tell));
+        let (reply, told) = oneshot::channel();
+        self.post(Mail::Disconnect(socket_id.into(), reply));
         told
     }
 
-    /// Until a topic of other nodes is heard here, or nobody can be.
+    /// Waits until a topic of other nodes is heard here, or the cluster has ended.
     pub(crate) async fn await_topic(&self, topic: Box<str>) {
-        let (tell, told) = oneshot::channel();
-        self.post(Mail::AwaitTopic(topic, tell));
+        let (reply, told) = oneshot::channel();
+        self.post(Mail::AwaitTopic(topic, reply));
         // Where the thread has ended there is nobody to be heard.
         let _ = told.await;
     }
@@ -130,8 +130,8 @@ impl Door {
     /// Asks a service of another node something.
     pub(crate) fn call(self: &Arc<Self>, node: NodeId, service: Service, body: Vec<u8>) -> Calling {
         let number = CallNumber(self.calls.fetch_add(1, Relaxed) + 1);
-        let (tell, answered) = oneshot::channel();
-        self.post(Mail::Call(node, number, service, body, tell));
+        let (reply, answered) = oneshot::channel();
+        self.post(Mail::Call(node, number, service, body, reply));
         Calling::new(self, number, answered)
     }
 
@@ -151,7 +151,7 @@ impl Door {
     }
 }
 
-impl simurgh_core::Cluster for Door {
+impl simurgh_core::Cluster for ClusterInbox {
     fn send(&self, what: ToCluster) {
         if let ToCluster::Broadcast(broadcast) = &what {
             // A disconnect is never dropped.

@@ -1,4 +1,4 @@
-//! What the shards, the HTTP side and the handles of an application share: mailboxes, counters,
+//! The state that shards, the HTTP side and an application's handles share: mailboxes, counters,
 //! settings.
 
 use std::future::Future;
@@ -20,26 +20,27 @@ use tokio::sync::oneshot;
 use tokio::task::JoinError;
 
 use crate::asynchronous::OffShard;
-use crate::census::Census;
-use crate::cluster::Door;
+use crate::cluster::ClusterInbox;
 use crate::config::Config;
-use crate::crowd::Crowds;
-use crate::http::Guests;
+use crate::http::HttpConnections;
 use crate::longpoll::LongPolls;
 use crate::mail::Mail;
+use crate::member_counts::MemberCounts;
 use crate::metrics::ShardMetrics;
 use crate::observe::Observer;
 use crate::panics;
+use crate::peer_limits::PeerLimits;
 use crate::saved::Saved;
 use crate::socket::UserSocket;
 use crate::watchdog::Watch;
 
-/// The doors into all shards. Nothing here is written after start but counters.
-pub(crate) struct Hub {
-    /// Another number for each start.
+/// The inside of [`PubSub`](crate::PubSub) and of all other handles. Only counters change after the
+/// start.
+pub(crate) struct Server {
+    /// Differs for each start.
     pub(crate) id: u64,
     pub(crate) config: Config,
-    /// The same, as the shards' cores are told.
+    /// The part of it that the shards' cores use.
     pub(crate) limits: simurgh_core::Config,
     /// In force where a user socket has none of its own.
     pub(crate) origin_policy: CheckOrigin,
@@ -49,27 +50,27 @@ pub(crate) struct Hub {
     /// charged is never given back, and nobody waits for it.
     pub(crate) ended: Vec<AtomicBool>,
     pub(crate) metrics: Vec<Arc<ShardMetrics>>,
-    pub(crate) census: Census,
+    pub(crate) member_counts: MemberCounts,
     pub(crate) permits: FanoutPermits,
-    pub(crate) seats: Seats,
-    pub(crate) crowds: Crowds,
+    pub(crate) connection_limit: ConnectionLimit,
+    pub(crate) peer_limits: PeerLimits,
     /// Plain HTTP connections, and those to the admin address.
-    pub(crate) guests: Arc<Guests>,
-    pub(crate) admin_guests: Arc<Guests>,
+    pub(crate) http_connections: Arc<HttpConnections>,
+    pub(crate) admin_connections: Arc<HttpConnections>,
     pub(crate) longpolls: LongPolls,
     /// When a drain began.
     pub(crate) drain_began: OnceLock<Instant>,
     pub(crate) watches: Vec<Watch>,
     pub(crate) observer: Observer,
-    /// The other nodes; none, where this is the only one.
-    pub(crate) cluster: Option<Arc<Door>>,
+    /// The way to the cluster's thread; none on a single node.
+    pub(crate) cluster: Option<Arc<ClusterInbox>>,
     /// Long messages that are read off the shards at once.
     pub(crate) readers: tokio::sync::Semaphore,
     pub(crate) runtime: OnceLock<tokio::runtime::Handle>,
     /// Whether some channel's broadcasts are kept, and how many bytes of them by shard.
     pub(crate) has_history: bool,
     pub(crate) history_bytes: Vec<AtomicU64>,
-    /// Broadcasts from outside of channels of which no word came in time that they are kept.
+    /// Broadcasts from outside of channels that were not confirmed in time.
     pub(crate) unconfirmed: Arc<AtomicU64>,
     /// What is kept over a planned restart.
     pub(crate) saved: Saved,
@@ -79,7 +80,7 @@ pub(crate) struct Hub {
     pub(crate) made: (Instant, SystemTime),
 }
 
-impl Hub {
+impl Server {
     /// Control mail and answers: never refused.
     pub(crate) fn post_to(&self, shard: u16, mail: Mail) {
         if let Some(mailbox) = self.mailboxes.get(usize::from(shard)) {
@@ -97,7 +98,7 @@ impl Hub {
         decided: impl FnOnce(Option<T>) -> Mail + Send + 'static,
     ) {
         let Some(mailbox) = self.mailboxes.get(shard).cloned() else { return };
-        // By then the shard has given up; the work need not go on for nobody.
+        // By then the shard has given up waiting.
         let longest = 2 * self.config.decision_timeout;
         self.spawn(async move {
             let mut task = tokio::spawn(work);
@@ -113,9 +114,8 @@ impl Hub {
         });
     }
 
-    /// A way for what a shard answers. Whoever waits for it may do so on a runtime of its own,
-    /// whose waker a shard must not touch; ours is known to all. No answer comes of a shard that
-    /// has ended.
+    /// A channel for a shard's answer, by way of our runtime: the caller may wait on another, whose
+    /// waker a shard must not touch. A shard that has ended drops the sender.
     pub(crate) fn answer<T: Send + 'static>(&self) -> (oneshot::Sender<T>, oneshot::Receiver<T>) {
         let (from_shard, told) = oneshot::channel();
         let (to_asker, answer) = oneshot::channel();
@@ -136,8 +136,8 @@ impl Hub {
     }
 }
 
-/// What applications reach from any thread.
-impl NodeHandle for Hub {
+/// What the handles of channels use from any thread.
+impl NodeHandle for Server {
     fn send(&self, channel: ChannelId, what: ToChannel) {
         self.post_to(channel.shard, Mail::ToChannel(channel, OffShard::new(what)));
     }
@@ -170,7 +170,7 @@ impl NodeHandle for Hub {
     }
 
     fn member_count(&self, topic: &str) -> Option<u32> {
-        self.census.is_counting().then(|| self.census.count(topic))
+        self.member_counts.is_counting().then(|| self.member_counts.count(topic))
     }
 }
 
@@ -191,8 +191,8 @@ impl Drop for Task {
     }
 }
 
-/// What each shard's core has of the others, and of what all share.
-impl Node for Hub {
+/// What each shard's core uses of the others and of the shared state.
+impl Node for Server {
     fn config(&self) -> &simurgh_core::Config {
         &self.limits
     }
@@ -230,7 +230,7 @@ impl Node for Hub {
 
     #[inline]
     fn cluster(&self) -> Option<&dyn simurgh_core::Cluster> {
-        self.cluster.as_ref().map(|door| &**door as &dyn simurgh_core::Cluster)
+        self.cluster.as_ref().map(|inbox| &**inbox as &dyn simurgh_core::Cluster)
     }
 
     fn permits(&self) -> &FanoutPermits {
@@ -282,42 +282,42 @@ impl Node for Hub {
     }
 
     fn member_joined(&self, topic: &str) {
-        self.census.add(topic);
+        self.member_counts.add(topic);
     }
 
     fn member_left(&self, topic: &str) {
-        self.census.subtract(topic);
+        self.member_counts.subtract(topic);
     }
 
     fn release_connection(&self) {
-        self.seats.give_back();
+        self.connection_limit.give_back();
     }
 }
 
-/// What the server holds, where it holds so many at most.
-pub(crate) struct Seats {
+/// Counts connections, where their number is limited.
+pub(crate) struct ConnectionLimit {
     most: Option<usize>,
     taken: AtomicUsize,
 }
 
-impl Seats {
+impl ConnectionLimit {
     pub(crate) fn new(most: Option<usize>) -> Self {
         Self { most, taken: AtomicUsize::new(0) }
     }
 
-    /// Whether nobody more is let in; the answer may be old by the time it is used.
+    /// Whether the limit is reached; the answer may be outdated when it is used.
     pub(crate) fn is_full(&self) -> bool {
         self.most.is_some_and(|most| self.taken.load(Relaxed) >= most)
     }
 
-    /// Takes one, if one is left.
+    /// Counts one more, if the limit allows it.
     pub(crate) fn take(&self) -> bool {
         let Some(most) = self.most else { return true };
         let one_more = |taken: usize| (taken < most).then_some(taken + 1);
         self.taken.fetch_update(Relaxed, Relaxed, one_more).is_ok()
     }
 
-    /// Gives one back that was taken.
+    /// Counts one less.
     pub(crate) fn give_back(&self) {
         if self.most.is_some() {
             self.taken.fetch_sub(1, Relaxed);

@@ -21,7 +21,7 @@ const STRIPES: usize = 64;
 /// Connections in a page of what they are counted as.
 const PAGE: usize = 1024;
 
-/// Which of a connection's counts is at its limit.
+/// Which limit a connection has met.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum TooMany {
     OfAddress,
@@ -29,7 +29,7 @@ pub(crate) enum TooMany {
 }
 
 impl TooMany {
-    /// What a client is told.
+    /// The body of the refusal.
     pub(crate) fn text(self) -> &'static str {
         match self {
             Self::OfAddress => "too many connections from this address\n",
@@ -39,21 +39,21 @@ impl TooMany {
 }
 
 /// The counts of all shards.
-pub(crate) struct Crowds {
-    addresses: Option<Crowd>,
-    users: Option<Crowd>,
+pub(crate) struct PeerLimits {
+    addresses: Option<PeerLimit>,
+    users: Option<PeerLimit>,
 }
 
-impl Crowds {
+impl PeerLimits {
     pub(crate) fn new(config: &Config) -> Self {
         Self {
-            addresses: config.max_connections_per_address.map(Crowd::new),
-            users: config.max_connections_per_user.map(Crowd::new),
+            addresses: config.max_connections_per_address.map(PeerLimit::new),
+            users: config.max_connections_per_user.map(PeerLimit::new),
         }
     }
 }
 
-struct Crowd {
+struct PeerLimit {
     most: u32,
     hasher: RandomState,
     stripes: Box<[Mutex<Counts>]>,
@@ -62,14 +62,14 @@ struct Crowd {
 /// The numbers are hashes already, and nobody's to choose.
 type Counts = HashMap<NonZeroU64, u32, BuildHasherDefault<DefaultHasher>>;
 
-impl Crowd {
+impl PeerLimit {
     fn new(most: u32) -> Self {
         let stripes = (0..STRIPES).map(|_| Mutex::default()).collect();
         Self { most, hasher: RandomState::new(), stripes }
     }
 
-    /// Counts one more; who it is counted as, if that is not too many.
-    fn enter(&self, who: impl Hash) -> Option<NonZeroU64> {
+    /// Counts one more, and returns its key; `None` if the limit is reached.
+    fn count(&self, who: impl Hash) -> Option<NonZeroU64> {
         let who = NonZeroU64::new(self.hasher.hash_one(who)).unwrap_or(NonZeroU64::MIN);
         self.with(who, |counts| {
             let count = counts.entry(who).or_default();
@@ -79,7 +79,7 @@ impl Crowd {
         })
     }
 
-    fn leave(&self, who: NonZeroU64) {
+    fn uncount(&self, who: NonZeroU64) {
         self.with(who, |counts| {
             let Some(count) = counts.get_mut(&who) else { return };
             *count = count.saturating_sub(1);
@@ -88,7 +88,7 @@ impl Crowd {
             }
             counts.remove(&who);
             if counts.is_empty() {
-                // A crowd's table is not kept.
+                // Its memory is given back.
                 *counts = Counts::default();
             }
         });
@@ -105,51 +105,51 @@ impl Crowd {
     }
 }
 
-/// As whom a connection is counted.
+/// The keys that a connection is counted by.
 #[derive(Debug, Clone, Copy, Default)]
-struct Place {
+struct Counted {
     address: Option<NonZeroU64>,
     user: Option<NonZeroU64>,
 }
 
-/// As whom the connections of a shard are counted; a page is made when one of it is.
+/// The keys of a shard's connections, in pages that are made on first use.
 #[derive(Default)]
-pub(crate) struct Places {
-    pages: Vec<Option<Box<[Place]>>>,
+pub(crate) struct CountedPeers {
+    pages: Vec<Option<Box<[Counted]>>>,
     taken: usize,
 }
 
-impl Places {
-    /// Changes what a connection is counted as.
-    fn change(&mut self, key: Key, change: impl FnOnce(&mut Place)) {
+impl CountedPeers {
+    /// Changes the keys of a connection.
+    fn change(&mut self, key: Key, change: impl FnOnce(&mut Counted)) {
         let (page, at) = (key.slot as usize / PAGE, key.slot as usize % PAGE);
         if self.pages.len() <= page {
             self.pages.resize_with(page + 1, || None);
         }
         let page = self.pages.get_mut(page).map(|page| {
-            page.get_or_insert_with(|| vec![Place::default(); PAGE].into_boxed_slice())
+            page.get_or_insert_with(|| vec![Counted::default(); PAGE].into_boxed_slice())
         });
-        let Some(place) = page.and_then(|page| page.get_mut(at)) else { return };
-        let was_empty = place.is_empty();
-        change(place);
-        self.taken += usize::from(was_empty && !place.is_empty());
+        let Some(counted) = page.and_then(|page| page.get_mut(at)) else { return };
+        let was_empty = counted.is_empty();
+        change(counted);
+        self.taken += usize::from(was_empty && !counted.is_empty());
     }
 
-    /// What a connection was counted as, which has gone.
-    fn take(&mut self, key: Key) -> Place {
+    /// Takes the keys of a closed connection.
+    fn take(&mut self, key: Key) -> Counted {
         let (page, at) = (key.slot as usize / PAGE, key.slot as usize % PAGE);
         let page = self.pages.get_mut(page).and_then(Option::as_deref_mut);
-        let place = page.and_then(|page| page.get_mut(at)).map(std::mem::take);
-        let place = place.unwrap_or_default();
-        self.taken = self.taken.saturating_sub(usize::from(!place.is_empty()));
+        let counted = page.and_then(|page| page.get_mut(at)).map(std::mem::take);
+        let counted = counted.unwrap_or_default();
+        self.taken = self.taken.saturating_sub(usize::from(!counted.is_empty()));
         if self.taken == 0 {
             self.pages = Vec::new();
         }
-        place
+        counted
     }
 }
 
-impl Place {
+impl Counted {
     fn is_empty(&self) -> bool {
         self.address.is_none() && self.user.is_none()
     }
@@ -158,50 +158,52 @@ impl Place {
 impl Shard {
     /// Counts a connection that wants a socket as one of its address; whether there may be one
     /// more. What was counted goes with the connection, whatever becomes of it.
-    pub(crate) fn enter_address(
+    pub(crate) fn count_address(
         &mut self,
         key: Key,
         address: impl FnOnce() -> IpAddr,
     ) -> Result<(), TooMany> {
-        let Some(crowd) = &self.hub.crowds.addresses else { return Ok(()) };
-        let Some(who) = crowd.enter(household(address())) else {
+        let Some(peer_limits) = &self.server.peer_limits.addresses else { return Ok(()) };
+        let Some(who) = peer_limits.count(address_key(address())) else {
             self.metrics.limited_address_connections.add(1);
             return Err(TooMany::OfAddress);
         };
-        self.place(key, |place| place.address = Some(who));
+        self.set_counted(key, |counted| counted.address = Some(who));
         Ok(())
     }
 
     /// The same as one of the user whose id the application's connect gave it.
-    pub(crate) fn enter_user(&mut self, key: Key, id: Option<&str>) -> Result<(), TooMany> {
-        let Some((crowd, id)) = self.hub.crowds.users.as_ref().zip(id) else { return Ok(()) };
-        let Some(who) = crowd.enter(id) else {
+    pub(crate) fn count_user(&mut self, key: Key, id: Option<&str>) -> Result<(), TooMany> {
+        let Some((peer_limits, id)) = self.server.peer_limits.users.as_ref().zip(id) else {
+            return Ok(());
+        };
+        let Some(who) = peer_limits.count(id) else {
             self.metrics.limited_user_connections.add(1);
             return Err(TooMany::OfUser);
         };
-        self.place(key, |place| place.user = Some(who));
+        self.set_counted(key, |counted| counted.user = Some(who));
         Ok(())
     }
 
-    fn place(&mut self, key: Key, change: impl FnOnce(&mut Place)) {
-        self.places.get_or_insert_default().change(key, change);
+    fn set_counted(&mut self, key: Key, change: impl FnOnce(&mut Counted)) {
+        self.counted_peers.get_or_insert_default().change(key, change);
     }
 
     /// A connection has gone.
-    pub(crate) fn leave_crowds(&mut self, key: Key) {
-        let Some(places) = &mut self.places else { return };
-        let Place { address, user } = places.take(key);
-        let crowds = &self.hub.crowds;
-        for (crowd, who) in [(&crowds.addresses, address), (&crowds.users, user)] {
-            if let Some((crowd, who)) = crowd.as_ref().zip(who) {
-                crowd.leave(who);
+    pub(crate) fn uncount_peer(&mut self, key: Key) {
+        let Some(counted_peers) = &mut self.counted_peers else { return };
+        let Counted { address, user } = counted_peers.take(key);
+        let peer_limits = &self.server.peer_limits;
+        for (peer_limits, who) in [(&peer_limits.addresses, address), (&peer_limits.users, user)] {
+            if let Some((peer_limits, who)) = peer_limits.as_ref().zip(who) {
+                peer_limits.uncount(who);
             }
         }
     }
 }
 
 /// What counts as one address: of IPv6 the first 64 bits, all of which one household has.
-fn household(address: IpAddr) -> IpAddr {
+fn address_key(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V4(address) => IpAddr::V4(address),
         IpAddr::V6(address) => {
@@ -215,38 +217,38 @@ fn household(address: IpAddr) -> IpAddr {
 mod tests {
     use super::*;
 
-    fn entries(crowd: &Crowd) -> usize {
-        crowd.stripes.iter().map(|it| it.lock().unwrap().len()).sum()
+    fn entries(peer_limits: &PeerLimit) -> usize {
+        peer_limits.stripes.iter().map(|it| it.lock().unwrap().len()).sum()
     }
 
     #[test]
     fn each_has_so_many_and_none_is_no_entry() {
-        let crowd = Crowd::new(2);
-        let [one, two] = ["ann", "ann"].map(|who| crowd.enter(who).expect("two"));
-        assert_eq!((one, crowd.enter("ann"), entries(&crowd)), (two, None, 1));
-        let other = crowd.enter("bob").expect("another");
-        crowd.leave(one);
-        assert_eq!((crowd.enter("ann"), crowd.enter("ann")), (Some(one), None));
-        [one, one, other].into_iter().for_each(|who| crowd.leave(who));
-        assert_eq!(entries(&crowd), 0);
-        crowd.leave(one);
-        assert_eq!(entries(&crowd), 0);
+        let peer_limits = PeerLimit::new(2);
+        let [one, two] = ["ann", "ann"].map(|who| peer_limits.count(who).expect("two"));
+        assert_eq!((one, peer_limits.count("ann"), entries(&peer_limits)), (two, None, 1));
+        let other = peer_limits.count("bob").expect("another");
+        peer_limits.uncount(one);
+        assert_eq!((peer_limits.count("ann"), peer_limits.count("ann")), (Some(one), None));
+        [one, one, other].into_iter().for_each(|who| peer_limits.uncount(who));
+        assert_eq!(entries(&peer_limits), 0);
+        peer_limits.uncount(one);
+        assert_eq!(entries(&peer_limits), 0);
     }
 
     #[test]
     fn shards_that_count_at_once_never_count_too_many() {
-        let crowd = Crowd::new(50);
+        let peer_limits = PeerLimit::new(50);
         let entered: usize = std::thread::scope(|scope| {
             let threads: Vec<_> = (0..4)
                 .map(|_| {
                     scope.spawn(|| {
                         (0..1_000)
                             .filter(|_| {
-                                let who = crowd.enter("ann");
+                                let who = peer_limits.count("ann");
                                 // Most go again.
                                 who.is_some_and(|who| {
-                                    crowd.leave(who);
-                                    crowd.enter("ann").is_some()
+                                    peer_limits.uncount(who);
+                                    peer_limits.count("ann").is_some()
                                 })
                             })
                             .count()
@@ -256,12 +258,12 @@ mod tests {
             threads.into_iter().map(|it| it.join().unwrap()).sum()
         });
         assert_eq!(entered, 50);
-        assert_eq!(crowd.enter("ann"), None);
+        assert_eq!(peer_limits.count("ann"), None);
     }
 
     #[test]
     fn one_household_has_one_address() {
-        let of = |text: &str| household(text.parse().unwrap());
+        let of = |text: &str| address_key(text.parse().unwrap());
         assert_eq!(of("::ffff:192.0.2.1"), of("192.0.2.1"));
         assert_ne!(of("192.0.2.2"), of("192.0.2.1"));
         assert_eq!(of("2001:db8:1:2:3::4"), of("2001:db8:1:2:ffff::"));
@@ -270,17 +272,17 @@ mod tests {
 
     #[test]
     fn places_go_with_their_connections() {
-        let mut places = Places::default();
+        let mut counted_peers = CountedPeers::default();
         let key = |slot| Key { slot, generation: 7 };
         let who = NonZeroU64::new(5);
         for slot in [0, 1, 5_000] {
-            places.change(key(slot), |place| place.address = who);
-            places.change(key(slot), |place| place.user = who);
+            counted_peers.change(key(slot), |counted| counted.address = who);
+            counted_peers.change(key(slot), |counted| counted.user = who);
         }
-        assert_eq!((places.pages.len(), places.taken), (5, 3));
-        let taken = [1, 1, 2, 5_000, 90_000].map(|slot| !places.take(key(slot)).is_empty());
+        assert_eq!((counted_peers.pages.len(), counted_peers.taken), (5, 3));
+        let taken = [1, 1, 2, 5_000, 90_000].map(|slot| !counted_peers.take(key(slot)).is_empty());
         assert_eq!(taken, [true, false, false, true, false]);
-        assert!(!places.take(key(0)).is_empty());
-        assert_eq!((places.pages.len(), places.taken), (0, 0));
+        assert!(!counted_peers.take(key(0)).is_empty());
+        assert_eq!((counted_peers.pages.len(), counted_peers.taken), (0, 0));
     }
 }
