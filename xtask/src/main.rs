@@ -36,7 +36,11 @@ enum Command {
     /// What CI runs: `test --lints`
     Ci,
     /// Hold the sources against the house rules
-    Tidy,
+    Tidy {
+        /// Count instead the lines of each crate, without its tests
+        #[arg(long)]
+        lines: bool,
+    },
     /// Make a release: binary, packages, archives, checksums; and check what was made
     Dist(dist::Options),
     /// Run the fuzz targets, guided by coverage; what they find goes into their corpus
@@ -71,7 +75,8 @@ fn main() -> ExitCode {
     match Arguments::parse().command {
         Command::Test(options) => suite::run(&options),
         Command::Ci => suite::run(&suite::Options { lints: true, only: Vec::new() }),
-        Command::Tidy => tidy::run(&root()),
+        Command::Tidy { lines: true } => tidy::report(tidy::lines(&root())),
+        Command::Tidy { lines: false } => tidy::report(tidy::findings(&root())),
         Command::Dist(options) => dist::run(&options),
         Command::Fuzz(options) => fuzz::run(&options),
         Command::Mutants(options) => mutants::run(&options),

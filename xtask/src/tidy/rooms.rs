@@ -3,12 +3,10 @@
 //! blocks of `impl Core` are spread over files, it may not call upwards either.
 
 mod calls;
-mod code;
 
 use std::collections::BTreeSet;
-use std::iter;
 
-use self::code::{Code, Path};
+use super::code::{self, Code, Path};
 use super::source::{self, CHANNEL, CORE};
 use super::{File, Finding};
 
@@ -167,11 +165,11 @@ struct House<'a> {
     rooms: Vec<Room<'a>>,
 }
 
-pub(super) fn check(files: &[File]) -> Result<Vec<Finding>, String> {
+pub(super) fn check(files: &[File], tests: &BTreeSet<String>) -> Result<Vec<Finding>, String> {
     let foreign = calls::foreign(files)?;
     let mut findings = Vec::new();
     for pure in PURE {
-        findings.extend(check_by(pure, files, &foreign)?);
+        findings.extend(check_by(pure, files, tests, &foreign)?);
     }
     Ok(findings)
 }
@@ -179,9 +177,10 @@ pub(super) fn check(files: &[File]) -> Result<Vec<Finding>, String> {
 fn check_by(
     pure: &Pure,
     files: &[File],
+    tests: &BTreeSet<String>,
     foreign: &BTreeSet<String>,
 ) -> Result<Vec<Finding>, String> {
-    let house = House { pure, rooms: rooms(pure, files)? };
+    let house = House { pure, rooms: rooms(pure, files, tests)? };
     let mut findings = house.places();
     for room in &house.rooms {
         findings.extend(outside_uses(room));
@@ -191,24 +190,22 @@ fn check_by(
     Ok(findings)
 }
 
-fn rooms<'a>(pure: &Pure, files: &'a [File]) -> Result<Vec<Room<'a>>, String> {
-    let sources = files.iter().filter(|file| pure.room_name(&file.path).is_some());
-    let parsed = source::parse(sources)?;
-    let tests = source::all_test_modules(&parsed);
-    let mut rooms = Vec::new();
-    for (file, _) in &parsed {
-        let is_test = file.path.ends_with("/tests.rs") || source::is_test(&file.path, &tests);
-        if let Some(name) = pure.room_name(&file.path)
-            && !is_test
-        {
+fn rooms<'a>(
+    pure: &Pure,
+    files: &'a [File],
+    tests: &BTreeSet<String>,
+) -> Result<Vec<Room<'a>>, String> {
+    let sources = files.iter().filter(|file| !source::is_test(&file.path, tests));
+    sources
+        .filter_map(|file| Some((file, pure.room_name(&file.path)?)))
+        .map(|(file, name)| {
             let place = match name {
                 "" => Some(pure.rooms.len()),
                 name => pure.position(name),
             };
-            rooms.push(Room { file, name, place, code: code::read(file)? });
-        }
-    }
-    Ok(rooms)
+            Ok(Room { file, name, place, code: code::read(file)? })
+        })
+        .collect()
 }
 
 impl Pure {
@@ -330,34 +327,9 @@ impl House<'_> {
         seen.into_iter().map(finding).collect()
     }
 
-    /// Where a path of `room` leads, from the root of the crate; None when out of the crate, or to
-    /// what only rustc can tell.
+    /// Where a path of `room` leads, from the root of the crate.
     fn absolute<'p>(&self, room: &'p Room<'_>, path: &'p Path) -> Option<Vec<&'p str>> {
-        let own = room.name.split('/').filter(|part| !part.is_empty());
-        let mut at: Vec<&str> = own.chain(iter::repeat_n("{", path.inline)).collect();
-        let mut rest = path.segments.iter().map(String::as_str).peekable();
-        match *rest.peek()? {
-            "crate" => {
-                rest.next();
-                at.clear();
-            }
-            "self" | "super" => {
-                while let Some(step) = rest.next_if(|word| matches!(*word, "self" | "super")) {
-                    if step == "super" {
-                        at.pop()?;
-                    }
-                }
-            }
-            child => {
-                at.push(child);
-                if !self.has_room(&at.join("/")) {
-                    return None;
-                }
-                rest.next();
-            }
-        }
-        at.extend(rest);
-        Some(at)
+        path.from_root(room.name, |name| self.has_room(name))
     }
 
     /// The place of the innermost room on the way; None for a room without one, which is a finding

@@ -1,7 +1,7 @@
 //! Rules on Rust sources, read with `syn`: the budgets of files and functions, the word at the top
 //! of a module, no panics by hand in the crates, `unsafe` in the reactor alone and explained.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use proc_macro2::{Span, TokenStream, TokenTree};
 use syn::spanned::Spanned;
@@ -9,6 +9,9 @@ use syn::visit::{self, Visit};
 use syn::{Attribute, Block, Meta, Signature};
 
 use super::{File, Finding};
+
+/// Lines of a crate, without its tests.
+const CRATE_LINES_MAX: usize = 12_000;
 
 /// Lines of a file, without its inline test module.
 const FILE_LINES_MAX: usize = 600;
@@ -27,39 +30,67 @@ const UNSAFE_HOME: &str = "crates/ground/simurgh-reactor/";
 const PANICS: &[&str] = &["panic", "todo", "unimplemented"];
 const PANIC_LINTS: &[&str] = &["unwrap_used", "expect_used", "panic"];
 
-pub(super) fn check(files: &[File]) -> Result<Vec<Finding>, String> {
-    let parsed = parse(files.iter().filter(|file| file.has_extension(&["rs"])))?;
-    let tests = all_test_modules(&parsed);
+pub(super) fn check(parsed: &Parsed<'_>, tests: &BTreeSet<String>) -> Vec<Finding> {
     let mut findings = Vec::new();
-    for (file, tree) in &parsed {
+    for (file, tree) in parsed {
         let mut scan = Scan {
             file,
             lines: file.text.lines().collect(),
-            test: is_test(&file.path, &tests),
+            test: is_test(&file.path, tests),
             excused: false,
-            test_lines: 0,
             findings: Vec::new(),
         };
         scan.visit_file(tree);
-        scan.whole_file();
+        scan.whole_file(product_lines(file, tree));
         findings.append(&mut scan.findings);
     }
-    Ok(findings)
+    findings.extend(crates(parsed, tests).into_iter().filter_map(|(home, lines)| {
+        let text = format!("{lines} lines without tests, at most {CRATE_LINES_MAX}");
+        let manifest = File { path: format!("{home}/Cargo.toml"), text: String::new() };
+        let found = manifest.finding("crate-lines", 1, text);
+        (lines > CRATE_LINES_MAX).then_some(Finding { amount: lines, ..found })
+    }));
+    findings
+}
+
+/// Lines of each crate without its tests, by its folder.
+pub(super) fn crates(parsed: &Parsed<'_>, tests: &BTreeSet<String>) -> BTreeMap<String, usize> {
+    let mut crates = BTreeMap::new();
+    for (file, tree) in parsed {
+        if let Some((home, _)) = file.path.split_once("/src/")
+            && !is_test(&file.path, tests)
+        {
+            *crates.entry(home.to_owned()).or_default() += product_lines(file, tree);
+        }
+    }
+    crates
+}
+
+/// Lines of a file without its inline test modules.
+fn product_lines(file: &File, tree: &syn::File) -> usize {
+    let test_lines = tree.items.iter().map(|item| match item {
+        syn::Item::Mod(module) if module.content.is_some() && for_tests(&module.attrs) => {
+            let span = module.span();
+            span.end().line - span.start().line + 1
+        }
+        _ => 0,
+    });
+    file.text.lines().count() - test_lines.sum::<usize>()
 }
 
 pub(super) type Parsed<'a> = Vec<(&'a File, syn::File)>;
 
-pub(super) fn parse<'a>(files: impl Iterator<Item = &'a File>) -> Result<Parsed<'a>, String> {
-    files
-        .map(|file| {
-            let tree = syn::parse_file(&file.text);
-            tree.map(|tree| (file, tree)).map_err(|e| format!("{}: {e}", file.path))
+/// All Rust sources, and the stems of those that hold nothing but tests.
+pub(super) fn parse_all(files: &[File]) -> Result<(Parsed<'_>, BTreeSet<String>), String> {
+    let sources = files.iter().filter(|file| file.has_extension(&["rs"]));
+    let parsed = sources
+        .map(|file| match syn::parse_file(&file.text) {
+            Ok(tree) => Ok((file, tree)),
+            Err(error) => Err(format!("{}: {error}", file.path)),
         })
-        .collect()
-}
-
-pub(super) fn all_test_modules(parsed: &Parsed<'_>) -> BTreeSet<String> {
-    parsed.iter().flat_map(|(file, tree)| test_modules(file, tree)).collect()
+        .collect::<Result<Parsed<'_>, _>>()?;
+    let tests = parsed.iter().flat_map(|(file, tree)| test_modules(file, tree)).collect();
+    Ok((parsed, tests))
 }
 
 /// Stems of the files that `#[cfg(test)] mod name;` declares (`src/a` for `src/a.rs` and `src/a/`).
@@ -82,7 +113,7 @@ pub(super) fn is_test(path: &str, modules: &BTreeSet<String>) -> bool {
     let declared = modules.iter().any(|stem| {
         path.strip_prefix(stem.as_str()).is_some_and(|rest| rest == ".rs" || rest.starts_with('/'))
     });
-    declared || folders.iter().any(|folder| path.contains(folder))
+    declared || path.ends_with("/tests.rs") || folders.iter().any(|folder| path.contains(folder))
 }
 
 pub(super) fn for_tests(attributes: &[Attribute]) -> bool {
@@ -127,8 +158,6 @@ struct Scan<'a> {
     test: bool,
     /// Inside an item whose panics are allowed with a reason.
     excused: bool,
-    /// Lines of inline test modules, which no budget counts.
-    test_lines: usize,
     findings: Vec<Finding>,
 }
 
@@ -138,9 +167,8 @@ impl Scan<'_> {
         self.findings.push(found);
     }
 
-    /// Rules on the file as one.
-    fn whole_file(&mut self) {
-        let lines = self.lines.len() - self.test_lines;
+    /// Rules on the file as one, which has so many lines without tests.
+    fn whole_file(&mut self, lines: usize) {
         let core =
             [CHANNEL, CORE].iter().any(|home| self.file.path.starts_with(home)) && !self.test;
         let max = if core { CORE_FILE_LINES_MAX } else { FILE_LINES_MAX };
@@ -237,10 +265,6 @@ fn is_message(call: &syn::ExprMethodCall) -> bool {
 
 impl<'ast> Visit<'ast> for Scan<'_> {
     fn visit_item_mod(&mut self, module: &'ast syn::ItemMod) {
-        if module.content.is_some() && for_tests(&module.attrs) && !self.test {
-            let span = module.span();
-            self.test_lines += span.end().line - span.start().line + 1;
-        }
         self.within(&module.attrs, |scan| visit::visit_item_mod(scan, module));
     }
 

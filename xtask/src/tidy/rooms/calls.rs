@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::code::{self, By, Call};
+use super::super::code::{self, By, Call};
 use super::{File, Finding, House, Room};
 
 /// Whose functions a core calls on their values.

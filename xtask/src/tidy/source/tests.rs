@@ -3,9 +3,14 @@
 use super::super::tests::file;
 use super::*;
 
+fn check_files(files: &[File]) -> Vec<Finding> {
+    let (parsed, tests) = parse_all(files).unwrap();
+    check(&parsed, &tests)
+}
+
 /// (rule, line) of what is found in `text` at `path`, which opens with a `//!` line.
 fn found(path: &str, text: &str) -> Vec<(&'static str, usize)> {
-    let findings = check(&[file(path, &format!("//! Top.\n{text}"))]).unwrap();
+    let findings = check_files(&[file(path, &format!("//! Top.\n{text}"))]);
     findings.into_iter().map(|found| (found.rule, found.line)).collect()
 }
 
@@ -15,7 +20,7 @@ const REACTOR: &str = "crates/ground/simurgh-reactor/src/a.rs";
 #[test]
 fn a_module_opens_with_what_it_is() {
     let rules = |text: &str| {
-        let findings = check(&[file("xtask/src/a.rs", text)]).unwrap();
+        let findings = check_files(&[file("xtask/src/a.rs", text)]);
         findings.into_iter().map(|found| found.rule).collect::<Vec<_>>()
     };
     assert_eq!(rules("use std::fmt;\n"), ["module-top"]);
@@ -50,7 +55,7 @@ fn a_file_of_the_core_has_a_smaller_budget_and_its_tests_have_not() {
             &format!("//! Tests.\n{code}{}", "\n".repeat(9)),
         ),
     ];
-    assert_eq!(check(&files).unwrap(), []);
+    assert_eq!(check_files(&files), []);
 }
 
 #[test]
@@ -84,7 +89,7 @@ fn a_test_may_panic_wherever_it_is() {
         file("crates/server/simurgh/src/a.rs", "//! A.\n#[cfg(test)]\nmod cases;\n"),
         file("crates/server/simurgh/src/a/cases.rs", &format!("//! Cases.\n{call}\n")),
     ];
-    assert_eq!(check(&files).unwrap(), []);
+    assert_eq!(check_files(&files), []);
 }
 
 #[test]
@@ -120,4 +125,18 @@ fn unsafe_items_are_explained_too() {
     assert_eq!(found(REACTOR, "// SAFETY: plain data.\nunsafe impl Send for A {}"), []);
     assert_eq!(found(REACTOR, "unsafe fn f() {}"), [("safety-comment", 2)]);
     assert_eq!(found(REACTOR, "/// Does.\n///\n/// # Safety\n/// Once.\nunsafe fn f() {}"), []);
+}
+
+#[test]
+fn a_crate_is_held_to_its_budget_without_its_tests() {
+    let code = format!("//! Top.\n{}", "const A: u8 = 0;\n".repeat(599));
+    let path = |n: usize| format!("crates/server/simurgh/src/a{n}.rs");
+    let mut files: Vec<File> = (0..20).map(|n| file(&path(n), &code)).collect();
+    files.push(file("crates/server/simurgh/tests/b.rs", &code));
+    assert_eq!(check_files(&files), []);
+    files.push(file("crates/server/simurgh/src/c.rs", "//! Top."));
+    let findings = check_files(&files);
+    let [found] = &findings[..] else { panic!("{findings:?}") };
+    let is = (found.rule, &found.path[..], found.amount);
+    assert_eq!(is, ("crate-lines", "crates/server/simurgh/Cargo.toml", 12_001));
 }

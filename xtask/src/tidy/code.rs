@@ -3,12 +3,13 @@
 //! the inside of a macro call is closed.
 
 use std::collections::BTreeSet;
+use std::iter;
 
 use proc_macro2::{Delimiter, Group, Spacing, TokenStream, TokenTree};
 use syn::Attribute;
 use syn::parse::Parser;
 
-use super::super::{File, source};
+use super::{File, source};
 
 /// All that the rules ask about a file.
 #[derive(Default)]
@@ -31,6 +32,42 @@ pub(super) struct Path {
     pub(super) inline: usize,
     /// For a leaf of a `use`: the name it gets here.
     pub(super) import: Option<String>,
+}
+
+impl Path {
+    /// Where this leads from the root of the crate, if it stands in the module `own` (`a/b`; the
+    /// root is empty); None when out of the crate, or to what only rustc can tell.
+    pub(super) fn from_root<'p>(
+        &'p self,
+        own: &'p str,
+        is_module: impl Fn(&str) -> bool,
+    ) -> Option<Vec<&'p str>> {
+        let own = own.split('/').filter(|part| !part.is_empty());
+        let mut at: Vec<&str> = own.chain(iter::repeat_n("{", self.inline)).collect();
+        let mut rest = self.segments.iter().map(String::as_str).peekable();
+        match *rest.peek()? {
+            "crate" => {
+                rest.next();
+                at.clear();
+            }
+            "self" | "super" => {
+                while let Some(step) = rest.next_if(|word| matches!(*word, "self" | "super")) {
+                    if step == "super" {
+                        at.pop()?;
+                    }
+                }
+            }
+            child => {
+                at.push(child);
+                if !is_module(&at.join("/")) {
+                    return None;
+                }
+                rest.next();
+            }
+        }
+        at.extend(rest);
+        Some(at)
+    }
 }
 
 pub(super) struct Call {
