@@ -97,7 +97,7 @@ impl Crate<'_> {
         path: &Path,
         imports: usize,
     ) -> Option<(usize, &Module<'_>)> {
-        let way = path.from_root(module.name, |name| self.find(name).is_some())?;
+        let way = path.resolved(module.name, |name| self.find(name).is_some())?;
         let depths = (0..=way.len()).rev();
         let (depth, (at, home)) =
             depths.into_iter().find_map(|n| Some((n, self.find(&way.get(..n)?.join("/"))?)))?;

@@ -37,7 +37,7 @@ pub(super) struct Path {
 impl Path {
     /// Where this leads from the root of the crate, if it stands in the module `own` (`a/b`; the
     /// root is empty); None when out of the crate, or to what only rustc can tell.
-    pub(super) fn from_root<'p>(
+    pub(super) fn resolved<'p>(
         &'p self,
         own: &'p str,
         is_module: impl Fn(&str) -> bool,

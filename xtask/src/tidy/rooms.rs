@@ -329,7 +329,7 @@ impl House<'_> {
 
     /// Where a path of `room` leads, from the root of the crate.
     fn absolute<'p>(&self, room: &'p Room<'_>, path: &'p Path) -> Option<Vec<&'p str>> {
-        path.from_root(room.name, |name| self.has_room(name))
+        path.resolved(room.name, |name| self.has_room(name))
     }
 
     /// The place of the innermost room on the way; None for a room without one, which is a finding
