@@ -4,7 +4,7 @@
 //! sockets:
 //!
 //! ```no_run
-//! use simurgh::{Context, Join, UserSocket, Payload, json};
+//! use simurgh::{Context, Join, Payload, UserSocket, json};
 //!
 //! fn join(_: &mut Context<'_>, _: Payload<'_>) -> Join {
 //!     Join::error(json!({"reason": "closed today"}))

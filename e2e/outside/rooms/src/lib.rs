@@ -1,6 +1,6 @@
 //! Rooms that count what is said in them.
 
-use simurgh::{Channel, Context, Join, UserSocket, Outcome, Payload, Reason, json};
+use simurgh::{Channel, Context, Join, Outcome, Payload, Reason, UserSocket, json};
 
 /// A member of a room.
 struct Room {

@@ -29,7 +29,7 @@ pub enum DecodeError {
     #[error("not UTF-8")]
     NotUtf8,
     /// A binary frame of a kind that does not flow in this direction; kind 3 is one unless
-    /// [`Serializer::decode_supabase`] reads it.
+    /// [`Serializer::decode_supabase`](super::Serializer::decode_supabase) reads it.
     #[error("unknown binary kind {0}")]
     UnknownKind(u8),
     /// A binary frame that ends within its header.
@@ -52,7 +52,7 @@ pub enum EncodeError {
     /// V1 has no binary frames.
     #[error("a binary payload needs serializer V2")]
     BinaryNeedsV2,
-    /// A [`UserBroadcast`] is a broadcast or a push.
+    /// A [`UserBroadcast`](crate::message::UserBroadcast) is a broadcast or a push.
     #[error("a member's broadcast cannot be a reply")]
     UserBroadcastIsNoReply,
     /// A field of a binary frame's header is over 255 bytes.
