@@ -155,9 +155,11 @@ test("all views tell of a server under load", async (t) => {
   const out = page.getByTestId("card-messages_out").locator("strong");
   await out.filter({ hasNotText: /^0/ }).waitFor(WAIT);
   for (const id of ["connections", "messages", "bytes", "cpu", "turns", "backlog", "memory"]) {
-    const paths = page.getByTestId(`chart-${id}`).locator("path.line");
-    const lengths = await paths.evaluateAll((all) => all.map((line) => line.getTotalLength()));
-    assert.ok(lengths.some((length) => length > 5), `${id}: ${lengths}`);
+    // Five minutes are as wide as the chart: a line needs some seconds to be one.
+    await page.waitForFunction((chart) => {
+      const lines = document.querySelectorAll(`[data-testid="${chart}"] path.line`);
+      return [...lines].some((line) => line.getTotalLength() > 5);
+    }, `chart-${id}`, WAIT);
   }
   assert.ok(await rows(page, "memory").count() >= 7);
   if (process.env.SHOTS) await page.waitForTimeout(25_000);
