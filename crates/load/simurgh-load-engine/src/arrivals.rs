@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use simurgh_load_scenario::Scenario;
 
-use super::schedule::{Arrival, PhaseSchedule, Share, mix};
-use super::spread::{Aim, ServerSpread};
+use crate::chance::{mix, pick, sums};
+use crate::schedule::{Arrival, PhaseSchedule, Share};
 
 /// A user to be started now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,7 +49,6 @@ pub(crate) struct Arrivals {
     bin: Vec<Arrival>,
     /// Sums of the sessions' weights, as the phase has them.
     sessions: Vec<f64>,
-    turns: ServerSpread,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -100,12 +99,6 @@ impl Arrivals {
             released: 0,
             bin: Vec::new(),
             sessions: Vec::new(),
-            turns: ServerSpread::new(
-                scenario.spread,
-                &scenario.targets,
-                scenario.seed,
-                share.index,
-            ),
         }
     }
 
@@ -246,16 +239,6 @@ impl Arrivals {
         [appointment, arrival, bin].into_iter().flatten().min()
     }
 
-    /// Which server the user `id` goes to.
-    pub(crate) fn aim(&self, id: u32) -> Aim {
-        self.turns.first(id)
-    }
-
-    /// How users go on to other servers.
-    pub(super) fn turns(&mut self) -> &mut ServerSpread {
-        &mut self.turns
-    }
-
     fn begin(&mut self, at_ns: u64, phase: u16, session: Option<u16>) -> Started {
         let number = self.started * self.share.of + self.share.index + 1;
         self.started += 1;
@@ -356,39 +339,5 @@ fn ahead_ns(schedule: &PhaseSchedule) -> u64 {
     match schedule.phase().arrivals {
         simurgh_load_scenario::Arrivals::Open { .. } => AHEAD_NS,
         simurgh_load_scenario::Arrivals::Closed { .. } => 0,
-    }
-}
-
-/// Running sums of weights.
-pub(super) fn sums(weights: impl Iterator<Item = f64>) -> Vec<f64> {
-    weights
-        .scan(0.0, |sum, weight| {
-            *sum += weight.max(0.0);
-            Some(*sum)
-        })
-        .collect()
-}
-
-/// The index that a random number falls on.
-pub(super) fn pick(sums: &[f64], random: u64) -> u16 {
-    let all = sums.last().copied().unwrap_or(0.0);
-    let point = fastrand::Rng::with_seed(random).f64() * all;
-    let index = sums.partition_point(|sum| *sum <= point);
-    u16::try_from(index.min(sums.len().saturating_sub(1))).unwrap_or(0)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn choices_follow_the_weights_and_never_take_a_weight_of_zero() {
-        let sums = sums([1.0, 0.0, 3.0].into_iter());
-        let mut counts = [0_u32; 3];
-        for number in 0..40_000 {
-            counts[usize::from(pick(&sums, mix(1, number)))] += 1;
-        }
-        assert_eq!(counts[1], 0);
-        assert!((9_700..10_300).contains(&counts[0]), "{counts:?}");
     }
 }

@@ -1,6 +1,7 @@
-//! What the workers of a host are told.
+//! What the workers of a host are told, and what they tell.
 
 use serde::{Deserialize, Serialize};
+use simurgh_load_record::Delta;
 
 /// What the workers of a host are told. Times are of that host's workers' clock.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -21,4 +22,21 @@ pub(crate) enum WorkerCommand {
     Gathered,
     /// The run is over, users and all.
     Stop,
+}
+
+/// What a worker tells.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) enum WorkerEvent {
+    /// What has happened in the last second.
+    Delta(Box<Delta>),
+    /// The phase is over, and the next one waits until no users are left.
+    PhaseOver { thread: u16 },
+    /// Nobody will come any more and nobody is there.
+    Idle { thread: u16 },
+    /// A user came to where it waits for others, until they are so many.
+    Came { users: u64 },
+    /// The scenario ends the run.
+    AbortRun,
+    /// All users have ended after [`WorkerCommand::Stop`]; nothing follows.
+    Stopped { thread: u16 },
 }

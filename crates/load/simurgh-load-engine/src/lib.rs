@@ -19,39 +19,21 @@
 //! by `tracker` and `sent`), `resume` (positions in a topic's history), `heartbeats`, `requests`
 //! (HTTP), `answers` (captures and checks), `values` (templates) and `dump` (Tsung's dump).
 
-mod answers;
 mod arrivals;
+mod chance;
 mod command;
-mod compile;
-mod connection;
-mod deliveries;
-mod disconnects;
-mod dump;
 mod error;
 pub mod fleet;
-mod frames;
-mod heartbeats;
-mod longpoll;
-mod longpoll_posts;
 mod pool;
-mod presence;
 mod program;
-mod reachable;
-mod reconnects;
-mod rejoin;
-mod requests;
-mod resume;
 mod run;
 mod schedule;
-mod sent;
 mod shared;
 mod spread;
 pub mod stamp;
-mod steps;
+mod time;
 mod tracker;
-mod upgrade;
 mod user;
-mod values;
 mod wheel;
 mod worker;
 

@@ -3,29 +3,24 @@
 use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
+use simurgh_load_client::OUTBOUND_BYTES_MAX;
 use simurgh_load_client::tls::TlsConfig;
-use simurgh_load_client::{OUTBOUND_BYTES_MAX, SourcePool};
 use simurgh_load_record::{Names, Recorder, WorkerId};
-use simurgh_load_scenario::{Dump, Follow, Scenario};
+use simurgh_load_scenario::Scenario;
 use simurgh_reactor::{Config, ShardHandle, ShardSet};
 
-use super::arrivals::Arrivals;
-use super::compile::compile;
-use super::deliveries::Followed;
-use super::disconnects::Cuts;
-use super::heartbeats::Sweeps;
-use super::program::Program;
-use super::schedule::Share;
-use super::shared::Shared;
-use super::user::Users;
-use super::values::Maker;
-use super::wheel::Wheel;
-use super::worker::{Stopping, Traffic, Worker, WorkerEvent};
 use crate::RunError;
 use crate::command::WorkerCommand;
-use crate::stamp::Stamps;
+use crate::program::{Program, compile};
+use crate::schedule::Share;
+use crate::shared::Shared;
+use crate::user::Context;
+use crate::worker::{Parts, Worker};
+
+pub(crate) use crate::worker::EventSender;
 
 /// Which part of the run this host does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -42,9 +37,6 @@ pub(crate) struct Part {
     /// The run, as stamps name it.
     pub(crate) run: u32,
 }
-
-/// Takes what workers say, on their threads.
-pub(crate) type EventSender = Arc<dyn Fn(WorkerEvent) + Send + Sync>;
 
 /// What is up to the operator rather than the scenario.
 #[derive(Clone, Debug, Default)]
@@ -84,6 +76,8 @@ impl WorkerPool {
         let set = ShardSet::prepare(count, MAILBOX_BYTES_MAX).map_err(io("the workers' mail"))?;
         let mut pool =
             Self { set, handles: Vec::new(), stopped: BTreeSet::new(), ended: BTreeSet::new() };
+        let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let unix_zero = unix.saturating_sub(Duration::from_nanos(pool.clock_ns()));
         let files = scenario.files.len();
         let shared = Arc::new(Shared::new(files, part.host, part.hosts));
         for thread in 0..count {
@@ -98,11 +92,12 @@ impl WorkerPool {
             let seat = Seat {
                 scenario: Arc::clone(scenario),
                 part,
-                thread,
+                thread: thread as u16,
                 tls: tls.clone(),
                 shared: Arc::clone(&shared),
                 events: Arc::clone(events),
                 receive_stamps: options.receive_stamps,
+                unix_zero,
             };
             let name = format!("worker-{thread}");
             let handle = pool.set.spawn(&name, config, move |_| seat.worker());
@@ -184,69 +179,33 @@ const STACK_BYTES: usize = 2 << 20;
 struct Seat {
     scenario: Arc<Scenario>,
     part: Part,
-    thread: usize,
+    thread: u16,
     tls: Option<TlsConfig>,
     shared: Arc<Shared>,
     events: EventSender,
     receive_stamps: bool,
+    unix_zero: Duration,
 }
 
 impl Seat {
     fn worker(self) -> Worker {
-        let Self { scenario, part, thread, tls, shared, events, receive_stamps } = self;
+        let Self { scenario, part, thread, tls, shared, events, receive_stamps, unix_zero } = self;
         // It was compiled once before without complaint.
         let program = Rc::new(compile(&scenario).unwrap_or_else(|_| Program::empty(&scenario)));
-        let index = part.first + thread as u64;
-        let thread = thread as u16;
+        let share = Share { index: part.first + u64::from(thread), of: part.of };
         let samples = scenario.tsung.as_ref().is_some_and(|tsung| tsung.full_stats);
         let id = WorkerId { host: part.host as u16, thread };
-        let names = Names::of(&scenario);
-        let recorder = Recorder::new(id, &names, samples);
-        let maker = Maker {
-            program: Rc::clone(&program),
-            shared,
-            seed: scenario.seed,
-            run: part.run,
-            stamps: 0,
-            goes_to: None,
-            said: None,
-            unnumbered: 0,
-            now_ns: 0,
-            undefined: 0,
-        };
-        Worker {
-            users: Users::new(),
-            wheel: Wheel::new(),
-            recorder,
-            maker,
-            stamps: Stamps::new(part.run),
-            arrivals: Arrivals::new(&scenario, Share { index, of: part.of }),
-            sources: SourcePool::new(&scenario.sources, index, part.of),
-            sweeps: Sweeps::new(&program),
+        let recorder = Recorder::new(id, &Names::of(&scenario), samples);
+        let context = Context::new(&program, shared, part.run, (share.index, thread), unix_zero);
+        Worker::new(Parts {
             program,
-            events,
-            thread,
-            connected: 0,
-            scratch: Vec::new(),
-            frame: Vec::new(),
-            frame_scratch: Vec::new(),
-            patterns: simurgh_load_scenario::answer::PatternCache::default(),
+            context,
+            recorder,
             tls,
-            mask: fastrand::Rng::with_seed(super::schedule::mix(scenario.seed, index)),
-            clock_offset_ns: 0,
+            events,
+            share,
+            thread,
             receive_stamps,
-            dump: scenario.tsung.as_ref().map_or(Dump::Off, |tsung| tsung.dump),
-            names,
-            leaving: std::collections::VecDeque::new(),
-            seen: Vec::new(),
-            followed: Followed::new(scenario.follow_stamps() == Follow::Exactly),
-            cuts: Cuts::default(),
-            gathering: Vec::new(),
-            stopping: Stopping::No,
-            reported_ns: 0,
-            traffic: Traffic::default(),
-            last_diff: super::presence::LastDiff::default(),
-            said_idle: false,
-        }
+        })
     }
 }

@@ -13,11 +13,10 @@ use simurgh_load_scenario::Scenario;
 
 use super::fleet::hosts::{Hosts, assemble};
 use super::pool::Options;
-use super::steps::nanos;
-use super::worker::WorkerEvent;
 use crate::RunError;
-use crate::command::WorkerCommand;
+use crate::command::{WorkerCommand, WorkerEvent};
 use crate::fleet::host::{HostEvent, Report, RunClock};
+use crate::time::nanos;
 
 /// A run whose workers are there and wait.
 pub struct Run {

@@ -8,6 +8,8 @@
 
 use simurgh_load_scenario::{Arrivals, Load, Phase};
 
+use crate::chance::mix;
+
 /// Length of a bin.
 pub(crate) const BIN_NS: u64 = 100_000_000;
 
@@ -168,14 +170,6 @@ fn poisson_number(mean: f64, rng: &mut fastrand::Rng) -> f64 {
         }
     }
     number as f64
-}
-
-/// Two numbers to one that looks random (the finalizer of splitmix64).
-pub(crate) fn mix(a: u64, b: u64) -> u64 {
-    let mut z = a.wrapping_add(b.wrapping_mul(0x9e37_79b9_7f4a_7c15)).wrapping_add(1);
-    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
 }
 
 #[cfg(test)]

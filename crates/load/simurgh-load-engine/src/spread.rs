@@ -5,23 +5,21 @@
 //! an order of its own, drawn from the seed: what users do in turn as well, such as taking rooms,
 //! would otherwise be in step with it, and all members of a room at one server.
 
-use simurgh_load_record::Count;
 use simurgh_load_scenario::placement::apportion;
 use simurgh_load_scenario::{Spread, Target};
 
-use super::schedule::mix;
-use super::worker::Worker;
+use crate::chance::{mix, pick, sums};
 
 /// Places of a round over servers whose weights are no small whole numbers.
 const PLACES: u64 = 1000;
 
 /// A user's server, and whether it is bound to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Aim(u16);
+pub(crate) struct ServerChoice(u16);
 
-impl Aim {
+impl ServerChoice {
     /// A step of the scenario has named the server.
-    const NAMED: u16 = 1 << 15;
+    const PINNED: u16 = 1 << 15;
     /// The user has begun a connection.
     const BEGUN: u16 = 1 << 14;
     /// Beyond these two bits; `check` sees to it that there are not more servers.
@@ -42,8 +40,8 @@ impl Aim {
     }
 
     /// A step has the user go on with this server.
-    pub(crate) fn name(&mut self, index: u16) {
-        self.0 = index & Self::INDEX | self.0 & Self::BEGUN | Self::NAMED;
+    pub(crate) fn pin(&mut self, index: u16) {
+        self.0 = index & Self::INDEX | self.0 & Self::BEGUN | Self::PINNED;
     }
 
     /// A connection begins; whether it is the user's first.
@@ -58,7 +56,7 @@ impl Aim {
     }
 
     fn is_free(self) -> bool {
-        self.0 & Self::NAMED == 0
+        self.0 & Self::PINNED == 0
     }
 }
 
@@ -78,16 +76,14 @@ impl ServerSpread {
     /// For the worker of this number.
     pub(crate) fn new(spread: Spread, targets: &[Target], seed: u64, worker: u64) -> Self {
         let weights: Vec<f64> = targets.iter().map(|target| target.weight.max(0.0)).collect();
-        let sums = super::arrivals::sums(weights.iter().copied());
+        let sums = sums(weights.iter().copied());
         Self { spread, seed, round: round(&weights), sums, again: worker }
     }
 
     /// The server that a user of this number begins with.
-    pub(crate) fn first(&self, id: u32) -> Aim {
-        Aim::new(match self.spread {
-            Spread::Random => {
-                super::arrivals::pick(&self.sums, mix(self.seed ^ 0x7a26, u64::from(id)))
-            }
+    pub(crate) fn first(&self, id: u32) -> ServerChoice {
+        ServerChoice::new(match self.spread {
+            Spread::Random => pick(&self.sums, mix(self.seed ^ 0x7a26, u64::from(id))),
             Spread::RoundRobin | Spread::Sticky | Spread::Elsewhere => {
                 self.turn(u64::from(id).saturating_sub(1))
             }
@@ -95,25 +91,25 @@ impl ServerSpread {
     }
 
     /// Another connection of a user begins.
-    pub(crate) fn again(&mut self, aim: &mut Aim) {
-        if self.spread == Spread::RoundRobin && aim.is_free() {
+    pub(crate) fn again(&mut self, choice: &mut ServerChoice) {
+        if self.spread == Spread::RoundRobin && choice.is_free() {
             let turn = self.turn(self.again);
             self.again = self.again.wrapping_add(1);
-            aim.go_to(turn);
+            choice.go_to(turn);
         }
     }
 
     /// The connection broke or was refused; whether the user goes to another server now.
-    pub(crate) fn broke(&self, aim: &mut Aim) -> bool {
-        if self.spread != Spread::Elsewhere || !aim.is_free() {
+    pub(crate) fn broke(&self, choice: &mut ServerChoice) -> bool {
+        if self.spread != Spread::Elsewhere || !choice.is_free() {
             return false;
         }
-        let here = aim.index();
+        let here = choice.index();
         // Of each server the first place is in the order of the scenario.
         let next = self.round.iter().copied().find(|other| *other > here);
         match next.or(self.round.first().copied()).filter(|other| *other != here) {
             Some(other) => {
-                aim.go_to(other);
+                choice.go_to(other);
                 true
             }
             None => false,
@@ -159,51 +155,6 @@ fn round(weights: &[f64]) -> Vec<u16> {
 
 fn common_divisor(a: u64, b: u64) -> u64 {
     if b == 0 { a } else { common_divisor(b, a % b) }
-}
-
-impl Worker {
-    /// A connection of the user's begins: its first, or another that may be another server's.
-    pub(super) fn take_turn(&mut self, u: u32) {
-        let Some(user) = self.users.get(u) else { return };
-        if user.aim.begin() {
-            self.recorder.at(user.aim.index()).users += 1;
-        } else {
-            self.arrivals.turns().again(&mut user.aim);
-        }
-    }
-
-    /// The user's connection broke or was refused: it takes the next server, where that is the
-    /// rule.
-    pub(super) fn go_elsewhere(&mut self, u: u32) {
-        let Some(user) = self.users.get(u) else { return };
-        let here = user.aim.index();
-        if self.arrivals.turns().broke(&mut user.aim) {
-            self.recorder.at(here).left += 1;
-        }
-    }
-
-    /// A TCP connection of the user is there, with TLS where it is wanted.
-    pub(super) fn connection_made(&mut self, u: u32) {
-        self.recorder.count(Count::Connects, 1);
-        if let Some(user) = self.users.get(u) {
-            self.recorder.at(user.aim.index()).connects += 1;
-        }
-    }
-
-    /// What the user has can be used now.
-    pub(super) fn count_in(&mut self, u: u32) {
-        self.connected += 1;
-        if let Some(user) = self.users.get(u) {
-            self.recorder.at(user.aim.index()).connected += 1;
-        }
-    }
-
-    /// A connection that could be used is there no longer.
-    pub(super) fn count_out(&mut self, target: u16) {
-        self.connected = self.connected.saturating_sub(1);
-        self.recorder.at(target).disconnected();
-        self.recorder.count(Count::Disconnects, 1);
-    }
 }
 
 #[cfg(test)]
@@ -263,43 +214,43 @@ mod tests {
     fn only_round_robin_takes_another_turn_for_another_connection() {
         for spread in [Spread::Random, Spread::Sticky, Spread::Elsewhere] {
             let mut turns = turns(spread, &[1.0; 3]);
-            let mut aim = turns.first(1);
-            let before = aim;
-            (0..9).for_each(|_| turns.again(&mut aim));
-            assert_eq!(aim, before);
+            let mut choice = turns.first(1);
+            let before = choice;
+            (0..9).for_each(|_| turns.again(&mut choice));
+            assert_eq!(choice, before);
         }
         let mut turns = turns(Spread::RoundRobin, &[1.0; 3]);
         let mut counts = [0; 3];
-        let mut aim = turns.first(1);
+        let mut choice = turns.first(1);
         for _ in 0..9 {
-            turns.again(&mut aim);
-            counts[aim.place()] += 1;
+            turns.again(&mut choice);
+            counts[choice.place()] += 1;
         }
         assert_eq!(counts, [3; 3]);
         // What a step has named stays.
-        aim.name(2);
-        (0..9).for_each(|_| turns.again(&mut aim));
-        assert_eq!(aim.index(), 2);
+        choice.pin(2);
+        (0..9).for_each(|_| turns.again(&mut choice));
+        assert_eq!(choice.index(), 2);
     }
 
     #[test]
     fn only_who_reconnects_elsewhere_leaves_a_server_that_broke() {
         let elsewhere = turns(Spread::Elsewhere, &[2.0, 0.0, 1.0, 1.0]);
-        let mut aim = Aim::new(0);
-        assert!(aim.begin() && !aim.begin());
+        let mut choice = ServerChoice::new(0);
+        assert!(choice.begin() && !choice.begin());
         let order: Vec<u16> = (0..4)
             .map(|_| {
-                assert!(elsewhere.broke(&mut aim));
-                aim.index()
+                assert!(elsewhere.broke(&mut choice));
+                choice.index()
             })
             .collect();
         assert_eq!(order, [2, 3, 0, 2]);
-        assert!(!aim.begin(), "it is remembered");
-        aim.name(1);
-        assert!(!elsewhere.broke(&mut aim) && aim.index() == 1);
-        assert!(!turns(Spread::Elsewhere, &[1.0]).broke(&mut Aim::new(0)));
+        assert!(!choice.begin(), "it is remembered");
+        choice.pin(1);
+        assert!(!elsewhere.broke(&mut choice) && choice.index() == 1);
+        assert!(!turns(Spread::Elsewhere, &[1.0]).broke(&mut ServerChoice::new(0)));
         for spread in [Spread::Random, Spread::Sticky, Spread::RoundRobin] {
-            assert!(!turns(spread, &[1.0; 3]).broke(&mut Aim::new(0)));
+            assert!(!turns(spread, &[1.0; 3]).broke(&mut ServerChoice::new(0)));
         }
     }
 

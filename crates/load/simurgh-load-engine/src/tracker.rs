@@ -5,14 +5,14 @@
 
 /// Numbers in a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Range {
-    pub(super) first: u32,
+pub(crate) struct Range {
+    pub(crate) first: u32,
     /// The first that is not in it.
-    pub(super) end: u32,
+    pub(crate) end: u32,
 }
 
 impl Range {
-    pub(super) fn len(self) -> u64 {
+    pub(crate) fn len(self) -> u64 {
         u64::from(self.end.saturating_sub(self.first))
     }
 
@@ -24,7 +24,7 @@ impl Range {
 
 /// How a message came.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Came {
+pub(crate) enum Came {
     /// For the first time, and no later one before it.
     InOrder,
     /// For the first time, after a later one.
@@ -36,7 +36,7 @@ pub(super) enum Came {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct StreamTracker {
+pub(crate) struct StreamTracker {
     /// The first that is expected.
     start: u32,
     /// One more than the highest that has come.
@@ -50,17 +50,17 @@ const HOLES_MAX: usize = 1024;
 
 impl StreamTracker {
     /// For messages from this one on.
-    pub(super) const fn from(start: u32) -> Self {
+    pub(crate) const fn from(start: u32) -> Self {
         Self { start, next: start, holes: Vec::new() }
     }
 
     /// One more than the highest number that has come.
-    pub(super) const fn next(&self) -> u32 {
+    pub(crate) const fn next(&self) -> u32 {
         self.next
     }
 
     /// A message has come.
-    pub(super) fn hear(&mut self, n: u32) -> Came {
+    pub(crate) fn came(&mut self, n: u32) -> Came {
         if n < self.start {
             return Came::Unexpected;
         }
@@ -93,7 +93,7 @@ impl StreamTracker {
 
     /// How many are expected of those before `due`, beside those that came though they are not due
     /// yet; and with that what has not come.
-    pub(super) fn settle(&self, due: u32) -> (u64, impl Iterator<Item = Range>) {
+    pub(crate) fn settle(&self, due: u32) -> (u64, impl Iterator<Item = Range>) {
         let all = Range { first: self.start, end: due.max(self.start) };
         let early = Range { first: due.max(self.start), end: self.next };
         let early_holes = self
@@ -108,7 +108,7 @@ impl StreamTracker {
 
     /// The messages up to the end of the first hole, and the hole, where there are more holes than
     /// are kept: they are followed no longer.
-    pub(super) fn give_up(&mut self) -> Option<(u64, Range)> {
+    pub(crate) fn give_up(&mut self) -> Option<(u64, Range)> {
         if self.holes.len() <= HOLES_MAX {
             return None;
         }
@@ -127,23 +127,23 @@ mod tests {
 
     use super::*;
 
-    fn lost(heard: &StreamTracker, due: u32) -> Vec<u32> {
-        heard.settle(due).1.flat_map(|hole| hole.first..hole.end).collect()
+    fn lost(tracker: &StreamTracker, due: u32) -> Vec<u32> {
+        tracker.settle(due).1.flat_map(|hole| hole.first..hole.end).collect()
     }
 
     #[test]
     fn each_message_is_one_of_four() {
-        let mut heard = StreamTracker::from(5);
-        let came = [5, 6, 9, 8, 8, 4, 12, 6, 7].map(|n| heard.hear(n));
+        let mut tracker = StreamTracker::from(5);
+        let came = [5, 6, 9, 8, 8, 4, 12, 6, 7].map(|n| tracker.came(n));
         use Came::{InOrder, Late, Twice, Unexpected};
         let expected = [InOrder, InOrder, InOrder, Late, Twice, Unexpected, InOrder, Twice, Late];
         assert_eq!(came, expected);
-        assert_eq!(lost(&heard, 15), [10, 11, 13, 14]);
-        assert_eq!(heard.settle(15).0, 10, "5 to 14");
+        assert_eq!(lost(&tracker, 15), [10, 11, 13, 14]);
+        assert_eq!(tracker.settle(15).0, 10, "5 to 14");
         // What is on the way yet is not expected, unless it has come.
-        assert_eq!(lost(&heard, 11), [10]);
-        assert_eq!(heard.settle(11).0, 7, "5 to 10, and 12");
-        assert_eq!((lost(&heard, 0), heard.settle(0).0), (vec![], 6));
+        assert_eq!(lost(&tracker, 11), [10]);
+        assert_eq!(tracker.settle(11).0, 7, "5 to 10, and 12");
+        assert_eq!((lost(&tracker, 0), tracker.settle(0).0), (vec![], 6));
     }
 
     #[test]
@@ -155,20 +155,20 @@ mod tests {
 
     #[test]
     fn holes_are_bounded_and_none_is_lost_from_the_sums() {
-        let mut heard = StreamTracker::from(1);
+        let mut tracker = StreamTracker::from(1);
         let (mut expected, mut missing, mut came) = (0, 0, 0);
         for n in (2..=6000).step_by(2) {
-            came += u64::from(heard.hear(n) == Came::InOrder);
-            if let Some((whole, hole)) = heard.give_up() {
+            came += u64::from(tracker.came(n) == Came::InOrder);
+            if let Some((whole, hole)) = tracker.give_up() {
                 expected += whole;
                 missing += hole.len();
             }
-            assert!(heard.holes.len() <= HOLES_MAX);
+            assert!(tracker.holes.len() <= HOLES_MAX);
         }
-        let (rest, holes) = heard.settle(6001);
+        let (rest, holes) = tracker.settle(6001);
         assert_eq!((expected + rest, missing + holes.map(Range::len).sum::<u64>()), (6000, 3000));
         assert_eq!(came, 3000);
-        assert_eq!(heard.hear(1), Came::Unexpected);
+        assert_eq!(tracker.came(1), Came::Unexpected);
     }
 
     proptest! {
@@ -179,7 +179,7 @@ mod tests {
             came in proptest::collection::vec(1_u32..80, 0..200),
             due in 0_u32..90,
         ) {
-            let mut heard = StreamTracker::from(start);
+            let mut tracker = StreamTracker::from(start);
             let mut set = BTreeSet::new();
             for n in came {
                 let highest = set.last().copied().unwrap_or(0);
@@ -189,14 +189,14 @@ mod tests {
                     n if n < highest => Came::Late,
                     _ => Came::InOrder,
                 };
-                prop_assert_eq!(heard.hear(n), expected);
+                prop_assert_eq!(tracker.came(n), expected);
                 if n >= start {
                     set.insert(n);
                 }
             }
             let missing: Vec<u32> = (start..due).filter(|n| !set.contains(n)).collect();
-            prop_assert_eq!(lost(&heard, due), &missing[..]);
-            let (expected, _) = heard.settle(due);
+            prop_assert_eq!(lost(&tracker, due), &missing[..]);
+            let (expected, _) = tracker.settle(due);
             prop_assert_eq!(expected, (set.len() + missing.len()) as u64);
         }
 
@@ -205,18 +205,18 @@ mod tests {
         fn absences_cost_a_hole_each(
             absences in proptest::collection::vec((1_u32..50, 1_u32..50), 0..40),
         ) {
-            let mut heard = StreamTracker::from(1);
+            let mut tracker = StreamTracker::from(1);
             let (mut n, mut lost) = (1, 0);
             for (there, away) in &absences {
                 for _ in 0..*there {
-                    prop_assert_eq!(heard.hear(n), Came::InOrder);
+                    prop_assert_eq!(tracker.came(n), Came::InOrder);
                     n += 1;
                 }
                 n += away;
                 lost += u64::from(*away);
             }
-            prop_assert!(heard.holes.len() <= absences.len());
-            let (expected, missing) = heard.settle(n);
+            prop_assert!(tracker.holes.len() <= absences.len());
+            let (expected, missing) = tracker.settle(n);
             prop_assert_eq!(missing.map(Range::len).sum::<u64>(), lost);
             prop_assert_eq!(expected, u64::from(n) - 1);
         }

@@ -18,9 +18,8 @@ use super::clock::difference;
 use super::host::RunClock;
 use super::peer::{self, PeerLost, PeerReader, PeerWriter};
 use super::wire::{FromAgent, Greeting, Hello, PROTOCOL, ToAgent, VERSION};
-use crate::command::WorkerCommand;
+use crate::command::{WorkerCommand, WorkerEvent};
 use crate::pool::{Options, Part, WorkerPool};
-use crate::worker::WorkerEvent;
 
 /// Connections that have not said yet who they are.
 const STRANGERS_MAX: usize = 16;

@@ -18,9 +18,8 @@ use super::clock::{Reading, Readings};
 use super::host::{HostEvent, Report, RunClock};
 use super::peer::{self, PeerLost, PeerReader, PeerWriter};
 use super::wire::{BEAT, FromAgent, Greeting, Hello, PROTOCOL, ToAgent, VERSION};
-use crate::command::WorkerCommand;
+use crate::command::{WorkerCommand, WorkerEvent};
 use crate::pool::Part;
-use crate::worker::WorkerEvent;
 
 /// How long an agent may take to be connected to.
 const CONNECT: Duration = Duration::from_secs(5);

@@ -8,9 +8,8 @@ use simurgh_load_report::control::Command;
 
 use super::clock::{Skew, difference};
 use super::controller::Link;
-use crate::command::WorkerCommand;
+use crate::command::{WorkerCommand, WorkerEvent};
 use crate::pool::{EventSender, WorkerPool};
-use crate::worker::WorkerEvent;
 
 /// The run's clock: nanoseconds since the run was prepared.
 #[derive(Clone, Copy, Debug)]

@@ -25,9 +25,8 @@ use simurgh_load_scenario::Scenario;
 use simurgh_reactor::raise_descriptor_limit;
 use subtle::ConstantTimeEq as _;
 
-use crate::command::WorkerCommand;
+use crate::command::{WorkerCommand, WorkerEvent};
 use crate::pool::Part;
-use crate::worker::WorkerEvent;
 
 /// Version of this protocol.
 pub const PROTOCOL: u32 = 1;

@@ -5,8 +5,7 @@
 
 use simurgh_load_scenario::Dump;
 
-use super::connection::unix_time;
-use super::worker::Worker;
+use super::{Machine, Outputs};
 
 /// Characters of a payload with `light`, as in Tsung.
 const LIGHT_CHARS: usize = 44;
@@ -27,51 +26,48 @@ pub(crate) struct Exchange<'a> {
     pub(crate) took_us: u64,
 }
 
-impl Worker {
+impl<O: Outputs> Machine<'_, O> {
     /// Dumps what is sent or received, if that is asked for.
-    pub(crate) fn dump_bytes(&mut self, u: u32, sent: bool, payload: &[u8]) {
-        let chars = match self.dump {
+    #[inline]
+    pub(super) fn dump_bytes(&mut self, sent: bool, payload: &[u8]) {
+        let chars = match self.context.dump {
             Dump::Full => FULL_CHARS,
             Dump::Light => LIGHT_CHARS,
             Dump::Off | Dump::Protocol => return,
         };
-        let Some(user) = self.users.get(u) else { return };
         let text = String::from_utf8_lossy(payload.get(..4 * chars).unwrap_or(payload));
         // One line for each.
         let text: String = text.chars().take(chars).flat_map(escaped).collect();
         let direction = if sent { "Send" } else { "Recv" };
-        let line = format!("{direction}:{}:{}:{text}", date(), user.id);
-        self.recorder.dump(line);
+        self.out.dump(format!("{direction}:{}:{}:{text}", self.date(), self.user.id));
     }
 
     /// Dumps an answered request, if that is asked for.
-    pub(crate) fn dump_exchange(&mut self, u: u32, exchange: &Exchange<'_>) {
-        if self.dump != Dump::Protocol {
+    #[inline]
+    pub(super) fn dump_exchange(&mut self, exchange: &Exchange<'_>) {
+        if self.context.dump != Dump::Protocol {
             return;
         }
-        let program = std::rc::Rc::clone(&self.program);
-        let Some(user) = self.users.get(u) else { return };
-        let target = program.scenario.targets.get(user.aim.place());
-        let host = target.map_or("", |target| target.host.as_str());
-        let transaction = user.extra.as_ref().and_then(|extra| extra.transactions.last());
-        let transaction = transaction.map_or("-".to_owned(), |(id, _)| self.names.metric_name(*id));
+        let host = self.target().map_or("", |target| target.host.as_str());
+        let transaction = self.user.extra.as_ref().and_then(|extra| extra.transactions.last());
+        let names = &self.context.names;
+        let transaction = transaction.map_or("-".to_owned(), |(id, _)| names.metric_name(*id));
         let Exchange { method, what, status, bytes, took_us } = exchange;
-        let line = format!(
+        self.out.dump(format!(
             "{};{};{};{method};{host};{};{status};{bytes};{:.3};{transaction};;;",
-            date(),
-            self.thread,
-            user.id,
+            self.date(),
+            self.context.thread,
+            self.user.id,
             what.chars().flat_map(escaped).collect::<String>().replace(';', "%3B"),
             *took_us as f64 / 1000.0,
-        );
-        self.recorder.dump(line);
+        ));
     }
-}
 
-/// Seconds since 1970 with microseconds.
-fn date() -> String {
-    let now = unix_time();
-    format!("{}.{:06}", now.as_secs(), now.subsec_micros())
+    /// Seconds since 1970 with microseconds.
+    fn date(&self) -> String {
+        let now = self.context.values.unix();
+        format!("{}.{:06}", now.as_secs(), now.subsec_micros())
+    }
 }
 
 fn escaped(character: char) -> impl Iterator<Item = char> {

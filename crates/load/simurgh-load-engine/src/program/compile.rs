@@ -5,19 +5,18 @@ use std::sync::Arc;
 
 use regex::Regex;
 use simurgh_load_record::{Metric, MetricId, Names};
+use simurgh_load_scenario::answer::CompiledMatcher;
 use simurgh_load_scenario::{
     Act, Condition, For, ForEach, Generated, Part, Push, Receive, Reconnect, Repeat, Reply,
     Scenario, Session, Step, Template, Think, Value, VarId,
 };
 use simurgh_proto::session::client::Topic;
 
-use super::answers::{AnswerOp, MatcherOp};
-use super::program::{
-    ChannelCommand, ChannelOp, ConnectOp, EachOp, LoopOp, Op, Program, ReceiveOp, Register,
-    RepeatOp, SendOp, SessionInfo, ThinkOp, constant,
-};
 use super::reachable;
-use super::requests::HttpOp;
+use super::{
+    AnswerOp, ChannelCommand, ChannelOp, ConnectOp, EachOp, HttpOp, LoopOp, Op, Program, ReceiveOp,
+    Register, RepeatOp, SendOp, SessionInfo, ThinkOp, constant,
+};
 
 /// Compiles a checked scenario.
 ///
@@ -107,7 +106,7 @@ impl Compiler {
             Act::Send(message) => Op::Send(self.send(message)?),
             Act::Raw(message) => Op::Raw(self.send(message)?),
             Act::Wait(wait) => {
-                Op::Wait(MatcherOp::new(&wait.matcher)?, AnswerOp::new(&wait.answer)?)
+                Op::Wait(CompiledMatcher::new(&wait.matcher)?, AnswerOp::new(&wait.answer)?)
             }
             Act::Receive(receive) => Op::Receive(receive_op(receive)?),
             Act::Think(think) => Op::Think(ThinkOp { think: *think, lazy: false }),
@@ -116,7 +115,7 @@ impl Compiler {
             Act::Leave(push) => Op::Channel(self.channel(ChannelCommand::Leave, push)?),
             Act::Http(http) => {
                 self.stamped |= http.body.as_ref().is_some_and(has_stamp);
-                Op::Http(HttpOp::new(http)?)
+                Op::Http(HttpOp { http: (**http).clone(), answer: AnswerOp::new(&http.answer)? })
             }
             Act::Close { code } => Op::Close(*code),
             Act::Set(set) => {
@@ -148,7 +147,7 @@ impl Compiler {
     fn send(&mut self, message: &simurgh_load_scenario::Message) -> Result<SendOp, String> {
         self.stamped |= has_stamp(&message.data);
         let matcher = match &message.reply {
-            Reply::Match(matcher) => Some(MatcherOp::new(matcher)?),
+            Reply::Match(matcher) => Some(CompiledMatcher::new(matcher)?),
             Reply::None | Reply::First => None,
         };
         let answer = AnswerOp::new(&message.answer)?;
@@ -244,7 +243,7 @@ impl Compiler {
 }
 
 fn receive_op(receive: &Receive) -> Result<ReceiveOp, String> {
-    let matcher = receive.matcher.as_ref().map(MatcherOp::new).transpose()?;
+    let matcher = receive.matcher.as_ref().map(CompiledMatcher::new).transpose()?;
     Ok(ReceiveOp { receive: receive.clone(), matcher })
 }
 

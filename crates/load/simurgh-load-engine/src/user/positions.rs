@@ -14,7 +14,7 @@ use serde::Deserialize;
 use simurgh_load_record::{Count, ErrorKind, Origin};
 use simurgh_proto::serializer::ServerMessage;
 
-use super::worker::Worker;
+use super::{Machine, Outputs};
 
 /// Longest position taken.
 const POSITION_BYTES_MAX: usize = 32;
@@ -60,13 +60,12 @@ impl Positions {
     }
 }
 
-impl Worker {
+impl<O: Outputs> Machine<'_, O> {
     /// Puts into a join's payload where the user stands; `false` if it is no object.
-    pub(super) fn say_position(&mut self, u: u32, topic: &str, payload: &mut Vec<u8>) -> bool {
-        let run = self.maker.run;
-        let Some(user) = self.users.get(u) else { return true };
-        let (id, again) = (user.id, user.is_resuming());
-        let positions = user.extra().positions.get_or_insert_default();
+    pub(super) fn add_position(&mut self, topic: &str, payload: &mut Vec<u8>) -> bool {
+        let run = self.context.values.run;
+        let (id, again) = (self.user.id, self.user.is_resuming());
+        let positions = self.user.extra().positions.get_or_insert_default();
         if !again {
             // A channel that is joined anew begins now.
             positions.stands.retain(|(known, _)| **known != *topic);
@@ -80,17 +79,17 @@ impl Worker {
         let theirs = if theirs.is_empty() { b"{}" } else { theirs };
         let Some(theirs) = theirs.strip_prefix(b"{") else { return false };
         let comma = if theirs.trim_ascii_start().first() == Some(&b'}') { "" } else { "," };
-        let whole = [b"{", ours.as_bytes(), comma.as_bytes(), theirs].concat();
-        *payload = whole;
+        *payload = [b"{", ours.as_bytes(), comma.as_bytes(), theirs].concat();
         true
     }
 
     /// Takes down where a message stands; `true` if it says nothing else.
-    pub(super) fn position_in(&mut self, u: u32, message: &ServerMessage<'_>) -> bool {
+    #[inline]
+    pub(super) fn position_in(&mut self, message: &ServerMessage<'_>) -> bool {
         let ServerMessage::Event(message) = message else { return false };
-        let Some(user) = self.users.get(u) else { return false };
-        let origin = user.origin();
-        let Some(positions) = user.extra.as_mut().and_then(|extra| extra.positions.as_mut()) else {
+        let origin = self.user.origin();
+        let extra = self.user.extra.as_mut();
+        let Some(positions) = extra.and_then(|extra| extra.positions.as_mut()) else {
             return false;
         };
         let topic = &*message.topic;
@@ -104,48 +103,41 @@ impl Worker {
         let position = message.msg_ref.field();
         if position.len() > POSITION_BYTES_MAX {
             let text = || format!("a position of {} bytes", position.len());
-            self.recorder.error_with(ErrorKind::MessageMalformed, origin, text);
+            self.out.error(ErrorKind::MessageMalformed, origin, text);
             return false;
         }
         let is_position = message.msg_ref.raw().starts_with('"') && !position.is_empty();
-        let news = match &*message.event {
-            "simurgh:next" if is_position => {
-                positions.next = Some((topic.into(), (&*position).into()));
-                return true;
-            }
-            "simurgh:resumed" | "simurgh:gap" => true,
-            "simurgh:at" | "simurgh:next" => false,
-            _ => {
-                if is_position {
-                    positions.stand(topic, &position);
-                }
-                return false;
-            }
-        };
+        let event = &*message.event;
+        if event == "simurgh:next" && is_position {
+            positions.next = Some((topic.into(), (&*position).into()));
+            return true;
+        }
         if is_position {
             positions.stand(topic, &position);
         }
-        if news {
-            self.resumed_in(origin, topic, message.payload.json().unwrap_or_default());
+        match event {
+            "simurgh:resumed" | "simurgh:gap" => {
+                self.resumed_in(origin, topic, message.payload.json().unwrap_or_default());
+                true
+            }
+            "simurgh:at" | "simurgh:next" => true,
+            _ => false,
         }
-        true
     }
 
     fn resumed_in(&mut self, origin: Origin, topic: &str, payload: &str) {
         match serde_json::from_str::<Resumed<'_>>(payload) {
             Ok(Resumed { recovered, reason, count }) => {
-                self.recorder.count(Count::ResumedMessages, count);
-                match recovered {
-                    true => self.recorder.count(Count::ResumesRecovered, 1),
-                    false => {
-                        let reason = reason.as_deref().unwrap_or_default();
-                        self.recorder.count(Count::gap(reason), 1);
-                    }
-                }
+                self.out.count(Count::ResumedMessages, count);
+                let outcome = match recovered {
+                    true => Count::ResumesRecovered,
+                    false => Count::gap(reason.as_deref().unwrap_or_default()),
+                };
+                self.out.count(outcome, 1);
             }
             Err(error) => {
                 let text = || format!("what is said of the history of {topic}: {error}");
-                self.recorder.error_with(ErrorKind::MessageMalformed, origin, text);
+                self.out.error(ErrorKind::MessageMalformed, origin, text);
             }
         }
     }

@@ -4,50 +4,85 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use simurgh_load_scenario::answer::md5_hex;
+use simurgh_load_scenario::answer::{AnswerText, CompiledFind, md5_hex};
 use simurgh_load_scenario::{
-    Bound, Compare, Condition, DataFile, Generated, Part, Set, Template, Think, Value as Source,
+    Bound, Compare, Condition, DataFile, Find, Generated, Part, Set, Template, Think,
+    Value as Source,
 };
 
-use super::connection::unix_time;
-use super::program::Program;
-use super::schedule::mix;
-use super::shared::Shared;
-use super::user::{User, Value};
+use super::{User, Value};
+use crate::chance::mix;
+use crate::program::Program;
+use crate::shared::{Shared, StreamId};
 use crate::stamp::Stamp;
 
 /// Makes values for the users of one worker.
-pub(crate) struct Maker {
-    pub(crate) program: Rc<Program>,
-    pub(crate) shared: Arc<Shared>,
-    pub(crate) seed: u64,
+pub(crate) struct Values {
+    program: Rc<Program>,
+    pub(super) shared: Arc<Shared>,
+    pub(super) seed: u64,
     /// The run, as stamps name it.
-    pub(crate) run: u32,
+    pub(super) run: u32,
     /// Stamps written so far.
-    pub(crate) stamps: u32,
-    /// Where the next stamp goes, if it is to be numbered: the topic, and when by the workers'
-    /// clock.
-    pub(crate) goes_to: Option<(u64, u64)>,
+    pub(super) stamps: u32,
+    /// Where the next stamp goes, if it is to be numbered: the topic, and when.
+    pub(super) goes_to: Option<(u64, u64)>,
     /// What was numbered last: which stream, and which message of it.
-    pub(crate) said: Option<(u32, u32)>,
+    pub(super) numbered: Option<(StreamId, u32)>,
     /// Stamps that were to be numbered, when there were too many.
     pub(crate) unnumbered: u32,
-    /// The run's clock, to be set before anything is made.
-    pub(crate) now_ns: u64,
     /// Variables that had no value when they were wanted, since last asked.
     pub(crate) undefined: u32,
+    /// The worker's clock, set before anything is made.
+    pub(super) now_ns: u64,
+    /// What is added to the worker's clock for the run's: other hosts follow the controller's.
+    pub(crate) clock_offset_ns: i64,
+    /// The time of day when the worker's clock stood at 0.
+    unix_zero: Duration,
 }
 
-impl Maker {
+impl Values {
+    pub(super) fn new(
+        program: &Rc<Program>,
+        shared: Arc<Shared>,
+        run: u32,
+        unix_zero: Duration,
+    ) -> Self {
+        Self {
+            program: Rc::clone(program),
+            shared,
+            seed: program.scenario.seed,
+            run,
+            stamps: 0,
+            goes_to: None,
+            numbered: None,
+            unnumbered: 0,
+            undefined: 0,
+            now_ns: 0,
+            clock_offset_ns: 0,
+            unix_zero,
+        }
+    }
+
+    /// The run's clock.
+    pub(super) fn run_ns(&self, clock_ns: u64) -> u64 {
+        clock_ns.saturating_add_signed(self.clock_offset_ns)
+    }
+
+    /// Time since 1970: for cookies, unique values and dumps.
+    pub(super) fn unix(&self) -> Duration {
+        self.unix_zero + Duration::from_nanos(self.now_ns)
+    }
+
     /// A generator for one choice of `user`: the same in each run with the same seed.
-    pub(crate) fn draw(&self, user: &mut User) -> fastrand::Rng {
+    pub(super) fn draw(&self, user: &mut User) -> fastrand::Rng {
         let place = u64::from(user.at) << 16 | u64::from(user.draws);
         user.draws = user.draws.wrapping_add(1);
         fastrand::Rng::with_seed(mix(mix(self.seed, u64::from(user.id)), place))
     }
 
     /// Appends what `template` comes to.
-    pub(crate) fn render(&mut self, user: &mut User, template: &Template, out: &mut Vec<u8>) {
+    pub(super) fn render(&mut self, user: &mut User, template: &Template, out: &mut Vec<u8>) {
         for part in &template.parts {
             match part {
                 Part::Literal(text) => out.extend_from_slice(text),
@@ -71,8 +106,8 @@ impl Maker {
         }
     }
 
-    /// As [`Maker::render`], as text; what is not UTF-8 is replaced.
-    pub(crate) fn text(&mut self, user: &mut User, template: &Template) -> String {
+    /// As [`Values::render`], as text; what is not UTF-8 is replaced.
+    pub(super) fn text(&mut self, user: &mut User, template: &Template) -> String {
         let mut out = Vec::new();
         self.render(user, template, &mut out);
         String::from_utf8(out)
@@ -85,10 +120,10 @@ impl Maker {
     }
 
     fn make(&mut self, user: &mut User, made: &Generated, out: &mut Vec<u8>) {
-        let unix = || unix_time().as_secs();
+        let unix = self.unix().as_secs();
         match made {
             Generated::UserId => append(out, user.id),
-            Generated::ReallyUniqueId => append(out, format_args!("{}-{}", unix(), user.id)),
+            Generated::ReallyUniqueId => append(out, format_args!("{}-{}", unix, user.id)),
             Generated::RandomNumber(first, last) => {
                 let number = self.draw(user).i64(*first.min(last)..=*last.max(first));
                 append(out, number);
@@ -102,7 +137,7 @@ impl Maker {
                     run: self.run,
                     sender: user.id,
                     number: self.stamps,
-                    at_ns: self.now_ns,
+                    at_ns: self.run_ns(self.now_ns),
                     index: self.number(user.id),
                 };
                 self.stamps = self.stamps.wrapping_add(1);
@@ -116,14 +151,14 @@ impl Maker {
                 let row = self.draw(user).u64(..);
                 self.line(*file, row, out);
             }
-            Generated::UnixTime => append(out, unix()),
+            Generated::UnixTime => append(out, unix),
             Generated::TargetHost => {
-                if let Some(target) = self.program.scenario.targets.get(user.aim.place()) {
+                if let Some(target) = self.program.scenario.targets.get(user.server.place()) {
                     append(out, &target.host);
                 }
             }
             Generated::TargetPort => {
-                if let Some(target) = self.program.scenario.targets.get(user.aim.place()) {
+                if let Some(target) = self.program.scenario.targets.get(user.server.place()) {
                     append(out, target.address.port());
                 }
             }
@@ -138,9 +173,9 @@ impl Maker {
     /// The number of a stamp in its stream. Receivers look for the first stamp of a message only.
     fn number(&mut self, user: u32) -> u32 {
         let Some((topic, now_ns)) = self.goes_to.take() else { return 0 };
-        self.said = self.shared.ledger.say(topic, user, now_ns);
-        self.unnumbered += u32::from(self.said.is_none());
-        self.said.map_or(0, |(_, n)| n)
+        self.numbered = self.shared.sent.number(topic, user, now_ns);
+        self.unnumbered += u32::from(self.numbered.is_none());
+        self.numbered.map_or(0, |(_, n)| n)
     }
 
     fn line(&mut self, file: u16, row: u64, out: &mut Vec<u8>) {
@@ -152,7 +187,7 @@ impl Maker {
     }
 
     /// Does a `Set`.
-    pub(crate) fn set(&mut self, user: &mut User, set: &Set) {
+    pub(super) fn set(&mut self, user: &mut User, set: &Set) {
         match &set.value {
             Source::Template(template) => {
                 let mut text = Vec::new();
@@ -180,7 +215,7 @@ impl Maker {
                     Some(Value::One(text)) => text.clone(),
                     _ => Box::default(),
                 };
-                let found = super::answers::find_json(path, &text);
+                let found = find_json(path, &text);
                 match (set.vars.first(), found) {
                     (Some(var), Some(value)) => user.set(*var, value),
                     _ => self.undefined += 1,
@@ -188,7 +223,7 @@ impl Maker {
             }
             Source::Target => {
                 let program = Rc::clone(&self.program);
-                let target = program.scenario.targets.get(user.aim.place());
+                let target = program.scenario.targets.get(user.server.place());
                 if let (Some(target), [host, rest @ ..]) = (target, set.vars.as_slice()) {
                     user.set(*host, one(&target.host));
                     if let Some(port) = rest.first() {
@@ -200,7 +235,7 @@ impl Maker {
     }
 
     /// How long `user` thinks.
-    pub(crate) fn think(&mut self, user: &mut User, think: Think) -> Duration {
+    pub(super) fn think(&mut self, user: &mut User, think: Think) -> Duration {
         match think {
             Think::Constant(time) => time,
             Think::Uniform(from, to) => {
@@ -226,7 +261,7 @@ impl Maker {
     }
 
     /// Whether a condition holds; one about a variable without a value does not.
-    pub(crate) fn holds(&mut self, user: &mut User, condition: &Condition) -> bool {
+    pub(super) fn holds(&mut self, user: &mut User, condition: &Condition) -> bool {
         let mut right = Vec::new();
         self.render(user, &condition.value, &mut right);
         let left = match (user.value(condition.var), condition.element) {
@@ -250,7 +285,7 @@ impl Maker {
     }
 
     /// The number that a bound comes to; `None`: there is no end.
-    pub(crate) fn bound(&mut self, user: &User, bound: Bound) -> Option<i64> {
+    pub(super) fn bound(&mut self, user: &User, bound: Bound) -> Option<i64> {
         match bound {
             Bound::Number(number) => Some(number),
             Bound::Endless => None,
@@ -263,6 +298,12 @@ impl Maker {
             },
         }
     }
+}
+
+/// What a JSON path finds in a text.
+fn find_json(path: &str, text: &[u8]) -> Option<Value> {
+    let find = CompiledFind::new(&Find::Json(path.to_owned())).ok()?;
+    Value::found(find.find(&AnswerText::body_only(text)))
 }
 
 fn pick(file: &DataFile, row: u64) -> Option<&str> {

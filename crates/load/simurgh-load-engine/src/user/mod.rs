@@ -1,16 +1,66 @@
-//! The record of a virtual user, and the table of them.
+//! A virtual user, as a machine without sockets and clocks.
 //!
-//! A user who holds a connection and waits has this record (80 bytes) and the reactor's of its
-//! socket (32), and nothing else: what only some users need at some time is in [`Extra`].
+//! ```text
+//! Input: it has come, bytes, a message, its connection's end, its time ...
+//!                     │
+//!   Program ──► Machine::step ──► Outputs: dial, send, hang up, a timer, what is measured
+//!                     │
+//!                   User (80 bytes)
+//! ```
+//!
+//! [`Machine`] joins a user with what it needs for a step; whoever drives it says what has happened
+//! ([`Input`]) and does what it wants ([`Outputs`]): a worker with the reactor, tests with a list.
+//! A user does one operation of its program after the other (`machine`, `control`) until it has to
+//! wait; what ends a wait lets it go on. Its connection is in `connection` and `upgrade`, what
+//! comes over it in `messages`, what it says as a Channels client in `channel`; `http` has requests
+//! and plain bytes, `longpoll` and `posts` users without a WebSocket. `answers` holds answers
+//! against what a step wants of them, `reconnects`, `rejoin` and `positions` make good what a lost
+//! connection took, `deliveries` and `presence` follow what others have sent.
+//!
+//! A user who holds a connection and waits has its record and the reactor's of its socket (32
+//! bytes), and nothing else: what only some users need at some time is in [`Extra`].
 
+mod answers;
+mod channel;
+mod connection;
+mod context;
+mod control;
+mod deliveries;
+mod dump;
+mod http;
+mod longpoll;
+mod machine;
+mod messages;
+mod outputs;
+mod positions;
+mod posts;
+mod presence;
+mod reconnects;
+mod rejoin;
+mod table;
+#[cfg(test)]
+mod tests;
+mod upgrade;
+mod values;
+
+use std::collections::VecDeque;
+
+use simurgh_load_client::tls::TlsClient;
 use simurgh_load_record::{MetricId, Origin};
 use simurgh_load_scenario::VarId;
 use simurgh_proto::session::client::Client;
 use simurgh_proto::ws::Decoder;
 use simurgh_reactor::Key;
 
-use super::spread::Aim;
-use super::wheel::{Link, Links};
+use crate::spread::ServerChoice;
+use crate::wheel::Link;
+
+pub(crate) use context::Context;
+pub(crate) use longpoll::POLL_CHECK_INTERVAL;
+pub(crate) use machine::{Ended, Input, Machine};
+pub(crate) use outputs::{HangUp, Outputs};
+pub(crate) use reconnects::{Interruptible, cut_seed};
+pub(crate) use table::Users;
 
 /// No connection.
 pub(crate) const NO_KEY: Key = Key { slot: u32::MAX, generation: 0 };
@@ -18,7 +68,7 @@ pub(crate) const NO_KEY: Key = Key { slot: u32::MAX, generation: 0 };
 /// A virtual user.
 pub(crate) struct User {
     /// Its connection, or [`NO_KEY`].
-    pub(crate) conn: Key,
+    pub(crate) key: Key,
     pub(crate) extra: Option<Box<Extra>>,
     /// Its half of a Channels session.
     pub(crate) client: Client,
@@ -35,11 +85,11 @@ pub(crate) struct User {
     /// Register 0: the round of the outermost loop.
     pub(crate) round: u32,
     pub(crate) phase: u16,
-    pub(crate) aim: Aim,
+    pub(crate) server: ServerChoice,
     /// Random values drawn so far.
     pub(crate) draws: u16,
     pub(crate) state: UserState,
-    pub(crate) link: ConnState,
+    pub(crate) conn: ConnState,
 }
 
 // A million users and their sockets are to fit in 128 MB: 80 here, 32 in the reactor.
@@ -77,6 +127,8 @@ pub(crate) enum UserState {
     Closing,
     /// The next attempt to connect.
     BackingOff,
+    /// Nothing any more: its session has ended.
+    Left,
 }
 
 impl UserState {
@@ -121,6 +173,15 @@ impl ConnState {
     }
 }
 
+/// What a connection is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    /// All that the user does.
+    User,
+    /// The POSTs of its long-poll session.
+    Posts,
+}
+
 /// What only some users have, and only while they need it.
 #[derive(Default)]
 pub(crate) struct Extra {
@@ -131,8 +192,8 @@ pub(crate) struct Extra {
     pub(crate) decoder: Decoder,
     /// A head that is half received.
     pub(crate) head: Vec<u8>,
-    pub(crate) tls: Option<Box<super::connection::Tls>>,
-    pub(crate) http: Option<Box<super::requests::HttpState>>,
+    pub(crate) tls: Option<Box<TlsClient>>,
+    pub(crate) http: Option<Box<http::HttpState>>,
     /// Transactions under way: which, and since when.
     pub(crate) transactions: Vec<(MetricId, u32)>,
     /// The ref of the reply it waits for, or the frames it still wants; 0: none.
@@ -142,17 +203,17 @@ pub(crate) struct Extra {
     /// How often a check has sent the user back: by operation.
     pub(crate) repeats: Vec<(u32, u32)>,
     /// Frames that came while nobody waited, for a later wait.
-    pub(crate) kept: std::collections::VecDeque<KeptFrame>,
+    pub(crate) kept: VecDeque<KeptFrame>,
     /// Where its joins are, to be repeated after a reconnect.
     pub(crate) joins: Vec<u32>,
     /// After a reconnect: the joins that are left to repeat, and where to go on then.
     pub(crate) resume: Option<Resume>,
     /// Lists of who is present that are to come.
-    pub(crate) lists: Vec<super::presence::AwaitedList>,
+    pub(crate) lists: Vec<presence::AwaitedList>,
     /// Its long-poll session, where it has no WebSocket.
-    pub(crate) poller: Option<Box<super::longpoll::Poller>>,
+    pub(crate) poller: Option<Box<longpoll::Poller>>,
     /// Where it stands in the history of its topics.
-    pub(crate) positions: Option<Box<super::resume::Positions>>,
+    pub(crate) positions: Option<Box<positions::Positions>>,
     /// A connection that was cut in silence.
     pub(crate) abandoned: Option<Key>,
     /// A connection laid aside by a switch.
@@ -161,13 +222,12 @@ pub(crate) struct Extra {
 
 /// A connection laid aside, with all that is known of it. It is not read meanwhile.
 pub(crate) struct StoredConnection {
-    pub(crate) conn: Key,
-    /// Whose server it is.
-    pub(crate) target: u16,
-    pub(crate) link: ConnState,
+    pub(crate) key: Key,
+    pub(crate) server: u16,
+    pub(crate) conn: ConnState,
     pub(crate) client: Client,
     pub(crate) decoder: Decoder,
-    pub(crate) tls: Option<Box<super::connection::Tls>>,
+    pub(crate) tls: Option<Box<TlsClient>>,
 }
 
 /// What a reconnect has to do before the session goes on.
@@ -207,6 +267,17 @@ pub(crate) enum Value {
     List(Vec<Box<[u8]>>),
 }
 
+impl Value {
+    /// What was found in a text: nothing, one value, or a list.
+    pub(crate) fn found(mut found: Vec<String>) -> Option<Self> {
+        match found.len() {
+            0 => None,
+            1 => found.pop().map(|only| Self::One(only.into_bytes().into())),
+            _ => Some(Self::List(found.into_iter().map(|each| each.into_bytes().into()).collect())),
+        }
+    }
+}
+
 impl Extra {
     /// Whether there is nothing in it any more.
     pub(crate) fn is_empty(&self) -> bool {
@@ -234,7 +305,7 @@ impl Extra {
 impl User {
     /// Where its errors are counted.
     pub(crate) fn origin(&self) -> Origin {
-        Origin { phase: self.phase, target: Some(self.aim.index()) }
+        Origin { phase: self.phase, target: Some(self.server.index()) }
     }
 
     /// Whether it waits for all others, if only once its connection is back.
@@ -253,6 +324,45 @@ impl User {
             since_us: self.since_us,
             awaits: self.awaits(),
         })
+    }
+
+    /// What one of its connections is for.
+    #[inline]
+    pub(crate) fn purpose_of(&self, key: Key) -> Option<Purpose> {
+        if key == self.key {
+            return Some(Purpose::User);
+        }
+        let poller = self.extra.as_ref().and_then(|extra| extra.poller.as_ref());
+        poller.filter(|poller| poller.posts.key == key).map(|_| Purpose::Posts)
+    }
+
+    /// Takes TLS of a connection, to be set again.
+    #[inline]
+    pub(crate) fn take_tls(&mut self, purpose: Purpose) -> Option<Box<TlsClient>> {
+        let extra = self.extra.as_mut()?;
+        match purpose {
+            Purpose::User => extra.tls.take(),
+            Purpose::Posts => extra.poller.as_mut()?.posts.tls.take(),
+        }
+    }
+
+    pub(crate) fn set_tls(&mut self, purpose: Purpose, tls: Box<TlsClient>) {
+        let extra = self.extra();
+        match (purpose, &mut extra.poller) {
+            (Purpose::User, _) => extra.tls = Some(tls),
+            (Purpose::Posts, Some(poller)) => poller.posts.tls = Some(tls),
+            (Purpose::Posts, None) => {}
+        }
+    }
+
+    /// TLS on its connection, if it is encrypted.
+    pub(crate) fn tls(&mut self) -> Option<&mut TlsClient> {
+        self.extra.as_mut()?.tls.as_deref_mut()
+    }
+
+    /// Its long-poll session, if it has one.
+    pub(crate) fn poller(&mut self) -> Option<&mut longpoll::Poller> {
+        self.extra.as_mut()?.poller.as_deref_mut()
     }
 
     /// Whether a lost connection is being made good.
@@ -323,96 +433,6 @@ impl User {
         match vars.iter_mut().find(|(known, _)| *known == var) {
             Some((_, old)) => *old = value,
             None => vars.push((var, value)),
-        }
-    }
-}
-
-/// Users in pages that never move, by index; a freed place is used next.
-pub(crate) struct Users {
-    pages: Vec<Box<[Place]>>,
-    /// The first of the free places, which are a list.
-    free: u32,
-    len: usize,
-}
-
-enum Place {
-    Used(User),
-    Free { next: u32 },
-}
-
-// That a place may be free costs nothing: it hides in what `UserState` does not use.
-const _: () = assert!(size_of::<Place>() == size_of::<User>());
-
-/// Users in a page: as many as fit in 64 KiB, which allocators give without waste.
-const PAGE: usize = (64 << 10) / size_of::<Place>();
-/// End of the list of free places.
-const NO_PLACE: u32 = u32::MAX;
-
-impl Users {
-    pub(crate) const fn new() -> Self {
-        Self { pages: Vec::new(), free: NO_PLACE, len: 0 }
-    }
-
-    pub(crate) const fn len(&self) -> usize {
-        self.len
-    }
-
-    /// Places there are, used or not.
-    pub(crate) fn places(&self) -> u32 {
-        u32::try_from(self.pages.len() * PAGE).unwrap_or(u32::MAX)
-    }
-
-    pub(crate) fn add(&mut self, user: User) -> u32 {
-        if self.free == NO_PLACE {
-            let (first, end) = (self.places(), self.places() + PAGE as u32);
-            let next = |place| if place + 1 == end { NO_PLACE } else { place + 1 };
-            self.pages.push((first..end).map(|place| Place::Free { next: next(place) }).collect());
-            self.free = first;
-        }
-        let index = self.free;
-        if let Some(place) = self.place(index)
-            && let Place::Free { next } = *place
-        {
-            *place = Place::Used(user);
-            self.free = next;
-            self.len += 1;
-        }
-        index
-    }
-
-    pub(crate) fn remove(&mut self, index: u32) -> Option<User> {
-        self.get(index)?;
-        let free = Place::Free { next: self.free };
-        let used = std::mem::replace(self.place(index)?, free);
-        self.free = index;
-        self.len -= 1;
-        match used {
-            Place::Used(user) => Some(user),
-            Place::Free { .. } => None,
-        }
-    }
-
-    #[inline]
-    pub(crate) fn get(&mut self, index: u32) -> Option<&mut User> {
-        match self.place(index)? {
-            Place::Used(user) => Some(user),
-            Place::Free { .. } => None,
-        }
-    }
-
-    #[inline]
-    fn place(&mut self, index: u32) -> Option<&mut Place> {
-        let index = index as usize;
-        self.pages.get_mut(index / PAGE)?.get_mut(index % PAGE)
-    }
-}
-
-impl Links for Users {
-    fn link(&mut self, user: u32) -> &mut Link {
-        // The wheel only knows users that are there: their timers are unset before they go.
-        match self.get(user) {
-            Some(user) => &mut user.timer,
-            None => unreachable!("a timer of a user that is gone"),
         }
     }
 }

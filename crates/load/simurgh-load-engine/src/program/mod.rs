@@ -6,16 +6,21 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use simurgh_load_record::MetricId;
+use simurgh_load_record::{Count, Metric, MetricId};
+use simurgh_load_scenario::answer::CompiledMatcher;
 use simurgh_load_scenario::{
-    Bound, Condition, Connect, Dialect, Drop, ForEach, Message, Push, Receive, Reconnect, Scenario,
-    Set, Switch, Template, Think, Transport, VarId,
+    Bound, Condition, Connect, Dialect, Drop, ForEach, Http, Message, Part, Push, Receive,
+    Reconnect, Scenario, Set, Switch, Template, Think, Transport, VarId, Vsn,
 };
 use simurgh_proto::serializer::Serializer;
 use simurgh_proto::session::client::Topic;
 
-use super::answers::AnswerOp;
-use super::answers::MatcherOp;
+mod answer;
+mod compile;
+mod reachable;
+
+pub(crate) use answer::AnswerOp;
+pub(crate) use compile::compile;
 
 /// A compiled scenario. Each worker has its own.
 pub(crate) struct Program {
@@ -57,11 +62,11 @@ pub(crate) enum Op {
     Connect(ConnectOp),
     Send(SendOp),
     Raw(SendOp),
-    Wait(MatcherOp, AnswerOp),
+    Wait(CompiledMatcher, AnswerOp),
     Receive(ReceiveOp),
     Think(ThinkOp),
     Channel(ChannelOp),
-    Http(super::requests::HttpOp),
+    Http(HttpOp),
     Close(u16),
     Set(Set),
     LoopStart(LoopOp),
@@ -89,16 +94,21 @@ pub(crate) struct ConnectOp {
     pub(crate) answer: AnswerOp,
 }
 
+pub(crate) struct HttpOp {
+    pub(crate) http: Http,
+    pub(crate) answer: AnswerOp,
+}
+
 pub(crate) struct SendOp {
     pub(crate) message: Message,
     /// For [`simurgh_load_scenario::Reply::Match`].
-    pub(crate) matcher: Option<MatcherOp>,
+    pub(crate) matcher: Option<CompiledMatcher>,
     pub(crate) answer: AnswerOp,
 }
 
 pub(crate) struct ReceiveOp {
     pub(crate) receive: Receive,
-    pub(crate) matcher: Option<MatcherOp>,
+    pub(crate) matcher: Option<CompiledMatcher>,
 }
 
 #[derive(Clone, Copy)]
@@ -113,6 +123,34 @@ pub(crate) enum ChannelCommand {
     Join,
     Push,
     Leave,
+}
+
+impl ChannelCommand {
+    /// How long its reply takes is measured as this.
+    pub(crate) const fn metric(self) -> Metric {
+        match self {
+            Self::Join => Metric::Join,
+            Self::Push => Metric::Push,
+            Self::Leave => Metric::Leave,
+        }
+    }
+
+    /// It is counted as this.
+    pub(crate) const fn count(self) -> Count {
+        match self {
+            Self::Join => Count::Joins,
+            Self::Push => Count::Pushes,
+            Self::Leave => Count::Leaves,
+        }
+    }
+
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Join => "join",
+            Self::Push => "push",
+            Self::Leave => "leave",
+        }
+    }
 }
 
 pub(crate) struct ChannelOp {
@@ -210,8 +248,8 @@ impl Program {
 /// The Channels serializer of a dialect.
 pub(crate) fn serializer(dialect: Dialect) -> Option<Serializer> {
     match dialect {
-        Dialect::Phoenix(simurgh_load_scenario::Vsn::V1) => Some(Serializer::V1),
-        Dialect::Phoenix(simurgh_load_scenario::Vsn::V2) => Some(Serializer::V2),
+        Dialect::Phoenix(Vsn::V1) => Some(Serializer::V1),
+        Dialect::Phoenix(Vsn::V2) => Some(Serializer::V2),
         Dialect::Raw | Dialect::Tsung => None,
     }
 }
@@ -220,7 +258,7 @@ pub(crate) fn serializer(dialect: Dialect) -> Option<Serializer> {
 pub(crate) fn constant(template: &Template) -> Option<&[u8]> {
     match template.parts.as_slice() {
         [] => Some(b""),
-        [simurgh_load_scenario::Part::Literal(text)] => Some(text),
+        [Part::Literal(text)] => Some(text),
         _ => None,
     }
 }

@@ -5,26 +5,21 @@
 //! join that the server has ended or refused is noted. In other sessions all joins are noted as
 //! they are made.
 
-use std::rc::Rc;
+use super::{Machine, Outputs, User};
+use crate::program::{ChannelCommand, Op, Program, SessionInfo};
 
-use super::program::{ChannelCommand, Op, Program, SessionInfo};
-use super::user::User;
-use super::worker::Worker;
-
-impl Worker {
+impl<O: Outputs> Machine<'_, O> {
     /// Remembers a join for the time after a reconnect, where the session has one; and forgets it
     /// when its topic is left.
-    pub(super) fn note_join(&mut self, u: u32, command: ChannelCommand) {
-        let program = Rc::clone(&self.program);
-        let Some(user) = self.users.get(u) else { return };
-        let at = user.at;
-        let Some(session) = rejoining(&program, at) else { return };
+    pub(super) fn note_join(&mut self, command: ChannelCommand) {
+        let (program, at) = (self.program, self.user.at);
+        let Some(session) = rejoining(program, at) else { return };
         let topic = |at: u32| match program.op(at) {
             Op::Channel(channel) => Some(&channel.push.topic),
             _ => None,
         };
-        match (command, &mut user.extra) {
-            (ChannelCommand::Join, _) if !session.plain_joins => add(user, at),
+        match (command, &mut self.user.extra) {
+            (ChannelCommand::Join, _) if !session.plain_joins => add(self.user, at),
             // What is being repeated is to be repeated whole if the connection is lost again.
             (ChannelCommand::Join, Some(extra)) if extra.resume.is_none() => {
                 extra.joins.retain(|join| *join != at);
@@ -34,18 +29,17 @@ impl Worker {
             }
             _ => {}
         }
-        user.tidy();
+        self.user.tidy();
     }
 
     /// The server has refused or ended the channel of a topic, which is wanted all the same once
     /// the connection is a new one.
-    pub(super) fn note_ended(&mut self, u: u32, topic: &str) {
-        let program = Rc::clone(&self.program);
-        let Some(user) = self.users.get(u) else { return };
-        if rejoining(&program, user.at).is_some_and(|session| session.plain_joins) {
+    pub(super) fn note_ended(&mut self, topic: &str) {
+        let (program, at) = (self.program, self.user.at);
+        if rejoining(program, at).is_some_and(|session| session.plain_joins) {
             let is_it = |at: &u32| program.joined_topic(*at).is_some_and(|known| **known == *topic);
-            if let Some(join) = program.joins_of(user.at).find(is_it) {
-                add(user, join);
+            if let Some(join) = program.joins_of(at).find(is_it) {
+                add(self.user, join);
             }
         }
     }

@@ -4,8 +4,11 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use super::presence::Presences;
-use super::sent::SentMessages;
+mod presences;
+mod sent;
+
+pub(crate) use presences::Presences;
+pub(crate) use sent::{SentMessages, StreamId};
 
 /// Shared by the workers of a run on this host.
 #[derive(Debug, Default)]
@@ -17,7 +20,7 @@ pub(crate) struct Shared {
     /// When each interaction was last sent, by the shard's clock.
     interactions: Mutex<HashMap<String, u64>>,
     pub(crate) presences: Presences,
-    pub(crate) ledger: SentMessages,
+    pub(crate) sent: SentMessages,
 }
 
 impl Shared {

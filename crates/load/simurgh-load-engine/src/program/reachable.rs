@@ -1,7 +1,6 @@
 //! Where a user can still come to: what lies ahead of each operation of a program.
 
-use super::answers::AnswerOp;
-use super::program::{Op, SessionInfo};
+use super::{AnswerOp, Op, SessionInfo};
 
 /// For each operation, whether a user who stands there may come to one that `is_it` after it.
 pub(crate) fn leads_to(
@@ -63,7 +62,7 @@ mod tests {
     use std::path::Path;
     use std::sync::Arc;
 
-    use crate::compile::compile;
+    use super::super::compile;
     use simurgh_load_scenario::Overrides;
 
     /// Which operations of a session have a wait ahead of them, as a text of `w` and `-`.

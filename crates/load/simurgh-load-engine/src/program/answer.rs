@@ -1,0 +1,48 @@
+//! What the steps of a scenario want of an answer, compiled.
+
+use std::time::Duration;
+
+use simurgh_load_scenario::answer::{CompiledCheck, CompiledFind};
+use simurgh_load_scenario::{Action, Answer, Capture, VarId};
+
+/// A compiled [`Answer`].
+pub(crate) struct AnswerOp {
+    pub(crate) timeout: Option<Duration>,
+    pub(crate) captures: Vec<CaptureOp>,
+    pub(crate) checks: Vec<CompiledCheck>,
+    /// Names and actions of the checks, for `match.log`.
+    pub(crate) check_names: Vec<(String, Action)>,
+}
+
+/// A compiled [`Capture`].
+pub(crate) struct CaptureOp {
+    pub(crate) var: VarId,
+    pub(crate) find: CompiledFind,
+    pub(crate) decode_html: bool,
+}
+
+impl AnswerOp {
+    pub(crate) fn new(answer: &Answer) -> Result<Self, String> {
+        let capture = |capture: &Capture| {
+            let find = CompiledFind::new(&capture.from)?;
+            Ok(CaptureOp { var: capture.var, find, decode_html: capture.decode_html })
+        };
+        Ok(Self {
+            timeout: answer.timeout,
+            captures: answer.captures.iter().map(capture).collect::<Result<_, String>>()?,
+            checks: answer.checks.iter().map(CompiledCheck::new).collect::<Result<_, _>>()?,
+            check_names: answer.checks.iter().map(|c| (c.name.clone(), c.action)).collect(),
+        })
+    }
+
+    /// Whether a check may have the user do again what it has done.
+    pub(crate) fn sends_back(&self) -> bool {
+        let goes_back = |action| matches!(action, Action::Restart { .. } | Action::Loop { .. });
+        self.check_names.iter().any(|(_, action)| goes_back(*action))
+    }
+
+    /// Whether nobody looks at the answer.
+    pub(crate) fn is_none(&self) -> bool {
+        self.captures.is_empty() && self.checks.is_empty()
+    }
+}

@@ -1,0 +1,77 @@
+//! Since when presences are what they are, as far as users of this host have changed them.
+
+use std::collections::HashMap;
+use std::hash::{BuildHasher, Hash, RandomState};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use simurgh_load_scenario::answer::PresenceDiff;
+
+use crate::program::ChannelCommand;
+
+/// The presence of one key at one topic, as its user has changed it.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Presence {
+    came: Change,
+    went: Change,
+}
+
+/// When a change was meant to be made, and which diff tells of it.
+#[derive(Clone, Copy, Debug, Default)]
+struct Change {
+    /// By the workers' clock; 0: not made.
+    at_ns: u64,
+    /// Hash of the `phx_ref` that first told of it; 0: nobody was told yet. Whoever else is told of
+    /// this change is told the same one, and another one is another change.
+    told: u64,
+}
+
+/// Presences by topic and key.
+#[derive(Debug, Default)]
+pub(crate) struct Presences {
+    hasher: RandomState,
+    by_key: Mutex<HashMap<u64, Presence>>,
+}
+
+impl Presences {
+    pub(crate) fn hash(&self, of: impl Hash) -> u64 {
+        // 0 stands for none.
+        self.hasher.hash_one(of).max(1)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<u64, Presence>> {
+        self.by_key.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn changed(&self, topic: &str, key: &str, command: ChannelCommand, at_ns: u64) {
+        let change = Change { at_ns, told: 0 };
+        let id = self.hash((topic, key));
+        let mut presences = self.lock();
+        let presence = presences.entry(id).or_default();
+        match command {
+            ChannelCommand::Join | ChannelCommand::Push => presence.came = change,
+            ChannelCommand::Leave => presence.went = change,
+        }
+    }
+
+    /// Since when what a diff tells is so, as far as it is known here.
+    pub(crate) fn told(&self, topic: &str, diff: &PresenceDiff<'_>, since_ns: &mut Vec<u64>) {
+        let mut presences = self.lock();
+        let came = diff.joins.0.iter().map(|entry| (true, entry));
+        let went = diff.leaves.0.iter().map(|entry| (false, entry));
+        for (is_join, (key, phx_ref)) in came.chain(went) {
+            let Some(presence) = presences.get_mut(&self.hash((topic, &**key))) else { continue };
+            let change = if is_join { &mut presence.came } else { &mut presence.went };
+            // Whoever changes is in both lists, and has not gone.
+            if !is_join && diff.joins.0.iter().any(|(joined, _)| joined == key) {
+                continue;
+            }
+            let told = self.hash(&**phx_ref);
+            if change.told == 0 {
+                change.told = told;
+            }
+            if change.at_ns != 0 && change.told == told {
+                since_ns.push(change.at_ns);
+            }
+        }
+    }
+}

@@ -1,0 +1,228 @@
+//! What a user says as a Channels client, and what the answers mean.
+
+use std::borrow::Cow;
+
+use simurgh_load_record::{Count, ErrorKind};
+use simurgh_load_scenario::Template;
+use simurgh_load_scenario::answer::AnswerText;
+use simurgh_proto::message::Payload;
+use simurgh_proto::serializer::{Kind, ServerMessage};
+use simurgh_proto::session::client::{Incoming, Topic};
+use simurgh_proto::ws::OpCode;
+
+use super::dump::Exchange;
+use super::machine::Flow;
+use super::{Machine, Outputs, UserState};
+use crate::program::{ChannelCommand, ChannelOp, Op, constant};
+
+impl<O: Outputs> Machine<'_, O> {
+    /// Runs a join, a push or a leave.
+    pub(super) fn channel(&mut self, op: &ChannelOp) -> Flow {
+        if !self.user.conn.is_open() {
+            return self.not_connected();
+        }
+        let topic = match &op.topic {
+            Some(topic) => topic.clone(),
+            None => Topic::from(self.context.values.text(self.user, &op.push.topic).as_str()),
+        };
+        let mut rendered = std::mem::take(&mut self.context.rendered);
+        rendered.clear();
+        if !self.render_channel(op, &topic, &mut rendered) {
+            let text = || "the payload of a join that resumes is no object".to_owned();
+            return self.fail(ErrorKind::Send, text);
+        }
+        let mut message = std::mem::take(&mut self.context.message);
+        message.clear();
+        let encoded = self.encode_channel(op, &topic, &rendered, &mut message);
+        self.context.rendered = rendered;
+        let Some((msg_ref, opcode)) = encoded else {
+            return self.fail(ErrorKind::Send, || "the message cannot be encoded".to_owned());
+        };
+        self.note_presence(op, &topic);
+        let sent = self.send_to_channel(opcode, &message);
+        self.context.message = message;
+        if let Err(lost) = sent {
+            return lost;
+        }
+        self.out.count(op.command.count(), 1);
+        self.note_join(op.command);
+        if op.command == ChannelCommand::Leave {
+            self.follow_leave(&topic);
+        }
+        if !op.push.await_reply {
+            // Nobody will say that it did not go well.
+            self.follow_reply(true);
+            self.out.count(Count::RequestsNoAck, 1);
+            return Flow::Next;
+        }
+        self.user.set_awaits(msg_ref);
+        self.wait_for_answer(UserState::AwaitRef, op.answer.timeout)
+    }
+
+    /// Appends the payload of a join, a push or a leave; `false` if it cannot say where the user
+    /// stands, as it should.
+    fn render_channel(&mut self, op: &ChannelOp, topic: &str, rendered: &mut Vec<u8>) -> bool {
+        if op.command == ChannelCommand::Push && self.context.followed.is_on {
+            let values = &mut self.context.values;
+            values.goes_to = Some((values.shared.sent.topic(topic), self.now_ns));
+        }
+        self.render(&op.push.payload, rendered);
+        self.context.values.goes_to = None;
+        self.follow_push();
+        let resumes = self.session().is_some_and(|session| session.resume);
+        !resumes || op.command != ChannelCommand::Join || self.add_position(topic, rendered)
+    }
+
+    /// Appends what a template comes to; a stamp in it is taken down as sent.
+    pub(super) fn render(&mut self, data: &Template, out: &mut Vec<u8>) {
+        let values = &mut self.context.values;
+        let before = values.stamps;
+        values.render(self.user, data, out);
+        for number in before..values.stamps {
+            self.out.published(self.user.id, number, values.run_ns(self.now_ns));
+        }
+    }
+
+    fn encode_channel(
+        &mut self,
+        op: &ChannelOp,
+        topic: &Topic,
+        rendered: &[u8],
+        message: &mut Vec<u8>,
+    ) -> Option<(u32, OpCode)> {
+        let event = match constant(&op.push.event) {
+            Some(event) => Cow::Borrowed(str::from_utf8(event).unwrap_or_default()),
+            None => Cow::Owned(self.context.values.text(self.user, &op.push.event)),
+        };
+        let text;
+        let payload = if op.push.binary {
+            Payload::from_bytes(rendered)
+        } else {
+            text = String::from_utf8_lossy(rendered);
+            match text.is_empty() {
+                true => Payload::EMPTY_OBJECT,
+                // Values put in may have broken it, which would be the server's to say.
+                false => Payload::checked(&text).unwrap_or(Payload::Json(Cow::Borrowed(&text))),
+            }
+        };
+        let client = &mut self.user.client;
+        let sent = match op.command {
+            ChannelCommand::Join => client.join(message, topic, &payload),
+            ChannelCommand::Push => client.push(message, topic, &event, &payload),
+            ChannelCommand::Leave => client.leave(message, topic),
+        };
+        let sent = sent.ok()?;
+        let opcode = match sent.kind {
+            Kind::Text => OpCode::Text,
+            Kind::Binary => OpCode::Binary,
+        };
+        Some((sent.msg_ref, opcode))
+    }
+
+    /// Sends a heartbeat if the user has an open socket.
+    pub(super) fn heartbeat(&mut self) -> Flow {
+        if !self.user.conn.is_open() {
+            return Flow::Wait;
+        }
+        if self.user.client.awaits_heartbeat() {
+            // As phoenix.js does: the server is gone, though nobody said so.
+            let text = || "the heartbeat before was not answered".to_owned();
+            return self.lost(Some(ErrorKind::ReplyTimeout), text);
+        }
+        let mut message = std::mem::take(&mut self.context.message);
+        message.clear();
+        let mut flow = Flow::Wait;
+        if self.user.client.heartbeat(&mut message).is_ok() {
+            flow = self.send_to_channel(OpCode::Text, &message).err().unwrap_or(flow);
+            self.out.count(Count::Heartbeats, 1);
+        }
+        self.context.message = message;
+        flow
+    }
+
+    /// What a Channels message means; `None` if it is not for the protocol alone.
+    #[inline]
+    pub(super) fn channel_message(&mut self, message: &ServerMessage<'_>) -> Option<Flow> {
+        let awaited = match self.user.state {
+            UserState::AwaitRef => self.user.awaits(),
+            _ => 0,
+        };
+        // Refs are numbered from 1.
+        let is_awaited = |msg_ref: u32| awaited != 0 && msg_ref == awaited;
+        match self.user.client.handle(message) {
+            Incoming::JoinOk { msg_ref, topic, response } => {
+                self.out.count(Count::JoinsOk, 1);
+                self.follow_join(topic);
+                if is_awaited(msg_ref) {
+                    return Some(self.replied("ok", response));
+                }
+            }
+            Incoming::JoinError { msg_ref, topic, status, response } => {
+                self.note_ended(topic);
+                if is_awaited(msg_ref) {
+                    return Some(self.replied(status, response));
+                }
+                let text = || format!("{topic}: {}", response.json().unwrap_or("binary"));
+                self.out.error(ErrorKind::JoinRefused, self.user.origin(), text);
+            }
+            Incoming::Reply { msg_ref, status, response, .. } => {
+                let count = if status == "ok" { Count::RepliesOk } else { Count::RepliesError };
+                self.out.count(count, 1);
+                if is_awaited(msg_ref) {
+                    return Some(self.replied(status, response));
+                }
+            }
+            Incoming::Left { msg_ref, .. } => {
+                if is_awaited(msg_ref) {
+                    return Some(self.replied("ok", &Payload::EMPTY_OBJECT));
+                }
+            }
+            Incoming::HeartbeatReply { .. } => {}
+            Incoming::Closed { topic } => self.channel_closed("phx_close", topic),
+            Incoming::Errored { topic, .. } => self.channel_closed("phx_error", topic),
+            Incoming::Push { topic, event, payload }
+            | Incoming::Broadcast { topic, event, payload } => {
+                self.presence_in(topic, event, payload.json());
+                return self.position_in(message).then_some(Flow::Wait);
+            }
+            Incoming::Unrelated => return None,
+        }
+        Some(Flow::Wait)
+    }
+
+    fn channel_closed(&mut self, event: &str, topic: &str) {
+        self.note_ended(topic);
+        let text = || format!("{event} of {topic}");
+        self.out.error(ErrorKind::ChannelClosed, self.user.origin(), text);
+    }
+
+    /// The reply that the user waits for.
+    fn replied(&mut self, status: &str, response: &Payload<'_>) -> Flow {
+        let program = self.program;
+        let Op::Channel(op) = program.op(self.user.at) else { return Flow::Wait };
+        let took_us = self.elapsed_us();
+        self.user.state = UserState::Running;
+        self.follow_reply(status == "ok");
+        self.out.time(op.command.metric(), took_us);
+        let (method, what, bytes) = (op.command.name(), "channel", response.len() as u64);
+        self.dump_exchange(&Exchange { method, what, status, bytes, took_us });
+        let wanted = match (op.command, &op.push.status) {
+            (_, Some(wanted)) => wanted == status,
+            (ChannelCommand::Join, None) => status == "ok",
+            (_, None) => true,
+        };
+        if !wanted {
+            let text = || format!("{status}: {}", response.json().unwrap_or("binary"));
+            if op.command == ChannelCommand::Join {
+                // What comes after a join rests on it.
+                return self.fail(ErrorKind::JoinRefused, text);
+            }
+            self.out.error(ErrorKind::ReplyError, self.user.origin(), text);
+        }
+        if op.answer.is_none() {
+            return Flow::Done;
+        }
+        let bytes = response.json().map(str::as_bytes).or(response.binary()).unwrap_or_default();
+        self.answered(&op.answer, &AnswerText::body_only(bytes))
+    }
+}

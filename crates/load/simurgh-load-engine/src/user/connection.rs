@@ -1,0 +1,312 @@
+//! A user's connection: opened, ready, hung up, lost.
+
+use std::time::Duration;
+
+use simurgh_load_record::{Count, ErrorKind, Metric};
+use simurgh_load_scenario::{Dialect, Switch, Target, Transport};
+use simurgh_proto::session::client::Client;
+use simurgh_proto::ws::{CloseCode, Decoder};
+
+use super::machine::Flow;
+use super::{ConnState, HangUp, Machine, NO_KEY, Outputs, StoredConnection, UserState};
+use crate::program::SessionInfo;
+use crate::time::{elapsed_us, us};
+
+/// How long a close waits for the server's half.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
+
+impl<O: Outputs> Machine<'_, O> {
+    /// Runs a `Connect`.
+    pub(super) fn connect(&mut self) -> Flow {
+        self.hang_up();
+        if !self.user.is_resuming() {
+            // What was joined before was left with the connection.
+            self.user.client = Client::new(self.user.client.serializer());
+            if let Some(extra) = &mut self.user.extra {
+                extra.joins.clear();
+            }
+            self.user.tidy();
+            self.follow_end();
+        }
+        self.open(ConnState::Connecting)
+    }
+
+    /// Opens a connection to the user's server, or to the one whose turn it is.
+    pub(super) fn open(&mut self, conn: ConnState) -> Flow {
+        if self.user.server.begin() {
+            self.out.server(self.user.server.index()).users += 1;
+        } else {
+            self.context.spread.again(&mut self.user.server);
+        }
+        match self.out.dial(self.user.server.index()) {
+            Ok(key) => {
+                (self.user.key, self.user.conn) = (key, conn);
+                let timeout = self.program.scenario.timeouts.connect;
+                self.wait(UserState::Opening, Some(timeout))
+            }
+            Err((kind, text)) => self.fail(kind, || text),
+        }
+    }
+
+    /// The connection is there.
+    pub(super) fn connected(&mut self) -> Flow {
+        let conn = self.user.conn;
+        // A session that goes on has other steps under way than its connect.
+        let since_us = match (conn, self.user.poller()) {
+            (ConnState::Poll, Some(poller)) => poller.poll_since_us(),
+            _ => self.user.since_us,
+        };
+        self.connection_made(since_us);
+        if !self.user.is_resuming()
+            && let Some(extra) = &mut self.user.extra
+        {
+            extra.attempts = 0;
+        }
+        let polls = self.session().is_some_and(|it| it.transport == Transport::LongPoll);
+        match conn {
+            ConnState::Connecting if polls => self.open_session(),
+            ConnState::Connecting => self.send_upgrade(),
+            ConnState::Poll => self.send_poll().err().unwrap_or(Flow::Wait),
+            ConnState::ConnectingHttp => {
+                self.opened(ConnState::Http);
+                self.send_request()
+            }
+            ConnState::ConnectingRaw => {
+                self.user.since_us = us(self.now_ns);
+                self.opened(ConnState::Raw);
+                Flow::Goto(self.user.at)
+            }
+            _ => Flow::Wait,
+        }
+    }
+
+    /// A TCP connection is there, with TLS where it is wanted.
+    pub(super) fn connection_made(&mut self, since_us: u32) {
+        self.out.time(Metric::Connect, elapsed_us(since_us, self.now_ns));
+        self.out.count(Count::Connects, 1);
+        self.out.server(self.user.server.index()).connects += 1;
+    }
+
+    /// The connection can be used, as what.
+    pub(super) fn opened(&mut self, conn: ConnState) {
+        self.user.conn = conn;
+        self.out.opened(self.user.server.index());
+    }
+
+    /// A connection that could be used is there no longer.
+    pub(super) fn closed(&mut self, server: u16) {
+        self.out.closed(server);
+        self.out.count(Count::Disconnects, 1);
+    }
+
+    /// Sends bytes over the user's connection.
+    pub(super) fn send(&mut self, bytes: &[u8]) {
+        self.out.send(self.user.key, self.user.tls(), bytes);
+    }
+
+    /// Bytes have come over a connection that is no WebSocket yet.
+    pub(super) fn bytes_in(&mut self, data: &[u8]) -> Flow {
+        match self.user.conn {
+            ConnState::Upgrading => self.upgrade_in(data),
+            ConnState::PollOpening | ConnState::Poll => self.poll_in(data),
+            ConnState::Http => self.http_in(data),
+            ConnState::Raw => self.raw_in(data),
+            _ => Flow::Wait,
+        }
+    }
+
+    /// What came over the WebSocket is against the protocol.
+    pub(super) fn protocol_error(
+        &mut self,
+        code: CloseCode,
+        kind: ErrorKind,
+        text: String,
+    ) -> Flow {
+        self.out.send_close(self.user.key, self.user.tls(), code);
+        // No second close is sent.
+        self.user.conn = ConnState::WebSocketClosing;
+        self.lost(Some(kind), || text)
+    }
+
+    /// TLS has failed.
+    pub(super) fn connection_failed(&mut self, kind: ErrorKind, text: String) -> Flow {
+        match self.user.conn {
+            ConnState::WebSocket | ConnState::WebSocketClosing | ConnState::Poll
+                if kind != ErrorKind::Tls =>
+            {
+                self.lost(Some(kind), || text)
+            }
+            _ => self.fail(kind, || text),
+        }
+    }
+
+    /// The connection has ended by itself.
+    pub(super) fn ended(&mut self, kind: ErrorKind, in_handshake: bool) -> Flow {
+        let (conn, state) = (self.user.conn, self.user.state);
+        if matches!(conn, ConnState::PollOpening | ConnState::Poll) {
+            return self.poll_ended(kind);
+        }
+        self.forget_connection();
+        match conn {
+            ConnState::None | ConnState::PollOpening | ConnState::Poll => Flow::Wait,
+            // A plain connection leaves this state as soon as it is up.
+            ConnState::Connecting | ConnState::ConnectingHttp | ConnState::ConnectingRaw
+                if in_handshake =>
+            {
+                self.fail(ErrorKind::Tls, || format!("{kind} in the handshake"))
+            }
+            ConnState::Connecting
+            | ConnState::ConnectingHttp
+            | ConnState::ConnectingRaw
+            | ConnState::Upgrading => self.fail(kind, String::new),
+            ConnState::WebSocket => self.lost(Some(kind), String::new),
+            ConnState::WebSocketClosing if state == UserState::Closing => Flow::Done,
+            ConnState::WebSocketClosing => self.lost(None, String::new),
+            ConnState::Http => self.http_ended(kind),
+            ConnState::Raw => match state {
+                UserState::AwaitFirst | UserState::AwaitMatch | UserState::AwaitServer => {
+                    self.fail(kind, String::new)
+                }
+                _ => Flow::Wait,
+            },
+        }
+    }
+
+    /// The user's connection is gone: what is known of it goes too.
+    pub(super) fn forget_connection(&mut self) {
+        let conn = std::mem::replace(&mut self.user.conn, ConnState::None);
+        let key = std::mem::replace(&mut self.user.key, NO_KEY);
+        let server = self.user.server.index();
+        match conn {
+            ConnState::WebSocket
+            | ConnState::WebSocketClosing
+            | ConnState::Http
+            | ConnState::Raw => self.closed(server),
+            ConnState::Upgrading => self.out.count(Count::Disconnects, 1),
+            ConnState::PollOpening | ConnState::Poll => {
+                // Its session may be without a connection, or have one that is not there yet.
+                let is_up = self.user.poller().is_some_and(|poller| poller.is_connected());
+                self.out.count(Count::Disconnects, u64::from(is_up && key != NO_KEY));
+                if conn == ConnState::Poll {
+                    self.out.closed(server);
+                }
+            }
+            ConnState::None
+            | ConnState::Connecting
+            | ConnState::ConnectingHttp
+            | ConnState::ConnectingRaw => {}
+        }
+        if let Some(extra) = &mut self.user.extra {
+            extra.tls = None;
+            extra.decoder = Decoder::new();
+            extra.head = Vec::new();
+            extra.kept.clear();
+            extra.lists.clear();
+            if let Some(positions) = &mut extra.positions {
+                positions.forget_next();
+            }
+        }
+        self.user.tidy();
+    }
+
+    /// Ends the user's connection, if there is one, in good order; what is laid aside stays.
+    pub(super) fn hang_up(&mut self) {
+        let (key, conn) = (self.user.key, self.user.conn);
+        if key == NO_KEY {
+            return self.end_session();
+        }
+        if conn == ConnState::WebSocket {
+            self.out.send_close(key, self.user.tls(), CloseCode::NORMAL);
+        }
+        let is_up = self.user.poller().is_none_or(|poller| poller.is_connected());
+        self.forget_connection();
+        self.end_session();
+        let how = match conn {
+            ConnState::Connecting | ConnState::ConnectingHttp | ConnState::ConnectingRaw => {
+                HangUp::Abort
+            }
+            ConnState::Poll if !is_up => HangUp::Abort,
+            ConnState::WebSocket | ConnState::WebSocketClosing => HangUp::Linger,
+            _ => HangUp::Close,
+        };
+        self.out.hang_up(key, how);
+    }
+
+    /// Runs a `Close`.
+    pub(super) fn close(&mut self, code: u16) -> Flow {
+        if self.user.conn != ConnState::WebSocket {
+            self.hang_up();
+            return Flow::Next;
+        }
+        self.out.send_close(self.user.key, self.user.tls(), CloseCode(code));
+        self.user.conn = ConnState::WebSocketClosing;
+        self.wait(UserState::Closing, Some(CLOSE_TIMEOUT))
+    }
+
+    /// Runs a `Switch`: on with another server, or with the connection that was laid aside.
+    pub(super) fn switch(&mut self, op: &Switch) -> Flow {
+        let user = &mut *self.user;
+        let is_open = matches!(user.conn, ConnState::WebSocket | ConnState::Http | ConnState::Raw);
+        let restored = match op.restore {
+            true => user.extra.as_mut().and_then(|extra| extra.stored.take()),
+            false => None,
+        };
+        if op.store && is_open {
+            let serializer = user.client.serializer();
+            let stored = StoredConnection {
+                server: user.server.index(),
+                key: std::mem::replace(&mut user.key, NO_KEY),
+                conn: std::mem::replace(&mut user.conn, ConnState::None),
+                client: std::mem::replace(&mut user.client, Client::new(serializer)),
+                decoder: std::mem::take(&mut user.extra().decoder),
+                tls: user.extra().tls.take(),
+            };
+            self.out.hold(stored.key);
+            self.drop_stored();
+            self.user.extra().stored = Some(Box::new(stored));
+        } else {
+            self.hang_up();
+        }
+        let user = &mut *self.user;
+        user.server.pin(u16::try_from(op.target).unwrap_or(user.server.index()));
+        if let Some(stored) = restored {
+            let StoredConnection { key, server: _, conn, client, decoder, tls } = *stored;
+            (user.key, user.conn, user.client) = (key, conn, client);
+            (user.extra().decoder, user.extra().tls) = (decoder, tls);
+            self.out.release(key);
+        }
+        user.tidy();
+        Flow::Next
+    }
+
+    /// The connection that was laid aside has ended.
+    pub(super) fn stored_ended(&mut self) -> Flow {
+        if let Some(stored) = self.user.extra.as_mut().and_then(|extra| extra.stored.take()) {
+            self.closed(stored.server);
+        }
+        Flow::Wait
+    }
+
+    /// Ends the connection that was laid aside, if there is one.
+    pub(super) fn drop_stored(&mut self) {
+        let stored = self.user.extra.as_mut().and_then(|extra| extra.stored.take());
+        let Some(stored) = stored else { return };
+        self.user.tidy();
+        self.closed(stored.server);
+        self.out.hang_up(stored.key, HangUp::Close);
+    }
+
+    /// What holds for the user's session.
+    pub(super) fn session(&self) -> Option<&SessionInfo> {
+        self.program.session_at(self.user.at)
+    }
+
+    pub(super) fn is_tsung(&self) -> bool {
+        self.session().is_some_and(|session| session.dialect == Dialect::Tsung)
+    }
+
+    /// The user's server.
+    pub(super) fn target(&self) -> Option<&Target> {
+        self.program.scenario.targets.get(self.user.server.place())
+    }
+}

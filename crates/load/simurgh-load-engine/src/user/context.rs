@@ -1,0 +1,64 @@
+//! What the users of one worker have in common.
+
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use simurgh_load_record::Names;
+use simurgh_load_scenario::answer::PatternCache;
+use simurgh_load_scenario::{Dump, Follow};
+
+use super::deliveries::Followed;
+use super::presence::LastDiff;
+use super::values::Values;
+use crate::program::Program;
+use crate::shared::Shared;
+use crate::spread::ServerSpread;
+use crate::stamp::Stamps;
+
+/// What the users of one worker have in common.
+pub(crate) struct Context {
+    pub(crate) values: Values,
+    pub(crate) spread: ServerSpread,
+    /// The stamped messages that users got, where that is to be known exactly.
+    pub(super) followed: Followed,
+    pub(super) stamps: Stamps,
+    pub(super) last_diff: LastDiff,
+    pub(super) patterns: PatternCache,
+    pub(super) names: Names,
+    pub(super) dump: Dump,
+    pub(super) thread: u16,
+    /// When the run began; later by the length of its pauses.
+    pub(crate) started_ns: u64,
+    /// Bytes on their way through rendering and encoding, kept for the next time.
+    pub(super) rendered: Vec<u8>,
+    pub(super) message: Vec<u8>,
+}
+
+impl Context {
+    /// For the worker `index` of all, in thread `thread` of its host, in the run that stamps name
+    /// `run`. `unix_zero`: the time of day when the worker's clock stood at 0.
+    pub(crate) fn new(
+        program: &Rc<Program>,
+        shared: Arc<Shared>,
+        run: u32,
+        (index, thread): (u64, u16),
+        unix_zero: Duration,
+    ) -> Self {
+        let scenario = &program.scenario;
+        Self {
+            values: Values::new(program, shared, run, unix_zero),
+            spread: ServerSpread::new(scenario.spread, &scenario.targets, scenario.seed, index),
+            followed: Followed::new(scenario.follow_stamps() == Follow::Exactly),
+            stamps: Stamps::new(run),
+            last_diff: LastDiff::default(),
+            patterns: PatternCache::default(),
+            names: Names::of(scenario),
+            dump: scenario.tsung.as_ref().map_or(Dump::Off, |tsung| tsung.dump),
+            thread,
+            started_ns: 0,
+            rendered: Vec::new(),
+            message: Vec::new(),
+        }
+    }
+}

@@ -1,0 +1,152 @@
+//! What a user does by itself: it thinks, stays, counts its rounds.
+
+use std::time::Duration;
+
+use simurgh_load_record::MetricId;
+use simurgh_load_scenario::Think;
+
+use super::machine::Flow;
+use super::{Machine, Outputs, UserState, Value};
+use crate::program::{EachOp, LoopOp, ReceiveOp, RepeatOp, ThinkOp};
+use crate::time::{elapsed_us, ms_after, nanos, us};
+
+/// Ends of thinking that nobody can see are put together in steps of this, milliseconds.
+const LAZY_MS: u32 = 128;
+
+impl<O: Outputs> Machine<'_, O> {
+    /// Runs a `Think`.
+    pub(super) fn think(&mut self, op: ThinkOp) -> Flow {
+        let time = match op.think {
+            Think::Constant(time) => time,
+            drawn => self.context.values.think(self.user, drawn),
+        };
+        self.rest(time, op.lazy, UserState::Thinking)
+    }
+
+    /// Has the user rest from when the operation was meant to begin; what has passed of that time
+    /// already is not added.
+    fn rest(&mut self, time: Duration, lazy: bool, state: UserState) -> Flow {
+        let since_ns = self.now_ns.saturating_sub(self.elapsed_us() * 1000);
+        let end_ns = since_ns.saturating_add(nanos(time));
+        self.user.state = state;
+        if lazy {
+            // The end is kept exactly; only the waking is not punctual.
+            self.user.since_us = us(end_ns);
+            self.out.set_timer((ms_after(end_ns) | (LAZY_MS - 1)).min(u32::MAX - 2));
+            return Flow::Wait;
+        }
+        // Steps begin on whole milliseconds, which the timer keeps exactly.
+        let end_ms = u32::try_from(end_ns.saturating_add(500_000) / 1_000_000);
+        let end_ms = end_ms.unwrap_or(u32::MAX - 2);
+        self.user.since_us = us(u64::from(end_ms) * 1_000_000);
+        self.out.set_timer(end_ms);
+        Flow::Wait
+    }
+
+    /// Runs a `Receive`.
+    pub(super) fn receive(&mut self, op: &ReceiveOp) -> Flow {
+        let count = op.receive.count.map_or(0, |count| u32::try_from(count).unwrap_or(u32::MAX));
+        self.user.set_awaits(count);
+        match op.receive.time {
+            None => self.wait(UserState::Receiving, None),
+            Some(time) => {
+                let time = self.context.values.think(self.user, time);
+                self.rest(time, false, UserState::Receiving)
+            }
+        }
+    }
+
+    pub(super) fn loop_start(&mut self, op: &LoopOp) -> Flow {
+        self.user.set_register(op.round, 0);
+        if let Some((_, began)) = op.every {
+            self.user.set_register(began, self.user.since_us);
+        }
+        if !op.at_least_once && !self.has_round(op, 0) {
+            return Flow::Goto(op.to);
+        }
+        self.set_loop_var(op, 0);
+        Flow::Next
+    }
+
+    pub(super) fn loop_end(&mut self, op: &LoopOp) -> Flow {
+        let round = self.user.register(op.round).saturating_add(1);
+        self.user.set_register(op.round, round);
+        if !self.has_round(op, round) {
+            return Flow::Next;
+        }
+        self.set_loop_var(op, round);
+        let Some((every, began)) = op.every else { return Flow::Goto(op.to) };
+        // The next round's time is set by the first one's, not by when this one ended.
+        let next_us = self.user.register(began).wrapping_add(every.as_micros() as u32);
+        self.user.set_register(began, next_us);
+        self.user.since_us = next_us;
+        let ahead_us = next_us.wrapping_sub(us(self.now_ns));
+        if ahead_us == 0 || ahead_us > u32::MAX / 2 {
+            // The round before took longer than it should: the server is late, not this tool.
+            return Flow::Goto(op.to);
+        }
+        self.user.at = op.to;
+        self.wait(UserState::Pacing, Some(Duration::from_micros(ahead_us.into())))
+    }
+
+    /// Whether a loop has a round of this number.
+    fn has_round(&mut self, op: &LoopOp, round: u32) -> bool {
+        let values = &mut self.context.values;
+        let first = values.bound(self.user, op.first).unwrap_or(0);
+        let Some(last) = values.bound(self.user, op.last) else { return true };
+        let value = first.saturating_add(op.step.saturating_mul(round.into()));
+        if op.step < 0 { value >= last } else { value <= last }
+    }
+
+    fn set_loop_var(&mut self, op: &LoopOp, round: u32) {
+        let Some(var) = op.var else { return };
+        let first = self.context.values.bound(self.user, op.first).unwrap_or(0);
+        let value = first.saturating_add(op.step.saturating_mul(round.into()));
+        self.user.set(var, Value::One(value.to_string().into_bytes().into()));
+    }
+
+    /// Runs an `Each`.
+    pub(super) fn next_element(&mut self, op: &EachOp) -> Flow {
+        let user = &mut *self.user;
+        let mut round = user.register(op.round);
+        loop {
+            let element = match user.value(op.each.list) {
+                Some(Value::List(list)) => list.get(round as usize).cloned(),
+                // A single value is a list of one.
+                Some(Value::One(only)) if round == 0 => Some(only.clone()),
+                _ => None,
+            };
+            let Some(element) = element else {
+                user.set_register(op.round, 0);
+                return Flow::Goto(op.end);
+            };
+            round += 1;
+            let text = String::from_utf8_lossy(&element);
+            let wanted = op.include.as_ref().is_none_or(|regex| regex.is_match(&text))
+                && op.exclude.as_ref().is_none_or(|regex| !regex.is_match(&text));
+            if wanted {
+                user.set_register(op.round, round);
+                user.set(op.each.var, Value::One(element));
+                return Flow::Next;
+            }
+        }
+    }
+
+    pub(super) fn repeat_end(&mut self, op: &RepeatOp) -> Flow {
+        let holds = self.context.values.holds(self.user, &op.condition);
+        let round = self.user.register(op.round).saturating_add(1);
+        self.user.set_register(op.round, round);
+        let again = holds != op.until && u64::from(round) < op.times_max;
+        if again { Flow::Goto(op.body) } else { Flow::Next }
+    }
+
+    pub(super) fn transaction_end(&mut self, metric: MetricId) -> Flow {
+        let open = &mut self.user.extra().transactions;
+        if let Some(at) = open.iter().rposition(|(known, _)| *known == metric) {
+            let (_, since_us) = open.remove(at);
+            self.out.time(metric, elapsed_us(since_us, self.now_ns));
+        }
+        self.user.tidy();
+        Flow::Next
+    }
+}

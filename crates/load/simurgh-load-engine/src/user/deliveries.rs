@@ -1,0 +1,240 @@
+//! Which stamped messages users get of those that they should get, exactly.
+//!
+//! A user is to get what others push to a topic from its first join there, which is when the reply
+//! comes, until it leaves or ends; that its connection is lost and comes back meanwhile changes
+//! nothing. Of what is sent just before it leaves only what comes is expected. What a server has
+//! not confirmed it may have lost, or refused: nobody has to get it, but if one does all have to.
+//!
+//! Of users of other hosts nobody here knows when they sent what: they are followed from the first
+//! of their messages that comes to the last one.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use simurgh_load_record::Count;
+
+use super::{Machine, Outputs};
+use crate::shared::{SentMessages, StreamId};
+use crate::stamp::Stamp;
+use crate::tracker::{Came, Range, StreamTracker};
+
+/// What was sent so shortly before a user left may still be on its way.
+const ON_THE_WAY_NS: u64 = 2_000_000_000;
+
+/// What the users of a worker have got.
+pub(crate) struct Followed {
+    pub(super) is_on: bool,
+    /// By user.
+    users: Vec<Option<Box<Follower>>>,
+    /// Streams by topic and sender, as far as they are known here.
+    streams: HashMap<(u64, u32), StreamId>,
+}
+
+/// What one user has got.
+#[derive(Default)]
+struct Follower {
+    /// Topics, and when it joined them first.
+    topics: Vec<(u64, u64)>,
+    /// By stream, in order.
+    trackers: Vec<(StreamId, StreamTracker)>,
+    /// What it has pushed whose reply has not come.
+    pushed: Option<(StreamId, u32)>,
+}
+
+impl Followed {
+    pub(crate) fn new(is_on: bool) -> Self {
+        Self { is_on, users: Vec::new(), streams: HashMap::new() }
+    }
+
+    /// A user has ended, and its place is another one's next.
+    pub(super) fn forget(&mut self, place: u32) {
+        if let Some(follower) = self.users.get_mut(place as usize) {
+            *follower = None;
+        }
+    }
+
+    fn get(&mut self, place: u32) -> Option<&mut Follower> {
+        self.users.get_mut(place as usize)?.as_deref_mut()
+    }
+
+    fn make(&mut self, place: u32) -> Option<&mut Follower> {
+        let places = self.users.len().max(place as usize + 1);
+        self.users.resize_with(places, || None);
+        self.users.get_mut(place as usize).map(|it| &mut **it.get_or_insert_default())
+    }
+
+    fn stream(&mut self, sent: &SentMessages, topic: u64, sender: u32) -> StreamId {
+        *self.streams.entry((topic, sender)).or_insert_with(|| sent.stream(topic, sender))
+    }
+}
+
+impl Follower {
+    /// What it has got of a stream of a topic that it joined at a time; made if this is the
+    /// first, of the number `n`, that comes.
+    fn tracker(
+        &mut self,
+        sent: &SentMessages,
+        id: StreamId,
+        since_ns: u64,
+        n: u32,
+    ) -> Option<&mut StreamTracker> {
+        let place = self.trackers.binary_search_by_key(&id, |(id, _)| *id);
+        if let Err(at) = place {
+            let streams = sent.read();
+            let known = streams.get(id).filter(|stream| stream.is_known());
+            // What was sent before the reply to the join may come all the same.
+            let start = known.map_or(n, |stream| stream.first_from(since_ns).min(n));
+            self.trackers.insert(at, (id, StreamTracker::from(start)));
+        }
+        let at = place.unwrap_or_else(|at| at);
+        self.trackers.get_mut(at).map(|(_, tracker)| tracker)
+    }
+}
+
+impl<O: Outputs> Machine<'_, O> {
+    /// A user's join was answered.
+    pub(super) fn follow_join(&mut self, topic: &str) {
+        let followed = &mut self.context.followed;
+        if !followed.is_on {
+            return;
+        }
+        let topic = self.context.values.shared.sent.topic(topic);
+        let Some(follower) = followed.make(self.place) else { return };
+        if !follower.topics.iter().any(|(known, _)| *known == topic) {
+            follower.topics.push((topic, self.now_ns));
+        }
+    }
+
+    /// A user leaves a topic, by its own will.
+    pub(super) fn follow_leave(&mut self, topic: &str) {
+        if self.context.followed.is_on {
+            let topic = self.context.values.shared.sent.topic(topic);
+            self.settle(Some(topic));
+        }
+    }
+
+    /// A user leaves all topics.
+    pub(super) fn follow_end(&mut self) {
+        if self.context.followed.is_on {
+            self.settle(None);
+        }
+    }
+
+    /// A user pushes what was numbered last, if anything was; the reply is to tell how it went.
+    pub(super) fn follow_push(&mut self) {
+        let pushed = self.context.values.numbered.take();
+        let Some((id, n)) = pushed else { return };
+        if let Some(follower) = self.context.followed.make(self.place) {
+            follower.pushed = pushed;
+            self.context.values.shared.sent.doubt(id, n);
+        }
+    }
+
+    /// The reply to a push has come, or will not come.
+    pub(super) fn follow_reply(&mut self, is_ok: bool) {
+        if !self.context.followed.is_on {
+            return;
+        }
+        let follower = self.context.followed.get(self.place);
+        let Some((id, n)) = follower.and_then(|follower| follower.pushed.take()) else { return };
+        let sent = &self.context.values.shared.sent;
+        if is_ok {
+            return sent.confirmed(id, n);
+        }
+        let has_arrived = sent.unconfirmed(id, n);
+        self.out.count(Count::BroadcastsUnconfirmed, 1);
+        if has_arrived {
+            self.out.count(Count::BroadcastsUnconfirmedHeard, 1);
+        }
+    }
+
+    /// A stamped message has come. Whether for the first time, as far as that is followed.
+    pub(super) fn follow_in(&mut self, topic: Option<&str>, stamp: &Stamp) -> Option<bool> {
+        let followed = &mut self.context.followed;
+        if !followed.is_on {
+            return None;
+        }
+        let sent = &self.context.values.shared.sent;
+        let topic = topic.filter(|_| stamp.index != 0 && stamp.sender != self.user.id);
+        let Some(topic) = topic else { return Some(true) };
+        let topic = sent.topic(topic);
+        let id = followed.stream(sent, topic, stamp.sender);
+        let joined = followed.get(self.place).and_then(|follower| {
+            let since_ns = follower.topics.iter().find(|(known, _)| *known == topic)?.1;
+            follower.tracker(sent, id, since_ns, stamp.index)
+        });
+        let Some(tracker) = joined else {
+            self.out.count(Count::DeliveriesUnexpected, 1);
+            return Some(true);
+        };
+        let came = tracker.came(stamp.index);
+        let given_up = tracker.give_up();
+        if sent.arrived(id, stamp.index) {
+            self.out.count(Count::BroadcastsUnconfirmedHeard, 1);
+        }
+        self.out.count(
+            match came {
+                Came::InOrder | Came::Late => Count::DeliveriesOnce,
+                Came::Twice => Count::DeliveriesDuplicate,
+                Came::Unexpected => Count::DeliveriesUnexpected,
+            },
+            1,
+        );
+        if came == Came::Late {
+            self.out.count(Count::DeliveriesOutOfOrder, 1);
+        }
+        if let Some((expected, hole)) = given_up {
+            let excused = sent.read().get(id).map_or(0, |stream| stream.excused_in(hole));
+            self.count_missing(expected, hole.len(), excused);
+        }
+        Some(came != Came::Twice)
+    }
+
+    /// A user's time at a topic, or at all of them, is over: what has not come does not come.
+    fn settle(&mut self, only: Option<u64>) {
+        let shared = Arc::clone(&self.context.values.shared);
+        let Some(follower) = self.context.followed.get(self.place) else { return };
+        let is_over = |topic: u64| only.is_none_or(|only| only == topic);
+        let over: Vec<_> = follower.topics.extract_if(.., |(topic, _)| is_over(*topic)).collect();
+        let sent = shared.sent.read();
+        let (mut expected, mut missing, mut excused) = (0, 0, 0);
+        for (id, stream, since_ns) in over.iter().flat_map(|(topic, since_ns)| {
+            sent.at(*topic).map(|(id, stream)| (id, stream, *since_ns))
+        }) {
+            let at = follower.trackers.binary_search_by_key(&id, |(id, _)| *id);
+            let tracker = at.ok().map(|at| follower.trackers.remove(at).1);
+            if stream.sender == self.user.id {
+                continue;
+            }
+            let tracker = match (tracker, stream.is_known()) {
+                (Some(tracker), _) => tracker,
+                (None, true) => StreamTracker::from(stream.first_from(since_ns)),
+                (None, false) => continue,
+            };
+            let due = match stream.is_known() {
+                true => stream.first_from(self.now_ns.saturating_sub(ON_THE_WAY_NS)),
+                false => tracker.next(),
+            };
+            let (all, holes) = tracker.settle(due);
+            expected += all;
+            for hole in holes {
+                missing += Range::len(hole);
+                excused += stream.excused_in(hole);
+            }
+        }
+        drop(sent);
+        self.count_missing(expected, missing, excused);
+    }
+
+    /// Some did not come; of those `excused` nobody had to.
+    fn count_missing(&mut self, expected: u64, missing: u64, excused: u64) {
+        for (count, n) in [
+            (Count::DeliveriesExpected, expected.saturating_sub(excused)),
+            (Count::DeliveriesMissing, missing.saturating_sub(excused)),
+        ] {
+            if n > 0 {
+                self.out.count(count, n);
+            }
+        }
+    }
+}

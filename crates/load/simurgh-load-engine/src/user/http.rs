@@ -1,0 +1,348 @@
+//! HTTP requests and plain bytes: the other things a user may say than WebSocket frames.
+
+use std::time::Duration;
+
+use simurgh_load_client::http::{
+    self, Challenge, DigestAnswer, Done, Event, Jar, Kept, Request, Response, Url,
+};
+use simurgh_load_record::{Count, ErrorKind, Metric};
+use simurgh_load_scenario::answer::AnswerText;
+use simurgh_load_scenario::{Dialect, Http, HttpAuth, Reply, Target, Template};
+
+use super::dump::Exchange;
+use super::machine::Flow;
+use super::values::Values;
+use super::{ConnState, Machine, Outputs, User, UserState};
+use crate::chance::mix;
+use crate::program::{HttpOp, Op, Program, SendOp};
+
+/// Bytes of a body that captures and checks can look at.
+const BODY_BYTES_MAX: usize = 1 << 20;
+
+/// What an HTTP user remembers.
+#[derive(Default)]
+pub(crate) struct HttpState {
+    jar: Jar,
+    response: Option<Response>,
+    /// The answer so far, where somebody will look at it.
+    kept: Option<Kept>,
+    /// Path of the request, for its cookies.
+    path: String,
+    challenge: Option<Challenge>,
+    /// Requests that used the challenge's nonce.
+    nonce_uses: u32,
+    /// Requests on this connection.
+    requests: u32,
+    /// This request was sent before, on a connection that the server had closed.
+    is_again: bool,
+}
+
+impl<O: Outputs> Machine<'_, O> {
+    /// Runs an `Http`.
+    pub(super) fn request(&mut self, op: &HttpOp) -> Flow {
+        let conn = self.user.conn;
+        if matches!(conn, ConnState::WebSocket | ConnState::WebSocketClosing | ConnState::Poll) {
+            let text = || "an HTTP request needs the socket to be closed first".to_owned();
+            return self.fail(ErrorKind::Internal, text);
+        }
+        let url = self.context.values.text(self.user, &op.http.url);
+        if Url::is_absolute(&url) {
+            let target = Url::parse(&url).and_then(|url| target_of(self.program, &url));
+            let target = match target {
+                Ok(target) => target,
+                Err(error) => return self.fail(ErrorKind::Internal, || error),
+            };
+            if self.user.server.index() != target {
+                self.hang_up();
+            }
+            self.user.server.pin(target);
+        }
+        let is_open = self.user.conn == ConnState::Http;
+        let state = self.user.extra().http.get_or_insert_default();
+        state.is_again = false;
+        if is_open {
+            return self.send_request();
+        }
+        state.requests = 0;
+        self.open(ConnState::ConnectingHttp)
+    }
+
+    /// Sends the request of the user's operation on its open connection.
+    pub(super) fn send_request(&mut self) -> Flow {
+        let program = self.program;
+        let Op::Http(op) = program.op(self.user.at) else { return Flow::Wait };
+        let values = &mut self.context.values;
+        let before = values.stamps;
+        let mut bytes = Vec::new();
+        write_request(values, self.user, program, op, &mut bytes);
+        for number in before..values.stamps {
+            self.out.published(self.user.id, number, values.run_ns(self.now_ns));
+        }
+        let state = self.user.extra().http.get_or_insert_default();
+        state.requests += 1;
+        state.response = Some(Response::new(op.http.method == "HEAD", http::Limits::default()));
+        state.kept = (!op.answer.is_none()).then(|| Kept::new(BODY_BYTES_MAX));
+        self.send(&bytes);
+        self.wait_for_answer(UserState::AwaitHttp, op.answer.timeout)
+    }
+
+    /// Bytes of an answer.
+    pub(super) fn http_in(&mut self, mut bytes: &[u8]) -> Flow {
+        let target = self.program.scenario.targets.get(self.user.server.place());
+        let host = target.map_or("", |target| target.host.as_str());
+        let unix = self.context.values.unix();
+        let Some(state) = self.user.extra().http.as_deref_mut() else { return Flow::Wait };
+        let Some(mut response) = state.response.take() else {
+            // Nothing was asked: such a connection is of no use.
+            self.hang_up();
+            return Flow::Wait;
+        };
+        loop {
+            match response.next(&mut bytes) {
+                Ok(Event::Done(done)) => return self.http_done(done),
+                Ok(Event::More) => {
+                    state.response = Some(response);
+                    return Flow::Wait;
+                }
+                Ok(event) => {
+                    if let Event::Head(head) = &event {
+                        state.note_head(head, host, unix);
+                    }
+                    if let Some(kept) = &mut state.kept {
+                        kept.take(&event);
+                    }
+                }
+                Err(error) => return self.fail(ErrorKind::HttpMalformed, || error.to_string()),
+            }
+        }
+    }
+
+    /// An answer is whole.
+    fn http_done(&mut self, done: Done) -> Flow {
+        let program = self.program;
+        let Op::Http(op) = program.op(self.user.at) else { return Flow::Wait };
+        let took_us = self.elapsed_us();
+        self.user.state = UserState::Running;
+        let state = self.user.extra().http.get_or_insert_default();
+        let kept = state.kept.take();
+        let path = std::mem::take(&mut state.path);
+        self.out.time(Metric::Http, took_us);
+        let status = done.status.to_string();
+        let (method, bytes) = (op.http.method.as_str(), done.head_bytes + done.body_bytes);
+        let exchange = Exchange { method, what: &path, status: &status, bytes, took_us };
+        self.dump_exchange(&exchange);
+        self.out.status(done.status);
+        if !op.http.status.is_empty() && !op.http.status.contains(&done.status) {
+            let kind = ErrorKind::HttpStatus(done.status);
+            self.out.error(kind, self.user.origin(), String::new);
+        }
+        if !done.keep_alive {
+            self.hang_up();
+        }
+        match kept {
+            Some(kept) => self.answered(&op.answer, &AnswerText::kept(&kept)),
+            None => Flow::Done,
+        }
+    }
+
+    /// The connection of an HTTP user has ended.
+    pub(super) fn http_ended(&mut self, kind: ErrorKind) -> Flow {
+        let is_awaited = self.user.state == UserState::AwaitHttp;
+        let Some(state) = self.user.extra.as_mut().and_then(|extra| extra.http.as_deref_mut())
+        else {
+            return Flow::Wait;
+        };
+        let used = std::mem::take(&mut state.requests) > 1;
+        let Some(response) = state.response.take().filter(|_| is_awaited) else {
+            return Flow::Wait;
+        };
+        match response.end() {
+            Ok(done) => self.http_done(done),
+            // A server may close a connection that was idle, just as the next request comes.
+            Err(http::ResponseError::NoAnswer) if used && !state.is_again => {
+                state.is_again = true;
+                // The request is sent, and counted, once more.
+                self.give_up_request();
+                self.open(ConnState::ConnectingHttp)
+            }
+            Err(error) => self.fail(kind, || error.to_string()),
+        }
+    }
+
+    /// Runs a `Raw`: bytes over a connection of their own.
+    pub(super) fn send_raw(&mut self, op: &SendOp) -> Flow {
+        if self.user.conn != ConnState::Raw {
+            self.hang_up();
+            return self.open(ConnState::ConnectingRaw);
+        }
+        let mut bytes = std::mem::take(&mut self.context.rendered);
+        bytes.clear();
+        self.render(&op.message.data, &mut bytes);
+        self.send(&bytes);
+        self.context.rendered = bytes;
+        if op.message.reply == Reply::None {
+            self.out.count(Count::RequestsNoAck, 1);
+            return Flow::Next;
+        }
+        self.wait_for_answer(UserState::AwaitFirst, op.answer.timeout)
+    }
+
+    /// Bytes on a connection without a protocol.
+    pub(super) fn raw_in(&mut self, data: &[u8]) -> Flow {
+        let program = self.program;
+        match (self.user.state, program.op(self.user.at)) {
+            (UserState::AwaitFirst, Op::Raw(op)) => {
+                let took_us = self.elapsed_us();
+                self.user.state = UserState::Running;
+                self.out.time(Metric::Message, took_us);
+                self.answered(&op.answer, &AnswerText::body_only(data))
+            }
+            (UserState::AwaitServer, _) => Flow::Done,
+            _ => Flow::Wait,
+        }
+    }
+}
+
+impl HttpState {
+    /// Keeps what the head of an answer says for later requests.
+    fn note_head(&mut self, head: &http::Head<'_>, host: &str, unix: Duration) {
+        for cookie in head.values("set-cookie") {
+            self.jar.take(cookie, host, &self.path, unix);
+        }
+        if head.status == 401 {
+            let challenge = head.values("www-authenticate").find_map(Challenge::parse);
+            if challenge.is_some() {
+                self.challenge = challenge;
+                self.nonce_uses = 0;
+            }
+        }
+    }
+}
+
+/// The server that a URL means: one that the scenario knows, since names are resolved before the
+/// run.
+fn target_of(program: &Program, url: &Url<'_>) -> Result<u16, String> {
+    let is_it = |target: &Target| {
+        target.host.eq_ignore_ascii_case(url.host)
+            && target.address.port() == url.port
+            && target.tls == url.tls
+    };
+    let index = program.scenario.targets.iter().position(is_it);
+    index.and_then(|index| u16::try_from(index).ok()).ok_or_else(|| {
+        format!("{}:{} is no target of the scenario: add it, with weight 0", url.host, url.port)
+    })
+}
+
+fn write_request(
+    values: &mut Values,
+    user: &mut User,
+    program: &Program,
+    op: &HttpOp,
+    out: &mut Vec<u8>,
+) {
+    let Some(target) = program.scenario.targets.get(user.server.place()) else { return };
+    let http = &op.http;
+    let url = values.text(user, &http.url);
+    let path = match Url::parse(&url) {
+        Ok(url) => url.target.into_owned(),
+        Err(_) => url,
+    };
+    let mut render = |template: &_| {
+        let mut text = Vec::new();
+        values.render(user, template, &mut text);
+        text
+    };
+    let headers: Vec<(&str, Vec<u8>)> =
+        http.headers.iter().map(|(name, value)| (name.as_str(), render(value))).collect();
+    let headers: Vec<(&str, &[u8])> =
+        headers.iter().map(|(name, value)| (*name, value.as_slice())).collect();
+    let body = http.body.as_ref().map(&mut render);
+    let own: Vec<(&str, Vec<u8>)> =
+        http.cookies.iter().map(|(name, value)| (name.as_str(), render(value))).collect();
+    let session = program.session_at(user.at);
+    let is_tsung = session.is_some_and(|session| session.dialect == Dialect::Tsung);
+    let usual = if target.tls { 443 } else { 80 };
+    let port = Some(target.address.port()).filter(|port| !is_tsung && *port != usual);
+    let authorization = http.auth.as_ref().map(|auth| authorize(values, user, auth, http, &path));
+    let agent = user_agent(program, user.id);
+    let state = user.extra().http.get_or_insert_default();
+    for (name, value) in &own {
+        state.jar.set(name.as_bytes(), value, &target.host);
+    }
+    let mut cookies = Vec::new();
+    state.jar.write(&target.host, &path, target.tls, values.unix(), &mut cookies);
+    state.path.clone_from(&path);
+    Request {
+        method: &http.method,
+        target: path.as_bytes(),
+        host: &target.host,
+        port,
+        version_1_0: http.version_1_0,
+        keep_alive: true,
+        user_agent: agent,
+        headers: &headers,
+        cookies: &cookies,
+        authorization: authorization.as_deref(),
+        body: body.as_deref(),
+    }
+    .write(out);
+}
+
+/// Value of `Authorization`.
+fn authorize(
+    values: &mut Values,
+    user: &mut User,
+    auth: &HttpAuth,
+    http: &Http,
+    path: &str,
+) -> String {
+    let name = values.text(user, &auth.user);
+    let mut password = Vec::new();
+    values.render(user, &auth.password, &mut password);
+    if !auth.digest {
+        return http::basic(name.as_bytes(), &password);
+    }
+    let known = user.extra().http.get_or_insert_default().challenge.clone();
+    let mut challenge = known.unwrap_or_default();
+    let mut take = |place: &mut String, template: &Option<Template>| {
+        if let Some(template) = template {
+            *place = values.text(user, template);
+        }
+    };
+    take(&mut challenge.realm, &auth.realm);
+    take(&mut challenge.nonce, &auth.nonce);
+    if auth.opaque.is_some() {
+        let mut opaque = String::new();
+        take(&mut opaque, &auth.opaque);
+        challenge.opaque = Some(opaque);
+    }
+    challenge.qop_auth |= auth.qop.as_deref() == Some("auth");
+    let cnonce = format!("{:016x}", mix(values.seed, u64::from(user.id) << 16));
+    let state = user.extra().http.get_or_insert_default();
+    state.nonce_uses += 1;
+    DigestAnswer {
+        challenge: &challenge,
+        user: &name,
+        password: &password,
+        method: &http.method,
+        target: path,
+        count: state.nonce_uses,
+        cnonce: &cnonce,
+    }
+    .header()
+}
+
+/// The user agent of a user, by weight.
+pub(super) fn user_agent(program: &Program, id: u32) -> Option<&str> {
+    let agents = &program.scenario.user_agents;
+    let all: f64 = agents.iter().map(|(_, weight)| weight).sum();
+    let mut point =
+        fastrand::Rng::with_seed(mix(program.scenario.seed ^ 0xa6e2, u64::from(id))).f64() * all;
+    for (agent, weight) in agents {
+        if point < *weight {
+            return Some(agent);
+        }
+        point -= weight;
+    }
+    agents.last().map(|(agent, _)| agent.as_str())
+}

@@ -1,0 +1,364 @@
+//! One step of a user: an input, and the operations that follow until it has to wait.
+
+use std::time::Duration;
+
+use simurgh_load_record::{Count, ErrorKind, Metric};
+use simurgh_load_scenario::Drop;
+use simurgh_proto::ws::{CloseCode, Event};
+
+use super::{Context, Outputs, User, UserState};
+use crate::program::{ChannelCommand, Op, Program};
+use crate::time::{elapsed_us, ms, ms_after, nanos, us};
+
+/// What happens to a user.
+pub(crate) enum Input<'a> {
+    /// It has come and begins.
+    Begin,
+    /// Its timer is due.
+    Time,
+    /// Its connection is there, with TLS where it is wanted.
+    Connected,
+    /// A message or control frame has come over its WebSocket.
+    Event(Event<'a>),
+    /// A poll has brought this message.
+    Polled(&'a str),
+    /// Bytes have come over a connection that is no WebSocket yet.
+    Bytes(&'a [u8]),
+    /// What has come is against the protocol; it is told so by this close code.
+    ProtocolError(CloseCode, ErrorKind, String),
+    /// TLS on its connection has failed.
+    Failed(ErrorKind, String),
+    /// Its connection has ended, as what is counted; `in_handshake`: of TLS, if it was under way.
+    Ended {
+        kind: ErrorKind,
+        in_handshake: bool,
+    },
+    /// The connection that it has laid aside has ended.
+    StoredEnded,
+    /// The same of its connection for POSTs.
+    PostsConnected,
+    PostsBytes(&'a [u8]),
+    PostsFailed(ErrorKind, String),
+    PostsEnded(ErrorKind),
+    /// A heartbeat is due.
+    Heartbeat,
+    /// It is time to see whether its long-poll session still goes on.
+    CheckPolls,
+    /// Its connection is to be cut, if it is [`interruptible`](User::interruptible).
+    Cut(&'a Drop),
+    /// As many as it waited for have come.
+    Gathered,
+    /// The run is over.
+    Stop,
+}
+
+/// What follows an input or an operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Flow {
+    /// Nothing, until the next input.
+    Wait,
+    /// The next operation.
+    Next,
+    /// Another one.
+    Goto(u32),
+    /// What was waited for has come: the next operation, which begins now.
+    Done,
+    /// Another one, which begins now.
+    Restart(u32),
+}
+
+/// How a user came to its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ended {
+    /// It did all of its session.
+    Finished,
+    /// It did not.
+    Aborted,
+}
+
+/// Operations in a row before the others get their turn; a loop without any wait in it would
+/// never end otherwise.
+const OPS_MAX: u32 = 10_000;
+
+/// A user, with all that it needs for a step.
+pub(crate) struct Machine<'a, O> {
+    pub(crate) user: &'a mut User,
+    /// Its place in the table of users.
+    pub(crate) place: u32,
+    pub(crate) program: &'a Program,
+    pub(crate) context: &'a mut Context,
+    /// When what is given to it has happened, nanoseconds.
+    pub(crate) now_ns: u64,
+    pub(crate) out: &'a mut O,
+}
+
+impl<O: Outputs> Machine<'_, O> {
+    /// Takes an input, and goes on until the user waits or has left.
+    #[inline]
+    pub(crate) fn step(&mut self, input: Input<'_>) {
+        self.context.values.now_ns = self.now_ns;
+        let flow = self.take(input);
+        if flow != Flow::Wait {
+            self.go_on(flow);
+        }
+    }
+
+    #[inline]
+    fn take(&mut self, input: Input<'_>) -> Flow {
+        match input {
+            Input::Event(event) => self.event_in(event),
+            Input::Polled(text) => self.polled_in(text),
+            Input::Bytes(bytes) => self.bytes_in(bytes),
+            Input::Begin => Flow::Goto(self.user.at),
+            Input::Time => self.timer_due(),
+            Input::Connected => self.connected(),
+            Input::ProtocolError(code, kind, text) => self.protocol_error(code, kind, text),
+            Input::Failed(kind, text) => self.connection_failed(kind, text),
+            Input::Ended { kind, in_handshake } => self.ended(kind, in_handshake),
+            Input::StoredEnded => self.stored_ended(),
+            Input::PostsConnected => self.posts_connected(),
+            Input::PostsBytes(bytes) => self.posts_in(bytes),
+            Input::PostsFailed(kind, text) => self.session_failed(kind, || text),
+            Input::PostsEnded(kind) => self.posts_ended(kind),
+            Input::Heartbeat => self.heartbeat(),
+            Input::CheckPolls => self.check_polls(),
+            Input::Cut(drop) => self.cut(drop),
+            Input::Gathered => self.gathered(),
+            Input::Stop => self.stop(),
+        }
+    }
+
+    /// Runs operations until the user has to wait.
+    fn go_on(&mut self, mut flow: Flow) {
+        for _ in 0..OPS_MAX {
+            self.now_ns = self.out.clock_ns();
+            self.context.values.now_ns = self.now_ns;
+            flow = match flow {
+                // What is repeated after a reconnect is a list of single operations.
+                Flow::Next | Flow::Goto(_) if self.user.is_resuming() => {
+                    self.begin_anew(Flow::Done)
+                }
+                Flow::Next => self.run(self.user.at + 1),
+                Flow::Goto(to) => self.run(to),
+                Flow::Done | Flow::Restart(_) => self.begin_anew(flow),
+                Flow::Wait => return,
+            };
+        }
+        match flow {
+            Flow::Next | Flow::Done => self.user.at += 1,
+            Flow::Goto(to) | Flow::Restart(to) => self.user.at = to,
+            Flow::Wait => return,
+        }
+        let next_ms = ms(self.now_ns) + 1;
+        self.user.state = UserState::Pacing;
+        self.user.since_us = next_ms.wrapping_mul(1000);
+        self.out.set_timer(next_ms);
+    }
+
+    /// Runs an operation whose time is now.
+    fn begin_anew(&mut self, flow: Flow) -> Flow {
+        self.out.unset_timer();
+        self.user.since_us = us(self.now_ns);
+        self.user.set_awaits(0);
+        match flow {
+            Flow::Restart(to) => self.run(to),
+            _ if self.user.is_resuming() => self.go_on_resuming(),
+            _ => self.run(self.user.at + 1),
+        }
+    }
+
+    /// Runs one operation.
+    pub(super) fn run(&mut self, at: u32) -> Flow {
+        self.user.at = at;
+        self.user.state = UserState::Running;
+        self.user.set_awaits(0);
+        let program = self.program;
+        match program.op(at) {
+            Op::Connect(_) => self.connect(),
+            Op::Send(send) => self.send_message(send),
+            Op::Raw(send) => self.send_raw(send),
+            Op::Wait(matcher, answer) => self.wait_for_message(matcher, answer),
+            Op::Receive(receive) => self.receive(receive),
+            Op::Think(think) => self.think(*think),
+            Op::Channel(channel) => self.channel(channel),
+            Op::Http(http) => self.request(http),
+            Op::Close(code) => self.close(*code),
+            Op::Set(set) => {
+                self.context.values.set(self.user, set);
+                Flow::Next
+            }
+            Op::LoopStart(start) => self.loop_start(start),
+            Op::LoopEnd(end) => self.loop_end(end),
+            Op::Each(each) => self.next_element(each),
+            Op::RepeatEnd(repeat) => self.repeat_end(repeat),
+            Op::Unless(condition, to) => match self.context.values.holds(self.user, condition) {
+                true => Flow::Next,
+                false => Flow::Goto(*to),
+            },
+            Op::Jump(to) => Flow::Goto(*to),
+            Op::TransactionStart(metric) => {
+                let since_us = self.user.since_us;
+                self.user.extra().transactions.push((*metric, since_us));
+                Flow::Next
+            }
+            Op::TransactionEnd(metric) => self.transaction_end(*metric),
+            Op::Switch(switch) => self.switch(switch),
+            Op::Gather(users, timeout) => {
+                self.out.gather(*users);
+                self.wait(UserState::Gathering, *timeout)
+            }
+            Op::InteractionSend(id) => {
+                self.context.values.shared.interaction_sent(id, self.now_ns);
+                Flow::Next
+            }
+            Op::InteractionReceive(id, metric) => {
+                if let Some(sent_ns) = self.context.values.shared.interaction(id) {
+                    self.out.time(*metric, self.now_ns.saturating_sub(sent_ns) / 1000);
+                }
+                Flow::Next
+            }
+            Op::WaitServer => self.wait(UserState::AwaitServer, None),
+            Op::Abort => self.leave(Ended::Aborted),
+            Op::AbortRun => {
+                self.out.abort_run();
+                self.leave(Ended::Aborted)
+            }
+            Op::End => self.leave(Ended::Finished),
+        }
+    }
+
+    /// Has the user wait, for an answer at most as long as said.
+    pub(super) fn wait(&mut self, state: UserState, timeout: Option<Duration>) -> Flow {
+        self.user.state = state;
+        if let Some(timeout) = timeout {
+            self.out.set_timer(ms_after(self.now_ns.saturating_add(nanos(timeout))));
+        }
+        Flow::Wait
+    }
+
+    /// The same for the answer to a request, which is counted.
+    pub(super) fn wait_for_answer(&mut self, state: UserState, timeout: Option<Duration>) -> Flow {
+        self.out.count(Count::Requests, 1);
+        self.wait(state, Some(timeout.unwrap_or(self.program.scenario.timeouts.reply)))
+    }
+
+    /// A timer is due: a rest is over, or a wait.
+    fn timer_due(&mut self) -> Flow {
+        let op = self.program.op(self.user.at);
+        match self.user.state {
+            UserState::Thinking | UserState::Receiving | UserState::Pacing => {
+                let is_lazy = matches!(op, Op::Think(think) if think.lazy);
+                if !is_lazy || self.user.state == UserState::Pacing {
+                    self.out.step_lag(self.elapsed_us());
+                }
+                self.rest_over()
+            }
+            UserState::BackingOff => self.reopen(),
+            UserState::Opening => self.timed_out(ErrorKind::ConnectTimeout),
+            UserState::AwaitUpgrade => self.timed_out(ErrorKind::UpgradeTimeout),
+            UserState::AwaitRef => self.timed_out(match op {
+                Op::Channel(op) if op.command == ChannelCommand::Join => ErrorKind::JoinTimeout,
+                _ => ErrorKind::ReplyTimeout,
+            }),
+            UserState::AwaitFirst | UserState::AwaitHttp => self.timed_out(ErrorKind::ReplyTimeout),
+            UserState::AwaitMatch | UserState::AwaitServer => {
+                self.timed_out(ErrorKind::WaitTimeout)
+            }
+            UserState::Gathering => {
+                self.out.leave_gathering();
+                self.out.error(ErrorKind::WaitTimeout, self.user.origin(), String::new);
+                Flow::Done
+            }
+            // The server has not answered the close: the connection ends all the same.
+            UserState::Closing => {
+                self.hang_up();
+                Flow::Done
+            }
+            UserState::Running | UserState::Left => Flow::Wait,
+        }
+    }
+
+    /// A rest is over: on with what follows, whose time is the end of the rest.
+    pub(super) fn rest_over(&mut self) -> Flow {
+        let rested = matches!(self.program.op(self.user.at), Op::Think(_) | Op::Receive(_));
+        let goes_on = rested && self.user.state != UserState::Pacing;
+        Flow::Goto(self.user.at + u32::from(goes_on))
+    }
+
+    /// An answer did not come. The time waited is a lower bound of the latency, so it counts.
+    fn timed_out(&mut self, kind: ErrorKind) -> Flow {
+        if let Some(metric) = self.awaited_metric() {
+            self.out.time(metric, self.elapsed_us());
+        }
+        self.fail(kind, String::new)
+    }
+
+    /// The request that the user waits for is over without an answer, if there is one.
+    pub(super) fn give_up_request(&mut self) {
+        self.follow_reply(false);
+        if self.awaited_metric().is_some_and(|metric| metric != Metric::Connect) {
+            self.out.count(Count::RequestsUnanswered, 1);
+        }
+    }
+
+    /// The metric of what the user waits for.
+    fn awaited_metric(&self) -> Option<Metric> {
+        Some(match (self.user.state, self.program.op(self.user.at)) {
+            (UserState::Opening, _) => Metric::Connect,
+            (UserState::AwaitUpgrade, _) => Metric::Upgrade,
+            (UserState::AwaitHttp, _) => Metric::Http,
+            (UserState::AwaitRef, Op::Channel(channel)) => channel.command.metric(),
+            (UserState::AwaitFirst | UserState::AwaitMatch, Op::Send(_) | Op::Raw(_)) => {
+                Metric::Message
+            }
+            _ => return None,
+        })
+    }
+
+    /// Microseconds since what the user does was meant to begin.
+    pub(super) fn elapsed_us(&self) -> u64 {
+        elapsed_us(self.user.since_us, self.now_ns)
+    }
+
+    fn gathered(&mut self) -> Flow {
+        if self.user.state == UserState::Gathering {
+            return Flow::Done;
+        }
+        if self.user.is_gathering()
+            && let Some(extra) = &mut self.user.extra
+            && let Some(resume) = &mut extra.resume
+        {
+            // Its connection is not back yet; nothing is to be waited for then.
+            resume.rest = None;
+            resume.at = resume.lost_at + 1;
+        }
+        Flow::Wait
+    }
+
+    /// Ends the user: its connections, and its session.
+    pub(super) fn leave(&mut self, how: Ended) -> Flow {
+        self.out.unset_timer();
+        self.give_up_request();
+        self.hang_up();
+        self.drop_stored();
+        self.reset_abandoned();
+        self.follow_end();
+        self.context.followed.forget(self.place);
+        if self.user.is_gathering() {
+            self.out.leave_gathering();
+        }
+        self.user.state = UserState::Left;
+        let life_us = u64::from(ms(self.now_ns).saturating_sub(self.user.started_ms)) * 1000;
+        let session = self.program.session_of(self.user.at) as u16;
+        self.out.left(how, self.user.phase, session, life_us);
+        Flow::Wait
+    }
+
+    fn stop(&mut self) -> Flow {
+        self.leave(match self.user.state {
+            // Staying or thinking to the end of the run is what it was there for.
+            UserState::Thinking | UserState::Pacing | UserState::Receiving => Ended::Finished,
+            _ => Ended::Aborted,
+        })
+    }
+}

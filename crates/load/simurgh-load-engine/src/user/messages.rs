@@ -1,0 +1,241 @@
+//! What comes to a user over its WebSocket, and who of its steps wants it.
+
+use simurgh_load_record::{Count, ErrorKind, Metric};
+use simurgh_load_scenario::answer::{AnswerText, CompiledMatcher};
+use simurgh_load_scenario::{Action, Dialect, Reply};
+use simurgh_proto::serializer::{Frame, ServerMessage};
+use simurgh_proto::ws::{CloseFrame, Event, OpCode};
+
+use super::dump::Exchange;
+use super::machine::Flow;
+use super::{ConnState, KeptFrame, Machine, Outputs, UserState};
+use crate::program::{AnswerOp, Op, SendOp};
+
+/// Frames kept for a later wait; older ones go first.
+const KEPT_FRAMES_MAX: usize = 256;
+/// Bytes of one such frame.
+const KEPT_BYTES_MAX: usize = 64 << 10;
+
+impl<O: Outputs> Machine<'_, O> {
+    /// A message or control frame has come.
+    #[inline]
+    pub(super) fn event_in(&mut self, event: Event<'_>) -> Flow {
+        match event {
+            Event::Text(text) => {
+                self.out.count(Count::FramesInText, 1);
+                self.frame_in(Frame::Text(&text))
+            }
+            Event::Binary(bytes) => {
+                self.out.count(Count::FramesInBinary, 1);
+                self.frame_in(Frame::Binary(&bytes))
+            }
+            Event::Ping(payload) => {
+                self.out.count(Count::PingsIn, 1);
+                self.send_frame(OpCode::Pong, &payload);
+                Flow::Wait
+            }
+            Event::Pong(_) => {
+                self.out.count(Count::PongsIn, 1);
+                Flow::Wait
+            }
+            Event::Close(frame) => self.close_in(frame),
+        }
+    }
+
+    /// A message that a poll has brought.
+    pub(super) fn polled_in(&mut self, text: &str) -> Flow {
+        self.out.count(Count::FramesInText, 1);
+        self.frame_in(Frame::Text(text))
+    }
+
+    fn close_in(&mut self, frame: Option<CloseFrame<'_>>) -> Flow {
+        self.out.count(Count::ClosesIn, 1);
+        if self.user.conn == ConnState::WebSocketClosing && self.user.state == UserState::Closing {
+            self.hang_up();
+            return Flow::Done;
+        }
+        let code = frame.as_ref().map_or(1005, |frame| frame.code.0);
+        let reason = frame.map(|frame| frame.reason.into_owned()).unwrap_or_default();
+        // Its close frame is answered with ours when the connection is hung up.
+        self.lost(Some(ErrorKind::Closed(code)), || reason)
+    }
+
+    fn frame_in(&mut self, frame: Frame<'_>) -> Flow {
+        self.dump_bytes(false, bytes_of(frame));
+        let message = match self.session().map(|session| session.dialect) {
+            Some(Dialect::Phoenix(_)) => match self.user.client.serializer().decode_server(frame) {
+                Ok(message) => Some(message),
+                Err(error) => {
+                    let text = || error.to_string();
+                    self.out.error(ErrorKind::MessageMalformed, self.user.origin(), text);
+                    None
+                }
+            },
+            _ => None,
+        };
+        // A reply that repeats the stamp is no delivery.
+        if self.program.stamped && !matches!(message, Some(ServerMessage::Reply { .. })) {
+            self.look_for_stamp(frame, message.as_ref());
+        }
+        if let Some(message) = &message
+            && let Some(flow) = self.channel_message(message)
+        {
+            return flow;
+        }
+        self.wanted_or_not(frame, message.as_ref())
+    }
+
+    fn look_for_stamp(&mut self, frame: Frame<'_>, message: Option<&ServerMessage<'_>>) {
+        let Some(stamp) = self.context.stamps.find(bytes_of(frame)) else { return };
+        let topic = message.and_then(|message| match message {
+            ServerMessage::Event(message) => Some(&*message.topic),
+            ServerMessage::Reply { .. } => None,
+        });
+        let is_news = self.follow_in(topic, &stamp);
+        self.out.delivered(&stamp, self.context.values.run_ns(self.now_ns), is_news);
+    }
+
+    /// Gives a frame to the step that waits for it.
+    fn wanted_or_not(&mut self, frame: Frame<'_>, message: Option<&ServerMessage<'_>>) -> Flow {
+        let program = self.program;
+        match (self.user.state, program.op(self.user.at)) {
+            (UserState::AwaitFirst, Op::Send(op)) => self.message_answered(&op.answer, frame),
+            (UserState::AwaitMatch, Op::Send(op))
+                if op.matcher.as_ref().is_some_and(|it| self.matches(it, frame, message)) =>
+            {
+                self.message_answered(&op.answer, frame)
+            }
+            (UserState::AwaitMatch, Op::Wait(matcher, answer))
+                if self.matches(matcher, frame, message) =>
+            {
+                self.answered(answer, &AnswerText::body_only(bytes_of(frame)))
+            }
+            (UserState::Receiving, Op::Receive(op))
+                if op.matcher.as_ref().is_none_or(|it| self.matches(it, frame, message)) =>
+            {
+                self.received()
+            }
+            (UserState::AwaitServer, _) => Flow::Done,
+            _ => {
+                self.out.count(Count::FramesUnsolicited, 1);
+                self.keep(frame);
+                Flow::Wait
+            }
+        }
+    }
+
+    fn matches(
+        &mut self,
+        matcher: &CompiledMatcher,
+        frame: Frame<'_>,
+        message: Option<&ServerMessage<'_>>,
+    ) -> bool {
+        let (values, user) = (&mut self.context.values, &mut *self.user);
+        matcher.matches(frame, message, &mut |template, out| values.render(user, template, out))
+    }
+
+    /// One of the frames that a user stays for.
+    fn received(&mut self) -> Flow {
+        // Without a number it stays for its time.
+        let Some(left) = self.user.awaits().checked_sub(1) else { return Flow::Wait };
+        self.user.set_awaits(left);
+        if left == 0 { Flow::Done } else { Flow::Wait }
+    }
+
+    /// Keeps a frame that nobody waits for, where the user may wait later.
+    fn keep(&mut self, frame: Frame<'_>) {
+        let payload = bytes_of(frame);
+        if !self.program.waits_after(self.user.at) || payload.len() > KEPT_BYTES_MAX {
+            return;
+        }
+        let kept = &mut self.user.extra().kept;
+        if kept.len() >= KEPT_FRAMES_MAX {
+            kept.pop_front();
+        }
+        let binary = matches!(frame, Frame::Binary(_));
+        kept.push_back(KeptFrame { binary, payload: payload.into() });
+    }
+
+    /// Runs a `Wait`: looks through what came, then waits.
+    pub(super) fn wait_for_message(
+        &mut self,
+        matcher: &CompiledMatcher,
+        answer: &AnswerOp,
+    ) -> Flow {
+        let timeout = answer.timeout.unwrap_or(self.program.scenario.timeouts.reply);
+        self.wait(UserState::AwaitMatch, Some(timeout));
+        let Some(found) = self.take_kept(matcher) else { return Flow::Wait };
+        self.out.unset_timer();
+        match self.digest(answer, &AnswerText::body_only(&found)) {
+            // What follows does not begin anew: the frame was there before.
+            None | Some(Action::Continue | Action::Log | Action::Dump) => Flow::Next,
+            Some(action) => self.take_action(action),
+        }
+    }
+
+    /// The first of the kept frames that matches; the others stay for those who want them.
+    fn take_kept(&mut self, matcher: &CompiledMatcher) -> Option<Box<[u8]>> {
+        let mut kept = std::mem::take(&mut self.user.extra.as_mut()?.kept);
+        let at = kept.iter().position(|kept| {
+            let frame = match str::from_utf8(&kept.payload) {
+                Ok(text) if !kept.binary => Frame::Text(text),
+                _ => Frame::Binary(&kept.payload),
+            };
+            self.matches(matcher, frame, None)
+        });
+        let found = at.and_then(|at| kept.remove(at));
+        if self.program.waits_after(self.user.at) {
+            self.user.extra().kept = kept;
+        }
+        self.user.tidy();
+        Some(found?.payload)
+    }
+
+    fn message_answered(&mut self, answer: &AnswerOp, frame: Frame<'_>) -> Flow {
+        let took_us = self.elapsed_us();
+        self.user.state = UserState::Running;
+        self.out.time(Metric::Message, took_us);
+        let bytes = bytes_of(frame).len() as u64;
+        let (method, what, status) = ("message", "websocket", "");
+        self.dump_exchange(&Exchange { method, what, status, bytes, took_us });
+        self.answered(answer, &AnswerText::body_only(bytes_of(frame)))
+    }
+
+    /// Runs a `Send`.
+    pub(super) fn send_message(&mut self, op: &SendOp) -> Flow {
+        if !self.user.conn.is_open() {
+            return self.not_connected();
+        }
+        let opcode = if op.message.binary { OpCode::Binary } else { OpCode::Text };
+        let mut payload = std::mem::take(&mut self.context.rendered);
+        payload.clear();
+        self.render(&op.message.data, &mut payload);
+        self.dump_bytes(true, &payload);
+        let sent = self.send_to_channel(opcode, &payload);
+        self.context.rendered = payload;
+        if let Err(lost) = sent {
+            return lost;
+        }
+        let state = match &op.message.reply {
+            Reply::None => {
+                self.out.count(Count::RequestsNoAck, 1);
+                return Flow::Next;
+            }
+            Reply::First => UserState::AwaitFirst,
+            Reply::Match(_) => UserState::AwaitMatch,
+        };
+        self.wait_for_answer(state, op.answer.timeout)
+    }
+
+    /// Sends one WebSocket frame.
+    pub(super) fn send_frame(&mut self, opcode: OpCode, payload: &[u8]) {
+        self.out.send_frame(self.user.key, self.user.tls(), opcode, payload);
+    }
+}
+
+pub(super) fn bytes_of<'a>(frame: Frame<'a>) -> &'a [u8] {
+    match frame {
+        Frame::Text(text) => text.as_bytes(),
+        Frame::Binary(bytes) => bytes,
+    }
+}

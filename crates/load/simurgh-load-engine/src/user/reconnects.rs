@@ -1,0 +1,242 @@
+//! What a user does when something fails or its connection is cut: it tries again, comes back after
+//! a while, or ends.
+
+use std::time::Duration;
+
+use simurgh_load_record::{Count, ErrorKind};
+use simurgh_load_scenario::{Cut, Drop};
+
+use super::machine::{Ended, Flow};
+use super::{ConnState, HangUp, Machine, NO_KEY, Outputs, Rest, Resume, User, UserState, rejoin};
+use crate::chance::mix;
+use crate::program::{ChannelCommand, Op, Program};
+use crate::time::{ms, us};
+
+/// Whether a user's connection can be cut.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Interruptible {
+    Yes,
+    /// It is in the middle of something.
+    Later,
+    /// It has no connection.
+    No,
+}
+
+impl<O: Outputs> Machine<'_, O> {
+    /// A step that needs a connection finds none. Tsung's users get a new one, with a handshake;
+    /// others have made a mistake or were closed, which was counted when it happened.
+    pub(super) fn not_connected(&mut self) -> Flow {
+        let at = self.user.at;
+        if self.is_tsung() && self.connect_before(at).is_some() {
+            // Back to this very step, once the connection is there.
+            let resume = Resume { steps: Vec::new(), lost_at: at, at, rest: None };
+            self.user.extra().resume = Some(resume);
+            return self.reopen();
+        }
+        self.fail(ErrorKind::Send, || "there is no open socket".to_owned())
+    }
+
+    /// What a user does is over because of an error: it tries again where that is the rule, or
+    /// ends.
+    pub(super) fn fail(&mut self, kind: ErrorKind, text: impl FnOnce() -> String) -> Flow {
+        let opening = self.user.state == UserState::Opening || self.user.conn == ConnState::None;
+        self.out.error(kind, self.user.origin(), text);
+        if kind.is_connect() {
+            self.out.server(self.user.server.index()).refused += 1;
+        }
+        self.out.unset_timer();
+        self.give_up_request();
+        self.hang_up();
+        if kind.is_of_connection() {
+            self.change_server();
+        }
+        self.user.state = UserState::Running;
+        let timeouts = self.program.scenario.timeouts;
+        let attempts = self.user.extra.as_ref().map_or(0, |extra| extra.attempts);
+        let may_retry = opening && !self.user.is_resuming() && kind.is_connect();
+        if may_retry && attempts < timeouts.retries {
+            self.user.extra().attempts = attempts + 1;
+            let wait = timeouts.retry_wait.saturating_mul(attempts + 1);
+            return self.wait(UserState::BackingOff, Some(wait));
+        }
+        self.come_back(None, None)
+    }
+
+    /// The connection is lost; `kind` is the error, unless that was counted before.
+    pub(super) fn lost(&mut self, kind: Option<ErrorKind>, text: impl FnOnce() -> String) -> Flow {
+        if let Some(kind) = kind {
+            self.out.error(kind, self.user.origin(), text);
+        }
+        self.out.server(self.user.server.index()).lost += 1;
+        let rest = self.user.rest();
+        self.give_up_request();
+        self.hang_up();
+        self.change_server();
+        if self.is_tsung() && rest.is_some() {
+            return Flow::Wait;
+        }
+        self.out.unset_timer();
+        self.user.state = UserState::Running;
+        self.come_back(rest, None)
+    }
+
+    /// The user takes the next server after its connection broke or was refused, where that is the
+    /// rule.
+    fn change_server(&mut self) {
+        let server = self.user.server.index();
+        if self.context.spread.broke(&mut self.user.server) {
+            self.out.server(server).left += 1;
+        }
+    }
+
+    /// The user comes back, after its back-off or the time that it was to be away; or it ends.
+    fn come_back(&mut self, rest: Option<Rest>, away: Option<Duration>) -> Flow {
+        let program = self.program;
+        let at = self.user.at;
+        let policy = self.session().and_then(|session| session.reconnect);
+        let (Some(policy), Some(connect_at)) = (policy, self.connect_before(at)) else {
+            return self.leave(Ended::Aborted);
+        };
+        rejoin::note_all(program, self.user);
+        let extra = self.user.extra();
+        // To be cut off is no attempt that failed.
+        extra.attempts += u32::from(away.is_none());
+        let attempts = extra.attempts;
+        if policy.attempts_max.is_some_and(|most| attempts > most) {
+            return self.leave(Ended::Aborted);
+        }
+        // What was under way when the connection broke is not done again.
+        let go_on_at = if rest.is_some() { at } else { at + 1 };
+        let fresh = || Resume { steps: Vec::new(), lost_at: at, at: go_on_at, rest };
+        let resume = extra.resume.get_or_insert_with(fresh);
+        // From the first again, where some were repeated already on a connection that broke too.
+        if policy.rejoin {
+            resume.steps = rejoin::steps(&program.ops, connect_at, resume.lost_at, &extra.joins);
+        }
+        let doubled = attempts.saturating_sub(1).min(20);
+        let longest = policy.min.saturating_mul(1 << doubled).min(policy.max);
+        let back_off = longest.mul_f64(0.5 + self.context.values.draw(self.user).f64() / 2.0);
+        self.wait(UserState::BackingOff, Some(away.unwrap_or(back_off)));
+        if !policy.rejoin {
+            self.follow_end();
+        }
+        Flow::Wait
+    }
+
+    /// The `Connect` that comes before an operation in its session.
+    fn connect_before(&self, at: u32) -> Option<u32> {
+        let start = self.program.session_at(at)?.start;
+        (start..=at).rev().find(|at| matches!(self.program.op(*at), Op::Connect(_)))
+    }
+
+    /// Tries again to connect.
+    pub(super) fn reopen(&mut self) -> Flow {
+        let resume = self.user.extra.as_ref().and_then(|extra| extra.resume.as_ref());
+        let Some(lost_at) = resume.map(|resume| resume.lost_at) else {
+            return Flow::Goto(self.user.at);
+        };
+        let Some(connect_at) = self.connect_before(lost_at) else {
+            return self.leave(Ended::Aborted);
+        };
+        self.user.at = connect_at;
+        self.user.since_us = us(self.now_ns);
+        self.connect()
+    }
+
+    /// The connection is there again: what is left to be repeated, and then where it was.
+    pub(super) fn go_on_resuming(&mut self) -> Flow {
+        let user = &mut *self.user;
+        let Some(mut resume) = user.extra().resume.take() else { return Flow::Wait };
+        if let Some(step) = resume.steps.pop() {
+            user.extra().resume = Some(resume);
+            return self.run(step);
+        }
+        user.extra().attempts = 0;
+        rejoin::forget_held(self.program, user);
+        user.tidy();
+        user.at = resume.at;
+        self.out.count(Count::Reconnects, 1);
+        self.out.server(user.server.index()).reconnects += 1;
+        let Some(rest) = resume.rest else { return Flow::Goto(resume.at) };
+        (user.state, user.since_us) = (rest.state, rest.since_us);
+        user.set_awaits(rest.awaits);
+        match rest.due_ms {
+            // Over meanwhile: the server is late, not this tool.
+            Some(due_ms) if due_ms <= ms(self.now_ns) && rest.state != UserState::Gathering => {
+                return self.rest_over();
+            }
+            Some(due_ms) => self.out.set_timer(due_ms),
+            None => {}
+        }
+        Flow::Wait
+    }
+
+    /// The user's connection is cut, and the user comes back.
+    pub(super) fn cut(&mut self, drop: &Drop) -> Flow {
+        if self.user.interruptible(self.program) != Interruptible::Yes {
+            return Flow::Wait;
+        }
+        let (key, rest) = (self.user.key, self.user.rest());
+        let is_silent = match drop.how {
+            Cut::Reset => false,
+            Cut::Silence => true,
+            // By a bit that its times do not hang on.
+            Cut::Both => {
+                let of_user = cut_seed(self.program.scenario.seed, self.user.id);
+                mix(of_user, 1) & 1 == 1
+            }
+        };
+        self.out.server(self.user.server.index()).cut += 1;
+        self.give_up_request();
+        self.forget_connection();
+        self.change_server();
+        self.out.unset_timer();
+        let (count, how) = match is_silent {
+            true => (Count::DropsSilent, HangUp::Abandon),
+            false => (Count::DropsReset, HangUp::Abort),
+        };
+        self.out.hang_up(key, how);
+        if is_silent {
+            self.user.extra().abandoned = Some(key);
+        }
+        self.out.count(count, 1);
+        self.user.state = UserState::Running;
+        let (shortest, longest) = drop.reconnect;
+        let part = self.context.values.draw(self.user).f64();
+        let more = longest.saturating_sub(shortest).mul_f64(part);
+        self.come_back(rest, Some(drop.away + shortest + more))
+    }
+
+    /// The connection that was cut in silence is not needed any more to keep the server from
+    /// hearing of it.
+    pub(super) fn reset_abandoned(&mut self) {
+        let Some(extra) = &mut self.user.extra else { return };
+        if let Some(key) = extra.abandoned.take().filter(|key| *key != NO_KEY) {
+            self.out.hang_up(key, HangUp::Abort);
+        }
+    }
+}
+
+impl User {
+    /// Whether the user's connection can be cut now.
+    pub(crate) fn interruptible(&self, program: &Program) -> Interruptible {
+        match (self.conn, self.state) {
+            (ConnState::WebSocket, _) if self.is_resuming() => Interruptible::Later,
+            (ConnState::WebSocket, state) if state.is_rest() => Interruptible::Yes,
+            // That its reply does not come is part of being cut off.
+            (ConnState::WebSocket, UserState::AwaitRef) => match program.op(self.at) {
+                Op::Channel(op) if op.command == ChannelCommand::Push => Interruptible::Yes,
+                _ => Interruptible::Later,
+            },
+            (ConnState::WebSocket | ConnState::Connecting | ConnState::Upgrading, _) => {
+                Interruptible::Later
+            }
+            _ => Interruptible::No,
+        }
+    }
+}
+
+/// A number that is the user's in each run with the same seed: when its connection is cut, and how.
+pub(crate) fn cut_seed(seed: u64, id: u32) -> u64 {
+    mix(seed ^ 0xc075, u64::from(id)) >> 1
+}

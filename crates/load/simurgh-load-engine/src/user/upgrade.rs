@@ -1,0 +1,194 @@
+//! How a user's connection becomes a WebSocket.
+
+use simurgh_load_record::{Count, ErrorKind, Metric};
+use simurgh_load_scenario::answer::AnswerText;
+use simurgh_load_scenario::{Dialect, Target, Vsn};
+use simurgh_proto::session::client::Client;
+use simurgh_proto::ws::handshake::{ClientRequest, check_response, client_key};
+
+use super::dump::Exchange;
+use super::machine::Flow;
+use super::values::Values;
+use super::{ConnState, Machine, Outputs, User, UserState};
+use crate::chance::mix;
+use crate::program::{ConnectOp, Op};
+use crate::time::us;
+
+/// What a connect says of its request.
+pub(super) struct Parts {
+    /// Path and query.
+    pub(super) target: String,
+    pub(super) origin: Option<String>,
+    pub(super) headers: Vec<(String, String)>,
+}
+
+impl<O: Outputs> Machine<'_, O> {
+    /// Asks for the upgrade of a connection that has just come about.
+    pub(super) fn send_upgrade(&mut self) -> Flow {
+        let program = self.program;
+        let Op::Connect(op) = program.op(self.user.at) else { return Flow::Wait };
+        let Some(target) = program.scenario.targets.get(self.user.server.place()) else {
+            return Flow::Wait;
+        };
+        let parts = self.connect_parts(op);
+        let headers: Vec<(&str, &str)> =
+            parts.headers.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+        let subprotocols: Vec<&str> = op.connect.subprotocols.iter().map(String::as_str).collect();
+        self.user.conn = ConnState::Upgrading;
+        // The request's own time starts when it can be sent.
+        self.user.since_us = us(self.now_ns);
+        let request = ClientRequest {
+            host: &host_header(target, self.is_tsung()),
+            target: &parts.target,
+            origin: parts.origin.as_deref(),
+            subprotocols: &subprotocols,
+            key: &upgrade_key(&self.context.values, self.user),
+            headers: &headers,
+        };
+        let mut out = std::mem::take(&mut self.context.message);
+        out.clear();
+        request.write(&mut out);
+        self.send(&out);
+        self.context.message = out;
+        self.wait_for_answer(UserState::AwaitUpgrade, op.answer.timeout)
+    }
+
+    /// What a connect says of its request, with the user's values.
+    pub(super) fn connect_parts(&mut self, op: &ConnectOp) -> Parts {
+        let dialect = self.session().map_or(Dialect::Raw, |session| session.dialect);
+        let host = self.target().map(|target| target.host.clone());
+        let (values, user) = (&mut self.context.values, &mut *self.user);
+        let mut target = values.text(user, &op.connect.path);
+        add_vsn(&mut target, dialect);
+        make_target(&mut target);
+        let origin = match &op.connect.origin {
+            Some(origin) => Some(values.text(user, origin)),
+            None => host.filter(|_| dialect == Dialect::Tsung),
+        };
+        let headers = op.connect.headers.iter();
+        let headers = headers.map(|(name, value)| (name.clone(), values.text(user, value)));
+        Parts { target, origin, headers: headers.collect() }
+    }
+
+    /// A piece of the answer to an upgrade.
+    pub(super) fn upgrade_in(&mut self, data: &[u8]) -> Flow {
+        let program = self.program;
+        let Op::Connect(op) = program.op(self.user.at) else { return Flow::Wait };
+        let wanted = upgrade_key(&self.context.values, self.user);
+        let mut gathered = match &mut self.user.extra {
+            Some(extra) => std::mem::take(&mut extra.head),
+            None => Vec::new(),
+        };
+        let head = match gathered.is_empty() {
+            true => data,
+            false => {
+                gathered.extend_from_slice(data);
+                &gathered
+            }
+        };
+        let offered: Vec<&str> = op.connect.subprotocols.iter().map(String::as_str).collect();
+        match check_response(head, &wanted, &offered) {
+            Ok(None) => {
+                self.user.extra().head = head.to_vec();
+                Flow::Wait
+            }
+            Ok(Some((answer, head_bytes))) if answer.status == 101 => {
+                let (head, rest) = head.split_at(head_bytes);
+                self.out.unread(rest.len());
+                self.upgraded(op, head)
+            }
+            Ok(Some((answer, _))) => {
+                self.upgrade_answered();
+                self.fail(ErrorKind::UpgradeStatus(answer.status), String::new)
+            }
+            Err(error) => self.fail(ErrorKind::UpgradeWrong, || error.to_string()),
+        }
+    }
+
+    /// Takes down the time of an answer, which may be a refusal.
+    pub(super) fn upgrade_answered(&mut self) -> u64 {
+        self.user.state = UserState::Running;
+        let took_us = self.elapsed_us();
+        self.out.time(Metric::Upgrade, took_us);
+        took_us
+    }
+
+    /// The WebSocket is open.
+    fn upgraded(&mut self, op: &ConnectOp, head: &[u8]) -> Flow {
+        self.opened(ConnState::WebSocket);
+        let took_us = self.upgrade_answered();
+        let bytes = head.len() as u64;
+        let (method, what, status) = ("connect", "websocket", "101");
+        self.dump_exchange(&Exchange { method, what, status, bytes, took_us });
+        self.session_begins();
+        self.user.tidy();
+        self.reset_abandoned();
+        self.answered(&op.answer, &AnswerText::http(head, head.len()))
+    }
+
+    /// A Channels session begins, or goes on over another connection.
+    pub(super) fn session_begins(&mut self) {
+        self.out.count(Count::Upgrades, 1);
+        self.user.client = match self.user.is_resuming() {
+            true => self.user.client.anew(),
+            false => Client::new(self.user.client.serializer()),
+        };
+    }
+}
+
+/// The key of the upgrade that a user has under way: the same again when its answer comes.
+fn upgrade_key(values: &Values, user: &User) -> String {
+    let attempt = user.extra.as_ref().map_or(0, |extra| extra.attempts);
+    let low = mix(values.seed ^ u64::from(values.run) << 32, u64::from(user.id));
+    let high = mix(low, u64::from(attempt) << 32 | u64::from(user.at));
+    let mut nonce = [0; 16];
+    nonce[..8].copy_from_slice(&low.to_le_bytes());
+    nonce[8..].copy_from_slice(&high.to_le_bytes());
+    client_key(nonce)
+}
+
+/// Value of the `Host` header; Tsung's is without the port.
+fn host_header(target: &Target, bare: bool) -> String {
+    let host = match target.host.parse::<std::net::Ipv6Addr>() {
+        Ok(_) => format!("[{}]", target.host),
+        Err(_) => target.host.clone(),
+    };
+    let port = target.address.port();
+    let usual = if target.tls { 443 } else { 80 };
+    if bare || port == usual { host } else { format!("{host}:{port}") }
+}
+
+/// The `vsn` parameter, unless the scenario has one.
+fn add_vsn(path: &mut String, dialect: Dialect) {
+    let Dialect::Phoenix(vsn) = dialect else { return };
+    let query = path.split_once('?').map(|(_, query)| query);
+    if query.is_some_and(|query| query.split('&').any(|pair| pair.starts_with("vsn="))) {
+        return;
+    }
+    path.push(if query.is_some() { '&' } else { '?' });
+    path.push_str(match vsn {
+        Vsn::V1 => "vsn=1.0.0",
+        Vsn::V2 => "vsn=2.0.0",
+    });
+}
+
+/// Makes what templates came to a target that can stand in a request line.
+fn make_target(path: &mut String) {
+    if !path.starts_with('/') {
+        path.insert(0, '/');
+    }
+    if path.bytes().any(|byte| byte <= b' ' || byte >= 0x7f) {
+        let mut encoded = String::with_capacity(path.len() + 16);
+        for byte in path.bytes() {
+            match byte {
+                0x21..=0x7e => encoded.push(byte as char),
+                _ => {
+                    use std::fmt::Write;
+                    // Writing to a string does not fail.
+                    let _ = write!(encoded, "%{byte:02X}");
+                }
+            }
+        }
+        *path = encoded;
+    }
+}

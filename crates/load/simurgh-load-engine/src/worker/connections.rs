@@ -1,0 +1,217 @@
+//! What comes over users' connections: decrypted, cut into frames, given to the user it is for.
+
+use simurgh_load_client::tls::{TlsClient, TlsError};
+use simurgh_load_record::{Count, ErrorKind, Metric};
+use simurgh_proto::ws::{CloseCode, Decoder, Limits, Role};
+use simurgh_reactor::{Closed, Key};
+
+use super::Worker;
+use super::services::Net;
+use crate::user::{ConnState, Input, Purpose};
+
+/// Largest message taken: what servers send to a user.
+const LIMITS: Limits = Limits { frame_bytes_max: 16 << 20, message_bytes_max: 16 << 20 };
+
+impl Worker {
+    /// The TCP connection is there.
+    pub(super) fn established(&mut self, io: &mut Net, key: Key) {
+        let Some(u) = io.conn_ref(key).copied() else { return };
+        let now_ns = io.clock_ns();
+        let Some(user) = self.users.get(u) else { return };
+        let Some(purpose) = user.purpose_of(key) else { return };
+        let target = self.program.scenario.targets.get(user.server.place());
+        let Some(target) = target else { return };
+        if !target.tls {
+            return self.step(io, u, now_ns, connected(purpose));
+        }
+        let Some(config) = &self.services.tls else { return };
+        let mut out = Vec::new();
+        match TlsClient::begin(config, &target.host, &mut out) {
+            Ok(tls) => {
+                user.set_tls(purpose, tls.into());
+                io.send(key, &out);
+            }
+            Err(error) => self.step(io, u, now_ns, failed(purpose, ErrorKind::Tls, error)),
+        }
+    }
+
+    /// Bytes have come.
+    pub(super) fn bytes_in(&mut self, io: &mut Net, key: Key, data: &mut [u8]) {
+        let Some(u) = io.conn_ref(key).copied() else { return };
+        let received_ns = self.received_ns(io);
+        let Some(user) = self.users.get(u) else { return };
+        let Some(purpose) = user.purpose_of(key) else { return };
+        let Some(mut tls) = user.take_tls(purpose) else {
+            return self.plain_in(io, u, (key, purpose), data, received_ns);
+        };
+        let (mut plain, mut out) = (Vec::new(), Vec::new());
+        let was_open = tls.progress().handshake_done;
+        let outcome = tls.receive(data, &mut plain, &mut out);
+        user.set_tls(purpose, tls);
+        if !out.is_empty() {
+            io.send(key, &out);
+        }
+        if !was_open && matches!(&outcome, Ok(progress) if progress.handshake_done) {
+            self.step(io, u, received_ns, connected(purpose));
+        }
+        if !plain.is_empty() {
+            self.plain_in(io, u, (key, purpose), &mut plain, received_ns);
+        }
+        if let Err(error) = outcome
+            && self.users.get(u).is_some_and(|user| user.purpose_of(key) == Some(purpose))
+        {
+            let kind = if was_open { ErrorKind::ConnectionReset } else { ErrorKind::Tls };
+            let text = TlsError::to_string(&error);
+            self.step(io, u, received_ns, failed(purpose, kind, text));
+        }
+    }
+
+    /// When the bytes at hand were received: by the kernel, if it says so.
+    fn received_ns(&mut self, io: &Net) -> u64 {
+        let now_ns = io.clock_ns();
+        if self.receive_stamps
+            && let Some(stamp_ns) = io.received_at()
+        {
+            let error_us = now_ns.saturating_sub(stamp_ns) / 1000;
+            self.services.recorder.time(Metric::StampError, error_us);
+        }
+        now_ns
+    }
+
+    /// A user that reads slowly on purpose does not read again for a while.
+    fn throttle(&mut self, io: &mut Net, u: u32, key: Key, bytes: usize) {
+        if !self.program.throttled {
+            return;
+        }
+        let Some(user) = self.users.get(u) else { return };
+        let session = self.program.session_at(user.at);
+        if let Some(rate) = session.and_then(|session| session.read_rate_max) {
+            let pause_ns = (bytes as u64).saturating_mul(1_000_000_000) / rate.max(1);
+            io.hold(key);
+            self.sweeps.release_at(io.now().ns + pause_ns, key);
+        }
+    }
+
+    /// Bytes have come, decrypted where that is needed.
+    fn plain_in(
+        &mut self,
+        io: &mut Net,
+        u: u32,
+        (key, purpose): (Key, Purpose),
+        data: &mut [u8],
+        received_ns: u64,
+    ) {
+        self.services.recorder.count(Count::BytesIn, data.len() as u64);
+        if purpose == Purpose::Posts {
+            return self.step(io, u, received_ns, Input::PostsBytes(data));
+        }
+        self.throttle(io, u, key, data.len());
+        if self.is_websocket(u, key) {
+            return self.frames_in(io, u, key, data, received_ns);
+        }
+        self.step(io, u, received_ns, Input::Bytes(data));
+        self.give_polled(io, u, received_ns);
+        let unread = std::mem::take(&mut self.services.unread);
+        if let Some(at) = data.len().checked_sub(unread).filter(|_| self.is_websocket(u, key)) {
+            self.frames_in(io, u, key, data.split_at_mut(at).1, received_ns);
+        }
+    }
+
+    fn is_websocket(&mut self, u: u32, key: Key) -> bool {
+        let is_it = |conn| matches!(conn, ConnState::WebSocket | ConnState::WebSocketClosing);
+        self.users.get(u).is_some_and(|user| user.key == key && is_it(user.conn))
+    }
+
+    fn frames_in(&mut self, io: &mut Net, u: u32, key: Key, data: &mut [u8], received_ns: u64) {
+        let Some(user) = self.users.get(u) else { return };
+        let mut decoder = match &mut user.extra {
+            Some(extra) => std::mem::take(&mut extra.decoder),
+            None => Decoder::new(),
+        };
+        let mut input = data;
+        loop {
+            match decoder.next(Role::Client, &LIMITS, &mut input) {
+                Ok(Some(event)) => {
+                    self.step(io, u, received_ns, Input::Event(event));
+                    if self.users.get(u).is_none_or(|user| user.key != key) {
+                        return;
+                    }
+                }
+                Ok(None) => break,
+                Err(error) => {
+                    let kind = match error.close_code() {
+                        CloseCode::TOO_BIG => ErrorKind::MessageTooLarge,
+                        _ => ErrorKind::FrameError,
+                    };
+                    let text = error.to_string();
+                    let input = Input::ProtocolError(error.close_code(), kind, text);
+                    return self.step(io, u, received_ns, input);
+                }
+            }
+        }
+        if let Some(user) = self.users.get(u) {
+            if decoder.in_message() {
+                user.extra().decoder = decoder;
+            } else {
+                user.tidy();
+            }
+        }
+    }
+
+    /// Gives a user the messages that its poll has brought, as long as its session goes on.
+    fn give_polled(&mut self, io: &mut Net, u: u32, received_ns: u64) {
+        if self.services.polled.is_empty() {
+            return;
+        }
+        let messages = std::mem::take(&mut self.services.polled);
+        let Some(key) = self.users.get(u).map(|user| user.key) else { return };
+        for message in &messages {
+            // What one message leads to may end the session.
+            let goes_on =
+                |user: &mut crate::user::User| user.conn == ConnState::Poll && user.key == key;
+            if !self.users.get(u).is_some_and(goes_on) {
+                return;
+            }
+            self.step(io, u, received_ns, Input::Polled(message));
+        }
+    }
+
+    /// A connection has ended by itself.
+    pub(super) fn ended(&mut self, io: &mut Net, key: Key, u: u32, why: Closed) {
+        let kind = match why {
+            Closed::Unconnected(kind) => ErrorKind::of_unconnected(kind),
+            Closed::Slow => ErrorKind::SendStalled,
+            Closed::Reset(_) => ErrorKind::ConnectionReset,
+            Closed::PeerEof | Closed::Local => ErrorKind::EndOfStream,
+        };
+        let now_ns = io.clock_ns();
+        let Some(user) = self.users.get(u) else { return };
+        let stored = user.extra.as_ref().and_then(|extra| extra.stored.as_ref());
+        let is_stored = stored.is_some_and(|stored| stored.key == key);
+        let input = match user.purpose_of(key) {
+            Some(Purpose::User) => {
+                let in_handshake = !matches!(why, Closed::Unconnected(_));
+                Input::Ended { kind, in_handshake }
+            }
+            Some(Purpose::Posts) => Input::PostsEnded(kind),
+            None if is_stored => Input::StoredEnded,
+            None => return,
+        };
+        self.step(io, u, now_ns, input);
+        self.give_polled(io, u, now_ns);
+    }
+}
+
+fn connected<'a>(purpose: Purpose) -> Input<'a> {
+    match purpose {
+        Purpose::User => Input::Connected,
+        Purpose::Posts => Input::PostsConnected,
+    }
+}
+
+fn failed<'a>(purpose: Purpose, kind: ErrorKind, text: String) -> Input<'a> {
+    match purpose {
+        Purpose::User => Input::Failed(kind, text),
+        Purpose::Posts => Input::PostsFailed(kind, text),
+    }
+}

@@ -1,0 +1,453 @@
+//! A worker: one thread on the reactor, its share of the users, and what it tells the collector.
+//!
+//! Each turn: what the network brought (`connections`), then the end of the turn: users whose timer
+//! is due, arrivals, heartbeats, cuts, the report of the second. Every wait of the loop ends at the
+//! next of these, so an idle worker sleeps. What users decide is in [`crate::user`]; what they want
+//! done is done by `services`.
+
+mod connections;
+mod cuts;
+mod services;
+mod sweeps;
+
+use std::collections::VecDeque;
+use std::rc::Rc;
+
+use simurgh_load_client::SourcePool;
+use simurgh_load_client::tls::TlsConfig;
+use simurgh_load_record::{Count, Delta, ErrorKind, Recorder, Seen};
+use simurgh_load_scenario::Follow;
+use simurgh_proto::serializer::Serializer;
+use simurgh_proto::session::client::Client;
+use simurgh_reactor::{Closed, Handler, Key, Next, Slow, give_back_memory};
+
+use crate::arrivals::{Arrivals, Started};
+use crate::chance::mix;
+use crate::command::{WorkerCommand, WorkerEvent};
+use crate::program::{Program, serializer};
+use crate::schedule::Share;
+use crate::time::{ms, us};
+use crate::user::{
+    ConnState, Context, Input, Interruptible, Machine, NO_KEY, POLL_CHECK_INTERVAL, User,
+    UserState, Users,
+};
+use crate::wheel::{Link, Wheel};
+use cuts::Cuts;
+use services::{LINGER_NS, NOBODY, Net, Services, StepOutputs, Timer};
+use sweeps::Sweeps;
+
+pub(crate) use services::EventSender;
+
+/// A worker's state.
+pub(crate) struct Worker {
+    program: Rc<Program>,
+    users: Users,
+    wheel: Wheel,
+    context: Context,
+    services: Services,
+    arrivals: Arrivals,
+    sweeps: Sweeps,
+    cuts: Cuts,
+    thread: u16,
+    receive_stamps: bool,
+    stopping: Stopping,
+    /// End of the last second that was reported.
+    reported_ns: u64,
+    traffic: Traffic,
+    said_idle: bool,
+}
+
+/// What a worker is made of.
+pub(crate) struct Parts {
+    pub(crate) program: Rc<Program>,
+    pub(crate) context: Context,
+    pub(crate) recorder: Recorder,
+    pub(crate) tls: Option<TlsConfig>,
+    pub(crate) events: EventSender,
+    pub(crate) share: Share,
+    pub(crate) thread: u16,
+    pub(crate) receive_stamps: bool,
+}
+
+/// Users that came or went, as far as memory has not been given back since.
+#[derive(Debug, Default)]
+struct Traffic {
+    users: u32,
+    /// As it was a second ago.
+    before: u32,
+}
+
+impl Traffic {
+    /// So many leave enough behind for a look: a record of each of those who join at the same time,
+    /// and what grew with their number.
+    const CROWD: u32 = 256;
+
+    /// Whether memory is to be given back.
+    fn is_crowd(&self) -> bool {
+        self.users >= Self::CROWD
+    }
+
+    fn add(&mut self) {
+        self.users = self.users.saturating_add(1);
+    }
+
+    /// A second has passed: gives memory back if a crowd has moved, and nobody does any more.
+    fn second(&mut self) {
+        if self.is_crowd() && self.users == self.before && give_back_memory() {
+            self.users = 0;
+        }
+        self.before = self.users;
+    }
+}
+
+/// How far the end of the run is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stopping {
+    No,
+    /// Users are being ended, from this place on.
+    Users(u32),
+    /// Connections are being closed, until this time at the latest.
+    Connections(u64),
+    Done,
+}
+
+/// Time that users and arrivals may take of one turn.
+const SLICE_NS: u64 = 300_000;
+/// How often a worker reports, if there is anything.
+const REPORT_NS: u64 = 1_000_000_000;
+
+impl Worker {
+    pub(crate) fn new(parts: Parts) -> Self {
+        let Parts { program, context, recorder, tls, events, share, thread, receive_stamps } =
+            parts;
+        let scenario = &program.scenario;
+        let services = Services {
+            recorder,
+            events,
+            sources: SourcePool::new(&scenario.sources, share.index, share.of),
+            tls,
+            mask: fastrand::Rng::with_seed(mix(scenario.seed, share.index)),
+            frame: Vec::new(),
+            connected: 0,
+            lingering: VecDeque::new(),
+            seen: Vec::new(),
+            gathering: Vec::new(),
+            unread: 0,
+            polled: Vec::new(),
+        };
+        Self {
+            users: Users::new(),
+            wheel: Wheel::new(),
+            context,
+            services,
+            arrivals: Arrivals::new(scenario, share),
+            sweeps: Sweeps::new(&program),
+            cuts: Cuts::default(),
+            program,
+            thread,
+            receive_stamps,
+            stopping: Stopping::No,
+            reported_ns: 0,
+            traffic: Traffic::default(),
+            said_idle: false,
+        }
+    }
+
+    /// Has a user take an input, and does what it wants.
+    #[inline]
+    fn step(&mut self, io: &mut Net, u: u32, now_ns: u64, input: Input<'_>) {
+        let Self { program, users, wheel, context, services, .. } = self;
+        let Some(user) = users.get(u) else { return };
+        let mut out = StepOutputs { io, services, program, place: u, timer: Timer::Kept };
+        Machine { user, place: u, program, context, now_ns, out: &mut out }.step(input);
+        let (timer, has_left) = (out.timer, user.state == UserState::Left);
+        match timer {
+            Timer::Kept => {}
+            Timer::Set(due_ms) => wheel.set(users, u, due_ms),
+            Timer::Unset => wheel.unset(users, u),
+        }
+        if has_left {
+            users.remove(u);
+            self.traffic.add();
+        }
+    }
+
+    /// The same for what happens now.
+    fn step_now(&mut self, io: &mut Net, u: u32, input: Input<'_>) {
+        let now_ns = io.clock_ns();
+        self.step(io, u, now_ns, input);
+    }
+
+    /// Runs users whose timers are due; `true` if some are left for the next turn.
+    fn run_due(&mut self, io: &mut Net, until_ns: u64) -> bool {
+        let now_ms = ms(io.clock_ns());
+        let mut steps = 0_u32;
+        while let Some(u) = self.wheel.pop(&mut self.users, now_ms) {
+            self.step_now(io, u, Input::Time);
+            steps += 1;
+            if steps.is_multiple_of(8) && io.clock_ns() >= until_ns {
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Starts users whose time has come; `true` if some are left for the next turn.
+    fn run_arrivals(&mut self, io: &mut Net, until_ns: u64) -> bool {
+        let mut now_ns = io.clock_ns();
+        loop {
+            let users = self.users.len() as u64;
+            let Some(arrival) = self.arrivals.next(now_ns, users) else { return false };
+            self.start_user(io, arrival);
+            now_ns = io.clock_ns();
+            if now_ns >= until_ns {
+                return true;
+            }
+        }
+    }
+
+    /// Makes a user and lets it begin.
+    fn start_user(&mut self, io: &mut Net, arrival: Started) {
+        let Started { at_ns, id, phase, session } = arrival;
+        let Some(info) = self.program.sessions.get(usize::from(session)) else { return };
+        let now_ns = io.clock_ns();
+        let recorder = &mut self.services.recorder;
+        recorder.count(Count::UsersDue, 1);
+        recorder.user_started(phase, session, now_ns.saturating_sub(at_ns) / 1000);
+        let u = self.users.add(User {
+            key: NO_KEY,
+            extra: None,
+            client: Client::new(serializer(info.dialect).unwrap_or(Serializer::V2)),
+            timer: Link::UNSET,
+            at: info.start,
+            id,
+            since_us: us(at_ns),
+            started_ms: ms(at_ns),
+            round: 0,
+            phase,
+            server: self.context.spread.first(id),
+            draws: 0,
+            state: UserState::Running,
+            conn: ConnState::None,
+        });
+        self.traffic.add();
+        if let Some(drop) = &info.drop {
+            self.cuts.expect((u, id), drop, self.cuts_origin(), now_ns);
+        }
+        if self.program.scenario.follow_stamps() == Follow::Last {
+            let seen = &mut self.services.seen;
+            seen.resize(seen.len().max(u as usize + 1), Seen::default());
+            if let Some(seen) = seen.get_mut(u as usize) {
+                *seen = Seen::default();
+            }
+        }
+        self.step(io, u, now_ns, Input::Begin);
+    }
+
+    fn cuts_origin(&self) -> cuts::Origin {
+        let started_ns = self.arrivals.started_at_ns();
+        cuts::Origin { seed: self.program.scenario.seed, started_ns }
+    }
+
+    /// Heartbeats that are due, and connections that are to be read again.
+    fn run_sweeps(&mut self, io: &mut Net) {
+        let now_ns = io.now().ns;
+        while let Some(key) = self.sweeps.release(now_ns) {
+            io.release(key);
+        }
+        while let Some((u, interval)) = self.sweeps.next(self.users.places(), now_ns) {
+            let Some(user) = self.users.get(u) else { continue };
+            let session = self.program.session_at(user.at);
+            if session.is_some_and(|session| session.heartbeat == Some(interval)) {
+                self.step_now(io, u, Input::Heartbeat);
+            }
+            if interval == POLL_CHECK_INTERVAL {
+                self.step_now(io, u, Input::CheckPolls);
+            }
+        }
+    }
+
+    /// Cuts the connections of those whose time has come.
+    fn run_cuts(&mut self, io: &mut Net) {
+        let now_ns = io.now().ns;
+        while let Some(cut) = self.cuts.pop_due(now_ns) {
+            let (u, id) = (cut.place, cut.id);
+            // Another user who has this place now has an entry of its own.
+            let Some(user) = self.users.get(u).filter(|user| user.id == id) else { continue };
+            let session = self.program.session_at(user.at);
+            let Some(drop) = session.and_then(|session| session.drop) else { continue };
+            let is_on = drop.phase.is_none() || drop.phase == self.arrivals.phase_at(cut.due_ns);
+            match user.interruptible(&self.program) {
+                Interruptible::Later if is_on => {
+                    self.cuts.again(cut, now_ns);
+                    continue;
+                }
+                Interruptible::Yes if is_on => self.step_now(io, u, Input::Cut(&drop)),
+                _ => {}
+            }
+            self.cuts.expect((u, id), &drop, self.cuts_origin(), now_ns);
+        }
+    }
+
+    fn report(&mut self, io: &Net) {
+        let recorder = &mut self.services.recorder;
+        let undefined = std::mem::take(&mut self.context.values.undefined);
+        for _ in 0..undefined.min(1_000_000) {
+            recorder.error(ErrorKind::VariableUndefined, 0);
+        }
+        let unnumbered = std::mem::take(&mut self.context.values.unnumbered);
+        if unnumbered > 0 {
+            recorder.count(Count::BroadcastsUnnumbered, unnumbered.into());
+        }
+        recorder.gauges(self.users.len() as u64, self.services.connected);
+        self.traffic.second();
+        // Seconds of all workers end together, or their sums would jitter.
+        let since_ns = io.clock_ns().saturating_sub(self.reported_ns);
+        self.reported_ns += since_ns / REPORT_NS * REPORT_NS;
+        let cpu_ns = io.stats().read().cpu_ns;
+        let delta: Option<Delta> = recorder.take(cpu_ns);
+        if let Some(delta) = delta {
+            self.services.say(WorkerEvent::Delta(Box::new(delta)));
+        }
+    }
+
+    fn stop(&mut self) {
+        if self.stopping == Stopping::No {
+            self.arrivals.stop();
+            self.stopping = Stopping::Users(0);
+        }
+    }
+
+    /// Ends users and then connections, a slice a turn; `true` while there is more to do at once.
+    fn go_on_stopping(&mut self, io: &mut Net, until_ns: u64) -> bool {
+        match self.stopping {
+            Stopping::No | Stopping::Done => false,
+            Stopping::Users(from) => {
+                let mut place = from;
+                while place < self.users.places() {
+                    self.step_now(io, place, Input::Stop);
+                    place += 1;
+                    if place.is_multiple_of(8) && io.clock_ns() >= until_ns {
+                        self.stopping = Stopping::Users(place);
+                        return true;
+                    }
+                }
+                self.stopping = Stopping::Connections(io.clock_ns() + LINGER_NS);
+                true
+            }
+            Stopping::Connections(until_ns) => {
+                if !io.is_empty() && io.clock_ns() < until_ns {
+                    return false;
+                }
+                self.report(io);
+                self.stopping = Stopping::Done;
+                self.services.say(WorkerEvent::Stopped { thread: self.thread });
+                io.stop();
+                false
+            }
+        }
+    }
+
+    /// When the end of a turn has something to do again.
+    fn next(&mut self, io: &Net) -> Next {
+        let now_ns = io.clock_ns();
+        let timer = self.wheel.next_ms().map(|ms| u64::from(ms) * 1_000_000);
+        let has_news = self.services.recorder.is_touched() || self.traffic.is_crowd();
+        let report = has_news.then_some(self.reported_ns + REPORT_NS);
+        let stop = match self.stopping {
+            Stopping::Connections(until_ns) => Some(until_ns.min(now_ns + 5_000_000)),
+            _ => None,
+        };
+        let lingering = self.services.lingering.front().map(|(due_ns, _)| *due_ns);
+        let mine = [self.arrivals.next_ns(), self.sweeps.next_ns(), self.cuts.next_ns()];
+        let times = mine.into_iter().chain([timer, report, stop, lingering]);
+        match times.flatten().min() {
+            Some(at_ns) => Next::At(at_ns),
+            None => Next::Idle,
+        }
+    }
+
+    /// Tells once that nothing more will happen here by itself.
+    fn tell_idle(&mut self) {
+        let thread = self.thread;
+        if self.users.len() == 0 {
+            if self.arrivals.is_over() && !self.said_idle {
+                self.said_idle = true;
+                self.services.say(WorkerEvent::Idle { thread });
+            }
+            if self.arrivals.ask_for_next_phase() {
+                self.services.say(WorkerEvent::PhaseOver { thread });
+            }
+        } else {
+            self.said_idle = false;
+        }
+    }
+}
+
+impl Handler for Worker {
+    type Conn = u32;
+    type Mail = WorkerCommand;
+
+    fn connected(&mut self, io: &mut Net, key: Key) {
+        self.established(io, key);
+    }
+
+    fn readable(&mut self, io: &mut Net, key: Key, data: &mut [u8]) {
+        self.bytes_in(io, key, data);
+    }
+
+    fn closed(&mut self, io: &mut Net, key: Key, u: u32, why: Closed) {
+        if u != NOBODY {
+            self.ended(io, key, u, why);
+        }
+    }
+
+    fn mail(&mut self, io: &mut Net, mail: WorkerCommand) {
+        match mail {
+            WorkerCommand::Start { at_ns, clock_offset_ns } => {
+                self.context.values.clock_offset_ns = clock_offset_ns;
+                self.arrivals.start(at_ns);
+                self.sweeps.start(at_ns);
+                self.reported_ns = at_ns;
+            }
+            WorkerCommand::Clock { clock_offset_ns } => {
+                self.context.values.clock_offset_ns = clock_offset_ns;
+            }
+            WorkerCommand::NextPhase { at_ns } => self.arrivals.next_phase(at_ns),
+            WorkerCommand::Pause => self.arrivals.pause(io.clock_ns()),
+            WorkerCommand::Resume => self.arrivals.resume(io.clock_ns()),
+            WorkerCommand::Rate(factor) => self.arrivals.set_factor(factor),
+            WorkerCommand::Gathered => {
+                for u in std::mem::take(&mut self.services.gathering) {
+                    self.step_now(io, u, Input::Gathered);
+                }
+            }
+            WorkerCommand::Stop => self.stop(),
+        }
+        self.context.started_ns = self.arrivals.started_at_ns();
+    }
+
+    fn turn_end(&mut self, io: &mut Net) -> Next {
+        let now_ns = io.clock_ns();
+        let until_ns = now_ns + SLICE_NS;
+        self.services.close_lingering(io);
+        let mut more = self.go_on_stopping(io, until_ns);
+        if self.stopping == Stopping::No {
+            more |= self.run_due(io, until_ns);
+            // Arrivals have a slice of their own, or users that are late would hold them off.
+            more |= self.run_arrivals(io, until_ns + SLICE_NS);
+            self.run_sweeps(io);
+            self.run_cuts(io);
+            self.tell_idle();
+        }
+        if now_ns >= self.reported_ns + REPORT_NS && self.stopping != Stopping::Done {
+            self.report(io);
+        }
+        if more { Next::Now } else { self.next(io) }
+    }
+
+    fn slow(&mut self, _: &mut Net, _: Key) -> Slow {
+        // Its end, which follows, is counted as what it is.
+        Slow::Abort
+    }
+}

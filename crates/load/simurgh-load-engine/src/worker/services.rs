@@ -1,0 +1,287 @@
+//! What a worker does for its users: connections, what is measured, the way to the collector.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use simurgh_load_client::SourcePool;
+use simurgh_load_client::tls::{TlsClient, TlsConfig};
+use simurgh_load_record::{
+    Count, ErrorKind, MatchLine, MetricId, OfServer, Origin, Recorder, Seen,
+};
+use simurgh_proto::ws::{self, CloseCode, OpCode};
+use simurgh_reactor::{ConnectOptions, Io, Key};
+
+use crate::command::WorkerEvent;
+use crate::program::Program;
+use crate::stamp::Stamp;
+use crate::user::{Ended, HangUp, Outputs};
+
+/// What the reactor keeps of a connection: its user's place.
+pub(super) type Net = Io<u32>;
+/// Takes what workers say, on their threads.
+pub(crate) type EventSender = Arc<dyn Fn(WorkerEvent) + Send + Sync>;
+
+/// A connection that no user has any more.
+pub(super) const NOBODY: u32 = u32::MAX;
+/// How long a server may take to close a WebSocket that was closed from here, and all of them at
+/// the end of the run.
+pub(super) const LINGER_NS: u64 = 3_000_000_000;
+
+/// What a worker has for its users.
+pub(super) struct Services {
+    pub(super) recorder: Recorder,
+    /// Tells the collector, on whichever host it is.
+    pub(super) events: EventSender,
+    pub(super) sources: SourcePool,
+    pub(super) tls: Option<TlsConfig>,
+    pub(super) mask: fastrand::Rng,
+    /// Bytes on their way to be encrypted, kept for the next time.
+    pub(super) frame: Vec<u8>,
+    /// Connections ready for use.
+    pub(super) connected: u64,
+    /// Connections without a user that their servers are to close: until when, and which.
+    pub(super) lingering: VecDeque<(u64, Key)>,
+    /// The stamped messages that users got last, by user; empty if nobody wants to know.
+    pub(super) seen: Vec<Seen>,
+    /// Users that wait for all others.
+    pub(super) gathering: Vec<u32>,
+    /// What the last step has left to be given to its user: bytes of frames behind an upgrade, and
+    /// messages of a poll.
+    pub(super) unread: usize,
+    pub(super) polled: Vec<String>,
+}
+
+/// What a step wants of its user's timer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Timer {
+    Kept,
+    Unset,
+    Set(u32),
+}
+
+/// Carries out what one step of a user leads to.
+pub(super) struct StepOutputs<'a> {
+    pub(super) io: &'a mut Net,
+    pub(super) services: &'a mut Services,
+    pub(super) program: &'a Program,
+    /// The user's place.
+    pub(super) place: u32,
+    /// The user's timer is set after the step: the wheel runs through the users' own records.
+    pub(super) timer: Timer,
+}
+
+impl Services {
+    pub(super) fn say(&self, event: WorkerEvent) {
+        (self.events)(event);
+    }
+
+    /// Closes connections whose servers have not done so in time.
+    pub(super) fn close_lingering(&mut self, io: &mut Net) {
+        while let Some((due_ns, key)) = self.lingering.front().copied() {
+            // Most have ended long before, and are dropped here for it.
+            if due_ns > io.now().ns && io.conn_ref(key).is_some() {
+                return;
+            }
+            self.lingering.pop_front();
+            io.close(key);
+        }
+    }
+}
+
+impl Outputs for StepOutputs<'_> {
+    #[inline]
+    fn clock_ns(&self) -> u64 {
+        self.io.clock_ns()
+    }
+
+    #[inline]
+    fn set_timer(&mut self, due_ms: u32) {
+        self.timer = Timer::Set(due_ms);
+    }
+
+    #[inline]
+    fn unset_timer(&mut self) {
+        self.timer = Timer::Unset;
+    }
+
+    fn dial(&mut self, server: u16) -> Result<Key, (ErrorKind, String)> {
+        let scenario = &self.program.scenario;
+        let Some(target) = scenario.targets.get(usize::from(server)) else {
+            return Err((ErrorKind::Internal, "there is no such server".to_owned()));
+        };
+        self.count(Count::ConnectsTried, 1);
+        self.server(server).connects_tried += 1;
+        let how = ConnectOptions {
+            receive_buffer_bytes: scenario.sources.receive_buffer_bytes,
+            send_buffer_bytes: scenario.sources.send_buffer_bytes,
+            ..ConnectOptions::default()
+        };
+        let dialled = self.services.sources.connect(self.io, target.address, how, self.place);
+        dialled.map_err(|error| (ErrorKind::of_connect(&error), error.to_string()))
+    }
+
+    fn send(&mut self, key: Key, tls: Option<&mut TlsClient>, bytes: &[u8]) {
+        self.count(Count::BytesOut, bytes.len() as u64);
+        let Some(tls) = tls else { return self.io.send(key, bytes) };
+        let mut cipher = Vec::new();
+        // An error means that the connection is over, which its end will tell.
+        if tls.send(bytes, &mut cipher).is_ok() {
+            self.io.send(key, &cipher);
+        }
+    }
+
+    fn send_frame(
+        &mut self,
+        key: Key,
+        tls: Option<&mut TlsClient>,
+        opcode: OpCode,
+        payload: &[u8],
+    ) {
+        let mask = Some(self.services.mask.u32(..).to_ne_bytes());
+        if self.io.conn_ref(key).is_none() {
+            // Gone within this turn, which is told at its end.
+            return;
+        }
+        match opcode {
+            OpCode::Text => self.count(Count::FramesOutText, 1),
+            OpCode::Binary => self.count(Count::FramesOutBinary, 1),
+            _ => {}
+        }
+        if tls.is_none() {
+            let written = self.io.write_with(key, |_, out| {
+                let before = out.len();
+                ws::encode(opcode, payload, mask, out);
+                out.len() - before
+            });
+            return self.count(Count::BytesOut, written.unwrap_or(0) as u64);
+        }
+        let mut frame = std::mem::take(&mut self.services.frame);
+        frame.clear();
+        ws::encode(opcode, payload, mask, &mut frame);
+        self.send(key, tls, &frame);
+        self.services.frame = frame;
+    }
+
+    fn send_close(&mut self, key: Key, tls: Option<&mut TlsClient>, code: CloseCode) {
+        let mut close = Vec::new();
+        let mask = Some(self.services.mask.u32(..).to_ne_bytes());
+        ws::encode_close(code, "", mask, &mut close);
+        self.send(key, tls, &close);
+    }
+
+    fn hold(&mut self, key: Key) {
+        self.io.hold(key);
+    }
+
+    fn release(&mut self, key: Key) {
+        self.io.release(key);
+    }
+
+    fn hang_up(&mut self, key: Key, how: HangUp) {
+        if let Some(place) = self.io.conn(key) {
+            *place = NOBODY;
+        }
+        match how {
+            HangUp::Close => self.io.close(key),
+            HangUp::Abort => self.io.abort(key),
+            HangUp::Abandon => self.io.hold(key),
+            HangUp::Linger => {
+                self.io.release(key);
+                let until_ns = self.io.clock_ns() + LINGER_NS;
+                self.services.lingering.push_back((until_ns, key));
+            }
+        }
+    }
+
+    fn unread(&mut self, bytes: usize) {
+        self.services.unread = bytes;
+    }
+
+    fn messages(&mut self, messages: Vec<String>) {
+        self.services.polled = messages;
+    }
+
+    fn gather(&mut self, users: u64) {
+        self.services.say(WorkerEvent::Came { users });
+        self.services.gathering.push(self.place);
+    }
+
+    fn leave_gathering(&mut self) {
+        self.services.gathering.retain(|waiting| *waiting != self.place);
+    }
+
+    fn abort_run(&mut self) {
+        self.services.say(WorkerEvent::AbortRun);
+    }
+
+    fn left(&mut self, how: Ended, phase: u16, session: u16, life_us: u64) {
+        match how {
+            Ended::Finished => self.services.recorder.user_finished(phase, session, life_us),
+            Ended::Aborted => self.services.recorder.user_aborted(phase, session, life_us),
+        }
+    }
+
+    #[inline]
+    fn count(&mut self, count: Count, n: u64) {
+        self.services.recorder.count(count, n);
+    }
+
+    #[inline]
+    fn time(&mut self, metric: impl Into<MetricId>, us: u64) {
+        self.services.recorder.time(metric, us);
+    }
+
+    fn error(&mut self, kind: ErrorKind, origin: Origin, text: impl FnOnce() -> String) {
+        self.services.recorder.error_with(kind, origin, text);
+    }
+
+    #[inline]
+    fn server(&mut self, server: u16) -> &mut OfServer {
+        self.services.recorder.at(server)
+    }
+
+    fn opened(&mut self, server: u16) {
+        self.services.connected += 1;
+        self.server(server).connected += 1;
+    }
+
+    fn closed(&mut self, server: u16) {
+        self.services.connected = self.services.connected.saturating_sub(1);
+        self.server(server).disconnected();
+    }
+
+    #[inline]
+    fn step_lag(&mut self, lag_us: u64) {
+        self.services.recorder.step_lag(lag_us);
+    }
+
+    #[inline]
+    fn status(&mut self, status: u16) {
+        self.services.recorder.status(status);
+    }
+
+    fn published(&mut self, sender: u32, number: u32, sent_ns: u64) {
+        self.services.recorder.published(sender, number, sent_ns, 0);
+    }
+
+    #[inline]
+    fn delivered(&mut self, stamp: &Stamp, received_ns: u64, is_news: Option<bool>) {
+        let Services { recorder, seen, .. } = &mut *self.services;
+        let Stamp { sender, number, at_ns, .. } = *stamp;
+        match is_news {
+            Some(is_news) => recorder.delivered(sender, number, at_ns, received_ns, is_news),
+            None => {
+                let seen = seen.get_mut(self.place as usize);
+                recorder.delivery(sender, number, at_ns, received_ns, seen);
+            }
+        }
+    }
+
+    fn match_line(&mut self, line: MatchLine) {
+        self.services.recorder.match_line(line);
+    }
+
+    fn dump(&mut self, line: String) {
+        self.services.recorder.dump(line);
+    }
+}
