@@ -1,8 +1,9 @@
 //! The worker's side of measuring: everything here runs for each frame, so it only adds.
 
 use std::collections::HashMap;
-use std::hash::{BuildHasherDefault, Hasher};
+use std::hash::BuildHasherDefault;
 
+use super::broadcasts::KeyHasher;
 use super::delta::{BroadcastPart, Delta, Detail, MatchLine, Sample, WorkerId};
 use super::servers::ServerCounters;
 use super::{Count, ErrorKind, Hist, Metric, MetricId, Names, OfServer, Origin, Warning};
@@ -313,40 +314,15 @@ impl Recorder {
             return None;
         }
         self.by_key.insert(key, index as u32);
-        let (first_ns, last_ns) = (u64::MAX, 0);
-        let (receivers, expected) = (0, 0);
         self.delta.broadcasts.push(BroadcastPart {
             publisher,
             seq,
             sent_ns,
-            first_ns,
-            last_ns,
-            receivers,
-            expected,
+            first_ns: u64::MAX,
+            last_ns: 0,
+            receivers: 0,
+            expected: 0,
         });
         Some(index)
-    }
-}
-
-/// Spreads keys that count up, at the price of one multiplication. Keys are numbers that this tool
-/// gave out itself, or a server that fakes stamps would at worst slow down its own measurement.
-#[derive(Debug, Default)]
-pub(super) struct KeyHasher(u64);
-
-impl Hasher for KeyHasher {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-
-    fn write(&mut self, bytes: &[u8]) {
-        for &byte in bytes {
-            self.write_u64(u64::from(byte));
-        }
-    }
-
-    fn write_u64(&mut self, key: u64) {
-        // The table takes the low bits for the place and the high ones for its tags.
-        let product = (self.0 ^ key).wrapping_mul(0x9E37_79B9_7F4A_7C15);
-        self.0 = product ^ (product >> 32);
     }
 }

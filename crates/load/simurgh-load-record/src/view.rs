@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use super::figures::{self, Verdict};
 use super::{
-    Broadcast, Count, Counts, Ending, Meta, MetricId, PhasePlan, Point, Record, ServerTotal, Stats,
+    Broadcast, Counts, Ending, Meta, MetricId, PhasePlan, Point, Record, ServerTotal, Stats,
     TimePoint, Users, Warning, Worker,
 };
 
@@ -411,23 +411,4 @@ fn worker_rows(record: &Record) -> Vec<WorkerRow> {
         worker: *worker,
     });
     rows.collect()
-}
-
-/// Rates of the whole run, for tables: a counter divided by the run's length.
-pub(crate) fn per_second(record: &Record, n: u64) -> f64 {
-    let run_s = seconds(record.at_ms());
-    if run_s > 0.0 { n as f64 / run_s } else { 0.0 }
-}
-
-/// A part of a whole, 0 where there is nothing.
-pub(crate) fn share(part: u64, whole: u64) -> f64 {
-    if whole > 0 { part as f64 / whole as f64 } else { 0.0 }
-}
-
-/// The share of due users that started in time.
-pub(crate) fn arrivals_in_time(record: &Record) -> Option<f64> {
-    let counts = record.counts();
-    let due = counts[Count::UsersDue].max(counts[Count::UsersStarted]);
-    let in_time = counts[Count::UsersStarted].saturating_sub(counts[Count::LateArrivals]);
-    (due > 0).then(|| share(in_time, due))
 }

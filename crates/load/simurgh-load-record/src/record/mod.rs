@@ -1,5 +1,7 @@
 //! The whole run: every worker's deltas merged, second by second.
 
+mod detector;
+
 use std::collections::BTreeMap;
 
 use serde::{Serialize, Serializer};
@@ -7,11 +9,11 @@ use serde::{Serialize, Serializer};
 use super::broadcasts::{Broadcasts, slowest};
 use super::series::{Point, Series};
 use super::servers::{Connected, ServerTotal};
-use super::warnings::WarningDetector;
 use super::{
     Broadcast, Count, Counts, DETAILS_MAX, Delta, Ending, ErrorKind, Errors, Meta, MetricId, Tick,
-    Total, Users, Warning, WorkerId, WorkerTick,
+    Total, Users, Warning, WorkerId, WorkerTick, add_each, add_number,
 };
+use detector::WarningDetector;
 
 /// The slowest broadcasts of the run that are kept.
 const SLOWEST: usize = 20;
@@ -222,9 +224,7 @@ impl Record {
         self.users.set(all.users);
         self.connected.set(all.connected);
         self.counts.add(&all.counts);
-        for (metric, hist) in &all.times {
-            self.times.entry(*metric).or_default().absorb(hist);
-        }
+        add_each(&mut self.times, &all.times, Total::absorb);
         self.errors.add(&all.errors);
         for detail in &all.details {
             let texts = self.details.entry(detail.kind).or_default();
@@ -232,19 +232,10 @@ impl Record {
                 texts.push(detail.text.clone());
             }
         }
-        for (phase, users) in &all.phases {
-            self.phases.entry(*phase).or_default().add(users);
-        }
-        for (session, users) in &all.sessions {
-            self.sessions.entry(*session).or_default().add(users);
-        }
-        for (status, n) in &all.statuses {
-            let count = self.statuses.entry(*status).or_default();
-            *count = count.saturating_add(*n);
-        }
-        for (server, of) in &all.servers {
-            self.servers.entry(*server).or_default().apply(of);
-        }
+        add_each(&mut self.phases, &all.phases, Users::add);
+        add_each(&mut self.sessions, &all.sessions, Users::add);
+        add_each(&mut self.statuses, &all.statuses, add_number);
+        add_each(&mut self.servers, &all.servers, ServerTotal::apply);
         self.cpu_ns = self.cpu_ns.saturating_add(all.cpu_ns);
         for worker in &tick.workers {
             self.workers.entry(worker.worker).or_default().apply(worker, tick.at_ms);
