@@ -1,13 +1,11 @@
 //! One connection of a benchmark, through all the connections that take its place.
 
+use simurgh_load_client::connection::NO_KEY;
 use simurgh_load_client::http::Response;
 use simurgh_load_client::tls::TlsClient;
 use simurgh_reactor::Key;
 
 use super::job::LIMITS;
-
-/// The key of no connection.
-pub(super) const NO_KEY: Key = Key { slot: u32::MAX, generation: u32::MAX };
 
 /// Where a link stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -148,7 +148,7 @@ pub(super) mod tests {
     /// A second of a run with so many connections, answers and mean latency.
     pub(crate) fn outcome(connections: usize, rate: u64, latency_us: u64) -> Outcome {
         let job = Job::new(plan("http://127.0.0.1:1/<x>")).unwrap();
-        let mut tally = Tally::new();
+        let mut tally = Tally::default();
         for _ in 0..rate {
             tally.answered(200, latency_us * 1000);
         }

@@ -2,8 +2,9 @@
 
 use std::io;
 
+use simurgh_load_client::connection::{begin_tls, receive_tls, send_tls};
 use simurgh_load_client::http::{Done, Event, Response, ResponseError};
-use simurgh_load_client::tls::{TlsClient, TlsError};
+use simurgh_load_client::tls::TlsError;
 use simurgh_load_record::ErrorKind;
 use simurgh_reactor::{Closed, ConnectOptions, Key};
 
@@ -11,8 +12,7 @@ use super::job::LIMITS;
 use super::link::State;
 use super::worker::{Net, Phase, Worker};
 
-/// How long a server that said it would close may take to do so. Closed from here, the port would
-/// be of no use for a minute.
+/// How long a server that said it would close may take to do so.
 const LEAVE_NS: u64 = 1_000_000_000;
 
 impl Worker {
@@ -40,17 +40,13 @@ impl Worker {
             return;
         };
         let Some(config) = &self.job.tls else { return self.ready(io, place) };
-        let mut out = std::mem::take(&mut self.cipher);
-        out.clear();
-        match TlsClient::begin(config, &self.job.host, &mut out) {
+        match begin_tls(io, key, config, &self.job.host, &mut self.cipher) {
             Ok(tls) => {
-                link.tls = Some(Box::new(tls));
+                link.tls = Some(tls);
                 link.state = State::Shaking;
-                io.send(key, &out);
             }
             Err(error) => self.not_connected(io, place, ErrorKind::Tls, || error),
         }
-        self.cipher = out;
     }
 
     /// The connection can take requests.
@@ -105,11 +101,7 @@ impl Worker {
         link.since_ns = now_ns;
         link.response = Response::new(self.job.to_head, LIMITS);
         let Some(tls) = &mut link.tls else { return io.send_shared(link.key, &self.request) };
-        self.cipher.clear();
-        // An error means that the connection is over, which its end will tell.
-        if tls.send(&self.job.request, &mut self.cipher).is_ok() {
-            io.send(link.key, &self.cipher);
-        }
+        send_tls(io, link.key, tls, &self.job.request, &mut self.cipher);
     }
 
     /// Bytes have come.
@@ -119,26 +111,19 @@ impl Worker {
             return;
         };
         let Some(mut tls) = link.tls.take() else { return self.answer_in(io, place, data) };
-        let (mut plain, mut out) =
-            (std::mem::take(&mut self.plain), std::mem::take(&mut self.cipher));
-        plain.clear();
-        out.clear();
         let was_open = tls.progress().handshake_done;
-        let outcome = tls.receive(data, &mut plain, &mut out);
+        let mut plain = std::mem::take(&mut self.plain);
+        plain.clear();
+        let (is_ready, error) = receive_tls(io, key, &mut tls, data, &mut plain, &mut self.cipher);
         link.tls = Some(tls);
-        if !out.is_empty() {
-            io.send(key, &out);
-        }
-        self.cipher = out;
-        let is_open = matches!(&outcome, Ok(progress) if progress.handshake_done);
-        if is_open && !was_open {
+        if is_ready {
             self.ready(io, place);
         }
         if !plain.is_empty() {
             self.answer_in(io, place, &plain);
         }
         self.plain = plain;
-        if let Err(error) = outcome
+        if let Some(error) = error
             && self.links.get(place as usize).is_some_and(|link| link.key == key)
         {
             let text = || TlsError::to_string(&error);
@@ -181,7 +166,7 @@ impl Worker {
         link.has_answered = true;
         if !done.keep_alive {
             let key = link.let_go();
-            self.leaving.push_back((now_ns + LEAVE_NS, key));
+            self.leaving.push(now_ns + LEAVE_NS, key);
             self.tally.reconnects += 1;
             self.open(io, place);
         } else if is_all {

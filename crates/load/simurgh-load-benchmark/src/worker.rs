@@ -7,35 +7,18 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use simurgh_load_client::SourcePool;
+use simurgh_load_client::connection::Leaving;
 use simurgh_load_record::ErrorKind;
 use simurgh_reactor::{Closed, Handler, Io, Key, Next, Shared, Slow};
 
 use super::job::Job;
 use super::link::{Link, State};
+use super::message::{EventSender, WorkerCommand, WorkerEvent};
 use super::pace::Pace;
-use super::run::EventSender;
 use super::tally::Tally;
 
 /// What the reactor keeps of a connection: the place of its link.
 pub(super) type Net = Io<u32>;
-
-/// What workers are told.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum WorkerCommand {
-    /// The first requests leave at this time of the workers' clock.
-    Start { at_ns: u64 },
-    /// It ends now.
-    Stop,
-}
-
-/// What a worker tells.
-#[derive(Debug)]
-pub(super) enum WorkerEvent {
-    /// All its connections are open, or could not be opened.
-    Ready { opened: usize, error: Option<String> },
-    /// It has ended.
-    Done(Box<Tally>),
-}
 
 /// How far it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,15 +55,14 @@ pub(super) struct Worker {
     /// Links whose first connection is open, or could not be opened.
     pub(super) settled: usize,
     pub(super) opened: usize,
-    /// Connections that their servers are to close: until when, and which.
-    pub(super) leaving: VecDeque<(u64, Key)>,
+    pub(super) leaving: Leaving,
     /// Bytes on their way from and to TLS, kept for the next time.
     pub(super) plain: Vec<u8>,
     pub(super) cipher: Vec<u8>,
     events: EventSender,
-    /// Places before this one have been told to connect.
+    /// Links before this one have begun to connect.
     begun: usize,
-    /// Closed loop: places before this one have had their first request.
+    /// Links before this one have had their first request.
     kicked: usize,
     start_ns: u64,
     end_ns: u64,
@@ -108,12 +90,12 @@ impl Worker {
             idle: VecDeque::new(),
             pace: job.plan.rate.map(|rate| Pace::new(rate, thread, of)),
             sources: SourcePool::new(&job.sources, thread as u64, of as u64),
-            tally: Tally::new(),
+            tally: Tally::default(),
             phase: Phase::Opening,
             opening: 0,
             settled: 0,
             opened: 0,
-            leaving: VecDeque::new(),
+            leaving: Leaving::default(),
             plain: Vec::new(),
             cipher: Vec::new(),
             events,
@@ -204,13 +186,7 @@ impl Worker {
     /// What is looked at ten times a second.
     fn tick(&mut self, io: &mut Net, now_ns: u64) {
         self.next_tick_ns = now_ns + self.tick_ns;
-        while let Some((until_ns, key)) = self.leaving.front().copied() {
-            if until_ns > now_ns && io.conn_ref(key).is_some() {
-                break;
-            }
-            self.leaving.pop_front();
-            io.close(key);
-        }
+        self.leaving.close_due(io, now_ns);
         if self.is_running(now_ns) && now_ns >= self.sampled.0 + TICK_NS {
             let (since_ns, before) = self.sampled;
             let seconds = (now_ns - since_ns) as f64 / 1e9;
@@ -267,8 +243,7 @@ impl Worker {
         }
         self.tally.elapsed_ns = now_ns.saturating_sub(self.start_ns);
         self.tally.cpu_ns = io.stats().read().cpu_ns.saturating_sub(self.cpu_ns);
-        let tally = std::mem::replace(&mut self.tally, Tally::new());
-        self.events.say(WorkerEvent::Done(Box::new(tally)));
+        self.events.send(WorkerEvent::Done(Box::new(std::mem::take(&mut self.tally))));
         io.stop();
     }
 
@@ -338,7 +313,7 @@ impl Handler for Worker {
                 }
                 self.phase = Phase::Waiting;
                 let error = self.tally.first_error.clone();
-                self.events.say(WorkerEvent::Ready { opened: self.opened, error });
+                self.events.send(WorkerEvent::Ready { opened: self.opened, error });
                 Next::At(self.next_tick_ns)
             }
             Phase::Waiting => Next::At(self.next_tick_ns),

@@ -1,6 +1,7 @@
 //! Connections of load generators: where they come from, how they are secured, and HTTP/1.1 as a
 //! client speaks it. The engine and the HTTP benchmark stand on it; it measures nothing.
 
+pub mod connection;
 pub mod http;
 mod md5;
 mod resolve;

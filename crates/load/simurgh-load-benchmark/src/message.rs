@@ -1,0 +1,49 @@
+//! Messages between a runner and its workers.
+
+use std::sync::mpsc::Sender;
+
+use simurgh_load_report::control::Command;
+
+use super::tally::Tally;
+
+/// A command to a worker.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum WorkerCommand {
+    /// The first requests leave at this time of the workers' clock.
+    Start { at_ns: u64 },
+    /// It ends now.
+    Stop,
+}
+
+/// What a worker reports.
+#[derive(Debug)]
+pub(super) enum WorkerEvent {
+    /// All its connections are open, or could not be opened.
+    Ready { opened: usize, error: Option<String> },
+    /// It has ended.
+    Done(Box<Tally>),
+}
+
+/// What a runner receives.
+#[derive(Debug)]
+pub(super) enum RunEvent {
+    /// From a worker of the pool with this number.
+    Worker(u64, WorkerEvent),
+    /// From its [`Control`](simurgh_load_report::control::Control).
+    Control(Command),
+}
+
+/// Where the workers of a pool send their events.
+#[derive(Clone, Debug)]
+pub(super) struct EventSender {
+    pub(super) sender: Sender<RunEvent>,
+    /// Number of the pool.
+    pub(super) pool: u64,
+}
+
+impl EventSender {
+    pub(super) fn send(&self, event: WorkerEvent) {
+        // Nobody receives it only when the run was given up.
+        let _ = self.sender.send(RunEvent::Worker(self.pool, event));
+    }
+}
