@@ -481,6 +481,23 @@ pub enum Compare {
 }
 
 impl Compare {
+    /// How it is written; longer signs come before those that they begin with.
+    pub(crate) const SIGNS: [(&str, Self); 6] = [
+        ("==", Self::Eq),
+        ("!=", Self::Neq),
+        (">=", Self::Gte),
+        ("<=", Self::Lte),
+        (">", Self::Gt),
+        ("<", Self::Lt),
+    ];
+
+    /// The sign that a condition such as `>= 3` begins with, and its value.
+    pub(crate) fn split(text: &str) -> Option<(Self, &str)> {
+        let text = text.trim();
+        let mut signs = Self::SIGNS.iter();
+        signs.find_map(|(sign, compare)| Some((*compare, text.strip_prefix(sign)?.trim())))
+    }
+
     /// Whether two values are in this order.
     pub fn holds<T: PartialOrd>(self, left: T, right: T) -> bool {
         match self {

@@ -140,23 +140,17 @@ impl Dashboard {
 
     /// Sends the end of the run to open pages, and ends; takes up to 2 seconds when a page does not
     /// read.
-    pub fn finish(mut self) {
-        self.end();
-    }
+    pub fn finish(self) {}
+}
 
-    fn end(&mut self) {
+impl Drop for Dashboard {
+    fn drop(&mut self) {
         if let Some(stop) = self.stop.take() {
             let _ = stop.send(());
         }
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
-    }
-}
-
-impl Drop for Dashboard {
-    fn drop(&mut self) {
-        self.end();
     }
 }
 

@@ -100,21 +100,15 @@ pub fn start(options: Options) -> io::Result<Terminal> {
 
 impl Terminal {
     /// Ends the view.
-    pub fn finish(mut self) {
-        self.end();
-    }
-
-    fn end(&mut self) {
-        drop(self.stop.take());
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
-        }
-    }
+    pub fn finish(self) {}
 }
 
 impl Drop for Terminal {
     fn drop(&mut self) {
-        self.end();
+        drop(self.stop.take());
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
         restore();
     }
 }

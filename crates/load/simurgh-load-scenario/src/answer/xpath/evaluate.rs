@@ -7,7 +7,7 @@
 use std::borrow::Cow;
 use std::collections::HashSet;
 
-use super::expression::{Axis, Expression, Function, Path, Start, Step, Test};
+use super::expression::{Axis, Expression, Function, Operator, Path, Start, Step, Test};
 use super::value::{Value, normalized, number, rounded, substring, translate};
 use crate::Compare;
 use crate::answer::tree::{Kind, Name, NodeId, ROOT, Tree};
@@ -50,22 +50,12 @@ impl<'t> Evaluation<'t> {
     fn value(&mut self, expression: &Expression, focus: Focus) -> Option<Value<'t>> {
         self.spend(1)?;
         Some(match expression {
-            Expression::Or(any) => Value::Boolean(self.first_that(any, focus, true)?),
-            Expression::And(all) => Value::Boolean(!self.first_that(all, focus, false)?),
-            Expression::Compare(first, others) => {
+            Expression::Operators(first, others) => {
                 let mut left = self.value(first, focus)?;
-                for (comparison, right) in others {
-                    let right = self.value(right, focus)?;
-                    left = Value::Boolean(self.compare(*comparison, left, right)?);
+                for (operator, right) in others {
+                    left = self.operation(*operator, left, right, focus)?;
                 }
                 left
-            }
-            Expression::Calculate(first, others) => {
-                let mut left = self.number(first, focus)?;
-                for (calculation, right) in others {
-                    left = calculation(left, self.number(right, focus)?);
-                }
-                Value::Number(left)
             }
             Expression::Negative(inner) => Value::Number(-self.number(inner, focus)?),
             Expression::Union(all) => {
@@ -82,14 +72,29 @@ impl<'t> Evaluation<'t> {
         })
     }
 
-    /// Whether one of them is `wanted`; stops at the first.
-    fn first_that(&mut self, all: &[Expression], focus: Focus, wanted: bool) -> Option<bool> {
-        for one in all {
-            if self.value(one, focus)?.is_true() == wanted {
-                return Some(true);
+    /// One operator; its right side is evaluated only where it decides.
+    fn operation(
+        &mut self,
+        operator: Operator,
+        left: Value<'t>,
+        right: &Expression,
+        focus: Focus,
+    ) -> Option<Value<'t>> {
+        Some(match operator {
+            Operator::Or | Operator::And => {
+                let is_decided = left.is_true() == matches!(operator, Operator::Or);
+                let decides = if is_decided { left } else { self.value(right, focus)? };
+                Value::Boolean(decides.is_true())
             }
-        }
-        Some(false)
+            Operator::Compare(comparison) => {
+                let right = self.value(right, focus)?;
+                Value::Boolean(self.compare(comparison, left, right)?)
+            }
+            Operator::Calculate(calculate) => {
+                let left = self.number_of(&left)?;
+                Value::Number(calculate(left, self.number(right, focus)?))
+            }
+        })
     }
 
     fn number(&mut self, expression: &Expression, focus: Focus) -> Option<f64> {
@@ -100,7 +105,7 @@ impl<'t> Evaluation<'t> {
     fn nodes(&mut self, expression: &Expression, focus: Focus) -> Option<Vec<NodeId>> {
         match self.value(expression, focus)? {
             Value::Nodes(nodes) => Some(nodes),
-            // The parser lets nothing else come focus.
+            // The parser lets nothing else come here.
             _ => Some(Vec::new()),
         }
     }

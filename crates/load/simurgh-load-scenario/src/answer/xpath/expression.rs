@@ -10,10 +10,7 @@ use crate::Compare;
 /// deeper than a short one.
 #[derive(Debug)]
 pub(super) enum Expression {
-    Or(Vec<Expression>),
-    And(Vec<Expression>),
-    Compare(Box<Expression>, Vec<(Compare, Expression)>),
-    Calculate(Box<Expression>, Vec<(Calculation, Expression)>),
+    Operators(Box<Expression>, Vec<(Operator, Expression)>),
     Negative(Box<Expression>),
     Union(Vec<Expression>),
     Path(Box<Path>),
@@ -29,8 +26,14 @@ impl Expression {
     }
 }
 
-/// What an arithmetic operator does.
-pub(super) type Calculation = fn(f64, f64) -> f64;
+/// What stands between two expressions.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Operator {
+    Or,
+    And,
+    Compare(Compare),
+    Calculate(fn(f64, f64) -> f64),
+}
 
 /// Where it starts, which of those nodes are taken, and the steps from there.
 #[derive(Debug)]
