@@ -59,7 +59,6 @@ pub struct Job {
     /// Name or address, as certificates have it.
     pub(super) host: String,
     pub(super) tls: Option<TlsConfig>,
-    /// The request, all of it.
     pub(super) request: Vec<u8>,
     pub(super) to_head: bool,
     pub(super) sources: Sources,

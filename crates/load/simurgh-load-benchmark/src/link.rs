@@ -7,7 +7,6 @@ use simurgh_reactor::Key;
 
 use super::job::LIMITS;
 
-/// Where a link stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum State {
     /// There is no connection; the next tick tries again.

@@ -6,25 +6,25 @@ use simurgh_load_report::control::Command;
 
 use super::tally::Tally;
 
-/// A command to a worker.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum WorkerCommand {
     /// The first requests leave at this time of the workers' clock.
-    Start { at_ns: u64 },
-    /// It ends now.
+    Start {
+        at_ns: u64,
+    },
     Stop,
 }
 
-/// What a worker reports.
 #[derive(Debug)]
 pub(super) enum WorkerEvent {
     /// All its connections are open, or could not be opened.
-    Ready { opened: usize, error: Option<String> },
-    /// It has ended.
+    Ready {
+        opened: usize,
+        error: Option<String>,
+    },
     Done(Box<Tally>),
 }
 
-/// What a runner receives.
 #[derive(Debug)]
 pub(super) enum RunEvent {
     /// From a worker of the pool with this number.
@@ -37,7 +37,6 @@ pub(super) enum RunEvent {
 #[derive(Clone, Debug)]
 pub(super) struct EventSender {
     pub(super) sender: Sender<RunEvent>,
-    /// Number of the pool.
     pub(super) pool: u64,
 }
 

@@ -20,9 +20,7 @@ pub(super) struct Tally {
     pub(super) requests: u64,
     /// Those of each status, from 100 on; empty before the first.
     statuses: Vec<u64>,
-    /// Bytes received.
     pub(super) bytes_in: u64,
-    /// What went wrong, and how often.
     pub(super) errors: BTreeMap<ErrorKind, u64>,
     /// The words for the first of them.
     pub(super) first_error: Option<String>,
@@ -46,7 +44,6 @@ impl Tally {
         self.latency_ns += ns;
     }
 
-    /// An answer came whole.
     #[inline]
     pub(super) fn answered(&mut self, status: u16, ns: u64) {
         self.waited(ns);
@@ -59,7 +56,6 @@ impl Tally {
         }
     }
 
-    /// Something went wrong.
     pub(super) fn error(&mut self, kind: ErrorKind, text: impl FnOnce() -> String) {
         *self.errors.entry(kind).or_default() += 1;
         if self.first_error.is_none() {
@@ -75,7 +71,6 @@ impl Tally {
         }
     }
 
-    /// Answers by status.
     pub(super) fn statuses(&self) -> BTreeMap<u16, u64> {
         let counted = (100..).zip(self.statuses.iter().copied());
         counted.filter(|(_, count)| *count > 0).collect()

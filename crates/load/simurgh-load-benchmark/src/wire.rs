@@ -33,7 +33,6 @@ impl Worker {
         }
     }
 
-    /// TCP's handshake is done.
     pub(super) fn link_up(&mut self, io: &mut Net, key: Key) {
         let Some(place) = io.conn(key).copied() else { return };
         let Some(link) = self.links.get_mut(place as usize).filter(|link| link.key == key) else {
@@ -49,7 +48,6 @@ impl Worker {
         }
     }
 
-    /// The connection can take requests.
     fn ready(&mut self, io: &mut Net, place: u32) {
         self.settle(true);
         let Some(link) = self.links.get_mut(place as usize) else { return };
@@ -93,7 +91,6 @@ impl Worker {
         self.settle(false);
     }
 
-    /// Sends the request.
     pub(super) fn send(&mut self, io: &mut Net, place: u32, due_ns: u64, now_ns: u64) {
         let Some(link) = self.links.get_mut(place as usize) else { return };
         link.state = State::Busy;
@@ -104,7 +101,6 @@ impl Worker {
         send_tls(io, link.key, tls, &self.job.request, &mut self.cipher);
     }
 
-    /// Bytes have come.
     pub(super) fn bytes_in(&mut self, io: &mut Net, key: Key, data: &mut [u8]) {
         let Some(place) = io.conn(key).copied() else { return };
         let Some(link) = self.links.get_mut(place as usize).filter(|link| link.key == key) else {
@@ -134,7 +130,6 @@ impl Worker {
         }
     }
 
-    /// Bytes of an answer have come.
     fn answer_in(&mut self, io: &mut Net, place: u32, data: &[u8]) {
         self.tally.bytes_in += data.len() as u64;
         let Some(link) = self.links.get_mut(place as usize) else { return };

@@ -20,10 +20,8 @@ use super::tally::Tally;
 /// What the reactor keeps of a connection: the place of its link.
 pub(super) type Net = Io<u32>;
 
-/// How far it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Phase {
-    /// Connections are opened.
     Opening,
     /// Until all workers have theirs.
     Waiting,
@@ -50,7 +48,6 @@ pub(super) struct Worker {
     pub(super) sources: SourcePool,
     pub(super) tally: Tally,
     pub(super) phase: Phase,
-    /// Connections that are being opened.
     pub(super) opening: usize,
     /// Links whose first connection is open, or could not be opened.
     pub(super) settled: usize,
@@ -111,7 +108,6 @@ impl Worker {
         }
     }
 
-    /// Requests may leave.
     pub(super) fn is_running(&self, now_ns: u64) -> bool {
         self.phase == Phase::Running && (self.start_ns..self.end_ns).contains(&now_ns)
     }

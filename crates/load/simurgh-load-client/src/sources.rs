@@ -36,7 +36,7 @@ pub struct SourcePool {
 impl SourcePool {
     /// The addresses of worker `index` of `of`.
     pub fn new(sources: &Sources, index: u64, of: u64) -> Self {
-        let count = sources.addresses.iter().map(|range| length(*range)).sum();
+        let count = sources.addresses.iter().map(AddressRange::count).sum();
         let given = sources.addresses.clone();
         Self { given, count, ports: sources.ports, index, of, turn: 0, loopback: 0 }
     }
@@ -111,9 +111,9 @@ impl SourcePool {
         let mut number = (self.turn + self.index) % self.count;
         let same_family = |range: &&AddressRange| range.first.is_ipv4() == target.is_ipv4();
         for range in self.given.iter().filter(same_family).cycle().take(2 * self.given.len()) {
-            let addresses = length(*range);
+            let addresses = range.count();
             if number < addresses {
-                return Some(add(range.first, number));
+                return Some(range.nth(number));
             }
             number -= addresses;
         }
@@ -125,26 +125,6 @@ impl SourcePool {
         let ports = u64::from(last - first.min(last)) + 1;
         let mine = (self.turn * self.of + self.index) % ports;
         first + u16::try_from(mine).unwrap_or(0)
-    }
-}
-
-fn length(range: AddressRange) -> u64 {
-    let span = match (range.first, range.last) {
-        (IpAddr::V4(first), IpAddr::V4(last)) => {
-            u128::from(last.to_bits().saturating_sub(first.to_bits()))
-        }
-        (IpAddr::V6(first), IpAddr::V6(last)) => last.to_bits().saturating_sub(first.to_bits()),
-        _ => 0,
-    };
-    u64::try_from(span).unwrap_or(u64::MAX - 1).saturating_add(1)
-}
-
-fn add(address: IpAddr, number: u64) -> IpAddr {
-    match address {
-        IpAddr::V4(v4) => Ipv4Addr::from_bits(v4.to_bits().wrapping_add(number as u32)).into(),
-        IpAddr::V6(v6) => {
-            std::net::Ipv6Addr::from_bits(v6.to_bits().wrapping_add(u128::from(number))).into()
-        }
     }
 }
 

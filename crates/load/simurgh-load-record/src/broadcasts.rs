@@ -76,7 +76,6 @@ impl Open {
     }
 }
 
-/// The broadcasts under way.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Broadcasts {
     open: HashMap<(u32, u32), Open, BuildHasherDefault<KeyHasher>>,

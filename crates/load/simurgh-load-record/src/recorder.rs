@@ -15,9 +15,7 @@ pub const DETAIL_BYTES_MAX: usize = 200;
 /// Texts kept of each kind of error.
 pub const DETAILS_MAX: usize = 5;
 
-/// Broadcasts that one delta follows one by one.
 const BROADCASTS_MAX: usize = 1 << 16;
-/// Lines of `match.log` in one delta.
 const MATCH_LINES_MAX: usize = 10_000;
 /// Single samples, and lines of traffic, in one delta.
 const SAMPLES_MAX: usize = 200_000;

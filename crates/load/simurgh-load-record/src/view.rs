@@ -14,7 +14,6 @@ use super::{
     TimePoint, Users, Warning, Worker,
 };
 
-/// Columns by name.
 type Columns = BTreeMap<&'static str, Vec<f64>>;
 
 /// The run so far, without its past: for a page that is refreshed each second.

@@ -11,7 +11,6 @@ use simurgh_load_record::{Meta, Record, Tick, Warning};
 
 use crate::outputs::Exporter;
 
-/// Its name in the run's directory.
 const FILE: &str = "journal.jsonl";
 
 /// Writes the journal.

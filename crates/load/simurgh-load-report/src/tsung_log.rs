@@ -22,7 +22,6 @@ use simurgh_text::format::plain;
 
 use crate::outputs::Exporter;
 
-/// Between two blocks, milliseconds.
 const BLOCK_MS: u64 = 10_000;
 
 /// Writes `tsung.log`.

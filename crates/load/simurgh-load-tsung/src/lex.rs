@@ -16,11 +16,9 @@ pub(super) enum Kind {
     Other,
 }
 
-/// A stretch of the text.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Piece<'a> {
     pub(super) kind: Kind,
-    /// The tag's name.
     pub(super) name: &'a str,
     pub(super) start: usize,
     pub(super) end: usize,

@@ -28,7 +28,6 @@ struct Cookie {
     expires: Option<Duration>,
     /// Subdomains do not get it.
     host_only: bool,
-    /// Only over TLS.
     secure: bool,
 }
 

@@ -2,9 +2,7 @@
 
 use super::response::{Head, ResponseError};
 
-/// Bytes of one chunk's extensions.
 const EXTENSION_BYTES_MAX: u16 = 4 << 10;
-/// Bytes of all trailers.
 const TRAILER_BYTES_MAX: u16 = 16 << 10;
 
 /// How much of a body is still to come.
@@ -12,9 +10,7 @@ const TRAILER_BYTES_MAX: u16 = 16 << 10;
 pub(super) enum Framing {
     /// So many bytes; 0: the response is over.
     Length(u64),
-    /// Chunks.
     Chunked(Chunk),
-    /// All until the connection ends.
     UntilClose,
 }
 

@@ -4,7 +4,6 @@ use std::mem::MaybeUninit;
 
 use super::framing::{self, Chunk, Framing};
 
-/// Header lines of one head.
 const HEADERS_MAX: usize = 128;
 
 /// Bounds of what a server may send.

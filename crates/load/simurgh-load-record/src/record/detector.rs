@@ -12,7 +12,6 @@ const BUSY_TICKS: u32 = 3;
 /// Arrivals later than this at the 99th percentile are not what the scenario asked for, µs.
 const LAG_US_MAX: u64 = 10_000;
 
-/// Derives warnings from each second.
 #[derive(Clone, Debug, Default)]
 pub(super) struct WarningDetector {
     busy: BTreeMap<WorkerId, u32>,

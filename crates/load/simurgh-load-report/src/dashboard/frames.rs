@@ -13,7 +13,6 @@ use crate::control::ControlState;
 /// How often the record is polled: a closed second shows within this time.
 const POLL_INTERVAL: Duration = Duration::from_millis(200);
 
-/// An event.
 #[derive(Debug, Default)]
 pub(super) struct Frame {
     /// A page that has the one before needs no more than this one.
@@ -51,7 +50,6 @@ impl Seen {
     }
 }
 
-/// Publishes what changed, until the run is over.
 pub(super) async fn publish(shared: Arc<Shared>, sender: watch::Sender<Arc<Frame>>) {
     let mut number = 0;
     let mut seen: Option<Seen> = None;

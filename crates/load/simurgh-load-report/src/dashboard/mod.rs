@@ -31,7 +31,6 @@ use tokio::sync::{Semaphore, oneshot, watch};
 use crate::control::Control;
 
 pub use probe::Probe;
-pub(crate) use probe::{ANSWER_BYTES_MAX, ANSWER_TIME_MAX, Figures};
 pub use target::{Target, TargetPoint};
 
 pub(crate) use assets::report_page;
@@ -41,7 +40,6 @@ pub(crate) use view::PageView;
 pub const DEFAULT_ADDRESS: SocketAddr =
     SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 8091);
 
-/// Ports tried after the one asked for.
 const PORTS_TRIED: u16 = 100;
 
 /// Pages that may be open at the same time.
@@ -74,7 +72,6 @@ pub struct Dashboard {
     thread: Option<JoinHandle<()>>,
 }
 
-/// What the handlers share.
 struct Shared {
     record: Arc<Mutex<Record>>,
     control: Control,

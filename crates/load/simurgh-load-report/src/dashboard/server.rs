@@ -30,7 +30,6 @@ const COMMAND_BYTES_MAX: usize = 1024;
 /// How often a stream without events sends a keep-alive.
 const ALIVE_EVERY: Duration = Duration::from_secs(15);
 
-/// What a button sends.
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(tag = "command", rename_all = "snake_case", deny_unknown_fields)]
 enum CommandRequest {
@@ -166,7 +165,6 @@ async fn control(
     Ok(Json(shared.control.state()))
 }
 
-/// An open page.
 struct Page {
     shared: Arc<Shared>,
     frames: watch::Receiver<Arc<Frame>>,

@@ -54,7 +54,6 @@ impl TargetPoint {
     }
 }
 
-/// The figures in columns.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(super) struct TargetView {
     columns: BTreeMap<&'static str, Vec<Option<f64>>>,
@@ -66,7 +65,6 @@ impl Target {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).last
     }
 
-    /// Takes figures up.
     pub(super) fn push(&self, point: TargetPoint) {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         all.last = Some(point);

@@ -8,7 +8,6 @@ use super::Shared;
 use super::target::{Target, TargetPoint, TargetView};
 use crate::control::ControlState;
 
-/// The whole run, with its past.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct PageView {
     #[serde(flatten)]
@@ -22,14 +21,12 @@ pub(crate) struct PageView {
     scenario_text: Option<String>,
 }
 
-/// When it will be over.
 #[derive(Clone, Copy, Debug, Serialize)]
 struct Plan {
     duration_s: Option<f64>,
     users_max: Option<u64>,
 }
 
-/// What changed in a second.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct TickView {
     #[serde(flatten)]

@@ -14,14 +14,12 @@ use super::Shown;
 /// Columns beyond which lines only become harder to read.
 const COLUMNS_MAX: u16 = 110;
 
-/// Columns of a line's label.
 const LABEL_COLUMNS: usize = 12;
 
 /// Warnings shown at a time, and the lines that one may take: its end says what to do.
 const WARNINGS_MAX: usize = 2;
 const WARNING_LINES_MAX: usize = 3;
 
-/// Metrics shown at a time.
 const METRICS_MAX: usize = 4;
 
 /// Metrics that are shown first, the most important first.
@@ -37,7 +35,6 @@ const HEADLINES: [Metric; 9] = [
     Metric::Connect,
 ];
 
-/// One line of the block.
 enum Row {
     Text(Line<'static>),
     Progress(f64),

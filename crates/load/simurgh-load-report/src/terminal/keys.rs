@@ -1,6 +1,5 @@
 //! Bytes of a keyboard as keys.
 
-/// A key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Key {
     Pause,

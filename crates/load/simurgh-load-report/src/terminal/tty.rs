@@ -25,7 +25,6 @@ const NO_KEY: u8 = 0;
 #[cfg(not(target_os = "linux"))]
 const NO_KEY: u8 = 0xff;
 
-/// What has to be restored.
 static CHANGED: Mutex<Changed> = Mutex::new(Changed { modes: None, screen: false });
 
 struct Changed {
@@ -46,7 +45,6 @@ pub fn restore() {
     }
 }
 
-/// The screen is about to be changed.
 pub(super) fn screen_changes() {
     restore_on_panic();
     CHANGED.lock().unwrap_or_else(PoisonError::into_inner).screen = true;
@@ -63,7 +61,6 @@ fn restore_on_panic() {
     });
 }
 
-/// Columns and rows.
 pub(super) fn size() -> (u16, u16) {
     match tcgetwinsize(stdio::stderr()) {
         Ok(size) if size.ws_col > 0 && size.ws_row > 0 => (size.ws_col, size.ws_row),

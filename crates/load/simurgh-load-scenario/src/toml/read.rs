@@ -46,9 +46,7 @@ pub(super) struct Reader<'p> {
     vars: Vec<String>,
     files: Vec<DataFile>,
     pub(super) targets: RefCell<Vec<Target>>,
-    /// Names of all sessions.
     sessions: Vec<String>,
-    /// Names of all phases.
     phases: Vec<String>,
 }
 
@@ -360,7 +358,6 @@ impl Reader<'_> {
         self.template(&table.get(key)?)
     }
 
-    /// A variable by its name.
     pub(super) fn var_of(&self, entry: &Entry<'_, '_>) -> Option<VarId> {
         let name = entry.text("the name of a variable")?;
         self.var_named(entry, name)
@@ -373,7 +370,6 @@ impl Reader<'_> {
 
 /// Rows that are numbers at most: more would be a slip.
 const ROWS_MAX: u64 = 1_000_000;
-/// What PEM begins with.
 const PEM: &str = "-----BEGIN ";
 
 /// The name of a table that is one of several: its number, unless it has another.

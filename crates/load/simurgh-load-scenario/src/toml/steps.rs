@@ -67,7 +67,6 @@ impl Reader<'_> {
         Some(Step { line: self.document.line(entry.at), act: act? })
     }
 
-    /// The steps within a step.
     pub(super) fn inner(&self, table: &Table<'_, '_>, topic: &mut Topic) -> Vec<Step> {
         let steps = table.need("steps", "a list of steps");
         steps.map(|entry| self.steps(&entry, topic)).unwrap_or_default()

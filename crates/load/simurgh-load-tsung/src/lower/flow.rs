@@ -24,7 +24,6 @@ const OPERATORS: &[(&str, Compare)] = &[
 const MADE: &str = "simurgh_made";
 
 impl Lower<'_> {
-    /// The steps that an element holds.
     pub(super) fn steps(&mut self, parent: &Element) -> Vec<Step> {
         let mut steps = Vec::new();
         for child in parent.children() {

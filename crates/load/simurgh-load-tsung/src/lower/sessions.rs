@@ -35,7 +35,6 @@ impl Kind {
     }
 }
 
-/// Types that can be had.
 pub(super) const KINDS: &str = "ts_websocket, ts_http, ts_raw";
 
 /// The state of all sessions, and of the one that is being read.

@@ -15,7 +15,6 @@ use crate::answer::tree::{Kind, Name, NodeId, ROOT, Tree};
 /// Bytes of text that cost as much as one node.
 const BYTES_A_STEP: usize = 4;
 
-/// One evaluation.
 pub(super) struct Evaluation<'t> {
     tree: &'t Tree,
     steps_left: usize,
@@ -489,7 +488,6 @@ impl<'t> Evaluation<'t> {
     }
 }
 
-/// The nodes directly below.
 fn children(tree: &Tree, node: NodeId) -> impl Iterator<Item = NodeId> {
     let below = if tree.kind(node) == Kind::Attribute { 0..0 } else { tree.below(node) };
     siblings(tree, below.start, below.end)

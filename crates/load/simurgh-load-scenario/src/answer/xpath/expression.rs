@@ -91,7 +91,6 @@ pub(super) enum Test {
     Name(Option<Box<str>>, Box<str>),
 }
 
-/// The functions of XPath 1.0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, EnumString)]
 #[strum(serialize_all = "kebab-case")]
 pub(super) enum Function {
@@ -125,7 +124,6 @@ pub(super) enum Function {
 }
 
 impl Function {
-    /// How many arguments it takes.
     pub(super) fn arguments(self) -> RangeInclusive<usize> {
         match self {
             Self::False | Self::Last | Self::Position | Self::True => 0..=0,
@@ -141,7 +139,6 @@ impl Function {
         }
     }
 
-    /// Whether its argument must be nodes.
     pub(super) fn wants_nodes(self) -> bool {
         use Function::{Count, LocalName, Name, NamespaceUri, Sum};
         matches!(self, Count | LocalName | Name | NamespaceUri | Sum)

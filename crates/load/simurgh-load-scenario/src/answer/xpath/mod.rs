@@ -14,7 +14,6 @@ use super::tree::Tree;
 use evaluate::Evaluation;
 use expression::Expression;
 
-/// Bytes of an expression.
 const LENGTH_MAX: usize = 1024;
 /// Nodes that one evaluation looks at, and bytes of text by fours: some 50 times over a page of a
 /// megabyte, and some tenths of a second. Past it nothing is found.

@@ -25,7 +25,6 @@ const OPERATORS: &[&[(&str, Operator)]] = &[
     ],
 ];
 
-/// Reads a whole expression.
 pub(super) fn parse(text: &str) -> Result<Expression, String> {
     let mut parser = Parser { rest: text, depth: 0 };
     let expression = parser.expression()?;
