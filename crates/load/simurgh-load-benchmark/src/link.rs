@@ -14,7 +14,7 @@ pub(super) enum State {
     /// TCP's handshake goes on.
     Connecting,
     /// TLS' handshake goes on.
-    Shaking,
+    Handshaking,
     /// It can take a request.
     Idle,
     /// An answer is under way.
@@ -27,8 +27,8 @@ pub(super) struct Link {
     /// This connection has answered before: if it now ends without an answer, the server had the
     /// right to close it, and the request goes out again on another.
     pub(super) has_answered: bool,
-    /// The request that `due_ns` is of is to be sent as soon as there is a connection.
-    pub(super) again: bool,
+    /// The request of `due_ns` is sent again as soon as there is a connection.
+    pub(super) resend: bool,
     /// When the request under way was due, which in a closed loop is when it was sent.
     pub(super) due_ns: u64,
     /// When it was sent, or the connection begun: what a time-out counts from.
@@ -44,7 +44,7 @@ impl Link {
             key: NO_KEY,
             state: State::Down,
             has_answered: false,
-            again: false,
+            resend: false,
             due_ns: 0,
             since_ns: 0,
             response: Response::new(false, LIMITS),
@@ -53,7 +53,7 @@ impl Link {
     }
 
     /// Forgets the connection, whose key is returned.
-    pub(super) fn let_go(&mut self) -> Key {
+    pub(super) fn release(&mut self) -> Key {
         self.state = State::Down;
         self.has_answered = false;
         self.tls = None;

@@ -46,13 +46,13 @@ pub struct Runner {
 
 /// Workers that read the command to start within this time all start together.
 const START_LEAD_NS: u64 = 5_000_000;
-/// How long workers may take longer than they should need, before they count as lost.
+/// How much longer than planned workers may take before they count as lost.
 const WAIT_MAX: Duration = Duration::from_secs(15);
-/// More threads than this are a slip of the keyboard.
+/// More threads than this are a mistake.
 const THREADS_MAX: usize = 2_000;
-/// How often the number of threads is put right.
+/// How often the number of threads is corrected.
 const TRIES: usize = 4;
-/// How often it is looked whether all workers are still there.
+/// How often the workers are checked.
 const POLL_INTERVAL: Duration = Duration::from_millis(250);
 /// Bytes of mail that wait; commands weigh nothing.
 const MAILBOX_BYTES_MAX: usize = 1 << 20;
@@ -87,7 +87,7 @@ impl Runner {
         self.stopped
     }
 
-    /// Runs a job with so many connections.
+    /// Runs a job with this number of connections.
     ///
     /// # Errors
     /// See [`BenchmarkError`]; no worker is left running.
@@ -166,8 +166,7 @@ struct WorkerPool {
 }
 
 impl WorkerPool {
-    /// As many threads as were asked for; if none were, as many as the descriptor limit makes of
-    /// them.
+    /// The threads of the plan, or as many as the descriptor limit makes necessary.
     fn start(
         job: &Job,
         connections: usize,
@@ -198,7 +197,7 @@ impl WorkerPool {
         Err(BenchmarkError::TooMany(why))
     }
 
-    /// So many threads; or how many connections one of them can hold, if those are too few.
+    /// A pool of this size, or how many connections a thread can hold if those are too few.
     fn of(
         threads: usize,
         job: &Job,

@@ -42,7 +42,7 @@ impl Worker {
         match begin_tls(io, key, config, &self.job.host, &mut self.cipher) {
             Ok(tls) => {
                 link.tls = Some(tls);
-                link.state = State::Shaking;
+                link.state = State::Handshaking;
             }
             Err(error) => self.not_connected(io, place, ErrorKind::Tls, || error),
         }
@@ -53,14 +53,14 @@ impl Worker {
         let Some(link) = self.links.get_mut(place as usize) else { return };
         link.state = State::Idle;
         let now_ns = io.clock_ns();
-        if std::mem::take(&mut link.again) {
+        if std::mem::take(&mut link.resend) {
             let due_ns = link.due_ns;
             return self.send(io, place, due_ns, now_ns);
         }
         self.next_request(io, place, now_ns);
     }
 
-    /// A connection that was being opened is so no longer.
+    /// A connection is no longer being opened.
     fn settle(&mut self, is_open: bool) {
         self.opening = self.opening.saturating_sub(1);
         if self.phase == Phase::Opening {
@@ -80,7 +80,7 @@ impl Worker {
         self.tally.error(kind, text);
         let Some(link) = self.links.get_mut(place as usize) else { return };
         let state = link.state;
-        let key = link.let_go();
+        let key = link.release();
         match state {
             // It could not even be begun, and was not counted.
             State::Down => self.opening += 1,
@@ -160,7 +160,7 @@ impl Worker {
         link.state = State::Idle;
         link.has_answered = true;
         if !done.keep_alive {
-            let key = link.let_go();
+            let key = link.release();
             self.leaving.push(now_ns + LEAVE_NS, key);
             self.tally.reconnects += 1;
             self.open(io, place);
@@ -185,7 +185,7 @@ impl Worker {
         if link.state == State::Busy && self.pace.is_some() {
             self.tally.waited(io.clock_ns().saturating_sub(link.due_ns));
         }
-        let key = link.let_go();
+        let key = link.release();
         io.abort(key);
         self.open_again(io, place);
     }
@@ -207,15 +207,15 @@ impl Worker {
         }
         match link.state {
             State::Down => {}
-            State::Connecting | State::Shaking => {
+            State::Connecting | State::Handshaking => {
                 let kind = match why {
                     Closed::Unconnected(kind) => ErrorKind::of_unconnected(kind),
                     _ => ErrorKind::Tls,
                 };
-                self.not_connected(io, place, kind, || words(why).to_string());
+                self.not_connected(io, place, kind, || closed_error(why).to_string());
             }
             State::Idle => {
-                link.let_go();
+                link.release();
                 self.tally.reconnects += 1;
                 self.open_again(io, place);
             }
@@ -228,11 +228,11 @@ impl Worker {
         let Some(link) = self.links.get_mut(place as usize) else { return };
         let ended = link.response.end();
         match ended {
-            // Not of a length, so this is its end; but a reset is none.
+            // Without a length the answer ends with the connection, but not with a reset.
             Ok(done) if why == Closed::PeerEof => self.answered(io, place, done, true),
             Err(ResponseError::NoAnswer) if link.has_answered => {
-                link.let_go();
-                link.again = true;
+                link.release();
+                link.resend = true;
                 self.tally.reconnects += 1;
                 self.open_again(io, place);
             }
@@ -245,7 +245,7 @@ impl Worker {
                 };
                 let text = || match ended {
                     Err(error) if why == Closed::PeerEof => error.to_string(),
-                    _ => words(why).to_string(),
+                    _ => closed_error(why).to_string(),
                 };
                 self.fail(io, place, kind, text);
             }
@@ -253,8 +253,8 @@ impl Worker {
     }
 }
 
-/// Why a connection ended, as the system says it.
-fn words(why: Closed) -> io::Error {
+/// Why a connection ended, as an error of the system.
+fn closed_error(why: Closed) -> io::Error {
     match why {
         Closed::Unconnected(kind) | Closed::Reset(kind) => kind.into(),
         Closed::PeerEof => io::Error::other("the server closed the connection"),

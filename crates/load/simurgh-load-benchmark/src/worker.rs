@@ -1,7 +1,7 @@
 //! A worker: one thread on the reactor, its share of the connections, and when they send.
 //!
 //! What answers bring is in `wire`; here is what time brings: the start, requests that are due,
-//! time-outs (looked for by a tick, so that no request costs a timer), the end.
+//! time-outs (found by a tick, so that no request costs a timer), the end.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -32,8 +32,8 @@ pub(super) enum Phase {
 /// Connections of one worker that are being opened at a time: no more than servers' backlogs take.
 const OPENING_MAX: usize = 128;
 /// Connections that get their first request in one turn, so that answers are read in between.
-const KICKS_MAX: usize = 64;
-/// How often time-outs are looked for, and requests a second counted.
+const FIRST_REQUESTS_MAX: usize = 64;
+/// How often time-outs are checked, and requests a second counted.
 const TICK_NS: u64 = 100_000_000;
 
 pub(super) struct Worker {
@@ -60,7 +60,7 @@ pub(super) struct Worker {
     /// Links before this one have begun to connect.
     begun: usize,
     /// Links before this one have had their first request.
-    kicked: usize,
+    started: usize,
     start_ns: u64,
     end_ns: u64,
     tick_ns: u64,
@@ -72,7 +72,7 @@ pub(super) struct Worker {
 }
 
 impl Worker {
-    /// Worker `thread` of so many, with so many links.
+    /// Worker `thread` of `of`, with this number of links.
     pub(super) fn new(
         job: Arc<Job>,
         links: usize,
@@ -97,7 +97,7 @@ impl Worker {
             cipher: Vec::new(),
             events,
             begun: 0,
-            kicked: 0,
+            started: 0,
             start_ns: u64::MAX,
             end_ns: u64::MAX,
             tick_ns: (timeout_ns / 10).clamp(1_000_000, TICK_NS),
@@ -128,9 +128,9 @@ impl Worker {
 
     /// Gives connections that are there from the start their first request, some a turn; `true`
     /// while there are more.
-    fn kick(&mut self, io: &mut Net) -> bool {
-        let upto = (self.kicked + KICKS_MAX).min(self.links.len());
-        for place in self.kicked..upto {
+    fn start_links(&mut self, io: &mut Net) -> bool {
+        let upto = (self.started + FIRST_REQUESTS_MAX).min(self.links.len());
+        for place in self.started..upto {
             if self.links.get(place).is_some_and(|link| link.state == State::Idle) {
                 let now_ns = io.clock_ns();
                 match &self.pace {
@@ -139,7 +139,7 @@ impl Worker {
                 }
             }
         }
-        self.kicked = upto;
+        self.started = upto;
         upto < self.links.len()
     }
 
@@ -179,7 +179,7 @@ impl Worker {
         }
     }
 
-    /// What is looked at ten times a second.
+    /// What happens ten times a second.
     fn tick(&mut self, io: &mut Net, now_ns: u64) {
         self.next_tick_ns = now_ns + self.tick_ns;
         self.leaving.close_due(io, now_ns);
@@ -198,7 +198,7 @@ impl Worker {
                 State::Down if self.phase == Phase::Running && self.opening < OPENING_MAX => {
                     self.open(io, place as u32);
                 }
-                State::Connecting | State::Shaking if is_late => {
+                State::Connecting | State::Handshaking if is_late => {
                     let text = || "no connection in time".to_owned();
                     self.not_connected(io, place as u32, ErrorKind::ConnectTimeout, text);
                 }
@@ -225,7 +225,7 @@ impl Worker {
         let end_ns = self.end_ns.min(now_ns);
         if let Some(mut pace) = self.pace {
             for link in &self.links {
-                if link.state == State::Busy || link.again {
+                if link.state == State::Busy || link.resend {
                     self.tally.waited(now_ns.saturating_sub(link.due_ns));
                 }
             }
@@ -252,7 +252,7 @@ impl Worker {
             self.finish(io, now_ns);
             return Next::Idle;
         }
-        let more = self.kick(io);
+        let more = self.start_links(io);
         self.run_due(io);
         let mut at_ns = self.next_tick_ns.min(self.end_ns);
         if let Some(pace) = &self.pace

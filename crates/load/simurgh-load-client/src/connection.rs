@@ -9,8 +9,8 @@ use crate::tls::{TlsClient, TlsConfig, TlsError};
 /// The key of no connection.
 pub const NO_KEY: Key = Key { slot: u32::MAX, generation: u32::MAX };
 
-/// Connections that nobody uses any more, and which their servers are to close. Closed from here,
-/// the port would be of no use for a minute.
+/// Connections that are not used any more, and that their servers are to close. Closed from here,
+/// the port could not be used for a minute.
 #[derive(Debug, Default)]
 pub struct Leaving(VecDeque<(u64, Key)>);
 
@@ -55,8 +55,8 @@ pub fn begin_tls<T>(
     Ok(Box::new(tls))
 }
 
-/// Takes bytes of a connection: what they say is appended to `plain`, and answered where there is a
-/// handshake. `true`: it can be used from now on. `out` is emptied and used.
+/// Decrypts bytes of a connection into `plain`, and answers those of a handshake. `true`: the
+/// connection can be used from now on. `out` is emptied and used.
 ///
 /// The error comes beside that, since data and the end of a handshake may come before it.
 pub fn receive_tls<T>(
@@ -79,8 +79,8 @@ pub fn receive_tls<T>(
     }
 }
 
-/// Encrypts and sends; `out` is emptied and used. An error means that the connection is over,
-/// which its end will tell.
+/// Encrypts and sends; `out` is emptied and used. Errors are dropped: they mean that the
+/// connection is over, and its end is reported.
 pub fn send_tls<T>(io: &mut Io<T>, key: Key, tls: &mut TlsClient, plain: &[u8], out: &mut Vec<u8>) {
     out.clear();
     if tls.send(plain, out).is_ok() {

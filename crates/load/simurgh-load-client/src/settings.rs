@@ -19,13 +19,13 @@ pub struct Tls {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Sources {
     /// Addresses to rotate through; empty: chosen by the engine (on loopback from 127.0.0.0/8, as
-    /// many as the ports of the run need, elsewhere the route's own).
+    /// many as the ports of the run need, otherwise the route's own).
     pub addresses: Vec<AddressRange>,
     /// Local ports to use, first and last; `None`: the kernel's choice.
     pub ports: Option<(u16, u16)>,
-    /// `SO_RCVBUF` and `SO_SNDBUF`, bytes.
+    /// `SO_RCVBUF`, bytes.
     pub receive_buffer_bytes: Option<usize>,
-    /// See above.
+    /// `SO_SNDBUF`, bytes.
     pub send_buffer_bytes: Option<usize>,
 }
 

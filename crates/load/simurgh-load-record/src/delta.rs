@@ -182,11 +182,11 @@ pub struct OfServer {
     pub connected: u64,
     /// Connections tried.
     pub connects_tried: u64,
-    /// TCP connections made (with TLS where it is wanted).
+    /// TCP connections made (with TLS where it is used).
     pub connects: u64,
     /// Connections that failed.
     pub refused: u64,
-    /// Connections that ended while their user still wanted them.
+    /// Connections that ended while their user still used them.
     pub lost: u64,
     /// Connections cut on purpose.
     pub cut: u64,
@@ -196,7 +196,7 @@ pub struct OfServer {
     pub left: u64,
     /// Errors of users while they were with it.
     pub errors: u64,
-    /// CPU time that it has used by its own account, microseconds; 0 unless it was asked.
+    /// CPU time that it has used by its own account, microseconds; 0 unless it is measured.
     pub cpu_us: u64,
 }
 

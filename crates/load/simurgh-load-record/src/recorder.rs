@@ -175,8 +175,8 @@ impl Recorder {
         received_ns: u64,
         seen: Option<&mut Seen>,
     ) {
-        let is_news = seen.is_none_or(|seen| self.is_news(publisher, seq, seen));
-        self.delivered(publisher, seq, sent_ns, received_ns, is_news);
+        let is_first = seen.is_none_or(|seen| self.is_first(publisher, seq, seen));
+        self.delivered(publisher, seq, sent_ns, received_ns, is_first);
     }
 
     /// The same where the caller knows whether the user has it for the first time.
@@ -187,14 +187,14 @@ impl Recorder {
         seq: u32,
         sent_ns: u64,
         received_ns: u64,
-        is_news: bool,
+        is_first: bool,
     ) {
         if received_ns < sent_ns {
             self.count(Count::DeliveriesBeforeSent, 1);
         }
         self.count(Count::Deliveries, 1);
         self.time(Metric::Delivery, received_ns.saturating_sub(sent_ns) / 1000);
-        if !is_news {
+        if !is_first {
             return;
         }
         if let Some(part) = self.broadcast(publisher, seq, sent_ns) {
@@ -274,9 +274,9 @@ impl Recorder {
         }
     }
 
-    /// Whether a receiver has this broadcast for the first time, as far as it can remember.
+    /// Whether a receiver has this broadcast for the first time, as far as `seen` shows.
     #[inline]
-    fn is_news(&mut self, publisher: u32, seq: u32, seen: &mut Seen) -> bool {
+    fn is_first(&mut self, publisher: u32, seq: u32, seen: &mut Seen) -> bool {
         if seen.publisher == publisher {
             if seq == seen.seq {
                 self.count(Count::DeliveriesDuplicate, 1);

@@ -49,7 +49,7 @@ pub enum Warning {
         p99_us: u64,
         /// Users later than 10 ms.
         late: u64,
-        /// Of so many.
+        /// Of this number.
         started: u64,
     },
     /// Connections were refused.
@@ -117,7 +117,7 @@ pub enum Warning {
     OutputFailed {
         /// Which: `journal`, `report.json` ...
         output: String,
-        /// What the system said.
+        /// The system's error.
         error: String,
     },
     /// The journal ends in the middle of a line: the run was killed while it wrote.

@@ -14,7 +14,7 @@ use crate::dashboard::Probe;
 
 const EVERY: Duration = Duration::from_secs(1);
 
-/// Asks until it is dropped.
+/// Polls until it is dropped.
 #[derive(Debug)]
 pub struct Meter {
     stop: Option<Sender<()>>,
@@ -69,7 +69,7 @@ struct Server {
 }
 
 impl Server {
-    /// What it has used since it was asked before, microseconds; 0 if it does not answer.
+    /// What it has used since its last answer, microseconds; 0 if it does not answer.
     fn ask(&mut self) -> u64 {
         let Some(cpu_s) = self.probe.ask().ok().and_then(|figures| figures.cpu_s) else { return 0 };
         match self.cpu_s.replace(cpu_s) {
@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_server_has_used_is_told_once() {
+    fn what_a_server_has_used_is_counted_once() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let server = std::thread::spawn(move || {
@@ -104,8 +104,8 @@ mod tests {
         });
         let probe = Probe { host: "a:1".to_owned(), address, path: "/metrics".to_owned() };
         let mut asked = Server { index: 0, probe, cpu_s: None };
-        let told = [(); 6].map(|()| asked.ask());
-        assert_eq!(told, [0, 500_000, 0, 0, 0, 250_000]);
+        let counted = [(); 6].map(|()| asked.ask());
+        assert_eq!(counted, [0, 500_000, 0, 0, 0, 250_000]);
         server.join().unwrap();
         assert_eq!(asked.ask(), 0, "nobody is there");
     }

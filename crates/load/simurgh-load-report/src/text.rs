@@ -156,7 +156,7 @@ fn broadcasts(text: &mut String, record: &Record, live: &Live) {
     table.end();
 }
 
-/// What servers say of what users had missed.
+/// Missed messages that servers sent again, and gaps that they reported.
 fn resumes(text: &mut String, live: &Live) {
     let mut table = Table::new(text, "Resumes", &[]);
     let rows =

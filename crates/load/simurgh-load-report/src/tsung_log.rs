@@ -41,7 +41,7 @@ impl TsungLog {
     /// Starts the log of a run in `dir`.
     ///
     /// # Errors
-    /// What the system said.
+    /// The system's error.
     pub fn create(dir: &Path, meta: &Meta) -> io::Result<Self> {
         let mut log = Self {
             file: File::create(dir.join("tsung.log"))?,
@@ -228,7 +228,7 @@ impl LineLog {
     /// Starts `match.log`: checks of answers, in the directory of a run.
     ///
     /// # Errors
-    /// What the system said.
+    /// The system's error.
     pub fn matches(dir: &Path) -> io::Result<Self> {
         let head = "# timestamp userid sessionid requestid event transaction name\n";
         Self::create(dir, "match.log", head, match_lines)
@@ -237,7 +237,7 @@ impl LineLog {
     /// Starts `tsung-fullstats.log`: every single time, in milliseconds.
     ///
     /// # Errors
-    /// What the system said.
+    /// The system's error.
     pub fn full_stats(dir: &Path) -> io::Result<Self> {
         Self::create(dir, "tsung-fullstats.log", "", sample_lines)
     }
@@ -245,7 +245,7 @@ impl LineLog {
     /// Starts `tsung.dump`: what went over the wire.
     ///
     /// # Errors
-    /// What the system said.
+    /// The system's error.
     pub fn dump(dir: &Path, dump: Dump) -> io::Result<Self> {
         let head = match dump {
             Dump::Protocol => {

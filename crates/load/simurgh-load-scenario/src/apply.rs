@@ -2,7 +2,7 @@
 
 use super::{Arrivals, Overrides, Scenario};
 
-/// Puts into effect what the fronts leave of `overrides`.
+/// Applies what the readers leave of `overrides`.
 pub fn apply(scenario: &mut Scenario, overrides: &Overrides) {
     if let Some(most) = overrides.users_max {
         scenario.load.users_max = Some(most);

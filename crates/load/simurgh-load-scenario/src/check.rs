@@ -38,7 +38,7 @@ pub fn check(scenario: &Scenario) -> Result<(), Diagnostics> {
     Err(Diagnostics(diagnostics))
 }
 
-/// The highest rate: beyond it, no clock tells two arrivals apart.
+/// The highest rate: beyond it, no clock separates two arrivals.
 const RATE_MAX: f64 = 10_000_000.0;
 
 /// As many servers as a user's state has numbers for.
@@ -108,7 +108,7 @@ fn whole(scenario: &Scenario, diagnostics: &mut Vec<Diagnostic>) {
     }
 }
 
-/// Whether one of so many can be chosen by weight.
+/// Whether one can be chosen by weight.
 fn is_distribution(weights: impl Iterator<Item = f64>) -> bool {
     let mut sum = 0.0;
     for weight in weights {

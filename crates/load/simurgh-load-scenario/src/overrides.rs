@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use super::{AddressRange, Spread};
 
-/// Flags that win over the text. The fronts use `map`, `targets`, `local`, `strict` and
-/// `exclude_tags`; the rest is applied to the finished scenario.
+/// Flags that win over the text. The readers use `map`, `targets`, `local`, `strict` and
+/// `exclude_tags`; [`apply`](crate::apply()) puts the rest into the finished scenario.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Overrides {
     /// `--map HOST=ADDR`: another host (or `host:port`) for a name of the text.

@@ -13,7 +13,7 @@ const DEPTH_MAX: u32 = 8;
 /// What all references may bring in together, bytes.
 const BYTES_MAX: usize = 8 << 20;
 
-/// What a DOCTYPE says.
+/// The parts of a DOCTYPE.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Doctype {
     /// The name of the root.

@@ -1,4 +1,4 @@
-//! What is said in a long-poll session (PROTOCOL §9): bodies of POSTs, and of answers.
+//! Bodies of POSTs and of answers in a long-poll session (PROTOCOL §9).
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -12,7 +12,7 @@ const LINES_MAX: usize = 100;
 pub struct LongPollAnswer {
     /// 200 with messages, 204 without, 410 for a session that begins or is gone, or an error.
     pub status: u16,
-    /// What the session is called from now on.
+    /// The token of the session from now on.
     #[serde(default)]
     pub token: Option<String>,
     /// Texts, each a whole frame.

@@ -3,12 +3,12 @@
 /// One request.
 ///
 /// Bytes that would end a line where it must not end (control characters, and blanks in the
-/// target) are made harmless, because values taken from servers get into requests: in the target
+/// target) are made harmless, because requests contain values of servers: in the target
 /// they are percent-encoded, in a header's value they become blanks, and a header whose name is
-/// none is left out.
+/// not a token is left out.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Request<'a> {
-    /// For example `GET`; anything that is no token becomes `GET`.
+    /// For example `GET`; anything but a token becomes `GET`.
     pub method: &'a str,
     /// Path and query; an empty one becomes `/`.
     pub target: &'a [u8],
@@ -18,7 +18,7 @@ pub struct Request<'a> {
     pub port: Option<u16>,
     /// HTTP/1.0 instead of 1.1.
     pub version_1_0: bool,
-    /// The connection is to be used again; said only where it is not the version's default.
+    /// The connection is to be used again; sent only where it is not the version's default.
     pub keep_alive: bool,
     /// `User-Agent`.
     pub user_agent: Option<&'a str>,
@@ -30,7 +30,7 @@ pub struct Request<'a> {
     pub cookies: &'a [u8],
     /// Value of `Authorization`; see [`super::basic`] and [`super::DigestAnswer`].
     pub authorization: Option<&'a str>,
-    /// The body. Without one, methods that usually have one say that its length is 0.
+    /// The body. Without one, methods that usually have one send a length of 0.
     pub body: Option<&'a [u8]>,
 }
 

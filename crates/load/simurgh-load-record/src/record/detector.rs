@@ -7,9 +7,9 @@ use crate::{Count, ErrorKind, Metric, Tick, Warning, WorkerId};
 
 /// Share of a core, in percent, from which a worker's thread is too busy to be trusted.
 const BUSY_PERCENT: u64 = 90;
-/// For so many seconds in a row.
+/// This number of seconds in a row.
 const BUSY_TICKS: u32 = 3;
-/// Arrivals later than this at the 99th percentile are not what the scenario asked for, µs.
+/// Arrivals later than this at the 99th percentile are not those of the scenario, µs.
 const LAG_US_MAX: u64 = 10_000;
 
 #[derive(Clone, Debug, Default)]
@@ -43,7 +43,7 @@ impl WarningDetector {
     fn check_errors(&self, record: &Record, tick: &Tick, warnings: &mut Vec<Warning>) {
         let at = tick.all.connected;
         let first = |kind| record.errors().of_kind(kind) == 0 && tick.all.errors.of_kind(kind) > 0;
-        // A worker that knows its limit says so itself.
+        // A worker that knows its limit warns by itself.
         let known = |code: &str| {
             let mut known = record.warnings().iter().chain(&tick.all.warnings);
             known.any(|warning| warning.code() == code)
@@ -89,7 +89,7 @@ impl WarningDetector {
     fn check_arrivals(&mut self, record: &Record, tick: &Tick, warnings: &mut Vec<Warning>) {
         let now = tick.all.times.get(&Metric::ArrivalLag.into());
         let late_now = now.is_some_and(|lag| lag.percentile(99.0) > LAG_US_MAX);
-        // Seconds without arrivals say nothing.
+        // Seconds without arrivals do not count.
         if now.is_some() {
             self.late_ticks = if late_now { self.late_ticks + 1 } else { 0 };
         }

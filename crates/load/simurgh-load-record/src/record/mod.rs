@@ -125,7 +125,7 @@ impl Record {
         self.pending.merge(delta);
     }
 
-    /// A server says that it has used so much more CPU time, microseconds.
+    /// A server has used this much more CPU time by its own account, microseconds.
     pub fn server_cpu(&mut self, server: u16, us: u64) {
         let of = self.pending.servers.entry(server).or_default();
         of.cpu_us = of.cpu_us.saturating_add(us);

@@ -36,7 +36,7 @@ pub use target::{Target, TargetPoint};
 pub(crate) use assets::report_page;
 pub(crate) use view::PageView;
 
-/// Where the page is unless said otherwise: the port that Tsung's users know.
+/// The default address of the page; Tsung's users know the port.
 pub const DEFAULT_ADDRESS: SocketAddr =
     SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 8091);
 
@@ -57,7 +57,7 @@ pub struct Options {
     pub record: Arc<Mutex<Record>>,
     /// What the buttons steer.
     pub control: Control,
-    /// The servers' `/metrics`, see [`Probe::all`]; empty: none is asked.
+    /// The servers' `/metrics`, see [`Probe::all`]; empty: none is polled.
     pub probes: Vec<Probe>,
     /// Where their figures go; the report may show them too.
     pub target: Target,
@@ -76,7 +76,7 @@ struct Shared {
     record: Arc<Mutex<Record>>,
     control: Control,
     target: Target,
-    /// In the page, and wanted with each command.
+    /// In the page, and required with each command.
     token: String,
     frames: watch::Receiver<Arc<frames::Frame>>,
     pages: Arc<Semaphore>,
@@ -88,10 +88,10 @@ impl Shared {
     }
 }
 
-/// Starts the page; the next free port is taken when the one asked for is not.
+/// Starts the page; the next free port is taken when the one in the options is not free.
 ///
 /// # Errors
-/// `InvalidInput` for an address that is not of this host alone; what the system says when no port
+/// `InvalidInput` for an address that is not of this host alone; the system's error when no port
 /// is free or no thread can be started.
 pub fn start(options: Options) -> io::Result<Dashboard> {
     let Options { address: asked, record, control, probes, target } = options;
@@ -130,7 +130,7 @@ impl Dashboard {
         self.address
     }
 
-    /// What was asked for, if that was taken.
+    /// The address of the options, if its port was taken.
     pub fn moved_from(&self) -> Option<SocketAddr> {
         self.moved_from
     }

@@ -1,7 +1,7 @@
 //! Asks a server for its own figures: `/metrics` in Prometheus' text format, once a second.
 //!
 //! HTTP/1.0, so that the answer has no chunks and ends with its connection; bounded in time and
-//! size. A server that has no such page is asked again now and then: it may have been started
+//! size. A server without such a page is polled again now and then: it may have been started
 //! after us.
 
 use std::io::{self, Read, Write};
@@ -16,11 +16,11 @@ use tokio::time::MissedTickBehavior;
 use super::{Shared, TargetPoint};
 
 const ASK_EVERY: Duration = Duration::from_secs(1);
-/// How often a server is asked that did not answer before.
+/// How often a server is polled that did not answer before.
 const RETRY_EVERY: Duration = Duration::from_secs(15);
 /// How long it may take to answer.
 const ANSWER_TIME_MAX: Duration = Duration::from_millis(900);
-/// How much it may answer: a hundred shards of ours say half a megabyte.
+/// Bytes of an answer; a hundred shards of ours send half a megabyte.
 const ANSWER_BYTES_MAX: u64 = 4 << 20;
 
 /// Where a server shows its metrics.
@@ -64,7 +64,7 @@ impl Probe {
     }
 
     /// What a server answers.
-    #[allow(clippy::disallowed_types, reason = "who asks has the main table")]
+    #[allow(clippy::disallowed_types, reason = "its threads have the main table")]
     pub(crate) fn ask(&self) -> io::Result<Figures> {
         let until = Instant::now() + ANSWER_TIME_MAX;
         let mut stream = std::net::TcpStream::connect_timeout(&self.address, ANSWER_TIME_MAX)?;
@@ -91,7 +91,7 @@ struct PolledServer {
     probe: Probe,
     /// Its last answer, and when it came.
     before: Option<(Instant, Figures)>,
-    /// It is not asked before this time.
+    /// It is not polled before this time.
     next: Instant,
 }
 

@@ -39,7 +39,7 @@ enum CommandRequest {
     Rate { factor: f64 },
 }
 
-/// Takes the port asked for, or one of the `more` after it.
+/// Listens on this port, or on one of the `more` after it.
 #[allow(clippy::disallowed_types, reason = "the dashboard's thread has the main table")]
 pub(super) fn listen(asked: SocketAddr, more: u16) -> io::Result<std::net::TcpListener> {
     let last = asked.port().saturating_add(more);

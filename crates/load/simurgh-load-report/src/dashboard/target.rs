@@ -15,7 +15,7 @@ pub struct Target(Arc<Mutex<Points>>);
 #[derive(Debug, Default)]
 struct Points {
     points: Vec<TargetPoint>,
-    /// Of those offered, one in so many is kept.
+    /// One in this number of points is kept.
     stride: u32,
     skipped: u32,
     last: Option<TargetPoint>,
@@ -37,7 +37,7 @@ pub struct TargetPoint {
 }
 
 impl TargetPoint {
-    /// The figures of two servers, as far as either says them.
+    /// The figures of two servers, as far as either has them.
     #[must_use]
     pub(super) fn and(self, other: Self) -> Self {
         let sum = |one: Option<f64>, other: Option<f64>| match (one, other) {
@@ -84,7 +84,7 @@ impl Target {
         all.points.push(point);
     }
 
-    /// All of them; `None`: there are none.
+    /// All points; `None`: there are none.
     pub(super) fn view(&self) -> Option<TargetView> {
         let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let column =
@@ -105,7 +105,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn servers_are_summed_as_far_as_they_say_anything() {
+    fn servers_are_summed_as_far_as_they_have_figures() {
         let one = TargetPoint { t_s: 1.0, connections: Some(3.0), ..TargetPoint::default() };
         let two = TargetPoint { t_s: 2.0, cpu_percent: Some(5.0), ..one };
         let sum = one.and(two);

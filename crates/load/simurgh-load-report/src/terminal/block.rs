@@ -16,7 +16,7 @@ const COLUMNS_MAX: u16 = 110;
 
 const LABEL_COLUMNS: usize = 12;
 
-/// Warnings shown at a time, and the lines that one may take: its end says what to do.
+/// Warnings shown at a time, and lines of each: its end says what to do.
 const WARNINGS_MAX: usize = 2;
 const WARNING_LINES_MAX: usize = 3;
 
@@ -48,7 +48,7 @@ pub(super) fn headlines(live: &Live) -> impl Iterator<Item = (&str, &TimePoint)>
     known.chain(named).map(|(name, row)| (name.as_str(), row))
 }
 
-/// The block in so many columns, and at most so many rows: what matters least is left out.
+/// The block with this many columns, and at most `rows_max` rows: what matters least is left out.
 pub(super) fn render(shown: &Shown, columns: u16, rows_max: u16, keyed: bool) -> Buffer {
     let columns = columns.min(COLUMNS_MAX);
     let mut rows = rows(shown, usize::from(columns), keyed);
@@ -213,7 +213,7 @@ fn warnings(live: &Live, columns: usize) -> Vec<String> {
     lines
 }
 
-/// A text in lines of so many columns.
+/// A text in lines of at most this width.
 fn folded(text: &str, columns: usize) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     for word in text.split_whitespace() {

@@ -51,7 +51,7 @@ pub struct Options {
     pub record: Arc<Mutex<Record>>,
     /// What the keys steer.
     pub control: Control,
-    /// Where the dashboard is, to say so.
+    /// Where the dashboard is, to be shown.
     pub dashboard: Option<SocketAddr>,
 }
 

@@ -35,7 +35,7 @@ impl PlainLog {
         let at_ms = (shown.live.at_s * 1000.0) as u64;
         self.over = shown.live.ending.is_some();
         for warning in &shown.live.warnings {
-            // Some tell newer figures each second; once is enough here.
+            // Some come with newer figures each second; once is enough here.
             if !self.warned.iter().any(|told| told == warning.code) {
                 self.warned.push(warning.code.to_owned());
                 let _ = writeln!(text, "warning: {}", plain(&warning.text));

@@ -16,7 +16,7 @@ use super::keys::{self, Key};
 /// Lines may wrap again, and the cursor shows.
 pub(super) const PLAIN_SCREEN: &str = "\x1b[?7h\x1b[?25h";
 
-/// A size for terminals that do not tell theirs.
+/// The size of terminals that do not report it.
 const SIZE_UNKNOWN: (u16, u16) = (80, 24);
 
 /// Disables a special character of the terminal.
@@ -96,7 +96,7 @@ impl Keyboard {
         Some(Self(()))
     }
 
-    /// Keys that come within a time; none when there are none.
+    /// Keys that come within a time.
     ///
     /// # Errors
     /// The terminal is gone.

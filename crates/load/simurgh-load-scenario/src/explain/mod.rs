@@ -23,8 +23,8 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// This host, with as many workers as asked for, or as the engine would choose, and so many
-    /// descriptors for each.
+    /// This host, with these workers or as many as the engine would choose, and these descriptors
+    /// for each.
     pub fn here(scenario: &Scenario, workers: Option<usize>, descriptors: u64) -> Self {
         Self {
             workers: workers.unwrap_or_else(|| placement::workers(scenario)),
@@ -34,7 +34,7 @@ impl Machine {
     }
 }
 
-/// What Linux says can still be used.
+/// The memory that Linux has available.
 fn memory_free() -> Option<u64> {
     let text = std::fs::read_to_string("/proc/meminfo").ok()?;
     let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;

@@ -20,7 +20,7 @@ pub(super) struct Planned<'s> {
 
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Plan<'s> {
-    /// All phases in their order, repeated as the scenario says.
+    /// All phases in their order, repeated as in the scenario.
     pub(super) phases: Vec<Planned<'s>>,
     /// Phases that were left out because there are too many, or because the one before never ends.
     pub(super) left_out: u64,
@@ -77,7 +77,7 @@ fn mean(think: Think) -> f64 {
     }
 }
 
-/// How often a loop goes round; once where a variable says it.
+/// The rounds of a loop; one where a variable has the number.
 pub(super) fn rounds(from: Bound, to: Bound, step: i64) -> f64 {
     match (from, to) {
         (_, Bound::Endless) => f64::INFINITY,
@@ -147,7 +147,7 @@ pub(super) fn plan(scenario: &Scenario) -> Plan<'_> {
     Plan { left_out, users, peak: peak.min(users), end: end.min(end_of_run), phases }
 }
 
-/// Users that come in a phase of so many seconds.
+/// Users that arrive in a phase of this many seconds.
 fn arriving(scenario: &Scenario, phase: &Phase, seconds: f64, stays: &[f64]) -> f64 {
     let most = phase.users_max.map_or(f64::INFINITY, |most| most as f64);
     let users = match phase.arrivals {

@@ -82,7 +82,7 @@ pub enum TimeOf {
     Transaction(String),
 }
 
-/// What is asked of times.
+/// A measure of times.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Measure {
     /// A percentile, 0 to 100.

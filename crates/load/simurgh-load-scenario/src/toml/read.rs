@@ -16,8 +16,8 @@ use crate::{
     Overrides, Phase, Scenario, Session, Target, Template, Tls, VarId, read_rows,
 };
 
-/// Reads a scenario. `base` is the directory that relative file names start from; of the flags
-/// those are used that [`Overrides`] says the fronts use.
+/// Reads a scenario. `base` is the directory that relative file names start from; of `overrides`
+/// only the flags for readers are used.
 ///
 /// # Errors
 /// All mistakes that were found, in the order of their lines.

@@ -20,8 +20,8 @@ const OPERATORS: &[(&str, Compare)] = &[
     ("lte", Compare::Lte),
 ];
 
-/// The variable for bounds and think times that are more than one variable.
-const MADE: &str = "simurgh_made";
+/// The variable for bounds and think times that are not a variable alone.
+const TEXT_VAR: &str = "simurgh_made";
 
 impl Lower<'_> {
     pub(super) fn steps(&mut self, parent: &Element) -> Vec<Step> {
@@ -129,7 +129,7 @@ impl Lower<'_> {
         if template.parts.is_empty() {
             return None;
         }
-        let var = self.var_set(MADE, line);
+        let var = self.var_set(TEXT_VAR, line);
         let set = Set { vars: vec![var], value: Value::Template(template) };
         steps.push(Step { line, act: Act::Set(set) });
         Some(var)

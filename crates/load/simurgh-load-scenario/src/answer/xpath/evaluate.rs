@@ -1,8 +1,8 @@
 //! Evaluates an expression on a tree, with an end: each node that is looked at and each few bytes
-//! of text cost one of so many steps.
+//! of text cost one step, and steps are limited.
 //!
 //! XPath has expressions that take the square or the cube of a page's size, and the page comes from
-//! elsewhere. `None` everywhere here means that the steps are used up.
+//! a server. `None` everywhere here means that the steps are used up.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -111,7 +111,7 @@ impl<'t> Evaluation<'t> {
 
     fn path(&mut self, path: &Path, focus: Focus) -> Option<Vec<NodeId>> {
         let mut nodes = match &path.start {
-            Start::Here => vec![focus.node],
+            Start::Context => vec![focus.node],
             Start::Root => vec![ROOT],
             Start::Nodes(expression) => self.nodes(expression, focus)?,
         };
@@ -129,7 +129,7 @@ impl<'t> Evaluation<'t> {
     fn step(&mut self, step: &Step, node: NodeId) -> Option<Vec<NodeId>> {
         let mut found = Vec::new();
         self.walk(step.axis, node, |tree, node| {
-            if is_it(tree, &step.test, step.axis, node) {
+            if passes(tree, &step.test, step.axis, node) {
                 found.push(node);
             }
         })?;
@@ -181,7 +181,7 @@ impl<'t> Evaluation<'t> {
             _ => 0..0,
         };
         match axis {
-            Axis::Here => visit(node)?,
+            Axis::Itself => visit(node)?,
             Axis::Parent => tree.parent(node).into_iter().try_for_each(visit)?,
             Axis::Ancestor | Axis::AncestorOrSelf => {
                 let above = std::iter::successors(Some(node), |node| tree.parent(*node));
@@ -428,7 +428,7 @@ impl<'t> Evaluation<'t> {
         Some(Value::Nodes(in_order(found)))
     }
 
-    /// XPath 1.0 §4.3, `lang`: of the nearest element that says one.
+    /// XPath 1.0 §4.3, `lang`: that of the nearest element with one.
     fn is_language(&mut self, node: NodeId, wanted: &str) -> Option<bool> {
         let mut above = Some(node);
         while let Some(node) = above {
@@ -438,9 +438,9 @@ impl<'t> Evaluation<'t> {
                     &*name.local == "lang" && name.prefix.as_deref().is_none_or(|it| it == "xml")
                 };
                 if self.tree.name(attribute).is_some_and(is_it) {
-                    let said = self.text_of(attribute)?;
-                    let primary = said.get(..wanted.len()).unwrap_or_default();
-                    let rest = said.get(wanted.len()..).unwrap_or("?");
+                    let language = self.text_of(attribute)?;
+                    let primary = language.get(..wanted.len()).unwrap_or_default();
+                    let rest = language.get(wanted.len()..).unwrap_or("?");
                     return Some(
                         primary.eq_ignore_ascii_case(wanted)
                             && (rest.is_empty() || rest.starts_with('-')),
@@ -499,7 +499,7 @@ fn siblings(tree: &Tree, from: NodeId, end: NodeId) -> impl Iterator<Item = Node
     std::iter::successors(Some(from).filter(|from| *from < end), next)
 }
 
-fn is_it(tree: &Tree, test: &Test, axis: Axis, node: NodeId) -> bool {
+fn passes(tree: &Tree, test: &Test, axis: Axis, node: NodeId) -> bool {
     let wanted = if axis == Axis::Attribute { Kind::Attribute } else { Kind::Element };
     let kind = tree.kind(node);
     let has = |is_it: &dyn Fn(&Name) -> bool| kind == wanted && tree.name(node).is_some_and(is_it);

@@ -20,7 +20,7 @@ pub(super) enum Expression {
 }
 
 impl Expression {
-    /// Whether its value is nodes, which is known beforehand as there are no variables.
+    /// Whether its value is nodes, which the parser knows as there are no variables.
     pub(super) fn is_nodes(&self) -> bool {
         matches!(self, Self::Union(_) | Self::Path(_) | Self::Call(Function::Id, _))
     }
@@ -45,7 +45,8 @@ pub(super) struct Path {
 
 #[derive(Debug)]
 pub(super) enum Start {
-    Here,
+    /// The node that the expression is evaluated for.
+    Context,
     Root,
     Nodes(Expression),
 }
@@ -73,7 +74,7 @@ pub(super) enum Axis {
     Preceding,
     PrecedingSibling,
     #[strum(serialize = "self")]
-    Here,
+    Itself,
 }
 
 #[derive(Debug, PartialEq, Eq)]

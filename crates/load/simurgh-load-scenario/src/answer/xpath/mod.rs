@@ -1,7 +1,7 @@
 //! XPath 1.0 over answers.
 //!
 //! Our own, because the work of an evaluation must have an end: no crate for XPath 1.0 counts it,
-//! and the expressions of a scenario meet pages that come from elsewhere.
+//! and the expressions of a scenario are evaluated on pages of servers.
 
 mod evaluate;
 mod expression;

@@ -107,7 +107,7 @@ impl<'a> Parser<'a> {
             Start::Root
         } else {
             steps.push(self.step()?);
-            Start::Here
+            Start::Context
         };
         self.further_steps(&mut steps)?;
         Ok(path(start, Vec::new(), steps))
@@ -217,7 +217,7 @@ impl<'a> Parser<'a> {
 
     fn step(&mut self) -> Parsed<Step> {
         self.skip_blanks();
-        for (short, axis) in [("..", Axis::Parent), (".", Axis::Here)] {
+        for (short, axis) in [("..", Axis::Parent), (".", Axis::Itself)] {
             if self.take(short) {
                 return Ok(Step { axis, test: Test::Node, predicates: Vec::new() });
             }
