@@ -81,6 +81,7 @@ impl Server {
 }
 
 #[cfg(test)]
+#[allow(clippy::disallowed_types, reason = "a server in a test")]
 mod tests {
     use std::io::{Read, Write};
     use std::net::TcpListener;

@@ -48,7 +48,7 @@ impl Doctype {
         };
         let mut words = words(head).into_iter();
         let root = words.next().unwrap_or_default().to_owned();
-        let system = words.filter_map(unquoted).last().map(str::to_owned);
+        let system = words.filter_map(unquoted).next_back().map(str::to_owned);
         let mut doctype = Self { root, system, ..Self::default() };
         doctype.declarations(subset, line)?;
         Ok(doctype)
