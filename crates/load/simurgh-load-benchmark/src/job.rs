@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use simurgh_load_client::http::{Limits, Request, Url};
+use simurgh_load_client::http::{Limits, Request, Url, is_token};
 use simurgh_load_client::tls::{TlsClient, TlsConfig};
 use simurgh_load_client::{AddressRange, Sources, Tls, resolve};
 use simurgh_load_scenario::placement;
@@ -112,18 +112,14 @@ impl Job {
 
 /// The writer of requests makes odd parts harmless; here the user should learn what is wrong.
 fn check_request(plan: &Plan) -> Result<(), String> {
-    let is_token = |text: &str| {
-        let tchar = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
-        !text.is_empty() && text.bytes().all(tchar)
-    };
-    if !is_token(&plan.method) {
+    if !is_token(plan.method.as_bytes()) {
         return Err(format!("{:?} is no method", plan.method));
     }
     if matches!(plan.method.as_str(), "CONNECT") {
         return Err("CONNECT asks for a tunnel, which has no answers to measure".to_owned());
     }
     for (name, value) in &plan.headers {
-        if !is_token(name) {
+        if !is_token(name.as_bytes()) {
             return Err(format!("{name:?} is no name of a header"));
         }
         if value.bytes().any(|byte| (byte < b' ' && byte != b'\t') || byte == 0x7f) {

@@ -121,39 +121,30 @@ impl ServerCertVerifier for AnyServer {
 }
 
 /// Why a TLS connection is of no more use.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum TlsError {
     /// The server's certificate is not accepted.
+    #[error(
+        "TLS: the server's certificate is not accepted: {} (name its root in [tls] roots or with \
+         --roots, or take any with insecure = true or --insecure)", certificate_words(.0)
+    )]
     Certificate(CertificateError),
     /// The server ended the connection with this alert.
+    #[error("TLS: the server sent the alert {0:?}")]
     Alert(AlertDescription),
     /// The server does not speak TLS, or breaks its rules.
+    #[error("TLS: {0}")]
     Protocol(rustls::Error),
     /// Something was to be sent before the handshake was done, or after the close: our fault.
+    #[error("TLS: the connection is not open for data")]
     NotOpen,
 }
 
-impl fmt::Display for TlsError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Certificate(error) => {
-                // Its own words, without rustls' introduction.
-                let text = rustls::Error::InvalidCertificate(error.clone()).to_string();
-                let text = text.trim_start_matches("invalid peer certificate: ");
-                write!(
-                    f,
-                    "TLS: the server's certificate is not accepted: {text} (name its root in \
-                     [tls] roots or with --roots, or take any with insecure = true or --insecure)"
-                )
-            }
-            Self::Alert(alert) => write!(f, "TLS: the server sent the alert {alert:?}"),
-            Self::Protocol(error) => write!(f, "TLS: {error}"),
-            Self::NotOpen => f.write_str("TLS: the connection is not open for data"),
-        }
-    }
+/// The words of rustls, without its introduction.
+fn certificate_words(error: &CertificateError) -> String {
+    let text = rustls::Error::InvalidCertificate(error.clone()).to_string();
+    text.trim_start_matches("invalid peer certificate: ").to_owned()
 }
-
-impl std::error::Error for TlsError {}
 
 impl From<rustls::Error> for TlsError {
     fn from(error: rustls::Error) -> Self {

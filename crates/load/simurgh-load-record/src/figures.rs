@@ -45,6 +45,12 @@ pub fn verdicts(record: &Record, thresholds: &[Threshold]) -> Vec<Verdict> {
     verdicts.collect()
 }
 
+/// Whether all thresholds hold; `None`: there are none, or the run goes on.
+pub fn passed(record: &Record, verdicts: &[Verdict]) -> Option<bool> {
+    let is_decided = record.ending().is_some() && !verdicts.is_empty();
+    is_decided.then(|| verdicts.iter().all(|verdict| verdict.passed))
+}
+
 /// Times of all requests together.
 pub fn requests(record: &Record) -> Total {
     let mut all = Total::new();

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::hash::BuildHasherDefault;
 
 use super::broadcasts::KeyHasher;
-use super::delta::{BroadcastPart, Delta, Detail, MatchLine, Sample, WorkerId};
+use super::delta::{BroadcastPart, Delta, Detail, MatchLine, Sample, Users, WorkerId};
 use super::servers::ServerCounters;
 use super::{Count, ErrorKind, Hist, Metric, MetricId, Names, OfServer, Origin, Warning};
 
@@ -117,24 +117,21 @@ impl Recorder {
         if lag_us > LATE_US {
             self.count(Count::LateArrivals, 1);
         }
-        self.delta.phases.entry(phase).or_default().started += 1;
-        self.delta.sessions.entry(session).or_default().started += 1;
+        self.user(phase, session, |users| users.started += 1);
     }
 
     /// A user came to the end of its session, `life_us` after its intended start.
     pub fn user_finished(&mut self, phase: u16, session: u16, life_us: u64) {
         self.time(Metric::Session, life_us);
         self.count(Count::UsersFinished, 1);
-        self.delta.phases.entry(phase).or_default().finished += 1;
-        self.delta.sessions.entry(session).or_default().finished += 1;
+        self.user(phase, session, |users| users.finished += 1);
     }
 
     /// A user ended before the end of its session, by an error, an abort or the end of the run.
     pub fn user_aborted(&mut self, phase: u16, session: u16, life_us: u64) {
         self.time(Metric::Session, life_us);
         self.count(Count::UsersAborted, 1);
-        self.delta.phases.entry(phase).or_default().aborted += 1;
-        self.delta.sessions.entry(session).or_default().aborted += 1;
+        self.user(phase, session, |users| users.aborted += 1);
     }
 
     /// A step began `lag_us` after its time.
@@ -264,6 +261,11 @@ impl Recorder {
             cpu_ns: cpu_ns.saturating_sub(cpu_ns_taken),
             ..std::mem::replace(&mut self.delta, fresh)
         })
+    }
+
+    fn user(&mut self, phase: u16, session: u16, count: fn(&mut Users)) {
+        count(self.delta.phases.entry(phase).or_default());
+        count(self.delta.sessions.entry(session).or_default());
     }
 
     fn sample(&mut self, sample: Sample) {

@@ -240,7 +240,6 @@ impl Record {
     pub fn summary(&self) -> Summary {
         let meta = self.meta();
         let verdicts = figures::verdicts(self, &meta.pass);
-        let over = self.ending().is_some() && !verdicts.is_empty();
         Summary {
             format: 1,
             tool: "simurgh load",
@@ -250,7 +249,7 @@ impl Record {
             started_unix_ms: meta.started_unix_ms,
             targets: meta.targets.clone(),
             hosts: meta.hosts.clone(),
-            passed: over.then(|| verdicts.iter().all(|verdict| verdict.passed)),
+            passed: figures::passed(self, &verdicts),
             verdicts,
             live: self.live(),
             series: self.series_view(),

@@ -174,22 +174,20 @@ impl Warning {
 
     /// Whether this one has newer figures of the same thing.
     pub(super) fn replaces(&self, old: &Self) -> bool {
-        match (self, old) {
-            (
-                Self::CpuBound { host, thread, .. },
-                Self::CpuBound { host: old_host, thread: old_thread, .. },
-            )
-            | (
-                Self::WorkerLost { host, thread, .. },
-                Self::WorkerLost { host: old_host, thread: old_thread, .. },
-            ) => (host, thread) == (old_host, old_thread),
-            (Self::ClockSkew { host, .. }, Self::ClockSkew { host: old, .. })
-            | (Self::AgentLost { host, .. }, Self::AgentLost { host: old, .. }) => host == old,
-            (Self::OutputFailed { output, .. }, Self::OutputFailed { output: old, .. }) => {
-                output == old
+        (self.code(), self.subject()) == (old.code(), old.subject())
+    }
+
+    /// What it is about, where there may be several of its kind.
+    fn subject(&self) -> (&str, u16) {
+        match self {
+            Self::CpuBound { host, thread, .. } | Self::WorkerLost { host, thread, .. } => {
+                (host, *thread)
             }
-            (Self::Other { text }, Self::Other { text: old }) => text == old,
-            _ => self.code() == old.code(),
+            Self::ClockSkew { host, .. } | Self::AgentLost { host, .. } => (host, 0),
+            Self::OutputFailed { output: subject, .. } | Self::Other { text: subject } => {
+                (subject, 0)
+            }
+            _ => ("", 0),
         }
     }
 }

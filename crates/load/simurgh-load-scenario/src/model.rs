@@ -215,7 +215,7 @@ pub struct Appointment {
 }
 
 /// What one kind of user does.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Session {
     /// For tables.
     pub name: String,
@@ -240,9 +240,10 @@ pub struct Session {
 }
 
 /// How a session speaks over a WebSocket.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Dialect {
     /// Frames are those of the scenario.
+    #[default]
     Raw,
     /// Phoenix Channels: replies are matched by ref.
     Phoenix(Vsn),

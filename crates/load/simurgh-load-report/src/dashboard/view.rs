@@ -62,15 +62,12 @@ impl PageView {
 
 impl TickView {
     pub(super) fn of(shared: &Shared) -> Self {
-        let (live, verdicts) =
-            shared.record(|record| (record.live(), figures::verdicts(record, &record.meta().pass)));
-        let over = live.ending.is_some() && !verdicts.is_empty();
-        Self {
-            passed: over.then(|| verdicts.iter().all(|verdict| verdict.passed)),
-            live,
-            verdicts,
-            control: shared.control.state(),
-            target_point: shared.target.last(),
-        }
+        let (live, verdicts, passed) = shared.record(|record| {
+            let verdicts = figures::verdicts(record, &record.meta().pass);
+            let passed = figures::passed(record, &verdicts);
+            (record.live(), verdicts, passed)
+        });
+        let (control, target_point) = (shared.control.state(), shared.target.last());
+        Self { live, verdicts, passed, control, target_point }
     }
 }

@@ -12,7 +12,7 @@ use super::tables::{
 use super::template::{self, Names};
 use super::vars;
 use crate::{
-    Agent, Appointment, Arrivals, DataFile, Diagnostics, Dialect, Drop, LOCAL_AGENT, Load, Loaded,
+    Agent, Appointment, Arrivals, DataFile, Diagnostics, Drop, LOCAL_AGENT, Load, Loaded,
     Overrides, Phase, Scenario, Session, Target, Template, Tls, VarId, read_rows,
 };
 
@@ -248,13 +248,12 @@ impl Reader<'_> {
         // It was read before all others.
         table.text("name", "a name");
         let dialect = table.word("protocol", &PROTOCOLS);
-        let dialect = dialect.unwrap_or(Dialect::Raw);
         let transport = table.word("transport", &TRANSPORTS);
         let steps = table.need("steps", "a list of steps");
         let session = Session {
             name: self.sessions.get(at).cloned().unwrap_or_default(),
             weight: weight(&table),
-            dialect,
+            dialect: dialect.unwrap_or_default(),
             transport: transport.unwrap_or_default(),
             heartbeat: table.get("heartbeat").and_then(|entry| entry.some_time()),
             reconnect: table.get("reconnect").and_then(|entry| reconnect(&entry)),

@@ -7,8 +7,8 @@ use super::steps::{END, Topic};
 use super::tables::PROTOCOLS;
 use super::template::Names;
 use crate::{
-    Act, Bound, Connect, Dialect, For, ForEach, Http, HttpAuth, Message, Push, Receive, Repeat,
-    Reply, Set, Switch, Template, Value, Wait,
+    Act, Bound, Connect, For, ForEach, Http, HttpAuth, Message, Push, Receive, Repeat, Reply, Set,
+    Switch, Template, Value, Wait,
 };
 
 pub(super) const VERBS: [&str; 32] = [
@@ -338,7 +338,7 @@ impl StepReader<'_, '_, '_> {
     }
 
     fn switch(&self) -> Option<Act> {
-        let dialect = self.table.word("protocol", &PROTOCOLS).unwrap_or(Dialect::Raw);
+        let dialect = self.table.word("protocol", &PROTOCOLS).unwrap_or_default();
         let (store, restore) = (self.flag("store", false), self.flag("restore", false));
         let target = self.reader.target_index(self.value)?;
         Some(Act::Switch(Switch { dialect, target, store, restore }))

@@ -256,7 +256,7 @@ fn both(from: String, to: String) -> String {
 fn session(out: &mut Keys<'_>, at: usize, session: &Session) {
     name(out, at, &session.name);
     out.optional("weight", weight(session.weight));
-    out.word("protocol", &PROTOCOLS, session.dialect, Dialect::Raw);
+    out.word("protocol", &PROTOCOLS, session.dialect, Dialect::default());
     out.word("transport", &TRANSPORTS, session.transport, Transport::default());
     out.optional("heartbeat", session.heartbeat.map(time));
     if let Some(reconnect) = session.reconnect {

@@ -98,19 +98,13 @@ impl Lower<'_> {
             Some(random) => random == "true",
             None => self.options.thinktime.random,
         };
-        if element.attribute("value").is_none() {
-            if element.attribute("random").is_none() {
+        let count = match element.attribute("value") {
+            Some(_) => self.number(element, "value")?,
+            None if element.attribute("random").is_none() => {
                 return Some(Act::Think(self.options.thinktime.think()));
             }
-            let default = self.options.thinktime.value;
-            let time = self.seconds(element, "value", default, 1.0);
-            return Some(Act::Think(if random {
-                Think::Exponential(time)
-            } else {
-                Think::Constant(time)
-            }));
-        }
-        let count = self.number(element, "value")?;
+            None => self.options.thinktime.value,
+        };
         let time = self.seconds(element, "value", count, 1.0);
         Some(Act::Think(if random { Think::Exponential(time) } else { Think::Constant(time) }))
     }

@@ -1,7 +1,7 @@
 //! `<sessions>` and `<session>`.
 
 use simurgh_load_scenario::{
-    Act, Answer, Connect, Dialect, Generated, Part, Session, Set, Step, Template, Transport, Value,
+    Act, Answer, Connect, Dialect, Generated, Part, Session, Set, Step, Template, Value,
 };
 
 use super::Lower;
@@ -99,13 +99,9 @@ impl Lower<'_> {
             name,
             weight: share.unwrap_or_default(),
             dialect: Dialect::Tsung,
-            transport: Transport::WebSocket,
-            heartbeat: None,
-            reconnect: None,
-            drop: None,
-            resume: false,
             read_rate_max: self.session.read_rate_max,
             steps,
+            ..Session::default()
         })
     }
 

@@ -7,8 +7,9 @@
 use std::borrow::Cow;
 use std::collections::HashSet;
 
-use super::expression::{Axis, Expression, Function, Operator, Path, Start, Step, Test};
-use super::value::{Value, normalized, number, rounded, substring, translate};
+use super::expression::{Axis, Expression, Operator, Path, Start, Step, Test};
+use super::function::Body;
+use super::value::{Value, number, substring};
 use crate::Compare;
 use crate::answer::tree::{Kind, Name, NodeId, ROOT, Tree};
 
@@ -102,11 +103,7 @@ impl<'t> Evaluation<'t> {
     }
 
     fn nodes(&mut self, expression: &Expression, focus: Focus) -> Option<Vec<NodeId>> {
-        match self.value(expression, focus)? {
-            Value::Nodes(nodes) => Some(nodes),
-            // The parser lets nothing else come here.
-            _ => Some(Vec::new()),
-        }
+        Some(self.value(expression, focus)?.into_nodes())
     }
 
     fn path(&mut self, path: &Path, focus: Focus) -> Option<Vec<NodeId>> {
@@ -298,7 +295,7 @@ impl<'t> Evaluation<'t> {
 
     fn call(
         &mut self,
-        function: Function,
+        function: Body,
         arguments: &[Expression],
         focus: Focus,
     ) -> Option<Value<'t>> {
@@ -310,94 +307,50 @@ impl<'t> Evaluation<'t> {
         // The default of an argument is the node that the expression is evaluated for.
         let first = values.next().unwrap_or_else(|| Value::Nodes(vec![focus.node]));
         Some(match function {
-            Function::True => Value::Boolean(true),
-            Function::False => Value::Boolean(false),
-            Function::Not => Value::Boolean(!first.is_true()),
-            Function::Boolean => Value::Boolean(first.is_true()),
-            Function::Position => Value::Number(focus.position as f64),
-            Function::Last => Value::Number(focus.size as f64),
-            Function::Number => Value::Number(self.number_of(&first)?),
-            Function::Floor => Value::Number(self.number_of(&first)?.floor()),
-            Function::Ceiling => Value::Number(self.number_of(&first)?.ceil()),
-            Function::Round => Value::Number(rounded(self.number_of(&first)?)),
-            Function::Lang => {
+            Body::Constant(is_true) => Value::Boolean(is_true),
+            Body::Boolean(make) => Value::Boolean(make(first.is_true())),
+            Body::Number(make) => Value::Number(make(self.number_of(&first)?)),
+            Body::Position => Value::Number(focus.position as f64),
+            Body::Last => Value::Number(focus.size as f64),
+            Body::Count => Value::Number(first.into_nodes().len() as f64),
+            Body::Sum => {
+                let mut sum = 0.0;
+                for node in first.into_nodes() {
+                    sum += number(self.text_of(node)?);
+                }
+                Value::Number(sum)
+            }
+            Body::Name(make) => {
+                let name = first.into_nodes().first().and_then(|node| self.tree.name(*node));
+                self.spend_text(name.map_or(0, |name| name.local.len()))?;
+                Value::Text(name.map(make).unwrap_or_default().into())
+            }
+            Body::Id => self.with_ids(first)?,
+            Body::Lang => {
                 let wanted = self.text(first)?;
                 Value::Boolean(self.is_language(focus.node, &wanted)?)
             }
-            Function::Id => self.with_ids(first)?,
-            Function::Count | Function::Sum => self.count_or_sum(function, first)?,
-            Function::Name | Function::LocalName | Function::NamespaceUri => {
-                self.name(function, first)?
-            }
-            _ => self.on_text(function, first, values)?,
-        })
-    }
-
-    fn count_or_sum(&mut self, function: Function, first: Value<'t>) -> Option<Value<'t>> {
-        let Value::Nodes(nodes) = first else { return Some(Value::Number(f64::NAN)) };
-        if function == Function::Count {
-            return Some(Value::Number(nodes.len() as f64));
-        }
-        let mut sum = 0.0;
-        for node in nodes {
-            sum += number(self.text_of(node)?);
-        }
-        Some(Value::Number(sum))
-    }
-
-    fn name(&mut self, function: Function, first: Value<'t>) -> Option<Value<'t>> {
-        let Value::Nodes(nodes) = first else { return Some(Value::Text("".into())) };
-        let name = nodes.first().and_then(|node| self.tree.name(*node));
-        let Some(name) = name else { return Some(Value::Text("".into())) };
-        self.spend_text(name.local.len())?;
-        let prefix = name.prefix.as_deref();
-        Some(Value::Text(match (function, prefix) {
-            (Function::NamespaceUri, _) => prefix.unwrap_or_default().into(),
-            (Function::Name, Some(prefix)) => format!("{prefix}:{}", name.local).into(),
-            _ => (&*name.local).into(),
-        }))
-    }
-
-    fn on_text(
-        &mut self,
-        function: Function,
-        first: Value<'t>,
-        mut others: impl Iterator<Item = Value<'t>>,
-    ) -> Option<Value<'t>> {
-        let text = self.text(first)?;
-        if function == Function::Substring {
-            let from = others.next().map_or(f64::NAN, |value| value.number(self.tree));
-            let count = others.next().map_or(f64::INFINITY, |value| value.number(self.tree));
-            return Some(Value::Text(substring(&text, from, count).into()));
-        }
-        let mut texts = Vec::new();
-        for other in others {
-            texts.push(self.text(other)?);
-        }
-        let second = texts.first().map_or("", |text| &**text);
-        let found = || memchr::memmem::find(text.as_bytes(), second.as_bytes());
-        Some(match function {
-            Function::Concat => {
-                let all: String = texts.iter().fold(text.into_owned(), |all, text| all + text);
+            Body::Concat => {
+                let mut all = self.text(first)?.into_owned();
+                for other in values {
+                    all += &self.text(other)?;
+                }
                 Value::Text(all.into())
             }
-            Function::Contains => Value::Boolean(found().is_some()),
-            Function::StartsWith => Value::Boolean(text.starts_with(second)),
-            Function::SubstringBefore => {
-                let before = found().and_then(|at| text.get(..at)).unwrap_or_default();
-                Value::Text(before.to_owned().into())
+            Body::Substring => {
+                let text = self.text(first)?;
+                let from = values.next().map_or(f64::NAN, |value| value.number(self.tree));
+                let count = values.next().map_or(f64::INFINITY, |value| value.number(self.tree));
+                Value::Text(substring(&text, from, count).into())
             }
-            Function::SubstringAfter => {
-                let after = found().and_then(|at| text.get(at + second.len()..));
-                Value::Text(after.unwrap_or_default().to_owned().into())
+            Body::Text(make) => {
+                let (first, mut others) = (self.text(first)?, [const { Cow::Borrowed("") }; 2]);
+                for (other, value) in others.iter_mut().zip(values) {
+                    *other = self.text(value)?;
+                }
+                let [second, third] = others;
+                make(&first, &second, &third)
             }
-            Function::Translate => {
-                let to = texts.get(1).map_or("", |text| &**text);
-                Value::Text(translate(&text, second, to).into())
-            }
-            Function::NormalizeSpace => Value::Text(normalized(&text).into()),
-            Function::StringLength => Value::Number(text.chars().count() as f64),
-            _ => Value::Text(text),
         })
     }
 

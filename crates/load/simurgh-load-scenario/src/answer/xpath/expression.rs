@@ -1,9 +1,8 @@
 //! An XPath 1.0 expression as it was understood.
 
-use std::ops::RangeInclusive;
-
 use strum::EnumString;
 
+use super::function::Body;
 use crate::Compare;
 
 /// Operators that bind alike are in one list, so that a long row of them is no
@@ -14,7 +13,7 @@ pub(super) enum Expression {
     Negative(Box<Expression>),
     Union(Vec<Expression>),
     Path(Box<Path>),
-    Call(Function, Vec<Expression>),
+    Call(Body, Vec<Expression>),
     Literal(Box<str>),
     Number(f64),
 }
@@ -22,7 +21,7 @@ pub(super) enum Expression {
 impl Expression {
     /// Whether its value is nodes, which the parser knows as there are no variables.
     pub(super) fn is_nodes(&self) -> bool {
-        matches!(self, Self::Union(_) | Self::Path(_) | Self::Call(Function::Id, _))
+        matches!(self, Self::Union(_) | Self::Path(_) | Self::Call(Body::Id, _))
     }
 }
 
@@ -90,58 +89,4 @@ pub(super) enum Test {
     /// `a:*`
     Prefix(Box<str>),
     Name(Option<Box<str>>, Box<str>),
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, EnumString)]
-#[strum(serialize_all = "kebab-case")]
-pub(super) enum Function {
-    Boolean,
-    Ceiling,
-    Concat,
-    Contains,
-    Count,
-    False,
-    Floor,
-    Id,
-    Lang,
-    Last,
-    LocalName,
-    Name,
-    NamespaceUri,
-    NormalizeSpace,
-    Not,
-    Number,
-    Position,
-    Round,
-    StartsWith,
-    String,
-    StringLength,
-    Substring,
-    SubstringAfter,
-    SubstringBefore,
-    Sum,
-    Translate,
-    True,
-}
-
-impl Function {
-    pub(super) fn arguments(self) -> RangeInclusive<usize> {
-        match self {
-            Self::False | Self::Last | Self::Position | Self::True => 0..=0,
-            Self::LocalName | Self::Name | Self::NamespaceUri | Self::NormalizeSpace => 0..=1,
-            Self::Number | Self::String | Self::StringLength => 0..=1,
-            Self::Contains | Self::StartsWith | Self::SubstringAfter | Self::SubstringBefore => {
-                2..=2
-            }
-            Self::Substring => 2..=3,
-            Self::Translate => 3..=3,
-            Self::Concat => 2..=usize::MAX,
-            _ => 1..=1,
-        }
-    }
-
-    pub(super) fn wants_nodes(self) -> bool {
-        use Function::{Count, LocalName, Name, NamespaceUri, Sum};
-        matches!(self, Count | LocalName | Name | NamespaceUri | Sum)
-    }
 }

@@ -5,6 +5,7 @@
 
 mod evaluate;
 mod expression;
+mod function;
 mod parse;
 mod value;
 
