@@ -1,9 +1,9 @@
-//! What is to be done: as it was asked for, and made ready.
+//! What a benchmark does: the plan of its user, and the job made of it.
 
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use simurgh_load_client::http::{Limits, Request, Url};
+use simurgh_load_client::http::{Limits, Request, Url, is_token};
 use simurgh_load_client::tls::{TlsClient, TlsConfig};
 use simurgh_load_client::{AddressRange, Sources, Tls, resolve};
 use simurgh_load_scenario::placement;
@@ -11,7 +11,7 @@ use simurgh_load_scenario::placement;
 /// Bytes of one answer's head: more than servers send, and a bound for those that never end.
 pub(super) const LIMITS: Limits = Limits { head_bytes_max: 64 << 10 };
 
-/// A benchmark as it was asked for.
+/// A benchmark as its user wants it.
 #[derive(Clone, Debug)]
 pub struct Plan {
     /// `http://` or `https://`.
@@ -33,7 +33,7 @@ pub struct Plan {
     pub headers: Vec<(String, String)>,
     /// The body.
     pub body: Option<Vec<u8>>,
-    /// Whom to trust.
+    /// Which certificates are trusted.
     pub tls: Tls,
     /// Addresses in the place of host names: [`resolve`].
     pub map: Vec<(String, String)>,
@@ -44,14 +44,14 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// Threads for so many connections.
+    /// Threads for this number of connections.
     pub(super) fn threads_for(&self, connections: usize) -> usize {
         let threads = self.threads.unwrap_or_else(|| placement::workers_for(connections as u64));
         threads.clamp(1, connections.max(1))
     }
 }
 
-/// A plan made ready: whatever can be wrong with it before anything is sent is not.
+/// A plan that was checked and prepared: nothing can be wrong with it before something is sent.
 #[derive(Clone, Debug)]
 pub struct Job {
     pub(super) plan: Plan,
@@ -59,7 +59,6 @@ pub struct Job {
     /// Name or address, as certificates have it.
     pub(super) host: String,
     pub(super) tls: Option<TlsConfig>,
-    /// The request, all of it.
     pub(super) request: Vec<u8>,
     pub(super) to_head: bool,
     pub(super) sources: Sources,
@@ -105,27 +104,22 @@ impl Job {
         Ok(Self { address, host, tls, request, to_head, sources, plan })
     }
 
-    /// What was asked for.
+    /// The plan that it was made of.
     pub fn plan(&self) -> &Plan {
         &self.plan
     }
 }
 
-/// A request is written however odd its parts are; here they are somebody's own words, and what is
-/// wrong with them is said.
+/// The writer of requests makes odd parts harmless; here the user should learn what is wrong.
 fn check_request(plan: &Plan) -> Result<(), String> {
-    let is_token = |text: &str| {
-        let tchar = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
-        !text.is_empty() && text.bytes().all(tchar)
-    };
-    if !is_token(&plan.method) {
+    if !is_token(plan.method.as_bytes()) {
         return Err(format!("{:?} is no method", plan.method));
     }
     if matches!(plan.method.as_str(), "CONNECT") {
         return Err("CONNECT asks for a tunnel, which has no answers to measure".to_owned());
     }
     for (name, value) in &plan.headers {
-        if !is_token(name) {
+        if !is_token(name.as_bytes()) {
             return Err(format!("{name:?} is no name of a header"));
         }
         if value.bytes().any(|byte| (byte < b' ' && byte != b'\t') || byte == 0x7f) {

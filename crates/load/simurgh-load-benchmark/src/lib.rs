@@ -18,6 +18,7 @@
 
 mod job;
 mod link;
+mod message;
 mod outcome;
 mod pace;
 mod page;

@@ -1,15 +1,12 @@
 //! One connection of a benchmark, through all the connections that take its place.
 
+use simurgh_load_client::connection::NO_KEY;
 use simurgh_load_client::http::Response;
 use simurgh_load_client::tls::TlsClient;
 use simurgh_reactor::Key;
 
 use super::job::LIMITS;
 
-/// The key of no connection.
-pub(super) const NO_KEY: Key = Key { slot: u32::MAX, generation: u32::MAX };
-
-/// Where a link stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum State {
     /// There is no connection; the next tick tries again.
@@ -17,7 +14,7 @@ pub(super) enum State {
     /// TCP's handshake goes on.
     Connecting,
     /// TLS' handshake goes on.
-    Shaking,
+    Handshaking,
     /// It can take a request.
     Idle,
     /// An answer is under way.
@@ -30,8 +27,8 @@ pub(super) struct Link {
     /// This connection has answered before: if it now ends without an answer, the server had the
     /// right to close it, and the request goes out again on another.
     pub(super) has_answered: bool,
-    /// The request that `due_ns` is of is to be sent as soon as there is a connection.
-    pub(super) again: bool,
+    /// The request of `due_ns` is sent again as soon as there is a connection.
+    pub(super) resend: bool,
     /// When the request under way was due, which in a closed loop is when it was sent.
     pub(super) due_ns: u64,
     /// When it was sent, or the connection begun: what a time-out counts from.
@@ -47,7 +44,7 @@ impl Link {
             key: NO_KEY,
             state: State::Down,
             has_answered: false,
-            again: false,
+            resend: false,
             due_ns: 0,
             since_ns: 0,
             response: Response::new(false, LIMITS),
@@ -56,7 +53,7 @@ impl Link {
     }
 
     /// Forgets the connection, whose key is returned.
-    pub(super) fn let_go(&mut self) -> Key {
+    pub(super) fn release(&mut self) -> Key {
         self.state = State::Down;
         self.has_answered = false;
         self.tls = None;

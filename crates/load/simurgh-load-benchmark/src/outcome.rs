@@ -8,16 +8,17 @@ use simurgh_load_record::{ErrorKind, Stats, Total};
 use super::job::Job;
 use super::tally::Tally;
 
-/// All that one run measured. Its JSON is what scripts get: names are stable, and bear the unit.
+/// All that one run measured. Its JSON is what scripts get: names are stable, and end with
+/// the unit.
 #[derive(Clone, Debug, Serialize)]
 pub struct Outcome {
-    /// What was asked for.
+    /// The URL of the plan.
     pub url: String,
-    /// Connections asked for.
+    /// Connections of the plan.
     pub connections: usize,
     /// Threads.
     pub threads: usize,
-    /// The rate asked for; absent: a closed loop.
+    /// The rate of the plan; absent: a closed loop.
     pub rate: Option<f64>,
     /// How long it should take.
     pub duration_s: f64,
@@ -137,7 +138,7 @@ impl SocketErrors {
     }
 }
 
-/// Of what is due, as much has to be answered for the rate to count as reached.
+/// The share of due requests that must be answered for the rate to count as reached.
 const REACHED: f64 = 0.99;
 
 impl Outcome {

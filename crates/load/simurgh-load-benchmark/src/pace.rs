@@ -18,12 +18,10 @@ impl Pace {
         Self { gap_ns: 1e9 / rate, index: index as u64, of: of as u64, start_ns: 0, next: 0 }
     }
 
-    /// The run begins.
     pub(super) fn start(&mut self, at_ns: u64) {
         self.start_ns = at_ns;
     }
 
-    /// When the next request is due.
     pub(super) fn due_ns(&self) -> u64 {
         let number = self.next.saturating_mul(self.of).saturating_add(self.index);
         // Exact to the nanosecond for the first 100 days.

@@ -3,7 +3,7 @@
 
 use std::io;
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
 use simurgh_load_client::OUTBOUND_BYTES_MAX;
@@ -11,32 +11,10 @@ use simurgh_load_report::control::{Command, Control};
 use simurgh_reactor::{Config, Shard, ShardHandle, ShardSet};
 
 use super::job::Job;
+use super::message::{EventSender, RunEvent, WorkerCommand, WorkerEvent};
 use super::outcome::Outcome;
 use super::tally::Tally;
-use super::worker::{Worker, WorkerCommand, WorkerEvent};
-
-/// What whoever runs a benchmark hears.
-#[derive(Debug)]
-pub(super) enum RunEvent {
-    /// From a worker of this crew.
-    Worker(u64, WorkerEvent),
-    /// From whoever steers it.
-    Control(Command),
-}
-
-/// How a worker is heard.
-#[derive(Clone, Debug)]
-pub(super) struct EventSender {
-    received: Sender<RunEvent>,
-    pool: u64,
-}
-
-impl EventSender {
-    pub(super) fn say(&self, event: WorkerEvent) {
-        // Nobody listens any more only when the run was given up.
-        let _ = self.received.send(RunEvent::Worker(self.pool, event));
-    }
-}
+use super::worker::Worker;
 
 /// Why nothing was measured.
 #[derive(Debug, thiserror::Error)]
@@ -66,17 +44,17 @@ pub struct Runner {
     stopped: bool,
 }
 
-/// Workers that read the order to start within this time all start together.
+/// Workers that read the command to start within this time all start together.
 const START_LEAD_NS: u64 = 5_000_000;
-/// How long workers may take longer than they should need, before they count as lost.
+/// How much longer than planned workers may take before they count as lost.
 const WAIT_MAX: Duration = Duration::from_secs(15);
-/// More threads than this are a slip of the keyboard.
+/// More threads than this are a mistake.
 const THREADS_MAX: usize = 2_000;
-/// How often the number of threads is put right.
+/// How often the number of threads is corrected.
 const TRIES: usize = 4;
-/// How often it is looked whether all workers are still there.
+/// How often the workers are checked.
 const POLL_INTERVAL: Duration = Duration::from_millis(250);
-/// Bytes of mail that wait; what workers are told weighs nothing.
+/// Bytes of mail that wait; commands weigh nothing.
 const MAILBOX_BYTES_MAX: usize = 1 << 20;
 /// Stack of a worker's thread; TLS is the deepest there is.
 const STACK_BYTES: usize = 1 << 20;
@@ -91,17 +69,12 @@ impl Runner {
     /// One that has run nothing.
     pub fn new() -> Self {
         let (sender, received) = channel();
-        let told = sender.clone();
+        let commands = sender.clone();
         let control = Control::to(move |command| {
-            // Nobody hears it after the end, when there is nothing left to steer.
-            let _ = told.send(RunEvent::Control(command));
+            // Nobody receives it after the end, when there is nothing left to steer.
+            let _ = commands.send(RunEvent::Control(command));
         });
-        Self {
-            received,
-            events: EventSender { received: sender, pool: 0 },
-            control,
-            stopped: false,
-        }
+        Self { received, events: EventSender { sender, pool: 0 }, control, stopped: false }
     }
 
     /// Ends the run that goes on, and all that would come; of no effect otherwise.
@@ -109,12 +82,12 @@ impl Runner {
         self.control.clone()
     }
 
-    /// Whether it was told to end.
+    /// Whether it was stopped.
     pub fn is_stopped(&self) -> bool {
         self.stopped
     }
 
-    /// Runs a job with so many connections.
+    /// Runs a job with this number of connections.
     ///
     /// # Errors
     /// See [`BenchmarkError`]; no worker is left running.
@@ -122,7 +95,7 @@ impl Runner {
         let mut pool = WorkerPool::start(job, connections, &mut self.events)?;
         let ready_in = job.plan.timeout + WAIT_MAX;
         let (mut ready, mut opened, mut error) = (0, 0, None);
-        self.hear(&mut pool, ready_in, |event| {
+        self.receive(&mut pool, ready_in, |event| {
             if let WorkerEvent::Ready { opened: more, error: why } = event {
                 ready += 1;
                 opened += more;
@@ -138,9 +111,9 @@ impl Runner {
             let what = format!("cannot connect to {}: {why}", job.address);
             return Err(BenchmarkError::Unreachable(what));
         }
-        pool.tell(WorkerCommand::Start { at_ns: pool.set.clock_ns() + START_LEAD_NS });
-        let (mut done, mut tally) = (0, Tally::new());
-        self.hear(&mut pool, job.plan.duration + WAIT_MAX, |event| {
+        pool.send(WorkerCommand::Start { at_ns: pool.set.clock_ns() + START_LEAD_NS });
+        let (mut done, mut tally) = (0, Tally::default());
+        self.receive(&mut pool, job.plan.duration + WAIT_MAX, |event| {
             if let WorkerEvent::Done(part) = event {
                 done += 1;
                 tally.add(&part);
@@ -151,9 +124,8 @@ impl Runner {
         Ok(Outcome::new(job, connections, threads, &tally, self.stopped))
     }
 
-    /// Hears workers until as many as there are have said what `count` counts. Being told to stop
-    /// is passed on.
-    fn hear(
+    /// Receives events until `count` says that all workers have reported. A stop is passed on.
+    fn receive(
         &mut self,
         pool: &mut WorkerPool,
         within: Duration,
@@ -164,17 +136,17 @@ impl Runner {
         while counted < pool.handles.len() {
             match self.received.recv_timeout(POLL_INTERVAL) {
                 Ok(RunEvent::Worker(of, event)) if of == self.events.pool => counted = count(event),
-                // The last words of one that was given up.
+                // Of a pool that was given up.
                 Ok(RunEvent::Worker(..)) => {}
                 Ok(RunEvent::Control(Command::Stop)) => {
                     self.stopped = true;
-                    pool.tell(WorkerCommand::Stop);
+                    pool.send(WorkerCommand::Stop);
                     if !pool.is_started {
                         return Ok(());
                     }
                 }
                 Ok(RunEvent::Control(_)) => {}
-                Err(RecvTimeoutError::Timeout) => pool.must_live(until)?,
+                Err(RecvTimeoutError::Timeout) => pool.check_alive(until)?,
                 Err(RecvTimeoutError::Disconnected) => {
                     return Err(BenchmarkError::Worker("nobody can be heard".to_owned()));
                 }
@@ -189,13 +161,12 @@ struct WorkerPool {
     set: ShardSet<WorkerCommand>,
     handles: Vec<ShardHandle>,
     is_started: bool,
-    /// When a worker was first found to have ended: its last word may be under way.
+    /// When a worker was first found to have ended: its last event may be under way.
     ended: Option<Instant>,
 }
 
 impl WorkerPool {
-    /// As many threads as were asked for; if none were, as many as the descriptor limit makes of
-    /// them.
+    /// The threads of the plan, or as many as the descriptor limit makes necessary.
     fn start(
         job: &Job,
         connections: usize,
@@ -226,7 +197,7 @@ impl WorkerPool {
         Err(BenchmarkError::TooMany(why))
     }
 
-    /// So many threads; or how many connections one of them can hold, if those are too few.
+    /// A pool of this size, or how many connections a thread can hold if those are too few.
     fn of(
         threads: usize,
         job: &Job,
@@ -266,15 +237,15 @@ impl WorkerPool {
         Ok(Ok(pool))
     }
 
-    fn tell(&mut self, command: WorkerCommand) {
+    fn send(&mut self, command: WorkerCommand) {
         self.is_started |= matches!(command, WorkerCommand::Start { .. });
         for mailbox in self.set.mailboxes() {
             mailbox.post_anyway(command);
         }
     }
 
-    /// An error if a worker has ended without its last word, or all take too long.
-    fn must_live(&mut self, until: Instant) -> Result<(), BenchmarkError> {
+    /// An error if a worker has ended without its last event, or all take too long.
+    fn check_alive(&mut self, until: Instant) -> Result<(), BenchmarkError> {
         if self.handles.iter().any(ShardHandle::is_finished) {
             let since = *self.ended.get_or_insert_with(Instant::now);
             if since.elapsed() > WAIT_MAX {
@@ -294,7 +265,7 @@ impl Drop for WorkerPool {
             handle.stop();
         }
         for handle in self.handles.drain(..) {
-            // What was measured has been told, and nothing rests on it any more.
+            // What was measured has been received: an error changes nothing any more.
             let _ = handle.join();
         }
     }

@@ -6,15 +6,15 @@
 //! - The server *saturates* at the least number of connections that reach 95 % of the greatest rate
 //!   of all rows, once a row has shown that more connections bring less than 5 % more.
 //! - *Little's law*: requests under way = rate × mean latency. In a closed loop as many are under
-//!   way as there are connections, so it tells for each row how much of the time connections really
-//!   waited for the server; and beyond saturation, where the rate no longer grows, it tells the
-//!   latency before it is measured: connections ÷ the greatest rate so far.
+//!   way as there are connections, so each row shows how much of the time connections really waited
+//!   for the server; and beyond saturation, where the rate no longer grows, it predicts the latency
+//!   of the next row: connections ÷ the greatest rate so far.
 
 use serde::Serialize;
 
 use super::outcome::Outcome;
 
-/// Of the greatest rate, as much is as good as all of it.
+/// This share of the greatest rate counts as all of it.
 const SATURATED: f64 = 0.95;
 /// A row that brings less than this many times the greatest rate before it brings no more.
 const GAIN: f64 = 1.05;
@@ -62,15 +62,15 @@ impl Sweep {
         &self.rows
     }
 
-    /// What the rows so far let expect of one with so many connections; nothing before one of them
-    /// has shown that more connections bring no more.
+    /// The prediction for a row with this number of connections; `None` before a row has shown that
+    /// more connections bring no more.
     pub fn predict(&self, connections: usize) -> Option<Prediction> {
         let rate = self.greatest_rate();
         let known = self.has_stopped_growing() && rate > 0.0;
         known.then(|| Prediction { latency_us: connections as f64 / rate * 1e6, rate })
     }
 
-    /// Adds a row, with what [`Sweep::predict`] had said.
+    /// Adds a row, with its prediction by [`Sweep::predict`].
     pub fn add(&mut self, outcome: Outcome, prediction: Option<Prediction>) {
         self.rows.push(Row { outcome, prediction });
     }
@@ -85,8 +85,8 @@ impl Sweep {
         row.outcome.requests_per_second / self.greatest_rate().max(f64::MIN_POSITIVE)
     }
 
-    /// The number of connections that saturates the server; `None`: none of these does, as far as
-    /// they show.
+    /// The number of connections that saturates the server; `None`: none of
+    /// these does.
     pub fn saturates_at(&self) -> Option<usize> {
         let full = self.rows.iter().filter(|row| self.saturation(row) >= SATURATED);
         let least = full.map(|row| row.outcome.connections).min();
@@ -148,7 +148,7 @@ pub(super) mod tests {
     /// A second of a run with so many connections, answers and mean latency.
     pub(crate) fn outcome(connections: usize, rate: u64, latency_us: u64) -> Outcome {
         let job = Job::new(plan("http://127.0.0.1:1/<x>")).unwrap();
-        let mut tally = Tally::new();
+        let mut tally = Tally::default();
         for _ in 0..rate {
             tally.answered(200, latency_us * 1000);
         }

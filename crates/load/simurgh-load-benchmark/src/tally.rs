@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use simurgh_load_record::{ErrorKind, Total};
 
 /// Counts and histograms of one worker, or of all together.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Tally {
     /// From when a request was due until its answer was there whole; time-outs, and in an open loop
     /// what the end of the run left unanswered, with the time waited. µs.
@@ -18,11 +18,9 @@ pub(super) struct Tally {
     pub(super) lag: Total,
     /// Answers that came whole.
     pub(super) requests: u64,
-    /// Those of each status, from 100 on.
-    statuses: Box<[u64; 900]>,
-    /// Bytes received.
+    /// Those of each status, from 100 on; empty before the first.
+    statuses: Vec<u64>,
     pub(super) bytes_in: u64,
-    /// What went wrong, and how often.
     pub(super) errors: BTreeMap<ErrorKind, u64>,
     /// The words for the first of them.
     pub(super) first_error: Option<String>,
@@ -39,25 +37,6 @@ pub(super) struct Tally {
 }
 
 impl Tally {
-    pub(super) fn new() -> Self {
-        Self {
-            latency: Total::new(),
-            latency_ns: 0,
-            rates: Total::new(),
-            lag: Total::new(),
-            requests: 0,
-            statuses: Box::new([0; 900]),
-            bytes_in: 0,
-            errors: BTreeMap::new(),
-            first_error: None,
-            reconnects: 0,
-            due: 0,
-            unsent: 0,
-            elapsed_ns: 0,
-            cpu_ns: 0,
-        }
-    }
-
     /// A request has ended, `ns` after it was due.
     #[inline]
     pub(super) fn waited(&mut self, ns: u64) {
@@ -65,17 +44,18 @@ impl Tally {
         self.latency_ns += ns;
     }
 
-    /// An answer came whole.
     #[inline]
     pub(super) fn answered(&mut self, status: u16, ns: u64) {
         self.waited(ns);
         self.requests += 1;
+        if self.statuses.is_empty() {
+            self.statuses.resize(900, 0);
+        }
         if let Some(count) = self.statuses.get_mut(usize::from(status).wrapping_sub(100)) {
             *count += 1;
         }
     }
 
-    /// Something went wrong.
     pub(super) fn error(&mut self, kind: ErrorKind, text: impl FnOnce() -> String) {
         *self.errors.entry(kind).or_default() += 1;
         if self.first_error.is_none() {
@@ -91,7 +71,6 @@ impl Tally {
         }
     }
 
-    /// Answers by status.
     pub(super) fn statuses(&self) -> BTreeMap<u16, u64> {
         let counted = (100..).zip(self.statuses.iter().copied());
         counted.filter(|(_, count)| *count > 0).collect()
@@ -104,7 +83,8 @@ impl Tally {
         self.rates.add(&other.rates);
         self.lag.add(&other.lag);
         self.requests += other.requests;
-        for (sum, more) in self.statuses.iter_mut().zip(other.statuses.iter()) {
+        self.statuses.resize(self.statuses.len().max(other.statuses.len()), 0);
+        for (sum, more) in self.statuses.iter_mut().zip(&other.statuses) {
             *sum += more;
         }
         self.bytes_in += other.bytes_in;

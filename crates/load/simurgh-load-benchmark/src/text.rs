@@ -26,8 +26,8 @@ pub fn outcome(run: &Outcome) -> String {
     let took = seconds(run.elapsed_s);
     let read = binary(run.bytes_read as f64);
     let _ = writeln!(text, "  {} requests in {took}, {read}B read", run.requests);
-    faults(&mut text, run);
-    beside(&mut text, run);
+    problems(&mut text, run);
+    trust(&mut text, run);
     let _ = writeln!(text, "Requests/sec: {:>9.2}", run.requests_per_second);
     let _ = writeln!(text, "Transfer/sec: {:>10}B", binary(run.bytes_per_second));
     text
@@ -47,8 +47,8 @@ fn distribution(text: &mut String, run: &Outcome) {
     }
 }
 
-/// What went wrong, or otherwise than wished.
-fn faults(text: &mut String, run: &Outcome) {
+/// Errors, unwanted statuses, reconnects.
+fn problems(text: &mut String, run: &Outcome) {
     let errors = &run.socket_errors;
     if errors.sum() > 0 {
         let _ = writeln!(
@@ -79,8 +79,8 @@ fn faults(text: &mut String, run: &Outcome) {
     }
 }
 
-/// What tells whether the figures can be believed.
-fn beside(text: &mut String, run: &Outcome) {
+/// Whether the figures can be trusted.
+fn trust(text: &mut String, run: &Outcome) {
     match &run.open_loop {
         None => {
             let _ = writeln!(
@@ -218,7 +218,7 @@ pub fn chart(sweep: &Sweep) -> String {
     text
 }
 
-/// A bar of so many columns, to an eighth.
+/// A bar of this width in columns, to an eighth.
 fn bar(columns: f64) -> String {
     let eighths = (columns.max(0.0) * 8.0).round() as usize;
     let mut bar = "█".repeat(eighths / 8);
@@ -239,8 +239,7 @@ fn spread(text: &mut String, name: &str, spread: &Spread, unit: fn(f64) -> Strin
     );
 }
 
-/// A number with its unit, so that numbers stand below each other whatever their units: the room
-/// for a unit is two columns.
+/// A number with its unit, which has two columns, so that numbers with other units align.
 fn column(text: &str, width: usize) -> String {
     let letters = text.chars().rev().take_while(char::is_ascii_alphabetic).count();
     let pad = 2_usize.saturating_sub(letters);
@@ -267,7 +266,7 @@ fn microseconds(us: f64) -> String {
 
 fn seconds(seconds: f64) -> String {
     let text = scaled(seconds, 60.0, &["s", "m", "h"]);
-    // What was asked for in whole units is shown as it was asked for.
+    // Whole units are shown without a fraction.
     text.replace(".00", "")
 }
 
@@ -284,7 +283,7 @@ pub(super) fn milliseconds(us: f64) -> String {
     format!("{:.3} ms", us / 1e3)
 }
 
-/// What a server may have had its say in, without what steers terminals.
+/// Without control characters: a text of the server must not steer the terminal.
 fn plain(text: &str) -> String {
     text.chars().map(|char| if char.is_control() { ' ' } else { char }).collect()
 }

@@ -2,8 +2,9 @@
 
 use std::io;
 
+use simurgh_load_client::connection::{begin_tls, receive_tls, send_tls};
 use simurgh_load_client::http::{Done, Event, Response, ResponseError};
-use simurgh_load_client::tls::{TlsClient, TlsError};
+use simurgh_load_client::tls::TlsError;
 use simurgh_load_record::ErrorKind;
 use simurgh_reactor::{Closed, ConnectOptions, Key};
 
@@ -11,8 +12,7 @@ use super::job::LIMITS;
 use super::link::State;
 use super::worker::{Net, Phase, Worker};
 
-/// How long a server that said it would close may take to do so. Closed from here, the port would
-/// be of no use for a minute.
+/// How long a server that said it would close may take to do so.
 const LEAVE_NS: u64 = 1_000_000_000;
 
 impl Worker {
@@ -33,40 +33,34 @@ impl Worker {
         }
     }
 
-    /// TCP's handshake is done.
     pub(super) fn link_up(&mut self, io: &mut Net, key: Key) {
         let Some(place) = io.conn(key).copied() else { return };
         let Some(link) = self.links.get_mut(place as usize).filter(|link| link.key == key) else {
             return;
         };
         let Some(config) = &self.job.tls else { return self.ready(io, place) };
-        let mut out = std::mem::take(&mut self.cipher);
-        out.clear();
-        match TlsClient::begin(config, &self.job.host, &mut out) {
+        match begin_tls(io, key, config, &self.job.host, &mut self.cipher) {
             Ok(tls) => {
-                link.tls = Some(Box::new(tls));
-                link.state = State::Shaking;
-                io.send(key, &out);
+                link.tls = Some(tls);
+                link.state = State::Handshaking;
             }
             Err(error) => self.not_connected(io, place, ErrorKind::Tls, || error),
         }
-        self.cipher = out;
     }
 
-    /// The connection can take requests.
     fn ready(&mut self, io: &mut Net, place: u32) {
         self.settle(true);
         let Some(link) = self.links.get_mut(place as usize) else { return };
         link.state = State::Idle;
         let now_ns = io.clock_ns();
-        if std::mem::take(&mut link.again) {
+        if std::mem::take(&mut link.resend) {
             let due_ns = link.due_ns;
             return self.send(io, place, due_ns, now_ns);
         }
         self.next_request(io, place, now_ns);
     }
 
-    /// A connection that was being opened is so no longer.
+    /// A connection is no longer being opened.
     fn settle(&mut self, is_open: bool) {
         self.opening = self.opening.saturating_sub(1);
         if self.phase == Phase::Opening {
@@ -86,7 +80,7 @@ impl Worker {
         self.tally.error(kind, text);
         let Some(link) = self.links.get_mut(place as usize) else { return };
         let state = link.state;
-        let key = link.let_go();
+        let key = link.release();
         match state {
             // It could not even be begun, and was not counted.
             State::Down => self.opening += 1,
@@ -97,7 +91,6 @@ impl Worker {
         self.settle(false);
     }
 
-    /// Sends the request.
     pub(super) fn send(&mut self, io: &mut Net, place: u32, due_ns: u64, now_ns: u64) {
         let Some(link) = self.links.get_mut(place as usize) else { return };
         link.state = State::Busy;
@@ -105,40 +98,28 @@ impl Worker {
         link.since_ns = now_ns;
         link.response = Response::new(self.job.to_head, LIMITS);
         let Some(tls) = &mut link.tls else { return io.send_shared(link.key, &self.request) };
-        self.cipher.clear();
-        // An error means that the connection is over, which its end will tell.
-        if tls.send(&self.job.request, &mut self.cipher).is_ok() {
-            io.send(link.key, &self.cipher);
-        }
+        send_tls(io, link.key, tls, &self.job.request, &mut self.cipher);
     }
 
-    /// Bytes have come.
     pub(super) fn bytes_in(&mut self, io: &mut Net, key: Key, data: &mut [u8]) {
         let Some(place) = io.conn(key).copied() else { return };
         let Some(link) = self.links.get_mut(place as usize).filter(|link| link.key == key) else {
             return;
         };
         let Some(mut tls) = link.tls.take() else { return self.answer_in(io, place, data) };
-        let (mut plain, mut out) =
-            (std::mem::take(&mut self.plain), std::mem::take(&mut self.cipher));
-        plain.clear();
-        out.clear();
         let was_open = tls.progress().handshake_done;
-        let outcome = tls.receive(data, &mut plain, &mut out);
+        let mut plain = std::mem::take(&mut self.plain);
+        plain.clear();
+        let (is_ready, error) = receive_tls(io, key, &mut tls, data, &mut plain, &mut self.cipher);
         link.tls = Some(tls);
-        if !out.is_empty() {
-            io.send(key, &out);
-        }
-        self.cipher = out;
-        let is_open = matches!(&outcome, Ok(progress) if progress.handshake_done);
-        if is_open && !was_open {
+        if is_ready {
             self.ready(io, place);
         }
         if !plain.is_empty() {
             self.answer_in(io, place, &plain);
         }
         self.plain = plain;
-        if let Err(error) = outcome
+        if let Some(error) = error
             && self.links.get(place as usize).is_some_and(|link| link.key == key)
         {
             let text = || TlsError::to_string(&error);
@@ -149,7 +130,6 @@ impl Worker {
         }
     }
 
-    /// Bytes of an answer have come.
     fn answer_in(&mut self, io: &mut Net, place: u32, data: &[u8]) {
         self.tally.bytes_in += data.len() as u64;
         let Some(link) = self.links.get_mut(place as usize) else { return };
@@ -180,8 +160,8 @@ impl Worker {
         link.state = State::Idle;
         link.has_answered = true;
         if !done.keep_alive {
-            let key = link.let_go();
-            self.leaving.push_back((now_ns + LEAVE_NS, key));
+            let key = link.release();
+            self.leaving.push(now_ns + LEAVE_NS, key);
             self.tally.reconnects += 1;
             self.open(io, place);
         } else if is_all {
@@ -205,7 +185,7 @@ impl Worker {
         if link.state == State::Busy && self.pace.is_some() {
             self.tally.waited(io.clock_ns().saturating_sub(link.due_ns));
         }
-        let key = link.let_go();
+        let key = link.release();
         io.abort(key);
         self.open_again(io, place);
     }
@@ -227,15 +207,15 @@ impl Worker {
         }
         match link.state {
             State::Down => {}
-            State::Connecting | State::Shaking => {
+            State::Connecting | State::Handshaking => {
                 let kind = match why {
                     Closed::Unconnected(kind) => ErrorKind::of_unconnected(kind),
                     _ => ErrorKind::Tls,
                 };
-                self.not_connected(io, place, kind, || words(why).to_string());
+                self.not_connected(io, place, kind, || closed_error(why).to_string());
             }
             State::Idle => {
-                link.let_go();
+                link.release();
                 self.tally.reconnects += 1;
                 self.open_again(io, place);
             }
@@ -248,11 +228,11 @@ impl Worker {
         let Some(link) = self.links.get_mut(place as usize) else { return };
         let ended = link.response.end();
         match ended {
-            // Not of a length, so this is its end; but a reset is none.
+            // Without a length the answer ends with the connection, but not with a reset.
             Ok(done) if why == Closed::PeerEof => self.answered(io, place, done, true),
             Err(ResponseError::NoAnswer) if link.has_answered => {
-                link.let_go();
-                link.again = true;
+                link.release();
+                link.resend = true;
                 self.tally.reconnects += 1;
                 self.open_again(io, place);
             }
@@ -265,7 +245,7 @@ impl Worker {
                 };
                 let text = || match ended {
                     Err(error) if why == Closed::PeerEof => error.to_string(),
-                    _ => words(why).to_string(),
+                    _ => closed_error(why).to_string(),
                 };
                 self.fail(io, place, kind, text);
             }
@@ -273,8 +253,8 @@ impl Worker {
     }
 }
 
-/// Why a connection ended, as the system says it.
-fn words(why: Closed) -> io::Error {
+/// Why a connection ended, as an error of the system.
+fn closed_error(why: Closed) -> io::Error {
     match why {
         Closed::Unconnected(kind) | Closed::Reset(kind) => kind.into(),
         Closed::PeerEof => io::Error::other("the server closed the connection"),

@@ -1,46 +1,27 @@
 //! A worker: one thread on the reactor, its share of the connections, and when they send.
 //!
 //! What answers bring is in `wire`; here is what time brings: the start, requests that are due,
-//! time-outs (looked for by a tick, so that no request costs a timer), the end.
+//! time-outs (found by a tick, so that no request costs a timer), the end.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 
 use simurgh_load_client::SourcePool;
+use simurgh_load_client::connection::Leaving;
 use simurgh_load_record::ErrorKind;
 use simurgh_reactor::{Closed, Handler, Io, Key, Next, Shared, Slow};
 
 use super::job::Job;
 use super::link::{Link, State};
+use super::message::{EventSender, WorkerCommand, WorkerEvent};
 use super::pace::Pace;
-use super::run::EventSender;
 use super::tally::Tally;
 
 /// What the reactor keeps of a connection: the place of its link.
 pub(super) type Net = Io<u32>;
 
-/// What workers are told.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum WorkerCommand {
-    /// The first requests leave at this time of the workers' clock.
-    Start { at_ns: u64 },
-    /// It ends now.
-    Stop,
-}
-
-/// What a worker tells.
-#[derive(Debug)]
-pub(super) enum WorkerEvent {
-    /// All its connections are open, or could not be opened.
-    Ready { opened: usize, error: Option<String> },
-    /// It has ended.
-    Done(Box<Tally>),
-}
-
-/// How far it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Phase {
-    /// Connections are opened.
     Opening,
     /// Until all workers have theirs.
     Waiting,
@@ -51,8 +32,8 @@ pub(super) enum Phase {
 /// Connections of one worker that are being opened at a time: no more than servers' backlogs take.
 const OPENING_MAX: usize = 128;
 /// Connections that get their first request in one turn, so that answers are read in between.
-const KICKS_MAX: usize = 64;
-/// How often time-outs are looked for, and requests a second counted.
+const FIRST_REQUESTS_MAX: usize = 64;
+/// How often time-outs are checked, and requests a second counted.
 const TICK_NS: u64 = 100_000_000;
 
 pub(super) struct Worker {
@@ -67,21 +48,19 @@ pub(super) struct Worker {
     pub(super) sources: SourcePool,
     pub(super) tally: Tally,
     pub(super) phase: Phase,
-    /// Connections that are being opened.
     pub(super) opening: usize,
     /// Links whose first connection is open, or could not be opened.
     pub(super) settled: usize,
     pub(super) opened: usize,
-    /// Connections that their servers are to close: until when, and which.
-    pub(super) leaving: VecDeque<(u64, Key)>,
+    pub(super) leaving: Leaving,
     /// Bytes on their way from and to TLS, kept for the next time.
     pub(super) plain: Vec<u8>,
     pub(super) cipher: Vec<u8>,
     events: EventSender,
-    /// Places before this one have been told to connect.
+    /// Links before this one have begun to connect.
     begun: usize,
-    /// Closed loop: places before this one have had their first request.
-    kicked: usize,
+    /// Links before this one have had their first request.
+    started: usize,
     start_ns: u64,
     end_ns: u64,
     tick_ns: u64,
@@ -93,7 +72,7 @@ pub(super) struct Worker {
 }
 
 impl Worker {
-    /// Worker `thread` of so many, with so many links.
+    /// Worker `thread` of `of`, with this number of links.
     pub(super) fn new(
         job: Arc<Job>,
         links: usize,
@@ -108,17 +87,17 @@ impl Worker {
             idle: VecDeque::new(),
             pace: job.plan.rate.map(|rate| Pace::new(rate, thread, of)),
             sources: SourcePool::new(&job.sources, thread as u64, of as u64),
-            tally: Tally::new(),
+            tally: Tally::default(),
             phase: Phase::Opening,
             opening: 0,
             settled: 0,
             opened: 0,
-            leaving: VecDeque::new(),
+            leaving: Leaving::default(),
             plain: Vec::new(),
             cipher: Vec::new(),
             events,
             begun: 0,
-            kicked: 0,
+            started: 0,
             start_ns: u64::MAX,
             end_ns: u64::MAX,
             tick_ns: (timeout_ns / 10).clamp(1_000_000, TICK_NS),
@@ -129,7 +108,6 @@ impl Worker {
         }
     }
 
-    /// Requests may leave.
     pub(super) fn is_running(&self, now_ns: u64) -> bool {
         self.phase == Phase::Running && (self.start_ns..self.end_ns).contains(&now_ns)
     }
@@ -150,9 +128,9 @@ impl Worker {
 
     /// Gives connections that are there from the start their first request, some a turn; `true`
     /// while there are more.
-    fn kick(&mut self, io: &mut Net) -> bool {
-        let upto = (self.kicked + KICKS_MAX).min(self.links.len());
-        for place in self.kicked..upto {
+    fn start_links(&mut self, io: &mut Net) -> bool {
+        let upto = (self.started + FIRST_REQUESTS_MAX).min(self.links.len());
+        for place in self.started..upto {
             if self.links.get(place).is_some_and(|link| link.state == State::Idle) {
                 let now_ns = io.clock_ns();
                 match &self.pace {
@@ -161,7 +139,7 @@ impl Worker {
                 }
             }
         }
-        self.kicked = upto;
+        self.started = upto;
         upto < self.links.len()
     }
 
@@ -201,16 +179,10 @@ impl Worker {
         }
     }
 
-    /// What is looked at ten times a second.
+    /// What happens ten times a second.
     fn tick(&mut self, io: &mut Net, now_ns: u64) {
         self.next_tick_ns = now_ns + self.tick_ns;
-        while let Some((until_ns, key)) = self.leaving.front().copied() {
-            if until_ns > now_ns && io.conn_ref(key).is_some() {
-                break;
-            }
-            self.leaving.pop_front();
-            io.close(key);
-        }
+        self.leaving.close_due(io, now_ns);
         if self.is_running(now_ns) && now_ns >= self.sampled.0 + TICK_NS {
             let (since_ns, before) = self.sampled;
             let seconds = (now_ns - since_ns) as f64 / 1e9;
@@ -226,7 +198,7 @@ impl Worker {
                 State::Down if self.phase == Phase::Running && self.opening < OPENING_MAX => {
                     self.open(io, place as u32);
                 }
-                State::Connecting | State::Shaking if is_late => {
+                State::Connecting | State::Handshaking if is_late => {
                     let text = || "no connection in time".to_owned();
                     self.not_connected(io, place as u32, ErrorKind::ConnectTimeout, text);
                 }
@@ -253,7 +225,7 @@ impl Worker {
         let end_ns = self.end_ns.min(now_ns);
         if let Some(mut pace) = self.pace {
             for link in &self.links {
-                if link.state == State::Busy || link.again {
+                if link.state == State::Busy || link.resend {
                     self.tally.waited(now_ns.saturating_sub(link.due_ns));
                 }
             }
@@ -267,8 +239,7 @@ impl Worker {
         }
         self.tally.elapsed_ns = now_ns.saturating_sub(self.start_ns);
         self.tally.cpu_ns = io.stats().read().cpu_ns.saturating_sub(self.cpu_ns);
-        let tally = std::mem::replace(&mut self.tally, Tally::new());
-        self.events.say(WorkerEvent::Done(Box::new(tally)));
+        self.events.send(WorkerEvent::Done(Box::new(std::mem::take(&mut self.tally))));
         io.stop();
     }
 
@@ -281,7 +252,7 @@ impl Worker {
             self.finish(io, now_ns);
             return Next::Idle;
         }
-        let more = self.kick(io);
+        let more = self.start_links(io);
         self.run_due(io);
         let mut at_ns = self.next_tick_ns.min(self.end_ns);
         if let Some(pace) = &self.pace
@@ -338,7 +309,7 @@ impl Handler for Worker {
                 }
                 self.phase = Phase::Waiting;
                 let error = self.tally.first_error.clone();
-                self.events.say(WorkerEvent::Ready { opened: self.opened, error });
+                self.events.send(WorkerEvent::Ready { opened: self.opened, error });
                 Next::At(self.next_tick_ns)
             }
             Phase::Waiting => Next::At(self.next_tick_ns),

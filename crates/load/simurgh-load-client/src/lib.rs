@@ -1,6 +1,7 @@
 //! Connections of load generators: where they come from, how they are secured, and HTTP/1.1 as a
-//! client speaks it. The engine and the HTTP benchmark stand on it; it measures nothing.
+//! client speaks it. The engine and the HTTP benchmark use it; it measures nothing.
 
+pub mod connection;
 pub mod http;
 mod md5;
 mod resolve;
@@ -13,5 +14,5 @@ pub use resolve::{mapped, resolve};
 pub use settings::{AddressRange, Sources, Tls};
 pub use sources::SourcePool;
 
-/// Bytes that may wait for a server before its user gives up: more than a scenario says at once.
+/// Bytes that may wait for a server before its user gives up: more than a scenario sends at once.
 pub const OUTBOUND_BYTES_MAX: usize = 256 << 20;

@@ -1,8 +1,8 @@
 //! Local addresses to connect from.
 //!
-//! A connection is told apart by both addresses and both ports, so one source address has at most
+//! A connection is identified by both addresses and both ports, so one source address has at most
 //! 64 thousand connections to one server, 28 thousand with the kernel's usual port range. On
-//! loopback a worker takes addresses of its own from 127.0.0.0/8; elsewhere it rotates through
+//! loopback a worker takes addresses of its own from 127.0.0.0/8; otherwise it rotates through
 //! those given.
 
 use std::io;
@@ -23,10 +23,10 @@ pub struct SourcePool {
     given: Vec<AddressRange>,
     /// How many addresses `given` has.
     count: u64,
-    /// Ports to choose from by ourselves, of which this worker takes every `of`-th.
+    /// Ports to choose from by ourselves, of which this worker takes one in `workers`.
     ports: Option<(u16, u16)>,
     index: u64,
-    of: u64,
+    workers: u64,
     /// Connections opened or tried.
     turn: u64,
     /// Of the loopback addresses, the one in use.
@@ -34,18 +34,18 @@ pub struct SourcePool {
 }
 
 impl SourcePool {
-    /// The addresses of worker `index` of `of`.
-    pub fn new(sources: &Sources, index: u64, of: u64) -> Self {
-        let count = sources.addresses.iter().map(|range| length(*range)).sum();
+    /// The addresses of worker `index` of so many `workers`.
+    pub fn new(sources: &Sources, index: u64, workers: u64) -> Self {
+        let count = sources.addresses.iter().map(AddressRange::count).sum();
         let given = sources.addresses.clone();
-        Self { given, count, ports: sources.ports, index, of, turn: 0, loopback: 0 }
+        Self { given, count, ports: sources.ports, index, workers, turn: 0, loopback: 0 }
     }
 
     /// Begins a connection from the next source; another source is tried where one has no port
     /// left. `how.from` is set here.
     ///
     /// # Errors
-    /// What the system says of the last try.
+    /// The system's error of the last try.
     pub fn connect<T: Copy>(
         &mut self,
         io: &mut Io<T>,
@@ -66,7 +66,7 @@ impl SourcePool {
             if !is_out_of_ports || tries == 0 {
                 return Err(error);
             }
-            self.exhausted();
+            self.next_loopback();
         }
     }
 
@@ -102,7 +102,7 @@ impl SourcePool {
     }
 
     /// The last source had no port left: another one comes next.
-    fn exhausted(&mut self) {
+    fn next_loopback(&mut self) {
         self.loopback = (self.loopback + 1) % LOOPBACK_ADDRESSES;
     }
 
@@ -111,9 +111,9 @@ impl SourcePool {
         let mut number = (self.turn + self.index) % self.count;
         let same_family = |range: &&AddressRange| range.first.is_ipv4() == target.is_ipv4();
         for range in self.given.iter().filter(same_family).cycle().take(2 * self.given.len()) {
-            let addresses = length(*range);
+            let addresses = range.count();
             if number < addresses {
-                return Some(add(range.first, number));
+                return Some(range.nth(number));
             }
             number -= addresses;
         }
@@ -123,28 +123,8 @@ impl SourcePool {
     fn next_port(&self) -> u16 {
         let Some((first, last)) = self.ports else { return 0 };
         let ports = u64::from(last - first.min(last)) + 1;
-        let mine = (self.turn * self.of + self.index) % ports;
+        let mine = (self.turn * self.workers + self.index) % ports;
         first + u16::try_from(mine).unwrap_or(0)
-    }
-}
-
-fn length(range: AddressRange) -> u64 {
-    let span = match (range.first, range.last) {
-        (IpAddr::V4(first), IpAddr::V4(last)) => {
-            u128::from(last.to_bits().saturating_sub(first.to_bits()))
-        }
-        (IpAddr::V6(first), IpAddr::V6(last)) => last.to_bits().saturating_sub(first.to_bits()),
-        _ => 0,
-    };
-    u64::try_from(span).unwrap_or(u64::MAX - 1).saturating_add(1)
-}
-
-fn add(address: IpAddr, number: u64) -> IpAddr {
-    match address {
-        IpAddr::V4(v4) => Ipv4Addr::from_bits(v4.to_bits().wrapping_add(number as u32)).into(),
-        IpAddr::V6(v6) => {
-            std::net::Ipv6Addr::from_bits(v6.to_bits().wrapping_add(u128::from(number))).into()
-        }
     }
 }
 
@@ -166,7 +146,7 @@ mod tests {
                 let from = pool.next(Ipv4Addr::LOCALHOST.into()).unwrap();
                 assert!(from.ip().is_loopback() && from.port() == 0);
                 assert!(seen.insert(from.ip()), "{from} twice");
-                pool.exhausted();
+                pool.next_loopback();
             }
         }
         let mut pool = SourcePool::new(&sources, 0, 1);

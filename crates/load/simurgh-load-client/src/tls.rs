@@ -28,10 +28,10 @@ use crate::Tls;
 pub struct TlsConfig(Arc<ClientConfig>);
 
 impl TlsConfig {
-    /// From what a scenario says.
+    /// From the settings of a scenario.
     ///
     /// # Errors
-    /// Which PEM text is none, for people.
+    /// Which PEM text cannot be read, for people.
     pub fn new(tls: &Tls) -> Result<Self, String> {
         let provider = Arc::new(ring::default_provider());
         let builder = ClientConfig::builder_with_provider(provider.clone())
@@ -121,39 +121,30 @@ impl ServerCertVerifier for AnyServer {
 }
 
 /// Why a TLS connection is of no more use.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum TlsError {
     /// The server's certificate is not accepted.
+    #[error(
+        "TLS: the server's certificate is not accepted: {} (name its root in [tls] roots or with \
+         --roots, or take any with insecure = true or --insecure)", certificate_words(.0)
+    )]
     Certificate(CertificateError),
     /// The server ended the connection with this alert.
+    #[error("TLS: the server sent the alert {0:?}")]
     Alert(AlertDescription),
     /// The server does not speak TLS, or breaks its rules.
+    #[error("TLS: {0}")]
     Protocol(rustls::Error),
     /// Something was to be sent before the handshake was done, or after the close: our fault.
+    #[error("TLS: the connection is not open for data")]
     NotOpen,
 }
 
-impl fmt::Display for TlsError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Certificate(error) => {
-                // Its own words, without rustls' introduction.
-                let text = rustls::Error::InvalidCertificate(error.clone()).to_string();
-                let text = text.trim_start_matches("invalid peer certificate: ");
-                write!(
-                    f,
-                    "TLS: the server's certificate is not accepted: {text} (name its root in \
-                     [tls] roots or with --roots, or take any with insecure = true or --insecure)"
-                )
-            }
-            Self::Alert(alert) => write!(f, "TLS: the server sent the alert {alert:?}"),
-            Self::Protocol(error) => write!(f, "TLS: {error}"),
-            Self::NotOpen => f.write_str("TLS: the connection is not open for data"),
-        }
-    }
+/// The words of rustls, without its introduction.
+fn certificate_words(error: &CertificateError) -> String {
+    let text = rustls::Error::InvalidCertificate(error.clone()).to_string();
+    text.trim_start_matches("invalid peer certificate: ").to_owned()
 }
-
-impl std::error::Error for TlsError {}
 
 impl From<rustls::Error> for TlsError {
     fn from(error: rustls::Error) -> Self {
@@ -170,8 +161,8 @@ impl From<rustls::Error> for TlsError {
 pub struct Progress {
     /// Data can be sent, and will be until the end.
     pub handshake_done: bool,
-    /// The server said that it sends nothing more. A connection that ends without this may have
-    /// been cut; who knows where its messages end need not care.
+    /// The server has announced that it sends nothing more. A connection that ends without this may
+    /// have been cut, which only matters where the end of a message is not known otherwise.
     pub closed: bool,
 }
 
@@ -180,7 +171,7 @@ pub struct Progress {
 /// [`TlsClient::start`] writes the first bytes; whatever then comes goes to
 /// [`TlsClient::receive`], which answers by itself as long as there is a handshake.
 pub struct TlsClient {
-    // Boxed, so that a record that may hold one stays small for who has none.
+    // Boxed, so that a record with an optional connection stays small.
     connection: Box<UnbufferedClientConnection>,
     /// A record that has not come whole.
     partial: Vec<u8>,
@@ -237,7 +228,7 @@ impl TlsClient {
         self.receive(&mut [], &mut Vec::new(), out).map(|_| ())
     }
 
-    /// Takes ciphertext (all of it; decrypted in place), appends what it says to `plain` and what
+    /// Takes ciphertext (all of it; decrypted in place), appends the plaintext to `plain` and what
     /// is to be sent at once to `out`.
     ///
     /// # Errors
@@ -393,7 +384,7 @@ fn append<E: Into<NoRoom>>(
 ) -> Result<(), TlsError> {
     let start = out.len();
     let mut room = guess_bytes;
-    // The second try has the room that the first one asked for.
+    // The second try has the room that the first one required.
     for _ in 0..2 {
         out.resize(start + room, 0);
         match write(out.get_mut(start..).unwrap_or_default()).map_err(Into::into) {
@@ -409,7 +400,7 @@ fn append<E: Into<NoRoom>>(
     Err(TlsError::NotOpen)
 }
 
-/// How many bytes are wanted; `None`: more would not help.
+/// How many bytes are needed; `None`: more would not help.
 struct NoRoom(Option<usize>);
 
 impl From<EncodeError> for NoRoom {

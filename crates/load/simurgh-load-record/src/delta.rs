@@ -1,11 +1,10 @@
 //! What one worker has measured since its last delta: plain data, in process and over the wire.
 
-use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use super::{Counts, ErrorKind, Hist, MetricId, OfServer, Warning};
+use super::{Counts, ErrorKind, Hist, MetricId, Warning, add_each, add_number};
 
 /// A worker of a run.
 #[derive(
@@ -69,28 +68,14 @@ impl Delta {
     pub fn merge(&mut self, other: Self) {
         self.counts.add(&other.counts);
         for (metric, hist) in other.times {
-            match self.times.entry(metric) {
-                Entry::Vacant(place) => {
-                    place.insert(hist);
-                }
-                Entry::Occupied(mut place) => place.get_mut().add(&hist),
-            }
+            self.times.entry(metric).and_modify(|known| known.add(&hist)).or_insert(hist);
         }
         self.errors.add(&other.errors);
         self.details.extend(other.details);
-        for (phase, users) in &other.phases {
-            self.phases.entry(*phase).or_default().add(users);
-        }
-        for (session, users) in &other.sessions {
-            self.sessions.entry(*session).or_default().add(users);
-        }
-        for (status, n) in other.statuses {
-            let count = self.statuses.entry(status).or_default();
-            *count = count.saturating_add(n);
-        }
-        for (server, of) in &other.servers {
-            self.servers.entry(*server).or_default().add(of);
-        }
+        add_each(&mut self.phases, &other.phases, Users::add);
+        add_each(&mut self.sessions, &other.sessions, Users::add);
+        add_each(&mut self.statuses, &other.statuses, add_number);
+        add_each(&mut self.servers, &other.servers, OfServer::add);
         self.cpu_ns = self.cpu_ns.saturating_add(other.cpu_ns);
         self.match_lines.extend(other.match_lines);
         self.samples.extend(other.samples);
@@ -184,6 +169,47 @@ impl Users {
     /// Still alive.
     pub fn running(&self) -> u64 {
         self.started.saturating_sub(self.finished).saturating_sub(self.aborted)
+    }
+}
+
+/// What happened between users and one server. All but `connected` only grow.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct OfServer {
+    /// Users whose first connection went there.
+    pub users: u64,
+    /// Connections open now.
+    pub connected: u64,
+    /// Connections tried.
+    pub connects_tried: u64,
+    /// TCP connections made (with TLS where it is used).
+    pub connects: u64,
+    /// Connections that failed.
+    pub refused: u64,
+    /// Connections that ended while their user still used them.
+    pub lost: u64,
+    /// Connections cut on purpose.
+    pub cut: u64,
+    /// Users that came back, to this server, after a connection was lost, cut or refused.
+    pub reconnects: u64,
+    /// Users that went on to another server after that.
+    pub left: u64,
+    /// Errors of users while they were with it.
+    pub errors: u64,
+    /// CPU time that it has used by its own account, microseconds; 0 unless it is measured.
+    pub cpu_us: u64,
+}
+
+impl OfServer {
+    /// One of its connections has ended.
+    pub fn disconnected(&mut self) {
+        self.connected = self.connected.saturating_sub(1);
+    }
+
+    /// Adds all but `connected`.
+    pub(super) fn add(&mut self, more: &Self) {
+        add_fields!(self, more; users, connects_tried, connects, refused, lost, cut, reconnects,
+            left, errors, cpu_us);
     }
 }
 

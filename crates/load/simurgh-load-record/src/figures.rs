@@ -3,7 +3,6 @@
 use serde::Serialize;
 use simurgh_load_scenario::Threshold;
 
-use super::view::{arrivals_in_time, per_second, share};
 use super::{Record, Total};
 
 pub use simurgh_load_scenario::figures::*;
@@ -44,6 +43,12 @@ pub fn verdicts(record: &Record, thresholds: &[Threshold]) -> Vec<Verdict> {
         }
     });
     verdicts.collect()
+}
+
+/// Whether all thresholds hold; `None`: there are none, or the run goes on.
+pub fn passed(record: &Record, verdicts: &[Verdict]) -> Option<bool> {
+    let is_decided = record.ending().is_some() && !verdicts.is_empty();
+    is_decided.then(|| verdicts.iter().all(|verdict| verdict.passed))
 }
 
 /// Times of all requests together.
@@ -112,4 +117,23 @@ fn time(record: &Record, of: &TimeOf, measure: Measure) -> Option<f64> {
         Measure::Mean => hist.mean(),
         Measure::Count => hist.count() as f64,
     })
+}
+
+/// A counter's mean over the run.
+fn per_second(record: &Record, n: u64) -> f64 {
+    let run_s = record.at_ms() as f64 / 1000.0;
+    if run_s > 0.0 { n as f64 / run_s } else { 0.0 }
+}
+
+/// A part of a whole, 0 where there is nothing.
+fn share(part: u64, whole: u64) -> f64 {
+    if whole > 0 { part as f64 / whole as f64 } else { 0.0 }
+}
+
+/// The share of due users that started in time.
+fn arrivals_in_time(record: &Record) -> Option<f64> {
+    let counts = record.counts();
+    let due = counts[Count::UsersDue].max(counts[Count::UsersStarted]);
+    let in_time = counts[Count::UsersStarted].saturating_sub(counts[Count::LateArrivals]);
+    (due > 0).then(|| share(in_time, due))
 }

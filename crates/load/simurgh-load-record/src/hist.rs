@@ -99,8 +99,8 @@ impl<C: Counter> Hist<C> {
 }
 
 impl Total {
-    /// With what was not asked meanwhile, as wrk adds it: for each time longer than twice the
-    /// interval, those of the requests that would have come every `interval_us` while it lasted.
+    /// With the requests that a slow answer held back, as wrk adds them: for each time longer than
+    /// twice the interval, those of requests that were due every `interval_us` while it lasted.
     #[must_use]
     pub fn corrected(&self, interval_us: u64) -> Self {
         Self(self.0.clone_correct(interval_us.max(1)))

@@ -8,11 +8,28 @@
 //!
 //! Time is an argument everywhere; the same deltas give the same record.
 
+use std::collections::BTreeMap;
+
 /// Adds fields of one struct to the same ones of another, without overflow.
 macro_rules! add_fields {
     ($sum:expr, $more:expr; $($field:ident),+) => {
         $($sum.$field = $sum.$field.saturating_add($more.$field);)+
     };
+}
+
+/// Adds the values of one map to those of the same keys in another.
+fn add_each<K: Copy + Ord, V: Default, M>(
+    sums: &mut BTreeMap<K, V>,
+    more: &BTreeMap<K, M>,
+    add: impl Fn(&mut V, &M),
+) {
+    for (key, more) in more {
+        add(sums.entry(*key).or_default(), more);
+    }
+}
+
+fn add_number(sum: &mut u64, more: &u64) {
+    *sum = sum.saturating_add(*more);
 }
 
 mod broadcasts;
@@ -29,13 +46,15 @@ mod view;
 mod warnings;
 
 pub use broadcasts::Broadcast;
-pub use delta::{BroadcastPart, Delta, Detail, Errors, MatchLine, Sample, Users, WorkerId};
+pub use delta::{
+    BroadcastPart, Delta, Detail, Errors, MatchLine, OfServer, Sample, Users, WorkerId,
+};
 pub use hist::{Hist, Stats, TIME_US_MAX, Total};
 pub use meta::{Meta, PhasePlan};
 pub use record::{Record, Worker};
 pub use recorder::{DETAIL_BYTES_MAX, DETAILS_MAX, LATE_US, Recorder, Seen};
 pub use series::{Point, Series, TimePoint};
-pub use servers::{OfServer, Origin, ServerTotal};
+pub use servers::{Origin, ServerTotal};
 pub use simurgh_load_scenario::figures::{Count, Counts, ErrorKind, Metric, MetricId, Names};
 pub use tick::{Ending, Tick, WorkerTick};
 pub use view::{

@@ -34,9 +34,9 @@ pub struct Meta {
     pub users_max: Option<u64>,
     /// What decides the exit status.
     pub pass: Vec<Threshold>,
-    /// A Tsung file asked for every sample.
+    /// Every sample is written, for a Tsung file with `backend="fullstats"`.
     pub full_stats: bool,
-    /// A Tsung file asked for its traffic.
+    /// The traffic that is written, for a Tsung file with `dumptraffic`.
     pub dump: Dump,
 }
 

@@ -1,9 +1,10 @@
 //! The worker's side of measuring: everything here runs for each frame, so it only adds.
 
 use std::collections::HashMap;
-use std::hash::{BuildHasherDefault, Hasher};
+use std::hash::BuildHasherDefault;
 
-use super::delta::{BroadcastPart, Delta, Detail, MatchLine, Sample, WorkerId};
+use super::broadcasts::KeyHasher;
+use super::delta::{BroadcastPart, Delta, Detail, MatchLine, Sample, Users, WorkerId};
 use super::servers::ServerCounters;
 use super::{Count, ErrorKind, Hist, Metric, MetricId, Names, OfServer, Origin, Warning};
 
@@ -14,9 +15,7 @@ pub const DETAIL_BYTES_MAX: usize = 200;
 /// Texts kept of each kind of error.
 pub const DETAILS_MAX: usize = 5;
 
-/// Broadcasts that one delta follows one by one.
 const BROADCASTS_MAX: usize = 1 << 16;
-/// Lines of `match.log` in one delta.
 const MATCH_LINES_MAX: usize = 10_000;
 /// Single samples, and lines of traffic, in one delta.
 const SAMPLES_MAX: usize = 200_000;
@@ -118,24 +117,21 @@ impl Recorder {
         if lag_us > LATE_US {
             self.count(Count::LateArrivals, 1);
         }
-        self.delta.phases.entry(phase).or_default().started += 1;
-        self.delta.sessions.entry(session).or_default().started += 1;
+        self.user(phase, session, |users| users.started += 1);
     }
 
     /// A user came to the end of its session, `life_us` after its intended start.
     pub fn user_finished(&mut self, phase: u16, session: u16, life_us: u64) {
         self.time(Metric::Session, life_us);
         self.count(Count::UsersFinished, 1);
-        self.delta.phases.entry(phase).or_default().finished += 1;
-        self.delta.sessions.entry(session).or_default().finished += 1;
+        self.user(phase, session, |users| users.finished += 1);
     }
 
     /// A user ended before the end of its session, by an error, an abort or the end of the run.
     pub fn user_aborted(&mut self, phase: u16, session: u16, life_us: u64) {
         self.time(Metric::Session, life_us);
         self.count(Count::UsersAborted, 1);
-        self.delta.phases.entry(phase).or_default().aborted += 1;
-        self.delta.sessions.entry(session).or_default().aborted += 1;
+        self.user(phase, session, |users| users.aborted += 1);
     }
 
     /// A step began `lag_us` after its time.
@@ -176,8 +172,8 @@ impl Recorder {
         received_ns: u64,
         seen: Option<&mut Seen>,
     ) {
-        let is_news = seen.is_none_or(|seen| self.is_news(publisher, seq, seen));
-        self.delivered(publisher, seq, sent_ns, received_ns, is_news);
+        let is_first = seen.is_none_or(|seen| self.is_first(publisher, seq, seen));
+        self.delivered(publisher, seq, sent_ns, received_ns, is_first);
     }
 
     /// The same where the caller knows whether the user has it for the first time.
@@ -188,14 +184,14 @@ impl Recorder {
         seq: u32,
         sent_ns: u64,
         received_ns: u64,
-        is_news: bool,
+        is_first: bool,
     ) {
         if received_ns < sent_ns {
             self.count(Count::DeliveriesBeforeSent, 1);
         }
         self.count(Count::Deliveries, 1);
         self.time(Metric::Delivery, received_ns.saturating_sub(sent_ns) / 1000);
-        if !is_news {
+        if !is_first {
             return;
         }
         if let Some(part) = self.broadcast(publisher, seq, sent_ns) {
@@ -267,6 +263,11 @@ impl Recorder {
         })
     }
 
+    fn user(&mut self, phase: u16, session: u16, count: fn(&mut Users)) {
+        count(self.delta.phases.entry(phase).or_default());
+        count(self.delta.sessions.entry(session).or_default());
+    }
+
     fn sample(&mut self, sample: Sample) {
         if self.delta.samples.len() < SAMPLES_MAX {
             self.delta.samples.push(sample);
@@ -275,9 +276,9 @@ impl Recorder {
         }
     }
 
-    /// Whether a receiver has this broadcast for the first time, as far as it can remember.
+    /// Whether a receiver has this broadcast for the first time, as far as `seen` shows.
     #[inline]
-    fn is_news(&mut self, publisher: u32, seq: u32, seen: &mut Seen) -> bool {
+    fn is_first(&mut self, publisher: u32, seq: u32, seen: &mut Seen) -> bool {
         if seen.publisher == publisher {
             if seq == seen.seq {
                 self.count(Count::DeliveriesDuplicate, 1);
@@ -313,40 +314,15 @@ impl Recorder {
             return None;
         }
         self.by_key.insert(key, index as u32);
-        let (first_ns, last_ns) = (u64::MAX, 0);
-        let (receivers, expected) = (0, 0);
         self.delta.broadcasts.push(BroadcastPart {
             publisher,
             seq,
             sent_ns,
-            first_ns,
-            last_ns,
-            receivers,
-            expected,
+            first_ns: u64::MAX,
+            last_ns: 0,
+            receivers: 0,
+            expected: 0,
         });
         Some(index)
-    }
-}
-
-/// Spreads keys that count up, at the price of one multiplication. Keys are numbers that this tool
-/// gave out itself, or a server that fakes stamps would at worst slow down its own measurement.
-#[derive(Debug, Default)]
-pub(super) struct KeyHasher(u64);
-
-impl Hasher for KeyHasher {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-
-    fn write(&mut self, bytes: &[u8]) {
-        for &byte in bytes {
-            self.write_u64(u64::from(byte));
-        }
-    }
-
-    fn write_u64(&mut self, key: u64) {
-        // The table takes the low bits for the place and the high ones for its tags.
-        let product = (self.0 ^ key).wrapping_mul(0x9E37_79B9_7F4A_7C15);
-        self.0 = product ^ (product >> 32);
     }
 }

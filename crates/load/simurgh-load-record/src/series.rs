@@ -110,7 +110,6 @@ impl Point {
         }
     }
 
-    /// Adds the stretch that follows.
     fn append(&mut self, next: &Self) {
         self.at_ms = next.at_ms;
         self.users = self.users.max(next.users);
@@ -132,7 +131,6 @@ impl Point {
     }
 }
 
-/// Errors by kind, over all phases.
 fn kinds(errors: &Errors) -> Vec<(ErrorKind, u64)> {
     let mut kinds: Vec<(ErrorKind, u64)> = Vec::new();
     // Kinds come in order, so the same one is the last.

@@ -2,9 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
-use super::WorkerId;
+use super::{OfServer, WorkerId};
 
 /// Where an error happened: the phase in which the user started, and its server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,47 +18,6 @@ pub struct Origin {
 impl From<u16> for Origin {
     fn from(phase: u16) -> Self {
         Self { phase, target: None }
-    }
-}
-
-/// What happened between users and one server. All but `connected` only grow.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct OfServer {
-    /// Users whose first connection went there.
-    pub users: u64,
-    /// Connections open now.
-    pub connected: u64,
-    /// Connections tried.
-    pub connects_tried: u64,
-    /// TCP connections made (with TLS where it is wanted).
-    pub connects: u64,
-    /// Connections that failed.
-    pub refused: u64,
-    /// Connections that ended while their user still wanted them.
-    pub lost: u64,
-    /// Connections cut on purpose.
-    pub cut: u64,
-    /// Users that came back, to this server, after a connection was lost, cut or refused.
-    pub reconnects: u64,
-    /// Users that went on to another server after that.
-    pub left: u64,
-    /// Errors of users while they were with it.
-    pub errors: u64,
-    /// CPU time that it has used by its own account, microseconds; 0 unless it was asked.
-    pub cpu_us: u64,
-}
-
-impl OfServer {
-    /// One of its connections has ended.
-    pub fn disconnected(&mut self) {
-        self.connected = self.connected.saturating_sub(1);
-    }
-
-    /// Adds all but `connected`.
-    pub(super) fn add(&mut self, more: &Self) {
-        add_fields!(self, more; users, connects_tried, connects, refused, lost, cut, reconnects,
-            left, errors, cpu_us);
     }
 }
 

@@ -15,7 +15,7 @@ pub struct Tick {
     /// What all workers saw; `users` and `connected` are sums over all workers, `broadcasts`,
     /// `samples` and `dump` are empty.
     pub all: Delta,
-    /// The workers that had something to say, by number.
+    /// The workers that reported, by number.
     pub workers: Vec<WorkerTick>,
     /// The slowest broadcasts that became complete in this second.
     #[serde(skip_serializing_if = "Vec::is_empty")]

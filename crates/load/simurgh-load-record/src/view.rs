@@ -10,11 +10,10 @@ use serde::Serialize;
 
 use super::figures::{self, Verdict};
 use super::{
-    Broadcast, Count, Counts, Ending, Meta, MetricId, PhasePlan, Point, Record, ServerTotal, Stats,
+    Broadcast, Counts, Ending, Meta, MetricId, PhasePlan, Point, Record, ServerTotal, Stats,
     TimePoint, Users, Warning, Worker,
 };
 
-/// Columns by name.
 type Columns = BTreeMap<&'static str, Vec<f64>>;
 
 /// The run so far, without its past: for a page that is refreshed each second.
@@ -241,7 +240,6 @@ impl Record {
     pub fn summary(&self) -> Summary {
         let meta = self.meta();
         let verdicts = figures::verdicts(self, &meta.pass);
-        let over = self.ending().is_some() && !verdicts.is_empty();
         Summary {
             format: 1,
             tool: "simurgh load",
@@ -251,7 +249,7 @@ impl Record {
             started_unix_ms: meta.started_unix_ms,
             targets: meta.targets.clone(),
             hosts: meta.hosts.clone(),
-            passed: over.then(|| verdicts.iter().all(|verdict| verdict.passed)),
+            passed: figures::passed(self, &verdicts),
             verdicts,
             live: self.live(),
             series: self.series_view(),
@@ -411,23 +409,4 @@ fn worker_rows(record: &Record) -> Vec<WorkerRow> {
         worker: *worker,
     });
     rows.collect()
-}
-
-/// Rates of the whole run, for tables: a counter divided by the run's length.
-pub(crate) fn per_second(record: &Record, n: u64) -> f64 {
-    let run_s = seconds(record.at_ms());
-    if run_s > 0.0 { n as f64 / run_s } else { 0.0 }
-}
-
-/// A part of a whole, 0 where there is nothing.
-pub(crate) fn share(part: u64, whole: u64) -> f64 {
-    if whole > 0 { part as f64 / whole as f64 } else { 0.0 }
-}
-
-/// The share of due users that started in time.
-pub(crate) fn arrivals_in_time(record: &Record) -> Option<f64> {
-    let counts = record.counts();
-    let due = counts[Count::UsersDue].max(counts[Count::UsersStarted]);
-    let in_time = counts[Count::UsersStarted].saturating_sub(counts[Count::LateArrivals]);
-    (due > 0).then(|| share(in_time, due))
 }

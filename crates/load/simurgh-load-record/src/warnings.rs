@@ -1,19 +1,8 @@
 //! Warnings, each with the next step to take.
 
-use std::collections::BTreeMap;
-
 use serde::{Deserialize, Serialize};
 use strum::IntoStaticStr;
 use thiserror::Error;
-
-use super::{Count, ErrorKind, Metric, Record, Tick, WorkerId};
-
-/// Share of a core, in percent, from which a worker's thread is too busy to be trusted.
-const BUSY_PERCENT: u64 = 90;
-/// For so many seconds in a row.
-const BUSY_TICKS: u32 = 3;
-/// Arrivals later than this at the 99th percentile are not what the scenario asked for, µs.
-const LAG_US_MAX: u64 = 10_000;
 
 /// What the operator should know about a run. Its text ends with what to do.
 #[derive(Clone, Debug, PartialEq, Error, IntoStaticStr, Serialize, Deserialize)]
@@ -60,7 +49,7 @@ pub enum Warning {
         p99_us: u64,
         /// Users later than 10 ms.
         late: u64,
-        /// Of so many.
+        /// Of this number.
         started: u64,
     },
     /// Connections were refused.
@@ -128,7 +117,7 @@ pub enum Warning {
     OutputFailed {
         /// Which: `journal`, `report.json` ...
         output: String,
-        /// What the system said.
+        /// The system's error.
         error: String,
     },
     /// The journal ends in the middle of a line: the run was killed while it wrote.
@@ -185,22 +174,20 @@ impl Warning {
 
     /// Whether this one has newer figures of the same thing.
     pub(super) fn replaces(&self, old: &Self) -> bool {
-        match (self, old) {
-            (
-                Self::CpuBound { host, thread, .. },
-                Self::CpuBound { host: old_host, thread: old_thread, .. },
-            )
-            | (
-                Self::WorkerLost { host, thread, .. },
-                Self::WorkerLost { host: old_host, thread: old_thread, .. },
-            ) => (host, thread) == (old_host, old_thread),
-            (Self::ClockSkew { host, .. }, Self::ClockSkew { host: old, .. })
-            | (Self::AgentLost { host, .. }, Self::AgentLost { host: old, .. }) => host == old,
-            (Self::OutputFailed { output, .. }, Self::OutputFailed { output: old, .. }) => {
-                output == old
+        (self.code(), self.subject()) == (old.code(), old.subject())
+    }
+
+    /// What it is about, where there may be several of its kind.
+    fn subject(&self) -> (&str, u16) {
+        match self {
+            Self::CpuBound { host, thread, .. } | Self::WorkerLost { host, thread, .. } => {
+                (host, *thread)
             }
-            (Self::Other { text }, Self::Other { text: old }) => text == old,
-            _ => self.code() == old.code(),
+            Self::ClockSkew { host, .. } | Self::AgentLost { host, .. } => (host, 0),
+            Self::OutputFailed { output: subject, .. } | Self::Other { text: subject } => {
+                (subject, 0)
+            }
+            _ => ("", 0),
         }
     }
 }
@@ -211,102 +198,4 @@ fn milliseconds(us: &(impl Copy + TryInto<i64>)) -> f64 {
 
 fn known_limit(limit: &u64) -> String {
     if *limit > 0 { format!(" (limit {limit} a worker)") } else { String::new() }
-}
-
-/// Derives warnings from each second.
-#[derive(Clone, Debug, Default)]
-pub(super) struct WarningDetector {
-    busy: BTreeMap<WorkerId, u32>,
-    late_ticks: u32,
-}
-
-impl WarningDetector {
-    /// Warnings that follow from one more second; `record` is as it was before.
-    pub(super) fn check(&mut self, record: &Record, tick: &Tick) -> Vec<Warning> {
-        let mut warnings = Vec::new();
-        self.check_errors(record, tick, &mut warnings);
-        self.check_workers(record, tick, &mut warnings);
-        self.check_arrivals(record, tick, &mut warnings);
-        let so_far = |count| {
-            let now = tick.all.counts[count];
-            if now > 0 { record.counts()[count].saturating_add(now) } else { 0 }
-        };
-        let count = so_far(Count::DeliveriesBeforeSent);
-        if count > 0 {
-            warnings.push(Warning::DeliveriesBeforeSent { count });
-        }
-        let count = so_far(Count::StampsForeign);
-        if count > 0 {
-            warnings.push(Warning::ForeignStamps { count });
-        }
-        warnings
-    }
-
-    fn check_errors(&self, record: &Record, tick: &Tick, warnings: &mut Vec<Warning>) {
-        let at = tick.all.connected;
-        let first = |kind| record.errors().of_kind(kind) == 0 && tick.all.errors.of_kind(kind) > 0;
-        // A worker that knows its limit says so itself.
-        let known = |code: &str| {
-            let mut known = record.warnings().iter().chain(&tick.all.warnings);
-            known.any(|warning| warning.code() == code)
-        };
-        if first(ErrorKind::NoDescriptors) && !known("descriptor_limit") {
-            warnings.push(Warning::DescriptorLimit { at, limit: 0 });
-        }
-        if first(ErrorKind::NoPorts) && !known("ports_exhausted") {
-            warnings.push(Warning::PortsExhausted { at });
-        }
-        if first(ErrorKind::NoMemory) && !known("no_memory") {
-            warnings.push(Warning::NoMemory { at });
-        }
-        let refused = tick.all.errors.of_kind(ErrorKind::ConnectRefused);
-        if refused > 0 {
-            let known = record.warnings().iter().find_map(|warning| match warning {
-                Warning::ServerRefused { at, .. } => Some(*at),
-                _ => None,
-            });
-            let count = record.errors().of_kind(ErrorKind::ConnectRefused) + refused;
-            warnings.push(Warning::ServerRefused { count, at: known.unwrap_or(at) });
-        }
-    }
-
-    fn check_workers(&mut self, record: &Record, tick: &Tick, warnings: &mut Vec<Warning>) {
-        self.busy.retain(|id, _| tick.workers.iter().any(|worker| worker.worker == *id));
-        for worker in &tick.workers {
-            let percent = worker.cpu_ns / 10_000 / worker.span_ms.max(1);
-            if percent < BUSY_PERCENT {
-                self.busy.remove(&worker.worker);
-                continue;
-            }
-            let ticks = self.busy.entry(worker.worker).or_default();
-            *ticks += 1;
-            if *ticks >= BUSY_TICKS {
-                let host = record.meta().host_name(worker.worker.host);
-                let thread = worker.worker.thread;
-                warnings.push(Warning::CpuBound { host, thread, percent: percent.min(100) });
-            }
-        }
-    }
-
-    fn check_arrivals(&mut self, record: &Record, tick: &Tick, warnings: &mut Vec<Warning>) {
-        let now = tick.all.times.get(&Metric::ArrivalLag.into());
-        let late_now = now.is_some_and(|lag| lag.percentile(99.0) > LAG_US_MAX);
-        // Seconds without arrivals say nothing.
-        if now.is_some() {
-            self.late_ticks = if late_now { self.late_ticks + 1 } else { 0 };
-        }
-        let lasting = late_now && self.late_ticks >= BUSY_TICKS;
-        if !lasting && tick.ending.is_none() {
-            return;
-        }
-        let mut lag = record.times(Metric::ArrivalLag).cloned().unwrap_or_default();
-        if let Some(now) = now {
-            lag.absorb(now);
-        }
-        let p99_us = lag.percentile(99.0);
-        if lasting || p99_us > LAG_US_MAX {
-            let late = record.counts()[Count::LateArrivals] + tick.all.counts[Count::LateArrivals];
-            warnings.push(Warning::ArrivalsLate { p99_us, late, started: lag.count() });
-        }
-    }
 }

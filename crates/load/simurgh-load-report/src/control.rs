@@ -34,7 +34,7 @@ pub enum Command {
 /// Steers a run. Cheap to clone; commands to a run that has ended are dropped.
 #[derive(Clone)]
 pub struct Control {
-    tell: Arc<dyn Fn(Command) + Send + Sync>,
+    send: Arc<dyn Fn(Command) + Send + Sync>,
     state: Arc<Mutex<ControlState>>,
 }
 
@@ -54,16 +54,16 @@ impl Control {
     pub fn new() -> (Self, Receiver<Command>) {
         let (sender, receiver) = channel();
         // Without a receiver, the run has ended.
-        let tell = move |command| {
+        let send = move |command| {
             let _ = sender.send(command);
         };
-        (Self::to(tell), receiver)
+        (Self::to(send), receiver)
     }
 
     /// A control whose commands go to `send`, in their order and one at a time.
-    pub fn to(tell: impl Fn(Command) + Send + Sync + 'static) -> Self {
+    pub fn to(send: impl Fn(Command) + Send + Sync + 'static) -> Self {
         let state = ControlState { paused: false, rate: 1.0, stopping: false };
-        Self { tell: Arc::new(tell), state: Arc::new(Mutex::new(state)) }
+        Self { send: Arc::new(send), state: Arc::new(Mutex::new(state)) }
     }
 
     /// No new arrivals until [`Control::resume`].
@@ -121,7 +121,7 @@ impl Control {
             Command::Stop => state.stopping = true,
             Command::Rate(factor) => state.rate = factor,
         }
-        (self.tell)(command);
+        (self.send)(command);
     }
 }
 
@@ -159,17 +159,17 @@ mod tests {
     }
 
     #[test]
-    fn all_who_steer_see_what_was_told() {
+    fn all_controls_have_the_same_state() {
         let (control, commands) = Control::new();
         let other = control.clone();
         control.pause();
         other.rate(0.5);
-        let told = ControlState { paused: true, rate: 0.5, stopping: false };
-        assert_eq!((control.state(), other.state()), (told, told));
+        let state = ControlState { paused: true, rate: 0.5, stopping: false };
+        assert_eq!((control.state(), other.state()), (state, state));
         drop(commands);
         other.resume();
         other.stop();
-        assert_eq!(control.state(), ControlState { paused: false, stopping: true, ..told });
+        assert_eq!(control.state(), ControlState { paused: false, stopping: true, ..state });
     }
 
     #[test]
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_that_has_ended_hears_nothing() {
+    fn a_run_that_has_ended_receives_nothing() {
         let (control, commands) = Control::new();
         drop(commands);
         control.stop();

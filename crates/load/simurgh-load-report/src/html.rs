@@ -13,7 +13,6 @@ use crate::whole::write_whole;
 /// Copies of the scenario that a run's directory may have.
 const SCENARIO_FILES: [&str; 2] = ["scenario.toml", "scenario.xml"];
 
-/// How much of one is shown.
 const SCENARIO_BYTES_MAX: u64 = 1 << 20;
 
 /// Writes `report.html` when the run has ended. What a killed run left is in its journal, from

@@ -11,7 +11,6 @@ use simurgh_load_record::{Meta, Record, Tick, Warning};
 
 use crate::outputs::Exporter;
 
-/// Its name in the run's directory.
 const FILE: &str = "journal.jsonl";
 
 /// Writes the journal.
@@ -26,7 +25,7 @@ impl Journal {
     /// other run overwrites it.
     ///
     /// # Errors
-    /// What the system said, or that another run writes there.
+    /// The system's error, or that another run writes there.
     pub fn create(dir: &Path, meta: &Meta) -> io::Result<Self> {
         let mut options = OpenOptions::new();
         let file = options.create(true).write(true).truncate(false).open(dir.join(FILE))?;

@@ -1,24 +1,20 @@
 //! CPU time of servers while they are loaded, from their `/metrics`, once a second. On request
 //! only, since each answer costs the server something as well.
 
-#![allow(clippy::disallowed_types, reason = "the meter's thread has the main table")]
-
-use std::io::{self, Read, Write};
-use std::net::TcpStream;
+use std::io;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use simurgh_load_record::Record;
 use simurgh_load_scenario::Scenario;
 
-use crate::dashboard::{ANSWER_BYTES_MAX, ANSWER_TIME_MAX, Figures, Probe};
+use crate::dashboard::Probe;
 
-/// Time between two requests.
 const EVERY: Duration = Duration::from_secs(1);
 
-/// Asks until it is dropped.
+/// Polls until it is dropped.
 #[derive(Debug)]
 pub struct Meter {
     stop: Option<Sender<()>>,
@@ -73,45 +69,27 @@ struct Server {
 }
 
 impl Server {
-    /// What it has used since it was asked before, microseconds; 0 if it does not answer.
+    /// What it has used since its last answer, microseconds; 0 if it does not answer.
     fn ask(&mut self) -> u64 {
-        let answer = self.answer().ok().and_then(|answer| Figures::of_answer(&answer)?.cpu_s);
-        let Some(cpu_s) = answer else { return 0 };
+        let Some(cpu_s) = self.probe.ask().ok().and_then(|figures| figures.cpu_s) else { return 0 };
         match self.cpu_s.replace(cpu_s) {
             // A server that was started again counts from 0.
             Some(before) if before <= cpu_s => ((cpu_s - before) * 1e6).round() as u64,
             _ => 0,
         }
     }
-
-    fn answer(&self) -> io::Result<String> {
-        let until = Instant::now() + ANSWER_TIME_MAX;
-        let mut stream = TcpStream::connect_timeout(&self.probe.address, ANSWER_TIME_MAX)?;
-        stream.set_write_timeout(Some(ANSWER_TIME_MAX))?;
-        stream.write_all(self.probe.request().as_bytes())?;
-        let (mut answer, mut piece) = (Vec::new(), [0; 16 << 10]);
-        loop {
-            let left = until.saturating_duration_since(Instant::now());
-            if left.is_zero() || answer.len() as u64 > ANSWER_BYTES_MAX {
-                return Err(io::ErrorKind::TimedOut.into());
-            }
-            stream.set_read_timeout(Some(left))?;
-            match stream.read(&mut piece)? {
-                0 => return Ok(String::from_utf8_lossy(&answer).into_owned()),
-                n => answer.extend_from_slice(piece.get(..n).unwrap_or_default()),
-            }
-        }
-    }
 }
 
 #[cfg(test)]
+#[allow(clippy::disallowed_types, reason = "a server in a test")]
 mod tests {
+    use std::io::{Read, Write};
     use std::net::TcpListener;
 
     use super::*;
 
     #[test]
-    fn what_a_server_has_used_is_told_once() {
+    fn what_a_server_has_used_is_counted_once() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let server = std::thread::spawn(move || {
@@ -127,8 +105,8 @@ mod tests {
         });
         let probe = Probe { host: "a:1".to_owned(), address, path: "/metrics".to_owned() };
         let mut asked = Server { index: 0, probe, cpu_s: None };
-        let told = [(); 6].map(|()| asked.ask());
-        assert_eq!(told, [0, 500_000, 0, 0, 0, 250_000]);
+        let counted = [(); 6].map(|()| asked.ask());
+        assert_eq!(counted, [0, 500_000, 0, 0, 0, 250_000]);
         server.join().unwrap();
         assert_eq!(asked.ask(), 0, "nobody is there");
     }

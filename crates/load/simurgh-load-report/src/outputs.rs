@@ -9,7 +9,7 @@ pub trait Exporter: Send {
     /// Takes up a second; `record` has it already.
     ///
     /// # Errors
-    /// What the system said when it could not be written.
+    /// The system's error.
     fn tick(&mut self, record: &Record, tick: &Tick) -> io::Result<()> {
         let _ = (record, tick);
         Ok(())
@@ -69,7 +69,7 @@ impl Outputs {
         self.each(record, |exporter, record| exporter.finish(record));
     }
 
-    /// Whether one failed: the exit status says so.
+    /// Whether one failed, which decides the exit status.
     pub fn failed(&self) -> bool {
         self.failed
     }

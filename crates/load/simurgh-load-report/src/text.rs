@@ -156,7 +156,7 @@ fn broadcasts(text: &mut String, record: &Record, live: &Live) {
     table.end();
 }
 
-/// What servers say of what users had missed.
+/// Missed messages that servers sent again, and gaps that they reported.
 fn resumes(text: &mut String, live: &Live) {
     let mut table = Table::new(text, "Resumes", &[]);
     let rows =
@@ -298,7 +298,6 @@ fn verdicts(text: &mut String, all: &Summary) {
     let _ = writeln!(text, "{verdict}");
 }
 
-/// What was measured, with its unit.
 pub(crate) fn measured(verdict: &Verdict) -> String {
     match (verdict.measured, verdict.unit) {
         (None, _) => "nothing".to_owned(),
@@ -339,7 +338,6 @@ impl<'a> Table<'a> {
         self.rows.push(std::iter::once(format!("  {}", plain(name))).chain(cells).collect());
     }
 
-    /// Writes it, unless it is empty.
     fn end(mut self) {
         if self.rows.len() < 2 {
             return;

@@ -7,7 +7,7 @@
 //! itself, and there is a block at the very start: `tsung_stats.pl` takes rates from the second
 //! one on, and would lose the first 10 s.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::fs::File;
 use std::io::{self, Write as _};
@@ -15,14 +15,13 @@ use std::path::Path;
 
 use simurgh_load_record::figures::REQUESTS;
 use simurgh_load_record::{
-    Count, Counts, ErrorKind, Hist, MatchLine, Meta, Metric, MetricId, Record, Tick, Total,
+    Count, Counts, Delta, ErrorKind, Errors, Hist, MatchLine, Meta, Metric, Record, Tick, Total,
 };
 use simurgh_load_scenario::Dump;
 use simurgh_text::format::plain;
 
 use crate::outputs::Exporter;
 
-/// Between two blocks, milliseconds.
 const BLOCK_MS: u64 = 10_000;
 
 /// Writes `tsung.log`.
@@ -30,32 +29,24 @@ const BLOCK_MS: u64 = 10_000;
 pub struct TsungLog {
     file: File,
     started_unix_ms: u64,
-    block: Block,
+    /// What has come since the last block: counts, times, errors and statuses.
+    block: Delta,
     /// When the last block was written; `None`: none yet.
     written_ms: u64,
     connected: u64,
     phases_begun: usize,
 }
 
-/// What has come since the last block.
-#[derive(Debug, Default)]
-struct Block {
-    counts: Counts,
-    times: BTreeMap<MetricId, Hist>,
-    errors: BTreeMap<ErrorKind, u64>,
-    statuses: BTreeMap<u16, u64>,
-}
-
 impl TsungLog {
     /// Starts the log of a run in `dir`.
     ///
     /// # Errors
-    /// What the system said.
+    /// The system's error.
     pub fn create(dir: &Path, meta: &Meta) -> io::Result<Self> {
         let mut log = Self {
             file: File::create(dir.join("tsung.log"))?,
             started_unix_ms: meta.started_unix_ms,
-            block: Block::default(),
+            block: Delta::default(),
             written_ms: 0,
             connected: 0,
             phases_begun: 0,
@@ -71,7 +62,7 @@ impl TsungLog {
         self.samples(&mut text, record);
         self.counters(&mut text, record);
         self.file.write_all(text.as_bytes())?;
-        self.block = Block::default();
+        self.block = Delta::default();
         self.written_ms = at_ms;
         Ok(())
     }
@@ -124,16 +115,12 @@ impl TsungLog {
                 ErrorKind::UpgradeStatus(_) | ErrorKind::UpgradeWrong | ErrorKind::UpgradeTimeout
             )
         };
-        let mut totals: BTreeMap<ErrorKind, u64> = BTreeMap::new();
-        for (kind, _, n) in record.errors().iter() {
-            *totals.entry(kind).or_default() += n;
-        }
-        let fails = |of: &BTreeMap<ErrorKind, u64>| {
-            of.iter().filter(|(kind, _)| failed(**kind)).map(|(_, n)| n).sum()
-        };
-        counter(text, "websocket_fail", fails(&self.block.errors), fails(&totals));
-        for (kind, &n) in &totals {
-            counter(text, &kind.tsung(), self.block.errors.get(kind).copied().unwrap_or(0), n);
+        let fails = |of: &Errors| of.iter().filter(|(kind, ..)| failed(*kind)).map(|it| it.2).sum();
+        counter(text, "websocket_fail", fails(&self.block.errors), fails(record.errors()));
+        let kinds: BTreeSet<ErrorKind> = record.errors().iter().map(|(kind, ..)| kind).collect();
+        for kind in kinds {
+            let [now, total] = [&self.block.errors, record.errors()].map(|all| all.of_kind(kind));
+            counter(text, &kind.tsung(), now, total);
         }
         for (status, &n) in record.statuses() {
             let now = self.block.statuses.get(status).copied().unwrap_or(0);
@@ -154,16 +141,13 @@ impl TsungLog {
 impl Exporter for TsungLog {
     fn tick(&mut self, record: &Record, tick: &Tick) -> io::Result<()> {
         let all = &tick.all;
-        self.block.counts.add(&all.counts);
-        for (id, hist) in &all.times {
-            self.block.times.entry(*id).or_default().add(hist);
-        }
-        for (kind, _, n) in all.errors.iter() {
-            *self.block.errors.entry(kind).or_default() += n;
-        }
-        for (status, n) in &all.statuses {
-            *self.block.statuses.entry(*status).or_default() += n;
-        }
+        self.block.merge(Delta {
+            counts: all.counts.clone(),
+            times: all.times.clone(),
+            errors: all.errors.clone(),
+            statuses: all.statuses.clone(),
+            ..Delta::default()
+        });
         // The last block is written by `finish`.
         if tick.ending.is_some() || tick.at_ms < self.written_ms.saturating_add(BLOCK_MS) {
             return Ok(());
@@ -244,7 +228,7 @@ impl LineLog {
     /// Starts `match.log`: checks of answers, in the directory of a run.
     ///
     /// # Errors
-    /// What the system said.
+    /// The system's error.
     pub fn matches(dir: &Path) -> io::Result<Self> {
         let head = "# timestamp userid sessionid requestid event transaction name\n";
         Self::create(dir, "match.log", head, match_lines)
@@ -253,7 +237,7 @@ impl LineLog {
     /// Starts `tsung-fullstats.log`: every single time, in milliseconds.
     ///
     /// # Errors
-    /// What the system said.
+    /// The system's error.
     pub fn full_stats(dir: &Path) -> io::Result<Self> {
         Self::create(dir, "tsung-fullstats.log", "", sample_lines)
     }
@@ -261,7 +245,7 @@ impl LineLog {
     /// Starts `tsung.dump`: what went over the wire.
     ///
     /// # Errors
-    /// What the system said.
+    /// The system's error.
     pub fn dump(dir: &Path, dump: Dump) -> io::Result<Self> {
         let head = match dump {
             Dump::Protocol => {

@@ -7,7 +7,7 @@ use std::path::Path;
 /// Replaces a file atomically: a reader sees the old or the new one.
 ///
 /// # Errors
-/// What the system said; the old file is still there.
+/// The system's error; the old file is still there.
 pub fn write_whole(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(".new");
@@ -18,7 +18,7 @@ pub fn write_whole(path: &Path, bytes: &[u8]) -> io::Result<()> {
         fs::rename(&fresh, path)
     });
     if written.is_err() {
-        // Half a file is of no use; if it cannot be removed, the error says enough.
+        // Half a file is useless; if it cannot be removed, the error of writing is enough.
         let _ = fs::remove_file(&fresh);
     }
     written

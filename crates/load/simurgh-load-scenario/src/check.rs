@@ -38,7 +38,7 @@ pub fn check(scenario: &Scenario) -> Result<(), Diagnostics> {
     Err(Diagnostics(diagnostics))
 }
 
-/// The highest rate: beyond it, no clock tells two arrivals apart.
+/// The highest rate: beyond it, no clock separates two arrivals.
 const RATE_MAX: f64 = 10_000_000.0;
 
 /// As many servers as a user's state has numbers for.
@@ -63,20 +63,17 @@ fn whole(scenario: &Scenario, diagnostics: &mut Vec<Diagnostic>) {
         let help = "add reconnect = {} to those that are to come back";
         wrong("spread = \"elsewhere\": no session reconnects".into(), help);
     }
-    let weights = scenario.targets.iter().map(|target| target.weight);
-    if !scenario.targets.is_empty() && !is_distribution(weights) {
-        wrong("the weights of the servers do not add up to more than 0".into(), "");
+    let targets: Vec<f64> = scenario.targets.iter().map(|target| target.weight).collect();
+    let user_agents = scenario.user_agents.iter().map(|(_, weight)| *weight).collect();
+    let agents = scenario.agents.iter().map(|agent| agent.weight).collect();
+    for (whose, weights) in [("servers", targets), ("user agents", user_agents), ("agents", agents)]
+    {
+        if !weights.is_empty() && !is_distribution(weights.into_iter()) {
+            wrong(format!("the weights of the {whose} do not add up to more than 0"), "");
+        }
     }
     if scenario.sessions.is_empty() {
         wrong("there is no session".into(), "say what users do");
-    }
-    let weights = scenario.user_agents.iter().map(|(_, weight)| *weight);
-    if !scenario.user_agents.is_empty() && !is_distribution(weights) {
-        wrong("the weights of the user agents do not add up to more than 0".into(), "");
-    }
-    let weights = scenario.agents.iter().map(|agent| agent.weight);
-    if !scenario.agents.is_empty() && !is_distribution(weights) {
-        wrong("the weights of the agents do not add up to more than 0".into(), "");
     }
     for agent in scenario.agents.iter().filter(|agent| agent.address != LOCAL_AGENT) {
         if agent.address.rsplit_once(':').is_none_or(|(_, port)| port.parse::<u16>().is_err()) {
@@ -111,7 +108,7 @@ fn whole(scenario: &Scenario, diagnostics: &mut Vec<Diagnostic>) {
     }
 }
 
-/// Whether one of so many can be chosen by weight.
+/// Whether one can be chosen by weight.
 fn is_distribution(weights: impl Iterator<Item = f64>) -> bool {
     let mut sum = 0.0;
     for weight in weights {

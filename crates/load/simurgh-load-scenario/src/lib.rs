@@ -1,7 +1,6 @@
 //! Scenarios: their one checked form, and how they are written, read and changed.
 
 pub mod answer;
-mod apply;
 mod check;
 mod explain;
 pub mod figures;
@@ -14,7 +13,6 @@ mod template;
 pub mod toml;
 mod walk;
 
-pub use apply::apply;
 pub use check::check;
 pub use explain::{Machine, explain};
 pub use model::*;

@@ -70,7 +70,7 @@ impl Scenario {
     }
 }
 
-/// What only a Tsung file says about the run.
+/// What only a Tsung file sets for the run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct TsungRun {
     /// The DTD's `version` attribute, kept for the copy of the log.
@@ -175,7 +175,7 @@ pub struct Phase {
     pub users_max: Option<u64>,
     /// The next phase waits until all users have ended.
     pub wait_for_users: bool,
-    /// It begins when the run is resumed: each time somebody steers it to.
+    /// It begins when the run is resumed by a command.
     pub hold: bool,
     /// Weights that replace those of the sessions, by index; `None`: the session's own. Empty:
     /// all sessions' own.
@@ -195,8 +195,8 @@ pub enum Arrivals {
         /// Random distances (a Poisson process) in place of even ones.
         poisson: bool,
     },
-    /// Closed model: so many users at a time, going evenly from `from` to `to`; one that ends is
-    /// replaced at once.
+    /// Closed model: a number of users at a time that changes evenly from `from` to `to`; one that
+    /// ends is replaced at once.
     Closed {
         /// At the start of the phase.
         from: u64,
@@ -215,7 +215,7 @@ pub struct Appointment {
 }
 
 /// What one kind of user does.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Session {
     /// For tables.
     pub name: String,
@@ -231,7 +231,7 @@ pub struct Session {
     pub reconnect: Option<Reconnect>,
     /// Connections that are cut on purpose.
     pub drop: Option<Drop>,
-    /// Joins say which message came last, and ask for those that followed.
+    /// Joins send the position of the last message, and request those that followed.
     pub resume: bool,
     /// Bytes per second that a user reads at most (Tsung's `rate_limit`).
     pub read_rate_max: Option<u64>,
@@ -240,9 +240,10 @@ pub struct Session {
 }
 
 /// How a session speaks over a WebSocket.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Dialect {
-    /// Frames are what the scenario says they are.
+    /// Frames are those of the scenario.
+    #[default]
     Raw,
     /// Phoenix Channels: replies are matched by ref.
     Phoenix(Vsn),
@@ -384,6 +385,6 @@ pub struct Agent {
     pub token: String,
     /// Share of the users, met as near as whole numbers of workers can; 0: takes no part.
     pub weight: f64,
-    /// Where its connections come from; empty: as [`Sources`] says.
+    /// Where its connections come from; empty: those of [`Sources`].
     pub addresses: Vec<AddressRange>,
 }

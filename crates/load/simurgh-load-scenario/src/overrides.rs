@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use super::{AddressRange, Spread};
+use super::{AddressRange, Arrivals, Scenario, Spread};
 
-/// Flags that win over the text. The fronts use `map`, `targets`, `local`, `strict` and
-/// `exclude_tags`; the rest is applied to the finished scenario.
+/// Flags that win over the text. The readers use `map`, `targets`, `local`, `strict` and
+/// `exclude_tags`; [`apply`] puts the rest into the finished scenario.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Overrides {
     /// `--map HOST=ADDR`: another host (or `host:port`) for a name of the text.
@@ -32,4 +32,36 @@ pub struct Overrides {
     pub sources: Vec<AddressRange>,
     /// `--insecure`.
     pub insecure: bool,
+}
+
+/// Applies what the readers leave of `overrides`.
+pub fn apply(scenario: &mut Scenario, overrides: &Overrides) {
+    if let Some(most) = overrides.users_max {
+        scenario.load.users_max = Some(most);
+    }
+    if let Some(duration) = overrides.duration {
+        scenario.load.duration = Some(duration);
+    }
+    if let Some(seed) = overrides.seed {
+        scenario.seed = seed;
+    }
+    if let Some(spread) = overrides.spread {
+        scenario.spread = spread;
+    }
+    if let Some(rate) = overrides.rate {
+        for phase in &mut scenario.load.phases {
+            let poisson = match phase.arrivals {
+                Arrivals::Open { poisson, .. } => poisson,
+                Arrivals::Closed { .. } => false,
+            };
+            phase.arrivals = Arrivals::Open { from: rate, to: rate, poisson };
+        }
+    }
+    if !overrides.sources.is_empty() {
+        scenario.sources.addresses.clone_from(&overrides.sources);
+    }
+    scenario.tls.insecure |= overrides.insecure;
+    if overrides.local {
+        scenario.agents.clear();
+    }
 }

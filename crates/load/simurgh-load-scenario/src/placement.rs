@@ -25,7 +25,7 @@ pub fn connections_max(scenario: &Scenario) -> u64 {
     users_max(scenario).saturating_mul(if twice { 2 } else { 1 })
 }
 
-/// The same for so many connections.
+/// Workers for a number of connections.
 pub fn workers_for(users: u64) -> usize {
     let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get) as u64;
     let wanted = users.div_ceil(USERS_PER_WORKER).max(users.div_ceil(100).min(cores)).max(1);

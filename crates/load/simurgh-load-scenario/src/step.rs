@@ -40,7 +40,7 @@ pub enum Act {
     Raw(Message),
     /// Closes the WebSocket in an orderly way and waits for the server's close.
     Close {
-        /// Close code, 1000 unless said otherwise.
+        /// Close code, 1000 by default.
         code: u16,
     },
     /// Sets variables.
@@ -67,7 +67,7 @@ pub enum Act {
     },
     /// Goes on with another server or another protocol (Tsung's `change_type`).
     Switch(Switch),
-    /// Waits until so many users have come here or to another step of this kind (Tsung's
+    /// Waits until this many users have come to this step or another of its kind (Tsung's
     /// `wait_global`, and what follows a reply with its `ack="global"`).
     Gather {
         /// How many.
@@ -155,7 +155,7 @@ pub enum Matcher {
         /// The event.
         event: Template,
     },
-    /// A Channels message that tells of this key in a list of who is present.
+    /// A Channels message with this key in a list of presences.
     Presence {
         /// `None`: any topic.
         topic: Option<Template>,
@@ -169,11 +169,11 @@ pub enum Matcher {
 /// The lists that presence messages have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum PresenceList {
-    /// All who are there: the payload of `presence_state`.
+    /// All presences: the payload of `presence_state`.
     State,
-    /// Who has come or changed: `joins` of `presence_diff`.
+    /// Those that came or changed: `joins` of `presence_diff`.
     Joins,
-    /// Who has gone or changed: `leaves` of `presence_diff`.
+    /// Those that went or changed: `leaves` of `presence_diff`.
     Leaves,
 }
 
@@ -184,7 +184,7 @@ pub struct Answer {
     pub timeout: Option<Duration>,
     /// Values taken from it.
     pub captures: Vec<Capture>,
-    /// What it is held against.
+    /// The checks of it.
     pub checks: Vec<Check>,
 }
 
@@ -214,7 +214,7 @@ pub enum Find {
     FormField(String),
 }
 
-/// Holds an answer against a pattern.
+/// Checks an answer against a pattern.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Check {
     /// For `match.log`; `-` where none is given.
@@ -272,7 +272,7 @@ pub struct Wait {
 pub struct Receive {
     /// How long at most; `None`: to the end of the run.
     pub time: Option<Think>,
-    /// Or until so many frames have matched.
+    /// Or until this many frames have matched.
     pub count: Option<u64>,
     /// Which ones count; `None`: all.
     pub matcher: Option<Matcher>,
@@ -287,7 +287,7 @@ pub enum Think {
     Uniform(Duration, Duration),
     /// Exponentially distributed with this mean.
     Exponential(Duration),
-    /// Seconds in a variable; exponentially distributed if the second field says so.
+    /// Seconds in a variable; exponentially distributed if the second field is `true`.
     Var(VarId, bool),
 }
 
@@ -330,7 +330,7 @@ pub struct Http {
     pub cookies: Vec<(String, Template)>,
     /// Credentials.
     pub auth: Option<HttpAuth>,
-    /// A status that is none of these is an error; empty: 4xx and 5xx are counted, not failed.
+    /// Any other status is an error; empty: 4xx and 5xx are counted, not failed.
     pub status: Vec<u16>,
     /// What is done with the answer.
     pub answer: Answer,
@@ -345,13 +345,13 @@ pub struct HttpAuth {
     pub user: Template,
     /// Password.
     pub password: Template,
-    /// Digest: what the server's challenge would say; from the last 401 where empty.
+    /// Digest: the realm; from the last 401 where empty.
     pub realm: Option<Template>,
-    /// See above.
+    /// Digest: the server's nonce, likewise.
     pub nonce: Option<Template>,
-    /// See above.
+    /// Digest: the server's opaque value, likewise.
     pub opaque: Option<Template>,
-    /// See above.
+    /// Digest: the quality of protection, likewise.
     pub qop: Option<String>,
 }
 
@@ -444,7 +444,7 @@ pub struct Repeat {
     pub times_max: u64,
     /// The body.
     pub steps: Vec<Step>,
-    /// Held against after each round.
+    /// Checked after each round.
     pub condition: Condition,
     /// Goes on *until* it holds, rather than while.
     pub until: bool,
@@ -481,6 +481,23 @@ pub enum Compare {
 }
 
 impl Compare {
+    /// How it is written; longer signs come before those that they begin with.
+    pub(crate) const SIGNS: [(&str, Self); 6] = [
+        ("==", Self::Eq),
+        ("!=", Self::Neq),
+        (">=", Self::Gte),
+        ("<=", Self::Lte),
+        (">", Self::Gt),
+        ("<", Self::Lt),
+    ];
+
+    /// The sign that a condition such as `>= 3` begins with, and its value.
+    pub(crate) fn split(text: &str) -> Option<(Self, &str)> {
+        let text = text.trim();
+        let mut signs = Self::SIGNS.iter();
+        signs.find_map(|(sign, compare)| Some((*compare, text.strip_prefix(sign)?.trim())))
+    }
+
     /// Whether two values are in this order.
     pub fn holds<T: PartialOrd>(self, left: T, right: T) -> bool {
         match self {

@@ -1,20 +1,19 @@
 //! Entities of a document: `&amp;`, `&#233;`, and those that its DOCTYPE declares.
 
 use std::collections::HashMap;
-use std::sync::LazyLock;
 
 use quick_xml::escape::resolve_predefined_entity;
-use regex::Regex;
 use simurgh_load_scenario::Diagnostic;
 
 use super::environment::Environment;
+use super::lex::find_unquoted;
 
 /// How deep one may refer to another.
 const DEPTH_MAX: u32 = 8;
 /// What all references may bring in together, bytes.
 const BYTES_MAX: usize = 8 << 20;
 
-/// What a DOCTYPE says.
+/// The parts of a DOCTYPE.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Doctype {
     /// The name of the root.
@@ -47,9 +46,9 @@ impl Doctype {
             }
             None => (text, ""),
         };
-        let mut words = WORD.find_iter(head).map(|word| word.as_str());
+        let mut words = words(head).into_iter();
         let root = words.next().unwrap_or_default().to_owned();
-        let system = words.filter_map(unquoted).last().map(str::to_owned);
+        let system = words.filter_map(unquoted).next_back().map(str::to_owned);
         let mut doctype = Self { root, system, ..Self::default() };
         doctype.declarations(subset, line)?;
         Ok(doctype)
@@ -62,20 +61,20 @@ impl Doctype {
                 rest = comment.split_once("-->").map_or("", |c| c.1).trim_start();
                 continue;
             }
-            let Some(found) = DECLARATION.captures(rest) else {
+            let Some(inner) = rest.strip_prefix("<!ENTITY") else {
                 let head: String = rest.chars().take(20).collect();
                 let diagnostic = Diagnostic::at(line, format!("the DOCTYPE declares `{head}`"));
                 return Err(diagnostic.help("only entities may be declared there"));
             };
-            self.entity(found.get(1).map_or("", |inner| inner.as_str()), line)?;
-            rest = rest.get(found.get_match().end()..).unwrap_or_default().trim_start();
+            let end = find_unquoted(inner, |_, c| c == '>').unwrap_or(inner.len());
+            self.entity(inner.get(..end).unwrap_or_default(), line)?;
+            rest = inner.get(end + 1..).unwrap_or_default().trim_start();
         }
         Ok(())
     }
 
     fn entity(&mut self, text: &str, line: u32) -> Result<(), Diagnostic> {
-        let words: Vec<&str> = WORD.find_iter(text).map(|word| word.as_str()).collect();
-        let entity = match words.as_slice() {
+        let entity = match words(text).as_slice() {
             [name, value] if unquoted(name).is_none() => {
                 unquoted(value).map(|value| (*name, Entity::Text(value.to_owned())))
             }
@@ -97,17 +96,20 @@ impl Doctype {
 }
 
 /// Words and quoted words.
-#[allow(clippy::expect_used, reason = "a constant, which every test compiles")]
-static WORD: LazyLock<Regex> = LazyLock::new(|| {
-    Regex::new(r#""[^"]*(?:"|\z)|'[^']*(?:'|\z)|[^\s"']+"#).expect("the pattern is right")
-});
-
-/// A declaration of an entity, up to the first `>` outside of quotes.
-#[allow(clippy::expect_used, reason = "a constant, which every test compiles")]
-static DECLARATION: LazyLock<Regex> = LazyLock::new(|| {
-    let pattern = r#"^<!ENTITY((?:[^>"']|"[^"]*(?:"|\z)|'[^']*(?:'|\z))*)>?"#;
-    Regex::new(pattern).expect("the pattern is right")
-});
+fn words(mut text: &str) -> Vec<&str> {
+    let mut words = Vec::new();
+    loop {
+        text = text.trim_start();
+        let end = match text.chars().next() {
+            None => return words,
+            Some(quote @ ('"' | '\'')) => text.match_indices(quote).nth(1).map(|end| end.0 + 1),
+            Some(_) => text.find(|c: char| c.is_whitespace() || matches!(c, '"' | '\'')),
+        };
+        let (word, rest) = text.split_at(end.unwrap_or(text.len()));
+        words.push(word);
+        text = rest;
+    }
+}
 
 /// The text within the quotes of a word, which may lack the last one.
 fn unquoted(word: &str) -> Option<&str> {

@@ -33,8 +33,8 @@ pub struct Host {
 }
 
 impl Host {
-    /// Relative file names start from `base`, and where there is no such file from the current
-    /// directory, as Tsung has it.
+    /// Relative file names start from `base`; without such a file from the current directory, as in
+    /// Tsung.
     #[must_use]
     pub fn new(base: &Path) -> Self {
         Self { base: base.to_owned() }

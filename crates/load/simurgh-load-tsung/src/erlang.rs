@@ -123,57 +123,48 @@ impl Parser {
         token
     }
 
-    fn sign(&mut self, wanted: &str) -> Option<()> {
-        (self.next()? == Token::Sign(SIGNS.iter().copied().find(|&sign| sign == wanted)?))
-            .then_some(())
+    /// Takes tokens that are the same as those of `code`; a variable there stands for any, and the
+    /// names of those that were found are returned.
+    fn like(&mut self, code: &str) -> Option<Vec<String>> {
+        let mut names = Vec::new();
+        for wanted in tokens(code)? {
+            match (wanted, self.next()?) {
+                (Token::Variable(_), Token::Variable(name)) => names.push(name),
+                (wanted, found) if wanted == found => {}
+                _ => return None,
+            }
+        }
+        Some(names)
+    }
+
+    /// Takes a sign, if it is the next token.
+    fn take(&mut self, wanted: &str) -> bool {
+        let is_next = self.is_sign(wanted);
+        self.at += usize::from(is_next);
+        is_next
     }
 
     fn is_sign(&self, wanted: &str) -> bool {
         matches!(self.peek(), Some(Token::Sign(sign)) if *sign == wanted)
     }
 
-    fn atom(&mut self, wanted: &str) -> Option<()> {
-        (self.next()? == Token::Atom(wanted.to_owned())).then_some(())
-    }
-
-    fn variable(&mut self) -> Option<String> {
-        match self.next()? {
-            Token::Variable(name) => Some(name),
-            _ => None,
-        }
-    }
-
     fn function(&mut self) -> Option<Vec<Value>> {
-        self.atom("fun")?;
-        self.sign("(")?;
-        if self.is_sign("{") {
-            self.sign("{")?;
-            self.variable()?;
-            self.sign(",")?;
-            self.variable()?;
-            self.sign("}")?;
-        } else {
-            self.variable()?;
-        }
-        self.sign(")")?;
-        self.sign("->")?;
+        self.like("fun(")?;
+        self.like(if self.is_sign("{") { "{Pid,DynVars})->" } else { "X)->" })?;
         let value = loop {
             if self.is_sign("{") {
                 self.lookup()?;
             } else if self.is_match() {
-                let name = self.variable()?;
-                self.sign("=")?;
+                let name = self.like("V=")?.pop()?;
                 let value = self.expression()?;
                 self.bound.insert(name, value);
             } else {
                 break self.expression()?;
             }
-            self.sign(",")?;
+            self.like(",")?;
         };
-        self.atom("end")?;
-        if self.is_sign(".") {
-            self.sign(".")?;
-        }
+        self.like("end")?;
+        self.take(".");
         Some(value)
     }
 
@@ -185,20 +176,9 @@ impl Parser {
 
     /// `{ok,V} = ts_dynvars:lookup(name,DynVars)`.
     fn lookup(&mut self) -> Option<()> {
-        self.sign("{")?;
-        self.atom("ok")?;
-        self.sign(",")?;
-        let name = self.variable()?;
-        self.sign("}")?;
-        self.sign("=")?;
-        self.atom("ts_dynvars")?;
-        self.sign(":")?;
-        self.atom("lookup")?;
-        self.sign("(")?;
+        let name = self.like("{ok,V}=ts_dynvars:lookup(")?.pop()?;
         let Token::Atom(variable) = self.next()? else { return None };
-        self.sign(",")?;
-        self.variable()?;
-        self.sign(")")?;
+        self.like(",DynVars)")?;
         self.bound.insert(name, vec![Value::Lookup(variable)]);
         Some(())
     }
@@ -210,8 +190,7 @@ impl Parser {
             return None;
         }
         let mut values = self.term()?;
-        while self.is_sign("++") {
-            self.sign("++")?;
+        while self.take("++") {
             values.extend(self.term()?);
         }
         self.depth -= 1;
@@ -229,12 +208,12 @@ impl Parser {
             }
             Token::Sign("<<") => {
                 let Token::Text(text) = self.next()? else { return None };
-                self.sign(">>")?;
+                self.like(">>")?;
                 Some(vec![Value::Text(text)])
             }
             Token::Sign("(") => {
                 let value = self.expression()?;
-                self.sign(")")?;
+                self.like(")")?;
                 Some(value)
             }
             Token::Atom(name) => self.call(&name),
@@ -244,12 +223,11 @@ impl Parser {
 
     fn call(&mut self, name: &str) -> Option<Vec<Value>> {
         let mut name = name.to_owned();
-        if self.is_sign(":") {
-            self.sign(":")?;
+        if self.take(":") {
             let Token::Atom(function) = self.next()? else { return None };
             name = format!("{name}:{function}");
         }
-        self.sign("(")?;
+        self.like("(")?;
         let value = match name.as_str() {
             // All values are texts here.
             "binary_to_list"
@@ -267,27 +245,17 @@ impl Parser {
                 vec![Value::Random(last)]
             }
             name if super::subst::CALLS.contains(&name) => {
-                self.subject()?;
+                if self.is_sign("{") {
+                    self.like("{Pid,DynVars}")?;
+                } else if !self.is_sign(")") {
+                    self.like("X")?;
+                }
                 vec![Value::Call(name.to_owned())]
             }
             _ => return None,
         };
-        self.sign(")")?;
+        self.like(")")?;
         Some(value)
-    }
-
-    /// `{Pid,DynVars}`, `X` or nothing.
-    fn subject(&mut self) -> Option<()> {
-        if self.is_sign("{") {
-            self.sign("{")?;
-            self.variable()?;
-            self.sign(",")?;
-            self.variable()?;
-            self.sign("}")?;
-        } else if !self.is_sign(")") {
-            self.variable()?;
-        }
-        Some(())
     }
 }
 

@@ -1,9 +1,5 @@
 //! Cuts text into markup without asking whether it is well-formed, for [`super::repair`].
 
-use std::sync::LazyLock;
-
-use regex::{Captures, Regex, RegexBuilder};
-
 /// What a [`Piece`] is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
@@ -20,53 +16,89 @@ pub(super) enum Kind {
     Other,
 }
 
-/// A stretch of the text.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Piece<'a> {
     pub(super) kind: Kind,
-    /// The tag's name.
     pub(super) name: &'a str,
     pub(super) start: usize,
     pub(super) end: usize,
 }
 
-/// Comments, CDATA, instructions; a DOCTYPE with its declarations; a tag, which ends at the latest
-/// where the next one begins; text up to the next `<`. Quotes hide brackets, and what is never
-/// closed ends with the text.
-#[allow(clippy::expect_used, reason = "a constant, which every test compiles")]
-static PIECE: LazyLock<Regex> = LazyLock::new(|| {
-    let quoted = r#""[^"]*(?:"|\z)|'[^']*(?:'|\z)"#;
-    let pattern = format!(
-        r#"(?s)(?<other><!--.*?(?:-->|\z)|<!\[CDATA\[.*?(?:\]\]>|\z)|<\?.*?(?:\?>|\z))
-        |(?<doctype><!DOCTYPE(?:[^\[>"']|{quoted}|\[(?:[^\]"']|{quoted})*)*>?)
-        |<(?<close>/?)(?<name>[\p{{Alphabetic}}_][\p{{Alphabetic}}\p{{N}}_:.\-]*)
-            (?:[^<>"']|{quoted})*>?
-        |<?[^<]+|<"#
-    );
-    RegexBuilder::new(&pattern).ignore_whitespace(true).build().expect("the pattern is right")
-});
-
 /// Cuts `text`; the pieces lie side by side and cover it.
 pub(super) fn pieces(text: &str) -> Vec<Piece<'_>> {
-    let piece = |found: Captures<'_>| {
-        let whole = found.get_match();
-        let name = found.name("name").map_or(0..0, |name| name.range());
-        let kind = match &found {
-            it if it.name("other").is_some() => Kind::Other,
-            it if it.name("doctype").is_some() => Kind::Doctype,
-            it if name.is_empty() || it.name("name").is_none() => Kind::Text,
-            it if it.name("close").is_some_and(|slash| !slash.is_empty()) => Kind::Close,
-            _ if whole.as_str().ends_with("/>") => Kind::Empty,
-            _ => Kind::Open,
-        };
-        Piece {
-            kind,
-            name: text.get(name).unwrap_or_default(),
-            start: whole.start(),
-            end: whole.end(),
+    let mut pieces = Vec::new();
+    let mut start = 0;
+    while let Some(rest) = text.get(start..).filter(|rest| !rest.is_empty()) {
+        let (kind, name, length) = markup(rest).unwrap_or_else(|| {
+            // The first character may be a `<` that begins no markup.
+            let next = rest.match_indices('<').map(|found| found.0).find(|&at| at > 0);
+            (Kind::Text, "", next.unwrap_or(rest.len()))
+        });
+        pieces.push(Piece { kind, name, start, end: start + length });
+        start += length;
+    }
+    pieces
+}
+
+/// The markup that `rest` begins with: what it is, its name, its length. What is never closed ends
+/// with the text.
+fn markup(rest: &str) -> Option<(Kind, &str, usize)> {
+    for (begin, end) in [("<!--", "-->"), ("<![CDATA[", "]]>"), ("<?", "?>")] {
+        if rest.starts_with(begin) {
+            let length = rest.find(end).map_or(rest.len(), |at| at + end.len());
+            return Some((Kind::Other, "", length));
         }
+    }
+    if rest.starts_with("<!DOCTYPE") {
+        let mut depth = 0_u32;
+        let end = find_unquoted(rest, |_, c| {
+            depth = match c {
+                '[' => depth + 1,
+                ']' => depth.saturating_sub(1),
+                _ => depth,
+            };
+            c == '>' && depth == 0
+        });
+        return Some((Kind::Doctype, "", end.map_or(rest.len(), |at| at + 1)));
+    }
+    let inner = rest.strip_prefix('<')?;
+    let (is_close, inner) = inner.strip_prefix('/').map_or((false, inner), |inner| (true, inner));
+    let is_name = |c: char| c.is_alphanumeric() || matches!(c, '_' | '-' | ':' | '.');
+    let name = inner.get(..inner.find(|c| !is_name(c)).unwrap_or(inner.len()))?;
+    if !name.starts_with(|c: char| c.is_alphabetic() || c == '_') {
+        return None;
+    }
+    // A tag that is never closed ends where the next one begins.
+    let end = find_unquoted(rest, |at, c| c == '>' || (c == '<' && at > 0));
+    let end = end.map_or(rest.len(), |at| {
+        at + usize::from(rest.get(at..).is_some_and(|end| end.starts_with('>')))
+    });
+    let kind = match rest.get(..end) {
+        _ if is_close => Kind::Close,
+        Some(tag) if tag.ends_with("/>") => Kind::Empty,
+        _ => Kind::Open,
     };
-    PIECE.captures_iter(text).map(piece).collect()
+    Some((kind, name, end))
+}
+
+/// The place of the first wanted character outside of quotes.
+pub(super) fn find_unquoted(
+    text: &str,
+    mut is_wanted: impl FnMut(usize, char) -> bool,
+) -> Option<usize> {
+    let mut quote = None;
+    let found = text.char_indices().find(|&(at, c)| match quote {
+        Some(open) => {
+            quote = Some(open).filter(|_| c != open);
+            false
+        }
+        None if matches!(c, '"' | '\'') => {
+            quote = Some(c);
+            false
+        }
+        None => is_wanted(at, c),
+    });
+    found.map(|(at, _)| at)
 }
 
 /// Quotes that a word processor makes of straight ones.

@@ -2,8 +2,8 @@
 //!
 //! text -> `repair` (slips of hand-copied files, each with a warning) -> `xml` (a tree with line
 //! numbers) -> `dtd` (which element may be where) -> `lower` (elements to the model). Nothing is
-//! ignored silently: an element or attribute is supported, or a warning says that it is ignored, or
-//! it is refused by name and line. With `strict` the file must be valid by Tsung 1.7.0's DTD, and
+//! ignored silently: an element or attribute is supported, or it is ignored with a warning, or it
+//! is refused by name and line. With `strict` the file must be valid by Tsung 1.7.0's DTD, and
 //! nothing is repaired.
 
 mod dtd;
@@ -24,9 +24,9 @@ use environment::TEXT_BYTES_MAX;
 pub use environment::{Environment, Host};
 
 /// Reads a scenario of Tsung. `base` is the directory that relative file names start from (where
-/// it has no such file, they start from the current one, as in Tsung); of the flags those are used
-/// that [`Overrides`] says the fronts use. Where the file sets no seed, it is 1: unlike in Tsung, a
-/// run is repeatable unless something else is asked for.
+/// it has no such file, they start from the current one, as in Tsung); of `overrides` only the
+/// flags for readers are used. Where the file sets no seed, it is 1: unlike in Tsung, a
+/// run is repeatable by default.
 ///
 /// # Errors
 /// All mistakes that were found, in the order of their lines.

@@ -6,7 +6,7 @@ use std::borrow::Cow;
 
 use simurgh_load_scenario::Diagnostic;
 
-use super::lex::{Kind, Piece, pieces, straight};
+use super::lex::{Kind, Piece, find_unquoted, pieces, straight};
 
 /// A stretch of the text and what takes its place.
 struct Edit {
@@ -115,23 +115,16 @@ impl<'a> Repairer<'a, '_> {
     /// Curly quotes round attribute values.
     fn quotes(&mut self, piece: Piece<'a>) {
         let tag = self.text.get(piece.start..piece.end).unwrap_or_default();
-        let mut quote = None;
         let mut found = false;
-        for (at, c) in tag.char_indices() {
-            match quote {
-                Some(open) if c == open => quote = None,
-                Some(_) => {}
-                None if c == '"' || c == '\'' => quote = Some(c),
-                None => {
-                    if let Some(plain) = straight(c) {
-                        found = true;
-                        let start = piece.start + at;
-                        let with = plain.to_string();
-                        self.edits.push(Edit { start, end: start + c.len_utf8(), with });
-                    }
-                }
+        find_unquoted(tag, |at, c| {
+            if let Some(plain) = straight(c) {
+                found = true;
+                let start = piece.start + at;
+                let with = plain.to_string();
+                self.edits.push(Edit { start, end: start + c.len_utf8(), with });
             }
-        }
+            false
+        });
         if found {
             self.warn(piece.start, format!("<{}> has curly quotes", piece.name));
         }

@@ -13,7 +13,6 @@ use super::environment::Environment;
 /// Elements within elements at most; Tsung's own files need six.
 const DEPTH_MAX: usize = 64;
 
-/// A whole document.
 #[derive(Clone, Debug)]
 pub(super) struct Document {
     pub(super) doctype: Option<Doctype>,
@@ -78,7 +77,6 @@ impl Element {
     }
 }
 
-/// Parses a document.
 pub(super) fn parse(text: &str, environment: &dyn Environment) -> Result<Document> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     if let Some((at, c)) = text.char_indices().find(|&(_, c)| !is_allowed(c)) {

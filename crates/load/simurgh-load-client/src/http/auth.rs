@@ -12,10 +12,10 @@ pub fn basic(user: &[u8], password: &[u8]) -> String {
     format!("Basic {}", STANDARD.encode(pair))
 }
 
-/// What a server said in `WWW-Authenticate: Digest` (RFC 7616 §3.3).
+/// The fields of `WWW-Authenticate: Digest` (RFC 7616 §3.3).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Challenge {
-    /// Whose password is wanted.
+    /// What the password protects.
     pub realm: String,
     /// The server's own number.
     pub nonce: String,
@@ -104,12 +104,12 @@ fn unquoted(value: &str) -> String {
     out
 }
 
-/// What a digest answer is made of.
+/// The parts of a digest answer.
 #[derive(Clone, Copy, Debug)]
 pub struct DigestAnswer<'a> {
-    /// What the server said.
+    /// The server's challenge.
     pub challenge: &'a Challenge,
-    /// Who asks.
+    /// The user.
     pub user: &'a str,
     /// The password; not sent.
     pub password: &'a [u8],

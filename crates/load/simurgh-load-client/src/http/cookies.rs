@@ -1,8 +1,8 @@
-//! A user's cookies, as far as a run needs RFC 6265: which go back to whom, and until when.
+//! A user's cookies: which are sent to which host and path, and until when (RFC 6265).
 //!
-//! Not the `cookie` crate: it reads one header and brings a calendar along, and what is left to do
-//! (domains, paths, expiry, bounds) is the larger part. There is no list of public suffixes: a
-//! server under load can only harm the users of its own run.
+//! Not `cookie_store`, which bounds neither the number nor the size of cookies and keeps three maps
+//! of strings for each user. There is no list of public suffixes: a server under load can only harm
+//! the users of its own run.
 
 use std::time::Duration;
 
@@ -28,7 +28,6 @@ struct Cookie {
     expires: Option<Duration>,
     /// Subdomains do not get it.
     host_only: bool,
-    /// Only over TLS.
     secure: bool,
 }
 
@@ -36,7 +35,7 @@ impl Jar {
     /// Keeps the cookie in the value of one `Set-Cookie` header, or drops the one it ends.
     ///
     /// `host` and `path` (a query after it does no harm) are those of the request; `now` is the
-    /// time since 1970. What is no cookie, or not for this host, is ignored (RFC 6265 §5.3).
+    /// time since 1970. Anything else, or a cookie for another host, is ignored (RFC 6265 §5.3).
     pub fn take(&mut self, set_cookie: &[u8], host: &str, path: &str, now: Duration) {
         let Some(cookie) = parse(set_cookie, host, path, now) else { return };
         if cookie.expires.is_some_and(|expires| expires <= now) {
@@ -89,13 +88,13 @@ impl Jar {
         }
     }
 
-    /// Whether there is none.
+    /// Whether it has no cookies.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.cookies.is_empty()
     }
 
-    /// How many there are, expired ones among them until they are replaced.
+    /// How many it has, expired ones included until they are replaced.
     #[must_use]
     pub fn len(&self) -> usize {
         self.cookies.len()
@@ -172,12 +171,12 @@ fn split_pair(part: &[u8]) -> Option<(&[u8], &[u8])> {
     Some((name.trim_ascii(), value.get(1..)?.trim_ascii()))
 }
 
-/// Nothing that would end the header it is sent back in.
+/// Without characters that would end the header it is sent back in.
 fn is_text(bytes: &[u8]) -> bool {
     !bytes.iter().any(|byte| (*byte < b' ' && *byte != b'\t') || *byte == 0x7f || *byte == b';')
 }
 
-/// Digits, with a minus for what is over already.
+/// Digits; a minus means that it has expired.
 fn seconds(value: &str) -> Option<Duration> {
     let digits = value.strip_prefix('-').unwrap_or(value);
     if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
@@ -186,7 +185,7 @@ fn seconds(value: &str) -> Option<Duration> {
     if digits.len() < value.len() {
         return Some(Duration::ZERO);
     }
-    // More digits than a number holds: for ever.
+    // More digits than fit: for ever.
     Some(Duration::from_secs(digits.parse().unwrap_or(u64::from(u32::MAX))))
 }
 

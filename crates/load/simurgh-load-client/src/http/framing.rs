@@ -2,9 +2,7 @@
 
 use super::response::{Head, ResponseError};
 
-/// Bytes of one chunk's extensions.
 const EXTENSION_BYTES_MAX: u16 = 4 << 10;
-/// Bytes of all trailers.
 const TRAILER_BYTES_MAX: u16 = 16 << 10;
 
 /// How much of a body is still to come.
@@ -12,9 +10,7 @@ const TRAILER_BYTES_MAX: u16 = 16 << 10;
 pub(super) enum Framing {
     /// So many bytes; 0: the response is over.
     Length(u64),
-    /// Chunks.
     Chunked(Chunk),
-    /// All until the connection ends.
     UntilClose,
 }
 
@@ -23,7 +19,7 @@ pub(super) enum Framing {
 pub(super) enum Chunk {
     /// A chunk's size; whether a digit has been seen.
     Size(u64, bool),
-    /// What follows the size, of no meaning for us; how much of it there was.
+    /// What follows the size, which is ignored; its length so far.
     Extension(u64, u16),
     /// The line feed after the size.
     SizeEnd(u64),
@@ -73,7 +69,7 @@ pub(super) fn of(head: &Head<'_>, to_head: bool) -> Result<(Framing, bool), Resp
     })
 }
 
-/// The one `Content-Length`; said several times it must always be the same.
+/// The one `Content-Length`; several must be equal.
 fn content_length(head: &Head<'_>) -> Result<Option<u64>, ResponseError> {
     let mut length = None;
     for value in head.values("content-length").flat_map(tokens) {
@@ -96,7 +92,7 @@ fn tokens(value: &[u8]) -> impl Iterator<Item = &[u8]> {
 
 impl Chunk {
     /// Takes bytes from the front of `bytes` up to and including the next data, which it returns.
-    /// `None`: over, or more bytes are wanted.
+    /// `None`: over, or more bytes are needed.
     pub(super) fn next<'b>(
         &mut self,
         bytes: &mut &'b [u8],
@@ -126,7 +122,7 @@ impl Chunk {
         }
     }
 
-    /// What comes after one byte that is no data. Bare line feeds are taken for line ends.
+    /// The state after a byte that is not data. Bare line feeds count as line ends.
     fn step(self, byte: u8) -> Option<Self> {
         Some(match (self, byte) {
             (Chunk::Size(size, seen), byte) => match (char::from(byte).to_digit(16), byte) {

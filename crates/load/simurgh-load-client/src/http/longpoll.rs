@@ -1,9 +1,12 @@
-//! What is said in a long-poll session (PROTOCOL §9): bodies of POSTs, and of answers.
+//! Bodies of POSTs and of answers in a long-poll session (PROTOCOL §9).
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode};
 use serde::Deserialize;
 
+/// What is encoded in a token: all but unreserved characters (RFC 3986 §2.3).
+const TOKEN: AsciiSet = NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
 /// Lines of one POST: a server drops what is beyond.
 const LINES_MAX: usize = 100;
 
@@ -12,7 +15,7 @@ const LINES_MAX: usize = 100;
 pub struct LongPollAnswer {
     /// 200 with messages, 204 without, 410 for a session that begins or is gone, or an error.
     pub status: u16,
-    /// What the session is called from now on.
+    /// The token of the session from now on.
     #[serde(default)]
     pub token: Option<String>,
     /// Texts, each a whole frame.
@@ -92,18 +95,7 @@ pub fn with_token(target: &str, token: &str) -> String {
     }
     out.push(if target.contains('?') { '&' } else { '?' });
     out.push_str("token=");
-    for byte in token.bytes() {
-        match byte {
-            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'~' => {
-                out.push(char::from(byte));
-            }
-            _ => {
-                use std::fmt::Write as _;
-                // Writing to a string does not fail.
-                let _ = write!(out, "%{byte:02X}");
-            }
-        }
-    }
+    out.extend(percent_encode(token.as_bytes(), &TOKEN));
     out
 }
 

@@ -1,14 +1,20 @@
 //! Writes requests.
 
+use percent_encoding::{AsciiSet, CONTROLS, percent_encode};
+
+/// What is encoded in a target. Bytes over 0x7f too: most servers refuse them, and a browser encodes
+/// them.
+const TARGET: AsciiSet = CONTROLS.add(b' ');
+
 /// One request.
 ///
 /// Bytes that would end a line where it must not end (control characters, and blanks in the
-/// target) are made harmless, because values taken from servers get into requests: in the target
+/// target) are made harmless, because requests contain values of servers: in the target
 /// they are percent-encoded, in a header's value they become blanks, and a header whose name is
-/// none is left out.
+/// not a token is left out.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Request<'a> {
-    /// For example `GET`; anything that is no token becomes `GET`.
+    /// For example `GET`; anything but a token becomes `GET`.
     pub method: &'a str,
     /// Path and query; an empty one becomes `/`.
     pub target: &'a [u8],
@@ -18,7 +24,7 @@ pub struct Request<'a> {
     pub port: Option<u16>,
     /// HTTP/1.0 instead of 1.1.
     pub version_1_0: bool,
-    /// The connection is to be used again; said only where it is not the version's default.
+    /// The connection is to be used again; sent only where it is not the version's default.
     pub keep_alive: bool,
     /// `User-Agent`.
     pub user_agent: Option<&'a str>,
@@ -30,7 +36,7 @@ pub struct Request<'a> {
     pub cookies: &'a [u8],
     /// Value of `Authorization`; see [`super::basic`] and [`super::DigestAnswer`].
     pub authorization: Option<&'a str>,
-    /// The body. Without one, methods that usually have one say that its length is 0.
+    /// The body. Without one, methods that usually have one send a length of 0.
     pub body: Option<&'a [u8]>,
 }
 
@@ -68,7 +74,7 @@ impl Request<'_> {
         }
         if self.body.is_some() || matches!(self.method, "POST" | "PUT" | "PATCH") {
             out.extend_from_slice(b"Content-Length: ");
-            write_decimal(out, body.len());
+            out.extend_from_slice(itoa::Buffer::new().format(body.len()).as_bytes());
             out.extend_from_slice(b"\r\n");
         }
         out.extend_from_slice(b"\r\n");
@@ -82,16 +88,8 @@ impl Request<'_> {
         if self.target.is_empty() {
             out.push(b'/');
         }
-        for byte in self.target {
-            match byte {
-                0x21..=0x7e => out.push(*byte),
-                // Bytes over 0x7f too: most servers refuse them, and a browser encodes them.
-                _ => {
-                    const HEX: &[u8; 16] = b"0123456789ABCDEF";
-                    let digit = |value: u8| HEX[usize::from(value & 15)];
-                    out.extend_from_slice(&[b'%', digit(byte >> 4), digit(*byte)]);
-                }
-            }
+        for piece in percent_encode(self.target, &TARGET) {
+            out.extend_from_slice(piece.as_bytes());
         }
         let version: &[u8] = if self.version_1_0 { b" HTTP/1.0\r\n" } else { b" HTTP/1.1\r\n" };
         out.extend_from_slice(version);
@@ -105,7 +103,7 @@ impl Request<'_> {
         out.extend_from_slice(close);
         if let Some(port) = self.port {
             out.push(b':');
-            write_decimal(out, usize::from(port));
+            out.extend_from_slice(itoa::Buffer::new().format(port).as_bytes());
         }
     }
 
@@ -126,20 +124,6 @@ fn write_value(out: &mut Vec<u8>, value: &[u8]) {
     out.extend(value.iter().map(harmless));
 }
 
-fn write_decimal(out: &mut Vec<u8>, mut number: usize) {
-    let mut digits = [b'0'; 20];
-    let mut at = digits.len();
-    loop {
-        at -= 1;
-        digits[at] = b'0' + (number % 10) as u8;
-        number /= 10;
-        if number == 0 {
-            break;
-        }
-    }
-    out.extend_from_slice(&digits[at..]);
-}
-
 fn is_control(byte: u8) -> bool {
     (byte < b' ' && byte != b'\t') || byte == 0x7f
 }
@@ -149,8 +133,8 @@ fn is_framing(name: &str) -> bool {
     ["content-length", "transfer-encoding"].iter().any(|ours| name.eq_ignore_ascii_case(ours))
 }
 
-/// RFC 9110 §5.6.2.
-fn is_token(text: &[u8]) -> bool {
+/// Whether a text is a token, as names of headers and methods are (RFC 9110 §5.6.2).
+pub fn is_token(text: &[u8]) -> bool {
     let is_tchar = |byte: &u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(byte);
     !text.is_empty() && text.iter().all(is_tchar)
 }

@@ -4,13 +4,12 @@ use std::mem::MaybeUninit;
 
 use super::framing::{self, Chunk, Framing};
 
-/// Header lines of one head.
 const HEADERS_MAX: usize = 128;
 
 /// Bounds of what a server may send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Bytes of one head, 32 KiB unless said otherwise.
+    /// Bytes of one head, 32 KiB by default.
     pub head_bytes_max: u32,
 }
 
@@ -22,7 +21,7 @@ impl Default for Limits {
 
 /// The answer to one request, while it comes.
 ///
-/// A pull parser over bytes that the caller owns: call [`Response::next`] until it says
+/// A pull parser over bytes that the caller owns: call [`Response::next`] until it returns
 /// [`Event::More`] (come back with further bytes) or [`Event::Done`] (what is left in `bytes` is
 /// not this answer's). Only a head that comes in pieces is copied. Heads of 1xx are passed over.
 #[derive(Debug)]
@@ -42,13 +41,13 @@ pub struct Response {
 /// What comes next in an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event<'a> {
-    /// All bytes are used: more are wanted.
+    /// All bytes are used: more are needed.
     More,
     /// The head, once.
     Head(Head<'a>),
     /// A piece of the body, never empty, without the marks of chunks.
     Body(&'a [u8]),
-    /// All of it was there; said again on each further call.
+    /// The answer is complete; each further call returns the same.
     Done(Done),
 }
 
@@ -105,20 +104,20 @@ pub fn header_values<'a, 'n>(
         .map(|(_, value)| value)
 }
 
-/// Why an answer is none. Always the server's fault or the network's; the connection is of no more
-/// use after it.
+/// Why an answer cannot be read. Always the server's fault or the network's; the connection cannot
+/// be used any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ResponseError {
-    /// The head is no HTTP/1.x head.
+    /// The head is not one of HTTP/1.x.
     #[error("the answer is not HTTP/1.x")]
     NotHttp,
     /// The head is longer than [`Limits::head_bytes_max`], or has over 128 headers.
     #[error("the answer's head is too large")]
     HeadTooLarge,
-    /// `Content-Length` or a chunk's size is none, or several contradict each other.
+    /// `Content-Length` or a chunk's size is not a number, or several contradict each other.
     #[error("the answer's length is not clear")]
     Framing,
-    /// 101 to a request that asked for nothing of that kind.
+    /// 101 to a request without an upgrade.
     #[error("the server switched protocols without being asked")]
     Switched,
     /// The connection ended before anything was answered: on one that was used before, this is
@@ -287,7 +286,7 @@ fn parse_head(bytes: &[u8], limits: Limits) -> Result<Option<Parsed>, ResponseEr
     Ok(Some(Parsed { status, version_1_0: head.version == Some(0), bytes: head_bytes }))
 }
 
-/// An answer's bytes, for who wants to look at them: captures, checks, dumps.
+/// An answer's bytes, for captures, checks and dumps.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Kept {
     bytes: Vec<u8>,
@@ -297,7 +296,7 @@ pub struct Kept {
 }
 
 impl Kept {
-    /// Keeps the head and up to so many bytes of the body.
+    /// Keeps the head and up to this number of bytes of the body.
     #[must_use]
     pub fn new(body_bytes_max: usize) -> Self {
         Self { body_bytes_max, ..Self::default() }

@@ -1,11 +1,11 @@
-//! Takes absolute URLs apart, as far as a request needs it.
+//! Absolute URLs, split into what a request needs.
 
 use std::borrow::Cow;
 
 /// An absolute URL of one of the four schemes that can be loaded.
 ///
-/// Not the `url` crate: that brings IDNA tables along for host names that the resolver and the
-/// `Host` header take as they are written.
+/// Not the `url` crate: it normalises paths, escapes and host names, and a load generator sends
+/// what is written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Url<'a> {
     /// `https` and `wss`.
@@ -28,7 +28,7 @@ impl<'a> Url<'a> {
         !scheme.is_empty() && scheme.bytes().all(|byte| byte.is_ascii_alphanumeric())
     }
 
-    /// Takes `text` apart.
+    /// Splits `text`.
     ///
     /// # Errors
     /// What is wrong with it, for people.

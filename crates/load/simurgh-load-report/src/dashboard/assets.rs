@@ -21,7 +21,6 @@ pub(super) fn live_page(token: &str) -> String {
     DASHBOARD.replace("{{token}}", token)
 }
 
-/// The script of the live page.
 pub(super) fn live_script() -> String {
     shared_scripts() + LIVE_SCRIPT
 }

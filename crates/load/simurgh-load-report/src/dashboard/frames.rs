@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use simurgh_load_record::Record;
 use tokio::sync::watch;
 
 use super::Shared;
@@ -13,7 +12,6 @@ use crate::control::ControlState;
 /// How often the record is polled: a closed second shows within this time.
 const POLL_INTERVAL: Duration = Duration::from_millis(200);
 
-/// An event.
 #[derive(Debug, Default)]
 pub(super) struct Frame {
     /// A page that has the one before needs no more than this one.
@@ -35,23 +33,12 @@ struct Seen {
 }
 
 impl Seen {
-    fn of(record: &Record, control: ControlState) -> Self {
-        Self {
-            at_ms: record.at_ms(),
-            points: record.series().points().len(),
-            ticks_per_point: record.series().ticks_per_point(),
-            over: record.ending().is_some(),
-            control,
-        }
-    }
-
     /// More than the last point changed: a page needs the whole.
     fn is_leap_from(&self, before: &Self) -> bool {
         self.ticks_per_point != before.ticks_per_point || self.points > before.points + 1
     }
 }
 
-/// Publishes what changed, until the run is over.
 pub(super) async fn publish(shared: Arc<Shared>, sender: watch::Sender<Arc<Frame>>) {
     let mut number = 0;
     let mut seen: Option<Seen> = None;
@@ -60,7 +47,13 @@ pub(super) async fn publish(shared: Arc<Shared>, sender: watch::Sender<Arc<Frame
     loop {
         clock.tick().await;
         let control = shared.control.state();
-        let now = shared.record(|record| Seen::of(record, control));
+        let now = shared.record(|record| Seen {
+            at_ms: record.at_ms(),
+            points: record.series().points().len(),
+            ticks_per_point: record.series().ticks_per_point(),
+            over: record.ending().is_some(),
+            control,
+        });
         if seen == Some(now) {
             continue;
         }

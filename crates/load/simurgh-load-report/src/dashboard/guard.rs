@@ -12,7 +12,6 @@ use simurgh_page::{is_own_origin, names_this_host, one};
 /// The header with the page's token.
 pub(super) const TOKEN: &str = "x-simurgh-token";
 
-/// Why a request is refused.
 pub(super) type Refusal = (StatusCode, &'static str);
 
 /// Whether a request comes to this host by a name of its own.
@@ -23,7 +22,6 @@ pub(super) fn check_host(headers: &HeaderMap) -> Result<(), Refusal> {
     Err((StatusCode::MISDIRECTED_REQUEST, "open this page as http://127.0.0.1 with its port\n"))
 }
 
-/// Whether a command comes from our own page.
 pub(super) fn check_command(headers: &HeaderMap, token: &str) -> Result<(), Refusal> {
     if !is_own_origin(headers) {
         return Err((StatusCode::FORBIDDEN, "a command must come from this page itself\n"));

@@ -18,7 +18,6 @@ mod server;
 mod target;
 mod view;
 
-use std::fmt::Write as _;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -31,17 +30,15 @@ use tokio::sync::{Semaphore, oneshot, watch};
 use crate::control::Control;
 
 pub use probe::Probe;
-pub(crate) use probe::{ANSWER_BYTES_MAX, ANSWER_TIME_MAX, Figures};
 pub use target::{Target, TargetPoint};
 
 pub(crate) use assets::report_page;
 pub(crate) use view::PageView;
 
-/// Where the page is unless said otherwise: the port that Tsung's users know.
+/// The default address of the page; Tsung's users know the port.
 pub const DEFAULT_ADDRESS: SocketAddr =
     SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 8091);
 
-/// Ports tried after the one asked for.
 const PORTS_TRIED: u16 = 100;
 
 /// Pages that may be open at the same time.
@@ -59,7 +56,7 @@ pub struct Options {
     pub record: Arc<Mutex<Record>>,
     /// What the buttons steer.
     pub control: Control,
-    /// The servers' `/metrics`, see [`Probe::all`]; empty: none is asked.
+    /// The servers' `/metrics`, see [`Probe::all`]; empty: none is polled.
     pub probes: Vec<Probe>,
     /// Where their figures go; the report may show them too.
     pub target: Target,
@@ -74,12 +71,11 @@ pub struct Dashboard {
     thread: Option<JoinHandle<()>>,
 }
 
-/// What the handlers share.
 struct Shared {
     record: Arc<Mutex<Record>>,
     control: Control,
     target: Target,
-    /// In the page, and wanted with each command.
+    /// In the page, and required with each command.
     token: String,
     frames: watch::Receiver<Arc<frames::Frame>>,
     pages: Arc<Semaphore>,
@@ -91,10 +87,10 @@ impl Shared {
     }
 }
 
-/// Starts the page; the next free port is taken when the one asked for is not.
+/// Starts the page; the next free port is taken when the one in the options is not free.
 ///
 /// # Errors
-/// `InvalidInput` for an address that is not of this host alone; what the system says when no port
+/// `InvalidInput` for an address that is not of this host alone; the system's error when no port
 /// is free or no thread can be started.
 pub fn start(options: Options) -> io::Result<Dashboard> {
     let Options { address: asked, record, control, probes, target } = options;
@@ -133,18 +129,18 @@ impl Dashboard {
         self.address
     }
 
-    /// What was asked for, if that was taken.
+    /// The address of the options, if its port was taken.
     pub fn moved_from(&self) -> Option<SocketAddr> {
         self.moved_from
     }
 
     /// Sends the end of the run to open pages, and ends; takes up to 2 seconds when a page does not
     /// read.
-    pub fn finish(mut self) {
-        self.end();
-    }
+    pub fn finish(self) {}
+}
 
-    fn end(&mut self) {
+impl Drop for Dashboard {
+    fn drop(&mut self) {
         if let Some(stop) = self.stop.take() {
             let _ = stop.send(());
         }
@@ -154,20 +150,11 @@ impl Dashboard {
     }
 }
 
-impl Drop for Dashboard {
-    fn drop(&mut self) {
-        self.end();
-    }
-}
-
 /// 128 random bits.
 fn token() -> io::Result<String> {
     let mut bytes = [0; 16];
     getrandom::fill(&mut bytes).map_err(io::Error::other)?;
-    Ok(bytes.iter().fold(String::new(), |mut text, byte| {
-        let _ = write!(text, "{byte:02x}");
-        text
-    }))
+    Ok(format!("{:032x}", u128::from_ne_bytes(bytes)))
 }
 
 #[cfg(test)]

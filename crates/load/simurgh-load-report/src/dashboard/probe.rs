@@ -1,29 +1,27 @@
 //! Asks a server for its own figures: `/metrics` in Prometheus' text format, once a second.
 //!
 //! HTTP/1.0, so that the answer has no chunks and ends with its connection; bounded in time and
-//! size. A server that has no such page is asked again now and then: it may have been started
+//! size. A server without such a page is polled again now and then: it may have been started
 //! after us.
 
-use std::io;
+use std::io::{self, Read, Write};
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use simurgh_load_scenario::{Scenario, Target};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::task::JoinSet;
-use tokio::time::{Instant, MissedTickBehavior};
+use tokio::time::MissedTickBehavior;
 
 use super::{Shared, TargetPoint};
 
-/// How often a server is asked.
 const ASK_EVERY: Duration = Duration::from_secs(1);
-/// How often a server is asked that did not answer before.
+/// How often a server is polled that did not answer before.
 const RETRY_EVERY: Duration = Duration::from_secs(15);
 /// How long it may take to answer.
-pub(crate) const ANSWER_TIME_MAX: Duration = Duration::from_millis(900);
-/// How much it may answer: a hundred shards of ours say half a megabyte.
-pub(crate) const ANSWER_BYTES_MAX: u64 = 4 << 20;
+const ANSWER_TIME_MAX: Duration = Duration::from_millis(900);
+/// Bytes of an answer; a hundred shards of ours send half a megabyte.
+const ANSWER_BYTES_MAX: u64 = 4 << 20;
 
 /// Where a server shows its metrics.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,7 +34,6 @@ pub struct Probe {
     pub path: String,
 }
 
-/// Figures of one answer.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Figures {
     connections: Option<f64>,
@@ -58,31 +55,43 @@ impl Probe {
         Self { host, address: target.address, path: "/metrics".to_owned() }
     }
 
-    /// What is sent; the answer ends with its connection.
-    pub(crate) fn request(&self) -> String {
+    /// The answer ends with its connection.
+    fn request(&self) -> String {
         format!(
             "GET {} HTTP/1.0\r\nHost: {}\r\nAccept: text/plain\r\nConnection: close\r\n\r\n",
             self.path, self.host
         )
     }
 
-    async fn ask(&self) -> io::Result<Figures> {
-        #[allow(clippy::disallowed_types, reason = "the dashboard's thread has the main table")]
-        let mut stream = tokio::net::TcpStream::connect(self.address).await?;
-        stream.write_all(self.request().as_bytes()).await?;
-        let mut answer = Vec::new();
-        stream.take(ANSWER_BYTES_MAX).read_to_end(&mut answer).await?;
+    /// What a server answers.
+    #[allow(clippy::disallowed_types, reason = "its threads have the main table")]
+    pub(crate) fn ask(&self) -> io::Result<Figures> {
+        let until = Instant::now() + ANSWER_TIME_MAX;
+        let mut stream = std::net::TcpStream::connect_timeout(&self.address, ANSWER_TIME_MAX)?;
+        stream.set_write_timeout(Some(ANSWER_TIME_MAX))?;
+        stream.write_all(self.request().as_bytes())?;
+        let (mut answer, mut piece) = (Vec::new(), [0; 16 << 10]);
+        loop {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() || answer.len() as u64 > ANSWER_BYTES_MAX {
+                return Err(io::ErrorKind::TimedOut.into());
+            }
+            stream.set_read_timeout(Some(left))?;
+            match stream.read(&mut piece)? {
+                0 => break,
+                n => answer.extend_from_slice(piece.get(..n).unwrap_or_default()),
+            }
+        }
         let answer = String::from_utf8_lossy(&answer);
         Figures::of_answer(&answer).ok_or_else(|| io::Error::other("no metrics there"))
     }
 }
 
-/// A server that is asked.
 struct PolledServer {
     probe: Probe,
     /// Its last answer, and when it came.
     before: Option<(Instant, Figures)>,
-    /// It is not asked before this time.
+    /// It is not polled before this time.
     next: Instant,
 }
 
@@ -102,10 +111,7 @@ pub(super) async fn poll(probes: Vec<Probe>, shared: Arc<Shared>) {
         let mut answers = JoinSet::new();
         for (index, one) in all.iter().enumerate().filter(|(_, one)| one.next <= Instant::now()) {
             let probe = one.probe.clone();
-            answers.spawn(async move {
-                let answer = tokio::time::timeout(ANSWER_TIME_MAX, probe.ask()).await;
-                (index, answer.ok().and_then(Result::ok))
-            });
+            answers.spawn_blocking(move || (index, probe.ask().ok()));
         }
         let mut sum: Option<TargetPoint> = None;
         while let Some(answer) = answers.join_next().await {
@@ -160,7 +166,7 @@ fn point(t_s: f64, now: Figures, before: Option<(Duration, Figures)>) -> TargetP
 
 impl Figures {
     /// Reads a whole HTTP answer; `None` if it has none of these metrics.
-    pub(crate) fn of_answer(answer: &str) -> Option<Self> {
+    fn of_answer(answer: &str) -> Option<Self> {
         let (head, body) = answer.split_once("\r\n\r\n")?;
         let ok = head.split_whitespace().nth(1) == Some("200") && head.starts_with("HTTP/1.");
         let figures = Self::of_text(body);

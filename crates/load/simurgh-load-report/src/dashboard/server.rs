@@ -30,7 +30,6 @@ const COMMAND_BYTES_MAX: usize = 1024;
 /// How often a stream without events sends a keep-alive.
 const ALIVE_EVERY: Duration = Duration::from_secs(15);
 
-/// What a button sends.
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(tag = "command", rename_all = "snake_case", deny_unknown_fields)]
 enum CommandRequest {
@@ -40,7 +39,7 @@ enum CommandRequest {
     Rate { factor: f64 },
 }
 
-/// Takes the port asked for, or one of the `more` after it.
+/// Listens on this port, or on one of the `more` after it.
 #[allow(clippy::disallowed_types, reason = "the dashboard's thread has the main table")]
 pub(super) fn listen(asked: SocketAddr, more: u16) -> io::Result<std::net::TcpListener> {
     let last = asked.port().saturating_add(more);
@@ -166,7 +165,6 @@ async fn control(
     Ok(Json(shared.control.state()))
 }
 
-/// An open page.
 struct Page {
     shared: Arc<Shared>,
     frames: watch::Receiver<Arc<Frame>>,

@@ -1,5 +1,6 @@
 //! The servers' own figures over time, from their `/metrics`.
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use serde::Serialize;
@@ -14,7 +15,7 @@ pub struct Target(Arc<Mutex<Points>>);
 #[derive(Debug, Default)]
 struct Points {
     points: Vec<TargetPoint>,
-    /// Of those offered, one in so many is kept.
+    /// One in this number of points is kept.
     stride: u32,
     skipped: u32,
     last: Option<TargetPoint>,
@@ -36,7 +37,7 @@ pub struct TargetPoint {
 }
 
 impl TargetPoint {
-    /// The figures of two servers, as far as either says them.
+    /// The figures of two servers, as far as either has them.
     #[must_use]
     pub(super) fn and(self, other: Self) -> Self {
         let sum = |one: Option<f64>, other: Option<f64>| match (one, other) {
@@ -53,19 +54,9 @@ impl TargetPoint {
     }
 }
 
-/// The figures in columns.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(super) struct TargetView {
-    columns: Columns,
-}
-
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
-struct Columns {
-    t_s: Vec<f64>,
-    connections: Vec<Option<f64>>,
-    cpu_percent: Vec<Option<f64>>,
-    memory_bytes: Vec<Option<f64>>,
-    messages_in: Vec<Option<f64>>,
+    columns: BTreeMap<&'static str, Vec<Option<f64>>>,
 }
 
 impl Target {
@@ -74,7 +65,6 @@ impl Target {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).last
     }
 
-    /// Takes figures up.
     pub(super) fn push(&self, point: TargetPoint) {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         all.last = Some(point);
@@ -94,17 +84,18 @@ impl Target {
         all.points.push(point);
     }
 
-    /// All of them; `None`: there are none.
+    /// All points; `None`: there are none.
     pub(super) fn view(&self) -> Option<TargetView> {
         let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut columns = Columns::default();
-        for point in &all.points {
-            columns.t_s.push(point.t_s);
-            columns.connections.push(point.connections);
-            columns.cpu_percent.push(point.cpu_percent);
-            columns.memory_bytes.push(point.memory_bytes);
-            columns.messages_in.push(point.messages_in);
-        }
+        let column =
+            |value: fn(&TargetPoint) -> Option<f64>| all.points.iter().map(value).collect();
+        let columns = BTreeMap::from([
+            ("t_s", column(|point| Some(point.t_s))),
+            ("connections", column(|point| point.connections)),
+            ("cpu_percent", column(|point| point.cpu_percent)),
+            ("memory_bytes", column(|point| point.memory_bytes)),
+            ("messages_in", column(|point| point.messages_in)),
+        ]);
         (!all.points.is_empty()).then_some(TargetView { columns })
     }
 }
@@ -114,7 +105,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn servers_are_summed_as_far_as_they_say_anything() {
+    fn servers_are_summed_as_far_as_they_have_figures() {
         let one = TargetPoint { t_s: 1.0, connections: Some(3.0), ..TargetPoint::default() };
         let two = TargetPoint { t_s: 2.0, cpu_percent: Some(5.0), ..one };
         let sum = one.and(two);
@@ -129,7 +120,8 @@ mod tests {
         for second in 0..20_000 {
             target.push(TargetPoint { t_s: f64::from(second), ..TargetPoint::default() });
         }
-        let times = target.view().unwrap().columns.t_s;
+        let columns = target.view().unwrap().columns;
+        let times: Vec<f64> = columns["t_s"].iter().flatten().copied().collect();
         assert!((POINTS_MAX / 2..=POINTS_MAX).contains(&times.len()), "{}", times.len());
         assert!(times.is_sorted() && times[0] < 1.0 && times[times.len() - 1] > 19_980.0);
         assert_eq!(target.last().unwrap().t_s, 19_999.0);

@@ -8,7 +8,6 @@ use super::Shared;
 use super::target::{Target, TargetPoint, TargetView};
 use crate::control::ControlState;
 
-/// The whole run, with its past.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct PageView {
     #[serde(flatten)]
@@ -22,14 +21,12 @@ pub(crate) struct PageView {
     scenario_text: Option<String>,
 }
 
-/// When it will be over.
 #[derive(Clone, Copy, Debug, Serialize)]
 struct Plan {
     duration_s: Option<f64>,
     users_max: Option<u64>,
 }
 
-/// What changed in a second.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct TickView {
     #[serde(flatten)]
@@ -65,15 +62,12 @@ impl PageView {
 
 impl TickView {
     pub(super) fn of(shared: &Shared) -> Self {
-        let (live, verdicts) =
-            shared.record(|record| (record.live(), figures::verdicts(record, &record.meta().pass)));
-        let over = live.ending.is_some() && !verdicts.is_empty();
-        Self {
-            passed: over.then(|| verdicts.iter().all(|verdict| verdict.passed)),
-            live,
-            verdicts,
-            control: shared.control.state(),
-            target_point: shared.target.last(),
-        }
+        let (live, verdicts, passed) = shared.record(|record| {
+            let verdicts = figures::verdicts(record, &record.meta().pass);
+            let passed = figures::passed(record, &verdicts);
+            (record.live(), verdicts, passed)
+        });
+        let (control, target_point) = (shared.control.state(), shared.target.last());
+        Self { live, verdicts, passed, control, target_point }
     }
 }

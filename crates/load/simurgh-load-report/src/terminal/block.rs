@@ -14,14 +14,12 @@ use super::Shown;
 /// Columns beyond which lines only become harder to read.
 const COLUMNS_MAX: u16 = 110;
 
-/// Columns of a line's label.
 const LABEL_COLUMNS: usize = 12;
 
-/// Warnings shown at a time, and the lines that one may take: its end says what to do.
+/// Warnings shown at a time, and lines of each: its end says what to do.
 const WARNINGS_MAX: usize = 2;
 const WARNING_LINES_MAX: usize = 3;
 
-/// Metrics shown at a time.
 const METRICS_MAX: usize = 4;
 
 /// Metrics that are shown first, the most important first.
@@ -37,7 +35,6 @@ const HEADLINES: [Metric; 9] = [
     Metric::Connect,
 ];
 
-/// One line of the block.
 enum Row {
     Text(Line<'static>),
     Progress(f64),
@@ -51,7 +48,7 @@ pub(super) fn headlines(live: &Live) -> impl Iterator<Item = (&str, &TimePoint)>
     known.chain(named).map(|(name, row)| (name.as_str(), row))
 }
 
-/// The block in so many columns, and at most so many rows: what matters least is left out.
+/// The block with this many columns, and at most `rows_max` rows: what matters least is left out.
 pub(super) fn render(shown: &Shown, columns: u16, rows_max: u16, keyed: bool) -> Buffer {
     let columns = columns.min(COLUMNS_MAX);
     let mut rows = rows(shown, usize::from(columns), keyed);
@@ -216,7 +213,7 @@ fn warnings(live: &Live, columns: usize) -> Vec<String> {
     lines
 }
 
-/// A text in lines of so many columns.
+/// A text in lines of at most this width.
 fn folded(text: &str, columns: usize) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     for word in text.split_whitespace() {

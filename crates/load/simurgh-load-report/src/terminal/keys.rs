@@ -1,6 +1,5 @@
 //! Bytes of a keyboard as keys.
 
-/// A key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Key {
     Pause,
@@ -18,7 +17,7 @@ pub(super) enum Key {
 const ESCAPE: u8 = 0x1b;
 
 /// Keys of what one read brought. Arrows and their like are sequences that begin with an escape
-/// and whose letters are no keys; they come in one read.
+/// and whose letters are not keys; they come in one read.
 pub(super) fn parse(bytes: &[u8]) -> Vec<Key> {
     let typed = bytes.iter().position(|byte| *byte == ESCAPE).unwrap_or(bytes.len());
     let keys = bytes.iter().take(typed).map(|byte| match byte {

@@ -39,7 +39,6 @@ const POLL_INTERVAL: Duration = Duration::from_millis(200);
 /// The same for plain lines.
 const PLAIN_POLL_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Between two plain lines.
 const LINE_EVERY_MS: u64 = 5000;
 
 /// How long the question after `q` waits for an answer.
@@ -52,7 +51,7 @@ pub struct Options {
     pub record: Arc<Mutex<Record>>,
     /// What the keys steer.
     pub control: Control,
-    /// Where the dashboard is, to say so.
+    /// Where the dashboard is, to be shown.
     pub dashboard: Option<SocketAddr>,
 }
 
@@ -63,7 +62,6 @@ pub struct Terminal {
     thread: Option<JoinHandle<()>>,
 }
 
-/// What is shown at one moment.
 #[derive(Clone, Debug)]
 struct Shown {
     scenario: String,
@@ -72,7 +70,6 @@ struct Shown {
     /// When the run will be over, seconds, if that is known.
     ends_s: Option<f64>,
     live: Live,
-    /// Users over the whole run.
     history: Vec<u64>,
     control: ControlState,
     dashboard: Option<SocketAddr>,
@@ -100,21 +97,15 @@ pub fn start(options: Options) -> io::Result<Terminal> {
 
 impl Terminal {
     /// Ends the view.
-    pub fn finish(mut self) {
-        self.end();
-    }
-
-    fn end(&mut self) {
-        drop(self.stop.take());
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
-        }
-    }
+    pub fn finish(self) {}
 }
 
 impl Drop for Terminal {
     fn drop(&mut self) {
-        self.end();
+        drop(self.stop.take());
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
         restore();
     }
 }
@@ -157,7 +148,6 @@ fn moment(options: &Options) -> (u64, bool, ControlState) {
     (record.at_ms(), record.ending().is_some(), options.control.state())
 }
 
-/// Draws until it is stopped.
 fn draw(options: &Options, stopped: &Receiver<()>) {
     let mut keyboard = Keyboard::open();
     let mut screen = Screen::new(io::stderr());
@@ -212,7 +202,6 @@ fn press(key: Key, control: &Control, asked: Option<Instant>) -> Option<Instant>
     None
 }
 
-/// Prints plain lines until it is stopped.
 fn print_lines(options: &Options, stopped: &Receiver<()>, out: &mut impl io::Write) {
     let mut log = plain::PlainLog::new(LINE_EVERY_MS);
     if let Some(address) = options.dashboard {

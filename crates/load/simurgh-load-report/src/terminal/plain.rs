@@ -7,12 +7,10 @@ use simurgh_text::format::{grouped, micros, plain, rate};
 use super::Shown;
 use crate::control::ControlState;
 
-/// Decides what is written, and when.
 #[derive(Debug)]
 pub(super) struct PlainLog {
     every_ms: u64,
     next_ms: u64,
-    /// Codes of the warnings that were written.
     warned: Vec<String>,
     control: Option<ControlState>,
     over: bool,
@@ -23,7 +21,6 @@ impl PlainLog {
         Self { every_ms, next_ms: 0, warned: Vec::new(), control: None, over: false }
     }
 
-    /// Whether there are lines to write.
     pub(super) fn is_due(&self, (at_ms, over, control): (u64, bool, ControlState)) -> bool {
         let changed = self.control.is_some_and(|before| before != control);
         !self.over && (over || changed || (at_ms > 0 && at_ms >= self.next_ms))
@@ -38,7 +35,7 @@ impl PlainLog {
         let at_ms = (shown.live.at_s * 1000.0) as u64;
         self.over = shown.live.ending.is_some();
         for warning in &shown.live.warnings {
-            // Some tell newer figures each second; once is enough here.
+            // Some come with newer figures each second; once is enough here.
             if !self.warned.iter().any(|told| told == warning.code) {
                 self.warned.push(warning.code.to_owned());
                 let _ = writeln!(text, "warning: {}", plain(&warning.text));

@@ -8,7 +8,6 @@ use ratatui::style::{Color, Modifier};
 
 use super::tty;
 
-/// Where the block is.
 #[derive(Debug)]
 pub(super) struct Screen<W> {
     out: W,

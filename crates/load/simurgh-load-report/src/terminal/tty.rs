@@ -16,7 +16,7 @@ use super::keys::{self, Key};
 /// Lines may wrap again, and the cursor shows.
 pub(super) const PLAIN_SCREEN: &str = "\x1b[?7h\x1b[?25h";
 
-/// A size for terminals that do not tell theirs.
+/// The size of terminals that do not report it.
 const SIZE_UNKNOWN: (u16, u16) = (80, 24);
 
 /// Disables a special character of the terminal.
@@ -25,7 +25,6 @@ const NO_KEY: u8 = 0;
 #[cfg(not(target_os = "linux"))]
 const NO_KEY: u8 = 0xff;
 
-/// What has to be restored.
 static CHANGED: Mutex<Changed> = Mutex::new(Changed { modes: None, screen: false });
 
 struct Changed {
@@ -46,7 +45,6 @@ pub fn restore() {
     }
 }
 
-/// The screen is about to be changed.
 pub(super) fn screen_changes() {
     restore_on_panic();
     CHANGED.lock().unwrap_or_else(PoisonError::into_inner).screen = true;
@@ -63,7 +61,6 @@ fn restore_on_panic() {
     });
 }
 
-/// Columns and rows.
 pub(super) fn size() -> (u16, u16) {
     match tcgetwinsize(stdio::stderr()) {
         Ok(size) if size.ws_col > 0 && size.ws_row > 0 => (size.ws_col, size.ws_row),
@@ -99,7 +96,7 @@ impl Keyboard {
         Some(Self(()))
     }
 
-    /// Keys that come within a time; none when there are none.
+    /// Keys that come within a time.
     ///
     /// # Errors
     /// The terminal is gone.

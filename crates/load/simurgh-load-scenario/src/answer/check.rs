@@ -43,7 +43,7 @@ pub struct PatternCache {
 }
 
 impl PatternCache {
-    /// The compiled pattern; `None` if it is none.
+    /// The compiled pattern; `None` if it is not a regular expression.
     fn regex(&mut self, pattern: &[u8]) -> Option<&Regex> {
         let known = self.patterns.iter().position(|(text, _)| **text == *pattern);
         let entry = match known {
@@ -60,7 +60,7 @@ impl PatternCache {
 }
 
 impl CompiledCheck {
-    /// From what a scenario says.
+    /// Compiles one of a scenario.
     ///
     /// # Errors
     /// What is wrong with it, for people.

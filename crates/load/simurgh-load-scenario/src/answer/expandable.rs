@@ -32,7 +32,6 @@ impl Expandable {
         }
     }
 
-    /// Calls `f` with the text.
     pub(super) fn with<R>(&self, expand: &mut Expand<'_>, f: impl FnOnce(&[u8]) -> R) -> R {
         match self {
             Self::Constant(bytes) => f(bytes),

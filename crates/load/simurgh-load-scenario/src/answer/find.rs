@@ -10,9 +10,9 @@ use super::xpath::XPath;
 use super::{AnswerText, JsonPath};
 use crate::Find;
 
-/// How long further matches of a pattern are looked for. One search takes no longer than the
+/// How long a search for further matches may take. One search takes no longer than the
 /// answer and the pattern are long; all of them may take the square of it, and `regex` does not
-/// tell how far it has looked.
+/// tell how far it has come.
 const SEARCH_TIME_MAX: Duration = Duration::from_millis(200);
 
 /// A [`Find`], ready for use.
@@ -29,7 +29,7 @@ enum Kind {
 }
 
 impl CompiledFind {
-    /// From what a scenario says.
+    /// Compiles a place of a scenario.
     ///
     /// # Errors
     /// What is wrong with it, for people.

@@ -42,7 +42,7 @@ impl JsonPath {
     /// Reads a path.
     ///
     /// # Errors
-    /// Why it is none, or none that is taken, for people.
+    /// Why it is not a path, or not one that is taken, for people.
     pub fn new(text: &str) -> Result<Self, String> {
         let refused = |why: &str| format!("'{text}' is no JSON path that can be used: {why}");
         if text.len() > json_bounds::LENGTH_MAX {
@@ -94,7 +94,7 @@ impl JsonPath {
     }
 
     /// What is found: strings as their content, all else as compact JSON. Nothing is found in what
-    /// is no JSON.
+    /// is not JSON.
     #[must_use]
     pub fn find(&self, json: &[u8]) -> Vec<String> {
         let mut found = Vec::new();

@@ -1,5 +1,5 @@
 //! Which paths of the JSON standard (RFC 9535) are taken: those that cost no more than the text
-//! they are followed through, its depth, and a factor. The text comes from elsewhere, and nothing
+//! they are followed through, its depth, and a factor. The text comes from servers, and nothing
 //! counts the work while a path is followed.
 
 /// Bytes of a path.

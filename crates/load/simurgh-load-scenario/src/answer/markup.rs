@@ -19,7 +19,7 @@ const VOID: [&str; 14] = [
     "track", "wbr",
 ];
 
-/// Reads a body; as XML if the head or the body itself says so.
+/// Reads a body; as XML if the head or the body declares it.
 pub(super) fn parse(head: Option<&[u8]>, body: &[u8]) -> Tree {
     let mut tree = Builder::new(DEPTH_MAX);
     if is_xml(head, body) {
@@ -32,8 +32,8 @@ pub(super) fn parse(head: Option<&[u8]>, body: &[u8]) -> Tree {
 
 fn is_xml(head: Option<&[u8]>, body: &[u8]) -> bool {
     let kind = head.and_then(|head| header_values(head, "content-type").next());
-    let says = |word: &[u8]| kind.is_some_and(|kind| memchr::memmem::find(kind, word).is_some());
-    body.trim_ascii_start().starts_with(b"<?xml") || (says(b"xml") && !says(b"html"))
+    let has = |word: &[u8]| kind.is_some_and(|kind| memchr::memmem::find(kind, word).is_some());
+    body.trim_ascii_start().starts_with(b"<?xml") || (has(b"xml") && !has(b"html"))
 }
 
 /// The `value` of all elements of that `name`.
@@ -79,7 +79,7 @@ fn read_html(body: &[u8], tree: &mut Builder) {
     }
 }
 
-/// Reads as far as it is XML.
+/// Reads up to the first text that is not XML.
 fn read_xml(body: &[u8], tree: &mut Builder) {
     let mut reader = Reader::from_reader(body);
     let config = reader.config_mut();
@@ -126,7 +126,7 @@ fn imply_ends(name: &str, tree: &mut Builder) {
         | "h1" | "h2" | "h3" | "h4" | "h5" | "h6" | "hr" | "blockquote" => (&["p"], &[]),
         _ => return,
     };
-    // A paragraph ends only where nothing else is open in it: else it is no plain text.
+    // A paragraph ends only where nothing else is open in it.
     let is_border = |open: &str| within.is_empty() || within.contains(&open);
     tree.close_within(|open| ended.contains(&open), is_border);
 }

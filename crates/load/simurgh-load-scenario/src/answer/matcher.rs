@@ -33,7 +33,7 @@ struct Json {
 }
 
 impl CompiledMatcher {
-    /// From what a scenario says.
+    /// Compiles one of a scenario.
     ///
     /// # Errors
     /// What is wrong with it, for people.
@@ -68,7 +68,7 @@ impl CompiledMatcher {
     /// Whether a frame matches.
     ///
     /// `message` is the frame as a Channels message, if the caller has read it already; else it is
-    /// read where that is wanted, and its form tells the serializer. A JSON path that begins with
+    /// read where it is needed, and its form shows the serializer. A JSON path that begins with
     /// `payload`, `topic`, `event`, `ref` or `join_ref` means that field in both serializers.
     pub fn matches(
         &self,

@@ -103,7 +103,7 @@ fn class(rest: &str, out: &mut String) -> (usize, usize) {
         }
         is_first = false;
     }
-    // Never closed: the crate's own error says so.
+    // Never closed, which the crate reports.
     (0, rest.len())
 }
 
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_supported_is_said() {
+    fn what_is_not_supported_is_reported() {
         for (pattern, word) in [
             ("(?=a)", "look-around"),
             (r"(a)\1", "backreferences"),

@@ -8,7 +8,7 @@ use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, Visitor};
 
 use crate::PresenceList;
 
-/// The event that tells who is present.
+/// The event with all presences.
 pub const PRESENCE_STATE: &str = "presence_state";
 /// The event about presences that came or went.
 pub const PRESENCE_DIFF: &str = "presence_diff";

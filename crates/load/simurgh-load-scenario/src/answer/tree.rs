@@ -41,7 +41,6 @@ struct Node {
     text: Range<usize>,
 }
 
-/// A tree that is whole.
 #[derive(Debug)]
 pub(super) struct Tree {
     nodes: Vec<Node>,
@@ -71,7 +70,6 @@ impl Tree {
         self.node(node).filter(|_| node != ROOT).map(|node| node.parent)
     }
 
-    /// The attributes of an element.
     pub(super) fn attributes(&self, node: NodeId) -> Range<NodeId> {
         self.node(node).map_or(0..0, |found| node + 1..found.content)
     }
@@ -93,14 +91,12 @@ impl Tree {
     }
 }
 
-/// A tree that is being built.
 pub(super) struct Builder {
     tree: Tree,
     known: HashMap<Box<str>, u32>,
     /// From the outermost to the innermost; without elements that are too deep.
     open: Vec<NodeId>,
     depth_max: usize,
-    /// The element that was begun last.
     begun: NodeId,
     /// The number of outermost elements.
     tops: usize,

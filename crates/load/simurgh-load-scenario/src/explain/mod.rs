@@ -9,7 +9,7 @@ use simurgh_text::format::{bytes, number, time};
 
 use self::plan::Plan;
 use self::steps::{Steps, count, dialect, of};
-use crate::{AddressRange, Arrivals, Cut, Scenario, Session, Spread, Target, Transport, placement};
+use crate::{Arrivals, Cut, Scenario, Session, Spread, Target, Transport, placement};
 
 /// What this host offers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,8 +23,8 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// This host, with as many workers as asked for, or as the engine would choose, and so many
-    /// descriptors for each.
+    /// This host, with these workers or as many as the engine would choose, and these descriptors
+    /// for each.
     pub fn here(scenario: &Scenario, workers: Option<usize>, descriptors: u64) -> Self {
         Self {
             workers: workers.unwrap_or_else(|| placement::workers(scenario)),
@@ -34,7 +34,7 @@ impl Machine {
     }
 }
 
-/// What Linux says can still be used.
+/// The memory that Linux has available.
 fn memory_free() -> Option<u64> {
     let text = std::fs::read_to_string("/proc/meminfo").ok()?;
     let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
@@ -141,7 +141,6 @@ fn servers(out: &mut String, scenario: &Scenario) {
     }
 }
 
-/// How users are spread over servers.
 fn spread(spread: Spread) -> &'static str {
     match spread {
         Spread::RoundRobin => "connections take servers in turn (round-robin)",
@@ -281,19 +280,10 @@ fn addresses(out: &mut String, scenario: &Scenario, sockets: f64) {
     };
     let _ =
         writeln!(out, "  addresses  {}: {} each, {whose}", count(wanted), of(ports as f64, "port"));
-    let have: f64 = given.iter().map(size).sum();
+    let have: f64 = given.iter().map(|range| range.count() as f64).sum();
     if !given.is_empty() && have < wanted {
         let _ = writeln!(out, "  ! {} given, ports will run out", of(have, "source address"));
     }
-}
-
-/// How many addresses a range holds.
-fn size(range: &AddressRange) -> f64 {
-    let number = |ip: std::net::IpAddr| match ip {
-        std::net::IpAddr::V4(ip) => f64::from(ip.to_bits()),
-        std::net::IpAddr::V6(ip) => ip.to_bits() as f64,
-    };
-    number(range.last) - number(range.first) + 1.0
 }
 
 #[cfg(test)]

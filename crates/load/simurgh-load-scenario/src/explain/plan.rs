@@ -18,22 +18,18 @@ pub(super) struct Planned<'s> {
     pub(super) users: f64,
 }
 
-/// The estimate.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Plan<'s> {
-    /// All phases in their order, repeated as the scenario says.
+    /// All phases in their order, repeated as in the scenario.
     pub(super) phases: Vec<Planned<'s>>,
     /// Phases that were left out because there are too many, or because the one before never ends.
     pub(super) left_out: u64,
-    /// All users.
     pub(super) users: f64,
-    /// The most at a time.
     pub(super) peak: f64,
     /// When the last user has ended, seconds; infinite: never.
     pub(super) end: f64,
 }
 
-/// Phases that are looked at.
 const PHASES_MAX: usize = 1000;
 
 /// Points in time at which users are counted.
@@ -81,7 +77,7 @@ fn mean(think: Think) -> f64 {
     }
 }
 
-/// How often a loop goes round; once where a variable says it.
+/// The rounds of a loop; one where a variable has the number.
 pub(super) fn rounds(from: Bound, to: Bound, step: i64) -> f64 {
     match (from, to) {
         (_, Bound::Endless) => f64::INFINITY,
@@ -112,13 +108,11 @@ pub(super) fn sockets(session: &Session) -> f64 {
     f64::from(of_messages + u8::from(http))
 }
 
-/// Sockets of the average user.
 pub(super) fn sockets_per_user(scenario: &Scenario) -> f64 {
     // Phases may weigh sessions differently, so the most of any session is needed.
     scenario.sessions.iter().map(sockets).fold(0.0, f64::max)
 }
 
-/// The estimate for a scenario.
 pub(super) fn plan(scenario: &Scenario) -> Plan<'_> {
     let stays: Vec<f64> = scenario.sessions.iter().map(stay).collect();
     let longest = stays.iter().copied().fold(0.0, f64::max);
@@ -153,7 +147,7 @@ pub(super) fn plan(scenario: &Scenario) -> Plan<'_> {
     Plan { left_out, users, peak: peak.min(users), end: end.min(end_of_run), phases }
 }
 
-/// Users that come in a phase of so many seconds.
+/// Users that arrive in a phase of this many seconds.
 fn arriving(scenario: &Scenario, phase: &Phase, seconds: f64, stays: &[f64]) -> f64 {
     let most = phase.users_max.map_or(f64::INFINITY, |most| most as f64);
     let users = match phase.arrivals {

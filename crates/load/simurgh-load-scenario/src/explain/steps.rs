@@ -12,7 +12,6 @@ use crate::{
     Reply, Scenario, Set, Step, Switch, Template, Think, Value, VarId, Vsn,
 };
 
-/// Characters of a text that are shown.
 const SHOWN: usize = 60;
 
 /// Writes the steps of a scenario, a line for each.
@@ -221,7 +220,6 @@ impl Steps<'_> {
     }
 }
 
-/// A protocol by name.
 pub(super) fn dialect(dialect: Dialect) -> &'static str {
     match dialect {
         Dialect::Raw => "plain frames",
@@ -236,7 +234,6 @@ pub(super) fn count(number: f64) -> String {
     format::number(number.max(0.0).round())
 }
 
-/// A number of things.
 pub(super) fn of(number: f64, thing: &str) -> String {
     let number = count(number);
     match (number.as_str(), thing.ends_with('s')) {

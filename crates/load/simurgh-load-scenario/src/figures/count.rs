@@ -24,7 +24,7 @@ named! {
         LateSteps = "late_steps",
         /// Connections tried.
         ConnectsTried = "connects_tried",
-        /// TCP connections made (with TLS where it is wanted).
+        /// TCP connections made (with TLS where it is used).
         Connects = "connects",
         /// Connections ended, by whichever side.
         Disconnects = "disconnects",
@@ -142,7 +142,7 @@ named! {
         BytesIn = "bytes_in",
         /// Bytes sent.
         BytesOut = "bytes_out",
-        /// Checks on answers that found what they looked for.
+        /// Checks on answers that found their pattern.
         Matches = "matches",
         /// Checks that did not.
         NoMatches = "no_matches",

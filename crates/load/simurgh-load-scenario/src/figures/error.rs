@@ -73,7 +73,7 @@ kinds! {{
     NoMemory = "no_memory", "error_connect_enomem";
     /// The TLS handshake failed, or the certificate is not trusted.
     Tls = "tls", "error_connect_tls";
-    /// The answer to the upgrade is no valid WebSocket handshake.
+    /// The answer to the upgrade is not a valid WebSocket handshake.
     UpgradeWrong = "upgrade_wrong", "error_upgrade_wrong";
     /// No answer to the upgrade in time.
     UpgradeTimeout = "upgrade_timeout", "error_upgrade_timeout";
@@ -87,7 +87,7 @@ kinds! {{
     ReplyTimeout = "reply_timeout", "error_timeout";
     /// A frame that was waited for did not come in time.
     WaitTimeout = "wait_timeout", "error_wait_timeout";
-    /// The server ended a channel (`phx_error`, `phx_close`) that the user still wanted.
+    /// The server ended a channel (`phx_error`, `phx_close`) that the user still used.
     ChannelClosed = "channel_closed", "error_channel_closed";
     /// The connection was reset.
     ConnectionReset = "connection_reset", "error_inet_econnreset";
@@ -101,9 +101,9 @@ kinds! {{
     FrameError = "frame_error", "error_frame";
     /// A message larger than this tool takes.
     MessageTooLarge = "message_too_large", "error_message_too_large";
-    /// A text frame in a Phoenix session that is no Channels message.
+    /// A text frame in a Phoenix session that is not a Channels message.
     MessageMalformed = "message_malformed", "error_message_malformed";
-    /// An HTTP answer that is none.
+    /// An HTTP answer that cannot be read.
     HttpMalformed = "http_malformed", "error_no_http_status";
     /// A check of the scenario failed and ended the user.
     CheckFailed = "check_failed", "error_check_failed";
@@ -122,7 +122,7 @@ kinds! {{
 } numbered {
     /// The upgrade was answered with this status instead of 101.
     UpgradeStatus = "upgrade_status_", "error_upgrade_";
-    /// The server closed the WebSocket with this code (1005: with none) while the user still wanted
+    /// The server closed the WebSocket with this code (1005: with none) while the user still used
     /// it.
     Closed = "closed_", "error_closed_";
     /// An HTTP answer had this status, which the scenario does not allow.

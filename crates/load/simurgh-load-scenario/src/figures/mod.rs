@@ -82,7 +82,7 @@ pub enum TimeOf {
     Transaction(String),
 }
 
-/// What is asked of times.
+/// A measure of times.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Measure {
     /// A percentile, 0 to 100.
@@ -114,18 +114,13 @@ const SUMS: &[(&str, &[Count])] = &[
 
 /// All names, for help texts: words in capitals are to be replaced.
 pub fn names() -> Vec<String> {
-    let mut names: Vec<String> = ["users", "connected", "errors", "errors_KIND"]
-        .iter()
-        .chain(&["error_share", "late_arrivals", "late_steps", "arrivals_in_time"])
-        .chain(&["duration", "cpu", "http_STATUS"])
-        .map(|&name| name.to_owned())
-        .collect();
+    const OWN: &str = "users connected errors errors_KIND error_share late_arrivals late_steps \
+                       arrivals_in_time duration cpu http_STATUS";
+    let mut names: Vec<String> = OWN.split(' ').map(str::to_owned).collect();
     let metrics = Metric::ALL.iter().map(|metric| metric.name());
     for metric in metrics.chain(["request", "tr_NAME"]) {
-        names.extend(
-            ["p50", "p99", "p99.9", "max", "min", "mean", "count"]
-                .map(|of| format!("{metric}_{of}")),
-        );
+        let measures = ["p50", "p99", "p99.9", "max", "min", "mean", "count"];
+        names.extend(measures.map(|of| format!("{metric}_{of}")));
     }
     let counts = Count::ALL.iter().map(|count| count.name());
     for count in counts.chain(SUMS.iter().map(|(name, _)| *name)) {
@@ -149,22 +144,11 @@ pub fn unit(name: &str) -> Option<Unit> {
 pub fn parse_threshold(name: &str, text: &str) -> Result<Threshold, String> {
     let figure = parse(name).ok_or_else(|| unknown(name))?;
     let text = text.trim();
-    let operators = [
-        ("<=", Compare::Lte),
-        (">=", Compare::Gte),
-        ("==", Compare::Eq),
-        ("!=", Compare::Neq),
-        ("<", Compare::Lt),
-        (">", Compare::Gt),
-        ("=", Compare::Eq),
-    ];
-    let (rest, compare) = operators
-        .iter()
-        .find_map(|(operator, compare)| Some((text.strip_prefix(operator)?, *compare)))
-        .ok_or_else(|| {
-            format!("{text:?} compares nothing; write one of < <= > >= == != before the value")
-        })?;
-    let value = parse_value(rest.trim(), figure.unit()).map_err(|wrong| {
+    let equals = || Some((Compare::Eq, text.strip_prefix('=')?.trim()));
+    let (compare, rest) = Compare::split(text).or_else(equals).ok_or_else(|| {
+        format!("{text:?} compares nothing; write one of < <= > >= == != before the value")
+    })?;
+    let value = parse_value(rest, figure.unit()).map_err(|wrong| {
         let example = match figure.unit() {
             Unit::Microseconds => "< 50ms",
             Unit::Count => ">= 100000",

@@ -136,14 +136,12 @@ impl Reader<'_> {
     }
 }
 
-/// The lists of presence messages.
 pub(super) const PRESENCE_LISTS: [(&str, PresenceList); 3] = [
     ("state", PresenceList::State),
     ("joins", PresenceList::Joins),
     ("leaves", PresenceList::Leaves),
 ];
 
-/// A place of one kind.
 type Kind = fn(String) -> Find;
 
 /// Actions that are a word.

@@ -12,12 +12,12 @@ use super::tables::{
 use super::template::{self, Names};
 use super::vars;
 use crate::{
-    Agent, Appointment, Arrivals, DataFile, Diagnostics, Dialect, Drop, LOCAL_AGENT, Load, Loaded,
+    Agent, Appointment, Arrivals, DataFile, Diagnostics, Drop, LOCAL_AGENT, Load, Loaded,
     Overrides, Phase, Scenario, Session, Target, Template, Tls, VarId, read_rows,
 };
 
-/// Reads a scenario. `base` is the directory that relative file names start from; of the flags
-/// those are used that [`Overrides`] says the fronts use.
+/// Reads a scenario. `base` is the directory that relative file names start from; of `overrides`
+/// only the flags for readers are used.
 ///
 /// # Errors
 /// All mistakes that were found, in the order of their lines.
@@ -46,9 +46,7 @@ pub(super) struct Reader<'p> {
     vars: Vec<String>,
     files: Vec<DataFile>,
     pub(super) targets: RefCell<Vec<Target>>,
-    /// Names of all sessions.
     sessions: Vec<String>,
-    /// Names of all phases.
     phases: Vec<String>,
 }
 
@@ -250,13 +248,12 @@ impl Reader<'_> {
         // It was read before all others.
         table.text("name", "a name");
         let dialect = table.word("protocol", &PROTOCOLS);
-        let dialect = dialect.unwrap_or(Dialect::Raw);
         let transport = table.word("transport", &TRANSPORTS);
         let steps = table.need("steps", "a list of steps");
         let session = Session {
             name: self.sessions.get(at).cloned().unwrap_or_default(),
             weight: weight(&table),
-            dialect,
+            dialect: dialect.unwrap_or_default(),
             transport: transport.unwrap_or_default(),
             heartbeat: table.get("heartbeat").and_then(|entry| entry.some_time()),
             reconnect: table.get("reconnect").and_then(|entry| reconnect(&entry)),
@@ -360,7 +357,6 @@ impl Reader<'_> {
         self.template(&table.get(key)?)
     }
 
-    /// A variable by its name.
     pub(super) fn var_of(&self, entry: &Entry<'_, '_>) -> Option<VarId> {
         let name = entry.text("the name of a variable")?;
         self.var_named(entry, name)
@@ -373,7 +369,6 @@ impl Reader<'_> {
 
 /// Rows that are numbers at most: more would be a slip.
 const ROWS_MAX: u64 = 1_000_000;
-/// What PEM begins with.
 const PEM: &str = "-----BEGIN ";
 
 /// The name of a table that is one of several: its number, unless it has another.

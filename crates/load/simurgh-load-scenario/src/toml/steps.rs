@@ -38,9 +38,9 @@ use simurgh_text::toml::{Entry, Table, did_you_mean};
 use toml::de::DeValue;
 
 use super::read::Reader;
+use super::template;
 use super::verbs::{StepReader, VERBS};
-use super::{template, units};
-use crate::{Condition, Part, Step, Template, Think};
+use crate::{Compare, Condition, Part, Step, Template, Think};
 
 /// The topic of the last join in the text.
 pub(super) type Topic = Option<Template>;
@@ -67,7 +67,6 @@ impl Reader<'_> {
         Some(Step { line: self.document.line(entry.at), act: act? })
     }
 
-    /// The steps within a step.
     pub(super) fn inner(&self, table: &Table<'_, '_>, topic: &mut Topic) -> Vec<Step> {
         let steps = table.need("steps", "a list of steps");
         steps.map(|entry| self.steps(&entry, topic)).unwrap_or_default()
@@ -126,7 +125,7 @@ impl Reader<'_> {
             Some(None) => (None, ""),
             None => (None, rest),
         };
-        let Some((compare, value)) = units::comparison(rest) else {
+        let Some((compare, value)) = Compare::split(rest) else {
             entry.wrong(format_args!("{text:?} is no condition"), takes);
             return None;
         };

@@ -31,17 +31,17 @@ pub(super) const SPREADS: [(&str, Spread); 4] = [
     ("random", Spread::Random),
 ];
 
-/// How users are spread over servers, by its word: `round-robin`, `sticky`, `elsewhere`, `random`.
+/// How users are spread over servers: `round-robin`, `sticky`, `elsewhere`, `random`.
 ///
 /// # Errors
-/// There is no such word.
+/// It is another word.
 pub fn spread(word: &str) -> Result<Spread, String> {
     let known = SPREADS.iter().find(|(known, _)| *known == word);
     let names = SPREADS.map(|(name, _)| name).join(", ");
     known.map(|(_, spread)| *spread).ok_or_else(|| format!("{word:?} is none of {names}"))
 }
 
-/// What is followed exactly.
+/// The word for [`Follow::Exactly`].
 pub(super) const EXACT: &str = "exact";
 
 pub(super) fn follow_stamps(entry: &Entry<'_, '_>) -> Option<Follow> {

@@ -18,7 +18,6 @@ pub(super) trait Names {
     fn file(&self, name: &str) -> Result<u16, String>;
 }
 
-/// Reads a template.
 pub(super) fn parse(text: &str, names: &dyn Names) -> Result<Template, String> {
     parse_within(text, names, 0)
 }
@@ -230,7 +229,6 @@ fn name(var: VarId, element: Option<u32>, scenario: &Scenario) -> String {
     }
 }
 
-/// Whether a name can stand without quotes.
 pub(super) fn is_plain(name: &str) -> bool {
     let plain = |char: char| char.is_alphanumeric() || matches!(char, '_' | '-' | '.' | ':');
     !name.is_empty() && name.chars().all(plain)

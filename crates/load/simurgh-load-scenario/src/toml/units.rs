@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
-use crate::{AddressRange, Compare};
+use crate::AddressRange;
 
 /// Users per second, of `1000`, `1000/s`, `60/min` or `100/h`.
 ///
@@ -72,27 +72,6 @@ pub fn address_range(text: &str) -> Result<AddressRange, String> {
     }
     Ok(AddressRange { first, last })
 }
-
-/// A comparison with its value, as `>= 3`.
-pub(super) fn comparison(text: &str) -> Option<(Compare, &str)> {
-    let text = text.trim();
-    // The longer ones first.
-    for (sign, compare) in SIGNS {
-        if let Some(rest) = text.strip_prefix(sign) {
-            return Some((compare, rest.trim()));
-        }
-    }
-    None
-}
-
-pub(super) const SIGNS: [(&str, Compare); 6] = [
-    ("==", Compare::Eq),
-    ("!=", Compare::Neq),
-    (">=", Compare::Gte),
-    ("<=", Compare::Lte),
-    (">", Compare::Gt),
-    ("<", Compare::Lt),
-];
 
 #[cfg(test)]
 mod tests {

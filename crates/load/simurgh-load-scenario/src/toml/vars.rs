@@ -4,7 +4,7 @@
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use crate::{Act, Scenario, Step, VarId};
+use crate::{Act, Scenario, VarId};
 
 /// Names that are set in the sessions of a text. Mistakes are others' to find.
 pub(super) fn declared(root: &DeTable<'_>) -> Vec<String> {
@@ -62,25 +62,17 @@ fn texts<'v>(value: &'v Spanned<DeValue<'_>>) -> impl Iterator<Item = &'v str> {
 /// The same of a finished scenario.
 pub(super) fn set(scenario: &Scenario) -> Vec<VarId> {
     let mut vars = Vec::new();
-    for session in &scenario.sessions {
-        set_in(&session.steps, &mut vars);
-    }
-    vars
-}
-
-fn set_in(steps: &[Step], vars: &mut Vec<VarId>) {
-    for step in steps {
+    scenario.each_step(|_, step| {
         match &step.act {
-            Act::Set(set) => set.vars.iter().for_each(|var| add(vars, *var)),
-            Act::For(each) => each.var.iter().for_each(|var| add(vars, *var)),
-            Act::ForEach(each) => add(vars, each.var),
+            Act::Set(set) => set.vars.iter().for_each(|var| add(&mut vars, *var)),
+            Act::For(each) => each.var.iter().for_each(|var| add(&mut vars, *var)),
+            Act::ForEach(each) => add(&mut vars, each.var),
             _ => {}
         }
-        if let Some(answer) = step.act.answer() {
-            answer.captures.iter().for_each(|capture| add(vars, capture.var));
-        }
-        set_in(step.act.steps(), vars);
-    }
+        let captures = step.act.answer().into_iter().flat_map(|answer| &answer.captures);
+        captures.for_each(|capture| add(&mut vars, capture.var));
+    });
+    vars
 }
 
 fn add(vars: &mut Vec<VarId>, var: VarId) {

@@ -7,8 +7,8 @@ use super::steps::{END, Topic};
 use super::tables::PROTOCOLS;
 use super::template::Names;
 use crate::{
-    Act, Bound, Connect, Dialect, For, ForEach, Http, HttpAuth, Message, Push, Receive, Repeat,
-    Reply, Set, Switch, Template, Value, Wait,
+    Act, Bound, Connect, For, ForEach, Http, HttpAuth, Message, Push, Receive, Repeat, Reply, Set,
+    Switch, Template, Value, Wait,
 };
 
 pub(super) const VERBS: [&str; 32] = [
@@ -49,7 +49,6 @@ pub(super) const VERBS: [&str; 32] = [
 /// A step that is read.
 pub(super) struct StepReader<'r, 'p, 'i> {
     pub(super) reader: &'r Reader<'p>,
-    /// The verb's value.
     pub(super) value: &'r Entry<'p, 'i>,
     pub(super) table: &'r Table<'p, 'i>,
     pub(super) topic: &'r mut Topic,
@@ -129,7 +128,6 @@ impl StepReader<'_, '_, '_> {
         self.reader.template_at(self.table, key)
     }
 
-    /// Names with templates.
     fn templates(&self, key: &'static str) -> Vec<(String, Template)> {
         let named = self.table.get(key).map(|entry| entry.named()).unwrap_or_default();
         named.iter().filter_map(|one| Some((one.key.clone(), self.reader.template(one)?))).collect()
@@ -340,7 +338,7 @@ impl StepReader<'_, '_, '_> {
     }
 
     fn switch(&self) -> Option<Act> {
-        let dialect = self.table.word("protocol", &PROTOCOLS).unwrap_or(Dialect::Raw);
+        let dialect = self.table.word("protocol", &PROTOCOLS).unwrap_or_default();
         let (store, restore) = (self.flag("store", false), self.flag("restore", false));
         let target = self.reader.target_index(self.value)?;
         Some(Act::Switch(Switch { dialect, target, store, restore }))

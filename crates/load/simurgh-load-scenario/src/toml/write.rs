@@ -89,7 +89,6 @@ impl<'s> Keys<'s> {
         Self { keys: Vec::new(), scenario, depth }
     }
 
-    /// An empty table within this one.
     pub(super) fn table(&self) -> Self {
         Self::new(self.scenario, self.depth)
     }
@@ -257,7 +256,7 @@ fn both(from: String, to: String) -> String {
 fn session(out: &mut Keys<'_>, at: usize, session: &Session) {
     name(out, at, &session.name);
     out.optional("weight", weight(session.weight));
-    out.word("protocol", &PROTOCOLS, session.dialect, Dialect::Raw);
+    out.word("protocol", &PROTOCOLS, session.dialect, Dialect::default());
     out.word("transport", &TRANSPORTS, session.transport, Transport::default());
     out.optional("heartbeat", session.heartbeat.map(time));
     if let Some(reconnect) = session.reconnect {
@@ -295,7 +294,6 @@ fn pass(out: &mut Keys<'_>, pass: &[Threshold]) {
     }
 }
 
-/// The word that stands for a value.
 pub(super) fn word<T: PartialEq>(words: &[(&'static str, T)], value: T) -> &'static str {
     words.iter().find(|(_, one)| *one == value).map_or("", |(word, _)| word)
 }
@@ -333,7 +331,6 @@ pub(super) fn named(values: &[(&str, String)]) -> String {
     format!("{{ {} }}", entries.join(", "))
 }
 
-/// A key.
 pub(super) fn bare(key: &str) -> String {
     let is_bare = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-');
     if !key.is_empty() && key.bytes().all(is_bare) { key.to_owned() } else { basic(key) }

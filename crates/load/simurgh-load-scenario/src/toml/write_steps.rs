@@ -6,11 +6,10 @@ use super::answer::{ACTIONS, PRESENCE_LISTS};
 use super::steps::END;
 use super::tables::PROTOCOLS;
 use super::template::{is_plain, print, quoted};
-use super::units::SIGNS;
 use super::write::{Keys, list, named, target_name, text, time, word};
 use crate::{
-    Act, Action, Answer, Bound, Capture, Check, Condition, Connect, Find, For, ForEach, Http,
-    HttpAuth, Matcher, Message, Push, Receive, Repeat, Reply, Scenario, Set, Step, Switch,
+    Act, Action, Answer, Bound, Capture, Check, Compare, Condition, Connect, Find, For, ForEach,
+    Http, HttpAuth, Matcher, Message, Push, Receive, Repeat, Reply, Scenario, Set, Step, Switch,
     Template, Think, Value, VarId,
 };
 
@@ -183,15 +182,9 @@ impl Keys<'_> {
     }
 
     fn http(&mut self, http: &Http) {
-        let verb = match http.method.as_str() {
-            "GET" => "get",
-            "POST" => "post",
-            "PUT" => "put",
-            "PATCH" => "patch",
-            "DELETE" => "delete",
-            "HEAD" => "head",
-            _ => "request",
-        };
+        let usual = ["get", "post", "put", "patch", "delete", "head"];
+        let is_it = |verb: &&str| verb.to_ascii_uppercase() == http.method;
+        let verb = usual.into_iter().find(is_it).unwrap_or("request");
         self.key(verb, self.template(&http.url));
         if verb == "request" {
             self.key("method", text(&http.method));
@@ -290,7 +283,7 @@ impl Keys<'_> {
         let name = self.var(condition.var);
         let name = if is_plain(name) { name.to_owned() } else { quoted(name) };
         let element = condition.element.map(|at| format!("[{at}]")).unwrap_or_default();
-        let sign = word(&SIGNS, condition.compare);
+        let sign = word(&Compare::SIGNS, condition.compare);
         let value = print(&condition.value, self.scenario);
         // Blanks round a value are not part of it unless they are quoted.
         let value = if value.trim() == value {

@@ -157,7 +157,7 @@ impl Lower<'_> {
         }
         let (mut kept, mut dropped) = (Vec::<AddressRange>::new(), false);
         let mut adjacent = false;
-        for address in addresses(range) {
+        for address in (0..range.count()).map(|number| range.nth(number)) {
             self.addresses_tried += 1;
             if self.addresses_tried > ADDRESSES_MAX {
                 let what = format!(
@@ -183,16 +183,6 @@ impl Lower<'_> {
             let what = "addresses that this host does not have are ignored";
             self.warn(line, format!("{} to {}: {what}", range.first, range.last), "`--local`");
         }
-    }
-}
-
-/// All addresses of a range.
-fn addresses(range: AddressRange) -> Box<dyn Iterator<Item = IpAddr>> {
-    match (range.first, range.last) {
-        (IpAddr::V4(first), IpAddr::V4(last)) => {
-            Box::new((u32::from(first)..=u32::from(last)).map(|n| IpAddr::V4(n.into())))
-        }
-        (first, _) => Box::new(std::iter::once(first)),
     }
 }
 

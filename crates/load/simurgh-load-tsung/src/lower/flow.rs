@@ -20,11 +20,10 @@ const OPERATORS: &[(&str, Compare)] = &[
     ("lte", Compare::Lte),
 ];
 
-/// The variable for bounds and think times that are more than one variable.
-const MADE: &str = "simurgh_made";
+/// The variable for bounds and think times that are not a variable alone.
+const TEXT_VAR: &str = "simurgh_made";
 
 impl Lower<'_> {
-    /// The steps that an element holds.
     pub(super) fn steps(&mut self, parent: &Element) -> Vec<Step> {
         let mut steps = Vec::new();
         for child in parent.children() {
@@ -99,19 +98,13 @@ impl Lower<'_> {
             Some(random) => random == "true",
             None => self.options.thinktime.random,
         };
-        if element.attribute("value").is_none() {
-            if element.attribute("random").is_none() {
+        let count = match element.attribute("value") {
+            Some(_) => self.number(element, "value")?,
+            None if element.attribute("random").is_none() => {
                 return Some(Act::Think(self.options.thinktime.think()));
             }
-            let default = self.options.thinktime.value;
-            let time = self.seconds(element, "value", default, 1.0);
-            return Some(Act::Think(if random {
-                Think::Exponential(time)
-            } else {
-                Think::Constant(time)
-            }));
-        }
-        let count = self.number(element, "value")?;
+            None => self.options.thinktime.value,
+        };
         let time = self.seconds(element, "value", count, 1.0);
         Some(Act::Think(if random { Think::Exponential(time) } else { Think::Constant(time) }))
     }
@@ -130,7 +123,7 @@ impl Lower<'_> {
         if template.parts.is_empty() {
             return None;
         }
-        let var = self.var_set(MADE, line);
+        let var = self.var_set(TEXT_VAR, line);
         let set = Set { vars: vec![var], value: Value::Template(template) };
         steps.push(Step { line, act: Act::Set(set) });
         Some(var)

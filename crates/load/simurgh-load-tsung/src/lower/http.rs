@@ -113,7 +113,6 @@ impl Lower<'_> {
         Some(self.template(contents, subst.body, element.line_of("contents")))
     }
 
-    /// `<http_header>` elements.
     pub(super) fn headers(&mut self, element: &Element, subst: Subst) -> Vec<(String, Template)> {
         let mut headers = Vec::new();
         for header in element.children_named("http_header") {

@@ -136,7 +136,7 @@ impl Lower<'_> {
         Some(Arrivals::Open { from: rate, to: rate, poisson: true })
     }
 
-    /// What the phase says about the shares of sessions.
+    /// The shares of sessions in a phase.
     fn weights(&mut self, phase: &Element, sessions: &[Session]) -> Vec<Option<f64>> {
         let mut weights = Vec::new();
         let mut line = phase.line;

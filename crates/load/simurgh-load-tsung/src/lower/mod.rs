@@ -58,7 +58,6 @@ pub(super) fn lower(
     if lower.diagnostics.is_empty() { Ok(scenario) } else { Err(lower.diagnostics) }
 }
 
-/// What is known so far.
 struct Lower<'a> {
     overrides: &'a Overrides,
     environment: &'a dyn Environment,
@@ -132,7 +131,6 @@ impl Lower<'_> {
         TsungRun { version: root.value("version").map(ToOwned::to_owned), full_stats, dump }
     }
 
-    /// The scenario's name.
     fn information(&mut self, root: &Element) -> String {
         let mut name = None;
         for child in root.children_named("information").flat_map(Element::children) {
@@ -276,7 +274,6 @@ impl Lower<'_> {
     }
 }
 
-/// Whether an attribute says `true`.
 fn is_true(element: &Element, name: &str) -> bool {
     element.value(name) == Some("true")
 }

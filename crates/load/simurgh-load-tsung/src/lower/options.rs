@@ -7,7 +7,7 @@ use simurgh_load_scenario::{DataFile, Think, Timeouts};
 use super::{Lower, given, is_true, unit_seconds};
 use crate::xml::Element;
 
-/// What options say, with Tsung's defaults.
+/// The options, with Tsung's defaults.
 pub(super) struct Options {
     pub(super) seed: Option<u64>,
     pub(super) timeouts: Timeouts,
@@ -28,7 +28,7 @@ pub(super) struct ThinkTime {
     pub(super) random: bool,
     /// From and to, seconds.
     pub(super) range: Option<(f64, f64)>,
-    /// Replaces what the sessions say.
+    /// Replaces the times of the sessions.
     pub(super) replaces: bool,
 }
 

@@ -17,7 +17,6 @@ pub(super) struct Servers {
     known: HashMap<String, Vec<IpAddr>>,
 }
 
-/// What the type of a server says.
 #[derive(Clone, Copy)]
 struct Type {
     tls: bool,

@@ -1,7 +1,7 @@
 //! `<sessions>` and `<session>`.
 
 use simurgh_load_scenario::{
-    Act, Answer, Connect, Dialect, Generated, Part, Session, Set, Step, Template, Transport, Value,
+    Act, Answer, Connect, Dialect, Generated, Part, Session, Set, Step, Template, Value,
 };
 
 use super::Lower;
@@ -35,7 +35,6 @@ impl Kind {
     }
 }
 
-/// Types that can be had.
 pub(super) const KINDS: &str = "ts_websocket, ts_http, ts_raw";
 
 /// The state of all sessions, and of the one that is being read.
@@ -100,13 +99,9 @@ impl Lower<'_> {
             name,
             weight: share.unwrap_or_default(),
             dialect: Dialect::Tsung,
-            transport: Transport::WebSocket,
-            heartbeat: None,
-            reconnect: None,
-            drop: None,
-            resume: false,
             read_rate_max: self.session.read_rate_max,
             steps,
+            ..Session::default()
         })
     }
 

@@ -14,7 +14,6 @@ use crate::{erlang, subst};
 /// The variable that every user has.
 pub(super) const USER_ID: &str = "tsung_userid";
 
-/// The variables of a file.
 #[derive(Default)]
 pub(super) struct Vars {
     names: Vec<String>,
@@ -270,7 +269,6 @@ impl Lower<'_> {
         Some(template)
     }
 
-    /// `<dyn_variable>`.
     pub(super) fn capture(&mut self, element: &Element) -> Option<Capture> {
         let name = self.wanted(element, "name").to_owned();
         let var = self.var_set(&name, element.line_of("name"));

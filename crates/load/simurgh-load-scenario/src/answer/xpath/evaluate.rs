@@ -1,21 +1,21 @@
 //! Evaluates an expression on a tree, with an end: each node that is looked at and each few bytes
-//! of text cost one of so many steps.
+//! of text cost one step, and steps are limited.
 //!
 //! XPath has expressions that take the square or the cube of a page's size, and the page comes from
-//! elsewhere. `None` everywhere here means that the steps are used up.
+//! a server. `None` everywhere here means that the steps are used up.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
 
-use super::expression::{Axis, Expression, Function, Path, Start, Step, Test};
-use super::value::{Value, normalized, number, rounded, substring, translate};
+use super::expression::{Axis, Expression, Operator, Path, Start, Step, Test};
+use super::function::Body;
+use super::value::{Value, number, substring};
 use crate::Compare;
 use crate::answer::tree::{Kind, Name, NodeId, ROOT, Tree};
 
 /// Bytes of text that cost as much as one node.
 const BYTES_A_STEP: usize = 4;
 
-/// One evaluation.
 pub(super) struct Evaluation<'t> {
     tree: &'t Tree,
     steps_left: usize,
@@ -50,22 +50,12 @@ impl<'t> Evaluation<'t> {
     fn value(&mut self, expression: &Expression, focus: Focus) -> Option<Value<'t>> {
         self.spend(1)?;
         Some(match expression {
-            Expression::Or(any) => Value::Boolean(self.first_that(any, focus, true)?),
-            Expression::And(all) => Value::Boolean(!self.first_that(all, focus, false)?),
-            Expression::Compare(first, others) => {
+            Expression::Operators(first, others) => {
                 let mut left = self.value(first, focus)?;
-                for (comparison, right) in others {
-                    let right = self.value(right, focus)?;
-                    left = Value::Boolean(self.compare(*comparison, left, right)?);
+                for (operator, right) in others {
+                    left = self.operation(*operator, left, right, focus)?;
                 }
                 left
-            }
-            Expression::Calculate(first, others) => {
-                let mut left = self.number(first, focus)?;
-                for (calculation, right) in others {
-                    left = calculation(left, self.number(right, focus)?);
-                }
-                Value::Number(left)
             }
             Expression::Negative(inner) => Value::Number(-self.number(inner, focus)?),
             Expression::Union(all) => {
@@ -82,14 +72,29 @@ impl<'t> Evaluation<'t> {
         })
     }
 
-    /// Whether one of them is `wanted`; stops at the first.
-    fn first_that(&mut self, all: &[Expression], focus: Focus, wanted: bool) -> Option<bool> {
-        for one in all {
-            if self.value(one, focus)?.is_true() == wanted {
-                return Some(true);
+    /// One operator; its right side is evaluated only where it decides.
+    fn operation(
+        &mut self,
+        operator: Operator,
+        left: Value<'t>,
+        right: &Expression,
+        focus: Focus,
+    ) -> Option<Value<'t>> {
+        Some(match operator {
+            Operator::Or | Operator::And => {
+                let is_decided = left.is_true() == matches!(operator, Operator::Or);
+                let decides = if is_decided { left } else { self.value(right, focus)? };
+                Value::Boolean(decides.is_true())
             }
-        }
-        Some(false)
+            Operator::Compare(comparison) => {
+                let right = self.value(right, focus)?;
+                Value::Boolean(self.compare(comparison, left, right)?)
+            }
+            Operator::Calculate(calculate) => {
+                let left = self.number_of(&left)?;
+                Value::Number(calculate(left, self.number(right, focus)?))
+            }
+        })
     }
 
     fn number(&mut self, expression: &Expression, focus: Focus) -> Option<f64> {
@@ -98,16 +103,12 @@ impl<'t> Evaluation<'t> {
     }
 
     fn nodes(&mut self, expression: &Expression, focus: Focus) -> Option<Vec<NodeId>> {
-        match self.value(expression, focus)? {
-            Value::Nodes(nodes) => Some(nodes),
-            // The parser lets nothing else come focus.
-            _ => Some(Vec::new()),
-        }
+        Some(self.value(expression, focus)?.into_nodes())
     }
 
     fn path(&mut self, path: &Path, focus: Focus) -> Option<Vec<NodeId>> {
         let mut nodes = match &path.start {
-            Start::Here => vec![focus.node],
+            Start::Context => vec![focus.node],
             Start::Root => vec![ROOT],
             Start::Nodes(expression) => self.nodes(expression, focus)?,
         };
@@ -125,7 +126,7 @@ impl<'t> Evaluation<'t> {
     fn step(&mut self, step: &Step, node: NodeId) -> Option<Vec<NodeId>> {
         let mut found = Vec::new();
         self.walk(step.axis, node, |tree, node| {
-            if is_it(tree, &step.test, step.axis, node) {
+            if passes(tree, &step.test, step.axis, node) {
                 found.push(node);
             }
         })?;
@@ -177,7 +178,7 @@ impl<'t> Evaluation<'t> {
             _ => 0..0,
         };
         match axis {
-            Axis::Here => visit(node)?,
+            Axis::Itself => visit(node)?,
             Axis::Parent => tree.parent(node).into_iter().try_for_each(visit)?,
             Axis::Ancestor | Axis::AncestorOrSelf => {
                 let above = std::iter::successors(Some(node), |node| tree.parent(*node));
@@ -294,7 +295,7 @@ impl<'t> Evaluation<'t> {
 
     fn call(
         &mut self,
-        function: Function,
+        function: Body,
         arguments: &[Expression],
         focus: Focus,
     ) -> Option<Value<'t>> {
@@ -306,94 +307,50 @@ impl<'t> Evaluation<'t> {
         // The default of an argument is the node that the expression is evaluated for.
         let first = values.next().unwrap_or_else(|| Value::Nodes(vec![focus.node]));
         Some(match function {
-            Function::True => Value::Boolean(true),
-            Function::False => Value::Boolean(false),
-            Function::Not => Value::Boolean(!first.is_true()),
-            Function::Boolean => Value::Boolean(first.is_true()),
-            Function::Position => Value::Number(focus.position as f64),
-            Function::Last => Value::Number(focus.size as f64),
-            Function::Number => Value::Number(self.number_of(&first)?),
-            Function::Floor => Value::Number(self.number_of(&first)?.floor()),
-            Function::Ceiling => Value::Number(self.number_of(&first)?.ceil()),
-            Function::Round => Value::Number(rounded(self.number_of(&first)?)),
-            Function::Lang => {
+            Body::Constant(is_true) => Value::Boolean(is_true),
+            Body::Boolean(make) => Value::Boolean(make(first.is_true())),
+            Body::Number(make) => Value::Number(make(self.number_of(&first)?)),
+            Body::Position => Value::Number(focus.position as f64),
+            Body::Last => Value::Number(focus.size as f64),
+            Body::Count => Value::Number(first.into_nodes().len() as f64),
+            Body::Sum => {
+                let mut sum = 0.0;
+                for node in first.into_nodes() {
+                    sum += number(self.text_of(node)?);
+                }
+                Value::Number(sum)
+            }
+            Body::Name(make) => {
+                let name = first.into_nodes().first().and_then(|node| self.tree.name(*node));
+                self.spend_text(name.map_or(0, |name| name.local.len()))?;
+                Value::Text(name.map(make).unwrap_or_default().into())
+            }
+            Body::Id => self.with_ids(first)?,
+            Body::Lang => {
                 let wanted = self.text(first)?;
                 Value::Boolean(self.is_language(focus.node, &wanted)?)
             }
-            Function::Id => self.with_ids(first)?,
-            Function::Count | Function::Sum => self.count_or_sum(function, first)?,
-            Function::Name | Function::LocalName | Function::NamespaceUri => {
-                self.name(function, first)?
-            }
-            _ => self.on_text(function, first, values)?,
-        })
-    }
-
-    fn count_or_sum(&mut self, function: Function, first: Value<'t>) -> Option<Value<'t>> {
-        let Value::Nodes(nodes) = first else { return Some(Value::Number(f64::NAN)) };
-        if function == Function::Count {
-            return Some(Value::Number(nodes.len() as f64));
-        }
-        let mut sum = 0.0;
-        for node in nodes {
-            sum += number(self.text_of(node)?);
-        }
-        Some(Value::Number(sum))
-    }
-
-    fn name(&mut self, function: Function, first: Value<'t>) -> Option<Value<'t>> {
-        let Value::Nodes(nodes) = first else { return Some(Value::Text("".into())) };
-        let name = nodes.first().and_then(|node| self.tree.name(*node));
-        let Some(name) = name else { return Some(Value::Text("".into())) };
-        self.spend_text(name.local.len())?;
-        let prefix = name.prefix.as_deref();
-        Some(Value::Text(match (function, prefix) {
-            (Function::NamespaceUri, _) => prefix.unwrap_or_default().into(),
-            (Function::Name, Some(prefix)) => format!("{prefix}:{}", name.local).into(),
-            _ => (&*name.local).into(),
-        }))
-    }
-
-    fn on_text(
-        &mut self,
-        function: Function,
-        first: Value<'t>,
-        mut others: impl Iterator<Item = Value<'t>>,
-    ) -> Option<Value<'t>> {
-        let text = self.text(first)?;
-        if function == Function::Substring {
-            let from = others.next().map_or(f64::NAN, |value| value.number(self.tree));
-            let count = others.next().map_or(f64::INFINITY, |value| value.number(self.tree));
-            return Some(Value::Text(substring(&text, from, count).into()));
-        }
-        let mut texts = Vec::new();
-        for other in others {
-            texts.push(self.text(other)?);
-        }
-        let second = texts.first().map_or("", |text| &**text);
-        let found = || memchr::memmem::find(text.as_bytes(), second.as_bytes());
-        Some(match function {
-            Function::Concat => {
-                let all: String = texts.iter().fold(text.into_owned(), |all, text| all + text);
+            Body::Concat => {
+                let mut all = self.text(first)?.into_owned();
+                for other in values {
+                    all += &self.text(other)?;
+                }
                 Value::Text(all.into())
             }
-            Function::Contains => Value::Boolean(found().is_some()),
-            Function::StartsWith => Value::Boolean(text.starts_with(second)),
-            Function::SubstringBefore => {
-                let before = found().and_then(|at| text.get(..at)).unwrap_or_default();
-                Value::Text(before.to_owned().into())
+            Body::Substring => {
+                let text = self.text(first)?;
+                let from = values.next().map_or(f64::NAN, |value| value.number(self.tree));
+                let count = values.next().map_or(f64::INFINITY, |value| value.number(self.tree));
+                Value::Text(substring(&text, from, count).into())
             }
-            Function::SubstringAfter => {
-                let after = found().and_then(|at| text.get(at + second.len()..));
-                Value::Text(after.unwrap_or_default().to_owned().into())
+            Body::Text(make) => {
+                let (first, mut others) = (self.text(first)?, [const { Cow::Borrowed("") }; 2]);
+                for (other, value) in others.iter_mut().zip(values) {
+                    *other = self.text(value)?;
+                }
+                let [second, third] = others;
+                make(&first, &second, &third)
             }
-            Function::Translate => {
-                let to = texts.get(1).map_or("", |text| &**text);
-                Value::Text(translate(&text, second, to).into())
-            }
-            Function::NormalizeSpace => Value::Text(normalized(&text).into()),
-            Function::StringLength => Value::Number(text.chars().count() as f64),
-            _ => Value::Text(text),
         })
     }
 
@@ -424,7 +381,7 @@ impl<'t> Evaluation<'t> {
         Some(Value::Nodes(in_order(found)))
     }
 
-    /// XPath 1.0 §4.3, `lang`: of the nearest element that says one.
+    /// XPath 1.0 §4.3, `lang`: that of the nearest element with one.
     fn is_language(&mut self, node: NodeId, wanted: &str) -> Option<bool> {
         let mut above = Some(node);
         while let Some(node) = above {
@@ -434,9 +391,9 @@ impl<'t> Evaluation<'t> {
                     &*name.local == "lang" && name.prefix.as_deref().is_none_or(|it| it == "xml")
                 };
                 if self.tree.name(attribute).is_some_and(is_it) {
-                    let said = self.text_of(attribute)?;
-                    let primary = said.get(..wanted.len()).unwrap_or_default();
-                    let rest = said.get(wanted.len()..).unwrap_or("?");
+                    let language = self.text_of(attribute)?;
+                    let primary = language.get(..wanted.len()).unwrap_or_default();
+                    let rest = language.get(wanted.len()..).unwrap_or("?");
                     return Some(
                         primary.eq_ignore_ascii_case(wanted)
                             && (rest.is_empty() || rest.starts_with('-')),
@@ -484,7 +441,6 @@ impl<'t> Evaluation<'t> {
     }
 }
 
-/// The nodes directly below.
 fn children(tree: &Tree, node: NodeId) -> impl Iterator<Item = NodeId> {
     let below = if tree.kind(node) == Kind::Attribute { 0..0 } else { tree.below(node) };
     siblings(tree, below.start, below.end)
@@ -496,7 +452,7 @@ fn siblings(tree: &Tree, from: NodeId, end: NodeId) -> impl Iterator<Item = Node
     std::iter::successors(Some(from).filter(|from| *from < end), next)
 }
 
-fn is_it(tree: &Tree, test: &Test, axis: Axis, node: NodeId) -> bool {
+fn passes(tree: &Tree, test: &Test, axis: Axis, node: NodeId) -> bool {
     let wanted = if axis == Axis::Attribute { Kind::Attribute } else { Kind::Element };
     let kind = tree.kind(node);
     let has = |is_it: &dyn Fn(&Name) -> bool| kind == wanted && tree.name(node).is_some_and(is_it);

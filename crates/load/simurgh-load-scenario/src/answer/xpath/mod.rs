@@ -1,10 +1,11 @@
 //! XPath 1.0 over answers.
 //!
 //! Our own, because the work of an evaluation must have an end: no crate for XPath 1.0 counts it,
-//! and the expressions of a scenario meet pages that come from elsewhere.
+//! and the expressions of a scenario are evaluated on pages of servers.
 
 mod evaluate;
 mod expression;
+mod function;
 mod parse;
 mod value;
 
@@ -14,7 +15,6 @@ use super::tree::Tree;
 use evaluate::Evaluation;
 use expression::Expression;
 
-/// Bytes of an expression.
 const LENGTH_MAX: usize = 1024;
 /// Nodes that one evaluation looks at, and bytes of text by fours: some 50 times over a page of a
 /// megabyte, and some tenths of a second. Past it nothing is found.

@@ -1,12 +1,31 @@
 //! Reads XPath 1.0 (§2, §3): one function a rule, from the loosest operator to the names.
 
-use super::expression::{Axis, Calculation, Expression, Function, Path, Start, Step, Test};
+use super::expression::{Axis, Expression, Operator, Path, Start, Step, Test};
+use super::function::FUNCTIONS;
 use crate::Compare;
 
 /// Expressions within expressions: each level takes stack, here and when it is evaluated.
 const NESTING_MAX: usize = 32;
 
-/// Reads a whole expression.
+/// The operators between expressions, from the loosest to the tightest.
+const OPERATORS: &[&[(&str, Operator)]] = &[
+    &[("or", Operator::Or)],
+    &[("and", Operator::And)],
+    &[("!=", Operator::Compare(Compare::Neq)), ("=", Operator::Compare(Compare::Eq))],
+    &[
+        ("<=", Operator::Compare(Compare::Lte)),
+        (">=", Operator::Compare(Compare::Gte)),
+        ("<", Operator::Compare(Compare::Lt)),
+        (">", Operator::Compare(Compare::Gt)),
+    ],
+    &[("+", Operator::Calculate(|a, b| a + b)), ("-", Operator::Calculate(|a, b| a - b))],
+    &[
+        ("*", Operator::Calculate(|a, b| a * b)),
+        ("div", Operator::Calculate(|a, b| a / b)),
+        ("mod", Operator::Calculate(|a, b| a % b)),
+    ],
+];
+
 pub(super) fn parse(text: &str) -> Result<Expression, String> {
     let mut parser = Parser { rest: text, depth: 0 };
     let expression = parser.expression()?;
@@ -27,57 +46,20 @@ impl<'a> Parser<'a> {
         if self.depth > NESTING_MAX {
             return Err(format!("it nests deeper than {NESTING_MAX}"));
         }
-        let mut any = vec![self.and()?];
-        while self.take_operator("or") {
-            any.push(self.and()?);
-        }
+        let expression = self.operators(OPERATORS)?;
         self.depth -= 1;
-        Ok(only(any, Expression::Or))
+        Ok(expression)
     }
 
-    fn and(&mut self) -> Parsed<Expression> {
-        let mut all = vec![self.equality()?];
-        while self.take_operator("and") {
-            all.push(self.equality()?);
-        }
-        Ok(only(all, Expression::And))
-    }
-
-    fn equality(&mut self) -> Parsed<Expression> {
-        let signs = [("!=", Compare::Neq), ("=", Compare::Eq)];
-        self.row(&signs, Self::relation, Expression::Compare)
-    }
-
-    fn relation(&mut self) -> Parsed<Expression> {
-        let signs =
-            [("<=", Compare::Lte), (">=", Compare::Gte), ("<", Compare::Lt), (">", Compare::Gt)];
-        self.row(&signs, Self::sum, Expression::Compare)
-    }
-
-    fn sum(&mut self) -> Parsed<Expression> {
-        let signs: [(&str, Calculation); 2] = [("+", |a, b| a + b), ("-", |a, b| a - b)];
-        self.row(&signs, Self::product, Expression::Calculate)
-    }
-
-    fn product(&mut self) -> Parsed<Expression> {
-        let signs: [(&str, Calculation); 3] =
-            [("*", |a, b| a * b), ("div", |a, b| a / b), ("mod", |a, b| a % b)];
-        self.row(&signs, Self::negative, Expression::Calculate)
-    }
-
-    /// Operators that bind alike, from the left.
-    fn row<O: Copy>(
-        &mut self,
-        signs: &[(&str, O)],
-        operand: fn(&mut Self) -> Parsed<Expression>,
-        make: fn(Box<Expression>, Vec<(O, Expression)>) -> Expression,
-    ) -> Parsed<Expression> {
-        let first = operand(self)?;
+    /// Operators that bind alike, from the left, with those that bind tighter between them.
+    fn operators(&mut self, levels: &[&[(&str, Operator)]]) -> Parsed<Expression> {
+        let Some((level, tighter)) = levels.split_first() else { return self.negative() };
+        let first = self.operators(tighter)?;
         let mut others = Vec::new();
-        while let Some((_, operator)) = signs.iter().find(|(sign, _)| self.take_operator(sign)) {
-            others.push((*operator, operand(self)?));
+        while let Some((_, operator)) = level.iter().find(|(sign, _)| self.take_operator(sign)) {
+            others.push((*operator, self.operators(tighter)?));
         }
-        Ok(if others.is_empty() { first } else { make(first.into(), others) })
+        Ok(if others.is_empty() { first } else { Expression::Operators(first.into(), others) })
     }
 
     fn negative(&mut self) -> Parsed<Expression> {
@@ -97,14 +79,18 @@ impl<'a> Parser<'a> {
     }
 
     fn union(&mut self) -> Parsed<Expression> {
-        let mut all = vec![self.path()?];
+        let first = self.path()?;
+        if !self.peek("|") {
+            return Ok(first);
+        }
+        let mut all = vec![first];
         while self.take("|") {
             all.push(self.path()?);
         }
-        if all.len() > 1 && !all.iter().all(Expression::is_nodes) {
+        if !all.iter().all(Expression::is_nodes) {
             return Err("'|' stands between nodes".into());
         }
-        Ok(only(all, Expression::Union))
+        Ok(Expression::Union(all))
     }
 
     fn path(&mut self) -> Parsed<Expression> {
@@ -122,7 +108,7 @@ impl<'a> Parser<'a> {
             Start::Root
         } else {
             steps.push(self.step()?);
-            Start::Here
+            Start::Context
         };
         self.further_steps(&mut steps)?;
         Ok(path(start, Vec::new(), steps))
@@ -205,7 +191,8 @@ impl<'a> Parser<'a> {
         if name.is_empty() || is_type || !behind.starts_with('(') {
             return Ok(None);
         }
-        let function: Function = name.parse().map_err(|_| format!("'{name}' is not known"))?;
+        let known = FUNCTIONS.iter().find(|function| function.0 == name);
+        let (_, least, most, body) = known.ok_or_else(|| format!("'{name}' is not known"))?;
         self.rest = behind;
         self.want("(")?;
         let mut arguments = Vec::new();
@@ -216,13 +203,13 @@ impl<'a> Parser<'a> {
             arguments.push(self.expression()?);
         }
         self.want(")")?;
-        if !function.arguments().contains(&arguments.len()) {
+        if !(least..=most).contains(&&arguments.len()) {
             return Err(format!("'{name}' does not take {} arguments", arguments.len()));
         }
-        if function.wants_nodes() && !arguments.iter().all(Expression::is_nodes) {
+        if body.wants_nodes() && !arguments.iter().all(Expression::is_nodes) {
             return Err(format!("'{name}' wants nodes"));
         }
-        Ok(Some(Expression::Call(function, arguments)))
+        Ok(Some(Expression::Call(*body, arguments)))
     }
 
     fn is_step(&mut self) -> bool {
@@ -232,7 +219,7 @@ impl<'a> Parser<'a> {
 
     fn step(&mut self) -> Parsed<Step> {
         self.skip_blanks();
-        for (short, axis) in [("..", Axis::Parent), (".", Axis::Here)] {
+        for (short, axis) in [("..", Axis::Parent), (".", Axis::Itself)] {
             if self.take(short) {
                 return Ok(Step { axis, test: Test::Node, predicates: Vec::new() });
             }
@@ -327,17 +314,6 @@ impl<'a> Parser<'a> {
         match self.rest {
             "" => "it ends too early".to_owned(),
             rest => format!("'{rest}' is not expected"),
-        }
-    }
-}
-
-/// The only expression, or `make` of all.
-fn only(mut all: Vec<Expression>, make: fn(Vec<Expression>) -> Expression) -> Expression {
-    match all.pop() {
-        Some(one) if all.is_empty() => one,
-        last => {
-            all.extend(last);
-            make(all)
         }
     }
 }

@@ -14,6 +14,14 @@ pub(super) enum Value<'t> {
 }
 
 impl<'t> Value<'t> {
+    /// The parser lets nothing but nodes come where this is called.
+    pub(super) fn into_nodes(self) -> Vec<NodeId> {
+        match self {
+            Self::Nodes(nodes) => nodes,
+            _ => Vec::new(),
+        }
+    }
+
     /// §4.2, `string`.
     pub(super) fn into_text(self, tree: &'t Tree) -> Cow<'t, str> {
         match self {

@@ -1,5 +1,7 @@
 //! The whole run: every worker's deltas merged, second by second.
 
+mod detector;
+
 use std::collections::BTreeMap;
 
 use serde::{Serialize, Serializer};
@@ -7,11 +9,11 @@ use serde::{Serialize, Serializer};
 use super::broadcasts::{Broadcasts, slowest};
 use super::series::{Point, Series};
 use super::servers::{Connected, ServerTotal};
-use super::warnings::WarningDetector;
 use super::{
     Broadcast, Count, Counts, DETAILS_MAX, Delta, Ending, ErrorKind, Errors, Meta, MetricId, Tick,
-    Total, Users, Warning, WorkerId, WorkerTick,
+    Total, Users, Warning, WorkerId, WorkerTick, add_each, add_number,
 };
+use detector::WarningDetector;
 
 /// The slowest broadcasts of the run that are kept.
 const SLOWEST: usize = 20;
@@ -123,7 +125,7 @@ impl Record {
         self.pending.merge(delta);
     }
 
-    /// A server says that it has used so much more CPU time, microseconds.
+    /// A server has used this much more CPU time by its own account, microseconds.
     pub fn server_cpu(&mut self, server: u16, us: u64) {
         let of = self.pending.servers.entry(server).or_default();
         of.cpu_us = of.cpu_us.saturating_add(us);
@@ -222,9 +224,7 @@ impl Record {
         self.users.set(all.users);
         self.connected.set(all.connected);
         self.counts.add(&all.counts);
-        for (metric, hist) in &all.times {
-            self.times.entry(*metric).or_default().absorb(hist);
-        }
+        add_each(&mut self.times, &all.times, Total::absorb);
         self.errors.add(&all.errors);
         for detail in &all.details {
             let texts = self.details.entry(detail.kind).or_default();
@@ -232,19 +232,10 @@ impl Record {
                 texts.push(detail.text.clone());
             }
         }
-        for (phase, users) in &all.phases {
-            self.phases.entry(*phase).or_default().add(users);
-        }
-        for (session, users) in &all.sessions {
-            self.sessions.entry(*session).or_default().add(users);
-        }
-        for (status, n) in &all.statuses {
-            let count = self.statuses.entry(*status).or_default();
-            *count = count.saturating_add(*n);
-        }
-        for (server, of) in &all.servers {
-            self.servers.entry(*server).or_default().apply(of);
-        }
+        add_each(&mut self.phases, &all.phases, Users::add);
+        add_each(&mut self.sessions, &all.sessions, Users::add);
+        add_each(&mut self.statuses, &all.statuses, add_number);
+        add_each(&mut self.servers, &all.servers, ServerTotal::apply);
         self.cpu_ns = self.cpu_ns.saturating_add(all.cpu_ns);
         for worker in &tick.workers {
             self.workers.entry(worker.worker).or_default().apply(worker, tick.at_ms);
@@ -266,110 +257,65 @@ impl Record {
     }
 }
 
-impl Record {
+/// Methods that return a part of the record.
+macro_rules! parts {
+    ($record:ident: $($(#[$doc:meta])+ $name:ident -> $type:ty = $part:expr;)+) => {
+        impl Record {
+            $($(#[$doc])+ pub fn $name(&self) -> $type { let $record = self; $part })+
+        }
+    };
+}
+
+parts! { record:
     /// What was known before the start.
-    pub fn meta(&self) -> &Meta {
-        &self.meta
-    }
-
+    meta -> &Meta = &record.meta;
     /// How long it has run, milliseconds.
-    pub fn at_ms(&self) -> u64 {
-        self.at_ms
-    }
-
+    at_ms -> u64 = record.at_ms;
     /// How it ended; `None`: it goes on, or was killed.
-    pub fn ending(&self) -> Option<Ending> {
-        self.ending
-    }
-
+    ending -> Option<Ending> = record.ending;
     /// Users alive.
-    pub fn users(&self) -> u64 {
-        self.users.now
-    }
-
+    users -> u64 = record.users.now;
     /// The most users that were alive at the end of a second.
-    pub fn users_peak(&self) -> u64 {
-        self.users.peak
-    }
-
+    users_peak -> u64 = record.users.peak;
     /// Connections open.
-    pub fn connected(&self) -> u64 {
-        self.connected.now
-    }
-
+    connected -> u64 = record.connected.now;
     /// The most connections that were open at the end of a second.
-    pub fn connected_peak(&self) -> u64 {
-        self.connected.peak
-    }
-
+    connected_peak -> u64 = record.connected.peak;
     /// Counters.
-    pub fn counts(&self) -> &Counts {
-        &self.counts
-    }
+    counts -> &Counts = &record.counts;
+    /// Times of all metrics that occurred.
+    all_times -> &BTreeMap<MetricId, Total> = &record.times;
+    /// Errors by kind and phase.
+    errors -> &Errors = &record.errors;
+    /// Users by phase.
+    phases -> &BTreeMap<u16, Users> = &record.phases;
+    /// Users by session.
+    sessions -> &BTreeMap<u16, Users> = &record.sessions;
+    /// HTTP answers by status.
+    statuses -> &BTreeMap<u16, u64> = &record.statuses;
+    /// Servers with which anything happened, by index.
+    servers -> &BTreeMap<u16, ServerTotal> = &record.servers;
+    /// CPU time of all workers, nanoseconds.
+    cpu_ns -> u64 = record.cpu_ns;
+    /// Workers that have sent a delta.
+    workers -> &BTreeMap<WorkerId, Worker> = &record.workers;
+    /// The slowest broadcasts, the slowest first.
+    slowest_broadcasts -> &[Broadcast] = &record.slowest;
+    /// The run over time.
+    series -> &Series = &record.series;
+    /// What the operator should know.
+    warnings -> &[Warning] = &record.warnings;
+}
 
+impl Record {
     /// Times of one metric; `None`: it did not occur.
     pub fn times(&self, metric: impl Into<MetricId>) -> Option<&Total> {
         self.times.get(&metric.into())
     }
 
-    /// Times of all metrics that occurred.
-    pub fn all_times(&self) -> &BTreeMap<MetricId, Total> {
-        &self.times
-    }
-
-    /// Errors by kind and phase.
-    pub fn errors(&self) -> &Errors {
-        &self.errors
-    }
-
     /// Texts of the first errors of a kind.
     pub fn details(&self, kind: ErrorKind) -> &[String] {
         self.details.get(&kind).map_or(&[], Vec::as_slice)
-    }
-
-    /// Users by phase.
-    pub fn phases(&self) -> &BTreeMap<u16, Users> {
-        &self.phases
-    }
-
-    /// Users by session.
-    pub fn sessions(&self) -> &BTreeMap<u16, Users> {
-        &self.sessions
-    }
-
-    /// HTTP answers by status.
-    pub fn statuses(&self) -> &BTreeMap<u16, u64> {
-        &self.statuses
-    }
-
-    /// Servers with which anything happened, by index.
-    pub fn servers(&self) -> &BTreeMap<u16, ServerTotal> {
-        &self.servers
-    }
-
-    /// CPU time of all workers, nanoseconds.
-    pub fn cpu_ns(&self) -> u64 {
-        self.cpu_ns
-    }
-
-    /// Workers that have sent a delta.
-    pub fn workers(&self) -> &BTreeMap<WorkerId, Worker> {
-        &self.workers
-    }
-
-    /// The slowest broadcasts, the slowest first.
-    pub fn slowest_broadcasts(&self) -> &[Broadcast] {
-        &self.slowest
-    }
-
-    /// The run over time.
-    pub fn series(&self) -> &Series {
-        &self.series
-    }
-
-    /// What the operator should know.
-    pub fn warnings(&self) -> &[Warning] {
-        &self.warnings
     }
 }
 

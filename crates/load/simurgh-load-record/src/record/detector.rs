@@ -1,0 +1,110 @@
+//! Derives warnings from each second of a record.
+
+use std::collections::BTreeMap;
+
+use super::Record;
+use crate::{Count, ErrorKind, Metric, Tick, Warning, WorkerId};
+
+/// Share of a core, in percent, from which a worker's thread is too busy to be trusted.
+const BUSY_PERCENT: u64 = 90;
+/// This number of seconds in a row.
+const BUSY_TICKS: u32 = 3;
+/// Arrivals later than this at the 99th percentile are not those of the scenario, µs.
+const LAG_US_MAX: u64 = 10_000;
+
+#[derive(Clone, Debug, Default)]
+pub(super) struct WarningDetector {
+    busy: BTreeMap<WorkerId, u32>,
+    late_ticks: u32,
+}
+
+impl WarningDetector {
+    /// Warnings that follow from one more second; `record` is as it was before.
+    pub(super) fn check(&mut self, record: &Record, tick: &Tick) -> Vec<Warning> {
+        let mut warnings = Vec::new();
+        self.check_errors(record, tick, &mut warnings);
+        self.check_workers(record, tick, &mut warnings);
+        self.check_arrivals(record, tick, &mut warnings);
+        let so_far = |count| {
+            let now = tick.all.counts[count];
+            if now > 0 { record.counts()[count].saturating_add(now) } else { 0 }
+        };
+        let count = so_far(Count::DeliveriesBeforeSent);
+        if count > 0 {
+            warnings.push(Warning::DeliveriesBeforeSent { count });
+        }
+        let count = so_far(Count::StampsForeign);
+        if count > 0 {
+            warnings.push(Warning::ForeignStamps { count });
+        }
+        warnings
+    }
+
+    fn check_errors(&self, record: &Record, tick: &Tick, warnings: &mut Vec<Warning>) {
+        let at = tick.all.connected;
+        let first = |kind| record.errors().of_kind(kind) == 0 && tick.all.errors.of_kind(kind) > 0;
+        // A worker that knows its limit warns by itself.
+        let known = |code: &str| {
+            let mut known = record.warnings().iter().chain(&tick.all.warnings);
+            known.any(|warning| warning.code() == code)
+        };
+        if first(ErrorKind::NoDescriptors) && !known("descriptor_limit") {
+            warnings.push(Warning::DescriptorLimit { at, limit: 0 });
+        }
+        if first(ErrorKind::NoPorts) && !known("ports_exhausted") {
+            warnings.push(Warning::PortsExhausted { at });
+        }
+        if first(ErrorKind::NoMemory) && !known("no_memory") {
+            warnings.push(Warning::NoMemory { at });
+        }
+        let refused = tick.all.errors.of_kind(ErrorKind::ConnectRefused);
+        if refused > 0 {
+            let known = record.warnings().iter().find_map(|warning| match warning {
+                Warning::ServerRefused { at, .. } => Some(*at),
+                _ => None,
+            });
+            let count = record.errors().of_kind(ErrorKind::ConnectRefused) + refused;
+            warnings.push(Warning::ServerRefused { count, at: known.unwrap_or(at) });
+        }
+    }
+
+    fn check_workers(&mut self, record: &Record, tick: &Tick, warnings: &mut Vec<Warning>) {
+        self.busy.retain(|id, _| tick.workers.iter().any(|worker| worker.worker == *id));
+        for worker in &tick.workers {
+            let percent = worker.cpu_ns / 10_000 / worker.span_ms.max(1);
+            if percent < BUSY_PERCENT {
+                self.busy.remove(&worker.worker);
+                continue;
+            }
+            let ticks = self.busy.entry(worker.worker).or_default();
+            *ticks += 1;
+            if *ticks >= BUSY_TICKS {
+                let host = record.meta().host_name(worker.worker.host);
+                let thread = worker.worker.thread;
+                warnings.push(Warning::CpuBound { host, thread, percent: percent.min(100) });
+            }
+        }
+    }
+
+    fn check_arrivals(&mut self, record: &Record, tick: &Tick, warnings: &mut Vec<Warning>) {
+        let now = tick.all.times.get(&Metric::ArrivalLag.into());
+        let late_now = now.is_some_and(|lag| lag.percentile(99.0) > LAG_US_MAX);
+        // Seconds without arrivals do not count.
+        if now.is_some() {
+            self.late_ticks = if late_now { self.late_ticks + 1 } else { 0 };
+        }
+        let lasting = late_now && self.late_ticks >= BUSY_TICKS;
+        if !lasting && tick.ending.is_none() {
+            return;
+        }
+        let mut lag = record.times(Metric::ArrivalLag).cloned().unwrap_or_default();
+        if let Some(now) = now {
+            lag.absorb(now);
+        }
+        let p99_us = lag.percentile(99.0);
+        if lasting || p99_us > LAG_US_MAX {
+            let late = record.counts()[Count::LateArrivals] + tick.all.counts[Count::LateArrivals];
+            warnings.push(Warning::ArrivalsLate { p99_us, late, started: lag.count() });
+        }
+    }
+}
