@@ -116,7 +116,7 @@ fn now(server: &Server) -> Time {
 }
 
 struct Thread {
-    node: Cluster<Box<dyn Adapter>>,
+    node: Cluster<dyn Adapter>,
     shard: Shard,
     inbox: Arc<ClusterInbox>,
     /// Who waits for what has become of a disconnect.
