@@ -89,6 +89,11 @@ pub trait Node: NodeHandle + Sized + 'static {
     /// A user socket by its place.
     fn user_socket(&self, index: u8) -> Option<&UserSocket>;
 
+    /// All user sockets, in the order of their places.
+    fn user_sockets(&self) -> impl Iterator<Item = &UserSocket> {
+        (0..=u8::MAX).map_while(|index| self.user_socket(index))
+    }
+
     /// A number that is different for each start of each node, by more than the number of shards.
     fn id(&self) -> u64;
 
@@ -227,8 +232,7 @@ pub trait Node: NodeHandle + Sized + 'static {
 
     /// Whether the broadcasts of a topic are kept.
     fn keeps(&self, topic: &str) -> bool {
-        self.has_history()
-            && (0..=u8::MAX).map_while(|index| self.user_socket(index)).any(|it| it.keeps(topic))
+        self.has_history() && self.user_sockets().any(|it| it.keeps(topic))
     }
 
     /// A broadcast from outside of channels, by any thread, on a topic whose broadcasts are kept:

@@ -60,8 +60,7 @@ impl<N: Node> Core<N> {
     fn note_store(&mut self, pending: Pending) -> Result<u64, Pending> {
         let bytes_max = self.node.config().mailbox_bytes_max.saturating_mul(4);
         let is_full = self.node.charged(usize::from(self.shard)) > bytes_max;
-        let followed_topics = self.history.as_mut().and_then(|it| it.followed_topics.as_mut());
-        match followed_topics.filter(|_| !is_full) {
+        match self.followed_topics().filter(|_| !is_full) {
             Some(followed_topics) => followed_topics.stores.add(pending),
             None => Err(pending),
         }
@@ -74,8 +73,7 @@ impl<N: Node> Core<N> {
         number: u64,
         outcome: Result<StoredAt, NotKept>,
     ) {
-        let followed_topics = self.history.as_mut().and_then(|it| it.followed_topics.as_mut());
-        let Some(followed_topics) = followed_topics else { return };
+        let Some(followed_topics) = self.followed_topics() else { return };
         let Some(pending) = followed_topics.stores.unanswered(number) else { return };
         let outcome = outcome.map(|it| {
             let (position, is_duplicate) = (it.position(), it.is_duplicate);
