@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
+use simurgh_history::StoredAt;
 use simurgh_proto::message::Payload;
 use simurgh_reactor::Key;
 
@@ -14,7 +15,7 @@ use crate::channel::Join;
 use crate::cluster::{Cluster, ToCluster};
 use crate::config::Config;
 use crate::flow::Posted;
-use crate::history::engine::{self, FromEngine, NotKept, StoredAt};
+use crate::history::engine::{self, FromEngine, NotKept};
 use crate::history::{HistoryMail, HistoryRequest, KeepRequest, KeptCallback, KeptFor};
 use crate::id::ChannelId;
 use crate::mail::Mail;

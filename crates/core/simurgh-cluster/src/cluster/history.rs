@@ -1,14 +1,15 @@
 //! Topics with a history: between this node, the engine and [`History`].
 
 use bytes::Bytes;
+use simurgh_history::{Retention, StoredAt};
 
 use super::counts::count;
 use super::{Cluster, LinkState, LocalNode, Notice, Time};
 use crate::adapter::{Adapter, Event, Generation, Number};
 use crate::envelope::{Envelope, Kind};
 use crate::history::{
-    History, HistoryCounts, HistoryEvent, HistorySink, Next, Retention, StoreError, StoreItem,
-    StoredAt, Storing, TopicId,
+    History, HistoryCounts, HistoryEvent, HistorySink, Next, StoreError, StoreItem, Storing,
+    TopicId,
 };
 use crate::subject::{Interest, Space};
 

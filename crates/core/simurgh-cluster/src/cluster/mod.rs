@@ -14,6 +14,7 @@ use std::task::Context;
 use bytes::Bytes;
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
+use simurgh_history::StoredAt;
 use simurgh_presence::FromPeers;
 
 pub use self::counts::ClusterCounts;
@@ -26,7 +27,7 @@ use crate::calls::{Answer, CallNumber, Calls};
 use crate::disconnects::{DisconnectNumber, DisconnectOutcome, Disconnects, DisconnectsConfig};
 use crate::duplicate_filter::DuplicateFilter;
 use crate::envelope::{ENVELOPE_VERSION, Item};
-use crate::history::{History, HistoryConfig, HistoryEvent, HistoryNotice, StoreError, StoredAt};
+use crate::history::{History, HistoryConfig, HistoryEvent, HistoryNotice, StoreError};
 use crate::interests::{Interests, InterestsConfig, Shards};
 use crate::node_id::NodeId;
 use crate::outbox::{Class, Outbox, OutboxConfig};

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use simurgh_history::Retention;
 use simurgh_presence::{FromPeers, Owner, ToPeers};
 
 use super::counts::count;
@@ -12,7 +13,6 @@ use crate::beat::{Beat, Hello};
 use crate::calls::{CALL_BYTES_MAX, CALL_PIECE_BYTES, CallError, CallNumber, call_drafts};
 use crate::disconnects::{DisconnectNumber, TooManyDisconnects};
 use crate::envelope::{Draft, EncodeError, Header, Item, Kind, stamped};
-use crate::history::Retention;
 use crate::node_id::NodeId;
 use crate::outbox::{Class, OUTBOX_ENTRY_BYTES};
 use crate::presence::{ask_drafts, delta_drafts, state_drafts};

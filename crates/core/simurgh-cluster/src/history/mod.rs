@@ -76,12 +76,11 @@ use std::collections::VecDeque;
 use bytes::Bytes;
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
+use simurgh_history::Retention;
 
 pub use self::counts::HistoryCounts;
 pub(crate) use self::events::HistorySink;
-pub use self::events::{
-    HistoryEvent, HistoryItem, HistoryPosition, Retention, StoreError, StoreItem, StoredAt,
-};
+pub use self::events::{HistoryEvent, HistoryItem, HistoryPosition, StoreError, StoreItem};
 pub(crate) use self::store_queue::{Outgoing, Storing};
 pub(crate) use self::topic::TopicId;
 

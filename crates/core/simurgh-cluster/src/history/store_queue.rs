@@ -9,11 +9,12 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use bytes::Bytes;
+use simurgh_history::StoredAt;
 use twox_hash::XxHash3_128;
 
 use super::HistoryConfig;
 use super::counts::HistoryCounts;
-use super::events::{HistorySink, StoreError, StoreItem, StoredAt};
+use super::events::{HistorySink, StoreError, StoreItem};
 use super::own_envelopes::OwnEnvelopes;
 use crate::adapter::Ticket;
 use crate::envelope::{Draft, EncodeError};

@@ -4,10 +4,11 @@ use std::collections::{BTreeSet, VecDeque};
 
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
+use simurgh_history::Retention;
 
 use super::HistoryConfig;
 use super::counts::HistoryCounts;
-use super::events::{HistoryEvent, HistorySink, Retention};
+use super::events::{HistoryEvent, HistorySink};
 use super::own_envelopes::OwnEnvelopes;
 use super::request::Request;
 use super::topic::{Job, Phase, Reported, STREAMS, Stage, Topic, TopicId};

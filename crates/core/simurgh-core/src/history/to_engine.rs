@@ -4,9 +4,9 @@
 //! that are faster than the engine are held.
 
 use simurgh_channel::{
-    HistoryMail, KeepRequest, KeptAt, KeptFor, Mail, Node, NotKept, StoreRequest, StoredAt,
-    ToCluster,
+    HistoryMail, KeepRequest, KeptAt, KeptFor, Mail, Node, NotKept, StoreRequest, ToCluster, engine,
 };
+use simurgh_history::{Epoch, Position, StoredAt};
 
 use super::stores::Pending;
 use crate::core::Core;
@@ -76,8 +76,9 @@ impl<N: Node> Core<N> {
         let Some(followed_topics) = self.followed_topics() else { return };
         let Some(pending) = followed_topics.stores.unanswered(number) else { return };
         let outcome = outcome.map(|it| {
-            let (position, is_duplicate) = (it.position(), it.is_duplicate);
-            KeptAt { position, is_duplicate }
+            let place = engine::place(it.seq, it.index);
+            let position = Position { epoch: Epoch::from_seed(it.epoch), place };
+            KeptAt { position, is_duplicate: it.is_duplicate }
         });
         if let Ok(at) = &outcome
             && !at.is_duplicate

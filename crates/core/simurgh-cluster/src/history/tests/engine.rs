@@ -3,6 +3,8 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
+use simurgh_history::StoredAt;
+
 use super::log::{Checked, Said, Stored, check};
 use super::*;
 use crate::adapter::Received;

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use simurgh_history::StoredAt;
+
 use super::*;
 use crate::adapter::ID_BYTES_MAX;
 use crate::envelope::{Header, Kind};
