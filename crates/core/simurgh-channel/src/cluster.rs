@@ -6,7 +6,9 @@ use std::sync::Arc;
 use simurgh_presence::ToPeers;
 
 use crate::broadcast::Broadcast;
-use crate::history::engine::{Retention, StoreRequest};
+use simurgh_history::Retention;
+
+use crate::history::engine::StoreRequest;
 
 /// The other nodes of a cluster, as a shard has them.
 pub trait Cluster: Send + Sync {

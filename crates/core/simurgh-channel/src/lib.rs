@@ -36,7 +36,7 @@ pub use config::*;
 pub use context::*;
 pub use flow::*;
 pub use handle::ChannelHandle;
-pub use history::engine::{self, FromEngine, KeptItem, NotKept, Retention, StoreRequest, StoredAt};
+pub use history::engine::{self, FromEngine, KeptItem, NotKept, StoreRequest};
 pub use history::*;
 pub use id::*;
 pub use limit::*;

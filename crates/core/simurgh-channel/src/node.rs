@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
+use simurgh_history::StoredAt;
 use simurgh_proto::message::Payload;
 use simurgh_reactor::Key;
 
@@ -14,7 +15,7 @@ use crate::channel::Join;
 use crate::cluster::{Cluster, ToCluster};
 use crate::config::Config;
 use crate::flow::Posted;
-use crate::history::engine::{self, FromEngine, NotKept, StoredAt};
+use crate::history::engine::{self, FromEngine, NotKept};
 use crate::history::{HistoryMail, HistoryRequest, KeepRequest, KeptCallback, KeptFor};
 use crate::id::ChannelId;
 use crate::mail::Mail;
@@ -88,6 +89,11 @@ pub trait Node: NodeHandle + Sized + 'static {
 
     /// A user socket by its place.
     fn user_socket(&self, index: u8) -> Option<&UserSocket>;
+
+    /// All user sockets, in the order of their places.
+    fn user_sockets(&self) -> impl Iterator<Item = &UserSocket> {
+        (0..=u8::MAX).map_while(|index| self.user_socket(index))
+    }
 
     /// A number that is different for each start of each node, by more than the number of shards.
     fn id(&self) -> u64;
@@ -227,8 +233,7 @@ pub trait Node: NodeHandle + Sized + 'static {
 
     /// Whether the broadcasts of a topic are kept.
     fn keeps(&self, topic: &str) -> bool {
-        self.has_history()
-            && (0..=u8::MAX).map_while(|index| self.user_socket(index)).any(|it| it.keeps(topic))
+        self.has_history() && self.user_sockets().any(|it| it.keeps(topic))
     }
 
     /// A broadcast from outside of channels, by any thread, on a topic whose broadcasts are kept:

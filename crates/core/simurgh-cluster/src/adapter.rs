@@ -161,7 +161,7 @@ pub enum Wanted {
 }
 
 /// The number of a change of interests, from 1.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Generation(pub u64);
 
 /// Identifies the call that an answer belongs to; chosen by the caller.
@@ -340,49 +340,4 @@ pub enum Fetch {
         /// The time.
         age: Duration,
     },
-}
-
-impl<A: Adapter + ?Sized> Adapter for Box<A> {
-    fn start(&mut self, me: NodeId) {
-        (**self).start(me);
-    }
-
-    fn publish(&mut self, to: &Subject, envelope: Bytes) -> Result<(), QueueFull> {
-        (**self).publish(to, envelope)
-    }
-
-    fn store(
-        &mut self,
-        to: &Subject,
-        id: &str,
-        age: Option<Duration>,
-        envelope: Bytes,
-        ticket: Ticket,
-    ) -> Result<(), QueueFull> {
-        (**self).store(to, id, age, envelope, ticket)
-    }
-
-    fn purge(&mut self, of: &Subject, before: u64, ticket: Ticket) -> Result<(), QueueFull> {
-        (**self).purge(of, before, ticket)
-    }
-
-    fn interest(&mut self, changes: &[(Interest, Wanted)]) -> Generation {
-        (**self).interest(changes)
-    }
-
-    fn fetch(&mut self, what: Fetch, ticket: Ticket) -> Result<(), QueueFull> {
-        (**self).fetch(what, ticket)
-    }
-
-    fn poll_event(&mut self, context: &mut Context<'_>) -> Poll<Event> {
-        (**self).poll_event(context)
-    }
-
-    fn in_flight(&self) -> usize {
-        (**self).in_flight()
-    }
-
-    fn measures(&self) -> Measures {
-        (**self).measures()
-    }
 }

@@ -23,20 +23,13 @@ mod tests;
 
 use std::iter::FusedIterator;
 
-use simurgh_presence::MetaError;
-use simurgh_proto::serializer::DecodeError;
-use simurgh_proto::serializer::json::JsonError;
-
 use crate::node_id::NodeId;
-use crate::wire::{Reader, WireError};
+use crate::wire::Reader;
 
 pub use draft::{Draft, EncodeError, resent, stamped};
 pub use item::{Except, Item, ItemPayload, is_reserved};
 
-/// The version of envelopes that this program writes and understands.
-pub const ENVELOPE_VERSION: u8 = 1;
-/// The largest envelope: the default limit of engines (1 MiB), less 1 kB for what they add.
-pub const ENVELOPE_BYTES_MAX: usize = (1 << 20) - (1 << 10);
+pub use crate::wire::{ENVELOPE_BYTES_MAX, ENVELOPE_VERSION, EnvelopeError};
 
 const HEADER_BYTES: usize = 20;
 /// Offset of the flags.
@@ -294,68 +287,3 @@ impl<'a> Iterator for Items<'a> {
 
 impl ExactSizeIterator for Items<'_> {}
 impl FusedIterator for Items<'_> {}
-
-/// Why bytes are not an envelope that can be used. The fault of its writer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum EnvelopeError {
-    /// Of a version that is not understood here: its node is newer, or older.
-    #[error("an envelope of version {0}; {ENVELOPE_VERSION} is understood here")]
-    UnknownVersion(u8),
-    /// Of a kind that is not known here: its node is newer.
-    #[error("an envelope of the unknown kind {0}")]
-    UnknownKind(u8),
-    /// It ends too early.
-    #[error("it ends too early")]
-    Cut,
-    /// It has more bytes than [`ENVELOPE_BYTES_MAX`].
-    #[error("an envelope of {0} bytes: {ENVELOPE_BYTES_MAX} is the most")]
-    TooLarge(usize),
-    /// So many bytes follow its end.
-    #[error("{0} bytes follow its end")]
-    Trailing(usize),
-    /// A text in it is not UTF-8.
-    #[error("a text in it is not UTF-8")]
-    NotUtf8,
-    /// An item has flags that do not exist, or not together.
-    #[error("an item has the flags {0:#04x}")]
-    ItemFlags(u8),
-    /// A broadcast has an event that is the protocol's own ([`is_reserved`]).
-    #[error("a broadcast of an event that is the protocol's own")]
-    Reserved,
-    /// A broadcast's payload should be JSON.
-    #[error("the payload of a broadcast: {0}")]
-    Json(JsonError),
-    /// A broadcast's payload is JSON with whitespace between its tokens.
-    #[error("the payload of a broadcast has whitespace in it")]
-    NotCompact,
-    /// A broadcast's payload should be a user broadcast.
-    #[error("a user broadcast: {0}")]
-    User(DecodeError),
-    /// It has items or a topic that an envelope of its kind does not have.
-    #[error("it has items or a topic that its kind does not have")]
-    Shape,
-    /// The metadata of a presence.
-    #[error("what a presence says of itself: {0}")]
-    Meta(MetaError),
-    /// Something else in what it carries is wrong.
-    #[error("{0}")]
-    Malformed(&'static str),
-}
-
-impl EnvelopeError {
-    /// Whether it may be right and only of another version of the program, which is worth a line
-    /// in the log while versions are mixed.
-    pub const fn is_of_another_version(&self) -> bool {
-        matches!(self, Self::UnknownVersion(_) | Self::UnknownKind(_))
-    }
-}
-
-impl From<WireError> for EnvelopeError {
-    fn from(error: WireError) -> Self {
-        match error {
-            WireError::Cut => Self::Cut,
-            WireError::NotUtf8 => Self::NotUtf8,
-        }
-    }
-}

@@ -47,7 +47,7 @@ pub use envelope::{
 };
 pub use history::{
     HistoryConfig, HistoryCounts, HistoryEvent, HistoryItem, HistoryNotice, HistoryPosition,
-    Retention, StoreError, StoreItem, StoredAt,
+    StoreError, StoreItem,
 };
 pub use interests::{InterestChanges, InterestCounts, Interests, InterestsConfig, Shards};
 pub use message::{Message, NAME_BYTES_MAX, SETTINGS_MAX, VERSION_BYTES_MAX};
@@ -58,6 +58,7 @@ pub use presence::{
     PART_BYTES, PARTS_MAX, Part, PresenceParts, PresenceUpdate, UNFINISHED_MAX, ask_drafts,
     delta_drafts, state_drafts,
 };
+pub use simurgh_history::{Retention, StoredAt};
 pub use split_mix::SplitMix64;
 pub use subject::{
     BUCKETS, Bucket, Interest, PREFIX_BYTES_MAX, Prefix, PrefixError, Space, Subject,

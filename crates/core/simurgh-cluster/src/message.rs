@@ -228,5 +228,5 @@ fn hello(id: NodeId, payload: &mut Reader<'_>) -> Result<Hello, EnvelopeError> {
         return Err(EnvelopeError::Cut);
     }
     let settings = (0..count).map(|_| Ok((payload.text8()?.into(), payload.u64()?)));
-    Ok(Hello { beat, settings: settings.collect::<Result<_, wire::WireError>>()? })
+    Ok(Hello { beat, settings: settings.collect::<Result<_, EnvelopeError>>()? })
 }

@@ -166,7 +166,7 @@ pub(crate) fn asked<'a>(payload: &mut Reader<'a>) -> Result<Vec<&'a str>, Envelo
         return Err(EnvelopeError::Cut);
     }
     let topics = (0..count).map(|_| payload.text16());
-    Ok(topics.collect::<Result<_, wire::WireError>>()?)
+    topics.collect()
 }
 
 /// Cuts a whole into parts.

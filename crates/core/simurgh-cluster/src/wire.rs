@@ -1,12 +1,68 @@
-//! Reading and writing numbers and texts: little endian, each length before the bytes.
+//! Reading and writing numbers and texts of envelopes: little endian, each length before the bytes.
 
-/// Why bytes cannot be read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum WireError {
-    /// They end too early.
+use simurgh_presence::MetaError;
+use simurgh_proto::serializer::DecodeError;
+use simurgh_proto::serializer::json::JsonError;
+
+/// The version of envelopes that this program writes and understands.
+pub const ENVELOPE_VERSION: u8 = 1;
+/// The largest envelope: the default limit of engines (1 MiB), less 1 kB for what they add.
+pub const ENVELOPE_BYTES_MAX: usize = (1 << 20) - (1 << 10);
+
+/// Why bytes are not an envelope that can be used. The fault of its writer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum EnvelopeError {
+    /// Of a version that is not understood here: its node is newer, or older.
+    #[error("an envelope of version {0}; {ENVELOPE_VERSION} is understood here")]
+    UnknownVersion(u8),
+    /// Of a kind that is not known here: its node is newer.
+    #[error("an envelope of the unknown kind {0}")]
+    UnknownKind(u8),
+    /// It ends too early.
+    #[error("it ends too early")]
     Cut,
-    /// A text is not UTF-8.
+    /// It has more bytes than [`ENVELOPE_BYTES_MAX`].
+    #[error("an envelope of {0} bytes: {ENVELOPE_BYTES_MAX} is the most")]
+    TooLarge(usize),
+    /// So many bytes follow its end.
+    #[error("{0} bytes follow its end")]
+    Trailing(usize),
+    /// A text in it is not UTF-8.
+    #[error("a text in it is not UTF-8")]
     NotUtf8,
+    /// An item has flags that do not exist, or not together.
+    #[error("an item has the flags {0:#04x}")]
+    ItemFlags(u8),
+    /// A broadcast has an event that is the protocol's own ([`is_reserved`](crate::is_reserved)).
+    #[error("a broadcast of an event that is the protocol's own")]
+    Reserved,
+    /// A broadcast's payload should be JSON.
+    #[error("the payload of a broadcast: {0}")]
+    Json(JsonError),
+    /// A broadcast's payload is JSON with whitespace between its tokens.
+    #[error("the payload of a broadcast has whitespace in it")]
+    NotCompact,
+    /// A broadcast's payload should be a user broadcast.
+    #[error("a user broadcast: {0}")]
+    User(DecodeError),
+    /// It has items or a topic that an envelope of its kind does not have.
+    #[error("it has items or a topic that its kind does not have")]
+    Shape,
+    /// The metadata of a presence.
+    #[error("what a presence says of itself: {0}")]
+    Meta(MetaError),
+    /// Something else in what it carries is wrong.
+    #[error("{0}")]
+    Malformed(&'static str),
+}
+
+impl EnvelopeError {
+    /// Whether it may be right and only of another version of the program, which is worth a line
+    /// in the log while versions are mixed.
+    pub const fn is_of_another_version(&self) -> bool {
+        matches!(self, Self::UnknownVersion(_) | Self::UnknownKind(_))
+    }
 }
 
 /// Reads untrusted bytes from the front.
@@ -18,62 +74,61 @@ impl<'a> Reader<'a> {
         Self(bytes)
     }
 
-    /// The bytes that are left.
     pub(crate) const fn left(&self) -> &'a [u8] {
         self.0
     }
 
-    pub(crate) fn bytes(&mut self, count: usize) -> Result<&'a [u8], WireError> {
-        let (taken, left) = self.0.split_at_checked(count).ok_or(WireError::Cut)?;
+    pub(crate) fn bytes(&mut self, count: usize) -> Result<&'a [u8], EnvelopeError> {
+        let (taken, left) = self.0.split_at_checked(count).ok_or(EnvelopeError::Cut)?;
         self.0 = left;
         Ok(taken)
     }
 
-    pub(crate) fn array<const N: usize>(&mut self) -> Result<[u8; N], WireError> {
-        let (taken, left) = self.0.split_first_chunk().ok_or(WireError::Cut)?;
+    pub(crate) fn array<const N: usize>(&mut self) -> Result<[u8; N], EnvelopeError> {
+        let (taken, left) = self.0.split_first_chunk().ok_or(EnvelopeError::Cut)?;
         self.0 = left;
         Ok(*taken)
     }
 
-    pub(crate) fn u8(&mut self) -> Result<u8, WireError> {
+    pub(crate) fn u8(&mut self) -> Result<u8, EnvelopeError> {
         self.array().map(u8::from_le_bytes)
     }
 
-    pub(crate) fn u16(&mut self) -> Result<u16, WireError> {
+    pub(crate) fn u16(&mut self) -> Result<u16, EnvelopeError> {
         self.array().map(u16::from_le_bytes)
     }
 
-    pub(crate) fn u32(&mut self) -> Result<u32, WireError> {
+    pub(crate) fn u32(&mut self) -> Result<u32, EnvelopeError> {
         self.array().map(u32::from_le_bytes)
     }
 
-    pub(crate) fn u64(&mut self) -> Result<u64, WireError> {
+    pub(crate) fn u64(&mut self) -> Result<u64, EnvelopeError> {
         self.array().map(u64::from_le_bytes)
     }
 
     /// A text with one byte of length before it.
-    pub(crate) fn text8(&mut self) -> Result<&'a str, WireError> {
+    pub(crate) fn text8(&mut self) -> Result<&'a str, EnvelopeError> {
         let count = self.u8()?;
         text(self.bytes(count.into())?)
     }
 
     /// A text with two bytes of length before it.
-    pub(crate) fn text16(&mut self) -> Result<&'a str, WireError> {
+    pub(crate) fn text16(&mut self) -> Result<&'a str, EnvelopeError> {
         let count = self.u16()?;
         text(self.bytes(count.into())?)
     }
 
     /// Bytes with four bytes of length before them.
-    pub(crate) fn bytes32(&mut self) -> Result<&'a [u8], WireError> {
+    pub(crate) fn bytes32(&mut self) -> Result<&'a [u8], EnvelopeError> {
         let count = self.u32()?;
         // A length beyond `usize` is longer than anything in memory.
-        self.bytes(usize::try_from(count).map_err(|_| WireError::Cut)?)
+        self.bytes(usize::try_from(count).map_err(|_| EnvelopeError::Cut)?)
     }
 }
 
 /// Checks that bytes are UTF-8.
-pub(crate) fn text(bytes: &[u8]) -> Result<&str, WireError> {
-    simdutf8::basic::from_utf8(bytes).map_err(|_| WireError::NotUtf8)
+pub(crate) fn text(bytes: &[u8]) -> Result<&str, EnvelopeError> {
+    simdutf8::basic::from_utf8(bytes).map_err(|_| EnvelopeError::NotUtf8)
 }
 
 /// Appends a text with one byte of length before it. Returns `false` and writes nothing if it is
@@ -124,13 +179,13 @@ mod tests {
             let mut reader = Reader::new(bytes);
             let numbers = (reader.u8()?, reader.u16()?, reader.u32()?, reader.u64()?);
             let texts = (reader.text8()?, reader.text16()?, reader.bytes32()?);
-            Ok::<_, WireError>((numbers, texts, reader.left()))
+            Ok::<_, EnvelopeError>((numbers, texts, reader.left()))
         };
         let numbers = (7, 0x0102, u32::MAX, 0x0102_0304_0506_0708);
         let texts = ("é", "räum", &[0, 255][..]);
         assert_eq!(read(&out), Ok((numbers, texts, &[][..])));
         for cut in 0..out.len() {
-            assert_eq!(read(&out[..cut]), Err(WireError::Cut), "{cut} bytes");
+            assert_eq!(read(&out[..cut]), Err(EnvelopeError::Cut), "{cut} bytes");
         }
     }
 
@@ -147,7 +202,7 @@ mod tests {
 
     #[test]
     fn a_text_that_is_none_is_refused() {
-        assert_eq!(Reader::new(&[1, 0xff]).text8(), Err(WireError::NotUtf8));
-        assert_eq!(Reader::new(&[1, 0, 0xc3]).text16(), Err(WireError::NotUtf8));
+        assert_eq!(Reader::new(&[1, 0xff]).text8(), Err(EnvelopeError::NotUtf8));
+        assert_eq!(Reader::new(&[1, 0, 0xc3]).text16(), Err(EnvelopeError::NotUtf8));
     }
 }

@@ -163,7 +163,7 @@ impl LocalNode for Begun {
 fn bytes_followed(topics: usize, wants: Option<Retention>) -> usize {
     let mut config = ClusterConfig::new(Prefix::new("p").unwrap(), "node");
     config.history = Some(HistoryConfig::default());
-    let adapter = Nothing { events: Vec::new(), generation: 0 };
+    let adapter = Box::new(Nothing { events: Vec::new(), generation: 0 });
     let (mut it, mut local) =
         (Cluster::new(config, adapter, NodeId(1), 1, Time::default()), Begun::default());
     let mut context = Context::from_waker(Waker::noop());

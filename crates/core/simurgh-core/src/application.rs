@@ -9,11 +9,11 @@ use std::sync::Arc;
 
 use simurgh_channel::metrics::ShardMetrics;
 use simurgh_channel::{
-    Callback, Channel, ChannelId, Context, Effect, Join, JoinFn, LinkedWork, NO_MEMBERSHIP, Node,
-    NodeHandle, Prepared, Reason, SocketState,
+    Callback, Channel, ChannelId, Context, Effect, LinkedWork, NO_MEMBERSHIP, Node, NodeHandle,
+    Prepared, Reason, SocketState,
 };
 use simurgh_history::Resume;
-use simurgh_proto::message::{Payload, Ref};
+use simurgh_proto::message::Ref;
 
 use crate::socket::Speaker;
 
@@ -36,21 +36,15 @@ pub(crate) struct Application<N> {
 /// Memberships are not chosen by clients, so nobody can make them collide.
 type Linked = HashMap<u32, Vec<Box<dyn LinkedWork>>, BuildHasherDefault<DefaultHasher>>;
 
+/// What a callback is about.
 pub(crate) struct Subject<'a> {
     pub(crate) socket: Option<&'a SocketState>,
     pub(crate) topic: &'a str,
     pub(crate) channel: ChannelId,
     pub(crate) message: Option<Ref<'a>>,
     pub(crate) prepared: Option<Prepared>,
+    /// What the client of a join has received, if it says so and the topic has a history.
     pub(crate) resume: Option<&'a Resume>,
-}
-
-pub(crate) struct JoinSubject<'a> {
-    pub(crate) socket: Option<&'a SocketState>,
-    pub(crate) topic: &'a str,
-    /// What its client has received, if it says so and the topic has a history.
-    pub(crate) resume: Option<&'a Resume>,
-    pub(crate) prepared: Option<Prepared>,
 }
 
 impl<N: Node> Application<N> {
@@ -105,19 +99,6 @@ impl<N: Node> Application<N> {
             tracing::error!(shard, topic, callback = callback.name(), "callback panicked");
         }
         (result, effects)
-    }
-
-    #[inline]
-    pub(crate) fn join(
-        &mut self,
-        asked: JoinSubject<'_>,
-        payload: Payload<'_>,
-        join: &JoinFn,
-    ) -> (Option<Join>, Vec<Effect>) {
-        let JoinSubject { socket, topic, resume, prepared } = asked;
-        let channel = self.nobody();
-        let about = Subject { socket, topic, channel, message: None, prepared, resume };
-        self.run(about, Callback::Join, |ctx| join(ctx, payload))
     }
 
     /// Lets a channel clean up and drops it, each under its own guard; returns what it did.

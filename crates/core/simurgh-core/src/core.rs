@@ -95,11 +95,16 @@ impl History {
 }
 
 impl<N: Node> Core<N> {
+    /// The topics that an engine keeps and numbers, if one does.
+    pub(crate) fn followed_topics(&mut self) -> Option<&mut FollowedTopics> {
+        self.history.as_mut()?.followed_topics.as_deref_mut()
+    }
+
     /// A shard without sockets. `seed` is nobody's to guess: it keys the table of topics.
     pub fn new(node: Arc<N>, shard: u16, metrics: Arc<ShardMetrics>, seed: u64) -> Self {
         let config = node.config();
-        let user_sockets = (0..=u8::MAX).map_while(|index| node.user_socket(index));
-        let idle = user_sockets.filter_map(|it| it.idle_timeout.unwrap_or(config.idle_timeout));
+        let idle =
+            node.user_sockets().filter_map(|it| it.idle_timeout.unwrap_or(config.idle_timeout));
         let others = [config.handshake_timeout, config.close_timeout, config.decision_timeout];
         let is_clustered = node.cluster().is_some();
         let shortest: Option<Duration> = idle.chain(others).min();
@@ -177,34 +182,28 @@ impl<N: Node> Core<N> {
 }
 
 fn meters(node: &impl Node, seed: u64) -> Option<Box<Meters>> {
-    let user_sockets = || (0..=u8::MAX).map_while(|index| node.user_socket(index));
-    let is_limited = user_sockets().any(UserSocket::is_limited);
-    is_limited.then(|| Box::new(Meters::new(user_sockets().flat_map(UserSocket::rates), seed)))
+    let is_limited = node.user_sockets().any(UserSocket::is_limited);
+    is_limited.then(|| Box::new(Meters::new(node.user_sockets().flat_map(UserSocket::rates), seed)))
 }
 
 fn history(node: &impl Node, shard: u16, seed: u64) -> Option<Box<History>> {
-    let user_sockets = (0..=u8::MAX).map_while(|index| node.user_socket(index));
-    let rules =
-        user_sockets.flat_map(UserSocket::histories).map(|(pattern, it)| (pattern.clone(), it));
-    let rules: Vec<_> = rules.collect();
-    let kept = || {
-        let mut kept = KeptTopics::new(rules.clone(), Epoch::from_seed(node.id()), seed);
-        kept.is_foreign = node.cluster().is_some();
-        kept
-    };
-    (!rules.is_empty()).then(|| {
-        Box::new(History {
-            kept: kept(),
-            followed_topics: node
-                .cluster()
-                .map(|_| Box::new(FollowedTopics::new(shard, node.id()))),
-            barriers: Barriers::default(),
-            departures: Departures::new(seed),
-            next_round_ns: 0,
-            replays: Replays::default(),
-            encoded: Default::default(),
-        })
-    })
+    let histories = node.user_sockets().flat_map(UserSocket::histories);
+    let rules: Vec<_> = histories.map(|(pattern, it)| (pattern.clone(), it)).collect();
+    if rules.is_empty() {
+        return None;
+    }
+    let mut kept = KeptTopics::new(rules, Epoch::from_seed(node.id()), seed);
+    kept.is_foreign = node.cluster().is_some();
+    let followed_topics = kept.is_foreign.then(|| Box::new(FollowedTopics::new(shard, node.id())));
+    Some(Box::new(History {
+        kept,
+        followed_topics,
+        barriers: Barriers::default(),
+        departures: Departures::new(seed),
+        next_round_ns: 0,
+        replays: Replays::default(),
+        encoded: Default::default(),
+    }))
 }
 
 impl<N: Node> std::fmt::Debug for Core<N> {

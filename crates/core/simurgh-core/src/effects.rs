@@ -309,13 +309,10 @@ impl<N: Node> Core<N> {
                 continue;
             }
             if is_relay {
-                self.call(
-                    out,
-                    channel,
-                    Callback::HandleBroadcast,
-                    CurrentMessage::default(),
-                    |it, ctx| it.handle_broadcast(ctx, &broadcast),
-                );
+                let current = CurrentMessage::default();
+                self.call(out, channel, Callback::HandleBroadcast, current, |it, ctx| {
+                    it.handle_broadcast(ctx, &broadcast)
+                });
             } else {
                 self.deliver_intercepted(out, channel, conn, &broadcast);
             }

@@ -22,7 +22,7 @@ use crate::wire::{Form, Wire, op_code};
 pub(crate) const LONG_BYTES: usize = 64 << 10;
 /// Stands for the payload while the rest of a text is written: no JSON text contains it, since
 /// control characters in strings are escaped.
-const HOLE: char = '\0';
+const PLACEHOLDER: char = '\0';
 
 /// Sends a message to an open socket; it leaves with all output of this turn.
 pub(crate) fn send(
@@ -57,10 +57,11 @@ fn send_long(
     mut message: ServerMessage<'_>,
 ) {
     let payload = message.replace_payload(Payload::NULL).into_owned();
-    let made = frame_around(out, payload, wire, |out, hole| {
+    let placeholder = placeholder(&payload, wire);
+    let made = frame_around(out, Data(payload), placeholder, |out, placeholder| {
         // The bytes around a payload are not kept longer than its message.
         let mut message = message;
-        message.replace_payload(hole.clone().into_owned());
+        message.replace_payload(placeholder.clone().into_owned());
         write(out, wire, &message)
     });
     match made {
@@ -174,18 +175,19 @@ fn long_frame(
     form: Form,
 ) -> Result<Shared, EncodeError> {
     let (topic, event) = (broadcast.topic(), broadcast.event());
-    let whole = Arc::clone(broadcast);
+    let data = Data(Arc::clone(broadcast));
+    let placeholder = placeholder(broadcast.payload(), form.wire);
     let Some((serializer, position)) = standing(broadcast, form)? else {
-        return frame_around(out, whole, form.wire, |out, payload| {
+        return frame_around(out, data, placeholder, |out, payload| {
             write_broadcast(out, broadcast, payload, form.wire)
         });
     };
     if matches!(broadcast.payload(), Payload::Json(_)) {
-        return frame_around(out, whole, form.wire, |out, payload| {
+        return frame_around(out, data, placeholder, |out, payload| {
             kept::write_text(out, serializer, &Ref::Null, (topic, event), payload, position)
         });
     }
-    let made = frame_around(out, whole, form.wire, |out, payload| {
+    let made = frame_around(out, data, placeholder, |out, payload| {
         write_broadcast(out, broadcast, payload, form.wire)
     });
     let notice = if made.is_ok() { NEXT } else { AT };
@@ -225,63 +227,54 @@ fn write_broadcast(
     }
 }
 
-trait Keeps: 'static {
-    fn payload(&self) -> &Payload<'static>;
-}
+/// The bytes of a payload, as part of a frame.
+struct Data<T>(T);
 
-impl Keeps for Payload<'static> {
-    fn payload(&self) -> &Payload<'static> {
-        self
+impl AsRef<[u8]> for Data<Payload<'static>> {
+    fn as_ref(&self) -> &[u8] {
+        self.0.data()
     }
 }
 
-impl Keeps for Arc<Broadcast> {
-    fn payload(&self) -> &Payload<'static> {
-        Broadcast::payload(self)
-    }
-}
-
-struct Kept<K>(K);
-
-impl<K: Keeps> AsRef<[u8]> for Kept<K> {
+impl AsRef<[u8]> for Data<Arc<Broadcast>> {
     fn as_ref(&self) -> &[u8] {
         self.0.payload().data()
     }
 }
 
-/// What stands for a payload on a wire, and whether it is searched there: binary always comes last.
-fn hole(payload: &Payload<'_>, wire: Wire) -> (Payload<'static>, bool) {
+/// The placeholder of a payload on a wire, and whether it is searched there: binary always comes
+/// last.
+fn placeholder(payload: &Payload<'_>, wire: Wire) -> (Payload<'static>, bool) {
     let (mut bytes, is_text) = ([0; 4], wire == Wire::V1);
-    let hole = HOLE.encode_utf8(&mut bytes);
+    let text = PLACEHOLDER.encode_utf8(&mut bytes);
     match payload {
-        Payload::Json(_) => (Payload::from_json(hole.to_owned()), true),
+        Payload::Json(_) => (Payload::from_json(text.to_owned()), true),
         Payload::Binary(_) => (Payload::from_bytes(&[][..]), false),
         Payload::User(broadcast) if is_text => {
-            (Payload::User(broadcast.with_data(hole.as_bytes())), true)
+            (Payload::User(broadcast.with_data(text.as_bytes())), true)
         }
         Payload::User(broadcast) => (Payload::User(broadcast.with_data(&[])), false),
     }
 }
 
-/// A frame in parts. `write` appends a message without its frame's head, with a placeholder for the
-/// payload.
-fn frame_around<K: Keeps>(
+/// A frame in parts around the bytes of a payload. `write` appends a message without its frame's
+/// head, with a placeholder for the payload.
+fn frame_around(
     out: &impl Sockets,
-    keeper: K,
-    wire: Wire,
+    data: impl AsRef<[u8]> + 'static,
+    (placeholder, is_in_text): (Payload<'static>, bool),
     write: impl FnOnce(&mut Vec<u8>, &Payload<'_>) -> Result<OpCode, EncodeError>,
 ) -> Result<Shared, EncodeError> {
-    let (hole, is_looked_for) = hole(keeper.payload(), wire);
     let mut text = Vec::new();
-    let op = write(&mut text, &hole)?;
-    let place = text.iter().position(|byte| is_looked_for && *byte == HOLE as u8);
+    let op = write(&mut text, &placeholder)?;
+    let place = text.iter().position(|byte| is_in_text && *byte == PLACEHOLDER as u8);
     let tail = place.map(|at| text.split_off(at)).and_then(|tail| Some(tail.get(1..)?.to_vec()));
     let tail = tail.unwrap_or_default();
-    let bytes = text.len() + keeper.payload().data().len() + tail.len();
+    let bytes = text.len() + data.as_ref().len() + tail.len();
     let mut head = Vec::with_capacity(16 + text.len());
     ws::encode_head(op, bytes, &mut head);
     head.append(&mut text);
-    let (head, body) = (out.share(head), out.share(Kept(keeper)));
+    let (head, body) = (out.share(head), out.share(data));
     if !tail.is_empty() {
         body.go_on_in(&out.share(tail));
     }

@@ -97,11 +97,13 @@ pub use simurgh_channel::{
     KeptMessage, Kind, Lifetime, Limit, LimitPolicy, LinkedWork, Listener, Mail, Node, NodeHandle,
     NotKept, OnBroadcast, Outcome, PageCallback, Posted, PrepareFn, Prepared, PresenceCall,
     PresenceCallback, PresenceConfig, PresenceError, PresenceList, PresenceMail, Presences, Range,
-    Rate, RateError, RateLimit, Reason, Reply, ReplyRef, Retention, Route, SharedPush, SizeLimit,
-    SocketLimits, SocketState, Stop, StoreRequest, StoredAt, TICK, ToChannel, ToCluster,
-    TooFewTokens, UserSocket, Work, metrics, nanoseconds, until,
+    Rate, RateError, RateLimit, Reason, Reply, ReplyRef, Route, SharedPush, SizeLimit,
+    SocketLimits, SocketState, Stop, StoreRequest, TICK, ToChannel, ToCluster, TooFewTokens,
+    UserSocket, Work, metrics, nanoseconds, until,
 };
-pub use simurgh_history::{GapReason, Ids, Position, ReplayLimits, Resume, Since};
+pub use simurgh_history::{
+    GapReason, Ids, Position, ReplayLimits, Resume, Retention, Since, StoredAt,
+};
 pub use simurgh_presence::{FromPeers, ToPeers};
 pub use socket::{NETWORK, Phase, Socket};
 pub use sockets::{AbandonReason, Sockets};

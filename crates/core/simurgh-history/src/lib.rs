@@ -63,6 +63,7 @@ extern crate alloc;
 #[cfg(test)]
 extern crate std;
 
+mod engine;
 mod ids;
 mod position;
 mod reason;
@@ -72,6 +73,7 @@ mod save;
 mod sequencer;
 mod topic;
 
+pub use engine::{Retention, StoredAt};
 pub use ids::Ids;
 pub use position::{Epoch, Place, Position};
 pub use reason::GapReason;

@@ -68,7 +68,7 @@ impl RunningNode {
         let watched = WatchedAdapter::new(adapter, Arc::clone(shared));
         let config = plan.cluster(&format!("node-{slot}"))?;
         let time = Time { ns: 0, unix_ms: clock_ns / 1_000_000 };
-        let cluster = Cluster::new(config, watched, id, seed.rotate_left(17), time);
+        let cluster = Cluster::new(config, Box::new(watched), id, seed.rotate_left(17), time);
         Some(Self {
             slot,
             start,

@@ -9,8 +9,7 @@ use std::task::{Context, Wake, Waker};
 use simurgh_cluster::{
     Answer, CallNumber, Cluster, DisconnectNumber, DisconnectOutcome, ENVELOPE_BYTES_MAX, Except,
     GoneReason, HistoryEvent, HistoryItem, HistoryPosition, Item, ItemPayload, LinkState,
-    LocalNode, NodeId, Notice, PeerEvent, Retention, Shards, Space, StoreError, StoreItem,
-    StoredAt, Time,
+    LocalNode, NodeId, Notice, PeerEvent, Shards, Space, StoreError, StoreItem, StoredAt, Time,
 };
 use simurgh_core::{
     Broadcast, ChannelId, FromEngine, Mail, Node, Posted, PresenceMail, StoreRequest, ToCluster,
@@ -181,11 +180,9 @@ impl LocalNode for LocalShards {
         drop(ledger);
         let outcome = match outcome {
             Err(_) if self.node.shared.setup.faults.happens(Fault::Promise) => {
-                Ok(simurgh_core::StoredAt { epoch: 1, seq: 1, index: 0, is_duplicate: false })
+                Ok(StoredAt { epoch: 1, seq: 1, index: 0, is_duplicate: false })
             }
-            Ok(StoredAt { epoch, seq, index, is_duplicate }) => {
-                Ok(simurgh_core::StoredAt { epoch, seq, index, is_duplicate })
-            }
+            Ok(at) => Ok(at),
             Err(StoreError::Unconfirmed) => Err(simurgh_core::NotKept::Unconfirmed),
             Err(StoreError::Refused(why)) => Err(simurgh_core::NotKept::Refused(why)),
             Err(StoreError::Full) => Err(simurgh_core::NotKept::Full),
@@ -219,11 +216,6 @@ fn kept_item(topic: &str, kept: &HistoryItem<'_>) -> simurgh_core::KeptItem {
     }
     let sender = item.exclusion.unwrap_or(0);
     simurgh_core::KeptItem { seq, index, at_ms, mine, sender, broadcast }
-}
-
-fn wants(wanted: simurgh_core::Retention) -> Retention {
-    let simurgh_core::Retention { count, bytes, age_ms } = wanted;
-    Retention { count, bytes, age_ms }
 }
 
 #[derive(Default)]
@@ -348,7 +340,7 @@ impl ClusterThread {
             }
             ToCluster::Broadcast(broadcast) => self.publish(&broadcast, time),
             ToCluster::TopicBegins(topic, shard, wanted) => {
-                self.node.topic_begins(&topic, shard, wanted.map(wants), time);
+                self.node.topic_begins(&topic, shard, wanted, time);
             }
             ToCluster::TopicEnds(topic, shard) => {
                 let shared = &self.reached.node.shared;
@@ -367,7 +359,7 @@ impl ClusterThread {
             }
             ToCluster::Store(store) => self.store(*store, time),
             ToCluster::Follow(topic, wanted) => {
-                self.node.follow(&topic, wants(wanted), time, &mut self.reached);
+                self.node.follow(&topic, wanted, time, &mut self.reached);
             }
             ToCluster::CheckTopic(topic) => self.node.check_topic(&topic),
             ToCluster::Forget(topic, number) => {

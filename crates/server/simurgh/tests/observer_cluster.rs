@@ -317,7 +317,7 @@ impl Stranger {
     fn joins(engine: &Engine, name: &str) -> Self {
         let mut config = ClusterConfig::new(engine.prefix.clone(), name);
         config.version = "9<b>".into();
-        let adapter = engine.network.adapter(&engine.prefix);
+        let adapter = Box::new(engine.network.adapter(&engine.prefix));
         let node = simurgh_cluster::Cluster::new(config, adapter, NodeId(5), 5, Time::default());
         let mut stranger = Self { node, heard: Heard::default(), began: Instant::now() };
         stranger.node.set_sockets(u64::MAX);

@@ -4,23 +4,12 @@
 
 use std::time::Duration;
 
-use simurgh_history::{Epoch, Place, Position};
+use simurgh_history::Place;
 
 use crate::broadcast::Broadcast;
 
 /// Bytes that an item is counted with on its way to its home, beside its broadcast.
 const ITEM_BYTES: usize = 64;
-
-/// How much of a topic's broadcasts an engine is to keep, as the topic's pattern declares.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Retention {
-    /// Broadcasts.
-    pub count: u32,
-    /// Bytes of them.
-    pub bytes: usize,
-    /// Milliseconds that they are kept for.
-    pub age_ms: u64,
-}
 
 /// A broadcast that the engine is to keep.
 #[derive(Debug)]
@@ -92,19 +81,6 @@ pub struct KeptItem {
     pub broadcast: Broadcast,
 }
 
-/// Where the engine has kept a broadcast.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct StoredAt {
-    /// The epoch of its numbers.
-    pub epoch: u64,
-    /// Its number.
-    pub seq: u64,
-    /// Which one it is of several with this number.
-    pub index: u16,
-    /// One with the same id had been kept before: it is not delivered again.
-    pub is_duplicate: bool,
-}
-
 /// Why it is not known that a broadcast is kept.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum NotKept {
@@ -139,14 +115,6 @@ impl KeptItem {
     #[inline]
     pub fn place(&self) -> Place {
         place(self.seq, self.index)
-    }
-}
-
-impl StoredAt {
-    /// The position that clients are told.
-    pub fn position(&self) -> Position {
-        let epoch = Epoch::from_seed(self.epoch);
-        Position { epoch, place: place(self.seq, self.index) }
     }
 }
 

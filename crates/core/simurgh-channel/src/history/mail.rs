@@ -3,11 +3,11 @@
 use std::fmt;
 use std::sync::Arc;
 
-use simurgh_history::{GapReason, Position, Since};
+use simurgh_history::{GapReason, Position, Since, StoredAt};
 use simurgh_proto::message::Payload;
 use simurgh_reactor::Key;
 
-use super::engine::{FromEngine, NotKept, StoredAt};
+use super::engine::{FromEngine, NotKept};
 use crate::broadcast::Broadcast;
 use crate::flow::{Charge, Posted};
 use crate::id::ChannelId;

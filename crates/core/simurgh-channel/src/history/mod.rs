@@ -5,9 +5,8 @@ mod mail;
 
 use std::time::Duration;
 
-use simurgh_history::ReplayLimits;
+use simurgh_history::{ReplayLimits, Retention};
 
-use self::engine::Retention;
 pub use self::mail::*;
 
 /// How much of a topic's broadcasts is kept, for clients that come back to get what they missed.

@@ -41,19 +41,6 @@ pub struct ClusterCounts {
 }
 
 impl ClusterCounts {
-    pub(super) fn publish(&mut self, kind: Kind) {
-        count(&mut self.published, kind);
-    }
-
-    pub(super) fn receive(&mut self, kind: Kind) {
-        count(&mut self.received, kind);
-    }
-
-    pub(super) fn add(&mut self, dropped: Dropped) {
-        self.dropped.by_bytes += dropped.by_bytes;
-        self.dropped.by_age += dropped.by_age;
-    }
-
     pub(super) fn refuse(&mut self, why: OutboxError) {
         match why {
             OutboxError::Full(Class::Control) => self.refused_control += 1,
@@ -63,7 +50,7 @@ impl ClusterCounts {
         }
     }
 
-    pub(super) fn misunderstand(&mut self, error: EnvelopeError) {
+    pub(super) fn count_unreadable(&mut self, error: EnvelopeError) {
         match error.is_of_another_version() {
             true => self.other_versions += 1,
             false => self.broken += 1,
@@ -71,7 +58,8 @@ impl ClusterCounts {
     }
 }
 
-fn count(counts: &mut [u64], kind: Kind) {
+/// Counts one of a kind among `published` or `received`.
+pub(super) fn count(counts: &mut [u64], kind: Kind) {
     if let Some(count) = counts.get_mut((kind as usize).wrapping_sub(1)) {
         *count += 1;
     }

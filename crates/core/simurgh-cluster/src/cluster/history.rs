@@ -1,13 +1,15 @@
 //! Topics with a history: between this node, the engine and [`History`].
 
 use bytes::Bytes;
+use simurgh_history::{Retention, StoredAt};
 
+use super::counts::count;
 use super::{Cluster, LinkState, LocalNode, Notice, Time};
 use crate::adapter::{Adapter, Event, Generation, Number};
 use crate::envelope::{Envelope, Kind};
 use crate::history::{
-    History, HistoryCounts, HistoryEvent, HistorySink, Next, Retention, StoreError, StoreItem,
-    StoredAt, TopicId,
+    History, HistoryCounts, HistoryEvent, HistorySink, Next, StoreError, StoreItem, Storing,
+    TopicId,
 };
 use crate::subject::{Interest, Space};
 
@@ -24,7 +26,7 @@ impl<L: LocalNode> HistorySink for L {
     }
 }
 
-impl<A: Adapter> Cluster<A> {
+impl<A: Adapter + ?Sized> Cluster<A> {
     /// Follows a topic until its interest ends, some time after the last of these calls and after
     /// its last member.
     pub fn follow(
@@ -59,7 +61,7 @@ impl<A: Adapter> Cluster<A> {
         local: &mut impl LocalNode,
     ) {
         match &mut self.history {
-            Some(history) => history.store(topic, store, time.ns, local),
+            Some(history) => history.push(topic, &Storing::Item(store), time.ns, local),
             None => LocalNode::stored(local, topic, store.number, Err(nothing())),
         }
     }
@@ -68,7 +70,7 @@ impl<A: Adapter> Cluster<A> {
     /// the outcome with this number, which must differ from those of stores.
     pub fn forget(&mut self, topic: &str, number: u64, time: Time, local: &mut impl LocalNode) {
         match &mut self.history {
-            Some(history) => history.forget(topic, number, time.ns, local),
+            Some(history) => history.push(topic, &Storing::Forget(number), time.ns, local),
             None => LocalNode::stored(local, topic, number, Err(nothing())),
         }
     }
@@ -125,20 +127,6 @@ impl<A: Adapter> Cluster<A> {
         self.history.as_ref()?.next_ns(may_ask)
     }
 
-    pub(super) fn history_up(&mut self, kept: Option<u64>, time: Time) {
-        self.history_is_full = false;
-        if let Some(history) = &mut self.history {
-            history.up(kept, time.ns);
-        }
-    }
-
-    pub(super) fn history_down(&mut self, time: Time) {
-        if let Some(history) = &mut self.history {
-            history.down(time.ns);
-        }
-    }
-
-    /// Messages for these interests may have been lost.
     pub(super) fn history_lost(&mut self, interests: &[Interest], time: Time) {
         let Self { history: Some(history), interests: all, .. } = self else { return };
         let of_broadcasts = interests.iter().filter(|it| it.space() == Some(Space::Broadcast));
@@ -158,15 +146,11 @@ impl<A: Adapter> Cluster<A> {
     pub(super) fn history_told(&mut self, generation: Generation) {
         self.history_waiters.told = generation;
         self.history_waiters.are_told();
-        self.begin_kept();
+        self.begin_followed();
     }
 
-    pub(super) fn history_in_force(&mut self, generation: Generation) {
-        self.history_waiters.in_force(generation);
-        self.begin_kept();
-    }
-
-    fn begin_kept(&mut self) {
+    /// Begins the topics whose interests are in force.
+    pub(super) fn begin_followed(&mut self) {
         let Some(history) = &mut self.history else { return };
         while let Some(number) = self.history_waiters.pop() {
             history.in_force(TopicId::of_number(number));
@@ -185,14 +169,14 @@ impl<A: Adapter> Cluster<A> {
         let envelope = match Envelope::decode(bytes) {
             Ok(envelope) => envelope,
             // It leaves a hole in its topic, and is passed over when that is fetched.
-            Err(error) => return self.counts.misunderstand(error),
+            Err(error) => return self.counts.count_unreadable(error),
         };
         let kind = envelope.header.kind;
         if !matches!(kind, Kind::Broadcast | Kind::Forget) {
             self.counts.broken += 1;
             return;
         }
-        self.counts.receive(kind);
+        count(&mut self.counts.received, kind);
         if let Some(history) = &mut self.history
             && history.receive(&envelope, (bytes, number, at_ms), time, local)
         {
@@ -203,7 +187,6 @@ impl<A: Adapter> Cluster<A> {
         self.deliver_broadcasts(envelope.topic, envelope.items(), local);
     }
 
-    /// Takes the answer to a ticket.
     pub(super) fn history_answered(
         &mut self,
         event: Event,

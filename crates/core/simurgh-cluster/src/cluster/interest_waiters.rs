@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use crate::adapter::Generation;
 
 /// The callers' numbers, until the engine has their interests.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct InterestWaiters {
     /// Not told to the adapter yet.
     new: Vec<u64>,
@@ -15,13 +15,6 @@ pub(super) struct InterestWaiters {
     /// The last change that the adapter was told.
     pub(super) told: Generation,
     in_force: Generation,
-}
-
-impl Default for InterestWaiters {
-    fn default() -> Self {
-        let (told, in_force) = (Generation(0), Generation(0));
-        Self { new: Vec::new(), waiting: VecDeque::new(), ready: VecDeque::new(), told, in_force }
-    }
 }
 
 impl InterestWaiters {

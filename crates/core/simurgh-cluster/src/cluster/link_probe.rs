@@ -17,7 +17,7 @@ pub(super) struct LinkProbe {
     since_ns: u64,
 }
 
-impl<A: Adapter> Cluster<A> {
+impl<A: Adapter + ?Sized> Cluster<A> {
     /// Lets other nodes become silent or gone; probes the engine first if one may.
     pub(super) fn age_peers(&mut self, time: Time) {
         if !self.peers.is_due(time.ns) {

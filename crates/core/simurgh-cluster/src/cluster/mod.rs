@@ -14,6 +14,7 @@ use std::task::Context;
 use bytes::Bytes;
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
+use simurgh_history::StoredAt;
 use simurgh_presence::FromPeers;
 
 pub use self::counts::ClusterCounts;
@@ -26,7 +27,7 @@ use crate::calls::{Answer, CallNumber, Calls};
 use crate::disconnects::{DisconnectNumber, DisconnectOutcome, Disconnects, DisconnectsConfig};
 use crate::duplicate_filter::DuplicateFilter;
 use crate::envelope::{ENVELOPE_VERSION, Item};
-use crate::history::{History, HistoryConfig, HistoryEvent, HistoryNotice, StoreError, StoredAt};
+use crate::history::{History, HistoryConfig, HistoryEvent, HistoryNotice, StoreError};
 use crate::interests::{Interests, InterestsConfig, Shards};
 use crate::node_id::NodeId;
 use crate::outbox::{Class, Outbox, OutboxConfig};
@@ -184,8 +185,8 @@ pub enum Notice {
 /// 3. *Time*: [`tick`](Cluster::tick), when [`next_ns`](Cluster::next_ns) says.
 /// 4. [`settle`](Cluster::settle) after any of them: hands over what is to be sent.
 /// 5. *Getters*.
-pub struct Cluster<A> {
-    adapter: A,
+pub struct Cluster<A: ?Sized> {
+    adapter: Box<A>,
     me: NodeId,
     name: Box<str>,
     version: Box<str>,
@@ -237,10 +238,16 @@ pub struct Cluster<A> {
     history_is_full: bool,
 }
 
-impl<A: Adapter> Cluster<A> {
+impl<A: Adapter + ?Sized> Cluster<A> {
     /// For a node that has just been started; `seed` must not be guessable. Its adapter begins to
     /// connect.
-    pub fn new(config: ClusterConfig, mut adapter: A, me: NodeId, seed: u64, time: Time) -> Self {
+    pub fn new(
+        config: ClusterConfig,
+        mut adapter: Box<A>,
+        me: NodeId,
+        seed: u64,
+        time: Time,
+    ) -> Self {
         let (name, version, prefix) = (config.name, config.version, config.prefix);
         let peers = config.peers;
         let (settings, envelopes) = (peers.settings.clone(), peers.envelopes);
@@ -342,8 +349,7 @@ impl<A: Adapter> Cluster<A> {
         self.disconnects.tick(time.ns);
         self.send_disconnects(time);
         self.report_outcomes(local);
-        let dropped = self.outbox.expire(time.ns);
-        self.counts.add(dropped);
+        self.counts.dropped += self.outbox.expire(time.ns);
         self.request_presences(time, local);
     }
 

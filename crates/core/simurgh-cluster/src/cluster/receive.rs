@@ -3,6 +3,7 @@
 use bytes::Bytes;
 use simurgh_presence::{FromPeers, Owner};
 
+use super::counts::count;
 use super::{Cluster, DONE_MAX, LinkState, LocalNode, Notice, Time, WINDOWS_MAX};
 use crate::adapter::{Adapter, Event, Received, Session};
 use crate::disconnects::DisconnectNumber;
@@ -24,12 +25,14 @@ const fn is_counted(kind: Kind) -> bool {
     matches!(kind, Kind::Broadcast | Kind::Call | Kind::Return | Kind::HangUp)
 }
 
-impl<A: Adapter> Cluster<A> {
+impl<A: Adapter + ?Sized> Cluster<A> {
     pub(super) fn on_event(&mut self, event: Event, time: Time, local: &mut impl LocalNode) {
         match event {
             Event::Up { session, kept } => self.on_link_up(session, kept, time, local),
             Event::Down(why) => {
-                self.history_down(time);
+                if let Some(history) = &mut self.history {
+                    history.down(time.ns);
+                }
                 self.session = None;
                 self.peers.link_down(time.ns);
                 self.link_probe = None;
@@ -49,7 +52,8 @@ impl<A: Adapter> Cluster<A> {
             Event::Room => (self.is_full, self.history_is_full) = (false, false),
             Event::InForce(generation) => {
                 self.waiters.in_force(generation);
-                self.history_in_force(generation);
+                self.history_waiters.in_force(generation);
+                self.begin_followed();
                 self.link_probe_answered(generation, time);
             }
             answer => self.history_answered(answer, time, local),
@@ -63,7 +67,10 @@ impl<A: Adapter> Cluster<A> {
         time: Time,
         local: &mut impl LocalNode,
     ) {
-        self.history_up(kept, time);
+        self.history_is_full = false;
+        if let Some(history) = &mut self.history {
+            history.up(kept, time.ns);
+        }
         self.counts.links += 1;
         if self.counts.links > 1 {
             self.counts.lost += 1;
@@ -121,7 +128,7 @@ impl<A: Adapter> Cluster<A> {
     ) {
         let envelope = match Envelope::decode(bytes) {
             Ok(envelope) => envelope,
-            Err(error) => return self.counts.misunderstand(error),
+            Err(error) => return self.counts.count_unreadable(error),
         };
         let header = envelope.header;
         if header.origin == self.me {
@@ -134,9 +141,9 @@ impl<A: Adapter> Cluster<A> {
         }
         let message = match envelope.message() {
             Ok(message) => message,
-            Err(error) => return self.counts.misunderstand(error),
+            Err(error) => return self.counts.count_unreadable(error),
         };
-        self.counts.receive(header.kind);
+        count(&mut self.counts.received, header.kind);
         self.on_message(&envelope, message, time, local);
         if !is_counted(header.kind) {
             self.handle_peer_events(time, local);
@@ -259,7 +266,7 @@ impl<A: Adapter> Cluster<A> {
             Ok(Some(PresenceUpdate::Snapshot(state))) => {
                 local.presence(topic, FromPeers::State(state))
             }
-            Err(error) => self.counts.misunderstand(error),
+            Err(error) => self.counts.count_unreadable(error),
         }
     }
 

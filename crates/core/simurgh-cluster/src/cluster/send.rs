@@ -3,15 +3,16 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use simurgh_history::Retention;
 use simurgh_presence::{FromPeers, Owner, ToPeers};
 
+use super::counts::count;
 use super::{Cluster, LinkState, LocalNode, Time};
 use crate::adapter::Adapter;
 use crate::beat::{Beat, Hello};
 use crate::calls::{CALL_BYTES_MAX, CALL_PIECE_BYTES, CallError, CallNumber, call_drafts};
 use crate::disconnects::{DisconnectNumber, TooManyDisconnects};
 use crate::envelope::{Draft, EncodeError, Header, Item, Kind, stamped};
-use crate::history::Retention;
 use crate::node_id::NodeId;
 use crate::outbox::{Class, OUTBOX_ENTRY_BYTES};
 use crate::presence::{ask_drafts, delta_drafts, state_drafts};
@@ -22,7 +23,7 @@ const UNKNOWN_NS: u64 = 300_000_000;
 /// The bytes of a call's envelope around its piece, with room to spare.
 const AROUND_PIECE_BYTES: usize = 256;
 
-impl<A: Adapter> Cluster<A> {
+impl<A: Adapter + ?Sized> Cluster<A> {
     /// Sends a broadcast to the members of its topic on all other nodes.
     ///
     /// # Errors
@@ -176,9 +177,7 @@ impl<A: Adapter> Cluster<A> {
         if self.peers.get(node).is_none() {
             return Err(CallError::NoSuchNode);
         }
-        if !self.has_room_for_call(body)? {
-            return Err(CallError::Busy);
-        }
+        self.check_call(body)?;
         self.calls.start(number, node)?;
         self.send_call(Kind::Call, node, (number.0, service), body, time);
         Ok(())
@@ -209,21 +208,19 @@ impl<A: Adapter> Cluster<A> {
         (status, body): (u16, &[u8]),
         time: Time,
     ) -> Result<(), CallError> {
-        if !self.has_room_for_call(body)? {
-            return Err(CallError::Busy);
-        }
+        self.check_call(body)?;
         self.send_call(Kind::Return, node, (number, status), body, time);
         Ok(())
     }
 
-    /// Whether there is room for all pieces of a body.
-    fn has_room_for_call(&self, body: &[u8]) -> Result<bool, CallError> {
+    /// Refuses a body unless there is room for all of its pieces.
+    fn check_call(&self, body: &[u8]) -> Result<(), CallError> {
         if body.len() > CALL_BYTES_MAX {
             return Err(CallError::TooLarge(body.len()));
         }
         let pieces = 1 + body.len() / CALL_PIECE_BYTES;
         let bytes = body.len() + pieces * (OUTBOX_ENTRY_BYTES + AROUND_PIECE_BYTES);
-        Ok(bytes <= self.outbox.room(Class::Call))
+        if bytes <= self.outbox.room(Class::Call) { Ok(()) } else { Err(CallError::Busy) }
     }
 
     fn send_call(&mut self, kind: Kind, node: NodeId, head: (u64, u16), body: &[u8], time: Time) {
@@ -278,7 +275,7 @@ impl<A: Adapter> Cluster<A> {
                 Ok(()) => {
                     has_said = true;
                     if let Ok(header) = Header::read(&envelope) {
-                        self.counts.publish(header.kind);
+                        count(&mut self.counts.published, header.kind);
                     }
                 }
                 Err(_) => {
@@ -372,7 +369,7 @@ impl<A: Adapter> Cluster<A> {
 
     fn push(&mut self, class: Class, to: Subject, draft: Draft, time: Time) {
         match self.outbox.push(class, to, draft.unnumbered(), time.ns) {
-            Ok(dropped) => self.counts.add(dropped),
+            Ok(dropped) => self.counts.dropped += dropped,
             Err(why) => self.counts.refuse(why),
         }
     }

@@ -4,6 +4,8 @@ use bytes::Bytes;
 use proptest::prelude::*;
 use simurgh_proto::message::{Payload, UserBroadcast, events};
 
+use simurgh_proto::serializer::json;
+
 use super::*;
 use crate::TOPIC_BYTES_MAX;
 
@@ -312,7 +314,7 @@ fn a_payload_must_be_what_may_stand_in_frames() {
         assert!(matches!(of(0, text.as_bytes()), Err(EnvelopeError::Json(_))), "{text}");
     }
     let deep = [[b'['; 2000], [b']'; 2000]].concat();
-    assert!(matches!(of(0, &deep), Err(EnvelopeError::Json(JsonError::TooDeep))));
+    assert!(matches!(of(0, &deep), Err(EnvelopeError::Json(json::JsonError::TooDeep))));
     assert_eq!(of(0, b"\"\xff\""), Err(EnvelopeError::NotUtf8));
     assert_eq!(of(1, b"\xff"), Ok(()));
     assert_eq!(of(8, &[4, 0, 1, 0, 1, b'x', b'7']), Ok(()));

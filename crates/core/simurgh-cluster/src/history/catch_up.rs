@@ -1,7 +1,6 @@
 //! Catching up: messages that are missing before one that came, or that the engine has told.
 
 use super::delivery::Judged;
-use super::events::HistorySink;
 use super::request::FetchAfter;
 use super::topic::{Job, Stage, Waiting, is_forget};
 use super::topics::{Context, Topics};
@@ -13,12 +12,12 @@ pub(super) fn seq_of(received: &Received) -> u64 {
 
 impl Topics {
     /// Takes a page of what follows the last known number.
-    pub(super) fn caught_up<T: HistorySink>(
+    pub(super) fn caught_up(
         &mut self,
         at: u32,
         after: &FetchAfter,
         fetched: Fetched,
-        context: &mut Context<'_, T>,
+        context: &mut Context<'_>,
     ) {
         let Fetched { messages, head, is_all } = fetched;
         let Some(follow) = self.table.get(at) else { return };
@@ -72,12 +71,12 @@ impl Topics {
 
     /// Delivers a fetched message, and before it the older ones that wait: the engine may not have
     /// those any more.
-    fn tell_fetched<T: HistorySink>(
+    fn tell_fetched(
         &mut self,
         at: u32,
         message: &Received,
         may_miss: bool,
-        context: &mut Context<'_, T>,
+        context: &mut Context<'_>,
     ) {
         let seq = seq_of(message);
         while let Some(waiting) = self.pop_up_to(at, seq) {
@@ -112,11 +111,11 @@ impl Topics {
     }
 
     /// Reports a gap up to a number, but not beyond what waits. Returns whether that is news.
-    pub(super) fn gap_before_queue<T: HistorySink>(
+    pub(super) fn gap_before_queue(
         &mut self,
         at: u32,
         through: u64,
-        context: &mut Context<'_, T>,
+        context: &mut Context<'_>,
     ) -> bool {
         let first =
             self.job(at).and_then(|it| it.queue.front()).map_or(u64::MAX, |it| it.number.seq);
@@ -139,12 +138,7 @@ impl Topics {
     }
 
     /// Everything before the waiting messages has come or is lost: delivers those.
-    pub(super) fn go_on<T: HistorySink>(
-        &mut self,
-        at: u32,
-        after: &FetchAfter,
-        context: &mut Context<'_, T>,
-    ) {
+    pub(super) fn go_on(&mut self, at: u32, after: &FetchAfter, context: &mut Context<'_>) {
         let round = self.round;
         if let Some(follow) = self.table.get_mut(at)
             && (after.round, after.lost) == (round, follow.lost)

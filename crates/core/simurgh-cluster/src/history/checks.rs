@@ -4,7 +4,6 @@
 //! All topics are checked over each new link, those that may have lost something at once, and all
 //! of them slowly all the time.
 
-use super::events::HistorySink;
 use super::request::FetchLast;
 use super::topic::{Phase, Stage, TopicId};
 use super::topics::{Context, LATE_NS, Topics};
@@ -86,11 +85,11 @@ impl Topics {
     }
 
     /// Takes the answer to a check.
-    pub(super) fn checked<T: HistorySink>(
+    pub(super) fn checked(
         &mut self,
         checked: FetchLast,
         fetched: Option<Fetched>,
-        context: &mut Context<'_, T>,
+        context: &mut Context<'_>,
     ) {
         // Topics of another epoch are checked again, with all others.
         if checked.era != self.era {
@@ -122,7 +121,7 @@ impl Topics {
     }
 
     /// The engine did not answer.
-    fn not_checked<T: HistorySink>(&mut self, checked: FetchLast, context: &mut Context<'_, T>) {
+    fn not_checked(&mut self, checked: FetchLast, context: &mut Context<'_>) {
         for (id, _) in checked.topics {
             let Some(at) = self.current(id) else { continue };
             self.report_unknown(at, context.sink);
@@ -152,12 +151,12 @@ impl Topics {
     }
 
     /// Compares a topic with the engine's last number of it.
-    fn compare<T: HistorySink>(
+    fn compare(
         &mut self,
         at: u32,
         (round, lost): (u32, u8),
         (last, is_clear): (Option<u64>, bool),
-        context: &mut Context<'_, T>,
+        context: &mut Context<'_>,
     ) {
         let Some(follow) = self.table.get(at) else { return };
         let is_synced = self.is_synced(follow);

@@ -1,6 +1,8 @@
 //! The counters of topics with a history.
 
-use super::events::{StoreError, StoredAt};
+use simurgh_history::StoredAt;
+
+use super::events::StoreError;
 use crate::durations::Durations;
 
 /// Counters since the node was started.

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use simurgh_history::{Arrival, Sequencer};
 
-use super::events::{HistoryEvent, HistoryItem, HistoryPosition, HistorySink};
+use super::events::{HistoryEvent, HistoryItem, HistoryPosition};
 use super::own_envelopes::OwnEnvelopes;
 use super::topic::{Stage, Topic, Waiting, stream_of};
 use super::topics::{Context, Topics};
@@ -27,12 +27,12 @@ pub(super) enum Judged {
 
 impl Topics {
     /// Takes a message of a followed topic.
-    pub(super) fn arrive<T: HistorySink>(
+    pub(super) fn arrive(
         &mut self,
         at: u32,
         envelope: &Envelope<'_>,
         (bytes, number, at_ms): (&Bytes, Number, u64),
-        context: &mut Context<'_, T>,
+        context: &mut Context<'_>,
     ) {
         self.renew(at);
         self.note(at, number.seq);
@@ -134,12 +134,12 @@ impl Topics {
     }
 
     /// Delivers a message that waited or was fetched. Its number counts even if it is malformed.
-    pub(super) fn deliver_bytes<T: HistorySink>(
+    pub(super) fn deliver_bytes(
         &mut self,
         at: u32,
         bytes: &Bytes,
         (seq, at_ms): (u64, u64),
-        context: &mut Context<'_, T>,
+        context: &mut Context<'_>,
     ) {
         let Some(follow) = self.table.get(at) else { return };
         match Envelope::decode(bytes) {
@@ -155,12 +155,12 @@ impl Topics {
     }
 
     /// Delivers the next message.
-    pub(super) fn deliver<T: HistorySink>(
+    pub(super) fn deliver(
         &mut self,
         at: u32,
         envelope: &Envelope<'_>,
         (seq, at_ms): (u64, u64),
-        context: &mut Context<'_, T>,
+        context: &mut Context<'_>,
     ) {
         self.advance(at, (seq, at_ms), context.time);
         let Some(follow) = self.table.get(at) else { return };
@@ -184,12 +184,7 @@ impl Topics {
     }
 
     /// Reports a gap up to a number, unless that was reported. Returns whether it was not.
-    pub(super) fn gap<T: HistorySink>(
-        &mut self,
-        at: u32,
-        through: u64,
-        context: &mut Context<'_, T>,
-    ) -> bool {
+    pub(super) fn gap(&mut self, at: u32, through: u64, context: &mut Context<'_>) -> bool {
         let Some(follow) = self.table.get_mut(at) else { return false };
         if through <= follow.last {
             return false;
@@ -210,12 +205,7 @@ impl Topics {
 
     /// Delivers the waiting messages that follow now, up to a number. Returns whether something is
     /// still missing before the rest.
-    pub(super) fn drain<T: HistorySink>(
-        &mut self,
-        at: u32,
-        through: u64,
-        context: &mut Context<'_, T>,
-    ) -> bool {
+    pub(super) fn drain(&mut self, at: u32, through: u64, context: &mut Context<'_>) -> bool {
         loop {
             let Some(follow) = self.table.get(at) else { return false };
             let Some(job) = &follow.job else { return false };
@@ -276,7 +266,7 @@ pub(super) fn is_kept(envelope: &Envelope<'_>, topic: &str) -> bool {
 }
 
 /// An envelope was delivered, for the only time.
-pub(super) fn delivered<T>(envelope: &Envelope<'_>, context: &mut Context<'_, T>) {
+pub(super) fn delivered(envelope: &Envelope<'_>, context: &mut Context<'_>) {
     if envelope.header.origin == context.me {
         context.sent.receive(envelope.header.n);
     }

@@ -2,19 +2,9 @@
 
 use std::time::Duration;
 
-use crate::envelope::Item;
+use simurgh_history::StoredAt;
 
-/// How much of a topic's history this node wants, by the topic's pattern.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Retention {
-    /// The most envelopes, the newest; one at least.
-    pub count: u32,
-    /// The most bytes of envelopes, the newest; one envelope at least.
-    pub bytes: usize,
-    /// After how many milliseconds the engine removes what is stored in such a topic; 0, if it does
-    /// not by age. Where several nodes publish, all must have the same.
-    pub age_ms: u64,
-}
+use crate::envelope::Item;
 
 /// A broadcast to store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -96,19 +86,6 @@ pub enum HistoryEvent<'a> {
     Known,
     /// The topic is not followed any more.
     Ended,
-}
-
-/// The position of a stored broadcast, and whether it is a duplicate.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct StoredAt {
-    /// The epoch of the number.
-    pub epoch: u64,
-    /// The engine's number for its envelope.
-    pub seq: u64,
-    /// Its place in the envelope.
-    pub index: u16,
-    /// It was stored before under its publisher's id, at this position.
-    pub is_duplicate: bool,
 }
 
 /// Why something is not stored.

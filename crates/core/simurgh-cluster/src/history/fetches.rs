@@ -119,11 +119,11 @@ impl Topics {
     }
 
     /// Takes an answer; none, if it did not come in time.
-    pub(super) fn fetched<T: HistorySink>(
+    pub(super) fn fetched(
         &mut self,
         ticket: Ticket,
         fetched: Option<Fetched>,
-        context: &mut Context<'_, T>,
+        context: &mut Context<'_>,
     ) {
         match self.tickets.remove(&ticket) {
             Some(Request::After(after)) => {
@@ -166,7 +166,7 @@ impl Topics {
         }
     }
 
-    fn not_answered<T: HistorySink>(&mut self, at: u32, context: &mut Context<'_, T>) {
+    fn not_answered(&mut self, at: u32, context: &mut Context<'_>) {
         self.report_unknown(at, context.sink);
         let Some(job) = self.job_mut(at) else { return };
         let pause_ns = SECOND << job.failures;
@@ -217,12 +217,7 @@ impl Topics {
     }
 
     /// Ends a topic's job. Nothing is missing for certain, if nothing was lost since the request.
-    pub(super) fn finish<T: HistorySink>(
-        &mut self,
-        at: u32,
-        after: &FetchAfter,
-        context: &mut Context<'_, T>,
-    ) {
+    pub(super) fn finish(&mut self, at: u32, after: &FetchAfter, context: &mut Context<'_>) {
         let Some(follow) = self.table.get_mut(at) else { return };
         let job = follow.job.take();
         self.jobs -= usize::from(job.is_some());
@@ -231,7 +226,7 @@ impl Topics {
 
     /// Nothing was missing when the request was made; if something may be lost since then, the
     /// topic is checked again.
-    pub(super) fn settle(&mut self, at: u32, round: u32, lost: u8, sink: &mut impl HistorySink) {
+    pub(super) fn settle(&mut self, at: u32, round: u32, lost: u8, sink: &mut dyn HistorySink) {
         let current = self.round;
         let Some(id) = self.id(at) else { return };
         let Some(follow) = self.table.get_mut(at) else { return };

@@ -2,7 +2,7 @@
 
 use super::catch_up::seq_of;
 use super::delivery::{delivered, is_kept, items, stored_s};
-use super::events::{HistoryEvent, HistoryItem, HistorySink};
+use super::events::{HistoryEvent, HistoryItem};
 use super::request::FetchAfter;
 use super::topic::{Reported, Stage};
 use super::topics::{Context, Topics};
@@ -11,12 +11,12 @@ use crate::envelope::Envelope;
 
 impl Topics {
     /// Takes a page of what the engine has of a topic.
-    pub(super) fn filled<T: HistorySink>(
+    pub(super) fn filled(
         &mut self,
         at: u32,
         after: &FetchAfter,
         fetched: Fetched,
-        context: &mut Context<'_, T>,
+        context: &mut Context<'_>,
     ) {
         let Fetched { messages, head, is_all } = fetched;
         self.note(at, messages.last().map_or(0, seq_of).max(head));
@@ -52,12 +52,12 @@ impl Topics {
     }
 
     /// Begins a topic of which the engine has nothing up to this number.
-    pub(super) fn begin_empty<T: HistorySink>(
+    pub(super) fn begin_empty(
         &mut self,
         at: u32,
         head: u64,
         (round, lost): (u32, u8),
-        context: &mut Context<'_, T>,
+        context: &mut Context<'_>,
     ) {
         self.tell_begun(at, (head, true), context);
         self.settle(at, round, lost, context.sink);
@@ -66,12 +66,7 @@ impl Topics {
     /// Reports what there is of a topic, all up to `head`; `is_all`: the engine has no more. What
     /// came by itself since the topic is followed is reported as the next messages, though it was
     /// fetched as well: members who were here before get it.
-    fn tell_begun<T: HistorySink>(
-        &mut self,
-        at: u32,
-        (head, is_all): (u64, bool),
-        context: &mut Context<'_, T>,
-    ) {
+    fn tell_begun(&mut self, at: u32, (head, is_all): (u64, bool), context: &mut Context<'_>) {
         let epoch = self.known_epoch;
         let Some(follow) = self.table.get(at) else { return };
         let count = self.wants(follow).count as usize;

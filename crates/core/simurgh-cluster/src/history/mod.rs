@@ -76,17 +76,16 @@ use std::collections::VecDeque;
 use bytes::Bytes;
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
+use simurgh_history::Retention;
 
 pub use self::counts::HistoryCounts;
 pub(crate) use self::events::HistorySink;
-pub use self::events::{
-    HistoryEvent, HistoryItem, HistoryPosition, Retention, StoreError, StoreItem, StoredAt,
-};
-pub(crate) use self::store_queue::Outgoing;
+pub use self::events::{HistoryEvent, HistoryItem, HistoryPosition, StoreError, StoreItem};
+pub(crate) use self::store_queue::{Outgoing, Storing};
 pub(crate) use self::topic::TopicId;
 
 use self::own_envelopes::OwnEnvelopes;
-use self::store_queue::{Answer, StoreQueue, What};
+use self::store_queue::{Answer, StoreQueue};
 use self::topics::{Context, Topics};
 use crate::adapter::{Fetch, Fetched, NotStored, Number, Ticket};
 use crate::envelope::Envelope;
@@ -147,7 +146,6 @@ pub enum HistoryNotice {
     NotPurged(Box<str>, NotStored),
 }
 
-/// A request for the adapter.
 pub(crate) enum Next {
     Fetch(Ticket, Fetch),
     Purge(Ticket, Subject, u64),
@@ -201,45 +199,19 @@ impl History {
         self.follows.end(topic, sink);
     }
 
-    pub(crate) fn store(
+    pub(crate) fn push(
         &mut self,
         topic: &str,
-        store: StoreItem<'_>,
+        what: &Storing<'_>,
         now_ns: u64,
         sink: &mut impl HistorySink,
     ) {
-        self.push(topic, &What::Broadcast(store), store.number, now_ns, sink);
-    }
-
-    pub(crate) fn forget(
-        &mut self,
-        topic: &str,
-        number: u64,
-        now_ns: u64,
-        sink: &mut impl HistorySink,
-    ) {
-        self.push(topic, &What::Forget(number), number, now_ns, sink);
-    }
-
-    fn push(
-        &mut self,
-        topic: &str,
-        what: &What<'_>,
-        number: u64,
-        now_ns: u64,
-        sink: &mut impl HistorySink,
-    ) {
-        let ticket = self.next_ticket();
-        if let Err(why) = self.stores.push(topic, what, ticket, now_ns) {
+        self.ticket += 1;
+        if let Err(why) = self.stores.push(topic, what, Ticket(self.ticket), now_ns) {
             let outcome = Err(why);
             self.counts.add(&outcome);
-            sink.stored(topic, number, outcome);
+            sink.stored(topic, what.number(), outcome);
         }
-    }
-
-    fn next_ticket(&mut self) -> Ticket {
-        self.ticket += 1;
-        Ticket(self.ticket)
     }
 
     // The engine.
@@ -292,12 +264,12 @@ impl History {
     }
 
     /// Takes a message with the engine's numbers. Returns whether its topic is followed.
-    pub(crate) fn receive<T: HistorySink>(
+    pub(crate) fn receive(
         &mut self,
         envelope: &Envelope<'_>,
         (bytes, number, at_ms): (&Bytes, Number, u64),
         time: Time,
-        sink: &mut T,
+        sink: &mut impl HistorySink,
     ) -> bool {
         let Some(at) = self.follows.table.find(envelope.topic) else { return false };
         if self.follows.epoch.is_none() {
@@ -312,12 +284,12 @@ impl History {
     }
 
     /// Takes the answer to a store.
-    pub(crate) fn stored<T: HistorySink>(
+    pub(crate) fn stored(
         &mut self,
         ticket: Ticket,
         answer: Result<(u64, bool), NotStored>,
         time: Time,
-        sink: &mut T,
+        sink: &mut impl HistorySink,
     ) {
         let answer: Answer = answer.map_err(|why| match why {
             NotStored::Unconfirmed => StoreError::Unconfirmed,
@@ -332,20 +304,20 @@ impl History {
             (&mut self.sent, &mut self.counts),
             sink,
         );
-        let (Some(done), Ok((seq, _))) = (done, answer) else { return };
+        let (Some(is_forget), Ok((seq, _))) = (done, answer) else { return };
         self.follows.expect(&topic, seq, time.ns);
-        if done.is_forget && self.purges.len() < PURGES_MAX {
+        if is_forget && self.purges.len() < PURGES_MAX {
             self.purges.push_back((topic, seq));
         }
     }
 
     /// Takes the answer to a fetch.
-    pub(crate) fn fetched<T: HistorySink>(
+    pub(crate) fn fetched(
         &mut self,
         ticket: Ticket,
         fetched: Option<Fetched>,
         time: Time,
-        sink: &mut T,
+        sink: &mut impl HistorySink,
     ) {
         let Self { me, sent, counts, follows, .. } = self;
         let mut context = Context { me: *me, time, sent, counts, sink };

@@ -9,11 +9,12 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use bytes::Bytes;
+use simurgh_history::StoredAt;
 use twox_hash::XxHash3_128;
 
 use super::HistoryConfig;
 use super::counts::HistoryCounts;
-use super::events::{HistorySink, StoreError, StoreItem, StoredAt};
+use super::events::{HistorySink, StoreError, StoreItem};
 use super::own_envelopes::OwnEnvelopes;
 use crate::adapter::Ticket;
 use crate::envelope::{Draft, EncodeError};
@@ -37,17 +38,16 @@ const SPARE: usize = 64;
 /// What a broadcast counts beside its bytes.
 const NUMBER_BYTES: usize = 8;
 
-/// Something to store.
-pub(super) enum What<'a> {
-    Broadcast(StoreItem<'a>),
+pub(crate) enum Storing<'a> {
+    Item(StoreItem<'a>),
     /// The purge of everything before it.
     Forget(u64),
 }
 
-impl What<'_> {
-    const fn number(&self) -> u64 {
+impl Storing<'_> {
+    pub(super) const fn number(&self) -> u64 {
         match self {
-            Self::Broadcast(store) => store.number,
+            Self::Item(store) => store.number,
             Self::Forget(number) => *number,
         }
     }
@@ -111,12 +111,6 @@ struct InFlight {
     is_forget: bool,
 }
 
-/// What an answer was about.
-pub(super) struct Answered {
-    /// It was a purge.
-    pub(super) is_forget: bool,
-}
-
 pub(super) struct StoreQueue {
     me: NodeId,
     prefix: Prefix,
@@ -168,18 +162,18 @@ impl StoreQueue {
     pub(super) fn push(
         &mut self,
         topic: &str,
-        what: &What<'_>,
+        what: &Storing<'_>,
         ticket: Ticket,
         now_ns: u64,
     ) -> Result<(), StoreError> {
         let bytes = match what {
-            What::Broadcast(store) => store.item.encoded_bytes() + NUMBER_BYTES,
-            What::Forget(_) => 0,
+            Storing::Item(store) => store.item.encoded_bytes() + NUMBER_BYTES,
+            Storing::Forget(_) => 0,
         };
         if self.bytes + bytes > self.config.waiting_bytes {
             return Err(StoreError::Full);
         }
-        if let What::Broadcast(store) = what
+        if let Storing::Item(store) = what
             && self.joins(topic, store, now_ns)
         {
             self.bytes += bytes;
@@ -212,19 +206,19 @@ impl StoreQueue {
     fn gathered(
         &self,
         topic: &str,
-        what: &What<'_>,
+        what: &Storing<'_>,
         ticket: Ticket,
         (bytes, since_ns): (usize, u64),
     ) -> Result<Batch, EncodeError> {
         let me = self.me;
         let (draft, id, age) = match what {
-            What::Broadcast(store) => {
+            Storing::Item(store) => {
                 let id = store.id.map(|id| publisher_id(topic, id));
                 (Draft::broadcast(me, topic, &store.item)?, id, store.age)
             }
-            What::Forget(_) => (Draft::forget(me, topic)?, None, None),
+            Storing::Forget(_) => (Draft::forget(me, topic)?, None, None),
         };
-        let is_forget = matches!(what, What::Forget(_));
+        let is_forget = matches!(what, Storing::Forget(_));
         let numbers = vec![what.number()];
         Ok(Batch { ticket, draft, numbers, id, age, since_ns, bytes, is_forget })
     }
@@ -290,6 +284,7 @@ impl StoreQueue {
     }
 
     /// Takes an answer: reports it to the publishers, and lets the next envelope of the topic go.
+    /// Returns whether it was a purge.
     pub(super) fn answered(
         &mut self,
         ticket: Ticket,
@@ -297,7 +292,7 @@ impl StoreQueue {
         (is_followed, now_ns): (bool, u64),
         (sent, counts): (&mut OwnEnvelopes, &mut HistoryCounts),
         sink: &mut impl HistorySink,
-    ) -> Option<Answered> {
+    ) -> Option<bool> {
         let is_late = self.late.contains_key(&ticket);
         let open = self.open.remove(&ticket).or_else(|| self.late.remove(&ticket))?;
         let InFlight { n, bytes, has_id, is_forget } = open.in_flight?;
@@ -323,7 +318,7 @@ impl StoreQueue {
         self.make_ready(open.queue);
         self.in_flight -= 1;
         self.bytes = self.bytes.saturating_sub(bytes);
-        Some(Answered { is_forget })
+        Some(is_forget)
     }
 
     /// Answers what has waited too long: what was never sent is refused and will not be sent; of

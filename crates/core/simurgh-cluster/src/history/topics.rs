@@ -4,10 +4,11 @@ use std::collections::{BTreeSet, VecDeque};
 
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
+use simurgh_history::Retention;
 
 use super::HistoryConfig;
 use super::counts::HistoryCounts;
-use super::events::{HistoryEvent, HistorySink, Retention};
+use super::events::{HistoryEvent, HistorySink};
 use super::own_envelopes::OwnEnvelopes;
 use super::request::Request;
 use super::topic::{Job, Phase, Reported, STREAMS, Stage, Topic, TopicId};
@@ -33,12 +34,12 @@ pub(super) const LATE_NS: u64 = SECOND;
 const LATE_MAX: usize = 65_536;
 
 /// What a call needs beside the topics.
-pub(super) struct Context<'a, T> {
+pub(super) struct Context<'a> {
     pub(super) me: NodeId,
     pub(super) time: Time,
     pub(super) sent: &'a mut OwnEnvelopes,
     pub(super) counts: &'a mut HistoryCounts,
-    pub(super) sink: &'a mut T,
+    pub(super) sink: &'a mut dyn HistorySink,
 }
 
 pub(super) struct Topics {
@@ -179,7 +180,7 @@ impl Topics {
     }
 
     /// Stops following a topic.
-    pub(super) fn end(&mut self, topic: &str, sink: &mut impl HistorySink) {
+    pub(super) fn end(&mut self, topic: &str, sink: &mut dyn HistorySink) {
         let Some(follow) = self.table.find(topic).and_then(|at| self.table.remove(at)) else {
             return;
         };
@@ -304,7 +305,7 @@ impl Topics {
     }
 
     /// Reports some of the topics that are unknown without a link.
-    pub(super) fn report_link_loss(&mut self, sink: &mut impl HistorySink) {
+    pub(super) fn report_link_loss(&mut self, sink: &mut dyn HistorySink) {
         for _ in 0..HUSHED_MAX {
             let Some(id) = self.unreported.pop_front() else { break };
             if let Some(at) = self.current(id) {
@@ -336,7 +337,7 @@ impl Topics {
         due_ns.into_iter().flatten().min()
     }
 
-    pub(super) fn report_unknown(&mut self, at: u32, sink: &mut impl HistorySink) {
+    pub(super) fn report_unknown(&mut self, at: u32, sink: &mut dyn HistorySink) {
         if let Some(follow) = self.table.get_mut(at)
             && follow.reported != Reported::Unknown
         {

@@ -149,7 +149,8 @@ fn what_a_whole_bucket_brings_of_topics_that_are_not_followed_is_unwanted() {
     let mut config = ClusterConfig::new(prefix.clone(), "whole");
     config.history = Some(HistoryConfig::default());
     config.interests.exact_max = 0;
-    let cluster = Cluster::new(config, it.network.adapter(&prefix), NodeId(1001), 1, it.time());
+    let adapter = Box::new(it.network.adapter(&prefix));
+    let cluster = Cluster::new(config, adapter, NodeId(1001), 1, it.time());
     it.nodes.push(Some(Node { cluster, heard: Heard::default() }));
     let bucket = Bucket::of("0");
     let same = (1..).map(|it: u32| it.to_string()).find(|it| Bucket::of(it) == bucket);
@@ -212,7 +213,8 @@ fn a_node_without_history_refuses_and_knows_nothing() {
     let mut it = Simulation::new(0, 36);
     let prefix = Prefix::new("a").unwrap();
     let config = ClusterConfig::new(prefix.clone(), "plain");
-    let cluster = Cluster::new(config, it.network.adapter(&prefix), NodeId(1), 1, it.time());
+    let adapter = Box::new(it.network.adapter(&prefix));
+    let cluster = Cluster::new(config, adapter, NodeId(1), 1, it.time());
     it.nodes.push(Some(Node { cluster, heard: Heard::default() }));
     it.stores(0, "a", 1);
     it.forgets(0, "a", 2);

@@ -125,7 +125,7 @@ impl Simulation {
     /// Another node, of the cluster with this prefix.
     fn starts(&mut self, prefix: &str) -> usize {
         let (at, prefix) = (self.nodes.len(), Prefix::new(prefix).unwrap());
-        let adapter = self.network.adapter(&prefix);
+        let adapter = Box::new(self.network.adapter(&prefix));
         let mut config = ClusterConfig::new(prefix, format!("node-{at}"));
         config.history = Some(HistoryConfig::default());
         config.peers.gone_ns = self.gone_ns;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use simurgh_channel::{Config, Outcome, Stop};
+use simurgh_channel::{Config, Join, JoinFn, Outcome, Stop};
 use simurgh_proto::message::Payload;
 use simurgh_proto::ws::CloseCode;
 
@@ -130,7 +130,7 @@ fn everything_a_callback_does_is_one_effect() {
     assert_eq!(format!("{effects:?}"), format!("{expected:?}"));
 }
 
-/// A join function speaks before there is a channel: whom it leaves out is nobody.
+/// A join function runs before there is a channel: as its channel it sees one that nobody has.
 #[test]
 fn a_join_function_speaks_for_nobody() {
     let (mut application, _, node) = application();
@@ -140,8 +140,10 @@ fn a_join_function_speaks_for_nobody() {
         Join::error(payload.into_owned())
     });
     let prepared = Some(Box::new(9_u8) as Prepared);
-    let asked = JoinSubject { socket: None, topic: "t", resume: None, prepared };
-    let (answer, _) = application.join(asked, Payload::NULL, &join);
+    let channel = application.nobody();
+    let about =
+        Subject { socket: None, topic: "t", channel, message: None, prepared, resume: None };
+    let (answer, _) = application.run(about, Callback::Join, |ctx| join(ctx, Payload::NULL));
     assert_eq!(format!("{answer:?}"), "Some(Join::error)");
     let nobody = ChannelId { shard: 0, membership: NO_MEMBERSHIP, generation: 0 };
     assert_eq!(application.nobody(), nobody);

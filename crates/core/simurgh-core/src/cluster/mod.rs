@@ -3,7 +3,8 @@
 //! A shard reports a topic's first member or listener, and when it has none any more. Socket ids
 //! are not reported: `disconnect` comes to all nodes.
 
-use simurgh_channel::{ChannelId, Listener, Node, Retention, ToCluster};
+use simurgh_channel::{ChannelId, Listener, Node, ToCluster};
+use simurgh_history::Retention;
 
 use crate::core::{Core, History};
 use crate::registry::{SOCKET_ID, TopicId};

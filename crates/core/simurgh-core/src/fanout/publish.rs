@@ -12,16 +12,17 @@ use super::state::{Fanout, Held, Publishers};
 use crate::socket::Socket;
 use crate::sockets::Sockets;
 
-/// How often held publishers are looked at while nothing else happens.
+/// How often held publishers are checked while nothing else happens.
 const HELD_POLL_INTERVAL: Duration = Duration::from_millis(5);
-pub(crate) struct Entry {
+/// Publishers that are read again in one turn: each of them may bring as much as one read holds.
+const RELEASED_MAX: usize = 16;
+
+/// A broadcast that was counted in its flow.
+pub(crate) struct Admitted {
     flow: Arc<Flow>,
     pub(crate) charge: Arc<Charge>,
     is_first: bool,
 }
-
-/// Publishers that are read again in one turn: each of them may bring as much as one read holds.
-const RELEASED_MAX: usize = 16;
 
 impl<N: Node> Fanout<N> {
     /// A broadcast made on this shard by `publisher`: here at once, elsewhere by mail.
@@ -33,13 +34,13 @@ impl<N: Node> Fanout<N> {
         publisher: Key,
         broadcast: Broadcast,
     ) {
-        let Some(entry) = self.admit(registry, &broadcast) else { return };
+        let Some(admitted) = self.admit(registry, &broadcast) else { return };
         let broadcast = Arc::new(broadcast);
         if let Some(cluster) = self.node.cluster() {
             cluster.send(ToCluster::Broadcast(Arc::clone(&broadcast)));
         }
-        self.spread(registry, broadcast, Some(Arc::clone(&entry.charge)), None);
-        self.hold_back(out, publisher, entry);
+        self.spread(registry, broadcast, Some(Arc::clone(&admitted.charge)), None);
+        self.hold_back(out, publisher, admitted);
     }
 
     /// Counts a broadcast of this shard in its flow; `None` if it is too large.
@@ -48,7 +49,7 @@ impl<N: Node> Fanout<N> {
         &mut self,
         registry: &mut Registry,
         broadcast: &Broadcast,
-    ) -> Option<Entry> {
+    ) -> Option<Admitted> {
         let (topic, event) = (broadcast.topic(), broadcast.event());
         if let Err(error) = self.node.fits(topic, event, broadcast.payload().len()) {
             self.metrics.errors_broadcast_too_big.add(1);
@@ -58,7 +59,7 @@ impl<N: Node> Fanout<N> {
         let flow = self.flow(registry, broadcast.topic());
         let is_first = flow.bytes() == 0;
         let charge = flow.charge(broadcast.weight());
-        Some(Entry { flow, charge, is_first })
+        Some(Admitted { flow, charge, is_first })
     }
 
     /// Passes a broadcast on: here at once, by mail to all other shards but `apart`.
@@ -81,8 +82,8 @@ impl<N: Node> Fanout<N> {
 
     /// Stops reading a publisher that has too much under way.
     #[inline(always)]
-    pub(crate) fn hold_back(&mut self, out: &mut impl Sockets, publisher: Key, entry: Entry) {
-        let Entry { flow, is_first, .. } = entry;
+    pub(crate) fn hold_back(&mut self, out: &mut impl Sockets, publisher: Key, admitted: Admitted) {
+        let Admitted { flow, is_first, .. } = admitted;
         let is_too_much = flow.bytes() > self.node.config().flow_bytes_max()
             || (self.node.is_congested() && !is_first)
             || self.node.is_jammed();
@@ -105,16 +106,12 @@ impl<N: Node> Fanout<N> {
         if let Some(listeners) = &self.listeners {
             listeners.deliver(posted.broadcast());
         }
-        self.enter(registry, posted);
+        self.append(registry, posted);
     }
 
-    /// The same for a notice to members who are told positions.
-    pub(crate) fn notify(&mut self, registry: &mut Registry, posted: Posted) {
-        self.enter(registry, posted);
-    }
-
+    /// The same without listeners: a notice is for members who are told positions.
     #[inline(always)]
-    fn enter(&mut self, registry: &mut Registry, posted: Posted) {
+    pub(crate) fn append(&mut self, registry: &mut Registry, posted: Posted) {
         let found = registry.find(posted.broadcast().topic());
         let Some((id, topic)) = found.and_then(|id| Some((id, registry.topic_mut(id)?))) else {
             return self.delivered(posted.broadcast().weight());

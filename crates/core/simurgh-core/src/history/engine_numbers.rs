@@ -13,11 +13,6 @@ impl KeptTopics {
         self.slots.get(self.place(topic)? as usize)?.as_deref()
     }
 
-    fn slot_mut(&mut self, topic: &str) -> Option<&mut Slot> {
-        let at = self.place(topic)?;
-        self.slots.get_mut(at as usize)?.as_deref_mut()
-    }
-
     /// The last position of a topic, if that is known.
     pub(super) fn head(&self, topic: &str) -> Option<Position> {
         self.slot(topic).map(|slot| slot.topic.ring().position())

@@ -111,8 +111,7 @@ impl<N: Node> Core<N> {
         for item in messages {
             self.is_next(out, topic, item, true);
         }
-        let followed_topics = self.history.as_mut().and_then(|it| it.followed_topics.as_mut());
-        if let Some(followed) = followed_topics.map(|it| it.open(topic)) {
+        if let Some(followed) = self.followed_topics().map(|it| it.open(topic)) {
             (followed.stand, followed.was_at) = (TopicState::Live, None);
             followed.stray = StrayPositions::Nobody;
         }

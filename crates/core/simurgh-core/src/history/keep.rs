@@ -27,8 +27,10 @@ impl<N: Node> Core<N> {
         speaker: &Speaker,
         broadcast: Broadcast,
     ) -> bool {
-        let Some(entry) = self.fanout.admit(&mut self.registry, &broadcast) else { return false };
-        let (charge, weight) = (Some(Arc::clone(&entry.charge)), broadcast.weight());
+        let Some(admitted) = self.fanout.admit(&mut self.registry, &broadcast) else {
+            return false;
+        };
+        let (charge, weight) = (Some(Arc::clone(&admitted.charge)), broadcast.weight());
         let home = home_shard(broadcast.topic(), self.node.shards());
         let member = self.registry.member(speaker.id.membership);
         let is_live = member.is_some_and(|it| it.generation == speaker.id.generation);
@@ -55,7 +57,7 @@ impl<N: Node> Core<N> {
                 self.node.post_weighed(home, weight, mail);
             }
         }
-        self.fanout.hold_back(out, speaker.conn, entry);
+        self.fanout.hold_back(out, speaker.conn, admitted);
         waits
     }
 

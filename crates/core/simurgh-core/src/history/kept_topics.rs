@@ -98,6 +98,11 @@ impl KeptTopics {
         self.by_name.get(name, |at| name_at(&self.slots, at))
     }
 
+    pub(super) fn slot_mut(&mut self, topic: &str) -> Option<&mut Slot> {
+        let at = self.place(topic)?;
+        self.slots.get_mut(at as usize)?.as_deref_mut()
+    }
+
     /// The rule of a topic, if its broadcasts are kept.
     pub(crate) fn rule(&self, topic: &str) -> Option<&HistoryRule> {
         let found = self.rules.iter().find(|(pattern, _)| pattern.matches(topic));
@@ -218,10 +223,8 @@ impl KeptTopics {
     /// Reads a part of a topic's history. This does not count as a use of it.
     pub(super) fn read(&mut self, topic: &str, range: &Range, now_ms: u64) -> HistoryPage {
         let limits = self.limits(topic);
-        let at = self.place(topic);
-        let slot = at.and_then(|at| self.slots.get_mut(at as usize)?.as_deref_mut());
         let since = range.since.map_or(Since::Now, Since::After);
-        let Some(slot) = slot else {
+        let Some(slot) = self.slot_mut(topic) else {
             let Missed { gap, through: head, .. } = self.nothing(topic, since, false);
             return HistoryPage { gap, first: None, position: head, messages: Vec::new() };
         };
@@ -233,11 +236,7 @@ impl KeptTopics {
 
     /// Forgets what is kept of a topic; returns its last position.
     pub(super) fn purge(&mut self, topic: &str, now_ms: u64) -> Position {
-        let at = self.place(topic);
-        let slot = at.and_then(|at| self.slots.get_mut(at as usize)?.as_deref_mut());
-        let Some(slot) = slot else {
-            return self.now_at(topic);
-        };
+        let Some(slot) = self.slot_mut(topic) else { return self.now_at(topic) };
         slot.used_ms = now_ms;
         let dropped = slot.topic.purge();
         let position = slot.topic.ring().position();

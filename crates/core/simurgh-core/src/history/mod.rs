@@ -53,7 +53,7 @@ impl<N: Node> Core<N> {
                 true => self.request_when_known(out, ask),
             },
             HistoryMail::Evict => self.evict(),
-            HistoryMail::Request(question) => self.answer(out, question),
+            HistoryMail::Request(request) => self.answer(out, request),
             // Handled by the session.
             HistoryMail::Missed(..) => {}
             HistoryMail::Portion(channel, missed) => self.portion_came(out, channel, &missed),
@@ -81,7 +81,7 @@ impl<N: Node> Core<N> {
                     (None, _) => {}
                 }
             }
-            HistoryMail::Notice(posted) => self.fanout.notify(&mut self.registry, posted),
+            HistoryMail::Notice(posted) => self.fanout.append(&mut self.registry, posted),
             HistoryMail::Engine(topic, what) => self.engine_message(out, &topic, what),
             HistoryMail::Stored(number, outcome) => self.is_stored(out, number, outcome),
         }

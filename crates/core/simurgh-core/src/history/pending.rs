@@ -72,8 +72,7 @@ impl<N: Node> Core<N> {
 
     /// A client has received more elsewhere: this copy may lag behind.
     fn look_at(&mut self, topic: &str, now_ns: u64) {
-        let followed_topics = self.history.as_mut().and_then(|it| it.followed_topics.as_mut());
-        if followed_topics.is_some_and(|it| it.is_to_look_at(topic, now_ns))
+        if self.followed_topics().is_some_and(|it| it.is_to_look_at(topic, now_ns))
             && let Some(cluster) = self.node.cluster()
         {
             cluster.send(ToCluster::CheckTopic(topic.into()));
@@ -186,34 +185,25 @@ impl<N: Node> Core<N> {
     pub(super) fn expire_pending(&mut self, out: &impl Sockets) -> Next {
         let now_ns = out.now().ns;
         let give_up = self.node.config().history.confirm_timeout.saturating_mul(2);
-        let Some(followed_topics) =
-            self.history.as_mut().and_then(|it| it.followed_topics.as_mut())
-        else {
-            return Next::Idle;
-        };
+        let Some(followed_topics) = self.followed_topics() else { return Next::Idle };
         let ready = std::mem::take(&mut followed_topics.ready);
         for topic in ready {
             self.answer_ready(out, &topic);
         }
         for _ in 0..ANSWERS_MAX {
-            let followed_topics = self.history.as_mut().and_then(|it| it.followed_topics.as_mut());
-            let Some(due) = followed_topics.and_then(|it| it.take_due(now_ns)) else { break };
+            let due = self.followed_topics().and_then(|it| it.take_due(now_ns));
+            let Some(due) = due else { break };
             self.is_due(out, due, now_ns);
         }
         let give_up_ns = u64::try_from(give_up.as_nanos()).unwrap_or(u64::MAX);
-        for _ in 0..ANSWERS_MAX {
-            let followed_topics = self.history.as_mut().and_then(|it| it.followed_topics.as_mut());
-            let old_ns = now_ns.checked_sub(give_up_ns);
-            let old =
-                followed_topics.zip(old_ns).and_then(|(it, old_ns)| it.stores.take_old(old_ns));
-            let Some(old) = old else { break };
-            self.end_store(old, Err(NotKept::Unconfirmed));
+        if let Some(old_ns) = now_ns.checked_sub(give_up_ns) {
+            for _ in 0..ANSWERS_MAX {
+                let old = self.followed_topics().and_then(|it| it.stores.take_old(old_ns));
+                let Some(old) = old else { break };
+                self.end_store(old, Err(NotKept::Unconfirmed));
+            }
         }
-        let Some(followed_topics) =
-            self.history.as_ref().and_then(|it| it.followed_topics.as_ref())
-        else {
-            return Next::Idle;
-        };
+        let Some(followed_topics) = self.followed_topics() else { return Next::Idle };
         if !followed_topics.ready.is_empty() {
             return Next::Now;
         }

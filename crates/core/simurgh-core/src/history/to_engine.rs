@@ -4,9 +4,9 @@
 //! that are faster than the engine are held.
 
 use simurgh_channel::{
-    HistoryMail, KeepRequest, KeptAt, KeptFor, Mail, Node, NotKept, StoreRequest, StoredAt,
-    ToCluster,
+    HistoryMail, KeepRequest, KeptAt, KeptFor, Mail, Node, NotKept, StoreRequest, ToCluster, engine,
 };
+use simurgh_history::{Epoch, Position, StoredAt};
 
 use super::stores::Pending;
 use crate::core::Core;
@@ -60,8 +60,7 @@ impl<N: Node> Core<N> {
     fn note_store(&mut self, pending: Pending) -> Result<u64, Pending> {
         let bytes_max = self.node.config().mailbox_bytes_max.saturating_mul(4);
         let is_full = self.node.charged(usize::from(self.shard)) > bytes_max;
-        let followed_topics = self.history.as_mut().and_then(|it| it.followed_topics.as_mut());
-        match followed_topics.filter(|_| !is_full) {
+        match self.followed_topics().filter(|_| !is_full) {
             Some(followed_topics) => followed_topics.stores.add(pending),
             None => Err(pending),
         }
@@ -74,12 +73,12 @@ impl<N: Node> Core<N> {
         number: u64,
         outcome: Result<StoredAt, NotKept>,
     ) {
-        let followed_topics = self.history.as_mut().and_then(|it| it.followed_topics.as_mut());
-        let Some(followed_topics) = followed_topics else { return };
+        let Some(followed_topics) = self.followed_topics() else { return };
         let Some(pending) = followed_topics.stores.unanswered(number) else { return };
         let outcome = outcome.map(|it| {
-            let (position, is_duplicate) = (it.position(), it.is_duplicate);
-            KeptAt { position, is_duplicate }
+            let place = engine::place(it.seq, it.index);
+            let position = Position { epoch: Epoch::from_seed(it.epoch), place };
+            KeptAt { position, is_duplicate: it.is_duplicate }
         });
         if let Ok(at) = &outcome
             && !at.is_duplicate

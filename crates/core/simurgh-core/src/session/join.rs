@@ -11,7 +11,7 @@ use simurgh_proto::message::{Message, OwnedRef, Payload, Ref};
 use simurgh_proto::session::server as session;
 use simurgh_reactor::Key;
 
-use crate::application::JoinSubject;
+use crate::application::Subject;
 use crate::core::{Core, Received};
 use crate::effects::CurrentMessage;
 use crate::frames::send;
@@ -105,14 +105,15 @@ impl<N: Node> Core<N> {
         join: &JoinFn,
     ) {
         let Joining { topic, resume, .. } = &joining;
-        let asked = JoinSubject {
+        let about = Subject {
             socket: out.socket(key).and_then(|socket| socket.state()),
             topic,
-            resume: resume.as_ref().map(|it| &it.said),
+            channel: self.application.nobody(),
+            message: None,
             prepared,
+            resume: resume.as_ref().map(|it| &it.said),
         };
-        let answer = self.application.join(asked, payload, join);
-        match answer {
+        match self.application.run(about, Callback::Join, |ctx| join(ctx, payload)) {
             (Some(join), effects) => self.answer_join(out, key, joining, join, effects),
             (None, effects) => {
                 self.apply_unjoined(out, key, joining.topic, effects);
@@ -291,16 +292,11 @@ impl<N: Node> Core<N> {
                 membership
             }
         };
-        self.call(
-            out,
-            membership,
-            Callback::AfterJoin,
-            CurrentMessage::default(),
-            |channel, ctx| {
-                channel.after_join(ctx);
-                Outcome::NoReply
-            },
-        );
+        let current = CurrentMessage::default();
+        self.call(out, membership, Callback::AfterJoin, current, |channel, ctx| {
+            channel.after_join(ctx);
+            Outcome::NoReply
+        });
     }
 
     #[inline(always)]

@@ -80,9 +80,7 @@ impl LocalNode for Shard {
 
     fn stored(&mut self, _: &str, number: u64, outcome: Result<StoredAt, StoreError>) {
         let outcome = match outcome {
-            Ok(StoredAt { epoch, seq, index, is_duplicate }) => {
-                Ok(simurgh_core::StoredAt { epoch, seq, index, is_duplicate })
-            }
+            Ok(at) => Ok(at),
             Err(StoreError::Unconfirmed) => Err(simurgh_core::NotKept::Unconfirmed),
             Err(StoreError::Refused(why)) => Err(simurgh_core::NotKept::Refused(why)),
             Err(StoreError::Full) => Err(simurgh_core::NotKept::Full),

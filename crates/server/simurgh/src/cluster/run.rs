@@ -9,8 +9,7 @@ use std::time::{Duration, Instant};
 
 use simurgh_cluster::{
     Adapter, Answer, CallNumber, Cluster, DisconnectNumber, DisconnectOutcome, Except,
-    HistoryNotice, Item, ItemPayload, LinkState, NodeId, Notice, PeerEvent, Retention, StoreItem,
-    Time,
+    HistoryNotice, Item, ItemPayload, LinkState, NodeId, Notice, PeerEvent, StoreItem, Time,
 };
 use simurgh_core::{Broadcast, ChannelId, Node as _, NotKept, StoreRequest, ToCluster};
 use simurgh_proto::message::events;
@@ -116,7 +115,7 @@ fn now(server: &Server) -> Time {
 }
 
 struct Thread {
-    node: Cluster<Box<dyn Adapter>>,
+    node: Cluster<dyn Adapter>,
     shard: Shard,
     inbox: Arc<ClusterInbox>,
     /// Who waits for what has become of a disconnect.
@@ -223,7 +222,7 @@ impl Thread {
             }
             ToCluster::Broadcast(broadcast) => self.publish(&broadcast, None, time),
             ToCluster::TopicBegins(topic, shard, wanted) => {
-                self.node.topic_begins(&topic, shard, wanted.map(wants), time);
+                self.node.topic_begins(&topic, shard, wanted, time);
             }
             ToCluster::TopicEnds(topic, shard) => self.node.topic_ends(&topic, shard, time),
             ToCluster::Presence(topic, what) => {
@@ -231,7 +230,7 @@ impl Thread {
             }
             ToCluster::Store(store) => self.store(*store, time),
             ToCluster::Follow(topic, wanted) => {
-                self.node.follow(&topic, wants(wanted), time, &mut self.shard);
+                self.node.follow(&topic, wanted, time, &mut self.shard);
             }
             ToCluster::CheckTopic(topic) => self.node.check_topic(&topic),
             ToCluster::Forget(topic, number) => {
@@ -420,12 +419,6 @@ impl Thread {
             }
         }
     }
-}
-
-/// As much as the core wants of a topic's history.
-fn wants(wanted: simurgh_core::Retention) -> Retention {
-    let simurgh_core::Retention { count, bytes, age_ms } = wanted;
-    Retention { count, bytes, age_ms }
 }
 
 /// Logs what is wrong with what the engine keeps.

@@ -138,7 +138,7 @@ impl View {
     }
 
     /// Looks at a cluster; `made` is when its clock showed nothing.
-    pub(super) fn look<A: Adapter>(&mut self, cluster: &Cluster<A>, made: Instant) {
+    pub(super) fn look(&mut self, cluster: &Cluster<dyn Adapter>, made: Instant) {
         let (state, since_ns) = cluster.state();
         self.state = state;
         self.since = made + Duration::from_nanos(since_ns);
@@ -180,7 +180,7 @@ impl View {
 }
 
 impl NodeView {
-    fn of<A: Adapter>(peer: &Peer, cluster: &Cluster<A>, made: Instant) -> Self {
+    fn of(peer: &Peer, cluster: &Cluster<dyn Adapter>, made: Instant) -> Self {
         let beat = &peer.beat;
         let state = match peer.is_silent {
             _ if peer.is_incompatible => "incompatible",

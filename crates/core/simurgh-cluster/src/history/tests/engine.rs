@@ -3,6 +3,8 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
+use simurgh_history::StoredAt;
+
 use super::log::{Checked, Said, Stored, check};
 use super::*;
 use crate::adapter::Received;
@@ -188,14 +190,14 @@ impl World {
         self.numbers += 1;
         let (number, text) = (self.numbers, self.numbers.to_string());
         let Node { keeping, ear, .. } = &mut self.nodes[at];
-        keeping.store(topic, store(number, &text), self.now_ns, ear);
+        keeping.push(topic, &Storing::Item(store(number, &text)), self.now_ns, ear);
         number
     }
 
     pub(super) fn forget(&mut self, at: usize, topic: &str) -> u64 {
         self.numbers += 1;
         let Node { keeping, ear, .. } = &mut self.nodes[at];
-        keeping.forget(topic, self.numbers, self.now_ns, ear);
+        keeping.push(topic, &Storing::Forget(self.numbers), self.now_ns, ear);
         self.numbers
     }
 

@@ -1,5 +1,7 @@
 //! Very many topics: each turn is short, and the engine is asked by thousands.
 
+use simurgh_history::StoredAt;
+
 use super::engine::WANTS;
 use super::*;
 use crate::adapter::Received;

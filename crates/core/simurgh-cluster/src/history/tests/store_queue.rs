@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use simurgh_history::StoredAt;
+
 use super::*;
 use crate::adapter::ID_BYTES_MAX;
 use crate::envelope::{Header, Kind};
@@ -40,14 +42,19 @@ impl World {
     fn says(&mut self, topic: &str, numbers: std::ops::Range<u64>) {
         for number in numbers {
             let text = number.to_string();
-            self.keeping.store(topic, store(number, &text), self.now_ns, &mut self.ear);
+            self.keeping.push(
+                topic,
+                &Storing::Item(store(number, &text)),
+                self.now_ns,
+                &mut self.ear,
+            );
         }
     }
 
     fn says_with_id(&mut self, topic: &str, number: u64, id: &str) {
         let text = number.to_string();
         let store = StoreItem { id: Some(id), ..store(number, &text) };
-        self.keeping.store(topic, store, self.now_ns, &mut self.ear);
+        self.keeping.push(topic, &Storing::Item(store), self.now_ns, &mut self.ear);
     }
 
     /// All that is handed over now.
@@ -113,10 +120,10 @@ fn an_envelope_of_several_is_not_larger_than_it_may_be() {
     let mut it = World::new();
     let text = format!("\"{}\"", "x".repeat(30_000));
     for number in 0..5 {
-        it.keeping.store("a", store(number, &text), 0, &mut it.ear);
+        it.keeping.push("a", &Storing::Item(store(number, &text)), 0, &mut it.ear);
     }
     let large = format!("\"{}\"", "x".repeat(100_000));
-    it.keeping.store("a", store(5, &large), 0, &mut it.ear);
+    it.keeping.push("a", &Storing::Item(store(5, &large)), 0, &mut it.ear);
     let mut counts = Vec::new();
     while let Some(outgoing) = it.leaves().pop() {
         let count = texts(&outgoing).len();
@@ -133,7 +140,7 @@ fn what_has_another_age_or_waited_too_long_does_not_share_an_envelope() {
     let second = |seconds| Some(std::time::Duration::from_secs(seconds));
     for (number, age) in [(0, second(5)), (1, second(5)), (2, None), (3, None)] {
         let store = StoreItem { age, ..store(number, "1") };
-        it.keeping.store("a", store, 0, &mut it.ear);
+        it.keeping.push("a", &Storing::Item(store), 0, &mut it.ear);
     }
     it.passes(SECOND);
     it.says("a", 4..5);
@@ -285,9 +292,9 @@ fn what_cannot_be_said_is_refused_with_the_reason() {
     let mut it = World::new();
     let reserved =
         StoreItem { item: Item::new("phx_close", ItemPayload::Json("1")), ..store(1, "1") };
-    it.keeping.store("a", reserved, 0, &mut it.ear);
+    it.keeping.push("a", &Storing::Item(reserved), 0, &mut it.ear);
     it.says(&"x".repeat(70_000), 2..3);
-    it.keeping.forget(&"x".repeat(70_000), 3, 0, &mut it.ear);
+    it.keeping.push(&"x".repeat(70_000), &Storing::Forget(3), 0, &mut it.ear);
     for number in 1..=3 {
         assert!(matches!(it.ear.0[&number], Err(StoreError::Refused(_))), "{number}");
     }
@@ -299,7 +306,7 @@ fn what_cannot_be_said_is_refused_with_the_reason() {
 fn a_wish_to_forget_has_its_place_among_what_is_stored() {
     let mut it = World::new();
     it.says("a", 0..2);
-    it.keeping.forget("a", 2, 0, &mut it.ear);
+    it.keeping.push("a", &Storing::Forget(2), 0, &mut it.ear);
     it.says("a", 3..5);
     let mut kinds = Vec::new();
     loop {
@@ -328,7 +335,7 @@ fn a_wish_to_forget_has_its_place_among_what_is_stored() {
 #[test]
 fn what_is_to_be_removed_of_an_engine_that_is_lost_is_not_removed_of_the_next() {
     let mut it = World::new();
-    it.keeping.forget("a", 0, 0, &mut it.ear);
+    it.keeping.push("a", &Storing::Forget(0), 0, &mut it.ear);
     let Some(Next::Store(outgoing)) = it.keeping.next(&mut it.n, 0) else { panic!("the wish") };
     it.answers(&outgoing, Ok((20, false)));
     it.keeping.down(0);

@@ -1,5 +1,7 @@
 //! What is followed: how it begins, what is missing and found, what is gone.
 
+use simurgh_history::StoredAt;
+
 use super::engine::{TOPICS, WANTS, World};
 use super::log::{Message, Said};
 use super::*;
