@@ -2,7 +2,8 @@
 //! linger too long. All of it happens at the end of a turn, and each record goes back to the
 //! handler exactly once.
 
-use crate::handler::{Closed, Handler, Key, Slow};
+use crate::connection::{Closed, Key};
+use crate::handler::{Handler, Slow};
 use crate::io::Io;
 use crate::net;
 use crate::slab::{

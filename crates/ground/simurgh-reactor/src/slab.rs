@@ -6,7 +6,7 @@
 
 use std::os::fd::OwnedFd;
 
-use crate::handler::Key;
+use crate::connection::Key;
 use crate::page::Page;
 use crate::queue::Queue;
 use crate::slot_allocator::{PAGE_SLOTS, SlotAllocator};

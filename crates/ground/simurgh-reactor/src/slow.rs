@@ -7,10 +7,12 @@
 
 use std::time::Duration;
 
-use crate::handler::{Handler, Key};
+use crate::connection::Key;
+use crate::handler::Handler;
 use crate::io::Io;
 use crate::slab::{BLOCKED, CLOSE_SCHEDULED, MUTE, OVER, WRITABLE};
-use crate::turn::{Reactor, Stage, WRITE_MORE};
+use crate::stage::{Stage, WRITE_MORE};
+use crate::turn::Reactor;
 
 /// Connections that are checked in one turn.
 const CHECKED_MAX: usize = 1024;

@@ -17,6 +17,7 @@ use crate::accept::Listeners;
 use crate::affinity::pin_thread;
 use crate::clock::Clock;
 use crate::config::Config;
+use crate::connection::Special;
 use crate::handler::Handler;
 use crate::handoff::{self, HandOffEnd};
 use crate::io::Io;
@@ -24,7 +25,7 @@ use crate::mailbox::{Inbox, Mailbox, MailboxState, mailbox};
 use crate::net::{self, ListenError};
 use crate::stats::ReactorStats;
 use crate::tables::{self, Tables, raise_descriptor_limit};
-use crate::turn::{Parts, Reactor, Special, register_special};
+use crate::turn::{Parts, Reactor};
 use crate::wake::WakeSet;
 
 /// Shards that know each other: prepared together, then spawned one by one.
@@ -334,8 +335,8 @@ impl<M: Send + 'static> Start<M> {
             .map_err(io_error("cannot make a poll set"))?;
         let hand_off = io.hand_off.as_ref().map_or(-1, AsRawFd::as_raw_fd);
         let waker = self.wakes.registered(self.index).unwrap_or(-1);
-        register_special(&io, waker, Special::Waker)
-            .and_then(|()| register_special(&io, hand_off, Special::HandOff))
+        io.register_special(waker, Special::Waker)
+            .and_then(|()| io.register_special(hand_off, Special::HandOff))
             .map_err(io_error("cannot register the waker"))?;
         let mut listening = Vec::new();
         for address in &self.addresses {

@@ -15,8 +15,8 @@ mod linux {
     };
 
     use crate::clock::Clock;
+    use crate::connection::Special;
     use crate::io::Io;
-    use crate::turn::{Special, register_special};
 
     #[derive(Default)]
     pub(crate) struct Timer {
@@ -50,7 +50,7 @@ mod linux {
                 None => {
                     let flags = TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC;
                     let fd = timerfd_create(TimerfdClockId::Monotonic, flags)?;
-                    register_special(io, fd.as_raw_fd(), Special::Timer)?;
+                    io.register_special(fd.as_raw_fd(), Special::Timer)?;
                     self.fd.insert(fd)
                 }
             };

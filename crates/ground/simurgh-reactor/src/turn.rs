@@ -12,31 +12,25 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
+use mio::Events;
 use mio::event::Event;
-use mio::unix::SourceFd;
-use mio::{Events, Interest, Token};
 use rustix::io::Errno;
 use rustix::net::RecvFlags;
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::accept::Listeners;
 use crate::clock::{Clock, Now};
-use crate::handler::{Closed, Handler, Key, Next};
-use crate::io::{self as keys, Io};
+use crate::connection::{Closed, HAND_OFF, Key, LISTENER, SPECIAL, TIMER, WAKER, key_of};
+use crate::handler::{Handler, Next};
+use crate::io::Io;
 use crate::mailbox::Inbox;
 use crate::slab::{
     CLOSE_SCHEDULED, CONNECTING, HELD, LISTED, MUTE, NO_READ, OVER, PEER_SHUT, UNREAD,
 };
+use crate::stage::{self, Stage};
 use crate::timer::Timer;
 use crate::wake::WakeSet;
 use crate::{handoff, net};
-
-/// Slots of special tokens: no connection has this slot.
-const SPECIAL: u32 = u32::MAX;
-const WAKER: u32 = 0;
-const HAND_OFF: u32 = 1;
-const TIMER: u32 = 2;
-const LISTENER: u32 = 3;
 
 /// Events fetched at once.
 const EVENTS_MAX: usize = 512;
@@ -45,63 +39,10 @@ const ADOPT_MAX: usize = 16;
 /// A longer turn, or a sleep that is so much longer than it should be, is time in which the shard
 /// could not serve.
 const LOST_NS_MIN: u64 = 1_000_000_000;
-/// Bytes written after which a stage looks at the clock.
-const STEP_BYTES: u64 = 64 << 10;
-
-/// What a stage of a turn may use: time, and connections that are to be written to or closed (which
-/// costs some 4 to 10 µs each at the end of the turn, so that time alone would not do).
-#[derive(Clone, Copy)]
-pub(crate) struct Share {
-    ns: u64,
-    dirty: usize,
-}
-
-const MAIL: Share = Share { ns: 100_000, dirty: 24 };
-const READY: Share = Share { ns: 100_000, dirty: 24 };
-const EVENTS: Share = Share { ns: 250_000, dirty: 48 };
-const HUNG_UP: Share = Share { ns: 100_000, dirty: 24 };
-pub(crate) const WRITE_MORE: Share = Share { ns: 150_000, dirty: 24 };
 /// Room in the list of those who hung up that is kept for the next. No power of two: grown to a
 /// size that others have, it would leave its place among them, on a page of the allocator that
 /// they keep.
 const HUNG_UP_KEPT: usize = 192;
-pub(crate) const ACCEPT: Share = Share { ns: 150_000, dirty: 24 };
-
-/// Connections that cost this turn a system call yet: a write at the flush, or a close.
-fn owed<T>(io: &Io<T>) -> usize {
-    io.outbox.dirty.len() + io.lists.scheduled_closes.len()
-}
-
-/// Measures a stage.
-pub(crate) struct Stage {
-    until_ns: u64,
-    dirty_max: usize,
-    steps: u32,
-    bytes_out: u64,
-}
-
-impl Stage {
-    pub(crate) fn begin<T>(share: Share, clock: Clock, io: &Io<T>) -> Self {
-        Self {
-            until_ns: clock.ns() + share.ns,
-            dirty_max: owed(io) + share.dirty,
-            steps: 0,
-            bytes_out: io.counts.bytes_out,
-        }
-    }
-
-    /// Whether the stage has used its share; the clock is read at every eighth step only, so each
-    /// stage makes some progress, and after much was written.
-    pub(crate) fn is_over<T>(&mut self, clock: Clock, io: &Io<T>) -> bool {
-        self.steps += 1;
-        let has_written = io.counts.bytes_out - self.bytes_out > STEP_BYTES;
-        let looks = self.steps.is_multiple_of(8) || has_written;
-        if has_written {
-            self.bytes_out = io.counts.bytes_out;
-        }
-        owed(io) >= self.dirty_max || (looks && clock.ns() >= self.until_ns)
-    }
-}
 
 /// A shard's loop with all it owns.
 pub(crate) struct Reactor<H: Handler> {
@@ -201,7 +142,7 @@ impl<H: Handler> Reactor<H> {
             return Ok(Some(Duration::ZERO));
         }
         let own = self.timeout();
-        let mut timeout = own.into_iter().chain(self.wish()).min();
+        let mut timeout = own.into_iter().chain(self.handler_timeout()).min();
         let asleep = timeout != Some(Duration::ZERO) && self.inbox.fall_asleep();
         if !asleep {
             timeout = Some(Duration::ZERO);
@@ -211,7 +152,7 @@ impl<H: Handler> Reactor<H> {
             // Both would wake it twice when they are due at about the same time.
             timeout = own;
         }
-        let meant = timeout.into_iter().chain(self.wish().filter(|_| asleep)).min();
+        let meant = timeout.into_iter().chain(self.handler_timeout().filter(|_| asleep)).min();
         let polled = self.io.poll.poll(&mut self.events, timeout);
         if asleep {
             self.inbox.awake();
@@ -245,7 +186,7 @@ impl<H: Handler> Reactor<H> {
     }
 
     /// How long the handler wants to wait at most.
-    fn wish(&self) -> Option<Duration> {
+    fn handler_timeout(&self) -> Option<Duration> {
         match self.next {
             Next::Now => Some(Duration::ZERO),
             Next::After(time) => Some(time),
@@ -265,7 +206,7 @@ impl<H: Handler> Reactor<H> {
         if self.hand_off_left {
             self.adopt();
         }
-        self.accept();
+        self.listeners.accept(&mut self.handler, &mut self.io, self.clock);
         self.io.flush();
         self.settle();
         self.next = self.handler.turn_end(&mut self.io);
@@ -280,7 +221,7 @@ impl<H: Handler> Reactor<H> {
     }
 
     fn take_mail(&mut self) {
-        let mut stage = Stage::begin(MAIL, self.clock, &self.io);
+        let mut stage = Stage::begin(stage::MAIL, self.clock, &self.io);
         self.mail_left = false;
         while let Some(mail) = self.inbox.next() {
             self.io.counts.mails += 1;
@@ -294,7 +235,7 @@ impl<H: Handler> Reactor<H> {
 
     /// Sockets whose last read filled the buffer, or that were released: once each.
     fn read_ready(&mut self) {
-        let mut stage = Stage::begin(READY, self.clock, &self.io);
+        let mut stage = Stage::begin(stage::READY, self.clock, &self.io);
         for _ in 0..self.io.lists.ready.len() {
             let Some(key) = self.io.lists.ready.pop_front() else { return };
             if let Some(socket) = self.io.sockets.get_mut(key) {
@@ -308,7 +249,7 @@ impl<H: Handler> Reactor<H> {
     }
 
     fn take_events(&mut self) {
-        let mut stage = Stage::begin(EVENTS, self.clock, &self.io);
+        let mut stage = Stage::begin(stage::EVENTS, self.clock, &self.io);
         // The list is lent out while its events are handled; an empty one allocates nothing.
         let events = std::mem::replace(&mut self.events, Events::with_capacity(0));
         let mut left = false;
@@ -325,7 +266,7 @@ impl<H: Handler> Reactor<H> {
     }
 
     fn take_event(&mut self, event: &Event) {
-        let key = keys::key(event.token());
+        let key = key_of(event.token());
         if key.slot == SPECIAL {
             match key.generation {
                 WAKER => self.wakes.woken(self.shard),
@@ -367,7 +308,7 @@ impl<H: Handler> Reactor<H> {
         if self.io.lists.hung_up.is_empty() {
             return;
         }
-        let mut stage = Stage::begin(HUNG_UP, self.clock, &self.io);
+        let mut stage = Stage::begin(stage::HUNG_UP, self.clock, &self.io);
         while let Some(key) = self.io.lists.hung_up.pop_front() {
             if let Some(socket) = self.io.sockets.get_mut(key) {
                 socket.flags &= !LISTED;
@@ -513,27 +454,4 @@ impl<H: Handler> Reactor<H> {
         self.io.counts.count_turn(turn_ns, turn_cpu_ns);
         self.io.publish();
     }
-}
-
-/// Registers what is not a connection.
-pub(crate) fn register_special<T>(io: &Io<T>, fd: i32, kind: Special) -> io::Result<()> {
-    let generation = match kind {
-        Special::Waker => WAKER,
-        Special::HandOff => HAND_OFF,
-        #[cfg(target_os = "linux")]
-        Special::Timer => TIMER,
-        Special::Listener(index) => LISTENER + u32::from(index),
-    };
-    let token: Token = keys::token(Key { slot: SPECIAL, generation });
-    io.poll.registry().register(&mut SourceFd(&fd), token, Interest::READABLE)
-}
-
-/// Sources of events that are not connections.
-#[derive(Clone, Copy)]
-pub(crate) enum Special {
-    Waker,
-    HandOff,
-    #[cfg(target_os = "linux")]
-    Timer,
-    Listener(u16),
 }

@@ -3,25 +3,26 @@
 //! Nothing here calls the handler back: what ends a connection is noted and done at the end of
 //! the turn (`Reactor::settle` decides when), so a handler is never entered twice.
 
+mod write;
+
 use std::cell::Cell;
 use std::collections::VecDeque;
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
 use mio::unix::SourceFd;
-use mio::{Interest, Poll, Token};
+use mio::{Interest, Poll};
 
 use crate::clock::{Clock, Now};
 use crate::config::Config;
-use crate::connect::Ports;
-use crate::handler::{Closed, Key};
+use crate::connection::{Closed, Key, Special, token};
 use crate::handoff::{self, HandOffError};
-use crate::local::LocalOutput;
-use crate::outbound::Outbox;
+use crate::net::{self, Ports};
+use crate::outbound::{LocalOutput, Outbox};
 use crate::shared::{Run, Shared};
 use crate::slab::{
     CLOSE_SCHEDULED, CLOSING, CONNECTING, HELD, LISTED, MUTE, NO_READ, NO_SEND, PEER_SHUT, SHUT,
@@ -30,7 +31,6 @@ use crate::slab::{
 use crate::stamps::Stamps;
 use crate::stats::{Counts, ReactorStats};
 use crate::tables::Descriptor;
-use crate::{net, write};
 
 /// The shard's connections, and everything that may be done with them.
 pub struct Io<T> {
@@ -431,6 +431,11 @@ impl<T> Io<T> {
         self.poll.registry().register(&mut SourceFd(&fd.as_raw_fd()), token(key), interest)
     }
 
+    /// Registers what is not a connection.
+    pub(crate) fn register_special(&self, fd: RawFd, what: Special) -> io::Result<()> {
+        self.poll.registry().register(&mut SourceFd(&fd), what.token(), Interest::READABLE)
+    }
+
     /// Asks for events of `key` again, with or without those of writability.
     pub(crate) fn reregister(&self, socket: &Socket<T>, key: Key, writable: bool) {
         let mut interest = Interest::READABLE;
@@ -549,16 +554,3 @@ impl<T> Io<T> {
 fn nanoseconds(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
-
-/// The poll token of a connection: the whole key, so that an event that was fetched before its
-/// connection ended finds none.
-pub(crate) fn token(key: Key) -> Token {
-    Token(key.slot as usize | (key.generation as usize) << 32)
-}
-
-/// The key of a token.
-pub(crate) fn key(token: Token) -> Key {
-    Key { slot: token.0 as u32, generation: (token.0 >> 32) as u32 }
-}
-
-const _: () = assert!(size_of::<usize>() == 8, "a token holds a whole key");

@@ -7,8 +7,8 @@ use std::os::fd::OwnedFd;
 use rustix::io::Errno;
 use rustix::net::{SendAncillaryBuffer, SendFlags};
 
-use crate::handler::{Closed, Key};
-use crate::io::Io;
+use super::Io;
+use crate::connection::{Closed, Key};
 use crate::outbound::{DRAIN_BYTES_MAX, Dirty, Outbox, Piece, SLICES_MAX, fill};
 use crate::queue::Queue;
 use crate::shared::{Run, Shared};
@@ -22,7 +22,7 @@ const FLAGS: SendFlags = SendFlags::DONTWAIT;
 
 /// One plain write.
 #[inline]
-pub(crate) fn send(fd: &OwnedFd, bytes: &[u8]) -> rustix::io::Result<usize> {
+pub(super) fn send(fd: &OwnedFd, bytes: &[u8]) -> rustix::io::Result<usize> {
     rustix::net::send(fd, bytes, FLAGS)
 }
 
@@ -44,7 +44,7 @@ fn is_blocked(error: Errno) -> bool {
 }
 
 /// Writes all that is pending: one write a connection.
-pub(crate) fn flush<T>(io: &mut Io<T>) {
+pub(super) fn flush<T>(io: &mut Io<T>) {
     if io.outbox.dirty.is_empty() {
         return;
     }
@@ -182,7 +182,7 @@ impl<T> Io<T> {
     /// Shared frames of which a write that began `done` bytes behind their start took only a part,
     /// or failed; whether they wait now.
     #[cold]
-    pub(crate) fn run_cut_short(
+    pub(super) fn run_cut_short(
         &mut self,
         key: Key,
         run: &Run,
@@ -197,7 +197,7 @@ impl<T> Io<T> {
     /// Shared frames that do not lie in one piece: written now, some slices' worth at least, unless
     /// something is before them.
     #[cold]
-    pub(crate) fn send_gathered(&mut self, key: Key, run: &Run) {
+    pub(super) fn send_gathered(&mut self, key: Key, run: &Run) {
         let Some(socket) = self.sockets.get(key) else { return };
         let is_free = socket.flags & (NO_SEND | CONNECTING) == 0
             && (socket.span == 0 && socket.queue.is_none());
@@ -228,7 +228,7 @@ impl<T> Io<T> {
     }
 
     /// Shared frames for a connection that has something before them.
-    pub(crate) fn run_behind(&mut self, key: Key, run: &Run) {
+    pub(super) fn run_behind(&mut self, key: Key, run: &Run) {
         let Some(socket) = self.sockets.get_mut(key) else { return };
         if socket.flags & NO_SEND != 0 {
             return;
