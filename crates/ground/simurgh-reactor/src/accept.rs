@@ -7,7 +7,6 @@ use std::time::Duration;
 use mio::Interest;
 use rustix::io::Errno;
 
-use crate::clock::Clock;
 use crate::connection::{Key, Special};
 use crate::handler::{Accepted, Handler};
 use crate::io::Io;
@@ -76,12 +75,7 @@ impl Listeners {
     }
 
     /// Takes what waits in the backlogs, a bounded number a turn.
-    pub(crate) fn accept<H: Handler>(
-        &mut self,
-        handler: &mut H,
-        io: &mut Io<H::Conn>,
-        clock: Clock,
-    ) {
+    pub(crate) fn accept<H: Handler>(&mut self, handler: &mut H, io: &mut Io<H::Conn>) {
         if self.sockets.is_empty() {
             return;
         }
@@ -92,7 +86,7 @@ impl Listeners {
         if self.paused_until_ns.is_some_and(|until_ns| until_ns <= io.now.ns) {
             self.paused_until_ns = None;
         }
-        let mut stage = Stage::begin(ACCEPT, clock, io);
+        let mut stage = Stage::begin(ACCEPT, io);
         // Another listener comes first each turn, so none starves when the time is up early.
         let count = self.sockets.len();
         let first = io.counts.turns as usize;
@@ -103,7 +97,7 @@ impl Listeners {
                 self.set_ready(index);
             }
             for _ in 0..if stop { ACCEPT_LAST_MAX } else { ACCEPT_MAX } {
-                if !self.accept_one(handler, io, index) || (stage.is_over(clock, io) && !stop) {
+                if !self.accept_one(handler, io, index) || (stage.is_over(io) && !stop) {
                     break;
                 }
             }
@@ -134,13 +128,13 @@ impl Listeners {
         };
         match net::accept(&listener.fd) {
             Ok((fd, peer)) => {
-                let Some(key) = io.admit(&fd) else { return true };
+                let Some(key) = io.register_new(&fd) else { return true };
                 let over_capacity = io.wired() >= io.capacity();
                 io.counts.accepted += 1;
                 io.counts.over_capacity += u64::from(over_capacity);
                 let from = Accepted { key, listener: index as u16, peer, over_capacity };
                 match handler.accepted(io, from) {
-                    Some(conn) => io.seat(key, fd, conn, 0),
+                    Some(conn) => io.insert(key, fd, conn, 0),
                     None => io.refuse(key, fd),
                 }
                 true
@@ -164,7 +158,7 @@ impl Listeners {
 impl<T> Io<T> {
     /// Reserves a key for a new connection and registers its descriptor; `None`, and the
     /// connection is refused, if the system has no memory for it.
-    pub(crate) fn admit(&mut self, fd: &OwnedFd) -> Option<Key> {
+    pub(crate) fn register_new(&mut self, fd: &OwnedFd) -> Option<Key> {
         let key = self.sockets.reserve()?;
         match self.register(fd, key, Interest::READABLE) {
             Ok(()) => Some(key),
@@ -176,13 +170,13 @@ impl<T> Io<T> {
         }
     }
 
-    /// Puts an admitted connection's record in place.
-    pub(crate) fn seat(&mut self, key: Key, fd: OwnedFd, conn: T, flags: Flags) {
+    /// Puts a new connection's record in place.
+    pub(crate) fn insert(&mut self, key: Key, fd: OwnedFd, conn: T, flags: Flags) {
         self.sockets.insert(key, Some(fd), conn, flags);
         self.counts.open = self.wired() as u64;
     }
 
-    /// Closes an admitted connection that the handler does not want.
+    /// Closes a new connection that the handler does not want.
     pub(crate) fn refuse(&mut self, key: Key, fd: OwnedFd) {
         self.sockets.unreserve(key);
         self.counts.closed += 1;

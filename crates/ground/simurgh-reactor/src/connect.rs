@@ -39,7 +39,7 @@ impl<T> Io<T> {
         match self.begin_connecting(to, how) {
             Ok((key, fd)) => {
                 let resets = if how.reset_on_close { RESETS } else { 0 };
-                self.seat(key, fd, conn, CONNECTING | resets);
+                self.insert(key, fd, conn, CONNECTING | resets);
                 self.counts.connects += 1;
                 Ok(key)
             }

@@ -129,7 +129,7 @@ impl<T> Io<T> {
                     (true, _) => self.linger(key),
                     // The peer has its farewell; it lingers until it closes too, or its time is up.
                     (false, true) => net::shutdown_write(fd),
-                    (false, false) => self.schedule_close(key, over_by(flags)),
+                    (false, false) => self.schedule_close(key, end_reason(flags)),
                 }
             } else if flags & SHUT != 0 && flags & CONNECTING == 0 && !waits {
                 net::shutdown_write(fd);
@@ -166,6 +166,6 @@ impl<T> Io<T> {
 }
 
 /// Who has ended a connection that is closed once its output is written.
-fn over_by(flags: Flags) -> Closed {
+fn end_reason(flags: Flags) -> Closed {
     if flags & PEER_SHUT != 0 { Closed::PeerEof } else { Closed::Local }
 }

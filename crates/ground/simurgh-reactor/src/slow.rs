@@ -22,7 +22,7 @@ const AGE_UNIT_NS: u64 = 1_000_000_000;
 
 impl<H: Handler> Reactor<H> {
     /// Tells the handler which connections have written all their output.
-    pub(crate) fn tell_drained(&mut self) {
+    pub(crate) fn report_drained(&mut self) {
         for key in std::mem::take(&mut self.io.lists.drained) {
             self.handler.drained(&mut self.io, key);
         }
@@ -30,14 +30,14 @@ impl<H: Handler> Reactor<H> {
 
     /// Writes the queues of connections whose sockets take more, a part of each.
     pub(crate) fn write_more(&mut self) {
-        let mut stage = Stage::begin(WRITE_MORE, self.clock, &self.io);
+        let mut stage = Stage::begin(WRITE_MORE, &self.io);
         for _ in 0..self.io.lists.writable.len() {
             let Some(key) = self.io.lists.writable.pop_front() else { return };
             if let Some(socket) = self.io.sockets.get_mut(key) {
                 socket.flags &= !WRITABLE;
                 self.io.drain_queue(key);
             }
-            if stage.is_over(self.clock, &self.io) {
+            if stage.is_over(&self.io) {
                 return;
             }
         }
@@ -50,7 +50,7 @@ impl<H: Handler> Reactor<H> {
             if self.io.lists.blocked.len() < 2 * CHECKED_MAX {
                 return;
             }
-            return self.io.judge(u64::MAX);
+            return self.io.check_queues(u64::MAX);
         };
         if self.io.lists.blocked.is_empty() {
             self.slow_look_ns = 0;
@@ -58,7 +58,7 @@ impl<H: Handler> Reactor<H> {
         }
         let now_ns = self.io.now.ns;
         if now_ns >= self.slow_look_ns {
-            self.io.judge(after_ns);
+            self.io.check_queues(after_ns);
             // All of them in the time in which one of them may become slow.
             let looks = self.io.lists.blocked.len().div_ceil(CHECKED_MAX).max(1) as u64;
             self.slow_look_ns = now_ns + (after_ns / 8 / looks).clamp(1_000_000, 1_000_000_000);
@@ -75,7 +75,7 @@ impl<H: Handler> Reactor<H> {
 impl<T> Io<T> {
     /// Checks connections that were not checked for longest; those whose output has stood still for
     /// `after_ns` are slow.
-    fn judge(&mut self, after_ns: u64) {
+    fn check_queues(&mut self, after_ns: u64) {
         let now_ns = self.served_ns();
         for _ in 0..self.lists.blocked.len().min(CHECKED_MAX) {
             let Some(key) = self.lists.blocked.pop_front() else { return };
@@ -96,7 +96,7 @@ impl<T> Io<T> {
     /// Cuts the peers with most output waiting for longest, until the total is well within its
     /// budget. Their own memory is free at once; the handler is told at the end of the turn.
     #[cold]
-    pub(crate) fn shed(&mut self) {
+    pub(crate) fn cut_worst(&mut self) {
         let goal = self.outbound_budget_bytes - self.outbound_budget_bytes / 8;
         let now_ns = self.served_ns();
         let mut found: Vec<(u128, Key)> = Vec::new();

@@ -1,6 +1,5 @@
 //! The stages of a turn, and how much each may do.
 
-use crate::clock::Clock;
 use crate::io::Io;
 
 /// Bytes written after which a stage looks at the clock.
@@ -35,9 +34,9 @@ pub(crate) struct Stage {
 }
 
 impl Stage {
-    pub(crate) fn begin<T>(share: Share, clock: Clock, io: &Io<T>) -> Self {
+    pub(crate) fn begin<T>(share: Share, io: &Io<T>) -> Self {
         Self {
-            until_ns: clock.ns() + share.ns,
+            until_ns: io.clock_ns() + share.ns,
             dirty_max: pending_calls(io) + share.dirty,
             steps: 0,
             bytes_out: io.counts.bytes_out,
@@ -46,13 +45,13 @@ impl Stage {
 
     /// Whether the stage has used its share; the clock is read at every eighth step only, so each
     /// stage makes some progress, and after much was written.
-    pub(crate) fn is_over<T>(&mut self, clock: Clock, io: &Io<T>) -> bool {
+    pub(crate) fn is_over<T>(&mut self, io: &Io<T>) -> bool {
         self.steps += 1;
         let has_written = io.counts.bytes_out - self.bytes_out > STEP_BYTES;
         let looks = self.steps.is_multiple_of(8) || has_written;
         if has_written {
             self.bytes_out = io.counts.bytes_out;
         }
-        pending_calls(io) >= self.dirty_max || (looks && clock.ns() >= self.until_ns)
+        pending_calls(io) >= self.dirty_max || (looks && io.clock_ns() >= self.until_ns)
     }
 }

@@ -9,7 +9,6 @@
 use std::collections::VecDeque;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::sync::Arc;
 use std::time::Duration;
 
 use mio::Events;
@@ -19,7 +18,7 @@ use rustix::net::RecvFlags;
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::accept::Listeners;
-use crate::clock::{Clock, Now};
+use crate::clock::Now;
 use crate::connection::{Closed, HAND_OFF, Key, LISTENER, SPECIAL, TIMER, WAKER, key_of};
 use crate::handler::{Handler, Next};
 use crate::io::Io;
@@ -29,7 +28,6 @@ use crate::slab::{
 };
 use crate::stage::{self, Stage};
 use crate::timer::Timer;
-use crate::wake::WakeSet;
 use crate::{handoff, net};
 
 /// Events fetched at once.
@@ -48,11 +46,8 @@ const HUNG_UP_KEPT: usize = 192;
 pub(crate) struct Reactor<H: Handler> {
     pub(crate) handler: H,
     pub(crate) io: Io<H::Conn>,
-    pub(crate) listeners: Listeners,
-    pub(crate) clock: Clock,
+    listeners: Listeners,
     inbox: Inbox<H::Mail>,
-    wakes: Arc<WakeSet>,
-    shard: usize,
     events: Events,
     /// Events of the last poll that were handled.
     events_done: usize,
@@ -68,39 +63,30 @@ pub(crate) struct Reactor<H: Handler> {
     ended_ns: u64,
 }
 
-/// What a loop is made of.
-pub(crate) struct Parts<H: Handler> {
-    pub(crate) handler: H,
-    pub(crate) io: Io<H::Conn>,
-    pub(crate) listeners: Listeners,
-    pub(crate) clock: Clock,
-    pub(crate) inbox: Inbox<H::Mail>,
-    pub(crate) wakes: Arc<WakeSet>,
-    pub(crate) shard: usize,
-    pub(crate) read_buffer_bytes: usize,
-}
-
 impl<H: Handler> Reactor<H> {
-    pub(crate) fn new(mut parts: Parts<H>) -> Self {
-        parts.io.lists.hung_up = VecDeque::with_capacity(HUNG_UP_KEPT);
+    pub(crate) fn new(
+        handler: H,
+        mut io: Io<H::Conn>,
+        listeners: Listeners,
+        inbox: Inbox<H::Mail>,
+        read_buffer_bytes: usize,
+    ) -> Self {
+        io.lists.hung_up = VecDeque::with_capacity(HUNG_UP_KEPT);
         Self {
-            handler: parts.handler,
-            io: parts.io,
-            listeners: parts.listeners,
-            clock: parts.clock,
-            inbox: parts.inbox,
-            wakes: parts.wakes,
-            shard: parts.shard,
+            ended_ns: io.clock_ns(),
+            handler,
+            io,
+            listeners,
+            inbox,
             events: Events::with_capacity(EVENTS_MAX),
             events_done: 0,
             events_left: false,
             mail_left: false,
             hand_off_left: false,
-            buffer: vec![0; parts.read_buffer_bytes.max(1)],
+            buffer: vec![0; read_buffer_bytes.max(1)],
             timer: Timer::default(),
             next: Next::Now,
             slow_look_ns: 0,
-            ended_ns: parts.clock.ns(),
         }
     }
 
@@ -108,7 +94,7 @@ impl<H: Handler> Reactor<H> {
     pub(crate) fn run(mut self) -> io::Result<()> {
         loop {
             let waited = self.wait()?;
-            let begun_ns = self.clock.ns();
+            let begun_ns = self.io.clock_ns();
             self.note_lost(begun_ns, waited);
             self.io.now = Now::at(begun_ns, self.io.lost_ns);
             self.turn();
@@ -147,7 +133,7 @@ impl<H: Handler> Reactor<H> {
         if !asleep {
             timeout = Some(Duration::ZERO);
         } else if let Next::At(at_ns) = self.next
-            && self.timer.set(&self.io, self.clock, at_ns)
+            && self.timer.set(&self.io, at_ns)
         {
             // Both would wake it twice when they are due at about the same time.
             timeout = own;
@@ -190,7 +176,7 @@ impl<H: Handler> Reactor<H> {
         match self.next {
             Next::Now => Some(Duration::ZERO),
             Next::After(time) => Some(time),
-            Next::At(ns) => Some(Duration::from_nanos(ns.saturating_sub(self.clock.ns()))),
+            Next::At(ns) => Some(Duration::from_nanos(ns.saturating_sub(self.io.clock_ns()))),
             Next::Idle => None,
         }
     }
@@ -201,12 +187,12 @@ impl<H: Handler> Reactor<H> {
         self.take_events();
         self.read_hung_up();
         self.write_more();
-        self.tell_drained();
+        self.report_drained();
         self.check_slow();
         if self.hand_off_left {
             self.adopt();
         }
-        self.listeners.accept(&mut self.handler, &mut self.io, self.clock);
+        self.listeners.accept(&mut self.handler, &mut self.io);
         self.io.flush();
         self.settle();
         self.next = self.handler.turn_end(&mut self.io);
@@ -221,12 +207,12 @@ impl<H: Handler> Reactor<H> {
     }
 
     fn take_mail(&mut self) {
-        let mut stage = Stage::begin(stage::MAIL, self.clock, &self.io);
+        let mut stage = Stage::begin(stage::MAIL, &self.io);
         self.mail_left = false;
         while let Some(mail) = self.inbox.next() {
             self.io.counts.mails += 1;
             self.handler.mail(&mut self.io, mail);
-            if stage.is_over(self.clock, &self.io) {
+            if stage.is_over(&self.io) {
                 self.mail_left = true;
                 return;
             }
@@ -235,28 +221,28 @@ impl<H: Handler> Reactor<H> {
 
     /// Sockets whose last read filled the buffer, or that were released: once each.
     fn read_ready(&mut self) {
-        let mut stage = Stage::begin(stage::READY, self.clock, &self.io);
+        let mut stage = Stage::begin(stage::READY, &self.io);
         for _ in 0..self.io.lists.ready.len() {
             let Some(key) = self.io.lists.ready.pop_front() else { return };
             if let Some(socket) = self.io.sockets.get_mut(key) {
                 socket.flags &= !LISTED;
                 self.read(key);
             }
-            if stage.is_over(self.clock, &self.io) {
+            if stage.is_over(&self.io) {
                 return;
             }
         }
     }
 
     fn take_events(&mut self) {
-        let mut stage = Stage::begin(stage::EVENTS, self.clock, &self.io);
+        let mut stage = Stage::begin(stage::EVENTS, &self.io);
         // The list is lent out while its events are handled; an empty one allocates nothing.
         let events = std::mem::replace(&mut self.events, Events::with_capacity(0));
         let mut left = false;
         for event in events.iter().skip(self.events_done) {
             self.events_done += 1;
             self.take_event(event);
-            if stage.is_over(self.clock, &self.io) {
+            if stage.is_over(&self.io) {
                 left = true;
                 break;
             }
@@ -269,7 +255,7 @@ impl<H: Handler> Reactor<H> {
         let key = key_of(event.token());
         if key.slot == SPECIAL {
             match key.generation {
-                WAKER => self.wakes.woken(self.shard),
+                WAKER => self.inbox.woken(),
                 HAND_OFF => self.hand_off_left = true,
                 // Waking was all it was for.
                 TIMER => {}
@@ -308,13 +294,13 @@ impl<H: Handler> Reactor<H> {
         if self.io.lists.hung_up.is_empty() {
             return;
         }
-        let mut stage = Stage::begin(stage::HUNG_UP, self.clock, &self.io);
+        let mut stage = Stage::begin(stage::HUNG_UP, &self.io);
         while let Some(key) = self.io.lists.hung_up.pop_front() {
             if let Some(socket) = self.io.sockets.get_mut(key) {
                 socket.flags &= !LISTED;
                 self.read(key);
             }
-            if stage.is_over(self.clock, &self.io) {
+            if stage.is_over(&self.io) {
                 break;
             }
         }
@@ -407,12 +393,12 @@ impl<H: Handler> Reactor<H> {
             tracing::warn!(%error, "a connection given back could not be used");
             return;
         }
-        let Some(key) = self.io.admit(&fd) else { return };
+        let Some(key) = self.io.register_new(&fd) else { return };
         self.io.counts.adopted += 1;
         let Some(conn) = self.handler.adopted(&mut self.io, key, peer) else {
             return self.io.refuse(key, fd);
         };
-        self.io.seat(key, fd, conn, 0);
+        self.io.insert(key, fd, conn, 0);
         if !read_ahead.is_empty() {
             self.handler.readable(&mut self.io, key, &mut read_ahead);
         }
@@ -447,7 +433,7 @@ impl<H: Handler> Reactor<H> {
             before => cpu_ns.saturating_sub(before),
         };
         self.io.counts.cpu_ns = cpu_ns;
-        self.ended_ns = self.clock.ns();
+        self.ended_ns = self.io.clock_ns();
         let turn_ns = self.ended_ns.saturating_sub(begun_ns);
         // What was sent during so long a turn could not be read.
         self.io.lost_ns += if turn_ns > LOST_NS_MIN { turn_ns } else { 0 };

@@ -16,10 +16,10 @@ use crate::tables::{self, MainFd};
 static NEXT_SET: AtomicU32 = AtomicU32::new(1);
 
 /// Wakes on behalf of shards of *another* set, in whose tables the eventfd is not.
-static RELAY: Mutex<Option<Sender<Errand>>> = Mutex::new(None);
+static RELAY: Mutex<Option<Sender<WakeRequest>>> = Mutex::new(None);
 
-/// Whom the relay is to wake.
-type Errand = (Arc<WakeSet>, usize);
+/// A shard that the relay is to wake.
+type WakeRequest = (Arc<WakeSet>, usize);
 
 /// The wakers of all shards of a set.
 #[derive(Debug)]
@@ -123,7 +123,7 @@ fn waker_descriptors() -> io::Result<(OwnedFd, Option<OwnedFd>)> {
 fn start_relay() -> io::Result<()> {
     let mut relay = RELAY.lock().unwrap_or_else(PoisonError::into_inner);
     if relay.is_none() {
-        let (sender, receiver) = mpsc::channel::<Errand>();
+        let (sender, receiver) = mpsc::channel::<WakeRequest>();
         std::thread::Builder::new()
             .name("simurgh-relay".to_owned())
             .stack_size(64 << 10)

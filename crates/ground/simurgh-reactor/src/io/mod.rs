@@ -62,7 +62,7 @@ pub struct Io<T> {
     pub(crate) freed: bool,
     pub(crate) stop_listening: bool,
     pub(crate) stop: bool,
-    clock: Clock,
+    pub(crate) clock: Clock,
     linger_ns: u64,
     capacity: usize,
     stats: Arc<ReactorStats>,
@@ -281,13 +281,8 @@ impl<T> Io<T> {
         })
     }
 
-    /// Adds `frame` to what this turn writes to the connection, by reference: a burst of frames
+    /// Adds frames to what this turn writes to the connection, by reference: a burst of frames
     /// leaves in one write.
-    pub fn send_shared_later(&mut self, key: Key, frame: &Shared) {
-        self.send_run_later(key, Run::of(frame));
-    }
-
-    /// The same for several frames.
     pub fn send_run_later(&mut self, key: Key, run: Run) {
         let Some(socket) = self.sockets.get_mut(key).filter(|s| s.flags & NO_SEND == 0) else {
             return;

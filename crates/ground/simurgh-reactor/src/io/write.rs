@@ -175,7 +175,7 @@ impl<T> Io<T> {
             self.reregister(socket, key, true);
         }
         if self.waiting_bytes() > self.outbound_budget_bytes {
-            self.shed();
+            self.cut_worst();
         }
     }
 
