@@ -5,10 +5,10 @@ use std::sync::Arc;
 use simurgh_core::{Broadcast, Listener, Mail};
 use simurgh_sim_kit::fault::Fault;
 
+use super::NodeSimulation;
+use crate::app::shared::Shared;
 use crate::model::LISTENER;
 use crate::node::{MailTag, TaggedMail, number_of};
-use crate::shared::Shared;
-use crate::simulation::NodeSimulation;
 
 /// Tells the model when its shard drops a listener.
 struct ListenerGuard {

@@ -1,6 +1,11 @@
 //! The application: channels that do whatever the word of a message draws, and tell the
 //! [`Model`] what they did.
 
+pub(crate) mod handlers;
+mod presence;
+pub(crate) mod ready;
+pub(crate) mod shared;
+
 use std::cell::Cell;
 use std::sync::Arc;
 
@@ -17,7 +22,9 @@ use simurgh_sim_kit::setup::locked;
 use simurgh_sim_kit::topics::IDS;
 use simurgh_sim_kit::{EVENTS, NONE, payload};
 
-use crate::handlers::{self, Busy};
+use self::handlers::Busy;
+use self::ready::Ready;
+use self::shared::Shared;
 use crate::limits::lifetime;
 use crate::model::presence::{INTERCEPTS_DIFF, INTERCEPTS_STATE};
 use crate::model::{
@@ -25,8 +32,6 @@ use crate::model::{
     SPEAKER,
 };
 use crate::profile::{Habit, Profile};
-use crate::ready::{self, Ready};
-use crate::shared::Shared;
 
 /// What interceptors may intercept: of broadcasts, and of presence by its bits.
 const INTERCEPTS: [&[&str]; 16] = [
@@ -85,162 +90,43 @@ pub(crate) fn give_up() -> ! {
     std::panic::resume_unwind(Box::new("meant"))
 }
 
+/// A callback, or a join: its seed draws what it does, the model is told of each effect.
 pub(crate) struct Draw<'a> {
-    pub(crate) shared: &'a Arc<Shared>,
-    pub(crate) rng: Rng,
-    pub(crate) depth: u8,
-    pub(crate) chan: u32,
-    pub(crate) topic: u8,
+    shared: &'a Arc<Shared>,
+    model: &'a mut Model,
+    rng: Rng,
+    depth: u8,
+    chan: u32,
+    conn: u32,
+    topic: u8,
+    /// What it has done so far.
+    effects: Vec<Action>,
+    /// The ref of its message, and the place of its broadcast.
+    msg_ref: u32,
+    seq: u64,
 }
 
-impl Draw<'_> {
-    /// Makes a payload with a number of its own.
-    pub(crate) fn payload(
-        &mut self,
-        model: &mut Model,
-        made: PayloadInfo,
-    ) -> (u32, Payload<'static>) {
-        let profile = &self.shared.profile;
-        let is_binary = Profile::is(&mut self.rng, profile.binary);
-        let is_long = Profile::is(&mut self.rng, profile.long);
-        let pad = if is_long { profile.pad } else { 0 };
-        model.payload(PayloadInfo { is_binary, ..made }, self.rng.u32(..), pad)
+impl<'a> Draw<'a> {
+    /// A join draws what it does: it has no channel yet.
+    fn join(shared: &'a Arc<Shared>, model: &'a mut Model, joining: Joining, word: u32) -> Self {
+        let Joining { conn, topic, .. } = joining;
+        let (rng, effects) =
+            (Rng::with_seed(mixed(word, conn)), model.spare.pop().unwrap_or_default());
+        let (depth, chan, msg_ref, seq) = (0, NONE, 0, 0);
+        Self { shared, model, rng, depth, chan, conn, topic, effects, msg_ref, seq }
     }
 
-    pub(crate) fn plain(&self) -> PayloadInfo {
-        PayloadInfo::plain(self.topic, self.depth)
-    }
-
-    /// Broadcasts a message as it came in: nobody copies its payload.
-    fn echo(
-        &mut self,
-        model: &mut Model,
-        ctx: &mut Context<'_>,
-        id: u32,
-        payload: Payload<'static>,
-        effects: &mut Vec<Action>,
-    ) {
-        let event = self.rng.u8(..EVENTS.len() as u8);
-        let name = EVENTS[usize::from(event)];
-        let is_for_others = self.rng.bool();
-        let weight = model.weight(self.topic, name, &payload);
-        let made = &mut model.made[id as usize];
-        (made.event, made.depth, made.weight) = (event, 1, weight);
-        made.except = if is_for_others { self.chan } else { NONE };
-        match is_for_others {
-            true => ctx.broadcast_from(name, payload),
-            false => ctx.broadcast(name, payload),
-        }
-        effects.push(Action::Broadcast(id));
-    }
-
-    pub(crate) fn effect(
-        &mut self,
-        model: &mut Model,
-        ctx: &mut Context<'_>,
-        effects: &mut Vec<Action>,
-    ) {
-        let habit = pick(&mut self.rng, self.shared.profile.habits());
-        let rooms = model.topics.rooms;
-        let some_topic = self.rng.usize(..rooms) as u8;
-        match habit {
-            None => {}
-            Some(Habit::Push) => {
-                let made = self.plain();
-                let (id, payload) = self.payload(model, made);
-                ctx.push("p", payload);
-                effects.push(Action::Push(id));
-            }
-            Some(it @ (Habit::Broadcast | Habit::BroadcastFrom | Habit::BroadcastTo)) => {
-                self.broadcast(model, ctx, effects, it, some_topic);
-            }
-            Some(Habit::Disconnect) => {
-                let which = self.rng.usize(..IDS);
-                effects.push(Action::Broadcast(which as u32));
-                ctx.disconnect(model.topics.name(model.topics.id(which)));
-            }
-            Some(Habit::Subscribe) => {
-                ctx.subscribe(model.topics.name(some_topic));
-                effects.push(Action::Subscribe(some_topic));
-            }
-            Some(Habit::Unsubscribe) => {
-                ctx.unsubscribe(model.topics.name(some_topic));
-                effects.push(Action::Unsubscribe(some_topic));
-            }
-            // Rarer than all else, or sockets would close too soon.
-            Some(Habit::CloseSocket) if self.rng.u8(..) < 80 => {
-                ctx.close_socket(CloseCode::RESTART);
-                effects.push(Action::Close(1012));
-            }
-            Some(Habit::Tell) if self.chan != NONE && self.depth < DEPTH_MAX => {
-                let made = PayloadInfo { depth: self.depth + 1, ..self.plain() };
-                let id = model.make(made);
-                *locked(&self.shared.intent) = Some((self.chan, Intent::Info { id }));
-                ctx.handle::<Member>().send(id);
-            }
-            Some(Habit::CloseSocket | Habit::Tell) => {}
-            Some(Habit::Expire) => {
-                let word = self.rng.u32(..);
-                ctx.expire_in(lifetime(word));
-                effects.push(Action::Expire(word));
-            }
-            Some(Habit::Keep) => {
-                let chan = model.chan_mut(self.chan);
-                if let Some(it) = chan {
-                    it.handle = Some(ctx.handle());
-                }
-            }
-            Some(it @ (Habit::Track | Habit::Update | Habit::Untrack | Habit::AskState)) => {
-                self.present(model, ctx, effects, it);
-            }
-            Some(further) => self.reach(model, ctx, effects, further),
-        }
-    }
-
-    fn broadcast(
-        &mut self,
-        model: &mut Model,
-        ctx: &mut Context<'_>,
-        effects: &mut Vec<Action>,
-        how: Habit,
-        other: u8,
-    ) {
-        if self.depth >= DEPTH_MAX {
-            return;
-        }
-        let event = self.rng.u8(..EVENTS.len() as u8);
-        let topic = if how == Habit::BroadcastTo { other } else { self.topic };
-        let except = match how {
-            // A join speaks for the channel that it makes.
-            Habit::BroadcastFrom if self.chan == NONE => SPEAKER,
-            Habit::BroadcastFrom => self.chan,
-            _ => NONE,
-        };
-        let made = PayloadInfo { topic, event, except, depth: self.depth + 1, ..self.plain() };
-        let (id, payload) = self.payload(model, made);
-        let name = EVENTS[usize::from(event)];
-        match how {
-            Habit::BroadcastTo => ctx.broadcast_to(model.topics.name(topic), name, payload),
-            Habit::BroadcastFrom => ctx.broadcast_from(name, payload),
-            _ => ctx.broadcast(name, payload),
-        }
-        effects.push(Action::Broadcast(id));
-    }
-}
-
-impl Member {
-    /// A callback: draws what it does, does it, and tells.
-    fn act(&self, ctx: &mut Context<'_>, call: Call, word: u32, given: Given<'_>) -> Outcome {
-        let shared = &self.shared;
-        let Given { passed, mut ready } = given;
-        // Only the message that was prepared has anything in hand.
-        let stray = if ready.is_none() { ready::taken(shared, ctx, None) } else { None };
-        drop(stray);
-        let mut guard = shared.model();
-        let model = &mut *guard;
-        let (msg_ref, seq) = model.begin(self.chan, call);
-        model.reads(self.chan, handlers::assigned(ctx));
-        let (conn, topic) = model.chan(self.chan).map_or((NONE, 0), |it| (it.conn, it.topic));
+    /// A callback of a channel begins.
+    fn begin(
+        shared: &'a Arc<Shared>,
+        model: &'a mut Model,
+        ctx: &Context<'_>,
+        (chan, call): (u32, Call),
+        seed: u64,
+    ) -> Self {
+        let (msg_ref, seq) = model.begin(chan, call);
+        model.reads(chan, handlers::assigned(ctx));
+        let (conn, topic) = model.chan(chan).map_or((NONE, 0), |it| (it.conn, it.topic));
         let depth = match call {
             Call::HandleOut { id } | Call::HandleBroadcast { id, .. } | Call::HandleInfo { id } => {
                 model.made(id).map_or(DEPTH_MAX, |it| it.depth)
@@ -248,65 +134,163 @@ impl Member {
             Call::Terminate(_) => 1,
             _ => 0,
         };
-        let rng = Rng::with_seed(mixed(self.word, word));
-        let mut draw = Draw { shared, rng, depth, chan: self.chan, topic };
-        let mut effects = model.spare.pop().unwrap_or_default();
-        if let Some(passed) = passed {
-            pass(&mut draw, model, ctx, passed, &mut effects);
-        }
-        let profile = &shared.profile;
-        // Callbacks for each member do little, or there would be no end.
-        let is_each = matches!(call, Call::HandleOut { .. } | Call::HandleBroadcast { .. });
-        let most = if is_each && draw.rng.u8(..) < 200 { 0 } else { profile.effects_max };
-        for _ in 0..draw.rng.u8(..=most) {
-            draw.effect(model, ctx, &mut effects);
-        }
-        if let Some(it) = &mut ready
-            && let Some(payload) = it.payload.take()
-            && draw.rng.bool()
-        {
-            draw.echo(model, ctx, it.id, payload, &mut effects);
-        }
-        if shared.is_faulty(Fault::Lie) {
-            ctx.push("p", Payload::NULL);
-        }
-        let answer = ready.as_mut().and_then(|it| it.answer.take());
-        let (outcome, out) = self.outcome(&mut draw, model, ctx, (call, msg_ref), answer);
-        let is_panic = matches!(out, CallbackEnd::Panic);
-        model.end(CallbackRecord { chan: self.chan, conn, call, effects, out, msg_ref, seq });
-        drop(guard);
-        if is_panic {
-            give_up();
-        }
-        outcome
+        let (rng, effects) = (Rng::with_seed(seed), model.spare.pop().unwrap_or_default());
+        Self { shared, model, rng, depth, chan, conn, topic, effects, msg_ref, seq }
     }
 
+    /// A callback has ended: what it did takes place.
+    fn end(self, call: Call, out: CallbackEnd) {
+        let Self { model, chan, conn, effects, msg_ref, seq, .. } = self;
+        model.end(CallbackRecord { chan, conn, call, effects, out, msg_ref, seq });
+    }
+
+    /// Makes a payload with a number of its own.
+    fn payload(&mut self, made: PayloadInfo) -> (u32, Payload<'static>) {
+        let profile = &self.shared.profile;
+        let is_binary = Profile::is(&mut self.rng, profile.binary);
+        let is_long = Profile::is(&mut self.rng, profile.long);
+        let pad = if is_long { profile.pad } else { 0 };
+        self.model.payload(PayloadInfo { is_binary, ..made }, self.rng.u32(..), pad)
+    }
+
+    fn plain(&self) -> PayloadInfo {
+        PayloadInfo::plain(self.topic, self.depth)
+    }
+
+    fn push(&mut self, ctx: &mut Context<'_>) {
+        let (id, payload) = self.payload(self.plain());
+        ctx.push("p", payload);
+        self.effects.push(Action::Push(id));
+    }
+
+    /// Broadcasts a message as it came in: nobody copies its payload.
+    fn echo(&mut self, ctx: &mut Context<'_>, id: u32, payload: Payload<'static>) {
+        let event = self.rng.u8(..EVENTS.len() as u8);
+        let name = EVENTS[usize::from(event)];
+        let is_for_others = self.rng.bool();
+        let weight = self.model.weight(self.topic, name, &payload);
+        let made = &mut self.model.made[id as usize];
+        (made.event, made.depth, made.weight) = (event, 1, weight);
+        made.except = if is_for_others { self.chan } else { NONE };
+        match is_for_others {
+            true => ctx.broadcast_from(name, payload),
+            false => ctx.broadcast(name, payload),
+        }
+        self.effects.push(Action::Broadcast(id));
+    }
+
+    fn effect(&mut self, ctx: &mut Context<'_>) {
+        let habit = pick(&mut self.rng, self.shared.profile.habits());
+        let some_topic = self.rng.usize(..self.model.topics.rooms) as u8;
+        match habit {
+            None => {}
+            Some(Habit::Push) => self.push(ctx),
+            Some(it @ (Habit::Broadcast | Habit::BroadcastFrom | Habit::BroadcastTo)) => {
+                self.broadcast(ctx, it, some_topic);
+            }
+            Some(Habit::Disconnect) => {
+                let which = self.rng.usize(..IDS);
+                self.effects.push(Action::Broadcast(which as u32));
+                ctx.disconnect(self.model.topics.name(self.model.topics.id(which)));
+            }
+            Some(Habit::Subscribe) => {
+                ctx.subscribe(self.model.topics.name(some_topic));
+                self.effects.push(Action::Subscribe(some_topic));
+            }
+            Some(Habit::Unsubscribe) => {
+                ctx.unsubscribe(self.model.topics.name(some_topic));
+                self.effects.push(Action::Unsubscribe(some_topic));
+            }
+            // Rarer than all else, or sockets would close too soon.
+            Some(Habit::CloseSocket) if self.rng.u8(..) < 80 => {
+                ctx.close_socket(CloseCode::RESTART);
+                self.effects.push(Action::Close(1012));
+            }
+            Some(Habit::Tell) if self.chan != NONE && self.depth < DEPTH_MAX => {
+                let id = self.model.make(PayloadInfo { depth: self.depth + 1, ..self.plain() });
+                *locked(&self.shared.intent) = Some((self.chan, Intent::Info { id }));
+                ctx.handle::<Member>().send(id);
+            }
+            Some(Habit::CloseSocket | Habit::Tell) => {}
+            Some(Habit::Expire) => {
+                let word = self.rng.u32(..);
+                ctx.expire_in(lifetime(word));
+                self.effects.push(Action::Expire(word));
+            }
+            Some(Habit::Keep) if self.chan != NONE => self.shared.keep(self.chan, ctx.handle()),
+            Some(it @ (Habit::Track | Habit::Update | Habit::Untrack | Habit::AskState)) => {
+                self.present(ctx, it);
+            }
+            Some(further) => self.reach(ctx, further),
+        }
+    }
+
+    fn broadcast(&mut self, ctx: &mut Context<'_>, how: Habit, other: u8) {
+        if self.depth >= DEPTH_MAX {
+            return;
+        }
+        let event = self.rng.u8(..EVENTS.len() as u8);
+        let topic = if how == Habit::BroadcastTo { other } else { self.topic };
+        let except = match how {
+            // A join broadcasts for the channel that it makes.
+            Habit::BroadcastFrom if self.chan == NONE => SPEAKER,
+            Habit::BroadcastFrom => self.chan,
+            _ => NONE,
+        };
+        let made = PayloadInfo { topic, event, except, depth: self.depth + 1, ..self.plain() };
+        let (id, payload) = self.payload(made);
+        let name = EVENTS[usize::from(event)];
+        match how {
+            Habit::BroadcastTo => ctx.broadcast_to(self.model.topics.name(topic), name, payload),
+            Habit::BroadcastFrom => ctx.broadcast_from(name, payload),
+            _ => ctx.broadcast(name, payload),
+        }
+        self.effects.push(Action::Broadcast(id));
+    }
+
+    /// What an interceptor makes of a broadcast: nothing, something else, or what it is.
+    fn pass(&mut self, ctx: &mut Context<'_>, (event, payload): (&str, &Payload<'_>)) {
+        match self.rng.u8(..4) {
+            0 => {}
+            1 => self.push(ctx),
+            _ if let Some(word) = letter_of(event) => {
+                let (chan, (said, _), record) = (self.chan, payload::parse(payload), NONE);
+                ctx.push(event, payload);
+                self.effects.push(Action::Say { chan, word, said, record });
+            }
+            _ => {
+                let (id, _) = payload::parse(payload);
+                ctx.push(self.model.made(id).map_or("p", |it| event_name(it.event)), payload);
+                self.effects.push(Action::Push(id));
+            }
+        }
+    }
+
+    /// How a callback ends; `answer` is what was prepared for that.
     fn outcome(
-        &self,
-        draw: &mut Draw<'_>,
-        model: &mut Model,
+        &mut self,
         ctx: &Context<'_>,
-        (call, msg_ref): (Call, u32),
+        call: Call,
         answer: Option<(u32, Payload<'static>)>,
     ) -> (Outcome, CallbackEnd) {
         let profile = &self.shared.profile;
-        if Profile::is(&mut draw.rng, profile.panics) {
+        if Profile::is(&mut self.rng, profile.panics) {
             return (Outcome::NoReply, CallbackEnd::Panic);
         }
-        let is_stop = Profile::is(&mut draw.rng, profile.stops);
+        let is_stop = Profile::is(&mut self.rng, profile.stops);
         let how =
-            [Stop::Normal, Stop::Shutdown, Stop::Abnormal, Stop::Expired][draw.rng.usize(..4)];
+            [Stop::Normal, Stop::Shutdown, Stop::Abnormal, Stop::Expired][self.rng.usize(..4)];
         if matches!(call, Call::AfterJoin | Call::Terminate(_)) {
             return (Outcome::NoReply, CallbackEnd::Nothing);
         }
-        let is_reply = matches!(call, Call::HandleIn { .. }) && draw.rng.u8(..) < 150;
+        let is_reply = matches!(call, Call::HandleIn { .. }) && self.rng.u8(..) < 150;
         if is_reply
-            && draw.rng.u8(..) < 30
+            && self.rng.u8(..) < 30
             && let Some(to) = ctx.reply_ref()
-            && let Some(it) = model.chan_mut(self.chan)
+            && let Some(it) = self.model.chan_mut(self.chan)
         {
-            it.refs.push((to, msg_ref));
-            it.handle = Some(ctx.handle());
+            it.refs.push((to, self.msg_ref));
+            self.shared.keep(self.chan, ctx.handle());
             return (Outcome::NoReply, CallbackEnd::Nothing);
         }
         if !is_reply {
@@ -315,9 +299,8 @@ impl Member {
                 false => (Outcome::NoReply, CallbackEnd::Nothing),
             };
         }
-        let made = draw.plain();
-        let (id, payload) = answer.unwrap_or_else(|| draw.payload(model, made));
-        let word = ["ok", "error", "weird"][draw.rng.usize(..3)];
+        let (id, payload) = answer.unwrap_or_else(|| self.payload(self.plain()));
+        let word = ["ok", "error", "weird"][self.rng.usize(..3)];
         let letter = word.as_bytes().first().copied().unwrap_or_default();
         let reply = Reply::new(word, payload);
         match is_stop {
@@ -327,32 +310,44 @@ impl Member {
     }
 }
 
-/// What an interceptor makes of a broadcast: nothing, something else, or what it is.
-fn pass(
-    draw: &mut Draw<'_>,
-    model: &mut Model,
-    ctx: &mut Context<'_>,
-    (event, payload): (&str, &Payload<'_>),
-    effects: &mut Vec<Action>,
-) {
-    match draw.rng.u8(..4) {
-        0 => {}
-        1 => {
-            let made = draw.plain();
-            let (id, payload) = draw.payload(model, made);
-            ctx.push("p", payload);
-            effects.push(Action::Push(id));
+impl Member {
+    /// A callback: draws what it does, does it, and tells the model.
+    fn act(&self, ctx: &mut Context<'_>, call: Call, word: u32, given: Given<'_>) -> Outcome {
+        let shared = &self.shared;
+        let Given { passed, mut ready } = given;
+        // Only the message that was prepared has anything in hand.
+        let stray = if ready.is_none() { ready::taken(shared, ctx, None) } else { None };
+        drop(stray);
+        let mut model = shared.model();
+        let seed = mixed(self.word, word);
+        let mut draw = Draw::begin(shared, &mut model, ctx, (self.chan, call), seed);
+        if let Some(passed) = passed {
+            draw.pass(ctx, passed);
         }
-        _ if let Some(word) = letter_of(event) => {
-            let (chan, (said, _), record) = (draw.chan, payload::parse(payload), NONE);
-            ctx.push(event, payload);
-            effects.push(Action::Say { chan, word, said, record });
+        // Callbacks for each member do little, or there would be no end.
+        let is_each = matches!(call, Call::HandleOut { .. } | Call::HandleBroadcast { .. });
+        let most = if is_each && draw.rng.u8(..) < 200 { 0 } else { shared.profile.effects_max };
+        for _ in 0..draw.rng.u8(..=most) {
+            draw.effect(ctx);
         }
-        _ => {
-            let (id, _) = payload::parse(payload);
-            ctx.push(model.made(id).map_or("p", |it| event_name(it.event)), payload);
-            effects.push(Action::Push(id));
+        if let Some(it) = &mut ready
+            && let Some(payload) = it.payload.take()
+            && draw.rng.bool()
+        {
+            draw.echo(ctx, it.id, payload);
         }
+        if shared.is_faulty(Fault::Lie) {
+            ctx.push("p", Payload::NULL);
+        }
+        let answer = ready.as_mut().and_then(|it| it.answer.take());
+        let (outcome, out) = draw.outcome(ctx, call, answer);
+        let is_panic = matches!(out, CallbackEnd::Panic);
+        draw.end(call, out);
+        drop(model);
+        if is_panic {
+            give_up();
+        }
+        outcome
     }
 }
 
@@ -393,12 +388,8 @@ impl Channel for Member {
 
     fn handle_out(&mut self, ctx: &mut Context<'_>, event: &str, payload: &Payload<'_>) -> Outcome {
         let (id, word) = self.shared.model().given(payload);
-        self.act(
-            ctx,
-            Call::HandleOut { id },
-            word,
-            Given { passed: Some((event, payload)), ready: None },
-        )
+        let given = Given { passed: Some((event, payload)), ready: None };
+        self.act(ctx, Call::HandleOut { id }, word, given)
     }
 
     fn handle_broadcast(&mut self, ctx: &mut Context<'_>, broadcast: &Broadcast) -> Outcome {
@@ -438,24 +429,22 @@ pub(crate) fn join(shared: &Arc<Shared>) -> JoinFn {
 
 fn ask(shared: &Arc<Shared>, ctx: &mut Context<'_>, payload: &Payload<'_>) -> Join {
     let mut ready = ready::taken(shared, ctx, Some(payload));
-    let mut guard = shared.model();
-    let model = &mut *guard;
+    let mut model = shared.model();
     let (id, word) = model.given(payload);
     model.take_due(Due::Join { id });
     let Some(joining) = model.joining else { return Join::error(Payload::NULL) };
     if model.joined(joining.conn, joining.topic).is_some() {
         model.fail("join", format!("{joining:?} while the old channel lives"));
     }
-    let rng = Rng::with_seed(mixed(word, joining.conn));
-    let mut draw = Draw { shared, rng, depth: 0, chan: NONE, topic: joining.topic };
-    let mut effects = model.spare.pop().unwrap_or_default();
+    let mut draw = Draw::join(shared, &mut model, joining, word);
     if draw.rng.u8(..) < 60 {
-        draw.effect(model, ctx, &mut effects);
+        draw.effect(ctx);
     }
     let prepared = ready.as_mut().and_then(|it| it.answer.take());
-    let (join, answer) = decide(shared, &mut draw.rng, model, joining, Some(prepared));
+    let (join, answer) = decide(shared, &mut draw.rng, draw.model, joining, Some(prepared));
+    let effects = draw.effects;
     model.answer(joining, answer, effects);
-    drop(guard);
+    drop(model);
     join.unwrap_or_else(|| give_up())
 }
 

@@ -4,9 +4,9 @@ use simurgh_core::{NETWORK, Phase};
 use simurgh_proto::ws::CloseCode;
 use simurgh_sim_kit::delivery::RequestKind;
 
+use super::NodeSimulation;
 use crate::model::{Input, code_bit};
 use crate::op::Op;
-use crate::simulation::NodeSimulation;
 
 impl NodeSimulation {
     pub(crate) fn kick(&mut self, conn: u32) {
@@ -88,6 +88,7 @@ impl NodeSimulation {
         self.node.restart();
         let servers = std::mem::take(&mut self.servers);
         self.servers = servers.into_iter().map(|it| it.again(&self.node)).collect();
+        self.shared.forget_all();
         self.shared.model().restart();
         self.check_end();
         for client in 0..self.current.len() {

@@ -18,13 +18,14 @@ use simurgh_sim_kit::setup::locked;
 use simurgh_sim_kit::topics::IDS;
 use simurgh_sim_kit::{EVENTS, payload};
 
-use crate::client::Link;
-use crate::handlers::first_assigned;
+use super::NodeSimulation;
+use super::client::Link;
+use crate::app::handlers::first_assigned;
+use crate::app::shared::ticks;
 use crate::limits::lifetime;
 use crate::model::{Answer, Due, Input, Intent, Joining, Life, Model, PayloadInfo};
 use crate::node::{CHANNELS, Decision, MailTag, PLAIN, TaggedMail};
 use crate::op::{Kind, Op};
-use crate::simulation::{NodeSimulation, ticks};
 
 impl NodeSimulation {
     /// Does what an operation says, if it makes sense now.
@@ -301,11 +302,11 @@ impl NodeSimulation {
         let chans = model.chans.len();
         let Some(chan) = chans.checked_sub(1 + c as usize % chans.clamp(1, 16)) else { return };
         let Some(it) = model.chans.get_mut(chan) else { return };
-        let Some(handle) = it.handle.clone() else { return };
+        let Some(handle) = self.shared.handle(chan as u32) else { return };
         let answers = if c >> 8 & 1 == 0 { it.refs.pop() } else { None };
         // A channel that has ended is used once more: that comes too late.
         if it.life == Life::Ended {
-            it.handle = None;
+            self.shared.forget(chan as u32);
         }
         let topic = it.topic;
         let (id, payload) = model.payload(PayloadInfo::plain(topic, 0), c, 0);
@@ -473,8 +474,7 @@ impl NodeSimulation {
         if !self.has_failed() {
             self.check_end();
         }
-        let chans = std::mem::take(&mut self.shared.model().chans);
-        drop(chans);
+        self.shared.forget_all();
     }
 
     /// Nobody sends anything any more: undecided joins time out, and sockets of the network are

@@ -1,5 +1,8 @@
 //! The simulated node: mailboxes, bytes under way, decisions, open connections.
 
+pub(crate) mod flows;
+mod presence;
+
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
@@ -17,13 +20,10 @@ use simurgh_sim_kit::peer::Flow;
 use simurgh_sim_kit::setup::locked;
 use simurgh_sim_kit::{NONE, payload};
 
-use crate::app;
-use crate::bounds::Flows;
-use crate::handlers;
+use self::flows::Flows;
+use crate::app::shared::Shared;
+use crate::app::{self, handlers, ready};
 use crate::model::{Answer, Intent};
-use crate::presence;
-use crate::ready;
-use crate::shared::Shared;
 
 /// The user socket of clients, and that of those without serializer.
 pub(crate) const CHANNELS: u8 = 0;

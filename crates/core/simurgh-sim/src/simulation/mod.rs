@@ -1,24 +1,34 @@
 //! A run: servers, clients and the network between them, driven by operations.
 
+mod bounds;
+mod checks;
+mod client;
+mod handlers;
+mod listeners;
+mod operations;
+mod outside;
+mod presence;
+mod readings;
+
 use std::collections::VecDeque;
 use std::sync::Arc;
 
 use simurgh_core::metrics::ShardMetrics;
-use simurgh_core::{Core, Mail, Node, Phase, TICK};
+use simurgh_core::{Core, Mail, Node, Phase};
 use simurgh_reactor::{Key, Next};
 use simurgh_sim_kit::fault::Fault;
 use simurgh_sim_kit::findings::Failure;
 use simurgh_sim_kit::peer::Peer;
 use simurgh_sim_kit::transport::Transport;
 
-use crate::bounds::Pace;
-use crate::client::Link;
+use self::bounds::Pace;
+use self::client::Link;
+use self::readings::Reading;
+use crate::app::shared::{Shared, ticks};
 use crate::counts::Counts;
 use crate::model::{Input, Over};
 use crate::node::{MailTag, SimNode, TaggedMail};
 use crate::profile::Profile;
-use crate::ready::Reading;
-use crate::shared::Shared;
 
 /// One shard with its transport.
 pub(crate) struct Server {
@@ -374,10 +384,6 @@ impl NodeSimulation {
         let failure = self.shared.model().failure.clone();
         Result { failure, counts, hash }
     }
-}
-
-pub(crate) fn ticks(time: std::time::Duration) -> u32 {
-    (time.as_nanos() / TICK.as_nanos()) as u32
 }
 
 fn mail_text(mail: &Mail, tag: MailTag) -> String {

@@ -1,36 +1,18 @@
-//! Long messages, read away from their shard: what is made of them there, and how they come back.
+//! Long messages on their way to be read away from their shard, and back.
 
-use std::sync::atomic::{AtomicI64, Ordering};
-use std::sync::{Arc, Weak};
-
-use simurgh_core::{Context, Kind, Node, Phase, PrepareFn, Prepared, Received, guarded};
-use simurgh_proto::message::{Message, Payload, events};
+use simurgh_core::{Kind, Node, Phase, Received, guarded};
+use simurgh_proto::message::Message;
 use simurgh_proto::serializer::Serializer;
 use simurgh_proto::ws::CloseCode;
 use simurgh_reactor::Key;
 use simurgh_sim_kit::delivery::Request;
 use simurgh_sim_kit::peer::{ClientMessage, Content};
 
-use crate::model::{Input, PayloadInfo, code_bit};
-use crate::shared::Shared;
-use crate::simulation::NodeSimulation;
-
-/// What was made of a message: of an event its payload as it came, and an answer, to be used in
-/// the very bytes that were made.
-#[derive(Debug)]
-pub(crate) struct Ready {
-    pub(crate) id: u32,
-    pub(crate) word: u32,
-    pub(crate) payload: Option<Payload<'static>>,
-    pub(crate) answer: Option<(u32, Payload<'static>)>,
-    shared: Arc<Shared>,
-}
-
-impl Drop for Ready {
-    fn drop(&mut self) {
-        self.shared.ready.fetch_sub(1, Ordering::Relaxed);
-    }
-}
+use super::NodeSimulation;
+use super::client::{join_ref, size};
+use crate::app::ready::Ready;
+use crate::model::{Input, code_bit};
+use crate::node::CHANNELS;
 
 #[derive(Debug)]
 pub(crate) struct Reading {
@@ -40,58 +22,6 @@ pub(crate) struct Reading {
     ticket: u32,
     serializer: Serializer,
     sent: ClientMessage,
-}
-
-/// How many there are that were not dropped.
-pub(crate) type Count = AtomicI64;
-
-/// What prepares the long messages of a route.
-pub(crate) fn prepare(shared: &Arc<Shared>) -> PrepareFn {
-    let shared = Arc::downgrade(shared);
-    Arc::new(move |message| match Weak::upgrade(&shared) {
-        Some(shared) => Box::new(ready(&shared, message)) as Prepared,
-        None => Box::new(()),
-    })
-}
-
-fn ready(shared: &Arc<Shared>, message: &mut Message<'static>) -> Ready {
-    let mut model = shared.model();
-    let (id, word) = model.given(&message.payload);
-    // The application prepares, and may panic.
-    let panics = word % 64 == 1 && shared.profile.panics > 0;
-    let topic = model.topics.number(&message.topic).unwrap_or_default();
-    let pad = message.payload.len() / 2;
-    let answer = model.payload(PayloadInfo::plain(topic, 0), word, pad);
-    drop(model);
-    if panics {
-        crate::app::give_up();
-    }
-    // What replaces it must not be longer.
-    let is_taken = message.event != events::JOIN && message.payload.len() >= Payload::NULL.len();
-    let payload = is_taken.then(|| std::mem::replace(&mut message.payload, Payload::NULL));
-    shared.ready.fetch_add(1, Ordering::Relaxed);
-    Ready { id, word, payload, answer: Some(answer), shared: Arc::clone(shared) }
-}
-
-/// What was made of the message in hand, if it was prepared; `payload` is what the core passes.
-pub(crate) fn taken(
-    shared: &Shared,
-    ctx: &mut Context<'_>,
-    payload: Option<&Payload<'_>>,
-) -> Option<Ready> {
-    let ready: Option<Ready> = ctx.take_prepared();
-    let mut model = shared.model();
-    // Other callbacks than that of the message have nothing in hand.
-    let due = if payload.is_some() { model.prepared.take() } else { None };
-    let found = ready.as_ref().map(|it| it.id);
-    model.counts.prepared += u64::from(found.is_some());
-    // The payload of an event was taken where it was read.
-    let is_empty = payload.is_some_and(|it| it.json() == Some("null"));
-    let is_whole = ready.as_ref().is_none_or(|it| it.payload.is_some() == is_empty);
-    if due != found || !is_whole {
-        model.fail("prepared", format!("{found:?} is in hand, not {due:?} ({payload:?})"));
-    }
-    ready
 }
 
 impl NodeSimulation {
@@ -126,7 +56,7 @@ impl NodeSimulation {
         };
         self.tell(|| format!("a long message of #{conn} has been read"));
         let message = serializer.decode_owned(text).ok();
-        let size = message.as_ref().map(crate::client::size).unwrap_or_default();
+        let size = message.as_ref().map(size).unwrap_or_default();
         let received = message.and_then(|it| self.prepared(it));
         let net = self.servers.get_mut(shard).map(|it| &mut it.net);
         let peer = net.and_then(|it| it.peer_mut(key));
@@ -145,8 +75,7 @@ impl NodeSimulation {
                 self.step(shard, Input::Other, 1, |core, net, shared| {
                     core.resume(net, key);
                     let mut model = shared.model();
-                    let asked =
-                        Request { join_ref: crate::client::join_ref(&received.message), ..asked };
+                    let asked = Request { join_ref: join_ref(&received.message), ..asked };
                     model.message(conn, asked, size);
                     model.prepared = id;
                     drop(model);
@@ -170,7 +99,7 @@ impl NodeSimulation {
 
     /// What is made of a message, with its number if anything is; none if that panics.
     fn prepared(&self, mut message: Message<'static>) -> Option<(Received<'static>, Option<u32>)> {
-        let user_socket = self.node.user_socket(crate::node::CHANNELS)?;
+        let user_socket = self.node.user_socket(CHANNELS)?;
         let Kind::Channels(_) = &user_socket.kind else { return None };
         let route = user_socket.route(&message.topic);
         let Some(prepare) = route.and_then(|it| it.prepare.as_ref()) else {

@@ -1,21 +1,21 @@
 //! What all parts of a run share, and what a test makes go wrong in it.
 
+use std::collections::HashMap;
+use std::sync::atomic::AtomicI64;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-use simurgh_core::{Config, LimitPolicy, TICK};
+use simurgh_core::{ChannelHandle, Config, LimitPolicy, TICK};
 use simurgh_sim_kit::fault::{Fault, Faults};
 use simurgh_sim_kit::setup::{Setup, locked};
 use simurgh_sim_kit::topics::Topics;
 
-use crate::handlers;
+use super::Member;
 use crate::limits::Limits;
 use crate::model::home::Rules;
 use crate::model::presence::Presence;
 use crate::model::{Answer, Intent, Model};
 use crate::profile::Profile;
-use crate::ready;
-use crate::simulation::ticks;
 
 /// What all parts of a run share.
 #[derive(Debug)]
@@ -26,12 +26,14 @@ pub(crate) struct Shared {
     pub(crate) intent: Mutex<Option<(u32, Intent)>>,
     /// What a join that was left to be decided later was just decided to be.
     pub(crate) answer: Mutex<Option<Answer>>,
+    /// Handles of channels, by their numbers.
+    handles: Mutex<HashMap<u32, ChannelHandle<Member>>>,
     /// The work that is being linked.
     pub(crate) linking: Mutex<Option<u32>>,
     /// What is kept with sockets, and not dropped.
-    pub(crate) assigned: handlers::Count,
+    pub(crate) assigned: AtomicI64,
     /// What was made of long messages, and not dropped.
-    pub(crate) ready: ready::Count,
+    pub(crate) ready: AtomicI64,
     pub(crate) setup: Arc<Setup>,
 }
 
@@ -59,9 +61,10 @@ impl Shared {
             profile,
             intent: Mutex::default(),
             answer: Mutex::default(),
+            handles: Mutex::default(),
             linking: Mutex::default(),
-            assigned: handlers::Count::default(),
-            ready: ready::Count::default(),
+            assigned: AtomicI64::default(),
+            ready: AtomicI64::default(),
             setup: Arc::new(setup),
         }
     }
@@ -69,6 +72,26 @@ impl Shared {
     /// The model. Nobody panics while it is held.
     pub(crate) fn model(&self) -> MutexGuard<'_, Model> {
         locked(&self.model)
+    }
+
+    /// Keeps the handle of a channel.
+    pub(super) fn keep(&self, chan: u32, handle: ChannelHandle<Member>) {
+        locked(&self.handles).insert(chan, handle);
+    }
+
+    pub(crate) fn handle(&self, chan: u32) -> Option<ChannelHandle<Member>> {
+        locked(&self.handles).get(&chan).cloned()
+    }
+
+    /// Forgets the handle of a channel that has ended.
+    pub(crate) fn forget(&self, chan: u32) {
+        let handle = locked(&self.handles).remove(&chan);
+        drop(handle);
+    }
+
+    pub(crate) fn forget_all(&self) {
+        let handles = std::mem::take(&mut *locked(&self.handles));
+        drop(handles);
     }
 
     pub(crate) fn mistaken(&self, mut limits: Limits) -> Limits {
@@ -99,4 +122,8 @@ pub(crate) fn sweep_ns(config: &Config) -> u64 {
     let others = handshake_timeout.min(close_timeout).min(decision_timeout);
     let shortest = idle_timeout.as_ref().unwrap_or(others).min(others);
     (*shortest / 8).clamp(TICK, Duration::from_secs(5)).as_nanos() as u64
+}
+
+pub(crate) fn ticks(time: Duration) -> u32 {
+    (time.as_nanos() / TICK.as_nanos()) as u32
 }

@@ -4,8 +4,8 @@ use simurgh_core::{NETWORK, Phase};
 use simurgh_reactor::Key;
 use simurgh_sim_kit::peer::Peer;
 
+use super::{NodeSimulation, Server};
 use crate::model::{Model, Shard};
-use crate::simulation::{NodeSimulation, Server};
 
 impl Server {
     /// Holds what the core counts against the model.

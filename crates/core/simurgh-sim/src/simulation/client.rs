@@ -14,7 +14,7 @@ use simurgh_sim_kit::{NONE, payload, refs};
 use crate::model::limits::Size;
 use crate::model::{Input, PayloadInfo, code_bit};
 
-use crate::simulation::NodeSimulation;
+use super::NodeSimulation;
 
 pub(crate) struct Link {
     pub(crate) client: usize,
