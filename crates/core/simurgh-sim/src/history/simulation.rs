@@ -257,11 +257,7 @@ impl HistorySimulation {
             false => made,
         });
         drop(ledger);
-        let payload = payload::make(id, 0, 0, false);
-        let _ = match is_from {
-            true => handle.broadcast_from("b", payload),
-            false => handle.broadcast("b", payload),
-        };
+        handle.broadcast(is_from, id);
         self.shared.note(|| format!("a handle of channel {chan} broadcasts #{id}"));
     }
 

@@ -4,11 +4,11 @@ use std::collections::BTreeSet;
 
 use simurgh_cluster::DisconnectOutcome;
 
-use crate::ledger::Ledger;
+use super::Ledger;
 use crate::plan::SECOND;
 
 /// How long a disconnect is asked for.
-pub(crate) const LIFE_NS: u64 = 60 * SECOND;
+const LIFE_NS: u64 = 60 * SECOND;
 /// The longest span between two times that it is asked, and some more until a link is back.
 const SPAN_NS: u64 = 17 * SECOND;
 

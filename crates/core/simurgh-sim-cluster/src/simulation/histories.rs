@@ -1,16 +1,17 @@
 //! What is done about kept topics from outside of channels, and what the engine does to them.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use simurgh_core::{Broadcast, HistoryPage, HistoryRequest, KeptAt, Node, NotKept, Range};
 use simurgh_history::Position;
 use simurgh_loopback::RestartData;
+use simurgh_sim_kit::setup::locked;
+use simurgh_sim_kit::{NONE, payload};
 
-use crate::ledger::Ledger;
+use super::ClusterSimulation;
+use crate::ledger::{Entry, Ledger};
 use crate::plan::{MILLISECOND, SECOND};
-use crate::simulation::{ClusterSimulation, Shared};
-use simurgh_sim_kit::NONE;
-use simurgh_sim_kit::payload;
+use crate::shared::{Shared, SimNode};
 
 /// Ids that broadcasts are said with.
 const KEYS: u32 = 4;
@@ -85,15 +86,15 @@ impl ClusterSimulation {
 
     fn read_page(
         &self,
-        node: &crate::simulation::SimNode,
+        node: &SimNode,
         topic: usize,
         since: Option<Position>,
-        seen: Arc<std::sync::Mutex<Option<Position>>>,
+        seen: Arc<Mutex<Option<Position>>>,
     ) {
         let range = Range { since, limit: PAGE_MAX, is_reverse: false };
         let shared: Arc<Shared> = Arc::clone(&self.shared);
         let answer = Box::new(move |page: HistoryPage| {
-            *simurgh_sim_kit::setup::locked(&seen) = Some(page.position);
+            *locked(&seen) = Some(page.position);
             is_page(&mut shared.ledger(), topic, since, &page);
         });
         let name = self.shared.plan.topics.get(topic).cloned().unwrap_or_default();
@@ -114,7 +115,7 @@ impl ClusterSimulation {
         let age_ns = self.shared.plan.kept.as_ref().map_or(0, |it| it.rule.age.as_nanos() as u64);
         let mut ledger = self.shared.ledger();
         for (start, topic, seen) in asked {
-            let (seen, epoch) = (*simurgh_sim_kit::setup::locked(&seen), ledger.kept.epoch());
+            let (seen, epoch) = (*locked(&seen), ledger.kept.epoch());
             let Some(epoch) = epoch else { continue };
             let last = ledger.kept.of(epoch, topic).and_then(|it| it.last()).copied();
             // Once all of a topic is too old, a node may not know how far it went.
@@ -169,9 +170,8 @@ fn is_page(ledger: &mut Ledger, topic: usize, since: Option<Position>, page: &Hi
         }
         if let Some(before) = before {
             let entries = ledger.kept.of(at.epoch, topic).unwrap_or_default();
-            let is_between = |it: &&super::Entry| {
-                it.place > before.place && it.place < at.place && it.id != NONE
-            };
+            let is_between =
+                |it: &&Entry| it.place > before.place && it.place < at.place && it.id != NONE;
             let missed = entries.iter().find(is_between);
             if let Some(missed) = missed {
                 wrong = Some(format!("{missed:?} is missing before {at}"));

@@ -1,89 +1,21 @@
-//! Topics that are kept, on several nodes: what the engine has stored, and what clients hear of
-//! that.
+//! What the engine has stored of topics that are kept: the truth that all else is held against.
 //!
-//! The engine's log is the truth ([`Log`]). What the handlers of each client that opts in hear,
-//! over all its connections and on any node ([`TopicView`](view::TopicView)), must be the stored
-//! order without holes and without repeats, or a gap was told before anything newer. A reply
-//! `ok` says that what its channel broadcast is in the log, and nothing is there twice.
-
-mod operations;
-#[cfg(test)]
-mod tests;
-pub(crate) mod view;
+//! What the handlers of each client that opts in hear, over all its connections and on any node
+//! ([`TopicView`](crate::client::TopicView)), must be the stored order without holes and without
+//! repeats, or a gap was told before anything newer. A reply `ok` says that what its channel
+//! broadcast is in the log, and nothing is there twice.
 
 use std::collections::{BTreeMap, HashSet};
-use std::time::Duration;
 
-use fastrand::Rng;
 use simurgh_cluster::{Envelope, Kind};
-use simurgh_core::HistoryRule;
 use simurgh_history::{Epoch, Place, Position};
-use simurgh_loopback::{LogEntry, NetworkConfig, StreamLimits};
+use simurgh_loopback::LogEntry;
+use simurgh_sim_kit::{NONE, payload};
 
 use crate::plan::MILLISECOND;
-use simurgh_sim_kit::NONE;
-use simurgh_sim_kit::payload;
 
-/// What the engine's clock shows when the simulation's shows nothing, as in the loopback.
-pub(crate) const UNIX_MS: u64 = 1_767_225_600_000;
 /// An engine remembers ids for so long, less the time in which what it does is read here.
 const ID_NS: u64 = 119_000 * MILLISECOND;
-
-/// What a seed decides about kept topics.
-#[derive(Debug, Clone)]
-pub(crate) struct HistoryPlan {
-    pub(crate) rule: HistoryRule,
-    /// Of 256 clients, so many opt in, and so many of them have an id.
-    opts_in: u8,
-    has_id: u8,
-    /// Nothing goes wrong, and everything is kept: there is no reason for a gap.
-    pub(crate) is_whole: bool,
-    pub(crate) has_leaders: bool,
-    pub(crate) purges: bool,
-}
-
-impl HistoryPlan {
-    /// What a seed makes; and what that is to the network.
-    pub(crate) fn of(seed: u64, network: &mut NetworkConfig, has_faults: bool) -> Self {
-        let mut rng = Rng::with_seed(seed ^ 0x4b_43_4c_55);
-        let rule = HistoryRule {
-            count: [3, 30, 1000, 1000][rng.usize(..4)],
-            bytes: [3_000, 1 << 20, 1 << 20][rng.usize(..3)],
-            age: Duration::from_secs([20, 300, 3_000][rng.usize(..3)]),
-            only_own: false,
-        };
-        let purges = rng.u8(..) < 90;
-        let some = |rng: &mut Rng, values: [u32; 2]| match rng.u8(..) {
-            _ if !has_faults => 0,
-            0..150 => 0,
-            150..210 => values[0],
-            _ => values[1],
-        };
-        network.vanish_per_million = some(&mut rng, [5_000, 100_000]);
-        network.double_per_million = some(&mut rng, [5_000, 200_000]);
-        let age_ns = rule.age.as_nanos() as u64;
-        network.kept = Some(StreamLimits { count: rule.count, age_ns });
-        let lag_ms = if has_faults { [0, 0, 300, 3_000][rng.usize(..4)] } else { 0 };
-        network.lag_ns = 0..=lag_ms * MILLISECOND;
-        network.has_log = true;
-        let keeps_all = rule.count == 1000 && rule.bytes == 1 << 20 && rule.age.as_secs() == 3_000;
-        Self {
-            rule,
-            opts_in: 210,
-            has_id: [0, 200, 255][rng.usize(..3)],
-            is_whole: keeps_all && !has_faults && !purges,
-            has_leaders: has_faults && rng.u8(..) < 90,
-            purges,
-        }
-    }
-
-    /// Whether a client opts in, and has an id.
-    pub(crate) fn client(&self, seed: u64, number: u32) -> (bool, bool) {
-        let mut rng = Rng::with_seed(seed.rotate_left(17) ^ u64::from(number));
-        let opts_in = rng.u8(..) < self.opts_in;
-        (opts_in, opts_in && rng.u8(..) < self.has_id)
-    }
-}
 
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Entry {

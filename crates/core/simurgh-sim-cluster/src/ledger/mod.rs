@@ -5,18 +5,21 @@
 //! node must be in all lines of that node; and on every other shard that is known to want it, with
 //! its interest in force, unless some node was told that something is lost.
 
+mod disconnects;
+mod log;
+mod presences;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::{Deref, DerefMut};
 
 use simurgh_cluster::NodeId;
-use simurgh_core::ChannelHandle;
 use simurgh_sim_kit::findings::Findings;
+use simurgh_sim_kit::handle::Handle;
 
-use crate::app::Member;
-use crate::disconnects::Disconnect;
-use crate::history::Log;
+pub(crate) use self::disconnects::Disconnect;
+pub(crate) use self::log::{Entry, Log};
+pub(crate) use self::presences::{Presences, View};
 use crate::plan::ClusterPlan;
-use crate::presences::Presences;
 
 /// Where broadcasts come from that no channel of the shard made.
 const BY_MAIL: u16 = u16::MAX;
@@ -90,7 +93,7 @@ pub(crate) struct Ledger {
     pub(crate) running: Option<(usize, usize)>,
     pub(crate) made: Vec<Made>,
     pub(crate) joins: Vec<JoinRequest>,
-    pub(crate) handles: Vec<(u32, ChannelHandle<Member>)>,
+    pub(crate) handles: Vec<(u32, Handle)>,
     /// How many members there are, by start, topic and shard.
     members: BTreeMap<(usize, usize, usize), usize>,
     dues: BTreeMap<(usize, usize, u32), Due>,

@@ -10,9 +10,9 @@ use simurgh_loopback::{Direction, RestartData};
 use simurgh_sim_kit::client::Client as _;
 use simurgh_sim_kit::operation::Op;
 
+use super::ClusterSimulation;
 use crate::plan::{Kind, SECOND};
 use crate::running::RunningNode;
-use crate::simulation::ClusterSimulation;
 use crate::thread::Command;
 
 /// The longest span between two beats, and some more.
@@ -67,7 +67,7 @@ impl Faults {
 
 impl ClusterSimulation {
     /// Something goes wrong, or is mended.
-    pub(super) fn break_something(&mut self, op: Op<Kind>, slot: usize) {
+    pub(crate) fn break_something(&mut self, op: Op<Kind>, slot: usize) {
         self.faults.is_any = true;
         let link = self.running(slot).map(|it| it.link);
         match (op.kind, link) {
@@ -180,7 +180,7 @@ impl ClusterSimulation {
     }
 
     /// A node has said its last.
-    pub(super) fn end_node(&mut self, slot: usize) {
+    pub(crate) fn end_node(&mut self, slot: usize) {
         self.shared.ledger().counts.count("drained", 1);
         let within_ns = LEAVES_NS;
         let is_flushed = self.running(slot).is_some_and(|it| it.thread.node.is_flushed());
@@ -236,7 +236,7 @@ impl ClusterSimulation {
     }
 
     /// Updates which start hears which, and checks what had to be noticed by now.
-    pub(super) fn check_links(&mut self) {
+    pub(crate) fn check_links(&mut self) {
         let clock_ns = self.clock_ns;
         let is_parted = self.shared.ledger().is_parted;
         let whole: Vec<(usize, usize, bool)> =
@@ -302,7 +302,7 @@ impl ClusterSimulation {
     }
 
     /// For one node another is gone.
-    pub(super) fn is_gone(&mut self, slot: usize, id: NodeId, why: GoneReason) {
+    pub(crate) fn is_gone(&mut self, slot: usize, id: NodeId, why: GoneReason) {
         let Some(running) = self.running(slot) else { return };
         let (of, state) = (running.start, running.thread.node.state().0);
         let plan = &self.shared.plan;
@@ -331,13 +331,13 @@ impl ClusterSimulation {
     }
 
     /// Links are again as they usually are, which may be lossy.
-    pub(super) fn restore_loss(&mut self) {
+    pub(crate) fn restore_loss(&mut self) {
         let loss = self.shared.plan.network.loss_per_million;
         self.running_nodes().for_each(|it| self.network.lossy(it.link, loss));
     }
 
     /// Mends everything, and nothing is lost.
-    pub(super) fn mend(&mut self) {
+    pub(crate) fn mend(&mut self) {
         self.thaw_engine();
         self.network.elect_leader();
         if self.faults.is_engine_dead {

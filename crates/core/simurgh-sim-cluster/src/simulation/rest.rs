@@ -8,12 +8,12 @@ use std::sync::{Arc, Mutex};
 use simurgh_cluster::{Adapter, Class, LinkState, Space};
 use simurgh_core::{Node, PresenceList};
 use simurgh_sim_kit::client::Connection;
-
-use crate::plan::{MILLISECOND, SECOND};
-use crate::running::RunningNode;
-use crate::simulation::{ClusterSimulation, Listening};
 use simurgh_sim_kit::presence::PresenceEvent;
 use simurgh_sim_kit::setup::locked;
+
+use super::{ClusterSimulation, Listening};
+use crate::plan::{MILLISECOND, SECOND};
+use crate::running::RunningNode;
 
 /// How long a link may take to come back.
 const LINKS_NS: u64 = 10 * SECOND;
@@ -30,7 +30,7 @@ const HELD_LEAST: usize = 8_192;
 
 impl ClusterSimulation {
     /// Mends everything, and looks when all is at rest.
-    pub(super) fn rest(&mut self) {
+    pub(crate) fn rest(&mut self) {
         self.mend();
         let mended_ns = self.clock_ns;
         let plan = &self.shared.plan;
@@ -182,7 +182,7 @@ impl ClusterSimulation {
     }
 
     /// What is bounded is, at any time.
-    pub(super) fn check_bounds(&mut self, slot: usize) {
+    pub(crate) fn check_bounds(&mut self, slot: usize) {
         let plan = &self.shared.plan;
         let Some(running) = self.nodes.get(slot).and_then(Option::as_ref) else { return };
         let cluster = &running.thread.node;

@@ -4,8 +4,8 @@
 use simurgh_sim_kit::fault::Fault;
 use simurgh_sim_kit::findings::{Counts, Findings};
 
+use super::findings;
 use crate::plan::ClusterPlan;
-use crate::tests::findings;
 
 fn outcome(seed: u64, fault: Option<(Fault, u32)>, count: usize) -> Findings {
     findings(ClusterPlan::with_history(seed), fault, count)

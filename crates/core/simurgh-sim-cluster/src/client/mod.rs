@@ -1,15 +1,17 @@
 //! Clients: what they have joined, and what they hear is held against what their shard accepted.
 
+mod view;
+
 use simurgh_history::Position;
 use simurgh_proto::message::{Payload, Ref, events};
 use simurgh_proto::serializer::ServerMessage;
 use simurgh_sim_kit::client::{self, Connection, number_of};
 use simurgh_sim_kit::payload;
 
-use crate::history::view::{TopicView, Viewer};
-use crate::ledger::Ledger;
+pub(crate) use self::view::TopicView;
+use self::view::Viewer;
+use crate::ledger::{Ledger, View};
 use crate::plan::ClusterPlan;
-use crate::presences::View;
 
 #[derive(Debug, Clone)]
 pub(crate) struct Current {

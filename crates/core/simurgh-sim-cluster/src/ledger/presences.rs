@@ -3,8 +3,9 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use crate::ledger::Ledger;
 use simurgh_sim_kit::presence::{Meta, PhxRef, PresenceEvent};
+
+use super::Ledger;
 
 /// One state of an entry; its number is that of its meta.
 #[derive(Debug, Clone, Copy)]

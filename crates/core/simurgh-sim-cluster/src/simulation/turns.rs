@@ -8,11 +8,12 @@ use simurgh_reactor::Next;
 use simurgh_sim_kit::payload;
 use simurgh_sim_kit::shard::Turns;
 
+use super::ClusterSimulation;
 use crate::client::Client;
 use crate::ledger::Ledger;
 use crate::plan::ClusterPlan;
-use crate::running::{RunningNode, Shard};
-use crate::simulation::{ClusterSimulation, Shared, SimNode};
+use crate::running::RunningNode;
+use crate::shared::{Shard, Shared, SimNode};
 use crate::thread::Command;
 
 impl Turns for ClusterSimulation {

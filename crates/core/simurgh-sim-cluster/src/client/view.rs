@@ -4,8 +4,7 @@ use simurgh_core::GapReason;
 use simurgh_history::{Epoch, Place, Position};
 use simurgh_proto::message::Payload;
 
-use super::Entry;
-use crate::ledger::Ledger;
+use crate::ledger::{Entry, Ledger};
 
 #[derive(Debug, Default)]
 pub(crate) struct TopicView {

@@ -1,5 +1,10 @@
 //! The simulation: nodes, clients and the network between them, and what operations do.
 
+mod faults;
+mod histories;
+mod rest;
+mod turns;
+
 use std::sync::{Arc, Mutex};
 
 use fastrand::Rng;
@@ -13,18 +18,15 @@ use simurgh_sim_kit::operation::Op;
 use simurgh_sim_kit::run::Simulation;
 use simurgh_sim_kit::setup::locked;
 use simurgh_sim_kit::shard::Turns;
-use simurgh_sim_kit::{NONE, node, payload, setup};
+use simurgh_sim_kit::{NONE, payload};
 
+use self::faults::Faults;
 use crate::client::{Client, Current};
-use crate::disconnects::Disconnect;
-use crate::faults::Faults;
-use crate::ledger::{JoinRequest, Ledger};
+use crate::ledger::{Disconnect, JoinRequest, Ledger};
 use crate::plan::{self, ClusterPlan, Kind, MILLISECOND};
 use crate::running::RunningNode;
+use crate::shared::Shared;
 use crate::thread::Command;
-
-pub(crate) type Shared = setup::Shared<Ledger, ClusterPlan>;
-pub(crate) type SimNode = node::SimNode<Ledger, ClusterPlan>;
 
 /// Somebody outside of channels who listens.
 pub(crate) struct Listening {
@@ -228,11 +230,7 @@ impl ClusterSimulation {
         // Its channel may have ended when that comes to it.
         ledger.made[id as usize].is_optional = true;
         drop(ledger);
-        let payload = payload::make(id, 0, 0, false);
-        let _ = match is_from {
-            true => handle.broadcast_from("b", payload),
-            false => handle.broadcast("b", payload),
-        };
+        handle.broadcast(is_from, id);
         self.shared.note(|| format!("a handle of channel {chan} broadcasts #{id}"));
     }
 
