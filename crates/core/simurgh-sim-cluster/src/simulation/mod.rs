@@ -199,7 +199,7 @@ impl ClusterSimulation {
         simurgh_sim_kit::client::Client::disconnected(it);
         self.shared.note(|| format!("client {client} is gone"));
         if let Some(shard) = self.shard(line.slot, line.shard) {
-            shard.net.schedule_removal(line.key);
+            shard.net.removals.push(line.key);
             shard.next_ns = 0;
         }
     }

@@ -227,7 +227,7 @@ impl HistorySimulation {
     /// A shard notices that a client is gone; whether one is.
     pub(super) fn notice_gone(&mut self) -> bool {
         let Some((shard, key)) = self.gone.pop() else { return false };
-        self.shards[shard].net.schedule_removal(key);
+        self.shards[shard].net.removals.push(key);
         self.remove_connections(0, shard);
         true
     }

@@ -47,9 +47,7 @@ impl Server {
             model.fail("seats", text);
         }
     }
-}
 
-impl Server {
     /// What was over a limit, and what has expired.
     fn check_limits(&self, model: &mut Model) {
         let metrics = &self.metrics;

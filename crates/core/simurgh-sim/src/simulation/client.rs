@@ -4,8 +4,9 @@ use simurgh_core::{Phase, Received, Wire};
 use simurgh_proto::message::{Message, Payload, events};
 use simurgh_proto::serializer::{Frame, Kind, Serializer};
 use simurgh_proto::session::client::{Client, Topic};
-use simurgh_proto::ws::{CloseCode, Decoder, Event, Limits, Role};
+use simurgh_proto::ws::{CloseCode, Decoder};
 use simurgh_reactor::Key;
+use simurgh_sim_kit::client::{self, Read};
 use simurgh_sim_kit::delivery::{Delivery, Request, RequestKind};
 use simurgh_sim_kit::fault::Fault;
 use simurgh_sim_kit::peer::{ClientMessage, Content, Value};
@@ -37,10 +38,6 @@ pub(crate) struct Link {
 impl Link {
     pub(crate) fn name(&self) -> String {
         format!("client {} ({:?}, shard {})", self.client, self.wire, self.shard)
-    }
-
-    pub(crate) fn serializer(&self) -> Serializer {
-        if self.wire == Wire::V1 { Serializer::V1 } else { Serializer::V2 }
     }
 }
 
@@ -108,7 +105,7 @@ impl NodeSimulation {
         if kind != RequestKind::Event {
             return;
         }
-        let bytes = payload::bytes(payload).to_vec();
+        let bytes = payload.data().to_vec();
         let kind = if payload.binary().is_some() { Kind::Binary } else { Kind::Text };
         let who = self.links.get(conn as usize).map(Link::name).unwrap_or_default();
         self.tell(|| format!("{who} sends #{id}"));
@@ -157,7 +154,11 @@ impl NodeSimulation {
             payload,
         };
         let mut bytes = Vec::with_capacity(96);
-        let Ok(kind) = link.serializer().message(&mut bytes, &message) else { return };
+        let Ok(kind) =
+            link.wire.serializer().unwrap_or(Serializer::V2).message(&mut bytes, &message)
+        else {
+            return;
+        };
         let who = link.name();
         self.tell(|| format!("{who} sends {event} #{id} to {name} (refs {join_ref}, {msg_ref})"));
         let asked = Request { kind: asks, topic, join_ref, msg_ref, id };
@@ -186,7 +187,7 @@ impl NodeSimulation {
         let count = messages.min(peer.inbound.len());
         if count == 0 {
             if peer.has_shut && peer.inbound.is_empty() && peer.stash.is_empty() {
-                self.servers[shard].net.schedule_removal(key);
+                self.servers[shard].net.removals.push(key);
                 self.remove_connections(shard);
                 return true;
             }
@@ -329,52 +330,28 @@ impl NodeSimulation {
 
     fn take_bytes(&mut self, conn: u32, bytes: &mut [u8]) {
         let Some(link) = self.links.get_mut(conn as usize) else { return };
-        let (serializer, wire) = (link.serializer(), link.wire);
+        let Link { decoder, session, wire, .. } = link;
         let mut model = self.shared.model();
-        let mut rest = bytes;
         let mut answers = None;
-        loop {
-            let frame = match link.decoder.next(Role::Client, &Limits::default(), &mut rest) {
-                Ok(Some(Event::Text(text))) => Ok(text),
-                Ok(Some(Event::Binary(data))) => Err(data),
-                Ok(Some(Event::Close(frame))) => {
-                    let code = frame.as_ref().map(|it| it.code.0);
-                    model.seen_close(conn, code);
-                    model.seen_reason(conn, &frame.map(|it| it.reason).unwrap_or_default());
-                    answers = Some(code);
-                    continue;
-                }
-                Ok(Some(_)) => continue,
-                Ok(None) => break,
-                Err(error) => {
-                    model.fail("frame", format!("socket {conn}: {error:?}"));
-                    break;
-                }
-            };
-            let frame = match &frame {
-                Ok(text) => Frame::Text(text),
-                Err(data) => Frame::Binary(data),
-            };
-            if wire == Wire::Plain {
-                let payload = match frame {
-                    Frame::Text(text) => Payload::Json(text.into()),
-                    Frame::Binary(data) => Payload::Binary(data.into()),
-                };
-                let said = payload::parse(&payload).0;
-                let line = Delivery::raw(said);
-                let topic = model.topics.plain();
+        client::read(decoder, *wire, bytes, |read| match read {
+            Read::Message(message) => {
+                let (topic, line, sum) = Delivery::of(&model.topics, &message);
+                model.seen(conn, topic, line, sum);
+                session.handle(&message);
+            }
+            Read::Plain(payload) => {
+                let (topic, line) =
+                    (model.topics.plain(), Delivery::raw(payload::parse(&payload).0));
                 model.seen(conn, Some(topic), line, payload::sum(&payload));
-                continue;
             }
-            match serializer.decode_server(frame) {
-                Ok(message) => {
-                    let (topic, line, sum) = Delivery::of(&model.topics, &message);
-                    model.seen(conn, topic, line, sum);
-                    link.session.handle(&message);
-                }
-                Err(error) => model.fail("frame", format!("socket {conn}: {error:?}")),
+            Read::Close(frame) => {
+                let code = frame.as_ref().map(|it| it.code.0);
+                model.seen_close(conn, code);
+                model.seen_reason(conn, &frame.map(|it| it.reason).unwrap_or_default());
+                answers = Some(code);
             }
-        }
+            Read::Wrong(error) => model.fail("frame", format!("socket {conn}: {error}")),
+        });
         drop(model);
         if let Some(code) = answers {
             self.send_close(conn, code);

@@ -6,33 +6,10 @@ use super::NodeSimulation;
 use crate::app::Member;
 use crate::app::handlers::Speech;
 use crate::model::{Intent, Life};
-use crate::op::{Kind, Op};
 
 impl NodeSimulation {
-    /// Does what concerns handlers that wait, and what lies beyond a socket's messages.
-    pub(crate) fn reach_further(&mut self, op: Op) {
-        let Op { kind, a, b, c } = op;
-        let reaches = self.shared.profile.features.reaches;
-        match kind {
-            Kind::Done => self.done(usize::from(a), c),
-            Kind::Finish if reaches => self.end_work(usize::from(a)),
-            Kind::Speak if reaches => self.speak(c),
-            Kind::Listen if reaches => {
-                let topic = self.some_topic(b);
-                self.begin_listening(topic, c);
-            }
-            Kind::Unlisten => self.unlisten(c),
-            Kind::Burst => self.burst(op),
-            Kind::Who => {
-                let topic = self.some_topic(b);
-                self.ask_who(topic);
-            }
-            _ => {}
-        }
-    }
-
     /// A handler that waits is done; its channel may have ended meanwhile.
-    fn done(&mut self, which: usize, c: u32) {
+    pub(super) fn done(&mut self, which: usize, c: u32) {
         let mut model = self.shared.model();
         let which = which.checked_rem(model.handlers.len()).unwrap_or(0);
         if which >= model.handlers.len() {
@@ -48,7 +25,7 @@ impl NodeSimulation {
     }
 
     /// Linked work other than a handler ends by itself.
-    fn end_work(&mut self, which: usize) {
+    pub(super) fn end_work(&mut self, which: usize) {
         let mut model = self.shared.model();
         let count = model.tasks.len();
         let Some(at) = count.checked_sub(1 + which % count.clamp(1, 16)) else { return };
@@ -58,7 +35,7 @@ impl NodeSimulation {
     }
 
     /// The handle of one of the last channels broadcasts.
-    fn speak(&mut self, c: u32) {
+    pub(super) fn speak(&mut self, c: u32) {
         let mut model = self.shared.model();
         let chans = model.chans.len();
         let Some(chan) = chans.checked_sub(1 + c as usize % chans.clamp(1, 16)) else { return };

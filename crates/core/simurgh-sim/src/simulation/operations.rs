@@ -31,29 +31,19 @@ impl NodeSimulation {
     /// Does what an operation says, if it makes sense now.
     pub(crate) fn run(&mut self, op: Op) {
         let Op { kind, a, b, c } = op;
-        let conn = self.link_of(a);
+        let (conn, topic) = (self.link_of(a), self.some_topic(b));
+        let is_binary = self.shared.profile.binary > 0 && c % 8 == 3;
+        let reaches = self.shared.profile.features.reaches;
         match (kind, conn) {
             (Kind::Connect, None) => self.connect(a, c),
-            (Kind::Join, Some(conn)) => {
-                let topic = self.some_topic(b);
-                self.say(conn, RequestKind::Join, topic, c, self.is_binary(c));
-            }
-            (Kind::Push, Some(conn)) => {
-                let topic = self.some_topic(b);
-                self.say(conn, RequestKind::Event, topic, c, self.is_binary(c));
-            }
-            (Kind::Leave, Some(conn)) => {
-                let topic = self.some_topic(b);
-                self.say(conn, RequestKind::Leave, topic, c, false);
-            }
+            (Kind::Join, Some(conn)) => self.say(conn, RequestKind::Join, topic, c, is_binary),
+            (Kind::Push, Some(conn)) => self.say(conn, RequestKind::Event, topic, c, is_binary),
+            (Kind::Leave, Some(conn)) => self.say(conn, RequestKind::Leave, topic, c, false),
             (Kind::Heartbeat, Some(conn)) => {
                 let topic = self.shared.model().topics.phoenix();
                 self.say(conn, RequestKind::Heartbeat, topic, 0, false);
             }
-            (Kind::Odd, Some(conn)) => {
-                let topic = self.some_topic(b);
-                self.say_oddly(conn, topic, c);
-            }
+            (Kind::Odd, Some(conn)) => self.say_oddly(conn, topic, c),
             (Kind::Read, Some(conn)) => self.read_some(conn, usize::from(b % 4) + 1),
             (Kind::Take, Some(conn)) => self.take_some(conn, c),
             (Kind::Write, Some(conn)) => self.write(conn),
@@ -65,9 +55,7 @@ impl NodeSimulation {
             }
             (Kind::Mail, _) => {
                 if let Some(shard) = self.shard(a) {
-                    for _ in 0..=b % 4 {
-                        self.take_mail(shard);
-                    }
+                    (0..=b % 4).for_each(|_| _ = self.take_mail(shard));
                 }
             }
             (Kind::Turn, _) => {
@@ -77,29 +65,30 @@ impl NodeSimulation {
                 }
             }
             (Kind::Decide, _) => self.decide(usize::from(a)),
-            (Kind::Publish, _) => self.publish(b, c),
+            (Kind::Publish, _) => self.publish(topic, c),
             (Kind::Handle, _) => self.handle(c),
             (Kind::Disconnect, _) => self.disconnect(usize::from(b)),
             (Kind::Wait, _) => self.wait(c),
             (Kind::Drain, _) => self.drain(a, c),
             (Kind::Restart, _) => self.restart(c),
-            (Kind::Reading, _) => {
-                self.was_read(usize::from(a));
-            }
+            (Kind::Reading, _) => _ = self.was_read(usize::from(a)),
             (Kind::Kick, Some(conn)) => self.kick(conn),
             (Kind::Rest, _) => {
                 self.tell(|| "all comes to rest".to_owned());
                 self.rest();
             }
-            _ => self.reach_further(op),
+            (Kind::Done, _) => self.done(usize::from(a), c),
+            (Kind::Finish, _) if reaches => self.end_work(usize::from(a)),
+            (Kind::Speak, _) if reaches => self.speak(c),
+            (Kind::Listen, _) if reaches => self.begin_listening(topic, c),
+            (Kind::Unlisten, _) => self.unlisten(c),
+            (Kind::Burst, Some(conn)) => self.burst(conn, topic, c),
+            (Kind::Who, _) => self.ask_who(topic),
+            _ => {}
         }
     }
 
-    fn is_binary(&self, c: u32) -> bool {
-        self.shared.profile.binary > 0 && c % 8 == 3
-    }
-
-    pub(crate) fn some_topic(&self, b: u16) -> u8 {
+    fn some_topic(&self, b: u16) -> u8 {
         let topics = &self.shared.model().topics;
         match b % 32 {
             31 => topics.unmatched(),
@@ -218,7 +207,7 @@ impl NodeSimulation {
         match kind {
             Kind::Vanish => {
                 self.shared.model().counts.vanished += 1;
-                self.servers[shard].net.schedule_removal(key);
+                self.servers[shard].net.removals.push(key);
                 self.remove_connections(shard);
             }
             Kind::Close => self.send_close(conn, c.is_multiple_of(2).then_some(1000)),
@@ -262,8 +251,7 @@ impl NodeSimulation {
         self.node.put(shard, TaggedMail::new(mail, MailTag::Joined(conn, ticket, answer)));
     }
 
-    fn publish(&mut self, b: u16, c: u32) {
-        let topic = self.some_topic(b);
+    fn publish(&mut self, topic: u8, c: u32) {
         let mut model = self.shared.model();
         let event = (c % EVENTS.len() as u32) as u8;
         let is_binary = self.shared.profile.binary > 0 && c >> 8 & 7 == 0;
@@ -424,7 +412,7 @@ impl NodeSimulation {
             if peer.is_held && !waits {
                 return Some(format!("socket {conn} is held"));
             }
-            let has_all = peer.waits() == 0 && peer.pipe.is_empty() && peer.heard.is_empty();
+            let has_all = peer.queue.is_empty() && peer.pipe.is_empty() && peer.heard.is_empty();
             if !has_all && !is_lost {
                 return Some(format!("socket {conn} has not taken all"));
             }
@@ -460,7 +448,7 @@ impl NodeSimulation {
         for conn in self.open_links() {
             if let Some(link) = self.links.get(conn as usize).filter(|it| !it.is_over) {
                 let (shard, key) = (link.shard, link.key);
-                self.servers[shard].net.schedule_removal(key);
+                self.servers[shard].net.removals.push(key);
                 self.remove_connections(shard);
             }
         }

@@ -5,16 +5,13 @@ use simurgh_proto::ws::CloseCode;
 use simurgh_sim_kit::delivery::RequestKind;
 
 use super::NodeSimulation;
+use super::client::Link;
 use crate::model::{Input, code_bit};
-use crate::op::Op;
 
 impl NodeSimulation {
     pub(crate) fn kick(&mut self, conn: u32) {
-        let Some((shard, key, who)) =
-            self.links.get(conn as usize).map(|it| (it.shard, it.key, it.name()))
-        else {
-            return;
-        };
+        let Some(link) = self.links.get(conn as usize) else { return };
+        let (shard, key, who) = (link.shard, link.key, link.name());
         let Some(was_open) = self.peer(conn).map(|it| it.socket.is_open()) else { return };
         self.tell(|| format!("somebody has {who} closed"));
         let mut model = self.shared.model();
@@ -33,9 +30,7 @@ impl NodeSimulation {
 
     /// The transport finds a client's bytes wrong, or too many.
     pub(crate) fn fail_socket(&mut self, conn: u32, code: CloseCode) {
-        let Some((shard, key)) = self.links.get(conn as usize).map(|it| (it.shard, it.key)) else {
-            return;
-        };
+        let Some(&Link { shard, key, .. }) = self.links.get(conn as usize) else { return };
         if let Some(it) = self.shared.model().conn_mut(conn) {
             it.codes |= code_bit(code.0);
             it.is_cut = true;
@@ -57,13 +52,11 @@ impl NodeSimulation {
     }
 
     /// A client says the same several times, and all of it is read.
-    pub(crate) fn burst(&mut self, op: Op) {
-        let Some(conn) = self.link_of(op.a).filter(|_| self.shared.profile.features.is_limited)
-        else {
+    pub(crate) fn burst(&mut self, conn: u32, topic: u8, c: u32) {
+        if !self.shared.profile.features.is_limited {
             return;
-        };
-        let topic = self.some_topic(op.b);
-        let kind = match op.c % 16 {
+        }
+        let kind = match c % 16 {
             0..3 => RequestKind::Join,
             3 => RequestKind::Heartbeat,
             4 => RequestKind::Leave,
@@ -71,8 +64,8 @@ impl NodeSimulation {
         };
         let phoenix = self.shared.model().topics.phoenix();
         let topic = if kind == RequestKind::Heartbeat { phoenix } else { topic };
-        for n in 0..2 + op.c / 16 % 9 {
-            self.say(conn, kind, topic, op.c.rotate_left(n), false);
+        for n in 0..2 + c / 16 % 9 {
+            self.say(conn, kind, topic, c.rotate_left(n), false);
         }
         self.read(conn, usize::MAX);
     }
@@ -92,10 +85,8 @@ impl NodeSimulation {
         self.shared.model().restart();
         self.check_end();
         for client in 0..self.current.len() {
-            self.come_back(
-                client,
-                c.wrapping_mul(0x9e37_79b1).wrapping_add(client as u32 * 0x9_1d3),
-            );
+            let c = c.wrapping_mul(0x9e37_79b1).wrapping_add(client as u32 * 0x9_1d3);
+            self.come_back(client, c);
         }
     }
 
