@@ -1,4 +1,5 @@
 //! The answer as a server writes it.
+use alloc::format;
 use alloc::vec::Vec;
 
 use super::accept_key;
@@ -25,13 +26,11 @@ pub fn write_accept(key: &str, subprotocol: Option<&str>, out: &mut Vec<u8>) {
 /// `content-length` is written here; other headers are the caller's `headers`. A header that could
 /// forge further lines (a CR, LF or NUL in its value, or an invalid name) is left out.
 pub fn write_refusal(status: u16, headers: &[(&str, &str)], body: &str, out: &mut Vec<u8>) {
-    out.extend_from_slice(b"HTTP/1.1 ");
-    write_number(usize::from(status), out);
-    out.push(b' ');
-    out.extend_from_slice(reason(status).as_bytes());
-    out.extend_from_slice(b"\r\nconnection: close\r\ncontent-length: ");
-    write_number(body.len(), out);
-    out.extend_from_slice(b"\r\n");
+    let (reason, body_bytes) = (reason(status), body.len());
+    let head = format!(
+        "HTTP/1.1 {status} {reason}\r\nconnection: close\r\ncontent-length: {body_bytes}\r\n"
+    );
+    out.extend_from_slice(head.as_bytes());
     for (name, value) in headers {
         write_header(name, value, out);
     }
@@ -58,21 +57,6 @@ const fn is_token_byte(byte: u8) -> bool {
             byte,
             b'!' | b'#'..=b'\'' | b'*' | b'+' | b'-' | b'.' | b'^' | b'_' | b'`' | b'|' | b'~'
         )
-}
-
-fn write_number(number: usize, out: &mut Vec<u8>) {
-    let start = out.len();
-    let mut left = number;
-    loop {
-        out.push(b'0' + (left % 10) as u8);
-        left /= 10;
-        if left == 0 {
-            break;
-        }
-    }
-    if let Some(digits) = out.get_mut(start..) {
-        digits.reverse();
-    }
 }
 
 /// The reason phrase of the statuses that a refusal may have; nobody reads it but people.
