@@ -21,8 +21,9 @@ const ACCEPT_LAST_MAX: usize = 8192;
 /// How long accepting rests when the system has no memory or descriptors left.
 const PAUSE_NS: u64 = 100_000_000;
 
-/// Room for so many listeners at least. A block of the size of one listener would live for ever among the
-/// blocks of that size that connections come and go with, and keep a page of the allocator for it.
+/// Room for so many listeners at least. A block of the size of one listener would live for ever
+/// among the blocks of that size that connections come and go with, and keep a page of the
+/// allocator for it.
 const LISTENERS_ROOM: usize = 4;
 
 /// A shard's listening sockets.

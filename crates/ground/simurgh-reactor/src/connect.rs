@@ -20,11 +20,11 @@ use crate::slab::{CONNECTING, NO_READ, RESETS, SHUT};
 use crate::turn::Reactor;
 
 impl<T> Io<T> {
-    /// Opens a connection to `to`. What becomes of it is told later: once by
-    /// [`Handler::connected`], or by [`Handler::closed`] with [`crate::Closed::Unconnected`]. What
+    /// Opens a connection to `to`. The outcome comes later: one call of [`Handler::connected`], or
+    /// one of [`Handler::closed`] with [`crate::Closed::Unconnected`]. What
     /// is sent before waits for that.
     ///
-    /// An error is what the system said at once (no descriptor left, no free port, no route),
+    /// An error is what the system returned at once (no descriptor left, no free port, no route),
     /// as its own number ([`io::Error::raw_os_error`]); `conn` comes back with it. Only descriptors
     /// and ports limit how many there are, not [`Io::capacity`].
     ///

@@ -14,7 +14,7 @@ use crate::turn::Reactor;
 impl<H: Handler> Reactor<H> {
     /// Ends what is to end. The handler may send and close more meanwhile, so it goes on until
     /// nothing is left, or for some rounds; the rest then waits for the next turn.
-    pub(crate) fn settle(&mut self) {
+    pub(crate) fn end_connections(&mut self) {
         const ROUNDS_MAX: usize = 8;
         self.io.expire_linger();
         for _ in 0..ROUNDS_MAX {
@@ -67,7 +67,7 @@ impl<H: Handler> Reactor<H> {
 }
 
 impl<T> Io<T> {
-    /// Whether something waits for [`Reactor::settle`].
+    /// Whether something waits for [`Reactor::end_connections`].
     pub(crate) fn has_endings(&self) -> bool {
         !(self.lists.closing.is_empty()
             && self.lists.slow.is_empty()
@@ -127,7 +127,8 @@ impl<T> Io<T> {
             if flags & CLOSING != 0 {
                 match (waits, flags & OVER != 0) {
                     (true, _) => self.linger(key),
-                    // The peer has its farewell; it lingers until it closes too, or its time is up.
+                    // The peer has its last frame; it lingers until it closes too, or its time is
+                    // up.
                     (false, true) => net::shutdown_write(fd),
                     (false, false) => self.schedule_close(key, end_reason(flags)),
                 }
@@ -137,12 +138,12 @@ impl<T> Io<T> {
         }
     }
 
-    /// Leaves a slow connection only its farewell, and some time to take it.
-    fn cut(&mut self, key: Key, farewell: Vec<u8>) {
+    /// Leaves a slow connection only its last frame, and some time to take it.
+    fn cut(&mut self, key: Key, last_frame: Vec<u8>) {
         let Some(socket) = self.sockets.get_mut(key) else { return };
         socket.flags |= CLOSING;
         if socket.queue.is_some() {
-            self.cut_queue(key, farewell);
+            self.cut_queue(key, last_frame);
         }
         if self.sockets.get(key).is_some_and(|socket| socket.flags & MUTE != 0) {
             return self.reset(key, Closed::Slow);

@@ -26,7 +26,7 @@
 //! - An idle connection costs its record and 24 bytes; a buffer exists only for a slow peer, and
 //!   what waits for many of them is there once ([`Shared`], [`Run`]).
 //! - A *local* connection ([`Io::open_local`]) is one like any other, but without a descriptor:
-//!   what is sent to it comes to [`Handler::local`], and what it says is the handler's to know.
+//!   what is sent to it comes to [`Handler::local`], and its input is up to the handler.
 //!
 //! What a handler must do: never block, never start a thread from the shard (it would share the
 //! shard's descriptor table; tokio's `spawn_blocking` may do so), never use a descriptor of

@@ -26,7 +26,7 @@ const PAUSE_MAX: Duration = Duration::from_millis(20);
 pub struct ListenError {
     /// The address.
     pub address: SocketAddr,
-    /// What the system said.
+    /// The error of the system.
     pub source: io::Error,
 }
 
@@ -35,7 +35,7 @@ pub struct ListenError {
 pub struct ConnectOptions {
     /// The local address. With port 0 the kernel chooses the port when it knows the destination,
     /// so that each destination has all ports; another port may be that of a connection to
-    /// elsewhere, too. Default: what the route says.
+    /// elsewhere, too. Default: that of the route.
     pub from: Option<SocketAddr>,
     /// Size of the kernel's buffer for what is received, bytes; the kernel doubles it. Default:
     /// the system's, which grows with what arrives.
@@ -99,19 +99,19 @@ pub(crate) fn reserve(address: SocketAddr) -> Result<(OwnedFd, SocketAddr), List
             // Else old connections in TIME_WAIT would keep a server that starts again away.
             sockopt::set_socket_reuseaddr(&fd, true)?;
             rustix::net::bind(&fd, &address)?;
-            take(&fd)?;
+            make_exclusive(&fd)?;
         }
         reuse_port(&fd)?;
         let actual = socket_addr(rustix::net::getsockname(&fd)?)?;
         Ok((fd, actual))
     };
-    again(bound).map_err(|source| ListenError { address, source })
+    retry_in_use(bound).map_err(|source| ListenError { address, source })
 }
 
 /// Of two sockets that begin to listen at once Linux may refuse both, for each counts as listening
 /// before it is known whether it may. Then it is tried again a little later, and not as long as the
 /// other one.
-fn again<T>(listening: impl Fn() -> io::Result<T>) -> io::Result<T> {
+fn retry_in_use<T>(listening: impl Fn() -> io::Result<T>) -> io::Result<T> {
     for _ in 0..ATTEMPTS {
         match listening() {
             Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
@@ -129,7 +129,7 @@ fn again<T>(listening: impl Fn() -> io::Result<T>) -> io::Result<T> {
 /// listening does, for the system lets only one of them. Bound is what it stays, no longer for
 /// others to reuse.
 #[cfg(target_os = "linux")]
-fn take(fd: &OwnedFd) -> rustix::io::Result<()> {
+fn make_exclusive(fd: &OwnedFd) -> rustix::io::Result<()> {
     rustix::net::listen(fd, 0)?;
     // Before it stops listening, or there were a moment for another one.
     sockopt::set_socket_reuseaddr(fd, false)?;
@@ -137,9 +137,9 @@ fn take(fd: &OwnedFd) -> rustix::io::Result<()> {
     rustix::net::shutdown(fd, Shutdown::Read)
 }
 
-/// Elsewhere an address can be bound once, whoever may reuse it.
+/// Elsewhere an address can be bound once, whether it may be reused or not.
 #[cfg(not(target_os = "linux"))]
-fn take(_: &OwnedFd) -> rustix::io::Result<()> {
+fn make_exclusive(_: &OwnedFd) -> rustix::io::Result<()> {
     Ok(())
 }
 
@@ -163,7 +163,7 @@ pub(crate) fn listen(
         expect_answers(&fd)?;
         Ok(fd)
     };
-    again(listening).map_err(|source| ListenError { address, source })
+    retry_in_use(listening).map_err(|source| ListenError { address, source })
 }
 
 fn listening_socket(address: SocketAddr) -> io::Result<OwnedFd> {

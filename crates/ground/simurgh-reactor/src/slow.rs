@@ -1,9 +1,9 @@
-//! Peers that do not read: who keeps output waiting too long, and who goes when too much waits.
+//! Peers that do not read: which wait too long, and which are cut when too much waits for all.
 //!
 //! A peer is slow when what waits for it has not moved for [`crate::Config::slow_after`], or is
-//! more than [`crate::Config::outbound_bytes_max`]. Who has kept most waiting for longest is cut
-//! when all that waits on the shard is more than [`crate::Config::outbound_budget_bytes`]. Nothing
-//! of this costs a connection anything whose peer reads.
+//! more than [`crate::Config::outbound_bytes_max`]. Those with most output waiting for longest are
+//! cut when all that waits on the shard is more than [`crate::Config::outbound_budget_bytes`].
+//! Nothing of this costs a connection anything as long as its peer reads.
 
 use std::time::Duration;
 
@@ -123,13 +123,13 @@ impl<T> Io<T> {
         }
     }
 
-    /// Drops what is queued but for a short rest of what has begun, and appends `farewell`; the
+    /// Drops what is queued but for a short rest of what has begun, and appends `last_frame`; the
     /// connection is good for nothing more if the rest was a long one.
-    pub(crate) fn cut_queue(&mut self, key: Key, farewell: Vec<u8>) {
+    pub(crate) fn cut_queue(&mut self, key: Key, last_frame: Vec<u8>) {
         let Some(socket) = self.sockets.get_mut(key) else { return };
         let Some(queue) = &mut socket.queue else { return };
         let (bytes, owned) = (queue.bytes(), queue.owned());
-        if !queue.cut(farewell) {
+        if !queue.cut(last_frame) {
             socket.flags |= MUTE;
         }
         self.counts.queued_bytes =

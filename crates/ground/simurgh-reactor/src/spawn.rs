@@ -45,7 +45,7 @@ pub struct ShardSet<M> {
     foreign_wakers: Option<Vec<RawFd>>,
 }
 
-/// What a shard tells whoever makes its handler, on the shard's own thread.
+/// What a handler is made from, on the shard's own thread.
 #[derive(Debug)]
 pub struct Shard<M> {
     /// Its index in the set.

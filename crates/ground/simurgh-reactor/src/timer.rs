@@ -26,8 +26,8 @@ mod linux {
     }
 
     impl Timer {
-        /// Ends the wait that follows at `at_ns` of the shard's clock. `false`, and the time-out of the wait
-        /// has to do it, while no descriptor is left for the timer.
+        /// Ends the wait that follows at `at_ns` of the shard's clock. `false`, and the time-out of
+        /// the wait has to do it, while no descriptor is left for the timer.
         pub(crate) fn set<T>(&mut self, io: &Io<T>, at_ns: u64) -> bool {
             if self.set_to_ns == Some(at_ns) {
                 return true;

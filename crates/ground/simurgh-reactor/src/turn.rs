@@ -2,9 +2,9 @@
 //!
 //! A turn is: mail, sockets left over from the turn before, events, some of those whose peers hung
 //! up, new connections, flush, `turn_end`, flush. Ends come last and a few at a time, since one
-//! costs more than a message: when a crowd hangs up at once, whoever stays is not behind it in
-//! the line. Each stage stops after its share of time or of output and goes on in the
-//! next turn, so no crowd of connections keeps the others waiting and a turn stays below 2 ms.
+//! costs more than a message: when many hang up at once, the others do not wait for all of them.
+//! Each stage stops after its share of time or of output and goes on in the next turn, so no number
+//! of connections keeps the others waiting and a turn stays below 2 ms.
 
 use std::collections::VecDeque;
 use std::io;
@@ -57,7 +57,7 @@ pub(crate) struct Reactor<H: Handler> {
     buffer: Vec<u8>,
     timer: Timer,
     next: Next,
-    /// When those whose output waits are looked at next, nanoseconds.
+    /// When connections with waiting output are checked next, nanoseconds.
     pub(crate) slow_look_ns: u64,
     /// When the last turn ended.
     ended_ns: u64,
@@ -90,7 +90,7 @@ impl<H: Handler> Reactor<H> {
         }
     }
 
-    /// Turns until somebody stops it.
+    /// Runs turns until it is stopped.
     pub(crate) fn run(mut self) -> io::Result<()> {
         loop {
             let waited = self.wait()?;
@@ -194,11 +194,11 @@ impl<H: Handler> Reactor<H> {
         }
         self.listeners.accept(&mut self.handler, &mut self.io);
         self.io.flush();
-        self.settle();
+        self.end_connections();
         self.next = self.handler.turn_end(&mut self.io);
         let closed = self.io.counts.closed;
         self.io.flush();
-        self.settle();
+        self.end_connections();
         // The handler may have done something about those for which `turn_end` is still to be
         // called.
         if self.io.counts.closed != closed {
@@ -279,7 +279,7 @@ impl<H: Handler> Reactor<H> {
             socket.flags |= PEER_SHUT;
         }
         if broken && socket.flags & (HELD | NO_READ) != 0 {
-            // Nobody will read from it, so this is the only news of its end.
+            // It is not read, so no other event tells of its end.
             let why = self.io.end_of(key, event.is_error());
             self.io.schedule_close(key, why);
         } else if broken || event.is_read_closed() {
@@ -315,7 +315,7 @@ impl<H: Handler> Reactor<H> {
             let Some(socket) = self.io.sockets.get_mut(key) else { return };
             socket.flags |= UNREAD;
             // What a peer that was cut still sends is thrown away: unread, it would turn the close
-            // into a reset, which can destroy the farewell.
+            // into a reset, which can destroy the last frame.
             let was_cut = socket.flags & OVER != 0 && socket.flags & (CLOSE_SCHEDULED | MUTE) == 0;
             if !was_cut && socket.flags & (HELD | NO_READ) != 0 {
                 return;
@@ -408,7 +408,7 @@ impl<H: Handler> Reactor<H> {
     fn end(&mut self) {
         self.handler.stopping(&mut self.io);
         self.io.flush();
-        self.settle();
+        self.end_connections();
         self.listeners.close();
         let (mut cursor, mut keys) = (0, Vec::new());
         loop {
@@ -416,7 +416,7 @@ impl<H: Handler> Reactor<H> {
             for key in keys.drain(..) {
                 self.io.schedule_close(key, Closed::Local);
             }
-            self.settle();
+            self.end_connections();
             if cursor == 0 {
                 break;
             }

@@ -38,7 +38,7 @@ struct Wake {
 impl WakeSet {
     /// Makes `count` wakers in the calling thread's table, which must be the process's own.
     pub(crate) fn new(count: usize) -> io::Result<Self> {
-        if tables::place().table != 0 {
+        if tables::thread_table().table != 0 {
             return Err(io::Error::other("a shard cannot start shards: its table is its own"));
         }
         let set = NEXT_SET.fetch_add(1, Ordering::Relaxed);
@@ -68,8 +68,8 @@ impl WakeSet {
 
     /// Wakes shard `shard`, from whatever thread.
     pub(crate) fn wake(this: &Arc<Self>, shard: usize) {
-        let place = tables::place();
-        if place.table == 0 || place.set == this.set {
+        let thread_table = tables::thread_table();
+        if thread_table.table == 0 || thread_table.set == this.set {
             this.write(shard);
             return;
         }

@@ -1,7 +1,7 @@
 //! What a handler may do with the connections of its shard.
 //!
 //! Nothing here calls the handler back: what ends a connection is noted and done at the end of
-//! the turn (`Reactor::settle` decides when), so a handler is never entered twice.
+//! the turn (`Reactor::end_connections` decides when), so a handler is never entered twice.
 
 mod write;
 
@@ -51,7 +51,7 @@ pub struct Io<T> {
     pub(crate) outbound_budget_bytes: usize,
     pub(crate) slow_after_ns: Option<u64>,
     pub(crate) half_close: bool,
-    /// Bytes of shared frames that are there, and of queues that are nobody else's.
+    /// Bytes of live shared frames, and of queues that are not shared.
     shared_bytes: Rc<Cell<usize>>,
     pub(crate) owned_bytes: usize,
     /// How long this thread did not run, or could not serve, when it should have, nanoseconds.
@@ -73,19 +73,19 @@ pub struct Io<T> {
 pub(crate) struct Lists {
     /// To be read without an event.
     pub(crate) ready: VecDeque<Key>,
-    /// Whose peers have hung up: what they sent before is still to be read.
+    /// Those whose peers have hung up: what they sent before is still to be read.
     pub(crate) hung_up: VecDeque<Key>,
     /// To be closed, or shut for writing, once their output is written.
     pub(crate) closing: Vec<Key>,
-    /// Whose queue passed the limit, or stands still.
+    /// Those whose queue passed the limit, or stands still.
     pub(crate) slow: Vec<Key>,
-    /// Who had a queue when last looked at, whoever has not been looked at for longest first.
+    /// Those that had a queue when last checked, the longest unchecked first.
     pub(crate) blocked: VecDeque<Key>,
-    /// Whose queue has become empty.
+    /// Those whose queue has become empty.
     pub(crate) drained: Vec<Key>,
-    /// Whose socket takes more of its queue.
+    /// Those whose socket takes more of its queue.
     pub(crate) writable: VecDeque<Key>,
-    /// That end with this turn.
+    /// Those that end with this turn.
     pub(crate) scheduled_closes: Vec<(Key, Closed)>,
     /// Closing, but the peer still takes the rest: until when, ns.
     pub(crate) linger: VecDeque<(Key, u64)>,
@@ -140,8 +140,8 @@ impl<T> Io<T> {
 
     /// When the kernel received the last segment of the bytes that are being handled, on the same
     /// clock. Only within [`crate::Handler::readable`], with [`Config::receive_stamps`], on Linux;
-    /// and not at first, for the kernel takes up to some 0.2 s to switch stamping on when nobody on
-    /// the machine had it on.
+    /// and not at first, for the kernel takes up to some 0.2 s to switch stamping on when no socket
+    /// on the machine had it on.
     ///
     /// The kernel stamps by the wall clock, whose distance to this one is measured each 100 ms to
     /// some 0.1 µs; until it is, a wall clock that was set makes stamps wrong by as much.

@@ -38,7 +38,7 @@ pub fn write_refusal(status: u16, headers: &[(&str, &str)], body: &str, out: &mu
     out.extend_from_slice(body.as_bytes());
 }
 
-/// Appends one header line, unless it is none.
+/// Appends one header line, unless its name or value is invalid.
 pub(super) fn write_header(name: &str, value: &str, out: &mut Vec<u8>) {
     let token = !name.is_empty() && name.bytes().all(is_token_byte);
     if !token || value.bytes().any(|byte| matches!(byte, b'\r' | b'\n' | 0)) {
@@ -59,7 +59,7 @@ const fn is_token_byte(byte: u8) -> bool {
         )
 }
 
-/// The reason phrase of the statuses that a refusal may have; nobody reads it but people.
+/// The reason phrase of the statuses that a refusal may have; no client depends on it.
 const fn reason(status: u16) -> &'static str {
     match status {
         200 => "OK",
