@@ -1,5 +1,5 @@
 //! Any two lines as a topic pattern and a topic.
-use simurgh_proto::topic::{Pattern, Routes};
+use simurgh_proto::topic::Pattern;
 
 /// Runs the target over one input.
 pub fn run(data: &[u8]) {
@@ -16,8 +16,5 @@ pub fn run(data: &[u8]) {
         None => topic == pattern,
     };
     assert_eq!(parsed.matches(topic), expected, "{pattern} {topic}");
-    let mut routes = Routes::new();
-    routes.add(pattern, 0).expect("it was parsed");
-    routes.add("*", 1).expect("a prefix of everything");
-    assert_eq!(routes.find(topic), Some(&i32::from(!expected)));
+    assert!(Pattern::parse("*").expect("a prefix of everything").matches(topic));
 }

@@ -130,3 +130,27 @@ impl fmt::Debug for Route {
         f.debug_struct("Route").field("pattern", &self.pattern).finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use simurgh_proto::message::Payload;
+
+    use super::*;
+    use crate::channel::Join;
+
+    #[test]
+    fn the_first_declared_match_counts() {
+        let join: JoinFn = Arc::new(|_, _| Join::error(Payload::NULL));
+        let limits = ChannelLimits::default();
+        let route = |pattern| {
+            let (pattern, join) = (Pattern::parse(pattern).unwrap(), Arc::clone(&join));
+            Route { pattern, join, prepare: None, limits, history: None }
+        };
+        let routes = ["rooms:lobby", "rooms:*", "rooms:late"].map(route).into();
+        let user_socket = UserSocket::new(Kind::Channels(routes));
+        let found = |topic| user_socket.route(topic).map(|it| it.pattern.to_string());
+        assert_eq!(found("rooms:lobby").as_deref(), Some("rooms:lobby"));
+        assert_eq!(found("rooms:late").as_deref(), Some("rooms:*"));
+        assert_eq!(found("users"), None);
+    }
+}

@@ -9,13 +9,13 @@ use std::task::Poll;
 use fastrand::Rng;
 use simurgh_core::{Channel, Context, Join, JoinFn, Outcome, Reason, Reply, Stop};
 use simurgh_proto::message::Payload;
+use simurgh_sim_kit::handle::Handle;
+use simurgh_sim_kit::presence::KEYS;
+use simurgh_sim_kit::{NONE, payload};
 
 use crate::ledger::Ledger;
-use crate::simulation::Shared;
+use crate::shared::Shared;
 use crate::thread::{Command, Mailbox};
-use simurgh_sim_kit::NONE;
-use simurgh_sim_kit::payload;
-use simurgh_sim_kit::presence::KEYS;
 
 /// Of 16 words of joins, those from this on are decided later.
 const LATER: u32 = 13;
@@ -115,7 +115,7 @@ impl Member {
 
 impl Channel for Member {
     fn after_join(&mut self, ctx: &mut Context<'_>) {
-        let handle = ctx.handle();
+        let handle = Handle::new(ctx.handle::<Self>());
         let mut ledger = self.shared.ledger();
         let mut rng = Rng::with_seed(u64::from(self.word));
         let from = ledger.line_len(self.node, self.shard, self.topic);

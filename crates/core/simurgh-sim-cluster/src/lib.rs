@@ -13,19 +13,14 @@
 
 mod app;
 mod client;
-mod disconnects;
-mod faults;
-mod history;
 mod ledger;
 mod plan;
-mod presences;
-mod rest;
 mod running;
+mod shared;
 mod simulation;
 #[cfg(test)]
 mod tests;
 mod thread;
-mod turns;
 mod watched;
 
 use simurgh_sim_kit::run;

@@ -4,17 +4,17 @@ use std::time::Duration;
 
 use fastrand::Rng;
 use simurgh_cluster::{Bucket, ClusterConfig, Prefix};
-use simurgh_core::{Config, PresenceConfig};
-use simurgh_loopback::NetworkConfig;
+use simurgh_core::{Config, HistoryRule, PresenceConfig};
+use simurgh_loopback::{NetworkConfig, StreamLimits};
 use simurgh_sim_kit::fault::{Fault, Faults};
 use simurgh_sim_kit::operation::{self, Op};
 use simurgh_sim_kit::setup::{Setup, patient_config};
 use simurgh_sim_kit::topics::Topics;
 
-use crate::history::{HistoryPlan, UNIX_MS};
-
 pub(crate) const MILLISECOND: u64 = 1_000_000;
 pub(crate) const SECOND: u64 = 1000 * MILLISECOND;
+/// What the engine's clock shows when the simulation's shows nothing, as in the loopback.
+const UNIX_MS: u64 = 1_767_225_600_000;
 
 #[derive(Debug, Clone)]
 pub(crate) struct ClusterPlan {
@@ -153,6 +153,62 @@ impl ClusterPlan {
     /// The socket id of a client; none of some.
     pub(crate) fn id_of(&self, client: u32) -> Option<usize> {
         (client % 4 != 3).then_some(client as usize % self.ids)
+    }
+}
+
+/// What a seed decides about kept topics.
+#[derive(Debug, Clone)]
+pub(crate) struct HistoryPlan {
+    pub(crate) rule: HistoryRule,
+    /// Of 256 clients, so many opt in, and so many of them have an id.
+    opts_in: u8,
+    has_id: u8,
+    /// Nothing goes wrong, and everything is kept: there is no reason for a gap.
+    pub(crate) is_whole: bool,
+    pub(crate) has_leaders: bool,
+    pub(crate) purges: bool,
+}
+
+impl HistoryPlan {
+    /// What a seed makes; and what that is to the network.
+    pub(crate) fn of(seed: u64, network: &mut NetworkConfig, has_faults: bool) -> Self {
+        let mut rng = Rng::with_seed(seed ^ 0x4b_43_4c_55);
+        let rule = HistoryRule {
+            count: [3, 30, 1000, 1000][rng.usize(..4)],
+            bytes: [3_000, 1 << 20, 1 << 20][rng.usize(..3)],
+            age: Duration::from_secs([20, 300, 3_000][rng.usize(..3)]),
+            only_own: false,
+        };
+        let purges = rng.u8(..) < 90;
+        let some = |rng: &mut Rng, values: [u32; 2]| match rng.u8(..) {
+            _ if !has_faults => 0,
+            0..150 => 0,
+            150..210 => values[0],
+            _ => values[1],
+        };
+        network.vanish_per_million = some(&mut rng, [5_000, 100_000]);
+        network.double_per_million = some(&mut rng, [5_000, 200_000]);
+        let age_ns = rule.age.as_nanos() as u64;
+        network.kept = Some(StreamLimits { count: rule.count, age_ns });
+        let lag_ms = if has_faults { [0, 0, 300, 3_000][rng.usize(..4)] } else { 0 };
+        network.lag_ns = 0..=lag_ms * MILLISECOND;
+        network.has_log = true;
+        let keeps_all = rule.count == 1000 && rule.bytes == 1 << 20 && rule.age.as_secs() == 3_000;
+        Self {
+            rule,
+            opts_in: 210,
+            has_id: [0, 200, 255][rng.usize(..3)],
+            is_whole: keeps_all && !has_faults && !purges,
+            has_leaders: has_faults && rng.u8(..) < 90,
+            purges,
+        }
+    }
+
+    /// Whether a client opts in, and has an id.
+    pub(crate) fn client(&self, seed: u64, number: u32) -> (bool, bool) {
+        let mut rng = Rng::with_seed(seed.rotate_left(17) ^ u64::from(number));
+        let opts_in = rng.u8(..) < self.opts_in;
+        (opts_in, opts_in && rng.u8(..) < self.has_id)
     }
 }
 

@@ -6,16 +6,11 @@ use std::sync::atomic::Ordering::Relaxed;
 use simurgh_cluster::{Cluster, LinkState, NodeId, Prefix, Time};
 use simurgh_loopback::Network;
 use simurgh_sim_kit::payload::hashed;
-use simurgh_sim_kit::shard;
 
 use crate::app;
-use crate::ledger::Ledger;
-use crate::plan::ClusterPlan;
-use crate::simulation::{Shared, SimNode};
+use crate::shared::{Shard, Shared, SimNode};
 use crate::thread::{ClusterThread, Mailbox};
 use crate::watched::WatchedAdapter;
-
-pub(crate) type Shard = shard::Shard<Ledger, ClusterPlan>;
 
 pub(crate) struct RunningNode {
     pub(crate) slot: usize,

@@ -1,6 +1,8 @@
 //! The simulation of several nodes held against itself: the same seed is the same run, all that it
 //! looks at happens, and what is wrong is noticed.
 
+mod histories;
+
 use simurgh_sim_kit::fault::Fault;
 use simurgh_sim_kit::findings::{Counts, Findings};
 use simurgh_sim_kit::run::run_seed;
@@ -9,7 +11,7 @@ use crate::plan::ClusterPlan;
 use crate::simulation::ClusterSimulation;
 
 /// What running a plan with a planted fault finds.
-pub(crate) fn findings(plan: ClusterPlan, fault: Option<(Fault, u32)>, count: usize) -> Findings {
+fn findings(plan: ClusterPlan, fault: Option<(Fault, u32)>, count: usize) -> Findings {
     let mut plan = plan;
     plan.fault = fault;
     run_seed::<ClusterSimulation>(&plan, count)

@@ -16,13 +16,13 @@ use simurgh_core::{
 };
 use simurgh_presence::{FromPeers, Owner};
 use simurgh_proto::message::{Payload, events};
+use simurgh_sim_kit::fault::Fault;
+use simurgh_sim_kit::payload;
+use simurgh_sim_kit::setup::locked;
 
 use crate::plan::SECOND;
-use crate::simulation::Shared;
-use crate::simulation::SimNode;
+use crate::shared::{Shared, SimNode};
 use crate::watched::WatchedAdapter;
-use simurgh_sim_kit::payload;
-use simurgh_sim_kit::{fault::Fault, setup::locked};
 
 /// As in `simurgh::cluster::door`.
 const AROUND_BYTES: usize = 256;

@@ -13,9 +13,9 @@ use simurgh_cluster::{
     Wanted,
 };
 use simurgh_loopback::Loopback;
-
-use crate::simulation::Shared;
 use simurgh_sim_kit::fault::Fault;
+
+use crate::shared::Shared;
 
 /// What an interest is remembered by.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]

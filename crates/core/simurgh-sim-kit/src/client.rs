@@ -1,9 +1,9 @@
 //! Clients' ends of connections: what they read and write.
 
 use simurgh_core::Wire;
-use simurgh_proto::message::Ref;
-use simurgh_proto::serializer::{Frame, Serializer, ServerMessage};
-use simurgh_proto::ws::{Decoder, Event, Limits, Role};
+use simurgh_proto::message::{Payload, Ref};
+use simurgh_proto::serializer::{Frame, ServerMessage};
+use simurgh_proto::ws::{CloseFrame, Decoder, Event, Limits, Role};
 use simurgh_reactor::Key;
 
 use crate::NONE;
@@ -44,15 +44,12 @@ pub trait Client {
 pub enum Read<'a> {
     /// A message.
     Message(ServerMessage<'a>),
+    /// A message without serializer.
+    Plain(Payload<'a>),
     /// The close frame.
-    Close,
+    Close(Option<CloseFrame<'a>>),
     /// What cannot be read.
     Wrong(String),
-}
-
-/// The serializer of what a client speaks.
-pub fn serializer(wire: Wire) -> Serializer {
-    if wire == Wire::V1 { Serializer::V1 } else { Serializer::V2 }
 }
 
 /// Reads all that bytes of a server say.
@@ -62,24 +59,30 @@ pub fn read(
     mut bytes: &mut [u8],
     mut with: impl FnMut(Read<'_>),
 ) {
-    let serializer = serializer(wire);
     loop {
-        let event = decoder.next(Role::Client, &Limits::default(), &mut bytes);
-        let message = match &event {
-            Ok(Some(Event::Text(text))) => serializer.decode_server(Frame::Text(text)),
-            Ok(Some(Event::Binary(data))) => serializer.decode_server(Frame::Binary(data)),
-            Ok(Some(Event::Close(_))) => {
-                with(Read::Close);
-                continue;
-            }
-            Ok(Some(_)) => continue,
+        let event = match decoder.next(Role::Client, &Limits::default(), &mut bytes) {
+            Ok(Some(event)) => event,
             Ok(None) => return,
             Err(error) => return with(Read::Wrong(format!("{error:?}"))),
         };
-        match message {
-            Ok(message) => with(Read::Message(message)),
-            Err(error) => with(Read::Wrong(format!("{error:?}"))),
-        }
+        let frame = match &event {
+            Event::Text(text) => Frame::Text(text),
+            Event::Binary(data) => Frame::Binary(data),
+            Event::Close(_) => {
+                let Event::Close(frame) = event else { return };
+                with(Read::Close(frame));
+                continue;
+            }
+            _ => continue,
+        };
+        with(match (wire.serializer(), frame) {
+            (None, Frame::Text(text)) => Read::Plain(Payload::Json(text.into())),
+            (None, Frame::Binary(data)) => Read::Plain(Payload::Binary(data.into())),
+            (Some(serializer), frame) => match serializer.decode_server(frame) {
+                Ok(message) => Read::Message(message),
+                Err(error) => Read::Wrong(format!("{error:?}")),
+            },
+        });
     }
 }
 

@@ -1,8 +1,6 @@
 //! Faults that tests plant, to see that a simulation notices them.
 
-use std::sync::Mutex;
-
-use crate::setup::locked;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 /// What goes wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,26 +63,20 @@ pub enum Fault {
     Outstay,
 }
 
-/// The planted fault of a run, if any.
+/// The planted fault of a run, if any, and how often it could happen until it has.
 #[derive(Debug, Default)]
-pub struct Faults(Option<Mutex<Option<(Fault, u32)>>>);
+pub struct Faults(Option<(Fault, AtomicU32)>);
 
 impl Faults {
     /// Plants a fault, which happens once, after it could have happened so many times.
     pub fn new(planted: Option<(Fault, u32)>) -> Self {
-        Self(planted.map(|it| Mutex::new(Some(it))))
+        Self(planted.map(|(what, times)| (what, AtomicU32::new(times + 1))))
     }
 
     /// Whether this fault happens now.
     #[inline]
     pub fn happens(&self, what: Fault) -> bool {
-        let Some(planted) = &self.0 else { return false };
-        let mut planted = locked(planted);
-        let Some((_, left)) = planted.as_mut().filter(|it| it.0 == what) else { return false };
-        match left.checked_sub(1) {
-            Some(less) => *left = less,
-            None => *planted = None,
-        }
-        planted.is_none()
+        let Some((_, left)) = self.0.as_ref().filter(|it| it.0 == what) else { return false };
+        left.fetch_update(Relaxed, Relaxed, |left| left.checked_sub(1)) == Ok(1)
     }
 }

@@ -14,6 +14,7 @@ pub mod client;
 pub mod delivery;
 pub mod fault;
 pub mod findings;
+pub mod handle;
 pub mod node;
 pub mod operation;
 pub mod payload;

@@ -1,6 +1,8 @@
 //! What payloads say: each that the application makes has a number of its own, so that what
 //! arrives says which one it is.
 
+use std::fmt::Write;
+
 use simurgh_proto::message::Payload;
 
 /// The response of a bare `ok`.
@@ -40,10 +42,8 @@ pub fn hashed(hash: u64, bytes: &[u8]) -> u64 {
 /// Makes a payload with a number and a word for the application, with so many bytes more.
 pub fn make(id: u32, word: u32, pad: usize, is_binary: bool) -> Payload<'static> {
     let mut text = String::with_capacity(40 + pad);
-    text.push_str("{\"i\":");
-    digits(&mut text, id);
-    text.push_str(",\"s\":");
-    digits(&mut text, word);
+    // Nothing fails that writes to a string.
+    let _ = write!(text, "{{\"i\":{id},\"s\":{word}");
     if pad > 0 {
         text.push_str(",\"p\":\"");
         text.extend(std::iter::repeat_n('p', pad));
@@ -53,23 +53,9 @@ pub fn make(id: u32, word: u32, pad: usize, is_binary: bool) -> Payload<'static>
     if is_binary { Payload::from_bytes(text.into_bytes()) } else { Payload::from_json(text) }
 }
 
-fn digits(out: &mut String, number: u32) {
-    let mut bytes = [b'0'; 10];
-    let (mut at, mut left) = (bytes.len(), number);
-    loop {
-        at -= 1;
-        bytes[at] = b'0' + (left % 10) as u8;
-        left /= 10;
-        if left == 0 {
-            break;
-        }
-    }
-    out.extend(bytes.get(at..).unwrap_or_default().iter().map(|&it| char::from(it)));
-}
-
 /// The number and the word of a payload.
 pub fn parse(payload: &Payload<'_>) -> (u32, u32) {
-    let bytes = bytes(payload);
+    let bytes = payload.data();
     if !bytes.starts_with(b"{\"i\":") {
         return (fixed(bytes), 0);
     }
@@ -77,14 +63,9 @@ pub fn parse(payload: &Payload<'_>) -> (u32, u32) {
     (id, number(rest.get(5..).unwrap_or_default()).0)
 }
 
-/// The bytes of a payload, whichever it is.
-pub fn bytes<'a>(payload: &'a Payload<'_>) -> &'a [u8] {
-    payload.data()
-}
-
 /// What tells its very bytes, and whether they are text.
 pub fn sum(payload: &Payload<'_>) -> u32 {
-    let hash = hashed(u64::from(payload.binary().is_some()), bytes(payload));
+    let hash = hashed(u64::from(payload.binary().is_some()), payload.data());
     (hash >> 32) as u32
 }
 

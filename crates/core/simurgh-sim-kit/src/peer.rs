@@ -100,8 +100,22 @@ pub struct Peer {
 }
 
 impl Peer {
+    /// Whether it is sent nothing any more.
+    pub fn is_over(&self) -> bool {
+        self.is_mute || self.is_closing
+    }
+
+    /// Writes what the turn under way has sent; returns how many bytes wait for room now.
+    pub fn flush(&mut self, now_ns: u64) -> usize {
+        let mut span = std::mem::take(&mut self.span);
+        self.write(&span, now_ns);
+        span.clear();
+        self.span = span;
+        self.queue.len()
+    }
+
     /// Sends bytes, as far as there is room.
-    pub fn write(&mut self, bytes: &[u8], now_ns: u64) {
+    fn write(&mut self, bytes: &[u8], now_ns: u64) {
         let room = match self.queue.is_empty() {
             true => self.window.saturating_sub(self.pipe.len()).min(bytes.len()),
             false => 0,
@@ -112,10 +126,5 @@ impl Peer {
             self.stands_since_ns = now_ns;
         }
         self.queue.extend_from_slice(later);
-    }
-
-    /// Bytes that wait for room.
-    pub fn waits(&self) -> usize {
-        self.queue.len()
     }
 }

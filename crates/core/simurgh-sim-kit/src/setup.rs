@@ -12,7 +12,7 @@ use crate::findings::Findings;
 use crate::topics::Topics;
 
 /// How the shards of a run are configured.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Setup {
     /// The configuration of the cores.
     pub config: Config,
@@ -64,20 +64,8 @@ impl<L: Ledger, P> Shared<L, P> {
 
 /// A configuration in which no socket is closed because it is idle or slow.
 pub fn patient_config() -> Config {
-    let second = Duration::from_secs(1);
-    Config {
-        idle_timeout: None,
-        hibernate_after: None,
-        handshake_timeout: 10 * second,
-        close_timeout: 3 * second,
-        decision_timeout: 30 * second,
-        outbound_bytes_max: 24 << 20,
-        slow_after: 1_000 * second,
-        mailbox_bytes_max: 16 << 20,
-        presence: Default::default(),
-        history: Default::default(),
-        callback_warning: Duration::from_millis(10),
-    }
+    let slow_after = Duration::from_secs(1_000);
+    Config { idle_timeout: None, hibernate_after: None, slow_after, ..Config::default() }
 }
 
 /// Locks, also behind a panic: those of applications are meant.

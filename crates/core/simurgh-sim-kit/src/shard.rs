@@ -234,7 +234,9 @@ pub trait Turns {
         let mut is_closed = false;
         client::read(&mut decoder, wire, bytes, |read| match read {
             Read::Message(message) => self.hear(client, &message),
-            Read::Close => is_closed = true,
+            Read::Close(_) => is_closed = true,
+            // All clients here have a serializer.
+            Read::Plain(_) => {}
             Read::Wrong(wrong) => self.shared().ledger().fail("frame", wrong),
         });
         if let Some(line) = self.clients()[client].connection() {

@@ -26,6 +26,7 @@ struct Place {
 }
 
 /// The simulated transport of one shard.
+#[derive(Default)]
 pub struct Transport {
     setup: Arc<Setup>,
     /// When the turn under way has begun.
@@ -78,34 +79,13 @@ impl<B> Drop for Counted<B> {
 impl Transport {
     /// A transport without sockets.
     pub fn new(setup: Arc<Setup>) -> Self {
-        Self {
-            setup,
-            now: Now::from_ns(0),
-            clock: Cell::new(0),
-            jumps: Cell::new(1),
-            places: Vec::new(),
-            free: Vec::new(),
-            count: 0,
-            frames: Rc::default(),
-            hash: 0,
-            dirty: Vec::new(),
-            removals: Vec::new(),
-            released: Vec::new(),
-            touched: Vec::new(),
-            closing: Vec::new(),
-            drained: Vec::new(),
-            holds: Vec::new(),
-            cut: Vec::new(),
-            stops: false,
-            is_deaf: false,
-        }
+        Self { setup, jumps: Cell::new(1), ..Self::default() }
     }
 
     /// The same for another core: its keys go on, so that old ones mean nobody.
     pub fn again(self) -> Self {
         let Self { setup, now, clock, jumps, places, free, frames, hash, .. } = self;
-        let fresh = Self::new(setup);
-        Self { now, clock, jumps, places, free, frames, hash, ..fresh }
+        Self { setup, now, clock, jumps, places, free, frames, hash, ..Self::default() }
     }
 
     /// A turn begins, or goes on, at this time; `jumps` says how the clock goes.
@@ -186,11 +166,6 @@ impl Transport {
         place.peer.take()
     }
 
-    /// Has a connection removed at the end of the turn.
-    pub fn schedule_removal(&mut self, key: Key) {
-        self.removals.push(key);
-    }
-
     /// Puts what this turn said on its way; judges who is slow; ends what is to end.
     pub fn flush(&mut self) {
         let now_ns = self.now.ns;
@@ -199,11 +174,7 @@ impl Transport {
             let Some(key) = self.dirty.get(at).copied() else { break };
             let Some(peer) = self.peer_mut(key) else { continue };
             peer.is_listed = false;
-            let span = std::mem::take(&mut peer.span);
-            peer.write(&span, now_ns);
-            peer.span = span;
-            peer.span.clear();
-            if peer.queue.len() > max {
+            if peer.flush(now_ns) > max {
                 self.slow(key);
             }
         }
@@ -262,12 +233,8 @@ impl Transport {
         true
     }
 
-    fn hash(&mut self, bytes: &[u8]) {
-        self.hash = hashed(self.hash, bytes);
-    }
-
     fn put(&mut self, key: Key, bytes: &[u8]) {
-        self.hash(bytes);
+        self.hash = hashed(self.hash, bytes);
         let setup = Arc::clone(&self.setup);
         let Some(peer) = self.peer_mut(key) else { return };
         if setup.faults.happens(Fault::Lose) {
@@ -294,37 +261,43 @@ impl Transport {
         }
     }
 
-    fn put_run(&mut self, key: Key, run: &Run) {
-        if self.peer(key).is_none_or(|it| it.is_mute || it.is_closing) {
-            return;
-        }
-        let bytes: Vec<u8> = run.frames().flat_map(|it| it.as_bytes().iter().copied()).collect();
-        self.put(key, &bytes);
-    }
-
     /// Sends now, if nothing is before it; whether something waits.
     fn put_now(&mut self, key: Key, bytes: &[u8]) -> bool {
-        let now_ns = self.now.ns;
-        let max = self.setup.config.outbound_bytes_max;
+        let (now_ns, max) = (self.now.ns, self.setup.config.outbound_bytes_max);
         let Some(peer) = self.peer(key) else { return false };
-        if peer.is_mute || peer.is_closing || !peer.span.is_empty() || !peer.queue.is_empty() {
-            if !peer.is_mute && !peer.is_closing {
-                self.put(key, bytes);
-            }
-            return self.queued(key) > 0;
+        if peer.is_over() {
+            return !peer.queue.is_empty();
         }
+        let is_behind = !peer.span.is_empty() || !peer.queue.is_empty();
         self.put(key, bytes);
         let Some(peer) = self.peer_mut(key) else { return false };
-        let span = std::mem::take(&mut peer.span);
-        peer.write(&span, now_ns);
-        peer.span = span;
-        peer.span.clear();
-        let waits = peer.queue.len();
-        if waits > max {
+        let waits = if is_behind { peer.queue.len() } else { peer.flush(now_ns) };
+        if waits > max && !is_behind {
             self.slow(key);
         }
         waits > 0
     }
+
+    fn hear_line(&mut self, key: Key, topic: Option<u8>, line: Delivery, sum: u32) {
+        let word = [line.word, line.kind as u8, topic.unwrap_or(255)];
+        let refs = u64::from(line.id) << 32 | u64::from(line.msg_ref ^ line.join_ref << 16);
+        self.hash = hashed(hashed(self.hash, &word), &refs.to_le_bytes());
+        let setup = Arc::clone(&self.setup);
+        if setup.faults.happens(Fault::Lose) {
+            return;
+        }
+        if let Some(peer) = self.peer_mut(key) {
+            peer.heard.push(Value::Delivery(topic, line, sum));
+            if setup.faults.happens(Fault::Double) {
+                peer.heard.push(Value::Delivery(topic, line, sum));
+            }
+        }
+    }
+}
+
+/// All bytes of a run.
+fn bytes_of(run: &Run) -> Vec<u8> {
+    run.frames().flat_map(|it| it.as_bytes().iter().copied()).collect()
 }
 
 impl Sockets for Transport {
@@ -394,7 +367,7 @@ impl Sockets for Transport {
     }
 
     fn send_with(&mut self, key: Key, write: impl FnOnce(&mut Vec<u8>)) -> bool {
-        if self.peer(key).is_none_or(|it| it.is_mute || it.is_closing) {
+        if self.peer(key).is_none_or(Peer::is_over) {
             return false;
         }
         let mut bytes = Vec::with_capacity(128);
@@ -404,15 +377,14 @@ impl Sockets for Transport {
     }
 
     fn send_later(&mut self, key: Key, run: Run) {
-        self.put_run(key, &run);
+        self.send_with(key, |out| out.extend(bytes_of(&run)));
     }
 
     fn send_run(&mut self, key: Key, run: &Run, whole: &[u8]) -> bool {
-        if !whole.is_empty() {
-            return self.put_now(key, whole);
+        match whole {
+            [] => self.put_now(key, &bytes_of(run)),
+            whole => self.put_now(key, whole),
         }
-        let bytes: Vec<u8> = run.frames().flat_map(|it| it.as_bytes().iter().copied()).collect();
-        self.put_now(key, &bytes)
     }
 
     fn send_chosen<'r, R: FnOnce() -> Run>(
@@ -508,24 +480,6 @@ impl Sockets for Transport {
 
     fn stop(&mut self) {
         self.stops = true;
-    }
-}
-
-impl Transport {
-    fn hear_line(&mut self, key: Key, topic: Option<u8>, line: Delivery, sum: u32) {
-        let word = [line.word, line.kind as u8, topic.unwrap_or(255)];
-        let refs = u64::from(line.id) << 32 | u64::from(line.msg_ref ^ line.join_ref << 16);
-        self.hash = hashed(hashed(self.hash, &word), &refs.to_le_bytes());
-        let setup = Arc::clone(&self.setup);
-        if setup.faults.happens(Fault::Lose) {
-            return;
-        }
-        if let Some(peer) = self.peer_mut(key) {
-            peer.heard.push(Value::Delivery(topic, line, sum));
-            if setup.faults.happens(Fault::Double) {
-                peer.heard.push(Value::Delivery(topic, line, sum));
-            }
-        }
     }
 }
 

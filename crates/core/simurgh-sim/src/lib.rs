@@ -12,28 +12,18 @@
 //! shrunk by leaving operations out, and a fuzzer may write them.
 
 mod app;
-mod bounds;
-mod checks;
 mod cli;
-mod client;
 mod counts;
 mod features;
 mod fuzz;
-mod handlers;
 mod history;
 mod limits;
-mod listeners;
 mod model;
 mod node;
 mod op;
-mod operations;
-mod outside;
-mod presence;
 mod profile;
-mod ready;
 mod report;
 mod run;
-mod shared;
 mod shrink;
 mod simulation;
 #[cfg(test)]

@@ -2,10 +2,6 @@
 //! so that leaving one out does not change what the others mean. What is impossible at its time is
 //! skipped.
 
-use fastrand::Rng;
-
-use crate::profile::Profile;
-
 macro_rules! kinds {
     ($($(#[doc = $doc:literal])* $kind:ident $name:literal $weight:literal,)*) => {
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -90,52 +86,6 @@ impl Kind {
 
 pub(crate) type Op = simurgh_sim_kit::operation::Op<Kind>;
 
-pub(crate) struct Source {
-    rng: Rng,
-    sums: Vec<u32>,
-    /// Drains in 40,000 operations.
-    drains: u32,
-}
-
-impl Source {
-    pub(crate) fn new(profile: &Profile) -> Self {
-        let mut sum = 0;
-        let weigh = |((kind, _, weight), factor): (&(Kind, &str, u32), &u16)| {
-            // Without these nothing happens at all.
-            let factor = match kind {
-                Kind::Connect | Kind::Join | Kind::Read | Kind::Turn | Kind::Mail => {
-                    (*factor).max(4)
-                }
-                _ => *factor,
-            };
-            sum += weight * u32::from(factor);
-            sum
-        };
-        let sums = Kind::ALL.iter().zip(&profile.weights).map(weigh).collect();
-        let drains = if profile.features.restarts { 80 } else { 8 };
-        Self { rng: Rng::with_seed(profile.seed), sums, drains }
-    }
-}
-
-impl Iterator for Source {
-    type Item = Op;
-
-    fn next(&mut self) -> Option<Op> {
-        let (rng, drains) = (&mut self.rng, self.drains);
-        // Rare ones, whatever the weights.
-        let kind = match rng.u32(..40_000) {
-            it if it < drains => Kind::Drain,
-            it if it < drains + 52 => Kind::Rest,
-            _ => {
-                let at = rng.u32(..self.sums.last().copied().unwrap_or(1));
-                let place = self.sums.partition_point(|sum| *sum <= at);
-                Kind::ALL.get(place).map_or(Kind::Turn, |(kind, ..)| *kind)
-            }
-        };
-        Some(Op::draw(kind, rng))
-    }
-}
-
 pub(crate) fn line(op: &Op) -> String {
     format!("{} {} {} {}", Kind::ALL[op.kind as usize].1, op.a, op.b, op.c)
 }
@@ -149,17 +99,4 @@ pub(crate) fn from_line(line: &str) -> Result<Op, String> {
         Some(Op { kind, a: number()? as u16, b: number()? as u16, c: number()? })
     };
     op().ok_or_else(|| format!("no operation: {line:?}"))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_operation_is_read_as_it_was_written() {
-        for op in Source::new(&Profile::of(7)).take(1000) {
-            assert_eq!(from_line(&line(&op)), Ok(op));
-        }
-        assert!(from_line("push 1").is_err());
-    }
 }

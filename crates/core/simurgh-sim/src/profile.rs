@@ -277,19 +277,13 @@ fn swarm(rng: &mut Rng) -> u16 {
 }
 
 fn config(rng: &mut Rng) -> Config {
-    let (second, ms) = (Duration::from_secs(1), Duration::from_millis(1));
+    let usual = Config::default();
     Config {
-        idle_timeout: rng.bool().then_some(60 * second),
-        hibernate_after: rng.bool().then_some(15 * second),
-        handshake_timeout: 10 * second,
-        close_timeout: 3 * second,
-        decision_timeout: 30 * second,
-        outbound_bytes_max: [24 << 20, 200_000, 20_000][rng.usize(..3)],
-        slow_after: 10 * second,
-        mailbox_bytes_max: [16 << 20, 100_000, 8_000][rng.usize(..3)],
-        presence: PresenceConfig::default(),
-        history: simurgh_core::HistoryConfig::default(),
-        callback_warning: 10 * ms,
+        idle_timeout: usual.idle_timeout.filter(|_| rng.bool()),
+        hibernate_after: usual.hibernate_after.filter(|_| rng.bool()),
+        outbound_bytes_max: [usual.outbound_bytes_max, 200_000, 20_000][rng.usize(..3)],
+        mailbox_bytes_max: [usual.mailbox_bytes_max, 100_000, 8_000][rng.usize(..3)],
+        ..usual
     }
 }
 

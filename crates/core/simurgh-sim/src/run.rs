@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
+use fastrand::Rng;
 use simurgh_sim_kit::fault::Fault;
 use simurgh_sim_kit::findings;
 
-use crate::op::{Op, Source};
+use crate::op::{Kind, Op};
 use crate::profile::Profile;
 use crate::simulation::{NodeSimulation, Result};
 
@@ -45,6 +46,53 @@ impl Plan {
             Era::Now => Profile::of(seed),
         };
         Self { profile, fault: None }
+    }
+}
+
+/// Draws the operations of a seed.
+pub(crate) struct Source {
+    rng: Rng,
+    sums: Vec<u32>,
+    /// Drains in 40,000 operations.
+    drains: u32,
+}
+
+impl Source {
+    pub(crate) fn new(profile: &Profile) -> Self {
+        let mut sum = 0;
+        let weigh = |((kind, _, weight), factor): (&(Kind, &str, u32), &u16)| {
+            // Without these nothing happens at all.
+            let factor = match kind {
+                Kind::Connect | Kind::Join | Kind::Read | Kind::Turn | Kind::Mail => {
+                    (*factor).max(4)
+                }
+                _ => *factor,
+            };
+            sum += weight * u32::from(factor);
+            sum
+        };
+        let sums = Kind::ALL.iter().zip(&profile.weights).map(weigh).collect();
+        let drains = if profile.features.restarts { 80 } else { 8 };
+        Self { rng: Rng::with_seed(profile.seed), sums, drains }
+    }
+}
+
+impl Iterator for Source {
+    type Item = Op;
+
+    fn next(&mut self) -> Option<Op> {
+        let (rng, drains) = (&mut self.rng, self.drains);
+        // Rare ones, whatever the weights.
+        let kind = match rng.u32(..40_000) {
+            it if it < drains => Kind::Drain,
+            it if it < drains + 52 => Kind::Rest,
+            _ => {
+                let at = rng.u32(..self.sums.last().copied().unwrap_or(1));
+                let place = self.sums.partition_point(|sum| *sum <= at);
+                Kind::ALL.get(place).map_or(Kind::Turn, |(kind, ..)| *kind)
+            }
+        };
+        Some(Op::draw(kind, rng))
     }
 }
 
@@ -108,4 +156,18 @@ fn run(
     });
     let panicked = |it| Result { failure: Some(it), counts: Default::default(), hash: 0 };
     (result.unwrap_or_else(panicked), count)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::op::{from_line, line};
+
+    #[test]
+    fn an_operation_is_read_as_it_was_written() {
+        for op in Source::new(&Profile::of(7)).take(1000) {
+            assert_eq!(from_line(&line(&op)), Ok(op));
+        }
+        assert!(from_line("push 1").is_err());
+    }
 }

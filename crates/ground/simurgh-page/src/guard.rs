@@ -12,7 +12,7 @@ pub fn names_this_host(headers: &HeaderMap) -> bool {
     one(headers, HOST.as_str()).is_some_and(is_loopback)
 }
 
-/// Whether a request bears an `Origin` and it is the page's own: the host it was sent to.
+/// Whether a request has an `Origin` and it is the page's own: the host it was sent to.
 pub fn is_own_origin(headers: &HeaderMap) -> bool {
     let origin = one(headers, ORIGIN.as_str())
         .and_then(|it| it.strip_prefix("http://").or_else(|| it.strip_prefix("https://")));

@@ -19,7 +19,7 @@ pub use self::escape::{escape_into, quoted, unescape};
 /// Levels of arrays and objects that one value may have.
 pub const DEPTH_MAX: usize = 1024;
 
-/// Text that is not JSON, or not within bounds. The fault of whoever wrote it.
+/// Text that is not JSON, or beyond the bounds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum JsonError {
     /// Not JSON; the byte where that was seen.
@@ -98,7 +98,7 @@ impl<'a> Raw<'a> {
         if self.spaced { compact(self.text) } else { Cow::Borrowed(self.text) }
     }
 
-    /// What the value says, if it is a string.
+    /// The unescaped text, if the value is a string.
     pub(crate) fn string(self) -> Option<Cow<'a, str>> {
         quoted(self.text).map(unescape)
     }
@@ -115,7 +115,7 @@ impl<'a> Scanner<'a> {
         Scanner { text, at: 0 }
     }
 
-    /// Skips whitespace; says whether there was any.
+    /// Skips whitespace; returns whether there was any.
     pub(crate) fn blanks(&mut self) -> bool {
         let before = self.at;
         while self.peek().is_some_and(|byte| is_blank(char::from(byte))) {
@@ -194,7 +194,7 @@ impl<'a> Scanner<'a> {
         Ok(value)
     }
 
-    /// Takes an array or object with all it holds; says whether there was whitespace in it.
+    /// Takes an array or object with all it holds; returns whether there was whitespace in it.
     fn nested(&mut self) -> Result<bool, JsonError> {
         let mut levels = Levels::new();
         let mut spaced = false;
@@ -236,7 +236,7 @@ impl<'a> Scanner<'a> {
         }
     }
 
-    /// Takes a key, its colon and the blanks around it; says whether there were any.
+    /// Takes a key, its colon and the blanks around it; returns whether there were any.
     fn key(&mut self) -> Result<bool, JsonError> {
         self.string()?;
         let before = self.blanks();

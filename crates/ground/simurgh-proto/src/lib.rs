@@ -1,4 +1,4 @@
-//! Bytes in, messages out: everything Simurgh says on a wire, with no I/O, no clock and no threads.
+//! Bytes to messages and back: all that Simurgh sends and reads, without I/O, clocks and threads.
 //!
 //! The crate is `no_std` with `alloc`, so the compiler itself refuses sockets and clocks. It is
 //! used alike by the server's shards, the load generator, the in-process driver, the fuzzers and

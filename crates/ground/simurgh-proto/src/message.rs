@@ -1,4 +1,4 @@
-//! The nouns every Channels message is made of: its refs, its payload, its reserved names.
+//! Channels messages: their refs, payloads and reserved names.
 //!
 //! A message borrows from the frame it was read from. Payloads stay the text (or bytes) they came
 //! as: the server moves them between peers far more often than anyone looks inside, so nothing here
@@ -24,15 +24,15 @@ pub mod events {
     pub const LEAVE: &str = "phx_leave";
     /// Server answers one message.
     pub const REPLY: &str = "phx_reply";
-    /// Server says a channel ended as intended; the client does not rejoin.
+    /// A channel ended as intended; the client does not rejoin.
     pub const CLOSE: &str = "phx_close";
-    /// Server says a channel crashed; the client may rejoin at once.
+    /// A channel crashed; the client may rejoin at once.
     pub const ERROR: &str = "phx_error";
     /// Client shows it is alive, on [`PHOENIX_TOPIC`].
     pub const HEARTBEAT: &str = "heartbeat";
     /// A member's broadcast, and the only event of [`super::UserBroadcast`] (PROTOCOL §11).
     pub const BROADCAST: &str = "broadcast";
-    /// Broadcast on a socket id to close every socket that bears it.
+    /// Broadcast on a socket id to close every socket with that id.
     pub const DISCONNECT: &str = "disconnect";
     /// The topic of heartbeats; no channel of its own.
     pub const PHOENIX_TOPIC: &str = "phoenix";
@@ -54,7 +54,7 @@ pub struct Message<'a> {
 }
 
 impl Message<'_> {
-    /// Whether this is the client's sign of life, whatever its payload (PROTOCOL row 72).
+    /// Whether this is a heartbeat, whatever its payload (PROTOCOL row 72).
     pub fn is_heartbeat(&self) -> bool {
         self.topic == events::PHOENIX_TOPIC && self.event == events::HEARTBEAT
     }
@@ -218,7 +218,7 @@ impl From<alloc::vec::Vec<u8>> for Payload<'static> {
 }
 
 /// Why a payload is not what was wanted: binary in place of JSON, or JSON of another shape. The
-/// message repeats little of the payload, so the sender may be told.
+/// message repeats little of the payload, so it may be sent to the peer.
 #[derive(Debug)]
 pub struct PayloadError(Option<serde_json::Error>);
 
@@ -310,35 +310,35 @@ impl<'a> Ref<'a> {
 ///
 /// A membership keeps its join_ref for as long as it lives, and there are millions of memberships.
 #[derive(Clone, Default, PartialEq, Eq)]
-pub struct OwnedRef(Kept);
+pub struct OwnedRef(RefText);
 
 impl OwnedRef {
     /// The null ref.
-    pub const NULL: OwnedRef = OwnedRef(Kept::Null);
+    pub const NULL: OwnedRef = OwnedRef(RefText::Null);
 
     /// The ref, borrowed.
     pub fn as_ref(&self) -> Ref<'_> {
         match &self.0 {
-            Kept::Null => Ref::Null,
-            Kept::Inline { len, bytes } => {
+            RefText::Null => Ref::Null,
+            RefText::Inline { len, bytes } => {
                 let text = bytes.get(..usize::from(*len)).and_then(|b| str::from_utf8(b).ok());
                 // `from` is the only writer, and it stores whole strings.
                 text.map_or(Ref::Null, |text| Ref::Json(Cow::Borrowed(text)))
             }
-            Kept::Heap(raw) => Ref::Json(Cow::Borrowed(raw)),
+            RefText::Heap(raw) => Ref::Json(Cow::Borrowed(raw)),
         }
     }
 
     /// Whether this is null.
     pub fn is_null(&self) -> bool {
-        matches!(self.0, Kept::Null)
+        matches!(self.0, RefText::Null)
     }
 
     /// Bytes of heap held beside the record itself.
     pub fn heap_bytes(&self) -> usize {
         match &self.0 {
-            Kept::Null | Kept::Inline { .. } => 0,
-            Kept::Heap(raw) => size_of::<Box<str>>() + raw.len(),
+            RefText::Null | RefText::Inline { .. } => 0,
+            RefText::Heap(raw) => size_of::<Box<str>>() + raw.len(),
         }
     }
 }
@@ -350,9 +350,9 @@ impl From<&Ref<'_>> for OwnedRef {
         OwnedRef(match (bytes.get_mut(..raw.len()), u8::try_from(raw.len())) {
             (Some(room), Ok(len)) => {
                 room.copy_from_slice(raw.as_bytes());
-                Kept::Inline { len, bytes }
+                RefText::Inline { len, bytes }
             }
-            _ => Kept::Heap(Box::new(Box::from(raw.as_ref()))),
+            _ => RefText::Heap(Box::new(Box::from(raw.as_ref()))),
         })
     }
 }
@@ -370,7 +370,7 @@ impl fmt::Debug for OwnedRef {
 }
 
 #[derive(Clone, Default, PartialEq, Eq)]
-enum Kept {
+enum RefText {
     #[default]
     Null,
     Inline {

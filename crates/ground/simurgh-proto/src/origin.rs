@@ -44,8 +44,8 @@ impl CheckOrigin {
             return true;
         }
         let without_scheme =
-            || Place::without_scheme(origin).filter(|_| matches!(self, CheckOrigin::Local));
-        let Some(origin) = Place::parse(origin).or_else(without_scheme) else { return false };
+            || OriginParts::without_scheme(origin).filter(|_| matches!(self, CheckOrigin::Local));
+        let Some(origin) = OriginParts::parse(origin).or_else(without_scheme) else { return false };
         match self {
             CheckOrigin::Off => true,
             CheckOrigin::Local => {
@@ -101,23 +101,23 @@ impl OriginPattern {
     /// # Errors
     /// No `//`, no host, a malformed port, or a `*` elsewhere.
     pub fn parse(text: &str) -> Result<Self, OriginPatternError> {
-        let place = Place::parse(text).ok_or(OriginPatternError)?;
-        let (host, subdomains) = match place.host.strip_prefix("*.") {
+        let parts = OriginParts::parse(text).ok_or(OriginPatternError)?;
+        let (host, subdomains) = match parts.host.strip_prefix("*.") {
             Some(parent) => (parent, true),
-            None => (place.host, false),
+            None => (parts.host, false),
         };
         if host.is_empty() || host.contains('*') {
             return Err(OriginPatternError);
         }
         Ok(OriginPattern {
-            scheme: place.scheme.map(Box::from),
+            scheme: parts.scheme.map(Box::from),
             host: host.into(),
             subdomains,
-            port: place.port,
+            port: parts.port,
         })
     }
 
-    fn covers(&self, origin: &Place<'_>) -> bool {
+    fn covers(&self, origin: &OriginParts<'_>) -> bool {
         let scheme = self.scheme.as_deref();
         scheme.is_none_or(|s| origin.scheme.is_some_and(|o| o.eq_ignore_ascii_case(s)))
             && self.port.is_none_or(|port| origin.port == Some(port))
@@ -137,15 +137,15 @@ impl OriginPattern {
 #[error("an origin is written https://h.com, //h.com, //h.com:888 or //*.h.com")]
 pub struct OriginPatternError;
 
-/// Where an origin is: as much of a URL as the check looks at.
-struct Place<'a> {
+/// The parts of a URL that the check looks at.
+struct OriginParts<'a> {
     scheme: Option<&'a str>,
     host: &'a str,
     /// Named, or the scheme's usual one.
     port: Option<u16>,
 }
 
-impl<'a> Place<'a> {
+impl<'a> OriginParts<'a> {
     /// None: no URL with a host, such as `null`, `file://` or the empty text.
     fn parse(text: &'a str) -> Option<Self> {
         let (scheme, rest) = text.split_once("//")?;
@@ -157,14 +157,14 @@ impl<'a> Place<'a> {
         let authority = rest.split(['/', '?', '#']).next()?;
         let (_, authority) = authority.rsplit_once('@').unwrap_or(("", authority));
         let (host, port) = host_and_port(authority)?;
-        Some(Place { scheme, host, port: port.or_else(|| usual_port(scheme?)) })
+        Some(OriginParts { scheme, host, port: port.or_else(|| usual_port(scheme?)) })
     }
 
     /// `h.com` or `h.com:80` alone. None: anything else, and `null`, which stands for no origin.
     fn without_scheme(text: &'a str) -> Option<Self> {
         let is_alone = text != "null" && !text.contains(['/', '@', '?', '#']);
         let (host, port) = host_and_port(text).filter(|_| is_alone)?;
-        Some(Place { scheme: None, host, port })
+        Some(OriginParts { scheme: None, host, port })
     }
 }
 
@@ -324,9 +324,9 @@ mod tests {
         }
         assert!(CheckOrigin::Local.allows(None, OWN));
         // Where the request names no usable host nothing is its own.
-        let nobody = OwnOrigin { scheme: "http", host: "", port: 0 };
-        assert!(!CheckOrigin::Local.allows(Some("http://"), nobody));
-        assert!(!CheckOrigin::Local.allows(Some(""), nobody));
+        let none = OwnOrigin { scheme: "http", host: "", port: 0 };
+        assert!(!CheckOrigin::Local.allows(Some("http://"), none));
+        assert!(!CheckOrigin::Local.allows(Some(""), none));
         assert!(!CheckOrigin::Conn.allows(Some("h.com:4000"), OWN), "a scheme is part of that");
     }
 

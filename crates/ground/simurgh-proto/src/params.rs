@@ -42,7 +42,7 @@ pub fn decode(query: &str) -> Result<Value, ParamsError> {
 }
 
 /// An object as a query, for [`decode`] to read: numbers and booleans become text, `null` the empty
-/// text, empty lists and objects nothing. `null` itself is no pairs; `None` for any other value.
+/// text, empty lists and objects nothing. `null` itself gives no pairs; `None` for any other value.
 pub fn encode(params: &Value) -> Option<String> {
     let mut query = String::new();
     match params {

@@ -1,6 +1,5 @@
-//! Which topics a socket serves: patterns, and the routes made of them (PROTOCOL §5, rows 23–25).
+//! Patterns of the topics that a channel serves (PROTOCOL §5, rows 23–25).
 use alloc::boxed::Box;
-use alloc::vec::Vec;
 use core::fmt;
 
 use thiserror::Error;
@@ -53,54 +52,6 @@ impl fmt::Display for Pattern {
 #[error("a topic pattern may hold `*` at its end only")]
 pub struct PatternError;
 
-/// What serves a topic: patterns with a value each; of those that match, the first declared counts.
-#[derive(Clone, Debug)]
-pub struct Routes<T> {
-    routes: Vec<(Pattern, T)>,
-}
-
-impl<T> Routes<T> {
-    /// No routes: every join will be an unmatched topic.
-    pub const fn new() -> Self {
-        Routes { routes: Vec::new() }
-    }
-
-    /// Declares the next route.
-    ///
-    /// # Errors
-    /// See [`Pattern::parse`].
-    pub fn add(&mut self, pattern: &str, value: T) -> Result<(), PatternError> {
-        self.routes.push((Pattern::parse(pattern)?, value));
-        Ok(())
-    }
-
-    /// What serves `topic`, if anything does.
-    pub fn find(&self, topic: &str) -> Option<&T> {
-        self.iter().find(|(pattern, _)| pattern.matches(topic)).map(|(_, value)| value)
-    }
-
-    /// The routes in the order they were declared.
-    pub fn iter(&self) -> impl Iterator<Item = (&Pattern, &T)> {
-        self.routes.iter().map(|(pattern, value)| (pattern, value))
-    }
-
-    /// How many routes there are.
-    pub fn len(&self) -> usize {
-        self.routes.len()
-    }
-
-    /// Whether there is no route.
-    pub fn is_empty(&self) -> bool {
-        self.routes.is_empty()
-    }
-}
-
-impl<T> Default for Routes<T> {
-    fn default() -> Self {
-        Routes::new()
-    }
-}
-
 /// The part of a topic behind the first colon, `lobby` of `rooms:lobby`; or the whole topic.
 pub fn subtopic(topic: &str) -> &str {
     topic.split_once(':').map_or(topic, |(_, rest)| rest)
@@ -134,18 +85,5 @@ mod tests {
         for text in ["rooms:*", "rooms:lobby", "*", ""] {
             assert_eq!(Pattern::parse(text).unwrap().to_string(), text);
         }
-    }
-
-    #[test]
-    fn the_first_declared_match_counts() {
-        let mut routes = Routes::default();
-        routes.add("rooms:lobby", 1).unwrap();
-        routes.add("rooms:*", 2).unwrap();
-        routes.add("rooms:late", 3).unwrap();
-        assert_eq!(routes.add("r*m", 4), Err(PatternError));
-        assert_eq!(routes.len(), 3);
-        assert_eq!(routes.find("rooms:lobby"), Some(&1));
-        assert_eq!(routes.find("rooms:late"), Some(&2));
-        assert_eq!(routes.find("users"), None);
     }
 }

@@ -7,11 +7,12 @@ use std::time::Duration;
 use mio::Interest;
 use rustix::io::Errno;
 
-use crate::handler::{Accepted, Handler, Key};
+use crate::connection::{Key, Special};
+use crate::handler::{Accepted, Handler};
 use crate::io::Io;
 use crate::net;
 use crate::slab::Flags;
-use crate::turn::{ACCEPT, Reactor, Special, Stage, register_special};
+use crate::stage::{ACCEPT, Stage};
 
 /// Connections taken a turn and listener.
 const ACCEPT_MAX: usize = 64;
@@ -20,11 +21,12 @@ const ACCEPT_LAST_MAX: usize = 8192;
 /// How long accepting rests when the system has no memory or descriptors left.
 const PAUSE_NS: u64 = 100_000_000;
 
-/// A shard's listening sockets.
-/// Room for so many at least. A block of the size of one listener would live for ever among the
-/// blocks of that size that connections come and go with, and keep a page of the allocator for it.
+/// Room for so many listeners at least. A block of the size of one listener would live for ever
+/// among the blocks of that size that connections come and go with, and keep a page of the
+/// allocator for it.
 const LISTENERS_ROOM: usize = 4;
 
+/// A shard's listening sockets.
 pub(crate) struct Listeners {
     sockets: Vec<Listener>,
     /// Open connections from which on even the reserve is used up.
@@ -44,7 +46,7 @@ impl Listeners {
     pub(crate) fn new<T>(fds: Vec<OwnedFd>, open_max: usize, io: &Io<T>) -> io::Result<Self> {
         for (index, fd) in fds.iter().enumerate() {
             let index = u16::try_from(index).map_err(io::Error::other)?;
-            register_special(io, fd.as_raw_fd(), Special::Listener(index))?;
+            io.register_special(fd.as_raw_fd(), Special::Listener(index))?;
         }
         let mut sockets = Vec::with_capacity(fds.len().max(LISTENERS_ROOM));
         sockets.extend(fds.into_iter().map(|fd| Listener { fd, ready: true }));
@@ -72,67 +74,69 @@ impl Listeners {
         self.sockets.clear();
         self.paused_until_ns = None;
     }
-}
 
-impl<H: Handler> Reactor<H> {
     /// Takes what waits in the backlogs, a bounded number a turn.
-    pub(crate) fn accept(&mut self) {
-        if self.listeners.sockets.is_empty() {
+    pub(crate) fn accept<H: Handler>(&mut self, handler: &mut H, io: &mut Io<H::Conn>) {
+        if self.sockets.is_empty() {
             return;
         }
-        let stop = self.io.stop_listening;
-        if self.listeners.is_full && self.io.freed {
-            self.listeners.is_full = false;
+        let stop = io.stop_listening;
+        if self.is_full && io.freed {
+            self.is_full = false;
         }
-        if self.listeners.paused_until_ns.is_some_and(|until_ns| until_ns <= self.io.now.ns) {
-            self.listeners.paused_until_ns = None;
+        if self.paused_until_ns.is_some_and(|until_ns| until_ns <= io.now.ns) {
+            self.paused_until_ns = None;
         }
-        let mut stage = Stage::begin(ACCEPT, self.clock, &self.io);
+        let mut stage = Stage::begin(ACCEPT, io);
         // Another listener comes first each turn, so none starves when the time is up early.
-        let count = self.listeners.sockets.len();
-        let first = self.io.counts.turns as usize;
+        let count = self.sockets.len();
+        let first = io.counts.turns as usize;
         for index in (0..count).map(|index| (first + index) % count) {
             // What is in the backlog when listening stops is taken whole, announced by an event or
             // not, or the kernel resets it.
             if stop {
-                self.listeners.set_ready(index);
+                self.set_ready(index);
             }
             for _ in 0..if stop { ACCEPT_LAST_MAX } else { ACCEPT_MAX } {
-                if !self.accept_one(index) || (stage.is_over(self.clock, &self.io) && !stop) {
+                if !self.accept_one(handler, io, index) || (stage.is_over(io) && !stop) {
                     break;
                 }
             }
         }
         if stop {
-            self.listeners.close();
+            self.close();
         }
     }
 
     /// Takes one connection; `false` if there is none or accepting has to rest.
-    fn accept_one(&mut self, index: usize) -> bool {
-        let listeners = &mut self.listeners;
-        if listeners.is_full || listeners.paused_until_ns.is_some() {
+    fn accept_one<H: Handler>(
+        &mut self,
+        handler: &mut H,
+        io: &mut Io<H::Conn>,
+        index: usize,
+    ) -> bool {
+        if self.is_full || self.paused_until_ns.is_some() {
             return false;
         }
-        if self.io.wired() >= listeners.open_max {
-            self.io.counts.accept_pauses += 1;
-            listeners.is_full = true;
-            self.io.freed = false;
+        if io.wired() >= self.open_max {
+            io.counts.accept_pauses += 1;
+            self.is_full = true;
+            io.freed = false;
             return false;
         }
-        let Some(listener) = listeners.sockets.get_mut(index).filter(|l| l.ready) else {
+        let Some(listener) = self.sockets.get_mut(index).filter(|l| l.ready) else {
             return false;
         };
         match net::accept(&listener.fd) {
             Ok((fd, peer)) => {
-                let Some(key) = self.io.admit(&fd) else { return true };
-                let over_capacity = self.io.wired() >= self.io.capacity();
-                self.io.counts.accepted += 1;
-                self.io.counts.over_capacity += u64::from(over_capacity);
+                let Some(key) = io.register_new(&fd) else { return true };
+                let over_capacity = io.wired() >= io.capacity();
+                io.counts.accepted += 1;
+                io.counts.over_capacity += u64::from(over_capacity);
                 let from = Accepted { key, listener: index as u16, peer, over_capacity };
-                match self.handler.accepted(&mut self.io, from) {
-                    Some(conn) => self.io.seat(key, fd, conn, 0),
-                    None => self.io.refuse(key, fd),
+                match handler.accepted(io, from) {
+                    Some(conn) => io.insert(key, fd, conn, 0),
+                    None => io.refuse(key, fd),
                 }
                 true
             }
@@ -142,8 +146,8 @@ impl<H: Handler> Reactor<H> {
             }
             // The reserve should keep MFILE away, but the handler may open descriptors too.
             Err(Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::NOBUFS) => {
-                self.io.counts.accept_pauses += 1;
-                listeners.paused_until_ns = Some(self.io.now.ns.saturating_add(PAUSE_NS));
+                io.counts.accept_pauses += 1;
+                self.paused_until_ns = Some(io.now.ns.saturating_add(PAUSE_NS));
                 false
             }
             // An error of that connection, not of the listener: on to the next.
@@ -155,7 +159,7 @@ impl<H: Handler> Reactor<H> {
 impl<T> Io<T> {
     /// Reserves a key for a new connection and registers its descriptor; `None`, and the
     /// connection is refused, if the system has no memory for it.
-    pub(crate) fn admit(&mut self, fd: &OwnedFd) -> Option<Key> {
+    pub(crate) fn register_new(&mut self, fd: &OwnedFd) -> Option<Key> {
         let key = self.sockets.reserve()?;
         match self.register(fd, key, Interest::READABLE) {
             Ok(()) => Some(key),
@@ -167,13 +171,13 @@ impl<T> Io<T> {
         }
     }
 
-    /// Puts an admitted connection's record in place.
-    pub(crate) fn seat(&mut self, key: Key, fd: OwnedFd, conn: T, flags: Flags) {
+    /// Puts a new connection's record in place.
+    pub(crate) fn insert(&mut self, key: Key, fd: OwnedFd, conn: T, flags: Flags) {
         self.sockets.insert(key, Some(fd), conn, flags);
         self.counts.open = self.wired() as u64;
     }
 
-    /// Closes an admitted connection that the handler does not want.
+    /// Closes a new connection that the handler does not want.
     pub(crate) fn refuse(&mut self, key: Key, fd: OwnedFd) {
         self.sockets.unreserve(key);
         self.counts.closed += 1;

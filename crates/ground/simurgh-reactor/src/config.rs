@@ -1,4 +1,4 @@
-//! What a shard may be told.
+//! Settings of a shard.
 
 use std::time::Duration;
 

@@ -2,7 +2,8 @@
 //! linger too long. All of it happens at the end of a turn, and each record goes back to the
 //! handler exactly once.
 
-use crate::handler::{Closed, Handler, Key, Slow};
+use crate::connection::{Closed, Key};
+use crate::handler::{Handler, Slow};
 use crate::io::Io;
 use crate::net;
 use crate::slab::{
@@ -13,7 +14,7 @@ use crate::turn::Reactor;
 impl<H: Handler> Reactor<H> {
     /// Ends what is to end. The handler may send and close more meanwhile, so it goes on until
     /// nothing is left, or for some rounds; the rest then waits for the next turn.
-    pub(crate) fn settle(&mut self) {
+    pub(crate) fn end_connections(&mut self) {
         const ROUNDS_MAX: usize = 8;
         self.io.expire_linger();
         for _ in 0..ROUNDS_MAX {
@@ -66,7 +67,7 @@ impl<H: Handler> Reactor<H> {
 }
 
 impl<T> Io<T> {
-    /// Whether something waits for [`Reactor::settle`].
+    /// Whether something waits for [`Reactor::end_connections`].
     pub(crate) fn has_endings(&self) -> bool {
         !(self.lists.closing.is_empty()
             && self.lists.slow.is_empty()
@@ -126,9 +127,10 @@ impl<T> Io<T> {
             if flags & CLOSING != 0 {
                 match (waits, flags & OVER != 0) {
                     (true, _) => self.linger(key),
-                    // The peer has its farewell; it lingers until it closes too, or its time is up.
+                    // The peer has its last frame; it lingers until it closes too, or its time is
+                    // up.
                     (false, true) => net::shutdown_write(fd),
-                    (false, false) => self.schedule_close(key, over_by(flags)),
+                    (false, false) => self.schedule_close(key, end_reason(flags)),
                 }
             } else if flags & SHUT != 0 && flags & CONNECTING == 0 && !waits {
                 net::shutdown_write(fd);
@@ -136,12 +138,12 @@ impl<T> Io<T> {
         }
     }
 
-    /// Leaves a slow connection only its farewell, and some time to take it.
-    fn cut(&mut self, key: Key, farewell: Vec<u8>) {
+    /// Leaves a slow connection only its last frame, and some time to take it.
+    fn cut(&mut self, key: Key, last_frame: Vec<u8>) {
         let Some(socket) = self.sockets.get_mut(key) else { return };
         socket.flags |= CLOSING;
         if socket.queue.is_some() {
-            self.cut_queue(key, farewell);
+            self.cut_queue(key, last_frame);
         }
         if self.sockets.get(key).is_some_and(|socket| socket.flags & MUTE != 0) {
             return self.reset(key, Closed::Slow);
@@ -165,6 +167,6 @@ impl<T> Io<T> {
 }
 
 /// Who has ended a connection that is closed once its output is written.
-fn over_by(flags: Flags) -> Closed {
+fn end_reason(flags: Flags) -> Closed {
     if flags & PEER_SHUT != 0 { Closed::PeerEof } else { Closed::Local }
 }

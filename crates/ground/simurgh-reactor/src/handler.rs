@@ -1,22 +1,12 @@
-//! What a protocol implements to live on a shard, and the small words the loop and it exchange.
+//! What a protocol implements to run on a shard, and the values that the loop and it exchange.
 
-use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
 
 use crate::clock::Now;
+use crate::connection::{Closed, Key};
 use crate::io::Io;
-use crate::local::LocalOutput;
-
-/// Names one connection of one shard for as long as it lives. A slot is used again with another
-/// generation, so an old key never answers for a new connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Key {
-    /// Index of the record.
-    pub slot: u32,
-    /// How often the slot was given away before.
-    pub generation: u32,
-}
+use crate::outbound::LocalOutput;
 
 /// A protocol on a shard. All calls come from the shard's own thread, one at a time; none may
 /// block. The loop catches no panic: a handler that runs foreign code guards it itself.
@@ -102,22 +92,6 @@ pub struct Accepted {
     pub peer: SocketAddr,
     /// The shard is full and this one was taken from the reserve: refuse it and close soon.
     pub over_capacity: bool,
-}
-
-/// Why a connection ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Closed {
-    /// The handler closed or aborted it, or the shard stopped.
-    Local,
-    /// The peer closed its sending half.
-    PeerEof,
-    /// The connection broke: reset, timed out, unreachable.
-    Reset(io::ErrorKind),
-    /// It never came up: refused, timed out, unreachable, or reset as soon as it was there. Only
-    /// for connections of [`Io::connect`].
-    Unconnected(io::ErrorKind),
-    /// The peer read too slowly and was cut ([`Handler::slow`]).
-    Slow,
 }
 
 /// When [`Handler::turn_end`] wants to run again.

@@ -26,7 +26,7 @@
 //! - An idle connection costs its record and 24 bytes; a buffer exists only for a slow peer, and
 //!   what waits for many of them is there once ([`Shared`], [`Run`]).
 //! - A *local* connection ([`Io::open_local`]) is one like any other, but without a descriptor:
-//!   what is sent to it comes to [`Handler::local`], and what it says is the handler's to know.
+//!   what is sent to it comes to [`Handler::local`], and its input is up to the handler.
 //!
 //! What a handler must do: never block, never start a thread from the shard (it would share the
 //! shard's descriptor table; tokio's `spawn_blocking` may do so), never use a descriptor of
@@ -49,6 +49,7 @@ mod affinity;
 mod clock;
 mod config;
 mod connect;
+mod connection;
 mod ending;
 mod handler;
 mod handoff;
@@ -67,6 +68,7 @@ mod slab;
 mod slot_allocator;
 mod slow;
 mod spawn;
+mod stage;
 mod stamps;
 mod stats;
 mod syscalls;
@@ -74,20 +76,19 @@ mod tables;
 mod timer;
 mod turn;
 mod wake;
-mod write;
 
 pub use affinity::pin_thread;
 pub use clock::Now;
 pub use config::Config;
-pub use connect::ConnectOptions;
-pub use handler::{Accepted, Closed, Handler, Key, Next, Slow};
+pub use connection::{Closed, Key};
+pub use handler::{Accepted, Handler, Next, Slow};
 pub use handoff::{HandOffEnd, HandOffError, READ_AHEAD_BYTES_MAX};
 pub use io::Io;
-pub use local::LocalOutput;
 pub use mailbox::{Full, Mailbox};
 pub use memory::{give_back_memory, give_back_memory_soon};
 pub use names::use_built_in_name_services;
-pub use net::ListenError;
+pub use net::{ConnectOptions, ListenError};
+pub use outbound::LocalOutput;
 pub use page::Page;
 pub use pool::free_memory;
 pub use shared::{Run, Shared};

@@ -4,54 +4,11 @@
 //! output passes the outbox and the flush, holding and closing mean what they always mean. Nothing
 //! of them is ever slow, and the limit of descriptors does not count them.
 
-use crate::handler::{Handler, Key};
+use crate::connection::Key;
+use crate::handler::Handler;
 use crate::io::Io;
 use crate::slab::{HELD, NO_READ, UNREAD};
 use crate::turn::Reactor;
-
-/// What the room for output keeps from turn to turn, bytes.
-const KEPT_BYTES: usize = 256 << 10;
-
-/// What was sent to local connections, in order.
-#[derive(Debug, Default)]
-pub struct LocalOutput {
-    bytes: Vec<u8>,
-    /// Whose, and where in `bytes` it ends.
-    pieces: Vec<(Key, usize)>,
-    /// Pieces that were taken.
-    taken: usize,
-}
-
-impl LocalOutput {
-    /// What was sent next, and to whom; it may be changed in place.
-    #[allow(clippy::should_implement_trait, reason = "what it returns borrows from this")]
-    pub fn next(&mut self) -> Option<(Key, &mut [u8])> {
-        let start = self.taken.checked_sub(1).and_then(|last| self.pieces.get(last));
-        let start = start.map_or(0, |(_, end)| *end);
-        let (key, end) = *self.pieces.get(self.taken)?;
-        self.taken += 1;
-        Some((key, self.bytes.get_mut(start..end)?))
-    }
-
-    pub(crate) fn is_some(&self) -> bool {
-        !self.pieces.is_empty()
-    }
-
-    pub(crate) fn add(&mut self, key: Key, bytes: &[u8]) {
-        self.bytes.extend_from_slice(bytes);
-        match self.pieces.last_mut() {
-            Some((last, end)) if *last == key => *end = self.bytes.len(),
-            _ => self.pieces.push((key, self.bytes.len())),
-        }
-    }
-
-    fn clear(&mut self) {
-        self.pieces.clear();
-        self.taken = 0;
-        self.bytes.clear();
-        self.bytes.shrink_to(KEPT_BYTES);
-    }
-}
 
 impl<T> Io<T> {
     /// Opens a local connection, at once. `conn` comes back when there is no memory for it.

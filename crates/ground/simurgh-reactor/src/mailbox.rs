@@ -39,7 +39,7 @@ impl<M> Mailbox<M> {
             Full(refused.0)
         })?;
         self.state.posted.fetch_add(1, Ordering::Relaxed);
-        self.state.knock();
+        self.state.wake_if_asleep();
         Ok(())
     }
 
@@ -50,7 +50,7 @@ impl<M> Mailbox<M> {
         if posted {
             self.state.posted.fetch_add(1, Ordering::Relaxed);
         }
-        self.state.knock();
+        self.state.wake_if_asleep();
         posted
     }
 
@@ -124,7 +124,7 @@ pub(crate) struct MailboxState {
 impl MailboxState {
     /// Wakes the shard unless it is awake. Pairs with [`Inbox::fall_asleep`]: either the poster
     /// sees `asleep`, or the loop sees the mail before it waits.
-    pub(crate) fn knock(&self) {
+    pub(crate) fn wake_if_asleep(&self) {
         fence(Ordering::SeqCst);
         if self.asleep.load(Ordering::Relaxed) && self.asleep.swap(false, Ordering::AcqRel) {
             WakeSet::wake(&self.wakes, self.shard);
@@ -134,7 +134,7 @@ impl MailboxState {
     /// Has the loop end after its turn.
     pub(crate) fn ask_to_stop(&self) {
         self.stop.store(true, Ordering::Release);
-        self.knock();
+        self.wake_if_asleep();
     }
 }
 
@@ -151,8 +151,18 @@ impl<M> Inbox<M> {
         self.found.take().or_else(|| self.receiver.try_recv().ok())
     }
 
+    /// What both sides share, to ask the shard to stop.
+    pub(crate) fn state(&self) -> Arc<MailboxState> {
+        Arc::clone(&self.state)
+    }
+
     pub(crate) fn asked_to_stop(&self) -> bool {
         self.state.stop.load(Ordering::Acquire)
+    }
+
+    /// Its waker has woken the loop.
+    pub(crate) fn woken(&self) {
+        self.state.wakes.woken(self.state.shard);
     }
 
     /// Announces that the loop is about to wait; `false` if there is something to do first.
@@ -176,7 +186,7 @@ pub(crate) fn mailbox<M>(
     shard: usize,
     bytes_max: usize,
     wakes: Arc<WakeSet>,
-) -> (Mailbox<M>, Inbox<M>, Arc<MailboxState>) {
+) -> (Mailbox<M>, Inbox<M>) {
     let (sender, receiver) = mpsc::channel();
     let state = Arc::new(MailboxState {
         shard,
@@ -187,6 +197,5 @@ pub(crate) fn mailbox<M>(
         stop: AtomicBool::new(false),
         wakes,
     });
-    let mailbox = Mailbox { sender, state: Arc::clone(&state) };
-    (mailbox, Inbox { receiver, state: Arc::clone(&state), found: None }, state)
+    (Mailbox { sender, state: Arc::clone(&state) }, Inbox { receiver, state, found: None })
 }

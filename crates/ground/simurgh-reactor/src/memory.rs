@@ -1,4 +1,4 @@
-//! Memory that is kept for the calling thread though nobody uses it.
+//! Unused memory that is kept for the calling thread.
 
 #![allow(unsafe_code)]
 
@@ -6,7 +6,7 @@ use crate::pool;
 
 /// Returns to the system some of the memory that is kept free for the calling thread: pages of
 /// tables, and with the feature `mimalloc` what the allocator keeps. Takes some tenths of a
-/// millisecond, for a quiet time after a crowd has left; `true` when all is returned.
+/// millisecond, for a quiet time after many connections have left; `true` when all is returned.
 pub fn give_back_memory() -> bool {
     if !pool::give_back() {
         return false;

@@ -1,8 +1,9 @@
-//! What goes out: the outbox of a turn, which all connections share.
+//! What goes out: the outbox of a turn, which all connections share, and what local connections
+//! are sent.
 
 use std::io::IoSlice;
 
-use crate::handler::Key;
+use crate::connection::Key;
 use crate::shared::{Run, Shared};
 
 /// Most that is written to one connection before the next gets a turn.
@@ -11,6 +12,8 @@ pub(crate) const DRAIN_BYTES_MAX: usize = 256 << 10;
 pub(crate) const SLICES_MAX: usize = 64;
 /// What the arena keeps of its memory from turn to turn.
 const ARENA_KEPT_BYTES: usize = 256 << 10;
+/// What the output of local connections keeps of its memory from turn to turn.
+const LOCAL_KEPT_BYTES: usize = 256 << 10;
 /// Most spans that wait for the flush.
 const SPANS_MAX: usize = 16 << 10;
 /// A turn that produces more than this for all its connections writes in between.
@@ -170,6 +173,47 @@ impl<'a> Piece<'a> {
         };
         let frames = run.into_iter().flat_map(Run::frames).map(Shared::as_bytes);
         bytes.into_iter().chain(frames)
+    }
+}
+
+/// What was sent to local connections, in order.
+#[derive(Debug, Default)]
+pub struct LocalOutput {
+    bytes: Vec<u8>,
+    /// Whose, and where in `bytes` it ends.
+    pieces: Vec<(Key, usize)>,
+    /// Pieces that were taken.
+    taken: usize,
+}
+
+impl LocalOutput {
+    /// What was sent next, and to whom; it may be changed in place.
+    #[allow(clippy::should_implement_trait, reason = "what it returns borrows from this")]
+    pub fn next(&mut self) -> Option<(Key, &mut [u8])> {
+        let start = self.taken.checked_sub(1).and_then(|last| self.pieces.get(last));
+        let start = start.map_or(0, |(_, end)| *end);
+        let (key, end) = *self.pieces.get(self.taken)?;
+        self.taken += 1;
+        Some((key, self.bytes.get_mut(start..end)?))
+    }
+
+    pub(crate) fn is_some(&self) -> bool {
+        !self.pieces.is_empty()
+    }
+
+    pub(crate) fn add(&mut self, key: Key, bytes: &[u8]) {
+        self.bytes.extend_from_slice(bytes);
+        match self.pieces.last_mut() {
+            Some((last, end)) if *last == key => *end = self.bytes.len(),
+            _ => self.pieces.push((key, self.bytes.len())),
+        }
+    }
+
+    pub(crate) fn clear(&mut self) {
+        self.pieces.clear();
+        self.taken = 0;
+        self.bytes.clear();
+        self.bytes.shrink_to(LOCAL_KEPT_BYTES);
     }
 }
 

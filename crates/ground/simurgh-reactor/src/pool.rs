@@ -1,10 +1,9 @@
 //! Memory mapped from the system for pages of tables, which each thread keeps for itself until it
 //! gives back all that is free at a quiet time.
 //!
-//! Mapping and unmapping take a lock of the whole process. When a crowd leaves a hundred shards at
-//! once, and the machine is busy with its end, whoever holds that lock waits for a core, and
-//! everybody else for the lock: shards stood still for seconds when each page was unmapped as it
-//! became empty.
+//! Mapping and unmapping take a lock of the whole process. When many connections leave a hundred
+//! shards at once, the thread that holds that lock waits for a core, and all others for the lock:
+//! shards stood still for seconds when each page was unmapped as it became empty.
 
 #![allow(unsafe_code)]
 
@@ -138,7 +137,7 @@ fn map(bytes: usize) -> Option<NonNull<u8>> {
 /// All of it was mapped here, and it is not used any more.
 unsafe fn unmap(memory: NonNull<u8>, bytes: usize) {
     // SAFETY: as the caller promises. It fails only where a mapping would have to be split and the
-    // system allows no more of them; then the memory stays mapped, and nobody has it.
+    // system allows no more of them; then the memory stays mapped, and is lost.
     let _ = unsafe { munmap(memory.as_ptr().cast(), bytes) };
 }
 

@@ -6,8 +6,8 @@ use std::io::IoSlice;
 use crate::outbound::{Piece, fill};
 use crate::shared::Run;
 
-/// A peer that takes less than this in the time it has does not read: one that takes a byte now and
-/// then would stay for ever.
+/// A peer that takes less than this in the time it has counts as not reading: one that takes a byte
+/// now and then would stay for ever.
 const PROGRESS_BYTES: usize = 16 << 10;
 /// Larger rests of a frame that has begun are not kept for a peer that is cut.
 const REST_BYTES_MAX: usize = 64 << 10;
@@ -23,9 +23,9 @@ pub(crate) struct Queue {
     /// Bytes of the first part of the first frame that are already written.
     offset: usize,
     bytes: usize,
-    /// Bytes of the chunks that are nobody else's.
+    /// Bytes of the chunks that are not shared.
     owned: usize,
-    /// The first frame is the rest of something whose beginning the peer has got.
+    /// The peer has the beginning of the first frame.
     begun: bool,
     /// When the peer last made progress, on the clock of what is served, nanoseconds.
     moved_ns: u64,
@@ -154,9 +154,9 @@ impl Queue {
         }
     }
 
-    /// Drops all but the rest of what has begun, and appends `farewell`; drops everything and
+    /// Drops all but the rest of what has begun, and appends `last_frame`; drops everything and
     /// returns `false` if that rest is too long to be kept.
-    pub(crate) fn cut(&mut self, farewell: Vec<u8>) -> bool {
+    pub(crate) fn cut(&mut self, last_frame: Vec<u8>) -> bool {
         self.chunks.truncate(usize::from(self.begun));
         if let Some(Chunk::Run(run)) = self.chunks.front_mut() {
             run.truncate();
@@ -168,8 +168,8 @@ impl Queue {
         let is_kept = self.bytes <= REST_BYTES_MAX;
         if !is_kept {
             *self = Self::new(self.moved_ns);
-        } else if !farewell.is_empty() {
-            self.chunks.push_back(Chunk::Owned(farewell));
+        } else if !last_frame.is_empty() {
+            self.chunks.push_back(Chunk::Owned(last_frame));
             self.count();
         }
         is_kept

@@ -1,8 +1,8 @@
 //! Bytes that many connections are sent, and how they follow each other.
 //!
-//! Frames that everybody gets one after the other make a chain. Whoever is behind by thousands of
-//! frames holds on to the first and the last alone ([`Run`]), so a slow peer costs the same however
-//! much it is behind, and what is kept for all slow peers together is what was sent, once.
+//! Frames that all receivers get one after the other make a chain. A receiver that is behind by
+//! thousands of frames keeps only the first and the last ([`Run`]), so a slow peer costs the same
+//! however much it is behind, and what is kept for all slow peers together is what was sent, once.
 
 use std::cell::{Cell, OnceCell};
 use std::fmt;

@@ -1,12 +1,12 @@
 //! The connections of a shard, in pages that never move.
 //!
 //! A growing `Vec` would copy two hundred thousand records at a stroke and hold both copies
-//! while it does; pages are added one at a time, and given back when a crowd has left. A slot is
+//! while it does; pages are added one at a time, and freed when they are empty again. A slot is
 //! used again with a new generation, so a key that outlived its connection finds nothing.
 
 use std::os::fd::OwnedFd;
 
-use crate::handler::Key;
+use crate::connection::Key;
 use crate::page::Page;
 use crate::queue::Queue;
 use crate::slot_allocator::{PAGE_SLOTS, SlotAllocator};
@@ -234,7 +234,7 @@ mod tests {
             assert!(slab.remove(*key).is_some());
         }
         let held = slab.pages.iter().filter(|page| !page.is_empty()).count();
-        assert!(held <= 2, "{held} pages for nobody");
+        assert!(held <= 2, "{held} empty pages");
         let new: Vec<Key> = (0..5000).map(|data| add(&mut slab, data)).collect();
         assert!(keys.iter().all(|key| slab.get(*key).is_none()));
         assert!(new.iter().all(|key| slab.get(*key).is_some()));

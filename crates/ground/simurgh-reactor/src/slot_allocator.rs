@@ -1,5 +1,5 @@
 //! Slots of a table in pages: for tables whose records must not move, and whose memory is freed
-//! when a crowd has left.
+//! when they are empty again.
 
 /// Slots of a page.
 pub const PAGE_SLOTS: usize = 256;
@@ -127,7 +127,7 @@ mod tests {
             let mut taken: BTreeSet<u32> = BTreeSet::new();
             let mut pages: BTreeSet<u32> = BTreeSet::new();
             for round in 0..6 {
-                // Crowds come and leave in turn.
+                // Many come, then many leave.
                 for _ in 0..5_000 {
                     let comes = rng.u8(0..10) < if round % 2 == 0 { 8 } else { 2 };
                     if comes {
@@ -148,7 +148,7 @@ mod tests {
                     assert!(pages.remove(&(place / PAGE_SLOTS as u32)));
                 }
             }
-            assert!(pages.len() <= 2, "{} pages are kept for nobody", pages.len());
+            assert!(pages.len() <= 2, "{} empty pages are kept", pages.len());
         }
     }
 

@@ -1,16 +1,18 @@
-//! Peers that do not read: who keeps output waiting too long, and who goes when too much waits.
+//! Peers that do not read: which wait too long, and which are cut when too much waits for all.
 //!
 //! A peer is slow when what waits for it has not moved for [`crate::Config::slow_after`], or is
-//! more than [`crate::Config::outbound_bytes_max`]. Who has kept most waiting for longest is cut
-//! when all that waits on the shard is more than [`crate::Config::outbound_budget_bytes`]. Nothing
-//! of this costs a connection anything whose peer reads.
+//! more than [`crate::Config::outbound_bytes_max`]. Those with most output waiting for longest are
+//! cut when all that waits on the shard is more than [`crate::Config::outbound_budget_bytes`].
+//! Nothing of this costs a connection anything as long as its peer reads.
 
 use std::time::Duration;
 
-use crate::handler::{Handler, Key};
+use crate::connection::Key;
+use crate::handler::Handler;
 use crate::io::Io;
 use crate::slab::{BLOCKED, CLOSE_SCHEDULED, MUTE, OVER, WRITABLE};
-use crate::turn::{Reactor, Stage, WRITE_MORE};
+use crate::stage::{Stage, WRITE_MORE};
+use crate::turn::Reactor;
 
 /// Connections that are checked in one turn.
 const CHECKED_MAX: usize = 1024;
@@ -20,7 +22,7 @@ const AGE_UNIT_NS: u64 = 1_000_000_000;
 
 impl<H: Handler> Reactor<H> {
     /// Tells the handler which connections have written all their output.
-    pub(crate) fn tell_drained(&mut self) {
+    pub(crate) fn report_drained(&mut self) {
         for key in std::mem::take(&mut self.io.lists.drained) {
             self.handler.drained(&mut self.io, key);
         }
@@ -28,14 +30,14 @@ impl<H: Handler> Reactor<H> {
 
     /// Writes the queues of connections whose sockets take more, a part of each.
     pub(crate) fn write_more(&mut self) {
-        let mut stage = Stage::begin(WRITE_MORE, self.clock, &self.io);
+        let mut stage = Stage::begin(WRITE_MORE, &self.io);
         for _ in 0..self.io.lists.writable.len() {
             let Some(key) = self.io.lists.writable.pop_front() else { return };
             if let Some(socket) = self.io.sockets.get_mut(key) {
                 socket.flags &= !WRITABLE;
                 self.io.drain_queue(key);
             }
-            if stage.is_over(self.clock, &self.io) {
+            if stage.is_over(&self.io) {
                 return;
             }
         }
@@ -48,7 +50,7 @@ impl<H: Handler> Reactor<H> {
             if self.io.lists.blocked.len() < 2 * CHECKED_MAX {
                 return;
             }
-            return self.io.judge(u64::MAX);
+            return self.io.check_queues(u64::MAX);
         };
         if self.io.lists.blocked.is_empty() {
             self.slow_look_ns = 0;
@@ -56,7 +58,7 @@ impl<H: Handler> Reactor<H> {
         }
         let now_ns = self.io.now.ns;
         if now_ns >= self.slow_look_ns {
-            self.io.judge(after_ns);
+            self.io.check_queues(after_ns);
             // All of them in the time in which one of them may become slow.
             let looks = self.io.lists.blocked.len().div_ceil(CHECKED_MAX).max(1) as u64;
             self.slow_look_ns = now_ns + (after_ns / 8 / looks).clamp(1_000_000, 1_000_000_000);
@@ -73,7 +75,7 @@ impl<H: Handler> Reactor<H> {
 impl<T> Io<T> {
     /// Checks connections that were not checked for longest; those whose output has stood still for
     /// `after_ns` are slow.
-    fn judge(&mut self, after_ns: u64) {
+    fn check_queues(&mut self, after_ns: u64) {
         let now_ns = self.served_ns();
         for _ in 0..self.lists.blocked.len().min(CHECKED_MAX) {
             let Some(key) = self.lists.blocked.pop_front() else { return };
@@ -94,7 +96,7 @@ impl<T> Io<T> {
     /// Cuts the peers with most output waiting for longest, until the total is well within its
     /// budget. Their own memory is free at once; the handler is told at the end of the turn.
     #[cold]
-    pub(crate) fn shed(&mut self) {
+    pub(crate) fn cut_worst(&mut self) {
         let goal = self.outbound_budget_bytes - self.outbound_budget_bytes / 8;
         let now_ns = self.served_ns();
         let mut found: Vec<(u128, Key)> = Vec::new();
@@ -121,13 +123,13 @@ impl<T> Io<T> {
         }
     }
 
-    /// Drops what is queued but for a short rest of what has begun, and appends `farewell`; the
+    /// Drops what is queued but for a short rest of what has begun, and appends `last_frame`; the
     /// connection is good for nothing more if the rest was a long one.
-    pub(crate) fn cut_queue(&mut self, key: Key, farewell: Vec<u8>) {
+    pub(crate) fn cut_queue(&mut self, key: Key, last_frame: Vec<u8>) {
         let Some(socket) = self.sockets.get_mut(key) else { return };
         let Some(queue) = &mut socket.queue else { return };
         let (bytes, owned) = (queue.bytes(), queue.owned());
-        if !queue.cut(farewell) {
+        if !queue.cut(last_frame) {
             socket.flags |= MUTE;
         }
         self.counts.queued_bytes =

@@ -17,6 +17,7 @@ use crate::accept::Listeners;
 use crate::affinity::pin_thread;
 use crate::clock::Clock;
 use crate::config::Config;
+use crate::connection::Special;
 use crate::handler::Handler;
 use crate::handoff::{self, HandOffEnd};
 use crate::io::Io;
@@ -24,7 +25,7 @@ use crate::mailbox::{Inbox, Mailbox, MailboxState, mailbox};
 use crate::net::{self, ListenError};
 use crate::stats::ReactorStats;
 use crate::tables::{self, Tables, raise_descriptor_limit};
-use crate::turn::{Parts, Reactor, Special, register_special};
+use crate::turn::Reactor;
 use crate::wake::WakeSet;
 
 /// Shards that know each other: prepared together, then spawned one by one.
@@ -32,8 +33,8 @@ pub struct ShardSet<M> {
     wakes: Arc<WakeSet>,
     clock: Clock,
     mailboxes: Vec<Mailbox<M>>,
-    /// What each shard that is not spawned yet will own.
-    parts: Vec<Option<ShardParts<M>>>,
+    /// What each shard that is not spawned yet will own: its inbox and its end of the hand-off.
+    parts: Vec<Option<(Inbox<M>, OwnedFd)>>,
     hand_off_ends: Vec<HandOffEnd>,
     addresses: Vec<SocketAddr>,
     reserved: Vec<OwnedFd>,
@@ -44,13 +45,7 @@ pub struct ShardSet<M> {
     foreign_wakers: Option<Vec<RawFd>>,
 }
 
-struct ShardParts<M> {
-    inbox: Inbox<M>,
-    mailbox_state: Arc<MailboxState>,
-    hand_off: OwnedFd,
-}
-
-/// What a shard tells whoever makes its handler, on the shard's own thread.
+/// What a handler is made from, on the shard's own thread.
 #[derive(Debug)]
 pub struct Shard<M> {
     /// Its index in the set.
@@ -100,11 +95,10 @@ impl<M: Send + 'static> ShardSet<M> {
         tables::close_deferred();
         let (mut mailboxes, mut parts, mut hand_off_ends) = (Vec::new(), Vec::new(), Vec::new());
         for shard in 0..count {
-            let (mailbox, inbox, mailbox_state) =
-                mailbox(shard, mailbox_bytes_max, Arc::clone(&wakes));
+            let (mailbox, inbox) = mailbox(shard, mailbox_bytes_max, Arc::clone(&wakes));
             let (hand_off, end) = handoff::pair()?;
             mailboxes.push(mailbox);
-            parts.push(Some(ShardParts { inbox, mailbox_state, hand_off }));
+            parts.push(Some((inbox, hand_off)));
             hand_off_ends.push(HandOffEnd::new(end));
         }
         Ok(Self {
@@ -171,25 +165,24 @@ impl<M: Send + 'static> ShardSet<M> {
         F: FnOnce(&Shard<M>) -> H + Send + 'static,
     {
         let index = self.spawned;
-        let parts = self.parts.get_mut(index).and_then(Option::take).ok_or(StartError::NoneLeft)?;
+        let parts = self.parts.get_mut(index).and_then(Option::take);
+        let (inbox, hand_off) = parts.ok_or(StartError::NoneLeft)?;
         self.spawned += 1;
-        let mailbox_state = Arc::clone(&parts.mailbox_state);
+        let mailbox_state = inbox.state();
         let stats = Arc::new(ReactorStats::default());
         let (report, reported) = sync_channel(1);
         // The shard's copy of the hand-off is the same number in its own table; ours closes once
         // the shard has its own, unless the table turns out to be the same.
-        let hand_off = parts.hand_off.as_raw_fd();
         let start = Start {
             index,
             wakes: Arc::clone(&self.wakes),
             clock: self.clock,
             mailboxes: self.mailboxes.clone(),
-            inbox: parts.inbox,
-            hand_off,
+            inbox,
+            hand_off: hand_off.as_raw_fd(),
             foreign_wakers: self.foreign_wakers().to_vec(),
             addresses: self.addresses.clone(),
             stats: Arc::clone(&stats),
-            shards: self.mailboxes.len(),
             descriptors_max: self.descriptors_max,
             config,
         };
@@ -201,7 +194,7 @@ impl<M: Send + 'static> ShardSet<M> {
         let started = reported.recv();
         if !matches!(started, Ok((Tables::Private, _))) {
             // The shard owned this very descriptor, or may have.
-            let _ = parts.hand_off.into_raw_fd();
+            let _ = hand_off.into_raw_fd();
         }
         let (tables, outcome) = started.map_err(|_| {
             StartError::Io("a shard ended before it listened", io::ErrorKind::Other.into())
@@ -274,7 +267,6 @@ struct Start<M> {
     foreign_wakers: Vec<RawFd>,
     addresses: Vec<SocketAddr>,
     stats: Arc<ReactorStats>,
-    shards: usize,
     descriptors_max: u64,
     config: Config,
 }
@@ -334,8 +326,8 @@ impl<M: Send + 'static> Start<M> {
             .map_err(io_error("cannot make a poll set"))?;
         let hand_off = io.hand_off.as_ref().map_or(-1, AsRawFd::as_raw_fd);
         let waker = self.wakes.registered(self.index).unwrap_or(-1);
-        register_special(&io, waker, Special::Waker)
-            .and_then(|()| register_special(&io, hand_off, Special::HandOff))
+        io.register_special(waker, Special::Waker)
+            .and_then(|()| io.register_special(hand_off, Special::HandOff))
             .map_err(io_error("cannot register the waker"))?;
         let mut listening = Vec::new();
         for address in &self.addresses {
@@ -351,23 +343,14 @@ impl<M: Send + 'static> Start<M> {
             tables,
         };
         let handler = make(&shard);
-        Ok(Reactor::new(Parts {
-            handler,
-            io,
-            listeners,
-            clock: self.clock,
-            inbox: self.inbox,
-            wakes: self.wakes,
-            shard: self.index,
-            read_buffer_bytes: self.config.read_buffer_bytes,
-        }))
+        Ok(Reactor::new(handler, io, listeners, self.inbox, self.config.read_buffer_bytes))
     }
 
     fn room(&self, tables: Tables, fixed: usize) -> Room {
         let limit = usize::try_from(self.descriptors_max).unwrap_or(usize::MAX);
         let own = match tables {
             Tables::Private => limit,
-            Tables::Shared => limit / self.shards.max(1),
+            Tables::Shared => limit / self.mailboxes.len().max(1),
         };
         let room = Room::within(own, fixed);
         match self.config.connections_max {

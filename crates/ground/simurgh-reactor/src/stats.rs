@@ -100,8 +100,8 @@ counters! {
     outbound_shed,
     /// Bytes there for peers who have not taken them: shared frames once.
     waiting_bytes,
-    /// Milliseconds in which nobody could be served: the process stopped, or a turn of more than a
-    /// second.
+    /// Milliseconds in which the shard could not serve: the process stopped, or a turn of more than
+    /// a second.
     lost_ms,
     /// Bytes waiting in outbound queues now.
     queued_bytes,

@@ -42,13 +42,13 @@ pub struct Descriptor {
 
 impl Descriptor {
     pub(crate) fn new(fd: OwnedFd) -> Self {
-        Self { fd, table: place().table, not_send: PhantomData }
+        Self { fd, table: thread_table().table, not_send: PhantomData }
     }
 }
 
 impl AsFd for Descriptor {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        debug_assert_eq!(self.table, place().table, "a descriptor met a foreign table");
+        debug_assert_eq!(self.table, thread_table().table, "a descriptor met a foreign table");
         self.fd.as_fd()
     }
 }
@@ -66,15 +66,15 @@ pub fn raise_descriptor_limit() -> (u64, u64) {
     (limit.current.unwrap_or(u64::MAX), limit.maximum.unwrap_or(u64::MAX))
 }
 
-/// Where a thread belongs.
+/// The descriptor table of a thread, and the set of its shard.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct ThreadTable {
     pub(crate) table: u32,
     pub(crate) set: u32,
 }
 
 thread_local! {
-    static PLACE: Cell<Place> = const { Cell::new(Place { table: 0, set: 0 }) };
+    static THREAD_TABLE: Cell<ThreadTable> = const { Cell::new(ThreadTable { table: 0, set: 0 }) };
 }
 
 static NEXT_TABLE: AtomicU32 = AtomicU32::new(1);
@@ -82,8 +82,8 @@ static NEXT_TABLE: AtomicU32 = AtomicU32::new(1);
 /// Descriptors of the process's table whose owners were dropped on a shard.
 static DEFERRED_CLOSES: Mutex<Vec<OwnedFd>> = Mutex::new(Vec::new());
 
-pub(crate) fn place() -> Place {
-    PLACE.with(Cell::get)
+pub(crate) fn thread_table() -> ThreadTable {
+    THREAD_TABLE.with(Cell::get)
 }
 
 /// Gives the calling thread, a new shard of `set`, its own table, in which only 0, 1, 2 and
@@ -92,9 +92,9 @@ pub(crate) fn separate(set: u32, keep: &[RawFd]) -> Tables {
     let tables = if unshare_and_close(keep) { Tables::Private } else { Tables::Shared };
     let table = match tables {
         Tables::Private => NEXT_TABLE.fetch_add(1, Ordering::Relaxed),
-        Tables::Shared => place().table,
+        Tables::Shared => thread_table().table,
     };
-    PLACE.with(|cell| cell.set(Place { table, set }));
+    THREAD_TABLE.with(|cell| cell.set(ThreadTable { table, set }));
     tables
 }
 
@@ -205,7 +205,7 @@ pub(crate) struct MainFd {
 
 impl MainFd {
     pub(crate) fn new(fd: OwnedFd) -> Self {
-        debug_assert_eq!(place().table, 0);
+        debug_assert_eq!(thread_table().table, 0);
         Self { fd: ManuallyDrop::new(fd) }
     }
 }
@@ -226,7 +226,7 @@ impl Drop for MainFd {
     fn drop(&mut self) {
         // SAFETY: taken here once, and nothing can use `self.fd` after its drop.
         let fd = unsafe { ManuallyDrop::take(&mut self.fd) };
-        if place().table != 0 {
+        if thread_table().table != 0 {
             DEFERRED_CLOSES.lock().unwrap_or_else(PoisonError::into_inner).push(fd);
         }
     }
@@ -234,6 +234,6 @@ impl Drop for MainFd {
 
 /// Closes what was left to be closed in the process's table; only called there.
 pub(crate) fn close_deferred() {
-    debug_assert_eq!(place().table, 0);
+    debug_assert_eq!(thread_table().table, 0);
     DEFERRED_CLOSES.lock().unwrap_or_else(PoisonError::into_inner).clear();
 }

@@ -14,9 +14,8 @@ mod linux {
         timerfd_settime,
     };
 
-    use crate::clock::Clock;
+    use crate::connection::Special;
     use crate::io::Io;
-    use crate::turn::{Special, register_special};
 
     #[derive(Default)]
     pub(crate) struct Timer {
@@ -27,13 +26,13 @@ mod linux {
     }
 
     impl Timer {
-        /// Ends the wait that follows at `at_ns` of `clock`. `false`, and the time-out of the wait
-        /// has to do it, while no descriptor is left for the timer.
-        pub(crate) fn set<T>(&mut self, io: &Io<T>, clock: Clock, at_ns: u64) -> bool {
+        /// Ends the wait that follows at `at_ns` of the shard's clock. `false`, and the time-out of
+        /// the wait has to do it, while no descriptor is left for the timer.
+        pub(crate) fn set<T>(&mut self, io: &Io<T>, at_ns: u64) -> bool {
             if self.set_to_ns == Some(at_ns) {
                 return true;
             }
-            let armed = self.arm(io, clock.monotonic_ns(at_ns));
+            let armed = self.arm(io, io.clock.monotonic_ns(at_ns));
             if let Err(error) = &armed
                 && !self.has_failed
             {
@@ -50,7 +49,7 @@ mod linux {
                 None => {
                     let flags = TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC;
                     let fd = timerfd_create(TimerfdClockId::Monotonic, flags)?;
-                    register_special(io, fd.as_raw_fd(), Special::Timer)?;
+                    io.register_special(fd.as_raw_fd(), Special::Timer)?;
                     self.fd.insert(fd)
                 }
             };
@@ -75,7 +74,7 @@ pub(crate) struct Timer;
 
 #[cfg(not(target_os = "linux"))]
 impl Timer {
-    pub(crate) fn set<T>(&mut self, _: &crate::io::Io<T>, _: crate::clock::Clock, _: u64) -> bool {
+    pub(crate) fn set<T>(&mut self, _: &crate::io::Io<T>, _: u64) -> bool {
         false
     }
 }

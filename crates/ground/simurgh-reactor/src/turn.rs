@@ -2,41 +2,33 @@
 //!
 //! A turn is: mail, sockets left over from the turn before, events, some of those whose peers hung
 //! up, new connections, flush, `turn_end`, flush. Ends come last and a few at a time, since one
-//! costs more than a message: when a crowd hangs up at once, whoever stays is not behind it in
-//! the line. Each stage stops after its share of time or of output and goes on in the
-//! next turn, so no crowd of connections keeps the others waiting and a turn stays below 2 ms.
+//! costs more than a message: when many hang up at once, the others do not wait for all of them.
+//! Each stage stops after its share of time or of output and goes on in the next turn, so no number
+//! of connections keeps the others waiting and a turn stays below 2 ms.
 
 use std::collections::VecDeque;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::sync::Arc;
 use std::time::Duration;
 
+use mio::Events;
 use mio::event::Event;
-use mio::unix::SourceFd;
-use mio::{Events, Interest, Token};
 use rustix::io::Errno;
 use rustix::net::RecvFlags;
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::accept::Listeners;
-use crate::clock::{Clock, Now};
-use crate::handler::{Closed, Handler, Key, Next};
-use crate::io::{self as keys, Io};
+use crate::clock::Now;
+use crate::connection::{Closed, HAND_OFF, Key, LISTENER, SPECIAL, TIMER, WAKER, key_of};
+use crate::handler::{Handler, Next};
+use crate::io::Io;
 use crate::mailbox::Inbox;
 use crate::slab::{
     CLOSE_SCHEDULED, CONNECTING, HELD, LISTED, MUTE, NO_READ, OVER, PEER_SHUT, UNREAD,
 };
+use crate::stage::{self, Stage};
 use crate::timer::Timer;
-use crate::wake::WakeSet;
 use crate::{handoff, net};
-
-/// Slots of special tokens: no connection has this slot.
-const SPECIAL: u32 = u32::MAX;
-const WAKER: u32 = 0;
-const HAND_OFF: u32 = 1;
-const TIMER: u32 = 2;
-const LISTENER: u32 = 3;
 
 /// Events fetched at once.
 const EVENTS_MAX: usize = 512;
@@ -45,73 +37,17 @@ const ADOPT_MAX: usize = 16;
 /// A longer turn, or a sleep that is so much longer than it should be, is time in which the shard
 /// could not serve.
 const LOST_NS_MIN: u64 = 1_000_000_000;
-/// Bytes written after which a stage looks at the clock.
-const STEP_BYTES: u64 = 64 << 10;
-
-/// What a stage of a turn may use: time, and connections that are to be written to or closed (which
-/// costs some 4 to 10 µs each at the end of the turn, so that time alone would not do).
-#[derive(Clone, Copy)]
-pub(crate) struct Share {
-    ns: u64,
-    dirty: usize,
-}
-
-const MAIL: Share = Share { ns: 100_000, dirty: 24 };
-const READY: Share = Share { ns: 100_000, dirty: 24 };
-const EVENTS: Share = Share { ns: 250_000, dirty: 48 };
-const HUNG_UP: Share = Share { ns: 100_000, dirty: 24 };
-pub(crate) const WRITE_MORE: Share = Share { ns: 150_000, dirty: 24 };
 /// Room in the list of those who hung up that is kept for the next. No power of two: grown to a
 /// size that others have, it would leave its place among them, on a page of the allocator that
 /// they keep.
 const HUNG_UP_KEPT: usize = 192;
-pub(crate) const ACCEPT: Share = Share { ns: 150_000, dirty: 24 };
-
-/// Connections that cost this turn a system call yet: a write at the flush, or a close.
-fn owed<T>(io: &Io<T>) -> usize {
-    io.outbox.dirty.len() + io.lists.scheduled_closes.len()
-}
-
-/// Measures a stage.
-pub(crate) struct Stage {
-    until_ns: u64,
-    dirty_max: usize,
-    steps: u32,
-    bytes_out: u64,
-}
-
-impl Stage {
-    pub(crate) fn begin<T>(share: Share, clock: Clock, io: &Io<T>) -> Self {
-        Self {
-            until_ns: clock.ns() + share.ns,
-            dirty_max: owed(io) + share.dirty,
-            steps: 0,
-            bytes_out: io.counts.bytes_out,
-        }
-    }
-
-    /// Whether the stage has used its share; the clock is read at every eighth step only, so each
-    /// stage makes some progress, and after much was written.
-    pub(crate) fn is_over<T>(&mut self, clock: Clock, io: &Io<T>) -> bool {
-        self.steps += 1;
-        let has_written = io.counts.bytes_out - self.bytes_out > STEP_BYTES;
-        let looks = self.steps.is_multiple_of(8) || has_written;
-        if has_written {
-            self.bytes_out = io.counts.bytes_out;
-        }
-        owed(io) >= self.dirty_max || (looks && clock.ns() >= self.until_ns)
-    }
-}
 
 /// A shard's loop with all it owns.
 pub(crate) struct Reactor<H: Handler> {
     pub(crate) handler: H,
     pub(crate) io: Io<H::Conn>,
-    pub(crate) listeners: Listeners,
-    pub(crate) clock: Clock,
+    listeners: Listeners,
     inbox: Inbox<H::Mail>,
-    wakes: Arc<WakeSet>,
-    shard: usize,
     events: Events,
     /// Events of the last poll that were handled.
     events_done: usize,
@@ -121,53 +57,44 @@ pub(crate) struct Reactor<H: Handler> {
     buffer: Vec<u8>,
     timer: Timer,
     next: Next,
-    /// When those whose output waits are looked at next, nanoseconds.
+    /// When connections with waiting output are checked next, nanoseconds.
     pub(crate) slow_look_ns: u64,
     /// When the last turn ended.
     ended_ns: u64,
 }
 
-/// What a loop is made of.
-pub(crate) struct Parts<H: Handler> {
-    pub(crate) handler: H,
-    pub(crate) io: Io<H::Conn>,
-    pub(crate) listeners: Listeners,
-    pub(crate) clock: Clock,
-    pub(crate) inbox: Inbox<H::Mail>,
-    pub(crate) wakes: Arc<WakeSet>,
-    pub(crate) shard: usize,
-    pub(crate) read_buffer_bytes: usize,
-}
-
 impl<H: Handler> Reactor<H> {
-    pub(crate) fn new(mut parts: Parts<H>) -> Self {
-        parts.io.lists.hung_up = VecDeque::with_capacity(HUNG_UP_KEPT);
+    pub(crate) fn new(
+        handler: H,
+        mut io: Io<H::Conn>,
+        listeners: Listeners,
+        inbox: Inbox<H::Mail>,
+        read_buffer_bytes: usize,
+    ) -> Self {
+        io.lists.hung_up = VecDeque::with_capacity(HUNG_UP_KEPT);
         Self {
-            handler: parts.handler,
-            io: parts.io,
-            listeners: parts.listeners,
-            clock: parts.clock,
-            inbox: parts.inbox,
-            wakes: parts.wakes,
-            shard: parts.shard,
+            ended_ns: io.clock_ns(),
+            handler,
+            io,
+            listeners,
+            inbox,
             events: Events::with_capacity(EVENTS_MAX),
             events_done: 0,
             events_left: false,
             mail_left: false,
             hand_off_left: false,
-            buffer: vec![0; parts.read_buffer_bytes.max(1)],
+            buffer: vec![0; read_buffer_bytes.max(1)],
             timer: Timer::default(),
             next: Next::Now,
             slow_look_ns: 0,
-            ended_ns: parts.clock.ns(),
         }
     }
 
-    /// Turns until somebody stops it.
+    /// Runs turns until it is stopped.
     pub(crate) fn run(mut self) -> io::Result<()> {
         loop {
             let waited = self.wait()?;
-            let begun_ns = self.clock.ns();
+            let begun_ns = self.io.clock_ns();
             self.note_lost(begun_ns, waited);
             self.io.now = Now::at(begun_ns, self.io.lost_ns);
             self.turn();
@@ -201,17 +128,17 @@ impl<H: Handler> Reactor<H> {
             return Ok(Some(Duration::ZERO));
         }
         let own = self.timeout();
-        let mut timeout = own.into_iter().chain(self.wish()).min();
+        let mut timeout = own.into_iter().chain(self.handler_timeout()).min();
         let asleep = timeout != Some(Duration::ZERO) && self.inbox.fall_asleep();
         if !asleep {
             timeout = Some(Duration::ZERO);
         } else if let Next::At(at_ns) = self.next
-            && self.timer.set(&self.io, self.clock, at_ns)
+            && self.timer.set(&self.io, at_ns)
         {
             // Both would wake it twice when they are due at about the same time.
             timeout = own;
         }
-        let meant = timeout.into_iter().chain(self.wish().filter(|_| asleep)).min();
+        let meant = timeout.into_iter().chain(self.handler_timeout().filter(|_| asleep)).min();
         let polled = self.io.poll.poll(&mut self.events, timeout);
         if asleep {
             self.inbox.awake();
@@ -245,11 +172,11 @@ impl<H: Handler> Reactor<H> {
     }
 
     /// How long the handler wants to wait at most.
-    fn wish(&self) -> Option<Duration> {
+    fn handler_timeout(&self) -> Option<Duration> {
         match self.next {
             Next::Now => Some(Duration::ZERO),
             Next::After(time) => Some(time),
-            Next::At(ns) => Some(Duration::from_nanos(ns.saturating_sub(self.clock.ns()))),
+            Next::At(ns) => Some(Duration::from_nanos(ns.saturating_sub(self.io.clock_ns()))),
             Next::Idle => None,
         }
     }
@@ -260,18 +187,18 @@ impl<H: Handler> Reactor<H> {
         self.take_events();
         self.read_hung_up();
         self.write_more();
-        self.tell_drained();
+        self.report_drained();
         self.check_slow();
         if self.hand_off_left {
             self.adopt();
         }
-        self.accept();
+        self.listeners.accept(&mut self.handler, &mut self.io);
         self.io.flush();
-        self.settle();
+        self.end_connections();
         self.next = self.handler.turn_end(&mut self.io);
         let closed = self.io.counts.closed;
         self.io.flush();
-        self.settle();
+        self.end_connections();
         // The handler may have done something about those for which `turn_end` is still to be
         // called.
         if self.io.counts.closed != closed {
@@ -280,12 +207,12 @@ impl<H: Handler> Reactor<H> {
     }
 
     fn take_mail(&mut self) {
-        let mut stage = Stage::begin(MAIL, self.clock, &self.io);
+        let mut stage = Stage::begin(stage::MAIL, &self.io);
         self.mail_left = false;
         while let Some(mail) = self.inbox.next() {
             self.io.counts.mails += 1;
             self.handler.mail(&mut self.io, mail);
-            if stage.is_over(self.clock, &self.io) {
+            if stage.is_over(&self.io) {
                 self.mail_left = true;
                 return;
             }
@@ -294,28 +221,28 @@ impl<H: Handler> Reactor<H> {
 
     /// Sockets whose last read filled the buffer, or that were released: once each.
     fn read_ready(&mut self) {
-        let mut stage = Stage::begin(READY, self.clock, &self.io);
+        let mut stage = Stage::begin(stage::READY, &self.io);
         for _ in 0..self.io.lists.ready.len() {
             let Some(key) = self.io.lists.ready.pop_front() else { return };
             if let Some(socket) = self.io.sockets.get_mut(key) {
                 socket.flags &= !LISTED;
                 self.read(key);
             }
-            if stage.is_over(self.clock, &self.io) {
+            if stage.is_over(&self.io) {
                 return;
             }
         }
     }
 
     fn take_events(&mut self) {
-        let mut stage = Stage::begin(EVENTS, self.clock, &self.io);
+        let mut stage = Stage::begin(stage::EVENTS, &self.io);
         // The list is lent out while its events are handled; an empty one allocates nothing.
         let events = std::mem::replace(&mut self.events, Events::with_capacity(0));
         let mut left = false;
         for event in events.iter().skip(self.events_done) {
             self.events_done += 1;
             self.take_event(event);
-            if stage.is_over(self.clock, &self.io) {
+            if stage.is_over(&self.io) {
                 left = true;
                 break;
             }
@@ -325,10 +252,10 @@ impl<H: Handler> Reactor<H> {
     }
 
     fn take_event(&mut self, event: &Event) {
-        let key = keys::key(event.token());
+        let key = key_of(event.token());
         if key.slot == SPECIAL {
             match key.generation {
-                WAKER => self.wakes.woken(self.shard),
+                WAKER => self.inbox.woken(),
                 HAND_OFF => self.hand_off_left = true,
                 // Waking was all it was for.
                 TIMER => {}
@@ -352,7 +279,7 @@ impl<H: Handler> Reactor<H> {
             socket.flags |= PEER_SHUT;
         }
         if broken && socket.flags & (HELD | NO_READ) != 0 {
-            // Nobody will read from it, so this is the only news of its end.
+            // It is not read, so no other event tells of its end.
             let why = self.io.end_of(key, event.is_error());
             self.io.schedule_close(key, why);
         } else if broken || event.is_read_closed() {
@@ -367,13 +294,13 @@ impl<H: Handler> Reactor<H> {
         if self.io.lists.hung_up.is_empty() {
             return;
         }
-        let mut stage = Stage::begin(HUNG_UP, self.clock, &self.io);
+        let mut stage = Stage::begin(stage::HUNG_UP, &self.io);
         while let Some(key) = self.io.lists.hung_up.pop_front() {
             if let Some(socket) = self.io.sockets.get_mut(key) {
                 socket.flags &= !LISTED;
                 self.read(key);
             }
-            if stage.is_over(self.clock, &self.io) {
+            if stage.is_over(&self.io) {
                 break;
             }
         }
@@ -388,7 +315,7 @@ impl<H: Handler> Reactor<H> {
             let Some(socket) = self.io.sockets.get_mut(key) else { return };
             socket.flags |= UNREAD;
             // What a peer that was cut still sends is thrown away: unread, it would turn the close
-            // into a reset, which can destroy the farewell.
+            // into a reset, which can destroy the last frame.
             let was_cut = socket.flags & OVER != 0 && socket.flags & (CLOSE_SCHEDULED | MUTE) == 0;
             if !was_cut && socket.flags & (HELD | NO_READ) != 0 {
                 return;
@@ -466,12 +393,12 @@ impl<H: Handler> Reactor<H> {
             tracing::warn!(%error, "a connection given back could not be used");
             return;
         }
-        let Some(key) = self.io.admit(&fd) else { return };
+        let Some(key) = self.io.register_new(&fd) else { return };
         self.io.counts.adopted += 1;
         let Some(conn) = self.handler.adopted(&mut self.io, key, peer) else {
             return self.io.refuse(key, fd);
         };
-        self.io.seat(key, fd, conn, 0);
+        self.io.insert(key, fd, conn, 0);
         if !read_ahead.is_empty() {
             self.handler.readable(&mut self.io, key, &mut read_ahead);
         }
@@ -481,7 +408,7 @@ impl<H: Handler> Reactor<H> {
     fn end(&mut self) {
         self.handler.stopping(&mut self.io);
         self.io.flush();
-        self.settle();
+        self.end_connections();
         self.listeners.close();
         let (mut cursor, mut keys) = (0, Vec::new());
         loop {
@@ -489,7 +416,7 @@ impl<H: Handler> Reactor<H> {
             for key in keys.drain(..) {
                 self.io.schedule_close(key, Closed::Local);
             }
-            self.settle();
+            self.end_connections();
             if cursor == 0 {
                 break;
             }
@@ -506,34 +433,11 @@ impl<H: Handler> Reactor<H> {
             before => cpu_ns.saturating_sub(before),
         };
         self.io.counts.cpu_ns = cpu_ns;
-        self.ended_ns = self.clock.ns();
+        self.ended_ns = self.io.clock_ns();
         let turn_ns = self.ended_ns.saturating_sub(begun_ns);
         // What was sent during so long a turn could not be read.
         self.io.lost_ns += if turn_ns > LOST_NS_MIN { turn_ns } else { 0 };
         self.io.counts.count_turn(turn_ns, turn_cpu_ns);
         self.io.publish();
     }
-}
-
-/// Registers what is not a connection.
-pub(crate) fn register_special<T>(io: &Io<T>, fd: i32, kind: Special) -> io::Result<()> {
-    let generation = match kind {
-        Special::Waker => WAKER,
-        Special::HandOff => HAND_OFF,
-        #[cfg(target_os = "linux")]
-        Special::Timer => TIMER,
-        Special::Listener(index) => LISTENER + u32::from(index),
-    };
-    let token: Token = keys::token(Key { slot: SPECIAL, generation });
-    io.poll.registry().register(&mut SourceFd(&fd), token, Interest::READABLE)
-}
-
-/// Sources of events that are not connections.
-#[derive(Clone, Copy)]
-pub(crate) enum Special {
-    Waker,
-    HandOff,
-    #[cfg(target_os = "linux")]
-    Timer,
-    Listener(u16),
 }

@@ -16,10 +16,10 @@ use crate::tables::{self, MainFd};
 static NEXT_SET: AtomicU32 = AtomicU32::new(1);
 
 /// Wakes on behalf of shards of *another* set, in whose tables the eventfd is not.
-static RELAY: Mutex<Option<Sender<Errand>>> = Mutex::new(None);
+static RELAY: Mutex<Option<Sender<WakeRequest>>> = Mutex::new(None);
 
-/// Whom the relay is to wake.
-type Errand = (Arc<WakeSet>, usize);
+/// A shard that the relay is to wake.
+type WakeRequest = (Arc<WakeSet>, usize);
 
 /// The wakers of all shards of a set.
 #[derive(Debug)]
@@ -38,7 +38,7 @@ struct Wake {
 impl WakeSet {
     /// Makes `count` wakers in the calling thread's table, which must be the process's own.
     pub(crate) fn new(count: usize) -> io::Result<Self> {
-        if tables::place().table != 0 {
+        if tables::thread_table().table != 0 {
             return Err(io::Error::other("a shard cannot start shards: its table is its own"));
         }
         let set = NEXT_SET.fetch_add(1, Ordering::Relaxed);
@@ -68,8 +68,8 @@ impl WakeSet {
 
     /// Wakes shard `shard`, from whatever thread.
     pub(crate) fn wake(this: &Arc<Self>, shard: usize) {
-        let place = tables::place();
-        if place.table == 0 || place.set == this.set {
+        let thread_table = tables::thread_table();
+        if thread_table.table == 0 || thread_table.set == this.set {
             this.write(shard);
             return;
         }
@@ -123,7 +123,7 @@ fn waker_descriptors() -> io::Result<(OwnedFd, Option<OwnedFd>)> {
 fn start_relay() -> io::Result<()> {
     let mut relay = RELAY.lock().unwrap_or_else(PoisonError::into_inner);
     if relay.is_none() {
-        let (sender, receiver) = mpsc::channel::<Errand>();
+        let (sender, receiver) = mpsc::channel::<WakeRequest>();
         std::thread::Builder::new()
             .name("simurgh-relay".to_owned())
             .stack_size(64 << 10)

@@ -5,7 +5,7 @@ mod support;
 
 use std::time::{Duration, Instant};
 
-use simurgh_reactor::{Closed, Config, Key, Shared, Slow};
+use simurgh_reactor::{Closed, Config, Key, Run, Shared, Slow};
 use support::{Event, Server, read_exactly, read_to_end, write};
 
 #[test]
@@ -24,7 +24,7 @@ fn all_that_a_turn_sends_leaves_in_one_write_and_in_order() {
         io.send_shared(one, &shared);
         assert!(io.send_with(one, |out| out.extend(b"end")));
         assert_eq!(io.write_with(two, |conn, out| (out.extend(b"end"), conn.bytes).1), Some(0));
-        io.send_shared_later(two, &shared);
+        io.send_run_later(two, Run::of(&shared));
     });
     assert_eq!(read_exactly(&mut first, 14), b"abc<shared>end");
     assert_eq!(read_exactly(&mut second, 14), b"xyzend<shared>");
@@ -52,7 +52,7 @@ fn more_spans_than_one_call_takes_arrive_whole() {
     let expected: Vec<u8> = (0..500_u32).flat_map(|n| format!("{n},").into_bytes()).collect();
     server.ask(move |_, io| {
         for n in 0..500_u32 {
-            io.send_shared_later(key, &Shared::from(format!("{n},").into_bytes()));
+            io.send_run_later(key, Run::of(&Shared::from(format!("{n},").into_bytes())));
         }
     });
     assert_eq!(read_exactly(&mut stream, expected.len()), expected);

@@ -87,7 +87,7 @@ pub fn micros(us: f64) -> String {
     time(us / 1e6)
 }
 
-/// A text of somebody else's, without what would move a terminal's cursor.
+/// A text from elsewhere, without what would move a terminal's cursor.
 pub fn plain(text: &str) -> String {
     text.replace(|c: char| c.is_control(), " ")
 }

@@ -1,4 +1,4 @@
-//! TOML read key by key: a value of the wrong type and a key that nobody asked for become
+//! TOML read key by key: a value of the wrong type and an unknown key become
 //! [`Diagnostic`]s with their line, and reading goes on, so that all of them are found.
 //!
 //! ```

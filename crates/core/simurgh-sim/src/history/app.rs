@@ -6,6 +6,7 @@ use std::sync::Arc;
 use fastrand::Rng;
 use simurgh_core::{Channel, Context, Join, JoinFn, Outcome, Reason, Reply, Stop};
 use simurgh_proto::message::Payload;
+use simurgh_sim_kit::handle::Handle;
 use simurgh_sim_kit::{EVENTS, NONE, payload};
 
 use super::ledger::{Ledger, Made, SWALLOWED};
@@ -122,7 +123,7 @@ impl Member {
 
 impl Channel for Member {
     fn after_join(&mut self, ctx: &mut Context<'_>) {
-        let handle = ctx.handle();
+        let handle = Handle::new(ctx.handle::<Self>());
         self.does(!self.word, |it| {
             it.ledger.handles.push((it.chan, handle));
             if it.rng.u8(..) < 60 {

@@ -4,11 +4,11 @@
 
 use std::ops::{Deref, DerefMut};
 
-use simurgh_core::{ChannelHandle, Position};
+use simurgh_core::Position;
 use simurgh_sim_kit::findings::Findings;
+use simurgh_sim_kit::handle::Handle;
 use simurgh_sim_kit::{NONE, payload};
 
-use super::app::Member;
 use super::plan::Plan;
 
 /// Of this many intercepted broadcasts one is swallowed.
@@ -101,7 +101,7 @@ pub(crate) struct Ledger {
     pub(crate) topics: Vec<Topic>,
     pub(crate) made: Vec<Made>,
     pub(crate) joins: Vec<JoinRequest>,
-    pub(crate) handles: Vec<(u32, ChannelHandle<Member>)>,
+    pub(crate) handles: Vec<(u32, Handle)>,
 }
 
 impl Deref for Ledger {

@@ -16,7 +16,7 @@ impl HistorySimulation {
                     && it.inbound.is_empty()
                     && it.stash.is_empty()
                     && it.pipe.is_empty()
-                    && it.waits() == 0
+                    && it.queue.is_empty()
             };
             it.metrics.fanout_topics.value() == 0
                 && it.core.replays() == 0

@@ -227,7 +227,7 @@ impl HistorySimulation {
     /// A shard notices that a client is gone; whether one is.
     pub(super) fn notice_gone(&mut self) -> bool {
         let Some((shard, key)) = self.gone.pop() else { return false };
-        self.shards[shard].net.schedule_removal(key);
+        self.shards[shard].net.removals.push(key);
         self.remove_connections(0, shard);
         true
     }
@@ -257,11 +257,7 @@ impl HistorySimulation {
             false => made,
         });
         drop(ledger);
-        let payload = payload::make(id, 0, 0, false);
-        let _ = match is_from {
-            true => handle.broadcast_from("b", payload),
-            false => handle.broadcast("b", payload),
-        };
+        handle.broadcast(is_from, id);
         self.shared.note(|| format!("a handle of channel {chan} broadcasts #{id}"));
     }
 

@@ -1,12 +1,12 @@
 //! Callbacks: which may run when, and what follows from what they did.
 
 use simurgh_core::{Reason, Stop, Wire};
-use simurgh_sim_kit::NONE;
 use simurgh_sim_kit::delivery::{Delivery, DeliveryKind};
+use simurgh_sim_kit::{NONE, payload};
 
 use super::accept::event_letter;
 use super::presence::PresenceAction;
-use super::{Chan, Frame, Joining, Life, Model, Published, Relay, Replaced, code_bit, notice_of};
+use super::{Frame, Joining, Life, Model, Published, Relay, Replaced, code_bit, notice_of};
 use crate::limits::Limited;
 use crate::model::steps::{Due, Input};
 
@@ -99,6 +99,18 @@ pub(crate) struct CallbackRecord {
     pub(crate) msg_ref: u32,
     /// The broadcast in hand, by the order of acceptance.
     pub(crate) seq: u64,
+}
+
+impl CallbackRecord {
+    /// A callback that is about no message and no broadcast.
+    pub(super) fn new(
+        (chan, conn): (u32, u32),
+        call: Call,
+        effects: Vec<Action>,
+        out: CallbackEnd,
+    ) -> Self {
+        Self { chan, conn, call, effects, out, msg_ref: 0, seq: 0 }
+    }
 }
 
 impl Model {
@@ -213,7 +225,7 @@ impl Model {
         }
         if let Some(msg_ref) = leave_ref {
             let join_ref = self.chan(chan).map_or(0, |it| it.join_ref);
-            let line = Delivery::reply(join_ref, msg_ref, b'o', simurgh_sim_kit::payload::EMPTY);
+            let line = Delivery::reply(join_ref, msg_ref, b'o', payload::EMPTY);
             self.say_behind(chan, line, step_seq);
         }
         match notice_of(reason) {
@@ -238,8 +250,8 @@ impl Model {
         let Some(it) = self.chan(chan) else { return };
         let join_ref = if it.is_given { it.join_ref } else { 0 };
         let id = match kind {
-            DeliveryKind::Close => simurgh_sim_kit::payload::EMPTY,
-            _ => simurgh_sim_kit::payload::CHANNEL_CRASH,
+            DeliveryKind::Close => payload::EMPTY,
+            _ => payload::CHANNEL_CRASH,
         };
         self.say(chan, Delivery { kind, word: 0, join_ref, msg_ref: join_ref, id });
     }
@@ -346,16 +358,12 @@ impl Model {
                     continue;
                 }
             }
-            let Some(top) = self.frames.last_mut() else { return };
-            if let Action::Broadcast(id) = effect {
-                let bytes = self.made.get(id as usize).map_or(0, |it| it.weight);
-                if bytes != 0 {
-                    return;
-                }
-                // Too large to be broadcast at all.
-                top.at += 1;
-                continue;
+            if let Action::Broadcast(id) = effect
+                && self.made(id).is_some_and(|it| it.weight != 0)
+            {
+                return;
             }
+            let Some(top) = self.frames.last_mut() else { return };
             top.at += 1;
             let (did, in_closing) = (&top.did, top.in_closing);
             let (chan, conn, call, seq) = (did.chan, did.conn, did.call, did.seq);
@@ -373,6 +381,7 @@ impl Model {
                 Action::Reply(msg_ref, id) => {
                     self.replies(chan, horizon.unwrap_or(seq), msg_ref, id);
                 }
+                // It is too large to be broadcast at all.
                 Action::Broadcast(_) => {}
                 Action::Exceed(what) => self.closes_for(conn, what),
                 Action::Expire(word) => self.expires_in(conn, call, in_closing, word),
@@ -478,7 +487,7 @@ impl Model {
         effects.clear();
         self.spare.push(effects);
         if let CallbackEnd::JoinCrashed(joining) = out {
-            return self.refused(joining, simurgh_sim_kit::payload::JOIN_CRASHED);
+            return self.refused(joining, payload::JOIN_CRASHED);
         }
         if chan == NONE || !self.is_live(chan) {
             return;
@@ -564,6 +573,5 @@ impl Model {
         if self.is_live(chan) {
             self.fail("callback", format!("channel {chan} is dropped and was not told"));
         }
-        let _: Option<&Chan> = self.chan(chan);
     }
 }

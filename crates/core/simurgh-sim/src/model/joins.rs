@@ -78,29 +78,16 @@ impl Model {
         self.now.joined.push(chan);
         self.replied(joining, b'o', reply);
         self.close_replaced(conn);
-        let call = Call::Join { id: NONE };
-        self.end(CallbackRecord {
-            chan,
-            conn,
-            call,
-            effects,
-            out: CallbackEnd::Nothing,
-            msg_ref: 0,
-            seq: 0,
-        });
+        let (call, out) = (Call::Join { id: NONE }, CallbackEnd::Nothing);
+        self.end(CallbackRecord::new((chan, conn), call, effects, out));
     }
 
     /// The effects of a join that has made no channel: what concerns others, or the socket.
     fn spoken(&mut self, joining: Joining, mut effects: Vec<Action>, out: CallbackEnd) {
-        let conn = joining.conn;
-        effects.retain(|it| {
-            matches!(
-                it,
-                Action::Broadcast(_) | Action::Close(_) | Action::Assign(_) | Action::Expire(_)
-            )
-        });
+        use Action::{Assign, Broadcast, Close, Expire};
+        effects.retain(|it| matches!(it, Broadcast(_) | Close(_) | Assign(_) | Expire(_)));
         let call = Call::Join { id: NONE };
-        self.end(CallbackRecord { chan: NONE, conn, call, effects, out, msg_ref: 0, seq: 0 });
+        self.end(CallbackRecord::new((NONE, joining.conn), call, effects, out));
     }
 
     pub(crate) fn refused(&mut self, joining: Joining, response: u32) {

@@ -8,7 +8,7 @@ use super::Model;
 /// With a listener's number: what a broadcast leaves out.
 pub(crate) const LISTENER: u32 = 1 << 31;
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct ListenerState {
     pub(crate) shard: usize,
     pub(crate) topic: u8,
@@ -22,15 +22,7 @@ pub(crate) struct ListenerState {
 impl Model {
     /// Somebody wants to hear a topic.
     pub(crate) fn new_listener(&mut self, shard: usize, topic: u8) -> u32 {
-        let (is_told, is_on, is_gone) = (false, false, false);
-        self.listeners.push(ListenerState {
-            shard,
-            topic,
-            is_told,
-            is_on,
-            is_gone,
-            pending: VecDeque::new(),
-        });
+        self.listeners.push(ListenerState { shard, topic, ..ListenerState::default() });
         self.listeners.len() as u32 - 1
     }
 

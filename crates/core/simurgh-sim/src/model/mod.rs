@@ -27,10 +27,9 @@ mod waits;
 
 use std::collections::VecDeque;
 
-use simurgh_core::{ChannelHandle, Reason, ReplyRef, Stop, Wire};
+use simurgh_core::{Reason, ReplyRef, Stop, Wire};
 use simurgh_proto::message::Payload;
 
-use crate::app::Member;
 use crate::counts::Counts;
 use crate::limits::{Limited, Limits};
 pub(crate) use accept::{DISCONNECT, PUSHED};
@@ -167,7 +166,6 @@ pub(crate) struct Chan {
     pub(crate) ended_in: Option<u64>,
     pub(crate) owes_after_join: bool,
     pub(crate) hibernates: bool,
-    pub(crate) handle: Option<ChannelHandle<Member>>,
     pub(crate) refs: Vec<(ReplyRef, u32)>,
     pub(crate) work: Work,
     pub(crate) view: View,
@@ -473,10 +471,7 @@ impl Model {
         }
         let topics = self.topics.names.len();
         self.shards.iter_mut().for_each(|it| *it = Shard::new(topics));
-        for chan in &mut self.chans {
-            chan.handle = None;
-            chan.refs.clear();
-        }
+        self.chans.iter_mut().for_each(|it| it.refs.clear());
         self.handlers.clear();
         self.presence.restart();
         self.counts.restarts += 1;

@@ -131,6 +131,13 @@ impl Presence {
         self.records.get(record as usize).map(|it| (it.said, it.word))
     }
 
+    /// Something is told; returns the number of its record.
+    fn record(&mut self, text: &str, word: u8, version: Option<u32>, told: PresenceEvent) -> u32 {
+        let said = payload::said(text.as_bytes());
+        self.records.push(Record { said, word, version, told });
+        self.records.len() as u32 - 1
+    }
+
     /// Each state has one ref, and each ref is of one state.
     fn name_states(&mut self, told: &PresenceEvent) -> Result<(), String> {
         for Meta { number, phx_ref, .. } in told.metas() {
@@ -366,9 +373,7 @@ impl Model {
         }
         self.note(|| format!("topic {topic} tells {chans:?} (None: all) {event} {text}"));
         self.presence.telling.push(topic);
-        let said = payload::said(text.as_bytes());
-        self.presence.records.push(Record { said, word, version: Some(version), told });
-        self.presence.records.len() as u32 - 1
+        self.presence.record(text, word, Some(version), told)
     }
 
     /// A home says what a shard is to tell members who ask, or that it is to tell nothing; returns
@@ -389,9 +394,7 @@ impl Model {
             if !is_right || named.is_err() {
                 self.fail("presence", format!("topic {topic} has members told {event} {text}"));
             }
-            let said = payload::said(text.as_bytes());
-            self.presence.records.push(Record { said, word, version: None, told });
-            records.push(self.presence.records.len() as u32 - 1);
+            records.push(self.presence.record(text, word, None, told));
         }
         self.note(|| format!("topic {topic} has members told who ask: {records:?}"));
         self.presence.answers.push((topic, records));

@@ -189,8 +189,8 @@ impl Model {
     /// What a handle has a channel do is as if that did it in a callback.
     fn told_to(&mut self, chan: u32, effects: Vec<Action>, out: CallbackEnd, msg_ref: u32) {
         let conn = self.chan(chan).map_or(NONE, |it| it.conn);
-        let call = Call::HandleIn { id: NONE };
-        self.end(CallbackRecord { chan, conn, call, effects, out, msg_ref, seq: 0 });
+        let record = CallbackRecord::new((chan, conn), Call::HandleIn { id: NONE }, effects, out);
+        self.end(CallbackRecord { msg_ref, ..record });
     }
 
     /// A message for a channel is answered by the core itself.
@@ -200,9 +200,7 @@ impl Model {
 
     /// What is pushed to several channels is said to each in turn.
     pub(super) fn told_some(&mut self, effects: Vec<Action>) {
-        let call = Call::HandleIn { id: NONE };
-        let out = CallbackEnd::Nothing;
-        self.end(CallbackRecord { chan: NONE, conn: NONE, call, effects, out, msg_ref: 0, seq: 0 });
+        self.told_to(NONE, effects, CallbackEnd::Nothing, 0);
     }
 
     /// What was due has come; returns the ref of its message.
@@ -272,7 +270,7 @@ impl Model {
         (self.joining, self.prepared) = (None, None);
         while let Some(frame) = self.frames.pop() {
             // A join that came to nothing has no effects.
-            if !frame.did.is_unjoined() {
+            if !matches!(frame.did.call, Call::Join { .. }) {
                 self.fail("broadcast", format!("never accepted: {:?}", frame.did));
             }
         }

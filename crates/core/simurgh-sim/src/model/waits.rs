@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 
 use simurgh_core::Reason;
 
-use super::{Action, Call, CallbackRecord, Input, Life, Model};
+use super::{Action, Call, Input, Life, Model};
 
 /// What a socket waits for beside a join.
 #[derive(Clone, Copy, Debug, Default)]
@@ -32,7 +32,7 @@ pub(crate) struct Work {
 }
 
 /// Work that ends with its channel, which tells it so once.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Task {
     pub(crate) chan: u32,
     /// It has ended by itself, and may be let go of.
@@ -115,7 +115,7 @@ impl Model {
 
     /// Work begins that is to end with a channel.
     pub(crate) fn new_task(&mut self, chan: u32) -> u32 {
-        self.tasks.push(Task { chan, is_finished: false, is_handler: false, is_told: false });
+        self.tasks.push(Task { chan, ..Task::default() });
         self.tasks.len() as u32 - 1
     }
 
@@ -235,12 +235,5 @@ impl Model {
 
     pub(crate) fn untold(&self) -> usize {
         self.tasks.iter().filter(|it| !it.is_told).count()
-    }
-}
-
-impl CallbackRecord {
-    /// Whether its effects are a join's that came to nothing.
-    pub(super) fn is_unjoined(&self) -> bool {
-        matches!(self.call, Call::Join { .. })
     }
 }

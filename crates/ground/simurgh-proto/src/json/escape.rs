@@ -27,8 +27,8 @@ pub fn escape_into(out: &mut Vec<u8>, text: &str) {
     out.push(b'"');
 }
 
-/// What a JSON string says; `inner` is its text without the quotes. Borrows when nothing is
-/// escaped.
+/// The unescaped text of a JSON string; `inner` is what stands between its quotes. Borrows when
+/// nothing is escaped.
 ///
 /// Meant for text that a scanner has accepted; an escape that is none gives U+FFFD.
 pub fn unescape(inner: &str) -> Cow<'_, str> {
@@ -39,8 +39,8 @@ pub fn unescape(inner: &str) -> Cow<'_, str> {
     while let Some(at) = memchr::memchr(b'\\', rest.as_bytes()) {
         let (plain, escape) = rest.split_at(at);
         out.push_str(plain);
-        let (said, after) = unescape_one(escape);
-        out.push(said);
+        let (letter, after) = unescape_one(escape);
+        out.push(letter);
         rest = after;
     }
     out.push_str(rest);
@@ -87,7 +87,7 @@ pub(super) fn code_unit(digits: &[u8]) -> Option<u16> {
 /// The character that the escape at the front stands for, and what follows it.
 fn unescape_one(escape: &str) -> (char, &str) {
     let after = |bytes: usize| escape.get(bytes..).unwrap_or("");
-    let said = match escape.as_bytes().get(1) {
+    let letter = match escape.as_bytes().get(1) {
         Some(b'u') => return unescape_unit(escape),
         Some(b'b') => '\u{8}',
         Some(b'f') => '\u{c}',
@@ -98,20 +98,20 @@ fn unescape_one(escape: &str) -> (char, &str) {
         // No escape at all: the backslash goes, what follows stays.
         _ => return (char::REPLACEMENT_CHARACTER, after(1)),
     };
-    (said, after(2))
+    (letter, after(2))
 }
 
 fn unescape_unit(escape: &str) -> (char, &str) {
     let after = |bytes: usize| escape.get(bytes..).unwrap_or("");
     let unit_at = |at: usize| escape.as_bytes().get(at..).and_then(code_unit);
     let Some(high) = unit_at(2) else { return (char::REPLACEMENT_CHARACTER, after(2)) };
-    if let Some(said) = char::from_u32(u32::from(high)) {
-        return (said, after(6));
+    if let Some(letter) = char::from_u32(u32::from(high)) {
+        return (letter, after(6));
     }
     let low = if after(6).starts_with("\\u") { unit_at(8) } else { None };
     let pair = [high, low.unwrap_or(0)];
     match char::decode_utf16(pair).next() {
-        Some(Ok(said)) => (said, after(12)),
+        Some(Ok(letter)) => (letter, after(12)),
         _ => (char::REPLACEMENT_CHARACTER, after(6)),
     }
 }
@@ -119,7 +119,7 @@ fn unescape_unit(escape: &str) -> (char, &str) {
 fn hex(nibble: u8) -> u8 {
     match nibble & 0xf {
         digit @ 0..10 => b'0' + digit,
-        letter => b'a' + (letter - 10),
+        digit => b'a' + (digit - 10),
     }
 }
 

@@ -11,11 +11,11 @@ use crate::serializer::error::{DecodeError, EncodeError};
 ///
 /// It keeps the frame it came in, of which most of the server's frames is the same, so that passing
 /// it on takes one copy and no second look. The event is UTF-8, the metadata a JSON object or
-/// nothing, and data said to be JSON is: whoever makes one has checked.
+/// nothing, and data marked as JSON is JSON: that is checked where one is made.
 #[derive(Clone)]
 pub struct UserBroadcast<'a> {
-    /// A frame of either kind, whatever its other fields. A payload is told from others by their
-    /// tag alone, and dropped like them, while all are of one form.
+    /// A frame of either kind, whatever its other fields. A single field keeps all payloads in one
+    /// form, so that comparing tags and dropping stay cheap.
     frame: Cow<'a, [u8]>,
 }
 
@@ -71,7 +71,7 @@ impl<'a> UserBroadcast<'a> {
         let (is_json, event_end) = (encoding != RAW, usize::from(event_bytes));
         let fields_end = event_end + usize::from(metadata_bytes);
         let fields = rest.get(..fields_end).ok_or(DecodeError::Truncated)?;
-        // What is text is looked at in one go; where a field ends must be the end of a letter.
+        // All text is checked at once; each field must end at a character boundary.
         let all = text(if is_json { rest } else { fields })?;
         let (fields, data) = all.split_at_checked(fields_end).ok_or(DecodeError::NotUtf8)?;
         let (_, metadata) = fields.split_at_checked(event_end).ok_or(DecodeError::NotUtf8)?;
@@ -88,7 +88,7 @@ impl<'a> UserBroadcast<'a> {
     }
 
     fn parts(&self) -> Parts<'_> {
-        // Whoever makes one has looked.
+        // Checked where it was made.
         parts(&self.frame).unwrap_or(Parts { head: [0; 3], rest: &[] })
     }
 
@@ -129,7 +129,7 @@ impl<'a> UserBroadcast<'a> {
         UserBroadcast::of(head, rest.get(..fields).unwrap_or_default(), data)
     }
 
-    /// The same without its metadata, which is the sender's word alone.
+    /// The same without its metadata, which only the sender vouches for.
     #[must_use]
     #[inline]
     pub fn without_metadata(self) -> Self {
@@ -145,7 +145,7 @@ impl<'a> UserBroadcast<'a> {
         self.frame.len()
     }
 
-    /// Whether there is nothing of it at all, which is never.
+    /// Whether the frame is empty, which it never is.
     pub fn is_empty(&self) -> bool {
         self.frame.is_empty()
     }
@@ -188,7 +188,7 @@ impl fmt::Debug for UserBroadcast<'_> {
     }
 }
 
-/// Was checked before.
+/// UTF-8 that was checked before.
 fn utf8(bytes: Option<&[u8]>) -> &str {
     bytes.and_then(|bytes| str::from_utf8(bytes).ok()).unwrap_or_default()
 }

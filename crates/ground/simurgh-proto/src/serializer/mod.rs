@@ -49,7 +49,7 @@ pub enum Kind {
     Binary,
 }
 
-/// What a server says, as a client reads it.
+/// A message of a server, as a client reads it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ServerMessage<'a> {
     /// The answer to one message of the client, which `msg_ref` alone identifies.
@@ -71,7 +71,7 @@ pub enum ServerMessage<'a> {
 }
 
 impl<'a> ServerMessage<'a> {
-    /// What it carries.
+    /// Its payload.
     pub fn payload(&self) -> &Payload<'a> {
         match self {
             ServerMessage::Reply { response, .. } => response,
@@ -79,7 +79,7 @@ impl<'a> ServerMessage<'a> {
         }
     }
 
-    /// Puts `payload` in the place of what it carries, which is given back.
+    /// Puts `payload` in the place of its own, which is returned.
     pub fn replace_payload(&mut self, payload: Payload<'a>) -> Payload<'a> {
         let place = match self {
             ServerMessage::Reply { response, .. } => response,

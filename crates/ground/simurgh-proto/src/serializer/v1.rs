@@ -45,7 +45,7 @@ pub(super) fn decode_reply(text: &str) -> Result<(Cow<'_, str>, Payload<'_>), De
     Ok((status, response.map(Raw::payload).ok_or(DecodeError::Shape)?))
 }
 
-/// Appends a reply; V1 does not say the join_ref.
+/// Appends a reply; V1 has no join_ref.
 pub(super) fn reply(
     out: &mut Vec<u8>,
     msg_ref: &Ref<'_>,

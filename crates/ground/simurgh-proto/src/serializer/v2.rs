@@ -1,7 +1,7 @@
 //! V2: a message is a JSON array of five, or a binary frame (PROTOCOL §3, §4).
 //!
 //! Text written here holds no whitespace: there are clients that cannot read it (PROTOCOL §13). In
-//! a binary frame one byte each says how long the fields are, so a field ends at 255 bytes.
+//! a binary frame each field's length is one byte, so a field has at most 255 bytes.
 use alloc::borrow::Cow;
 use alloc::vec::Vec;
 

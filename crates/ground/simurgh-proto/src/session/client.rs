@@ -47,7 +47,7 @@ impl Deref for Topic {
 }
 
 impl Client {
-    /// A client that has joined nothing and said nothing.
+    /// A client that has joined nothing and sent nothing.
     pub const fn new(serializer: Serializer) -> Self {
         let heartbeat = match serializer {
             Serializer::V1 => 0,
@@ -72,12 +72,12 @@ impl Client {
         if self.heartbeat & IS_V2 == 0 { Serializer::V1 } else { Serializer::V2 }
     }
 
-    /// Whether `topic` is joined, and the server said so.
+    /// Whether `topic` is joined and the server has confirmed it.
     pub fn is_joined(&self, topic: &str) -> bool {
         self.membership(topic).is_some_and(|membership| membership.state() == State::Joined)
     }
 
-    /// Whether `topic` is joined, or asked to be, and not being left.
+    /// Whether `topic` is joined or being joined, and not being left.
     pub fn holds(&self, topic: &str) -> bool {
         let left = |state| matches!(state, State::Leaving { .. });
         self.membership(topic).is_some_and(|membership| !left(membership.state()))
@@ -138,7 +138,7 @@ impl Client {
         Ok(sent)
     }
 
-    /// Sends a sign of life.
+    /// Sends a heartbeat.
     ///
     /// # Errors
     /// None today; the signature is that of the other commands.
@@ -202,12 +202,12 @@ impl Client {
         let Message { join_ref, msg_ref, topic, event, payload } = message;
         let ends = matches!(&**event, events::CLOSE | events::ERROR);
         // The end of a channel has its join_ref twice, of which V1 sends the second only.
-        let told = if ends && join_ref.is_null() { msg_ref } else { join_ref };
+        let named_ref = if ends && join_ref.is_null() { msg_ref } else { join_ref };
         // A binary frame has an empty string for null.
-        let named = !matches!(told.raw(), "null" | "\"\"");
+        let named = !matches!(named_ref.raw(), "null" | "\"\"");
         let Some(at) = self.position(topic) else { return Incoming::Unrelated };
         let current = self.memberships.get(at).map(|membership| membership.join_ref);
-        if named && number(told) != current {
+        if named && number(named_ref) != current {
             return Incoming::Unrelated;
         }
         match &**event {
@@ -233,7 +233,8 @@ impl Client {
         payload: &Payload<'_>,
     ) -> Result<Sent, EncodeError> {
         let msg_ref = self.next_ref();
-        let (join_text, msg_text) = (Counted::new(join_ref.unwrap_or(0)), Counted::new(msg_ref));
+        let (join_text, msg_text) =
+            (RefBuffer::new(join_ref.unwrap_or(0)), RefBuffer::new(msg_ref));
         let message = Message {
             join_ref: if join_ref.is_some() { join_text.as_ref() } else { Ref::Null },
             msg_ref: msg_text.as_ref(),
@@ -268,10 +269,10 @@ impl Client {
     }
 }
 
-/// A message that was written, and is the caller's to put on the wire.
+/// A message that was written; the caller sends it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sent {
-    /// The ref it bears; its answer will bear the same.
+    /// Its ref, which its answer has too.
     pub msg_ref: u32,
     /// The sort of frame it must travel in.
     pub kind: Kind,
@@ -442,27 +443,27 @@ impl DerefMut for Memberships {
     }
 }
 
-/// A ref of ours as JSON text, made without heap.
-struct Counted {
+/// The JSON text of a ref of this client, made without heap.
+struct RefBuffer {
     /// Quotes and the longest number, filled from the back.
     bytes: [u8; DIGITS_MAX + 2],
     len: usize,
 }
 
-impl Counted {
+impl RefBuffer {
     fn new(mut number: u32) -> Self {
         // Two quotes and a digit at least; the quotes are there wherever no digit is written.
-        let mut counted = Counted { bytes: [b'"'; DIGITS_MAX + 2], len: 2 };
-        for place in counted.bytes.iter_mut().rev().skip(1).take(DIGITS_MAX) {
+        let mut buffer = RefBuffer { bytes: [b'"'; DIGITS_MAX + 2], len: 2 };
+        for place in buffer.bytes.iter_mut().rev().skip(1).take(DIGITS_MAX) {
             // A digit is below 10, so nothing is cut off.
             *place = b'0' + (number % 10) as u8;
             number /= 10;
-            counted.len += 1;
+            buffer.len += 1;
             if number == 0 {
                 break;
             }
         }
-        counted
+        buffer
     }
 
     fn as_ref(&self) -> Ref<'_> {
@@ -496,8 +497,8 @@ mod tests {
         Client::new(Serializer::V2)
     }
 
-    /// Hands `text` to the client and shows what it made of it.
-    fn hears(client: &mut Client, text: &str) -> String {
+    /// What the client makes of a message of the server.
+    fn handled(client: &mut Client, text: &str) -> String {
         let message = client.serializer().decode_server(Frame::Text(text)).unwrap();
         alloc::format!("{:?}", client.handle(&message))
     }
@@ -507,8 +508,8 @@ mod tests {
         for topic in topics {
             let n = client.join(&mut Vec::new(), &Topic::from(*topic), EMPTY).unwrap().msg_ref;
             let ok = r#""phx_reply",{"status":"ok","response":{}}"#;
-            let heard = hears(&mut client, &alloc::format!(r#"["{n}","{n}","{topic}",{ok}]"#));
-            assert!(heard.starts_with("JoinOk"), "{heard}");
+            let outcome = handled(&mut client, &alloc::format!(r#"["{n}","{n}","{topic}",{ok}]"#));
+            assert!(outcome.starts_with("JoinOk"), "{outcome}");
         }
         client
     }
@@ -524,7 +525,7 @@ mod tests {
         new.join(&mut out, &Topic::from("a"), EMPTY).unwrap();
         assert_eq!(out, br#"["4","4","a","phx_join",{}]"#);
         let late = r#"["1","1","a","phx_reply",{"status":"ok","response":{}}]"#;
-        assert!(!hears(&mut new, late).starts_with("JoinOk"), "of the join before");
+        assert!(!handled(&mut new, late).starts_with("JoinOk"), "of the join before");
     }
 
     #[test]
@@ -548,7 +549,7 @@ mod tests {
     #[test]
     fn refs_are_written_whole() {
         for number in [0, 7, 10, 1234567890, u32::MAX] {
-            assert_eq!(Counted::new(number).as_ref().raw(), alloc::format!("\"{number}\""));
+            assert_eq!(RefBuffer::new(number).as_ref().raw(), alloc::format!("\"{number}\""));
         }
     }
 
@@ -559,9 +560,9 @@ mod tests {
         assert!(!client.is_joined("t"));
         let ok = r#"["1","1","t","phx_reply",{"status":"ok","response":{"a":1}}]"#;
         let joined = r#"JoinOk { msg_ref: 1, topic: "t", response: Json("{\"a\":1}") }"#;
-        assert_eq!(hears(&mut client, ok), joined);
+        assert_eq!(handled(&mut client, ok), joined);
         assert!(client.is_joined("t"));
-        assert!(hears(&mut client, ok).starts_with("Reply"));
+        assert!(handled(&mut client, ok).starts_with("Reply"));
     }
 
     #[test]
@@ -569,19 +570,19 @@ mod tests {
         let mut client = client();
         client.join(&mut Vec::new(), &"t".into(), EMPTY).unwrap();
         let no = r#"[null,"1","t","phx_reply",{"status":"error","response":{"reason":"x"}}]"#;
-        assert!(hears(&mut client, no).starts_with("JoinError"));
-        assert_eq!(hears(&mut client, r#"["1",null,"t","e",{}]"#), "Unrelated");
+        assert!(handled(&mut client, no).starts_with("JoinError"));
+        assert_eq!(handled(&mut client, r#"["1",null,"t","e",{}]"#), "Unrelated");
     }
 
     #[test]
     fn events_of_the_current_join_count() {
         let mut client = joined(&["t", "u"]);
-        assert!(hears(&mut client, r#"["1",null,"t","e",{}]"#).starts_with("Push"));
-        assert!(hears(&mut client, r#"[null,null,"t","e",{}]"#).starts_with("Broadcast"));
+        assert!(handled(&mut client, r#"["1",null,"t","e",{}]"#).starts_with("Push"));
+        assert!(handled(&mut client, r#"[null,null,"t","e",{}]"#).starts_with("Broadcast"));
         for text in
             [r#"["2",null,"t","e",{}]"#, r#"["1",null,"u","e",{}]"#, r#"[null,null,"v","e",{}]"#]
         {
-            assert_eq!(hears(&mut client, text), "Unrelated", "{text}");
+            assert_eq!(handled(&mut client, text), "Unrelated", "{text}");
         }
     }
 
@@ -590,11 +591,11 @@ mod tests {
         let mut client = joined(&["t"]);
         client.join(&mut Vec::new(), &"t".into(), EMPTY).unwrap();
         let ok = r#"["2","2","t","phx_reply",{"status":"ok","response":{}}]"#;
-        assert!(hears(&mut client, ok).starts_with("JoinOk"));
-        assert_eq!(hears(&mut client, r#"["1","1","t","phx_close",{}]"#), "Unrelated");
+        assert!(handled(&mut client, ok).starts_with("JoinOk"));
+        assert_eq!(handled(&mut client, r#"["1","1","t","phx_close",{}]"#), "Unrelated");
         assert!(client.is_joined("t"));
         let crash = r#"["2","2","t","phx_error",{"reason":"channel_crash"}]"#;
-        assert!(hears(&mut client, crash).starts_with("Errored"));
+        assert!(handled(&mut client, crash).starts_with("Errored"));
         assert!(!client.is_joined("t"));
     }
 
@@ -603,20 +604,20 @@ mod tests {
         let mut client = joined(&["t"]);
         client.leave(&mut Vec::new(), "t").unwrap();
         let ok = r#"["1","2","t","phx_reply",{"status":"ok","response":{}}]"#;
-        assert_eq!(hears(&mut client, ok), r#"Left { msg_ref: 2, topic: "t" }"#);
-        assert_eq!(hears(&mut client, r#"["1","1","t","phx_close",{}]"#), "Unrelated");
+        assert_eq!(handled(&mut client, ok), r#"Left { msg_ref: 2, topic: "t" }"#);
+        assert_eq!(handled(&mut client, r#"["1","1","t","phx_close",{}]"#), "Unrelated");
     }
 
     #[test]
     fn a_channel_that_ends_by_itself_is_closed() {
         let mut client = joined(&["t"]);
         assert_eq!(
-            hears(&mut client, r#"["1","1","t","phx_close",{}]"#),
+            handled(&mut client, r#"["1","1","t","phx_close",{}]"#),
             r#"Closed { topic: "t" }"#
         );
         client.leave(&mut Vec::new(), "t").unwrap();
         let ok = r#"[null,"2","t","phx_reply",{"status":"ok","response":{}}]"#;
-        assert!(hears(&mut client, ok).starts_with("Reply { msg_ref: 2"));
+        assert!(handled(&mut client, ok).starts_with("Reply { msg_ref: 2"));
     }
 
     #[test]
@@ -626,10 +627,10 @@ mod tests {
         client.join(&mut Vec::new(), &"t".into(), EMPTY).unwrap();
         let close =
             |n| alloc::format!(r#"{{"topic":"t","event":"phx_close","payload":{{}},"ref":{n}}}"#);
-        assert_eq!(hears(&mut client, &close("\"1\"")), "Unrelated");
-        assert_eq!(hears(&mut client, &close("\"2\"")), r#"Closed { topic: "t" }"#);
+        assert_eq!(handled(&mut client, &close("\"1\"")), "Unrelated");
+        assert_eq!(handled(&mut client, &close("\"2\"")), r#"Closed { topic: "t" }"#);
         client.join(&mut Vec::new(), &"t".into(), EMPTY).unwrap();
-        assert_eq!(hears(&mut client, &close("null")), r#"Closed { topic: "t" }"#);
+        assert_eq!(handled(&mut client, &close("null")), r#"Closed { topic: "t" }"#);
     }
 
     #[test]
@@ -642,8 +643,8 @@ mod tests {
             (&b"\x02\x01\x01te."[..], "Broadcast"),
         ] {
             let message = Serializer::V2.decode_server(Frame::Binary(frame)).unwrap();
-            let heard = alloc::format!("{:?}", client.handle(&message));
-            assert!(heard.starts_with(expected), "{heard}");
+            let handled = alloc::format!("{:?}", client.handle(&message));
+            assert!(handled.starts_with(expected), "{handled}");
         }
     }
 
@@ -652,10 +653,10 @@ mod tests {
         let mut client = client();
         let mut out = Vec::new();
         let answer = r#"[null,"1","phoenix","phx_reply",{"status":"ok","response":{}}]"#;
-        assert_eq!(hears(&mut client, answer), "Unrelated");
+        assert_eq!(handled(&mut client, answer), "Unrelated");
         client.heartbeat(&mut out).unwrap();
         assert!(client.awaits_heartbeat());
-        assert_eq!(hears(&mut client, answer), "HeartbeatReply { msg_ref: 1 }");
+        assert_eq!(handled(&mut client, answer), "HeartbeatReply { msg_ref: 1 }");
         assert!(!client.awaits_heartbeat());
     }
 

@@ -1,4 +1,4 @@
-//! The server's half of a socket: the kind of an inbound message, and the refs of its answer.
+//! The server's half of a socket: the kind of an incoming message, and the refs of its answer.
 //! Answers are values: a serializer writes them ([`Serializer::server`]), or a transport in the
 //! same process takes them as they are.
 //!
@@ -12,7 +12,7 @@ use alloc::borrow::Cow;
 use crate::message::{Message, Payload, Ref, events};
 use crate::serializer::ServerMessage;
 
-/// The response to a join whose callback crashed; the socket lives on (PROTOCOL row 22).
+/// The response to a join whose callback crashed; the socket stays open (PROTOCOL row 22).
 pub const JOIN_CRASHED: Payload<'static> = reason(r#"{"reason":"join crashed"}"#);
 /// The response to a join that the application has not decided about in time.
 pub const JOIN_TIMED_OUT: Payload<'static> = reason(r#"{"reason":"join timed out"}"#);
@@ -20,7 +20,7 @@ pub const JOIN_TIMED_OUT: Payload<'static> = reason(r#"{"reason":"join timed out
 pub const TOO_MANY_CHANNELS: Payload<'static> = reason(r#"{"reason":"too many channels joined"}"#);
 /// The response to a join whose topic or refs are longer than a server keeps.
 pub const JOIN_TOO_LONG: Payload<'static> = reason(r#"{"reason":"topic or join_ref too long"}"#);
-/// The response to a join whose params cannot say what its client has received of a kept topic.
+/// The response to a join whose resume params of a topic with a history cannot be read.
 pub const BAD_RESUME: Payload<'static> = reason(r#"{"reason":"bad resume"}"#);
 const UNMATCHED: Payload<'static> = reason(r#"{"reason":"unmatched topic"}"#);
 
@@ -163,7 +163,7 @@ mod tests {
         Serializer::V2.decode(Frame::Text(text)).unwrap()
     }
 
-    fn says(serializer: Serializer, message: ServerMessage<'_>) -> String {
+    fn written(serializer: Serializer, message: ServerMessage<'_>) -> String {
         let mut out = Vec::new();
         assert_eq!(serializer.server(&mut out, &message), Ok(Kind::Text));
         String::from_utf8(out).unwrap()
@@ -219,22 +219,25 @@ mod tests {
         let array = |join: &str, topic: &str, payload: &str| {
             alloc::format!(r#"[{join},7,"{topic}","phx_reply",{payload}]"#)
         };
-        assert_eq!(says(v2, heartbeat(seven)), array("null", "phoenix", ok));
+        assert_eq!(written(v2, heartbeat(seven)), array("null", "phoenix", ok));
         assert_eq!(
-            says(v1, heartbeat(seven)),
+            written(v1, heartbeat(seven)),
             alloc::format!(r#"{{"topic":"phoenix","event":"phx_reply","payload":{ok},"ref":7}}"#)
         );
-        assert_eq!(says(v2, unmatched(seven, "t")), array("null", "t", &error("unmatched topic")));
         assert_eq!(
-            says(v2, reply(join, seven, "t", "error", TOO_MANY_CHANNELS)),
+            written(v2, unmatched(seven, "t")),
+            array("null", "t", &error("unmatched topic"))
+        );
+        assert_eq!(
+            written(v2, reply(join, seven, "t", "error", TOO_MANY_CHANNELS)),
             array("\"1\"", "t", &error("too many channels joined"))
         );
         assert_eq!(
-            says(v2, reply(join, seven, "t", "error", JOIN_CRASHED)),
+            written(v2, reply(join, seven, "t", "error", JOIN_CRASHED)),
             array("\"1\"", "t", &error("join crashed"))
         );
         assert_eq!(
-            says(v2, reply(join, seven, "t", "ok", Payload::EMPTY_OBJECT)),
+            written(v2, reply(join, seven, "t", "ok", Payload::EMPTY_OBJECT)),
             array("\"1\"", "t", ok)
         );
     }

@@ -35,8 +35,8 @@ impl CloseCode {
     pub const RESTART: Self = Self(1012);
     /// 1013: try again later; also what a slow reader is closed with.
     pub const TRY_AGAIN: Self = Self(1013);
-    /// 3000: unauthorized (IANA registry); what a socket is closed with whose time is over, such as
-    /// that of the token it was let in by.
+    /// 3000: unauthorized (IANA registry); what a socket is closed with when its time is over, such
+    /// as that of its token.
     pub const UNAUTHORIZED: Self = Self(3000);
 
     /// Whether a peer may send this code in a close frame (RFC 6455 §7.4 and the IANA registry):
@@ -53,7 +53,7 @@ impl fmt::Display for CloseCode {
     }
 }
 
-/// What a close frame says.
+/// The content of a close frame.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CloseFrame<'a> {
     /// Why; a received one always satisfies [`CloseCode::may_be_received`].

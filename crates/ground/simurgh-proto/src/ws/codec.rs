@@ -1,4 +1,4 @@
-//! Frames in: pulls messages and control frames out of a read buffer that is somebody else's.
+//! Decoding: pulls messages and control frames out of a read buffer that the caller owns.
 use alloc::borrow::Cow;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -43,7 +43,7 @@ pub enum Event<'a> {
     Ping(Cow<'a, [u8]>),
     /// A pong (at most 125 bytes).
     Pong(Cow<'a, [u8]>),
-    /// The peer is done: nothing that it sends after this counts (RFC 6455 §5.5.1).
+    /// The peer closes: what it sends after this is ignored (RFC 6455 §5.5.1).
     Close(Option<CloseFrame<'a>>),
 }
 
@@ -130,18 +130,18 @@ impl Decoder {
                     if let Some(key) = head.mask {
                         mask::apply(payload, key, 0);
                     }
-                    self.settle();
+                    self.free_if_done();
                     return event(head.opcode, payload).map(Some);
                 }
                 self.partial.get_or_insert_default().begin(head);
             }
             let Some(partial) = self.partial.as_deref_mut() else { return Ok(None) };
             let event = match partial.gather(limits, input)? {
-                Gathered::Starved => return Ok(None),
+                Gathered::Incomplete => return Ok(None),
                 Gathered::Part => continue,
                 Gathered::Event(event) => event,
             };
-            self.settle();
+            self.free_if_done();
             return Ok(Some(event));
         }
     }
@@ -175,9 +175,9 @@ impl Decoder {
         Ok(head)
     }
 
-    /// Frees what no half-received message needs any more.
+    /// Frees the buffers once no message is half received.
     #[inline]
-    fn settle(&mut self) {
+    fn free_if_done(&mut self) {
         if self.partial.as_deref().is_some_and(|partial| partial.message.len().is_none()) {
             self.partial = None;
         }
@@ -219,7 +219,7 @@ enum Message {
 /// The outcome of reading a frame's payload.
 enum Gathered {
     /// More bytes are wanted.
-    Starved,
+    Incomplete,
     /// A part of a message is complete, the message is not.
     Part,
     Event(Event<'static>),
@@ -290,7 +290,7 @@ impl Partial {
             self.message.push(piece, room, limits.message_bytes_max)?;
         }
         match (complete, head.fin) {
-            (false, _) => Ok(Gathered::Starved),
+            (false, _) => Ok(Gathered::Incomplete),
             (true, false) => Ok(Gathered::Part),
             (true, true) if head.opcode.is_control() => {
                 let payload = mem::take(&mut self.control);

@@ -1,4 +1,4 @@
-//! Frames out: always whole, appended to a buffer that the caller owns.
+//! Encoding: whole frames, appended to a buffer that the caller owns.
 use alloc::vec::Vec;
 
 use super::close::{CloseCode, REASON_BYTES_MAX};

@@ -1,4 +1,4 @@
-//! The head of one frame (RFC 6455 §5.2): what is allowed in it, and how what is not is called.
+//! The head of one frame (RFC 6455 §5.2): what is allowed in it, and an error for all else.
 
 use thiserror::Error;
 
@@ -35,7 +35,7 @@ pub enum OpCode {
     Text = 1,
     /// A message, or its first part, of bytes.
     Binary = 2,
-    /// The end of what the sender has to say.
+    /// The sender closes.
     Close = 8,
     /// Asks for a pong with the same payload.
     Ping = 9,
@@ -143,7 +143,7 @@ impl FrameError {
     }
 }
 
-/// What a head is judged by, beside its own bytes.
+/// What a head is checked against, beside its own bytes.
 #[derive(Clone, Copy)]
 pub(super) struct Context<'a> {
     pub(super) role: Role,
@@ -152,7 +152,7 @@ pub(super) struct Context<'a> {
     pub(super) message_bytes: Option<usize>,
 }
 
-/// The head of one frame, found lawful.
+/// The head of one frame, which has been checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Head {
     pub(super) fin: bool,
@@ -168,8 +168,8 @@ pub(super) struct Head {
 impl Head {
     /// Reads a head from the front of `bytes`; `None` when more bytes are wanted.
     ///
-    /// Each byte is judged as soon as it is there and in the order of the wire, so the verdict
-    /// does not depend on how the bytes were cut.
+    /// Each byte is checked as soon as it is there and in the order of the wire, so the result does
+    /// not depend on how the bytes were cut.
     #[inline]
     pub(super) fn parse(bytes: &[u8], context: Context<'_>) -> Result<Option<Self>, FrameError> {
         let Some(&first) = bytes.first() else { return Ok(None) };

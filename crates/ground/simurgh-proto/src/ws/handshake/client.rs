@@ -67,7 +67,7 @@ pub struct Response<'a> {
     pub subprotocol: Option<&'a str>,
 }
 
-/// Why a server's answer is none that opens or refuses a WebSocket.
+/// Why a server's answer neither opens nor refuses a WebSocket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum HandshakeError {
     /// `Sec-WebSocket-Accept` does not belong to the key.

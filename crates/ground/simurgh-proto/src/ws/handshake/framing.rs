@@ -23,7 +23,7 @@ pub enum FramingError {
     /// A GET, HEAD or TRACE with a body.
     #[error("a request of this method has no body")]
     BodyNotExpected,
-    /// `Content-Length` is no plain number, or there are several.
+    /// `Content-Length` is not a plain number, or there are several.
     #[error("one 'content-length' of digits is wanted")]
     ContentLength,
     /// Both `Content-Length` and `Transfer-Encoding`.

@@ -1,4 +1,5 @@
 //! The answer as a server writes it.
+use alloc::format;
 use alloc::vec::Vec;
 
 use super::accept_key;
@@ -25,13 +26,11 @@ pub fn write_accept(key: &str, subprotocol: Option<&str>, out: &mut Vec<u8>) {
 /// `content-length` is written here; other headers are the caller's `headers`. A header that could
 /// forge further lines (a CR, LF or NUL in its value, or an invalid name) is left out.
 pub fn write_refusal(status: u16, headers: &[(&str, &str)], body: &str, out: &mut Vec<u8>) {
-    out.extend_from_slice(b"HTTP/1.1 ");
-    write_number(usize::from(status), out);
-    out.push(b' ');
-    out.extend_from_slice(reason(status).as_bytes());
-    out.extend_from_slice(b"\r\nconnection: close\r\ncontent-length: ");
-    write_number(body.len(), out);
-    out.extend_from_slice(b"\r\n");
+    let (reason, body_bytes) = (reason(status), body.len());
+    let head = format!(
+        "HTTP/1.1 {status} {reason}\r\nconnection: close\r\ncontent-length: {body_bytes}\r\n"
+    );
+    out.extend_from_slice(head.as_bytes());
     for (name, value) in headers {
         write_header(name, value, out);
     }
@@ -39,7 +38,7 @@ pub fn write_refusal(status: u16, headers: &[(&str, &str)], body: &str, out: &mu
     out.extend_from_slice(body.as_bytes());
 }
 
-/// Appends one header line, unless it is none.
+/// Appends one header line, unless its name or value is invalid.
 pub(super) fn write_header(name: &str, value: &str, out: &mut Vec<u8>) {
     let token = !name.is_empty() && name.bytes().all(is_token_byte);
     if !token || value.bytes().any(|byte| matches!(byte, b'\r' | b'\n' | 0)) {
@@ -60,22 +59,7 @@ const fn is_token_byte(byte: u8) -> bool {
         )
 }
 
-fn write_number(number: usize, out: &mut Vec<u8>) {
-    let start = out.len();
-    let mut left = number;
-    loop {
-        out.push(b'0' + (left % 10) as u8);
-        left /= 10;
-        if left == 0 {
-            break;
-        }
-    }
-    if let Some(digits) = out.get_mut(start..) {
-        digits.reverse();
-    }
-}
-
-/// The reason phrase of the statuses that a refusal may have; nobody reads it but people.
+/// The reason phrase of the statuses that a refusal may have; no client depends on it.
 const fn reason(status: u16) -> &'static str {
     match status {
         200 => "OK",

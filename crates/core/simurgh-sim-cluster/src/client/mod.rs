@@ -1,0 +1,245 @@
+//! Clients: what they have joined, and what they hear is held against what their shard accepted.
+
+mod view;
+
+use simurgh_history::Position;
+use simurgh_proto::message::{Payload, Ref, events};
+use simurgh_proto::serializer::ServerMessage;
+use simurgh_sim_kit::client::{self, Connection, number_of};
+use simurgh_sim_kit::payload;
+
+pub(crate) use self::view::TopicView;
+use self::view::Viewer;
+use crate::ledger::{Ledger, View};
+use crate::plan::ClusterPlan;
+
+#[derive(Debug, Clone)]
+pub(crate) struct Current {
+    pub(crate) join_ref: u32,
+    pub(crate) chan: u32,
+    pub(crate) is_joined: bool,
+    /// Where it is in the line of its shard.
+    at: usize,
+    pub(crate) view: View,
+}
+
+impl Current {
+    pub(crate) fn new(join_ref: u32, chan: u32) -> Self {
+        Self { join_ref, chan, is_joined: false, at: 0, view: View::default() }
+    }
+}
+
+pub(crate) struct Client {
+    number: u32,
+    /// Which of the ids its sockets have.
+    pub(crate) id: Option<usize>,
+    pub(crate) line: Option<Connection>,
+    pub(crate) refs: u32,
+    /// What it has joined, by topic.
+    pub(crate) channels: Vec<Option<Current>>,
+    /// Where topics are kept, what it has heard of them.
+    pub(crate) views: Vec<TopicView>,
+    pub(crate) opts_in: bool,
+    has_id: bool,
+}
+
+impl client::Client for Client {
+    fn connection(&mut self) -> &mut Option<Connection> {
+        &mut self.line
+    }
+
+    fn disconnected(&mut self) {
+        self.line = None;
+        self.channels.iter_mut().for_each(|it| *it = None);
+        self.views.iter_mut().for_each(TopicView::disconnected);
+        if !self.opts_in {
+            // Without a position it may hear again what another node hears late.
+            self.views.iter_mut().for_each(|it| it.at = None);
+        }
+    }
+}
+
+impl Client {
+    pub(crate) fn new(plan: &ClusterPlan, number: u32) -> Self {
+        let channels = plan.topics.iter().map(|_| None).collect();
+        let kept = plan.kept.as_ref();
+        let views =
+            plan.topics.iter().filter(|_| kept.is_some()).map(|_| TopicView::default()).collect();
+        let (opts_in, has_id) = kept.map_or((false, false), |it| it.client(plan.seed, number));
+        let (id, line, refs) = (plan.id_of(number), None, 0);
+        Self { number, id, line, refs, channels, views, opts_in, has_id }
+    }
+
+    /// What it says of what it has heard as it joins.
+    pub(crate) fn resume_member(&mut self, topic: usize) -> String {
+        let Some(view) = self.views.get_mut(topic).filter(|_| self.opts_in) else {
+            return String::new();
+        };
+        view.is_resumed = false;
+        let since = view.at.map_or_else(|| "null".to_owned(), |at| format!("\"{at}\""));
+        let id = match self.has_id {
+            true => format!(r#""id":"client-{:04}","#, self.number),
+            false => String::new(),
+        };
+        format!(r#","simurgh":{{{id}"since":{since}}}"#)
+    }
+
+    pub(crate) fn hears(
+        &mut self,
+        plan: &ClusterPlan,
+        ledger: &mut Ledger,
+        it: &ServerMessage<'_>,
+    ) {
+        match it {
+            ServerMessage::Reply { msg_ref, topic, status, response, .. } => {
+                let Some(topic) = plan.topic_of(topic) else { return };
+                let number = number_of(msg_ref);
+                let Some(channel) = self.channels.get_mut(topic) else { return };
+                let Some(current) = channel.as_mut().filter(|it| it.join_ref == number) else {
+                    if plan.kept.is_some() {
+                        is_replied(ledger, status, response);
+                    }
+                    return;
+                };
+                let asked = ledger.joins.get(current.chan as usize);
+                match asked.and_then(|it| it.from).filter(|_| &**status == "ok") {
+                    Some(from) => (current.is_joined, current.at) = (true, from),
+                    None => *channel = None,
+                }
+            }
+            ServerMessage::Event(it) => {
+                let Some(topic) = plan.topic_of(&it.topic) else { return };
+                let refs = (&it.join_ref, &it.msg_ref);
+                self.hears_event(ledger, topic, refs, (&it.event, &it.payload));
+            }
+        }
+    }
+
+    fn hears_event(
+        &mut self,
+        ledger: &mut Ledger,
+        topic: usize,
+        (join_ref, msg_ref): (&Ref<'_>, &Ref<'_>),
+        (event, payload): (&str, &Payload<'_>),
+    ) {
+        let Some(channel) = self.channels.get_mut(topic) else { return };
+        let Some(current) = channel.as_mut() else {
+            let at = Position::parse(msg_ref.raw().trim_matches('"'));
+            if at.is_some() || (payload.binary().is_some() && self.opts_in) {
+                self.hears_kept(ledger, topic, (event, payload, at), true);
+            }
+            return;
+        };
+        let is_stale = !join_ref.is_null() && number_of(join_ref) != current.join_ref;
+        if matches!(event, events::CLOSE | events::ERROR) {
+            let of = if join_ref.is_null() { msg_ref } else { join_ref };
+            if number_of(of) == current.join_ref {
+                *channel = None;
+            }
+            return;
+        }
+        let is_kept = !self.views.is_empty() && !event.starts_with("presence_");
+        if is_kept {
+            let at = Position::parse(msg_ref.raw().trim_matches('"'));
+            return self.hears_kept(ledger, topic, (event, payload, at), is_stale);
+        }
+        if is_stale || !current.is_joined {
+            return;
+        }
+        let Some(start) = self.line.as_ref().map(|it| it.start) else { return };
+        let who = self.number;
+        if event.starts_with("presence_") {
+            let json = payload.json().unwrap_or_default();
+            ledger.note(|| format!("client {who} hears {event} on {topic}: {json}"));
+            return ledger.hears_presence((start, topic), &mut current.view, event, json);
+        }
+        let id = payload::parse(payload).0;
+        ledger.note(|| format!("client {who} hears #{id} on {topic}"));
+        match ledger.next_for(current.chan, current.at) {
+            Some((at, next)) if next == id => {
+                current.at = at + 1;
+                ledger.counts.count("heard", 1);
+            }
+            next => {
+                let text = format!("client {who} hears #{id} on {topic}, where {next:?} is next");
+                ledger.fail("heard", text);
+            }
+        }
+    }
+
+    /// Something of a kept topic.
+    fn hears_kept(
+        &mut self,
+        ledger: &mut Ledger,
+        topic: usize,
+        (event, payload, at): (&str, &Payload<'_>, Option<Position>),
+        is_dropped: bool,
+    ) {
+        let who = self.number;
+        ledger.note(|| {
+            let text = String::from_utf8_lossy(payload.data());
+            let heard = if is_dropped { "drops" } else { "hears" };
+            format!("client {who} {heard} {event} at {at:?} on {topic}: {text:.80}")
+        });
+        let viewer = Viewer { client: who, has_id: self.has_id, topic };
+        let Some(view) = self.views.get_mut(topic) else { return };
+        if self.opts_in {
+            return view.hears(ledger, viewer, (event, payload, at), is_dropped);
+        }
+        let id = payload::parse(payload).0;
+        let stored = ledger.kept.find(id, topic);
+        if at.is_some() || event.starts_with("simurgh:") || stored.is_none() {
+            let text = format!("client {who} hears {event} #{id} at {at:?}: {stored:?}");
+            return ledger.fail("opted", text);
+        }
+        let before = std::mem::replace(&mut view.at, stored);
+        let is_again = before.zip(stored).is_some_and(|(before, stored)| {
+            before.epoch == stored.epoch && before.place >= stored.place
+        });
+        ledger.counts.count("heard without a place", 1);
+        if is_again && !is_dropped {
+            let text = format!("client {who} hears #{id} at {stored:?} behind {before:?}");
+            ledger.fail("twice", text);
+        }
+    }
+
+    /// Everything was told: nothing is missing, and who is present is known.
+    pub(crate) fn check_rest(&self, ledger: &mut Ledger) {
+        for (topic, it) in self.channels.iter().enumerate() {
+            let Some(current) = it else { continue };
+            let who = self.number;
+            if !current.is_joined {
+                ledger.fail("rest", format!("client {who} is not told of its join: {current:?}"));
+            }
+            if let Some(view) = self.views.get(topic).filter(|_| self.opts_in) {
+                view.check_rest(ledger, Viewer { client: who, has_id: self.has_id, topic });
+            }
+            if let Some(next) = ledger.next_for(current.chan, current.at) {
+                ledger.fail("rest", format!("client {who} has not heard {next:?} on {topic}"));
+            }
+            let there = ledger.presences.of(topic);
+            let known = current.view.sorted();
+            if current.view.has_state && known != there {
+                let text = format!("client {who} knows {known:?} on {topic}, of {there:?}");
+                ledger.fail("present", text);
+            }
+            ledger.counts.count("views", u64::from(current.view.has_state));
+        }
+    }
+}
+
+/// What a channel says behind its broadcasts, it says when they are stored.
+fn is_replied(ledger: &mut Ledger, status: &str, response: &Payload<'_>) {
+    let text = String::from_utf8_lossy(response.data()).into_owned();
+    if status == "ok" {
+        let missing = ledger.kept.missing(payload::parse(response).0);
+        ledger.counts.count("replies", 1);
+        if let Some(id) = missing {
+            ledger.fail("barrier", format!("{text} is said before #{id} is stored"));
+        }
+    } else if text.contains("unconfirmed") {
+        ledger.counts.count("unconfirmed", 1);
+    } else if text.contains("not stored") {
+        ledger.counts.count("not stored", 1);
+    }
+}

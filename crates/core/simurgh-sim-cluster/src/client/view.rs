@@ -1,0 +1,251 @@
+//! What the handlers of a client have heard of a kept topic, over all its connections.
+
+use simurgh_core::GapReason;
+use simurgh_history::{Epoch, Place, Position};
+use simurgh_proto::message::Payload;
+
+use crate::ledger::{Entry, Ledger};
+
+#[derive(Debug, Default)]
+pub(crate) struct TopicView {
+    /// The last position that its handlers have heard.
+    pub(crate) at: Option<Position>,
+    /// It was told what it has missed, since it joined last.
+    pub(crate) is_resumed: bool,
+    /// The position of a binary frame that is to follow.
+    next: Option<Position>,
+    /// What has arrived on this connection while it had left.
+    dropped: Vec<Place>,
+    /// A gap up to there was among that.
+    dropped_gap: Option<Position>,
+}
+
+/// Who hears a topic.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Viewer {
+    pub(crate) client: u32,
+    pub(crate) has_id: bool,
+    pub(crate) topic: usize,
+}
+
+impl Viewer {
+    /// Whether it must hear something that was stored.
+    fn must(self, ledger: &Ledger, entry: &Entry) -> bool {
+        !self.is_own(ledger, entry.id) && ledger.made.get(entry.id as usize).is_some()
+    }
+
+    /// Whether it is left out.
+    fn is_own(self, ledger: &Ledger, id: u32) -> bool {
+        let except = ledger.made.get(id as usize).map(|it| it.except);
+        let by = except.and_then(|it| ledger.joins.get(it as usize));
+        by.is_some_and(|it| it.client == self.client)
+    }
+}
+
+impl TopicView {
+    pub(crate) fn disconnected(&mut self) {
+        (self.next, self.is_resumed) = (None, false);
+        self.forgets_dropped();
+    }
+
+    /// An event has come that is not about presences; `is_dropped`: its channel is
+    /// not there, or another one.
+    pub(crate) fn hears(
+        &mut self,
+        ledger: &mut Ledger,
+        viewer: Viewer,
+        (event, payload, at): (&str, &Payload<'_>, Option<Position>),
+        is_dropped: bool,
+    ) {
+        let who = viewer.client;
+        if event == "simurgh:next" {
+            self.next = at;
+            return;
+        }
+        let next = self.next.take();
+        let Some(at) = at.or(next.filter(|_| payload.binary().is_some())) else {
+            return ledger.fail("place", format!("client {who} hears {event} without a place"));
+        };
+        if is_dropped {
+            if event == "simurgh:gap" {
+                self.dropped_gap = Some(at);
+            }
+            return self.dropped.push(at.place);
+        }
+        match event {
+            "simurgh:resumed" => self.resumes(ledger, viewer, at, payload),
+            "simurgh:gap" => {
+                let reason = reason(payload);
+                self.misses(ledger, viewer, at, reason.as_deref());
+            }
+            "simurgh:at" => self.pass(ledger, viewer, at, None),
+            _ => self.pass(ledger, viewer, at, Some(simurgh_sim_kit::payload::parse(payload).0)),
+        }
+    }
+
+    /// The first that it must hear between where it is and a place, which is not looked at.
+    fn missed(&self, ledger: &Ledger, viewer: Viewer, to: Position) -> Option<Entry> {
+        let at = self.at?;
+        let entries = ledger.kept.of(to.epoch, viewer.topic)?;
+        let is_between = |it: &&Entry| it.place > at.place && it.place < to.place;
+        let is_missed = |it: &&Entry| {
+            let is_dropped = self.dropped.contains(&it.place)
+                || self.has_dropped_gap(to.epoch).is_some_and(|gap| it.place <= gap);
+            is_between(it) && viewer.must(ledger, it) && !is_dropped
+        };
+        entries.iter().find(is_missed).copied()
+    }
+
+    /// Something with a position: a broadcast, or that there is none for it.
+    fn pass(&mut self, ledger: &mut Ledger, viewer: Viewer, at: Position, id: Option<u32>) {
+        let who = viewer.client;
+        let entry = ledger.kept.at(at, viewer.topic);
+        if let Some(id) = id {
+            ledger.counts.count("heard", 1);
+            if entry.is_none_or(|it| it.id != id) {
+                let text = format!("client {who} hears #{id} at {at}, where {entry:?} is stored");
+                return ledger.fail("stored", text);
+            }
+            if viewer.is_own(ledger, id) && viewer.has_id {
+                let text = format!("client {who} hears its own #{id} at {at}");
+                return ledger.fail("own", text);
+            }
+        }
+        let Some(before) = self.at.replace(at) else { return };
+        let is_known = ledger.kept.of(before.epoch, viewer.topic).is_some();
+        if before.epoch != at.epoch {
+            if is_known && self.has_dropped_gap(at.epoch).is_none() {
+                let text = format!("client {who} hears {id:?} at {at} behind {before}");
+                ledger.fail("epoch", text);
+            }
+            return;
+        }
+        // It may be told where it stands, and that it stood there.
+        if before.place > at.place || (before.place == at.place && id.is_some()) {
+            let text = format!("client {who} hears {id:?} at {at} behind {before}");
+            return ledger.fail("twice", text);
+        }
+        self.at = Some(before);
+        let missed = self.missed(ledger, viewer, at);
+        let passed = entry.filter(|it| id.is_none() && viewer.must(ledger, it));
+        self.at = Some(at);
+        if let Some(missed) = missed.or(passed) {
+            let text = format!("client {who} hears {id:?} at {at} behind {before}: {missed:?}");
+            ledger.fail("lost", text);
+        }
+    }
+
+    fn misses(&mut self, ledger: &mut Ledger, viewer: Viewer, at: Position, reason: Option<&str>) {
+        let who = viewer.client;
+        let parsed = reason.and_then(GapReason::parse);
+        ledger.counts.count(
+            match parsed {
+                Some(GapReason::Epoch) => "gaps of epochs",
+                Some(GapReason::Lost) => "gaps of what is lost",
+                Some(GapReason::Unavailable) => "gaps without an engine",
+                Some(GapReason::Purged) => "gaps of purges",
+                _ => "gaps of limits",
+            },
+            1,
+        );
+        let before = self.at;
+        let same = before.filter(|it| it.epoch == at.epoch);
+        let wrong = match parsed {
+            None => Some("no reason"),
+            _ if ledger.is_whole => Some("nothing is missing"),
+            // It has come to a node that is behind and cannot know it, in an engine that is parted.
+            Some(GapReason::Epoch | GapReason::Unavailable)
+                if same.is_some_and(|it| it.place > at.place) =>
+            {
+                None
+            }
+            Some(GapReason::Epoch) if same.is_some() => Some("it is of this epoch"),
+            _ if same.is_some_and(|it| it.place > at.place) => Some("it is told to go back"),
+            Some(_) => None,
+        };
+        if let Some(wrong) = wrong {
+            let text =
+                format!("client {who} is told {reason:?} at {at} behind {before:?}: {wrong}");
+            ledger.fail("gap", text);
+        }
+        self.at = Some(at);
+    }
+
+    fn resumes(
+        &mut self,
+        ledger: &mut Ledger,
+        viewer: Viewer,
+        at: Position,
+        payload: &Payload<'_>,
+    ) {
+        let who = viewer.client;
+        let text = String::from_utf8_lossy(payload.data()).into_owned();
+        if self.is_resumed {
+            ledger.fail("resumed", format!("client {who} is told {text} once more"));
+        }
+        if text.contains("\"recovered\":true") {
+            ledger.counts.count("recovered", u64::from(self.at.is_some()));
+            // With what stands there; what else has its number may follow.
+            let item = at.place.item.saturating_add(1);
+            let behind = Position { place: Place { item, ..at.place }, ..at };
+            let wrong = match self.at {
+                None => None,
+                Some(before) if before.epoch != at.epoch => Some("another epoch".to_owned()),
+                // Where it came from nothing was known up to there, which is less to have heard.
+                Some(before) if before.place.item == Place::ITEM_MAX && before.place > at.place => {
+                    None
+                }
+                Some(before) if before.place > at.place => Some("back".to_owned()),
+                // What stands there it has heard, or dropped.
+                Some(before) if before.place == at.place => None,
+                Some(before) if self.has_dropped_gap(at.epoch) > Some(before.place) => {
+                    Some("it has dropped a gap".to_owned())
+                }
+                Some(_) => self.missed(ledger, viewer, behind).map(|it| format!("{it:?}")),
+            };
+            if let Some(wrong) = wrong {
+                let text = format!("client {who} is told {text} at {at} by {:?}: {wrong}", self.at);
+                ledger.fail("resumed", text);
+            }
+        } else {
+            self.misses(ledger, viewer, at, reason(payload).as_deref());
+        }
+        (self.at, self.is_resumed) = (Some(at), true);
+        self.forgets_dropped();
+    }
+
+    /// Up to where it was told that something of an epoch is missing, which it has dropped.
+    fn has_dropped_gap(&self, epoch: Epoch) -> Option<Place> {
+        self.dropped_gap.filter(|it| it.epoch == epoch).map(|it| it.place)
+    }
+
+    fn forgets_dropped(&mut self) {
+        self.dropped.clear();
+        self.dropped_gap = None;
+    }
+
+    /// Everything was told.
+    pub(crate) fn check_rest(&self, ledger: &mut Ledger, viewer: Viewer) {
+        let who = viewer.client;
+        let (Some(at), Some(epoch)) = (self.at, ledger.kept.epoch()) else {
+            return ledger.fail("rest", format!("client {who} is told no place: {self:?}"));
+        };
+        if !self.is_resumed {
+            return ledger.fail("rest", format!("client {who} is not told what it has missed"));
+        }
+        let from = if at.epoch == epoch { at.place } else { Place::ZERO };
+        let is_behind = |it: &&Entry| it.place > from && viewer.must(ledger, it);
+        let entries = ledger.kept.of(epoch, viewer.topic).unwrap_or_default();
+        if let Some(it) = entries.iter().find(is_behind).copied() {
+            let text = format!("client {who} at {at} of {} has not heard {it:?}", viewer.topic);
+            ledger.fail("rest", text);
+        }
+        ledger.counts.count("complete", 1);
+    }
+}
+
+fn reason(payload: &Payload<'_>) -> Option<String> {
+    let text = String::from_utf8_lossy(payload.data());
+    let (_, rest) = text.split_once("\"reason\":\"")?;
+    rest.split('"').next().map(str::to_owned)
+}

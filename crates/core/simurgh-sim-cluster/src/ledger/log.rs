@@ -1,0 +1,151 @@
+//! What the engine has stored of topics that are kept: the truth that all else is held against.
+//!
+//! What the handlers of each client that opts in hear, over all its connections and on any node
+//! ([`TopicView`](crate::client::TopicView)), must be the stored order without holes and without
+//! repeats, or a gap was told before anything newer. A reply `ok` says that what its channel
+//! broadcast is in the log, and nothing is there twice.
+
+use std::collections::{BTreeMap, HashSet};
+
+use simurgh_cluster::{Envelope, Kind};
+use simurgh_history::{Epoch, Place, Position};
+use simurgh_loopback::LogEntry;
+use simurgh_sim_kit::{NONE, payload};
+
+use crate::plan::MILLISECOND;
+
+/// An engine remembers ids for so long, less the time in which what it does is read here.
+const ID_NS: u64 = 119_000 * MILLISECOND;
+
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Entry {
+    pub(crate) place: Place,
+    /// The broadcast; [`NONE`]: the wish that what is before it be forgotten.
+    pub(crate) id: u32,
+    pub(crate) at_ns: u64,
+}
+
+/// What the engine has stored of all topics, of one epoch.
+#[derive(Debug, Clone)]
+struct Life {
+    epoch: Epoch,
+    topics: Vec<Vec<Entry>>,
+    ids: HashSet<u32>,
+}
+
+/// What the engine has stored, ever.
+#[derive(Debug, Default)]
+pub(crate) struct Log {
+    lives: Vec<Life>,
+    /// What was said behind broadcasts: their numbers.
+    said: Vec<Vec<u32>>,
+    /// The broadcasts with the same id, by topic and id.
+    keys: BTreeMap<(usize, u8), Vec<u32>>,
+    /// The key of a broadcast that has one.
+    keyed: BTreeMap<u32, (usize, u8)>,
+}
+
+impl Log {
+    /// The engine has done something.
+    pub(crate) fn take(
+        &mut self,
+        what: &LogEntry,
+        now_ns: u64,
+        topic_of: impl Fn(&str) -> Option<usize>,
+        topics: usize,
+    ) -> Result<u64, String> {
+        match what {
+            LogEntry::Remade { epoch, head } => {
+                let epoch = Epoch::from_seed(*epoch);
+                let before = self.lives.last().cloned();
+                let empty =
+                    || Life { epoch, topics: vec![Vec::new(); topics], ids: HashSet::new() };
+                let mut life = before.map_or_else(empty, |it| Life { epoch, ..it });
+                for it in &mut life.topics {
+                    it.retain(|it| it.place.seq <= *head);
+                }
+                life.ids = life.topics.iter().flatten().map(|it| it.id).collect();
+                self.lives.push(life);
+                Ok(0)
+            }
+            LogEntry::Stored(seq, bytes) => {
+                let envelope = Envelope::decode(bytes).map_err(|it| it.to_string())?;
+                let topic = topic_of(envelope.topic).ok_or("a topic of nobody")?;
+                let mut ids: Vec<u32> =
+                    envelope.items().map(|it| payload::parse(&it.payload.to_payload()).0).collect();
+                if envelope.header.kind == Kind::Forget {
+                    ids.push(NONE);
+                }
+                let Some(life) = self.lives.last_mut() else { return Err("no epoch".to_owned()) };
+                let Some(entries) = life.topics.get_mut(topic) else { return Ok(0) };
+                for (item, id) in ids.iter().copied().enumerate() {
+                    let place = Place { seq: *seq, item: item as u16 };
+                    if id != NONE && !life.ids.insert(id) {
+                        return Err(format!("#{id} is stored twice, the second time at {place:?}"));
+                    }
+                    if let Some(key) = self.keyed.get(&id) {
+                        let mates = self.keys.get(key).map_or(&[][..], Vec::as_slice);
+                        let is_again = |it: &&Entry| {
+                            mates.contains(&it.id) && now_ns.saturating_sub(it.at_ns) < ID_NS
+                        };
+                        if let Some(it) = entries.iter().find(is_again) {
+                            return Err(format!("#{id} is stored, which is {it:?} by its id"));
+                        }
+                    }
+                    entries.push(Entry { place, id, at_ns: now_ns });
+                }
+                Ok(ids.len() as u64)
+            }
+        }
+    }
+
+    pub(crate) fn epoch(&self) -> Option<Epoch> {
+        self.lives.last().map(|it| it.epoch)
+    }
+
+    /// What was stored on a topic in an epoch; none of one that is not the engine's.
+    pub(crate) fn of(&self, epoch: Epoch, topic: usize) -> Option<&[Entry]> {
+        let life = self.lives.iter().rfind(|it| it.epoch == epoch)?;
+        life.topics.get(topic).map(Vec::as_slice)
+    }
+
+    pub(crate) fn at(&self, at: Position, topic: usize) -> Option<Entry> {
+        self.of(at.epoch, topic)?.iter().rfind(|it| it.place == at.place).copied()
+    }
+
+    /// Where a broadcast stands, in the last epoch that has it.
+    pub(crate) fn find(&self, id: u32, topic: usize) -> Option<Position> {
+        self.lives.iter().rev().find_map(|life| {
+            let entry = life.topics.get(topic)?.iter().rfind(|it| it.id == id)?;
+            Some(Position { epoch: life.epoch, place: entry.place })
+        })
+    }
+
+    /// Whether a broadcast was stored in some epoch.
+    pub(crate) fn has(&self, id: u32) -> bool {
+        self.lives.iter().any(|it| it.ids.contains(&id))
+    }
+
+    /// Something is said behind broadcasts; its number.
+    pub(crate) fn says_behind(&mut self, ids: Vec<u32>) -> u32 {
+        self.said.push(ids);
+        self.said.len() as u32 - 1
+    }
+
+    /// What is not stored of what something was said behind; none, if all is.
+    pub(crate) fn missing(&self, said: u32) -> Option<u32> {
+        let ids = self.said.get(said as usize)?;
+        ids.iter().copied().find(|id| !self.has(*id))
+    }
+
+    /// A broadcast is said with an id.
+    pub(crate) fn has_key(&mut self, id: u32, topic: usize, key: u8) {
+        self.keys.entry((topic, key)).or_default().push(id);
+        self.keyed.insert(id, (topic, key));
+    }
+
+    /// Whether two broadcasts were said with the same id.
+    pub(crate) fn are_mates(&self, one: u32, other: u32) -> bool {
+        one == other || self.keyed.get(&one).is_some_and(|it| self.keyed.get(&other) == Some(it))
+    }
+}

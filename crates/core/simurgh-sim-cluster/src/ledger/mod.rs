@@ -1,0 +1,335 @@
+//! What was said on which node, what each shard has heard of it, and what has happened to nodes.
+//!
+//! Each shard of each node has a *line* for each topic: the broadcasts that it accepted, in its
+//! order, which its members and listeners hear from their beginning on. What was published on a
+//! node must be in all lines of that node; and on every other shard that is known to want it, with
+//! its interest in force, unless some node was told that something is lost.
+
+mod disconnects;
+mod log;
+mod presences;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::{Deref, DerefMut};
+
+use simurgh_cluster::NodeId;
+use simurgh_sim_kit::findings::Findings;
+use simurgh_sim_kit::handle::Handle;
+
+pub(crate) use self::disconnects::Disconnect;
+pub(crate) use self::log::{Entry, Log};
+pub(crate) use self::presences::{Presences, View};
+use crate::plan::ClusterPlan;
+
+/// Where broadcasts come from that no channel of the shard made.
+const BY_MAIL: u16 = u16::MAX;
+
+#[derive(Debug, Clone)]
+pub(crate) struct Made {
+    pub(crate) topic: usize,
+    /// The start of a node on which it was.
+    pub(crate) node: usize,
+    /// The shard of its channel; `None` if somebody outside sent it.
+    pub(crate) shard: Option<usize>,
+    pub(crate) except: u32,
+    /// Its place among what its node has sent on its topic, once it was sent.
+    pub(crate) place: Option<u64>,
+    /// It was refused, or its node had ended.
+    pub(crate) is_optional: bool,
+}
+
+/// A channel that a client has asked for.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct JoinRequest {
+    pub(crate) topic: usize,
+    pub(crate) node: usize,
+    pub(crate) shard: usize,
+    pub(crate) client: u32,
+    /// Where its client is in the line, from when it is a member.
+    pub(crate) from: Option<usize>,
+}
+
+/// What a shard has accepted of a topic.
+#[derive(Debug, Default, Clone)]
+struct Line {
+    ids: Vec<u32>,
+    /// The last place by node, and by shard for those that shards of this node made themselves.
+    last: BTreeMap<(usize, u16), u64>,
+}
+
+/// One start of a node.
+#[derive(Debug)]
+pub(crate) struct Start {
+    pub(crate) id: NodeId,
+    pub(crate) is_alive: bool,
+    /// It has said that it ends.
+    pub(crate) says_bye: bool,
+    lines: Vec<Vec<Line>>,
+    /// How much it has said, by topic.
+    said: Vec<u64>,
+    /// How often it was told that something may be lost.
+    pub(crate) losses: u64,
+    /// Broadcasts that it dropped, as its counters say.
+    pub(crate) dropped: u64,
+}
+
+/// A broadcast that a shard must hear, unless it is told of a loss.
+#[derive(Debug, Clone, Copy)]
+struct Due {
+    topic: usize,
+    losses: u64,
+    dropped: u64,
+    partitions: u64,
+}
+
+/// What was said, heard and stored on all nodes, and what is found wrong.
+#[derive(Debug, Default)]
+pub(crate) struct Ledger {
+    findings: Findings,
+    pub(crate) clock_ns: u64,
+    pub(crate) topics: usize,
+    pub(crate) starts: Vec<Start>,
+    /// The start, and the shard, whose step this is.
+    pub(crate) running: Option<(usize, usize)>,
+    pub(crate) made: Vec<Made>,
+    pub(crate) joins: Vec<JoinRequest>,
+    pub(crate) handles: Vec<(u32, Handle)>,
+    /// How many members there are, by start, topic and shard.
+    members: BTreeMap<(usize, usize, usize), usize>,
+    dues: BTreeMap<(usize, usize, u32), Due>,
+    /// How often the engine was parted, or made one: nobody is told of that.
+    pub(crate) partitions: u64,
+    pub(crate) is_parted: bool,
+    pub(crate) presences: Presences,
+    pub(crate) disconnects: Vec<Disconnect>,
+    /// What the engine has stored, where topics are kept; whether nothing can be missing of that.
+    pub(crate) kept: Log,
+    pub(crate) is_whole: bool,
+    /// Topics are kept: what is said goes by the engine.
+    pub(crate) is_kept: bool,
+}
+
+impl Deref for Ledger {
+    type Target = Findings;
+
+    fn deref(&self) -> &Findings {
+        &self.findings
+    }
+}
+
+impl DerefMut for Ledger {
+    fn deref_mut(&mut self) -> &mut Findings {
+        &mut self.findings
+    }
+}
+
+impl Ledger {
+    pub(crate) fn new(plan: &ClusterPlan) -> Self {
+        let is_whole = plan.kept.as_ref().is_some_and(|it| it.is_whole);
+        let (topics, is_kept) = (plan.topics.len(), plan.kept.is_some());
+        Self { topics, is_kept, is_whole, ..Self::default() }
+    }
+
+    pub(crate) fn start(&mut self, id: NodeId, shards: usize) -> usize {
+        self.starts.push(Start {
+            id,
+            is_alive: true,
+            says_bye: false,
+            lines: vec![vec![Line::default(); self.topics]; shards],
+            said: vec![0; self.topics],
+            losses: 0,
+            dropped: 0,
+        });
+        self.starts.len() - 1
+    }
+
+    /// It has ended: nothing of it is awaited, nobody is there.
+    pub(crate) fn ends(&mut self, start: usize) {
+        self.starts[start].is_alive = false;
+        self.starts[start].lines.clear();
+        let made = &self.made;
+        self.dues.retain(|(to, _, id), _| *to != start && made[*id as usize].node != start);
+        self.handles.retain(|it| self.joins[it.0 as usize].node != start);
+        self.members.retain(|at, _| at.0 != start);
+        self.presences.node_ends(start);
+    }
+
+    /// A channel has a member.
+    pub(crate) fn enters(&mut self, start: usize, topic: usize, shard: usize) {
+        *self.members.entry((start, topic, shard)).or_default() += 1;
+    }
+
+    /// And has none any more.
+    pub(crate) fn leaves(&mut self, start: usize, topic: usize, shard: usize) {
+        if let Some(count) = self.members.get_mut(&(start, topic, shard)) {
+            *count = count.saturating_sub(1);
+        }
+    }
+
+    /// The shards of a node with members of a topic.
+    pub(crate) fn members(&self, start: usize, topic: usize) -> Vec<usize> {
+        let all = self.members.range((start, topic, 0)..=(start, topic, usize::MAX));
+        all.filter(|it| *it.1 > 0).map(|it| it.0.2).collect()
+    }
+
+    pub(crate) fn start_of(&self, id: NodeId) -> Option<usize> {
+        self.starts.iter().position(|it| it.id == id)
+    }
+
+    pub(crate) fn is_alive(&self, start: usize) -> bool {
+        self.starts.get(start).is_some_and(|it| it.is_alive)
+    }
+
+    pub(crate) fn make(&mut self, topic: usize, node: usize, except: u32) -> u32 {
+        let made = Made { topic, node, shard: None, except, place: None, is_optional: false };
+        self.made.push(made);
+        self.made.len() as u32 - 1
+    }
+
+    fn line(&mut self, start: usize, shard: usize, topic: usize) -> Option<&mut Line> {
+        self.starts.get_mut(start)?.lines.get_mut(shard)?.get_mut(topic)
+    }
+
+    pub(crate) fn line_len(&mut self, start: usize, shard: usize, topic: usize) -> usize {
+        self.line(start, shard, topic).map_or(0, |it| it.ids.len())
+    }
+
+    /// A node says a broadcast to the others; the shard that runs has accepted it.
+    pub(crate) fn says(&mut self, start: usize, id: u32) {
+        let Some(made) = self.made.get_mut(id as usize) else {
+            return self.fail("said", format!("#{id} is said, and nobody made it"));
+        };
+        let topic = made.topic;
+        let is_wrong = made.node != start || made.place.is_some();
+        made.shard = self.running.filter(|it| it.0 == start).map(|it| it.1);
+        let said = &mut self.starts[start].said[topic];
+        made.place = Some(*said);
+        *said += 1;
+        if is_wrong {
+            let text = format!("#{id} is said by node {start}: {:?}", self.made.get(id as usize));
+            return self.fail("said", text);
+        }
+        self.counts.count("said", 1);
+        if let Some((_, shard)) = self.running.filter(|it| it.0 == start) {
+            self.accepts(start, shard, topic, id);
+        }
+    }
+
+    pub(crate) fn accepts(&mut self, start: usize, shard: usize, topic: usize, id: u32) {
+        self.note(|| format!("shard {shard} of start {start} accepts #{id}"));
+        let made = self.made.get(id as usize).filter(|it| it.topic == topic);
+        let Some((made, place)) = made.and_then(|it| it.place.map(|place| (it, place))) else {
+            return self.fail("order", format!("start {start} hears #{id}, which nobody said"));
+        };
+        let is_own = made.node == start && made.shard == Some(shard);
+        let by = (made.node, if is_own { shard as u16 } else { BY_MAIL });
+        let is_remote = made.node != start;
+        let Some(line) = self.line(start, shard, topic) else { return };
+        let last = line.last.insert(by, place);
+        line.ids.push(id);
+        if last.is_some_and(|last| last >= place) {
+            let text = format!(
+                "shard {shard} of start {start} hears #{id} of start {} at place {place}, behind \
+                 {last:?}",
+                by.0
+            );
+            self.fail("order", text);
+        }
+        if is_remote {
+            self.counts.count("heard elsewhere", 1);
+        }
+        self.dues.remove(&(start, shard, id));
+    }
+
+    /// A broadcast is on its way to a shard that is certain to want it.
+    pub(crate) fn awaits(&mut self, id: u32, dropped: u64, start: usize, shard: usize) {
+        if self.is_parted {
+            return;
+        }
+        let (topic, losses) = (self.made[id as usize].topic, self.starts[start].losses);
+        let due = Due { topic, losses, dropped, partitions: self.partitions };
+        self.dues.insert((start, shard, id), due);
+        self.counts.count("certain", 1);
+    }
+
+    /// A shard wants a topic no more.
+    pub(crate) fn awaits_no_more(&mut self, start: usize, shard: usize, topic: usize) {
+        let is_it = |at: &(usize, usize, u32)| (at.0, at.1) == (start, shard);
+        self.dues.retain(|at, due| !is_it(at) || due.topic != topic);
+    }
+
+    /// Everything was given the time to come: what did not is lost, and somebody was told.
+    pub(crate) fn check_dues(&mut self) {
+        let mut lost = 0;
+        let mut silent = None;
+        for ((start, shard, id), due) in std::mem::take(&mut self.dues) {
+            let by = &self.starts[self.made[id as usize].node];
+            let to = &self.starts[start];
+            let is_told = to.losses != due.losses || by.dropped != due.dropped;
+            if is_told || self.partitions != due.partitions {
+                lost += 1;
+            } else {
+                silent.get_or_insert((start, shard, id));
+            }
+        }
+        self.counts.count("lost and told", lost);
+        if let Some((start, shard, id)) = silent {
+            let text =
+                format!("shard {shard} of start {start} has not heard #{id}, without a word");
+            self.fail("lost", text);
+        }
+        self.check_own();
+    }
+
+    /// Members on the publisher's own node hear everything.
+    fn check_own(&mut self) {
+        let mut wrong = None;
+        for (start, it) in self.starts.iter().enumerate().filter(|it| it.1.is_alive) {
+            for (shard, lines) in it.lines.iter().enumerate() {
+                for (topic, line) in lines.iter().enumerate() {
+                    let is_own = |id: &&u32| self.made[**id as usize].node == start;
+                    let (own, said) = (line.ids.iter().filter(is_own).count(), it.said[topic]);
+                    if said != own as u64 {
+                        wrong = Some(format!(
+                            "shard {shard} of start {start} has {own} of {said} on topic {topic}"
+                        ));
+                    }
+                }
+            }
+        }
+        // What is kept goes by the engine.
+        let is_kept = self.is_kept;
+        let is_unsaid = |it: &Made| it.place.is_none() && !it.is_optional && !is_kept;
+        let unsaid = self.made.iter().position(|it| is_unsaid(it) && self.is_alive(it.node));
+        if let Some(id) = unsaid {
+            wrong = Some(format!("#{id} was made, and not said: {:?}", self.made.get(id)));
+        }
+        if let Some(text) = wrong {
+            self.fail("own", text);
+        }
+    }
+
+    /// The next place in a line that is for a channel, from one place on.
+    pub(crate) fn next_for(&mut self, chan: u32, from: usize) -> Option<(usize, u32)> {
+        let request = self.joins[chan as usize];
+        let lines = self.starts[request.node].lines.get(request.shard)?;
+        let mut rest = lines[request.topic].ids.iter().enumerate().skip(from);
+        let found = rest.find(|(_, id)| self.made[**id as usize].except != chan)?;
+        Some((found.0, *found.1))
+    }
+
+    pub(crate) fn at(
+        &mut self,
+        start: usize,
+        shard: usize,
+        topic: usize,
+        at: usize,
+    ) -> Option<u32> {
+        self.line(start, shard, topic)?.ids.get(at).copied()
+    }
+
+    pub(crate) fn alive(&self) -> BTreeSet<usize> {
+        let all = self.starts.iter().enumerate();
+        all.filter(|it| it.1.is_alive).map(|it| it.0).collect()
+    }
+}

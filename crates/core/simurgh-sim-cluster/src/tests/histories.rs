@@ -1,0 +1,85 @@
+//! The simulation of kept topics on several nodes held against itself: the same seed is the same
+//! run, all that it looks at happens, and what is wrong is noticed.
+
+use simurgh_sim_kit::fault::Fault;
+use simurgh_sim_kit::findings::{Counts, Findings};
+
+use super::findings;
+use crate::plan::ClusterPlan;
+
+fn outcome(seed: u64, fault: Option<(Fault, u32)>, count: usize) -> Findings {
+    findings(ClusterPlan::with_history(seed), fault, count)
+}
+
+#[test]
+fn what_is_kept_is_heard_once_and_in_order_on_any_node_or_a_gap_is_told() {
+    let mut all = Counts::default();
+    for seed in 0..60 {
+        let outcome = outcome(seed, None, 400);
+        assert_eq!(outcome.failure, None, "seed {seed}");
+        all.add(&outcome.counts);
+    }
+    let met = [
+        "complete",
+        "gaps of epochs",
+        "gaps of limits",
+        "gaps of purges",
+        "gaps of what is lost",
+        "gaps without an engine",
+        "heard",
+        "heard without a place",
+        "known by their ids",
+        "pages",
+        "recovered",
+        "replies",
+        "stored",
+        "unconfirmed",
+    ];
+    for what in met {
+        assert!(all.of(what) > 0, "{what}: {all}");
+    }
+}
+
+#[test]
+fn the_same_seed_is_the_same_run() {
+    for seed in 0..6 {
+        assert_eq!(outcome(seed, None, 400), outcome(seed, None, 400));
+    }
+}
+
+/// Seeds until this fault is noticed, by one of these rules.
+fn notices(fault: Fault, rules: &[&str]) {
+    let found = (0..200).find_map(|seed| outcome(seed, Some((fault, 3)), 400).failure);
+    let failure = found.expect("it is noticed");
+    assert!(rules.contains(&failure.rule), "{failure:?}");
+}
+
+#[test]
+fn what_the_engine_has_kept_and_a_home_does_not_hear_is_noticed() {
+    notices(Fault::LoseKept, &["lost", "page", "rest", "resumed", "read"]);
+}
+
+#[test]
+fn a_gap_that_nobody_is_told_is_noticed() {
+    notices(Fault::HideGap, &["lost", "page", "rest", "resumed", "read"]);
+}
+
+#[test]
+fn what_is_said_to_be_kept_and_is_not_is_noticed() {
+    notices(Fault::Promise, &["reply", "answer", "log"]);
+}
+
+#[test]
+fn what_a_client_does_not_get_is_noticed() {
+    notices(Fault::Lose, &["lost", "rest", "resumed", "present", "diff"]);
+}
+
+#[test]
+fn what_a_client_gets_twice_is_noticed() {
+    notices(Fault::Double, &["twice", "resumed", "present", "diff", "reply"]);
+}
+
+#[test]
+fn what_a_shard_does_not_hear_is_noticed() {
+    notices(Fault::LoseMail, &["lost", "rest", "resumed", "page", "left", "reply", "present"]);
+}

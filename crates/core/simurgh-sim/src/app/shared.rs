@@ -1,0 +1,129 @@
+//! What all parts of a run share, and what a test makes go wrong in it.
+
+use std::collections::HashMap;
+use std::sync::atomic::AtomicI64;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+use simurgh_core::{ChannelHandle, Config, LimitPolicy, TICK};
+use simurgh_sim_kit::fault::{Fault, Faults};
+use simurgh_sim_kit::setup::{Setup, locked};
+use simurgh_sim_kit::topics::Topics;
+
+use super::Member;
+use crate::limits::Limits;
+use crate::model::home::Rules;
+use crate::model::presence::Presence;
+use crate::model::{Answer, Intent, Model};
+use crate::profile::Profile;
+
+/// What all parts of a run share.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    model: Mutex<Model>,
+    pub(crate) profile: Profile,
+    /// What is being sent with a handle.
+    pub(crate) intent: Mutex<Option<(u32, Intent)>>,
+    /// What a join that was left to be decided later was just decided to be.
+    pub(crate) answer: Mutex<Option<Answer>>,
+    /// Handles of channels, by their numbers.
+    handles: Mutex<HashMap<u32, ChannelHandle<Member>>>,
+    /// The work that is being linked.
+    pub(crate) linking: Mutex<Option<u32>>,
+    /// What is kept with sockets, and not dropped.
+    pub(crate) assigned: AtomicI64,
+    /// What was made of long messages, and not dropped.
+    pub(crate) ready: AtomicI64,
+    pub(crate) setup: Arc<Setup>,
+}
+
+impl Shared {
+    pub(crate) fn new(profile: Profile, fault: Option<(Fault, u32)>) -> Self {
+        let bytes_max = profile.config.broadcast_bytes_max();
+        let channels_max = usize::from(profile.channels_max);
+        let topics = Topics::new(profile.topics, profile.features.long_names);
+        let setup = Setup {
+            config: profile.config.clone(),
+            jump_ns: profile.jump_ns,
+            topics: topics.clone(),
+            faults: Faults::new(fault),
+        };
+        let mut model = Model::new(topics, profile.shards, channels_max, bytes_max);
+        let config = &profile.config;
+        model.waits_max = [config.decision_timeout, config.close_timeout].map(ticks);
+        let count = model.topics.names.len();
+        let rules = Rules { config: config.presence.clone(), bytes_max };
+        model.presence = Presence::new(rules, count, profile.shards);
+        model.limits = profile.limits().copied();
+        model.clock.every_ns = sweep_ns(config);
+        Self {
+            model: Mutex::new(model),
+            profile,
+            intent: Mutex::default(),
+            answer: Mutex::default(),
+            handles: Mutex::default(),
+            linking: Mutex::default(),
+            assigned: AtomicI64::default(),
+            ready: AtomicI64::default(),
+            setup: Arc::new(setup),
+        }
+    }
+
+    /// The model. Nobody panics while it is held.
+    pub(crate) fn model(&self) -> MutexGuard<'_, Model> {
+        locked(&self.model)
+    }
+
+    /// Keeps the handle of a channel.
+    pub(super) fn keep(&self, chan: u32, handle: ChannelHandle<Member>) {
+        locked(&self.handles).insert(chan, handle);
+    }
+
+    pub(crate) fn handle(&self, chan: u32) -> Option<ChannelHandle<Member>> {
+        locked(&self.handles).get(&chan).cloned()
+    }
+
+    /// Forgets the handle of a channel that has ended.
+    pub(crate) fn forget(&self, chan: u32) {
+        let handle = locked(&self.handles).remove(&chan);
+        drop(handle);
+    }
+
+    pub(crate) fn forget_all(&self) {
+        let handles = std::mem::take(&mut *locked(&self.handles));
+        drop(handles);
+    }
+
+    pub(crate) fn mistaken(&self, mut limits: Limits) -> Limits {
+        if self.is_faulty(Fault::Unlimit) {
+            return Limits::default();
+        }
+        let (is_more, is_silent) =
+            (self.is_faulty(Fault::Overfill), self.is_faulty(Fault::Silence));
+        for quota in limits.socket.iter_mut().chain(&mut limits.channel).flatten() {
+            quota.burst += u64::from(is_more);
+            if is_silent && quota.policy == LimitPolicy::Reply {
+                quota.policy = LimitPolicy::Drop;
+            }
+        }
+        limits
+    }
+
+    /// Whether this fault happens now.
+    #[inline]
+    pub(crate) fn is_faulty(&self, what: Fault) -> bool {
+        self.setup.faults.happens(what)
+    }
+}
+
+/// How often a server looks whose time is over (PROTOCOL §7.2).
+pub(crate) fn sweep_ns(config: &Config) -> u64 {
+    let Config { handshake_timeout, close_timeout, decision_timeout, idle_timeout, .. } = config;
+    let others = handshake_timeout.min(close_timeout).min(decision_timeout);
+    let shortest = idle_timeout.as_ref().unwrap_or(others).min(others);
+    (*shortest / 8).clamp(TICK, Duration::from_secs(5)).as_nanos() as u64
+}
+
+pub(crate) fn ticks(time: Duration) -> u32 {
+    (time.as_nanos() / TICK.as_nanos()) as u32
+}

@@ -1,0 +1,472 @@
+//! The simulated node: mailboxes, bytes under way, decisions, open connections.
+
+pub(crate) mod flows;
+mod presence;
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+use simurgh_core::{
+    Audience, Broadcast, BroadcastError, Callback, ChannelId, Config, FanoutPermits, JoinDecision,
+    Kind, LinkedWork, Mail, Node, NodeHandle, PresenceCallback, PresenceConfig, Route, ToChannel,
+    UserSocket, Work,
+};
+use simurgh_proto::message::Payload;
+use simurgh_proto::topic::Pattern;
+use simurgh_reactor::Key;
+use simurgh_sim_kit::fault::Fault;
+use simurgh_sim_kit::peer::Flow;
+use simurgh_sim_kit::setup::locked;
+use simurgh_sim_kit::{NONE, payload};
+
+use self::flows::Flows;
+use crate::app::shared::Shared;
+use crate::app::{self, handlers, ready};
+use crate::model::{Answer, Intent};
+
+/// The user socket of clients, and that of those without serializer.
+pub(crate) const CHANNELS: u8 = 0;
+pub(crate) const PLAIN: u8 = 1;
+
+#[derive(Debug)]
+pub(crate) struct TaggedMail {
+    pub(crate) mail: Mail,
+    pub(crate) tag: MailTag,
+    /// A broadcast's flow, and what it weighs.
+    flow: Option<(Flow, usize)>,
+}
+
+/// What the model has to know of a mail.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum MailTag {
+    Nothing,
+    Broadcast(u32),
+    Told(u32, Intent),
+    Joined(u32, u32, Answer),
+    Listen(u32),
+    Unlisten(u32),
+    /// Something for the home of a topic.
+    Present(u32),
+    /// A push for several channels.
+    Pushes(u32),
+    /// What members of a topic are told that ask.
+    Answers(u32),
+}
+
+pub(crate) struct Decision {
+    pub(crate) conn: u32,
+    pub(crate) shard: usize,
+    pub(crate) key: Key,
+    pub(crate) ticket: u32,
+    pub(crate) work: JoinDecision,
+}
+
+#[derive(Default)]
+pub(crate) struct State {
+    pub(crate) mailboxes: Vec<VecDeque<TaggedMail>>,
+    pub(crate) charged: Vec<usize>,
+    pub(crate) charged_max: usize,
+    pub(crate) ended: Vec<bool>,
+    pub(crate) deciding: VecDeque<Decision>,
+    pub(crate) member_counts: Vec<i64>,
+    /// What is being broadcast by a handle: its shard counts it until it is taken there.
+    spoken: Option<(u32, Intent)>,
+    /// Shards to which the broadcast in hand was posted.
+    posted: Vec<(usize, u32)>,
+    /// Permits on their way by mail.
+    pub(crate) permits_posted: usize,
+    /// What certainly is under way.
+    pub(crate) flows: Flows,
+    /// Bytes given back in the step under way.
+    pub(crate) done_in_step: usize,
+    /// Somebody broadcast by a handle in the step under way.
+    pub(crate) has_spoken: bool,
+    /// What the heaviest broadcast weighs.
+    pub(crate) heaviest: usize,
+    /// How often the server has started again.
+    starts: u64,
+    /// The last event of presence for all members, and its number.
+    pub(crate) told_last: Option<(Arc<Broadcast>, u32)>,
+}
+
+pub(crate) struct SimNode {
+    pub(crate) shared: Arc<Shared>,
+    user_sockets: [UserSocket; 2],
+    permits: FanoutPermits,
+    permits_all: Option<usize>,
+    shards: usize,
+    state: Mutex<State>,
+}
+
+impl SimNode {
+    pub(crate) fn new(shared: Arc<Shared>) -> Self {
+        let profile = &shared.profile;
+        let (shards, topics) = (profile.shards, shared.model().topics.names.len());
+        let state = State {
+            mailboxes: (0..shards).map(|_| VecDeque::new()).collect(),
+            charged: vec![0; shards],
+            ended: vec![false; shards],
+            member_counts: vec![0; topics],
+            flows: Flows::new(shards, topics),
+            ..State::default()
+        };
+        let permits = profile.permits();
+        let (permits_all, state) = (permits.left(), Mutex::new(state));
+        Self { user_sockets: user_sockets(&shared), permits, permits_all, shards, state, shared }
+    }
+
+    pub(crate) fn state(&self) -> MutexGuard<'_, State> {
+        locked(&self.state)
+    }
+
+    /// How many permits are left, and how many there are, if they are counted.
+    pub(crate) fn permits_left(&self) -> Option<(usize, usize)> {
+        self.permits.left().zip(self.permits_all)
+    }
+
+    pub(crate) fn put(&self, shard: usize, tagged: TaggedMail) -> bool {
+        let mut state = self.state();
+        if state.ended.get(shard).copied().unwrap_or(true) {
+            return false;
+        }
+        state.permits_posted += usize::from(tagged.is_permit());
+        state.mail(shard, &tagged, true);
+        state.mailboxes[shard].push_back(tagged);
+        true
+    }
+
+    /// All shards have ended, and others take their places.
+    pub(crate) fn restart(&self) {
+        let mut state = self.state();
+        let deciding = std::mem::take(&mut state.deciding);
+        state.charged.fill(0);
+        state.ended.fill(false);
+        state.starts += 1;
+        state.flows = Flows::new(self.shards, state.member_counts.len());
+        drop(state);
+        drop(deciding);
+    }
+
+    pub(crate) fn take(&self, shard: usize) -> Option<TaggedMail> {
+        let mut state = self.state();
+        let tagged = state.mailboxes.get_mut(shard)?.pop_front()?;
+        state.permits_posted -= usize::from(tagged.is_permit());
+        state.mail(shard, &tagged, false);
+        Some(tagged)
+    }
+
+    /// A shard ends: nothing is put into its mailbox any more, and what is in it is lost.
+    pub(crate) fn end(&self, shard: usize) -> VecDeque<TaggedMail> {
+        let mut state = self.state();
+        state.ended[shard] = true;
+        let tagged_mails = state.mailboxes.get_mut(shard).map(std::mem::take).unwrap_or_default();
+        state.permits_posted -= tagged_mails.iter().filter(|it| it.is_permit()).count();
+        tagged_mails.iter().for_each(|it| state.mail(shard, it, false));
+        tagged_mails
+    }
+}
+
+impl State {
+    fn charge(&mut self, shard: usize, bytes: usize) {
+        if let Some(charged) = self.charged.get_mut(shard) {
+            *charged += bytes;
+            self.charged_max = self.charged_max.max(*charged);
+            self.heaviest = self.heaviest.max(bytes);
+        }
+    }
+
+    /// Charges bytes of presence, for which no publisher is held.
+    fn charge_for_presence(&mut self, shard: usize, bytes: usize) {
+        self.charge(shard, bytes);
+        self.has_spoken = true;
+    }
+
+    fn mail(&mut self, shard: usize, tagged: &TaggedMail, comes: bool) {
+        if let Some((flow, bytes)) = tagged.flow {
+            self.flows.mail(shard, flow, bytes, comes);
+        }
+    }
+}
+
+impl TaggedMail {
+    pub(crate) fn new(mail: Mail, tag: MailTag) -> Self {
+        Self { mail, tag, flow: None }
+    }
+
+    fn is_permit(&self) -> bool {
+        matches!(self.mail, Mail::Permit)
+    }
+}
+
+fn user_sockets(shared: &Arc<Shared>) -> [UserSocket; 2] {
+    let profile = &shared.profile;
+    let limits = shared.mistaken(profile.limits().copied().unwrap_or_default());
+    let join = app::join(shared);
+    // All names that begin so; it cannot fail.
+    let pattern = Pattern::parse("rooms:*");
+    let prepare = (profile.features.prepare_above > 0).then(|| ready::prepare(shared));
+    let of_channel = limits.of_channel();
+    let (make, history) = (join.clone(), None);
+    let route = |pattern| Route { pattern, join: make, prepare, limits: of_channel, history };
+    let route = pattern.ok().map(route);
+    let mut channels = UserSocket::new(Kind::Channels(route.into_iter().collect()));
+    (channels.channels_max, channels.count_members) =
+        (profile.channels_max, profile.counts_members);
+    let mut plain = UserSocket::new(Kind::Plain { topic: "plain:0".to_owned(), join });
+    plain.count_members = profile.counts_members;
+    (channels.limits, plain.limits) = (limits.of_socket(), limits.of_socket());
+    [channels, plain]
+}
+
+/// Work that does not notice its end, for a planted fault.
+struct Untold;
+
+impl LinkedWork for Untold {
+    fn is_finished(&self) -> bool {
+        false
+    }
+}
+
+impl NodeHandle for SimNode {
+    fn send(&self, channel: ChannelId, what: ToChannel) {
+        let Some((chan, intent)) = locked(&self.shared.intent).take() else { return };
+        let tagged = TaggedMail::new(Mail::ToChannel(channel, what), MailTag::Told(chan, intent));
+        self.put(usize::from(channel.shard), tagged);
+    }
+
+    fn broadcast_by(
+        &self,
+        channel: ChannelId,
+        event: &str,
+        payload: Payload<'static>,
+        audience: Audience,
+    ) -> Result<(), BroadcastError> {
+        self.state().spoken = locked(&self.shared.intent).take();
+        let done = self.broadcast_for(channel, event, payload, audience);
+        self.state().spoken = None;
+        done
+    }
+
+    fn spawn(&self, _work: Work) {}
+
+    fn spawn_linked(&self, _work: Work) -> Box<dyn LinkedWork> {
+        let task = locked(&self.shared.linking).take().unwrap_or(NONE);
+        if self.shared.is_faulty(Fault::Unlink) {
+            return Box::new(Untold);
+        }
+        Box::new(handlers::Linked { task, shared: Arc::clone(&self.shared) })
+    }
+
+    fn presence_config(&self) -> &PresenceConfig {
+        &self.config().presence
+    }
+
+    fn list_presences(&self, topic: &str, answer: PresenceCallback) {
+        self.request_presences(topic, answer);
+    }
+
+    fn member_count(&self, topic: &str) -> Option<u32> {
+        let topic = self.shared.model().topics.number(topic)?;
+        let count = self.state().member_counts.get(usize::from(topic)).copied();
+        self.shared.profile.counts_members.then_some(count.unwrap_or(0).max(0) as u32)
+    }
+}
+
+impl Node for SimNode {
+    fn config(&self) -> &Config {
+        &self.shared.profile.config
+    }
+
+    fn user_socket(&self, index: u8) -> Option<&UserSocket> {
+        self.user_sockets.get(usize::from(index))
+    }
+
+    fn id(&self) -> u64 {
+        self.shared.profile.seed.wrapping_add(self.state().starts << 8)
+    }
+
+    fn has_history(&self) -> bool {
+        false
+    }
+
+    fn sign(&self, text: &str) -> String {
+        text.to_owned()
+    }
+
+    fn is_signed(&self, text: &str, proof: &str) -> bool {
+        text == proof
+    }
+
+    fn history_bytes(&self) -> &[std::sync::atomic::AtomicU64] {
+        &[]
+    }
+
+    fn unix_ms(&self, now_ns: u64) -> u64 {
+        now_ns / 1_000_000
+    }
+
+    fn permits(&self) -> &FanoutPermits {
+        &self.permits
+    }
+
+    fn shards(&self) -> usize {
+        self.shards
+    }
+
+    fn post_weighed(&self, shard: usize, bytes: usize, mail: Mail) {
+        match presence::is_of_presence(&mail) {
+            // A callback did not make it.
+            true => self.state().charge_for_presence(shard, bytes),
+            false => self.charge(shard, bytes),
+        }
+        if !self.post(shard, mail) {
+            self.discharge(shard, bytes);
+        }
+    }
+
+    fn post(&self, shard: usize, mail: Mail) -> bool {
+        if presence::is_of_presence(&mail) {
+            return self.post_presence(shard, mail);
+        }
+        let tag = match &mail {
+            Mail::Broadcast(posted) => MailTag::Broadcast(number_of(posted.broadcast())),
+            Mail::ToChannel(..) => match self.state().spoken {
+                Some((chan, intent)) => MailTag::Told(chan, intent),
+                None => MailTag::Nothing,
+            },
+            _ => MailTag::Nothing,
+        };
+        let mut flow = None;
+        if let MailTag::Broadcast(id) = tag {
+            let model = self.shared.model();
+            if let (Some(running), Mail::Broadcast(posted)) = (model.running, &mail) {
+                let topic = model.made(id).map_or(0, |it| it.topic);
+                flow = Some((model.flow(running, topic), posted.broadcast().weight()));
+                self.state().posted.push((shard, id));
+            }
+            drop(model);
+            if self.shared.is_faulty(Fault::LoseMail) {
+                return true;
+            }
+            if self.shared.is_faulty(Fault::DoubleMail)
+                && let Mail::Broadcast(posted) = &mail
+            {
+                let again = simurgh_core::Posted::new(Arc::clone(posted.broadcast()), None);
+                self.put(shard, TaggedMail::new(Mail::Broadcast(again), tag));
+            }
+        }
+        if matches!(mail, Mail::Permit) && self.shared.is_faulty(Fault::LosePermit) {
+            return true;
+        }
+        self.put(shard, TaggedMail { mail, tag, flow })
+    }
+
+    fn charge(&self, shard: usize, bytes: usize) {
+        let mut state = self.state();
+        state.charge(shard, bytes);
+        if state.spoken.is_some() {
+            state.has_spoken = true;
+            return;
+        }
+        drop(state);
+        let mut model = self.shared.model();
+        let mut state = self.state();
+        if model.running != Some(shard) {
+            return;
+        }
+        let posted = std::mem::take(&mut state.posted);
+        let others = posted.iter().map(|(shard, _)| *shard);
+        let is_same = posted.windows(2).all(|it| matches!(it, [one, two] if one.1 == two.1));
+        if !is_same || !others.eq((0..self.shards).filter(|it| *it != shard)) {
+            model.fail("post", format!("shard {shard} has posted {posted:?}"));
+        }
+        state.posted = posted;
+        state.posted.clear();
+        model.own_charge(shard, bytes);
+        self.judge(&mut model, &mut state, shard, bytes);
+    }
+
+    fn discharge(&self, shard: usize, bytes: usize) {
+        if self.shared.is_faulty(Fault::Forget) {
+            return;
+        }
+        let mut state = self.state();
+        state.done_in_step += bytes;
+        let Some(charged) = state.charged.get_mut(shard) else { return };
+        match charged.checked_sub(bytes) {
+            Some(left) => *charged = left,
+            None => {
+                let text = format!("shard {shard} gives back {bytes} of {charged} bytes");
+                drop(state);
+                self.shared.model().fail("bytes", text);
+            }
+        }
+    }
+
+    fn charged(&self, shard: usize) -> usize {
+        let state = self.state();
+        match state.ended.get(shard) {
+            Some(false) => state.charged.get(shard).copied().unwrap_or(0),
+            _ => 0,
+        }
+    }
+
+    fn decide(&self, shard: usize, key: Key, ticket: u32, work: JoinDecision) {
+        let mut model = self.shared.model();
+        let conn = model.joining.map_or(NONE, |it| it.conn);
+        model.decides(conn, ticket);
+        drop(model);
+        self.state().deciding.push_back(Decision { conn, shard, key, ticket, work });
+    }
+
+    fn enter_callback(&self, _shard: usize, _callback: Callback) {}
+
+    fn leave_callback(&self, _shard: usize) -> Duration {
+        Duration::ZERO
+    }
+
+    fn member_joined(&self, topic: &str) {
+        if !self.shared.is_faulty(Fault::Miscount) {
+            self.count(topic, 1);
+        }
+    }
+
+    fn member_left(&self, topic: &str) {
+        self.count(topic, -1);
+    }
+
+    fn release_connection(&self) {
+        if !self.shared.is_faulty(Fault::Seat) {
+            self.shared.model().seats -= 1;
+        }
+    }
+}
+
+pub(crate) fn number_of(broadcast: &Broadcast) -> u32 {
+    match broadcast.event() {
+        // Its payload is empty; the first numbers belong to them.
+        "disconnect" => payload::number(broadcast.topic().as_bytes().get(4..).unwrap_or(&[])).0,
+        _ => payload::parse(broadcast.payload()).0,
+    }
+}
+
+impl SimNode {
+    /// What a broadcast of a payload of so many bytes must come to.
+    pub(crate) fn may_broadcast_bytes(&self, bytes: usize) -> Result<(), BroadcastError> {
+        let bytes_max = self.config().broadcast_bytes_max();
+        match self.is_congested() {
+            _ if bytes > bytes_max => Err(BroadcastError::TooLarge { bytes, bytes_max }),
+            true => Err(BroadcastError::Congested),
+            false => Ok(()),
+        }
+    }
+
+    fn count(&self, topic: &str, by: i64) {
+        let topic = self.shared.model().topics.number(topic);
+        let mut state = self.state();
+        if let Some(count) = topic.and_then(|it| state.member_counts.get_mut(usize::from(it))) {
+            *count += by;
+        }
+    }
+}

@@ -1,0 +1,126 @@
+//! What has to hold between steps, whatever was done in them.
+
+use simurgh_core::{NETWORK, Phase};
+use simurgh_reactor::Key;
+use simurgh_sim_kit::peer::Peer;
+
+use super::{NodeSimulation, Server};
+use crate::model::{Model, Shard};
+
+impl Server {
+    /// Holds what the core counts against the model.
+    pub(crate) fn check_counters(&self, model: &mut Model) {
+        let shard = usize::from(self.core.shard());
+        let (metrics, own) = (&self.metrics, model.shards.get_mut(shard));
+        let Some(own) = own else { return };
+        let counted = [
+            metrics.broadcasts.value(),
+            metrics.sockets.value(),
+            metrics.channels.value(),
+            metrics.joins_refused.value(),
+            metrics.errors_unmatched_topic.value(),
+            metrics.presences.value(),
+            metrics.errors_presence_refused.value(),
+        ];
+        let refused = metrics.joins_refused.value();
+        let perhaps = std::mem::take(&mut own.refused_perhaps);
+        if (own.refused.saturating_sub(perhaps)..own.refused).contains(&refused) {
+            own.refused = refused;
+        }
+        let Shard { accepted, open, channels, refused, unmatched, .. } = *own;
+        let of_presence = [&model.presence.kept, &model.presence.refused];
+        let [kept, untracked] = of_presence.map(|it| it.get(shard).copied().unwrap_or_default());
+        let expected = [accepted, open, channels, refused, unmatched, kept, untracked];
+        if counted != expected {
+            let names = "broadcasts, sockets, channels, refused joins, unmatched topics, \
+                         presences, refused ones";
+            let text = format!("{names}: {counted:?}, not {expected:?}");
+            model.fail("metrics", text);
+        }
+        // Without limits and lifetimes nothing of this is counted, as the end of the run checks.
+        if model.limits.is_some() || model.counts.lifetimes > 0 {
+            self.check_limits(model);
+        }
+        let open: u64 = model.shards.iter().map(|it| it.open).sum();
+        if model.seats != open as i64 {
+            let text = format!("{} seats are taken, {open} sockets open", model.seats);
+            model.fail("seats", text);
+        }
+    }
+
+    /// What was over a limit, and what has expired.
+    fn check_limits(&self, model: &mut Model) {
+        let metrics = &self.metrics;
+        let limited = [
+            metrics.limited_joins.value(),
+            metrics.limited_messages.value(),
+            metrics.limited_bytes.value(),
+            metrics.limited_presence_calls.value(),
+            metrics.limited_payload_bytes.value(),
+        ];
+        let shard = usize::from(self.core.shard());
+        let Some(own) = model.shards.get(shard) else { return };
+        let (expected, expirations) = (own.limited, metrics.expirations.value());
+        let (least, most) = own.expired.range();
+        if limited != expected {
+            let names = "joins, messages, bytes, presence calls, payload bytes";
+            let text = format!("over limits of {names}: {limited:?}, not {expected:?}");
+            model.fail("metrics", text);
+        }
+        if !(least..=most).contains(&expirations) {
+            let text = format!("{expirations} expirations, not {least} to {most}");
+            model.fail("metrics", text);
+        }
+    }
+}
+
+/// Checks that a socket waits exactly if it has to.
+pub(crate) fn check_waits(peer: &Peer, model: &mut Model) {
+    let (conn, waits) = (peer.conn, peer.socket.phase() == Phase::Waiting);
+    if peer.socket.is_open() && waits != model.waits(conn) {
+        let why = model.conn(conn).map(|it| it.waits);
+        model.fail("held", format!("socket {conn} waits: {waits}, by the model {why:?}"));
+    }
+}
+
+impl NodeSimulation {
+    pub(crate) fn check_held(&self, shard: usize, conn: u32) {
+        if self.open_peer(shard, conn).is_some_and(|it| !it.is_held) {
+            self.shared.model().fail("held", format!("socket {conn} publishes and is read"));
+        }
+    }
+
+    /// Sockets that began to wait in this step wait, and those that no longer have to do not.
+    pub(crate) fn check_waits(&self, shard: usize, model: &mut Model) {
+        let waits = std::mem::take(&mut model.now.waits);
+        for peer in waits.iter().filter_map(|conn| self.open_peer(shard, *conn)) {
+            check_waits(peer, model);
+        }
+    }
+
+    /// Checks that a closing socket is read, so that the answer to its close arrives.
+    pub(crate) fn check_closing(&self, shard: usize, model: &mut Model) {
+        let Some(server) = self.servers.get(shard) else { return };
+        let is_deaf = |it: &&Key| {
+            server.net.peer(**it).is_some_and(|it| {
+                it.socket.phase() == Phase::Closing && it.socket.transport == NETWORK && it.is_held
+            })
+        };
+        if let Some(key) = server.net.holds.iter().find(is_deaf) {
+            model.fail("deaf", format!("{key:?} closes, and its answer is not read"));
+        }
+    }
+
+    /// Every permit is left, on its way, or with a shard that has something to fan out.
+    pub(crate) fn check_permits(&self, model: &mut Model) {
+        let Some((left, all)) = self.node.permits_left() else { return };
+        let on_the_way = self.node.state().permits_posted;
+        let is_busy = |it: &&Server| !it.has_ended && it.metrics.fanout_topics.value() > 0;
+        let busy = self.servers.iter().filter(is_busy).count();
+        let is_right = (left + on_the_way..=left + on_the_way + busy).contains(&all);
+        if !is_right {
+            let text = format!("{left} of {all} left, {on_the_way} on the way, {busy} shards busy");
+            model.fail("permits", text);
+        }
+    }
+}

@@ -1,0 +1,400 @@
+//! A run: servers, clients and the network between them, driven by operations.
+
+mod bounds;
+mod checks;
+mod client;
+mod handlers;
+mod listeners;
+mod operations;
+mod outside;
+mod presence;
+mod readings;
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use simurgh_core::metrics::ShardMetrics;
+use simurgh_core::{Core, Mail, Node, Phase};
+use simurgh_reactor::{Key, Next};
+use simurgh_sim_kit::fault::Fault;
+use simurgh_sim_kit::findings::Failure;
+use simurgh_sim_kit::peer::Peer;
+use simurgh_sim_kit::transport::Transport;
+
+use self::bounds::Pace;
+use self::client::Link;
+use self::readings::Reading;
+use crate::app::shared::{Shared, ticks};
+use crate::counts::Counts;
+use crate::model::{Input, Over};
+use crate::node::{MailTag, SimNode, TaggedMail};
+use crate::profile::Profile;
+
+/// One shard with its transport.
+pub(crate) struct Server {
+    pub(crate) core: Core<SimNode>,
+    pub(crate) net: Transport,
+    pub(crate) metrics: Arc<ShardMetrics>,
+    is_in_turn: bool,
+    pub(crate) pace: Pace,
+    pub(crate) has_ended: bool,
+}
+
+impl Server {
+    fn new(node: &Arc<SimNode>, shard: usize, net: Transport) -> Self {
+        let metrics = Arc::new(ShardMetrics::default());
+        let seed = node.shared.profile.seed;
+        Self {
+            core: Core::new(Arc::clone(node), shard as u16, Arc::clone(&metrics), seed),
+            net,
+            metrics,
+            is_in_turn: false,
+            pace: Pace::default(),
+            has_ended: false,
+        }
+    }
+
+    /// Replaces a shard that has ended, and checks that nothing of it is left.
+    pub(crate) fn again(self, node: &Arc<SimNode>) -> Self {
+        let Self { core, net, metrics, .. } = self;
+        let shard = usize::from(core.shard());
+        drop(core);
+        let it = &metrics;
+        let gauges = [&it.sockets, &it.channels, &it.subscriptions, &it.channels_hibernating];
+        let (gauges, frames) = (gauges.map(|it| it.value()), net.frames.get());
+        let mut model = node.shared.model();
+        model.counts.held += metrics.publishers_held.value();
+        model.counts.idle += metrics.idle_timeouts.value();
+        if gauges != [0; 4] || frames != 0 || net.peers().next().is_some() {
+            model.fail("left", format!("shard {shard}: gauges {gauges:?}, {frames} frames"));
+        }
+        drop(model);
+        Self::new(node, shard, net.again())
+    }
+}
+
+pub(crate) struct NodeSimulation {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) node: Arc<SimNode>,
+    pub(crate) servers: Vec<Server>,
+    /// By the number of the connection.
+    pub(crate) links: Vec<Link>,
+    /// Which connection each client has.
+    pub(crate) current: Vec<Option<u32>>,
+    pub(crate) clock_ns: u64,
+    /// What the operation in hand comes to, if somebody wants to know.
+    pub(crate) story: Option<String>,
+    pub(crate) readings: VecDeque<Reading>,
+    pub(crate) tickets: u32,
+    released: Vec<Key>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Result {
+    pub(crate) failure: Option<Failure>,
+    pub(crate) counts: Counts,
+    /// Of everything that was said.
+    pub(crate) hash: u64,
+}
+
+impl Server {
+    pub(crate) fn turn_ns(&self, clock_ns: u64) -> u64 {
+        if self.is_in_turn { self.net.now.ns } else { clock_ns }
+    }
+}
+
+impl NodeSimulation {
+    pub(crate) fn new(profile: &Profile, fault: Option<(Fault, u32)>) -> Self {
+        let shared = Arc::new(Shared::new(profile.clone(), fault));
+        let node = Arc::new(SimNode::new(Arc::clone(&shared)));
+        let server =
+            |shard: usize| Server::new(&node, shard, Transport::new(Arc::clone(&shared.setup)));
+        let servers = (0..profile.shards).map(server).collect();
+        Self {
+            servers,
+            node,
+            links: Vec::new(),
+            current: vec![None; profile.clients],
+            clock_ns: 1_000_000_000,
+            story: None,
+            readings: VecDeque::new(),
+            tickets: 0,
+            released: Vec::new(),
+            shared,
+        }
+    }
+
+    /// Says what the operation in hand comes to.
+    pub(crate) fn tell(&mut self, text: impl FnOnce() -> String) {
+        if let Some(story) = &mut self.story {
+            if !story.is_empty() {
+                story.push_str("; ");
+            }
+            story.push_str(&text());
+        }
+    }
+
+    pub(crate) fn has_failed(&self) -> bool {
+        self.shared.model().failure.is_some()
+    }
+
+    /// The shard that a number means, unless it has ended.
+    pub(crate) fn shard(&self, number: u16) -> Option<usize> {
+        let shard = usize::from(number) % self.servers.len().max(1);
+        self.servers.get(shard).filter(|it| !it.has_ended).map(|_| shard)
+    }
+
+    pub(crate) fn peer(&self, conn: u32) -> Option<&Peer> {
+        let link = self.links.get(conn as usize)?;
+        self.servers.get(link.shard)?.net.peer(link.key)
+    }
+
+    pub(crate) fn peer_mut(&mut self, conn: u32) -> Option<&mut Peer> {
+        let link = self.links.get(conn as usize)?;
+        self.servers.get_mut(link.shard)?.net.peer_mut(link.key)
+    }
+
+    /// A core handles one event.
+    pub(crate) fn step(
+        &mut self,
+        shard: usize,
+        input: Input,
+        jumps: u64,
+        act: impl FnOnce(&mut Core<SimNode>, &mut Transport, &Shared),
+    ) {
+        let Some(server) = self.servers.get_mut(shard).filter(|it| !it.has_ended) else { return };
+        let now_ns = if server.is_in_turn { server.net.now.ns } else { self.clock_ns };
+        server.is_in_turn = true;
+        server.net.at(now_ns, jumps);
+        server.net.holds.clear();
+        let tick = server.net.now.tick;
+        let mut state = self.node.state();
+        (state.done_in_step, state.has_spoken) = (0, false);
+        if input == Input::FanOut {
+            state.flows.fanned_out(shard);
+        }
+        drop(state);
+        let mut model = self.shared.model();
+        model.begin_step(shard, input, tick);
+        model.now.ns = now_ns;
+        drop(model);
+        act(&mut server.core, &mut server.net, &self.shared);
+        self.after(shard, input);
+        self.feed_released(shard);
+    }
+
+    /// What is to be looked at when a core has returned.
+    fn after(&mut self, shard: usize, input: Input) {
+        let Some(server) = self.servers.get_mut(shard) else { return };
+        let mut model = self.shared.model();
+        let config = &self.shared.profile.config;
+        let tick = server.net.now.tick;
+        if input == Input::Tick && !model.waiting.is_empty() {
+            for conn in model.waiting.clone() {
+                let link = self.links.get(conn as usize).filter(|it| it.shard == shard);
+                let Some(peer) = link.and_then(|it| server.net.peer(it.key)) else { continue };
+                let since = model.conn(conn).and_then(|it| it.awaiting.as_ref());
+                let waited = tick.wrapping_sub(since.map_or(tick, |it| it.since_tick));
+                let longest = match peer.has_shut {
+                    true => config.close_timeout,
+                    false => config.decision_timeout,
+                };
+                // One that a drain closes in the same step may have been told before.
+                let is_closed = matches!(peer.socket.phase(), Phase::Closing | Phase::Ending);
+                match peer.socket.phase() {
+                    Phase::Waiting => {}
+                    _ if is_closed && waited <= ticks(longest) => {}
+                    _ => {
+                        if let Some(it) = model.shards.get_mut(shard).filter(|_| is_closed) {
+                            it.refused_perhaps += 1;
+                        }
+                        model.timed_out(conn, waited, ticks(longest));
+                    }
+                }
+            }
+        }
+        let idle = config.idle_timeout.map(ticks);
+        while let Some(key) = server.net.touched.pop() {
+            let Some(peer) = server.net.peer(key) else { continue };
+            if matches!(peer.socket.phase(), Phase::Closing | Phase::Ending) {
+                let silent = tick.wrapping_sub(peer.heard_tick);
+                let is_silent = idle.is_some_and(|idle| silent > idle);
+                model.over(Over { conn: peer.conn, is_silent });
+            }
+        }
+        if let Input::Ended(conn) = input {
+            model.over(Over { conn, is_silent: false });
+        }
+        model.end_step();
+        // When those before it published there may have been less under way.
+        let published = model.now.publishers.last().copied();
+        server.check_counters(&mut model);
+        if input == Input::Settle {
+            server.check_settled(&self.node, &mut model);
+        }
+        self.check_waits(shard, &mut model);
+        self.check_publishers(shard, &mut model);
+        self.check_permits(&mut model);
+        self.check_closing(shard, &mut model);
+        let flows = std::mem::take(&mut model.now.flows);
+        drop(model);
+        self.note_holds(shard, &flows);
+        // A socket that publishes while far too much is under way is not read. It may have become
+        // so much since, by the broadcast of a handle.
+        let is_jammed = || self.node.is_jammed() && !self.node.state().has_spoken;
+        if let Some(conn) = published.filter(|_| is_jammed()) {
+            self.check_held(shard, conn);
+        }
+    }
+
+    /// Sockets that are read again: goes on with what was read and not handed in.
+    fn feed_released(&mut self, shard: usize) {
+        let Some(server) = self.servers.get_mut(shard) else { return };
+        if server.net.released.is_empty() {
+            return;
+        }
+        self.released.append(&mut server.net.released);
+        while let Some(key) = self.released.pop() {
+            let Some(server) = self.servers.get(shard) else { return };
+            if server.net.peer(key).is_some_and(|it| !it.stash.is_empty() && !it.is_held) {
+                self.feed(shard, key);
+            }
+        }
+    }
+
+    /// Takes one mail out of a mailbox.
+    pub(crate) fn take_mail(&mut self, shard: usize) -> bool {
+        let Some(TaggedMail { mail, tag, .. }) = self.node.take(shard) else { return false };
+        self.tell(|| format!("core {shard} takes {}", mail_text(&mail, tag)));
+        let is_drain = matches!(mail, Mail::Drain(_));
+        self.step(shard, Input::Mail(None), 1, |core, net, shared| {
+            let mut model = shared.model();
+            match tag {
+                MailTag::Nothing => {}
+                MailTag::Broadcast(id) => model.accept(shard, id),
+                MailTag::Told(chan, intent) => model.told(chan, intent),
+                MailTag::Joined(conn, ticket, answer) => model.decided(conn, ticket, answer),
+                MailTag::Listen(number) => model.listens(number),
+                MailTag::Unlisten(number) => model.unlistens(number),
+                MailTag::Present(number) => model.presence_came(shard, number),
+                MailTag::Pushes(number) => model.pushes_to_some(number),
+                MailTag::Answers(number) => model.keeps_answers(shard, number),
+            }
+            if is_drain && let Some(it) = model.shards.get_mut(shard) {
+                it.drains = true;
+                model.counts.drains += 1;
+            }
+            drop(model);
+            core.mail(net, mail);
+        });
+        true
+    }
+
+    /// A core comes to the end of its turn.
+    pub(crate) fn end_turn(&mut self, shard: usize, jumps: u64) -> Next {
+        let Some(server) = self.servers.get_mut(shard).filter(|it| !it.has_ended) else {
+            return Next::Idle;
+        };
+        if !server.is_in_turn {
+            server.is_in_turn = true;
+            server.net.at(self.clock_ns, jumps);
+        }
+        server.net.judge();
+        server.net.flush();
+        self.remove_connections(shard);
+        let mut next = Next::Idle;
+        self.step(shard, Input::Tick, jumps, |core, net, _| {
+            core.tick(net);
+        });
+        self.step(shard, Input::FanOut, jumps.rotate_left(9), |core, net, _| {
+            next = core.fan_out(net);
+        });
+        self.step(shard, Input::Settle, jumps, |core, net, _| {
+            core.settle(net);
+        });
+        let Some(server) = self.servers.get_mut(shard) else { return next };
+        server.net.flush();
+        server.is_in_turn = false;
+        let (clock_ns, stops) = (server.net.clock.get(), server.net.stops);
+        self.clock_ns = self.clock_ns.max(clock_ns);
+        self.remove_connections(shard);
+        if stops {
+            self.end_shard(shard);
+        }
+        if next == Next::Now {
+            self.shared.model().counts.slices += 1;
+        }
+        next
+    }
+
+    /// Removes connections that are over.
+    pub(crate) fn remove_connections(&mut self, shard: usize) {
+        loop {
+            let Some(server) = self.servers.get_mut(shard) else { return };
+            for conn in server.net.cut.drain(..) {
+                self.links[conn as usize].is_lost = true;
+                let mut model = self.shared.model();
+                model.counts.slow += 1;
+                model.conns[conn as usize].is_lost = true;
+            }
+            let Some(key) = server.net.removals.pop() else { return };
+            self.end_connection(shard, key);
+        }
+    }
+
+    fn end_connection(&mut self, shard: usize, key: Key) {
+        let Some(server) = self.servers.get_mut(shard) else { return };
+        let Some(peer) = server.net.remove(key) else { return };
+        let Peer { conn, socket, pipe, heard, .. } = *peer;
+        if let Some(link) = self.links.get_mut(conn as usize) {
+            (link.pipe, link.heard, link.is_over) = (pipe, heard, true);
+        }
+        self.step(shard, Input::Ended(conn), 1, |core, net, _| core.closed(net, key, socket));
+        // Its turn may be over already: what this did is still to be sent.
+        self.servers[shard].net.flush();
+    }
+
+    fn end_shard(&mut self, shard: usize) {
+        self.tell(|| format!("shard {shard} ends"));
+        let Some(server) = self.servers.get_mut(shard) else { return };
+        let keys = server.net.keys();
+        for key in keys {
+            self.end_connection(shard, key);
+        }
+        let Some(server) = self.servers.get_mut(shard) else { return };
+        server.core.retire();
+        server.has_ended = true;
+        // What it had under way is gone with it.
+        if !self.shared.profile.is_before_waits() {
+            let (seed, metrics) = (self.shared.profile.seed, Arc::clone(&server.metrics));
+            server.core = Core::new(Arc::clone(&self.node), shard as u16, metrics, seed);
+        }
+        self.shared.model().presence.home_ends(shard);
+        drop(self.node.end(shard));
+    }
+
+    pub(crate) fn finish(mut self) -> Result {
+        self.end_all();
+        let hash = self.servers.iter().fold(0, |hash, it| hash ^ it.net.hash.rotate_left(7));
+        let mut counts = self.shared.model().counts.clone();
+        for server in &self.servers {
+            counts.held += server.metrics.publishers_held.value();
+            counts.idle += server.metrics.idle_timeouts.value();
+        }
+        let failure = self.shared.model().failure.clone();
+        Result { failure, counts, hash }
+    }
+}
+
+fn mail_text(mail: &Mail, tag: MailTag) -> String {
+    match (mail, tag) {
+        (Mail::Broadcast(posted), MailTag::Broadcast(id)) => {
+            format!("broadcast #{id} on {}", posted.broadcast().topic())
+        }
+        (_, MailTag::Told(chan, intent)) => format!("{intent:?} for channel {chan}"),
+        (_, MailTag::Joined(conn, _, answer)) => {
+            format!("the word on a join of #{conn}: {answer:?}")
+        }
+        (mail, _) => format!("{mail:?}"),
+    }
+}

@@ -1,0 +1,113 @@
+//! What the transport and observers do to sockets, and restarts.
+
+use simurgh_core::{NETWORK, Phase};
+use simurgh_proto::ws::CloseCode;
+use simurgh_sim_kit::delivery::RequestKind;
+
+use super::NodeSimulation;
+use super::client::Link;
+use crate::model::{Input, code_bit};
+
+impl NodeSimulation {
+    pub(crate) fn kick(&mut self, conn: u32) {
+        let Some(link) = self.links.get(conn as usize) else { return };
+        let (shard, key, who) = (link.shard, link.key, link.name());
+        let Some(was_open) = self.peer(conn).map(|it| it.socket.is_open()) else { return };
+        self.tell(|| format!("somebody has {who} closed"));
+        let mut model = self.shared.model();
+        if let Some(it) = model.conn_mut(conn).filter(|_| was_open) {
+            it.codes |= code_bit(1001);
+        }
+        model.counts.kicks += u64::from(was_open);
+        drop(model);
+        self.step(shard, Input::Other, 1, |core, net, _| {
+            core.close(net, key, CloseCode::GOING_AWAY)
+        });
+        if was_open {
+            self.must_be_over(conn, "somebody has it closed");
+        }
+    }
+
+    /// The transport finds a client's bytes wrong, or too many.
+    pub(crate) fn fail_socket(&mut self, conn: u32, code: CloseCode) {
+        let Some(&Link { shard, key, .. }) = self.links.get(conn as usize) else { return };
+        if let Some(it) = self.shared.model().conn_mut(conn) {
+            it.codes |= code_bit(code.0);
+            it.is_cut = true;
+        }
+        self.step(shard, Input::Other, 1, |core, net, _| core.fail(net, key, code));
+        self.must_be_over(conn, "its bytes are wrong");
+    }
+
+    /// Checks that a socket that had to be closed has no session, and is read if it may answer.
+    fn must_be_over(&self, conn: u32, why: &str) {
+        let Some(peer) = self.peer(conn) else { return };
+        let is_over = matches!(peer.socket.phase(), Phase::Closing | Phase::Ending);
+        let is_unheard = peer.is_held && peer.socket.transport == NETWORK;
+        if !is_over || is_unheard || peer.socket.channels() > 0 {
+            let (phase, held) = (peer.socket.phase(), peer.is_held);
+            let text = format!("socket {conn} is {phase:?} (held: {held}) although {why}");
+            self.shared.model().fail("close", text);
+        }
+    }
+
+    /// A client says the same several times, and all of it is read.
+    pub(crate) fn burst(&mut self, conn: u32, topic: u8, c: u32) {
+        if !self.shared.profile.features.is_limited {
+            return;
+        }
+        let kind = match c % 16 {
+            0..3 => RequestKind::Join,
+            3 => RequestKind::Heartbeat,
+            4 => RequestKind::Leave,
+            _ => RequestKind::Event,
+        };
+        let phoenix = self.shared.model().topics.phoenix();
+        let topic = if kind == RequestKind::Heartbeat { phoenix } else { topic };
+        for n in 0..2 + c / 16 % 9 {
+            self.say(conn, kind, topic, c.rotate_left(n), false);
+        }
+        self.read(conn, usize::MAX);
+    }
+
+    /// New cores start once all have drained and ended, as another process does. Clients that had
+    /// channels come back to any shard, and join them again.
+    pub(crate) fn restart(&mut self, c: u32) {
+        if !self.servers.iter().all(|it| it.has_ended) {
+            return;
+        }
+        self.tell(|| "new cores start".to_owned());
+        self.readings.clear();
+        self.node.restart();
+        let servers = std::mem::take(&mut self.servers);
+        self.servers = servers.into_iter().map(|it| it.again(&self.node)).collect();
+        self.shared.forget_all();
+        self.shared.model().restart();
+        self.check_end();
+        for client in 0..self.current.len() {
+            let c = c.wrapping_mul(0x9e37_79b1).wrapping_add(client as u32 * 0x9_1d3);
+            self.come_back(client, c);
+        }
+    }
+
+    fn come_back(&mut self, client: usize, c: u32) {
+        let Some(last) = self.links.iter().rposition(|it| it.client == client) else { return };
+        // What the old server said reaches it first.
+        while self.take(last as u32, usize::MAX) {}
+        let held: Vec<u8> = {
+            let model = self.shared.model();
+            let Some(link) = self.links.get(last) else { return };
+            let holds = |it: &u8| link.session.holds(model.topics.name(*it));
+            (0..model.topics.rooms as u8).filter(holds).collect()
+        };
+        if held.is_empty() {
+            return;
+        }
+        self.connect(client as u16, c);
+        let Some(conn) = self.link_of(client as u16) else { return };
+        for topic in held {
+            self.shared.model().counts.returns += 1;
+            self.say(conn, RequestKind::Join, topic, c >> 3, false);
+        }
+    }
+}

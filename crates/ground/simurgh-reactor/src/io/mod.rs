@@ -1,0 +1,551 @@
+//! What a handler may do with the connections of its shard.
+//!
+//! Nothing here calls the handler back: what ends a connection is noted and done at the end of
+//! the turn (`Reactor::end_connections` decides when), so a handler is never entered twice.
+
+mod write;
+
+use std::cell::Cell;
+use std::collections::VecDeque;
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use mio::unix::SourceFd;
+use mio::{Interest, Poll};
+
+use crate::clock::{Clock, Now};
+use crate::config::Config;
+use crate::connection::{Closed, Key, Special, token};
+use crate::handoff::{self, HandOffError};
+use crate::net::{self, Ports};
+use crate::outbound::{LocalOutput, Outbox};
+use crate::shared::{Run, Shared};
+use crate::slab::{
+    CLOSE_SCHEDULED, CLOSING, CONNECTING, HELD, LISTED, MUTE, NO_READ, NO_SEND, PEER_SHUT, SHUT,
+    Slab, Socket, UNREAD, WRITABLE,
+};
+use crate::stamps::Stamps;
+use crate::stats::{Counts, ReactorStats};
+use crate::tables::Descriptor;
+
+/// The shard's connections, and everything that may be done with them.
+pub struct Io<T> {
+    pub(crate) poll: Poll,
+    pub(crate) sockets: Slab<T>,
+    pub(crate) outbox: Outbox,
+    pub(crate) counts: Counts,
+    pub(crate) now: Now,
+    pub(crate) ports: Ports,
+    /// Only if the kernel is to stamp what it receives.
+    pub(crate) stamps: Option<Stamps>,
+    pub(crate) lists: Lists,
+    /// What local connections were sent and the handler has not been given yet.
+    pub(crate) local: LocalOutput,
+    /// Connections without a descriptor.
+    pub(crate) locals: usize,
+    pub(crate) outbound_bytes_max: usize,
+    pub(crate) outbound_budget_bytes: usize,
+    pub(crate) slow_after_ns: Option<u64>,
+    pub(crate) half_close: bool,
+    /// Bytes of live shared frames, and of queues that are not shared.
+    shared_bytes: Rc<Cell<usize>>,
+    pub(crate) owned_bytes: usize,
+    /// How long this thread did not run, or could not serve, when it should have, nanoseconds.
+    pub(crate) lost_ns: u64,
+    /// The shard's end of the hand-off.
+    pub(crate) hand_off: Option<OwnedFd>,
+    /// A descriptor was given back to the table since accepting last failed.
+    pub(crate) freed: bool,
+    pub(crate) stop_listening: bool,
+    pub(crate) stop: bool,
+    pub(crate) clock: Clock,
+    linger_ns: u64,
+    capacity: usize,
+    stats: Arc<ReactorStats>,
+}
+
+/// Connections that something is to be done with, by key.
+#[derive(Default)]
+pub(crate) struct Lists {
+    /// To be read without an event.
+    pub(crate) ready: VecDeque<Key>,
+    /// Those whose peers have hung up: what they sent before is still to be read.
+    pub(crate) hung_up: VecDeque<Key>,
+    /// To be closed, or shut for writing, once their output is written.
+    pub(crate) closing: Vec<Key>,
+    /// Those whose queue passed the limit, or stands still.
+    pub(crate) slow: Vec<Key>,
+    /// Those that had a queue when last checked, the longest unchecked first.
+    pub(crate) blocked: VecDeque<Key>,
+    /// Those whose queue has become empty.
+    pub(crate) drained: Vec<Key>,
+    /// Those whose socket takes more of its queue.
+    pub(crate) writable: VecDeque<Key>,
+    /// Those that end with this turn.
+    pub(crate) scheduled_closes: Vec<(Key, Closed)>,
+    /// Closing, but the peer still takes the rest: until when, ns.
+    pub(crate) linger: VecDeque<(Key, u64)>,
+}
+
+impl<T> Io<T> {
+    pub(crate) fn new(
+        config: &Config,
+        clock: Clock,
+        capacity: usize,
+        hand_off: Option<OwnedFd>,
+        stats: Arc<ReactorStats>,
+    ) -> io::Result<Self> {
+        Ok(Self {
+            poll: Poll::new()?,
+            sockets: Slab::new(),
+            outbox: Outbox::default(),
+            counts: Counts::default(),
+            now: Now::from_ns(clock.ns()),
+            ports: Ports::default(),
+            stamps: config.receive_stamps.then(|| Stamps::new(clock)),
+            lists: Lists::default(),
+            local: LocalOutput::default(),
+            locals: 0,
+            outbound_bytes_max: config.outbound_bytes_max,
+            outbound_budget_bytes: config.outbound_budget_bytes,
+            slow_after_ns: config.slow_after.map(nanoseconds),
+            half_close: config.half_close,
+            shared_bytes: Rc::default(),
+            owned_bytes: 0,
+            lost_ns: 0,
+            hand_off,
+            freed: false,
+            stop_listening: false,
+            stop: false,
+            clock,
+            linger_ns: nanoseconds(config.linger),
+            capacity,
+            stats,
+        })
+    }
+
+    /// The time of this turn.
+    pub fn now(&self) -> Now {
+        self.now
+    }
+
+    /// A fresh reading of the same clock, for what a turn is too coarse for.
+    pub fn clock_ns(&self) -> u64 {
+        self.clock.ns()
+    }
+
+    /// When the kernel received the last segment of the bytes that are being handled, on the same
+    /// clock. Only within [`crate::Handler::readable`], with [`Config::receive_stamps`], on Linux;
+    /// and not at first, for the kernel takes up to some 0.2 s to switch stamping on when no socket
+    /// on the machine had it on.
+    ///
+    /// The kernel stamps by the wall clock, whose distance to this one is measured each 100 ms to
+    /// some 0.1 µs; until it is, a wall clock that was set makes stamps wrong by as much.
+    pub fn received_at(&self) -> Option<u64> {
+        self.stamps.as_ref()?.received_at
+    }
+
+    /// The shard's counters as published at the end of the last turn.
+    pub fn stats(&self) -> &Arc<ReactorStats> {
+        &self.stats
+    }
+
+    /// Open connections.
+    pub fn len(&self) -> usize {
+        self.sockets.len()
+    }
+
+    /// Whether there is no connection.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Connections from which on new ones count as over capacity.
+    pub fn capacity(&self) -> usize {
+        self.capacity
+    }
+
+    /// The record of a connection.
+    #[inline]
+    pub fn conn(&mut self, key: Key) -> Option<&mut T> {
+        self.sockets.get_mut(key).map(|socket| &mut socket.data)
+    }
+
+    /// The record of a connection, to look at.
+    #[inline]
+    pub fn conn_ref(&self, key: Key) -> Option<&T> {
+        self.sockets.get(key).map(|socket| &socket.data)
+    }
+
+    /// The peer's address, asked of the kernel; a local connection has none.
+    pub fn peer_addr(&self, key: Key) -> io::Result<SocketAddr> {
+        let fd = self.sockets.get(key).and_then(|socket| socket.fd.as_ref());
+        net::peer_addr(fd.ok_or(io::ErrorKind::NotFound)?)
+    }
+
+    /// Bytes that the connection's peer has not taken yet, without those of this turn.
+    #[inline]
+    pub fn queued(&self, key: Key) -> usize {
+        let queue = self.sockets.get(key).and_then(|socket| socket.queue.as_ref());
+        queue.map_or(0, |queue| queue.bytes())
+    }
+
+    /// Adds to what this turn writes to the connection. Silently nothing if it is gone, closing
+    /// or cut.
+    pub fn send(&mut self, key: Key, bytes: &[u8]) {
+        self.send_with(key, |out| out.extend_from_slice(bytes));
+    }
+
+    /// Like [`Io::send`], but `write` appends straight to the turn's arena, and must not touch what
+    /// is there. `false`, and `write` is not called, if nothing can be sent.
+    pub fn send_with(&mut self, key: Key, write: impl FnOnce(&mut Vec<u8>)) -> bool {
+        self.write_with(key, |_, out| write(out)).is_some()
+    }
+
+    /// Like [`Io::send_with`] with the connection's record at hand.
+    pub fn write_with<R>(
+        &mut self,
+        key: Key,
+        write: impl FnOnce(&mut T, &mut Vec<u8>) -> R,
+    ) -> Option<R> {
+        let socket = self.sockets.get_mut(key).filter(|socket| socket.flags & NO_SEND == 0)?;
+        let start = self.outbox.arena.len();
+        let result = write(&mut socket.data, &mut self.outbox.arena);
+        debug_assert!(self.outbox.arena.len() >= start, "the arena holds other output");
+        self.outbox.add_written(&mut socket.span, key, start);
+        self.flush_if_full();
+        Some(result)
+    }
+
+    /// Bytes that wait for peers: shared frames, counted once, and what waits for one connection
+    /// alone.
+    pub fn waiting_bytes(&self) -> usize {
+        self.shared_bytes.get() + self.owned_bytes
+    }
+
+    /// Wraps bytes for many connections; they count as waiting while they are there.
+    pub fn share(&self, bytes: impl AsRef<[u8]> + 'static) -> Shared {
+        Shared::counted(bytes, &self.shared_bytes)
+    }
+
+    /// The fan-out path: writes `frame` now if nothing is pending or queued for the connection,
+    /// else behind that; what the peer does not take is referred to, not copied.
+    #[inline]
+    pub fn send_shared(&mut self, key: Key, frame: &Shared) {
+        debug_assert!(!frame.goes_on(), "what is in parts is a run");
+        self.send_chosen(key, |_| Some((frame.as_bytes(), || Run::of(frame))));
+    }
+
+    /// The same for several frames, or one in parts. `whole` is the same bytes in one piece, for a
+    /// single write; if empty, the system gathers them. Whether output waits for the peer now, as
+    /// far as that is known.
+    #[inline]
+    pub fn send_run(&mut self, key: Key, run: &Run, whole: &[u8]) -> bool {
+        if whole.is_empty() {
+            self.send_gathered(key, run);
+            return self.queued(key) > 0;
+        }
+        self.send_chosen(key, |_| Some((whole, || run.clone()))).unwrap_or(false)
+    }
+
+    /// The same where the connection's record decides what is sent: the bytes in one piece, and
+    /// their run. `None`, and nothing is done, if the connection is gone or nothing is chosen.
+    #[inline]
+    pub fn send_chosen<'r, R: FnOnce() -> Run>(
+        &mut self,
+        key: Key,
+        choose: impl FnOnce(&T) -> Option<(&'r [u8], R)>,
+    ) -> Option<bool> {
+        let socket = self.sockets.get_mut(key)?;
+        let (bytes, run) = choose(&socket.data)?;
+        if socket.flags & (NO_SEND | CONNECTING) != 0 || socket.span != 0 || socket.queue.is_some()
+        {
+            self.run_behind(key, &run());
+            return Some(self.queued(key) > 0);
+        }
+        let Some(fd) = &socket.fd else {
+            self.local.add(key, bytes);
+            return Some(false);
+        };
+        self.counts.writes += 1;
+        Some(match write::send(fd, bytes) {
+            Ok(written) if written == bytes.len() => {
+                self.counts.bytes_out += written as u64;
+                false
+            }
+            outcome => self.run_cut_short(key, &run(), 0, outcome),
+        })
+    }
+
+    /// Adds frames to what this turn writes to the connection, by reference: a burst of frames
+    /// leaves in one write.
+    pub fn send_run_later(&mut self, key: Key, run: Run) {
+        let Some(socket) = self.sockets.get_mut(key).filter(|s| s.flags & NO_SEND == 0) else {
+            return;
+        };
+        self.outbox.add_run(&mut socket.span, key, run);
+        self.flush_if_full();
+    }
+
+    /// Writes what the turn has gathered so far, as its end does: for the end of a fan-out slice.
+    pub fn flush(&mut self) {
+        write::flush(self);
+    }
+
+    /// Stops reading from the connection. A peer that resets is noticed all the same; one that
+    /// only closes its half, at the [`Io::release`].
+    pub fn hold(&mut self, key: Key) {
+        if let Some(socket) = self.sockets.get_mut(key) {
+            socket.flags |= HELD;
+        }
+    }
+
+    /// Reads again, also what came meanwhile.
+    pub fn release(&mut self, key: Key) {
+        let Some(socket) = self.sockets.get_mut(key) else { return };
+        socket.flags &= !HELD;
+        if socket.flags & UNREAD != 0 {
+            self.list_ready(key);
+        }
+    }
+
+    /// Whether [`Io::hold`] is in force.
+    pub fn is_held(&self, key: Key) -> bool {
+        self.sockets.get(key).is_some_and(|socket| socket.flags & HELD != 0)
+    }
+
+    /// Whether the peer has sent bytes that were not read yet: asked of the kernel.
+    pub fn has_input(&self, key: Key) -> bool {
+        let fd = self.sockets.get(key).and_then(|socket| socket.fd.as_ref());
+        fd.is_some_and(net::has_input)
+    }
+
+    /// Whether the peer is known to have closed its sending half; what it sent before may still be
+    /// unread.
+    pub fn peer_has_shut(&self, key: Key) -> bool {
+        self.sockets.get(key).is_some_and(|socket| socket.flags & PEER_SHUT != 0)
+    }
+
+    /// Closes the connection once its output is written, at the latest after
+    /// [`Config::linger`]. Neither input nor further output from here on.
+    pub fn close(&mut self, key: Key) {
+        if let Some(socket) = self.sockets.get_mut(key)
+            && socket.flags & (CLOSING | CLOSE_SCHEDULED) == 0
+        {
+            socket.flags |= CLOSING;
+            self.lists.closing.push(key);
+        }
+    }
+
+    /// Tells the peer, once the output is written, that no more will come, and goes on reading
+    /// until it closes too or [`Io::close`]: the last bytes then are not lost to a reset.
+    pub fn shutdown_write(&mut self, key: Key) {
+        if let Some(socket) = self.sockets.get_mut(key)
+            && socket.flags & NO_SEND == 0
+        {
+            socket.flags |= SHUT;
+            self.lists.closing.push(key);
+        }
+    }
+
+    /// Resets the connection at the end of the turn; nothing more is written.
+    pub fn abort(&mut self, key: Key) {
+        self.reset(key, Closed::Local);
+    }
+
+    /// Takes a connection off the shard; nothing is closed, [`crate::Handler::closed`] is not
+    /// called. What is pending is written first; what is queued for a slow peer is lost. `None`
+    /// also for a local one, which has no descriptor to take.
+    pub fn take(&mut self, key: Key) -> Option<(Descriptor, T)> {
+        self.flush();
+        let socket = self.leave(key)?;
+        Some((Descriptor::new(socket.fd?), socket.data))
+    }
+
+    /// Hands a connection and the bytes already read from it to the other end of the hand-off;
+    /// returns its record. On an error the connection stays as it is.
+    pub fn hand_off(&mut self, key: Key, read_ahead: &[u8]) -> Result<T, HandOffError> {
+        self.flush();
+        let socket = self
+            .sockets
+            .get(key)
+            .filter(|socket| socket.flags & (NO_READ | SHUT | CONNECTING) == 0);
+        let socket = socket.ok_or(HandOffError::NotOpen)?;
+        let fd = socket.fd.as_ref().ok_or(HandOffError::NotOpen)?;
+        if socket.queue.is_some() {
+            return Err(HandOffError::OutputQueued);
+        }
+        let end = self.hand_off.as_ref().ok_or(HandOffError::Gone)?;
+        // The other side may look at the counters as soon as it has the connection.
+        self.counts.open -= 1;
+        self.stats.publish(&self.counts);
+        if let Err(error) = handoff::send(end, fd, read_ahead) {
+            self.counts.open += 1;
+            self.counts.hand_off_refused += 1;
+            return Err(error);
+        }
+        // The record is there: it was just looked at.
+        self.leave(key).map(|socket| socket.data).ok_or(HandOffError::NotOpen)
+    }
+
+    /// Shows `visit` the records of the next `records` slots, used or not, from `cursor` on, and
+    /// collects the keys it says `true` for. The cursor is 0 again after the last slot.
+    pub fn sweep(
+        &mut self,
+        cursor: &mut u32,
+        records: usize,
+        mut visit: impl FnMut(Key, &mut T) -> bool,
+        out: &mut Vec<Key>,
+    ) {
+        self.sockets.visit(cursor, records, |key, socket| {
+            if visit(key, &mut socket.data) {
+                out.push(key);
+            }
+        });
+    }
+
+    /// Accepts what is in the backlog and then closes the listeners.
+    pub fn stop_listening(&mut self) {
+        self.stop_listening = true;
+    }
+
+    /// Ends the loop after this turn: what is pending is written, all connections are closed.
+    pub fn stop(&mut self) {
+        self.stop = true;
+    }
+}
+
+/// What the loop does with the same state.
+impl<T> Io<T> {
+    /// Registers `fd` under `key`.
+    pub(crate) fn register(&self, fd: &OwnedFd, key: Key, interest: Interest) -> io::Result<()> {
+        self.poll.registry().register(&mut SourceFd(&fd.as_raw_fd()), token(key), interest)
+    }
+
+    /// Registers what is not a connection.
+    pub(crate) fn register_special(&self, fd: RawFd, what: Special) -> io::Result<()> {
+        self.poll.registry().register(&mut SourceFd(&fd), what.token(), Interest::READABLE)
+    }
+
+    /// Asks for events of `key` again, with or without those of writability.
+    pub(crate) fn reregister(&self, socket: &Socket<T>, key: Key, writable: bool) {
+        let mut interest = Interest::READABLE;
+        if writable {
+            interest |= Interest::WRITABLE;
+        }
+        let Some(fd) = socket.fd.as_ref().map(AsRawFd::as_raw_fd) else { return };
+        let registry = self.poll.registry();
+        if let Err(error) = registry.reregister(&mut SourceFd(&fd), token(key), interest) {
+            // Not possible for a registered descriptor but for want of kernel memory; the queue
+            // then waits for the next write or its deadline.
+            tracing::warn!(%error, "epoll_ctl failed");
+        }
+    }
+
+    /// Puts `key` on the list of sockets to read without an event.
+    pub(crate) fn list_ready(&mut self, key: Key) {
+        if let Some(socket) = self.sockets.get_mut(key)
+            && socket.flags & LISTED == 0
+        {
+            socket.flags |= LISTED;
+            self.lists.ready.push_back(key);
+        }
+    }
+
+    /// Puts `key` on the list of sockets whose queue can be written, if it has one.
+    pub(crate) fn list_writable(&mut self, key: Key) {
+        if let Some(socket) = self.sockets.get_mut(key)
+            && socket.queue.is_some()
+            && socket.flags & WRITABLE == 0
+        {
+            socket.flags |= WRITABLE;
+            self.lists.writable.push_back(key);
+        }
+    }
+
+    /// Notes that the peer of `key` has hung up.
+    pub(crate) fn list_hung_up(&mut self, key: Key) {
+        if let Some(socket) = self.sockets.get_mut(key)
+            && socket.flags & LISTED == 0
+        {
+            socket.flags |= LISTED;
+            self.lists.hung_up.push_back(key);
+        }
+    }
+
+    /// Notes that `key` ends with this turn; the first reason counts.
+    pub(crate) fn schedule_close(&mut self, key: Key, why: Closed) {
+        if let Some(socket) = self.sockets.get_mut(key)
+            && socket.flags & CLOSE_SCHEDULED == 0
+        {
+            socket.flags |= CLOSE_SCHEDULED;
+            if matches!(why, Closed::Reset(_) | Closed::Unconnected(_)) {
+                socket.flags |= MUTE;
+            }
+            self.lists.scheduled_closes.push((key, why));
+        }
+    }
+
+    /// Notes until when a closing connection may still be written to.
+    pub(crate) fn linger(&mut self, key: Key) {
+        self.lists.linger.push_back((key, self.now.ns.saturating_add(self.linger_ns)));
+    }
+
+    /// Time until the first lingering connection is due.
+    pub(crate) fn linger_due(&self) -> Option<Duration> {
+        let (_, due) = self.lists.linger.front()?;
+        Some(Duration::from_nanos(due.saturating_sub(self.now.ns)))
+    }
+
+    /// Removes a connection that lives on elsewhere.
+    fn leave(&mut self, key: Key) -> Option<Socket<T>> {
+        // The open file lives on, so closing our number would leave it in the poll set.
+        let fd = self.sockets.get(key)?.fd.as_ref()?.as_raw_fd();
+        let socket = self.sockets.remove(key)?;
+        if let Err(error) = self.poll.registry().deregister(&mut SourceFd(&fd)) {
+            tracing::warn!(%error, "a connection could not leave the poll set");
+        }
+        self.counts.taken += 1;
+        self.forget(&socket);
+        Some(socket)
+    }
+
+    /// Counts a removed connection out.
+    pub(crate) fn forget(&mut self, socket: &Socket<T>) {
+        if let Some(queue) = &socket.queue {
+            self.counts.queued_bytes -= queue.bytes() as u64;
+            self.owned_bytes -= queue.owned();
+        }
+        match socket.fd {
+            Some(_) => self.freed = true,
+            None => self.locals -= 1,
+        }
+        self.counts.open = self.wired() as u64;
+        self.counts.local = self.locals as u64;
+    }
+
+    pub(crate) fn publish(&mut self) {
+        self.counts.waiting_bytes = self.waiting_bytes() as u64;
+        self.counts.lost_ms = self.lost_ns / 1_000_000;
+        self.stats.publish(&self.counts);
+    }
+
+    /// Time for which this thread could serve, nanoseconds.
+    pub(crate) fn served_ns(&self) -> u64 {
+        self.now.ns.saturating_sub(self.lost_ns)
+    }
+
+    fn flush_if_full(&mut self) {
+        if self.outbox.is_full() {
+            self.flush();
+        }
+    }
+}
+
+fn nanoseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,286 @@
+//! The flush point: every byte that leaves a shard leaves through here. One call for all writes of
+//! a turn (io_uring) was tried and saves nothing: see "Batched submission" in docs/BENCHMARKS.md.
+
+use std::io::IoSlice;
+use std::os::fd::OwnedFd;
+
+use rustix::io::Errno;
+use rustix::net::{SendAncillaryBuffer, SendFlags};
+
+use super::Io;
+use crate::connection::{Closed, Key};
+use crate::outbound::{DRAIN_BYTES_MAX, Dirty, Outbox, Piece, SLICES_MAX, fill};
+use crate::queue::Queue;
+use crate::shared::{Run, Shared};
+use crate::slab::{BLOCKED, CLOSE_SCHEDULED, CLOSING, CONNECTING, MUTE, NO_SEND, OVER, Socket};
+
+#[cfg(target_os = "linux")]
+const FLAGS: SendFlags = SendFlags::NOSIGNAL.union(SendFlags::DONTWAIT);
+/// Elsewhere the sockets are non-blocking and Rust's runtime ignores SIGPIPE.
+#[cfg(not(target_os = "linux"))]
+const FLAGS: SendFlags = SendFlags::DONTWAIT;
+
+/// One plain write.
+#[inline]
+pub(super) fn send(fd: &OwnedFd, bytes: &[u8]) -> rustix::io::Result<usize> {
+    rustix::net::send(fd, bytes, FLAGS)
+}
+
+/// One gathered write.
+fn send_slices(fd: &OwnedFd, slices: &[IoSlice<'_>]) -> rustix::io::Result<usize> {
+    match slices {
+        [only] => send(fd, only),
+        _ => rustix::net::sendmsg(fd, slices, &mut SendAncillaryBuffer::default(), FLAGS),
+    }
+}
+
+/// The kernel has no room now; a later try may succeed.
+fn is_blocked(error: Errno) -> bool {
+    error == Errno::AGAIN
+        || error == Errno::WOULDBLOCK
+        || error == Errno::INTR
+        || error == Errno::NOBUFS
+        || error == Errno::NOMEM
+}
+
+/// Writes all that is pending: one write a connection.
+pub(super) fn flush<T>(io: &mut Io<T>) {
+    if io.outbox.dirty.is_empty() {
+        return;
+    }
+    // Lent out meanwhile: nothing is added to it while it is written.
+    let mut outbox = std::mem::take(&mut io.outbox);
+    let mut dirty = std::mem::take(&mut outbox.dirty);
+    for entry in dirty.drain(..) {
+        flush_one(io, &outbox, entry);
+    }
+    outbox.reset(dirty);
+    io.outbox = outbox;
+}
+
+fn flush_one<T>(io: &mut Io<T>, outbox: &Outbox, dirty: Dirty) {
+    let Some(socket) = io.sockets.get_mut(dirty.key) else { return };
+    socket.span = 0;
+    if socket.flags & MUTE != 0 {
+        return;
+    }
+    if socket.queue.is_some() || socket.flags & CONNECTING != 0 {
+        return queue_rest(io, outbox, dirty, 0);
+    }
+    let Some(fd) = &socket.fd else {
+        for piece in outbox.spans(dirty).flat_map(Piece::slices) {
+            io.local.add(dirty.key, piece);
+        }
+        return;
+    };
+    if let Some(bytes) = outbox.single(dirty) {
+        io.counts.writes += 1;
+        match send(fd, bytes) {
+            Ok(written) if written == bytes.len() => io.counts.bytes_out += written as u64,
+            outcome => cut_short(io, outbox, dirty, 0, outcome),
+        }
+        return;
+    }
+    // Others do not wait until the system has taken megabytes: that they can be written is the next
+    // event.
+    if outbox.spans(dirty).map(Piece::len).sum::<usize>() > DRAIN_BYTES_MAX {
+        return queue_rest(io, outbox, dirty, 0);
+    }
+    flush_chain(io, outbox, dirty);
+}
+
+/// Several pieces: one gathered write for each [`SLICES_MAX`] of them.
+fn flush_chain<T>(io: &mut Io<T>, outbox: &Outbox, dirty: Dirty) {
+    let mut pieces = outbox.spans(dirty).flat_map(Piece::slices);
+    let mut done = 0;
+    loop {
+        let mut slices = [IoSlice::new(&[]); SLICES_MAX];
+        let (filled, bytes) = fill(&mut slices, &mut pieces);
+        let Some(slices) = slices.get(..filled).filter(|_| filled > 0) else { return };
+        let fd = io.sockets.get(dirty.key).and_then(|socket| socket.fd.as_ref());
+        let Some(fd) = fd else { return };
+        io.counts.writes += 1;
+        match send_slices(fd, slices) {
+            Ok(written) if written == bytes => io.counts.bytes_out += bytes as u64,
+            outcome => return cut_short(io, outbox, dirty, done, outcome),
+        }
+        done += bytes;
+    }
+}
+
+/// A write that began `done` bytes behind the beginning of `dirty` took only part, or failed.
+#[cold]
+fn cut_short<T>(
+    io: &mut Io<T>,
+    outbox: &Outbox,
+    dirty: Dirty,
+    done: usize,
+    outcome: rustix::io::Result<usize>,
+) {
+    if let Some(written) = taken(io, dirty.key, outcome) {
+        queue_rest(io, outbox, dirty, done + written);
+    }
+}
+
+/// How much of a write the kernel took; `None`, and its close is scheduled, if the connection is
+/// broken.
+fn taken<T>(io: &mut Io<T>, key: Key, outcome: rustix::io::Result<usize>) -> Option<usize> {
+    io.counts.writes_blocked += 1;
+    match outcome {
+        Ok(written) => {
+            io.counts.bytes_out += written as u64;
+            Some(written)
+        }
+        Err(error) if is_blocked(error) => Some(0),
+        Err(error) => {
+            io.schedule_close(key, Closed::Reset(error.kind()));
+            None
+        }
+    }
+}
+
+/// Queues the spans of `dirty` without their first `written` bytes.
+fn queue_rest<T>(io: &mut Io<T>, outbox: &Outbox, dirty: Dirty, mut written: usize) {
+    io.enqueue(dirty.key, |queue| {
+        for piece in outbox.spans(dirty) {
+            let skip = written.min(piece.len());
+            written -= skip;
+            queue.push(piece, skip);
+        }
+    });
+}
+
+impl<T> Io<T> {
+    /// Queues what `fill` says, asks for writability, and looks at the limits: one for each
+    /// connection, whether it had something queued before or not, and one for all together.
+    fn enqueue(&mut self, key: Key, fill: impl FnOnce(&mut Queue)) {
+        let now_ns = self.served_ns();
+        let Some(socket) = self.sockets.get_mut(key) else { return };
+        let fresh = socket.queue.is_none();
+        let queue = socket.queue.get_or_insert_with(|| Box::new(Queue::new(now_ns)));
+        let (bytes, owned) = (queue.bytes(), queue.owned());
+        fill(queue);
+        self.counts.queued_bytes += (queue.bytes() - bytes) as u64;
+        self.owned_bytes += queue.owned() - owned;
+        if queue.bytes() > self.outbound_bytes_max && socket.flags & (OVER | CLOSE_SCHEDULED) == 0 {
+            socket.flags |= OVER;
+            self.lists.slow.push(key);
+        }
+        if socket.flags & BLOCKED == 0 {
+            socket.flags |= BLOCKED;
+            self.lists.blocked.push_back(key);
+        }
+        // Until its handshake has ended a connection waits for writability anyway.
+        if fresh && let Some(socket) = self.sockets.get(key).filter(|s| s.flags & CONNECTING == 0) {
+            self.reregister(socket, key, true);
+        }
+        if self.waiting_bytes() > self.outbound_budget_bytes {
+            self.cut_worst();
+        }
+    }
+
+    /// Shared frames of which a write that began `done` bytes behind their start took only a part,
+    /// or failed; whether they wait now.
+    #[cold]
+    pub(super) fn run_cut_short(
+        &mut self,
+        key: Key,
+        run: &Run,
+        done: usize,
+        outcome: rustix::io::Result<usize>,
+    ) -> bool {
+        let Some(written) = taken(self, key, outcome) else { return false };
+        self.enqueue(key, |queue| queue.push(Piece::Run(run), done + written));
+        true
+    }
+
+    /// Shared frames that do not lie in one piece: written now, some slices' worth at least, unless
+    /// something is before them.
+    #[cold]
+    pub(super) fn send_gathered(&mut self, key: Key, run: &Run) {
+        let Some(socket) = self.sockets.get(key) else { return };
+        let is_free = socket.flags & (NO_SEND | CONNECTING) == 0
+            && (socket.span == 0 && socket.queue.is_none());
+        if !is_free || socket.fd.is_none() {
+            return self.run_behind(key, run);
+        }
+        let mut frames = run.frames().map(Shared::as_bytes);
+        let mut done = 0;
+        while done < run.len() {
+            if done >= DRAIN_BYTES_MAX {
+                // That it can be written on is the next event.
+                return self.enqueue(key, |queue| queue.push(Piece::Run(run), done));
+            }
+            let mut slices = [IoSlice::new(&[]); SLICES_MAX];
+            let (filled, bytes) = fill(&mut slices, &mut frames);
+            let fd = self.sockets.get(key).and_then(|socket| socket.fd.as_ref());
+            let Some(fd) = fd else { return };
+            self.counts.writes += 1;
+            match send_slices(fd, slices.get(..filled).unwrap_or_default()) {
+                Ok(written) if written == bytes => self.counts.bytes_out += bytes as u64,
+                outcome => {
+                    self.run_cut_short(key, run, done, outcome);
+                    return;
+                }
+            }
+            done += bytes;
+        }
+    }
+
+    /// Shared frames for a connection that has something before them.
+    pub(super) fn run_behind(&mut self, key: Key, run: &Run) {
+        let Some(socket) = self.sockets.get_mut(key) else { return };
+        if socket.flags & NO_SEND != 0 {
+            return;
+        }
+        if socket.span == 0 && (socket.queue.is_some() || socket.flags & CONNECTING != 0) {
+            self.enqueue(key, |queue| queue.push(Piece::Run(run), 0));
+        } else {
+            self.send_run_later(key, run.clone());
+        }
+    }
+
+    /// The socket of `key` is writable again: writes its queue, and forgets it when it is empty.
+    pub(crate) fn drain_queue(&mut self, key: Key) {
+        let (now_ns, mut drained) = (self.served_ns(), 0);
+        loop {
+            let Some(socket) = self.sockets.get_mut(key) else { return };
+            let Socket { fd, queue, flags, .. } = socket;
+            let Some(fd) = fd else { return };
+            let Some(waiting) = queue.as_mut().filter(|_| *flags & MUTE == 0) else { return };
+            let mut slices = [IoSlice::new(&[]); SLICES_MAX];
+            let filled = waiting.slices(&mut slices);
+            if filled == 0 {
+                break;
+            }
+            if drained >= DRAIN_BYTES_MAX {
+                // No event announces again what could be written already.
+                return self.list_writable(key);
+            }
+            self.counts.writes += 1;
+            match send_slices(fd, slices.get(..filled).unwrap_or_default()) {
+                Ok(written) => {
+                    drained += written;
+                    self.counts.bytes_out += written as u64;
+                    self.counts.queued_bytes -= written as u64;
+                    self.owned_bytes -= waiting.owned();
+                    waiting.advance(written, now_ns);
+                    self.owned_bytes += waiting.owned();
+                }
+                Err(Errno::INTR) => {}
+                Err(error) if is_blocked(error) => return,
+                Err(error) => return self.schedule_close(key, Closed::Reset(error.kind())),
+            }
+        }
+        let Some(socket) = self.sockets.get_mut(key) else { return };
+        socket.queue = None;
+        self.lists.drained.push(key);
+        if socket.flags & NO_SEND != 0 {
+            // Waited for by `close` or `shutdown_write`, or cut.
+            self.lists.closing.push(key);
+        }
+        if let Some(socket) = self.sockets.get(key).filter(|s| s.flags & CLOSING == 0) {
+            self.reregister(socket, key, false);
+        }
+    }
+}
