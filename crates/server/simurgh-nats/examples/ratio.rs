@@ -1,6 +1,5 @@
-//! What a message costs a node in processor time, beside a bare socket in the same run: it writes
-//! bytes that are made already, or reads and counts them, which is the least there is. Medians of
-//! five.
+//! The CPU time of a message at a node, compared with a bare socket in the same run, which writes
+//! prepared bytes or reads and counts them. Medians of five.
 //!
 //! ```text
 //! cargo run --release -p simurgh-nats --example ratio -- target/engine/nats-server
@@ -25,13 +24,12 @@ use simurgh_cluster::{Event, Interest, NodeId, Prefix, Space, Wanted};
 use simurgh_nats::{Config, NatsAdapter};
 use tokio::runtime::Runtime;
 
-/// Of one measurement.
-pub(crate) const MESSAGES: usize = 200_000;
-/// Of an envelope.
-pub(crate) const BYTES: usize = 200;
+/// Messages of one measurement.
+const MESSAGES: usize = 200_000;
+/// Bytes of an envelope.
+const BYTES: usize = 200;
 const RUNS: usize = 5;
 
-#[allow(dead_code, reason = "another program may take the parts of this one")]
 fn main() {
     let mut arguments = env::args().skip(1);
     let server = arguments.next().expect("the path of nats-server");
@@ -49,30 +47,30 @@ fn main() {
     for topics in [1, 4_096] {
         let bare = median(|| receive_bare(&engine, topics));
         let ours = median(|| receive(&runtime, &engine, topics));
-        tell(&format!("receive, {topics} subscriptions"), ours, "a bare socket", bare);
+        report(&format!("receive, {topics} subscriptions"), ours, "a bare socket", bare);
     }
     let bare = median(|| publish_bare(&engine));
     let ours = median(|| publish(&runtime, &engine));
-    tell("publish", ours, "a bare socket", bare);
+    report("publish", ours, "a bare socket", bare);
 }
 
-pub(crate) fn tell(what: &str, ours: f64, whose: &str, bare: f64) {
+fn report(what: &str, ours: f64, whose: &str, bare: f64) {
     println!("{what}: {ours:.3} µs; {whose}: {bare:.3} µs; ratio {:.2}", ours / bare);
 }
 
-/// Of so many runs, each of which gives microseconds a message.
-pub(crate) fn median(run: impl FnMut() -> f64) -> f64 {
+/// The median of several runs, in microseconds a message.
+fn median(run: impl FnMut() -> f64) -> f64 {
     let mut all: Vec<f64> = std::iter::repeat_with(run).take(RUNS).collect();
     all.sort_by(f64::total_cmp);
     all[RUNS / 2]
 }
 
-pub(crate) fn runtime() -> Runtime {
+fn runtime() -> Runtime {
     tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap()
 }
 
-/// Processor time of this process for each message of what is done.
-pub(crate) fn cost(work: impl FnOnce()) -> f64 {
+/// CPU time of this process for `work`, in microseconds a message.
+fn cost(work: impl FnOnce()) -> f64 {
     let now = || {
         let time = clock_gettime(ClockId::ProcessCPUTime);
         time.tv_sec as f64 * 1e6 + time.tv_nsec as f64 / 1e3
@@ -82,16 +80,16 @@ pub(crate) fn cost(work: impl FnOnce()) -> f64 {
     (now() - before) / MESSAGES as f64
 }
 
-pub(crate) struct Engine {
+struct Engine {
     child: Child,
-    pub(crate) port: u16,
+    port: u16,
     _directory: tempfile::TempDir,
 }
 
 impl Engine {
-    pub(crate) fn start(server: &Path) -> Self {
+    fn start(server: &Path) -> Self {
         let directory = tempfile::tempdir().unwrap();
-        // Nobody is to be too slow here.
+        // No client is to be cut for being slow.
         fs::write(directory.path().join("conf"), "max_pending: 1GB").unwrap();
         let child = Command::new(fs::canonicalize(server).unwrap())
             .args(["-c", "conf", "-a", "127.0.0.1", "-p", "-1", "--ports_file_dir", "."])
@@ -101,8 +99,8 @@ impl Engine {
             .unwrap();
         let ports = directory.path().join(format!("nats-server_{}.ports", child.id()));
         let port = loop {
-            let said = fs::read_to_string(&ports).unwrap_or_default();
-            if let Some((_, port)) = said.rsplit_once(':') {
+            let text = fs::read_to_string(&ports).unwrap_or_default();
+            if let Some((_, port)) = text.rsplit_once(':') {
                 break port.trim_end_matches(|it: char| !it.is_ascii_digit()).parse().unwrap();
             }
             thread::sleep(Duration::from_millis(5));
@@ -122,8 +120,8 @@ fn prefix() -> Prefix {
     Prefix::new("ratio").unwrap()
 }
 
-/// Where messages go.
-pub(crate) fn subjects(topics: usize) -> Vec<String> {
+/// The subjects that messages are published to.
+fn subjects(topics: usize) -> Vec<String> {
     let subject = |it| prefix().topic(Space::Broadcast, &format!("topic:{it}"));
     (0..topics).map(|it| subject(it).as_str().to_owned()).collect()
 }
@@ -147,7 +145,7 @@ fn published(topics: usize) -> Vec<u8> {
     bytes
 }
 
-/// A client that has said CONNECT and got its answer.
+/// A client that has connected.
 fn raw(port: u16) -> TcpStream {
     let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
     stream.set_nodelay(true).unwrap();
@@ -159,14 +157,14 @@ fn raw(port: u16) -> TcpStream {
 
 fn synchronise(stream: &mut TcpStream) {
     stream.write_all(b"PING\r\n").unwrap();
-    let (mut said, mut part) = (Vec::new(), [0; 4096]);
-    while !said.windows(6).any(|it| it == b"PONG\r\n") {
+    let (mut received, mut part) = (Vec::new(), [0; 4096]);
+    while !received.windows(6).any(|it| it == b"PONG\r\n") {
         let count = stream.read(&mut part).unwrap();
-        said.extend_from_slice(&part[..count]);
+        received.extend_from_slice(&part[..count]);
     }
 }
 
-/// What the other process does: publishes all, then ends.
+/// The other process: publishes everything, then ends.
 fn feed(port: u16, topics: usize) {
     let bytes = published(topics);
     let mut stream = raw(port);
@@ -175,7 +173,7 @@ fn feed(port: u16, topics: usize) {
 }
 
 /// Another process that publishes to so many topics.
-pub(crate) fn feeder(engine: &Engine, topics: usize) -> Child {
+fn feeder(engine: &Engine, topics: usize) -> Child {
     let arguments = ["feed".to_owned(), engine.port.to_string(), topics.to_string()];
     Command::new(env::current_exe().unwrap()).args(arguments).spawn().unwrap()
 }
@@ -210,11 +208,11 @@ fn adapter(runtime: &Runtime, engine: &Engine) -> NatsAdapter {
     let config = Config::new(vec![server], prefix(), "ratio");
     let mut adapter = NatsAdapter::new(config, runtime.handle().clone());
     adapter.start(NodeId(1));
-    until(runtime, &mut adapter, |event| matches!(event, Event::Up { .. }));
+    poll_until(runtime, &mut adapter, |event| matches!(event, Event::Up { .. }));
     adapter
 }
 
-fn until(runtime: &Runtime, adapter: &mut NatsAdapter, is_it: impl Fn(&Event) -> bool) {
+fn poll_until(runtime: &Runtime, adapter: &mut NatsAdapter, is_it: impl Fn(&Event) -> bool) {
     runtime
         .block_on(async { while !is_it(&poll_fn(|context| adapter.poll_event(context)).await) {} });
 }
@@ -225,11 +223,11 @@ fn receive(runtime: &Runtime, engine: &Engine, topics: usize) -> f64 {
     let mut child = feeder(engine, topics);
     let cost = cost(|| {
         runtime.block_on(async {
-            let mut heard = 0;
-            while heard < MESSAGES {
+            let mut received = 0;
+            while received < MESSAGES {
                 let event = poll_fn(|context| adapter.poll_event(context)).await;
                 assert!(!matches!(event, Event::Down(_)), "{event:?}");
-                heard += usize::from(matches!(event, Event::Received(_)));
+                received += usize::from(matches!(event, Event::Received(_)));
             }
         });
     });
@@ -241,7 +239,7 @@ fn want(runtime: &Runtime, adapter: &mut NatsAdapter, topics: usize) {
     let interest = |it| Interest::Exact(Space::Broadcast, format!("topic:{it}").into());
     let all: Vec<_> = (0..topics).map(|it| (interest(it), Wanted::Yes)).collect();
     let generation = adapter.interest(&all);
-    until(runtime, adapter, |event| *event == Event::InForce(generation));
+    poll_until(runtime, adapter, |event| *event == Event::InForce(generation));
 }
 
 fn publish_bare(engine: &Engine) -> f64 {
@@ -260,7 +258,7 @@ fn publish(runtime: &Runtime, engine: &Engine) -> f64 {
     cost(|| {
         for envelope in all {
             while adapter.publish(&subject, envelope.clone()).is_err() {
-                until(runtime, &mut adapter, |event| *event == Event::Room);
+                poll_until(runtime, &mut adapter, |event| *event == Event::Room);
             }
         }
         let start = Instant::now();

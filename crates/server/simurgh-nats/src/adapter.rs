@@ -2,7 +2,6 @@
 
 use std::collections::VecDeque;
 use std::future::Future as _;
-use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
@@ -27,7 +26,7 @@ use crate::outbox::Outbox;
 use crate::timer::Timer;
 use crate::wire::Message;
 
-/// After a link that lasted so long, delays begin with the shortest again.
+/// After a link that lasted this long, delays begin with the shortest again.
 const GOOD_LINK: Duration = Duration::from_secs(10);
 
 /// NATS as the engine of a cluster.
@@ -50,14 +49,14 @@ pub struct NatsAdapter {
     interests: Interests,
     outbox: Outbox,
     jetstream: JetStream,
-    /// What was refused because as much was in flight as may be.
+    /// Refused since the last [`Event::Room`], because too much was in flight.
     was_full: WasFull,
     /// `Up` was reported for this link.
     is_up: bool,
     events: VecDeque<Event>,
     /// The reason of the last `Down`.
-    said: Option<Down>,
-    /// Servers that the last one has listed.
+    last_down: Option<Down>,
+    /// The servers that the last one listed.
     known_servers: Vec<Server>,
     failures: u32,
     sessions: u64,
@@ -94,11 +93,11 @@ pub struct Statistics {
     pub links: u64,
     /// Envelopes sent again after a link had broken.
     pub resent: u64,
-    /// Messages that were not wanted any more, or duplicates, while interests changed.
+    /// Messages that were dropped while interests changed: not wanted any more, or duplicates.
     pub unwanted: u64,
-    /// Received messages that were larger than an envelope may be, and dropped.
+    /// Received messages that were dropped, as they are larger than any envelope.
     pub too_large: u64,
-    /// Published envelopes that were larger than the engine takes, and dropped.
+    /// Published envelopes that were dropped, as they are larger than the engine takes.
     pub refused_large: u64,
     /// Subscriptions.
     pub subscriptions: usize,
@@ -124,7 +123,7 @@ impl NatsAdapter {
             was_full: WasFull::default(),
             is_up: false,
             events: VecDeque::new(),
-            said: None,
+            last_down: None,
             known_servers: Vec::new(),
             failures: 0,
             sessions: 0,
@@ -140,14 +139,14 @@ impl NatsAdapter {
 
     /// The counters.
     pub fn statistics(&self) -> Statistics {
-        let (resent, subscriptions) = (self.outbox.resent(), self.interests.subscriptions());
+        let (resent, subscriptions) = (self.outbox.resent, self.interests.subscriptions());
         Statistics { resent, subscriptions, ..self.statistics }
     }
 
     /// The server that this node is linked to, and its version.
     pub fn server(&self) -> Option<(String, &str)> {
         match &self.state {
-            State::Linked(link) => Some((link.server().to_string(), link.version())),
+            State::Linked(link) => Some((link.server.to_string(), &link.version)),
             _ => None,
         }
     }
@@ -173,7 +172,7 @@ impl NatsAdapter {
         self.state = State::Connecting(self.runtime.spawn(task));
     }
 
-    /// Begins a link: subscribes to all interests, and sends what waits.
+    /// Begins a link: subscribes to all interests, and sends the envelopes that wait.
     fn link(&mut self, established: Established) {
         self.statistics.links += 1;
         self.sessions += 1;
@@ -181,20 +180,19 @@ impl NatsAdapter {
         let now_ms = self.now_ms();
         let version = established.version.clone();
         let mut link = Link::new(established, now_ms);
-        self.jetstream.link(now_ms, &version, link.out());
-        self.interests.link(link.out());
+        self.jetstream.link(now_ms, &version, &mut link.out);
+        self.interests.link(&mut link.out);
         link.changed(self.generation);
-        let ping = link.next_ping();
-        self.outbox.link(ping, link.out());
-        link.published_many(self.outbox.len());
+        self.outbox.link(link.next_ping, &mut link.out);
+        link.unconfirmed += self.outbox.len();
         self.state = State::Linked(Box::new(link));
     }
 
-    /// Ends the link, if there is one, and has another tried later.
+    /// Ends the link, if there is one; another is tried later.
     fn fail(&mut self, down: Down) {
         let now_ms = self.now_ms();
         if let State::Linked(link) = &self.state
-            && now_ms.saturating_sub(link.since_ms()) >= GOOD_LINK.as_millis() as u64
+            && now_ms.saturating_sub(link.since_ms) >= GOOD_LINK.as_millis() as u64
         {
             self.failures = 0;
         }
@@ -206,8 +204,8 @@ impl NatsAdapter {
         let delay = backoff::delay(self.failures, &mut self.random);
         self.failures = self.failures.saturating_add(1);
         self.sleep_until(now_ms + delay.as_millis() as u64);
-        if self.said.as_ref() != Some(&down) {
-            self.said = Some(down.clone());
+        if self.last_down.as_ref() != Some(&down) {
+            self.last_down = Some(down.clone());
             self.events.push_back(Event::Down(down));
         }
     }
@@ -228,7 +226,7 @@ impl NatsAdapter {
         self.tickets_timer.poll(context).map(|()| None)
     }
 
-    /// Goes on as far as possible; ready with an event, or when something is in `events`.
+    /// Does as much as possible; ready with an event, or when there are some in `events`.
     fn turn(&mut self, context: &mut Context<'_>) -> Poll<Option<Event>> {
         match &mut self.state {
             State::Idle => self.turn_tickets(context),
@@ -246,7 +244,7 @@ impl NatsAdapter {
                 match made {
                     Ok(Ok(established)) => self.link(established),
                     Ok(Err(down)) => self.fail(down),
-                    Err(error) => self.fail(connect::broken(error.to_string())),
+                    Err(error) => self.fail(connect::broken(error)),
                 }
                 Poll::Ready(None)
             }
@@ -298,7 +296,7 @@ impl NatsAdapter {
     fn received(&mut self, space: Option<Space>, message: Message) -> Event {
         let (stored, at_ms) = message.stored_at().unzip();
         if let Some(Number { seq, .. }) = stored {
-            self.jetstream.heard(message.subject(), seq);
+            self.jetstream.on_republished(message.subject(), seq);
         }
         let envelope = message.into_payload();
         Event::Received(Received { space, envelope, stored, at_ms: at_ms.unwrap_or(0) })
@@ -308,7 +306,7 @@ impl NatsAdapter {
     fn on_answer(&mut self, message: Message) {
         let now_ms = self.now_ms();
         let State::Linked(link) = &mut self.state else { return };
-        let action = self.jetstream.on_answer(message, now_ms, link.out(), &mut self.events);
+        let action = self.jetstream.on_answer(message, now_ms, &mut link.out, &mut self.events);
         self.act(action);
     }
 
@@ -316,28 +314,25 @@ impl NatsAdapter {
     fn refused(&mut self, text: &str) {
         match self.jetstream.refused(text, self.now_ms(), &mut self.events) {
             Some(action) => self.act(action),
-            // The node cannot do without it, even if the server goes on.
+            // The node cannot go on without it, even if the server does.
             None => self.fail(connect::of_error(text)),
         }
     }
 
     fn act(&mut self, action: Action) {
         match action {
-            Action::Continue => self.say_up(),
+            Action::Continue => self.report_up(),
             Action::Reconnect(why) => self.fail(Down::Broken(why)),
         }
     }
 
-    /// Writes and reads more, after everything that was read is processed.
+    /// Writes and reads more, after everything read so far is processed.
     fn turn_socket(&mut self, context: &mut Context<'_>) -> Poll<Option<Event>> {
         let now_ms = self.now_ms();
         let State::Linked(link) = &mut self.state else { return Poll::Ready(None) };
-        let ping = link.next_ping();
-        if self.interests.tick(now_ms, ping, link.out()) {
-            link.needs_ping();
-        }
+        link.needs_ping |= self.interests.tick(now_ms, link.next_ping, &mut link.out);
         if let Action::Reconnect(why) =
-            self.jetstream.tick(now_ms, Some(link.out()), &mut self.events)
+            self.jetstream.tick(now_ms, Some(&mut link.out), &mut self.events)
         {
             self.fail(Down::Broken(why));
             return Poll::Ready(None);
@@ -354,9 +349,9 @@ impl NatsAdapter {
             self.fail(down);
             return Poll::Ready(None);
         }
-        let ticks = [self.interests.next_tick_ms(), self.jetstream.next_tick_ms()];
+        let ticks = [self.interests.next_tick_ms, self.jetstream.next_tick_ms()];
         let next_ms = ticks.into_iter().flatten().fold(link.next_tick_ms(), u64::min);
-        self.say_up();
+        self.report_up();
         if !self.events.is_empty() {
             return Poll::Ready(None);
         }
@@ -376,13 +371,13 @@ impl NatsAdapter {
         if let State::Linked(link) = &mut self.state {
             link.pong(ping);
         }
-        self.say_up();
+        self.report_up();
         self.make_room();
     }
 
     /// Reports that there is a link, once all interests are in force and the streams are checked;
     /// and which changes are in force.
-    fn say_up(&mut self) {
+    fn report_up(&mut self) {
         let now_ms = self.now_ms();
         let State::Linked(link) = &mut self.state else { return };
         let mut is_new = false;
@@ -390,9 +385,9 @@ impl NatsAdapter {
             && link.is_up()
             && let Some(kept) = self.jetstream.decided()
         {
-            (self.is_up, self.said, is_new) = (true, None, true);
+            (self.is_up, self.last_down, is_new) = (true, None, true);
             self.events.push_back(Event::Up { session: Session(self.sessions), kept });
-            self.jetstream.up(now_ms, link.out(), &mut self.events);
+            self.jetstream.up(now_ms, &mut link.out, &mut self.events);
         }
         if self.is_up
             && let Some(generation) = link.generation()
@@ -411,7 +406,7 @@ impl NatsAdapter {
         let WasFull { outbox, tickets } = self.was_full;
         // Envelopes may be confirmed before `Up` is reported.
         let outbox_has = self.is_up && self.outbox.has_room();
-        let has_room = (!outbox || outbox_has) && (!tickets || self.jetstream.has_room());
+        let has_room = (!outbox || outbox_has) && (!tickets || self.jetstream.tickets.has_room());
         if (outbox || tickets) && has_room {
             self.was_full = WasFull::default();
             self.events.push_back(Event::Room);
@@ -422,7 +417,7 @@ impl NatsAdapter {
     fn next_event(&mut self) -> Option<Event> {
         let event = self.events.pop_front()?;
         if event.ticket().is_some() {
-            self.jetstream.taken();
+            self.jetstream.tickets.taken();
             self.make_room();
         }
         Some(event)
@@ -431,7 +426,7 @@ impl NatsAdapter {
     /// The output, if there is a link.
     fn out(state: &mut State) -> Option<&mut BytesMut> {
         match state {
-            State::Linked(link) => Some(link.out()),
+            State::Linked(link) => Some(&mut link.out),
             _ => None,
         }
     }
@@ -460,12 +455,11 @@ impl Adapter for NatsAdapter {
         let bytes = envelope.len();
         let taken = match &mut self.state {
             State::Linked(link) => {
-                let ping = link.next_ping();
-                let taken = self.outbox.publish(to, envelope, Some((ping, link.out())));
-                if taken.is_ok() {
-                    link.published(bytes);
-                }
-                taken
+                let out = Some((link.next_ping, &mut link.out));
+                self.outbox.publish(to, envelope, out).inspect(|()| {
+                    link.unconfirmed += 1;
+                    link.unconfirmed_bytes += bytes;
+                })
             }
             _ => self.outbox.publish(to, envelope, None),
         };
@@ -498,8 +492,7 @@ impl Adapter for NatsAdapter {
         self.generation += 1;
         match &mut self.state {
             State::Linked(link) => {
-                let ping = link.next_ping();
-                self.interests.change(changes, ping, link.out());
+                self.interests.change(changes, link.next_ping, &mut link.out);
                 link.changed(self.generation);
             }
             _ => self.interests.change(changes, 0, &mut BytesMut::new()),
@@ -537,7 +530,7 @@ impl Adapter for NatsAdapter {
     fn measures(&self) -> Measures {
         let engine = self.server().map(|(server, version)| format!("{server}, NATS {version}"));
         let round_trip = self.statistics.round_trip.filter(|_| engine.is_some());
-        let (keeping, repeated) = (self.jetstream.describe(), self.jetstream.repeats());
+        let (keeping, repeated) = (self.jetstream.describe(), self.jetstream.tickets.repeats);
         Measures { engine, keeping, repeated, round_trip, round_trips: self.round_trips }
     }
 }
@@ -560,9 +553,4 @@ impl std::fmt::Debug for NatsAdapter {
             .field("statistics", &self.statistics())
             .finish_non_exhaustive()
     }
-}
-
-/// An I/O error of the link.
-pub(crate) fn of_io(error: &io::Error) -> Down {
-    connect::broken(error.to_string())
 }

@@ -16,7 +16,7 @@ const PORT: u16 = 4222;
 /// or certificate is used from the next link on.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// The servers, tried in random order. One is enough: it tells the addresses of the others.
+    /// The servers, tried in random order. One is enough: it lists the others.
     pub servers: Vec<Server>,
     /// The prefix of all subjects.
     pub prefix: Prefix,
@@ -129,13 +129,13 @@ pub(crate) fn of_file(path: &Path, error: &io::Error) -> io::Error {
 }
 
 /// The address of a server: `nats://host:port`, `tls://host:port`, or without a scheme. The port
-/// is 4222 if none is said.
+/// is 4222 by default.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Server {
     pub(crate) host: String,
     pub(crate) port: u16,
     pub(crate) is_tls: bool,
-    /// The name in its certificate, if that differs: a server tells the addresses of others.
+    /// The name in its certificate, if that differs: servers list each other by address.
     pub(crate) name: Option<String>,
 }
 
@@ -145,14 +145,14 @@ impl Server {
         self.name.as_deref().unwrap_or(&self.host)
     }
 
-    /// Another server of the same cluster, from the address that this one tells.
-    pub(crate) fn told(&self, address: &str) -> Option<Self> {
-        let mut told: Self = address.parse().ok()?;
-        told.is_tls |= self.is_tls;
-        if told.host.parse::<std::net::IpAddr>().is_ok() {
-            told.name = Some(self.certificate_name().to_owned());
+    /// Another server of the same cluster, by an address that this one lists.
+    pub(crate) fn listed(&self, address: &str) -> Option<Self> {
+        let mut listed: Self = address.parse().ok()?;
+        listed.is_tls |= self.is_tls;
+        if listed.host.parse::<std::net::IpAddr>().is_ok() {
+            listed.name = Some(self.certificate_name().to_owned());
         }
-        Some(told)
+        Some(listed)
     }
 }
 
@@ -166,19 +166,19 @@ impl fmt::Display for Server {
     }
 }
 
-/// What is wrong with a server's address.
+/// Why a server's address is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ServerError {
     /// Its scheme is neither `nats` nor `tls`.
     #[error("a server begins with nats:// or tls://, or has no scheme")]
     Scheme,
-    /// It has no host, or one that cannot be.
+    /// It has no host, or a malformed one.
     #[error("a server is nats://host:port, and this one has no proper host")]
     Host,
-    /// What follows the last colon is not a port.
+    /// It has a malformed port.
     #[error("a server is nats://host:port, and this one has no proper port")]
     Port,
-    /// A name and a password in it would be seen wherever the address is shown.
+    /// It contains a user or password, which would be shown with it.
     #[error("a server's address is shown in logs: user and password have settings of their own")]
     Credentials,
 }
@@ -259,13 +259,13 @@ mod tests {
 
     #[test]
     fn a_told_server_is_as_safe_as_the_one_that_told() {
-        let told = |by: &str, text: &str| by.parse::<Server>().unwrap().told(text).unwrap();
-        let by_name = told("tls://nats.example", "other.example:4223");
+        let listed = |by: &str, text: &str| by.parse::<Server>().unwrap().listed(text).unwrap();
+        let by_name = listed("tls://nats.example", "other.example:4223");
         assert!(by_name.is_tls);
         assert_eq!(by_name.certificate_name(), "other.example");
-        let by_address = told("tls://nats.example", "10.0.0.7:4223");
+        let by_address = listed("tls://nats.example", "10.0.0.7:4223");
         assert_eq!(by_address.certificate_name(), "nats.example");
-        assert!("nats.example".parse::<Server>().unwrap().told("http://x").is_none());
+        assert!("nats.example".parse::<Server>().unwrap().listed("http://x").is_none());
     }
 
     #[test]

@@ -5,7 +5,6 @@
     reason = "made and used in the runtime whose thread has the main table of descriptors"
 )]
 
-use std::fmt::Write as _;
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -22,7 +21,7 @@ use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 
 use crate::config::{Config, Credentials, Secret, Server};
-use crate::nkey::{self, BadCredentials, Nkey};
+use crate::nkey::{self, Nkey};
 use crate::tls;
 use crate::wire::{Decoder, Op};
 
@@ -32,7 +31,7 @@ const ADDRESS_TIME_MAX: Duration = Duration::from_secs(5);
 const ADDRESSES_MAX: usize = 8;
 /// The largest payload, which is the default limit of servers.
 pub(crate) const ENVELOPE_BYTES_MAX: usize = 1 << 20;
-/// The most servers that one may tell of.
+/// The most servers that one may list.
 const KNOWN_SERVERS_MAX: usize = 64;
 
 /// A connection, encrypted or not.
@@ -42,7 +41,7 @@ impl<S: AsyncRead + AsyncWrite + Send + Unpin> Stream for S {}
 /// A link to a server that has answered.
 pub(crate) struct Established {
     pub(crate) stream: Box<dyn Stream>,
-    /// The decoder, with what was read behind the answer.
+    /// The decoder, with the bytes that followed the answer.
     pub(crate) decoder: Decoder,
     /// The other servers of its cluster.
     pub(crate) known_servers: Vec<Server>,
@@ -65,7 +64,7 @@ struct Info {
 /// The servers that another one lists in its `INFO`.
 pub(crate) fn servers_of(by: &Server, json: &[u8]) -> Vec<Server> {
     let info: Info = serde_json::from_slice(json).unwrap_or_default();
-    info.connect_urls.iter().take(KNOWN_SERVERS_MAX).filter_map(|it| by.told(it)).collect()
+    info.connect_urls.iter().take(KNOWN_SERVERS_MAX).filter_map(|it| by.listed(it)).collect()
 }
 
 /// A client's CONNECT. Not `Debug`: it has secrets.
@@ -73,7 +72,7 @@ pub(crate) fn servers_of(by: &Server, json: &[u8]) -> Vec<Server> {
 struct Connect<'a> {
     verbose: bool,
     pedantic: bool,
-    /// Whether it receives what it publishes itself.
+    /// Whether it receives its own messages.
     echo: bool,
     headers: bool,
     no_responders: bool,
@@ -83,13 +82,13 @@ struct Connect<'a> {
     version: &'a str,
     name: &'a str,
     #[serde(flatten)]
-    who: Who,
+    user: User,
 }
 
 /// The credentials in a CONNECT.
 #[derive(Serialize)]
 #[serde(untagged)]
-enum Who {
+enum User {
     None {},
     Password { user: String, pass: String },
     Token { auth_token: String },
@@ -97,9 +96,8 @@ enum Who {
     Jwt { jwt: String, sig: String },
 }
 
-impl Who {
+impl User {
     fn of(credentials: &Credentials, nonce: &str) -> Result<Self, Down> {
-        let bad = |error: BadCredentials| refused(error.to_string());
         let read = |secret: &Secret| {
             secret.reveal().map_err(|error| refused(format!("the credentials: {error}")))
         };
@@ -110,13 +108,13 @@ impl Who {
             }
             Credentials::Token(token) => Self::Token { auth_token: read(token)? },
             Credentials::Nkey(seed) => {
-                let key = Nkey::of_seed(&read(seed)?).map_err(bad)?;
+                let key = Nkey::of_seed(&read(seed)?).map_err(refused)?;
                 Self::Nkey { nkey: key.public(), sig: key.sign(nonce) }
             }
             Credentials::Creds(text) => {
                 let text = read(text)?;
-                let (token, seed) = nkey::parts_of_creds(&text).map_err(bad)?;
-                let sig = Nkey::of_seed(seed).map_err(bad)?.sign(nonce);
+                let (token, seed) = nkey::parts_of_creds(&text).map_err(refused)?;
+                let sig = Nkey::of_seed(seed).map_err(refused)?.sign(nonce);
                 Self::Jwt { jwt: token.to_owned(), sig }
             }
         })
@@ -142,17 +140,14 @@ pub(crate) async fn connect(
     }
     failures.sort_by(|(one, _), (other, _)| one.cmp(other));
     let is_refused = failures.iter().any(|(_, down)| matches!(down, Down::Refused(_)));
-    let mut text = String::new();
-    for (server, down) in failures {
-        let (Down::Broken(why) | Down::Refused(why)) = down;
-        let between = if text.is_empty() { "" } else { "; " };
-        // Writing to a string does not fail.
-        let _ = write!(text, "{between}{server}: {why}");
-    }
-    if text.is_empty() {
-        text.push_str("no server is named");
-    }
-    Err(if is_refused { Down::Refused(text.into()) } else { Down::Broken(text.into()) })
+    let whys = failures
+        .iter()
+        .map(|(server, Down::Broken(why) | Down::Refused(why))| format!("{server}: {why}"));
+    let text = match whys.collect::<Vec<_>>().join("; ") {
+        text if text.is_empty() => "no server is named".to_owned(),
+        text => text,
+    };
+    Err(if is_refused { refused(text) } else { broken(text) })
 }
 
 async fn one(config: &Config, server: Server, name: &str) -> Result<Established, Down> {
@@ -164,11 +159,11 @@ async fn one(config: &Config, server: Server, name: &str) -> Result<Established,
     let mut last = broken("its name has no address");
     for address in addresses.take(ADDRESSES_MAX) {
         let greeted = async {
-            let stream = TcpStream::connect(address).await.map_err(|it| broken(it.to_string()))?;
-            stream.set_nodelay(true).map_err(|error| broken(error.to_string()))?;
-            // A closed link must not deliver what is still in its buffers beside the next link,
-            // which sends that again.
-            stream.set_zero_linger().map_err(|error| broken(error.to_string()))?;
+            let stream = TcpStream::connect(address).await.map_err(broken)?;
+            stream.set_nodelay(true).map_err(broken)?;
+            // A closed link must not deliver what is left in its buffers: the next link sends it
+            // again.
+            stream.set_zero_linger().map_err(broken)?;
             greet(config, &server, stream, name).await
         };
         match timeout(ADDRESS_TIME_MAX, greeted).await {
@@ -200,15 +195,15 @@ async fn greet(
     let info: Info = serde_json::from_slice(&json)
         .map_err(|error| broken(format!("its INFO is not understood: {error}")))?;
     if let Some(most) = info.max_payload.filter(|it| *it < ENVELOPE_BYTES_MAX) {
-        let text = format!("its max_payload is {most}, and envelopes need {ENVELOPE_BYTES_MAX}");
-        return Err(refused(text));
+        let why = format!("its max_payload is {most}, and envelopes need {ENVELOPE_BYTES_MAX}");
+        return Err(refused(why));
     }
     if !config.tls.is_first && (is_tls_necessary || info.tls_required) {
         if !info.tls_required && !info.tls_available {
             return Err(refused("TLS is required here, and it has none"));
         }
         // What follows INFO without encryption could be anybody's.
-        if !decoder.is_empty() {
+        if !decoder.buffer.is_empty() {
             return Err(broken("it says more than INFO before TLS"));
         }
         stream = encrypt(config, server, stream).await?;
@@ -224,15 +219,12 @@ async fn greet(
         lang: "rust",
         version: env!("CARGO_PKG_VERSION"),
         name,
-        who: Who::of(&config.credentials, &info.nonce)?,
+        user: User::of(&config.credentials, &info.nonce)?,
     };
-    let hello = serde_json::to_string(&hello).map_err(|error| broken(error.to_string()))?;
+    let hello = serde_json::to_string(&hello).map_err(broken)?;
     let hello = format!("CONNECT {hello}\r\nPING\r\n");
-    let written = async {
-        stream.write_all(hello.as_bytes()).await?;
-        stream.flush().await
-    };
-    written.await.map_err(|error: io::Error| broken(error.to_string()))?;
+    stream.write_all(hello.as_bytes()).await.map_err(broken)?;
+    stream.flush().await.map_err(broken)?;
     let mut known_servers = servers_of(server, &json);
     loop {
         match read(&mut stream, &mut decoder).await? {
@@ -260,13 +252,11 @@ async fn encrypt(
 
 async fn read(stream: &mut Box<dyn Stream>, decoder: &mut Decoder) -> Result<Op, Down> {
     loop {
-        if let Some(op) = decoder.next().map_err(|error| broken(error.to_string()))? {
+        if let Some(op) = decoder.next().map_err(broken)? {
             return Ok(op);
         }
-        match stream.read_buf(decoder.buffer()).await {
-            Ok(0) => return Err(broken("it closed the connection")),
-            Ok(_) => {}
-            Err(error) => return Err(broken(error.to_string())),
+        if stream.read_buf(&mut decoder.buffer).await.map_err(broken)? == 0 {
+            return Err(broken("it closed the connection"));
         }
     }
 }
@@ -285,15 +275,15 @@ pub(crate) fn of_error(text: &str) -> Down {
     ];
     let lower = text.to_ascii_lowercase();
     let is_refused = REFUSALS.iter().any(|it| lower.contains(it));
-    if is_refused { Down::Refused(text.into()) } else { Down::Broken(text.into()) }
+    if is_refused { refused(text) } else { broken(text) }
 }
 
-pub(crate) fn broken(why: impl Into<Box<str>>) -> Down {
-    Down::Broken(why.into())
+pub(crate) fn broken(why: impl ToString) -> Down {
+    Down::Broken(why.to_string().into())
 }
 
-fn refused(why: impl Into<Box<str>>) -> Down {
-    Down::Refused(why.into())
+fn refused(why: impl ToString) -> Down {
+    Down::Refused(why.to_string().into())
 }
 
 /// Reads into the decoder's buffer.

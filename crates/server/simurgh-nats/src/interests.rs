@@ -5,9 +5,9 @@
 //! back, the old subscriptions stay beside the new ones for a while, for three reasons: the
 //! engine's other servers must learn of the new one first; a server that is about to deliver to the
 //! old one does not look again for the new one; and the two deliveries of one message may have
-//! answers to PINGs between them. Of a message that both bring the first is taken, and one with a
-//! lower number of the same publisher is dropped: the engine delivers what one publisher sent on
-//! one subject in order, for any subscription.
+//! answers to PINGs between them. The first delivery of a message is taken. A message with a lower
+//! number of the same publisher is dropped, since the engine delivers the messages of one publisher
+//! on one subject in order, for any subscription.
 //!
 //! ```text
 //! SUB new, PING k ─► PONG k: in force ─► 250 ms later: UNSUB old, PING m ─► PONG m: only the new
@@ -26,8 +26,8 @@ use crate::wire::{self, Message};
 /// How long old and new subscriptions overlap once the new ones are in force, and how long numbers
 /// are remembered after that: longer than a server is busy with one message.
 pub(crate) const OVERLAP_MS: u64 = 250;
-/// The most numbers that one overlap remembers, each of a publisher on a subject; messages of
-/// others are taken from the old subscriptions only.
+/// The most publishers and subjects whose numbers one overlap remembers; messages of others are taken
+/// from the old subscriptions only.
 const NUMBERS_MAX: usize = 4_096;
 
 /// The first byte of an envelope.
@@ -49,8 +49,8 @@ pub(crate) struct Interests {
     groups: Map<Key, Group>,
     /// The groups in which subscriptions overlap.
     overlapping: Vec<Key>,
-    /// No overlap ends before.
-    next_tick_ms: Option<u64>,
+    /// When [`tick`](Self::tick) has something to do.
+    pub(crate) next_tick_ms: Option<u64>,
     next_sid: u64,
     is_linked: bool,
 }
@@ -98,8 +98,7 @@ enum Phase {
     Both { until_ms: u64 },
     /// The old ones are gone when this PING is answered.
     Ending(PingNumber),
-    /// They are gone. Until then a server may deliver to the new ones what it has delivered to the
-    /// old.
+    /// They are gone. Until then a server may deliver to the new ones what it delivered to the old.
     Over { until_ms: u64 },
 }
 
@@ -327,11 +326,6 @@ impl Interests {
         needs_ping
     }
 
-    /// When [`tick`](Self::tick) has something to do.
-    pub(crate) fn next_tick_ms(&self) -> Option<u64> {
-        self.next_tick_ms
-    }
-
     /// Returns the space of a message's subject if it is wanted and not a duplicate; none if it is
     /// to be dropped.
     pub(crate) fn accept(&mut self, message: &Message) -> Option<Option<Space>> {
@@ -352,7 +346,7 @@ impl Interests {
         (is_wanted && overlap.takes(message)).then_some(Some(key.0))
     }
 
-    /// What a subscription is for.
+    /// The interest that a subscription is for.
     pub(crate) fn interest(&self, sid: u64) -> Option<Interest> {
         Some(match self.by_sid.get(&sid)? {
             Purpose::Nodes(interest) => interest.clone(),

@@ -2,7 +2,7 @@
 //! [`Adapter`](simurgh_cluster::Adapter) for it.
 //!
 //! It speaks NATS's protocol itself, which is a few lines of text, instead of using async-nats. An
-//! adapter has to know what the engine has, and that client does not tell (0.51.0): its `flush`
+//! adapter has to know what the engine has, which that client does not show (0.51.0): its `flush`
 //! waits for the socket and not for an answer to PING; its `drain` forgets a subscription before
 //! the server has; its reconnect sends what was left in its queue before we could send again what
 //! came before it; each subscription has a queue of its own, so the order of messages across two of
@@ -20,8 +20,8 @@
 //! inbox for their answers. The streams are checked over each link, made or changed where that is
 //! allowed, and not used if they are not as they should be.
 //!
-//! Nothing is read from the engine that the owner does not poll: it waits in the sockets, and the
-//! engine ends a link that does not keep up. So nothing is lost on a link that does not break.
+//! Nothing is read from the engine before the owner polls it: it waits in the sockets, and the engine
+//! ends a link that does not keep up. So nothing is lost unless a link breaks.
 //!
 //! The feature `fuzz`, which is off by default, opens the decoder to this project's fuzz targets.
 #![forbid(unsafe_code)]

@@ -7,7 +7,6 @@ use std::time::{Duration, Instant};
 use bytes::BytesMut;
 use simurgh_cluster::adapter::Down;
 
-use crate::adapter::of_io;
 use crate::config::Server;
 use crate::connect::{self, Established, Stream};
 use crate::interests::PingNumber;
@@ -15,13 +14,13 @@ use crate::wire::{Decoder, Message, Op};
 
 /// The longest time between two PINGs.
 const PING_EVERY_MS: u64 = 2_000;
-/// A link on which nothing came for so long after a PING is dead.
+/// A link that is silent for this long after a PING is dead.
 const SILENT_MAX_MS: u64 = 2 * PING_EVERY_MS;
 /// How long published envelopes wait for the PING that confirms them: one for all of that time.
 const CONFIRM_MS: u64 = 20;
-/// So many envelopes are confirmed sooner.
+/// This many envelopes are confirmed sooner.
 const CONFIRM_ENVELOPES: usize = 256;
-/// So many bytes are confirmed sooner.
+/// This many bytes are confirmed sooner.
 const CONFIRM_BYTES: usize = 256 << 10;
 /// The most PINGs without an answer; the next one waits then.
 const PINGS_MAX: usize = 64;
@@ -46,22 +45,23 @@ pub(crate) enum Incoming {
 pub(crate) struct Link {
     stream: Box<dyn Stream>,
     decoder: Decoder,
-    server: Server,
-    version: String,
-    out: BytesMut,
-    since_ms: u64,
-    heard_ms: u64,
-    next_ping: PingNumber,
+    pub(crate) server: Server,
+    pub(crate) version: String,
+    /// What is to be written.
+    pub(crate) out: BytesMut,
+    pub(crate) since_ms: u64,
+    received_ms: u64,
+    pub(crate) next_ping: PingNumber,
     /// PINGs without an answer.
     pings: VecDeque<Ping>,
     pinged_ms: u64,
     /// Something waits for the answer to the next PING, which is to be sent soon.
-    needs_ping: bool,
-    /// How many envelopes were published since the last PING.
-    unconfirmed: usize,
-    unconfirmed_bytes: usize,
+    pub(crate) needs_ping: bool,
+    /// Envelopes published since the last PING.
+    pub(crate) unconfirmed: usize,
+    pub(crate) unconfirmed_bytes: usize,
     confirm_ms: Option<u64>,
-    /// Changes of interests, each with the PING behind it.
+    /// Changes of interests, each with the PING that follows it.
     generations: VecDeque<(u64, PingNumber)>,
     generation: u64,
     up: Up,
@@ -94,7 +94,7 @@ impl Link {
             version,
             out: BytesMut::new(),
             since_ms: now_ms,
-            heard_ms: now_ms,
+            received_ms: now_ms,
             next_ping: 1,
             pings: VecDeque::new(),
             pinged_ms: now_ms,
@@ -106,32 +106,6 @@ impl Link {
             generation: 0,
             up: Up::Fresh(1),
         }
-    }
-
-    /// The output.
-    pub(crate) fn out(&mut self) -> &mut BytesMut {
-        &mut self.out
-    }
-
-    /// The number of the next PING.
-    pub(crate) fn next_ping(&self) -> PingNumber {
-        self.next_ping
-    }
-
-    /// Has the next PING sent soon.
-    pub(crate) fn needs_ping(&mut self) {
-        self.needs_ping = true;
-    }
-
-    /// An envelope of so many bytes was put into `out`.
-    pub(crate) fn published(&mut self, bytes: usize) {
-        self.unconfirmed += 1;
-        self.unconfirmed_bytes += bytes;
-    }
-
-    /// So many envelopes were put into `out` at the beginning.
-    pub(crate) fn published_many(&mut self, envelopes: usize) {
-        self.unconfirmed += envelopes;
     }
 
     /// The changes of this generation were put into `out`.
@@ -173,29 +147,13 @@ impl Link {
         self.up == Up::Yes
     }
 
-    pub(crate) fn since_ms(&self) -> u64 {
-        self.since_ms
-    }
-
-    pub(crate) fn server(&self) -> &Server {
-        &self.server
-    }
-
-    pub(crate) fn version(&self) -> &str {
-        &self.version
-    }
-
-    /// The next operation that was read; none if there is none.
+    /// The next operation that was read, if there is one.
     ///
     /// # Errors
     /// The server sends something malformed.
     pub(crate) fn next(&mut self) -> Result<Option<Incoming>, Down> {
         loop {
-            let op = match self.decoder.next() {
-                Ok(Some(op)) => op,
-                Ok(None) => return Ok(None),
-                Err(error) => return Err(connect::broken(error.to_string())),
-            };
+            let Some(op) = self.decoder.next().map_err(connect::broken)? else { return Ok(None) };
             return Ok(Some(match op {
                 Op::Message(message) => Incoming::Message(message),
                 Op::TooLarge(sid) => Incoming::TooLarge(sid),
@@ -247,7 +205,7 @@ impl Link {
     /// When the link is dead if nothing comes until then. An owner that did not poll for long has
     /// sent no PING in that time, so silence alone says nothing.
     fn dead_ms(&self) -> Option<u64> {
-        Some(self.pings.front()?.sent_ms.max(self.heard_ms) + SILENT_MAX_MS)
+        Some(self.pings.front()?.sent_ms.max(self.received_ms) + SILENT_MAX_MS)
     }
 
     /// Writes as much as possible.
@@ -259,7 +217,7 @@ impl Link {
         if self.out.len() > OUT_BYTES_MAX {
             return Poll::Ready(Err(connect::broken("it does not take what it is told")));
         }
-        written.map_err(|error| of_io(&error))
+        written.map_err(connect::broken)
     }
 
     /// Reads, at least a byte.
@@ -268,17 +226,17 @@ impl Link {
         context: &mut Context<'_>,
         now_ms: u64,
     ) -> Poll<Result<(), Down>> {
-        let buffer = self.decoder.buffer();
+        let buffer = &mut self.decoder.buffer;
         if buffer.capacity() - buffer.len() < READ_BYTES / 2 {
             buffer.reserve(READ_BYTES);
         }
         match std::task::ready!(connect::poll_read(&mut self.stream, buffer, context)) {
             Ok(0) => Poll::Ready(Err(connect::broken("the engine closed the connection"))),
             Ok(_) => {
-                self.heard_ms = now_ms;
+                self.received_ms = now_ms;
                 Poll::Ready(Ok(()))
             }
-            Err(error) => Poll::Ready(Err(of_io(&error))),
+            Err(error) => Poll::Ready(Err(connect::broken(error))),
         }
     }
 

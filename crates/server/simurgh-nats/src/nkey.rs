@@ -15,7 +15,7 @@ const USER: u8 = 20 << 3;
 /// A user's key.
 pub(crate) struct Nkey(Ed25519KeyPair);
 
-/// What is wrong with credentials; shows nothing of them.
+/// Why credentials are refused; shows nothing of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum BadCredentials {
     /// Not 58 characters of base 32, or its sum is wrong.

@@ -15,7 +15,8 @@ use crate::wire;
 pub(crate) struct Outbox {
     waiting: VecDeque<Waiting>,
     bytes: usize,
-    resent: u64,
+    /// Envelopes that were sent again.
+    pub(crate) resent: u64,
 }
 
 #[derive(Debug)]
@@ -94,11 +95,6 @@ impl Outbox {
     pub(crate) fn len(&self) -> usize {
         self.waiting.len()
     }
-
-    /// How many envelopes were sent again.
-    pub(crate) fn resent(&self) -> u64 {
-        self.resent
-    }
 }
 
 #[cfg(test)]
@@ -171,7 +167,7 @@ mod tests {
         outbox.link(3, &mut out);
         outbox.publish(&subject(), envelope(4), Some((3, &mut out))).unwrap();
         assert_eq!(written(&mut out), [(2, true), (3, false), (4, false)]);
-        assert_eq!(outbox.resent(), 1);
+        assert_eq!(outbox.resent, 1);
         outbox.pong(3);
         assert_eq!(outbox.len(), 0);
     }

@@ -66,7 +66,7 @@ impl StreamCount {
     }
 }
 
-/// How many servers a stream is on: an odd number, of which more than half must be there.
+/// How many servers a stream is on: an odd number. More than half of them must run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Replicas {
     /// On one.
@@ -114,7 +114,7 @@ impl fmt::Display for Storage {
 }
 
 impl StreamsConfig {
-    /// So many envelopes of each topic, for so long, and the defaults otherwise.
+    /// Keeps this many envelopes of each topic, for this long, and has the defaults otherwise.
     pub fn of(count_max: u32, age_max: Duration) -> Self {
         Self { count_max, age_max, ..Self::default() }
     }

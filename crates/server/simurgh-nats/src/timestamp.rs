@@ -2,11 +2,11 @@
 
 use std::time::{Duration, UNIX_EPOCH};
 
-/// Bytes of a time with nine digits behind the seconds.
+/// The length of a time with nine digits after the seconds.
 const LONGEST: usize = 30;
 
 /// Milliseconds since 1970 of a time as `2026-11-23T16:22:18.123456789Z`, with up to nine digits
-/// behind the seconds or none; none for another text, or one before 1970.
+/// after the seconds or none; none for another text, or one before 1970.
 pub(crate) fn unix_ms(text: &[u8]) -> Option<u64> {
     // The library takes a point without digits, and any number of them.
     let is_exact = |it: &&str| it.len() <= LONGEST && !it.ends_with(".Z");

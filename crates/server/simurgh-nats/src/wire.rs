@@ -110,16 +110,16 @@ impl Message {
     }
 }
 
-/// What cannot come from a NATS server.
+/// Why bytes are not the protocol of NATS.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Malformed {
-    /// A line without an end.
+    /// A line that is too long.
     #[error("a line of the server's is too long")]
     Line,
     /// An unknown operation.
     #[error("the server says what is no operation of the protocol")]
     Operation,
-    /// A message whose line does not say what it must.
+    /// A message with a malformed line.
     #[error("the server's message has a line that cannot be read")]
     Message,
 }
@@ -127,33 +127,24 @@ pub(crate) enum Malformed {
 /// Decodes operations from bytes.
 #[derive(Debug, Default)]
 pub(crate) struct Decoder {
-    buffer: BytesMut,
+    /// What was read and not decoded yet.
+    pub(crate) buffer: BytesMut,
     /// How many bytes of a message that is too large are still to come.
-    passed_over: usize,
+    left_to_skip: usize,
 }
 
 impl Decoder {
-    /// The buffer to read into.
-    pub(crate) fn buffer(&mut self) -> &mut BytesMut {
-        &mut self.buffer
-    }
-
-    /// Whether no bytes are buffered.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.buffer.is_empty()
-    }
-
     /// The next operation; none, if more bytes are needed.
     ///
     /// # Errors
     /// The bytes are malformed, so nothing after them can be understood.
     pub(crate) fn next(&mut self) -> Result<Option<Op>, Malformed> {
         loop {
-            if self.passed_over > 0 {
-                let there = self.passed_over.min(self.buffer.len());
+            if self.left_to_skip > 0 {
+                let there = self.left_to_skip.min(self.buffer.len());
                 self.buffer.advance(there);
-                self.passed_over -= there;
-                if self.passed_over > 0 {
+                self.left_to_skip -= there;
+                if self.left_to_skip > 0 {
                     return Ok(None);
                 }
             }
@@ -183,7 +174,7 @@ impl Decoder {
             Head::read(&self.buffer[..line_bytes]).ok_or(Malformed::Message)?;
         let whole_bytes = line_bytes + bytes + 2;
         if bytes > MESSAGE_BYTES_MAX {
-            self.passed_over = whole_bytes;
+            self.left_to_skip = whole_bytes;
             return Ok(Some(Op::TooLarge(sid)));
         }
         if self.buffer.len() < whole_bytes {
@@ -200,7 +191,7 @@ impl Decoder {
     }
 }
 
-/// An operation of one line; none for one without a meaning here.
+/// An operation of one line; none for one that is ignored.
 fn control(line: &[u8]) -> Result<Option<Op>, Malformed> {
     Ok(Some(match line {
         b"PING" => Op::Ping,

@@ -1,8 +1,10 @@
-//! Base64url without padding (RFC 4648 §5, RFC 7515 §2), of which each text has one form only:
-//! bits that belong to no byte have to be zero, so that no two tokens mean the same.
+//! Base64url without padding (RFC 4648 §5, RFC 7515 §2). Unused bits at the end must be zero, so
+//! that the same bytes have one form only.
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+
+use crate::error::{Part, TokenError};
 
 pub(crate) fn encode(bytes: impl AsRef<[u8]>) -> String {
     URL_SAFE_NO_PAD.encode(bytes)
@@ -11,4 +13,10 @@ pub(crate) fn encode(bytes: impl AsRef<[u8]>) -> String {
 /// None: it is not base64url.
 pub(crate) fn decode(text: &str) -> Option<Vec<u8>> {
     URL_SAFE_NO_PAD.decode(text).ok()
+}
+
+/// The bytes of a part of a token.
+pub(crate) fn decode_part(text: &str, part: Part) -> Result<Vec<u8>, TokenError> {
+    let why = "it is not base64url without padding";
+    decode(text).ok_or_else(|| TokenError::malformed(part, why))
 }

@@ -1,8 +1,8 @@
-//! What a good token says.
+//! The claims of a verified token.
 
 use serde_json::{Map, Value};
 
-/// What a token says, once it was found good.
+/// The claims of a token that was verified.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Claims {
     claims: Map<String, Value>,
@@ -34,50 +34,59 @@ impl Claims {
         }
     }
 
-    /// All of it: the claims of a JWT; of a `Phoenix.Token` its data, if that is a map, and else
+    /// All claims of a JWT; of a `Phoenix.Token` its data if that is a map, otherwise
     /// `{"data": data}`.
     #[must_use]
     pub fn claims(&self) -> &Map<String, Value> {
         &self.claims
     }
 
-    /// The same, to keep.
+    /// As [`claims`](Self::claims), owned.
     #[must_use]
     pub fn into_claims(self) -> Map<String, Value> {
         self.claims
     }
 
-    /// One of them.
+    /// One claim.
     #[must_use]
     pub fn get(&self, name: &str) -> Option<&Value> {
         self.claims.get(name)
     }
 
-    /// Whom the token is about: `sub`, or else `user_id`, or else the data of a `Phoenix.Token`;
-    /// each as far as it is a string or a number.
+    /// The user that the token is about: `sub`, otherwise `user_id`, otherwise the data of a
+    /// `Phoenix.Token`; none unless that is a string or a number.
     #[must_use]
     pub fn subject(&self) -> Option<&str> {
         self.subject.as_deref()
     }
 
-    /// When it was signed, in seconds since the Unix epoch, if it says so.
+    /// When it was signed, in seconds since the Unix epoch; none if the token does not say.
     #[must_use]
     pub fn issued_at(&self) -> Option<u64> {
         self.issued_at
     }
 
-    /// Until when it is good, in seconds since the Unix epoch, without any leeway; none: for ever.
+    /// When it expires, in seconds since the Unix epoch, without any leeway; none: never.
     #[must_use]
     pub fn expires_at(&self) -> Option<u64> {
         self.expires_at
     }
 }
 
-/// Whom claims are about.
+/// As [`Claims::subject`].
 pub(crate) fn subject(claims: &Map<String, Value>) -> Option<String> {
     ["sub", "user_id"].into_iter().find_map(|name| claims.get(name).and_then(text))
 }
 
+/// As [`Claims::subject`], of the data of a `Phoenix.Token`.
+pub(crate) fn subject_of_data(data: &Value) -> Option<String> {
+    match data {
+        Value::Object(claims) => subject(claims),
+        data => text(data),
+    }
+}
+
+/// A string or a number, as text.
 pub(crate) fn text(value: &Value) -> Option<String> {
     match value {
         Value::String(text) => Some(text.clone()),

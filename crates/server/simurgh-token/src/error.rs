@@ -1,74 +1,114 @@
-//! What is wrong with a token, and what is wrong with a key: the first is the fault of whoever
-//! brought or made the token, the second the operator's.
+//! Errors of tokens, which are the fault of the client or of the issuer, and errors of keys, which
+//! are the operator's.
 
 use std::fmt;
 use std::time::Duration;
 
-use crate::jwt::Algorithm;
+use crate::algorithm::Algorithm;
 
 /// Why a token was refused.
 ///
 /// `Display` says whose fault it is and what to do, for logs and for people; it repeats names that
 /// stand in the token (`kid`, `alg`, `iss`), shortened, and never a claim beyond those, a signature
-/// or a key. What a client is told is [`reason`](Self::reason).
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// or a key. [`reason`](Self::reason) is for the client.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum TokenError {
     /// The token asks for an algorithm that is not allowed here.
+    #[error(
+        "the token's alg is {}, and the keys held here are for {}: its issuer has to sign with one of \
+         these",
+        short(found),
+        names(allowed)
+    )]
     Algorithm {
         /// Its `alg`.
         found: String,
-        /// What the keys that are held are for.
+        /// The algorithms of the keys held here.
         allowed: Vec<Algorithm>,
     },
-    /// `aud` names none of those that are accepted, or is not there.
+    /// `aud` is missing, or names no accepted audience.
+    #[error("the token is for others: its aud names none of the audiences accepted here")]
     Audience,
-    /// The token is encrypted, which is not read.
+    /// The token is encrypted; only signed ones are read.
+    #[error(
+        "the token is encrypted: its issuer has to sign it instead (Phoenix.Token.sign, a JWS)"
+    )]
     Encrypted,
-    /// The token was good until some time ago.
+    /// The token has expired.
+    #[error(
+        "the token expired {} ago: its client has to fetch a new one",
+        words(*ago)
+    )]
     Expired {
         /// How long ago.
         ago: Duration,
     },
-    /// `iss` is none of those that are accepted, or is not there.
+    /// `iss` is missing, or is not an accepted issuer.
+    #[error(
+        "{}",
+        issuer(found.as_deref())
+    )]
     Issuer {
         /// The issuer that it names.
         found: Option<String>,
     },
-    /// Bytes that are no token.
+    /// It is not a token.
+    #[error("the token is malformed, {part}: {why}")]
     Malformed {
         /// Where.
         part: Part,
         /// What was found there.
         why: String,
     },
-    /// There is no token.
+    /// No token was sent.
+    #[error("there is no token: the client has to send one")]
     Missing,
-    /// A claim that is required is not there.
+    /// A required claim is missing.
+    #[error("the token has no {claim}: its issuer has to add it")]
     MissingClaim {
         /// Its name.
         claim: &'static str,
     },
-    /// The token will be good, but is not yet.
+    /// The token is not valid yet.
+    #[error(
+        "the token is good in {} only ({claim}): it was used too early, or the clocks of its issuer and of \
+         this server differ",
+        words(*after)
+    )]
     NotYetValid {
-        /// What says so: `nbf`, `iat`, or `signed` of a `Phoenix.Token`.
+        /// The claim that says so: `nbf`, `iat`, or `signed` of a `Phoenix.Token`.
         claim: &'static str,
         /// How long that is from now.
         after: Duration,
     },
-    /// The signature is of none of the keys that are held.
+    /// No key held here has made the signature.
+    #[error(
+        "the token's signature is of no key held here: it was signed with another key, secret or salt, \
+         or changed since"
+    )]
     Signature,
-    /// The token is longer than any that is read.
+    /// The token is longer than [`TOKEN_BYTES_MAX`](crate::TOKEN_BYTES_MAX).
+    #[error(
+        "the token has {bytes} bytes, and none of more than {} is read",
+        crate::TOKEN_BYTES_MAX
+    )]
     TooLong {
         /// Its length.
         bytes: usize,
     },
-    /// `kid` names a key that is not held.
+    /// `kid` names a key that is not held here.
+    #[error(
+        "the token's kid is {}, and no key of that name is held here: it is foreign, or its issuer has new \
+         keys",
+        short(kid)
+    )]
     UnknownKey {
         /// The name.
         kid: String,
     },
     /// The token says that it is not signed (`alg` is `none`).
+    #[error("the token is not signed (alg none): anybody can write it")]
     Unsigned,
 }
 
@@ -78,11 +118,11 @@ pub enum TokenError {
 pub enum Part {
     /// The whole: its parts and the dots between them.
     Whole,
-    /// What stands before the first dot.
+    /// The part before the first dot.
     Header,
-    /// What is signed: claims, or a term.
+    /// The claims, or the term.
     Payload,
-    /// What stands behind the last dot.
+    /// The part after the last dot.
     Signature,
 }
 
@@ -105,29 +145,23 @@ impl TokenError {
             Self::UnknownKey { .. } => "unknown_key",
             Self::Issuer { .. } => "wrong_issuer",
             Self::Audience => "wrong_audience",
-            Self::Algorithm { .. }
-            | Self::Encrypted
-            | Self::Malformed { .. }
-            | Self::MissingClaim { .. }
-            | Self::Signature
-            | Self::TooLong { .. }
-            | Self::Unsigned => "invalid",
+            _ => "invalid",
         }
     }
 
-    /// Whether a new token of the same kind would do: the client should fetch one.
+    /// Whether it has expired: the client should fetch a new one.
     #[must_use]
     pub fn is_expired(&self) -> bool {
         matches!(self, Self::Expired { .. })
     }
 
-    /// Whether the same token will do later, or would if the clocks agreed.
+    /// Whether it is not valid yet: the same token may do later.
     #[must_use]
     pub fn is_not_yet_valid(&self) -> bool {
         matches!(self, Self::NotYetValid { .. })
     }
 
-    /// Whether there was no token at all.
+    /// Whether no token was sent.
     #[must_use]
     pub fn is_missing(&self) -> bool {
         matches!(self, Self::Missing)
@@ -145,80 +179,12 @@ impl TokenError {
         matches!(self, Self::Signature | Self::Unsigned | Self::Algorithm { .. })
     }
 
-    /// Whether it is not a token that can be read.
+    /// Whether it cannot be read as a token.
     #[must_use]
     pub fn is_malformed(&self) -> bool {
         matches!(self, Self::Malformed { .. } | Self::TooLong { .. } | Self::Encrypted)
     }
 }
-
-impl fmt::Display for TokenError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Algorithm { found, allowed } => {
-                let allowed: Vec<_> = allowed.iter().map(|it| it.name()).collect();
-                let (found, allowed) = (short(found), allowed.join(", "));
-                write!(
-                    f,
-                    "the token's alg is {found}, and the keys held here are for {allowed}: "
-                )?;
-                f.write_str("its issuer has to sign with one of these")
-            }
-            Self::Audience => f.write_str(
-                "the token is for others: its aud names none of the audiences accepted here",
-            ),
-            Self::Encrypted => f.write_str(
-                "the token is encrypted: its issuer has to sign it instead (Phoenix.Token.sign, a \
-                 JWS)",
-            ),
-            Self::Expired { ago } => {
-                write!(
-                    f,
-                    "the token expired {} ago: its client has to fetch a new one",
-                    words(*ago)
-                )
-            }
-            Self::Issuer { found: Some(found) } => {
-                write!(f, "the token's iss is {}, which is not accepted here", short(found))
-            }
-            Self::Issuer { found: None } => {
-                f.write_str("the token has no iss, and only those of known issuers are accepted")
-            }
-            Self::Malformed { part, why } => {
-                write!(f, "the token is malformed, {part}: {why}")
-            }
-            Self::Missing => f.write_str("there is no token: the client has to send one"),
-            Self::MissingClaim { claim } => {
-                write!(f, "the token has no {claim}: its issuer has to add it")
-            }
-            Self::NotYetValid { claim, after } => write!(
-                f,
-                "the token is good in {} only ({claim}): it was used too early, or the clocks of \
-                 its issuer and of this server differ",
-                words(*after)
-            ),
-            Self::Signature => f.write_str(
-                "the token's signature is of no key held here: it was signed with another key, \
-                 secret or salt, or changed since",
-            ),
-            Self::TooLong { bytes } => {
-                let most = crate::TOKEN_BYTES_MAX;
-                write!(f, "the token has {bytes} bytes, and none of more than {most} is read")
-            }
-            Self::UnknownKey { kid } => write!(
-                f,
-                "the token's kid is {}, and no key of that name is held here: it is foreign, or \
-                 its issuer has new keys",
-                short(kid)
-            ),
-            Self::Unsigned => {
-                f.write_str("the token is not signed (alg none): anybody can write it")
-            }
-        }
-    }
-}
-
-impl std::error::Error for TokenError {}
 
 impl fmt::Display for Part {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -246,7 +212,26 @@ impl KeyError {
     }
 }
 
-/// A text that somebody else chose: quoted, escaped, and not longer than a line bears.
+fn names(algorithms: &[Algorithm]) -> String {
+    let names: Vec<_> = algorithms.iter().map(|it| it.name()).collect();
+    names.join(", ")
+}
+
+fn issuer(found: Option<&str>) -> String {
+    match found {
+        Some(found) => {
+            format!("the token's iss is {}, which is not accepted here", short(found))
+        }
+        None => "the token has no iss, and only those of known issuers are accepted".to_owned(),
+    }
+}
+
+/// Where a text stops being JSON; nothing of the text itself, which may be secret.
+pub(crate) fn not_json(error: &serde_json::Error) -> String {
+    format!("is not JSON at line {}, column {}", error.line(), error.column())
+}
+
+/// A text that somebody else chose: quoted, escaped, and cut to fit into a line.
 pub(crate) fn short(text: &str) -> String {
     match text.char_indices().nth(CHARACTERS_MAX) {
         None => format!("{text:?}"),

@@ -1,4 +1,4 @@
-//! Erlang's external term format, as far as JSON has a word for it.
+//! Erlang's external term format, as far as JSON has the same values.
 //!
 //! `term_to_binary/1` writes it and a `Phoenix.Token` carries it. The source of the tags is
 //! [The External Term Format](https://www.erlang.org/doc/apps/erts/erl_ext_dist.html). Nothing is
@@ -27,7 +27,7 @@ pub const DEPTH_MAX: usize = 32;
 /// small integers, less for all else.
 ///
 /// # Errors
-/// What is cut off, has bytes behind its end, is nested deeper than [`DEPTH_MAX`], or has no word
+/// It is cut off, has bytes after its end, is nested deeper than [`DEPTH_MAX`], or has no equivalent
 /// in JSON.
 pub fn decode(bytes: &[u8]) -> Result<Value, EtfError> {
     let mut reader = Reader { bytes, at: 0 };
@@ -49,14 +49,14 @@ pub fn decode(bytes: &[u8]) -> Result<Value, EtfError> {
 /// A string is a binary, an object a map with binaries as keys, an array a list.
 ///
 /// # Errors
-/// What is nested deeper than [`DEPTH_MAX`], or longer than Erlang's 32 bits count.
+/// It is nested deeper than [`DEPTH_MAX`], or longer than 32 bits can count.
 pub fn encode(value: &Value) -> Result<Vec<u8>, EtfError> {
     let mut bytes = vec![VERSION];
     write(&mut bytes, value, DEPTH_MAX)?;
     Ok(bytes)
 }
 
-/// An element of a tuple: a value, or an atom that JSON has no word for.
+/// An element of a tuple: a value, or an atom without an equivalent in JSON.
 pub(crate) enum Element<'a> {
     Value(&'a Value),
     Atom(&'static str),
@@ -79,7 +79,7 @@ pub(crate) fn is_tuple(bytes: &[u8]) -> bool {
     matches!(bytes, [VERSION, SMALL_TUPLE | LARGE_TUPLE, ..])
 }
 
-/// Why bytes are no term, or not one for JSON.
+/// Why bytes are not a term, or have no equivalent in JSON.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("Erlang term, byte {at}: {why}")]
 pub struct EtfError {
@@ -131,14 +131,15 @@ impl<'a> Reader<'a> {
         Ok(byte)
     }
 
-    fn two(&mut self) -> Result<usize, EtfError> {
-        Ok(usize::from(u16::from_be_bytes(self.array()?)))
-    }
-
-    fn four(&mut self) -> Result<usize, EtfError> {
+    /// How many bytes, digits or elements a term of this tag has: one, two or four bytes say it.
+    fn count(&mut self, tag: u8) -> Result<usize, EtfError> {
         let at = self.at;
-        let count = u32::from_be_bytes(self.array()?);
-        usize::try_from(count).map_err(|_| self.error_at(at, "it is longer than memory"))
+        match tag {
+            SMALL_BIG | SMALL_TUPLE | SMALL_ATOM | SMALL_ATOM_UTF8 => Ok(self.byte()?.into()),
+            STRING | ATOM | ATOM_UTF8 => Ok(u16::from_be_bytes(self.array()?).into()),
+            _ => usize::try_from(u32::from_be_bytes(self.array()?))
+                .map_err(|_| self.error_at(at, "it is longer than memory")),
+        }
     }
 
     fn term(&mut self, depth: usize) -> Result<Value, EtfError> {
@@ -149,14 +150,7 @@ impl<'a> Reader<'a> {
         match self.byte()? {
             SMALL_INTEGER => Ok(self.byte()?.into()),
             INTEGER => Ok(i32::from_be_bytes(self.array()?).into()),
-            SMALL_BIG => {
-                let digits = usize::from(self.byte()?);
-                self.big(at, digits)
-            }
-            LARGE_BIG => {
-                let digits = self.four()?;
-                self.big(at, digits)
-            }
+            tag @ (SMALL_BIG | LARGE_BIG) => self.big(at, tag),
             NEW_FLOAT => {
                 let float = Number::from_f64(f64::from_be_bytes(self.array()?));
                 float.map(Value::Number).ok_or_else(|| self.error_at(at, "the float is not finite"))
@@ -172,16 +166,12 @@ impl<'a> Reader<'a> {
             BINARY => self.binary().map(Value::String),
             NIL => Ok(Value::Array(Vec::new())),
             STRING => {
-                let count = self.two()?;
+                let count = self.count(STRING)?;
                 Ok(self.take(count)?.iter().map(|byte| Value::from(*byte)).collect())
             }
             LIST => self.list(depth),
-            SMALL_TUPLE => {
-                let count = usize::from(self.byte()?);
-                self.terms(count, depth).map(Value::Array)
-            }
-            LARGE_TUPLE => {
-                let count = self.four()?;
+            tag @ (SMALL_TUPLE | LARGE_TUPLE) => {
+                let count = self.count(tag)?;
                 self.terms(count, depth).map(Value::Array)
             }
             MAP => self.map(depth).map(Value::Object),
@@ -190,7 +180,8 @@ impl<'a> Reader<'a> {
     }
 
     /// An integer of any length: its sign, then its bytes, the least first.
-    fn big(&mut self, at: usize, digits: usize) -> Result<Value, EtfError> {
+    fn big(&mut self, at: usize, tag: u8) -> Result<Value, EtfError> {
+        let digits = self.count(tag)?;
         let negative = self.byte()? != 0;
         let bytes = self.take(digits)?;
         let significant = bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
@@ -208,37 +199,30 @@ impl<'a> Reader<'a> {
     }
 
     fn atom(&mut self, tag: u8) -> Result<String, EtfError> {
-        let count = match tag {
-            ATOM | ATOM_UTF8 => self.two()?,
-            _ => usize::from(self.byte()?),
-        };
+        let count = self.count(tag)?;
         let at = self.at;
         let name = self.take(count)?;
         match tag {
-            // Latin-1, whose bytes are the first code points.
+            // Latin-1: each byte is its code point.
             ATOM | SMALL_ATOM => Ok(name.iter().copied().map(char::from).collect()),
             _ => self.text(at, name),
         }
     }
 
     fn binary(&mut self) -> Result<String, EtfError> {
-        let count = self.four()?;
+        let count = self.count(BINARY)?;
         let at = self.at;
         let bytes = self.take(count)?;
         self.text(at, bytes)
     }
 
     fn text(&self, at: usize, bytes: &[u8]) -> Result<String, EtfError> {
-        match std::str::from_utf8(bytes) {
-            Ok(text) => Ok(text.to_owned()),
-            Err(_) => {
-                Err(self.error_at(at, "a binary is not UTF-8; sign it as text, such as Base64"))
-            }
-        }
+        let why = "a binary is not UTF-8; sign it as text, such as Base64";
+        std::str::from_utf8(bytes).map(str::to_owned).map_err(|_| self.error_at(at, why))
     }
 
     fn terms(&mut self, count: usize, depth: usize) -> Result<Vec<Value>, EtfError> {
-        // Each takes a byte at least: what is announced and not there costs no memory.
+        // Each takes at least a byte, so a length beyond the end costs no memory.
         if count > self.rest().len() {
             return Err(self.error("it is cut off"));
         }
@@ -246,7 +230,7 @@ impl<'a> Reader<'a> {
     }
 
     fn list(&mut self, depth: usize) -> Result<Value, EtfError> {
-        let count = self.four()?;
+        let count = self.count(LIST)?;
         let elements = self.terms(count, depth)?;
         let at = self.at;
         match self.byte()? {
@@ -256,7 +240,7 @@ impl<'a> Reader<'a> {
     }
 
     fn map(&mut self, depth: usize) -> Result<Map<String, Value>, EtfError> {
-        let count = self.four()?;
+        let count = self.count(MAP)?;
         if count > self.rest().len() / 2 {
             return Err(self.error("it is cut off"));
         }
@@ -285,7 +269,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// What a tag that is not read stands for.
+/// Why a term of this tag is refused.
 fn refused(tag: u8) -> &'static str {
     match tag {
         77 => "a bit string has no word in JSON",

@@ -1,14 +1,14 @@
-//! What a token says of itself, for people: nothing here is verified.
+//! The contents of a token, for people: nothing here is verified.
 
 use std::fmt::Write as _;
 use std::time::{Duration, UNIX_EPOCH};
 
 use serde_json::{Map, Value, json};
 
-use crate::claims::{subject, text};
-use crate::error::{TokenError, words};
+use crate::claims::{subject, subject_of_data, text};
+use crate::error::{TokenError, short, words};
 use crate::jwt::{self, Algorithm};
-use crate::phoenix::{self, MaxAge};
+use crate::phoenix;
 
 /// Reads a token without a key.
 ///
@@ -33,7 +33,7 @@ use crate::phoenix::{self, MaxAge};
 /// ```
 ///
 /// # Errors
-/// What is no token, or is encrypted.
+/// It is not a token, or is encrypted.
 pub fn inspect(token: &str) -> Result<Inspection, TokenError> {
     if phoenix::is_phoenix(token) {
         return of_phoenix(&phoenix::Parts::of(token)?);
@@ -44,31 +44,31 @@ pub fn inspect(token: &str) -> Result<Inspection, TokenError> {
     of_jwt(&jwt::Parts::of(token)?)
 }
 
-/// What a token says of itself.
+/// The contents of a token, unverified.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct Inspection {
-    /// What it is.
+    /// Its format.
     pub format: Format,
-    /// How it says it is signed: `alg`.
+    /// The algorithm it names: `alg`.
     pub algorithm: String,
     /// The header of a JWT; nothing of a `Phoenix.Token`.
     pub header: Map<String, Value>,
     /// The claims of a JWT, or the data of a `Phoenix.Token`.
     pub claims: Value,
-    /// Whom it is about, as [`Claims::subject`](crate::Claims::subject) has it.
+    /// The user it is about, as [`Claims::subject`](crate::Claims::subject).
     pub subject: Option<String>,
     /// When it was signed, in seconds since the Unix epoch.
     pub issued_at: Option<f64>,
-    /// Before when it is not good.
+    /// When it becomes valid, in seconds since the Unix epoch.
     pub not_before: Option<f64>,
-    /// Until when it is good.
+    /// When it expires, in seconds since the Unix epoch.
     pub expires_at: Option<f64>,
-    /// How long its signature is.
+    /// The length of its signature.
     pub signature_bytes: usize,
 }
 
-/// What a token is.
+/// The format of a token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Format {
     /// A JSON Web Token.
@@ -89,20 +89,20 @@ impl Format {
 }
 
 impl Inspection {
-    /// In lines, with times in words beside `now`, which is since the Unix epoch.
+    /// As lines of text, with times relative to `now`, which is since the Unix epoch.
     #[must_use]
     pub fn text(&self, now: Duration) -> String {
-        let mut text = String::new();
+        let mut lines = String::new();
         let mut line = |name: &str, value: &str| {
-            let _ = writeln!(text, "{name:<10} {value}");
+            let _ = writeln!(lines, "{name:<10} {value}");
         };
         line("format", self.format.name());
         line("algorithm", &self.described_algorithm());
-        if let Some(id) = self.header.get("kid").and_then(crate::claims::text) {
-            line("key", &crate::error::short(&id));
+        if let Some(id) = self.header.get("kid").and_then(text) {
+            line("key", &short(&id));
         }
         if let Some(subject) = &self.subject {
-            line("subject", &crate::error::short(subject));
+            line("subject", &short(subject));
         }
         let time = |seconds: f64| when(seconds, now.as_secs_f64());
         if let Some(issued_at) = self.issued_at {
@@ -114,14 +114,14 @@ impl Inspection {
         line("expires", &self.expires_at.map_or_else(|| "never".to_owned(), time));
         line("signature", &format!("{} bytes", self.signature_bytes));
         if self.format == Format::Jwt {
-            let _ = writeln!(text, "header     {}", Value::Object(self.header.clone()));
+            let _ = writeln!(lines, "header     {}", Value::Object(self.header.clone()));
         }
         let claims = serde_json::to_string_pretty(&self.claims).unwrap_or_default();
-        let _ = writeln!(text, "claims     {claims}");
-        text
+        let _ = writeln!(lines, "claims     {claims}");
+        lines
     }
 
-    /// The same as an object.
+    /// As a JSON object.
     #[must_use]
     pub fn json(&self) -> Value {
         json!({
@@ -146,7 +146,7 @@ impl Inspection {
             }
             (_, Some(Algorithm::Hs256)) => format!("{name}, by a shared secret"),
             (_, Some(_)) => format!("{name}, by a private key"),
-            (_, None) => format!("{}, which is not known here", crate::error::short(name)),
+            (_, None) => format!("{}, which is not known here", short(name)),
         }
     }
 }
@@ -154,22 +154,14 @@ impl Inspection {
 fn of_phoenix(parts: &phoenix::Parts<'_>) -> Result<Inspection, TokenError> {
     let signed = parts.unverified()?;
     let seconds = |ms: i64| ms as f64 / 1000.0;
-    let expires_at = match signed.max_age {
-        MaxAge::Infinity => None,
-        MaxAge::Within(_) => signed.expires_at_ms().map(seconds),
-    };
-    let subject = match &signed.data {
-        Value::Object(claims) => subject(claims),
-        data => text(data),
-    };
     Ok(Inspection {
         format: Format::Phoenix,
         algorithm: parts.digest.name().to_owned(),
         header: Map::new(),
-        subject,
+        subject: subject_of_data(&signed.data),
         issued_at: Some(seconds(signed.signed_at_ms)),
         not_before: None,
-        expires_at,
+        expires_at: signed.expires_at_ms().map(seconds),
         claims: signed.data,
         signature_bytes: parts.tag.len(),
     })
@@ -199,7 +191,7 @@ fn when(seconds: f64, now: f64) -> String {
         true => format!("{} ago", words(distance)),
         false => format!("in {}", words(distance)),
     };
-    // Beyond the year 9999 nothing is written that way.
+    // RFC 3339 ends with the year 9999.
     let date = Duration::try_from_secs_f64(seconds.floor()).ok();
     let date = date.filter(|date| date.as_secs() < 253_402_300_800);
     match date.and_then(|date| UNIX_EPOCH.checked_add(date)) {

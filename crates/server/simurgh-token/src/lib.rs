@@ -1,23 +1,24 @@
-//! Tokens that say who connects: `Phoenix.Token` and JSON Web Tokens, signed and verified.
+//! Tokens that identify the user who connects: `Phoenix.Token` and JSON Web Tokens, signed and verified.
 //!
 //! ```text
 //!   settings ─► Verifier ── verify(token, now) ─► Claims        who, until when
 //!                                              └► TokenError    whose fault, a word for the wire
 //!   key ──────► Signer ──── mint(data, now, lifetime) ─► token
-//!   token ────► inspect ─► what it says of itself, unverified
-//!   Rule ───── allows(topic, &Claims)                           whom a topic is for
+//!   token ────► inspect ─► its contents, unverified
+//!   Rule ───── allows(topic, &Claims)                           who may join a topic
 //! ```
 //! - [`phoenix`]: what `Phoenix.Token.sign/4` makes, byte for byte, so that a Phoenix application
 //!   signs and a Simurgh server verifies, or the other way round.
 //! - [`jwt`]: HS256, RS256, ES256 and EdDSA, keys as secret, PEM or JWKS.
 //! - [`etf`]: the terms inside a `Phoenix.Token`, as JSON.
 //!
-//! There is no clock and no I/O: times are arguments, as a [`Duration`] since the Unix epoch, and
-//! keys are texts. Only signing by ES256 and RS256 asks the system for randomness. Cryptography is
+//! Without a clock and without I/O: times are arguments, as a [`Duration`] since the Unix epoch, and
+//! keys are texts. Only signing by ES256 and RS256 asks the system for random numbers. Cryptography is
 //! `ring`'s, and MACs are compared in constant time.
 
 #![forbid(unsafe_code)]
 
+mod algorithm;
 mod base64url;
 mod claims;
 mod error;
@@ -36,10 +37,10 @@ pub use inspect::{Format, Inspection, inspect};
 pub use rule::{Rule, RuleError, Template};
 pub use verifier::{JwtSettings, KeySource, PhoenixSettings, Settings, Signer, Verifier};
 
-/// The longest token that is read, in bytes: what a request's head has room for.
+/// The longest token that is read, in bytes: it has to fit into the head of a request.
 pub const TOKEN_BYTES_MAX: usize = 16 * 1024;
 
-/// By how much clocks may differ where nothing else is said.
+/// By how much clocks may differ, by default.
 const LEEWAY: Duration = Duration::from_secs(5);
 
 const THREE_PARTS: &str = "it is not of three parts with dots between";
@@ -52,7 +53,7 @@ fn check_length(token: &str) -> Result<(), TokenError> {
     }
 }
 
-/// Milliseconds, as far as they can be counted.
+/// Milliseconds; the largest number if there are too many.
 fn millis(duration: Duration) -> i64 {
     i64::try_from(duration.as_millis()).unwrap_or(i64::MAX)
 }

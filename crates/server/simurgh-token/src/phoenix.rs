@@ -6,7 +6,7 @@
 //! The HMAC is of everything before the second dot, by a key that PBKDF2 makes of `secret_key_base`
 //! and a salt. The source is plug_crypto 2.1 (`Plug.Crypto`, `Plug.Crypto.MessageVerifier`,
 //! `Plug.Crypto.KeyGenerator`), which Phoenix calls. As there, payloads of older versions are read
-//! too: `{data, signed_ms}` and `%{data: data, signed: signed_ms}`, good for a day.
+//! too: `{data, signed_ms}` and `%{data: data, signed: signed_ms}`, valid for a day.
 //!
 //! ```
 //! use std::time::Duration;
@@ -29,6 +29,7 @@ use std::time::Duration;
 use ring::{hmac, pbkdf2};
 use serde_json::Value;
 
+use crate::base64url::decode_part;
 use crate::error::{KeyError, Part, TokenError};
 use crate::etf::Element;
 use crate::{base64url, etf, millis};
@@ -38,12 +39,12 @@ use crate::{base64url, etf, millis};
 pub enum MaxAge {
     /// For ever: Phoenix's `:infinity`.
     Infinity,
-    /// For so long; nothing: it never is.
+    /// For this long; a token of zero is never valid.
     Within(Duration),
 }
 
 impl MaxAge {
-    /// What Phoenix takes when nothing is said.
+    /// The default of Phoenix.
     pub const DAY: Self = Self::Within(Duration::from_secs(86_400));
 }
 
@@ -62,42 +63,37 @@ pub enum Digest {
 impl Digest {
     const ALL: [Self; 3] = [Self::Sha256, Self::Sha384, Self::Sha512];
 
-    /// The first part of a token: base64url of `HS256`, `HS384`, `HS512`.
+    fn functions(self) -> Functions {
+        let (protected, name, hmac, pbkdf2) = match self {
+            Self::Sha256 => ("SFMyNTY", "HS256", hmac::HMAC_SHA256, pbkdf2::PBKDF2_HMAC_SHA256),
+            Self::Sha384 => ("SFMzODQ", "HS384", hmac::HMAC_SHA384, pbkdf2::PBKDF2_HMAC_SHA384),
+            Self::Sha512 => ("SFM1MTI", "HS512", hmac::HMAC_SHA512, pbkdf2::PBKDF2_HMAC_SHA512),
+        };
+        Functions { protected, name, hmac, pbkdf2 }
+    }
+
+    /// The first part of a token.
     fn protected(self) -> &'static str {
-        match self {
-            Self::Sha256 => "SFMyNTY",
-            Self::Sha384 => "SFMzODQ",
-            Self::Sha512 => "SFM1MTI",
-        }
-    }
-
-    fn hmac(self) -> hmac::Algorithm {
-        match self {
-            Self::Sha256 => hmac::HMAC_SHA256,
-            Self::Sha384 => hmac::HMAC_SHA384,
-            Self::Sha512 => hmac::HMAC_SHA512,
-        }
-    }
-
-    fn pbkdf2(self) -> pbkdf2::Algorithm {
-        match self {
-            Self::Sha256 => pbkdf2::PBKDF2_HMAC_SHA256,
-            Self::Sha384 => pbkdf2::PBKDF2_HMAC_SHA384,
-            Self::Sha512 => pbkdf2::PBKDF2_HMAC_SHA512,
-        }
+        self.functions().protected
     }
 
     /// The name of the HMAC, as JWTs have it.
     pub(crate) fn name(self) -> &'static str {
-        match self {
-            Self::Sha256 => "HS256",
-            Self::Sha384 => "HS384",
-            Self::Sha512 => "HS512",
-        }
+        self.functions().name
     }
 }
 
-/// How a key is made of `secret_key_base` and salt: the options of `Phoenix.Token` of these names.
+/// What a [`Digest`] stands for.
+struct Functions {
+    /// The name in base64url.
+    protected: &'static str,
+    name: &'static str,
+    hmac: hmac::Algorithm,
+    pbkdf2: pbkdf2::Algorithm,
+}
+
+/// How a key is derived from `secret_key_base` and salt: the options of `Phoenix.Token` with these
+/// names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct KeyOptions {
     /// Rounds of PBKDF2. Default: 1000.
@@ -118,24 +114,24 @@ impl Default for KeyOptions {
 /// A key that signs and verifies. `Debug` does not show it.
 #[derive(Debug, Clone)]
 pub struct Key {
-    /// One for each [`Digest::ALL`]: a token says by which it was signed.
+    /// One for each [`Digest::ALL`]: a token names its digest.
     keys: Box<[hmac::Key; 3]>,
 }
 
-/// What a token says, once its signature and age are found good.
+/// The contents of a token whose signature and age were verified.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct Signed {
-    /// What was signed.
+    /// Its data.
     pub data: Value,
     /// When, in milliseconds since the Unix epoch.
     pub signed_at_ms: i64,
-    /// How long it is good for: as it was asked to be, or else as the token says.
+    /// How long it is valid: as requested, otherwise as the token says.
     pub max_age: MaxAge,
 }
 
 impl Signed {
-    /// The last millisecond since the Unix epoch at which it is good; none: it is for ever.
+    /// The last millisecond since the Unix epoch at which it is valid; none: it never expires.
     #[must_use]
     pub fn expires_at_ms(&self) -> Option<i64> {
         match self.max_age {
@@ -154,11 +150,10 @@ impl Key {
         Self::derive_with(secret_key_base, salt, &KeyOptions::default())
     }
 
-    /// The same with options. `secret_key_base` is taken as the text that it is, as Phoenix does,
-    /// whatever it encodes.
+    /// The same with options. `secret_key_base` is used as text and not decoded, as Phoenix does.
     ///
     /// # Errors
-    /// As [`derive`](Self::derive); a length of nothing or of more than 4096 bytes.
+    /// As [`derive`](Self::derive); a length of zero or of more than 4096 bytes.
     pub fn derive_with(
         secret_key_base: &str,
         salt: &str,
@@ -177,8 +172,9 @@ impl Key {
         }
         let mut key = vec![0; options.key_length];
         let (salt, secret) = (salt.as_bytes(), secret_key_base.as_bytes());
-        pbkdf2::derive(options.key_digest.pbkdf2(), options.key_iterations, salt, secret, &mut key);
-        let keys = Digest::ALL.map(|digest| hmac::Key::new(digest.hmac(), &key));
+        let pbkdf2 = options.key_digest.functions().pbkdf2;
+        pbkdf2::derive(pbkdf2, options.key_iterations, salt, secret, &mut key);
+        let keys = Digest::ALL.map(|digest| hmac::Key::new(digest.functions().hmac, &key));
         Ok(Self { keys: Box::new(keys) })
     }
 
@@ -220,13 +216,13 @@ impl Key {
 
     /// Verifies a token and reads it.
     ///
-    /// `max_age` wins over what the token says; `now` is since the Unix epoch. By `leeway` the
-    /// clocks of the two machines may differ: a token may be so much older, or come from so far in
-    /// the future. With none this decides as `Phoenix.Token.verify/4`.
+    /// `max_age` overrides that of the token; `now` is since the Unix epoch. The clocks of the two
+    /// machines may differ by `leeway`: a token may be that much older, or come from that far in the
+    /// future. Without leeway the result is that of `Phoenix.Token.verify/4`.
     ///
     /// # Errors
-    /// Of these first that is true: missing, too long, malformed, forged; then a payload that is no
-    /// `Phoenix.Token`'s or not for JSON; then expired or not yet valid.
+    /// The first that applies: missing, too long, malformed, forged, a payload that is not that of a
+    /// `Phoenix.Token` or has no equivalent in JSON, expired or not yet valid.
     pub fn verify(
         &self,
         token: &str,
@@ -251,7 +247,7 @@ impl Key {
     }
 }
 
-/// A token taken apart, and nothing verified.
+/// The parts of a token, unverified.
 pub(crate) struct Parts<'a> {
     pub(crate) digest: Digest,
     message: &'a str,
@@ -278,28 +274,25 @@ impl<'a> Parts<'a> {
             };
             return Err(TokenError::malformed(Part::Header, why));
         };
-        let bytes = |text: &str, part| {
-            base64url::decode(text)
-                .ok_or_else(|| TokenError::malformed(part, "it is not base64url without padding"))
-        };
         let message = token.get(..protected.len() + 1 + payload.len()).unwrap_or_default();
-        let (payload, tag) = (bytes(payload, Part::Payload)?, bytes(tag, Part::Signature)?);
+        let payload = decode_part(payload, Part::Payload)?;
+        let tag = decode_part(tag, Part::Signature)?;
         Ok(Self { digest, message, payload, tag })
     }
 
-    /// What it says, whoever signed it.
+    /// Its contents, unverified.
     pub(crate) fn unverified(&self) -> Result<Signed, TokenError> {
         read(&self.payload)
     }
 }
 
-/// Whether a text begins as tokens of Phoenix do that are signed.
+/// Whether a text begins like a signed token of Phoenix.
 pub(crate) fn is_phoenix(token: &str) -> bool {
     let protected = token.split('.').next().unwrap_or_default();
     Digest::ALL.iter().any(|digest| digest.protected() == protected)
 }
 
-/// Whether a text begins as those of `Plug.Crypto.MessageEncryptor`: `XCP`, or base64url of
+/// Whether a text begins like a token of `Plug.Crypto.MessageEncryptor`: `XCP`, or base64url of
 /// `A128GCM` and so on.
 pub(crate) fn is_encrypted(token: &str) -> bool {
     let protected = token.split('.').next().unwrap_or_default();
@@ -344,7 +337,7 @@ fn age(value: &Value) -> Option<MaxAge> {
     if let Some(seconds) = value.as_u64() {
         return Some(MaxAge::Within(Duration::from_secs(seconds)));
     }
-    // Negative ones are over before they begin, as nothing is.
+    // Negative ages count as zero.
     let seconds = value.as_f64()?.max(0.0);
     Duration::try_from_secs_f64(seconds).ok().map(MaxAge::Within)
 }
@@ -365,11 +358,11 @@ fn check_age(signed: &Signed, leeway_ms: i64, now_ms: i64) -> Result<(), TokenEr
     Ok(())
 }
 
-/// The atom that a maximal age can be.
+/// The atom for a token that never expires.
 const INFINITY: &str = "infinity";
 
-/// What `Phoenix.Token` asks of a `secret_key_base`.
+/// What `Phoenix.Token` requires of a `secret_key_base`.
 const SECRET_KEY_BASE_BYTES_MIN: usize = 20;
 
-/// Far beyond what an HMAC makes use of.
+/// Far more than an HMAC uses.
 const KEY_BYTES_MAX: usize = 4096;

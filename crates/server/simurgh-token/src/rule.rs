@@ -1,4 +1,4 @@
-//! What a token allows on a topic, in words that stand in a configuration file.
+//! Rules in configuration files: who may do something on a topic, by the claims of a token.
 
 use std::str::FromStr;
 
@@ -6,21 +6,20 @@ use serde_json::{Map, Value};
 
 use crate::claims::{self, Claims};
 
-/// Whom something is allowed to, by claim and topic.
+/// Who is allowed something, by claim and topic.
 ///
 /// | text | allows |
 /// |---|---|
-/// | `room:{sub}` | those of whom the topic speaks: the claim stands in place of `{sub}` |
-/// | `org:{claims.org.id}:*` | the same by a claim within others, and any topic that begins so |
-/// | `claims.admin` | who has the claim, and not `false`, `null`, or empty |
-/// | `claims.role = editor` | who has it with this value, or with a list in which it is |
+/// | `room:{sub}` | those whose claim stands in the topic in place of `{sub}` |
+/// | `org:{claims.org.id}:*` | the same by a nested claim, and any topic with this prefix |
+/// | `claims.admin` | those who have the claim, unless it is `false`, `null`, or empty |
+/// | `claims.role = editor` | those who have it with this value, or with a list that has the value |
 /// | `nobody` | nobody |
 ///
-/// `{sub}` is [`Claims::subject`]; any other name is a claim, with dots between names within each
-/// other. A claim that is a list allows by each of its entries. Strings, numbers and truth values
-/// are compared as text. A value that is empty is none, and in front of the end of a pattern one
-/// with a colon is none either: `org:{claims.org}:*` must not give `org:a:b:*` to whoever may
-/// choose the name `a:b`.
+/// `{sub}` is [`Claims::subject`]; any other name is a claim, with dots between nested names. A list
+/// allows by each of its entries. Strings, numbers and booleans are compared as text. An empty value
+/// never matches, and a value with a colon matches only at the end of a pattern: `org:{claims.org}:*`
+/// must not allow `org:a:b:*` to somebody who chose the name `a:b`.
 ///
 /// ```
 /// use std::time::Duration;
@@ -58,7 +57,7 @@ enum Part {
     Claim(String),
 }
 
-/// Why a text is no [`Rule`], or no [`Template`].
+/// Why a text is not a [`Rule`] or a [`Template`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{why}")]
 pub struct RuleError {
@@ -66,7 +65,7 @@ pub struct RuleError {
 }
 
 impl Rule {
-    /// Whether it allows the topic to whom these claims are about.
+    /// Whether it allows the topic to the owner of these claims.
     #[must_use]
     pub fn allows(&self, topic: &str, claims: &Claims) -> bool {
         match &self.0 {
@@ -82,7 +81,7 @@ impl Rule {
         }
     }
 
-    /// What every topic begins with that it speaks of; none, where it speaks of no topic.
+    /// The prefix of all topics it may allow; none if it is about claims alone.
     #[must_use]
     pub fn topic_prefix(&self) -> Option<&str> {
         match &self.0 {
@@ -131,18 +130,18 @@ impl FromStr for Rule {
     }
 }
 
-/// A text in which claims stand, such as `user_socket:{sub}`.
+/// A text with placeholders for claims, such as `user_socket:{sub}`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Template(Vec<Part>);
 
 impl Template {
-    /// A text, and behind it the subject.
+    /// A text, followed by the subject.
     #[must_use]
     pub fn of_subject(prefix: &str) -> Self {
         Self(vec![Part::Text(prefix.to_owned()), Part::Claim("sub".to_owned())])
     }
 
-    /// The text with claims filled in; none, where one is missing, empty, or no single value.
+    /// The text with claims filled in; none if one is missing, empty, or a list of several.
     #[must_use]
     pub fn fill(&self, claims: &Claims) -> Option<String> {
         let mut filled = String::new();
@@ -223,7 +222,7 @@ fn at<'c>(claims: &'c Map<String, Value>, path: &str) -> Option<&'c Value> {
     names.try_fold(first, |value, name| value.as_object()?.get(name))
 }
 
-/// What stands in place of a claim: its text, or those of its entries.
+/// The texts that may stand in place of a claim: its own, or those of its entries.
 fn values(path: &str, claims: &Claims) -> Vec<String> {
     match path {
         "sub" => {
@@ -254,7 +253,7 @@ fn is_something(value: &Value) -> bool {
     }
 }
 
-/// Whether a topic is one of a pattern. Parts are few, and so are the entries of a claim that fit.
+/// Whether a topic matches a pattern. It recurses: there are few parts, and few entries match.
 fn matches(parts: &[Part], is_prefix: bool, topic: &str, claims: &Claims) -> bool {
     match parts {
         [] => is_prefix || topic.is_empty(),

@@ -1,4 +1,4 @@
-//! What a server holds to know whom it talks to.
+//! Verifying and signing tokens of either format.
 
 use std::time::Duration;
 
@@ -9,24 +9,24 @@ use crate::error::{KeyError, TokenError};
 use crate::jwt::{self, Algorithm, Checks};
 use crate::phoenix::{self, KeyOptions, MaxAge};
 
-/// What tokens are expected. `Debug` does not show secrets.
+/// Which tokens are accepted. `Debug` does not show secrets.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub enum Settings {
     /// JSON Web Tokens.
     Jwt(JwtSettings),
-    /// Those of `Phoenix.Token.sign/4`.
+    /// Tokens of `Phoenix.Token.sign/4`.
     Phoenix(PhoenixSettings),
 }
 
-/// Of tokens that a Phoenix application signs.
+/// Settings for tokens that a Phoenix application signs.
 #[derive(Clone)]
 pub struct PhoenixSettings {
     /// The application's (`config :my_app, MyAppWeb.Endpoint, secret_key_base: …`).
     pub secret_key_base: String,
-    /// What is given to `Phoenix.Token.sign(_, salt, _)`.
+    /// The salt of `Phoenix.Token.sign(_, salt, _)`.
     pub salt: String,
-    /// How old a token may be; none: as old as it says itself, which is a day by default.
+    /// How old a token may be; none: as the token says, which is a day by default.
     pub max_age: Option<MaxAge>,
     /// The options of these names, if the application has any.
     pub key: KeyOptions,
@@ -35,7 +35,7 @@ pub struct PhoenixSettings {
 }
 
 impl PhoenixSettings {
-    /// As Phoenix has it where nothing else is said.
+    /// With the defaults of Phoenix.
     pub fn new(secret_key_base: impl Into<String>, salt: impl Into<String>) -> Self {
         Self {
             secret_key_base: secret_key_base.into(),
@@ -47,19 +47,19 @@ impl PhoenixSettings {
     }
 }
 
-/// Of JSON Web Tokens.
+/// Settings for JSON Web Tokens.
 #[derive(Debug, Clone)]
 pub struct JwtSettings {
     /// The keys they are signed by.
     pub keys: KeySource,
-    /// How they may be signed; none named: by whatever the keys are for.
+    /// The accepted algorithms; if empty, those of the keys.
     pub algorithms: Vec<Algorithm>,
-    /// What their claims have to say.
+    /// Checks of their claims.
     pub checks: Checks,
 }
 
 impl JwtSettings {
-    /// By these keys, with the defaults of [`Checks`].
+    /// With these keys, and the defaults of [`Checks`].
     #[must_use]
     pub fn new(keys: KeySource) -> Self {
         Self { keys, algorithms: Vec::new(), checks: Checks::default() }
@@ -100,7 +100,7 @@ impl std::fmt::Debug for KeySource {
     }
 }
 
-/// Tells good tokens from others. Made once, used from any thread.
+/// Verifies tokens. Made once, used from any thread.
 ///
 /// ```
 /// use std::time::Duration;
@@ -128,10 +128,10 @@ enum Kind {
 }
 
 impl Verifier {
-    /// Reads the keys. Of those of Phoenix that takes a millisecond.
+    /// Reads the keys. Deriving that of Phoenix takes a millisecond.
     ///
     /// # Errors
-    /// Keys that cannot be read, are too weak, or are for no algorithm that is allowed.
+    /// Keys that cannot be read, are too weak, or are all for other algorithms.
     pub fn new(settings: Settings) -> Result<Self, KeyError> {
         let kind = match settings {
             Settings::Jwt(JwtSettings { keys, algorithms, checks }) => {
@@ -156,7 +156,7 @@ impl Verifier {
         Self { kind: Kind::Jwt { keys, checks } }
     }
 
-    /// By how much clocks may differ: a token is taken for so much longer than it says.
+    /// By how much clocks may differ: a token is accepted for that much longer.
     #[must_use]
     pub fn leeway(&self) -> Duration {
         match &self.kind {
@@ -174,10 +174,10 @@ impl Verifier {
         }
     }
 
-    /// Looks at a token; `now` is since the Unix epoch.
+    /// Verifies a token; `now` is since the Unix epoch.
     ///
     /// # Errors
-    /// What is wrong with it; [`TokenError::reason`] is for its client.
+    /// Why it is refused; [`TokenError::reason`] is for its client.
     pub fn verify(&self, token: &str, now: Duration) -> Result<Claims, TokenError> {
         match &self.kind {
             Kind::Jwt { keys, checks } => keys.verify(token, checks, now),
@@ -192,24 +192,24 @@ impl Verifier {
     }
 }
 
-/// What makes tokens.
+/// Signs tokens.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Signer {
     /// JSON Web Tokens.
     Jwt(jwt::SigningKey),
-    /// Those that `Phoenix.Token.verify/4` reads.
+    /// Tokens that `Phoenix.Token.verify/4` reads.
     Phoenix(phoenix::Key),
 }
 
 impl Signer {
-    /// Makes a token that says `data`, signed `now` (since the Unix epoch) and good for `lifetime`;
+    /// Makes a token with `data`, signed at `now` (since the Unix epoch) and valid for `lifetime`;
     /// none: for ever.
     ///
     /// A JWT gets `iat` and `exp`, unless `data` has them.
     ///
     /// # Errors
-    /// Data that is no object, for a JWT; what is nested too deep, for Phoenix.
+    /// For a JWT, data that is not an object; for Phoenix, data that is nested too deep.
     pub fn mint(
         &self,
         data: &Value,

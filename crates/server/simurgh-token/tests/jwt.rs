@@ -88,7 +88,7 @@ fn rfc_7515_a_2_rs256() {
 #[test]
 fn rfc_7515_a_3_es256() {
     assert_eq!(keys(A3_KEY).verify_jws(A3).unwrap().payload, A1_CLAIMS);
-    // Each signature is another.
+    // Signatures of ES256 are random.
     let again = signing(A3_KEY).sign_jws(r#"{"alg":"ES256"}"#, A1_CLAIMS).unwrap();
     assert_ne!(again, A3);
     assert_eq!(keys(A3_KEY).verify_jws(&again).unwrap().payload, A1_CLAIMS);
@@ -197,7 +197,7 @@ fn private_keys_in_pem_sign_for_their_public_ones() {
     }
     let why = SigningKey::from_pem(include_str!("vectors/jwt/p256.sec1.pem")).unwrap_err();
     assert!(why.to_string().contains("openssl pkcs8 -topk8"), "{why}");
-    // One number of another key's: each is right by itself.
+    // One number is that of another key, each valid by itself.
     let mut mixed: Value = serde_json::from_str(A2_KEY).unwrap();
     mixed["dp"] = mixed["dq"].clone();
     let why = SigningKey::from_jwk(&mixed.to_string()).unwrap_err().to_string();
@@ -226,14 +226,14 @@ fn damaged_pem_is_refused_whatever_it_is() {
     assert!(why.contains("not right") || why.contains("not of RSA"), "{why}");
 }
 
-/// CVE-2015-9235: the public key is no secret, and a token cannot make one of it.
+/// CVE-2015-9235: a public key must not be used as a secret.
 #[test]
 fn a_public_key_is_no_secret() {
     let pem = include_str!("vectors/jwt/rsa.pub.pem");
-    // Nobody can be talked into it.
+    // It is refused as a secret.
     assert!(Keys::from_secret(pem.as_bytes()).unwrap_err().to_string().contains("PEM"));
     assert!(SigningKey::from_secret(pem.as_bytes()).is_err());
-    // An attacker has other tools: what they sign is an oct key of the same bytes.
+    // An attacker signs with an oct key of the same bytes.
     for bytes in [pem.as_bytes(), &pem.as_bytes()[1..]] {
         let mac = ring::hmac::Key::new(ring::hmac::HMAC_SHA256, bytes);
         let message = format!("eyJhbGciOiJIUzI1NiJ9.{}", base64url(A1_CLAIMS));
@@ -294,7 +294,7 @@ fn keys_are_taken_by_name() {
     let two = set(vec![key(1, Some("a")), key(2, Some("b"))]);
     assert!(two.verify_jws(&sign(1, Some("a"))).is_ok());
     assert!(two.verify_jws(&sign(2, Some("b"))).is_ok());
-    // By the wrong name, though the key is there.
+    // The key is there, under another name.
     assert_eq!(two.verify_jws(&sign(2, Some("a"))), Err(TokenError::Signature));
     let unknown = two.verify_jws(&sign(1, Some("c"))).unwrap_err();
     assert_eq!((unknown.reason(), unknown.is_unknown_key()), ("unknown_key", true));

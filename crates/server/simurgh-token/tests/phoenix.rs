@@ -15,9 +15,9 @@ const SIGNED_AT: Duration = Duration::from_secs(1_700_000_000);
 /// A line of `vectors/phoenix.tsv`.
 struct Vector {
     name: &'static str,
-    /// None: it has to be refused.
+    /// None: it must be refused.
     data: Option<Value>,
-    /// Whether what is signed here has to be the same.
+    /// Whether signing it here must give the same token.
     same: bool,
     max_age: MaxAge,
     token: &'static str,
@@ -50,7 +50,7 @@ fn key() -> Key {
     Key::derive(SECRET, SALT).unwrap()
 }
 
-/// What `options` was signed with.
+/// The key of the vector `options`.
 fn other_key() -> Key {
     let key_iterations = 1.try_into().unwrap();
     let options = KeyOptions { key_iterations, key_length: 64, key_digest: Digest::Sha512 };
@@ -123,14 +123,14 @@ fn age_is_judged_as_phoenix_does() {
     let expired = judge(None, Duration::ZERO, now).unwrap_err();
     assert_eq!(expired, TokenError::Expired { ago: Duration::from_millis(1) });
     assert_eq!(expired.reason(), "expired");
-    // What is asked for wins over what the token says, both ways.
+    // A requested age overrides that of the token, both ways.
     let within = |seconds| Some(MaxAge::Within(Duration::from_secs(seconds)));
     assert_eq!(judge(within(7200), Duration::ZERO, now), Ok(json!(42)));
     assert_eq!(judge(Some(MaxAge::Infinity), Duration::ZERO, now), Ok(json!(42)));
     let later = SIGNED_AT + Duration::from_secs(11);
     assert!(judge(within(10), Duration::ZERO, later).unwrap_err().is_expired());
     assert_eq!(judge(within(10), Duration::from_secs(1), later), Ok(json!(42)));
-    // Nothing is always over, at the very moment of signing too.
+    // A token of age zero has expired at the moment of signing.
     assert!(judge(within(0), Duration::from_secs(9), SIGNED_AT).unwrap_err().is_expired());
     let before = SIGNED_AT - Duration::from_millis(1500);
     let early = judge(None, Duration::ZERO, before).unwrap_err();
@@ -192,7 +192,7 @@ fn a_verifier_says_who_and_until_when() {
     assert_eq!(claims.expires_at(), None);
 }
 
-/// JSON that a term holds: no deeper than the decoder goes, whose tuple takes one level.
+/// JSON that a term can hold: the tuple around it takes one level of the depth.
 fn json_values() -> impl Strategy<Value = Value> {
     let leaf = prop_oneof![
         Just(Value::Null),

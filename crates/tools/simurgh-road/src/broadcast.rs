@@ -1,4 +1,4 @@
-//! One broadcast to all members, and what it took.
+//! One broadcast to all members: its times and its costs.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -15,7 +15,7 @@ impl CapacityTest {
     /// Has the speaker broadcast to all, and waits until all have received it.
     pub(super) fn broadcast_to_all(&mut self) -> Result<BroadcastResult, String> {
         thread::sleep(Duration::from_millis(200));
-        // Skips what was before.
+        // Skips what came before.
         self.read_journal(&mut Interval::default())?;
         self.probes_journal.read()?;
         let mut peak = PeakMemory::new(&self.servers)?;
@@ -37,8 +37,7 @@ impl CapacityTest {
         };
         let spent = self.spent()?.since(&before);
         self.probes.process.must_run()?;
-        let mut probes = Interval::default();
-        probes.add(self.probes_journal.read()?);
+        let probes = Interval { ticks: self.probes_journal.read()? };
         let result = BroadcastResult {
             receivers: u64::from(broadcast.receivers),
             first_us: broadcast.first_us,
@@ -52,7 +51,7 @@ impl CapacityTest {
         Ok(result)
     }
 
-    /// Everybody has to have received it, and nobody twice, by the count of either side.
+    /// Checks by the counts of both sides that everybody has received it, and nobody twice.
     fn check_deliveries(&self, result: &BroadcastResult, twice: u64) -> Result<(), String> {
         let members = self.members;
         let BroadcastResult { receivers, delivered, .. } = *result;

@@ -12,19 +12,23 @@ use super::run::{CapacityTest, us_each};
 use super::scenarios::{LOBBY, START_HEARTBEATS};
 use super::usage::{self, Usage};
 
-/// A climb in which nobody joins for so long is given up.
+/// A climb in which nobody joins for this long is given up.
 const WAIT_MAX: Duration = Duration::from_secs(60);
 /// Rest before memory is read.
 const REST: Duration = Duration::from_secs(3);
 
 impl CapacityTest {
-    /// Lets members come until there are `to`, and measures; `say` is told how many have joined.
-    pub(super) fn climb(&mut self, to: u64, say: &mut dyn FnMut(u64)) -> Result<Milestone, String> {
+    /// Lets members come until there are `to`, and measures; `progress` gets the number that joined.
+    pub(super) fn climb(
+        &mut self,
+        to: u64,
+        progress: &mut dyn FnMut(u64),
+    ) -> Result<Milestone, String> {
         self.clients.command("resume")?;
         let mut seen = Milestone { members: to, came: to - self.members, ..Default::default() };
         let before = self.cpu_ns()?;
         let mut interval = Interval::default();
-        seen.climb_s = self.wait_for_members(to, &mut interval, say)?.as_secs_f64();
+        seen.climb_s = self.wait_for_members(to, &mut interval, progress)?.as_secs_f64();
         let after = self.cpu_ns()?;
         seen.joins_per_s = seen.came as f64 / seen.climb_s;
         seen.server_us_per_join = us_each(after.0 - before.0, seen.came);
@@ -38,12 +42,12 @@ impl CapacityTest {
         Ok(seen)
     }
 
-    /// How long it took from the first to the last.
+    /// Returns the time from the first join to the last.
     fn wait_for_members(
         &mut self,
         to: u64,
         interval: &mut Interval,
-        say: &mut dyn FnMut(u64),
+        progress: &mut dyn FnMut(u64),
     ) -> Result<Duration, String> {
         let (mut first, mut last) = (None, Instant::now());
         // The speaker has joined a second channel.
@@ -54,7 +58,7 @@ impl CapacityTest {
                 last = Instant::now();
                 // The second that was just closed is part of the climb.
                 first.get_or_insert(last - Duration::from_secs(1));
-                say(self.joined);
+                progress(self.joined);
             }
             if last.elapsed() > WAIT_MAX {
                 return Err(format!(
@@ -90,7 +94,7 @@ impl CapacityTest {
         Ok(())
     }
 
-    /// Has all members send heartbeats, each `every` so often, and measures two such times of it.
+    /// Has each member send a heartbeat `every` so often, and measures twice that time.
     pub(super) fn measure_heartbeats(
         &mut self,
         every: Duration,

@@ -2,13 +2,13 @@
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde::Deserialize;
 
-use super::processes::ChildProcess;
+use super::processes::{ChildProcess, wait_until};
 
-/// How long it may take to say where it listens.
+/// How long it may take to listen.
 const START_TIMEOUT: Duration = Duration::from_secs(20);
 /// The environment variable that names the program, if no flag does.
 const VARIABLE: &str = "SIMURGH_NATS_SERVER";
@@ -46,8 +46,9 @@ impl Program {
                 .map_err(|error| format!("{whose}: {}: {error}; {help}", path.display()))?,
         };
         let ran = Command::new(&path).arg("--version").stderr(Stdio::null()).output();
-        let said = ran.map_err(|error| format!("{whose}: {}: {error}; {help}", path.display()))?;
-        match version(&String::from_utf8_lossy(&said.stdout)) {
+        let output =
+            ran.map_err(|error| format!("{whose}: {}: {error}; {help}", path.display()))?;
+        match version(&String::from_utf8_lossy(&output.stdout)) {
             Some(version) => Ok(Self { path, version }),
             None => Err(format!("{whose}: {} is no {NAME}; {help}", path.display())),
         }
@@ -55,8 +56,8 @@ impl Program {
 }
 
 /// `nats-server: v2.15.2`
-fn version(said: &str) -> Option<String> {
-    let version = said.trim().strip_prefix("nats-server: v")?;
+fn version(output: &str) -> Option<String> {
+    let version = output.trim().strip_prefix("nats-server: v")?;
     version.starts_with(|char: char| char.is_ascii_digit()).then(|| version.to_owned())
 }
 
@@ -84,17 +85,14 @@ impl Engine {
             .stdin(Stdio::null())
             .stdout(Stdio::null());
         let mut process = ChildProcess::start("engine", &mut command, dir.with_extension("log"))?;
-        let begun = Instant::now();
-        loop {
-            if let Some(port) = port(dir) {
-                return Ok(Self { process, port });
-            }
-            process.must_run()?;
-            if begun.elapsed() > START_TIMEOUT {
-                return Err(format!("the engine did not listen within {START_TIMEOUT:?}"));
-            }
-            std::thread::sleep(Duration::from_millis(10));
-        }
+        let mut found = None;
+        let is_listening = || {
+            found = port(dir);
+            process.must_run().map(|()| found.is_some())
+        };
+        let late = format!("the engine did not listen within {START_TIMEOUT:?}");
+        wait_until(is_listening, START_TIMEOUT, Duration::from_millis(10), &late)?;
+        Ok(Self { process, port: found.ok_or(late)? })
     }
 
     /// Where nodes find it.

@@ -1,4 +1,4 @@
-//! The journal of a run that goes on, read second by second.
+//! Reads the journal of a run while it is written.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader};
@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use simurgh_load::record::{Broadcast, Count, Metric, MetricId, Tick, Total};
 
-/// Reads the seconds of a run, as they are closed.
+/// Reads the seconds of a run, each once it is closed.
 pub(super) struct JournalReader {
     path: PathBuf,
     reader: Option<BufReader<File>>,
@@ -59,14 +59,10 @@ pub(super) fn path(dir: &Path) -> PathBuf {
 /// Some seconds of a run.
 #[derive(Default)]
 pub(super) struct Interval {
-    ticks: Vec<Tick>,
+    pub(super) ticks: Vec<Tick>,
 }
 
 impl Interval {
-    pub(super) fn add(&mut self, ticks: Vec<Tick>) {
-        self.ticks.extend(ticks);
-    }
-
     /// The times of one metric; empty if it did not occur.
     pub(super) fn times(&self, metric: Metric) -> Total {
         let metric = MetricId::from(metric);

@@ -32,8 +32,7 @@ mod usage;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use clap::Args;
 use simurgh_text::format::grouped;
@@ -42,7 +41,7 @@ use simurgh_text::{Choice, bytes_at_least_one, duration, whole, word_or};
 use simurgh_tune::CONNECTIONS_MAX;
 
 use engine::Program;
-use processes::Load;
+use processes::{Load, wait_until};
 use report::time;
 use results::{BroadcastResult, Comparison, Host, Milestone, Results};
 use run::CapacityTest;
@@ -107,9 +106,9 @@ pub struct Flags {
 
 /// Memory of a connection, both ends, before there is a figure of this machine's own.
 const BYTES_AT_FIRST: f64 = 9_400.0;
-/// A test that ends where memory does ends at a multiple of this.
+/// A test that is limited by memory ends at a multiple of this.
 const ROUND: u64 = 10_000;
-/// So much of the machine's memory is left alone: for what broadcasts have under way, and others.
+/// The share of the machine's memory that is left for broadcasts under way and other programs.
 const MEMORY_LEFT: f64 = 0.06;
 /// Sockets of the server beyond the clients': those of the probes.
 const MORE_SOCKETS: u64 = 300;
@@ -138,7 +137,7 @@ fn run(flags: &Flags) -> Result<Results, String> {
     let before = Usage::now()?;
     let room = (spare(&before) / BYTES_AT_FIRST) as u64;
     let to = flags.connections.unwrap_or(room / ROUND * ROUND).max(1);
-    // Put back when all processes have ended: what is made first is dropped last.
+    // It is put back after all processes have ended, since it is dropped last.
     let tuning = match flags.no_tune {
         true => TemporaryTuning::nothing(),
         false => TemporaryTuning::raise(to, &dir)?,
@@ -215,7 +214,7 @@ fn run_with(
     wait_for_probes(&servers, &mut probes)?;
     let scenario = workload.by_milestones(&milestones);
     let mut clients = Load::start("crowd", &scenario, dir.join("crowd"), &flags.dashboard)?;
-    // Or the program itself would count as memory of the clients.
+    // Otherwise the program itself would count as memory of the clients.
     clients.wait_until_ready()?;
     let mut test = CapacityTest::new(workload, servers, clients, probes)?;
     for milestone in &milestones {
@@ -223,8 +222,8 @@ fn run_with(
             results.ending = why;
             break;
         }
-        let mut say = |members| complain(&format!("  {} have joined", grouped(members)));
-        let outcome = test.climb(*milestone, &mut say);
+        let mut progress = |members| complain(&format!("  {} have joined", grouped(members)));
+        let outcome = test.climb(*milestone, &mut progress);
         results.users.clone_from(&test.users);
         match outcome {
             Ok(seen) => {
@@ -237,7 +236,7 @@ fn run_with(
                 return Err(why);
             }
         }
-        // All that was found so far stays if the rest is cut short.
+        // These results remain if the test is cut short.
         write(dir, results)?;
     }
     if results.ending.is_empty() {
@@ -248,7 +247,7 @@ fn run_with(
     ended
 }
 
-/// What is measured when all members are there; the results' ending says what broke off.
+/// The measurements with all members; the ending of the results says which broke off.
 fn finish(flags: &Flags, test: &mut CapacityTest, results: &mut Results) -> Result<(), String> {
     if test.members == 0 {
         return Ok(());
@@ -261,7 +260,7 @@ fn finish(flags: &Flags, test: &mut CapacityTest, results: &mut Results) -> Resu
         complain(&broadcast_line(&seen));
         results.broadcasts.push(seen);
     }
-    // What follows is not compared.
+    // The rest is not compared.
     let is_alone = results.engine.is_none() && flags.compare;
     if is_alone {
         return Ok(());
@@ -271,7 +270,7 @@ fn finish(flags: &Flags, test: &mut CapacityTest, results: &mut Results) -> Resu
         let seen = test.reconnect_all(&flags.dashboard);
         results.reconnect = Some(seen.inspect_err(|why| results.breaks_off("The storm", why))?);
     }
-    // Last: where the cores cannot keep up with them, what waits would be in the way of all else.
+    // Last, since heartbeats that the cores cannot keep up with would disturb the others.
     if let Some(every) = flags.heartbeats.value() {
         complain(&format!("all send heartbeats, {every:?} apart"));
         let seen = test.measure_heartbeats(every);
@@ -280,7 +279,7 @@ fn finish(flags: &Flags, test: &mut CapacityTest, results: &mut Results) -> Resu
     Ok(())
 }
 
-/// Until all of them have connected: from then on only clients come.
+/// Waits until all probes have connected, so that the connections after that are clients.
 fn wait_for_probes(servers: &Servers, probes: &mut Load) -> Result<(), String> {
     let are_there = || {
         probes.process.must_run()?;
@@ -290,24 +289,7 @@ fn wait_for_probes(servers: &Servers, probes: &mut Load) -> Result<(), String> {
     wait_until(are_there, PROBES_TIMEOUT, Duration::from_millis(100), late)
 }
 
-/// Looks `every` so often whether something is so, and gives up with `late`.
-fn wait_until(
-    mut is_so: impl FnMut() -> Result<bool, String>,
-    most: Duration,
-    every: Duration,
-    late: &str,
-) -> Result<(), String> {
-    let begun = Instant::now();
-    while !is_so()? {
-        if begun.elapsed() > most {
-            return Err(late.to_owned());
-        }
-        thread::sleep(every);
-    }
-    Ok(())
-}
-
-/// They come within two seconds.
+/// How long the probes may take to connect; usually two seconds.
 const PROBES_TIMEOUT: Duration = Duration::from_secs(30);
 /// The kernel closes millions of sockets within a minute or two.
 const SOCKETS_TIMEOUT: Duration = Duration::from_secs(600);
@@ -335,7 +317,7 @@ fn too_much(test: &CapacityTest, to: u64) -> Result<Option<String>, String> {
     }))
 }
 
-/// A milestone, for those who watch.
+/// A milestone, for the log.
 fn milestone_line(seen: &Milestone) -> String {
     format!(
         "{} joined ({}/s, p99 {}); {:.0} + {:.0} B each; {}",
@@ -348,7 +330,7 @@ fn milestone_line(seen: &Milestone) -> String {
     )
 }
 
-/// A broadcast, for those who watch.
+/// A broadcast, for the log.
 fn broadcast_line(seen: &BroadcastResult) -> String {
     format!(
         "broadcast to all: first {}, median {}, last {}, {:.2} µs each; heartbeats meanwhile p99 \
@@ -363,13 +345,13 @@ fn broadcast_line(seen: &BroadcastResult) -> String {
 }
 
 fn make_directory(out: &Path) -> Result<PathBuf, String> {
-    let say = |error: std::io::Error| format!("cannot use {}: {error}", out.display());
-    std::fs::create_dir_all(out).map_err(say)?;
-    if std::fs::read_dir(out).map_err(say)?.next().is_some() {
+    let failed = |error: std::io::Error| format!("cannot use {}: {error}", out.display());
+    std::fs::create_dir_all(out).map_err(failed)?;
+    if std::fs::read_dir(out).map_err(failed)?.next().is_some() {
         return Err(format!("{} is not empty: name another --out", out.display()));
     }
     // The processes of the test have other working directories.
-    out.canonicalize().map_err(say)
+    out.canonicalize().map_err(failed)
 }
 
 fn write(dir: &Path, results: &Results) -> Result<(), String> {

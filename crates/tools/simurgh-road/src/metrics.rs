@@ -49,7 +49,7 @@ impl Metrics {
         self.lines.get(line).map_or(0.0, |value| value.max(0.0)) as u64
     }
 
-    /// On how many lines it is: as many as shards, for what each of them counts.
+    /// The number of its lines: the number of shards, for a metric of each shard.
     pub(super) fn lines(&self, name: &str) -> u64 {
         self.sums.get(name).map_or(0, |(_, lines)| *lines)
     }

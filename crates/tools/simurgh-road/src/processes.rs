@@ -19,10 +19,10 @@ const START_TIMEOUT: Duration = Duration::from_secs(60);
 /// How long an answer of the HTTP side may take while all cores are busy.
 const HTTP_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Of `/metrics` of some thousand shards.
+/// The largest answer: `/metrics` of some thousand shards.
 const BODY_BYTES_MAX: u64 = 1 << 28;
 
-/// The nice value of processes that run when no other wants to.
+/// The nice value of the lowest priority.
 const LEAST_PRIORITY: i32 = 19;
 
 /// A process that ends with this value.
@@ -119,14 +119,14 @@ impl Server {
             .args(["--listen", "127.77.0.1:0", "--idle-timeout", "off"])
             .args(["--check-origin", "off", "--max-connections", &connections.to_string()])
             .env("SIMURGH_API_TOKEN", &token)
-            // Settings that happen to lie about are not ours; those in `dir` are.
+            // With the settings in `dir`, not those of the caller's directory.
             .current_dir(dir)
             .stdin(Stdio::null())
             .stdout(Stdio::piped());
         let mut process = ChildProcess::start(what, &mut command, dir.join("server.log"))?;
         let out = process.child.stdout.take().ok_or("the server has no output")?;
         let (found, address) = mpsc::channel();
-        // Reads on after the address, so that the server never waits for a reader.
+        // Reads on after the address, so that the server never waits for a full pipe.
         std::thread::spawn(move || {
             for line in BufReader::new(out).lines().map_while(Result::ok) {
                 if let Some(rest) = line.strip_prefix("listening on http://") {
@@ -184,7 +184,24 @@ impl Server {
     }
 }
 
-/// A run of `simurgh load` that is steered.
+/// Polls a condition `every` so often; fails with `late` after `most`.
+pub(super) fn wait_until(
+    mut is_met: impl FnMut() -> Result<bool, String>,
+    most: Duration,
+    every: Duration,
+    late: &str,
+) -> Result<(), String> {
+    let begun = Instant::now();
+    while !is_met()? {
+        if begun.elapsed() > most {
+            return Err(late.to_owned());
+        }
+        std::thread::sleep(every);
+    }
+    Ok(())
+}
+
+/// A run of `simurgh load` that takes commands.
 pub(super) struct Load {
     pub(super) process: ChildProcess,
     /// Where it writes.
@@ -216,15 +233,13 @@ impl Load {
 
     /// Waits until its workers are there, which is when it begins its journal.
     pub(super) fn wait_until_ready(&mut self) -> Result<(), String> {
-        let (journal, begun) = (journal::path(&self.dir), Instant::now());
-        while !journal.exists() {
-            self.process.must_run()?;
-            if begun.elapsed() > START_TIMEOUT {
-                return Err(format!("the {} did not start", self.process.what));
-            }
-            std::thread::sleep(Duration::from_millis(20));
-        }
-        Ok(())
+        let (journal, late) =
+            (journal::path(&self.dir), format!("the {} did not start", self.process.what));
+        let is_ready = || {
+            let is_there = journal.exists();
+            self.process.must_run().map(|()| is_there)
+        };
+        wait_until(is_ready, START_TIMEOUT, Duration::from_millis(20), &late)
     }
 
     /// Sends it a command (`--commands`).

@@ -6,13 +6,13 @@ use std::time::{Duration, Instant};
 use simurgh_load::record::{Count, Metric};
 
 use super::journal::{Interval, JournalReader};
-use super::processes::Load;
+use super::processes::{Load, wait_until};
 use super::results::ReconnectResult;
 use super::run::CapacityTest;
 use super::scenarios::PROBES;
 use super::usage::Usage;
 
-/// How often the server is looked at.
+/// How often the server is asked.
 const POLL_INTERVAL: Duration = Duration::from_millis(500);
 /// How long the kernel may take to end a process with millions of sockets.
 const VANISH_TIMEOUT: Duration = Duration::from_secs(300);
@@ -22,7 +22,7 @@ const FREE_WITHIN: Duration = Duration::from_secs(10);
 const BACK_TIMEOUT: Duration = Duration::from_secs(900);
 
 impl CapacityTest {
-    /// Has all members vanish and come back; everybody must be there.
+    /// Has all members vanish and come back; fails unless all are back.
     pub(super) fn reconnect_all(&mut self, dashboard: &str) -> Result<ReconnectResult, String> {
         let mut seen = ReconnectResult { vanished: self.members, ..ReconnectResult::default() };
         self.vanish(&mut seen)?;
@@ -36,15 +36,10 @@ impl CapacityTest {
         self.probes_journal.read()?;
         let begun = Instant::now();
         self.clients.kill();
-        // While all cores are busy with what the kernel does to end a process with millions of
-        // sockets, the answer may be late.
+        // An answer may fail while the kernel keeps all cores busy with closing millions of sockets.
         let left = || self.servers.metrics().map_or(u64::MAX, |it| it.count("simurgh_sockets"));
-        while left() > PROBES {
-            if begun.elapsed() > VANISH_TIMEOUT {
-                return Err("the server has not noticed that its clients are gone".to_owned());
-            }
-            thread::sleep(POLL_INTERVAL);
-        }
+        let late = "the server has not noticed that its clients are gone";
+        wait_until(|| Ok(left() <= PROBES), VANISH_TIMEOUT, POLL_INTERVAL, late)?;
         seen.noticed_s = begun.elapsed().as_secs_f64();
         let noticed = Instant::now();
         loop {
@@ -120,8 +115,6 @@ impl CapacityTest {
         // The last second is closed a little after its end.
         thread::sleep(Duration::from_millis(1300));
         self.probes.process.must_run()?;
-        let mut beats = Interval::default();
-        beats.add(self.probes_journal.read()?);
-        Ok(beats)
+        Ok(Interval { ticks: self.probes_journal.read()? })
     }
 }

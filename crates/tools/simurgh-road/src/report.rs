@@ -1,20 +1,21 @@
-//! The results as a Markdown table beside the seeds' figures, and as a page.
+//! The results as a Markdown table with the figures of the seeds beside them, and as a page.
 
 use std::fmt::Write as _;
 
-use simurgh_text::format::grouped;
+use simurgh_page::svg::{Chart, escaped};
+use simurgh_text::format::{grouped, micros};
 
 use super::results::{
     Comparison, HeartbeatResult, Host, InFlight, Medians, Milestone, ReconnectResult, Results,
 };
 
-/// What the seeds measured: connections, memory in bytes a connection, what else they say.
+/// The figures of the seeds: connections, memory of a connection, and the machine.
 const SEEDS: [(u64, &str, &str); 2] = [
     (450_000, "35 kB", "4 cores, 15 GB, memory full"),
     (2_000_000, "41.9 kB", "40 cores, 128 GB, 45 client machines; broadcast to all in 1 to 2 s"),
 ];
 
-/// A column of the table: its name, and what stands there.
+/// A column of the table: its name and its text.
 type Column = (&'static str, fn(&Milestone) -> String);
 
 const COLUMNS: [Column; 14] = [
@@ -43,14 +44,13 @@ fn seed(milestone: &Milestone) -> String {
 }
 
 impl Results {
-    /// The table, with a line about where and how it ended.
+    /// The table, with a line about the machine and one about the end of the test.
     pub(super) fn markdown(&self) -> String {
         let names: Vec<&str> = COLUMNS.iter().map(|(name, _)| *name).collect();
         let mut text = format!("{}\n\n| {} |\n", self.place(), names.join(" | "));
         text += &format!("|{}\n", "---|".repeat(COLUMNS.len()));
         for milestone in &self.milestones {
             let cells: Vec<String> = COLUMNS.iter().map(|(_, cell)| cell(milestone)).collect();
-            // Writing to a text does not fail.
             let _ = writeln!(text, "| {} |", cells.join(" | "));
         }
         let _ = writeln!(text, "\n{}", self.ending);
@@ -60,7 +60,7 @@ impl Results {
         text
     }
 
-    /// The results beside the milestones, a paragraph each.
+    /// The other results, a paragraph each.
     fn words(&self) -> impl Iterator<Item = String> {
         let several = (self.nodes > 1).then(|| nodes_words(self)).flatten();
         let comparison = self.comparison.as_ref().map(comparison_words);
@@ -104,46 +104,23 @@ impl Results {
             .replace("{{rows}}", &rows)
     }
 
-    /// Simultaneous users over time, as SVG.
+    /// Simultaneous users over time.
     fn chart(&self) -> String {
-        const WIDTH: f64 = 960.0;
-        const HEIGHT: f64 = 360.0;
-        const LEFT: f64 = 90.0;
-        const TOP: f64 = 16.0;
         let end = self.users.last().map_or(1.0, |(at, _)| *at).max(1.0);
         let most = self.users.iter().map(|(_, users)| *users).max().unwrap_or(1).max(1) as f64;
-        let (step_x, step_y) = (round_step(end / 8.0), round_step(most / 5.0));
-        let x = |at: f64| LEFT + at / end * (WIDTH - LEFT - 16.0);
-        let y = |users: f64| TOP + (1.0 - users / most) * (HEIGHT - TOP - 40.0);
-        let mut svg = format!(
-            "<svg viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\" aria-label=\"Simultaneous users \
-             over time\">\n"
-        );
         let ticks = |step: f64, end: f64| {
             (0..).map(move |n| f64::from(n) * step).take_while(move |tick| *tick <= end)
         };
-        for tick in ticks(step_y, most) {
-            let (left, right, at, label) = (x(0.0), x(end), y(tick), grouped(tick as u64));
-            let (text_x, text_y) = (left - 8.0, at + 4.0);
-            let _ = writeln!(
-                svg,
-                "<line x1=\"{left:.1}\" x2=\"{right:.1}\" y1=\"{at:.1}\" y2=\"{at:.1}\"/>\
-                 <text x=\"{text_x:.1}\" y=\"{text_y:.1}\" text-anchor=\"end\">{label}</text>"
-            );
+        let mut chart = Chart::new("Simultaneous users over time", 360.0);
+        for tick in ticks(round_step(most / 5.0), most) {
+            chart.grid(tick / most, &grouped(tick as u64));
         }
-        for tick in ticks(step_x, end) {
-            let (x, y) = (x(tick), HEIGHT - 14.0);
-            let _ = writeln!(
-                svg,
-                "<text x=\"{x:.1}\" y=\"{y:.1}\" text-anchor=\"middle\">{tick:.0} s</text>"
-            );
+        for tick in ticks(round_step(end / 8.0), end) {
+            chart.tick(tick / end, &format!("{tick:.0} s"));
         }
-        svg += "<polyline points=\"";
-        for (at, users) in &self.users {
-            let _ = write!(svg, "{:.1},{:.1} ", x(*at), y(*users as f64));
-        }
-        svg += "\"/>\n</svg>";
-        svg
+        let points = self.users.iter().map(|(at, users)| (at / end, *users as f64 / most));
+        chart.line("users", points, false);
+        chart.finish()
     }
 }
 
@@ -211,7 +188,6 @@ fn nodes_words(results: &Results) -> Option<String> {
     let broadcast = results.broadcasts.last().unwrap_or(&last.broadcast);
     let mut text = String::from("Nodes:");
     for (number, (node, count)) in (1..).zip(last.nodes.iter().zip(&broadcast.nodes)) {
-        // Writing to a text does not fail.
         let _ = write!(
             text,
             " node-{number} {} connections, {:.0} B each, {} deliveries, {:.2} µs each;",
@@ -246,17 +222,9 @@ fn round_step(least: f64) -> f64 {
     factor.unwrap_or(10.0) * power
 }
 
-/// A time in microseconds, in the unit that suits it.
+/// A time in microseconds.
 pub(super) fn time(us: u64) -> String {
-    match us {
-        0..10_000 => format!("{:.2} ms", us as f64 / 1e3),
-        10_000..1_000_000 => format!("{:.0} ms", us as f64 / 1e3),
-        _ => format!("{:.2} s", us as f64 / 1e6),
-    }
-}
-
-fn escaped(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
+    micros(us as f64)
 }
 
 #[cfg(test)]
@@ -298,7 +266,7 @@ mod tests {
 
     #[test]
     fn numbers_read_well() {
-        assert_eq!([900, 25_000, 2_500_000].map(time), ["0.90 ms", "25 ms", "2.50 s"]);
+        assert_eq!([900, 25_000, 2_500_000].map(time), ["900 µs", "25 ms", "2.5 s"]);
         assert_eq!([0.5, 1.5, 30.0, 400_000.0].map(round_step), [1.0, 2.0, 50.0, 500_000.0]);
     }
 }

@@ -1,4 +1,4 @@
-//! The state of a test: its processes, usage before it began, and what the clients' journal has.
+//! The state of a test: its processes, usage before it began, and the clients' journal.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -11,7 +11,7 @@ use super::scenarios::{CONTROL_TOPIC, PROBES, START_BROADCAST, Workload};
 use super::servers::Servers;
 use super::usage::{self, Usage};
 
-/// How often the journals are looked at.
+/// How often the journals are read.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 /// What a broadcast may take for each member, beside a minute.
 const PER_MEMBER: Duration = Duration::from_micros(50);
@@ -19,7 +19,7 @@ const PER_MEMBER: Duration = Duration::from_micros(50);
 /// A test under way.
 pub(super) struct CapacityTest {
     pub(super) servers: Servers,
-    /// What the clients do, to start them again.
+    /// The scenario of the clients, to start them again.
     pub(super) workload: Workload,
     pub(super) clients: Load,
     pub(super) probes: Load,
@@ -95,11 +95,11 @@ impl CapacityTest {
             self.joined += tick.all.counts[Count::JoinsOk];
             self.users.push((tick.at_ms as f64 / 1000.0, tick.all.connected));
         }
-        interval.add(ticks);
+        interval.ticks.extend(ticks);
         Ok(())
     }
 
-    /// Clients and servers have to agree on how many there are.
+    /// Checks that clients and servers agree on how many there are.
     pub(super) fn check_counts(&self, members: u64) -> Result<(), String> {
         let metrics = self.servers.metrics()?;
         let (sockets, channels) =

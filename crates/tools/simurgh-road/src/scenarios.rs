@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-/// Where the authors of the seeds stopped on their way to two million.
+/// The milestones of the seeds on the way to two million.
 const MILESTONES: [u64; 7] = [10_000, 100_000, 333_000, 450_000, 1_000_000, 1_300_000, 2_000_000];
 /// Beyond those it goes on in steps of this.
 const STEP: u64 = 250_000;
@@ -23,7 +23,7 @@ pub(super) const START_BROADCAST: &str = "road-go";
 /// The message to all after which they send heartbeats.
 pub(super) const START_HEARTBEATS: &str = "road-beat";
 
-/// What the clients do.
+/// The scenario of the clients.
 #[derive(Clone, Debug)]
 pub(super) struct Workload {
     /// Where they connect to; several get the same number of members each.
@@ -55,7 +55,6 @@ impl Workload {
             let come = milestone.saturating_sub(before).max(1);
             before = *milestone;
             let ms = (come * 1000).div_ceil(u64::from(self.rate)).max(1);
-            // Writing to a text does not fail.
             let _ = write!(
                 text,
                 "[[phase]]\nname = \"to {milestone}\"\nduration = \"{ms}ms\"\nrate = {}\n\
@@ -123,7 +122,7 @@ impl Workload {
     }
 }
 
-/// What long texts are made of.
+/// Long texts repeat this.
 const FILLER: &str = " thirty birds set out to find the Simurgh;";
 /// The step of a heartbeat.
 const HEARTBEAT: &str = "{ push = \"heartbeat\", topic = \"phoenix\" },\n";
@@ -146,7 +145,6 @@ pub(super) fn probes(servers: &[SocketAddr]) -> String {
 fn targets(servers: &[SocketAddr]) -> String {
     let mut text = String::from("spread = \"sticky\"\n");
     for server in servers {
-        // Writing to a text does not fail.
         let _ = writeln!(text, "[[target]]\nurl = \"ws://{server}\"");
     }
     text

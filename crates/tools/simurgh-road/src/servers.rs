@@ -2,16 +2,15 @@
 
 use std::net::SocketAddr;
 use std::path::Path;
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::engine::{Engine, Program};
 use super::metrics::Metrics;
-use super::processes::Server;
+use super::processes::{Server, wait_until};
 use super::usage;
 
-/// What all servers serve that are compared with each other: the built-in chat without the history
-/// of its rooms, which is not for clusters.
+/// The channels of all servers that are compared: the built-in chat without histories, which clusters
+/// cannot have without JetStream.
 const LOBBY: &str = include_str!("lobby.toml");
 /// How long nodes may take to find each other.
 const KNOW_TIMEOUT: Duration = Duration::from_secs(60);
@@ -62,21 +61,16 @@ impl Servers {
         Ok(nodes)
     }
 
-    /// Until each knows all others: a broadcast before that would not reach all.
+    /// Waits until each knows all others: a broadcast before that would not reach all.
     fn wait_until_known(&mut self) -> Result<(), String> {
-        let (others, begun) = (self.servers.len() as u64 - 1, Instant::now());
+        let others = self.servers.len() as u64 - 1;
         let alive = "simurgh_cluster_nodes{state=\"alive\"}";
-        loop {
+        let are_known = || {
             self.must_run()?;
-            let known = self.metrics_each()?;
-            if known.iter().all(|metrics| metrics.count_of(alive) == others) {
-                return Ok(());
-            }
-            if begun.elapsed() > KNOW_TIMEOUT {
-                return Err(format!("the nodes did not know each other within {KNOW_TIMEOUT:?}"));
-            }
-            thread::sleep(Duration::from_millis(50));
-        }
+            Ok(self.metrics_each()?.iter().all(|metrics| metrics.count_of(alive) == others))
+        };
+        let late = format!("the nodes did not know each other within {KNOW_TIMEOUT:?}");
+        wait_until(are_known, KNOW_TIMEOUT, Duration::from_millis(50), &late)
     }
 
     /// How many there are.

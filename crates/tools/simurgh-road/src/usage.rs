@@ -13,8 +13,8 @@ use super::results::Host;
 pub(super) struct Usage {
     /// MemTotal.
     pub(super) total: u64,
-    /// What can be used before memory ends: MemAvailable less SReclaimable, since that is mostly
-    /// inodes and directory entries of open sockets, which are counted as if they could be had.
+    /// MemAvailable less SReclaimable, which is mostly inodes and directory entries of open sockets
+    /// and cannot be reclaimed.
     pub(super) available: u64,
     /// Slab: the kernel's records, those of sockets above all.
     pub(super) slab: u64,

@@ -24,13 +24,13 @@ pub struct Step {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Outcome {
-    /// It holds the new value.
+    /// It has the new value.
     Written,
-    /// Nothing was to be done: it holds that value already.
+    /// It has that value already.
     AlreadyThere,
-    /// The system said no, or something else came of it; in words.
+    /// The system refused it or set another value: why.
     Refused(String),
-    /// Somebody has changed it since; it holds this.
+    /// Somebody has changed it since, to this value.
     ChangedSince(String),
 }
 
@@ -107,7 +107,7 @@ const WRITABLE: &[&str] = &[
 ];
 
 /// Writes `changes` below `root`, which is `/` but in tests, and what they were to `undo_file`;
-/// one that is there already is only replaced if `overwrite`. Without changes no file is fake.
+/// an existing one is only replaced if `overwrite`. Without changes no file is written.
 ///
 /// # Errors
 /// The undo file cannot be written; nothing is changed then.
@@ -132,7 +132,7 @@ pub fn apply(
     for entry in planned {
         let Entry { name, before, after } = entry;
         let (outcome, now) = match current(root, &name, before.len()) {
-            // To write now could lower what somebody has raised meanwhile.
+            // Writing could lower a value that somebody has raised meanwhile.
             Ok(now) if now != before => {
                 let why = format!("somebody has set it to {} meanwhile; run it again", plain(&now));
                 steps.push(Step { name, before, after, outcome: Outcome::Refused(why) });
@@ -141,7 +141,7 @@ pub fn apply(
             _ => write(root, &name, &before, &after),
         };
         if now != before {
-            // An undo has to find what the kernel made of it.
+            // The kernel may have rounded it, and an undo compares with the value it set.
             done.push(Entry { name: name.clone(), before: before.clone(), after: now });
         }
         steps.push(Step { name, before, after, outcome });
@@ -182,7 +182,7 @@ impl Done {
 
 fn put_back(root: &Path, entry: &Entry) -> Step {
     let Entry { name, before, after } = entry;
-    // Seen from here the value that was set comes first.
+    // Here the value that was set is the one before.
     let step = |outcome| Step {
         name: name.clone(),
         before: after.clone(),
@@ -197,7 +197,7 @@ fn put_back(root: &Path, entry: &Entry) -> Step {
     }
 }
 
-/// Writes one setting and reads it back; says what came of it, and what it is now.
+/// Writes one setting and reads it back. Returns the outcome and the value now.
 fn write(root: &Path, name: &str, before: &[u64], after: &[u64]) -> (Outcome, Vec<u64>) {
     let path = sysctl_path(root, name);
     let text = format!("{}\n", plain(after));
@@ -219,7 +219,7 @@ fn write(root: &Path, name: &str, before: &[u64], after: &[u64]) -> (Outcome, Ve
         (Ok(()), Ok(now)) => {
             (Outcome::Refused(format!("the kernel made {} of it", plain(&now))), now)
         }
-        // It may well be changed, so the undo file has to name it.
+        // It may have changed, so the undo file has to name it.
         (Ok(()), Err(why)) => (Outcome::Refused(why), after.to_vec()),
     }
 }
@@ -279,15 +279,16 @@ fn create(path: &Path, entries: &[Entry], overwrite: bool) -> Result<(), String>
     }
 }
 
-/// In one step, so that the file is whole whenever the machine stops.
+/// Replaces the file in one step, so that it is whole whenever the machine stops.
 fn replace(path: &Path, entries: &[Entry]) -> Result<(), String> {
     let mut beside = path.as_os_str().to_owned();
     beside.push(".new");
     let beside = PathBuf::from(beside);
-    // Left behind by one that was killed. FakeMachine anew, lest a link leads it elsewhere.
+    // A killed process may have left one behind. It is created anew, since it could be a link.
     let _ = std::fs::remove_file(&beside);
-    let fake = OpenOptions::new().write(true).create_new(true).open(&beside);
-    fake.and_then(|file| fill(file, entries))
+    let created = OpenOptions::new().write(true).create_new(true).open(&beside);
+    created
+        .and_then(|file| fill(file, entries))
         .and_then(|()| std::fs::rename(&beside, path))
         .map_err(|error| cannot(path, &error))
 }

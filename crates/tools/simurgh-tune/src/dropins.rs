@@ -1,12 +1,12 @@
-//! Files that make the needed values last: for sysctl.d, limits.d and systemd. FakeMachine from a
-//! [`Report`], printed and never written; no value in them is lower than what the machine has.
+//! Files that make the needed values last: for sysctl.d, limits.d and systemd. They are made from a
+//! [`Report`], printed and never written. No value in them is lower than what the machine has.
 
 use std::fmt::Write;
 
 use super::needs::{Report, Row, State, plain};
 
-/// `/etc/sysctl.d/90-simurgh.conf`: every setting that has a part in it, also those that are enough
-/// now, since what `--apply` set is gone with the next boot.
+/// `/etc/sysctl.d/90-simurgh.conf`: all settings, also those that are enough now, since the values of
+/// `--apply` are gone with the next boot.
 pub(crate) fn sysctl(report: &Report) -> String {
     let mut out = head(report, "/etc/sysctl.d/90-simurgh.conf", "`sysctl --system` reads it");
     for row in &report.rows {
@@ -95,7 +95,7 @@ mod tests {
         ] {
             assert!(text.contains(line), "{line:?} is not in\n{text}");
         }
-        // All of it once more: what is there by now has to last as well.
+        // Once these values are set, they must be printed again, since they have to last.
         for (name, value) in text.lines().filter_map(|line| line.split_once(" = ")) {
             if !name.starts_with('#') {
                 fake.set(&format!("proc/sys/{}", name.replace('.', "/")), value);

@@ -1,5 +1,5 @@
-//! A made-up machine: a directory with the files of `/proc` and `/sys` that are read. Used by the
-//! tests beside the code and by those of the binary.
+//! A made-up machine: a directory with the files of `/proc` and `/sys` that are read. Unit tests and
+//! those of the binary use it.
 
 use std::path::{Path, PathBuf};
 
@@ -76,7 +76,7 @@ impl FakeMachine {
         std::fs::remove_file(self.path(name)).unwrap();
     }
 
-    /// Puts a setting in the place that takes no other value, not even from root. It reads 65536.
+    /// Makes a setting refuse all writes, even by root. It reads 65536.
     pub(crate) fn refuse(&self, name: &str) {
         self.remove(name);
         // Its mode is 0444, which the kernel holds against root as well.

@@ -1,5 +1,5 @@
-//! `simurgh tune`: what this machine allows against what a number of connections needs, and what
-//! to do about it.
+//! `simurgh tune`: compares what this machine allows with what a number of connections needs, and
+//! raises what is too low.
 //!
 //! `machine` reads, `needs` compares without reading anything, `apply` writes settings and puts
 //! them back, `dropins` and `table` write texts. Only `--apply` and `--undo` change anything.

@@ -1,7 +1,7 @@
-//! What this machine allows: reads `/proc` and `/sys` below a root directory, so that tests can
-//! give it a machine that is not there. Decides nothing.
+//! Reads what this machine allows from `/proc` and `/sys` below a root directory, which tests make up.
+//! Decides nothing.
 //!
-//! Each value is a [`Reading`] of its own: one that cannot be read says why, and the others remain.
+//! Each value is a [`Reading`] of its own, so that the others remain if one cannot be read.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -51,7 +51,7 @@ pub(crate) struct Limit {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Memory {
     pub(crate) total: u64,
-    /// What the kernel thinks can be had without swapping.
+    /// What the kernel estimates to be available without swapping.
     pub(crate) available: u64,
 }
 
@@ -61,7 +61,7 @@ pub(crate) struct Group {
     /// Where the limit stands.
     pub(crate) file: String,
     pub(crate) limit: u64,
-    /// Without what the kernel gives back when asked.
+    /// Without what the kernel can reclaim.
     pub(crate) used: u64,
 }
 
@@ -153,8 +153,8 @@ pub(crate) fn sysctl_path(root: &Path, name: &str) -> PathBuf {
     root.join("proc/sys").join(name.replace('.', "/"))
 }
 
-/// Reads no more than a list of a few thousand mounts has; a path that a test or a mistake points
-/// at something endless ends here.
+/// The most bytes that are read of a file: a list of a few thousand mounts has less, and a path may
+/// lead to an endless file by mistake.
 const TEXT_BYTES_MAX: u64 = 1 << 20;
 
 /// The text of a small file.
@@ -224,8 +224,8 @@ impl Root<'_> {
     fn groups(&self, own: &str, mounts: &str, kind: &Kind) -> Vec<Reading<Group>> {
         let mut found = Vec::new();
         for mount in mounts.lines().filter_map(Mount::parse) {
-            let Some(version) = mount.version(kind) else { continue };
-            let Some(path) = own.lines().find_map(|line| path_of(line, kind, version.is_v2)) else {
+            let Some((files, is_v2)) = mount.files(kind) else { continue };
+            let Some(path) = own.lines().find_map(|line| path_of(line, kind, is_v2)) else {
                 continue;
             };
             let top = self.path(mount.point.trim_start_matches('/'));
@@ -235,7 +235,7 @@ impl Root<'_> {
                 below.components().all(|part| matches!(part, std::path::Component::Normal(_)));
             let mut directory = if is_plain { top.join(below) } else { top.clone() };
             loop {
-                found.extend(version.limit(&directory));
+                found.extend(files.limit(&directory));
                 if directory == top || !directory.pop() {
                     break;
                 }
@@ -255,8 +255,8 @@ struct Kind {
 struct Files {
     limit: &'static str,
     used: &'static str,
-    /// What may be subtracted from `used`: a line of a file.
-    given_back: Option<(&'static str, &'static str)>,
+    /// The part of `used` that the kernel can reclaim: a file, and a line of it.
+    reclaimable: Option<(&'static str, &'static str)>,
 }
 
 const MEMORY: Kind = Kind {
@@ -264,34 +264,29 @@ const MEMORY: Kind = Kind {
     v1: Files {
         limit: "memory.limit_in_bytes",
         used: "memory.usage_in_bytes",
-        given_back: Some(("memory.stat", "total_inactive_file")),
+        reclaimable: Some(("memory.stat", "total_inactive_file")),
     },
     v2: Files {
         limit: "memory.max",
         used: "memory.current",
-        given_back: Some(("memory.stat", "inactive_file")),
+        reclaimable: Some(("memory.stat", "inactive_file")),
     },
 };
 
 const THREADS: Kind = Kind {
     controller: "pids",
-    v1: Files { limit: "pids.max", used: "pids.current", given_back: None },
-    v2: Files { limit: "pids.max", used: "pids.current", given_back: None },
+    v1: Files { limit: "pids.max", used: "pids.current", reclaimable: None },
+    v2: Files { limit: "pids.max", used: "pids.current", reclaimable: None },
 };
 
 /// Version 1 writes "none" as the largest number of whole pages.
 const UNLIMITED: u64 = 1 << 60;
 
-struct Version<'a> {
-    is_v2: bool,
-    files: &'a Files,
-}
-
-impl Version<'_> {
+impl Files {
     /// The limit that stands in `directory`, if any does.
     fn limit(&self, directory: &Path) -> Option<Reading<Group>> {
-        let file = directory.join(self.files.limit);
-        // The root group has no limit, nor has one whose controller is off.
+        let file = directory.join(self.limit);
+        // The root group has no limit, and neither have groups whose controller is off.
         let text = read_text(&file).ok()?;
         if text.trim() == "max" {
             return None;
@@ -307,11 +302,11 @@ impl Version<'_> {
         let number = |name: &str| -> Option<u64> {
             numbers(&read_text(&directory.join(name)).ok()?, 1).ok()?.first().copied()
         };
-        let given_back = self.files.given_back.and_then(|(name, line)| {
+        let reclaimable = self.reclaimable.and_then(|(name, line)| {
             let text = read_text(&directory.join(name)).ok()?;
             text.lines().find_map(|one| one.strip_prefix(line)?.trim().parse::<u64>().ok())
         });
-        let used = number(self.files.used).unwrap_or(0).saturating_sub(given_back.unwrap_or(0));
+        let used = number(self.used).unwrap_or(0).saturating_sub(reclaimable.unwrap_or(0));
         Some(Ok(Group { file: file.display().to_string(), limit, used }))
     }
 }
@@ -335,11 +330,12 @@ impl<'a> Mount<'a> {
         Some(Self { root, point, kind, options })
     }
 
-    fn version<'k>(&self, kind: &'k Kind) -> Option<Version<'k>> {
+    /// The files of a kind of limit, and whether they are those of version 2.
+    fn files<'k>(&self, kind: &'k Kind) -> Option<(&'k Files, bool)> {
         match self.kind {
-            "cgroup2" => Some(Version { is_v2: true, files: &kind.v2 }),
+            "cgroup2" => Some((&kind.v2, true)),
             "cgroup" if self.options.split(',').any(|option| option == kind.controller) => {
-                Some(Version { is_v2: false, files: &kind.v1 })
+                Some((&kind.v1, false))
             }
             _ => None,
         }
@@ -526,7 +522,7 @@ mod tests {
             groups_v2(&fake, own, root);
             fake.set("sys/fs/cgroup/memory.max", "5000\n");
             fake.set("sys/fs/cgroup/memory.current", "9000\n");
-            // Of nobody's business.
+            // Outside of the mount.
             fake.set("sys/fs/elsewhere/memory.max", "1\n");
             let machine = read(&fake);
             let [Ok(group)] = machine.memory_groups.as_slice() else {

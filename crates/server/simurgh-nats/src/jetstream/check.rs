@@ -40,16 +40,10 @@ pub(super) enum Verb {
 /// The requests that only test permissions.
 pub(super) const TRIES: [Verb; 3] = [Verb::TryDirect, Verb::TryLeader, Verb::TryStore];
 
-/// A message for the engine.
-pub(super) enum Probe {
-    Request(Request),
-    /// An envelope that certainly is not stored.
-    Unstorable,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 enum Step {
     /// Nothing is requested.
+    #[default]
     Idle,
     Asked {
         verb: Verb,
@@ -65,12 +59,14 @@ enum Step {
 }
 
 /// One stream.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Check {
     pub(super) name: Box<str>,
     /// A subject of the stream that no topic has.
-    pub(super) nowhere: Box<str>,
+    pub(super) unused: Box<str>,
     expected: Value,
+    /// The configuration for an update.
+    updated: Value,
     may_change: bool,
     step: Step,
     changes: u32,
@@ -78,9 +74,9 @@ pub(super) struct Check {
     /// The stream as it was last found.
     found: Option<Found>,
     /// The highest number seen.
-    seen: u64,
+    pub(super) seen: u64,
     /// The number of the last republished message over this link.
-    heard: u64,
+    republished: u64,
     /// The highest number seen at the time of the request.
     seen_at_ask: u64,
     /// Since when checks whether it is unchanged were not answered.
@@ -100,29 +96,15 @@ struct Found {
 }
 
 impl Check {
-    pub(super) fn new(name: String, nowhere: String, expected: Value, may_change: bool) -> Self {
-        Self {
-            name: name.into(),
-            nowhere: nowhere.into(),
-            expected,
-            may_change,
-            step: Step::Idle,
-            changes: 0,
-            doubts: 0,
-            found: None,
-            seen: 0,
-            heard: 0,
-            seen_at_ask: 0,
-            silent_since_ms: None,
-            trouble: None,
-            set_back: String::new(),
-        }
+    pub(super) fn new(name: String, unused: String, expected: Value, may_change: bool) -> Self {
+        let (name, unused) = (name.into(), unused.into());
+        Self { name, unused, expected, may_change, ..Self::default() }
     }
 
     /// Begins a check.
     pub(super) fn begin(&mut self, now_ms: u64) -> Vec<Verb> {
         (self.changes, self.doubts, self.trouble) = (0, 0, None);
-        (self.silent_since_ms, self.heard) = (None, 0);
+        (self.silent_since_ms, self.republished) = (None, 0);
         self.ask(Verb::Info, now_ms)
     }
 
@@ -137,49 +119,43 @@ impl Check {
         vec![verb]
     }
 
-    /// The message of a request; `config` is the configuration for an update.
-    pub(super) fn probe(&self, verb: Verb, config: &Value) -> Probe {
-        let (name, nowhere) = (&self.name, &self.nowhere);
-        Probe::Request(match verb {
+    /// A request; none for an envelope that certainly is not stored.
+    pub(super) fn request(&self, verb: Verb) -> Option<Request> {
+        let (name, unused) = (&self.name, &self.unused);
+        Some(match verb {
             Verb::Info => api::info(name),
             Verb::Create => api::create(name, self.expected.clone()),
-            Verb::Update => api::update(name, config.clone()),
-            Verb::TryDirect => api::none_direct(name, nowhere),
-            Verb::TryLeader => api::none_of_leader(name, nowhere),
-            Verb::TryStore => return Probe::Unstorable,
+            Verb::Update => api::update(name, self.updated.clone()),
+            Verb::TryDirect => api::none_direct(name, unused),
+            Verb::TryLeader => api::none_of_leader(name, unused),
+            Verb::TryStore => return None,
         })
     }
 
-    /// Takes an answer. Returns the next requests, and the configuration for an update.
-    pub(super) fn on_answer(
-        &mut self,
-        verb: Verb,
-        message: &Message,
-        now_ms: u64,
-    ) -> (Vec<Verb>, Value) {
+    /// Takes an answer. Returns the next requests.
+    pub(super) fn on_answer(&mut self, verb: Verb, message: &Message, now_ms: u64) -> Vec<Verb> {
         match (&self.step, verb) {
             (Step::Asked { verb: asked, .. }, Verb::Info | Verb::Create | Verb::Update)
                 if *asked == verb =>
             {
                 match api::read::<StreamInfo>(message) {
                     Ok(info) => self.is_there(verb, &info, now_ms),
-                    Err(failure) => (self.has_failed(verb, &failure, now_ms), Value::Null),
+                    Err(failure) => self.has_failed(verb, &failure, now_ms),
                 }
             }
             (Step::Trying { .. }, Verb::TryDirect | Verb::TryLeader | Verb::TryStore) => {
                 self.tried(verb, message, now_ms);
-                (Vec::new(), Value::Null)
+                Vec::new()
             }
             // The answer to a request that was repeated.
-            _ => (Vec::new(), Value::Null),
+            _ => Vec::new(),
         }
     }
 
-    fn is_there(&mut self, verb: Verb, info: &StreamInfo, now_ms: u64) -> (Vec<Verb>, Value) {
-        let none = Value::Null;
+    fn is_there(&mut self, verb: Verb, info: &StreamInfo, now_ms: u64) -> Vec<Verb> {
         if !info.is_of_leader() {
             // The request is repeated in time.
-            return (Vec::new(), none);
+            return Vec::new();
         }
         match compare::judge(&self.expected, &info.config, self.may_change) {
             Verdict::Fits => {}
@@ -187,51 +163,54 @@ impl Check {
                 let action =
                     if self.may_change { "cannot be used" } else { "is not as it must be" };
                 self.refuse(format!("the stream {} {action}: {why}", self.name));
-                return (Vec::new(), none);
+                return Vec::new();
             }
             Verdict::Change(_) if self.changes >= CHANGES_MAX => {
                 self.refuse(format!("the stream {} does not stay as {verb:?} made it", self.name));
-                return (Vec::new(), none);
+                return Vec::new();
             }
             Verdict::Change(config) => {
-                self.changes += 1;
-                return (self.ask(Verb::Update, now_ms), config);
+                return self.update(config, now_ms);
             }
         }
         if self.is_set_back(info) {
             if info.replicas() > 1 && self.doubts < DOUBTS_MAX {
                 self.doubts += 1;
                 self.step = Step::Asked { verb: Verb::Info, again_ms: now_ms + DOUBT_MS };
-                return (Vec::new(), none);
+                return Vec::new();
             }
             if self.may_change && self.changes < CHANGES_MAX {
-                self.changes += 1;
-                return (self.ask(Verb::Update, now_ms), compare::set_back(&info.config));
+                return self.update(compare::set_back(&info.config), now_ms);
             }
             self.set_back = format!("{} {}", self.seen_at_ask, info.state.last_seq);
             self.seen = info.state.last_seq;
         }
         self.settle(info);
         self.step = Step::Trying { left: [true; TRIES.len()], again_ms: now_ms + AGAIN_MS };
-        (TRIES.to_vec(), none)
+        TRIES.to_vec()
+    }
+
+    fn update(&mut self, config: Value, now_ms: u64) -> Vec<Verb> {
+        self.changes += 1;
+        self.updated = config;
+        self.ask(Verb::Update, now_ms)
     }
 
     /// Whether it is the same stream as before with less than was seen of it: it was restored from
     /// a copy, or its server lost what it had not written.
     fn is_set_back(&self, info: &StreamInfo) -> bool {
-        let is_same = self.found.as_ref().is_some_and(|it| it.identity == identity(info));
-        is_same && info.state.last_seq < self.seen_at_ask
+        self.is_same(info) && info.state.last_seq < self.seen_at_ask
     }
 
     fn settle(&mut self, info: &StreamInfo) {
-        let identity = identity(info);
-        if self.found.as_ref().is_none_or(|it| it.identity != identity) {
+        if !self.is_same(info) {
             self.seen = info.state.last_seq;
             self.set_back.clear();
         }
         self.seen = self.seen.max(info.state.last_seq);
         let storage = info.config["storage"].as_str().unwrap_or("file").to_owned();
         let age = info.config["max_age"].as_u64().filter(|ns| *ns > 0).map(Duration::from_nanos);
+        let identity = identity(info);
         self.found = Some(Found { identity, replicas: info.replicas(), storage, age });
     }
 
@@ -341,8 +320,8 @@ impl Check {
     }
 
     /// Notes a republished message. Returns whether its number is not higher than the last.
-    pub(super) fn hears(&mut self, seq: u64) -> bool {
-        std::mem::replace(&mut self.heard, seq) >= seq
+    pub(super) fn on_republished(&mut self, seq: u64) -> bool {
+        std::mem::replace(&mut self.republished, seq) >= seq
     }
 
     /// The number up to which every answer from now on is complete; 0, if none is known.
@@ -388,8 +367,12 @@ impl Check {
 
     /// Whether an INFO is of the same stream, with everything that was seen of it.
     pub(super) fn is_still(&self, info: &StreamInfo, seen: u64) -> bool {
-        let is_same = self.found.as_ref().is_some_and(|it| it.identity == identity(info));
-        !info.is_of_leader() || (is_same && info.state.last_seq >= seen)
+        !info.is_of_leader() || (self.is_same(info) && info.state.last_seq >= seen)
+    }
+
+    /// Whether it is the stream that was found before.
+    fn is_same(&self, info: &StreamInfo) -> bool {
+        self.found.as_ref().is_some_and(|it| it.identity == identity(info))
     }
 
     pub(super) fn begin_recheck(&mut self, now_ms: u64) {
@@ -405,10 +388,6 @@ impl Check {
     /// such check.
     pub(super) fn silent_ms(&self, now_ms: u64) -> Option<u64> {
         self.silent_since_ms.map(|it| now_ms.saturating_sub(it))
-    }
-
-    pub(super) fn seen(&self) -> u64 {
-        self.seen
     }
 }
 

@@ -164,7 +164,7 @@ mod tests {
         StreamsConfig::default().stream(&Prefix::new("p").unwrap(), 0)
     }
 
-    /// As an engine shows it: with more, and without what is as it comes.
+    /// As an engine shows it: with more settings, and without some defaults.
     fn found() -> Value {
         let mut found = expected();
         found["compression"] = "none".into();

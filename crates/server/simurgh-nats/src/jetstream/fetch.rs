@@ -1,4 +1,4 @@
-//! Fetching messages of a stream, and gathering the answers.
+//! Fetches of messages from a stream: their requests and answers.
 
 use std::collections::VecDeque;
 
@@ -43,6 +43,20 @@ impl Gathered {
         self.bytes = bytes;
         let (space, stored) = (Some(Space::Store), Some(number));
         self.messages.push(Received { space, envelope, stored, at_ms });
+    }
+
+    /// Takes the next message of an answer. Each has the number of the one before it, so a missing
+    /// one shows, and the answer is of no use.
+    fn take_next(&mut self, message: Message, after: u64, has_prev: bool, most: (usize, usize)) {
+        match message.stored_at() {
+            Some((number, at_ms))
+                if number.prev == self.last && number.seq > number.prev.max(after) =>
+            {
+                let number = Number { prev: if has_prev { number.prev } else { 0 }, ..number };
+                self.take(message.into_payload(), number, at_ms, most);
+            }
+            _ => self.last = u64::MAX,
+        }
     }
 
     /// The number of the last message taken.
@@ -135,31 +149,19 @@ impl After {
     fn on_direct(&mut self, ticket: Ticket, message: Message) -> Progress {
         match message.status() {
             None => {
-                // Each message has the number of the one before it in this answer, so a missing one
-                // shows.
-                if let Some((number, at_ms)) = message.stored_at()
-                    && number.prev == self.gathered.last
-                    && number.seq > number.prev.max(self.seq)
-                {
-                    self.gathered.take(message.into_payload(), number, at_ms, self.most);
-                } else {
-                    self.gathered.last = u64::MAX;
-                }
+                self.gathered.take_next(message, self.seq, true, self.most);
                 Progress::Nothing
             }
             Some(api::STATUS_END) => {
-                let last = message.numbered("Nats-Last-Sequence");
-                if last != Some(self.gathered.last) {
+                if message.numbered("Nats-Last-Sequence") != Some(self.gathered.last) {
                     // The request is repeated in time.
                     return Progress::Nothing;
                 }
                 let is_all = message.numbered("Nats-Num-Pending") == Some(0);
-                let fetched = self.gathered.fetched(self.certain, is_all);
-                done(ticket, Some(fetched))
+                done(ticket, Some(self.gathered.fetched(self.certain, is_all)))
             }
             Some(api::STATUS_NONE) if self.gathered.last == 0 => {
-                let fetched = self.gathered.fetched(self.certain, true);
-                done(ticket, Some(fetched))
+                done(ticket, Some(self.gathered.fetched(self.certain, true)))
             }
             Some(api::STATUS_NOBODY | api::STATUS_NONE) => Progress::Nothing,
             Some(_) => done(ticket, None),
@@ -170,8 +172,7 @@ impl After {
         let got = match api::read::<Got>(message) {
             Ok(got) => got.message,
             Err(failure) if failure.is_no_message() => {
-                let fetched = self.gathered.fetched(head, true);
-                return done(ticket, Some(fetched));
+                return done(ticket, Some(self.gathered.fetched(head, true)));
             }
             Err(_) => return Progress::Nothing,
         };
@@ -188,8 +189,7 @@ impl After {
             || self.gathered.bytes >= self.most.1
             || self.gathered.is_cut;
         if is_all || is_full {
-            let fetched = self.gathered.fetched(head, is_all);
-            return done(ticket, Some(fetched));
+            return done(ticket, Some(self.gathered.fetched(head, is_all)));
         }
         Progress::Next
     }
@@ -203,7 +203,7 @@ impl After {
 }
 
 /// A fetch of the last message on each of many subjects.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct LastOf {
     /// The subjects by stream; the first stream is asked.
     left: VecDeque<(usize, Vec<Subject>)>,
@@ -216,7 +216,6 @@ pub(super) struct LastOf {
     up_to: u64,
     /// The number up to which the answer is certainly complete.
     certain: u64,
-    head: u64,
 }
 
 impl LastOf {
@@ -233,16 +232,7 @@ impl LastOf {
                 None => left.push_back((stream, vec![subject])),
             }
         }
-        Self {
-            is_of_one: left.len() == 1,
-            left,
-            gathered: Gathered::default(),
-            page: Gathered::default(),
-            from: 0,
-            up_to: 0,
-            certain: 0,
-            head: 0,
-        }
+        Self { is_of_one: left.len() == 1, left, ..Self::default() }
     }
 
     /// Whether no subject is left.
@@ -267,21 +257,11 @@ impl LastOf {
     pub(super) fn on_answer(&mut self, ticket: Ticket, message: Message) -> Progress {
         match message.status() {
             None => {
-                if let Some((number, at_ms)) = message.stored_at()
-                    && number.prev == self.page.last
-                    && number.seq > number.prev
-                {
-                    let number = Number { seq: number.seq, prev: 0 };
-                    let most = (LAST_OF_MAX, usize::MAX);
-                    self.page.take(message.into_payload(), number, at_ms, most);
-                } else {
-                    self.page.last = u64::MAX;
-                }
+                self.page.take_next(message, 0, false, (LAST_OF_MAX, usize::MAX));
                 Progress::Nothing
             }
             Some(api::STATUS_END) => {
-                let last = message.numbered("Nats-Last-Sequence");
-                if last != Some(self.page.last) {
+                if message.numbered("Nats-Last-Sequence") != Some(self.page.last) {
                     return Progress::Nothing;
                 }
                 let up_to = message.numbered("Nats-UpTo-Sequence").unwrap_or(0);
@@ -309,7 +289,7 @@ impl LastOf {
         if is_more && !self.gathered.is_cut {
             return Progress::Next;
         }
-        self.head = self.up_to;
+        let end = self.up_to;
         self.left.pop_front();
         (self.from, self.up_to) = (0, 0);
         if !self.left.is_empty() && !self.gathered.is_cut {
@@ -317,7 +297,7 @@ impl LastOf {
         }
         // Numbers of several streams do not tell which message is older, and none is of all
         // streams.
-        let head = if self.is_of_one && !self.gathered.is_cut { self.head } else { 0 };
+        let head = if self.is_of_one && !self.gathered.is_cut { end } else { 0 };
         self.gathered.messages.sort_by_key(|it| it.stored.map(|it| it.seq));
         let mut fetched = self.gathered.fetched(head, true);
         if !self.is_of_one {

@@ -1,7 +1,7 @@
-//! Any messages as answers of JetStream's: part of the fuzz target `nats_wire`.
+//! Any messages as answers of JetStream: part of the fuzz target `nats_wire`.
 //!
-//! Whatever they are, each ticket is answered once, and in time; what is gathered for one is within
-//! what was asked for, in order.
+//! Each ticket must be answered once, in time; the messages of a fetch must be in order, and no more
+//! than requested.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use simurgh_cluster::{Space, Subject, Ticket};
 
 use super::*;
 
-/// Where the answers go.
+/// The subject of answers.
 pub(crate) const INBOX: &str = "_INBOX_p.";
 const COUNT: usize = 4;
 
@@ -26,13 +26,13 @@ fn subject(topic: &str) -> Subject {
 /// Runs it over these messages.
 ///
 /// # Panics
-/// Something does not hold.
+/// An invariant is broken.
 pub(crate) fn run(messages: Vec<Message>) {
     let mut jetstream = JetStream::new(&prefix(), Some(StreamsConfig::default()));
     jetstream.inbox = INBOX.to_owned();
     let (mut out, mut events) = (BytesMut::new(), VecDeque::new());
     jetstream.link(0, "2.15.2", &mut out);
-    // Up without looking, so that everything is asked.
+    // Up without a check of the streams, so that everything is requested.
     (jetstream.state, jetstream.epoch) = (State::On, Some(1));
     jetstream.up(0, &mut out, &mut events);
     let tickets = ask(&mut jetstream, &mut out, &mut events);
@@ -57,7 +57,7 @@ pub(crate) fn run(messages: Vec<Message>) {
     assert_eq!(answered, (1..=tickets).collect::<Vec<_>>(), "each once");
 }
 
-/// Everything that can be asked.
+/// One ticket of each kind.
 fn ask(jetstream: &mut JetStream, out: &mut BytesMut, events: &mut VecDeque<Event>) -> u64 {
     let topic = subject("t");
     let store = (&topic, "id", None);
@@ -79,7 +79,7 @@ fn ask(jetstream: &mut JetStream, out: &mut BytesMut, events: &mut VecDeque<Even
     taken.len() as u64
 }
 
-/// The ticket that an event answers; what it brings holds.
+/// Checks an answer, and returns its ticket.
 fn check(event: &Event) -> u64 {
     match event {
         Event::Fetched { ticket, kept } => {

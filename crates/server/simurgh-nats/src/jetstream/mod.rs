@@ -30,11 +30,10 @@ use std::collections::VecDeque;
 use bytes::BytesMut;
 use foldhash::fast::RandomState;
 use hashbrown::HashMap;
-use serde_json::Value;
 use simurgh_cluster::{Event, Prefix};
 
 use self::api::StreamInfo;
-use self::check::{Check, Probe, Verb};
+use self::check::{Check, Verb};
 use self::tickets::{RequestNumber, Tickets, What};
 use crate::streams::{self, StreamsConfig};
 use crate::wire::{self, Message};
@@ -100,11 +99,11 @@ pub(crate) struct JetStream {
     checks: Vec<Check>,
     /// The requests about streams, by number.
     stream_requests: HashMap<u64, StreamRequest, RandomState>,
-    tickets: Tickets,
+    pub(crate) tickets: Tickets,
     /// The epoch over the last link with valid streams.
     epoch: Option<u64>,
     /// The epoch that was reported last.
-    said_epoch: Option<u64>,
+    reported_epoch: Option<u64>,
     /// The link was reported as up.
     is_up: bool,
     /// Unchanged streams may be presumed: that was right the last time.
@@ -112,9 +111,9 @@ pub(crate) struct JetStream {
     /// The subject for answers, without its last token.
     inbox: String,
     next_key: u64,
-    recheck_ms: Option<u64>,
+    next_recheck_ms: Option<u64>,
     /// When the streams were checked last.
-    rechecked_ms: u64,
+    last_recheck_ms: u64,
     random: fastrand::Rng,
 }
 
@@ -134,8 +133,8 @@ impl JetStream {
             let expected = config.stream(prefix, at);
             let name = config.stream_name(prefix, at);
             // `=~` begins the token of a hash, which is longer.
-            let nowhere = format!("{}.h.{at:x}.00.=~", prefix.as_str());
-            Check::new(name, nowhere, expected, config.create_streams)
+            let unused = format!("{}.h.{at:x}.00.=~", prefix.as_str());
+            Check::new(name, unused, expected, config.create_streams)
         };
         let checks = |it: &StreamsConfig| (0..it.streams.get()).map(|at| check(it, at)).collect();
         Self {
@@ -146,13 +145,13 @@ impl JetStream {
             stream_requests: HashMap::default(),
             tickets: Tickets::default(),
             epoch: None,
-            said_epoch: None,
+            reported_epoch: None,
             is_up: false,
             may_presume: true,
             inbox,
             next_key: 1,
-            recheck_ms: None,
-            rechecked_ms: 0,
+            next_recheck_ms: None,
+            last_recheck_ms: 0,
             random,
         }
     }
@@ -182,7 +181,7 @@ impl JetStream {
     pub(crate) fn unlink(&mut self) {
         (self.state, self.is_up) = (State::Away, false);
         self.stream_requests.clear();
-        self.recheck_ms = None;
+        self.next_recheck_ms = None;
         self.checks.iter_mut().for_each(Check::end);
     }
 
@@ -199,13 +198,12 @@ impl JetStream {
     /// The link is reported as up: requests what waits, or refuses it.
     pub(crate) fn up(&mut self, now_ms: u64, out: &mut BytesMut, events: &mut VecDeque<Event>) {
         self.is_up = true;
-        if self.said_epoch != self.epoch {
+        if self.reported_epoch != self.epoch {
             // Older requests are about numbers of another epoch.
-            let is_of_numbers = |it: &What| !matches!(it, What::Store(_));
-            for key in self.tickets.keys(is_of_numbers) {
+            for key in self.tickets.keys(|it| !matches!(it.what, What::Store(_))) {
                 self.tickets.give_up(key, events);
             }
-            self.said_epoch = self.epoch;
+            self.reported_epoch = self.epoch;
         }
         match &self.state {
             State::On => self.ask_all(now_ms, out),
@@ -235,22 +233,7 @@ impl JetStream {
         }
     }
 
-    /// How many stores were repeated on the same link.
-    pub(crate) fn repeats(&self) -> u64 {
-        self.tickets.repeats()
-    }
-
-    /// The node has polled an answer.
-    pub(crate) fn taken(&mut self) {
-        self.tickets.taken();
-    }
-
-    /// Whether there is enough room to report it.
-    pub(crate) fn has_room(&self) -> bool {
-        self.tickets.has_room()
-    }
-
-    // What is said to the engine.
+    // Requests.
 
     fn reply(&self, number: RequestNumber) -> String {
         format!("{}{}", self.inbox, number.text())
@@ -258,27 +241,23 @@ impl JetStream {
 
     fn check_all(&mut self, now_ms: u64, out: &mut BytesMut) {
         for stream in 0..self.checks.len() {
-            if let Some(check) = self.checks.get_mut(stream) {
-                let verbs = check.begin(now_ms);
-                self.probe(stream, &verbs, &Value::Null, out);
-            }
+            let verbs = self.checks.get_mut(stream).map(|it| it.begin(now_ms)).unwrap_or_default();
+            self.probe(stream, &verbs, out);
         }
     }
 
     /// Sends these requests about a stream.
-    fn probe(&mut self, stream: usize, verbs: &[Verb], config: &Value, out: &mut BytesMut) {
+    fn probe(&mut self, stream: usize, verbs: &[Verb], out: &mut BytesMut) {
         for &verb in verbs {
             let key = self.next_key();
             let reply = self.reply(RequestNumber { key, attempt: 0 });
             let Some(check) = self.checks.get(stream) else { return };
-            match check.probe(verb, config) {
-                Probe::Request((subject, words)) => {
-                    wire::put_request(out, &subject, &reply, &words);
-                }
-                Probe::Unstorable => {
+            match check.request(verb) {
+                Some((subject, body)) => wire::put_request(out, &subject, &reply, &body),
+                None => {
                     // No stream's name has a dot, so it is always refused.
                     let headers = [("Nats-Expected-Stream", "no.stream")];
-                    wire::put_with_headers(out, &check.nowhere, &reply, &headers, b"");
+                    wire::put_with_headers(out, &check.unused, &reply, &headers, b"");
                 }
             }
             if self.stream_requests.len() >= STREAM_REQUESTS_MAX {
@@ -299,11 +278,11 @@ impl JetStream {
             let (subject, words) = api::info(&check.name);
             wire::put_request(out, &subject, &reply, &words);
             self.stream_requests
-                .insert(key, StreamRequest { stream, verb: None, seen: check.seen() });
+                .insert(key, StreamRequest { stream, verb: None, seen: check.seen });
         }
     }
 
-    // What the engine says.
+    // Answers.
 
     /// Takes an answer.
     pub(crate) fn on_answer(
@@ -335,8 +314,8 @@ impl JetStream {
         events: &mut VecDeque<Event>,
     ) -> Action {
         let Some(check) = self.checks.get_mut(stream) else { return Action::Continue };
-        let (verbs, config) = check.on_answer(verb, message, now_ms);
-        self.probe(stream, &verbs, &config, out);
+        let verbs = check.on_answer(verb, message, now_ms);
+        self.probe(stream, &verbs, out);
         self.decide(now_ms, out, events)
     }
 
@@ -370,13 +349,13 @@ impl JetStream {
 
     fn is_on(&mut self, now_ms: u64) {
         (self.state, self.may_presume) = (State::On, true);
-        self.recheck_ms = Some(self.later(now_ms, RECHECK_EVERY_MS));
+        self.next_recheck_ms = Some(self.later(now_ms, RECHECK_EVERY_MS));
     }
 
     fn is_off(&mut self, why: Box<str>, now_ms: u64) -> Action {
         self.checks.iter_mut().for_each(Check::end);
         self.stream_requests.clear();
-        self.recheck_ms = Some(self.later(now_ms, RETRY_EVERY_MS));
+        self.next_recheck_ms = Some(self.later(now_ms, RETRY_EVERY_MS));
         match self.state {
             State::Checking { .. } | State::Off { .. } => {
                 self.state = State::Off { why, is_final: false };
@@ -409,21 +388,21 @@ impl JetStream {
             }
         }
         if self.checks.iter().all(|it| it.silent_ms(now_ms).is_none()) {
-            self.recheck_ms = Some(self.later(now_ms, RECHECK_EVERY_MS));
+            self.next_recheck_ms = Some(self.later(now_ms, RECHECK_EVERY_MS));
         }
         Action::Continue
     }
 
     /// A stream has republished a message with this number.
-    pub(crate) fn heard(&mut self, subject: &[u8], seq: u64) {
+    pub(crate) fn on_republished(&mut self, subject: &[u8], seq: u64) {
         let Some(config) = &self.config else { return };
         let Some(stream) = config.stream_of(&self.prefix, b".b.", subject) else { return };
         self.saw(stream, seq);
-        let is_back = self.checks.get_mut(stream).is_some_and(|it| it.hears(seq));
+        let is_back = self.checks.get_mut(stream).is_some_and(|it| it.on_republished(seq));
         if is_back {
             // A stream republishes in its order: it was made anew, or two of our interests overlap.
-            let soon_ms = self.rechecked_ms + RECHECK_ANEW_MS;
-            self.recheck_ms = self.recheck_ms.map(|it| it.min(soon_ms));
+            let soon_ms = self.last_recheck_ms + RECHECK_ANEW_MS;
+            self.next_recheck_ms = self.next_recheck_ms.map(|it| it.min(soon_ms));
         }
     }
 
@@ -449,7 +428,7 @@ impl JetStream {
         again.into_iter().for_each(|key| self.ask(key, now_ms, out));
         for stream in 0..self.checks.len() {
             let verbs = self.checks.get_mut(stream).map(|it| it.tick(now_ms)).unwrap_or_default();
-            self.probe(stream, &verbs, &Value::Null, out);
+            self.probe(stream, &verbs, out);
         }
         match self.state {
             State::Checking { until_ms } if until_ms <= now_ms => self.give_up_checking(now_ms),
@@ -457,7 +436,7 @@ impl JetStream {
                 self.may_presume = false;
                 return Action::Reconnect(self.trouble().into());
             }
-            _ if self.recheck_ms.is_some_and(|it| it <= now_ms) => {
+            _ if self.next_recheck_ms.is_some_and(|it| it <= now_ms) => {
                 return self.tick_recheck(now_ms, out);
             }
             _ => {}
@@ -475,16 +454,17 @@ impl JetStream {
                     self.may_presume = false;
                     return Action::Reconnect(why.into());
                 }
-                (self.recheck_ms, self.rechecked_ms) = (Some(now_ms + RECHECK_AGAIN_MS), now_ms);
+                (self.next_recheck_ms, self.last_recheck_ms) =
+                    (Some(now_ms + RECHECK_AGAIN_MS), now_ms);
                 self.stream_requests.clear();
                 self.recheck(now_ms, out);
             }
             State::Off { is_final: false, .. } => {
-                self.recheck_ms = Some(self.later(now_ms, RETRY_EVERY_MS));
+                self.next_recheck_ms = Some(self.later(now_ms, RETRY_EVERY_MS));
                 self.stream_requests.clear();
                 self.check_all(now_ms, out);
             }
-            _ => self.recheck_ms = None,
+            _ => self.next_recheck_ms = None,
         }
         Action::Continue
     }
@@ -497,7 +477,7 @@ impl JetStream {
         }
         let why = self.trouble().into();
         self.state = State::Off { why, is_final: false };
-        self.recheck_ms = Some(self.later(now_ms, RETRY_EVERY_MS));
+        self.next_recheck_ms = Some(self.later(now_ms, RETRY_EVERY_MS));
     }
 
     /// Whether unchanged streams may be presumed while there is no answer.
@@ -517,7 +497,7 @@ impl JetStream {
             _ => None,
         };
         let checks = self.checks.iter().filter_map(Check::next_tick_ms);
-        checks.chain(until_ms).chain(self.recheck_ms).chain(self.tickets.next_ms()).min()
+        checks.chain(until_ms).chain(self.next_recheck_ms).chain(self.tickets.next_ms).min()
     }
 
     /// The epoch of all streams, the same on every node.

@@ -159,9 +159,9 @@ impl JetStream {
         key
     }
 
-    // What is said to the engine.
+    // Requests.
 
-    /// Requests everything that waits, in the order of the calls.
+    /// Sends the requests of all tickets, in the order of the calls.
     pub(super) fn ask_all(&mut self, now_ms: u64, out: &mut BytesMut) {
         for key in self.tickets.keys(|_| true) {
             self.ask(key, now_ms, out);
@@ -191,7 +191,7 @@ impl JetStream {
         self.tickets.due(now_ms + tickets::AGAIN_FIRST_MS);
     }
 
-    // What the engine says.
+    // Answers.
 
     pub(super) fn on_ticket(
         &mut self,
@@ -205,7 +205,7 @@ impl JetStream {
         let ticket = pending.ticket;
         let is_last = pending.is_last(attempt);
         let is_nobody = message.status() == Some(api::STATUS_NOBODY);
-        let (stream, heard) = match &mut pending.what {
+        let (stream, progress) = match &mut pending.what {
             What::Store(store) => {
                 let stream = store.stream;
                 let replicas = self.checks.get(stream).map_or(1, Check::replicas);
@@ -226,9 +226,9 @@ impl JetStream {
                 self.tickets.due(at_ms);
             }
             // The stream may be gone.
-            self.recheck_ms = self.recheck_ms.map(|it| it.min(now_ms + RECHECK_AFTER_MS));
+            self.next_recheck_ms = self.next_recheck_ms.map(|it| it.min(now_ms + RECHECK_AFTER_MS));
         }
-        match heard {
+        match progress {
             Progress::Nothing => {}
             Progress::Next => self.ask(key, now_ms, out),
             Progress::Done(event, seen) => {
@@ -275,7 +275,7 @@ impl JetStream {
         events: &mut VecDeque<Event>,
         is_meant: impl Fn(&What) -> bool,
     ) {
-        for key in self.tickets.keys(is_meant) {
+        for key in self.tickets.keys(|it| is_meant(&it.what)) {
             if let Some(pending) = self.tickets.get_mut(key) {
                 pending.last_attempt_failed(why);
             }

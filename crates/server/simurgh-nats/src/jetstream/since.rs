@@ -1,8 +1,8 @@
-//! Finds the number behind which everything in a stream is young: asks the leader for its time and
-//! the end of the stream, and then for the first message that is young enough.
+//! Finds the number after which everything in a stream is younger than an age: asks the leader for
+//! its time and the end of the stream, and then for the first message that is young enough.
 //!
-//! A stream tells when a message was stored, but not of a removed one. So everything before the
-//! first young message that is there counts as old.
+//! A stream has the times of its messages, but not of removed ones. So everything before the first
+//! young message counts as old.
 
 use serde_json::Value;
 use simurgh_cluster::{Event, Ticket};

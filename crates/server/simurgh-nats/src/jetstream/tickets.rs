@@ -42,7 +42,7 @@ impl RequestNumber {
     }
 }
 
-/// What a ticket is for.
+/// The request of a ticket.
 #[derive(Debug)]
 pub(super) enum What {
     Store(Store),
@@ -141,21 +141,22 @@ impl Pending {
     }
 }
 
-/// There are few attempts of changes, so 64 bits are enough.
+/// Stores and purges have few attempts, so 64 bits are enough.
 const fn bit(attempt: u16) -> u64 {
     1 << (attempt % 64)
 }
 
 /// All tickets without an answer, and the number of answers that were not polled.
 #[derive(Debug, Default)]
-pub(super) struct Tickets {
+pub(crate) struct Tickets {
     pending: HashMap<u64, Pending, RandomState>,
     store_bytes: usize,
     /// How many answers were not polled.
     answered: usize,
     /// Nothing is due before this.
-    next_ms: Option<u64>,
-    repeats: u64,
+    pub(super) next_ms: Option<u64>,
+    /// How often a request was repeated on the same link.
+    pub(crate) repeats: u64,
 }
 
 impl Tickets {
@@ -178,10 +179,17 @@ impl Tickets {
         }
         self.store_bytes += bytes;
         let until_ms = now_ms + TICKET_SECONDS_MAX * 1_000;
-        let (again_ms, why) = (None, None);
-        let (attempt, repeats, is_answered, open) = (0, 0, false, 0);
-        let pending =
-            Pending { ticket, what, until_ms, attempt, again_ms, repeats, is_answered, open, why };
+        let pending = Pending {
+            ticket,
+            what,
+            until_ms,
+            attempt: 0,
+            again_ms: None,
+            repeats: 0,
+            is_answered: false,
+            open: 0,
+            why: None,
+        };
         self.pending.insert(key, pending);
         self.due(until_ms);
         Ok(())
@@ -192,7 +200,7 @@ impl Tickets {
     }
 
     /// Whether there is enough room to report it after a [`QueueFull`].
-    pub(super) fn has_room(&self) -> bool {
+    pub(crate) fn has_room(&self) -> bool {
         self.pending.len() + self.answered <= TICKETS_MAX / 2
             && self.store_bytes <= STORE_BYTES_MAX / 2
     }
@@ -204,7 +212,7 @@ impl Tickets {
     }
 
     /// An answer was polled.
-    pub(super) fn taken(&mut self) {
+    pub(crate) fn taken(&mut self) {
         self.answered = self.answered.saturating_sub(1);
     }
 
@@ -232,13 +240,8 @@ impl Tickets {
 
     /// The engine keeps nothing: everything is refused that it cannot have done before.
     pub(super) fn refuse_all(&mut self, why: &str, events: &mut impl Extend<Event>) {
-        let is_question =
-            |it: &What| matches!(it, What::After(_) | What::LastOf(_) | What::Since(_));
-        let is_refused = |it: &Pending| !it.may_be_done() || is_question(&it.what);
-        let mut refused: Vec<u64> =
-            self.pending.iter().filter(|it| is_refused(it.1)).map(|it| *it.0).collect();
-        refused.sort_unstable();
-        for key in refused {
+        let is_fetch = |it: &What| matches!(it, What::After(_) | What::LastOf(_) | What::Since(_));
+        for key in self.keys(|it| !it.may_be_done() || is_fetch(&it.what)) {
             if let Some(pending) = self.pending.get_mut(&key) {
                 pending.why = Some(why.into());
             }
@@ -246,25 +249,21 @@ impl Tickets {
         }
     }
 
-    /// Those that some question is about.
-    pub(super) fn keys(&self, is_meant: impl Fn(&What) -> bool) -> Vec<u64> {
+    /// The keys of these tickets, in the order of the calls.
+    pub(super) fn keys(&self, is_meant: impl Fn(&Pending) -> bool) -> Vec<u64> {
         let mut keys: Vec<u64> =
-            self.pending.iter().filter(|it| is_meant(&it.1.what)).map(|it| *it.0).collect();
+            self.pending.iter().filter(|it| is_meant(it.1)).map(|it| *it.0).collect();
         keys.sort_unstable();
         keys
     }
 
-    /// Has nothing to do before then.
+    /// Notes that something is due at this time.
     pub(super) fn due(&mut self, at_ms: u64) {
         self.next_ms = Some(self.next_ms.map_or(at_ms, |it| it.min(at_ms)));
     }
 
-    pub(super) fn next_ms(&self) -> Option<u64> {
-        self.next_ms
-    }
-
-    /// Answers those whose time is over, and says which are to be asked again, in the order of
-    /// their calls. Without a link none is, and while it does not take what is written, later.
+    /// Gives up tickets whose time is over. Returns those to request again, in the order of the calls:
+    /// none without a link, and later while the output is full.
     pub(super) fn tick(
         &mut self,
         now_ms: u64,
@@ -274,11 +273,9 @@ impl Tickets {
         if self.next_ms.is_none_or(|it| it > now_ms) {
             return Vec::new();
         }
-        let over = |it: &Pending| it.until_ms <= now_ms;
-        let mut ended: Vec<u64> =
-            self.pending.iter().filter(|it| over(it.1)).map(|it| *it.0).collect();
-        ended.sort_unstable();
-        ended.into_iter().for_each(|key| self.give_up(key, events));
+        for key in self.keys(|it| it.until_ms <= now_ms) {
+            self.give_up(key, events);
+        }
         let mut again = Vec::new();
         self.next_ms = None;
         for (key, pending) in &mut self.pending {
@@ -299,10 +296,5 @@ impl Tickets {
         }
         again.sort_unstable();
         again
-    }
-
-    /// How often something was asked again on the same link.
-    pub(super) fn repeats(&self) -> u64 {
-        self.repeats
     }
 }

@@ -1,25 +1,25 @@
-//! Any bytes as what a server says: the body of the fuzz target `nats_wire`.
+//! Any bytes as the stream of a server: the body of the fuzz target `nats_wire`.
 //!
-//! The first byte says into which pieces the rest is cut. However that is, the same is understood
-//! and the same refused; no more is held than has come; a message stands as it was written, and is
-//! read the same when it is written again.
+//! The first byte is the size of the pieces that the rest is cut into. That must change neither the
+//! operations nor the error; no more is buffered than was received; a message has the bytes of the
+//! input, and is read the same when it is written again.
 
 use super::{Decoder, MESSAGE_BYTES_MAX, Malformed, Message, Op};
 
 /// Runs the target over one input.
 ///
 /// # Panics
-/// Something does not hold.
+/// An invariant is broken.
 pub fn run(data: &[u8]) {
-    let Some((&piece, said)) = data.split_first() else { return };
-    let (whole, end) = all(said, said.len());
+    let Some((&piece, input)) = data.split_first() else { return };
+    let (whole, end) = all(input, input.len());
     for piece in [1, usize::from(piece) + 1] {
-        assert_eq!(all(said, piece), (whole.clone_ops(), end), "in pieces of {piece}");
+        assert_eq!(all(input, piece), (whole.clone_ops(), end), "in pieces of {piece}");
     }
     let Ops(again) = whole.clone_ops();
     for op in whole.0 {
         if let Op::Message(message) = op {
-            is_as_written(message, said);
+            check_message(message, input);
         }
     }
     let answers = again.into_iter().filter_map(|op| match op {
@@ -53,16 +53,16 @@ impl Ops {
     }
 }
 
-/// What is understood of these pieces, until something is not.
-fn all(said: &[u8], piece: usize) -> (Ops, Option<Malformed>) {
-    let (mut decoder, mut ops, mut came) = (Decoder::default(), Vec::new(), 0);
-    for piece in said.chunks(piece.max(1)) {
-        decoder.buffer().extend_from_slice(piece);
-        came += piece.len();
+/// The operations in these pieces, up to the first error.
+fn all(input: &[u8], piece: usize) -> (Ops, Option<Malformed>) {
+    let (mut decoder, mut ops, mut received) = (Decoder::default(), Vec::new(), 0);
+    for piece in input.chunks(piece.max(1)) {
+        decoder.buffer.extend_from_slice(piece);
+        received += piece.len();
         loop {
-            assert!(decoder.buffer().len() <= came, "more is held than has come");
-            // What is yet to come of a message may be made room for, and not more.
-            assert!(decoder.buffer().capacity() <= 4 * MESSAGE_BYTES_MAX + 2 * came);
+            assert!(decoder.buffer.len() <= received, "more is buffered than was received");
+            // Room may be reserved for the rest of one message, and not more.
+            assert!(decoder.buffer.capacity() <= 4 * MESSAGE_BYTES_MAX + 2 * received);
             match decoder.next() {
                 Ok(Some(op)) => ops.push(op),
                 Ok(None) => break,
@@ -76,15 +76,16 @@ fn all(said: &[u8], piece: usize) -> (Ops, Option<Malformed>) {
     (Ops(ops), None)
 }
 
-fn is_as_written(message: Message, said: &[u8]) {
+fn check_message(message: Message, input: &[u8]) {
     let subject = message.subject().to_vec();
     assert!(!subject.is_empty() && !subject.iter().any(|it| b" \t\n".contains(it)));
     let sid = message.sid;
-    let stands = |bytes: &[u8]| bytes.is_empty() || said.windows(bytes.len()).any(|it| it == bytes);
-    assert!(stands(message.payload()), "the payload was not said");
+    let stands =
+        |bytes: &[u8]| bytes.is_empty() || input.windows(bytes.len()).any(|it| it == bytes);
+    assert!(stands(message.payload()), "the payload is not in the input");
     if let Some(numbers) = message.stored() {
-        let said = message.header("Nats-Sequence").and_then(|it| it.parse().ok());
-        assert_eq!(said, Some(numbers.seq));
+        let input = message.header("Nats-Sequence").and_then(|it| it.parse().ok());
+        assert_eq!(input, Some(numbers.seq));
     }
     let payload = message.into_payload();
     assert!(payload.len() <= MESSAGE_BYTES_MAX);

@@ -1,4 +1,4 @@
-//! The protocol, as servers speak it and as they do not.
+//! The protocol of NATS, well-formed and malformed.
 
 use proptest::prelude::*;
 
@@ -16,7 +16,7 @@ fn all(bytes: &[u8], step: usize) -> Result<Vec<Op>, Malformed> {
     let mut decoder = Decoder::default();
     let mut ops = Vec::new();
     for part in bytes.chunks(step.max(1)) {
-        decoder.buffer().extend_from_slice(part);
+        decoder.buffer.extend_from_slice(part);
         while let Some(op) = decoder.next()? {
             ops.push(op);
         }
@@ -34,19 +34,19 @@ fn messages(bytes: &[u8], step: usize) -> Vec<(u64, Vec<u8>, Vec<u8>)> {
 
 #[test]
 fn what_a_server_says_is_understood_however_it_is_cut() {
-    let said = b"INFO {\"a\":1} \r\nPING\r\n+OK\r\nMSG p.b.0.1c.a 7 3\r\nx\r\n\r\nPONG\r\n\
+    let input = b"INFO {\"a\":1} \r\nPING\r\n+OK\r\nMSG p.b.0.1c.a 7 3\r\nx\r\n\r\nPONG\r\n\
         HMSG p.b 8 r.e 12 14\r\nNATS/1.0\r\n\r\nhi\r\n\
         -ERR 'Stale Connection'\r\nMSG a 9 b 0\r\n\r\n";
-    let expected = all(said, said.len()).unwrap();
+    let expected = all(input, input.len()).unwrap();
     assert_eq!(expected.len(), 7);
     assert_eq!(expected[0], Op::Info(Bytes::from_static(b"{\"a\":1} ")));
     assert_eq!(expected[1], Op::Ping);
     assert_eq!(expected[3], Op::Pong);
     assert_eq!(expected[5], Op::Error("Stale Connection".into()));
-    for step in 1..said.len() {
-        assert_eq!(all(said, step).unwrap(), expected, "in steps of {step}");
+    for step in 1..input.len() {
+        assert_eq!(all(input, step).unwrap(), expected, "in steps of {step}");
     }
-    let found = messages(said, 3);
+    let found = messages(input, 3);
     assert_eq!(found[0], (7, b"p.b.0.1c.a".to_vec(), b"x\r\n".to_vec()));
     assert_eq!(found[1], (8, b"p.b".to_vec(), b"hi".to_vec()));
     assert_eq!(found[2], (9, b"a".to_vec(), vec![]));
@@ -54,9 +54,9 @@ fn what_a_server_says_is_understood_however_it_is_cut() {
 
 #[test]
 fn headers_are_found_by_name() {
-    let said =
+    let input =
         b"HMSG s 1 56 58\r\nNATS/1.0\r\nNats-Sequence: 42\r\nNats-Last-Sequence:  7 \r\n\r\nhi\r\n";
-    let ops = all(said, 60).unwrap();
+    let ops = all(input, 60).unwrap();
     let Op::Message(message) = &ops[0] else { panic!("{ops:?}") };
     assert_eq!(message.stored(), Some(Number { seq: 42, prev: 7 }));
     assert_eq!(message.header("Nats-Sequence"), Some("42"));
@@ -68,15 +68,15 @@ fn headers_are_found_by_name() {
 /// One message with these headers.
 fn with_headers(headers: &str) -> Message {
     let (some, all) = (headers.len(), headers.len() + 2);
-    let said = format!("HMSG s 1 {some} {all}\r\n{headers}hi\r\n");
-    match all_of_one(&said) {
+    let input = format!("HMSG s 1 {some} {all}\r\n{headers}hi\r\n");
+    match all_of_one(&input) {
         Op::Message(message) => message,
         other => panic!("{other:?}"),
     }
 }
 
-fn all_of_one(said: &str) -> Op {
-    all(said.as_bytes(), said.len()).unwrap().remove(0)
+fn all_of_one(input: &str) -> Op {
+    all(input.as_bytes(), input.len()).unwrap().remove(0)
 }
 
 #[test]
@@ -120,17 +120,17 @@ fn questions_and_headers_read_as_the_protocol_has_them() {
 fn a_message_that_is_too_large_is_passed_over_and_not_held() {
     let bytes = MESSAGE_BYTES_MAX + 1;
     let mut decoder = Decoder::default();
-    decoder.buffer().extend_from_slice(format!("MSG a 5 {bytes}\r\n").as_bytes());
+    decoder.buffer.extend_from_slice(format!("MSG a 5 {bytes}\r\n").as_bytes());
     assert_eq!(decoder.next(), Ok(Some(Op::TooLarge(5))));
     let mut left = bytes;
     while left > 0 {
         assert_eq!(decoder.next(), Ok(None));
-        assert!(decoder.is_empty());
+        assert!(decoder.buffer.is_empty());
         let part = left.min(60_000);
-        decoder.buffer().extend_from_slice(&vec![b'\n'; part]);
+        decoder.buffer.extend_from_slice(&vec![b'\n'; part]);
         left -= part;
     }
-    decoder.buffer().extend_from_slice(b"\r\nPING\r\n");
+    decoder.buffer.extend_from_slice(b"\r\nPING\r\n");
     assert_eq!(decoder.next(), Ok(Some(Op::Ping)));
     assert_eq!(decoder.next(), Ok(None));
 }
@@ -138,9 +138,9 @@ fn a_message_that_is_too_large_is_passed_over_and_not_held() {
 #[test]
 fn a_line_without_an_end_is_not_waited_for() {
     let mut decoder = Decoder::default();
-    decoder.buffer().extend_from_slice(&vec![b'x'; LINE_BYTES_MAX - 1]);
+    decoder.buffer.extend_from_slice(&vec![b'x'; LINE_BYTES_MAX - 1]);
     assert_eq!(decoder.next(), Ok(None));
-    decoder.buffer().extend_from_slice(b"x");
+    decoder.buffer.extend_from_slice(b"x");
     assert_eq!(decoder.next(), Err(Malformed::Line));
 }
 
@@ -187,15 +187,15 @@ proptest! {
         ),
         step in 1..200_usize,
     ) {
-        let mut said = Vec::new();
+        let mut input = Vec::new();
         for (subject, sid, payload) in &sent {
-            said.extend_from_slice(format!("MSG {subject} {sid} {}\r\n", payload.len()).as_bytes());
-            said.extend_from_slice(payload);
-            said.extend_from_slice(b"\r\n");
+            input.extend_from_slice(format!("MSG {subject} {sid} {}\r\n", payload.len()).as_bytes());
+            input.extend_from_slice(payload);
+            input.extend_from_slice(b"\r\n");
         }
         let expected: Vec<_> =
             sent.into_iter().map(|(subject, sid, it)| (sid, subject.into_bytes(), it)).collect();
-        prop_assert_eq!(messages(&said, step), expected);
+        prop_assert_eq!(messages(&input, step), expected);
     }
 
     #[test]
@@ -208,11 +208,11 @@ proptest! {
 
     #[test]
     fn a_flipped_byte_does_no_harm(place in 0..110_usize, to in any::<u8>(), step in 1..120_usize) {
-        let mut said = b"MSG p.b.0.1c.a 7 3\r\nabc\r\nHMSG p.b 8 r 12 14\r\nNATS/1.0\r\n\r\nhi\r\n\
+        let mut input = b"MSG p.b.0.1c.a 7 3\r\nabc\r\nHMSG p.b 8 r 12 14\r\nNATS/1.0\r\n\r\nhi\r\n\
             INFO {\"a\":1}\r\nPING\r\nMSG q 9 5\r\nabcde\r\n-ERR 'x'\r\nPONG\r\n".to_vec();
-        let place = place % said.len();
-        said[place] = to;
-        let _ = all(&said, step).map(|ops| ops.into_iter().for_each(|op| {
+        let place = place % input.len();
+        input[place] = to;
+        let _ = all(&input, step).map(|ops| ops.into_iter().for_each(|op| {
             if let Op::Message(message) = op {
                 let _ = (message.subject().len(), message.header("a").is_some());
                 let _ = message.into_payload();

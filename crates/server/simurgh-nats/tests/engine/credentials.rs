@@ -1,4 +1,4 @@
-//! Who the node is: each way to show it, right and wrong.
+//! Credentials of a node: each kind, right and wrong.
 
 use std::fs;
 
@@ -19,7 +19,7 @@ fn secret(text: &str) -> Secret {
     Secret::Text(text.to_owned())
 }
 
-/// It is refused, by name, again and again the same; and no secret is shown.
+/// Checks that a node is refused with the same reason each time, and that no secret is shown.
 #[track_caller]
 fn is_refused(engine: &Engine, credentials: Credentials, hidden: &str) {
     let mut node = Node::start(1, config(engine, credentials));

@@ -9,7 +9,7 @@ use tempfile::TempDir;
 use crate::support::authority::Authority;
 use crate::support::{Engine, Node, is_at_least, prefix};
 
-/// An engine with TLS, of which more is said in `more`.
+/// An engine with TLS, and the settings `more`.
 fn engine(more: &str) -> Option<(Engine, Authority, TempDir)> {
     let directory = tempfile::tempdir().unwrap();
     let authority = Authority::new(directory.path(), "authority");
@@ -41,7 +41,7 @@ fn a_link_is_encrypted_with_an_authority_of_ones_own() {
         other.want("t");
         one.publish("t", 2_000);
         one.wait("nothing under way", |it| it.adapter.in_flight() == 0);
-        other.wait("all of them", |it| it.heard.len() == 2_000);
+        other.wait("all of them", |it| it.received.len() == 2_000);
         assert_eq!(other.numbers(), (2..=2_001).collect::<Vec<_>>());
     }
 }

@@ -1,4 +1,4 @@
-//! What is kept, while its engine is killed, set back, emptied, or full.
+//! Stored envelopes, while the engine is killed, restored from a copy, emptied, or full.
 
 use std::fs;
 use std::path::Path;
@@ -81,9 +81,9 @@ fn a_store_that_is_set_back_to_an_old_copy_has_another_epoch_on_every_node() {
     let other_epoch = one.keeps();
     assert_ne!(other_epoch, epoch);
     assert_eq!(one.all("t", false).len(), 1);
-    // One that has just begun, and has seen nothing of what is lost.
+    // A new node, which has not seen what was lost.
     assert_eq!(Node::keeping(2, &engine.address(), StreamsConfig::default()).keeps(), other_epoch);
-    // And it stays.
+    // The new epoch stays.
     engine.kill();
     one.wait("down", |it| it.ups == 3 && !it.is_up);
     engine.restart();
@@ -140,12 +140,12 @@ fn what_a_full_disk_does_not_take_is_not_said_to_be_stored() {
     assert!(confirmed.len() > 50, "{}", confirmed.len());
     let kept = node.all("t", false);
     assert!(confirmed.iter().all(|it| kept.contains(it)), "one was confirmed, and is not there");
-    // The link is of use for what is not kept.
+    // The link still serves topics without a history.
     node.wait("up", |it| it.is_up);
     Node::plain(2, &engine.address()).is_of_use();
 }
 
-/// A small file system in memory, as only root can have one.
+/// A small file system in memory; mounting it needs root.
 struct Mounted(std::path::PathBuf);
 
 impl Mounted {
@@ -170,7 +170,7 @@ impl Drop for Mounted {
     }
 }
 
-/// An engine that allows its user `a` only that.
+/// An engine whose user `a` has these permissions only.
 fn with_permissions(permissions: &Permissions) -> Option<Engine> {
     let user = format!("{{ user: \"a\", password: \"b\", {permissions} }}");
     let configuration =
@@ -287,7 +287,7 @@ fn an_answer_of_many_pages_is_one() {
     assert_eq!((found, kept.is_all, kept.head), (seqs, true, 100));
 }
 
-/// By whichever clock, and as it is when it is asked.
+/// By the clock of the engine, at the time of the request.
 #[test]
 fn a_stream_says_what_is_young_until_its_size_is_bounded() {
     let Some(engine) = engine() else { return };

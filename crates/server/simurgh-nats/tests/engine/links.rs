@@ -1,4 +1,4 @@
-//! Links that break, engines that are killed or stand still, and what comes of it.
+//! Links that break, and engines that are killed or frozen.
 
 use std::time::{Duration, Instant};
 
@@ -16,9 +16,9 @@ fn what_one_node_publishes_the_other_hears_in_order() {
     one.want("t");
     one.publish("t", 20_000);
     one.wait("nothing under way", |it| it.adapter.in_flight() == 0);
-    other.wait("all of them", |it| it.heard.len() == 20_000);
-    assert!(other.heard.iter().map(|it| it.1).eq(1..=20_000));
-    assert_eq!(one.heard, [], "nobody hears himself");
+    other.wait("all of them", |it| it.received.len() == 20_000);
+    assert!(other.received.iter().map(|it| it.1).eq(1..=20_000));
+    assert_eq!(one.received, [], "nobody hears himself");
     let (server, version) = one.adapter.server().unwrap();
     assert_eq!(server, engine.address());
     assert!(version.starts_with("2."), "{version}");
@@ -59,7 +59,7 @@ fn a_killed_engine_that_comes_back_gets_what_was_published_meanwhile() {
         one.publish("t", 300);
         assert_eq!(one.adapter.in_flight(), 300);
         engine.restart();
-        // The listener first: what is published before it is there again is not for it.
+        // The subscriber first: it does not receive what is published before it is back.
         other.wait("up", |it| it.is_up);
         one.wait("up", |it| it.is_up);
         one.publish("t", 300);
@@ -68,7 +68,7 @@ fn a_killed_engine_that_comes_back_gets_what_was_published_meanwhile() {
         let last = 5 + 600 * round as u64;
         other.wait("the last", |it| it.numbers().last() == Some(&last));
     }
-    assert!(other.heard.iter().all(|it| !it.2), "none was on its way when the engine ended");
+    assert!(other.received.iter().all(|it| !it.2), "none was on its way when the engine ended");
     assert!(matches!(&one.downs[0], Down::Broken(_)), "{:?}", one.downs);
     assert_eq!(one.adapter.statistics().links, 4);
 }
@@ -86,7 +86,7 @@ fn what_was_on_its_way_into_an_engine_that_stood_still_is_sent_again_and_marked(
     one.wait("down", |it| !it.is_up);
     let found = start.elapsed();
     assert!(found < Duration::from_secs(8), "dead after {found:?}");
-    // As much as may be is taken, and nothing waits.
+    // Publishing does not block, and is refused when the outbox is full.
     let mut slowest = Duration::ZERO;
     let mut taken = 200;
     loop {
@@ -110,7 +110,7 @@ fn what_was_on_its_way_into_an_engine_that_stood_still_is_sent_again_and_marked(
     other.wait("the last", |it| it.numbers().last() == Some(&1_025));
     assert_eq!(one.adapter.statistics().resent, 200);
     let marked = |it: &(u64, u64, bool)| it.2;
-    assert!(other.heard.iter().filter(|it| marked(it)).all(|it| it.1 <= 200));
+    assert!(other.received.iter().filter(|it| marked(it)).all(|it| it.1 <= 200));
 }
 
 #[test]
@@ -122,7 +122,7 @@ fn a_node_that_does_not_come_for_long_keeps_its_link() {
     one.publish("t", 1_000);
     one.wait("nothing under way", |it| it.adapter.in_flight() == 0);
     std::thread::sleep(Duration::from_secs(7));
-    other.wait("all", |it| it.heard.len() == 1_000);
+    other.wait("all", |it| it.received.len() == 1_000);
     other.pass(Duration::from_millis(2_500));
     assert_eq!((one.downs, other.downs), (vec![], vec![]));
 }
@@ -137,7 +137,7 @@ fn servers_that_one_tells_of_are_tried_when_it_ends() {
     let second = Engine::start(&cluster(&route)).unwrap();
     let mut node = Node::plain(1, &first.address());
     node.wait("up", |it| it.is_up);
-    // Until they know each other.
+    // The servers need a moment to find each other.
     node.pass(Duration::from_secs(1));
     first.kill();
     node.wait("down", |it| !it.is_up);
@@ -174,12 +174,12 @@ fn a_message_larger_than_any_envelope_is_lost_by_name_and_the_link_stands() {
     assert_eq!(other.lost, [Interest::Exact(Space::Broadcast, "t".into())]);
     one.publish("t", 1);
     one.wait("nothing under way", |it| it.adapter.in_flight() == 0);
-    other.wait("the next", |it| it.heard.len() == 1);
+    other.wait("the next", |it| it.received.len() == 1);
     assert_eq!(other.downs, []);
     assert_eq!(other.adapter.statistics().too_large, 1);
 }
 
-/// As some other client does.
+/// Publishes as another client.
 fn publish_raw(engine: &Engine, subject: &str, bytes: usize) {
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
     let address = format!("127.0.0.1:{}", engine.port);

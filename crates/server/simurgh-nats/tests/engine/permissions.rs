@@ -1,4 +1,4 @@
-//! What the engine must allow a node, and what is said when it does not.
+//! The permissions that a node needs, and the reason it reports without one.
 
 use simurgh_cluster::adapter::{Adapter as _, Down};
 use simurgh_cluster::{Bucket, Interest, NodeId, Space, Wanted};
@@ -44,7 +44,7 @@ fn a_node_runs_with_exactly_the_permissions_it_names() {
         one.adapter.publish(subject, vec![1; 20].into()).unwrap();
     }
     one.wait("nothing under way", |it| it.adapter.in_flight() == 0);
-    other.wait("all four", |it| it.heard.len() == subjects.len());
+    other.wait("all four", |it| it.received.len() == subjects.len());
     assert_eq!((one.downs, other.downs), (vec![], vec![]));
 }
 

@@ -18,7 +18,7 @@ impl Servers {
         if !can_keep() {
             return None;
         }
-        // Each must know the others before it begins, so their ports are found first.
+        // Each needs the ports of the others when it starts.
         let free = [(); 3].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
         let ports = free.map(|it| it.local_addr().unwrap().port());
         let routes = ports.map(|it| format!("\"nats://127.0.0.1:{it}\"")).join(", ");

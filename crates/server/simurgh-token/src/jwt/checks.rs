@@ -1,4 +1,4 @@
-//! What the claims of a signed token have to say.
+//! Checks of the claims of a signed token.
 
 use std::time::Duration;
 
@@ -7,20 +7,19 @@ use serde_json::{Map, Value};
 use crate::claims::Claims;
 use crate::error::{Part, TokenError};
 
-/// What is asked of a JWT's claims (RFC 7519 §4.1) once its signature is good.
+/// Checks of a JWT's claims (RFC 7519 §4.1), after its signature was verified.
 ///
-/// `exp`, `nbf` and `iat` are always looked at where they are there.
+/// `exp`, `nbf` and `iat` are always checked if present.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Checks {
     /// By how much the clocks of issuer and server may differ. Default: 5 s.
     pub leeway: Duration,
-    /// `iss` has to be one of these. Default: none, and it is not looked at.
+    /// `iss` has to be one of these. Default: none, and it is not checked.
     pub issuers: Vec<String>,
-    /// `aud` has to be or to name one of these. Default: none, and it is not looked at. An issuer
-    /// that signs for several services with one key says so by `aud` alone: then set it.
+    /// `aud` has to be or to contain one of these. Default: none, and it is not checked. Set it if
+    /// the issuer signs for several services with one key.
     pub audiences: Vec<String>,
-    /// Whether `exp` has to be there. Default: it has to, since a token without it cannot be got
-    /// rid of.
+    /// Whether `exp` is required. Default: true, since a token without it is valid for ever.
     pub expiry_required: bool,
 }
 
@@ -32,10 +31,10 @@ impl Default for Checks {
 }
 
 impl Checks {
-    /// Looks at claims that were signed; `now` is since the Unix epoch.
+    /// Checks claims whose signature was verified; `now` is since the Unix epoch.
     ///
     /// # Errors
-    /// Of these first that is true: a time that is no number, a required claim that is missing,
+    /// The first that applies: a time that is not a number, a required claim that is missing,
     /// expired, not yet valid, another issuer, another audience.
     pub fn check(&self, claims: Map<String, Value>, now: Duration) -> Result<Claims, TokenError> {
         let (expires, not_before, issued) =
@@ -79,7 +78,7 @@ impl Checks {
     }
 }
 
-/// A NumericDate (RFC 7519 §2): seconds since the Unix epoch, with a fraction perhaps.
+/// A NumericDate (RFC 7519 §2): seconds since the Unix epoch, possibly with a fraction.
 pub(crate) fn seconds(claims: &Map<String, Value>, claim: &str) -> Result<Option<f64>, TokenError> {
     match claims.get(claim) {
         None => Ok(None),
@@ -93,12 +92,12 @@ pub(crate) fn seconds(claims: &Map<String, Value>, claim: &str) -> Result<Option
     }
 }
 
-/// Seconds as a length of time: of what is beyond counting, the longest.
+/// Seconds as a duration; the longest one if there are too many.
 fn length(seconds: f64) -> Duration {
     Duration::try_from_secs_f64(seconds.max(0.0)).unwrap_or(Duration::MAX)
 }
 
-/// The second that a time is in; the cast keeps what is out of range at the range's end.
+/// The whole seconds of a time; the cast saturates.
 pub(crate) fn whole(seconds: f64) -> u64 {
     seconds as u64
 }

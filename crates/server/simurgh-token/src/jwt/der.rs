@@ -6,7 +6,7 @@ pub(super) enum Kind {
     Rsa,
     EcP256,
     Ed25519,
-    /// Another curve, or something that is no key for signatures.
+    /// Another curve, or not a key for signatures.
     Other,
 }
 
@@ -15,7 +15,7 @@ pub(super) fn public_key(spki: &[u8]) -> Option<(Kind, &[u8])> {
     let (content, []) = element(spki, SEQUENCE)? else { return None };
     let (algorithm, rest) = element(content, SEQUENCE)?;
     let (bits, []) = element(rest, BIT_STRING)? else { return None };
-    // How many bits of the last byte are unused: none.
+    // The first byte says how many bits of the last are unused.
     let key = bits.strip_prefix(&[0])?;
     Some((kind(algorithm)?, key))
 }
@@ -55,7 +55,7 @@ fn kind(algorithm: &[u8]) -> Option<Kind> {
     })
 }
 
-/// The content of the element of this tag that stands first, and what follows it.
+/// The content of the first element, which must have this tag, and the rest.
 fn element(bytes: &[u8], tag: u8) -> Option<(&[u8], &[u8])> {
     let (found, rest) = bytes.split_first()?;
     let (length, rest) = rest.split_first()?;

@@ -1,4 +1,4 @@
-//! JSON Web Keys (RFC 7517), as their members say them (RFC 7518 §6, RFC 8037 §2).
+//! JSON Web Keys (RFC 7517), read from their members (RFC 7518 §6, RFC 8037 §2).
 
 use serde_json::{Map, Value};
 
@@ -12,7 +12,7 @@ pub(super) struct Jwk<'a> {
 }
 
 impl<'a> Jwk<'a> {
-    /// Reads what the key is for; `operation` is what it would have to do (RFC 7517 §4.3).
+    /// Reads the key's algorithm; `operation` is the one it must allow (RFC 7517 §4.3).
     pub(super) fn new(value: &'a Value, operation: &str) -> Result<Self, String> {
         let members = value.as_object().ok_or("it is no JSON object")?;
         let text = |name| members.get(name).and_then(Value::as_str);
@@ -49,13 +49,14 @@ impl<'a> Jwk<'a> {
         id(self.members)
     }
 
-    /// A member in base64url; numbers without zeros in front are what `ring` takes.
+    /// A member in base64url.
     pub(super) fn bytes(&self, name: &str) -> Result<Vec<u8>, String> {
         let text = self.members.get(name).and_then(Value::as_str);
         let text = text.ok_or_else(|| format!("it has no {name}"))?;
         base64url::decode(text).ok_or_else(|| format!("its {name} is not base64url"))
     }
 
+    /// A number, without leading zeros as `ring` requires.
     pub(super) fn number(&self, name: &str) -> Result<Vec<u8>, String> {
         Ok(der::unsigned(&self.bytes(name)?).to_vec())
     }

@@ -1,4 +1,4 @@
-//! Keys that verify, and how one of them is chosen.
+//! Keys that verify, and the choice among them.
 
 use std::fmt;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use serde_json::{Map, Value};
 use super::jwk::{self, Jwk};
 use super::{Algorithm, Checks, Parts, der};
 use crate::claims::Claims;
-use crate::error::{KeyError, TokenError};
+use crate::error::{KeyError, Part, TokenError, not_json, short};
 
 /// Keys that tokens may be signed by, each for one algorithm.
 #[derive(Debug, Clone)]
@@ -22,17 +22,17 @@ pub struct Keys {
 /// A key that verifies. `Debug` shows no secret.
 #[derive(Debug, Clone)]
 pub struct Key {
-    id: Option<String>,
-    material: Material,
+    pub(super) id: Option<String>,
+    pub(super) material: Material,
 }
 
 #[derive(Debug, Clone)]
-enum Material {
+pub(super) enum Material {
     /// An uncompressed point of P-256.
     Ec(Vec<u8>),
     Ed25519(Vec<u8>),
     Hmac(hmac::Key),
-    /// Without zeros in front.
+    /// Without leading zeros.
     Rsa {
         modulus: Vec<u8>,
         exponent: Vec<u8>,
@@ -51,13 +51,13 @@ pub struct Skipped {
     pub why: String,
 }
 
-/// A signed text, whatever it is (RFC 7515).
+/// Any signed payload (RFC 7515).
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct Jws {
     /// Its header.
     pub header: Map<String, Value>,
-    /// What was signed.
+    /// Its payload.
     pub payload: Vec<u8>,
 }
 
@@ -75,7 +75,7 @@ impl Keys {
     /// The public keys of a PEM file: RSA (RS256), P-256 (ES256), Ed25519 (EdDSA).
     ///
     /// # Errors
-    /// Text that is no PEM, has no public key, or one of another kind.
+    /// The text is not PEM, has no public key, or one of another kind.
     pub fn from_pem(pem: &str) -> Result<Self, KeyError> {
         let mut keys = Vec::new();
         for section in Section::pem_slice_iter(pem.as_bytes()) {
@@ -98,12 +98,10 @@ impl Keys {
     /// out, and [`skipped`](Self::skipped) says why.
     ///
     /// # Errors
-    /// Text that is no set of keys, or one without any that can be used.
+    /// The text is not a set of keys, or none of them can be used.
     pub fn from_jwks(text: &str) -> Result<Self, KeyError> {
-        let root: Value = serde_json::from_str(text).map_err(|error| {
-            let (line, column) = (error.line(), error.column());
-            KeyError::new(format!("the JWKS is not JSON at line {line}, column {column}"))
-        })?;
+        let root: Value = serde_json::from_str(text)
+            .map_err(|error| KeyError::new(format!("the JWKS {}", not_json(&error))))?;
         let several = match root.get("keys") {
             Some(keys) => keys.as_array().ok_or_else(|| KeyError::new("its keys are no array"))?,
             None if root.get("kty").is_some() => std::slice::from_ref(&root),
@@ -126,7 +124,7 @@ impl Keys {
         found.or_none()
     }
 
-    /// Keeps the keys for these algorithms only; none named: all.
+    /// Keeps only the keys for these algorithms; all if the list is empty.
     ///
     /// # Errors
     /// No key is left.
@@ -163,7 +161,7 @@ impl Keys {
         &self.keys
     }
 
-    /// Those that are not, and why.
+    /// The keys that are not used, and why.
     #[must_use]
     pub fn skipped(&self) -> &[Skipped] {
         &self.skipped
@@ -184,14 +182,14 @@ impl Keys {
         checks.check(parts.claims()?, now)
     }
 
-    /// Verifies a signed text that need not be a JWT, and looks at no claims.
+    /// Verifies a signed payload that need not be a JWT, and checks no claims.
     ///
-    /// A key is taken by the token's `kid`. Where no key has a name, or the token does not say one,
-    /// all keys for its `alg` are tried, of which a set has 64 at most.
+    /// The key is chosen by the token's `kid`. Keys without a name, or all keys if the token has no
+    /// `kid`, are tried if they are for its `alg`; a set has at most 64.
     ///
     /// # Errors
-    /// Of these first that is true: missing, too long, malformed, encrypted, unsigned, an `alg`
-    /// that no key is for, a `kid` that no key has, a signature of none of them.
+    /// The first that applies: missing, too long, malformed, encrypted, unsigned, no key for its
+    /// `alg`, no key with its `kid`, a signature of another key.
     pub fn verify_jws(&self, token: &str) -> Result<Jws, TokenError> {
         let parts = Parts::of(token)?;
         self.verify_parts(&parts)?;
@@ -205,7 +203,7 @@ impl Keys {
         }
         if parts.header.contains_key("crit") {
             let why = "it asks for extensions (crit), of which none is known";
-            return Err(TokenError::malformed(crate::error::Part::Header, why));
+            return Err(TokenError::malformed(Part::Header, why));
         }
         let algorithm = Algorithm::named(name);
         if !self.keys.iter().any(|key| Some(key.algorithm()) == algorithm) {
@@ -249,26 +247,7 @@ impl Key {
         Ok(Self { id: jwk.id(), material })
     }
 
-    pub(super) fn hmac(id: Option<String>, key: hmac::Key) -> Self {
-        Self { id, material: Material::Hmac(key) }
-    }
-
-    pub(super) fn ec(id: Option<String>, point: &[u8]) -> Self {
-        Self { id, material: Material::Ec(point.to_vec()) }
-    }
-
-    pub(super) fn ed25519(id: Option<String>, key: &[u8]) -> Self {
-        Self { id, material: Material::Ed25519(key.to_vec()) }
-    }
-
-    /// Of an `RSAPublicKey` in DER.
-    pub(super) fn rsa(id: Option<String>, der: &[u8]) -> Option<Self> {
-        let (modulus, exponent) = der::rsa_public_key(der)?;
-        let material = Material::Rsa { modulus: modulus.to_vec(), exponent: exponent.to_vec() };
-        Some(Self { id, material })
-    }
-
-    /// What it is for.
+    /// Its algorithm.
     #[must_use]
     pub fn algorithm(&self) -> Algorithm {
         match self.material {
@@ -285,7 +264,7 @@ impl Key {
         self.id.as_deref()
     }
 
-    /// Whether a signature is of this key over these bytes. Secrets are compared in constant time.
+    /// Whether this key has made a signature over these bytes. Secrets are compared in constant time.
     #[must_use]
     pub fn verifies(&self, message: &[u8], signature: &[u8]) -> bool {
         let by = |algorithm: &'static dyn signature::VerificationAlgorithm, key: &Vec<u8>| {
@@ -307,7 +286,7 @@ impl Key {
 impl fmt::Display for Skipped {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.id {
-            Some(id) => write!(f, "key {} ({}): {}", self.index, crate::error::short(id), self.why),
+            Some(id) => write!(f, "key {} ({}): {}", self.index, short(id), self.why),
             None => write!(f, "key {}: {}", self.index, self.why),
         }
     }
@@ -322,7 +301,7 @@ impl PemObject for Section {
     }
 }
 
-/// A key for HS256, if the secret is fit for one.
+/// A key for HS256, if the secret is long enough.
 pub(super) fn hmac_key(secret: &[u8]) -> Result<hmac::Key, String> {
     if secret.trim_ascii_start().starts_with(b"-----BEGIN") {
         return Err("it is a PEM key, which is no secret for HS256".to_owned());
@@ -375,8 +354,8 @@ fn not_public(kind: SectionKind) -> &'static str {
     }
 }
 
-/// As long as what HS256 puts out (RFC 7518 §3.2).
+/// The length of the output of HS256 (RFC 7518 §3.2).
 const SECRET_BYTES_MIN: usize = 32;
 
-/// Each may have to be tried on a token that names none.
+/// All of them may be tried for a token without a `kid`.
 const KEYS_MAX: usize = 64;

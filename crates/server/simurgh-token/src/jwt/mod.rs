@@ -1,8 +1,8 @@
 //! JSON Web Tokens (RFC 7519) as signed by HS256, RS256, ES256 and EdDSA (RFC 7515, 7518, 8037).
 //!
-//! What a key is for is known when it is read, and a token's `alg` can only agree with that or be
-//! refused: no token chooses how it is verified. `none` is refused by name, and so is a token that
-//! asks for an extension (`crit`), since none is known.
+//! Each key is for one algorithm, and a token whose `alg` differs is refused: no token chooses how it
+//! is verified. `none` is refused, and so is a token that asks for an extension (`crit`), since none
+//! is supported.
 //!
 //! ```
 //! use std::time::Duration;
@@ -29,70 +29,21 @@ mod jwk;
 mod keys;
 mod signing;
 
-use std::fmt;
-
 use serde_json::{Map, Value};
 
+pub use crate::algorithm::Algorithm;
 pub use checks::Checks;
 pub(crate) use checks::seconds;
 pub use keys::{Jws, Key, Keys, Skipped};
 pub use signing::SigningKey;
 
-use crate::base64url;
-use crate::error::{Part, TokenError};
+use crate::base64url::decode_part;
+use crate::error::{Part, TokenError, not_json};
 
-/// How a token is signed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Algorithm {
-    /// ECDSA on P-256 with SHA-256.
-    Es256,
-    /// Ed25519. Its `alg` is `EdDSA`, or `Ed25519` (RFC 9864).
-    EdDsa,
-    /// HMAC with SHA-256: who verifies could sign as well.
-    Hs256,
-    /// RSASSA-PKCS1-v1_5 with SHA-256.
-    Rs256,
-}
-
-impl Algorithm {
-    /// All of them.
-    pub const ALL: [Self; 4] = [Self::Es256, Self::EdDsa, Self::Hs256, Self::Rs256];
-
-    /// By the name that it has in a token, exactly so.
-    #[must_use]
-    pub fn named(name: &str) -> Option<Self> {
-        match name {
-            "ES256" => Some(Self::Es256),
-            "EdDSA" | "Ed25519" => Some(Self::EdDsa),
-            "HS256" => Some(Self::Hs256),
-            "RS256" => Some(Self::Rs256),
-            _ => None,
-        }
-    }
-
-    /// The name that it has in a token.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Es256 => "ES256",
-            Self::EdDsa => "EdDSA",
-            Self::Hs256 => "HS256",
-            Self::Rs256 => "RS256",
-        }
-    }
-}
-
-impl fmt::Display for Algorithm {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
-
-/// A token taken apart, and nothing verified.
+/// The parts of a token, unverified.
 pub(crate) struct Parts<'a> {
     pub(crate) header: Map<String, Value>,
-    /// What is signed: header and payload as they came.
+    /// The signed text: header and payload as received.
     pub(crate) message: &'a str,
     pub(crate) payload: Vec<u8>,
     pub(crate) signature: Vec<u8>,
@@ -113,17 +64,17 @@ impl<'a> Parts<'a> {
             return Err(TokenError::malformed(Part::Header, why));
         }
         let message = token.get(..header.len() + 1 + payload.len()).unwrap_or_default();
-        let header = object(&bytes(header, Part::Header)?, Part::Header)?;
-        let payload = bytes(payload, Part::Payload)?;
-        Ok(Self { header, message, payload, signature: bytes(signature, Part::Signature)? })
+        let header = object(&decode_part(header, Part::Header)?, Part::Header)?;
+        let payload = decode_part(payload, Part::Payload)?;
+        Ok(Self { header, message, payload, signature: decode_part(signature, Part::Signature)? })
     }
 
-    /// What it says, whoever signed it.
+    /// Its claims, unverified.
     pub(crate) fn claims(&self) -> Result<Map<String, Value>, TokenError> {
         object(&self.payload, Part::Payload)
     }
 
-    /// `alg`, as it is written.
+    /// `alg`.
     pub(crate) fn algorithm(&self) -> Result<&str, TokenError> {
         match self.header.get("alg").and_then(Value::as_str) {
             Some(name) => Ok(name),
@@ -131,7 +82,7 @@ impl<'a> Parts<'a> {
         }
     }
 
-    /// `kid`, if there is one.
+    /// `kid`.
     pub(crate) fn key_id(&self) -> Result<Option<&str>, TokenError> {
         match self.header.get("kid") {
             None => Ok(None),
@@ -141,20 +92,10 @@ impl<'a> Parts<'a> {
     }
 }
 
-fn bytes(text: &str, part: Part) -> Result<Vec<u8>, TokenError> {
-    let why = "it is not base64url without padding";
-    base64url::decode(text).ok_or_else(|| TokenError::malformed(part, why))
-}
-
 fn object(bytes: &[u8], part: Part) -> Result<Map<String, Value>, TokenError> {
     match serde_json::from_slice(bytes) {
         Ok(Value::Object(map)) => Ok(map),
         Ok(_) => Err(TokenError::malformed(part, "it is JSON, but no object")),
-        // Of the text only the place is told.
-        Err(error) => {
-            let (line, column) = (error.line(), error.column());
-            let why = format!("it is not JSON at line {line}, column {column}");
-            Err(TokenError::malformed(part, why))
-        }
+        Err(error) => Err(TokenError::malformed(part, format!("it {}", not_json(&error)))),
     }
 }

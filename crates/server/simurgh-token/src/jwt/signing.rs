@@ -11,9 +11,9 @@ use serde_json::{Map, Value, json};
 
 use super::jwk::Jwk;
 use super::keys::{Key, Section, hmac_key};
-use super::{Algorithm, der};
+use super::{Algorithm, der, keys};
 use crate::base64url;
-use crate::error::KeyError;
+use crate::error::{KeyError, not_json};
 
 /// A key that signs. `Debug` shows nothing that is secret.
 #[derive(Debug)]
@@ -44,7 +44,7 @@ impl SigningKey {
     /// PKCS #1 of RSA.
     ///
     /// # Errors
-    /// Text that is no PEM, or whose first section is no private key of these kinds.
+    /// The text is not PEM, or its first section is not a private key of these kinds.
     pub fn from_pem(pem: &str) -> Result<Self, KeyError> {
         let Section(kind, bytes) = Section::from_pem_slice(pem.as_bytes())
             .map_err(|error| KeyError::new(format!("the PEM is not right: {error}")))?;
@@ -68,25 +68,23 @@ impl SigningKey {
     /// A private JWK (RFC 7517). Its `kid` goes into the header of what it signs.
     ///
     /// # Errors
-    /// Text that is no JWK, or one of another kind or without its private members.
+    /// The text is not a JWK, or is of another kind or without private members.
     pub fn from_jwk(text: &str) -> Result<Self, KeyError> {
-        let value: Value = serde_json::from_str(text).map_err(|error| {
-            let (line, column) = (error.line(), error.column());
-            KeyError::new(format!("the JWK is not JSON at line {line}, column {column}"))
-        })?;
+        let value: Value = serde_json::from_str(text)
+            .map_err(|error| KeyError::new(format!("the JWK {}", not_json(&error))))?;
         let jwk = Jwk::new(&value, "sign").map_err(KeyError::new)?;
         let material = private(&jwk).map_err(KeyError::new)?;
         Ok(Self { id: jwk.id(), material: Box::new(material) })
     }
 
-    /// The same under another name, which goes into the header as `kid`.
+    /// The same key with this name, which goes into the header as `kid`.
     #[must_use]
     pub fn with_id(mut self, id: impl Into<String>) -> Self {
         self.id = Some(id.into());
         self
     }
 
-    /// What it signs by.
+    /// Its algorithm.
     #[must_use]
     pub fn algorithm(&self) -> Algorithm {
         match *self.material {
@@ -100,22 +98,25 @@ impl SigningKey {
     /// The key that verifies what this one signs.
     ///
     /// # Errors
-    /// A public key that cannot be read, which is no one's that could be made.
+    /// The public key cannot be read; `ring` makes no such key.
     pub fn verifying_key(&self) -> Result<Key, KeyError> {
-        let id = self.id.clone();
-        match &*self.material {
-            Material::Ec(pair) => Ok(Key::ec(id, pair.public_key().as_ref())),
-            Material::Ed25519(pair) => Ok(Key::ed25519(id, pair.public_key().as_ref())),
-            Material::Hmac(key) => Ok(Key::hmac(id, key.clone())),
-            Material::Rsa(pair) => Key::rsa(id, pair.public().as_ref())
-                .ok_or_else(|| KeyError::new("its public key is not right")),
-        }
+        let material = match &*self.material {
+            Material::Ec(pair) => keys::Material::Ec(pair.public_key().as_ref().to_vec()),
+            Material::Ed25519(pair) => keys::Material::Ed25519(pair.public_key().as_ref().to_vec()),
+            Material::Hmac(key) => keys::Material::Hmac(key.clone()),
+            Material::Rsa(pair) => {
+                let (modulus, exponent) = der::rsa_public_key(pair.public().as_ref())
+                    .ok_or_else(|| KeyError::new("its public key is not right"))?;
+                keys::Material::Rsa { modulus: modulus.to_vec(), exponent: exponent.to_vec() }
+            }
+        };
+        Ok(Key { id: self.id.clone(), material })
     }
 
-    /// Signs claims, as they are: `exp` and all else is theirs to say.
+    /// Signs claims as they are; nothing is added, not even `exp`.
     ///
     /// # Errors
-    /// The system has no randomness, which ES256 and RS256 need.
+    /// The system gives no random numbers, which ES256 and RS256 need.
     pub fn sign(&self, claims: &Map<String, Value>) -> Result<String, KeyError> {
         let mut header = json!({"alg": self.algorithm().name(), "typ": "JWT"});
         if let Some(id) = &self.id {
@@ -125,7 +126,7 @@ impl SigningKey {
         self.sign_jws(&header.to_string(), claims.as_bytes())
     }
 
-    /// Signs any bytes below any header, whose `alg` has to be this key's for anybody to verify it.
+    /// Signs any payload with any header, whose `alg` should be this key's.
     ///
     /// # Errors
     /// As [`sign`](Self::sign).
@@ -139,35 +140,25 @@ impl SigningKey {
 
     fn signature(&self, message: &[u8]) -> Result<Vec<u8>, KeyError> {
         let random = SystemRandom::new();
-        let failed = |_| {
-            KeyError::new(
-                "it could not be signed: the key is not right, or the system has no randomness",
-            )
-        };
-        match &*self.material {
-            Material::Ec(pair) => {
-                Ok(pair.sign(&random, message).map_err(failed)?.as_ref().to_vec())
-            }
+        let signature = match &*self.material {
+            Material::Ec(pair) => pair.sign(&random, message).map(|it| it.as_ref().to_vec()),
             Material::Ed25519(pair) => Ok(pair.sign(message).as_ref().to_vec()),
             Material::Hmac(key) => Ok(hmac::sign(key, message).as_ref().to_vec()),
-            Material::Rsa(pair) => {
-                let mut signature = vec![0; pair.public().modulus_len()];
-                pair.sign(&RSA_PKCS1_SHA256, &random, message, &mut signature).map_err(failed)?;
-                Ok(signature)
-            }
-        }
+            Material::Rsa(pair) => rsa_signature(pair, message),
+        };
+        let why = "it could not be signed: the key is not right, or the system has no randomness";
+        signature.map_err(|_| KeyError::new(why))
     }
 }
 
 fn pkcs8(bytes: &[u8]) -> Result<Material, String> {
     match der::private_key_kind(bytes).ok_or("the private key in it is not right")? {
         der::Kind::EcP256 => {
-            let random = SystemRandom::new();
-            EcdsaKeyPair::from_pkcs8(&ECDSA_P256_SHA256_FIXED_SIGNING, bytes, &random)
+            EcdsaKeyPair::from_pkcs8(&ECDSA_P256_SHA256_FIXED_SIGNING, bytes, &SystemRandom::new())
                 .map(Material::Ec)
                 .map_err(rejected)
         }
-        // OpenSSL leaves the public half out, so that there is nothing to compare.
+        // OpenSSL leaves the public half out, so there may be nothing to compare.
         der::Kind::Ed25519 => Ed25519KeyPair::from_pkcs8_maybe_unchecked(bytes)
             .map(Material::Ed25519)
             .map_err(rejected),
@@ -208,19 +199,21 @@ fn private(jwk: &Jwk<'_>) -> Result<Material, String> {
     }
 }
 
-/// `ring` looks at each number of the key by itself, and at its signatures before it lets them out:
-/// so a trial tells whether the numbers belong together.
+/// `ring` checks each number of the key by itself, and each signature before it returns it: so
+/// signing nothing tells whether the numbers belong together.
 fn rsa_pair(pair: RsaKeyPair) -> Result<Material, String> {
-    let mut signature = vec![0; pair.public().modulus_len()];
-    match pair.sign(&RSA_PKCS1_SHA256, &SystemRandom::new(), b"", &mut signature) {
-        Ok(()) => Ok(Material::Rsa(pair)),
-        Err(_) => {
-            Err("the private key is not right: its numbers do not belong together".to_owned())
-        }
-    }
+    let why = "the private key is not right: its numbers do not belong together";
+    rsa_signature(&pair, b"").map_err(|_| why)?;
+    Ok(Material::Rsa(pair))
 }
 
-/// By the words of `ring`, which name the kind of fault and nothing of the key.
+fn rsa_signature(pair: &RsaKeyPair, message: &[u8]) -> Result<Vec<u8>, ring::error::Unspecified> {
+    let mut signature = vec![0; pair.public().modulus_len()];
+    pair.sign(&RSA_PKCS1_SHA256, &SystemRandom::new(), message, &mut signature)?;
+    Ok(signature)
+}
+
+/// With the error of `ring`, which names the kind of fault and shows nothing of the key.
 fn rejected(error: ring::error::KeyRejected) -> String {
     format!("the private key is not right: {error}")
 }

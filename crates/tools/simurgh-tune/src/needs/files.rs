@@ -67,7 +67,7 @@ fn open_max(machine: &Machine, plan: &Plan) -> Row {
         .caps(machine.number("fs.nr_open").map(|max| shards::most(max, u64::MAX)))
 }
 
-/// Files that other programs open meanwhile.
+/// Room for files of other programs.
 const FILES_SPARE: u64 = 10_000;
 /// Files of a shard or worker that are no connections: poll set, waker, listeners, timer, hand-off.
 const FILES_OF_THREAD: u64 = 16;
@@ -81,7 +81,7 @@ fn files_of_the_system(machine: &Machine, plan: &Plan) -> Row {
     let need = plan.sockets().saturating_add(others);
     let mut row = Row::with_spare(machine, "fs.file-max", need, FILES_SPARE);
     if machine.is_root == Some(true) {
-        // Said all the same: who tunes is often not who serves.
+        // The row remains, since the server often runs as another user.
         row.exempt = " (for all but root)";
     }
     row.why(format!(
@@ -113,7 +113,7 @@ const USER_BYTES: u64 = 128;
 /// A shard or worker without connections.
 const THREAD_BYTES: u64 = 105_000;
 
-/// What one connection costs this machine.
+/// Bytes that one connection takes on this machine.
 fn connection_bytes(plan: &Plan) -> u64 {
     let clients = if plan.wanted.local_clients { SOCKET_BYTES + USER_BYTES } else { 0 };
     SOCKET_BYTES + CONNECTION_BYTES + clients
@@ -159,13 +159,13 @@ fn memory_group(group: &Reading<Group>, plan: &Plan) -> Row {
         .caps(room.map(|room| memory_caps(plan, room)))
 }
 
-/// What a limit on threads holds the server to: the rest of them serve.
+/// The most connections with a limit on threads: all but a few of them are shards.
 fn threads_caps(plan: &Plan, room_threads: u64) -> u64 {
     let rest = room_threads.saturating_sub(THREADS_OTHER) / plan.ends;
     shards::most(plan.descriptors, rest)
 }
 
-/// Threads that other programs start meanwhile.
+/// Room for threads of other programs.
 const THREADS_SPARE: u64 = 1_000;
 
 fn threads_of_the_system(machine: &Machine, plan: &Plan, name: &'static str, what: &str) -> Row {

@@ -16,7 +16,7 @@ use row::Plan;
 pub use row::{Change, Wanted};
 pub(crate) use row::{Row, State, about, grouped, plain};
 
-/// Everything there is to say about a machine and a number of connections.
+/// A comparison of a machine with a number of connections.
 #[derive(Debug, Clone)]
 pub struct Report {
     pub(crate) wanted: Wanted,
@@ -27,7 +27,7 @@ pub struct Report {
     pub(crate) shards: u64,
     /// Threads that server and clients need together.
     pub(crate) threads: u64,
-    /// What to set `RLIMIT_NOFILE` to where one may choose: as much as makes few shards do.
+    /// The value for `RLIMIT_NOFILE` with which few shards are enough.
     pub(crate) descriptors_good: u64,
     pub(crate) rows: Vec<Row>,
     /// What the machine can hold as it is.
@@ -43,7 +43,7 @@ pub(crate) struct Holds {
     pub(crate) connections: u64,
     /// Shards for as many.
     pub(crate) shards: u64,
-    /// Which limit stands at that number.
+    /// The limit that is reached first.
     pub(crate) first_limit: String,
 }
 

@@ -130,20 +130,20 @@ fn time_wait(machine: &Machine, plan: &Plan) -> Row {
     )
 }
 
-/// Sockets on one chain of the hash table, above which looking them up is felt.
+/// Sockets on one chain of the hash table, above which lookups become slow.
 const CHAIN: u64 = 4;
 /// The most entries of a table that belongs to a name space.
 const ENTRIES_MAX: u64 = 1 << 24;
 
 fn established(machine: &Machine, plan: &Plan) -> Row {
     let need = plan.sockets().div_ceil(CHAIN).next_power_of_two();
-    let row = |have: String| Row::of("TCP hash table", have, grouped(need));
+    let row = |have: &str| Row::of("TCP hash table", have, grouped(need));
     let entries = match &machine.established_entries {
         Ok(entries) => *entries,
-        Err(why) => return row("?".to_owned()).cannot_tell(why),
+        Err(why) => return row("?").cannot_tell(why),
     };
     let chain = plan.sockets() as f64 / entries as f64;
-    row(grouped(entries))
+    row(&grouped(entries))
         .unless(entries >= need, format!("boot parameter thash_entries={need}, then a reboot"))
         .why(format!(
             "entries of the table in which the kernel finds a packet's socket. {} sockets make \
@@ -157,10 +157,10 @@ fn established(machine: &Machine, plan: &Plan) -> Row {
 
 /// What a tracked connection costs.
 const TRACKED_BYTES: u64 = 320;
-/// Connections of others that may come meanwhile.
+/// Room for connections of other programs.
 const TRACKED_SPARE: u64 = 10_000;
 
-/// Where there is no connection tracking there is no row.
+/// No row without connection tracking.
 fn tracked(machine: &Machine, plan: &Plan) -> Option<Row> {
     let name = "net.netfilter.nf_conntrack_max";
     machine.sysctl(name).ok()?;
@@ -204,11 +204,11 @@ fn ports(machine: &Machine, plan: &Plan) -> Row {
         true => USERS_PER_WORKER.min(plan.wanted.connections).div_ceil(ADDRESSES_OF_WORKER),
         false => 0,
     };
-    let (shown, target) = match span >= need {
-        true => (need, vec![first, last]),
-        false => (need, vec![first.min(PORTS_USUAL.0), last.max(PORTS_USUAL.1)]),
+    let target = match span >= need {
+        true => vec![first, last],
+        false => vec![first.min(PORTS_USUAL.0), last.max(PORTS_USUAL.1)],
     };
-    let shown = if shown == 0 { "-".to_owned() } else { format!("{} ports", grouped(shown)) };
+    let shown = if need == 0 { "-".to_owned() } else { format!("{} ports", grouped(need)) };
     let mut row = Row::with_target(machine, name, shown, target).why(
         "ports that one source address has for connections to one server: they bound clients and \
          proxies, never the server. On this machine `simurgh load` takes four addresses of \

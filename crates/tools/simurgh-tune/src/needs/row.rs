@@ -15,9 +15,10 @@ pub struct Wanted {
 }
 
 /// Whether a limit allows what is wanted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum State {
+    #[default]
     Enough,
     #[serde(rename = "too small")]
     TooSmall,
@@ -26,23 +27,22 @@ pub(crate) enum State {
 }
 
 /// One limit.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Row {
     /// Its name, as others know it.
     pub(crate) name: String,
-    /// What is there, for people.
+    /// The value now, for people.
     pub(crate) have: String,
-    /// What is needed, for people.
+    /// The value that is needed, for people.
     pub(crate) need: String,
     pub(crate) state: State,
-    /// What makes it enough; if it is enough, a hint; if that cannot be told, why.
+    /// How to raise it; a hint if it is enough; why if that cannot be told.
     pub(crate) how: String,
-    /// What it is for, and what happens where it is too small.
+    /// What it limits, and what happens if it is too small.
     pub(crate) why: String,
-    /// Connections that the machine cannot exceed with what is there; `None`: it makes things
-    /// slower, or nothing of it is known, but it refuses no connection.
+    /// The most connections that it allows; `None`: it is unknown, or only slows connections down.
     pub(crate) caps: Option<u64>,
-    /// Whom it does not bind, if this process is one of them; else empty.
+    /// Who is exempt, if this process is; else empty.
     pub(crate) exempt: &'static str,
     /// The setting of the system behind it, if there is one that may be written.
     pub(crate) setting: Option<Setting>,
@@ -69,22 +69,8 @@ pub struct Change {
 
 impl Row {
     /// A row that has no setting behind it.
-    pub(super) fn of(
-        name: impl Into<String>,
-        have: impl Into<String>,
-        need: impl Into<String>,
-    ) -> Self {
-        Self {
-            name: name.into(),
-            have: have.into(),
-            need: need.into(),
-            state: State::Enough,
-            how: String::new(),
-            why: String::new(),
-            caps: None,
-            exempt: "",
-            setting: None,
-        }
+    pub(super) fn of(name: &str, have: impl Into<String>, need: String) -> Self {
+        Self { name: name.to_owned(), have: have.into(), need, ..Self::default() }
     }
 
     /// A limit that must be at least `need`, and is not a setting that may be written here.
@@ -111,8 +97,8 @@ impl Row {
         Self::with_target(machine, name, shown(need), target)
     }
 
-    /// A setting that must be at least `need`, of which others take a part that changes all the
-    /// time: where it is too small it gets `spare` more, lest it be so again at once.
+    /// A setting that must be at least `need`, which other programs use too. If it is too small, it
+    /// gets `spare` more, so that it is not too small again at once.
     pub(super) fn with_spare(machine: &Machine, name: &'static str, need: u64, spare: u64) -> Self {
         let target = match machine.number(name) {
             Ok(now) if now >= need => now,
@@ -155,7 +141,7 @@ impl Row {
         Self { why: why.into(), ..self }
     }
 
-    /// Where it is known what there is, it holds the server to so many connections.
+    /// Sets the most connections that it allows, if that is known.
     pub(super) fn caps(self, caps: Reading<u64>) -> Self {
         Self { caps: caps.ok(), ..self }
     }
@@ -198,8 +184,8 @@ pub(super) const USERS_PER_WORKER: u64 = 18_000;
 impl Plan {
     pub(super) fn new(machine: &Machine, wanted: Wanted) -> Self {
         let hard = machine.nofile.as_ref().map_or(DESCRIPTORS_USUAL, |limit| limit.hard);
-        // No table grows beyond nr_open, whatever the limit says; where that is too small its own
-        // row says so, and the others ask for what is needed once it is not.
+        // No table grows beyond nr_open. Its own row says if it is too small; the other rows assume
+        // that it was raised.
         let open_max = machine.number("fs.nr_open").unwrap_or(u64::MAX);
         let descriptors = hard.min(open_max.max(shards::descriptors(wanted.connections)));
         let per_worker = descriptors.saturating_sub(64).clamp(1, USERS_PER_WORKER);
@@ -271,12 +257,6 @@ pub(crate) fn about(number: u64) -> u64 {
     number / unit * unit
 }
 
-/// In the unit that memory is sold in.
 pub(super) fn bytes(bytes: u64) -> String {
-    let bytes = bytes as f64;
-    match bytes {
-        bytes if bytes >= 1e9 => format!("{:.1} GB", bytes / 1e9),
-        bytes if bytes >= 1e6 => format!("{:.0} MB", bytes / 1e6),
-        bytes => format!("{:.0} kB", bytes / 1e3),
-    }
+    simurgh_text::format::bytes(bytes as f64)
 }

@@ -1,10 +1,10 @@
-//! JetStream as it answers, as it does not, and as it should not.
+//! JetStream against a simulated engine that answers, is silent, or answers wrongly.
 
 use std::time::Duration;
 
 use bytes::Bytes;
 use proptest::prelude::*;
-use serde_json::json;
+use serde_json::{Value, json};
 use simurgh_cluster::adapter::{Fetch, Fetched, NotStored};
 use simurgh_cluster::{QueueFull, Space, Subject, Ticket};
 
@@ -31,16 +31,16 @@ fn info(last_seq: u64) -> Value {
     json!({ "config": config, "created": "x", "state": { "last_seq": last_seq } })
 }
 
-/// What was asked: where, where the answer goes, and in which words.
+/// A request that was sent.
 #[derive(Clone, Debug)]
-struct Asked {
+struct Sent {
     subject: String,
     reply: String,
-    words: String,
+    body: String,
 }
 
-/// The machine, and a simulated engine for it.
-struct Stage {
+/// The state machine, and a simulated engine for it.
+struct Fixture {
     jetstream: JetStream,
     out: BytesMut,
     events: VecDeque<Event>,
@@ -54,7 +54,7 @@ struct Stage {
     config: Value,
 }
 
-impl Stage {
+impl Fixture {
     fn new(streams: StreamsConfig) -> Self {
         let config = streams.stream(&prefix(), 0);
         Self {
@@ -70,12 +70,12 @@ impl Stage {
         }
     }
 
-    /// Linked, with a stream that fits.
+    /// Linked to an engine whose stream fits.
     fn on(streams: StreamsConfig) -> Self {
-        let mut stage = Self::new(streams);
-        stage.link();
-        stage.fits();
-        stage
+        let mut fixture = Self::new(streams);
+        fixture.link();
+        fixture.fits();
+        fixture
     }
 
     fn link(&mut self) {
@@ -88,11 +88,11 @@ impl Stage {
         self.out.clear();
     }
 
-    /// Everything that is asked about the streams is answered as it should be, and it is up.
+    /// Answers all requests about streams as a good engine does, and reports the link as up.
     fn fits(&mut self) {
         for _ in 0..9 {
-            for asked in self.asked() {
-                self.answer_check(&asked);
+            for sent in self.requests() {
+                self.answer_check(&sent);
             }
         }
         self.up();
@@ -104,20 +104,20 @@ impl Stage {
         kept
     }
 
-    fn answer_check(&mut self, asked: &Asked) -> Action {
-        let subject = &*asked.subject;
+    fn answer_check(&mut self, sent: &Sent) -> Action {
+        let subject = &*sent.subject;
         if subject.contains(".INFO.") || subject.contains(".CREATE.") {
-            return self.answer(asked, &self.info().to_string());
+            return self.answer(sent, &self.info().to_string());
         }
         if subject.contains(".UPDATE.") {
-            self.config = serde_json::from_str(&asked.words).unwrap();
-            return self.answer(asked, &self.info().to_string());
+            self.config = serde_json::from_str(&sent.body).unwrap();
+            return self.answer(sent, &self.info().to_string());
         }
         if subject.contains("DIRECT.GET") {
-            return self.status(asked, 404, "");
+            return self.status(sent, 404, "");
         }
         let code = if subject.contains("MSG.GET") { 10_037 } else { 10_060 };
-        self.fail(asked, 400, code)
+        self.fail(sent, 400, code)
     }
 
     fn info(&self) -> Value {
@@ -127,10 +127,10 @@ impl Stage {
         })
     }
 
-    /// What was said to the engine since the last time.
-    fn asked(&mut self) -> Vec<Asked> {
-        let said = self.out.split();
-        let mut rest = &said[..];
+    /// The requests that were written since the last call.
+    fn requests(&mut self) -> Vec<Sent> {
+        let written = self.out.split();
+        let mut rest = &written[..];
         let mut found = Vec::new();
         while let Some(end) = memchr::memchr(b'\n', rest) {
             let line = str::from_utf8(&rest[..end]).unwrap().trim_end();
@@ -143,9 +143,9 @@ impl Stage {
                 ["SUB", ..] => continue,
                 _ => panic!("{line}"),
             };
-            let words = String::from_utf8(rest[..bytes].to_vec()).unwrap();
+            let body = String::from_utf8(rest[..bytes].to_vec()).unwrap();
             rest = &rest[bytes + 2..];
-            found.push(Asked { subject, reply, words });
+            found.push(Sent { subject, reply, body });
         }
         found
     }
@@ -160,40 +160,40 @@ impl Stage {
         then
     }
 
-    fn answer(&mut self, asked: &Asked, words: &str) -> Action {
-        self.on_answer(&format!("MSG {} 0 {}\r\n{words}\r\n", asked.reply, words.len()))
+    fn answer(&mut self, sent: &Sent, body: &str) -> Action {
+        self.on_answer(&format!("MSG {} 0 {}\r\n{body}\r\n", sent.reply, body.len()))
     }
 
-    fn fail(&mut self, asked: &Asked, code: u32, err_code: u32) -> Action {
+    fn fail(&mut self, sent: &Sent, code: u32, err_code: u32) -> Action {
         let error = json!({ "code": code, "err_code": err_code, "description": "no" });
-        self.answer(asked, &json!({ "error": error }).to_string())
+        self.answer(sent, &json!({ "error": error }).to_string())
     }
 
-    fn status(&mut self, asked: &Asked, status: u16, headers: &str) -> Action {
-        self.with_headers(asked, &format!("NATS/1.0 {status} x\r\n{headers}\r\n"), "")
+    fn status(&mut self, sent: &Sent, status: u16, headers: &str) -> Action {
+        self.with_headers(sent, &format!("NATS/1.0 {status} x\r\n{headers}\r\n"), "")
     }
 
-    fn with_headers(&mut self, asked: &Asked, headers: &str, text: &str) -> Action {
+    fn with_headers(&mut self, sent: &Sent, headers: &str, text: &str) -> Action {
         let (some, all) = (headers.len(), headers.len() + text.len());
-        self.on_answer(&format!("HMSG {} 0 {some} {all}\r\n{headers}{text}\r\n", asked.reply))
+        self.on_answer(&format!("HMSG {} 0 {some} {all}\r\n{headers}{text}\r\n", sent.reply))
     }
 
-    /// One of those that follow a number, as a stream answers directly.
-    fn message(&mut self, asked: &Asked, seq: u64, prev: u64, text: &str) {
+    /// A message in the answer to `DIRECT.GET`.
+    fn message(&mut self, sent: &Sent, seq: u64, prev: u64, text: &str) {
         let headers = format!(
             "NATS/1.0\r\nNats-Sequence: {seq}\r\nNats-Last-Sequence: {prev}\r\n\
              Nats-Time-Stamp: 1970-01-01T00:00:0{}Z\r\n\r\n",
             seq % 10
         );
-        self.with_headers(asked, &headers, text);
+        self.with_headers(sent, &headers, text);
     }
 
-    fn ends(&mut self, asked: &Asked, last: u64, pending: u64) {
+    fn ends(&mut self, sent: &Sent, last: u64, pending: u64) {
         let headers = format!("Nats-Last-Sequence: {last}\r\nNats-Num-Pending: {pending}\r\n");
-        self.status(asked, 204, &headers);
+        self.status(sent, 204, &headers);
     }
 
-    /// Time passes, in steps; until the link is to be ended, if it is.
+    /// Lets time pass in steps, but ends when the link is to be ended.
     fn pass(&mut self, ms: u64) -> Action {
         for _ in 0..ms / 10 {
             self.now_ms += 10;
@@ -219,7 +219,7 @@ impl Stage {
         self.store_for(id, None)
     }
 
-    /// The same of something that may be forgotten after a time.
+    /// As [`store`](Self::store), of an envelope that may be removed after a time.
     fn store_for(&mut self, id: &str, age: Option<Duration>) -> Ticket {
         let ticket = self.ticket();
         let envelope = Bytes::copy_from_slice(id.as_bytes());
@@ -241,7 +241,7 @@ impl Stage {
     }
 
     fn events(&mut self) -> Vec<Event> {
-        self.events.drain(..).inspect(|_| self.jetstream.taken()).collect()
+        self.events.drain(..).inspect(|_| self.jetstream.tickets.taken()).collect()
     }
 
     fn fetched(&mut self) -> Fetched {
@@ -254,7 +254,7 @@ impl Stage {
 
 fn messages(bytes: &[u8]) -> Vec<Message> {
     let mut decoder = Decoder::default();
-    decoder.buffer().extend_from_slice(bytes);
+    decoder.buffer.extend_from_slice(bytes);
     let mut found = Vec::new();
     while let Ok(Some(op)) = decoder.next() {
         if let Op::Message(message) = op {
@@ -281,7 +281,7 @@ fn texts(fetched: &Fetched) -> Vec<(u64, u64, u64, &str)> {
 }
 
 proptest! {
-    /// Whatever the engine says: each ticket is answered once, in time.
+    /// Whatever the engine sends, each ticket is answered once, in time.
     #[test]
     fn no_answer_does_harm(data in prop::collection::vec(any::<u8>(), 0..400)) {
         super::fuzz::run(messages(&data));
@@ -294,7 +294,7 @@ proptest! {
             0..60,
         ),
     ) {
-        let mut said = Vec::new();
+        let mut stream = Vec::new();
         for (key, attempt, form, seq, prev) in answers {
             let reply = format!("{}{:x}", super::fuzz::INBOX, (key << 16) | attempt);
             let error = json!({ "error": { "code": 503, "err_code": 10_030 + seq } });
@@ -321,8 +321,8 @@ proptest! {
             };
             let (some, all) = (headers.len(), headers.len() + text.len());
             let answer = format!("HMSG {reply} 0 {some} {all}\r\n{headers}{text}\r\n");
-            said.extend_from_slice(answer.as_bytes());
+            stream.extend_from_slice(answer.as_bytes());
         }
-        super::fuzz::run(messages(&said));
+        super::fuzz::run(messages(&stream));
     }
 }

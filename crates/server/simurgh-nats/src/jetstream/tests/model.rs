@@ -1,5 +1,5 @@
-//! An engine that answers, is silent, refuses, or is gone, at any moment: what is said of a ticket
-//! is true of the log.
+//! An engine that answers, is silent, refuses, or is gone, at any moment: what a store's ticket is
+//! answered agrees with the log.
 
 use super::*;
 
@@ -9,18 +9,18 @@ enum Mode {
     Stores,
     /// It stores, and the answer is lost.
     Silent,
-    /// It is lost before.
-    Deaf,
+    /// The store is lost before it arrives.
+    Lost,
     /// Nobody leads the stream.
     Nobody,
-    /// It never will.
+    /// It is refused for good.
     Refuses,
 }
 
 #[derive(Clone, Debug)]
 enum Step {
     Store,
-    /// So many that are under way arrive.
+    /// So many requests that are under way arrive.
     Arrive(usize, Mode),
     /// The link breaks; so many of what is under way arrive all the same.
     Break(usize),
@@ -32,7 +32,7 @@ fn step() -> impl Strategy<Value = Step> {
     let mode = prop_oneof![
         4 => Just(Mode::Stores),
         1 => Just(Mode::Silent),
-        1 => Just(Mode::Deaf),
+        1 => Just(Mode::Lost),
         1 => Just(Mode::Nobody),
         1 => Just(Mode::Refuses),
     ];
@@ -46,37 +46,37 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 struct Model {
-    stage: Stage,
+    fixture: Fixture,
     is_linked: bool,
     /// Under way to the engine.
-    wire: VecDeque<Asked>,
+    wire: VecDeque<Sent>,
     /// The ids that are stored.
     log: Vec<String>,
 }
 
 impl Model {
-    /// What was written is under way.
+    /// Puts what was written on the wire.
     fn written(&mut self) {
-        self.wire.extend(self.stage.asked());
+        self.wire.extend(self.fixture.requests());
     }
 
     fn arrive(&mut self, mode: Mode, can_answer: bool) {
-        let Some(asked) = self.wire.pop_front() else { return };
-        let id = asked.words.split_once("Nats-Msg-Id: ").map(|it| it.1.split("\r\n").next());
+        let Some(sent) = self.wire.pop_front() else { return };
+        let id = sent.body.split_once("Nats-Msg-Id: ").map(|it| it.1.split("\r\n").next());
         let Some(Some(id)) = id else {
             if can_answer {
-                assert_eq!(self.stage.answer_check(&asked), Action::Continue);
+                assert_eq!(self.fixture.answer_check(&sent), Action::Continue);
             }
             return;
         };
         let known = self.log.iter().position(|it| it == id);
         match mode {
-            Mode::Deaf => {}
+            Mode::Lost => {}
             Mode::Nobody if can_answer => {
-                self.stage.status(&asked, 503, "");
+                self.fixture.status(&sent, 503, "");
             }
             Mode::Refuses if can_answer => {
-                self.stage.fail(&asked, 400, 10_054);
+                self.fixture.fail(&sent, 400, 10_054);
             }
             _ => {
                 let at = known.unwrap_or_else(|| {
@@ -84,17 +84,17 @@ impl Model {
                     self.log.len() - 1
                 });
                 let duplicate = known.is_some();
-                self.stage.last_seq = self.log.len() as u64;
-                let words = format!("{{\"seq\":{},\"duplicate\":{duplicate}}}", at + 1);
+                self.fixture.last_seq = self.log.len() as u64;
+                let body = format!("{{\"seq\":{},\"duplicate\":{duplicate}}}", at + 1);
                 if can_answer && mode == Mode::Stores {
-                    self.stage.answer(&asked, &words);
+                    self.fixture.answer(&sent, &body);
                 }
             }
         }
     }
 
     fn link(&mut self) {
-        self.stage.link();
+        self.fixture.link();
         self.is_linked = true;
         for _ in 0..4 {
             self.written();
@@ -102,19 +102,19 @@ impl Model {
                 self.arrive(Mode::Stores, true);
             }
         }
-        self.stage.up();
+        self.fixture.up();
         self.written();
     }
 
-    /// Time passes; a link that is to be ended is.
+    /// Lets time pass; a link that is to be ended is ended.
     fn pass(&mut self, ms: u64) {
         let mut left = ms / 10;
         while left > 0 {
             left -= 1;
-            if self.is_linked && self.stage.pass(10) != Action::Continue {
+            if self.is_linked && self.fixture.pass(10) != Action::Continue {
                 self.take(&Step::Break(3));
             } else if !self.is_linked {
-                self.stage.pass_without_link(10);
+                self.fixture.pass_without_link(10);
             }
         }
     }
@@ -122,8 +122,8 @@ impl Model {
     fn take(&mut self, step: &Step) {
         match *step {
             Step::Store => {
-                let id = format!("{}", self.stage.tickets + 1);
-                self.stage.store(&id);
+                let id = format!("{}", self.fixture.tickets + 1);
+                self.fixture.store(&id);
             }
             Step::Arrive(count, mode) if self.is_linked => {
                 (0..count).for_each(|_| self.arrive(mode, true));
@@ -131,7 +131,7 @@ impl Model {
             Step::Break(count) if self.is_linked => {
                 (0..count).for_each(|_| self.arrive(Mode::Silent, false));
                 self.wire.clear();
-                self.stage.unlink();
+                self.fixture.unlink();
                 self.is_linked = false;
             }
             Step::Link if !self.is_linked => self.link(),
@@ -141,7 +141,7 @@ impl Model {
         match self.is_linked {
             true => self.written(),
             // Without a link nothing is written.
-            false => assert!(self.stage.asked().is_empty()),
+            false => assert!(self.fixture.requests().is_empty()),
         }
     }
 }
@@ -151,9 +151,9 @@ proptest! {
 
     #[test]
     fn what_is_said_of_a_store_is_true_of_the_log(steps in prop::collection::vec(step(), 1..80)) {
-        let stage = Stage::new(StreamsConfig::default());
+        let fixture = Fixture::new(StreamsConfig::default());
         let wire = VecDeque::new();
-        let mut model = Model { stage, is_linked: false, wire, log: vec![] };
+        let mut model = Model { fixture, is_linked: false, wire, log: vec![] };
         for step in &steps {
             model.take(step);
         }
@@ -165,7 +165,7 @@ proptest! {
         log.dedup();
         prop_assert_eq!(log.len(), model.log.len(), "none is stored twice");
         let mut answered = vec![];
-        for event in model.stage.events() {
+        for event in model.fixture.events() {
             match event {
                 Event::Stored { ticket, seq, .. } => {
                     prop_assert_eq!(&model.log[seq as usize - 1], &ticket.0.to_string());
@@ -182,7 +182,7 @@ proptest! {
             }
         }
         answered.sort_unstable();
-        let expected: Vec<u64> = (1..=model.stage.tickets).collect();
+        let expected: Vec<u64> = (1..=model.fixture.tickets).collect();
         prop_assert_eq!(answered, expected, "each once");
     }
 }

@@ -1,33 +1,33 @@
-//! What is stored, and when it is sent again.
+//! Stores: when they are confirmed, refused, and sent again.
 
 use super::*;
 
 #[test]
 fn what_is_not_confirmed_is_sent_again_and_given_up_in_time() {
-    let mut stage = Stage::on(StreamsConfig::default());
-    let begun = stage.now_ms;
-    let ticket = stage.store("id");
+    let mut fixture = Fixture::on(StreamsConfig::default());
+    let begun = fixture.now_ms;
+    let ticket = fixture.store("id");
     let mut sent = vec![];
     for _ in 0..1_000 {
-        let now_ms = stage.now_ms;
-        let stores = stage.asked();
+        let now_ms = fixture.now_ms;
+        let stores = fixture.requests();
         sent.extend(stores.iter().filter(|it| it.subject.contains(".h.")).map(|_| now_ms - begun));
-        assert!(stores.iter().all(|it| !it.subject.contains(".h.") || it.words.contains("id")));
-        stage.pass(10);
+        assert!(stores.iter().all(|it| !it.subject.contains(".h.") || it.body.contains("id")));
+        fixture.pass(10);
     }
     assert_eq!(sent, [0, 1_000, 3_000, 7_000]);
-    assert_eq!(stage.events(), [Event::NotStored { ticket, why: NotStored::Unconfirmed }]);
-    assert_eq!(stage.jetstream.repeats(), 3);
+    assert_eq!(fixture.events(), [Event::NotStored { ticket, why: NotStored::Unconfirmed }]);
+    assert_eq!(fixture.jetstream.tickets.repeats, 3);
 }
 
 #[test]
 fn only_what_is_to_be_forgotten_before_all_else_has_a_time_of_its_own() {
     let day = Duration::from_secs(86_400);
-    let mut stage = Stage::on(StreamsConfig { age_max: day, ..StreamsConfig::default() });
+    let mut fixture = Fixture::on(StreamsConfig { age_max: day, ..StreamsConfig::default() });
     let mut ttl = |age: Option<Duration>| {
-        stage.store_for("id", age);
-        let words = stage.asked().remove(0).words;
-        words.lines().find_map(|it| it.strip_prefix("Nats-TTL: ").map(str::to_owned))
+        fixture.store_for("id", age);
+        let body = fixture.requests().remove(0).body;
+        body.lines().find_map(|it| it.strip_prefix("Nats-TTL: ").map(str::to_owned))
     };
     assert_eq!(ttl(None), None);
     assert_eq!(ttl(Some(day)), None);
@@ -38,53 +38,53 @@ fn only_what_is_to_be_forgotten_before_all_else_has_a_time_of_its_own() {
 
 #[test]
 fn an_answer_to_whichever_attempt_is_the_answer() {
-    let mut stage = Stage::on(StreamsConfig::default());
-    let ticket = stage.store("id");
-    let first = stage.asked().remove(0);
-    stage.pass(1_000);
-    let second = stage.asked().remove(0);
+    let mut fixture = Fixture::on(StreamsConfig::default());
+    let ticket = fixture.store("id");
+    let first = fixture.requests().remove(0);
+    fixture.pass(1_000);
+    let second = fixture.requests().remove(0);
     assert_ne!(first.reply, second.reply);
-    stage.answer(&first, r#"{"stream":"P_H0","seq":7,"duplicate":true}"#);
-    stage.answer(&second, r#"{"stream":"P_H0","seq":7,"duplicate":true}"#);
-    assert_eq!(stage.events(), [Event::Stored { ticket, seq: 7, is_duplicate: true }]);
+    fixture.answer(&first, r#"{"stream":"P_H0","seq":7,"duplicate":true}"#);
+    fixture.answer(&second, r#"{"stream":"P_H0","seq":7,"duplicate":true}"#);
+    assert_eq!(fixture.events(), [Event::Stored { ticket, seq: 7, is_duplicate: true }]);
 }
 
 #[test]
 fn what_is_refused_for_good_is_said_at_once_in_the_engines_words() {
-    let mut stage = Stage::on(StreamsConfig::default());
-    let ticket = stage.store("id");
-    let asked = stage.asked().remove(0);
-    stage.fail(&asked, 400, 10_054);
+    let mut fixture = Fixture::on(StreamsConfig::default());
+    let ticket = fixture.store("id");
+    let request = fixture.requests().remove(0);
+    fixture.fail(&request, 400, 10_054);
     let why = NotStored::Refused("no (10054)".into());
-    assert_eq!(stage.events(), [Event::NotStored { ticket, why }]);
+    assert_eq!(fixture.events(), [Event::NotStored { ticket, why }]);
 }
 
 #[test]
 fn what_an_earlier_attempt_may_have_stored_is_never_refused() {
-    let mut stage = Stage::on(StreamsConfig::default());
-    let ticket = stage.store("id");
-    stage.asked();
-    stage.pass(1_000);
-    let second = stage.asked().remove(0);
-    stage.fail(&second, 400, 10_054);
-    assert_eq!(stage.events(), []);
-    stage.pass(8_000);
-    assert_eq!(stage.events(), [Event::NotStored { ticket, why: NotStored::Unconfirmed }]);
+    let mut fixture = Fixture::on(StreamsConfig::default());
+    let ticket = fixture.store("id");
+    fixture.requests();
+    fixture.pass(1_000);
+    let second = fixture.requests().remove(0);
+    fixture.fail(&second, 400, 10_054);
+    assert_eq!(fixture.events(), []);
+    fixture.pass(8_000);
+    assert_eq!(fixture.events(), [Event::NotStored { ticket, why: NotStored::Unconfirmed }]);
 }
 
 #[test]
 fn an_engine_that_cannot_for_a_while_is_asked_again_and_then_refuses() {
-    let mut stage = Stage::on(StreamsConfig::default());
-    let ticket = stage.store("id");
+    let mut fixture = Fixture::on(StreamsConfig::default());
+    let ticket = fixture.store("id");
     for _ in 0..1_000 {
-        for asked in stage.asked() {
-            if asked.subject.contains(".h.") {
-                stage.status(&asked, 503, "");
+        for request in fixture.requests() {
+            if request.subject.contains(".h.") {
+                fixture.status(&request, 503, "");
             }
         }
-        stage.pass(10);
+        fixture.pass(10);
     }
-    let [Event::NotStored { ticket: of, why: NotStored::Refused(why) }] = &stage.events()[..]
+    let [Event::NotStored { ticket: of, why: NotStored::Refused(why) }] = &fixture.events()[..]
     else {
         panic!("it is not refused");
     };
@@ -95,35 +95,35 @@ fn an_engine_that_cannot_for_a_while_is_asked_again_and_then_refuses() {
 #[test]
 fn what_other_servers_may_have_written_is_not_refused() {
     for (streams, is_refused) in [(StreamsConfig::default(), true), (three(), false)] {
-        let mut stage = Stage::on(streams);
-        stage.store("id");
-        let asked = stage.asked().remove(0);
-        stage.fail(&asked, 503, 10_077);
-        assert_eq!(stage.events().len(), usize::from(is_refused));
+        let mut fixture = Fixture::on(streams);
+        fixture.store("id");
+        let request = fixture.requests().remove(0);
+        fixture.fail(&request, 503, 10_077);
+        assert_eq!(fixture.events().len(), usize::from(is_refused));
     }
 }
 
 #[test]
 fn what_waits_is_sent_on_the_next_link_in_order_and_not_before_it_is_up() {
-    let mut stage = Stage::on(StreamsConfig::default());
-    stage.unlink();
-    let tickets = [stage.store("a"), stage.store("b"), stage.store("c")];
-    stage.link();
-    for asked in stage.asked() {
-        stage.answer_check(&asked);
+    let mut fixture = Fixture::on(StreamsConfig::default());
+    fixture.unlink();
+    let tickets = [fixture.store("a"), fixture.store("b"), fixture.store("c")];
+    fixture.link();
+    for request in fixture.requests() {
+        fixture.answer_check(&request);
     }
-    for asked in stage.asked() {
-        assert_ne!(asked.subject, subject("t").as_str(), "not before it is up");
-        stage.answer_check(&asked);
+    for request in fixture.requests() {
+        assert_ne!(request.subject, subject("t").as_str(), "not before it is up");
+        fixture.answer_check(&request);
     }
-    let last = stage.store("d");
-    assert!(stage.asked().is_empty(), "it is decided, and not said");
-    stage.up();
-    let stores = stage.asked();
+    let last = fixture.store("d");
+    assert!(fixture.requests().is_empty(), "it is decided, and not said");
+    fixture.up();
+    let stores = fixture.requests();
     assert_eq!(stores.len(), 4);
-    for (n, asked) in stores.iter().enumerate() {
-        assert!(asked.words.ends_with(["a", "b", "c", "d"][n]), "{asked:?}");
-        stage.answer(asked, &format!(r#"{{"seq":{}}}"#, n + 1));
+    for (n, request) in stores.iter().enumerate() {
+        assert!(request.body.ends_with(["a", "b", "c", "d"][n]), "{request:?}");
+        fixture.answer(request, &format!(r#"{{"seq":{}}}"#, n + 1));
     }
     let expected: Vec<Event> = tickets
         .into_iter()
@@ -131,36 +131,36 @@ fn what_waits_is_sent_on_the_next_link_in_order_and_not_before_it_is_up() {
         .zip(1..)
         .map(|(ticket, seq)| Event::Stored { ticket, seq, is_duplicate: false })
         .collect();
-    assert_eq!(stage.events(), expected);
+    assert_eq!(fixture.events(), expected);
 }
 
 #[test]
 fn as_many_tickets_are_taken_as_may_be_and_there_is_room_at_half() {
-    let mut stage = Stage::on(StreamsConfig::default());
+    let mut fixture = Fixture::on(StreamsConfig::default());
     let max = simurgh_cluster::adapter::TICKETS_MAX;
     for n in 0..max {
-        stage.store(&format!("{n}"));
+        fixture.store(&format!("{n}"));
     }
-    let Stage { jetstream, events, now_ms, .. } = &mut stage;
+    let Fixture { jetstream, events, now_ms, .. } = &mut fixture;
     let what = (&subject("t"), "x", None);
     let more = jetstream.store(what, Bytes::new(), Ticket(0), None, *now_ms, events);
     assert_eq!(more, Err(QueueFull));
-    assert!(!stage.jetstream.has_room());
-    for asked in stage.asked() {
-        stage.answer(&asked, r#"{"seq":1}"#);
+    assert!(!fixture.jetstream.tickets.has_room());
+    for request in fixture.requests() {
+        fixture.answer(&request, r#"{"seq":1}"#);
     }
-    assert!(!stage.jetstream.has_room(), "their answers were not taken");
-    assert_eq!(stage.events().len(), max);
-    assert!(stage.jetstream.has_room());
+    assert!(!fixture.jetstream.tickets.has_room(), "their answers were not taken");
+    assert_eq!(fixture.events().len(), max);
+    assert!(fixture.jetstream.tickets.has_room());
 }
 
 #[test]
 fn bytes_that_are_stored_are_bounded_but_one_envelope_is_always_taken() {
-    let mut stage = Stage::new(StreamsConfig::default());
+    let mut fixture = Fixture::new(StreamsConfig::default());
     let large = Bytes::from(vec![0; 1_000_000]);
     let mut taken = 0;
     let what = (&subject("t"), "x", None);
-    let Stage { jetstream, events, now_ms, .. } = &mut stage;
+    let Fixture { jetstream, events, now_ms, .. } = &mut fixture;
     while jetstream.store(what, large.clone(), Ticket(taken), None, *now_ms, events).is_ok() {
         taken += 1;
         assert!(taken < 100);
@@ -170,7 +170,7 @@ fn bytes_that_are_stored_are_bounded_but_one_envelope_is_always_taken() {
 
 #[test]
 fn what_no_engine_could_store_is_refused_by_name() {
-    let mut stage = Stage::on(StreamsConfig::default());
+    let mut fixture = Fixture::on(StreamsConfig::default());
     let topic = subject("t");
     let broadcast = prefix().topic(Space::Broadcast, "t");
     let long = "x".repeat(257);
@@ -182,35 +182,35 @@ fn what_no_engine_could_store_is_refused_by_name() {
         (&broadcast, "a", Bytes::new(), "not one to store to"),
         (&topic, "a", large, "larger than"),
     ];
-    for (to, id, envelope, words) in cases {
-        let Stage { jetstream, out, events, now_ms, .. } = &mut stage;
+    for (to, id, envelope, body) in cases {
+        let Fixture { jetstream, out, events, now_ms, .. } = &mut fixture;
         let what = (to, id, None);
         jetstream.store(what, envelope, Ticket(9), Some(out), *now_ms, events).unwrap();
-        let [Event::NotStored { why: NotStored::Refused(why), .. }] = &stage.events()[..] else {
+        let [Event::NotStored { why: NotStored::Refused(why), .. }] = &fixture.events()[..] else {
             panic!("{id}: it is stored");
         };
-        assert!(why.contains(words), "{why}");
+        assert!(why.contains(body), "{why}");
     }
-    assert!(stage.asked().is_empty());
+    assert!(fixture.requests().is_empty());
 }
 
 #[test]
 fn what_could_not_be_done_at_once_is_asked_again_soon_and_then_as_often_as_ever() {
-    let mut stage = Stage::on(StreamsConfig::default());
-    let begun = stage.now_ms;
-    stage.store("id");
+    let mut fixture = Fixture::on(StreamsConfig::default());
+    let begun = fixture.now_ms;
+    fixture.store("id");
     let mut sent = vec![];
     for _ in 0..800 {
-        for asked in stage.asked() {
-            if asked.subject.contains(".h.") {
-                sent.push(stage.now_ms - begun);
+        for request in fixture.requests() {
+            if request.subject.contains(".h.") {
+                sent.push(fixture.now_ms - begun);
                 if sent.len() <= 4 {
-                    stage.status(&asked, 503, "");
+                    fixture.status(&request, 503, "");
                 }
             }
         }
-        stage.pass(10);
+        fixture.pass(10);
     }
-    // From the one on that nobody answers: after 1, 2 and 4 seconds.
+    // Counted from the last request without any answer: after 1, 2 and 4 seconds.
     assert_eq!(sent, [0, 250, 500, 750, 1_000, 2_000, 4_000]);
 }

@@ -59,7 +59,7 @@ impl Key {
     }
 }
 
-/// With its sum.
+/// Base 32 of the bytes and their CRC-16.
 fn base32(mut bytes: Vec<u8>) -> String {
     let mut sum = 0_u16;
     for byte in &bytes {

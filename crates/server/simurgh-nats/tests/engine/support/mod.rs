@@ -34,12 +34,12 @@ pub(crate) struct Engine {
 }
 
 impl Engine {
-    /// With this configuration besides its port; none where there is no nats-server.
+    /// With this configuration and a free port; none if there is no nats-server.
     pub(crate) fn start(configuration: &str) -> Option<Self> {
         Self::start_in(tempfile::tempdir().unwrap(), configuration)
     }
 
-    /// With what is in a directory already.
+    /// As [`start`](Self::start), in a directory that may have streams already.
     pub(crate) fn start_in(directory: TempDir, configuration: &str) -> Option<Self> {
         let server = server()?;
         fs::write(directory.path().join("server.conf"), configuration).unwrap();
@@ -48,7 +48,7 @@ impl Engine {
         Some(engine)
     }
 
-    /// Whether it runs; not if somebody else has the port.
+    /// Starts it. Returns false if its port is taken.
     fn run(&mut self, port: i32) -> bool {
         let directory = self.directory.path();
         for entry in fs::read_dir(directory).unwrap() {
@@ -74,14 +74,14 @@ impl Engine {
         true
     }
 
-    /// The ports it has, once it says them; none if it ends.
+    /// Its ports, once it has written them; none if it ends.
     fn ports(&mut self, file: &Path) -> Option<(u16, Option<u16>)> {
         let start = Instant::now();
         loop {
             let text = fs::read_to_string(file).unwrap_or_default();
-            if let Ok(said) = serde_json::from_str::<serde_json::Value>(&text) {
+            if let Ok(ports) = serde_json::from_str::<serde_json::Value>(&text) {
                 let port = |kind: &str| {
-                    let address = said[kind][0].as_str()?;
+                    let address = ports[kind][0].as_str()?;
                     Some(address.rsplit_once(':')?.1.parse().unwrap())
                 };
                 return Some((port("nats").unwrap(), port("cluster")));
@@ -94,18 +94,18 @@ impl Engine {
         }
     }
 
-    /// Where it keeps what it keeps.
+    /// The directory of its streams.
     pub(crate) fn kept(&self) -> PathBuf {
         self.directory.path().join("kept")
     }
 
-    /// Loses what it kept; it does not run.
+    /// Removes its streams, while it does not run.
     pub(crate) fn forget(&self) {
         assert!(self.child.is_none());
         fs::remove_dir_all(self.kept()).unwrap();
     }
 
-    /// What it said.
+    /// Its log.
     pub(crate) fn log(&self) -> String {
         fs::read_to_string(self.directory.path().join("log")).unwrap_or_default()
     }
@@ -132,7 +132,7 @@ impl Engine {
         }
     }
 
-    /// Stops it; on return none of its threads runs any more.
+    /// Stops it. When this returns, none of its threads runs.
     pub(crate) fn freeze(&self) {
         self.signal(Signal::STOP);
         let tasks = format!("/proc/{}/task", self.child.as_ref().unwrap().id());
@@ -185,7 +185,7 @@ fn server() -> Option<PathBuf> {
     found
 }
 
-/// Whether the engine does what is needed to keep topics; if not, it is said.
+/// Whether the engine has streams as needed; prints why not.
 pub(crate) fn can_keep() -> bool {
     let can = is_at_least(11);
     if !can {

@@ -1,4 +1,4 @@
-//! A node: an adapter that is polled, and what it told.
+//! A node: an adapter that is polled, and a record of its events.
 
 use std::collections::HashMap;
 use std::future::poll_fn;
@@ -21,7 +21,7 @@ static RUNTIME: LazyLock<Runtime> = LazyLock::new(|| {
     tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap()
 });
 
-/// Of all tests here.
+/// The runtime of all tests.
 pub(crate) fn runtime() -> &'static Runtime {
     &RUNTIME
 }
@@ -35,7 +35,7 @@ pub(crate) struct Node {
     pub(crate) id: NodeId,
     n: u64,
     /// Origin, number, and whether it was marked, of each envelope.
-    pub(crate) heard: Vec<(u64, u64, bool)>,
+    pub(crate) received: Vec<(u64, u64, bool)>,
     pub(crate) downs: Vec<Down>,
     pub(crate) ups: usize,
     pub(crate) is_up: bool,
@@ -43,7 +43,7 @@ pub(crate) struct Node {
     pub(crate) in_force: Generation,
     /// The epoch of what is kept, as the last link had it.
     pub(crate) kept: Option<u64>,
-    /// What was stored and heard: topics are not told apart.
+    /// Stored envelopes that were received, of all topics together.
     pub(crate) stored: Vec<Received>,
     answers: HashMap<Ticket, Event>,
     tickets: u64,
@@ -57,7 +57,7 @@ impl Node {
             adapter,
             id: NodeId(id),
             n: 0,
-            heard: vec![],
+            received: vec![],
             downs: vec![],
             ups: 0,
             is_up: false,
@@ -70,12 +70,12 @@ impl Node {
         }
     }
 
-    /// A node of a server that wants nothing of it.
+    /// A node without credentials and streams.
     pub(crate) fn plain(id: u64, address: &str) -> Self {
         Self::start(id, Config::new(vec![address.parse().unwrap()], prefix(), "test"))
     }
 
-    /// Takes what happens until it is so.
+    /// Polls until a condition holds.
     #[track_caller]
     pub(crate) fn wait(&mut self, what: &str, is_so: impl Fn(&Self) -> bool) {
         let start = Instant::now();
@@ -85,7 +85,7 @@ impl Node {
         }
     }
 
-    /// Takes what happens for so long.
+    /// Polls for this long.
     pub(crate) fn pass(&mut self, time: Duration) {
         let end = Instant::now() + time;
         while let Some(left) = end.checked_duration_since(Instant::now()) {
@@ -106,11 +106,11 @@ impl Node {
                 self.is_up = false;
                 self.downs.push(down);
             }
-            Event::Received(received) if received.stored.is_some() => self.stored.push(received),
-            Event::Received(received) => {
-                let bytes = received.envelope;
+            Event::Received(message) if message.stored.is_some() => self.stored.push(message),
+            Event::Received(message) => {
+                let bytes = message.envelope;
                 let field = |at| u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap());
-                self.heard.push((field(4), field(12), bytes[2] & 1 == 1));
+                self.received.push((field(4), field(12), bytes[2] & 1 == 1));
             }
             Event::Lost(interests) => self.lost.extend(interests),
             Event::InForce(generation) => self.in_force = generation,
@@ -155,7 +155,7 @@ impl Node {
         }
     }
 
-    /// The numbers that were heard, each once: those that are above all before.
+    /// The numbers that were received, without duplicates: each is higher than all before.
     pub(crate) fn numbers(&self) -> Vec<u64> {
         let mut highest = 0;
         let is_new = |n: &u64| {
@@ -163,7 +163,7 @@ impl Node {
             highest = highest.max(*n);
             is_new
         };
-        self.heard.iter().map(|it| it.1).filter(is_new).collect()
+        self.received.iter().map(|it| it.1).filter(is_new).collect()
     }
 
     /// Why it is down, once it says so.
@@ -182,9 +182,9 @@ impl Node {
         assert_eq!(self.downs, []);
     }
 
-    // What is kept.
+    // Stored envelopes.
 
-    /// A node of a server that keeps so.
+    /// A node with streams.
     pub(crate) fn keeping(id: u64, address: &str, keeping: StreamsConfig) -> Self {
         let mut config = Config::new(vec![address.parse().unwrap()], prefix(), "test");
         config.streams = Some(keeping);

@@ -1,4 +1,4 @@
-//! The engine's operator: asks JetStream, and changes what it has.
+//! Requests to JetStream as its operator makes them.
 #![allow(clippy::disallowed_types, reason = "a test has no reactor")]
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-/// Asks once; none if nobody is there, or nobody answers within two seconds.
+/// Sends one request; none if the engine does not answer within two seconds.
 pub(crate) fn ask(port: u16, verb: &str, words: &Value) -> Option<Value> {
     let mut stream = TcpStream::connect(("127.0.0.1", port)).ok()?;
     stream.set_read_timeout(Some(Duration::from_secs(2))).unwrap();

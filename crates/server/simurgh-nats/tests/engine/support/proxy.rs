@@ -30,7 +30,7 @@ impl Proxy {
         Self { port: own_port, state }
     }
 
-    /// Nothing goes through, and nobody is told.
+    /// Stops all bytes without closing anything.
     pub(crate) fn cut(&self) {
         self.state.send_modify(|it| it.is_cut = true);
     }
@@ -45,7 +45,7 @@ impl Proxy {
     }
 }
 
-/// Until the proxy is dropped.
+/// Accepts connections until the proxy is dropped.
 async fn accept(listener: TcpListener, port: u16, mut state: watch::Receiver<State>) {
     loop {
         let client = tokio::select! {
@@ -92,6 +92,6 @@ async fn pump(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, mut state: watch:
             break;
         }
     }
-    // The end of one way is not told either, while it is cut.
+    // While it is cut, the end of one direction is held back too.
     let _ = state.wait_for(|it| !it.is_cut).await;
 }
