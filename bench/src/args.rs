@@ -7,11 +7,11 @@ use std::path::PathBuf;
 use clap::error::{Error, ErrorKind};
 use clap::{Args, CommandFactory, Parser, Subcommand};
 
-use crate::flags::{at_least, number};
 use crate::load::Bare;
 use crate::measure::MEASURES;
 use crate::{cluster, fairness, history, http_load, load, page, presence, size};
-use simurgh_bench_kit::rounds::{self, Suite};
+use simurgh_bench_kit::flags::{Paths, at_least, number};
+use simurgh_bench_kit::rounds;
 
 /// Simurgh's benchmark. Without a command: measures the bare floor and `simurgh serve` in turn, and
 /// prints the table
@@ -20,47 +20,30 @@ use simurgh_bench_kit::rounds::{self, Suite};
 #[command(after_help = "README.md of this package says how each figure comes about.")]
 struct Arguments {
     #[command(subcommand)]
-    line: Option<Line>,
+    command: Option<Command>,
     #[command(flatten)]
     run: Run,
-}
-
-/// Commands as they are typed.
-#[derive(Subcommand)]
-enum Line {
-    /// Measure the bare floor and `simurgh serve` in turn, as without a command
-    Run(Run),
-    /// What one client can take from the others: attacks `simurgh serve`. Rows: flood, cursors,
-    /// never-reads, inbound, suspended, long-message
-    Fairness(InRounds),
-    /// What presence costs `simurgh serve`, beside a bare loop. Rows: crowd, leave, summary,
-    /// memory, and, only if it is named, million
-    Presence(InRounds),
-    /// What it costs that broadcasts are kept and clients resume, beside a server without history.
-    /// Rows: kept, members, broadcast, hop, storm, topics, and, only if they are named, drops,
-    /// drops-nodes
-    History(InRounds),
-    /// What it costs to be one of several nodes, beside a bare async-nats client and beside one
-    /// node, and what is lost when the engine or a node goes; SIMURGH_NATS_SERVER names the
-    /// engine. Rows: receive, publish, delay, fanout, topics, frozen, killed, presences, kept,
-    /// stored, checked, and, only if it is named, drops
-    Cluster(InRounds),
-    #[command(flatten)]
-    Other(Command),
 }
 
 /// What is to be done.
 #[derive(Debug, PartialEq, Subcommand)]
 pub(crate) enum Command {
-    #[command(skip)]
+    /// Measure the bare floor and `simurgh serve` in turn, as without a command
     Run(Run),
-    #[command(skip)]
+    /// What one client can take from the others: attacks `simurgh serve`. Rows: flood, cursors,
+    /// never-reads, inbound, suspended, long-message
     Fairness(rounds::Options),
-    #[command(skip)]
+    /// What presence costs `simurgh serve`, beside a bare loop. Rows: crowd, leave, summary,
+    /// memory, and, only if it is named, million
     Presence(rounds::Options),
-    #[command(skip)]
+    /// What it costs that broadcasts are kept and clients resume, beside a server without history.
+    /// Rows: kept, members, broadcast, hop, storm, topics, and, only if they are named, drops,
+    /// drops-nodes
     History(rounds::Options),
-    #[command(skip)]
+    /// What it costs to be one of several nodes, beside a bare async-nats client and beside one
+    /// node, and what is lost when the engine or a node goes; SIMURGH_NATS_SERVER names the
+    /// engine. Rows: receive, publish, delay, fanout, topics, frozen, killed, presences, kept,
+    /// stored, checked, and, only if it is named, drops
     Cluster(rounds::Options),
     /// Clients of a server that do what lines of the input say
     Crowd {
@@ -132,32 +115,39 @@ pub(crate) struct Run {
     /// Fewer and shorter, with `--only fairness`
     #[arg(long, hide = true)]
     short: bool,
-    /// The simurgh binary; default: beside this one
-    #[arg(long, value_name = "PATH")]
-    pub(crate) server_bin: Option<PathBuf>,
-    /// Where the raw runs go; default: bench/runs/<date>-<machine>
-    #[arg(long, value_name = "DIR")]
-    pub(crate) out: Option<PathBuf>,
+    /// Where programs and figures are.
+    #[command(flatten)]
+    pub(crate) paths: Paths,
 }
 
-/// Options of what is measured in rounds.
-#[derive(Args)]
-struct InRounds {
-    /// Some of the rows (several with commas)
-    #[arg(long, value_name = "ROW", value_delimiter = ',')]
-    only: Vec<String>,
-    /// Rounds
-    #[arg(long, value_name = "N", value_parser = at_least::<1>)]
-    runs: Option<usize>,
-    /// Fewer and shorter: to see whether all works, not for figures
-    #[arg(long)]
-    short: bool,
-    /// The simurgh binary; default: beside this one
-    #[arg(long, value_name = "PATH")]
-    server_bin: Option<PathBuf>,
-    /// Where the raw runs go; default: bench/runs/<date>-<machine>
-    #[arg(long, value_name = "DIR")]
-    out: Option<PathBuf>,
+impl Run {
+    /// Whether a measure is wanted.
+    pub(crate) fn wants(&self, measure: &str) -> bool {
+        match self.only.as_deref() {
+            None => true,
+            // The longest turn of all the traffic there is; memory only takes waiting.
+            Some("turn") => measure != "memory",
+            Some(only) => only == measure,
+        }
+    }
+
+    /// The whole table, or `fairness`, which is a row of it that is a measurement of its own.
+    fn command(self) -> Result<Command, String> {
+        match self.only.as_deref() {
+            Some("fairness") => {
+                let (runs, paths) = (Some(self.runs), self.paths);
+                let options = rounds::Options { only: Vec::new(), runs, short: self.short, paths };
+                options.for_suite(&fairness::SUITE).map(Command::Fairness)
+            }
+            _ if self.short => {
+                Err("--short goes with fairness, presence, history and cluster".to_owned())
+            }
+            Some(only) if !MEASURES.contains(&only) => {
+                Err(format!("--only takes one of {}", MEASURES.join(", ")))
+            }
+            _ => Ok(Command::Run(self)),
+        }
+    }
 }
 
 /// Options of `hold`.
@@ -177,54 +167,16 @@ pub(crate) struct Hold {
 /// Parses everything after the program's name.
 pub(crate) fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Command, Error> {
     let words = [OsString::from("simurgh-bench")].into_iter().chain(arguments);
-    let Arguments { line, run } = Arguments::try_parse_from(words)?;
-    Ok(match line {
-        None | Some(Line::Run(_)) => {
-            let run = if let Some(Line::Run(run)) = line { run } else { run };
-            return measures(run);
-        }
-        Some(Line::Fairness(options)) => Command::Fairness(options.of(&fairness::SUITE)?),
-        Some(Line::Presence(options)) => Command::Presence(options.of(&presence::SUITE)?),
-        Some(Line::History(options)) => Command::History(options.of(&history::SUITE)?),
-        Some(Line::Cluster(options)) => Command::Cluster(options.of(&cluster::SUITE)?),
-        Some(Line::Other(command)) => command,
-    })
-}
-
-/// The whole table, or `fairness`, which is a row of it that is a measurement of its own.
-fn measures(run: Run) -> Result<Command, Error> {
-    let Run { runs, short, .. } = run;
-    match run.only.as_deref() {
-        Some("fairness") => {
-            let (server_bin, out) = (run.server_bin, run.out);
-            let options = InRounds { only: Vec::new(), runs: Some(runs), short, server_bin, out };
-            options.of(&fairness::SUITE).map(Command::Fairness)
-        }
-        _ if short => Err(invalid("--short goes with fairness, presence, history and cluster")),
-        Some(only) if !MEASURES.contains(&only) => {
-            Err(invalid(&format!("--only takes one of {}", MEASURES.join(", "))))
-        }
-        _ => Ok(Command::Run(run)),
-    }
-}
-
-impl InRounds {
-    fn of(self, suite: &Suite) -> Result<rounds::Options, Error> {
-        let Self { mut only, runs, short, server_bin, out } = self;
-        let all: Vec<&str> = suite.jobs.iter().map(|job| job.row).collect();
-        if !only.iter().all(|row| all.contains(&row.as_str())) {
-            return Err(invalid(&format!("--only takes some of {}", all.join(","))));
-        }
-        if only.is_empty() {
-            only = suite.usual.iter().map(|row| (*row).to_owned()).collect();
-        }
-        let runs = runs.unwrap_or(if short { 1 } else { suite.runs });
-        Ok(rounds::Options { only, runs, short, server_bin, out })
-    }
-}
-
-fn invalid(why: &str) -> Error {
-    Arguments::command().error(ErrorKind::ValueValidation, why)
+    let Arguments { command, run } = Arguments::try_parse_from(words)?;
+    let checked = match command.unwrap_or(Command::Run(run)) {
+        Command::Run(run) => run.command(),
+        Command::Fairness(it) => it.for_suite(&fairness::SUITE).map(Command::Fairness),
+        Command::Presence(it) => it.for_suite(&presence::SUITE).map(Command::Presence),
+        Command::History(it) => it.for_suite(&history::SUITE).map(Command::History),
+        Command::Cluster(it) => it.for_suite(&cluster::SUITE).map(Command::Cluster),
+        command => Ok(command),
+    };
+    checked.map_err(|why| Arguments::command().error(ErrorKind::ValueValidation, why))
 }
 
 #[cfg(test)]
@@ -262,7 +214,10 @@ mod tests {
         let Command::Fairness(all) = parsed("--only fairness --runs 2").unwrap() else {
             panic!("no fairness")
         };
-        assert_eq!((all.only.len(), all.runs, all.short), (fairness::SUITE.usual.len(), 2, false));
+        assert_eq!(
+            (all.only.len(), all.runs, all.short),
+            (fairness::SUITE.usual.len(), Some(2), false)
+        );
         let line = "fairness --short --only flood,inbound";
         let Command::Fairness(some) = parsed(line).unwrap() else { panic!("no fairness") };
         assert_eq!((some.only.len(), some.short), (2, true));
@@ -273,23 +228,26 @@ mod tests {
     #[test]
     fn a_million_members_are_measured_only_if_they_are_named() {
         let Command::Presence(usual) = parsed("presence --short").unwrap() else { panic!("none") };
-        assert_eq!((usual.only.len(), usual.runs, usual.short), (4, 1, true));
+        assert_eq!((usual.only.len(), usual.runs, usual.short), (4, Some(1), true));
         assert!(!usual.only.iter().any(|row| row == "million"));
         let Command::Presence(one) = parsed("presence --only million").unwrap() else {
             panic!("none")
         };
-        assert_eq!((one.only, one.runs), (vec!["million".to_owned()], 3));
+        assert_eq!((one.only, one.runs), (vec!["million".to_owned()], Some(3)));
         assert!(parsed("presence --only millions").is_err());
     }
 
     #[test]
     fn history_has_rows_of_its_own() {
         let Command::History(all) = parsed("history").unwrap() else { panic!("none") };
-        assert_eq!((all.only.len(), all.runs, all.short), (history::SUITE.usual.len(), 3, false));
+        assert_eq!(
+            (all.only.len(), all.runs, all.short),
+            (history::SUITE.usual.len(), Some(3), false)
+        );
         let Command::History(some) = parsed("history --short --only storm,hop").unwrap() else {
             panic!("none")
         };
-        assert_eq!((some.only.len(), some.runs, some.short), (2, 1, true));
+        assert_eq!((some.only.len(), some.runs, some.short), (2, Some(1), true));
         assert!(parsed("history --only drops").is_ok_and(|it| it != parsed("history").unwrap()));
         assert!(parsed("history --only million").is_err());
     }
@@ -297,7 +255,10 @@ mod tests {
     #[test]
     fn the_cluster_has_rows_and_helpers() {
         let Command::Cluster(all) = parsed("cluster").unwrap() else { panic!("none") };
-        assert_eq!((all.only.len(), all.runs, all.short), (cluster::SUITE.usual.len(), 3, false));
+        assert_eq!(
+            (all.only.len(), all.runs, all.short),
+            (cluster::SUITE.usual.len(), Some(3), false)
+        );
         assert!(parsed("cluster --only hop").is_err());
         let crowd = Command::Crowd { server: "127.77.0.1:4000".parse().unwrap() };
         assert_eq!(parsed("crowd --server 127.77.0.1:4000").unwrap(), crowd);

@@ -6,20 +6,18 @@
 //! no queue, no state beside the descriptor. Not a server to use: it trusts its peer.
 
 use std::net::SocketAddrV4;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
-use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
+use rustix::event::epoll::{Event, EventFlags};
 use rustix::io::Errno;
 use rustix::time::{ClockId, clock_gettime};
-use simurgh_bench_kit::net::{self, accept, listener, send};
-
+use simurgh_bench_kit::net::{self, Listener, Slots, send};
 use simurgh_bench_kit::{frames, sys};
 
 /// A floor that was forgotten ends by itself.
 const LIFETIME: Duration = Duration::from_secs(3600);
-const LISTENER: u64 = u64::MAX;
 /// Large enough for the 20 pushes of a burst in one read, small enough not to matter in RSS.
 const READ_BYTES: usize = 16 * 1024;
 /// Sends in a stretch: what a shard gets done in a slice of its fan-out.
@@ -28,15 +26,11 @@ const STRETCH_SENDS: usize = 48;
 /// Serves until it is killed.
 pub(crate) fn serve(listen: SocketAddrV4) -> Result<()> {
     sys::raise_descriptor_limit()?;
-    let listener = listener(listen, false)?;
-    let epoll = epoll::create(CreateFlags::CLOEXEC)?;
-    epoll::add(&epoll, &listener, EventData::new_u64(LISTENER), EventFlags::IN)?;
-    let address = SocketAddrV4::try_from(rustix::net::getsockname(&listener)?)?;
-    println!("listening on http://{address}");
+    let listener = Listener::open(listen, false)?;
+    println!("listening on http://{}", listener.address()?);
     let mut floor = Floor {
-        epoll,
         listener,
-        sockets: Vec::new(),
+        sockets: Slots::default(),
         handshake: frames::switching(frames::UPGRADE_KEY),
         join_reply: frames::plain(frames::JOIN_REPLY),
         heartbeat_reply: frames::plain(frames::HEARTBEAT_REPLY),
@@ -46,10 +40,10 @@ pub(crate) fn serve(listen: SocketAddrV4) -> Result<()> {
     let mut events: Vec<Event> = Vec::with_capacity(512);
     let mut buf = vec![0; READ_BYTES];
     while started.elapsed() < LIFETIME {
-        net::wait(&floor.epoll, &mut events, None)?;
+        net::wait(&floor.listener.epoll, &mut events, None)?;
         for event in &events {
             match event.data.u64() {
-                LISTENER => floor.accept()?,
+                Listener::NUMBER => floor.accept()?,
                 socket => floor.read(usize::try_from(socket)?, &mut buf)?,
             }
         }
@@ -58,10 +52,8 @@ pub(crate) fn serve(listen: SocketAddrV4) -> Result<()> {
 }
 
 struct Floor {
-    epoll: OwnedFd,
-    listener: OwnedFd,
-    /// Indexed by descriptor number: four bytes a socket.
-    sockets: Vec<Option<OwnedFd>>,
+    listener: Listener,
+    sockets: Slots,
     handshake: Vec<u8>,
     join_reply: Vec<u8>,
     heartbeat_reply: Vec<u8>,
@@ -70,45 +62,29 @@ struct Floor {
 
 impl Floor {
     fn accept(&mut self) -> Result<()> {
-        for _ in 0..64 {
-            let Some(socket) = accept(&self.listener)? else { return Ok(()) };
-            let number = usize::try_from(socket.as_raw_fd())?;
-            net::add(&self.epoll, &socket, number, EventFlags::IN | EventFlags::ET)?;
-            if self.sockets.len() <= number {
-                self.sockets.resize_with(number + 1, || None);
-            }
-            if let Some(slot) = self.sockets.get_mut(number) {
-                *slot = Some(socket);
-            }
-        }
+        let Self { listener, sockets, .. } = self;
+        listener.accept_some(EventFlags::IN | EventFlags::ET, |at, it| sockets.put(at, it))?;
         Ok(())
     }
 
     fn read(&mut self, number: usize, buf: &mut [u8]) -> Result<()> {
-        let Some(Some(socket)) = self.sockets.get(number) else { return Ok(()) };
+        let Some(socket) = self.sockets.get(number) else { return Ok(()) };
         let count = match rustix::io::read(socket, &mut *buf) {
             Ok(count) => count,
             Err(Errno::AGAIN) => return Ok(()),
             Err(_) => 0,
         };
         match buf.get(..count) {
-            None | Some([]) => {
-                if let Some(slot) = self.sockets.get_mut(number) {
-                    *slot = None;
-                }
-                Ok(())
-            }
+            None | Some([]) => self.sockets.close(number),
             Some(request) if request.starts_with(b"GET /metrics") => {
                 write(socket, self.stretch_max.metrics().as_bytes())?;
                 let _ = rustix::net::shutdown(socket, rustix::net::Shutdown::Write);
-                if let Some(slot) = self.sockets.get_mut(number) {
-                    *slot = None;
-                }
-                Ok(())
+                self.sockets.close(number);
             }
-            Some([b'G', ..]) => write(socket, &self.handshake),
-            Some(input) => self.frames(number, input),
+            Some([b'G', ..]) => write(socket, &self.handshake)?,
+            Some(input) => self.frames(number, input)?,
         }
+        Ok(())
     }
 
     /// Answers every frame of one read by its length.
@@ -122,12 +98,12 @@ impl Floor {
             if length == frames::PUSH_LEN {
                 let seq = sequence(frame).context("push without a running number")?;
                 self.broadcast(&frames::plain(&frames::broadcast(seq)))?;
-                if let Some(Some(socket)) = self.sockets.get(number) {
+                if let Some(socket) = self.sockets.get(number) {
                     write(socket, &frames::plain(&frames::push_reply(seq)))?;
                 }
                 continue;
             }
-            let Some(Some(socket)) = self.sockets.get(number) else { return Ok(()) };
+            let Some(socket) = self.sockets.get(number) else { return Ok(()) };
             if length == frames::HEARTBEAT.len() {
                 write(socket, &self.heartbeat_reply)?;
             } else if length == frames::JOIN.len() {
@@ -141,7 +117,7 @@ impl Floor {
 
     /// The bare send loop.
     fn broadcast(&mut self, frame: &[u8]) -> Result<()> {
-        for stretch in self.sockets.chunks(STRETCH_SENDS) {
+        for stretch in self.sockets.0.chunks(STRETCH_SENDS) {
             let begun = Stretch::now();
             for socket in stretch.iter().flatten() {
                 write(socket, frame)?;
@@ -191,12 +167,10 @@ impl Stretch {
 }
 
 fn sequence(frame: &[u8]) -> Option<u32> {
-    let mut seq = 0;
-    for at in frames::PUSH_SEQ_AT..frames::PUSH_SEQ_AT + frames::SEQ_DIGITS {
-        let byte = frame.get(frames::MASKED_HEADER + at)? ^ frames::MASK.get(at % 4)?;
-        seq = seq * 10 + u32::from(byte.checked_sub(b'0')?);
-    }
-    Some(seq)
+    let at = frames::PUSH_SEQ_AT..frames::PUSH_SEQ_AT + frames::SEQ_DIGITS;
+    let masked = frame.get(frames::MASKED_HEADER..)?.get(at)?;
+    let mask = frames::MASK.iter().cycle().skip(frames::PUSH_SEQ_AT);
+    frames::numeral(&masked.iter().zip(mask).map(|(byte, mask)| byte ^ mask).collect::<Vec<u8>>())
 }
 
 /// One `send`. A short or refused one would falsify the floor, so it ends it.

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 
 use crate::args::Hold;
-use simurgh_bench_kit::fleet::{Fleet, Script};
+use simurgh_bench_kit::clients::{Script, VerifiedClients};
 use simurgh_bench_kit::frames;
 use simurgh_bench_kit::rounds::check_machine;
 
@@ -27,25 +27,25 @@ pub(crate) fn run(options: &Hold) -> Result<()> {
     let upgrade = frames::upgrade_request(&path, &server.ip().to_string(), &origin);
     let mut join = Vec::new();
     frames::masked(frames::BINARY, JOIN.as_bytes(), &mut join);
-    let mut fleet = Fleet::new(server, Script { upgrade, join })?;
+    let mut clients = VerifiedClients::new(server, Script { upgrade, join })?;
     let started = Instant::now();
-    fleet.grow(options.clients, Duration::from_secs(120))?;
-    println!("{} joined in {:.1} s", fleet.joined(), started.elapsed().as_secs_f64());
+    clients.grow(options.clients, Duration::from_secs(120))?;
+    println!("{} joined in {:.1} s", clients.joined(), started.elapsed().as_secs_f64());
     let until = Instant::now() + Duration::from_secs(options.seconds);
     while let Some(left) = until.checked_duration_since(Instant::now()) {
-        fleet.rest(left.min(Duration::from_secs(10)))?;
+        clients.rest(left.min(Duration::from_secs(10)))?;
         println!(
             "{:6.0} s: {} joined, {} cut",
             started.elapsed().as_secs_f64(),
-            fleet.joined(),
-            fleet.tally().lost
+            clients.joined(),
+            clients.tally().lost
         );
     }
-    let tally = fleet.tally();
+    let tally = clients.tally();
     println!(
         "{} of {} stayed joined for {} s without a heartbeat; {} cut; close codes {:?}; \
          received besides replies: {:?}, {} of unknown form",
-        fleet.joined(),
+        clients.joined(),
         options.clients,
         options.seconds,
         tally.lost,
@@ -53,7 +53,7 @@ pub(crate) fn run(options: &Hold) -> Result<()> {
         tally.events,
         tally.odd
     );
-    ensure!(fleet.joined() == options.clients, "not all stayed");
+    ensure!(clients.joined() == options.clients, "not all stayed");
     Ok(())
 }
 

@@ -10,21 +10,21 @@
 )]
 
 use std::os::unix::process::CommandExt;
-use std::path::PathBuf;
+use std::path::Path;
 use std::process::{self, ExitCode};
+use std::time::Instant;
 
 use anyhow::{Context, Result, anyhow, ensure};
 
 use crate::args::{Command, Run};
-use crate::measure::{Figures, Plan};
-use simurgh_bench_kit::rounds::{check_machine, program};
+use crate::measure::Figures;
+use simurgh_bench_kit::rounds::{self, check_machine, leave, program, scratch};
 use simurgh_bench_kit::target::{CLIENT_CORE, Target};
-use simurgh_bench_kit::{nginx, report, rounds, sys};
+use simurgh_bench_kit::{nginx, sys};
 
 mod args;
 mod cluster;
 mod fairness;
-mod flags;
 mod floor;
 mod history;
 mod hold;
@@ -99,43 +99,29 @@ fn exec(
 fn run(options: &Run) -> Result<()> {
     check_machine(options.clients)?;
     sys::pin(CLIENT_CORE)?;
-    let server_bin = program(options.server_bin.as_deref(), "simurgh")?;
     let floor = Target::floor()?;
-    let simurgh = Target::simurgh(&server_bin, 1)?;
-    let plan = Plan { clients: options.clients, only: options.only.clone() };
-    let out = options.out.clone().unwrap_or_else(report::default_out);
-    let log = log_file();
+    let simurgh = Target::simurgh(&program(options.paths.server_bin.as_deref(), "simurgh")?, 1)?;
+    let scratch = scratch()?;
+    let measured = |target: &Target| measured(target, options, &scratch.join("server-log"));
 
-    let mut floors = vec![measured(&floor, &plan, &log)];
+    let mut floors = vec![measured(&floor)];
     let mut runs = Vec::new();
     for _ in 0..options.runs {
-        runs.push(measured(&simurgh, &plan, &log));
-        floors.push(measured(&floor, &plan, &log));
+        runs.push(measured(&simurgh));
+        floors.push(measured(&floor));
     }
 
-    let rows = server_table::rows(&floors, &runs);
-    println!("{}{}", server_table::table(&rows), server_table::remarks(&floors, &runs));
-    let path = server_table::write(&out, options, &floors, &runs, &rows)?;
-    println!("raw runs: {}", path.display());
-    // An empty log says nothing; one that cannot be looked at is mentioned.
-    match std::fs::metadata(&log) {
-        Ok(about) if about.len() == 0 => std::fs::remove_file(&log)?,
-        _ => println!("what the servers logged: {}", log.display()),
-    }
+    server_table::publish(options, &floors, &runs)?;
     let faults = floors.iter().chain(&runs).map(|run| run.faults.len()).sum::<usize>();
+    leave(&scratch, faults)?;
     ensure!(faults == 0, "{faults} faults, see above: these figures are not valid");
     Ok(())
 }
 
-/// What the servers write to stderr; not kept with the figures.
-fn log_file() -> PathBuf {
-    std::env::temp_dir().join(format!("simurgh-bench-{}.log", process::id()))
-}
-
-fn measured(target: &Target, plan: &Plan, log: &std::path::Path) -> Figures {
+fn measured(target: &Target, options: &Run, log: &Path) -> Figures {
     eprint!("{} …", target.name);
-    let started = std::time::Instant::now();
-    let figures = measure::run(target, plan, log);
+    let started = Instant::now();
+    let figures = measure::run(target, options, log);
     let bytes = |value: Option<f64>| value.map_or("–".to_owned(), |value| format!("{value:.0}"));
     eprintln!(
         " {:.0} s: user {} B, kernel {} B, connect {} ns, spaced {} ns, burst {} ns{}",

@@ -7,11 +7,12 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, bail, ensure};
 use serde::Serialize;
 
-use simurgh_bench_kit::fleet::{Fleet, Script, Tally};
+use crate::args::Run;
+use simurgh_bench_kit::clients::{Script, Tally, VerifiedClients};
 use simurgh_bench_kit::probe::Probe;
 use simurgh_bench_kit::stats;
 use simurgh_bench_kit::sys::{self, Cpu, Kernel};
-use simurgh_bench_kit::target::{self, Running, Target};
+use simurgh_bench_kit::target::{self, Server, Target};
 
 /// Memory is compared between this many clients and all, so that what a server sets up once, and
 /// slabs left over from the run before, do not count.
@@ -30,26 +31,6 @@ const WAIT_MAX: Duration = Duration::from_secs(30);
 /// The measures that can be asked for with `--only`.
 pub(crate) const MEASURES: [&str; 7] =
     ["memory", "connect", "spaced", "burst", "heartbeat", "join", "turn"];
-
-/// What to measure.
-pub(crate) struct Plan {
-    /// Clients of every run.
-    pub(crate) clients: usize,
-    /// One of [`MEASURES`]; all without it.
-    pub(crate) only: Option<String>,
-}
-
-impl Plan {
-    /// Whether `measure` is wanted.
-    pub(crate) fn wants(&self, measure: &str) -> bool {
-        match self.only.as_deref() {
-            None => true,
-            // The longest turn of all the traffic there is; memory only takes waiting.
-            Some("turn") => measure != "memory",
-            Some(only) => only == measure,
-        }
-    }
-}
 
 /// What one run found. Absent: not asked for, or not valid.
 #[derive(Debug, Default, Serialize)]
@@ -120,11 +101,11 @@ pub(crate) struct Figures {
 }
 
 /// Runs `target` once. What goes wrong is in the figures, which hold what was found until then.
-pub(crate) fn run(target: &Target, plan: &Plan, log: &Path) -> Figures {
+pub(crate) fn run(target: &Target, options: &Run, log: &Path) -> Figures {
     let mut figures = Figures { target: target.name.to_owned(), ..Figures::default() };
     let (busy, stolen) = sys::machine_ticks();
     let own = Cpu::of(std::process::id());
-    if let Err(error) = quiet_sockets().and_then(|()| phases(target, plan, log, &mut figures)) {
+    if let Err(error) = quiet_sockets().and_then(|()| measure(target, options, log, &mut figures)) {
         figures.faults.push(format!("{error:#}"));
     }
     let (busy_now, stolen_now) = sys::machine_ticks();
@@ -148,26 +129,23 @@ fn quiet_sockets() -> Result<()> {
     Ok(())
 }
 
-fn phases(target: &Target, plan: &Plan, log: &Path, figures: &mut Figures) -> Result<()> {
+fn measure(target: &Target, options: &Run, log: &Path, figures: &mut Figures) -> Result<()> {
     let server = target.start(log)?;
-    let outcome = with_server(target, &server, plan, figures);
-    if let Ok(cpu) = Cpu::of(server.pid()) {
+    let clients = VerifiedClients::new(server.address, Script::lobby(server.address))?;
+    let mut phases = Phases { options, server, clients, figures };
+    let outcome = phases.run(target.name == "floor");
+    let Phases { server, clients, figures, .. } = phases;
+    if let Ok(cpu) = server.cpu() {
         figures.others_cpu_s -= stats::per(cpu.since(&Cpu::default()).0, 1_000_000_000);
     }
-    outcome
-}
-
-fn with_server(target: &Target, server: &Running, plan: &Plan, out: &mut Figures) -> Result<()> {
-    let mut fleet = Fleet::new(server.address, Script::lobby(server.address))?;
-    let outcome = with_fleet(target, server, plan, &mut fleet, out);
-    out.tally = fleet.tally().clone();
-    let behind = fleet.behind();
+    figures.tally = clients.tally().clone();
+    let behind = clients.behind();
     if let Err(error) = outcome {
         bail!("{error:#}; {behind} clients have not had every broadcast");
     }
-    let tally = &out.tally;
+    let tally = &figures.tally;
     if behind > 0 || tally.missed + tally.repeated + tally.odd + tally.refused > 0 {
-        out.faults.push(format!(
+        figures.faults.push(format!(
             "{behind} clients have not had every broadcast exactly once and in order: {} missed, \
              {} repeated, {} of the wrong form, {} pushes refused",
             tally.missed, tally.repeated, tally.odd, tally.refused
@@ -176,188 +154,217 @@ fn with_server(target: &Target, server: &Running, plan: &Plan, out: &mut Figures
     Ok(())
 }
 
-fn with_fleet(
-    target: &Target,
-    server: &Running,
-    plan: &Plan,
-    fleet: &mut Fleet,
-    out: &mut Figures,
-) -> Result<()> {
-    let resident_first = connect(server, plan, fleet, out)?;
-    let mut spaced = None;
-    if plan.wants("spaced") || plan.wants("join") {
-        spaced = Some(broadcasts_spaced(server, fleet, out)?);
-    }
-    if plan.wants("burst") {
-        broadcasts_burst(server, fleet, out)?;
-    }
-    if plan.wants("heartbeat") {
-        heartbeats(server, fleet, out)?;
-    }
-    // The bare loop finishes a broadcast before it looks at anything else: nothing to measure.
-    if plan.wants("join") && target.name != "floor" {
-        joins_during_broadcasts(server, fleet, spaced.unwrap_or_default(), out)?;
-    }
-    // Whatever comes twice has time to come.
-    fleet.rest(Duration::from_millis(300))?;
-    if plan.wants("memory") {
-        let more = stats::per(fleet.joined().saturating_sub(FIRST_CLIENTS), 1);
-        let grown = stats::per(sys::resident(server.pid())?, 1) - stats::per(resident_first, 1);
-        out.user_bytes_after_traffic = (more > 0.0).then(|| grown / more);
-    }
-    read_metrics(server, plan, out);
-    ensure!(fleet.tally().lost == 0, "the server cut {} connections", fleet.tally().lost);
-    Ok(())
+/// A run under way.
+struct Phases<'a> {
+    options: &'a Run,
+    server: Server,
+    clients: VerifiedClients,
+    figures: &'a mut Figures,
 }
 
-/// Connects all clients; memory and CPU between the first 1,000 and all. Returns the server's RSS
-/// at the first 1,000.
-fn connect(server: &Running, plan: &Plan, fleet: &mut Fleet, out: &mut Figures) -> Result<u64> {
-    let first = FIRST_CLIENTS.min(plan.clients / 2);
-    let rest = Duration::from_millis(if plan.wants("memory") { 2_000 } else { 200 });
-    fleet.grow(first, WAIT_MAX)?;
-    fleet.rest(rest)?;
-    let kernel_first = Kernel::now()?;
-    let resident_first = sys::resident(server.pid())?;
-    let cpu = Cpu::of(server.pid())?;
-    fleet.grow(plan.clients, WAIT_MAX)?;
-    fleet.rest(Duration::from_millis(100))?;
-    let more = plan.clients - first;
-    if plan.wants("connect") {
-        out.connect_ns = Some(cpu_since(server, &cpu, out)? / stats::per(more, 1));
-    }
-    fleet.rest(rest)?;
-    if !plan.wants("memory") {
-        return Ok(resident_first);
-    }
-    let sockets = 2 * u64::try_from(more)?;
-    let mut kernel = Kernel::now()?;
-    // Other processes on the machine open sockets too; they mostly close them again.
-    for _ in 0..20 {
-        if kernel.tcp_inuse == kernel_first.tcp_inuse + sockets {
-            break;
+impl Phases<'_> {
+    fn run(&mut self, is_floor: bool) -> Result<()> {
+        let resident_first = self.connect()?;
+        let mut spaced = None;
+        if self.options.wants("spaced") || self.options.wants("join") {
+            spaced = Some(self.broadcasts_spaced()?);
         }
-        fleet.rest(Duration::from_millis(250))?;
-        kernel = Kernel::now()?;
-    }
-    let grown = stats::per(sys::resident(server.pid())?, 1) - stats::per(resident_first, 1);
-    out.user_bytes = Some(grown / stats::per(more, 1));
-    out.slab_caches = kernel.caches_since(&kernel_first);
-    let rose = kernel.tcp_inuse.saturating_sub(kernel_first.tcp_inuse);
-    if rose == sockets {
-        let slab = stats::per(kernel.slab(), 1) - stats::per(kernel_first.slab(), 1);
-        let listing = sys::listing_bytes(&out.slab_caches);
-        let sockets = stats::per(sockets, 1);
-        out.kernel_bytes = Some((slab - listing) / sockets);
-        out.listing_bytes = Some(listing / sockets);
-        out.socket_caches_bytes = sys::socket_bytes(&out.slab_caches).map(|bytes| bytes / sockets);
-    } else {
-        out.notes.push(format!("kernel memory not valid: {rose} sockets, not {sockets}"));
-    }
-    out.kernel = vec![kernel_first, kernel];
-    Ok(resident_first)
-}
-
-/// Server CPU since `before` in ns.
-fn cpu_since(server: &Running, before: &Cpu, out: &mut Figures) -> Result<f64> {
-    let (ran, vanished) = Cpu::of(server.pid())?.since(before);
-    if vanished > 0 {
-        out.notes.push(format!("{vanished} server threads ended in a phase: CPU understated"));
-    }
-    Ok(stats::per(ran, 1))
-}
-
-/// Returns the server's CPU time of one broadcast: no fan-out is over before that.
-fn broadcasts_spaced(server: &Running, fleet: &mut Fleet, out: &mut Figures) -> Result<Duration> {
-    for _ in 0..WARM_UP {
-        fleet.broadcast(1, WAIT_MAX)?;
-    }
-    fleet.rest(Duration::from_millis(100))?;
-    let first = Cpu::of(server.pid())?;
-    let mut cpu = first.clone();
-    let (mut last, mut each) = (Vec::new(), Vec::new());
-    for _ in 0..BROADCASTS {
-        last.push(fleet.broadcast(1, WAIT_MAX)?.as_secs_f64() * 1e3);
-        fleet.rest(Duration::from_millis(5))?;
-        let now = Cpu::of(server.pid())?;
-        each.push(stats::per(now.since(&cpu).0, 1) / stats::per(fleet.joined(), 1));
-        cpu = now;
-    }
-    fleet.rest(Duration::from_millis(100))?;
-    let ran = cpu_since(server, &first, out)? / f64::from(BROADCASTS);
-    out.spaced_ns = Some(ran / stats::per(fleet.joined(), 1));
-    out.spaced_median_ns = stats::median(&each);
-    out.spaced_last_ms = stats::median(&last);
-    Ok(Duration::from_secs_f64(ran / 1e9))
-}
-
-fn broadcasts_burst(server: &Running, fleet: &mut Fleet, out: &mut Figures) -> Result<()> {
-    let cpu = Cpu::of(server.pid())?;
-    let last = fleet.broadcast(BROADCASTS, WAIT_MAX)?;
-    fleet.rest(Duration::from_millis(100))?;
-    let deliveries = f64::from(BROADCASTS) * stats::per(fleet.joined(), 1);
-    out.burst_ns = Some(cpu_since(server, &cpu, out)? / deliveries);
-    out.burst_last_ms = Some(last.as_secs_f64() * 1e3);
-    Ok(())
-}
-
-fn heartbeats(server: &Running, fleet: &mut Fleet, out: &mut Figures) -> Result<()> {
-    let cpu = Cpu::of(server.pid())?;
-    let mut trips = Vec::with_capacity(HEARTBEATS_ALONE);
-    for _ in 0..HEARTBEATS_ALONE {
-        trips.push(fleet.heartbeat()?.as_secs_f64() * 1e6);
-    }
-    fleet.rest(Duration::from_millis(50))?;
-    let ran = cpu_since(server, &cpu, out)?;
-    out.heartbeat_alone_us = Some(ran / 1e3 / stats::per(HEARTBEATS_ALONE, 1));
-    out.heartbeat_p50_us = stats::median(&trips);
-    let cpu = Cpu::of(server.pid())?;
-    fleet.heartbeat_all()?;
-    fleet.rest(Duration::from_millis(100))?;
-    let ran = cpu_since(server, &cpu, out)?;
-    out.heartbeat_batched_us = Some(ran / 1e3 / stats::per(fleet.joined(), 1));
-    Ok(())
-}
-
-/// `fan_out`: CPU time of one broadcast. It cannot be over sooner, so joins sent within the first
-/// 80 % of it meet it for certain.
-fn joins_during_broadcasts(
-    server: &Running,
-    fleet: &mut Fleet,
-    fan_out: Duration,
-    out: &mut Figures,
-) -> Result<()> {
-    let probe = Probe::start(server.address, fleet.progress())?;
-    out.probe_priority = Some(probe.priority);
-    let mut latencies: Vec<f64> = Vec::new();
-    for round in 0..JOIN_BROADCASTS_MAX {
-        if latencies.len() >= JOINS {
-            break;
+        if self.options.wants("burst") {
+            self.broadcasts_burst()?;
         }
-        probe.prepare(JOINS_PER_BROADCAST)?;
-        fleet.rest(Duration::from_millis(20))?;
-        let target = fleet.tally().delivered + u64::try_from(fleet.joined())?;
-        let start = Instant::now();
-        fleet.publish(1)?;
-        probe.go(start, offsets(round, fan_out), target)?;
-        fleet.await_delivered(target, WAIT_MAX)?;
-        fleet.rest(Duration::from_millis(5))?;
-        for sample in probe.finish()? {
-            latencies.push(sample.latency.as_secs_f64() * 1e3);
-            out.join_strays += u64::from(sample.strays);
+        if self.options.wants("heartbeat") {
+            self.heartbeats()?;
         }
-        // Lets the server see the probe's connections close before the next broadcast.
-        fleet.rest(Duration::from_millis(20))?;
+        // The bare loop finishes a broadcast before it looks at anything else: nothing to measure.
+        if self.options.wants("join") && !is_floor {
+            self.joins_during_broadcasts(spaced.unwrap_or_default())?;
+        }
+        // Whatever comes twice has time to come.
+        self.rest(300)?;
+        if self.options.wants("memory") {
+            let more = stats::per(self.clients.joined().saturating_sub(FIRST_CLIENTS), 1);
+            let grown = stats::difference(self.server.resident()?, resident_first);
+            self.figures.user_bytes_after_traffic = (more > 0.0).then(|| grown / more);
+        }
+        self.read_metrics();
+        let lost = self.clients.tally().lost;
+        ensure!(lost == 0, "the server cut {lost} connections");
+        Ok(())
     }
-    latencies.truncate(JOINS);
-    out.joins = latencies.len();
-    if latencies.len() < JOINS {
-        out.notes.push(format!("only {} joins met a broadcast", latencies.len()));
+
+    fn rest(&mut self, ms: u64) -> Result<()> {
+        self.clients.rest(Duration::from_millis(ms))
     }
-    out.join_p99_ms = stats::quantile(&latencies, 0.99);
-    out.join_p50_ms = stats::median(&latencies);
-    out.join_max_ms = stats::quantile(&latencies, 1.0);
-    Ok(())
+
+    /// Server CPU since `before` in ns.
+    fn cpu_since(&mut self, before: &Cpu) -> Result<f64> {
+        let (ran, vanished) = self.server.cpu()?.since(before);
+        if vanished > 0 {
+            let note = format!("{vanished} server threads ended in a phase: CPU understated");
+            self.figures.notes.push(note);
+        }
+        Ok(stats::per(ran, 1))
+    }
+
+    /// Connects all clients; memory and CPU between the first 1,000 and all. Returns the server's
+    /// RSS at the first 1,000.
+    fn connect(&mut self) -> Result<u64> {
+        let all = self.options.clients;
+        let first = FIRST_CLIENTS.min(all / 2);
+        let rest = if self.options.wants("memory") { 2_000 } else { 200 };
+        self.clients.grow(first, WAIT_MAX)?;
+        self.rest(rest)?;
+        let kernel_first = Kernel::now()?;
+        let resident_first = self.server.resident()?;
+        let cpu = self.server.cpu()?;
+        self.clients.grow(all, WAIT_MAX)?;
+        self.rest(100)?;
+        let more = all - first;
+        if self.options.wants("connect") {
+            self.figures.connect_ns = Some(self.cpu_since(&cpu)? / stats::per(more, 1));
+        }
+        self.rest(rest)?;
+        if !self.options.wants("memory") {
+            return Ok(resident_first);
+        }
+        let sockets = 2 * u64::try_from(more)?;
+        let mut kernel = Kernel::now()?;
+        // Other processes on the machine open sockets too; they mostly close them again.
+        for _ in 0..20 {
+            if kernel.tcp_inuse == kernel_first.tcp_inuse + sockets {
+                break;
+            }
+            self.rest(250)?;
+            kernel = Kernel::now()?;
+        }
+        let grown = stats::difference(self.server.resident()?, resident_first);
+        let out = &mut *self.figures;
+        out.user_bytes = Some(grown / stats::per(more, 1));
+        out.slab_caches = kernel.caches_since(&kernel_first);
+        let rose = kernel.tcp_inuse.saturating_sub(kernel_first.tcp_inuse);
+        if rose == sockets {
+            let slab = stats::difference(kernel.slab(), kernel_first.slab());
+            let listing = sys::listing_bytes(&out.slab_caches);
+            let sockets = stats::per(sockets, 1);
+            out.kernel_bytes = Some((slab - listing) / sockets);
+            out.listing_bytes = Some(listing / sockets);
+            let of_caches = sys::socket_bytes(&out.slab_caches);
+            out.socket_caches_bytes = of_caches.map(|bytes| bytes / sockets);
+        } else {
+            out.notes.push(format!("kernel memory not valid: {rose} sockets, not {sockets}"));
+        }
+        out.kernel = vec![kernel_first, kernel];
+        Ok(resident_first)
+    }
+
+    /// Returns the server's CPU time of one broadcast: no fan-out is over before that.
+    fn broadcasts_spaced(&mut self) -> Result<Duration> {
+        for _ in 0..WARM_UP {
+            self.clients.broadcast(1, WAIT_MAX)?;
+        }
+        self.rest(100)?;
+        let joined = stats::per(self.clients.joined(), 1);
+        let first = self.server.cpu()?;
+        let mut cpu = first.clone();
+        let (mut last, mut each) = (Vec::new(), Vec::new());
+        for _ in 0..BROADCASTS {
+            last.push(self.clients.broadcast(1, WAIT_MAX)?.as_secs_f64() * 1e3);
+            self.rest(5)?;
+            let now = self.server.cpu()?;
+            each.push(stats::per(now.since(&cpu).0, 1) / joined);
+            cpu = now;
+        }
+        self.rest(100)?;
+        let ran = self.cpu_since(&first)? / f64::from(BROADCASTS);
+        self.figures.spaced_ns = Some(ran / joined);
+        self.figures.spaced_median_ns = stats::median(&each);
+        self.figures.spaced_last_ms = stats::median(&last);
+        Ok(Duration::from_secs_f64(ran / 1e9))
+    }
+
+    fn broadcasts_burst(&mut self) -> Result<()> {
+        let cpu = self.server.cpu()?;
+        let last = self.clients.broadcast(BROADCASTS, WAIT_MAX)?;
+        self.rest(100)?;
+        let deliveries = f64::from(BROADCASTS) * stats::per(self.clients.joined(), 1);
+        self.figures.burst_ns = Some(self.cpu_since(&cpu)? / deliveries);
+        self.figures.burst_last_ms = Some(last.as_secs_f64() * 1e3);
+        Ok(())
+    }
+
+    fn heartbeats(&mut self) -> Result<()> {
+        let cpu = self.server.cpu()?;
+        let mut trips = Vec::with_capacity(HEARTBEATS_ALONE);
+        for _ in 0..HEARTBEATS_ALONE {
+            trips.push(self.clients.heartbeat()?.as_secs_f64() * 1e6);
+        }
+        self.rest(50)?;
+        let ran = self.cpu_since(&cpu)?;
+        self.figures.heartbeat_alone_us = Some(ran / 1e3 / stats::per(HEARTBEATS_ALONE, 1));
+        self.figures.heartbeat_p50_us = stats::median(&trips);
+        let cpu = self.server.cpu()?;
+        self.clients.heartbeat_all()?;
+        self.rest(100)?;
+        let ran = self.cpu_since(&cpu)?;
+        let joined = stats::per(self.clients.joined(), 1);
+        self.figures.heartbeat_batched_us = Some(ran / 1e3 / joined);
+        Ok(())
+    }
+
+    /// `fan_out`: CPU time of one broadcast. It cannot be over sooner, so joins sent within the
+    /// first 80 % of it meet it for certain.
+    fn joins_during_broadcasts(&mut self, fan_out: Duration) -> Result<()> {
+        let probe = Probe::start(self.server.address, self.clients.progress())?;
+        self.figures.probe_priority = Some(probe.priority);
+        let mut latencies: Vec<f64> = Vec::new();
+        for round in 0..JOIN_BROADCASTS_MAX {
+            if latencies.len() >= JOINS {
+                break;
+            }
+            probe.prepare(JOINS_PER_BROADCAST)?;
+            self.rest(20)?;
+            let clients = &mut self.clients;
+            let target = clients.tally().delivered + u64::try_from(clients.joined())?;
+            let start = Instant::now();
+            clients.publish(1)?;
+            probe.go(start, offsets(round, fan_out), target)?;
+            clients.await_delivered(target, WAIT_MAX)?;
+            self.rest(5)?;
+            for sample in probe.finish()? {
+                latencies.push(sample.latency.as_secs_f64() * 1e3);
+                self.figures.join_strays += u64::from(sample.strays);
+            }
+            // Lets the server see the probe's connections close before the next broadcast.
+            self.rest(20)?;
+        }
+        latencies.truncate(JOINS);
+        let out = &mut *self.figures;
+        out.joins = latencies.len();
+        if latencies.len() < JOINS {
+            out.notes.push(format!("only {} joins met a broadcast", latencies.len()));
+        }
+        out.join_p99_ms = stats::quantile(&latencies, 0.99);
+        out.join_p50_ms = stats::median(&latencies);
+        out.join_max_ms = stats::quantile(&latencies, 1.0);
+        Ok(())
+    }
+
+    fn read_metrics(&mut self) {
+        let out = &mut *self.figures;
+        match self.server.metrics() {
+            Ok(lines) => {
+                let ms = |name| target::metric(&lines, name).map(|seconds| seconds * 1e3);
+                if self.options.wants("turn") {
+                    out.turn_max_ms = ms("simurgh_shard_turn_cpu_max_seconds{shard=\"0\"}");
+                    out.turn_wall_max_ms = ms("simurgh_shard_turn_max_seconds{shard=\"0\"}");
+                }
+                let telling = ["turn", "heartbeat", "alloc", "slow"];
+                out.metrics = lines;
+                out.metrics.retain(|line| telling.iter().any(|word| line.contains(word)));
+            }
+            Err(error) => out.notes.push(format!("no /metrics: {error:#}")),
+        }
+    }
 }
 
 /// Evenly spread over the first 80 % of the fan-out, shifted a little each round.
@@ -367,22 +374,6 @@ fn offsets(round: usize, fan_out: Duration) -> Vec<Duration> {
     (0..JOINS_PER_BROADCAST)
         .map(|at| window.mul_f64((stats::per(at, 1) + 0.1 + 0.9 * shift) / 8.0))
         .collect()
-}
-
-fn read_metrics(server: &Running, plan: &Plan, out: &mut Figures) {
-    match server.metrics() {
-        Ok(lines) => {
-            let ms = |name| target::metric(&lines, name).map(|seconds| seconds * 1e3);
-            if plan.wants("turn") {
-                out.turn_max_ms = ms("simurgh_shard_turn_cpu_max_seconds{shard=\"0\"}");
-                out.turn_wall_max_ms = ms("simurgh_shard_turn_max_seconds{shard=\"0\"}");
-            }
-            let telling = ["turn", "heartbeat", "alloc", "slow"];
-            out.metrics = lines;
-            out.metrics.retain(|line| telling.iter().any(|word| line.contains(word)));
-        }
-        Err(error) => out.notes.push(format!("no /metrics: {error:#}")),
-    }
 }
 
 #[cfg(test)]

@@ -1,7 +1,6 @@
 //! From the figures of the floor and the server to the table, and to the raw file that is kept.
 
 use std::fmt::Write as _;
-use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 use serde::Serialize;
@@ -9,7 +8,7 @@ use serde_json::json;
 
 use crate::args::Run;
 use crate::measure::Figures;
-use simurgh_bench_kit::report::{cell, keep, verdict};
+use simurgh_bench_kit::report::{self, cell, verdict};
 use simurgh_bench_kit::stats;
 
 /// Which number of a row has to stay below the limit.
@@ -22,7 +21,7 @@ enum Judged {
 
 /// One line of the table.
 #[derive(Serialize)]
-pub(crate) struct Row {
+struct Row {
     measure: &'static str,
     unit: &'static str,
     floor: Vec<f64>,
@@ -31,7 +30,7 @@ pub(crate) struct Row {
     at_most: Option<f64>,
     reached: Option<bool>,
     #[serde(skip)]
-    judged: Option<Judged>,
+    judged: Judged,
     #[serde(skip)]
     digits: usize,
 }
@@ -51,69 +50,31 @@ struct Recipe {
 }
 
 const RECIPES: [Recipe; 16] = [
-    Recipe {
-        measure: "user-space bytes per idle joined client",
-        unit: "B",
-        digits: 0,
-        figure: |f| f.user_bytes,
-        base: None,
-        judged: Judged::Value,
-        at_most: 350.0,
-    },
-    Recipe {
-        measure: "kernel + user per connection ÷ bare",
-        unit: "B",
-        digits: 0,
-        figure: total_bytes,
-        base: Some(total_bytes),
-        judged: Judged::Ratio,
-        at_most: 1.10,
-    },
-    Recipe {
-        measure: "server CPU per delivered 64-byte broadcast ÷ bare send loop",
-        unit: "ns",
-        digits: 0,
-        figure: |f| f.spaced_ns,
-        base: Some(|f| f.spaced_ns),
-        judged: Judged::Ratio,
-        at_most: 1.12,
-    },
-    Recipe {
-        measure: "the same, 20 published at once ÷ bare send loop (spaced)",
-        unit: "ns",
-        digits: 0,
-        figure: |f| f.burst_ns,
-        base: Some(|f| f.spaced_ns),
-        judged: Judged::Ratio,
-        at_most: 0.2,
-    },
-    Recipe {
-        measure: "server CPU per connect+upgrade+join ÷ bare",
-        unit: "ns",
-        digits: 0,
-        figure: |f| f.connect_ns,
-        base: Some(|f| f.connect_ns),
-        judged: Judged::Ratio,
-        at_most: 1.4,
-    },
-    Recipe {
-        measure: "a join during a fan-out, p99",
-        unit: "ms",
-        digits: 2,
-        figure: |f| f.join_p99_ms,
-        base: None,
-        judged: Judged::Value,
-        at_most: 20.0,
-    },
-    Recipe {
-        measure: "longest turn of the shard, CPU time counted inside",
-        unit: "ms",
-        digits: 2,
-        figure: |f| f.turn_max_ms,
-        base: None,
-        judged: Judged::Value,
-        at_most: 2.0,
-    },
+    value("user-space bytes per idle joined client", "B", 0, |f| f.user_bytes, 350.0),
+    ratio("kernel + user per connection ÷ bare", "B", total_bytes, total_bytes, 1.10),
+    ratio(
+        "server CPU per delivered 64-byte broadcast ÷ bare send loop",
+        "ns",
+        |f| f.spaced_ns,
+        |f| f.spaced_ns,
+        1.12,
+    ),
+    ratio(
+        "the same, 20 published at once ÷ bare send loop (spaced)",
+        "ns",
+        |f| f.burst_ns,
+        |f| f.spaced_ns,
+        0.2,
+    ),
+    ratio(
+        "server CPU per connect+upgrade+join ÷ bare",
+        "ns",
+        |f| f.connect_ns,
+        |f| f.connect_ns,
+        1.4,
+    ),
+    value("a join during a fan-out, p99", "ms", 2, |f| f.join_p99_ms, 20.0),
+    value("longest turn of the shard, CPU time counted inside", "ms", 2, |f| f.turn_max_ms, 2.0),
     info("longest turn by the clock, preemption included", "ms", 2, |f| f.turn_wall_max_ms),
     info("socket, file and epoll slabs alone, per connection", "B", 0, |f| f.socket_caches_bytes),
     info("server CPU per delivery of the median broadcast", "ns", 0, |f| f.spaced_median_ns),
@@ -125,9 +86,33 @@ const RECIPES: [Recipe; 16] = [
     info("server CPU per heartbeat, all clients at once", "µs", 1, |f| f.heartbeat_batched_us),
 ];
 
+/// A figure that is shown beside the floor's, without a limit.
 const fn info(measure: &'static str, unit: &'static str, digits: usize, figure: Figure) -> Recipe {
     let base = Some(figure);
     Recipe { measure, unit, digits, figure, base, judged: Judged::Nothing, at_most: 0.0 }
+}
+
+/// A figure that has a limit itself.
+const fn value(
+    measure: &'static str,
+    unit: &'static str,
+    digits: usize,
+    figure: Figure,
+    at_most: f64,
+) -> Recipe {
+    Recipe { base: None, judged: Judged::Value, at_most, ..info(measure, unit, digits, figure) }
+}
+
+/// A figure whose ratio to one of the floor has a limit.
+const fn ratio(
+    measure: &'static str,
+    unit: &'static str,
+    figure: Figure,
+    base: Figure,
+    at_most: f64,
+) -> Recipe {
+    let base = Some(base);
+    Recipe { base, judged: Judged::Ratio, at_most, ..info(measure, unit, 0, figure) }
 }
 
 fn total_bytes(figures: &Figures) -> Option<f64> {
@@ -136,7 +121,7 @@ fn total_bytes(figures: &Figures) -> Option<f64> {
 
 /// The rows of all measures that were taken. `floors` surround `runs`: run `n` stands between
 /// floors `n` and `n + 1` and is divided by the mean of the two, because the machine drifts.
-pub(crate) fn rows(floors: &[Figures], runs: &[Figures]) -> Vec<Row> {
+fn rows(floors: &[Figures], runs: &[Figures]) -> Vec<Row> {
     let row = |recipe: &Recipe| {
         let simurgh: Vec<f64> = runs.iter().filter_map(recipe.figure).collect();
         let ratio: Vec<f64> = runs
@@ -162,7 +147,7 @@ pub(crate) fn rows(floors: &[Figures], runs: &[Figures]) -> Vec<Row> {
             ratio,
             at_most: (recipe.judged != Judged::Nothing).then_some(recipe.at_most),
             reached: judged.map(|value| value <= recipe.at_most),
-            judged: Some(recipe.judged),
+            judged: recipe.judged,
             digits: recipe.digits,
         }
     };
@@ -170,32 +155,28 @@ pub(crate) fn rows(floors: &[Figures], runs: &[Figures]) -> Vec<Row> {
 }
 
 /// The table in Markdown: medians, with the lowest and highest run behind them.
-pub(crate) fn table(rows: &[Row]) -> String {
-    let mut text = String::from(
-        "| measure | floor | Simurgh | ratio | must reach | ok? |\n|---|---|---|---|---|---|\n",
-    );
-    for row in rows {
+fn table(rows: &[Row]) -> String {
+    let cells = |row: &Row| {
         let limit = match (row.judged, row.at_most) {
-            (Some(Judged::Ratio), Some(limit)) => format!("≤ {limit:.2}"),
+            (Judged::Ratio, Some(limit)) => format!("≤ {limit:.2}"),
             (_, Some(limit)) => format!("≤ {limit} {}", row.unit),
             (_, None) => "–".to_owned(),
         };
-        let reached = verdict(row.reached, row.at_most.is_some(), "**NO**");
-        // Writing to a string cannot fail.
-        let _ = writeln!(
-            text,
-            "| {} | {} | {} | {} | {limit} | {reached} |",
-            row.measure,
+        vec![
+            row.measure.to_owned(),
             cell(&row.floor, row.digits, row.unit),
             cell(&row.simurgh, row.digits, row.unit),
             cell(&row.ratio, 3, ""),
-        );
-    }
-    text
+            limit,
+            verdict(row.reached, row.at_most.is_some(), "**NO**").to_owned(),
+        ]
+    };
+    let head = ["measure", "floor", "Simurgh", "ratio", "must reach", "ok?"];
+    report::table(&head, rows.iter().map(cells))
 }
 
 /// What does not fit into the table: verification, the probe's priority, noise, faults.
-pub(crate) fn remarks(floors: &[Figures], runs: &[Figures]) -> String {
+fn remarks(floors: &[Figures], runs: &[Figures]) -> String {
     let mut text = String::new();
     let all = || floors.iter().chain(runs);
     let delivered: u64 = all().map(|run| run.tally.delivered).sum();
@@ -246,14 +227,9 @@ pub(crate) fn remarks(floors: &[Figures], runs: &[Figures]) -> String {
     text
 }
 
-/// Keeps everything; returns where.
-pub(crate) fn write(
-    out: &Path,
-    options: &Run,
-    floors: &[Figures],
-    runs: &[Figures],
-    rows: &[Row],
-) -> Result<PathBuf> {
+/// Prints the table, and keeps it with all figures.
+pub(crate) fn publish(options: &Run, floors: &[Figures], runs: &[Figures]) -> Result<()> {
+    let rows = rows(floors, runs);
     let order = "floor, simurgh, floor, …, floor; each simurgh run ÷ mean of its two floors";
     let fields = [
         ("command", json!(command(options))),
@@ -263,7 +239,8 @@ pub(crate) fn write(
         ("floor_runs", json!(floors)),
         ("simurgh_runs", json!(runs)),
     ];
-    keep(out, "issue2", fields, &format!("{}{}", table(rows), remarks(floors, runs)))
+    let text = table(&rows) + &remarks(floors, runs);
+    report::publish(options.paths.out.as_deref(), "issue2", fields, &text)
 }
 
 /// The command line without paths: what is committed names no machine's directories.

@@ -9,7 +9,7 @@ const SUITES: [&Suite; 3] = [&presence::SUITE, &history::SUITE, &cluster::SUITE]
 
 fn options(only: &[&str]) -> Options {
     let only = only.iter().map(|row| (*row).to_owned()).collect();
-    Options { only, runs: 1, short: false, server_bin: None, out: None }
+    Options { only, ..Options::default() }
 }
 
 fn sample(row: &'static str, figure: &str, value: f64) -> Sample {

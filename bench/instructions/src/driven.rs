@@ -12,7 +12,7 @@ use simurgh_proto::serializer::Serializer;
 use crate::item::{Item, give_up};
 
 /// Each message that a driven socket says: from the frame to the answer's bytes.
-const SAYING: &[&str] = &["*shard*Shard*obey*"];
+const SAYING: &[&str] = &["*shard*Shard*carry_out*"];
 /// Each round of a fan-out.
 const FANNING_OUT: &[&str] = &["*fanout*Fanout*go_on*"];
 /// From the frame that one says to those that all hear, without what the client does.

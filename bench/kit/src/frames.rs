@@ -57,6 +57,14 @@ pub fn digits(seq: u32) -> [u8; SEQ_DIGITS] {
     out
 }
 
+/// The number that stands as digits, and nothing else, in a message.
+pub fn numeral(digits: &[u8]) -> Option<u32> {
+    digits.iter().try_fold(0_u32, |number, digit| {
+        let digit = digit.is_ascii_digit().then(|| u32::from(digit - b'0'))?;
+        number.checked_mul(10)?.checked_add(digit)
+    })
+}
+
 /// Payload of the push that publishes broadcast `seq`.
 pub fn push(seq: u32) -> Vec<u8> {
     let number = digits(seq);
@@ -99,6 +107,13 @@ pub fn masked(opcode: u8, payload: &[u8], out: &mut Vec<u8>) {
     out.extend(payload.iter().zip(MASK.iter().cycle()).map(|(byte, mask)| byte ^ mask));
 }
 
+/// One masked text frame.
+pub fn text(payload: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(payload.len() + 14);
+    masked(TEXT, payload, &mut out);
+    out
+}
+
 /// Appends what stands before `length` masked bytes of payload.
 pub fn masked_header(opcode: u8, length: usize, out: &mut Vec<u8>) {
     header(opcode, 0x80, length, out);
@@ -137,6 +152,15 @@ pub fn plain(payload: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(payload.len() + 4);
     plain_parts(&[payload], &mut out);
     out
+}
+
+/// Bytes of such a frame with so much payload.
+pub fn plain_len(payload: usize) -> usize {
+    match payload {
+        0..126 => payload + 2,
+        126..65_536 => payload + 4,
+        _ => payload + 10,
+    }
 }
 
 /// The same in a buffer that may be used again, from parts.
@@ -186,6 +210,13 @@ pub struct Frame<'a> {
     pub len: usize,
 }
 
+impl Frame<'_> {
+    /// The code of a close frame.
+    pub fn close_code(&self) -> u16 {
+        self.payload.first_chunk::<2>().map_or(1005, |code| u16::from_be_bytes(*code))
+    }
+}
+
 /// The first frame of `buf`; `None` while it is not whole.
 pub fn frame(buf: &[u8]) -> Option<Frame<'_>> {
     let (header, length) = lengths(buf)?;
@@ -214,10 +245,7 @@ pub fn classify(payload: &[u8]) -> Kind {
         && let Some(rest) = payload.strip_prefix(BROADCAST_HEAD)
         && let Some(number) = rest.strip_suffix(BROADCAST_TAIL)
     {
-        return number
-            .iter()
-            .try_fold(0u32, |n, d| d.is_ascii_digit().then(|| n * 10 + u32::from(d - b'0')))
-            .map_or(Kind::Odd, Kind::Broadcast);
+        return numeral(number).map_or(Kind::Odd, Kind::Broadcast);
     }
     if payload == JOIN_REPLY || payload == HEARTBEAT_REPLY {
         return Kind::Reply(true);

@@ -8,16 +8,19 @@
     reason = "it must not rest on the reactor it measures, so it has no shards"
 )]
 
-pub mod children;
-pub mod fleet;
+pub mod clients;
+pub mod flags;
 pub mod frames;
-pub mod members;
+pub mod machine;
 pub mod net;
 pub mod nginx;
+pub mod pages;
 pub mod probe;
+pub mod process;
 pub mod report;
 pub mod rounds;
 pub mod stats;
 pub mod sys;
 pub mod target;
+pub mod wait;
 pub mod wrk;

@@ -1,13 +1,13 @@
 //! Sockets and poll sets, as every client and every bare loop of the benchmark has them.
 
 use std::net::{Ipv4Addr, SocketAddrV4};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use rustix::buffer::spare_capacity;
 use rustix::event::Timespec;
-use rustix::event::epoll::{self, Event, EventData, EventFlags};
+use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType, sockopt};
 
@@ -54,28 +54,97 @@ pub fn dial(server: SocketAddrV4, index: usize, blocking: bool) -> Result<OwnedF
     }
 }
 
-/// A listening socket; with `shares_port` one of many on the same port, each of which gets its part
-/// of those who come.
-pub fn listener(listen: SocketAddrV4, shares_port: bool) -> Result<OwnedFd> {
-    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
-    let listener = rustix::net::socket_with(AddressFamily::INET, SocketType::STREAM, flags, None)?;
-    sockopt::set_socket_reuseaddr(&listener, true)?;
-    if shares_port {
-        sockopt::set_socket_reuseport(&listener, true)?;
-    }
-    // Accepted sockets inherit it on Linux.
-    sockopt::set_tcp_nodelay(&listener, true)?;
-    rustix::net::bind(&listener, &listen).with_context(|| format!("bind to {listen}"))?;
-    rustix::net::listen(&listener, 4096)?;
-    Ok(listener)
+/// A listening socket in the poll set of a bare loop.
+pub struct Listener {
+    /// The poll set.
+    pub epoll: OwnedFd,
+    socket: OwnedFd,
 }
 
-/// The next connection that waits, if any does.
-pub fn accept(listener: &OwnedFd) -> Result<Option<OwnedFd>> {
-    match rustix::net::accept_with(listener, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC) {
-        Ok(socket) => Ok(Some(socket)),
-        Err(Errno::AGAIN | Errno::CONNABORTED) => Ok(None),
-        Err(error) => bail!("accept: {error}"),
+impl Listener {
+    /// Its number in the poll set.
+    pub const NUMBER: u64 = u64::MAX;
+
+    /// Listens; with `shares_port` as one of many on the same port, each of which gets its part of
+    /// those who come.
+    pub fn open(listen: SocketAddrV4, shares_port: bool) -> Result<Self> {
+        let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+        let socket =
+            rustix::net::socket_with(AddressFamily::INET, SocketType::STREAM, flags, None)?;
+        sockopt::set_socket_reuseaddr(&socket, true)?;
+        if shares_port {
+            sockopt::set_socket_reuseport(&socket, true)?;
+        }
+        // Accepted sockets inherit it on Linux.
+        sockopt::set_tcp_nodelay(&socket, true)?;
+        rustix::net::bind(&socket, &listen).with_context(|| format!("bind to {listen}"))?;
+        rustix::net::listen(&socket, 4096)?;
+        let epoll = epoll::create(CreateFlags::CLOEXEC)?;
+        epoll::add(&epoll, &socket, EventData::new_u64(Self::NUMBER), EventFlags::IN)?;
+        Ok(Self { epoll, socket })
+    }
+
+    /// Acknowledgements wait for the answers, also on accepted sockets, which inherit it.
+    pub fn without_quick_acks(self) -> Result<Self> {
+        sockopt::set_tcp_quickack(&self.socket, false)?;
+        Ok(self)
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> Result<SocketAddrV4> {
+        Ok(SocketAddrV4::try_from(rustix::net::getsockname(&self.socket)?)?)
+    }
+
+    /// The next connection that waits, if any does.
+    pub fn accept(&self) -> Result<Option<OwnedFd>> {
+        match rustix::net::accept_with(&self.socket, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC) {
+            Ok(socket) => Ok(Some(socket)),
+            Err(Errno::AGAIN | Errno::CONNABORTED) => Ok(None),
+            Err(error) => Err(anyhow!(error).context("accept")),
+        }
+    }
+
+    /// Some of the connections that wait, each in the poll set under its descriptor's number.
+    pub fn accept_some(
+        &self,
+        flags: EventFlags,
+        mut take: impl FnMut(usize, OwnedFd),
+    ) -> Result<u64> {
+        for accepted in 0..64 {
+            let Some(socket) = self.accept()? else { return Ok(accepted) };
+            let number = usize::try_from(socket.as_raw_fd())?;
+            add(&self.epoll, &socket, number, flags)?;
+            take(number, socket);
+        }
+        Ok(64)
+    }
+}
+
+/// Sockets by their descriptors' numbers: four bytes each.
+#[derive(Default)]
+pub struct Slots(pub Vec<Option<OwnedFd>>);
+
+impl Slots {
+    /// The one with that number.
+    pub fn get(&self, number: usize) -> Option<&OwnedFd> {
+        self.0.get(number)?.as_ref()
+    }
+
+    /// Adds one.
+    pub fn put(&mut self, number: usize, socket: OwnedFd) {
+        if self.0.len() <= number {
+            self.0.resize_with(number + 1, || None);
+        }
+        if let Some(slot) = self.0.get_mut(number) {
+            *slot = Some(socket);
+        }
+    }
+
+    /// Closes one.
+    pub fn close(&mut self, number: usize) {
+        if let Some(slot) = self.0.get_mut(number) {
+            *slot = None;
+        }
     }
 }
 
@@ -101,4 +170,11 @@ pub fn send(socket: &OwnedFd, bytes: &[u8]) -> Result<usize> {
         Err(Errno::AGAIN) => Ok(0),
         Err(error) => bail!("send: {error}"),
     }
+}
+
+/// One `send` that has to take all.
+pub fn send_all(socket: &OwnedFd, bytes: &[u8]) -> Result<()> {
+    let sent = rustix::net::send(socket, bytes, SendFlags::NOSIGNAL)?;
+    ensure!(sent == bytes.len(), "the peer does not read: {sent} of {} bytes", bytes.len());
+    Ok(())
 }

@@ -7,12 +7,12 @@ use std::net::{Ipv4Addr, SocketAddrV4, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 
-use crate::children::{self, Children};
-use crate::sys;
+use crate::process::{self, Process};
+use crate::{sys, wait};
 
 /// Debian's.
 pub const PROGRAM: &str = "/usr/sbin/nginx";
@@ -40,8 +40,8 @@ pub struct Site {
 pub struct Nginx {
     /// Where it listens.
     pub address: SocketAddrV4,
-    /// Its processes.
-    pub children: Children,
+    /// Each with one thread.
+    pub processes: Vec<Process>,
 }
 
 impl Site {
@@ -84,36 +84,45 @@ impl Nginx {
             let free = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port();
             let address = SocketAddrV4::new(Ipv4Addr::LOCALHOST, free);
             fs::write(&file, text.replace("ADDRESS", &address.to_string()))?;
-            let mut nginx = Self { address, children: Children::default() };
+            let mut nginx = Self { address, processes: Vec::new() };
             for _ in 0..site.processes {
-                let mut command = children::command(&site.program, site.core, None)?;
+                let mut command = process::command(&site.program, site.core, None)?;
                 command.arg("-p").arg(place).arg("-c").arg(&file).args(["-e", "stderr"]);
                 // Ours is for the address.
-                command.stdout(Stdio::null());
-                nginx.children.push(command.spawn().context("start nginx")?);
+                nginx.processes.push(Process::start(command.stdout(Stdio::null()))?);
             }
-            if nginx.listens(site.processes)? {
+            if nginx.listens()? {
                 return Ok(nginx);
             }
         }
         bail!("nginx does not stay, or found no free port")
     }
 
+    /// CPU time of all its threads so far.
+    pub fn cpu_ns(&self) -> Result<u64> {
+        process::cpu_ns(&self.processes)
+    }
+
     /// Waits until it does; `false` if it has ended.
-    fn listens(&mut self, processes: usize) -> Result<bool> {
-        let until = Instant::now() + WAIT_MAX;
-        while TcpStream::connect(self.address).is_err() {
-            if self.children.has_ended()? {
-                return Ok(false);
-            }
-            ensure!(Instant::now() < until, "nginx does not listen");
-            thread::sleep(Duration::from_millis(20));
-        }
-        if processes > 1 {
+    fn listens(&mut self) -> Result<bool> {
+        let mut has_ended = false;
+        wait::until("nginx listens", WAIT_MAX, Duration::from_millis(20), || {
+            has_ended = self.has_ended()?;
+            Ok(has_ended || TcpStream::connect(self.address).is_ok())
+        })?;
+        if self.processes.len() > 1 {
             // Which of them took the connection cannot be seen.
             thread::sleep(Duration::from_millis(200));
         }
-        Ok(!self.children.has_ended()?)
+        Ok(!has_ended && !self.has_ended()?)
+    }
+
+    fn has_ended(&mut self) -> Result<bool> {
+        let mut ended = false;
+        for process in &mut self.processes {
+            ended |= process.status()?.is_some();
+        }
+        Ok(ended)
     }
 }
 
@@ -122,8 +131,8 @@ pub fn serve(site: &Site) -> Result<()> {
     sys::die_with_parent()?;
     let mut nginx = Nginx::start(site)?;
     println!("listening on http://{}", nginx.address);
-    let ended = nginx.children.wait()?;
-    bail!("nginx has ended: {}", ended.map(|status| status.to_string()).unwrap_or_default())
+    let process = nginx.processes.first_mut().context("nginx has no process")?;
+    bail!("nginx has ended: {}", process.wait()?)
 }
 
 #[cfg(test)]

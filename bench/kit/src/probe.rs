@@ -7,7 +7,7 @@
 
 use std::io::{Read, Write};
 use std::net::{SocketAddrV4, TcpStream};
-use std::process::{Command, Stdio};
+use std::process::{self, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender};
@@ -16,20 +16,21 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 
-use crate::fleet::Script;
+use crate::clients::Script;
 use crate::frames::{self, Kind};
 use crate::net::{self, check_upgrade, head_length};
+use crate::wait;
 
 const WAIT_MAX: Duration = Duration::from_secs(10);
 
 /// What the probe is told to do.
-enum Order {
+enum Command {
     /// Open and upgrade so many connections.
     Prepare(usize),
     /// Join on each at its offset from `start`, as long as fewer than `delivered` deliveries are
     /// counted.
     Go { start: Instant, offsets: Vec<Duration>, delivered: u64 },
-    /// The broadcast is over: say what was seen, and close.
+    /// The broadcast is over: give the samples, and close.
     Finish,
 }
 
@@ -44,7 +45,7 @@ pub struct Sample {
 
 /// The thread and the way to it.
 pub struct Probe {
-    orders: Option<Sender<Order>>,
+    commands: Option<Sender<Command>>,
     answers: Receiver<Result<Vec<Sample>>>,
     thread: Option<JoinHandle<()>>,
     /// How it was put before the reader.
@@ -54,36 +55,36 @@ pub struct Probe {
 impl Probe {
     /// Starts the thread on the caller's core.
     pub fn start(server: SocketAddrV4, progress: Arc<AtomicU64>) -> Result<Self> {
-        let (orders, inbox) = mpsc::channel();
+        let (commands, inbox) = mpsc::channel();
         let (outbox, answers) = mpsc::channel();
-        let (tell, told) = mpsc::channel();
+        let (started, has_started) = mpsc::channel();
         let thread = thread::Builder::new().name("probe".into()).spawn(move || {
-            // The starter waits for it; when it has gone there is nobody to tell.
-            let _ = tell.send(raise_priority());
+            // Fails only when whoever starts the thread has given it up.
+            let _ = started.send(raise_priority());
             work(server, &progress, &inbox, &outbox);
         })?;
-        let priority = told.recv_timeout(WAIT_MAX).context("the probe did not start")?;
-        Ok(Self { orders: Some(orders), answers, thread: Some(thread), priority })
+        let priority = has_started.recv_timeout(WAIT_MAX).context("the probe did not start")?;
+        Ok(Self { commands: Some(commands), answers, thread: Some(thread), priority })
     }
 
-    fn order(&self, order: Order) -> Result<()> {
-        self.orders.as_ref().and_then(|to| to.send(order).ok()).context("the probe has ended")
+    fn send(&self, command: Command) -> Result<()> {
+        self.commands.as_ref().and_then(|to| to.send(command).ok()).context("the probe has ended")
     }
 
     /// Opens and upgrades `count` connections, and waits for that.
     pub fn prepare(&self, count: usize) -> Result<()> {
-        self.order(Order::Prepare(count))?;
+        self.send(Command::Prepare(count))?;
         self.answer().map(drop)
     }
 
     /// Sends the prepared connections off; ends with [`Probe::finish`].
     pub fn go(&self, start: Instant, offsets: Vec<Duration>, delivered: u64) -> Result<()> {
-        self.order(Order::Go { start, offsets, delivered })
+        self.send(Command::Go { start, offsets, delivered })
     }
 
     /// The joins made since [`Probe::go`], asked for once the broadcast has reached everyone.
     pub fn finish(&self) -> Result<Vec<Sample>> {
-        self.order(Order::Finish)?;
+        self.send(Command::Finish)?;
         self.answer()
     }
 
@@ -94,7 +95,7 @@ impl Probe {
 
 impl Drop for Probe {
     fn drop(&mut self) {
-        self.orders = None;
+        self.commands = None;
         if let Some(thread) = self.thread.take() {
             // It cannot block for longer than its read time-out; a panic there was reported.
             let _ = thread.join();
@@ -105,7 +106,7 @@ impl Drop for Probe {
 /// Puts the calling thread before everything else on its core, as far as it is allowed to.
 pub fn raise_priority() -> &'static str {
     let thread = rustix::thread::gettid();
-    let chrt = Command::new("chrt")
+    let chrt = process::Command::new("chrt")
         .args(["--fifo", "--pid", "10", &thread.as_raw_pid().to_string()])
         .stdin(Stdio::null())
         .stdout(Stdio::null())
@@ -123,27 +124,27 @@ pub fn raise_priority() -> &'static str {
 fn work(
     server: SocketAddrV4,
     progress: &AtomicU64,
-    inbox: &Receiver<Order>,
+    inbox: &Receiver<Command>,
     outbox: &Sender<Result<Vec<Sample>>>,
 ) {
     let script = Script::lobby(server);
     let mut streams: Vec<TcpStream> = Vec::new();
     let mut samples = Ok(Vec::new());
-    while let Ok(order) = inbox.recv() {
-        let answer = match order {
-            Order::Prepare(count) => (0..count)
+    while let Ok(command) = inbox.recv() {
+        let answer = match command {
+            Command::Prepare(count) => (0..count)
                 .map(|at| upgraded(server, at, &script))
                 .collect::<Result<_>>()
                 .map(|opened| {
                     streams = opened;
                     Vec::new()
                 }),
-            Order::Go { start, offsets, delivered } => {
+            Command::Go { start, offsets, delivered } => {
                 let running = || progress.load(Ordering::Relaxed) < delivered;
                 samples = joins(&mut streams, start, &offsets, &script, running);
                 continue;
             }
-            Order::Finish => {
+            Command::Finish => {
                 let mut done = std::mem::replace(&mut samples, Ok(Vec::new()));
                 if let Ok(samples) = &mut done {
                     for (sample, stream) in samples.iter_mut().zip(&mut streams) {
@@ -189,9 +190,7 @@ fn joins(
     let mut samples = Vec::new();
     let latest = offsets.last().copied().unwrap_or_default();
     for (stream, offset) in streams.iter_mut().zip(offsets) {
-        if let Some(wait) = (start + *offset).checked_duration_since(Instant::now()) {
-            thread::sleep(wait);
-        }
+        wait::sleep_until(start + *offset);
         if !running() || start.elapsed() > latest + Duration::from_millis(1) {
             break;
         }

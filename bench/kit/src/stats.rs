@@ -1,11 +1,28 @@
 //! The little arithmetic between counters and figures.
 
+use anyhow::{Context, Result};
+
 /// `amount ÷ by`, for counters far below 2⁵³.
 pub fn per<T: TryInto<u64>>(amount: T, by: u32) -> f64 {
     // All counters here are non-negative and small enough to be exact in f64.
     #[allow(clippy::cast_precision_loss)]
     let amount = amount.try_into().map_or(f64::NAN, |amount| amount as f64);
     amount / f64::from(by)
+}
+
+/// One counter ÷ another.
+pub fn ratio<T: TryInto<u64>, U: TryInto<u64>>(amount: T, by: U) -> f64 {
+    per(amount, 1) / per(by, 1)
+}
+
+/// One counter − another, which may be the larger one.
+pub fn difference(one: u64, other: u64) -> f64 {
+    per(one, 1) - per(other, 1)
+}
+
+/// The median of what was measured; an error if there is nothing.
+pub fn middle(values: &[f64]) -> Result<f64> {
+    median(values).context("nothing measured")
 }
 
 /// The value below which a share `q` of the values lie (nearest rank); `None` of nothing.
@@ -28,6 +45,13 @@ pub fn median(values: &[f64]) -> Option<f64> {
     sorted.get(sorted.len() / 2 - 1).map(|lower| f64::midpoint(*lower, upper))
 }
 
+/// The lowest and the highest value.
+pub fn range(values: &[f64]) -> Option<(f64, f64)> {
+    let low = values.iter().copied().min_by(f64::total_cmp)?;
+    let high = values.iter().copied().max_by(f64::total_cmp)?;
+    Some((low, high))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -37,6 +61,8 @@ mod tests {
         assert_eq!(median(&[]), None);
         assert_eq!(median(&[3.0, 1.0, 2.0]), Some(2.0));
         assert_eq!(median(&[4.0, 1.0, 2.0, 3.0]), Some(2.5));
+        assert_eq!(range(&[4.0, 1.0, 2.0]), Some((1.0, 4.0)));
+        assert_eq!(range(&[]), None);
         let hundred: Vec<f64> = (1..=200).map(f64::from).collect();
         assert_eq!(quantile(&hundred, 0.99), Some(198.0));
         assert_eq!(quantile(&hundred, 1.0), Some(200.0));

@@ -2,23 +2,27 @@
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{Read, Write};
 use std::net::{SocketAddrV4, TcpStream};
 use std::path::{Path, PathBuf};
-use std::process::{Child, ExitStatus, Stdio};
-use std::sync::mpsc;
-use std::thread;
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
+use serde_json::Value;
 
-use crate::children;
+use crate::clients::Clients;
+use crate::process::{self, Process};
+use crate::sys::{self, Cpu};
 
 /// The core a server is pinned to, with all its threads.
 pub const SERVER_CORE: usize = 0;
 /// The core the clients run on.
 pub const CLIENT_CORE: usize = 1;
 const LISTEN: &str = "127.77.0.1:0";
+/// How long a server may take until it listens.
+const START_TIMEOUT: Duration = Duration::from_secs(20);
+/// How long a request may take: longer than the server's own limit.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(20);
 /// What Simurgh serves unless a row has settings of its own: the built-in chat keeps the last
 /// broadcasts of its rooms, which would be part of every figure.
 const CHAT: &str = include_str!("../../chat.toml");
@@ -103,7 +107,7 @@ impl Target {
     }
 
     /// Starts it pinned to the server's core and waits until it listens. Its log goes to `log`.
-    pub fn start(&self, log: &Path) -> Result<Running> {
+    pub fn start(&self, log: &Path) -> Result<Server> {
         match &self.settings {
             Settings::No => self.start_with(None, log),
             Settings::File(file) => self.start_with(Some(file), log),
@@ -118,33 +122,18 @@ impl Target {
         }
     }
 
-    fn start_with(&self, settings: Option<&Path>, log: &Path) -> Result<Running> {
+    fn start_with(&self, settings: Option<&Path>, log: &Path) -> Result<Server> {
         let config = settings.map(|file| [OsStr::new("--config"), file.as_os_str()]);
-        let mut child = children::command(&self.program, Some(SERVER_CORE), self.address_space)?
-            .args(&self.arguments)
-            .args(config.into_iter().flatten())
-            .stdout(Stdio::piped())
-            .stderr(File::options().create(true).append(true).open(log)?)
-            .spawn()
-            .with_context(|| format!("start {}", self.program.display()))?;
-        let stdout = child.stdout.take();
-        let mut running = Running { child, address: SocketAddrV4::new([0, 0, 0, 0].into(), 0) };
-        let (found, address) = mpsc::channel();
-        let stdout = stdout.context("the server has no output")?;
-        // Reads on after the address, so that the server never blocks on a full pipe.
-        thread::spawn(move || {
-            for line in BufReader::new(stdout).lines().map_while(Result::ok) {
-                if let Some(rest) = line.strip_prefix("listening on http://") {
-                    // Nobody waits for a second address.
-                    let _ = found.send(rest.trim().to_owned());
-                }
-            }
-        });
-        let text = address
-            .recv_timeout(Duration::from_secs(20))
-            .with_context(|| format!("{} did not say where it listens", self.name))?;
-        running.address = text.parse().with_context(|| format!("address {text:?}"))?;
-        Ok(running)
+        let mut process = Process::with_output(
+            process::command(&self.program, Some(SERVER_CORE), self.address_space)?
+                .args(&self.arguments)
+                .args(config.into_iter().flatten())
+                .stderr(File::options().create(true).append(true).open(log)?),
+        )?;
+        let address = process.line("listening on http://", START_TIMEOUT);
+        let text = address.with_context(|| format!("{}: where does it listen?", self.name))?;
+        let address = text.parse().with_context(|| format!("address {text:?}"))?;
+        Ok(Server { process, address })
     }
 }
 
@@ -153,44 +142,124 @@ fn words(words: &[&str]) -> Vec<OsString> {
 }
 
 /// A server that runs; killed when dropped.
-pub struct Running {
-    child: Child,
+pub struct Server {
+    /// Its process.
+    pub process: Process,
     /// Where it listens.
     pub address: SocketAddrV4,
 }
 
-impl Running {
-    /// Its process.
-    pub fn pid(&self) -> u32 {
-        self.child.id()
+impl Server {
+    /// Clients of it; none is connected yet.
+    pub fn clients(&self) -> Result<Clients> {
+        Clients::new(self.address)
     }
 
-    /// How it ended, if it has.
-    pub fn ending(&mut self) -> Result<Option<ExitStatus>> {
-        Ok(self.child.try_wait()?)
+    /// Its process's number.
+    pub fn pid(&self) -> u32 {
+        self.process.pid()
+    }
+
+    /// CPU time of its threads so far.
+    pub fn cpu(&self) -> Result<Cpu> {
+        self.process.cpu()
+    }
+
+    /// That of the threads alone whose name begins so.
+    pub fn cpu_of(&self, thread: &str) -> Result<Cpu> {
+        Cpu::of_threads(self.pid(), thread)
+    }
+
+    /// Nanoseconds that it has run since then.
+    pub fn spent(&self, since: &Cpu) -> Result<u64> {
+        let (ran, ended) = self.cpu()?.since(since);
+        ensure!(ended == 0, "{ended} threads ended, and their time is lost");
+        Ok(ran)
+    }
+
+    /// Its resident bytes.
+    pub fn resident(&self) -> Result<u64> {
+        sys::resident(self.pid())
     }
 
     /// The lines of `/metrics`, comments left out. An error where there is no such page.
     pub fn metrics(&self) -> Result<Vec<String>> {
-        let mut stream = TcpStream::connect_timeout(&self.address.into(), Duration::from_secs(5))?;
-        stream.set_read_timeout(Some(Duration::from_secs(5)))?;
-        let host = self.address;
-        write!(stream, "GET /metrics HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n")?;
+        let text = self.request("GET", "/metrics", "Accept: text/plain", "")?;
+        Ok(text.lines().filter(|line| line.starts_with("simurgh_")).map(str::to_owned).collect())
+    }
+
+    /// A metric, labels included in its name.
+    pub fn metric(&self, name: &str) -> Result<f64> {
+        metric(&self.metrics()?, name).with_context(|| format!("no {name} in /metrics"))
+    }
+
+    /// A metric summed over all its labels.
+    pub fn sum(&self, name: &str) -> Result<f64> {
+        metric_sum(&self.metrics()?, name).with_context(|| format!("no {name} in /metrics"))
+    }
+
+    /// What it answers to a back end that posts JSON.
+    pub fn post(&self, path: &str, body: &str) -> Result<Value> {
+        let length = format!("Content-Type: application/json\r\nContent-Length: {}", body.len());
+        json(&self.request("POST", path, &length, body)?)
+    }
+
+    /// What it answers to a back end that asks.
+    pub fn get(&self, path: &str) -> Result<Value> {
+        json(&self.request("GET", path, "Accept: application/json", "")?)
+    }
+
+    /// Publishes messages on some topics, as a back end does; where each is kept, if any is.
+    pub fn publish(
+        &self,
+        topics: impl Iterator<Item = String>,
+        payload: &str,
+    ) -> Result<Vec<Option<String>>> {
+        let mut positions = Vec::new();
+        for (count, body) in broadcasts(topics, payload) {
+            let answer = self.post("/api/broadcast", &body)?;
+            ensure!(answer.get("accepted") == Some(&count.into()), "of {count}: {answer}");
+            let of_each = answer.get("positions").and_then(Value::as_array);
+            let of_each = of_each.into_iter().flatten();
+            positions.extend(of_each.map(|it| it.as_str().map(str::to_owned)));
+        }
+        Ok(positions)
+    }
+
+    fn request(&self, method: &str, path: &str, header: &str, body: &str) -> Result<String> {
+        let address = self.address;
+        let mut stream = TcpStream::connect_timeout(&address.into(), REQUEST_TIMEOUT)?;
+        stream.set_read_timeout(Some(REQUEST_TIMEOUT))?;
+        let request = format!(
+            "{method} {path} HTTP/1.1\r\nHost: {address}\r\nAuthorization: Bearer bench\r\n\
+             {header}\r\nConnection: close\r\n\r\n{body}"
+        );
+        stream.write_all(request.as_bytes())?;
         let mut text = String::new();
         stream.take(4 << 20).read_to_string(&mut text)?;
-        if !text.starts_with("HTTP/1.1 200") {
-            bail!("/metrics: {}", text.lines().next().unwrap_or("no answer"));
-        }
-        Ok(text.lines().filter(|line| line.starts_with("simurgh_")).map(str::to_owned).collect())
+        let (head, body) = text.split_once("\r\n\r\n").context("no answer")?;
+        ensure!(head.starts_with("HTTP/1.1 20"), "{path}: {head}: {body}");
+        Ok(body.to_owned())
     }
 }
 
-impl Drop for Running {
-    fn drop(&mut self) {
-        // Fails only if it has ended already, which is what is wanted.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
+fn json(text: &str) -> Result<Value> {
+    serde_json::from_str(text).with_context(|| text.to_owned())
+}
+
+/// Requests of a back end that publishes a message on each topic, a thousand in a request: how many,
+/// and the body, which is made when it is asked for.
+pub fn broadcasts(
+    mut topics: impl Iterator<Item = String>,
+    payload: &str,
+) -> impl Iterator<Item = (usize, String)> {
+    std::iter::from_fn(move || {
+        let message = |topic: String| {
+            format!("{{\"topic\":\"{topic}\",\"event\":\"new:msg\",\"payload\":{payload}}}")
+        };
+        let some: Vec<String> = topics.by_ref().take(1_000).map(message).collect();
+        (!some.is_empty()).then(|| (some.len(), format!("{{\"messages\":[{}]}}", some.join(","))))
+    })
 }
 
 /// The value of one metric line, labels included in `name`.

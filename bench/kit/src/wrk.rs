@@ -4,7 +4,7 @@ use serde::Serialize;
 
 /// What `wrk --latency` found.
 #[derive(Debug, PartialEq, Serialize)]
-pub struct Said {
+pub struct Measured {
     #[serde(skip)]
     /// Answers.
     pub requests: u64,
@@ -24,7 +24,7 @@ pub struct Said {
 }
 
 /// Reads the whole text; `None` if it is of another form.
-pub fn parse(text: &str) -> Option<Said> {
+pub fn parse(text: &str) -> Option<Measured> {
     // Only at the front of a line: the first table has percentages at its end.
     let rest = |start: &str| text.lines().find_map(|line| line.trim().strip_prefix(start));
     let after = |start: &str| rest(start)?.split_whitespace().next();
@@ -34,7 +34,7 @@ pub fn parse(text: &str) -> Option<Said> {
     let broken: u64 = rest("Socket errors:").map(numbers).into_iter().flatten().sum();
     let refused: u64 = rest("Non-2xx or 3xx").map(numbers).into_iter().flatten().sum();
     let requests = text.lines().find(|line| line.contains(" requests in "))?;
-    Some(Said {
+    Some(Measured {
         requests: requests.split_whitespace().next()?.parse().ok()?,
         requests_per_s: after("Requests/sec:")?.parse().ok()?,
         mean_us: microseconds(after("Latency  ")?)?,
@@ -56,16 +56,16 @@ fn microseconds(text: &str) -> Option<f64> {
 mod tests {
     use super::*;
 
-    const SAID: &str = "Running 2s test @ http://127.0.0.1:1/\n  1 threads and 8 connections\n  \
+    const OUTPUT: &str = "Running 2s test @ http://127.0.0.1:1/\n  1 threads and 8 connections\n  \
         Thread Stats   Avg      Stdev     Max   +/- Stdev\n    Latency   337.00us  185.00us   \
         9.17ms   98.43%\n    Req/Sec    24.40k     1.95k   26.90k    80.95%\n  Latency \
         Distribution\n     50%  312.00us\n     75%  345.00us\n     90%  389.00us\n     99%    \
         1.07ms\n  50968 requests in 2.10s, 133.06MB read\n";
 
     #[test]
-    fn what_wrk_says_is_understood() {
-        let text = format!("{SAID}Requests/sec:  24270.07\nTransfer/sec:     63.36MB\n");
-        let said = Said {
+    fn what_wrk_prints_is_read() {
+        let text = format!("{OUTPUT}Requests/sec:  24270.07\nTransfer/sec:     63.36MB\n");
+        let expected = Measured {
             requests: 50_968,
             requests_per_s: 24_270.07,
             mean_us: 337.0,
@@ -74,20 +74,20 @@ mod tests {
             p99_us: 1_070.0,
             errors: 0,
         };
-        assert_eq!(parse(&text), Some(said));
+        assert_eq!(parse(&text), Some(expected));
         let text = format!(
-            "{SAID}  Socket errors: connect 0, read 3, write 0, timeout 1\n  Non-2xx or 3xx \
+            "{OUTPUT}  Socket errors: connect 0, read 3, write 0, timeout 1\n  Non-2xx or 3xx \
              responses: 5\nRequests/sec:  1.0\n"
         );
-        assert_eq!(parse(&text).map(|said| said.errors), Some(9));
+        assert_eq!(parse(&text).map(|it| it.errors), Some(9));
         assert_eq!(parse("nothing"), None);
     }
 
     #[test]
     fn percentages_of_the_first_table_are_no_quantiles() {
-        let text = format!("{SAID}Requests/sec:  1.0\n").replace("98.43%", "98.50%");
+        let text = format!("{OUTPUT}Requests/sec:  1.0\n").replace("98.43%", "98.50%");
         let text = text.replace("80.95%", "80.99%");
-        let times = parse(&text).map(|said| (said.p50_us, said.p99_us));
+        let times = parse(&text).map(|it| (it.p50_us, it.p99_us));
         assert_eq!(times, Some((312.0, 1_070.0)));
     }
 }

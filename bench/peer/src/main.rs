@@ -1,5 +1,5 @@
-//! A bare async-nats client: what a program pays that does nothing but speak to the engine. It does
-//! what lines of its input say, and answers each with a line of JSON. `simurgh-bench cluster` reads
+//! A bare async-nats client: what a program pays that does nothing but speak to the engine. Its input
+//! are commands, a line each; it answers each with a line of JSON. `simurgh-bench cluster` reads
 //! its CPU time from outside, as it does that of Simurgh.
 //!
 //! One thread: the cheapest way to run it (two workers wake each other). Queues are larger than
@@ -32,7 +32,7 @@ const STAMP: usize = 8;
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<()> {
     let server = std::env::args().nth(1).context("simurgh-bench-peer HOST:PORT")?;
-    let (lines, mut told) = mpsc::unbounded_channel();
+    let (lines, mut commands) = mpsc::unbounded_channel();
     std::thread::spawn(move || {
         for line in std::io::stdin().lock().lines().map_while(Result::ok) {
             if lines.send(line).is_err() {
@@ -40,9 +40,9 @@ async fn main() -> Result<()> {
             }
         }
     });
-    let mut peer = Peer { client: connect(&server).await?, server, heard: Arc::default() };
-    while let Some(line) = told.recv().await {
-        let answer = peer.does(&line).await.with_context(|| line.clone())?;
+    let mut peer = Peer { client: connect(&server).await?, server, received: Arc::default() };
+    while let Some(line) = commands.recv().await {
+        let answer = peer.carry_out(&line).await.with_context(|| line.clone())?;
         writeln!(std::io::stdout(), "{answer}")?;
     }
     Ok(())
@@ -56,15 +56,15 @@ async fn connect(server: &str) -> Result<Client> {
 struct Peer {
     server: String,
     client: Client,
-    heard: Arc<AtomicU64>,
+    received: Arc<AtomicU64>,
 }
 
 impl Peer {
-    async fn does(&mut self, line: &str) -> Result<Value> {
+    async fn carry_out(&mut self, line: &str) -> Result<Value> {
         let words: Vec<&str> = line.split_whitespace().collect();
         match words.as_slice() {
-            ["hear", subject] => self.hear(subject).await,
-            ["heard"] => Ok(json!({"heard": self.heard.load(Ordering::Relaxed)})),
+            ["subscribe", subject] => self.subscribe(subject).await,
+            ["received"] => Ok(json!({"received": self.received.load(Ordering::Relaxed)})),
             ["publish", subject, bytes, count] => {
                 self.publish(subject, bytes.parse()?, count.parse()?).await
             }
@@ -81,16 +81,16 @@ impl Peer {
     }
 
     /// Counts what is published on a subject, and looks at nothing in it.
-    async fn hear(&mut self, subject: &str) -> Result<Value> {
+    async fn subscribe(&mut self, subject: &str) -> Result<Value> {
         let mut messages = self.client.subscribe(subject.to_owned()).await?;
         self.client.flush().await?;
-        let heard = Arc::clone(&self.heard);
+        let received = Arc::clone(&self.received);
         tokio::spawn(async move {
             while messages.next().await.is_some() {
-                heard.fetch_add(1, Ordering::Relaxed);
+                received.fetch_add(1, Ordering::Relaxed);
             }
         });
-        Ok(json!({"hears": subject}))
+        Ok(json!({"subscribed": subject}))
     }
 
     /// Publishes so many messages of so many bytes, as fast as it can.

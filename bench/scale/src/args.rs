@@ -25,16 +25,22 @@ pub struct Options {
     /// What clients do
     #[command(flatten)]
     pub load: LoadOptions,
+    /// Who does
+    #[command(flatten)]
+    pub room: RoomOptions,
     /// What there is for them
     #[command(flatten)]
     pub machines: MachineOptions,
+    /// Nothing ends TLS before the nodes
+    #[arg(long)]
+    pub no_proxies: bool,
     /// What you pay
     #[command(flatten)]
     pub costs: Costs,
-    /// Of what is played through
+    /// Of what is simulated
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
-    /// Only what is computed: nothing is played through
+    /// Only what is computed: nothing is simulated
     #[arg(long)]
     pub formulas_only: bool,
     /// Puts the tables into docs/SCALE.md
@@ -42,104 +48,103 @@ pub struct Options {
     pub write: bool,
 }
 
-/// Changes of a load.
-#[derive(Debug, Default, PartialEq, Args)]
-pub struct LoadOptions {
+/// Flags, each of which changes a field of `$of` if it is given: `flag (name of its value) => field`,
+/// times a factor.
+macro_rules! changes {
+    ($(#[$about:meta])* $name:ident of $of:ty;
+     $($(#[$help:meta])* $flag:ident $(($value:literal))? => $field:ident $(* $factor:literal)?;)*) => {
+        $(#[$about])*
+        #[derive(Debug, Default, PartialEq, Args)]
+        pub struct $name {
+            $($(#[$help])*
+            #[arg(long, value_parser = number $(, value_name = $value)?)]
+            $flag: Option<f64>,)*
+        }
+
+        impl $name {
+            fn change(&self, it: &mut $of) {
+                $(if let Some(value) = self.$flag {
+                    it.$field = value $(* $factor)?;
+                })*
+            }
+        }
+    };
+}
+
+changes! {
+    /// Changes of a load.
+    LoadOptions of Load;
     /// Clients at a time
-    #[arg(long, value_parser = number)]
-    clients: Option<f64>,
+    clients => clients;
     /// Topics with members
-    #[arg(long, value_parser = number)]
-    rooms: Option<f64>,
+    rooms => rooms;
     /// Members of each
-    #[arg(long, value_parser = number)]
-    room_size: Option<f64>,
+    room_size => room_size;
     /// Messages a second in each
-    #[arg(long, value_parser = number)]
-    rate: Option<f64>,
+    rate => rate;
     /// Bytes of a message
-    #[arg(long, value_parser = number)]
-    payload: Option<f64>,
+    payload => payload;
     /// Members of the hottest topic
-    #[arg(long, value_parser = number)]
-    hot_size: Option<f64>,
+    hot_size => hot_size;
     /// Messages a second in it
-    #[arg(long, value_parser = number)]
-    hot_rate: Option<f64>,
+    hot_rate => hot_rate;
     /// Share of rooms with presence
-    #[arg(long, value_parser = number)]
-    presence: Option<f64>,
+    presence => presence;
     /// Seconds that a client stays
-    #[arg(long, value_parser = number)]
-    session: Option<f64>,
+    session => session;
     /// Share of rooms that are kept
-    #[arg(long, value_parser = number)]
-    kept: Option<f64>,
+    kept => kept;
     /// Messages that each keeps
-    #[arg(long, value_parser = number)]
-    kept_count: Option<f64>,
+    kept_count => kept_count;
     /// Seconds for which it does
-    #[arg(long, value_parser = number)]
-    kept_age: Option<f64>,
+    kept_age => kept_age;
+    /// Share of rooms with members in all regions, if spread is regional
+    mixed => mixed;
+}
+
+/// Changes of who publishes, and to whom.
+#[derive(Debug, Default, PartialEq, Args)]
+pub struct RoomOptions {
     /// Who publishes
     #[arg(long)]
     from: Option<Publisher>,
     /// Where members of a room are
     #[arg(long)]
     spread: Option<Spread>,
-    /// Share of rooms with members in all regions, if spread is regional
-    #[arg(long, value_parser = number)]
-    mixed: Option<f64>,
 }
 
-/// Changes of the machines.
-#[derive(Debug, Default, PartialEq, Args)]
-pub struct MachineOptions {
+changes! {
+    /// Changes of the machines.
+    MachineOptions of Machines;
     /// GB of a node (64)
-    #[arg(long, value_parser = number, value_name = "GB")]
-    nodes_memory: Option<f64>,
+    nodes_memory("GB") => node_memory * 1e9;
     /// Cores of a node (16)
-    #[arg(long, value_parser = number)]
-    nodes_cores: Option<f64>,
+    nodes_cores => node_cores;
     /// Gbit/s of a node (10)
-    #[arg(long, value_parser = number, value_name = "GBIT")]
-    nodes_network: Option<f64>,
+    nodes_network("GBIT") => node_bits * 1e9;
     /// Clients of a node at most, once a region is lost (1e6)
-    #[arg(long, value_parser = number, value_name = "N")]
-    nodes_clients: Option<f64>,
+    nodes_clients("N") => node_clients;
     /// Cores of a broker (16)
-    #[arg(long, value_parser = number)]
-    brokers_cores: Option<f64>,
+    brokers_cores => broker_cores;
     /// GB of a broker (32)
-    #[arg(long, value_parser = number, value_name = "GB")]
-    brokers_memory: Option<f64>,
+    brokers_memory("GB") => broker_memory * 1e9;
     /// Gbit/s of a broker (10)
-    #[arg(long, value_parser = number, value_name = "GBIT")]
-    brokers_network: Option<f64>,
+    brokers_network("GBIT") => broker_bits * 1e9;
     /// Copies of what is kept (3)
-    #[arg(long, value_parser = number)]
-    replicas: Option<f64>,
+    replicas => replicas;
     /// Share of CPU and network that may be in use, once a region is lost (0.6)
-    #[arg(long, value_parser = number)]
-    fill: Option<f64>,
+    fill => fill;
     /// Regions, of which one may be lost (3)
-    #[arg(long, value_parser = number)]
-    regions: Option<f64>,
+    regions => regions;
     /// Clusters over which topics are split (1)
-    #[arg(long, value_parser = number)]
-    cells: Option<f64>,
+    cells => cells;
     /// Machines in a rack (10)
-    #[arg(long, value_parser = number)]
-    rack: Option<f64>,
+    rack => rack;
     /// Seconds from a region's loss until its clients are sent elsewhere (15)
-    #[arg(long, value_parser = number)]
-    redirect: Option<f64>,
-    /// Nothing ends TLS before the nodes
-    #[arg(long)]
-    no_proxies: bool,
+    redirect => redirect;
 }
 
-/// Prices that only who pays them knows.
+/// Prices that only those who pay them know.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Args)]
 pub struct Costs {
     /// What a core costs in an hour
@@ -160,32 +165,6 @@ fn number(text: &str) -> Result<f64, String> {
     }
 }
 
-fn set<T>(to: &mut T, from: Option<T>) {
-    if let Some(value) = from {
-        *to = value;
-    }
-}
-
-impl LoadOptions {
-    fn change(&self, load: &mut Load) {
-        set(&mut load.clients, self.clients);
-        set(&mut load.rooms, self.rooms);
-        set(&mut load.room_size, self.room_size);
-        set(&mut load.rate, self.rate);
-        set(&mut load.payload, self.payload);
-        set(&mut load.hot_size, self.hot_size);
-        set(&mut load.hot_rate, self.hot_rate);
-        set(&mut load.presence, self.presence);
-        set(&mut load.session, self.session);
-        set(&mut load.kept, self.kept);
-        set(&mut load.kept_count, self.kept_count);
-        set(&mut load.kept_age, self.kept_age);
-        set(&mut load.mixed, self.mixed);
-        set(&mut load.from, self.from);
-        set(&mut load.spread, self.spread);
-    }
-}
-
 impl Options {
     /// The loads that are meant.
     ///
@@ -197,7 +176,7 @@ impl Options {
             let names: Vec<&str> = all.iter().map(|it| it.name.as_str()).collect();
             ensure!(names.contains(&name.as_str()), "no load {name:?}: {}", names.join(", "));
         }
-        let is_changed = self.load != LoadOptions::default();
+        let is_changed = !self.has_plain_load();
         let is_meant = |load: &Load| match self.names.is_empty() {
             true => !is_changed || self.loads.is_some() || load.name == "chat",
             false => self.names.contains(&load.name),
@@ -205,6 +184,8 @@ impl Options {
         let mut meant: Vec<Load> = all.into_iter().filter(is_meant).collect();
         for load in &mut meant {
             self.load.change(load);
+            load.from = self.room.from.unwrap_or(load.from);
+            load.spread = self.room.spread.unwrap_or(load.spread);
             load.check()?;
         }
         Ok(meant)
@@ -215,21 +196,8 @@ impl Options {
     /// # Errors
     /// There would be none, or nothing may be in use.
     pub fn machines(&self) -> Result<Machines> {
-        let own = &self.machines;
-        let mut it = Machines { proxies: !own.no_proxies, ..Machines::default() };
-        set(&mut it.node_memory, own.nodes_memory.map(|gb| gb * 1e9));
-        set(&mut it.node_cores, own.nodes_cores);
-        set(&mut it.node_bits, own.nodes_network.map(|gbit| gbit * 1e9));
-        set(&mut it.node_clients, own.nodes_clients);
-        set(&mut it.broker_cores, own.brokers_cores);
-        set(&mut it.broker_memory, own.brokers_memory.map(|gb| gb * 1e9));
-        set(&mut it.broker_bits, own.brokers_network.map(|gbit| gbit * 1e9));
-        set(&mut it.replicas, own.replicas);
-        set(&mut it.fill, own.fill);
-        set(&mut it.regions, own.regions);
-        set(&mut it.cells, own.cells);
-        set(&mut it.rack, own.rack);
-        set(&mut it.redirect, own.redirect);
+        let mut it = Machines { proxies: !self.no_proxies, ..Machines::default() };
+        self.machines.change(&mut it);
         let all = [
             ("--nodes-memory", it.node_memory),
             ("--nodes-cores", it.node_cores),
@@ -253,10 +221,15 @@ impl Options {
         Ok(it)
     }
 
+    fn has_plain_load(&self) -> bool {
+        self.load == LoadOptions::default() && self.room == RoomOptions::default()
+    }
+
     /// Whether these are the tables of the document.
     pub fn is_plain(&self) -> bool {
-        self.load == LoadOptions::default()
+        self.has_plain_load()
             && self.machines == MachineOptions::default()
+            && !self.no_proxies
             && self.costs == Costs::default()
             && self.names.is_empty()
             && self.loads.is_none()

@@ -2,11 +2,11 @@
 //! which assumption of that breaks first.
 //!
 //! `prices.toml` and `loads.toml` go through [`plan`], which works out, and [`simulate`], which
-//! plays through what can be; [`tables`] shows it, and [`document`] puts it into docs/SCALE.md.
+//! simulates what can be; [`tables`] shows it, and [`document`] puts it into docs/SCALE.md.
 
 pub mod args;
 pub mod document;
-pub mod human;
+pub mod figures;
 pub mod load;
 pub mod plan;
 pub mod prices;

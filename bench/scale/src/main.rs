@@ -7,7 +7,7 @@ use clap::Parser;
 use simurgh_scale::args::Options;
 use simurgh_scale::document;
 use simurgh_scale::prices::Prices;
-use simurgh_scale::tables::Scene;
+use simurgh_scale::tables::Plans;
 
 fn main() -> ExitCode {
     match run(&Options::parse()) {
@@ -25,7 +25,7 @@ fn run(options: &Options) -> Result<()> {
         "--write is for the tables of the document: it takes no other flag"
     );
     let prices = Prices::read(options.prices.as_deref())?;
-    let scene = Scene::new(
+    let plans = Plans::new(
         &options.loads()?,
         &options.machines()?,
         &prices,
@@ -33,9 +33,9 @@ fn run(options: &Options) -> Result<()> {
         (!options.formulas_only).then_some(options.seed),
     );
     if options.write {
-        return document::write(&scene);
+        return document::write(&plans);
     }
-    for (name, table) in scene.tables() {
+    for (name, table) in plans.tables() {
         println!("# {name}\n\n{table}");
     }
     Ok(())

@@ -6,24 +6,25 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 
 use super::engine::Engine;
-use super::servers::{self, CALM, How, KEPT, READY, gauge, publish_each, until};
+use super::nodes::{self, CALM, KEPT, NodeSettings, publish, until};
 use simurgh_bench_kit::rounds::{Bench, Sample};
-use simurgh_bench_kit::stats;
 use simurgh_bench_kit::target::{metric, metric_sum};
+use simurgh_bench_kit::{stats, wait};
 
 /// Topics of each client.
 const TOPICS: usize = 10;
-/// How long it may take, after the joins, until the engine was asked what it has of each topic.
+/// NodeSettings long it may take, after the joins, until the engine was asked what it has of each topic.
 const FOLLOWED: Duration = Duration::from_secs(120);
 const CHECKED: &str = "simurgh_cluster_checked_total";
 
 pub(super) fn run(bench: &Bench<'_>, sample: &mut Sample) -> Result<()> {
-    let count = if bench.options.short { 1_000 } else { 10_000 };
+    let count = bench.options.size(10_000, 1_000);
     let topics = count * TOPICS;
     let topic = |nth: usize| format!("kept:{}-{}", nth % TOPICS, nth / TOPICS);
     let mut engine = Engine::keeping(bench)?;
-    let node = How { channels: KEPT, ..How::new(Some(&engine), "node") }.start(bench)?;
-    servers::together(&[&node])?;
+    let node =
+        NodeSettings { channels: KEPT, ..NodeSettings::new(Some(&engine), "node") }.start(bench)?;
+    nodes::together(&[&node])?;
     let mut clients = node.clients()?;
     clients.open(count)?;
     for nth in 0..TOPICS {
@@ -31,23 +32,22 @@ pub(super) fn run(bench: &Bench<'_>, sample: &mut Sample) -> Result<()> {
     }
     let joined = Instant::now();
     let wanted = stats::per(topics, 1) - 0.5;
-    until("all topics are followed", FOLLOWED, || {
-        let of = |name| gauge(&node, name);
-        let followed = of("simurgh_cluster_kept_topics")?.min(of("simurgh_cluster_fills_total")?);
-        Ok(followed > wanted)
+    wait::until("all topics are followed", FOLLOWED, Duration::from_millis(20), || {
+        let filled = node.metric("simurgh_cluster_fills_total")?;
+        Ok(node.metric("simurgh_cluster_kept_topics")?.min(filled) > wanted)
     })?;
     sample.put("checked_followed_s", joined.elapsed().as_secs_f64());
-    publish_each(&node, 0..topics, topic)?;
-    clients.until(|it| it.total.messages >= topics as u64)?;
+    publish(&node, (0..topics).map(topic))?;
+    clients.until(|it| it.messages >= topics as u64)?;
     clients.rest(CALM)?;
-    let (checked, links) = (node.sum(CHECKED)?, gauge(&node, "simurgh_cluster_reconnects_total")?);
+    let (checked, links) = (node.sum(CHECKED)?, node.metric("simurgh_cluster_reconnects_total")?);
     engine.kill();
     let of_node = node.cpu()?;
     engine.start_again()?;
     let (began, of_engine) = (Instant::now(), engine.cpu()?);
     sample.put("checked_start_s", stats::per(of_engine.since(&Default::default()).0, 1) / 1e9);
-    until("all topics are checked", READY, || {
-        let lines = node.running.metrics()?;
+    until("all topics are checked", || {
+        let lines = node.metrics()?;
         let links_now = metric(&lines, "simurgh_cluster_reconnects_total").context("no links")?;
         let now = metric_sum(&lines, CHECKED).context("nothing is checked")?;
         Ok(links_now > links && now - checked > wanted)
@@ -58,13 +58,13 @@ pub(super) fn run(bench: &Bench<'_>, sample: &mut Sample) -> Result<()> {
     sample.put("checked_node_s", stats::per(node.spent(&of_node)?, 1) / 1e9);
     sample.put_count("checked_topics", topics);
     sample.put("checked_mb", stats::per(node.resident()?, 1) / 1e6);
-    let gaps = gauge(&node, "simurgh_cluster_holes_total{result=\"gap\"}")?;
-    let behind = gauge(&node, "simurgh_cluster_checked_total{result=\"behind\"}")?;
+    let gaps = node.metric("simurgh_cluster_holes_total{result=\"gap\"}")?;
+    let behind = node.metric("simurgh_cluster_checked_total{result=\"behind\"}")?;
     sample.put("checked_wrong", gaps + behind);
     // All go on as before.
-    let heard = clients.total.messages;
-    publish_each(&node, 0..topics, topic)?;
-    clients.until(|it| it.total.messages >= heard + topics as u64)?;
-    ensure!(clients.total.messages == heard + topics as u64, "some came twice");
+    let heard = clients.total().messages;
+    publish(&node, (0..topics).map(topic))?;
+    clients.until(|it| it.messages >= heard + topics as u64)?;
+    ensure!(clients.total().messages == heard + topics as u64, "some came twice");
     Ok(())
 }

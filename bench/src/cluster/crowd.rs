@@ -1,5 +1,5 @@
 //! A crowd of clients in a process of its own, since one descriptor table holds no more than 20,000
-//! of them in many places: `simurgh-bench crowd`, which does what lines of its input say.
+//! of them in many places: `simurgh-bench crowd`, whose input are commands.
 
 use std::io::{BufRead as _, Write as _};
 use std::net::SocketAddrV4;
@@ -9,11 +9,11 @@ use anyhow::{Context, Result, bail, ensure};
 use serde_json::{Value, json};
 
 use super::helper::Helper;
-use simurgh_bench_kit::members::{Clients, user};
+use simurgh_bench_kit::clients::{Clients, user};
 use simurgh_bench_kit::target::CLIENT_CORE;
 use simurgh_bench_kit::{frames, sys};
 
-/// What is said to a room of a crowd.
+/// What is published in a room of a crowd.
 const PAYLOAD: &str = r#"{"n":1,"body":"xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx"}"#;
 
 /// A process with a crowd, on the clients' core.
@@ -27,27 +27,27 @@ pub(super) fn all<'a>(
     crowds: impl Iterator<Item = &'a mut Helper>,
     line: impl Fn(usize) -> String,
 ) -> Result<Vec<Value>> {
-    let mut told = Vec::new();
+    let mut asked = Vec::new();
     for (nth, crowd) in crowds.enumerate() {
-        crowd.tell(&line(nth))?;
-        told.push(crowd);
+        crowd.send(&line(nth))?;
+        asked.push(crowd);
     }
-    told.into_iter().map(Helper::answer).collect()
+    asked.into_iter().map(Helper::answer).collect()
 }
 
-/// Does what it is told, until there is nothing more.
+/// Carries out the commands of its input, until there are no more.
 pub(crate) fn serve(server: SocketAddrV4) -> Result<()> {
     sys::raise_descriptor_limit()?;
     let mut clients = Clients::new(server)?;
     for line in std::io::stdin().lock().lines() {
         let line = line?;
-        let answer = does(&mut clients, &line).with_context(|| line.clone())?;
+        let answer = carry_out(&mut clients, &line).with_context(|| line.clone())?;
         writeln!(std::io::stdout(), "{answer}")?;
     }
     Ok(())
 }
 
-fn does(clients: &mut Clients, line: &str) -> Result<Value> {
+fn carry_out(clients: &mut Clients, line: &str) -> Result<Value> {
     let words: Vec<&str> = line.split_whitespace().collect();
     match words.as_slice() {
         // So many members in as many rooms, with users from that number on.
@@ -58,12 +58,12 @@ fn does(clients: &mut Clients, line: &str) -> Result<Value> {
                 Box::new(move |index| format!("{{\"user\":\"{}\"}}", user(first + index)));
             clients.open_and_join(count.parse()?, |index| room(index % rooms))?;
         }
-        // The first one says something in the first room.
-        ["say"] => clients.say(0, "2", &room(0), "new:msg", PAYLOAD)?,
+        // The first one publishes in the first room.
+        ["publish"] => clients.push(0, "2", &room(0), "new:msg", PAYLOAD)?,
         // Until they have got so many messages in all.
         ["until", messages] => {
             let messages: u64 = messages.parse()?;
-            clients.until(|it| it.total.messages >= messages)?;
+            clients.until(|it| it.messages >= messages)?;
         }
         ["rest", ms] => clients.rest(Duration::from_millis(ms.parse()?))?,
         ["leaves", count, ms] => {
@@ -72,12 +72,12 @@ fn does(clients: &mut Clients, line: &str) -> Result<Value> {
         }
         _ => bail!("not understood"),
     }
-    let each = || clients.members().map(|it| it.messages);
+    let each = || clients.members().iter().map(|it| it.messages);
     Ok(json!({
         "messages_least": each().min(),
         "messages_most": each().max(),
-        "diffs": clients.total.diffs,
-        "states_least": clients.members().map(|it| it.states).min(),
+        "diffs": clients.total().diffs,
+        "states_least": clients.members().iter().map(|it| it.states).min(),
     }))
 }
 
@@ -85,32 +85,31 @@ fn room(index: usize) -> String {
     format!("rooms:{index}")
 }
 
-/// Reads for so long, or until the first one has been told of so many leaves and a while has
-/// passed: when that was, and of how many each has been told by how many diffs.
+/// Reads for so long, or until the first one has got so many leaves and a while has passed: when that
+/// was, and how many diffs each has got.
 fn leaves(clients: &mut Clients, count: usize, within: Duration) -> Result<Value> {
     let began = Instant::now();
-    let before: Vec<u32> = clients.members().map(|it| it.diffs).collect();
-    clients.kept = Some(Vec::new());
-    let (mut told, mut complete) = (0, None);
+    let before: Vec<u32> = clients.members().iter().map(|it| it.diffs).collect();
+    *clients.kept() = Some(Vec::new());
+    let (mut found, mut complete) = (0, None);
     while began.elapsed() < within && (count == 0 || complete.is_none()) {
         clients.rest(Duration::from_millis(20))?;
-        told += told_leaves(clients.kept.as_mut().context("nothing is kept")?)?;
-        if count > 0 && told >= count {
+        found += leaves_in(clients.kept().as_mut().context("nothing is kept")?)?;
+        if count > 0 && found >= count {
             complete = Some(began.elapsed().as_secs_f64());
-            // Whoever hears it last, and diffs that should not be.
+            // Who gets it last, and diffs that should not be.
             clients.rest(Duration::from_secs(1))?;
         }
     }
-    clients.kept = None;
-    let diffs = clients.members().zip(&before).map(|(now, before)| now.diffs - before);
+    *clients.kept() = None;
+    let diffs = clients.members().iter().zip(&before).map(|(now, before)| now.diffs - before);
     let diffs: Vec<u32> = diffs.collect();
     let (most, least) = (diffs.iter().max(), diffs.iter().min());
-    let said = json!({"complete_s": complete, "leaves": told, "most": most, "least": least});
-    Ok(said)
+    Ok(json!({"complete_s": complete, "leaves": found, "most": most, "least": least}))
 }
 
 /// Leaves of diffs that are whole, which are taken out.
-fn told_leaves(kept: &mut Vec<u8>) -> Result<usize> {
+fn leaves_in(kept: &mut Vec<u8>) -> Result<usize> {
     let (mut used, mut leaves) = (0, 0);
     while let Some(frame) = frames::frame(kept.get(used..).unwrap_or_default()) {
         used += frame.len;
@@ -136,8 +135,8 @@ mod tests {
         let whole = [frames::plain(diff), frames::plain(said), frames::plain(diff)].concat();
         let mut kept = whole.clone();
         kept.truncate(whole.len() - 1);
-        assert_eq!(told_leaves(&mut kept).unwrap(), 2);
+        assert_eq!(leaves_in(&mut kept).unwrap(), 2);
         kept.extend(whole.last());
-        assert_eq!((told_leaves(&mut kept).unwrap(), kept.len()), (2, 0));
+        assert_eq!((leaves_in(&mut kept).unwrap(), kept.len()), (2, 0));
     }
 }

@@ -1,4 +1,4 @@
-//! Row `delay`: how much later a member of another node hears what is said a thousand times a
+//! Row `delay`: how much later a member of another node gets what is published a thousand times a
 //! second, beside two connections of a bare client.
 
 use std::collections::HashMap;
@@ -8,10 +8,10 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
+use super::client::{Client, Received};
 use super::engine::Engine;
 use super::helper::Helper;
-use super::line::{Heard, Line};
-use super::servers::{self, BODY, CALM, QUIET};
+use super::nodes::{self, BODY, CALM, QUIET};
 use simurgh_bench_kit::rounds::{Bench, Sample};
 use simurgh_bench_kit::stats;
 
@@ -21,24 +21,24 @@ const WARM_UP: u32 = 500;
 
 pub(super) fn run(bench: &Bench<'_>, sample: &mut Sample) -> Result<()> {
     let engine = Engine::start(bench)?;
-    let nodes = servers::pair(bench, &engine, "")?;
-    let seconds = if bench.options.short { 2 } else { 10 };
+    let nodes = nodes::pair(bench, &engine, "")?;
+    let seconds = bench.options.size(10, 2);
     let [one, two] = &nodes;
-    let there = Line::join(two.running.address, ROOM)?.listen()?;
-    let talker = Line::join(one.running.address, ROOM)?;
+    let there = Client::join(two.address, ROOM)?.listen()?;
+    let here = Client::join(one.address, ROOM)?;
     thread::sleep(CALM);
-    let (talk, here) = talker.talk(1, BODY)?;
+    let (publisher, here) = here.publish_steadily(1, BODY)?;
     thread::sleep(Duration::from_secs(seconds));
-    let said = talk.end()?;
+    let published = publisher.end()?;
     thread::sleep(QUIET);
     let (here, there) = (here.end()?, there.end()?);
-    let count = usize::try_from(said.count())?;
+    let count = usize::try_from(published.count())?;
     let (on_one, on_two) = (here.len(), there.len());
-    ensure!(on_one == count && on_two == count, "{on_one} and {on_two} of {count} were heard");
+    ensure!(on_one == count && on_two == count, "{on_one} and {on_two} of {count} were received");
     let added = later(&there, &here)?;
     drop(nodes);
-    let bytes = servers::envelope_bytes(ROOM);
-    let mut peer = Helper::peer(&engine)?;
+    let bytes = nodes::envelope_bytes(ROOM);
+    let mut peer = Helper::bare_client(&engine)?;
     thread::sleep(QUIET);
     let bare = peer.ask(&format!("delay simurgh.b.0.00.{ROOM} {bytes} {count} 1000"))?;
     let bare = bare.get("micros").and_then(Value::as_array).context("no delays")?;
@@ -54,11 +54,11 @@ pub(super) fn run(bench: &Bench<'_>, sample: &mut Sample) -> Result<()> {
     Ok(())
 }
 
-/// How much later each came there than here, ms.
-fn later(there: &[Heard], here: &[Heard]) -> Result<Vec<f64>> {
+/// NodeSettings much later each came there than here, ms.
+fn later(there: &[Received], here: &[Received]) -> Result<Vec<f64>> {
     let at: HashMap<u32, _> = here.iter().map(|it| (it.number, it.at)).collect();
     let warm = there.iter().filter(|it| it.number >= WARM_UP);
-    let of = |it: &Heard| {
+    let of = |it: &Received| {
         let here = at.get(&it.number).with_context(|| format!("{} is unknown here", it.number))?;
         Ok(match it.at.checked_duration_since(*here) {
             Some(later) => later.as_secs_f64() * 1e3,

@@ -13,23 +13,23 @@ use anyhow::{Context, Result, ensure};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use super::engine::{self, Engine};
-use super::servers::{self, How};
-use simurgh_bench_kit::children::{self, Children};
+use super::engine::Engine;
+use super::nodes::{self, NodeSettings};
+use simurgh_bench_kit::process::{self, Process};
 use simurgh_bench_kit::report;
-use simurgh_bench_kit::rounds::served::Served;
 use simurgh_bench_kit::rounds::{Bench, Sample};
-use simurgh_bench_kit::target::CLIENT_CORE;
+use simurgh_bench_kit::target::{CLIENT_CORE, Server};
+use simurgh_bench_kit::{stats, wait};
 
 const SCENARIO: &str = include_str!("../../scenarios/drops-cluster.toml");
-/// What is other where it is to be short: 1,000 clients, half the cuts.
+/// What is changed where it is to be short: 1,000 clients, half the cuts.
 const SHORT: &[(&str, &str)] = &[
     ("duration = \"110s\"", "duration = \"65s\""),
     ("duration = \"20s\"\nrate = 500", "duration = \"5s\"\nrate = 200"),
     ("duration = \"60s\"", "duration = \"30s\""),
     ("loop = 600", "loop = 300"),
 ];
-/// The rooms, which keep all that is said in them.
+/// The rooms, which keep all messages.
 const ROOMS: usize = 10;
 const KEPT_ROOMS: &str = r#"
 [[channel]]
@@ -41,7 +41,7 @@ name = "new:msg"
 broadcast = "all"
 reply = {}
 "#;
-/// How long the engine is away, beside the time that it takes to start.
+/// NodeSettings long the engine is away, beside the time that it takes to start.
 const AWAY: Duration = Duration::from_millis(500);
 /// Beyond the duration of the run itself.
 const WAIT_MAX: Duration = Duration::from_secs(60);
@@ -62,25 +62,23 @@ pub(super) fn run(bench: &Bench<'_>, sample: &mut Sample) -> Result<()> {
         false => Times { node: seconds(40), engine: seconds(60), end: seconds(110) },
     };
     let mut engine = Engine::keeping(bench)?;
-    let start = |name| How { channels: KEPT_ROOMS, ..How::new(Some(&engine), name) }.start(bench);
+    let start = |name| {
+        NodeSettings { channels: KEPT_ROOMS, ..NodeSettings::new(Some(&engine), name) }.start(bench)
+    };
     let nodes = [start("one")?, start("two")?, start("three")?];
-    servers::together(&nodes.each_ref())?;
+    nodes::together(&nodes.each_ref())?;
     let out = bench.scratch.join(format!("drops-{}", sample.round));
-    let mut load = start_load(bench, &nodes, &out)?;
+    let load = start_load(bench, &nodes, &out)?;
     let began = Instant::now();
-    sleep_until(began + times.node);
+    wait::sleep_until(began + times.node);
     let [one, two, three] = nodes;
-    engine::signal(two.running.pid(), Signal::KILL)?;
-    sleep_until(began + times.engine);
+    two.process.signal(Signal::KILL)?;
+    wait::sleep_until(began + times.engine);
     engine.kill();
     thread::sleep(AWAY);
     engine.start_again()?;
-    let deadline = began + times.end + WAIT_MAX;
-    while !load.has_ended()? {
-        ensure!(Instant::now() < deadline, "the load goes on");
-        thread::sleep(Duration::from_millis(200));
-    }
-    let status = load.wait()?.context("no load")?;
+    let left = (began + times.end + WAIT_MAX).saturating_duration_since(Instant::now());
+    let (status, _) = load.finish(left).context("simurgh load")?;
     let text = fs::read_to_string(out.join("text"))?;
     // 3: the scenario's own conditions do not hold, which the figures say as well.
     ensure!(matches!(status.code(), Some(0 | 3)), "simurgh load ended with {status}: {text}");
@@ -90,8 +88,8 @@ pub(super) fn run(bench: &Bench<'_>, sample: &mut Sample) -> Result<()> {
     keep(bench, &report, &text, sample)
 }
 
-/// Begins the run; what it says goes to a file.
-fn start_load(bench: &Bench<'_>, nodes: &[Served; 3], out: &Path) -> Result<Children> {
+/// Begins the run; what it prints goes to a file.
+fn start_load(bench: &Bench<'_>, nodes: &[Server; 3], out: &Path) -> Result<Process> {
     let changes = if bench.options.short { SHORT } else { &[] };
     let mut text = SCENARIO.replace("rooms:{{room}}", "drops:{{room}}");
     for (before, after) in changes {
@@ -100,32 +98,25 @@ fn start_load(bench: &Bench<'_>, nodes: &[Served; 3], out: &Path) -> Result<Chil
     }
     fs::create_dir_all(out)?;
     fs::write(out.join("drops-cluster.toml"), text)?;
-    let targets = nodes.iter().map(|node| format!("ws://{}", node.running.address));
-    let child = children::command(&bench.program, Some(CLIENT_CORE), None)?
-        .current_dir(out)
-        .args(["load", "drops-cluster.toml", "--workers", "2", "--dashboard", "off", "--quiet"])
-        .args(["--server-cpu", "--out", "out"])
-        .args(targets.flat_map(|url| ["--target".to_owned(), url]))
-        .stdout(File::create(out.join("text"))?)
-        .spawn()
-        .context("simurgh load")?;
-    let mut children = Children::default();
-    children.push(child);
-    Ok(children)
+    let targets = nodes.iter().map(|node| format!("ws://{}", node.address));
+    Process::start(
+        process::command(&bench.program, Some(CLIENT_CORE), None)?
+            .current_dir(out)
+            .args(["load", "drops-cluster.toml", "--workers", "2", "--dashboard", "off", "--quiet"])
+            .args(["--server-cpu", "--out", "out"])
+            .args(targets.flat_map(|url| ["--target".to_owned(), url]))
+            .stdout(File::create(out.join("text"))?),
+    )
 }
 
-fn sleep_until(then: Instant) {
-    thread::sleep(then.saturating_duration_since(Instant::now()));
-}
-
-/// What a node says is kept, of all rooms.
+/// What a node says it keeps, of all rooms.
 struct Kept {
     messages: usize,
     /// Without those that are there more than once.
     different: usize,
 }
 
-fn kept(node: &Served) -> Result<Kept> {
+fn kept(node: &Server) -> Result<Kept> {
     let (mut messages, mut different) = (0, BTreeSet::new());
     for room in 1..=ROOMS {
         let answer = node.get(&format!("/api/history?topic=drops:{room}&limit={PAGE}"))?;
@@ -133,13 +124,9 @@ fn kept(node: &Served) -> Result<Kept> {
         let of_room = of_room.with_context(|| format!("no messages: {answer}"))?;
         ensure!(of_room.len() < PAGE, "there may be more than {PAGE} in a room");
         messages += of_room.len();
-        // A stamp says who has said it, and the how manieth it is.
-        different.extend(
-            of_room
-                .iter()
-                .map(|it| it.pointer("/payload/body").cloned())
-                .map(|body| body.and_then(|it| it.as_str().map(str::to_owned)).unwrap_or_default()),
-        );
+        // A stamp has the publisher and the message's number.
+        let body = |it: &Value| it.pointer("/payload/body")?.as_str().map(str::to_owned);
+        different.extend(of_room.iter().map(|it| body(it).unwrap_or_default()));
     }
     Ok(Kept { messages, different: different.len() })
 }
@@ -163,14 +150,14 @@ fn put(sample: &mut Sample, report: &Value, kept: &[Kept]) -> Result<()> {
     for name in ["drops_reset", "drops_silent", "reconnects", "resumed_messages"] {
         sample.put(format!("drops_count_{name}"), count(name));
     }
-    let (said, unconfirmed) = (count("broadcasts"), count("broadcasts_unconfirmed"));
+    let (published, unconfirmed) = (count("broadcasts"), count("broadcasts_unconfirmed"));
     let heard = count("broadcasts_unconfirmed_heard");
-    sample.put("drops_said", said);
+    sample.put("drops_said", published);
     sample.put("drops_unconfirmed", unconfirmed);
     sample.put("drops_unconfirmed_heard", heard);
-    let owed = said - unconfirmed + heard;
-    let different = |it: &Kept| simurgh_bench_kit::stats::per(it.different, 1);
-    // Too few: what was confirmed is not kept. Too many: what was kept nobody heard.
+    let owed = published - unconfirmed + heard;
+    let different = |it: &Kept| stats::per(it.different, 1);
+    // Too few: what was confirmed is not kept. Too many: something was kept that nobody received.
     let off = kept.iter().map(|it| (different(it) - owed).abs()).fold(0.0, f64::max);
     sample.put("drops_kept_off", off);
     let twice: usize = kept.iter().map(|it| it.messages - it.different).sum();
@@ -180,7 +167,6 @@ fn put(sample: &mut Sample, report: &Value, kept: &[Kept]) -> Result<()> {
 
 /// Keeps the load's own report beside the figures.
 fn keep(bench: &Bench<'_>, report: &Value, text: &str, sample: &Sample) -> Result<()> {
-    let out = bench.options.out.clone().unwrap_or_else(report::default_out);
     let mut whole = String::from("# Dropped connections on three nodes\n\n");
     for (name, value) in &sample.figures {
         // Writing to a text does not fail.
@@ -190,7 +176,7 @@ fn keep(bench: &Bench<'_>, report: &Value, text: &str, sample: &Sample) -> Resul
     let lines = text.lines().map(str::trim_end).collect::<Vec<_>>().join("\n");
     let _ = writeln!(whole, "\n```text\n{lines}\n```");
     let fields = [("load", report.clone()), ("figures", json!(sample.figures))];
-    report::keep(&out, "cluster-drops", fields, &whole)?;
+    report::keep(bench.options.paths.out.as_deref(), "cluster-drops", fields, &whole)?;
     Ok(())
 }
 

@@ -6,18 +6,18 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 use serde_json::Value;
 
-use super::servers::until;
-use simurgh_bench_kit::children::{self, Children};
+use simurgh_bench_kit::process::{self, Process};
 use simurgh_bench_kit::rounds::Bench;
 use simurgh_bench_kit::sys::Cpu;
 use simurgh_bench_kit::target::CLIENT_CORE;
+use simurgh_bench_kit::wait;
 
 /// Names the program, as it does for the tests.
 const VARIABLE: &str = "SIMURGH_NATS_SERVER";
-/// How long it may take to start.
+/// NodeSettings long it may take to start.
 const STARTS: Duration = Duration::from_secs(10);
 
 /// Killed when dropped.
@@ -28,8 +28,8 @@ pub(super) struct Engine {
     store: Option<PathBuf>,
     /// Where it listens, again after a restart.
     pub(super) address: SocketAddr,
-    pid: u32,
-    running: Children,
+    /// None after a crash.
+    process: Option<Process>,
 }
 
 impl Engine {
@@ -55,14 +55,13 @@ impl Engine {
         ensure!(program.is_file(), "{VARIABLE} is {}, which is no file", program.display());
         let directory = bench.scratch.join("engine");
         fs::create_dir_all(&directory)?;
-        let said = directory.display().to_string();
+        let place = directory.display().to_string();
         let address = SocketAddr::from(([127, 0, 0, 1], 0));
         let log = bench.scratch.join("engine-log");
-        let arguments = ["-p", "-1", "--ports_file_dir", &said];
-        let (running, pid) = spawn(&program, &log, store.as_deref(), &arguments)?;
-        let mut engine = Self { program, log, store, address, pid, running };
+        let mut engine = Self { program, log, store, address, process: None };
+        let pid = engine.spawn(&["-p", "-1", "--ports_file_dir", &place])?;
         let file = directory.join(format!("nats-server_{pid}.ports"));
-        until("the engine tells its port", STARTS, || {
+        until("the engine tells its port", || {
             Ok(port(&file).inspect(|port| engine.address.set_port(*port)).is_some())
         })?;
         Ok(engine)
@@ -75,58 +74,52 @@ impl Engine {
 
     /// Ends it at once, as a crash does.
     pub(super) fn kill(&mut self) {
-        self.running = Children::default();
+        self.process = None;
     }
 
     /// Starts it anew where it was, and waits until it accepts connections.
     pub(super) fn start_again(&mut self) -> Result<()> {
         let port = self.address.port().to_string();
-        let store = self.store.as_deref();
-        (self.running, self.pid) = spawn(&self.program, &self.log, store, &["-p", &port])?;
+        self.spawn(&["-p", &port])?;
         let second = Duration::from_secs(1);
-        until("the engine listens again", STARTS, || {
+        until("the engine listens again", || {
             Ok(TcpStream::connect_timeout(&self.address, second).is_ok())
         })
     }
 
-    /// Of the process that runs now.
+    fn spawn(&mut self, arguments: &[&str]) -> Result<u32> {
+        let store =
+            self.store.iter().flat_map(|it| ["-js".as_ref(), "-sd".as_ref(), it.as_os_str()]);
+        let process = Process::start(
+            process::command(&self.program, Some(CLIENT_CORE), None)?
+                .args(["-a", "127.0.0.1"])
+                .args(store)
+                .args(arguments)
+                .stderr(File::options().create(true).append(true).open(&self.log)?),
+        )?;
+        Ok(self.process.insert(process).pid())
+    }
+
+    fn process(&self) -> Result<&Process> {
+        self.process.as_ref().context("the engine does not run")
+    }
+
+    /// CPU time of the process that runs now.
     pub(super) fn cpu(&self) -> Result<Cpu> {
-        Cpu::of(self.pid)
+        self.process()?.cpu()
     }
 
     /// Has it stand still, or go on.
     pub(super) fn signal(&self, signal: Signal) -> Result<()> {
-        self::signal(self.pid, signal)
+        self.process()?.signal(signal)
     }
 }
 
-/// Sends a signal to a process.
-pub(super) fn signal(pid: u32, signal: Signal) -> Result<()> {
-    let pid = i32::try_from(pid).ok().and_then(Pid::from_raw).context("no pid")?;
-    kill_process(pid, signal).context("signal")
-}
-
-fn spawn(
-    program: &Path,
-    log: &Path,
-    store: Option<&Path>,
-    arguments: &[&str],
-) -> Result<(Children, u32)> {
-    let store = store.map(|store| ["-js".as_ref(), "-sd".as_ref(), store.as_os_str()]);
-    let child = children::command(program, Some(CLIENT_CORE), None)?
-        .args(["-a", "127.0.0.1"])
-        .args(store.into_iter().flatten())
-        .args(arguments)
-        .stderr(File::options().create(true).append(true).open(log)?)
-        .spawn()
-        .with_context(|| format!("start {}", program.display()))?;
-    let pid = child.id();
-    let mut running = Children::default();
-    running.push(child);
-    Ok((running, pid))
+fn until(what: &str, is_so: impl FnMut() -> Result<bool>) -> Result<()> {
+    wait::until(what, STARTS, Duration::from_millis(20), is_so)
 }
 
 fn port(file: &Path) -> Option<u16> {
-    let said: Value = serde_json::from_str(&fs::read_to_string(file).ok()?).ok()?;
-    said.get("nats")?.get(0)?.as_str()?.rsplit_once(':')?.1.parse().ok()
+    let ports: Value = serde_json::from_str(&fs::read_to_string(file).ok()?).ok()?;
+    ports.get("nats")?.get(0)?.as_str()?.rsplit_once(':')?.1.parse().ok()
 }

@@ -6,11 +6,10 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use rustix::process::Signal;
 
+use super::client::Client;
 use super::engine::Engine;
-use super::line::Line;
-use super::servers::{self, QUIET, READY, is_up, until};
+use super::nodes::{self, QUIET, is_up, until};
 use simurgh_bench_kit::rounds::{Bench, Sample};
-use simurgh_bench_kit::target::metric;
 use simurgh_bench_kit::{stats, sys};
 
 const ROOM: &str = "rooms:talk";
@@ -18,7 +17,7 @@ const ROOM: &str = "rooms:talk";
 const MESSAGES: u32 = 10;
 /// So large that the outbox is full by bytes before the oldest are too old.
 const BODY: usize = 700;
-/// Before anything is looked at.
+/// Before anything is measured.
 const WARM_UP: Duration = Duration::from_secs(3);
 /// What the outbox holds at most, by default: broadcasts, and what it has handed over and the
 /// engine has not confirmed.
@@ -33,7 +32,7 @@ struct Seen {
 }
 
 pub(super) fn run(bench: &Bench<'_>, sample: &mut Sample) -> Result<()> {
-    let seconds = Duration::from_secs(if bench.options.short { 4 } else { 10 });
+    let seconds = Duration::from_secs(bench.options.size(10, 4));
     let frozen_first = sample.round.is_multiple_of(2);
     let mut both = Vec::new();
     for is_frozen in [frozen_first, !frozen_first] {
@@ -56,40 +55,39 @@ pub(super) fn run(bench: &Bench<'_>, sample: &mut Sample) -> Result<()> {
 
 fn measured(bench: &Bench<'_>, seconds: Duration, is_frozen: bool) -> Result<Seen> {
     let engine = Engine::start(bench)?;
-    let [one, two] = servers::pair(bench, &engine, "")?;
-    let there = Line::join(two.running.address, ROOM)?.listen()?;
-    let (talk, here) = Line::join(one.running.address, ROOM)?.talk(MESSAGES, BODY)?;
+    let [one, two] = nodes::pair(bench, &engine, "")?;
+    let there = Client::join(two.address, ROOM)?.listen()?;
+    let here = Client::join(one.address, ROOM)?;
+    let (publisher, here) = here.publish_steadily(MESSAGES, BODY)?;
     thread::sleep(WARM_UP);
-    sys::forget_peak(one.running.pid())?;
-    let before = sys::resident_quickly(one.running.pid())?.0;
+    sys::forget_peak(one.pid())?;
+    let before = sys::resident_quickly(one.pid())?.0;
     if is_frozen {
         engine.signal(Signal::STOP)?;
     }
     let (first, began) = (here.count(), std::time::Instant::now());
     thread::sleep(seconds);
     let until_then = began + seconds;
-    let peak = sys::resident_quickly(one.running.pid())?.1;
+    let peak = sys::resident_quickly(one.pid())?.1;
     engine.signal(Signal::CONT)?;
-    let said = talk.end()?;
+    let published = publisher.end()?;
     thread::sleep(QUIET);
-    let lines = one.running.metrics()?;
-    let turn = "simurgh_shard_turn_cpu_max_seconds{shard=\"0\"}";
-    let turn = metric(&lines, turn).context("no longest turn")?;
-    until("the node is up again", READY, || is_up(&one))?;
+    let turn = one.metric("simurgh_shard_turn_cpu_max_seconds{shard=\"0\"}")?;
+    until("the node is up again", || is_up(&one))?;
     // So that what was dropped is shown.
     thread::sleep(Duration::from_secs(2));
     let dropped = one.sum("simurgh_cluster_dropped_total")?;
     let here = here.end()?;
     there.end()?;
-    ensure!(here.len() == usize::try_from(said.count())?, "{} heard here", here.len());
+    ensure!(here.len() == usize::try_from(published.count())?, "{} received here", here.len());
     let first = usize::try_from(first)?;
-    let due = here.iter().skip(first).filter_map(|it| Some((it.at, said.due(it.number)?)));
+    let due = here.iter().skip(first).filter_map(|it| Some((it.at, published.due(it.number)?)));
     let meanwhile = due.filter(|(_, due)| *due >= began && *due < until_then);
     let waits: Vec<f64> =
         meanwhile.map(|(at, due)| at.duration_since(due).as_secs_f64() * 1e3).collect();
     ensure!(is_frozen || dropped < 0.5, "{dropped} dropped though the engine was there");
     Ok(Seen {
-        p99_ms: stats::quantile(&waits, 0.99).context("nothing heard")?,
+        p99_ms: stats::quantile(&waits, 0.99).context("nothing received")?,
         turn_ms: turn * 1e3,
         growth_mb: stats::per(peak.saturating_sub(before), 1_000_000),
         dropped,

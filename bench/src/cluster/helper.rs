@@ -1,16 +1,16 @@
-//! Programs that do what they are told by lines, and answer each with a line of JSON: the bare
-//! async-nats client, and crowds of clients with a process, and so a descriptor table, each.
+//! Programs that take commands as lines, and answer each with a line of JSON: the bare async-nats
+//! client, and crowds of clients, each with a process and so a descriptor table of its own.
 
 use std::ffi::OsStr;
-use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::Path;
-use std::process::{ChildStdin, ChildStdout, Stdio};
+use std::process::Stdio;
+use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
 use super::engine::Engine;
-use simurgh_bench_kit::children::{self, Children};
+use simurgh_bench_kit::process::{self, Process};
 use simurgh_bench_kit::sys::Cpu;
 use simurgh_bench_kit::target::SERVER_CORE;
 
@@ -18,12 +18,12 @@ use simurgh_bench_kit::target::SERVER_CORE;
 /// else waits for async-nats to be built.
 const PEER: &str = "simurgh-bench-peer";
 
+/// How long an answer may take, whatever it is for.
+const WAIT_MAX: Duration = Duration::from_secs(600);
+
 /// Killed when dropped.
 pub(super) struct Helper {
-    _child: Children,
-    pid: u32,
-    input: ChildStdin,
-    output: BufReader<ChildStdout>,
+    process: Process,
 }
 
 impl Helper {
@@ -32,22 +32,13 @@ impl Helper {
         core: usize,
         arguments: &[S],
     ) -> Result<Self> {
-        let mut child = children::command(program, Some(core), None)?
-            .args(arguments)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .with_context(|| format!("start {}", program.display()))?;
-        let input = child.stdin.take().context("no input")?;
-        let output = BufReader::new(child.stdout.take().context("no output")?);
-        let pid = child.id();
-        let mut children = Children::default();
-        children.push(child);
-        Ok(Self { _child: children, pid, input, output })
+        let mut command = process::command(program, Some(core), None)?;
+        let process = Process::with_output(command.args(arguments).stdin(Stdio::piped()))?;
+        Ok(Self { process })
     }
 
     /// The bare client, on the core that servers have.
-    pub(super) fn peer(engine: &Engine) -> Result<Self> {
+    pub(super) fn bare_client(engine: &Engine) -> Result<Self> {
         let program = std::env::current_exe().context("own path")?.with_file_name(PEER);
         ensure!(
             program.is_file(),
@@ -57,29 +48,27 @@ impl Helper {
         Self::start(&program, SERVER_CORE, &[engine.url()])
     }
 
-    /// Has it do something; the answer is still to be read.
-    pub(super) fn tell(&mut self, line: &str) -> Result<()> {
-        writeln!(self.input, "{line}").with_context(|| line.to_owned())
+    /// Sends a command; the answer is still to be read.
+    pub(super) fn send(&mut self, line: &str) -> Result<()> {
+        self.process.write_line(line)
     }
 
     pub(super) fn answer(&mut self) -> Result<Value> {
-        let mut line = String::new();
-        let count = self.output.read_line(&mut line)?;
-        ensure!(count > 0, "a helper has ended, see above");
+        let line = self.process.line("", WAIT_MAX).context("a helper, see above")?;
         serde_json::from_str(&line).context(line)
     }
 
     pub(super) fn ask(&mut self, line: &str) -> Result<Value> {
-        self.tell(line)?;
+        self.send(line)?;
         self.answer()
     }
 
     pub(super) fn cpu(&self) -> Result<Cpu> {
-        Cpu::of(self.pid)
+        self.process.cpu()
     }
 }
 
 /// A number of an answer.
-pub(super) fn number(said: &Value, name: &str) -> Result<f64> {
-    said.get(name).and_then(Value::as_f64).with_context(|| format!("no {name} in {said}"))
+pub(super) fn number(answer: &Value, name: &str) -> Result<f64> {
+    answer.get(name).and_then(Value::as_f64).with_context(|| format!("no {name} in {answer}"))
 }

@@ -6,7 +6,7 @@ use std::thread;
 use anyhow::{Context, Result};
 
 use super::engine::Engine;
-use super::servers::{self, How, KEPT, QUIET, THREAD, publish_each};
+use super::nodes::{self, KEPT, NodeSettings, PATIENT, QUIET, THREAD, publish};
 use simurgh_bench_kit::rounds::{Bench, Sample};
 use simurgh_bench_kit::stats;
 
@@ -17,10 +17,6 @@ const BLOCK: usize = 20_000;
 const TOPICS: usize = 1_000;
 /// Topics of either kind that a member is in; a connection may have a hundred.
 const EACH: usize = 25;
-/// A member that does not read for the time of a block is neither cut nor makes anybody slower.
-const PATIENT: &str = "outbound_bytes_max = \"512MiB\"\noutbound_budget = \"1GiB\"\n\
-                       slow_after = \"1h\"\n";
-
 /// What is published in a block.
 #[derive(Clone, Copy, PartialEq)]
 enum Kind {
@@ -54,21 +50,22 @@ struct Costs {
 
 pub(super) fn run(bench: &Bench<'_>, sample: &mut Sample) -> Result<()> {
     let engine = Engine::keeping(bench)?;
-    let how = How { settings: PATIENT, channels: KEPT, ..How::new(Some(&engine), "") };
-    let [one, two] = servers::pair_of(bench, &how)?;
+    let settings =
+        NodeSettings { settings: PATIENT, channels: KEPT, ..NodeSettings::new(Some(&engine), "") };
+    let [one, two] = nodes::pair_of(bench, &settings)?;
     let mut members = two.clients()?;
     members.open(TOPICS / EACH)?;
     for nth in 0..EACH {
         members.join_all(|index| Kind::Kept.topic(index * EACH + nth))?;
         members.join_all(|index| Kind::Plain.topic(index * EACH + nth))?;
     }
-    members.rest(servers::CALM)?;
-    let blocks = if bench.options.short { BLOCKS / 3 } else { BLOCKS };
+    members.rest(nodes::CALM)?;
+    let blocks = bench.options.size(BLOCKS, BLOCKS / 3);
     let mut costs: [Costs; 3] = Default::default();
     for block in 0..blocks {
         let kind = KINDS.get(block % KINDS.len()).copied().context("no kind")?;
         let (node, of_thread, of_engine) = (two.cpu()?, two.cpu_of(THREAD)?, engine.cpu()?);
-        publish_each(&one, 0..BLOCK, |nth| kind.topic(nth))?;
+        publish(&one, (0..BLOCK).map(|nth| kind.topic(nth)))?;
         thread::sleep(QUIET);
         let cost = [
             two.cpu_of(THREAD)?.since(&of_thread).0,
@@ -77,7 +74,7 @@ pub(super) fn run(bench: &Bench<'_>, sample: &mut Sample) -> Result<()> {
         ];
         // What they have not read is in the log; that it comes out of there is not measured.
         let wanted = u64::try_from((block + 1) * BLOCK)?;
-        members.until(|it| it.total.messages >= wanted)?;
+        members.until(|it| it.messages >= wanted)?;
         thread::sleep(QUIET);
         // The first of each warms up.
         if let (true, Some(costs)) = (block >= KINDS.len(), costs.get_mut(block % KINDS.len())) {
@@ -89,19 +86,21 @@ pub(super) fn run(bench: &Bench<'_>, sample: &mut Sample) -> Result<()> {
     }
     for reason in ["gap", "filled"] {
         let holes = format!("simurgh_cluster_holes_total{{result=\"{reason}\"}}");
-        sample.put(format!("kept_holes_{reason}"), servers::gauge(&two, &holes)?);
+        sample.put(format!("kept_holes_{reason}"), two.metric(&holes)?);
     }
-    let median = |values: &[f64]| stats::median(values).context("nothing measured");
     let [kept, plain, gathered] = &costs;
     for (name, costs) in [("kept", kept), ("kept_plain", plain), ("kept_gathered", gathered)] {
-        sample.put(format!("{name}_ns"), median(&costs.thread)?);
-        sample.put(format!("{name}_whole_ns"), median(&costs.whole)?);
-        sample.put(format!("{name}_engine_ns"), median(&costs.engine)?);
+        sample.put(format!("{name}_ns"), stats::middle(&costs.thread)?);
+        sample.put(format!("{name}_whole_ns"), stats::middle(&costs.whole)?);
+        sample.put(format!("{name}_engine_ns"), stats::middle(&costs.engine)?);
     }
     for (name, costs) in [("kept", kept), ("kept_gathered", gathered)] {
-        let thread = median(&costs.thread)? / median(&plain.thread)?;
+        let thread = stats::middle(&costs.thread)? / stats::middle(&plain.thread)?;
         sample.put(format!("{name}_ratio"), thread);
-        sample.put(format!("{name}_whole_ratio"), median(&costs.whole)? / median(&plain.whole)?);
+        sample.put(
+            format!("{name}_whole_ratio"),
+            stats::middle(&costs.whole)? / stats::middle(&plain.whole)?,
+        );
     }
     Ok(())
 }

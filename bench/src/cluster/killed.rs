@@ -6,12 +6,12 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
 
+use super::client::{Client, Published, Received};
 use super::engine::Engine;
-use super::line::{Heard, Line, Said};
-use super::servers::{self, BODY, READY, gauge, is_up};
-use simurgh_bench_kit::rounds::served::Served;
+use super::nodes::{self, BODY, READY, is_up};
 use simurgh_bench_kit::rounds::{Bench, Sample};
 use simurgh_bench_kit::stats;
+use simurgh_bench_kit::target::Server;
 
 const ROOM: &str = "rooms:talk";
 /// Each millisecond.
@@ -19,15 +19,15 @@ const MESSAGES: u32 = 10;
 const AWAY: Duration = Duration::from_millis(500);
 /// Before that and after it.
 const CALM: Duration = Duration::from_secs(2);
-/// What was said so long before the engine went was heard by then, or is a loss that nobody knows
+/// What was published so long before the engine went was received by then, or is a loss that nobody knows
 /// of. After the link is back there is as much for what waited.
 const UNDER_WAY: Duration = Duration::from_secs(1);
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
 const LOST: &str = "simurgh_cluster_lost_total";
 
-/// When what was seen of the nodes after the engine was killed.
+/// What was seen of the nodes after the engine was killed, and when.
 struct Back {
-    /// The node that hears knows that it may have lost something.
+    /// The node that receives knows that it may have lost something.
     known: Instant,
     /// Both are up.
     up: Instant,
@@ -35,25 +35,25 @@ struct Back {
 
 pub(super) fn run(bench: &Bench<'_>, sample: &mut Sample) -> Result<()> {
     let mut engine = Engine::start(bench)?;
-    let [one, two] = servers::pair(bench, &engine, "")?;
-    let there = Line::join(two.running.address, ROOM)?.listen()?;
-    let talker = Line::join(one.running.address, ROOM)?;
+    let [one, two] = nodes::pair(bench, &engine, "")?;
+    let there = Client::join(two.address, ROOM)?.listen()?;
+    let here = Client::join(one.address, ROOM)?;
     thread::sleep(CALM);
-    let (talk, here) = talker.talk(MESSAGES, BODY)?;
+    let (publisher, here) = here.publish_steadily(MESSAGES, BODY)?;
     thread::sleep(CALM);
-    let lost_before = gauge(&two, LOST)?;
+    let lost_before = two.metric(LOST)?;
     let killed = Instant::now();
     engine.kill();
     thread::sleep(AWAY);
     engine.start_again()?;
     let back = back(&one, &two, lost_before)?;
     thread::sleep(CALM);
-    let said = talk.end()?;
+    let published = publisher.end()?;
     thread::sleep(CALM);
     let (here, there) = (here.end()?, there.end()?);
-    ensure!(here.len() == usize::try_from(said.count())?, "{} heard here", here.len());
+    ensure!(here.len() == usize::try_from(published.count())?, "{} received here", here.len());
     let dropped = one.sum("simurgh_cluster_dropped_total")?;
-    let lost = lost(&there, &said, killed - UNDER_WAY..back.up + UNDER_WAY);
+    let lost = lost(&there, &published, killed - UNDER_WAY..back.up + UNDER_WAY);
     sample.put_count("killed_lost", lost.count);
     sample.put_count("killed_unknown", lost.unknown);
     sample.put_count("killed_twice", lost.twice);
@@ -66,11 +66,11 @@ pub(super) fn run(bench: &Bench<'_>, sample: &mut Sample) -> Result<()> {
     Ok(())
 }
 
-/// Looks until the node that hears knows of it, and both are up again.
-fn back(one: &Served, two: &Served, lost_before: f64) -> Result<Back> {
+/// Waits until the node that receives knows of it, and both are up again.
+fn back(one: &Server, two: &Server, lost_before: f64) -> Result<Back> {
     let (deadline, mut known) = (Instant::now() + READY, None);
     loop {
-        if known.is_none() && gauge(two, LOST)? > lost_before {
+        if known.is_none() && two.metric(LOST)? > lost_before {
             known = Some(Instant::now());
         }
         if let (Some(known), true) = (known, is_up(one)? && is_up(two)?) {
@@ -82,7 +82,7 @@ fn back(one: &Served, two: &Served, lost_before: f64) -> Result<Back> {
     }
 }
 
-/// What came, held against what was said.
+/// What came, compared with what was published.
 struct Lost {
     count: usize,
     /// Of these what was due outside of the time in which nodes know that something may be lost.
@@ -91,13 +91,15 @@ struct Lost {
     out_of_order: usize,
 }
 
-fn lost(heard: &[Heard], said: &Said, known: std::ops::Range<Instant>) -> Lost {
-    let mut found = HashSet::with_capacity(heard.len());
-    let twice = heard.iter().filter(|it| !found.insert(it.number)).count();
-    let pairs = heard.iter().zip(heard.iter().skip(1));
+fn lost(received: &[Received], published: &Published, known: std::ops::Range<Instant>) -> Lost {
+    let mut found = HashSet::with_capacity(received.len());
+    let twice = received.iter().filter(|it| !found.insert(it.number)).count();
+    let pairs = received.iter().zip(received.iter().skip(1));
     let out_of_order = pairs.filter(|(one, next)| next.number < one.number).count();
-    let missing: Vec<u32> = (0..said.count()).filter(|number| !found.contains(number)).collect();
-    let is_unknown = |number: &&u32| said.due(**number).is_none_or(|due| !known.contains(&due));
+    let missing: Vec<u32> =
+        (0..published.count()).filter(|number| !found.contains(number)).collect();
+    let is_unknown =
+        |number: &&u32| published.due(**number).is_none_or(|due| !known.contains(&due));
     let unknown = missing.iter().filter(is_unknown).count();
     Lost { count: missing.len(), unknown, twice, out_of_order }
 }
@@ -109,11 +111,11 @@ mod tests {
     #[test]
     fn what_is_lost_twice_or_late_is_told_apart() {
         let began = Instant::now();
-        let said = Said::every_ms(began, 5, 2);
-        let heard = [0, 1, 4, 4, 7, 6].map(|number| Heard { number, at: began });
+        let published = Published::every_ms(began, 5, 2);
+        let received = [0, 1, 4, 4, 7, 6].map(|number| Received { number, at: began });
         // Numbers 2 to 5 were due in these two milliseconds.
         let ms = Duration::from_millis(1);
-        let lost = lost(&heard, &said, began + ms..began + 3 * ms);
+        let lost = lost(&received, &published, began + ms..began + 3 * ms);
         assert_eq!((lost.count, lost.unknown), (5, 2), "2, 3, 5 and 8, 9");
         assert_eq!((lost.twice, lost.out_of_order), (1, 1));
     }

@@ -6,6 +6,7 @@
 use simurgh_bench_kit::rounds::{Job, Suite, USUAL, table};
 
 mod checked;
+mod client;
 pub(crate) mod crowd;
 mod delay;
 mod drops;
@@ -15,11 +16,10 @@ mod frozen;
 mod helper;
 mod kept;
 mod killed;
-mod line;
+mod nodes;
 mod presences;
 mod publish;
 mod receive;
-mod servers;
 mod stored;
 mod topics;
 

@@ -1,70 +1,66 @@
 //! Row `receive`: what a broadcast of another node costs until a shard has it, which is the CPU of
-//! the cluster's thread, beside a bare client that is told of such an envelope. What the shard does
+//! the cluster's thread, beside a bare client that gets such an envelope. What the shard does
 //! with it, its log and its member's frame, it does with every broadcast; it is shown as well.
 
 use std::thread;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 
+use super::client::Client;
 use super::engine::Engine;
 use super::helper::{Helper, number};
-use super::line::Line;
-use super::servers::{self, QUIET, THREAD};
-use simurgh_bench_kit::rounds::{Bench, Sample};
+use super::nodes::{self, PATIENT, QUIET, THREAD};
+use simurgh_bench_kit::rounds::{Bench, Sample, turn};
 use simurgh_bench_kit::stats;
 
 /// Blocks, in turn to the node and to the bare client, and broadcasts of each.
 const BLOCKS: usize = 16;
 const BLOCK: usize = 20_000;
-/// A member that does not read for the time of a block is neither cut nor makes anybody slower.
-const PATIENT: &str = "outbound_bytes_max = \"512MiB\"\noutbound_budget = \"1GiB\"\n\
-                       slow_after = \"1h\"\n";
-/// Where the node has a member, and what the bare client hears. Equally long.
+/// Where the node has a member, and what the bare client receives. Equally long.
 const ROOM: &str = "rooms:node";
 const OTHER: &str = "rooms:peer";
 
 pub(super) fn run(bench: &Bench<'_>, sample: &mut Sample) -> Result<()> {
     let engine = Engine::start(bench)?;
-    let [one, two] = servers::pair(bench, &engine, PATIENT)?;
-    let mut member = Line::join(two.running.address, ROOM)?;
+    let [one, two] = nodes::pair(bench, &engine, PATIENT)?;
+    let mut member = Client::join(two.address, ROOM)?;
     member.take_little()?;
-    let mut peer = Helper::peer(&engine)?;
+    let mut bare_client = Helper::bare_client(&engine)?;
     // Whatever the bucket.
-    peer.ask(&format!("hear simurgh.b.*.*.{OTHER}"))?;
-    thread::sleep(servers::CALM);
-    let blocks = if bench.options.short { BLOCKS / 4 } else { BLOCKS };
+    bare_client.ask(&format!("subscribe simurgh.b.*.*.{OTHER}"))?;
+    thread::sleep(nodes::CALM);
+    let blocks = bench.options.size(BLOCKS, BLOCKS / 4);
     let (mut node_ns, mut whole_ns, mut bare_ns) = (Vec::new(), Vec::new(), Vec::new());
     for block in 0..blocks {
-        let heard = block % 4 == 1 || block % 4 == 2;
-        let (node, before, bare) = (two.cpu()?, two.cpu_of(THREAD)?, peer.cpu()?);
-        servers::publish(&one, if heard { OTHER } else { ROOM }, BLOCK)?;
+        let is_bare = turn(block) == 1;
+        let (node, before, bare) = (two.cpu()?, two.cpu_of(THREAD)?, bare_client.cpu()?);
+        let topic = if is_bare { OTHER } else { ROOM };
+        nodes::publish(&one, std::iter::repeat_n(topic.to_owned(), BLOCK))?;
         thread::sleep(QUIET);
-        let (cost, whole) = match heard {
-            true => (peer.cpu()?.since(&bare).0, 0),
+        let (cost, whole) = match is_bare {
+            true => (bare_client.cpu()?.since(&bare).0, 0),
             false => (two.cpu_of(THREAD)?.since(&before).0, two.spent(&node)?),
         };
-        if !heard {
+        if !is_bare {
             // What it has not read is in the log; that it comes out of there is not measured.
             member.read_broadcasts(BLOCK)?;
             thread::sleep(QUIET);
         }
         // The first of each warms up.
         if block > 1 {
-            let costs = if heard { &mut bare_ns } else { &mut node_ns };
+            let costs = if is_bare { &mut bare_ns } else { &mut node_ns };
             costs.push(stats::per(cost, 1) / stats::per(BLOCK, 1));
-            if !heard {
+            if !is_bare {
                 whole_ns.push(stats::per(whole, 1) / stats::per(BLOCK, 1));
             }
         }
     }
-    let heard = number(&peer.ask("heard")?, "heard")?;
+    let received = number(&bare_client.ask("received")?, "received")?;
     let wanted = stats::per(blocks / 2 * BLOCK, 1);
-    ensure!((heard - wanted).abs() < 0.5, "the bare client has heard {heard} of {wanted}");
-    let medians = stats::median(&node_ns).zip(stats::median(&bare_ns));
-    let (node, bare) = medians.context("nothing measured")?;
+    ensure!((received - wanted).abs() < 0.5, "the bare client has got {received} of {wanted}");
+    let (node, bare) = (stats::middle(&node_ns)?, stats::middle(&bare_ns)?);
     sample.put("receive_ns", node);
-    let whole = stats::median(&whole_ns).context("nothing measured")?;
-    sample.put("receive_whole_ns", whole);
+    sample.put("receive_whole_ns", stats::middle(&whole_ns)?);
     sample.put("receive_bare_ns", bare);
     sample.put("receive_ratio", node / bare);
     Ok(())

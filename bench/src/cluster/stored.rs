@@ -8,23 +8,22 @@ use anyhow::{Context, Result, anyhow, ensure};
 
 use super::engine::Engine;
 use super::helper::{Helper, number};
-use super::servers::{self, How, KEPT, QUIET, post, requests};
-use simurgh_bench_kit::rounds::served::Served;
+use super::nodes::{self, KEPT, NodeSettings, QUIET, payload};
 use simurgh_bench_kit::rounds::{Bench, Sample};
-use simurgh_bench_kit::target::SERVER_CORE;
+use simurgh_bench_kit::target::{SERVER_CORE, Server, broadcasts};
 use simurgh_bench_kit::{stats, sys};
 
 /// Blocks, in turn of each kind, and messages of each: a second of each kind, roughly.
 const BLOCKS: usize = 24;
 const BLOCK: [usize; 4] = [40_000, 200_000, 40_000, 40_000];
 /// Requests of a thousand messages at a time, so that the node always has more than it may send.
-const LINES: usize = 4;
+const CONNECTIONS: usize = 4;
 /// Messages for one topic in a row.
 const BURST: usize = 20;
 /// What the bare client has under way.
 const WINDOW: usize = 256;
 /// Topics, also of the bare client: of each a hundred are kept.
-const TOPICS: usize = LINES * 1_000;
+const TOPICS: usize = CONNECTIONS * 1_000;
 
 /// What the blocks of one kind showed: messages a second, and CPU of each.
 #[derive(Default)]
@@ -36,11 +35,12 @@ struct Costs {
 
 pub(super) fn run(bench: &Bench<'_>, sample: &mut Sample) -> Result<()> {
     let engine = Engine::keeping(bench)?;
-    let node = How { channels: KEPT, ..How::new(Some(&engine), "node") }.start(bench)?;
-    servers::together(&[&node])?;
-    let mut peer = Helper::peer(&engine)?;
-    let bytes = servers::envelope_bytes("kept:0-000");
-    let blocks = if bench.options.short { BLOCKS / 3 } else { BLOCKS };
+    let node =
+        NodeSettings { channels: KEPT, ..NodeSettings::new(Some(&engine), "node") }.start(bench)?;
+    nodes::together(&[&node])?;
+    let mut bare_client = Helper::bare_client(&engine)?;
+    let bytes = nodes::envelope_bytes("kept:0-000");
+    let blocks = bench.options.size(BLOCKS, BLOCKS / 3);
     let mut costs: [Costs; 4] = Default::default();
     let mut by_node = [0, 0];
     for block in 0..blocks {
@@ -48,16 +48,19 @@ pub(super) fn run(bench: &Bench<'_>, sample: &mut Sample) -> Result<()> {
         let count = BLOCK.get(kind).copied().context("no kind")?;
         let (of_engine, of_node) = (engine.cpu()?, node.cpu()?);
         let seconds = match kind {
-            0 => stored(&node, count, |line, nth| format!("kept:{line}-{:03}", nth % 1_000))?,
+            0 => stored(&node, count, |connection, nth| {
+                format!("kept:{connection}-{:03}", nth % 1_000)
+            })?,
             1 => {
-                let topic = |line, nth| format!("kept:{line}-{:03}", nth % 1_000 / BURST);
+                let topic =
+                    |connection, nth| format!("kept:{connection}-{:03}", nth % 1_000 / BURST);
                 stored(&node, count, topic)?
             }
             _ => {
                 let headers = if kind == 2 { "none" } else { "id" };
                 let how = format!("{TOPICS} {bytes} {count} {WINDOW} {headers}");
                 let line = format!("store simurgh.h.0.00.peer {how}");
-                number(&peer.ask(&line)?, "seconds")?
+                number(&bare_client.ask(&line)?, "seconds")?
             }
         };
         if let Some(by_node) = by_node.get_mut(kind) {
@@ -75,14 +78,14 @@ pub(super) fn run(bench: &Bench<'_>, sample: &mut Sample) -> Result<()> {
     let [singles, in_bursts] = by_node.map(|it| stats::per(it, 1));
     let wanted = singles + in_bursts;
     // A node shows what it has counted once a second.
-    servers::until(&format!("{wanted} are stored"), servers::READY, || {
-        Ok(servers::gauge(&node, "simurgh_cluster_stored_total")? >= wanted)
+    nodes::until(&format!("{wanted} are stored"), || {
+        Ok(node.metric("simurgh_cluster_stored_total")? >= wanted)
     })?;
-    let repeated = servers::gauge(&node, "simurgh_cluster_store_repeated_total")?;
+    let repeated = node.metric("simurgh_cluster_store_repeated_total")?;
     sample.put("stored_repeated", repeated);
-    let envelopes = servers::gauge(&node, "simurgh_cluster_store_seconds_count")?;
+    let envelopes = node.metric("simurgh_cluster_store_seconds_count")?;
     sample.put("stored_burst_items", in_bursts / (envelopes - singles).max(1.0));
-    let median = |values: &[f64]| stats::median(values).context("nothing measured");
+    let median = stats::middle;
     let [one, many, peer, with_ids] = &costs;
     let (single, burst, bare) = (median(&one.rates)?, median(&many.rates)?, median(&peer.rates)?);
     let ids = median(&with_ids.rates)?;
@@ -107,22 +110,25 @@ pub(super) fn run(bench: &Bench<'_>, sample: &mut Sample) -> Result<()> {
 /// Seconds until a node has stored a block that comes by several connections. `topic`: of a
 /// message by the connection's number and its own. Who publishes is on the node's core, as the
 /// bare client is, so that the engine has the other one alone.
-fn stored(node: &Served, count: usize, topic: impl Fn(usize, usize) -> String) -> Result<f64> {
-    let of_line = |line| requests(0..count / LINES, |nth| topic(line, nth)).collect();
-    let lines: Vec<Vec<String>> = (0..LINES).map(of_line).collect();
+fn stored(node: &Server, count: usize, topic: impl Fn(usize, usize) -> String) -> Result<f64> {
+    let requests = |connection| {
+        let topics = (0..count / CONNECTIONS).map(|nth| topic(connection, nth));
+        broadcasts(topics, &payload()).map(|(_, body)| body).collect()
+    };
+    let requests: Vec<Vec<String>> = (0..CONNECTIONS).map(requests).collect();
     let began = Instant::now();
     thread::scope(|scope| {
         let publish = |requests: Vec<String>| {
             scope.spawn(move || {
                 sys::pin(SERVER_CORE)?;
-                requests.iter().try_for_each(|request| post(node, request))
+                requests.iter().try_for_each(|it| node.post("/api/broadcast", it).map(drop))
             })
         };
-        let lines: Vec<_> = lines.into_iter().map(publish).collect();
-        let ended = |line: thread::ScopedJoinHandle<'_, Result<()>>| {
-            line.join().map_err(|_| anyhow!("a publisher has panicked"))?
+        let threads: Vec<_> = requests.into_iter().map(publish).collect();
+        let ended = |thread: thread::ScopedJoinHandle<'_, Result<()>>| {
+            thread.join().map_err(|_| anyhow!("a publisher has panicked"))?
         };
-        lines.into_iter().try_for_each(ended)
+        threads.into_iter().try_for_each(ended)
     })?;
     let seconds = began.elapsed().as_secs_f64();
     ensure!(seconds > 0.0, "no time has passed");

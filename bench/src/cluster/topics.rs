@@ -5,41 +5,42 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 
 use super::engine::Engine;
-use super::servers::{CALM, How, READY, gauge, until};
-use simurgh_bench_kit::members::Clients;
-use simurgh_bench_kit::rounds::served::Served;
+use super::nodes::{CALM, NodeSettings, until};
+use simurgh_bench_kit::clients::Clients;
 use simurgh_bench_kit::rounds::{Bench, Sample};
 use simurgh_bench_kit::stats;
+use simurgh_bench_kit::target::{Server, metric};
 
 /// Topics of each client.
 const TOPICS: usize = 10;
 
 pub(super) fn run(bench: &Bench<'_>, sample: &mut Sample) -> Result<()> {
-    let count = if bench.options.short { 1_000 } else { 10_000 };
+    let count = bench.options.size(10_000, 1_000);
     let without = {
-        let alone = How::new(None, "alone").start(bench)?;
+        let alone = NodeSettings::new(None, "alone").start(bench)?;
         let _clients = in_all_topics(&alone, count)?;
         alone.resident()?
     };
     let mut engine = Engine::start(bench)?;
-    let node = How::new(Some(&engine), "node").start(bench)?;
+    let node = NodeSettings::new(Some(&engine), "node").start(bench)?;
     let mut clients = in_all_topics(&node, count)?;
     let (with, topics) = (node.resident()?, stats::per(count * TOPICS, 1));
-    sample.put("topics_mb", (stats::per(with, 1) - stats::per(without, 1)) / 1e6);
+    let mb = stats::difference(with, without) / 1e6;
+    sample.put("topics_mb", mb);
     // What each topic may take is in the limit by their number.
     let allowed = 60.0 + 120.0 * topics / 1e6;
-    sample.put("topics_share", (stats::per(with, 1) - stats::per(without, 1)) / 1e6 / allowed);
+    sample.put("topics_share", mb / allowed);
     let interests = node.sum("simurgh_cluster_interests")?;
     sample.put("topics_interests", interests);
-    sample.put("topics_whole", gauge(&node, "simurgh_cluster_interests{kind=\"whole\"}")?);
+    sample.put("topics_whole", node.metric("simurgh_cluster_interests{kind=\"whole\"}")?);
     // Until the engine has all interests again, and the node is up.
-    let links = gauge(&node, "simurgh_cluster_reconnects_total")?;
+    let links = node.metric("simurgh_cluster_reconnects_total")?;
     engine.kill();
     engine.start_again()?;
     let began = Instant::now();
-    until("the node is up again", READY, || {
-        let lines = node.running.metrics()?;
-        let of = |name: &str| simurgh_bench_kit::target::metric(&lines, name).context("no metric");
+    until("the node is up again", || {
+        let lines = node.metrics()?;
+        let of = |name: &str| metric(&lines, name).context("no metric");
         let is_new = of("simurgh_cluster_reconnects_total")? > links;
         Ok(is_new && of("simurgh_cluster_state{state=\"up\"}")? > 0.5)
     })?;
@@ -49,8 +50,8 @@ pub(super) fn run(bench: &Bench<'_>, sample: &mut Sample) -> Result<()> {
 }
 
 /// Clients who are in all the topics there are, and rest.
-fn in_all_topics(served: &Served, count: usize) -> Result<Clients> {
-    let mut clients = served.clients()?;
+fn in_all_topics(server: &Server, count: usize) -> Result<Clients> {
+    let mut clients = server.clients()?;
     clients.open(count)?;
     for nth in 0..TOPICS {
         clients.join_all(|index| format!("rooms:{nth}-{index}"))?;

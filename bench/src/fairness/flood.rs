@@ -1,9 +1,9 @@
-//! One member says more than the room can take, as fast as the server lets it.
+//! One member publishes more than the room can take, as fast as the server lets it.
 //!
-//! A hundred members read well, and two bystanders have nothing to do with it. Once the members
+//! A hundred members read well, and two probes have nothing to do with it. Once the members
 //! read as fast as their core can, once each as fast as a line of 40 Mbit/s brings it: whoever
 //! publishes on the server's own machine is faster than that. Then on two shards, so that the flood
-//! crosses from one to the other: both share the server's core, and what bystanders wait for there
+//! crosses from one to the other: both share the server's core, and what probes wait for there
 //! is the scheduler as well, so that is shown and not judged. At last bursts, to members with lines
 //! of 8 Mbit/s.
 
@@ -11,25 +11,25 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 
-use super::bystander::{Bystander, Habit};
-use super::crowd::{Crowd, Pace};
-use super::server::{How, Served, USUAL};
-use super::talk::{Event, Wire};
+use super::clients::{Clients, Pace};
+use super::messages::{Event, Serializer};
+use super::probe::{Activity, Probe};
+use super::server::{Setup, Target, USUAL};
 use super::{Bench, Sample};
 use simurgh_bench_kit::stats;
 
 /// Members that read well.
 pub(super) const READERS: usize = 100;
-/// Nobody waits longer for something that does not come.
+/// No wait is longer if nothing comes.
 const WAIT_MAX: Duration = Duration::from_secs(5);
 /// What a line of 40 Mbit/s carries, bytes a second.
 const LINE: Pace = Pace::Steady(5_000_000);
 /// The same of a line of 8 Mbit/s, on which a burst arrives as a burst.
 const SLOW_LINE: Pace = Pace::Steady(1_000_000);
-/// Before anything is said.
+/// Before anything is published.
 const CALM: Duration = Duration::from_secs(2);
 
-/// What is said.
+/// What is published.
 struct Attack {
     /// What its figures begin with.
     name: &'static str,
@@ -63,37 +63,37 @@ pub(super) fn run(bench: &Bench<'_>, sample: &mut Sample) -> Result<()> {
 }
 
 fn attack(bench: &Bench<'_>, sample: &mut Sample, it: &Attack) -> Result<()> {
-    let mut server = Served::start(bench, How { shards: it.shards, ..USUAL })?;
+    let mut target = Target::start(bench, Setup { shards: it.shards, ..USUAL })?;
     let body = it.body;
-    let mut crowd = Crowd::new(move |_| body)?;
-    let room = server.room(Wire::V2, "flood", it.event);
-    crowd.join_many(&room, it.readers, READERS)?;
-    let publisher = crowd.join(&room, Pace::Reads)?;
+    let mut clients = Clients::new(move |_| body)?;
+    let room = target.room(Serializer::V2, "flood", it.event);
+    clients.join_many(&room, it.readers, READERS)?;
+    let publisher = clients.join(&room, Pace::Reads)?;
     if it.event == Event::Chat {
-        crowd.expect_answers_of(publisher, body);
+        clients.expect_answers_of(publisher, body);
     }
-    let beats = Bystander::start(server.running.address, Habit::Heartbeat)?;
-    let elsewhere = Bystander::start(server.running.address, Habit::Publish)?;
-    crowd.rest(CALM)?;
-    let idle = server.watch.idle()?;
+    let beats = Probe::start(target.server.address, Activity::Heartbeat)?;
+    let publishes = Probe::start(target.server.address, Activity::Publish)?;
+    clients.rest(CALM)?;
+    let idle = target.memory.idle()?;
 
     let begun = Instant::now();
-    crowd.say(publisher, 0, it.messages);
+    clients.publish(publisher, 0, it.messages);
     let all = u64::from(it.messages);
-    let is_whole = crowd.until(WAIT_MAX, |crowd| {
-        let mut members = crowd.clients().iter();
-        let has_its_answers = crowd
+    let is_whole = clients.until(WAIT_MAX, |clients| {
+        let mut members = clients.clients().iter();
+        let has_its_answers = clients
             .client(publisher)
-            .is_none_or(|it| it.is_over() || it.heard.answered + it.heard.refused == all);
-        has_its_answers && members.all(|it| it.is_over() || it.heard.said == all)
+            .is_none_or(|it| it.is_over() || it.received.answered + it.received.refused == all);
+        has_its_answers && members.all(|it| it.is_over() || it.received.broadcasts == all)
     })?;
-    let ended = crowd.moved_at();
-    crowd.rest(Duration::from_millis(500))?;
-    let (most, high_water) = server.watch.most();
-    let (beats, elsewhere) = (beats.end()?, elsewhere.end()?);
+    let ended = clients.moved_at();
+    clients.rest(Duration::from_millis(500))?;
+    let (most, high_water) = target.memory.most();
+    let (beats, publishes) = (beats.end()?, publishes.end()?);
 
     let calm = begun - CALM / 2;
-    for (waits, who) in [(&beats, "heartbeat"), (&elsewhere, "publish")] {
+    for (waits, who) in [(&beats, "heartbeat"), (&publishes, "publish")] {
         let (_, [before]) = waits.between(calm, begun, [0.99]);
         sample.put_some(format!("{}_{who}_calm_p99_ms", it.name), before);
         waits.put(sample, &format!("{}_{who}", it.name), begun, ended);
@@ -103,36 +103,36 @@ fn attack(bench: &Bench<'_>, sample: &mut Sample, it: &Attack) -> Result<()> {
     put("memory_mb", stats::per(most.saturating_sub(idle), 1_000_000));
     put("high_water_mb", stats::per(high_water.saturating_sub(idle), 1_000_000));
     put("seconds", took);
-    server.turn_cpu_ms().into_iter().for_each(|ms| put("turn_cpu_ms", ms));
+    target.turn_cpu_ms().into_iter().for_each(|ms| put("turn_cpu_ms", ms));
     if !is_whole {
         sample.note(format!("{}: nothing more came for {} s", it.name, WAIT_MAX.as_secs()));
     }
-    if let Some(ending) = server.ending()? {
+    if let Some(ending) = target.ending()? {
         sample.note(format!("{}: the server ended: {ending}", it.name));
     }
-    put_members(sample, it, &crowd, took);
+    put_members(sample, it, &clients, took);
     Ok(())
 }
 
 /// What became of the members, of whom the last is the publisher.
-fn put_members(sample: &mut Sample, it: &Attack, crowd: &Crowd, took: f64) {
-    let (members, all) = (crowd.clients(), u64::from(it.messages));
-    let missing: u64 = members.iter().map(|it| all.saturating_sub(it.heard.said)).sum();
-    let said: u64 = members.iter().map(|it| it.heard.said).sum();
+fn put_members(sample: &mut Sample, it: &Attack, clients: &Clients, took: f64) {
+    let (members, all) = (clients.clients(), u64::from(it.messages));
+    let missing: u64 = members.iter().map(|it| all.saturating_sub(it.received.broadcasts)).sum();
+    let received: u64 = members.iter().map(|it| it.received.broadcasts).sum();
     let mut put = |what: &str, value: f64| sample.put(format!("{}_{what}", it.name), value);
     put("cut", stats::per(members.iter().filter(|it| it.is_over()).count(), 1));
     put("missing", stats::per(missing, 1));
-    put("mb_per_s", stats::per(said, 1_000_000) * stats::per(it.body, 1) / took);
-    let endings = crowd.endings();
+    put("mb_per_s", stats::per(received, 1_000_000) * stats::per(it.body, 1) / took);
+    let endings = clients.endings();
     if !endings.is_empty() {
         sample.note(format!("{}: connections closed, by code: {endings:?}", it.name));
     }
-    let refused = members.last().map_or(0, |publisher| publisher.heard.refused);
+    let refused = members.last().map_or(0, |publisher| publisher.received.refused);
     if refused > 0 {
         sample.note(format!("{}: {refused} messages were refused", it.name));
     }
     if members.last().is_none_or(|publisher| publisher.is_over()) {
         sample.note(format!("{}: the publisher was cut", it.name));
     }
-    sample.check_wrong(it.name, crowd.wrong(refused));
+    sample.check_wrong(it.name, clients.wrong(refused));
 }

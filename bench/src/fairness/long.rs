@@ -1,5 +1,5 @@
-//! Messages of 9 MB that are dear to read: escapes, blanks, arrays in arrays. One client says them
-//! one after the other; a bystander's heartbeats show for how long nobody else was served.
+//! Messages of 9 MB that are dear to read: escapes, blanks, arrays in arrays. One client
+//! publishes them one after the other; a probe's heartbeats show for how long nobody else was served.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -7,10 +7,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 
-use super::bystander::{Bystander, Habit};
-use super::server::{Served, USUAL};
-use super::talk::{Event, Wire};
-use super::{Bench, Sample, crowd};
+use super::messages::{Event, Serializer};
+use super::probe::{Activity, Probe};
+use super::server::{Target, USUAL};
+use super::{Bench, Sample, clients};
 use simurgh_bench_kit::frames;
 
 /// Bytes of each.
@@ -19,7 +19,7 @@ const LONG: usize = 9_000_000;
 const DEPTH: usize = 1_000;
 const WAIT_MAX: Duration = Duration::from_secs(15);
 
-/// What is said.
+/// What is published.
 struct Text {
     name: &'static str,
     /// JSON.
@@ -49,26 +49,26 @@ fn payload(text: &Text) -> [String; 2] {
 }
 
 fn attack(bench: &Bench<'_>, sample: &mut Sample, text: &Text) -> Result<()> {
-    let mut server = Served::start(bench, USUAL)?;
+    let mut target = Target::start(bench, USUAL)?;
     let name = text.name;
-    let room = server.room(Wire::V2, "long", Event::Chat);
-    let mut stream = crowd::joined(&room, 0)?;
+    let room = target.room(Serializer::V2, "long", Event::Chat);
+    let mut stream = clients::joined(&room, 0)?;
     stream.set_nonblocking(false)?;
     stream.set_read_timeout(Some(WAIT_MAX))?;
     stream.set_write_timeout(Some(WAIT_MAX))?;
-    let beats = Bystander::start(server.running.address, Habit::Heartbeat)?;
+    let beats = Probe::start(target.server.address, Activity::Heartbeat)?;
     std::thread::sleep(Duration::from_secs(1));
 
     let [payload, dense] = payload(text);
-    let said = room.said_text(&dense);
+    let broadcast = room.broadcast_text(&dense);
     let response = format!("{{\"msg\":{}}}", text.body);
     let messages = bench.options.size(20, 3);
     let begun = Instant::now();
     let mut outcome = Ok(());
     for number in 0..messages {
-        let frame = room.say_text(number, &payload);
-        let expected = [said.as_slice(), &room.answer_text(number, &response)];
-        outcome = spoken(&mut stream, &frame, &expected);
+        let frame = room.push_text(number, &payload);
+        let expected = [broadcast.as_slice(), &room.answer_text(number, &response)];
+        outcome = exchange(&mut stream, &frame, &expected);
         if outcome.is_err() {
             break;
         }
@@ -76,17 +76,17 @@ fn attack(bench: &Bench<'_>, sample: &mut Sample, text: &Text) -> Result<()> {
     let ended = Instant::now();
     let beats = beats.end()?;
     beats.put(sample, &format!("{name}_heartbeat"), begun, ended);
-    sample.put_some(format!("{name}_turn_cpu_ms"), server.turn_cpu_ms());
+    sample.put_some(format!("{name}_turn_cpu_ms"), target.turn_cpu_ms());
     sample
         .put(format!("{name}_ms_each"), (ended - begun).as_secs_f64() * 1e3 / f64::from(messages));
-    if let Some(ending) = server.ending()? {
+    if let Some(ending) = target.ending()? {
         sample.note(format!("{name}: the server ended: {ending}"));
     }
     outcome.with_context(|| name.to_owned())
 }
 
-/// Says one message and reads what comes of it: these texts, in whichever order, blanks aside.
-fn spoken(stream: &mut TcpStream, frame: &[u8], expected: &[&[u8]]) -> Result<()> {
+/// Sends one message and reads what comes of it: these texts, in whichever order, blanks aside.
+fn exchange(stream: &mut TcpStream, frame: &[u8], expected: &[&[u8]]) -> Result<()> {
     stream.write_all(frame).context("a long message is not taken")?;
     let mut left: Vec<&[u8]> = expected.to_vec();
     let mut input = Vec::new();

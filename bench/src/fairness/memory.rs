@@ -1,4 +1,4 @@
-//! The memory of the server while it is attacked, looked at every 20 ms by a thread of its own.
+//! The memory of the server while it is attacked, read every 20 ms by a thread of its own.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -10,11 +10,11 @@ use anyhow::Result;
 use simurgh_bench_kit::sys;
 
 const EVERY: Duration = Duration::from_millis(20);
-/// The longest that a look may go on: no row takes so long.
-const LOOKS_MAX: u32 = 50 * 60 * 60;
+/// How often it is read at most: no row takes so long.
+const READS_MAX: u32 = 50 * 60 * 60;
 
-/// Looks until it is dropped.
-pub(super) struct Watch {
+/// Reads it until it is dropped.
+pub(super) struct MemoryWatch {
     pid: u32,
     state: Arc<State>,
     thread: Option<JoinHandle<()>>,
@@ -29,13 +29,13 @@ struct State {
     is_over: AtomicBool,
 }
 
-impl Watch {
-    /// Looks at the memory of `pid` from now on.
+impl MemoryWatch {
+    /// Reads the memory of `pid` from now on.
     pub(super) fn start(pid: u32) -> Result<Self> {
         let state = Arc::new(State::default());
         let shared = Arc::clone(&state);
         let thread = thread::Builder::new().name("memory".into()).spawn(move || {
-            for _ in 0..LOOKS_MAX {
+            for _ in 0..READS_MAX {
                 // A server that has ended stays at what it last had.
                 let Ok((now, most)) = sys::resident_quickly(pid) else { return };
                 shared.most.fetch_max(now, Ordering::Relaxed);
@@ -56,17 +56,17 @@ impl Watch {
         Ok(now)
     }
 
-    /// Most resident bytes at any look since [`Watch::idle`], and by the kernel since the start.
+    /// Most resident bytes at any time since [`MemoryWatch::idle`], and by the kernel since the start.
     pub(super) fn most(&self) -> (u64, u64) {
         (self.state.most.load(Ordering::Relaxed), self.state.high_water.load(Ordering::Relaxed))
     }
 }
 
-impl Drop for Watch {
+impl Drop for MemoryWatch {
     fn drop(&mut self) {
         self.state.is_over.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {
-            // It sleeps for 20 ms at most, and has nothing to tell.
+            // It sleeps for 20 ms at most, and gives nothing back.
             let _ = thread.join();
         }
     }
@@ -80,7 +80,7 @@ mod tests {
 
     #[test]
     fn a_peak_is_seen_and_stays() {
-        let watch = Watch::start(std::process::id()).unwrap();
+        let watch = MemoryWatch::start(std::process::id()).unwrap();
         let idle = watch.idle().unwrap();
         let block = vec![1_u8; 64 << 20];
         let until = Instant::now() + Duration::from_secs(10);
@@ -96,7 +96,7 @@ mod tests {
 
     #[test]
     fn a_process_that_has_gone_is_no_error() {
-        let watch = Watch::start(u32::MAX).unwrap();
+        let watch = MemoryWatch::start(u32::MAX).unwrap();
         assert!(watch.idle().is_err());
         assert_eq!(watch.most(), (0, 0));
     }

@@ -6,18 +6,18 @@
 
 use simurgh_bench_kit::rounds::{Bench, Job, Sample, Suite};
 
-mod bystander;
-mod crowd;
+mod clients;
 mod cursors;
 mod flood;
 mod inbound;
 mod long;
 mod memory;
+mod messages;
+mod probe;
 mod server;
 mod silent;
 mod suspended;
 mod table;
-mod talk;
 
 /// The measurement.
 pub(crate) const SUITE: Suite = Suite {

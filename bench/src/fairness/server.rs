@@ -4,16 +4,16 @@ use std::fs;
 use std::rc::Rc;
 use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 
 use super::Bench;
-use super::crowd::{Crowd, Pace};
-use super::memory::Watch;
-use super::talk::{Event, Room, Wire};
-use simurgh_bench_kit::target::{Running, Target, metric, metric_sum};
+use super::clients::{Clients, Pace};
+use super::memory::MemoryWatch;
+use super::messages::{Event, Room, Serializer};
+use simurgh_bench_kit::target::{self, Server};
 
-/// The one place that says what is served. Channels that are declared may have large messages
-/// whatever the built-in chat allows; all else is as a server has it that was told nothing.
+/// What is served. Declared channels may have large messages whatever the built-in chat allows; all
+/// else is the default.
 const SETTINGS: &str = r#"
 frame_bytes_max = "10MB"
 message_bytes_max = "10MB"
@@ -47,7 +47,7 @@ const WIDE: u64 = 8 << 30;
 
 /// How a server is started.
 #[derive(Clone, Copy)]
-pub(super) struct How {
+pub(super) struct Setup {
     /// Shards, all on one core.
     pub(super) shards: u32,
     /// As the flag takes it.
@@ -57,60 +57,55 @@ pub(super) struct How {
 }
 
 /// One shard, and nobody is closed for being silent.
-pub(super) const USUAL: How = How { shards: 1, idle_timeout: "off", is_narrow: false };
+pub(super) const USUAL: Setup = Setup { shards: 1, idle_timeout: "off", is_narrow: false };
 
-/// A server that runs, and who watches its memory.
-pub(super) struct Served {
+/// A server that runs, and a watch of its memory.
+pub(super) struct Target {
     /// The process.
-    pub(super) running: Running,
+    pub(super) server: Server,
     /// Its memory.
-    pub(super) watch: Watch,
+    pub(super) memory: MemoryWatch,
 }
 
-impl Served {
+impl Target {
     /// A fresh process.
-    pub(super) fn start(bench: &Bench<'_>, how: How) -> Result<Self> {
+    pub(super) fn start(bench: &Bench<'_>, setup: Setup) -> Result<Self> {
         let settings = bench.scratch.join("simurgh.toml");
         fs::write(&settings, SETTINGS)?;
-        let target = Target::serve(&bench.program, how.shards, how.idle_timeout)?
+        let target = target::Target::serve(&bench.program, setup.shards, setup.idle_timeout)?
             .with_settings(&settings)
-            .within(if how.is_narrow { NARROW } else { WIDE });
-        let running = target.start(&bench.scratch.join("server-log"))?;
-        let watch = Watch::start(running.pid())?;
-        Ok(Self { running, watch })
+            .within(if setup.is_narrow { NARROW } else { WIDE });
+        let server = target.start(&bench.scratch.join("server-log"))?;
+        let memory = MemoryWatch::start(server.pid())?;
+        Ok(Self { server, memory })
     }
 
     /// A room there.
-    pub(super) fn room(&self, wire: Wire, name: &str, event: Event) -> Rc<Room> {
-        Rc::new(Room::new(self.running.address, wire, name, event))
-    }
-
-    /// A metric summed over all shards.
-    pub(super) fn sum(&self, name: &str) -> Result<f64> {
-        let lines = self.running.metrics()?;
-        metric_sum(&lines, name).with_context(|| format!("no {name} in /metrics"))
+    pub(super) fn room(&self, serializer: Serializer, name: &str, event: Event) -> Rc<Room> {
+        Rc::new(Room::new(self.server.address, serializer, name, event))
     }
 
     /// The longest turn of the first shard by its own CPU time, ms.
     pub(super) fn turn_cpu_ms(&self) -> Option<f64> {
-        let lines = self.running.metrics().ok()?;
         let name = "simurgh_shard_turn_cpu_max_seconds{shard=\"0\"}";
-        metric(&lines, name).map(|seconds| seconds * 1e3)
+        self.server.metric(name).ok().map(|seconds| seconds * 1e3)
     }
 
     /// How it ended, if it has; `None`: it runs.
     pub(super) fn ending(&mut self) -> Result<Option<String>> {
-        Ok(self.running.ending()?.map(|status| status.to_string()))
+        Ok(self.server.process.status()?.map(|status| status.to_string()))
     }
 
-    /// Somebody new comes, says something, and has to get the answer and what was said.
+    /// A new client comes, publishes something, and has to get the answer and its message.
     pub(super) fn serves_a_newcomer(&self) -> Result<()> {
-        let mut crowd = Crowd::new(|_| 64)?;
-        let room = self.room(Wire::V2, "newcomer", Event::Say);
-        let newcomer = crowd.join(&room, Pace::Reads)?;
-        crowd.say(newcomer, 0, 1);
-        let is_served = crowd.until(Duration::from_secs(10), |crowd| {
-            crowd.client(newcomer).is_some_and(|it| it.heard.said == 1 && it.heard.answered == 1)
+        let mut clients = Clients::new(|_| 64)?;
+        let room = self.room(Serializer::V2, "newcomer", Event::Say);
+        let newcomer = clients.join(&room, Pace::Reads)?;
+        clients.publish(newcomer, 0, 1);
+        let is_served = clients.until(Duration::from_secs(10), |clients| {
+            clients
+                .client(newcomer)
+                .is_some_and(|it| it.received.broadcasts == 1 && it.received.answered == 1)
         })?;
         ensure!(is_served, "a newcomer got no answer within 10 s");
         Ok(())

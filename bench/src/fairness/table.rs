@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 
-use super::talk::Wire;
+use super::messages::Serializer;
 use super::{cursors, flood, inbound, server, silent, suspended};
 use simurgh_bench_kit::rounds::Options;
 use simurgh_bench_kit::rounds::table::{Recipe, read};
@@ -17,7 +17,7 @@ fn mb(bytes: usize) -> f64 {
 
 pub(super) fn recipes(options: &Options) -> Result<Vec<Recipe>> {
     let members = options.size(cursors::SILENT, cursors::SILENT_SHORT);
-    let serializers = stats::per(Wire::ALL.len(), 1);
+    let serializers = stats::per(Serializer::ALL.len(), 1);
     let at_cursors = mb(cursors::LARGE + members * cursors::SMALL) * serializers + BESIDE_MB;
     let values = [
         ("{many}", options.size("100,000", "10,000").to_owned()),
@@ -48,7 +48,7 @@ mod tests {
 
     fn options(only: &[&str]) -> Options {
         let only = only.iter().map(|row| (*row).to_owned()).collect();
-        Options { only, runs: 1, short: false, server_bin: None, out: None }
+        Options { only, ..Options::default() }
     }
 
     fn sample(row: &'static str, figures: &[(&str, f64)]) -> Sample {

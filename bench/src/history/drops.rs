@@ -1,5 +1,5 @@
 //! Rows `drops` and `drops-nodes`: official clients that are cut off again and again, by resets and
-//! in silence, and how much of what is said they hear, of one server or of several nodes. They are
+//! in silence, and how many of the messages they get, of one server or of several nodes. They are
 //! JavaScript: drops.mjs runs them, with the harness of the end-to-end tests.
 
 use std::collections::BTreeMap;
@@ -8,7 +8,7 @@ use std::process::Stdio;
 
 use anyhow::{Context, Result, ensure};
 
-use simurgh_bench_kit::children;
+use simurgh_bench_kit::process;
 use simurgh_bench_kit::rounds::{Bench, Sample};
 
 /// The nodes of `drops-nodes`, of which one is killed.
@@ -29,7 +29,7 @@ fn run(bench: &Bench<'_>, sample: &mut Sample, arguments: &[&str]) -> Result<()>
         bench.program.display()
     );
     let directory = bench.program.parent().context("the server is in no directory")?;
-    let mut node = children::command(Path::new("node"), None, None)?;
+    let mut node = process::command(Path::new("node"), None, None)?;
     node.arg(script()).args(arguments).args(bench.options.short.then_some("--short"));
     node.env("SIMURGH_BIN_DIR", directory).env("SEED", sample.round.to_string());
     let done = node.stderr(Stdio::inherit()).output().context("node")?;

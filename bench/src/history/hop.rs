@@ -1,4 +1,4 @@
-//! Row `hop`: how much later a member hears itself, because what it says goes by way of another
+//! Row `hop`: how much later a member receives its own message, because it goes by way of another
 //! shard.
 
 use std::time::Instant;
@@ -6,11 +6,10 @@ use std::time::Instant;
 use anyhow::{Context, Result};
 
 use super::server;
-use simurgh_bench_kit::members::Clients;
-use simurgh_bench_kit::rounds::served::Served;
-use simurgh_bench_kit::rounds::{Bench, Sample};
+use simurgh_bench_kit::clients::Clients;
+use simurgh_bench_kit::rounds::{Bench, Sample, turn};
 use simurgh_bench_kit::stats;
-use simurgh_bench_kit::target::metric;
+use simurgh_bench_kit::target::{Server, metric};
 
 const SHARDS: u32 = 2;
 /// Topics that are tried: all at home on one of two shards would be one case in 65,536.
@@ -24,7 +23,7 @@ const KEPT: &str = "simurgh_history_kept_total";
 
 /// A member of its own server.
 struct Member {
-    served: Served,
+    server: Server,
     clients: Clients,
     topic: String,
     took_ms: Vec<f64>,
@@ -32,36 +31,36 @@ struct Member {
 
 impl Member {
     fn new(bench: &Bench<'_>, with: bool) -> Result<Self> {
-        let served = server::serve_with(bench, with, SHARDS)?;
-        let mut clients = served.clients()?;
+        let server = server::serve_with(bench, with, SHARDS)?;
+        let mut clients = server.clients()?;
         if with {
             server::opt_in(&mut clients);
         }
         clients.open(1)?;
-        Ok(Self { served, clients, topic: String::new(), took_ms: Vec::new() })
+        Ok(Self { server, clients, topic: String::new(), took_ms: Vec::new() })
     }
 
     fn join(&mut self, topic: &str) -> Result<()> {
         self.topic = topic.to_owned();
-        let before = self.clients.total.replies;
+        let before = self.clients.total().replies;
         self.clients.join(0, topic)?;
-        self.clients.until(|it| it.total.replies > before)
+        self.clients.until(|it| it.replies > before)
     }
 
-    /// Until it has heard itself, ms.
-    fn say(&mut self) -> Result<f64> {
-        let was = self.clients.total;
+    /// Until it has received its own message, ms.
+    fn publish(&mut self) -> Result<f64> {
+        let was = self.clients.total();
         let began = Instant::now();
-        self.clients.say(0, "3", &self.topic, "new:msg", &server::payload())?;
-        self.clients.until(|it| it.total.messages > was.messages)?;
+        self.clients.push(0, "3", &self.topic, "new:msg", &server::payload())?;
+        self.clients.until(|it| it.messages > was.messages)?;
         let took = began.elapsed().as_secs_f64() * 1e3;
-        self.clients.until(|it| it.total.replies > was.replies)?;
+        self.clients.until(|it| it.replies > was.replies)?;
         Ok(took)
     }
 
     /// A metric of each shard.
     fn by_shard(&self, name: &str) -> Result<Vec<f64>> {
-        let lines = self.served.running.metrics()?;
+        let lines = self.server.metrics()?;
         let of = |shard| metric(&lines, &format!("{name}{{shard=\"{shard}\"}}"));
         (0..SHARDS).map(|shard| of(shard).with_context(|| format!("no {name}"))).collect()
     }
@@ -74,11 +73,11 @@ impl Member {
     }
 
     /// Joins a topic that is at home on the other shard.
-    fn join_elsewhere(&mut self) -> Result<()> {
+    fn join_topic_of_other_shard(&mut self) -> Result<()> {
         for nth in 0..TOPICS {
             let (joins, kept) = (self.by_shard(JOINS)?, self.by_shard(KEPT)?);
             self.join(&format!("rooms:{nth}"))?;
-            self.say()?;
+            self.publish()?;
             if self.risen(JOINS, &joins)? != self.risen(KEPT, &kept)? {
                 return Ok(());
             }
@@ -89,15 +88,14 @@ impl Member {
 
 pub(super) fn run(bench: &Bench<'_>, sample: &mut Sample) -> Result<()> {
     let (mut without, mut with) = (Member::new(bench, false)?, Member::new(bench, true)?);
-    with.join_elsewhere()?;
+    with.join_topic_of_other_shard()?;
     without.join(&with.topic)?;
     let mut both = [without, with];
-    let blocks = if bench.options.short { BLOCKS / 4 } else { BLOCKS };
+    let blocks = bench.options.size(BLOCKS, BLOCKS / 4);
     for block in 0..blocks {
-        let turn = [0, 1, 1, 0].get(block % 4).copied().unwrap_or(0);
-        let member = both.get_mut(turn).context("there are two")?;
+        let member = both.get_mut(turn(block)).context("there are two")?;
         for _ in 0..BLOCK {
-            let took = member.say()?;
+            let took = member.publish()?;
             // The first of each warms up.
             if block > 1 {
                 member.took_ms.push(took);

@@ -5,11 +5,11 @@ use anyhow::{Result, ensure};
 
 use super::server::{self, CALM, USUAL};
 use simurgh_bench_kit::frames::BROADCAST_LEN;
-use simurgh_bench_kit::rounds::served::Served;
 use simurgh_bench_kit::rounds::{Bench, Sample};
 use simurgh_bench_kit::stats;
+use simurgh_bench_kit::target::Server;
 
-/// Messages of a topic: as many as are kept unless something else is said.
+/// Messages of a topic: as many as are kept by default.
 const MESSAGES: usize = 100;
 /// A history into which no message fits: its topics are numbered, and hold nothing.
 const NOTHING: &str = "history = { count = 1, bytes = 1, age = \"1h\" }";
@@ -18,65 +18,60 @@ const TOPIC_MEMBERS: usize = 1_000;
 /// Topics that each client joins: so many that what a server has once does not matter.
 const TOPICS: usize = 10;
 
-/// Both are far below 2⁵³.
-fn difference(one: u64, other: u64) -> f64 {
-    stats::per(one, 1) - stats::per(other, 1)
-}
-
 /// A message beside its payload, and a topic without any.
 pub(super) fn kept(bench: &Bench<'_>, sample: &mut Sample) -> Result<()> {
-    let (topics, empty) = if bench.options.short { (200, 20_000) } else { (2_000, 200_000) };
-    let served = server::serve(bench, USUAL, 1)?;
+    let (topics, empty) = bench.options.size((2_000, 200_000), (200, 20_000));
+    let server = server::serve(bench, USUAL, 1)?;
     let names = |from: usize, to: usize| -> Vec<String> {
         (from..to).map(|nth| format!("rooms:{nth}")).collect()
     };
     // What requests of this size take once is there after some.
     let (some, more) = (names(0, topics), names(topics, 2 * topics));
-    fill(&served, &some, MESSAGES)?;
-    let before = settled(&served)?;
-    fill(&served, &more, MESSAGES)?;
-    let after = settled(&served)?;
+    fill(&server, &some, MESSAGES)?;
+    let before = settled(&server)?;
+    fill(&server, &more, MESSAGES)?;
+    let after = settled(&server)?;
     let messages = stats::per(more.len() * MESSAGES, 1);
     let all = messages + stats::per(some.len() * MESSAGES, 1);
-    sample.put("kept_missing", all - served.sum("simurgh_history_messages")?);
+    sample.put("kept_missing", all - server.sum("simurgh_history_messages")?);
     let payload = stats::per(BROADCAST_LEN, 1);
-    sample.put("kept_message_bytes", difference(after, before) / messages - payload);
-    let said = served.sum("simurgh_history_bytes")? / all;
-    sample.put("kept_message_said_bytes", said - payload);
-    drop(served);
+    sample.put("kept_message_bytes", stats::difference(after, before) / messages - payload);
+    let counted = server.sum("simurgh_history_bytes")? / all;
+    sample.put("kept_message_said_bytes", counted - payload);
+    drop(server);
 
-    let served = server::serve(bench, NOTHING, 1)?;
+    let server = server::serve(bench, NOTHING, 1)?;
     let (some, more) = (names(0, empty / 2), names(empty / 2, empty));
-    fill(&served, &some, 1)?;
-    let before = settled(&served)?;
-    fill(&served, &more, 1)?;
-    let after = settled(&served)?;
-    sample.put("kept_topic_bytes", difference(after, before) / stats::per(more.len(), 1));
+    fill(&server, &some, 1)?;
+    let before = settled(&server)?;
+    fill(&server, &more, 1)?;
+    let after = settled(&server)?;
+    sample.put("kept_topic_bytes", stats::difference(after, before) / stats::per(more.len(), 1));
     let (topics, messages) =
-        (served.sum("simurgh_history_topics")?, served.sum("simurgh_history_messages")?);
+        (server.sum("simurgh_history_topics")?, server.sum("simurgh_history_messages")?);
     ensure!(messages <= 0.0, "{messages} messages are kept where none was to be");
     sample.put("kept_topics_missing", stats::per(empty, 1) - topics);
     Ok(())
 }
 
-/// Says so much on each of these topics.
-fn fill(served: &Served, topics: &[String], messages: usize) -> Result<()> {
+/// Publishes so many messages on each of these topics.
+fn fill(server: &Server, topics: &[String], messages: usize) -> Result<()> {
     for _ in 0..messages {
-        server::publish(served, topics.iter().map(String::as_str))?;
+        server.publish(topics.iter().cloned(), &server::payload())?;
     }
     Ok(())
 }
 
 /// Resident bytes once it is at rest.
-fn settled(served: &Served) -> Result<u64> {
+fn settled(server: &Server) -> Result<u64> {
     std::thread::sleep(CALM);
-    served.resident()
+    server.resident()
 }
 
 /// Bytes of each membership where there is no history, where there is one and nobody opts in, and
 /// where all do.
 pub(super) fn members(bench: &Bench<'_>, sample: &mut Sample) -> Result<()> {
-    let count = if bench.options.short { 3_000 } else { 15_000 };
+    let count = bench.options.size(15_000, 3_000);
     let without = membership(bench, count, "", false)?;
     let unused = membership(bench, count, USUAL, false)?;
     let opted = membership(bench, count, USUAL, true)?;
@@ -90,21 +85,21 @@ pub(super) fn members(bench: &Bench<'_>, sample: &mut Sample) -> Result<()> {
 fn membership(bench: &Bench<'_>, count: usize, history: &str, opts_in: bool) -> Result<f64> {
     let topic =
         |round: usize| move |index: usize| format!("rooms:{round}-{}", index / TOPIC_MEMBERS);
-    let served = server::serve(bench, history, 1)?;
-    let mut clients = served.clients()?;
+    let server = server::serve(bench, history, 1)?;
+    let mut clients = server.clients()?;
     if opts_in {
         server::opt_in(&mut clients);
     }
     clients.open(count)?;
     clients.join_all(topic(0))?;
     clients.rest(CALM)?;
-    let some = served.resident()?;
+    let some = server.resident()?;
     for round in 1..TOPICS {
         clients.join_all(topic(round))?;
     }
     clients.rest(CALM)?;
-    let all = served.resident()?;
+    let all = server.resident()?;
     let resumed = if opts_in { u64::try_from(count * TOPICS)? } else { 0 };
-    ensure!(clients.total.resumed == resumed, "{} opted in", clients.total.resumed);
-    Ok(difference(all, some) / stats::per(count * (TOPICS - 1), 1))
+    ensure!(clients.total().resumed == resumed, "{} opted in", clients.total().resumed);
+    Ok(stats::difference(all, some) / stats::per(count * (TOPICS - 1), 1))
 }

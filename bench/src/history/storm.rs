@@ -5,13 +5,13 @@ use std::collections::HashMap;
 use std::rc::Rc;
 use std::time::Instant;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 
 use super::server::{self, CALM, QUIET, TOPIC};
 use super::{Pair, order};
-use simurgh_bench_kit::members::Clients;
-use simurgh_bench_kit::rounds::served::Served;
+use simurgh_bench_kit::clients::Clients;
 use simurgh_bench_kit::rounds::{Bench, Sample};
+use simurgh_bench_kit::target::Server;
 use simurgh_bench_kit::{stats, sys};
 
 /// What each has missed.
@@ -83,14 +83,8 @@ fn measured(bench: &Bench<'_>, storm: &Storm, name: &str, sample: &mut Sample) -
         took.push(with, came.took_ms);
         rise.push(with, stats::per(came.rise, 1_000_000));
     }
-    let (with, without) = cpu.medians()?;
-    sample.put(format!("{name}_us"), with);
-    sample.put(format!("{name}_without_us"), without);
-    sample.put(format!("{name}_ratio"), with / without);
-    let (with, without) = took.medians()?;
-    sample.put(format!("{name}_last_ms"), with);
-    sample.put(format!("{name}_last_without_ms"), without);
-    sample.put(format!("{name}_last_ratio"), with / without);
+    sample.put_both(name, "us", cpu.medians()?);
+    sample.put_both(&format!("{name}_last"), "ms", took.medians()?);
     let (with, without) = rise.medians()?;
     sample.put(format!("{name}_rise_mb"), with);
     sample.put(format!("{name}_above_mb"), with - without);
@@ -98,10 +92,10 @@ fn measured(bench: &Bench<'_>, storm: &Storm, name: &str, sample: &mut Sample) -
 }
 
 fn comes_back(bench: &Bench<'_>, storm: &Storm, with: bool, is_alone: bool) -> Result<Came> {
-    let served = server::serve_with(bench, with, 1)?;
-    let mut clients = served.clients()?;
+    let server = server::serve_with(bench, with, 1)?;
+    let mut clients = server.clients()?;
     if with {
-        let since = missed(&served, &storm.topics)?;
+        let since = missed(&server, &storm.topics)?;
         let topic = storm.topic();
         server::resume(&mut clients, move |index| since.get(&topic(index)).cloned());
     }
@@ -109,52 +103,47 @@ fn comes_back(bench: &Bench<'_>, storm: &Storm, with: bool, is_alone: bool) -> R
         clients.open(storm.count)?;
     }
     clients.rest(CALM)?;
-    sys::forget_peak(served.running.pid())?;
-    let (resident, _) = sys::resident_quickly(served.running.pid())?;
-    let writes = served.sum("simurgh_writes_total")?;
+    sys::forget_peak(server.pid())?;
+    let (resident, _) = sys::resident_quickly(server.pid())?;
+    let writes = server.sum("simurgh_writes_total")?;
     // Asking for a metric is a write, too.
-    let asking = served.sum("simurgh_writes_total")? - writes;
-    let (before, began) = (served.cpu()?, Instant::now());
+    let asking = server.sum("simurgh_writes_total")? - writes;
+    let (before, began) = (server.cpu()?, Instant::now());
     match is_alone {
         true => clients.join_all(storm.topic())?,
         false => clients.open_and_join(storm.count, storm.topic())?,
     }
     let messages = if with { storm.count * MISSED } else { 0 };
     let all = u64::try_from(messages)?;
-    clients.until(|it| it.total.messages >= all)?;
+    clients.until(|it| it.messages >= all)?;
     let took_ms = began.elapsed().as_secs_f64() * 1e3;
     clients.rest(QUIET)?;
-    let cpu_ns = served.spent(&before)?;
-    let (_, most) = sys::resident_quickly(served.running.pid())?;
-    let writes = served.sum("simurgh_writes_total")? - writes - 2.0 * asking;
-    check(&served, &clients, storm.count, with)?;
+    let cpu_ns = server.spent(&before)?;
+    let (_, most) = sys::resident_quickly(server.pid())?;
+    let writes = server.sum("simurgh_writes_total")? - writes - 2.0 * asking;
+    check(&server, &clients, storm.count, with)?;
     Ok(Came { cpu_ns, took_ms, rise: most.saturating_sub(resident), writes })
 }
 
-/// Publishes what will have been missed, and says behind which position it is on each topic.
-fn missed(served: &Served, topics: &[String]) -> Result<HashMap<String, String>> {
-    let mut since = HashMap::new();
-    for (topic, position) in
-        topics.iter().zip(server::publish(served, topics.iter().map(String::as_str))?)
-    {
-        since.insert(topic.clone(), position.context("a message is not kept")?);
-    }
+/// Publishes what will have been missed; behind which position it is on each topic.
+fn missed(server: &Server, topics: &[String]) -> Result<HashMap<String, String>> {
+    let since = topics.iter().cloned().zip(server::publish(server, topics)?).collect();
     for _ in 0..MISSED {
-        let kept = server::publish(served, topics.iter().map(String::as_str))?;
-        ensure!(kept.iter().all(Option::is_some), "a message is not kept");
+        server::publish(server, topics)?;
     }
     Ok(since)
 }
 
 /// Each has got what it missed, neither more nor less.
-fn check(served: &Served, clients: &Clients, count: usize, with: bool) -> Result<()> {
+fn check(server: &Server, clients: &Clients, count: usize, with: bool) -> Result<()> {
     let each = if with { u32::try_from(MISSED)? } else { 0 };
-    let wrong = clients.members().filter(|it| it.messages != each || it.replies != 1).count();
+    let wrong =
+        clients.members().iter().filter(|it| it.messages != each || it.replies != 1).count();
     ensure!(wrong == 0, "{wrong} of {count} have not got what they missed");
     let resumed = if with { u64::try_from(count)? } else { 0 };
-    ensure!(clients.total.resumed == resumed, "{} of {resumed} resumed", clients.total.resumed);
+    ensure!(clients.total().resumed == resumed, "{} of {resumed} resumed", clients.total().resumed);
     match with {
-        true => server::check_resumed(served, count, count * MISSED),
+        true => server::check_resumed(server, count, count * MISSED),
         false => Ok(()),
     }
 }

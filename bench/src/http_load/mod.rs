@@ -9,11 +9,11 @@ use anyhow::{Result, ensure};
 use serde::Serialize;
 
 use self::tools::Tool;
-use crate::flags::{at_least, number};
+use simurgh_bench_kit::flags::{Paths, at_least, number};
 use simurgh_bench_kit::nginx::{self, Nginx, Site};
 use simurgh_bench_kit::rounds::{check_machine, program, scratch};
 use simurgh_bench_kit::target::SERVER_CORE;
-use simurgh_bench_kit::{report, stats};
+use simurgh_bench_kit::{stats, sys};
 
 mod table;
 mod tools;
@@ -37,12 +37,9 @@ pub(crate) struct Options {
     /// wrk
     #[arg(long, value_name = "PATH", default_value = "/usr/bin/wrk")]
     pub(crate) wrk: PathBuf,
-    /// The simurgh binary; default: beside this one
-    #[arg(long, value_name = "PATH")]
-    pub(crate) server_bin: Option<PathBuf>,
-    /// Where the raw runs go; default: bench/runs/<date>-<machine>
-    #[arg(long, value_name = "DIR")]
-    pub(crate) out: Option<PathBuf>,
+    /// Where programs and figures are.
+    #[command(flatten)]
+    pub(crate) paths: Paths,
 }
 
 /// The files that are asked for: their names, their sizes in bytes.
@@ -65,7 +62,7 @@ struct Sample {
 /// Measures, prints and keeps it. A missed limit is only shown; a run that broke off is an error.
 pub(crate) fn run(options: &Options) -> Result<()> {
     check_machine(0)?;
-    let simurgh = program(options.server_bin.as_deref(), "simurgh")?;
+    let simurgh = program(options.paths.server_bin.as_deref(), "simurgh")?;
     for program in [&simurgh, &options.wrk, &options.nginx] {
         ensure!(program.is_file(), "{} is not there", program.display());
     }
@@ -73,12 +70,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     let measured = rounds(options, &simurgh, &scratch);
     fs::remove_dir_all(&scratch)?;
     let samples = measured?;
-    let rows = table::rows(&samples);
-    println!("{}", table::text(&rows));
-    let out = options.out.clone().unwrap_or_else(report::default_out);
-    let path = table::write(&out, options, &samples, &rows)?;
-    println!("raw runs: {}", path.display());
-    Ok(())
+    table::publish(options, &samples)
 }
 
 fn rounds(options: &Options, simurgh: &Path, scratch: &Path) -> Result<Vec<Sample>> {
@@ -88,7 +80,7 @@ fn rounds(options: &Options, simurgh: &Path, scratch: &Path) -> Result<Vec<Sampl
     }
     let site = Site { program: options.nginx.clone(), ..Site::new(scratch, Some(SERVER_CORE)) };
     let nginx = Nginx::start(&site)?;
-    let server_cpu = || Ok::<_, anyhow::Error>(stats::per(nginx.children.cpu_ns()?, 1_000_000_000));
+    let server_cpu = || Ok::<_, anyhow::Error>(stats::per(nginx.cpu_ns()?, 1_000_000_000));
     let mut samples = Vec::new();
     let jobs = FILES.iter().flat_map(|(file, _)| {
         options.connections.iter().map(move |connections| (*file, *connections))
@@ -108,10 +100,10 @@ fn rounds(options: &Options, simurgh: &Path, scratch: &Path) -> Result<Vec<Sampl
                     time: Duration::from_secs(if round == 0 { 1 } else { options.seconds }),
                     scratch,
                 };
-                let before = (server_cpu()?, simurgh_bench_kit::sys::machine_ticks());
+                let before = (server_cpu()?, sys::machine_ticks());
                 let figures = tools::run(tool, program, &job)?;
                 let server_cpu_s = server_cpu()? - before.0;
-                let ticks = simurgh_bench_kit::sys::machine_ticks();
+                let ticks = sys::machine_ticks();
                 let busy = (ticks.0 + ticks.1).saturating_sub(before.1.0 + before.1.1);
                 let ours = server_cpu_s + figures.cpu_s;
                 let others = (stats::per(busy, 100) - ours) / figures.seconds;

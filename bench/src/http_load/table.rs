@@ -1,8 +1,5 @@
 //! From the runs to the table, and to the raw file that is kept.
 
-use std::fmt::Write as _;
-use std::path::{Path, PathBuf};
-
 use anyhow::Result;
 use serde::Serialize;
 use serde_json::json;
@@ -13,7 +10,7 @@ use simurgh_bench_kit::{report, stats};
 
 /// One line: a figure of both tools for one file and one number of connections.
 #[derive(Serialize)]
-pub(super) struct Row {
+struct Row {
     file: &'static str,
     connections: usize,
     measure: &'static str,
@@ -64,7 +61,7 @@ fn per_second(figures: &Figures) -> f64 {
 }
 
 /// The rows of all jobs.
-pub(super) fn rows(samples: &[Sample]) -> Vec<Row> {
+fn rows(samples: &[Sample]) -> Vec<Row> {
     let mut jobs: Vec<(&'static str, usize)> = Vec::new();
     for sample in samples {
         if !jobs.contains(&(sample.file, sample.connections)) {
@@ -93,45 +90,42 @@ pub(super) fn rows(samples: &[Sample]) -> Vec<Row> {
 }
 
 /// The table.
-pub(super) fn text(rows: &[Row]) -> String {
-    let mut text = "| file | connections | measure | wrk | simurgh load http | ÷ wrk | must reach \
-                    | ok? |\n|---|---|---|---|---|---|---|---|\n"
-        .to_owned();
-    for row in rows {
+fn text(rows: &[Row]) -> String {
+    let cells = |row: &Row| {
         let bytes = FILES.iter().find(|(name, _)| *name == row.file).map_or(0, |file| file.1);
-        let _ = writeln!(
-            text,
-            "| {bytes} B | {} | {} | {} | {} | {} | {} | {} |",
-            row.connections,
-            row.measure,
+        vec![
+            format!("{bytes} B"),
+            row.connections.to_string(),
+            row.measure.to_owned(),
             spread(&row.wrk, 1),
             spread(&row.simurgh, 1),
             spread(&row.ratio, 3),
-            row.must.unwrap_or("–"),
-            row.reached.map_or("", |reached| if reached { "yes" } else { "**NO**" })
-        );
-    }
-    text
+            row.must.unwrap_or("–").to_owned(),
+            report::verdict(row.reached, false, "**NO**").to_owned(),
+        ]
+    };
+    let head = [
+        "file",
+        "connections",
+        "measure",
+        "wrk",
+        "simurgh load http",
+        "÷ wrk",
+        "must reach",
+        "ok?",
+    ];
+    report::table(&head, rows.iter().map(cells))
 }
 
-/// Median, lowest and highest.
+/// Median, lowest and highest; large ones without digits behind the point.
 fn spread(values: &[f64], digits: usize) -> String {
     let digits = if values.iter().any(|value| *value >= 1000.0) { 0 } else { digits };
-    if values.is_empty() {
-        return "–".to_owned();
-    }
-    let number = |value: Option<f64>| value.map_or("–".to_owned(), |it| format!("{it:.digits$}"));
-    let (least, most) = (stats::quantile(values, 0.0), stats::quantile(values, 1.0));
-    format!("{} ({}–{})", number(stats::median(values)), number(least), number(most))
+    report::cell(values, digits, "")
 }
 
-/// Keeps everything; returns where.
-pub(super) fn write(
-    out: &Path,
-    options: &Options,
-    samples: &[Sample],
-    rows: &[Row],
-) -> Result<PathBuf> {
+/// Prints the table, and keeps it with all figures.
+pub(super) fn publish(options: &Options, samples: &[Sample]) -> Result<()> {
+    let rows = rows(samples);
     let connections: Vec<String> = options.connections.iter().map(usize::to_string).collect();
     let command = format!(
         "simurgh-bench http-load --runs {} --seconds {} --connections {}",
@@ -146,7 +140,7 @@ pub(super) fn write(
         ("table", json!(rows)),
         ("samples", json!(samples)),
     ];
-    report::keep(out, "issue6-http-load", fields, &text(rows))
+    report::publish(options.paths.out.as_deref(), "issue6-http-load", fields, &text(&rows))
 }
 
 #[cfg(test)]

@@ -1,18 +1,18 @@
-//! wrk and `simurgh load http`, each told the same, on the client's core.
+//! wrk and `simurgh load http`, each with the same job, on the client's core.
 
 use std::ffi::OsString;
 use std::fs;
 use std::path::Path;
 use std::process::Stdio;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeValLike;
 use serde::Serialize;
 use serde_json::Value;
 
-use simurgh_bench_kit::children;
+use simurgh_bench_kit::process::{self, Process};
 use simurgh_bench_kit::stats;
 use simurgh_bench_kit::target::CLIENT_CORE;
 use simurgh_bench_kit::wrk;
@@ -52,7 +52,7 @@ pub(super) struct Job<'a> {
     pub(super) scratch: &'a Path,
 }
 
-/// What a tool says of its run, and what the run cost.
+/// What a tool reports of its run, and what the run cost.
 #[derive(Debug, Default, PartialEq, Serialize)]
 pub(super) struct Figures {
     /// Answers.
@@ -84,26 +84,12 @@ pub(super) fn run(tool: Tool, program: &Path, job: &Job<'_>) -> Result<Figures> 
     words.extend(["-t1".into(), connections.into(), format!("-d{time}s").into()]);
     words.push(job.url.clone().into());
     let before = children_cpu()?;
-    let mut child = children::command(program, Some(CLIENT_CORE), None)?
-        .args(&words)
-        .stdout(Stdio::piped())
-        .stderr(Stdio::null())
-        .spawn()
-        .with_context(|| format!("start {}", program.display()))?;
-    let deadline = Instant::now() + job.time + Duration::from_secs(20);
-    // What it prints is far less than a pipe holds.
-    while child.try_wait()?.is_none() {
-        if Instant::now() > deadline {
-            child.kill()?;
-            child.wait()?;
-            bail!("{} does not come to an end", tool.name());
-        }
-        std::thread::sleep(Duration::from_millis(10));
-    }
+    let mut command = process::command(program, Some(CLIENT_CORE), None)?;
+    let process = Process::with_output(command.args(&words).stderr(Stdio::null()))?;
+    let ended = process.finish(job.time + Duration::from_secs(20));
+    let (status, text) = ended.with_context(|| tool.name())?;
     let cpu_s = children_cpu()? - before;
-    let output = child.wait_with_output()?;
-    ensure!(output.status.success(), "{} failed: {}", tool.name(), output.status);
-    let text = String::from_utf8_lossy(&output.stdout);
+    ensure!(status.success(), "{} failed: {status}", tool.name());
     ensure!(!text.contains("Socket errors"), "{} had errors:\n{text}", tool.name());
     let figures = match tool {
         Tool::Wrk => of_wrk(&text, job.time).with_context(|| format!("not wrk's form:\n{text}")),
@@ -136,17 +122,17 @@ fn of_json(run: &Value) -> Result<Figures> {
 }
 
 fn of_wrk(text: &str, time: Duration) -> Option<Figures> {
-    let said = wrk::parse(text)?;
-    let (requests, rate) = (said.requests as f64, said.requests_per_s);
+    let measured = wrk::parse(text)?;
+    let (requests, rate) = (measured.requests as f64, measured.requests_per_s);
     // It rounds the time to a hundredth of a second, but not the rate.
     let seconds = if rate > 0.0 { requests / rate } else { time.as_secs_f64() };
     Some(Figures {
         requests,
         seconds,
-        mean_us: said.mean_us,
-        p50_us: said.p50_us,
-        p90_us: said.p90_us,
-        p99_us: said.p99_us,
+        mean_us: measured.mean_us,
+        p50_us: measured.p50_us,
+        p90_us: measured.p90_us,
+        p99_us: measured.p99_us,
         measured_p99_us: None,
         cpu_s: 0.0,
     })

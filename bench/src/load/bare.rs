@@ -14,11 +14,10 @@ use anyhow::{Context, Result, bail};
 use clap::ArgAction;
 use rustix::event::epoll::{self, CreateFlags, Event, EventFlags};
 use rustix::io::Errno;
-use rustix::net::SendFlags;
-use simurgh_bench_kit::net;
 
-use crate::flags::{milliseconds, number};
-use simurgh_bench_kit::fleet::Script;
+use simurgh_bench_kit::clients::Script;
+use simurgh_bench_kit::flags::{milliseconds, number};
+use simurgh_bench_kit::net::{self, send_all};
 use simurgh_bench_kit::{frames, stats, sys};
 
 /// What the bare client is to do.
@@ -55,6 +54,15 @@ pub(crate) struct Bare {
     /// How many messages
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = number::<u32>)]
     pub(crate) messages: u32,
+}
+
+impl Bare {
+    /// Clients that come at this rate, join and stay; nobody says anything.
+    pub(crate) fn new(server: SocketAddrV4, users: usize, rate: u32) -> Self {
+        let (wait, pause) = (Duration::ZERO, Duration::ZERO);
+        let (first, hold, join, say, messages) = (0, None, true, 0, 0);
+        Self { server, users, rate, wait, first, pause, hold, join, say, messages }
+    }
 }
 
 /// One forgotten ends by itself.
@@ -114,7 +122,10 @@ pub(crate) fn run(plan: &Bare) -> Result<()> {
         }
         client.leave(now);
         let opened = client.sockets.len();
-        if opened == plan.users && plan.hold.is_some() && client.leaving.is_empty() && client.idle()
+        if opened == plan.users
+            && plan.hold.is_some()
+            && client.leaving.is_empty()
+            && client.is_empty()
         {
             return Ok(());
         }
@@ -152,7 +163,7 @@ impl Client {
         let Some((Some(socket), state)) = self.sockets.get_mut(index) else { return Ok(()) };
         if *state == State::Connecting {
             *state = State::Upgrading;
-            return send(socket, &self.script.upgrade);
+            return send_all(socket, &self.script.upgrade);
         }
         let count = match rustix::io::read(&*socket, &mut *self.buf) {
             Ok(count) => count,
@@ -165,7 +176,7 @@ impl Client {
         match *state {
             State::Upgrading if self.plan.join => {
                 *state = State::Joining;
-                send(socket, &self.script.join)?;
+                send_all(socket, &self.script.join)?;
             }
             State::Upgrading | State::Joining => {
                 *state = State::In;
@@ -188,16 +199,15 @@ impl Client {
         }
     }
 
-    /// Whether nobody is there any more.
-    fn idle(&self) -> bool {
+    /// Whether all have left.
+    fn is_empty(&self) -> bool {
         self.sockets.iter().all(|(socket, _)| socket.is_none())
     }
 
     fn say(&self, number: u32) -> Result<()> {
-        let mut frame = Vec::new();
-        frames::masked(frames::TEXT, message(number).as_bytes(), &mut frame);
         let first = self.sockets.first().and_then(|(socket, _)| socket.as_ref());
-        send(first.context("the first client is gone")?, &frame)
+        let first = first.context("the first client is gone")?;
+        send_all(first, &frames::text(message(number).as_bytes()))
     }
 }
 
@@ -206,34 +216,16 @@ fn message(number: u32) -> String {
     format!(r#"["1","{number}","rooms:lobby","new:msg",{{"body":"{number:044}"}}]"#)
 }
 
-fn send(socket: &OwnedFd, bytes: &[u8]) -> Result<()> {
-    match rustix::net::send(socket, bytes, SendFlags::NOSIGNAL) {
-        Ok(count) if count == bytes.len() => Ok(()),
-        Ok(count) => bail!("only {count} of {} bytes were taken", bytes.len()),
-        Err(error) => bail!("send: {error}"),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::load::plain::Plain;
+    use crate::load::own_server::OwnServer;
 
     #[test]
     fn clients_come_at_their_rate_and_leave() {
-        let server = Plain::start(None).unwrap();
-        let plan = Bare {
-            server: server.address,
-            users: 50,
-            rate: 200,
-            wait: Duration::ZERO,
-            first: 0,
-            pause: Duration::ZERO,
-            hold: Some(Duration::from_millis(20)),
-            join: true,
-            say: 0,
-            messages: 0,
-        };
+        let server = OwnServer::start(None).unwrap();
+        let hold = Some(Duration::from_millis(20));
+        let plan = Bare { hold, ..Bare::new(server.address, 50, 200) };
         let begun = Instant::now();
         run(&plan).unwrap();
         let took = begun.elapsed();

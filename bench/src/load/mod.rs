@@ -12,23 +12,22 @@ use serde::Serialize;
 use serde_json::Value;
 
 use self::tools::{Kit, Tool};
-use crate::flags::{at_least, number};
+use simurgh_bench_kit::flags::{Paths, at_least, number};
 use simurgh_bench_kit::rounds::{check_machine, leave, program, scratch};
-use simurgh_bench_kit::sys::Kernel;
+use simurgh_bench_kit::sys::{self, Kernel};
 use simurgh_bench_kit::target::Target;
-use simurgh_bench_kit::{report, sys};
 
 pub(crate) use self::bare::Bare;
 
 pub(crate) mod bare;
-mod frames_in;
-mod held;
-pub(crate) mod plain;
+mod broadcasts;
+pub(crate) mod own_server;
 mod process;
 mod scenario;
 mod table;
 mod timing;
 mod tools;
+mod users;
 
 /// What `--only` takes.
 pub(crate) const ROWS: [&str; 8] =
@@ -58,12 +57,9 @@ pub(crate) struct Options {
     /// A tenth of the users and of the time: to see whether all works, not for figures
     #[arg(long)]
     pub(crate) quick: bool,
-    /// The binary under test, which is also the server; default: beside this one
-    #[arg(long, value_name = "PATH")]
-    pub(crate) server_bin: Option<PathBuf>,
-    /// Where the raw runs go; default: bench/runs/<date>-<machine>
-    #[arg(long, value_name = "DIR")]
-    pub(crate) out: Option<PathBuf>,
+    /// The binary under test is also the server.
+    #[command(flatten)]
+    pub(crate) paths: Paths,
 }
 
 impl Options {
@@ -105,6 +101,12 @@ impl Sample {
     fn note(&mut self, note: impl Into<String>) {
         self.notes.push(note.into());
     }
+
+    fn note_vanished(&mut self, threads: usize) {
+        if threads > 0 {
+            self.note(format!("{threads} threads ended meanwhile: CPU understated"));
+        }
+    }
 }
 
 /// What all rows need.
@@ -122,12 +124,12 @@ type Job = fn(&Bench<'_>, &mut Sample) -> Result<()>;
 /// The jobs in their order: the rows that each is for, and who can do it.
 const JOBS: [(&str, &[&str], &[Tool], Job); 9] = [
     ("start", &["start"], &Tool::ALL, timing::start),
-    ("connect", &["connect"], &Tool::ALL, held::connect),
-    ("memory", &["memory"], &Tool::ALL, held::memory),
-    ("idle", &["idle"], &[Tool::Tsung, Tool::Simurgh], held::idle),
-    ("broadcast", &["broadcast"], &Tool::ALL, frames_in::broadcast),
-    ("stamp-rooms", &["stamp"], &[Tool::Simurgh], frames_in::stamp_rooms),
-    ("stamp-room", &["stamp"], &[Tool::Simurgh], frames_in::stamp_room),
+    ("connect", &["connect"], &Tool::ALL, users::connect),
+    ("memory", &["memory"], &Tool::ALL, users::memory),
+    ("idle", &["idle"], &[Tool::Tsung, Tool::Simurgh], users::idle),
+    ("broadcast", &["broadcast"], &Tool::ALL, broadcasts::broadcast),
+    ("stamp-rooms", &["stamp"], &[Tool::Simurgh], broadcasts::stamp_rooms),
+    ("stamp-room", &["stamp"], &[Tool::Simurgh], broadcasts::stamp_room),
     ("arrivals", &["arrivals"], &Tool::ALL, timing::arrivals),
     ("stall", &["stall"], &[Tool::Tsung, Tool::Simurgh], timing::stall),
 ];
@@ -135,7 +137,7 @@ const JOBS: [(&str, &[&str], &[Tool], Job); 9] = [
 /// Measures, prints and keeps it. A missed limit is only shown; a run that broke off is an error.
 pub(crate) fn run(options: &Options) -> Result<()> {
     check_machine(options.users)?;
-    let simurgh = program(options.server_bin.as_deref(), "simurgh")?;
+    let simurgh = program(options.paths.server_bin.as_deref(), "simurgh")?;
     let tsung = (options.tsung != "off").then(|| PathBuf::from(&options.tsung));
     if let Some(tsung) = &tsung {
         ensure!(tsung.is_file(), "{} is not there; --tsung off does without", tsung.display());
@@ -158,11 +160,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
             }
         }
     }
-    let rows = table::rows(options, &samples);
-    println!("{}{}", table::text(&rows), table::remarks(&samples));
-    let out = options.out.clone().unwrap_or_else(report::default_out);
-    let path = table::write(&out, options, &samples, &rows)?;
-    println!("raw runs: {}", path.display());
+    table::publish(options, &samples)?;
     let faults = samples.iter().filter(|sample| sample.fault.is_some()).count();
     leave(&scratch, faults)?;
     // What Tsung could not do is a result.

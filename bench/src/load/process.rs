@@ -5,7 +5,7 @@
 //! all. So each is started with a mark in its environment, which its descendants inherit, and by
 //! which they are found: their CPU time to be counted, and their process to be killed.
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use std::fs::{self, File};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -16,7 +16,9 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use rustix::process::{Pid, Signal};
 
+use simurgh_bench_kit::process;
 use simurgh_bench_kit::sys::{self, Cpu};
+use simurgh_bench_kit::wait;
 
 const MARK: &str = "SIMURGH_BENCH_TOOL";
 static NEXT: AtomicU32 = AtomicU32::new(0);
@@ -55,11 +57,7 @@ impl Process {
         let log = File::options().create(true).append(true).open(start.log)?;
         let mut command = match start.core {
             None => Command::new(start.program),
-            Some(core) => {
-                let mut command = Command::new(std::env::current_exe().context("own path")?);
-                command.args(["exec", "--core", &core.to_string(), "--"]).arg(start.program);
-                command
-            }
+            Some(core) => process::command(start.program, Some(core), None)?,
         };
         command
             .args(&start.arguments)
@@ -114,14 +112,8 @@ impl Process {
 
     /// Waits until it ends by itself.
     pub(super) fn wait(&mut self, within: Duration) -> Result<()> {
-        let deadline = Instant::now() + within;
-        while self.ended().is_none() {
-            if Instant::now() > deadline {
-                bail!("the load generator did not end within {within:?}");
-            }
-            thread::sleep(Duration::from_millis(20));
-        }
-        Ok(())
+        let poll = Duration::from_millis(20);
+        wait::until("the load generator ends", within, poll, || Ok(self.ended().is_some()))
     }
 }
 
@@ -217,11 +209,6 @@ impl Memory {
     }
 }
 
-/// Words of a command line.
-pub(super) fn words<T: AsRef<OsStr>>(words: &[T]) -> Vec<OsString> {
-    words.iter().map(|word| word.as_ref().to_owned()).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -230,7 +217,7 @@ mod tests {
         let home = std::env::temp_dir();
         Process::start(Start {
             program: Path::new("/bin/sh"),
-            arguments: words(&["-c", script]),
+            arguments: ["-c", script].map(OsString::from).to_vec(),
             core: None,
             log: Path::new("/dev/null"),
             worker,

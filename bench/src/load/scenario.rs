@@ -70,10 +70,10 @@ pub(super) fn arrival_seconds(users: usize, rate: u32) -> u64 {
     milliseconds(users, rate).div_ceil(1000)
 }
 
-/// One who speaks in `rooms:lobby`, and those who listen.
+/// Messages of one member of `rooms:lobby`.
 #[derive(Clone, Copy)]
-pub(super) struct Talk {
-    /// All members, the speaker among them.
+pub(super) struct Messages {
+    /// All members, the publisher among them.
     pub(super) members: usize,
     /// Messages per second.
     pub(super) rate: u32,
@@ -81,17 +81,17 @@ pub(super) struct Talk {
     pub(super) messages: u32,
 }
 
-/// Members come, then the one who speaks, three seconds before the first word.
-pub(super) fn talk(server: SocketAddrV4, talk: Talk) -> String {
-    let listeners = talk.members.saturating_sub(1);
-    let every = 1_000_000 / talk.rate.max(1);
+/// Members come, then the publisher, three seconds before its first message.
+pub(super) fn broadcasts(server: SocketAddrV4, plan: Messages) -> String {
+    let listeners = plan.members.saturating_sub(1);
+    let every = 1_000_000 / plan.rate.max(1);
     let words = format!(
         "{JOIN}{{ receive = \"3s\" }},\n{{ loop = {}, every = \"{every}us\", steps = [{{ push = \
          \"new:msg\", payload = {{ body = \"{{{{stamp}}}}\" }}, reply = false }}] }},\n\
          {{ receive = \"end\" }},",
-        talk.messages
+        plan.messages
     );
-    let length = 7 + talk.messages.div_ceil(talk.rate.max(1));
+    let length = 7 + plan.messages.div_ceil(plan.rate.max(1));
     format!(
         "{}{}{}{}{}{}{}",
         toml(server, 1, ""),
@@ -104,7 +104,7 @@ pub(super) fn talk(server: SocketAddrV4, talk: Talk) -> String {
     )
 }
 
-/// Rooms of ten in which all speak: `rate` messages per second in all, evenly, for `seconds`.
+/// Rooms of ten in which all publish: `rate` messages per second in all, evenly, for `seconds`.
 pub(super) fn rooms(server: SocketAddrV4, members: usize, rate: u32, seconds: u32) -> String {
     let count = members / ROOM;
     let names: Vec<String> = (0..count).map(|room| format!("\"{room}\"")).collect();
@@ -214,11 +214,8 @@ pub(super) fn tsung_session(name: &str, probability: u32, steps: &str) -> String
 /// Connect and join as the others do: V2 in a text frame.
 pub(super) fn tsung_join() -> String {
     let path = "/socket/websocket?vsn=2.0.0";
-    format!(
-        "{}{}",
-        tsung_connect(path),
-        tsung_message(r#"["1","1","rooms:lobby","phx_join",{"user":"b"}]"#, "parse")
-    )
+    let join = r#"["1","1","rooms:lobby","phx_join",{"user":"b"}]"#;
+    tsung_connect(path) + &tsung_message(join, "parse")
 }
 
 /// A connect of Tsung.

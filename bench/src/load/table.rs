@@ -1,7 +1,6 @@
 //! From the figures of all runs to the table, and to the raw file that is kept.
 
 use std::fmt::Write as _;
-use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 use serde::Serialize;
@@ -9,183 +8,27 @@ use serde_json::json;
 
 use super::tools::Tool;
 use super::{Options, Sample, timing};
+use simurgh_bench_kit::rounds::table::{Limit, Recipe, read};
 use simurgh_bench_kit::{report, stats};
 
 /// What Tsung was measured to take once where it could not be measured (12 nodes).
 const PUBLISHED_START_S: f64 = 3.0;
 
-/// What has to be reached.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-#[serde(rename_all = "snake_case")]
-enum Limit {
-    AtLeast(f64),
-    AtMost(f64),
-    /// Of the absolute value.
-    Within(f64),
-}
-
-impl Limit {
-    fn reached(self, value: f64) -> bool {
-        match self {
-            Self::AtLeast(limit) => value >= limit,
-            Self::AtMost(limit) => value <= limit,
-            Self::Within(limit) => value.abs() <= limit,
+/// The lines of the table.
+fn recipes(options: &Options) -> Result<Vec<Recipe>> {
+    let mut all = Vec::new();
+    for block in include_str!("table.txt").split("\n\n") {
+        let rates = if block.contains("{rate}") { timing::rates(options) } else { &[0] };
+        for rate in rates {
+            all.extend(read(block, &[("{rate}", rate.to_string())])?);
         }
     }
-
-    fn text(self, unit: &str) -> String {
-        let text = match self {
-            Self::AtLeast(limit) => format!("≥ {limit} {unit}"),
-            Self::AtMost(limit) => format!("≤ {limit} {unit}"),
-            Self::Within(limit) => format!("± {limit} {unit}"),
-        };
-        text.trim_end().to_owned()
-    }
-}
-
-/// How a row is made.
-struct Recipe {
-    row: &'static str,
-    measure: String,
-    /// Name of Simurgh's figure.
-    figure: String,
-    /// Name of the others' figure, if it is not the same.
-    others: Option<String>,
-    unit: &'static str,
-    digits: usize,
-    limit: Option<Limit>,
-}
-
-fn recipe(row: &'static str, measure: &str, figure: &str, unit: &'static str) -> Recipe {
-    let (measure, figure) = (measure.to_owned(), figure.to_owned());
-    Recipe { row, measure, figure, others: None, unit, digits: 0, limit: None }
-}
-
-impl Recipe {
-    fn limit(self, limit: Limit) -> Self {
-        Self { limit: Some(limit), ..self }
-    }
-
-    fn digits(self, digits: usize) -> Self {
-        Self { digits, ..self }
-    }
-
-    fn others(self, figure: &str) -> Self {
-        Self { others: Some(figure.to_owned()), ..self }
-    }
-}
-
-fn recipes(options: &Options) -> Vec<Recipe> {
-    use Limit::AtMost;
-    let mut all = costs();
-    for rate in timing::rates(options) {
-        all.extend(rates(*rate));
-    }
-    all.extend(times());
-    all.extend([
-        recipe("idle", "idle CPU per 65 s, 15,000 with 30 s think times", "idle CPU s", "s")
-            .digits(3)
-            .limit(AtMost(0.1)),
-        recipe("start", "start to first connection, 100 workers (Tsung: 12)", "start s", "s")
-            .digits(3)
-            .limit(AtMost(0.3)),
-    ]);
-    all
-}
-
-/// What users and frames cost.
-fn costs() -> Vec<Recipe> {
-    use Limit::{AtLeast, AtMost};
-    vec![
-        recipe("connect", "connect+upgrade+join per client CPU second", "connect per CPU s", "/s")
-            .limit(AtLeast(20_000.0)),
-        recipe("connect", "users that came per second meanwhile", "connect per s", "/s"),
-        recipe(
-            "memory",
-            "user-space bytes per held client (Simurgh: 100,000, others: 15,000)",
-            "memory bytes per client",
-            "B",
-        )
-        .limit(AtMost(128.0)),
-        recipe("memory", "base: resident without users", "memory base MB", "MB")
-            .digits(1)
-            .limit(AtMost(20.0)),
-        recipe(
-            "memory",
-            "base in use: all but clients x their bytes",
-            "memory base in use MB",
-            "MB",
-        )
-        .digits(1)
-        .limit(AtMost(20.0)),
-        recipe("memory", "resident with all held", "memory held MB", "MB").digits(1),
-        recipe("memory", "clients held", "memory clients", ""),
-        recipe(
-            "broadcast",
-            "broadcast frames received, stamped, recorded per CPU second",
-            "broadcast frames per CPU s",
-            "/s",
-        )
-        .limit(AtLeast(150_000.0)),
-        recipe("broadcast", "frames per second meanwhile", "broadcast frames per s", "/s"),
-    ]
-}
-
-/// Arrivals at one rate.
-fn rates(rate: u32) -> [Recipe; 5] {
-    use Limit::{AtMost, Within};
-    let even = |what: &str| format!("arrivals even {rate}/s {what}");
-    let poisson = |what: &str| format!("arrivals poisson {rate}/s {what}");
-    let measure = |what: &str| format!("{rate}/s for 10 s{what}");
-    [
-        recipe("arrivals", &measure(", even: off by"), &even("off %"), "%")
-            .digits(2)
-            .limit(Within(0.5)),
-        recipe("arrivals", &measure(", even: late by > 10 ms"), &even("late %"), "%")
-            .digits(3)
-            .limit(AtMost(0.5)),
-        recipe("arrivals", &measure(", Poisson: off by"), &poisson("off σ"), "σ")
-            .digits(2)
-            .limit(Within(3.0)),
-        recipe("arrivals", &measure(", Poisson: late by > 10 ms"), &poisson("late %"), "%")
-            .digits(3)
-            .limit(AtMost(0.5)),
-        recipe("arrivals", &measure(", Poisson: off by"), &poisson("off %"), "%").digits(2),
-    ]
-}
-
-/// How right the times are that are shown.
-fn times() -> Vec<Recipe> {
-    use Limit::{AtLeast, AtMost};
-    let mut all = Vec::new();
-    // No limit for bursts: what waits in line there is the other frames of the burst.
-    for (shape, words, limit) in [
-        ("rooms", "5,000 messages/s × 10", Some(AtMost(100.0))),
-        ("room", "in bursts: 50 messages/s × 1,000", None),
-    ] {
-        let name = |value: &str| format!("stamp {shape} {value} µs");
-        let p99 = recipe("stamp", &format!("stamp error p99, {words}"), &name("p99"), "µs");
-        all.push(Recipe { limit, ..p99 });
-        all.push(recipe("stamp", "its median", &name("p50"), "µs"));
-    }
-    for (shape, words) in [("asks", "one user, 50 requests/s"), ("requests", "50 users/s")] {
-        let name = |value: &str| format!("stall {shape} {value} s");
-        all.extend([
-            recipe("stall", &format!("server stalls 5 s, {words}: max"), &name("max"), "s")
-                .digits(2)
-                .limit(AtLeast(4.9)),
-            recipe("stall", "its p90; of Tsung, that has none, the mean", &name("p90"), "s")
-                .others(&name("mean"))
-                .digits(2)
-                .limit(AtLeast(4.0)),
-        ]);
-    }
-    all
+    Ok(all)
 }
 
 /// One line of the table.
 #[derive(Debug, Serialize)]
-pub(super) struct Row {
+struct Row {
     measure: String,
     unit: &'static str,
     bare: Vec<f64>,
@@ -204,9 +47,10 @@ pub(super) struct Row {
 }
 
 /// The rows that were asked for.
-pub(super) fn rows(options: &Options, samples: &[Sample]) -> Vec<Row> {
-    let wanted = recipes(options).into_iter().filter(|recipe| options.wants(recipe.row));
-    wanted.map(|recipe| row(&recipe, samples)).filter(Row::has_any).collect()
+fn rows(options: &Options, samples: &[Sample]) -> Result<Vec<Row>> {
+    let wanted = recipes(options)?.into_iter().filter(|recipe| options.wants(recipe.row));
+    let rows = wanted.map(|recipe| row(&recipe, samples));
+    Ok(rows.filter(|row| !(row.bare.is_empty() && row.simurgh.is_empty())).collect())
 }
 
 fn row(recipe: &Recipe, samples: &[Sample]) -> Row {
@@ -247,39 +91,28 @@ fn row(recipe: &Recipe, samples: &[Sample]) -> Row {
     }
 }
 
-impl Row {
-    fn has_any(&self) -> bool {
-        !(self.bare.is_empty() && self.simurgh.is_empty())
-    }
-}
-
 /// The table in Markdown: medians, with the lowest and the highest run behind them.
-pub(super) fn text(rows: &[Row]) -> String {
-    let mut text = String::from(
-        "| measure | bare | Tsung | Simurgh | ÷ bare | ÷ Tsung | must reach | ok? |\n\
-         |---|---|---|---|---|---|---|---|\n",
-    );
-    for row in rows {
+fn text(rows: &[Row]) -> String {
+    let cells = |row: &Row| {
         let cell = |values: &[f64]| report::cell(values, row.digits, row.unit);
         let ratio = |values: &[f64]| stats::median(values).map_or("–".to_owned(), short);
-        let reached = report::verdict(row.reached, row.limit.is_some(), "**NO**");
         let tsung = match row.published {
             true => format!("{PUBLISHED_START_S} s (published)"),
             false => cell(&row.tsung),
         };
-        // Writing to a string cannot fail.
-        let _ = writeln!(
-            text,
-            "| {} | {} | {tsung} | {} | {} | {} | {} | {reached} |",
-            row.measure,
+        vec![
+            row.measure.clone(),
             cell(&row.bare),
+            tsung,
             cell(&row.simurgh),
             ratio(&row.to_bare),
             ratio(&row.to_tsung),
             row.limit.map_or("–".to_owned(), |limit| limit.text(row.unit)),
-        );
-    }
-    text
+            report::verdict(row.reached, row.limit.is_some(), "**NO**").to_owned(),
+        ]
+    };
+    let head = ["measure", "bare", "Tsung", "Simurgh", "÷ bare", "÷ Tsung", "must reach", "ok?"];
+    report::table(&head, rows.iter().map(cells))
 }
 
 /// A ratio with as many digits as say something.
@@ -292,7 +125,7 @@ fn short(value: f64) -> String {
 }
 
 /// What does not fit into the table: the machine's load, notes, and what broke off.
-pub(super) fn remarks(samples: &[Sample]) -> String {
+fn remarks(samples: &[Sample]) -> String {
     let mut text = String::from("\n");
     let loads: Vec<f64> = samples.iter().map(|sample| sample.load_average).collect();
     if let Some(load) = stats::median(&loads) {
@@ -313,20 +146,17 @@ pub(super) fn remarks(samples: &[Sample]) -> String {
     text
 }
 
-/// Writes the raw file, and the table beside it; returns the raw file's path.
-pub(super) fn write(
-    out: &Path,
-    options: &Options,
-    samples: &[Sample],
-    rows: &[Row],
-) -> Result<PathBuf> {
+/// Prints the table, and keeps it with all figures.
+pub(super) fn publish(options: &Options, samples: &[Sample]) -> Result<()> {
+    let rows = rows(options, samples)?;
     let fields = [
         ("command", json!(command(options))),
         ("order", json!("in each round: bare, tsung, simurgh; ratios within a round")),
         ("table", json!(rows)),
         ("samples", json!(samples)),
     ];
-    report::keep(out, "issue3", fields, &format!("{}{}", text(rows), remarks(samples)))
+    let text = text(&rows) + &remarks(samples);
+    report::publish(options.paths.out.as_deref(), "issue3", fields, &text)
 }
 
 /// The command line without paths: what is committed names no machine's directories.
@@ -380,7 +210,7 @@ mod tests {
             sample(Tool::Bare, 2, name, 20_000.0),
             sample(Tool::Simurgh, 2, name, 15_000.0),
         ];
-        let rows = rows(&options(), &samples);
+        let rows = rows(&options(), &samples).unwrap();
         assert_eq!(rows[0].to_bare, [0.5, 0.75]);
         assert_eq!(rows[0].to_tsung, [10.0]);
         assert_eq!(rows[0].reached, Some(false), "the median is 17,500");
@@ -393,20 +223,20 @@ mod tests {
         let name = "arrivals even 100/s off %";
         for (value, ok) in [(-0.6, false), (-0.4, true), (0.5, true), (0.51, false)] {
             let samples = [sample(Tool::Simurgh, 1, name, value)];
-            assert_eq!(rows(&options(), &samples)[0].reached, Some(ok), "{value}");
+            assert_eq!(rows(&options(), &samples).unwrap()[0].reached, Some(ok), "{value}");
         }
     }
 
     #[test]
     fn what_tsung_was_said_to_take_is_marked() {
         let samples = [sample(Tool::Simurgh, 1, "start s", 0.2)];
-        let text = text(&rows(&options(), &samples));
+        let text = text(&rows(&options(), &samples).unwrap());
         assert!(text.contains("3 s (published)") && text.contains("| yes |"), "{text}");
     }
 
     #[test]
     fn all_rows_have_recipes() {
-        let recipes = recipes(&options());
+        let recipes = recipes(&options()).unwrap();
         for row in super::super::ROWS {
             assert!(recipes.iter().any(|recipe| recipe.row == row), "{row}");
         }

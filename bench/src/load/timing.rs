@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 
 use super::bare::Bare;
-use super::frames_in::ended;
-use super::plain::{Plain, Stall};
+use super::broadcasts::ended;
+use super::own_server::{OwnServer, Stall};
 use super::scenario;
 use super::tools::{Job, Tool};
 use super::{Bench, Options, Sample};
@@ -43,7 +43,7 @@ pub(super) fn arrivals(bench: &Bench<'_>, sample: &mut Sample) -> Result<()> {
 }
 
 fn arrive(bench: &Bench<'_>, sample: &mut Sample, rate: u32, poisson: bool) -> Result<()> {
-    let server = Plain::start(None)?;
+    let server = OwnServer::start(None)?;
     let asked = usize::try_from(rate * SECONDS)?;
     let mut work = bench.kit.start(&arrivals_job(sample, server.address, rate, poisson))?;
     let name = |what: &str| {
@@ -62,7 +62,7 @@ fn arrive(bench: &Bench<'_>, sample: &mut Sample, rate: u32, poisson: bool) -> R
     } else {
         until_all_came(&server, &mut work.process, asked)?;
     }
-    work.forget();
+    work.end();
     let times = server.finish()?.accepted;
     let first = times.first().copied().context("nobody came")?;
     let end = first + Duration::from_secs(u64::from(SECONDS));
@@ -83,33 +83,22 @@ fn arrive(bench: &Bench<'_>, sample: &mut Sample, rate: u32, poisson: bool) -> R
 fn arrivals_job(sample: &Sample, server: SocketAddrV4, rate: u32, poisson: bool) -> Job {
     match sample.tool {
         Tool::Simurgh => Job::toml(scenario::arrivals(server, rate, poisson, sample.round)),
-        Tool::Bare => Job::Bare(Bare {
-            server,
-            users: usize::try_from(rate * SECONDS).unwrap_or(usize::MAX),
-            rate,
-            wait: Duration::ZERO,
-            first: 0,
-            pause: Duration::ZERO,
-            hold: Some(Duration::from_millis(200)),
-            join: false,
-            say: 0,
-            messages: 0,
-        }),
+        Tool::Bare => {
+            let users = usize::try_from(rate * SECONDS).unwrap_or(usize::MAX);
+            let hold = Some(Duration::from_millis(200));
+            Job::Bare(Bare { hold, join: false, ..Bare::new(server, users, rate) })
+        }
         Tool::Tsung => {
-            let steps = format!("{}{}", scenario::tsung_connect("/"), scenario::tsung_think(0.2));
-            Job::Tsung(scenario::tsung(
-                server,
-                &scenario::one_node(),
-                &scenario::tsung_phase(1, u64::from(SECONDS), rate, 1_000_000, ""),
-                &scenario::tsung_session("guest", 100, &steps),
-            ))
+            let steps = scenario::tsung_connect("/") + &scenario::tsung_think(0.2);
+            let load = scenario::tsung_phase(1, u64::from(SECONDS), rate, 1_000_000, "");
+            Job::tsung(server, &load, &scenario::tsung_session("guest", 100, &steps))
         }
     }
 }
 
 /// Until it ends, or all have come, or nobody has come for a while.
 fn until_all_came(
-    server: &Plain,
+    server: &OwnServer,
     process: &mut super::process::Process,
     asked: usize,
 ) -> Result<()> {
@@ -119,9 +108,9 @@ fn until_all_came(
         if now > seen {
             (seen, changed) = (now, Instant::now());
         }
-        let patience = Duration::from_secs(if seen == 0 { 20 } else { 3 });
+        let wait_max = Duration::from_secs(if seen == 0 { 20 } else { 3 });
         // Arrivals at random may be more than were asked for, so all do not end it by themselves.
-        if process.ended().is_some() || changed.elapsed() > patience {
+        if process.ended().is_some() || changed.elapsed() > wait_max {
             break;
         }
         thread::sleep(Duration::from_millis(50));
@@ -134,7 +123,7 @@ fn until_all_came(
 /// and again, once for a new user with each request.
 pub(super) fn stall(bench: &Bench<'_>, sample: &mut Sample) -> Result<()> {
     for (shape, metric) in [("asks", "message"), ("requests", "http")] {
-        let server = Plain::start(Some(STALL))?;
+        let server = OwnServer::start(Some(STALL))?;
         let job = match (sample.tool, shape) {
             (Tool::Simurgh, "asks") => Job::toml(scenario::asks(server.address)),
             (Tool::Simurgh, _) => Job::toml(scenario::requests(server.address)),
@@ -162,7 +151,7 @@ pub(super) fn stall(bench: &Bench<'_>, sample: &mut Sample) -> Result<()> {
             sample.put(format!("stall {shape} mean s"), mean / 1e3);
             sample.put(format!("stall {shape} count"), *count);
         }
-        work.forget();
+        work.end();
         let answered = server.finish()?.answered;
         ensure!(answered >= STALL.at, "only {answered} requests came: the server never stopped");
     }
@@ -170,26 +159,17 @@ pub(super) fn stall(bench: &Bench<'_>, sample: &mut Sample) -> Result<()> {
 }
 
 fn tsung_asks(server: SocketAddrV4) -> Job {
-    let ask =
-        format!("{}{}", scenario::tsung_message("hello", "parse"), scenario::tsung_think(0.02));
-    let steps = format!("{}{}", scenario::tsung_connect("/"), scenario::tsung_loop(500, &ask));
-    Job::Tsung(scenario::tsung(
-        server,
-        &scenario::one_node(),
-        &scenario::tsung_phase(1, 2, 10, 1, ""),
-        &scenario::tsung_session("asker", 100, &steps),
-    ))
+    let ask = scenario::tsung_message("hello", "parse") + &scenario::tsung_think(0.02);
+    let steps = scenario::tsung_connect("/") + &scenario::tsung_loop(500, &ask);
+    let load = scenario::tsung_phase(1, 2, 10, 1, "");
+    Job::tsung(server, &load, &scenario::tsung_session("asker", 100, &steps))
 }
 
 fn tsung_requests(server: SocketAddrV4) -> Job {
     let steps = "<request><http url=\"/\" method=\"GET\" version=\"1.1\"/></request>";
     let session = scenario::tsung_session("visitor", 100, steps);
-    Job::Tsung(scenario::tsung(
-        server,
-        &scenario::one_node(),
-        &scenario::tsung_phase(1, u64::from(SECONDS), 50, 500, ""),
-        &session.replace("ts_websocket", "ts_http"),
-    ))
+    let load = scenario::tsung_phase(1, u64::from(SECONDS), 50, 500, "");
+    Job::tsung(server, &load, &session.replace("ts_websocket", "ts_http"))
 }
 
 /// `start`: from the start of the program to its first connection.
@@ -207,13 +187,9 @@ pub(super) fn start(bench: &Bench<'_>, sample: &mut Sample) -> Result<()> {
             let host = std::fs::read_to_string("/proc/sys/kernel/hostname")?;
             let client =
                 format!("<client host=\"{}\" cpu=\"12\" maxusers=\"64000\"/>", host.trim());
-            let steps = scenario::tsung_connect("/");
-            Job::Tsung(scenario::tsung(
-                server,
-                &client,
-                &scenario::tsung_phase(1, u64::from(SECONDS), 1_000, 100_000, ""),
-                &scenario::tsung_session("guest", 100, &steps),
-            ))
+            let load = scenario::tsung_phase(1, u64::from(SECONDS), 1_000, 100_000, "");
+            let session = scenario::tsung_session("guest", 100, &scenario::tsung_connect("/"));
+            Job::Tsung(scenario::tsung(server, &client, &load, &session))
         }
     };
     let mut work = bench.kit.start_on(&job, None)?;
@@ -227,6 +203,6 @@ pub(super) fn start(bench: &Bench<'_>, sample: &mut Sample) -> Result<()> {
         thread::sleep(Duration::from_micros(200));
     };
     sample.put("start s", took.as_secs_f64());
-    work.forget();
+    work.end();
     Ok(())
 }

@@ -3,7 +3,8 @@
 
 use std::ffi::OsString;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::net::SocketAddrV4;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
@@ -11,7 +12,8 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::bare::Bare;
-use super::process::{Process, Start, words};
+use super::process::{Process, Start};
+use super::scenario;
 use simurgh_bench_kit::target::CLIENT_CORE;
 
 /// A load generator.
@@ -63,6 +65,11 @@ impl Job {
     /// A scenario in TOML for one worker.
     pub(super) fn toml(text: String) -> Self {
         Self::Simurgh { text, kind: "toml", flags: Vec::new(), workers: 1 }
+    }
+
+    /// Sessions for Tsung, from one node.
+    pub(super) fn tsung(server: SocketAddrV4, load: &str, sessions: &str) -> Self {
+        Self::Tsung(scenario::tsung(server, &scenario::one_node(), load, sessions))
     }
 
     /// The same with so many workers.
@@ -117,28 +124,36 @@ impl Kit {
         let dir = (0..).map(|number| self.scratch.join(number.to_string())).find(|p| !p.exists());
         let dir = dir.context("no directory is free")?;
         fs::create_dir_all(&dir).with_context(|| format!("make {}", dir.display()))?;
-        let own = std::env::current_exe().context("own path")?;
         let (program, arguments, worker) = match job {
-            Job::Bare(bare) => (own.as_path(), bare_words(bare), None),
+            Job::Bare(bare) => (std::env::current_exe().context("own path")?, words(bare), None),
             Job::Tsung(text) => {
-                let program = self.tsung.as_deref().context("Tsung does not take part")?;
-                (program, tsung_words(&dir, text)?, Some("beam.smp"))
+                let program = self.tsung.clone().context("Tsung does not take part")?;
+                let file = dir.join("job.xml");
+                fs::write(&file, text)?;
+                let mut words = vec!["-n".into(), "-f".into(), file.into_os_string()];
+                words.extend(["-l".into(), dir.join("out").into(), "start".into()]);
+                (program, words, Some("beam.smp"))
             }
             Job::Simurgh { text, kind, flags, workers } => {
-                let mut words = simurgh_words(&dir, text, kind, *workers)?;
-                words.extend(core.map(|core| OsString::from(format!("--cores={core}"))));
+                let file = dir.join("job").with_extension(kind);
+                fs::write(&file, text)?;
+                let mut words: Vec<OsString> = vec!["load".into(), file.into()];
+                words.extend(["--out".into(), dir.join("out").into()]);
+                words.extend(["--dashboard", "off", "--quiet"].map(OsString::from));
+                words.push(format!("--workers={workers}").into());
+                words.extend(core.map(|core| format!("--cores={core}").into()));
                 words.extend(flags.iter().map(OsString::from));
-                (self.simurgh.as_path(), words, None)
+                (self.simurgh.clone(), words, None)
             }
         };
-        let log = dir.join("log");
-        let home = &self.scratch;
+        let (log, home, program) = (dir.join("log"), &self.scratch, &program);
         let start = Start { program, arguments, core, log: &log, worker, home };
         Ok(AtWork { process: Process::start(start)?, dir })
     }
 }
 
-fn bare_words(bare: &Bare) -> Vec<OsString> {
+/// The command line of the bare client.
+fn words(bare: &Bare) -> Vec<OsString> {
     let ms = |time: Duration| time.as_millis().to_string();
     let mut all = vec![
         "bare".to_owned(),
@@ -153,30 +168,7 @@ fn bare_words(bare: &Bare) -> Vec<OsString> {
         format!("--messages={}", bare.messages),
     ];
     all.extend(bare.hold.map(|hold| format!("--hold-ms={}", ms(hold))));
-    words(&all)
-}
-
-fn tsung_words(dir: &Path, text: &str) -> Result<Vec<OsString>> {
-    let file = dir.join("job.xml");
-    fs::write(&file, text)?;
-    let mut all = words(&["-n", "-f"]);
-    all.push(file.into());
-    all.push("-l".into());
-    all.push(dir.join("out").into());
-    all.push("start".into());
-    Ok(all)
-}
-
-fn simurgh_words(dir: &Path, text: &str, kind: &str, workers: u32) -> Result<Vec<OsString>> {
-    let file = dir.join("job").with_extension(kind);
-    fs::write(&file, text)?;
-    let mut all = words(&["load"]);
-    all.push(file.into());
-    all.push("--out".into());
-    all.push(dir.join("out").into());
-    all.extend(words(&["--dashboard", "off", "--quiet"]));
-    all.push(format!("--workers={workers}").into());
-    Ok(all)
+    all.into_iter().map(OsString::from).collect()
 }
 
 impl AtWork {
@@ -202,8 +194,8 @@ impl AtWork {
         Some(line.split_whitespace().flat_map(str::parse).collect())
     }
 
-    /// How long its directory's name is not wanted any more.
-    pub(super) fn forget(self) {
+    /// Ends it, and removes its directory.
+    pub(super) fn end(self) {
         drop(self.process);
         // What is left lies in the directory of temporary files.
         let _ = fs::remove_dir_all(self.dir);
@@ -273,7 +265,7 @@ mod tests {
             say: 4,
             messages: 11,
         };
-        let parsed = crate::args::parse(bare_words(&bare)).unwrap();
+        let parsed = crate::args::parse(words(&bare)).unwrap();
         assert_eq!(parsed, crate::args::Command::Bare(bare));
     }
 }

@@ -1,12 +1,13 @@
 //! `wrk` asks a server.
 
 use std::path::Path;
+use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 
 use super::serve::Server;
-use simurgh_bench_kit::children;
-use simurgh_bench_kit::wrk::{self, Said};
+use simurgh_bench_kit::process::{self, Process};
+use simurgh_bench_kit::wrk::{self, Measured};
 
 /// Has `connections` ask in a closed loop for so many seconds.
 pub(crate) fn ask(
@@ -14,17 +15,13 @@ pub(crate) fn ask(
     connections: u32,
     seconds: u32,
     core: Option<usize>,
-) -> Result<Said> {
-    let mut command = children::command(Path::new("wrk"), core, None)?;
+) -> Result<Measured> {
+    let mut command = process::command(Path::new("wrk"), core, None)?;
     command.args(["-t1", "--latency", "--timeout", "10s"]);
     command.args([format!("-c{connections}"), format!("-d{seconds}s")]);
     command.arg(format!("http://{}/", server.address));
-    let output = command.output().context("start wrk")?;
-    let text = String::from_utf8_lossy(&output.stdout);
-    ensure!(
-        output.status.success(),
-        "wrk (Debian's package of that name): {}{text}",
-        String::from_utf8_lossy(&output.stderr)
-    );
-    wrk::parse(&text).with_context(|| format!("wrk said something else than expected:\n{text}"))
+    let within = Duration::from_secs(u64::from(seconds) + 30);
+    let (status, text) = Process::with_output(&mut command)?.finish(within)?;
+    ensure!(status.success(), "wrk (Debian's package of that name): {status}: {text}");
+    wrk::parse(&text).with_context(|| format!("wrk printed something unexpected:\n{text}"))
 }

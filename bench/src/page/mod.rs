@@ -7,15 +7,15 @@
 //! ```
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::Path;
 use std::thread;
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use serde::Serialize;
 
-use crate::flags::{at_least, number};
-use simurgh_bench_kit::rounds::{check_machine, program};
+use simurgh_bench_kit::flags::{Paths, at_least, number};
+use simurgh_bench_kit::rounds::{check_machine, program, scratch};
 use simurgh_bench_kit::stats;
 use simurgh_bench_kit::target::CLIENT_CORE;
 
@@ -24,7 +24,7 @@ mod report;
 mod serve;
 
 use serve::{Kind, Server};
-use simurgh_bench_kit::wrk::Said;
+use simurgh_bench_kit::wrk::Measured;
 
 /// How many connections ask at once; a row of the table each.
 const CONNECTIONS: [u32; 6] = [1, 2, 4, 8, 16, 32];
@@ -44,12 +44,9 @@ pub(crate) struct Options {
     #[arg(long = "cores", value_name = "1|2", default_value = "1",
         value_parser = is_shared, action = clap::ArgAction::Set)]
     pub(crate) is_shared: bool,
-    /// The server under test; default: beside this binary
-    #[arg(long, value_name = "PATH")]
-    pub(crate) server_bin: Option<PathBuf>,
-    /// Where the raw runs go; default: bench/runs/<date>-<machine>
-    #[arg(long, value_name = "DIR")]
-    pub(crate) out: Option<PathBuf>,
+    /// Where programs and figures are.
+    #[command(flatten)]
+    pub(crate) paths: Paths,
 }
 
 fn is_shared(cores: &str) -> Result<bool, String> {
@@ -67,7 +64,7 @@ pub(crate) struct Figures {
     pub(crate) requests: u64,
     pub(crate) server_cpu_us: f64,
     #[serde(flatten)]
-    pub(crate) timed: Said,
+    pub(crate) timed: Measured,
 }
 
 impl Figures {
@@ -94,20 +91,15 @@ pub(crate) struct Sizes {
 /// nginx and the page in turn; prints and keeps the result.
 pub(crate) fn run(options: &Options) -> Result<()> {
     check_machine(0)?;
-    let page = program(options.server_bin.as_deref(), "hello_page")?;
+    let page = program(options.paths.server_bin.as_deref(), "hello_page")?;
     ensure!(page.is_file(), "{} is not there: cargo build --release -p hello_page", page.display());
     let page = page.canonicalize()?;
-    let directory = std::env::temp_dir().join(format!("simurgh-bench-page-{}", std::process::id()));
-    fs::create_dir_all(&directory)?;
+    let directory = scratch()?;
     let measured = measure(options, &page, &directory);
     // What is left behind there is of no use to anybody.
     let _ = fs::remove_dir_all(&directory);
     let (figures, sizes, config) = measured?;
-    let rows = report::rows(&figures);
-    let text = report::text(&rows, &figures, &sizes, options);
-    println!("{text}");
-    let path = report::write(options, &figures, &rows, &sizes, &config, &text)?;
-    println!("raw runs: {}", path.display());
+    report::publish(options, &figures, &sizes, &config)?;
     let wrong: u64 = figures.iter().map(|it| it.timed.errors).sum();
     ensure!(wrong == 0, "{wrong} answers were not 200, or did not come: no figures");
     Ok(())
@@ -115,8 +107,8 @@ pub(crate) fn run(options: &Options) -> Result<()> {
 
 fn measure(
     options: &Options,
-    page: &std::path::Path,
-    directory: &std::path::Path,
+    page: &Path,
+    directory: &Path,
 ) -> Result<(Vec<Figures>, Sizes, String)> {
     let hello = Kind::Page { program: page.to_owned() };
     let sample = Server::start(&hello, options.is_shared)?.response()?;

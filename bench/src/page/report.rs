@@ -1,13 +1,11 @@
 //! From the figures of all runs to the table, and to the raw file that is kept.
 
-use std::fmt::Write as _;
-use std::path::PathBuf;
-
 use anyhow::Result;
 use serde::Serialize;
 use serde_json::json;
 
 use super::{CONNECTIONS, Figures, Options, Sizes};
+use simurgh_bench_kit::wrk::Measured;
 use simurgh_bench_kit::{report, stats};
 
 /// Requests per CPU second, of nginx's: at least.
@@ -19,7 +17,7 @@ const SPREAD_MAX: f64 = 1.2;
 
 /// One number of connections: each list a run, in their order.
 #[derive(Debug, Serialize)]
-pub(crate) struct Row {
+struct Row {
     connections: u32,
     nginx_cpu_us: Vec<f64>,
     page_cpu_us: Vec<f64>,
@@ -31,7 +29,7 @@ pub(crate) struct Row {
     spread_ratio: Vec<f64>,
 }
 
-pub(crate) fn rows(figures: &[Figures]) -> Vec<Row> {
+fn rows(figures: &[Figures]) -> Vec<Row> {
     CONNECTIONS
         .into_iter()
         .map(|connections| {
@@ -59,11 +57,9 @@ pub(crate) fn rows(figures: &[Figures]) -> Vec<Row> {
 }
 
 /// The table in Markdown: medians, with the lowest and highest run behind them.
-pub(crate) fn text(rows: &[Row], figures: &[Figures], sizes: &Sizes, options: &Options) -> String {
+fn text(rows: &[Row], figures: &[Figures], sizes: &Sizes, options: &Options) -> String {
     let mut text = format!(
-        "{}; {} runs of {} s a row; both answer {} bytes, {} of them body.\n\n\
-         | connections | nginx, µs CPU | page, µs CPU | requests per CPU s ÷ nginx's | p99 ÷ p50, \
-         nginx | page | page ÷ nginx |\n|---|---|---|---|---|---|---|\n",
+        "{}; {} runs of {} s a row; both answer {} bytes, {} of them body.\n\n",
         match options.is_shared {
             true => "Server and client on both cores",
             false => "Server on one core, client on the other",
@@ -73,50 +69,50 @@ pub(crate) fn text(rows: &[Row], figures: &[Figures], sizes: &Sizes, options: &O
         sizes.response_bytes,
         sizes.body_bytes,
     );
-    for row in rows {
-        // Writing to a text does not fail.
-        let _ = writeln!(
-            text,
-            "| {} | {} | {} | {} | {} | {} | {} |",
-            row.connections,
+    let head = [
+        "connections",
+        "nginx, µs CPU",
+        "page, µs CPU",
+        "requests per CPU s ÷ nginx's",
+        "p99 ÷ p50, nginx",
+        "page",
+        "page ÷ nginx",
+    ];
+    let cells = |row: &Row| {
+        vec![
+            row.connections.to_string(),
             report::cell(&row.nginx_cpu_us, 1, ""),
             report::cell(&row.page_cpu_us, 1, ""),
             report::cell(&row.ratio, 2, ""),
             report::cell(&row.nginx_spread, 2, ""),
             report::cell(&row.page_spread, 2, ""),
             report::cell(&row.spread_ratio, 2, ""),
-        );
-    }
-    let _ =
-        writeln!(text, "\n| connections | nginx: requests/s, p50, p99 µs | page |\n|---|---|---|");
-    for row in rows {
-        let speed = |server: &str| {
-            let own = || {
-                let all = figures.iter().filter(|it| it.connections == row.connections);
-                all.filter(|it| it.server == server).map(|it| &it.timed)
-            };
-            let middle = |values: Vec<f64>| stats::median(&values).unwrap_or(f64::NAN);
-            format!(
-                "{:.0}, {:.0}, {:.0}",
-                middle(own().map(|it| it.requests_per_s).collect()),
-                middle(own().map(|it| it.p50_us).collect()),
-                middle(own().map(|it| it.p99_us).collect()),
-            )
+        ]
+    };
+    text += &report::table(&head, rows.iter().map(cells));
+    let speed = |row: &Row, server: &str| {
+        let of_row = figures.iter().filter(|it| it.connections == row.connections);
+        let own: Vec<&Measured> =
+            of_row.filter(|it| it.server == server).map(|it| &it.timed).collect();
+        let middle = |value: fn(&Measured) -> f64| {
+            let values: Vec<f64> = own.iter().map(|it| value(it)).collect();
+            stats::median(&values).unwrap_or(f64::NAN)
         };
-        let _ = writeln!(
-            text,
-            "| {} | {} | {} |",
-            row.connections,
-            speed("nginx"),
-            speed("hello_page")
-        );
-    }
+        let (rate, p50, p99) =
+            (middle(|it| it.requests_per_s), middle(|it| it.p50_us), middle(|it| it.p99_us));
+        format!("{rate:.0}, {p50:.0}, {p99:.0}")
+    };
+    let speeds = |row: &Row| {
+        vec![row.connections.to_string(), speed(row, "nginx"), speed(row, "hello_page")]
+    };
+    text.push('\n');
+    let head = ["connections", "nginx: requests/s, p50, p99 µs", "page"];
+    text += &report::table(&head, rows.iter().map(speeds));
     for (what, missed) in verdicts(rows) {
-        let said = match missed.as_slice() {
-            [] => "yes".to_owned(),
-            missed => format!("**NO** at {missed:?} connections"),
+        text += &match missed.as_slice() {
+            [] => format!("\n{what}: yes\n"),
+            missed => format!("\n{what}: **NO** at {missed:?} connections\n"),
         };
-        let _ = writeln!(text, "\n{what}: {said}");
     }
     text
 }
@@ -143,16 +139,14 @@ fn verdicts(rows: &[Row]) -> [(String, Vec<u32>); 3] {
     ]
 }
 
-/// Writes the raw file and the table beside it; returns the raw file's path.
-pub(crate) fn write(
+/// Prints the tables, and keeps them with all figures.
+pub(crate) fn publish(
     options: &Options,
     figures: &[Figures],
-    rows: &[Row],
     sizes: &Sizes,
     config: &str,
-    text: &str,
-) -> Result<PathBuf> {
-    let out = options.out.clone().unwrap_or_else(report::default_out);
+) -> Result<()> {
+    let rows = rows(figures);
     let cores = if options.is_shared { 2 } else { 1 };
     let command = format!(
         "simurgh-bench page --runs {} --seconds {} --cores {cores}",
@@ -168,5 +162,6 @@ pub(crate) fn write(
         ("table", json!(rows)),
         ("runs", json!(figures)),
     ];
-    report::keep(&out, "issue6-page", fields, text)
+    let text = text(&rows, figures, sizes, options);
+    report::publish(options.paths.out.as_deref(), "issue6-page", fields, &text)
 }

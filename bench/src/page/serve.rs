@@ -1,19 +1,19 @@
 //! The two servers: how they are started, found and ended, and how nginx is made to send as much.
 
 use std::fs;
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddrV4, TcpStream};
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
-use std::sync::mpsc;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 
-use simurgh_bench_kit::children::{self, Children};
+use simurgh_bench_kit::net::head_length;
 use simurgh_bench_kit::nginx::{Nginx, Site};
+use simurgh_bench_kit::process::{self, Process};
 use simurgh_bench_kit::target::SERVER_CORE;
+use simurgh_bench_kit::wait;
 
 /// No wait takes longer.
 const WAIT_MAX: Duration = Duration::from_secs(10);
@@ -35,7 +35,7 @@ pub(crate) struct Server {
     pub(crate) name: &'static str,
     pub(crate) address: SocketAddrV4,
     /// nginx has a process for each core.
-    children: Children,
+    processes: Vec<Process>,
 }
 
 /// One response, read from the wire.
@@ -61,8 +61,8 @@ impl Server {
         let server = match kind {
             Kind::Page { program } => Self::start_page(program, is_shared)?,
             Kind::Nginx(site) => {
-                let Nginx { address, children } = Nginx::start(site)?;
-                Self { name: "nginx", address, children }
+                let Nginx { address, processes } = Nginx::start(site)?;
+                Self { name: "nginx", address, processes }
             }
         };
         server.wait()?;
@@ -70,36 +70,15 @@ impl Server {
     }
 
     fn start_page(program: &Path, is_shared: bool) -> Result<Self> {
-        let mut child = children::command(program, server_core(is_shared), None)?
-            .args(["--listen", &format!("{HOST}:0")])
-            .stdout(Stdio::piped())
-            .spawn()
-            .with_context(|| format!("start {}", program.display()))?;
-        let stdout = child.stdout.take().context("no output")?;
-        let address = SocketAddrV4::new(HOST, 0);
-        let mut server = Self { name: "hello_page", address, children: Children::default() };
-        server.children.push(child);
-        let (found, line) = mpsc::channel();
-        thread::spawn(move || {
-            let mut text = String::new();
-            // Nobody waits for it after an error.
-            if BufReader::new(stdout).read_line(&mut text).is_ok() {
-                let _ = found.send(text);
-            }
-        });
-        let line = line.recv_timeout(WAIT_MAX).context("hello_page does not say where it is")?;
-        let address = line.trim().strip_prefix("listening on http://").context("its address")?;
-        server.address = address.parse().with_context(|| format!("address {address:?}"))?;
-        Ok(server)
+        let mut command = process::command(program, server_core(is_shared), None)?;
+        let mut process = Process::with_output(command.args(["--listen", &format!("{HOST}:0")]))?;
+        let address = process.line("listening on http://", WAIT_MAX).context("hello_page")?;
+        let address = address.parse().with_context(|| format!("address {address:?}"))?;
+        Ok(Self { name: "hello_page", address, processes: vec![process] })
     }
 
     fn wait(&self) -> Result<()> {
-        let until = Instant::now() + WAIT_MAX;
-        while let Err(error) = self.response() {
-            ensure!(Instant::now() < until, "{} does not answer: {error:#}", self.name);
-            thread::sleep(Duration::from_millis(20));
-        }
-        Ok(())
+        wait::until(self.name, WAIT_MAX, Duration::from_millis(20), || Ok(self.response().is_ok()))
     }
 
     /// What it answers.
@@ -113,10 +92,8 @@ impl Server {
             let count = stream.read(&mut part)?;
             ensure!(count > 0, "closed in the middle of an answer");
             bytes.extend(part.iter().take(count));
-            let head = bytes.windows(4).position(|window| window == b"\r\n\r\n").map(|at| at + 4);
-            let Some((head, body)) = head.and_then(|at| bytes.split_at_checked(at)) else {
-                continue;
-            };
+            let Some(length) = head_length(&bytes) else { continue };
+            let (head, body) = bytes.split_at(length);
             let head = String::from_utf8_lossy(head).to_lowercase();
             ensure!(head.starts_with("http/1.1 200"), "{head}");
             let length = head.lines().find_map(|line| line.strip_prefix("content-length:"));
@@ -128,7 +105,7 @@ impl Server {
 
     /// CPU time of all its threads so far.
     pub(crate) fn cpu_ns(&self) -> Result<u64> {
-        self.children.cpu_ns()
+        process::cpu_ns(&self.processes)
     }
 }
 

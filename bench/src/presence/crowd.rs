@@ -1,4 +1,4 @@
-//! Rows `crowd` and `leave`: one topic whose list everybody has.
+//! Rows `crowd` and `leave`: one topic whose members all have its list.
 
 use std::fs;
 use std::time::{Duration, Instant};
@@ -7,12 +7,10 @@ use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
 use super::floor::Interval;
-use super::server::{self, How, QUIET, TOPIC};
-use simurgh_bench_kit::members::{Clients, DiffHeard, Member};
-use simurgh_bench_kit::rounds::served::Served;
+use super::server::{How, PRESENCE_EVENTS, QUIET, TOPIC, serve};
+use simurgh_bench_kit::clients::{Clients, Diff, Member};
 use simurgh_bench_kit::rounds::{Bench, Sample};
-use simurgh_bench_kit::sys::Cpu;
-use simurgh_bench_kit::target::Target;
+use simurgh_bench_kit::target::{Server, Target};
 use simurgh_bench_kit::{frames, stats};
 
 /// In how much time all join, one after the other.
@@ -26,25 +24,25 @@ const WARM_UP: usize = 5;
 
 /// What a crowd that joined cost and got.
 struct Joined {
-    served: Served,
+    server: Server,
     clients: Clients,
     cpu_ns: u64,
     /// From the first join to the last diff that the first member got.
-    told: Duration,
+    last_diff: Duration,
 }
 
 fn members(bench: &Bench<'_>) -> usize {
-    if bench.options.short { 300 } else { 2_000 }
+    bench.options.size(2_000, 300)
 }
 
 fn joined(bench: &Bench<'_>, presence: bool) -> Result<Joined> {
     let count = members(bench);
-    let served = server::serve(bench, How { presence, list_max: count })?;
-    let mut clients = served.clients()?;
+    let server = serve(bench, How { presence, list_max: count })?;
+    let mut clients = server.clients()?;
     clients.open(count)?;
-    clients.kept = presence.then(Vec::new);
+    *clients.kept() = presence.then(Vec::new);
     clients.rest(QUIET)?;
-    let before = served.cpu()?;
+    let before = server.cpu()?;
     let began = Instant::now();
     for index in 0..count {
         let due = WITHIN.mul_f64(stats::per(index, u32::try_from(count)?));
@@ -52,40 +50,39 @@ fn joined(bench: &Bench<'_>, presence: bool) -> Result<Joined> {
         clients.join(index, TOPIC)?;
     }
     let all = u64::try_from(count)?;
-    clients.until(|it| it.total.replies == all && (!presence || it.total.states >= all))?;
+    clients.until(|it| it.replies == all && (!presence || it.states >= all))?;
     clients.rest(QUIET * 3)?;
-    let cpu_ns = served.spent(&before)?;
-    let last = clients.diffs.last().map_or(began, |diff| diff.at);
-    Ok(Joined { served, clients, cpu_ns, told: last - began })
+    let cpu_ns = server.spent(&before)?;
+    let last = clients.diffs().last().map_or(began, |diff| diff.at);
+    Ok(Joined { server, clients, cpu_ns, last_diff: last - began })
 }
 
 /// 2,000 members come within 10 s.
 pub(super) fn run(bench: &Bench<'_>, sample: &mut Sample) -> Result<()> {
     let count = members(bench);
     let without = joined(bench, false)?;
-    ensure!(without.clients.total.diffs == 0, "presence was on where it was to be off");
-    let Joined { served, mut clients, cpu_ns, told } = joined(bench, true)?;
-    let events = server::presence_events(&served)?;
-    let heard: Vec<Member> = clients.members().copied().collect();
-    let not_one = heard.iter().filter(|member| member.states != 1).count();
+    ensure!(without.clients.total().diffs == 0, "presence was on where it was to be off");
+    let Joined { server, mut clients, cpu_ns, last_diff } = joined(bench, true)?;
+    let events = server.sum(PRESENCE_EVENTS)?;
+    let members = clients.members().to_vec();
+    let not_one = members.iter().filter(|member| member.states != 1).count();
     sample.put_count("crowd_states_wrong", not_one);
-    let diffs = clients.diffs.len();
-    let intervals = told.as_secs_f64() * 1e3 / f64::from(INTERVAL_MS) + 1.0;
+    let diffs = clients.diffs().len();
+    let intervals = last_diff.as_secs_f64() * 1e3 / f64::from(INTERVAL_MS) + 1.0;
     sample.put("crowd_diffs_per_interval", stats::per(diffs, 1) / intervals);
-    let encodings = events / stats::per(diffs, 1);
-    sample.put("crowd_encodings_per_interval", encodings);
+    sample.put("crowd_encodings_per_interval", events / stats::per(diffs, 1));
 
-    let kept = clients.kept.take().unwrap_or_default();
+    let kept = clients.kept().take().unwrap_or_default();
     let entry = read_first(&kept, count).context("what the first member got")?;
-    let total = clients.total.bytes;
+    let total = clients.total().bytes;
     let wanted = ideal_bytes(count, entry)?;
     sample.put("crowd_mb", stats::per(total, 1_000_000));
     sample.put("crowd_bytes_ratio", stats::per(total, 1) / wanted);
     sample.put_count("crowd_entry_bytes", entry);
 
-    let pattern = pattern(&heard, &clients)?;
+    let pattern = pattern(&members, &clients)?;
     // Two servers have to be at rest while the floor is measured, one had to be kept until here.
-    drop((served, clients, without.served));
+    drop((server, clients, without.server));
     let floor_ns = floor(bench, count, &pattern)?;
     let (on, off) = (stats::per(cpu_ns, 1), stats::per(without.cpu_ns, 1));
     let floor = stats::per(floor_ns, 1);
@@ -128,18 +125,6 @@ fn read_first(mut kept: &[u8], count: usize) -> Result<usize> {
     Ok(one)
 }
 
-/// Bytes of a frame with so much payload, from a server.
-fn framed(payload: usize) -> usize {
-    payload
-        + if payload < 126 {
-            2
-        } else if payload < 65_536 {
-            4
-        } else {
-            10
-        }
-}
-
 /// Each member's list once, when its interval ends, and one diff an interval to each member, with
 /// intervals counted from the first join on.
 fn ideal_bytes(count: usize, entry: usize) -> Result<f64> {
@@ -158,22 +143,22 @@ fn ideal_bytes(count: usize, entry: usize) -> Result<f64> {
             newcomers += 1;
         }
         ends += per_interval;
-        bytes += present * framed(diff_head + list(newcomers));
-        bytes += newcomers * framed(state_head + list(present));
+        bytes += present * frames::plain_len(diff_head + list(newcomers));
+        bytes += newcomers * frames::plain_len(state_head + list(present));
     }
     Ok(stats::per(bytes, 1))
 }
 
 /// What was sent, interval by interval, from what members counted.
-fn pattern(heard: &[Member], clients: &Clients) -> Result<Vec<Interval>> {
-    let diffs = &clients.diffs;
+fn pattern(members: &[Member], clients: &Clients) -> Result<Vec<Interval>> {
+    let diffs = clients.diffs();
     let began = diffs.first().context("no diff")?.at;
     let at_ms = |at: Instant| u64::try_from((at - began).as_millis());
-    let interval = |diff: &DiffHeard| {
+    let interval = |diff: &Diff| {
         Ok(Interval { at_ms: at_ms(diff.at)?, diff_bytes: diff.bytes, ..Interval::default() })
     };
     let mut intervals: Vec<Interval> = diffs.iter().map(interval).collect::<Result<_>>()?;
-    for member in heard {
+    for member in members {
         let had = usize::try_from(member.diffs)?;
         let first = diffs.len().checked_sub(had).context("more diffs than the first member")?;
         for interval in intervals.iter_mut().skip(first) {
@@ -187,8 +172,8 @@ fn pattern(heard: &[Member], clients: &Clients) -> Result<Vec<Interval>> {
         }
     }
     let sent: u64 = intervals.iter().map(Interval::bytes).sum();
-    let replies = clients.total.replies * 128;
-    let total = clients.total.bytes;
+    let replies = clients.total().replies * 128;
+    let total = clients.total().bytes;
     ensure!(sent <= total && total - sent <= replies, "{sent} of {total} bytes are accounted for");
     Ok(intervals)
 }
@@ -197,43 +182,42 @@ fn pattern(heard: &[Member], clients: &Clients) -> Result<Vec<Interval>> {
 fn floor(bench: &Bench<'_>, count: usize, pattern: &[Interval]) -> Result<u64> {
     let file = bench.scratch.join("pattern.json");
     fs::write(&file, serde_json::to_vec(pattern)?)?;
-    let running = Target::presence_floor(&file)?.start(&bench.scratch.join("floor-log"))?;
-    let mut clients = Clients::new(running.address)?;
+    let floor = Target::presence_floor(&file)?.start(&bench.scratch.join("floor-log"))?;
+    let mut clients = floor.clients()?;
     clients.open(count)?;
     clients.rest(QUIET)?;
-    let before = Cpu::of(running.pid())?;
+    let before = floor.cpu()?;
     let all: u64 = pattern.iter().map(Interval::bytes).sum();
-    clients.say(0, "0", TOPIC, "begin", "{}")?;
-    clients.until(|it| it.total.bytes >= all)?;
+    clients.push(0, "0", TOPIC, "begin", "{}")?;
+    clients.until(|it| it.bytes >= all)?;
     clients.rest(QUIET)?;
-    let total = clients.total.bytes;
+    let total = clients.total().bytes;
     ensure!(total == all, "the floor has sent {total} bytes instead of {all}");
-    Served { running }.spent(&before)
+    floor.spent(&before)
 }
 
 /// One leaves the crowd, again and again; each time a broadcast of as many bytes follows.
 pub(super) fn leave(bench: &Bench<'_>, sample: &mut Sample) -> Result<()> {
     let count = members(bench);
-    let served = server::serve(bench, How { presence: true, list_max: count })?;
-    let mut clients = served.clients()?;
+    let server = serve(bench, How { presence: true, list_max: count })?;
+    let mut clients = server.clients()?;
     clients.open(count)?;
     clients.join_all(|_| TOPIC.to_owned())?;
     let all = u64::try_from(count)?;
-    clients.until(|it| it.total.states >= all)?;
+    clients.until(|it| it.states >= all)?;
     clients.rest(QUIET * 4)?;
     let (mut leaves, mut broadcasts) = (Vec::new(), Vec::new());
     for pair in 0..WARM_UP + LEAVES {
         let last = count - 1 - pair;
         let others = u64::try_from(last)?;
-        let (leave_ns, frame) = one_leaves(&served, &mut clients, last, others)?;
-        let broadcast_ns = one_says(&served, &mut clients, frame, others)?;
+        let (leave_ns, frame) = one_leaves(&server, &mut clients, last, others)?;
+        let broadcast_ns = one_publishes(&server, &mut clients, frame, others)?;
         if pair >= WARM_UP {
             leaves.push(stats::per(leave_ns, 1));
             broadcasts.push(stats::per(broadcast_ns, 1));
         }
     }
-    let (leave, broadcast) = (stats::median(&leaves), stats::median(&broadcasts));
-    let (leave, broadcast) = leave.zip(broadcast).context("nothing measured")?;
+    let (leave, broadcast) = (stats::middle(&leaves)?, stats::middle(&broadcasts)?);
     sample.put("leave_us", leave / 1e3);
     sample.put("leave_broadcast_us", broadcast / 1e3);
     sample.put("leave_ratio", leave / broadcast);
@@ -242,34 +226,33 @@ pub(super) fn leave(bench: &Bench<'_>, sample: &mut Sample) -> Result<()> {
 
 /// What one leave costs, and how long the diff's frame is.
 fn one_leaves(
-    served: &Served,
+    server: &Server,
     clients: &mut Clients,
     index: usize,
     others: u64,
 ) -> Result<(u64, usize)> {
-    let (before, was) = (served.cpu()?, clients.total);
-    clients.say(index, "2", TOPIC, "phx_leave", "{}")?;
-    clients.until(|it| it.total.diffs >= was.diffs + others && it.total.replies > was.replies)?;
+    let (before, was) = (server.cpu()?, clients.total());
+    clients.push(index, "2", TOPIC, "phx_leave", "{}")?;
+    clients.until(|it| it.diffs >= was.diffs + others && it.replies > was.replies)?;
     clients.rest(QUIET)?;
-    let cpu_ns = served.spent(&before)?;
-    let told = clients.total.diffs - was.diffs;
-    ensure!(told == others, "{told} of {others} members heard that one has left");
-    Ok((cpu_ns, clients.diffs.last().context("no diff")?.bytes))
+    let cpu_ns = server.spent(&before)?;
+    let informed = clients.total().diffs - was.diffs;
+    ensure!(informed == others, "{informed} of {others} members heard that one has left");
+    Ok((cpu_ns, clients.diffs().last().context("no diff")?.bytes))
 }
 
 /// What a broadcast costs whose frame has so many bytes.
-fn one_says(served: &Served, clients: &mut Clients, frame: usize, others: u64) -> Result<u64> {
+fn one_publishes(server: &Server, clients: &mut Clients, frame: usize, others: u64) -> Result<u64> {
     let empty = format!("[null,null,\"{TOPIC}\",\"new:msg\",{{\"body\":\"\"}}]").len();
-    let body = (0..frame).find(|body| framed(empty + body) == frame);
+    let body = (0..frame).find(|body| frames::plain_len(empty + body) == frame);
     let text = "x".repeat(body.context("no payload is as long")?);
-    let (before, was) = (served.cpu()?, clients.total);
-    clients.say(0, "3", TOPIC, "new:msg", &format!("{{\"body\":\"{text}\"}}"))?;
-    clients
-        .until(|it| it.total.messages >= was.messages + others && it.total.replies > was.replies)?;
+    let (before, was) = (server.cpu()?, clients.total());
+    clients.push(0, "3", TOPIC, "new:msg", &format!("{{\"body\":\"{text}\"}}"))?;
+    clients.until(|it| it.messages >= was.messages + others && it.replies > was.replies)?;
     clients.rest(QUIET)?;
-    let cpu_ns = served.spent(&before)?;
+    let cpu_ns = server.spent(&before)?;
     let (got, replies) =
-        (clients.total.messages - was.messages, clients.total.replies - was.replies);
+        (clients.total().messages - was.messages, clients.total().replies - was.replies);
     ensure!((got, replies) == (others, 1), "{got} of {others} members heard it");
     Ok(cpu_ns)
 }

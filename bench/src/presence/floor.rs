@@ -2,30 +2,29 @@
 //! and does nothing else.
 //!
 //! It reads what to send from a file, answers each upgrade with fixed bytes, and begins with the
-//! first bytes that anybody says after that. What a socket does not take at once is sent when it
+//! first bytes that come after that. What a socket does not take at once is sent when it
 //! can be, as every server has to.
 
 use std::collections::VecDeque;
 use std::fs;
 use std::net::SocketAddrV4;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
+use rustix::event::epoll::{Event, EventFlags};
 use serde::{Deserialize, Serialize};
 
 use super::server::TOPIC;
-use simurgh_bench_kit::net::{self, accept, listener, send};
+use simurgh_bench_kit::net::{self, Listener, send};
 use simurgh_bench_kit::{frames, sys};
 
 /// One that was forgotten ends by itself.
 const LIFETIME: Duration = Duration::from_secs(600);
-const LISTENER: u64 = u64::MAX;
 
-/// What the floor is told.
+/// Options of the floor.
 #[derive(clap::Args, Debug, PartialEq)]
 pub(crate) struct Plan {
     /// Where it listens
@@ -60,16 +59,11 @@ impl Interval {
 /// Sends what the file says, once; then it waits to be killed.
 pub(crate) fn serve(plan: &Plan) -> Result<()> {
     sys::raise_descriptor_limit()?;
-    let intervals = read(&plan.pattern)?;
-    let listener = listener(plan.listen, false)?;
-    let epoll = epoll::create(CreateFlags::CLOEXEC)?;
-    epoll::add(&epoll, &listener, EventData::new_u64(LISTENER), EventFlags::IN)?;
-    println!(
-        "listening on http://{}",
-        SocketAddrV4::try_from(rustix::net::getsockname(&listener)?)?
-    );
-    let mut floor =
-        Floor { epoll, listener, peers: Vec::new(), by_number: Vec::new(), began: None };
+    let intervals = read_pattern(&plan.pattern)?;
+    let listener = Listener::open(plan.listen, false)?;
+    println!("listening on http://{}", listener.address()?);
+    let (peers, by_number) = (Vec::new(), Vec::new());
+    let mut floor = Floor { listener, peers, by_number, began: None };
     let started = Instant::now();
     let mut intervals = intervals.into_iter().peekable();
     while started.elapsed() < LIFETIME {
@@ -81,13 +75,13 @@ pub(crate) fn serve(plan: &Plan) -> Result<()> {
         if due.is_some_and(|due| due <= Instant::now())
             && let Some(interval) = intervals.next()
         {
-            floor.tell(&interval)?;
+            floor.send(&interval)?;
         }
     }
     Ok(())
 }
 
-fn read(path: &Path) -> Result<Vec<Interval>> {
+fn read_pattern(path: &Path) -> Result<Vec<Interval>> {
     let text = fs::read_to_string(path).with_context(|| path.display().to_string())?;
     serde_json::from_str(&text).context("the pattern")
 }
@@ -113,8 +107,7 @@ struct Peer {
 }
 
 struct Floor {
-    epoll: OwnedFd,
-    listener: OwnedFd,
+    listener: Listener,
     /// In the order in which they came.
     peers: Vec<Peer>,
     /// Places in `peers` by descriptor.
@@ -128,19 +121,19 @@ impl Floor {
         let time =
             due.map_or(Duration::from_secs(1), |due| due.saturating_duration_since(Instant::now()));
         let mut events: Vec<Event> = Vec::with_capacity(512);
-        net::wait(&self.epoll, &mut events, Some(time))?;
+        net::wait(&self.listener.epoll, &mut events, Some(time))?;
         for event in &events {
             let flags = event.flags;
             match event.data.u64() {
-                LISTENER => self.accept()?,
+                Listener::NUMBER => self.accept()?,
                 number => {
                     let place = self.by_number.get(usize::try_from(number)?).copied();
                     let place = place.context("an event of no socket")?;
                     if flags.contains(EventFlags::IN) {
-                        self.hear(place)?;
+                        self.read(place)?;
                     }
                     if flags.contains(EventFlags::OUT) {
-                        self.go_on(place)?;
+                        self.flush(place)?;
                     }
                 }
             }
@@ -149,24 +142,22 @@ impl Floor {
     }
 
     fn accept(&mut self) -> Result<()> {
-        for _ in 0..64 {
-            let Some(socket) = accept(&self.listener)? else { return Ok(()) };
-            let number = usize::try_from(socket.as_raw_fd())?;
-            let flags = EventFlags::IN | EventFlags::OUT | EventFlags::ET;
-            net::add(&self.epoll, &socket, number, flags)?;
-            if self.by_number.len() <= number {
-                self.by_number.resize(number + 1, usize::MAX);
+        let Self { listener, peers, by_number, .. } = self;
+        let flags = EventFlags::IN | EventFlags::OUT | EventFlags::ET;
+        listener.accept_some(flags, |number, socket| {
+            if by_number.len() <= number {
+                by_number.resize(number + 1, usize::MAX);
             }
-            if let Some(place) = self.by_number.get_mut(number) {
-                *place = self.peers.len();
+            if let Some(place) = by_number.get_mut(number) {
+                *place = peers.len();
             }
             let (waiting, taken) = (VecDeque::new(), 0);
-            self.peers.push(Peer { socket, is_upgraded: false, waiting, taken });
-        }
+            peers.push(Peer { socket, is_upgraded: false, waiting, taken });
+        })?;
         Ok(())
     }
 
-    fn hear(&mut self, place: usize) -> Result<()> {
+    fn read(&mut self, place: usize) -> Result<()> {
         let Some(peer) = self.peers.get_mut(place) else { return Ok(()) };
         let mut buf = [0; 4096];
         match rustix::io::read(&peer.socket, &mut buf) {
@@ -183,7 +174,7 @@ impl Floor {
         Ok(())
     }
 
-    fn tell(&mut self, interval: &Interval) -> Result<()> {
+    fn send(&mut self, interval: &Interval) -> Result<()> {
         let diff: Rc<[u8]> = frame("presence_diff", interval.diff_bytes).into();
         for peer in self.peers.iter_mut().take(interval.present) {
             peer.send(&diff)?;
@@ -200,7 +191,7 @@ impl Floor {
         Ok(())
     }
 
-    fn go_on(&mut self, place: usize) -> Result<()> {
+    fn flush(&mut self, place: usize) -> Result<()> {
         let Some(peer) = self.peers.get_mut(place) else { return Ok(()) };
         while let Some(first) = peer.waiting.front() {
             let rest = first.get(peer.taken..).unwrap_or_default();
@@ -233,16 +224,16 @@ impl Peer {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use simurgh_bench_kit::members::heads::{self, Heads};
+    use simurgh_bench_kit::clients::events::{Event, EventReader, Frame};
 
     #[test]
     fn frames_have_the_length_and_the_event_that_they_stand_for() {
         for bytes in [80, 127, 130, 131, 5_000, 65_539, 65_546, 170_000] {
             let frame = frame("presence_state", bytes);
             assert_eq!(frame.len(), bytes);
-            let mut heard = Vec::new();
-            Heads::default().feed(&frame, |it| heard.push(it));
-            assert_eq!(heard, [heads::Heard { event: heads::Event::State, bytes }]);
+            let mut found = Vec::new();
+            EventReader::default().read(&frame, |it| found.push(it));
+            assert_eq!(found, [Frame { event: Event::State, bytes }]);
         }
     }
 

@@ -19,14 +19,14 @@ pub(super) fn run(bench: &Bench<'_>, sample: &mut Sample) -> Result<()> {
         "{} is not there: build it (cargo build --release -p simurgh-bench-driven)",
         program.display()
     );
-    let (members, seconds) = if bench.options.short { (20_000, 3) } else { (1_000_000, 20) };
-    let rise = |presence: &str| {
+    let (members, seconds) = bench.options.size((1_000_000, 20), (20_000, 3));
+    let run = |presence: &str| {
         let arguments = [members.to_string(), seconds.to_string(), presence.to_owned()];
         let output = Command::new(&program).args(arguments).stderr(Stdio::inherit()).output()?;
         ensure!(output.status.success(), "{PROGRAM} has failed: {}", output.status);
         serde_json::from_slice::<Value>(&output.stdout).context("what it said")
     };
-    let (without, with) = (rise("off")?, rise("on")?);
+    let (without, with) = (run("off")?, run("on")?);
     let number = |said: &Value, name: &str| {
         said.get(name).and_then(Value::as_f64).with_context(|| format!("no {name}"))
     };

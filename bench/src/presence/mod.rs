@@ -1,5 +1,5 @@
-//! What presence costs: a crowd that comes to one topic, one of it that leaves, a crowd that is
-//! told by its number, memory. README.md says how each figure comes about.
+//! What presence costs: a crowd that comes to one topic, one of it that leaves, a crowd of which
+//! members get the number alone, memory. README.md says how each figure comes about.
 
 use simurgh_bench_kit::rounds::{Job, Suite, USUAL, table};
 

@@ -1,11 +1,11 @@
-//! The server: what it serves, and what it says of its presences.
+//! The server: what it serves, and what it counts.
 
 use std::time::Duration;
 
 use anyhow::Result;
 
 use simurgh_bench_kit::rounds::Bench;
-use simurgh_bench_kit::rounds::served::Served;
+use simurgh_bench_kit::target::Server;
 
 /// The one topic of the rows that have one.
 pub(super) const TOPIC: &str = "rooms:crowd";
@@ -15,11 +15,11 @@ pub(super) const TOPIC: &str = "rooms:crowd";
 pub(super) struct How {
     /// Members are tracked, and get the list.
     pub(super) presence: bool,
-    /// More are told by their number.
+    /// Of more their number alone is sent.
     pub(super) list_max: usize,
 }
 
-/// As a server has it that was told nothing.
+/// The default of a server.
 pub(super) const LIST_MAX: usize = 1_000;
 
 /// The one place that says what is served: with presence members are tracked under their `user`.
@@ -42,19 +42,14 @@ reply = {{}}
 }
 
 /// A fresh server.
-pub(super) fn serve(bench: &Bench<'_>, how: How) -> Result<Served> {
-    Served::start(bench, &settings(how), 1)
+pub(super) fn serve(bench: &Bench<'_>, how: How) -> Result<Server> {
+    bench.serve(&settings(how), 1)
 }
 
-/// Members that are tracked.
-pub(super) fn presences(served: &Served) -> Result<f64> {
-    served.sum("simurgh_presences")
-}
+/// The metric of members that are tracked.
+pub(super) const PRESENCES: &str = "simurgh_presences";
+/// The metric of lists and diffs that were encoded.
+pub(super) const PRESENCE_EVENTS: &str = "simurgh_presence_events_total";
 
-/// Lists and diffs that were encoded.
-pub(super) fn presence_events(served: &Served) -> Result<f64> {
-    served.sum("simurgh_presence_events_total")
-}
-
-/// Longer than an interval, so that the next change is told at once, and nothing else is under way.
+/// Longer than an interval, so that the next change is sent at once, and nothing else is under way.
 pub(super) const QUIET: Duration = Duration::from_millis(130);

@@ -51,7 +51,7 @@ pub(crate) struct Shared {
     pub(crate) counts: Box<[Counts]>,
     /// Where each thread gets the broadcasts of the others; set before anybody is served.
     pub(crate) peers: OnceLock<Vec<SocketAddrV4>>,
-    /// When so many have been accepted it is said; 0: never.
+    /// When so many have been accepted a line is printed; 0: never.
     tell_at: u64,
     accepted: AtomicU64,
 }
@@ -62,8 +62,8 @@ impl Shared {
         Self { counts, peers: OnceLock::new(), tell_at, accepted: AtomicU64::new(0) }
     }
 
-    /// A thread has accepted so many more. That the last was among them is said by the thread
-    /// itself, with the time, so that nobody has to look for it.
+    /// A thread has accepted so many more. The thread that accepts the last prints the time itself, so
+    /// that no poll delays it.
     pub(crate) fn accepted(&self, more: u64) {
         if self.tell_at == 0 {
             return;

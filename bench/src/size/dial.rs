@@ -1,4 +1,4 @@
-//! Those who make bare connections: `connect`, one registration in a poll set, and nothing else.
+//! The clients of bare connections: `connect`, one registration in a poll set, and nothing else.
 //!
 //! As many threads and tables as the server, each with its part of the connections. Source ports
 //! are named by number: the kernel's own choice would need an option that lets it wait for the
@@ -30,7 +30,7 @@ const FIRST_PORT: usize = 4_000;
 /// Source addresses are 127.78.1.1 to 127.78.250.250.
 const HOSTS: usize = 250;
 
-/// Gets ready, says so, connects when told to by a line of its input, says when it began, and stays
+/// Gets ready, prints so, connects when a line comes on its input, prints when it began, and stays
 /// until it is killed.
 pub(super) fn run(options: &Dial) -> Result<()> {
     sys::die_with_parent()?;
@@ -129,7 +129,7 @@ impl Dialler {
         sockopt::set_socket_linger(&socket, Some(Duration::ZERO))?;
         let source = source(number)?;
         let bound = match rustix::net::bind(&socket, &source) {
-            // Whoever listens on all addresses has this port: the kernel finds another.
+            // A listener on all addresses has this port: the kernel finds another.
             Err(Errno::ADDRINUSE) => {
                 rustix::net::bind(&socket, &SocketAddrV4::new(*source.ip(), 0))
             }

@@ -13,7 +13,7 @@ use std::net::SocketAddrV4;
 use anyhow::Result;
 use clap::{Args, Subcommand};
 
-use crate::flags::{at_least, number};
+use simurgh_bench_kit::flags::{at_least, number};
 
 mod counts;
 mod dial;
@@ -47,7 +47,7 @@ pub(crate) struct Serve {
     /// Connections it must have tables for
     #[arg(long = "max-connections", value_name = "N", value_parser = at_least::<1>)]
     pub(crate) connections: usize,
-    /// After so many accepted it says so and when; 0: never
+    /// After so many accepted it prints when; 0: never
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = number::<u64>)]
     pub(crate) tell_at: u64,
     /// Ignored: `simurgh serve` has it

@@ -1,11 +1,9 @@
 //! How long bare connections take from nothing, and what they cost: the bare server on one side,
-//! those who dial on the other, each a process with as many tables as Simurgh would have. Nobody
-//! says anything; a connection is there when it has been accepted and is in a poll set.
+//! the clients on the other, each a process with as many tables as Simurgh would have. Nothing is
+//! sent; a connection is there when it has been accepted and is in a poll set.
 
 use std::fs;
-use std::io::{BufRead, BufReader, Write};
-use std::process::{Child, ChildStdin, Command, Stdio};
-use std::sync::mpsc::{self, Receiver};
+use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -13,6 +11,7 @@ use anyhow::{Context, Result, bail, ensure};
 use serde::Serialize;
 
 use super::{Pairs, tables};
+use simurgh_bench_kit::process::Process;
 use simurgh_bench_kit::{stats, sys};
 
 /// How long a process with hundreds of threads may take to start.
@@ -63,7 +62,7 @@ pub(super) fn run(options: &Pairs) -> Result<()> {
     }
     for _ in 0..options.runs {
         println!("{}", serde_json::to_string(&measure(options.connections)?)?);
-        // What the kernel frees later is free by then.
+        // What the kernel frees late is free by then.
         thread::sleep(REST);
     }
     Ok(())
@@ -109,28 +108,28 @@ fn measure(connections: usize) -> Result<Figures> {
     let text = connections.to_string();
     let number = text.as_str();
     let begun = Instant::now();
-    let patience = Duration::from_secs(60) + PER_CONNECTION * u32::try_from(connections)?;
+    let wait_max = Duration::from_secs(60) + PER_CONNECTION * u32::try_from(connections)?;
     let server = ["bare-server", "--listen", "127.77.0.1:0", "--max-connections"];
-    let mut server = Process::start(&[&server[..], &[number, "--tell-at", number]].concat())?;
-    let address = server.hear("listening on http://", START_TIMEOUT)?;
+    let mut server = start(&[&server[..], &[number, "--tell-at", number]].concat())?;
+    let address = server.line("listening on http://", START_TIMEOUT)?;
     let dial = ["bare-dial", "--server", address.as_str(), "--connections", number];
-    let mut dial = Process::start(&dial)?;
-    dial.hear("ready", START_TIMEOUT)?;
+    let mut dial = start(&dial)?;
+    dial.line("ready", START_TIMEOUT)?;
     // Whatever the start has left to do is done.
     thread::sleep(REST / 4);
-    let (server_cpu, client_cpu) = (sys::Cpu::of(server.pid())?, sys::Cpu::of(dial.pid())?);
+    let (server_cpu, client_cpu) = (server.cpu()?, dial.cpu()?);
     let (resident, kernel) = (sys::resident(server.pid())?, sys::Kernel::now()?);
     let (retries, (_, stolen)) = (tried_again()?, sys::machine_ticks());
-    dial.go()?;
-    let first: u64 = dial.hear("first at ", START_TIMEOUT)?.parse()?;
-    dial.hear("all at ", patience)?;
-    let accepted = server.hear(&format!("accepted {number} at "), patience)?;
+    dial.write_line("go")?;
+    let first: u64 = dial.line("first at ", START_TIMEOUT)?.parse()?;
+    dial.line("all at ", wait_max)?;
+    let accepted = server.line(&format!("accepted {number} at "), wait_max)?;
     let retries = tried_again()? - retries;
     let stolen = sys::machine_ticks().1.saturating_sub(stolen);
     let seconds = stats::per(accepted.parse::<u64>()?.saturating_sub(first), 1) / 1e9;
     thread::sleep(REST);
-    let (server_ns, server_ended) = sys::Cpu::of(server.pid())?.since(&server_cpu);
-    let (client_ns, client_ended) = sys::Cpu::of(dial.pid())?.since(&client_cpu);
+    let (server_ns, server_ended) = server.cpu()?.since(&server_cpu);
+    let (client_ns, client_ended) = dial.cpu()?.since(&client_cpu);
     ensure!(server_ended + client_ended == 0, "a thread has ended");
     let now = sys::Kernel::now()?;
     let each = u32::try_from(connections)?;
@@ -150,81 +149,17 @@ fn measure(connections: usize) -> Result<Figures> {
         tried_again: retries,
         stolen_s: stats::per(stolen, 100),
     };
-    // Those who dialled first: their end is a reset, and neither side is left in TIME_WAIT.
+    // The clients first: their end is a reset, and neither side is left in TIME_WAIT.
     drop(dial);
     drop(server);
     eprintln!("{connections} connections came and went in {:.1} s", begun.elapsed().as_secs_f64());
     Ok(figures)
 }
 
-/// This program again, with a task; killed when dropped.
-struct Process {
-    child: Child,
-    input: Option<ChildStdin>,
-    lines: Receiver<String>,
-}
-
-impl Process {
-    fn start(arguments: &[&str]) -> Result<Self> {
-        let mut child = Command::new(std::env::current_exe().context("own path")?)
-            .args(arguments)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .context("start this program again")?;
-        let (said, lines) = mpsc::channel();
-        let input = child.stdin.take();
-        let output = child.stdout.take();
-        // From here on it is killed if anything fails.
-        let process = Self { child, input, lines };
-        let output = output.context("the process has no output")?;
-        thread::spawn(move || {
-            for line in BufReader::new(output).lines().map_while(Result::ok) {
-                // Nobody may want to hear it any more.
-                let _ = said.send(line);
-            }
-        });
-        Ok(process)
-    }
-
-    fn pid(&self) -> u32 {
-        self.child.id()
-    }
-
-    /// Waits until it says something that begins so; returns the rest of that line.
-    fn hear(&mut self, begin: &str, timeout: Duration) -> Result<String> {
-        let begun = Instant::now();
-        loop {
-            let left = timeout.saturating_sub(begun.elapsed());
-            match self.lines.recv_timeout(left) {
-                Ok(line) => {
-                    if let Some(rest) = line.strip_prefix(begin) {
-                        return Ok(rest.trim().to_owned());
-                    }
-                }
-                Err(mpsc::RecvTimeoutError::Timeout) => {
-                    bail!("nobody said {begin:?} within {timeout:?}")
-                }
-                Err(mpsc::RecvTimeoutError::Disconnected) => {
-                    bail!("a process has ended ({}), see above", self.child.wait()?)
-                }
-            }
-        }
-    }
-
-    /// Gives it the one line it waits for.
-    fn go(&mut self) -> Result<()> {
-        writeln!(self.input.as_mut().context("the process has no input")?, "go")?;
-        Ok(())
-    }
-}
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        // Fails only if it has ended already, which is what is wanted.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
+/// This program again, with a task.
+fn start(arguments: &[&str]) -> Result<Process> {
+    let mut command = Command::new(std::env::current_exe().context("own path")?);
+    Process::with_output(command.args(arguments).stdin(Stdio::piped()))
 }
 
 #[cfg(test)]

@@ -1,24 +1,24 @@
 //! The bare server: the bare loop on as many threads and tables as `simurgh serve` would have.
 //!
 //! Five bytes of its memory to a client: the descriptor, and what it is. What a client sends is
-//! answered by one `send`; what one says to all is written by each thread to its own members by one
-//! `send` each, one after the other, while everything else waits. Threads pass broadcasts on by a
+//! answered by one `send`; each thread sends a broadcast to its own members by one `send` each, one
+//! after the other, while everything else waits. Threads pass broadcasts on by a
 //! datagram. Only a peer that sends half a message, or does not read, costs more. Not a server to
 //! use: it trusts its peers and everybody on this machine.
 
 use std::collections::HashMap;
 use std::net::{Ipv4Addr, SocketAddrV4};
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::mpsc::{self, Sender};
 use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
-use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
+use rustix::event::epoll::{self, Event, EventData, EventFlags};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, sockopt};
-use simurgh_bench_kit::net;
+use simurgh_bench_kit::net::{self, Listener, Slots};
 
 use super::counts::{Counts, Shared};
 use super::wire::{self, Message, Request};
@@ -29,12 +29,11 @@ use simurgh_bench_kit::{frames, sys};
 pub(super) const LIFETIME: Duration = Duration::from_secs(3600);
 /// How long all threads may take to start.
 const START_TIMEOUT: Duration = Duration::from_secs(60);
-const LISTENER: u64 = u64::MAX;
-const NEWS: u64 = u64::MAX - 1;
+const BROADCASTS: u64 = u64::MAX - 1;
 /// Holds the largest datagram; memory is touched only as far as reads fill it.
 const READ_BYTES: usize = 64 * 1024;
 /// Broadcasts that may wait for a thread which is writing the one before, bytes.
-const NEWS_BYTES: usize = 8 << 20;
+const WAITING_BYTES: usize = 8 << 20;
 /// Descriptors that a thread has room for from the start.
 const TABLE_MAX: usize = 1 << 16;
 const EVENTS: EventFlags = EventFlags::IN.union(EventFlags::RDHUP).union(EventFlags::ET);
@@ -98,12 +97,11 @@ fn reserve(listen: SocketAddrV4) -> Result<(OwnedFd, SocketAddrV4)> {
 struct Bare {
     index: usize,
     shared: Arc<Shared>,
-    epoll: OwnedFd,
-    listener: OwnedFd,
+    listener: Listener,
     /// Where the other threads' broadcasts come in.
-    news: OwnedFd,
+    broadcasts: OwnedFd,
     /// By descriptor number: four bytes a client …
-    sockets: Vec<Option<OwnedFd>>,
+    sockets: Slots,
     /// … and one.
     state: Vec<u8>,
     /// Of clients that are `IN_PART`.
@@ -115,37 +113,33 @@ struct Bare {
 }
 
 impl Bare {
-    /// Opens what a thread needs, in its own table, and tells where it hears the others.
+    /// Opens what a thread needs, in its own table; `opened` gets the address for broadcasts of the
+    /// other threads.
     fn open(
         index: usize,
         address: SocketAddrV4,
         shared: Arc<Shared>,
-        told: &Sender<(usize, SocketAddrV4)>,
+        opened: &Sender<(usize, SocketAddrV4)>,
     ) -> Result<Self> {
-        let epoll = epoll::create(CreateFlags::CLOEXEC)?;
-        let listener = net::listener(address, true)?;
-        // Acknowledgements travel with the answers, as in Simurgh; before `listen` it would be
-        // forgotten. Accepted sockets inherit it.
-        sockopt::set_tcp_quickack(&listener, false)?;
-        epoll::add(&epoll, &listener, EventData::new_u64(LISTENER), EventFlags::IN)?;
+        // Acknowledgements travel with the answers, as in Simurgh.
+        let listener = Listener::open(address, true)?.without_quick_acks()?;
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
-        let news = rustix::net::socket_with(AddressFamily::INET, SocketType::DGRAM, flags, None)?;
+        let socket = rustix::net::socket_with(AddressFamily::INET, SocketType::DGRAM, flags, None)?;
         // The system's limit holds for all but root.
-        sockopt::set_socket_recv_buffer_size_force(&news, NEWS_BYTES)
-            .or_else(|_| sockopt::set_socket_recv_buffer_size(&news, NEWS_BYTES))?;
-        rustix::net::bind(&news, &SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0))?;
-        epoll::add(&epoll, &news, EventData::new_u64(NEWS), EventFlags::IN)?;
-        let _ = told.send((index, SocketAddrV4::try_from(rustix::net::getsockname(&news)?)?));
+        sockopt::set_socket_recv_buffer_size_force(&socket, WAITING_BYTES)
+            .or_else(|_| sockopt::set_socket_recv_buffer_size(&socket, WAITING_BYTES))?;
+        rustix::net::bind(&socket, &SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0))?;
+        epoll::add(&listener.epoll, &socket, EventData::new_u64(BROADCASTS), EventFlags::IN)?;
+        let _ = opened.send((index, SocketAddrV4::try_from(rustix::net::getsockname(&socket)?)?));
         // Whole from the start, so that growing leaves nothing behind: pages are touched as they
         // fill.
         let most = usize::try_from(sys::raise_descriptor_limit()?)?.min(TABLE_MAX);
         Ok(Self {
             index,
             shared,
-            epoll,
             listener,
-            news,
-            sockets: Vec::with_capacity(most),
+            broadcasts: socket,
+            sockets: Slots(Vec::with_capacity(most)),
             state: Vec::with_capacity(most),
             parts: HashMap::new(),
             unsent: HashMap::new(),
@@ -157,11 +151,11 @@ impl Bare {
         let mut events: Vec<Event> = Vec::with_capacity(512);
         let mut buf = vec![0; READ_BYTES];
         loop {
-            net::wait(&self.epoll, &mut events, None)?;
+            net::wait(&self.listener.epoll, &mut events, None)?;
             for event in &events {
                 match event.data.u64() {
-                    LISTENER => self.accept()?,
-                    NEWS => self.hear(&mut buf)?,
+                    Listener::NUMBER => self.accept()?,
+                    BROADCASTS => self.receive(&mut buf)?,
                     client => self.ready(usize::try_from(client)?, event.flags, &mut buf)?,
                 }
             }
@@ -169,20 +163,13 @@ impl Bare {
     }
 
     fn accept(&mut self) -> Result<()> {
-        let mut accepted = 0;
-        while accepted < 64 {
-            let Some(socket) = net::accept(&self.listener)? else { break };
-            let number = usize::try_from(socket.as_raw_fd())?;
-            net::add(&self.epoll, &socket, number, EVENTS)?;
-            if self.sockets.len() <= number {
-                self.sockets.resize_with(number + 1, || None);
-                self.state.resize(number + 1, 0);
+        let Self { listener, sockets, state, .. } = self;
+        let accepted = listener.accept_some(EVENTS, |number, socket| {
+            if state.len() <= number {
+                state.resize(number + 1, 0);
             }
-            if let Some(slot) = self.sockets.get_mut(number) {
-                *slot = Some(socket);
-            }
-            accepted += 1;
-        }
+            sockets.put(number, socket);
+        })?;
         self.shared.accepted(accepted);
         Ok(())
     }
@@ -193,7 +180,7 @@ impl Bare {
         }
         let ends = event.intersects(EventFlags::RDHUP | EventFlags::HUP | EventFlags::ERR);
         loop {
-            let Some(Some(socket)) = self.sockets.get(number) else { return Ok(()) };
+            let Some(socket) = self.sockets.get(number) else { return Ok(()) };
             let count = match rustix::io::read(socket, &mut *buf) {
                 Ok(count) => count,
                 Err(Errno::AGAIN) => return Ok(()),
@@ -273,9 +260,13 @@ impl Bare {
                 return self.send(number, &frames::switching(key));
             }
             Request::Metrics => wire::answer("200 OK", &self.shared.page()),
-            Request::Broadcast(said) => {
-                let body = said.payload.to_string();
-                self.broadcast(said.topic.as_bytes(), said.event.as_bytes(), body.as_bytes())?;
+            Request::Broadcast(message) => {
+                let body = message.payload.to_string();
+                self.broadcast(
+                    message.topic.as_bytes(),
+                    message.event.as_bytes(),
+                    body.as_bytes(),
+                )?;
                 wire::answer("200 OK", "{}")
             }
             Request::Other => wire::answer("404 Not Found", ""),
@@ -308,51 +299,51 @@ impl Bare {
         sent
     }
 
-    /// Has all threads tell their members.
+    /// Has all threads send it to their members.
     fn broadcast(&mut self, topic: &[u8], event: &[u8], body: &[u8]) -> Result<()> {
-        let frame = wire::told(topic, event, body)?;
+        let frame = wire::broadcast(topic, event, body)?;
         let datagram = [&[room(topic)], frame.as_slice()].concat();
         let shared = Arc::clone(&self.shared);
         let peers = shared.peers.get().map_or(&[][..], Vec::as_slice);
         for (_, peer) in peers.iter().enumerate().filter(|(index, _)| *index != self.index) {
-            rustix::net::sendto(&self.news, &datagram, SendFlags::DONTWAIT, peer)
+            rustix::net::sendto(&self.broadcasts, &datagram, SendFlags::DONTWAIT, peer)
                 .context("pass a broadcast on")?;
             self.counts(|counts| counts.posted.add(1));
         }
-        self.tell(room(topic), &frame)
+        self.send_to_members(room(topic), &frame)
     }
 
     /// A broadcast of another thread.
-    fn hear(&mut self, buf: &mut [u8]) -> Result<()> {
-        let length = match rustix::net::recv(&self.news, &mut *buf, RecvFlags::DONTWAIT) {
+    fn receive(&mut self, buf: &mut [u8]) -> Result<()> {
+        let length = match rustix::net::recv(&self.broadcasts, &mut *buf, RecvFlags::DONTWAIT) {
             Ok((length, _)) => length,
             Err(Errno::AGAIN) => return Ok(()),
-            Err(error) => bail!("news: {error}"),
+            Err(error) => bail!("broadcasts: {error}"),
         };
         self.counts(|counts| counts.taken.add(1));
         let Some((room, frame)) = buf.get(..length).and_then(<[u8]>::split_first) else {
             return Ok(());
         };
-        self.tell(*room, frame)
+        self.send_to_members(*room, frame)
     }
 
     /// The bare send loop.
-    fn tell(&mut self, room: u8, frame: &[u8]) -> Result<()> {
-        let mut told = 0;
+    fn send_to_members(&mut self, room: u8, frame: &[u8]) -> Result<()> {
+        let mut sent = 0;
         for number in 0..self.state.len() {
             if self.is(number, room) {
                 self.send(number, frame)?;
-                told += 1;
+                sent += 1;
             }
         }
-        self.counts(|counts| counts.deliveries.add(told));
+        self.counts(|counts| counts.deliveries.add(sent));
         Ok(())
     }
 
     /// One `send`. What is not taken is kept until the client reads, for its next frame would be
     /// lost on it after half of this one; that the floor was left is counted.
     fn send(&mut self, number: usize, bytes: &[u8]) -> Result<()> {
-        let Some(Some(socket)) = self.sockets.get(number) else { return Ok(()) };
+        let Some(socket) = self.sockets.get(number) else { return Ok(()) };
         let Some(state) = self.state.get_mut(number) else { return Ok(()) };
         let mut taken = 0;
         if *state & IS_SLOW == 0 {
@@ -362,7 +353,7 @@ impl Bare {
             }
             *state |= IS_SLOW;
             let data = EventData::new_u64(u64::try_from(number)?);
-            epoll::modify(&self.epoll, socket, data, EVENTS | EventFlags::OUT)?;
+            epoll::modify(&self.listener.epoll, socket, data, EVENTS | EventFlags::OUT)?;
         }
         let rest = bytes.get(taken..).unwrap_or_default();
         self.unsent.entry(number).or_default().extend_from_slice(rest);
@@ -372,7 +363,7 @@ impl Bare {
 
     /// The client has read: sends on.
     fn flush(&mut self, number: usize) -> Result<()> {
-        let Some(Some(socket)) = self.sockets.get(number) else { return Ok(()) };
+        let Some(socket) = self.sockets.get(number) else { return Ok(()) };
         let Some(unsent) = self.unsent.get_mut(&number) else { return Ok(()) };
         let taken = net::send(socket, unsent)?;
         unsent.drain(..taken);
@@ -380,7 +371,7 @@ impl Bare {
             return Ok(());
         }
         let data = EventData::new_u64(u64::try_from(number)?);
-        epoll::modify(&self.epoll, socket, data, EVENTS)?;
+        epoll::modify(&self.listener.epoll, socket, data, EVENTS)?;
         self.unsent.remove(&number);
         self.unset(number, IS_SLOW);
         if self.is(number, ENDS) {
@@ -402,9 +393,7 @@ impl Bare {
         if state & IS_SLOW != 0 {
             self.unsent.remove(&number);
         }
-        if let Some(slot) = self.sockets.get_mut(number) {
-            *slot = None;
-        }
+        self.sockets.close(number);
     }
 
     fn is(&self, number: usize, what: u8) -> bool {
@@ -413,7 +402,7 @@ impl Bare {
 
     /// `false` if the client has gone.
     fn set(&mut self, number: usize, what: u8) -> bool {
-        let is_there = self.sockets.get(number).is_some_and(Option::is_some);
+        let is_there = self.sockets.get(number).is_some();
         if let Some(state) = self.state.get_mut(number).filter(|_| is_there) {
             *state |= what;
         }

@@ -1,5 +1,5 @@
 //! What the bare server understands of HTTP, WebSocket and Channels (V2): as much as `simurgh load`
-//! and `simurgh road` say. It looks for quotes and commas where they stand in their messages and
+//! and `simurgh road` send. It looks for quotes and commas where they stand in their messages and
 //! trusts that no name is escaped.
 
 use anyhow::{Result, ensure};
@@ -89,8 +89,8 @@ pub(crate) fn reply(message: &Message<'_>, out: &mut Vec<u8>) {
     frames::plain_parts(&[b"[", join_ref, b",", reference, b",\"", topic, ok], out);
 }
 
-/// The frame with which all members are told.
-pub(crate) fn told(topic: &[u8], event: &[u8], body: &[u8]) -> Result<Vec<u8>> {
+/// The frame that all members get.
+pub(crate) fn broadcast(topic: &[u8], event: &[u8], body: &[u8]) -> Result<Vec<u8>> {
     let parts: [&[u8]; 7] = [b"[null,null,\"", topic, b"\",\"", event, b"\",", body, b"]"];
     let length: usize = parts.iter().map(|part| part.len()).sum();
     ensure!(length <= PAYLOAD_MAX, "a message of {length} bytes; {PAYLOAD_MAX} go in a datagram");
@@ -105,14 +105,14 @@ pub(crate) enum Request<'a> {
     /// With this key.
     Upgrade(&'a str),
     Metrics,
-    Broadcast(Said),
+    Broadcast(Post),
     /// What the bare server does not have.
     Other,
 }
 
 /// Body of `POST /api/broadcast`.
 #[derive(Debug, Deserialize, PartialEq)]
-pub(crate) struct Said {
+pub(crate) struct Post {
     pub(crate) topic: String,
     pub(crate) event: String,
     pub(crate) payload: serde_json::Value,
@@ -185,12 +185,12 @@ mod tests {
         let pushed = frames::push(42);
         let push = message(&pushed).unwrap();
         assert_eq!(push.reference, b"\"000042\"");
-        let told = told(push.topic, push.event, push.body).unwrap();
-        assert_eq!(told, frames::plain(&frames::broadcast(42)));
+        let frame = broadcast(push.topic, push.event, push.body).unwrap();
+        assert_eq!(frame, frames::plain(&frames::broadcast(42)));
         for bad in ["", "[]", "{}", "[null,\"1\",\"t\",{}]", "[\"1\",\"2\",\"t\",null,{}]"] {
             assert_eq!(message(bad.as_bytes()), None, "{bad}");
         }
-        assert!(super::told(b"t", b"e", &[b'x'; PAYLOAD_MAX]).is_err());
+        assert!(super::broadcast(b"t", b"e", &[b'x'; PAYLOAD_MAX]).is_err());
     }
 
     #[test]
@@ -223,16 +223,16 @@ mod tests {
         assert_eq!(found, Some((Request::Upgrade(frames::UPGRADE_KEY), upgrade.len())));
         let metrics = b"GET /metrics HTTP/1.1\r\nhost: a\r\n\r\n";
         assert_eq!(request(metrics).unwrap(), Some((Request::Metrics, metrics.len())));
-        let said = b"{\"topic\":\"rooms:road\",\"event\":\"e\",\"payload\":{\"body\":\"go\"}}";
+        let body = b"{\"topic\":\"rooms:road\",\"event\":\"e\",\"payload\":{\"body\":\"go\"}}";
         let head =
-            format!("POST /api/broadcast HTTP/1.1\r\ncontent-length: {}\r\n\r\n", said.len());
-        let post = [head.as_bytes(), said].concat();
-        assert_eq!(request(&post[..post.len() - 1]).unwrap(), None);
-        let Some((Request::Broadcast(said), length)) = request(&post).unwrap() else {
+            format!("POST /api/broadcast HTTP/1.1\r\ncontent-length: {}\r\n\r\n", body.len());
+        let bytes = [head.as_bytes(), body].concat();
+        assert_eq!(request(&bytes[..bytes.len() - 1]).unwrap(), None);
+        let Some((Request::Broadcast(post), length)) = request(&bytes).unwrap() else {
             panic!("no broadcast")
         };
-        assert_eq!((said.topic.as_str(), said.event.as_str()), ("rooms:road", "e"));
-        assert_eq!((said.payload.to_string().as_str(), length), ("{\"body\":\"go\"}", post.len()));
+        assert_eq!((post.topic.as_str(), post.event.as_str()), ("rooms:road", "e"));
+        assert_eq!((post.payload.to_string().as_str(), length), ("{\"body\":\"go\"}", bytes.len()));
         let other = b"GET / HTTP/1.1\r\n\r\n";
         assert_eq!(request(other).unwrap(), Some((Request::Other, other.len())));
         assert!(request(&[b'x'; REQUEST_MAX + 1]).is_err());

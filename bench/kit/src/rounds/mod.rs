@@ -7,34 +7,56 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
+use clap::Args;
 use serde::Serialize;
 
 use self::table::Recipe;
-use crate::target::CLIENT_CORE;
-use crate::{report, stats, sys};
+use crate::flags::{Paths, at_least};
+use crate::target::{CLIENT_CORE, Server, Target};
+use crate::{stats, sys};
 
-pub mod served;
 pub mod table;
 
 /// Options of a measurement.
-#[derive(Debug, PartialEq)]
+#[derive(Args, Debug, Default, PartialEq)]
 pub struct Options {
-    /// The rows to measure.
+    /// Some of the rows (several with commas)
+    #[arg(long, value_name = "ROW", value_delimiter = ',')]
     pub only: Vec<String>,
-    /// Rounds.
-    pub runs: usize,
-    /// Fewer clients and shorter phases: shows that everything works, not for figures.
+    /// Rounds
+    #[arg(long, value_name = "N", value_parser = at_least::<1>)]
+    pub runs: Option<usize>,
+    /// Fewer and shorter: to see whether all works, not for figures
+    #[arg(long)]
     pub short: bool,
-    /// The server under test.
-    pub server_bin: Option<PathBuf>,
-    /// Where raw figures go.
-    pub out: Option<PathBuf>,
+    /// Where programs and figures are.
+    #[command(flatten)]
+    pub paths: Paths,
 }
 
 impl Options {
+    /// With the suite's rows and rounds in the place of what was not said; an error that names the
+    /// rows if one was asked for that is none.
+    pub fn for_suite(mut self, suite: &Suite) -> Result<Self, String> {
+        let all: Vec<&str> = suite.jobs.iter().map(|job| job.row).collect();
+        if !self.only.iter().all(|row| all.contains(&row.as_str())) {
+            return Err(format!("--only takes some of {}", all.join(",")));
+        }
+        if self.only.is_empty() {
+            self.only = suite.usual.iter().map(|row| (*row).to_owned()).collect();
+        }
+        self.runs.get_or_insert(if self.short { 1 } else { suite.runs });
+        Ok(self)
+    }
+
     /// `full`, or `short`.
     pub fn size<T>(&self, full: T, short: T) -> T {
         if self.short { short } else { full }
+    }
+
+    /// Whether a row is to be measured.
+    pub fn wants(&self, row: &str) -> bool {
+        self.only.iter().any(|only| only == row)
     }
 }
 
@@ -75,6 +97,13 @@ impl Sample {
         self.put(name, stats::per(count, 1));
     }
 
+    /// Adds what something costs with a feature and without it, and the ratio of the two.
+    pub fn put_both(&mut self, name: &str, unit: &str, (with, without): (f64, f64)) {
+        self.put(format!("{name}_{unit}"), with);
+        self.put(format!("{name}_without_{unit}"), without);
+        self.put(format!("{name}_ratio"), with / without);
+    }
+
     /// Adds what explains a figure.
     pub fn note(&mut self, note: impl Into<String>) {
         self.notes.push(note.into());
@@ -99,6 +128,14 @@ pub struct Bench<'a> {
 }
 
 impl Bench<'_> {
+    /// A fresh process with these settings and so many shards, all on one core.
+    pub fn serve(&self, settings: &str, shards: u32) -> Result<Server> {
+        let file = self.scratch.join("simurgh.toml");
+        fs::write(&file, settings)?;
+        let target = Target::simurgh(&self.program, shards)?.with_settings(&file);
+        target.start(&self.scratch.join("server-log"))
+    }
+
     /// Clients of a large topic.
     pub fn many_clients(&self) -> usize {
         self.options.size(18_000, 3_000)
@@ -192,24 +229,24 @@ pub fn leave(scratch: &Path, faults: usize) -> Result<()> {
     Ok(())
 }
 
+/// Which of two ways takes the `nth` turn: the first, the second, the second, the first, so that
+/// what drifts is in both.
+pub fn turn(nth: usize) -> usize {
+    usize::from(nth % 4 == 1 || nth % 4 == 2)
+}
+
 /// Measures, prints and keeps it. A missed limit is only shown.
 pub fn run(suite: &Suite, options: &Options) -> Result<()> {
     check_machine(options.size(suite.clients.0, suite.clients.1))?;
-    let program = program(options.server_bin.as_deref(), "simurgh")?;
+    let program = program(options.paths.server_bin.as_deref(), "simurgh")?;
     let bench = Bench { options, program, scratch: scratch()? };
     let mut samples = Vec::new();
-    for round in 1..=options.runs {
-        for job in suite.jobs {
-            if options.only.iter().any(|only| only == job.row) {
-                samples.push(measured(&bench, round, job));
-            }
+    for round in 1..=options.runs.unwrap_or(suite.runs) {
+        for job in suite.jobs.iter().filter(|job| options.wants(job.row)) {
+            samples.push(measured(&bench, round, job));
         }
     }
-    let rows = table::rows(suite, options, &samples)?;
-    println!("{}{}", table::text(suite, &rows), table::remarks(&samples));
-    let out = options.out.clone().unwrap_or_else(report::default_out);
-    let path = table::write(&out, suite, options, &samples, &rows)?;
-    println!("raw runs: {}", path.display());
+    table::publish(suite, options, &samples)?;
     let faults = samples.iter().map(|sample| sample.faults.len()).sum::<usize>();
     leave(&bench.scratch, faults)?;
     ensure!(faults == 0, "{faults} faults, see above: these figures are not valid");

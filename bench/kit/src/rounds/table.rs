@@ -1,7 +1,6 @@
 //! From the figures of all rounds to the table, and to the raw file that is kept.
 
 use std::fmt::Write as _;
-use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use serde::Serialize;
@@ -28,12 +27,58 @@ pub struct Row {
     digits: usize,
 }
 
+/// What has to be reached.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Limit {
+    /// A value that is not to be passed.
+    AtMost(f64),
+    /// The least.
+    AtLeast(f64),
+    /// The most that the absolute value may be.
+    Within(f64),
+}
+
+impl Limit {
+    /// Reads `≥ 5`, `± 5`, `≤ 5` or just `5`, which is the most.
+    fn read(text: &str) -> Option<Self> {
+        let (kind, number): (fn(f64) -> Self, &str) = match text.split_once(' ') {
+            Some(("≥", number)) => (Self::AtLeast, number),
+            Some(("±", number)) => (Self::Within, number),
+            Some(("≤", number)) => (Self::AtMost, number),
+            _ => (Self::AtMost, text),
+        };
+        number.parse().ok().map(kind)
+    }
+
+    /// Whether a value does.
+    pub fn reached(self, value: f64) -> bool {
+        match self {
+            Self::AtMost(limit) => value <= limit,
+            Self::AtLeast(limit) => value >= limit,
+            Self::Within(limit) => value.abs() <= limit,
+        }
+    }
+
+    /// As tables show it.
+    pub fn text(self, unit: &str) -> String {
+        let (sign, limit) = match self {
+            Self::AtMost(limit) => ("≤", limit),
+            Self::AtLeast(limit) => ("≥", limit),
+            Self::Within(limit) => ("±", limit),
+        };
+        format!("{sign} {limit} {unit}").trim_end().to_owned()
+    }
+}
+
 /// How a line of the table is made.
 pub struct Recipe {
     /// Name of the row of the suite.
     pub row: &'static str,
     /// Name of the figure in a [`Sample`].
-    pub figure: &'static str,
+    pub figure: String,
+    /// Name of the figure of what it is held against, if it is not the same.
+    pub others: Option<String>,
     /// What is measured.
     pub measure: String,
     /// Unit of the figure.
@@ -41,17 +86,16 @@ pub struct Recipe {
     /// Digits shown behind the point.
     pub digits: usize,
     /// The limit.
-    pub at_most: Option<f64>,
+    pub limit: Option<Limit>,
 }
 
 /// Reads recipes from lines of `row | figure | measure | unit | digits | limit`, where the limit
-/// may be missing; a line that begins with `#` is a comment. Measure and limit may hold names of
-/// `values`.
+/// may be missing, and the figure of others may follow; a line that begins with `#` is a comment.
+/// Names of `values` are replaced.
 pub fn read(text: &'static str, values: &[(&str, String)]) -> Result<Vec<Recipe>> {
     let lines = text.lines().filter(|line| !line.starts_with('#'));
-    lines
-        .map(|line| recipe(line, values).with_context(|| format!("not a recipe: {line}")))
-        .collect()
+    let read = |line| recipe(line, values).with_context(|| format!("not a recipe: {line}"));
+    lines.map(read).collect()
 }
 
 fn recipe(line: &'static str, values: &[(&str, String)]) -> Option<Recipe> {
@@ -60,22 +104,26 @@ fn recipe(line: &'static str, values: &[(&str, String)]) -> Option<Recipe> {
     let filled = |text: &str| {
         values.iter().fold(text.to_owned(), |text, (name, value)| text.replace(name, value))
     };
-    let (row, figure, measure, unit) = (next()?, next()?, filled(next()?), next()?);
+    let (row, figure, measure, unit) = (next()?, filled(next()?), filled(next()?), next()?);
     let digits = next()?.parse().ok()?;
-    let at_most = match filled(next()?).as_str() {
+    let limit = match filled(next()?).as_str() {
         "" => None,
-        limit => Some(limit.parse().ok()?),
+        limit => Some(Limit::read(limit)?),
     };
-    Some(Recipe { row, figure, measure, unit, digits, at_most })
+    Some(Recipe { row, figure, others: next().map(str::to_owned), measure, unit, digits, limit })
 }
 
 /// The lines of all rows that were run.
 pub fn rows(suite: &Suite, options: &Options, samples: &[Sample]) -> Result<Vec<Row>> {
     let line = |recipe: Recipe| {
-        let Recipe { row, figure, measure, unit, digits, at_most } = recipe;
+        let Recipe { row, figure, measure, unit, digits, limit, .. } = recipe;
         let of_row = samples.iter().filter(|sample| sample.row == row);
         let simurgh: Vec<f64> =
-            of_row.filter_map(|sample| sample.figures.get(figure).copied()).collect();
+            of_row.filter_map(|sample| sample.figures.get(&figure).copied()).collect();
+        let at_most = match limit {
+            Some(Limit::AtMost(limit)) => Some(limit),
+            _ => None,
+        };
         let judged = match at_most {
             Some(limit) if suite.is_each_judged || limit <= 0.0 => stats::quantile(&simurgh, 1.0),
             _ => stats::median(&simurgh),
@@ -84,16 +132,14 @@ pub fn rows(suite: &Suite, options: &Options, samples: &[Sample]) -> Result<Vec<
         Row { row, measure, unit, simurgh, at_most, reached, digits }
     };
     let rows = (suite.recipes)(options)?.into_iter().map(line);
-    Ok(rows.filter(|row| options.only.iter().any(|only| only == row.row)).collect())
+    Ok(rows.filter(|row| options.wants(row.row)).collect())
 }
 
 /// The table in Markdown: medians, with the lowest and highest round behind them.
 pub fn text(suite: &Suite, rows: &[Row]) -> String {
-    let mut text =
-        String::from("| row | measure | Simurgh | must reach | ok? |\n|---|---|---|---|---|\n");
-    for row in rows {
-        let Row { row: name, measure, unit, simurgh, digits, .. } = row;
-        let value = match simurgh.as_slice() {
+    let cells = |row: &Row| {
+        let Row { unit, digits, .. } = row;
+        let value = match row.simurgh.as_slice() {
             [one] if suite.is_each_judged => format!("{one:.digits$} {unit}"),
             values => report::cell(values, *digits, unit),
         };
@@ -104,14 +150,14 @@ pub fn text(suite: &Suite, rows: &[Row]) -> String {
         });
         let reached = report::verdict(row.reached, row.at_most.is_some(), "**MISSED**");
         let (value, limit) = (value.trim_end(), limit.trim_end());
-        // Writing to a text does not fail.
-        let _ = writeln!(text, "| {name} | {measure} | {value} | {limit} | {reached} |");
-    }
-    text
+        [row.row, &row.measure, value, limit, reached].map(str::to_owned).to_vec()
+    };
+    let head = ["row", "measure", "Simurgh", "must reach", "ok?"];
+    report::table(&head, rows.iter().map(cells))
 }
 
 /// What explains figures, and what makes them invalid.
-pub fn remarks(samples: &[Sample]) -> String {
+fn remarks(samples: &[Sample]) -> String {
     let mut text = String::new();
     let loads = samples.iter().map(|sample| sample.load_average).collect::<Vec<_>>();
     if let Some(load) = stats::quantile(&loads, 1.0) {
@@ -128,26 +174,23 @@ pub fn remarks(samples: &[Sample]) -> String {
     text
 }
 
-/// Keeps it; the raw file's path. Never over an older one.
-pub fn write(
-    out: &Path,
-    suite: &Suite,
-    options: &Options,
-    samples: &[Sample],
-    rows: &[Row],
-) -> Result<PathBuf> {
+/// Prints the table, and keeps it with all figures.
+pub(super) fn publish(suite: &Suite, options: &Options, samples: &[Sample]) -> Result<()> {
+    let rows = rows(suite, options, samples)?;
     let fields = [
         ("command", json!(command(suite, options))),
         ("order", json!(suite.order)),
         ("table", json!(rows)),
         ("samples", json!(samples)),
     ];
-    report::keep(out, suite.name, fields, &format!("{}{}", text(suite, rows), remarks(samples)))
+    let text = text(suite, &rows) + &remarks(samples);
+    report::publish(options.paths.out.as_deref(), suite.name, fields, &text)
 }
 
 /// The command line without paths: what is committed names no machine's directories.
 fn command(suite: &Suite, options: &Options) -> String {
     let short = if options.short { " --short" } else { "" };
     let only = options.only.join(",");
-    format!("simurgh-bench {} --only {only} --runs {}{short}", suite.name, options.runs)
+    let runs = options.runs.unwrap_or(suite.runs);
+    format!("simurgh-bench {} --only {only} --runs {runs}{short}", suite.name)
 }

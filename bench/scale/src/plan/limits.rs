@@ -5,7 +5,7 @@ use super::Plan;
 use simurgh_text::format::{bytes, time};
 
 use super::domains::Storm;
-use crate::human::{bits, count, rate, share};
+use crate::figures::{bits, count, rate, share};
 use crate::prices::Prices;
 
 /// One limit.

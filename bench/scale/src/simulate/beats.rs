@@ -2,7 +2,7 @@
 
 use simurgh_cluster::{Beat, Hello, NodeId, Peers, PeersConfig, SplitMix64};
 
-use super::chance::Chance;
+use super::random::Random;
 
 const SECOND: u64 = 1_000_000_000;
 /// Turns of the simulated clock.
@@ -10,27 +10,27 @@ const STEP: u64 = 10_000_000;
 /// How long nodes take to have a link again: 100 ms · 2^k up to 5 s.
 const LINKED: u64 = 5 * SECOND;
 
-/// What nodes say to all.
+/// What nodes send to all.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Said {
+pub struct Beats {
     /// How many nodes.
     pub nodes: usize,
-    /// Envelopes a second that each hears while nothing happens.
+    /// Envelopes a second that each receives while nothing happens.
     pub calm: f64,
-    /// All hellos and beats in the ten seconds after all links were gone, each heard by all.
+    /// All hellos and beats in the ten seconds after all links were gone, each received by all.
     pub back: usize,
     /// The most of them in 200 ms.
     pub burst: usize,
 }
 
-impl Said {
+impl Beats {
     /// The most envelopes that all nodes together are handed in a second after that.
     pub fn burst_copies(&self) -> f64 {
         5.0 * self.burst as f64 * (self.nodes as f64 - 1.0)
     }
 }
 
-struct World {
+struct Simulation {
     peers: Vec<Peers>,
     is_up: Vec<bool>,
 }
@@ -47,8 +47,8 @@ fn beat(at: usize) -> Beat {
     }
 }
 
-impl World {
-    fn tell(&mut self, from: usize, is_hello: bool, now_ns: u64) {
+impl Simulation {
+    fn send(&mut self, from: usize, is_hello: bool, now_ns: u64) {
         let beat = beat(from);
         for (at, peers) in self.peers.iter_mut().enumerate() {
             if at == from || !self.is_up.get(at).copied().unwrap_or_default() {
@@ -73,7 +73,7 @@ impl World {
             .filter_map(|(at, peers)| peers.beat_due(now_ns).then_some(at))
             .collect();
         for at in &due {
-            self.tell(*at, false, now_ns);
+            self.send(*at, false, now_ns);
         }
         for peers in &mut self.peers {
             peers.tick(now_ns);
@@ -84,48 +84,49 @@ impl World {
 }
 
 /// So many nodes for 20 s, then without links, then for 10 s more.
-pub fn run(nodes: usize, seed: u64) -> Said {
-    let mut chance = SplitMix64::new(seed);
+pub fn run(nodes: usize, seed: u64) -> Beats {
+    let mut random = SplitMix64::new(seed);
     let new = |at: usize| {
         Peers::new(beat(at).id, &format!("node-{at}"), PeersConfig::default(), seed ^ at as u64)
     };
-    let mut world = World { peers: (0..nodes).map(new).collect(), is_up: vec![true; nodes] };
-    world.peers.iter_mut().for_each(|it| it.link_up(0));
+    let mut simulation =
+        Simulation { peers: (0..nodes).map(new).collect(), is_up: vec![true; nodes] };
+    simulation.peers.iter_mut().for_each(|it| it.link_up(0));
     // The first ones are hellos: all know each other, and the answers are over.
     for at in 0..nodes {
-        world.tell(at, true, 0);
+        simulation.send(at, true, 0);
     }
     let (mut calm, mut now) = (0, 0);
     while now < 20 * SECOND {
         now += STEP;
-        let said = world.beats(now);
-        calm += if now > 4 * SECOND { said } else { 0 };
+        let sent = simulation.beats(now);
+        calm += if now > 4 * SECOND { sent } else { 0 };
     }
-    world.peers.iter_mut().for_each(|it| it.link_down(now));
-    world.is_up.fill(false);
-    let linked: Vec<u64> = (0..nodes).map(|_| now + chance.below(LINKED)).collect();
+    simulation.peers.iter_mut().for_each(|it| it.link_down(now));
+    simulation.is_up.fill(false);
+    let linked: Vec<u64> = (0..nodes).map(|_| now + random.below(LINKED)).collect();
     let end = now + 10 * SECOND;
-    let mut said = Vec::new();
+    let mut sent = Vec::new();
     while now < end {
         now += STEP;
         let mut envelopes = 0;
         for (at, linked) in linked.iter().enumerate() {
             if *linked <= now && *linked + STEP > now {
-                if let Some(is_up) = world.is_up.get_mut(at) {
+                if let Some(is_up) = simulation.is_up.get_mut(at) {
                     *is_up = true;
                 }
-                if let Some(peers) = world.peers.get_mut(at) {
+                if let Some(peers) = simulation.peers.get_mut(at) {
                     peers.link_up(now);
                 }
-                world.tell(at, true, now);
+                simulation.send(at, true, now);
                 envelopes += 1;
             }
         }
-        said.push(envelopes + world.beats(now));
+        sent.push(envelopes + simulation.beats(now));
     }
-    let burst = said.windows(20).map(|it| it.iter().sum()).max().unwrap_or_default();
+    let burst = sent.windows(20).map(|it| it.iter().sum()).max().unwrap_or_default();
     let each = if nodes > 1 { (nodes - 1) as f64 / nodes as f64 } else { 0.0 };
-    Said { nodes, calm: calm as f64 / 16.0 * each, back: said.iter().sum(), burst }
+    Beats { nodes, calm: calm as f64 / 16.0 * each, back: sent.iter().sum(), burst }
 }
 
 #[cfg(test)]
@@ -135,9 +136,9 @@ mod tests {
     #[test]
     fn a_node_hears_half_as_many_beats_a_second_as_there_are_others() {
         for nodes in [10, 60] {
-            let said = run(nodes, 3);
+            let sent = run(nodes, 3);
             let expected = (nodes as f64 - 1.0) / 2.0;
-            assert!((said.calm - expected).abs() < 0.05 * expected, "{said:?} {expected}");
+            assert!((sent.calm - expected).abs() < 0.05 * expected, "{sent:?} {expected}");
         }
     }
 
@@ -145,11 +146,11 @@ mod tests {
     /// 100 ms: so it is not nodes × nodes envelopes.
     #[test]
     fn nodes_that_all_come_back_do_not_answer_each_of_them() {
-        let said = run(100, 3);
-        assert!(said.back >= 200, "{said:?}");
+        let sent = run(100, 3);
+        assert!(sent.back >= 200, "{sent:?}");
         // 5 s of hellos at one beat each 100 ms at the most, and the calm beats behind them.
-        assert!(said.back < 100 * (50 + 10), "{said:?}");
+        assert!(sent.back < 100 * (50 + 10), "{sent:?}");
         // A node sends at most two in 200 ms, and its hello.
-        assert!(said.burst <= 300, "{said:?}");
+        assert!(sent.burst <= 300, "{sent:?}");
     }
 }

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 
 use simurgh_cluster::{Bucket, Interest, Interests, InterestsConfig, Space, SplitMix64, Wanted};
 
-use super::chance::Chance;
+use super::random::Random;
 use crate::load::{Load, Machines};
 use crate::plan::cell::{Cell, Class};
 use crate::prices::Prices;
@@ -41,9 +41,9 @@ pub fn run(load: &Load, machines: &Machines, prices: &Prices, nodes: f64, seed: 
     let cell = Cell::new(load, machines, prices, nodes);
     let all = (cell.nodes.round() as usize).max(1);
     let looked = all.div_ceil(10).max(3).min(all);
-    let mut chance = SplitMix64::new(seed);
-    let topics = place(&cell, all, looked, &mut chance);
-    let asked = asked(&cell, &mut chance);
+    let mut random = SplitMix64::new(seed);
+    let topics = place(&cell, all, looked, &mut random);
+    let asked = asked(&cell, &mut random);
     let mut heard = Heard { nodes: (looked, all), ..Heard::default() };
     let (mut hears, mut wanted) = (0.0, 0.0);
     for (at, topics) in topics.iter().enumerate() {
@@ -77,12 +77,12 @@ impl View {
         let exact_max = prices.get("exact_max") as usize;
         let config = InterestsConfig { exact_max, ..InterestsConfig::default() };
         let mut interests = Interests::new(&config, seed);
-        let mut chance = SplitMix64::new(seed);
+        let mut random = SplitMix64::new(seed);
         let mut buckets = HashSet::new();
         for topic in topics {
             let name = name(*topic);
             interests.begin(&name, 0, 0);
-            if chance.share() < presence {
+            if random.share() < presence {
                 interests.begin_presence(&name, 0);
             }
         }
@@ -113,7 +113,7 @@ fn topics_of(class: &Class) -> u32 {
 }
 
 /// Puts the members of each topic on nodes; which topics each of the first nodes has.
-fn place(cell: &Cell, all: usize, looked: usize, chance: &mut SplitMix64) -> Vec<Vec<u32>> {
+fn place(cell: &Cell, all: usize, looked: usize, random: &mut SplitMix64) -> Vec<Vec<u32>> {
     let mut nodes = vec![Vec::new(); looked];
     let mut first = 0_u32;
     for class in &cell.classes {
@@ -125,7 +125,7 @@ fn place(cell: &Cell, all: usize, looked: usize, chance: &mut SplitMix64) -> Vec
         let whole = class.size.floor() as u64;
         let is_large = class.size > 64.0 * all as f64 || draws > PLACED_MAX;
         for topic in first..first.saturating_add(topics) {
-            let start = chance.below(parts as u64) as usize * part;
+            let start = random.below(parts as u64) as usize * part;
             let mut add = |at: usize| {
                 if let Some(node) = nodes.get_mut(at)
                     && node.last() != Some(&topic)
@@ -136,12 +136,12 @@ fn place(cell: &Cell, all: usize, looked: usize, chance: &mut SplitMix64) -> Vec
             if is_large {
                 // Every node by itself: as likely as it has one of so many members.
                 let touches = crate::plan::cell::touches(part as f64, class.size);
-                (start..start + part).filter(|_| chance.share() < touches).for_each(&mut add);
+                (start..start + part).filter(|_| random.share() < touches).for_each(&mut add);
                 continue;
             }
-            let more = u64::from(class.size.fract() > 0.0 && chance.share() < class.size.fract());
+            let more = u64::from(class.size.fract() > 0.0 && random.share() < class.size.fract());
             for _ in 0..whole + more {
-                add(start + chance.below(part as u64) as usize);
+                add(start + random.below(part as u64) as usize);
             }
         }
         first = first.saturating_add(topics);
@@ -150,7 +150,7 @@ fn place(cell: &Cell, all: usize, looked: usize, chance: &mut SplitMix64) -> Vec
 }
 
 /// Topics of messages, each with what it stands for.
-fn asked(cell: &Cell, chance: &mut SplitMix64) -> Vec<(u32, f64)> {
+fn asked(cell: &Cell, random: &mut SplitMix64) -> Vec<(u32, f64)> {
     let rate: f64 = cell.published();
     let mut all = Vec::new();
     let mut first = 0_u32;
@@ -159,7 +159,7 @@ fn asked(cell: &Cell, chance: &mut SplitMix64) -> Vec<(u32, f64)> {
         let said = if rate > 0.0 { class.topics * class.rate / rate } else { 1.0 };
         let draws = ((ASKED as f64 * said).ceil() as usize).clamp(1, topics as usize);
         for _ in 0..draws {
-            let topic = first + chance.below(u64::from(topics)) as u32;
+            let topic = first + random.below(u64::from(topics)) as u32;
             all.push((topic, said / draws as f64));
         }
         first = first.saturating_add(topics);

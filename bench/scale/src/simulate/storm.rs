@@ -5,18 +5,18 @@
 //! jitter of its own). Until clients are sent elsewhere each try fails at once. Then one goes to a
 //! node at random: its proxy's accept queue (full: the kernel drops the SYN, and the client's
 //! kernel sends it again after 1, 2, 4 … s), the TLS handshake, the upgrade, and once it is open
-//! the join. A join that is not answered within ten seconds is left and said again after 1, 2, 5,
+//! the join. A join that is not answered within ten seconds is left and sent again after 1, 2, 5,
 //! 10 s, on the same connection; the server does it all the same. New connections and connections
-//! with something to read take turns in the order in which they became so; whose turn it is has
-//! all read that it has said by then.
+//! with something to read take turns in the order in which they became so; all that a
+//! client has sent by its turn is read in it.
 //!
-//! One in so many clients is played, and stands for as many: work and queues are those of all.
+//! One in so many clients is simulated, and stands for as many: work and queues are those of all.
 
 use std::collections::VecDeque;
 
 use simurgh_cluster::SplitMix64;
 
-use super::chance::Chance;
+use super::random::Random;
 use crate::plan::domains;
 use crate::prices::Prices;
 
@@ -33,10 +33,10 @@ pub const REJOIN_LAST_MS: u64 = 10_000;
 const SYN_MS: u64 = 1000;
 /// Turns of the simulated clock.
 const TURN_MS: u64 = 10;
-/// Longer than this is not looked at.
+/// Longer than this is not simulated.
 const END_MS: u64 = 1_200_000;
-/// Clients that are played.
-const PLAYED: f64 = 150_000.0;
+/// Clients that are simulated.
+const SIMULATED: f64 = 150_000.0;
 
 /// How clients find out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,7 +58,7 @@ pub enum Backoff {
     Spread(f64),
 }
 
-/// What is played.
+/// What is simulated.
 #[derive(Clone, Copy, Debug)]
 pub struct Storm {
     /// What it costs, and who comes.
@@ -102,7 +102,7 @@ pub struct Outcome {
 enum Work {
     Handshake,
     Connect,
-    /// All that a client has said.
+    /// All that a client has sent.
     Read,
 }
 
@@ -128,7 +128,7 @@ struct Client {
     /// It waits for the answer to that.
     is_waiting: bool,
     /// Joins and leaves that the server has not read.
-    said: (u16, u16),
+    unread: (u16, u16),
     is_back: bool,
     has_timed_out: bool,
 }
@@ -143,11 +143,11 @@ struct Server {
     credit: f64,
 }
 
-struct World<'a> {
+struct Simulation<'a> {
     storm: &'a Storm,
-    chance: SplitMix64,
+    random: SplitMix64,
     /// How many clients one stands for.
-    flock: f64,
+    weight: f64,
     clients: Vec<Client>,
     due: Vec<Vec<(u32, Due)>>,
     proxies: Vec<Server>,
@@ -159,15 +159,15 @@ struct World<'a> {
 }
 
 impl Storm {
-    /// Plays it.
+    /// Simulates it.
     pub fn run(&self, seed: u64) -> Outcome {
         let all = self.of.clients * self.nodes as f64;
-        let played = all.clamp(1.0, PLAYED) as usize;
-        let mut world = World {
+        let simulated = all.clamp(1.0, SIMULATED) as usize;
+        let mut simulation = Simulation {
             storm: self,
-            chance: SplitMix64::new(seed),
-            flock: all / played as f64,
-            clients: vec![Client::default(); played],
+            random: SplitMix64::new(seed),
+            weight: all / simulated as f64,
+            clients: vec![Client::default(); simulated],
             due: vec![Vec::new(); (END_MS / TURN_MS) as usize + 1],
             proxies: (0..self.nodes).map(|_| Server::default()).collect(),
             nodes: (0..self.nodes).map(|_| Server::default()).collect(),
@@ -176,14 +176,14 @@ impl Storm {
             joins: 0,
             dropped: 0,
         };
-        world.begin();
-        world.play();
-        let played = played as f64;
-        let late = world.clients.iter().filter(|it| it.has_timed_out).count();
-        world.outcome.timed_out = late as f64 / played;
-        world.outcome.dropped = world.dropped as f64 / played;
-        world.outcome.joins = world.joins as f64 / played;
-        world.outcome
+        simulation.begin();
+        simulation.run();
+        let simulated = simulated as f64;
+        let late = simulation.clients.iter().filter(|it| it.has_timed_out).count();
+        simulation.outcome.timed_out = late as f64 / simulated;
+        simulation.outcome.dropped = simulation.dropped as f64 / simulated;
+        simulation.outcome.joins = simulation.joins as f64 / simulated;
+        simulation.outcome
     }
 
     /// Of a price list, as a plan has it.
@@ -202,11 +202,11 @@ impl Storm {
     }
 }
 
-impl World<'_> {
+impl Simulation<'_> {
     /// When each client notices, and tries for the first time.
     fn begin(&mut self) {
         for at in 0..self.clients.len() as u32 {
-            let share = self.chance.share();
+            let share = self.random.share();
             let noticed = match self.storm.notice {
                 // As far as clients are.
                 Notice::Reset => share * self.storm.round_trip,
@@ -215,7 +215,7 @@ impl World<'_> {
                 Notice::Silence => self.storm.heartbeat * (1.0 + share) + 1.5,
             };
             let first = match self.storm.backoff {
-                Backoff::Spread(seconds) => self.chance.share() * seconds,
+                Backoff::Spread(seconds) => self.random.share() * seconds,
                 _ => self.reconnect(0),
             };
             self.at(noticed + first, at, Due::Try);
@@ -237,18 +237,18 @@ impl World<'_> {
     fn jittered(&mut self, ms: u64) -> f64 {
         let factor = match self.storm.backoff {
             Backoff::Plain => 1.0,
-            _ => 0.5 + self.chance.share(),
+            _ => 0.5 + self.random.share(),
         };
         ms as f64 / 1000.0 * factor
     }
 
-    fn play(&mut self) {
+    fn run(&mut self) {
         let (half, most) = (self.clients.len().div_ceil(2), self.clients.len() * 99 / 100);
         let mut peaks = VecDeque::new();
         for turn in 0..self.due.len() {
             let now = turn as f64 * TURN_MS as f64 / 1000.0;
             for (client, due) in std::mem::take(&mut self.due[turn]) {
-                self.happens(client, due, now);
+                self.handle(client, due, now);
             }
             let before = self.back;
             self.serve(now);
@@ -261,7 +261,7 @@ impl World<'_> {
             if peaks.len() > (1000 / TURN_MS) as usize {
                 peaks.pop_front();
             }
-            let peak = peaks.iter().sum::<usize>() as f64 * self.flock / self.nodes.len() as f64;
+            let peak = peaks.iter().sum::<usize>() as f64 * self.weight / self.nodes.len() as f64;
             self.outcome.peak = self.outcome.peak.max(peak);
             if self.back == self.clients.len() {
                 return;
@@ -269,27 +269,27 @@ impl World<'_> {
         }
     }
 
-    fn happens(&mut self, at: u32, due: Due, now: f64) {
+    fn handle(&mut self, at: u32, due: Due, now: f64) {
         match due {
-            Due::Try if now < self.storm.redirect => self.fails(at, now),
+            Due::Try if now < self.storm.redirect => self.connect_fails(at, now),
             Due::Try => {
-                let node = self.chance.below(self.nodes.len() as u64) as u32;
+                let node = self.random.below(self.nodes.len() as u64) as u32;
                 self.clients[at as usize].node = node;
-                self.knocks(at, 0, now);
+                self.syn_arrives(at, 0, now);
             }
-            Due::Syn(times) => self.knocks(at, times, now),
+            Due::Syn(times) => self.syn_arrives(at, times, now),
             Due::Rejoin => self.joins(at, now),
             Due::GivesUp(join) => {
                 let client = &mut self.clients[at as usize];
                 if client.is_back || client.join != join {
                     return;
                 }
-                // An answer that comes now is for nobody.
+                // An answer that comes now is ignored.
                 (client.has_timed_out, client.is_waiting) = (true, false);
                 let rejoins = usize::from(client.rejoins);
                 client.rejoins = client.rejoins.saturating_add(1);
-                client.said.1 += 1;
-                self.says(at);
+                client.unread.1 += 1;
+                self.queue_read(at);
                 let ms = REJOIN_MS.get(rejoins).copied().unwrap_or(REJOIN_LAST_MS);
                 let after = self.jittered(ms);
                 self.at(now + after, at, Due::Rejoin);
@@ -297,8 +297,8 @@ impl World<'_> {
         }
     }
 
-    /// Nobody is there: it hears so at once.
-    fn fails(&mut self, at: u32, now: f64) {
+    /// Nobody is there, which it learns at once.
+    fn connect_fails(&mut self, at: u32, now: f64) {
         let client = &mut self.clients[at as usize];
         client.tries = client.tries.saturating_add(1);
         let tries = client.tries;
@@ -307,10 +307,10 @@ impl World<'_> {
     }
 
     /// A SYN arrives.
-    fn knocks(&mut self, at: u32, times: u8, now: f64) {
+    fn syn_arrives(&mut self, at: u32, times: u8, now: f64) {
         let node = self.clients[at as usize].node as usize;
         let servers = if self.has_proxies() { &self.proxies } else { &self.nodes };
-        let waiting = servers[node].queue.len() as f64 * self.flock;
+        let waiting = servers[node].queue.len() as f64 * self.weight;
         if waiting >= self.storm.queue {
             self.dropped += 1;
             let after = (SYN_MS << times.min(6)) as f64 / 1000.0;
@@ -318,10 +318,10 @@ impl World<'_> {
         }
         match self.has_proxies() {
             true => {
-                let handshake = self.storm.of.handshake * self.flock;
+                let handshake = self.storm.of.handshake * self.weight;
                 self.proxies[node].add(at, Work::Handshake, handshake);
             }
-            false => self.nodes[node].add(at, Work::Connect, self.storm.of.connect * self.flock),
+            false => self.nodes[node].add(at, Work::Connect, self.storm.of.connect * self.weight),
         }
     }
 
@@ -333,18 +333,18 @@ impl World<'_> {
         let client = &mut self.clients[at as usize];
         client.join = client.join.wrapping_add(1);
         client.is_waiting = true;
-        client.said.0 += 1;
+        client.unread.0 += 1;
         let join = client.join;
-        self.says(at);
+        self.queue_read(at);
         self.at(now + self.storm.join_timeout, at, Due::GivesUp(join));
     }
 
-    /// A client has said a join or a leave, which cost the same: a message and its answer. If
+    /// A client has sent a join or a leave, which cost the same: a message and its answer. If
     /// something of it waits already, that has its turn with it.
-    fn says(&mut self, at: u32) {
+    fn queue_read(&mut self, at: u32) {
         let client = &self.clients[at as usize];
-        let (node, join) = (client.node as usize, self.storm.of.join * self.flock);
-        match client.said.0 + client.said.1 {
+        let (node, join) = (client.node as usize, self.storm.of.join * self.weight);
+        match client.unread.0 + client.unread.1 {
             1 => self.nodes[node].add(at, Work::Read, join),
             _ => self.nodes[node].work += join,
         }
@@ -356,7 +356,7 @@ impl World<'_> {
         for node in 0..self.nodes.len() {
             if let Some(cores) = self.storm.of.proxy_cores {
                 for at in self.handshakes(node, cores * turn) {
-                    let connect = self.storm.of.connect * self.flock;
+                    let connect = self.storm.of.connect * self.weight;
                     self.nodes[node].add(at, Work::Connect, connect);
                 }
             }
@@ -364,43 +364,43 @@ impl World<'_> {
             while let Some((at, work)) = self.next_of(node) {
                 self.done(at, work, now);
             }
-            self.nodes[node].rests();
+            self.nodes[node].drop_unused();
             let behind = self.nodes[node].work / self.storm.of.node_cores;
             self.outcome.behind = self.outcome.behind.max(behind);
         }
     }
 
-    /// Whose handshakes a proxy does in so many core seconds.
+    /// The clients whose handshakes a proxy does in so many core seconds.
     fn handshakes(&mut self, node: usize, seconds: f64) -> Vec<u32> {
         let mut done = Vec::new();
-        let (proxy, handshake) = (&mut self.proxies[node], self.storm.of.handshake * self.flock);
+        let (proxy, handshake) = (&mut self.proxies[node], self.storm.of.handshake * self.weight);
         proxy.credit += seconds;
         while let Some((at, _)) = proxy.take(handshake) {
             done.push(at);
         }
-        proxy.rests();
+        proxy.drop_unused();
         done
     }
 
     /// What a node does next, if its time is enough for it.
     fn next_of(&mut self, node: usize) -> Option<(u32, Work)> {
         let (at, work) = *self.nodes[node].queue.front()?;
-        let (joins, leaves) = self.clients[at as usize].said;
+        let (joins, leaves) = self.clients[at as usize].unread;
         let seconds = match work {
             Work::Connect | Work::Handshake => self.storm.of.connect,
             Work::Read => f64::from(joins + leaves) * self.storm.of.join,
         };
-        self.nodes[node].take(seconds * self.flock)
+        self.nodes[node].take(seconds * self.weight)
     }
 
     fn done(&mut self, at: u32, work: Work, now: f64) {
         match work {
-            // It hears so, and its join is on the way; ten seconds count from there.
+            // The answer is on its way, then the join; ten seconds count from there.
             Work::Connect => self.at(now + self.storm.round_trip, at, Due::Rejoin),
             Work::Read => {
                 let client = &mut self.clients[at as usize];
-                self.joins += u64::from(client.said.0);
-                client.said = (0, 0);
+                self.joins += u64::from(client.unread.0);
+                client.unread = (0, 0);
                 if client.is_waiting && !client.is_back {
                     client.is_back = true;
                     self.back += 1;
@@ -428,8 +428,8 @@ impl Server {
         Some(first)
     }
 
-    /// Time that nobody wanted is not saved.
-    fn rests(&mut self) {
+    /// Time that was not used is not saved.
+    fn drop_unused(&mut self) {
         if self.queue.is_empty() {
             (self.credit, self.work) = (0.0, 0.0);
         }

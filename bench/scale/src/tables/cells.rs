@@ -2,8 +2,8 @@
 
 use simurgh_text::format::bytes;
 
-use super::{Scene, table};
-use crate::human::{count, rate, share};
+use super::{Plans, table};
+use crate::figures::{count, rate, share};
 use crate::load::{Load, Machines, Spread};
 use crate::plan::Plan;
 use crate::plan::limits::limits;
@@ -39,12 +39,12 @@ fn ways(load: &Load, machines: &Machines) -> Vec<(String, Load, Machines)> {
     all
 }
 
-pub(super) fn cells(scene: &Scene<'_>) -> String {
+pub(super) fn cells(plans: &Plans<'_>) -> String {
     let mut rows = Vec::new();
-    for plan in &scene.plans {
-        for (name, load, machines) in ways(&plan.load, &scene.machines) {
-            let plan = Plan::new(&load, &machines, scene.prices);
-            rows.push(row(scene, name, &plan));
+    for plan in &plans.all {
+        for (name, load, machines) in ways(&plan.load, &plans.machines) {
+            let plan = Plan::new(&load, &machines, plans.prices);
+            rows.push(row(plans, name, &plan));
         }
     }
     let head = [
@@ -58,13 +58,13 @@ pub(super) fn cells(scene: &Scene<'_>) -> String {
         "over a bridge",
         "breaks",
     ];
-    table(&head, &rows)
+    table(&head, rows)
 }
 
-fn row(scene: &Scene<'_>, name: String, plan: &Plan) -> Vec<String> {
+fn row(plans: &Plans<'_>, name: String, plan: &Plan) -> Vec<String> {
     let vain = 1.0 - plan.node.flows.wanted_share();
     let bridged: f64 = plan.cell.classes.iter().map(|it| it.topics * it.rate * it.bridges).sum();
-    let broken: Vec<String> = limits(plan, scene.prices)
+    let broken: Vec<String> = limits(plan, plans.prices)
         .into_iter()
         .filter(|it| it.headroom < 1.0)
         .map(|it| format!("{} ({} ×)", it.name, count(it.headroom)))

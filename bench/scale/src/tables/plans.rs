@@ -2,16 +2,16 @@
 
 use simurgh_text::format::{bytes, time};
 
-use super::{Scene, by_load, table};
-use crate::human::{bits, count, rate, share};
+use super::{Plans, by_load, table};
+use crate::figures::{bits, count, rate, share};
 use crate::plan::Plan;
 use crate::plan::domains;
 use crate::plan::node::{Part, delivered, sum};
 
-pub(super) fn loads(scene: &Scene<'_>) -> String {
+pub(super) fn loads(plans: &Plans<'_>) -> String {
     let sent = |plan: &Plan| plan.load.delivered() * delivered(plan.load.payload) * 8.0;
     by_load(
-        scene,
+        plans,
         "asked",
         &[
             ("what", &|it| it.load.what.clone()),
@@ -35,14 +35,14 @@ fn enough(plan: &Plan, value: f64) -> String {
     if plan.is_enough { count(value) } else { format!("{} are not enough", count(value)) }
 }
 
-pub(super) fn machines(scene: &Scene<'_>) -> String {
-    let regions = scene.machines.regions;
-    let machines = &scene.machines;
+pub(super) fn machines(plans: &Plans<'_>) -> String {
+    let regions = plans.machines.regions;
+    let machines = &plans.machines;
     let network = |plan: &Plan, clients: bool| {
         bits(if clients { plan.node.bits.0 } else { plan.node.bits.1 })
     };
     let text = by_load(
-        scene,
+        plans,
         "with one region lost",
         &[
             ("nodes, all regions", &|it| enough(it, it.nodes)),
@@ -82,40 +82,40 @@ pub(super) fn machines(scene: &Scene<'_>) -> String {
 
 /// A row for each part, a column for each plan, and the sum.
 fn parts(
-    scene: &Scene<'_>,
+    plans: &Plans<'_>,
     head: &str,
     of: impl Fn(&Plan) -> &[Part],
     show: impl Fn(f64) -> String,
 ) -> String {
-    let names = scene.plans.iter().map(|it| it.load.name.as_str());
+    let names = plans.all.iter().map(|it| it.load.name.as_str());
     let head: Vec<&str> = std::iter::once(head).chain(names).collect();
-    let Some(first) = scene.plans.first() else { return String::new() };
+    let Some(first) = plans.all.first() else { return String::new() };
     let row = |(at, (name, _)): (usize, &Part)| {
         let value = |plan: &Plan| of(plan).get(at).map_or(0.0, |it| it.1);
-        let cells = scene.plans.iter().map(|plan| match value(plan) {
+        let cells = plans.all.iter().map(|plan| match value(plan) {
             it if it >= 0.0005 => show(it),
             _ => "–".to_owned(),
         });
         std::iter::once((*name).to_owned()).chain(cells).collect()
     };
     let mut rows: Vec<Vec<String>> = of(first).iter().enumerate().map(row).collect();
-    let all = scene.plans.iter().map(|plan| show(sum(of(plan))));
+    let all = plans.all.iter().map(|plan| show(sum(of(plan))));
     rows.push(std::iter::once("all".to_owned()).chain(all).collect());
-    table(&head, &rows)
+    table(&head, rows)
 }
 
-pub(super) fn memory(scene: &Scene<'_>) -> String {
-    parts(scene, "memory of a node", |it| &it.node.memory, bytes)
+pub(super) fn memory(plans: &Plans<'_>) -> String {
+    parts(plans, "memory of a node", |it| &it.node.memory, bytes)
 }
 
-pub(super) fn cpu(scene: &Scene<'_>) -> String {
-    parts(scene, "cores of a node", |it| &it.node.cpu, count)
+pub(super) fn cpu(plans: &Plans<'_>) -> String {
+    parts(plans, "cores of a node", |it| &it.node.cpu, count)
 }
 
-pub(super) fn links(scene: &Scene<'_>) -> String {
+pub(super) fn links(plans: &Plans<'_>) -> String {
     let per_server = |plan: &Plan, value: f64| plan.brokers.servers.map_or(value, |it| value / it);
     by_load(
-        scene,
+        plans,
         "of a cell, with one region lost",
         &[
             ("topics on a node", &|it| count(it.cell.wants.topics)),
@@ -151,10 +151,10 @@ pub(super) fn links(scene: &Scene<'_>) -> String {
     )
 }
 
-pub(super) fn domains(scene: &Scene<'_>) -> String {
+pub(super) fn domains(plans: &Plans<'_>) -> String {
     let mut rows = Vec::new();
-    for plan in &scene.plans {
-        for domain in domains::domains(plan, scene.prices) {
+    for plan in &plans.all {
+        for domain in domains::domains(plan, plans.prices) {
             let or_none = |value: f64, show: fn(f64) -> String| match value > 0.0 {
                 true => show(value),
                 false => "–".to_owned(),
@@ -177,13 +177,13 @@ pub(super) fn domains(scene: &Scene<'_>) -> String {
         "more for each that is left",
         "work to have them back",
     ];
-    table(&head, &rows)
+    table(&head, rows)
 }
 
-pub(super) fn deploys(scene: &Scene<'_>) -> String {
+pub(super) fn deploys(plans: &Plans<'_>) -> String {
     let mut rows = Vec::new();
-    for plan in &scene.plans {
-        for it in domains::deploys(plan, scene.prices) {
+    for plan in &plans.all {
+        for it in domains::deploys(plan, plans.prices) {
             let cut = plan.calm.clients * it.at_once / it.drain;
             rows.push(vec![
                 plan.load.name.clone(),
@@ -195,5 +195,5 @@ pub(super) fn deploys(scene: &Scene<'_>) -> String {
         }
     }
     let head = ["load", "nodes at a time", "`drain_time`", "clients that come back", "all nodes"];
-    table(&head, &rows)
+    table(&head, rows)
 }

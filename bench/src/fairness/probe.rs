@@ -1,7 +1,7 @@
-//! Those who have nothing to do with an attack, and how long the server lets them wait.
+//! Clients that have nothing to do with an attack, and how long the server lets them wait.
 //!
 //! Each is a thread of its own before all others on the clients' core (`probe::raise_priority`), so
-//! that what it measures is the server and not the crowd's reader. Something is due at fixed times
+//! that what it measures is the server and not the other clients' reader. Something is due at fixed times
 //! and sent then, answered or not what was sent before: a server that stands still for 100 ms is
 //! seen by all ten heartbeats that were due meanwhile, and not by one.
 
@@ -17,27 +17,27 @@ use anyhow::{Context, Result, anyhow, bail, ensure};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
-use super::talk::{Event, Heard, Room, Wire};
-use super::{Sample, crowd};
+use super::messages::{Event, Message, Room, Serializer};
+use super::{Sample, clients};
 use simurgh_bench_kit::{frames, probe, stats};
 
 /// What is not answered by then never will be.
 const WAIT_MAX: Duration = Duration::from_secs(20);
-/// Bounds a thread that nobody ends.
+/// Bounds a thread that is never ended.
 const BEATS_MAX: u32 = 200_000;
-/// Bytes of what a publisher says.
+/// Bytes of what is published.
 const BODY: usize = 64;
 
-/// What a bystander does.
+/// What a probe does.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum Habit {
+pub(super) enum Activity {
     /// A heartbeat each 10 ms, on a socket that is in no room.
     Heartbeat,
-    /// A message each 20 ms in a room of its own, of which it wants the answer and the message.
+    /// A message each 20 ms in a room of its own, of which it awaits the answer and the message.
     Publish,
 }
 
-impl Habit {
+impl Activity {
     const fn every(self) -> Duration {
         match self {
             Self::Heartbeat => Duration::from_millis(10),
@@ -53,51 +53,51 @@ struct Wait {
     took: Duration,
 }
 
-/// A bystander at work.
-pub(super) struct Bystander {
+/// A probe at work.
+pub(super) struct Probe {
     is_over: Arc<AtomicBool>,
-    thread: Option<JoinHandle<Waits>>,
+    thread: Option<JoinHandle<Latencies>>,
 }
 
-/// What a bystander has seen.
+/// What a probe has measured.
 #[derive(Default)]
-pub(super) struct Waits {
+pub(super) struct Latencies {
     all: Vec<Wait>,
-    /// Why it ended before it was told to.
+    /// Why it ended too early.
     fault: Option<String>,
     /// Messages that were not what was sent.
     wrong: u64,
-    /// How it was put before the crowd's reader.
+    /// How it was put before the other clients' reader.
     priority: &'static str,
 }
 
-impl Bystander {
+impl Probe {
     /// Connects and begins; it goes on until it is asked for its waits.
-    pub(super) fn start(server: SocketAddrV4, habit: Habit) -> Result<Self> {
+    pub(super) fn start(server: SocketAddrV4, activity: Activity) -> Result<Self> {
         let is_over = Arc::new(AtomicBool::new(false));
-        let told = Arc::clone(&is_over);
-        let thread = thread::Builder::new().name("bystander".into()).spawn(move || {
+        let shared = Arc::clone(&is_over);
+        let thread = thread::Builder::new().name("probe".into()).spawn(move || {
             let priority = probe::raise_priority();
-            Waits { priority, ..work(server, habit, &told) }
+            Latencies { priority, ..work(server, activity, &shared) }
         })?;
         Ok(Self { is_over, thread: Some(thread) })
     }
 
     /// Ends it, and gives what it saw.
-    pub(super) fn end(mut self) -> Result<Waits> {
+    pub(super) fn end(mut self) -> Result<Latencies> {
         self.is_over.store(true, Ordering::Relaxed);
         let thread = self.thread.take().context("it has ended")?;
-        thread.join().map_err(|_| anyhow!("a bystander panicked"))
+        thread.join().map_err(|_| anyhow!("a probe panicked"))
     }
 }
 
-impl Drop for Bystander {
+impl Drop for Probe {
     fn drop(&mut self) {
         self.is_over.store(true, Ordering::Relaxed);
     }
 }
 
-impl Waits {
+impl Latencies {
     /// Enters what was due in between as the figures of `who`, and what went wrong.
     pub(super) fn put(&self, sample: &mut Sample, who: &str, from: Instant, to: Instant) {
         let (count, [p50, p99, max]) = self.between(from, to, [0.5, 0.99, 1.0]);
@@ -109,7 +109,7 @@ impl Waits {
             sample.note(format!("{who}: {fault}"));
         }
         if !self.priority.starts_with("SCHED_FIFO") {
-            sample.note(format!("{who}: priority of the bystander is {}", self.priority));
+            sample.note(format!("{who}: priority of the probe is {}", self.priority));
         }
         sample.check_wrong(who, self.wrong);
     }
@@ -139,21 +139,21 @@ struct UnderWay {
 
 impl UnderWay {
     /// Takes what came; when the one was due that is complete by it.
-    fn take(&mut self, habit: Habit, heard: &Heard) -> Result<Option<Instant>> {
-        let (has, number) = match (habit, heard) {
-            (Habit::Heartbeat, Heard::Beat) => (&mut self.has_answer, self.number),
-            (Habit::Publish, Heard::Answered { number, body: 0 }) => {
+    fn take(&mut self, activity: Activity, message: &Message) -> Result<Option<Instant>> {
+        let (has, number) = match (activity, message) {
+            (Activity::Heartbeat, Message::Heartbeat) => (&mut self.has_answer, self.number),
+            (Activity::Publish, Message::Answered { number, body: 0 }) => {
                 (&mut self.has_answer, *number)
             }
-            (Habit::Publish, Heard::Said { from: 0, number, body: BODY }) => {
+            (Activity::Publish, Message::Broadcast { from: 0, number, body: BODY }) => {
                 (&mut self.has_message, *number)
             }
-            _ => bail!("a bystander heard something else: {heard:?}"),
+            _ => bail!("a probe got something else: {message:?}"),
         };
         let is_it = number == self.number && !*has && !self.due.is_empty();
-        ensure!(is_it, "a bystander heard {heard:?} out of its turn");
+        ensure!(is_it, "a probe got {message:?} out of its turn");
         *has = true;
-        if !self.has_answer || (habit == Habit::Publish && !self.has_message) {
+        if !self.has_answer || (activity == Activity::Publish && !self.has_message) {
             return Ok(None);
         }
         (self.has_answer, self.has_message) = (false, false);
@@ -165,7 +165,7 @@ impl UnderWay {
 /// The thread's own.
 struct Work {
     room: Room,
-    habit: Habit,
+    activity: Activity,
     stream: TcpStream,
     input: Vec<u8>,
     under_way: UnderWay,
@@ -174,47 +174,47 @@ struct Work {
 }
 
 impl Work {
-    fn new(server: SocketAddrV4, habit: Habit) -> Result<Self> {
-        let room = Room::new(server, Wire::V2, "elsewhere", Event::Say);
-        let stream = match habit {
-            Habit::Heartbeat => probe::upgraded(server, 0, &room.script)?,
-            Habit::Publish => crowd::joined(&room, 0)?,
+    fn new(server: SocketAddrV4, activity: Activity) -> Result<Self> {
+        let room = Room::new(server, Serializer::V2, "elsewhere", Event::Say);
+        let stream = match activity {
+            Activity::Heartbeat => probe::upgraded(server, 0, &room.script)?,
+            Activity::Publish => clients::joined(&room, 0)?,
         };
         stream.set_nonblocking(true)?;
         let (input, under_way, waits) = Default::default();
-        Ok(Self { room, habit, stream, input, under_way, waits, wrong: 0 })
+        Ok(Self { room, activity, stream, input, under_way, waits, wrong: 0 })
     }
 
-    /// Goes on until it is told to end and nothing is under way any more.
-    fn go_on(&mut self, is_over: &AtomicBool) -> Result<()> {
+    /// Goes on until it is over and nothing is under way any more.
+    fn run(&mut self, is_over: &AtomicBool) -> Result<()> {
         let begun = Instant::now();
         for number in 0..BEATS_MAX {
-            let due = begun + self.habit.every() * number;
+            let due = begun + self.activity.every() * number;
             while Instant::now() < due {
-                self.hear(due)?;
+                self.read(due)?;
             }
             if is_over.load(Ordering::Relaxed) {
                 let last = Instant::now() + WAIT_MAX;
                 while !self.under_way.due.is_empty() {
-                    ensure!(Instant::now() < last, "a bystander got no answer");
-                    self.hear(last)?;
+                    ensure!(Instant::now() < last, "a probe got no answer");
+                    self.read(last)?;
                 }
                 return Ok(());
             }
             let mut frame = Vec::new();
-            match self.habit {
-                Habit::Heartbeat => frames::masked(frames::TEXT, frames::HEARTBEAT, &mut frame),
-                Habit::Publish => self.room.say(0, number, BODY, &mut frame),
+            match self.activity {
+                Activity::Heartbeat => frames::masked(frames::TEXT, frames::HEARTBEAT, &mut frame),
+                Activity::Publish => self.room.push(0, number, BODY, &mut frame),
             }
             self.under_way.due.push_back(due);
             // So little always fits, unless nothing has been taken for minutes.
-            self.stream.write_all(&frame).context("what a bystander says is not taken")?;
+            self.stream.write_all(&frame).context("what a probe sends is not taken")?;
         }
         bail!("nobody has ended it")
     }
 
-    /// Hears what comes next, if something comes by then.
-    fn hear(&mut self, until: Instant) -> Result<()> {
+    /// Reads what comes next, if something comes by then.
+    fn read(&mut self, until: Instant) -> Result<()> {
         let left = until.saturating_duration_since(Instant::now());
         let timeout = Timespec::try_from(left)?;
         let mut sockets = [PollFd::new(&self.stream, PollFlags::IN)];
@@ -225,15 +225,15 @@ impl Work {
         let mut buf = [0; 4096];
         let count = match self.stream.read(&mut buf) {
             Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
-            outcome => outcome.context("a bystander was cut")?,
+            outcome => outcome.context("a probe was cut")?,
         };
-        ensure!(count > 0, "a bystander was cut");
+        ensure!(count > 0, "a probe was cut");
         self.input.extend_from_slice(buf.get(..count).unwrap_or_default());
         while let Some(frame) = frames::frame(&self.input) {
-            ensure!(frame.opcode != frames::CLOSE, "a bystander was closed");
-            let heard = self.room.hear(frame.payload);
-            let taken = self.under_way.take(self.habit, &heard);
-            self.wrong += u64::from(taken.is_err() && heard != Heard::Refused);
+            ensure!(frame.opcode != frames::CLOSE, "a probe was closed");
+            let message = self.room.read(frame.payload);
+            let taken = self.under_way.take(self.activity, &message);
+            self.wrong += u64::from(taken.is_err() && message != Message::Refused);
             if let Some(due) = taken? {
                 self.waits.push(Wait { due, took: due.elapsed() });
             }
@@ -244,17 +244,19 @@ impl Work {
     }
 }
 
-fn work(server: SocketAddrV4, habit: Habit, is_over: &AtomicBool) -> Waits {
-    let mut work = match Work::new(server, habit) {
+fn work(server: SocketAddrV4, activity: Activity, is_over: &AtomicBool) -> Latencies {
+    let mut work = match Work::new(server, activity) {
         Ok(work) => work,
-        Err(error) => return Waits { fault: Some(format!("{error:#}")), ..Waits::default() },
+        Err(error) => {
+            return Latencies { fault: Some(format!("{error:#}")), ..Latencies::default() };
+        }
     };
-    let outcome = work.go_on(is_over);
+    let outcome = work.run(is_over);
     let Work { mut waits, under_way, wrong, .. } = work;
-    // Who is never answered has waited for as long as somebody waited for it.
+    // What was never answered has waited until now.
     waits.extend(under_way.due.into_iter().map(|due| Wait { due, took: due.elapsed() }));
     let fault = outcome.err().map(|error| format!("{error:#}"));
-    Waits { all: waits, fault, wrong, ..Waits::default() }
+    Latencies { all: waits, fault, wrong, ..Latencies::default() }
 }
 
 #[cfg(test)]
@@ -267,10 +269,10 @@ mod tests {
         let ms = Duration::from_millis;
         let wait = |at, took| Wait { due: begun + ms(at), took: ms(took) };
         let all = vec![wait(0, 1), wait(10, 90), wait(20, 80), wait(100, 2)];
-        let waits = Waits { all, ..Waits::default() };
-        let (count, [p50, most]) = waits.between(begun + ms(5), begun + ms(50), [0.5, 1.0]);
+        let latencies = Latencies { all, ..Latencies::default() };
+        let (count, [p50, most]) = latencies.between(begun + ms(5), begun + ms(50), [0.5, 1.0]);
         assert_eq!((count, p50, most), (2, Some(80.0), Some(90.0)));
-        let (count, [p99]) = waits.between(begun + ms(200), begun + ms(300), [0.99]);
+        let (count, [p99]) = latencies.between(begun + ms(200), begun + ms(300), [0.99]);
         assert_eq!((count, p99), (0, None));
     }
 
@@ -279,22 +281,22 @@ mod tests {
         let begun = Instant::now();
         let later = begun + Duration::from_millis(10);
         let mut beats = UnderWay { due: [begun, later].into(), ..UnderWay::default() };
-        assert_eq!(beats.take(Habit::Heartbeat, &Heard::Beat).unwrap(), Some(begun));
-        assert_eq!(beats.take(Habit::Heartbeat, &Heard::Beat).unwrap(), Some(later));
-        assert!(beats.take(Habit::Heartbeat, &Heard::Beat).is_err(), "nobody asked");
+        assert_eq!(beats.take(Activity::Heartbeat, &Message::Heartbeat).unwrap(), Some(begun));
+        assert_eq!(beats.take(Activity::Heartbeat, &Message::Heartbeat).unwrap(), Some(later));
+        assert!(beats.take(Activity::Heartbeat, &Message::Heartbeat).is_err(), "nobody asked");
     }
 
     #[test]
     fn a_publisher_waits_for_answer_and_message() {
         let begun = Instant::now();
-        let answered = |number| Heard::Answered { number, body: 0 };
-        let said = |number, body| Heard::Said { from: 0, number, body };
+        let answered = |number| Message::Answered { number, body: 0 };
+        let broadcast = |number, body| Message::Broadcast { from: 0, number, body };
         let mut pushes = UnderWay { due: [begun, begun].into(), ..UnderWay::default() };
-        let mut take = |heard: Heard| pushes.take(Habit::Publish, &heard);
-        assert_eq!(take(said(0, BODY)).unwrap(), None);
+        let mut take = |message: Message| pushes.take(Activity::Publish, &message);
+        assert_eq!(take(broadcast(0, BODY)).unwrap(), None);
         assert_eq!(take(answered(0)).unwrap(), Some(begun));
-        assert!(take(said(2, BODY)).is_err(), "one was passed over");
-        assert!(take(said(1, BODY - 1)).is_err(), "it is too short");
+        assert!(take(broadcast(2, BODY)).is_err(), "one was passed over");
+        assert!(take(broadcast(1, BODY - 1)).is_err(), "it is too short");
         assert_eq!(take(answered(1)).unwrap(), None);
         assert!(take(answered(1)).is_err(), "twice");
     }

@@ -1,13 +1,13 @@
-//! What is said in the rooms of this benchmark, and whether what comes back is just that.
+//! The messages of this benchmark, and whether what comes back is just what was sent.
 //!
-//! Each message bears who said it and its number; its body is one byte again and again. So a reader
-//! that knows how long a body must be can hold every message against what was sent, to the byte,
+//! Each message has its publisher and its number; its body is one byte again and again. So a reader
+//! that knows how long a body must be can compare every message with what was sent, to the byte,
 //! without keeping it.
 
 use std::net::SocketAddrV4;
 
-use simurgh_bench_kit::fleet::Script;
-use simurgh_bench_kit::frames::{self, SEQ_DIGITS};
+use simurgh_bench_kit::clients::Script;
+use simurgh_bench_kit::frames::{self, SEQ_DIGITS, numeral};
 
 /// The byte that bodies consist of, as often as it is compared at once.
 const FILLING: [u8; 4096] = [b'x'; 4096];
@@ -16,19 +16,19 @@ pub(super) const NUMBERS_END: u32 = 1_000_000;
 
 /// A serializer.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum Wire {
+pub(super) enum Serializer {
     /// Objects.
     V1,
     /// Arrays.
     V2,
 }
 
-impl Wire {
+impl Serializer {
     /// Both.
     pub(super) const ALL: [Self; 2] = [Self::V1, Self::V2];
 }
 
-/// What is said: the events of `SETTINGS` in `server.rs`.
+/// What is published: the events of `SETTINGS` in `server.rs`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Event {
     /// As in the chat: to all, and the body once more in the answer.
@@ -49,7 +49,7 @@ impl Event {
     }
 }
 
-/// A topic as clients of one serializer see it, and the one thing that is said there.
+/// A topic as clients of one serializer see it, and the one event that is published there.
 pub(super) struct Room {
     /// Where it is.
     pub(super) server: SocketAddrV4,
@@ -58,32 +58,32 @@ pub(super) struct Room {
     /// The payload of the answer to the join.
     pub(super) joined: Vec<u8>,
     push: Template,
-    said: Template,
+    broadcast: Template,
     answer: Template,
 }
 
 /// What a message of the server is.
 #[derive(Debug, PartialEq)]
-pub(super) enum Heard {
-    /// What somebody said, to the byte.
-    Said {
-        /// Who.
+pub(super) enum Message {
+    /// A broadcast, to the byte.
+    Broadcast {
+        /// Its publisher.
         from: u32,
-        /// Its number among what they said.
+        /// Its number among the publisher's.
         number: u32,
         /// Bytes of its body.
         body: usize,
     },
-    /// The answer to what this client said.
+    /// The answer to a push of this client.
     Answered {
-        /// The number of that.
+        /// The number of the push.
         number: u32,
         /// Bytes of the body that comes back with it.
         body: usize,
     },
     /// The answer to a heartbeat.
-    Beat,
-    /// An answer that says no.
+    Heartbeat,
+    /// An answer that is an error.
     Refused,
     /// Anything else.
     Odd,
@@ -91,11 +91,16 @@ pub(super) enum Heard {
 
 impl Room {
     /// A room whose topic is `rooms:` and `name`.
-    pub(super) fn new(server: SocketAddrV4, wire: Wire, name: &str, event: Event) -> Self {
+    pub(super) fn new(
+        server: SocketAddrV4,
+        serializer: Serializer,
+        name: &str,
+        event: Event,
+    ) -> Self {
         let topic = format!("rooms:{name}");
-        let said = event.name();
-        let (query, push, broadcast, answer) = match wire {
-            Wire::V1 => (
+        let event = event.name();
+        let (query, push, broadcast, answer) = match serializer {
+            Serializer::V1 => (
                 "",
                 r##"{"topic":"TOPIC","event":"EVENT","payload":@,"ref":"#"}"##,
                 r##"{"topic":"TOPIC","event":"EVENT","payload":@,"ref":null}"##,
@@ -104,7 +109,7 @@ impl Room {
                     r##""payload":{"status":"ok","response":@},"ref":"#"}"##
                 ),
             ),
-            Wire::V2 => (
+            Serializer::V2 => (
                 "?vsn=2.0.0",
                 r##"["1","#","TOPIC","EVENT",@]"##,
                 r##"[null,null,"TOPIC","EVENT",@]"##,
@@ -114,26 +119,23 @@ impl Room {
         let template = |text: &str, event: &str| {
             Template::new(&text.replace("TOPIC", &topic).replace("EVENT", event))
         };
-        let (push_template, answer) = (template(push, said), template(answer, ""));
-        let (mut text, mut join, mut joined) = (Vec::new(), Vec::new(), Vec::new());
-        template(push, "phx_join").write(0, &[b"{}"], &mut text);
-        frames::masked(frames::TEXT, &text, &mut join);
-        answer.write(0, &[b"{}"], &mut joined);
+        let (push_template, answer) = (template(push, event), template(answer, ""));
+        let join = frames::text(&template(push, "phx_join").text(0, b"{}"));
         let path = format!("/socket/websocket{query}");
         let upgrade = frames::upgrade_request(&path, &server.to_string(), "");
         Self {
             server,
             script: Script { upgrade, join },
-            joined,
+            joined: answer.text(0, b"{}"),
             push: push_template,
-            said: template(broadcast, said),
+            broadcast: template(broadcast, event),
             answer,
         }
     }
 
-    /// Appends the frame by which publisher `from` says its message `number`, with a body of so
+    /// Appends the frame by which publisher `from` pushes its message `number`, with a body of so
     /// many bytes.
-    pub(super) fn say(&self, from: u32, number: u32, body: usize, out: &mut Vec<u8>) {
+    pub(super) fn push(&self, from: u32, number: u32, body: usize, out: &mut Vec<u8>) {
         let filling = vec![b'x'; body];
         let (from, ours) = (frames::digits(from), frames::digits(number));
         let payload: [&[u8]; 7] =
@@ -144,31 +146,24 @@ impl Room {
     }
 
     /// The frame of a push with this payload.
-    pub(super) fn say_text(&self, number: u32, payload: &str) -> Vec<u8> {
-        let (mut text, mut frame) = (Vec::new(), Vec::new());
-        self.push.write(number, &[payload.as_bytes()], &mut text);
-        frames::masked(frames::TEXT, &text, &mut frame);
-        frame
+    pub(super) fn push_text(&self, number: u32, payload: &str) -> Vec<u8> {
+        frames::text(&self.push.text(number, payload.as_bytes()))
     }
 
-    /// What all hear of a push with this payload.
-    pub(super) fn said_text(&self, payload: &str) -> Vec<u8> {
-        let mut text = Vec::new();
-        self.said.write(0, &[payload.as_bytes()], &mut text);
-        text
+    /// What all receive of a push with this payload.
+    pub(super) fn broadcast_text(&self, payload: &str) -> Vec<u8> {
+        self.broadcast.text(0, payload.as_bytes())
     }
 
-    /// An answer that says yes.
+    /// An answer without an error.
     pub(super) fn answer_text(&self, number: u32, response: &str) -> Vec<u8> {
-        let mut text = Vec::new();
-        self.answer.write(number, &[response.as_bytes()], &mut text);
-        text
+        self.answer.text(number, response.as_bytes())
     }
 
     /// What a text from the server is.
-    pub(super) fn hear(&self, text: &[u8]) -> Heard {
-        if let Some((_, payload)) = self.said.read(text) {
-            return said(payload).unwrap_or(Heard::Odd);
+    pub(super) fn read(&self, text: &[u8]) -> Message {
+        if let Some((_, payload)) = self.broadcast.read(text) {
+            return broadcast(payload).unwrap_or(Message::Odd);
         }
         if let Some((number, response)) = self.answer.read(text) {
             let body = match response {
@@ -177,12 +172,12 @@ impl Room {
                     .strip_prefix(b"{\"msg\":\"")
                     .and_then(|rest| filled(rest.strip_suffix(b"\"}")?)),
             };
-            return body.map_or(Heard::Odd, |body| Heard::Answered { number, body });
+            return body.map_or(Message::Odd, |body| Message::Answered { number, body });
         }
         match frames::classify(text) {
-            frames::Kind::Reply(true) if text == frames::HEARTBEAT_REPLY => Heard::Beat,
-            frames::Kind::Reply(false) => Heard::Refused,
-            _ => Heard::Odd,
+            frames::Kind::Reply(true) if text == frames::HEARTBEAT_REPLY => Message::Heartbeat,
+            frames::Kind::Reply(false) => Message::Refused,
+            _ => Message::Odd,
         }
     }
 }
@@ -191,26 +186,20 @@ const FROM: &str = "{\"from\":\"";
 const NUMBER: &str = "\",\"number\":\"";
 const BODY: &str = "\",\"body\":\"";
 
-/// The payload of something that was said.
-fn said(payload: &[u8]) -> Option<Heard> {
+/// The message of a broadcast with this payload.
+fn broadcast(payload: &[u8]) -> Option<Message> {
     let rest = payload.strip_prefix(FROM.as_bytes())?;
     let (from, rest) = rest.split_first_chunk::<SEQ_DIGITS>()?;
     let rest = rest.strip_prefix(NUMBER.as_bytes())?;
     let (number, rest) = rest.split_first_chunk::<SEQ_DIGITS>()?;
     let body = filled(rest.strip_prefix(BODY.as_bytes())?.strip_suffix(b"\"}")?)?;
-    Some(Heard::Said { from: numeral(from)?, number: numeral(number)?, body })
+    Some(Message::Broadcast { from: numeral(from)?, number: numeral(number)?, body })
 }
 
 /// How long a body is that holds nothing else.
 fn filled(body: &[u8]) -> Option<usize> {
     let is_filled = body.chunks(FILLING.len()).all(|chunk| FILLING.starts_with(chunk));
     is_filled.then_some(body.len())
-}
-
-fn numeral(digits: &[u8; SEQ_DIGITS]) -> Option<u32> {
-    digits.iter().try_fold(0, |n, digit| {
-        digit.is_ascii_digit().then(|| n * 10 + u32::from(digit.wrapping_sub(b'0')))
-    })
 }
 
 /// A message with a place for a number (`#`) and one for its content (`@`), or for that alone.
@@ -258,6 +247,12 @@ impl Template {
         out.extend_from_slice(&self.after);
     }
 
+    fn text(&self, number: u32, content: &[u8]) -> Vec<u8> {
+        let mut text = Vec::new();
+        self.write(number, &[content], &mut text);
+        text
+    }
+
     /// Number and content of a text that was written from this.
     fn read<'a>(&self, text: &'a [u8]) -> Option<(u32, &'a [u8])> {
         let inner = text.strip_prefix(&*self.before)?.strip_suffix(&*self.after)?;
@@ -279,22 +274,22 @@ impl Template {
 mod tests {
     use super::*;
 
-    fn room(wire: Wire, event: Event) -> Room {
-        Room::new("127.77.0.1:9".parse().unwrap(), wire, "a", event)
+    fn room(serializer: Serializer, event: Event) -> Room {
+        Room::new("127.77.0.1:9".parse().unwrap(), serializer, "a", event)
     }
 
     #[test]
     fn messages_are_those_of_the_two_serializers() {
-        let chat = room(Wire::V2, Event::Chat);
-        let (frame, said) = (chat.say_text(7, "{}"), chat.said_text("{}"));
-        assert_eq!(said, br#"[null,null,"rooms:a","new:msg",{}]"#);
+        let chat = room(Serializer::V2, Event::Chat);
+        let (frame, broadcast) = (chat.push_text(7, "{}"), chat.broadcast_text("{}"));
+        assert_eq!(broadcast, br#"[null,null,"rooms:a","new:msg",{}]"#);
         let mut expected = Vec::new();
         let push = br#"["1","000007","rooms:a","new:msg",{}]"#;
         frames::masked(frames::TEXT, push, &mut expected);
         assert_eq!(frame, expected);
-        let said = room(Wire::V1, Event::Say).said_text("{}");
-        assert_eq!(said, br#"{"topic":"rooms:a","event":"say","payload":{},"ref":null}"#);
-        let joined = room(Wire::V1, Event::Say).joined;
+        let broadcast = room(Serializer::V1, Event::Say).broadcast_text("{}");
+        assert_eq!(broadcast, br#"{"topic":"rooms:a","event":"say","payload":{},"ref":null}"#);
+        let joined = room(Serializer::V1, Event::Say).joined;
         let payload = r#"{"status":"ok","response":{}}"#;
         let text = format!(
             r#"{{"topic":"rooms:a","event":"phx_reply","payload":{payload},"ref":"000000"}}"#
@@ -303,51 +298,54 @@ mod tests {
     }
 
     #[test]
-    fn what_was_said_is_heard_to_the_byte_and_nothing_else_is() {
-        for wire in Wire::ALL {
-            let room = room(wire, Event::Say);
+    fn a_broadcast_is_read_to_the_byte_and_nothing_else_is() {
+        for serializer in Serializer::ALL {
+            let room = room(serializer, Event::Say);
             let payload = r#"{"from":"000003","number":"000009","body":"xxxxx"}"#;
-            let said = room.said_text(payload);
-            assert_eq!(room.hear(&said), Heard::Said { from: 3, number: 9, body: 5 });
+            let text = room.broadcast_text(payload);
+            assert_eq!(room.read(&text), Message::Broadcast { from: 3, number: 9, body: 5 });
             // Each byte changed and each byte left out must show.
-            for at in 0..said.len() {
-                let mut changed = said.clone();
+            for at in 0..text.len() {
+                let mut changed = text.clone();
                 changed[at] ^= 1;
-                let heard = room.hear(&changed);
-                let is_digit = said[at].is_ascii_digit();
-                assert!(heard == Heard::Odd || is_digit, "{at}: {heard:?}");
-                assert_ne!(heard, Heard::Said { from: 3, number: 9, body: 5 }, "{at}");
-                let mut shorter = said.clone();
+                let found = room.read(&changed);
+                let is_digit = text[at].is_ascii_digit();
+                assert!(found == Message::Odd || is_digit, "{at}: {found:?}");
+                assert_ne!(found, Message::Broadcast { from: 3, number: 9, body: 5 }, "{at}");
+                let mut shorter = text.clone();
                 shorter.remove(at);
-                assert_ne!(room.hear(&shorter), Heard::Said { from: 3, number: 9, body: 5 });
+                assert_ne!(room.read(&shorter), Message::Broadcast { from: 3, number: 9, body: 5 });
             }
         }
     }
 
     #[test]
-    fn a_frame_says_what_is_heard() {
-        let room = room(Wire::V2, Event::Say);
+    fn a_frame_holds_what_is_read() {
+        let room = room(Serializer::V2, Event::Say);
         let mut frame = Vec::new();
-        room.say(3, 9, 70_000, &mut frame);
+        room.push(3, 9, 70_000, &mut frame);
         let payload: Vec<u8> =
             frame[14..].iter().zip(frames::MASK.iter().cycle()).map(|(a, b)| a ^ b).collect();
         let (number, content) = room.push.read(&payload).unwrap();
         assert_eq!(number, 9);
-        assert_eq!(super::said(content), Some(Heard::Said { from: 3, number: 9, body: 70_000 }));
+        assert_eq!(
+            super::broadcast(content),
+            Some(Message::Broadcast { from: 3, number: 9, body: 70_000 })
+        );
     }
 
     #[test]
     fn answers_are_told_apart() {
-        for wire in Wire::ALL {
-            let room = room(wire, Event::Chat);
-            let answer = |response: &str| room.hear(&room.answer_text(41, response));
-            assert_eq!(answer("{}"), Heard::Answered { number: 41, body: 0 });
-            assert_eq!(answer("{\"msg\":\"xxx\"}"), Heard::Answered { number: 41, body: 3 });
-            assert_eq!(answer("{\"msg\":\"xyx\"}"), Heard::Odd);
-            assert_eq!(room.hear(frames::HEARTBEAT_REPLY), Heard::Beat);
-            assert_eq!(room.hear(b"hello"), Heard::Odd);
+        for serializer in Serializer::ALL {
+            let room = room(serializer, Event::Chat);
+            let answer = |response: &str| room.read(&room.answer_text(41, response));
+            assert_eq!(answer("{}"), Message::Answered { number: 41, body: 0 });
+            assert_eq!(answer("{\"msg\":\"xxx\"}"), Message::Answered { number: 41, body: 3 });
+            assert_eq!(answer("{\"msg\":\"xyx\"}"), Message::Odd);
+            assert_eq!(room.read(frames::HEARTBEAT_REPLY), Message::Heartbeat);
+            assert_eq!(room.read(b"hello"), Message::Odd);
         }
         let refused = br#"["1","2","rooms:a","phx_reply",{"status":"error","response":{}}]"#;
-        assert_eq!(room(Wire::V2, Event::Chat).hear(refused), Heard::Refused);
+        assert_eq!(room(Serializer::V2, Event::Chat).read(refused), Message::Refused);
     }
 }

@@ -1,5 +1,5 @@
 //! Frames of a server by their heads alone: what event each carries and how long it is. Payloads
-//! are skipped, so that a client of thousands costs little beside the copying.
+//! are skipped, so that thousands of clients cost little beside the copying.
 
 use crate::frames;
 
@@ -24,33 +24,33 @@ pub enum Event {
     Other,
 }
 
-/// A frame that has arrived.
+/// A frame that has arrived, by its head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Heard {
+pub struct Frame {
     /// What it is about.
     pub event: Event,
     /// Of the whole frame, head included.
     pub bytes: usize,
 }
 
-/// The most of a frame that is looked at: its head, refs, topic and event.
-const LOOKED_AT: usize = 90;
+/// The most of a frame that is read: its head, refs, topic and event.
+const READ_MAX: usize = 90;
 
 /// How far one connection's stream has been read.
 #[derive(Default)]
-pub struct Heads {
+pub struct EventReader {
     /// Bytes of a frame whose head is not whole yet.
     partial: Vec<u8>,
-    current: Option<Heard>,
+    current: Option<Frame>,
     /// Bytes of it that are still to come.
     left: usize,
 }
 
-impl Heads {
-    /// Takes what was read next, and says which frames are whole with it.
-    pub fn feed(&mut self, mut input: &[u8], mut told: impl FnMut(Heard)) {
+impl EventReader {
+    /// Takes what was read next; `whole` gets the frames that end in it.
+    pub fn read(&mut self, mut input: &[u8], mut whole: impl FnMut(Frame)) {
         loop {
-            if let Some(heard) = self.current {
+            if let Some(frame) = self.current {
                 let count = self.left.min(input.len());
                 self.left -= count;
                 input = input.get(count..).unwrap_or_default();
@@ -58,35 +58,35 @@ impl Heads {
                     return;
                 }
                 self.current = None;
-                told(heard);
+                whole(frame);
             }
             let before = self.partial.len();
             let found = if before == 0 {
                 head(input)
             } else {
-                let more = LOOKED_AT.saturating_sub(before).min(input.len());
+                let more = READ_MAX.saturating_sub(before).min(input.len());
                 self.partial.extend_from_slice(input.get(..more).unwrap_or_default());
                 head(&self.partial)
             };
-            let Some(heard) = found else {
+            let Some(frame) = found else {
                 if before == 0 {
                     self.partial.extend_from_slice(input);
                 }
                 return;
             };
             self.partial.clear();
-            self.current = Some(heard);
-            self.left = heard.bytes - before;
+            self.current = Some(frame);
+            self.left = frame.bytes - before;
         }
     }
 }
 
 /// What the frame is that begins with these bytes; `None`: more are needed.
-fn head(bytes: &[u8]) -> Option<Heard> {
+fn head(bytes: &[u8]) -> Option<Frame> {
     let (header, length) = frames::lengths(bytes)?;
-    let shown = bytes.get(header..LOOKED_AT.min(header + length))?;
+    let shown = bytes.get(header..READ_MAX.min(header + length))?;
     let event = if bytes.first() == Some(&0x81) { event(shown) } else { Event::Other };
-    Some(Heard { event, bytes: header + length })
+    Some(Frame { event, bytes: header + length })
 }
 
 /// `[join_ref,ref,"topic","event",`: no topic of the benchmark has a comma.
@@ -106,10 +106,9 @@ fn event(payload: &[u8]) -> Event {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::frames;
 
     #[test]
-    fn frames_are_told_once_and_whole_however_they_are_cut() {
+    fn frames_are_found_once_and_whole_however_they_are_cut() {
         let long = format!("[\"1\",null,\"rooms:1\",\"presence_state\",{{\"a\":\"{:0>300}\"}}]", 0);
         let messages = [
             "[\"1\",\"1\",\"rooms:1\",\"phx_reply\",{\"status\":\"ok\",\"response\":{}}]",
@@ -135,21 +134,21 @@ mod tests {
         ];
         let stream = frames.concat();
         let lengths = frames.iter().map(Vec::len);
-        let wanted: Vec<Heard> =
-            events.iter().zip(lengths).map(|(&event, bytes)| Heard { event, bytes }).collect();
+        let wanted: Vec<Frame> =
+            events.iter().zip(lengths).map(|(&event, bytes)| Frame { event, bytes }).collect();
         for size in 1..stream.len() {
-            let (mut heads, mut heard) = (Heads::default(), Vec::new());
+            let (mut reader, mut found) = (EventReader::default(), Vec::new());
             for part in stream.chunks(size) {
-                heads.feed(part, |it| heard.push(it));
+                reader.read(part, |it| found.push(it));
             }
-            assert_eq!(heard, wanted, "in parts of {size}");
+            assert_eq!(found, wanted, "in parts of {size}");
         }
-        let mut heads = Heads::default();
+        let mut reader = EventReader::default();
         let (last, rest) = stream.split_last().unwrap();
         let mut count = 0;
-        heads.feed(rest, |_| count += 1);
+        reader.read(rest, |_| count += 1);
         assert_eq!(count, messages.len() - 1, "a frame without its end is not there");
-        heads.feed(&[*last], |_| count += 1);
+        reader.read(&[*last], |_| count += 1);
         assert_eq!(count, messages.len());
     }
 

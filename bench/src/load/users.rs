@@ -13,7 +13,7 @@ use super::scenario;
 use super::tools::{AtWork, Job, Tool};
 use super::{Bench, Sample};
 use simurgh_bench_kit::stats;
-use simurgh_bench_kit::target::{self, Running, Target};
+use simurgh_bench_kit::target::{Server, Target};
 
 /// How often the server is asked.
 const POLL: Duration = Duration::from_millis(20);
@@ -31,23 +31,19 @@ const TSUNG_RATE_MAX: u32 = 2_000;
 const IDLE_FULL: f64 = 65.0;
 
 /// Joins that the server has counted.
-pub(super) fn joins(server: &Running) -> Result<u64> {
+pub(super) fn joins(server: &Server) -> Result<u64> {
     counter(server, "simurgh_joins_total")
 }
 
 /// A counter, over all shards of the server.
-pub(super) fn counter(server: &Running, name: &str) -> Result<u64> {
-    match target::metric_sum(&server.metrics()?, name) {
-        // Counters are whole and far below 2⁵³.
-        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
-        Some(value) if value >= 0.0 => Ok(value as u64),
-        _ => bail!("/metrics has no {name}"),
-    }
+pub(super) fn counter(server: &Server, name: &str) -> Result<u64> {
+    // Counters are whole and far below 2⁵³.
+    Ok(server.sum(name)? as u64)
 }
 
 /// Waits until `users` have joined; calls `first` when the first is there, `look` before.
 pub(super) fn joined(
-    server: &Running,
+    server: &Server,
     work: &mut AtWork,
     users: u64,
     mut look: impl FnMut(&AtWork),
@@ -75,7 +71,7 @@ pub(super) fn joined(
 }
 
 /// Waits until `users` have joined, whoever is first.
-fn all_joined(server: &Running, work: &mut AtWork, users: usize) -> Result<()> {
+fn all_joined(server: &Server, work: &mut AtWork, users: usize) -> Result<()> {
     joined(server, work, u64::try_from(users)?, |_| (), |_, _| Ok(()))
 }
 
@@ -111,11 +107,9 @@ pub(super) fn connect(bench: &Bench<'_>, sample: &mut Sample) -> Result<()> {
     sample.put("connect CPU s", spent);
     sample.put("connect per s", came / took.as_secs_f64());
     sample.put("connect rate asked", f64::from(rate));
-    if vanished > 0 {
-        sample.note(format!("{vanished} threads ended meanwhile: CPU understated"));
-    }
+    sample.note_vanished(vanished);
     ensure!(joins(&server)? == all, "more joined than were asked for");
-    work.forget();
+    work.end();
     Ok(())
 }
 
@@ -145,8 +139,7 @@ pub(super) fn memory(bench: &Bench<'_>, sample: &mut Sample) -> Result<()> {
     thread::sleep(scenario::PAUSE / 2);
     let held = work.process.memory().context("it has ended")?;
     let base = base.context("its memory without users was not seen")?;
-    let rise = stats::per(held.rss, 1) - stats::per(early.rss, 1);
-    let each = rise / stats::per(users - then, 1);
+    let each = stats::difference(held.rss, early.rss) / stats::per(users - then, 1);
     sample.put("memory bytes per client", each);
     // What no client more would cost again.
     let once = stats::per(held.rss, 1_000_000) - each * stats::per(users, 1_000_000);
@@ -157,7 +150,7 @@ pub(super) fn memory(bench: &Bench<'_>, sample: &mut Sample) -> Result<()> {
         sample.put(format!("memory {name} PSS MB"), stats::per(memory.pss, 1_000_000));
     }
     ensure!(usize::try_from(joins(&server)?)? == users, "more joined than were asked for");
-    work.forget();
+    work.end();
     Ok(())
 }
 
@@ -178,16 +171,10 @@ impl Come {
         match tool {
             Tool::Simurgh => Job::toml(scenario::hold(server, users, rate, first)).workers(threads),
             Tool::Bare => Job::Bare(Bare {
-                server,
-                users,
-                rate,
                 wait: Duration::from_secs(2),
                 first,
                 pause: scenario::PAUSE,
-                hold: None,
-                join: true,
-                say: 0,
-                messages: 0,
+                ..Bare::new(server, users, rate)
             }),
             Tool::Tsung => {
                 let steps = format!("{}{}", scenario::tsung_join(), scenario::tsung_think(600.0));
@@ -195,20 +182,10 @@ impl Come {
                 let seconds = scenario::arrival_seconds(first, rate) * 2;
                 let early =
                     scenario::tsung_phase(1, seconds + scenario::PAUSE.as_secs(), rate, first, "");
-                let late = scenario::tsung_phase(
-                    if first > 0 { 2 } else { 1 },
-                    240,
-                    rate,
-                    users - first,
-                    "",
-                );
+                let number = if first > 0 { 2 } else { 1 };
+                let late = scenario::tsung_phase(number, 240, rate, users - first, "");
                 let load = if first > 0 { early + &late } else { late };
-                Job::Tsung(scenario::tsung(
-                    server,
-                    &scenario::one_node(),
-                    &load,
-                    &scenario::tsung_session("member", 100, &steps),
-                ))
+                Job::tsung(server, &load, &scenario::tsung_session("member", 100, &steps))
             }
         }
     }
@@ -247,11 +224,9 @@ pub(super) fn idle(bench: &Bench<'_>, sample: &mut Sample) -> Result<()> {
     if options.quick || users != 15_000 {
         sample.note(format!("{users} users, {window:?} scaled to 65 s"));
     }
-    if vanished > 0 {
-        sample.note(format!("{vanished} threads ended meanwhile: CPU understated"));
-    }
+    sample.note_vanished(vanished);
     let held = counter(&server, "simurgh_sockets")?;
     ensure!(held == u64::try_from(users)?, "only {held} of {users} were there at the end");
-    work.forget();
+    work.end();
     Ok(())
 }

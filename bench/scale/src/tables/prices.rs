@@ -2,8 +2,8 @@
 
 use simurgh_text::format::{bytes, number};
 
-use super::{Scene, by_load, table};
-use crate::human::{count, rate, share};
+use super::{Plans, by_load, table};
+use crate::figures::{count, rate, share};
 use crate::plan::Plan;
 use crate::plan::node::delivered;
 use crate::prices::{Kind, Price};
@@ -34,20 +34,20 @@ impl Bought {
 }
 
 /// What streams hold.
-fn disk(scene: &Scene<'_>, plan: &Plan) -> f64 {
+fn disk(plans: &Plans<'_>, plan: &Plan) -> f64 {
     let load = &plan.load;
-    let bytes = scene.prices.get("stored_bytes") + load.payload;
+    let bytes = plans.prices.get("stored_bytes") + load.payload;
     load.rooms * load.kept * load.kept_each() * bytes * plan.machines.replicas
 }
 
-pub(super) fn costs(scene: &Scene<'_>) -> String {
-    let costs = scene.costs;
+pub(super) fn costs(plans: &Plans<'_>) -> String {
+    let costs = plans.costs;
     let pay = |price: Option<f64>, flag: &str, amount: f64| match price {
         Some(price) => count(price * amount),
         None => format!("put yours: {flag}"),
     };
     by_load(
-        scene,
+        plans,
         "in a month",
         &[
             ("cores, all machines", &|it| count(Bought::of(it).cores)),
@@ -56,7 +56,7 @@ pub(super) fn costs(scene: &Scene<'_>) -> String {
             }),
             ("GB of memory", &|it| count(Bought::of(it).gigabytes)),
             ("cost of it", &|it| pay(costs.gb_month, "--gb-month", Bought::of(it).gigabytes)),
-            ("TB of disk for what is kept, all copies", &|it| count(disk(scene, it) / 1e12)),
+            ("TB of disk for what is kept, all copies", &|it| count(disk(plans, it) / 1e12)),
             ("TB to clients, packets included", &|it| count(Bought::of(it).terabytes)),
             ("cost of these", &|it| pay(costs.tb, "--tb", Bought::of(it).terabytes)),
             ("clients a core", &|it| count(it.load.clients / Bought::of(it).cores)),
@@ -77,14 +77,14 @@ fn value(price: &Price) -> String {
     text + &at
 }
 
-pub(super) fn assumed(scene: &Scene<'_>) -> String {
-    let all = scene.prices.iter().filter(|it| it.kind == Kind::Assumed);
+pub(super) fn assumed(plans: &Plans<'_>) -> String {
+    let all = plans.prices.iter().filter(|it| it.kind == Kind::Assumed);
     let row = |it: &Price| vec![it.what.clone(), value(it), it.source.clone()];
-    table(&["nobody has measured", "assumed", "whose it is"], &all.map(row).collect::<Vec<_>>())
+    table(&["nobody has measured", "assumed", "whose it is"], all.map(row).collect())
 }
 
-pub(super) fn prices(scene: &Scene<'_>) -> String {
-    let all = scene.prices.iter().filter(|it| it.kind != Kind::Assumed);
+pub(super) fn prices(plans: &Plans<'_>) -> String {
+    let all = plans.prices.iter().filter(|it| it.kind != Kind::Assumed);
     let row = |it: &Price| {
         let source = match it.quote {
             Some(_) => {
@@ -100,8 +100,8 @@ pub(super) fn prices(scene: &Scene<'_>) -> String {
         vec![it.what.clone(), value(it), it.kind.name().to_owned(), source]
     };
     let rows: Vec<Vec<String>> = all.map(row).collect();
-    let text = table(&["price", "", "how it is known", "from"], &rows);
-    format!("\nMeasured on: {}.\n{text}", scene.prices.machine)
+    let text = table(&["price", "", "how it is known", "from"], rows);
+    format!("\nMeasured on: {}.\n{text}", plans.prices.machine)
 }
 
 #[cfg(test)]
@@ -116,9 +116,9 @@ mod tests {
         let prices = Prices::read(None).unwrap();
         let loads = Load::all(None).unwrap();
         let machines = Machines::default();
-        let scene = |costs| Scene::new(&loads, &machines, &prices, costs, None);
-        assert_eq!(super::costs(&scene(Costs::default())).matches("put yours").count(), 12);
+        let plans = |costs| Plans::new(&loads, &machines, &prices, costs, None);
+        assert_eq!(super::costs(&plans(Costs::default())).matches("put yours").count(), 12);
         let own = Costs { core_hour: Some(0.02), ..Costs::default() };
-        assert_eq!(super::costs(&scene(own)).matches("put yours").count(), 8);
+        assert_eq!(super::costs(&plans(own)).matches("put yours").count(), 8);
     }
 }

@@ -1,22 +1,22 @@
 //! Which assumption breaks first.
 
-use super::{Scene, table};
-use crate::human::count;
+use super::{Plans, table};
+use crate::figures::count;
 use crate::plan::limits::Limit;
 
 /// What is farther away than this is counted, not shown.
 const FAR: f64 = 50.0;
 
-pub(super) fn limits(scene: &Scene<'_>) -> String {
+pub(super) fn limits(plans: &Plans<'_>) -> String {
     let mut text = String::new();
-    for plan in &scene.plans {
-        let all: Vec<Limit> = crate::plan::limits::limits(plan, scene.prices);
+    for plan in &plans.all {
+        let all: Vec<Limit> = crate::plan::limits::limits(plan, plans.prices);
         let (near, far): (Vec<&Limit>, Vec<&Limit>) = all.iter().partition(|it| it.headroom <= FAR);
         let rows: Vec<Vec<String>> = near.iter().map(|it| row(it)).collect();
         text += &format!("\n**{}**\n", plan.load.name);
         text += &table(
             &["limit", "is", "may be", "headroom", "rests on", "what would have to change"],
-            &rows,
+            rows,
         );
         if !far.is_empty() {
             let names: Vec<&str> = far.iter().map(|it| it.name).collect();

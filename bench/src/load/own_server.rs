@@ -6,23 +6,21 @@
 
 use std::collections::HashMap;
 use std::net::SocketAddrV4;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
+use rustix::event::epoll::{Event, EventFlags};
 use rustix::io::Errno;
-use rustix::net::{SendFlags, SocketFlags};
-use simurgh_bench_kit::net;
+use rustix::net::SendFlags;
 
-use simurgh_bench_kit::net::head_length;
+use simurgh_bench_kit::net::{self, Listener, head_length};
 use simurgh_bench_kit::target::SERVER_CORE;
 use simurgh_bench_kit::{frames, sys};
 
-const LISTENER: u64 = u64::MAX;
 const OK: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
 
 /// When the server stops, and for how long.
@@ -35,7 +33,7 @@ pub(super) struct Stall {
 }
 
 /// The server; ends when dropped.
-pub(super) struct Plain {
+pub(super) struct OwnServer {
     /// Where it listens.
     pub(super) address: SocketAddrV4,
     seen: Arc<Mutex<Seen>>,
@@ -52,25 +50,19 @@ pub(super) struct Seen {
     pub(super) answered: u64,
 }
 
-impl Plain {
+impl OwnServer {
     /// Starts it on the server's core.
     pub(super) fn start(stall: Option<Stall>) -> Result<Self> {
-        let listener = net::listener(SocketAddrV4::new([127, 77, 0, 1].into(), 0), false)?;
-        let address = SocketAddrV4::try_from(rustix::net::getsockname(&listener)?)?;
+        let listener = Listener::open(SocketAddrV4::new([127, 77, 0, 1].into(), 0), false)?;
+        let address = listener.address()?;
         let seen = Arc::new(Mutex::new(Seen::default()));
         let stop = Arc::new(AtomicBool::new(false));
         let thread = {
             let (seen, stop) = (Arc::clone(&seen), Arc::clone(&stop));
             thread::spawn(move || {
                 sys::pin(SERVER_CORE)?;
-                let mut server = Server {
-                    epoll: epoll::create(CreateFlags::CLOEXEC)?,
-                    listener,
-                    sockets: HashMap::new(),
-                    stall,
-                    answered: 0,
-                };
-                server.run(&seen, &stop)
+                let sockets = HashMap::new();
+                Server { listener, sockets, stall, answered: 0 }.run(&seen, &stop)
             })
         };
         Ok(Self { address, seen, stop, thread: Some(thread) })
@@ -97,7 +89,7 @@ impl Plain {
     }
 }
 
-impl Drop for Plain {
+impl Drop for OwnServer {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {
@@ -108,27 +100,25 @@ impl Drop for Plain {
 }
 
 struct Server {
-    epoll: OwnedFd,
-    listener: OwnedFd,
+    listener: Listener,
     /// By descriptor number: the socket and what of a request is there.
-    sockets: HashMap<u64, (OwnedFd, Vec<u8>)>,
+    sockets: HashMap<usize, (OwnedFd, Vec<u8>)>,
     stall: Option<Stall>,
     answered: u64,
 }
 
 impl Server {
     fn run(&mut self, seen: &Mutex<Seen>, stop: &AtomicBool) -> Result<()> {
-        epoll::add(&self.epoll, &self.listener, EventData::new_u64(LISTENER), EventFlags::IN)?;
         let mut events: Vec<Event> = Vec::with_capacity(512);
         let wait = Duration::from_millis(50);
         let mut buf = vec![0; 16 * 1024];
         while !stop.load(Ordering::Relaxed) {
-            net::wait(&self.epoll, &mut events, Some(wait))?;
+            net::wait(&self.listener.epoll, &mut events, Some(wait))?;
             let mut accepted = Vec::new();
             for event in &events {
                 match event.data.u64() {
-                    LISTENER => self.accept(&mut accepted)?,
-                    socket => self.ready(socket, &mut buf),
+                    Listener::NUMBER => self.accept(&mut accepted)?,
+                    socket => self.ready(usize::try_from(socket)?, &mut buf),
                 }
             }
             let mut seen = seen.lock().unwrap_or_else(PoisonError::into_inner);
@@ -139,27 +129,22 @@ impl Server {
     }
 
     fn accept(&mut self, accepted: &mut Vec<Instant>) -> Result<()> {
-        for _ in 0..64 {
-            let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
-            let socket = match rustix::net::accept_with(&self.listener, flags) {
-                Ok(socket) => socket,
-                Err(Errno::AGAIN | Errno::CONNABORTED) => return Ok(()),
-                // They wait for those who leave; that they come late then shows in the figures.
-                Err(Errno::MFILE | Errno::NFILE) => {
-                    thread::sleep(Duration::from_millis(1));
-                    return Ok(());
-                }
-                Err(error) => bail!("accept: {error}"),
-            };
+        let Self { listener, sockets, .. } = self;
+        let taken = listener.accept_some(EventFlags::IN, |number, socket| {
             accepted.push(Instant::now());
-            let number = u64::try_from(socket.as_raw_fd())?;
-            epoll::add(&self.epoll, &socket, EventData::new_u64(number), EventFlags::IN)?;
-            self.sockets.insert(number, (socket, Vec::new()));
+            sockets.insert(number, (socket, Vec::new()));
+        });
+        match taken {
+            // They wait for those who leave; that they come late then shows in the figures.
+            Err(error) if matches!(error.downcast_ref(), Some(&(Errno::MFILE | Errno::NFILE))) => {
+                thread::sleep(Duration::from_millis(1));
+                Ok(())
+            }
+            taken => taken.map(drop),
         }
-        Ok(())
     }
 
-    fn ready(&mut self, number: u64, buf: &mut [u8]) {
+    fn ready(&mut self, number: usize, buf: &mut [u8]) {
         let Some((socket, _)) = self.sockets.get(&number) else { return };
         let count = match rustix::io::read(socket, &mut *buf) {
             Ok(count) => count,
@@ -173,7 +158,7 @@ impl Server {
     }
 
     /// Answers what is whole; `false` ends the connection.
-    fn input(&mut self, number: u64, bytes: &[u8]) -> bool {
+    fn input(&mut self, number: usize, bytes: &[u8]) -> bool {
         let Some((_, kept)) = self.sockets.get_mut(&number) else { return false };
         kept.extend_from_slice(bytes);
         let mut input = std::mem::take(kept);
@@ -280,7 +265,7 @@ mod tests {
     #[test]
     fn it_stops_when_told_and_goes_on() {
         let stall = Stall { at: 2, lasts: Duration::from_millis(300) };
-        let server = Plain::start(Some(stall)).unwrap();
+        let server = OwnServer::start(Some(stall)).unwrap();
         let ask = || {
             let socket = net::dial(server.address, 0, true).unwrap();
             let begun = Instant::now();

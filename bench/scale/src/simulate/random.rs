@@ -3,7 +3,7 @@
 use simurgh_cluster::SplitMix64;
 
 /// What simulations draw.
-pub trait Chance {
+pub trait Random {
     /// Below a bound, which is not 0.
     fn below(&mut self, bound: u64) -> u64;
 
@@ -11,7 +11,7 @@ pub trait Chance {
     fn share(&mut self) -> f64;
 }
 
-impl Chance for SplitMix64 {
+impl Random for SplitMix64 {
     fn below(&mut self, bound: u64) -> u64 {
         self.within(&(0..=bound.saturating_sub(1)))
     }
@@ -28,8 +28,8 @@ mod tests {
     #[test]
     fn shares_are_spread_evenly_and_come_again_from_their_seed() {
         let draw = || {
-            let mut chance = SplitMix64::new(3);
-            (0..10_000).map(|_| chance.share()).collect::<Vec<f64>>()
+            let mut random = SplitMix64::new(3);
+            (0..10_000).map(|_| random.share()).collect::<Vec<f64>>()
         };
         let all = draw();
         assert!(all.iter().all(|it| (0.0..1.0).contains(it)));

@@ -1,7 +1,7 @@
-//! The clients of an attack: one thread, one epoll, some who read and some who never do.
+//! The clients of an attack: one thread, one poll set, some that read and some that never do.
 //!
-//! Who reads holds every message against what was said (`talk`), in its order. That a client is
-//! closed, or that the server has gone, is a result here and no error.
+//! Those that read compare every message with what was published (`messages`), in its order. That a
+//! client is closed, or that the server has gone, is a result here and no error.
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
@@ -16,7 +16,7 @@ use rustix::io::Errno;
 use rustix::net::{SendFlags, sockopt};
 use simurgh_bench_kit::net;
 
-use super::talk::{Heard, NUMBERS_END, Room};
+use super::messages::{Message, NUMBERS_END, Room};
 use simurgh_bench_kit::frames;
 use simurgh_bench_kit::probe;
 
@@ -25,12 +25,11 @@ const READ_BYTES: usize = 256 << 10;
 const READY_BYTES: usize = 256 << 10;
 /// No wait is longer, whatever moves.
 const LONGEST: Duration = Duration::from_secs(300);
-/// How often who reads steadily does so.
+/// How often clients on slow lines read.
 const TICK: Duration = Duration::from_millis(10);
-/// What the system of who is at the end of a line has room for; it may take twice as much for its
-/// own use.
+/// The receive buffer of a client on a slow line; the system may take twice as much for its own use.
 const LINE_BUFFER: usize = 128 << 10;
-/// What a line may catch up with when this thread was late.
+/// How much a slow line may catch up when this thread was late.
 const CATCH_UP: Duration = Duration::from_millis(50);
 
 /// Whether a client reads.
@@ -44,18 +43,18 @@ pub(super) enum Pace {
     Never,
 }
 
-/// What a client has heard.
+/// What a client has received.
 #[derive(Debug, Default)]
-pub(super) struct Ledger {
+pub(super) struct Received {
     /// By publisher, the number that must come next.
     next: Vec<u32>,
     /// The answer that must come next.
     next_answer: u32,
-    /// Messages, each at its turn and to the byte.
-    pub(super) said: u64,
+    /// Broadcasts, each at its turn and to the byte.
+    pub(super) broadcasts: u64,
     /// Answers, each at its turn.
     pub(super) answered: u64,
-    /// Answers that said no.
+    /// Answers that are errors.
     pub(super) refused: u64,
     /// Numbers that were passed over: right only for messages that were refused.
     pub(super) passed_over: u64,
@@ -63,40 +62,40 @@ pub(super) struct Ledger {
     pub(super) wrong: u64,
 }
 
-impl Ledger {
+impl Received {
     /// Enters what came; `expected` is the length of a body by its publisher, `own` that of what
     /// comes back with an answer.
-    fn enter(&mut self, heard: &Heard, expected: impl Fn(u32) -> usize, own: usize) {
-        match *heard {
-            Heard::Said { from, number, body } => {
+    fn enter(&mut self, message: &Message, expected: impl Fn(u32) -> usize, own: usize) {
+        match *message {
+            Message::Broadcast { from, number, body } => {
                 let place = from as usize;
                 if place >= self.next.len() {
                     self.next.resize(place + 1, 0);
                 }
                 let Some(next) = self.next.get_mut(place) else { return };
                 let is_right = number >= *next && body == expected(from);
-                self.said += u64::from(is_right);
+                self.broadcasts += u64::from(is_right);
                 self.wrong += u64::from(!is_right);
                 self.passed_over += u64::from(number.saturating_sub(*next));
                 *next = number + 1;
             }
-            Heard::Answered { number, body } => {
+            Message::Answered { number, body } => {
                 let is_right = number == self.next_answer && body == own;
                 self.answered += u64::from(is_right);
                 self.wrong += u64::from(!is_right);
                 self.next_answer = number + 1;
             }
-            Heard::Refused => {
+            Message::Refused => {
                 self.refused += 1;
                 self.next_answer += 1;
             }
-            Heard::Beat => {}
-            Heard::Odd => self.wrong += 1,
+            Message::Heartbeat => {}
+            Message::Odd => self.wrong += 1,
         }
     }
 }
 
-/// What a publisher says.
+/// What a publisher has still to send.
 #[derive(Clone, Copy)]
 struct Source {
     from: u32,
@@ -116,8 +115,8 @@ pub(super) struct Client {
     source: Option<Source>,
     /// Bytes of the body that each answer bears.
     own_body: usize,
-    /// What it heard.
-    pub(super) heard: Ledger,
+    /// What it has received.
+    pub(super) received: Received,
     /// Of the close frame.
     close_code: Option<u16>,
 }
@@ -136,21 +135,21 @@ impl Client {
 }
 
 /// All clients of one attack.
-pub(super) struct Crowd {
+pub(super) struct Clients {
     epoll: OwnedFd,
     clients: Vec<Client>,
     events: Vec<Event>,
     buf: Vec<u8>,
     bodies: Box<dyn Fn(u32) -> usize>,
-    /// Bytes read and written: as long as there are more of them, somebody comes on.
+    /// Bytes read and written: as long as there are more of them, something moves.
     moved: u64,
     /// When that last changed.
     moved_at: Instant,
-    /// When those who read steadily last did.
+    /// When clients on slow lines last read.
     ticked: Instant,
 }
 
-impl Crowd {
+impl Clients {
     /// Nobody yet. `bodies` tells how long the bodies of a publisher are.
     pub(super) fn new(bodies: impl Fn(u32) -> usize + 'static) -> Result<Self> {
         Ok(Self {
@@ -184,7 +183,7 @@ impl Crowd {
             is_waiting: false,
             source: None,
             own_body: 0,
-            heard: Ledger::default(),
+            received: Received::default(),
             close_code: None,
         });
         Ok(place)
@@ -203,8 +202,8 @@ impl Crowd {
         self.clients.get(place)
     }
 
-    /// Has a client say `count` messages as publisher `from`, as fast as its socket takes them.
-    pub(super) fn say(&mut self, place: usize, from: u32, count: u32) {
+    /// Has a client publish `count` messages as publisher `from`, as fast as its socket takes them.
+    pub(super) fn publish(&mut self, place: usize, from: u32, count: u32) {
         if let Some(client) = self.clients.get_mut(place) {
             client.source = Some(Source { from, next: 0, end: count.min(NUMBERS_END) });
         }
@@ -229,8 +228,8 @@ impl Crowd {
     /// Messages that were not what was sent, or were passed over, though no more than so many were
     /// refused, over all clients.
     pub(super) fn wrong(&self, refused: u64) -> u64 {
-        let wrong = |it: &Ledger| it.wrong + it.passed_over.saturating_sub(refused);
-        self.clients.iter().map(|client| wrong(&client.heard)).sum()
+        let wrong = |it: &Received| it.wrong + it.passed_over.saturating_sub(refused);
+        self.clients.iter().map(|client| wrong(&client.received)).sum()
     }
 
     /// When a byte was last read or written.
@@ -259,16 +258,16 @@ impl Crowd {
         Ok(())
     }
 
-    /// Goes on until it is done, or nothing has moved for `patience`; whether it is done.
+    /// Goes on until it is done, or nothing has moved for `wait_max`; whether it is done.
     pub(super) fn until(
         &mut self,
-        patience: Duration,
+        wait_max: Duration,
         done: impl Fn(&Self) -> bool,
     ) -> Result<bool> {
         let begun = Instant::now();
         while !done(self) {
             let since = self.moved_at.max(begun);
-            if since.elapsed() > patience || begun.elapsed() > LONGEST {
+            if since.elapsed() > wait_max || begun.elapsed() > LONGEST {
                 return Ok(false);
             }
             self.pump(Duration::from_millis(50))?;
@@ -276,7 +275,7 @@ impl Crowd {
         Ok(true)
     }
 
-    /// Waits for events, at most for `time`, and handles them.
+    /// Latencies for events, at most for `time`, and handles them.
     pub(super) fn pump(&mut self, time: Duration) -> Result<()> {
         let moved = self.moved;
         let is_ticking =
@@ -300,8 +299,8 @@ impl Crowd {
         Ok(())
     }
 
-    /// Who reads steadily reads what its line has carried since the last time, if it is time; how
-    /// long it is until the next.
+    /// Clients on slow lines read what has come on them since the last time, if it is time; how long
+    /// it is until the next.
     fn tick(&mut self) -> Duration {
         let since = self.ticked.elapsed();
         if let Some(left) = TICK.checked_sub(since).filter(|left| !left.is_zero()) {
@@ -330,7 +329,7 @@ impl Crowd {
                 };
                 let body = bodies(source.from);
                 while source.next < source.end && client.output.len() < READY_BYTES {
-                    client.room.say(source.from, source.next, body, &mut client.output);
+                    client.room.push(source.from, source.next, body, &mut client.output);
                     source.next += 1;
                 }
             }
@@ -342,7 +341,7 @@ impl Crowd {
                 }
                 Err(Errno::INTR) => {}
                 Err(Errno::AGAIN) => break true,
-                // What the server said before it closed is still to be read.
+                // What the server sent before it closed is still to be read.
                 Err(_) => {
                     (client.output, client.written, client.source) = (Vec::new(), 0, None);
                     break false;
@@ -352,19 +351,19 @@ impl Crowd {
         if client.is_waiting != is_blocked {
             client.is_waiting = is_blocked;
             if let Ok(data) = data(place) {
-                // Fails only for a socket that is none, and then nothing more comes of it.
+                // Fails only for a closed socket, of which nothing more comes.
                 let _ = epoll::modify(&*epoll, socket, data, flags(client.pace, is_blocked));
             }
         }
     }
 
-    /// Reads once, so many bytes at most: who has more to read is told of again.
+    /// Reads once, so many bytes at most: epoll tells again of those that have more to read.
     fn read(&mut self, place: usize, most: usize) {
         let Self { clients, bodies, buf, moved, .. } = self;
         let Some(client) = clients.get_mut(place) else { return };
         let Some(socket) = &client.socket else { return };
         if client.pace == Pace::Never {
-            // Told of only when the server has ended it.
+            // There is an event only when the server has ended it.
             client.socket = None;
             return;
         }
@@ -402,17 +401,16 @@ impl Client {
         let mut used = 0;
         while let Some(frame) = frames::frame(input.get(used..).unwrap_or_default()) {
             used += frame.len;
-            let heard = match (frame.opcode, frame.fin) {
+            let message = match (frame.opcode, frame.fin) {
                 (frames::CLOSE, _) => {
-                    let code = frame.payload.first_chunk::<2>();
-                    self.close_code = Some(code.map_or(1005, |code| u16::from_be_bytes(*code)));
+                    self.close_code = Some(frame.close_code());
                     self.socket = None;
                     return input.len();
                 }
-                (frames::TEXT, true) => self.room.hear(frame.payload),
-                _ => Heard::Odd,
+                (frames::TEXT, true) => self.room.read(frame.payload),
+                _ => Message::Odd,
             };
-            self.heard.enter(&heard, bodies, self.own_body);
+            self.received.enter(&message, bodies, self.own_body);
         }
         used
     }
@@ -457,32 +455,37 @@ pub(super) fn joined(room: &Room, place: usize) -> Result<TcpStream> {
 mod tests {
     use super::*;
 
-    fn ledger(entries: &[Heard]) -> Ledger {
-        let mut ledger = Ledger::default();
-        entries.iter().for_each(|heard| ledger.enter(heard, |from| from as usize, 7));
-        ledger
+    fn received(messages: &[Message]) -> Received {
+        let mut received = Received::default();
+        messages.iter().for_each(|message| received.enter(message, |from| from as usize, 7));
+        received
     }
 
     #[test]
     fn each_publisher_is_followed_by_its_own_numbers() {
-        let said = |from, number, body| Heard::Said { from, number, body };
-        let all = ledger(&[said(1, 0, 1), said(2, 0, 2), said(1, 1, 1), said(2, 1, 2)]);
-        assert_eq!((all.said, all.wrong), (4, 0));
-        let gap = ledger(&[said(1, 0, 1), said(1, 2, 1), said(1, 3, 1)]);
-        assert_eq!((gap.said, gap.passed_over, gap.wrong), (3, 1, 0));
-        let twice = ledger(&[said(1, 0, 1), said(1, 0, 1)]);
-        assert_eq!((twice.said, twice.wrong), (1, 1));
-        let short = ledger(&[said(5, 0, 4)]);
-        assert_eq!((short.said, short.wrong), (0, 1));
+        let broadcast = |from, number, body| Message::Broadcast { from, number, body };
+        let all = received(&[
+            broadcast(1, 0, 1),
+            broadcast(2, 0, 2),
+            broadcast(1, 1, 1),
+            broadcast(2, 1, 2),
+        ]);
+        assert_eq!((all.broadcasts, all.wrong), (4, 0));
+        let gap = received(&[broadcast(1, 0, 1), broadcast(1, 2, 1), broadcast(1, 3, 1)]);
+        assert_eq!((gap.broadcasts, gap.passed_over, gap.wrong), (3, 1, 0));
+        let twice = received(&[broadcast(1, 0, 1), broadcast(1, 0, 1)]);
+        assert_eq!((twice.broadcasts, twice.wrong), (1, 1));
+        let short = received(&[broadcast(5, 0, 4)]);
+        assert_eq!((short.broadcasts, short.wrong), (0, 1));
     }
 
     #[test]
     fn answers_come_in_order_and_a_refusal_takes_the_place_of_one() {
-        let answered = |number| Heard::Answered { number, body: 7 };
-        let all = ledger(&[answered(0), Heard::Refused, answered(2), Heard::Beat]);
+        let answered = |number| Message::Answered { number, body: 7 };
+        let all = received(&[answered(0), Message::Refused, answered(2), Message::Heartbeat]);
         assert_eq!((all.answered, all.refused, all.wrong), (2, 1, 0));
-        assert_eq!(ledger(&[answered(1)]).wrong, 1);
-        assert_eq!(ledger(&[Heard::Answered { number: 0, body: 6 }]).wrong, 1);
-        assert_eq!(ledger(&[Heard::Odd]).wrong, 1);
+        assert_eq!(received(&[answered(1)]).wrong, 1);
+        assert_eq!(received(&[Message::Answered { number: 0, body: 6 }]).wrong, 1);
+        assert_eq!(received(&[Message::Odd]).wrong, 1);
     }
 }

@@ -1,9 +1,9 @@
-//! What is played through, beside what is worked out.
+//! What is simulated, beside what is worked out.
 
 use simurgh_text::format::time;
 
-use super::{Scene, table};
-use crate::human::{count, rate, share};
+use super::{Plans, table};
+use crate::figures::{count, rate, share};
 use crate::load::Machines;
 use crate::plan::Plan;
 use crate::plan::domains;
@@ -19,13 +19,13 @@ const BEATING: usize = 400;
 /// what becomes of it: nobody's measure.
 const SLOW_JOIN_S: f64 = 0.001;
 
-pub(super) fn interests(scene: &Scene<'_>, seed: u64) -> String {
+pub(super) fn interests(plans: &Plans<'_>, seed: u64) -> String {
     let mut rows = Vec::new();
     let mut row = |plan: &Plan, what: &str, worked_out: String, played: String| {
         rows.push(vec![plan.load.name.clone(), what.to_owned(), worked_out, played]);
     };
-    for plan in &scene.plans {
-        let heard = interests::run(&plan.load, &plan.machines, scene.prices, plan.left, seed);
+    for plan in &plans.all {
+        let heard = interests::run(&plan.load, &plan.machines, plans.prices, plan.left, seed);
         let cell = &plan.cell;
         let (wanted, all) = cell.heard();
         let vain = if all > 0.0 { 1.0 - wanted / all } else { 0.0 };
@@ -64,19 +64,19 @@ pub(super) fn interests(scene: &Scene<'_>, seed: u64) -> String {
             );
         }
     }
-    table(&["load", "what", "worked out", "played through"], &rows)
+    table(&["load", "what", "worked out", "played through"], rows)
 }
 
-pub(super) fn beats(scene: &Scene<'_>, seed: u64) -> String {
+pub(super) fn beats(plans: &Plans<'_>, seed: u64) -> String {
     let mut rows = Vec::new();
-    let mut sizes: Vec<usize> = scene.plans.iter().map(|it| it.cell.nodes as usize).collect();
+    let mut sizes: Vec<usize> = plans.all.iter().map(|it| it.cell.nodes as usize).collect();
     sizes.extend([10, 100, BEATING]);
     sizes.sort_unstable();
     sizes.dedup();
     for nodes in sizes.into_iter().filter(|it| (2..=BEATING).contains(it)) {
         let said = beats::run(nodes, seed);
         let others = nodes as f64 - 1.0;
-        let price = scene.prices.get("broker_copy_cpu");
+        let price = plans.prices.get("broker_copy_cpu");
         rows.push(vec![
             count(nodes as f64),
             rate(others / 2.0),
@@ -96,18 +96,18 @@ pub(super) fn beats(scene: &Scene<'_>, seed: u64) -> String {
         "copies in the busiest 200 ms",
         "brokers' CPU of these",
     ];
-    table(&head, &rows)
+    table(&head, rows)
 }
 
-pub(super) fn storms(scene: &Scene<'_>, seed: u64) -> String {
+pub(super) fn storms(plans: &Plans<'_>, seed: u64) -> String {
     let mut rows = Vec::new();
-    let plans = || scene.plans.iter().filter(|it| it.machines.regions > 1.0);
-    let busiest = plans().map(Plan::cores).fold(0.0, f64::max);
-    for plan in plans() {
-        let ways = ways(domains::Storm::of_region(plan, scene.prices));
+    let several = || plans.all.iter().filter(|it| it.machines.regions > 1.0);
+    let busiest = several().map(Plan::cores).fold(0.0, f64::max);
+    for plan in several() {
+        let ways = ways(domains::Storm::of_region(plan, plans.prices));
         // All of them for one load: they differ in the same way for the others.
         let shown = if plan.cores() >= busiest { ways.len() } else { 2 };
-        rows.extend(ways.into_iter().take(shown).map(|way| storm(scene, plan, way, seed)));
+        rows.extend(ways.into_iter().take(shown).map(|way| storm(plans, plan, way, seed)));
     }
     let head = [
         "load",
@@ -123,7 +123,7 @@ pub(super) fn storms(scene: &Scene<'_>, seed: u64) -> String {
         "joins done, each",
         "a node is behind by",
     ];
-    table(&head, &rows)
+    table(&head, rows)
 }
 
 /// A way in which a region's clients are lost, and come back.
@@ -168,7 +168,7 @@ fn ways(own: domains::Storm) -> [Way; 8] {
 }
 
 fn storm(
-    scene: &Scene<'_>,
+    plans: &Plans<'_>,
     plan: &Plan,
     Way { of, notice, by, backoff, with, queues }: Way,
     seed: u64,
@@ -177,11 +177,11 @@ fn storm(
     // A tenth of the nodes that are left, three at least.
     let nodes = (plan.left / 10.0).ceil().max(3.0) as usize;
     let it = Storm {
-        queue: scene.prices.get("accept_queue") * node_cores * queues,
+        queue: plans.prices.get("accept_queue") * node_cores * queues,
         redirect,
         notice,
         backoff,
-        ..Storm::new(of, scene.prices, nodes)
+        ..Storm::new(of, plans.prices, nodes)
     };
     let Outcome { back, timed_out, dropped, joins, behind, peak } = it.run(seed);
     let when = |at: usize| back[at].map_or_else(|| "not in 20 min".to_owned(), time);
@@ -228,15 +228,15 @@ mod tests {
         (load.clients, load.rooms) = (1e5, 2000.0);
         let machines = Machines { node_clients: 1e4, ..Machines::default() };
         let prices = Prices::read(None).unwrap();
-        let scene = Scene::new(&[load], &machines, &prices, Costs::default(), Some(3));
-        let tables = scene.tables();
+        let plans = Plans::new(&[load], &machines, &prices, Costs::default(), Some(3));
+        let tables = plans.tables();
         assert_eq!(tables.len(), 15);
         for (name, lines) in [("interests", 9), ("beats", 5), ("storms", 10)] {
             let (_, text) = tables.iter().find(|it| it.0 == name).unwrap();
             let rows = text.lines().filter(|it| it.starts_with('|')).count();
             assert!(rows >= lines && !text.contains("NaN"), "{name}: {text}");
         }
-        let cell = Cell::new(&scene.plans[0].load, &machines, &prices, scene.plans[0].left);
-        assert!((cell.nodes - scene.plans[0].cell.nodes).abs() < 1e-9);
+        let cell = Cell::new(&plans.all[0].load, &machines, &prices, plans.all[0].left);
+        assert!((cell.nodes - plans.all[0].cell.nodes).abs() < 1e-9);
     }
 }

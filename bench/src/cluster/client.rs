@@ -1,5 +1,5 @@
-//! One client each: a connection, somebody who talks in a steady pace, and a thread that notes when
-//! each of numbered messages came.
+//! One client: a connection, a thread that publishes at a steady rate, and a thread that notes when
+//! each of the numbered messages came.
 
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{SocketAddrV4, TcpStream};
@@ -12,11 +12,11 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, anyhow, ensure};
 use rustix::net::sockopt;
 
-use simurgh_bench_kit::frames;
-use simurgh_bench_kit::net::{self, check_upgrade, head_length};
+use simurgh_bench_kit::clients::Script;
+use simurgh_bench_kit::{frames, probe, wait};
 
 const WAIT_MAX: Duration = Duration::from_secs(20);
-/// Between two looks whether to stop.
+/// How often a thread that reads looks whether to stop.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 const TICK: Duration = Duration::from_millis(1);
 /// What its receive buffer is asked to be: a few segments of the loopback's 64 kB. With less a
@@ -25,43 +25,33 @@ const SMALL: usize = 200 << 10;
 
 /// A message that came.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Heard {
+pub(super) struct Received {
     pub(super) number: u32,
     pub(super) at: Instant,
 }
 
 /// A member of one topic.
-pub(super) struct Line {
+pub(super) struct Client {
     stream: TcpStream,
     topic: String,
     input: Vec<u8>,
 }
 
-impl Line {
+impl Client {
     pub(super) fn join(server: SocketAddrV4, topic: &str) -> Result<Self> {
-        let stream = TcpStream::from(net::dial(server, 0, true)?);
+        let mut script = Script::lobby(server);
+        script.join =
+            frames::text(format!("[\"1\",\"1\",\"{topic}\",\"phx_join\",{{}}]").as_bytes());
+        let mut stream = probe::upgraded(server, 0, &script)?;
         stream.set_read_timeout(Some(WAIT_MAX))?;
-        let mut line = Self { stream, topic: topic.to_owned(), input: Vec::new() };
-        let path = "/socket/websocket?vsn=2.0.0";
-        line.stream.write_all(&frames::upgrade_request(path, &server.to_string(), ""))?;
-        let length = loop {
-            if let Some(length) = head_length(&line.input) {
-                break length;
-            }
-            line.read()?;
-        };
-        check_upgrade(line.input.get(..length).unwrap_or_default())?;
-        line.input.drain(..length);
-        let mut bytes = Vec::new();
-        let text = format!("[\"1\",\"1\",\"{topic}\",\"phx_join\",{{}}]");
-        frames::masked(frames::TEXT, text.as_bytes(), &mut bytes);
-        line.stream.write_all(&bytes)?;
+        stream.write_all(&script.join)?;
+        let mut client = Self { stream, topic: topic.to_owned(), input: Vec::new() };
         let mut is_in = false;
         while !is_in {
-            line.read()?;
-            line.messages(|payload| is_in |= contains(payload, b"\"status\":\"ok\""))?;
+            client.read()?;
+            client.messages(|payload| is_in |= contains(payload, b"\"status\":\"ok\""))?;
         }
-        Ok(line)
+        Ok(client)
     }
 
     /// Has it take little while it does not read.
@@ -84,12 +74,12 @@ impl Line {
     }
 
     /// Takes what is whole.
-    fn messages(&mut self, mut told: impl FnMut(&[u8])) -> Result<()> {
+    fn messages(&mut self, mut each: impl FnMut(&[u8])) -> Result<()> {
         let mut used = 0;
         while let Some(frame) = frames::frame(self.input.get(used..).unwrap_or_default()) {
             ensure!(frame.opcode != frames::CLOSE, "{} was closed", self.topic);
             used += frame.len;
-            told(frame.payload);
+            each(frame.payload);
         }
         self.input.drain(..used);
         Ok(())
@@ -109,8 +99,8 @@ impl Line {
         Ok(())
     }
 
-    /// Says as many messages as there are numbers, in one write.
-    fn say(&mut self, numbers: Range<u32>, body: &str) -> Result<()> {
+    /// Publishes as many messages as there are numbers, in one write.
+    fn publish(&mut self, numbers: Range<u32>, body: &str) -> Result<()> {
         let mut bytes = Vec::new();
         for number in numbers {
             let text = format!(
@@ -122,62 +112,64 @@ impl Line {
         self.stream.write_all(&bytes).context("the server does not read")
     }
 
-    /// Splits it into who talks, so many messages each millisecond, and who listens.
-    pub(super) fn talk(self, each_ms: u32, body: usize) -> Result<(Talk, Ears)> {
+    /// Publishes so many messages each millisecond from now on, and listens.
+    pub(super) fn publish_steadily(
+        self,
+        each_ms: u32,
+        body: usize,
+    ) -> Result<(Publisher, Listener)> {
         let stream = self.stream.try_clone()?;
-        let mut line = Self { stream, topic: self.topic.clone(), input: Vec::new() };
+        let mut client = Self { stream, topic: self.topic.clone(), input: Vec::new() };
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = Arc::clone(&stop);
         let body = "x".repeat(body);
-        let ears = self.listen()?;
+        let listener = self.listen()?;
         let thread = thread::spawn(move || {
-            let (began, mut said) = (Instant::now(), Vec::new());
+            let (began, mut at) = (Instant::now(), Vec::new());
             for tick in 0.. {
                 if stopped.load(Ordering::Relaxed) {
                     break;
                 }
                 let due = began + TICK * tick;
-                if let Some(left) = due.checked_duration_since(Instant::now()) {
-                    thread::sleep(left);
-                }
-                line.say(tick * each_ms..(tick + 1) * each_ms, &body)?;
-                said.push(due.max(began));
+                wait::sleep_until(due);
+                client.publish(tick * each_ms..(tick + 1) * each_ms, &body)?;
+                at.push(due.max(began));
             }
-            Ok(Said { at: said, each_ms })
+            Ok(Published { at, each_ms })
         });
-        Ok((Talk { stop, thread }, ears))
+        Ok((Publisher { stop, thread }, listener))
     }
 
     /// Notes from now on what comes and when.
-    pub(super) fn listen(mut self) -> Result<Ears> {
+    pub(super) fn listen(mut self) -> Result<Listener> {
         self.stream.set_read_timeout(Some(POLL_INTERVAL))?;
         let (stop, count) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
         let (stopped, counted) = (Arc::clone(&stop), Arc::clone(&count));
         let thread = thread::spawn(move || {
-            let mut heard = Vec::new();
+            let mut received = Vec::new();
             loop {
                 let at = Instant::now();
                 let note = |payload: &[u8]| {
-                    heard.extend(number(payload).map(|number| Heard { number, at }));
+                    received.extend(number(payload).map(|number| Received { number, at }));
                 };
                 self.messages(note)?;
-                counted.store(u64::try_from(heard.len())?, Ordering::Relaxed);
+                counted.store(u64::try_from(received.len())?, Ordering::Relaxed);
                 if !self.read()? && stopped.load(Ordering::Relaxed) {
-                    return Ok(heard);
+                    return Ok(received);
                 }
             }
         });
-        Ok(Ears { stop, count, thread })
+        Ok(Listener { stop, count, thread })
     }
 }
 
-/// What was said, and when it was due.
-pub(super) struct Said {
+/// What was published, and when it was due.
+pub(super) struct Published {
     at: Vec<Instant>,
     each_ms: u32,
 }
 
-impl Said {
+impl Published {
     /// So many messages each millisecond, for so many of them.
     #[cfg(test)]
     pub(super) fn every_ms(began: Instant, ticks: u32, each_ms: u32) -> Self {
@@ -194,36 +186,36 @@ impl Said {
     }
 }
 
-/// Somebody who talks.
-pub(super) struct Talk {
+/// A thread that publishes.
+pub(super) struct Publisher {
     stop: Arc<AtomicBool>,
-    thread: JoinHandle<Result<Said>>,
+    thread: JoinHandle<Result<Published>>,
 }
 
-impl Talk {
-    pub(super) fn end(self) -> Result<Said> {
+impl Publisher {
+    pub(super) fn end(self) -> Result<Published> {
         self.stop.store(true, Ordering::Relaxed);
-        self.thread.join().map_err(|_| anyhow!("who talks has panicked"))?
+        self.thread.join().map_err(|_| anyhow!("a publisher has panicked"))?
     }
 }
 
-/// Somebody who listens.
-pub(super) struct Ears {
+/// A thread that receives.
+pub(super) struct Listener {
     stop: Arc<AtomicBool>,
     count: Arc<AtomicU64>,
-    thread: JoinHandle<Result<Vec<Heard>>>,
+    thread: JoinHandle<Result<Vec<Received>>>,
 }
 
-impl Ears {
+impl Listener {
     /// Messages so far.
     pub(super) fn count(&self) -> u64 {
         self.count.load(Ordering::Relaxed)
     }
 
-    /// All it has heard, once nothing more comes.
-    pub(super) fn end(self) -> Result<Vec<Heard>> {
+    /// All it has received, once nothing more comes.
+    pub(super) fn end(self) -> Result<Vec<Received>> {
         self.stop.store(true, Ordering::Relaxed);
-        self.thread.join().map_err(|_| anyhow!("who listens has panicked"))?
+        self.thread.join().map_err(|_| anyhow!("a listener has panicked"))?
     }
 }
 
@@ -242,11 +234,8 @@ pub(super) fn number(payload: &[u8]) -> Option<u32> {
     let front = payload.get(..payload.len().min(96))?;
     let at = front.windows(HEAD.len()).position(|it| it == HEAD)? + HEAD.len();
     let digits = front.get(at..)?.iter().take_while(|byte| byte.is_ascii_digit());
-    let mut digits = digits.peekable();
-    digits.peek()?;
-    digits.try_fold(0_u32, |number, digit| {
-        number.checked_mul(10)?.checked_add(u32::from(digit - b'0'))
-    })
+    let digits: Vec<u8> = digits.copied().collect();
+    if digits.is_empty() { None } else { frames::numeral(&digits) }
 }
 
 #[cfg(test)]
@@ -255,8 +244,8 @@ mod tests {
 
     #[test]
     fn a_broadcast_has_its_number_and_nothing_else_has() {
-        let said = br#"[null,null,"rooms:a","new:msg",{"n":1207,"body":"x"}]"#;
-        assert_eq!(number(said), Some(1_207));
+        let message = br#"[null,null,"rooms:a","new:msg",{"n":1207,"body":"x"}]"#;
+        assert_eq!(number(message), Some(1_207));
         for other in [
             br#"["1","2","rooms:a","phx_reply",{"status":"ok","response":{}}]"#.as_slice(),
             br#"[null,null,"rooms:a","new:msg",{"body":"x"}]"#,
@@ -271,11 +260,11 @@ mod tests {
     #[test]
     fn each_number_was_due_in_its_millisecond() {
         let began = Instant::now();
-        let said = Said::every_ms(began, 2, 10);
+        let published = Published::every_ms(began, 2, 10);
         assert_eq!(
-            (said.count(), said.due(9), said.due(10)),
+            (published.count(), published.due(9), published.due(10)),
             (20, Some(began), Some(began + TICK))
         );
-        assert_eq!(said.due(20), None);
+        assert_eq!(published.due(20), None);
     }
 }

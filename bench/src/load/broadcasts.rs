@@ -7,106 +7,84 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 
 use super::bare::Bare;
-use super::held::{counter, joined};
-use super::scenario::{self, Talk};
+use super::scenario::{self, Messages};
 use super::tools::{AtWork, Job, Report, Tool};
+use super::users::{counter, joined};
 use super::{Bench, Sample};
 use simurgh_bench_kit::stats;
-use simurgh_bench_kit::target::Running;
+use simurgh_bench_kit::target::Server;
 
 /// Tsung receives 48,000 frames per CPU second; more than that would only fill buffers.
 const TSUNG_MESSAGES_MAX: u32 = 20;
 const MEMBERS: usize = 1_000;
 
-/// `broadcast`: one speaks in a channel of 1,000.
+/// `broadcast`: one of a channel's 1,000 members publishes.
 pub(super) fn broadcast(bench: &Bench<'_>, sample: &mut Sample) -> Result<()> {
     let rate = match sample.tool {
         Tool::Tsung => TSUNG_MESSAGES_MAX,
         Tool::Bare | Tool::Simurgh => 100,
     };
-    let talk = Talk { members: MEMBERS, rate, messages: rate * bench.options.size(10, 3) };
+    let plan = Messages { members: MEMBERS, rate, messages: rate * bench.options.size(10, 3) };
     let server = bench.server.start(&bench.log)?;
     let job = match sample.tool {
-        Tool::Simurgh => simurgh(&server, talk),
+        Tool::Simurgh => simurgh(&server, plan),
         Tool::Bare => Job::Bare(Bare {
-            server: server.address,
-            users: talk.members,
-            rate: 1_000,
             wait: Duration::from_secs(1),
-            first: 0,
-            pause: Duration::ZERO,
-            hold: None,
-            join: true,
-            say: talk.rate,
-            messages: talk.messages,
+            say: plan.rate,
+            messages: plan.messages,
+            ..Bare::new(server.address, plan.members, 1_000)
         }),
-        Tool::Tsung => tsung(&server, talk),
+        Tool::Tsung => tsung(&server, plan),
     };
     let mut work = bench.kit.start(&job)?;
-    let spoken = listen(&server, &mut work, talk, sample)?;
+    let delivered = listen(&server, &mut work, plan, sample)?;
     if sample.tool == Tool::Simurgh {
         let report = ended(&mut work, sample)?;
-        // Joins are announced up to a hundred members, but bear no stamp.
+        // Joins are announced up to a hundred members, but have no stamp.
         let counted = report.count("deliveries");
         ensure!(
-            (counted - spoken).abs() < 0.5,
-            "the server delivered {spoken} messages, {counted} were recorded"
+            (counted - delivered).abs() < 0.5,
+            "the server delivered {delivered} messages, {counted} were recorded"
         );
     }
-    work.forget();
+    work.end();
     Ok(())
 }
 
-fn simurgh(server: &Running, talk: Talk) -> Job {
+fn simurgh(server: &Server, plan: Messages) -> Job {
     // Ends by itself some seconds after the last message.
-    let seconds = 10 + talk.messages.div_ceil(talk.rate);
-    Job::toml(scenario::talk(server.address, talk)).with(&format!("--duration={seconds}s"))
+    let seconds = 10 + plan.messages.div_ceil(plan.rate);
+    Job::toml(scenario::broadcasts(server.address, plan)).with(&format!("--duration={seconds}s"))
 }
 
-fn tsung(server: &Running, talk: Talk) -> Job {
+fn tsung(server: &Server, plan: Messages) -> Job {
     let push = r#"["1","2","rooms:lobby","new:msg",{"body":"BODY"}]"#;
     let push = push.replace("BODY", &"0".repeat(44));
-    let words = format!(
-        "{}{}{}{}",
-        scenario::tsung_join(),
-        scenario::tsung_think(6.0),
-        scenario::tsung_loop(
-            talk.messages,
-            &format!(
-                "{}{}",
-                scenario::tsung_message(&push, "no_ack"),
-                scenario::tsung_think(1.0 / f64::from(talk.rate))
-            )
-        ),
-        scenario::tsung_think(600.0)
-    );
-    let listen = format!("{}{}", scenario::tsung_join(), scenario::tsung_think(600.0));
+    let (join, stay) = (scenario::tsung_join(), scenario::tsung_think(600.0));
+    let pause = scenario::tsung_think(1.0 / f64::from(plan.rate));
+    let publish = scenario::tsung_message(&push, "no_ack") + &pause;
+    let publishes = scenario::tsung_loop(plan.messages, &publish);
+    let talker = format!("{join}{}{publishes}{stay}", scenario::tsung_think(6.0));
     let setup = |listener: u32, talker: u32| {
         format!(
             "<session_setup name=\"listener\" probability=\"{listener}\"/>\
              <session_setup name=\"talker\" probability=\"{talker}\"/>"
         )
     };
-    let load = format!(
-        "{}{}",
-        scenario::tsung_phase(1, 5, 500, talk.members - 1, &setup(100, 0)),
-        scenario::tsung_phase(2, 5, 20, 1, &setup(0, 100)),
-    );
-    let sessions = format!(
-        "{}{}",
-        scenario::tsung_session("listener", 100, &listen),
-        scenario::tsung_session("talker", 0, &words)
-    );
-    Job::Tsung(scenario::tsung(server.address, &scenario::one_node(), &load, &sessions))
+    let load = scenario::tsung_phase(1, 5, 500, plan.members - 1, &setup(100, 0))
+        + &scenario::tsung_phase(2, 5, 20, 1, &setup(0, 100));
+    let sessions = scenario::tsung_session("listener", 100, &format!("{join}{stay}"))
+        + &scenario::tsung_session("talker", 0, &talker);
+    Job::tsung(server.address, &load, &sessions)
 }
 
 /// Measures from before the first message to after the last. Returns the deliveries of the server.
-fn listen(server: &Running, work: &mut AtWork, talk: Talk, sample: &mut Sample) -> Result<f64> {
-    joined(server, work, u64::try_from(talk.members)?, |_| (), |_, _| Ok(()))?;
+fn listen(server: &Server, work: &mut AtWork, plan: Messages, sample: &mut Sample) -> Result<f64> {
+    joined(server, work, u64::try_from(plan.members)?, |_| (), |_, _| Ok(()))?;
     thread::sleep(Duration::from_millis(500));
     let delivered = || counter(server, "simurgh_deliveries_total");
     let (cpu, before) = (work.process.cpu()?, delivered()?);
-    let expected = u64::from(talk.messages) * u64::try_from(talk.members)?;
+    let expected = u64::from(plan.messages) * u64::try_from(plan.members)?;
     let (mut last, mut first, mut changed) = (before, None, Instant::now());
     while last < before + expected {
         thread::sleep(Duration::from_millis(50));
@@ -126,9 +104,7 @@ fn listen(server: &Running, work: &mut AtWork, talk: Talk, sample: &mut Sample) 
     sample.put("broadcast CPU s", spent);
     sample.put("broadcast frames per s", count / took.as_secs_f64());
     sample.put("broadcast frames", count);
-    if vanished > 0 {
-        sample.note(format!("{vanished} threads ended meanwhile: CPU understated"));
-    }
+    sample.note_vanished(vanished);
     Ok(count)
 }
 
@@ -148,17 +124,17 @@ pub(super) fn stamp_rooms(bench: &Bench<'_>, sample: &mut Sample) -> Result<()> 
     let text = scenario::rooms(server.address, MEMBERS, 5_000, seconds);
     let mut work = bench.kit.start(&Job::toml(text).with("--kernel-stamps"))?;
     stamp(&mut work, sample, "rooms")?;
-    work.forget();
+    work.end();
     Ok(())
 }
 
 /// `stamp`: 50,000 frames a second in bursts: 50 messages to a room of 1,000.
 pub(super) fn stamp_room(bench: &Bench<'_>, sample: &mut Sample) -> Result<()> {
     let server = bench.server.start(&bench.log)?;
-    let talk = Talk { members: MEMBERS, rate: 50, messages: 50 * bench.options.size(10, 3) };
-    let mut work = bench.kit.start(&simurgh(&server, talk).with("--kernel-stamps"))?;
+    let plan = Messages { members: MEMBERS, rate: 50, messages: 50 * bench.options.size(10, 3) };
+    let mut work = bench.kit.start(&simurgh(&server, plan).with("--kernel-stamps"))?;
     stamp(&mut work, sample, "room")?;
-    work.forget();
+    work.end();
     Ok(())
 }
 

@@ -1,0 +1,189 @@
+//! Clients by the thousand: one thread, one poll set. All upgrade to WebSocket; what they say then,
+//! and what becomes of what they receive, is up to a [`Receiver`].
+
+use std::net::SocketAddrV4;
+use std::os::fd::OwnedFd;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use rustix::event::epoll::{self, CreateFlags, EventFlags};
+use rustix::io::Errno;
+use rustix::net::sockopt;
+
+use crate::net::{self, check_upgrade, head_length};
+
+mod counting;
+pub mod events;
+mod verified;
+
+pub use counting::{Clients, Diff, Member, Total, WAIT_MAX, user};
+pub use verified::{Script, Tally, VerifiedClients};
+
+/// Handshakes and joins under way at once, as in the comparison with other servers.
+const IN_FLIGHT: usize = 128;
+const READ_BYTES: usize = 256 << 10;
+
+/// What becomes of connections.
+pub trait Receiver {
+    /// A connection more is being opened.
+    fn opened(&mut self);
+
+    /// Connection `index` is a WebSocket: what it sends first.
+    fn upgraded(&mut self, index: usize) -> &[u8];
+
+    /// Takes what has come; how many bytes. The rest comes again with what follows it.
+    fn received(&mut self, index: usize, input: &[u8]) -> Result<usize>;
+
+    /// The server has ended it.
+    fn ended(&mut self, index: usize, error: Option<Errno>) -> Result<()>;
+}
+
+#[derive(Clone, Copy, Default, PartialEq)]
+enum Phase {
+    #[default]
+    Connecting,
+    Upgrading,
+    Upgraded,
+}
+
+#[derive(Default)]
+struct Connection {
+    socket: Option<OwnedFd>,
+    phase: Phase,
+    /// What has come and was not taken yet.
+    partial: Vec<u8>,
+}
+
+/// Connections to one server.
+struct Connections<R> {
+    epoll: OwnedFd,
+    server: SocketAddrV4,
+    /// The upgrade request.
+    request: Vec<u8>,
+    connections: Vec<Connection>,
+    events: Vec<epoll::Event>,
+    buf: Vec<u8>,
+    /// How many have been upgraded.
+    upgraded: usize,
+    receiver: R,
+}
+
+impl<R: Receiver> Connections<R> {
+    /// None yet.
+    fn new(server: SocketAddrV4, request: Vec<u8>, receiver: R) -> Result<Self> {
+        Ok(Self {
+            epoll: epoll::create(CreateFlags::CLOEXEC)?,
+            server,
+            request,
+            connections: Vec::new(),
+            events: Vec::with_capacity(512),
+            buf: vec![0; READ_BYTES],
+            upgraded: 0,
+            receiver,
+        })
+    }
+
+    fn len(&self) -> usize {
+        self.connections.len()
+    }
+
+    /// Begins the next one.
+    fn open(&mut self) -> Result<()> {
+        let index = self.len();
+        let socket = net::dial(self.server, index, false)?;
+        let flags = EventFlags::IN | EventFlags::OUT | EventFlags::RDHUP | EventFlags::ET;
+        net::add(&self.epoll, &socket, index, flags)?;
+        self.connections.push(Connection { socket: Some(socket), ..Connection::default() });
+        self.receiver.opened();
+        Ok(())
+    }
+
+    fn is_upgraded(&self, index: usize) -> bool {
+        self.connections.get(index).is_some_and(|it| it.phase == Phase::Upgraded)
+    }
+
+    fn send(&self, index: usize, bytes: &[u8]) -> Result<()> {
+        let socket = self.connections.get(index).and_then(|it| it.socket.as_ref());
+        net::send_all(socket.context("the connection is closed")?, bytes)
+    }
+
+    /// Reads until that moment.
+    fn rest_until(&mut self, until: Instant) -> Result<()> {
+        while let Some(left) = until.checked_duration_since(Instant::now()) {
+            if left.is_zero() {
+                break;
+            }
+            self.pump(left)?;
+        }
+        Ok(())
+    }
+
+    /// Waits for events, at most for `time`, and handles them.
+    fn pump(&mut self, time: Duration) -> Result<()> {
+        let mut events = std::mem::take(&mut self.events);
+        net::wait(&self.epoll, &mut events, Some(time))?;
+        let mut buf = std::mem::take(&mut self.buf);
+        let ready = |event: &epoll::Event| self.ready(usize::try_from(event.data.u64())?, &mut buf);
+        let outcome = events.iter().try_for_each(ready);
+        (self.buf, self.events) = (buf, events);
+        outcome
+    }
+
+    /// Reads one connection until it is empty: events are edge triggered.
+    fn ready(&mut self, index: usize, buf: &mut [u8]) -> Result<()> {
+        loop {
+            let Some(connection) = self.connections.get_mut(index) else { return Ok(()) };
+            let Some(socket) = &connection.socket else { return Ok(()) };
+            if connection.phase == Phase::Connecting {
+                if let Err(error) = sockopt::socket_error(socket)? {
+                    bail!("connection {index} failed: {error}");
+                }
+                connection.phase = Phase::Upgrading;
+                net::send_all(socket, &self.request)?;
+            }
+            let error = match rustix::io::read(socket, &mut *buf) {
+                Ok(0) => None,
+                Ok(count) => {
+                    self.take(index, buf.get(..count).unwrap_or_default())?;
+                    if count < buf.len() {
+                        return Ok(());
+                    }
+                    continue;
+                }
+                Err(Errno::AGAIN) => return Ok(()),
+                Err(Errno::INTR) => continue,
+                Err(error) => Some(error),
+            };
+            connection.socket = None;
+            return self.receiver.ended(index, error);
+        }
+    }
+
+    fn take(&mut self, index: usize, input: &[u8]) -> Result<()> {
+        let Some(connection) = self.connections.get_mut(index) else { return Ok(()) };
+        let mut gathered = std::mem::take(&mut connection.partial);
+        let mut input = input;
+        if !gathered.is_empty() {
+            gathered.extend_from_slice(input);
+            input = &gathered;
+        }
+        if connection.phase == Phase::Upgrading {
+            let Some(length) = head_length(input) else {
+                connection.partial = input.to_vec();
+                return Ok(());
+            };
+            let (head, rest) = input.split_at(length);
+            check_upgrade(head)?;
+            connection.phase = Phase::Upgraded;
+            self.upgraded += 1;
+            input = rest;
+            let first = self.receiver.upgraded(index);
+            if let (false, Some(socket)) = (first.is_empty(), &connection.socket) {
+                net::send_all(socket, first)?;
+            }
+        }
+        let used = self.receiver.received(index, input)?;
+        connection.partial = input.get(used..).unwrap_or_default().to_vec();
+        Ok(())
+    }
+}

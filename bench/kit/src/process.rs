@@ -1,0 +1,141 @@
+//! Processes that a measurement starts: on a core of their own if it wants that, and gone with us.
+
+use std::io::{BufRead, BufReader, Write};
+use std::path::Path;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
+use std::sync::{Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::sys::Cpu;
+
+/// How often a process that is to end is looked at.
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
+
+/// `program`, through our own `exec`, which pins itself and asks to die with us before it becomes
+/// the program; so it never runs a thread elsewhere, and never outlives a crash. `address_space`
+/// limits what it may map, bytes.
+pub fn command(program: &Path, core: Option<usize>, address_space: Option<u64>) -> Result<Command> {
+    let mut command = Command::new(std::env::current_exe().context("own path")?);
+    command.arg("exec");
+    if let Some(core) = core {
+        command.args(["--core", &core.to_string()]);
+    }
+    command.args(address_space.map(|bytes| format!("--address-space={bytes}")));
+    command.arg("--").arg(program).stdin(Stdio::null());
+    Ok(command)
+}
+
+/// A child process; killed when dropped.
+pub struct Process {
+    child: Child,
+    /// What it prints, if its output is a pipe. The lock lets threads share the process.
+    lines: Option<Mutex<Receiver<String>>>,
+}
+
+impl Process {
+    /// Starts it.
+    pub fn start(command: &mut Command) -> Result<Self> {
+        let mut child = command.spawn().with_context(|| format!("{command:?} does not start"))?;
+        let lines = child.stdout.take().map(|stdout| {
+            let (sender, lines) = mpsc::channel();
+            // Reads on when nobody wants the lines any more: the process must not wait for a pipe.
+            thread::spawn(move || {
+                for line in BufReader::new(stdout).lines().map_while(Result::ok) {
+                    let _ = sender.send(line);
+                }
+            });
+            Mutex::new(lines)
+        });
+        Ok(Self { child, lines })
+    }
+
+    /// The same with what it prints to be read.
+    pub fn with_output(command: &mut Command) -> Result<Self> {
+        Self::start(command.stdout(Stdio::piped()))
+    }
+
+    /// Its number.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// CPU time of its threads so far.
+    pub fn cpu(&self) -> Result<Cpu> {
+        Cpu::of(self.pid())
+    }
+
+    /// How it ended, if it has.
+    pub fn status(&mut self) -> Result<Option<ExitStatus>> {
+        Ok(self.child.try_wait()?)
+    }
+
+    /// Sends it a signal.
+    pub fn signal(&self, signal: Signal) -> Result<()> {
+        let pid = i32::try_from(self.pid()).ok().and_then(Pid::from_raw).context("no pid")?;
+        kill_process(pid, signal).context("signal")
+    }
+
+    /// Waits for its end.
+    pub fn wait(&mut self) -> Result<ExitStatus> {
+        Ok(self.child.wait()?)
+    }
+
+    /// Writes a line to its input, which has to be a pipe.
+    pub fn write_line(&mut self, line: &str) -> Result<()> {
+        let input = self.child.stdin.as_mut().context("the process has no input")?;
+        writeln!(input, "{line}").with_context(|| line.to_owned())
+    }
+
+    /// Waits until it prints a line that begins so; the rest of that line.
+    pub fn line(&mut self, start: &str, within: Duration) -> Result<String> {
+        let deadline = Instant::now() + within;
+        let lines = self.lines.as_mut().context("the process has no output")?;
+        let lines = lines.get_mut().unwrap_or_else(PoisonError::into_inner);
+        loop {
+            match lines.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
+                Ok(line) => {
+                    if let Some(rest) = line.strip_prefix(start) {
+                        return Ok(rest.trim().to_owned());
+                    }
+                }
+                Err(RecvTimeoutError::Timeout) => bail!("no line {start:?} within {within:?}"),
+                Err(RecvTimeoutError::Disconnected) => {
+                    bail!("it ended ({}) without a line {start:?}", self.child.wait()?)
+                }
+            }
+        }
+    }
+
+    /// Waits until it ends by itself: how, and all that it has printed.
+    pub fn finish(mut self, within: Duration) -> Result<(ExitStatus, String)> {
+        let deadline = Instant::now() + within;
+        let status = loop {
+            match self.status()? {
+                Some(status) => break status,
+                None if Instant::now() > deadline => bail!("it does not end within {within:?}"),
+                None => thread::sleep(POLL_INTERVAL),
+            }
+        };
+        let lines = self.lines.take();
+        let lines = lines.map(|it| it.into_inner().unwrap_or_else(PoisonError::into_inner));
+        Ok((status, lines.iter().flatten().map(|line| line + "\n").collect()))
+    }
+}
+
+/// CPU time of all threads of some processes so far.
+pub fn cpu_ns(processes: &[Process]) -> Result<u64> {
+    processes.iter().map(|it| Ok(it.cpu()?.since(&Cpu::default()).0)).sum()
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // Fails only if it has ended already, which is what is wanted.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
