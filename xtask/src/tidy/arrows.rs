@@ -55,7 +55,11 @@ const ARROWS: &[(&str, &[&str])] = &[
             "simurgh-sim-kit",
         ],
     ),
-    // Tokens by a feature of the library alone.
+    // Tokens by a feature alone.
+    (
+        "simurgh-socket",
+        &["simurgh-channel", "simurgh-history", "simurgh-proto", "simurgh-text", "simurgh-token"],
+    ),
     (
         "simurgh",
         &[
@@ -65,8 +69,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "simurgh-presence",
             "simurgh-proto",
             "simurgh-reactor",
-            "simurgh-text",
-            "simurgh-token",
+            "simurgh-socket",
         ],
     ),
     // The load generator, in the order of its data's way.

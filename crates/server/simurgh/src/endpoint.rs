@@ -10,6 +10,7 @@ use ring::hmac;
 use simurgh_core::{DRAIN_GRACE, FanoutPermits};
 use simurgh_proto::message::Payload;
 use simurgh_reactor as reactor;
+use simurgh_socket::UserSocket;
 
 use crate::BroadcastError;
 use crate::cluster;
@@ -30,7 +31,6 @@ use crate::secret;
 use crate::server::{ConnectionLimit, Server};
 use crate::shard::{Shard, USER_SOCKETS_MAX};
 use crate::signals::Signals;
-use crate::socket::UserSocket;
 use crate::watchdog::{self, Watch, Watchdog};
 
 /// Descriptors of the process's own table that are not for HTTP connections: wakers, hand-offs,
@@ -387,7 +387,13 @@ impl Builder {
         let prepared = cluster.map(|it| cluster::prepare(it, &user_sockets, secret)).transpose()?;
         let inbox = prepared.as_ref().map(|it| Arc::new(it.inbox()));
         if let Some(inbox) = &inbox {
-            user_sockets.iter_mut().for_each(|user_socket| user_socket.join_cluster(inbox));
+            for user_socket in &mut user_sockets {
+                let inbox = Arc::clone(inbox);
+                user_socket.join_cluster(move |topic| {
+                    let inbox = Arc::clone(&inbox);
+                    async move { inbox.await_topic(topic).await }
+                });
+            }
         }
         let history_key = secret::key(secret, b"simurgh history");
         let keys = (longpolls, history_key.map_err(Error::Prepare)?);

@@ -2,12 +2,11 @@
 
 use simurgh_core::{ChannelId, Received, ToChannel};
 use simurgh_reactor::Key;
+use simurgh_socket::{Connect, OffShard};
 
-use crate::asynchronous::OffShard;
 use crate::driver::DriverCommand;
 use crate::longpoll::PollCommand;
 use crate::observe::ShardQuery;
-use crate::socket::Connect;
 
 /// Mail for a shard.
 pub(crate) enum Mail {

@@ -16,10 +16,10 @@ use simurgh_core::{
 use simurgh_proto::message::Payload;
 use simurgh_proto::origin::CheckOrigin;
 use simurgh_reactor::{Key, Mailbox};
+use simurgh_socket::{OffShard, UserSocket, log_panic};
 use tokio::sync::oneshot;
 use tokio::task::JoinError;
 
-use crate::asynchronous::OffShard;
 use crate::cluster::ClusterInbox;
 use crate::config::Config;
 use crate::http::HttpConnections;
@@ -28,10 +28,8 @@ use crate::mail::Mail;
 use crate::member_counts::MemberCounts;
 use crate::metrics::ShardMetrics;
 use crate::observe::Observer;
-use crate::panics;
 use crate::peer_limits::PeerLimits;
 use crate::saved::Saved;
-use crate::socket::UserSocket;
 use crate::watchdog::Watch;
 
 /// The inside of [`PubSub`](crate::PubSub) and of all other handles. Only counters change after the
@@ -107,7 +105,7 @@ impl Server {
             };
             let panicked = |error: JoinError| {
                 if let Ok(panic) = error.try_into_panic() {
-                    panics::tell("", at, panic);
+                    log_panic("", at, panic);
                 }
             };
             mailbox.post_anyway(decided(result.map_err(panicked).ok()));

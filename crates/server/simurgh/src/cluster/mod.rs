@@ -19,6 +19,7 @@ use std::time::{Duration, Instant};
 pub use simurgh_cluster::{Adapter, ClusterConfig, Prefix, PrefixError};
 pub(crate) use simurgh_cluster::{Answer, LinkState, NodeId};
 use simurgh_cluster::{NAME_BYTES_MAX, SETTINGS_MAX};
+use simurgh_socket::UserSocket;
 use tokio::runtime::{Builder, Handle, Runtime};
 
 pub(crate) use self::calls::{Calling, Service};
@@ -30,7 +31,6 @@ pub(crate) use self::view::{NodeView, View};
 use crate::error::Error;
 use crate::secret;
 use crate::server::Server;
-use crate::socket::UserSocket;
 
 /// Workers of the cluster's runtime. One: the adapter reads and writes when it is asked for
 /// events, and memory that is always of one thread is found again. With two a publish took three
@@ -149,6 +149,7 @@ pub(crate) fn prepare(
         cluster.config.history.get_or_insert_default();
     }
     let settings = user_sockets.iter().flat_map(UserSocket::settings);
+    let settings = settings.map(|(pattern, text)| (pattern, secret::hash(&text)));
     let secret = (Box::from(SECRET), secret.map_or(0, secret::hash));
     let fits = |it: &(Box<str>, u64)| it.0.len() <= NAME_BYTES_MAX;
     let settings = [secret].into_iter().chain(settings).filter(fits);
@@ -199,21 +200,6 @@ mod tests {
         let refuse =
             |_: &mut crate::Context<'_>, _: crate::Payload<'_>| Join::error(crate::Payload::NULL);
         UserSocket::new("/socket").channel("room:*", refuse)
-    }
-
-    #[test]
-    fn what_nodes_must_have_alike_is_told_by_pattern() {
-        let of = |user_socket: UserSocket| user_socket.settings().collect::<Vec<_>>();
-        let usual = of(user_socket());
-        assert_eq!(&*usual[0].0, "/socket/websocket room:*");
-        assert_eq!(of(user_socket().wait_for_interest()), usual, "each node may wait as it likes");
-        let others = [
-            user_socket().history(HistoryRule::default()),
-            user_socket().alike("present".to_owned()),
-        ];
-        for other in others {
-            assert_ne!(of(other), usual);
-        }
     }
 
     #[test]

@@ -19,6 +19,7 @@ use simurgh_proto::serializer::{Frame, ServerMessage};
 use simurgh_proto::ws::handshake::{HeadLimits, Request};
 use simurgh_proto::ws::{self, CloseCode, Decoder, Event, Limits, OpCode, Role};
 use simurgh_reactor::{Key, Next};
+use simurgh_socket::{ConnectInfo, ConnectKind, Transport, UserSocket};
 
 use super::Error;
 use super::event::{EventKind, Received, SocketId, What, kind};
@@ -26,7 +27,6 @@ use super::queue::{Answer, ClientMessage, CommandKind, Connect, DriverCommand, E
 use crate::longpoll::POLLED;
 use crate::server::Server;
 use crate::shard::{Conn, Io, Requester, Shard};
-use crate::socket::{self, ConnectInfo, ConnectKind, Transport};
 use crate::websocket::{check, client};
 
 /// Longest slice of what drivers ask.
@@ -329,10 +329,10 @@ impl Shard {
     fn connect(&mut self, io: &mut Io, connect: &Connect, task: &mut Task, deadline: u64) -> bool {
         let server = Arc::clone(&self.server);
         let mut answers = Vec::new();
-        let asked = request(io, &server, connect, |io, wire, info| {
+        let asked = request(io, &server, connect, |io, wire, user_socket, info| {
             while task.done < connect.count {
                 task.done += 1;
-                let decided = self.ask_connect(info);
+                let decided = self.ask_connect(user_socket, info);
                 let new_socket =
                     NewSocket { driver: task.driver, user_socket: connect.user_socket, wire };
                 answers.extend(self.let_in(io, new_socket, &connect.answer, decided));
@@ -357,7 +357,7 @@ impl Shard {
         io: &mut Io,
         new_socket: NewSocket,
         answer: &Answer,
-        decided: Option<socket::Connect>,
+        decided: Option<simurgh_socket::Connect>,
     ) -> Option<Result<SocketId, Error>> {
         let Some(decided) = decided else { return Some(self.refuse_driven(500, String::new())) };
         match decided.0 {
@@ -395,7 +395,7 @@ impl Shard {
         io: &mut Io,
         key: Key,
         answer: &Answer,
-        decided: Option<socket::Connect>,
+        decided: Option<simurgh_socket::Connect>,
     ) {
         if decided.is_none() {
             self.metrics.errors_callback_panic.add(1);
@@ -497,7 +497,7 @@ fn request(
     io: &mut Io,
     server: &Server,
     connect: &Connect,
-    then: impl FnOnce(&mut Io, Wire, &ConnectInfo<'_>),
+    then: impl FnOnce(&mut Io, Wire, &UserSocket, &ConnectInfo<'_>),
 ) -> Result<(), u16> {
     let parsed = Request::parse(&connect.head, &HeadLimits::default());
     let (request, _) = parsed.map_err(|error| error.status())?.ok_or(400_u16)?;
@@ -516,8 +516,8 @@ fn request(
         wire => wire,
     };
     let transport = Transport::Driver;
-    let info = ConnectInfo { user_socket, request: &request, params, auth_token, peer, transport };
-    then(io, wire, &info);
+    let info = user_socket.connect_info(&request, params, auth_token, peer, transport);
+    then(io, wire, user_socket, &info);
     Ok(())
 }
 

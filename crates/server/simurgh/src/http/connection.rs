@@ -26,6 +26,7 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use simurgh_reactor::HandOffEnd;
+use simurgh_socket::LongPoll;
 use tokio::io::unix::AsyncFd;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -38,7 +39,7 @@ use super::http_connections::{ConnectionSlot, HttpConnections};
 use super::limits::HttpConfig;
 use super::parked::{self, Parked};
 use super::watch::{Overdue, Watch};
-use crate::longpoll::{self, LongPoll, Served};
+use crate::longpoll::{self, Served};
 use crate::server::Server;
 
 /// How long, and for how many bytes, a client may go on sending after its answer.

@@ -35,11 +35,11 @@ use std::time::Instant;
 
 use axum::Router;
 use simurgh_reactor::HandOffEnd;
+use simurgh_socket::UserSocket;
 use tokio::runtime::Runtime;
 
 use crate::observe;
 use crate::server::Server;
-use crate::socket::UserSocket;
 
 pub(crate) use admin::REACTOR_METRICS;
 pub(crate) use bearer::{Bearer, bearer};

@@ -30,15 +30,14 @@ mod waiting;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
-use std::time::Duration;
 
 use serde_json::Value;
 use simurgh_core::{NETWORK, Received, Wire};
 use simurgh_reactor::Key;
+use simurgh_socket::{LongPoll, UserSocket};
 use tokio::sync::oneshot;
 
 use crate::server::Server;
-use crate::socket::UserSocket;
 
 pub(crate) use answer::{HEADERS, Reply};
 pub(crate) use request::{Served, serve};
@@ -48,47 +47,6 @@ pub(crate) use waiting::Waiting;
 
 /// What the record of a long-poll session says of its transport.
 pub(crate) const POLLED: u8 = NETWORK - 1;
-
-/// How a user_socket is polled ([`UserSocket::longpoll`](crate::UserSocket::longpoll)).
-///
-/// ```
-/// use std::time::Duration;
-///
-/// use simurgh::{LongPoll, UserSocket};
-///
-/// let user_socket = UserSocket::new("/socket").longpoll(LongPoll::new());
-/// let patient = LongPoll::new().window(Duration::from_secs(15));
-/// # let _ = (user_socket, patient);
-/// ```
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct LongPoll {
-    window: Duration,
-}
-
-impl LongPoll {
-    /// As Phoenix does it: a window of 10 s.
-    pub fn new() -> Self {
-        Self { window: Duration::from_secs(10) }
-    }
-
-    /// How long a poll waits for something to be said, and a message for being handled; at least a
-    /// millisecond. A session that nobody polls for 1.5 windows ends. Clients give up after 20 s
-    /// by themselves, and proxies have limits of their own (nginx: 60 s). Default 10 s.
-    pub fn window(mut self, window: Duration) -> Self {
-        self.window = window.max(Duration::from_millis(1));
-        self
-    }
-
-    pub(crate) fn window_time(self) -> Duration {
-        self.window
-    }
-}
-
-impl Default for LongPoll {
-    fn default() -> Self {
-        Self::new()
-    }
-}
 
 /// State that all long polls of a server share.
 pub(crate) struct LongPolls {

@@ -9,20 +9,20 @@ use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header};
 use http_body_util::{BodyExt as _, LengthLimitError};
 use simurgh_core::Wire;
-use simurgh_proto::origin::OwnOrigin;
 use simurgh_proto::params;
 use simurgh_proto::serializer::Serializer;
+use simurgh_socket::{LongPoll, UserSocket};
 use tokio::sync::oneshot;
 
 use super::answer::{bare, json};
 use super::frames::is_ndjson;
 use super::session_request::{PollOutcome, SessionRequest};
 use super::token::{Claim, now_s};
-use super::{LongPoll, Opener, Opening, PollCommand, Reply, Waiting, elsewhere};
+use super::{Opener, Opening, PollCommand, Reply, Waiting, elsewhere};
 use crate::cluster::{ClusterInbox, NodeId};
 use crate::mail::Mail;
+use crate::proxies::{is_trusted, origin_is_allowed, real_peer};
 use crate::server::Server;
-use crate::socket::{UserSocket, real_peer};
 
 /// Where newer clients have their token; it counts before the one in the address.
 const TOKEN_HEADER: &str = "x-phoenix-longpoll-token";
@@ -84,14 +84,10 @@ impl PollRequest<'_> {
         let text = |name: &str| self.parts.headers.get(name).and_then(|it| it.to_str().ok());
         let origin = self.parts.headers.get(header::ORIGIN);
         let origin = origin.map(|origin| origin.to_str().unwrap_or_default());
-        let trusted = &self.server.config.trusted_proxies;
-        let is_trusted = trusted.iter().any(|net| net.contains(&self.hop.ip()));
-        let is_https = is_trusted && text("x-forwarded-proto") == Some("https");
-        let scheme = if is_https { "https" } else { "http" };
-        let own = OwnOrigin::from_host_header(scheme, text("host").unwrap_or_default());
-        let own = own.unwrap_or(OwnOrigin { scheme, host: "", port: 0 });
+        let is_https = text("x-forwarded-proto") == Some("https")
+            && is_trusted(&self.server.config.trusted_proxies, self.hop.ip());
         let policy = self.user_socket.check_origin.as_ref().unwrap_or(&self.server.origin_policy);
-        policy.allows(origin, own)
+        origin_is_allowed(policy, origin, text("host"), is_https)
     }
 
     /// A session is refused. Clients know no status over 499 but 500, and go on with any other as

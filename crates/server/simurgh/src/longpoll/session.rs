@@ -9,13 +9,13 @@ use simurgh_core::{Phase, Received, nanoseconds};
 use simurgh_proto::ws::handshake::{HeadLimits, Request};
 use simurgh_proto::ws::{CloseCode, Decoder, Event, Limits, Role};
 use simurgh_reactor::{Key, Next};
+use simurgh_socket::{Connect, ConnectKind, Transport};
 use tokio::sync::oneshot;
 
 use super::{
     Batch, Delivery, Line, Messages, Nonce, Opening, POLLED, PollAnswer, PollCommand, Post,
 };
 use crate::shard::{Conn, Io, Requester, Shard};
-use crate::socket::{Connect, ConnectInfo, ConnectKind, Transport};
 
 /// Longest slice of answers to polls that wait.
 const SLICE: Duration = Duration::from_micros(400);
@@ -152,9 +152,8 @@ impl Shard {
         }
         let auth_token = auth_token.as_deref();
         let transport = Transport::LongPoll;
-        let info =
-            ConnectInfo { user_socket, request: &request, params, auth_token, peer, transport };
-        let connect = self.ask_connect(&info);
+        let info = user_socket.connect_info(&request, params, auth_token, peer, transport);
+        let connect = self.ask_connect(user_socket, &info);
         self.polled_decided(io, key, opener, connect);
     }
 

@@ -6,6 +6,7 @@ use std::time::Duration;
 use axum::body::Bytes;
 use simurgh_core::Received;
 use simurgh_proto::serializer::{Frame, Serializer};
+use simurgh_socket::UserSocket;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
@@ -15,7 +16,6 @@ use super::waiting::token_of;
 use super::{Batch, Line, PollAnswer, PollCommand, Post, Reply, Waiting};
 use crate::mail::Mail;
 use crate::server::Server;
-use crate::socket::UserSocket;
 use crate::websocket::{Long, TEXT_BYTES_MAX, receive};
 
 /// A request and the session that its token names.

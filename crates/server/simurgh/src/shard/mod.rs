@@ -19,7 +19,6 @@ use simurgh_core::{Core, NETWORK, Phase, guarded};
 use simurgh_proto::ws::{self, CloseCode};
 use simurgh_reactor::{Accepted, Closed, Handler, Key, LocalOutput, Next, Slow};
 
-use crate::asynchronous::enter_shard;
 use crate::driver::Driven;
 use crate::longpoll::{POLLED, Polled};
 use crate::mail::Mail;
@@ -30,6 +29,7 @@ use crate::server::Server;
 use crate::websocket::Inbound;
 pub(crate) use conn::{Conn, Passing, Requester, USER_SOCKETS_MAX, Waiting};
 use memory::Tidying;
+use simurgh_socket::enter_shard;
 use transport::Later;
 pub(crate) use transport::Transport;
 

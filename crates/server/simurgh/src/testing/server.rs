@@ -7,6 +7,7 @@ use std::time::Duration;
 use serde_json::Value;
 use simurgh_core::Kind;
 use simurgh_proto::message::Payload;
+use simurgh_socket::UserSocket;
 
 use super::fail;
 use super::report;
@@ -14,7 +15,6 @@ use super::socket::{Subscription, TestSocket};
 use super::state::{Shared, WAIT_MAX};
 use crate::driver::{Error as DriverError, Options};
 use crate::endpoint::{Builder, Endpoint};
-use crate::socket::UserSocket;
 use crate::{BroadcastError, Channel, Context, Join, Outcome};
 
 /// Where the test itself connects to hear broadcasts.

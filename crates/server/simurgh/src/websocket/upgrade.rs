@@ -7,18 +7,18 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use simurgh_core::{Callback, Kind, NETWORK, Node, Phase, SocketState, Wire, guarded};
-use simurgh_proto::origin::OwnOrigin;
 use simurgh_proto::params;
 use simurgh_proto::serializer::Serializer;
 use simurgh_proto::ws::handshake::{self, Framing, Request};
 use simurgh_reactor::Key;
+use simurgh_socket::{Connect, ConnectInfo, ConnectKind, Transport, UserSocket};
 
 use crate::http::is_reserved;
 use crate::peer_limits::TooMany;
+use crate::proxies::{is_trusted, origin_is_allowed, real_peer};
 use crate::server::Server;
 use crate::shard::Passing;
 use crate::shard::{Io, Shard};
-use crate::socket::{Connect, ConnectInfo, ConnectKind, Transport, UserSocket, real_peer};
 
 /// Seconds after which a client that met a full shard may try again.
 const RETRY_AFTER_S: &str = "1";
@@ -177,15 +177,10 @@ impl Shard {
                 let Ok(params) = params::decode(request.query()) else {
                     return Answer::refused(400);
                 };
-                let info = ConnectInfo {
-                    user_socket,
-                    request,
-                    params,
-                    auth_token: checked.token.as_deref(),
-                    peer: client(server, request, io, key, peer),
-                    transport: Transport::WebSocket,
-                };
-                match self.ask_connect(&info) {
+                let (token, transport) = (checked.token.as_deref(), Transport::WebSocket);
+                let peer = client(server, request, io, key, peer);
+                let info = user_socket.connect_info(request, params, token, peer, transport);
+                match self.ask_connect(user_socket, &info) {
                     Some(connect) => connect,
                     None => return Answer::refused(500),
                 }
@@ -205,8 +200,12 @@ impl Shard {
     }
 
     /// What the application's connect says; `None` when it panicked.
-    pub(crate) fn ask_connect(&mut self, info: &ConnectInfo<'_>) -> Option<Connect> {
-        let Some(connect) = &info.user_socket.connect else { return Some(Connect::ok()) };
+    pub(crate) fn ask_connect(
+        &mut self,
+        user_socket: &UserSocket,
+        info: &ConnectInfo<'_>,
+    ) -> Option<Connect> {
+        let Some(connect) = &user_socket.connect else { return Some(Connect::ok()) };
         let shard = usize::from(self.index);
         self.server.enter_callback(shard, Callback::Connect);
         let decided = guarded(|| connect(info));
@@ -338,11 +337,7 @@ pub(crate) fn check(
     let origin = request.header("origin").map(|value| std::str::from_utf8(value).unwrap_or(""));
     let policy = user_socket.check_origin.as_ref().unwrap_or(&server.origin_policy);
     let is_https = text("x-forwarded-proto") == Some("https") && proxy_is_trusted(server, io, key);
-    let scheme = if is_https { "https" } else { "http" };
-    // Without a usable Host no origin can be the request's own.
-    let own = OwnOrigin::from_host_header(scheme, text("host").unwrap_or_default())
-        .unwrap_or(OwnOrigin { scheme, host: "", port: 0 });
-    if !policy.allows(origin, own) {
+    if !origin_is_allowed(policy, origin, text("host"), is_https) {
         return Err(403);
     }
     let configured: Vec<&str> = user_socket.subprotocols.iter().map(String::as_str).collect();
@@ -362,8 +357,7 @@ pub(crate) fn check(
 /// Whether the connection itself comes from a trusted proxy.
 fn proxy_is_trusted(server: &Server, io: &Io, key: Key) -> bool {
     let trusted = &server.config.trusted_proxies;
-    !trusted.is_empty()
-        && io.peer_addr(key).is_ok_and(|hop| trusted.iter().any(|net| net.contains(&hop.ip())))
+    !trusted.is_empty() && io.peer_addr(key).is_ok_and(|hop| is_trusted(trusted, hop.ip()))
 }
 
 /// Who the client is: what a PROXY header said, else what trusted proxies say in `x-forwarded-for`.

@@ -13,10 +13,10 @@ use std::sync::Arc;
 use simurgh_core::{AbandonReason, Phase, Received};
 use simurgh_proto::serializer::{Frame, Serializer};
 use simurgh_reactor::Key;
+use simurgh_socket::{Connect, UserSocket};
 
 use crate::mail::Mail;
 use crate::shard::{Io, Passing, Requester, Shard, Waiting};
-use crate::socket::{Connect, UserSocket};
 
 /// Longer texts are read elsewhere: one of escapes or blanks takes 8 ns a byte.
 pub(crate) const TEXT_BYTES_MAX: usize = 64 << 10;
