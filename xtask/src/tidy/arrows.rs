@@ -72,6 +72,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "simurgh-socket",
         ],
     ),
+    ("simurgh-testing", &["simurgh", "simurgh-channel", "simurgh-proto"]),
     // The load generator, in the order of its data's way.
     ("simurgh-load-client", &["simurgh-proto", "simurgh-reactor"]),
     ("simurgh-load-scenario", &["simurgh-load-client", "simurgh-proto", "simurgh-text"]),

@@ -248,7 +248,7 @@ impl Handle {
     /// later, who has not given it. For watchdogs: a shard that is held by a callback gives none.
     pub fn ask_pulse(&self) -> Pulse {
         self.all(|| Mail::Pulse);
-        Pulse(self.0.mailboxes.iter().map(reactor::Mailbox::posted).collect())
+        Pulse(self.activity().posted)
     }
 
     /// A shard that has taken none of its mail since it was asked, if there is one; those that
@@ -280,11 +280,38 @@ impl Handle {
         self.all(|| Mail::Stop);
     }
 
+    /// What is under way, and who may begin more; in the order of these fields.
+    #[doc(hidden)]
+    pub fn activity(&self) -> Activity {
+        let server = &self.0;
+        Activity {
+            is_draining: server.drain_began.get().is_some(),
+            queued_bytes: server.mailboxes.iter().map(reactor::Mailbox::bytes).sum(),
+            tasks: server.runtime.get().map_or(0, |it| it.metrics().num_alive_tasks()),
+            holders: Arc::strong_count(server),
+            posted: server.mailboxes.iter().map(reactor::Mailbox::posted).collect(),
+        }
+    }
+
     fn all(&self, mail: impl Fn() -> Mail) {
         for shard in 0..self.0.mailboxes.len() {
             self.0.post_to(shard as u16, mail());
         }
     }
+}
+
+/// What goes on in a server, for tests that wait until nothing does.
+#[doc(hidden)]
+pub struct Activity {
+    pub is_draining: bool,
+    /// Bytes in mailboxes.
+    pub queued_bytes: usize,
+    /// Tasks on tokio.
+    pub tasks: usize,
+    /// References to the server.
+    pub holders: usize,
+    /// How much mail each shard was posted.
+    pub posted: Vec<u64>,
 }
 
 /// What [`Handle::ask_pulse`] has asked.
@@ -338,7 +365,9 @@ impl Builder {
         self
     }
 
-    pub(crate) fn user_sockets(&self) -> &[UserSocket] {
+    /// The user sockets so far.
+    #[doc(hidden)]
+    pub fn user_sockets(&self) -> &[UserSocket] {
         &self.user_sockets
     }
 

@@ -73,12 +73,13 @@ mod secret;
 mod server;
 mod shard;
 mod signals;
-pub mod testing;
 mod watchdog;
 mod websocket;
 
 pub use cluster::Cluster;
 pub use config::Config;
+#[doc(hidden)]
+pub use endpoint::Activity;
 pub use endpoint::{Builder, Endpoint, Handle, Pulse};
 pub use error::Error;
 pub use history::{

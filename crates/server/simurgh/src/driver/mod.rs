@@ -329,7 +329,8 @@ impl Driver {
     }
 
     /// As [`settle`](Self::settle), but [`Error::TimedOut`] for a shard that takes longer.
-    pub(crate) fn settle_within(&mut self, time: Duration) -> Result<(), Error> {
+    #[doc(hidden)]
+    pub fn settle_within(&mut self, time: Duration) -> Result<(), Error> {
         let (answer, answers) = channel();
         for shard in 0..self.server.mailboxes.len() as u16 {
             self.ask(shard, CommandKind::Settle(answer.clone()))?;

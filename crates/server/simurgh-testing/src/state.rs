@@ -1,17 +1,15 @@
 //! What all handles of one test server share: the driver, and what each socket has heard.
 
 use std::collections::{HashMap, HashSet, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use simurgh::driver::{Driver, Error, Event, MessageRef, Options, SocketId, What};
+use simurgh::{Activity, Endpoint, Handle};
 use simurgh_proto::message::Payload;
-use simurgh_reactor::Mailbox as Door;
-
-use crate::driver::{Driver, Error, Event, MessageRef, Options, SocketId, What};
-use crate::endpoint::{Endpoint, Handle};
 
 /// How long is waited for what has no time of its own: the reply to a join, room in a mailbox.
-pub(super) const WAIT_MAX: Duration = Duration::from_secs(5);
+pub(crate) const WAIT_MAX: Duration = Duration::from_secs(5);
 /// Asserts wait so long, unless they are told otherwise; as in Phoenix.
 const ASSERT: Duration = Duration::from_millis(100);
 /// The lock is given back so often while something is waited for.
@@ -20,11 +18,11 @@ const SLICE: Duration = Duration::from_millis(5);
 const KEPT: usize = 1000;
 
 /// A server under test, and its sockets.
-pub(super) struct Shared {
+pub(crate) struct Shared {
     state: Mutex<State>,
-    pub(super) endpoint: Endpoint,
+    pub(crate) endpoint: Endpoint,
     /// Where `connect` connects to.
-    pub(super) path: String,
+    pub(crate) path: String,
     holders: Holders,
 }
 
@@ -36,43 +34,42 @@ struct Holders {
     tasks: usize,
 }
 
-pub(super) struct State {
-    pub(super) driver: Driver,
-    pub(super) mailboxes: Vec<Mailbox>,
+pub(crate) struct State {
+    pub(crate) driver: Driver,
+    pub(crate) mailboxes: Vec<Mailbox>,
     places: HashMap<SocketId, usize>,
     /// Which event each message was that a test sent.
-    pub(super) asked: HashMap<MessageRef, Box<str>>,
+    pub(crate) asked: HashMap<MessageRef, Box<str>>,
     /// The test's own socket, which hears broadcasts, and on which topics.
-    pub(super) listener: Option<usize>,
-    pub(super) topics: HashSet<Box<str>>,
-    pub(super) assert_time: Duration,
-    pub(super) refute_time: Duration,
+    pub(crate) listener: Option<usize>,
+    pub(crate) topics: HashSet<Box<str>>,
+    pub(crate) assert_time: Duration,
+    pub(crate) refute_time: Duration,
     numbered: usize,
 }
 
 /// What one socket has heard, in order.
-pub(super) struct Mailbox {
-    pub(super) socket: SocketId,
+pub(crate) struct Mailbox {
+    pub(crate) socket: SocketId,
     /// As it is called in messages; none for the test's own.
-    pub(super) number: Option<usize>,
+    pub(crate) number: Option<usize>,
     entries: VecDeque<Entry>,
     /// How many are not kept any more.
     dropped: usize,
 }
 
-pub(super) struct Entry {
-    pub(super) what: What,
+pub(crate) struct Entry {
+    pub(crate) what: What,
     /// An assertion has found it; others pass it over.
-    pub(super) is_taken: bool,
+    pub(crate) is_taken: bool,
 }
 
 impl Shared {
-    pub(super) fn new(endpoint: Endpoint, options: Options, path: String) -> Self {
+    pub(crate) fn new(endpoint: Endpoint, options: Options, path: String) -> Self {
         let handle = endpoint.handle();
-        let mut holders = Holders { handle, references: 0, tasks: 0 };
-        holders.tasks = holders.count_tasks();
+        let Activity { tasks, holders, .. } = handle.activity();
         // And the driver's own.
-        holders.references = holders.count_references() + 1;
+        let holders = Holders { handle, references: holders + 1, tasks };
         let driver = Driver::with(&endpoint, options);
         let state = State {
             driver,
@@ -88,14 +85,14 @@ impl Shared {
         Self { state: Mutex::new(state), endpoint, path, holders }
     }
 
-    pub(super) fn lock(&self) -> MutexGuard<'_, State> {
+    pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
         // Whoever panicked with it has failed its test; the others' handles are as good as before.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Looks at what was heard, and again whenever there is more, until `look` has found something
     /// or time is over.
-    pub(super) fn look<T>(
+    pub(crate) fn look<T>(
         &self,
         time: Duration,
         mut look: impl FnMut(&mut State) -> Option<T>,
@@ -116,7 +113,7 @@ impl Shared {
     }
 
     /// Asks something of the driver, again while too much is under way.
-    pub(super) fn ask<T>(
+    pub(crate) fn ask<T>(
         &self,
         mut ask: impl FnMut(&mut Driver) -> Result<T, Error>,
     ) -> Result<T, Error> {
@@ -131,11 +128,11 @@ impl Shared {
     }
 
     /// Waits until the shards have nothing under way; whether that came in time.
-    pub(super) fn settle(&self, time: Duration) -> bool {
+    pub(crate) fn settle(&self, time: Duration) -> bool {
         let end = Instant::now() + time;
         loop {
             let left = end.saturating_duration_since(Instant::now());
-            if self.is_done(left, || true) {
+            if self.is_done(left, |_| true) {
                 return true;
             }
             if left.is_zero() {
@@ -147,27 +144,30 @@ impl Shared {
     /// Whether nothing can be heard any more unless the test does something: the shards have
     /// nothing under way, no work is under way on tokio, and nobody has a handle with which a
     /// socket or a channel is reached.
-    pub(super) fn is_quiet(&self, time: Duration) -> bool {
-        let is_draining = self.holders.handle.0.drain_began.get().is_some();
-        !is_draining && self.holders.is_nobody() && self.is_done(time, || self.holders.is_nobody())
+    pub(crate) fn is_quiet(&self, time: Duration) -> bool {
+        let is_nobody = |now: &Activity| self.holders.is_nobody(now);
+        let now = self.holders.handle.activity();
+        !now.is_draining && is_nobody(&now) && self.is_done(time, is_nobody)
     }
 
     /// Goes round the shards: whether each has done all it was asked, and none was asked anything
     /// meanwhile. `is_nobody` is asked before that is looked at: whatever was posted by somebody
     /// who has gone was posted by then.
-    fn is_done(&self, time: Duration, is_nobody: impl Fn() -> bool) -> bool {
-        let doors = &self.holders.handle.0.mailboxes;
-        let posted = || -> Vec<u64> { doors.iter().map(Door::posted).collect() };
-        let before = posted();
+    fn is_done(&self, time: Duration, is_nobody: impl Fn(&Activity) -> bool) -> bool {
+        let activity = || self.holders.handle.activity();
+        let before = activity().posted;
         match self.lock().driver.settle_within(time) {
             Ok(()) => {}
             Err(Error::Ended) => return true,
             Err(_) => return false,
         }
         // What was asked for the round itself is given back right after its answer.
-        let is_empty = || doors.iter().all(|door| door.bytes() == 0) && is_nobody();
+        let is_empty = || {
+            let now = activity();
+            now.queued_bytes == 0 && is_nobody(&now)
+        };
         let is_empty = (0..SPINS).any(|_| is_empty() || yield_now());
-        is_empty && before.iter().zip(posted()).all(|(before, now)| now == before + 1)
+        is_empty && before.iter().zip(activity().posted).all(|(before, now)| now == before + 1)
     }
 }
 
@@ -181,23 +181,14 @@ fn yield_now() -> bool {
 }
 
 impl Holders {
-    fn is_nobody(&self) -> bool {
-        self.count_tasks() <= self.tasks && self.count_references() <= self.references
-    }
-
-    fn count_tasks(&self) -> usize {
-        let runtime = self.handle.0.runtime.get();
-        runtime.map_or(0, |runtime| runtime.metrics().num_alive_tasks())
-    }
-
-    fn count_references(&self) -> usize {
-        Arc::strong_count(&self.handle.0)
+    fn is_nobody(&self, now: &Activity) -> bool {
+        now.tasks <= self.tasks && now.holders <= self.references
     }
 }
 
 impl State {
     /// A socket was opened; its place among the mailboxes.
-    pub(super) fn opened(&mut self, socket: SocketId, is_listener: bool) -> usize {
+    pub(crate) fn opened(&mut self, socket: SocketId, is_listener: bool) -> usize {
         let place = self.mailboxes.len();
         let number = (!is_listener).then(|| {
             self.numbered += 1;
@@ -209,14 +200,14 @@ impl State {
     }
 
     /// Takes what is there into the mailboxes.
-    pub(super) fn take_in(&mut self) {
+    pub(crate) fn take_in(&mut self) {
         while let Some(event) = self.driver.try_recv() {
             self.file(event);
         }
     }
 
     /// Waits until something more is heard.
-    pub(super) fn wait(&mut self, time: Duration) {
+    pub(crate) fn wait(&mut self, time: Duration) {
         let began = Instant::now();
         match self.driver.recv_timeout(time) {
             Some(event) => self.file(event),
@@ -233,24 +224,24 @@ impl State {
         }
     }
 
-    pub(super) fn mailbox(&self, place: usize) -> Option<&Mailbox> {
+    pub(crate) fn mailbox(&self, place: usize) -> Option<&Mailbox> {
         self.mailboxes.get(place)
     }
 }
 
 impl Mailbox {
     /// What was heard, with its number, and whether it was taken.
-    pub(super) fn entries(&self) -> impl Iterator<Item = (usize, &Entry)> {
+    pub(crate) fn entries(&self) -> impl Iterator<Item = (usize, &Entry)> {
         self.entries.iter().enumerate().map(|(at, entry)| (self.dropped + at + 1, entry))
     }
 
     /// What no assertion has taken.
-    pub(super) fn left(&self) -> impl Iterator<Item = (usize, &What)> {
+    pub(crate) fn left(&self) -> impl Iterator<Item = (usize, &What)> {
         self.entries().filter(|(_, entry)| !entry.is_taken).map(|(n, entry)| (n, &entry.what))
     }
 
     /// Has an entry taken.
-    pub(super) fn take(&mut self, number: usize) {
+    pub(crate) fn take(&mut self, number: usize) {
         if let Some(entry) = self.entries.get_mut(number.wrapping_sub(self.dropped + 1)) {
             entry.is_taken = true;
         }
@@ -261,7 +252,7 @@ impl Mailbox {
     }
 
     /// Has all of them taken.
-    pub(super) fn take_all(&mut self) -> Vec<What> {
+    pub(crate) fn take_all(&mut self) -> Vec<What> {
         let left = self.entries.iter_mut().filter(|entry| !entry.is_taken);
         left.map(|entry| {
             entry.is_taken = true;
@@ -271,7 +262,7 @@ impl Mailbox {
     }
 
     /// Whether the socket is closed, of which nothing more is heard; with which code.
-    pub(super) fn closed(&self) -> Option<Option<u16>> {
+    pub(crate) fn closed(&self) -> Option<Option<u16>> {
         match self.entries.back().map(|entry| &entry.what) {
             Some(What::Closed { code }) => Some(*code),
             _ => None,
@@ -280,7 +271,7 @@ impl Mailbox {
 
     /// Whether the server has answered a message that it knows no such topic, or that there is no
     /// channel.
-    pub(super) fn is_unmatched(response: &Payload<'_>) -> bool {
+    pub(crate) fn is_unmatched(response: &Payload<'_>) -> bool {
         response.json().is_some_and(|text| text == r#"{"reason":"unmatched topic"}"#)
     }
 }

@@ -9,11 +9,11 @@ use std::time::{Duration, Instant};
 
 use serde::Deserialize;
 use simurgh::driver::Options;
-use simurgh::testing::*;
 use simurgh::{
     Channel, ChannelHandle, CloseCode, Connect, Context, Endpoint, Join, Outcome, Payload,
     Serializer, UserSocket, json,
 };
+use simurgh_testing::*;
 
 /// Does whatever it is told to.
 struct Room;
@@ -555,7 +555,7 @@ fn the_listener_of_the_test_is_no_member() {
 
 /// A whole test takes little, and what of it takes how much.
 #[test]
-#[ignore = "measures: cargo test --release -p simurgh --test testing -- --ignored --nocapture"]
+#[ignore = "measures: cargo test --release -p simurgh-testing --test assertions -- --ignored --nocapture"]
 fn a_hundred_whole_tests() {
     const PARTS: [&str; 6] = ["start", "connect", "join", "push and reply", "refute", "drop"];
     let mut took = [Duration::ZERO; PARTS.len()];

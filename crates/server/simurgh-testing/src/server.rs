@@ -5,20 +5,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::Value;
-use simurgh_core::Kind;
+use simurgh::driver::{Error as DriverError, Options};
+use simurgh::{Builder, Endpoint, UserSocket};
+use simurgh_channel::Kind;
 use simurgh_proto::message::Payload;
-use simurgh_socket::UserSocket;
 
-use super::fail;
-use super::report;
-use super::socket::{Subscription, TestSocket};
-use super::state::{Shared, WAIT_MAX};
-use crate::driver::{Error as DriverError, Options};
-use crate::endpoint::{Builder, Endpoint};
-use crate::{BroadcastError, Channel, Context, Join, Outcome};
-
-/// Where the test itself connects to hear broadcasts.
-const LISTEN_AT: &str = "/simurgh/testing/listener";
+use crate::check::report;
+use crate::fail;
+use crate::listener;
+use crate::socket::{Subscription, TestSocket};
+use crate::state::{Shared, WAIT_MAX};
 
 /// A server for one test, without a port; it ends with the last of its handles.
 ///
@@ -93,10 +89,7 @@ impl TestServer {
         let Some(path) = builder.user_sockets().first().map(path_of) else {
             fail("nothing is mounted")
         };
-        let listener = UserSocket::new(LISTEN_AT)
-            .channels_max(u16::MAX)
-            .channel("*", |_, _| Join::ok(Listener));
-        let builder = builder.socket(listener).configure(|config| {
+        let builder = builder.socket(listener::user_socket()).configure(|config| {
             config.listen.clear();
             config.admin_listen = None;
         });
@@ -191,7 +184,7 @@ impl TestServer {
     /// Has the test hear what is broadcast on a topic from now on, for
     /// [`assert_broadcast!`](crate::assert_broadcast). It is no member: presence, counts and the
     /// channels' own state are as without it. The first time it takes one of the server's
-    /// [`max_connections`](crate::Config::max_connections).
+    /// [`max_connections`](simurgh::Config::max_connections).
     ///
     /// ```
     #[doc = include_str!("example.md")]
@@ -202,7 +195,8 @@ impl TestServer {
     /// ```
     #[track_caller]
     pub fn subscribe(&self, topic: &str) -> Subscription {
-        subscribe(&self.shared, topic)
+        let at = listener::subscribe(&self.shared, topic);
+        Subscription { shared: Arc::clone(&self.shared), at, topic: topic.into() }
     }
 
     /// Broadcasts to all members of a topic, as the application would from outside.
@@ -216,7 +210,7 @@ impl TestServer {
     /// ```
     #[track_caller]
     pub fn broadcast(&self, topic: &str, event: &str, payload: impl Into<Payload<'static>>) {
-        broadcast(&self.shared, topic, event, payload.into());
+        listener::broadcast(&self.shared, topic, event, payload.into());
     }
 
     /// Closes every socket with this id, with 1001.
@@ -231,7 +225,7 @@ impl TestServer {
     #[track_caller]
     pub fn disconnect(&self, socket_id: &str) {
         let event = simurgh_proto::message::events::DISCONNECT;
-        broadcast(&self.shared, socket_id, event, Payload::EMPTY_OBJECT);
+        listener::broadcast(&self.shared, socket_id, event, Payload::EMPTY_OBJECT);
     }
 
     /// Waits until the shards have done all that was asked of them, broadcasts included; not for
@@ -279,7 +273,7 @@ impl TestServer {
     }
 
     /// The server itself, to broadcast, drain and read metrics. While a test keeps a
-    /// [`Handle`](crate::Handle) of it, refutations wait their whole time.
+    /// [`Handle`](simurgh::Handle) of it, refutations wait their whole time.
     ///
     /// ```
     #[doc = include_str!("example.md")]
@@ -310,18 +304,6 @@ pub struct Refused {
     pub body: String,
 }
 
-/// The test's own membership of a topic. It intercepts nothing, so that broadcasts come as they
-/// were made.
-struct Listener;
-
-impl Channel for Listener {
-    /// What the test is not to hear itself.
-    fn handle_in(&mut self, ctx: &mut Context<'_>, event: &str, payload: Payload<'_>) -> Outcome {
-        ctx.broadcast_from(event, payload.into_owned());
-        Outcome::NoReply
-    }
-}
-
 /// Where clients connect to a user socket.
 fn path_of(user_socket: &UserSocket) -> String {
     let path = match user_socket.channels.kind {
@@ -329,66 +311,4 @@ fn path_of(user_socket: &UserSocket) -> String {
         Kind::Plain { .. } => None,
     };
     path.unwrap_or(&user_socket.path).to_owned()
-}
-
-/// Has the test hear a topic.
-#[track_caller]
-pub(super) fn subscribe(shared: &Arc<Shared>, topic: &str) -> Subscription {
-    let known = shared.lock().listener;
-    let at = match known {
-        Some(at) => at,
-        None => match shared.ask(|driver| driver.connect(LISTEN_AT, Value::Null)) {
-            Ok(socket) => {
-                let mut state = shared.lock();
-                let at = state.opened(socket, true);
-                state.listener = Some(at);
-                at
-            }
-            Err(error) => fail(&format!("the test cannot subscribe: {error}")),
-        },
-    };
-    let socket = shared.lock().mailbox(at).map(|mailbox| mailbox.socket);
-    let is_new = !shared.lock().topics.contains(topic);
-    if let Some(socket) = socket.filter(|_| is_new) {
-        let joined = shared.ask(|driver| {
-            let join = driver.join(socket, topic, Payload::EMPTY_OBJECT)?;
-            driver.reply(join)
-        });
-        match joined {
-            Ok(reply) if *reply.status == *"ok" => {}
-            Ok(reply) => fail(&report::not_joined(topic, &reply.status, &reply.response)),
-            Err(error) => fail(&format!("the test cannot subscribe: {error}")),
-        }
-        shared.lock().topics.insert(topic.into());
-    }
-    Subscription { shared: Arc::clone(shared), at, topic: topic.into() }
-}
-
-/// Broadcasts to all members of a topic.
-#[track_caller]
-pub(super) fn broadcast(shared: &Shared, topic: &str, event: &str, payload: Payload<'static>) {
-    let sent = shared.ask(|_| match shared.endpoint.broadcast(topic, event, payload.clone()) {
-        Err(BroadcastError::Congested) => Err(DriverError::Congested),
-        other => Ok(other),
-    });
-    match sent {
-        Ok(Ok(())) => {}
-        Ok(Err(error)) => fail(&error.to_string()),
-        Err(error) => fail(&error.to_string()),
-    }
-}
-
-/// Broadcasts to all members of a topic but the test.
-#[track_caller]
-pub(super) fn broadcast_from(shared: &Shared, topic: &str, event: &str, payload: Payload<'static>) {
-    let listener = {
-        let state = shared.lock();
-        let at = state.listener.filter(|_| state.topics.contains(topic));
-        at.and_then(|at| Some(state.mailbox(at)?.socket))
-    };
-    let Some(listener) = listener else { return broadcast(shared, topic, event, payload) };
-    let sent = shared.ask(|driver| driver.push(listener, topic, event, payload.clone()));
-    if let Err(error) = sent {
-        fail(&error.to_string());
-    }
 }

@@ -1,12 +1,16 @@
 //! What a payload may be expected to be, and what is read from it when it is.
 
+use std::fmt::Write as _;
 use std::marker::PhantomData;
 
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use simurgh_proto::message::Payload;
 
-use super::pattern::{Difference, Pattern};
+use crate::pattern::{Difference, Pattern};
+
+/// Bytes of a binary payload that are shown.
+const BYTES: usize = 24;
 
 /// Something a payload is held against.
 pub trait Expect {
@@ -23,9 +27,9 @@ pub trait Expect {
 /// A payload that was heard.
 #[derive(Clone, Copy)]
 pub struct Seen<'a> {
-    pub(super) payload: &'a Payload<'static>,
+    pub(crate) payload: &'a Payload<'static>,
     /// Of a socket without Channels, whose texts need not be JSON.
-    pub(super) is_plain: bool,
+    pub(crate) is_plain: bool,
 }
 
 /// Why a payload is not what is expected.
@@ -41,7 +45,7 @@ pub enum Misfit {
 
 impl Misfit {
     /// In lines; and how far it is from what was expected, to find what is nearest.
-    pub(super) fn tell(&self) -> (usize, Vec<String>) {
+    pub(crate) fn tell(&self) -> (usize, Vec<String>) {
         match self {
             Self::Unlike(text) => (usize::MAX, vec![text.clone()]),
             Self::Fails(text) => (1, vec![text.clone()]),
@@ -155,7 +159,7 @@ impl Expect for Exactly {
     }
 
     fn text(&self) -> Option<String> {
-        Some(format!("== {}", super::report::payload_line(&self.0)))
+        Some(format!("== {}", payload_line(&self.0)))
     }
 }
 
@@ -260,6 +264,23 @@ impl<T: DeserializeOwned, F: Fn(T) -> bool> Expect for Typed<T, F> {
 
     fn text(&self) -> Option<String> {
         Some(self.text.clone())
+    }
+}
+
+/// A payload in one line.
+pub(crate) fn payload_line(payload: &Payload<'_>) -> String {
+    match payload {
+        Payload::Json(text) => text.to_string(),
+        Payload::User(broadcast) => format!("<{broadcast:?}>"),
+        Payload::Binary(bytes) => {
+            let unit = if bytes.len() == 1 { "byte" } else { "bytes" };
+            let mut text = format!("<{} {unit}", bytes.len());
+            for (at, byte) in bytes.iter().take(BYTES).enumerate() {
+                let _ = write!(text, "{}{byte:02x}", if at == 0 { ": " } else { " " });
+            }
+            text.push_str(if bytes.len() > BYTES { " ...>" } else { ">" });
+            text
+        }
     }
 }
 

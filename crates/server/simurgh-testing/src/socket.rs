@@ -3,14 +3,14 @@
 use std::fmt;
 use std::sync::Arc;
 
+use simurgh::driver::{Driver, Error, MessageRef, Reply, SocketId, What};
 use simurgh_proto::message::Payload;
 
-use super::check::{Asks as _, Words};
-use super::expect::Anything;
-use super::fail;
-use super::report;
-use super::state::{Shared, WAIT_MAX};
-use crate::driver::{Driver, Error, MessageRef, Reply, SocketId, What};
+use crate::check::{Check, Sort, Words, report};
+use crate::expect::Anything;
+use crate::fail;
+use crate::listener;
+use crate::state::{Shared, WAIT_MAX};
 
 /// A socket that a test has opened. Clones are the same socket; it stays open until it is
 /// [closed](Self::close), or the server ends with the last of its handles.
@@ -28,10 +28,10 @@ use crate::driver::{Driver, Error, MessageRef, Reply, SocketId, What};
 /// ```
 #[derive(Clone)]
 pub struct TestSocket {
-    pub(super) shared: Arc<Shared>,
+    pub(crate) shared: Arc<Shared>,
     /// The place of its mailbox.
-    pub(super) at: usize,
-    pub(super) id: SocketId,
+    pub(crate) at: usize,
+    pub(crate) id: SocketId,
     number: usize,
 }
 
@@ -49,7 +49,7 @@ pub struct TestChannel {
     socket: TestSocket,
     topic: Arc<str>,
     /// Its join.
-    pub(super) join: MessageRef,
+    pub(crate) join: MessageRef,
 }
 
 /// A message that was pushed, for [`assert_reply!`](crate::assert_reply).
@@ -63,13 +63,13 @@ pub struct TestChannel {
 /// ```
 #[derive(Clone)]
 pub struct Push {
-    pub(super) shared: Arc<Shared>,
-    pub(super) at: usize,
-    pub(super) topic: Box<str>,
-    pub(super) to: MessageRef,
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) at: usize,
+    pub(crate) topic: Box<str>,
+    pub(crate) to: MessageRef,
 }
 
-/// A topic whose broadcasts the test hears; from [`TestServer::subscribe`](super::TestServer).
+/// A topic whose broadcasts the test hears; from [`TestServer::subscribe`](crate::TestServer).
 ///
 /// ```
 #[doc = include_str!("example.md")]
@@ -80,13 +80,13 @@ pub struct Push {
 /// ```
 #[derive(Clone)]
 pub struct Subscription {
-    pub(super) shared: Arc<Shared>,
-    pub(super) at: usize,
-    pub(super) topic: Box<str>,
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) at: usize,
+    pub(crate) topic: Box<str>,
 }
 
 impl TestSocket {
-    pub(super) fn new(shared: &Arc<Shared>, id: SocketId) -> Self {
+    pub(crate) fn new(shared: &Arc<Shared>, id: SocketId) -> Self {
         let mut state = shared.lock();
         let at = state.opened(id, false);
         let number = state.mailbox(at).and_then(|mailbox| mailbox.number).unwrap_or_default();
@@ -134,7 +134,8 @@ impl TestSocket {
         payload: impl Into<Payload<'static>>,
     ) -> Result<TestChannel, Reply> {
         let channel = self.begin_join(topic, payload);
-        let replies = channel.replies();
+        let sort = Sort::Reply(channel.join, topic.into());
+        let replies = Check { shared: Arc::clone(&self.shared), at: self.at, sort };
         match replies.find(&Words::any(), &Anything, WAIT_MAX) {
             Some((_, status)) if *status == *"ok" => Ok(channel),
             Some((response, status)) => {
@@ -182,7 +183,7 @@ impl TestSocket {
         topic: &str,
         payload: impl Into<Payload<'static>>,
     ) -> TestChannel {
-        super::server::subscribe(&self.shared, topic);
+        listener::subscribe(&self.shared, topic);
         self.join(topic, payload)
     }
 
@@ -201,7 +202,7 @@ impl TestSocket {
         Push { shared: Arc::clone(&self.shared), at: self.at, topic: topic.into(), to }
     }
 
-    /// Sends a text on a [plain user_socket](crate::UserSocket::plain), where there are no events.
+    /// Sends a text on a [plain user_socket](simurgh::UserSocket::plain), where there are no events.
     ///
     /// ```
     #[doc = include_str!("example.md")]
@@ -215,7 +216,7 @@ impl TestSocket {
         self.push("", "text", Payload::from_json(text.into()));
     }
 
-    /// Sends bytes on a [plain user_socket](crate::UserSocket::plain).
+    /// Sends bytes on a [plain user_socket](simurgh::UserSocket::plain).
     ///
     /// ```
     #[doc = include_str!("example.md")]
@@ -329,7 +330,7 @@ impl TestChannel {
     /// ```
     #[track_caller]
     pub fn broadcast(&self, event: &str, payload: impl Into<Payload<'static>>) {
-        super::server::broadcast(&self.socket.shared, &self.topic, event, payload.into());
+        listener::broadcast(&self.socket.shared, &self.topic, event, payload.into());
     }
 
     /// As [`broadcast`](Self::broadcast), but the test itself does not hear it where it is
@@ -345,7 +346,7 @@ impl TestChannel {
     /// ```
     #[track_caller]
     pub fn broadcast_from(&self, event: &str, payload: impl Into<Payload<'static>>) {
-        super::server::broadcast_from(&self.socket.shared, &self.topic, event, payload.into());
+        listener::broadcast_from(&self.socket.shared, &self.topic, event, payload.into());
     }
 }
 

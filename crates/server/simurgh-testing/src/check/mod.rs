@@ -1,31 +1,30 @@
-//! What the macros of this module become: a [`Check`] is looked for in what a socket has heard.
+//! A [`Check`] is looked for in what a socket has heard.
+
+pub(crate) mod report;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::expect::{Expect, Misfit, Seen};
-use super::report::{self, Findings};
-use super::socket::{Push, Subscription, TestChannel, TestSocket};
-use super::state::{Mailbox, Shared, State};
-use crate::driver::{MessageRef, What};
+use simurgh::driver::{MessageRef, What};
 
-pub use super::ends::{Code, Ends, closed, closed_with, crashed};
-pub use super::expect::{Anything, Exactly, matching, meeting, meeting_json, typed};
-pub use super::pattern::Pattern;
+use crate::expect::{Expect, Misfit, Seen};
+use crate::fail;
+use crate::state::{Mailbox, Shared, State};
+use report::Findings;
 
 /// While something is under way, a refutation looks again so often.
 const LOOK_AGAIN: Duration = Duration::from_millis(1);
 
 /// Something that is looked for in what one socket has heard.
 pub struct Check {
-    pub(super) shared: Arc<Shared>,
+    pub(crate) shared: Arc<Shared>,
     /// The place of the socket's mailbox.
-    pub(super) at: usize,
-    pub(super) sort: Sort,
+    pub(crate) at: usize,
+    pub(crate) sort: Sort,
 }
 
 /// What is looked for.
-pub(super) enum Sort {
+pub(crate) enum Sort {
     /// A push or a broadcast, on one topic or on any.
     Push(Option<Box<str>>),
     /// A broadcast, by the test's own socket.
@@ -38,7 +37,7 @@ pub(super) enum Sort {
 
 /// Events, or the statuses of replies.
 #[derive(Debug)]
-pub struct Words(pub(super) Option<Vec<String>>);
+pub struct Words(pub(crate) Option<Vec<String>>);
 
 impl Words {
     /// Whatever it is.
@@ -59,111 +58,6 @@ impl Words {
     fn take(&self, word: &str) -> bool {
         self.0.as_ref().is_none_or(|words| words.iter().any(|it| it == word))
     }
-}
-
-/// What can be pushed to: a socket hears on all its topics, a channel on its own.
-pub trait Ears {
-    /// Looks for a push.
-    fn pushes(&self) -> Check;
-}
-
-impl Ears for TestSocket {
-    fn pushes(&self) -> Check {
-        Check { shared: Arc::clone(&self.shared), at: self.at, sort: Sort::Push(None) }
-    }
-}
-
-impl Ears for TestChannel {
-    fn pushes(&self) -> Check {
-        let sort = Sort::Push(Some(self.topic().into()));
-        Check { sort, ..self.socket().pushes() }
-    }
-}
-
-impl<E: Ears> Ears for &E {
-    fn pushes(&self) -> Check {
-        E::pushes(self)
-    }
-}
-
-/// What can be replied to: a push, and the join of a channel.
-pub trait Asks {
-    /// Looks for the reply.
-    fn replies(&self) -> Check;
-}
-
-impl Asks for Push {
-    fn replies(&self) -> Check {
-        let sort = Sort::Reply(self.to, self.topic.clone());
-        Check { shared: Arc::clone(&self.shared), at: self.at, sort }
-    }
-}
-
-impl Asks for TestChannel {
-    fn replies(&self) -> Check {
-        let sort = Sort::Reply(self.join, self.topic().into());
-        Check { sort, ..self.socket().pushes() }
-    }
-}
-
-impl<A: Asks> Asks for &A {
-    fn replies(&self) -> Check {
-        A::replies(self)
-    }
-}
-
-/// What has a topic whose broadcasts the test hears.
-pub trait Overhears {
-    /// Looks for a broadcast.
-    fn broadcasts(&self) -> Check;
-}
-
-impl Overhears for Subscription {
-    fn broadcasts(&self) -> Check {
-        let sort = Sort::Broadcast(self.topic.clone());
-        Check { shared: Arc::clone(&self.shared), at: self.at, sort }
-    }
-}
-
-impl Overhears for TestChannel {
-    #[track_caller]
-    fn broadcasts(&self) -> Check {
-        let shared = Arc::clone(&self.socket().shared);
-        let state = shared.lock();
-        let listener = state.listener.filter(|_| state.topics.contains(self.topic()));
-        drop(state);
-        let Some(at) = listener else { super::fail(&report::not_subscribed(self.topic())) };
-        Check { shared, at, sort: Sort::Broadcast(self.topic().into()) }
-    }
-}
-
-impl<O: Overhears> Overhears for &O {
-    #[track_caller]
-    fn broadcasts(&self) -> Check {
-        O::broadcasts(self)
-    }
-}
-
-/// Looks for a push to a socket or a channel.
-pub fn pushes(ears: &impl Ears) -> Check {
-    ears.pushes()
-}
-
-/// Looks for a reply.
-pub fn replies(asked: &impl Asks) -> Check {
-    asked.replies()
-}
-
-/// Looks for a broadcast.
-#[track_caller]
-pub fn broadcasts(of: &impl Overhears) -> Check {
-    of.broadcasts()
-}
-
-/// Looks for the reply to a channel's join.
-pub fn joined(channel: &TestChannel) -> Check {
-    let sort = Sort::Joined(channel.join, channel.topic().into());
-    Check { sort, ..channel.socket().pushes() }
 }
 
 /// How something that was heard is what is looked for.
@@ -189,7 +83,7 @@ impl Check {
         };
         match self.find(&words, &expect, time) {
             Some((value, _)) => value,
-            None => super::fail(&self.missing(&words, &expect, time)),
+            None => fail(&self.missing(&words, &expect, time)),
         }
     }
 
@@ -218,7 +112,7 @@ impl Check {
                 let state = self.shared.lock();
                 let text = report::unwanted(&self, &state, &words, expect.text(), number);
                 drop(state);
-                super::fail(&text);
+                fail(&text);
             }
             if is_over {
                 return;
@@ -228,7 +122,7 @@ impl Check {
     }
 
     /// Waits for it; also returns its event, or its status.
-    pub(super) fn find<E: Expect>(
+    pub(crate) fn find<E: Expect>(
         &self,
         words: &Words,
         expect: &E,
@@ -290,7 +184,7 @@ impl Check {
     }
 
     /// What to tell about it where it did not come.
-    pub(super) fn missing<E: Expect>(&self, words: &Words, expect: &E, time: Duration) -> String {
+    pub(crate) fn missing<E: Expect>(&self, words: &Words, expect: &E, time: Duration) -> String {
         let state = self.shared.lock();
         let mut findings = Findings::default();
         for (number, entry) in state.mailbox(self.at).into_iter().flat_map(Mailbox::entries) {

@@ -5,39 +5,37 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use serde_json::Value;
+use simurgh::driver::What;
 use simurgh_proto::message::{Payload, events};
 
-use super::check::{Check, Sort, Words};
-use super::expect::Misfit;
-use super::state::{Mailbox, State};
-use crate::driver::What;
+use super::{Check, Sort, Words};
+use crate::expect::{Misfit, payload_line};
+use crate::state::{Mailbox, State};
 
 /// A payload that is longer is shown in lines of its own.
 const LINE_CHARS: usize = 90;
 /// Of a payload no more is shown.
 const PAYLOAD_LINES: usize = 40;
-/// Bytes of a binary payload that are shown.
-const BYTES: usize = 24;
 /// Of a mailbox the last so many are shown.
 const MESSAGES: usize = 60;
 
 /// What is found out about something that did not come.
 #[derive(Default)]
-pub(super) struct Findings {
+pub(crate) struct Findings {
     /// The message that comes nearest, how far it is from what was expected, and in which.
     nearest: Option<(usize, usize, Vec<String>)>,
     hints: Vec<String>,
 }
 
 impl Findings {
-    pub(super) fn hint(&mut self, hint: String) {
+    pub(crate) fn hint(&mut self, hint: String) {
         if !self.hints.contains(&hint) {
             self.hints.push(hint);
         }
     }
 
     /// A message that is no misfit but for its payload.
-    pub(super) fn near(&mut self, number: usize, misfit: &Misfit) {
+    pub(crate) fn near(&mut self, number: usize, misfit: &Misfit) {
         let (far, lines) = misfit.tell();
         if self.nearest.as_ref().is_none_or(|(_, nearest, _)| far < *nearest) {
             self.nearest = Some((number, far, lines));
@@ -46,7 +44,7 @@ impl Findings {
 }
 
 /// Something was to come, and did not.
-pub(super) fn missing(
+pub(crate) fn missing(
     check: &Check,
     state: &State,
     words: &Words,
@@ -70,7 +68,7 @@ pub(super) fn missing(
 }
 
 /// Something came that was not to come.
-pub(super) fn unwanted(
+pub(crate) fn unwanted(
     check: &Check,
     state: &State,
     words: &Words,
@@ -86,14 +84,14 @@ pub(super) fn unwanted(
 }
 
 /// A channel or a socket was to end, and did not, or not so.
-pub(super) fn goes_on(state: &State, at: usize, event: &str, time: Duration) -> String {
+pub(crate) fn goes_on(state: &State, at: usize, event: &str, time: Duration) -> String {
     let mut text = format!("it was to happen that {event}, within {} ms\n", time.as_millis());
     list(&mut text, state, at);
     finish(text, &[])
 }
 
 /// Broadcasts of a topic that the test does not hear.
-pub(super) fn not_subscribed(topic: &str) -> String {
+pub(crate) fn not_subscribed(topic: &str) -> String {
     format!(
         "the test hears no broadcasts on {topic}: join with subscribe_and_join, or subscribe \
          with TestServer::subscribe before they are made"
@@ -101,12 +99,12 @@ pub(super) fn not_subscribed(topic: &str) -> String {
 }
 
 /// A connection was refused.
-pub(super) fn refused(path: &str, error: &crate::driver::Error) -> String {
+pub(crate) fn refused(path: &str, error: &simurgh::driver::Error) -> String {
     format!("connecting to {path}: {error}; try_connect is for those that are to be refused")
 }
 
 /// A join was refused.
-pub(super) fn not_joined(topic: &str, status: &str, response: &Payload<'_>) -> String {
+pub(crate) fn not_joined(topic: &str, status: &str, response: &Payload<'_>) -> String {
     let shown = payload_line(response);
     format!(
         "joining {topic} was answered with status {status}: {shown}; try_join is for those that \
@@ -186,6 +184,7 @@ fn shown(state: &State, what: &What) -> String {
         What::ChannelCrashed { topic } => format!("{topic} crashed (phx_error)"),
         What::Closed { code: Some(code) } => format!("socket closed with {code}"),
         What::Closed { code: None } => "socket closed".to_owned(),
+        other => format!("{other:?}"),
     }
 }
 
@@ -207,22 +206,6 @@ fn payload(payload: &Payload<'_>) -> String {
         let _ = write!(text, "\n         {cut}");
     }
     text
-}
-
-pub(super) fn payload_line(payload: &Payload<'_>) -> String {
-    match payload {
-        Payload::Json(text) => text.to_string(),
-        Payload::User(broadcast) => format!("<{broadcast:?}>"),
-        Payload::Binary(bytes) => {
-            let unit = if bytes.len() == 1 { "byte" } else { "bytes" };
-            let mut text = format!("<{} {unit}", bytes.len());
-            for (at, byte) in bytes.iter().take(BYTES).enumerate() {
-                let _ = write!(text, "{}{byte:02x}", if at == 0 { ": " } else { " " });
-            }
-            text.push_str(if bytes.len() > BYTES { " ...>" } else { ">" });
-            text
-        }
-    }
 }
 
 /// What has ended, or never was there.

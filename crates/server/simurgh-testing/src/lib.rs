@@ -1,11 +1,11 @@
 //! Tests of an application's channels: what `Phoenix.ChannelTest` is to Phoenix.
 //!
 //! A [`TestServer`] is a whole server, with shards, connect functions, channels, broadcasts, and
-//! without a port; sockets are [driven](crate::driver). Each test starts its own, which takes about
+//! without a port; sockets are [driven](simurgh::driver). Each test starts its own, which takes about
 //! a millisecond, so tests run side by side and need no cleaning up.
 //!
 //! ```
-//! use simurgh::testing::{TestServer, assert_closed, assert_push, assert_reply, refute_push};
+//! use simurgh_testing::{TestServer, assert_closed, assert_push, assert_reply, refute_push};
 //! use simurgh::{Channel, Connect, Context, Join, UserSocket, Outcome, Payload, json};
 //!
 //! struct Room;
@@ -103,27 +103,26 @@
 //! - Handles are cheap to clone, and may be used from any thread. The server ends when the last of
 //!   them is dropped.
 
+/// What the README shows has to compile and run.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+mod readme {}
+
 #[doc(hidden)]
-pub mod check;
-mod ends;
+pub mod asserts;
+mod check;
 mod expect;
 mod grammar;
+mod listener;
 mod macros;
 mod pattern;
-mod report;
 mod server;
 mod socket;
 mod state;
 
-pub use crate::driver::{Reply, What};
 pub use server::{App, Refused, TestServer};
+pub use simurgh::driver::{Reply, What};
 pub use socket::{Push, Subscription, TestChannel, TestSocket};
-
-#[doc(inline)]
-pub use crate::{
-    assert_broadcast, assert_closed, assert_crashed, assert_joined, assert_push, assert_reply,
-    refute_broadcast, refute_push, refute_reply,
-};
 
 /// Fails the test, at the place that the caller's callers were called from.
 #[track_caller]

@@ -9,23 +9,23 @@
 macro_rules! __testing_words {
     ($how:ident $check:tt $(timeout_ms = $time:expr)? $(,)?) => {
         $crate::__testing_payload!(
-            $how $check ($crate::testing::check::Words::any()) $(timeout_ms = $time)?
+            $how $check ($crate::asserts::Words::any()) $(timeout_ms = $time)?
         )
     };
     ($how:ident $check:tt _ $(, $($rest:tt)*)?) => {
         $crate::__testing_payload!(
-            $how $check ($crate::testing::check::Words::any()) $($($rest)*)?
+            $how $check ($crate::asserts::Words::any()) $($($rest)*)?
         )
     };
     ($how:ident $check:tt $word:literal $(| $more:literal)* $(, $($rest:tt)*)?) => {
         $crate::__testing_payload!(
-            $how $check ($crate::testing::check::Words::these(&[$word $(, $more)*]))
+            $how $check ($crate::asserts::Words::these(&[$word $(, $more)*]))
             $($($rest)*)?
         )
     };
     ($how:ident $check:tt $word:expr $(, $($rest:tt)*)?) => {
         $crate::__testing_payload!(
-            $how $check ($crate::testing::check::Words::one(&$word)) $($($rest)*)?
+            $how $check ($crate::asserts::Words::one(&$word)) $($($rest)*)?
         )
     };
 }
@@ -35,7 +35,7 @@ macro_rules! __testing_words {
 #[macro_export]
 macro_rules! __testing_payload {
     ($how:ident ($check:expr) ($words:expr) $(timeout_ms = $time:expr)? $(,)?) => {
-        $check.$how($words, $crate::testing::check::Anything, $crate::__testing_time!($($time)?))
+        $check.$how($words, $crate::asserts::Anything, $crate::__testing_time!($($time)?))
     };
     ($how:ident $check:tt $words:tt { $($json:tt)* } $(, $($time:tt)*)?) => {
         $crate::__testing_expect!(
@@ -59,18 +59,18 @@ macro_rules! __testing_payload {
     };
     ($how:ident $check:tt $words:tt == $exact:expr $(, $($time:tt)*)?) => {
         $crate::__testing_expect!(
-            $how $check $words ($crate::testing::check::Exactly::from($exact)) $($($time)*)?
+            $how $check $words ($crate::asserts::Exactly::from($exact)) $($($time)*)?
         )
     };
     ($how:ident $check:tt $words:tt as $type:ty $(, $($time:tt)*)?) => {
         $crate::__testing_expect!(
-            $how $check $words ($crate::testing::check::typed::<$type>()) $($($time)*)?
+            $how $check $words ($crate::asserts::typed::<$type>()) $($($time)*)?
         )
     };
     ($how:ident $check:tt $words:tt |$it:pat_param| $is:expr $(, $($time:tt)*)?) => {
         $crate::__testing_expect!(
             $how $check $words
-            ($crate::testing::check::meeting_json(
+            ($crate::asserts::meeting_json(
                 |$it| $is,
                 ::core::concat!("|", ::core::stringify!($it), "| ", ::core::stringify!($is)),
             ))
@@ -80,7 +80,7 @@ macro_rules! __testing_payload {
     ($how:ident $check:tt $words:tt |$it:ident : $type:ty| $is:expr $(, $($time:tt)*)?) => {
         $crate::__testing_expect!(
             $how $check $words
-            ($crate::testing::check::meeting(
+            ($crate::asserts::meeting(
                 |$it: $type| $is,
                 ::core::concat!(
                     "|",
@@ -130,7 +130,7 @@ macro_rules! __testing_expect {
 #[macro_export]
 macro_rules! __testing_pattern {
     ($pat:pat $(if $guard:expr)?) => {
-        $crate::testing::check::matching(
+        $crate::asserts::matching(
             |value| {
                 #[allow(unused_variables, unreachable_patterns, clippy::all)]
                 let is_it = match value {
@@ -156,24 +156,24 @@ macro_rules! __testing_time {
     };
 }
 
-/// A [`Pattern`](crate::testing::check::Pattern), written as JSON.
+/// A [`Pattern`](crate::asserts::Pattern), written as JSON.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! __testing_json {
     (_) => {
-        $crate::testing::check::Pattern::Any
+        $crate::asserts::Pattern::Any
     };
     (null) => {
-        $crate::testing::check::Pattern::is(&())
+        $crate::asserts::Pattern::is(&())
     };
     ({ $($members:tt)* }) => {
-        $crate::__testing_members!(($crate::testing::check::Pattern::object()) $($members)*)
+        $crate::__testing_members!(($crate::asserts::Pattern::object()) $($members)*)
     };
     ([ $($items:tt)* ]) => {
-        $crate::__testing_items!(($crate::testing::check::Pattern::array()) $($items)*)
+        $crate::__testing_items!(($crate::asserts::Pattern::array()) $($items)*)
     };
     ($value:expr) => {
-        $crate::testing::check::Pattern::is(&$value)
+        $crate::asserts::Pattern::is(&$value)
     };
 }
 

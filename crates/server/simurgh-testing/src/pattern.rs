@@ -189,7 +189,7 @@ impl Difference {
 
     /// How much differs: values for which there is nothing on the other side, or one that is
     /// another.
-    pub(super) fn weight(&self) -> usize {
+    pub(crate) fn weight(&self) -> usize {
         self.weight
     }
 }

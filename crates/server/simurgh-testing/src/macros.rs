@@ -39,7 +39,7 @@
 ///
 /// | written | matches | returns |
 /// |---|---|---|
-/// | nothing | every payload | the [`Payload`](crate::Payload) |
+/// | nothing | every payload | the [`Payload`](simurgh::Payload) |
 /// | `{"body": "hi", "id": _}` | an object with these members, and perhaps others | the JSON |
 /// | `[1, _, ..]` | an array that begins so; without `..` it ends there | the JSON |
 /// | `"hi"`, `7`, `true`, `null` | this value | the JSON |
@@ -52,14 +52,14 @@
 /// Inside of braces and brackets other expressions stand for their values, which then have to be
 /// the same: `{"id": user.id}`. An event is an expression, some literals between bars, or `_` for
 /// any. `timeout_ms = 500` may stand at the end; without it an assertion waits up to 100 ms
-/// ([`set_assert_timeout`](crate::testing::TestServer::set_assert_timeout)).
+/// ([`set_assert_timeout`](crate::TestServer::set_assert_timeout)).
 ///
 /// # Panics
 /// Nothing that matches came in time. The message shows what came instead.
 #[macro_export]
 macro_rules! assert_push {
     ($who:expr $(, $($rest:tt)*)?) => {
-        $crate::__testing_words!(assert ($crate::testing::check::pushes(&$who)) $($($rest)*)?)
+        $crate::__testing_words!(assert ($crate::asserts::pushes(&$who)) $($($rest)*)?)
     };
 }
 
@@ -78,13 +78,13 @@ macro_rules! assert_push {
 #[macro_export]
 macro_rules! assert_reply {
     ($asked:expr $(, $($rest:tt)*)?) => {
-        $crate::__testing_words!(assert ($crate::testing::check::replies(&$asked)) $($($rest)*)?)
+        $crate::__testing_words!(assert ($crate::asserts::replies(&$asked)) $($($rest)*)?)
     };
 }
 
 /// Waits until an event is broadcast on the topic of a channel that was joined with
-/// [`subscribe_and_join`](crate::testing::TestSocket::subscribe_and_join), or of a
-/// [`Subscription`](crate::testing::Subscription), and goes on with what it carries, which is
+/// [`subscribe_and_join`](crate::TestSocket::subscribe_and_join), or of a
+/// [`Subscription`](crate::Subscription), and goes on with what it carries, which is
 /// expected in the same ways as that of [`assert_push!`]. It is found as it was broadcast: whether
 /// channels intercept it does not matter.
 ///
@@ -101,7 +101,7 @@ macro_rules! assert_reply {
 #[macro_export]
 macro_rules! assert_broadcast {
     ($of:expr $(, $($rest:tt)*)?) => {
-        $crate::__testing_words!(assert ($crate::testing::check::broadcasts(&$of)) $($($rest)*)?)
+        $crate::__testing_words!(assert ($crate::asserts::broadcasts(&$of)) $($($rest)*)?)
     };
 }
 
@@ -121,8 +121,8 @@ macro_rules! assert_broadcast {
 macro_rules! assert_joined {
     ($channel:expr $(, $($rest:tt)*)?) => {
         $crate::__testing_payload!(
-            assert ($crate::testing::check::joined(&$channel))
-            ($crate::testing::check::Words::one("ok")) $($($rest)*)?
+            assert ($crate::asserts::joined(&$channel))
+            ($crate::asserts::Words::one("ok")) $($($rest)*)?
         )
     };
 }
@@ -145,10 +145,10 @@ macro_rules! assert_joined {
 #[macro_export]
 macro_rules! assert_closed {
     ($who:expr $(, timeout_ms = $time:expr)? $(,)?) => {
-        $crate::testing::check::closed(&$who, $crate::__testing_time!($($time)?))
+        $crate::asserts::closed(&$who, $crate::__testing_time!($($time)?))
     };
     ($who:expr, $code:expr $(, timeout_ms = $time:expr)? $(,)?) => {
-        $crate::testing::check::closed_with(&$who, $code, $crate::__testing_time!($($time)?))
+        $crate::asserts::closed_with(&$who, $code, $crate::__testing_time!($($time)?))
     };
 }
 
@@ -166,7 +166,7 @@ macro_rules! assert_closed {
 #[macro_export]
 macro_rules! assert_crashed {
     ($channel:expr $(, timeout_ms = $time:expr)? $(,)?) => {
-        $crate::testing::check::crashed(&$channel, $crate::__testing_time!($($time)?))
+        $crate::asserts::crashed(&$channel, $crate::__testing_time!($($time)?))
     };
 }
 
@@ -176,7 +176,7 @@ macro_rules! assert_crashed {
 ///
 /// It waits for 100 ms at most ([`set_refute_timeout`]), and ends as soon as nothing can come any
 /// more: when the shards have nothing under way, no work is under way on tokio, and nobody else
-/// holds a [`ChannelHandle`](crate::ChannelHandle) or a [`Handle`](crate::Handle). That is at once,
+/// holds a [`ChannelHandle`](simurgh::ChannelHandle) or a [`Handle`](simurgh::Handle). That is at once,
 /// unless the application does something of its own accord.
 ///
 /// ```
@@ -189,14 +189,14 @@ macro_rules! assert_crashed {
 /// refute_push!(here, "new_msg", {"body": "ho"});
 /// ```
 ///
-/// [`set_refute_timeout`]: crate::testing::TestServer::set_refute_timeout
+/// [`set_refute_timeout`]: crate::TestServer::set_refute_timeout
 ///
 /// # Panics
 /// It came.
 #[macro_export]
 macro_rules! refute_push {
     ($who:expr $(, $($rest:tt)*)?) => {
-        $crate::__testing_words!(refute ($crate::testing::check::pushes(&$who)) $($($rest)*)?)
+        $crate::__testing_words!(refute ($crate::asserts::pushes(&$who)) $($($rest)*)?)
     };
 }
 
@@ -215,7 +215,7 @@ macro_rules! refute_push {
 #[macro_export]
 macro_rules! refute_reply {
     ($asked:expr $(, $($rest:tt)*)?) => {
-        $crate::__testing_words!(refute ($crate::testing::check::replies(&$asked)) $($($rest)*)?)
+        $crate::__testing_words!(refute ($crate::asserts::replies(&$asked)) $($($rest)*)?)
     };
 }
 
@@ -235,6 +235,6 @@ macro_rules! refute_reply {
 #[macro_export]
 macro_rules! refute_broadcast {
     ($of:expr $(, $($rest:tt)*)?) => {
-        $crate::__testing_words!(refute ($crate::testing::check::broadcasts(&$of)) $($($rest)*)?)
+        $crate::__testing_words!(refute ($crate::asserts::broadcasts(&$of)) $($($rest)*)?)
     };
 }

@@ -2,9 +2,11 @@
 
 use std::time::Duration;
 
-use super::report;
-use super::socket::{TestChannel, TestSocket};
-use crate::driver::What;
+use simurgh::driver::What;
+
+use crate::check::report;
+use crate::fail;
+use crate::socket::{TestChannel, TestSocket};
 
 /// What can end: a channel, and a socket.
 pub trait Ends {
@@ -98,7 +100,7 @@ fn end(
         Some(what) => what,
         None => {
             let text = report::goes_on(&shared.lock(), socket.at, event, time);
-            super::fail(&text)
+            fail(&text)
         }
     }
 }
@@ -112,8 +114,8 @@ impl From<u16> for Code {
     }
 }
 
-impl From<crate::CloseCode> for Code {
-    fn from(code: crate::CloseCode) -> Self {
+impl From<simurgh::CloseCode> for Code {
+    fn from(code: simurgh::CloseCode) -> Self {
         Self(code.0)
     }
 }
