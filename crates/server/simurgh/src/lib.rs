@@ -52,11 +52,16 @@
 //! - `token`: the module `token`, with sockets that are let in by `Phoenix.Token` or JSON Web
 //!   Token, and closed when that expires. Brings `ring`.
 
+mod access;
+mod callback_watch;
 pub mod cluster;
+mod cluster_inbox;
 mod config;
+mod connections;
 pub mod driver;
 mod endpoint;
 mod error;
+mod handle;
 pub mod history;
 pub mod http;
 mod longpoll;
@@ -68,20 +73,22 @@ mod peer_limits;
 mod presence;
 mod proxies;
 pub mod pubsub;
+mod remote_waker;
 mod saved;
 mod secret;
 mod server;
 mod shard;
 mod signals;
+mod view;
 mod watchdog;
-mod websocket;
 
 pub use cluster::Cluster;
 pub use config::Config;
-#[doc(hidden)]
-pub use endpoint::Activity;
-pub use endpoint::{Builder, Endpoint, Handle, Pulse};
+pub use endpoint::{Builder, Endpoint};
 pub use error::Error;
+#[doc(hidden)]
+pub use handle::Activity;
+pub use handle::{Handle, Pulse};
 pub use history::{
     HistoryCursor, HistoryError, HistoryQuery, HistoryTopics, HistoryTopicsQuery, NotKept,
 };

@@ -4,31 +4,24 @@
 //! ([`simurgh_cluster::Cluster`]) and the adapter to the engine. Shards and applications speak to
 //! it by its `ClusterInbox`, which never waits; it speaks to shards by their mailboxes.
 
-mod calls;
-mod disconnected;
-mod inbox;
 mod local;
-mod metrics;
 mod run;
-mod view;
+mod served;
 
 use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 pub use simurgh_cluster::{Adapter, ClusterConfig, Prefix, PrefixError};
-pub(crate) use simurgh_cluster::{Answer, LinkState, NodeId};
-use simurgh_cluster::{NAME_BYTES_MAX, SETTINGS_MAX};
+use simurgh_cluster::{LinkState, NAME_BYTES_MAX, SETTINGS_MAX};
 use simurgh_socket::UserSocket;
 use tokio::runtime::{Builder, Handle, Runtime};
 
-pub(crate) use self::calls::{Calling, Service};
-pub use self::disconnected::{DISCONNECT_TIMEOUT, DisconnectError, Disconnected, NodeName};
-pub(crate) use self::inbox::ClusterInbox;
-pub(crate) use self::metrics::render;
 pub(crate) use self::run::Started;
-pub(crate) use self::view::{NodeView, View};
+pub(crate) use self::served::Serve;
+pub use crate::cluster_inbox::{Disconnected, NodeName};
 use crate::error::Error;
+pub use crate::pubsub::{DISCONNECT_TIMEOUT, DisconnectError};
 use crate::secret;
 use crate::server::Server;
 
@@ -164,19 +157,14 @@ pub(crate) fn prepare(
 }
 
 impl Prepared {
-    /// By which it is spoken to.
-    pub(crate) fn inbox(&self) -> ClusterInbox {
-        ClusterInbox::new()
-    }
-
     /// Begins: the node connects, and hears what its shards say from now on. Waits for the link if
     /// it is required.
     ///
     /// # Errors
     /// There was none in time.
-    pub(crate) fn start(self, server: &Arc<Server>) -> Result<Started, Error> {
+    pub(crate) fn start(self, server: &Arc<Server>, serve: Serve) -> Result<Started, Error> {
         let required = self.cluster.required;
-        let started = run::start(self, server);
+        let started = run::start(self, server, serve);
         let (Some(within), Some(inbox)) = (required, &server.cluster) else { return Ok(started) };
         let began = Instant::now();
         while inbox.view().state == LinkState::Away {

@@ -21,8 +21,8 @@ use simurgh_proto::message::Payload;
 use simurgh_proto::serializer::json::compact;
 use simurgh_socket::{PayloadShape, UserSocket};
 
-use super::bearer::{Bearer, bearer};
 use super::supabase;
+use crate::access::{Bearer, bearer};
 use crate::history::{Confirmations, NotKept};
 use crate::presence::Presence;
 use crate::server::Server;

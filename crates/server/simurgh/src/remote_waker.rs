@@ -1,4 +1,4 @@
-//! Wakes requests that wait on a thread of [`threads`](super::threads) from a shard: a busy thread
+//! Wakes requests that wait on a thread of the HTTP side from a shard: a busy thread
 //! is woken once for all of them.
 
 use std::cell::OnceCell;
@@ -13,7 +13,7 @@ thread_local! {
 }
 
 /// Wakes what others want woken; runs on a thread's event loop, and is made there.
-pub(super) fn hear() -> impl Future<Output = ()> {
+pub(crate) fn hear() -> impl Future<Output = ()> {
     let (remote_waker, mut rung) = unbounded_channel::<Waker>();
     BELL.with(|it| _ = it.set(remote_waker));
     async move {

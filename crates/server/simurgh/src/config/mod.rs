@@ -10,7 +10,9 @@ use simurgh_core::{HistoryConfig, PresenceConfig};
 use simurgh_proto::origin::CheckOrigin;
 use simurgh_proto::ws::Limits;
 
-use crate::http::HttpConfig;
+mod http;
+
+pub use http::HttpConfig;
 
 /// Everything an [`Endpoint`](crate::Endpoint) can be told besides its user_sockets.
 #[derive(Debug, Clone)]

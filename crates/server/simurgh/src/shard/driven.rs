@@ -1,4 +1,4 @@
-//! Driven sockets: the transport between a [`Driver`](crate::driver::Driver) and the sessions of a
+//! Driven sockets: the transport between a driver and the sessions of a
 //! shard.
 //!
 //! A driven socket is a local connection of the reactor. A driver sends commands, each for many
@@ -21,13 +21,14 @@ use simurgh_proto::ws::{self, CloseCode, Decoder, Event, Limits, OpCode, Role};
 use simurgh_reactor::{Key, Next};
 use simurgh_socket::{ConnectInfo, ConnectKind, Transport, UserSocket};
 
-use super::Error;
-use super::event::{EventKind, Received, SocketId, What, kind};
-use super::queue::{Answer, ClientMessage, CommandKind, Connect, DriverCommand, EventSender};
-use crate::longpoll::POLLED;
+use super::websocket::{check, client};
+use super::{Conn, Io, Requester, Shard};
+use crate::mail::POLLED;
+use crate::mail::driver::{
+    Answer, ClientMessage, CommandKind, Connect, DriverCommand, EventSender,
+};
+use crate::mail::driver_event::{DriverError, EventKind, Received, SocketId, What, kind};
 use crate::server::Server;
-use crate::shard::{Conn, Io, Requester, Shard};
-use crate::websocket::{check, client};
 
 /// Longest slice of what drivers ask.
 const SLICE: Duration = Duration::from_micros(400);
@@ -358,7 +359,7 @@ impl Shard {
         new_socket: NewSocket,
         answer: &Answer,
         decided: Option<simurgh_socket::Connect>,
-    ) -> Option<Result<SocketId, Error>> {
+    ) -> Option<Result<SocketId, DriverError>> {
         let Some(decided) = decided else { return Some(self.refuse_driven(500, String::new())) };
         match decided.0 {
             ConnectKind::Refuse { status, body } => Some(self.refuse_driven(status, body)),
@@ -424,12 +425,12 @@ impl Shard {
         let _ = answer.send(vec![outcome]);
     }
 
-    pub(crate) fn refuse_driven(&self, status: u16, body: String) -> Result<SocketId, Error> {
+    pub(crate) fn refuse_driven(&self, status: u16, body: String) -> Result<SocketId, DriverError> {
         self.metrics.upgrades_refused.add(1);
         refused(status, body)
     }
 
-    fn no_place(&self) -> Result<SocketId, Error> {
+    fn no_place(&self) -> Result<SocketId, DriverError> {
         self.metrics.refused_full.add(1);
         self.refuse_driven(503, String::new())
     }
@@ -487,8 +488,8 @@ impl NewSocket {
     }
 }
 
-fn refused(status: u16, body: String) -> Result<SocketId, Error> {
-    Err(Error::Refused { status, body })
+fn refused(status: u16, body: String) -> Result<SocketId, DriverError> {
+    Err(DriverError::Refused { status, body })
 }
 
 /// Checks a request as that of a client is checked, and hands `then` what a connect function sees

@@ -5,6 +5,8 @@
 //! idle for a shorter time. Some places are kept for the server's own paths, by which it is watched
 //! and told what to publish, so that a full server does not look like a dead one.
 
+mod watch;
+
 use std::collections::HashMap;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
@@ -13,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::Notify;
 
-use super::watch::Watch;
+pub(crate) use watch::{Overdue, Wait, Watch};
 
 /// Of the places this part is kept free by asking idle connections to leave: one of so many.
 const HEADROOM: usize = 16;
@@ -66,7 +68,7 @@ struct Present {
 
 /// A place that is taken; free again when this is dropped.
 #[derive(Debug)]
-pub(super) struct ConnectionSlot {
+pub(crate) struct ConnectionSlot {
     http_connections: Arc<HttpConnections>,
     number: Option<u64>,
 }
@@ -102,7 +104,7 @@ impl HttpConnections {
     }
 
     /// As [`take`](Self::take) for everybody, but waits a moment for those who are asked to leave.
-    pub(super) async fn take_soon(&self) -> bool {
+    pub(crate) async fn take_soon(&self) -> bool {
         for _ in 0..TRIES {
             let is_taken = self.try_take(false);
             self.make_room();
@@ -138,13 +140,13 @@ impl HttpConnections {
     }
 
     /// The place that was taken for a connection which has come.
-    pub(super) fn seat(self: &Arc<Self>) -> ConnectionSlot {
+    pub(crate) fn seat(self: &Arc<Self>) -> ConnectionSlot {
         ConnectionSlot { http_connections: Arc::clone(self), number: None }
     }
 
     /// How long a connection may wait for its next request: as long as it is set while half of the
     /// places are free, and less and less from there on.
-    pub(super) fn idle_limit(&self, whole: Duration) -> Duration {
+    pub(crate) fn idle_limit(&self, whole: Duration) -> Duration {
         let free = self.most.saturating_sub(self.taken());
         let half = (self.most / 2).max(1);
         if free >= half {
@@ -155,7 +157,7 @@ impl HttpConnections {
 
     /// Asks the longest idle to leave where it has grown too full, some more than that each time,
     /// so that who comes next finds a place without looking.
-    pub(super) fn make_room(&self) {
+    pub(crate) fn make_room(&self) {
         let headroom = (self.most / HEADROOM).max(1);
         let excess = |leaving| (self.taken() + headroom).saturating_sub(self.most + leaving);
         if excess(0) == 0 {
@@ -187,7 +189,7 @@ impl HttpConnections {
     }
 
     /// Makes room whenever somebody was refused a place.
-    pub(super) async fn keep_room(self: Arc<Self>) {
+    pub(crate) async fn keep_room(self: Arc<Self>) {
         loop {
             self.crowded.notified().await;
             self.make_room();
@@ -199,7 +201,7 @@ impl HttpConnections {
         self.is_draining.store(true, Relaxed);
     }
 
-    pub(super) fn is_draining(&self) -> bool {
+    pub(crate) fn is_draining(&self) -> bool {
         self.is_draining.load(Relaxed)
     }
 
@@ -209,7 +211,7 @@ impl HttpConnections {
     }
 
     /// Sends away who is idle, and waits until all others have their answers or the time is up.
-    pub(super) fn see_out(&self, until: Instant) {
+    pub(crate) fn see_out(&self, until: Instant) {
         self.drain();
         self.is_closing.store(true, SeqCst);
         let mut present = self.present();
@@ -241,7 +243,7 @@ impl HttpConnections {
 
 impl ConnectionSlot {
     /// A connection is served from here on.
-    pub(super) fn sit(&mut self, watch: &Arc<Watch>) {
+    pub(crate) fn sit(&mut self, watch: &Arc<Watch>) {
         let http_connections = &self.http_connections;
         let mut present = http_connections.present();
         // Whoever got a place out of the reserve has it for one request.
@@ -255,7 +257,7 @@ impl ConnectionSlot {
         self.number = Some(number);
     }
 
-    pub(super) fn http_connections(&self) -> &Arc<HttpConnections> {
+    pub(crate) fn http_connections(&self) -> &Arc<HttpConnections> {
         &self.http_connections
     }
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use simurgh_proto::ws::handshake::HeadLimits;
 
-use crate::config::cores;
+use super::cores;
 
 /// The knobs of the HTTP side: all that is not on a socket's user socket. Part of
 /// [`Config`](crate::Config).
@@ -91,7 +91,7 @@ impl HttpConfig {
         self.connections_max = self.connections_max.min(left).max(1);
     }
 
-    pub(super) fn shortest_timeout(&self) -> Duration {
+    pub(crate) fn shortest_timeout(&self) -> Duration {
         self.head_timeout.min(self.body_timeout).min(self.write_timeout).min(self.idle_timeout)
     }
 }

@@ -1,5 +1,9 @@
 //! The queue by which other threads reach the cluster's thread.
 
+mod calls;
+mod disconnected;
+mod view;
+
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
@@ -8,8 +12,9 @@ use simurgh_cluster::{Answer, CallNumber, ENVELOPE_BYTES_MAX, NodeId};
 use simurgh_core::{Broadcast, ToCluster};
 use tokio::sync::{Notify, oneshot};
 
-use super::calls::{CallReply, Calling, Service};
-use super::{Disconnected, View};
+pub(crate) use calls::{CallReply, Calling, Service};
+pub use disconnected::{Disconnected, NodeName};
+pub(crate) use view::{KeptView, NodeView, View};
 
 /// What an envelope has beside topic, event and payload, with room to spare.
 const AROUND_BYTES: usize = 256;
@@ -18,10 +23,10 @@ const AROUND_BYTES: usize = 256;
 const BYTES_MAX: usize = 8 << 20;
 
 /// Receives the outcome of a disconnect; `None` if too many are under way.
-pub(super) type DisconnectReply = oneshot::Sender<Option<Disconnected>>;
+pub(crate) type DisconnectReply = oneshot::Sender<Option<Disconnected>>;
 
 /// Mail for the cluster's thread.
-pub(super) enum Mail {
+pub(crate) enum Mail {
     Core(ToCluster),
     /// Have all sockets with an id closed on all other nodes, and tell what has become of it.
     Disconnect(Box<str>, DisconnectReply),
@@ -53,7 +58,7 @@ pub(crate) struct ClusterInbox {
 }
 
 impl ClusterInbox {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self {
             queue: Mutex::default(),
             bytes: AtomicUsize::new(0),
@@ -69,7 +74,7 @@ impl ClusterInbox {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn post(&self, mail: Mail) {
+    pub(crate) fn post(&self, mail: Mail) {
         if self.is_closed.load(Relaxed) {
             return;
         }
@@ -84,19 +89,19 @@ impl ClusterInbox {
     }
 
     /// All that waits; `empty` takes its place.
-    pub(super) fn take(&self, empty: Vec<Mail>) -> Vec<Mail> {
+    pub(crate) fn take(&self, empty: Vec<Mail>) -> Vec<Mail> {
         let mail = std::mem::replace(&mut *self.queue(), empty);
         self.bytes.store(0, Relaxed);
         mail
     }
 
     /// Until there is mail.
-    pub(super) async fn has_mail(&self) {
+    pub(crate) async fn has_mail(&self) {
         self.notify.notified().await;
     }
 
     /// Drops what is queued, and refuses further mail.
-    pub(super) fn close(&self) {
+    pub(crate) fn close(&self) {
         self.is_closed.store(true, Relaxed);
         self.queue().clear();
     }
@@ -107,7 +112,7 @@ impl ClusterInbox {
     }
 
     /// Broadcasts that were dropped here.
-    pub(super) fn dropped(&self) -> u64 {
+    pub(crate) fn dropped(&self) -> u64 {
         self.dropped.load(Relaxed)
     }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 use simurgh_reactor::Key;
 use tokio::sync::oneshot;
 
-use super::view::{ConnectionOrder, ConnectionRow, Kept, TopicOrder};
+use crate::view::{ConnectionOrder, ConnectionRow, Kept, TopicOrder};
 
 /// Where an answer goes; whoever asked may be gone.
 pub(crate) type Answer<T> = oneshot::Sender<T>;

@@ -11,12 +11,12 @@ use std::time::{Duration, Instant};
 
 use futures_util::task::AtomicWaker;
 
-use super::limits::HttpConfig;
+use crate::config::HttpConfig;
 
 /// What a connection waits for its client to send.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
-pub(super) enum Wait {
+pub(crate) enum Wait {
     /// Nothing: the server is at work.
     Nothing,
     /// The first byte of the next request.
@@ -34,7 +34,7 @@ const WAITS: [Wait; 5] = [Wait::Nothing, Wait::Request, Wait::Head, Wait::Body, 
 
 /// Whose time is up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Overdue {
+pub(crate) enum Overdue {
     /// No further request came: the connection is closed without a word.
     Idle,
     /// A head did not end, or a body came too slowly: 408.
@@ -46,7 +46,7 @@ pub(super) enum Overdue {
 /// One connection's, and used by its task; others only look how long it has been idle, and ask it
 /// to leave.
 #[derive(Debug)]
-pub(super) struct Watch {
+pub(crate) struct Watch {
     began: Instant,
     wait: AtomicU8,
     /// When that wait began, ms since the connection did.
@@ -72,7 +72,7 @@ pub(super) struct Watch {
 }
 
 impl Watch {
-    pub(super) fn new(now: Instant) -> Self {
+    pub(crate) fn new(now: Instant) -> Self {
         Self {
             began: now,
             wait: AtomicU8::new(Wait::Nothing as u8),
@@ -92,7 +92,7 @@ impl Watch {
     }
 
     /// The client is waited for. A wait that goes on keeps its beginning.
-    pub(super) fn wait_for(&self, what: Wait) {
+    pub(crate) fn wait_for(&self, what: Wait) {
         if self.wait() != what {
             self.wait.store(what as u8, Relaxed);
             self.since_ms.store(self.now_ms(), Relaxed);
@@ -100,7 +100,7 @@ impl Watch {
     }
 
     /// Bytes of a body came.
-    pub(super) fn body_came(&self, bytes: usize) {
+    pub(crate) fn body_came(&self, bytes: usize) {
         if self.wait() == Wait::Body {
             self.body_waited_ms.store(self.body_waited_ms(self.now_ms()), Relaxed);
             self.wait.store(Wait::Nothing as u8, Relaxed);
@@ -109,7 +109,7 @@ impl Watch {
     }
 
     /// A head is whole. `is_last`: what comes behind this request is not to be believed.
-    pub(super) fn head_came(&self, is_last: bool) {
+    pub(crate) fn head_came(&self, is_last: bool) {
         self.wait.store(Wait::Nothing as u8, Relaxed);
         self.body_bytes.store(0, Relaxed);
         self.body_waited_ms.store(0, Relaxed);
@@ -120,14 +120,14 @@ impl Watch {
     }
 
     /// The last head stands in for one that is refused.
-    pub(super) fn refuse(&self, status: u16) {
+    pub(crate) fn refuse(&self, status: u16) {
         self.refusal.store(status, Relaxed);
         self.head_came(true);
     }
 
     /// A write was taken, at least in part, or has to wait. While an answer leaves nobody has to
     /// ask for the next, so that wait begins again.
-    pub(super) fn wrote(&self, is_taken: bool) {
+    pub(crate) fn wrote(&self, is_taken: bool) {
         if is_taken {
             self.write_since_ms.store(0, Relaxed);
             self.wait.store(Wait::Nothing as u8, Relaxed);
@@ -137,80 +137,80 @@ impl Watch {
     }
 
     /// Whether something written has to wait for the client.
-    pub(super) fn is_writing(&self) -> bool {
+    pub(crate) fn is_writing(&self) -> bool {
         self.write_since_ms.load(Relaxed) != 0
     }
 
     /// The request that is waited for is too slow.
-    pub(super) fn give_up(&self) {
+    pub(crate) fn give_up(&self) {
         self.is_given_up.store(true, Relaxed);
         self.is_last.store(true, Relaxed);
     }
 
-    pub(super) fn is_given_up(&self) -> bool {
+    pub(crate) fn is_given_up(&self) -> bool {
         self.is_given_up.load(Relaxed)
     }
 
     /// The task that is woken to leave.
-    pub(super) fn is_watched_by(&self, context: &Context<'_>) {
+    pub(crate) fn is_watched_by(&self, context: &Context<'_>) {
         self.task.register(context.waker());
     }
 
     /// Its place is wanted: it ends with the answer under way, or at once if there is none. From
     /// any thread.
-    pub(super) fn ask_to_leave(&self) {
+    pub(crate) fn ask_to_leave(&self) {
         self.has_to_leave.store(true, Relaxed);
         self.task.wake();
     }
 
-    pub(super) fn has_to_leave(&self) -> bool {
+    pub(crate) fn has_to_leave(&self) -> bool {
         self.has_to_leave.load(Relaxed)
     }
 
     /// Since when it waits for its next request, unless it was asked to leave already. From any
     /// thread.
-    pub(super) fn idle_since(&self) -> Option<Instant> {
+    pub(crate) fn idle_since(&self) -> Option<Instant> {
         let since = Duration::from_millis(self.since_ms.load(Relaxed));
         (self.is_idle() && !self.has_to_leave()).then(|| self.began + since)
     }
 
     /// Whether nobody has anything to do but to wait for the next request.
-    pub(super) fn is_idle(&self) -> bool {
+    pub(crate) fn is_idle(&self) -> bool {
         self.wait() == Wait::Request && !self.is_answering()
     }
 
     /// The service is given a request; its number, from 1 on.
-    pub(super) fn request_came(&self) -> u64 {
+    pub(crate) fn request_came(&self) -> u64 {
         let number = self.requests.load(Relaxed) + 1;
         self.requests.store(number, Relaxed);
         number
     }
 
     /// The answer to a request is made to its end.
-    pub(super) fn answered(&self) {
+    pub(crate) fn answered(&self) {
         self.answered.store(self.answered.load(Relaxed) + 1, Relaxed);
         self.wait.store(Wait::Nothing as u8, Relaxed);
     }
 
     /// Whether an answer is being made.
-    pub(super) fn is_answering(&self) -> bool {
+    pub(crate) fn is_answering(&self) -> bool {
         self.requests.load(Relaxed) > self.answered.load(Relaxed)
     }
 
     /// The status to refuse this request with, if it is refused.
-    pub(super) fn refusal_of(&self, number: u64) -> Option<u16> {
+    pub(crate) fn refusal_of(&self, number: u64) -> Option<u16> {
         let refusal = self.refusal.load(Relaxed);
         (refusal != 0 && number == self.heads.load(Relaxed)).then_some(refusal)
     }
 
     /// Whether the connection ends with this request.
-    pub(super) fn is_last(&self, number: u64) -> bool {
+    pub(crate) fn is_last(&self, number: u64) -> bool {
         self.is_last.load(Relaxed) && number == self.heads.load(Relaxed)
     }
 
     /// Who is too slow; or when to look again.
     /// `idle_limit`: what now holds of that.
-    pub(super) fn look(
+    pub(crate) fn look(
         &self,
         limits: &HttpConfig,
         idle_limit: Duration,
@@ -261,7 +261,7 @@ impl Watch {
     }
 
     #[cfg(test)]
-    pub(super) fn idle_from_the_beginning(&self) {
+    pub(crate) fn idle_from_the_beginning(&self) {
         self.wait.store(Wait::Request as u8, Relaxed);
         self.since_ms.store(0, Relaxed);
     }

@@ -13,9 +13,9 @@ use simurgh_core::{KeptView, Phase, Position, TICK, TopicId, TopicView, Wire, na
 use simurgh_proto::ws::CloseCode;
 use simurgh_reactor::{Key, Next};
 
-use super::ask::{Answer, MembersHere, Peer, ShardQuery, Surveyed, TopicCount};
-use super::view::{ConnectionOrder, ConnectionRow, Kept, TopicOrder};
-use crate::shard::{Io, Shard};
+use super::{Io, Shard};
+use crate::mail::survey::{Answer, MembersHere, Peer, ShardQuery, Surveyed, TopicCount};
+use crate::view::{ConnectionOrder, ConnectionRow, Kept, TopicOrder};
 
 /// Longest slice of a walk, and the time between two.
 const SLICE: Duration = Duration::from_micros(100);

@@ -1,12 +1,22 @@
 //! The mail that other threads send to a shard.
 
-use simurgh_core::{ChannelId, Received, ToChannel};
+use simurgh_core::{ChannelId, NETWORK, Received, ToChannel};
 use simurgh_reactor::Key;
 use simurgh_socket::{Connect, OffShard};
 
-use crate::driver::DriverCommand;
-use crate::longpoll::PollCommand;
-use crate::observe::ShardQuery;
+pub(crate) mod driver;
+pub(crate) mod driver_event;
+pub(crate) mod poll;
+pub(crate) mod survey;
+
+pub(crate) use driver::Answer;
+use driver::DriverCommand;
+pub(crate) use poll::Opener;
+use poll::PollCommand;
+use survey::ShardQuery;
+
+/// What the record of a long-poll session says of its transport.
+pub(crate) const POLLED: u8 = NETWORK - 1;
 
 /// Mail for a shard.
 pub(crate) enum Mail {

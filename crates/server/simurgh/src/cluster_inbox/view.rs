@@ -101,7 +101,7 @@ impl View {
     }
 
     /// Before anything is known.
-    pub(super) fn new(since: Instant) -> Self {
+    pub(crate) fn new(since: Instant) -> Self {
         Self {
             state: LinkState::Away,
             since,
@@ -130,7 +130,7 @@ impl View {
     }
 
     /// What a node is told at its start.
-    pub(super) fn know(&mut self, config: &ClusterConfig) {
+    pub(crate) fn know(&mut self, config: &ClusterConfig) {
         self.name = config.name.to_string();
         self.version = config.version.to_string();
         self.exact_max = config.interests.exact_max;
@@ -138,7 +138,7 @@ impl View {
     }
 
     /// Looks at a cluster; `made` is when its clock showed nothing.
-    pub(super) fn look<A: Adapter>(&mut self, cluster: &Cluster<A>, made: Instant) {
+    pub(crate) fn look<A: Adapter>(&mut self, cluster: &Cluster<A>, made: Instant) {
         let (state, since_ns) = cluster.state();
         self.state = state;
         self.since = made + Duration::from_nanos(since_ns);

@@ -13,7 +13,7 @@ use simurgh_proto::ws::handshake::{self, Framing, Request};
 use simurgh_reactor::Key;
 use simurgh_socket::{Connect, ConnectInfo, ConnectKind, Transport, UserSocket};
 
-use crate::http::is_reserved;
+use crate::connections::is_reserved;
 use crate::peer_limits::TooMany;
 use crate::proxies::{is_trusted, origin_is_allowed, real_peer};
 use crate::server::Server;

@@ -2,36 +2,16 @@
 
 use std::time::Duration;
 
-use serde::Serialize;
+use simurgh_core::BroadcastError;
 use simurgh_proto::message::{Payload, events};
 
-use crate::BroadcastError;
-use crate::pubsub::PubSub;
+use super::PubSub;
+use crate::cluster_inbox::Disconnected;
 
 /// How long a disconnect is asked for before it is known who has not confirmed it.
 pub const DISCONNECT_TIMEOUT: Duration = Duration::from_secs(60);
 /// The thread that asks has a little longer.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(62);
-
-/// A node, as others know it.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-pub struct NodeName {
-    /// Of this start of the node: 11 characters.
-    pub id: String,
-    /// What outlives it; empty, if it is not known any more.
-    pub name: String,
-}
-
-/// What has become of a disconnect on the other nodes.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Disconnected {
-    /// Nodes that have closed all sockets with that id.
-    pub confirmed: Vec<NodeName>,
-    /// Nodes that have not said so within [`DISCONNECT_TIMEOUT`], or were not heard any more: they
-    /// may still serve one. Have the client refused where its token is checked, and ask again when
-    /// the node is back.
-    pub missing: Vec<NodeName>,
-}
 
 /// Why it is not known what has become of a disconnect. Sockets on this node were closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]

@@ -3,11 +3,10 @@
 use std::fmt;
 use std::sync::Arc;
 
+use simurgh_core::Broadcast;
 use simurgh_proto::message::{Message, Payload, Ref, events};
 use simurgh_proto::serializer::ServerMessage;
 use simurgh_reactor::Key;
-
-use crate::Broadcast;
 
 /// Names a driven socket of one server, for as long as it is open; never used again afterwards.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -102,7 +101,7 @@ impl Received {
         Self(Content::Own(Box::new((topic.into(), event.into(), payload))))
     }
 
-    pub(super) fn shared(broadcast: &Arc<Broadcast>) -> Self {
+    pub(crate) fn shared(broadcast: &Arc<Broadcast>) -> Self {
         Self(Content::Shared(Arc::clone(broadcast)))
     }
 
@@ -224,4 +223,32 @@ impl MessageRef {
         let digits = text.raw().strip_prefix('"')?.strip_suffix('"')?;
         digits.parse().ok().map(Self)
     }
+}
+
+/// Why something could not be asked of a socket.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum DriverError {
+    /// The connection was refused, with an HTTP status; by the user socket, the application, or for
+    /// want of place.
+    #[error("the connection was refused with {status}{}", after_colon(body))]
+    Refused {
+        /// The status: 403 by custom, 404 where nothing is mounted.
+        status: u16,
+        /// What the application said beside it.
+        body: String,
+    },
+    /// Too many bytes are under way in a shard; try again later.
+    #[error("too many bytes are under way, try again later")]
+    Congested,
+    /// The server has ended.
+    #[error("the server has ended")]
+    Ended,
+    /// What was waited for did not come in time.
+    #[error("what was waited for did not come in time")]
+    TimedOut,
+}
+
+fn after_colon(body: &str) -> String {
+    if body.is_empty() { String::new() } else { format!(": {}", body.trim_end()) }
 }

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use simurgh_cluster::{DURATION_BOUNDS_NS, Durations, Kind, LinkState};
 
-use super::view::{KeptView, View};
+use crate::cluster_inbox::{KeptView, View};
 
 /// One family of metrics.
 struct Family {

@@ -12,10 +12,11 @@ use simurgh_reactor::{Key, Next};
 use simurgh_socket::{Connect, ConnectKind, Transport};
 use tokio::sync::oneshot;
 
-use super::{
-    Batch, Delivery, Line, Messages, Nonce, Opening, POLLED, PollAnswer, PollCommand, Post,
+use super::{Conn, Io, Requester, Shard};
+use crate::mail::POLLED;
+use crate::mail::poll::{
+    Batch, Delivery, Line, Messages, Nonce, Opener, Opening, PollAnswer, PollCommand, Post,
 };
-use crate::shard::{Conn, Io, Requester, Shard};
 
 /// Longest slice of answers to polls that wait.
 const SLICE: Duration = Duration::from_micros(400);
@@ -57,20 +58,6 @@ struct Session {
     poll: Option<oneshot::Sender<Delivery>>,
     /// What is not handled yet, because a join is being decided or a publisher is held back.
     posts: VecDeque<Post>,
-}
-
-/// Waits for a session to be opened.
-pub(crate) struct Opener {
-    pub(super) nonce: Nonce,
-    /// Receives its key, or the HTTP status of the refusal.
-    pub(super) answer: oneshot::Sender<Result<Key, u16>>,
-}
-
-impl Opener {
-    pub(crate) fn refuse(self, status: u16) {
-        // Who asked may have gone.
-        let _ = self.answer.send(Err(status));
-    }
 }
 
 impl Session {
