@@ -2,7 +2,7 @@
 
 use chat::{ANNOUNCE_JOINS_UP_TO, user_socket};
 use simurgh::json;
-use simurgh::testing::*;
+use simurgh_testing::*;
 
 #[test]
 fn all_members_hear_who_enters_and_the_newcomer_too() {

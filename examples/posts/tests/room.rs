@@ -5,7 +5,7 @@ use std::fs;
 
 use posts::{Db, user_socket};
 use simurgh::json;
-use simurgh::testing::*;
+use simurgh_testing::*;
 use tempfile::TempDir;
 
 fn start() -> (TestServer, TempDir) {

@@ -55,7 +55,11 @@ const ARROWS: &[(&str, &[&str])] = &[
             "simurgh-sim-kit",
         ],
     ),
-    // Tokens by a feature of the library alone.
+    // Tokens by a feature alone.
+    (
+        "simurgh-socket",
+        &["simurgh-channel", "simurgh-history", "simurgh-proto", "simurgh-text", "simurgh-token"],
+    ),
     (
         "simurgh",
         &[
@@ -65,10 +69,10 @@ const ARROWS: &[(&str, &[&str])] = &[
             "simurgh-presence",
             "simurgh-proto",
             "simurgh-reactor",
-            "simurgh-text",
-            "simurgh-token",
+            "simurgh-socket",
         ],
     ),
+    ("simurgh-testing", &["simurgh", "simurgh-channel", "simurgh-proto"]),
     // The load generator, in the order of its data's way.
     ("simurgh-load-client", &["simurgh-proto", "simurgh-reactor"]),
     ("simurgh-load-scenario", &["simurgh-load-client", "simurgh-proto", "simurgh-text"]),

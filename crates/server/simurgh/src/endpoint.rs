@@ -2,26 +2,30 @@
 
 use std::fmt;
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, OnceLock};
 use std::time::{Instant, SystemTime};
 
 use ring::hmac;
+use simurgh_core::metrics::ShardMetrics;
 use simurgh_core::{DRAIN_GRACE, FanoutPermits};
 use simurgh_proto::message::Payload;
 use simurgh_reactor as reactor;
+use simurgh_socket::UserSocket;
 
 use crate::BroadcastError;
+use crate::callback_watch::CallbackWatch;
 use crate::cluster;
+use crate::cluster_inbox::{ClusterInbox, Service};
 use crate::config::{Config, cores};
+use crate::connections::HttpConnections;
 use crate::error::Error;
-use crate::history::HistoryQuery;
-use crate::http::{self, HttpConnections};
-use crate::longpoll::LongPolls;
+use crate::handle::Handle;
+use crate::http;
+use crate::longpoll::{self, LongPolls, Signer};
 use crate::mail::Mail;
 use crate::member_counts::MemberCounts;
-use crate::metrics::ShardMetrics;
-use crate::observe::Observer;
+use crate::observe::{self, Observer};
 use crate::peer_limits::PeerLimits;
 use crate::presence::Presence;
 use crate::pubsub::PubSub;
@@ -30,8 +34,7 @@ use crate::secret;
 use crate::server::{ConnectionLimit, Server};
 use crate::shard::{Shard, USER_SOCKETS_MAX};
 use crate::signals::Signals;
-use crate::socket::UserSocket;
-use crate::watchdog::{self, Watch, Watchdog};
+use crate::watchdog::{self, Watchdog};
 
 /// Descriptors of the process's own table that are not for HTTP connections: wakers, hand-offs,
 /// files that are served.
@@ -51,6 +54,9 @@ pub struct Endpoint {
     is_saved: bool,
     /// None on a single node.
     cluster: Option<cluster::Started>,
+    /// What is served knows these for as long as they are here.
+    _longpolls: Arc<LongPolls>,
+    _observer: Arc<Observer>,
 }
 
 /// What is done once a server listens.
@@ -168,7 +174,7 @@ impl Endpoint {
             self.shards.push(shard);
         }
         let stats = self.shards.iter().map(|shard| Arc::clone(shard.stats())).collect();
-        let _ = self.server.observer.stats.set(stats);
+        let _ = self.server.stats.set(stats);
         Ok(())
     }
 
@@ -219,84 +225,6 @@ impl fmt::Debug for Endpoint {
     }
 }
 
-/// Reaches a running server from any thread.
-#[derive(Clone)]
-pub struct Handle(pub(crate) Arc<Server>);
-
-impl Handle {
-    /// As [`Endpoint::pubsub`].
-    pub fn pubsub(&self) -> PubSub {
-        PubSub::new(Arc::clone(&self.0))
-    }
-
-    /// As [`Endpoint::presence`].
-    pub fn presence(&self) -> Presence {
-        Presence::new(Arc::clone(&self.0))
-    }
-
-    /// As [`PubSub::history`].
-    pub fn history(&self, topic: impl Into<Box<str>>) -> HistoryQuery {
-        self.pubsub().history(topic)
-    }
-
-    /// The counters of each shard, to be read at any time.
-    pub fn metrics(&self) -> &[Arc<ShardMetrics>] {
-        &self.0.metrics
-    }
-
-    /// Asks every shard for a sign of life; [`silent_shard`](Self::silent_shard) says, some time
-    /// later, who has not given it. For watchdogs: a shard that is held by a callback gives none.
-    pub fn ask_pulse(&self) -> Pulse {
-        self.all(|| Mail::Pulse);
-        Pulse(self.0.mailboxes.iter().map(reactor::Mailbox::posted).collect())
-    }
-
-    /// A shard that has taken none of its mail since it was asked, if there is one; those that
-    /// ended in a drain are not meant.
-    pub fn silent_shard(&self, asked: &Pulse) -> Option<usize> {
-        let stats = self.0.observer.stats.get()?;
-        let answers = stats.iter().zip(&self.0.ended).zip(&asked.0);
-        answers.enumerate().find_map(|(shard, ((stats, ended), posted))| {
-            let is_silent = stats.read().mails < *posted && !ended.load(Relaxed);
-            is_silent.then_some(shard)
-        })
-    }
-
-    /// Begins a drain and returns; [`Endpoint::wait`] sees its end.
-    pub fn drain(&self) {
-        self.0.drain_began.get_or_init(Instant::now);
-        self.0.http_connections.drain();
-        self.0.admin_connections.drain();
-        if let Some(cluster) = &self.0.cluster {
-            cluster.drain();
-        }
-        self.all(|| Mail::Core(simurgh_core::Mail::Drain(self.0.config.drain_time)));
-    }
-
-    /// Ends the server at once.
-    pub fn stop(&self) {
-        self.0.http_connections.end();
-        self.0.admin_connections.end();
-        self.all(|| Mail::Stop);
-    }
-
-    fn all(&self, mail: impl Fn() -> Mail) {
-        for shard in 0..self.0.mailboxes.len() {
-            self.0.post_to(shard as u16, mail());
-        }
-    }
-}
-
-/// What [`Handle::ask_pulse`] has asked.
-#[derive(Debug)]
-pub struct Pulse(Vec<u64>);
-
-impl fmt::Debug for Handle {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Handle")
-    }
-}
-
 impl Builder {
     /// Adds a user socket. Where several match a path, the first does.
     pub fn socket(mut self, user_socket: UserSocket) -> Self {
@@ -338,7 +266,9 @@ impl Builder {
         self
     }
 
-    pub(crate) fn user_sockets(&self) -> &[UserSocket] {
+    /// The user sockets so far.
+    #[doc(hidden)]
+    pub fn user_sockets(&self) -> &[UserSocket] {
         &self.user_sockets
     }
 
@@ -380,19 +310,27 @@ impl Builder {
             config.node_name = cluster.name().to_owned();
         }
         let secret = config.secret_key_base.as_deref();
-        let longpolls = LongPolls::new(secret).map_err(Error::Prepare)?;
+        let signer = Signer::new(secret).map_err(Error::Prepare)?;
         if let (Some(_), Some(path)) = (&cluster, &config.history_save) {
             return Err(Error::HistorySaveInCluster(path.clone()));
         }
         let prepared = cluster.map(|it| cluster::prepare(it, &user_sockets, secret)).transpose()?;
-        let inbox = prepared.as_ref().map(|it| Arc::new(it.inbox()));
+        let inbox = prepared.as_ref().map(|_| Arc::new(ClusterInbox::new()));
         if let Some(inbox) = &inbox {
-            user_sockets.iter_mut().for_each(|user_socket| user_socket.join_cluster(inbox));
+            for user_socket in &mut user_sockets {
+                let inbox = Arc::clone(inbox);
+                user_socket.join_cluster(move |topic| {
+                    let inbox = Arc::clone(&inbox);
+                    async move { inbox.await_topic(topic).await }
+                });
+            }
         }
         let history_key = secret::key(secret, b"simurgh history");
-        let keys = (longpolls, history_key.map_err(Error::Prepare)?);
+        let keys = (signer.node, history_key.map_err(Error::Prepare)?);
         let server =
             Arc::new(make_server(config, user_sockets, keys, inbox, set.mailboxes().to_vec()));
+        let longpolls = Arc::new(LongPolls::new(Arc::clone(&server), signer));
+        let observer = Arc::new(Observer::new(Arc::clone(&server)));
         let watchdog = watchdog::start(&server).map_err(Error::Prepare)?;
         let runtime = http::runtime().map_err(Error::Prepare)?;
         let is_listening = !server.config.listen.is_empty();
@@ -409,20 +347,28 @@ impl Builder {
             http: None,
             is_saved: false,
             cluster: None,
+            _longpolls: Arc::clone(&longpolls),
+            _observer: Arc::clone(&observer),
             _watchdog: watchdog,
         };
         if let Some(path) = &server.config.history_save {
             server.saved.read(path, server.config.shards);
         }
-        endpoint.cluster = prepared.map(|it| it.start(&server)).transpose()?;
+        endpoint.cluster =
+            prepared.map(|it| it.start(&server, services(&longpolls, &observer))).transpose()?;
         endpoint.spawn_shards(&mut set)?;
         // Without an address there are no pages, and no observer.
         let is_served = is_listening || server.config.admin_listen.is_some();
         if let Some(runtime) = endpoint.runtime.as_ref().filter(|_| is_served) {
             let hand_offs = set.take_hand_off_ends();
-            let (threads, admin_address) =
-                http::serve(runtime, http_threads, &server, router, hand_offs)
-                    .map_err(|error| Error::Admin(server.config.admin_listen, error))?;
+            let (threads, admin_address) = http::serve(
+                runtime,
+                http_threads,
+                (&server, &longpolls, &observer),
+                router,
+                hand_offs,
+            )
+            .map_err(|error| Error::Admin(server.config.admin_listen, error))?;
             endpoint.http = Some(threads);
             endpoint.admin_address = admin_address;
         }
@@ -471,31 +417,30 @@ impl fmt::Debug for Builder {
 fn make_server(
     config: Config,
     user_sockets: Vec<UserSocket>,
-    (longpolls, history_key): (LongPolls, hmac::Key),
-    cluster: Option<Arc<cluster::ClusterInbox>>,
+    (id, history_key): (u64, hmac::Key),
+    cluster: Option<Arc<ClusterInbox>>,
     mailboxes: Vec<reactor::Mailbox<Mail>>,
 ) -> Server {
     let shards = mailboxes.len();
     let reserved = config.http.connections_reserved;
     Server {
-        id: longpolls.signer.node,
+        id,
         origin_policy: config.origin_policy(),
         member_counts: MemberCounts::new(
             user_sockets.iter().any(|user_socket| user_socket.channels.count_members),
         ),
         metrics: (0..shards).map(|_| Arc::new(ShardMetrics::default())).collect(),
-        watches: (0..shards).map(|_| Watch::default()).collect(),
+        watches: (0..shards).map(|_| CallbackWatch::default()).collect(),
         ended: (0..shards).map(|_| AtomicBool::new(false)).collect(),
         permits: FanoutPermits::new(shards, cores()),
         connection_limit: ConnectionLimit::new(config.max_connections),
         peer_limits: PeerLimits::new(&config),
         http_connections: Arc::new(HttpConnections::new(config.http.connections_max, reserved)),
         admin_connections: Arc::new(HttpConnections::new(reserved, 0)),
-        longpolls,
         history_key,
         saved: Saved::default(),
         drain_began: OnceLock::new(),
-        observer: Observer::new(),
+        stats: OnceLock::new(),
         cluster,
         readers: tokio::sync::Semaphore::new(cores()),
         runtime: OnceLock::new(),
@@ -520,4 +465,18 @@ fn reactor_config(config: &Config, index: usize) -> reactor::Config {
     reactor.linger = config.close_timeout;
     reactor.core = config.pin_shards.then_some(index % cores());
     reactor
+}
+
+/// What this node answers others.
+fn services(longpolls: &Arc<LongPolls>, observer: &Arc<Observer>) -> cluster::Serve {
+    let (longpolls, observer) = (Arc::clone(longpolls), Arc::clone(observer));
+    Arc::new(move |service, body, left| {
+        let (longpolls, observer) = (Arc::clone(&longpolls), Arc::clone(&observer));
+        Box::pin(async move {
+            match service {
+                Service::LongPoll => longpoll::elsewhere::serve(&longpolls, &body, left).await,
+                Service::Look => observe::serve(&observer, &body).await,
+            }
+        })
+    })
 }

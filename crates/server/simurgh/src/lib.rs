@@ -52,50 +52,46 @@
 //! - `token`: the module `token`, with sockets that are let in by `Phoenix.Token` or JSON Web
 //!   Token, and closed when that expires. Brings `ring`.
 
-pub mod asynchronous;
+mod access;
+mod callback_watch;
 pub mod cluster;
+mod cluster_inbox;
 mod config;
-pub mod declared;
+mod connections;
 pub mod driver;
 mod endpoint;
 mod error;
+mod handle;
 pub mod history;
 pub mod http;
-mod ids;
 mod longpoll;
 mod mail;
 mod member_counts;
 pub mod metrics;
 pub mod observe;
-mod panics;
 mod peer_limits;
 mod presence;
+mod proxies;
 pub mod pubsub;
+mod remote_waker;
 mod saved;
 mod secret;
 mod server;
 mod shard;
 mod signals;
-mod socket;
-pub mod supabase;
-pub mod testing;
-#[cfg(feature = "token")]
-pub mod token;
+mod view;
 mod watchdog;
-mod websocket;
 
-pub use asynchronous::{
-    Async, AsyncChannel, AsyncContext, AsyncHandleInfo, ConnectRequest, IntoJoin, JoinContext,
-    Reject,
-};
 pub use cluster::Cluster;
 pub use config::Config;
-pub use endpoint::{Builder, Endpoint, Handle, Pulse};
+pub use endpoint::{Builder, Endpoint};
 pub use error::Error;
+#[doc(hidden)]
+pub use handle::Activity;
+pub use handle::{Handle, Pulse};
 pub use history::{
     HistoryCursor, HistoryError, HistoryQuery, HistoryTopics, HistoryTopicsQuery, NotKept,
 };
-pub use longpoll::LongPoll;
 pub use presence::{Presence, PresenceListError};
 pub use pubsub::{PubSub, Subscription};
 pub use signals::Signals;
@@ -110,7 +106,16 @@ pub use simurgh_proto::message::{Payload, PayloadError, UserBroadcast};
 pub use simurgh_proto::origin::CheckOrigin;
 pub use simurgh_proto::serializer::Serializer;
 pub use simurgh_proto::ws::{CloseCode, Limits};
-pub use socket::{Connect, ConnectFn, ConnectInfo, Transport, UserSocket};
+pub use simurgh_socket::asynchronous::{
+    Async, AsyncChannel, AsyncContext, AsyncHandleInfo, ConnectRequest, IntoJoin, JoinContext,
+    Reject,
+};
+#[cfg(feature = "token")]
+#[doc(inline)]
+pub use simurgh_socket::token;
+pub use simurgh_socket::{Connect, ConnectFn, ConnectInfo, LongPoll, Transport, UserSocket};
+#[doc(inline)]
+pub use simurgh_socket::{asynchronous, declared, supabase};
 
 /// The document's programs are compiled and run.
 #[cfg(doctest)]

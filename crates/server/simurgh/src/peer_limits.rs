@@ -7,19 +7,13 @@
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher, Hash, RandomState};
-use std::net::{IpAddr, Ipv6Addr};
 use std::num::NonZeroU64;
 use std::sync::{Mutex, PoisonError};
 
-use simurgh_reactor::Key;
-
 use crate::config::Config;
-use crate::shard::Shard;
 
 /// Locks, so that shards seldom wait for each other.
 const STRIPES: usize = 64;
-/// Connections in a page of what they are counted as.
-const PAGE: usize = 1024;
 
 /// Which limit a connection has met.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,8 +34,8 @@ impl TooMany {
 
 /// The counts of all shards.
 pub(crate) struct PeerLimits {
-    addresses: Option<PeerLimit>,
-    users: Option<PeerLimit>,
+    pub(crate) addresses: Option<PeerLimit>,
+    pub(crate) users: Option<PeerLimit>,
 }
 
 impl PeerLimits {
@@ -53,7 +47,7 @@ impl PeerLimits {
     }
 }
 
-struct PeerLimit {
+pub(crate) struct PeerLimit {
     most: u32,
     hasher: RandomState,
     stripes: Box<[Mutex<Counts>]>,
@@ -69,7 +63,7 @@ impl PeerLimit {
     }
 
     /// Counts one more, and returns its key; `None` if the limit is reached.
-    fn count(&self, who: impl Hash) -> Option<NonZeroU64> {
+    pub(crate) fn count(&self, who: impl Hash) -> Option<NonZeroU64> {
         let who = NonZeroU64::new(self.hasher.hash_one(who)).unwrap_or(NonZeroU64::MIN);
         self.with(who, |counts| {
             let count = counts.entry(who).or_default();
@@ -79,7 +73,7 @@ impl PeerLimit {
         })
     }
 
-    fn uncount(&self, who: NonZeroU64) {
+    pub(crate) fn uncount(&self, who: NonZeroU64) {
         self.with(who, |counts| {
             let Some(count) = counts.get_mut(&who) else { return };
             *count = count.saturating_sub(1);
@@ -101,114 +95,6 @@ impl PeerLimit {
             Some(counts) => f(counts),
             // There is one for each remainder.
             None => f(&mut Counts::default()),
-        }
-    }
-}
-
-/// The keys that a connection is counted by.
-#[derive(Debug, Clone, Copy, Default)]
-struct Counted {
-    address: Option<NonZeroU64>,
-    user: Option<NonZeroU64>,
-}
-
-/// The keys of a shard's connections, in pages that are made on first use.
-#[derive(Default)]
-pub(crate) struct CountedPeers {
-    pages: Vec<Option<Box<[Counted]>>>,
-    taken: usize,
-}
-
-impl CountedPeers {
-    /// Changes the keys of a connection.
-    fn change(&mut self, key: Key, change: impl FnOnce(&mut Counted)) {
-        let (page, at) = (key.slot as usize / PAGE, key.slot as usize % PAGE);
-        if self.pages.len() <= page {
-            self.pages.resize_with(page + 1, || None);
-        }
-        let page = self.pages.get_mut(page).map(|page| {
-            page.get_or_insert_with(|| vec![Counted::default(); PAGE].into_boxed_slice())
-        });
-        let Some(counted) = page.and_then(|page| page.get_mut(at)) else { return };
-        let was_empty = counted.is_empty();
-        change(counted);
-        self.taken += usize::from(was_empty && !counted.is_empty());
-    }
-
-    /// Takes the keys of a closed connection.
-    fn take(&mut self, key: Key) -> Counted {
-        let (page, at) = (key.slot as usize / PAGE, key.slot as usize % PAGE);
-        let page = self.pages.get_mut(page).and_then(Option::as_deref_mut);
-        let counted = page.and_then(|page| page.get_mut(at)).map(std::mem::take);
-        let counted = counted.unwrap_or_default();
-        self.taken = self.taken.saturating_sub(usize::from(!counted.is_empty()));
-        if self.taken == 0 {
-            self.pages = Vec::new();
-        }
-        counted
-    }
-}
-
-impl Counted {
-    fn is_empty(&self) -> bool {
-        self.address.is_none() && self.user.is_none()
-    }
-}
-
-impl Shard {
-    /// Counts a connection that wants a socket as one of its address; whether there may be one
-    /// more. What was counted goes with the connection, whatever becomes of it.
-    pub(crate) fn count_address(
-        &mut self,
-        key: Key,
-        address: impl FnOnce() -> IpAddr,
-    ) -> Result<(), TooMany> {
-        let Some(peer_limits) = &self.server.peer_limits.addresses else { return Ok(()) };
-        let Some(who) = peer_limits.count(address_key(address())) else {
-            self.metrics.limited_address_connections.add(1);
-            return Err(TooMany::OfAddress);
-        };
-        self.set_counted(key, |counted| counted.address = Some(who));
-        Ok(())
-    }
-
-    /// The same as one of the user whose id the application's connect gave it.
-    pub(crate) fn count_user(&mut self, key: Key, id: Option<&str>) -> Result<(), TooMany> {
-        let Some((peer_limits, id)) = self.server.peer_limits.users.as_ref().zip(id) else {
-            return Ok(());
-        };
-        let Some(who) = peer_limits.count(id) else {
-            self.metrics.limited_user_connections.add(1);
-            return Err(TooMany::OfUser);
-        };
-        self.set_counted(key, |counted| counted.user = Some(who));
-        Ok(())
-    }
-
-    fn set_counted(&mut self, key: Key, change: impl FnOnce(&mut Counted)) {
-        self.counted_peers.get_or_insert_default().change(key, change);
-    }
-
-    /// A connection has gone.
-    pub(crate) fn uncount_peer(&mut self, key: Key) {
-        let Some(counted_peers) = &mut self.counted_peers else { return };
-        let Counted { address, user } = counted_peers.take(key);
-        let peer_limits = &self.server.peer_limits;
-        for (peer_limits, who) in [(&peer_limits.addresses, address), (&peer_limits.users, user)] {
-            if let Some((peer_limits, who)) = peer_limits.as_ref().zip(who) {
-                peer_limits.uncount(who);
-            }
-        }
-    }
-}
-
-/// What counts as one address: of IPv6 the first 64 bits, all of which one household has.
-fn address_key(address: IpAddr) -> IpAddr {
-    match address.to_canonical() {
-        IpAddr::V4(address) => IpAddr::V4(address),
-        IpAddr::V6(address) => {
-            let network = u128::from(address) >> 64 << 64;
-            IpAddr::V6(Ipv6Addr::from(network))
         }
     }
 }
@@ -259,30 +145,5 @@ mod tests {
         });
         assert_eq!(entered, 50);
         assert_eq!(peer_limits.count("ann"), None);
-    }
-
-    #[test]
-    fn one_household_has_one_address() {
-        let of = |text: &str| address_key(text.parse().unwrap());
-        assert_eq!(of("::ffff:192.0.2.1"), of("192.0.2.1"));
-        assert_ne!(of("192.0.2.2"), of("192.0.2.1"));
-        assert_eq!(of("2001:db8:1:2:3::4"), of("2001:db8:1:2:ffff::"));
-        assert_ne!(of("2001:db8:1:2::"), of("2001:db8:1:3::"));
-    }
-
-    #[test]
-    fn places_go_with_their_connections() {
-        let mut counted_peers = CountedPeers::default();
-        let key = |slot| Key { slot, generation: 7 };
-        let who = NonZeroU64::new(5);
-        for slot in [0, 1, 5_000] {
-            counted_peers.change(key(slot), |counted| counted.address = who);
-            counted_peers.change(key(slot), |counted| counted.user = who);
-        }
-        assert_eq!((counted_peers.pages.len(), counted_peers.taken), (5, 3));
-        let taken = [1, 1, 2, 5_000, 90_000].map(|slot| !counted_peers.take(key(slot)).is_empty());
-        assert_eq!(taken, [true, false, false, true, false]);
-        assert!(!counted_peers.take(key(0)).is_empty());
-        assert_eq!((counted_peers.pages.len(), counted_peers.taken), (0, 0));
     }
 }

@@ -1,17 +1,21 @@
 //! Topics for code outside of channels: a [`PubSub`] hears them and speaks on them, from any
 //! thread.
 
+mod disconnect;
+
 use std::fmt;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
 
+use simurgh_cluster::NodeId;
 use simurgh_core::{Broadcast, BroadcastError, ChannelId, Listener, Node};
 use simurgh_proto::message::{Payload, events};
 use tokio::sync::mpsc::error::TryRecvError;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
-use crate::cluster::NodeId;
+pub use disconnect::{DISCONNECT_TIMEOUT, DisconnectError};
+
 use crate::mail::Mail;
 use crate::server::Server;
 

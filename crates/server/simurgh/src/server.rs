@@ -9,32 +9,28 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use ring::hmac;
+use simurgh_core::metrics::ShardMetrics;
 use simurgh_core::{
     Audience, BroadcastError, Callback, ChannelId, FanoutPermits, JoinDecision, LinkedWork, Node,
     NodeHandle, PresenceCallback, PresenceConfig, ToChannel, Work,
 };
 use simurgh_proto::message::Payload;
 use simurgh_proto::origin::CheckOrigin;
-use simurgh_reactor::{Key, Mailbox};
+use simurgh_reactor::{Key, Mailbox, ReactorStats};
+use simurgh_socket::{OffShard, UserSocket, log_panic};
 use tokio::sync::oneshot;
 use tokio::task::JoinError;
 
-use crate::asynchronous::OffShard;
-use crate::cluster::ClusterInbox;
+use crate::callback_watch::CallbackWatch;
+use crate::cluster_inbox::ClusterInbox;
 use crate::config::Config;
-use crate::http::HttpConnections;
-use crate::longpoll::LongPolls;
+use crate::connections::HttpConnections;
 use crate::mail::Mail;
 use crate::member_counts::MemberCounts;
-use crate::metrics::ShardMetrics;
-use crate::observe::Observer;
-use crate::panics;
 use crate::peer_limits::PeerLimits;
 use crate::saved::Saved;
-use crate::socket::UserSocket;
-use crate::watchdog::Watch;
 
-/// The inside of [`PubSub`](crate::PubSub) and of all other handles. Only counters change after the
+/// What all handles lead to. Only counters change after the
 /// start.
 pub(crate) struct Server {
     /// Differs for each start.
@@ -57,11 +53,11 @@ pub(crate) struct Server {
     /// Plain HTTP connections, and those to the admin address.
     pub(crate) http_connections: Arc<HttpConnections>,
     pub(crate) admin_connections: Arc<HttpConnections>,
-    pub(crate) longpolls: LongPolls,
     /// When a drain began.
     pub(crate) drain_began: OnceLock<Instant>,
-    pub(crate) watches: Vec<Watch>,
-    pub(crate) observer: Observer,
+    pub(crate) watches: Vec<CallbackWatch>,
+    /// Counters of the event loops; there once the shards have started.
+    pub(crate) stats: OnceLock<Vec<Arc<ReactorStats>>>,
     /// The way to the cluster's thread; none on a single node.
     pub(crate) cluster: Option<Arc<ClusterInbox>>,
     /// Long messages that are read off the shards at once.
@@ -107,7 +103,7 @@ impl Server {
             };
             let panicked = |error: JoinError| {
                 if let Ok(panic) = error.try_into_panic() {
-                    panics::tell("", at, panic);
+                    log_panic("", at, panic);
                 }
             };
             mailbox.post_anyway(decided(result.map_err(panicked).ok()));
@@ -278,7 +274,7 @@ impl Node for Server {
     }
 
     fn leave_callback(&self, shard: usize) -> Duration {
-        self.watches.get(shard).map_or(Duration::ZERO, Watch::leave)
+        self.watches.get(shard).map_or(Duration::ZERO, CallbackWatch::leave)
     }
 
     fn member_joined(&self, topic: &str) {

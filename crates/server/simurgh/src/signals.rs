@@ -4,8 +4,9 @@
 //! whatever thread the system picks and wakes its program by writing to a descriptor; on a shard,
 //! whose descriptor table is its own, that number may be a client's socket.
 
-use crate::endpoint::Handle;
 use nix::sys::signal::{SigSet, Signal};
+
+use crate::handle::Handle;
 
 /// The signals that end a server, blocked in the threads that exist and those to come.
 #[derive(Debug)]

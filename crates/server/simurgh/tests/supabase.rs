@@ -4,8 +4,8 @@
 use serde_json::json;
 use simurgh::driver::Options;
 use simurgh::supabase::Settings;
-use simurgh::testing::{TestServer, assert_closed, assert_push, assert_reply};
 use simurgh::{Channel, Context, Join, Outcome, Payload, Serializer, UserBroadcast, UserSocket};
+use simurgh_testing::{TestServer, assert_closed, assert_push, assert_reply};
 
 /// A channel of Phoenix that passes on whatever it gets.
 struct Echo;

@@ -6,11 +6,11 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use simurgh::UserSocket;
 use simurgh::supabase::Settings;
-use simurgh::testing::{
-    TestChannel, TestServer, TestSocket, assert_closed, assert_push, assert_reply, refute_push,
-};
 use simurgh::token::jwt::SigningKey;
 use simurgh::token::{JwtSettings, KeySource, OnExpiry, Signer, TokenPolicy};
+use simurgh_testing::{
+    TestChannel, TestServer, TestSocket, assert_closed, assert_push, assert_reply, refute_push,
+};
 
 const SECRET: &[u8] = b"a secret of thirty-two bytes or more";
 const NOW: u64 = 1_700_000_000;

@@ -4,6 +4,7 @@ use std::error::Error;
 
 use simurgh::driver::Driver;
 use simurgh::{Endpoint, Payload, json};
+use simurgh_testing::{TestServer, assert_push, assert_reply};
 
 #[test]
 fn who_is_in_the_room_hears_what_is_said() -> Result<(), Box<dyn Error>> {
@@ -32,4 +33,14 @@ fn not_everybody_gets_into_every_room() -> Result<(), Box<dyn Error>> {
     let joined = driver.join(socket, "rooms:private", json!({}))?;
     assert_eq!(driver.reply(joined)?.response, json!({"reason": "unauthorized"}).into());
     Ok(())
+}
+
+#[test]
+fn the_same_with_the_assertions_of_tests() {
+    let server = TestServer::start(rooms::user_socket());
+    let (ada, bob) = (server.connect(()), server.connect(()));
+    let room = ada.join("rooms:lobby", json!({}));
+    bob.join("rooms:lobby", json!({}));
+    assert_reply!(room.push("new:msg", json!({"body": "hello"})), "ok", {"said": 1});
+    assert_push!(bob, "new:msg", {"body": "hello"});
 }

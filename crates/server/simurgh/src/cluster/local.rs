@@ -10,12 +10,14 @@ use simurgh_core::{Broadcast, ChannelId, FromEngine, Mail, Node, Posted, Presenc
 use simurgh_presence::{FromPeers, Owner};
 use simurgh_proto::message::{Payload, events};
 
-use super::calls::Served;
+use super::served::{Serve, Served};
 use crate::server::Server;
 
 /// The shards of this node, as the cluster's thread reaches them.
 pub(super) struct Shard {
     pub(super) server: Arc<Server>,
+    /// What services here answer.
+    pub(super) serve: Serve,
     /// Broadcasts that a shard was not given, because too much was under way there.
     pub(super) dropped: u64,
     /// Broadcasts to be kept that members here alone have heard, for want of a link.
@@ -63,7 +65,7 @@ impl LocalNode for Shard {
     }
 
     fn called(&mut self, by: NodeId, number: u64, service: u16, body: Vec<u8>) {
-        self.served.begin(&self.server, (by, number), service, body);
+        self.served.begin(&self.server, &self.serve, (by, number), service, body);
     }
 
     fn hung_up(&mut self, by: NodeId, number: u64) {

@@ -4,33 +4,26 @@
 //! ([`simurgh_cluster::Cluster`]) and the adapter to the engine. Shards and applications speak to
 //! it by its `ClusterInbox`, which never waits; it speaks to shards by their mailboxes.
 
-mod calls;
-mod disconnected;
-mod inbox;
 mod local;
-mod metrics;
 mod run;
-mod view;
+mod served;
 
 use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 pub use simurgh_cluster::{Adapter, ClusterConfig, Prefix, PrefixError};
-pub(crate) use simurgh_cluster::{Answer, LinkState, NodeId};
-use simurgh_cluster::{NAME_BYTES_MAX, SETTINGS_MAX};
+use simurgh_cluster::{LinkState, NAME_BYTES_MAX, SETTINGS_MAX};
+use simurgh_socket::UserSocket;
 use tokio::runtime::{Builder, Handle, Runtime};
 
-pub(crate) use self::calls::{Calling, Service};
-pub use self::disconnected::{DISCONNECT_TIMEOUT, DisconnectError, Disconnected, NodeName};
-pub(crate) use self::inbox::ClusterInbox;
-pub(crate) use self::metrics::render;
 pub(crate) use self::run::Started;
-pub(crate) use self::view::{NodeView, View};
+pub(crate) use self::served::Serve;
+pub use crate::cluster_inbox::{Disconnected, NodeName};
 use crate::error::Error;
+pub use crate::pubsub::{DISCONNECT_TIMEOUT, DisconnectError};
 use crate::secret;
 use crate::server::Server;
-use crate::socket::UserSocket;
 
 /// Workers of the cluster's runtime. One: the adapter reads and writes when it is asked for
 /// events, and memory that is always of one thread is found again. With two a publish took three
@@ -149,6 +142,7 @@ pub(crate) fn prepare(
         cluster.config.history.get_or_insert_default();
     }
     let settings = user_sockets.iter().flat_map(UserSocket::settings);
+    let settings = settings.map(|(pattern, text)| (pattern, secret::hash(&text)));
     let secret = (Box::from(SECRET), secret.map_or(0, secret::hash));
     let fits = |it: &(Box<str>, u64)| it.0.len() <= NAME_BYTES_MAX;
     let settings = [secret].into_iter().chain(settings).filter(fits);
@@ -163,19 +157,14 @@ pub(crate) fn prepare(
 }
 
 impl Prepared {
-    /// By which it is spoken to.
-    pub(crate) fn inbox(&self) -> ClusterInbox {
-        ClusterInbox::new()
-    }
-
     /// Begins: the node connects, and hears what its shards say from now on. Waits for the link if
     /// it is required.
     ///
     /// # Errors
     /// There was none in time.
-    pub(crate) fn start(self, server: &Arc<Server>) -> Result<Started, Error> {
+    pub(crate) fn start(self, server: &Arc<Server>, serve: Serve) -> Result<Started, Error> {
         let required = self.cluster.required;
-        let started = run::start(self, server);
+        let started = run::start(self, server, serve);
         let (Some(within), Some(inbox)) = (required, &server.cluster) else { return Ok(started) };
         let began = Instant::now();
         while inbox.view().state == LinkState::Away {
@@ -199,21 +188,6 @@ mod tests {
         let refuse =
             |_: &mut crate::Context<'_>, _: crate::Payload<'_>| Join::error(crate::Payload::NULL);
         UserSocket::new("/socket").channel("room:*", refuse)
-    }
-
-    #[test]
-    fn what_nodes_must_have_alike_is_told_by_pattern() {
-        let of = |user_socket: UserSocket| user_socket.settings().collect::<Vec<_>>();
-        let usual = of(user_socket());
-        assert_eq!(&*usual[0].0, "/socket/websocket room:*");
-        assert_eq!(of(user_socket().wait_for_interest()), usual, "each node may wait as it likes");
-        let others = [
-            user_socket().history(HistoryRule::default()),
-            user_socket().alike("present".to_owned()),
-        ];
-        for other in others {
-            assert_ne!(of(other), usual);
-        }
     }
 
     #[test]

@@ -17,10 +17,12 @@ use tokio::runtime::Runtime;
 use tokio::sync::oneshot;
 use tokio::time::{Sleep, sleep_until};
 
-use super::calls::{CallReply, Served, Service};
-use super::inbox::{ClusterInbox, DisconnectReply, Mail};
 use super::local::Shard;
-use super::{AdapterSetup, Disconnected, FLUSH_TIMEOUT, NodeName, Prepared};
+use super::served::{Serve, Served};
+use super::{AdapterSetup, FLUSH_TIMEOUT, Prepared};
+use crate::cluster_inbox::{
+    CallReply, ClusterInbox, DisconnectReply, Disconnected, Mail, NodeName, Service,
+};
 use crate::server::Server;
 
 /// Rounds of mail, engine and time in one turn of the task; then other tasks of the runtime have
@@ -49,7 +51,7 @@ impl Started {
     }
 }
 
-pub(super) fn start(prepared: Prepared, server: &Arc<Server>) -> Started {
+pub(super) fn start(prepared: Prepared, server: &Arc<Server>, serve: Serve) -> Started {
     let Prepared { cluster, history, runtime } = prepared;
     let is_local_when_away = cluster.is_local_when_away;
     let (ends, ended) = oneshot::channel();
@@ -61,8 +63,15 @@ pub(super) fn start(prepared: Prepared, server: &Arc<Server>) -> Started {
         let server = Arc::clone(server);
         let (outcomes, answers) = (Vec::new(), Vec::new());
         let (server_of, served) = (Arc::clone(&server), Served::default());
-        let shard =
-            Shard { server: server_of, dropped: 0, local_only: 0, outcomes, served, answers };
+        let shard = Shard {
+            server: server_of,
+            serve,
+            dropped: 0,
+            local_only: 0,
+            outcomes,
+            served,
+            answers,
+        };
         let seed = server.id.rotate_left(17);
         let time = now(&server);
         inbox.view().know(&cluster.config);

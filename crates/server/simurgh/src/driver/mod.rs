@@ -46,8 +46,6 @@
 //! Driven sockets are not closed for being silent: there is no network that could lose them. They
 //! need no descriptor, and no limit but [`Config::max_connections`](crate::Config) counts them.
 
-mod driven;
-mod event;
 mod queue;
 
 use std::collections::VecDeque;
@@ -66,11 +64,12 @@ use simurgh_reactor::Key;
 use crate::endpoint::Endpoint;
 use crate::server::Server;
 
-pub(crate) use driven::Driven;
-pub use event::{Event, MessageRef, Received, Reply, SocketId, What};
-pub use queue::Counts;
-pub(crate) use queue::{
-    Answer, ClientMessage, CommandKind, Connect, DriverCommand, EventQueue, EventSender,
+pub use crate::mail::driver::Counts;
+use crate::mail::driver::{
+    Batch, ClientMessage, CommandKind, Connect, EventQueue, EventSender, OpenBatch,
+};
+pub use crate::mail::driver_event::{
+    DriverError as Error, Event, MessageRef, Received, Reply, SocketId, What,
 };
 
 /// How long [`Driver::reply`] and [`Driver::message`] wait.
@@ -86,9 +85,9 @@ pub struct Driver {
     server: Arc<Server>,
     queue: Arc<EventQueue>,
     options: Options,
-    inbox: Receiver<queue::Batch>,
+    inbox: Receiver<Batch>,
     /// The batch that is being taken.
-    batch: queue::OpenBatch,
+    batch: OpenBatch,
     /// Events that were passed over while another was looked for, and their weight.
     skipped: VecDeque<(Event, usize)>,
     next_ref: u64,
@@ -114,34 +113,6 @@ impl Default for Options {
     }
 }
 
-/// Why something could not be asked of a socket.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum Error {
-    /// The connection was refused, with an HTTP status; by the user socket, the application, or for
-    /// want of place.
-    #[error("the connection was refused with {status}{}", after_colon(body))]
-    Refused {
-        /// The status: 403 by custom, 404 where nothing is mounted.
-        status: u16,
-        /// What the application said beside it.
-        body: String,
-    },
-    /// Too many bytes are under way in a shard; try again later.
-    #[error("too many bytes are under way, try again later")]
-    Congested,
-    /// The server has ended.
-    #[error("the server has ended")]
-    Ended,
-    /// What was waited for did not come in time.
-    #[error("what was waited for did not come in time")]
-    TimedOut,
-}
-
-fn after_colon(body: &str) -> String {
-    if body.is_empty() { String::new() } else { format!(": {}", body.trim_end()) }
-}
-
 impl Driver {
     /// Drives sockets with the default [`Options`]: values, kept until they are taken.
     pub fn start(endpoint: &Endpoint) -> Self {
@@ -165,7 +136,7 @@ impl Driver {
             queue,
             options,
             inbox,
-            batch: queue::OpenBatch::default(),
+            batch: OpenBatch::default(),
             skipped: VecDeque::new(),
             next_ref: 0,
             next_shard: 0,
@@ -329,7 +300,8 @@ impl Driver {
     }
 
     /// As [`settle`](Self::settle), but [`Error::TimedOut`] for a shard that takes longer.
-    pub(crate) fn settle_within(&mut self, time: Duration) -> Result<(), Error> {
+    #[doc(hidden)]
+    pub fn settle_within(&mut self, time: Duration) -> Result<(), Error> {
         let (answer, answers) = channel();
         for shard in 0..self.server.mailboxes.len() as u16 {
             self.ask(shard, CommandKind::Settle(answer.clone()))?;

@@ -11,7 +11,7 @@ use simurgh_core::{Broadcast, Ids, KeptAt, Node};
 use tokio::time::{Instant, timeout_at};
 
 use super::NotKept;
-use crate::http::RemoteWaker;
+use crate::remote_waker::RemoteWaker;
 use crate::server::Server;
 
 /// Longer times are cut to this, which can be added to any instant.

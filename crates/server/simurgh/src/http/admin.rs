@@ -3,29 +3,32 @@
 use std::fmt::Write;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use axum::Router;
 use axum::http::header;
 use axum::routing::get;
 use simurgh_reactor::{Counts, TURN_BUCKETS_NS};
 
-use super::HttpConnections;
-use crate::cluster;
-use crate::metrics::{HISTOGRAM_BOUNDS_NS, ShardMetrics, process};
+use super::cluster_metrics;
+use crate::connections::HttpConnections;
+use crate::longpoll::LongPolls;
+use crate::metrics::{HISTOGRAM_BOUNDS_NS, REACTOR_METRICS, ShardMetrics, process};
 use crate::server::Server;
 
-pub(super) fn router(server: &Arc<Server>) -> Router {
-    let server = Arc::downgrade(server);
+pub(super) fn router(polls: &Arc<LongPolls>) -> Router {
+    let polls = Arc::downgrade(polls);
     Router::new().route(
         "/metrics",
         get(move || {
-            let text = server.upgrade().map(|server| render(&server)).unwrap_or_default();
+            let text = polls.upgrade().map(|polls| render(&polls)).unwrap_or_default();
             async { ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text) }
         }),
     )
 }
 
-fn render(server: &Server) -> String {
+fn render(polls: &LongPolls) -> String {
+    let server = &*polls.server;
     let mut out = String::with_capacity(16 << 10);
     for (name, kind, help, read) in ShardMetrics::ALL {
         if *name == PRESENCES_REMOTE || LABELLED.iter().any(|it| it.part_of(name).is_some()) {
@@ -42,9 +45,9 @@ fn render(server: &Server) -> String {
     reactor(&mut out, server);
     mailboxes(&mut out, server);
     http_connections(&mut out, server);
-    elsewhere(&mut out, server);
+    elsewhere(&mut out, polls);
     if let Some(inbox) = &server.cluster {
-        cluster::render(&mut out, &inbox.view());
+        cluster_metrics::render(&mut out, &inbox.view());
         presence_entries(&mut out, server);
     }
     whole(&mut out, server);
@@ -165,65 +168,6 @@ fn family(out: &mut String, name: &str, kind: &str, help: &str) {
     let _ = writeln!(out, "# HELP {name} {}\n# TYPE {name} {kind}", help.trim());
 }
 
-/// Name, type, help and reader of what the event loops count themselves.
-#[allow(clippy::type_complexity, reason = "a table of names and readers")]
-pub(crate) const REACTOR_METRICS: &[(&str, &str, &str, fn(&Counts) -> f64)] = &[
-    ("connections", "gauge", "TCP connections open now.", |it| it.open as f64),
-    ("local_connections", "gauge", "Driven sockets' connections, without a descriptor.", |it| {
-        it.local as f64
-    }),
-    ("accepted", "counter", "Connections accepted.", |it| it.accepted as f64),
-    ("closed", "counter", "Connections ended.", |it| it.closed as f64),
-    ("handed_off", "counter", "Connections given to the HTTP side.", |it| it.taken as f64),
-    ("handed_back", "counter", "Connections given back for an upgrade.", |it| it.adopted as f64),
-    ("hand_off_refused", "counter", "Hand-offs refused, answered with 503.", |it| {
-        it.hand_off_refused as f64
-    }),
-    ("received_bytes", "counter", "Bytes read.", |it| it.bytes_in as f64),
-    ("sent_bytes", "counter", "Bytes written.", |it| it.bytes_out as f64),
-    ("reads", "counter", "Reads that brought bytes.", |it| it.reads as f64),
-    ("writes", "counter", "Write calls.", |it| it.writes as f64),
-    ("writes_blocked", "counter", "Writes a peer did not take whole.", |it| {
-        it.writes_blocked as f64
-    }),
-    ("queued_bytes", "gauge", "Bytes that wait for slow peers.", |it| it.queued_bytes as f64),
-    (
-        "waiting_bytes",
-        "gauge",
-        "Bytes there for peers who have not taken them, those shared once.",
-        |it| it.waiting_bytes as f64,
-    ),
-    ("slow_stalled", "counter", "Peers cut because what waited for them stood still.", |it| {
-        it.stalled_cut as f64
-    }),
-    ("slow_shed", "counter", "Peers cut because too much waited for all of them.", |it| {
-        it.outbound_shed as f64
-    }),
-    ("lost_seconds", "counter", "Time in which the shard could serve nobody.", |it| {
-        it.lost_ms as f64 / 1e3
-    }),
-    (
-        "accept_pauses",
-        "counter",
-        "Times accepting paused for want of descriptors or memory.",
-        |it| it.accept_pauses as f64,
-    ),
-    ("mails", "counter", "Mails taken from the mailbox.", |it| it.mails as f64),
-    ("shard_turns", "counter", "Turns of the event loop.", |it| it.turns as f64),
-    ("shard_turn_max_seconds", "gauge", "Longest turn so far, waiting excluded.", |it| {
-        it.turn_max_ns as f64 / 1e9
-    }),
-    (
-        "shard_turn_cpu_max_seconds",
-        "gauge",
-        "Longest turn so far by the thread's CPU time.",
-        |it| it.turn_cpu_max_ns as f64 / 1e9,
-    ),
-    ("shard_cpu_seconds", "counter", "CPU time of the shard's thread.", |it| {
-        it.cpu_ns as f64 / 1e9
-    }),
-];
-
 /// The event loops' own figures.
 fn reactor(out: &mut String, server: &Server) {
     let counts = counts(server);
@@ -243,7 +187,7 @@ fn reactor(out: &mut String, server: &Server) {
 }
 
 fn counts(server: &Server) -> Vec<Counts> {
-    let stats = server.observer.stats.get().map(Vec::as_slice).unwrap_or_default();
+    let stats = server.stats.get().map(Vec::as_slice).unwrap_or_default();
     stats.iter().map(|stats| stats.read()).collect()
 }
 
@@ -297,22 +241,22 @@ fn http_connections(out: &mut String, server: &Server) {
 }
 
 /// What of publishing and of long polling no shard knows.
-fn elsewhere(out: &mut String, server: &Server) {
+fn elsewhere(out: &mut String, polls: &LongPolls) {
     let name = "simurgh_publish_unconfirmed_total";
     let help = "Broadcasts from outside of channels of which it was not heard in time that they \
         are kept.";
     family(out, name, "counter", help);
-    let _ = writeln!(out, "{name} {}", server.unconfirmed.load(Relaxed));
+    let _ = writeln!(out, "{name} {}", polls.server.unconfirmed.load(Relaxed));
     let name = "simurgh_longpoll_polls_waiting";
     family(out, name, "gauge", "Long polls that wait for something to be said.");
-    let _ = writeln!(out, "{name} {}", server.longpolls.waiting.load(Relaxed));
+    let _ = writeln!(out, "{name} {}", polls.waiting.load(Relaxed));
     let name = "simurgh_longpoll_refused_total";
     family(out, name, "counter", "Long-poll requests refused before a shard had them.");
-    let _ = writeln!(out, "{name} {}", server.longpolls.refused.load(Relaxed));
+    let _ = writeln!(out, "{name} {}", polls.refused.load(Relaxed));
     let name = "simurgh_longpoll_elsewhere_total";
     let help = "Long-poll requests passed on to the node that has their session.";
     family(out, name, "counter", help);
-    let _ = writeln!(out, "{name} {}", server.longpolls.elsewhere.load(Relaxed));
+    let _ = writeln!(out, "{name} {}", polls.elsewhere.load(Relaxed));
 }
 
 /// What there is one of.
@@ -337,11 +281,16 @@ fn whole(out: &mut String, server: &Server) {
             "process_start_time_seconds",
             "gauge",
             "When the server was started, since 1970.",
-            server.observer.started_unix_s,
+            unix_s(server.made.1),
         ),
     ];
     for (name, kind, help, value) in figures {
         family(out, name, kind, help);
         let _ = writeln!(out, "{name} {value}");
     }
+}
+
+/// Seconds since 1970.
+fn unix_s(time: SystemTime) -> f64 {
+    time.duration_since(UNIX_EPOCH).map_or(0.0, |since| since.as_secs_f64())
 }

@@ -19,14 +19,13 @@ use serde_json::{Value, json};
 use simurgh_core::{Ids, KeptAt, Node, Position, PresenceList};
 use simurgh_proto::message::Payload;
 use simurgh_proto::serializer::json::compact;
+use simurgh_socket::{PayloadShape, UserSocket};
 
-use super::bearer::{Bearer, bearer};
 use super::supabase;
-use crate::declared::PayloadShape;
+use crate::access::{Bearer, bearer};
 use crate::history::{Confirmations, NotKept};
 use crate::presence::Presence;
 use crate::server::Server;
-use crate::socket::UserSocket;
 use crate::{Broadcast, BroadcastError};
 
 /// Largest body, bytes.
@@ -382,7 +381,7 @@ mod tests {
 
     #[test]
     fn topics_of_supabase_channels_need_no_prefix() {
-        let settings = crate::supabase::Settings::default;
+        let settings = simurgh_socket::supabase::Settings::default;
         let room = |_: &mut crate::Context<'_>, _: Payload<'_>| crate::Join::error(json!({}));
         let user_socket = UserSocket::new("/socket").supabase("realtime:*", settings());
         let user_sockets = [user_socket.channel("rooms:*", room)];
@@ -409,13 +408,14 @@ mod tests {
 
     #[test]
     fn payloads_are_what_the_channels_of_a_topic_take() {
-        let specs = serde_json::from_value::<Vec<crate::declared::ChannelSpec>>(json!([
+        let specs = serde_json::from_value::<Vec<simurgh_socket::declared::ChannelSpec>>(json!([
             {"topic": "chat:*"},
             {"topic": "any:*", "payload_shape": "any",
              "event": [{"name": "strict", "payload_shape": "object"}]},
         ]));
-        let defaults = crate::declared::Defaults::default();
-        let declared = crate::declared::user_socket("/socket", &specs.unwrap(), defaults).unwrap();
+        let defaults = simurgh_socket::declared::Defaults::default();
+        let declared =
+            simurgh_socket::declared::user_socket("/socket", &specs.unwrap(), defaults).unwrap();
         let in_rust =
             UserSocket::new("/other").channel("rust", |_, _| crate::Join::error(json!({})));
         let user_sockets = [declared, in_rust];

@@ -26,6 +26,7 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use simurgh_reactor::HandOffEnd;
+use simurgh_socket::LongPoll;
 use tokio::io::unix::AsyncFd;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -34,11 +35,10 @@ use tower_service::Service;
 
 use super::Pages;
 use super::gate::Gate;
-use super::http_connections::{ConnectionSlot, HttpConnections};
-use super::limits::HttpConfig;
 use super::parked::{self, Parked};
-use super::watch::{Overdue, Watch};
-use crate::longpoll::{self, LongPoll, Served};
+use crate::config::HttpConfig;
+use crate::connections::{ConnectionSlot, HttpConnections, Overdue, Watch};
+use crate::longpoll::{self, LongPolls, Served};
 use crate::server::Server;
 
 /// How long, and for how many bytes, a client may go on sending after its answer.
@@ -265,9 +265,9 @@ async fn answer(
         }
         return pending().await;
     }
-    if let Some(polled) = answers.polled_at(&request) {
+    if let Some((polls, polled)) = answers.polled_at(&request) {
         // On the heap: no other request is to be as large.
-        return Ok(Box::pin(answer_poll(&answers, polled, number, request)).await);
+        return Ok(Box::pin(answer_poll(&answers, polls, polled, number, request)).await);
     }
     request.extensions_mut().insert(ConnectInfo(answers.peer));
     let request = request.map(|body| body_of(body, limits));
@@ -289,6 +289,7 @@ async fn answer(
 /// A request of long polling: answered, or never, if its connection is to be parked for it.
 async fn answer_poll(
     answers: &Answers,
+    polls: &Arc<LongPolls>,
     polled: (u8, LongPoll),
     number: u64,
     request: Request<Incoming>,
@@ -296,8 +297,7 @@ async fn answer_poll(
     let watch = &answers.watch;
     let closes = wants_close(request.version(), request.headers());
     let request = request.map(|body| body_of(body, &answers.server.config.http));
-    let mut served =
-        pin!(longpoll::serve(&answers.server, polled, request, answers.peer, write_head));
+    let mut served = pin!(longpoll::serve(polls, polled, request, answers.peer, write_head));
     let served = poll_fn(|context| match watch.is_given_up() {
         true => Poll::Ready(Served::Now(refusal(408))),
         false => served.as_mut().poll(context),
@@ -392,10 +392,9 @@ impl Answers {
     }
 
     /// The user socket that a request polls. Nobody does on the admin address.
-    fn polled_at(&self, request: &Request<Incoming>) -> Option<(u8, LongPoll)> {
-        self.can_go_back
-            .then(|| longpoll::user_socket_at(&self.server, request.uri().path()))
-            .flatten()
+    fn polled_at(&self, request: &Request<Incoming>) -> Option<(&Arc<LongPolls>, (u8, LongPoll))> {
+        let polls = self.pages.polls.as_ref()?;
+        Some((polls, polls.user_socket_at(request.uri().path())?))
     }
 
     fn is_for_a_user_socket(&self, request: &Request<Incoming>) -> bool {

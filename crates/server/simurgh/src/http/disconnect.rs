@@ -12,8 +12,8 @@ use serde::Deserialize;
 use serde_json::json;
 
 use super::api::{is_authorized, unauthorized};
-use crate::cluster::{DisconnectError, Disconnected};
-use crate::pubsub::PubSub;
+use crate::cluster_inbox::Disconnected;
+use crate::pubsub::{DisconnectError, PubSub};
 use crate::server::Server;
 
 pub(super) fn router() -> Router<Arc<Server>> {

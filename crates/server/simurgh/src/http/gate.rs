@@ -22,8 +22,8 @@ use simurgh_proto::ws::handshake::{Framing, Request};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 
-use super::limits::HttpConfig;
-use super::watch::{Wait, Watch};
+use crate::config::HttpConfig;
+use crate::connections::{Wait, Watch};
 
 /// What hyper reads in place of a head that is refused.
 const REFUSED: &[u8] = b"GET / HTTP/1.1\r\nconnection: close\r\n\r\n";

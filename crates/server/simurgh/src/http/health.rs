@@ -9,7 +9,9 @@ use axum::routing::get;
 use axum::{Json, Router};
 use serde::Serialize;
 
-use crate::cluster::{ClusterInbox, LinkState};
+use simurgh_cluster::LinkState;
+
+use crate::cluster_inbox::ClusterInbox;
 use crate::server::Server;
 
 pub(super) fn router(server: &Arc<Server>) -> Router {

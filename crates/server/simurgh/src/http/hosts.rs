@@ -1,44 +1,16 @@
-//! For which hosts the server's own paths answer while it listens on loopback.
-//!
-//! Who listens on loopback alone means this machine. But a page of any site can have a name of its
-//! own resolve to 127.0.0.1 (DNS rebinding), and a proxy on this machine passes on what comes from
-//! anywhere: both show in `Host`. So `/metrics`, the observer and the publish API answer for this
-//! machine's own names, and for those that the settings list.
+//! The server's own paths answer for known hosts alone, while it listens on loopback.
 
 use std::sync::{Arc, Weak};
 
 use axum::extract::{Request, State};
-use axum::http::{HeaderMap, StatusCode, header};
+use axum::http::StatusCode;
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::{Json, Router};
 use serde_json::json;
-use simurgh_proto::origin::OwnOrigin;
 
-use crate::config::Config;
+use crate::access::{FOREIGN, is_known};
 use crate::server::Server;
-
-/// What a request is told that names another.
-pub(crate) const FOREIGN: &str = "this server listens on loopback and does not know the host that \
-                                  was asked for: say 127.0.0.1 or localhost, or list the host in \
-                                  the setting trusted_hosts";
-
-/// Whether a request to the server's own port, or to the admin address, names a host that may be
-/// answered for.
-pub(crate) fn is_known(config: &Config, is_admin: bool, headers: &HeaderMap) -> bool {
-    let is_loopback = match config.admin_listen {
-        Some(address) if is_admin => address.ip().is_loopback(),
-        _ => config.is_loopback(),
-    };
-    let is_listed = || {
-        simurgh_page::one(headers, header::HOST.as_str())
-            .and_then(|host| OwnOrigin::from_host_header("http", host))
-            .is_some_and(|own| {
-                config.trusted_hosts.iter().any(|it| it.eq_ignore_ascii_case(own.host))
-            })
-    };
-    !is_loopback || simurgh_page::names_this_host(headers) || is_listed()
-}
 
 /// Lets through to a router what names a known host.
 pub(super) fn for_known_hosts(router: Router, server: &Arc<Server>, is_admin: bool) -> Router {
@@ -55,34 +27,4 @@ async fn check(
         return next.run(request).await;
     }
     (StatusCode::MISDIRECTED_REQUEST, Json(json!({ "error": FOREIGN }))).into_response()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn loopback_answers_for_its_names_and_those_listed() {
-        let mut config = Config::default();
-        let known = |config: &Config, is_admin, host: &str| {
-            let mut headers = HeaderMap::new();
-            headers.append(header::HOST, host.parse().unwrap());
-            is_known(config, is_admin, &headers)
-        };
-        config.listen = vec!["127.0.0.1:4000".parse().unwrap()];
-        config.trusted_hosts = vec!["chat.example".into(), "fd00::1".into()];
-        for host in ["127.0.0.1:4000", "localhost", "[::1]:1", "Chat.Example:80", "[fd00::1]:1"] {
-            assert!(known(&config, false, host), "{host}");
-        }
-        for host in ["evil.example", "chat.example.evil", "a.chat.example", "", "fd00::1"] {
-            assert!(!known(&config, false, host), "{host}");
-        }
-        assert!(!is_known(&config, false, &HeaderMap::new()));
-        config.admin_listen = Some("10.0.0.1:9000".parse().unwrap());
-        assert!(known(&config, true, "evil.example"), "that one is not on loopback");
-        assert!(!known(&config, false, "evil.example"));
-        config.listen = vec!["0.0.0.0:4000".parse().unwrap()];
-        config.admin_listen = Some("127.0.0.1:9000".parse().unwrap());
-        assert!(known(&config, false, "evil.example") && !known(&config, true, "evil.example"));
-    }
 }

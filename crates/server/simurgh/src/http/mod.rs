@@ -9,7 +9,7 @@
 mod admin;
 mod admin_listener;
 mod api;
-mod bearer;
+mod cluster_metrics;
 mod connection;
 mod copies;
 mod disconnect;
@@ -19,14 +19,10 @@ mod headers;
 mod health;
 mod history;
 mod hosts;
-mod http_connections;
-mod limits;
 mod parked;
-mod remote_waker;
 mod seldom;
 mod supabase;
 mod threads;
-mod watch;
 
 use std::io;
 use std::net::SocketAddr;
@@ -35,20 +31,16 @@ use std::time::Instant;
 
 use axum::Router;
 use simurgh_reactor::HandOffEnd;
+use simurgh_socket::UserSocket;
 use tokio::runtime::Runtime;
 
-use crate::observe;
+use crate::longpoll::LongPolls;
+use crate::observe::{self, Observer};
 use crate::server::Server;
-use crate::socket::UserSocket;
 
-pub(crate) use admin::REACTOR_METRICS;
-pub(crate) use bearer::{Bearer, bearer};
+pub use crate::config::HttpConfig;
 pub use files::{static_files, static_files_keeping};
 pub use headers::with_security_headers;
-pub(crate) use hosts::{FOREIGN, is_known};
-pub(crate) use http_connections::{HttpConnections, is_reserved};
-pub use limits::HttpConfig;
-pub(crate) use remote_waker::RemoteWaker;
 pub(crate) use threads::{Prepared, Threads, prepare};
 
 /// Threads of the runtime beside the connections' own.
@@ -69,13 +61,13 @@ pub(crate) fn runtime() -> io::Result<Runtime> {
 pub(crate) fn serve(
     runtime: &Runtime,
     threads: Prepared,
-    server: &Arc<Server>,
+    (server, polls, observer): (&Arc<Server>, &Arc<LongPolls>, &Arc<Observer>),
     router: Router,
     hand_offs: Vec<HandOffEnd>,
 ) -> io::Result<(Threads, Option<SocketAddr>)> {
     let has_admin = server.config.admin_listen.is_some();
-    let admin = hosts::for_known_hosts(admin::router(server), server, has_admin);
-    runtime.spawn(observe::run(Arc::downgrade(server)));
+    let admin = hosts::for_known_hosts(admin::router(polls), server, has_admin);
+    runtime.spawn(observe::run(Arc::downgrade(observer)));
     let mut router = router.merge(health::router(server));
     if server.config.api_token.is_some() {
         let mut own = api::router(server);
@@ -86,7 +78,7 @@ pub(crate) fn serve(
     }
     let admin_address = match server.config.admin_listen {
         Some(address) => {
-            let admin = admin.merge(observe::router(server, true));
+            let admin = admin.merge(observe::router(observer, true));
             Some(admin_listener::serve(runtime, server, address, admin)?)
         }
         None => {
@@ -96,7 +88,7 @@ pub(crate) fn serve(
             None
         }
     };
-    Ok((threads.start(server, &Pages::new(server, router), hand_offs)?, admin_address))
+    Ok((threads.start(server, &Pages::new(observer, polls, router), hand_offs)?, admin_address))
 }
 
 /// The sockets have gone: waits until all requests under way have their answers, but not beyond
@@ -114,18 +106,20 @@ struct Pages {
     observer: Router,
     /// All others, which most requests are for: they need not be looked for in both.
     others: Router,
+    /// Nobody polls on the admin address.
+    polls: Option<Arc<LongPolls>>,
 }
 
 impl Pages {
-    fn new(server: &Arc<Server>, others: Router) -> Self {
+    fn new(observer: &Arc<Observer>, polls: &Arc<LongPolls>, others: Router) -> Self {
         // In front of the application's own pages, which may have anything at any path.
-        let observer = observe::router(server, false).fallback_service(others.clone());
-        Self { observer, others }
+        let observer = observe::router(observer, false).fallback_service(others.clone());
+        Self { observer, others, polls: Some(Arc::clone(polls)) }
     }
 
     /// Those of one router.
     fn of(router: Router) -> Self {
-        Self { observer: router.clone(), others: router }
+        Self { observer: router.clone(), others: router, polls: None }
     }
 
     fn at(&self, path: &str) -> Router {

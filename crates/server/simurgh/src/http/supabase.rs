@@ -17,13 +17,12 @@ use serde_json::json;
 use serde_json::value::RawValue;
 use simurgh_proto::message::{Payload, UserBroadcast, events};
 use simurgh_proto::serializer::json::compact;
+use simurgh_socket::supabase::TOPIC_PREFIX;
+use simurgh_socket::{PayloadShape, UserSocket};
 
 use super::api::{BODY_MAX, Published, is_authorized, publish, unauthorized};
 use crate::Broadcast;
-use crate::declared::PayloadShape;
 use crate::server::Server;
-use crate::socket::UserSocket;
-use crate::supabase::TOPIC_PREFIX;
 
 pub(super) fn router(server: &Arc<Server>) -> axum::Router {
     axum::Router::new()
@@ -175,7 +174,7 @@ async fn one(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::supabase::Settings;
+    use simurgh_socket::supabase::Settings;
 
     fn user_sockets() -> Vec<UserSocket> {
         let other = |_: &mut crate::Context<'_>, _: Payload<'_>| crate::Join::error(json!({}));

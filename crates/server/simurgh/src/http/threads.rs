@@ -22,9 +22,9 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::Pages;
 use super::connection::{self, Back};
-use super::http_connections::ConnectionSlot;
-use super::remote_waker;
 use super::seldom::Seldom;
+use crate::connections::ConnectionSlot;
+use crate::remote_waker;
 use crate::server::Server;
 
 /// Event loops that were made and not started: before the shards part from the process's

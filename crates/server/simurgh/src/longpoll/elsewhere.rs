@@ -16,12 +16,14 @@ use std::time::Duration;
 
 use axum::body::Bytes;
 use serde::Deserialize;
+use simurgh_cluster::NodeId;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
+use super::LongPolls;
 use super::Reply;
 use super::session_request::{PollOutcome, SessionRequest};
-use crate::cluster::{Calling, NodeId, Service};
+use crate::cluster_inbox::{Calling, Service};
 use crate::server::Server;
 
 const POLL: u8 = 0;
@@ -76,20 +78,20 @@ fn call(server: &Server, node: NodeId, what: u8, token: &str, body: &[u8]) -> Op
 /// Serves what another node passes on, until that waits no longer: `left`. What is no request is
 /// answered as one about a session that is not there.
 pub(crate) async fn serve(
-    server: &Arc<Server>,
+    polls: &Arc<LongPolls>,
     bytes: &[u8],
     left: oneshot::Receiver<()>,
 ) -> (u16, Vec<u8>) {
     const GONE: (u16, Vec<u8>) = (410, Vec::new());
     let Some((what, token, body)) = read(bytes) else { return GONE };
-    let claim = server.longpolls.signer.verify(token).filter(|it| it.node == server.id);
+    let claim = polls.signer.verify(token).filter(|it| it.node == polls.server.id);
     let Some(claim) = claim else { return GONE };
-    let user_socket = server.user_sockets.get(usize::from(claim.user_socket));
+    let user_socket = polls.server.user_sockets.get(usize::from(claim.user_socket));
     let Some(longpoll) = user_socket.and_then(|user_socket| user_socket.longpoll) else {
         return GONE;
     };
     let (window, token) = (longpoll.window_time(), token.to_owned());
-    let session_request = SessionRequest { server, window, claim, token };
+    let session_request = SessionRequest { polls, window, claim, token };
     if what != POLL {
         let body = Bytes::copy_from_slice(body);
         return match session_request.post(what == POST_MANY, body).await {

@@ -8,21 +8,23 @@ use axum::body::Body;
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header};
 use http_body_util::{BodyExt as _, LengthLimitError};
+use simurgh_cluster::NodeId;
 use simurgh_core::Wire;
-use simurgh_proto::origin::OwnOrigin;
 use simurgh_proto::params;
 use simurgh_proto::serializer::Serializer;
+use simurgh_socket::{LongPoll, UserSocket};
 use tokio::sync::oneshot;
 
 use super::answer::{bare, json};
 use super::frames::is_ndjson;
 use super::session_request::{PollOutcome, SessionRequest};
 use super::token::{Claim, now_s};
-use super::{LongPoll, Opener, Opening, PollCommand, Reply, Waiting, elsewhere};
-use crate::cluster::{ClusterInbox, NodeId};
+use super::{LongPolls, Reply, Waiting, elsewhere};
+use crate::cluster_inbox::ClusterInbox;
 use crate::mail::Mail;
+use crate::mail::poll::{Opener, Opening, PollCommand};
+use crate::proxies::{is_trusted, origin_is_allowed, real_peer};
 use crate::server::Server;
-use crate::socket::{UserSocket, real_peer};
 
 /// Where newer clients have their token; it counts before the one in the address.
 const TOKEN_HEADER: &str = "x-phoenix-longpoll-token";
@@ -44,6 +46,7 @@ impl From<Reply<'_>> for Served {
 
 /// What is known of a request from the beginning.
 struct PollRequest<'a> {
+    polls: &'a Arc<LongPolls>,
     server: &'a Arc<Server>,
     at: u8,
     user_socket: &'a UserSocket,
@@ -57,17 +60,18 @@ struct PollRequest<'a> {
 
 /// Serves a request to the path that polls a user socket. `head` writes a request's head out.
 pub(crate) async fn serve(
-    server: &Arc<Server>,
+    polls: &Arc<LongPolls>,
     (at, longpoll): (u8, LongPoll),
     request: Request<Body>,
     hop: SocketAddr,
     head: fn(&Parts) -> Vec<u8>,
 ) -> Served {
+    let server = &polls.server;
     let Some(user_socket) = server.user_sockets.get(usize::from(at)) else {
         return Served::Now(bare(StatusCode::NOT_FOUND));
     };
     let (parts, body) = request.into_parts();
-    let request_of = PollRequest { server, at, user_socket, longpoll, hop, parts, head };
+    let request_of = PollRequest { polls, server, at, user_socket, longpoll, hop, parts, head };
     if !request_of.origin_is_allowed() {
         return request_of.refuse(403);
     }
@@ -84,20 +88,16 @@ impl PollRequest<'_> {
         let text = |name: &str| self.parts.headers.get(name).and_then(|it| it.to_str().ok());
         let origin = self.parts.headers.get(header::ORIGIN);
         let origin = origin.map(|origin| origin.to_str().unwrap_or_default());
-        let trusted = &self.server.config.trusted_proxies;
-        let is_trusted = trusted.iter().any(|net| net.contains(&self.hop.ip()));
-        let is_https = is_trusted && text("x-forwarded-proto") == Some("https");
-        let scheme = if is_https { "https" } else { "http" };
-        let own = OwnOrigin::from_host_header(scheme, text("host").unwrap_or_default());
-        let own = own.unwrap_or(OwnOrigin { scheme, host: "", port: 0 });
+        let is_https = text("x-forwarded-proto") == Some("https")
+            && is_trusted(&self.server.config.trusted_proxies, self.hop.ip());
         let policy = self.user_socket.check_origin.as_ref().unwrap_or(&self.server.origin_policy);
-        policy.allows(origin, own)
+        origin_is_allowed(policy, origin, text("host"), is_https)
     }
 
     /// A session is refused. Clients know no status over 499 but 500, and go on with any other as
     /// if nothing were to be done: after 500 they try again.
     fn refuse(&self, status: u16) -> Served {
-        self.server.longpolls.refused.fetch_add(1, Relaxed);
+        self.polls.refused.fetch_add(1, Relaxed);
         Reply::status(status.min(500)).into()
     }
 
@@ -107,7 +107,7 @@ impl PollRequest<'_> {
             Some(token) => token.to_str().ok()?.to_owned(),
             None => query_token(self.parts.uri.query().unwrap_or_default())?,
         };
-        let claim = self.server.longpolls.signer.verify(&token)?;
+        let claim = self.polls.signer.verify(&token)?;
         let is_known = claim.node == self.server.id || self.elsewhere(&claim).is_some();
         (is_known && claim.user_socket == self.at).then_some((claim, token))
     }
@@ -124,19 +124,19 @@ impl PollRequest<'_> {
         let Some((claim, token)) = self.claim() else {
             return self.open().await;
         };
-        let (server, window) = (self.server, self.longpoll.window_time());
+        let (polls, server, window) = (self.polls, self.server, self.longpoll.window_time());
         if let Some(node) = self.elsewhere(&claim) {
             let calling = elsewhere::poll(server, node, &token);
             return match calling {
                 Some(calling) => {
-                    server.longpolls.elsewhere.fetch_add(1, Relaxed);
-                    let waiting = Waiting::elsewhere(server, calling, claim, token, window);
+                    self.polls.elsewhere.fetch_add(1, Relaxed);
+                    let waiting = Waiting::elsewhere(self.polls, calling, claim, token, window);
                     Served::Waits(Box::new(waiting))
                 }
                 None => self.begin_anew(&claim).await,
             };
         }
-        match (SessionRequest { server, window, claim, token }).poll(false).await {
+        match (SessionRequest { polls, window, claim, token }).poll(false).await {
             PollOutcome::Body(body) => Served::Now(json(body)),
             PollOutcome::Waits(waiting) => Served::Waits(waiting),
             PollOutcome::Gone => self.begin_anew(&claim).await,
@@ -169,9 +169,9 @@ impl PollRequest<'_> {
         };
         let serializer = params::vsn(query).ok().map(|vsn| Serializer::for_vsn(vsn.as_deref()));
         let Some(Ok(serializer)) = serializer else { return self.refuse(403) };
-        let Ok(nonce) = server.longpolls.signer.nonce() else { return self.refuse(500) };
+        let Ok(nonce) = self.polls.signer.nonce() else { return self.refuse(500) };
         let wire = Wire::from(serializer);
-        let shard = server.longpolls.next_shard(server.mailboxes.len());
+        let shard = self.polls.next_shard();
         let headers = &self.parts.headers;
         let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
         let auth_token = text(AUTH_TOKEN_HEADER).filter(|_| self.user_socket.auth_token);
@@ -193,7 +193,7 @@ impl PollRequest<'_> {
                 let (user_socket, issued_s) = (self.at, now_s());
                 let claim =
                     Claim { node, shard, user_socket, wire, key, nonce, issued_s, heard: 0 };
-                Reply::poll(410, &server.longpolls.signer.sign(&claim), &[]).into()
+                Reply::poll(410, &self.polls.signer.sign(&claim), &[]).into()
             }
             // The shard has counted it.
             Ok(Err(status)) => Reply::status(status.min(500)).into(),
@@ -209,13 +209,13 @@ impl PollRequest<'_> {
             Err(error) => return Served::Now(bare(status_of(&error))),
         };
         let is_many = self.parts.headers.get(header::CONTENT_TYPE).is_some_and(is_ndjson);
-        let (server, window) = (self.server, self.longpoll.window_time());
+        let (polls, server, window) = (self.polls, self.server, self.longpoll.window_time());
         let status = match self.elsewhere(&claim) {
             Some(node) => {
-                server.longpolls.elsewhere.fetch_add(1, Relaxed);
+                self.polls.elsewhere.fetch_add(1, Relaxed);
                 elsewhere::post(server, node, &token, is_many, &body, window).await
             }
-            None => SessionRequest { server, window, claim, token }.post(is_many, body).await,
+            None => SessionRequest { polls, window, claim, token }.post(is_many, body).await,
         };
         match status {
             Some(status) => Reply::status(status).into(),

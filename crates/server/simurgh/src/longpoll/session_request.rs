@@ -6,21 +6,21 @@ use std::time::Duration;
 use axum::body::Bytes;
 use simurgh_core::Received;
 use simurgh_proto::serializer::{Frame, Serializer};
+use simurgh_socket::UserSocket;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
 use super::frames::{PostFrame, frames};
 use super::token::Claim;
 use super::waiting::token_of;
-use super::{Batch, Line, PollAnswer, PollCommand, Post, Reply, Waiting};
+use super::{LongPolls, Reply, Waiting};
 use crate::mail::Mail;
-use crate::server::Server;
-use crate::socket::UserSocket;
-use crate::websocket::{Long, TEXT_BYTES_MAX, receive};
+use crate::mail::poll::{Batch, Line, PollAnswer, PollCommand, Post};
+use crate::shard::{Long, TEXT_BYTES_MAX, receive};
 
 /// A request and the session that its token names.
 pub(super) struct SessionRequest<'a> {
-    pub(super) server: &'a Arc<Server>,
+    pub(super) polls: &'a Arc<LongPolls>,
     pub(super) window: Duration,
     pub(super) claim: Claim,
     pub(super) token: String,
@@ -38,23 +38,23 @@ pub(super) enum PollOutcome {
 
 impl SessionRequest<'_> {
     fn user_socket(&self) -> Option<&UserSocket> {
-        self.server.user_sockets.get(usize::from(self.claim.user_socket))
+        self.polls.server.user_sockets.get(usize::from(self.claim.user_socket))
     }
 
     /// A poll, which another node may have passed on.
     pub(super) async fn poll(self, is_elsewhere: bool) -> PollOutcome {
-        let Self { server, window, claim, token } = self;
+        let Self { polls, window, claim, token } = self;
         let Claim { shard, key, nonce, heard, .. } = claim;
         let (answer, answered) = oneshot::channel();
         let poll = PollCommand::Poll { key, nonce, heard, is_elsewhere, answer };
-        server.post_to(shard, Mail::LongPoll(Box::new(poll)));
+        polls.server.post_to(shard, Mail::LongPoll(Box::new(poll)));
         match answered.await {
             Ok(PollAnswer::Messages(Batch { number, messages })) => {
-                let token = token_of(server, &claim, token, number);
+                let token = token_of(polls, &claim, token, number);
                 PollOutcome::Body(Reply::poll(200, &token, &messages).body())
             }
             Ok(PollAnswer::Waits(heard)) => {
-                PollOutcome::Waits(Box::new(Waiting::here(server, heard, claim, token, window)))
+                PollOutcome::Waits(Box::new(Waiting::here(polls, heard, claim, token, window)))
             }
             // After this one clients of all versions begin anew, and join again.
             Ok(PollAnswer::Lost) => PollOutcome::Body(Reply::status(500).body()),
@@ -80,7 +80,7 @@ impl SessionRequest<'_> {
         let (answer, handled) = oneshot::channel();
         let post = Post { lines: lines.into_iter(), bytes, answer };
         let say = PollCommand::Say { key, nonce, post };
-        self.server.post_to(shard, Mail::LongPoll(Box::new(say)));
+        self.polls.server.post_to(shard, Mail::LongPoll(Box::new(say)));
         match timeout(self.window, handled).await {
             Ok(Ok(200)) if is_wrong => None,
             Ok(Ok(status)) => Some(status),
@@ -92,8 +92,8 @@ impl SessionRequest<'_> {
     /// Reads one message; a long one where nobody waits for it.
     async fn line(&self, frame: PostFrame) -> Line {
         let Some(user_socket) = self.user_socket() else { return Line::Malformed };
-        let limits = user_socket.limits.unwrap_or(self.server.config.limits);
-        let most = limits.message_bytes_max.min(self.server.limits.broadcast_bytes_max());
+        let limits = user_socket.limits.unwrap_or(self.polls.server.config.limits);
+        let most = limits.message_bytes_max.min(self.polls.server.limits.broadcast_bytes_max());
         let Some(serializer) = self.claim.wire.serializer() else { return Line::Malformed };
         let received = match frame {
             PostFrame::Text(text) if text.len() > most => return Line::TooBig,
@@ -115,9 +115,9 @@ impl SessionRequest<'_> {
     }
 
     async fn read_long(&self, serializer: Serializer, long: Long) -> Option<Received<'static>> {
-        let (server, at) = (Arc::clone(self.server), usize::from(self.claim.user_socket));
+        let (server, at) = (Arc::clone(&self.polls.server), usize::from(self.claim.user_socket));
         // As many at once as there are cores: others wait here and not on a thread each.
-        let _permit = self.server.readers.acquire().await;
+        let _permit = self.polls.server.readers.acquire().await;
         let read = move || receive(server.user_sockets.get(at), serializer, long);
         tokio::task::spawn_blocking(read).await.ok().flatten()
     }

@@ -14,6 +14,7 @@ use ring::rand::SystemRandom;
 use simurgh_core::Wire;
 use simurgh_reactor::Key;
 
+use crate::mail::poll::Nonce;
 use crate::secret::{self, fill};
 
 /// `HS256`, as Phoenix writes it.
@@ -26,8 +27,6 @@ const AGE_MAX_S: u64 = 14 * 24 * 60 * 60;
 const SKEW_MAX_S: u64 = 60;
 /// Bytes of what a token says.
 const CLAIM_BYTES: usize = 48;
-/// Bytes that no other session of the same place bears.
-pub(crate) type Nonce = [u8; 16];
 
 /// What a token says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

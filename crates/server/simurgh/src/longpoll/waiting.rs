@@ -7,30 +7,31 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use simurgh_cluster::Answer;
 use tokio::sync::oneshot;
 use tokio::sync::oneshot::error::RecvError;
 use tokio::time::sleep;
 
 use super::token::Claim;
-use super::{Batch, Delivery, Reply};
-use crate::cluster::{Answer, Calling};
-use crate::server::Server;
+use super::{LongPolls, Reply};
+use crate::cluster_inbox::Calling;
+use crate::mail::poll::{Batch, Delivery};
 
 /// Another node may take so much longer than a poll may wait, until it is given up.
 const GRACE: Duration = Duration::from_secs(2);
 
 /// The token that goes with the answer of this number: the one that the poll had, unless answers
 /// are counted.
-pub(super) fn token_of(server: &Server, claim: &Claim, token: String, number: u32) -> String {
+pub(super) fn token_of(polls: &LongPolls, claim: &Claim, token: String, number: u32) -> String {
     if number == claim.heard {
         return token;
     }
-    server.longpolls.signer.sign(&Claim { heard: number, ..*claim })
+    polls.signer.sign(&Claim { heard: number, ..*claim })
 }
 
 /// A poll that waits.
 pub(crate) struct Waiting {
-    server: Arc<Server>,
+    polls: Arc<LongPolls>,
     what: What,
     claim: Claim,
     token: String,
@@ -48,35 +49,35 @@ enum What {
 impl Waiting {
     /// For a session here.
     pub(super) fn here(
-        server: &Arc<Server>,
+        polls: &Arc<LongPolls>,
         heard: oneshot::Receiver<Delivery>,
         claim: Claim,
         token: String,
         window: Duration,
     ) -> Self {
-        Self::new(server, What::Delivery(heard), claim, token, window)
+        Self::new(polls, What::Delivery(heard), claim, token, window)
     }
 
     /// For a session on another node, which is asked.
     pub(super) fn elsewhere(
-        server: &Arc<Server>,
+        polls: &Arc<LongPolls>,
         calling: Calling,
         claim: Claim,
         token: String,
         window: Duration,
     ) -> Self {
-        Self::new(server, What::Elsewhere(calling), claim, token, window + GRACE)
+        Self::new(polls, What::Elsewhere(calling), claim, token, window + GRACE)
     }
 
     fn new(
-        server: &Arc<Server>,
+        polls: &Arc<LongPolls>,
         what: What,
         claim: Claim,
         token: String,
         window: Duration,
     ) -> Self {
-        server.longpolls.waiting.fetch_add(1, Relaxed);
-        Self { server: Arc::clone(server), what, claim, token, window }
+        polls.waiting.fetch_add(1, Relaxed);
+        Self { polls: Arc::clone(polls), what, claim, token, window }
     }
 
     /// Waits until there is something to answer: what was said, or that nothing was said in the
@@ -112,7 +113,7 @@ impl Waiting {
         };
         match ready {
             Some(Ready::Delivery(Ok(Delivery::Messages(Batch { number, messages })))) => {
-                let token = token_of(&self.server, &self.claim, token, number);
+                let token = token_of(&self.polls, &self.claim, token, number);
                 Reply::poll(200, &token, &messages).body()
             }
             Some(Ready::Delivery(Ok(Delivery::Newer))) | None => {
@@ -148,6 +149,6 @@ impl What {
 
 impl Drop for Waiting {
     fn drop(&mut self) {
-        self.server.longpolls.waiting.fetch_sub(1, Relaxed);
+        self.polls.waiting.fetch_sub(1, Relaxed);
     }
 }

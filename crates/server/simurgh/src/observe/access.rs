@@ -15,8 +15,8 @@ use axum::http::{Extensions, HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde_json::json;
 
+use crate::access::{Bearer, FOREIGN, bearer, is_known};
 use crate::config::Config;
-use crate::http::{Bearer, FOREIGN, bearer, is_known};
 
 /// Headers by which proxies say whom they speak for, beside those that begin with `x-forwarded`. A
 /// proxy on this machine would make everybody local.

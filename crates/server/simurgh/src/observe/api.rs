@@ -13,13 +13,13 @@ use axum::{Router, http::HeaderMap};
 use serde::Deserialize;
 use serde_json::json;
 
+use super::Observer;
 use super::access::{self, Refusal};
-use super::ask::Peer;
 use super::feed;
 use super::lists::{self, ROWS_MAX, Wanted};
 use super::nodes;
-use super::view::{ConnectionOrder, TopicOrder};
-use crate::server::Server;
+use crate::mail::survey::Peer;
+use crate::view::{ConnectionOrder, TopicOrder};
 
 /// Bytes of an order: an id in JSON.
 const ORDER_BYTES_MAX: usize = 1024;
@@ -38,16 +38,16 @@ const SCRIPTS: [&str; 4] = [
 /// What handlers share. The server may end while somebody looks: it is not kept for that.
 #[derive(Clone)]
 struct Place {
-    server: Weak<Server>,
+    observer: Weak<Observer>,
     /// This is the admin listener.
     is_admin: bool,
 }
 
 /// `/observer/`, before whatever else is served. Who may see what is decided by `access`.
-pub(crate) fn router(server: &Arc<Server>, is_admin: bool) -> Router {
+pub(crate) fn router(observer: &Arc<Observer>, is_admin: bool) -> Router {
     const SCRIPT: &str = "text/javascript; charset=utf-8";
     const CSS: &str = "text/css; charset=utf-8";
-    let place = Place { server: Arc::downgrade(server), is_admin };
+    let place = Place { observer: Arc::downgrade(observer), is_admin };
     let figures = Router::new()
         .route("/observer/api/overview", get(overview))
         .route("/observer/api/topics", get(topics))
@@ -76,14 +76,14 @@ pub(crate) fn router(server: &Arc<Server>, is_admin: bool) -> Router {
 
 /// Looks where a request comes from.
 async fn in_place(State(place): State<Place>, request: Request, next: Next) -> Response {
-    let Some(server) = place.server.upgrade() else { return ended() };
+    let Some(observer) = place.observer.upgrade() else { return ended() };
     let checked = access::check_place(
-        &server.config,
+        &observer.server.config,
         place.is_admin,
         request.headers(),
         request.extensions(),
     );
-    drop(server);
+    drop(observer);
     let mut response = match checked {
         Ok(()) => next.run(request).await,
         Err(refusal) => refusal.into_response(),
@@ -94,11 +94,11 @@ async fn in_place(State(place): State<Place>, request: Request, next: Next) -> R
 
 /// Looks who asks; before anything of the request's body is read.
 async fn for_viewers(State(place): State<Place>, mut request: Request, next: Next) -> Response {
-    let Some(server) = place.server.upgrade() else { return ended() };
-    if let Err(refusal) = access::check_viewer(&server.config, request.headers()) {
+    let Some(observer) = place.observer.upgrade() else { return ended() };
+    if let Err(refusal) = access::check_viewer(&observer.server.config, request.headers()) {
         return refusal.into_response();
     }
-    request.extensions_mut().insert(Arc::clone(&server));
+    request.extensions_mut().insert(Arc::clone(&observer));
     next.run(request).await
 }
 
@@ -107,7 +107,7 @@ fn ended() -> Response {
         .into_response()
 }
 
-pub(super) type WithServer = axum::Extension<Arc<Server>>;
+pub(super) type WithObserver = axum::Extension<Arc<Observer>>;
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -118,12 +118,15 @@ struct OverviewQuery {
 
 pub(super) type Params<T> = Result<Query<T>, QueryRejection>;
 
-async fn overview(server: WithServer, query: Params<OverviewQuery>) -> Result<Response, Response> {
+async fn overview(
+    observer: WithObserver,
+    query: Params<OverviewQuery>,
+) -> Result<Response, Response> {
     let Query(query) = query.map_err(wrong_query)?;
-    let latest = server.observer.latest.borrow().clone();
+    let latest = observer.latest.borrow().clone();
     let mut overview = (*latest).clone();
     if query.history {
-        overview.history = server.observer.points();
+        overview.history = observer.points();
     }
     Ok(Json(overview).into_response())
 }
@@ -144,9 +147,9 @@ impl TopicsQuery {
     }
 }
 
-async fn topics(server: WithServer, query: Params<TopicsQuery>) -> Result<Response, Response> {
+async fn topics(observer: WithObserver, query: Params<TopicsQuery>) -> Result<Response, Response> {
     let Query(query) = query.map_err(wrong_query)?;
-    Ok(Json(&*lists::list(&server, &query.wanted()).await).into_response())
+    Ok(Json(&*lists::list(&observer, &query.wanted()).await).into_response())
 }
 
 /// Which connections.
@@ -171,11 +174,11 @@ impl ConnectionsQuery {
 }
 
 async fn connections(
-    server: WithServer,
+    observer: WithObserver,
     query: Params<ConnectionsQuery>,
 ) -> Result<Response, Response> {
     let Query(query) = query.map_err(wrong_query)?;
-    Ok(Json(&*lists::list(&server, &query.wanted()?).await).into_response())
+    Ok(Json(&*lists::list(&observer, &query.wanted()?).await).into_response())
 }
 
 #[derive(Debug, Deserialize)]
@@ -185,9 +188,12 @@ struct MembersQuery {
     most: Option<usize>,
 }
 
-async fn members(server: WithServer, query: Params<MembersQuery>) -> Result<Response, Response> {
+async fn members(
+    observer: WithObserver,
+    query: Params<MembersQuery>,
+) -> Result<Response, Response> {
     let Query(MembersQuery { topic, most }) = query.map_err(wrong_query)?;
-    Ok(Json(lists::members(&server, &topic, rows(most)).await).into_response())
+    Ok(Json(lists::members(&observer, &topic, rows(most)).await).into_response())
 }
 
 /// No parameters.
@@ -195,9 +201,9 @@ async fn members(server: WithServer, query: Params<MembersQuery>) -> Result<Resp
 #[serde(deny_unknown_fields)]
 struct NoQuery {}
 
-async fn cluster(server: WithServer, query: Params<NoQuery>) -> Result<Response, Response> {
+async fn cluster(observer: WithObserver, query: Params<NoQuery>) -> Result<Response, Response> {
     query.map_err(wrong_query)?;
-    let overview = nodes::cluster(&server).await.ok_or_else(no_cluster)?;
+    let overview = nodes::cluster(&observer).await.ok_or_else(no_cluster)?;
     Ok(Json(&*overview).into_response())
 }
 
@@ -213,24 +219,24 @@ struct Named {
     id: String,
 }
 
-async fn connection(server: WithServer, query: Params<Named>) -> Result<Response, Response> {
+async fn connection(observer: WithObserver, query: Params<Named>) -> Result<Response, Response> {
     let Query(Named { id }) = query.map_err(wrong_query)?;
     let key = lists::parse_id(&id).ok_or_else(|| wrong(NO_ID))?;
-    match lists::connection(&server, key).await {
+    match lists::connection(&observer, key).await {
         Some(row) => Ok(Json(row).into_response()),
         None => Err(gone()),
     }
 }
 
 async fn disconnect(
-    server: WithServer,
+    observer: WithObserver,
     headers: HeaderMap,
     body: Result<Json<Named>, JsonRejection>,
 ) -> Result<Response, Response> {
-    access::check_order(&server.config).map_err(Refusal::into_response)?;
+    access::check_order(&observer.server.config).map_err(Refusal::into_response)?;
     let Json(Named { id }) = body.map_err(|error| wrong(&error.body_text()))?;
     let key = lists::parse_id(&id).ok_or_else(|| wrong(NO_ID))?;
-    if !lists::disconnect(&server, key).await {
+    if !lists::disconnect(&observer, key).await {
         return Err(gone());
     }
     let agent = headers.get(header::USER_AGENT).and_then(|agent| agent.to_str().ok());

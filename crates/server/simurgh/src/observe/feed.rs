@@ -13,12 +13,12 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 use tokio::sync::mpsc;
 
+use super::Observer;
 use super::api::{
-    ConnectionsQuery, Mistake, TopicsQuery, WithServer, no_cluster, wrong, wrong_query,
+    ConnectionsQuery, Mistake, TopicsQuery, WithObserver, no_cluster, wrong, wrong_query,
 };
 use super::lists::{self, Wanted};
 use super::nodes;
-use crate::server::Server;
 
 /// Events that wait for a slow reader; more are not made until it has read.
 const WAITING_MAX: usize = 4;
@@ -40,27 +40,27 @@ enum Beside {
 
 /// `GET api/feed`: events `overview`, the first with the history, and of a list `topics` or
 /// `connections`, or of the `cluster`, for as long as somebody reads.
-pub(super) async fn feed(server: WithServer, query: RawQuery) -> Result<Response, Response> {
+pub(super) async fn feed(observer: WithObserver, query: RawQuery) -> Result<Response, Response> {
     let wanted = wanted(query.0.as_deref().unwrap_or_default())?;
-    if wanted == Beside::Cluster && server.cluster.is_none() {
+    if wanted == Beside::Cluster && observer.server.cluster.is_none() {
         return Err(no_cluster());
     }
-    let Ok(place) = Arc::clone(&server.observer.feeds).try_acquire_owned() else {
+    let Ok(place) = Arc::clone(&observer.feeds).try_acquire_owned() else {
         let error = Json(json!({"error": "too many observers look at this server already"}));
         return Err((StatusCode::SERVICE_UNAVAILABLE, error).into_response());
     };
     let (sender, receiver) = mpsc::channel(WAITING_MAX);
-    tokio::spawn(tell_overviews(Arc::clone(&server.0), sender.clone()));
+    tokio::spawn(tell_overviews(Arc::clone(&observer.0), sender.clone()));
     match wanted {
         Beside::Nothing => {}
         Beside::List(wanted) => {
-            tokio::spawn(tell_lists(Arc::clone(&server.0), wanted, sender));
+            tokio::spawn(tell_lists(Arc::clone(&observer.0), wanted, sender));
         }
         Beside::Cluster => {
-            tokio::spawn(tell_cluster(Arc::clone(&server.0), sender));
+            tokio::spawn(tell_cluster(Arc::clone(&observer.0), sender));
         }
     }
-    let begun = (receiver, place, Arc::clone(&server.http_connections));
+    let begun = (receiver, place, Arc::clone(&observer.server.http_connections));
     let events = stream::unfold(begun, |(mut receiver, place, http_connections)| async move {
         let event: Event = receiver.recv().await?;
         // The end of a server does not wait for those who look at it.
@@ -97,11 +97,11 @@ fn wanted(query: &str) -> Result<Beside, Mistake> {
 }
 
 /// Until the reader is gone. The server is not kept alive for it: a feed is its runtime's.
-async fn tell_overviews(server: Arc<Server>, sender: mpsc::Sender<Event>) {
-    let mut latest = server.observer.latest.subscribe();
+async fn tell_overviews(observer: Arc<Observer>, sender: mpsc::Sender<Event>) {
+    let mut latest = observer.latest.subscribe();
     let mut overview = (**latest.borrow_and_update()).clone();
-    overview.history = server.observer.points();
-    drop(server);
+    overview.history = observer.points();
+    drop(observer);
     if sender.send(event("overview", &overview)).await.is_err() {
         return;
     }
@@ -113,14 +113,14 @@ async fn tell_overviews(server: Arc<Server>, sender: mpsc::Sender<Event>) {
     }
 }
 
-async fn tell_lists(server: Arc<Server>, wanted: Wanted, sender: mpsc::Sender<Event>) {
+async fn tell_lists(observer: Arc<Observer>, wanted: Wanted, sender: mpsc::Sender<Event>) {
     let name = match wanted {
         Wanted::Topics { .. } => "topics",
         Wanted::Connections { .. } => "connections",
     };
     let mut told: Option<Arc<lists::Listed>> = None;
     while !sender.is_closed() {
-        let listed = lists::list(&server, &wanted).await;
+        let listed = lists::list(&observer, &wanted).await;
         // Somebody else's look may have made it; then it is the same until its time is up.
         if !told.as_ref().is_some_and(|told| Arc::ptr_eq(told, &listed)) {
             if sender.send(event(name, &*listed)).await.is_err() {
@@ -132,9 +132,9 @@ async fn tell_lists(server: Arc<Server>, wanted: Wanted, sender: mpsc::Sender<Ev
     }
 }
 
-async fn tell_cluster(server: Arc<Server>, sender: mpsc::Sender<Event>) {
+async fn tell_cluster(observer: Arc<Observer>, sender: mpsc::Sender<Event>) {
     while !sender.is_closed() {
-        let Some(overview) = nodes::cluster(&server).await else { return };
+        let Some(overview) = nodes::cluster(&observer).await else { return };
         if sender.send(event("cluster", &*overview)).await.is_err() {
             return;
         }

@@ -10,12 +10,11 @@ use std::time::{Duration, Instant};
 use simurgh_core::{SUBSCRIPTION_BYTES, TOPIC_BYTES};
 use simurgh_reactor::{Counts, TURN_BUCKETS_NS};
 
-use super::view::{ErrorRow, Memory, Overview, Point, ShardRow};
 use super::{Observer, unix_s};
-use crate::http::REACTOR_METRICS;
-use crate::metrics::{ShardMetrics, process};
+use crate::metrics::{REACTOR_METRICS, ShardMetrics, process};
 use crate::server::Server;
 use crate::shard::CONNECTION_BYTES;
+use crate::view::{ErrorRow, Memory, Overview, Point, ShardRow};
 
 /// How often.
 const EVERY: Duration = Duration::from_secs(1);
@@ -68,12 +67,12 @@ struct ShardReading {
 }
 
 /// Reads the counters until the server has ended.
-pub(crate) async fn run(server: Weak<Server>) {
+pub(crate) async fn run(observer: Weak<Observer>) {
     loop {
         {
-            let Some(server) = server.upgrade() else { return };
-            let overview = take(&server);
-            server.observer.latest.send_replace(Arc::new(overview));
+            let Some(observer) = observer.upgrade() else { return };
+            let overview = take(&observer);
+            observer.latest.send_replace(Arc::new(overview));
         }
         tokio::time::sleep(EVERY).await;
     }
@@ -87,10 +86,11 @@ impl Observer {
     }
 }
 
-fn take(server: &Server) -> Overview {
+fn take(observer: &Observer) -> Overview {
+    let server = &*observer.server;
     let process = process::read();
     let reading = read(server, process.cpu_s);
-    let mut history = server.observer.history.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut history = observer.history.lock().unwrap_or_else(PoisonError::into_inner);
     let errors = errors(server, &reading, &mut history.errors);
     let before = history.before.as_ref();
     let span_s = before.map_or(0.0, |it| (reading.at - it.at).as_secs_f64());
@@ -130,7 +130,7 @@ fn take(server: &Server) -> Overview {
         server: "simurgh".to_owned(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
         commit: config.commit.clone(),
-        uptime_s: server.observer.started.elapsed().as_secs_f64(),
+        uptime_s: server.made.0.elapsed().as_secs_f64(),
         max_connections: config.max_connections.map(|most| most as u64),
         outbound_bytes_max: config.outbound_bytes_max as u64,
         mailbox_bytes_max: config.mailbox_bytes_max as u64,
@@ -149,7 +149,7 @@ fn sum(server: &Server, read: impl Fn(&ShardMetrics) -> u64) -> u64 {
 }
 
 fn read(server: &Server, cpu_s: f64) -> Reading {
-    let stats = server.observer.stats.get().map(Vec::as_slice).unwrap_or_default();
+    let stats = server.stats.get().map(Vec::as_slice).unwrap_or_default();
     let shards = server
         .metrics
         .iter()

@@ -13,11 +13,10 @@ use serde::Serialize;
 use simurgh_reactor::Key;
 use tokio::sync::oneshot;
 
-use super::ask::{Answer, MembersHere, Peer, ShardQuery, Surveyed, TopicCount};
-use super::view::{ConnectionOrder, ConnectionRow, List, Members, TopicOrder, TopicRow};
-use super::{nodes, unix_s};
+use super::{Observer, nodes, unix_s};
 use crate::mail::Mail;
-use crate::server::Server;
+use crate::mail::survey::{Answer, MembersHere, Peer, ShardQuery, Surveyed, TopicCount};
+use crate::view::{ConnectionOrder, ConnectionRow, List, Members, TopicOrder, TopicRow};
 
 /// A list is kept for so many times what it cost.
 const PACE: u32 = 200;
@@ -80,17 +79,17 @@ struct Made {
 }
 
 /// A list that is not older than it may be; may take some seconds.
-pub(super) async fn list(server: &Arc<Server>, wanted: &Wanted) -> Arc<Listed> {
+pub(super) async fn list(observer: &Observer, wanted: &Wanted) -> Arc<Listed> {
     loop {
         // Held for the whole walk: one at a time, and who wants the same waits for the same.
-        let mut lists = server.observer.lists.lock().await;
+        let mut lists = observer.lists.lock().await;
         let now = Instant::now();
         if let Some(made) = lists.made.iter().find(|it| it.wanted == *wanted && it.until > now) {
             return Arc::clone(&made.listed);
         }
         let wait = lists.not_before.map_or(Duration::ZERO, |at| at.saturating_duration_since(now));
         if wait.is_zero() {
-            let (listed, busy) = make(server, wanted).await;
+            let (listed, busy) = make(observer, wanted).await;
             return lists.keep(wanted, listed, busy);
         }
         drop(lists);
@@ -114,14 +113,14 @@ impl Lists {
 }
 
 /// Makes a list; also what it took of all shards' time.
-async fn make(server: &Arc<Server>, wanted: &Wanted) -> (Listed, Duration) {
+async fn make(observer: &Observer, wanted: &Wanted) -> (Listed, Duration) {
     match wanted {
         Wanted::Topics { by, search, most } => {
             let (by, search) = (*by, search.as_str());
             // More than are wanted: what is spread over all shards may be first on none.
-            let is_spread = server.mailboxes.len() > 1 && by != TopicOrder::Kept;
+            let is_spread = observer.server.mailboxes.len() > 1 && by != TopicOrder::Kept;
             let each = if is_spread { 2 * *most } else { *most };
-            let found = ask_all(server, |answer| ShardQuery::Topics {
+            let found = ask_all(observer, |answer| ShardQuery::Topics {
                 by,
                 search: search.into(),
                 most: each,
@@ -129,7 +128,7 @@ async fn make(server: &Arc<Server>, wanted: &Wanted) -> (Listed, Duration) {
             })
             .await;
             let (counts, total, busy) = together(found);
-            let mut rows = whole_topics(server, counts, by).await;
+            let mut rows = whole_topics(observer, counts, by).await;
             sort_topics(&mut rows, by);
             rows.truncate(*most);
             if by == TopicOrder::Kept {
@@ -142,7 +141,8 @@ async fn make(server: &Arc<Server>, wanted: &Wanted) -> (Listed, Duration) {
         Wanted::Connections { by, peer, most } => {
             let (by, peer, most) = (*by, *peer, *most);
             let found =
-                ask_all(server, |answer| ShardQuery::Connections { by, peer, most, answer }).await;
+                ask_all(observer, |answer| ShardQuery::Connections { by, peer, most, answer })
+                    .await;
             let (mut rows, total, busy) = together(found);
             sort_connections(&mut rows, by);
             rows.truncate(most);
@@ -174,11 +174,11 @@ fn together<T>(found: Vec<Surveyed<T>>) -> (Vec<T>, u64, Duration) {
 
 /// The same topics, each with what it has on all shards.
 async fn whole_topics(
-    server: &Arc<Server>,
+    observer: &Observer,
     mut counts: Vec<TopicCount>,
     by: TopicOrder,
 ) -> Vec<TopicCount> {
-    if server.mailboxes.len() == 1 {
+    if observer.server.mailboxes.len() == 1 {
         return counts;
     }
     counts.sort_by_key(|count| match by {
@@ -194,7 +194,7 @@ async fn whole_topics(
     for named in named.chunks(COUNTED_AT_ONCE) {
         let named: Arc<[Box<str>]> = named.into();
         let found =
-            ask_all(server, |answer| ShardQuery::Counts { topics: Arc::clone(&named), answer })
+            ask_all(observer, |answer| ShardQuery::Counts { topics: Arc::clone(&named), answer })
                 .await;
         for (name, count) in found.into_iter().flat_map(|counts| named.iter().zip(counts)) {
             let sum = sums.entry(name.clone()).or_default();
@@ -245,9 +245,9 @@ fn topic_row(count: TopicCount) -> TopicRow {
 }
 
 /// Who is in a topic, or has it as the id of its socket.
-pub(super) async fn members(server: &Arc<Server>, topic: &str, most: usize) -> Members {
+pub(super) async fn members(observer: &Observer, topic: &str, most: usize) -> Members {
     let found =
-        ask_all(server, |answer| ShardQuery::Members { topic: topic.into(), most, answer }).await;
+        ask_all(observer, |answer| ShardQuery::Members { topic: topic.into(), most, answer }).await;
     let mut members = Members { topic: topic.to_owned(), ..Members::default() };
     for MembersHere { total, rows, kept } in found {
         members.total += total;
@@ -255,29 +255,29 @@ pub(super) async fn members(server: &Arc<Server>, topic: &str, most: usize) -> M
         members.kept = members.kept.or(kept);
     }
     members.rows.truncate(most);
-    members.nodes = nodes::members(server, topic, members.total).await.unwrap_or_default();
+    members.nodes = nodes::members(observer, topic, members.total).await.unwrap_or_default();
     members
 }
 
 /// How many are in a topic on this node.
-pub(super) async fn members_here(server: &Arc<Server>, topic: &str) -> u64 {
+pub(super) async fn members_here(observer: &Observer, topic: &str) -> u64 {
     let named: Arc<[Box<str>]> = [Box::from(topic)].into();
     let found =
-        ask_all(server, |answer| ShardQuery::Counts { topics: Arc::clone(&named), answer }).await;
+        ask_all(observer, |answer| ShardQuery::Counts { topics: Arc::clone(&named), answer }).await;
     found.into_iter().flatten().map(|count| count.members).fold(0, u64::saturating_add)
 }
 
 /// One connection, by its name.
 pub(super) async fn connection(
-    server: &Arc<Server>,
+    observer: &Observer,
     (shard, key): (u16, Key),
 ) -> Option<ConnectionRow> {
-    ask_one(server, shard, |answer| ShardQuery::Connection { key, answer }).await?
+    ask_one(observer, shard, |answer| ShardQuery::Connection { key, answer }).await?
 }
 
 /// Closes one; whether it was there to be closed.
-pub(super) async fn disconnect(server: &Arc<Server>, (shard, key): (u16, Key)) -> bool {
-    ask_one(server, shard, |answer| ShardQuery::Disconnect { key, answer }).await.unwrap_or(false)
+pub(super) async fn disconnect(observer: &Observer, (shard, key): (u16, Key)) -> bool {
+    ask_one(observer, shard, |answer| ShardQuery::Disconnect { key, answer }).await.unwrap_or(false)
 }
 
 /// What a row's `id` names.
@@ -289,21 +289,21 @@ pub(super) fn parse_id(id: &str) -> Option<(u16, Key)> {
 }
 
 async fn ask_one<T>(
-    server: &Arc<Server>,
+    observer: &Observer,
     shard: u16,
     ask: impl FnOnce(Answer<T>) -> ShardQuery,
 ) -> Option<T> {
     let (answer, answered) = oneshot::channel();
-    server.post_to(shard, Mail::Observe(Box::new(ask(answer))));
+    observer.server.post_to(shard, Mail::Observe(Box::new(ask(answer))));
     tokio::time::timeout(ANSWER_MAX, answered).await.ok()?.ok()
 }
 
 /// Asks all shards at once; those that have ended say nothing.
-async fn ask_all<T>(server: &Arc<Server>, ask: impl Fn(Answer<T>) -> ShardQuery) -> Vec<T> {
-    let answer_query: Vec<_> = (0..server.mailboxes.len())
+async fn ask_all<T>(observer: &Observer, ask: impl Fn(Answer<T>) -> ShardQuery) -> Vec<T> {
+    let answer_query: Vec<_> = (0..observer.server.mailboxes.len())
         .map(|shard| {
             let (answer, answered) = oneshot::channel();
-            server.post_to(shard as u16, Mail::Observe(Box::new(ask(answer))));
+            observer.server.post_to(shard as u16, Mail::Observe(Box::new(ask(answer))));
             answered
         })
         .collect();

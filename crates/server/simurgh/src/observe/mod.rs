@@ -12,27 +12,25 @@
 
 mod access;
 mod api;
-mod ask;
 mod feed;
 mod figures;
 mod lists;
 mod nodes;
-mod survey;
-pub mod view;
 
-use std::sync::{Arc, OnceLock};
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
 
-use simurgh_reactor::ReactorStats;
 use tokio::sync::{Semaphore, watch};
 
+/// What is shown.
+pub mod view {
+    pub use crate::view::*;
+}
 pub(crate) use api::router;
-pub(crate) use ask::ShardQuery;
 pub(crate) use figures::run;
-pub(crate) use nodes::{ANSWER_BYTES_MAX, serve};
+pub(crate) use nodes::serve;
 
-pub(crate) use survey::Observed;
-
+use crate::server::Server;
 use figures::History;
 use lists::Lists;
 use view::Overview;
@@ -42,10 +40,7 @@ const FEEDS_MAX: usize = 32;
 
 /// What the observer keeps.
 pub(crate) struct Observer {
-    pub(crate) started: Instant,
-    pub(crate) started_unix_s: f64,
-    /// Counters of the event loops; there once the shards have started.
-    pub(crate) stats: OnceLock<Vec<Arc<ReactorStats>>>,
+    server: Arc<Server>,
     latest: watch::Sender<Arc<Overview>>,
     history: std::sync::Mutex<History>,
     lists: tokio::sync::Mutex<Lists>,
@@ -55,11 +50,9 @@ pub(crate) struct Observer {
 }
 
 impl Observer {
-    pub(crate) fn new() -> Self {
+    pub(crate) fn new(server: Arc<Server>) -> Self {
         Self {
-            started: Instant::now(),
-            started_unix_s: unix_s(),
-            stats: OnceLock::new(),
+            server,
             latest: watch::Sender::new(Arc::default()),
             history: std::sync::Mutex::default(),
             lists: tokio::sync::Mutex::default(),

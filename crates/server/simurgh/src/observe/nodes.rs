@@ -12,18 +12,18 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
+use simurgh_cluster::{Answer, LinkState, NodeId};
+use simurgh_core::metrics::ShardMetrics;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-use super::view::{
+use super::{Observer, lists, unix_s};
+use crate::cluster_inbox::{ClusterInbox, NodeView, Service, View};
+use crate::view::{
     ClusterOverview, HistoriesRow, InterestsRow, LinkRow, NamedCount, NodeFigures, NodeMembers,
     NodeRow, OutboxRow, Overview,
 };
-use super::{lists, unix_s};
-use crate::cluster::{Answer, ClusterInbox, LinkState, NodeId, NodeView, Service, View};
-use crate::metrics::ShardMetrics;
-use crate::server::Server;
 
 /// How long what was shown is shown again.
 pub(super) const KEPT: Duration = Duration::from_secs(1);
@@ -33,9 +33,8 @@ const ROWS_MAX: usize = 256;
 const ASKED_MAX: usize = 64;
 /// How long each is waited for.
 const ANSWER_MAX: Duration = Duration::from_millis(500);
-/// Bytes of a question, and of its answer.
+/// Bytes of a question.
 const QUESTION_BYTES_MAX: usize = 2048;
-pub(crate) const ANSWER_BYTES_MAX: usize = 4096;
 /// Questions of others that are answered in a second, and at a time.
 const SERVED_PER_S: u32 = 200;
 const SERVED_AT_ONCE: usize = 16;
@@ -69,7 +68,7 @@ struct Shown {
     node: NodeId,
     /// From the question to its answer.
     took: Duration,
-    /// Whatever it wrote, of [`ANSWER_BYTES_MAX`] at most.
+    /// Whatever it wrote, bounded by the service.
     what: Vec<u8>,
 }
 
@@ -100,25 +99,25 @@ impl Served {
 }
 
 /// What this node shows another that asks: 200, 400 if it does not know what is asked, or 503.
-pub(crate) async fn serve(server: &Arc<Server>, question: &[u8]) -> (u16, Vec<u8>) {
-    let served = &server.observer.served;
+pub(crate) async fn serve(observer: &Observer, question: &[u8]) -> (u16, Vec<u8>) {
+    let served = &observer.served;
     let Ok(_place) = served.counted_peers.try_acquire() else { return (503, Vec::new()) };
     if !served.may(Instant::now()) {
         return (503, Vec::new());
     }
     let known = Some(question).filter(|it| it.len() <= QUESTION_BYTES_MAX);
     let Some(Ok(question)) = known.map(serde_json::from_slice) else { return (400, Vec::new()) };
-    match answer(server, question).await {
+    match answer(observer, question).await {
         Some(answer) => (200, answer),
         None => (503, Vec::new()),
     }
 }
 
-async fn answer(server: &Arc<Server>, question: Question) -> Option<Vec<u8>> {
+async fn answer(observer: &Observer, question: Question) -> Option<Vec<u8>> {
     let answer = match question {
-        Question::Figures => serde_json::to_vec(&own_figures(server)?),
+        Question::Figures => serde_json::to_vec(&own_figures(observer)?),
         Question::Members { topic } => {
-            let counted = timeout(ANSWER_MAX, lists::members_here(server, &topic));
+            let counted = timeout(ANSWER_MAX, lists::members_here(observer, &topic));
             serde_json::to_vec(&MembersHere { members: counted.await.ok()? })
         }
     };
@@ -126,14 +125,15 @@ async fn answer(server: &Arc<Server>, question: Question) -> Option<Vec<u8>> {
 }
 
 /// The figures of this node; none before there are any.
-fn own_figures(server: &Server) -> Option<NodeFigures> {
-    let overview = Arc::clone(&server.observer.latest.borrow());
+fn own_figures(observer: &Observer) -> Option<NodeFigures> {
+    let overview = Arc::clone(&observer.latest.borrow());
     let Overview { now, uptime_s, .. } = &*overview;
     if overview.server.is_empty() {
         return None;
     }
-    let sum =
-        |read: fn(&ShardMetrics) -> u64| server.metrics.iter().map(|it| read(it)).sum::<u64>();
+    let sum = |read: fn(&ShardMetrics) -> u64| {
+        observer.server.metrics.iter().map(|it| read(it)).sum::<u64>()
+    };
     let presences_remote = sum(|it| it.presences_remote.value());
     Some(NodeFigures {
         uptime_s: *uptime_s,
@@ -152,17 +152,17 @@ fn own_figures(server: &Server) -> Option<NodeFigures> {
 }
 
 /// The cluster as this node knows it, not older than a second; none if it is no part of one.
-pub(super) async fn cluster(server: &Arc<Server>) -> Option<Arc<ClusterOverview>> {
-    let inbox = server.cluster.as_ref()?;
+pub(super) async fn cluster(observer: &Observer) -> Option<Arc<ClusterOverview>> {
+    let inbox = observer.server.cluster.as_ref()?;
     // Held until all have answered: whoever looks at the same time waits for the same.
-    let mut latest = server.observer.cluster.lock().await;
+    let mut latest = observer.cluster.lock().await;
     if let Some((made, overview)) = &latest.0
         && made.elapsed() < KEPT
     {
         return Some(Arc::clone(overview));
     }
     let shown = ask(inbox, &Question::Figures).await;
-    let overview = Arc::new(overview(&inbox.view(), own_figures(server), &shown));
+    let overview = Arc::new(overview(&inbox.view(), own_figures(observer), &shown));
     latest.0 = Some((Instant::now(), Arc::clone(&overview)));
     Some(overview)
 }
@@ -170,11 +170,11 @@ pub(super) async fn cluster(server: &Arc<Server>) -> Option<Arc<ClusterOverview>
 /// On which nodes a topic has members, this one first, which has `here` of them; none if it is no
 /// part of a cluster.
 pub(super) async fn members(
-    server: &Arc<Server>,
+    observer: &Observer,
     topic: &str,
     here: u64,
 ) -> Option<Vec<NodeMembers>> {
-    let inbox = server.cluster.as_ref()?;
+    let inbox = observer.server.cluster.as_ref()?;
     let shown = ask(inbox, &Question::Members { topic: topic.to_owned() }).await;
     let answers = by_node::<MembersHere>(&shown);
     let view = inbox.view();

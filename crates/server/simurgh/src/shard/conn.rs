@@ -5,8 +5,7 @@ use std::net::SocketAddr;
 use simurgh_core::{Phase, Socket};
 use simurgh_proto::ws::Decoder;
 
-use crate::driver::Answer;
-use crate::longpoll::Opener;
+use crate::mail::{Answer, Opener};
 
 /// User sockets that an endpoint may have.
 pub(crate) const USER_SOCKETS_MAX: usize = 1 << u8::BITS;

@@ -3,35 +3,41 @@
 //! The data's way: bytes come in [`Handler::readable`]; `websocket` makes messages of them and
 //! gives them to the core (`simurgh_core`), which says through `transport` what is to be done with
 //! the sockets. `memory` gives back what a crowd leaves. Sockets that a driver in this process has
-//! instead of a network are in `driver::driven`, those that are polled in `longpoll::session`, what
-//! somebody who looks is shown in `observe::survey`. Nothing here is shared with another thread:
+//! instead of a network are in `driven`, those that are polled in `polled`, what
+//! somebody who looks is shown in `survey`. Nothing here is shared with another thread:
 //! other threads reach it by [`Mail`] alone.
 
 mod conn;
+mod driven;
 mod memory;
+mod peers;
+mod polled;
+mod survey;
 mod transport;
+mod websocket;
 
 use std::hash::{BuildHasher, RandomState};
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use simurgh_core::metrics::ShardMetrics;
 use simurgh_core::{Core, NETWORK, Phase, guarded};
 use simurgh_proto::ws::{self, CloseCode};
 use simurgh_reactor::{Accepted, Closed, Handler, Key, LocalOutput, Next, Slow};
 
-use crate::asynchronous::enter_shard;
-use crate::driver::Driven;
-use crate::longpoll::{POLLED, Polled};
-use crate::mail::Mail;
-use crate::metrics::ShardMetrics;
-use crate::observe::Observed;
-use crate::peer_limits::CountedPeers;
+use crate::mail::{Mail, POLLED};
 use crate::server::Server;
-use crate::websocket::Inbound;
 pub(crate) use conn::{Conn, Passing, Requester, USER_SOCKETS_MAX, Waiting};
+use driven::Driven;
 use memory::Tidying;
+use peers::CountedPeers;
+use polled::Polled;
+use simurgh_socket::enter_shard;
+use survey::Observed;
 use transport::Later;
 pub(crate) use transport::Transport;
+use websocket::Inbound;
+pub(crate) use websocket::{Long, TEXT_BYTES_MAX, receive};
 
 /// What a handler of the reactor is handed: the sockets of this shard.
 pub(crate) type Io = simurgh_reactor::Io<Conn>;

@@ -8,7 +8,7 @@ use simurgh_proto::ws::CloseCode;
 use simurgh_reactor::{Key, Now, Run, Shared};
 
 use super::Io;
-use crate::driver::Driven;
+use super::driven::Driven;
 
 /// What a core is lent for a call.
 pub(crate) struct Transport<'a> {

@@ -1,0 +1,196 @@
+//! What an asynchronous handler may do.
+
+use std::any::Any;
+use std::future::Future;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use simurgh_channel::{
+    Assigns, Audience, ChannelHandle, Context, Effect, Effects, Presences, Reply, ReplyRef,
+};
+use simurgh_proto::message::{Payload, events};
+use simurgh_proto::ws::CloseCode;
+
+use super::AsyncChannel;
+use super::adapter::Async;
+use super::join::JoinContext;
+
+/// What an asynchronous handler knows of its socket and topic, and everything it may do: as
+/// [`Context`], but for what it does leaving when the handler next waits, or is done.
+#[derive(Debug)]
+pub struct AsyncContext {
+    known: JoinContext,
+    message: Option<ReplyRef>,
+    handle: ChannelHandle<()>,
+    outbox: Outbox,
+}
+
+/// What a handler has done that has not left. Whoever polls the handler takes it, also when the
+/// handler panics and its context is gone.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Outbox(Arc<Mutex<Vec<Effect>>>);
+
+impl Outbox {
+    fn open(&self) -> MutexGuard<'_, Vec<Effect>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What has been done since this was last asked.
+    pub(super) fn take(&self) -> Vec<Effect> {
+        std::mem::take(&mut *self.open())
+    }
+}
+
+impl Effects for Outbox {
+    fn add(&mut self, effect: Effect) {
+        self.open().push(effect);
+    }
+}
+
+impl AsyncContext {
+    /// About a message of the client, or about none.
+    pub(super) fn of<C: AsyncChannel>(ctx: &Context<'_>, message: Option<ReplyRef>) -> Self {
+        Self {
+            known: JoinContext::of(ctx),
+            message,
+            handle: ctx.handle::<Async<C>>().retype(),
+            outbox: Outbox::default(),
+        }
+    }
+
+    pub(super) fn shared_topic(&self) -> Arc<str> {
+        self.known.shared_topic()
+    }
+
+    pub(super) fn outbox(&self) -> &Outbox {
+        &self.outbox
+    }
+
+    /// The topic of this channel.
+    pub fn topic(&self) -> &str {
+        self.known.topic()
+    }
+
+    /// The part of the topic behind the first colon: `lobby` of `rooms:lobby`, or the whole topic.
+    pub fn subtopic(&self) -> &str {
+        self.known.subtopic()
+    }
+
+    /// The id the socket was given by its connect function.
+    pub fn socket_id(&self) -> Option<&str> {
+        self.known.socket_id()
+    }
+
+    /// What was assigned to the socket when this handler began, or by it since, if it is of this
+    /// type.
+    pub fn assigns<T: Any>(&self) -> Option<&T> {
+        self.known.assigns()
+    }
+
+    /// Keeps a value with the socket, in place of what was kept before: all its channels read it.
+    /// It is dropped on the socket's shard, and should own no descriptor.
+    pub fn assign(&mut self, value: impl Any + Send + Sync) {
+        let value: Assigns = Arc::new(value);
+        self.known.assigns = Some(Arc::clone(&value));
+        self.does(Effect::Assign(value));
+    }
+
+    /// Pushes an event to this member alone.
+    pub fn push(&mut self, event: &str, payload: impl Into<Payload<'static>>) {
+        self.does(Effect::Push(event.into(), payload.into()));
+    }
+
+    /// Broadcasts to all members of this topic, this one included.
+    pub fn broadcast(&mut self, event: &str, payload: impl Into<Payload<'static>>) {
+        self.publish(None, event, payload.into(), Audience::All);
+    }
+
+    /// Broadcasts to all members of this topic but this one.
+    pub fn broadcast_from(&mut self, event: &str, payload: impl Into<Payload<'static>>) {
+        self.publish(None, event, payload.into(), Audience::Others);
+    }
+
+    /// Broadcasts to all members of another topic.
+    pub fn broadcast_to(&mut self, topic: &str, event: &str, payload: impl Into<Payload<'static>>) {
+        self.publish(Some(topic.into()), event, payload.into(), Audience::All);
+    }
+
+    fn publish(
+        &mut self,
+        topic: Option<Box<str>>,
+        event: &str,
+        payload: Payload<'static>,
+        audience: Audience,
+    ) {
+        self.does(Effect::Broadcast(topic, event.into(), payload, audience));
+    }
+
+    /// Subscribes this channel to a further topic: its broadcasts come to
+    /// [`AsyncChannel::handle_broadcast`].
+    pub fn subscribe(&mut self, topic: &str) {
+        self.does(Effect::Subscribe(topic.into()));
+    }
+
+    /// Ends what [`subscribe`](Self::subscribe) began.
+    pub fn unsubscribe(&mut self, topic: &str) {
+        self.does(Effect::Unsubscribe(topic.into()));
+    }
+
+    /// The presences of this channel, and who is present in its topic; [`Presence::list`] for the
+    /// answer to `await`.
+    ///
+    /// [`Presence::list`]: crate::Presence::list
+    pub fn presence(&mut self) -> Presences<'_> {
+        Presences::new(&**self.handle.node(), self.known.topic(), &mut self.outbox)
+    }
+
+    /// Closes every socket with this id, on every shard, with 1001 (PROTOCOL §7).
+    pub fn disconnect(&mut self, socket_id: &str) {
+        self.broadcast_to(socket_id, events::DISCONNECT, Payload::EMPTY_OBJECT);
+    }
+
+    /// Closes this socket with a close code, 1012 for one that should come back elsewhere.
+    pub fn close_socket(&mut self, code: CloseCode) {
+        self.does(Effect::Close(code));
+    }
+
+    /// Answers the message in hand before the handler is done; what that returns is then to be
+    /// [`Outcome::NoReply`](simurgh_channel::Outcome::NoReply).
+    pub fn reply(&mut self, reply: Reply) {
+        match self.message.take() {
+            Some(message) => self.does(Effect::Reply(message, reply)),
+            None => tracing::warn!(topic = self.topic(), "there is no message to reply to"),
+        }
+    }
+
+    /// Names the message in hand, to answer it later with [`ChannelHandle::reply`]. `None` in
+    /// handlers that are not about a message of the client.
+    pub fn reply_ref(&self) -> Option<ReplyRef> {
+        self.message.clone()
+    }
+
+    /// A handle with which any thread can reach this channel: `ctx.handle::<Self>()`.
+    pub fn handle<C: AsyncChannel>(&self) -> ChannelHandle<Async<C>> {
+        self.handle.retype()
+    }
+
+    /// Runs work on tokio to its end, whatever becomes of the channel.
+    pub fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
+        self.handle.node().spawn(Box::pin(work));
+    }
+
+    /// Runs work on tokio that is for this channel alone: it is dropped when the channel ends.
+    pub fn spawn_linked(&mut self, work: impl Future<Output = ()> + Send + 'static) {
+        let work = self.handle.node().spawn_linked(Box::pin(work));
+        self.does(Effect::Link(work));
+    }
+
+    /// How many members this topic has on all shards; `None` if no user socket counts them
+    /// ([`UserSocket::count_members`](crate::UserSocket::count_members)).
+    pub fn member_count(&self) -> Option<u32> {
+        self.handle.node().member_count(self.topic())
+    }
+
+    fn does(&self, effect: Effect) {
+        self.outbox.open().push(effect);
+    }
+}

@@ -1,0 +1,166 @@
+//! What a client is told when it is refused something, and what is only logged.
+
+use std::any::Any;
+use std::error::Error;
+use std::fmt;
+
+use serde_json::json;
+use simurgh_channel::{Context, Outcome, Stop};
+use simurgh_proto::message::{Payload, PayloadError};
+
+/// An answer with status `error`: what handlers, joins and connects return for what they do not do.
+///
+/// A client is told what was chosen for it, and nothing else. [`Reject::new`] and [`Reject::with`]
+/// choose. An error of the application that becomes a `Reject` by `?` may say anything, so it is
+/// logged, and the client hears `{"reason": "internal error"}`. A payload that
+/// [`Payload::parse`] does not take is the client's own: it hears what is wrong with it.
+///
+/// ```
+/// use simurgh::Reject;
+///
+/// fn seat(text: &str) -> Result<u32, Reject> {
+///     // Logged; the client hears that there is an internal error.
+///     let seat: u32 = text.parse()?;
+///     if seat > 8 {
+///         return Err(Reject::new("the table has eight seats"));
+///     }
+///     Ok(seat)
+/// }
+/// # assert!(seat("3").is_ok() && seat("9").is_err() && seat("x").is_err());
+/// ```
+#[derive(Debug)]
+pub struct Reject(Box<Kind>);
+
+#[derive(Debug)]
+enum Kind {
+    /// The client hears this.
+    Said(Payload<'static>),
+    /// The client's payload is wrong, as this says.
+    Payload(String),
+    /// The client hears that there was one.
+    Internal(Box<dyn Error + Send + Sync>),
+    /// The channel ends.
+    Stop(Stop),
+}
+
+impl Reject {
+    /// Answers `{"reason": reason}`.
+    pub fn new(reason: impl Into<String>) -> Self {
+        Self::with(json!({"reason": reason.into()}))
+    }
+
+    /// Answers this, by convention an object with a `reason`.
+    pub fn with(response: impl Into<Payload<'static>>) -> Self {
+        Self::of(Kind::Said(response.into()))
+    }
+
+    /// What the end of every `match event` returns: as
+    /// [`Outcome::unknown_event`](simurgh_channel::Outcome::unknown_event), it ends the channel with
+    /// `phx_error`.
+    pub fn unknown_event() -> Self {
+        Self::stop(Stop::Abnormal)
+    }
+
+    /// Ends the channel.
+    pub fn stop(how: Stop) -> Self {
+        Self::of(Kind::Stop(how))
+    }
+
+    fn of(kind: Kind) -> Self {
+        Self(Box::new(kind))
+    }
+
+    /// What the client is told.
+    pub fn response(&self) -> Payload<'static> {
+        match &*self.0 {
+            Kind::Said(response) => response.clone(),
+            Kind::Payload(reason) => json!({"reason": reason}).into(),
+            Kind::Internal(_) => json!({"reason": "internal error"}).into(),
+            Kind::Stop(_) => json!({"reason": "the channel has ended"}).into(),
+        }
+    }
+
+    /// What the client is told, as text.
+    pub(super) fn reason(&self) -> String {
+        let response = self.response();
+        let value: Option<serde_json::Value> = response.parse().ok();
+        let reason = value.as_ref().and_then(|value| value.get("reason")?.as_str());
+        reason.or(response.json()).unwrap_or_default().to_owned()
+    }
+
+    /// Writes down what the client is not told; whether it is the server's fault.
+    pub(super) fn log(&self, topic: &str, at: &str) -> bool {
+        if let Kind::Internal(error) = &*self.0 {
+            let error = &**error;
+            tracing::error!(topic, at, error, "a handler failed");
+        }
+        matches!(&*self.0, Kind::Internal(_))
+    }
+
+    /// Writes down what the client is not told, and says what the shard is to do; `is_asked`:
+    /// there is a message of the client to answer.
+    pub(super) fn settle(self, topic: &str, at: &str, is_asked: bool) -> Refusal {
+        self.log(topic, at);
+        let is_payload = matches!(&*self.0, Kind::Payload(_));
+        match *self.0 {
+            Kind::Stop(how) => Refusal::Stop(how),
+            _ if is_asked => Refusal::Reply { response: self.response(), is_payload },
+            _ => {
+                let response = self.response();
+                let said = response.json().unwrap_or("binary");
+                tracing::warn!(topic, at, said, "refused, with nobody to tell");
+                Refusal::Nothing
+            }
+        }
+    }
+}
+
+/// What is left of a [`Reject`] for the shard: nothing of the application's own.
+#[derive(Debug)]
+pub(super) enum Refusal {
+    Nothing,
+    /// An error reply; the payload of the message may be what is wrong.
+    Reply {
+        response: Payload<'static>,
+        is_payload: bool,
+    },
+    Stop(Stop),
+}
+
+impl Refusal {
+    pub(super) fn outcome(self, ctx: &Context<'_>) -> Outcome {
+        match self {
+            Self::Nothing => Outcome::NoReply,
+            Self::Stop(how) => Outcome::Stop(how),
+            Self::Reply { response, is_payload } => {
+                if is_payload {
+                    ctx.count_wrong_payload();
+                }
+                Outcome::error(response)
+            }
+        }
+    }
+}
+
+impl<E: Error + Send + Sync + 'static> From<E> for Reject {
+    fn from(error: E) -> Self {
+        Self::of(match (&error as &dyn Any).downcast_ref::<PayloadError>() {
+            Some(error) => Kind::Payload(error.to_string()),
+            None => Kind::Internal(Box::new(error)),
+        })
+    }
+}
+
+impl fmt::Display for Reject {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &*self.0 {
+            Kind::Said(response) => match response.json() {
+                Some(json) => f.write_str(json),
+                None => f.write_str("a binary response"),
+            },
+            Kind::Payload(reason) => f.write_str(reason),
+            Kind::Internal(error) => error.fmt(f),
+            Kind::Stop(how) => write!(f, "the channel ends: {how:?}"),
+        }
+    }
+}

@@ -1,0 +1,242 @@
+//! The input and the result of a connect function.
+
+use std::any::Any;
+use std::collections::HashMap;
+use std::fmt;
+use std::future::Future;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use simurgh_channel::SocketState;
+use simurgh_proto::ws::handshake::Request;
+
+/// The function that decides who may connect.
+pub type ConnectFn = Arc<dyn Fn(&ConnectInfo<'_>) -> Connect + Send + Sync>;
+
+/// What a connect function may know of the request (PROTOCOL §2): other headers are deliberately
+/// out of reach.
+pub struct ConnectInfo<'a> {
+    /// The path of the user socket, which may have variables.
+    pub(crate) path: &'a str,
+    /// Whether tokens may come as Supabase's clients send them, too.
+    pub(crate) takes_api_keys: bool,
+    pub(crate) request: &'a Request<'a>,
+    pub(crate) params: serde_json::Value,
+    pub(crate) auth_token: Option<&'a str>,
+    pub(crate) peer: SocketAddr,
+    pub(crate) transport: Transport,
+}
+
+impl ConnectInfo<'_> {
+    /// All params, decoded as nested forms, path variables included, `vsn` too.
+    pub fn params(&self) -> serde_json::Value {
+        let mut params = self.params.clone();
+        if let Some(object) = params.as_object_mut() {
+            for (name, value) in variables(self.path, self.request.path()) {
+                object.insert(name.to_owned(), value.into());
+            }
+        }
+        params
+    }
+
+    /// One param, if it is there and a string. A path variable counts before a query parameter of
+    /// the same name, as in [`params`](Self::params): the path has decided which user socket it is.
+    pub fn param(&self, name: &str) -> Option<String> {
+        match variables(self.path, self.request.path()).find(|(own, _)| *own == name) {
+            Some((_, value)) => Some(value.to_owned()),
+            None => Some(self.params.get(name)?.as_str()?.to_owned()),
+        }
+    }
+
+    /// The address of the client, behind trusted proxies the one they name.
+    pub fn peer(&self) -> SocketAddr {
+        self.peer
+    }
+
+    /// Path and query as they came.
+    pub fn uri(&self) -> &str {
+        self.request.target
+    }
+
+    /// The `user-agent` header.
+    pub fn user_agent(&self) -> Option<&str> {
+        self.request.header("user-agent").and_then(|value| std::str::from_utf8(value).ok())
+    }
+
+    /// Headers whose names begin with `x-`.
+    pub fn x_headers(&self) -> HashMap<String, String> {
+        self.headers_where(|name| name.starts_with("x-"))
+    }
+
+    /// `traceparent` and `tracestate`.
+    pub fn trace_headers(&self) -> HashMap<String, String> {
+        self.headers_where(|name| name == "traceparent" || name == "tracestate")
+    }
+
+    /// Headers whose names begin with `sec-websocket-`.
+    pub fn websocket_headers(&self) -> HashMap<String, String> {
+        self.headers_where(|name| name.starts_with("sec-websocket-"))
+    }
+
+    /// What the socket is to be carried by.
+    pub fn transport(&self) -> Transport {
+        self.transport
+    }
+
+    /// The token sent as a subprotocol, or in the header `x-phoenix-authtoken` of a long poll,
+    /// where `UserSocket::auth_token` is on.
+    pub fn auth_token(&self) -> Option<&str> {
+        self.auth_token
+    }
+
+    /// The token of the client: that of the subprotocols, or else the param `token`; on a user
+    /// socket with `UserSocket::supabase` the header `x-api-key` or the param `apikey` is one,
+    /// too.
+    pub fn token(&self) -> Option<String> {
+        let token = self.auth_token.map(str::to_owned).or_else(|| self.param("token"));
+        if token.is_some() || !self.takes_api_keys {
+            return token;
+        }
+        let header = self.request.header("x-api-key").and_then(|it| std::str::from_utf8(it).ok());
+        let key = header.map(str::to_owned).or_else(|| self.param("apikey"));
+        key.filter(|key| !is_project_key(key))
+    }
+
+    fn headers_where(&self, wanted: impl Fn(&str) -> bool) -> HashMap<String, String> {
+        self.request
+            .headers()
+            .map(|(name, value)| (name.to_ascii_lowercase(), value))
+            .filter(|(name, _)| wanted(name))
+            .map(|(name, value)| (name, String::from_utf8_lossy(value).into_owned()))
+            .collect()
+    }
+}
+
+impl fmt::Debug for ConnectInfo<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ConnectInfo")
+            // Not the query: there may be a token in it.
+            .field("path", &self.request.path())
+            .field("peer", &self.peer)
+            .finish_non_exhaustive()
+    }
+}
+
+/// What carries a socket.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Transport {
+    /// A WebSocket.
+    WebSocket,
+    /// A long-poll session (`UserSocket::longpoll`).
+    LongPoll,
+    /// A driver in this process.
+    Driver,
+}
+
+impl Transport {
+    /// Its name in Phoenix: `websocket`, `longpoll`; and `driver`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::WebSocket => "websocket",
+            Self::LongPoll => "longpoll",
+            Self::Driver => "driver",
+        }
+    }
+}
+
+/// The answer to a connection.
+#[must_use]
+pub struct Connect(#[doc(hidden)] pub ConnectKind);
+
+#[doc(hidden)]
+pub enum ConnectKind {
+    Ok(SocketState),
+    Refuse { status: u16, body: String },
+    Later(Pin<Box<dyn Future<Output = Connect> + Send>>),
+}
+
+impl Connect {
+    /// Lets the socket in.
+    pub fn ok() -> Self {
+        Self(ConnectKind::Ok(SocketState::default()))
+    }
+
+    /// Refused with an HTTP status, 403 by custom. A browser sees only close code 1006.
+    pub fn refuse(status: u16) -> Self {
+        Self(ConnectKind::Refuse { status, body: String::new() })
+    }
+
+    /// Refused with an HTTP status and a body.
+    pub fn refuse_with(status: u16, body: impl Into<String>) -> Self {
+        Self(ConnectKind::Refuse { status, body: body.into() })
+    }
+
+    /// Decided when `work` is done, which runs on tokio. The socket is not read meanwhile.
+    pub fn later(work: impl Future<Output = Connect> + Send + 'static) -> Self {
+        Self(ConnectKind::Later(Box::pin(work)))
+    }
+
+    /// As [`id`](Self::id), where there may be none.
+    pub fn maybe_id(self, id: Option<impl Into<String>>) -> Self {
+        match id {
+            Some(id) => self.id(id),
+            None => self,
+        }
+    }
+
+    /// Gives the socket an id, by which `Endpoint::disconnect` and a
+    /// `disconnect` broadcast find it.
+    pub fn id(mut self, id: impl Into<String>) -> Self {
+        if let ConnectKind::Ok(state) = &mut self.0 {
+            state.id = Some(id.into().into_boxed_str());
+        }
+        self
+    }
+
+    /// Has the socket closed with 3000 after so much time, unless a channel says otherwise
+    /// ([`Context::expire_in`](simurgh_channel::Context::expire_in)).
+    pub fn expires_in(mut self, time: Duration) -> Self {
+        if let ConnectKind::Ok(state) = &mut self.0 {
+            state.lifetime = Some(time.into());
+        }
+        self
+    }
+
+    /// Keeps a value with the socket, for its channels to read with
+    /// [`Context::assigns`](simurgh_channel::Context::assigns), and to replace with
+    /// [`Context::assign`](simurgh_channel::Context::assign).
+    pub fn assign<T: Any + Send + Sync>(mut self, value: T) -> Self {
+        if let ConnectKind::Ok(state) = &mut self.0 {
+            state.assigns = Some(Arc::new(value));
+        }
+        self
+    }
+}
+
+impl fmt::Debug for Connect {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.0 {
+            ConnectKind::Ok(_) => f.write_str("Connect::ok"),
+            ConnectKind::Refuse { status, .. } => write!(f, "Connect::refuse({status})"),
+            ConnectKind::Later(_) => f.write_str("Connect::later"),
+        }
+    }
+}
+
+/// The variables of a user socket's path, by what a path has in their places.
+pub(crate) fn variables<'p>(
+    own: &'p str,
+    path: &'p str,
+) -> impl Iterator<Item = (&'p str, &'p str)> {
+    own.split('/')
+        .zip(path.split('/'))
+        .filter_map(|(own, value)| own.strip_prefix(':').map(|name| (name, value)))
+}
+
+/// Whether this is a key of a project of Supabase's, which says nothing about a user.
+pub(crate) fn is_project_key(token: &str) -> bool {
+    token.starts_with("sb_")
+}

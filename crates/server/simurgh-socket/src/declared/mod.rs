@@ -1,0 +1,598 @@
+//! Channels without Rust: what members may say and how they are answered, as data.
+//!
+//! A [`ChannelSpec`] is read from a configuration file (`simurgh serve` reads `[[channel]]` tables
+//! of `simurgh.toml`), checked whole by [`user_socket`], and then served by one channel type for
+//! all. The seeds' chat, in these words:
+//!
+//! ```toml
+//! [[channel]]
+//! topic = "rooms:*"
+//! announce_join = "user:entered"
+//! announce_payload = { user = "$user" }
+//!
+//! [[channel.event]]
+//! name = "new:msg"
+//! broadcast = "all"
+//! reply = { msg = "$body" }
+//! ```
+//!
+//! # Templates
+//! Replies and broadcasts are any value of TOML or JSON, in which these texts stand for something:
+//!
+//! | text | stands for |
+//! |---|---|
+//! | `$name` | the field `name` of the payload that came in; `null` if there is none |
+//! | `$payload` | that payload, whole |
+//! | `$payload.name` | as `$name`, for fields that are called like one of these |
+//! | `$topic`, `$subtopic`, `$event` | the topic, its part behind the first colon, the event |
+//! | `$$…` | a text that begins with one `$` |
+//!
+//! Any other text that begins with `$` is a [`Mistake`]. The payload is never parsed into a tree:
+//! fields are cut out of its text. In the template of a binary payload all fields are `null`; as a
+//! whole template, `$payload` passes binary as it is.
+//!
+//! # Shapes
+//! Payloads are objects unless a channel, or one of its events, says otherwise
+//! ([`ChannelSpec::payload_shape`]): others get the reply `error` with
+//! `{"reason": "wrong_payload", "expected": "object", "found": "null"}` and go no further, binary
+//! included. What is published by HTTP is checked in the same way.
+//!
+//! # Cost
+//! A member is one heap block of 8 bytes that names the shared spec, and some 100 bytes more while
+//! its rate is limited and used. `announce_join` and `members_max` cost one atomic addition a join
+//! and a leave.
+
+mod check;
+mod history;
+mod limits;
+mod presence;
+#[cfg(feature = "token")]
+mod rules;
+mod size;
+mod supabase;
+mod template;
+
+use std::sync::Arc;
+
+use serde::Deserialize;
+use serde_json::{Value, json};
+use simurgh_proto::message::{Message, Payload, events};
+use simurgh_proto::topic::Pattern;
+use simurgh_proto::ws::Limits;
+
+pub use crate::shape::PayloadShape;
+use crate::socket::UserSocket;
+pub use check::Mistake;
+pub use limits::SocketLimitsSpec;
+use presence::{Presence, Present};
+use simurgh_channel::{Channel, ChannelLimits, Context, HistoryRule, Join, Outcome, Reply};
+use size::limits;
+pub use size::parse_bytes;
+pub use supabase::{ChannelKind, hosted};
+use supabase::{Compiled, complete};
+use template::{Source, Template};
+
+/// One declared channel: a pattern of topics, and what happens on them.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct ChannelSpec {
+    /// Whose channel it is. Default: `phoenix`, one of which the keys below say what it does.
+    pub kind: ChannelKind,
+    /// Topics served: a literal, or a prefix that ends in `*`; `realtime:*` by default for a
+    /// Supabase channel, else required. The first channel that matches takes the topic.
+    pub topic: String,
+    /// Topics (patterns as above) whose joins are refused with `{"reason": "unauthorized"}`.
+    pub deny: Vec<String>,
+    /// Who may join, by what the tokens say, as [`Rule`](crate::token::Rule)s of which one has to
+    /// allow it; others are refused with `{"reason": "unauthorized"}`. Default: everybody.
+    #[cfg(feature = "token")]
+    #[serde(deserialize_with = "rules::deserialize")]
+    pub join: Vec<String>,
+    /// Field of a join's payload that may have a token of its own: the rules of `join` and
+    /// `publish` are asked about that one then, in place of the socket's, and the channel ends with
+    /// `phx_error` when it expires. Default: none. Costs its claims and one task of tokio a
+    /// channel.
+    #[cfg(feature = "token")]
+    pub join_token: Option<String>,
+    /// Who may send events that are broadcast, as in `join`; others are answered
+    /// `{"reason": "unauthorized"}`. Default: all members.
+    #[cfg(feature = "token")]
+    #[serde(deserialize_with = "rules::deserialize")]
+    pub publish: Vec<String>,
+    /// Template of the reply to a join, from the join's payload. Default `{}`.
+    pub join_reply: Option<Value>,
+    /// Event broadcast to all members, newcomers included, when somebody joined. Default: none.
+    pub announce_join: Option<String>,
+    /// Template of that broadcast, from the join's payload. Default `"$payload"`.
+    pub announce_payload: Option<Value>,
+    /// Joins are announced only while the topic has at most so many members on all shards, since n
+    /// joins to one topic cost n²/2 deliveries. Default: [`Defaults::announce_joins_up_to`].
+    pub announce_joins_up_to: Option<u32>,
+    /// What events get that are not declared below. Default: an error reply.
+    pub other_events: OtherEvents,
+    /// What payloads of joins and events have to be; others are answered
+    /// `{"reason": "wrong_payload", "expected": …, "found": …}`. Default: objects.
+    pub payload_shape: PayloadShape,
+    /// Largest message of a client, bytes; larger ones close its socket with 1009. The channel of a
+    /// message is known only once it is read, so frames are held to the largest limit of all the
+    /// user socket's channels, payloads to this one. Default: [`Defaults::message_bytes_max`].
+    #[serde(deserialize_with = "size::deserialize")]
+    pub message_bytes_max: Option<usize>,
+    /// Largest payload of joins and events, bytes; larger ones are answered
+    /// `{"reason": "payload_too_large"}`: short for `payload_bytes` of [`limits`](Self::limits).
+    #[serde(deserialize_with = "size::deserialize")]
+    pub payload_bytes_max: Option<usize>,
+    /// Events a member may send each second, in bursts of up to one second's worth; more are
+    /// answered `{"reason": "rate_limited", …}`: short for `messages` of [`limits`](Self::limits).
+    pub events_per_second: Option<u32>,
+    /// What a member may say in how much time, and what becomes of more (PROTOCOL §6.7):
+    /// `messages`, `bytes` and `presence_calls`, each a number a second, a text such as `"100/min"`
+    /// or a table of `rate`, `burst` and `policy` (`"reply"`, `"drop"` or `"close"`); and
+    /// `payload_bytes`, a size or a table of `max` and `policy`. Default: no limits. Costs some 100
+    /// bytes for each member who has said something lately.
+    #[serde(deserialize_with = "limits::channel")]
+    pub limits: ChannelLimits,
+    /// Members a topic may have on all shards; further joins are answered `{"reason": "full"}`.
+    /// Joins in the same instant on different shards may pass it by as many as there are shards.
+    /// Default: none.
+    pub members_max: Option<u32>,
+    /// Whether members are present in the topic (PROTOCOL §10), and how: `true`, or a table of
+    /// `key` and `meta`, templates of the join's payload. A member is tracked with its join and
+    /// gets the list. Its key is the socket's id, or 32 digits that are made up, unless `key` says
+    /// it: a text or a number, and who says neither is not tracked. Its meta is
+    /// `{"online_at": "UNIX SECONDS"}` and the fields of `meta`. A key or meta that is longer than
+    /// [`PresenceConfig`](simurgh_channel::PresenceConfig) allows refuses the join. Default: `false`, which
+    /// costs nothing.
+    pub presence: Option<Value>,
+    /// How much of the topic's broadcasts is kept for clients that come back and say what they have
+    /// heard (docs/HISTORY.md): `true`, or a table of `count` (100), `age` (`"5m"`) and `bytes`
+    /// (`"1MiB"`), of which whatever is exceeded first lets the oldest go. Default: `false`, which
+    /// costs nothing.
+    #[serde(deserialize_with = "history::deserialize")]
+    pub history: Option<HistoryRule>,
+    /// Whether joins are answered only once what other nodes of a cluster say on the topic is
+    /// heard here (docs/CLUSTER.md); for the first member of a topic that is a millisecond or so.
+    /// Default: `false`: what another node says in that time may be missed.
+    pub wait_for_interest: bool,
+    /// The events members may send.
+    pub event: Vec<EventSpec>,
+}
+
+/// What happens when a member sends an event.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct EventSpec {
+    /// The event's name, or `*` for every event not named (names that begin with `phx_` are the
+    /// protocol's own and are never taken). Required.
+    pub name: String,
+    /// What its payload has to be. Default: as the channel says.
+    pub payload_shape: Option<PayloadShape>,
+    /// Who gets it, under the same name. Default: nobody.
+    pub broadcast: Reach,
+    /// Template of what is broadcast. Default `"$payload"`: as it came.
+    pub payload: Option<Value>,
+    /// Template of the reply. Default: none is sent.
+    pub reply: Option<Value>,
+    /// Status of the reply. Default `ok`.
+    pub status: Option<String>,
+}
+
+/// Who gets the broadcast of an event.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Reach {
+    /// Every member of the topic, the sender included.
+    All,
+    /// Every member but the sender.
+    Others,
+    /// Nobody.
+    #[default]
+    None,
+}
+
+/// What an undeclared event gets.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum OtherEvents {
+    /// The reply `error` with `{"reason": "unknown event"}`.
+    #[default]
+    Error,
+    /// Nothing.
+    Ignore,
+    /// The end of the sender's channel with `phx_error`, as in Phoenix (PROTOCOL §6).
+    Crash,
+}
+
+impl ChannelSpec {
+    /// The keys of a channel, for messages that suggest one.
+    pub const KEYS: &'static [&'static str] = &[
+        "kind",
+        "topic",
+        "deny",
+        #[cfg(feature = "token")]
+        "join",
+        #[cfg(feature = "token")]
+        "join_token",
+        #[cfg(feature = "token")]
+        "publish",
+        "join_reply",
+        "announce_join",
+        "announce_payload",
+        "announce_joins_up_to",
+        "other_events",
+        "payload_shape",
+        "message_bytes_max",
+        "payload_bytes_max",
+        "events_per_second",
+        "limits",
+        "members_max",
+        "presence",
+        "history",
+        "wait_for_interest",
+        "event",
+    ];
+}
+
+impl EventSpec {
+    /// The keys of an event, for messages that suggest one.
+    pub const KEYS: &'static [&'static str] =
+        &["name", "payload_shape", "broadcast", "payload", "reply", "status"];
+}
+
+/// What channels share that say nothing of their own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Defaults {
+    /// Members up to which joins are announced.
+    pub announce_joins_up_to: u32,
+    /// Largest message, bytes.
+    pub message_bytes_max: usize,
+    /// Largest frame, bytes; `None`: as large as a message.
+    pub frame_bytes_max: Option<usize>,
+}
+
+impl Default for Defaults {
+    fn default() -> Self {
+        Self {
+            announce_joins_up_to: 100,
+            message_bytes_max: Limits::default().message_bytes_max,
+            frame_bytes_max: None,
+        }
+    }
+}
+
+/// Serves declared channels at `path`; those of [`ChannelKind::Supabase`] want the same at
+/// [`HOSTED_PATH`](crate::supabase::HOSTED_PATH): [`hosted`].
+///
+/// # Errors
+/// Everything in the specs that cannot be served, in their order.
+pub fn user_socket(
+    path: &str,
+    specs: &[ChannelSpec],
+    defaults: Defaults,
+) -> Result<UserSocket, Vec<Mistake>> {
+    #[cfg(feature = "token")]
+    rules::none_needs_tokens(specs)?;
+    let specs = complete(specs);
+    Ok(user_socket_of(path, &specs, defaults, check::compile(&specs, defaults)?))
+}
+
+/// The same for sockets that are let in by tokens, of which `join` and `publish` of the channels
+/// may speak.
+///
+/// # Errors
+/// As [`user_socket`].
+#[cfg(feature = "token")]
+pub fn user_socket_with_tokens(
+    path: &str,
+    specs: &[ChannelSpec],
+    defaults: Defaults,
+    policy: crate::token::TokenPolicy,
+) -> Result<UserSocket, Vec<Mistake>> {
+    let specs = complete(specs);
+    let mut compiled = check::compile(&specs, defaults)?;
+    for it in &mut compiled {
+        if let Compiled::Declared(declared) = it {
+            declared.rules.verify_by(&policy);
+        }
+    }
+    Ok(user_socket_of(path, &specs, defaults, compiled).tokens(policy))
+}
+
+fn user_socket_of(
+    path: &str,
+    specs: &[ChannelSpec],
+    defaults: Defaults,
+    compiled: Vec<Compiled>,
+) -> UserSocket {
+    let counts = compiled.iter().any(|it| match it {
+        Compiled::Declared(it) => it.announce.is_some() || it.members_max.is_some(),
+        Compiled::Supabase(_) => false,
+    });
+    let mut user_socket = UserSocket::new(path).count_members(counts);
+    user_socket.limits = limits(specs, defaults);
+    let message_bytes_max = user_socket.limits.map_or(usize::MAX, |it| it.message_bytes_max);
+    compiled.into_iter().zip(specs).fold(user_socket, |user_socket, (compiled, spec)| {
+        let waiting = |user_socket: UserSocket| match spec.wait_for_interest {
+            true => user_socket.wait_for_interest(),
+            false => user_socket,
+        };
+        let declared = match compiled {
+            Compiled::Declared(declared) => Arc::new(*declared),
+            Compiled::Supabase(settings) => {
+                let user_socket = user_socket.supabase(&spec.topic, settings);
+                return waiting(user_socket.channel_limits(spec.limits));
+            }
+        };
+        let [shapes, prepares] = [&declared, &declared].map(Arc::clone);
+        let user_socket = user_socket
+            .channel(&spec.topic, move |ctx, payload| Declared::join(&declared, ctx, &payload))
+            .shapes(move |event| shapes.shape(event))
+            .prepares(move |message| Box::new(prepares.prepare(message)))
+            .channel_limits(check::limits(spec, message_bytes_max));
+        let user_socket =
+            waiting(user_socket.alike(format!("{:?} {:?}", spec.presence, spec.members_max)));
+        match spec.history {
+            Some(history) => user_socket.history(history),
+            None => user_socket,
+        }
+    })
+}
+
+/// A spec that was checked, ready to be run. Shared by all members.
+#[derive(Debug)]
+struct Declared {
+    deny: Vec<Pattern>,
+    #[cfg(feature = "token")]
+    rules: rules::Rules,
+    /// Of joins, and of events that say nothing else.
+    shape: PayloadShape,
+    join_reply: Template,
+    announce: Option<Announce>,
+    other_events: OtherEvents,
+    /// What the core lets through.
+    payload_bytes_max: usize,
+    members_max: Option<u32>,
+    presence: Option<Presence>,
+    events: Vec<Event>,
+    /// What the event `*` declares.
+    any_event: Option<Event>,
+}
+
+#[derive(Debug)]
+struct Announce {
+    event: Box<str>,
+    payload: Template,
+    members_max: u32,
+}
+
+#[derive(Debug)]
+struct Event {
+    name: Box<str>,
+    shape: PayloadShape,
+    reach: Reach,
+    payload: Template,
+    reply: Option<(Box<str>, Template)>,
+}
+
+/// What a join gets.
+#[derive(Debug, PartialEq)]
+struct Welcome {
+    reply: Payload<'static>,
+    announcement: Option<Payload<'static>>,
+    present: Option<Present>,
+}
+
+/// What was made of a long message where it was read: filling templates from megabytes takes longer
+/// than a turn of a shard has.
+#[derive(Debug)]
+enum Prepared {
+    Join(Welcome),
+    Event(Result<Answer, Refusal>),
+    /// Nothing: it will not be handled.
+    TooLong,
+}
+
+/// What an event does.
+#[derive(Debug)]
+struct Answer {
+    broadcast: Option<(Reach, Payload<'static>)>,
+    outcome: Outcome,
+}
+
+impl Declared {
+    fn join(self: &Arc<Self>, ctx: &mut Context<'_>, payload: &Payload<'_>) -> Join {
+        #[cfg(feature = "token")]
+        return self.rules.join(ctx, payload, |ctx, own| {
+            self.join_allowed(ctx, payload, || self.rules.member(self, own))
+        });
+        #[cfg(not(feature = "token"))]
+        self.join_allowed(ctx, payload, || None)
+    }
+
+    /// A join that tokens allow; `member` may be of a kind of its own.
+    fn join_allowed(
+        self: &Arc<Self>,
+        ctx: &mut Context<'_>,
+        payload: &Payload<'_>,
+        member: impl FnOnce() -> Option<Join>,
+    ) -> Join {
+        let prepared = match ctx.take_prepared() {
+            Some(Prepared::Join(welcome)) => Some(welcome),
+            _ => None,
+        };
+        let members = || ctx.member_count().unwrap_or(0);
+        let welcome = match self.admit(ctx.topic(), members, payload, prepared) {
+            Ok(welcome) => welcome,
+            Err(refusal) => return Join::error(refusal.counted(ctx)),
+        };
+        if let (Some(presence), Some(present)) = (&self.presence, welcome.present)
+            && let Err(error) = presence.track(ctx, present)
+        {
+            return Join::error(json!({"reason": error.to_string()}));
+        }
+        // Effects of a join that is ok are carried out after its reply, when the newcomer is a
+        // member.
+        if let (Some(announce), Some(payload)) = (&self.announce, welcome.announcement) {
+            ctx.broadcast(&announce.event, payload);
+        }
+        member().unwrap_or_else(|| self.member()).reply(welcome.reply)
+    }
+
+    /// A channel of the kind that costs least.
+    fn member(self: &Arc<Self>) -> Join {
+        Join::ok(Member { declared: Arc::clone(self) })
+    }
+
+    /// Makes of a long message what can be made without knowing who is there. The payload of an
+    /// event is taken.
+    fn prepare(&self, message: &mut Message<'static>) -> Prepared {
+        let Message { topic, event, payload, .. } = message;
+        if payload.len() > self.payload_bytes_max {
+            return Prepared::TooLong;
+        }
+        if event == events::JOIN {
+            return Prepared::Join(self.welcome(topic, payload, true));
+        }
+        let payload = std::mem::replace(payload, Payload::NULL);
+        Prepared::Event(self.answer(topic, event, payload))
+    }
+
+    /// Decides a join; `members` are there already.
+    fn admit(
+        &self,
+        topic: &str,
+        members: impl Fn() -> u32,
+        payload: &Payload<'_>,
+        prepared: Option<Welcome>,
+    ) -> Result<Welcome, Refusal> {
+        if self.deny.iter().any(|pattern| pattern.matches(topic)) {
+            return Err(Refusal::Because("unauthorized"));
+        }
+        if let Some(found) = self.shape.misfit(payload) {
+            return Err(Refusal::WrongPayload { expected: self.shape, found });
+        }
+        if self.members_max.is_some_and(|max| members() >= max) {
+            return Err(Refusal::Because("full"));
+        }
+        let announces = self.announce.as_ref().is_some_and(|it| members() < it.members_max);
+        let welcome = prepared.unwrap_or_else(|| self.welcome(topic, payload, announces));
+        Ok(Welcome { announcement: welcome.announcement.filter(|_| announces), ..welcome })
+    }
+
+    fn welcome(&self, topic: &str, payload: &Payload<'_>, announces: bool) -> Welcome {
+        let source = Source { payload, topic, event: events::JOIN };
+        let announce = self.announce.as_ref().filter(|_| announces);
+        Welcome {
+            reply: self.join_reply.fill(&source),
+            announcement: announce.map(|it| it.payload.fill(&source)),
+            present: self.presence.as_ref().and_then(|it| it.present(&source)),
+        }
+    }
+
+    fn handle(&self, ctx: &mut Context<'_>, event: &str, payload: Payload<'_>) -> Outcome {
+        let answer = match ctx.take_prepared() {
+            Some(Prepared::Event(answer)) => answer,
+            _ => self.answer(ctx.topic(), event, payload),
+        };
+        let Answer { broadcast, outcome } = match answer {
+            Ok(answer) => answer,
+            Err(refusal) => return Outcome::error(refusal.counted(ctx)),
+        };
+        match broadcast {
+            Some((Reach::All, payload)) => ctx.broadcast(event, payload),
+            Some((Reach::Others, payload)) => ctx.broadcast_from(event, payload),
+            Some((Reach::None, _)) | None => {}
+        }
+        outcome
+    }
+
+    fn answer(&self, topic: &str, event: &str, payload: Payload<'_>) -> Result<Answer, Refusal> {
+        let Some(declared) = self.event(event) else {
+            let outcome = match self.other_events {
+                OtherEvents::Error => return Err(Refusal::Because("unknown event")),
+                OtherEvents::Ignore => Outcome::NoReply,
+                OtherEvents::Crash => Outcome::unknown_event(),
+            };
+            return Ok(Answer { broadcast: None, outcome });
+        };
+        if let Some(found) = declared.shape.misfit(&payload) {
+            return Err(Refusal::WrongPayload { expected: declared.shape, found });
+        }
+        let source = Source { payload: &payload, topic, event };
+        let outcome = match &declared.reply {
+            Some((status, reply)) if &**status == "ok" => Outcome::ok(reply.fill(&source)),
+            Some((status, reply)) => {
+                Outcome::Reply(Reply::new(status.to_string(), reply.fill(&source)))
+            }
+            None => Outcome::NoReply,
+        };
+        let broadcast = match declared.reach {
+            Reach::None => None,
+            // The way of every chat message: what came in goes out, not looked at.
+            reach if declared.payload.is_payload() => Some((reach, payload.into_owned())),
+            reach => Some((reach, declared.payload.fill(&source))),
+        };
+        Ok(Answer { broadcast, outcome })
+    }
+
+    /// What the payload of an event has to be, whoever publishes it.
+    fn shape(&self, event: &str) -> PayloadShape {
+        self.event(event).map_or(self.shape, |event| event.shape)
+    }
+
+    fn event(&self, name: &str) -> Option<&Event> {
+        // A broadcast of, say, phx_close would end the channels of everybody else.
+        if check::is_reserved(name) || (self.presence.is_some() && presence::EVENTS.contains(&name))
+        {
+            return None;
+        }
+        self.events.iter().find(|event| *event.name == *name).or(self.any_event.as_ref())
+    }
+}
+
+/// A membership of a declared channel: nothing but where its spec is.
+struct Member {
+    declared: Arc<Declared>,
+}
+
+// What every joined client costs beside its membership; see the module's text.
+const _: () = assert!(size_of::<Member>() <= 8);
+
+impl Channel for Member {
+    fn handle_in(&mut self, ctx: &mut Context<'_>, event: &str, payload: Payload<'_>) -> Outcome {
+        self.declared.handle(ctx, event, payload)
+    }
+}
+
+/// Why a join or an event is answered with an error.
+#[derive(Debug, PartialEq, Eq)]
+enum Refusal {
+    /// For this reason.
+    Because(&'static str),
+    /// The payload is not what the channel takes.
+    WrongPayload { expected: PayloadShape, found: &'static str },
+}
+
+impl Refusal {
+    /// What the client is told, of which there is a counter where it is the client's mistake.
+    fn counted(&self, ctx: &Context<'_>) -> Payload<'static> {
+        if let Self::WrongPayload { .. } = self {
+            ctx.count_wrong_payload();
+        }
+        self.response()
+    }
+
+    /// `{"reason": …}`; all words are ours and need no escaping.
+    fn response(&self) -> Payload<'static> {
+        Payload::from_json(match self {
+            Self::Because(reason) => format!(r#"{{"reason":"{reason}"}}"#),
+            Self::WrongPayload { expected, found } => format!(
+                r#"{{"reason":"wrong_payload","expected":"{}","found":"{found}"}}"#,
+                expected.name()
+            ),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,190 @@
+//! Who is present in a declared channel: under which key, with which meta (PROTOCOL §10).
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use serde_json::Value;
+use simurgh_channel::{Context, PresenceError};
+use simurgh_proto::message::Payload;
+
+use super::template::{Source, Template};
+use crate::ids::Ids;
+
+/// What a declaration may say of presence.
+const KEYS: [&str; 2] = ["key", "meta"];
+
+/// Events by which members learn who is there; one that members send would be believed.
+pub(super) const EVENTS: [&str; 3] = ["presence_state", "presence_diff", "presence_summary"];
+
+/// How a member is present, made ready to be run.
+#[derive(Debug)]
+pub(super) struct Presence {
+    /// `None`: the socket's id, or one that is made up.
+    key: Option<Template>,
+    meta: Template,
+    /// Whether the meta says itself when the member came.
+    has_online_at: bool,
+    ids: Ids,
+}
+
+/// How one member is to be present, as far as its join alone says it.
+#[derive(Debug, PartialEq)]
+pub(super) struct Present {
+    key: Key,
+    meta: Payload<'static>,
+}
+
+#[derive(Debug, PartialEq)]
+enum Key {
+    Of(String),
+    OfSocket,
+}
+
+impl Presence {
+    /// Checks a declaration; `None`: nobody is tracked. Mistakes come with the key they are about.
+    pub(super) fn compile(value: &Value) -> Result<Option<Self>, Vec<(&'static str, String)>> {
+        let table = match value {
+            Value::Bool(false) => return Ok(None),
+            Value::Bool(true) => &serde_json::Map::new(),
+            Value::Object(table) => table,
+            _ => {
+                let why = "is true, false, or a table such as { key = \"$user\", meta = {} }";
+                return Err(vec![("presence", why.to_owned())]);
+            }
+        };
+        let mut mistakes = Vec::new();
+        for key in table.keys().filter(|key| !KEYS.contains(&key.as_str())) {
+            mistakes.push(("presence", format!("{key}: no such key; there are key and meta")));
+        }
+        let key = table.get("key").map(|key| match key {
+            Value::String(_) => Template::compile(key),
+            _ => Err("is a text, such as \"$user\"".to_owned()),
+        });
+        let key = key.transpose().map_err(|why| mistakes.push(("presence.key", why)));
+        let empty = Value::Object(serde_json::Map::new());
+        let meta = table.get("meta").unwrap_or(&empty);
+        let has_online_at = meta.get("online_at").is_some();
+        let meta = match meta {
+            Value::Object(_) => Template::compile(meta),
+            _ => Err("is a table, such as { name = \"$user\" }".to_owned()),
+        };
+        let meta = meta.map_err(|why| mistakes.push(("presence.meta", why)));
+        match (key, meta) {
+            (Ok(key), Ok(meta)) if mistakes.is_empty() => {
+                Ok(Some(Self { key, meta, has_online_at, ids: Ids::default() }))
+            }
+            _ => Err(mistakes),
+        }
+    }
+
+    /// Whether all members learn this field of a join's payload.
+    #[cfg(feature = "token")]
+    pub(super) fn shows(&self, field: &str) -> bool {
+        self.meta.shows(field) || self.key.as_ref().is_some_and(|key| key.shows(field))
+    }
+
+    /// How whoever joins like this is present; `None` where the key's template gives no text and no
+    /// number: the member is not tracked.
+    pub(super) fn present(&self, source: &Source<'_>) -> Option<Present> {
+        let key = match &self.key {
+            None => Key::OfSocket,
+            Some(key) => match serde_json::from_str(key.fill(source).json()?).ok()? {
+                Value::String(key) => Key::Of(key),
+                // Keys are texts.
+                Value::Number(key) => Key::Of(key.to_string()),
+                _ => return None,
+            },
+        };
+        let meta = self.meta.fill(source);
+        let meta = match meta.json().and_then(|json| json.strip_prefix('{')) {
+            Some(fields) if !self.has_online_at => {
+                let comma = if fields == "}" { "" } else { "," };
+                Payload::from_json(format!("{{\"online_at\":\"{}\"{comma}{fields}", unix_seconds()))
+            }
+            _ => meta,
+        };
+        Some(Present { key, meta })
+    }
+
+    /// Tracks who joins, and has the list pushed to it.
+    pub(super) fn track(
+        &self,
+        ctx: &mut Context<'_>,
+        Present { key, meta }: Present,
+    ) -> Result<(), PresenceError> {
+        let key = match key {
+            Key::Of(key) => key,
+            Key::OfSocket => ctx.socket_id().map_or_else(|| self.ids.hex(), str::to_owned),
+        };
+        ctx.presence().track(&key, meta)?;
+        ctx.presence().push_state();
+        Ok(())
+    }
+}
+
+/// As text, as a channel made by Phoenix's generator has it.
+fn unix_seconds() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn present(declared: Value, joined: Value) -> Option<(Option<String>, Value)> {
+        let presence = Presence::compile(&declared).unwrap().unwrap();
+        let payload = Payload::from(joined);
+        let source = Source { payload: &payload, topic: "rooms:a", event: "phx_join" };
+        let Present { key, meta } = presence.present(&source)?;
+        let key = match key {
+            Key::Of(key) => Some(key),
+            Key::OfSocket => None,
+        };
+        Some((key, meta.parse().unwrap()))
+    }
+
+    #[test]
+    fn a_member_is_present_as_the_templates_say() {
+        let since = unix_seconds();
+        let (key, meta) = present(json!(true), json!({"user": "ann"})).unwrap();
+        let online_at: u64 = meta["online_at"].as_str().unwrap().parse().unwrap();
+        assert!((since..=unix_seconds()).contains(&online_at));
+        assert_eq!((key, meta.as_object().unwrap().len()), (None, 1));
+
+        let declared = json!({"key": "$user", "meta": {"name": "$user", "in": "$subtopic"}});
+        let (key, meta) = present(declared.clone(), json!({"user": "ä\"n"})).unwrap();
+        assert_eq!(key.as_deref(), Some("ä\"n"));
+        assert_eq!((&meta["name"], &meta["in"]), (&json!("ä\"n"), &json!("a")));
+        assert!(meta["online_at"].is_string());
+        let (key, _) = present(declared.clone(), json!({"user": 7})).unwrap();
+        assert_eq!(key.as_deref(), Some("7"));
+        let own = json!({"key": "fixed", "meta": {"online_at": "$at"}});
+        let expected = (Some("fixed".to_owned()), json!({"online_at": 5}));
+        assert_eq!(present(own, json!({"at": 5})), Some(expected));
+        // Who says no key is not tracked.
+        for user in [json!(null), json!(true), json!({"a": 1}), json!(["a"])] {
+            assert_eq!(present(declared.clone(), json!({"user": user})), None);
+        }
+        assert_eq!(present(declared, json!([1])), None);
+    }
+
+    #[test]
+    fn what_cannot_be_is_refused_with_its_place() {
+        assert!(Presence::compile(&json!(false)).unwrap().is_none());
+        for (declared, key, why) in [
+            (json!("yes"), "presence", "is true, false, or a table"),
+            (json!(1), "presence", "is true, false, or a table"),
+            (json!({"keys": "$a"}), "presence", "keys: no such key; there are key and meta"),
+            (json!({"key": 5}), "presence.key", "is a text"),
+            (json!({"key": "$a.b"}), "presence.key", "\"$a.b\" stands for nothing"),
+            (json!({"meta": "$payload"}), "presence.meta", "is a table"),
+            (json!({"meta": {"a": "$"}}), "presence.meta", "\"$\" stands for nothing"),
+        ] {
+            let mistakes = Presence::compile(&declared).unwrap_err();
+            assert_eq!(mistakes.len(), 1, "{mistakes:?}");
+            assert!(mistakes[0].0 == key && mistakes[0].1.contains(why), "{mistakes:?}");
+        }
+        assert_eq!(Presence::compile(&json!({"key": "$", "meta": 1})).unwrap_err().len(), 2);
+    }
+}

@@ -1,0 +1,215 @@
+//! Who may join and who may publish, by what the socket's token says.
+
+use std::sync::Arc;
+
+use serde::{Deserialize, Deserializer};
+use simurgh_channel::{Channel, Context, Join, Outcome};
+use simurgh_proto::message::Payload;
+use simurgh_proto::topic::Pattern;
+
+use super::template::field_of;
+use super::{ChannelSpec, Declared, Mistake, Reach, Refusal};
+use crate::token::{Claims, Rule, TokenPolicy};
+
+/// The rules of a channel; where there are none, all are allowed.
+#[derive(Debug, Default)]
+pub(super) struct Rules {
+    join: Vec<Rule>,
+    publish: Vec<Rule>,
+    own: Option<OwnToken>,
+}
+
+/// Where joins may bring a token of their own, and who looks at it.
+#[derive(Debug)]
+struct OwnToken {
+    field: [Box<str>; 1],
+    policy: Option<TokenPolicy>,
+}
+
+impl Rules {
+    /// Reads what a spec says; `add` hears of mistakes, with the key they are about.
+    pub(super) fn compile(spec: &ChannelSpec, mut add: impl FnMut(&'static str, String)) -> Self {
+        let pattern = Pattern::parse(&spec.topic).ok();
+        let mut read = |key, texts: &[String]| {
+            let mut rules = Vec::with_capacity(texts.len());
+            for text in texts {
+                match text.parse::<Rule>() {
+                    Ok(rule) if pattern.as_ref().is_none_or(|it| can_meet(&rule, it)) => {
+                        rules.push(rule);
+                    }
+                    Ok(_) => {
+                        add(key, format!("{text:?} matches no topic of \"{}\"", spec.topic));
+                    }
+                    Err(error) => add(key, error.to_string()),
+                }
+            }
+            rules
+        };
+        let (join, publish) = (read("join", &spec.join), read("publish", &spec.publish));
+        let own = spec.join_token.as_deref().map(|field| {
+            if field.is_empty() {
+                add("join_token", "is empty: it is the name of a field".to_owned());
+            } else if spec.join.is_empty() {
+                add("join_token", "says nothing without join, whom it lets in".to_owned());
+            }
+            OwnToken { field: [field.into()], policy: None }
+        });
+        Self { join, publish, own }
+    }
+
+    /// Those of a Supabase channel.
+    pub(super) fn with(self, settings: crate::supabase::Settings) -> crate::supabase::Settings {
+        crate::supabase::Settings { join: self.join, publish: self.publish, ..settings }
+    }
+
+    /// Says who looks at tokens.
+    pub(super) fn verify_by(&mut self, policy: &TokenPolicy) {
+        if let Some(own) = &mut self.own {
+            own.policy = Some(policy.clone());
+        }
+    }
+
+    /// Decides about a join: by the token it brings, or else by that of its socket. `then` is asked
+    /// if tokens allow it, and gets the claims that are the channel's own.
+    pub(super) fn join(
+        &self,
+        ctx: &mut Context<'_>,
+        payload: &Payload<'_>,
+        then: impl FnOnce(&mut Context<'_>, Option<Claims>) -> Join,
+    ) -> Join {
+        let unauthorized = || Join::error(Refusal::Because("unauthorized").response());
+        let brought = self.own.as_ref().and_then(|own| own.brought(payload));
+        if let Some((policy, token)) = brought {
+            return policy.join(ctx, Some(&token), |ctx, claims| {
+                match allow(&self.join, ctx, Some(&claims)) {
+                    true => then(ctx, Some(claims)),
+                    false => unauthorized(),
+                }
+            });
+        }
+        match allow(&self.join, ctx, ctx.assigns()) {
+            true => then(ctx, None),
+            false => unauthorized(),
+        }
+    }
+
+    /// A membership on which not everybody may publish; none, where all may.
+    pub(super) fn member(&self, declared: &Arc<Declared>, own: Option<Claims>) -> Option<Join> {
+        if self.publish.is_empty() {
+            return None;
+        }
+        let declared = Arc::clone(declared);
+        let member = GuardedMember { declared };
+        Some(match own {
+            Some(claims) => Join::ok(OwnMember { member, claims }),
+            None => Join::ok(member),
+        })
+    }
+}
+
+impl OwnToken {
+    /// The token of a join's payload, if there is one. What is no text is a token that is none.
+    fn brought(&self, payload: &Payload<'_>) -> Option<(&TokenPolicy, String)> {
+        let raw = field_of(payload.json()?, &self.field);
+        let token = match serde_json::from_str::<Option<String>>(raw) {
+            Ok(token) => token?,
+            Err(_) => String::from(raw),
+        };
+        Some((self.policy.as_ref()?, token))
+    }
+}
+
+fn allow(rules: &[Rule], ctx: &Context<'_>, claims: Option<&Claims>) -> bool {
+    let allowed = rules.is_empty()
+        || claims.is_some_and(|claims| rules.iter().any(|rule| rule.allows(ctx.topic(), claims)));
+    if !allowed {
+        ctx.count_unauthorized();
+    }
+    allowed
+}
+
+/// Whether a rule speaks of any topic of the channel, as far as its text before the first claim
+/// tells.
+fn can_meet(rule: &Rule, pattern: &Pattern) -> bool {
+    let Some(prefix) = rule.topic_prefix() else { return true };
+    match pattern {
+        Pattern::Prefix(topics) => topics.starts_with(prefix) || prefix.starts_with(&**topics),
+        Pattern::Literal(topic) => topic.starts_with(prefix),
+    }
+}
+
+/// A membership of a channel on which not everybody may publish.
+pub(super) struct GuardedMember {
+    declared: Arc<Declared>,
+}
+
+const _: () = assert!(size_of::<GuardedMember>() <= 8);
+
+/// One that was joined with a token of its own, which says whether it may publish, too.
+struct OwnMember {
+    member: GuardedMember,
+    claims: Claims,
+}
+
+impl Channel for OwnMember {
+    fn handle_in(&mut self, ctx: &mut Context<'_>, event: &str, payload: Payload<'_>) -> Outcome {
+        self.member.handle(ctx, event, payload, Some(&self.claims))
+    }
+}
+
+impl Channel for GuardedMember {
+    fn handle_in(&mut self, ctx: &mut Context<'_>, event: &str, payload: Payload<'_>) -> Outcome {
+        self.handle(ctx, event, payload, None)
+    }
+}
+
+impl GuardedMember {
+    /// `own`: the claims of the channel; else those of its socket count.
+    fn handle(
+        &mut self,
+        ctx: &mut Context<'_>,
+        event: &str,
+        payload: Payload<'_>,
+        own: Option<&Claims>,
+    ) -> Outcome {
+        let declared = &self.declared;
+        let publishes = declared.event(event).is_some_and(|event| event.reach != Reach::None);
+        if publishes && !allow(&declared.rules.publish, ctx, own.or_else(|| ctx.assigns())) {
+            return Outcome::error(Refusal::Because("unauthorized").response());
+        }
+        declared.handle(ctx, event, payload)
+    }
+}
+
+/// Without tokens there is nothing that rules could speak of.
+pub(super) fn none_needs_tokens(specs: &[ChannelSpec]) -> Result<(), Vec<Mistake>> {
+    let mut mistakes = Vec::new();
+    for (channel, spec) in specs.iter().enumerate() {
+        for (key, is_there) in [
+            ("join", !spec.join.is_empty()),
+            ("publish", !spec.publish.is_empty()),
+            ("join_token", spec.join_token.is_some()),
+        ] {
+            if is_there {
+                let message = "says who may by what tokens say, and no token is asked for: add \
+                               the table [token]";
+                mistakes.push(Mistake { channel, event: None, key, message: message.to_owned() });
+            }
+        }
+    }
+    if mistakes.is_empty() { Ok(()) } else { Err(mistakes) }
+}
+
+/// One rule, or a list of them.
+pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<String>, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(untagged, expecting = "a text, or a list of texts")]
+    enum OneOrMore {
+        One(String),
+        More(Vec<String>),
+    }
+    Ok(match OneOrMore::deserialize(from)? {
+        OneOrMore::One(rule) => vec![rule],
+        OneOrMore::More(rules) => rules,
+    })
+}

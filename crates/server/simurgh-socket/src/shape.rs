@@ -1,0 +1,90 @@
+//! The shape of payloads: what whoever receives them may count on. Members are clients that others
+//! wrote; one that takes a payload for an object throws at `null`, and ends for its user.
+
+use serde::Deserialize;
+use simurgh_proto::message::Payload;
+
+/// Which payloads a channel takes, of joins, of events, and of what is published to its topics.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum PayloadShape {
+    /// JSON objects, `{…}`: what all clients of Phoenix send.
+    #[default]
+    Object,
+    /// Any value of JSON.
+    Json,
+    /// Any value of JSON, and binary.
+    Any,
+}
+
+impl PayloadShape {
+    /// What a payload is that does not fit; `None` if it does. Looks at one character.
+    pub fn misfit(self, payload: &Payload<'_>) -> Option<&'static str> {
+        let found = kind(payload);
+        let fits = match self {
+            Self::Object => found == OBJECT,
+            Self::Json => found != BINARY,
+            Self::Any => true,
+        };
+        (!fits).then_some(found)
+    }
+
+    /// In the words of a reply.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Object => OBJECT,
+            Self::Json => "json",
+            Self::Any => "any",
+        }
+    }
+}
+
+const OBJECT: &str = "object";
+const BINARY: &str = "binary";
+
+/// What kind of value a payload is, whose text is known to be JSON.
+fn kind(payload: &Payload<'_>) -> &'static str {
+    let Some(text) = payload.json() else { return BINARY };
+    match text.trim_start_matches([' ', '\t', '\r', '\n']).bytes().next() {
+        Some(b'{') => OBJECT,
+        Some(b'[') => "array",
+        Some(b'"') => "string",
+        Some(b't' | b'f') => "boolean",
+        Some(b'n') | None => "null",
+        Some(_) => "number",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_kind_of_value_is_told_from_its_first_character() {
+        for (text, expected) in [
+            ("{}", "object"),
+            (" \t\r\n{\"a\":1}", "object"),
+            ("[1]", "array"),
+            ("\"{}\"", "string"),
+            ("true", "boolean"),
+            ("false", "boolean"),
+            ("null", "null"),
+            ("7", "number"),
+            ("-0.5e3", "number"),
+        ] {
+            let payload = Payload::checked(text).unwrap();
+            assert_eq!(kind(&payload), expected, "{text}");
+            let misfit = (expected != "object").then_some(expected);
+            assert_eq!(PayloadShape::Object.misfit(&payload), misfit, "{text}");
+            assert_eq!(PayloadShape::Json.misfit(&payload), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn only_any_takes_binary() {
+        let binary = Payload::from_bytes(vec![b'{']);
+        assert_eq!(PayloadShape::Object.misfit(&binary), Some("binary"));
+        assert_eq!(PayloadShape::Json.misfit(&binary), Some("binary"));
+        assert_eq!(PayloadShape::Any.misfit(&binary), None);
+    }
+}

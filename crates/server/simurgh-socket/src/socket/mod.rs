@@ -1,0 +1,523 @@
+//! At which path sockets connect, who may connect, and which topics lead to which channel.
+
+use std::fmt;
+use std::future::Future;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use simurgh_channel::{
+    ChannelLimits, Context, HistoryRule as History, Join, Kind, Prepared, Route, SocketLimits,
+};
+use simurgh_proto::message::{Message, Payload};
+use simurgh_proto::origin::CheckOrigin;
+use simurgh_proto::topic::Pattern;
+use simurgh_proto::ws::Limits;
+use simurgh_proto::ws::handshake::Request;
+
+use crate::asynchronous::{self, ConnectRequest, IntoJoin, JoinContext, Reject};
+use crate::connect::{Connect, ConnectFn, ConnectInfo, Transport};
+use crate::shape::PayloadShape;
+use crate::supabase::Realtime;
+
+mod longpoll;
+mod supabase;
+
+pub use longpoll::LongPoll;
+
+/// A socket's place on the server: a path, its policy, and its channels.
+///
+/// ```
+/// use simurgh::{Connect, UserSocket};
+///
+/// let user_socket = UserSocket::new("/socket").connect(|info| {
+///     match info.param("token").as_deref() {
+///         Some("secret") => Connect::ok().id("user_sockets:1"),
+///         _ => Connect::refuse(403),
+///     }
+/// });
+/// # let _ = user_socket;
+/// ```
+#[derive(Clone)]
+pub struct UserSocket {
+    #[doc(hidden)]
+    pub path: String,
+    /// Whether it may be polled, too.
+    #[doc(hidden)]
+    pub longpoll: Option<LongPoll>,
+    #[doc(hidden)]
+    pub connect: Option<ConnectFn>,
+    /// Its channels, and the terms of its sockets.
+    #[doc(hidden)]
+    pub channels: simurgh_channel::UserSocket,
+    /// What the payload of an event has to be, in the order of the routes; objects, where nobody
+    /// says.
+    shapes: Vec<Option<ShapesFn>>,
+    /// What of them is for clusters, in the same order.
+    in_cluster: Vec<InCluster>,
+    /// Which of the routes are channels as Supabase has them.
+    supabase: Vec<Option<Arc<Realtime>>>,
+    #[doc(hidden)]
+    pub check_origin: Option<CheckOrigin>,
+    #[doc(hidden)]
+    pub auth_token: bool,
+    #[doc(hidden)]
+    pub subprotocols: Vec<String>,
+    #[doc(hidden)]
+    pub limits: Option<Limits>,
+    /// By which tokens its sockets are let in.
+    #[cfg(feature = "token")]
+    tokens: Option<Arc<crate::token::TokenPolicy>>,
+}
+
+/// What of a channel concerns other nodes.
+#[derive(Debug, Clone, Default)]
+struct InCluster {
+    /// Whether its joins wait until other nodes are heard.
+    waits: bool,
+    /// Settings that must be alike on all nodes, as text.
+    alike: String,
+}
+
+/// Which payloads an event of a channel may have.
+pub(crate) type ShapesFn = Arc<dyn Fn(&str) -> PayloadShape + Send + Sync>;
+
+impl UserSocket {
+    /// A socket at `path`, for example `/socket`: WebSockets connect to `/socket/websocket`. A
+    /// segment `:name` is a variable and joins the params.
+    pub fn new(path: &str) -> Self {
+        Self::of(&format!("{}/websocket", path.trim_end_matches('/')), Kind::Channels(Vec::new()))
+    }
+
+    /// A WebSocket endpoint that speaks no Channels: every message comes to
+    /// [`Channel::handle_in`](simurgh_channel::Channel::handle_in) as event `text` or `binary` with the
+    /// message as payload (text stands in [`Payload::Json`] as it came, whether it is JSON or
+    /// not); pushes, replies and broadcasts on `topic` leave as bare messages, without their
+    /// event.
+    pub fn plain(
+        path: &str,
+        topic: &str,
+        join: impl Fn(&mut Context<'_>, Payload<'_>) -> Join + Send + Sync + 'static,
+    ) -> Self {
+        Self::of(path, Kind::Plain { topic: topic.to_owned(), join: Arc::new(join) })
+    }
+
+    fn of(path: &str, kind: Kind) -> Self {
+        Self {
+            path: path.to_owned(),
+            longpoll: None,
+            connect: None,
+            channels: simurgh_channel::UserSocket::new(kind),
+            shapes: Vec::new(),
+            in_cluster: Vec::new(),
+            supabase: Vec::new(),
+            check_origin: None,
+            auth_token: false,
+            subprotocols: Vec::new(),
+            limits: None,
+            #[cfg(feature = "token")]
+            tokens: None,
+        }
+    }
+
+    /// Who may connect; without it, everybody.
+    pub fn connect(
+        mut self,
+        connect: impl Fn(&ConnectInfo<'_>) -> Connect + Send + Sync + 'static,
+    ) -> Self {
+        self.connect = Some(Arc::new(connect));
+        self
+    }
+
+    /// Topics that match `pattern` (a literal, or a prefix that ends in `*`) are joined by `join`.
+    /// The first pattern that matches, in the order of these calls, takes the topic.
+    ///
+    /// # Panics
+    /// At start-up, when the pattern has a `*` anywhere but at its end.
+    pub fn channel(
+        mut self,
+        pattern: &str,
+        join: impl Fn(&mut Context<'_>, Payload<'_>) -> Join + Send + Sync + 'static,
+    ) -> Self {
+        let pattern = match Pattern::parse(pattern) {
+            Ok(pattern) => pattern,
+            #[allow(clippy::panic, reason = "a wrong literal in the program, met at start-up")]
+            Err(error) => panic!("channel pattern {pattern:?}: {error}"),
+        };
+        if let Kind::Channels(routes) = &mut self.channels.kind {
+            let (join, limits) = (Arc::new(join), ChannelLimits::default());
+            routes.push(Route { pattern, join, prepare: None, limits, history: None });
+            self.shapes.push(None);
+            self.in_cluster.push(InCluster::default());
+            self.supabase.push(None);
+        }
+        self
+    }
+
+    /// As [`channel`](Self::channel), joined by an `async fn` that returns an
+    /// [`AsyncChannel`](crate::asynchronous::AsyncChannel), or one with the payload of its reply. Until it is
+    /// decided, nothing more is read from the socket; after
+    /// `Config::decision_timeout` (30 s by default) the client hears an error.
+    ///
+    /// # Panics
+    /// As [`channel`](Self::channel).
+    pub fn async_channel<F, J>(
+        self,
+        pattern: &str,
+        join: impl Fn(JoinContext, Payload<'static>) -> F + Send + Sync + 'static,
+    ) -> Self
+    where
+        F: Future<Output = Result<J, Reject>> + Send + 'static,
+        J: IntoJoin,
+    {
+        self.channel(pattern, move |ctx, payload| asynchronous::join(ctx, payload, &join))
+    }
+
+    /// As [`connect`](Self::connect), decided by an `async fn`. An `Err` refuses with 403 and its
+    /// reason, or with 500 where the application failed. After
+    /// `Config::decision_timeout` the connection is refused with 503.
+    ///
+    /// ```
+    /// use simurgh::{Connect, ConnectRequest, UserSocket, Reject};
+    ///
+    /// async fn connect(request: ConnectRequest) -> Result<Connect, Reject> {
+    ///     let token = request.param("token").ok_or_else(|| Reject::new("no token"))?;
+    ///     Ok(Connect::ok().id(format!("user:{token}")))
+    /// }
+    ///
+    /// let user_socket = UserSocket::new("/socket").async_connect(connect);
+    /// # let _ = user_socket;
+    /// ```
+    pub fn async_connect<F>(
+        self,
+        connect: impl Fn(ConnectRequest) -> F + Send + Sync + 'static,
+    ) -> Self
+    where
+        F: Future<Output = Result<Connect, Reject>> + Send + 'static,
+    {
+        self.connect(move |info| asynchronous::connect(info, &connect))
+    }
+
+    /// Says which payloads the events of the channel that was added last may have.
+    pub(crate) fn shapes(
+        mut self,
+        shapes: impl Fn(&str) -> PayloadShape + Send + Sync + 'static,
+    ) -> Self {
+        if let Some(last) = self.shapes.last_mut() {
+            *last = Some(Arc::new(shapes));
+        }
+        self
+    }
+
+    /// Has long messages for the channel that was added last prepared where they are read, off the
+    /// shard; what comes of it is with the context in which the message is handled.
+    pub(crate) fn prepares(
+        mut self,
+        prepare: impl Fn(&mut Message<'static>) -> Prepared + Send + Sync + 'static,
+    ) -> Self {
+        if let Kind::Channels(routes) = &mut self.channels.kind
+            && let Some(route) = routes.last_mut()
+        {
+            route.prepare = Some(Arc::new(prepare));
+        }
+        self
+    }
+
+    /// Which pages may connect (PROTOCOL §2); without it, the endpoint's own setting.
+    pub fn check_origin(mut self, check: CheckOrigin) -> Self {
+        self.check_origin = Some(check);
+        self
+    }
+
+    /// Takes an auth token from the subprotocols (PROTOCOL §2); off by default.
+    pub fn auth_token(mut self, on: bool) -> Self {
+        self.auth_token = on;
+        self
+    }
+
+    /// Serves long polling beside WebSockets (PROTOCOL §9), for clients that get no WebSocket
+    /// through: at `/socket/longpoll` for a user socket at `/socket`. Off by default, as in
+    /// Phoenix; a [plain](Self::plain) user_socket speaks no Channels and cannot be polled.
+    pub fn longpoll(mut self, longpoll: LongPoll) -> Self {
+        self.longpoll = Some(longpoll);
+        self
+    }
+
+    /// Lets in by tokens, in place of a connect function, and takes them from the subprotocols as
+    /// well ([`auth_token`](Self::auth_token)): the socket gets an id and
+    /// [`Claims`](crate::token::Claims), and is closed when its token expires. A connect function
+    /// of your own that is set behind this one may ask the policy itself
+    /// ([`TokenPolicy::connect`](crate::token::TokenPolicy::connect)).
+    #[cfg(feature = "token")]
+    pub fn tokens(mut self, policy: crate::token::TokenPolicy) -> Self {
+        let policy = Arc::new(policy);
+        self.tokens = Some(Arc::clone(&policy));
+        self.auth_token(true).connect(move |info| policy.connect(info))
+    }
+
+    /// Answers joins of the channel that was added last only once what other nodes of a cluster say
+    /// on the topic is heard (docs/CLUSTER.md). Without it a client is let in at once, and what
+    /// another node says in the first milliseconds of a topic's first member here may be missed.
+    /// Where the server is no part of a cluster, or has no link to it, nothing is waited for.
+    pub fn wait_for_interest(mut self) -> Self {
+        if let Some(last) = self.in_cluster.last_mut() {
+            last.waits = true;
+        }
+        self
+    }
+
+    /// What nodes must have alike for the channel that was added last, beside its history.
+    pub(crate) fn alike(mut self, settings: String) -> Self {
+        if let Some(last) = self.in_cluster.last_mut() {
+            last.alike = settings;
+        }
+        self
+    }
+
+    /// Part of a cluster: joins that wait for other nodes wait until `heard` is done for a topic.
+    #[doc(hidden)]
+    pub fn join_cluster<F>(&mut self, heard: impl Fn(Box<str>) -> F + Clone + Send + Sync + 'static)
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        let Kind::Channels(routes) = &mut self.channels.kind else { return };
+        let waiting = routes.iter_mut().zip(&self.in_cluster).filter(|(_, it)| it.waits);
+        for (route, _) in waiting {
+            let (join, heard) = (Arc::clone(&route.join), heard.clone());
+            route.join = Arc::new(move |ctx, payload| {
+                let heard = heard(ctx.topic().into());
+                join(ctx, payload).after(heard)
+            });
+        }
+    }
+
+    /// What nodes must have alike: each pattern of its channels, and their settings as text.
+    #[doc(hidden)]
+    pub fn settings(&self) -> impl Iterator<Item = (Box<str>, String)> {
+        let routes = match &self.channels.kind {
+            Kind::Channels(routes) => &routes[..],
+            Kind::Plain { .. } => &[],
+        };
+        routes.iter().zip(&self.in_cluster).map(|(route, own)| {
+            let text = format!("{:?} {}", route.history, own.alike);
+            (format!("{} {}", self.path, route.pattern).into(), text)
+        })
+    }
+
+    /// Ready to be served: nothing more is added to it.
+    #[cfg_attr(not(feature = "token"), allow(unused_mut, reason = "there is nothing to be done"))]
+    #[doc(hidden)]
+    pub fn ready(mut self) -> Self {
+        #[cfg(feature = "token")]
+        if let (Kind::Channels(routes), Some(policy)) = (&mut self.channels.kind, &self.tokens) {
+            for (route, supabase) in routes.iter_mut().zip(&self.supabase) {
+                match supabase {
+                    // Whose own rules of renewals these are.
+                    Some(realtime) => realtime.judge_by(policy),
+                    None if policy.renews() => {
+                        route.join = crate::token::renewing(policy, Arc::clone(&route.join));
+                    }
+                    None => {}
+                }
+            }
+        }
+        self
+    }
+
+    /// The subprotocols this socket speaks, in order of preference. None: the header is ignored.
+    pub fn subprotocols<S: Into<String>>(mut self, list: impl IntoIterator<Item = S>) -> Self {
+        self.subprotocols = list.into_iter().map(Into::into).collect();
+        self
+    }
+
+    /// Closes a connection that said nothing for so long (1002); `None` for never. Without it, the
+    /// endpoint's own setting.
+    pub fn idle_timeout(mut self, timeout: Option<Duration>) -> Self {
+        self.channels.idle_timeout = Some(timeout);
+        self
+    }
+
+    /// Largest frame and message a peer may send here. Without it, the endpoint's own setting.
+    pub fn limits(mut self, limits: Limits) -> Self {
+        self.limits = Some(limits);
+        self
+    }
+
+    /// How much each socket may say, on all its topics together (PROTOCOL §6.7). Without it, as
+    /// much as it likes. Costs a record for each socket that has said something lately.
+    ///
+    /// ```
+    /// use simurgh::{LimitPolicy, UserSocket, Rate, SocketLimits};
+    ///
+    /// let messages = Rate::per_second(100)?.with_burst(300)?;
+    /// let limits = SocketLimits {
+    ///     joins: Some(Rate::per_second(10)?.into()),
+    ///     messages: Some(simurgh::RateLimit::from(messages).or(LimitPolicy::Close)),
+    ///     ..SocketLimits::default()
+    /// };
+    /// let user_socket = UserSocket::new("/socket").socket_limits(limits);
+    /// # let _ = user_socket;
+    /// # Ok::<(), simurgh::RateError>(())
+    /// ```
+    pub fn socket_limits(mut self, limits: SocketLimits) -> Self {
+        self.channels.limits = limits;
+        self
+    }
+
+    /// How much each socket may say on each topic of the channel that was added last (PROTOCOL
+    /// §6.7). Without it, as much as it likes. Costs a record for each member who has said
+    /// something lately. A [plain](Self::plain) user_socket has no such channel.
+    pub fn channel_limits(mut self, limits: ChannelLimits) -> Self {
+        if let Kind::Channels(routes) = &mut self.channels.kind
+            && let Some(route) = routes.last_mut()
+        {
+            route.limits = limits;
+        }
+        self
+    }
+
+    /// Keeps the broadcasts of the channel that was added last, for clients that come back and say
+    /// what they have heard (docs/HISTORY.md). Without it nothing is kept, and nothing costs
+    /// anything. The rule belongs to the topics of the channel's pattern, also where other user
+    /// sockets broadcast on them. A [plain](Self::plain) user_socket has no such channel.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// use simurgh::{Channel, Context, History, Join, UserSocket, Outcome, Payload};
+    ///
+    /// struct Room;
+    ///
+    /// impl Channel for Room {
+    ///     fn handle_in(&mut self, _: &mut Context<'_>, _: &str, _: Payload<'_>) -> Outcome {
+    ///         Outcome::unknown_event()
+    ///     }
+    /// }
+    ///
+    /// let five_minutes = History { age: Duration::from_secs(300), ..History::default() };
+    /// let user_socket = UserSocket::new("/socket")
+    ///     .channel("rooms:*", |_, _| Join::ok(Room))
+    ///     .history(five_minutes);
+    /// # let _ = user_socket;
+    /// ```
+    pub fn history(mut self, history: History) -> Self {
+        if let Kind::Channels(routes) = &mut self.channels.kind
+            && let Some(route) = routes.last_mut()
+        {
+            route.history = Some(history);
+        }
+        self
+    }
+
+    /// How many channels one socket may hold, 100 by default (PROTOCOL §5.2).
+    pub fn channels_max(mut self, max: u16) -> Self {
+        self.channels.channels_max = max;
+        self
+    }
+
+    /// Keeps [`Context::member_count`] for the topics of this user_socket. Costs one atomic
+    /// addition a join.
+    pub fn count_members(mut self, on: bool) -> Self {
+        self.channels.count_members = on;
+        self
+    }
+
+    /// Which payload an event may have on a topic; `None` if no channel takes that.
+    #[doc(hidden)]
+    pub fn shape(&self, topic: &str, event: &str) -> Option<PayloadShape> {
+        let Kind::Channels(routes) = &self.channels.kind else { return None };
+        let at = routes.iter().position(|route| route.pattern.matches(topic))?;
+        let shapes = self.shapes.get(at)?.as_ref();
+        Some(shapes.map(|shapes| shapes(event)).unwrap_or_default())
+    }
+
+    /// Whether a request belongs to this user socket. On the path of a plain user socket there may
+    /// be a page as well: only upgrades are for the user socket.
+    #[doc(hidden)]
+    pub fn takes(&self, path: &str, wants_upgrade: bool) -> bool {
+        (wants_upgrade || matches!(self.channels.kind, Kind::Channels(_))) && self.matches(path)
+    }
+
+    /// How a request for `path` is to be polled, if that is what is polled here.
+    #[doc(hidden)]
+    pub fn polled_at(&self, path: &str) -> Option<LongPoll> {
+        let longpoll = self.longpoll?;
+        let (path, own) = (path.strip_suffix("/longpoll")?, self.path.strip_suffix("/websocket")?);
+        let is_here = matches!(self.channels.kind, Kind::Channels(_)) && leads(own, path);
+        is_here.then_some(longpoll)
+    }
+
+    /// Whether `path` leads here.
+    fn matches(&self, path: &str) -> bool {
+        leads(&self.path, path)
+    }
+
+    /// What its connect function is told of a request.
+    #[doc(hidden)]
+    pub fn connect_info<'a>(
+        &'a self,
+        request: &'a Request<'a>,
+        params: serde_json::Value,
+        auth_token: Option<&'a str>,
+        peer: SocketAddr,
+        transport: Transport,
+    ) -> ConnectInfo<'a> {
+        let (path, takes_api_keys) = (&self.path, self.speaks_supabase());
+        ConnectInfo { path, takes_api_keys, request, params, auth_token, peer, transport }
+    }
+}
+
+/// Whether `path` is one of those that a user socket's path, which may have variables, stands for.
+fn leads(own: &str, path: &str) -> bool {
+    if !own.contains(':') {
+        return own == path;
+    }
+    let (mut own, mut other) = (own.split('/'), path.split('/'));
+    loop {
+        match (own.next(), other.next()) {
+            (None, None) => return true,
+            (Some(own), Some(other)) if own.starts_with(':') && !other.is_empty() => {}
+            (Some(own), Some(other)) if own == other => {}
+            _ => return false,
+        }
+    }
+}
+
+impl fmt::Debug for UserSocket {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("UserSocket").field("path", &self.path).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::connect::variables;
+
+    fn user_socket() -> UserSocket {
+        UserSocket::new("/socket").channel("room:*", |_, _| Join::error(Payload::NULL))
+    }
+
+    #[test]
+    fn what_nodes_must_have_alike_is_told_by_pattern() {
+        let of = |user_socket: UserSocket| user_socket.settings().collect::<Vec<_>>();
+        let usual = of(user_socket());
+        assert_eq!(&*usual[0].0, "/socket/websocket room:*");
+        assert_eq!(of(user_socket().wait_for_interest()), usual, "each node may wait as it likes");
+        let others =
+            [user_socket().history(History::default()), user_socket().alike("present".to_owned())];
+        for other in others {
+            assert_ne!(of(other), usual);
+        }
+    }
+
+    #[test]
+    fn path_variables_match_and_are_named() {
+        let user_socket = UserSocket::new("/sockets/:tenant");
+        assert!(user_socket.matches("/sockets/acme/websocket"));
+        assert!(!user_socket.matches("/sockets//websocket"));
+        assert!(!user_socket.matches("/sockets/acme/longpoll"));
+        let variables: Vec<_> = variables(&user_socket.path, "/sockets/acme/websocket").collect();
+        assert_eq!(variables, [("tenant", "acme")]);
+    }
+}

@@ -1,0 +1,128 @@
+//! Who may read and who may write, by tokens (PROTOCOL §11.4).
+
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use simurgh_channel::Context;
+
+use super::config::JoinConfig;
+use super::{Refusal, not_permitted};
+use crate::connect::is_project_key;
+use crate::token::{Claims, Rule, TokenPolicy, is_same};
+
+/// The rules of a pattern of topics, and the policy by which its user socket lets in.
+#[derive(Debug)]
+pub(super) struct Access {
+    join: Vec<Rule>,
+    publish: Vec<Rule>,
+    policy: OnceLock<Arc<TokenPolicy>>,
+}
+
+/// What a token allows a member.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Pass {
+    /// To broadcast, and to be present.
+    pub(super) may_publish: bool,
+    /// For how long, if the token is the channel's own and ends.
+    pub(super) lifetime: Option<Duration>,
+}
+
+/// What comes of a fresh token.
+pub(super) enum Renewed {
+    /// It is good for this.
+    Pass(Pass),
+    /// There is nothing to be judged, or not yet.
+    Unchanged,
+    /// It is not good, for this reason.
+    Refused(String),
+}
+
+/// The reason of a token whose key is not held here, and may be soon.
+const UNKNOWN_KEY: &str = "unknown_key";
+
+impl Access {
+    pub(super) fn new(join: Vec<Rule>, publish: Vec<Rule>) -> Self {
+        Self { join, publish, policy: OnceLock::new() }
+    }
+
+    pub(super) fn judge_by(&self, policy: &Arc<TokenPolicy>) {
+        // A user socket at two paths has one policy.
+        let _ = self.policy.set(Arc::clone(policy));
+    }
+
+    /// Judges a join by its own token, or else by that of its socket.
+    pub(super) fn join(&self, ctx: &mut Context<'_>, config: &JoinConfig) -> Result<Pass, Refusal> {
+        let own = match (self.policy.get(), users(config.token.as_deref())) {
+            (Some(policy), Some(token)) => {
+                let claims = policy.verify_on_shard(ctx, Some(token));
+                Some(claims.map_err(|reason| {
+                    ctx.count_unauthorized();
+                    refusal(reason)
+                })?)
+            }
+            _ => None,
+        };
+        let lifetime = own.as_ref().and_then(|claims| self.policy.get()?.lifetime(claims));
+        let is_private = !self.join.is_empty();
+        if is_private && !config.private {
+            ctx.count_unauthorized();
+            let why = "This topic only allows private channels".to_owned();
+            return Err(Refusal("PrivateOnly", why));
+        }
+        let claims = own.as_ref().or_else(|| ctx.assigns::<Claims>());
+        let may_join = if is_private { allow(&self.join, ctx, claims) } else { !config.private };
+        let may_publish = self.publish.is_empty() || allow(&self.publish, ctx, claims);
+        match may_join {
+            true => Ok(Pass { may_publish, lifetime }),
+            false => Err(not_permitted(ctx)),
+        }
+    }
+
+    /// Judges a token that a member sends.
+    pub(super) fn renew(&self, ctx: &mut Context<'_>, token: Option<&str>) -> Renewed {
+        let (Some(policy), Some(token)) = (self.policy.get(), users(token)) else {
+            return Renewed::Unchanged;
+        };
+        let claims = match policy.verify_on_shard(ctx, Some(token)) {
+            Ok(claims) => claims,
+            // Keys are read again; what the member has is good for as long as it was.
+            Err(UNKNOWN_KEY) => return Renewed::Unchanged,
+            Err(reason) => {
+                ctx.count_unauthorized();
+                return Renewed::Refused(refusal(reason).1);
+            }
+        };
+        if !self.join.is_empty() && !allow(&self.join, ctx, Some(&claims)) {
+            return Renewed::Refused(not_permitted(ctx).1);
+        }
+        let may_publish = self.publish.is_empty() || allow(&self.publish, ctx, Some(&claims));
+        let lifetime = policy.lifetime(&claims);
+        let is_of_socket = ctx.assigns::<Claims>().is_some_and(|before| is_same(before, &claims));
+        if policy.renews() && is_of_socket {
+            ctx.expire_in(lifetime);
+            ctx.assign(claims);
+        }
+        Renewed::Pass(Pass { may_publish, lifetime })
+    }
+}
+
+/// A token that is of a user.
+fn users(token: Option<&str>) -> Option<&str> {
+    token.filter(|token| !is_project_key(token))
+}
+
+fn allow(rules: &[Rule], ctx: &Context<'_>, claims: Option<&Claims>) -> bool {
+    claims.is_some_and(|claims| rules.iter().any(|rule| rule.allows(ctx.topic(), claims)))
+}
+
+/// In Supabase's words what is told of a token that is no good.
+fn refusal(reason: &'static str) -> Refusal {
+    match reason {
+        "expired" => Refusal("InvalidJWTToken", "Token has expired".to_owned()),
+        UNKNOWN_KEY => Refusal("JwtSignatureError", "Failed to validate JWT signature".to_owned()),
+        "invalid" | "missing" => {
+            Refusal("MalformedJWT", "The token provided is not a valid JWT".to_owned())
+        }
+        reason => Refusal("InvalidJWTToken", format!("The token is not taken: {reason}")),
+    }
+}

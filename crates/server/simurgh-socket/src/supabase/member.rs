@@ -1,0 +1,306 @@
+//! A membership: what a client sends on its channel, and what it hears of it (PROTOCOL §11.3).
+
+use std::borrow::Cow;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::{Deserialize, Deserializer};
+use serde_json::json;
+use serde_json::value::RawValue;
+use simurgh_channel::{
+    Bucket, Channel, Context, HandleInfo, Outcome, PresenceError, Stop, nanoseconds,
+};
+use simurgh_proto::message::{Payload, events};
+
+use super::Realtime;
+#[cfg(feature = "token")]
+use super::access::{Pass, Renewed};
+use super::config::JoinConfig;
+
+/// A membership of one client in one topic.
+pub(super) struct Member {
+    realtime: Arc<Realtime>,
+    /// Under which it is present; none: one is made up when it is wanted.
+    key: Option<Box<str>>,
+    /// Of events; made with the first one, where they are limited.
+    bucket: Option<Box<Bucket>>,
+    /// How often its token was replaced, so that the end of an old one is told from that of the
+    /// one in force.
+    tokens: u32,
+    /// For how many seconds its first token is good; 0: for as long as its socket's.
+    lifetime_s: u32,
+    acks: bool,
+    hears_itself: bool,
+    may_publish: bool,
+    is_present: bool,
+    /// What follows its join.
+    wants_state: bool,
+    wants_changes: bool,
+}
+
+// What every joined client costs beside its membership; see the module's text.
+const _: () = assert!(size_of::<Member>() <= 56);
+
+/// The token that was the `.0`th is not good any more.
+struct Expired(u32);
+
+/// Why a broadcast is not passed on.
+enum Refused {
+    TooLarge,
+    WrongPayload,
+    Unauthorized,
+}
+
+/// Longer ones hold no meta that is taken, and are not read.
+const PRESENCE_BYTES_MAX: usize = 64 << 10;
+
+#[derive(Deserialize)]
+struct Presence<'a> {
+    #[serde(borrow)]
+    event: Option<Cow<'a, str>>,
+    #[serde(borrow, default, deserialize_with = "there")]
+    payload: Option<&'a RawValue>,
+}
+
+/// Whatever is there, `null` too.
+fn there<'de, D: Deserializer<'de>>(from: D) -> Result<Option<&'de RawValue>, D::Error> {
+    <&RawValue>::deserialize(from).map(Some)
+}
+
+impl Member {
+    pub(super) fn new(
+        realtime: Arc<Realtime>,
+        config: JoinConfig,
+        #[cfg(feature = "token")] pass: Pass,
+    ) -> Self {
+        #[cfg(feature = "token")]
+        let (may_publish, lifetime) = (pass.may_publish, pass.lifetime);
+        #[cfg(not(feature = "token"))]
+        let (may_publish, lifetime) = (true, None::<Duration>);
+        let lifetime_s = lifetime.map_or(0, |it| it.as_secs().max(1));
+        Self {
+            realtime,
+            key: config.key.map(String::into_boxed_str),
+            bucket: None,
+            tokens: 0,
+            lifetime_s: u32::try_from(lifetime_s).unwrap_or(0),
+            acks: config.ack,
+            hears_itself: config.own,
+            may_publish,
+            is_present: false,
+            wants_state: config.presence,
+            wants_changes: !config.changes.is_empty(),
+        }
+    }
+
+    /// Passes a broadcast on. What a client sends in a frame of Supabase's own goes out as such a
+    /// frame, and any other as the event `broadcast`.
+    fn broadcast(&self, ctx: &mut Context<'_>, payload: Payload<'_>) -> Outcome {
+        if let Err(refused) = self.take(&payload) {
+            return self.refuse(ctx, &refused);
+        }
+        let payload = match payload {
+            // What else a sender writes there would be believed: the ids of replayed messages.
+            Payload::User(broadcast) => Payload::User(broadcast.without_metadata()),
+            payload => payload,
+        };
+        match self.hears_itself {
+            true => ctx.broadcast(events::BROADCAST, payload.into_owned()),
+            false => ctx.broadcast_from(events::BROADCAST, payload.into_owned()),
+        }
+        match self.acks {
+            true => Outcome::ok(Payload::EMPTY_OBJECT),
+            false => Outcome::NoReply,
+        }
+    }
+
+    fn take(&self, payload: &Payload<'_>) -> Result<(), Refused> {
+        let is_object = payload.json().is_some_and(|json| json.starts_with('{'));
+        let bytes_max = self.realtime.payload_bytes_max;
+        if payload.len() > bytes_max && payload.data().len() > bytes_max {
+            Err(Refused::TooLarge)
+        } else if !is_object && !matches!(payload, Payload::User(_)) {
+            Err(Refused::WrongPayload)
+        } else if !self.may_publish {
+            Err(Refused::Unauthorized)
+        } else {
+            Ok(())
+        }
+    }
+
+    /// Who has not asked for answers gets none.
+    fn refuse(&self, ctx: &mut Context<'_>, refused: &Refused) -> Outcome {
+        let reason = match refused {
+            Refused::TooLarge => "payload_size_exceeded".to_owned(),
+            Refused::WrongPayload => {
+                ctx.count_wrong_payload();
+                "wrong_payload".to_owned()
+            }
+            Refused::Unauthorized => unauthorized(ctx),
+        };
+        match self.acks {
+            true => Outcome::error(json!({ "reason": reason })),
+            false => Outcome::NoReply,
+        }
+    }
+
+    fn presence(&mut self, ctx: &mut Context<'_>, payload: &Payload<'_>) -> Outcome {
+        if payload.len() > PRESENCE_BYTES_MAX {
+            return shut_down(ctx, "Track message size exceeded");
+        }
+        let Ok(Presence { event, payload }) = payload.parse::<Presence<'_>>() else {
+            ctx.count_wrong_payload();
+            return Outcome::error(json!({"reason": "Presence payload must be a map"}));
+        };
+        match event.as_deref() {
+            None => Outcome::ok(Payload::EMPTY_OBJECT),
+            Some(event) if event.eq_ignore_ascii_case("track") => self.track(ctx, payload),
+            Some(event) if event.eq_ignore_ascii_case("untrack") => {
+                if let Some(key) = self.key.as_deref().filter(|_| self.is_present) {
+                    ctx.presence().untrack(key);
+                    self.is_present = false;
+                }
+                Outcome::ok(Payload::EMPTY_OBJECT)
+            }
+            Some(_) => Outcome::error(json!({"reason": "Unknown presence event"})),
+        }
+    }
+
+    /// A second one is an update.
+    fn track(&mut self, ctx: &mut Context<'_>, meta: Option<&RawValue>) -> Outcome {
+        if !self.may_publish {
+            let reason = unauthorized(ctx);
+            return Outcome::error(json!({ "reason": reason }));
+        }
+        let key = self.key.get_or_insert_with(|| self.realtime.keys.uuid().into_boxed_str());
+        let meta = Payload::from_json(meta.map_or("{}", RawValue::get).to_owned());
+        let mut presence = ctx.presence();
+        let tracked = match self.is_present {
+            true => presence.update(key, meta),
+            false => presence.track(key, meta),
+        };
+        match tracked {
+            Ok(()) => {
+                self.is_present = true;
+                Outcome::ok(Payload::EMPTY_OBJECT)
+            }
+            Err(PresenceError::MetaTooLong { .. }) => shut_down(ctx, "Track message size exceeded"),
+            Err(PresenceError::Meta(_) | PresenceError::BinaryMeta) => {
+                ctx.count_wrong_payload();
+                let reason = "Presence track payload must be a map";
+                Outcome::error(json!({ "reason": reason }))
+            }
+            Err(error) => Outcome::error(json!({"reason": error.to_string()})),
+        }
+    }
+
+    /// A fresh token, which is not answered; one that is no good ends the channel.
+    #[cfg(feature = "token")]
+    fn access_token(&mut self, ctx: &mut Context<'_>, payload: &Payload<'_>) -> Outcome {
+        #[derive(Deserialize)]
+        struct AccessToken<'a> {
+            #[serde(borrow)]
+            access_token: Option<Cow<'a, str>>,
+        }
+        let fresh = match payload.parse::<AccessToken<'_>>() {
+            Ok(fresh) => fresh.access_token,
+            Err(_) => {
+                ctx.count_wrong_payload();
+                return shut_down(ctx, "The token provided is not a valid JWT");
+            }
+        };
+        let realtime = Arc::clone(&self.realtime);
+        match realtime.access.renew(ctx, fresh.as_deref()) {
+            Renewed::Unchanged => Outcome::NoReply,
+            Renewed::Refused(why) => shut_down(ctx, &why),
+            Renewed::Pass(pass) => {
+                self.may_publish = pass.may_publish;
+                self.tokens = self.tokens.wrapping_add(1);
+                if let Some(lifetime) = pass.lifetime {
+                    self.expire_in(ctx, lifetime);
+                }
+                Outcome::NoReply
+            }
+        }
+    }
+
+    #[cfg(not(feature = "token"))]
+    fn access_token(&mut self, _: &mut Context<'_>, _: &Payload<'_>) -> Outcome {
+        Outcome::NoReply
+    }
+
+    /// Has the channel end with the token that is in force now.
+    fn expire_in(&self, ctx: &mut Context<'_>, lifetime: Duration) {
+        let (this, which) = (ctx.handle::<Self>(), self.tokens);
+        ctx.spawn_linked(async move {
+            tokio::time::sleep(lifetime).await;
+            this.send(Expired(which));
+        });
+    }
+
+    /// Whether it may send one event more now.
+    fn take_turn(&mut self) -> bool {
+        let Some(rate) = &self.realtime.events else { return true };
+        let now_ns = nanoseconds(self.realtime.origin.elapsed());
+        let bucket = self.bucket.get_or_insert_default();
+        let next = bucket.less(rate, 1, now_ns);
+        **bucket = next.unwrap_or(**bucket);
+        next.is_ok()
+    }
+}
+
+fn unauthorized(ctx: &Context<'_>) -> String {
+    ctx.count_unauthorized();
+    let topic = ctx.subtopic();
+    format!("Unauthorized: You do not have permissions to write to this Channel topic: {topic}")
+}
+
+/// Says why, and ends the channel.
+fn shut_down(ctx: &mut Context<'_>, message: &str) -> Outcome {
+    system(ctx, "system", "error", message);
+    Outcome::Stop(Stop::Normal)
+}
+
+fn system(ctx: &mut Context<'_>, extension: &str, status: &str, message: &str) {
+    let channel = ctx.subtopic();
+    let said = json!({
+        "extension": extension, "status": status, "message": message, "channel": channel,
+    });
+    ctx.push("system", said);
+}
+
+impl Channel for Member {
+    fn after_join(&mut self, ctx: &mut Context<'_>) {
+        if std::mem::take(&mut self.wants_state) {
+            ctx.presence().push_state();
+        }
+        if std::mem::take(&mut self.wants_changes) {
+            system(ctx, "postgres_changes", "ok", "Subscribed to PostgreSQL");
+        }
+        if self.lifetime_s > 0 {
+            self.expire_in(ctx, Duration::from_secs(u64::from(self.lifetime_s)));
+        }
+    }
+
+    fn handle_in(&mut self, ctx: &mut Context<'_>, event: &str, payload: Payload<'_>) -> Outcome {
+        if !self.take_turn() {
+            return shut_down(ctx, "Too many messages per second");
+        }
+        match event {
+            events::BROADCAST => self.broadcast(ctx, payload),
+            "presence" => self.presence(ctx, &payload),
+            "access_token" => self.access_token(ctx, &payload),
+            // As Supabase does: nothing.
+            _ => Outcome::NoReply,
+        }
+    }
+}
+
+impl HandleInfo<Expired> for Member {
+    fn handle_info(&mut self, ctx: &mut Context<'_>, Expired(which): Expired) -> Outcome {
+        if which != self.tokens {
+            return Outcome::NoReply;
+        }
+        shut_down(ctx, "Token has expired")
+    }
+}

@@ -1,0 +1,147 @@
+//! Channels as Supabase Realtime has them, for its clients (PROTOCOL §11): broadcasts between
+//! members, presence, tokens.
+//!
+//! ```
+//! use simurgh::UserSocket;
+//! use simurgh::supabase::{HOSTED_PATH, Settings};
+//!
+//! let user_socket = UserSocket::new(HOSTED_PATH).supabase("realtime:*", Settings::default());
+//! # let _ = user_socket;
+//! ```
+//!
+//! `@supabase/realtime-js` and PyPI's `realtime` connect to such a user socket. A broadcast that a
+//! client sends as a binary frame is passed on as one: encoded once for all members that speak V2,
+//! once for those that speak V1.
+//!
+//! # Private topics
+//! With Supabase the policies of a database say who may read and write in a private topic; here
+//! [`Settings::join`] and [`Settings::publish`] do, by what tokens say. A topic with rules of joins
+//! is private for all: a join that does not say so is refused. Without, it is public, and a join
+//! that wants it private is refused.
+//!
+//! # Cost
+//! 56 bytes a member, beside its membership.
+
+#[cfg(feature = "token")]
+mod access;
+mod config;
+mod member;
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use simurgh_proto::message::Payload;
+
+use crate::ids::Ids;
+#[cfg(feature = "token")]
+use access::Access;
+use config::{JOIN_BYTES_MAX, JoinConfig};
+use member::Member;
+use simurgh_channel::{Context, Join, Rate};
+
+/// Where Supabase has its user socket, behind a project's address.
+pub const HOSTED_PATH: &str = "/realtime/v1";
+
+/// What the topics of its channels begin with.
+pub const TOPIC_PREFIX: &str = "realtime:";
+
+/// How its channels are served.
+#[derive(Debug, Clone, Default)]
+pub struct Settings {
+    /// Largest payload of a broadcast, bytes. Default: no limit but that of messages.
+    pub payload_bytes_max: Option<usize>,
+    /// Events a member may send each second; who sends more has its channel closed. Default: no
+    /// limit, nor is 0 one.
+    pub events_per_second: Option<u32>,
+    /// Makes the topics private: who may join them, as rules of which one has to allow it.
+    #[cfg(feature = "token")]
+    pub join: Vec<crate::token::Rule>,
+    /// Who may broadcast and be present, as rules of which one has to allow it. Default: all
+    /// members.
+    #[cfg(feature = "token")]
+    pub publish: Vec<crate::token::Rule>,
+}
+
+/// The channels of one pattern of topics. Shared by all members.
+#[derive(Debug)]
+pub(crate) struct Realtime {
+    payload_bytes_max: usize,
+    events: Option<Rate>,
+    /// What members' buckets count from.
+    origin: Instant,
+    keys: Ids,
+    #[cfg(feature = "token")]
+    access: Access,
+}
+
+/// Why a join is refused, in the words of Supabase: a code, and a sentence.
+struct Refusal(&'static str, String);
+
+impl Realtime {
+    pub(crate) fn new(settings: Settings) -> Self {
+        Self {
+            payload_bytes_max: settings.payload_bytes_max.unwrap_or(usize::MAX),
+            events: settings.events_per_second.and_then(|it| Rate::per_second(it.into()).ok()),
+            origin: Instant::now(),
+            keys: Ids::default(),
+            #[cfg(feature = "token")]
+            access: Access::new(settings.join, settings.publish),
+        }
+    }
+
+    /// Has tokens judged by the policy of the user socket.
+    #[cfg(feature = "token")]
+    pub(crate) fn judge_by(&self, policy: &Arc<crate::token::TokenPolicy>) {
+        self.access.judge_by(policy);
+    }
+
+    pub(crate) fn join(self: &Arc<Self>, ctx: &mut Context<'_>, payload: &Payload<'_>) -> Join {
+        match self.admit(ctx, payload) {
+            Ok((member, reply)) => Join::ok(member).reply(reply),
+            Err(Refusal(code, why)) => {
+                tracing::debug!(topic = ctx.topic(), code, why, "join refused");
+                Join::error(serde_json::json!({"reason": format!("{code}: {why}")}))
+            }
+        }
+    }
+
+    fn admit(
+        self: &Arc<Self>,
+        ctx: &mut Context<'_>,
+        payload: &Payload<'_>,
+    ) -> Result<(Member, Payload<'static>), Refusal> {
+        if ctx.topic() == TOPIC_PREFIX {
+            let why = "You must provide a topic name".to_owned();
+            return Err(Refusal("TopicNameRequired", why));
+        }
+        if payload.len() > JOIN_BYTES_MAX {
+            ctx.count_wrong_payload();
+            let why = format!("a join has {JOIN_BYTES_MAX} bytes at most");
+            return Err(Refusal("InvalidJoinPayload", why));
+        }
+        let config = JoinConfig::read(payload).map_err(|_| {
+            ctx.count_wrong_payload();
+            Refusal("InvalidJoinPayload", "postgres_changes: expected objects".to_owned())
+        })?;
+        #[cfg(feature = "token")]
+        let pass = self.access.join(ctx, &config)?;
+        #[cfg(not(feature = "token"))]
+        if config.private {
+            return Err(not_permitted(ctx));
+        }
+        let reply = config.response();
+        #[cfg(feature = "token")]
+        let member = Member::new(Arc::clone(self), config, pass);
+        #[cfg(not(feature = "token"))]
+        let member = Member::new(Arc::clone(self), config);
+        Ok((member, reply))
+    }
+}
+
+/// What is refused by a policy, or where there is none.
+fn not_permitted(ctx: &Context<'_>) -> Refusal {
+    ctx.count_unauthorized();
+    let topic = ctx.subtopic();
+    let why = format!("You do not have permissions to read from this Channel topic: {topic}");
+    Refusal("Unauthorized", why)
+}

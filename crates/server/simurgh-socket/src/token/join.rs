@@ -1,0 +1,100 @@
+//! Tokens that come with a join, and are good for its topic alone.
+//!
+//! A channel that was joined so ends with its token. It waits for that on tokio: few channels are
+//! joined so, and the others cost nothing more.
+
+use std::time::Instant;
+
+use serde_json::json;
+use simurgh_channel::{Channel, Context, Join, Outcome, Stop};
+use simurgh_proto::message::Payload;
+use simurgh_token::Claims;
+
+use super::TokenPolicy;
+
+impl TokenPolicy {
+    /// Decides about a join by a token of its own, for join functions: `then` is asked if it is
+    /// good, and the channel it lets in ends with `phx_error` when the token expires (clients join
+    /// again then, the official ones with a payload made anew if it is a function). The socket and
+    /// its claims stay as they are.
+    ///
+    /// A token that is not good is answered `error` with [`TokenError::reason`] as `reason`.
+    ///
+    /// ```
+    /// use simurgh::token::{Rule, TokenPolicy};
+    /// use simurgh::{Channel, Context, Join, Payload, json};
+    ///
+    /// # struct Room;
+    /// # impl Channel for Room {
+    /// #     fn handle_in(
+    /// #         &mut self, _: &mut Context<'_>, _: &str, _: Payload<'_>,
+    /// #     ) -> simurgh::Outcome {
+    /// #         simurgh::Outcome::unknown_event()
+    /// #     }
+    /// # }
+    /// #[derive(serde::Deserialize)]
+    /// struct Ticket {
+    ///     token: Option<String>,
+    /// }
+    ///
+    /// fn join(
+    ///     ctx: &mut Context<'_>, payload: &Payload<'_>, policy: &TokenPolicy, rule: &Rule,
+    /// ) -> Join {
+    ///     let token = payload.parse::<Ticket>().ok().and_then(|ticket| ticket.token);
+    ///     policy.join(ctx, token.as_deref(), |ctx, claims| {
+    ///         match rule.allows(ctx.topic(), &claims) {
+    ///             true => Join::ok(Room),
+    ///             false => Join::error(json!({"reason": "unauthorized"})),
+    ///         }
+    ///     })
+    /// }
+    /// ```
+    ///
+    /// [`TokenError::reason`]: super::TokenError::reason
+    pub fn join(
+        &self,
+        ctx: &mut Context<'_>,
+        token: Option<&str>,
+        then: impl FnOnce(&mut Context<'_>, Claims) -> Join,
+    ) -> Join {
+        let claims = match self.verify_on_shard(ctx, token) {
+            Ok(claims) => claims,
+            Err(reason) => {
+                ctx.count_unauthorized();
+                return Join::error(json!({ "reason": reason }));
+            }
+        };
+        // Counted from here: a join function may take its time.
+        let end = self.lifetime(&claims).and_then(|time| Instant::now().checked_add(time));
+        let join = then(ctx, claims);
+        match end {
+            Some(end) => join.wrap(move |within| Box::new(Ending { within, end })),
+            None => join,
+        }
+    }
+}
+
+/// A channel that ends with its own token.
+struct Ending {
+    within: Box<dyn Channel>,
+    end: Instant,
+}
+
+const _: () = assert!(size_of::<Ending>() <= 32, "what a channel costs that has its own token");
+
+impl Channel for Ending {
+    fn after_join(&mut self, ctx: &mut Context<'_>) {
+        let (handle, end) = (ctx.handle::<Self>(), tokio::time::Instant::from_std(self.end));
+        ctx.spawn_linked(async move {
+            tokio::time::sleep_until(end).await;
+            handle.stop(Stop::Expired);
+        });
+        self.within.after_join(ctx);
+    }
+
+    fn handle_in(&mut self, ctx: &mut Context<'_>, event: &str, payload: Payload<'_>) -> Outcome {
+        self.within.handle_in(ctx, event, payload)
+    }
+
+    super::pass_on_to_inner!();
+}

@@ -1,0 +1,282 @@
+//! Sockets that are let in by tokens: `Phoenix.Token` and JSON Web Tokens.
+//!
+//! Everything of the crate `simurgh-token` is here, and what the server does with it: a
+//! [`TokenPolicy`] for [`UserSocket::tokens`](crate::UserSocket::tokens).
+//!
+//! ```
+//! use simurgh::token::{Claims, PhoenixSettings, Rule, Settings, TokenPolicy};
+//! use simurgh::{Channel, Context, Join, UserSocket, Outcome, Payload, json};
+//!
+//! struct Room;
+//! # impl Channel for Room {
+//! #     fn handle_in(&mut self, _: &mut Context<'_>, _: &str, _: Payload<'_>) -> Outcome {
+//! #         Outcome::unknown_event()
+//! #     }
+//! # }
+//!
+//! fn join(ctx: &mut Context<'_>, own: &Rule) -> Join {
+//!     match ctx.assigns::<Claims>() {
+//!         Some(claims) if own.allows(ctx.topic(), claims) => Join::ok(Room),
+//!         _ => Join::error(json!({"reason": "unauthorized"})),
+//!     }
+//! }
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let secret_key_base = "as `mix phx.gen.secret` prints it, 64 characters";
+//! let settings = Settings::Phoenix(PhoenixSettings::new(secret_key_base, "user socket"));
+//! let own: Rule = "room:{sub}".parse()?;
+//! let user_socket = UserSocket::new("/socket")
+//!     .tokens(TokenPolicy::new(settings)?)
+//!     .channel("room:*", move |ctx, _| join(ctx, &own));
+//! # let _ = user_socket;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # Joins
+//! A token may also come with a join, for its topic alone: [`TokenPolicy::join`].
+//!
+//! # Expiry
+//! A socket does not outlive its token: when that has expired, by the leeway of the settings and
+//! what a sweep takes (PROTOCOL §7.7), it is closed with 3000. The official clients connect again
+//! then, and ask for their token anew where it is given as a function. With [`OnExpiry::Renew`] the
+//! client may send a fresh one of the same subject before, as event `access_token` on any topic it
+//! has joined: `{"access_token": "…"}`. It is answered `ok`, or `error` with a `reason`, and the
+//! socket lives on for as long as the new token is good.
+//!
+//! # Cost
+//! Verifying costs 2 µs (HMAC) to 100 µs (public keys), once a connect and a renewal. An open
+//! socket with a token has its claims and a record of its own. [`OnExpiry::Renew`] costs 24 bytes a
+//! channel and a virtual call an event.
+
+/// The callbacks of a channel around another (`within`) that only pass on.
+macro_rules! pass_on_to_inner {
+    () => {
+        fn intercept(&self) -> &'static [&'static str] {
+            self.within.intercept()
+        }
+
+        fn handle_out(
+            &mut self,
+            ctx: &mut Context<'_>,
+            event: &str,
+            payload: &simurgh_proto::message::Payload<'_>,
+        ) -> Outcome {
+            self.within.handle_out(ctx, event, payload)
+        }
+
+        fn handle_broadcast(
+            &mut self,
+            ctx: &mut Context<'_>,
+            broadcast: &simurgh_channel::Broadcast,
+        ) -> Outcome {
+            self.within.handle_broadcast(ctx, broadcast)
+        }
+
+        fn hibernate(&mut self) {
+            self.within.hibernate();
+        }
+
+        fn terminate(&mut self, ctx: &mut Context<'_>, reason: &simurgh_channel::Reason) {
+            self.within.terminate(ctx, reason);
+        }
+
+        fn inner(&mut self) -> Option<&mut dyn Channel> {
+            Some(&mut *self.within)
+        }
+    };
+}
+use pass_on_to_inner;
+
+mod held;
+mod join;
+mod renewal;
+
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use held::Held;
+pub use held::JwksFileError;
+pub(crate) use renewal::{is_same, renewing};
+use simurgh_channel::Context;
+pub use simurgh_token::*;
+
+use crate::connect::{Connect, ConnectInfo};
+
+/// Lets in who has a good token, gives the socket its id, and assigns its [`Claims`].
+///
+/// Who has none is refused with 403, and with [`TokenError::reason`] as body. The log says more, at
+/// level debug, and never the token.
+#[derive(Clone)]
+pub struct TokenPolicy {
+    held: Arc<Held>,
+    on_expiry: OnExpiry,
+    socket_id: Arc<Template>,
+    is_optional: bool,
+    clock: Clock,
+}
+
+type Clock = Arc<dyn Fn() -> Duration + Send + Sync>;
+
+/// What becomes of a socket whose token expires.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub enum OnExpiry {
+    /// It is closed with 3000.
+    #[default]
+    Close,
+    /// The same, unless its client has sent a fresh token before.
+    Renew,
+}
+
+impl TokenPolicy {
+    /// By keys that stay as they are.
+    ///
+    /// # Errors
+    /// Keys that cannot be used.
+    pub fn new(settings: Settings) -> Result<Self, KeyError> {
+        Verifier::new(settings).map(|verifier| Self::of(Held::fixed(verifier)))
+    }
+
+    /// By the keys of a JWKS file, which is read again when a token names a key that it did not
+    /// have, at most once in 5 s; while it cannot be read, the keys from before hold.
+    ///
+    /// # Errors
+    /// A file that cannot be read, or has no key that can be used.
+    pub fn jwks_file(
+        path: impl Into<PathBuf>,
+        algorithms: Vec<jwt::Algorithm>,
+        checks: jwt::Checks,
+    ) -> Result<Self, JwksFileError> {
+        Held::file(path.into(), algorithms, checks).map(Self::of)
+    }
+
+    fn of(held: Held) -> Self {
+        let since_epoch = || SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+        Self {
+            held: Arc::new(held),
+            on_expiry: OnExpiry::Close,
+            socket_id: Arc::new(Template::of_subject("user_socket:")),
+            is_optional: false,
+            // Before 1970 no token has been signed.
+            clock: Arc::new(move || since_epoch().unwrap_or_default()),
+        }
+    }
+
+    /// What becomes of a socket whose token expires. Default: it is closed.
+    #[must_use]
+    pub fn on_expiry(mut self, on_expiry: OnExpiry) -> Self {
+        self.on_expiry = on_expiry;
+        self
+    }
+
+    /// The id that sockets get, of their claims. Default: `user_socket:{sub}`; a socket whose token
+    /// does not have what is asked for gets none.
+    #[must_use]
+    pub fn socket_id(mut self, template: Template) -> Self {
+        self.socket_id = Arc::new(template);
+        self
+    }
+
+    /// Whether sockets without a token are let in as well: they have no id and no [`Claims`], and
+    /// no end. One that is not good is refused all the same. Default: no.
+    #[must_use]
+    pub fn optional(mut self, is_optional: bool) -> Self {
+        self.is_optional = is_optional;
+        self
+    }
+
+    /// What the time is, since the Unix epoch. Default: the system's clock.
+    #[must_use]
+    pub fn clock(mut self, clock: impl Fn() -> Duration + Send + Sync + 'static) -> Self {
+        self.clock = Arc::new(clock);
+        self
+    }
+
+    /// Looks at a token, for connect and join functions of your own.
+    ///
+    /// # Errors
+    /// What is wrong with it; [`TokenError::reason`] is for its client.
+    pub fn verify(&self, token: Option<&str>) -> Result<Claims, TokenError> {
+        let token = token.ok_or(TokenError::Missing)?;
+        self.held.verifier().verify(token, (self.clock)())
+    }
+
+    /// Decides about a connection, for a connect function of your own.
+    pub fn connect(&self, info: &ConnectInfo<'_>) -> Connect {
+        let (token, peer) = (info.token(), info.peer());
+        match self.verify(token.as_deref()) {
+            Ok(claims) => self.let_in(claims),
+            Err(error) if error.is_unknown_key() && self.held.may_be_newer() => {
+                let policy = self.clone();
+                Connect::later(async move {
+                    policy.held.read_again().await;
+                    match policy.verify(token.as_deref()) {
+                        Ok(claims) => policy.let_in(claims),
+                        Err(error) => refuse(&error, peer),
+                    }
+                })
+            }
+            Err(error) if error.is_missing() && self.is_optional => Connect::ok(),
+            Err(error) => refuse(&error, peer),
+        }
+    }
+
+    /// Looks at a token that came in a message. Keys are never read on a shard: with newer ones a
+    /// later try may do, this one is answered now.
+    pub(crate) fn verify_on_shard(
+        &self,
+        ctx: &Context<'_>,
+        token: Option<&str>,
+    ) -> Result<Claims, &'static str> {
+        self.verify(token).map_err(|error| {
+            if error.is_unknown_key() && self.held.may_be_newer() {
+                let held = Arc::clone(&self.held);
+                ctx.spawn(async move { held.read_again().await });
+            }
+            tracing::debug!(topic = ctx.topic(), reason = error.reason(), "refused: {error}");
+            error.reason()
+        })
+    }
+
+    fn let_in(&self, claims: Claims) -> Connect {
+        let connect = Connect::ok().maybe_id(self.socket_id.fill(&claims));
+        let connect = match self.lifetime(&claims) {
+            Some(lifetime) => connect.expires_in(lifetime),
+            None => connect,
+        };
+        connect.assign(claims)
+    }
+
+    /// For how long a token is taken from now on; none: for ever.
+    pub(crate) fn lifetime(&self, claims: &Claims) -> Option<Duration> {
+        // The second in which it expires is over then: who comes again with the same is refused.
+        let until = Duration::from_secs(claims.expires_at()?.saturating_add(1));
+        let until = until.saturating_add(self.held.verifier().leeway());
+        Some(until.saturating_sub((self.clock)()))
+    }
+
+    pub(crate) fn renews(&self) -> bool {
+        self.on_expiry == OnExpiry::Renew
+    }
+}
+
+/// Browsers see close code 1006 only; others read the reason in the body.
+fn refuse(error: &TokenError, peer: std::net::SocketAddr) -> Connect {
+    tracing::debug!(%peer, reason = error.reason(), "connection refused: {error}");
+    Connect::refuse_with(403, format!("{}\n", error.reason()))
+}
+
+impl fmt::Debug for TokenPolicy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { held, on_expiry, socket_id, is_optional, clock: _ } = self;
+        f.debug_struct("TokenPolicy")
+            .field("held", held)
+            .field("on_expiry", on_expiry)
+            .field("socket_id", socket_id)
+            .field("is_optional", is_optional)
+            .finish_non_exhaustive()
+    }
+}

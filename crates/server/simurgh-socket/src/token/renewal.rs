@@ -1,0 +1,88 @@
+//! Fresh tokens for sockets that are open: the event `access_token`, as Supabase's clients send it.
+//!
+//! What takes it stands before the application's channel, so that channels of user sockets without
+//! renewals are called as ever.
+
+use std::sync::Arc;
+
+use serde::Deserialize;
+use serde_json::json;
+use simurgh_channel::{Channel, Context, JoinFn, Outcome};
+use simurgh_proto::message::Payload;
+use simurgh_token::Claims;
+
+use super::TokenPolicy;
+
+/// The event.
+const ACCESS_TOKEN: &str = "access_token";
+
+/// Has a join function's channels take renewals.
+pub(crate) fn renewing(policy: &Arc<TokenPolicy>, join: JoinFn) -> JoinFn {
+    let policy = Arc::clone(policy);
+    Arc::new(move |ctx, payload| {
+        let policy = Arc::clone(&policy);
+        join(ctx, payload).wrap(|within| Box::new(Renewing { within, policy }))
+    })
+}
+
+struct Renewing {
+    within: Box<dyn Channel>,
+    policy: Arc<TokenPolicy>,
+}
+
+const _: () = assert!(size_of::<Renewing>() <= 24, "what a channel costs that takes renewals");
+
+/// Why a renewal is refused.
+#[derive(Debug)]
+struct Refused {
+    reason: &'static str,
+}
+
+#[derive(Deserialize)]
+struct AccessToken {
+    access_token: String,
+}
+
+impl Renewing {
+    fn renew(&self, ctx: &mut Context<'_>, payload: &Payload<'_>) -> Result<Claims, Refused> {
+        let fresh = payload.parse::<AccessToken>().map_err(|_| Refused { reason: "missing" })?;
+        let claims = self.policy.verify_on_shard(ctx, Some(&fresh.access_token));
+        let claims = claims.map_err(|reason| Refused { reason })?;
+        match ctx.assigns::<Claims>() {
+            Some(before) if is_same(before, &claims) => Ok(claims),
+            _ => Err(Refused { reason: "wrong_subject" }),
+        }
+    }
+}
+
+/// Whether both are about the same: a subject is its issuer's own name for somebody.
+pub(crate) fn is_same(before: &Claims, now: &Claims) -> bool {
+    before.subject().is_some()
+        && before.subject() == now.subject()
+        && before.get("iss") == now.get("iss")
+}
+
+impl Channel for Renewing {
+    fn after_join(&mut self, ctx: &mut Context<'_>) {
+        self.within.after_join(ctx);
+    }
+
+    fn handle_in(&mut self, ctx: &mut Context<'_>, event: &str, payload: Payload<'_>) -> Outcome {
+        if event != ACCESS_TOKEN {
+            return self.within.handle_in(ctx, event, payload);
+        }
+        match self.renew(ctx, &payload) {
+            Ok(claims) => {
+                ctx.expire_in(self.policy.lifetime(&claims));
+                ctx.assign(claims);
+                Outcome::ok(json!({}))
+            }
+            Err(Refused { reason }) => {
+                ctx.count_unauthorized();
+                Outcome::error(json!({ "reason": reason }))
+            }
+        }
+    }
+
+    super::pass_on_to_inner!();
+}

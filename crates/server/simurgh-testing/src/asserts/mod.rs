@@ -1,0 +1,119 @@
+//! What the macros become: a [`Check`] of a socket, a channel, a push or a subscription.
+
+mod ends;
+
+use std::sync::Arc;
+
+pub use crate::check::{Check, Words};
+pub use crate::expect::{Anything, Exactly, matching, meeting, meeting_json, typed};
+pub use crate::pattern::Pattern;
+pub use ends::{Code, Ends, closed, closed_with, crashed};
+
+use crate::check::{Sort, report};
+use crate::fail;
+use crate::socket::{Push, Subscription, TestChannel, TestSocket};
+
+/// What can be pushed to: a socket hears on all its topics, a channel on its own.
+pub trait Ears {
+    /// Looks for a push.
+    fn pushes(&self) -> Check;
+}
+
+impl Ears for TestSocket {
+    fn pushes(&self) -> Check {
+        Check { shared: Arc::clone(&self.shared), at: self.at, sort: Sort::Push(None) }
+    }
+}
+
+impl Ears for TestChannel {
+    fn pushes(&self) -> Check {
+        let sort = Sort::Push(Some(self.topic().into()));
+        Check { sort, ..self.socket().pushes() }
+    }
+}
+
+impl<E: Ears> Ears for &E {
+    fn pushes(&self) -> Check {
+        E::pushes(self)
+    }
+}
+
+/// What can be replied to: a push, and the join of a channel.
+pub trait Asks {
+    /// Looks for the reply.
+    fn replies(&self) -> Check;
+}
+
+impl Asks for Push {
+    fn replies(&self) -> Check {
+        let sort = Sort::Reply(self.to, self.topic.clone());
+        Check { shared: Arc::clone(&self.shared), at: self.at, sort }
+    }
+}
+
+impl Asks for TestChannel {
+    fn replies(&self) -> Check {
+        let sort = Sort::Reply(self.join, self.topic().into());
+        Check { sort, ..self.socket().pushes() }
+    }
+}
+
+impl<A: Asks> Asks for &A {
+    fn replies(&self) -> Check {
+        A::replies(self)
+    }
+}
+
+/// What has a topic whose broadcasts the test hears.
+pub trait Overhears {
+    /// Looks for a broadcast.
+    fn broadcasts(&self) -> Check;
+}
+
+impl Overhears for Subscription {
+    fn broadcasts(&self) -> Check {
+        let sort = Sort::Broadcast(self.topic.clone());
+        Check { shared: Arc::clone(&self.shared), at: self.at, sort }
+    }
+}
+
+impl Overhears for TestChannel {
+    #[track_caller]
+    fn broadcasts(&self) -> Check {
+        let shared = Arc::clone(&self.socket().shared);
+        let state = shared.lock();
+        let listener = state.listener.filter(|_| state.topics.contains(self.topic()));
+        drop(state);
+        let Some(at) = listener else { fail(&report::not_subscribed(self.topic())) };
+        Check { shared, at, sort: Sort::Broadcast(self.topic().into()) }
+    }
+}
+
+impl<O: Overhears> Overhears for &O {
+    #[track_caller]
+    fn broadcasts(&self) -> Check {
+        O::broadcasts(self)
+    }
+}
+
+/// Looks for a push to a socket or a channel.
+pub fn pushes(ears: &impl Ears) -> Check {
+    ears.pushes()
+}
+
+/// Looks for a reply.
+pub fn replies(asked: &impl Asks) -> Check {
+    asked.replies()
+}
+
+/// Looks for a broadcast.
+#[track_caller]
+pub fn broadcasts(of: &impl Overhears) -> Check {
+    of.broadcasts()
+}
+
+/// Looks for the reply to a channel's join.
+pub fn joined(channel: &TestChannel) -> Check {
+    let sort = Sort::Joined(channel.join, channel.topic().into());
+    Check { sort, ..channel.socket().pushes() }
+}

@@ -1,0 +1,332 @@
+//! What a payload may be expected to be, and what is read from it when it is.
+
+use std::fmt::Write as _;
+use std::marker::PhantomData;
+
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+use simurgh_proto::message::Payload;
+
+use crate::pattern::{Difference, Pattern};
+
+/// Bytes of a binary payload that are shown.
+const BYTES: usize = 24;
+
+/// Something a payload is held against.
+pub trait Expect {
+    /// What the test goes on with.
+    type Value;
+
+    /// Reads it, if it is what is expected.
+    fn read(&self, seen: Seen<'_>) -> Result<Self::Value, Misfit>;
+
+    /// As it is written in the test; none where nothing is expected.
+    fn text(&self) -> Option<String>;
+}
+
+/// A payload that was heard.
+#[derive(Clone, Copy)]
+pub struct Seen<'a> {
+    pub(crate) payload: &'a Payload<'static>,
+    /// Of a socket without Channels, whose texts need not be JSON.
+    pub(crate) is_plain: bool,
+}
+
+/// Why a payload is not what is expected.
+#[derive(Debug)]
+pub enum Misfit {
+    /// It differs at these places.
+    At(Vec<Difference>),
+    /// In a sentence; it does not even read as what is expected.
+    Unlike(String),
+    /// In a sentence.
+    Fails(String),
+}
+
+impl Misfit {
+    /// In lines; and how far it is from what was expected, to find what is nearest.
+    pub(crate) fn tell(&self) -> (usize, Vec<String>) {
+        match self {
+            Self::Unlike(text) => (usize::MAX, vec![text.clone()]),
+            Self::Fails(text) => (1, vec![text.clone()]),
+            Self::At(all) => {
+                let far = all.iter().map(Difference::weight).fold(0, usize::saturating_add);
+                (far, all.iter().map(ToString::to_string).collect())
+            }
+        }
+    }
+}
+
+impl Seen<'_> {
+    fn value(self) -> Result<Value, Misfit> {
+        let Some(text) = self.payload.json() else { return Err(binary()) };
+        match serde_json::from_str(text) {
+            Ok(value) => Ok(value),
+            Err(_) if self.is_plain => Ok(Value::String(text.to_owned())),
+            Err(error) => Err(Misfit::Unlike(format!("it is no JSON: {error}"))),
+        }
+    }
+
+    fn parse<T: DeserializeOwned>(self) -> Result<T, Misfit> {
+        let says = |error| {
+            Misfit::Unlike(format!(
+                "it does not read as {}: {error}",
+                short(std::any::type_name::<T>())
+            ))
+        };
+        match self.payload.json() {
+            None => Err(binary()),
+            Some(text) if !self.is_plain => serde_json::from_str(text).map_err(says),
+            Some(_) => serde_json::from_value(self.value()?).map_err(says),
+        }
+    }
+
+    /// Whether it is this text, where texts need not be JSON.
+    fn is_text(self, expected: &Value) -> bool {
+        self.is_plain && expected.as_str().is_some_and(|text| self.payload.json() == Some(text))
+    }
+}
+
+fn binary() -> Misfit {
+    Misfit::Unlike("it is binary, and JSON was expected".to_owned())
+}
+
+/// The name of a type without the modules it is in.
+fn short(name: &str) -> String {
+    let mut short = String::new();
+    for part in name.split_inclusive(['<', '>', ',', ' ', '(', ')', '&', '[', ']']) {
+        short.push_str(part.rsplit("::").next().unwrap_or(part));
+    }
+    short
+}
+
+/// Any payload.
+pub struct Anything;
+
+impl Expect for Anything {
+    type Value = Payload<'static>;
+
+    fn read(&self, seen: Seen<'_>) -> Result<Payload<'static>, Misfit> {
+        Ok(seen.payload.clone())
+    }
+
+    fn text(&self) -> Option<String> {
+        None
+    }
+}
+
+/// JSON that matches.
+impl Expect for Pattern {
+    type Value = Value;
+
+    fn read(&self, seen: Seen<'_>) -> Result<Value, Misfit> {
+        if let Self::Is(expected) = self
+            && seen.is_text(expected)
+        {
+            return Ok(expected.clone());
+        }
+        let value = seen.value()?;
+        let differences = self.differences(&value);
+        if differences.is_empty() { Ok(value) } else { Err(Misfit::At(differences)) }
+    }
+
+    fn text(&self) -> Option<String> {
+        Some(self.to_string())
+    }
+}
+
+/// A payload that is the same, whatever the order of an object's members.
+pub struct Exactly(Payload<'static>);
+
+impl Expect for Exactly {
+    type Value = Payload<'static>;
+
+    fn read(&self, seen: Seen<'_>) -> Result<Payload<'static>, Misfit> {
+        match (&self.0, seen.payload) {
+            (Payload::Json(expected), Payload::Json(_)) => {
+                let expected: Value = serde_json::from_str(expected)
+                    .map_err(|error| Misfit::Unlike(format!("no JSON is expected: {error}")))?;
+                Pattern::Is(expected).read(seen)?;
+            }
+            (expected, found) if expected == found => {}
+            (Payload::Json(_), _) => return Err(binary()),
+            (_, Payload::Json(_)) => {
+                return Err(Misfit::Unlike("it is JSON, and binary was expected".to_owned()));
+            }
+            _ => return Err(Misfit::Fails("its bytes are others".to_owned())),
+        }
+        Ok(seen.payload.clone())
+    }
+
+    fn text(&self) -> Option<String> {
+        Some(format!("== {}", payload_line(&self.0)))
+    }
+}
+
+impl From<Payload<'_>> for Exactly {
+    fn from(payload: Payload<'_>) -> Self {
+        Self(payload.into_owned())
+    }
+}
+
+impl From<&Payload<'_>> for Exactly {
+    fn from(payload: &Payload<'_>) -> Self {
+        Self(payload.into())
+    }
+}
+
+impl From<Value> for Exactly {
+    fn from(value: Value) -> Self {
+        Self(value.into())
+    }
+}
+
+impl From<&Value> for Exactly {
+    fn from(value: &Value) -> Self {
+        Self(value.clone().into())
+    }
+}
+
+impl From<&str> for Exactly {
+    fn from(text: &str) -> Self {
+        Value::from(text).into()
+    }
+}
+
+impl From<Vec<u8>> for Exactly {
+    fn from(bytes: Vec<u8>) -> Self {
+        Self(bytes.into())
+    }
+}
+
+impl From<&[u8]> for Exactly {
+    fn from(bytes: &[u8]) -> Self {
+        bytes.to_vec().into()
+    }
+}
+
+impl<const N: usize> From<&[u8; N]> for Exactly {
+    fn from(bytes: &[u8; N]) -> Self {
+        bytes.to_vec().into()
+    }
+}
+
+impl<const N: usize> From<[u8; N]> for Exactly {
+    fn from(bytes: [u8; N]) -> Self {
+        bytes.to_vec().into()
+    }
+}
+
+/// A value of a type of the test's that passes a check.
+struct Typed<T, F> {
+    check: F,
+    text: String,
+    of: PhantomData<fn() -> T>,
+}
+
+/// A value of this type.
+pub fn typed<T: DeserializeOwned>() -> impl Expect<Value = T> {
+    let text = format!("as {}", short(std::any::type_name::<T>()));
+    Typed { check: |_: T| true, text, of: PhantomData }
+}
+
+/// A value that matches; `check` takes it by value, for patterns that do.
+pub fn matching<T: DeserializeOwned, F: Fn(T) -> bool>(
+    check: F,
+    text: &str,
+) -> impl Expect<Value = T> {
+    Typed { check, text: text.to_owned(), of: PhantomData }
+}
+
+/// A value for which a closure is true.
+pub fn meeting<T: DeserializeOwned, F: Fn(&T) -> bool>(
+    check: F,
+    text: &str,
+) -> impl Expect<Value = T> {
+    Typed { check: move |value: T| check(&value), text: text.to_owned(), of: PhantomData }
+}
+
+/// As [`meeting`], for closures that do not say what they take.
+pub fn meeting_json(check: impl Fn(&Value) -> bool, text: &str) -> impl Expect<Value = Value> {
+    meeting(check, text)
+}
+
+impl<T: DeserializeOwned, F: Fn(T) -> bool> Expect for Typed<T, F> {
+    type Value = T;
+
+    fn read(&self, seen: Seen<'_>) -> Result<T, Misfit> {
+        // The check consumes its value; the test gets another.
+        match (self.check)(seen.parse()?) {
+            true => seen.parse(),
+            false => Err(Misfit::Fails(format!("it does not match {}", self.text))),
+        }
+    }
+
+    fn text(&self) -> Option<String> {
+        Some(self.text.clone())
+    }
+}
+
+/// A payload in one line.
+pub(crate) fn payload_line(payload: &Payload<'_>) -> String {
+    match payload {
+        Payload::Json(text) => text.to_string(),
+        Payload::User(broadcast) => format!("<{broadcast:?}>"),
+        Payload::Binary(bytes) => {
+            let unit = if bytes.len() == 1 { "byte" } else { "bytes" };
+            let mut text = format!("<{} {unit}", bytes.len());
+            for (at, byte) in bytes.iter().take(BYTES).enumerate() {
+                let _ = write!(text, "{}{byte:02x}", if at == 0 { ": " } else { " " });
+            }
+            text.push_str(if bytes.len() > BYTES { " ...>" } else { ">" });
+            text
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn read<E: Expect>(expect: &E, payload: &Payload<'static>, is_plain: bool) -> Option<E::Value> {
+        expect.read(Seen { payload, is_plain }).ok()
+    }
+
+    #[test]
+    fn exactly_takes_neither_more_nor_less() {
+        let json = |text: &'static str| Payload::from_json(text);
+        let expected = Exactly::from(json!({"a": 1, "b": [2]}));
+        assert!(read(&expected, &json(r#"{"b":[2],"a":1}"#), false).is_some());
+        for other in [r#"{"a":1}"#, r#"{"a":1,"b":[2],"c":3}"#, r#"{"a":1,"b":[2,3]}"#] {
+            assert!(read(&expected, &json(other), false).is_none(), "{other}");
+        }
+        assert!(read(&expected, &vec![1].into(), false).is_none());
+        assert!(read(&Exactly::from(b"ab"), &b"ab".to_vec().into(), false).is_some());
+        assert!(read(&Exactly::from([1, 2]), &vec![1].into(), false).is_none());
+        assert!(read(&Exactly::from([1]), &json("[1]"), false).is_none());
+    }
+
+    #[test]
+    fn a_plain_text_is_a_string_or_the_json_that_it_is() {
+        let text = Payload::from_json("hello");
+        assert!(read(&Exactly::from("hello"), &text, true).is_some());
+        assert!(read(&Pattern::Is(json!("hello")), &text, true).is_some());
+        assert!(read(&Pattern::Is(json!("hello")), &text, false).is_none());
+        let number = Payload::from_json("3");
+        assert!(read(&Pattern::Is(json!("3")), &number, true).is_some());
+        assert!(read(&Pattern::Is(json!(3)), &number, true).is_some());
+        assert!(read(&Pattern::Is(json!("3")), &number, false).is_none());
+        assert_eq!(read(&typed::<String>(), &text, true).as_deref(), Some("hello"));
+    }
+
+    #[test]
+    fn a_type_is_named_without_its_modules() {
+        assert_eq!(short("alloc::vec::Vec<core::option::Option<a::b::C>>"), "Vec<Option<C>>");
+        let misfit = Seen { payload: &Payload::from_json("[1]"), is_plain: false };
+        let Err(misfit) = typed::<Vec<String>>().read(misfit) else { panic!("it is no string") };
+        let (_, lines) = misfit.tell();
+        assert!(lines[0].starts_with("it does not read as Vec<String>: invalid type"), "{lines:?}");
+    }
+}

@@ -1,0 +1,132 @@
+//! Tests of an application's channels: what `Phoenix.ChannelTest` is to Phoenix.
+//!
+//! A [`TestServer`] is a whole server, with shards, connect functions, channels, broadcasts, and
+//! without a port; sockets are [driven](simurgh::driver). Each test starts its own, which takes about
+//! a millisecond, so tests run side by side and need no cleaning up.
+//!
+//! ```
+//! use simurgh_testing::{TestServer, assert_closed, assert_push, assert_reply, refute_push};
+//! use simurgh::{Channel, Connect, Context, Join, UserSocket, Outcome, Payload, json};
+//!
+//! struct Room;
+//!
+//! impl Channel for Room {
+//!     fn handle_in(&mut self, ctx: &mut Context<'_>, event: &str, data: Payload<'_>) -> Outcome {
+//!         match event {
+//!             "new:msg" => {
+//!                 ctx.broadcast(event, &data);
+//!                 Outcome::ok(json!({"id": 1}))
+//!             }
+//!             _ => Outcome::unknown_event(),
+//!         }
+//!     }
+//! }
+//!
+//! fn chat() -> UserSocket {
+//!     UserSocket::new("/socket")
+//!         .connect(|info| match info.param("user") {
+//!             Some(user) => Connect::ok().id(format!("users:{user}")),
+//!             None => Connect::refuse(401),
+//!         })
+//!         .channel("rooms:*", |ctx, _| match ctx.subtopic() {
+//!             "private" => Join::error(json!({"reason": "unauthorized"})),
+//!             _ => Join::ok(Room),
+//!         })
+//! }
+//!
+//! # #[derive(serde::Deserialize)]
+//! # struct Message { body: String }
+//! # /*
+//! #[test]
+//! # */
+//! fn everybody_in_a_room_hears_what_is_said() {
+//!     let server = TestServer::start(chat());
+//!     assert_eq!(server.try_connect(json!({})).unwrap_err().status, 401);
+//!     let ann = server.connect(json!({"user": "ann"}));
+//!     let bob = server.connect(json!({"user": "bob"}));
+//!     let room = ann.join("rooms:1", json!({}));
+//!     bob.join("rooms:1", json!({}));
+//!     let refused = bob.try_join("rooms:private", json!({})).unwrap_err();
+//!     assert_eq!(refused.response, json!({"reason": "unauthorized"}).into());
+//!
+//!     let said = room.push("new:msg", json!({"body": "hi", "by": "ann"}));
+//!     assert_reply!(said, "ok", {"id": _});
+//!     assert_push!(bob, "new:msg", {"body": "hi"});
+//!     assert_push!(ann, "new:msg", Message { body, .. });
+//!     assert_eq!(body, "hi");
+//!
+//!     assert_reply!(room.leave(), "ok");
+//!     server.broadcast("rooms:1", "new:msg", json!({"body": "bye"}));
+//!     refute_push!(ann);
+//!     server.disconnect("users:bob");
+//!     assert_closed!(bob, 1001);
+//! }
+//! # everybody_in_a_room_hears_what_is_said();
+//! ```
+//!
+//! A failed assertion tells what was expected, where what comes nearest differs, all that the
+//! socket has heard, and what may be the reason:
+//!
+//! ```text
+//! no push "new:msg" to socket 2 on rooms:1 came within 100 ms
+//!
+//! expected: {"body": "hi", "id": _}
+//!
+//! message 2 comes nearest:
+//!   body: expected "hi", found "ho"
+//!   id: expected _, found nothing
+//!
+//! socket 2 has heard (* found by an earlier assertion):
+//!   *  1. rooms:1 reply to phx_join: ok {}
+//!      2. rooms:1 "new:msg" {"body":"ho"}
+//! ```
+//!
+//! # What is Phoenix's, and what differs
+//!
+//! | Phoenix.ChannelTest | here |
+//! |---|---|
+//! | `connect` | [`TestServer::connect`], [`TestServer::try_connect`] |
+//! | `join` | [`TestSocket::join`], [`TestSocket::try_join`] |
+//! | `subscribe_and_join!` | [`TestSocket::subscribe_and_join`] |
+//! | `push`, `leave` | [`TestChannel::push`], [`TestChannel::leave`] |
+//! | `close` | [`TestSocket::close`] |
+//! | `broadcast_from!` | [`TestChannel::broadcast_from`] |
+//! | `assert_push`, `refute_push` | [`assert_push!`], [`refute_push!`] |
+//! | `assert_reply`, `refute_reply` | [`assert_reply!`], [`refute_reply!`] |
+//! | `assert_broadcast`, `refute_broadcast` | [`assert_broadcast!`], [`refute_broadcast!`] |
+//! | `assert_receive %Message{event: "phx_close"}` | [`assert_closed!`], [`assert_crashed!`] |
+//!
+//! - Asserts are about one socket or one channel, not about the test's process.
+//! - There is no socket without its connect function: assigns are what that assigned.
+//! - Asserts wait up to 100 ms, as there. Refutations end as soon as nothing can come any more,
+//!   which mostly is at once ([`refute_push!`]).
+//! - Handles are cheap to clone, and may be used from any thread. The server ends when the last of
+//!   them is dropped.
+
+/// What the README shows has to compile and run.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+mod readme {}
+
+#[doc(hidden)]
+pub mod asserts;
+mod check;
+mod expect;
+mod grammar;
+mod listener;
+mod macros;
+mod pattern;
+mod server;
+mod socket;
+mod state;
+
+pub use server::{App, Refused, TestServer};
+pub use simurgh::driver::{Reply, What};
+pub use socket::{Push, Subscription, TestChannel, TestSocket};
+
+/// Fails the test, at the place that the caller's callers were called from.
+#[track_caller]
+#[allow(clippy::panic, reason = "a helper of tests fails the test")]
+fn fail(text: &str) -> ! {
+    panic!("{text}")
+}

@@ -1,0 +1,89 @@
+//! Which requests the server's own paths answer: for which hosts, and with which token.
+//!
+//! Who listens on loopback alone means this machine. But a page of any site can have a name of its
+//! own resolve to 127.0.0.1 (DNS rebinding), and a proxy on this machine passes on what comes from
+//! anywhere: both show in `Host`. So `/metrics`, the observer and the publish API answer for this
+//! machine's own names, and for those that the settings list.
+
+use axum::http::{HeaderMap, header};
+use simurgh_proto::origin::OwnOrigin;
+use subtle::ConstantTimeEq;
+
+use crate::config::Config;
+
+/// What a request bears against what the server wants.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Bearer {
+    /// The server has no token.
+    NotWanted,
+    Missing,
+    Wrong,
+    Right,
+}
+
+/// Compared in constant time, so that the token cannot be guessed byte by byte.
+pub(crate) fn bearer(config: &Config, headers: &HeaderMap) -> Bearer {
+    let given = headers
+        .get(header::AUTHORIZATION)
+        .and_then(|value| value.as_bytes().split_at_checked(7))
+        .filter(|(scheme, _)| scheme.eq_ignore_ascii_case(b"bearer "))
+        .map(|(_, token)| token);
+    match (&config.api_token, given) {
+        (None, _) => Bearer::NotWanted,
+        (Some(_), None) => Bearer::Missing,
+        (Some(token), Some(given)) if token.as_bytes().ct_eq(given).into() => Bearer::Right,
+        (Some(_), Some(_)) => Bearer::Wrong,
+    }
+}
+
+/// What a request is told that names another.
+pub(crate) const FOREIGN: &str = "this server listens on loopback and does not know the host that \
+                                  was asked for: say 127.0.0.1 or localhost, or list the host in \
+                                  the setting trusted_hosts";
+
+/// Whether a request to the server's own port, or to the admin address, names a host that may be
+/// answered for.
+pub(crate) fn is_known(config: &Config, is_admin: bool, headers: &HeaderMap) -> bool {
+    let is_loopback = match config.admin_listen {
+        Some(address) if is_admin => address.ip().is_loopback(),
+        _ => config.is_loopback(),
+    };
+    let is_listed = || {
+        simurgh_page::one(headers, header::HOST.as_str())
+            .and_then(|host| OwnOrigin::from_host_header("http", host))
+            .is_some_and(|own| {
+                config.trusted_hosts.iter().any(|it| it.eq_ignore_ascii_case(own.host))
+            })
+    };
+    !is_loopback || simurgh_page::names_this_host(headers) || is_listed()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn loopback_answers_for_its_names_and_those_listed() {
+        let mut config = Config::default();
+        let known = |config: &Config, is_admin, host: &str| {
+            let mut headers = HeaderMap::new();
+            headers.append(header::HOST, host.parse().unwrap());
+            is_known(config, is_admin, &headers)
+        };
+        config.listen = vec!["127.0.0.1:4000".parse().unwrap()];
+        config.trusted_hosts = vec!["chat.example".into(), "fd00::1".into()];
+        for host in ["127.0.0.1:4000", "localhost", "[::1]:1", "Chat.Example:80", "[fd00::1]:1"] {
+            assert!(known(&config, false, host), "{host}");
+        }
+        for host in ["evil.example", "chat.example.evil", "a.chat.example", "", "fd00::1"] {
+            assert!(!known(&config, false, host), "{host}");
+        }
+        assert!(!is_known(&config, false, &HeaderMap::new()));
+        config.admin_listen = Some("10.0.0.1:9000".parse().unwrap());
+        assert!(known(&config, true, "evil.example"), "that one is not on loopback");
+        assert!(!known(&config, false, "evil.example"));
+        config.listen = vec!["0.0.0.0:4000".parse().unwrap()];
+        config.admin_listen = Some("127.0.0.1:9000".parse().unwrap());
+        assert!(known(&config, false, "evil.example") && !known(&config, true, "evil.example"));
+    }
+}

@@ -1,0 +1,63 @@
+//! Calls of other nodes that are served here.
+
+use std::collections::HashMap;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use simurgh_cluster::{Answer, NodeId};
+use tokio::sync::oneshot;
+
+use crate::cluster_inbox::{Mail, Service};
+use crate::server::Server;
+
+/// Calls of other nodes that are served at a time; more are not answered.
+const SERVED_MAX: usize = 1 << 17;
+
+/// What is answered: a status, and what belongs to it.
+type Serving = Pin<Box<dyn Future<Output = (u16, Vec<u8>)> + Send>>;
+
+/// Has a service answer what another node asks, until that waits no longer.
+pub(crate) type Serve =
+    Arc<dyn Fn(Service, Vec<u8>, oneshot::Receiver<()>) -> Serving + Send + Sync>;
+
+/// Calls of other nodes that are being served: dropping what is kept here tells the service that
+/// nobody waits any more.
+#[derive(Default)]
+pub(super) struct Served(HashMap<(NodeId, u64), oneshot::Sender<()>>);
+
+impl Served {
+    /// Has a service do what it is asked, and post its answer.
+    pub(super) fn begin(
+        &mut self,
+        server: &Server,
+        serve: &Serve,
+        (by, number): (NodeId, u64),
+        service: u16,
+        body: Vec<u8>,
+    ) {
+        let (Some(service), Some(inbox)) = (Service::of(service), server.cluster.clone()) else {
+            return;
+        };
+        if self.0.len() >= SERVED_MAX {
+            return;
+        }
+        let (is_waited_for, left) = oneshot::channel();
+        self.0.insert((by, number), is_waited_for);
+        let served = serve(service, body, left);
+        server.spawn(async move {
+            let (status, body) = served.await;
+            inbox.post(Mail::Answer(by, number, Answer { status, body }));
+        });
+    }
+
+    /// A call was answered or given up; whether it was still waited for.
+    pub(super) fn end(&mut self, by: NodeId, number: u64) -> bool {
+        self.0.remove(&(by, number)).is_some()
+    }
+
+    /// A node has gone: drops all its calls.
+    pub(super) fn gone(&mut self, node: NodeId) {
+        self.0.retain(|(by, _), _| *by != node);
+    }
+}

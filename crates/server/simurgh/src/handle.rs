@@ -1,0 +1,120 @@
+//! A [`Handle`] reaches a running server from any thread.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Instant;
+
+use simurgh_core::metrics::ShardMetrics;
+use simurgh_reactor as reactor;
+
+use crate::history::HistoryQuery;
+use crate::mail::Mail;
+use crate::presence::Presence;
+use crate::pubsub::PubSub;
+use crate::server::Server;
+
+/// Reaches a running server from any thread.
+#[derive(Clone)]
+pub struct Handle(pub(crate) Arc<Server>);
+
+impl Handle {
+    /// As [`Endpoint::pubsub`](crate::Endpoint::pubsub).
+    pub fn pubsub(&self) -> PubSub {
+        PubSub::new(Arc::clone(&self.0))
+    }
+
+    /// As [`Endpoint::presence`](crate::Endpoint::presence).
+    pub fn presence(&self) -> Presence {
+        Presence::new(Arc::clone(&self.0))
+    }
+
+    /// As [`PubSub::history`].
+    pub fn history(&self, topic: impl Into<Box<str>>) -> HistoryQuery {
+        self.pubsub().history(topic)
+    }
+
+    /// The counters of each shard, to be read at any time.
+    pub fn metrics(&self) -> &[Arc<ShardMetrics>] {
+        &self.0.metrics
+    }
+
+    /// Asks every shard for a sign of life; [`silent_shard`](Self::silent_shard) says, some time
+    /// later, who has not given it. For watchdogs: a shard that is held by a callback gives none.
+    pub fn ask_pulse(&self) -> Pulse {
+        self.all(|| Mail::Pulse);
+        Pulse(self.activity().posted)
+    }
+
+    /// A shard that has taken none of its mail since it was asked, if there is one; those that
+    /// ended in a drain are not meant.
+    pub fn silent_shard(&self, asked: &Pulse) -> Option<usize> {
+        let stats = self.0.stats.get()?;
+        let answers = stats.iter().zip(&self.0.ended).zip(&asked.0);
+        answers.enumerate().find_map(|(shard, ((stats, ended), posted))| {
+            let is_silent = stats.read().mails < *posted && !ended.load(Relaxed);
+            is_silent.then_some(shard)
+        })
+    }
+
+    /// Begins a drain and returns; [`Endpoint::wait`](crate::Endpoint::wait) sees its end.
+    pub fn drain(&self) {
+        self.0.drain_began.get_or_init(Instant::now);
+        self.0.http_connections.drain();
+        self.0.admin_connections.drain();
+        if let Some(cluster) = &self.0.cluster {
+            cluster.drain();
+        }
+        self.all(|| Mail::Core(simurgh_core::Mail::Drain(self.0.config.drain_time)));
+    }
+
+    /// Ends the server at once.
+    pub fn stop(&self) {
+        self.0.http_connections.end();
+        self.0.admin_connections.end();
+        self.all(|| Mail::Stop);
+    }
+
+    /// What is under way, and who may begin more; in the order of these fields.
+    #[doc(hidden)]
+    pub fn activity(&self) -> Activity {
+        let server = &self.0;
+        Activity {
+            is_draining: server.drain_began.get().is_some(),
+            queued_bytes: server.mailboxes.iter().map(reactor::Mailbox::bytes).sum(),
+            tasks: server.runtime.get().map_or(0, |it| it.metrics().num_alive_tasks()),
+            holders: Arc::strong_count(server),
+            posted: server.mailboxes.iter().map(reactor::Mailbox::posted).collect(),
+        }
+    }
+
+    fn all(&self, mail: impl Fn() -> Mail) {
+        for shard in 0..self.0.mailboxes.len() {
+            self.0.post_to(shard as u16, mail());
+        }
+    }
+}
+
+/// What goes on in a server, for tests that wait until nothing does.
+#[doc(hidden)]
+pub struct Activity {
+    pub is_draining: bool,
+    /// Bytes in mailboxes.
+    pub queued_bytes: usize,
+    /// Tasks on tokio.
+    pub tasks: usize,
+    /// References to the server.
+    pub holders: usize,
+    /// How much mail each shard was posted.
+    pub posted: Vec<u64>,
+}
+
+/// What [`Handle::ask_pulse`] has asked.
+#[derive(Debug)]
+pub struct Pulse(Vec<u64>);
+
+impl fmt::Debug for Handle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Handle")
+    }
+}

@@ -1,0 +1,107 @@
+//! Wakes requests that wait on a thread of the HTTP side from a shard: a busy thread
+//! is woken once for all of them.
+
+use std::cell::OnceCell;
+use std::future::Future;
+use std::task::{Context, Waker};
+
+use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
+
+thread_local! {
+    /// Leads to this thread's event loop; none where requests are not served.
+    static BELL: OnceCell<UnboundedSender<Waker>> = const { OnceCell::new() };
+}
+
+/// Wakes what others want woken; runs on a thread's event loop, and is made there.
+pub(crate) fn hear() -> impl Future<Output = ()> {
+    let (remote_waker, mut rung) = unbounded_channel::<Waker>();
+    BELL.with(|it| _ = it.set(remote_waker));
+    async move {
+        // Woken once for all that come until it has taken them; and they are on its own thread.
+        while let Some(waker) = rung.recv().await {
+            waker.wake();
+        }
+    }
+}
+
+/// Wakes a request from another thread.
+pub(crate) struct RemoteWaker {
+    waker: Waker,
+    remote_waker: Option<UnboundedSender<Waker>>,
+}
+
+impl RemoteWaker {
+    /// For what waits in this context, on the thread that it waits on.
+    pub(crate) fn new(context: &Context<'_>) -> Self {
+        let remote_waker = BELL.with(|it| it.get().cloned());
+        Self { waker: context.waker().clone(), remote_waker }
+    }
+
+    /// Whether it is for this context.
+    pub(crate) fn is_for(&self, context: &Context<'_>) -> bool {
+        self.waker.will_wake(context.waker())
+    }
+
+    pub(crate) fn wake(self) {
+        match self.remote_waker {
+            Some(remote_waker) => {
+                if let Err(has_ended) = remote_waker.send(self.waker) {
+                    has_ended.0.wake();
+                }
+            }
+            None => self.waker.wake(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::pin::pin;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+    use std::task::Wake;
+
+    use super::*;
+
+    #[derive(Default)]
+    struct Woken(AtomicUsize);
+
+    impl Wake for Woken {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Relaxed);
+        }
+    }
+
+    /// Something that waits, and how often it was woken.
+    fn waiting() -> (Waker, Arc<Woken>) {
+        let woken = Arc::new(Woken::default());
+        (Waker::from(Arc::clone(&woken)), woken)
+    }
+
+    #[test]
+    fn a_thread_is_knocked_at_once_for_all_requests_that_are_to_be_woken() {
+        let (of_thread, knocked) = waiting();
+        let mut hears = pin!(hear());
+        assert!(hears.as_mut().poll(&mut Context::from_waker(&of_thread)).is_pending());
+        let (of_request, woken) = waiting();
+        let context = Context::from_waker(&of_request);
+        let rings: Vec<RemoteWaker> = (0..10).map(|_| RemoteWaker::new(&context)).collect();
+        assert!(rings.iter().all(|it| it.is_for(&context)));
+        let ring_all = move || rings.into_iter().for_each(RemoteWaker::wake);
+        std::thread::spawn(ring_all).join().unwrap();
+        assert_eq!((knocked.0.load(Relaxed), woken.0.load(Relaxed)), (1, 0));
+        assert!(hears.as_mut().poll(&mut Context::from_waker(&of_thread)).is_pending());
+        assert_eq!(woken.0.load(Relaxed), 10);
+    }
+
+    #[test]
+    fn what_waits_elsewhere_or_on_a_thread_that_has_ended_is_woken_itself() {
+        let (of_request, woken) = waiting();
+        let context = Context::from_waker(&of_request);
+        RemoteWaker::new(&context).wake();
+        assert_eq!(woken.0.load(Relaxed), 1);
+        drop(hear());
+        RemoteWaker::new(&context).wake();
+        assert_eq!(woken.0.load(Relaxed), 2);
+    }
+}
