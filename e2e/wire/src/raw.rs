@@ -4,7 +4,7 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
-use crate::{Server, WAIT, shortened};
+use crate::{WAIT, shortened};
 
 /// WebSocket opcodes.
 pub mod opcode {
@@ -190,8 +190,8 @@ impl Raw {
     /// # Panics
     /// When the answer is not 101.
     #[track_caller]
-    pub fn websocket(server: &Server, path: &str) -> Raw {
-        let mut raw = Raw::connect(server.addr());
+    pub fn websocket(server: SocketAddr, path: &str) -> Raw {
+        let mut raw = Raw::connect(server);
         let response = raw.request(&Head::upgrade(path));
         assert_eq!(response.status, 101, "upgrade of {path}: {response:?}");
         raw

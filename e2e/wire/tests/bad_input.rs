@@ -30,7 +30,7 @@ impl Scene {
     /// A new, upgraded V2 connection.
     #[track_caller]
     fn raw(&self) -> Raw {
-        Raw::websocket(&self.server, &Vsn::V2.path())
+        Raw::websocket(self.server.addr(), &Vsn::V2.path())
     }
 
     /// The close code after these frames.

@@ -74,7 +74,7 @@ fn row_69_a_close_is_answered() {
     assert_eq!(client.expect_close(), 1000);
 
     // Without a code there is none in the answer either.
-    let mut raw = Raw::websocket(&server, &Vsn::V2.path());
+    let mut raw = Raw::websocket(server.addr(), &Vsn::V2.path());
     raw.send_frame(&frame(opcode::CLOSE, b""));
     assert!(matches!(raw.expect_close(), 1005 | 1000));
 }
@@ -229,7 +229,7 @@ fn row_79_invalid_utf8_is_closed_1007() {
     for bytes in
         [&b"[null,\"1\",\"phoenix\",\"heartbeat\",\"\xff\"]"[..], b"\xc0\xaf", b"\xed\xa0\x80"]
     {
-        let mut raw = Raw::websocket(&server, &Vsn::V2.path());
+        let mut raw = Raw::websocket(server.addr(), &Vsn::V2.path());
         raw.send_frame(&frame(opcode::TEXT, bytes));
         assert_eq!(raw.expect_close(), 1007, "{bytes:?}");
     }

@@ -136,7 +136,7 @@ fn row_118_what_is_too_much_closes_with_a_reason() {
         assert_eq!(metric(&server, limit), 1);
     }
     let server = serve("[limits]\nmessages = { rate = \"1/h\", policy = \"close\" }", "");
-    let mut raw = Raw::websocket(&server, PATH);
+    let mut raw = Raw::websocket(server.addr(), PATH);
     let beat = r#"[null,"1","phoenix","heartbeat",{}]"#;
     for _ in 0..2 {
         raw.send_frame(&wire_tests::frame(opcode::TEXT, beat));

@@ -21,7 +21,7 @@ fn reader_that_stops_reading() {
     let mut bystander = Client::open(&server, Vsn::V2);
     // A kernel gives a socket that is not read a small window, but the sender's buffer may take
     // megabytes.
-    let mut slow = Raw::websocket(&server, &Vsn::V2.path());
+    let mut slow = Raw::websocket(server.addr(), &Vsn::V2.path());
     slow.send_frame(&frame(opcode::TEXT, r#"["1","1","rooms:slow","phx_join",{"user":"slow"}]"#));
     assert_eq!(slow.frame().opcode, opcode::TEXT);
     let mut sender = Client::open(&server, Vsn::V2);
@@ -120,7 +120,7 @@ fn half_sent_messages() {
     let long = format!(r#"[null,"1","nothing:here","e","{}"]"#, "x".repeat(9_000_000));
     let long = frame(opcode::TEXT, long).bytes();
     eventually("the budget to come back", || {
-        let mut raw = Raw::websocket(&server, &Vsn::V2.path());
+        let mut raw = Raw::websocket(server.addr(), &Vsn::V2.path());
         let answer = raw.try_send(&long).is_ok().then(|| raw.frame());
         answer.is_some_and(|frame| frame.opcode == opcode::TEXT)
     });
@@ -186,7 +186,7 @@ fn full_server() {
     let head = Head::upgrade(&Vsn::V2.path());
     let mut served = Vec::new();
     for _ in 0..40 {
-        served.push(Raw::websocket(&server, &Vsn::V2.path()));
+        served.push(Raw::websocket(server.addr(), &Vsn::V2.path()));
     }
     for number in 1..=5 {
         let mut raw = Raw::connect(server.addr());
@@ -212,7 +212,7 @@ fn peer_that_is_silent_for_too_long() {
     // The request for the metrics may be a connection of its own; it is one both times.
     let open = || server.metrics(|name| name == "simurgh_connections");
     let before = open();
-    let mut silent = Raw::websocket(&server, &Vsn::V2.path());
+    let mut silent = Raw::websocket(server.addr(), &Vsn::V2.path());
     assert_eq!(open(), before + 1.0, "open connections");
     assert_eq!(silent.frame().close_code(), 1002);
     // It does not answer the close frame; the server does not wait for it for ever.

@@ -199,7 +199,7 @@ fn row_111_what_phoenix_has_signed_is_taken() {
 fn row_112_a_socket_is_closed_when_its_token_expires() {
     let (server, _dir) = rooms();
     let end = now() + 1;
-    let mut raw = Raw::websocket(&server, &path(Vsn::V2, &sign(&claims(1))));
+    let mut raw = Raw::websocket(server.addr(), &path(Vsn::V2, &sign(&claims(1))));
     let close = raw.next_frame(Instant::now() + Duration::from_secs(20)).expect("a close frame");
     assert_eq!((close.close_code(), &close.payload[2..]), (3000, "token expired".as_bytes()));
     assert!(now() > end, "the second in which it expires is over");
