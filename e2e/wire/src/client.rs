@@ -33,7 +33,7 @@ pub struct Client {
     log: VecDeque<String>,
 }
 
-/// What can come from a server.
+/// A message or an end of the connection.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Incoming {
     /// A text message.

@@ -53,7 +53,7 @@ pub struct Loaded {
     _home: TempDir,
 }
 
-/// What a stream has brought so far, read on a thread so that the child never blocks on it.
+/// The output so far, read on a thread so that the child never blocks on it.
 #[derive(Debug)]
 struct Text {
     bytes: Arc<Mutex<Vec<u8>>>,
@@ -275,7 +275,7 @@ impl Loaded {
         serde_json::from_str(&self.file("report.json")).expect("report.json is JSON")
     }
 
-    /// What it said, for the message of a failure.
+    /// Its whole output, for the message of a failure.
     pub fn all(&self) -> String {
         format!("--- stdout\n{}\n--- stderr\n{}", self.stdout, self.stderr)
     }

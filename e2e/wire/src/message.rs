@@ -1,4 +1,4 @@
-//! What a server said, parsed as strictly as PROTOCOL §3 words it.
+//! Messages of a server, parsed as strictly as PROTOCOL §3 words them.
 
 use serde_json::{Value, json};
 

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::{Head, Msg, Raw, Response, Vsn};
 
-/// What a long poll is answered.
+/// The answer to a long poll.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Polled {
     /// The status in the body; that of HTTP is 200 where there is one.
@@ -53,7 +53,7 @@ pub struct Poller {
     /// Path and query without the token.
     target: String,
     vsn: Vsn,
-    /// What names the session.
+    /// The session's token.
     pub token: String,
     unread: VecDeque<Msg>,
     /// The connection that requests go over, one after the other.

@@ -18,7 +18,7 @@ use crate::{Head, Raw, Response, WAIT};
 /// How long a binary may take from its start to its `listening on` line.
 const START: Duration = Duration::from_secs(20);
 
-/// What a server prints, once per address, when it is ready.
+/// A server prints this, once per address, when it is ready.
 const READY: &str = "listening on http://";
 
 /// Lines of standard error kept for the message of a failure.

@@ -360,7 +360,7 @@ fn unknown_vsn() {
         let head = Head::upgrade(&format!("/socket/websocket?vsn={vsn}"));
         let mut raw = Raw::connect(scene.server.addr());
         let status = raw.request(&head).status;
-        // Bytes that are no UTF-8 make the whole query malformed, which may be said as 400.
+        // Bytes that are not UTF-8 make the whole query malformed, which may be answered with 400.
         let allowed: &[u16] = if vsn.starts_with("%f") { &[403, 400] } else { &[403] };
         assert!(allowed.contains(&status), "vsn {vsn}: {status}");
     }

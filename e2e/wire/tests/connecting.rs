@@ -9,7 +9,7 @@ use wire_tests::{Client, Head, Raw, Response, Server, Vsn, unique};
 
 const V2: &str = "/socket/websocket?vsn=2.0.0";
 
-/// What a request is answered with.
+/// The answer to a request.
 #[track_caller]
 fn answer(server: &Server, head: &Head) -> Response {
     Raw::connect(server.addr()).request(head)

@@ -98,7 +98,7 @@ fn row_116_what_is_too_much_is_answered() {
                 let wait = limited(&answer, &msg_ref, topic, limit);
                 assert!(wait > Duration::from_millis(1) && wait <= Duration::from_secs(10));
             }
-            // Nobody was told, the socket lives, and who has said nothing may speak.
+            // The client was not told, the socket lives, and its other messages are still handled.
             client.heartbeat();
             neighbour.echo("echo:room");
             neighbour.expect_quiet();
@@ -169,7 +169,7 @@ fn row_119_a_burst_passes_and_comes_back_at_the_rate() {
     assert!(wait <= Duration::from_millis(250), "{wait:?}");
     sleep(wait + Duration::from_millis(20));
     client.echo("echo:a");
-    // Who leaves and comes again has what was left.
+    // A user that leaves and comes again has what was left.
     client.ask("echo:a", "phx_leave", json!({}), "ok", json!({}));
     assert_eq!(client.recv().event, "phx_close");
     client.join("echo:a", json!({}));
@@ -323,14 +323,14 @@ fn row_125_a_user_has_so_many_connections() {
     assert_eq!(metric(&server, "user_connections"), 1);
     let other = of("8");
     assert_eq!(other.1, 101);
-    // Who has no id is not counted.
+    // A socket without an id is not counted.
     let strangers = [(); 4].map(|()| Client::open(&server, Vsn::V2));
     drop(one);
     eventually("its place is free", || of("7").1 == 101);
     drop((strangers, two));
 }
 
-/// Row 137. What channels do with presences for a client is limited by itself.
+/// Row 137. Presence calls that a channel makes for a client have a limit apart.
 #[test]
 fn row_137_presences_have_a_limit_of_their_own() {
     let home = tempfile::tempdir().unwrap();

@@ -112,7 +112,7 @@ impl Stage {
 impl Drop for Stage {
     fn drop(&mut self) {
         self.agents.clear();
-        // What is left over lies in the directory for temporary files.
+        // Files of an earlier run may be left in the directory for temporary files.
         let _ = fs::remove_dir_all(&self.directory);
     }
 }

@@ -139,7 +139,7 @@ fn all_of_tsungs_files_run_to_their_end() {
     eventually("no connection to be left", || metric(&server, "simurgh_sockets") == 0);
 }
 
-/// Who was closed for being quiet comes back, with a handshake, when it has something to say.
+/// A user that was closed for being quiet comes back, with a handshake, for its next message.
 #[test]
 fn a_user_of_tsung_comes_back_when_its_connection_was_lost() {
     let server = Server::serve().args("--idle-timeout 1s").start();
@@ -158,7 +158,7 @@ fn a_user_of_tsung_comes_back_when_its_connection_was_lost() {
     assert_eq!(closed("closed_1011"), Some(json!(users)), "{report}");
 }
 
-/// What Tsung's DTD rejects, `--strict` does: by line and element, before anything starts.
+/// `--strict` rejects what Tsung's DTD rejects: by line and element, before anything starts.
 #[test]
 fn strict_refuses_the_bad_files() {
     let cases = [
@@ -268,7 +268,7 @@ fn conditions_decide_the_exit_status() {
     assert!(!run.out.exists(), "nothing was started");
 }
 
-/// Where nobody listens the run goes to its end, counts each failure, and says what to look at.
+/// Without a server the run goes to its end, counts each failure, and says what to look at.
 #[test]
 fn a_server_that_is_not_there_is_told_with_what_to_do() {
     let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap();

@@ -316,7 +316,7 @@ fn the_scenario_is_kept_with_the_results() {
     expect_whole(&run);
     let run = lobby(server.addr(), 20).args("--duration 1s").run().expect_code(0);
     assert!(run.file("scenario.toml").contains(&server.addr().to_string()));
-    // From a pipe there is none, and nobody waits for it.
+    // From a pipe there is none, and the program does not wait for it.
     let script = "cat scenario.toml | exec \"$@\"";
     let run = lobby(server.addr(), 20).args("--duration 1s").under(script).piped();
     let run = run.run().expect_code(0);

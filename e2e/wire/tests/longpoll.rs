@@ -186,7 +186,7 @@ fn row_98_a_line_of_base64_is_a_binary_push() {
     poller.recv().expect_reply("1", "9", &topic, "ok", json!({}));
     assert!(poller.is_done());
     assert_eq!(dropped() - before, 2.0);
-    // What is neither an array nor base64 is not a request of this protocol; the session lives on.
+    // A line that is neither an array nor base64 is not a request; the session lives on.
     let echo = poller.frame("1", "10", &topic, "echo", json!({}));
     let answer = poller.post_raw("application/x-ndjson", format!("{echo}\n%%%\n{echo}"));
     assert_eq!(answer.status, 400);
@@ -304,7 +304,7 @@ fn row_103_the_auth_token_reaches_connect() {
     assert_eq!(poller.recv().payload["response"]["auth"], json!("s3cret"));
 }
 
-/// Row 104. A session that nobody polls for 1.5 windows ends, its channels too; a POST gets 410.
+/// Row 104. A session without a poll for 1.5 windows ends, its channels too; a POST gets 410.
 /// Posts alone do not keep it.
 #[test]
 fn row_104_an_unpolled_session_ends() {

@@ -1,4 +1,4 @@
-//! Rows 86–91 of PROTOCOL §14: who is present, as members are told.
+//! Rows 86–91 of PROTOCOL §14: presence, as members see it.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::collections::BTreeSet;

@@ -97,7 +97,7 @@ fn tsung_traffic_is_served_and_kept() {
     next_of(&mut clients[0], "new:msg");
     assert_eq!(clients[0].recv().replied().response, json!({"msg": "still here"}));
 
-    // What Tsung does next after its socket was closed.
+    // Tsung does this after its socket was closed.
     let mut raw = Raw::connect(limited.addr());
     raw.send_frame(&wire_tests::frame(opcode::BINARY, SEED_JOIN));
     assert_eq!(raw.response().status, 400);

@@ -5,7 +5,7 @@
 use serde_json::{Value, json};
 use wire_tests::{Client, Head, Raw, Response, Server, Vsn, both, unique};
 
-/// What a member broadcasts, as it stands in a frame behind the refs and the topic.
+/// A member's broadcast, as it stands in a frame behind the refs and the topic.
 #[derive(Clone, Copy)]
 struct Said<'a> {
     event: &'a str,
@@ -303,7 +303,7 @@ fn row_132_presence_by_key() {
             client.ask(&topic, "presence", json!({"event": "UNTRACK"}), "ok", json!({}));
             assert_eq!(client.recv().payload["leaves"][key]["metas"][0]["n"], 2);
         }
-        // Who does not want the list is not told it, and gets a key of its own.
+        // A member that does not want the list is not sent it, and gets a key of its own.
         let config = json!({"presence": {"key": ""}});
         let (mut client, topic, _) = joined(&server, vsn, config);
         client.ask(&topic, "presence", json!({"event": "track"}), "ok", json!({}));
@@ -313,7 +313,7 @@ fn row_132_presence_by_key() {
     });
 }
 
-/// Row 133. A payload that is not a presence is refused, and nobody is told.
+/// Row 133. A payload that is not a presence is refused, and no member hears of it.
 #[test]
 fn row_133_odd_presences_are_refused() {
     let server = Server::shared_conformance();

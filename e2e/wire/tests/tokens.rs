@@ -174,7 +174,7 @@ fn row_110_a_bad_token_is_refused_with_its_reason() {
     Client::connect(&server, &path(Vsn::V2, &good)).heartbeat();
 }
 
-/// Row 111. What `Phoenix.Token.sign` has made, of a number, a text or a map: its subject.
+/// Row 111. A `Phoenix.Token.sign` of a number, a text or a map: that is its subject.
 #[test]
 fn row_111_what_phoenix_has_signed_is_taken() {
     let (server, _dir) = serve(OF_PHOENIX, SECRET_KEY_BASE);
