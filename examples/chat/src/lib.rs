@@ -30,11 +30,11 @@ pub fn user_socket() -> UserSocket {
 /// One member of one room. Its user socket has to
 /// [count members](simurgh::UserSocket::count_members), or rooms never seem to grow.
 pub struct RoomChannel {
-    /// Who came in, until it has been announced. Members who then only listen keep nothing.
+    /// A new member's name, until it has been announced. Members who then only listen keep nothing.
     newcomer: Option<Value>,
 }
 
-/// What a client joins with. `user` may be any JSON, it is only passed on, or be left out; a text
+/// The payload of a join. `user` may be any JSON, it is only passed on, or be left out; a text
 /// in `presence` is the name under which the member is present.
 #[derive(Deserialize, Default)]
 struct JoinParams {
@@ -42,7 +42,7 @@ struct JoinParams {
     presence: Option<Value>,
 }
 
-/// What is said. More fields than these pass through unread.
+/// A message. More fields than these pass through unread.
 #[derive(Deserialize)]
 struct Message {
     body: Value,

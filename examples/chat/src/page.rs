@@ -13,7 +13,7 @@ const POLICY: HeaderValue = HeaderValue::from_static(
     "default-src 'self'; connect-src 'self' ws: wss:; base-uri 'self'; frame-ancestors 'none'",
 );
 
-/// The files' names bear no version: a browser that kept them would mix today's page with
+/// The files' names have no version: a browser that kept them would mix today's page with
 /// yesterday's script.
 const CACHING: &str = "no-cache";
 

@@ -1,4 +1,4 @@
-//! What members of a room hear.
+//! What the members of a room receive.
 
 use chat::{ANNOUNCE_JOINS_UP_TO, user_socket};
 use simurgh::json;
@@ -10,7 +10,7 @@ fn all_members_hear_who_enters_and_the_newcomer_too() {
     let (ann, bob) = (server.connect(()), server.connect(()));
     ann.join("rooms:1", json!({"user": "ann"}));
     assert_push!(ann, "user:entered", == json!({"user": "ann"}));
-    // Who says no name is announced without.
+    // A member without a name is announced without one.
     bob.join("rooms:1", json!([]));
     assert_push!(ann, "user:entered", == json!({"user": null}));
     assert_push!(bob, "user:entered", {"user": null});

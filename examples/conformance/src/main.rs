@@ -39,13 +39,13 @@ struct Args {
     /// Engine of the cluster that this is a node of, such as nats://127.0.0.1:4222.
     #[arg(long, value_name = "URL", requires = "name")]
     nats: Option<simurgh_nats::Server>,
-    /// What the subjects of the cluster begin with.
+    /// The prefix of the cluster's subjects.
     #[arg(long, value_name = "TEXT", default_value = "conformance")]
     prefix: String,
-    /// What all nodes share, at least 64 characters: any of them then serves each long poll.
+    /// The nodes' common secret, at least 64 characters: any of them then serves each long poll.
     #[arg(long, value_name = "TEXT")]
     secret: Option<String>,
-    /// What other nodes call this one.
+    /// The name of this node.
     #[arg(long, value_name = "TEXT", default_value = "")]
     name: String,
 }
@@ -114,7 +114,7 @@ fn realtime() -> UserSocket {
         .wait_for_interest()
 }
 
-/// In a cluster, who has joined hears everything that is said from then on.
+/// In a cluster, a new member misses nothing that any node broadcasts from its join on.
 fn socket(path: &str, origins: &CheckOrigin) -> UserSocket {
     UserSocket::new(path)
         .auth_token(true)

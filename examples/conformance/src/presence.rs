@@ -1,4 +1,4 @@
-//! `presence:*`: who is there, and what they say of themselves.
+//! `presence:*`: who is there, with a status that each member sets.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 

@@ -15,7 +15,7 @@ const EMPTY: Payload<'static> = Payload::EMPTY_OBJECT;
 
 /// One member of one test topic.
 struct Test {
-    /// What the client calls itself; its shouts are addressed by it.
+    /// The client's name; its shouts are addressed by it.
     name: Value,
 }
 
@@ -26,7 +26,7 @@ pub(crate) fn join(ctx: &mut Context<'_>, params: Payload<'_>) -> Join {
     match ctx.topic() {
         "test:error" => Join::error(json!({"reason": params["reason"]})),
         "test:reply" => Join::ok(test).reply(json!({"got": params})),
-        // This socket waits for its answer; nobody else does.
+        // Only this socket waits for the answer.
         "test:slow" => Join::later(async {
             sleep(Duration::from_millis(1500)).await;
             Join::ok(test)
@@ -50,7 +50,7 @@ impl Channel for Test {
             "async" => answer_later(ctx, payload.into_owned()),
             "whoami" => Outcome::ok(json!(ctx.assigns::<Visitor>())),
 
-            // What this member hears, or all of them.
+            // For this member, or for all of them.
             "push_me" => push(ctx, "pushed", payload),
             "bin_push" => push(ctx, "bin_pushed", payload),
             "bcast" => broadcast(ctx, "news", payload),
@@ -102,7 +102,7 @@ impl Channel for Test {
         Outcome::NoReply
     }
 
-    /// What the client subscribed to reaches it on the topic it has joined.
+    /// Broadcasts of topics the client subscribed to reach it on the topic it has joined.
     fn handle_broadcast(&mut self, ctx: &mut Context<'_>, broadcast: &Broadcast) -> Outcome {
         ctx.push(broadcast.event(), broadcast.payload());
         Outcome::NoReply

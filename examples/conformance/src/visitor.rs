@@ -1,10 +1,10 @@
-//! Who may connect, and what is remembered of them.
+//! Who may connect, and what is kept of them.
 
 use serde::Serialize;
 use serde_json::Value;
 use simurgh::{Connect, ConnectInfo};
 
-/// What a socket keeps of its connect, for all its channels: the answer to `whoami`.
+/// Kept of a socket's connect, for all its channels: the answer to `whoami`.
 #[derive(Serialize)]
 pub(crate) struct Visitor {
     user_id: Option<String>,

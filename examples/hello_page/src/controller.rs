@@ -1,4 +1,4 @@
-//! What happens on a request: the session is read, a view is filled, a response is made.
+//! From request to response: the session is read, a view is filled, a response is made.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ use crate::session::{Secret, Session, TOKEN_BYTES};
 use crate::view::{Guide, Index, Link, Page};
 
 const HTML: HeaderValue = HeaderValue::from_static("text/html; charset=utf-8");
-/// A page with a session's token in it is nobody else's.
+/// A page that contains a session's token must not be kept for other sessions.
 const CACHING: HeaderValue = HeaderValue::from_static("max-age=0, private, must-revalidate");
 /// A page, and some more: it is written into one buffer, which should not have to grow.
 const PAGE_BYTES: usize = 2_560;
@@ -140,7 +140,7 @@ fn request_id(headers: &HeaderMap, random: &[u8]) -> HeaderValue {
     })
 }
 
-/// What the page asks for besides itself.
+/// The files that the page needs besides itself.
 pub(crate) fn files() -> Router {
     const CSS: &str = include_str!("../static/page.css");
     const ICON: &str = include_str!("../static/favicon.svg");

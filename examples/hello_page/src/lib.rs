@@ -20,7 +20,7 @@ mod view;
 
 pub use session::Secret;
 
-/// Nothing from elsewhere, in no foreign frame, and forms for nobody else.
+/// Nothing from other hosts, in no foreign frame, and forms to this host alone.
 const POLICY: HeaderValue = HeaderValue::from_static(
     "default-src 'self'; base-uri 'self'; form-action 'self'; frame-ancestors 'none'",
 );

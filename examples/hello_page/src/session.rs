@@ -1,5 +1,5 @@
 //! The session: what the server remembers of a visitor, kept by the visitor's browser in a signed
-//! cookie. It can be read by whoever holds it and changed by nobody but the server.
+//! cookie. Its owner can read it, and only the server can change it.
 
 use std::ops::Range;
 use std::str;
@@ -14,7 +14,7 @@ use subtle::ConstantTimeEq;
 
 /// The cookie's name, and what ends it.
 const NAME: &str = "_hello_page_key=";
-/// What follows its value.
+/// The attributes behind its value.
 const ATTRIBUTES: &str = "; HttpOnly; SameSite=Lax; Path=/";
 /// HMAC-SHA256 in base64, with which the value begins.
 const SIGNATURE_CHARS: usize = 44;
@@ -30,7 +30,7 @@ const MASKED_CHARS: usize = 2 * TOKEN_CHARS;
 /// A cookie without a flash message, and some more.
 const COOKIE_BYTES: usize = 160;
 
-/// What sessions are signed with.
+/// The key that signs sessions.
 pub struct Secret(hmac::Key);
 
 impl Secret {
@@ -48,7 +48,7 @@ impl Secret {
 /// A visitor's session.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Session {
-    /// The token that a form of ours bears, and one of another site cannot.
+    /// The token in a form of ours; a form of another site cannot have it.
     csrf_token: [u8; TOKEN_BYTES],
     /// To be shown on the next page, once.
     pub(crate) flash: Option<String>,
@@ -130,7 +130,7 @@ impl Session {
         MaskedToken(text)
     }
 
-    /// Whether a form bears this session's token.
+    /// Whether a form has this session's token.
     pub(crate) fn bears(&self, masked: &str) -> bool {
         let Some(mut masked) = decoded::<{ 2 * TOKEN_BYTES }>(masked) else { return false };
         let (token, mask) = masked.split_at_mut(TOKEN_BYTES);

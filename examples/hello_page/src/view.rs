@@ -1,11 +1,11 @@
-//! What the templates show, and how text becomes a part of a page.
+//! The templates' values, and how text becomes a part of a page.
 
 use std::fmt::{self, Write};
 
 use askama::Template;
 use askama::filters::{Escaper, Html};
 
-/// What every page has: its head, its navigation, its flash message, its footer.
+/// The parts of every page: its head, its navigation, its flash message, its footer.
 pub(crate) struct Page<'a> {
     pub(crate) title: &'a str,
     pub(crate) path: &'a str,
@@ -56,7 +56,7 @@ impl Escaper for FastHtml {
 /// Bytes that are looked at together.
 const BLOCK_BYTES: usize = 16;
 
-/// What lies before the first character with a meaning in HTML, that character, what lies behind.
+/// The text before the first character with a meaning in HTML, that character, and the rest.
 fn cut_at_special(text: &str) -> Option<(&str, &str, &str)> {
     let bytes = text.as_bytes();
     let (blocks, rest) = bytes.as_chunks::<BLOCK_BYTES>();

@@ -15,7 +15,7 @@ use simurgh::{Context, Endpoint, Join, Payload, Signals, UserSocket};
 
 use modes::{Counts, Echo, Everybody, History, Silent};
 
-/// What both user sockets are members of, so that they are one chat.
+/// Both user sockets join this topic, so that they are one chat.
 const TOPIC: &str = "chat";
 
 /// A chat over bare WebSockets.
@@ -24,7 +24,7 @@ struct Args {
     /// Address to listen on.
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:3000")]
     listen: String,
-    /// What becomes of a message.
+    /// How a message is answered.
     #[arg(long, value_enum, default_value_t = Mode::Broadcast)]
     mode: Mode,
     /// Short for `--mode silent`.

@@ -1,4 +1,4 @@
-//! What becomes of a message: one channel type for each mode.
+//! How a message is answered: one channel type for each mode.
 //!
 //! On a plain user socket a channel is a connection. Its messages come as event `text` or `binary`,
 //! and what it answers or broadcasts leaves as a bare message, without the event.
@@ -46,7 +46,7 @@ impl Channel for History {
 /// Counts, and delivers nothing.
 pub(crate) struct Silent(pub(crate) Arc<Counts>);
 
-/// What came in [`Silent`] mode, summed over all shards.
+/// Messages received in [`Silent`] mode, summed over all shards.
 #[derive(Default)]
 pub(crate) struct Counts {
     connections: AtomicU64,

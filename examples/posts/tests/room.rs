@@ -1,4 +1,4 @@
-//! What members of a room hear, and what is kept.
+//! What the members of a room receive, and what is kept.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use std::fs;
