@@ -117,7 +117,7 @@ const ARROWS: &[(&str, &[&str])] = &[
         ],
     ),
     ("simurgh-tune", &["simurgh-reactor", "simurgh-text"]),
-    // Its processes are run by the name of a command, so it knows nothing of who has them.
+    // It starts its processes by the name of a command, so it does not depend on that crate.
     ("simurgh-road", &["simurgh-load", "simurgh-page", "simurgh-text", "simurgh-tune"]),
     // The binary shows everything, the examples it serves included.
     (

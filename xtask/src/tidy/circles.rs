@@ -101,7 +101,7 @@ impl Crate<'_> {
         let depths = (0..=way.len()).rev();
         let (depth, (at, home)) =
             depths.into_iter().find_map(|n| Some((n, self.find(&way.get(..n)?.join("/"))?)))?;
-        // What the module has from another by a `use`.
+        // An import of the module may lead to another.
         let next = way.get(depth).filter(|_| imports > 0).and_then(|name| {
             home.code.paths.iter().find(|path| path.import.as_deref() == Some(name))
         });

@@ -23,18 +23,18 @@ enum Named {
     Another,
 }
 
-/// What can be cited.
+/// A place in the document that can be cited.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Place {
     Paragraph(String),
     Row(u32),
 }
 
-/// What was found in a file.
+/// A citation in a file.
 #[derive(Debug, PartialEq, Eq)]
 enum Citation {
     Of(Place),
-    /// A paragraph of nobody knows what.
+    /// A paragraph of an unnamed document.
     Nameless(String),
 }
 
@@ -195,7 +195,7 @@ fn list(text: &str) -> (Vec<(usize, Place)>, usize) {
     (places, end)
 }
 
-/// What follows a comma or an `and`.
+/// The rest behind a comma or an `and`.
 fn behind_separator(text: &str) -> Option<&str> {
     let comma = text.strip_prefix(',').map(str::trim_start);
     let text = comma.unwrap_or(text);

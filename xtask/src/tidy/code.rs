@@ -76,7 +76,7 @@ pub(super) struct Call {
     pub(super) by: By,
 }
 
-/// What stands before a function's name.
+/// The expression before a function's name.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum By {
     /// `name(`
@@ -91,7 +91,7 @@ pub(super) enum By {
 
 const DEFINES_TYPE: &[&str] = &["enum", "struct", "trait", "type", "union"];
 
-/// What an item begins with; an item ends with `;` or a block, all else with `,` too.
+/// First words of items; an item ends with `;` or a block, all else with `,` too.
 const OPENS_ITEM: &[&str] = &[
     "async", "const", "enum", "extern", "fn", "impl", "let", "mod", "static", "struct", "trait",
     "type", "union", "unsafe", "use",

@@ -24,7 +24,7 @@ pub(crate) struct Finding {
     rule: &'static str,
     path: String,
     line: usize,
-    /// What is meant within the file (the name of a function); may be empty.
+    /// The name of a function, if one is meant; may be empty.
     subject: String,
     /// The size that is over a budget, so that an exception can hold it; 1 for all other rules.
     amount: usize,
@@ -55,7 +55,7 @@ impl File {
     }
 }
 
-/// What a command has found out: the text to be printed, and whether all is well.
+/// The text that a command prints, and whether all is well.
 type Report = Result<(String, bool), String>;
 
 /// Prints a report; fails with it.

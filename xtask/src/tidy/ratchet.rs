@@ -40,7 +40,7 @@ fn exception(entry: &toml::Value) -> Result<Exception, String> {
     })
 }
 
-/// Takes out what is excepted, and adds every exception that excepts nothing.
+/// Removes the excepted findings, and adds every exception that excepts nothing.
 pub(super) fn apply(findings: Vec<Finding>, exceptions: &[Exception]) -> Vec<Finding> {
     let mut used = vec![false; exceptions.len()];
     let mut left: Vec<Finding> = Vec::new();

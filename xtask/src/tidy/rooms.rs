@@ -223,7 +223,7 @@ impl Pure {
     }
 }
 
-/// What a room must not reach for, wherever its code names it.
+/// Uses of things outside the crate that a pure room must not have, wherever its code names them.
 fn outside_uses(room: &Room<'_>) -> Vec<Finding> {
     let mut seen = BTreeSet::new();
     for path in &room.code.paths {

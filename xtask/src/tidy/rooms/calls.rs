@@ -13,12 +13,12 @@ const FOREIGN: &[&str] = &[
     "crates/ground/simurgh-reactor/src/",
 ];
 
-/// What a type may have without anybody writing it in its file.
+/// Methods that a type may have without a definition in its file.
 const DERIVED: &str = "\
     as_mut as_ref borrow borrow_mut clone cmp default deref drop eq fmt from hash into \
     into_iter ne partial_cmp to_owned to_string try_from try_into";
 
-/// What values of the standard library have: of these, a call counts on `self` alone.
+/// Methods of values of the standard library: a call of these counts on `self` alone.
 const COMMON: &str = "\
     all and_then any append as_bytes as_slice as_str back chain chars clear contains \
     contains_key copied count dedup downgrade drain end entry extend fetch_add fill filter \
@@ -81,7 +81,7 @@ fn homes<'a>(house: &'a House<'_>) -> BTreeMap<&'a str, &'a Room<'a>> {
     homes.into_iter().filter_map(|(name, home)| Some((name, home?))).collect()
 }
 
-/// What tells, in one file, a function of the core from another's that is called the same.
+/// What tells, in one file, a function of the core from another crate's with the same name.
 struct Caller<'a> {
     room: &'a Room<'a>,
     foreign: &'a BTreeSet<String>,

@@ -32,7 +32,7 @@ fn alone(name: &str, text: &str) -> Vec<(&'static str, usize)> {
     found(&[(name, text)]).into_iter().map(|(rule, _, line)| (rule, line)).collect()
 }
 
-/// What is found in one room, in words.
+/// The texts of the findings in one room.
 fn texts(name: &str, text: &str) -> Vec<String> {
     let files = [file(&at(name), text)];
     check_test(&files).into_iter().map(|found| found.text).collect()
