@@ -22,6 +22,12 @@ pub(crate) struct Link {
 impl Link {
     pub(crate) const UNSET: Self = Self { next: NONE, prev: NONE, due_ms: NONE };
 
+    /// Of a timer without a wheel.
+    #[cfg(test)]
+    pub(crate) fn due(due_ms: Option<u32>) -> Self {
+        Self { due_ms: due_ms.unwrap_or(NONE), ..Self::UNSET }
+    }
+
     /// When it is due, if a timer is set.
     pub(crate) fn due_ms(self) -> Option<u32> {
         (self.due_ms != NONE).then_some(self.due_ms)

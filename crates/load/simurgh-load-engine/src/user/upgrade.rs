@@ -137,7 +137,7 @@ impl<O: Outputs> Machine<'_, O> {
 }
 
 /// The key of the upgrade that a user has under way: the same again when its answer comes.
-fn upgrade_key(values: &Values, user: &User) -> String {
+pub(super) fn upgrade_key(values: &Values, user: &User) -> String {
     let attempt = user.extra.as_ref().map_or(0, |extra| extra.attempts);
     let low = mix(values.seed ^ u64::from(values.run) << 32, u64::from(user.id));
     let high = mix(low, u64::from(attempt) << 32 | u64::from(user.at));
