@@ -149,17 +149,10 @@ impl Found {
 
 /// The way to an agent that takes part.
 pub(crate) struct Link {
-    commands: SyncSender<ToSend>,
+    commands: SyncSender<ToAgent>,
     writer: PeerWriter,
     readings: Arc<Mutex<Readings>>,
     listener: Option<JoinHandle<()>>,
-}
-
-/// What is to be sent to an agent.
-enum ToSend {
-    Message(ToAgent),
-    /// Nothing more; the agent closes.
-    Last(ToAgent),
 }
 
 impl Link {
@@ -167,10 +160,10 @@ impl Link {
     /// [`HostEvent::Failed`].
     pub(crate) fn prepare(&self, scenario: Scenario, part: Part, receive_stamps: bool) {
         let scenario = Box::new(scenario);
-        self.send(ToSend::Message(ToAgent::Prepare { scenario, part, receive_stamps }));
+        self.send(ToAgent::Prepare { scenario, part, receive_stamps });
     }
 
-    /// See [`super::host::Host::start`].
+    /// The run begins at this time of its clock.
     pub(crate) fn start(&self, at_ns: u64) {
         let mut readings = self.lock();
         // Before the start everything is a correction.
@@ -181,7 +174,7 @@ impl Link {
         self.tell(WorkerCommand::Start { at_ns, clock_offset_ns: offset_ns });
     }
 
-    /// See [`super::host::Host::next_phase`].
+    /// The next phase begins at this time of the run's clock.
     pub(crate) fn next_phase(&self, at_ns: u64) {
         let offset_ns = self.lock().best().map_or(0, |reading| reading.offset_ns);
         let at_ns = at_ns.saturating_add_signed(offset_ns.saturating_neg());
@@ -190,7 +183,7 @@ impl Link {
 
     /// An order, its times in the agent's clock.
     pub(crate) fn tell(&self, command: WorkerCommand) {
-        self.send(ToSend::Message(ToAgent::Command(command)));
+        self.send(ToAgent::Command(command));
     }
 
     /// How long an order is on its way, as far as is known.
@@ -200,7 +193,7 @@ impl Link {
 
     /// Tells the agent that the run is over.
     pub(crate) fn dismiss(&self) {
-        self.send(ToSend::Last(ToAgent::Over));
+        self.send(ToAgent::Over);
     }
 
     /// Waits until the agent has closed; it has [`super::wire::SILENCE`] to do so.
@@ -211,8 +204,8 @@ impl Link {
         }
     }
 
-    fn send(&self, say: ToSend) {
-        if self.commands.try_send(say).is_err() {
+    fn send(&self, message: ToAgent) {
+        if self.commands.try_send(message).is_err() {
             // It takes nothing, or is gone: the listener hears the end and reports it.
             self.writer.close();
         }
@@ -236,17 +229,18 @@ struct SendLoop {
 }
 
 impl SendLoop {
-    fn run(self, sending: &Receiver<ToSend>) {
+    fn run(self, sending: &Receiver<ToAgent>) {
         let mut beat = Instant::now() + BEAT;
         loop {
             let said = match sending.recv_timeout(beat.saturating_duration_since(Instant::now())) {
-                Ok(ToSend::Message(message)) => self.writer.send(&message),
-                Ok(ToSend::Last(message)) => {
-                    if self.writer.send(&message).is_err() {
-                        self.writer.close();
-                    }
-                    return;
+                // Nothing follows; the agent closes.
+                Ok(ToAgent::Over) => {
+                    return self
+                        .writer
+                        .send(&ToAgent::Over)
+                        .unwrap_or_else(|_| self.writer.close());
                 }
+                Ok(message) => self.writer.send(&message),
                 Err(RecvTimeoutError::Timeout) => {
                     beat = Instant::now() + BEAT;
                     self.writer.send(&ToAgent::Ping { sent_ns: self.clock.ns() })
@@ -268,7 +262,7 @@ struct ReceiveLoop {
     writer: PeerWriter,
     clock: RunClock,
     readings: Arc<Mutex<Readings>>,
-    commands: SyncSender<ToSend>,
+    commands: SyncSender<ToAgent>,
     reports: Sender<Report>,
 }
 
@@ -317,7 +311,7 @@ impl ReceiveLoop {
         if let Some(Reading { offset_ns, .. }) = correction {
             let command = WorkerCommand::Clock { clock_offset_ns: offset_ns };
             // If there is no room now, the next reading corrects it.
-            let _ = self.commands.try_send(ToSend::Message(ToAgent::Command(command)));
+            let _ = self.commands.try_send(ToAgent::Command(command));
         }
         if let Some(skew) = skew {
             self.report(HostEvent::Skew(skew));

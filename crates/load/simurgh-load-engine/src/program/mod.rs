@@ -9,8 +9,8 @@ use std::time::Duration;
 use simurgh_load_record::{Count, Metric, MetricId};
 use simurgh_load_scenario::answer::CompiledMatcher;
 use simurgh_load_scenario::{
-    Bound, Condition, Connect, Dialect, Drop, ForEach, Http, Message, Part, Push, Receive,
-    Reconnect, Scenario, Set, Switch, Template, Think, Transport, VarId, Vsn,
+    Bound, Condition, Connect, Dialect, ForEach, Http, Message, Part, Push, Receive, Scenario,
+    Session, Set, Switch, Template, Think, VarId, Vsn,
 };
 use simurgh_proto::serializer::Serializer;
 use simurgh_proto::session::client::Topic;
@@ -38,20 +38,22 @@ pub(crate) struct Program {
 }
 
 /// What holds for the whole of a session.
-#[derive(Clone, Debug)]
 pub(crate) struct SessionInfo {
     /// Its first operation; it goes on to the next session's.
     pub(crate) start: u32,
-    pub(crate) dialect: Dialect,
-    pub(crate) transport: Transport,
-    pub(crate) heartbeat: Option<Duration>,
-    pub(crate) reconnect: Option<Reconnect>,
-    pub(crate) drop: Option<Drop>,
-    pub(crate) resume: bool,
-    pub(crate) read_rate_max: Option<u64>,
+    /// As the scenario has it, without its steps.
+    pub(crate) session: Session,
     /// Each join has a topic of its own, the same for all users: what was joined can be seen from a
     /// user's Channels session, and need not be noted.
     pub(crate) plain_joins: bool,
+}
+
+impl std::ops::Deref for SessionInfo {
+    type Target = Session;
+
+    fn deref(&self) -> &Session {
+        &self.session
+    }
 }
 
 /// A register of a user.
@@ -59,14 +61,14 @@ pub(crate) type Register = u16;
 
 /// One operation.
 pub(crate) enum Op {
-    Connect(ConnectOp),
+    Connect(Connect, AnswerOp),
     Send(SendOp),
     Raw(SendOp),
     Wait(CompiledMatcher, AnswerOp),
     Receive(ReceiveOp),
     Think(ThinkOp),
     Channel(ChannelOp),
-    Http(HttpOp),
+    Http(Box<Http>, AnswerOp),
     Close(u16),
     Set(Set),
     LoopStart(LoopOp),
@@ -87,16 +89,6 @@ pub(crate) enum Op {
     Abort,
     AbortRun,
     End,
-}
-
-pub(crate) struct ConnectOp {
-    pub(crate) connect: Connect,
-    pub(crate) answer: AnswerOp,
-}
-
-pub(crate) struct HttpOp {
-    pub(crate) http: Http,
-    pub(crate) answer: AnswerOp,
 }
 
 pub(crate) struct SendOp {
@@ -126,29 +118,12 @@ pub(crate) enum ChannelCommand {
 }
 
 impl ChannelCommand {
-    /// How long its reply takes is measured as this.
-    pub(crate) const fn metric(self) -> Metric {
+    /// How long its reply takes is measured as this, itself is counted as that, and it is called so.
+    pub(crate) const fn figures(self) -> (Metric, Count, &'static str) {
         match self {
-            Self::Join => Metric::Join,
-            Self::Push => Metric::Push,
-            Self::Leave => Metric::Leave,
-        }
-    }
-
-    /// It is counted as this.
-    pub(crate) const fn count(self) -> Count {
-        match self {
-            Self::Join => Count::Joins,
-            Self::Push => Count::Pushes,
-            Self::Leave => Count::Leaves,
-        }
-    }
-
-    pub(crate) const fn name(self) -> &'static str {
-        match self {
-            Self::Join => "join",
-            Self::Push => "push",
-            Self::Leave => "leave",
+            Self::Join => (Metric::Join, Count::Joins, "join"),
+            Self::Push => (Metric::Push, Count::Pushes, "push"),
+            Self::Leave => (Metric::Leave, Count::Leaves, "leave"),
         }
     }
 }

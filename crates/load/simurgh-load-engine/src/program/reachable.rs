@@ -48,11 +48,9 @@ fn ways_on(at: usize, op: &Op, sessions: &[SessionInfo]) -> [Option<usize>; 2] {
 
 fn answer(op: &Op) -> Option<&AnswerOp> {
     match op {
-        Op::Connect(op) => Some(&op.answer),
+        Op::Connect(_, answer) | Op::Wait(_, answer) | Op::Http(_, answer) => Some(answer),
         Op::Send(op) | Op::Raw(op) => Some(&op.answer),
-        Op::Wait(_, answer) => Some(answer),
         Op::Channel(op) => Some(&op.answer),
-        Op::Http(op) => Some(&op.answer),
         _ => None,
     }
 }

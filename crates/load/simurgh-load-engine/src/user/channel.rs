@@ -44,7 +44,7 @@ impl<O: Outputs> Machine<'_, O> {
         if let Err(lost) = sent {
             return lost;
         }
-        self.out.count(op.command.count(), 1);
+        self.out.count(op.command.figures().1, 1);
         self.note_join(op.command);
         if op.command == ChannelCommand::Leave {
             self.follow_leave(&topic);
@@ -203,8 +203,9 @@ impl<O: Outputs> Machine<'_, O> {
         let took_us = self.elapsed_us();
         self.user.state = UserState::Running;
         self.follow_reply(status == "ok");
-        self.out.time(op.command.metric(), took_us);
-        let (method, what, bytes) = (op.command.name(), "channel", response.len() as u64);
+        let (metric, _, method) = op.command.figures();
+        self.out.time(metric, took_us);
+        let (what, bytes) = ("channel", response.len() as u64);
         self.dump_exchange(&Exchange { method, what, status, bytes, took_us });
         let wanted = match (op.command, &op.push.status) {
             (_, Some(wanted)) => wanted == status,

@@ -130,35 +130,26 @@ impl<O: Outputs> Machine<'_, O> {
 
     /// TLS has failed.
     pub(super) fn connection_failed(&mut self, kind: ErrorKind, text: String) -> Flow {
-        match self.user.conn {
-            ConnState::WebSocket | ConnState::WebSocketClosing | ConnState::Poll
-                if kind != ErrorKind::Tls =>
-            {
-                self.lost(Some(kind), || text)
-            }
-            _ => self.fail(kind, || text),
+        let conn = self.user.conn;
+        let is_in_use = conn.is_websocket() || conn == ConnState::Poll;
+        match is_in_use && kind != ErrorKind::Tls {
+            true => self.lost(Some(kind), || text),
+            false => self.fail(kind, || text),
         }
     }
 
     /// The connection has ended by itself.
     pub(super) fn ended(&mut self, kind: ErrorKind, in_handshake: bool) -> Flow {
         let (conn, state) = (self.user.conn, self.user.state);
-        if matches!(conn, ConnState::PollOpening | ConnState::Poll) {
+        if conn.polls() {
             return self.poll_ended(kind);
         }
         self.forget_connection();
         match conn {
-            ConnState::None | ConnState::PollOpening | ConnState::Poll => Flow::Wait,
             // A plain connection leaves this state as soon as it is up.
-            ConnState::Connecting | ConnState::ConnectingHttp | ConnState::ConnectingRaw
-                if in_handshake =>
-            {
+            conn if conn.is_connecting() && in_handshake => {
                 self.fail(ErrorKind::Tls, || format!("{kind} in the handshake"))
             }
-            ConnState::Connecting
-            | ConnState::ConnectingHttp
-            | ConnState::ConnectingRaw
-            | ConnState::Upgrading => self.fail(kind, String::new),
             ConnState::WebSocket => self.lost(Some(kind), String::new),
             ConnState::WebSocketClosing if state == UserState::Closing => Flow::Done,
             ConnState::WebSocketClosing => self.lost(None, String::new),
@@ -169,6 +160,8 @@ impl<O: Outputs> Machine<'_, O> {
                 }
                 _ => Flow::Wait,
             },
+            ConnState::None => Flow::Wait,
+            _ => self.fail(kind, String::new),
         }
     }
 
@@ -178,12 +171,10 @@ impl<O: Outputs> Machine<'_, O> {
         let key = std::mem::replace(&mut self.user.key, NO_KEY);
         let server = self.user.server.index();
         match conn {
-            ConnState::WebSocket
-            | ConnState::WebSocketClosing
-            | ConnState::Http
-            | ConnState::Raw => self.closed(server),
+            ConnState::Http | ConnState::Raw => self.closed(server),
+            conn if conn.is_websocket() => self.closed(server),
             ConnState::Upgrading => self.out.count(Count::Disconnects, 1),
-            ConnState::PollOpening | ConnState::Poll => {
+            conn if conn.polls() => {
                 // Its session may be without a connection, or have one that is not there yet.
                 let is_up = self.user.poller().is_some_and(|poller| poller.is_connected());
                 self.out.count(Count::Disconnects, u64::from(is_up && key != NO_KEY));
@@ -191,10 +182,7 @@ impl<O: Outputs> Machine<'_, O> {
                     self.out.closed(server);
                 }
             }
-            ConnState::None
-            | ConnState::Connecting
-            | ConnState::ConnectingHttp
-            | ConnState::ConnectingRaw => {}
+            _ => {}
         }
         if let Some(extra) = &mut self.user.extra {
             extra.tls = None;
@@ -222,11 +210,9 @@ impl<O: Outputs> Machine<'_, O> {
         self.forget_connection();
         self.end_session();
         let how = match conn {
-            ConnState::Connecting | ConnState::ConnectingHttp | ConnState::ConnectingRaw => {
-                HangUp::Abort
-            }
             ConnState::Poll if !is_up => HangUp::Abort,
-            ConnState::WebSocket | ConnState::WebSocketClosing => HangUp::Linger,
+            conn if conn.is_connecting() => HangUp::Abort,
+            conn if conn.is_websocket() => HangUp::Linger,
             _ => HangUp::Close,
         };
         self.out.hang_up(key, how);

@@ -110,23 +110,20 @@ impl<O: Outputs> Machine<'_, O> {
         let user = &mut *self.user;
         let mut round = user.register(op.round);
         loop {
-            let element = match user.value(op.each.list) {
-                Some(Value::List(list)) => list.get(round as usize).cloned(),
-                // A single value is a list of one.
-                Some(Value::One(only)) if round == 0 => Some(only.clone()),
-                _ => None,
-            };
+            let list = user.value(op.each.list);
+            let element = list.and_then(|list| list.element(round as usize));
             let Some(element) = element else {
                 user.set_register(op.round, 0);
                 return Flow::Goto(op.end);
             };
             round += 1;
-            let text = String::from_utf8_lossy(&element);
+            let text = String::from_utf8_lossy(element);
             let wanted = op.include.as_ref().is_none_or(|regex| regex.is_match(&text))
                 && op.exclude.as_ref().is_none_or(|regex| !regex.is_match(&text));
             if wanted {
+                let element = Value::One(element.into());
                 user.set_register(op.round, round);
-                user.set(op.each.var, Value::One(element));
+                user.set(op.each.var, element);
                 return Flow::Next;
             }
         }

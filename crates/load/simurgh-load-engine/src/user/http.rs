@@ -14,7 +14,7 @@ use super::machine::Flow;
 use super::values::Values;
 use super::{ConnState, Machine, Outputs, User, UserState};
 use crate::chance::mix;
-use crate::program::{HttpOp, Op, Program, SendOp};
+use crate::program::{Op, Program, SendOp};
 
 /// Bytes of a body that captures and checks can look at.
 const BODY_BYTES_MAX: usize = 1 << 20;
@@ -39,13 +39,13 @@ pub(crate) struct HttpState {
 
 impl<O: Outputs> Machine<'_, O> {
     /// Runs an `Http`.
-    pub(super) fn request(&mut self, op: &HttpOp) -> Flow {
+    pub(super) fn request(&mut self, http: &Http) -> Flow {
         let conn = self.user.conn;
-        if matches!(conn, ConnState::WebSocket | ConnState::WebSocketClosing | ConnState::Poll) {
+        if conn.is_websocket() || conn == ConnState::Poll {
             let text = || "an HTTP request needs the socket to be closed first".to_owned();
             return self.fail(ErrorKind::Internal, text);
         }
-        let url = self.context.values.text(self.user, &op.http.url);
+        let url = self.context.values.text(self.user, &http.url);
         if Url::is_absolute(&url) {
             let target = Url::parse(&url).and_then(|url| target_of(self.program, &url));
             let target = match target {
@@ -70,20 +70,20 @@ impl<O: Outputs> Machine<'_, O> {
     /// Sends the request of the user's operation on its open connection.
     pub(super) fn send_request(&mut self) -> Flow {
         let program = self.program;
-        let Op::Http(op) = program.op(self.user.at) else { return Flow::Wait };
+        let Op::Http(http, answer) = program.op(self.user.at) else { return Flow::Wait };
         let values = &mut self.context.values;
         let before = values.stamps;
         let mut bytes = Vec::new();
-        write_request(values, self.user, program, op, &mut bytes);
+        write_request(values, self.user, program, http, &mut bytes);
         for number in before..values.stamps {
             self.out.published(self.user.id, number, values.run_ns(self.now_ns));
         }
         let state = self.user.extra().http.get_or_insert_default();
         state.requests += 1;
-        state.response = Some(Response::new(op.http.method == "HEAD", http::Limits::default()));
-        state.kept = (!op.answer.is_none()).then(|| Kept::new(BODY_BYTES_MAX));
+        state.response = Some(Response::new(http.method == "HEAD", http::Limits::default()));
+        state.kept = (!answer.is_none()).then(|| Kept::new(BODY_BYTES_MAX));
         self.send(&bytes);
-        self.wait_for_answer(UserState::AwaitHttp, op.answer.timeout)
+        self.wait_for_answer(UserState::AwaitHttp, answer.timeout)
     }
 
     /// Bytes of an answer.
@@ -120,7 +120,7 @@ impl<O: Outputs> Machine<'_, O> {
     /// An answer is whole.
     fn http_done(&mut self, done: Done) -> Flow {
         let program = self.program;
-        let Op::Http(op) = program.op(self.user.at) else { return Flow::Wait };
+        let Op::Http(http, answer) = program.op(self.user.at) else { return Flow::Wait };
         let took_us = self.elapsed_us();
         self.user.state = UserState::Running;
         let state = self.user.extra().http.get_or_insert_default();
@@ -128,11 +128,11 @@ impl<O: Outputs> Machine<'_, O> {
         let path = std::mem::take(&mut state.path);
         self.out.time(Metric::Http, took_us);
         let status = done.status.to_string();
-        let (method, bytes) = (op.http.method.as_str(), done.head_bytes + done.body_bytes);
+        let (method, bytes) = (http.method.as_str(), done.head_bytes + done.body_bytes);
         let exchange = Exchange { method, what: &path, status: &status, bytes, took_us };
         self.dump_exchange(&exchange);
         self.out.status(done.status);
-        if !op.http.status.is_empty() && !op.http.status.contains(&done.status) {
+        if !http.status.is_empty() && !http.status.contains(&done.status) {
             let kind = ErrorKind::HttpStatus(done.status);
             self.out.error(kind, self.user.origin(), String::new);
         }
@@ -140,7 +140,7 @@ impl<O: Outputs> Machine<'_, O> {
             self.hang_up();
         }
         match kept {
-            Some(kept) => self.answered(&op.answer, &AnswerText::kept(&kept)),
+            Some(kept) => self.answered(answer, &AnswerText::kept(&kept)),
             None => Flow::Done,
         }
     }
@@ -237,11 +237,10 @@ fn write_request(
     values: &mut Values,
     user: &mut User,
     program: &Program,
-    op: &HttpOp,
+    http: &Http,
     out: &mut Vec<u8>,
 ) {
     let Some(target) = program.scenario.targets.get(user.server.place()) else { return };
-    let http = &op.http;
     let url = values.text(user, &http.url);
     let path = match Url::parse(&url) {
         Ok(url) => url.target.into_owned(),

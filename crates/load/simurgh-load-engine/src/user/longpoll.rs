@@ -163,8 +163,8 @@ impl<O: Outputs> Machine<'_, O> {
     /// Begins the session of a user whose connection has just come about.
     pub(super) fn open_session(&mut self) -> Flow {
         let program = self.program;
-        let Op::Connect(op) = program.op(self.user.at) else { return Flow::Wait };
-        let parts = self.connect_parts(op);
+        let Op::Connect(connect, answer) = program.op(self.user.at) else { return Flow::Wait };
+        let parts = self.connect_parts(connect);
         let mut headers = parts.headers;
         headers.extend(parts.origin.map(|origin| ("Origin".to_owned(), origin)));
         let target = longpoll_path(&parts.target);
@@ -172,7 +172,7 @@ impl<O: Outputs> Machine<'_, O> {
         self.user.since_us = us(self.now_ns);
         self.user.extra().poller = Some(Box::new(Poller { target, headers, ..Poller::default() }));
         match self.send_poll() {
-            Ok(()) => self.wait_for_answer(UserState::AwaitUpgrade, op.answer.timeout),
+            Ok(()) => self.wait_for_answer(UserState::AwaitUpgrade, answer.timeout),
             Err(lost) => lost,
         }
     }
@@ -268,12 +268,12 @@ impl<O: Outputs> Machine<'_, O> {
     /// The server has begun the session.
     fn session_open(&mut self, body: &[u8]) -> Flow {
         let program = self.program;
-        let Op::Connect(op) = program.op(self.user.at) else { return Flow::Wait };
+        let Op::Connect(_, answer) = program.op(self.user.at) else { return Flow::Wait };
         self.opened(ConnState::Poll);
         self.session_begins();
         self.upgrade_answered();
         match self.send_poll() {
-            Ok(()) => self.answered(&op.answer, &AnswerText::body_only(body)),
+            Ok(()) => self.answered(answer, &AnswerText::body_only(body)),
             Err(lost) => lost,
         }
     }

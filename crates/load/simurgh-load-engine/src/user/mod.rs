@@ -167,6 +167,21 @@ pub(crate) enum ConnState {
 }
 
 impl ConnState {
+    /// Whether it is on its way.
+    pub(crate) fn is_connecting(self) -> bool {
+        matches!(self, Self::Connecting | Self::ConnectingHttp | Self::ConnectingRaw)
+    }
+
+    /// Whether it is a WebSocket, if only until it is closed.
+    pub(crate) fn is_websocket(self) -> bool {
+        matches!(self, Self::WebSocket | Self::WebSocketClosing)
+    }
+
+    /// Whether it is a long-poll session, if only to be begun.
+    pub(crate) fn polls(self) -> bool {
+        matches!(self, Self::PollOpening | Self::Poll)
+    }
+
     /// Whether messages can be sent.
     pub(crate) fn is_open(self) -> bool {
         matches!(self, Self::WebSocket | Self::Poll)
@@ -180,6 +195,8 @@ pub(crate) enum Purpose {
     User,
     /// The POSTs of its long-poll session.
     Posts,
+    /// Laid aside by a switch.
+    Stored,
 }
 
 /// What only some users have, and only while they need it.
@@ -268,6 +285,15 @@ pub(crate) enum Value {
 }
 
 impl Value {
+    /// A single value is a list of one.
+    pub(crate) fn element(&self, index: usize) -> Option<&[u8]> {
+        match self {
+            Self::One(only) if index == 0 => Some(only),
+            Self::One(_) => None,
+            Self::List(list) => list.get(index).map(|element| &**element),
+        }
+    }
+
     /// What was found in a text: nothing, one value, or a list.
     pub(crate) fn found(mut found: Vec<String>) -> Option<Self> {
         match found.len() {
@@ -332,8 +358,10 @@ impl User {
         if key == self.key {
             return Some(Purpose::User);
         }
-        let poller = self.extra.as_ref().and_then(|extra| extra.poller.as_ref());
-        poller.filter(|poller| poller.posts.key == key).map(|_| Purpose::Posts)
+        let Extra { poller, stored, .. } = &**self.extra.as_ref()?;
+        let is_stored = stored.as_ref().is_some_and(|stored| stored.key == key);
+        let is_posts = poller.as_ref().is_some_and(|poller| poller.posts.key == key);
+        if is_stored { Some(Purpose::Stored) } else { is_posts.then_some(Purpose::Posts) }
     }
 
     /// Takes TLS of a connection, to be set again.
@@ -343,6 +371,7 @@ impl User {
         match purpose {
             Purpose::User => extra.tls.take(),
             Purpose::Posts => extra.poller.as_mut()?.posts.tls.take(),
+            Purpose::Stored => None,
         }
     }
 
@@ -351,7 +380,7 @@ impl User {
         match (purpose, &mut extra.poller) {
             (Purpose::User, _) => extra.tls = Some(tls),
             (Purpose::Posts, Some(poller)) => poller.posts.tls = Some(tls),
-            (Purpose::Posts, None) => {}
+            _ => {}
         }
     }
 

@@ -126,7 +126,7 @@ impl<O: Outputs> Machine<'_, O> {
     /// The `Connect` that comes before an operation in its session.
     fn connect_before(&self, at: u32) -> Option<u32> {
         let start = self.program.session_at(at)?.start;
-        (start..=at).rev().find(|at| matches!(self.program.op(*at), Op::Connect(_)))
+        (start..=at).rev().find(|at| matches!(self.program.op(*at), Op::Connect(..)))
     }
 
     /// Tries again to connect.

@@ -220,7 +220,7 @@ impl Driven {
 
     /// Its connection comes about and becomes a WebSocket.
     fn upgrade(&mut self) {
-        self.step(Input::Connected);
+        self.step(Input::Connected(Purpose::User));
         self.accept("");
         assert_eq!(self.log.errors, []);
     }
@@ -235,8 +235,8 @@ impl Driven {
         );
         // In pieces, as it may come.
         let (first, rest) = answer.as_bytes().split_at(30);
-        self.step(Input::Bytes(first));
-        self.step(Input::Bytes(rest));
+        self.step(Input::Bytes(Purpose::User, first));
+        self.step(Input::Bytes(Purpose::User, rest));
     }
 
     /// The server's `ok` to a message.
@@ -381,7 +381,11 @@ fn a_lost_connection_comes_back_after_a_while_with_its_joins() {
     assert_eq!(user.user.state, UserState::Thinking);
     let due_ms = user.log.timer_ms;
     user.done();
-    let lost = Input::Ended { kind: ErrorKind::ConnectionReset, in_handshake: true };
+    let lost = Input::Ended {
+        purpose: Purpose::User,
+        kind: ErrorKind::ConnectionReset,
+        in_handshake: true,
+    };
     user.log.open.clear();
     user.step(lost);
     assert_eq!((user.user.state, user.log.usable), (UserState::BackingOff, 0));
@@ -392,7 +396,11 @@ fn a_lost_connection_comes_back_after_a_while_with_its_joins() {
     assert!(range.contains(&took), "{took:?}");
     assert_eq!(user.done(), [Done::Dial]);
     user.log.open.clear();
-    user.step(Input::Ended { kind: ErrorKind::ConnectRefused, in_handshake: false });
+    user.step(Input::Ended {
+        purpose: Purpose::User,
+        kind: ErrorKind::ConnectRefused,
+        in_handshake: false,
+    });
     let took = user.timer();
     assert!(took >= Duration::from_millis(100) && took <= Duration::from_millis(201), "{took:?}");
     user.log.errors.clear();
@@ -455,7 +463,7 @@ fn a_close_waits_for_the_servers_half() {
 #[test]
 fn frames_behind_an_upgrade_are_left_to_be_read() {
     let mut user = Driven::new(RAW, "", "steps = [{ connect = \"/\" }, { receive = \"end\" }]");
-    user.step(Input::Connected);
+    user.step(Input::Connected(Purpose::User));
     user.accept("abc");
     assert_eq!((user.user.conn, user.log.unread), (ConnState::WebSocket, 3));
 }
@@ -489,9 +497,9 @@ const SESSIONS: [(&str, &str); 4] = [
 
 /// What may happen to a user, by number; `false` if it cannot now.
 fn happens(user: &mut Driven, what: u8) -> bool {
-    let (key, is_posts) = match user.user.poller().map(|poller| poller.posts.key) {
-        Some(posts) if posts != NO_KEY && what % 2 == 0 => (posts, true),
-        _ => (user.user.key, false),
+    let (key, purpose) = match user.user.poller().map(|poller| poller.posts.key) {
+        Some(posts) if posts != NO_KEY && what.is_multiple_of(2) => (posts, Purpose::Posts),
+        _ => (user.user.key, Purpose::User),
     };
     let is_open = matches!(user.user.conn, ConnState::WebSocket | ConnState::WebSocketClosing);
     let drop = Drop {
@@ -508,13 +516,12 @@ fn happens(user: &mut Driven, what: u8) -> bool {
         2 | 3 if key != NO_KEY => {
             user.log.open.remove(&key.slot);
             let kind = ErrorKind::EndOfStream;
-            user.step(match is_posts {
-                true => Input::PostsEnded(kind),
-                false => Input::Ended { kind, in_handshake: false },
-            });
+            user.step(Input::Ended { purpose, kind, in_handshake: false });
         }
-        4 if is_posts => user.step(Input::PostsConnected),
-        4 | 5 if user.user.state == UserState::Opening => user.step(Input::Connected),
+        4 if purpose == Purpose::Posts => user.step(Input::Connected(Purpose::Posts)),
+        4 | 5 if user.user.state == UserState::Opening => {
+            user.step(Input::Connected(Purpose::User))
+        }
         6 if user.user.conn == ConnState::Upgrading => user.accept(""),
         7 if is_open => {
             let awaits = user.user.awaits().to_string();
@@ -531,10 +538,7 @@ fn happens(user: &mut Driven, what: u8) -> bool {
         13 if key != NO_KEY && !is_open => {
             let token = "{\"status\":410,\"token\":\"t\",\"messages\":[]}";
             let ok = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n{token}", token.len());
-            user.step(match is_posts {
-                true => Input::PostsBytes(ok.as_bytes()),
-                false => Input::Bytes(ok.as_bytes()),
-            });
+            user.step(Input::Bytes(purpose, ok.as_bytes()));
         }
         14 => {
             user.log.refuses = what >= 128;

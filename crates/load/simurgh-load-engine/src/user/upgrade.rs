@@ -2,7 +2,7 @@
 
 use simurgh_load_record::{Count, ErrorKind, Metric};
 use simurgh_load_scenario::answer::AnswerText;
-use simurgh_load_scenario::{Dialect, Target, Vsn};
+use simurgh_load_scenario::{Connect, Dialect, Target, Vsn};
 use simurgh_proto::session::client::Client;
 use simurgh_proto::ws::handshake::{ClientRequest, check_response, client_key};
 
@@ -11,7 +11,7 @@ use super::machine::Flow;
 use super::values::Values;
 use super::{ConnState, Machine, Outputs, User, UserState};
 use crate::chance::mix;
-use crate::program::{ConnectOp, Op};
+use crate::program::{AnswerOp, Op};
 use crate::time::us;
 
 /// What a connect says of its request.
@@ -26,14 +26,14 @@ impl<O: Outputs> Machine<'_, O> {
     /// Asks for the upgrade of a connection that has just come about.
     pub(super) fn send_upgrade(&mut self) -> Flow {
         let program = self.program;
-        let Op::Connect(op) = program.op(self.user.at) else { return Flow::Wait };
+        let Op::Connect(connect, answer_op) = program.op(self.user.at) else { return Flow::Wait };
         let Some(target) = program.scenario.targets.get(self.user.server.place()) else {
             return Flow::Wait;
         };
-        let parts = self.connect_parts(op);
+        let parts = self.connect_parts(connect);
         let headers: Vec<(&str, &str)> =
             parts.headers.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
-        let subprotocols: Vec<&str> = op.connect.subprotocols.iter().map(String::as_str).collect();
+        let subprotocols: Vec<&str> = connect.subprotocols.iter().map(String::as_str).collect();
         self.user.conn = ConnState::Upgrading;
         // The request's own time starts when it can be sent.
         self.user.since_us = us(self.now_ns);
@@ -50,22 +50,22 @@ impl<O: Outputs> Machine<'_, O> {
         request.write(&mut out);
         self.send(&out);
         self.context.message = out;
-        self.wait_for_answer(UserState::AwaitUpgrade, op.answer.timeout)
+        self.wait_for_answer(UserState::AwaitUpgrade, answer_op.timeout)
     }
 
     /// What a connect says of its request, with the user's values.
-    pub(super) fn connect_parts(&mut self, op: &ConnectOp) -> Parts {
+    pub(super) fn connect_parts(&mut self, connect: &Connect) -> Parts {
         let dialect = self.session().map_or(Dialect::Raw, |session| session.dialect);
         let host = self.target().map(|target| target.host.clone());
         let (values, user) = (&mut self.context.values, &mut *self.user);
-        let mut target = values.text(user, &op.connect.path);
+        let mut target = values.text(user, &connect.path);
         add_vsn(&mut target, dialect);
         make_target(&mut target);
-        let origin = match &op.connect.origin {
+        let origin = match &connect.origin {
             Some(origin) => Some(values.text(user, origin)),
             None => host.filter(|_| dialect == Dialect::Tsung),
         };
-        let headers = op.connect.headers.iter();
+        let headers = connect.headers.iter();
         let headers = headers.map(|(name, value)| (name.clone(), values.text(user, value)));
         Parts { target, origin, headers: headers.collect() }
     }
@@ -73,7 +73,7 @@ impl<O: Outputs> Machine<'_, O> {
     /// A piece of the answer to an upgrade.
     pub(super) fn upgrade_in(&mut self, data: &[u8]) -> Flow {
         let program = self.program;
-        let Op::Connect(op) = program.op(self.user.at) else { return Flow::Wait };
+        let Op::Connect(connect, answer_op) = program.op(self.user.at) else { return Flow::Wait };
         let wanted = upgrade_key(&self.context.values, self.user);
         let mut gathered = match &mut self.user.extra {
             Some(extra) => std::mem::take(&mut extra.head),
@@ -86,7 +86,7 @@ impl<O: Outputs> Machine<'_, O> {
                 &gathered
             }
         };
-        let offered: Vec<&str> = op.connect.subprotocols.iter().map(String::as_str).collect();
+        let offered: Vec<&str> = connect.subprotocols.iter().map(String::as_str).collect();
         match check_response(head, &wanted, &offered) {
             Ok(None) => {
                 self.user.extra().head = head.to_vec();
@@ -95,7 +95,7 @@ impl<O: Outputs> Machine<'_, O> {
             Ok(Some((answer, head_bytes))) if answer.status == 101 => {
                 let (head, rest) = head.split_at(head_bytes);
                 self.out.unread(rest.len());
-                self.upgraded(op, head)
+                self.upgraded(answer_op, head)
             }
             Ok(Some((answer, _))) => {
                 self.upgrade_answered();
@@ -114,7 +114,7 @@ impl<O: Outputs> Machine<'_, O> {
     }
 
     /// The WebSocket is open.
-    fn upgraded(&mut self, op: &ConnectOp, head: &[u8]) -> Flow {
+    fn upgraded(&mut self, op: &AnswerOp, head: &[u8]) -> Flow {
         self.opened(ConnState::WebSocket);
         let took_us = self.upgrade_answered();
         let bytes = head.len() as u64;
@@ -123,7 +123,7 @@ impl<O: Outputs> Machine<'_, O> {
         self.session_begins();
         self.user.tidy();
         self.reset_abandoned();
-        self.answered(&op.answer, &AnswerText::http(head, head.len()))
+        self.answered(op, &AnswerText::http(head, head.len()))
     }
 
     /// A Channels session begins, or goes on over another connection.

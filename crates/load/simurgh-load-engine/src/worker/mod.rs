@@ -12,11 +12,13 @@ mod sweeps;
 
 use std::collections::VecDeque;
 use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
 
 use simurgh_load_client::SourcePool;
 use simurgh_load_client::tls::TlsConfig;
-use simurgh_load_record::{Count, Delta, ErrorKind, Recorder, Seen};
-use simurgh_load_scenario::Follow;
+use simurgh_load_record::{Count, ErrorKind, Names, Recorder, Seen, WorkerId};
+use simurgh_load_scenario::{Follow, Scenario};
 use simurgh_proto::serializer::Serializer;
 use simurgh_proto::session::client::Client;
 use simurgh_reactor::{Closed, Handler, Key, Next, Slow, give_back_memory};
@@ -24,8 +26,9 @@ use simurgh_reactor::{Closed, Handler, Key, Next, Slow, give_back_memory};
 use crate::arrivals::{Arrivals, Started};
 use crate::chance::mix;
 use crate::command::{WorkerCommand, WorkerEvent};
-use crate::program::{Program, serializer};
+use crate::program::{Program, compile, serializer};
 use crate::schedule::Share;
+use crate::shared::Shared;
 use crate::time::{ms, us};
 use crate::user::{
     ConnState, Context, Input, Interruptible, Machine, NO_KEY, POLL_CHECK_INTERVAL, User,
@@ -57,16 +60,20 @@ pub(crate) struct Worker {
     said_idle: bool,
 }
 
-/// What a worker is made of.
-pub(crate) struct Parts {
-    pub(crate) program: Rc<Program>,
-    pub(crate) context: Context,
-    pub(crate) recorder: Recorder,
-    pub(crate) tls: Option<TlsConfig>,
-    pub(crate) events: EventSender,
+/// What goes along to a worker's thread.
+#[derive(Clone)]
+pub(crate) struct Seat {
+    pub(crate) scenario: Arc<Scenario>,
     pub(crate) share: Share,
-    pub(crate) thread: u16,
+    pub(crate) id: WorkerId,
+    /// The run, as stamps name it.
+    pub(crate) run: u32,
+    pub(crate) tls: Option<TlsConfig>,
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) events: EventSender,
     pub(crate) receive_stamps: bool,
+    /// The time of day when the workers' clock stood at 0.
+    pub(crate) unix_zero: Duration,
 }
 
 /// Users that came or went, as far as memory has not been given back since.
@@ -117,12 +124,14 @@ const SLICE_NS: u64 = 300_000;
 const REPORT_NS: u64 = 1_000_000_000;
 
 impl Worker {
-    pub(crate) fn new(parts: Parts) -> Self {
-        let Parts { program, context, recorder, tls, events, share, thread, receive_stamps } =
-            parts;
-        let scenario = &program.scenario;
+    pub(crate) fn new(seat: Seat) -> Self {
+        let Seat { scenario, share, id, run, tls, shared, events, receive_stamps, unix_zero } =
+            seat;
+        // It was compiled once before without complaint.
+        let program = Rc::new(compile(&scenario).unwrap_or_else(|_| Program::empty(&scenario)));
+        let samples = scenario.tsung.as_ref().is_some_and(|tsung| tsung.full_stats);
         let services = Services {
-            recorder,
+            recorder: Recorder::new(id, &Names::of(&scenario), samples),
             events,
             sources: SourcePool::new(&scenario.sources, share.index, share.of),
             tls,
@@ -138,13 +147,13 @@ impl Worker {
         Self {
             users: Users::new(),
             wheel: Wheel::new(),
-            context,
+            context: Context::new(&program, shared, run, (share.index, id.thread), unix_zero),
             services,
-            arrivals: Arrivals::new(scenario, share),
+            arrivals: Arrivals::new(&scenario, share),
             sweeps: Sweeps::new(&program),
-            cuts: Cuts::default(),
+            cuts: Cuts::new(scenario.seed),
             program,
-            thread,
+            thread: id.thread,
             receive_stamps,
             stopping: Stopping::No,
             reported_ns: 0,
@@ -232,7 +241,7 @@ impl Worker {
         });
         self.traffic.add();
         if let Some(drop) = &info.drop {
-            self.cuts.expect((u, id), drop, self.cuts_origin(), now_ns);
+            self.cuts.expect((u, id), drop, self.arrivals.started_at_ns(), now_ns);
         }
         if self.program.scenario.follow_stamps() == Follow::Last {
             let seen = &mut self.services.seen;
@@ -242,11 +251,6 @@ impl Worker {
             }
         }
         self.step(io, u, now_ns, Input::Begin);
-    }
-
-    fn cuts_origin(&self) -> cuts::Origin {
-        let started_ns = self.arrivals.started_at_ns();
-        cuts::Origin { seed: self.program.scenario.seed, started_ns }
     }
 
     /// Heartbeats that are due, and connections that are to be read again.
@@ -270,22 +274,21 @@ impl Worker {
     /// Cuts the connections of those whose time has come.
     fn run_cuts(&mut self, io: &mut Net) {
         let now_ns = io.now().ns;
-        while let Some(cut) = self.cuts.pop_due(now_ns) {
-            let (u, id) = (cut.place, cut.id);
+        while let Some((due_ns, u, id)) = self.cuts.pop_due(now_ns) {
             // Another user who has this place now has an entry of its own.
             let Some(user) = self.users.get(u).filter(|user| user.id == id) else { continue };
             let session = self.program.session_at(user.at);
             let Some(drop) = session.and_then(|session| session.drop) else { continue };
-            let is_on = drop.phase.is_none() || drop.phase == self.arrivals.phase_at(cut.due_ns);
+            let is_on = drop.phase.is_none() || drop.phase == self.arrivals.phase_at(due_ns);
             match user.interruptible(&self.program) {
                 Interruptible::Later if is_on => {
-                    self.cuts.again(cut, now_ns);
+                    self.cuts.again((u, id), now_ns);
                     continue;
                 }
                 Interruptible::Yes if is_on => self.step_now(io, u, Input::Cut(&drop)),
                 _ => {}
             }
-            self.cuts.expect((u, id), &drop, self.cuts_origin(), now_ns);
+            self.cuts.expect((u, id), &drop, self.arrivals.started_at_ns(), now_ns);
         }
     }
 
@@ -305,16 +308,8 @@ impl Worker {
         let since_ns = io.clock_ns().saturating_sub(self.reported_ns);
         self.reported_ns += since_ns / REPORT_NS * REPORT_NS;
         let cpu_ns = io.stats().read().cpu_ns;
-        let delta: Option<Delta> = recorder.take(cpu_ns);
-        if let Some(delta) = delta {
+        if let Some(delta) = recorder.take(cpu_ns) {
             self.services.say(WorkerEvent::Delta(Box::new(delta)));
-        }
-    }
-
-    fn stop(&mut self) {
-        if self.stopping == Stopping::No {
-            self.arrivals.stop();
-            self.stopping = Stopping::Users(0);
         }
     }
 
@@ -422,7 +417,11 @@ impl Handler for Worker {
                     self.step_now(io, u, Input::Gathered);
                 }
             }
-            WorkerCommand::Stop => self.stop(),
+            WorkerCommand::Stop if self.stopping == Stopping::No => {
+                self.arrivals.stop();
+                self.stopping = Stopping::Users(0);
+            }
+            WorkerCommand::Stop => {}
         }
         self.context.started_ns = self.arrivals.started_at_ns();
     }
