@@ -59,7 +59,6 @@ impl std::ops::Deref for SessionInfo {
 /// A register of a user.
 pub(crate) type Register = u16;
 
-/// One operation.
 pub(crate) enum Op {
     Connect(Connect, AnswerOp),
     Send(SendOp),

@@ -118,7 +118,6 @@ impl SentMessages {
         is_first && stream.in_doubt.get(&n) == Some(&Doubt::Unconfirmed)
     }
 
-    /// The stream of a sender.
     pub(crate) fn stream(&self, topic: u64, sender: u32) -> StreamId {
         if let Some(id) = self.read().ids.get(&(topic, sender)) {
             return *id;
@@ -139,7 +138,6 @@ impl Streams {
         })
     }
 
-    /// All streams of a topic.
     pub(crate) fn at(&self, topic: u64) -> impl Iterator<Item = (StreamId, &Stream)> {
         let ids = self.of_topic.get(&topic).into_iter().flatten();
         ids.filter_map(|id| Some((*id, self.all.get(*id as usize)?)))

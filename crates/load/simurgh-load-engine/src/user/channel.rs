@@ -196,10 +196,8 @@ impl<O: Outputs> Machine<'_, O> {
         self.out.error(ErrorKind::ChannelClosed, self.user.origin(), text);
     }
 
-    /// The reply that the user waits for.
     fn replied(&mut self, status: &str, response: &Payload<'_>) -> Flow {
-        let program = self.program;
-        let Op::Channel(op) = program.op(self.user.at) else { return Flow::Wait };
+        let Op::Channel(op) = self.op() else { return Flow::Wait };
         let took_us = self.elapsed_us();
         self.user.state = UserState::Running;
         self.follow_reply(status == "ok");

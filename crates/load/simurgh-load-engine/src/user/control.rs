@@ -14,7 +14,6 @@ use crate::time::{elapsed_us, ms_after, nanos, us};
 const LAZY_MS: u32 = 128;
 
 impl<O: Outputs> Machine<'_, O> {
-    /// Runs a `Think`.
     pub(super) fn think(&mut self, op: ThinkOp) -> Flow {
         let time = match op.think {
             Think::Constant(time) => time,
@@ -32,18 +31,17 @@ impl<O: Outputs> Machine<'_, O> {
         if lazy {
             // The end is kept exactly; only the waking is not punctual.
             self.user.since_us = us(end_ns);
-            self.out.set_timer((ms_after(end_ns) | (LAZY_MS - 1)).min(u32::MAX - 2));
+            self.out.set_timer(Some((ms_after(end_ns) | (LAZY_MS - 1)).min(u32::MAX - 2)));
             return Flow::Wait;
         }
         // Steps begin on whole milliseconds, which the timer keeps exactly.
         let end_ms = u32::try_from(end_ns.saturating_add(500_000) / 1_000_000);
         let end_ms = end_ms.unwrap_or(u32::MAX - 2);
         self.user.since_us = us(u64::from(end_ms) * 1_000_000);
-        self.out.set_timer(end_ms);
+        self.out.set_timer(Some(end_ms));
         Flow::Wait
     }
 
-    /// Runs a `Receive`.
     pub(super) fn receive(&mut self, op: &ReceiveOp) -> Flow {
         let count = op.receive.count.map_or(0, |count| u32::try_from(count).unwrap_or(u32::MAX));
         self.user.set_awaits(count);
@@ -105,7 +103,6 @@ impl<O: Outputs> Machine<'_, O> {
         self.user.set(var, Value::One(value.to_string().into_bytes().into()));
     }
 
-    /// Runs an `Each`.
     pub(super) fn next_element(&mut self, op: &EachOp) -> Flow {
         let user = &mut *self.user;
         let mut round = user.register(op.round);

@@ -113,7 +113,6 @@ impl<O: Outputs> Machine<'_, O> {
         }
     }
 
-    /// A user leaves all topics.
     pub(super) fn follow_end(&mut self) {
         if self.context.followed.is_on {
             self.settle(None);

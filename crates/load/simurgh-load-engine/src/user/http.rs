@@ -16,7 +16,6 @@ use super::{ConnState, Machine, Outputs, User, UserState};
 use crate::chance::mix;
 use crate::program::{Op, Program, SendOp};
 
-/// Bytes of a body that captures and checks can look at.
 const BODY_BYTES_MAX: usize = 1 << 20;
 
 /// What an HTTP user remembers.
@@ -38,7 +37,6 @@ pub(crate) struct HttpState {
 }
 
 impl<O: Outputs> Machine<'_, O> {
-    /// Runs an `Http`.
     pub(super) fn request(&mut self, http: &Http) -> Flow {
         let conn = self.user.conn;
         if conn.is_websocket() || conn == ConnState::Poll {
@@ -86,10 +84,8 @@ impl<O: Outputs> Machine<'_, O> {
         self.wait_for_answer(UserState::AwaitHttp, answer.timeout)
     }
 
-    /// Bytes of an answer.
     pub(super) fn http_in(&mut self, mut bytes: &[u8]) -> Flow {
-        let target = self.program.scenario.targets.get(self.user.server.place());
-        let host = target.map_or("", |target| target.host.as_str());
+        let host = self.target().map_or("", |target| target.host.as_str());
         let unix = self.context.values.unix();
         let Some(state) = self.user.extra().http.as_deref_mut() else { return Flow::Wait };
         let Some(mut response) = state.response.take() else {
@@ -119,8 +115,7 @@ impl<O: Outputs> Machine<'_, O> {
 
     /// An answer is whole.
     fn http_done(&mut self, done: Done) -> Flow {
-        let program = self.program;
-        let Op::Http(http, answer) = program.op(self.user.at) else { return Flow::Wait };
+        let Op::Http(http, answer) = self.op() else { return Flow::Wait };
         let took_us = self.elapsed_us();
         self.user.state = UserState::Running;
         let state = self.user.extra().http.get_or_insert_default();
@@ -145,7 +140,6 @@ impl<O: Outputs> Machine<'_, O> {
         }
     }
 
-    /// The connection of an HTTP user has ended.
     pub(super) fn http_ended(&mut self, kind: ErrorKind) -> Flow {
         let is_awaited = self.user.state == UserState::AwaitHttp;
         let Some(state) = self.user.extra.as_mut().and_then(|extra| extra.http.as_deref_mut())
@@ -187,10 +181,8 @@ impl<O: Outputs> Machine<'_, O> {
         self.wait_for_answer(UserState::AwaitFirst, op.answer.timeout)
     }
 
-    /// Bytes on a connection without a protocol.
     pub(super) fn raw_in(&mut self, data: &[u8]) -> Flow {
-        let program = self.program;
-        match (self.user.state, program.op(self.user.at)) {
+        match (self.user.state, self.op()) {
             (UserState::AwaitFirst, Op::Raw(op)) => {
                 let took_us = self.elapsed_us();
                 self.user.state = UserState::Running;
@@ -260,8 +252,7 @@ fn write_request(
         http.cookies.iter().map(|(name, value)| (name.as_str(), render(value))).collect();
     let session = program.session_at(user.at);
     let is_tsung = session.is_some_and(|session| session.dialect == Dialect::Tsung);
-    let usual = if target.tls { 443 } else { 80 };
-    let port = Some(target.address.port()).filter(|port| !is_tsung && *port != usual);
+    let port = unusual_port(target).filter(|_| !is_tsung);
     let authorization = http.auth.as_ref().map(|auth| authorize(values, user, auth, http, &path));
     let agent = user_agent(program, user.id);
     let state = user.extra().http.get_or_insert_default();
@@ -287,7 +278,6 @@ fn write_request(
     .write(out);
 }
 
-/// Value of `Authorization`.
 fn authorize(
     values: &mut Values,
     user: &mut User,
@@ -329,6 +319,12 @@ fn authorize(
         cnonce: &cnonce,
     }
     .header()
+}
+
+/// The port of a server, if it has to be said.
+pub(super) fn unusual_port(target: &Target) -> Option<u16> {
+    let usual = if target.tls { 443 } else { 80 };
+    Some(target.address.port()).filter(|port| *port != usual)
 }
 
 /// The user agent of a user, by weight.

@@ -58,6 +58,9 @@ pub(super) enum Flow {
     Restart(u32),
 }
 
+/// Whether something was sent; if not, the user lost its session by that, and what follows.
+pub(super) type Sent = Result<(), Flow>;
+
 /// How a user came to its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ended {
@@ -100,7 +103,7 @@ impl<O: Outputs> Machine<'_, O> {
             Input::Event(event) => self.event_in(event),
             Input::Polled(text) => self.polled_in(text),
             Input::Bytes(Purpose::User, bytes) => self.bytes_in(bytes),
-            Input::Bytes(_, bytes) => self.posts_in(bytes),
+            Input::Bytes(purpose, bytes) => self.call_in(purpose, bytes),
             Input::Begin => Flow::Goto(self.user.at),
             Input::Time => self.timer_due(),
             Input::Connected(Purpose::User) => self.connected(),
@@ -145,12 +148,12 @@ impl<O: Outputs> Machine<'_, O> {
         let next_ms = ms(self.now_ns) + 1;
         self.user.state = UserState::Pacing;
         self.user.since_us = next_ms.wrapping_mul(1000);
-        self.out.set_timer(next_ms);
+        self.out.set_timer(Some(next_ms));
     }
 
     /// Runs an operation whose time is now.
     fn begin_anew(&mut self, flow: Flow) -> Flow {
-        self.out.unset_timer();
+        self.out.set_timer(None);
         self.user.since_us = us(self.now_ns);
         self.user.set_awaits(0);
         match flow {
@@ -160,7 +163,6 @@ impl<O: Outputs> Machine<'_, O> {
         }
     }
 
-    /// Runs one operation.
     pub(super) fn run(&mut self, at: u32) -> Flow {
         self.user.at = at;
         self.user.state = UserState::Running;
@@ -224,7 +226,7 @@ impl<O: Outputs> Machine<'_, O> {
     pub(super) fn wait(&mut self, state: UserState, timeout: Option<Duration>) -> Flow {
         self.user.state = state;
         if let Some(timeout) = timeout {
-            self.out.set_timer(ms_after(self.now_ns.saturating_add(nanos(timeout))));
+            self.out.set_timer(Some(ms_after(self.now_ns.saturating_add(nanos(timeout)))));
         }
         Flow::Wait
     }
@@ -237,7 +239,7 @@ impl<O: Outputs> Machine<'_, O> {
 
     /// A timer is due: a rest is over, or a wait.
     fn timer_due(&mut self) -> Flow {
-        let op = self.program.op(self.user.at);
+        let op = self.op();
         match self.user.state {
             UserState::Thinking | UserState::Receiving | UserState::Pacing => {
                 let is_lazy = matches!(op, Op::Think(think) if think.lazy);
@@ -273,7 +275,7 @@ impl<O: Outputs> Machine<'_, O> {
 
     /// A rest is over: on with what follows, whose time is the end of the rest.
     pub(super) fn rest_over(&mut self) -> Flow {
-        let rested = matches!(self.program.op(self.user.at), Op::Think(_) | Op::Receive(_));
+        let rested = matches!(self.op(), Op::Think(_) | Op::Receive(_));
         let goes_on = rested && self.user.state != UserState::Pacing;
         Flow::Goto(self.user.at + u32::from(goes_on))
     }
@@ -296,7 +298,7 @@ impl<O: Outputs> Machine<'_, O> {
 
     /// The metric of what the user waits for.
     fn awaited_metric(&self) -> Option<Metric> {
-        Some(match (self.user.state, self.program.op(self.user.at)) {
+        Some(match (self.user.state, self.op()) {
             (UserState::Opening, _) => Metric::Connect,
             (UserState::AwaitUpgrade, _) => Metric::Upgrade,
             (UserState::AwaitHttp, _) => Metric::Http,
@@ -330,7 +332,7 @@ impl<O: Outputs> Machine<'_, O> {
 
     /// Ends the user: its connections, and its session.
     pub(super) fn leave(&mut self, how: Ended) -> Flow {
-        self.out.unset_timer();
+        self.out.set_timer(None);
         self.give_up_request();
         self.hang_up();
         self.drop_stored();

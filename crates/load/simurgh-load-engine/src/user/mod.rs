@@ -13,8 +13,8 @@
 //! A user does one operation of its program after the other (`machine`, `control`) until it has to
 //! wait; what ends a wait lets it go on. Its connection is in `connection` and `upgrade`, what
 //! comes over it in `messages`, what it says as a Channels client in `channel`; `http` has requests
-//! and plain bytes, `longpoll` and `posts` users without a WebSocket. `answers` holds answers
-//! against what a step wants of them, `reconnects`, `rejoin` and `positions` make good what a lost
+//! and plain bytes, `longpoll` users without a WebSocket. `answers` holds answers
+//! against what a step wants of them, `reconnects` and `positions` make good what a lost
 //! connection took, `deliveries` and `presence` follow what others have sent.
 //!
 //! A user who holds a connection and waits has its record and the reactor's of its socket (32
@@ -33,10 +33,8 @@ mod machine;
 mod messages;
 mod outputs;
 mod positions;
-mod posts;
 mod presence;
 mod reconnects;
-mod rejoin;
 mod table;
 #[cfg(test)]
 mod tests;
@@ -65,7 +63,6 @@ pub(crate) use table::Users;
 /// No connection.
 pub(crate) const NO_KEY: Key = Key { slot: u32::MAX, generation: 0 };
 
-/// A virtual user.
 pub(crate) struct User {
     /// Its connection, or [`NO_KEY`].
     pub(crate) key: Key,

@@ -26,23 +26,19 @@ pub(crate) enum HangUp {
 pub(crate) trait Outputs {
     /// The time now, nanoseconds: each operation begins with a fresh one.
     fn clock_ns(&self) -> u64;
-    /// Has [`Input::Time`](super::Input::Time) come at a time, in place of the one set before.
-    fn set_timer(&mut self, due_ms: u32);
-    /// Takes the timer back.
-    fn unset_timer(&mut self);
+    /// Has [`Input::Time`](super::Input::Time) come at a time, in place of the one set before; or
+    /// not at all.
+    fn set_timer(&mut self, due_ms: Option<u32>);
 
     /// Begins a connection to a server of the scenario.
     fn dial(&mut self, server: u16) -> Result<Key, (ErrorKind, String)>;
     /// Sends bytes, encrypted where the connection is.
     fn send(&mut self, key: Key, tls: Option<&mut TlsClient>, bytes: &[u8]);
-    /// Sends one WebSocket frame.
     fn send_frame(&mut self, key: Key, tls: Option<&mut TlsClient>, opcode: OpCode, payload: &[u8]);
     /// Sends a close frame.
     fn send_close(&mut self, key: Key, tls: Option<&mut TlsClient>, code: CloseCode);
-    /// Does not read a connection for a while.
-    fn hold(&mut self, key: Key);
-    /// Reads it again.
-    fn release(&mut self, key: Key);
+    /// Does not read a connection, until it is held no longer.
+    fn hold(&mut self, key: Key, is_held: bool);
     /// Ends a connection.
     fn hang_up(&mut self, key: Key, how: HangUp);
     /// The last bytes that came are no longer those of an upgrade but frames: so many.

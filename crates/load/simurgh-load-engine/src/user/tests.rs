@@ -59,11 +59,8 @@ impl Outputs for Log {
     fn clock_ns(&self) -> u64 {
         self.now_ns
     }
-    fn set_timer(&mut self, due_ms: u32) {
-        self.timer_ms = Some(due_ms);
-    }
-    fn unset_timer(&mut self) {
-        self.timer_ms = None;
+    fn set_timer(&mut self, due_ms: Option<u32>) {
+        self.timer_ms = due_ms;
     }
     fn dial(&mut self, _: u16) -> Result<Key, (ErrorKind, String)> {
         self.done.push(Done::Dial);
@@ -83,8 +80,7 @@ impl Outputs for Log {
     fn send_close(&mut self, _: Key, _: Option<&mut TlsClient>, code: CloseCode) {
         self.done.push(Done::Close(code.0));
     }
-    fn hold(&mut self, _: Key) {}
-    fn release(&mut self, _: Key) {}
+    fn hold(&mut self, _: Key, _: bool) {}
     fn hang_up(&mut self, key: Key, how: HangUp) {
         self.done.push(Done::HangUp(how));
         if how != HangUp::Abandon {

@@ -7,6 +7,7 @@ use simurgh_proto::session::client::Client;
 use simurgh_proto::ws::handshake::{ClientRequest, check_response, client_key};
 
 use super::dump::Exchange;
+use super::http::unusual_port;
 use super::machine::Flow;
 use super::values::Values;
 use super::{ConnState, Machine, Outputs, User, UserState};
@@ -25,11 +26,8 @@ pub(super) struct Parts {
 impl<O: Outputs> Machine<'_, O> {
     /// Asks for the upgrade of a connection that has just come about.
     pub(super) fn send_upgrade(&mut self) -> Flow {
-        let program = self.program;
-        let Op::Connect(connect, answer_op) = program.op(self.user.at) else { return Flow::Wait };
-        let Some(target) = program.scenario.targets.get(self.user.server.place()) else {
-            return Flow::Wait;
-        };
+        let Op::Connect(connect, answer_op) = self.op() else { return Flow::Wait };
+        let Some(target) = self.target() else { return Flow::Wait };
         let parts = self.connect_parts(connect);
         let headers: Vec<(&str, &str)> =
             parts.headers.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
@@ -70,10 +68,8 @@ impl<O: Outputs> Machine<'_, O> {
         Parts { target, origin, headers: headers.collect() }
     }
 
-    /// A piece of the answer to an upgrade.
     pub(super) fn upgrade_in(&mut self, data: &[u8]) -> Flow {
-        let program = self.program;
-        let Op::Connect(connect, answer_op) = program.op(self.user.at) else { return Flow::Wait };
+        let Op::Connect(connect, answer_op) = self.op() else { return Flow::Wait };
         let wanted = upgrade_key(&self.context.values, self.user);
         let mut gathered = match &mut self.user.extra {
             Some(extra) => std::mem::take(&mut extra.head),
@@ -113,7 +109,6 @@ impl<O: Outputs> Machine<'_, O> {
         took_us
     }
 
-    /// The WebSocket is open.
     fn upgraded(&mut self, op: &AnswerOp, head: &[u8]) -> Flow {
         self.opened(ConnState::WebSocket);
         let took_us = self.upgrade_answered();
@@ -153,9 +148,10 @@ fn host_header(target: &Target, bare: bool) -> String {
         Ok(_) => format!("[{}]", target.host),
         Err(_) => target.host.clone(),
     };
-    let port = target.address.port();
-    let usual = if target.tls { 443 } else { 80 };
-    if bare || port == usual { host } else { format!("{host}:{port}") }
+    match unusual_port(target).filter(|_| !bare) {
+        Some(port) => format!("{host}:{port}"),
+        None => host,
+    }
 }
 
 /// The `vsn` parameter, unless the scenario has one.

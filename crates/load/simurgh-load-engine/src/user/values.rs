@@ -158,7 +158,6 @@ impl Values {
         }
     }
 
-    /// Does a `Set`.
     pub(super) fn set(&mut self, user: &mut User, set: &Set) {
         match &set.value {
             Source::Template(template) => {
@@ -206,7 +205,6 @@ impl Values {
         }
     }
 
-    /// How long `user` thinks.
     pub(super) fn think(&mut self, user: &mut User, think: Think) -> Duration {
         match think {
             Think::Constant(time) => time,

@@ -13,7 +13,6 @@ use crate::user::{ConnState, Input, Purpose};
 const LIMITS: Limits = Limits { frame_bytes_max: 16 << 20, message_bytes_max: 16 << 20 };
 
 impl Worker {
-    /// The TCP connection is there.
     pub(super) fn established(&mut self, io: &mut Net, key: Key) {
         let Some(u) = io.conn_ref(key).copied() else { return };
         let now_ns = io.clock_ns();
@@ -174,7 +173,6 @@ impl Worker {
         }
     }
 
-    /// A connection has ended by itself.
     pub(super) fn ended(&mut self, io: &mut Net, key: Key, u: u32, why: Closed) {
         let kind = match why {
             Closed::Unconnected(kind) => ErrorKind::of_unconnected(kind),

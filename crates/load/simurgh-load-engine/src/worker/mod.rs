@@ -36,12 +36,11 @@ use crate::user::{
 };
 use crate::wheel::{Link, Wheel};
 use cuts::Cuts;
-use services::{LINGER_NS, NOBODY, Net, Services, StepOutputs, Timer};
+use services::{LINGER_NS, NOBODY, Net, Services, StepOutputs};
 use sweeps::Sweeps;
 
 pub(crate) use services::EventSender;
 
-/// A worker's state.
 pub(crate) struct Worker {
     program: Rc<Program>,
     users: Users,
@@ -167,13 +166,13 @@ impl Worker {
     fn step(&mut self, io: &mut Net, u: u32, now_ns: u64, input: Input<'_>) {
         let Self { program, users, wheel, context, services, .. } = self;
         let Some(user) = users.get(u) else { return };
-        let mut out = StepOutputs { io, services, program, place: u, timer: Timer::Kept };
+        let mut out = StepOutputs { io, services, program, place: u, timer: None };
         Machine { user, place: u, program, context, now_ns, out: &mut out }.step(input);
         let (timer, has_left) = (out.timer, user.state == UserState::Left);
         match timer {
-            Timer::Kept => {}
-            Timer::Set(due_ms) => wheel.set(users, u, due_ms),
-            Timer::Unset => wheel.unset(users, u),
+            None => {}
+            Some(Some(due_ms)) => wheel.set(users, u, due_ms),
+            Some(None) => wheel.unset(users, u),
         }
         if has_left {
             users.remove(u);
@@ -215,7 +214,6 @@ impl Worker {
         }
     }
 
-    /// Makes a user and lets it begin.
     fn start_user(&mut self, io: &mut Net, arrival: Started) {
         let Started { at_ns, id, phase, session } = arrival;
         let Some(info) = self.program.sessions.get(usize::from(session)) else { return };

@@ -51,14 +51,6 @@ pub(super) struct Services {
     pub(super) polled: Vec<String>,
 }
 
-/// What a step wants of its user's timer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Timer {
-    Kept,
-    Unset,
-    Set(u32),
-}
-
 /// Carries out what one step of a user leads to.
 pub(super) struct StepOutputs<'a> {
     pub(super) io: &'a mut Net,
@@ -66,8 +58,9 @@ pub(super) struct StepOutputs<'a> {
     pub(super) program: &'a Program,
     /// The user's place.
     pub(super) place: u32,
-    /// The user's timer is set after the step: the wheel runs through the users' own records.
-    pub(super) timer: Timer,
+    /// What becomes of the user's timer. It is set after the step: the wheel runs through the
+    /// users' own records.
+    pub(super) timer: Option<Option<u32>>,
 }
 
 impl Services {
@@ -95,13 +88,8 @@ impl Outputs for StepOutputs<'_> {
     }
 
     #[inline]
-    fn set_timer(&mut self, due_ms: u32) {
-        self.timer = Timer::Set(due_ms);
-    }
-
-    #[inline]
-    fn unset_timer(&mut self) {
-        self.timer = Timer::Unset;
+    fn set_timer(&mut self, due_ms: Option<u32>) {
+        self.timer = Some(due_ms);
     }
 
     fn dial(&mut self, server: u16) -> Result<Key, (ErrorKind, String)> {
@@ -169,12 +157,8 @@ impl Outputs for StepOutputs<'_> {
         self.send(key, tls, &close);
     }
 
-    fn hold(&mut self, key: Key) {
-        self.io.hold(key);
-    }
-
-    fn release(&mut self, key: Key) {
-        self.io.release(key);
+    fn hold(&mut self, key: Key, is_held: bool) {
+        if is_held { self.io.hold(key) } else { self.io.release(key) }
     }
 
     fn hang_up(&mut self, key: Key, how: HangUp) {
