@@ -1,4 +1,4 @@
-//! The workers of this host: started, told, and waited for.
+//! The workers of this host: started, commanded, and waited for.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -43,7 +43,7 @@ pub struct Options {
     pub workers: Option<usize>,
     /// Cores to pin those of this host to, in turn; empty: none. Agents pin none.
     pub cores: Vec<usize>,
-    /// Asks the kernel when it received each read, to tell what error this tool adds.
+    /// Asks the kernel when it received each read, to measure the error that this tool adds.
     pub receive_stamps: bool,
 }
 
@@ -51,7 +51,7 @@ pub(crate) struct WorkerPool {
     set: ShardSet<WorkerCommand>,
     handles: Vec<Option<ShardHandle>>,
     stopped: BTreeSet<usize>,
-    /// Threads that have ended, maybe with a last word under way.
+    /// Threads that have ended, maybe with an event under way.
     ended: BTreeSet<usize>,
 }
 
@@ -116,20 +116,20 @@ impl WorkerPool {
         self.handles.iter().flatten().map(ShardHandle::capacity).min().unwrap_or(0)
     }
 
-    /// Tells all workers.
-    pub(crate) fn tell(&self, command: WorkerCommand) {
+    /// Sends a command to all workers.
+    pub(crate) fn send(&self, command: WorkerCommand) {
         for mailbox in self.set.mailboxes() {
             mailbox.post_anyway(command);
         }
     }
 
-    /// A worker has said that it is done.
+    /// A worker has reported that it is done.
     pub(crate) fn has_stopped(&mut self, thread: u16) {
         self.stopped.insert(usize::from(thread));
     }
 
-    /// Workers whose thread has ended without being told to: which, and why. Each once, and only
-    /// when asked for the second time: what they have said must have been heard before.
+    /// Workers whose thread has ended by itself: which, and why. Each once, and only
+    /// when asked for the second time: their events must have been read before.
     pub(crate) fn take_lost(&mut self) -> Vec<(u16, String)> {
         let mut lost = Vec::new();
         for (thread, place) in self.handles.iter_mut().enumerate() {
@@ -165,7 +165,7 @@ impl Drop for WorkerPool {
     }
 }
 
-/// Bytes of mail that wait; what workers are told weighs nothing.
+/// Bytes of mail that wait; commands count as none.
 const MAILBOX_BYTES_MAX: usize = 1 << 20;
 /// Stack of a worker's thread.
 const STACK_BYTES: usize = 2 << 20;

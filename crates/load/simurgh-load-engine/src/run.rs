@@ -1,4 +1,4 @@
-//! A run from its start to its end: hears the workers of all hosts, closes the seconds, feeds the
+//! A run from its start to its end: takes the reports of all hosts, closes the seconds, feeds the
 //! outputs, passes on what the operator wants, and knows when it is over.
 
 use std::collections::BTreeSet;
@@ -37,7 +37,7 @@ pub struct Run {
     phase_over: BTreeSet<WorkerId>,
     /// The operator wants it to end.
     stop_requested: bool,
-    /// Workers that have ended their users, as they were told to.
+    /// Workers that have ended their users, as they were commanded to.
     stopped: BTreeSet<WorkerId>,
     /// Workers that are lost: nobody waits for them.
     gone: BTreeSet<WorkerId>,
@@ -77,7 +77,7 @@ impl Run {
         let record = Arc::new(Mutex::new(Record::new(Meta::of(&scenario, names, now))));
         // The run holds one as well, so that the channel outlives the workers.
         let control = Control::to(move |command| {
-            // Nobody hears it after the end of the run, when there is nothing left to steer.
+            // It has no effect after the end of the run.
             let _ = sender.send((0, HostEvent::Control(command)));
         });
         Ok(Self {
@@ -151,7 +151,7 @@ impl Run {
         }
     }
 
-    /// How long nothing is to be done, unless somebody says something.
+    /// How long nothing is to be done, unless a report comes.
     fn wait(&self) -> Duration {
         let elapsed = self.elapsed();
         let close = self.next_close().saturating_sub(elapsed);
@@ -210,7 +210,7 @@ impl Run {
         let id = |thread| WorkerId { host, thread };
         match event {
             WorkerEvent::Delta(delta) if self.gone.contains(&delta.worker) => {
-                // Its users were counted as lost, and its last words do not bring them back.
+                // Its users were counted as lost, and what it still sends does not bring them back.
                 tracing::warn!(host, thread = delta.worker.thread, "a lost worker speaks");
             }
             WorkerEvent::Delta(delta) => self.lock().merge(*delta),
@@ -224,7 +224,7 @@ impl Run {
             WorkerEvent::Came { users } => {
                 self.gathered += 1;
                 if self.gathered >= users {
-                    self.hosts.tell(WorkerCommand::Gathered);
+                    self.hosts.send(WorkerCommand::Gathered);
                 }
             }
             WorkerEvent::AbortRun => self.stop(Ending::Aborted),
@@ -271,9 +271,9 @@ impl Run {
 
     fn execute(&mut self, command: Command) {
         match command {
-            Command::Pause => self.hosts.tell(WorkerCommand::Pause),
-            Command::Resume => self.hosts.tell(WorkerCommand::Resume),
-            Command::Rate(factor) => self.hosts.tell(WorkerCommand::Rate(factor)),
+            Command::Pause => self.hosts.send(WorkerCommand::Pause),
+            Command::Resume => self.hosts.send(WorkerCommand::Resume),
+            Command::Rate(factor) => self.hosts.send(WorkerCommand::Rate(factor)),
             Command::Stop if self.stop_requested => {
                 // Told twice: at once.
                 self.stopping = self.stopping.map(|(ending, _)| (ending, Instant::now()));
@@ -289,7 +289,7 @@ impl Run {
     fn stop(&mut self, why: Ending) {
         if self.stopping.is_none() {
             self.stopping = Some((why, Instant::now() + STOP_TIMEOUT));
-            self.hosts.tell(WorkerCommand::Stop);
+            self.hosts.send(WorkerCommand::Stop);
         }
     }
 
@@ -305,7 +305,7 @@ impl Run {
         outputs.tick(&mut record, &tick);
     }
 
-    /// Ends what is to end; tells how, when nothing is left to wait for.
+    /// Ends what is to end; returns how, when nothing is left to wait for.
     fn look_for_end(&mut self) -> Option<Ending> {
         if let Some((ending, until)) = self.stopping {
             let over = self.are_all(&self.stopped) || Instant::now() >= until;

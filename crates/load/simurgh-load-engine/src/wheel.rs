@@ -75,8 +75,7 @@ impl Wheel {
             links.link(prev).next = next;
             return;
         }
-        // It was the first of its slot: of the one that its due time says, as seen when it was
-        // placed, so look which head it is.
+        // It was the first of its slot, whose level depends on when it was placed.
         for level in 0..LEVELS {
             let slot = slot(level, due_ms);
             if self.head(level, slot) == user {

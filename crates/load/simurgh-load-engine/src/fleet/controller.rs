@@ -171,22 +171,22 @@ impl Link {
         drop(readings);
         let offset_ns = reading.map_or(0, |reading| reading.offset_ns);
         let at_ns = at_ns.saturating_add_signed(offset_ns.saturating_neg());
-        self.tell(WorkerCommand::Start { at_ns, clock_offset_ns: offset_ns });
+        self.command(WorkerCommand::Start { at_ns, clock_offset_ns: offset_ns });
     }
 
     /// The next phase begins at this time of the run's clock.
     pub(crate) fn next_phase(&self, at_ns: u64) {
         let offset_ns = self.lock().best().map_or(0, |reading| reading.offset_ns);
         let at_ns = at_ns.saturating_add_signed(offset_ns.saturating_neg());
-        self.tell(WorkerCommand::NextPhase { at_ns });
+        self.command(WorkerCommand::NextPhase { at_ns });
     }
 
-    /// An order, its times in the agent's clock.
-    pub(crate) fn tell(&self, command: WorkerCommand) {
+    /// A command, its times in the agent's clock.
+    pub(crate) fn command(&self, command: WorkerCommand) {
         self.send(ToAgent::Command(command));
     }
 
-    /// How long an order is on its way, as far as is known.
+    /// How long a command is on its way, as far as is known.
     pub(crate) fn way(&self) -> Duration {
         Duration::from_nanos(self.lock().best().map_or(0, |reading| reading.bound_ns))
     }
@@ -301,7 +301,7 @@ impl ReceiveLoop {
     fn take_time(&self, sent_ns: u64, clock_ns: u64) {
         let mut readings = self.readings.lock().unwrap_or_else(PoisonError::into_inner);
         readings.add(sent_ns, self.clock.ns(), clock_ns);
-        // Until the start nobody reckons with it.
+        // Until the start nobody uses it.
         if !readings.is_in_use() {
             return;
         }
@@ -319,7 +319,7 @@ impl ReceiveLoop {
     }
 
     fn report(&self, event: HostEvent) {
-        // The coordinator is gone only when the run is.
+        // Nobody takes it once the run is over.
         let _ = self.reports.send((self.host, event));
     }
 }

@@ -1,4 +1,4 @@
-//! What a host of a run tells its coordinator, and the clock that they share.
+//! What a host reports to its run, and the clock that they share.
 
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
@@ -25,7 +25,7 @@ impl RunClock {
     }
 }
 
-/// What a host tells the coordinator.
+/// What a host reports.
 #[derive(Debug)]
 pub(crate) enum HostEvent {
     /// One of its workers.
@@ -44,14 +44,14 @@ pub(crate) enum HostEvent {
     Control(Command),
 }
 
-/// What is told, and by which host.
+/// What is reported, and by which host.
 pub(crate) type Report = (u16, HostEvent);
 
-/// What workers of this host say, as reports.
+/// Passes the events of this host's workers on as reports.
 pub(crate) fn event_sender(host: u16, reports: &Sender<Report>) -> EventSender {
     let reports = reports.clone();
     Arc::new(move |event| {
-        // The coordinator is gone only when the run is.
+        // Nobody takes it once the run is over.
         let _ = reports.send((host, HostEvent::Worker(event)));
     })
 }

@@ -1,4 +1,4 @@
-//! All hosts of a run: found, given their parts, told, and sent home.
+//! All hosts of a run: found, given their parts, commanded, and dismissed.
 
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
@@ -68,7 +68,7 @@ pub(crate) fn assemble(
         let pool = WorkerPool::start(scenario, part, options, &event_sender(0, reports.0))?;
         return Ok(Hosts { members: vec![Member::local(pool, part, clock)] });
     }
-    // Who has no share stays at home.
+    // An agent without a share takes no part.
     let agents: Vec<&Agent> = scenario.agents.iter().filter(|agent| agent.weight > 0.0).collect();
     let candidates = find(&agents, clock, reports.0)?;
     let rooms: Vec<Room> = candidates.iter().map(|candidate| candidate.room).collect();
@@ -145,8 +145,8 @@ impl Candidate {
     }
 }
 
-/// The scenario as a host gets it: with its own addresses, without what is the others' business,
-/// and with numbers exactly as they come out of JSON, since all hosts have to reckon alike.
+/// The scenario as a host gets it: with its own addresses, without the other agents,
+/// and with numbers exactly as they come out of JSON, since all hosts have to compute the same.
 fn as_sent(scenario: &Scenario, agent: &Agent) -> Result<Scenario, RunError> {
     let mut scenario = scenario.clone();
     scenario.agents.clear();
@@ -196,7 +196,7 @@ impl Hosts {
                     failed
                         .push(format!("agent {}: {what}: {why}; look at its output", member.name));
                 }
-                // Workers have nothing to say yet, and nobody can steer.
+                // Workers have nothing to report yet, and nobody can steer.
                 HostEvent::Worker(_)
                 | HostEvent::WorkerLost { .. }
                 | HostEvent::Skew(_)
@@ -206,7 +206,7 @@ impl Hosts {
         if failed.is_empty() { Ok(()) } else { Err(RunError::Agents(failed)) }
     }
 
-    /// Those who have not said yet that their workers are there.
+    /// Those who have not reported yet that their workers are there.
     fn waits(&self) -> impl Iterator<Item = &Member> {
         self.members.iter().filter(|member| member.capacity == 0)
     }
@@ -234,7 +234,7 @@ impl Hosts {
         self.present().for_each(|host| match host {
             Host::Local(pool, offset_ns) => {
                 let at_ns = at_ns.saturating_add_signed(offset_ns.saturating_neg());
-                pool.tell(WorkerCommand::Start { at_ns, clock_offset_ns: *offset_ns });
+                pool.send(WorkerCommand::Start { at_ns, clock_offset_ns: *offset_ns });
             }
             Host::Remote(link) => link.start(at_ns),
         });
@@ -245,21 +245,21 @@ impl Hosts {
         self.present().for_each(|host| match host {
             Host::Local(pool, offset_ns) => {
                 let at_ns = at_ns.saturating_add_signed(offset_ns.saturating_neg());
-                pool.tell(WorkerCommand::NextPhase { at_ns });
+                pool.send(WorkerCommand::NextPhase { at_ns });
             }
             Host::Remote(link) => link.next_phase(at_ns),
         });
     }
 
-    /// Tells all workers what has no time in it.
-    pub(crate) fn tell(&self, command: WorkerCommand) {
+    /// Sends all workers a command that has no time in it.
+    pub(crate) fn send(&self, command: WorkerCommand) {
         self.present().for_each(|host| match host {
-            Host::Local(pool, _) => pool.tell(command),
-            Host::Remote(link) => link.tell(command),
+            Host::Local(pool, _) => pool.send(command),
+            Host::Remote(link) => link.command(command),
         });
     }
 
-    /// A worker has said that it is done: the end of its thread is no loss.
+    /// A worker has reported that it is done: the end of its thread is no loss.
     pub(crate) fn has_stopped(&mut self, id: WorkerId) {
         let member = self.members.get_mut(usize::from(id.host));
         if let Some(Member { host: Host::Local(pool, _), .. }) = member {
@@ -274,8 +274,8 @@ impl Hosts {
         Some(member.workers)
     }
 
-    /// Workers of this host whose thread has ended without being told to: which, and why. Each
-    /// once; agents tell of theirs.
+    /// Workers of this host whose thread has ended by itself: which, and why. Each
+    /// once; agents report theirs.
     pub(crate) fn take_lost(&mut self) -> Vec<(WorkerId, String)> {
         let mut lost = Vec::new();
         for (host, member) in (0_u16..).zip(&mut self.members) {
@@ -287,7 +287,7 @@ impl Hosts {
         lost
     }
 
-    /// Ends all workers, whatever their users do. Agents are told first, and then waited for.
+    /// Ends all workers, whatever their users do. Agents are dismissed first, and then waited for.
     pub(crate) fn end(&mut self) {
         for host in self.present() {
             if let Host::Remote(link) = host {

@@ -239,7 +239,7 @@ fn receive_op(receive: &Receive) -> Result<ReceiveOp, String> {
     Ok(ReceiveOp { receive: receive.clone(), matcher })
 }
 
-/// Finds thinking that only more thinking can follow, and says that it need not be punctual.
+/// Finds thinking that only more thinking can follow, and marks that it need not be punctual.
 fn mark_lazy(ops: &mut [Op]) {
     let lazy: Vec<usize> = (0..ops.len())
         .filter(|at| matches!(ops.get(*at), Some(Op::Think(_))))

@@ -31,7 +31,7 @@ pub(crate) struct Program {
     pub(crate) sessions: Vec<SessionInfo>,
     /// Somebody writes stamps, so frames are searched for them.
     pub(crate) stamped: bool,
-    /// Some step says whose presence it changes, so diffs are looked into.
+    /// Some step has the key of a presence that it changes, so diffs are parsed.
     pub(crate) tracks: bool,
     /// Some session reads slowly.
     pub(crate) throttled: bool,
@@ -105,7 +105,7 @@ pub(crate) struct ReceiveOp {
 #[derive(Clone, Copy)]
 pub(crate) struct ThinkOp {
     pub(crate) think: Think,
-    /// Nobody outside can tell when it ends, since only another one follows: it may end late.
+    /// When it ends cannot be seen, since only another one follows: it may end late.
     pub(crate) lazy: bool,
 }
 

@@ -1,4 +1,4 @@
-//! What a user says as a Channels client, and what the answers mean.
+//! What a user sends as a Channels client, and what the replies mean.
 
 use std::borrow::Cow;
 
@@ -50,7 +50,7 @@ impl<O: Outputs> Machine<'_, O> {
             self.follow_leave(&topic);
         }
         if !op.push.await_reply {
-            // Nobody will say that it did not go well.
+            // No reply will report that it failed.
             self.follow_reply(true);
             self.out.count(Count::RequestsNoAck, 1);
             return Flow::Next;
@@ -101,7 +101,7 @@ impl<O: Outputs> Machine<'_, O> {
             text = String::from_utf8_lossy(rendered);
             match text.is_empty() {
                 true => Payload::EMPTY_OBJECT,
-                // Values put in may have broken it, which would be the server's to say.
+                // Values put in may have broken it; the server will refuse it then.
                 false => Payload::checked(&text).unwrap_or(Payload::Json(Cow::Borrowed(&text))),
             }
         };
@@ -125,7 +125,7 @@ impl<O: Outputs> Machine<'_, O> {
             return Flow::Wait;
         }
         if self.user.client.awaits_heartbeat() {
-            // As phoenix.js does: the server is gone, though nobody said so.
+            // As phoenix.js does: the server is gone, though its connection is open.
             let text = || "the heartbeat before was not answered".to_owned();
             return self.lost(Some(ErrorKind::ReplyTimeout), text);
         }

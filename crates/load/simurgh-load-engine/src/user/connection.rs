@@ -100,7 +100,7 @@ impl<O: Outputs> Machine<'_, O> {
         self.out.send(self.user.key, self.user.tls(), bytes);
     }
 
-    /// Bytes have come over a connection that is no WebSocket yet.
+    /// Bytes have come over a connection that is not a WebSocket yet.
     pub(super) fn bytes_in(&mut self, data: &[u8]) -> Flow {
         match self.user.conn {
             ConnState::Upgrading => self.upgrade_in(data),

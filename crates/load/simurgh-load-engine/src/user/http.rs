@@ -1,4 +1,4 @@
-//! HTTP requests and plain bytes: the other things a user may say than WebSocket frames.
+//! HTTP requests and plain bytes: what a user may send apart from WebSocket frames.
 
 use std::time::Duration;
 
@@ -196,7 +196,7 @@ impl<O: Outputs> Machine<'_, O> {
 }
 
 impl HttpState {
-    /// Keeps what the head of an answer says for later requests.
+    /// Keeps cookies and challenges of an answer for later requests.
     fn note_head(&mut self, head: &http::Head<'_>, host: &str, unix: Duration) {
         for cookie in head.values("set-cookie") {
             self.jar.take(cookie, host, &self.path, unix);
@@ -321,7 +321,7 @@ fn authorize(
     .header()
 }
 
-/// The port of a server, if it has to be said.
+/// The port of a server, unless it is the usual one.
 pub(super) fn unusual_port(target: &Target) -> Option<u16> {
     let usual = if target.tls { 443 } else { 80 };
     Some(target.address.port()).filter(|port| *port != usual)

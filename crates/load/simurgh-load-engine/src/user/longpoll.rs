@@ -1,8 +1,8 @@
 //! A user without a WebSocket: its long-poll session (PROTOCOL §9), as the official client has it.
 //!
 //! The user's connection polls: a GET waits for messages, and the next one follows each answer at
-//! once. What the user says goes by POSTs over a connection of their own, one at a time: what is
-//! said while one is under way is gathered for the next. That connection is kept for later
+//! once. What the user sends goes by POSTs over a connection of their own, one at a time: what is
+//! sent while one is under way is gathered for the next. That connection is kept for later
 //! messages, as browsers do, until the server closes it.
 
 use std::collections::VecDeque;
@@ -192,7 +192,7 @@ impl Call {
                 None
             }
             Some(end) => Some(end.map_err(|error| error.to_string())),
-            // The connection did not come about, which its end says better.
+            // The connection did not come about: how it ended is the error.
             None => Some(Err(String::new())),
         }
     }

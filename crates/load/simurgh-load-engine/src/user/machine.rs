@@ -18,13 +18,13 @@ pub(crate) enum Input<'a> {
     Time,
     /// A connection is there, with TLS where it is wanted.
     Connected(Purpose),
-    /// Bytes have come over a connection that is no WebSocket yet.
+    /// Bytes have come over a connection that is not a WebSocket yet.
     Bytes(Purpose, &'a [u8]),
     /// A message or control frame has come over its WebSocket.
     Event(Event<'a>),
     /// A poll has brought this message.
     Polled(&'a str),
-    /// What has come is against the protocol; it is told so by this close code.
+    /// What has come is against the protocol; this close code answers it.
     ProtocolError(CloseCode, ErrorKind, String),
     /// TLS on a connection has failed.
     Failed(Purpose, ErrorKind, String),
@@ -222,7 +222,7 @@ impl<O: Outputs> Machine<'_, O> {
         }
     }
 
-    /// Has the user wait, for an answer at most as long as said.
+    /// Has the user wait, with a limit where it waits for an answer.
     pub(super) fn wait(&mut self, state: UserState, timeout: Option<Duration>) -> Flow {
         self.user.state = state;
         if let Some(timeout) = timeout {

@@ -72,7 +72,7 @@ impl<O: Outputs> Machine<'_, O> {
             },
             _ => None,
         };
-        // A reply that repeats the stamp is no delivery.
+        // A reply that repeats the stamp does not count as a delivery.
         if self.program.stamped && !matches!(message, Some(ServerMessage::Reply { .. })) {
             self.look_for_stamp(frame, message.as_ref());
         }

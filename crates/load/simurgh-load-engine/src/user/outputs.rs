@@ -8,7 +8,7 @@ use simurgh_reactor::Key;
 use super::machine::Ended;
 use crate::stamp::Stamp;
 
-/// How a connection ends that the user needs no more; it is told nothing of it from then on.
+/// How a connection ends that the user needs no more; nothing of it reaches the user afterwards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum HangUp {
     /// In good order.
@@ -41,7 +41,7 @@ pub(crate) trait Outputs {
     fn hold(&mut self, key: Key, is_held: bool);
     /// Ends a connection.
     fn hang_up(&mut self, key: Key, how: HangUp);
-    /// The last bytes that came are no longer those of an upgrade but frames: so many.
+    /// So many of the last bytes that came belong to frames behind the upgrade.
     fn unread(&mut self, bytes: usize);
     /// A poll has brought these: to be given to the user one by one, after this step.
     fn messages(&mut self, messages: Vec<String>);
@@ -73,7 +73,7 @@ pub(crate) trait Outputs {
     fn status(&mut self, status: u16);
     /// A stamped message is sent: its sender, its number, and when by the run's clock.
     fn published(&mut self, sender: u32, number: u32, sent_ns: u64);
-    /// One has come. Whether it is news is said only where that is known exactly.
+    /// One has come. `is_news`: for the first time, where that is followed exactly.
     fn delivered(&mut self, stamp: &Stamp, received_ns: u64, is_news: Option<bool>);
     /// A line for `match.log`.
     fn match_line(&mut self, line: MatchLine);

@@ -2,7 +2,7 @@
 //! a while, or ends; and which joins it repeats once its connection is back.
 //!
 //! In most sessions each join has a topic of its own, the same for all users. Their Channels
-//! session says then what they have joined, and a user who waits holds nothing else for it; only a
+//! session has what they have joined then, and a user who waits holds nothing else for it; only a
 //! join that the server has ended or refused is noted. In other sessions all joins are noted as
 //! they are made.
 
@@ -104,7 +104,7 @@ impl<O: Outputs> Machine<'_, O> {
         };
         note_all(program, self.user);
         let extra = self.user.extra();
-        // To be cut off is no attempt that failed.
+        // Being cut off does not count as a failed attempt.
         extra.attempts += u32::from(away.is_none());
         let attempts = extra.attempts;
         if policy.attempts_max.is_some_and(|most| attempts > most) {

@@ -15,7 +15,7 @@ use crate::chance::mix;
 use crate::program::{AnswerOp, Op};
 use crate::time::us;
 
-/// What a connect says of its request.
+/// The parts of the request of a connect.
 pub(super) struct Parts {
     /// Path and query.
     pub(super) target: String,
@@ -51,7 +51,7 @@ impl<O: Outputs> Machine<'_, O> {
         self.wait_for_answer(UserState::AwaitUpgrade, answer_op.timeout)
     }
 
-    /// What a connect says of its request, with the user's values.
+    /// The parts of the request of a connect, with the user's values.
     pub(super) fn connect_parts(&mut self, connect: &Connect) -> Parts {
         let dialect = self.session().map_or(Dialect::Raw, |session| session.dialect);
         let host = self.target().map(|target| target.host.clone());

@@ -65,7 +65,7 @@ impl Worker {
         }
     }
 
-    /// When the bytes at hand were received: by the kernel, if it says so.
+    /// When the bytes at hand were received: by the kernel, if its stamps are wanted.
     fn received_ns(&mut self, io: &Net) -> u64 {
         let now_ns = io.clock_ns();
         if self.receive_stamps

@@ -1,4 +1,4 @@
-//! A worker: one thread on the reactor, its share of the users, and what it tells the collector.
+//! A worker: one thread on the reactor, its share of the users, and what it reports.
 //!
 //! Each turn: what the network brought (`connections`), then the end of the turn: users whose timer
 //! is due, arrivals, heartbeats, cuts, the report of the second. Every wait of the loop ends at the
@@ -56,7 +56,7 @@ pub(crate) struct Worker {
     /// End of the last second that was reported.
     reported_ns: u64,
     traffic: Traffic,
-    said_idle: bool,
+    reported_idle: bool,
 }
 
 /// What goes along to a worker's thread.
@@ -157,7 +157,7 @@ impl Worker {
             stopping: Stopping::No,
             reported_ns: 0,
             traffic: Traffic::default(),
-            said_idle: false,
+            reported_idle: false,
         }
     }
 
@@ -307,7 +307,7 @@ impl Worker {
         self.reported_ns += since_ns / REPORT_NS * REPORT_NS;
         let cpu_ns = io.stats().read().cpu_ns;
         if let Some(delta) = recorder.take(cpu_ns) {
-            self.services.say(WorkerEvent::Delta(Box::new(delta)));
+            self.services.report(WorkerEvent::Delta(Box::new(delta)));
         }
     }
 
@@ -334,7 +334,7 @@ impl Worker {
                 }
                 self.report(io);
                 self.stopping = Stopping::Done;
-                self.services.say(WorkerEvent::Stopped { thread: self.thread });
+                self.services.report(WorkerEvent::Stopped { thread: self.thread });
                 io.stop();
                 false
             }
@@ -360,19 +360,19 @@ impl Worker {
         }
     }
 
-    /// Tells once that nothing more will happen here by itself.
-    fn tell_idle(&mut self) {
+    /// Reports once that nothing more will happen here by itself.
+    fn report_idle(&mut self) {
         let thread = self.thread;
         if self.users.len() == 0 {
-            if self.arrivals.is_over() && !self.said_idle {
-                self.said_idle = true;
-                self.services.say(WorkerEvent::Idle { thread });
+            if self.arrivals.is_over() && !self.reported_idle {
+                self.reported_idle = true;
+                self.services.report(WorkerEvent::Idle { thread });
             }
             if self.arrivals.ask_for_next_phase() {
-                self.services.say(WorkerEvent::PhaseOver { thread });
+                self.services.report(WorkerEvent::PhaseOver { thread });
             }
         } else {
-            self.said_idle = false;
+            self.reported_idle = false;
         }
     }
 }
@@ -435,7 +435,7 @@ impl Handler for Worker {
             more |= self.run_arrivals(io, until_ns + SLICE_NS);
             self.run_sweeps(io);
             self.run_cuts(io);
-            self.tell_idle();
+            self.report_idle();
         }
         if now_ns >= self.reported_ns + REPORT_NS && self.stopping != Stopping::Done {
             self.report(io);

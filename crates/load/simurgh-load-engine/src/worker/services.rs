@@ -18,7 +18,7 @@ use crate::user::{Ended, HangUp, Outputs};
 
 /// What the reactor keeps of a connection: its user's place.
 pub(super) type Net = Io<u32>;
-/// Takes what workers say, on their threads.
+/// Takes the events of workers, on their threads.
 pub(crate) type EventSender = Arc<dyn Fn(WorkerEvent) + Send + Sync>;
 
 /// A connection that no user has any more.
@@ -64,7 +64,7 @@ pub(super) struct StepOutputs<'a> {
 }
 
 impl Services {
-    pub(super) fn say(&self, event: WorkerEvent) {
+    pub(super) fn report(&self, event: WorkerEvent) {
         (self.events)(event);
     }
 
@@ -112,7 +112,7 @@ impl Outputs for StepOutputs<'_> {
         self.count(Count::BytesOut, bytes.len() as u64);
         let Some(tls) = tls else { return self.io.send(key, bytes) };
         let mut cipher = Vec::new();
-        // An error means that the connection is over, which its end will tell.
+        // An error means that the connection is over; its end follows.
         if tls.send(bytes, &mut cipher).is_ok() {
             self.io.send(key, &cipher);
         }
@@ -127,7 +127,7 @@ impl Outputs for StepOutputs<'_> {
     ) {
         let mask = Some(self.services.mask.u32(..).to_ne_bytes());
         if self.io.conn_ref(key).is_none() {
-            // Gone within this turn, which is told at its end.
+            // It has ended within this turn; that follows at its end.
             return;
         }
         match opcode {
@@ -186,7 +186,7 @@ impl Outputs for StepOutputs<'_> {
     }
 
     fn gather(&mut self, users: u64) {
-        self.services.say(WorkerEvent::Came { users });
+        self.services.report(WorkerEvent::Came { users });
         self.services.gathering.push(self.place);
     }
 
@@ -195,7 +195,7 @@ impl Outputs for StepOutputs<'_> {
     }
 
     fn abort_run(&mut self) {
-        self.services.say(WorkerEvent::AbortRun);
+        self.services.report(WorkerEvent::AbortRun);
     }
 
     fn left(&mut self, how: Ended, phase: u16, session: u16, life_us: u64) {
