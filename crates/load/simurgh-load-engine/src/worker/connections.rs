@@ -39,7 +39,8 @@ impl Worker {
         let Some(u) = io.conn_ref(key).copied() else { return };
         let received_ns = self.received_ns(io);
         let Some(user) = self.users.get(u) else { return };
-        let Some(purpose) = user.purpose_of(key) else { return };
+        let purpose = user.purpose_of(key).filter(|purpose| *purpose != Purpose::Stored);
+        let Some(purpose) = purpose else { return };
         let Some(mut tls) = user.take_tls(purpose) else {
             return self.plain_in(io, u, (key, purpose), data, received_ns);
         };
