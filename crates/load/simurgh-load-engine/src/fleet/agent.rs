@@ -84,8 +84,8 @@ impl Agent {
         self.listener.local_addr()
     }
 
-    /// Serves one run after the other; a second controller is refused as long as it is busy. A controller
-    /// that dies ends its run, users and all.
+    /// Serves one run after the other; a second controller is refused as long as it is busy. A
+    /// controller that dies ends its run, users and all.
     ///
     /// # Errors
     /// It returns only when no connection can be accepted any more.

@@ -76,8 +76,8 @@ impl Readings {
         self.in_use.is_some()
     }
 
-    /// What the operator is to be warned of, if that is something new: a bound or a drift of more than
-    /// a millisecond, and again when it has doubled.
+    /// What the operator is to be warned of, if that is something new: a bound or a drift of more
+    /// than a millisecond, and again when it has doubled.
     pub(crate) fn skew(&mut self) -> Option<Skew> {
         let (first, best) = (self.first?, self.best()?);
         let ahead_ns = first.offset_ns.saturating_sub(best.offset_ns);

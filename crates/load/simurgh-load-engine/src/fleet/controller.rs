@@ -17,7 +17,7 @@ use simurgh_load_scenario::{Agent, Scenario};
 use super::clock::{Reading, Readings};
 use super::host::{HostEvent, Report, RunClock};
 use super::peer::{self, PeerLost, PeerReader, PeerWriter};
-use super::wire::{BEAT, FromAgent, Greeting, Hello, PROTOCOL, ToAgent, VERSION};
+use super::wire::{FromAgent, Greeting, Hello, PING_INTERVAL, PROTOCOL, ToAgent, VERSION};
 use crate::command::{WorkerCommand, WorkerEvent};
 use crate::pool::Part;
 
@@ -26,10 +26,10 @@ const CONNECT: Duration = Duration::from_secs(5);
 /// Rounds by which its clock is first measured, and how long they may take.
 const ROUNDS: usize = 16;
 const ROUNDS_TIME: Duration = Duration::from_secs(1);
-/// Orders that wait for the network: more than there are in a run.
+/// Commands that wait for the network: more than there are in a run.
 const COMMANDS_MAX: usize = 1000;
 
-/// An agent that has taken us up.
+/// An agent that takes part.
 struct Found {
     greeting: Greeting,
     reader: PeerReader,
@@ -37,8 +37,8 @@ struct Found {
     readings: Readings,
 }
 
-/// Connects to an agent, measures its clock and stays in touch from then on: what it says goes to
-/// `reports` as from `host`.
+/// Connects to an agent, measures its clock and receives from it from then on: its events go to
+/// `reports` as those of `host`.
 ///
 /// # Errors
 /// What is wrong and what to do, in words that follow the agent's name.
@@ -199,14 +199,14 @@ impl Link {
     /// Waits until the agent has closed; it has [`super::wire::SILENCE`] to do so.
     pub(crate) fn end(mut self) {
         if let Some(listener) = self.listener.take() {
-            // It has nothing to say that was not reported.
+            // Its events were reported.
             let _ = listener.join();
         }
     }
 
     fn send(&self, message: ToAgent) {
         if self.commands.try_send(message).is_err() {
-            // It takes nothing, or is gone: the listener hears the end and reports it.
+            // It takes nothing, or is gone: the listener sees the end and reports it.
             self.writer.close();
         }
     }
@@ -222,7 +222,7 @@ impl Drop for Link {
     }
 }
 
-/// Sends orders, and a ping where there are none.
+/// Sends commands, and a ping where there are none.
 struct SendLoop {
     writer: PeerWriter,
     clock: RunClock,
@@ -230,23 +230,24 @@ struct SendLoop {
 
 impl SendLoop {
     fn run(self, sending: &Receiver<ToAgent>) {
-        let mut beat = Instant::now() + BEAT;
+        let mut next_ping = Instant::now() + PING_INTERVAL;
         loop {
-            let said = match sending.recv_timeout(beat.saturating_duration_since(Instant::now())) {
-                // Nothing follows; the agent closes.
-                Ok(ToAgent::Over) => {
-                    return self
-                        .writer
-                        .send(&ToAgent::Over)
-                        .unwrap_or_else(|_| self.writer.close());
-                }
-                Ok(message) => self.writer.send(&message),
-                Err(RecvTimeoutError::Timeout) => {
-                    beat = Instant::now() + BEAT;
-                    self.writer.send(&ToAgent::Ping { sent_ns: self.clock.ns() })
-                }
-                Err(RecvTimeoutError::Disconnected) => break,
-            };
+            let said =
+                match sending.recv_timeout(next_ping.saturating_duration_since(Instant::now())) {
+                    // Nothing follows; the agent closes.
+                    Ok(ToAgent::Over) => {
+                        return self
+                            .writer
+                            .send(&ToAgent::Over)
+                            .unwrap_or_else(|_| self.writer.close());
+                    }
+                    Ok(message) => self.writer.send(&message),
+                    Err(RecvTimeoutError::Timeout) => {
+                        next_ping = Instant::now() + PING_INTERVAL;
+                        self.writer.send(&ToAgent::Ping { sent_ns: self.clock.ns() })
+                    }
+                    Err(RecvTimeoutError::Disconnected) => break,
+                };
             if said.is_err() {
                 break;
             }
@@ -255,7 +256,7 @@ impl SendLoop {
     }
 }
 
-/// Hears the agent until its end.
+/// Receives from the agent until its end.
 struct ReceiveLoop {
     host: u16,
     reader: PeerReader,

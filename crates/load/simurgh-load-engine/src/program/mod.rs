@@ -117,7 +117,7 @@ pub(crate) enum ChannelCommand {
 }
 
 impl ChannelCommand {
-    /// How long its reply takes is measured as this, itself is counted as that, and it is called so.
+    /// As what its reply is timed, as what it is counted, and its name.
     pub(crate) const fn figures(self) -> (Metric, Count, &'static str) {
         match self {
             Self::Join => (Metric::Join, Count::Joins, "join"),

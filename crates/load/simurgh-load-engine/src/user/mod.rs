@@ -9,14 +9,13 @@
 //! ```
 //!
 //! [`Machine`] joins a user with what it needs for a step; whoever drives it reports what has
-//! happened ([`Input`]) and carries out what follows ([`Outputs`]): a worker with the reactor, tests
-//! with a list.
-//! A user does one operation of its program after the other (`machine`, `control`) until it has to
-//! wait; what ends a wait lets it go on. Its connection is in `connection` and `upgrade`, what
-//! comes over it in `messages`, what it sends as a Channels client in `channel`; `http` has requests
-//! and plain bytes, `longpoll` users without a WebSocket. `answers` holds answers
-//! against what a step wants of them, `reconnects` and `positions` make good what a lost
-//! connection took, `deliveries` and `presence` follow what others have sent.
+//! happened ([`Input`]) and carries out what follows ([`Outputs`]): a worker with the reactor,
+//! tests with a list. A user does one operation of its program after the other (`machine`,
+//! `control`) until it has to wait; what ends a wait lets it go on. Its connection is in
+//! `connection` and `upgrade`, what comes over it in `messages`, what it sends as a Channels client
+//! in `channel`; `http` has requests and plain bytes, `longpoll` users without a WebSocket.
+//! `answers` holds answers against what a step wants of them, `reconnects` and `positions` make
+//! good what a lost connection took, `deliveries` and `presence` follow what others have sent.
 //!
 //! A user who holds a connection and waits has its record and the reactor's of its socket (32
 //! bytes), and nothing else: what only some users need at some time is in [`Extra`].

@@ -15,8 +15,8 @@ pub(crate) enum HangUp {
     Close,
     /// By a reset.
     Abort,
-    /// The server closes it (RFC 6455 §7.1.1), and has some time for that. Closed from here, what it
-    /// still sends would be answered by a reset, which takes away what it has not read.
+    /// The server closes it (RFC 6455 §7.1.1), and has some time for that. Closed from here, what
+    /// it still sends would be answered by a reset, which takes away what it has not read.
     Linger,
     /// Not at all, but it is not read any more, until it is aborted.
     Abandon,
