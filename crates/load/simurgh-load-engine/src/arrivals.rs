@@ -60,8 +60,8 @@ enum State {
     Paused(u64),
     /// The phase is over; the next one waits for the users.
     PhaseOver,
-    /// As before, and somebody was asked.
-    PhaseOverSaid,
+    /// As before, and the next one was asked for.
+    PhaseOverReported,
     Over,
 }
 
@@ -142,7 +142,7 @@ impl Arrivals {
 
     /// The next phase begins after the users of this one have gone.
     pub(crate) fn next_phase(&mut self, at_ns: u64) {
-        if matches!(self.state, State::PhaseOver | State::PhaseOverSaid) {
+        if matches!(self.state, State::PhaseOver | State::PhaseOverReported) {
             self.state = State::Running;
             self.leave(at_ns);
             if self.paused {
@@ -155,7 +155,7 @@ impl Arrivals {
     pub(crate) fn ask_for_next_phase(&mut self) -> bool {
         let ask = self.state == State::PhaseOver;
         if ask {
-            self.state = State::PhaseOverSaid;
+            self.state = State::PhaseOverReported;
         }
         ask
     }

@@ -1,9 +1,9 @@
-//! What the workers of a host are told, and what they tell.
+//! Commands to the workers of a host, and their events.
 
 use serde::{Deserialize, Serialize};
 use simurgh_load_record::Delta;
 
-/// What the workers of a host are told. Times are of that host's workers' clock.
+/// A command to the workers of a host. Times are of that host's workers' clock.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) enum WorkerCommand {
     /// The run begins; what is added to the clock makes it the controller's.
@@ -24,7 +24,7 @@ pub(crate) enum WorkerCommand {
     Stop,
 }
 
-/// What a worker tells.
+/// What a worker reports.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum WorkerEvent {
     /// What has happened in the last second.

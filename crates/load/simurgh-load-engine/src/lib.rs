@@ -5,19 +5,18 @@
 //!      └──► PhaseSchedule ───────┤
 //!                                ▼
 //!     WorkerCommand (start, stop) ─► Worker ◄─ reactor: sockets, clock
-//!                                │ users, wheel, recorder
+//!                                │  ▲ wheel, recorder
+//!                                │  └─ Input ─► user ─► Outputs
 //!                                ▼
 //!               WorkerEvent (Delta, idle, stopped) ──► run: Record, exporters, exit
 //! ```
 //!
 //! A worker is a thread on the reactor with a descriptor table of its own (`worker`; `pool` starts
-//! all of a host, [`fleet`] joins hosts, `run` stands above). What a user does is in `steps` (its
-//! way through the program), `connection` and `upgrade` (its connection), `frames` (what comes over
-//! a WebSocket), `spread` (its server), `presence` (times of joins and leaves), `longpoll` and
-//! `longpoll_posts` (users without a WebSocket), `reconnects` and `rejoin` (lost connections),
-//! `disconnects` (connections that are cut on purpose), `deliveries` (which stamped messages came,
-//! by `tracker` and `sent`), `resume` (positions in a topic's history), `heartbeats`, `requests`
-//! (HTTP), `answers` (captures and checks), `values` (templates) and `dump` (Tsung's dump).
+//! all of a host, [`fleet`] joins hosts, `run` stands above). What a user does is a machine without
+//! sockets and clocks (`user`), which a worker drives: `program` has the operations that it runs,
+//! `spread` the choice of its server, `wheel` its timer, `tracker` and `shared` which stamped
+//! messages of others it has got, and since when presences are so. `arrivals` and `schedule` say
+//! who comes when, by `chance`, which follows from the run's seed.
 
 mod arrivals;
 mod chance;

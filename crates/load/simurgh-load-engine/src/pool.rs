@@ -1,24 +1,22 @@
-//! The workers of this host: started, told, and waited for.
+//! The workers of this host: started, commanded, and waited for.
 
 use std::collections::BTreeSet;
-use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
 use simurgh_load_client::OUTBOUND_BYTES_MAX;
 use simurgh_load_client::tls::TlsConfig;
-use simurgh_load_record::{Names, Recorder, WorkerId};
+use simurgh_load_record::WorkerId;
 use simurgh_load_scenario::Scenario;
 use simurgh_reactor::{Config, ShardHandle, ShardSet};
 
 use crate::RunError;
 use crate::command::WorkerCommand;
-use crate::program::{Program, compile};
+use crate::program::compile;
 use crate::schedule::Share;
 use crate::shared::Shared;
-use crate::user::Context;
-use crate::worker::{Parts, Worker};
+use crate::worker::{Seat, Worker};
 
 pub(crate) use crate::worker::EventSender;
 
@@ -45,7 +43,7 @@ pub struct Options {
     pub workers: Option<usize>,
     /// Cores to pin those of this host to, in turn; empty: none. Agents pin none.
     pub cores: Vec<usize>,
-    /// Asks the kernel when it received each read, to tell what error this tool adds.
+    /// Asks the kernel when it received each read, to measure the error that this tool adds.
     pub receive_stamps: bool,
 }
 
@@ -53,7 +51,7 @@ pub(crate) struct WorkerPool {
     set: ShardSet<WorkerCommand>,
     handles: Vec<Option<ShardHandle>>,
     stopped: BTreeSet<usize>,
-    /// Threads that have ended, maybe with a last word under way.
+    /// Threads that have ended, maybe with an event under way.
     ended: BTreeSet<usize>,
 }
 
@@ -77,9 +75,17 @@ impl WorkerPool {
         let mut pool =
             Self { set, handles: Vec::new(), stopped: BTreeSet::new(), ended: BTreeSet::new() };
         let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let unix_zero = unix.saturating_sub(Duration::from_nanos(pool.clock_ns()));
-        let files = scenario.files.len();
-        let shared = Arc::new(Shared::new(files, part.host, part.hosts));
+        let seat = Seat {
+            scenario: Arc::clone(scenario),
+            share: Share { index: part.first, of: part.of },
+            id: WorkerId { host: part.host as u16, thread: 0 },
+            run: part.run,
+            tls,
+            shared: Arc::new(Shared::new(scenario.files.len(), part.host, part.hosts)),
+            events: Arc::clone(events),
+            receive_stamps: options.receive_stamps,
+            unix_zero: unix.saturating_sub(Duration::from_nanos(pool.clock_ns())),
+        };
         for thread in 0..count {
             let config = Config {
                 core: options.cores.get(thread % options.cores.len().max(1)).copied(),
@@ -89,18 +95,11 @@ impl WorkerPool {
                 outbound_bytes_max: OUTBOUND_BYTES_MAX,
                 ..Config::default()
             };
-            let seat = Seat {
-                scenario: Arc::clone(scenario),
-                part,
-                thread: thread as u16,
-                tls: tls.clone(),
-                shared: Arc::clone(&shared),
-                events: Arc::clone(events),
-                receive_stamps: options.receive_stamps,
-                unix_zero,
-            };
+            let share = Share { index: part.first + thread as u64, of: part.of };
+            let id = WorkerId { thread: thread as u16, ..seat.id };
+            let seat = Seat { share, id, ..seat.clone() };
             let name = format!("worker-{thread}");
-            let handle = pool.set.spawn(&name, config, move |_| seat.worker());
+            let handle = pool.set.spawn(&name, config, move |_| Worker::new(seat));
             let handle = handle.map_err(|error| RunError::Worker(error.to_string()))?;
             pool.handles.push(Some(handle));
         }
@@ -117,20 +116,20 @@ impl WorkerPool {
         self.handles.iter().flatten().map(ShardHandle::capacity).min().unwrap_or(0)
     }
 
-    /// Tells all workers.
-    pub(crate) fn tell(&self, command: WorkerCommand) {
+    /// Sends a command to all workers.
+    pub(crate) fn send(&self, command: WorkerCommand) {
         for mailbox in self.set.mailboxes() {
             mailbox.post_anyway(command);
         }
     }
 
-    /// A worker has said that it is done.
+    /// A worker has reported that it is done.
     pub(crate) fn has_stopped(&mut self, thread: u16) {
         self.stopped.insert(usize::from(thread));
     }
 
-    /// Workers whose thread has ended without being told to: which, and why. Each once, and only
-    /// when asked for the second time: what they have said must have been heard before.
+    /// Workers whose thread has ended by itself: which, and why. Each once, and only
+    /// when asked for the second time: their events must have been read before.
     pub(crate) fn take_lost(&mut self) -> Vec<(u16, String)> {
         let mut lost = Vec::new();
         for (thread, place) in self.handles.iter_mut().enumerate() {
@@ -150,13 +149,9 @@ impl WorkerPool {
         }
         lost
     }
-
-    /// Ends the threads, whatever their users do, and waits for them.
-    pub(crate) fn end(self) {
-        drop(self);
-    }
 }
 
+/// Ends the threads, whatever their users do, and waits for them.
 impl Drop for WorkerPool {
     fn drop(&mut self) {
         let handles: Vec<ShardHandle> = self.handles.iter_mut().filter_map(Option::take).collect();
@@ -170,42 +165,7 @@ impl Drop for WorkerPool {
     }
 }
 
-/// Bytes of mail that wait; what workers are told weighs nothing.
+/// Bytes of mail that wait; commands count as none.
 const MAILBOX_BYTES_MAX: usize = 1 << 20;
 /// Stack of a worker's thread.
 const STACK_BYTES: usize = 2 << 20;
-
-/// What goes along to a worker's thread.
-struct Seat {
-    scenario: Arc<Scenario>,
-    part: Part,
-    thread: u16,
-    tls: Option<TlsConfig>,
-    shared: Arc<Shared>,
-    events: EventSender,
-    receive_stamps: bool,
-    unix_zero: Duration,
-}
-
-impl Seat {
-    fn worker(self) -> Worker {
-        let Self { scenario, part, thread, tls, shared, events, receive_stamps, unix_zero } = self;
-        // It was compiled once before without complaint.
-        let program = Rc::new(compile(&scenario).unwrap_or_else(|_| Program::empty(&scenario)));
-        let share = Share { index: part.first + u64::from(thread), of: part.of };
-        let samples = scenario.tsung.as_ref().is_some_and(|tsung| tsung.full_stats);
-        let id = WorkerId { host: part.host as u16, thread };
-        let recorder = Recorder::new(id, &Names::of(&scenario), samples);
-        let context = Context::new(&program, shared, part.run, (share.index, thread), unix_zero);
-        Worker::new(Parts {
-            program,
-            context,
-            recorder,
-            tls,
-            events,
-            share,
-            thread,
-            receive_stamps,
-        })
-    }
-}

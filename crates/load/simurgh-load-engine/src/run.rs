@@ -1,4 +1,4 @@
-//! A run from its start to its end: hears the workers of all hosts, closes the seconds, feeds the
+//! A run from its start to its end: takes the reports of all hosts, closes the seconds, feeds the
 //! outputs, passes on what the operator wants, and knows when it is over.
 
 use std::collections::BTreeSet;
@@ -26,6 +26,22 @@ pub struct Run {
     clock: RunClock,
     reports: Receiver<Report>,
     control: Control,
+    started: Instant,
+    /// Seconds closed.
+    seconds: u64,
+    /// The run is being ended: why, and how long users are waited for.
+    stopping: Option<(Ending, Instant)>,
+    /// Workers without users and without any to come.
+    idle: BTreeSet<WorkerId>,
+    /// Workers that wait for the next phase.
+    phase_over: BTreeSet<WorkerId>,
+    /// The operator wants it to end.
+    stop_requested: bool,
+    /// Workers that have ended their users, as they were commanded to.
+    stopped: BTreeSet<WorkerId>,
+    /// Workers that are lost: nobody waits for them.
+    gone: BTreeSet<WorkerId>,
+    gathered: u64,
 }
 
 /// How a run came out.
@@ -61,10 +77,26 @@ impl Run {
         let record = Arc::new(Mutex::new(Record::new(Meta::of(&scenario, names, now))));
         // The run holds one as well, so that the channel outlives the workers.
         let control = Control::to(move |command| {
-            // Nobody hears it after the end of the run, when there is nothing left to steer.
+            // It has no effect after the end of the run.
             let _ = sender.send((0, HostEvent::Control(command)));
         });
-        Ok(Self { scenario, record, hosts, clock, reports, control })
+        Ok(Self {
+            scenario,
+            record,
+            hosts,
+            clock,
+            reports,
+            control,
+            started: Instant::now(),
+            seconds: 0,
+            stopping: None,
+            idle: BTreeSet::new(),
+            phase_over: BTreeSet::new(),
+            stop_requested: false,
+            stopped: BTreeSet::new(),
+            gone: BTreeSet::new(),
+            gathered: 0,
+        })
     }
 
     /// Steers it.
@@ -88,82 +120,38 @@ impl Run {
     }
 
     /// Runs to the end.
-    pub fn go(self, outputs: Outputs) -> Outcome {
-        let Self { scenario, record, hosts, clock, reports, control: _control } = self;
-        let workers = hosts.workers();
-        let mut coordinator = Coordinator {
-            scenario,
-            record,
-            hosts,
-            clock,
-            outputs,
-            started: Instant::now(),
-            seconds: 0,
-            stopping: None,
-            idle: BTreeSet::new(),
-            phase_over: BTreeSet::new(),
-            stop_requested: false,
-            stopped: BTreeSet::new(),
-            gone: BTreeSet::new(),
-            gathered: 0,
-            workers,
-        };
-        let outcome = coordinator.run(&reports);
-        coordinator.hosts.end();
-        outcome
-    }
-}
-
-struct Coordinator {
-    scenario: Arc<Scenario>,
-    record: Arc<Mutex<Record>>,
-    hosts: Hosts,
-    clock: RunClock,
-    outputs: Outputs,
-    started: Instant,
-    /// Seconds closed.
-    seconds: u64,
-    /// The run is being ended: why, and how long users are waited for.
-    stopping: Option<(Ending, Instant)>,
-    /// Workers without users and without any to come.
-    idle: BTreeSet<WorkerId>,
-    /// Workers that wait for the next phase.
-    phase_over: BTreeSet<WorkerId>,
-    /// The operator wants it to end.
-    stop_requested: bool,
-    /// Workers that have ended their users, as they were told to.
-    stopped: BTreeSet<WorkerId>,
-    /// Workers that are lost: nobody waits for them.
-    gone: BTreeSet<WorkerId>,
-    gathered: u64,
-    workers: usize,
-}
-
-impl Coordinator {
-    fn run(&mut self, reports: &Receiver<Report>) -> Outcome {
+    pub fn go(mut self, mut outputs: Outputs) -> Outcome {
         let lead = self.lead();
         self.started = Instant::now() + lead;
         self.hosts.start(self.clock.ns() + nanos(lead));
         let ending = loop {
-            match reports.recv_timeout(self.wait()) {
+            match self.reports.recv_timeout(self.wait()) {
                 Ok(report) => self.on_report(report),
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => break Ending::Failed,
             }
             if self.elapsed() >= self.next_close() {
                 // All that is there belongs to the second that ends.
-                reports.try_iter().for_each(|report| self.on_report(report));
-                self.close_second();
+                self.take_reports();
+                self.close_second(&mut outputs);
             }
             if let Some(ending) = self.look_for_end() {
                 break ending;
             }
         };
-        reports.try_iter().for_each(|report| self.on_report(report));
-        self.finish(ending)
+        self.take_reports();
+        let outcome = self.finish(ending, &mut outputs);
+        self.hosts.end();
+        outcome
     }
 
-    /// How long nothing is to be done, unless somebody says something.
+    fn take_reports(&mut self) {
+        while let Ok(report) = self.reports.try_recv() {
+            self.on_report(report);
+        }
+    }
+
+    /// How long nothing is to be done, unless a report comes.
     fn wait(&self) -> Duration {
         let elapsed = self.elapsed();
         let close = self.next_close().saturating_sub(elapsed);
@@ -192,14 +180,14 @@ impl Coordinator {
         }
     }
 
-    fn record(&self) -> MutexGuard<'_, Record> {
+    fn lock(&self) -> MutexGuard<'_, Record> {
         // A reader that panicked has changed nothing.
         self.record.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// All workers that are still there are among `these`.
     fn are_all(&self, these: &BTreeSet<WorkerId>) -> bool {
-        these.union(&self.gone).count() >= self.workers
+        these.union(&self.gone).count() >= self.workers()
     }
 
     fn on_report(&mut self, (host, event): Report) {
@@ -207,9 +195,9 @@ impl Coordinator {
             HostEvent::Worker(event) => self.on_worker_event(host, event),
             HostEvent::WorkerLost { thread, why } => self.lose(WorkerId { host, thread }, &why),
             HostEvent::Skew(skew) => {
-                let host = self.record().meta().host_name(host);
+                let host = self.lock().meta().host_name(host);
                 let (offset_us, bound_us) = (skew.ahead_us, skew.bound_us);
-                self.record().warn(Warning::ClockSkew { host, offset_us, bound_us });
+                self.lock().warn(Warning::ClockSkew { host, offset_us, bound_us });
             }
             HostEvent::Lost { why } => self.lose_host(host, &why),
             HostEvent::Control(command) => self.execute(command),
@@ -222,10 +210,10 @@ impl Coordinator {
         let id = |thread| WorkerId { host, thread };
         match event {
             WorkerEvent::Delta(delta) if self.gone.contains(&delta.worker) => {
-                // Its users were counted as lost, and its last words do not bring them back.
+                // Its users were counted as lost, and what it still sends does not bring them back.
                 tracing::warn!(host, thread = delta.worker.thread, "a lost worker speaks");
             }
-            WorkerEvent::Delta(delta) => self.record().merge(*delta),
+            WorkerEvent::Delta(delta) => self.lock().merge(*delta),
             WorkerEvent::PhaseOver { thread } => {
                 self.phase_over.insert(id(thread));
                 self.look_for_next_phase();
@@ -236,7 +224,7 @@ impl Coordinator {
             WorkerEvent::Came { users } => {
                 self.gathered += 1;
                 if self.gathered >= users {
-                    self.hosts.tell(WorkerCommand::Gathered);
+                    self.hosts.send(WorkerCommand::Gathered);
                 }
             }
             WorkerEvent::AbortRun => self.stop(Ending::Aborted),
@@ -260,9 +248,9 @@ impl Coordinator {
             return;
         }
         tracing::error!(host = id.host, thread = id.thread, why, "a worker has ended");
-        let host = self.record().meta().host_name(id.host);
-        let users = self.record().worker_lost(id);
-        self.record().warn(Warning::WorkerLost { host, thread: id.thread, users });
+        let host = self.lock().meta().host_name(id.host);
+        let users = self.lock().worker_lost(id);
+        self.lock().warn(Warning::WorkerLost { host, thread: id.thread, users });
         self.look_for_next_phase();
     }
 
@@ -274,18 +262,18 @@ impl Coordinator {
         if all.iter().all(|id| self.stopped.contains(id)) {
             return;
         }
-        let name = self.record().meta().host_name(host);
+        let name = self.lock().meta().host_name(host);
         tracing::error!(agent = name, why, "an agent is lost");
         self.gone.extend(all);
-        self.record().host_lost(host);
+        self.lock().host_lost(host);
         self.look_for_next_phase();
     }
 
     fn execute(&mut self, command: Command) {
         match command {
-            Command::Pause => self.hosts.tell(WorkerCommand::Pause),
-            Command::Resume => self.hosts.tell(WorkerCommand::Resume),
-            Command::Rate(factor) => self.hosts.tell(WorkerCommand::Rate(factor)),
+            Command::Pause => self.hosts.send(WorkerCommand::Pause),
+            Command::Resume => self.hosts.send(WorkerCommand::Resume),
+            Command::Rate(factor) => self.hosts.send(WorkerCommand::Rate(factor)),
             Command::Stop if self.stop_requested => {
                 // Told twice: at once.
                 self.stopping = self.stopping.map(|(ending, _)| (ending, Instant::now()));
@@ -301,11 +289,11 @@ impl Coordinator {
     fn stop(&mut self, why: Ending) {
         if self.stopping.is_none() {
             self.stopping = Some((why, Instant::now() + STOP_TIMEOUT));
-            self.hosts.tell(WorkerCommand::Stop);
+            self.hosts.send(WorkerCommand::Stop);
         }
     }
 
-    fn close_second(&mut self) {
+    fn close_second(&mut self, outputs: &mut Outputs) {
         self.seconds = self.elapsed().saturating_sub(CLOSE_AFTER).as_secs();
         for (id, why) in self.hosts.take_lost() {
             self.lose(id, &why);
@@ -314,16 +302,16 @@ impl Coordinator {
         let record = Arc::clone(&self.record);
         let mut record = record.lock().unwrap_or_else(PoisonError::into_inner);
         let tick = record.close_second(at_ms);
-        self.outputs.tick(&mut record, &tick);
+        outputs.tick(&mut record, &tick);
     }
 
-    /// Ends what is to end; tells how, when nothing is left to wait for.
+    /// Ends what is to end; returns how, when nothing is left to wait for.
     fn look_for_end(&mut self) -> Option<Ending> {
         if let Some((ending, until)) = self.stopping {
             let over = self.are_all(&self.stopped) || Instant::now() >= until;
             return over.then_some(ending);
         }
-        if self.gone.len() >= self.workers {
+        if self.gone.len() >= self.workers() {
             return Some(Ending::Failed);
         }
         if self.are_all(&self.idle) {
@@ -334,14 +322,14 @@ impl Coordinator {
         None
     }
 
-    fn finish(&mut self, ending: Ending) -> Outcome {
+    fn finish(&mut self, ending: Ending, outputs: &mut Outputs) -> Outcome {
         let at_ms = u64::try_from(self.elapsed().as_millis()).unwrap_or(u64::MAX);
         let record = Arc::clone(&self.record);
         let mut record = record.lock().unwrap_or_else(PoisonError::into_inner);
         let tick = record.finish(at_ms, ending);
-        self.outputs.tick(&mut record, &tick);
-        self.outputs.finish(&mut record);
-        Outcome { ending, outputs_failed: self.outputs.failed() }
+        outputs.tick(&mut record, &tick);
+        outputs.finish(&mut record);
+        Outcome { ending, outputs_failed: outputs.failed() }
     }
 }
 

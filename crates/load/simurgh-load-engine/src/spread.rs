@@ -1,7 +1,7 @@
 //! Which server a user goes to: how users are spread over several, and what is counted of each.
 //!
 //! The first connection of a user follows from its number in the run, so that all workers of all
-//! hosts together spread users evenly without a word between them. Each round over the servers has
+//! hosts together spread users evenly without communication. Each round over the servers has
 //! an order of its own, drawn from the seed: what users do in turn as well, such as taking rooms,
 //! would otherwise be in step with it, and all members of a room at one server.
 

@@ -1,4 +1,4 @@
-//! The sender's stamp: what a message bears so that its receivers can tell how long it took.
+//! The sender's stamp in a message, by which its receivers know how long it took.
 //!
 //! 44 characters of ASCII that survive any JSON encoder, in fixed places, so that a receiver finds
 //! them without parsing what is around:
@@ -11,7 +11,7 @@
 //! All are hexadecimal. The time is that of the run's clock: the controller's, in nanoseconds since
 //! the run was prepared; other hosts add their offset to it.
 //!
-//! Where it is followed which of them come, `#` and 8 digits more say the how manieth it is of its
+//! Where it is followed which of them come, `#` and 8 digits more are its number among those of its
 //! sender at its topic, from 1.
 
 use memchr::memmem::Finder;
@@ -21,7 +21,7 @@ pub const STAMP_BYTES: usize = 44;
 const MARK: &[u8] = b"@sim";
 const INDEX: u8 = b'#';
 
-/// What a stamp says.
+/// The content of a stamp.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stamp {
     /// The run, so that what is left over from another one is not counted.

@@ -1,4 +1,4 @@
-//! What a user has heard of one stream: the messages of one sender to one topic, numbered from 1.
+//! What a user has got of one stream: the messages of one sender to one topic, numbered from 1.
 //!
 //! A number and a few ranges, however many messages there are: all from `start` to before `next`
 //! have come, but for the holes.

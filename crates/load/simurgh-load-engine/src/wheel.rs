@@ -22,6 +22,12 @@ pub(crate) struct Link {
 impl Link {
     pub(crate) const UNSET: Self = Self { next: NONE, prev: NONE, due_ms: NONE };
 
+    /// Of a timer without a wheel.
+    #[cfg(test)]
+    pub(crate) fn due(due_ms: Option<u32>) -> Self {
+        Self { due_ms: due_ms.unwrap_or(NONE), ..Self::UNSET }
+    }
+
     /// When it is due, if a timer is set.
     pub(crate) fn due_ms(self) -> Option<u32> {
         (self.due_ms != NONE).then_some(self.due_ms)
@@ -69,8 +75,7 @@ impl Wheel {
             links.link(prev).next = next;
             return;
         }
-        // It was the first of its slot: of the one that its due time says, as seen when it was
-        // placed, so look which head it is.
+        // It was the first of its slot, whose level depends on when it was placed.
         for level in 0..LEVELS {
             let slot = slot(level, due_ms);
             if self.head(level, slot) == user {

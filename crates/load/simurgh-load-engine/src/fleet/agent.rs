@@ -21,34 +21,34 @@ use super::wire::{FromAgent, Greeting, Hello, PROTOCOL, ToAgent, VERSION};
 use crate::command::{WorkerCommand, WorkerEvent};
 use crate::pool::{Options, Part, WorkerPool};
 
-/// Connections that have not said yet who they are.
+/// Connections that have not identified themselves yet.
 const STRANGERS_MAX: usize = 16;
-/// How long an agent rests when the system has no room for another connection.
-const REST: Duration = Duration::from_millis(100);
-/// How often it looks whether its threads are all there.
+/// How long an agent waits when the system has no room for another connection.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// How often it checks whether its threads are all there.
 const POLL_INTERVAL: Duration = Duration::from_millis(500);
 /// Workers that a controller may ask for: more are a mistake.
 const WORKERS_MAX: u64 = 10_000;
 
-/// Takes what an agent has to say to its operator, a line each.
+/// Takes the log of an agent for its operator, a line each.
 pub type Log = Arc<dyn Fn(&str) + Send + Sync>;
 
 /// An agent that listens.
 pub struct Agent {
     listener: TcpListener,
-    own: Arc<Own>,
+    state: Arc<AgentState>,
 }
 
 /// What all connections of an agent share.
-struct Own {
+struct AgentState {
     token: String,
     log: Log,
-    /// What it does at present.
+    /// The run that it takes part in.
     busy: Mutex<Option<String>>,
     strangers: AtomicUsize,
 }
 
-/// Listens on `listen`, says on standard output `agent listening on ADDR` (with the port that the
+/// Listens on `listen`, writes to standard output `agent listening on ADDR` (with the port that the
 /// system chose for port 0), and serves runs until the process ends. Not from a shard's thread.
 ///
 /// # Errors
@@ -73,7 +73,7 @@ impl Agent {
         }
         let listener = TcpListener::bind(listen)?;
         let (busy, strangers) = (Mutex::new(None), AtomicUsize::new(0));
-        Ok(Self { listener, own: Arc::new(Own { token, log, busy, strangers }) })
+        Ok(Self { listener, state: Arc::new(AgentState { token, log, busy, strangers }) })
     }
 
     /// Where it listens.
@@ -84,8 +84,8 @@ impl Agent {
         self.listener.local_addr()
     }
 
-    /// Serves one run after the other; a second controller is told that it is busy. A controller
-    /// that dies ends its run, users and all.
+    /// Serves one run after the other; a second controller is refused as long as it is busy. A
+    /// controller that dies ends its run, users and all.
     ///
     /// # Errors
     /// It returns only when no connection can be accepted any more.
@@ -95,24 +95,24 @@ impl Agent {
                 Ok(accepted) => accepted,
                 Err(error) if passes(&error) => {
                     // Out of descriptors or memory: it would fail again at once.
-                    std::thread::sleep(REST);
+                    std::thread::sleep(ACCEPT_PAUSE);
                     continue;
                 }
                 Err(error) => return Err(error),
             };
-            if self.own.strangers.fetch_add(1, Ordering::Relaxed) >= STRANGERS_MAX {
-                self.own.strangers.fetch_sub(1, Ordering::Relaxed);
-                self.own.say(&format!(
+            if self.state.strangers.fetch_add(1, Ordering::Relaxed) >= STRANGERS_MAX {
+                self.state.strangers.fetch_sub(1, Ordering::Relaxed);
+                self.state.log(&format!(
                     "{from}: closed, {STRANGERS_MAX} others have not said yet who they are"
                 ));
                 continue;
             }
-            let own = Arc::clone(&self.own);
+            let state = Arc::clone(&self.state);
             let thread = std::thread::Builder::new().name("agent".to_owned());
-            let spawned = thread.spawn(move || own.meet(stream, from));
+            let spawned = thread.spawn(move || state.serve_connection(stream, from));
             if let Err(error) = spawned {
-                self.own.strangers.fetch_sub(1, Ordering::Relaxed);
-                self.own.say(&format!("{from}: closed, there is no thread for it: {error}"));
+                self.state.strangers.fetch_sub(1, Ordering::Relaxed);
+                self.state.log(&format!("{from}: closed, there is no thread for it: {error}"));
             }
         }
     }
@@ -129,8 +129,8 @@ impl std::fmt::Debug for Agent {
     }
 }
 
-impl Own {
-    fn say(&self, line: &str) {
+impl AgentState {
+    fn log(&self, line: &str) {
         (self.log)(line);
     }
 
@@ -140,23 +140,23 @@ impl Own {
     }
 
     /// A connection from its begin to its end.
-    fn meet(self: Arc<Self>, stream: TcpStream, from: SocketAddr) {
-        let met = peer::open(stream).map_err(PeerLost::from);
-        let met = met.and_then(|(reader, writer)| self.greet(reader, writer, from));
+    fn serve_connection(self: Arc<Self>, stream: TcpStream, from: SocketAddr) {
+        let greeted = peer::open(stream).map_err(PeerLost::from);
+        let greeted = greeted.and_then(|(reader, writer)| self.greet(reader, writer, from));
         self.strangers.fetch_sub(1, Ordering::Relaxed);
-        let (session, reader) = match met {
-            Ok(Some(met)) => met,
+        let (session, reader) = match greeted {
+            Ok(Some(greeted)) => greeted,
             Ok(None) => return,
-            Err(gone) => return self.say(&format!("{from}: no controller: {gone}")),
+            Err(gone) => return self.log(&format!("{from}: no controller: {gone}")),
         };
-        self.say(&format!("{from}: controls this agent"));
+        self.log(&format!("{from}: controls this agent"));
         match session.run(reader) {
-            Ok(()) => self.say(&format!("{from}: its run is over")),
-            Err(why) => self.say(&format!("{from}: its run was ended here: {why}")),
+            Ok(()) => self.log(&format!("{from}: its run is over")),
+            Err(why) => self.log(&format!("{from}: its run was ended here: {why}")),
         }
     }
 
-    /// Hears who it is. `None`: it was sent away, which is logged.
+    /// Identifies a controller. `None`: it was refused, which is logged.
     fn greet(
         self: &Arc<Self>,
         mut reader: PeerReader,
@@ -165,16 +165,16 @@ impl Own {
     ) -> Result<Option<(Session, PeerReader)>, PeerLost> {
         let hello: Hello = reader.receive()?;
         if !hello.knows(&self.token) {
-            self.say(&format!("{from}: sent away, its token is another one"));
+            self.log(&format!("{from}: sent away, its token is another one"));
             return Ok(None);
         }
         let same = hello.is_of_this_version();
         let slot = if same { Slot::take(self, from) } else { Err(String::new()) };
         let busy = slot.as_ref().err().filter(|_| same).cloned();
-        // Whoever is sent away, and cannot be told why, is away.
+        // A refusal that does not arrive needs no handling.
         let said = writer.send(&Greeting { busy, ..Greeting::of_this_host() });
         if !same {
-            self.say(&format!(
+            self.log(&format!(
                 "{from}: sent away, it is simurgh {} (protocol {}), this is {VERSION} (protocol \
                  {PROTOCOL}); install the same version on both",
                 hello.version, hello.protocol
@@ -184,14 +184,14 @@ impl Own {
         let slot = match slot {
             Ok(slot) => slot,
             Err(what) => {
-                self.say(&format!("{from}: sent away, this agent is busy with {what}"));
+                self.log(&format!("{from}: sent away, this agent is busy with {what}"));
                 return Ok(None);
             }
         };
         said?;
         reader.trust();
         let session = Session {
-            own: Arc::clone(self),
+            state: Arc::clone(self),
             writer,
             from,
             clock: RunClock::new(),
@@ -204,17 +204,17 @@ impl Own {
 }
 
 /// The agent's one run; dropped, the agent is free again.
-struct Slot(Arc<Own>);
+struct Slot(Arc<AgentState>);
 
 impl Slot {
     /// Makes the agent busy; an error: it is, and with what.
-    fn take(own: &Arc<Own>, from: SocketAddr) -> Result<Self, String> {
-        let mut busy = own.busy();
+    fn take(state: &Arc<AgentState>, from: SocketAddr) -> Result<Self, String> {
+        let mut busy = state.busy();
         if let Some(what) = &*busy {
             return Err(what.clone());
         }
         *busy = Some(format!("a run that {from} prepares"));
-        Ok(Self(Arc::clone(own)))
+        Ok(Self(Arc::clone(state)))
     }
 }
 
@@ -226,7 +226,7 @@ impl Drop for Slot {
 
 /// One run.
 struct Session {
-    own: Arc<Own>,
+    state: Arc<AgentState>,
     writer: PeerWriter,
     from: SocketAddr,
     clock: RunClock,
@@ -248,17 +248,17 @@ impl Session {
     fn run(mut self, reader: PeerReader) -> Result<(), String> {
         let (sender, events) = channel();
         let listener = ReceiveLoop { reader, writer: self.writer.clone(), clock: self.clock };
-        let told = sender.clone();
+        let to_session = sender.clone();
         let thread = std::thread::Builder::new().name("agent-in".to_owned());
         let thread =
-            thread.spawn(move || listener.run(&told)).map_err(|error| error.to_string())?;
+            thread.spawn(move || listener.run(&to_session)).map_err(|error| error.to_string())?;
         let end = self.serve(&events, &sender);
         // Users end with their threads, at once.
         drop(self.pool.take());
-        // Free before the controller hears the end: it may come back at once.
+        // Free before the controller sees the end: it may come back at once.
         drop(self.slot.take());
         self.writer.close();
-        // What it died of would have been heard.
+        // What it died of would have been reported.
         let _ = thread.join();
         end
     }
@@ -268,13 +268,15 @@ impl Session {
         events: &Receiver<SessionEvent>,
         sender: &Sender<SessionEvent>,
     ) -> Result<(), String> {
-        let mut look = Instant::now() + POLL_INTERVAL;
+        let mut next_check = Instant::now() + POLL_INTERVAL;
         loop {
-            let event = match events.recv_timeout(look.saturating_duration_since(Instant::now())) {
+            let event = match events
+                .recv_timeout(next_check.saturating_duration_since(Instant::now()))
+            {
                 Ok(event) => event,
                 Err(RecvTimeoutError::Timeout) => {
-                    look = Instant::now() + POLL_INTERVAL;
-                    self.look_for_lost()?;
+                    next_check = Instant::now() + POLL_INTERVAL;
+                    self.report_lost()?;
                     continue;
                 }
                 Err(RecvTimeoutError::Disconnected) => return Err("its thread is gone".to_owned()),
@@ -288,18 +290,18 @@ impl Session {
                     {
                         pool.has_stopped(thread);
                     }
-                    self.say(&FromAgent::Worker(event))?;
+                    self.send(&FromAgent::Worker(event))?;
                 }
                 SessionEvent::Gone(gone) => return Err(gone.to_string()),
             }
         }
     }
 
-    /// Called when all that was said has been passed on.
-    fn look_for_lost(&mut self) -> Result<(), String> {
+    /// Called when all events have been passed on.
+    fn report_lost(&mut self) -> Result<(), String> {
         for (thread, why) in self.pool.as_mut().map(WorkerPool::take_lost).unwrap_or_default() {
-            self.own.say(&format!("worker {thread} has ended: {why}"));
-            self.say(&FromAgent::WorkerLost { thread, why })?;
+            self.state.log(&format!("worker {thread} has ended: {why}"));
+            self.send(&FromAgent::WorkerLost { thread, why })?;
         }
         Ok(())
     }
@@ -312,15 +314,15 @@ impl Session {
                 let answer = match self.prepare(*scenario, part, receive_stamps, sender) {
                     Ok(capacity) => FromAgent::Prepared { capacity },
                     Err(why) => {
-                        self.own.say(&format!("{}: cannot take part: {why}", self.from));
+                        self.state.log(&format!("{}: cannot take part: {why}", self.from));
                         FromAgent::Failed { why }
                     }
                 };
-                self.say(&answer)
+                self.send(&answer)
             }
             ToAgent::Command(command) => {
                 if let Some(pool) = &self.pool {
-                    pool.tell(self.in_workers_time(command));
+                    pool.send(self.in_workers_time(command));
                 }
                 Ok(())
             }
@@ -341,7 +343,7 @@ impl Session {
         if part.workers == 0 || part.workers > WORKERS_MAX || end > part.of {
             return Err(format!("{} workers are no part of {}", part.workers, part.of));
         }
-        *self.own.busy() = Some(format!("a run of {:?} from {}", scenario.name, self.from));
+        *self.state.busy() = Some(format!("a run of {:?} from {}", scenario.name, self.from));
         let options = Options { receive_stamps, ..Options::default() };
         let events = sender.clone();
         // The session is gone only when its workers are.
@@ -353,12 +355,12 @@ impl Session {
         self.to_workers_ns = difference(pool.clock_ns(), self.clock.ns());
         let capacity = pool.capacity() as u64;
         self.pool = Some(pool);
-        self.own
-            .say(&format!("{}: a run of {name:?} with {} workers here", self.from, part.workers));
+        self.state
+            .log(&format!("{}: a run of {name:?} with {} workers here", self.from, part.workers));
         Ok(capacity)
     }
 
-    /// The same order in the time of the workers' clock.
+    /// The same command in the time of the workers' clock.
     fn in_workers_time(&self, command: WorkerCommand) -> WorkerCommand {
         let add_ns = self.to_workers_ns;
         match command {
@@ -376,12 +378,12 @@ impl Session {
         }
     }
 
-    fn say(&self, message: &FromAgent) -> Result<(), String> {
+    fn send(&self, message: &FromAgent) -> Result<(), String> {
         self.writer.send(message).map_err(|gone| gone.to_string())
     }
 }
 
-/// Hears the controller, and answers its pings at once, whatever else is done.
+/// Receives from the controller, and answers its pings at once, whatever else is done.
 struct ReceiveLoop {
     reader: PeerReader,
     writer: PeerWriter,

@@ -1,6 +1,6 @@
-//! How far another host's clock is from ours, told by pings.
+//! How far another host's clock is from ours, measured by pings.
 //!
-//! An answer bears the other clock's time at some moment between its question and its arrival
+//! An answer has the other clock's time at some moment between its question and its arrival
 //! here. So the difference is known to half the round trip, either way, and the quickest of
 //! several rounds knows it best. Old rounds are forgotten, because clocks drift.
 
@@ -8,10 +8,10 @@ use std::collections::VecDeque;
 
 /// Rounds that are remembered: one each second.
 const ROUNDS: usize = 16;
-/// A bound, or a drift, from which on the operator is told.
-const TOLD_NS: u64 = 1_000_000;
+/// A bound, or a drift, from which on the operator is warned.
+const WARNED_NS: u64 = 1_000_000;
 
-/// What one round says.
+/// The result of one round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Reading {
     /// What is added to the other clock for ours.
@@ -32,13 +32,13 @@ pub(crate) struct Skew {
 #[derive(Debug, Default)]
 pub(crate) struct Readings {
     last: VecDeque<Reading>,
-    /// What was first reckoned with.
+    /// What was used first.
     first: Option<Reading>,
-    /// What the other side reckons with.
+    /// What the other side uses.
     in_use: Option<Reading>,
-    /// The operator was told of a bound, and of a drift, up to these.
-    told_bound_ns: u64,
-    told_drift_ns: u64,
+    /// The operator was warned of a bound, and of a drift, up to these.
+    warned_bound_ns: u64,
+    warned_drift_ns: u64,
 }
 
 impl Readings {
@@ -58,8 +58,8 @@ impl Readings {
         self.last.iter().rev().min_by_key(|reading| reading.bound_ns).copied()
     }
 
-    /// What the other side is to reckon with, if that is something new: at first, and when what it
-    /// reckons with cannot be right any more.
+    /// What the other side is to use, if that is something new: at first, and when what it uses
+    /// cannot be right any more.
     pub(crate) fn correct(&mut self) -> Option<Reading> {
         let best = self.best()?;
         if self.in_use.is_some_and(|used| used.offset_ns.abs_diff(best.offset_ns) <= best.bound_ns)
@@ -71,29 +71,29 @@ impl Readings {
         Some(best)
     }
 
-    /// Whether the other side reckons with a reading.
+    /// Whether the other side uses a reading.
     pub(crate) fn is_in_use(&self) -> bool {
         self.in_use.is_some()
     }
 
-    /// What the operator is to be told, if that is something new: a bound or a drift of more than
-    /// a millisecond, and again when it has doubled.
+    /// What the operator is to be warned of, if that is something new: a bound or a drift of more
+    /// than a millisecond, and again when it has doubled.
     pub(crate) fn skew(&mut self) -> Option<Skew> {
         let (first, best) = (self.first?, self.best()?);
         let ahead_ns = first.offset_ns.saturating_sub(best.offset_ns);
         // What the bounds do not explain.
         let drift_ns =
             ahead_ns.unsigned_abs().saturating_sub(first.bound_ns.saturating_add(best.bound_ns));
-        let mut news = false;
-        for (now_ns, told_ns) in
-            [(best.bound_ns, &mut self.told_bound_ns), (drift_ns, &mut self.told_drift_ns)]
+        let mut is_new = false;
+        for (now_ns, warned_ns) in
+            [(best.bound_ns, &mut self.warned_bound_ns), (drift_ns, &mut self.warned_drift_ns)]
         {
-            if now_ns > TOLD_NS && now_ns >= told_ns.saturating_mul(2) {
-                *told_ns = now_ns;
-                news = true;
+            if now_ns > WARNED_NS && now_ns >= warned_ns.saturating_mul(2) {
+                *warned_ns = now_ns;
+                is_new = true;
             }
         }
-        news.then_some(Skew { ahead_us: ahead_ns / 1000, bound_us: best.bound_ns.div_ceil(1000) })
+        is_new.then_some(Skew { ahead_us: ahead_ns / 1000, bound_us: best.bound_ns.div_ceil(1000) })
     }
 }
 

@@ -17,7 +17,7 @@ use simurgh_load_scenario::{Agent, Scenario};
 use super::clock::{Reading, Readings};
 use super::host::{HostEvent, Report, RunClock};
 use super::peer::{self, PeerLost, PeerReader, PeerWriter};
-use super::wire::{BEAT, FromAgent, Greeting, Hello, PROTOCOL, ToAgent, VERSION};
+use super::wire::{FromAgent, Greeting, Hello, PING_INTERVAL, PROTOCOL, ToAgent, VERSION};
 use crate::command::{WorkerCommand, WorkerEvent};
 use crate::pool::Part;
 
@@ -26,10 +26,10 @@ const CONNECT: Duration = Duration::from_secs(5);
 /// Rounds by which its clock is first measured, and how long they may take.
 const ROUNDS: usize = 16;
 const ROUNDS_TIME: Duration = Duration::from_secs(1);
-/// Orders that wait for the network: more than there are in a run.
+/// Commands that wait for the network: more than there are in a run.
 const COMMANDS_MAX: usize = 1000;
 
-/// An agent that has taken us up.
+/// An agent that takes part.
 struct Found {
     greeting: Greeting,
     reader: PeerReader,
@@ -37,8 +37,8 @@ struct Found {
     readings: Readings,
 }
 
-/// Connects to an agent, measures its clock and stays in touch from then on: what it says goes to
-/// `reports` as from `host`.
+/// Connects to an agent, measures its clock and receives from it from then on: its events go to
+/// `reports` as those of `host`.
 ///
 /// # Errors
 /// What is wrong and what to do, in words that follow the agent's name.
@@ -149,17 +149,10 @@ impl Found {
 
 /// The way to an agent that takes part.
 pub(crate) struct Link {
-    commands: SyncSender<ToSend>,
+    commands: SyncSender<ToAgent>,
     writer: PeerWriter,
     readings: Arc<Mutex<Readings>>,
     listener: Option<JoinHandle<()>>,
-}
-
-/// What is to be sent to an agent.
-enum ToSend {
-    Message(ToAgent),
-    /// Nothing more; the agent closes.
-    Last(ToAgent),
 }
 
 impl Link {
@@ -167,10 +160,10 @@ impl Link {
     /// [`HostEvent::Failed`].
     pub(crate) fn prepare(&self, scenario: Scenario, part: Part, receive_stamps: bool) {
         let scenario = Box::new(scenario);
-        self.send(ToSend::Message(ToAgent::Prepare { scenario, part, receive_stamps }));
+        self.send(ToAgent::Prepare { scenario, part, receive_stamps });
     }
 
-    /// See [`super::host::Host::start`].
+    /// The run begins at this time of its clock.
     pub(crate) fn start(&self, at_ns: u64) {
         let mut readings = self.lock();
         // Before the start everything is a correction.
@@ -178,42 +171,42 @@ impl Link {
         drop(readings);
         let offset_ns = reading.map_or(0, |reading| reading.offset_ns);
         let at_ns = at_ns.saturating_add_signed(offset_ns.saturating_neg());
-        self.tell(WorkerCommand::Start { at_ns, clock_offset_ns: offset_ns });
+        self.command(WorkerCommand::Start { at_ns, clock_offset_ns: offset_ns });
     }
 
-    /// See [`super::host::Host::next_phase`].
+    /// The next phase begins at this time of the run's clock.
     pub(crate) fn next_phase(&self, at_ns: u64) {
         let offset_ns = self.lock().best().map_or(0, |reading| reading.offset_ns);
         let at_ns = at_ns.saturating_add_signed(offset_ns.saturating_neg());
-        self.tell(WorkerCommand::NextPhase { at_ns });
+        self.command(WorkerCommand::NextPhase { at_ns });
     }
 
-    /// An order, its times in the agent's clock.
-    pub(crate) fn tell(&self, command: WorkerCommand) {
-        self.send(ToSend::Message(ToAgent::Command(command)));
+    /// A command, its times in the agent's clock.
+    pub(crate) fn command(&self, command: WorkerCommand) {
+        self.send(ToAgent::Command(command));
     }
 
-    /// How long an order is on its way, as far as is known.
+    /// How long a command is on its way, as far as is known.
     pub(crate) fn way(&self) -> Duration {
         Duration::from_nanos(self.lock().best().map_or(0, |reading| reading.bound_ns))
     }
 
     /// Tells the agent that the run is over.
     pub(crate) fn dismiss(&self) {
-        self.send(ToSend::Last(ToAgent::Over));
+        self.send(ToAgent::Over);
     }
 
     /// Waits until the agent has closed; it has [`super::wire::SILENCE`] to do so.
     pub(crate) fn end(mut self) {
         if let Some(listener) = self.listener.take() {
-            // It has nothing to say that was not reported.
+            // Its events were reported.
             let _ = listener.join();
         }
     }
 
-    fn send(&self, say: ToSend) {
-        if self.commands.try_send(say).is_err() {
-            // It takes nothing, or is gone: the listener hears the end and reports it.
+    fn send(&self, message: ToAgent) {
+        if self.commands.try_send(message).is_err() {
+            // It takes nothing, or is gone: the listener sees the end and reports it.
             self.writer.close();
         }
     }
@@ -229,30 +222,32 @@ impl Drop for Link {
     }
 }
 
-/// Sends orders, and a ping where there are none.
+/// Sends commands, and a ping where there are none.
 struct SendLoop {
     writer: PeerWriter,
     clock: RunClock,
 }
 
 impl SendLoop {
-    fn run(self, sending: &Receiver<ToSend>) {
-        let mut beat = Instant::now() + BEAT;
+    fn run(self, sending: &Receiver<ToAgent>) {
+        let mut next_ping = Instant::now() + PING_INTERVAL;
         loop {
-            let said = match sending.recv_timeout(beat.saturating_duration_since(Instant::now())) {
-                Ok(ToSend::Message(message)) => self.writer.send(&message),
-                Ok(ToSend::Last(message)) => {
-                    if self.writer.send(&message).is_err() {
-                        self.writer.close();
+            let said =
+                match sending.recv_timeout(next_ping.saturating_duration_since(Instant::now())) {
+                    // Nothing follows; the agent closes.
+                    Ok(ToAgent::Over) => {
+                        return self
+                            .writer
+                            .send(&ToAgent::Over)
+                            .unwrap_or_else(|_| self.writer.close());
                     }
-                    return;
-                }
-                Err(RecvTimeoutError::Timeout) => {
-                    beat = Instant::now() + BEAT;
-                    self.writer.send(&ToAgent::Ping { sent_ns: self.clock.ns() })
-                }
-                Err(RecvTimeoutError::Disconnected) => break,
-            };
+                    Ok(message) => self.writer.send(&message),
+                    Err(RecvTimeoutError::Timeout) => {
+                        next_ping = Instant::now() + PING_INTERVAL;
+                        self.writer.send(&ToAgent::Ping { sent_ns: self.clock.ns() })
+                    }
+                    Err(RecvTimeoutError::Disconnected) => break,
+                };
             if said.is_err() {
                 break;
             }
@@ -261,14 +256,14 @@ impl SendLoop {
     }
 }
 
-/// Hears the agent until its end.
+/// Receives from the agent until its end.
 struct ReceiveLoop {
     host: u16,
     reader: PeerReader,
     writer: PeerWriter,
     clock: RunClock,
     readings: Arc<Mutex<Readings>>,
-    commands: SyncSender<ToSend>,
+    commands: SyncSender<ToAgent>,
     reports: Sender<Report>,
 }
 
@@ -307,7 +302,7 @@ impl ReceiveLoop {
     fn take_time(&self, sent_ns: u64, clock_ns: u64) {
         let mut readings = self.readings.lock().unwrap_or_else(PoisonError::into_inner);
         readings.add(sent_ns, self.clock.ns(), clock_ns);
-        // Until the start nobody reckons with it.
+        // Until the start nobody uses it.
         if !readings.is_in_use() {
             return;
         }
@@ -317,7 +312,7 @@ impl ReceiveLoop {
         if let Some(Reading { offset_ns, .. }) = correction {
             let command = WorkerCommand::Clock { clock_offset_ns: offset_ns };
             // If there is no room now, the next reading corrects it.
-            let _ = self.commands.try_send(ToSend::Message(ToAgent::Command(command)));
+            let _ = self.commands.try_send(ToAgent::Command(command));
         }
         if let Some(skew) = skew {
             self.report(HostEvent::Skew(skew));
@@ -325,7 +320,7 @@ impl ReceiveLoop {
     }
 
     fn report(&self, event: HostEvent) {
-        // The coordinator is gone only when the run is.
+        // Nobody takes it once the run is over.
         let _ = self.reports.send((self.host, event));
     }
 }

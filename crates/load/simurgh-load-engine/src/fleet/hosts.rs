@@ -1,4 +1,4 @@
-//! All hosts of a run: found, given their parts, told, and sent home.
+//! All hosts of a run: found, given their parts, commanded, and dismissed.
 
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
@@ -10,8 +10,9 @@ use simurgh_load_scenario::{Agent, LOCAL_AGENT, Scenario};
 
 use crate::RunError;
 use crate::command::WorkerCommand;
+use crate::fleet::clock::difference;
 use crate::fleet::controller::{self, Link};
-use crate::fleet::host::{Host, HostEvent, Report, RunClock, event_sender};
+use crate::fleet::host::{HostEvent, Report, RunClock, event_sender};
 use crate::fleet::wire::Greeting;
 use crate::pool::{Options, Part, WorkerPool};
 
@@ -32,6 +33,13 @@ pub(crate) struct Member {
     /// Connections that each of its workers can hold.
     capacity: usize,
     lost: bool,
+}
+
+enum Host {
+    /// This one, and how far its workers' clock is behind the run's.
+    Local(WorkerPool, i64),
+    /// An agent.
+    Remote(Link),
 }
 
 /// A host that will take part.
@@ -60,7 +68,7 @@ pub(crate) fn assemble(
         let pool = WorkerPool::start(scenario, part, options, &event_sender(0, reports.0))?;
         return Ok(Hosts { members: vec![Member::local(pool, part, clock)] });
     }
-    // Who has no share stays at home.
+    // An agent without a share takes no part.
     let agents: Vec<&Agent> = scenario.agents.iter().filter(|agent| agent.weight > 0.0).collect();
     let candidates = find(&agents, clock, reports.0)?;
     let rooms: Vec<Room> = candidates.iter().map(|candidate| candidate.room).collect();
@@ -137,8 +145,8 @@ impl Candidate {
     }
 }
 
-/// The scenario as a host gets it: with its own addresses, without what is the others' business,
-/// and with numbers exactly as they come out of JSON, since all hosts have to reckon alike.
+/// The scenario as a host gets it: with its own addresses, without the other agents,
+/// and with numbers exactly as they come out of JSON, since all hosts have to compute the same.
 fn as_sent(scenario: &Scenario, agent: &Agent) -> Result<Scenario, RunError> {
     let mut scenario = scenario.clone();
     scenario.agents.clear();
@@ -154,7 +162,8 @@ impl Member {
     fn local(pool: WorkerPool, part: Part, clock: RunClock) -> Self {
         let workers = usize::try_from(part.workers).unwrap_or(usize::MAX);
         let (name, capacity) = (LOCAL_AGENT.to_owned(), pool.capacity());
-        Self { host: Host::local(pool, clock), name, workers, capacity, lost: false }
+        let offset_ns = difference(clock.ns(), pool.clock_ns());
+        Self { host: Host::Local(pool, offset_ns), name, workers, capacity, lost: false }
     }
 }
 
@@ -187,7 +196,7 @@ impl Hosts {
                     failed
                         .push(format!("agent {}: {what}: {why}; look at its output", member.name));
                 }
-                // Workers have nothing to say yet, and nobody can steer.
+                // Workers have nothing to report yet, and nobody can steer.
                 HostEvent::Worker(_)
                 | HostEvent::WorkerLost { .. }
                 | HostEvent::Skew(_)
@@ -197,7 +206,7 @@ impl Hosts {
         if failed.is_empty() { Ok(()) } else { Err(RunError::Agents(failed)) }
     }
 
-    /// Those who have not said yet that their workers are there.
+    /// Those who have not reported yet that their workers are there.
     fn waits(&self) -> impl Iterator<Item = &Member> {
         self.members.iter().filter(|member| member.capacity == 0)
     }
@@ -211,30 +220,50 @@ impl Hosts {
         each.fold(0, usize::saturating_add)
     }
 
-    /// The longest time that an order is under way.
+    /// The longest time that a command is under way, so far as is known.
     pub(crate) fn way(&self) -> Duration {
-        self.present().map(|member| member.host.way()).max().unwrap_or_default()
+        let way = |host: &Host| match host {
+            Host::Local(..) => Duration::ZERO,
+            Host::Remote(link) => link.way(),
+        };
+        self.present().map(way).max().unwrap_or_default()
     }
 
     /// The run begins everywhere at this time of its clock.
     pub(crate) fn start(&self, at_ns: u64) {
-        self.present().for_each(|member| member.host.start(at_ns));
+        self.present().for_each(|host| match host {
+            Host::Local(pool, offset_ns) => {
+                let at_ns = at_ns.saturating_add_signed(offset_ns.saturating_neg());
+                pool.send(WorkerCommand::Start { at_ns, clock_offset_ns: *offset_ns });
+            }
+            Host::Remote(link) => link.start(at_ns),
+        });
     }
 
     /// The next phase begins everywhere at this time of the run's clock.
     pub(crate) fn next_phase(&self, at_ns: u64) {
-        self.present().for_each(|member| member.host.next_phase(at_ns));
+        self.present().for_each(|host| match host {
+            Host::Local(pool, offset_ns) => {
+                let at_ns = at_ns.saturating_add_signed(offset_ns.saturating_neg());
+                pool.send(WorkerCommand::NextPhase { at_ns });
+            }
+            Host::Remote(link) => link.next_phase(at_ns),
+        });
     }
 
-    /// Tells all workers.
-    pub(crate) fn tell(&self, command: WorkerCommand) {
-        self.present().for_each(|member| member.host.tell(command));
+    /// Sends all workers a command that has no time in it.
+    pub(crate) fn send(&self, command: WorkerCommand) {
+        self.present().for_each(|host| match host {
+            Host::Local(pool, _) => pool.send(command),
+            Host::Remote(link) => link.command(command),
+        });
     }
 
-    /// A worker has said that it is done.
+    /// A worker has reported that it is done: the end of its thread is no loss.
     pub(crate) fn has_stopped(&mut self, id: WorkerId) {
-        if let Some(member) = self.members.get_mut(usize::from(id.host)) {
-            member.host.has_stopped(id.thread);
+        let member = self.members.get_mut(usize::from(id.host));
+        if let Some(Member { host: Host::Local(pool, _), .. }) = member {
+            pool.has_stopped(id.thread);
         }
     }
 
@@ -245,25 +274,35 @@ impl Hosts {
         Some(member.workers)
     }
 
-    /// Workers whose thread has ended without being told to: which, and why. Each once.
+    /// Workers of this host whose thread has ended by itself: which, and why. Each
+    /// once; agents report theirs.
     pub(crate) fn take_lost(&mut self) -> Vec<(WorkerId, String)> {
         let mut lost = Vec::new();
         for (host, member) in (0_u16..).zip(&mut self.members) {
-            let threads = member.host.take_lost().into_iter();
-            lost.extend(threads.map(|(thread, why)| (WorkerId { host, thread }, why)));
+            if let Host::Local(pool, _) = &mut member.host {
+                let threads = pool.take_lost().into_iter();
+                lost.extend(threads.map(|(thread, why)| (WorkerId { host, thread }, why)));
+            }
         }
         lost
     }
 
-    /// Ends all workers, whatever their users do.
+    /// Ends all workers, whatever their users do. Agents are dismissed first, and then waited for.
     pub(crate) fn end(&mut self) {
-        self.present().for_each(|member| member.host.dismiss());
+        for host in self.present() {
+            if let Host::Remote(link) = host {
+                link.dismiss();
+            }
+        }
         for member in self.members.drain(..) {
-            member.host.end();
+            match member.host {
+                Host::Local(pool, _) => drop(pool),
+                Host::Remote(link) => link.end(),
+            }
         }
     }
 
-    fn present(&self) -> impl Iterator<Item = &Member> {
-        self.members.iter().filter(|member| !member.lost)
+    fn present(&self) -> impl Iterator<Item = &Host> {
+        self.members.iter().filter(|member| !member.lost).map(|member| &member.host)
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  simurgh load FILE (controller)                      simurgh load agent
-//!  run: Coordinator                                    agent: one run at a time
+//!  run: Run                                            agent: one run at a time
 //!    └ Host ─ Local: WorkerPool                          └ WorkerPool
 //!           └ Remote: Link ── Hello, Prepare, Command ──►    ▲
 //!                          ◄── Greeting, Pong, Worker ───────┘

@@ -23,13 +23,13 @@ pub(crate) enum PeerLost {
     /// It has closed.
     #[error("it closed the connection")]
     Closed,
-    /// It said nothing for [`SILENCE`].
+    /// It sent nothing for [`SILENCE`].
     #[error("it said nothing for {} s", SILENCE.as_secs())]
     Silent,
     /// What the system says.
     #[error("{0}")]
     Io(io::Error),
-    /// It said what nobody of this version says.
+    /// It sent what is not a message of this version.
     #[error("it sent {0}")]
     Garbage(FrameError),
 }
@@ -55,11 +55,11 @@ pub(crate) struct PeerReader {
 #[derive(Clone, Debug)]
 pub(crate) struct PeerWriter {
     stream: Arc<Mutex<TcpStream>>,
-    /// The same socket, to close it while somebody speaks.
+    /// The same socket, to close it while a thread sends.
     closer: Arc<TcpStream>,
 }
 
-/// Both directions of a connection with a stranger.
+/// Both directions of a connection whose other side is not known yet.
 ///
 /// # Errors
 /// What the system says.
@@ -76,7 +76,7 @@ pub(crate) fn open(stream: TcpStream) -> io::Result<(PeerReader, PeerWriter)> {
 }
 
 impl PeerReader {
-    /// The other side is not a stranger any more.
+    /// The other side has identified itself.
     pub(crate) fn trust(&mut self) {
         self.frames.allow(FRAME_BYTES_MAX);
     }
@@ -116,7 +116,7 @@ impl PeerWriter {
         })
     }
 
-    /// Closes the connection in both directions: whoever hears, hears that.
+    /// Closes the connection in both directions: whoever receives gets that.
     pub(crate) fn close(&self) {
         // It may be closed already.
         let _ = self.closer.shutdown(Shutdown::Both);

@@ -1,9 +1,9 @@
-//! What controller and agent say to each other: frames of JSON, each behind its length in four
+//! The messages between controller and agent: frames of JSON, each behind its length in four
 //! bytes (big endian).
 //!
 //! ```text
 //! controller                         agent
-//! Hello            ───────────────►  other token: closes without a word
+//! Hello            ───────────────►  other token: closes without an answer
 //!                  ◄───────────────  Greeting: welcome, or busy, or another version
 //! Ping, 1/s        ───────────────►
 //!                  ◄───────────────  Pong: the agent's clock
@@ -32,16 +32,16 @@ use crate::pool::Part;
 pub const PROTOCOL: u32 = 1;
 /// Version of this program: both sides must be of the same one.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");
-/// Who says nothing for so long is lost.
+/// A side that sends nothing for so long is lost.
 pub const SILENCE: Duration = Duration::from_secs(5);
-/// How often the controller says something if it has nothing to say; the agent answers.
-pub(crate) const BEAT: Duration = Duration::from_secs(1);
-/// Bytes of a frame between strangers.
+/// How often the controller pings an agent to which it sends nothing else.
+pub(crate) const PING_INTERVAL: Duration = Duration::from_secs(1);
+/// Bytes of a frame before the greeting.
 pub const STRANGER_BYTES_MAX: usize = 4 << 10;
-/// Bytes of a frame between those who know each other: a scenario with its data files.
+/// Bytes of a frame after it: a scenario with its data files.
 pub const FRAME_BYTES_MAX: usize = 256 << 20;
 
-/// The controller's first words.
+/// The controller's first message.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Hello {
     /// [`PROTOCOL`].
@@ -85,7 +85,7 @@ pub struct Greeting {
 }
 
 impl Greeting {
-    /// What this host has to say of itself.
+    /// Of this host, as far as it knows itself.
     pub fn of_this_host() -> Self {
         let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
         Self {
@@ -103,11 +103,11 @@ impl Greeting {
     }
 }
 
-/// What the controller says after the greeting. Times are of the agent's session clock, which
+/// What the controller sends after the greeting. Times are of the agent's session clock, which
 /// starts with the connection.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum ToAgent {
-    /// What is your time? The agent says `sent_ns` again.
+    /// Asks for the time. The agent returns `sent_ns` with it.
     Ping { sent_ns: u64 },
     /// Start your workers.
     Prepare { scenario: Box<Scenario>, part: Part, receive_stamps: bool },
@@ -118,7 +118,7 @@ pub(crate) enum ToAgent {
     Over,
 }
 
-/// What an agent says after the greeting.
+/// What an agent sends after the greeting.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum FromAgent {
     /// The answer to a ping, and the time of the session clock.
@@ -127,7 +127,7 @@ pub(crate) enum FromAgent {
     Prepared { capacity: u64 },
     /// There are no workers.
     Failed { why: String },
-    /// A worker says something.
+    /// An event of a worker.
     #[serde(rename = "Word")]
     Worker(WorkerEvent),
     /// The thread of a worker has ended before its time.

@@ -14,8 +14,8 @@ use simurgh_proto::session::client::Topic;
 
 use super::reachable;
 use super::{
-    AnswerOp, ChannelCommand, ChannelOp, ConnectOp, EachOp, HttpOp, LoopOp, Op, Program, ReceiveOp,
-    Register, RepeatOp, SendOp, SessionInfo, ThinkOp, constant,
+    AnswerOp, ChannelCommand, ChannelOp, EachOp, LoopOp, Op, Program, ReceiveOp, Register,
+    RepeatOp, SendOp, SessionInfo, ThinkOp, constant,
 };
 
 /// Compiles a checked scenario.
@@ -35,15 +35,10 @@ pub(crate) fn compile(scenario: &Arc<Scenario>) -> Result<Program, String> {
     for session in &scenario.sessions {
         compiler.registers = 0;
         compiler.used = used_vars(&session.steps);
+        let reconnect = session.reconnect.or(session.drop.map(|_| Reconnect::AFTER_DROP));
         sessions.push(SessionInfo {
             start: compiler.here(),
-            dialect: session.dialect,
-            transport: session.transport,
-            heartbeat: session.heartbeat,
-            reconnect: session.reconnect.or(session.drop.map(|_| Reconnect::AFTER_DROP)),
-            drop: session.drop,
-            resume: session.resume,
-            read_rate_max: session.read_rate_max,
+            session: Session { steps: Vec::new(), reconnect, ..session.clone() },
             plain_joins: plain_joins(session),
         });
         compiler.steps(&session.steps)?;
@@ -99,10 +94,7 @@ impl Compiler {
 
     fn act(&mut self, act: &Act) -> Result<(), String> {
         let op = match act {
-            Act::Connect(connect) => Op::Connect(ConnectOp {
-                connect: connect.clone(),
-                answer: AnswerOp::new(&connect.answer)?,
-            }),
+            Act::Connect(connect) => Op::Connect(connect.clone(), AnswerOp::new(&connect.answer)?),
             Act::Send(message) => Op::Send(self.send(message)?),
             Act::Raw(message) => Op::Raw(self.send(message)?),
             Act::Wait(wait) => {
@@ -115,7 +107,7 @@ impl Compiler {
             Act::Leave(push) => Op::Channel(self.channel(ChannelCommand::Leave, push)?),
             Act::Http(http) => {
                 self.stamped |= http.body.as_ref().is_some_and(has_stamp);
-                Op::Http(HttpOp { http: (**http).clone(), answer: AnswerOp::new(&http.answer)? })
+                Op::Http(http.clone(), AnswerOp::new(&http.answer)?)
             }
             Act::Close { code } => Op::Close(*code),
             Act::Set(set) => {
@@ -247,7 +239,7 @@ fn receive_op(receive: &Receive) -> Result<ReceiveOp, String> {
     Ok(ReceiveOp { receive: receive.clone(), matcher })
 }
 
-/// Finds thinking that only more thinking can follow, and says that it need not be punctual.
+/// Finds thinking that only more thinking can follow, and marks that it need not be punctual.
 fn mark_lazy(ops: &mut [Op]) {
     let lazy: Vec<usize> = (0..ops.len())
         .filter(|at| matches!(ops.get(*at), Some(Op::Think(_))))

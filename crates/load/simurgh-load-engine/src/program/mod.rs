@@ -9,8 +9,8 @@ use std::time::Duration;
 use simurgh_load_record::{Count, Metric, MetricId};
 use simurgh_load_scenario::answer::CompiledMatcher;
 use simurgh_load_scenario::{
-    Bound, Condition, Connect, Dialect, Drop, ForEach, Http, Message, Part, Push, Receive,
-    Reconnect, Scenario, Set, Switch, Template, Think, Transport, VarId, Vsn,
+    Bound, Condition, Connect, Dialect, ForEach, Http, Message, Part, Push, Receive, Scenario,
+    Session, Set, Switch, Template, Think, VarId, Vsn,
 };
 use simurgh_proto::serializer::Serializer;
 use simurgh_proto::session::client::Topic;
@@ -31,42 +31,43 @@ pub(crate) struct Program {
     pub(crate) sessions: Vec<SessionInfo>,
     /// Somebody writes stamps, so frames are searched for them.
     pub(crate) stamped: bool,
-    /// Some step says whose presence it changes, so diffs are looked into.
+    /// Some step has the key of a presence that it changes, so diffs are parsed.
     pub(crate) tracks: bool,
     /// Some session reads slowly.
     pub(crate) throttled: bool,
 }
 
 /// What holds for the whole of a session.
-#[derive(Clone, Debug)]
 pub(crate) struct SessionInfo {
     /// Its first operation; it goes on to the next session's.
     pub(crate) start: u32,
-    pub(crate) dialect: Dialect,
-    pub(crate) transport: Transport,
-    pub(crate) heartbeat: Option<Duration>,
-    pub(crate) reconnect: Option<Reconnect>,
-    pub(crate) drop: Option<Drop>,
-    pub(crate) resume: bool,
-    pub(crate) read_rate_max: Option<u64>,
+    /// As the scenario has it, without its steps.
+    pub(crate) session: Session,
     /// Each join has a topic of its own, the same for all users: what was joined can be seen from a
     /// user's Channels session, and need not be noted.
     pub(crate) plain_joins: bool,
 }
 
+impl std::ops::Deref for SessionInfo {
+    type Target = Session;
+
+    fn deref(&self) -> &Session {
+        &self.session
+    }
+}
+
 /// A register of a user.
 pub(crate) type Register = u16;
 
-/// One operation.
 pub(crate) enum Op {
-    Connect(ConnectOp),
+    Connect(Connect, AnswerOp),
     Send(SendOp),
     Raw(SendOp),
     Wait(CompiledMatcher, AnswerOp),
     Receive(ReceiveOp),
     Think(ThinkOp),
     Channel(ChannelOp),
-    Http(HttpOp),
+    Http(Box<Http>, AnswerOp),
     Close(u16),
     Set(Set),
     LoopStart(LoopOp),
@@ -89,16 +90,6 @@ pub(crate) enum Op {
     End,
 }
 
-pub(crate) struct ConnectOp {
-    pub(crate) connect: Connect,
-    pub(crate) answer: AnswerOp,
-}
-
-pub(crate) struct HttpOp {
-    pub(crate) http: Http,
-    pub(crate) answer: AnswerOp,
-}
-
 pub(crate) struct SendOp {
     pub(crate) message: Message,
     /// For [`simurgh_load_scenario::Reply::Match`].
@@ -114,7 +105,7 @@ pub(crate) struct ReceiveOp {
 #[derive(Clone, Copy)]
 pub(crate) struct ThinkOp {
     pub(crate) think: Think,
-    /// Nobody outside can tell when it ends, since only another one follows: it may end late.
+    /// When it ends cannot be seen, since only another one follows: it may end late.
     pub(crate) lazy: bool,
 }
 
@@ -126,29 +117,12 @@ pub(crate) enum ChannelCommand {
 }
 
 impl ChannelCommand {
-    /// How long its reply takes is measured as this.
-    pub(crate) const fn metric(self) -> Metric {
+    /// As what its reply is timed, as what it is counted, and its name.
+    pub(crate) const fn figures(self) -> (Metric, Count, &'static str) {
         match self {
-            Self::Join => Metric::Join,
-            Self::Push => Metric::Push,
-            Self::Leave => Metric::Leave,
-        }
-    }
-
-    /// It is counted as this.
-    pub(crate) const fn count(self) -> Count {
-        match self {
-            Self::Join => Count::Joins,
-            Self::Push => Count::Pushes,
-            Self::Leave => Count::Leaves,
-        }
-    }
-
-    pub(crate) const fn name(self) -> &'static str {
-        match self {
-            Self::Join => "join",
-            Self::Push => "push",
-            Self::Leave => "leave",
+            Self::Join => (Metric::Join, Count::Joins, "join"),
+            Self::Push => (Metric::Push, Count::Pushes, "push"),
+            Self::Leave => (Metric::Leave, Count::Leaves, "leave"),
         }
     }
 }

@@ -9,18 +9,18 @@ pub(crate) fn leads_to(
     is_it: impl Fn(&Op) -> bool,
 ) -> Vec<bool> {
     let mut ahead = vec![false; ops.len()];
-    // A round for each way back that news has to take; most programs need two or three.
+    // A round for each way back; most programs need two or three.
     for _ in 0..=ops.len() {
-        let mut news = false;
+        let mut has_changed = false;
         for (at, op) in ops.iter().enumerate().rev() {
             let leads = |to: usize| ahead.get(to) == Some(&true) || ops.get(to).is_some_and(&is_it);
             let found = ways_on(at, op, sessions).into_iter().flatten().any(leads);
             if let Some(place) = ahead.get_mut(at).filter(|known| found && !**known) {
                 *place = true;
-                news = true;
+                has_changed = true;
             }
         }
-        if !news {
+        if !has_changed {
             break;
         }
     }
@@ -48,11 +48,9 @@ fn ways_on(at: usize, op: &Op, sessions: &[SessionInfo]) -> [Option<usize>; 2] {
 
 fn answer(op: &Op) -> Option<&AnswerOp> {
     match op {
-        Op::Connect(op) => Some(&op.answer),
+        Op::Connect(_, answer) | Op::Wait(_, answer) | Op::Http(_, answer) => Some(answer),
         Op::Send(op) | Op::Raw(op) => Some(&op.answer),
-        Op::Wait(_, answer) => Some(answer),
         Op::Channel(op) => Some(&op.answer),
-        Op::Http(op) => Some(&op.answer),
         _ => None,
     }
 }

@@ -15,14 +15,14 @@ pub(crate) struct Presence {
     went: Change,
 }
 
-/// When a change was meant to be made, and which diff tells of it.
+/// When a change was meant to be made, and which diff reports it.
 #[derive(Clone, Copy, Debug, Default)]
 struct Change {
     /// By the workers' clock; 0: not made.
     at_ns: u64,
-    /// Hash of the `phx_ref` that first told of it; 0: nobody was told yet. Whoever else is told of
-    /// this change is told the same one, and another one is another change.
-    told: u64,
+    /// Hash of the `phx_ref` of the first diff that reported it; 0: none has. All diffs about this
+    /// change have the same one, and another one is another change.
+    phx_ref: u64,
 }
 
 /// Presences by topic and key.
@@ -43,7 +43,7 @@ impl Presences {
     }
 
     pub(crate) fn changed(&self, topic: &str, key: &str, command: ChannelCommand, at_ns: u64) {
-        let change = Change { at_ns, told: 0 };
+        let change = Change { at_ns, phx_ref: 0 };
         let id = self.hash((topic, key));
         let mut presences = self.lock();
         let presence = presences.entry(id).or_default();
@@ -53,8 +53,8 @@ impl Presences {
         }
     }
 
-    /// Since when what a diff tells is so, as far as it is known here.
-    pub(crate) fn told(&self, topic: &str, diff: &PresenceDiff<'_>, since_ns: &mut Vec<u64>) {
+    /// Since when what a diff reports is so, as far as it is known here.
+    pub(crate) fn since(&self, topic: &str, diff: &PresenceDiff<'_>, since_ns: &mut Vec<u64>) {
         let mut presences = self.lock();
         let came = diff.joins.0.iter().map(|entry| (true, entry));
         let went = diff.leaves.0.iter().map(|entry| (false, entry));
@@ -65,11 +65,11 @@ impl Presences {
             if !is_join && diff.joins.0.iter().any(|(joined, _)| joined == key) {
                 continue;
             }
-            let told = self.hash(&**phx_ref);
-            if change.told == 0 {
-                change.told = told;
+            let phx_ref = self.hash(&**phx_ref);
+            if change.phx_ref == 0 {
+                change.phx_ref = phx_ref;
             }
-            if change.at_ns != 0 && change.told == told {
+            if change.at_ns != 0 && change.phx_ref == phx_ref {
                 since_ns.push(change.at_ns);
             }
         }

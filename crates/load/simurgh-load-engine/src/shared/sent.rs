@@ -16,7 +16,7 @@ pub(crate) type StreamId = u32;
 
 /// Messages whose times are kept, 8 bytes each and a bit; later ones are not numbered.
 const MESSAGES_MAX: usize = 8 << 20;
-/// Messages of which a word says whether they have arrived.
+/// Messages whose arrival is kept in one word.
 const BITS: usize = 64;
 
 #[derive(Debug, Default)]
@@ -50,7 +50,7 @@ pub(crate) struct Stream {
 enum Doubt {
     /// The reply may still come.
     Open,
-    /// The server did not want it, or will not say.
+    /// The server refused it, or will not reply.
     Unconfirmed,
 }
 
@@ -99,7 +99,7 @@ impl SentMessages {
     }
 
     /// The server may not have got this one, or did not want it. Whether somebody has got it all
-    /// the same; if somebody does later, [`arrived`](Self::arrived) says so.
+    /// the same; if somebody does later, [`arrived`](Self::arrived) returns that.
     pub(crate) fn unconfirmed(&self, id: StreamId, n: u32) -> bool {
         let mut streams = self.streams.write().unwrap_or_else(PoisonError::into_inner);
         let Some(stream) = streams.all.get_mut(id as usize) else { return false };
@@ -118,7 +118,6 @@ impl SentMessages {
         is_first && stream.in_doubt.get(&n) == Some(&Doubt::Unconfirmed)
     }
 
-    /// The stream of a sender.
     pub(crate) fn stream(&self, topic: u64, sender: u32) -> StreamId {
         if let Some(id) = self.read().ids.get(&(topic, sender)) {
             return *id;
@@ -139,7 +138,6 @@ impl Streams {
         })
     }
 
-    /// All streams of a topic.
     pub(crate) fn at(&self, topic: u64) -> impl Iterator<Item = (StreamId, &Stream)> {
         let ids = self.of_topic.get(&topic).into_iter().flatten();
         ids.filter_map(|id| Some((*id, self.all.get(*id as usize)?)))

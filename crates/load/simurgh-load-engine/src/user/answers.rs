@@ -154,7 +154,7 @@ fn event_name(found: bool, action: Action) -> &'static str {
 }
 
 fn is_request(op: &Op) -> bool {
-    matches!(op, Op::Connect(_) | Op::Send(_) | Op::Raw(_) | Op::Channel(_) | Op::Http(_))
+    matches!(op, Op::Connect(..) | Op::Send(_) | Op::Raw(_) | Op::Channel(_) | Op::Http(..))
 }
 
 /// The operation that is `back` requests before the one at `at`.

@@ -1,4 +1,4 @@
-//! What a user says as a Channels client, and what the answers mean.
+//! What a user sends as a Channels client, and what the replies mean.
 
 use std::borrow::Cow;
 
@@ -44,13 +44,13 @@ impl<O: Outputs> Machine<'_, O> {
         if let Err(lost) = sent {
             return lost;
         }
-        self.out.count(op.command.count(), 1);
+        self.out.count(op.command.figures().1, 1);
         self.note_join(op.command);
         if op.command == ChannelCommand::Leave {
             self.follow_leave(&topic);
         }
         if !op.push.await_reply {
-            // Nobody will say that it did not go well.
+            // No reply will report that it failed.
             self.follow_reply(true);
             self.out.count(Count::RequestsNoAck, 1);
             return Flow::Next;
@@ -101,7 +101,7 @@ impl<O: Outputs> Machine<'_, O> {
             text = String::from_utf8_lossy(rendered);
             match text.is_empty() {
                 true => Payload::EMPTY_OBJECT,
-                // Values put in may have broken it, which would be the server's to say.
+                // Values put in may have broken it; the server will refuse it then.
                 false => Payload::checked(&text).unwrap_or(Payload::Json(Cow::Borrowed(&text))),
             }
         };
@@ -125,7 +125,7 @@ impl<O: Outputs> Machine<'_, O> {
             return Flow::Wait;
         }
         if self.user.client.awaits_heartbeat() {
-            // As phoenix.js does: the server is gone, though nobody said so.
+            // As phoenix.js does: the server is gone, though its connection is open.
             let text = || "the heartbeat before was not answered".to_owned();
             return self.lost(Some(ErrorKind::ReplyTimeout), text);
         }
@@ -196,15 +196,14 @@ impl<O: Outputs> Machine<'_, O> {
         self.out.error(ErrorKind::ChannelClosed, self.user.origin(), text);
     }
 
-    /// The reply that the user waits for.
     fn replied(&mut self, status: &str, response: &Payload<'_>) -> Flow {
-        let program = self.program;
-        let Op::Channel(op) = program.op(self.user.at) else { return Flow::Wait };
+        let Op::Channel(op) = self.op() else { return Flow::Wait };
         let took_us = self.elapsed_us();
         self.user.state = UserState::Running;
         self.follow_reply(status == "ok");
-        self.out.time(op.command.metric(), took_us);
-        let (method, what, bytes) = (op.command.name(), "channel", response.len() as u64);
+        let (metric, _, method) = op.command.figures();
+        self.out.time(metric, took_us);
+        let (what, bytes) = ("channel", response.len() as u64);
         self.dump_exchange(&Exchange { method, what, status, bytes, took_us });
         let wanted = match (op.command, &op.push.status) {
             (_, Some(wanted)) => wanted == status,

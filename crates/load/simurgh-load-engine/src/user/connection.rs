@@ -8,15 +8,14 @@ use simurgh_proto::session::client::Client;
 use simurgh_proto::ws::{CloseCode, Decoder};
 
 use super::machine::Flow;
-use super::{ConnState, HangUp, Machine, NO_KEY, Outputs, StoredConnection, UserState};
-use crate::program::SessionInfo;
+use super::{ConnState, HangUp, Machine, NO_KEY, Outputs, Purpose, StoredConnection, UserState};
+use crate::program::{Op, SessionInfo};
 use crate::time::{elapsed_us, us};
 
 /// How long a close waits for the server's half.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 
 impl<O: Outputs> Machine<'_, O> {
-    /// Runs a `Connect`.
     pub(super) fn connect(&mut self) -> Flow {
         self.hang_up();
         if !self.user.is_resuming() {
@@ -48,7 +47,6 @@ impl<O: Outputs> Machine<'_, O> {
         }
     }
 
-    /// The connection is there.
     pub(super) fn connected(&mut self) -> Flow {
         let conn = self.user.conn;
         // A session that goes on has other steps under way than its connect.
@@ -93,29 +91,26 @@ impl<O: Outputs> Machine<'_, O> {
         self.out.opened(self.user.server.index());
     }
 
-    /// A connection that could be used is there no longer.
     pub(super) fn closed(&mut self, server: u16) {
         self.out.closed(server);
         self.out.count(Count::Disconnects, 1);
     }
 
-    /// Sends bytes over the user's connection.
     pub(super) fn send(&mut self, bytes: &[u8]) {
         self.out.send(self.user.key, self.user.tls(), bytes);
     }
 
-    /// Bytes have come over a connection that is no WebSocket yet.
+    /// Bytes have come over a connection that is not a WebSocket yet.
     pub(super) fn bytes_in(&mut self, data: &[u8]) -> Flow {
         match self.user.conn {
             ConnState::Upgrading => self.upgrade_in(data),
-            ConnState::PollOpening | ConnState::Poll => self.poll_in(data),
+            ConnState::PollOpening | ConnState::Poll => self.call_in(Purpose::User, data),
             ConnState::Http => self.http_in(data),
             ConnState::Raw => self.raw_in(data),
             _ => Flow::Wait,
         }
     }
 
-    /// What came over the WebSocket is against the protocol.
     pub(super) fn protocol_error(
         &mut self,
         code: CloseCode,
@@ -128,37 +123,27 @@ impl<O: Outputs> Machine<'_, O> {
         self.lost(Some(kind), || text)
     }
 
-    /// TLS has failed.
     pub(super) fn connection_failed(&mut self, kind: ErrorKind, text: String) -> Flow {
-        match self.user.conn {
-            ConnState::WebSocket | ConnState::WebSocketClosing | ConnState::Poll
-                if kind != ErrorKind::Tls =>
-            {
-                self.lost(Some(kind), || text)
-            }
-            _ => self.fail(kind, || text),
+        let conn = self.user.conn;
+        let is_in_use = conn.is_websocket() || conn == ConnState::Poll;
+        match is_in_use && kind != ErrorKind::Tls {
+            true => self.lost(Some(kind), || text),
+            false => self.fail(kind, || text),
         }
     }
 
     /// The connection has ended by itself.
     pub(super) fn ended(&mut self, kind: ErrorKind, in_handshake: bool) -> Flow {
         let (conn, state) = (self.user.conn, self.user.state);
-        if matches!(conn, ConnState::PollOpening | ConnState::Poll) {
+        if conn.polls() {
             return self.poll_ended(kind);
         }
         self.forget_connection();
         match conn {
-            ConnState::None | ConnState::PollOpening | ConnState::Poll => Flow::Wait,
             // A plain connection leaves this state as soon as it is up.
-            ConnState::Connecting | ConnState::ConnectingHttp | ConnState::ConnectingRaw
-                if in_handshake =>
-            {
+            conn if conn.is_connecting() && in_handshake => {
                 self.fail(ErrorKind::Tls, || format!("{kind} in the handshake"))
             }
-            ConnState::Connecting
-            | ConnState::ConnectingHttp
-            | ConnState::ConnectingRaw
-            | ConnState::Upgrading => self.fail(kind, String::new),
             ConnState::WebSocket => self.lost(Some(kind), String::new),
             ConnState::WebSocketClosing if state == UserState::Closing => Flow::Done,
             ConnState::WebSocketClosing => self.lost(None, String::new),
@@ -169,6 +154,8 @@ impl<O: Outputs> Machine<'_, O> {
                 }
                 _ => Flow::Wait,
             },
+            ConnState::None => Flow::Wait,
+            _ => self.fail(kind, String::new),
         }
     }
 
@@ -178,12 +165,10 @@ impl<O: Outputs> Machine<'_, O> {
         let key = std::mem::replace(&mut self.user.key, NO_KEY);
         let server = self.user.server.index();
         match conn {
-            ConnState::WebSocket
-            | ConnState::WebSocketClosing
-            | ConnState::Http
-            | ConnState::Raw => self.closed(server),
+            ConnState::Http | ConnState::Raw => self.closed(server),
+            conn if conn.is_websocket() => self.closed(server),
             ConnState::Upgrading => self.out.count(Count::Disconnects, 1),
-            ConnState::PollOpening | ConnState::Poll => {
+            conn if conn.polls() => {
                 // Its session may be without a connection, or have one that is not there yet.
                 let is_up = self.user.poller().is_some_and(|poller| poller.is_connected());
                 self.out.count(Count::Disconnects, u64::from(is_up && key != NO_KEY));
@@ -191,10 +176,7 @@ impl<O: Outputs> Machine<'_, O> {
                     self.out.closed(server);
                 }
             }
-            ConnState::None
-            | ConnState::Connecting
-            | ConnState::ConnectingHttp
-            | ConnState::ConnectingRaw => {}
+            _ => {}
         }
         if let Some(extra) = &mut self.user.extra {
             extra.tls = None;
@@ -222,17 +204,14 @@ impl<O: Outputs> Machine<'_, O> {
         self.forget_connection();
         self.end_session();
         let how = match conn {
-            ConnState::Connecting | ConnState::ConnectingHttp | ConnState::ConnectingRaw => {
-                HangUp::Abort
-            }
             ConnState::Poll if !is_up => HangUp::Abort,
-            ConnState::WebSocket | ConnState::WebSocketClosing => HangUp::Linger,
+            conn if conn.is_connecting() => HangUp::Abort,
+            conn if conn.is_websocket() => HangUp::Linger,
             _ => HangUp::Close,
         };
         self.out.hang_up(key, how);
     }
 
-    /// Runs a `Close`.
     pub(super) fn close(&mut self, code: u16) -> Flow {
         if self.user.conn != ConnState::WebSocket {
             self.hang_up();
@@ -261,7 +240,7 @@ impl<O: Outputs> Machine<'_, O> {
                 decoder: std::mem::take(&mut user.extra().decoder),
                 tls: user.extra().tls.take(),
             };
-            self.out.hold(stored.key);
+            self.out.hold(stored.key, true);
             self.drop_stored();
             self.user.extra().stored = Some(Box::new(stored));
         } else {
@@ -273,13 +252,12 @@ impl<O: Outputs> Machine<'_, O> {
             let StoredConnection { key, server: _, conn, client, decoder, tls } = *stored;
             (user.key, user.conn, user.client) = (key, conn, client);
             (user.extra().decoder, user.extra().tls) = (decoder, tls);
-            self.out.release(key);
+            self.out.hold(key, false);
         }
         user.tidy();
         Flow::Next
     }
 
-    /// The connection that was laid aside has ended.
     pub(super) fn stored_ended(&mut self) -> Flow {
         if let Some(stored) = self.user.extra.as_mut().and_then(|extra| extra.stored.take()) {
             self.closed(stored.server);
@@ -287,7 +265,6 @@ impl<O: Outputs> Machine<'_, O> {
         Flow::Wait
     }
 
-    /// Ends the connection that was laid aside, if there is one.
     pub(super) fn drop_stored(&mut self) {
         let stored = self.user.extra.as_mut().and_then(|extra| extra.stored.take());
         let Some(stored) = stored else { return };
@@ -295,9 +272,15 @@ impl<O: Outputs> Machine<'_, O> {
         self.closed(stored.server);
         self.out.hang_up(stored.key, HangUp::Close);
     }
+}
 
-    /// What holds for the user's session.
-    pub(super) fn session(&self) -> Option<&SessionInfo> {
+impl<'a, O> Machine<'a, O> {
+    /// The operation that the user does.
+    pub(super) fn op(&self) -> &'a Op {
+        self.program.op(self.user.at)
+    }
+
+    pub(super) fn session(&self) -> Option<&'a SessionInfo> {
         self.program.session_at(self.user.at)
     }
 
@@ -306,7 +289,7 @@ impl<O: Outputs> Machine<'_, O> {
     }
 
     /// The user's server.
-    pub(super) fn target(&self) -> Option<&Target> {
+    pub(super) fn target(&self) -> Option<&'a Target> {
         self.program.scenario.targets.get(self.user.server.place())
     }
 }

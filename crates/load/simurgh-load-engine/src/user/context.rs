@@ -47,7 +47,20 @@ impl Context {
     ) -> Self {
         let scenario = &program.scenario;
         Self {
-            values: Values::new(program, shared, run, unix_zero),
+            values: Values {
+                program: Rc::clone(program),
+                shared,
+                seed: scenario.seed,
+                run,
+                stamps: 0,
+                goes_to: None,
+                numbered: None,
+                unnumbered: 0,
+                undefined: 0,
+                now_ns: 0,
+                clock_offset_ns: 0,
+                unix_zero,
+            },
             spread: ServerSpread::new(scenario.spread, &scenario.targets, scenario.seed, index),
             followed: Followed::new(scenario.follow_stamps() == Follow::Exactly),
             stamps: Stamps::new(run),

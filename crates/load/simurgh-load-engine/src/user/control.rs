@@ -14,7 +14,6 @@ use crate::time::{elapsed_us, ms_after, nanos, us};
 const LAZY_MS: u32 = 128;
 
 impl<O: Outputs> Machine<'_, O> {
-    /// Runs a `Think`.
     pub(super) fn think(&mut self, op: ThinkOp) -> Flow {
         let time = match op.think {
             Think::Constant(time) => time,
@@ -32,18 +31,17 @@ impl<O: Outputs> Machine<'_, O> {
         if lazy {
             // The end is kept exactly; only the waking is not punctual.
             self.user.since_us = us(end_ns);
-            self.out.set_timer((ms_after(end_ns) | (LAZY_MS - 1)).min(u32::MAX - 2));
+            self.out.set_timer(Some((ms_after(end_ns) | (LAZY_MS - 1)).min(u32::MAX - 2)));
             return Flow::Wait;
         }
         // Steps begin on whole milliseconds, which the timer keeps exactly.
         let end_ms = u32::try_from(end_ns.saturating_add(500_000) / 1_000_000);
         let end_ms = end_ms.unwrap_or(u32::MAX - 2);
         self.user.since_us = us(u64::from(end_ms) * 1_000_000);
-        self.out.set_timer(end_ms);
+        self.out.set_timer(Some(end_ms));
         Flow::Wait
     }
 
-    /// Runs a `Receive`.
     pub(super) fn receive(&mut self, op: &ReceiveOp) -> Flow {
         let count = op.receive.count.map_or(0, |count| u32::try_from(count).unwrap_or(u32::MAX));
         self.user.set_awaits(count);
@@ -105,28 +103,24 @@ impl<O: Outputs> Machine<'_, O> {
         self.user.set(var, Value::One(value.to_string().into_bytes().into()));
     }
 
-    /// Runs an `Each`.
     pub(super) fn next_element(&mut self, op: &EachOp) -> Flow {
         let user = &mut *self.user;
         let mut round = user.register(op.round);
         loop {
-            let element = match user.value(op.each.list) {
-                Some(Value::List(list)) => list.get(round as usize).cloned(),
-                // A single value is a list of one.
-                Some(Value::One(only)) if round == 0 => Some(only.clone()),
-                _ => None,
-            };
+            let list = user.value(op.each.list);
+            let element = list.and_then(|list| list.element(round as usize));
             let Some(element) = element else {
                 user.set_register(op.round, 0);
                 return Flow::Goto(op.end);
             };
             round += 1;
-            let text = String::from_utf8_lossy(&element);
+            let text = String::from_utf8_lossy(element);
             let wanted = op.include.as_ref().is_none_or(|regex| regex.is_match(&text))
                 && op.exclude.as_ref().is_none_or(|regex| !regex.is_match(&text));
             if wanted {
+                let element = Value::One(element.into());
                 user.set_register(op.round, round);
-                user.set(op.each.var, Value::One(element));
+                user.set(op.each.var, element);
                 return Flow::Next;
             }
         }

@@ -113,14 +113,13 @@ impl<O: Outputs> Machine<'_, O> {
         }
     }
 
-    /// A user leaves all topics.
     pub(super) fn follow_end(&mut self) {
         if self.context.followed.is_on {
             self.settle(None);
         }
     }
 
-    /// A user pushes what was numbered last, if anything was; the reply is to tell how it went.
+    /// A user pushes what was numbered last, if anything was; the reply decides whether it counts.
     pub(super) fn follow_push(&mut self) {
         let pushed = self.context.values.numbered.take();
         let Some((id, n)) = pushed else { return };

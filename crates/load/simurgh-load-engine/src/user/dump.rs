@@ -12,7 +12,7 @@ const LIGHT_CHARS: usize = 44;
 /// Characters of a payload otherwise: a dump is for reading.
 const FULL_CHARS: usize = 16 << 10;
 
-/// An answered request, as a dump tells it.
+/// An answered request, as a dump has it.
 pub(crate) struct Exchange<'a> {
     /// HTTP method, or what kind of request it was.
     pub(crate) method: &'a str,

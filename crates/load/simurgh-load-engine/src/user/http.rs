@@ -1,4 +1,4 @@
-//! HTTP requests and plain bytes: the other things a user may say than WebSocket frames.
+//! HTTP requests and plain bytes: what a user may send apart from WebSocket frames.
 
 use std::time::Duration;
 
@@ -14,9 +14,8 @@ use super::machine::Flow;
 use super::values::Values;
 use super::{ConnState, Machine, Outputs, User, UserState};
 use crate::chance::mix;
-use crate::program::{HttpOp, Op, Program, SendOp};
+use crate::program::{Op, Program, SendOp};
 
-/// Bytes of a body that captures and checks can look at.
 const BODY_BYTES_MAX: usize = 1 << 20;
 
 /// What an HTTP user remembers.
@@ -38,14 +37,13 @@ pub(crate) struct HttpState {
 }
 
 impl<O: Outputs> Machine<'_, O> {
-    /// Runs an `Http`.
-    pub(super) fn request(&mut self, op: &HttpOp) -> Flow {
+    pub(super) fn request(&mut self, http: &Http) -> Flow {
         let conn = self.user.conn;
-        if matches!(conn, ConnState::WebSocket | ConnState::WebSocketClosing | ConnState::Poll) {
+        if conn.is_websocket() || conn == ConnState::Poll {
             let text = || "an HTTP request needs the socket to be closed first".to_owned();
             return self.fail(ErrorKind::Internal, text);
         }
-        let url = self.context.values.text(self.user, &op.http.url);
+        let url = self.context.values.text(self.user, &http.url);
         if Url::is_absolute(&url) {
             let target = Url::parse(&url).and_then(|url| target_of(self.program, &url));
             let target = match target {
@@ -70,26 +68,24 @@ impl<O: Outputs> Machine<'_, O> {
     /// Sends the request of the user's operation on its open connection.
     pub(super) fn send_request(&mut self) -> Flow {
         let program = self.program;
-        let Op::Http(op) = program.op(self.user.at) else { return Flow::Wait };
+        let Op::Http(http, answer) = program.op(self.user.at) else { return Flow::Wait };
         let values = &mut self.context.values;
         let before = values.stamps;
         let mut bytes = Vec::new();
-        write_request(values, self.user, program, op, &mut bytes);
+        write_request(values, self.user, program, http, &mut bytes);
         for number in before..values.stamps {
             self.out.published(self.user.id, number, values.run_ns(self.now_ns));
         }
         let state = self.user.extra().http.get_or_insert_default();
         state.requests += 1;
-        state.response = Some(Response::new(op.http.method == "HEAD", http::Limits::default()));
-        state.kept = (!op.answer.is_none()).then(|| Kept::new(BODY_BYTES_MAX));
+        state.response = Some(Response::new(http.method == "HEAD", http::Limits::default()));
+        state.kept = (!answer.is_none()).then(|| Kept::new(BODY_BYTES_MAX));
         self.send(&bytes);
-        self.wait_for_answer(UserState::AwaitHttp, op.answer.timeout)
+        self.wait_for_answer(UserState::AwaitHttp, answer.timeout)
     }
 
-    /// Bytes of an answer.
     pub(super) fn http_in(&mut self, mut bytes: &[u8]) -> Flow {
-        let target = self.program.scenario.targets.get(self.user.server.place());
-        let host = target.map_or("", |target| target.host.as_str());
+        let host = self.target().map_or("", |target| target.host.as_str());
         let unix = self.context.values.unix();
         let Some(state) = self.user.extra().http.as_deref_mut() else { return Flow::Wait };
         let Some(mut response) = state.response.take() else {
@@ -119,8 +115,7 @@ impl<O: Outputs> Machine<'_, O> {
 
     /// An answer is whole.
     fn http_done(&mut self, done: Done) -> Flow {
-        let program = self.program;
-        let Op::Http(op) = program.op(self.user.at) else { return Flow::Wait };
+        let Op::Http(http, answer) = self.op() else { return Flow::Wait };
         let took_us = self.elapsed_us();
         self.user.state = UserState::Running;
         let state = self.user.extra().http.get_or_insert_default();
@@ -128,11 +123,11 @@ impl<O: Outputs> Machine<'_, O> {
         let path = std::mem::take(&mut state.path);
         self.out.time(Metric::Http, took_us);
         let status = done.status.to_string();
-        let (method, bytes) = (op.http.method.as_str(), done.head_bytes + done.body_bytes);
+        let (method, bytes) = (http.method.as_str(), done.head_bytes + done.body_bytes);
         let exchange = Exchange { method, what: &path, status: &status, bytes, took_us };
         self.dump_exchange(&exchange);
         self.out.status(done.status);
-        if !op.http.status.is_empty() && !op.http.status.contains(&done.status) {
+        if !http.status.is_empty() && !http.status.contains(&done.status) {
             let kind = ErrorKind::HttpStatus(done.status);
             self.out.error(kind, self.user.origin(), String::new);
         }
@@ -140,12 +135,11 @@ impl<O: Outputs> Machine<'_, O> {
             self.hang_up();
         }
         match kept {
-            Some(kept) => self.answered(&op.answer, &AnswerText::kept(&kept)),
+            Some(kept) => self.answered(answer, &AnswerText::kept(&kept)),
             None => Flow::Done,
         }
     }
 
-    /// The connection of an HTTP user has ended.
     pub(super) fn http_ended(&mut self, kind: ErrorKind) -> Flow {
         let is_awaited = self.user.state == UserState::AwaitHttp;
         let Some(state) = self.user.extra.as_mut().and_then(|extra| extra.http.as_deref_mut())
@@ -187,10 +181,8 @@ impl<O: Outputs> Machine<'_, O> {
         self.wait_for_answer(UserState::AwaitFirst, op.answer.timeout)
     }
 
-    /// Bytes on a connection without a protocol.
     pub(super) fn raw_in(&mut self, data: &[u8]) -> Flow {
-        let program = self.program;
-        match (self.user.state, program.op(self.user.at)) {
+        match (self.user.state, self.op()) {
             (UserState::AwaitFirst, Op::Raw(op)) => {
                 let took_us = self.elapsed_us();
                 self.user.state = UserState::Running;
@@ -204,7 +196,7 @@ impl<O: Outputs> Machine<'_, O> {
 }
 
 impl HttpState {
-    /// Keeps what the head of an answer says for later requests.
+    /// Keeps cookies and challenges of an answer for later requests.
     fn note_head(&mut self, head: &http::Head<'_>, host: &str, unix: Duration) {
         for cookie in head.values("set-cookie") {
             self.jar.take(cookie, host, &self.path, unix);
@@ -237,11 +229,10 @@ fn write_request(
     values: &mut Values,
     user: &mut User,
     program: &Program,
-    op: &HttpOp,
+    http: &Http,
     out: &mut Vec<u8>,
 ) {
     let Some(target) = program.scenario.targets.get(user.server.place()) else { return };
-    let http = &op.http;
     let url = values.text(user, &http.url);
     let path = match Url::parse(&url) {
         Ok(url) => url.target.into_owned(),
@@ -261,8 +252,7 @@ fn write_request(
         http.cookies.iter().map(|(name, value)| (name.as_str(), render(value))).collect();
     let session = program.session_at(user.at);
     let is_tsung = session.is_some_and(|session| session.dialect == Dialect::Tsung);
-    let usual = if target.tls { 443 } else { 80 };
-    let port = Some(target.address.port()).filter(|port| !is_tsung && *port != usual);
+    let port = unusual_port(target).filter(|_| !is_tsung);
     let authorization = http.auth.as_ref().map(|auth| authorize(values, user, auth, http, &path));
     let agent = user_agent(program, user.id);
     let state = user.extra().http.get_or_insert_default();
@@ -288,7 +278,6 @@ fn write_request(
     .write(out);
 }
 
-/// Value of `Authorization`.
 fn authorize(
     values: &mut Values,
     user: &mut User,
@@ -330,6 +319,12 @@ fn authorize(
         cnonce: &cnonce,
     }
     .header()
+}
+
+/// The port of a server, unless it is the usual one.
+pub(super) fn unusual_port(target: &Target) -> Option<u16> {
+    let usual = if target.tls { 443 } else { 80 };
+    Some(target.address.port()).filter(|port| *port != usual)
 }
 
 /// The user agent of a user, by weight.

@@ -1,22 +1,27 @@
 //! A user without a WebSocket: its long-poll session (PROTOCOL §9), as the official client has it.
 //!
 //! The user's connection polls: a GET waits for messages, and the next one follows each answer at
-//! once. What the user says goes over a second connection ([`super::posts`]).
+//! once. What the user sends goes by POSTs over a connection of their own, one at a time: what is
+//! sent while one is under way is gathered for the next. That connection is kept for later
+//! messages, as browsers do, until the server closes it.
 
+use std::collections::VecDeque;
 use std::time::Duration;
 
 use simurgh_load_client::http::{
     Done, Event, Limits, LongPollAnswer, LongPollPost, Request, Response, ResponseError,
     longpoll_path, with_token,
 };
+use simurgh_load_client::tls::TlsClient;
 use simurgh_load_record::{Count, ErrorKind};
 use simurgh_load_scenario::Target;
 use simurgh_load_scenario::answer::AnswerText;
+use simurgh_proto::ws::OpCode;
+use simurgh_reactor::Key;
 
-use super::http::user_agent;
-use super::machine::Flow;
-use super::posts::Posts;
-use super::{ConnState, HangUp, Machine, NO_KEY, Outputs, UserState};
+use super::http::{unusual_port, user_agent};
+use super::machine::{Flow, Sent};
+use super::{ConnState, HangUp, Machine, NO_KEY, Outputs, Purpose, UserState};
 use crate::program::Op;
 use crate::time::{elapsed_us, nanos, us};
 
@@ -39,16 +44,103 @@ pub(crate) struct Poller {
     pub(crate) posts: Posts,
 }
 
-/// Requests on one connection, one after the other.
+impl Poller {
+    /// Whether the connection that polls, if there is one, has come about.
+    pub(super) fn is_connected(&self) -> bool {
+        self.poll.sent > 0
+    }
+
+    /// The requests on one of its connections.
+    fn call(&mut self, purpose: Purpose) -> &mut Call {
+        match purpose {
+            Purpose::Posts => &mut self.posts.call,
+            _ => &mut self.poll,
+        }
+    }
+
+    /// When the poll's connection was begun, or its request sent.
+    pub(super) fn poll_since_us(&self) -> u32 {
+        self.poll.since_us
+    }
+
+    /// Writes one of its requests.
+    pub(super) fn request(
+        &self,
+        server: &Target,
+        agent: Option<&str>,
+        post: Option<&LongPollPost>,
+    ) -> Vec<u8> {
+        let mut headers: Vec<(&str, &[u8])> = vec![("Accept", b"application/json")];
+        if let Some(post) = post {
+            headers.push(("Content-Type", post.content_type().as_bytes()));
+        }
+        headers.extend(self.headers.iter().map(|(name, value)| (&**name, value.as_bytes())));
+        let mut out = Vec::new();
+        Request {
+            method: if post.is_some() { "POST" } else { "GET" },
+            target: with_token(&self.target, &self.token).as_bytes(),
+            host: &server.host,
+            port: unusual_port(server),
+            keep_alive: true,
+            user_agent: agent,
+            headers: &headers,
+            body: post.map(|post| post.body.as_slice()),
+            ..Request::default()
+        }
+        .write(&mut out);
+        out
+    }
+}
+
+pub(crate) struct Posts {
+    pub(crate) key: Key,
+    /// The connection can be used.
+    is_up: bool,
+    pub(crate) tls: Option<Box<TlsClient>>,
+    pub(super) call: Call,
+    /// The one that was sent, or waits for its connection.
+    under_way: Option<LongPollPost>,
+    waiting: VecDeque<LongPollPost>,
+}
+
+impl Default for Posts {
+    fn default() -> Self {
+        Self {
+            key: NO_KEY,
+            is_up: false,
+            tls: None,
+            call: Call::default(),
+            under_way: None,
+            waiting: VecDeque::new(),
+        }
+    }
+}
+
+impl Posts {
+    /// Since when one is under way.
+    pub(super) fn since_us(&self) -> Option<u32> {
+        self.under_way.as_ref().map(|_| self.call.since_us)
+    }
+
+    fn add(&mut self, post: LongPollPost) {
+        let rest = match self.waiting.back_mut() {
+            Some(last) => last.join(post).err(),
+            None => Some(post),
+        };
+        self.waiting.extend(rest);
+    }
+}
+
+/// The request under way on a connection.
 #[derive(Default)]
-pub(super) struct Call {
+pub(crate) struct Call {
     /// The answer that is to come.
     response: Option<Response>,
     body: Vec<u8>,
     /// When the request was sent, or its connection begun.
     pub(super) since_us: u32,
     /// Requests on this connection.
-    sent: u32,
+    pub(super) sent: u32,
     /// This request was sent before, on a connection that the server had closed.
     is_again: bool,
 }
@@ -100,7 +192,7 @@ impl Call {
                 None
             }
             Some(end) => Some(end.map_err(|error| error.to_string())),
-            // The connection did not come about, which its end says better.
+            // The connection did not come about: how it ended is the error.
             None => Some(Err(String::new())),
         }
     }
@@ -115,56 +207,11 @@ impl Call {
     }
 }
 
-impl Poller {
-    /// Whether the connection that polls, if there is one, has come about.
-    pub(super) fn is_connected(&self) -> bool {
-        self.poll.sent > 0
-    }
-
-    /// When the poll's connection was begun, or its request sent.
-    pub(super) fn poll_since_us(&self) -> u32 {
-        self.poll.since_us
-    }
-
-    /// Writes one of its requests.
-    pub(super) fn request(
-        &self,
-        server: &Target,
-        agent: Option<&str>,
-        post: Option<&LongPollPost>,
-    ) -> Vec<u8> {
-        let usual = if server.tls { 443 } else { 80 };
-        let mut headers: Vec<(&str, &[u8])> = vec![("Accept", b"application/json")];
-        if let Some(post) = post {
-            headers.push(("Content-Type", post.content_type().as_bytes()));
-        }
-        headers.extend(self.headers.iter().map(|(name, value)| (&**name, value.as_bytes())));
-        let mut out = Vec::new();
-        Request {
-            method: if post.is_some() { "POST" } else { "GET" },
-            target: with_token(&self.target, &self.token).as_bytes(),
-            host: &server.host,
-            port: Some(server.address.port()).filter(|port| *port != usual),
-            keep_alive: true,
-            user_agent: agent,
-            headers: &headers,
-            body: post.map(|post| post.body.as_slice()),
-            ..Request::default()
-        }
-        .write(&mut out);
-        out
-    }
-}
-
-/// Whether something was sent; if not, the user lost its session by that, and what follows.
-pub(super) type Sent = Result<(), Flow>;
-
 impl<O: Outputs> Machine<'_, O> {
     /// Begins the session of a user whose connection has just come about.
     pub(super) fn open_session(&mut self) -> Flow {
-        let program = self.program;
-        let Op::Connect(op) = program.op(self.user.at) else { return Flow::Wait };
-        let parts = self.connect_parts(op);
+        let Op::Connect(connect, answer) = self.op() else { return Flow::Wait };
+        let parts = self.connect_parts(connect);
         let mut headers = parts.headers;
         headers.extend(parts.origin.map(|origin| ("Origin".to_owned(), origin)));
         let target = longpoll_path(&parts.target);
@@ -172,7 +219,7 @@ impl<O: Outputs> Machine<'_, O> {
         self.user.since_us = us(self.now_ns);
         self.user.extra().poller = Some(Box::new(Poller { target, headers, ..Poller::default() }));
         match self.send_poll() {
-            Ok(()) => self.wait_for_answer(UserState::AwaitUpgrade, op.answer.timeout),
+            Ok(()) => self.wait_for_answer(UserState::AwaitUpgrade, answer.timeout),
             Err(lost) => lost,
         }
     }
@@ -192,8 +239,7 @@ impl<O: Outputs> Machine<'_, O> {
                 Err((kind, text)) => return Err(self.session_failed(kind, || text)),
             }
         }
-        let targets = &self.program.scenario.targets;
-        let Some(target) = targets.get(self.user.server.place()) else { return Ok(()) };
+        let Some(target) = self.target() else { return Ok(()) };
         let agent = user_agent(self.program, self.user.id);
         let Some(poller) = self.user.poller() else { return Ok(()) };
         let bytes = poller.request(target, agent, None);
@@ -203,17 +249,16 @@ impl<O: Outputs> Machine<'_, O> {
         Ok(())
     }
 
-    /// Bytes of an answer to a poll.
-    pub(super) fn poll_in(&mut self, data: &[u8]) -> Flow {
+    /// Bytes of an answer have come.
+    pub(super) fn call_in(&mut self, purpose: Purpose, data: &[u8]) -> Flow {
         let Some(poller) = self.user.poller() else { return Flow::Wait };
-        match poller.poll.take(data) {
+        match poller.call(purpose).take(data) {
             Ok(None) => Flow::Wait,
-            Ok(Some(done)) => self.polled(done),
+            Ok(Some(done)) => self.call_answered(purpose, done),
             Err(text) => self.session_failed(ErrorKind::HttpMalformed, || text),
         }
     }
 
-    /// The poll's connection has ended.
     pub(super) fn poll_ended(&mut self, kind: ErrorKind) -> Flow {
         self.user.key = NO_KEY;
         let extra = self.user.extra();
@@ -222,31 +267,39 @@ impl<O: Outputs> Machine<'_, O> {
         self.out.count(Count::Disconnects, u64::from(poller.is_connected()));
         match poller.poll.end() {
             None => self.send_poll().err().unwrap_or(Flow::Wait),
-            Some(Ok(done)) => self.polled(done),
+            Some(Ok(done)) => self.call_answered(Purpose::User, done),
             Some(Err(text)) => self.session_failed(kind, || text),
         }
     }
 
-    /// An answer to a poll is whole.
-    fn polled(&mut self, done: Done) -> Flow {
+    /// An answer is whole.
+    pub(super) fn call_answered(&mut self, purpose: Purpose, done: Done) -> Flow {
         self.out.status(done.status);
         if !done.keep_alive {
-            self.drop_poll_connection();
+            match purpose {
+                Purpose::Posts => self.drop_posts(),
+                _ => self.drop_poll(),
+            }
         }
         if done.status != 200 {
             return self.session_failed(ErrorKind::HttpStatus(done.status), String::new);
         }
         let Some(poller) = self.user.poller() else { return Flow::Wait };
-        let (answer, body) = match poller.poll.answer() {
-            Ok(read) => read,
-            Err(text) => return self.session_failed(ErrorKind::HttpMalformed, || text),
-        };
+        match (poller.call(purpose).answer(), purpose) {
+            (Ok((answer, _)), Purpose::Posts) => self.posted(answer.status),
+            (Ok((answer, body)), _) => self.polled(answer, &body),
+            (Err(text), _) => self.session_failed(ErrorKind::HttpMalformed, || text),
+        }
+    }
+
+    fn polled(&mut self, answer: LongPollAnswer, body: &[u8]) -> Flow {
+        let Some(poller) = self.user.poller() else { return Flow::Wait };
         let begins = poller.token.is_empty();
         if let Some(token) = answer.token {
             poller.token = token;
         }
         match answer.status {
-            410 if begins && !poller.token.is_empty() => self.session_open(&body),
+            410 if begins && !poller.token.is_empty() => self.session_open(body),
             status if begins => {
                 self.upgrade_answered();
                 self.session_failed(ErrorKind::UpgradeStatus(status), String::new)
@@ -265,15 +318,13 @@ impl<O: Outputs> Machine<'_, O> {
         }
     }
 
-    /// The server has begun the session.
     fn session_open(&mut self, body: &[u8]) -> Flow {
-        let program = self.program;
-        let Op::Connect(op) = program.op(self.user.at) else { return Flow::Wait };
+        let Op::Connect(_, answer) = self.op() else { return Flow::Wait };
         self.opened(ConnState::Poll);
         self.session_begins();
         self.upgrade_answered();
         match self.send_poll() {
-            Ok(()) => self.answered(&op.answer, &AnswerText::body_only(body)),
+            Ok(()) => self.answered(answer, &AnswerText::body_only(body)),
             Err(lost) => lost,
         }
     }
@@ -308,7 +359,7 @@ impl<O: Outputs> Machine<'_, O> {
     }
 
     /// Ends a connection that the server wants no more requests on.
-    fn drop_poll_connection(&mut self) {
+    fn drop_poll(&mut self) {
         let key = std::mem::replace(&mut self.user.key, NO_KEY);
         if key == NO_KEY {
             return;
@@ -316,5 +367,124 @@ impl<O: Outputs> Machine<'_, O> {
         self.user.extra().tls = None;
         self.out.hang_up(key, HangUp::Close);
         self.out.count(Count::Disconnects, 1);
+    }
+
+    /// Sends a message over whatever the user has.
+    pub(super) fn send_to_channel(&mut self, opcode: OpCode, message: &[u8]) -> Sent {
+        let polls = self.user.conn == ConnState::Poll;
+        let Some(poller) = self.user.poller().filter(|_| polls) else {
+            self.send_frame(opcode, message);
+            return Ok(());
+        };
+        poller.posts.add(LongPollPost::new(opcode == OpCode::Binary, message));
+        let count = match opcode {
+            OpCode::Binary => Count::FramesOutBinary,
+            _ => Count::FramesOutText,
+        };
+        self.out.count(count, 1);
+        self.post()
+    }
+
+    /// Sends what waits, unless a POST is under way.
+    fn post(&mut self) -> Sent {
+        let now_us = us(self.now_ns);
+        let Some(poller) = self.user.poller() else { return Ok(()) };
+        let posts = &mut poller.posts;
+        if posts.under_way.is_some() || posts.waiting.is_empty() {
+            return Ok(());
+        }
+        posts.under_way = posts.waiting.pop_front();
+        posts.call.since_us = now_us;
+        match (posts.key, posts.is_up) {
+            (NO_KEY, _) => return self.dial_posts(),
+            (_, true) => self.send_post(),
+            (_, false) => {}
+        }
+        Ok(())
+    }
+
+    fn dial_posts(&mut self) -> Sent {
+        match self.out.dial(self.user.server.index()) {
+            Ok(key) => {
+                if let Some(poller) = self.user.poller() {
+                    poller.posts.key = key;
+                    poller.posts.call.dialed(us(self.now_ns));
+                }
+                Ok(())
+            }
+            Err((kind, text)) => Err(self.session_failed(kind, || text)),
+        }
+    }
+
+    fn send_post(&mut self) {
+        let Some(target) = self.target() else { return };
+        let agent = user_agent(self.program, self.user.id);
+        let Some(poller) = self.user.poller() else { return };
+        let Some(post) = &poller.posts.under_way else { return };
+        let bytes = poller.request(target, agent, Some(post));
+        poller.posts.call.sent(us(self.now_ns));
+        self.out.count(Count::Posts, 1);
+        self.out.send(poller.posts.key, poller.posts.tls.as_deref_mut(), &bytes);
+    }
+
+    /// The connection for POSTs can be used.
+    pub(super) fn posts_connected(&mut self) -> Flow {
+        let Some(poller) = self.user.poller() else { return Flow::Wait };
+        poller.posts.is_up = true;
+        let since_us = poller.posts.call.since_us;
+        self.connection_made(since_us);
+        self.send_post();
+        Flow::Wait
+    }
+
+    /// A POST was answered, with this status in its body.
+    pub(super) fn posted(&mut self, status: u16) -> Flow {
+        if status != 200 {
+            let text = || "a POST".to_owned();
+            return self.session_failed(ErrorKind::LongPollStatus(status), text);
+        }
+        if let Some(poller) = self.user.poller() {
+            poller.posts.under_way = None;
+        }
+        self.post().err().unwrap_or(Flow::Wait)
+    }
+
+    pub(super) fn posts_ended(&mut self, kind: ErrorKind) -> Flow {
+        let Some(poller) = self.user.poller() else { return Flow::Wait };
+        let posts = &mut poller.posts;
+        let was_up = std::mem::take(&mut posts.is_up);
+        (posts.key, posts.tls) = (NO_KEY, None);
+        let end = posts.under_way.is_some().then(|| posts.call.end());
+        self.out.count(Count::Disconnects, u64::from(was_up));
+        match end {
+            // Nothing was asked: servers close what is idle.
+            None => Flow::Wait,
+            Some(None) => self.dial_posts().err().unwrap_or(Flow::Wait),
+            Some(Some(Ok(done))) => self.call_answered(Purpose::Posts, done),
+            Some(Some(Err(text))) => self.session_failed(kind, || text),
+        }
+    }
+
+    pub(super) fn drop_posts(&mut self) {
+        let Some(poller) = self.user.poller() else { return };
+        let posts = &mut poller.posts;
+        let key = std::mem::replace(&mut posts.key, NO_KEY);
+        let was_up = std::mem::take(&mut posts.is_up);
+        posts.tls = None;
+        if key == NO_KEY {
+            return;
+        }
+        self.out.hang_up(key, if was_up { HangUp::Close } else { HangUp::Abort });
+        self.out.count(Count::Disconnects, u64::from(was_up));
+    }
+
+    /// Forgets the user's session, which ends at the server when it is polled no longer.
+    pub(super) fn end_session(&mut self) {
+        if self.user.poller().is_none() {
+            return;
+        }
+        self.drop_posts();
+        self.user.extra().poller = None;
+        self.user.tidy();
     }
 }

@@ -6,7 +6,7 @@ use simurgh_load_record::{Count, ErrorKind, Metric};
 use simurgh_load_scenario::Drop;
 use simurgh_proto::ws::{CloseCode, Event};
 
-use super::{Context, Outputs, User, UserState};
+use super::{Context, Outputs, Purpose, User, UserState};
 use crate::program::{ChannelCommand, Op, Program};
 use crate::time::{elapsed_us, ms, ms_after, nanos, us};
 
@@ -16,30 +16,21 @@ pub(crate) enum Input<'a> {
     Begin,
     /// Its timer is due.
     Time,
-    /// Its connection is there, with TLS where it is wanted.
-    Connected,
+    /// A connection is there, with TLS where it is wanted.
+    Connected(Purpose),
+    /// Bytes have come over a connection that is not a WebSocket yet.
+    Bytes(Purpose, &'a [u8]),
     /// A message or control frame has come over its WebSocket.
     Event(Event<'a>),
     /// A poll has brought this message.
     Polled(&'a str),
-    /// Bytes have come over a connection that is no WebSocket yet.
-    Bytes(&'a [u8]),
-    /// What has come is against the protocol; it is told so by this close code.
+    /// What has come is against the protocol; this close code answers it.
     ProtocolError(CloseCode, ErrorKind, String),
-    /// TLS on its connection has failed.
-    Failed(ErrorKind, String),
-    /// Its connection has ended, as what is counted; `in_handshake`: of TLS, if it was under way.
-    Ended {
-        kind: ErrorKind,
-        in_handshake: bool,
-    },
-    /// The connection that it has laid aside has ended.
-    StoredEnded,
-    /// The same of its connection for POSTs.
-    PostsConnected,
-    PostsBytes(&'a [u8]),
-    PostsFailed(ErrorKind, String),
-    PostsEnded(ErrorKind),
+    /// TLS on a connection has failed.
+    Failed(Purpose, ErrorKind, String),
+    /// A connection has ended, which is counted as `kind`; `in_handshake`: of TLS, if it was under
+    /// way.
+    Ended { purpose: Purpose, kind: ErrorKind, in_handshake: bool },
     /// A heartbeat is due.
     Heartbeat,
     /// It is time to see whether its long-poll session still goes on.
@@ -66,6 +57,9 @@ pub(super) enum Flow {
     /// Another one, which begins now.
     Restart(u32),
 }
+
+/// Whether something was sent; if not, the user lost its session by that, and what follows.
+pub(super) type Sent = Result<(), Flow>;
 
 /// How a user came to its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -108,18 +102,20 @@ impl<O: Outputs> Machine<'_, O> {
         match input {
             Input::Event(event) => self.event_in(event),
             Input::Polled(text) => self.polled_in(text),
-            Input::Bytes(bytes) => self.bytes_in(bytes),
+            Input::Bytes(Purpose::User, bytes) => self.bytes_in(bytes),
+            Input::Bytes(purpose, bytes) => self.call_in(purpose, bytes),
             Input::Begin => Flow::Goto(self.user.at),
             Input::Time => self.timer_due(),
-            Input::Connected => self.connected(),
+            Input::Connected(Purpose::User) => self.connected(),
+            Input::Connected(_) => self.posts_connected(),
             Input::ProtocolError(code, kind, text) => self.protocol_error(code, kind, text),
-            Input::Failed(kind, text) => self.connection_failed(kind, text),
-            Input::Ended { kind, in_handshake } => self.ended(kind, in_handshake),
-            Input::StoredEnded => self.stored_ended(),
-            Input::PostsConnected => self.posts_connected(),
-            Input::PostsBytes(bytes) => self.posts_in(bytes),
-            Input::PostsFailed(kind, text) => self.session_failed(kind, || text),
-            Input::PostsEnded(kind) => self.posts_ended(kind),
+            Input::Failed(Purpose::User, kind, text) => self.connection_failed(kind, text),
+            Input::Failed(_, kind, text) => self.session_failed(kind, || text),
+            Input::Ended { purpose, kind, in_handshake } => match purpose {
+                Purpose::User => self.ended(kind, in_handshake),
+                Purpose::Posts => self.posts_ended(kind),
+                Purpose::Stored => self.stored_ended(),
+            },
             Input::Heartbeat => self.heartbeat(),
             Input::CheckPolls => self.check_polls(),
             Input::Cut(drop) => self.cut(drop),
@@ -152,12 +148,12 @@ impl<O: Outputs> Machine<'_, O> {
         let next_ms = ms(self.now_ns) + 1;
         self.user.state = UserState::Pacing;
         self.user.since_us = next_ms.wrapping_mul(1000);
-        self.out.set_timer(next_ms);
+        self.out.set_timer(Some(next_ms));
     }
 
     /// Runs an operation whose time is now.
     fn begin_anew(&mut self, flow: Flow) -> Flow {
-        self.out.unset_timer();
+        self.out.set_timer(None);
         self.user.since_us = us(self.now_ns);
         self.user.set_awaits(0);
         match flow {
@@ -167,21 +163,20 @@ impl<O: Outputs> Machine<'_, O> {
         }
     }
 
-    /// Runs one operation.
     pub(super) fn run(&mut self, at: u32) -> Flow {
         self.user.at = at;
         self.user.state = UserState::Running;
         self.user.set_awaits(0);
         let program = self.program;
         match program.op(at) {
-            Op::Connect(_) => self.connect(),
+            Op::Connect(..) => self.connect(),
             Op::Send(send) => self.send_message(send),
             Op::Raw(send) => self.send_raw(send),
             Op::Wait(matcher, answer) => self.wait_for_message(matcher, answer),
             Op::Receive(receive) => self.receive(receive),
             Op::Think(think) => self.think(*think),
             Op::Channel(channel) => self.channel(channel),
-            Op::Http(http) => self.request(http),
+            Op::Http(http, _) => self.request(http),
             Op::Close(code) => self.close(*code),
             Op::Set(set) => {
                 self.context.values.set(self.user, set);
@@ -227,11 +222,11 @@ impl<O: Outputs> Machine<'_, O> {
         }
     }
 
-    /// Has the user wait, for an answer at most as long as said.
+    /// Has the user wait, with a limit where it waits for an answer.
     pub(super) fn wait(&mut self, state: UserState, timeout: Option<Duration>) -> Flow {
         self.user.state = state;
         if let Some(timeout) = timeout {
-            self.out.set_timer(ms_after(self.now_ns.saturating_add(nanos(timeout))));
+            self.out.set_timer(Some(ms_after(self.now_ns.saturating_add(nanos(timeout)))));
         }
         Flow::Wait
     }
@@ -244,7 +239,7 @@ impl<O: Outputs> Machine<'_, O> {
 
     /// A timer is due: a rest is over, or a wait.
     fn timer_due(&mut self) -> Flow {
-        let op = self.program.op(self.user.at);
+        let op = self.op();
         match self.user.state {
             UserState::Thinking | UserState::Receiving | UserState::Pacing => {
                 let is_lazy = matches!(op, Op::Think(think) if think.lazy);
@@ -280,7 +275,7 @@ impl<O: Outputs> Machine<'_, O> {
 
     /// A rest is over: on with what follows, whose time is the end of the rest.
     pub(super) fn rest_over(&mut self) -> Flow {
-        let rested = matches!(self.program.op(self.user.at), Op::Think(_) | Op::Receive(_));
+        let rested = matches!(self.op(), Op::Think(_) | Op::Receive(_));
         let goes_on = rested && self.user.state != UserState::Pacing;
         Flow::Goto(self.user.at + u32::from(goes_on))
     }
@@ -303,11 +298,11 @@ impl<O: Outputs> Machine<'_, O> {
 
     /// The metric of what the user waits for.
     fn awaited_metric(&self) -> Option<Metric> {
-        Some(match (self.user.state, self.program.op(self.user.at)) {
+        Some(match (self.user.state, self.op()) {
             (UserState::Opening, _) => Metric::Connect,
             (UserState::AwaitUpgrade, _) => Metric::Upgrade,
             (UserState::AwaitHttp, _) => Metric::Http,
-            (UserState::AwaitRef, Op::Channel(channel)) => channel.command.metric(),
+            (UserState::AwaitRef, Op::Channel(channel)) => channel.command.figures().0,
             (UserState::AwaitFirst | UserState::AwaitMatch, Op::Send(_) | Op::Raw(_)) => {
                 Metric::Message
             }
@@ -337,7 +332,7 @@ impl<O: Outputs> Machine<'_, O> {
 
     /// Ends the user: its connections, and its session.
     pub(super) fn leave(&mut self, how: Ended) -> Flow {
-        self.out.unset_timer();
+        self.out.set_timer(None);
         self.give_up_request();
         self.hang_up();
         self.drop_stored();

@@ -42,7 +42,6 @@ impl<O: Outputs> Machine<'_, O> {
         }
     }
 
-    /// A message that a poll has brought.
     pub(super) fn polled_in(&mut self, text: &str) -> Flow {
         self.out.count(Count::FramesInText, 1);
         self.frame_in(Frame::Text(text))
@@ -73,7 +72,7 @@ impl<O: Outputs> Machine<'_, O> {
             },
             _ => None,
         };
-        // A reply that repeats the stamp is no delivery.
+        // A reply that repeats the stamp does not count as a delivery.
         if self.program.stamped && !matches!(message, Some(ServerMessage::Reply { .. })) {
             self.look_for_stamp(frame, message.as_ref());
         }
@@ -97,8 +96,7 @@ impl<O: Outputs> Machine<'_, O> {
 
     /// Gives a frame to the step that waits for it.
     fn wanted_or_not(&mut self, frame: Frame<'_>, message: Option<&ServerMessage<'_>>) -> Flow {
-        let program = self.program;
-        match (self.user.state, program.op(self.user.at)) {
+        match (self.user.state, self.op()) {
             (UserState::AwaitFirst, Op::Send(op)) => self.message_answered(&op.answer, frame),
             (UserState::AwaitMatch, Op::Send(op))
                 if op.matcher.as_ref().is_some_and(|it| self.matches(it, frame, message)) =>
@@ -165,7 +163,7 @@ impl<O: Outputs> Machine<'_, O> {
         let timeout = answer.timeout.unwrap_or(self.program.scenario.timeouts.reply);
         self.wait(UserState::AwaitMatch, Some(timeout));
         let Some(found) = self.take_kept(matcher) else { return Flow::Wait };
-        self.out.unset_timer();
+        self.out.set_timer(None);
         match self.digest(answer, &AnswerText::body_only(&found)) {
             // What follows does not begin anew: the frame was there before.
             None | Some(Action::Continue | Action::Log | Action::Dump) => Flow::Next,
@@ -201,7 +199,6 @@ impl<O: Outputs> Machine<'_, O> {
         self.answered(answer, &AnswerText::body_only(bytes_of(frame)))
     }
 
-    /// Runs a `Send`.
     pub(super) fn send_message(&mut self, op: &SendOp) -> Flow {
         if !self.user.conn.is_open() {
             return self.not_connected();
@@ -227,7 +224,6 @@ impl<O: Outputs> Machine<'_, O> {
         self.wait_for_answer(state, op.answer.timeout)
     }
 
-    /// Sends one WebSocket frame.
     pub(super) fn send_frame(&mut self, opcode: OpCode, payload: &[u8]) {
         self.out.send_frame(self.user.key, self.user.tls(), opcode, payload);
     }

@@ -8,14 +8,14 @@
 //!                   User (80 bytes)
 //! ```
 //!
-//! [`Machine`] joins a user with what it needs for a step; whoever drives it says what has happened
-//! ([`Input`]) and does what it wants ([`Outputs`]): a worker with the reactor, tests with a list.
-//! A user does one operation of its program after the other (`machine`, `control`) until it has to
-//! wait; what ends a wait lets it go on. Its connection is in `connection` and `upgrade`, what
-//! comes over it in `messages`, what it says as a Channels client in `channel`; `http` has requests
-//! and plain bytes, `longpoll` and `posts` users without a WebSocket. `answers` holds answers
-//! against what a step wants of them, `reconnects`, `rejoin` and `positions` make good what a lost
-//! connection took, `deliveries` and `presence` follow what others have sent.
+//! [`Machine`] joins a user with what it needs for a step; whoever drives it reports what has
+//! happened ([`Input`]) and carries out what follows ([`Outputs`]): a worker with the reactor,
+//! tests with a list. A user does one operation of its program after the other (`machine`,
+//! `control`) until it has to wait; what ends a wait lets it go on. Its connection is in
+//! `connection` and `upgrade`, what comes over it in `messages`, what it sends as a Channels client
+//! in `channel`; `http` has requests and plain bytes, `longpoll` users without a WebSocket.
+//! `answers` holds answers against what a step wants of them, `reconnects` and `positions` make
+//! good what a lost connection took, `deliveries` and `presence` follow what others have sent.
 //!
 //! A user who holds a connection and waits has its record and the reactor's of its socket (32
 //! bytes), and nothing else: what only some users need at some time is in [`Extra`].
@@ -33,10 +33,8 @@ mod machine;
 mod messages;
 mod outputs;
 mod positions;
-mod posts;
 mod presence;
 mod reconnects;
-mod rejoin;
 mod table;
 #[cfg(test)]
 mod tests;
@@ -65,7 +63,6 @@ pub(crate) use table::Users;
 /// No connection.
 pub(crate) const NO_KEY: Key = Key { slot: u32::MAX, generation: 0 };
 
-/// A virtual user.
 pub(crate) struct User {
     /// Its connection, or [`NO_KEY`].
     pub(crate) key: Key,
@@ -167,6 +164,21 @@ pub(crate) enum ConnState {
 }
 
 impl ConnState {
+    /// Whether it is on its way.
+    pub(crate) fn is_connecting(self) -> bool {
+        matches!(self, Self::Connecting | Self::ConnectingHttp | Self::ConnectingRaw)
+    }
+
+    /// Whether it is a WebSocket, if only until it is closed.
+    pub(crate) fn is_websocket(self) -> bool {
+        matches!(self, Self::WebSocket | Self::WebSocketClosing)
+    }
+
+    /// Whether it is a long-poll session, if only to be begun.
+    pub(crate) fn polls(self) -> bool {
+        matches!(self, Self::PollOpening | Self::Poll)
+    }
+
     /// Whether messages can be sent.
     pub(crate) fn is_open(self) -> bool {
         matches!(self, Self::WebSocket | Self::Poll)
@@ -180,6 +192,8 @@ pub(crate) enum Purpose {
     User,
     /// The POSTs of its long-poll session.
     Posts,
+    /// Laid aside by a switch.
+    Stored,
 }
 
 /// What only some users have, and only while they need it.
@@ -268,6 +282,15 @@ pub(crate) enum Value {
 }
 
 impl Value {
+    /// A single value is a list of one.
+    pub(crate) fn element(&self, index: usize) -> Option<&[u8]> {
+        match self {
+            Self::One(only) if index == 0 => Some(only),
+            Self::One(_) => None,
+            Self::List(list) => list.get(index).map(|element| &**element),
+        }
+    }
+
     /// What was found in a text: nothing, one value, or a list.
     pub(crate) fn found(mut found: Vec<String>) -> Option<Self> {
         match found.len() {
@@ -332,8 +355,10 @@ impl User {
         if key == self.key {
             return Some(Purpose::User);
         }
-        let poller = self.extra.as_ref().and_then(|extra| extra.poller.as_ref());
-        poller.filter(|poller| poller.posts.key == key).map(|_| Purpose::Posts)
+        let Extra { poller, stored, .. } = &**self.extra.as_ref()?;
+        let is_stored = stored.as_ref().is_some_and(|stored| stored.key == key);
+        let is_posts = poller.as_ref().is_some_and(|poller| poller.posts.key == key);
+        if is_stored { Some(Purpose::Stored) } else { is_posts.then_some(Purpose::Posts) }
     }
 
     /// Takes TLS of a connection, to be set again.
@@ -343,6 +368,7 @@ impl User {
         match purpose {
             Purpose::User => extra.tls.take(),
             Purpose::Posts => extra.poller.as_mut()?.posts.tls.take(),
+            Purpose::Stored => None,
         }
     }
 
@@ -351,7 +377,7 @@ impl User {
         match (purpose, &mut extra.poller) {
             (Purpose::User, _) => extra.tls = Some(tls),
             (Purpose::Posts, Some(poller)) => poller.posts.tls = Some(tls),
-            (Purpose::Posts, None) => {}
+            _ => {}
         }
     }
 

@@ -8,15 +8,15 @@ use simurgh_reactor::Key;
 use super::machine::Ended;
 use crate::stamp::Stamp;
 
-/// How a connection ends that the user needs no more; it is told nothing of it from then on.
+/// How a connection ends that the user needs no more; nothing of it reaches the user afterwards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum HangUp {
     /// In good order.
     Close,
     /// By a reset.
     Abort,
-    /// The server closes it (RFC 6455 §7.1.1), and has some time for that. Closed from here, what it
-    /// still sends would be answered by a reset, which takes away what it has not read.
+    /// The server closes it (RFC 6455 §7.1.1), and has some time for that. Closed from here, what
+    /// it still sends would be answered by a reset, which takes away what it has not read.
     Linger,
     /// Not at all, but it is not read any more, until it is aborted.
     Abandon,
@@ -26,26 +26,22 @@ pub(crate) enum HangUp {
 pub(crate) trait Outputs {
     /// The time now, nanoseconds: each operation begins with a fresh one.
     fn clock_ns(&self) -> u64;
-    /// Has [`Input::Time`](super::Input::Time) come at a time, in place of the one set before.
-    fn set_timer(&mut self, due_ms: u32);
-    /// Takes the timer back.
-    fn unset_timer(&mut self);
+    /// Has [`Input::Time`](super::Input::Time) come at a time, in place of the one set before; or
+    /// not at all.
+    fn set_timer(&mut self, due_ms: Option<u32>);
 
     /// Begins a connection to a server of the scenario.
     fn dial(&mut self, server: u16) -> Result<Key, (ErrorKind, String)>;
     /// Sends bytes, encrypted where the connection is.
     fn send(&mut self, key: Key, tls: Option<&mut TlsClient>, bytes: &[u8]);
-    /// Sends one WebSocket frame.
     fn send_frame(&mut self, key: Key, tls: Option<&mut TlsClient>, opcode: OpCode, payload: &[u8]);
     /// Sends a close frame.
     fn send_close(&mut self, key: Key, tls: Option<&mut TlsClient>, code: CloseCode);
-    /// Does not read a connection for a while.
-    fn hold(&mut self, key: Key);
-    /// Reads it again.
-    fn release(&mut self, key: Key);
+    /// Does not read a connection, until it is held no longer.
+    fn hold(&mut self, key: Key, is_held: bool);
     /// Ends a connection.
     fn hang_up(&mut self, key: Key, how: HangUp);
-    /// The last bytes that came are no longer those of an upgrade but frames: so many.
+    /// So many of the last bytes that came belong to frames behind the upgrade.
     fn unread(&mut self, bytes: usize);
     /// A poll has brought these: to be given to the user one by one, after this step.
     fn messages(&mut self, messages: Vec<String>);
@@ -77,7 +73,7 @@ pub(crate) trait Outputs {
     fn status(&mut self, status: u16);
     /// A stamped message is sent: its sender, its number, and when by the run's clock.
     fn published(&mut self, sender: u32, number: u32, sent_ns: u64);
-    /// One has come. Whether it is news is said only where that is known exactly.
+    /// One has come. `is_news`: for the first time, where that is followed exactly.
     fn delivered(&mut self, stamp: &Stamp, received_ns: u64, is_news: Option<bool>);
     /// A line for `match.log`.
     fn match_line(&mut self, line: MatchLine);

@@ -1,4 +1,4 @@
-//! Where a user stands in the history of its topics: what its joins say so that the server sends
+//! Where a user stands in the history of its topics: what its joins carry so that the server sends
 //! what came since.
 //!
 //! ```text
@@ -30,7 +30,7 @@ pub(crate) struct Positions {
     next: Option<(Box<str>, Box<str>)>,
 }
 
-/// What the server says about a resume or a gap.
+/// What the server sends about a resume or a gap.
 #[derive(Deserialize)]
 struct Resumed<'a> {
     recovered: bool,
@@ -61,7 +61,7 @@ impl Positions {
 }
 
 impl<O: Outputs> Machine<'_, O> {
-    /// Puts into a join's payload where the user stands; `false` if it is no object.
+    /// Puts into a join's payload where the user stands; `false` if it is not an object.
     pub(super) fn add_position(&mut self, topic: &str, payload: &mut Vec<u8>) -> bool {
         let run = self.context.values.run;
         let (id, again) = (self.user.id, self.user.is_resuming());
@@ -83,7 +83,7 @@ impl<O: Outputs> Machine<'_, O> {
         true
     }
 
-    /// Takes down where a message stands; `true` if it says nothing else.
+    /// Notes the position of a message; `true` if it carries nothing else.
     #[inline]
     pub(super) fn position_in(&mut self, message: &ServerMessage<'_>) -> bool {
         let ServerMessage::Event(message) = message else { return false };

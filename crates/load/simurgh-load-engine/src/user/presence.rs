@@ -1,9 +1,9 @@
-//! How long presence takes: from a join to the list of who is there, and from a join or a leave to
-//! each member who is told of it.
+//! How long presence takes: from a join to the list of who is present, and from a join or a leave
+//! to the diff that each member gets.
 //!
-//! A step that changes a presence says its key. When such a step was meant to begin is noted for
-//! all workers of this host; a member who gets a `presence_diff` finds there since when what it
-//! tells is so. Each diff goes to all members in the same bytes, so a worker reads one once.
+//! A step that changes a presence has its key. When such a step was meant to begin is noted for all
+//! workers of this host; a member who gets a `presence_diff` finds there since when its content is
+//! so. All members get a diff in the same bytes, so a worker parses one once.
 
 use simurgh_load_record::{Count, ErrorKind, Metric};
 use simurgh_load_scenario::answer::{PRESENCE_DIFF, PRESENCE_STATE, PresenceDiff};
@@ -24,7 +24,7 @@ pub(crate) struct AwaitedList {
 pub(crate) struct LastDiff {
     topic: String,
     payload: String,
-    /// Since when what it tells is so.
+    /// Since when what it reports is so.
     since_ns: Vec<u64>,
 }
 
@@ -44,7 +44,7 @@ impl<O: Outputs> Machine<'_, O> {
         }
     }
 
-    /// Takes down what a presence message says; others are not looked at.
+    /// Measures what a presence message reports; others are skipped.
     #[inline]
     pub(super) fn presence_in(&mut self, topic: &str, event: &str, payload: Option<&str>) {
         match event {
@@ -79,7 +79,7 @@ impl<O: Outputs> Machine<'_, O> {
             last.since_ns.clear();
             let presences = &self.context.values.shared.presences;
             match serde_json::from_str::<PresenceDiff<'_>>(payload) {
-                Ok(diff) => presences.told(topic, &diff, &mut last.since_ns),
+                Ok(diff) => presences.since(topic, &diff, &mut last.since_ns),
                 Err(error) => {
                     let text = || format!("presence_diff of {topic}: {error}");
                     self.out.error(ErrorKind::MessageMalformed, self.user.origin(), text);

@@ -1,5 +1,10 @@
 //! What a user does when something fails or its connection is cut: it tries again, comes back after
-//! a while, or ends.
+//! a while, or ends; and which joins it repeats once its connection is back.
+//!
+//! In most sessions each join has a topic of its own, the same for all users. Their Channels
+//! session has what they have joined then, and a user who waits holds nothing else for it; only a
+//! join that the server has ended or refused is noted. In other sessions all joins are noted as
+//! they are made.
 
 use std::time::Duration;
 
@@ -7,9 +12,9 @@ use simurgh_load_record::{Count, ErrorKind};
 use simurgh_load_scenario::{Cut, Drop};
 
 use super::machine::{Ended, Flow};
-use super::{ConnState, HangUp, Machine, NO_KEY, Outputs, Rest, Resume, User, UserState, rejoin};
+use super::{ConnState, HangUp, Machine, NO_KEY, Outputs, Rest, Resume, User, UserState};
 use crate::chance::mix;
-use crate::program::{ChannelCommand, Op, Program};
+use crate::program::{ChannelCommand, Op, Program, SessionInfo};
 use crate::time::{ms, us};
 
 /// Whether a user's connection can be cut.
@@ -44,7 +49,7 @@ impl<O: Outputs> Machine<'_, O> {
         if kind.is_connect() {
             self.out.server(self.user.server.index()).refused += 1;
         }
-        self.out.unset_timer();
+        self.out.set_timer(None);
         self.give_up_request();
         self.hang_up();
         if kind.is_of_connection() {
@@ -75,7 +80,7 @@ impl<O: Outputs> Machine<'_, O> {
         if self.is_tsung() && rest.is_some() {
             return Flow::Wait;
         }
-        self.out.unset_timer();
+        self.out.set_timer(None);
         self.user.state = UserState::Running;
         self.come_back(rest, None)
     }
@@ -97,9 +102,9 @@ impl<O: Outputs> Machine<'_, O> {
         let (Some(policy), Some(connect_at)) = (policy, self.connect_before(at)) else {
             return self.leave(Ended::Aborted);
         };
-        rejoin::note_all(program, self.user);
+        note_all(program, self.user);
         let extra = self.user.extra();
-        // To be cut off is no attempt that failed.
+        // Being cut off does not count as a failed attempt.
         extra.attempts += u32::from(away.is_none());
         let attempts = extra.attempts;
         if policy.attempts_max.is_some_and(|most| attempts > most) {
@@ -111,7 +116,7 @@ impl<O: Outputs> Machine<'_, O> {
         let resume = extra.resume.get_or_insert_with(fresh);
         // From the first again, where some were repeated already on a connection that broke too.
         if policy.rejoin {
-            resume.steps = rejoin::steps(&program.ops, connect_at, resume.lost_at, &extra.joins);
+            resume.steps = steps_again(&program.ops, connect_at, resume.lost_at, &extra.joins);
         }
         let doubled = attempts.saturating_sub(1).min(20);
         let longest = policy.min.saturating_mul(1 << doubled).min(policy.max);
@@ -126,10 +131,9 @@ impl<O: Outputs> Machine<'_, O> {
     /// The `Connect` that comes before an operation in its session.
     fn connect_before(&self, at: u32) -> Option<u32> {
         let start = self.program.session_at(at)?.start;
-        (start..=at).rev().find(|at| matches!(self.program.op(*at), Op::Connect(_)))
+        (start..=at).rev().find(|at| matches!(self.program.op(*at), Op::Connect(..)))
     }
 
-    /// Tries again to connect.
     pub(super) fn reopen(&mut self) -> Flow {
         let resume = self.user.extra.as_ref().and_then(|extra| extra.resume.as_ref());
         let Some(lost_at) = resume.map(|resume| resume.lost_at) else {
@@ -152,7 +156,7 @@ impl<O: Outputs> Machine<'_, O> {
             return self.run(step);
         }
         user.extra().attempts = 0;
-        rejoin::forget_held(self.program, user);
+        forget_held(self.program, user);
         user.tidy();
         user.at = resume.at;
         self.out.count(Count::Reconnects, 1);
@@ -165,7 +169,7 @@ impl<O: Outputs> Machine<'_, O> {
             Some(due_ms) if due_ms <= ms(self.now_ns) && rest.state != UserState::Gathering => {
                 return self.rest_over();
             }
-            Some(due_ms) => self.out.set_timer(due_ms),
+            Some(due_ms) => self.out.set_timer(Some(due_ms)),
             None => {}
         }
         Flow::Wait
@@ -190,7 +194,7 @@ impl<O: Outputs> Machine<'_, O> {
         self.give_up_request();
         self.forget_connection();
         self.change_server();
-        self.out.unset_timer();
+        self.out.set_timer(None);
         let (count, how) = match is_silent {
             true => (Count::DropsSilent, HangUp::Abandon),
             false => (Count::DropsReset, HangUp::Abort),
@@ -213,6 +217,41 @@ impl<O: Outputs> Machine<'_, O> {
         let Some(extra) = &mut self.user.extra else { return };
         if let Some(key) = extra.abandoned.take().filter(|key| *key != NO_KEY) {
             self.out.hang_up(key, HangUp::Abort);
+        }
+    }
+
+    /// Remembers a join for the time after a reconnect, where the session has one; and forgets it
+    /// when its topic is left.
+    pub(super) fn note_join(&mut self, command: ChannelCommand) {
+        let (program, at) = (self.program, self.user.at);
+        let Some(session) = rejoining(program, at) else { return };
+        let topic = |at: u32| match program.op(at) {
+            Op::Channel(channel) => Some(&channel.push.topic),
+            _ => None,
+        };
+        match (command, &mut self.user.extra) {
+            (ChannelCommand::Join, _) if !session.plain_joins => add(self.user, at),
+            // What is being repeated is to be repeated whole if the connection is lost again.
+            (ChannelCommand::Join, Some(extra)) if extra.resume.is_none() => {
+                extra.joins.retain(|join| *join != at);
+            }
+            (ChannelCommand::Leave, Some(extra)) => {
+                extra.joins.retain(|join| topic(*join) != topic(at));
+            }
+            _ => {}
+        }
+        self.user.tidy();
+    }
+
+    /// The server has refused or ended the channel of a topic, which is wanted all the same once
+    /// the connection is a new one.
+    pub(super) fn note_ended(&mut self, topic: &str) {
+        let (program, at) = (self.program, self.user.at);
+        if rejoining(program, at).is_some_and(|session| session.plain_joins) {
+            let is_it = |at: &u32| program.joined_topic(*at).is_some_and(|known| **known == *topic);
+            if let Some(join) = program.joins_of(at).find(is_it) {
+                add(self.user, join);
+            }
         }
     }
 }
@@ -239,4 +278,54 @@ impl User {
 /// A number that is the user's in each run with the same seed: when its connection is cut, and how.
 pub(crate) fn cut_seed(seed: u64, id: u32) -> u64 {
     mix(seed ^ 0xc075, u64::from(id)) >> 1
+}
+
+/// Notes all that a user has joined: its connection is lost, and its Channels session with it.
+fn note_all(program: &Program, user: &mut User) {
+    // Begun before, it was noted before.
+    if user.is_resuming() || !rejoining(program, user.at).is_some_and(|it| it.plain_joins) {
+        return;
+    }
+    let noted = user.extra.as_mut().map(|extra| std::mem::take(&mut extra.joins));
+    let noted = noted.unwrap_or_default();
+    let wanted = |at: &u32| noted.contains(at) || holds(program, user, *at);
+    let joins: Vec<u32> = program.joins_of(user.at).filter(wanted).collect();
+    user.extra().joins = joins;
+}
+
+/// All that was to be repeated has been: what a user holds again need not be noted.
+fn forget_held(program: &Program, user: &mut User) {
+    if let Some(mut extra) = user.extra.take() {
+        if rejoining(program, user.at).is_some_and(|session| session.plain_joins) {
+            extra.joins.retain(|at| !holds(program, user, *at));
+        }
+        user.extra = Some(extra);
+    }
+}
+
+/// What is repeated after a reconnect, the last step first: the joins of a Channels session, in
+/// others all messages between the connect and where it was.
+fn steps_again(ops: &[Op], connect_at: u32, at: u32, joins: &[u32]) -> Vec<u32> {
+    if !joins.is_empty() {
+        return joins.iter().rev().copied().collect();
+    }
+    let between = (connect_at + 1..at).rev();
+    between.filter(|at| matches!(ops.get(*at as usize), Some(Op::Send(_)))).collect()
+}
+
+/// The session at an operation, if its joins are repeated after a reconnect.
+fn rejoining(program: &Program, at: u32) -> Option<&SessionInfo> {
+    let session = program.session_at(at)?;
+    session.reconnect.is_some_and(|policy| policy.rejoin).then_some(session)
+}
+
+fn holds(program: &Program, user: &User, join: u32) -> bool {
+    program.joined_topic(join).is_some_and(|topic| user.client.holds(topic))
+}
+
+fn add(user: &mut User, join: u32) {
+    let joins = &mut user.extra().joins;
+    if !joins.contains(&join) {
+        joins.push(join);
+    }
 }

@@ -2,19 +2,20 @@
 
 use simurgh_load_record::{Count, ErrorKind, Metric};
 use simurgh_load_scenario::answer::AnswerText;
-use simurgh_load_scenario::{Dialect, Target, Vsn};
+use simurgh_load_scenario::{Connect, Dialect, Target, Vsn};
 use simurgh_proto::session::client::Client;
 use simurgh_proto::ws::handshake::{ClientRequest, check_response, client_key};
 
 use super::dump::Exchange;
+use super::http::unusual_port;
 use super::machine::Flow;
 use super::values::Values;
 use super::{ConnState, Machine, Outputs, User, UserState};
 use crate::chance::mix;
-use crate::program::{ConnectOp, Op};
+use crate::program::{AnswerOp, Op};
 use crate::time::us;
 
-/// What a connect says of its request.
+/// The parts of the request of a connect.
 pub(super) struct Parts {
     /// Path and query.
     pub(super) target: String,
@@ -25,15 +26,12 @@ pub(super) struct Parts {
 impl<O: Outputs> Machine<'_, O> {
     /// Asks for the upgrade of a connection that has just come about.
     pub(super) fn send_upgrade(&mut self) -> Flow {
-        let program = self.program;
-        let Op::Connect(op) = program.op(self.user.at) else { return Flow::Wait };
-        let Some(target) = program.scenario.targets.get(self.user.server.place()) else {
-            return Flow::Wait;
-        };
-        let parts = self.connect_parts(op);
+        let Op::Connect(connect, answer_op) = self.op() else { return Flow::Wait };
+        let Some(target) = self.target() else { return Flow::Wait };
+        let parts = self.connect_parts(connect);
         let headers: Vec<(&str, &str)> =
             parts.headers.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
-        let subprotocols: Vec<&str> = op.connect.subprotocols.iter().map(String::as_str).collect();
+        let subprotocols: Vec<&str> = connect.subprotocols.iter().map(String::as_str).collect();
         self.user.conn = ConnState::Upgrading;
         // The request's own time starts when it can be sent.
         self.user.since_us = us(self.now_ns);
@@ -50,30 +48,28 @@ impl<O: Outputs> Machine<'_, O> {
         request.write(&mut out);
         self.send(&out);
         self.context.message = out;
-        self.wait_for_answer(UserState::AwaitUpgrade, op.answer.timeout)
+        self.wait_for_answer(UserState::AwaitUpgrade, answer_op.timeout)
     }
 
-    /// What a connect says of its request, with the user's values.
-    pub(super) fn connect_parts(&mut self, op: &ConnectOp) -> Parts {
+    /// The parts of the request of a connect, with the user's values.
+    pub(super) fn connect_parts(&mut self, connect: &Connect) -> Parts {
         let dialect = self.session().map_or(Dialect::Raw, |session| session.dialect);
         let host = self.target().map(|target| target.host.clone());
         let (values, user) = (&mut self.context.values, &mut *self.user);
-        let mut target = values.text(user, &op.connect.path);
+        let mut target = values.text(user, &connect.path);
         add_vsn(&mut target, dialect);
         make_target(&mut target);
-        let origin = match &op.connect.origin {
+        let origin = match &connect.origin {
             Some(origin) => Some(values.text(user, origin)),
             None => host.filter(|_| dialect == Dialect::Tsung),
         };
-        let headers = op.connect.headers.iter();
+        let headers = connect.headers.iter();
         let headers = headers.map(|(name, value)| (name.clone(), values.text(user, value)));
         Parts { target, origin, headers: headers.collect() }
     }
 
-    /// A piece of the answer to an upgrade.
     pub(super) fn upgrade_in(&mut self, data: &[u8]) -> Flow {
-        let program = self.program;
-        let Op::Connect(op) = program.op(self.user.at) else { return Flow::Wait };
+        let Op::Connect(connect, answer_op) = self.op() else { return Flow::Wait };
         let wanted = upgrade_key(&self.context.values, self.user);
         let mut gathered = match &mut self.user.extra {
             Some(extra) => std::mem::take(&mut extra.head),
@@ -86,7 +82,7 @@ impl<O: Outputs> Machine<'_, O> {
                 &gathered
             }
         };
-        let offered: Vec<&str> = op.connect.subprotocols.iter().map(String::as_str).collect();
+        let offered: Vec<&str> = connect.subprotocols.iter().map(String::as_str).collect();
         match check_response(head, &wanted, &offered) {
             Ok(None) => {
                 self.user.extra().head = head.to_vec();
@@ -95,7 +91,7 @@ impl<O: Outputs> Machine<'_, O> {
             Ok(Some((answer, head_bytes))) if answer.status == 101 => {
                 let (head, rest) = head.split_at(head_bytes);
                 self.out.unread(rest.len());
-                self.upgraded(op, head)
+                self.upgraded(answer_op, head)
             }
             Ok(Some((answer, _))) => {
                 self.upgrade_answered();
@@ -113,8 +109,7 @@ impl<O: Outputs> Machine<'_, O> {
         took_us
     }
 
-    /// The WebSocket is open.
-    fn upgraded(&mut self, op: &ConnectOp, head: &[u8]) -> Flow {
+    fn upgraded(&mut self, op: &AnswerOp, head: &[u8]) -> Flow {
         self.opened(ConnState::WebSocket);
         let took_us = self.upgrade_answered();
         let bytes = head.len() as u64;
@@ -123,7 +118,7 @@ impl<O: Outputs> Machine<'_, O> {
         self.session_begins();
         self.user.tidy();
         self.reset_abandoned();
-        self.answered(&op.answer, &AnswerText::http(head, head.len()))
+        self.answered(op, &AnswerText::http(head, head.len()))
     }
 
     /// A Channels session begins, or goes on over another connection.
@@ -137,7 +132,7 @@ impl<O: Outputs> Machine<'_, O> {
 }
 
 /// The key of the upgrade that a user has under way: the same again when its answer comes.
-fn upgrade_key(values: &Values, user: &User) -> String {
+pub(super) fn upgrade_key(values: &Values, user: &User) -> String {
     let attempt = user.extra.as_ref().map_or(0, |extra| extra.attempts);
     let low = mix(values.seed ^ u64::from(values.run) << 32, u64::from(user.id));
     let high = mix(low, u64::from(attempt) << 32 | u64::from(user.at));
@@ -153,9 +148,10 @@ fn host_header(target: &Target, bare: bool) -> String {
         Ok(_) => format!("[{}]", target.host),
         Err(_) => target.host.clone(),
     };
-    let port = target.address.port();
-    let usual = if target.tls { 443 } else { 80 };
-    if bare || port == usual { host } else { format!("{host}:{port}") }
+    match unusual_port(target).filter(|_| !bare) {
+        Some(port) => format!("{host}:{port}"),
+        None => host,
+    }
 }
 
 /// The `vsn` parameter, unless the scenario has one.

@@ -7,7 +7,7 @@ use std::time::Duration;
 use simurgh_load_scenario::answer::{AnswerText, CompiledFind, md5_hex};
 use simurgh_load_scenario::{
     Bound, Compare, Condition, DataFile, Find, Generated, Part, Set, Template, Think,
-    Value as Source,
+    Value as Source, VarId,
 };
 
 use super::{User, Value};
@@ -18,7 +18,7 @@ use crate::stamp::Stamp;
 
 /// Makes values for the users of one worker.
 pub(crate) struct Values {
-    program: Rc<Program>,
+    pub(super) program: Rc<Program>,
     pub(super) shared: Arc<Shared>,
     pub(super) seed: u64,
     /// The run, as stamps name it.
@@ -38,32 +38,10 @@ pub(crate) struct Values {
     /// What is added to the worker's clock for the run's: other hosts follow the controller's.
     pub(crate) clock_offset_ns: i64,
     /// The time of day when the worker's clock stood at 0.
-    unix_zero: Duration,
+    pub(super) unix_zero: Duration,
 }
 
 impl Values {
-    pub(super) fn new(
-        program: &Rc<Program>,
-        shared: Arc<Shared>,
-        run: u32,
-        unix_zero: Duration,
-    ) -> Self {
-        Self {
-            program: Rc::clone(program),
-            shared,
-            seed: program.scenario.seed,
-            run,
-            stamps: 0,
-            goes_to: None,
-            numbered: None,
-            unnumbered: 0,
-            undefined: 0,
-            now_ns: 0,
-            clock_offset_ns: 0,
-            unix_zero,
-        }
-    }
-
     /// The run's clock.
     pub(super) fn run_ns(&self, clock_ns: u64) -> u64 {
         clock_ns.saturating_add_signed(self.clock_offset_ns)
@@ -86,21 +64,8 @@ impl Values {
         for part in &template.parts {
             match part {
                 Part::Literal(text) => out.extend_from_slice(text),
-                Part::Var(var) => match user.value(*var) {
-                    Some(Value::One(text)) => out.extend_from_slice(text),
-                    Some(Value::List(list)) => match list.first() {
-                        Some(text) => out.extend_from_slice(text),
-                        None => self.no_value(out),
-                    },
-                    None => self.no_value(out),
-                },
-                Part::Element(var, index) => match user.value(*var) {
-                    Some(Value::One(text)) if *index == 0 => out.extend_from_slice(text),
-                    Some(Value::List(list)) if (*index as usize) < list.len() => {
-                        out.extend(list.get(*index as usize).into_iter().flat_map(|e| e.iter()));
-                    }
-                    _ => self.no_value(out),
-                },
+                Part::Var(var) => self.element(user, *var, 0, out),
+                Part::Element(var, index) => self.element(user, *var, *index, out),
                 Part::Value(made) => self.make(user, made, out),
             }
         }
@@ -112,6 +77,13 @@ impl Values {
         self.render(user, template, &mut out);
         String::from_utf8(out)
             .unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned())
+    }
+
+    fn element(&mut self, user: &User, var: VarId, index: u32, out: &mut Vec<u8>) {
+        match user.value(var).and_then(|value| value.element(index as usize)) {
+            Some(text) => out.extend_from_slice(text),
+            None => self.no_value(out),
+        }
     }
 
     fn no_value(&mut self, out: &mut Vec<u8>) {
@@ -186,7 +158,6 @@ impl Values {
         }
     }
 
-    /// Does a `Set`.
     pub(super) fn set(&mut self, user: &mut User, set: &Set) {
         match &set.value {
             Source::Template(template) => {
@@ -234,7 +205,6 @@ impl Values {
         }
     }
 
-    /// How long `user` thinks.
     pub(super) fn think(&mut self, user: &mut User, think: Think) -> Duration {
         match think {
             Think::Constant(time) => time,
@@ -264,15 +234,12 @@ impl Values {
     pub(super) fn holds(&mut self, user: &mut User, condition: &Condition) -> bool {
         let mut right = Vec::new();
         self.render(user, &condition.value, &mut right);
-        let left = match (user.value(condition.var), condition.element) {
-            (Some(Value::One(text)), None | Some(0)) => Some(text.clone()),
-            (Some(Value::List(list)), element) => list.get(element.unwrap_or(0) as usize).cloned(),
-            _ => None,
-        };
+        let element = condition.element.unwrap_or(0) as usize;
+        let left = user.value(condition.var).and_then(|value| value.element(element));
         let Some(left) = left else { return condition.compare == Compare::Neq };
-        let order = match (number(&left), number(&right)) {
+        let order = match (number(left), number(&right)) {
             (Some(left), Some(right)) => left.partial_cmp(&right),
-            _ => Some((*left).cmp(right.as_slice())),
+            _ => Some(left.cmp(right.as_slice())),
         };
         order.is_some_and(|order| match condition.compare {
             Compare::Eq => order.is_eq(),

@@ -13,7 +13,6 @@ use crate::user::{ConnState, Input, Purpose};
 const LIMITS: Limits = Limits { frame_bytes_max: 16 << 20, message_bytes_max: 16 << 20 };
 
 impl Worker {
-    /// The TCP connection is there.
     pub(super) fn established(&mut self, io: &mut Net, key: Key) {
         let Some(u) = io.conn_ref(key).copied() else { return };
         let now_ns = io.clock_ns();
@@ -22,7 +21,7 @@ impl Worker {
         let target = self.program.scenario.targets.get(user.server.place());
         let Some(target) = target else { return };
         if !target.tls {
-            return self.step(io, u, now_ns, connected(purpose));
+            return self.step(io, u, now_ns, Input::Connected(purpose));
         }
         let Some(config) = &self.services.tls else { return };
         let mut out = Vec::new();
@@ -31,7 +30,7 @@ impl Worker {
                 user.set_tls(purpose, tls.into());
                 io.send(key, &out);
             }
-            Err(error) => self.step(io, u, now_ns, failed(purpose, ErrorKind::Tls, error)),
+            Err(error) => self.step(io, u, now_ns, Input::Failed(purpose, ErrorKind::Tls, error)),
         }
     }
 
@@ -40,7 +39,8 @@ impl Worker {
         let Some(u) = io.conn_ref(key).copied() else { return };
         let received_ns = self.received_ns(io);
         let Some(user) = self.users.get(u) else { return };
-        let Some(purpose) = user.purpose_of(key) else { return };
+        let purpose = user.purpose_of(key).filter(|purpose| *purpose != Purpose::Stored);
+        let Some(purpose) = purpose else { return };
         let Some(mut tls) = user.take_tls(purpose) else {
             return self.plain_in(io, u, (key, purpose), data, received_ns);
         };
@@ -52,7 +52,7 @@ impl Worker {
             io.send(key, &out);
         }
         if !was_open && matches!(&outcome, Ok(progress) if progress.handshake_done) {
-            self.step(io, u, received_ns, connected(purpose));
+            self.step(io, u, received_ns, Input::Connected(purpose));
         }
         if !plain.is_empty() {
             self.plain_in(io, u, (key, purpose), &mut plain, received_ns);
@@ -62,11 +62,11 @@ impl Worker {
         {
             let kind = if was_open { ErrorKind::ConnectionReset } else { ErrorKind::Tls };
             let text = TlsError::to_string(&error);
-            self.step(io, u, received_ns, failed(purpose, kind, text));
+            self.step(io, u, received_ns, Input::Failed(purpose, kind, text));
         }
     }
 
-    /// When the bytes at hand were received: by the kernel, if it says so.
+    /// When the bytes at hand were received: by the kernel, if its stamps are wanted.
     fn received_ns(&mut self, io: &Net) -> u64 {
         let now_ns = io.clock_ns();
         if self.receive_stamps
@@ -102,14 +102,14 @@ impl Worker {
         received_ns: u64,
     ) {
         self.services.recorder.count(Count::BytesIn, data.len() as u64);
-        if purpose == Purpose::Posts {
-            return self.step(io, u, received_ns, Input::PostsBytes(data));
+        if purpose != Purpose::User {
+            return self.step(io, u, received_ns, Input::Bytes(purpose, data));
         }
         self.throttle(io, u, key, data.len());
         if self.is_websocket(u, key) {
             return self.frames_in(io, u, key, data, received_ns);
         }
-        self.step(io, u, received_ns, Input::Bytes(data));
+        self.step(io, u, received_ns, Input::Bytes(purpose, data));
         self.give_polled(io, u, received_ns);
         let unread = std::mem::take(&mut self.services.unread);
         if let Some(at) = data.len().checked_sub(unread).filter(|_| self.is_websocket(u, key)) {
@@ -118,8 +118,7 @@ impl Worker {
     }
 
     fn is_websocket(&mut self, u: u32, key: Key) -> bool {
-        let is_it = |conn| matches!(conn, ConnState::WebSocket | ConnState::WebSocketClosing);
-        self.users.get(u).is_some_and(|user| user.key == key && is_it(user.conn))
+        self.users.get(u).is_some_and(|user| user.key == key && user.conn.is_websocket())
     }
 
     fn frames_in(&mut self, io: &mut Net, u: u32, key: Key, data: &mut [u8], received_ns: u64) {
@@ -167,16 +166,14 @@ impl Worker {
         let Some(key) = self.users.get(u).map(|user| user.key) else { return };
         for message in &messages {
             // What one message leads to may end the session.
-            let goes_on =
-                |user: &mut crate::user::User| user.conn == ConnState::Poll && user.key == key;
-            if !self.users.get(u).is_some_and(goes_on) {
+            let user = self.users.get(u);
+            if user.is_none_or(|user| user.conn != ConnState::Poll || user.key != key) {
                 return;
             }
             self.step(io, u, received_ns, Input::Polled(message));
         }
     }
 
-    /// A connection has ended by itself.
     pub(super) fn ended(&mut self, io: &mut Net, key: Key, u: u32, why: Closed) {
         let kind = match why {
             Closed::Unconnected(kind) => ErrorKind::of_unconnected(kind),
@@ -186,32 +183,9 @@ impl Worker {
         };
         let now_ns = io.clock_ns();
         let Some(user) = self.users.get(u) else { return };
-        let stored = user.extra.as_ref().and_then(|extra| extra.stored.as_ref());
-        let is_stored = stored.is_some_and(|stored| stored.key == key);
-        let input = match user.purpose_of(key) {
-            Some(Purpose::User) => {
-                let in_handshake = !matches!(why, Closed::Unconnected(_));
-                Input::Ended { kind, in_handshake }
-            }
-            Some(Purpose::Posts) => Input::PostsEnded(kind),
-            None if is_stored => Input::StoredEnded,
-            None => return,
-        };
-        self.step(io, u, now_ns, input);
+        let Some(purpose) = user.purpose_of(key) else { return };
+        let in_handshake = !matches!(why, Closed::Unconnected(_));
+        self.step(io, u, now_ns, Input::Ended { purpose, kind, in_handshake });
         self.give_polled(io, u, now_ns);
-    }
-}
-
-fn connected<'a>(purpose: Purpose) -> Input<'a> {
-    match purpose {
-        Purpose::User => Input::Connected,
-        Purpose::Posts => Input::PostsConnected,
-    }
-}
-
-fn failed<'a>(purpose: Purpose, kind: ErrorKind, text: String) -> Input<'a> {
-    match purpose {
-        Purpose::User => Input::Failed(kind, text),
-        Purpose::Posts => Input::PostsFailed(kind, text),
     }
 }

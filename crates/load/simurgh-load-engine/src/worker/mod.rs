@@ -1,4 +1,4 @@
-//! A worker: one thread on the reactor, its share of the users, and what it tells the collector.
+//! A worker: one thread on the reactor, its share of the users, and what it reports.
 //!
 //! Each turn: what the network brought (`connections`), then the end of the turn: users whose timer
 //! is due, arrivals, heartbeats, cuts, the report of the second. Every wait of the loop ends at the
@@ -12,11 +12,13 @@ mod sweeps;
 
 use std::collections::VecDeque;
 use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
 
 use simurgh_load_client::SourcePool;
 use simurgh_load_client::tls::TlsConfig;
-use simurgh_load_record::{Count, Delta, ErrorKind, Recorder, Seen};
-use simurgh_load_scenario::Follow;
+use simurgh_load_record::{Count, ErrorKind, Names, Recorder, Seen, WorkerId};
+use simurgh_load_scenario::{Follow, Scenario};
 use simurgh_proto::serializer::Serializer;
 use simurgh_proto::session::client::Client;
 use simurgh_reactor::{Closed, Handler, Key, Next, Slow, give_back_memory};
@@ -24,8 +26,9 @@ use simurgh_reactor::{Closed, Handler, Key, Next, Slow, give_back_memory};
 use crate::arrivals::{Arrivals, Started};
 use crate::chance::mix;
 use crate::command::{WorkerCommand, WorkerEvent};
-use crate::program::{Program, serializer};
+use crate::program::{Program, compile, serializer};
 use crate::schedule::Share;
+use crate::shared::Shared;
 use crate::time::{ms, us};
 use crate::user::{
     ConnState, Context, Input, Interruptible, Machine, NO_KEY, POLL_CHECK_INTERVAL, User,
@@ -33,12 +36,11 @@ use crate::user::{
 };
 use crate::wheel::{Link, Wheel};
 use cuts::Cuts;
-use services::{LINGER_NS, NOBODY, Net, Services, StepOutputs, Timer};
+use services::{LINGER_NS, NOBODY, Net, Services, StepOutputs};
 use sweeps::Sweeps;
 
 pub(crate) use services::EventSender;
 
-/// A worker's state.
 pub(crate) struct Worker {
     program: Rc<Program>,
     users: Users,
@@ -54,19 +56,23 @@ pub(crate) struct Worker {
     /// End of the last second that was reported.
     reported_ns: u64,
     traffic: Traffic,
-    said_idle: bool,
+    reported_idle: bool,
 }
 
-/// What a worker is made of.
-pub(crate) struct Parts {
-    pub(crate) program: Rc<Program>,
-    pub(crate) context: Context,
-    pub(crate) recorder: Recorder,
-    pub(crate) tls: Option<TlsConfig>,
-    pub(crate) events: EventSender,
+/// What goes along to a worker's thread.
+#[derive(Clone)]
+pub(crate) struct Seat {
+    pub(crate) scenario: Arc<Scenario>,
     pub(crate) share: Share,
-    pub(crate) thread: u16,
+    pub(crate) id: WorkerId,
+    /// The run, as stamps name it.
+    pub(crate) run: u32,
+    pub(crate) tls: Option<TlsConfig>,
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) events: EventSender,
     pub(crate) receive_stamps: bool,
+    /// The time of day when the workers' clock stood at 0.
+    pub(crate) unix_zero: Duration,
 }
 
 /// Users that came or went, as far as memory has not been given back since.
@@ -117,12 +123,14 @@ const SLICE_NS: u64 = 300_000;
 const REPORT_NS: u64 = 1_000_000_000;
 
 impl Worker {
-    pub(crate) fn new(parts: Parts) -> Self {
-        let Parts { program, context, recorder, tls, events, share, thread, receive_stamps } =
-            parts;
-        let scenario = &program.scenario;
+    pub(crate) fn new(seat: Seat) -> Self {
+        let Seat { scenario, share, id, run, tls, shared, events, receive_stamps, unix_zero } =
+            seat;
+        // It was compiled once before without complaint.
+        let program = Rc::new(compile(&scenario).unwrap_or_else(|_| Program::empty(&scenario)));
+        let samples = scenario.tsung.as_ref().is_some_and(|tsung| tsung.full_stats);
         let services = Services {
-            recorder,
+            recorder: Recorder::new(id, &Names::of(&scenario), samples),
             events,
             sources: SourcePool::new(&scenario.sources, share.index, share.of),
             tls,
@@ -138,18 +146,18 @@ impl Worker {
         Self {
             users: Users::new(),
             wheel: Wheel::new(),
-            context,
+            context: Context::new(&program, shared, run, (share.index, id.thread), unix_zero),
             services,
-            arrivals: Arrivals::new(scenario, share),
+            arrivals: Arrivals::new(&scenario, share),
             sweeps: Sweeps::new(&program),
-            cuts: Cuts::default(),
+            cuts: Cuts::new(scenario.seed),
             program,
-            thread,
+            thread: id.thread,
             receive_stamps,
             stopping: Stopping::No,
             reported_ns: 0,
             traffic: Traffic::default(),
-            said_idle: false,
+            reported_idle: false,
         }
     }
 
@@ -158,13 +166,13 @@ impl Worker {
     fn step(&mut self, io: &mut Net, u: u32, now_ns: u64, input: Input<'_>) {
         let Self { program, users, wheel, context, services, .. } = self;
         let Some(user) = users.get(u) else { return };
-        let mut out = StepOutputs { io, services, program, place: u, timer: Timer::Kept };
+        let mut out = StepOutputs { io, services, program, place: u, timer: None };
         Machine { user, place: u, program, context, now_ns, out: &mut out }.step(input);
         let (timer, has_left) = (out.timer, user.state == UserState::Left);
         match timer {
-            Timer::Kept => {}
-            Timer::Set(due_ms) => wheel.set(users, u, due_ms),
-            Timer::Unset => wheel.unset(users, u),
+            None => {}
+            Some(Some(due_ms)) => wheel.set(users, u, due_ms),
+            Some(None) => wheel.unset(users, u),
         }
         if has_left {
             users.remove(u);
@@ -206,7 +214,6 @@ impl Worker {
         }
     }
 
-    /// Makes a user and lets it begin.
     fn start_user(&mut self, io: &mut Net, arrival: Started) {
         let Started { at_ns, id, phase, session } = arrival;
         let Some(info) = self.program.sessions.get(usize::from(session)) else { return };
@@ -232,7 +239,7 @@ impl Worker {
         });
         self.traffic.add();
         if let Some(drop) = &info.drop {
-            self.cuts.expect((u, id), drop, self.cuts_origin(), now_ns);
+            self.cuts.expect((u, id), drop, self.arrivals.started_at_ns(), now_ns);
         }
         if self.program.scenario.follow_stamps() == Follow::Last {
             let seen = &mut self.services.seen;
@@ -242,11 +249,6 @@ impl Worker {
             }
         }
         self.step(io, u, now_ns, Input::Begin);
-    }
-
-    fn cuts_origin(&self) -> cuts::Origin {
-        let started_ns = self.arrivals.started_at_ns();
-        cuts::Origin { seed: self.program.scenario.seed, started_ns }
     }
 
     /// Heartbeats that are due, and connections that are to be read again.
@@ -270,22 +272,21 @@ impl Worker {
     /// Cuts the connections of those whose time has come.
     fn run_cuts(&mut self, io: &mut Net) {
         let now_ns = io.now().ns;
-        while let Some(cut) = self.cuts.pop_due(now_ns) {
-            let (u, id) = (cut.place, cut.id);
+        while let Some((due_ns, u, id)) = self.cuts.pop_due(now_ns) {
             // Another user who has this place now has an entry of its own.
             let Some(user) = self.users.get(u).filter(|user| user.id == id) else { continue };
             let session = self.program.session_at(user.at);
             let Some(drop) = session.and_then(|session| session.drop) else { continue };
-            let is_on = drop.phase.is_none() || drop.phase == self.arrivals.phase_at(cut.due_ns);
+            let is_on = drop.phase.is_none() || drop.phase == self.arrivals.phase_at(due_ns);
             match user.interruptible(&self.program) {
                 Interruptible::Later if is_on => {
-                    self.cuts.again(cut, now_ns);
+                    self.cuts.again((u, id), now_ns);
                     continue;
                 }
                 Interruptible::Yes if is_on => self.step_now(io, u, Input::Cut(&drop)),
                 _ => {}
             }
-            self.cuts.expect((u, id), &drop, self.cuts_origin(), now_ns);
+            self.cuts.expect((u, id), &drop, self.arrivals.started_at_ns(), now_ns);
         }
     }
 
@@ -305,16 +306,8 @@ impl Worker {
         let since_ns = io.clock_ns().saturating_sub(self.reported_ns);
         self.reported_ns += since_ns / REPORT_NS * REPORT_NS;
         let cpu_ns = io.stats().read().cpu_ns;
-        let delta: Option<Delta> = recorder.take(cpu_ns);
-        if let Some(delta) = delta {
-            self.services.say(WorkerEvent::Delta(Box::new(delta)));
-        }
-    }
-
-    fn stop(&mut self) {
-        if self.stopping == Stopping::No {
-            self.arrivals.stop();
-            self.stopping = Stopping::Users(0);
+        if let Some(delta) = recorder.take(cpu_ns) {
+            self.services.report(WorkerEvent::Delta(Box::new(delta)));
         }
     }
 
@@ -341,7 +334,7 @@ impl Worker {
                 }
                 self.report(io);
                 self.stopping = Stopping::Done;
-                self.services.say(WorkerEvent::Stopped { thread: self.thread });
+                self.services.report(WorkerEvent::Stopped { thread: self.thread });
                 io.stop();
                 false
             }
@@ -367,19 +360,19 @@ impl Worker {
         }
     }
 
-    /// Tells once that nothing more will happen here by itself.
-    fn tell_idle(&mut self) {
+    /// Reports once that nothing more will happen here by itself.
+    fn report_idle(&mut self) {
         let thread = self.thread;
         if self.users.len() == 0 {
-            if self.arrivals.is_over() && !self.said_idle {
-                self.said_idle = true;
-                self.services.say(WorkerEvent::Idle { thread });
+            if self.arrivals.is_over() && !self.reported_idle {
+                self.reported_idle = true;
+                self.services.report(WorkerEvent::Idle { thread });
             }
             if self.arrivals.ask_for_next_phase() {
-                self.services.say(WorkerEvent::PhaseOver { thread });
+                self.services.report(WorkerEvent::PhaseOver { thread });
             }
         } else {
-            self.said_idle = false;
+            self.reported_idle = false;
         }
     }
 }
@@ -422,7 +415,11 @@ impl Handler for Worker {
                     self.step_now(io, u, Input::Gathered);
                 }
             }
-            WorkerCommand::Stop => self.stop(),
+            WorkerCommand::Stop if self.stopping == Stopping::No => {
+                self.arrivals.stop();
+                self.stopping = Stopping::Users(0);
+            }
+            WorkerCommand::Stop => {}
         }
         self.context.started_ns = self.arrivals.started_at_ns();
     }
@@ -438,7 +435,7 @@ impl Handler for Worker {
             more |= self.run_arrivals(io, until_ns + SLICE_NS);
             self.run_sweeps(io);
             self.run_cuts(io);
-            self.tell_idle();
+            self.report_idle();
         }
         if now_ns >= self.reported_ns + REPORT_NS && self.stopping != Stopping::Done {
             self.report(io);

@@ -18,7 +18,7 @@ use crate::user::{Ended, HangUp, Outputs};
 
 /// What the reactor keeps of a connection: its user's place.
 pub(super) type Net = Io<u32>;
-/// Takes what workers say, on their threads.
+/// Takes the events of workers, on their threads.
 pub(crate) type EventSender = Arc<dyn Fn(WorkerEvent) + Send + Sync>;
 
 /// A connection that no user has any more.
@@ -51,14 +51,6 @@ pub(super) struct Services {
     pub(super) polled: Vec<String>,
 }
 
-/// What a step wants of its user's timer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Timer {
-    Kept,
-    Unset,
-    Set(u32),
-}
-
 /// Carries out what one step of a user leads to.
 pub(super) struct StepOutputs<'a> {
     pub(super) io: &'a mut Net,
@@ -66,12 +58,13 @@ pub(super) struct StepOutputs<'a> {
     pub(super) program: &'a Program,
     /// The user's place.
     pub(super) place: u32,
-    /// The user's timer is set after the step: the wheel runs through the users' own records.
-    pub(super) timer: Timer,
+    /// What becomes of the user's timer. It is set after the step: the wheel runs through the
+    /// users' own records.
+    pub(super) timer: Option<Option<u32>>,
 }
 
 impl Services {
-    pub(super) fn say(&self, event: WorkerEvent) {
+    pub(super) fn report(&self, event: WorkerEvent) {
         (self.events)(event);
     }
 
@@ -95,13 +88,8 @@ impl Outputs for StepOutputs<'_> {
     }
 
     #[inline]
-    fn set_timer(&mut self, due_ms: u32) {
-        self.timer = Timer::Set(due_ms);
-    }
-
-    #[inline]
-    fn unset_timer(&mut self) {
-        self.timer = Timer::Unset;
+    fn set_timer(&mut self, due_ms: Option<u32>) {
+        self.timer = Some(due_ms);
     }
 
     fn dial(&mut self, server: u16) -> Result<Key, (ErrorKind, String)> {
@@ -124,7 +112,7 @@ impl Outputs for StepOutputs<'_> {
         self.count(Count::BytesOut, bytes.len() as u64);
         let Some(tls) = tls else { return self.io.send(key, bytes) };
         let mut cipher = Vec::new();
-        // An error means that the connection is over, which its end will tell.
+        // An error means that the connection is over; its end follows.
         if tls.send(bytes, &mut cipher).is_ok() {
             self.io.send(key, &cipher);
         }
@@ -139,7 +127,7 @@ impl Outputs for StepOutputs<'_> {
     ) {
         let mask = Some(self.services.mask.u32(..).to_ne_bytes());
         if self.io.conn_ref(key).is_none() {
-            // Gone within this turn, which is told at its end.
+            // It has ended within this turn; that follows at its end.
             return;
         }
         match opcode {
@@ -169,12 +157,8 @@ impl Outputs for StepOutputs<'_> {
         self.send(key, tls, &close);
     }
 
-    fn hold(&mut self, key: Key) {
-        self.io.hold(key);
-    }
-
-    fn release(&mut self, key: Key) {
-        self.io.release(key);
+    fn hold(&mut self, key: Key, is_held: bool) {
+        if is_held { self.io.hold(key) } else { self.io.release(key) }
     }
 
     fn hang_up(&mut self, key: Key, how: HangUp) {
@@ -202,7 +186,7 @@ impl Outputs for StepOutputs<'_> {
     }
 
     fn gather(&mut self, users: u64) {
-        self.services.say(WorkerEvent::Came { users });
+        self.services.report(WorkerEvent::Came { users });
         self.services.gathering.push(self.place);
     }
 
@@ -211,7 +195,7 @@ impl Outputs for StepOutputs<'_> {
     }
 
     fn abort_run(&mut self) {
-        self.services.say(WorkerEvent::AbortRun);
+        self.services.report(WorkerEvent::AbortRun);
     }
 
     fn left(&mut self, how: Ended, phase: u16, session: u16, life_us: u64) {
