@@ -12,18 +12,11 @@ const ADDRESSES_MAX: usize = 65_536;
 
 impl Lower<'_> {
     pub(super) fn clients(&mut self, root: &Element) {
-        let mut line = root.line;
-        let mut clients = 0;
-        for group in root.children_named("clients") {
-            line = group.line;
-            for client in group.children() {
-                clients += 1;
-                self.client(client);
-            }
-        }
-        if clients == 0 && !self.overrides.local {
+        let (line, clients) = root.within("clients");
+        clients.iter().for_each(|client| self.client(client));
+        if clients.is_empty() && !self.overrides.local {
             let help = "put <client host=\"localhost\" use_controller_vm=\"true\"/> into \
-                        <clients>,                         or give `--local`";
+                        <clients>, or give `--local`";
             self.wrong(line, "there is no <client>", help);
         }
     }
@@ -59,11 +52,8 @@ impl Lower<'_> {
         if self.overrides.local {
             self.warn(client.line, what, "ignored, as `--local` is given");
         } else {
-            self.wrong(
-                client.line_of("type"),
-                what,
-                "`--local` makes all clients workers of this host",
-            );
+            let help = "`--local` makes all clients workers of this host";
+            self.wrong(client.line_of("type"), what, help);
         }
         self.ignore(client, "batch", "there is no job scheduler");
         self.ignore(client, "scan_intf", "addresses are given with <ip>, <iprange> or `--source`");
@@ -96,7 +86,7 @@ impl Lower<'_> {
         if is_true(ip, "scan") {
             let what = format!("<ip value=\"{value}\" scan=\"true\"> is ignored");
             let help = "addresses of an interface are not looked up: give them with <ip>, \
-                        <iprange>                         or `--source`";
+                        <iprange> or `--source`";
             self.warn(ip.line, what, help);
             return;
         }

@@ -40,13 +40,8 @@ impl Lower<'_> {
             let what = "--target does not go with a file of Tsung, whose steps name its servers";
             self.wrong(0, what, "--map HOST=ADDR puts another in the place of one");
         }
-        let mut line = root.line;
-        for group in root.children_named("servers") {
-            line = group.line;
-            for server in group.children() {
-                self.server(server);
-            }
-        }
+        let (line, servers) = root.within("servers");
+        servers.into_iter().for_each(|server| self.server(server));
         let weightless = self.servers.targets.iter().all(|target| target.weight <= 0.0);
         if self.servers.targets.is_empty() && self.diagnostics.is_empty() {
             let help = "put <server host=\"127.0.0.1\" port=\"4000\" type=\"tcp\"/> into <servers>";
