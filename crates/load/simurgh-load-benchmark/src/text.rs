@@ -198,7 +198,7 @@ pub fn chart(sweep: &Sweep) -> String {
     for row in sweep.rows() {
         let run = &row.outcome;
         let mean = run.latency_us.mean.max(1.0);
-        // The least has a bar as well: a tenth of the width stands for it.
+        // The least gets a bar of a tenth of the width.
         let share = (mean / least).ln() / (most / least).ln().max(f64::MIN_POSITIVE);
         let _ = writeln!(
             text,

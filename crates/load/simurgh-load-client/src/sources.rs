@@ -98,7 +98,7 @@ impl SourcePool {
         Some(SocketAddr::new(address.unwrap_or(any), port))
     }
 
-    /// The last source had no port left: another one comes next.
+    /// The last source had no port left: the next connection takes another.
     fn next_loopback(&mut self) {
         self.loopback = (self.loopback + 1) % LOOPBACK_ADDRESSES;
     }

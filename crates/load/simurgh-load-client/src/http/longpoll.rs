@@ -44,10 +44,10 @@ impl LongPollPost {
         Self { body: message.to_vec(), lines: usize::from(is_line) }
     }
 
-    /// Adds those of another, unless they do not go together.
+    /// Adds the lines of another, if one POST can carry both.
     ///
     /// # Errors
-    /// The other, if it has to go by itself.
+    /// The other, if it has to be sent alone.
     pub fn join(&mut self, other: Self) -> Result<(), Self> {
         if self.lines == 0 || other.lines == 0 || self.lines + other.lines > LINES_MAX {
             return Err(other);
