@@ -74,11 +74,7 @@ impl Lower<'_> {
         if host == "localhost" || (!own.is_empty() && short(&own) == short(&host)) {
             return true;
         }
-        let addresses = match host.parse::<IpAddr>() {
-            Ok(address) => vec![address],
-            Err(_) => self.look_up(&host),
-        };
-        addresses.first().is_some_and(|&address| self.environment.is_ours(address))
+        self.look_up(&host).first().is_some_and(|&address| self.environment.is_ours(address))
     }
 
     fn ip(&mut self, client: &Element, ip: &Element) {
@@ -93,11 +89,7 @@ impl Lower<'_> {
         let name =
             if value == "resolve" { client.value("host").unwrap_or_default() } else { &value };
         let (name, _) = mapped(name, 0, &self.overrides.map);
-        let address = match name.parse::<IpAddr>() {
-            Ok(address) => Some(address),
-            Err(_) => self.look_up(&name).first().copied(),
-        };
-        match address {
+        match self.look_up(&name).first().copied() {
             Some(address) => self.source(AddressRange { first: address, last: address }, ip.line),
             None if self.overrides.local => {
                 let what = format!("<ip> {name} is not known and is ignored");

@@ -122,10 +122,7 @@ impl Lower<'_> {
             return None;
         }
         let (host, port) = mapped(bare(host), port, &self.overrides.map);
-        let addresses = match bare(&host).parse::<IpAddr>() {
-            Ok(address) => vec![address],
-            Err(_) => self.look_up(&host),
-        };
+        let addresses = self.look_up(&host);
         let wanted = addresses.iter().find(|address| address.is_ipv6() == six);
         let Some(&address) = wanted.or(addresses.first()) else {
             let help = format!("say what it is with `--map {host}=ADDRESS`");
@@ -134,8 +131,11 @@ impl Lower<'_> {
         Some((bare(&host).to_owned(), SocketAddr::new(address, port)))
     }
 
-    /// The addresses of a name, asked for once.
+    /// The addresses of a name, looked up once; an address is its own.
     pub(super) fn look_up(&mut self, host: &str) -> Vec<IpAddr> {
+        if let Ok(address) = bare(host).parse() {
+            return vec![address];
+        }
         if let Some(known) = self.servers.known.get(host) {
             return known.clone();
         }
