@@ -36,8 +36,8 @@ pub struct Outcome {
     pub bytes_per_second: f64,
     /// From when a request was due (sent, in a closed loop) until its answer was there.
     pub latency_us: Stats,
-    /// The same with what a closed loop does not ask while it waits, added as wrk does: see
-    /// [`Total::corrected`]. Only this can be compared with what wrk shows.
+    /// The same with the requests that a closed loop holds back while it waits, added as wrk does:
+    /// see [`Total::corrected`]. Only this can be compared with the figures of wrk.
     pub latency_as_wrk_us: Option<Stats>,
     /// The histogram of those.
     #[serde(skip)]
@@ -103,10 +103,10 @@ pub struct OpenLoop {
     pub due: u64,
     /// Those that were not sent by the end: all connections were busy.
     pub unsent: u64,
-    /// How much later than due the generator sent what had a connection waiting for it.
+    /// How late the generator sent requests for which a connection was free.
     pub lag_us: Stats,
-    /// At least 99 % of what was due was answered within the run, or could not have been: what was
-    /// due last may still be under way, twice the least latency long.
+    /// At least 99 % of due requests were answered within the run; those of its last moments, twice
+    /// the least latency long, need not be.
     pub rate_reached: bool,
 }
 
@@ -201,7 +201,7 @@ impl Outcome {
     }
 }
 
-/// As wrk has it: a connection is taken to ask as often as it was answered on average.
+/// As wrk: a connection is assumed to send as often as it was answered on average.
 fn as_wrk(tally: &Tally, connections: usize) -> Total {
     match tally.requests / (connections as u64).max(1) {
         0 => tally.latency.clone(),

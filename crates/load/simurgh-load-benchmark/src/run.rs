@@ -28,7 +28,7 @@ pub enum BenchmarkError {
     /// More connections than the threads' descriptor tables hold; what to do.
     #[error("{0}")]
     TooMany(String),
-    /// Not one connection came about; why the first did not.
+    /// No connection could be opened; why the first failed.
     #[error("{0}")]
     Unreachable(String),
     /// It was ended before it began.
@@ -77,7 +77,7 @@ impl Runner {
         Self { received, events: EventSender { sender, pool: 0 }, control, stopped: false }
     }
 
-    /// Ends the run that goes on, and all that would come; of no effect otherwise.
+    /// Stops the current run and all later ones.
     pub fn control(&self) -> Control {
         self.control.clone()
     }

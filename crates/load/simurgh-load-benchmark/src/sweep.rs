@@ -16,7 +16,7 @@ use super::outcome::Outcome;
 
 /// This share of the greatest rate counts as all of it.
 const SATURATED: f64 = 0.95;
-/// A row that brings less than this many times the greatest rate before it brings no more.
+/// A row below this multiple of the greatest rate before it shows no growth.
 const GAIN: f64 = 1.05;
 
 /// What is expected of a row that has not been measured.
@@ -33,7 +33,7 @@ pub struct Prediction {
 pub struct Row {
     /// What was measured.
     pub outcome: Outcome,
-    /// What had been expected; absent before saturation.
+    /// The prediction for it; absent before saturation.
     pub prediction: Option<Prediction>,
 }
 

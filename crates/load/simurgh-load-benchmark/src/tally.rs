@@ -14,7 +14,7 @@ pub(super) struct Tally {
     pub(super) latency_ns: u64,
     /// Requests a second of one thread, each tenth of a second.
     pub(super) rates: Total,
-    /// Open loop: how much later than due a request left that had a connection waiting for it, µs.
+    /// Open loop: how late requests were sent for which a connection was free, µs.
     pub(super) lag: Total,
     /// Answers that came whole.
     pub(super) requests: u64,
@@ -24,11 +24,11 @@ pub(super) struct Tally {
     pub(super) errors: BTreeMap<ErrorKind, u64>,
     /// The words for the first of them.
     pub(super) first_error: Option<String>,
-    /// Connections that took the place of one which the server had closed in good order.
+    /// Connections that took the place of one which the server had closed in an orderly way.
     pub(super) reconnects: u64,
     /// Open loop: requests that were due.
     pub(super) due: u64,
-    /// Those of them that were not sent for want of a free connection.
+    /// Those of them that were not sent, as no connection was free.
     pub(super) unsent: u64,
     /// How long it was measured, ns.
     pub(super) elapsed_ns: u64,

@@ -1,6 +1,7 @@
 //! What a benchmark shows on a terminal: the form of wrk, with what it leaves out below it.
 
-use std::fmt::Write as _;
+use std::collections::BTreeMap;
+use std::fmt::{Display, Write as _};
 
 use simurgh_load_record::Total;
 
@@ -56,9 +57,7 @@ fn problems(text: &mut String, run: &Outcome) {
             "  Socket errors: connect {}, read {}, write {}, timeout {}",
             errors.connect, errors.read, errors.write, errors.timeout
         );
-        let named: Vec<String> =
-            run.errors.iter().map(|(name, count)| format!("{name} {count}")).collect();
-        let _ = writeln!(text, "    {}", named.join(", "));
+        let _ = writeln!(text, "    {}", counted(&run.errors));
         if let Some(first) = &run.first_error {
             let _ = writeln!(text, "    the first: {}", plain(first));
         }
@@ -67,9 +66,7 @@ fn problems(text: &mut String, run: &Outcome) {
         let _ = writeln!(text, "  Non-2xx or 3xx responses: {}", run.non_2xx_or_3xx);
     }
     if run.statuses.keys().any(|status| *status != 200) {
-        let counted: Vec<String> =
-            run.statuses.iter().map(|(status, count)| format!("{status} {count}")).collect();
-        let _ = writeln!(text, "  Statuses: {}", counted.join(", "));
+        let _ = writeln!(text, "  Statuses: {}", counted(&run.statuses));
     }
     if run.reconnects > 0 {
         let _ = writeln!(text, "  Reconnects: {} (closed by the server)", run.reconnects);
@@ -79,25 +76,23 @@ fn problems(text: &mut String, run: &Outcome) {
     }
 }
 
+fn counted<K: Display>(counts: &BTreeMap<K, u64>) -> String {
+    counts.iter().map(|(key, count)| format!("{key} {count}")).collect::<Vec<_>>().join(", ")
+}
+
 /// Whether the figures can be trusted.
 fn trust(text: &mut String, run: &Outcome) {
     match &run.open_loop {
         None => {
-            let _ = writeln!(
-                text,
-                "  Little's law: rate x latency is {:.2} of {} connections",
-                run.in_flight, run.connections
-            );
+            let Outcome { in_flight, connections, .. } = run;
+            let product = format!("{in_flight:.2} of {connections} connections");
+            let _ = writeln!(text, "  Little's law: rate x latency is {product}");
         }
         Some(open) => {
-            let lag = |us: u64| microseconds(us as f64);
-            let _ = writeln!(
-                text,
-                "  Sent late by the generator itself: 50% {}, 99% {}, max {}",
-                lag(open.lag_us.p50),
-                lag(open.lag_us.p99),
-                lag(open.lag_us.max)
-            );
+            let lag = [open.lag_us.p50, open.lag_us.p99, open.lag_us.max];
+            let [p50, p99, max] = lag.map(|us| microseconds(us as f64));
+            let late = format!("50% {p50}, 99% {p99}, max {max}");
+            let _ = writeln!(text, "  Sent late by the generator itself: {late}");
             if !open.rate_reached {
                 let _ = writeln!(
                     text,
@@ -203,7 +198,7 @@ pub fn chart(sweep: &Sweep) -> String {
     for row in sweep.rows() {
         let run = &row.outcome;
         let mean = run.latency_us.mean.max(1.0);
-        // The least has a bar as well: a tenth of the width stands for it.
+        // The least gets a bar of a tenth of the width.
         let share = (mean / least).ln() / (most / least).ln().max(f64::MIN_POSITIVE);
         let _ = writeln!(
             text,

@@ -9,7 +9,7 @@ use simurgh_load_record::ErrorKind;
 use simurgh_reactor::{Closed, ConnectOptions, Key};
 
 use super::job::LIMITS;
-use super::link::State;
+use super::link::{Link, State};
 use super::worker::{Net, Phase, Worker};
 
 /// How long a server that said it would close may take to do so.
@@ -35,9 +35,7 @@ impl Worker {
 
     pub(super) fn link_up(&mut self, io: &mut Net, key: Key) {
         let Some(place) = io.conn(key).copied() else { return };
-        let Some(link) = self.links.get_mut(place as usize).filter(|link| link.key == key) else {
-            return;
-        };
+        let Some(link) = link_of(&mut self.links, place, key) else { return };
         let Some(config) = &self.job.tls else { return self.ready(io, place) };
         match begin_tls(io, key, config, &self.job.host, &mut self.cipher) {
             Ok(tls) => {
@@ -103,9 +101,7 @@ impl Worker {
 
     pub(super) fn bytes_in(&mut self, io: &mut Net, key: Key, data: &mut [u8]) {
         let Some(place) = io.conn(key).copied() else { return };
-        let Some(link) = self.links.get_mut(place as usize).filter(|link| link.key == key) else {
-            return;
-        };
+        let Some(link) = link_of(&mut self.links, place, key) else { return };
         let Some(mut tls) = link.tls.take() else { return self.answer_in(io, place, data) };
         let was_open = tls.progress().handshake_done;
         let mut plain = std::mem::take(&mut self.plain);
@@ -120,7 +116,7 @@ impl Worker {
         }
         self.plain = plain;
         if let Some(error) = error
-            && self.links.get(place as usize).is_some_and(|link| link.key == key)
+            && link_of(&mut self.links, place, key).is_some()
         {
             let text = || TlsError::to_string(&error);
             match was_open {
@@ -152,7 +148,7 @@ impl Worker {
         }
     }
 
-    /// An answer is there whole, and maybe something behind it.
+    /// An answer is complete; `is_all`: nothing follows it.
     fn answered(&mut self, io: &mut Net, place: u32, done: Done, is_all: bool) {
         let now_ns = io.clock_ns();
         let Some(link) = self.links.get_mut(place as usize) else { return };
@@ -172,7 +168,7 @@ impl Worker {
         }
     }
 
-    /// What was under way on a connection has failed, which is of no more use.
+    /// A request has failed, and its connection is not used again.
     pub(super) fn fail(
         &mut self,
         io: &mut Net,
@@ -199,9 +195,7 @@ impl Worker {
 
     /// A connection has ended by itself.
     pub(super) fn link_down(&mut self, io: &mut Net, key: Key, place: u32, why: Closed) {
-        let Some(link) = self.links.get_mut(place as usize).filter(|link| link.key == key) else {
-            return;
-        };
+        let Some(link) = link_of(&mut self.links, place, key) else { return };
         if self.phase == Phase::Over {
             return;
         }
@@ -251,6 +245,11 @@ impl Worker {
             }
         }
     }
+}
+
+/// The link at a place, unless it has another connection by now.
+fn link_of(links: &mut [Link], place: u32, key: Key) -> Option<&mut Link> {
+    links.get_mut(place as usize).filter(|link| link.key == key)
 }
 
 /// Why a connection ended, as an error of the system.

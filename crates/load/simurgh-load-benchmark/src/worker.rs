@@ -1,7 +1,7 @@
 //! A worker: one thread on the reactor, its share of the connections, and when they send.
 //!
-//! What answers bring is in `wire`; here is what time brings: the start, requests that are due,
-//! time-outs (found by a tick, so that no request costs a timer), the end.
+//! Connections and answers are in `wire`; here is what happens by time: the start, requests that
+//! are due, time-outs (found by a tick, so that no request costs a timer), the end.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -218,8 +218,7 @@ impl Worker {
         self.fail(io, place, ErrorKind::ReplyTimeout, text);
     }
 
-    /// The end: what is still unanswered is entered in an open loop, or the server's last stall
-    /// would not show.
+    /// The end: an open loop also records what is unanswered, or the last stall would not show.
     fn finish(&mut self, io: &mut Net, now_ns: u64) {
         self.phase = Phase::Over;
         let end_ns = self.end_ns.min(now_ns);

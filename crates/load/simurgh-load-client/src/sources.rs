@@ -6,7 +6,7 @@
 //! those given.
 
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use simurgh_reactor::{ConnectOptions, Io, Key};
 
@@ -88,20 +88,17 @@ impl SourcePool {
             None
         };
         let port = self.next_port();
-        match (address, port) {
-            (None, 0) => None,
-            (None, port) => {
-                let any: IpAddr = match target {
-                    IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
-                    IpAddr::V6(_) => std::net::Ipv6Addr::UNSPECIFIED.into(),
-                };
-                Some(SocketAddr::new(any, port))
-            }
-            (Some(address), port) => Some(SocketAddr::new(address, port)),
+        if address.is_none() && port == 0 {
+            return None;
         }
+        let any = match target {
+            IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+            IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+        };
+        Some(SocketAddr::new(address.unwrap_or(any), port))
     }
 
-    /// The last source had no port left: another one comes next.
+    /// The last source had no port left: the next connection takes another.
     fn next_loopback(&mut self) {
         self.loopback = (self.loopback + 1) % LOOPBACK_ADDRESSES;
     }

@@ -79,7 +79,7 @@ fn certificates(pem: &str, whose: &str) -> Result<Vec<CertificateDer<'static>>, 
     }
 }
 
-/// Takes any certificate, but still wants the server to have its key.
+/// Accepts any certificate; the server must still have its key.
 #[derive(Debug)]
 struct AnyServer(Arc<CryptoProvider>);
 
@@ -120,7 +120,7 @@ impl ServerCertVerifier for AnyServer {
     }
 }
 
-/// Why a TLS connection is of no more use.
+/// Why a TLS connection has failed.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum TlsError {
     /// The server's certificate is not accepted.
@@ -355,7 +355,7 @@ impl TlsClient {
 
     /// Takes what rustls still has after an error: data that came before it, and an alert.
     ///
-    /// Not a call more than there is to take: the next one would look at the bytes again, and
+    /// No call more than necessary: the next one would look at the bytes again, and
     /// that panics after an error.
     fn flush(&mut self, plain: &mut Vec<u8>, out: &mut Vec<u8>) {
         while self.connection.wants_write() {

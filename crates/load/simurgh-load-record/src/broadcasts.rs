@@ -106,8 +106,7 @@ impl Broadcasts {
         known.expected = known.expected.max(part.expected);
     }
 
-    /// Takes those that are over into `all`, or with `everything` the rest as well, and hands out
-    /// the slowest of them.
+    /// Adds those that are over, or `everything`, to `all`, and returns the slowest of them.
     pub(super) fn close(
         &mut self,
         now_ms: u64,

@@ -32,7 +32,7 @@ impl<C: Counter> Hist<C> {
     /// Records a time in microseconds. Allocates when it is longer than all before.
     #[inline]
     pub fn record(&mut self, us: u64) {
-        // Fails only for what neither the bound nor growing can put right.
+        // Cannot fail within the bound, as the histogram grows.
         let _ = self.0.record(us.min(TIME_US_MAX));
     }
 

@@ -96,19 +96,16 @@ impl Meta {
 fn plan(scenario: &Scenario) -> Vec<PhasePlan> {
     let mut starts = Duration::ZERO;
     let phases = scenario.load.phases.iter().map(|phase| {
-        let (rate_from, rate_to, users_from, users_to) = match phase.arrivals {
-            Arrivals::Open { from, to, .. } => (from, to, 0, 0),
-            Arrivals::Closed { from, to } => (0.0, 0.0, from, to),
-        };
-        let plan = PhasePlan {
+        let mut plan = PhasePlan {
             name: phase.name.clone(),
             starts_s: starts.as_secs_f64(),
             duration_s: phase.duration.as_secs_f64(),
-            rate_from,
-            rate_to,
-            users_from,
-            users_to,
+            ..PhasePlan::default()
         };
+        match phase.arrivals {
+            Arrivals::Open { from, to, .. } => (plan.rate_from, plan.rate_to) = (from, to),
+            Arrivals::Closed { from, to } => (plan.users_from, plan.users_to) = (from, to),
+        }
         starts = starts.saturating_add(phase.duration);
         plan
     });

@@ -205,7 +205,7 @@ impl Record {
     /// The run so far.
     pub fn live(&self) -> Live {
         let last = self.series().points().last();
-        let warnings = self.warnings();
+        let (warnings, statuses) = (self.warnings(), self.statuses().iter());
         Live {
             at_s: seconds(self.at_ms()),
             ending: self.ending(),
@@ -220,11 +220,7 @@ impl Record {
             errors: error_rows(self),
             phases: phase_rows(self),
             sessions: session_rows(self),
-            statuses: self
-                .statuses()
-                .iter()
-                .map(|(&status, &count)| StatusRow { status, count })
-                .collect(),
+            statuses: statuses.map(|(&status, &count)| StatusRow { status, count }).collect(),
             servers: server_rows(self),
             workers: worker_rows(self),
             broadcasts: self.slowest_broadcasts().to_vec(),

@@ -1,4 +1,4 @@
-//! How a running load is steered, from the terminal, the dashboard or a signal: everybody holds a
+//! Control of a running load, from the terminal, the dashboard or a signal: each holds a
 //! [`Control`], the engine's coordinator holds the other end.
 
 use std::sync::mpsc::{Receiver, channel};
@@ -25,7 +25,7 @@ pub enum Command {
     Pause,
     /// Arrivals go on where they paused.
     Resume,
-    /// The run ends in good order; a second one ends it at once.
+    /// The run ends in an orderly way; a second one ends it at once.
     Stop,
     /// Arrivals come at this multiple of the scenario's rate, from now on.
     Rate(f64),

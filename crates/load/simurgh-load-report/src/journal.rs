@@ -96,9 +96,7 @@ impl Replay<BufReader<File>> {
         })?;
         Self::new(BufReader::new(file)).map_err(say)
     }
-}
 
-impl Replay<BufReader<File>> {
     /// Whether the run still goes on; if not, none can start here while this is open.
     pub(super) fn is_running(&self) -> bool {
         is_locked(self.reader.get_ref())

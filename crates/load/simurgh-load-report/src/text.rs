@@ -251,7 +251,7 @@ fn servers(text: &mut String, live: &Live) {
 }
 
 fn workers(text: &mut String, live: &Live) {
-    /// More of them would bury the rest; `report.json` has all.
+    /// More of them would hide the rest; `report.json` has all.
     const ROWS_MAX: usize = 16;
     let heads = ["most connected", "started", "errors", "frames in", "CPU", "of a core", ""];
     let mut table = Table::new(text, "Workers", &heads);

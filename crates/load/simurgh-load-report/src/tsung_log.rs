@@ -1,4 +1,4 @@
-//! Tsung's own logs, for the scripts and eyes that know them: `tsung.log`, `match.log`,
+//! Tsung's own logs, for scripts and people that know them: `tsung.log`, `match.log`,
 //! `tsung-fullstats.log`, `tsung.dump`.
 //!
 //! A block of `tsung.log` holds for each statistic `count mean stddev max min globalmean

@@ -391,7 +391,7 @@ impl<'s> SessionCheck<'s> {
     }
 }
 
-/// Whether a join's payload can be an object, as far as that can be told from its beginning.
+/// Whether a join's payload can be an object, as far as its beginning shows.
 fn takes_keys(join: &Push) -> bool {
     let begins = match join.payload.parts.first() {
         None | Some(Part::Value(_) | Part::Var(_) | Part::Element(..)) => true,

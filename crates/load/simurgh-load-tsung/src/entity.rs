@@ -83,11 +83,9 @@ impl Doctype {
             _ => None,
         };
         let Some((name, entity)) = entity else {
-            return Err(Diagnostic::at(
-                line,
-                format!("the declaration `<!ENTITY{text}>` is not understood"),
-            )
-            .help("either <!ENTITY name \"text\"> or <!ENTITY name SYSTEM \"file\">"));
+            let what = format!("the declaration `<!ENTITY{text}>` is not understood");
+            return Err(Diagnostic::at(line, what)
+                .help("either <!ENTITY name \"text\"> or <!ENTITY name SYSTEM \"file\">"));
         };
         // The first declaration counts (XML 1.0, 4.2).
         self.entities.entry(name.to_owned()).or_insert(entity);
@@ -136,37 +134,31 @@ impl<'a> Expander<'a> {
         line: u32,
         depth: u32,
     ) -> Result<Replacement, Diagnostic> {
+        let wrong = |what: String| Diagnostic::at(line, what);
         if let Some(number) = name.strip_prefix('#') {
-            let c = char_of(number).filter(|&c| is_allowed(c)).ok_or_else(|| {
-                Diagnostic::at(line, format!("`&{name};` is no character that XML allows"))
-            })?;
+            let c = char_of(number).filter(|&c| is_allowed(c));
+            let refused = || wrong(format!("`&{name};` is no character that XML allows"));
+            let c = c.ok_or_else(refused)?;
             return Ok(Replacement::Text(c.to_string()));
         }
         if let Some(text) = resolve_predefined_entity(name) {
             return Ok(Replacement::Text(text.to_owned()));
         }
         let Some(entity) = self.doctype.entities.get(name) else {
-            return Err(Diagnostic::at(line, format!("the entity `&{name};` is not declared"))
-                .help("a plain `&` is written `&amp;`"));
+            let what = format!("the entity `&{name};` is not declared");
+            return Err(wrong(what).help("a plain `&` is written `&amp;`"));
         };
         if depth >= DEPTH_MAX {
-            return Err(Diagnostic::at(
-                line,
-                format!("the entity `&{name};` refers too deep or to itself"),
-            ));
+            return Err(wrong(format!("the entity `&{name};` refers too deep or to itself")));
         }
         let text = match entity {
             Entity::Text(text) => text.clone(),
             Entity::File(file) => {
                 let bytes = self.environment.file(file).map_err(|error| {
-                    Diagnostic::at(
-                        line,
-                        format!("the entity `&{name};`: cannot read {file}: {error}"),
-                    )
+                    wrong(format!("the entity `&{name};`: cannot read {file}: {error}"))
                 })?;
-                String::from_utf8(bytes).map_err(|_| {
-                    Diagnostic::at(line, format!("the entity `&{name};`: {file} is not UTF-8"))
-                })?
+                let no_text = |_| wrong(format!("the entity `&{name};`: {file} is not UTF-8"));
+                String::from_utf8(bytes).map_err(no_text)?
             }
         };
         self.bytes = self.bytes.saturating_add(text.len());

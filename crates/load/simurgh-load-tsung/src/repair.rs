@@ -161,10 +161,8 @@ impl<'a> Repairer<'a, '_> {
         });
         let Some(first) = rest.iter().find(|piece| piece.kind == Kind::Close) else { return };
         if only_ends {
-            self.warn(
-                first.start,
-                format!("</{}> stands after the end of the scenario", first.name),
-            );
+            let what = format!("</{}> stands after the end of the scenario", first.name);
+            self.warn(first.start, what);
             let with = newlines(self.text.get(first.start..).unwrap_or_default());
             self.edits.push(Edit { start: first.start, end: self.text.len(), with });
         }

@@ -64,6 +64,13 @@ impl Element {
         })
     }
 
+    /// What the children of that name hold, and the line of the last of them, or of this element.
+    pub(super) fn within(&self, name: &str) -> (u32, Vec<&Element>) {
+        let groups = || self.children().filter(|child| child.name == name);
+        let line = groups().last().map_or(self.line, |group| group.line);
+        (line, groups().flat_map(Element::children).collect())
+    }
+
     pub(super) fn children_named<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a Element> {
         self.children().filter(move |child| child.name == name)
     }

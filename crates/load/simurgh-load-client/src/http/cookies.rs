@@ -189,7 +189,7 @@ fn seconds(value: &str) -> Option<Duration> {
     Some(Duration::from_secs(digits.parse().unwrap_or(u64::from(u32::MAX))))
 }
 
-/// Since 1970; what came before is 1970.
+/// Since 1970; earlier dates become 1970.
 fn date(value: &str) -> Option<Duration> {
     // `Wed, 01-Jan-2031 00:00:00 GMT` is in none of the RFCs and in half of the servers.
     let time = httpdate::parse_http_date(value)

@@ -44,10 +44,10 @@ impl LongPollPost {
         Self { body: message.to_vec(), lines: usize::from(is_line) }
     }
 
-    /// Adds those of another, unless they do not go together.
+    /// Adds the lines of another, if one POST can carry both.
     ///
     /// # Errors
-    /// The other, if it has to go by itself.
+    /// The other, if it has to be sent alone.
     pub fn join(&mut self, other: Self) -> Result<(), Self> {
         if self.lines == 0 || other.lines == 0 || self.lines + other.lines > LINES_MAX {
             return Err(other);
@@ -69,34 +69,22 @@ impl LongPollPost {
 /// place of `websocket`.
 #[must_use]
 pub fn longpoll_path(path: &str) -> String {
-    let (place, query) = match path.split_once('?') {
-        Some((place, query)) => (place, Some(query)),
-        None => (path, None),
-    };
-    let mut out = match place.strip_suffix("/websocket") {
-        Some(base) => format!("{base}/longpoll"),
-        None => place.to_owned(),
-    };
-    if let Some(query) = query {
-        out.push('?');
-        out.push_str(query);
+    let (place, query) = path.split_at(path.find('?').unwrap_or(path.len()));
+    match place.strip_suffix("/websocket") {
+        Some(base) => format!("{base}/longpoll{query}"),
+        None => path.to_owned(),
     }
-    out
 }
 
 /// The target of a session's next request: its own, and the token, if it has one. A server takes
 /// the last of two parameters of one name, so one of the scenario's called so does not count then.
 #[must_use]
 pub fn with_token(target: &str, token: &str) -> String {
-    let mut out = String::with_capacity(target.len() + token.len() + 8);
-    out.push_str(target);
     if token.is_empty() {
-        return out;
+        return target.to_owned();
     }
-    out.push(if target.contains('?') { '&' } else { '?' });
-    out.push_str("token=");
-    out.extend(percent_encode(token.as_bytes(), &TOKEN));
-    out
+    let mark = if target.contains('?') { '&' } else { '?' };
+    format!("{target}{mark}token={}", percent_encode(token.as_bytes(), &TOKEN))
 }
 
 #[cfg(test)]

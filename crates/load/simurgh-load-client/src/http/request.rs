@@ -2,8 +2,7 @@
 
 use percent_encoding::{AsciiSet, CONTROLS, percent_encode};
 
-/// What is encoded in a target. Bytes over 0x7f too: most servers refuse them, and a browser encodes
-/// them.
+/// What is encoded in a target, bytes over 0x7f too: most servers refuse them.
 const TARGET: AsciiSet = CONTROLS.add(b' ');
 
 /// One request.

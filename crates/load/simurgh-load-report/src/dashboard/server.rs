@@ -14,7 +14,7 @@ use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use futures_util::stream::{self, Stream};
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 use tokio::sync::{OwnedSemaphorePermit, oneshot, watch};
 use tokio::task::JoinHandle;
 
@@ -219,11 +219,7 @@ impl Page {
         self.knows = Some(number);
         let view = PageView::live(&self.shared);
         self.over = self.shared.record(|record| record.ending().is_some());
-        Event::default().event("whole").data(json(&view))
+        // Our own types can always be written.
+        Event::default().event("whole").data(serde_json::to_string(&view).unwrap_or_default())
     }
-}
-
-/// Our own types always can be written.
-fn json(value: &impl Serialize) -> String {
-    serde_json::to_string(value).unwrap_or_default()
 }

@@ -76,10 +76,7 @@ impl CompiledMatcher {
         message: Option<&ServerMessage<'_>>,
         expand: &mut Expand<'_>,
     ) -> bool {
-        let bytes = match frame {
-            Frame::Text(text) => text.as_bytes(),
-            Frame::Binary(bytes) => bytes,
-        };
+        let bytes = bytes_of(frame);
         match &self.0 {
             Kind::Any => true,
             Kind::Contains(finder) => finder.find(bytes).is_some(),
@@ -95,10 +92,7 @@ impl CompiledMatcher {
                 _ => json.path.finds(bytes, is),
             }),
             Kind::Event { topic, event } => with_message(frame, message, |message| {
-                let (found_topic, found_event) = match message {
-                    ServerMessage::Reply { topic, .. } => (topic, events::REPLY),
-                    ServerMessage::Event(message) => (&message.topic, &*message.event),
-                };
+                let (found_topic, found_event) = topic_and_event(message);
                 let mut is = |expandable: &Expandable, found: &str| {
                     expandable.with(expand, |text| text == found.as_bytes())
                 };
@@ -121,10 +115,7 @@ impl CompiledMatcher {
 impl Json {
     /// Looks into a binary message, whose fields are not JSON.
     fn finds_in(&self, message: &ServerMessage<'_>, is: &[u8]) -> bool {
-        let (topic, event) = match message {
-            ServerMessage::Reply { topic, .. } => (topic, events::REPLY),
-            ServerMessage::Event(message) => (&message.topic, &*message.event),
-        };
+        let (topic, event) = topic_and_event(message);
         let is_at =
             |names: &[&str], found: &str| self.path.is_names(names) && is == found.as_bytes();
         let status = match message {
@@ -132,6 +123,20 @@ impl Json {
             ServerMessage::Event(_) => false,
         };
         status || is_at(&["topic"], topic) || is_at(&["event"], event)
+    }
+}
+
+fn bytes_of(frame: Frame<'_>) -> &[u8] {
+    match frame {
+        Frame::Text(text) => text.as_bytes(),
+        Frame::Binary(bytes) => bytes,
+    }
+}
+
+fn topic_and_event<'m>(message: &'m ServerMessage<'_>) -> (&'m str, &'m str) {
+    match message {
+        ServerMessage::Reply { topic, .. } => (topic, events::REPLY),
+        ServerMessage::Event(message) => (&message.topic, &message.event),
     }
 }
 
@@ -148,11 +153,7 @@ fn with_message(
     if let Some(message) = message {
         return judge(message);
     }
-    let bytes = match frame {
-        Frame::Text(text) => text.as_bytes(),
-        Frame::Binary(bytes) => bytes,
-    };
-    let is_object = bytes.trim_ascii_start().starts_with(b"{");
+    let is_object = bytes_of(frame).trim_ascii_start().starts_with(b"{");
     let serializer = if is_object { Serializer::V1 } else { Serializer::V2 };
     serializer.decode_server(frame).is_ok_and(|message| judge(&message))
 }

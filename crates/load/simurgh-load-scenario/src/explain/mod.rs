@@ -67,13 +67,8 @@ pub fn explain(scenario: &Scenario, machine: &Machine) -> String {
     for session in &scenario.sessions {
         let stay = plan::stay(session);
         let stay = if stay.is_finite() { time(stay) } else { "to the end of the run".to_owned() };
-        let _ = writeln!(
-            out,
-            "\nsession {}: weight {}, {}, a user stays {stay}",
-            session.name,
-            session.weight,
-            dialect(session.dialect)
-        );
+        let (Session { name, weight, .. }, dialect) = (session, dialect(session.dialect));
+        let _ = writeln!(out, "\nsession {name}: weight {weight}, {dialect}, a user stays {stay}");
         if session.transport == Transport::LongPoll {
             out.push_str("  by long polling, over two connections\n");
         }
@@ -157,29 +152,17 @@ fn users(out: &mut String, scenario: &Scenario, plan: &Plan<'_>) {
     for planned in &plan.phases {
         let phase = planned.phase;
         let how = match phase.arrivals {
+            Arrivals::Open { from: 0.0, to: 0.0, .. } => "nobody arrives".to_owned(),
             Arrivals::Open { from, to, poisson } => {
                 let poisson = if poisson { ", at random (Poisson)" } else { "" };
-                match (from, to) {
-                    (0.0, 0.0) => "nobody arrives".to_owned(),
-                    (from, to) if from == to => {
-                        format!("{} arrive a second{poisson}", number(from))
-                    }
-                    (from, to) => {
-                        format!("{} to {} arrive a second{poisson}", number(from), number(to))
-                    }
-                }
-            }
-            Arrivals::Closed { from, to } if from == to => {
-                format!("{} at a time", count(from as f64))
+                format!("{} arrive a second{poisson}", range(from, to, number))
             }
             Arrivals::Closed { from, to } => {
-                format!("{} to {} at a time", count(from as f64), count(to as f64))
+                format!("{} at a time", range(from as f64, to as f64, count))
             }
         };
-        let most = match phase.users_max {
-            Some(most) => format!(", {} at most", count(most as f64)),
-            None => String::new(),
-        };
+        let most = phase.users_max.map(|most| format!(", {} at most", count(most as f64)));
+        let most = most.unwrap_or_default();
         let wait = if phase.wait_for_users { "; then waits for all to end" } else { "" };
         let hold = if phase.hold { "when resumed: " } else { "" };
         let _ = writeln!(
@@ -192,8 +175,8 @@ fn users(out: &mut String, scenario: &Scenario, plan: &Plan<'_>) {
         );
     }
     if plan.left_out > 0 {
-        let _ =
-            writeln!(out, "  and {} that are not reckoned here", of(plan.left_out as f64, "phase"));
+        let phases = of(plan.left_out as f64, "phase");
+        let _ = writeln!(out, "  and {phases} that are not reckoned here");
     }
     let appointments = scenario.load.appointments.len() as f64;
     if appointments > 0.0 {
@@ -202,12 +185,8 @@ fn users(out: &mut String, scenario: &Scenario, plan: &Plan<'_>) {
     if let Some(most) = scenario.load.users_max {
         let _ = writeln!(out, "  {} in all at most", count(most as f64));
     }
-    let _ = writeln!(
-        out,
-        "  in all about {}, at a time at most about {}",
-        of(plan.users, "user"),
-        count(plan.peak)
-    );
+    let (users, peak) = (of(plan.users, "user"), count(plan.peak));
+    let _ = writeln!(out, "  in all about {users}, at a time at most about {peak}");
     let _ = match (plan.end.is_finite(), scenario.load.duration) {
         (true, Some(end)) if end.as_secs_f64() <= plan.end => {
             writeln!(out, "  the run is ended after {}, users and all", time(plan.end))
@@ -217,6 +196,11 @@ fn users(out: &mut String, scenario: &Scenario, plan: &Plan<'_>) {
     };
 }
 
+/// One number, or the first and the last.
+fn range(from: f64, to: f64, text: fn(f64) -> String) -> String {
+    if from == to { text(from) } else { format!("{} to {}", text(from), text(to)) }
+}
+
 fn needs(out: &mut String, scenario: &Scenario, plan: &Plan<'_>, machine: &Machine) {
     let sockets = (plan.peak * plan::sockets_per_user(scenario)).ceil();
     out.push_str("\nneeds, at most at a time\n");
@@ -224,12 +208,8 @@ fn needs(out: &mut String, scenario: &Scenario, plan: &Plan<'_>, machine: &Machi
     addresses(out, scenario, sockets);
     let each = machine.descriptors.saturating_sub(DESCRIPTORS_OWN).max(1);
     let workers = machine.workers as f64;
-    let _ = writeln!(
-        out,
-        "  workers    {}, {} each",
-        count(workers),
-        of(machine.descriptors as f64, "descriptor"),
-    );
+    let descriptors = of(machine.descriptors as f64, "descriptor");
+    let _ = writeln!(out, "  workers    {}, {descriptors} each", count(workers));
     if sockets > workers * each as f64 {
         let wanted = count((sockets / each as f64).ceil());
         let _ = writeln!(out, "  ! too few for that many sockets: --workers {wanted}");
@@ -237,20 +217,17 @@ fn needs(out: &mut String, scenario: &Scenario, plan: &Plan<'_>, machine: &Machi
     let polls = scenario.sessions.iter().any(|it| it.transport == Transport::LongPoll);
     let user = if polls { POLLER_BYTES } else { USER_BYTES };
     let (own, kernel) = (BASE_BYTES + user * plan.peak, KERNEL_BYTES * sockets);
+    let (own_text, kernel_text) = (bytes(own), bytes(kernel));
     let _ = writeln!(
         out,
-        "  memory     about {}, and {} of the kernel's for sockets",
-        bytes(own),
-        bytes(kernel)
+        "  memory     about {own_text}, and {kernel_text} of the kernel's for sockets"
     );
     if let Some(free) = machine.memory_bytes.map(|bytes| bytes as f64)
         && free < own + kernel
     {
-        let _ = writeln!(
-            out,
-            "  ! only {} of memory are free: use several hosts (agents), or fewer users",
-            bytes(free)
-        );
+        let free = bytes(free);
+        let help = "use several hosts (agents), or fewer users";
+        let _ = writeln!(out, "  ! only {free} of memory are free: {help}");
     }
     if !scenario.agents.is_empty() {
         out.push_str("  of which each agent takes its share\n");
@@ -278,8 +255,8 @@ fn addresses(out: &mut String, scenario: &Scenario, sockets: f64) {
         (true, false) => "the one of the route",
         (false, _) => "of those given",
     };
-    let _ =
-        writeln!(out, "  addresses  {}: {} each, {whose}", count(wanted), of(ports as f64, "port"));
+    let ports = of(ports as f64, "port");
+    let _ = writeln!(out, "  addresses  {}: {ports} each, {whose}", count(wanted));
     let have: f64 = given.iter().map(|range| range.count() as f64).sum();
     if !given.is_empty() && have < wanted {
         let _ = writeln!(out, "  ! {} given, ports will run out", of(have, "source address"));

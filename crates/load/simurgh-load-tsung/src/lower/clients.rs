@@ -12,18 +12,11 @@ const ADDRESSES_MAX: usize = 65_536;
 
 impl Lower<'_> {
     pub(super) fn clients(&mut self, root: &Element) {
-        let mut line = root.line;
-        let mut clients = 0;
-        for group in root.children_named("clients") {
-            line = group.line;
-            for client in group.children() {
-                clients += 1;
-                self.client(client);
-            }
-        }
-        if clients == 0 && !self.overrides.local {
+        let (line, clients) = root.within("clients");
+        clients.iter().for_each(|client| self.client(client));
+        if clients.is_empty() && !self.overrides.local {
             let help = "put <client host=\"localhost\" use_controller_vm=\"true\"/> into \
-                        <clients>,                         or give `--local`";
+                        <clients>, or give `--local`";
             self.wrong(line, "there is no <client>", help);
         }
     }
@@ -59,11 +52,8 @@ impl Lower<'_> {
         if self.overrides.local {
             self.warn(client.line, what, "ignored, as `--local` is given");
         } else {
-            self.wrong(
-                client.line_of("type"),
-                what,
-                "`--local` makes all clients workers of this host",
-            );
+            let help = "`--local` makes all clients workers of this host";
+            self.wrong(client.line_of("type"), what, help);
         }
         self.ignore(client, "batch", "there is no job scheduler");
         self.ignore(client, "scan_intf", "addresses are given with <ip>, <iprange> or `--source`");
@@ -84,11 +74,7 @@ impl Lower<'_> {
         if host == "localhost" || (!own.is_empty() && short(&own) == short(&host)) {
             return true;
         }
-        let addresses = match host.parse::<IpAddr>() {
-            Ok(address) => vec![address],
-            Err(_) => self.look_up(&host),
-        };
-        addresses.first().is_some_and(|&address| self.environment.is_ours(address))
+        self.look_up(&host).first().is_some_and(|&address| self.environment.is_ours(address))
     }
 
     fn ip(&mut self, client: &Element, ip: &Element) {
@@ -96,18 +82,14 @@ impl Lower<'_> {
         if is_true(ip, "scan") {
             let what = format!("<ip value=\"{value}\" scan=\"true\"> is ignored");
             let help = "addresses of an interface are not looked up: give them with <ip>, \
-                        <iprange>                         or `--source`";
+                        <iprange> or `--source`";
             self.warn(ip.line, what, help);
             return;
         }
         let name =
             if value == "resolve" { client.value("host").unwrap_or_default() } else { &value };
         let (name, _) = mapped(name, 0, &self.overrides.map);
-        let address = match name.parse::<IpAddr>() {
-            Ok(address) => Some(address),
-            Err(_) => self.look_up(&name).first().copied(),
-        };
-        match address {
+        match self.look_up(&name).first().copied() {
             Some(address) => self.source(AddressRange { first: address, last: address }, ip.line),
             None if self.overrides.local => {
                 let what = format!("<ip> {name} is not known and is ignored");

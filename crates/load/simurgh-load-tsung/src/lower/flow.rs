@@ -6,7 +6,7 @@ use simurgh_load_scenario::{
     Value, VarId,
 };
 
-use super::sessions::{KINDS, Kind};
+use super::sessions::{BIDI, KINDS, Kind};
 use super::{Lower, given, is_true};
 use crate::subst;
 use crate::xml::Element;
@@ -240,11 +240,7 @@ impl Lower<'_> {
             return self.refuse(element.line_of("new_type"), what, format!("one of: {KINDS}"));
         };
         self.session.kind = Some(kind);
-        self.ignore(
-            element,
-            "bidi",
-            "what the server sends is always read, and pings are answered",
-        );
+        self.ignore(element, "bidi", BIDI);
         let host = self.wanted(element, "host").to_owned();
         let port = self.wanted(element, "port").to_owned();
         if host.contains("%%") || port.contains("%%") {
@@ -298,11 +294,8 @@ impl Lower<'_> {
         }
         if given(element, "keypass").is_some() {
             let what = "`keypass` of <certificate> is not supported";
-            return self.wrong(
-                element.line_of("keypass"),
-                what,
-                "store the key without a password",
-            );
+            let help = "store the key without a password";
+            return self.wrong(element.line_of("keypass"), what, help);
         }
         let mut pem = |name: &str| -> Option<String> {
             let file = given(element, name)?;

@@ -22,11 +22,8 @@ impl Lower<'_> {
         steps: &mut Vec<Step>,
     ) {
         if let Some(oauth) = element.children_named("oauth").next() {
-            return self.wrong(
-                oauth.line,
-                "<oauth> is not supported",
-                "sign the request beforehand",
-            );
+            let what = "<oauth> is not supported";
+            return self.wrong(oauth.line, what, "sign the request beforehand");
         }
         let method = element.value("method").unwrap_or("GET").to_owned();
         let Some(url) = self.url(element, subst) else { return };

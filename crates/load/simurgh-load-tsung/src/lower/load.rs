@@ -82,11 +82,8 @@ impl Lower<'_> {
         let all: Vec<&Element> = element.children_named("users").collect();
         let Some(users) = all.last() else {
             let help = "put <users arrivalrate=\"10\" unit=\"second\"/> into it";
-            return self.refuse(
-                element.line,
-                format!("no users arrive in the phase {number}"),
-                help,
-            );
+            let what = format!("no users arrive in the phase {number}");
+            return self.refuse(element.line, what, help);
         };
         if all.len() > 1 {
             let what = format!("the phase {number} has several <users>");
@@ -120,14 +117,7 @@ impl Lower<'_> {
         let rate = match (users.attribute("arrivalrate"), users.attribute("interarrival")) {
             (Some(_), None) => self.number(users, "arrivalrate")? / unit,
             (None, Some(_)) => 1.0 / (self.number(users, "interarrival")? * unit),
-            (Some(_), Some(_)) => {
-                let what = "<users> has both `arrivalrate` and `interarrival`";
-                return self.refuse(users.line, what, "one of them is wanted");
-            }
-            (None, None) => {
-                let what = "<users> has neither `arrivalrate` nor `interarrival`";
-                return self.refuse(users.line, what, "one of them is wanted");
-            }
+            _ => return self.one_of(users, "arrivalrate", "interarrival"),
         };
         if rate <= 0.0 || !rate.is_finite() {
             let what = "<users> has a rate that is no rate";

@@ -196,6 +196,15 @@ impl Lower<'_> {
         }
     }
 
+    /// Refuses an element that has both of two attributes, or neither.
+    fn one_of<T>(&mut self, element: &Element, first: &str, second: &str) -> Option<T> {
+        let what = match element.attribute(first) {
+            Some(_) => format!("<{}> has both `{first}` and `{second}`", element.name),
+            None => format!("<{}> has neither `{first}` nor `{second}`", element.name),
+        };
+        self.refuse(element.line, what, "one of them is wanted")
+    }
+
     /// A number that is not below zero.
     fn number(&mut self, element: &Element, name: &str) -> Option<f64> {
         let value = element.value(name)?;

@@ -143,11 +143,8 @@ impl Lower<'_> {
             "" => {}
             _ => {
                 let help = "see the manual of Tsung for the names of options";
-                self.wrong(
-                    option.line_of("name"),
-                    format!("the option `{name}` is not known"),
-                    help,
-                );
+                let what = format!("the option `{name}` is not known");
+                self.wrong(option.line_of("name"), what, help);
             }
         }
     }

@@ -46,11 +46,8 @@ impl Lower<'_> {
             }
         }
         let Some(inner) = found else {
-            return self.wrong(
-                element.line,
-                "<request> is empty",
-                "put a <websocket> or <http> into it",
-            );
+            let help = "put a <websocket> or <http> into it";
+            return self.wrong(element.line, "<request> is empty", help);
         };
         let name = inner.name.as_str();
         if !matches!(name, "websocket" | "http" | "raw") {
@@ -78,11 +75,8 @@ impl Lower<'_> {
         }
         if given(element, "apply_to_content").is_some() {
             let what = "`apply_to_content` of <match> is not supported";
-            return self.refuse(
-                element.line_of("apply_to_content"),
-                what,
-                "Erlang code cannot be run",
-            );
+            let line = element.line_of("apply_to_content");
+            return self.refuse(line, what, "Erlang code cannot be run");
         }
         let skip_headers = match element.value("skip_headers").unwrap_or("no") {
             "no" => false,
@@ -249,11 +243,8 @@ impl Lower<'_> {
         let data = match element.value("datasize") {
             Some(size) if size.contains("%%") => {
                 let what = "`datasize` of <raw> with a variable in it is not supported";
-                return self.wrong(
-                    element.line_of("datasize"),
-                    what,
-                    "write a number, or use `data`",
-                );
+                let line = element.line_of("datasize");
+                return self.wrong(line, what, "write a number, or use `data`");
             }
             Some(size) if !size.is_empty() => {
                 let size = self.whole(element, "datasize", 1, DATA_BYTES_MAX).unwrap_or_default();

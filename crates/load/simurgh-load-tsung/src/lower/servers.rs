@@ -40,13 +40,8 @@ impl Lower<'_> {
             let what = "--target does not go with a file of Tsung, whose steps name its servers";
             self.wrong(0, what, "--map HOST=ADDR puts another in the place of one");
         }
-        let mut line = root.line;
-        for group in root.children_named("servers") {
-            line = group.line;
-            for server in group.children() {
-                self.server(server);
-            }
-        }
+        let (line, servers) = root.within("servers");
+        servers.into_iter().for_each(|server| self.server(server));
         let weightless = self.servers.targets.iter().all(|target| target.weight <= 0.0);
         if self.servers.targets.is_empty() && self.diagnostics.is_empty() {
             let help = "put <server host=\"127.0.0.1\" port=\"4000\" type=\"tcp\"/> into <servers>";
@@ -127,10 +122,7 @@ impl Lower<'_> {
             return None;
         }
         let (host, port) = mapped(bare(host), port, &self.overrides.map);
-        let addresses = match bare(&host).parse::<IpAddr>() {
-            Ok(address) => vec![address],
-            Err(_) => self.look_up(&host),
-        };
+        let addresses = self.look_up(&host);
         let wanted = addresses.iter().find(|address| address.is_ipv6() == six);
         let Some(&address) = wanted.or(addresses.first()) else {
             let help = format!("say what it is with `--map {host}=ADDRESS`");
@@ -139,8 +131,11 @@ impl Lower<'_> {
         Some((bare(&host).to_owned(), SocketAddr::new(address, port)))
     }
 
-    /// The addresses of a name, asked for once.
+    /// The addresses of a name, looked up once; an address is its own.
     pub(super) fn look_up(&mut self, host: &str) -> Vec<IpAddr> {
+        if let Ok(address) = bare(host).parse() {
+            return vec![address];
+        }
         if let Some(known) = self.servers.known.get(host) {
             return known.clone();
         }

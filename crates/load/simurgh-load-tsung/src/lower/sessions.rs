@@ -35,6 +35,8 @@ impl Kind {
     }
 }
 
+/// Why `bidi` has no effect.
+pub(super) const BIDI: &str = "what the server sends is always read, and pings are answered";
 pub(super) const KINDS: &str = "ts_websocket, ts_http, ts_raw";
 
 /// The state of all sessions, and of the one that is being read.
@@ -51,20 +53,12 @@ pub(super) struct SessionState {
 
 impl Lower<'_> {
     pub(super) fn sessions(&mut self, root: &Element) -> Vec<Session> {
-        let mut sessions = Vec::new();
-        let mut line = root.line;
-        let mut count = 0;
-        for group in root.children_named("sessions") {
-            line = group.line;
-            for session in group.children() {
-                count += 1;
-                sessions.extend(self.session(session));
-            }
-        }
-        if count == 0 {
+        let (line, elements) = root.within("sessions");
+        let sessions: Vec<Session> = elements.iter().filter_map(|it| self.session(it)).collect();
+        if elements.is_empty() {
             self.wrong(line, "there is no <session>", "put a <session> into <sessions>");
         }
-        if !sessions.is_empty() && sessions.len() == count {
+        if !sessions.is_empty() && sessions.len() == elements.len() {
             self.check_shares(sessions.iter().map(|session| session.weight).sum(), line, "");
         }
         sessions
@@ -78,11 +72,7 @@ impl Lower<'_> {
             let what = format!("<session> `{name}` has the type {kind}, which is not supported");
             return self.refuse(element.line_of("type"), what, format!("one of: {KINDS}"));
         };
-        self.ignore(
-            element,
-            "bidi",
-            "what the server sends is always read, and pings are answered",
-        );
+        self.ignore(element, "bidi", BIDI);
         self.ignore(element, "persistent", "connections stay open until the server closes them");
         if self.servers.websocket && kind != Kind::WebSocket {
             let what =
@@ -113,11 +103,8 @@ impl Lower<'_> {
         }
         if !self.servers.websocket {
             let what = "<websocket> comes before a connect";
-            return self.warn(
-                first.line,
-                what,
-                "put <websocket type=\"connect\" path=\"/\"/> before it",
-            );
+            let help = "put <websocket type=\"connect\" path=\"/\"/> before it";
+            return self.warn(first.line, what, help);
         }
         let options = &self.options.websocket;
         let connect = Connect {
@@ -147,22 +134,12 @@ impl Lower<'_> {
         let (name, by_weight) = match both {
             (Some(_), None) => ("probability", false),
             (None, Some(_)) => ("weight", true),
-            (Some(_), Some(_)) => {
-                let what = format!("<{}> has both `probability` and `weight`", element.name);
-                return self.refuse(element.line, what, "one of them is wanted");
-            }
-            (None, None) => {
-                let what = format!("<{}> has neither `probability` nor `weight`", element.name);
-                return self.refuse(element.line, what, "one of them is wanted");
-            }
+            _ => return self.one_of(element, "probability", "weight"),
         };
         if *self.session.by_weight.get_or_insert(by_weight) != by_weight {
             let what = format!("<{}> has a `{name}`, where others have the other", element.name);
-            self.wrong(
-                element.line_of(name),
-                what,
-                "either weights or probabilities in all the file",
-            );
+            let help = "either weights or probabilities in all the file";
+            self.wrong(element.line_of(name), what, help);
         }
         self.number(element, name)
     }

@@ -128,36 +128,29 @@ impl Lower<'_> {
         }
         let source = element.value("sourcetype").unwrap_or_default();
         let step = |vars, value| Step { line, act: Act::Set(Set { vars, value }) };
-        match source {
-            "file" | "local_file" | "server" => {
-                let value =
-                    if source == "server" { Some(Value::Target) } else { self.row(element) };
-                value.map(|value| step(vars, value)).into_iter().collect()
-            }
-            "random_number" | "random_string" | "urandom_string" => {
-                let Some(value) = self.random(element, source) else { return Vec::new() };
-                let set = |var| step(vec![var], Value::Template(Part::Value(value.clone()).into()));
-                vars.into_iter().map(set).collect()
-            }
-            _ => {
-                if vars.len() > 1 {
-                    let what = format!("<setdynvars> of {source} sets the first variable only");
-                    self.warn(line, what, "there is one value");
-                }
-                vars.truncate(1);
-                let template = match source {
-                    "value" => Some(Template::literal(element.value("value").unwrap_or_default())),
-                    "jsonpath" => {
-                        let value = self.json_of(element);
-                        return value.map(|value| step(vars, value)).into_iter().collect();
-                    }
-                    "erlang" => self.callback(element),
-                    _ => self.code(element),
-                };
-                let value = template.map(Value::Template);
-                value.map(|value| step(vars, value)).into_iter().collect()
-            }
+        if matches!(source, "random_number" | "random_string" | "urandom_string") {
+            let Some(value) = self.random(element, source) else { return Vec::new() };
+            let set = |var| step(vec![var], Value::Template(Part::Value(value.clone()).into()));
+            return vars.into_iter().map(set).collect();
         }
+        let takes_several = matches!(source, "file" | "local_file" | "server");
+        if !takes_several && vars.len() > 1 {
+            let what = format!("<setdynvars> of {source} sets the first variable only");
+            self.warn(line, what, "there is one value");
+            vars.truncate(1);
+        }
+        let value = match source {
+            "server" => Some(Value::Target),
+            "file" | "local_file" => self.row(element),
+            "value" => {
+                let value = element.value("value").unwrap_or_default();
+                Some(Value::Template(Template::literal(value)))
+            }
+            "jsonpath" => self.json_of(element),
+            "erlang" => self.callback(element).map(Value::Template),
+            _ => self.code(element).map(Value::Template),
+        };
+        value.map(|value| step(vars, value)).into_iter().collect()
     }
 
     fn random(&mut self, element: &Element, source: &str) -> Option<Generated> {
