@@ -25,7 +25,7 @@
 //! 1. *A node on its own* gives the numbers: [`KeptTopic`].
 //! 2. *Nodes with a broker* get numbers from it: a [`Ring`] of each topic they listen to, and a
 //!    [`Sequencer`] that judges what arrives.
-//! 3. *Both* read what a joining client says ([`Resume`]) and answer from the ring
+//! 3. *Both* read the resume data of a joining client ([`Resume`]) and answer from the ring
 //!    ([`Ring::since`], [`Ring::portion`]).
 //! 4. *Over a planned restart* [`Saver`] writes topics down and [`saved`] reads them.
 //!
@@ -44,7 +44,7 @@
 //! }
 //! assert_eq!(seen, ["a00007.1", "a00007.2", "a00007.3"]);
 //!
-//! // A client that has heard the first gets the others.
+//! // A client that has received the first gets the others.
 //! let ring = topic.ring();
 //! let heard = |text| Since::After(Position::parse(text).unwrap());
 //! let all = ReplayLimits { count: 1_000, bytes: 1 << 20 };

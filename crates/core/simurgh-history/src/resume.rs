@@ -1,4 +1,4 @@
-//! What a client says when it joins a kept topic, and what it is told.
+//! The resume data in the join of a kept topic, and the events that answer it.
 use alloc::borrow::Cow;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -16,7 +16,7 @@ use thiserror::Error;
 use crate::position::{Position, digits};
 use crate::reason::GapReason;
 
-/// The member of a join's payload that says all this.
+/// The member of a join's payload that has the resume data.
 pub const KEY: &str = "simurgh";
 
 /// Event that follows the reply to an opted-in join.
@@ -31,7 +31,7 @@ pub const GAP: &str = "simurgh:gap";
 /// The response to a join whose [`Resume`] cannot be read.
 pub const BAD_RESUME: &str = r#"{"reason":"bad resume"}"#;
 
-/// After what somebody wants to hear.
+/// Where the messages that a client wants begin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Since {
     /// From now on.
@@ -42,7 +42,7 @@ pub enum Since {
     Unknown,
 }
 
-/// What a client that opted in says with its join: `{"simurgh": {"id": …, "since": …}}`.
+/// The resume data of a client that opted in: `{"simurgh": {"id": …, "since": …}}`.
 ///
 /// ```
 /// use simurgh_history::{Position, Resume, Since};
@@ -63,7 +63,7 @@ pub struct Resume {
     /// The client's name for itself, the same over all its joins: 8 to 64 characters of its
     /// choice.
     pub id: Option<String>,
-    /// What it has heard.
+    /// What it has received.
     pub since: Since,
     /// The last position that has arrived on this connection: a client that has left a topic drops
     /// what arrives before it joins again.
@@ -74,7 +74,7 @@ pub struct Resume {
     pub key: Option<String>,
 }
 
-/// Why what a client says cannot be read: its fault, and for the log.
+/// Why resume data cannot be read: the client's fault, and for the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error("{0}")]
 pub struct BadResume(&'static str);
@@ -85,8 +85,8 @@ impl Resume {
     /// Characters that a key may have.
     pub const KEY_CHARS_MAX: usize = 128;
 
-    /// Reads the payload of a join. `None` if it says nothing of this: there is no such member, or
-    /// the payload is not a JSON object.
+    /// Reads the payload of a join. `None` if there is no such member, or the payload is not a JSON
+    /// object.
     ///
     /// # Errors
     /// The member is there and has another shape. Strings that are not positions are no error, but

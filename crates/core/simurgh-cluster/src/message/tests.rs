@@ -36,7 +36,7 @@ fn patterns() -> impl Strategy<Value = Vec<(Box<str>, u64)>> {
 }
 
 /// What a node hears of it; every cut of it is refused.
-fn heard(draft: Draft) -> Bytes {
+fn encoded(draft: Draft) -> Bytes {
     let bytes = draft.numbered(1);
     let envelope = Envelope::decode(&bytes).unwrap();
     let payload = envelope.payload();
@@ -63,11 +63,11 @@ fn said(kind: Kind, payload: &[u8]) -> Result<(), EnvelopeError> {
 proptest! {
     #[test]
     fn beats_and_hellos_come_as_they_were_said(beat in beats(), settings in patterns()) {
-        let bytes = heard(beat.draft().unwrap());
+        let bytes = encoded(beat.draft().unwrap());
         let envelope = Envelope::decode(&bytes).unwrap();
         prop_assert!(matches!(envelope.message(), Ok(Message::Beat(it)) if it == beat));
         let hello = Hello { beat, settings };
-        let bytes = heard(hello.draft().unwrap());
+        let bytes = encoded(hello.draft().unwrap());
         let envelope = Envelope::decode(&bytes).unwrap();
         prop_assert!(matches!(envelope.message(), Ok(Message::Hello(it)) if it == hello));
     }
@@ -99,13 +99,13 @@ proptest! {
 
 #[test]
 fn each_short_message_comes_as_it_was_said() {
-    let bytes = heard(Draft::bye(ORIGIN).unwrap());
+    let bytes = encoded(Draft::bye(ORIGIN).unwrap());
     assert!(matches!(Envelope::decode(&bytes).unwrap().message(), Ok(Message::Bye)));
-    let bytes = heard(Draft::disconnect(ORIGIN, "users:42", 9).unwrap());
+    let bytes = encoded(Draft::disconnect(ORIGIN, "users:42", 9).unwrap());
     let envelope = Envelope::decode(&bytes).unwrap();
     assert_eq!(envelope.topic, "users:42");
     assert!(matches!(envelope.message(), Ok(Message::Disconnect { number: 9 })));
-    let bytes = heard(Draft::answer(ORIGIN, u64::MAX).unwrap());
+    let bytes = encoded(Draft::answer(ORIGIN, u64::MAX).unwrap());
     let envelope = Envelope::decode(&bytes).unwrap();
     assert!(matches!(envelope.message(), Ok(Message::Answer { number: u64::MAX })));
     assert_eq!(envelope.header.origin, ORIGIN);
@@ -117,7 +117,7 @@ fn names_versions_and_settings_have_bounds() {
         assert!(matches!(draft, Err(EncodeError::OfItself(_))), "{draft:?}");
     };
     let longest = Beat { name: "x".repeat(255).into(), version: "9".repeat(64).into(), ..beat() };
-    heard(longest.draft().unwrap());
+    encoded(longest.draft().unwrap());
     of_itself(Beat { name: "x".repeat(256).into(), ..beat() }.draft());
     of_itself(Beat { version: "9".repeat(65).into(), ..beat() }.draft());
 

@@ -1,6 +1,6 @@
 //! What callbacks do and answer, by PROTOCOL §6 and §7.
 
-mod ends;
+mod closing;
 
 use std::sync::Mutex;
 

@@ -1,7 +1,7 @@
 //! Broadcasts on their way through a shard (PROTOCOL rows 51–57), and how long a slice
 //! lasts.
 
-mod behind;
+mod backlog;
 mod model;
 mod publish;
 
@@ -16,7 +16,7 @@ use crate::*;
 
 /// The numbers that the rooms keep to themselves: of `deliver`, `batch` and `slice`.
 const STRIDE: usize = 16;
-const LOOK_BYTES: usize = 16 << 10;
+const CLOCK_CHECK_BYTES: usize = 16 << 10;
 const WHOLE_BYTES_MAX: usize = 64 << 10;
 const FEW: usize = 32;
 const SLICE_NS: u64 = 400_000;
@@ -242,7 +242,9 @@ fn a_slice_ends_at_the_first_look_at_the_clock_that_is_late() {
 /// The same after so many bytes, whether they were put together for all or not.
 #[test]
 fn a_slice_looks_at_the_clock_after_some_bytes() {
-    for (bytes, first) in [(LOOK_BYTES, 1), (LOOK_BYTES - 1, 2), (LOOK_BYTES / 2, 2)] {
+    for (bytes, first) in
+        [(CLOCK_CHECK_BYTES, 1), (CLOCK_CHECK_BYTES - 1, 2), (CLOCK_CHECK_BYTES / 2, 2)]
+    {
         let mut it = Stage::new();
         let keys = members(&mut it, 5);
         publish(&mut it, payload_of_frame(bytes));

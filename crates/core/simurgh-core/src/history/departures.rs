@@ -1,5 +1,5 @@
 //! Positions of clients on kept topics that they left: a client that joins again on the same
-//! connection has got what was sent on it, whatever its join says.
+//! connection has received what was sent on it, whatever its join states.
 
 use std::collections::HashMap;
 use std::hash::BuildHasher;
@@ -8,7 +8,7 @@ use simurgh_channel::TICK;
 use simurgh_history::{Position, Resume, Since};
 use simurgh_reactor::Key;
 
-use crate::seeded::Seeded;
+use crate::seeded_state::SeededState;
 
 /// Topics that are remembered of a connection.
 const TOPICS_MAX: usize = 8;
@@ -47,7 +47,7 @@ pub(crate) enum Rejoin {
 /// By connection; the newest last.
 #[derive(Debug, Default)]
 pub(crate) struct Departures {
-    hasher: Seeded,
+    hasher: SeededState,
     by_conn: HashMap<Key, Vec<Departure>>,
     /// How far members with interceptors have come: one that ends by what it has seen has not seen
     /// what followed.
@@ -58,7 +58,7 @@ pub(crate) struct Departures {
 
 impl Departures {
     pub(crate) fn new(seed: u64) -> Self {
-        Self { hasher: Seeded::new(seed), ..Self::default() }
+        Self { hasher: SeededState::new(seed), ..Self::default() }
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -99,7 +99,7 @@ impl Departures {
         let mut all = self.by_conn.get_mut(&conn).into_iter().flatten();
         let left = all.rfind(|it| it.topic == topic && !is_old(it, tick));
         let Some(left) = left else { return Rejoin::After(since) };
-        // It does not know that its position is of nowhere; what was sent behind that it may have.
+        // Its position is of another epoch; what was sent behind that it may have received.
         let Some(said) = said.filter(|it| it.epoch == left.position.epoch) else {
             return Rejoin::Torn(left.position);
         };

@@ -292,8 +292,10 @@ impl World {
             });
             let Node { keeping, ear, .. } = &mut self.nodes[at];
             match (fetch, what) {
-                (Fetch::Since { .. }, Some(Answered::Since(it))) => keeping.since(ticket, it, time),
-                (Fetch::Since { .. }, _) => keeping.since(ticket, None, time),
+                (Fetch::Since { .. }, Some(Answered::Since(it))) => {
+                    keeping.watermark_answered(ticket, it, time)
+                }
+                (Fetch::Since { .. }, _) => keeping.watermark_answered(ticket, None, time),
                 (_, Some(Answered::Fetched(it))) => keeping.fetched(ticket, Some(it), time, ear),
                 (..) => keeping.fetched(ticket, None, time, ear),
             }

@@ -42,7 +42,7 @@ fn answers(it: &mut History, crowd: &mut Crowd, time: Time) -> (usize, usize) {
     for (ticket, fetch) in asked {
         let messages = match fetch {
             Fetch::Since { .. } => {
-                it.since(ticket, Some(0), time);
+                it.watermark_answered(ticket, Some(0), time);
                 continue;
             }
             Fetch::After { .. } => {

@@ -465,7 +465,7 @@ fn who_is_excepted_is_told_to_the_publisher_alone() {
         _ => panic!("it asks"),
     };
     let (since, Fetch::Since { .. }) = asks() else { panic!("it asks what is young first") };
-    it.since(since, None, Time::default());
+    it.watermark_answered(since, None, Time::default());
     let Some(Next::Fetch(ticket, _)) = it.next(&mut 0, 0) else { panic!("it asks") };
     let empty = Fetched { messages: Vec::new(), head: 5, is_all: true };
     it.fetched(ticket, Some(empty), Time::default(), &mut ear);

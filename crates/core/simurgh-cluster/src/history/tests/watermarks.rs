@@ -71,7 +71,7 @@ fn what_is_young_is_asked_once_for_all_topics_and_again_before_it_is_too_old() {
         assert!(since.is_empty() || after.is_empty(), "what is to begin waits");
         let (time, counts) = (it.time(), (since.len(), after.len()));
         let Node { keeping, ear, .. } = &mut it.nodes[0];
-        since.into_iter().for_each(|ticket| keeping.since(ticket, Some(5), time));
+        since.into_iter().for_each(|ticket| keeping.watermark_answered(ticket, Some(5), time));
         let fetched = || Some(Fetched { messages: vec![], head: 9, is_all: true });
         after.into_iter().for_each(|ticket| keeping.fetched(ticket, fetched(), time, ear));
         counts

@@ -4,9 +4,9 @@
 mod gaps;
 mod joins;
 mod model;
-mod nowhere;
 mod publish;
 mod read;
+mod unknown_position;
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
