@@ -46,15 +46,15 @@
 //!
 //! // A client that has received the first gets the others.
 //! let ring = topic.ring();
-//! let heard = |text| Since::After(Position::parse(text).unwrap());
+//! let after = |text| Since::After(Position::parse(text).unwrap());
 //! let all = ReplayLimits { count: 1_000, bytes: 1 << 20 };
-//! let replay = ring.since(heard("a00007.1"), &all);
+//! let replay = ring.since(after("a00007.1"), &all);
 //! assert_eq!(replay.gap, None);
 //! let missed = ring.entries(replay.entries).map(|entry| *entry.value);
 //! assert_eq!(missed.collect::<Vec<_>>(), ["two", "three"]);
 //!
 //! // Another has missed the first, too: there is no longer room for it.
-//! assert_eq!(ring.since(heard("a00007.0"), &all).gap, Some(GapReason::Overwritten));
+//! assert_eq!(ring.since(after("a00007.0"), &all).gap, Some(GapReason::Overwritten));
 //! ```
 #![no_std]
 #![forbid(unsafe_code)]

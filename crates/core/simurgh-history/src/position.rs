@@ -89,7 +89,7 @@ impl Place {
 }
 
 /// A place and the epoch it is of: what is sent as the ref of a kept message, and what a client
-/// that was away says it has seen.
+/// that was away has seen, by its own account.
 ///
 /// ```
 /// use simurgh_history::{Epoch, Place, Position};

@@ -98,14 +98,14 @@ impl Resume {
             return Ok(None);
         }
         // Of several the last, as JSON.parse and most others have it.
-        let mut said = None;
+        let mut member = None;
         let read = json::members(payload, |name, value| {
             if name == KEY {
-                said = Some(value);
+                member = Some(value);
             }
         });
-        match (read, said) {
-            (Ok(()), Some(said)) => Self::read(said).map(Some),
+        match (read, member) {
+            (Ok(()), Some(member)) => Self::read(member).map(Some),
             _ => Ok(None),
         }
     }
@@ -229,8 +229,8 @@ mod tests {
 
     use super::*;
 
-    fn parse(said: &str) -> Result<Option<Resume>, String> {
-        Resume::parse(&format!(r#"{{"a":1,"simurgh":{said}}}"#)).map_err(|bad| bad.to_string())
+    fn parse(member: &str) -> Result<Option<Resume>, String> {
+        Resume::parse(&format!(r#"{{"a":1,"simurgh":{member}}}"#)).map_err(|bad| bad.to_string())
     }
 
     fn since(text: &str) -> Since {
@@ -263,14 +263,14 @@ mod tests {
         assert_eq!(parse("{}"), Ok(Some(nothing.clone())));
         assert_eq!(parse(r#"{"partial":true}"#), Ok(Some(nothing.clone())));
         assert_eq!(parse(r#"{ "since" : null, "more": [1] }"#), Ok(Some(nothing.clone())));
-        let said = r#"{"id":"\u0031234567","since":"a00000.5-1","partial":false,"key":"k"}"#;
+        let member = r#"{"id":"\u0031234567","since":"a00000.5-1","partial":false,"key":"k"}"#;
         let after = Since::After(Position::parse("a00000.5-1").unwrap());
         let (id, key) = (Some("1234567".to_string()), Some("k".to_string()));
-        assert!(parse(said).is_err(), "seven characters");
-        let said = said.replace("34567", "345678");
+        assert!(parse(member).is_err(), "seven characters");
+        let member = member.replace("34567", "345678");
         let id = id.map(|id| id + "8");
         let all = Resume { id, since: after, seen: None, partial: false, key };
-        assert_eq!(parse(&said), Ok(Some(all)));
+        assert_eq!(parse(&member), Ok(Some(all)));
         assert_eq!(Resume::parse(r#"{"simurg\u0068":{}}"#), Ok(Some(nothing.clone())));
         let twice = r#"{"simurgh":1,"simurgh":{"since":1,"since":null}}"#;
         assert_eq!(Resume::parse(twice), Ok(Some(nothing)), "the last counts");
@@ -295,7 +295,7 @@ mod tests {
             assert!(parse(&good).is_ok(), "{good}");
         }
         let length = "simurgh.id has not 8 to 64 characters";
-        for (said, expected) in [
+        for (member, expected) in [
             ("null", "simurgh is no object"),
             ("1", "simurgh is no object"),
             ("true", "simurgh is no object"),
@@ -315,7 +315,7 @@ mod tests {
             (&id(65), length),
             (&key(129), "simurgh.key has more than 128 characters"),
         ] {
-            assert_eq!(parse(said), Err(expected.to_string()), "{said}");
+            assert_eq!(parse(member), Err(expected.to_string()), "{member}");
         }
     }
 

@@ -48,14 +48,14 @@ fn encoded(draft: Draft) -> Bytes {
         assert_eq!(said, Err(EnvelopeError::Cut), "{cut} bytes");
     }
     if !payload.is_empty() {
-        let longer = said(envelope.header.kind, &[payload, &[0]].concat());
+        let longer = decode_raw(envelope.header.kind, &[payload, &[0]].concat());
         assert_eq!(longer, Err(EnvelopeError::Trailing(1)));
     }
     bytes
 }
 
 /// What comes of a payload by hand.
-fn said(kind: Kind, payload: &[u8]) -> Result<(), EnvelopeError> {
+fn decode_raw(kind: Kind, payload: &[u8]) -> Result<(), EnvelopeError> {
     let bytes = Draft::with_payload(kind, ORIGIN, "", Some(payload)).unwrap().numbered(1);
     Envelope::decode(&bytes).unwrap().message().map(|_| ())
 }
@@ -144,9 +144,10 @@ fn a_stranger_is_held_to_the_same_bounds() {
         payload.extend_from_slice(&[0; 8]);
         payload
     };
-    let refused =
-        |payload: &[u8]| matches!(said(Kind::Beat, payload), Err(EnvelopeError::Malformed(_)));
-    assert_eq!(said(Kind::Beat, &beat(64, [1, 1], 1)), Ok(()));
+    let refused = |payload: &[u8]| {
+        matches!(decode_raw(Kind::Beat, payload), Err(EnvelopeError::Malformed(_)))
+    };
+    assert_eq!(decode_raw(Kind::Beat, &beat(64, [1, 1], 1)), Ok(()));
     assert!(refused(&beat(65, [1, 1], 1)));
     assert!(refused(&beat(1, [2, 1], 0)));
     assert!(refused(&beat(1, [1, 2], 2)));
@@ -154,11 +155,11 @@ fn a_stranger_is_held_to_the_same_bounds() {
         let mut payload = beat(1, [1, 1], 0);
         payload.extend_from_slice(&count.to_le_bytes());
         payload.resize(payload.len() + 9 * settings, 0);
-        said(Kind::Hello, &payload)
+        decode_raw(Kind::Hello, &payload)
     };
     assert_eq!(hello(1000, 1000), Ok(()));
     assert!(matches!(hello(1001, 1001), Err(EnvelopeError::Malformed(_))));
     assert_eq!(hello(1000, 999), Err(EnvelopeError::Cut));
     assert_eq!(hello(1, 2), Err(EnvelopeError::Trailing(9)));
-    assert_eq!(said(Kind::Beat, &[1, 0xff]), Err(EnvelopeError::NotUtf8));
+    assert_eq!(decode_raw(Kind::Beat, &[1, 0xff]), Err(EnvelopeError::NotUtf8));
 }

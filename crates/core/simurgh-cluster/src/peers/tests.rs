@@ -457,7 +457,7 @@ fn calls() -> impl Strategy<Value = Vec<Call>> {
 
 /// What is known of a node, and for how long it could have been heard since it was.
 #[derive(Default)]
-struct Modelled {
+struct ModelEntry {
     is_peer: bool,
     has_said_bye: bool,
     unheard_ns: u64,
@@ -471,12 +471,12 @@ fn settled_ns(up_since_ns: Option<u64>, from_ns: u64, to_ns: u64) -> u64 {
 
 /// The events that made the peers of them.
 #[derive(Default)]
-struct Told {
+struct KnownPeers {
     peers: BTreeSet<NodeId>,
     silent: BTreeSet<NodeId>,
 }
 
-impl Told {
+impl KnownPeers {
     fn fold(&mut self, event: &PeerEvent) {
         let is_right = match event {
             PeerEvent::Joined(id) => self.peers.insert(*id),
@@ -499,8 +499,8 @@ proptest! {
         seed: u64,
     ) {
         let mut peers = Peers::new(ME, "me", PeersConfig::default(), seed);
-        let mut model: BTreeMap<u64, Modelled> = BTreeMap::new();
-        let mut told = Told::default();
+        let mut model: BTreeMap<u64, ModelEntry> = BTreeMap::new();
+        let mut told = KnownPeers::default();
         let (mut now_ns, mut up_since_ns) = (0, None);
         for call in calls {
             match call {

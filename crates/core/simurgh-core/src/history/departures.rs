@@ -90,9 +90,9 @@ impl Departures {
     /// the new channel.
     pub(crate) fn floor(&mut self, conn: Key, topic: &str, resume: &Resume, tick: u32) -> Rejoin {
         let (since, seen) = (resume.since, resume.seen);
-        let said = match since {
+        let claimed = match since {
             Since::Now => return Rejoin::After(since),
-            Since::After(said) => Some(said),
+            Since::After(claimed) => Some(claimed),
             Since::Unknown => None,
         };
         let topic = self.hasher.hash_one(topic);
@@ -100,18 +100,18 @@ impl Departures {
         let left = all.rfind(|it| it.topic == topic && !is_old(it, tick));
         let Some(left) = left else { return Rejoin::After(since) };
         // Its position is of another epoch; what was sent behind that it may have received.
-        let Some(said) = said.filter(|it| it.epoch == left.position.epoch) else {
+        let Some(claimed) = claimed.filter(|it| it.epoch == left.position.epoch) else {
             return Rejoin::Torn(left.position);
         };
-        if left.position.place <= said.place {
+        if left.position.place <= claimed.place {
             return Rejoin::After(since);
         }
         let (sent, Left { intercepts, gap }) = (left.position, left.how);
         // A client that was told of the gap is behind it.
-        if gap.is_some_and(|gap| gap.place > said.place) {
+        if gap.is_some_and(|gap| gap.place > claimed.place) {
             return Rejoin::Torn(sent);
         }
-        match seen.filter(|seen| seen.epoch == said.epoch && seen.place > said.place) {
+        match seen.filter(|seen| seen.epoch == claimed.epoch && seen.place > claimed.place) {
             None if intercepts && seen.is_some() => Rejoin::Torn(sent),
             None => Rejoin::After(Since::After(sent)),
             // It may have dropped it once, and what it was sent again is on its way.

@@ -66,8 +66,8 @@ pub(super) enum StrayPositions {
 }
 
 impl StrayPositions {
-    pub(super) fn with(self, said: Option<Position>) -> Self {
-        match (self, said.map(|it| it.epoch)) {
+    pub(super) fn with(self, position: Option<Position>) -> Self {
+        match (self, position.map(|it| it.epoch)) {
             (Self::None, None) => Self::Unknown,
             (Self::None | Self::Unknown, Some(epoch)) => Self::Of(epoch),
             (Self::Of(one), Some(other)) if one != other => Self::OfSeveral,

@@ -161,12 +161,12 @@ impl<N: Node> Core<N> {
                 let through = followed.was_at.unwrap_or(unknown_position);
                 let mut after = through;
                 if followed.was_at.is_none() {
-                    let said = match ask.since {
-                        Since::After(said) => Some(said),
+                    let position = match ask.since {
+                        Since::After(it) => Some(it),
                         _ => None,
                     };
-                    followed.stray = followed.stray.with(said);
-                    after = said.unwrap_or(through);
+                    followed.stray = followed.stray.with(position);
+                    after = position.unwrap_or(through);
                 }
                 let gap = Some(GapReason::Unavailable);
                 let messages = Vec::new();
