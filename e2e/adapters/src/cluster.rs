@@ -20,7 +20,7 @@ pub(super) struct TestCluster<'a> {
     pub(super) prefix: Prefix,
     pub(super) nodes: Vec<Node>,
     /// A node that is not polled.
-    pub(super) asleep: Option<usize>,
+    pub(super) not_polled: Option<usize>,
     passed: Duration,
     tickets: u64,
 }
@@ -47,7 +47,7 @@ impl<'a> TestCluster<'a> {
     pub(super) fn empty(harness: &'a mut dyn Harness) -> Self {
         let passed = Duration::ZERO;
         let prefix = prefix("contract");
-        Self { harness, prefix, nodes: Vec::new(), asleep: None, passed, tickets: 0 }
+        Self { harness, prefix, nodes: Vec::new(), not_polled: None, passed, tickets: 0 }
     }
 
     /// Adds a node, started.
@@ -74,8 +74,8 @@ impl<'a> TestCluster<'a> {
     }
 
     pub(super) fn poll(&mut self) {
-        let asleep = self.asleep;
-        let awake = self.nodes.iter_mut().enumerate().filter(|(at, _)| Some(*at) != asleep);
+        let not_polled = self.not_polled;
+        let awake = self.nodes.iter_mut().enumerate().filter(|(at, _)| Some(*at) != not_polled);
         awake.for_each(|(_, node)| node.poll());
     }
 
@@ -272,25 +272,25 @@ impl<'a> TestCluster<'a> {
         fetched.unwrap_or_default().messages.iter().map(numbered).collect()
     }
 
-    // What nodes heard.
+    // What nodes received.
 
     /// What a node has received, as `topic payload`.
     pub(super) fn texts(&self, node: usize) -> Vec<String> {
-        let heard = self.nodes[node].heard.iter().map(TestMessage::read);
-        heard.map(|it| format!("{} {}", it.topic, it.payload)).collect()
+        let received = self.nodes[node].received.iter().map(TestMessage::read);
+        received.map(|it| format!("{} {}", it.topic, it.payload)).collect()
     }
 
     /// The received numbers of a publisher on a topic, in order.
     pub(super) fn numbers(&self, node: usize, from: usize, topic: &str) -> Vec<u64> {
         let origin = self.nodes[from].id;
-        let heard = self.nodes[node].heard.iter().map(TestMessage::read);
-        heard.filter(|it| it.origin == origin && it.topic == topic).map(|it| it.n).collect()
+        let received = self.nodes[node].received.iter().map(TestMessage::read);
+        received.filter(|it| it.origin == origin && it.topic == topic).map(|it| it.n).collect()
     }
 
     /// Forgets what was received.
     pub(super) fn forget(&mut self) {
         self.poll();
-        self.nodes.iter_mut().for_each(|node| node.heard.clear());
+        self.nodes.iter_mut().for_each(|node| node.received.clear());
     }
 }
 

@@ -32,7 +32,7 @@ pub fn all_who_want_it_hear_it(harness: &mut dyn Harness) -> Tried {
     for node in 0..5 {
         it.publish(node, "a", &format!("of {node}"));
     }
-    it.wait("the others", |it| (0..4).all(|node| it.nodes[node].heard.len() >= 4));
+    it.wait("the others", |it| (0..4).all(|node| it.nodes[node].received.len() >= 4));
     it.quiet();
     for node in 0..4 {
         let mut texts = it.texts(node);
@@ -57,7 +57,7 @@ pub fn nobody_hears_himself(harness: &mut dyn Harness) -> Tried {
     assert_eq!(it.nodes[0].publish(&one, &Bytes::from_static(b"one")), Ok(()));
     it.wait("the other one", |it| it.texts(1) == ["a x"]);
     it.quiet();
-    assert_eq!(it.nodes[0].heard, []);
+    assert_eq!(it.nodes[0].received, []);
     Ok(())
 }
 
@@ -70,7 +70,7 @@ pub fn broadcasts_and_presences_are_apart(harness: &mut dyn Harness) -> Tried {
     it.want(4, &[yes(Interest::Whole(Space::Presence, Bucket::of("a")))]);
     it.publish(0, "a", "b");
     it.publish_in(0, Space::Presence, "a", "p");
-    it.wait("all", |it| (1..5).all(|node| !it.nodes[node].heard.is_empty()));
+    it.wait("all", |it| (1..5).all(|node| !it.nodes[node].received.is_empty()));
     it.quiet();
     for (node, text, space) in [
         (1, "a b", Space::Broadcast),
@@ -79,8 +79,8 @@ pub fn broadcasts_and_presences_are_apart(harness: &mut dyn Harness) -> Tried {
         (4, "a p", Space::Presence),
     ] {
         assert_eq!(it.texts(node), [text], "node {node}");
-        assert_eq!(it.nodes[node].heard[0].space, Some(space), "node {node}");
-        assert_eq!(it.nodes[node].heard[0].stored, None, "node {node}");
+        assert_eq!(it.nodes[node].received[0].space, Some(space), "node {node}");
+        assert_eq!(it.nodes[node].received[0].stored, None, "node {node}");
     }
     Ok(())
 }
@@ -100,15 +100,15 @@ pub fn what_is_for_all_nodes_and_for_one_is_heard_by_those(harness: &mut dyn Har
     for (to, text) in &sent {
         assert_eq!(it.nodes[0].publish(to, &Bytes::from_static(text.as_bytes())), Ok(()));
     }
-    it.wait("four", |it| it.nodes.iter().map(|node| node.heard.len()).sum::<usize>() >= 4);
+    it.wait("four", |it| it.nodes.iter().map(|node| node.received.len()).sum::<usize>() >= 4);
     it.quiet();
     for (node, texts) in [(1, &["all", "one"][..]), (2, &["two"]), (3, &["all"])] {
-        let mut heard: Vec<&[u8]> =
-            it.nodes[node].heard.iter().map(|it| &it.envelope[..]).collect();
-        heard.sort_unstable();
+        let mut received: Vec<&[u8]> =
+            it.nodes[node].received.iter().map(|it| &it.envelope[..]).collect();
+        received.sort_unstable();
         let texts: Vec<&[u8]> = texts.iter().map(|it| it.as_bytes()).collect();
-        assert_eq!(heard, texts, "node {node}");
-        assert!(it.nodes[node].heard.iter().all(|it| it.space.is_none()), "node {node}");
+        assert_eq!(received, texts, "node {node}");
+        assert!(it.nodes[node].received.iter().all(|it| it.space.is_none()), "node {node}");
     }
     Ok(())
 }
@@ -121,13 +121,13 @@ pub fn a_hundred_thousand_are_heard_in_order(harness: &mut dyn Harness) -> Tried
     for n in 0..COUNT {
         it.publish(0, ["a", "b", "c"][(n % 3) as usize], "x");
     }
-    it.wait("all", |it| it.nodes[1].heard.len() as u64 >= COUNT);
+    it.wait("all", |it| it.nodes[1].received.len() as u64 >= COUNT);
     it.quiet();
     for (topic, first) in [("a", 1), ("b", 2), ("c", 3)] {
         let expected: Vec<u64> = (first..=COUNT).step_by(3).collect();
         assert!(it.numbers(1, 0, topic) == expected, "of {topic} some are not in order");
     }
-    assert_eq!(it.nodes[1].heard.len() as u64, COUNT);
+    assert_eq!(it.nodes[1].received.len() as u64, COUNT);
     Ok(())
 }
 
@@ -147,7 +147,7 @@ pub fn each_of_many_publishers_is_heard_in_order(harness: &mut dyn Harness) -> T
             it.turn(std::time::Duration::from_millis(1));
         }
     }
-    it.wait("all", |it| it.nodes.iter().all(|node| node.heard.len() >= 4 * 300));
+    it.wait("all", |it| it.nodes.iter().all(|node| node.received.len() >= 4 * 300));
     it.quiet();
     for (node, from) in (0..5).flat_map(|node| (0..5).map(move |from| (node, from))) {
         let of_a: Vec<u64> = (1..=300).filter(|n| n % 3 != 2).collect();
@@ -172,10 +172,10 @@ pub fn every_byte_and_no_byte_arrive_as_they_were(harness: &mut dyn Harness) -> 
     for envelope in &sent {
         assert_eq!(it.nodes[0].publish(&to, envelope), Ok(()));
     }
-    it.wait("all", |it| it.nodes[1].heard.len() >= sent.len());
+    it.wait("all", |it| it.nodes[1].received.len() >= sent.len());
     it.quiet();
-    let heard: Vec<Bytes> = it.nodes[1].heard.iter().map(|it| it.envelope.clone()).collect();
-    assert_eq!(heard, sent);
+    let received: Vec<Bytes> = it.nodes[1].received.iter().map(|it| it.envelope.clone()).collect();
+    assert_eq!(received, sent);
     Ok(())
 }
 
@@ -188,9 +188,9 @@ pub fn the_largest_envelope_arrives(harness: &mut dyn Harness) -> Tried {
         it.publish(0, "a", &payload);
     }
     it.publish(0, "a", "small");
-    it.wait("all", |it| it.nodes[1].heard.len() >= 4);
+    it.wait("all", |it| it.nodes[1].received.len() >= 4);
     assert_eq!(it.numbers(1, 0, "a"), [1, 2, 3, 4]);
-    let sizes: Vec<usize> = it.nodes[1].heard.iter().map(|it| it.envelope.len()).collect();
+    let sizes: Vec<usize> = it.nodes[1].received.iter().map(|it| it.envelope.len()).collect();
     assert_eq!(sizes, [ENVELOPE_BYTES_MAX, ENVELOPE_BYTES_MAX, ENVELOPE_BYTES_MAX, 28]);
     Ok(())
 }
@@ -216,9 +216,9 @@ pub fn prefixes_that_begin_alike_are_apart(harness: &mut dyn Harness) -> Tried {
         for subject in subjects {
             assert_eq!(it.nodes[from].publish(&subject, &Bytes::from_static(b"n")), Ok(()));
         }
-        it.wait("its own", |it| it.nodes[to].heard.len() >= 4);
+        it.wait("its own", |it| it.nodes[to].received.len() >= 4);
         it.quiet();
-        let counts: Vec<usize> = it.nodes.iter().map(|node| node.heard.len()).collect();
+        let counts: Vec<usize> = it.nodes.iter().map(|node| node.received.len()).collect();
         let mut expected = [0; 4];
         expected[to] = 4;
         assert_eq!(counts, expected, "published with {name}");
@@ -235,7 +235,7 @@ pub fn the_waker_is_woken(harness: &mut dyn Harness) -> Tried {
     let woken = Arc::new(Count::default());
     let waker = Waker::from(Arc::clone(&woken));
     let mut context = Context::from_waker(&waker);
-    it.asleep = Some(1);
+    it.not_polled = Some(1);
     for n in 1..=3 {
         assert_eq!(it.nodes[1].adapter().poll_event(&mut context), Poll::Pending);
         let mut before = woken.0.load(Ordering::SeqCst);

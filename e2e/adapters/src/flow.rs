@@ -21,12 +21,12 @@ pub fn a_frozen_engine_is_full_and_never_waits(harness: &mut dyn Harness) -> Tri
     }
     assert_eq!(it.nodes[0].in_flight(), taken);
     it.harness.inject(Fault::Thaw)?;
-    it.wait("all of them", |it| it.nodes[1].heard.len() >= taken);
+    it.wait("all of them", |it| it.nodes[1].received.len() >= taken);
     it.wait("room", |it| it.nodes[0].rooms == 1);
     it.publish(0, "a", "x");
     it.quiet();
     assert_eq!(it.numbers(1, 0, "a"), (1..=taken as u64 + 1).collect::<Vec<_>>());
-    assert!(it.nodes.iter().all(|node| !node.was_told()), "nothing was to be told");
+    assert!(it.nodes.iter().all(|node| !node.was_warned()), "nothing was to be told");
     Ok(())
 }
 
@@ -40,13 +40,13 @@ pub fn large_envelopes_fill_by_their_bytes(harness: &mut dyn Harness) -> Tried {
     assert!(taken >= 1, "the first is taken");
     assert!(taken <= IN_FLIGHT_BYTES_MAX / 100_000, "{taken} of 100 kB");
     it.harness.inject(Fault::Thaw)?;
-    it.wait("all of them", |it| it.nodes[1].heard.len() >= taken);
+    it.wait("all of them", |it| it.nodes[1].received.len() >= taken);
     it.wait("room", |it| it.nodes[0].rooms == 1);
     it.wait("nothing under way", |it| it.nodes[0].in_flight() == 0);
     // An envelope that alone is more than allowed, then a small one.
     it.publish(0, "a", &"x".repeat(IN_FLIGHT_BYTES_MAX - 2_000));
     it.publish(0, "a", "x");
-    it.wait("both", |it| it.nodes[1].heard.len() >= taken + 2);
+    it.wait("both", |it| it.nodes[1].received.len() >= taken + 2);
     assert_eq!(it.numbers(1, 0, "a"), (1..=taken as u64 + 2).collect::<Vec<_>>());
     Ok(())
 }
@@ -103,9 +103,9 @@ pub fn an_engine_frozen_for_long_swallows_nothing_unsaid(harness: &mut dyn Harne
     it.wait("the last", |it| it.numbers(1, 0, "a").contains(&last));
     it.quiet();
     // The listener was told that messages may be lost: so only the order of the others counts.
-    let heard = once(&it.numbers(1, 0, "a"));
-    assert_eq!(heard.last(), Some(&last));
-    assert!(it.nodes[1].was_told(), "its link had ended");
+    let received = once(&it.numbers(1, 0, "a"));
+    assert_eq!(received.last(), Some(&last));
+    assert!(it.nodes[1].was_warned(), "its link had ended");
     Ok(())
 }
 

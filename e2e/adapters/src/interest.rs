@@ -16,7 +16,7 @@ pub fn a_bucket_hears_its_topics_and_no_other(harness: &mut dyn Harness) -> Trie
     for topic in topics.iter().chain([&other]) {
         it.publish(0, topic, "x");
     }
-    it.wait("the bucket", |it| it.nodes[1].heard.len() >= 4);
+    it.wait("the bucket", |it| it.nodes[1].received.len() >= 4);
     it.quiet();
     let expected: Vec<String> = topics.iter().map(|topic| format!("{topic} x")).collect();
     assert_eq!(it.texts(1), expected);
@@ -33,16 +33,16 @@ pub fn an_interest_that_ended_hears_nothing(harness: &mut dyn Harness) -> Tried 
         for _ in 0..100 {
             it.publish(0, topic, "before");
         }
-        it.wait("the first", |it| !it.nodes[1].heard.is_empty());
+        it.wait("the first", |it| !it.nodes[1].received.is_empty());
         let generation = it.nodes[1].change(&[no(interest)]);
         for _ in 0..100 {
             it.publish(0, topic, "meanwhile");
         }
         // Events are polled one by one: nothing comes behind it.
         it.wait("the end in force", |it| it.nodes[1].in_force >= Some(generation));
-        let heard = it.numbers(1, 0, topic);
-        let run: Vec<u64> = (first..).take(heard.len()).collect();
-        assert_eq!(heard, run, "a run from the first");
+        let received = it.numbers(1, 0, topic);
+        let run: Vec<u64> = (first..).take(received.len()).collect();
+        assert_eq!(received, run, "a run from the first");
         it.publish(0, topic, "after");
         it.quiet();
         assert_eq!(it.numbers(1, 0, topic), run, "{topic} came after its end was in force");
@@ -67,7 +67,7 @@ pub fn wanted_twice_is_wanted_once(harness: &mut dyn Harness) -> Tried {
     it.publish(0, "a", "2");
     it.publish(0, "b", "2");
     it.quiet();
-    assert_eq!(it.nodes[1].heard.len(), 2, "{:?}", it.texts(1));
+    assert_eq!(it.nodes[1].received.len(), 2, "{:?}", it.texts(1));
     Ok(())
 }
 
@@ -85,7 +85,7 @@ pub fn exact_and_whole_at_once_hear_once(harness: &mut dyn Harness) -> Tried {
             it.publish(0, named, "x");
             it.publish(0, unnamed, "x");
         }
-        it.wait("both", |it| it.nodes[1].heard.len() >= 100);
+        it.wait("both", |it| it.nodes[1].received.len() >= 100);
         it.quiet();
         let of = |start: u64| (start..first + 100).step_by(2).collect::<Vec<u64>>();
         assert_eq!(it.numbers(1, 0, named), of(first));
@@ -152,7 +152,7 @@ pub fn ten_thousand_interests_are_heard_each(harness: &mut dyn Harness) -> Tried
     };
     it.want(1, &all(Wanted::Yes));
     it.publish_each(0, topics.iter(), "x");
-    it.wait("all", |it| it.nodes[1].heard.len() >= COUNT);
+    it.wait("all", |it| it.nodes[1].received.len() >= COUNT);
     it.quiet();
     let mut texts = it.texts(1);
     texts.sort();
@@ -163,7 +163,7 @@ pub fn ten_thousand_interests_are_heard_each(harness: &mut dyn Harness) -> Tried
     it.forget();
     it.publish_each(0, topics.iter().step_by(100), "y");
     it.quiet();
-    assert_eq!(it.nodes[1].heard, []);
+    assert_eq!(it.nodes[1].received, []);
     Ok(())
 }
 

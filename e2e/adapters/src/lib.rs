@@ -103,7 +103,7 @@ pub trait Harness {
 /// What may happen to an engine and its links. Nodes are given by their numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// Nothing passes a node's link any more, in either direction, and nobody is told.
+    /// Nothing passes a node's link any more, in either direction, and neither end is notified.
     Cut(usize),
     /// Everything passes a node's link again.
     Mend(usize),

@@ -43,7 +43,7 @@ pub fn interests_are_in_force_again_at_up(harness: &mut dyn Harness) -> Tried {
         it.publish(0, topic, "x");
     }
     it.publish_in(0, Space::Presence, "p", "x");
-    it.wait("three", |it| it.nodes[1].heard.len() >= 3);
+    it.wait("three", |it| it.nodes[1].received.len() >= 3);
     it.quiet();
     let mut texts = it.texts(1);
     texts.sort();
@@ -68,7 +68,7 @@ pub fn what_changed_while_down_is_in_force_at_up(harness: &mut dyn Harness) -> T
         it.publish(0, topic, "x");
     }
     it.wait("in force", |it| it.nodes[1].in_force == Some(last));
-    it.wait("four", |it| it.nodes[1].heard.len() >= 4);
+    it.wait("four", |it| it.nodes[1].received.len() >= 4);
     it.quiet();
     let mut texts = it.texts(1);
     texts.sort();
@@ -95,12 +95,15 @@ pub fn what_is_published_while_down_is_heard_in_order_after_up(harness: &mut dyn
     for _ in 0..300 {
         it.publish(0, "a", "after");
     }
-    it.wait("all", |it| it.nodes[1].heard.len() >= 601);
+    it.wait("all", |it| it.nodes[1].received.len() >= 601);
     it.wait("nothing under way", |it| it.nodes[0].in_flight() == 0);
     it.quiet();
     assert_eq!(it.numbers(1, 0, "a"), (1..=601).collect::<Vec<_>>());
-    assert!(!it.nodes[1].was_told(), "the listener's link stood");
-    assert!(!it.nodes[1].heard.iter().any(TestMessage::is_marked), "marked, and never sent before");
+    assert!(!it.nodes[1].was_warned(), "the listener's link stood");
+    assert!(
+        !it.nodes[1].received.iter().any(TestMessage::is_marked),
+        "marked, and never sent before"
+    );
     Ok(())
 }
 
@@ -119,7 +122,7 @@ pub fn without_a_link_publishing_fills_and_then_all_is_heard(harness: &mut dyn H
     it.harness.inject(Fault::Mend(0))?;
     it.wait("room", |it| it.nodes[0].rooms > 0);
     assert!(it.nodes[0].is_up, "room without a link");
-    it.wait("all", |it| it.nodes[1].heard.len() as u64 >= taken);
+    it.wait("all", |it| it.nodes[1].received.len() as u64 >= taken);
     it.quiet();
     assert_eq!(it.numbers(1, 0, "a"), (1..=taken).collect::<Vec<_>>());
     assert_eq!(it.nodes[0].rooms, 1);
@@ -153,7 +156,7 @@ pub fn what_a_cut_swallowed_of_a_publisher_is_sent_again(harness: &mut dyn Harne
     it.quiet();
     for node in [1, 2] {
         check_resent(&it.numbers(node, 0, "a"), 200, 1);
-        assert!(!it.nodes[node].was_told(), "its link stood");
+        assert!(!it.nodes[node].was_warned(), "its link stood");
     }
     Ok(())
 }
@@ -171,7 +174,7 @@ pub fn who_missed_something_was_told(harness: &mut dyn Harness) -> Tried {
         }
     };
     publish(&mut it, 50);
-    it.wait("the first", |it| it.nodes[1].heard.len() == 50);
+    it.wait("the first", |it| it.nodes[1].received.len() == 50);
     it.harness.inject(Fault::Cut(1))?;
     publish(&mut it, 50);
     it.wait("down", |it| !it.nodes[1].is_up);
@@ -181,10 +184,10 @@ pub fn who_missed_something_was_told(harness: &mut dyn Harness) -> Tried {
     publish(&mut it, 50);
     it.wait("the last", |it| it.numbers(1, 0, "a").last() == Some(&200));
     it.quiet();
-    let heard = it.numbers(1, 0, "a");
-    assert_eq!(heard, once(&heard), "its publisher's link stood: once, in order");
-    assert!(heard.starts_with(&(1..=50).collect::<Vec<_>>()), "before the cut: {heard:?}");
-    assert!(heard.ends_with(&(151..=200).collect::<Vec<_>>()), "after up: {heard:?}");
+    let received = it.numbers(1, 0, "a");
+    assert_eq!(received, once(&received), "its publisher's link stood: once, in order");
+    assert!(received.starts_with(&(1..=50).collect::<Vec<_>>()), "before the cut: {received:?}");
+    assert!(received.ends_with(&(151..=200).collect::<Vec<_>>()), "after up: {received:?}");
     assert_eq!(it.numbers(2, 0, "a"), (1..=200).collect::<Vec<_>>(), "whose link stood");
     Ok(())
 }
@@ -210,11 +213,11 @@ pub fn a_short_cut_loses_nothing_unsaid(harness: &mut dyn Harness) -> Tried {
     it.wait("both up", |it| it.nodes.iter().all(|node| node.is_up));
     it.wait("nothing under way", |it| it.nodes[0].in_flight() == 0);
     it.pass(Duration::from_secs(2));
-    let (heard, ups) = (it.numbers(1, 0, "a"), it.nodes[0].ups - 1);
-    if !it.nodes[1].was_told() {
-        check_resent(&heard, 400, ups);
+    let (received, ups) = (it.numbers(1, 0, "a"), it.nodes[0].ups - 1);
+    if !it.nodes[1].was_warned() {
+        check_resent(&received, 400, ups);
     }
-    assert_eq!(once(&heard).last(), Some(&400));
+    assert_eq!(once(&received).last(), Some(&400));
     Ok(())
 }
 
@@ -242,7 +245,7 @@ pub fn links_that_end_in_a_stream_lose_nothing_of_their_publisher(
     assert_eq!((it.nodes[0].downs, it.nodes[0].ups), (10, 11));
     for node in [1, 2] {
         check_resent(&it.numbers(node, 0, "a"), 5_000, 10);
-        assert!(!it.nodes[node].was_told(), "its link stood");
+        assert!(!it.nodes[node].was_warned(), "its link stood");
     }
     Ok(())
 }
@@ -285,9 +288,9 @@ pub fn all_links_are_up_again_after_the_engine_was_killed(harness: &mut dyn Harn
     }
     it.quiet();
     for (node, from) in (0..3).flat_map(|node| (0..3).map(move |from| (node, from))) {
-        let heard = it.numbers(node, from, "a");
-        assert_eq!(heard.is_empty(), node == from, "{from} at {node}");
-        check_steps_back(&heard, 3);
+        let received = it.numbers(node, from, "a");
+        assert_eq!(received.is_empty(), node == from, "{from} at {node}");
+        check_steps_back(&received, 3);
     }
     Ok(())
 }
@@ -302,7 +305,7 @@ pub fn without_an_engine_it_is_down_and_then_up(harness: &mut dyn Harness) -> Tr
     it.pass(Duration::from_secs(2));
     for node in &it.nodes {
         assert_eq!((node.is_up, node.ups, node.in_force), (false, 0, None));
-        assert!(node.is_down_said(), "nobody says that there is no link");
+        assert!(node.has_reported_down(), "no link, and that is not reported");
     }
     it.harness.inject(Fault::Restart)?;
     it.wait("both up", |it| it.nodes.iter().all(|node| node.is_up));
@@ -319,20 +322,20 @@ pub fn a_slow_node_is_told_that_it_lost(harness: &mut dyn Harness) -> Tried {
     let payload = "x".repeat(100 - 23);
     it.want(1, &[yes(exact("a")), yes(exact("b"))]);
     it.want(2, &[yes(exact("a"))]);
-    it.asleep = Some(1);
+    it.not_polled = Some(1);
     for _ in 0..count {
         it.publish(0, "a", &payload);
     }
     it.wait("nothing under way", |it| it.nodes[0].in_flight() == 0);
-    it.wait("the other one", |it| it.nodes[2].heard.len() as u64 >= count);
+    it.wait("the other one", |it| it.nodes[2].received.len() as u64 >= count);
     it.quiet();
-    it.asleep = None;
-    it.wait("being told", |it| it.nodes[1].was_told());
+    it.not_polled = None;
+    it.wait("being told", |it| it.nodes[1].was_warned());
     it.wait("a link", |it| it.nodes[1].is_up);
     it.quiet();
-    let heard = it.numbers(1, 0, "a");
-    assert!(heard.len() < count as usize, "nothing was lost");
-    assert_eq!(heard, once(&heard), "in order, and once");
+    let received = it.numbers(1, 0, "a");
+    assert!(received.len() < count as usize, "nothing was lost");
+    assert_eq!(received, once(&received), "in order, and once");
     if it.nodes[1].downs == 0 {
         assert!(it.nodes[1].lost.contains(&exact("a")), "{:?}", it.nodes[1].lost);
         assert!(!it.nodes[1].lost.contains(&exact("b")), "of that nothing was lost");
@@ -341,7 +344,7 @@ pub fn a_slow_node_is_told_that_it_lost(harness: &mut dyn Harness) -> Tried {
     for _ in 0..100 {
         it.publish(0, "a", "after");
     }
-    it.wait("what came later", |it| it.nodes[1].heard.len() >= 100);
+    it.wait("what came later", |it| it.nodes[1].received.len() >= 100);
     assert_eq!(it.numbers(1, 0, "a"), (count + 1..=count + 100).collect::<Vec<_>>());
     Ok(())
 }
@@ -352,21 +355,21 @@ pub fn a_node_that_is_gone_disturbs_nobody(harness: &mut dyn Harness) -> Tried {
     let all: Vec<(Interest, Wanted)> = vec![yes(exact("a")), yes(whole("b"))];
     (0..3).for_each(|node| it.want(node, &all));
     it.publish(1, "a", "before");
-    it.wait("the first", |it| [0, 2].iter().all(|node| it.nodes[*node].heard.len() == 1));
+    it.wait("the first", |it| [0, 2].iter().all(|node| it.nodes[*node].received.len() == 1));
     it.nodes[1].adapter = None;
     for _ in 0..100 {
         it.publish(0, "a", "x");
     }
-    it.wait("them", |it| it.nodes[2].heard.len() == 101);
+    it.wait("them", |it| it.nodes[2].received.len() == 101);
     let new = it.add();
     it.wait("the new one", |it| it.nodes[new].is_up);
     it.want(new, &all);
     it.publish(new, "a", "new");
     it.publish(0, "b", "x");
-    it.wait("both", |it| it.nodes[2].heard.len() == 103 && !it.nodes[new].heard.is_empty());
+    it.wait("both", |it| it.nodes[2].received.len() == 103 && !it.nodes[new].received.is_empty());
     it.quiet();
     assert_eq!(it.texts(new), ["b x"]);
-    assert!(it.nodes.iter().all(|node| !node.was_told()), "nothing was to be told");
+    assert!(it.nodes.iter().all(|node| !node.was_warned()), "nothing was to be told");
     Ok(())
 }
 

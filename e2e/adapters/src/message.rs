@@ -35,8 +35,8 @@ impl<'a> TestMessage<'a> {
     /// Publisher and number of a message that was not stored: it may come again only if it is
     /// marked.
     pub(super) fn number(received: &'a Received) -> Option<(NodeId, u64)> {
-        let said = Self::parse(&received.envelope).filter(|_| received.stored.is_none());
-        said.map(|it| (it.origin, it.n))
+        let parsed = Self::parse(&received.envelope).filter(|_| received.stored.is_none());
+        parsed.map(|it| (it.origin, it.n))
     }
 
     /// Whether it is marked as sent again.

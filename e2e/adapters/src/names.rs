@@ -53,15 +53,15 @@ pub fn every_odd_topic_is_heard_by_its_listeners_alone(harness: &mut dyn Harness
     for topic in &topics {
         it.publish(0, topic, "x");
     }
-    it.wait("all", |it| it.nodes[1].heard.len() + it.nodes[2].heard.len() >= topics.len());
+    it.wait("all", |it| it.nodes[1].received.len() + it.nodes[2].received.len() >= topics.len());
     it.quiet();
     for node in [1, 2] {
-        let mut heard: Vec<&str> =
-            it.nodes[node].heard.iter().map(|it| TestMessage::read(it).topic).collect();
+        let mut received: Vec<&str> =
+            it.nodes[node].received.iter().map(|it| TestMessage::read(it).topic).collect();
         let mut own: Vec<&str> = topics.iter().skip(node - 1).step_by(2).map(|it| &**it).collect();
-        heard.sort_unstable();
+        received.sort_unstable();
         own.sort_unstable();
-        assert!(heard == own, "node {node}: {heard:?}\n instead of {own:?}");
+        assert!(received == own, "node {node}: {received:?}\n instead of {own:?}");
     }
     // After their end nothing comes any more.
     it.want(1, &wanted(1, Wanted::No));
@@ -70,8 +70,8 @@ pub fn every_odd_topic_is_heard_by_its_listeners_alone(harness: &mut dyn Harness
         it.publish(0, topic, "y");
     }
     it.quiet();
-    assert_eq!(it.nodes[1].heard.len(), 0, "{:?}", it.texts(1));
-    assert_eq!(it.nodes[2].heard.len(), topics.len() / 2);
+    assert_eq!(it.nodes[1].received.len(), 0, "{:?}", it.texts(1));
+    assert_eq!(it.nodes[2].received.len(), topics.len() / 2);
     Ok(())
 }
 
@@ -84,20 +84,20 @@ pub fn every_odd_topic_is_heard_by_who_wants_its_bucket(harness: &mut dyn Harnes
     for topic in &topics {
         it.publish(0, topic, "x");
     }
-    it.wait("all", |it| it.nodes[1].heard.len() >= topics.len());
+    it.wait("all", |it| it.nodes[1].received.len() >= topics.len());
     it.quiet();
-    let mut heard: Vec<&str> =
-        it.nodes[1].heard.iter().map(|it| TestMessage::read(it).topic).collect();
+    let mut received: Vec<&str> =
+        it.nodes[1].received.iter().map(|it| TestMessage::read(it).topic).collect();
     let mut all: Vec<&str> = topics.iter().map(|it| &**it).collect();
-    heard.sort_unstable();
+    received.sort_unstable();
     all.sort_unstable();
-    assert!(heard == all, "{heard:?}\n instead of {all:?}");
+    assert!(received == all, "{received:?}\n instead of {all:?}");
     let ended: Vec<_> = buckets.into_iter().map(|(it, _)| no(it)).collect();
     it.want(1, &ended);
     it.forget();
     it.publish_each(0, topics.iter(), "y");
     it.quiet();
-    assert_eq!(it.nodes[1].heard.len(), 0);
+    assert_eq!(it.nodes[1].received.len(), 0);
     Ok(())
 }
 

@@ -16,7 +16,7 @@ use super::message::TestMessage;
 pub(super) struct Node {
     pub(super) adapter: Option<Box<dyn Adapter>>,
     pub(super) id: NodeId,
-    pub(super) heard: Vec<Received>,
+    pub(super) received: Vec<Received>,
     pub(super) session: Option<Session>,
     pub(super) is_up: bool,
     pub(super) ups: usize,
@@ -26,7 +26,7 @@ pub(super) struct Node {
     pub(super) kept: Option<u64>,
     pub(super) answers: Vec<(Ticket, Event)>,
     pub(super) in_force: Option<Generation>,
-    said_down: Option<Down>,
+    reported_down: Option<Down>,
     generation: Generation,
     pub(super) is_full: bool,
     pub(super) unanswered: BTreeSet<Ticket>,
@@ -41,7 +41,7 @@ impl Node {
         Self {
             adapter: Some(adapter),
             id,
-            heard: Vec::new(),
+            received: Vec::new(),
             session: None,
             is_up: false,
             ups: 0,
@@ -51,7 +51,7 @@ impl Node {
             kept: None,
             answers: Vec::new(),
             in_force: None,
-            said_down: None,
+            reported_down: None,
             generation: Generation(0),
             is_full: false,
             unanswered: BTreeSet::new(),
@@ -134,14 +134,14 @@ impl Node {
             Event::Up { session, kept } => {
                 assert!(!self.is_up, "up twice, without a down between");
                 assert!(self.session < Some(session), "{session:?} after {:?}", self.session);
-                (self.is_up, self.session, self.said_down) = (true, Some(session), None);
+                (self.is_up, self.session, self.reported_down) = (true, Some(session), None);
                 self.kept = kept;
                 self.ups += 1;
             }
             Event::Down(why) => {
-                assert_ne!(self.said_down.as_ref(), Some(&why), "down twice, for one reason");
+                assert_ne!(self.reported_down.as_ref(), Some(&why), "down twice, for one reason");
                 self.downs += usize::from(self.is_up);
-                (self.is_up, self.said_down) = (false, Some(why));
+                (self.is_up, self.reported_down) = (false, Some(why));
             }
             Event::Received(received) => {
                 let is_new =
@@ -150,7 +150,7 @@ impl Node {
                     is_new || TestMessage::is_marked(&received),
                     "twice, not marked: {received:?}"
                 );
-                self.heard.push(received);
+                self.received.push(received);
             }
             Event::Lost(interests) => {
                 assert!(!interests.is_empty(), "something is lost, of no interest");
@@ -175,13 +175,13 @@ impl Node {
     }
 
     /// Whether it was told that messages may be lost, since it was up first.
-    pub(super) fn was_told(&self) -> bool {
+    pub(super) fn was_warned(&self) -> bool {
         self.downs > 0 || !self.lost.is_empty()
     }
 
     /// Whether it was told that there is no link.
-    pub(super) const fn is_down_said(&self) -> bool {
-        self.said_down.is_some()
+    pub(super) const fn has_reported_down(&self) -> bool {
+        self.reported_down.is_some()
     }
 
     pub(super) fn is_unconfirmed(&self, ticket: Ticket) -> bool {

@@ -24,11 +24,11 @@ pub fn what_is_stored_is_heard_by_all_in_one_order(harness: &mut dyn Harness) ->
             tickets.push((node, text.clone(), it.store(node, "a", &text, &text)));
         }
     }
-    it.wait("all", |it| it.nodes.iter().all(|node| node.heard.len() >= 120));
+    it.wait("all", |it| it.nodes.iter().all(|node| node.received.len() >= 120));
     it.quiet();
-    let order = it.nodes[0].heard.clone();
+    let order = it.nodes[0].received.clone();
     for node in 0..4 {
-        assert_eq!(it.nodes[node].heard, order, "node {node}");
+        assert_eq!(it.nodes[node].received, order, "node {node}");
         assert!(order.iter().all(|it| it.space == Some(Space::Broadcast)));
     }
     let seqs: Vec<u64> = order.iter().filter_map(|it| it.stored).map(|it| it.seq).collect();
@@ -74,11 +74,12 @@ pub fn each_names_the_one_before_it(harness: &mut dyn Harness) -> Tried {
     for n in 0..60 {
         it.store(n % 2, topics[n * 7 % 3], &format!("{n}"), "x");
     }
-    it.wait("all", |it| it.nodes[1].heard.len() >= 60);
+    it.wait("all", |it| it.nodes[1].received.len() >= 60);
     it.quiet();
     for topic in topics {
-        let heard = it.nodes[1].heard.iter().filter(|it| TestMessage::read(it).topic == topic);
-        let numbers: Vec<_> = heard.filter_map(|it| it.stored).collect();
+        let received =
+            it.nodes[1].received.iter().filter(|it| TestMessage::read(it).topic == topic);
+        let numbers: Vec<_> = received.filter_map(|it| it.stored).collect();
         assert_eq!(numbers.len(), 20);
         let mut last = 0;
         for number in numbers {
@@ -175,13 +176,13 @@ pub fn of_each_subject_the_newest_are_kept(harness: &mut dyn Harness) -> Tried {
     for n in 0..max + 25 {
         it.store(0, "a", &format!("{n}"), &format!("{n}"));
     }
-    it.wait("all", |it| it.nodes[0].heard.len() >= max + 25);
+    it.wait("all", |it| it.nodes[0].received.len() >= max + 25);
     let kept = it.after(0, "a", 0);
     let texts: Vec<String> = kept.iter().map(|it| it.1.clone()).collect();
     let expected: Vec<String> = (25..max + 25).map(|n| format!("{n}")).collect();
     assert_eq!(texts, expected);
     assert_eq!(it.after(0, "b", 0), [(few, "few".to_owned())]);
-    let numbers: Vec<_> = it.nodes[0].heard.iter().filter_map(|it| it.stored).collect();
+    let numbers: Vec<_> = it.nodes[0].received.iter().filter_map(|it| it.stored).collect();
     assert!(numbers.windows(2).all(|pair| pair[1].prev == pair[0].seq), "{numbers:?}");
     Ok(())
 }
@@ -201,8 +202,8 @@ pub fn what_is_purged_is_gone_and_numbers_go_on(harness: &mut dyn Harness) -> Tr
     assert!(next > other, "{next} after {other}");
     assert_eq!(it.after(1, "a", 0), [(next, "next".to_owned())]);
     assert_eq!(it.after(1, "a", 3), [(next, "next".to_owned())], "across the purge");
-    it.wait("the last", |it| it.nodes[1].heard.len() == 6);
-    let number = it.nodes[1].heard.last().and_then(|it| it.stored);
+    it.wait("the last", |it| it.nodes[1].received.len() == 6);
+    let number = it.nodes[1].received.last().and_then(|it| it.stored);
     assert_eq!(number.map(|it| (it.seq, it.prev)), Some((next, 0)));
     Ok(())
 }
@@ -224,8 +225,8 @@ pub fn what_is_before_a_number_is_purged_and_the_rest_stays(harness: &mut dyn Ha
     it.purge(0, "never", seqs[5]);
     assert_eq!(it.after(0, "a", 0), left);
     it.stored(0, "a", "next", "next");
-    it.wait("the last", |it| it.nodes[1].heard.len() == 7);
-    let number = it.nodes[1].heard.last().and_then(|it| it.stored);
+    it.wait("the last", |it| it.nodes[1].received.len() == 7);
+    let number = it.nodes[1].received.last().and_then(|it| it.stored);
     assert_eq!(number.map(|it| it.prev), Some(seqs[5]));
     Ok(())
 }
@@ -257,7 +258,7 @@ pub fn what_is_stored_says_when_it_was(harness: &mut dyn Harness) -> Tried {
     it.stored(0, "a", "first", "first");
     it.pass(Duration::from_millis(50));
     it.stored(0, "a", "second", "second");
-    it.wait("all", |it| it.nodes[1].heard.len() == 3);
+    it.wait("all", |it| it.nodes[1].received.len() == 3);
     let subject = it.prefix.topic(Space::Store, "a");
     let fetched = it.fetch(1, after(subject.clone(), 0, 9, 1_000)).unwrap_or_default().messages;
     let (count, bytes, from_leader) = (9, 1_000, true);
@@ -267,10 +268,13 @@ pub fn what_is_stored_says_when_it_was(harness: &mut dyn Harness) -> Tried {
         let of = of.iter().filter(|it| it.stored.is_some() == is_stored);
         of.map(|it| it.at_ms).collect()
     };
-    let heard = times(&it.nodes[1].heard, true);
-    assert_eq!([times(&fetched, true), times(&of_leader, true)], [heard.clone(), heard.clone()]);
-    assert_eq!(times(&it.nodes[1].heard, false), [0]);
-    let [first, second] = heard[..] else { unreachable!("two were stored: {heard:?}") };
+    let received = times(&it.nodes[1].received, true);
+    assert_eq!(
+        [times(&fetched, true), times(&of_leader, true)],
+        [received.clone(), received.clone()]
+    );
+    assert_eq!(times(&it.nodes[1].received, false), [0]);
+    let [first, second] = received[..] else { unreachable!("two were stored: {received:?}") };
     // The years 2020 and 2100.
     assert!((1_577_836_800_000..4_102_444_800_000).contains(&first), "{first}");
     assert!((40..20_000).contains(&(second - first)), "{first}, {second}");

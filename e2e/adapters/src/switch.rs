@@ -56,12 +56,12 @@ impl<'a> Stream<'a> {
     #[track_caller]
     fn check(&mut self) {
         let count: usize = self.sent.iter().flat_map(|of| &of[..3]).map(Vec::len).sum();
-        self.it.wait("what was published", |it| it.nodes[1].heard.len() >= count);
+        self.it.wait("what was published", |it| it.nodes[1].received.len() >= count);
         self.it.quiet();
         for (at, from) in PUBLISHERS.into_iter().enumerate() {
             for topic in 0..3 {
-                let heard = self.it.numbers(1, from, &self.topics[topic]);
-                assert_eq!(heard, self.sent[at][topic], "of {from} on topic {topic}");
+                let received = self.it.numbers(1, from, &self.topics[topic]);
+                assert_eq!(received, self.sent[at][topic], "of {from} on topic {topic}");
             }
         }
     }
@@ -84,9 +84,9 @@ pub fn exact_becomes_whole_without_a_hole(harness: &mut dyn Harness) -> Tried {
     stream.it.wait("the bucket in force", |it| it.nodes[1].in_force >= Some(generation));
     stream.publish(60);
     stream.check();
-    for (heard, sent) in stream.of_bucket().iter().zip(&stream.sent) {
-        assert!(heard.len() >= 60, "the fourth topic is of the bucket: {heard:?}");
-        assert!(sent[3].ends_with(heard), "a run, to the end: {heard:?}");
+    for (received, sent) in stream.of_bucket().iter().zip(&stream.sent) {
+        assert!(received.len() >= 60, "the fourth topic is of the bucket: {received:?}");
+        assert!(sent[3].ends_with(received), "a run, to the end: {received:?}");
     }
     Ok(())
 }
@@ -105,8 +105,8 @@ pub fn whole_becomes_exact_without_a_hole(harness: &mut dyn Harness) -> Tried {
     stream.publish(60);
     stream.check();
     assert_eq!(stream.of_bucket(), before, "the fourth topic after its end was in force");
-    for (heard, sent) in before.iter().zip(&stream.sent) {
-        assert!(sent[3].starts_with(heard), "a run, from the first: {heard:?}");
+    for (received, sent) in before.iter().zip(&stream.sent) {
+        assert!(sent[3].starts_with(received), "a run, from the first: {received:?}");
     }
     Ok(())
 }
@@ -122,9 +122,9 @@ pub fn to_and_fro_under_a_stream_is_without_a_hole(harness: &mut dyn Harness) ->
         stream.publish(1 + 7 * (round % 3));
     }
     stream.check();
-    for (heard, sent) in stream.of_bucket().iter().zip(&stream.sent) {
+    for (received, sent) in stream.of_bucket().iter().zip(&stream.sent) {
         let mut later = sent[3].iter();
-        assert!(heard.iter().all(|n| later.any(|it| it == n)), "once, in order: {heard:?}");
+        assert!(received.iter().all(|n| later.any(|it| it == n)), "once, in order: {received:?}");
     }
     Ok(())
 }

@@ -238,19 +238,19 @@ proptest! {
         let last = [0, 1, 2].map(|node| it.publish(node, "a", "last"));
         it.quiet();
         for (node, from) in (0..NODES).flat_map(|node| (0..NODES).map(move |from| (node, from))) {
-            let heard = it.numbers(node, from, "a");
+            let received = it.numbers(node, from, "a");
             if node == from {
-                prop_assert!(heard.is_empty());
+                prop_assert!(received.is_empty());
                 continue;
             }
             let links = it.nodes[from].ups - 1;
-            let steps = heard.windows(2).filter(|pair| pair[1] <= pair[0]).count();
+            let steps = received.windows(2).filter(|pair| pair[1] <= pair[0]).count();
             prop_assert!(steps <= links, "{} steps back, {} links", steps, links);
-            let is_marked = it.nodes[node].heard.iter().any(TestMessage::is_marked);
+            let is_marked = it.nodes[node].received.iter().any(TestMessage::is_marked);
             prop_assert!(!is_marked || it.nodes.iter().any(|node| node.downs > 0));
-            let new = once(&heard);
+            let new = once(&received);
             prop_assert_eq!(new.last(), Some(&last[from]));
-            if !it.nodes[node].was_told() {
+            if !it.nodes[node].was_warned() {
                 prop_assert_eq!(new, (1..=last[from]).collect::<Vec<_>>());
             }
         }

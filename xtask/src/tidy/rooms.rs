@@ -56,7 +56,7 @@ const CHANNEL_ROOMS: &[&str] = &[
 ];
 
 const CORE_ROOMS: &[&str] = &[
-    "seeded",
+    "seeded_state",
     "flow",
     "client_keys",
     "meters",
@@ -77,7 +77,7 @@ const CORE_ROOMS: &[&str] = &[
     "fanout/batch",
     "fanout/state",
     "fanout/publish",
-    "fanout/behind",
+    "fanout/backlog",
     "fanout/deliver",
     "fanout/slice",
     "fanout",
@@ -134,7 +134,7 @@ const CORE_ROOMS: &[&str] = &[
 ];
 
 const CORE_ONE_WITH: &[(&str, &str)] =
-    &[("effects/ends", "effects"), ("presence/topic_peers", "presence/topic")];
+    &[("effects/closing", "effects"), ("presence/topic_peers", "presence/topic")];
 
 /// This table, for a finding on itself.
 const TABLE: &str = "xtask/src/tidy/rooms.rs";

@@ -18,7 +18,7 @@ pub struct Broadcast {
     /// The member who does not get it (`broadcast_from`).
     #[doc(hidden)]
     pub except: Option<ChannelId>,
-    /// Where it stands in its topic's history, if it is kept.
+    /// Its position in its topic's history, if it is kept.
     #[doc(hidden)]
     pub kept: Option<Box<KeptMark>>,
 }
@@ -89,7 +89,7 @@ impl Broadcast {
         &self.payload
     }
 
-    /// Where it stands in its topic's history, if it is kept.
+    /// Its position in its topic's history, if it is kept.
     #[inline]
     pub fn position(&self) -> Option<Position> {
         self.kept.as_ref().map(|mark| mark.position)

@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::history::HistoryConfig;
 use crate::presence::PresenceConfig;
 
-/// Limits and times of a core; what each means to the user stands in the settings of the server.
+/// Limits and times of a core; the settings of the server document each for the user.
 #[derive(Debug, Clone)]
 pub struct Config {
     /// A socket without a message for so long is closed with 1002, unless its user socket has

@@ -1,4 +1,4 @@
-//! Channels, the settings of a server, and what shards and threads say to each other.
+//! Channels, the settings of a server, and the messages between shards and threads.
 //!
 //! What an application writes: a [`Channel`], its [`Join`] function, and what a callback does by
 //! its [`Context`]. What a server declares: a [`UserSocket`] with its routes and limits, a

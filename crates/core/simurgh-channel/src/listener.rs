@@ -1,4 +1,4 @@
-//! Code outside of channels that hears the broadcasts of topics.
+//! Code outside of channels that gets the broadcasts of topics.
 
 use std::fmt;
 use std::sync::Arc;

@@ -195,7 +195,7 @@ pub struct SharedPush {
 }
 
 impl SharedPush {
-    /// For whom.
+    /// The channels that get them.
     pub fn channels(&self) -> &[ChannelId] {
         &self.channels
     }

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use simurgh_presence::Meta;
 use simurgh_proto::message::Payload;
 
 use crate::context::{Context, Effect};
@@ -76,15 +77,13 @@ impl<'c> Presences<'c> {
         key: &str,
         meta: impl Into<Payload<'static>>,
     ) -> Result<(), PresenceError> {
-        let config = self.node.presence_config();
-        config.check_key(key)?;
-        let meta = config.meta(&meta.into())?;
+        let meta = self.meta(key, meta.into())?;
         self.call(PresenceCall::Track(key.into(), meta, None));
         Ok(())
     }
 
-    /// As [`track`](Self::track), with what is to stand beside the metas of the key, such as what a
-    /// database knows of the user: `{key: {"metas": […], …extra}}`, in lists and in diffs, until
+    /// As [`track`](Self::track), with data beside the metas of the key, such as what a database
+    /// has of the user: `{key: {"metas": […], …extra}}`, in lists and in diffs, until
     /// the key's last presence has left. Phoenix asks its `fetch/2` for that; here it is fetched
     /// before, in an asynchronous join for example. Another one for the same key replaces it;
     /// members who know the key get it with its next join.
@@ -99,16 +98,15 @@ impl<'c> Presences<'c> {
     /// ```
     ///
     /// # Errors
-    /// As [`track`](Self::track), of the meta and of what stands beside it.
+    /// As [`track`](Self::track), of the meta and the extra data.
     pub fn track_with(
         &mut self,
         key: &str,
         meta: impl Into<Payload<'static>>,
         extra: impl Into<Payload<'static>>,
     ) -> Result<(), PresenceError> {
-        let config = self.node.presence_config();
-        config.check_key(key)?;
-        let (meta, extra) = (config.meta(&meta.into())?, config.extra(&extra.into())?);
+        let meta = self.meta(key, meta.into())?;
+        let extra = self.node.presence_config().extra(&extra.into())?;
         self.call(PresenceCall::Track(key.into(), meta, Some(extra)));
         Ok(())
     }
@@ -123,9 +121,7 @@ impl<'c> Presences<'c> {
         key: &str,
         meta: impl Into<Payload<'static>>,
     ) -> Result<(), PresenceError> {
-        let config = self.node.presence_config();
-        config.check_key(key)?;
-        let meta = config.meta(&meta.into())?;
+        let meta = self.meta(key, meta.into())?;
         self.call(PresenceCall::Update(key.into(), meta));
         Ok(())
     }
@@ -148,6 +144,12 @@ impl<'c> Presences<'c> {
     /// Asks who is present; `callback` runs on the shard that keeps the topic and must not block.
     pub fn list(&self, callback: impl FnOnce(PresenceList) + Send + 'static) {
         self.node.list_presences(self.topic, Box::new(callback));
+    }
+
+    fn meta(&self, key: &str, meta: Payload<'static>) -> Result<Meta, PresenceError> {
+        let config = self.node.presence_config();
+        config.check_key(key)?;
+        config.meta(&meta)
     }
 
     fn call(&mut self, call: PresenceCall) {

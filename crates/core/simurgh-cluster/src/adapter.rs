@@ -179,8 +179,8 @@ pub enum Event {
     Up {
         /// The link's number.
         session: Session,
-        /// The epoch of what the engine stores, which changes when that is lost or made anew; none,
-        /// if it stores nothing.
+        /// The epoch of what the engine stores, which changes when that is lost or created again;
+        /// none, if it stores nothing.
         kept: Option<u64>,
     },
     /// There is no link. Reported once, and again only with another reason.
@@ -295,7 +295,7 @@ pub enum Down {
     /// It broke, or none could be made: the error of the engine or the system.
     #[error("no link to the engine: {0}")]
     Broken(Box<str>),
-    /// The engine refuses something that this node needs: its own words.
+    /// The engine refuses something that this node needs: its error text.
     #[error("the engine refuses: {0}")]
     Refused(Box<str>),
 }
@@ -305,7 +305,7 @@ pub enum Down {
 pub enum NotStored {
     /// The engine has not answered in time: it may be stored, or not.
     Unconfirmed,
-    /// The engine refused it, in its own words; it is not stored.
+    /// The engine refused it, with this text; it is not stored.
     Refused(Box<str>),
 }
 

@@ -103,7 +103,6 @@ impl<'a> Piece<'a> {
     }
 }
 
-/// The envelopes of a call or of its answer.
 pub(crate) fn call_drafts(
     kind: Kind,
     origin: NodeId,
@@ -119,7 +118,6 @@ pub(crate) fn call_drafts(
     pieces.collect()
 }
 
-/// An incomplete body.
 #[derive(Debug, Default)]
 struct Body {
     head: u16,
@@ -167,7 +165,6 @@ pub(crate) struct Calls {
 }
 
 impl Calls {
-    /// Begins a call to a node.
     pub(crate) fn start(&mut self, number: CallNumber, node: NodeId) -> Result<(), CallError> {
         if self.waiting.len() >= CALLS_MAX {
             return Err(CallError::Busy);

@@ -35,7 +35,6 @@ mod tests;
 const SPAN_MAX_NS: u64 = 16 * SECOND;
 /// Up to so many nodes are asked again one by one; if there are more, all nodes are asked.
 const ONE_BY_ONE: usize = 4;
-/// The shortest span between two sends.
 const SPAN_MIN_NS: u64 = SECOND / 1000;
 /// The most nodes that have confirmed or are to, over all disconnects: at most 16 bytes each.
 const NODES_MAX: usize = 1 << 20;
@@ -93,7 +92,7 @@ pub struct DisconnectSend<'a> {
 enum Waiting {
     /// It is waited for.
     Here,
-    /// It is gone by silence: not waited for, but asked if it says hello.
+    /// It is gone after silence: not waited for, but asked if it says hello.
     Lost,
 }
 
@@ -107,7 +106,7 @@ struct Disconnect {
     open: Vec<(NodeId, Waiting)>,
     confirmed: Vec<NodeId>,
     /// Its outcome was reported.
-    is_told: bool,
+    is_reported: bool,
 }
 
 impl Disconnect {
@@ -120,10 +119,10 @@ impl Disconnect {
     }
 
     /// The outcome, once.
-    fn tell(&mut self) -> Option<DisconnectOutcome> {
-        let is_told = std::mem::replace(&mut self.is_told, true);
+    fn take_outcome(&mut self) -> Option<DisconnectOutcome> {
+        let is_reported = std::mem::replace(&mut self.is_reported, true);
         let missing = self.open.iter().map(|it| it.0).collect();
-        (!is_told).then(|| DisconnectOutcome { confirmed: self.confirmed.clone(), missing })
+        (!is_reported).then(|| DisconnectOutcome { confirmed: self.confirmed.clone(), missing })
     }
 }
 
@@ -137,7 +136,7 @@ pub struct Disconnects {
     again: BTreeSet<(u64, u64)>,
     /// Disconnects whose outcomes were reported, given up from the front when there is no room:
     /// first those without a missing node, and the oldest first.
-    told: BTreeSet<(bool, u64)>,
+    reported: BTreeSet<(bool, u64)>,
     /// What is to be sent, to a node or to all nodes.
     sends: BTreeSet<(u64, Option<NodeId>)>,
     outcomes: VecDeque<(DisconnectNumber, DisconnectOutcome)>,
@@ -153,7 +152,7 @@ impl Disconnects {
             last: 0,
             all: BTreeMap::new(),
             again: BTreeSet::new(),
-            told: BTreeSet::new(),
+            reported: BTreeSet::new(),
             sends: BTreeSet::new(),
             outcomes: VecDeque::new(),
             nodes: 0,
@@ -182,7 +181,7 @@ impl Disconnects {
             return Err(TooManyDisconnects);
         }
         while self.is_full(open.len()) {
-            let (_, oldest) = self.told.first().copied().ok_or(TooManyDisconnects)?;
+            let (_, oldest) = self.reported.first().copied().ok_or(TooManyDisconnects)?;
             self.forget(oldest);
         }
         self.last += 1;
@@ -195,7 +194,7 @@ impl Disconnects {
             span_ns: self.config.again_ns,
             open,
             confirmed: Vec::new(),
-            is_told: false,
+            is_reported: false,
         };
         self.all.insert(self.last, disconnect);
         self.again.insert((again_ns, self.last));
@@ -229,7 +228,7 @@ impl Disconnects {
                 None => continue,
             }
             for has_missing in [false, true] {
-                self.told.remove(&(has_missing, *number));
+                self.reported.remove(&(has_missing, *number));
             }
             self.again.remove(&(it.again_ns, *number));
             it.span_ns = self.config.again_ns;
@@ -262,7 +261,7 @@ impl Disconnects {
             && it.ends_ns <= now_ns
         {
             let number = *number;
-            let outcome = it.tell().map(|it| (DisconnectNumber(number), it));
+            let outcome = it.take_outcome().map(|it| (DisconnectNumber(number), it));
             self.outcomes.extend(outcome);
             self.forget(number);
         }
@@ -330,9 +329,9 @@ impl Disconnects {
             return;
         }
         self.again.remove(&(it.again_ns, number));
-        self.told.remove(&(true, number));
-        self.told.insert((!it.open.is_empty(), number));
-        self.outcomes.extend(it.tell().map(|it| (DisconnectNumber(number), it)));
+        self.reported.remove(&(true, number));
+        self.reported.insert((!it.open.is_empty(), number));
+        self.outcomes.extend(it.take_outcome().map(|it| (DisconnectNumber(number), it)));
     }
 
     fn forget(&mut self, number: u64) {
@@ -340,7 +339,7 @@ impl Disconnects {
         self.nodes -= it.nodes();
         self.again.remove(&(it.again_ns, number));
         for has_missing in [false, true] {
-            self.told.remove(&(has_missing, number));
+            self.reported.remove(&(has_missing, number));
         }
     }
 }

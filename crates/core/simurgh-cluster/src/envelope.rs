@@ -32,9 +32,7 @@ pub use item::{Except, Item, ItemPayload, is_reserved};
 pub use crate::wire::{ENVELOPE_BYTES_MAX, ENVELOPE_VERSION, EnvelopeError};
 
 const HEADER_BYTES: usize = 20;
-/// Offset of the flags.
 const FLAGS_AT: usize = 2;
-/// Offset of the number.
 const N_AT: usize = 12;
 
 /// The kind of an envelope.

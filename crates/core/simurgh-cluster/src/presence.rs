@@ -9,7 +9,7 @@
 //! delta      u64 from, u64 to; u32 count, entries; u32 count, refs that are gone
 //! snapshot   u64 version; u32 count, entries
 //! entry      u8 flags: 1 replaces a ref, 2 has something beside its key's metas; ref; [ref];
-//!            u32 length, key; u32 length, meta; [u32 length, what stands beside]
+//!            u32 length, key; u32 length, meta; [u32 length, extra]
 //! ref        12 bytes, not all of them 0
 //! ```
 //! The checksum also tells parts of one whole from those of another: two answers of a node may be
@@ -86,17 +86,17 @@ impl<'a> Part<'a> {
     }
 
     /// Reads the bytes of all parts.
-    fn told(&self, whole: &[u8]) -> Result<PresenceUpdate, EnvelopeError> {
+    fn decode(&self, whole: &[u8]) -> Result<PresenceUpdate, EnvelopeError> {
         if crc32fast::hash(whole) != self.checksum {
             return Err(EnvelopeError::Malformed("presences are not what their checksum says"));
         }
         let (owner, mut reader) = (Owner(self.origin.0), Reader::new(whole));
-        let told = match self.is_snapshot {
+        let update = match self.is_snapshot {
             true => PresenceUpdate::Snapshot(snapshot(owner, &mut reader)?),
             false => PresenceUpdate::Delta(delta(owner, &mut reader)?),
         };
         match reader.left().len() {
-            0 => Ok(told),
+            0 => Ok(update),
             left => Err(EnvelopeError::Trailing(left)),
         }
     }

@@ -120,7 +120,6 @@ impl<N: Node> Application<N> {
         effects
     }
 
-    /// Ends this work with its channel.
     pub(crate) fn link(&mut self, membership: u32, work: Box<dyn LinkedWork>) {
         let all = self.linked.get_or_insert_default().entry(membership).or_default();
         // Work that has ended is dropped as the list grows, so it stays within twice what runs.

@@ -48,7 +48,6 @@ impl Barrier {
     }
 }
 
-/// The channels of a shard that wait for a confirmation.
 #[derive(Debug, Default)]
 pub(crate) struct Barriers {
     by_channel: HashMap<ChannelId, Barrier>,
@@ -96,7 +95,7 @@ impl Barriers {
     }
 
     /// Notes the message that was being handled when a channel broadcast.
-    pub(crate) fn current(&mut self, channel: ChannelId, message: &Ref<'_>) {
+    pub(crate) fn note_message(&mut self, channel: ChannelId, message: &Ref<'_>) {
         if let Some(barrier) = self.by_channel.get_mut(&channel) {
             barrier.message = Some(message.into());
         }
@@ -148,7 +147,6 @@ impl Barriers {
     }
 }
 
-/// The answer to a message, to be queued.
-pub(crate) fn answer(message: &Ref<'_>, reply: Reply) -> Queued {
+pub(crate) fn queued_reply(message: &Ref<'_>, reply: Reply) -> Queued {
     Queued::Effect(Effect::Reply(ReplyRef(message.into()), reply))
 }

@@ -1,4 +1,4 @@
-//! As whom clients have joined, by membership: 8 bytes each, in pages.
+//! Ids with which clients have joined, by membership: 8 bytes each, in pages.
 
 const PAGE: usize = 512;
 
@@ -15,7 +15,6 @@ struct Page {
 }
 
 impl ClientKeys {
-    /// Pages that there are.
     pub(crate) fn pages(&self) -> usize {
         self.pages.iter().flatten().count()
     }

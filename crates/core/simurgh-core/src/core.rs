@@ -57,7 +57,6 @@ pub(crate) struct History {
     pub(crate) followed_topics: Option<Box<FollowedTopics>>,
     pub(crate) barriers: Barriers,
     pub(crate) departures: Departures,
-    /// When the next round over the histories begins.
     pub(crate) next_round_ns: u64,
     /// Members that get what they have missed in parts.
     pub(crate) replays: Replays,
@@ -68,7 +67,7 @@ pub(crate) struct History {
 /// A message of a client, as it was read.
 #[derive(Debug)]
 pub struct Received<'a> {
-    /// What it says.
+    /// The message.
     pub message: Message<'a>,
     /// What its channel's definition has made of it, if it is a long one.
     pub prepared: Option<Prepared>,
@@ -100,7 +99,7 @@ impl<N: Node> Core<N> {
         self.history.as_mut()?.followed_topics.as_deref_mut()
     }
 
-    /// A shard without sockets. `seed` is nobody's to guess: it keys the table of topics.
+    /// A shard without sockets. `seed` is secret: it keys the table of topics.
     pub fn new(node: Arc<N>, shard: u16, metrics: Arc<ShardMetrics>, seed: u64) -> Self {
         let config = node.config();
         let idle =
@@ -193,8 +192,9 @@ fn history(node: &impl Node, shard: u16, seed: u64) -> Option<Box<History>> {
         return None;
     }
     let mut kept = KeptTopics::new(rules, Epoch::from_seed(node.id()), seed);
-    kept.is_foreign = node.cluster().is_some();
-    let followed_topics = kept.is_foreign.then(|| Box::new(FollowedTopics::new(shard, node.id())));
+    kept.has_engine_numbers = node.cluster().is_some();
+    let followed_topics =
+        kept.has_engine_numbers.then(|| Box::new(FollowedTopics::new(shard, node.id())));
     Some(Box::new(History {
         kept,
         followed_topics,

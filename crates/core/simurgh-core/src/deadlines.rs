@@ -12,7 +12,7 @@ use crate::socket::{Phase, Socket};
 use crate::sockets::{AbandonReason, Sockets};
 use crate::time::{Cursor, Drain, Expiry, Hibernation, Step};
 
-/// Records looked at in one turn.
+/// Records visited in one turn.
 const SWEEP_RECORDS: usize = 2048;
 /// Sweeps of [`SWEEP_RECORDS`] in a step of a drain.
 const DRAIN_SWEEPS: usize = 4;
@@ -202,8 +202,8 @@ impl<N: Node> Core<N> {
     }
 }
 
-/// Whether a socket's lifetime is over by this tick of [`wall_tick`], in a round that looks at
-/// that.
+/// Whether a socket's lifetime is over by this tick of [`wall_tick`], in a round that reads
+/// deadlines.
 fn has_expired(socket: &Socket, tick: u32, expiry: &mut Expiry) -> bool {
     if !expiry.is_looking() || !socket.is_open() {
         return false;

@@ -8,9 +8,9 @@
 //!
 //! A channel may stop itself while it is brought up to date for one of its messages. Nothing but
 //! what it pushes in `terminate` may follow the notice of its end (PROTOCOL §6), so it ends after
-//! that message ([`Core::end_as_wanted`]).
+//! that message ([`Core::end_if_stopped`]).
 
-mod ends;
+mod closing;
 
 use std::sync::Arc;
 
@@ -26,7 +26,7 @@ use simurgh_reactor::Key;
 
 use crate::application::Subject;
 use crate::core::Core;
-use crate::fanout::Through;
+use crate::fanout::ChannelDelivery;
 use crate::frames::{kept, send};
 use crate::registry::{CATCHING_UP, DELIVERING, POSITIONS, RELAY, SOCKET_ID};
 use crate::socket::Speaker;
@@ -101,7 +101,7 @@ impl<N: Node> Core<N> {
         }
         // A channel that intercepts ends after the message for which it was brought up to date.
         if callback != Callback::HandleOut {
-            self.end_as_wanted(out, speaker.id);
+            self.end_if_stopped(out, speaker.id);
         }
     }
 
@@ -252,7 +252,7 @@ impl<N: Node> Core<N> {
     }
 
     /// Brings a member up to date before something else is written to it. If it stops itself by
-    /// that, it ends after that message ([`end_as_wanted`](Self::end_as_wanted)).
+    /// that, it ends after that message ([`end_if_stopped`](Self::end_if_stopped)).
     pub(crate) fn catch_up(&mut self, out: &mut impl Sockets, membership: u32) {
         if let Some(through) = self.fanout.catch_up(&mut self.registry, out, membership) {
             self.pass_through(out, through);
@@ -261,20 +261,20 @@ impl<N: Node> Core<N> {
 
     /// Brings a member up to date without a message behind that; it may end by that.
     pub(crate) fn bring_up_to_date(&mut self, out: &mut impl Sockets, membership: u32) {
-        let Some(id) = self.name_of(membership) else { return };
+        let Some(id) = self.channel_id(membership) else { return };
         self.catch_up(out, membership);
-        self.end_as_wanted(out, id);
+        self.end_if_stopped(out, id);
     }
 
     /// Deliveries to application code or to a socket within the process; they may end the channel.
-    pub(crate) fn deliver_through(&mut self, out: &mut impl Sockets, through: Through) {
+    pub(crate) fn deliver_through(&mut self, out: &mut impl Sockets, through: ChannelDelivery) {
         let id = self.id_of(through.membership, through.generation);
         self.pass_through(out, through);
-        self.end_as_wanted(out, id);
+        self.end_if_stopped(out, id);
     }
 
-    fn pass_through(&mut self, out: &mut impl Sockets, through: Through) {
-        let Through { membership, generation, conn, pending } = through;
+    fn pass_through(&mut self, out: &mut impl Sockets, through: ChannelDelivery) {
+        let ChannelDelivery { membership, generation, conn, pending } = through;
         let id = self.id_of(membership, generation);
         if self.registry.member(membership).is_some_and(|it| it.is(CATCHING_UP)) {
             if self.deliver_later(id, pending) {
@@ -287,7 +287,7 @@ impl<N: Node> Core<N> {
             // A member that has stopped gets nothing more and keeps its mark, so it is not brought
             // up to date again. A callback may also have closed the socket.
             let it = self.registry.member(membership).filter(|it| it.generation == generation);
-            let Some(it) = it.filter(|_| !self.wants_to_end(id)) else { return };
+            let Some(it) = it.filter(|_| !self.is_ending(id)) else { return };
             if it.is(SOCKET_ID) {
                 if broadcast.event() == events::DISCONNECT {
                     self.close(out, conn, CloseCode::GOING_AWAY);
@@ -317,7 +317,7 @@ impl<N: Node> Core<N> {
                 self.deliver_intercepted(out, channel, conn, &broadcast);
             }
         }
-        if self.live(id).is_some() && !self.wants_to_end(id) {
+        if self.live(id).is_some() && !self.is_ending(id) {
             self.registry.mark(membership, DELIVERING, false);
         }
     }

@@ -7,17 +7,17 @@ use std::time::Duration;
 use simurgh_channel::{Charge, Flow, Posted};
 
 /// Flows of topics without members here that are remembered before ended ones are removed.
-const ELSEWHERE_MIN: usize = 64;
+const REMEMBERED_MIN: usize = 64;
 const BILLION: u64 = 1_000_000_000;
 
 #[derive(Default)]
-pub(crate) struct FlowsElsewhere {
+pub(crate) struct MemberlessFlows {
     by_topic: HashMap<Box<str>, Weak<Flow>>,
-    /// The size at which flows that have ended are looked for.
-    look_at: usize,
+    /// The size at which flows that have ended are removed.
+    sweep_at: usize,
 }
 
-impl FlowsElsewhere {
+impl MemberlessFlows {
     pub(crate) fn of(&mut self, topic: &str) -> Arc<Flow> {
         if let Some(flow) = self.kept(topic) {
             return flow;
@@ -34,10 +34,10 @@ impl FlowsElsewhere {
 
     /// Remembers a flow for as long as something of it is under way.
     pub(crate) fn keep(&mut self, topic: &str, flow: &Arc<Flow>) {
-        if self.by_topic.len() >= self.look_at.max(ELSEWHERE_MIN) {
+        if self.by_topic.len() >= self.sweep_at.max(REMEMBERED_MIN) {
             self.by_topic.retain(|_, flow| flow.strong_count() > 0);
             self.by_topic.shrink_to(2 * self.by_topic.len());
-            self.look_at = 2 * self.by_topic.len();
+            self.sweep_at = 2 * self.by_topic.len();
         }
         self.by_topic.insert(topic.into(), Arc::downgrade(flow));
     }
@@ -129,19 +129,19 @@ mod tests {
 
     #[test]
     fn flows_that_have_ended_are_forgotten() {
-        let mut flows = FlowsElsewhere::default();
+        let mut flows = MemberlessFlows::default();
         let kept = flows.of("kept");
         for n in 0..10_000 {
             flows.of(&format!("t{n}"));
         }
         assert!(Arc::ptr_eq(&kept, &flows.of("kept")));
-        assert!(flows.by_topic.len() <= ELSEWHERE_MIN + 1, "{}", flows.by_topic.len());
+        assert!(flows.by_topic.len() <= REMEMBERED_MIN + 1, "{}", flows.by_topic.len());
     }
 
-    /// The more there are that have not ended, the rarer it is looked for those that have.
+    /// The more flows have not ended, the rarer the search for those that have.
     #[test]
     fn many_flows_are_looked_through_now_and_then() {
-        let mut flows = FlowsElsewhere::default();
+        let mut flows = MemberlessFlows::default();
         let kept: Vec<_> = (0..100).map(|n| flows.of(&format!("kept {n}"))).collect();
         let mut lens = (0..).map(|n| {
             flows.of(&format!("t{n}"));

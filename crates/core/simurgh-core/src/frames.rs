@@ -156,7 +156,7 @@ pub(crate) fn broadcast_frame(
 /// # Errors
 /// It is a notice, which only these members get.
 #[inline]
-fn standing(
+fn position_of(
     broadcast: &Broadcast,
     form: Form,
 ) -> Result<Option<(Serializer, Position)>, EncodeError> {
@@ -177,7 +177,7 @@ fn long_frame(
     let (topic, event) = (broadcast.topic(), broadcast.event());
     let data = Data(Arc::clone(broadcast));
     let placeholder = placeholder(broadcast.payload(), form.wire);
-    let Some((serializer, position)) = standing(broadcast, form)? else {
+    let Some((serializer, position)) = position_of(broadcast, form)? else {
         return frame_around(out, data, placeholder, |out, payload| {
             write_broadcast(out, broadcast, payload, form.wire)
         });
@@ -206,7 +206,7 @@ pub(crate) fn encode_broadcast(
     form: Form,
 ) -> Result<(), EncodeError> {
     let payload = broadcast.payload();
-    if let Some((serializer, position)) = standing(broadcast, form)? {
+    if let Some((serializer, position)) = position_of(broadcast, form)? {
         let named = (broadcast.topic(), broadcast.event());
         return kept::encode(out, serializer, named, payload, position);
     }

@@ -12,7 +12,7 @@ impl<N: Node> Core<N> {
     /// The socket's peer has taken all that waited for it.
     pub fn drained(&mut self, out: &impl Sockets, key: Key) {
         if let Some(socket) = out.socket(key) {
-            self.fanout.caught_up(&mut self.registry, socket.list);
+            self.fanout.mark_caught_up(&mut self.registry, socket.list);
         }
     }
 

@@ -2,9 +2,9 @@
 //! without sockets, threads, clocks or randomness.
 //!
 //! A transport (the server's reactor with its WebSockets, the driver of sockets within the process,
-//! the simulator) says what happened; what is to be done with its peers it is told by the trait
-//! [`Sockets`], and what is to be done on other shards by [`Node`]. Time and seed are arguments, so
-//! the same inputs give the same outputs, bit by bit.
+//! the simulator) reports what happened. The core acts on its peers through the trait [`Sockets`],
+//! and on other shards through [`Node`]. Time and seed are arguments, so the same inputs give the
+//! same outputs, bit by bit.
 //!
 //! ```text
 //!                 opened, message, peer_closed, drained, closed          mail
@@ -32,20 +32,19 @@
 //!    the record, when the connection is gone; [`mail`](Core::mail) for what other threads posted.
 //! 2. *Commands*, when the transport wants something: [`close`](Core::close),
 //!    [`fail`](Core::fail), [`resume`](Core::resume).
-//! 3. *Time*, at the end of each turn and in this order: [`tick`](Core::tick) (whose time is up),
-//!    [`fan_out`](Core::fan_out) (a slice of what is broadcast), [`settle`](Core::settle). Each
-//!    says when it wants to be called again at the latest.
-//! 4. *Getters*: what a shard shows of itself.
+//! 3. *Time*, at the end of each turn and in this order: [`tick`](Core::tick) (timeouts),
+//!    [`fan_out`](Core::fan_out) (a slice of the broadcasts), [`settle`](Core::settle). Each
+//!    returns when it wants to be called again at the latest.
+//! 4. *Getters*: the state of the shard for display.
 //!
 //! # Rooms
 //!
-//! Each uses only what stands below it; what a callback wants done is a list of effects that the
-//! caller carries out. From the bottom: the words (`id`, `outcome`, `broadcast`, `mail`,
-//! `user_socket` …) and the traits; `registry`, the one owner of topics, memberships and each
-//! socket's list; `frames`, what is said on a wire; `fanout`; `application`, callbacks under their
-//! guard; `time`, the clockworks; `core`, the state of a shard; `membership` and `effects`,
-//! carrying out; `presence`, who is there; `session`, what a message means; `deadlines`, whose time
-//! is up; `input`, the methods above.
+//! Each uses only those below it; what a callback wants done is a list of effects that the caller
+//! carries out. From the bottom: the types that the application uses (`simurgh-channel`) and the
+//! traits; `registry`, which owns topics, memberships and each socket's list; `frames`, the
+//! encoding for each wire; `fanout`; `application`, callbacks under their guard; `time`, schedules;
+//! `core`, the state of a shard; `membership` and `effects`, which carry effects out; `presence`;
+//! `session`, the handling of messages; `deadlines`, the timeouts; `input`, the methods above.
 //!
 //! # Features
 //!
@@ -69,7 +68,7 @@ mod metering;
 mod meters;
 mod presence;
 mod registry;
-mod seeded;
+mod seeded_state;
 mod session;
 mod socket;
 mod sockets;

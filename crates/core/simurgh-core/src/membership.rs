@@ -29,7 +29,7 @@ impl<N: Node> Core<N> {
         })
     }
 
-    pub(crate) fn name_of(&self, membership: u32) -> Option<ChannelId> {
+    pub(crate) fn channel_id(&self, membership: u32) -> Option<ChannelId> {
         Some(self.id_of(membership, self.registry.member(membership)?.generation))
     }
 
@@ -82,10 +82,10 @@ impl<N: Node> Core<N> {
         let effects = match self.waits(speaker.id) {
             false => last_words,
             true => {
-                let mut effects = self.waits_no_more(speaker.id);
+                let mut effects = self.take_waiting(speaker.id);
                 effects.extend(last_words);
-                self.lowered(out, speaker.conn);
-                self.read_on(out, speaker.conn);
+                self.resume_reading(out, speaker.conn);
+                self.read_again(out, speaker.conn);
                 effects
             }
         };
@@ -114,7 +114,7 @@ impl<N: Node> Core<N> {
             }
         }
         self.ends.retain(|(it, _)| it.membership != left.membership);
-        self.is_left(left.topic);
+        self.member_removed(left.topic);
         self.fanout.left(&mut self.registry, &left);
         left.channel
     }
@@ -136,7 +136,7 @@ impl<N: Node> Core<N> {
                 // Without memory it gets no broadcasts of that topic.
                 let relay = self.registry.subscribe(&mut socket.list, speaker.conn, topic, relay);
                 if let Ok(relay) = relay {
-                    self.is_member(relay);
+                    self.member_added(relay);
                 }
             }
             Some(relay) if !is_wanted => {

@@ -1,4 +1,4 @@
-//! Whether what a client says, or has a channel do, is within the limits of its user socket.
+//! Checks what a client sends, or has a channel do, against the limits of its user socket.
 
 use std::sync::Arc;
 
@@ -127,7 +127,6 @@ impl<N: Node> Core<N> {
         last
     }
 
-    /// Counts that a socket has exceeded a limit.
     pub(crate) fn note_exceeded(&mut self, out: &impl Sockets, key: Key, limit: Limit) {
         limit.counter(&self.metrics).add(1);
         if let Some(meters) = &mut self.meters {

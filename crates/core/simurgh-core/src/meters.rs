@@ -51,7 +51,6 @@ impl Meter {
     }
 }
 
-/// A limit that was exceeded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Exceeded {
     pub(crate) limit: Limit,

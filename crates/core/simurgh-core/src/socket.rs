@@ -41,7 +41,7 @@ const _: () = assert!(size_of::<Socket>() <= 24, "a socket's record is budgeted 
 /// they have no idle timeout, and their close is not answered.
 pub const NETWORK: u8 = u8::MAX;
 
-/// Where a socket stands. The first three are its transport's business.
+/// The phase of a socket. The first three are its transport's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Phase {
@@ -94,7 +94,7 @@ impl Own {
     }
 }
 
-/// What a client that joins has received, and when it said so.
+/// What a joining client has received, and when it reported that.
 #[derive(Debug)]
 pub(crate) struct Resuming {
     pub(crate) said: Resume,
@@ -119,7 +119,6 @@ pub(crate) struct AwaitedJoin {
     pub(crate) granted: Option<Granted>,
 }
 
-/// A channel that is let in.
 pub(crate) struct Granted {
     pub(crate) channel: Box<dyn Channel>,
     pub(crate) reply: Payload<'static>,
@@ -155,7 +154,7 @@ pub(crate) struct Speaker {
 }
 
 impl Socket {
-    /// One that has said nothing, in a phase before its session; `tick` is the coarse clock's.
+    /// One that has sent nothing, in a phase before its session; `tick` is the coarse clock's.
     pub fn new(phase: Phase, tick: u32, transport: u8) -> Self {
         Self {
             own: None,
@@ -169,7 +168,7 @@ impl Socket {
         }
     }
 
-    /// Where the request of a socket leads, and what is to be spoken there.
+    /// Sets the user socket that the request asks for, and the wire.
     pub fn lead_to(&mut self, user_socket: u8, wire: Wire) {
         (self.user_socket, self.wire) = (user_socket, wire);
     }
@@ -179,19 +178,19 @@ impl Socket {
         (self.phase, self.last_heard) = (phase, tick);
     }
 
-    /// It has said something.
+    /// Notes that the client has sent something.
     #[inline]
     pub fn heard(&mut self, tick: u32) {
         self.last_heard = tick;
     }
 
-    /// Where it stands.
+    /// Its phase.
     #[inline]
     pub fn phase(&self) -> Phase {
         self.phase
     }
 
-    /// What is spoken on it.
+    /// Its wire.
     #[inline]
     pub fn wire(&self) -> Wire {
         self.wire
@@ -203,7 +202,7 @@ impl Socket {
         self.user_socket
     }
 
-    /// When it last said something, in ticks.
+    /// When the client last sent something, in ticks.
     pub fn last_heard(&self) -> u32 {
         self.last_heard
     }

@@ -39,7 +39,7 @@ pub trait Sockets {
     fn count(&self) -> usize;
 
     /// Shows `visit` the records of the next `records` places from `cursor` on, and collects the
-    /// keys it says `true` for. The cursor is 0 again after the last.
+    /// keys for which it returns `true`. The cursor is 0 again after the last.
     fn sweep(
         &mut self,
         cursor: &mut u32,

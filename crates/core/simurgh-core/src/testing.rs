@@ -1,5 +1,5 @@
-//! A shard to be driven by hand: peers that take as much as a test lets them, a clock that a test
-//! sets, a node that keeps what it is told, and an application that is made of closures.
+//! A shard that tests drive: peers that take as much as a test lets them, a clock that a test sets,
+//! a node that records its calls, and an application that is made of closures.
 
 mod app;
 mod peers;
@@ -31,10 +31,10 @@ pub(crate) struct TestNode {
     pub(crate) permits: FanoutPermits,
     history_bytes: Vec<AtomicU64>,
     cluster: Option<TestCluster>,
-    state: Mutex<Told>,
+    state: Mutex<NodeLog>,
 }
 
-/// Other nodes, as notes of what they were told.
+/// Other nodes, as notes of what they were sent.
 pub(crate) struct TestCluster {
     notes: Notes,
     /// What the engine is asked about kept topics.
@@ -66,9 +66,9 @@ impl Cluster for TestCluster {
     }
 }
 
-/// What a node was told, and what it answers.
+/// The calls of a node, and its answers.
 #[derive(Default)]
-pub(crate) struct Told {
+pub(crate) struct NodeLog {
     /// By shard.
     pub(crate) mail: Vec<Vec<Mail>>,
     pub(crate) bytes: Vec<usize>,
@@ -87,26 +87,27 @@ impl TestNode {
     pub(crate) fn new(shards: usize, config: Config, user_sockets: Vec<UserSocket>) -> Self {
         let mail = (0..shards).map(|_| Vec::new()).collect();
         let history_bytes = (0..shards).map(|_| AtomicU64::new(0)).collect();
-        let told = Told { mail, bytes: vec![0; shards], ..Told::default() };
+        let told = NodeLog { mail, bytes: vec![0; shards], ..NodeLog::default() };
         let (permits, state) = (FanoutPermits::new(1, 1), Mutex::new(told));
         Self { config, user_sockets, permits, history_bytes, cluster: None, state }
     }
 
-    /// It is one of several nodes, which take broadcasts of so many bytes; returns what they hear.
-    pub(crate) fn joins_cluster(&mut self, bytes_max: usize) -> Notes {
+    /// It is one of several nodes, which take broadcasts of so many bytes; returns what they
+    /// are sent.
+    pub(crate) fn join_cluster(&mut self, bytes_max: usize) -> Notes {
         let notes = Notes::default();
         let asked = Arc::default();
         self.cluster = Some(TestCluster { notes: notes.clone(), asked, bytes_max });
         notes
     }
 
-    /// What the engine was asked since this was last asked.
+    /// What the engine was asked since the last call.
     pub(crate) fn asked(&self) -> Vec<ToCluster> {
         let cluster = self.cluster.as_ref().expect("it is in a cluster");
         std::mem::take(&mut *cluster.asked.lock().unwrap())
     }
 
-    pub(crate) fn told(&self) -> MutexGuard<'_, Told> {
+    pub(crate) fn log(&self) -> MutexGuard<'_, NodeLog> {
         self.state.lock().unwrap()
     }
 }
@@ -146,11 +147,11 @@ impl NodeHandle for TestNode {
     }
 
     fn member_count(&self, topic: &str) -> Option<u32> {
-        self.told().census.get(topic).copied()
+        self.log().census.get(topic).copied()
     }
 }
 
-/// Work that nobody gets on with; it is dropped with its channel.
+/// Work that is never polled; it is dropped with its channel.
 struct Kept(Option<Work>);
 
 impl LinkedWork for Kept {
@@ -201,90 +202,90 @@ impl Node for TestNode {
     }
 
     fn shards(&self) -> usize {
-        self.told().mail.len()
+        self.log().mail.len()
     }
 
     fn post(&self, shard: usize, mail: Mail) -> bool {
-        let mut told = self.told();
-        let is_there = !told.ended.contains(&shard);
+        let mut log = self.log();
+        let is_there = !log.ended.contains(&shard);
         if is_there {
-            told.mail[shard].push(mail);
+            log.mail[shard].push(mail);
         }
         is_there
     }
 
     fn charge(&self, shard: usize, bytes: usize) {
-        self.told().bytes[shard] += bytes;
+        self.log().bytes[shard] += bytes;
     }
 
     fn discharge(&self, shard: usize, bytes: usize) {
-        let mut told = self.told();
-        told.bytes[shard] = told.bytes[shard].checked_sub(bytes).expect("no more than was charged");
+        let mut log = self.log();
+        log.bytes[shard] = log.bytes[shard].checked_sub(bytes).expect("no more than was charged");
     }
 
     fn charged(&self, shard: usize) -> usize {
-        let told = self.told();
-        if told.ended.contains(&shard) { 0 } else { told.bytes[shard] }
+        let log = self.log();
+        if log.ended.contains(&shard) { 0 } else { log.bytes[shard] }
     }
 
     fn decide(&self, shard: usize, key: Key, ticket: u32, work: JoinDecision) {
         assert_eq!(shard, 0);
-        self.told().decides.push((key, ticket, work));
+        self.log().decides.push((key, ticket, work));
     }
 
     fn enter_callback(&self, shard: usize, callback: Callback) {
-        let mut told = self.told();
-        assert!(shard == 0 && !told.is_inside, "callbacks do not nest");
-        told.is_inside = true;
-        told.callbacks.push(callback);
+        let mut log = self.log();
+        assert!(shard == 0 && !log.is_inside, "callbacks do not nest");
+        log.is_inside = true;
+        log.callbacks.push(callback);
     }
 
     fn leave_callback(&self, shard: usize) -> Duration {
-        let mut told = self.told();
-        assert!(shard == 0 && told.is_inside);
-        told.is_inside = false;
-        told.slowness
+        let mut log = self.log();
+        assert!(shard == 0 && log.is_inside);
+        log.is_inside = false;
+        log.slowness
     }
 
     fn member_joined(&self, topic: &str) {
-        *self.told().census.entry(topic.into()).or_default() += 1;
+        *self.log().census.entry(topic.into()).or_default() += 1;
     }
 
     fn member_left(&self, topic: &str) {
-        let mut told = self.told();
-        let count = told.census.get_mut(topic).expect("it was counted in");
+        let mut log = self.log();
+        let count = log.census.get_mut(topic).expect("it was counted in");
         *count = count.checked_sub(1).expect("it was counted in");
     }
 
     fn release_connection(&self) {
-        self.told().seats_freed += 1;
+        self.log().seats_freed += 1;
     }
 }
 
-/// A shard on its stage.
-pub(crate) struct Stage {
+/// A shard, and what it uses.
+pub(crate) struct TestShard {
     pub(crate) core: Core<TestNode>,
     pub(crate) out: TestSockets,
     pub(crate) node: Arc<TestNode>,
-    /// The counters as a test last saw them.
+    /// The counters at the last call of `counts`.
     seen: Vec<u64>,
 }
 
-impl Stage {
+impl TestShard {
     /// One shard with the standard channel on every topic.
     pub(crate) fn new() -> Self {
-        Self::playing(scripted(standard))
+        Self::running(scripted(standard))
     }
 
-    pub(crate) fn playing(channel: Scripted) -> Self {
+    pub(crate) fn running(channel: Scripted) -> Self {
         Self::with(Config::default(), vec![channel.user_socket()])
     }
 
     pub(crate) fn with(config: Config, user_sockets: Vec<UserSocket>) -> Self {
-        Self::on(TestNode::new(1, config, user_sockets))
+        Self::with_node(TestNode::new(1, config, user_sockets))
     }
 
-    pub(crate) fn on(node: TestNode) -> Self {
+    pub(crate) fn with_node(node: TestNode) -> Self {
         let node = Arc::new(node);
         let core = Core::new(Arc::clone(&node), 0, Arc::default(), 7);
         let seen = vec![0; ShardMetrics::ALL.len()];
@@ -305,45 +306,45 @@ impl Stage {
     pub(crate) fn joined(&mut self, topics: &[&str]) -> Key {
         let key = self.opens(Wire::V2);
         for topic in topics {
-            self.says(key, &format!(r#"[1,1,"{topic}","phx_join",{{}}]"#));
-            assert_eq!(self.hears(key), [ok(1, 1, topic, "{}")]);
+            self.sends(key, &format!(r#"[1,1,"{topic}","phx_join",{{}}]"#));
+            assert_eq!(self.receives(key), [ok(1, 1, topic, "{}")]);
         }
         self.out.end_turn();
         key
     }
 
-    /// A V2 socket that has said this; what it was answered is forgotten.
+    /// A V2 socket that has sent this; the answer is dropped.
     pub(crate) fn joined_as(&mut self, join: &str) -> Key {
         let key = self.opens(Wire::V2);
-        self.says(key, join);
-        self.hears(key);
+        self.sends(key, join);
+        self.receives(key);
         self.out.end_turn();
         key
     }
 
-    /// A text of a client, in its own serializer (V2 where values are spoken).
-    pub(crate) fn says(&mut self, key: Key, text: &str) {
+    /// A client sends a text in its serializer (V2 if its wire has values).
+    pub(crate) fn sends(&mut self, key: Key, text: &str) {
         let wire = self.out.peer(key).socket.wire();
         let serializer = wire.serializer().unwrap_or(Serializer::V2);
         let message = serializer.decode(Frame::Text(text)).unwrap();
         self.core.message(&mut self.out, key, message.into());
     }
 
-    /// What a peer was said since this was last asked.
-    pub(crate) fn hears(&mut self, key: Key) -> Vec<String> {
-        self.out.peer(key).said()
+    /// What a peer was sent since the last call.
+    pub(crate) fn receives(&mut self, key: Key) -> Vec<String> {
+        self.out.peer(key).received()
     }
 
     /// A connection is gone.
-    pub(crate) fn goes(&mut self, key: Key) {
+    pub(crate) fn disconnects(&mut self, key: Key) {
         let socket = self.out.disconnect(key);
         self.core.closed(&mut self.out, key, socket);
     }
 
-    /// All mail of the shard, and what comes of it.
-    pub(crate) fn takes_mail(&mut self) {
+    /// Handles all mail of the shard, and the mail that results.
+    pub(crate) fn handles_mail(&mut self) {
         loop {
-            let mail = std::mem::take(&mut self.node.told().mail[0]);
+            let mail = std::mem::take(&mut self.node.log().mail[0]);
             if mail.is_empty() {
                 return;
             }
@@ -355,10 +356,10 @@ impl Stage {
     pub(crate) fn broadcasts(&mut self, topic: &str, event: &str, json: &'static str) {
         let payload = Payload::from_json(json);
         self.node.broadcast(Broadcast::new(topic, event, payload)).expect("there is room");
-        self.takes_mail();
+        self.handles_mail();
     }
 
-    /// Slices until there is nothing to be sent at once, and the end of the turn.
+    /// Runs slices until nothing is to be sent at once, and ends the turn.
     pub(crate) fn fans_out(&mut self) -> Next {
         let mut next = Next::Now;
         for _ in 0..10_000 {
@@ -371,14 +372,14 @@ impl Stage {
         next
     }
 
-    pub(crate) fn passes(&mut self, time: Duration) {
+    pub(crate) fn advances(&mut self, time: Duration) {
         self.out.turn_ns += time.as_nanos() as u64;
         self.out.clock_ns.set(self.out.turn_ns);
     }
 
     /// What was decided about the oldest join that is waited for; its future is asked once.
     pub(crate) fn decides(&mut self) {
-        let (key, ticket, mut work) = self.node.told().decides.remove(0);
+        let (key, ticket, mut work) = self.node.log().decides.remove(0);
         let mut cx = TaskContext::from_waker(Waker::noop());
         let answer = guarded(|| work.as_mut().poll(&mut cx)).map(|poll| match poll {
             Poll::Ready(join) => join,
@@ -387,7 +388,7 @@ impl Stage {
         self.core.mail(&mut self.out, Mail::Joined(key, ticket, answer));
     }
 
-    /// The counters that have changed since this was last asked, and by how much.
+    /// The counters that have changed since the last call, and by how much.
     pub(crate) fn counts(&mut self) -> Vec<String> {
         let mut changes = Vec::new();
         for ((name, _, _, value), seen) in ShardMetrics::ALL.iter().zip(&mut self.seen) {

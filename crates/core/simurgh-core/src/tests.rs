@@ -47,7 +47,7 @@ fn a_node_says_how_much_is_under_way() {
         (4001, false, true, true),
     ] {
         for all in [vec![0, bytes], vec![bytes, 0]] {
-            node.told().bytes = all;
+            node.log().bytes = all;
             let found = (node.is_relieved(), node.is_congested(), node.is_jammed());
             assert_eq!(found, (is_relieved, is_congested, is_jammed), "{bytes} bytes");
         }
@@ -105,7 +105,7 @@ fn a_core_knows_its_place() {
 
 #[test]
 fn a_socket_says_how_it_is() {
-    let mut it = Stage::new();
+    let mut it = TestShard::new();
     let key = it.joined(&["t", "u"]);
     let socket = &mut it.out.peer(key).socket;
     assert_eq!((socket.channels(), socket.user_socket(), socket.wire()), (2, 0, Wire::V2));
@@ -175,7 +175,7 @@ fn things_are_shown_in_a_log() {
         Route { pattern, join, prepare: None, limits: ChannelLimits::default(), history: None };
     assert!(format!("{route:?}").starts_with("Route { pattern: Prefix(\"a:\")"));
     assert_eq!(format!("{:?}", Kind::Channels(vec![route])), "Channels(1)");
-    let mut it = Stage::playing(scripted(|ctx, _| {
+    let mut it = TestShard::running(scripted(|ctx, _| {
         assert_eq!(format!("{ctx:?}"), r#"Context { topic: "t", .. }"#);
         assert!(
             format!("{:?}", ctx.handle::<Scripted>())
@@ -198,15 +198,15 @@ fn a_channel_need_not_write_what_it_does_not_use() {
             Outcome::unknown_event()
         }
     }
-    let mut it = Stage::with(Config::default(), vec![user_socket(|_, _| Join::ok(Least))]);
+    let mut it = TestShard::with(Config::default(), vec![user_socket(|_, _| Join::ok(Least))]);
     let key = it.joined(&["t"]);
     it.counts();
     it.broadcasts("t", "e", "1");
     it.fans_out();
-    assert_eq!(it.hears(key), [r#"[null,null,"t","e",1]"#], "nothing is intercepted");
-    it.says(key, r#"[1,2,"t","e",{}]"#);
-    it.takes_mail();
-    assert_eq!(it.hears(key), [r#"[1,1,"t","phx_error",{"reason":"channel_crash"}]"#]);
+    assert_eq!(it.receives(key), [r#"[null,null,"t","e",1]"#], "nothing is intercepted");
+    it.sends(key, r#"[1,2,"t","e",{}]"#);
+    it.handles_mail();
+    assert_eq!(it.receives(key), [r#"[1,1,"t","phx_error",{"reason":"channel_crash"}]"#]);
     assert!(!Least.intercept().contains(&"e"));
     Least.hibernate();
 }

@@ -47,7 +47,7 @@ impl<N: Node> Core<N> {
     }
 
     /// Shows `visit` the topics of the next `places` places from `cursor` on, which is 0 again
-    /// after the last. With `roll`, counts between two looks begin anew.
+    /// after the last. With `roll`, counts since the last visit restart.
     pub fn visit_topics(
         &mut self,
         cursor: &mut u32,

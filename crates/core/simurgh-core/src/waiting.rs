@@ -41,11 +41,11 @@ impl<N: Node> Core<N> {
             return socket.enter(Phase::Waiting, tick);
         }
         socket.enter(Phase::Open, tick);
-        self.read_on(out, key);
+        self.read_again(out, key);
     }
 
     /// Reads a socket again unless something else is awaited or it has published too much.
-    pub(crate) fn read_on(&mut self, out: &mut impl Sockets, key: Key) {
+    pub(crate) fn read_again(&mut self, out: &mut impl Sockets, key: Key) {
         let is_open = |socket: &&mut Socket| socket.phase == Phase::Open;
         let Some(socket) = out.socket_mut(key).filter(is_open) else { return };
         // A socket without a state of its own needs no memory for it.

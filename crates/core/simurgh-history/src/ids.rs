@@ -53,7 +53,7 @@ impl Ids {
         (1..=Self::BYTES_MAX).contains(&text.len())
     }
 
-    /// Where the message with this id stands, if it is remembered.
+    /// The place of the message with this id, if it is remembered.
     pub fn check(&mut self, id: &str, now_ms: u64) -> Option<Place> {
         self.expire(now_ms);
         let hash = self.hasher.hash_one(id);
@@ -84,7 +84,7 @@ impl Ids {
         numbers.insert_unique(hasher.hash_one(id), number, hash);
     }
 
-    /// Forgets what is too old. Each is looked at once, and one more.
+    /// Forgets what is too old. Each is visited once, and one more.
     pub fn expire(&mut self, now_ms: u64) {
         let Some(memory) = self.memory.as_deref_mut() else { return };
         let is_old = |it: &Remembered| now_ms.saturating_sub(it.at_ms) >= Self::AGE_MS;
@@ -114,7 +114,7 @@ impl Ids {
         self.memory.is_none()
     }
 
-    /// Bytes of its own memory. Costs a look at each id.
+    /// Bytes of its own memory. Visits each id.
     pub fn heap_bytes(&self) -> usize {
         let Some(memory) = self.memory.as_deref() else { return 0 };
         let texts: usize = memory.remembered.iter().map(|it| it.id.len()).sum();
@@ -140,7 +140,6 @@ impl Memory {
         self.first = first.wrapping_add(1);
     }
 
-    /// Frees memory once most of it is unused.
     fn give_back(&mut self, hasher: &FixedState) {
         let Memory { remembered, numbers, first } = self;
         let len = remembered.len();

@@ -25,7 +25,7 @@
 //! 1. *A node on its own* gives the numbers: [`KeptTopic`].
 //! 2. *Nodes with a broker* get numbers from it: a [`Ring`] of each topic they listen to, and a
 //!    [`Sequencer`] that judges what arrives.
-//! 3. *Both* read what a joining client says ([`Resume`]) and answer from the ring
+//! 3. *Both* read the resume data of a joining client ([`Resume`]) and answer from the ring
 //!    ([`Ring::since`], [`Ring::portion`]).
 //! 4. *Over a planned restart* [`Saver`] writes topics down and [`saved`] reads them.
 //!
@@ -44,17 +44,17 @@
 //! }
 //! assert_eq!(seen, ["a00007.1", "a00007.2", "a00007.3"]);
 //!
-//! // A client that has heard the first gets the others.
+//! // A client that has received the first gets the others.
 //! let ring = topic.ring();
-//! let heard = |text| Since::After(Position::parse(text).unwrap());
+//! let after = |text| Since::After(Position::parse(text).unwrap());
 //! let all = ReplayLimits { count: 1_000, bytes: 1 << 20 };
-//! let replay = ring.since(heard("a00007.1"), &all);
+//! let replay = ring.since(after("a00007.1"), &all);
 //! assert_eq!(replay.gap, None);
 //! let missed = ring.entries(replay.entries).map(|entry| *entry.value);
 //! assert_eq!(missed.collect::<Vec<_>>(), ["two", "three"]);
 //!
 //! // Another has missed the first, too: there is no longer room for it.
-//! assert_eq!(ring.since(heard("a00007.0"), &all).gap, Some(GapReason::Overwritten));
+//! assert_eq!(ring.since(after("a00007.0"), &all).gap, Some(GapReason::Overwritten));
 //! ```
 #![no_std]
 #![forbid(unsafe_code)]

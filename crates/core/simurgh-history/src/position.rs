@@ -1,4 +1,4 @@
-//! Positions: where in the order of a topic a message stands, as clients carry it around.
+//! Positions of messages in the order of a topic, as clients get and send them.
 use alloc::vec::Vec;
 use core::fmt;
 
@@ -8,7 +8,7 @@ const TAIL: usize = 5;
 const TAILS: u32 = 36u32.pow(TAIL as u32);
 
 /// Names one life of a topic's numbers. Positions of different epochs cannot be compared: history
-/// was lost or begun anew in between.
+/// was lost or restarted in between.
 ///
 /// Six characters on the wire, the first a letter, so that a position is never mistaken for the
 /// number that the ref of a message usually is.
@@ -89,7 +89,7 @@ impl Place {
 }
 
 /// A place and the epoch it is of: what is sent as the ref of a kept message, and what a client
-/// that was away says it has seen.
+/// that was away has seen, by its own account.
 ///
 /// ```
 /// use simurgh_history::{Epoch, Place, Position};

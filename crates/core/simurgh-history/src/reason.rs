@@ -39,7 +39,7 @@ impl GapReason {
         GapReason::Lost,
     ];
 
-    /// The word for it on the wire, in saves and in metrics.
+    /// Its name on the wire, in saves and in metrics.
     pub const fn as_str(self) -> &'static str {
         match self {
             GapReason::Expired => "expired",
@@ -54,7 +54,7 @@ impl GapReason {
         }
     }
 
-    /// The reason that is said with this word.
+    /// The reason of this name.
     pub fn parse(word: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|reason| reason.as_str() == word)
     }

@@ -1,4 +1,4 @@
-//! What a client says when it joins a kept topic, and what it is told.
+//! The resume data in the join of a kept topic, and the events that answer it.
 use alloc::borrow::Cow;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -16,7 +16,7 @@ use thiserror::Error;
 use crate::position::{Position, digits};
 use crate::reason::GapReason;
 
-/// The member of a join's payload that says all this.
+/// The member of a join's payload that has the resume data.
 pub const KEY: &str = "simurgh";
 
 /// Event that follows the reply to an opted-in join.
@@ -31,7 +31,7 @@ pub const GAP: &str = "simurgh:gap";
 /// The response to a join whose [`Resume`] cannot be read.
 pub const BAD_RESUME: &str = r#"{"reason":"bad resume"}"#;
 
-/// After what somebody wants to hear.
+/// Where the messages that a client wants begin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Since {
     /// From now on.
@@ -42,7 +42,7 @@ pub enum Since {
     Unknown,
 }
 
-/// What a client that opted in says with its join: `{"simurgh": {"id": …, "since": …}}`.
+/// The resume data of a client that opted in: `{"simurgh": {"id": …, "since": …}}`.
 ///
 /// ```
 /// use simurgh_history::{Position, Resume, Since};
@@ -63,7 +63,7 @@ pub struct Resume {
     /// The client's name for itself, the same over all its joins: 8 to 64 characters of its
     /// choice.
     pub id: Option<String>,
-    /// What it has heard.
+    /// What it has received.
     pub since: Since,
     /// The last position that has arrived on this connection: a client that has left a topic drops
     /// what arrives before it joins again.
@@ -74,7 +74,7 @@ pub struct Resume {
     pub key: Option<String>,
 }
 
-/// Why what a client says cannot be read: its fault, and for the log.
+/// Why resume data cannot be read: the client's fault, and for the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error("{0}")]
 pub struct BadResume(&'static str);
@@ -85,8 +85,8 @@ impl Resume {
     /// Characters that a key may have.
     pub const KEY_CHARS_MAX: usize = 128;
 
-    /// Reads the payload of a join. `None` if it says nothing of this: there is no such member, or
-    /// the payload is not a JSON object.
+    /// Reads the payload of a join. `None` if there is no such member, or the payload is not a JSON
+    /// object.
     ///
     /// # Errors
     /// The member is there and has another shape. Strings that are not positions are no error, but
@@ -98,14 +98,14 @@ impl Resume {
             return Ok(None);
         }
         // Of several the last, as JSON.parse and most others have it.
-        let mut said = None;
+        let mut member = None;
         let read = json::members(payload, |name, value| {
             if name == KEY {
-                said = Some(value);
+                member = Some(value);
             }
         });
-        match (read, said) {
-            (Ok(()), Some(said)) => Self::read(said).map(Some),
+        match (read, member) {
+            (Ok(()), Some(member)) => Self::read(member).map(Some),
             _ => Ok(None),
         }
     }
@@ -229,8 +229,8 @@ mod tests {
 
     use super::*;
 
-    fn parse(said: &str) -> Result<Option<Resume>, String> {
-        Resume::parse(&format!(r#"{{"a":1,"simurgh":{said}}}"#)).map_err(|bad| bad.to_string())
+    fn parse(member: &str) -> Result<Option<Resume>, String> {
+        Resume::parse(&format!(r#"{{"a":1,"simurgh":{member}}}"#)).map_err(|bad| bad.to_string())
     }
 
     fn since(text: &str) -> Since {
@@ -263,14 +263,14 @@ mod tests {
         assert_eq!(parse("{}"), Ok(Some(nothing.clone())));
         assert_eq!(parse(r#"{"partial":true}"#), Ok(Some(nothing.clone())));
         assert_eq!(parse(r#"{ "since" : null, "more": [1] }"#), Ok(Some(nothing.clone())));
-        let said = r#"{"id":"\u0031234567","since":"a00000.5-1","partial":false,"key":"k"}"#;
+        let member = r#"{"id":"\u0031234567","since":"a00000.5-1","partial":false,"key":"k"}"#;
         let after = Since::After(Position::parse("a00000.5-1").unwrap());
         let (id, key) = (Some("1234567".to_string()), Some("k".to_string()));
-        assert!(parse(said).is_err(), "seven characters");
-        let said = said.replace("34567", "345678");
+        assert!(parse(member).is_err(), "seven characters");
+        let member = member.replace("34567", "345678");
         let id = id.map(|id| id + "8");
         let all = Resume { id, since: after, seen: None, partial: false, key };
-        assert_eq!(parse(&said), Ok(Some(all)));
+        assert_eq!(parse(&member), Ok(Some(all)));
         assert_eq!(Resume::parse(r#"{"simurg\u0068":{}}"#), Ok(Some(nothing.clone())));
         let twice = r#"{"simurgh":1,"simurgh":{"since":1,"since":null}}"#;
         assert_eq!(Resume::parse(twice), Ok(Some(nothing)), "the last counts");
@@ -295,7 +295,7 @@ mod tests {
             assert!(parse(&good).is_ok(), "{good}");
         }
         let length = "simurgh.id has not 8 to 64 characters";
-        for (said, expected) in [
+        for (member, expected) in [
             ("null", "simurgh is no object"),
             ("1", "simurgh is no object"),
             ("true", "simurgh is no object"),
@@ -315,7 +315,7 @@ mod tests {
             (&id(65), length),
             (&key(129), "simurgh.key has more than 128 characters"),
         ] {
-            assert_eq!(parse(said), Err(expected.to_string()), "{said}");
+            assert_eq!(parse(member), Err(expected.to_string()), "{member}");
         }
     }
 

@@ -31,7 +31,7 @@ pub struct ReplayLimits {
 }
 
 impl ReplayLimits {
-    /// What one answer of a home shard bears.
+    /// The limits of one answer of a home shard.
     pub const PORTION: ReplayLimits = ReplayLimits { count: 256, bytes: 64 * 1024 };
 }
 
@@ -78,9 +78,9 @@ impl AddAssign for Dropped {
 /// One value of a ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Entry<'a, T> {
-    /// Where it stands.
+    /// Its place.
     pub place: Place,
-    /// When it was stored: Unix milliseconds, as the caller said.
+    /// When it was stored: Unix milliseconds, as given by the caller.
     pub at_ms: u64,
     /// What it is counted with.
     pub bytes: u64,
@@ -398,7 +398,7 @@ impl<T> Ring<T> {
         Place { seq: self.head_seq, item: self.head_item }
     }
 
-    /// The position of the head: who has it has heard everything.
+    /// The position of the head: a client that has it has received everything.
     pub fn position(&self) -> Position {
         self.position_of(self.head())
     }
@@ -498,7 +498,6 @@ impl<T> Ring<T> {
         self.advance(place);
     }
 
-    /// Frees memory once most of it is unused.
     fn give_back(&mut self) {
         let (len, capacity) = (self.entries.len(), self.entries.capacity());
         if len == 0 {

@@ -101,7 +101,7 @@ impl Saver {
     }
 }
 
-/// Why bytes are no save that can be read.
+/// Why a save cannot be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum SaveError {
@@ -117,7 +117,7 @@ pub enum SaveError {
     /// The checksum is not theirs: bytes are missing or have changed.
     #[error("the save was cut or changed: wrong checksum")]
     Checksum,
-    /// They are as they were written, but by nobody who keeps to the form.
+    /// The checksum is right, but the content does not follow the format.
     #[error("the save makes no sense at byte {at}")]
     Malformed {
         /// The byte where that was seen.
@@ -132,12 +132,12 @@ pub enum SaveError {
 }
 
 /// The topics of a save with their names: all, or an error. `seed` as in [`Ids::new`]; `decode`
-/// reads a value, `None` if it is none. What is too old is still there: sweep it.
+/// reads a value, `None` if it cannot. What is too old is still there: sweep it.
 ///
 /// No memory is taken for what the bytes only announce.
 ///
 /// # Errors
-/// Bytes that are no save, or not a whole one, or have values that `decode` cannot read.
+/// The bytes are not a whole save, or have values that `decode` cannot read.
 pub fn saved<T>(
     bytes: &[u8],
     seed: u64,
@@ -162,7 +162,7 @@ pub fn saved<T>(
 /// All before the checksum, if that is right.
 fn checked(bytes: &[u8]) -> Result<&[u8], SaveError> {
     if !bytes.starts_with(MAGIC) {
-        // Of a file that was cut early, this is all there is to say.
+        // For a file that was cut early this is all that is known.
         let is_cut = MAGIC.starts_with(bytes);
         return Err(if is_cut { SaveError::Cut } else { SaveError::Foreign });
     }

@@ -22,7 +22,7 @@ pub struct Sequencer {
     last: Option<u64>,
 }
 
-/// What a message that somebody else has numbered is, to one who has heard of others.
+/// How a message with a number given elsewhere follows those before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Arrival {
     /// The next one: to be kept, and [advanced](Sequencer::advance) to.
@@ -58,7 +58,7 @@ impl Sequencer {
     /// number of the topic's message before it, `None` if there was none or the broker has removed
     /// it.
     ///
-    /// `synced` says that nothing can have been missed since the last number, whatever `previous`
+    /// `synced` means that nothing can have been missed since the last number, whatever `previous`
     /// is, so that a message whose predecessors were removed counts as the next.
     pub const fn arrive(&self, seq: u64, previous: Option<u64>, synced: bool) -> Arrival {
         let Some(last) = self.last else { return Arrival::Hole { after: None } };

@@ -7,9 +7,9 @@ use crate::sequencer::Sequencer;
 /// What has become of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stored {
-    /// It stands there.
+    /// It is stored there.
     New(Position, Dropped),
-    /// A value with its id stands there, or stood; this one was dropped.
+    /// A value with its id is there, or was; this one was dropped.
     Duplicate(Position),
 }
 
@@ -58,7 +58,7 @@ impl<T> KeptTopic<T> {
         Stored::New(self.ring.position_of(place), dropped)
     }
 
-    /// Where the value with an id stands, or stood, if that is remembered.
+    /// The position of the value with an id, if that is remembered.
     pub fn stored(&mut self, id: &str, now_ms: u64) -> Option<Position> {
         self.ids.check(id, now_ms).map(|place| self.ring.position_of(place))
     }

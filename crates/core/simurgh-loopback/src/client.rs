@@ -15,7 +15,6 @@ use simurgh_cluster::{
 use super::pipe::Pipe;
 use super::subjects::SubjectId;
 
-/// A message from a node to the engine.
 #[derive(Debug)]
 pub(super) enum Command {
     /// A new link, with all interests.
@@ -32,7 +31,6 @@ pub(super) enum Command {
     Close,
 }
 
-/// A message from the engine to a node.
 #[derive(Debug)]
 pub(super) enum ToNode {
     /// A published message and its publisher; none, if it was stored.
@@ -43,7 +41,7 @@ pub(super) enum ToNode {
     },
     /// A message is lost.
     Missed(SubjectId),
-    /// The link stands, with all interests.
+    /// The link is up, with all interests.
     Connected {
         kept: Option<u64>,
     },
@@ -124,7 +122,7 @@ pub(super) struct Client {
     /// Each message with its session.
     pub(super) to_node: Pipe<(u64, ToNode)>,
     pub(super) cannot_send: bool,
-    pub(super) cannot_hear: bool,
+    pub(super) cannot_receive: bool,
     /// The part of the partitioned engine that it is linked to.
     pub(super) group: usize,
     pub(super) lossy_per_million: u32,
@@ -146,7 +144,7 @@ pub(super) struct Client {
     pinged: Option<usize>,
     pub(super) tickets: VecDeque<Pending>,
     /// The epoch that was reported last.
-    said_epoch: Option<u64>,
+    reported_epoch: Option<u64>,
     /// How many answers are in the inbox.
     answers: usize,
     was_full: bool,
@@ -173,7 +171,7 @@ impl Client {
             to_engine: Pipe::default(),
             to_node: Pipe::default(),
             cannot_send: false,
-            cannot_hear: false,
+            cannot_receive: false,
             group: 0,
             lossy_per_million,
             wants: HashMap::with_hasher(FixedState::with_seed(0)),
@@ -187,7 +185,7 @@ impl Client {
             sent: 0,
             pinged: None,
             tickets: VecDeque::new(),
-            said_epoch: None,
+            reported_epoch: None,
             answers: 0,
             was_full: false,
             inbox: VecDeque::new(),
@@ -210,7 +208,6 @@ impl Client {
 
     // What the node does.
 
-    /// Queues an envelope.
     pub(super) fn publish(&mut self, to: SubjectId, envelope: Bytes) -> Result<(), QueueFull> {
         let is_full = self.outbox.len() >= IN_FLIGHT_MAX
             || self.outbox_bytes.saturating_add(envelope.len()) > IN_FLIGHT_BYTES_MAX;
@@ -223,7 +220,6 @@ impl Client {
         Ok(())
     }
 
-    /// Adds a ticket.
     pub(super) fn ask(&mut self, pending: Pending) -> Result<(), QueueFull> {
         if self.tickets.len() + self.answers >= TICKETS_MAX {
             self.was_full = true;
@@ -279,7 +275,7 @@ impl Client {
         self.waker.take()
     }
 
-    pub(super) fn has_news(&self) -> bool {
+    pub(super) fn has_events(&self) -> bool {
         self.waker.is_some() && !self.inbox.is_empty()
     }
 
@@ -345,8 +341,8 @@ impl Client {
         }
     }
 
-    /// The link stands, with all interests.
-    pub(super) fn say_up(&mut self, kept: Option<u64>) {
+    /// The link is up, with all interests.
+    pub(super) fn report_up(&mut self, kept: Option<u64>) {
         self.link = Link::Up;
         self.attempts = 0;
         self.said_down = None;
@@ -354,10 +350,10 @@ impl Client {
         while let [.., Event::Up { .. }, Event::Down(_)] = self.inbox.make_contiguous() {
             self.inbox.truncate(self.inbox.len() - 2);
         }
-        if self.said_epoch != kept {
+        if self.reported_epoch != kept {
             self.give_up_numbers();
         }
-        self.said_epoch = kept;
+        self.reported_epoch = kept;
         self.tell(Event::Up { session: Session(self.session), kept });
     }
 
@@ -374,7 +370,7 @@ impl Client {
     }
 
     /// Reports which changes are in force, if that is news.
-    pub(super) fn say_in_force(&mut self) {
+    pub(super) fn report_in_force(&mut self) {
         if self.in_force == self.said_in_force {
             return;
         }
@@ -423,7 +419,7 @@ impl Client {
         }
     }
 
-    // What the node hears.
+    // What the node receives.
 
     fn tell(&mut self, event: Event) {
         self.inbox.push_back(event);

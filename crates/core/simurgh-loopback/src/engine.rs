@@ -12,7 +12,7 @@ use super::subjects::SubjectId;
 
 impl State {
     /// The next message of a node arrives.
-    pub(super) fn at_engine(&mut self, node: usize) {
+    pub(super) fn receive_at_engine(&mut self, node: usize) {
         let Some(client) = self.clients.get_mut(node) else { return };
         let is_gone = client.link == Link::None;
         let Some(command) = client.to_engine.pop() else { return };
@@ -42,23 +42,23 @@ impl State {
                 let lag_ns = if from_leader { 0 } else { self.lag_ns() };
                 let as_of_ns = now_ns.saturating_sub(lag_ns);
                 let most = (count, bytes);
-                let kept = self.kept(node).map(|it| it.after(of, seq, most, now_ns, as_of_ns));
+                let kept = self.stream_of(node).map(|it| it.after(of, seq, most, now_ns, as_of_ns));
                 self.answer_fetch(node, ticket, kept);
             }
             Request::LastOf(subjects) => {
                 let as_of_ns = now_ns.saturating_sub(self.lag_ns());
-                let kept = self.kept(node).map(|it| it.last_of(&subjects, now_ns, as_of_ns));
+                let kept = self.stream_of(node).map(|it| it.last_of(&subjects, now_ns, as_of_ns));
                 self.answer_fetch(node, ticket, kept);
             }
             Request::Since(age) => {
-                let behind = self.kept(node).map(|it| it.since(age, now_ns));
+                let behind = self.stream_of(node).map(|it| it.since(age, now_ns));
                 if behind.is_some() || self.engine.stream.is_none() {
                     let behind = behind.flatten();
                     self.tell(node, ToNode::Answer(ticket, Event::Since { ticket, behind }));
                 }
             }
             Request::Purge { of, before } => {
-                let why = match self.kept(node).map(|it| it.purge(of, before, now_ns)) {
+                let why = match self.stream_of(node).map(|it| it.purge(of, before, now_ns)) {
                     Some(()) => None,
                     None if self.engine.stream.is_some() => return,
                     None => Some(keeps_nothing()),
@@ -82,8 +82,8 @@ impl State {
             self.subjects.subscribe(node as u32, name, true);
         }
         if let Some(linked) = self.engine.links.get_mut(node) {
-            let tidy_at = 2 * wanted.len() + 64;
-            *linked = Some(Linked { session, subscriptions: wanted, tidy_at });
+            let compact_at = 2 * wanted.len() + 64;
+            *linked = Some(Linked { session, subscriptions: wanted, compact_at });
         }
         let kept = self.engine.stream.as_ref().map(|it| it.epoch);
         self.tell(node, ToNode::Connected { kept });
@@ -97,17 +97,17 @@ impl State {
                 linked.subscriptions.push(name);
             }
         }
-        if linked.subscriptions.len() >= linked.tidy_at {
+        if linked.subscriptions.len() >= linked.compact_at {
             linked.subscriptions.retain(|name| self.subjects.is_subscribed(node as u32, *name));
             linked.subscriptions.sort_unstable();
             linked.subscriptions.dedup();
-            linked.tidy_at = 2 * linked.subscriptions.len() + 64;
+            linked.compact_at = 2 * linked.subscriptions.len() + 64;
         }
         self.tell(node, ToNode::InForce);
     }
 
     /// The storage, if this node is linked to the part of the engine that has it.
-    fn kept(&mut self, node: usize) -> Option<&mut Stream> {
+    fn stream_of(&mut self, node: usize) -> Option<&mut Stream> {
         let group = self.clients.get(node).map_or(0, |it| it.group);
         let has_leader = !self.engine.has_no_leader;
         self.engine.stream.as_mut().filter(|_| group == 0 && has_leader)
@@ -117,7 +117,7 @@ impl State {
         let now_ns = self.now_ns;
         let keeps = self.engine.stream.is_some();
         let (to, envelope) = (wish.to, wish.envelope.clone());
-        let outcome = self.kept(node).map(|it| it.store(wish, now_ns));
+        let outcome = self.stream_of(node).map(|it| it.store(wish, now_ns));
         let answer = match outcome {
             Some(Outcome::New(number)) => {
                 // An engine may answer before or after it publishes.
@@ -161,7 +161,7 @@ impl State {
             from.and_then(|from| clients.get(from as usize)).map_or(0, |it| it.group)
         };
         let group = from_group(clients);
-        for node in subjects.hearers(name).filter(|node| Some(*node) != from) {
+        for node in subjects.receivers(name).filter(|node| Some(*node) != from) {
             let linked = engine.links.get(node as usize).and_then(Option::as_ref);
             let (Some(linked), Some(client)) = (linked, clients.get_mut(node as usize)) else {
                 continue;

@@ -2,7 +2,7 @@
 //! advances, and with every fault of a real engine's links, from a seed.
 //!
 //! ```text
-//!   Loopback ─► outbox ─► pipe ─► engine: who hears it, what is kept
+//!   Loopback ─► outbox ─► pipe ─► engine: receivers, storage
 //!   Loopback ◄─ inbox ◄── pipe ◄────┘
 //! ```
 //!
@@ -196,15 +196,15 @@ impl Network {
     /// after [`NetworkConfig::dead_after_ns`]; then that is lost.
     pub fn cut(&self, node: usize, direction: Direction) {
         self.change(node, |client| match direction {
-            Direction::Both => (client.cannot_send, client.cannot_hear) = (true, true),
+            Direction::Both => (client.cannot_send, client.cannot_receive) = (true, true),
             Direction::Sending => client.cannot_send = true,
-            Direction::Hearing => client.cannot_hear = true,
+            Direction::Hearing => client.cannot_receive = true,
         });
     }
 
     /// Mends a node's link. What waited in it comes first.
     pub fn mend(&self, node: usize) {
-        self.change(node, |client| (client.cannot_send, client.cannot_hear) = (false, false));
+        self.change(node, |client| (client.cannot_send, client.cannot_receive) = (false, false));
     }
 
     /// Ends a node's link at once, with everything in flight. The node connects again.
@@ -218,8 +218,8 @@ impl Network {
     }
 
     /// Partitions the engine, so that nodes of different groups do not reach each other. Their
-    /// links stand, and nothing is reported. Only the first group has the stored messages; nodes in
-    /// no group belong to it, too.
+    /// links stay up, and nothing is reported. Only the first group has the stored messages; nodes
+    /// in no group belong to it, too.
     pub fn partition(&self, groups: &[&[usize]]) {
         with(&self.state, |state| {
             for (node, client) in state.clients.iter_mut().enumerate() {
@@ -280,7 +280,7 @@ impl Network {
     }
 
     /// The storage loses its leader, as during an election: nothing is stored, and no ticket is
-    /// answered. Links stand, and everything else goes on.
+    /// answered. Links stay up, and everything else goes on.
     pub fn lose_leader(&self) {
         with(&self.state, |state| state.engine.has_no_leader = true);
     }

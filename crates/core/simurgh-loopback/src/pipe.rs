@@ -21,12 +21,10 @@ impl<T> Pipe<T> {
         self.items.push_back((self.last_at_ns, item));
     }
 
-    /// The last item.
     pub(super) fn last_mut(&mut self) -> Option<&mut T> {
         self.items.back_mut().map(|(_, item)| item)
     }
 
-    /// When the next item arrives.
     pub(super) fn next_at_ns(&self) -> Option<u64> {
         self.items.front().map(|(at_ns, _)| *at_ns)
     }
@@ -39,7 +37,6 @@ impl<T> Pipe<T> {
         self.items.len()
     }
 
-    /// Drops everything in it.
     pub(super) fn clear(&mut self) {
         self.items.clear();
     }

@@ -43,10 +43,9 @@ pub(super) struct Linked {
     /// Some of them ended since, or are there twice.
     pub(super) subscriptions: Vec<SubjectId>,
     /// When there are so many, those are removed.
-    pub(super) tidy_at: usize,
+    pub(super) compact_at: usize,
 }
 
-/// The kinds of events, in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Next {
     Timer,
@@ -64,8 +63,8 @@ impl State {
             self.now_ns = self.now_ns.max(at_ns);
             match next {
                 Next::Timer => self.timer(node),
-                Next::AtEngine => self.at_engine(node),
-                Next::AtNode => self.at_node(node),
+                Next::AtEngine => self.receive_at_engine(node),
+                Next::AtNode => self.receive_at_node(node),
             }
         }
         self.now_ns = self.now_ns.max(until_ns);
@@ -77,7 +76,7 @@ impl State {
 
     /// The wakers of the nodes that have events.
     pub(super) fn wakers(&mut self) -> Vec<Waker> {
-        let woken = self.clients.iter_mut().filter(|it| it.has_news());
+        let woken = self.clients.iter_mut().filter(|it| it.has_events());
         woken.filter_map(Client::take_waker).collect()
     }
 
@@ -98,7 +97,7 @@ impl State {
             if is_running && !client.cannot_send {
                 offer(client.to_engine.next_at_ns(), Next::AtEngine, node);
             }
-            if !client.cannot_hear {
+            if !client.cannot_receive {
                 offer(client.to_node.next_at_ns(), Next::AtNode, node);
             }
         }
@@ -128,7 +127,6 @@ impl State {
         Ok(())
     }
 
-    /// Sends a request to the engine.
     pub(super) fn ask(
         &mut self,
         node: usize,
@@ -188,7 +186,7 @@ impl State {
     pub(super) fn watch_links(&mut self) {
         let is_frozen = self.engine.is_frozen;
         for client in self.clients.iter_mut().filter(|it| it.is_linked()) {
-            let is_stalled = is_frozen || client.cannot_send || client.cannot_hear;
+            let is_stalled = is_frozen || client.cannot_send || client.cannot_receive;
             if !is_stalled {
                 client.dead_at_ns = None;
             } else if client.dead_at_ns.is_none() {
@@ -205,7 +203,7 @@ impl State {
             let boot = self.engine.boot;
             let is_broken = self.clients.get(node).is_some_and(|it| {
                 let is_old = it.boot != boot || !self.engine.is_alive;
-                it.is_linked() && is_old && !it.cannot_send && !it.cannot_hear
+                it.is_linked() && is_old && !it.cannot_send && !it.cannot_receive
             });
             if is_broken {
                 self.end_link(node, "it was reset");
@@ -257,7 +255,7 @@ impl State {
     fn connect(&mut self, node: usize) {
         let Engine { is_alive, is_frozen, boot, .. } = self.engine;
         let Some(client) = self.clients.get_mut(node) else { return };
-        let is_reachable = !client.cannot_send && !client.cannot_hear && !is_frozen;
+        let is_reachable = !client.cannot_send && !client.cannot_receive && !is_frozen;
         if !is_alive || !is_reachable {
             // There is no answer for a while, or it is refused at once.
             let (why, after_ns) = match is_reachable {
@@ -302,7 +300,7 @@ impl State {
 
     // What comes to a node.
 
-    fn at_node(&mut self, node: usize) {
+    fn receive_at_node(&mut self, node: usize) {
         let Some(client) = self.clients.get_mut(node) else { return };
         let Some((session, told)) = client.to_node.pop() else { return };
         if session != client.session || !client.is_linked() {
@@ -323,7 +321,7 @@ impl State {
                     let kept = self.engine.stream.as_ref().map(|it| it.epoch);
                     self.finish_link(node, kept);
                 } else {
-                    client.say_in_force();
+                    client.report_in_force();
                     self.send_changes(node);
                 }
             }
@@ -341,8 +339,8 @@ impl State {
         if let Some(changes) = client.take_changes() {
             return self.send(node, Command::Interest(changes));
         }
-        client.say_up(kept);
-        client.say_in_force();
+        client.report_up(kept);
+        client.report_in_force();
         let again: Vec<Command> = client.tickets.iter().map(Pending::command).collect();
         for command in again {
             self.send(node, command);

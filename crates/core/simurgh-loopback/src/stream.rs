@@ -61,7 +61,6 @@ struct Entry {
     envelope: Bytes,
 }
 
-/// An envelope to store.
 #[derive(Debug)]
 pub(super) struct StoreRequest<'a> {
     pub(super) to: SubjectId,
@@ -70,7 +69,6 @@ pub(super) struct StoreRequest<'a> {
     pub(super) envelope: Bytes,
 }
 
-/// The outcome of a store.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Outcome {
     /// It is stored, and is to be published.
@@ -93,7 +91,6 @@ impl Stream {
         }
     }
 
-    /// The last number.
     pub(super) fn last(&self) -> u64 {
         self.seq
     }
@@ -131,13 +128,13 @@ impl Stream {
         }
         let entries = self.subjects.entry(to).or_default();
         forget_old(entries, now_ns);
-        let prev = left(entries, now_ns).last().map_or(0, |it| it.seq);
+        let prev = present(entries, now_ns).last().map_or(0, |it| it.seq);
         let whole_seconds = |age: Duration| age.as_secs().max(1).saturating_mul(1_000_000_000);
         let age_ns = age.map_or(u64::MAX, whole_seconds).min(self.limits.age_ns);
         let until_ns = now_ns.saturating_add(age_ns);
         let (seq, gone_ns) = (self.seq, None);
         entries.push_back(Entry { seq, at_ns: now_ns, until_ns, gone_ns, envelope });
-        let over = left(entries, now_ns).count().saturating_sub(self.limits.count.max(1));
+        let over = present(entries, now_ns).count().saturating_sub(self.limits.count.max(1));
         let there = entries.iter_mut().filter(|it| it.gone_ns.is_none());
         there.take(over).for_each(|it| it.gone_ns = Some(now_ns));
         self.ids.insert(id.into(), self.seq);
@@ -221,7 +218,7 @@ impl Stream {
         let young = self.subjects.values_mut().filter_map(|entries| {
             forget_old(entries, now_ns);
             let is_young = |it: &&Entry| now_ns.saturating_sub(it.at_ns) <= age_ns;
-            left(entries, now_ns).find(is_young).map(|it| it.seq)
+            present(entries, now_ns).find(is_young).map(|it| it.seq)
         });
         Some(young.min().map_or(self.seq, |it| it - 1))
     }
@@ -258,7 +255,7 @@ impl Entry {
 }
 
 /// The entries that are there now.
-fn left(entries: &VecDeque<Entry>, now_ns: u64) -> impl Iterator<Item = &Entry> {
+fn present(entries: &VecDeque<Entry>, now_ns: u64) -> impl Iterator<Item = &Entry> {
     entries.iter().filter(move |it| it.is_there(now_ns))
 }
 

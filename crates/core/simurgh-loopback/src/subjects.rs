@@ -18,8 +18,7 @@ struct Known {
     space: Option<Space>,
     /// The wildcard that matches it; none, if it is a wildcard, or not of a topic.
     whole: Option<SubjectId>,
-    /// The nodes that subscribe to it.
-    heard_by: Vec<u32>,
+    subscribers: Vec<u32>,
 }
 
 #[derive(Debug)]
@@ -46,7 +45,7 @@ impl Subjects {
             _ => None,
         };
         let name = SubjectId(self.known.len() as u32);
-        self.known.push(Known { text: text.into(), space, whole, heard_by: Vec::new() });
+        self.known.push(Known { text: text.into(), space, whole, subscribers: Vec::new() });
         self.by_text.insert(text.into(), name);
         name
     }
@@ -67,26 +66,25 @@ impl Subjects {
         self.get(name).and_then(|it| it.whole)
     }
 
-    /// Adds or removes a node's subscription.
     pub(super) fn subscribe(&mut self, node: u32, name: SubjectId, is_wanted: bool) {
         let Some(known) = self.known.get_mut(name.0 as usize) else { return };
-        let at = known.heard_by.iter().position(|it| *it == node);
+        let at = known.subscribers.iter().position(|it| *it == node);
         match (at, is_wanted) {
-            (None, true) => known.heard_by.push(node),
-            (Some(at), false) => drop(known.heard_by.swap_remove(at)),
+            (None, true) => known.subscribers.push(node),
+            (Some(at), false) => drop(known.subscribers.swap_remove(at)),
             _ => {}
         }
     }
 
     pub(super) fn is_subscribed(&self, node: u32, name: SubjectId) -> bool {
-        self.get(name).is_some_and(|it| it.heard_by.contains(&node))
+        self.get(name).is_some_and(|it| it.subscribers.contains(&node))
     }
 
     /// The receivers of a message on a subject: each once, however many subscriptions match.
-    pub(super) fn hearers(&self, name: SubjectId) -> impl Iterator<Item = u32> {
-        let hearers = |name| self.get(name).map_or(&[][..], |it: &Known| &it.heard_by);
-        let exact = hearers(name);
-        let whole = self.whole(name).map_or(&[][..], hearers);
+    pub(super) fn receivers(&self, name: SubjectId) -> impl Iterator<Item = u32> {
+        let receivers = |name| self.get(name).map_or(&[][..], |it: &Known| &it.subscribers);
+        let exact = receivers(name);
+        let whole = self.whole(name).map_or(&[][..], receivers);
         exact.iter().chain(whole.iter().filter(move |it| !exact.contains(it))).copied()
     }
 

@@ -14,9 +14,9 @@ pub struct Shared {
     pub phx_ref: PhxRef,
     /// The ref that it replaces, if it does.
     pub phx_ref_prev: Option<PhxRef>,
-    /// What it says of itself.
+    /// Its data.
     pub meta: Meta,
-    /// What stands beside the metas of its key, if something does.
+    /// What its key has beside the metas, if anything.
     pub extra: Option<Extra>,
 }
 

@@ -21,7 +21,7 @@ pub struct Diff {
 pub struct Change {
     /// Any string.
     pub key: Box<str>,
-    /// What stands beside its metas.
+    /// What the key has beside its metas.
     pub extra: Option<Extra>,
     /// In order of arrival in joins, of leaving in leaves.
     pub metas: Vec<ChangedMeta>,
@@ -34,7 +34,7 @@ pub struct ChangedMeta {
     pub phx_ref: PhxRef,
     /// The ref that it replaced, which members knew.
     pub phx_ref_prev: Option<PhxRef>,
-    /// What it says of itself.
+    /// Its data.
     pub meta: Meta,
 }
 

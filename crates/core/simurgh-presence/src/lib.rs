@@ -1,5 +1,5 @@
-//! Who is on a topic: the presence table of one topic on one node, without sockets, clocks,
-//! randomness or any knowledge of how nodes talk.
+//! Presence: the table of members of one topic on one node, without sockets, clocks, randomness or
+//! any knowledge of how nodes talk.
 //!
 //! Every entry has one owner, the node whose member it is, and only the owner changes it. So there
 //! is nothing to be merged: an owner numbers the changes of its entries, and what a node knows of
@@ -16,21 +16,21 @@
 //!        └──────┬──────────────────────────┬─────────────────────────┘
 //!               ▼                          ▼
 //!   take_diff, encode_state         take_delta, repeat_delta, snapshot
-//!     what own members hear           what other nodes hear
+//!     for own members                 for other nodes
 //! ```
 //!
 //! # The kinds of methods, and their order
 //!
 //! 1. *Own members*: [`track`](Table::track), [`update`](Table::update),
 //!    [`untrack`](Table::untrack), [`untrack_all`](Table::untrack_all).
-//! 2. *Other nodes*: [`apply`](Table::learn), [`answer`](Table::answer),
+//! 2. *Other nodes*: [`learn`](Table::learn), [`answer`](Table::answer),
 //!    [`node_down`](Table::node_down).
 //! 3. *What leaves*, once in an interval: [`take_delta`](Table::take_delta) for other nodes, then
-//!    [`take_diff`](Table::take_diff) for own members, after
-//!    [`enrich`](Table::enrich) of what [`changed_keys`](Table::changed_keys) says if keys bear
-//!    more than metas. A newcomer's [`encode_state`](Table::encode_state) comes behind the diff, so
-//!    that one text serves all who came in an interval; it is right before it, too.
-//!    [`snapshot`](Table::snapshot) answers who asks.
+//!    [`take_diff`](Table::take_diff) for own members, after [`enrich`](Table::enrich) of what
+//!    [`changed_keys`](Table::changed_keys) names if keys have more than metas. A newcomer's
+//!    [`encode_state`](Table::encode_state) comes behind the diff, so that one text serves all who
+//!    came in an interval; it is right before it, too. [`snapshot`](Table::snapshot) answers who
+//!    asks.
 //! 4. *Getters*: [`len`](Table::len), [`get`](Table::get), [`iter`](Table::iter) and so on.
 //!
 //! ```
@@ -51,7 +51,7 @@
 //! table.encode_state(&mut out);
 //! assert_eq!(out, joins.as_bytes());
 //!
-//! // Another node hears of it.
+//! // Another node gets the delta.
 //! let mut other: Table<u32> = Table::new(Owner(8), 0x5eed);
 //! other.learn(table.take_delta().unwrap());
 //! assert_eq!(other.get("zoë").unwrap().metas().count(), 1);

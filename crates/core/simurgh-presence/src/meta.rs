@@ -13,7 +13,7 @@ const REFS: [&str; 2] = ["phx_ref", "phx_ref_prev"];
 /// The member that an extra must not have.
 const METAS: [&str; 1] = ["metas"];
 
-/// Why a text is no meta, or no extra. The fault of whoever wrote it.
+/// Why a text is not a meta or an extra.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum MetaError {
@@ -31,9 +31,9 @@ pub enum MetaError {
     NotAnObject,
 }
 
-/// What one entry says of itself: the text of a JSON object, without whitespace between its tokens
-/// (Java clients break on it) and without `phx_ref` and `phx_ref_prev`, which the table adds where
-/// it is sent. Numbers and strings stay as they were written.
+/// The data of one entry: the text of a JSON object, without whitespace between its tokens (Java
+/// clients break on it) and without `phx_ref` and `phx_ref_prev`, which the table adds where it is
+/// sent. Numbers and strings stay as they were written.
 ///
 /// ```
 /// use simurgh_presence::{Meta, MetaError};
@@ -61,7 +61,7 @@ impl Meta {
         &self.0
     }
 
-    /// Appends it with its refs, as it stands in `metas`.
+    /// Appends it with its refs, as an element of `metas`.
     pub(crate) fn encode(
         &self,
         phx_ref: PhxRef,

@@ -1,11 +1,11 @@
-//! What nodes have to do with each other for one topic: what is said, and what is heard.
+//! Messages between nodes about the presences of one topic.
 
 use alloc::sync::Arc;
 
 use crate::delta::{Delta, Shared, Snapshot};
 use crate::phx_ref::Owner;
 
-/// What whoever keeps a topic's presences on a node says to those on other nodes.
+/// From the home of a topic's presences on a node to those on other nodes.
 #[derive(Debug)]
 pub enum ToPeers {
     /// Members here are present, or want the list: all others are to be asked. The answer
@@ -21,7 +21,7 @@ pub enum ToPeers {
     State(Owner, Snapshot),
 }
 
-/// What whoever keeps a topic's presences on a node hears of those on other nodes.
+/// To the home of a topic's presences on a node from those on other nodes.
 #[derive(Debug)]
 pub enum FromPeers {
     /// These nodes were asked for what they have; each answers with a state, or is gone.

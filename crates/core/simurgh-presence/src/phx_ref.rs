@@ -107,14 +107,14 @@ pub struct PhxRefs {
 }
 
 impl PhxRefs {
-    /// For the entries of `node`, whose last three bytes stand in the refs.
+    /// For the entries of `node`, whose last three bytes are in the refs.
     pub const fn new(node: Owner) -> Self {
         let [.., a, b, c] = node.0.to_be_bytes();
         PhxRefs { node: [a, b, c], last_us: 0, counter: COUNTERS }
     }
 
-    /// The next ref, at `now_us` microseconds since 1970. The time in it begins anew after 2^48 µs
-    /// (nine years), and runs ahead of the clock after 16 million refs in one microsecond.
+    /// The next ref, at `now_us` microseconds since 1970. The time in it wraps after 2^48 µs (nine
+    /// years), and runs ahead of the clock after 16 million refs in one microsecond.
     pub fn next(&mut self, now_us: u64) -> PhxRef {
         if now_us > self.last_us {
             (self.last_us, self.counter) = (now_us, 0);

@@ -51,7 +51,7 @@ fn bytes_an_entry(members: u64) -> usize {
     let all = heap() - before + size_of::<Table<u64>>();
     let texts = keys + META.len() * members as usize;
     let heap_bytes = topic.table.heap_bytes();
-    assert_eq!(heap_bytes, heap() - before - texts, "what it says of itself");
+    assert_eq!(heap_bytes, heap() - before - texts, "its meta");
     (all - texts).div_ceil(members as usize)
 }
 

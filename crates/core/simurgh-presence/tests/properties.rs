@@ -1,12 +1,12 @@
 //! Any operations, on one node and on several with a bad network between them: the tables end in
-//! the union of what the owners have, and clients that apply what they hear have the list.
+//! the union of what the owners have, and clients that apply what they receive have the list.
 
 mod support;
 
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-use support::{Step, World};
+use support::{Step, TestCluster};
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
     vec(any::<Step>(), 0..150)
@@ -27,7 +27,7 @@ proptest! {
 }
 
 fn run(nodes: usize, steps: &[Step]) {
-    let mut world = World::new(nodes);
+    let mut world = TestCluster::new(nodes);
     for &step in steps {
         world.step(step);
     }

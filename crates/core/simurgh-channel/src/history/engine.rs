@@ -77,7 +77,7 @@ pub struct KeptItem {
     pub mine: Option<u64>,
     /// The client that is left out, by the hash of its id; 0: nobody.
     pub sender: u64,
-    /// What is broadcast. Whom it leaves out only matters if it is of this node.
+    /// What is broadcast. Its excepted channel only matters if it is of this node.
     pub broadcast: Broadcast,
 }
 

@@ -142,11 +142,11 @@ pub struct MissedRequest {
     pub client: u64,
     /// The shard to which the answer goes.
     pub shard: u16,
-    /// For whom.
+    /// The member or join that gets them.
     pub requester: Requester,
 }
 
-/// For whom missed messages are requested.
+/// The one that requests missed messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Requester {
     /// A join: its socket, and the number of what that waits for.

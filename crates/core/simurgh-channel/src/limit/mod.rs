@@ -120,7 +120,7 @@ pub struct SocketLimits {
 /// What one socket may send on one topic. By default without limits.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ChannelLimits {
-    /// Messages for the channel, without joins and leaves. A join anew does not reset them.
+    /// Messages for the channel, without joins and leaves. Another join does not reset them.
     pub messages: Option<RateLimit>,
     /// Their bytes, counted as in [`SocketLimits`].
     pub bytes: Option<RateLimit>,

@@ -143,9 +143,9 @@ impl<A: Adapter + ?Sized> Cluster<A> {
     }
 
     /// The adapter was told all interests, the last of them by this change.
-    pub(super) fn history_told(&mut self, generation: Generation) {
-        self.history_waiters.told = generation;
-        self.history_waiters.are_told();
+    pub(super) fn history_interests_sent(&mut self, generation: Generation) {
+        self.history_waiters.last_change = generation;
+        self.history_waiters.changes_sent();
         self.begin_followed();
     }
 
@@ -200,7 +200,7 @@ impl<A: Adapter + ?Sized> Cluster<A> {
             }
             Event::NotStored { ticket, why } => history.stored(ticket, Err(why), time, local),
             Event::Fetched { ticket, kept } => history.fetched(ticket, kept, time, local),
-            Event::Since { ticket, behind } => history.since(ticket, behind, time),
+            Event::Since { ticket, behind } => history.watermark_answered(ticket, behind, time),
             Event::Purged { ticket, why } => history.purged(ticket, why),
             _ => {}
         }

@@ -13,7 +13,7 @@ pub(super) struct InterestWaiters {
     waiting: VecDeque<(Generation, u64)>,
     ready: VecDeque<u64>,
     /// The last change that the adapter was told.
-    pub(super) told: Generation,
+    pub(super) last_change: Generation,
     in_force: Generation,
 }
 
@@ -29,9 +29,9 @@ impl InterestWaiters {
     }
 
     /// The adapter was told all changes.
-    pub(super) fn are_told(&mut self) {
-        let told = self.told;
-        self.waiting.extend(self.new.drain(..).map(|number| (told, number)));
+    pub(super) fn changes_sent(&mut self) {
+        let last_change = self.last_change;
+        self.waiting.extend(self.new.drain(..).map(|number| (last_change, number)));
         self.in_force(self.in_force);
     }
 

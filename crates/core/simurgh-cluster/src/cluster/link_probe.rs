@@ -33,7 +33,7 @@ impl<A: Adapter + ?Sized> Cluster<A> {
         let answered = self.link_probe.take_if(|it| it.generation <= generation);
         let Some(LinkProbe { since_ns, .. }) = answered else { return };
         if time.ns.saturating_sub(since_ns) > ANSWER_MAX_NS {
-            self.peers.link_stood_still(since_ns, time.ns);
+            self.peers.note_link_pause(since_ns, time.ns);
         } else {
             self.peers.tick(time.ns);
         }

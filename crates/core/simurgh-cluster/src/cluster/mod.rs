@@ -217,7 +217,6 @@ pub struct Cluster<A: ?Sized> {
     /// Since when the link is in this state.
     since_ns: u64,
     session: Option<Session>,
-    /// When the last link was made.
     linked_ns: u64,
     /// When `tick` was called last.
     ran_ns: u64,

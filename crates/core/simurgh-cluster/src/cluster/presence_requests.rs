@@ -5,7 +5,6 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use crate::node_id::NodeId;
 use crate::time::MILLISECOND;
 
-/// How long requests are gathered.
 const GATHERED_NS: u64 = 10 * MILLISECOND;
 /// After a lost link all topics are requested again: so many at a time,
 const AGAIN_MAX: usize = 500;
@@ -56,12 +55,10 @@ impl PresenceRequests {
         *self = Self::default();
     }
 
-    /// When a request is due.
     pub(super) fn next_ns(&self) -> Option<u64> {
         self.soon_ns.into_iter().chain(self.again_ns).min()
     }
 
-    /// Takes the requests that are due.
     pub(super) fn take(&mut self, now_ns: u64) -> BTreeMap<Option<NodeId>, BTreeSet<Box<str>>> {
         let mut presence_requests = BTreeMap::new();
         if self.soon_ns.is_some_and(|due_ns| due_ns <= now_ns) {

@@ -195,7 +195,7 @@ impl<A: Adapter + ?Sized> Cluster<A> {
                     local.presence(topic, FromPeers::StateWanted(Owner(origin.0)));
                 }
             }
-            Message::Beat(beat) => self.peers.heard(&beat, time.ns, time.unix_ms),
+            Message::Beat(beat) => self.peers.receive_beat(&beat, time.ns, time.unix_ms),
             Message::Hello(hello) => {
                 self.peers.hello(&hello, time.ns, time.unix_ms);
                 self.disconnects.hello(origin, time.ns);
@@ -270,7 +270,6 @@ impl<A: Adapter + ?Sized> Cluster<A> {
         }
     }
 
-    /// Processes the events of other nodes.
     pub(super) fn handle_peer_events(&mut self, time: Time, local: &mut impl LocalNode) {
         while let Some(event) = self.peers.poll_event() {
             match &event {
@@ -305,7 +304,6 @@ impl<A: Adapter + ?Sized> Cluster<A> {
         self.report_outcomes(local);
     }
 
-    /// Reports the outcomes of disconnects.
     pub(super) fn report_outcomes(&mut self, local: &mut impl LocalNode) {
         while let Some((number, outcome)) = self.disconnects.poll_outcome() {
             local.disconnected(number, outcome);

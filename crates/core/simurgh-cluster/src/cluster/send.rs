@@ -124,14 +124,14 @@ impl<A: Adapter + ?Sized> Cluster<A> {
         }
     }
 
-    /// Requests a topic's presences from all others, and tells the home shard whom, as soon as it
-    /// is known.
+    /// Requests a topic's presences from all others, and tells the home shard which nodes those
+    /// are, as soon as they are known.
     fn begin_presence(&mut self, topic: &str, time: Time, local: &mut impl LocalNode) {
         let nodes: Vec<Owner> = match self.state {
             LinkState::Away => Vec::new(),
             _ => self.peers.live().map(|it| Owner(it.0)).collect(),
         };
-        if self.knows_who_is_there(time) {
+        if self.knows_peers(time) {
             local.presence(topic, FromPeers::Requested(nodes.into()));
         }
         if self.state != LinkState::Away {
@@ -140,7 +140,7 @@ impl<A: Adapter + ?Sized> Cluster<A> {
     }
 
     /// Whether the other nodes had time to make themselves known.
-    pub(super) fn knows_who_is_there(&self, time: Time) -> bool {
+    pub(super) fn knows_peers(&self, time: Time) -> bool {
         self.state == LinkState::Away || time.ns.saturating_sub(self.linked_ns) >= UNKNOWN_NS
     }
 
@@ -264,11 +264,11 @@ impl<A: Adapter + ?Sized> Cluster<A> {
     pub fn settle(&mut self, time: Time) -> bool {
         let mut has_said = false;
         for step in self.interests.take_changes() {
-            self.waiters.told = self.adapter.interest(&step);
+            self.waiters.last_change = self.adapter.interest(&step);
             has_said = true;
         }
-        self.waiters.are_told();
-        self.history_told(self.waiters.told);
+        self.waiters.changes_sent();
+        self.history_interests_sent(self.waiters.last_change);
         while !self.is_full {
             let Some((class, to, envelope)) = self.next_to_publish() else { break };
             match self.adapter.publish(&to, envelope.clone()) {
@@ -291,7 +291,6 @@ impl<A: Adapter + ?Sized> Cluster<A> {
         has_said
     }
 
-    /// The next envelope, with its number.
     fn next_to_publish(&mut self) -> Option<(Class, Subject, Bytes)> {
         if let Some(refused) = self.refused.take() {
             return Some(refused);
@@ -301,7 +300,7 @@ impl<A: Adapter + ?Sized> Cluster<A> {
         Some((class, to, stamped(envelope, self.n)))
     }
 
-    /// Sends the requests for presences that are due, and tells the home shards whom.
+    /// Sends the requests for presences that are due, and tells the home shards to which nodes.
     pub(super) fn request_presences(&mut self, time: Time, local: &mut impl LocalNode) {
         let all: Arc<[Owner]> = self.peers.live().map(|it| Owner(it.0)).collect();
         for (of, topics) in self.presence_requests.take(time.ns) {
@@ -320,7 +319,6 @@ impl<A: Adapter + ?Sized> Cluster<A> {
         }
     }
 
-    /// Sends the disconnects that are due.
     pub(super) fn send_disconnects(&mut self, time: Time) {
         while let Some(send) = self.disconnects.poll_send() {
             let to = send.to.map_or_else(|| self.prefix.nodes(), |it| self.prefix.node(it));

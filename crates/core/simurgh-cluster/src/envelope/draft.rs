@@ -30,7 +30,6 @@ use crate::wire;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Draft {
     bytes: Vec<u8>,
-    /// Offset of the number of items.
     items_at: usize,
     items: u16,
 }
@@ -191,7 +190,7 @@ pub enum EncodeError {
     /// It would be so many bytes; [`ENVELOPE_BYTES_MAX`] is the most.
     #[error("too large for the cluster: {0} bytes, {ENVELOPE_BYTES_MAX} is the most")]
     TooLarge(usize),
-    /// What a node says of itself is too long, or too much: which.
+    /// What a node reports of itself is too long, or too much: which.
     #[error("too large for the cluster: {0}")]
     OfItself(&'static str),
 }

@@ -24,7 +24,7 @@ fn wrong(bytes: &[u8]) -> EnvelopeError {
 }
 
 /// An envelope of any kind by hand: what a stranger writes, not what a draft lets through.
-fn by_hand(kind: u8, topic: &[u8], items: &[(u8, &[u8], &[u8])]) -> Vec<u8> {
+fn raw_envelope(kind: u8, topic: &[u8], items: &[(u8, &[u8], &[u8])]) -> Vec<u8> {
     let mut bytes = vec![1, kind, 0, 0];
     bytes.extend_from_slice(&ORIGIN.0.to_le_bytes());
     bytes.extend_from_slice(&9_u64.to_le_bytes());
@@ -48,7 +48,7 @@ fn with_payloads(kind: u8, topic: &[u8], items: &[(u8, &[u8], &[u8])]) -> Vec<u8
     };
     let rest: Vec<_> = items.iter().map(|(_, _, payload)| with_length(payload)).collect();
     let items: Vec<_> = items.iter().zip(&rest).map(|(it, rest)| (it.0, it.1, &rest[..])).collect();
-    by_hand(kind, topic, &items)
+    raw_envelope(kind, topic, &items)
 }
 
 /// What was read, written again.
@@ -83,7 +83,7 @@ fn is_refused_or_comes_back(bytes: &[u8]) {
 }
 
 #[derive(Clone, Debug)]
-struct Made {
+struct Sample {
     event: String,
     payload: Payload<'static>,
     except: Option<(u16, u32, u32)>,
@@ -103,14 +103,15 @@ fn payloads() -> impl Strategy<Value = Payload<'static>> {
     ]
 }
 
-fn made() -> impl Strategy<Value = Made> {
+fn samples() -> impl Strategy<Value = Sample> {
     let event = prop_oneof!["[a-z:_]{0,12}", ".{0,30}"];
     let event = event.prop_filter("its own", |event| !is_reserved(event) && event.len() < 256);
-    (event, payloads(), any::<Option<(u16, u32, u32)>>(), any::<Option<u64>>())
-        .prop_map(|(event, payload, except, exclusion)| Made { event, payload, except, exclusion })
+    (event, payloads(), any::<Option<(u16, u32, u32)>>(), any::<Option<u64>>()).prop_map(
+        |(event, payload, except, exclusion)| Sample { event, payload, except, exclusion },
+    )
 }
 
-impl Made {
+impl Sample {
     fn item<'a>(&'a self, frame: &'a mut Vec<u8>) -> Item<'a> {
         let except = self.except;
         Item {
@@ -126,7 +127,7 @@ impl Made {
     }
 }
 
-fn drafted(topic: &str, all: &[Made]) -> Draft {
+fn drafted(topic: &str, all: &[Sample]) -> Draft {
     let mut frames = vec![Vec::new(); all.len()];
     let mut items = all.iter().zip(&mut frames).map(|(made, frame)| made.item(frame));
     let mut draft = Draft::broadcast(ORIGIN, topic, &items.next().unwrap()).unwrap();
@@ -138,7 +139,7 @@ proptest! {
     #[test]
     fn broadcasts_come_as_they_were_sent(
         topic in ".{0,40}",
-        all in prop::collection::vec(made(), 1..6),
+        all in prop::collection::vec(samples(), 1..6),
         n in 1..u64::MAX,
     ) {
         let draft = drafted(&topic, &all);
@@ -162,7 +163,7 @@ proptest! {
     #[test]
     fn every_cut_is_refused_and_every_addition(
         topic in ".{0,9}",
-        all in prop::collection::vec(made(), 1..4),
+        all in prop::collection::vec(samples(), 1..4),
         more in prop::collection::vec(any::<u8>(), 1..9),
     ) {
         let bytes = drafted(&topic, &all).numbered(1);
@@ -176,7 +177,7 @@ proptest! {
     #[test]
     fn flipped_bytes_are_refused_or_read_as_what_they_say(
         topic in ".{0,9}",
-        all in prop::collection::vec(made(), 1..4),
+        all in prop::collection::vec(samples(), 1..4),
         flips in prop::collection::vec((any::<prop::sample::Index>(), 1..=255u8), 1..4),
     ) {
         let mut bytes = drafted(&topic, &all).numbered(1).to_vec();
@@ -251,7 +252,7 @@ fn a_number_is_written_in_place_unless_others_hold_the_bytes() {
 
 #[test]
 fn other_versions_and_kinds_are_told_from_what_is_wrong() {
-    let whole = by_hand(7, b"", &[]);
+    let whole = raw_envelope(7, b"", &[]);
     assert!(decoded(&whole).is_ok());
     for (at, value, expected) in [
         (0, 2, EnvelopeError::UnknownVersion(2)),
@@ -357,14 +358,14 @@ fn each_kind_has_the_items_that_it_has() {
         assert_eq!(shape(kind, b"", &[bare, bare]).is_ok(), is_broadcast, "{kind:?}");
         assert_eq!(shape(kind, b"", &[(0, b"", b"{}")]).is_ok(), is_broadcast, "{kind:?}");
         assert_eq!(shape(kind, b"", &[(1, b"e", b"{}")]).is_ok(), is_broadcast, "{kind:?}");
-        let excluded = by_hand(kind as u8, b"", &[(5, b"", &[0; 12])]);
+        let excluded = raw_envelope(kind as u8, b"", &[(5, b"", &[0; 12])]);
         assert_eq!(decoded(&excluded).is_ok(), is_broadcast, "{kind:?}");
     }
 }
 
 #[test]
 fn what_is_announced_must_be_there() {
-    let mut bytes = by_hand(1, b"", &[]);
+    let mut bytes = raw_envelope(1, b"", &[]);
     let items_at = bytes.len() - 2;
     bytes[items_at..].copy_from_slice(&u16::MAX.to_le_bytes());
     assert_eq!(wrong(&bytes), EnvelopeError::Cut);
@@ -372,13 +373,13 @@ fn what_is_announced_must_be_there() {
     let mut bytes = with_payloads(1, b"", &[(0, b"phx_close", b"{}")]);
     bytes[items_at..items_at + 2].copy_from_slice(&4_u16.to_le_bytes());
     assert_eq!(wrong(&bytes), EnvelopeError::Cut);
-    let four_gigabytes = by_hand(1, b"", &[(1, b"", &u32::MAX.to_le_bytes())]);
+    let four_gigabytes = raw_envelope(1, b"", &[(1, b"", &u32::MAX.to_le_bytes())]);
     assert_eq!(wrong(&four_gigabytes), EnvelopeError::Cut);
 }
 
 #[test]
 fn the_largest_is_taken_and_nothing_larger_is_made() {
-    let room = ENVELOPE_BYTES_MAX - by_hand(1, b"t", &[(0, b"", b"1234")]).len();
+    let room = ENVELOPE_BYTES_MAX - raw_envelope(1, b"t", &[(0, b"", b"1234")]).len();
     let data = vec![7; room + 1];
     let item = |bytes| Item::new("", ItemPayload::Binary(bytes));
     let largest = Draft::broadcast(ORIGIN, "t", &item(&data[1..])).unwrap();

@@ -1,6 +1,6 @@
 //! Catching up: messages that are missing before one that came, or that the engine has told.
 
-use super::delivery::Judged;
+use super::delivery::Judgement;
 use super::request::FetchAfter;
 use super::topic::{Job, Stage, Waiting, is_forget};
 use super::topics::{Context, Topics};
@@ -12,7 +12,7 @@ pub(super) fn seq_of(received: &Received) -> u64 {
 
 impl Topics {
     /// Takes a page of what follows the last known number.
-    pub(super) fn caught_up(
+    pub(super) fn end_catch_up(
         &mut self,
         at: u32,
         after: &FetchAfter,
@@ -39,7 +39,7 @@ impl Topics {
             !is_sure && (is_purged || self.may_have_missed(follow, count, is_all, context.time.ns));
         self.note(at, answered.max(head));
         for (place, message) in new.enumerate() {
-            self.tell_fetched(at, message, may_miss && place == 0, context);
+            self.deliver_fetched(at, message, may_miss && place == 0, context);
         }
         if !is_all && (count > 0 || is_there) {
             return self.fetch_further(at, count > 0);
@@ -58,20 +58,20 @@ impl Topics {
             // Also behind what waits.
             self.change_job(at, |job| job.needed = job.needed.max(through));
         }
-        let is_told = self.gap_before_queue(at, through, context);
+        let is_reported = self.gap_before_queue(at, through, context);
         // It is not known how far the gap goes: the next message is judged by that.
         if is_lost
-            && (!is_told || reach == 0)
+            && (!is_reported || reach == 0)
             && let Some(follow) = self.table.get_mut(at)
         {
             follow.is_suspect = true;
         }
-        self.go_on(at, after, context);
+        self.continue_job(at, after, context);
     }
 
     /// Delivers a fetched message, and before it the older ones that wait: the engine may not have
     /// those any more.
-    fn tell_fetched(
+    fn deliver_fetched(
         &mut self,
         at: u32,
         message: &Received,
@@ -83,13 +83,13 @@ impl Topics {
             let Some(follow) = self.table.get(at) else { return };
             let Number { seq: number, prev } = waiting.number;
             match self.judge(follow, waiting.number, context.time) {
-                Judged::Known => continue,
-                Judged::Next { has_gap: false } => {}
-                Judged::Next { has_gap: true } => {
+                Judgement::Known => continue,
+                Judgement::Next { has_gap: false } => {}
+                Judgement::Next { has_gap: true } => {
                     self.gap(at, number.saturating_sub(1), context);
                 }
                 // A message between would have been fetched.
-                Judged::Hole => {
+                Judgement::Hole => {
                     self.gap(at, prev, context);
                 }
             }
@@ -138,7 +138,7 @@ impl Topics {
     }
 
     /// Everything before the waiting messages has come or is lost: delivers those.
-    pub(super) fn go_on(&mut self, at: u32, after: &FetchAfter, context: &mut Context<'_>) {
+    pub(super) fn continue_job(&mut self, at: u32, after: &FetchAfter, context: &mut Context<'_>) {
         let round = self.round;
         if let Some(follow) = self.table.get_mut(at)
             && (after.round, after.lost) == (round, follow.lost)

@@ -12,7 +12,7 @@ use crate::envelope::Envelope;
 use crate::time::SECOND;
 
 /// The most topics that are looked at for one request.
-const LOOKED_MAX: u32 = 4_096;
+const CHECKED_MAX: u32 = 4_096;
 /// How long to wait before topics without an answer are checked again.
 const AGAIN_NS: u64 = SECOND;
 /// The shortest pause in the slow round.
@@ -29,7 +29,7 @@ impl Topics {
             }
         }
         let mut looked = 0;
-        while topics.len() < most && looked < LOOKED_MAX {
+        while topics.len() < most && looked < CHECKED_MAX {
             let Some(at) = self.sweep else { break };
             self.sweep = (at < self.table.end()).then_some(at + 1);
             self.renew(at);

@@ -16,7 +16,7 @@ use crate::time::{SECOND, Time};
 const MARGIN_S: i64 = 5;
 
 /// What a message is to a live topic.
-pub(super) enum Judged {
+pub(super) enum Judgement {
     Known,
     /// It is the next; with a gap, messages before it may be lost.
     Next {
@@ -26,7 +26,6 @@ pub(super) enum Judged {
 }
 
 impl Topics {
-    /// Takes a message of a followed topic.
     pub(super) fn arrive(
         &mut self,
         at: u32,
@@ -42,11 +41,11 @@ impl Topics {
             Stage::Live if !follow.has_waiting(number.seq) => {
                 self.judge(follow, number, context.time)
             }
-            _ => Judged::Hole,
+            _ => Judgement::Hole,
         };
         match judged {
-            Judged::Known => {}
-            Judged::Next { has_gap } => {
+            Judgement::Known => {}
+            Judgement::Next { has_gap } => {
                 if has_gap {
                     self.gap(at, number.seq.saturating_sub(1), context);
                 }
@@ -54,7 +53,7 @@ impl Topics {
                 // Waiting messages may follow; the job ends with its answer.
                 self.drain(at, u64::MAX, context);
             }
-            Judged::Hole => {
+            Judgement::Hole => {
                 let is_live = follow.stage == Stage::Live;
                 if is_live && self.is_synced(follow) {
                     self.note_unnoticed_loss(context.time.ns);
@@ -81,19 +80,19 @@ impl Topics {
         }
     }
 
-    pub(super) fn judge(&self, follow: &Topic, number: Number, time: Time) -> Judged {
+    pub(super) fn judge(&self, follow: &Topic, number: Number, time: Time) -> Judgement {
         let is_synced = self.is_synced(follow);
         let previous = Some(number.prev).filter(|it| *it > 0);
         let arrival = Sequencer::new(Some(follow.last)).arrive(number.seq, previous, is_synced);
         match arrival {
-            Arrival::Known => Judged::Known,
-            Arrival::Hole { .. } if number.prev > follow.last => Judged::Hole,
+            Arrival::Known => Judgement::Known,
+            Arrival::Hole { .. } if number.prev > follow.last => Judgement::Hole,
             // When it was stored, the engine had nothing behind the last known message, or not even
             // that: messages between cannot be fetched any more.
             _ if !is_synced && (number.prev == 0 || number.prev < follow.last) => {
-                Judged::Next { has_gap: self.may_have_missed(follow, 0, true, time.ns) }
+                Judgement::Next { has_gap: self.may_have_missed(follow, 0, true, time.ns) }
             }
-            _ => Judged::Next { has_gap: false },
+            _ => Judgement::Next { has_gap: false },
         }
     }
 
@@ -154,7 +153,6 @@ impl Topics {
         }
     }
 
-    /// Delivers the next message.
     pub(super) fn deliver(
         &mut self,
         at: u32,
@@ -214,12 +212,12 @@ impl Topics {
                 return false;
             }
             let judged = self.judge(follow, number, context.time);
-            if matches!(judged, Judged::Hole) {
+            if matches!(judged, Judgement::Hole) {
                 return true;
             }
             let job = self.job_mut(at);
             let Some(waiting) = job.and_then(|it| it.pop()) else { break };
-            if let Judged::Next { has_gap } = judged {
+            if let Judgement::Next { has_gap } = judged {
                 if has_gap {
                     self.gap(at, number.seq.saturating_sub(1), context);
                 }
@@ -241,7 +239,6 @@ impl Topics {
     }
 }
 
-/// The broadcasts of an envelope, in order.
 pub(super) fn items<'a: 's, 's>(
     envelope: &Envelope<'a>,
     (seq, at_ms): (u64, u64),

@@ -91,10 +91,10 @@ pub enum HistoryEvent<'a> {
 /// Why something is not stored.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum StoreError {
-    /// It may be stored, or not: the engine has not said in time.
+    /// It may be stored, or not: the engine has not answered in time.
     #[error("the engine has not confirmed it in time")]
     Unconfirmed,
-    /// It is not, and will not be: why, in words.
+    /// It is not, and will not be: why.
     #[error("not stored: {0}")]
     Refused(Box<str>),
     /// It is not: too much waits to be stored.
@@ -102,7 +102,6 @@ pub enum StoreError {
     Full,
 }
 
-/// The receiver of events and outcomes.
 pub(crate) trait HistorySink {
     fn history(&mut self, topic: &str, what: HistoryEvent<'_>);
     fn stored(&mut self, topic: &str, number: u64, outcome: Result<StoredAt, StoreError>);

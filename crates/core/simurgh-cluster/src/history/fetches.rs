@@ -139,7 +139,7 @@ impl Topics {
                     Some(fetched) => {
                         job.failures = 0;
                         match self.table.get(at).map(|it| it.stage) {
-                            Some(Stage::Live) => self.caught_up(at, &after, fetched, context),
+                            Some(Stage::Live) => self.end_catch_up(at, &after, fetched, context),
                             _ => self.filled(at, &after, fetched, context),
                         }
                     }
@@ -203,7 +203,6 @@ impl Topics {
         self.fetch_with(at, |job| (job.is_further, job.skips_last) = (true, !has_news));
     }
 
-    /// Queues the topics whose pauses are over.
     pub(super) fn end_pauses(&mut self, now_ns: u64) {
         while self.pauses.first().is_some_and(|it| it.0 <= now_ns) {
             let Some((_, id)) = self.pauses.pop_first() else { break };
@@ -261,7 +260,6 @@ impl Topics {
         self.watermarks.request(of, subject, now_ns)
     }
 
-    /// Whether a topic has to wait for its watermark.
     fn awaits_watermark(&mut self, id: TopicId, now_ns: u64) -> bool {
         let Some(at) = self.current(id) else { return false };
         let Some(until_ns) = self.want_watermark(at, now_ns) else { return false };
@@ -276,14 +274,13 @@ impl Topics {
     }
 
     /// The engine has answered a request for a watermark.
-    pub(super) fn watermark_is(&mut self, ticket: Ticket, behind: Option<u64>, time: Time) {
+    pub(super) fn watermark_answered(&mut self, ticket: Ticket, behind: Option<u64>, time: Time) {
         let Some(Request::Watermark(place, _, era)) = self.tickets.remove(&ticket) else { return };
         // Numbers of another epoch say nothing.
         self.watermarks.answered(place, behind.filter(|_| era == self.era), time);
         self.end_watermark_waits(u64::MAX);
     }
 
-    /// Goes on with the topics that have waited long enough.
     pub(super) fn end_watermark_waits(&mut self, now_ns: u64) {
         while let Some(id) = self.watermarks.pop_waiting(now_ns) {
             self.fetch_queue.push_back(id);

@@ -46,9 +46,9 @@ impl Topics {
             return self.retry(at, context.time.ns);
         }
         let needed = if has_met { 0 } else { self.needed(at) };
-        self.tell_begun(at, (reach, is_all), context);
+        self.report_begun(at, (reach, is_all), context);
         self.gap_before_queue(at, needed, context);
-        self.go_on(at, after, context);
+        self.continue_job(at, after, context);
     }
 
     /// Begins a topic of which the engine has nothing up to this number.
@@ -59,14 +59,14 @@ impl Topics {
         (round, lost): (u32, u8),
         context: &mut Context<'_>,
     ) {
-        self.tell_begun(at, (head, true), context);
+        self.report_begun(at, (head, true), context);
         self.settle(at, round, lost, context.sink);
     }
 
     /// Reports what there is of a topic, all up to `head`; `is_all`: the engine has no more. What
     /// came by itself since the topic is followed is reported as the next messages, though it was
     /// fetched as well: members who were here before get it.
-    fn tell_begun(&mut self, at: u32, (head, is_all): (u64, bool), context: &mut Context<'_>) {
+    fn report_begun(&mut self, at: u32, (head, is_all): (u64, bool), context: &mut Context<'_>) {
         let epoch = self.known_epoch;
         let Some(follow) = self.table.get(at) else { return };
         let count = self.wants(follow).count as usize;

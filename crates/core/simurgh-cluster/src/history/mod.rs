@@ -1,7 +1,7 @@
 //! Topics with a history: what this node has the engine store, and what it follows of the engine's
 //! streams.
 //!
-//! # The way of the data
+//! # Data flow
 //! ```text
 //!  store, forget ──► StoreQueue: gathers by topic; one envelope of each under way
 //!                       │ next                          ▲ Stored, NotStored
@@ -19,14 +19,14 @@
 //! ```
 //! # Two numbers
 //! The engine numbers envelopes over all topics, so the numbers of one topic have holes, and each
-//! envelope comes with the number of the one before it on its topic. Broadcasts stand at (number,
-//! place in the envelope). Whether a message is this node's own is known by the number that this
-//! node has given its envelope, whichever way it comes: by itself, before or after the answer to
-//! its store, or by a fetch ([`OwnEnvelopes`]). Duplicates are known by the engine's number alone:
-//! what is sent again over another link has an id that the engine knows, and is not published
-//! again.
+//! envelope comes with the number of the one before it on its topic. The position of a broadcast is
+//! (number, place in the envelope). Whether a message is this node's own is known by the number
+//! that this node has given its envelope, whichever way it comes: by itself, before or after the
+//! answer to its store, or by a fetch ([`OwnEnvelopes`]). Duplicates are known by the engine's
+//! number alone: what is sent again over another link has an id that the engine knows, and is not
+//! published again.
 //!
-//! # What a topic goes through
+//! # Phases of a topic
 //! *Waiting*, until its interest is in force. *Filling*: what the engine has is fetched, and what
 //! comes meanwhile waits. *Live*: a message is delivered if the one before it was the last that was
 //! delivered. If it was not, there is a *hole*: the message waits, and those between are fetched.
@@ -43,14 +43,14 @@
 //! time, since no message follows a lost last one. See [`Topics::may_have_missed`] for what is
 //! concluded where the engine has removed messages meanwhile.
 //!
-//! Numbers never go back within an epoch. With a new epoch all topics are filled anew.
+//! Numbers never go back within an epoch. With a new epoch all topics are filled again.
 //!
 //! # Bounds
 //! What is to be stored waits in as many bytes as [`HistoryConfig::waiting_bytes`] and not longer
 //! than [`HistoryConfig::wait_ns`]; a topic's queue has [`HistoryConfig::queue_count`] messages;
 //! one turn checks some thousand topics at most.
 //!
-//! # What is passed over
+//! # Invalid envelopes
 //! A stored envelope that is malformed, of another kind or of another topic has its number in the
 //! chain and is counted. An envelope of a topic that is not followed here is left to the plain
 //! broadcasts.
@@ -257,10 +257,9 @@ impl History {
         topics.for_each(|topic| self.follows.mark_lost(topic));
     }
 
-    /// Messages of any topic may be lost.
     pub(crate) fn lost_any(&mut self, now_ns: u64) {
         self.follows.note_loss(now_ns);
-        self.follows.look_at_all();
+        self.follows.check_all();
     }
 
     /// Takes a message with the engine's numbers. Returns whether its topic is followed.
@@ -283,7 +282,6 @@ impl History {
         true
     }
 
-    /// Takes the answer to a store.
     pub(crate) fn stored(
         &mut self,
         ticket: Ticket,
@@ -311,7 +309,6 @@ impl History {
         }
     }
 
-    /// Takes the answer to a fetch.
     pub(crate) fn fetched(
         &mut self,
         ticket: Ticket,
@@ -325,11 +322,10 @@ impl History {
     }
 
     /// Takes the answer to a request for a watermark.
-    pub(crate) fn since(&mut self, ticket: Ticket, behind: Option<u64>, time: Time) {
-        self.follows.watermark_is(ticket, behind, time);
+    pub(crate) fn watermark_answered(&mut self, ticket: Ticket, behind: Option<u64>, time: Time) {
+        self.follows.watermark_answered(ticket, behind, time);
     }
 
-    /// Takes the answer to a purge.
     pub(crate) fn purged(&mut self, ticket: Ticket, why: Option<NotStored>) {
         if let Some((topic, _)) = self.purging.remove(&ticket)
             && let Some(why) = why
@@ -406,12 +402,10 @@ impl History {
         &self.counts
     }
 
-    /// How many topics are followed.
     pub(crate) fn followed(&self) -> usize {
         self.follows.table.len()
     }
 
-    /// How many bytes wait to be stored.
     pub(crate) fn waiting_bytes(&self) -> usize {
         self.stores.bytes()
     }

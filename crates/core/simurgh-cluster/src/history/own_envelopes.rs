@@ -21,7 +21,6 @@ struct Numbers {
 }
 
 impl OwnEnvelopes {
-    /// Adds the `n`th envelope of this node.
     pub(super) fn add(&mut self, n: u64, numbers: Vec<u64>) {
         self.by_n.insert(n, Numbers { all: numbers.into(), is_heard: false, due_ns: None });
     }

@@ -22,7 +22,6 @@ use crate::node_id::NodeId;
 use crate::subject::{Prefix, Space, Subject, push_token};
 use crate::table::{Named, Table};
 
-/// The most broadcasts in one envelope.
 pub(super) const ITEMS_MAX: usize = 64;
 /// The most bytes of an envelope with several broadcasts.
 pub(super) const GATHERED_BYTES_MAX: usize = 64 << 10;
@@ -53,7 +52,6 @@ impl Storing<'_> {
     }
 }
 
-/// An envelope to hand over.
 pub(crate) struct Outgoing {
     pub(crate) to: Subject,
     pub(crate) id: Box<str>,
@@ -63,7 +61,6 @@ pub(crate) struct Outgoing {
     n: u64,
 }
 
-/// The outcome of an envelope.
 pub(super) type Answer = Result<(u64, bool), StoreError>;
 
 #[derive(Debug)]
@@ -78,13 +75,11 @@ struct Batch {
     is_forget: bool,
 }
 
-/// The queue of one topic.
 #[derive(Debug)]
 struct Queue {
     topic: Box<str>,
     waiting: VecDeque<Batch>,
     in_flight: Option<Ticket>,
-    /// It is in `ready`.
     is_ready: bool,
 }
 
@@ -277,7 +272,6 @@ impl StoreQueue {
         self.refused = Some(outgoing);
     }
 
-    /// The topic of a ticket.
     pub(super) fn topic_of(&self, ticket: Ticket) -> Option<&str> {
         let open = self.open.get(&ticket).or_else(|| self.late.get(&ticket))?;
         self.queues.get(open.queue).map(|it| &*it.topic)
@@ -338,7 +332,7 @@ impl StoreQueue {
             if let Some(in_flight) = open.in_flight
                 && refused.is_none()
             {
-                tell(
+                report(
                     &queue.topic,
                     sent.numbers(in_flight.n),
                     &StoreError::Unconfirmed,
@@ -350,13 +344,13 @@ impl StoreQueue {
             }
             let why = StoreError::Refused("the engine has taken nothing for too long".into());
             if let Some(Outgoing { n, .. }) = refused {
-                tell(&queue.topic, sent.numbers(n), &why, counts, sink);
+                report(&queue.topic, sent.numbers(n), &why, counts, sink);
                 sent.remove(n);
                 queue.in_flight = None;
                 self.in_flight -= 1;
                 self.bytes = self.bytes.saturating_sub(open.in_flight.map_or(0, |it| it.bytes));
             } else if let Some(gathered) = queue.waiting.pop_front_if(|it| it.ticket == ticket) {
-                tell(&queue.topic, &gathered.numbers, &why, counts, sink);
+                report(&queue.topic, &gathered.numbers, &why, counts, sink);
                 self.bytes = self.bytes.saturating_sub(gathered.bytes);
             }
             self.make_ready(open.queue);
@@ -398,7 +392,7 @@ impl StoreQueue {
     }
 }
 
-fn tell(
+fn report(
     topic: &str,
     numbers: &[u64],
     why: &StoreError,

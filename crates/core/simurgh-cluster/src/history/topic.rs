@@ -20,7 +20,6 @@ pub(crate) struct TopicId {
 }
 
 impl TopicId {
-    /// The id as one number.
     pub(crate) const fn number(self) -> u64 {
         (self.serial as u64) << 32 | self.at as u64
     }
@@ -92,7 +91,6 @@ impl Topic {
     }
 }
 
-/// The phase of a job.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Phase {
     /// Nothing was requested.
@@ -158,7 +156,6 @@ impl Job {
     }
 }
 
-/// A queued message.
 #[derive(Debug)]
 pub(super) struct Waiting {
     pub(super) number: Number,

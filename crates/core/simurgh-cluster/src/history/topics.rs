@@ -19,7 +19,6 @@ use crate::subject::Prefix;
 use crate::table::Table;
 use crate::time::{SECOND, Time};
 
-/// The most checks in flight.
 pub(super) const CHECKS_MAX: usize = 4;
 /// How long a link may be dead before anybody notices, and how long received messages wait at most
 /// before they are processed.
@@ -27,7 +26,7 @@ const UNNOTICED_NS: u64 = 10 * SECOND;
 /// A longer pause between two calls means that the process slept.
 const SLEPT_NS_MIN: u64 = 3 * SECOND;
 /// The most topics that are reported as unknown in one turn.
-const HUSHED_MAX: u32 = 2_048;
+const UNREPORTED_MAX: u32 = 2_048;
 /// After which time a number that the engine has told is missed, if its message has not come.
 pub(super) const LATE_NS: u64 = SECOND;
 /// The most numbers that are waited for; checks find the others.
@@ -61,9 +60,7 @@ pub(super) struct Topics {
     pub(super) lost_ns: Option<u64>,
     /// The highest known number of each stream.
     pub(super) highest: [u64; STREAMS],
-    /// How many topics have a job.
     pub(super) jobs: usize,
-    /// Topics to fetch.
     pub(super) fetch_queue: VecDeque<TopicId>,
     pub(super) pauses: BTreeSet<(u64, TopicId)>,
     pub(super) tickets: HashMap<Ticket, Request, FixedState>,
@@ -85,7 +82,7 @@ pub(super) struct Topics {
     /// The numbers behind which nothing is too old.
     pub(super) watermarks: Watermarks,
     /// The time of the last call.
-    here_ns: u64,
+    last_call_ns: u64,
     /// How far topics were reported as unknown since the link was lost.
     unreported_from: Option<u32>,
     /// Topics that began without a link and are to be reported as unknown.
@@ -120,7 +117,7 @@ impl Topics {
             round_ns: config.round_ns,
             late: VecDeque::new(),
             watermarks: Watermarks::default(),
-            here_ns: 0,
+            last_call_ns: 0,
             unreported_from: None,
             unreported: VecDeque::new(),
             config,
@@ -238,7 +235,7 @@ impl Topics {
         (self.epoch, self.known_epoch) = (Some(epoch), epoch);
         self.unreported_from = None;
         self.unreported.clear();
-        self.look_at_all();
+        self.check_all();
     }
 
     /// There is no link, or the engine stores nothing.
@@ -250,8 +247,7 @@ impl Topics {
         self.note_loss(now_ns);
     }
 
-    /// Has all topics checked.
-    pub(super) fn look_at_all(&mut self) {
+    pub(super) fn check_all(&mut self) {
         self.round = self.round.wrapping_add(1);
         self.sweep = Some(0);
         self.urgent.clear();
@@ -261,12 +257,12 @@ impl Topics {
     /// Notes the time. If the process slept for as long as a round takes, messages that were lost
     /// meanwhile were not missed, and those lost before are older now.
     pub(super) fn note_time(&mut self, now_ns: u64) {
-        let before_ns = std::mem::replace(&mut self.here_ns, now_ns);
+        let before_ns = std::mem::replace(&mut self.last_call_ns, now_ns);
         let slept_ns = self.round_ns.max(SLEPT_NS_MIN);
         if before_ns > 0 && now_ns.saturating_sub(before_ns) >= slept_ns {
             self.note_unnoticed_loss(before_ns);
             if self.epoch.is_some() {
-                self.look_at_all();
+                self.check_all();
             }
         }
     }
@@ -282,7 +278,6 @@ impl Topics {
         self.note_loss(now_ns.saturating_sub(2 * self.round_ns));
     }
 
-    /// Messages of one topic may be missing.
     pub(super) fn mark_lost(&mut self, topic: &str) {
         let Some(at) = self.table.find(topic) else { return };
         self.renew(at);
@@ -306,7 +301,7 @@ impl Topics {
 
     /// Reports some of the topics that are unknown without a link.
     pub(super) fn report_link_loss(&mut self, sink: &mut dyn HistorySink) {
-        for _ in 0..HUSHED_MAX {
+        for _ in 0..UNREPORTED_MAX {
             let Some(id) = self.unreported.pop_front() else { break };
             if let Some(at) = self.current(id) {
                 self.report_unknown(at, sink);
@@ -314,7 +309,7 @@ impl Topics {
         }
         let Some(from) = self.unreported_from else { return };
         let end = self.table.end();
-        let to = end.min(from.saturating_add(HUSHED_MAX));
+        let to = end.min(from.saturating_add(UNREPORTED_MAX));
         (from..to).for_each(|at| self.report_unknown(at, sink));
         self.unreported_from = (to < end).then_some(to);
     }

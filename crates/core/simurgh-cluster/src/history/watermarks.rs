@@ -150,7 +150,6 @@ impl Watermarks {
         };
     }
 
-    /// A topic that has waited long enough.
     pub(super) fn pop_waiting(&mut self, now_ns: u64) -> Option<TopicId> {
         self.waiting.pop_front_if(|it| it.0 <= now_ns).map(|(_, id)| id)
     }

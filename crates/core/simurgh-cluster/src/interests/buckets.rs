@@ -12,16 +12,15 @@ use crate::subject::{BUCKETS, Bucket};
 pub(super) struct BucketState {
     /// The first of its topics.
     pub(super) first: u32,
-    /// How many topics are wanted.
     pub(super) wanted: [u32; 2],
     /// Since when exact subscriptions would cost no more than whole ones.
     quiet_since_ns: u64,
     pub(super) is_whole: bool,
     /// It has changed between exact and whole since the adapter was told last, perhaps more than
     /// once: what was told of its topics may be wrong.
-    pub(super) has_turned: bool,
+    pub(super) was_switched: bool,
     /// Whether the adapter was told to subscribe to all of it.
-    pub(super) is_told: [bool; 2],
+    pub(super) is_subscribed: [bool; 2],
     is_dirty: bool,
 }
 
@@ -38,8 +37,8 @@ impl BucketState {
         wanted: [0; 2],
         quiet_since_ns: 0,
         is_whole: false,
-        has_turned: false,
-        is_told: [false; 2],
+        was_switched: false,
+        is_subscribed: [false; 2],
         is_dirty: false,
     };
 
@@ -61,9 +60,9 @@ impl BucketState {
         self.is_whole && self.wanted[0] <= 1 && self.wanted[1] <= 1
     }
 
-    fn differs_from_what_is_told(&self) -> bool {
+    fn differs_from_adapter(&self) -> bool {
         let wants = [self.wants_whole(0), self.wants_whole(1)];
-        wants != self.is_told || self.has_turned
+        wants != self.is_subscribed || self.was_switched
     }
 }
 
@@ -132,7 +131,6 @@ impl Buckets {
         }
     }
 
-    /// One topic less is wanted in a space.
     pub(super) fn remove(&mut self, bucket: Bucket, space: usize, now_ns: u64) {
         self.change(bucket, now_ns, |it| it.wanted[space] -= 1);
     }
@@ -180,7 +178,7 @@ impl Buckets {
         if part.wanted == [0; 2] {
             part.is_whole = false;
         }
-        part.has_turned |= part.is_whole != was_whole;
+        part.was_switched |= part.is_whole != was_whole;
         match (quiet_since_ns, part.is_quiet()) {
             (None, true) => {
                 part.quiet_since_ns = now_ns;
@@ -192,7 +190,7 @@ impl Buckets {
             _ => {}
         }
         let after = part.held();
-        if !part.is_dirty && part.differs_from_what_is_told() {
+        if !part.is_dirty && part.differs_from_adapter() {
             part.is_dirty = true;
             self.dirty.push(at);
         }

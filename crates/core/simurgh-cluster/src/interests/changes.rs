@@ -29,9 +29,9 @@ impl Interests {
         let mut turned: Vec<Sized> = Vec::new();
         for at in self.buckets.take_dirty() {
             let bucket = Bucket::new(at);
-            let has_turned = mem::take(&mut self.buckets.get_mut(bucket).has_turned);
+            let was_switched = mem::take(&mut self.buckets.get_mut(bucket).was_switched);
             let mut step = self.whole_changes(bucket);
-            if has_turned {
+            if was_switched {
                 self.exact_changes(bucket, &mut step);
                 turned.push((growth(&step), step));
             } else {
@@ -43,7 +43,7 @@ impl Interests {
             topic.is_dirty = false;
             let is_whole = self.buckets.get(topic.bucket()).is_whole;
             let mut step = InterestChanges::new();
-            tell(topic, is_whole, &mut step);
+            add_topic_changes(topic, is_whole, &mut step);
             sort(step, &mut ended, &mut begun);
             self.forget_if_over(at);
         }
@@ -74,7 +74,7 @@ impl Interests {
         let mut step = InterestChanges::new();
         for (at, space) in SPACES.into_iter().enumerate() {
             let is_wanted = part.wants_whole(at);
-            if mem::replace(&mut part.is_told[at], is_wanted) != is_wanted {
+            if mem::replace(&mut part.is_subscribed[at], is_wanted) != is_wanted {
                 step.push((Interest::Whole(space, bucket), wanted(is_wanted)));
             }
         }
@@ -86,18 +86,17 @@ impl Interests {
         let (is_whole, mut at) = (part.is_whole, part.first);
         while let Some(topic) = self.topics.get_mut(at) {
             let next = topic.next;
-            tell(topic, is_whole, step);
+            add_topic_changes(topic, is_whole, step);
             self.forget_if_over(at);
             at = next;
         }
     }
 }
 
-/// Adds the changes of a topic.
-fn tell(topic: &mut Topic, is_whole: bool, step: &mut InterestChanges) {
+fn add_topic_changes(topic: &mut Topic, is_whole: bool, step: &mut InterestChanges) {
     for (at, space) in SPACES.into_iter().enumerate() {
         let is_wanted = !is_whole && topic.want[at] != Want::No;
-        if mem::replace(&mut topic.is_told[at], is_wanted) != is_wanted {
+        if mem::replace(&mut topic.is_subscribed[at], is_wanted) != is_wanted {
             let interest = Interest::Exact(space, topic.name.clone());
             step.push((interest, wanted(is_wanted)));
         }

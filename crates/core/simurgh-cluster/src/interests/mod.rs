@@ -324,7 +324,7 @@ impl Interests {
         let Some(topic) = self.topics.get_mut(at) else { return };
         let is_whole = self.buckets.get(topic.bucket()).is_whole;
         let is_wanted = !is_whole && topic.want[space] != Want::No;
-        if is_wanted != topic.is_told[space] && !topic.is_dirty {
+        if is_wanted != topic.is_subscribed[space] && !topic.is_dirty {
             topic.is_dirty = true;
             self.dirty.push(at);
         }

@@ -34,9 +34,9 @@ static NAMES: LazyLock<Vec<String>> = LazyLock::new(|| {
 
 /// What an adapter has been told to subscribe to.
 #[derive(Default)]
-struct Told(BTreeSet<Interest>);
+struct Subscribed(BTreeSet<Interest>);
 
-impl Told {
+impl Subscribed {
     /// Folds a step in; each change must be one.
     fn fold(&mut self, step: &InterestChanges) {
         assert!(!step.is_empty(), "a step without a change");
@@ -136,7 +136,7 @@ impl Model {
 
 /// What holds after each tick.
 fn check(interests: &Interests, model: &Model, now_ns: u64, exact_max: usize) {
-    let wanted = Told(interests.wanted().collect());
+    let wanted = Subscribed(interests.wanted().collect());
     let none = Topic::default();
     for (at, name) in NAMES.iter().enumerate() {
         let topic = model.0.get(&at).unwrap_or(&none);
@@ -171,9 +171,9 @@ fn check(interests: &Interests, model: &Model, now_ns: u64, exact_max: usize) {
 fn run(calls: &[Call], config: &InterestsConfig, seed: u64) {
     let mut interests = Interests::new(config, seed);
     let mut model = Model::default();
-    let mut told = Told::default();
+    let mut told = Subscribed::default();
     let mut now_ns = 0;
-    let take = |interests: &mut Interests, told: &mut Told| {
+    let take = |interests: &mut Interests, told: &mut Subscribed| {
         let before = told.0.len();
         let steps = interests.take_changes();
         let after = interests.wanted().count();
@@ -239,7 +239,7 @@ proptest! {
     ) {
         let mut chance = SplitMix64::new(seed);
         let mut interests = Interests::new(&InterestsConfig::default(), seed);
-        let mut told = Told::default();
+        let mut told = Subscribed::default();
         for number in 0..100_000_u64 {
             let topic = format!("topic:{seed}:{number}");
             interests.begin(&topic, (number % 8) as u16, number);

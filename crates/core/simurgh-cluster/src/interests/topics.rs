@@ -28,7 +28,7 @@ pub(super) struct Topic {
     pub(super) bucket: u16,
     pub(super) want: [Want; 2],
     /// Whether the adapter was told to subscribe to it alone.
-    pub(super) is_told: [bool; 2],
+    pub(super) is_subscribed: [bool; 2],
     /// It is in the list of topics that may differ from what the adapter was told.
     pub(super) is_dirty: bool,
     /// To be reported when its broadcasts are not subscribed to any more.
@@ -61,7 +61,7 @@ impl Topic {
     /// Whether nothing needs it any more.
     pub(super) fn is_over(&self) -> bool {
         self.want == [Want::No; 2]
-            && self.is_told == [false; 2]
+            && self.is_subscribed == [false; 2]
             && !self.is_dirty
             && self.shards.is_empty()
     }
@@ -81,7 +81,7 @@ impl Topics {
             prev: NIL,
             bucket: bucket.number() as u16,
             want: [Want::No; 2],
-            is_told: [false; 2],
+            is_subscribed: [false; 2],
             is_dirty: false,
             is_kept: false,
         });

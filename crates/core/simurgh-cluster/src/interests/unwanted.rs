@@ -2,7 +2,6 @@
 
 use crate::subject::{BUCKETS, Bucket};
 
-/// How many buckets are listed as the worst.
 const WORST: usize = 10;
 
 /// The counters; those of buckets are allocated with the first message.

@@ -36,7 +36,7 @@ fn patterns() -> impl Strategy<Value = Vec<(Box<str>, u64)>> {
 }
 
 /// What a node hears of it; every cut of it is refused.
-fn heard(draft: Draft) -> Bytes {
+fn encoded(draft: Draft) -> Bytes {
     let bytes = draft.numbered(1);
     let envelope = Envelope::decode(&bytes).unwrap();
     let payload = envelope.payload();
@@ -48,14 +48,14 @@ fn heard(draft: Draft) -> Bytes {
         assert_eq!(said, Err(EnvelopeError::Cut), "{cut} bytes");
     }
     if !payload.is_empty() {
-        let longer = said(envelope.header.kind, &[payload, &[0]].concat());
+        let longer = decode_raw(envelope.header.kind, &[payload, &[0]].concat());
         assert_eq!(longer, Err(EnvelopeError::Trailing(1)));
     }
     bytes
 }
 
 /// What comes of a payload by hand.
-fn said(kind: Kind, payload: &[u8]) -> Result<(), EnvelopeError> {
+fn decode_raw(kind: Kind, payload: &[u8]) -> Result<(), EnvelopeError> {
     let bytes = Draft::with_payload(kind, ORIGIN, "", Some(payload)).unwrap().numbered(1);
     Envelope::decode(&bytes).unwrap().message().map(|_| ())
 }
@@ -63,11 +63,11 @@ fn said(kind: Kind, payload: &[u8]) -> Result<(), EnvelopeError> {
 proptest! {
     #[test]
     fn beats_and_hellos_come_as_they_were_said(beat in beats(), settings in patterns()) {
-        let bytes = heard(beat.draft().unwrap());
+        let bytes = encoded(beat.draft().unwrap());
         let envelope = Envelope::decode(&bytes).unwrap();
         prop_assert!(matches!(envelope.message(), Ok(Message::Beat(it)) if it == beat));
         let hello = Hello { beat, settings };
-        let bytes = heard(hello.draft().unwrap());
+        let bytes = encoded(hello.draft().unwrap());
         let envelope = Envelope::decode(&bytes).unwrap();
         prop_assert!(matches!(envelope.message(), Ok(Message::Hello(it)) if it == hello));
     }
@@ -99,13 +99,13 @@ proptest! {
 
 #[test]
 fn each_short_message_comes_as_it_was_said() {
-    let bytes = heard(Draft::bye(ORIGIN).unwrap());
+    let bytes = encoded(Draft::bye(ORIGIN).unwrap());
     assert!(matches!(Envelope::decode(&bytes).unwrap().message(), Ok(Message::Bye)));
-    let bytes = heard(Draft::disconnect(ORIGIN, "users:42", 9).unwrap());
+    let bytes = encoded(Draft::disconnect(ORIGIN, "users:42", 9).unwrap());
     let envelope = Envelope::decode(&bytes).unwrap();
     assert_eq!(envelope.topic, "users:42");
     assert!(matches!(envelope.message(), Ok(Message::Disconnect { number: 9 })));
-    let bytes = heard(Draft::answer(ORIGIN, u64::MAX).unwrap());
+    let bytes = encoded(Draft::answer(ORIGIN, u64::MAX).unwrap());
     let envelope = Envelope::decode(&bytes).unwrap();
     assert!(matches!(envelope.message(), Ok(Message::Answer { number: u64::MAX })));
     assert_eq!(envelope.header.origin, ORIGIN);
@@ -117,7 +117,7 @@ fn names_versions_and_settings_have_bounds() {
         assert!(matches!(draft, Err(EncodeError::OfItself(_))), "{draft:?}");
     };
     let longest = Beat { name: "x".repeat(255).into(), version: "9".repeat(64).into(), ..beat() };
-    heard(longest.draft().unwrap());
+    encoded(longest.draft().unwrap());
     of_itself(Beat { name: "x".repeat(256).into(), ..beat() }.draft());
     of_itself(Beat { version: "9".repeat(65).into(), ..beat() }.draft());
 
@@ -144,9 +144,10 @@ fn a_stranger_is_held_to_the_same_bounds() {
         payload.extend_from_slice(&[0; 8]);
         payload
     };
-    let refused =
-        |payload: &[u8]| matches!(said(Kind::Beat, payload), Err(EnvelopeError::Malformed(_)));
-    assert_eq!(said(Kind::Beat, &beat(64, [1, 1], 1)), Ok(()));
+    let refused = |payload: &[u8]| {
+        matches!(decode_raw(Kind::Beat, payload), Err(EnvelopeError::Malformed(_)))
+    };
+    assert_eq!(decode_raw(Kind::Beat, &beat(64, [1, 1], 1)), Ok(()));
     assert!(refused(&beat(65, [1, 1], 1)));
     assert!(refused(&beat(1, [2, 1], 0)));
     assert!(refused(&beat(1, [1, 2], 2)));
@@ -154,11 +155,11 @@ fn a_stranger_is_held_to_the_same_bounds() {
         let mut payload = beat(1, [1, 1], 0);
         payload.extend_from_slice(&count.to_le_bytes());
         payload.resize(payload.len() + 9 * settings, 0);
-        said(Kind::Hello, &payload)
+        decode_raw(Kind::Hello, &payload)
     };
     assert_eq!(hello(1000, 1000), Ok(()));
     assert!(matches!(hello(1001, 1001), Err(EnvelopeError::Malformed(_))));
     assert_eq!(hello(1000, 999), Err(EnvelopeError::Cut));
     assert_eq!(hello(1, 2), Err(EnvelopeError::Trailing(9)));
-    assert_eq!(said(Kind::Beat, &[1, 0xff]), Err(EnvelopeError::NotUtf8));
+    assert_eq!(decode_raw(Kind::Beat, &[1, 0xff]), Err(EnvelopeError::NotUtf8));
 }

@@ -19,7 +19,6 @@ impl AgingClock {
         self.up_since_ns.is_some()
     }
 
-    /// Whether it runs.
     pub(super) const fn is_running(&self, now_ns: u64) -> bool {
         match self.up_since_ns {
             Some(since_ns) => now_ns >= since_ns.saturating_add(self.settles_ns),
@@ -27,7 +26,6 @@ impl AgingClock {
         }
     }
 
-    /// Its time.
     pub(super) const fn shows_ns(&self, now_ns: u64) -> u64 {
         match self.up_since_ns {
             Some(since_ns) => {
@@ -44,13 +42,11 @@ impl AgingClock {
         Some(starts_ns.saturating_add(shows_ns.saturating_sub(self.shown_ns)))
     }
 
-    /// There is a new link.
     pub(super) const fn up(&mut self, now_ns: u64) {
         self.shown_ns = self.shows_ns(now_ns);
         self.up_since_ns = Some(now_ns);
     }
 
-    /// There is no link any more.
     pub(super) const fn down(&mut self, now_ns: u64) {
         self.shown_ns = self.shows_ns(now_ns);
         self.up_since_ns = None;

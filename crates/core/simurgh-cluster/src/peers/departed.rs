@@ -7,7 +7,6 @@ use crate::node_id::NodeId;
 
 /// How many are remembered; the oldest are forgotten for newer ones.
 const DEPARTED_MAX: usize = 1024;
-/// How long they are remembered, in nanoseconds.
 pub(super) const REMEMBERED_NS: u64 = 600 * 1_000_000_000;
 
 #[derive(Debug)]
@@ -20,7 +19,6 @@ struct Departed {
     heard_ns: Option<u64>,
 }
 
-/// The nodes that are gone, oldest first.
 #[derive(Debug, Default)]
 pub(super) struct Departures {
     all: VecDeque<Departed>,

@@ -5,14 +5,14 @@
 //! its name. Each node judges by its own monotonic clock: the times in beats are shown, never
 //! compared.
 //!
-//! # Nobody ages unheard
+//! # Aging
 //!
 //! While this node has no link no beat can come, and over a new link others need time. So nodes age
-//! by a clock that stands still while there is no link, in the first
-//! [`PeersConfig::link_settles_ns`] of each link, and while this process did not run: a gap of more
-//! than 2.5 beats between calls counts as a new link.
+//! by a clock that stops while there is no link, in the first [`PeersConfig::link_settles_ns`] of
+//! each link, and while this process did not run: a gap of more than 2.5 beats between calls counts
+//! as a new link.
 //!
-//! # Late envelopes, and lives after death
+//! # Late envelopes, and nodes that return
 //!
 //! Envelopes of one publisher arrive in order, and one may arrive twice after a reconnect. So what
 //! arrives from a node that is gone is either late or a sign that it lives. It depends on why it is
@@ -22,7 +22,7 @@
 //!   What comes from it is late: it stays gone. It is remembered for ten minutes, up to 1,024
 //!   nodes, which is longer than anything is in flight.
 //! - It was *silent*: it is a peer again at once, as one that has joined; its presences must be
-//!   requested anew. If the beat was late after all, a node that answers nothing is shown for half
+//!   requested again. If the beat was late after all, a node that answers nothing is shown for half
 //!   a minute, and nothing else is wrong.
 //! - It was *replaced*: since its successor has its name, and a late beat would look like two
 //!   living nodes with one name, it must be heard twice, at least half a beat apart. Late beats
@@ -223,7 +223,7 @@ impl Peers {
     }
 
     /// A beat of a node came. `unix_ms` is this node's own clock, to estimate theirs.
-    pub fn heard(&mut self, beat: &Beat, now_ns: u64, unix_ms: u64) {
+    pub fn receive_beat(&mut self, beat: &Beat, now_ns: u64, unix_ms: u64) {
         self.run(now_ns);
         self.receive(beat, false, now_ns, unix_ms);
     }
@@ -265,7 +265,7 @@ impl Peers {
         self.schedule();
     }
 
-    /// There is no link any more. No beat is due, and nobody ages.
+    /// There is no link any more: no beat is due, and nodes do not age.
     pub fn link_down(&mut self, now_ns: u64) {
         self.run(now_ns);
         self.clock.down(now_ns);
@@ -288,7 +288,7 @@ impl Peers {
     }
 
     /// The link let nothing through from then until now, so no beat is missing.
-    pub fn link_stood_still(&mut self, since_ns: u64, now_ns: u64) {
+    pub fn note_link_pause(&mut self, since_ns: u64, now_ns: u64) {
         self.run(now_ns);
         self.clock.skip(since_ns, now_ns);
         self.schedule();
@@ -436,7 +436,7 @@ impl Peers {
             self.events.push_back(PeerEvent::Back(beat.id));
         }
         let is_another_range = is_new || peer.beat.envelopes != beat.envelopes;
-        peer.hear(beat, now_ns, aged_ns, unix_ms);
+        peer.note_beat(beat, now_ns, aged_ns, unix_ms);
         if let Some(delay) = peer.delay {
             self.delays.add(delay);
         }
@@ -518,7 +518,6 @@ impl Peers {
         peer.differing = differing;
     }
 
-    /// Schedules the next check of ages.
     fn schedule(&mut self) {
         let next = |it: &Peer| self.clock.when_ns(it.next_aged_ns(&self.config));
         self.check_ns = self.peers.values().filter_map(next).min();

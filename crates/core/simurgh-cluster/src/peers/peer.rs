@@ -49,7 +49,6 @@ pub struct Peer {
     pub delay: Option<Duration>,
 }
 
-/// The state of a peer by its age.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Age {
     Alive,
@@ -76,7 +75,7 @@ impl Peer {
         }
     }
 
-    pub(super) fn hear(&mut self, beat: &Beat, now_ns: u64, aged_ns: u64, unix_ms: u64) {
+    pub(super) fn note_beat(&mut self, beat: &Beat, now_ns: u64, aged_ns: u64, unix_ms: u64) {
         self.beat.clone_from(beat);
         self.heard_ns = now_ns;
         self.heard_aged_ns = aged_ns;

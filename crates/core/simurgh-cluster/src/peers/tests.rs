@@ -62,8 +62,8 @@ impl Node {
         }
     }
 
-    fn hear(&mut self, beat: &Beat) -> Vec<PeerEvent> {
-        self.peers.heard(beat, self.now_ns, UNIX);
+    fn note_beat(&mut self, beat: &Beat) -> Vec<PeerEvent> {
+        self.peers.receive_beat(beat, self.now_ns, UNIX);
         self.events()
     }
 
@@ -84,7 +84,7 @@ impl Node {
             self.wait(2 * SECOND);
             events.extend(self.events());
             for beat in beats {
-                events.extend(self.hear(beat));
+                events.extend(self.note_beat(beat));
             }
         }
         events
@@ -98,29 +98,29 @@ impl Node {
 #[test]
 fn a_node_joins_falls_silent_is_back_and_is_gone() {
     let mut node = Node::new();
-    assert_eq!(node.hear(&beat(A)), [PeerEvent::Joined(A)]);
-    assert_eq!(node.hear(&beat(A)), []);
+    assert_eq!(node.note_beat(&beat(A)), [PeerEvent::Joined(A)]);
+    assert_eq!(node.note_beat(&beat(A)), []);
     node.wait(10 * SECOND - 1);
     assert_eq!(node.events(), []);
     assert!(node.peers.live().eq([A]));
     node.wait(1);
     assert_eq!(node.events(), [PeerEvent::Silent(A)]);
     assert_eq!((node.peers.live().count(), node.ids()), (0, vec![A]));
-    assert_eq!(node.hear(&beat(A)), [PeerEvent::Back(A)]);
+    assert_eq!(node.note_beat(&beat(A)), [PeerEvent::Back(A)]);
     node.wait(30 * SECOND);
     assert_eq!(node.events(), [PeerEvent::Silent(A), PeerEvent::Gone(A, GoneReason::Silent)]);
     assert!(node.peers.unaccounted().eq([A]));
-    assert_eq!(node.hear(&beat(A)), [PeerEvent::Joined(A)], "it lives after all");
+    assert_eq!(node.note_beat(&beat(A)), [PeerEvent::Joined(A)], "it lives after all");
     assert_eq!(node.peers.unaccounted().count(), 0);
 }
 
 #[test]
 fn one_that_was_back_is_silent_again_after_ten_seconds() {
     let mut node = Node::new();
-    node.hear(&beat(A));
+    node.note_beat(&beat(A));
     node.wait(10 * SECOND);
     assert_eq!(node.events(), [PeerEvent::Silent(A)]);
-    assert_eq!(node.hear(&beat(A)), [PeerEvent::Back(A)]);
+    assert_eq!(node.note_beat(&beat(A)), [PeerEvent::Back(A)]);
     node.wait(10 * SECOND);
     assert_eq!(node.events(), [PeerEvent::Silent(A)]);
 }
@@ -128,7 +128,7 @@ fn one_that_was_back_is_silent_again_after_ten_seconds() {
 #[test]
 fn nobody_ages_while_the_own_link_is_away_or_young() {
     let mut node = Node::new();
-    node.hear(&beat(A));
+    node.note_beat(&beat(A));
     node.wait(9 * SECOND);
     node.peers.link_down(node.now_ns);
     assert_eq!(node.peers.next_ns(), None);
@@ -149,49 +149,53 @@ fn nobody_ages_while_the_own_link_is_away_or_young() {
 #[test]
 fn nobody_ages_while_this_process_does_not_run() {
     let mut node = Node::new();
-    node.hear(&beat(A));
+    node.note_beat(&beat(A));
     node.now_ns += 3600 * SECOND;
     node.peers.tick(node.now_ns);
     node.wait(10 * SECOND);
     assert_eq!(node.events(), []);
-    assert_eq!(node.hear(&beat(A)), []);
+    assert_eq!(node.note_beat(&beat(A)), []);
 }
 
 #[test]
 fn a_late_beat_is_no_second_life_of_one_that_said_bye() {
     let mut node = Node::new();
-    node.hear(&beat(A));
+    node.note_beat(&beat(A));
     node.peers.bye(A, node.now_ns);
     assert_eq!(node.events(), [PeerEvent::Gone(A, GoneReason::Bye)]);
     for _ in 0..10 {
-        assert_eq!(node.hear(&beat(A)), []);
+        assert_eq!(node.note_beat(&beat(A)), []);
         assert_eq!(node.hello(&Hello { beat: beat(A), settings: Vec::new() }), []);
         node.wait(2 * SECOND);
     }
     assert_eq!((node.ids(), node.peers.counts().late), (vec![], 20));
     node.peers.bye(A, node.now_ns);
     node.peers.bye(B, node.now_ns);
-    assert_eq!((node.events(), node.hear(&beat(B))), (vec![], vec![]));
+    assert_eq!((node.events(), node.note_beat(&beat(B))), (vec![], vec![]));
     assert_eq!(node.peers.unaccounted().count(), 0);
     node.wait(REMEMBERED_NS);
-    assert_eq!(node.hear(&beat(B)), [PeerEvent::Joined(B)], "nothing is under way for so long");
+    assert_eq!(
+        node.note_beat(&beat(B)),
+        [PeerEvent::Joined(B)],
+        "nothing is under way for so long"
+    );
 }
 
 #[test]
 fn one_that_is_started_again_is_replaced_after_five_seconds() {
     let mut node = Node::new();
-    node.hear(&beat_of(A, "web"));
+    node.note_beat(&beat_of(A, "web"));
     assert_eq!(node.hello(&hello_of(B, "web")), [PeerEvent::Joined(B)]);
     node.wait(SECOND);
     // This was under way when it died.
-    assert_eq!(node.hear(&beat_of(A, "web")), []);
+    assert_eq!(node.note_beat(&beat_of(A, "web")), []);
     node.wait(5 * SECOND - 1);
     assert_eq!(node.events(), []);
     node.wait(1);
     assert_eq!(node.events(), [PeerEvent::Gone(A, GoneReason::Replaced)]);
     // And this even later.
-    assert_eq!(node.hear(&beat_of(A, "web")), []);
-    assert_eq!(node.hear(&beat_of(A, "web")), []);
+    assert_eq!(node.note_beat(&beat_of(A, "web")), []);
+    assert_eq!(node.note_beat(&beat_of(A, "web")), []);
     let events = node.beating(20 * SECOND, &[&beat_of(B, "web")]);
     assert_eq!((events, node.ids()), (vec![], vec![B]));
 }
@@ -200,7 +204,7 @@ fn one_that_is_started_again_is_replaced_after_five_seconds() {
 fn two_that_live_with_one_name_are_in_conflict_and_none_replaces_the_other() {
     let mut node = Node::new();
     let (a, b) = (beat_of(A, "web"), beat_of(B, "web"));
-    node.hear(&a);
+    node.note_beat(&a);
     node.hello(&hello_of(B, "web"));
     let conflict = PeerEvent::NameConflict { name: "web".into(), nodes: [A, B] };
     assert_eq!(node.beating(40 * SECOND, &[&a, &b]), [conflict]);
@@ -217,8 +221,8 @@ fn a_third_of_one_name_is_in_conflict_too() {
     let mut node = Node::new();
     let c = NodeId(3);
     let beats = [A, B, c].map(|id| beat_of(id, "web"));
-    node.hear(&beats[0]);
-    node.hear(&beats[1]);
+    node.note_beat(&beats[0]);
+    node.note_beat(&beats[1]);
     assert_eq!(node.beating(10 * SECOND, &[&beats[0], &beats[1]]).len(), 1);
     let conflict = |id| PeerEvent::NameConflict { name: "web".into(), nodes: [id, c] };
     let events = node.beating(20 * SECOND, &[&beats[0], &beats[1], &beats[2]]);
@@ -230,9 +234,9 @@ fn a_third_of_one_name_is_in_conflict_too() {
 fn a_late_beat_of_the_start_before_is_no_conflict() {
     let mut node = Node::new();
     let a = beat_of(A, "web");
-    node.hear(&a);
-    assert_eq!(node.hear(&beat_of(B, "web")), [PeerEvent::Joined(B)]);
-    assert_eq!(node.hear(&beat_of(B, "web")), [], "it arrives in a burst");
+    node.note_beat(&a);
+    assert_eq!(node.note_beat(&beat_of(B, "web")), [PeerEvent::Joined(B)]);
+    assert_eq!(node.note_beat(&beat_of(B, "web")), [], "it arrives in a burst");
     let gone = [PeerEvent::Silent(B), PeerEvent::Gone(B, GoneReason::Silent)];
     assert_eq!(node.beating(60 * SECOND, &[&a]), gone);
     assert_eq!((node.ids(), node.peers.counts().name_conflicts), (vec![A], 0));
@@ -242,8 +246,8 @@ fn a_late_beat_of_the_start_before_is_no_conflict() {
 fn one_that_was_taken_for_replaced_and_lives_joins_again() {
     let mut node = Node::new();
     let (a, b) = (beat_of(A, "web"), beat_of(B, "web"));
-    node.hear(&a);
-    node.hear(&b);
+    node.note_beat(&a);
+    node.note_beat(&b);
     let gone = PeerEvent::Gone(A, GoneReason::Replaced);
     assert_eq!(node.beating(8 * SECOND, &[&b]), [gone]);
     let conflict = PeerEvent::NameConflict { name: "web".into(), nodes: [B, A] };
@@ -255,8 +259,8 @@ fn one_that_drains_beside_its_successor_is_in_no_conflict() {
     let mut node = Node::new();
     let old = Beat { is_draining: true, ..beat_of(A, "web") };
     let new = beat_of(B, "web");
-    node.hear(&old);
-    node.hear(&new);
+    node.note_beat(&old);
+    node.note_beat(&new);
     assert_eq!(node.beating(30 * SECOND, &[&old, &new]), []);
     assert_eq!(node.peers.counts().draining, 1);
     assert_eq!(node.beating(6 * SECOND, &[&new]), [PeerEvent::Gone(A, GoneReason::Replaced)]);
@@ -265,7 +269,7 @@ fn one_that_drains_beside_its_successor_is_in_no_conflict() {
 #[test]
 fn the_own_last_start_is_no_conflict_and_a_living_namesake_is_one() {
     let mut node = Node::new();
-    assert_eq!(node.hear(&beat_of(A, "me")), [PeerEvent::Joined(A)]);
+    assert_eq!(node.note_beat(&beat_of(A, "me")), [PeerEvent::Joined(A)]);
     node.wait(5 * SECOND);
     assert_eq!(node.events(), [PeerEvent::Gone(A, GoneReason::Replaced)]);
     let conflict = |id| PeerEvent::NameConflict { name: "me".into(), nodes: [id, ME] };
@@ -280,10 +284,10 @@ fn the_own_last_start_is_no_conflict_and_a_living_namesake_is_one() {
 #[test]
 fn who_was_started_again_later_is_accounted_for() {
     let mut node = Node::new();
-    node.hear(&beat_of(A, "web"));
+    node.note_beat(&beat_of(A, "web"));
     node.wait(40 * SECOND);
     assert!(node.peers.unaccounted().eq([A]));
-    node.hear(&beat_of(B, "web"));
+    node.note_beat(&beat_of(B, "web"));
     assert_eq!(node.peers.unaccounted().count(), 0);
 }
 
@@ -365,17 +369,17 @@ fn envelopes_have_the_newest_version_that_all_understand() {
     let with = |id, envelopes| Beat { envelopes, ..beat(id) };
     let version = PeerEvent::EnvelopeVersion;
     assert_eq!(node.peers.envelope_version(), Some(3));
-    assert_eq!(node.hear(&with(A, (1, 2))), [PeerEvent::Joined(A), version(Some(2))]);
-    assert_eq!(node.hear(&with(B, (3, 4))), [PeerEvent::Joined(B), version(None)]);
+    assert_eq!(node.note_beat(&with(A, (1, 2))), [PeerEvent::Joined(A), version(Some(2))]);
+    assert_eq!(node.note_beat(&with(B, (3, 4))), [PeerEvent::Joined(B), version(None)]);
     let c = NodeId(3);
     let alien = with(c, (7, 9));
-    assert_eq!(node.hear(&alien), [PeerEvent::Joined(c), PeerEvent::Incompatible(c)]);
-    assert_eq!(node.hear(&alien), []);
+    assert_eq!(node.note_beat(&alien), [PeerEvent::Joined(c), PeerEvent::Incompatible(c)]);
+    assert_eq!(node.note_beat(&alien), []);
     assert!(node.peers.live().eq([A, B]));
     assert_eq!(node.peers.counts().incompatible, 1);
     node.peers.bye(B, node.now_ns);
     assert_eq!(node.events(), [PeerEvent::Gone(B, GoneReason::Bye), version(Some(2))]);
-    assert_eq!(node.hear(&with(A, (1, 3))), [version(Some(3))]);
+    assert_eq!(node.note_beat(&with(A, (1, 3))), [version(Some(3))]);
     node.wait(30 * SECOND);
     assert_eq!(node.peers.envelope_version(), Some(3));
 }
@@ -384,32 +388,32 @@ fn envelopes_have_the_newest_version_that_all_understand() {
 fn what_is_beyond_the_bound_or_cannot_be_right_is_counted() {
     let mut node = Node::with(PeersConfig { peers_max: 2, ..Default::default() });
     for id in 1..=4 {
-        node.hear(&beat(NodeId(id)));
+        node.note_beat(&beat(NodeId(id)));
     }
     assert_eq!(node.ids(), [A, B]);
-    node.hear(&Beat { envelopes: (2, 1), ..beat(A) });
-    node.hear(&beat_of(A, &"a".repeat(256)));
-    node.hear(&beat(ME));
+    node.note_beat(&Beat { envelopes: (2, 1), ..beat(A) });
+    node.note_beat(&beat_of(A, &"a".repeat(256)));
+    node.note_beat(&beat(ME));
     node.peers.bye(ME, node.now_ns);
     let counts = PeerCounts { alive: 2, refused: 2, invalid: 2, ..Default::default() };
     assert_eq!((node.peers.counts(), node.ids()), (counts, vec![A, B]));
     node.peers.bye(A, node.now_ns);
-    assert_eq!(node.hear(&beat(NodeId(4))).last(), Some(&PeerEvent::Joined(NodeId(4))));
+    assert_eq!(node.note_beat(&beat(NodeId(4))).last(), Some(&PeerEvent::Joined(NodeId(4))));
 }
 
 #[test]
 fn the_clocks_offset_is_that_of_the_fastest_beat() {
     let mut node = Node::new();
     for delay_ms in [40, 3, 900, 20] {
-        node.peers.heard(&beat(A), node.now_ns, UNIX - 5000 + delay_ms);
+        node.peers.receive_beat(&beat(A), node.now_ns, UNIX - 5000 + delay_ms);
     }
     let offset = |node: &Node| node.peers.get(A).unwrap().clock_offset_ms();
     assert_eq!(offset(&node), Some(4997));
     for _ in 0..8 {
-        node.peers.heard(&beat(A), node.now_ns, UNIX + 100);
+        node.peers.receive_beat(&beat(A), node.now_ns, UNIX + 100);
     }
     assert_eq!(offset(&node), Some(-100), "old ones are forgotten");
-    node.peers.heard(&Beat { unix_ms: u64::MAX, ..beat(A) }, node.now_ns, 0);
+    node.peers.receive_beat(&Beat { unix_ms: u64::MAX, ..beat(A) }, node.now_ns, 0);
     assert_eq!(offset(&node), Some(-100), "a mad clock has no estimate");
     assert_eq!(node.peers.get(A).unwrap().delay, None, "nor a delay");
 }
@@ -420,7 +424,7 @@ fn a_beats_delay_is_by_how_much_it_was_slower_than_the_fastest() {
     let mut delays = Vec::new();
     // The last but one looks like an hour.
     for delay_ms in [40, 3, 900, 20, 3_600_000, 3] {
-        node.peers.heard(&beat(A), node.now_ns, UNIX - 5000 + delay_ms);
+        node.peers.receive_beat(&beat(A), node.now_ns, UNIX - 5000 + delay_ms);
         let delay = node.peers.get(A).unwrap().delay;
         delays.push(delay.map(|it| it.as_millis()));
     }
@@ -453,7 +457,7 @@ fn calls() -> impl Strategy<Value = Vec<Call>> {
 
 /// What is known of a node, and for how long it could have been heard since it was.
 #[derive(Default)]
-struct Modelled {
+struct ModelEntry {
     is_peer: bool,
     has_said_bye: bool,
     unheard_ns: u64,
@@ -467,12 +471,12 @@ fn settled_ns(up_since_ns: Option<u64>, from_ns: u64, to_ns: u64) -> u64 {
 
 /// The events that made the peers of them.
 #[derive(Default)]
-struct Told {
+struct KnownPeers {
     peers: BTreeSet<NodeId>,
     silent: BTreeSet<NodeId>,
 }
 
-impl Told {
+impl KnownPeers {
     fn fold(&mut self, event: &PeerEvent) {
         let is_right = match event {
             PeerEvent::Joined(id) => self.peers.insert(*id),
@@ -495,14 +499,14 @@ proptest! {
         seed: u64,
     ) {
         let mut peers = Peers::new(ME, "me", PeersConfig::default(), seed);
-        let mut model: BTreeMap<u64, Modelled> = BTreeMap::new();
-        let mut told = Told::default();
+        let mut model: BTreeMap<u64, ModelEntry> = BTreeMap::new();
+        let mut told = KnownPeers::default();
         let (mut now_ns, mut up_since_ns) = (0, None);
         for call in calls {
             match call {
                 Call::Beat(id) | Call::Hello(id) => {
                     match call {
-                        Call::Beat(_) => peers.heard(&beat(NodeId(id)), now_ns, UNIX),
+                        Call::Beat(_) => peers.receive_beat(&beat(NodeId(id)), now_ns, UNIX),
                         _ => {
                             let hello = Hello { beat: beat(NodeId(id)), settings: vec![] };
                             peers.hello(&hello, now_ns, UNIX);

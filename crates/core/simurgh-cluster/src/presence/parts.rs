@@ -85,7 +85,7 @@ impl PresenceParts {
     /// The whole is complete and malformed.
     pub fn take(&mut self, part: Part<'_>) -> Result<Option<PresenceUpdate>, EnvelopeError> {
         if part.parts == 1 {
-            return part.told(part.bytes).map(Some);
+            return part.decode(part.bytes).map(Some);
         }
         let at = self.unfinished.iter().position(|it| it.has(&part));
         let at = at.unwrap_or_else(|| self.begin(&part));
@@ -96,7 +96,7 @@ impl PresenceParts {
         {
             self.bytes -= whole.bytes;
             let parts: Vec<&[u8]> = whole.parts.iter().flatten().map(AsRef::as_ref).collect();
-            return part.told(&parts.concat()).map(Some);
+            return part.decode(&parts.concat()).map(Some);
         }
         while self.bytes > self.bytes_max {
             self.drop_oldest();

@@ -73,7 +73,7 @@ fn take(
 }
 
 /// What is told by a payload of one part that somebody wrote by hand, with a right checksum.
-fn by_hand(kind: Kind, whole: &[u8]) -> Result<Option<PresenceUpdate>, EnvelopeError> {
+fn decode_raw(kind: Kind, whole: &[u8]) -> Result<Option<PresenceUpdate>, EnvelopeError> {
     let draft = drafts(kind, OWNER, "t", whole).unwrap().remove(0);
     take(&mut PresenceParts::new(0), &draft.numbered(1))
 }
@@ -84,7 +84,7 @@ fn whole(envelope: &[u8]) -> Vec<u8> {
 }
 
 fn is_refused_or_comes_back(kind: Kind, bytes: &[u8]) {
-    let drafts = match by_hand(kind, bytes) {
+    let drafts = match decode_raw(kind, bytes) {
         Ok(Some(PresenceUpdate::Delta(it))) => delta_drafts("t", &it),
         Ok(Some(PresenceUpdate::Snapshot(it))) => state_drafts("t", &it),
         Ok(None) => panic!("there is one part"),
@@ -93,7 +93,7 @@ fn is_refused_or_comes_back(kind: Kind, bytes: &[u8]) {
     let again = whole(&numbered(drafts.unwrap())[0]);
     // A meta may have been written otherwise than it is kept, and is never longer then.
     assert!(again.len() <= bytes.len());
-    assert_eq!(by_hand(kind, &again), by_hand(kind, bytes));
+    assert_eq!(decode_raw(kind, &again), decode_raw(kind, bytes));
 }
 
 proptest! {
@@ -122,11 +122,11 @@ proptest! {
         let wholes = [(Kind::Presence, whole(&delta[0])), (Kind::State, whole(&snapshot[0]))];
         for (kind, whole) in wholes {
             for cut in 1..whole.len() {
-                let said = by_hand(kind, &whole[..cut]);
+                let said = decode_raw(kind, &whole[..cut]);
                 prop_assert_eq!(said, Err(EnvelopeError::Cut), "{} bytes", cut);
             }
             let longer = [&whole[..], &[0]].concat();
-            prop_assert_eq!(by_hand(kind, &longer), Err(EnvelopeError::Trailing(1)));
+            prop_assert_eq!(decode_raw(kind, &longer), Err(EnvelopeError::Trailing(1)));
         }
     }
 
@@ -336,11 +336,11 @@ fn a_stranger_may_not_tell_what_no_table_could() {
         bytes[..8].copy_from_slice(&from.to_le_bytes());
         bytes[8..16].copy_from_slice(&to.to_le_bytes());
         edit(&mut bytes);
-        by_hand(Kind::Presence, &bytes)
+        decode_raw(Kind::Presence, &bytes)
     };
     let least = Snapshot { owner: OWNER, version: 1, entries: vec![entry(1, "", "{}")] };
     let bytes = whole(&numbered(state_drafts("t", &least).unwrap())[0]);
-    assert_eq!(by_hand(Kind::State, &bytes), Ok(Some(PresenceUpdate::Snapshot(least))));
+    assert_eq!(decode_raw(Kind::State, &bytes), Ok(Some(PresenceUpdate::Snapshot(least))));
     let unchanged: &dyn Fn(&mut Vec<u8>) = &|_| {};
     assert!(delta(5, 5, unchanged).is_ok());
     assert!(matches!(delta(6, 5, unchanged), Err(EnvelopeError::Malformed(_))));

@@ -6,9 +6,9 @@ use super::*;
 const TOPICS: [&str; 4] = ["a", "b", "c", "rooms:lobby"];
 
 /// SplitMix64.
-struct Dice(u64);
+struct Random(u64);
 
-impl Dice {
+impl Random {
     fn below(&mut self, limit: u64) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -37,9 +37,9 @@ fn check(it: &Simulation, last: &mut BTreeMap<(usize, String, u64), u64>, seed: 
     count
 }
 
-fn faulty(it: &mut Simulation, dice: &mut Dice) {
-    let at = dice.below(it.nodes.len() as u64) as usize;
-    match dice.below(12) {
+fn faulty(it: &mut Simulation, random: &mut Random) {
+    let at = random.below(it.nodes.len() as u64) as usize;
+    match random.below(12) {
         0 => it.network.cut(at, Direction::Both),
         1 => it.network.cut(at, Direction::Sending),
         2 => it.network.cut(at, Direction::Hearing),
@@ -53,23 +53,23 @@ fn faulty(it: &mut Simulation, dice: &mut Dice) {
 }
 
 fn run(seed: u64) {
-    let (mut it, mut dice) = (Simulation::new(3, seed), Dice(seed));
+    let (mut it, mut random) = (Simulation::new(3, seed), Random(seed));
     let (mut numbers, mut last) = (0, BTreeMap::new());
     for at in 0..3 {
-        TOPICS.iter().for_each(|topic| it.begins(at, topic, 0));
+        TOPICS.iter().for_each(|topic| it.begin(at, topic, 0));
     }
-    it.passes(50 * MILLISECOND);
+    it.advance(50 * MILLISECOND);
     for _ in 0..60 {
-        if dice.below(3) == 0 {
-            faulty(&mut it, &mut dice);
+        if random.below(3) == 0 {
+            faulty(&mut it, &mut random);
         }
-        for _ in 0..dice.below(40) {
-            let at = dice.below(3) as usize;
-            let topic = TOPICS[dice.below(4) as usize];
+        for _ in 0..random.below(40) {
+            let at = random.below(3) as usize;
+            let topic = TOPICS[random.below(4) as usize];
             numbers += 1;
-            it.says(at, topic, &format!("[{at},{numbers}]"));
+            it.broadcast(at, topic, &format!("[{at},{numbers}]"));
         }
-        it.passes((1 + dice.below(400)) * MILLISECOND);
+        it.advance((1 + random.below(400)) * MILLISECOND);
     }
     check(&it, &mut last, seed);
     it.nodes.iter_mut().flatten().for_each(|it| it.heard.broadcasts.clear());
@@ -79,7 +79,7 @@ fn run(seed: u64) {
         it.network.lossy(at, 0);
     }
     it.network.thaw();
-    it.passes(30 * SECOND);
+    it.advance(30 * SECOND);
     check(&it, &mut last, seed);
     it.nodes.iter_mut().flatten().for_each(|it| it.heard.broadcasts.clear());
     for at in 0..3 {
@@ -87,10 +87,10 @@ fn run(seed: u64) {
         assert_eq!(it.node(at).cluster.peers().live().count(), 2, "seed {seed}: node {at}");
         for topic in TOPICS {
             numbers += 1;
-            it.says(at, topic, &format!("[{at},{numbers}]"));
+            it.broadcast(at, topic, &format!("[{at},{numbers}]"));
         }
     }
-    it.passes(50 * MILLISECOND);
+    it.advance(50 * MILLISECOND);
     assert_eq!(check(&it, &mut last, seed), 3 * 2 * TOPICS.len(), "seed {seed}");
 }
 
@@ -103,25 +103,25 @@ fn each_publisher_is_heard_in_order_and_nothing_twice() {
 #[test]
 fn a_frozen_engine_costs_no_more_than_the_outbox_and_nothing_newer_than_two_seconds() {
     let mut it = Simulation::new(2, 1);
-    it.begins(1, "t", 0);
-    it.passes(10 * MILLISECOND);
+    it.begin(1, "t", 0);
+    it.advance(10 * MILLISECOND);
     it.network.freeze();
     let payload = format!("\"{}\"", "x".repeat(200));
     let bound = OutboxConfig::default();
     let most = bound.control_bytes + bound.presence_bytes + bound.plain_bytes;
     for _ in 0..1000 {
         for _ in 0..100 {
-            it.says(0, "t", &payload);
+            it.broadcast(0, "t", &payload);
         }
-        it.passes(10 * MILLISECOND);
+        it.advance(10 * MILLISECOND);
         assert!(it.node(0).cluster.outbox().bytes() <= most);
     }
     let counts = it.node(0).cluster.counts().clone();
     assert!(counts.dropped.by_age + counts.dropped.by_bytes > 70_000, "{counts:?}");
     it.network.thaw();
-    it.passes(20 * SECOND);
+    it.advance(20 * SECOND);
     it.node(1).heard.broadcasts.clear();
-    it.says(0, "t", "1");
-    it.passes(20 * MILLISECOND);
-    assert_eq!(it.hears(1, "t"), ["1"]);
+    it.broadcast(0, "t", "1");
+    it.advance(20 * MILLISECOND);
+    assert_eq!(it.take_broadcasts(1, "t"), ["1"]);
 }

@@ -32,7 +32,7 @@ impl Simulation {
         cluster.forget(topic, number, time, heard);
     }
 
-    fn kept(&mut self, at: usize, topic: &str) -> Vec<Said> {
+    fn kept(&mut self, at: usize, topic: &str) -> Vec<SeenEvent> {
         self.node(at).heard.kept.remove(topic).unwrap_or_default()
     }
 
@@ -42,16 +42,16 @@ impl Simulation {
 }
 
 /// The broadcasts among what was told, and whose they are.
-fn messages(said: &[Said]) -> Vec<Message> {
-    let of = |it: &Said| match it {
-        Said::Begun { messages, .. } => messages.clone(),
-        Said::Next(message) => vec![message.clone()],
+fn messages(said: &[SeenEvent]) -> Vec<Message> {
+    let of = |it: &SeenEvent| match it {
+        SeenEvent::Begun { messages, .. } => messages.clone(),
+        SeenEvent::Next(message) => vec![message.clone()],
         _ => Vec::new(),
     };
     said.iter().flat_map(of).collect()
 }
 
-fn texts(said: &[Said]) -> Vec<String> {
+fn texts(said: &[SeenEvent]) -> Vec<String> {
     messages(said).into_iter().map(|it| it.text).collect()
 }
 
@@ -59,18 +59,18 @@ fn texts(said: &[Said]) -> Vec<String> {
 fn all_followers_are_told_the_same_order_and_publishers_where_theirs_stand() {
     let mut it = Simulation::new(3, 30);
     (0..2).for_each(|at| it.begins_kept(at, "a"));
-    it.passes(10 * MILLISECOND);
+    it.advance(10 * MILLISECOND);
     for number in 0..60 {
         it.stores((number % 3) as usize, "a", number);
         if number % 7 == 0 {
-            it.passes(MILLISECOND);
+            it.advance(MILLISECOND);
         }
     }
-    it.passes(50 * MILLISECOND);
+    it.advance(50 * MILLISECOND);
     let time = it.time();
     let Node { cluster, heard } = it.node(2);
     cluster.follow("a", WANTS, time, heard);
-    it.passes(10 * MILLISECOND);
+    it.advance(10 * MILLISECOND);
     let all = [0, 1, 2].map(|at| messages(&it.kept(at, "a")));
     let places =
         |all: &[Message]| all.iter().map(|it| (it.at, it.text.clone())).collect::<Vec<_>>();
@@ -85,7 +85,7 @@ fn all_followers_are_told_the_same_order_and_publishers_where_theirs_stand() {
         assert_eq!([mine(0), mine(1)], [is(0), is(1)], "{number}");
     }
     // Nobody but those that follow is told, and it is nobody's plain broadcast.
-    assert!((0..3).all(|at| it.hears(at, "a").is_empty()));
+    assert!((0..3).all(|at| it.take_broadcasts(at, "a").is_empty()));
     let counts = it.node(1).cluster.counts();
     assert_eq!((counts.unwanted, counts.own, counts.again, counts.broken), (0, 0, 0, 0));
 }
@@ -97,24 +97,27 @@ fn a_topic_is_followed_as_long_as_its_interest_lasts() {
     let time = it.time();
     let Node { cluster, heard } = it.node(0);
     cluster.follow("asked", WANTS, time, heard);
-    it.passes(14 * SECOND);
+    it.advance(14 * SECOND);
     let time = it.time();
     let Node { cluster, heard } = it.node(0);
     cluster.follow("asked", WANTS, time, heard);
     cluster.topic_ends("members", 0, time);
-    it.passes(14 * SECOND);
+    it.advance(14 * SECOND);
     assert_eq!(it.node(0).cluster.followed(), 2);
-    it.passes(15 * SECOND);
+    it.advance(15 * SECOND);
     for topic in ["asked", "members"] {
         let said = it.kept(0, topic);
-        assert!(matches!(said[..], [Said::Begun { .. }, Said::Ended]), "{topic}: {said:?}");
+        assert!(
+            matches!(said[..], [SeenEvent::Begun { .. }, SeenEvent::Ended]),
+            "{topic}: {said:?}"
+        );
     }
     assert_eq!(it.node(0).cluster.followed(), 0);
     it.stores(0, "members", 1);
-    it.passes(10 * MILLISECOND);
+    it.advance(10 * MILLISECOND);
     assert!(it.kept(0, "members").is_empty());
     it.begins_kept(0, "members");
-    it.passes(10 * MILLISECOND);
+    it.advance(10 * MILLISECOND);
     assert_eq!(texts(&it.kept(0, "members")), ["1"]);
 }
 
@@ -123,21 +126,21 @@ fn a_topic_is_followed_as_long_as_its_interest_lasts() {
 fn what_is_kept_elsewhere_is_plain_where_that_is_not_declared() {
     let mut it = Simulation::new(2, 32);
     it.begins_kept(0, "a");
-    it.begins(1, "a", 3);
-    it.passes(10 * MILLISECOND);
+    it.begin(1, "a", 3);
+    it.advance(10 * MILLISECOND);
     it.stores(0, "a", 1);
-    it.says(1, "a", "2");
-    it.passes(10 * MILLISECOND);
+    it.broadcast(1, "a", "2");
+    it.advance(10 * MILLISECOND);
     assert_eq!(texts(&it.kept(0, "a")), ["1"]);
-    assert_eq!(it.hears(0, "a"), ["2"], "and the other way round");
-    assert_eq!(it.hears(1, "a"), ["1"]);
+    assert_eq!(it.take_broadcasts(0, "a"), ["2"], "and the other way round");
+    assert_eq!(it.take_broadcasts(1, "a"), ["1"]);
     assert!(it.kept(1, "a").is_empty());
     // Its publisher's window has nothing to do with the engine's numbers.
-    it.says(0, "a", "3");
+    it.broadcast(0, "a", "3");
     it.stores(0, "a", 4);
-    it.says(0, "a", "5");
-    it.passes(10 * MILLISECOND);
-    let mut heard = it.hears(1, "a");
+    it.broadcast(0, "a", "5");
+    it.advance(10 * MILLISECOND);
+    let mut heard = it.take_broadcasts(1, "a");
     heard.sort_unstable();
     assert_eq!(heard, ["3", "4", "5"]);
 }
@@ -151,15 +154,15 @@ fn what_a_whole_bucket_brings_of_topics_that_are_not_followed_is_unwanted() {
     config.interests.exact_max = 0;
     let adapter = Box::new(it.network.adapter(&prefix));
     let cluster = Cluster::new(config, adapter, NodeId(1001), 1, it.time());
-    it.nodes.push(Some(Node { cluster, heard: Heard::default() }));
+    it.nodes.push(Some(Node { cluster, heard: NodeRecord::default() }));
     let bucket = Bucket::of("0");
     let same = (1..).map(|it: u32| it.to_string()).find(|it| Bucket::of(it) == bucket);
     let same = same.unwrap();
     it.begins_kept(1, "0");
-    it.passes(SECOND);
+    it.advance(SECOND);
     it.stores(0, "0", 1);
     it.stores(0, &same, 2);
-    it.passes(10 * MILLISECOND);
+    it.advance(10 * MILLISECOND);
     assert_eq!(texts(&it.kept(1, "0")), ["1"]);
     assert!(it.kept(1, &same).is_empty());
     let cluster = &it.node(1).cluster;
@@ -170,26 +173,26 @@ fn what_a_whole_bucket_brings_of_topics_that_are_not_followed_is_unwanted() {
 fn stores_wait_for_an_engine_that_is_away_for_a_while() {
     let mut it = Simulation::new(2, 34);
     (0..2).for_each(|at| it.begins_kept(at, "a"));
-    it.passes(10 * MILLISECOND);
+    it.advance(10 * MILLISECOND);
     it.network.kill();
-    it.passes(100 * MILLISECOND);
+    it.advance(100 * MILLISECOND);
     it.stores(0, "a", 1);
-    it.passes(3 * SECOND);
+    it.advance(3 * SECOND);
     assert_eq!(it.stored(0, 1), None);
     assert!(!it.node(0).cluster.is_flushed());
     it.network.restart(RestartData::Stays);
-    it.passes(5 * SECOND);
+    it.advance(5 * SECOND);
     assert!(it.stored(0, 1).is_some_and(|it| it.is_ok()));
     assert_eq!([texts(&it.kept(0, "a")), texts(&it.kept(1, "a"))], [["1"], ["1"]]);
     // For too long: they are told, and it is stored nowhere afterwards.
     it.network.kill();
-    it.passes(100 * MILLISECOND);
+    it.advance(100 * MILLISECOND);
     it.stores(0, "a", 2);
-    it.passes(9 * SECOND);
+    it.advance(9 * SECOND);
     assert!(matches!(it.stored(0, 2), Some(Err(StoreError::Refused(_)))));
     assert!(it.node(0).cluster.is_flushed());
     it.network.restart(RestartData::Stays);
-    it.passes(10 * SECOND);
+    it.advance(10 * SECOND);
     assert_eq!(texts(&it.kept(0, "a")), [""; 0]);
 }
 
@@ -199,10 +202,10 @@ fn an_engine_that_keeps_nothing_refuses_in_its_words() {
     let mut it = Simulation::on(Network::new(35, config), 1, PeersConfig::default().gone_ns);
     it.begins_kept(0, "a");
     it.stores(0, "a", 1);
-    it.passes(10 * MILLISECOND);
+    it.advance(10 * MILLISECOND);
     let why = StoreError::Refused("this engine keeps nothing".into());
     assert_eq!(it.stored(0, 1), Some(Err(why)));
-    assert_eq!(it.kept(0, "a"), [Said::Unknown]);
+    assert_eq!(it.kept(0, "a"), [SeenEvent::Unknown]);
     let notices = std::iter::from_fn(|| it.node(0).cluster.poll_notice());
     let nothing = notices.filter(|it| *it == Notice::History(HistoryNotice::Nothing));
     assert_eq!(nothing.count(), 1);
@@ -215,7 +218,7 @@ fn a_node_without_history_refuses_and_knows_nothing() {
     let config = ClusterConfig::new(prefix.clone(), "plain");
     let adapter = Box::new(it.network.adapter(&prefix));
     let cluster = Cluster::new(config, adapter, NodeId(1), 1, it.time());
-    it.nodes.push(Some(Node { cluster, heard: Heard::default() }));
+    it.nodes.push(Some(Node { cluster, heard: NodeRecord::default() }));
     it.stores(0, "a", 1);
     it.forgets(0, "a", 2);
     let time = it.time();
@@ -223,24 +226,24 @@ fn a_node_without_history_refuses_and_knows_nothing() {
     cluster.follow("a", WANTS, time, heard);
     assert!(matches!(it.stored(0, 1), Some(Err(StoreError::Refused(_)))));
     assert!(matches!(it.stored(0, 2), Some(Err(StoreError::Refused(_)))));
-    assert_eq!(it.kept(0, "a"), [Said::Unknown]);
+    assert_eq!(it.kept(0, "a"), [SeenEvent::Unknown]);
 }
 
 #[test]
 fn an_engine_that_lost_everything_begins_anew_for_all() {
     let mut it = Simulation::new(2, 37);
     (0..2).for_each(|at| it.begins_kept(at, "a"));
-    it.passes(10 * MILLISECOND);
+    it.advance(10 * MILLISECOND);
     it.stores(0, "a", 1);
-    it.passes(10 * MILLISECOND);
+    it.advance(10 * MILLISECOND);
     it.network.restart(RestartData::Lost);
-    it.passes(5 * SECOND);
+    it.advance(5 * SECOND);
     it.stores(0, "a", 2);
-    it.passes(10 * MILLISECOND);
+    it.advance(10 * MILLISECOND);
     for at in 0..2 {
         let said = it.kept(at, "a");
         let epochs = said.iter().filter_map(|it| match it {
-            Said::Begun { epoch, messages, .. } => Some((*epoch, messages.len())),
+            SeenEvent::Begun { epoch, messages, .. } => Some((*epoch, messages.len())),
             _ => None,
         });
         let epochs: Vec<_> = epochs.collect();
@@ -255,16 +258,16 @@ fn an_engine_that_lost_everything_begins_anew_for_all() {
 fn what_is_to_be_forgotten_is_forgotten_by_all_and_by_the_engine() {
     let mut it = Simulation::new(3, 38);
     (0..2).for_each(|at| it.begins_kept(at, "a"));
-    it.passes(10 * MILLISECOND);
+    it.advance(10 * MILLISECOND);
     it.stores(0, "a", 1);
-    it.passes(10 * MILLISECOND);
+    it.advance(10 * MILLISECOND);
     it.forgets(1, "a", 2);
-    it.passes(10 * MILLISECOND);
+    it.advance(10 * MILLISECOND);
     it.stores(0, "a", 3);
-    it.passes(10 * MILLISECOND);
+    it.advance(10 * MILLISECOND);
     for at in 0..2 {
         let said = it.kept(at, "a");
-        let place = said.iter().position(|it| matches!(it, Said::Purged(_))).unwrap();
+        let place = said.iter().position(|it| matches!(it, SeenEvent::Purged(_))).unwrap();
         assert_eq!(
             (texts(&said[..place]), texts(&said[place..])),
             (vec!["1".into()], vec!["3".into()])
@@ -272,7 +275,7 @@ fn what_is_to_be_forgotten_is_forgotten_by_all_and_by_the_engine() {
     }
     assert!(matches!(it.stored(1, 2), Some(Ok(StoredAt { index: 0, .. }))));
     it.begins_kept(2, "a");
-    it.passes(10 * MILLISECOND);
+    it.advance(10 * MILLISECOND);
     assert_eq!(texts(&it.kept(2, "a")), ["3"]);
 }
 
@@ -281,7 +284,7 @@ fn what_is_to_be_forgotten_is_forgotten_by_all_and_by_the_engine() {
 fn a_publishers_id_stores_once_over_all_nodes() {
     let mut it = Simulation::new(2, 39);
     it.begins_kept(0, "a");
-    it.passes(10 * MILLISECOND);
+    it.advance(10 * MILLISECOND);
     for (number, at) in [(1, 0), (2, 1), (3, 0)] {
         let time = it.time();
         let item = Item::new("e", ItemPayload::Json("7"));
@@ -289,7 +292,7 @@ fn a_publishers_id_stores_once_over_all_nodes() {
         let store = StoreItem { number, item, id: Some("order 7"), age };
         let Node { cluster, heard } = it.node(at);
         cluster.store("a", store, time, heard);
-        it.passes(10 * MILLISECOND);
+        it.advance(10 * MILLISECOND);
     }
     assert_eq!(texts(&it.kept(0, "a")), ["7"]);
     let places =
@@ -300,9 +303,9 @@ fn a_publishers_id_stores_once_over_all_nodes() {
 
 // Faults.
 
-struct Dice(u64);
+struct Random(u64);
 
-impl Dice {
+impl Random {
     fn below(&mut self, limit: u64) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -311,10 +314,10 @@ impl Dice {
     }
 }
 
-fn faulty(it: &mut Simulation, dice: &mut Dice, number: u64) {
-    let at = dice.below(3) as usize;
-    let topic = TOPICS[dice.below(3) as usize];
-    match dice.below(18) {
+fn faulty(it: &mut Simulation, random: &mut Random, number: u64) {
+    let at = random.below(3) as usize;
+    let topic = TOPICS[random.below(3) as usize];
+    match random.below(18) {
         0 => it.network.cut(at, Direction::Both),
         1 => it.network.cut(at, Direction::Sending),
         2 => it.network.cut(at, Direction::Hearing),
@@ -331,7 +334,7 @@ fn faulty(it: &mut Simulation, dice: &mut Dice, number: u64) {
             it.node(at).cluster.topic_ends(topic, 0, time);
         }
         16 => it.begins_kept(at, topic),
-        _ if dice.below(4) == 0 => it.network.restart(RestartData::Lost),
+        _ if random.below(4) == 0 => it.network.restart(RestartData::Lost),
         _ => {}
     }
 }
@@ -350,10 +353,10 @@ fn stored(it: &Simulation, asked: &[(u64, usize, &str)]) -> Log {
     for (topic, said) in it.nodes.iter().flatten().flat_map(|it| &it.heard.kept) {
         let mut now = 0;
         for what in said {
-            if let Said::Begun { epoch, .. } = what {
+            if let SeenEvent::Begun { epoch, .. } = what {
                 now = *epoch;
             }
-            if let Said::Purged(at) = what {
+            if let SeenEvent::Purged(at) = what {
                 note(&mut log, topic, now, *at, None);
             }
             for message in messages(std::slice::from_ref(what)) {
@@ -380,24 +383,24 @@ fn run(seed: u64) -> (usize, usize) {
         ..NetworkConfig::default()
     };
     let network = Network::new(seed, config);
-    let (mut it, mut dice) =
-        (Simulation::on(network, 3, PeersConfig::default().gone_ns), Dice(seed));
+    let (mut it, mut random) =
+        (Simulation::on(network, 3, PeersConfig::default().gone_ns), Random(seed));
     let mut asked: Vec<(u64, usize, &str)> = Vec::new();
     for at in 0..3 {
         TOPICS.iter().for_each(|topic| it.begins_kept(at, topic));
     }
-    it.passes(50 * MILLISECOND);
+    it.advance(50 * MILLISECOND);
     for round in 0..60 {
-        if dice.below(3) == 0 {
-            faulty(&mut it, &mut dice, 1_000_000 + round);
+        if random.below(3) == 0 {
+            faulty(&mut it, &mut random, 1_000_000 + round);
         }
-        for _ in 0..dice.below(20) {
-            let (at, topic) = (dice.below(3) as usize, TOPICS[dice.below(3) as usize]);
+        for _ in 0..random.below(20) {
+            let (at, topic) = (random.below(3) as usize, TOPICS[random.below(3) as usize]);
             let number = asked.len() as u64 + 1;
             asked.push((number, at, topic));
             it.stores(at, topic, number);
         }
-        it.passes((1 + dice.below(400)) * MILLISECOND);
+        it.advance((1 + random.below(400)) * MILLISECOND);
     }
     for at in 0..3 {
         it.network.mend(at);
@@ -405,12 +408,12 @@ fn run(seed: u64) -> (usize, usize) {
         TOPICS.iter().for_each(|topic| it.begins_kept(at, topic));
     }
     it.network.thaw();
-    it.passes(15 * SECOND);
+    it.advance(15 * SECOND);
     it.step_ns = 20 * MILLISECOND;
-    it.passes(60 * SECOND);
+    it.advance(60 * SECOND);
     let log = stored(&it, &asked);
     let epoch = it.node(0).heard.kept["a"].iter().rev().find_map(|it| match it {
-        Said::Begun { epoch, .. } => Some(*epoch),
+        SeenEvent::Begun { epoch, .. } => Some(*epoch),
         _ => None,
     });
     let (mut told, mut gaps) = (0, 0);

@@ -19,36 +19,36 @@ fn wants(it: &mut Simulation, at: usize) -> Vec<u64> {
 #[test]
 fn what_a_node_says_again_after_it_was_gone_is_heard_once() {
     let mut it = Simulation::new(2, 30);
-    it.begins(1, "t", 0);
-    it.passes(10 * MILLISECOND);
+    it.begin(1, "t", 0);
+    it.advance(10 * MILLISECOND);
     it.network.cut(0, Direction::Hearing);
-    it.says(0, "t", "1");
-    it.passes(45 * SECOND);
+    it.broadcast(0, "t", "1");
+    it.advance(45 * SECOND);
     assert_eq!(it.node(1).heard.gone, ids(&[0]));
     it.network.mend(0);
-    it.passes(20 * SECOND);
+    it.advance(20 * SECOND);
     assert_eq!(it.node(1).cluster.peers().live().count(), 1);
-    assert_eq!(it.hears(1, "t"), ["1"]);
-    it.says(0, "t", "2");
-    it.passes(10 * MILLISECOND);
-    assert_eq!(it.hears(1, "t"), ["2"]);
+    assert_eq!(it.take_broadcasts(1, "t"), ["1"]);
+    it.broadcast(0, "t", "2");
+    it.advance(10 * MILLISECOND);
+    assert_eq!(it.take_broadcasts(1, "t"), ["2"]);
 }
 
 #[test]
 fn what_a_node_says_again_that_has_said_bye_is_heard_once() {
     let mut it = Simulation::new(2, 31);
-    it.begins(1, "t", 0);
-    it.passes(10 * MILLISECOND);
+    it.begin(1, "t", 0);
+    it.advance(10 * MILLISECOND);
     it.network.cut(0, Direction::Hearing);
-    it.says(0, "t", "1");
+    it.broadcast(0, "t", "1");
     let time = it.time();
     it.node(0).cluster.bye(time);
-    it.passes(10 * MILLISECOND);
+    it.advance(10 * MILLISECOND);
     assert_eq!(it.node(1).heard.gone, ids(&[0]));
     it.network.reset(0);
     it.network.mend(0);
-    it.passes(5 * SECOND);
-    assert_eq!(it.hears(1, "t"), ["1"]);
+    it.advance(5 * SECOND);
+    assert_eq!(it.take_broadcasts(1, "t"), ["1"]);
     assert!(it.node(1).cluster.counts().again > 0);
 }
 
@@ -56,13 +56,13 @@ fn what_a_node_says_again_that_has_said_bye_is_heard_once() {
 fn a_node_that_was_silent_is_asked_when_it_is_back() {
     let mut it = Simulation::new(2, 32);
     it.presence(0, "t", ToPeers::Begin);
-    it.passes(12 * SECOND);
+    it.advance(12 * SECOND);
     wants(&mut it, 1);
     it.network.partition(&[&[0], &[1]]);
-    it.passes(20 * SECOND);
+    it.advance(20 * SECOND);
     assert!(wants(&mut it, 1).is_empty());
     it.network.heal();
-    it.passes(5 * SECOND);
+    it.advance(5 * SECOND);
     assert_eq!(it.node(0).heard.gone, []);
     assert_eq!(wants(&mut it, 1), [1000]);
 }
@@ -73,12 +73,12 @@ fn a_node_that_comes_right_after_the_link_is_asked_too() {
     it.presence(0, "t", ToPeers::Begin);
     it.network.reset(0);
     while it.node(0).cluster.session() != Some(Session(2)) {
-        it.passes(MILLISECOND);
+        it.advance(MILLISECOND);
     }
     // All are asked over the new link, before this one is there.
-    it.passes(20 * MILLISECOND);
+    it.advance(20 * MILLISECOND);
     let other = it.starts("a");
-    it.passes(2 * SECOND);
+    it.advance(2 * SECOND);
     assert_eq!(wants(&mut it, other), [1000]);
 }
 
@@ -86,12 +86,12 @@ fn a_node_that_comes_right_after_the_link_is_asked_too() {
 fn a_process_that_did_not_run_asks_for_everybody_again() {
     let mut it = Simulation::new(2, 34);
     it.presence(0, "t", ToPeers::Begin);
-    it.passes(2 * SECOND);
+    it.advance(2 * SECOND);
     wants(&mut it, 1);
-    it.passes(8 * SECOND);
+    it.advance(8 * SECOND);
     assert!(wants(&mut it, 1).is_empty());
     it.now_ns += 8 * SECOND;
-    it.passes(SECOND);
+    it.advance(SECOND);
     assert_eq!(wants(&mut it, 1), [1000]);
 }
 
@@ -99,7 +99,7 @@ fn a_process_that_did_not_run_asks_for_everybody_again() {
 fn presences_of_a_node_that_nobody_knows_are_left_out() {
     let mut it = Simulation::new(1, 35);
     it.presence(0, "t", ToPeers::Begin);
-    it.passes(SECOND);
+    it.advance(SECOND);
     let (prefix, owner) = (Prefix::new("a").unwrap(), Owner(77));
     let mut adapter = it.network.adapter(&prefix);
     adapter.start(NodeId(owner.0));
@@ -110,7 +110,7 @@ fn presences_of_a_node_that_nobody_knows_are_left_out() {
         let to = prefix.topic(Space::Presence, "t");
         adapter.publish(&to, stamped(draft.unnumbered(), 1)).unwrap();
     }
-    it.passes(SECOND);
+    it.advance(SECOND);
     let heard = &it.node(0).heard.presence;
     assert!(!heard.iter().any(|it| matches!(it.1, FromPeers::Delta(_))), "{heard:?}");
     assert_eq!(it.node(0).cluster.counts().late, 1);
@@ -121,7 +121,7 @@ fn presences_of_a_node_that_nobody_knows_are_left_out() {
 fn it_is_told_who_was_asked() {
     let mut it = Simulation::new(3, 36);
     it.presence(0, "t", ToPeers::Begin);
-    it.passes(SECOND);
+    it.advance(SECOND);
     let heard = &it.node(0).heard.presence;
     let again = heard.iter().find_map(|(_, what)| match what {
         FromPeers::RequestedAgain(nodes) => Some(nodes.to_vec()),

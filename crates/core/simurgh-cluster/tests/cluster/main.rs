@@ -20,14 +20,14 @@ use simurgh_cluster::{
 use simurgh_loopback::{Direction, Loopback, Network, NetworkConfig, RestartData};
 use simurgh_presence::{Delta, FromPeers, Owner, Snapshot, ToPeers};
 
-use log::Said;
+use log::SeenEvent;
 
 const MILLISECOND: u64 = 1_000_000;
 const SECOND: u64 = 1000 * MILLISECOND;
 
 /// What came to a node.
 #[derive(Default)]
-struct Heard {
+struct NodeRecord {
     broadcasts: Vec<(String, String, Vec<u16>)>,
     disconnects: Vec<String>,
     presence: Vec<(String, FromPeers)>,
@@ -36,11 +36,11 @@ struct Heard {
     calls: Vec<(NodeId, u64, u16, Vec<u8>)>,
     hung_up: Vec<(NodeId, u64)>,
     answers: Vec<(CallNumber, Option<Answer>)>,
-    kept: BTreeMap<String, Vec<Said>>,
+    kept: BTreeMap<String, Vec<SeenEvent>>,
     stored: BTreeMap<u64, Result<StoredAt, StoreError>>,
 }
 
-impl LocalNode for Heard {
+impl LocalNode for NodeRecord {
     fn broadcast(&mut self, topic: &str, item: &Item<'_>, shards: Shards<'_>) {
         let ItemPayload::Json(text) = item.payload else { panic!("{item:?}") };
         self.broadcasts.push((topic.into(), text.into(), shards.collect()));
@@ -75,7 +75,7 @@ impl LocalNode for Heard {
     }
 
     fn history(&mut self, topic: &str, what: HistoryEvent<'_>) {
-        self.kept.entry(topic.into()).or_default().push(Said::of(&what));
+        self.kept.entry(topic.into()).or_default().push(SeenEvent::of(&what));
     }
 
     fn stored(&mut self, _: &str, number: u64, outcome: Result<StoredAt, StoreError>) {
@@ -85,7 +85,7 @@ impl LocalNode for Heard {
 
 struct Node {
     cluster: Cluster<Loopback>,
-    heard: Heard,
+    heard: NodeRecord,
 }
 
 /// Nodes on one engine; one that has died is none.
@@ -114,7 +114,7 @@ impl Simulation {
         for _ in 0..nodes {
             world.starts("a");
         }
-        world.passes(2 * SECOND);
+        world.advance(2 * SECOND);
         world
     }
 
@@ -132,7 +132,7 @@ impl Simulation {
         config.peers.silent_ns = config.peers.silent_ns.min(self.gone_ns);
         let (me, seed) = (NodeId(1000 + at as u64), at as u64);
         let cluster = Cluster::new(config, adapter, me, seed, self.time());
-        self.nodes.push(Some(Node { cluster, heard: Heard::default() }));
+        self.nodes.push(Some(Node { cluster, heard: NodeRecord::default() }));
         at
     }
 
@@ -140,21 +140,21 @@ impl Simulation {
         self.nodes[at].as_mut().expect("it lives")
     }
 
-    fn dies(&mut self, at: usize) {
+    fn stop(&mut self, at: usize) {
         self.nodes[at] = None;
     }
 
     /// Every millisecond each node does what it has to.
-    fn passes(&mut self, ns: u64) {
+    fn advance(&mut self, ns: u64) {
         let end_ns = self.now_ns + ns;
         while self.now_ns < end_ns {
             self.now_ns = (self.now_ns + self.step_ns).min(end_ns);
             self.network.advance(self.now_ns);
-            self.turns();
+            self.run();
         }
     }
 
-    fn turns(&mut self) {
+    fn run(&mut self) {
         let time = self.time();
         let mut context = Context::from_waker(Waker::noop());
         for Node { cluster, heard } in self.nodes.iter_mut().flatten() {
@@ -164,12 +164,12 @@ impl Simulation {
         }
     }
 
-    fn begins(&mut self, at: usize, topic: &str, shard: u16) {
+    fn begin(&mut self, at: usize, topic: &str, shard: u16) {
         let time = self.time();
         self.node(at).cluster.topic_begins(topic, shard, None, time);
     }
 
-    fn says(&mut self, at: usize, topic: &str, json: &str) {
+    fn broadcast(&mut self, at: usize, topic: &str, json: &str) {
         let time = self.time();
         let item = Item::new("e", ItemPayload::Json(json));
         self.node(at).cluster.broadcast(topic, &item, time).unwrap();
@@ -182,7 +182,7 @@ impl Simulation {
     }
 
     /// What a node has heard on a topic since this was last asked.
-    fn hears(&mut self, at: usize, topic: &str) -> Vec<String> {
+    fn take_broadcasts(&mut self, at: usize, topic: &str) -> Vec<String> {
         let all = &mut self.node(at).heard.broadcasts;
         let own = all.extract_if(.., |(it, ..)| it == topic);
         own.map(|(_, json, _)| json).collect()
@@ -196,13 +196,13 @@ fn ids(nodes: &[usize]) -> Vec<NodeId> {
 #[test]
 fn a_broadcast_is_heard_once_where_the_topic_has_members_and_not_by_its_publisher() {
     let mut it = Simulation::new(3, 1);
-    it.begins(0, "t", 0);
-    it.begins(1, "t", 3);
-    it.begins(1, "t", 70);
-    it.passes(10 * MILLISECOND);
-    it.says(0, "t", "1");
-    it.says(2, "t", "2");
-    it.passes(10 * MILLISECOND);
+    it.begin(0, "t", 0);
+    it.begin(1, "t", 3);
+    it.begin(1, "t", 70);
+    it.advance(10 * MILLISECOND);
+    it.broadcast(0, "t", "1");
+    it.broadcast(2, "t", "2");
+    it.advance(10 * MILLISECOND);
     let heard = |it: &mut Simulation, at: usize| std::mem::take(&mut it.node(at).heard.broadcasts);
     assert_eq!(heard(&mut it, 0), [("t".into(), "2".into(), vec![0])]);
     let mut one = heard(&mut it, 1);
@@ -217,21 +217,21 @@ fn a_broadcast_is_heard_once_where_the_topic_has_members_and_not_by_its_publishe
 #[test]
 fn a_topic_is_heard_until_it_has_lingered_after_its_last_member() {
     let mut it = Simulation::new(2, 2);
-    it.begins(1, "t", 0);
-    it.passes(10 * MILLISECOND);
+    it.begin(1, "t", 0);
+    it.advance(10 * MILLISECOND);
     let time = it.time();
     it.node(1).cluster.topic_ends("t", 0, time);
-    it.passes(10 * SECOND);
-    it.begins(1, "t", 0);
-    it.says(0, "t", "1");
-    it.passes(10 * MILLISECOND);
-    assert_eq!(it.hears(1, "t"), ["1"]);
+    it.advance(10 * SECOND);
+    it.begin(1, "t", 0);
+    it.broadcast(0, "t", "1");
+    it.advance(10 * MILLISECOND);
+    assert_eq!(it.take_broadcasts(1, "t"), ["1"]);
     let time = it.time();
     it.node(1).cluster.topic_ends("t", 0, time);
-    it.passes(30 * SECOND);
-    it.says(0, "t", "2");
-    it.passes(10 * MILLISECOND);
-    assert_eq!(it.hears(1, "t"), [""; 0]);
+    it.advance(30 * SECOND);
+    it.broadcast(0, "t", "2");
+    it.advance(10 * MILLISECOND);
+    assert_eq!(it.take_broadcasts(1, "t"), [""; 0]);
     assert_eq!(it.node(1).cluster.interests().counts().exact, 0);
 }
 
@@ -239,13 +239,13 @@ fn a_topic_is_heard_until_it_has_lingered_after_its_last_member() {
 fn clusters_with_other_prefixes_do_not_hear_each_other() {
     let mut it = Simulation::new(1, 3);
     let other = it.starts("ab");
-    it.begins(0, "t", 0);
-    it.begins(other, "t", 0);
-    it.passes(2 * SECOND);
-    it.says(0, "t", "1");
-    it.says(other, "t", "2");
-    it.passes(10 * MILLISECOND);
-    assert_eq!((it.hears(0, "t"), it.hears(other, "t")), (vec![], vec![]));
+    it.begin(0, "t", 0);
+    it.begin(other, "t", 0);
+    it.advance(2 * SECOND);
+    it.broadcast(0, "t", "1");
+    it.broadcast(other, "t", "2");
+    it.advance(10 * MILLISECOND);
+    assert_eq!((it.take_broadcasts(0, "t"), it.take_broadcasts(other, "t")), (vec![], vec![]));
     assert_eq!(it.node(0).cluster.peers().iter().count(), 0);
 }
 
@@ -253,7 +253,7 @@ fn clusters_with_other_prefixes_do_not_hear_each_other() {
 fn who_begins_with_presences_is_told_who_is_asked_and_gets_their_states() {
     let mut it = Simulation::new(3, 4);
     it.presence(0, "t", ToPeers::Begin);
-    it.passes(50 * MILLISECOND);
+    it.advance(50 * MILLISECOND);
     let owners: Vec<Owner> = vec![Owner(1001), Owner(1002)];
     let heard = it.node(0).heard.presence.as_slice();
     let [(topic, FromPeers::Requested(asked)), (_, FromPeers::RequestedAgain(again))] = heard
@@ -270,7 +270,7 @@ fn who_begins_with_presences_is_told_who_is_asked_and_gets_their_states() {
         let state = Snapshot { owner, version, entries: Vec::new() };
         it.presence(at, "t", ToPeers::State(Owner(1000), state));
     }
-    it.passes(50 * MILLISECOND);
+    it.advance(50 * MILLISECOND);
     let versions = it.node(0).heard.presence.drain(2..).map(|(_, it)| match it {
         FromPeers::State(state) => (state.owner.0, state.version),
         other => panic!("{other:?}"),
@@ -281,7 +281,7 @@ fn who_begins_with_presences_is_told_who_is_asked_and_gets_their_states() {
     // Deltas come to those who have begun, and to nobody else.
     let delta = Delta { owner: Owner(1001), from: 1, to: 2, joins: vec![], leaves: vec![] };
     it.presence(1, "t", ToPeers::Delta(delta));
-    it.passes(50 * MILLISECOND);
+    it.advance(50 * MILLISECOND);
     assert!(matches!(it.node(0).heard.presence.last(), Some((_, FromPeers::Delta(_)))));
     assert_eq!(it.node(2).heard.presence.len(), 1);
 }
@@ -290,7 +290,7 @@ fn who_begins_with_presences_is_told_who_is_asked_and_gets_their_states() {
 fn without_a_link_nobody_is_waited_for() {
     let mut it = Simulation::new(2, 5);
     it.network.kill();
-    it.passes(SECOND);
+    it.advance(SECOND);
     assert_eq!(it.node(0).cluster.state().0, LinkState::Away);
     it.presence(0, "t", ToPeers::Begin);
     let [(_, FromPeers::Requested(nobody))] = it.node(0).heard.presence.as_slice() else {
@@ -299,7 +299,7 @@ fn without_a_link_nobody_is_waited_for() {
     assert!(nobody.is_empty());
     // With the next link all are asked.
     it.network.restart(RestartData::Stays);
-    it.passes(10 * SECOND);
+    it.advance(10 * SECOND);
     assert_eq!(it.node(0).cluster.state().0, LinkState::Up);
     let wants = |at: &mut Node| {
         let wants = |it: &&(String, FromPeers)| matches!(it.1, FromPeers::StateWanted(_));
@@ -312,11 +312,11 @@ fn without_a_link_nobody_is_waited_for() {
 fn just_after_its_link_is_made_a_node_does_not_take_itself_for_the_only_one() {
     let mut it = Simulation::new(1, 6);
     let late = it.starts("a");
-    it.passes(3 * MILLISECOND);
+    it.advance(3 * MILLISECOND);
     assert_ne!(it.node(late).cluster.state().0, LinkState::Away);
     it.presence(late, "t", ToPeers::Begin);
     assert!(it.node(late).heard.presence.is_empty(), "it is not known yet who is there");
-    it.passes(SECOND);
+    it.advance(SECOND);
     let wants = |it: &(String, FromPeers)| matches!(it.1, FromPeers::StateWanted(Owner(1001)));
     assert!(it.node(0).heard.presence.iter().any(wants));
 }
@@ -326,7 +326,7 @@ fn a_disconnect_is_confirmed_by_every_node_and_done_once_on_each() {
     let mut it = Simulation::new(4, 7);
     let time = it.time();
     let number = it.node(0).cluster.disconnect("user:1", time).unwrap();
-    it.passes(50 * MILLISECOND);
+    it.advance(50 * MILLISECOND);
     let mut outcome = it.node(0).heard.outcomes[&number].clone();
     outcome.confirmed.sort_unstable();
     assert_eq!((outcome.confirmed, outcome.missing), (ids(&[1, 2, 3]), vec![]));
@@ -334,10 +334,10 @@ fn a_disconnect_is_confirmed_by_every_node_and_done_once_on_each() {
     it.network.cut(2, Direction::Both);
     let time = it.time();
     let number = it.node(0).cluster.disconnect("user:2", time).unwrap();
-    it.passes(2 * SECOND);
+    it.advance(2 * SECOND);
     assert!(!it.node(0).heard.outcomes.contains_key(&number));
     it.network.mend(2);
-    it.passes(20 * SECOND);
+    it.advance(20 * SECOND);
     let mut outcome = it.node(0).heard.outcomes[&number].clone();
     outcome.confirmed.sort_unstable();
     assert_eq!((outcome.confirmed, outcome.missing), (ids(&[1, 2, 3]), vec![]));
@@ -352,7 +352,7 @@ fn who_does_not_confirm_is_named_after_a_minute() {
     it.network.cut(1, Direction::Both);
     let time = it.time();
     let number = it.node(0).cluster.disconnect("user:1", time).unwrap();
-    it.passes(61 * SECOND);
+    it.advance(61 * SECOND);
     let outcome = it.node(0).heard.outcomes[&number].clone();
     assert_eq!((outcome.confirmed, outcome.missing), (ids(&[2]), ids(&[1])));
 }
@@ -361,17 +361,17 @@ fn who_does_not_confirm_is_named_after_a_minute() {
 fn a_node_that_dies_is_gone_after_half_a_minute_and_one_that_says_bye_at_once() {
     let mut it = Simulation::new(3, 9);
     // Over a new link nobody is missed yet.
-    it.passes(10 * SECOND);
+    it.advance(10 * SECOND);
     let time = it.time();
     it.node(1).cluster.bye(time);
-    it.passes(20 * MILLISECOND);
+    it.advance(20 * MILLISECOND);
     assert!(it.node(1).cluster.is_flushed());
-    it.dies(1);
+    it.stop(1);
     assert_eq!(it.node(0).heard.gone, ids(&[1]));
-    it.dies(2);
-    it.passes(28 * SECOND);
+    it.stop(2);
+    it.advance(28 * SECOND);
     assert_eq!(it.node(0).heard.gone, ids(&[1]));
-    it.passes(5 * SECOND);
+    it.advance(5 * SECOND);
     assert_eq!(it.node(0).heard.gone, ids(&[1, 2]));
     let mut why = Vec::new();
     while let Some(notice) = it.node(0).cluster.poll_notice() {
@@ -386,9 +386,9 @@ fn a_node_that_dies_is_gone_after_half_a_minute_and_one_that_says_bye_at_once() 
 fn nobody_is_gone_for_a_node_whose_own_link_is_away() {
     let mut it = Simulation::new(3, 10);
     it.network.kill();
-    it.passes(120 * SECOND);
+    it.advance(120 * SECOND);
     it.network.restart(RestartData::Stays);
-    it.passes(20 * SECOND);
+    it.advance(20 * SECOND);
     for at in 0..3 {
         assert_eq!(it.node(at).heard.gone, [], "node {at}");
         assert_eq!(it.node(at).cluster.state().0, LinkState::Up);
@@ -399,17 +399,17 @@ fn nobody_is_gone_for_a_node_whose_own_link_is_away() {
 fn nobody_is_gone_for_a_link_that_is_not_known_to_be_dead_yet() {
     for (seed, frozen_s) in (13..).zip([4, 5, 6, 7, 8, 20]) {
         let mut it = Simulation::with_gone(3, seed, 6 * SECOND);
-        it.passes(20 * SECOND);
+        it.advance(20 * SECOND);
         it.network.freeze();
-        it.passes(frozen_s * SECOND);
+        it.advance(frozen_s * SECOND);
         it.network.thaw();
-        it.passes(30 * SECOND);
+        it.advance(30 * SECOND);
         for at in 0..3 {
             assert_eq!(it.node(at).heard.gone, [], "node {at}, {frozen_s} s");
         }
         // It was not for ever.
-        it.dies(2);
-        it.passes(9 * SECOND);
+        it.stop(2);
+        it.advance(9 * SECOND);
         assert_eq!(it.node(0).heard.gone, ids(&[2]), "{frozen_s} s");
     }
 }
@@ -417,28 +417,28 @@ fn nobody_is_gone_for_a_link_that_is_not_known_to_be_dead_yet() {
 #[test]
 fn what_a_node_sends_again_after_it_was_gone_is_not_heard_twice() {
     let mut it = Simulation::new(2, 12);
-    it.begins(0, "t", 0);
-    it.passes(10 * SECOND);
+    it.begin(0, "t", 0);
+    it.advance(10 * SECOND);
     // It is heard, and does not know it: no answer comes through.
     it.network.cut(1, Direction::Hearing);
-    it.says(1, "t", "1");
-    it.passes(SECOND);
-    assert_eq!(it.hears(0, "t"), ["1"]);
+    it.broadcast(1, "t", "1");
+    it.advance(SECOND);
+    assert_eq!(it.take_broadcasts(0, "t"), ["1"]);
     it.network.cut(1, Direction::Both);
-    it.passes(45 * SECOND);
+    it.advance(45 * SECOND);
     assert_eq!(it.node(0).heard.gone, ids(&[1]));
     it.network.mend(1);
-    it.passes(20 * SECOND);
-    it.says(1, "t", "2");
-    it.passes(SECOND);
-    assert_eq!(it.hears(0, "t"), ["2"]);
+    it.advance(20 * SECOND);
+    it.broadcast(1, "t", "2");
+    it.advance(SECOND);
+    assert_eq!(it.take_broadcasts(0, "t"), ["2"]);
 }
 
 #[test]
 fn what_is_no_envelope_is_counted_and_harms_nobody() {
     let mut it = Simulation::new(2, 11);
-    it.begins(0, "t", 0);
-    it.passes(10 * MILLISECOND);
+    it.begin(0, "t", 0);
+    it.advance(10 * MILLISECOND);
     let to = Prefix::new("a").unwrap().topic(Space::Broadcast, "t");
     let item = Item::new("e", ItemPayload::Json("{}"));
     let right = Draft::broadcast(NodeId(9), "t", &item).unwrap().numbered(1);
@@ -449,13 +449,13 @@ fn what_is_no_envelope_is_counted_and_harms_nobody() {
     for bytes in [Bytes::new(), right.slice(1..), right.slice(..20), newer.into(), own] {
         stranger.publish(&to, bytes).unwrap();
     }
-    it.passes(10 * MILLISECOND);
+    it.advance(10 * MILLISECOND);
     let counts = it.node(0).cluster.counts().clone();
     assert_eq!((counts.broken, counts.other_versions, counts.own), (2, 2, 1));
-    assert_eq!(it.hears(0, "t"), [""; 0]);
+    assert_eq!(it.take_broadcasts(0, "t"), [""; 0]);
     it.node(1).cluster.adapter_mut().publish(&to, right).unwrap();
-    it.passes(10 * MILLISECOND);
-    assert_eq!(it.hears(0, "t"), ["{}"]);
+    it.advance(10 * MILLISECOND);
+    assert_eq!(it.take_broadcasts(0, "t"), ["{}"]);
 }
 
 #[test]
@@ -464,12 +464,12 @@ fn a_node_calls_another_and_is_answered() {
     let (time, number) = (it.time(), CallNumber(5));
     let body = vec![7; 600 << 10];
     it.node(0).cluster.call(NodeId(1001), number, (3, &body), time).unwrap();
-    it.passes(100 * MILLISECOND);
+    it.advance(100 * MILLISECOND);
     assert_eq!(it.node(1).heard.calls, [(NodeId(1000), 5, 3, body.clone())]);
     assert!(it.node(2).heard.calls.is_empty(), "nobody else is asked");
     let time = it.time();
     it.node(1).cluster.answer(NodeId(1000), 5, (200, b"done"), time).unwrap();
-    it.passes(100 * MILLISECOND);
+    it.advance(100 * MILLISECOND);
     let answer = Answer { status: 200, body: b"done".to_vec() };
     assert_eq!(it.node(0).heard.answers, [(number, Some(answer))]);
 }
@@ -479,11 +479,11 @@ fn who_hangs_up_is_not_answered_and_the_other_knows() {
     let mut it = Simulation::new(2, 12);
     let (time, number) = (it.time(), CallNumber(5));
     it.node(0).cluster.call(NodeId(1001), number, (3, b"x"), time).unwrap();
-    it.passes(100 * MILLISECOND);
+    it.advance(100 * MILLISECOND);
     let time = it.time();
     it.node(0).cluster.hang_up(number, time);
     it.node(1).cluster.answer(NodeId(1000), 5, (200, b"late"), time).unwrap();
-    it.passes(100 * MILLISECOND);
+    it.advance(100 * MILLISECOND);
     assert_eq!(it.node(1).heard.hung_up, [(NodeId(1000), 5)]);
     assert!(it.node(0).heard.answers.is_empty());
 }
@@ -495,8 +495,8 @@ fn a_call_ends_with_the_node_that_it_is_to() {
     let nobody = it.node(0).cluster.call(NodeId(7), CallNumber(1), (3, b""), time);
     assert_eq!(nobody, Err(CallError::NoSuchNode));
     it.node(0).cluster.call(NodeId(1001), CallNumber(2), (3, b""), time).unwrap();
-    it.dies(1);
-    it.passes(60 * SECOND);
+    it.stop(1);
+    it.advance(60 * SECOND);
     assert_eq!(it.node(0).heard.answers, [(CallNumber(2), None)]);
 }
 
@@ -504,7 +504,7 @@ fn a_call_ends_with_the_node_that_it_is_to() {
 fn more_calls_than_the_outbox_holds_are_refused_and_none_in_part() {
     let mut it = Simulation::new(2, 14);
     it.network.kill();
-    it.passes(SECOND);
+    it.advance(SECOND);
     let (time, body) = (it.time(), vec![0; 15 << 20]);
     let cluster = &mut it.node(0).cluster;
     let mut call = |number| {
@@ -521,11 +521,11 @@ fn a_node_that_is_known_by_its_beat_alone_is_asked_for_disconnects() {
     let mut it = Simulation::new(1, 15);
     let time = it.time();
     let number = it.node(0).cluster.disconnect("user:1", time).unwrap();
-    it.passes(100 * MILLISECOND);
+    it.advance(100 * MILLISECOND);
     let prefix = Prefix::new("a").unwrap();
     let mut stranger = it.network.adapter(&prefix);
     stranger.start(NodeId(77));
-    it.passes(100 * MILLISECOND);
+    it.advance(100 * MILLISECOND);
     let beat = Beat {
         id: NodeId(77),
         name: "late".into(),
@@ -537,7 +537,7 @@ fn a_node_that_is_known_by_its_beat_alone_is_asked_for_disconnects() {
     };
     let before = it.node(0).cluster.counts().published;
     stranger.publish(&prefix.nodes(), beat.draft().unwrap().numbered(1)).unwrap();
-    it.passes(10 * MILLISECOND);
+    it.advance(10 * MILLISECOND);
     let Node { cluster, heard } = it.node(0);
     let at = Kind::Disconnect as usize - 1;
     assert_eq!(cluster.counts().published[at], before[at] + 1);
@@ -551,13 +551,13 @@ fn who_waits_for_a_topic_is_told_when_it_is_heard() {
     it.node(0).cluster.await_topic("t", 7, time);
     it.node(0).cluster.settle(time);
     assert_eq!(it.node(0).cluster.poll_awaited(), None, "the engine has not said so yet");
-    it.passes(100 * MILLISECOND);
+    it.advance(100 * MILLISECOND);
     assert_eq!(it.node(0).cluster.poll_awaited(), Some(7));
     // From here on nothing is lost to the member that is let in.
-    it.begins(0, "t", 1);
-    it.says(1, "t", "1");
-    it.passes(100 * MILLISECOND);
-    assert_eq!(it.hears(0, "t"), ["1"]);
+    it.begin(0, "t", 1);
+    it.broadcast(1, "t", "1");
+    it.advance(100 * MILLISECOND);
+    assert_eq!(it.take_broadcasts(0, "t"), ["1"]);
     // What is heard already needs no waiting.
     let time = it.time();
     it.node(0).cluster.await_topic("t", 8, time);
@@ -571,7 +571,7 @@ fn nobody_waits_for_an_engine_that_is_away() {
     let time = it.time();
     it.node(0).cluster.await_topic("a", 1, time);
     it.network.kill();
-    it.passes(10 * SECOND);
+    it.advance(10 * SECOND);
     assert_eq!(it.node(0).cluster.poll_awaited(), Some(1));
     let time = it.time();
     it.node(0).cluster.await_topic("b", 2, time);
@@ -583,12 +583,12 @@ fn who_was_waited_for_and_never_came_is_forgotten() {
     let mut it = Simulation::new(1, 18);
     let time = it.time();
     it.node(0).cluster.await_topic("t", 1, time);
-    it.passes(15 * SECOND);
+    it.advance(15 * SECOND);
     assert_eq!(it.node(0).cluster.interests().counts().exact, 1);
     let time = it.time();
     it.node(0).cluster.await_topic("t", 2, time);
-    it.passes(14 * SECOND);
+    it.advance(14 * SECOND);
     assert_eq!(it.node(0).cluster.interests().counts().exact, 1, "its time begins anew");
-    it.passes(15 * SECOND);
+    it.advance(15 * SECOND);
     assert_eq!(it.node(0).cluster.interests().counts().topics, 0);
 }

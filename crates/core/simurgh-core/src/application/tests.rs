@@ -27,7 +27,7 @@ fn a_callback_that_holds_its_shard_too_long_is_counted() {
     let (mut application, metrics, node) = application();
     let limit = Config::default().callback_warning;
     for (took, count) in [(limit, 0), (limit + Duration::from_nanos(1), 1)] {
-        node.told().slowness = took;
+        node.log().slowness = took;
         assert_eq!(application.run(about(None), Callback::HandleIn, |_| 7).0, Some(7));
         assert_eq!(metrics.slow_callbacks.value(), count);
     }
@@ -47,7 +47,7 @@ fn what_a_callback_did_is_handed_over_whether_it_panicked_or_not() {
         assert_eq!((result.is_none(), effects.len()), (is_crash, 1));
         assert_eq!(metrics.errors_callback_panic.value(), u64::from(is_crash));
     }
-    assert_eq!(node.told().callbacks, [Callback::HandleIn, Callback::HandleIn]);
+    assert_eq!(node.log().callbacks, [Callback::HandleIn, Callback::HandleIn]);
 }
 
 #[test]
@@ -66,7 +66,7 @@ fn a_few_short_lists_are_kept_for_the_next_callbacks() {
 /// No join allocates a list of effects that another callback has used, nor loses one.
 #[test]
 fn a_join_that_does_nothing_leaves_its_list() {
-    let mut it = Stage::new();
+    let mut it = TestShard::new();
     it.core.application.keep(Vec::with_capacity(SPARE_EFFECTS_MAX));
     for _ in 0..3 {
         it.joined(&["t"]);
@@ -78,7 +78,7 @@ fn a_join_that_does_nothing_leaves_its_list() {
 #[test]
 fn a_callback_knows_where_it_is() {
     let (mut application, metrics, node) = application();
-    node.told().census.insert("rooms:lobby:1".into(), 4);
+    node.log().census.insert("rooms:lobby:1".into(), 4);
     let state = SocketState {
         id: Some("id".into()),
         assigns: Some(Arc::new("text")),
@@ -93,7 +93,7 @@ fn a_callback_knows_where_it_is() {
     });
     assert!(result.is_some() && effects.is_empty());
     assert_eq!(metrics.errors_wrong_payload.value(), 1);
-    let mail = format!("{:?}", node.told().mail[0]);
+    let mail = format!("{:?}", node.log().mail[0]);
     assert_eq!(mail, "[ToChannel(ChannelId { shard: 0, membership: 3, generation: 5 }, Stop)]");
     let plain = Subject { topic: "plain", ..about(None) };
     application.run(plain, Callback::HandleIn, |ctx| {
@@ -147,8 +147,8 @@ fn a_join_function_speaks_for_nobody() {
     assert_eq!(format!("{answer:?}"), "Some(Join::error)");
     let nobody = ChannelId { shard: 0, membership: NO_MEMBERSHIP, generation: 0 };
     assert_eq!(application.nobody(), nobody);
-    assert_eq!(format!("{:?}", node.told().mail[0]), format!("[ToChannel({nobody:?}, Stop)]"));
-    assert_eq!(node.told().callbacks, [Callback::Join]);
+    assert_eq!(format!("{:?}", node.log().mail[0]), format!("[ToChannel({nobody:?}, Stop)]"));
+    assert_eq!(node.log().callbacks, [Callback::Join]);
 }
 
 /// Who hibernates has no context, and is watched all the same.
@@ -162,7 +162,7 @@ fn a_channel_may_crash_as_it_hibernates() {
     assert_eq!(metrics.errors_callback_panic.value(), 0);
     assert!(!application.hibernate(&mut ill));
     assert_eq!(metrics.errors_callback_panic.value(), 1);
-    assert_eq!(node.told().callbacks, [Callback::Hibernate, Callback::Hibernate]);
+    assert_eq!(node.log().callbacks, [Callback::Hibernate, Callback::Hibernate]);
 }
 
 /// The drop of what was thrown is the application's, too, and so is what that throws.
@@ -196,5 +196,5 @@ fn a_channel_that_is_gone_has_no_last_words() {
         client: 0,
     };
     assert!(application.terminate(None, &speaker, None, Reason::Left).is_empty());
-    assert!(node.told().callbacks.is_empty());
+    assert!(node.log().callbacks.is_empty());
 }

@@ -10,37 +10,37 @@ use crate::core::{Core, History};
 use crate::registry::{SOCKET_ID, TopicId};
 
 impl<N: Node> Core<N> {
-    /// A membership was made; other nodes' broadcasts are wanted before its client hears of it.
+    /// A membership was made; other nodes' broadcasts are wanted before its client is answered.
     #[inline(always)]
-    pub(crate) fn is_member(&mut self, membership: u32) {
+    pub(crate) fn member_added(&mut self, membership: u32) {
         if self.node.cluster().is_some() {
-            self.wants_topic(membership);
+            self.report_topic_begin(membership);
         }
     }
 
     #[inline(never)]
-    fn wants_topic(&mut self, membership: u32) {
+    fn report_topic_begin(&mut self, membership: u32) {
         let member = self.registry.member(membership).filter(|it| !it.is(SOCKET_ID));
         let topic = member.map(|it| it.topic).and_then(|id| self.registry.topic_mut(id));
         if let Some(topic) = topic
             && !std::mem::replace(&mut topic.deliveries.is_wanted, true)
             && let Some(cluster) = self.node.cluster()
         {
-            let wants = wants(self.history.as_deref(), &topic.name);
+            let wants = retention(self.history.as_deref(), &topic.name);
             cluster.send(ToCluster::TopicBegins((&*topic.name).into(), self.shard, wants));
         }
     }
 
     /// A membership has left its topic, which still exists.
     #[inline(always)]
-    pub(crate) fn is_left(&mut self, topic: TopicId) {
+    pub(crate) fn member_removed(&mut self, topic: TopicId) {
         if self.node.cluster().is_some() {
-            self.wants_topic_no_more(topic);
+            self.report_topic_end(topic);
         }
     }
 
     #[inline(never)]
-    fn wants_topic_no_more(&mut self, id: TopicId) {
+    fn report_topic_end(&mut self, id: TopicId) {
         let topic = self.registry.topic_mut(id).filter(|it| it.len() == 0);
         if let Some(topic) = topic
             && std::mem::take(&mut topic.deliveries.is_wanted)
@@ -54,7 +54,7 @@ impl<N: Node> Core<N> {
     /// Code outside of all channels subscribes to a topic.
     pub(crate) fn listen(&mut self, topic: Box<str>, listener: Listener) {
         if let Some(cluster) = self.node.cluster() {
-            let wants = wants(self.history.as_deref(), &topic);
+            let wants = retention(self.history.as_deref(), &topic);
             cluster.send(ToCluster::TopicBegins(topic.clone(), self.shard, wants));
         }
         self.fanout.listen(topic, listener);
@@ -72,7 +72,7 @@ impl<N: Node> Core<N> {
     }
 }
 
-fn wants(history: Option<&History>, topic: &str) -> Option<Retention> {
+fn retention(history: Option<&History>, topic: &str) -> Option<Retention> {
     Some(history?.kept.rule(topic)?.retention())
 }
 

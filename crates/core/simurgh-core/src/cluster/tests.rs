@@ -6,14 +6,14 @@ use simurgh_proto::message::Payload;
 use crate::testing::*;
 use crate::*;
 
-fn clustered() -> (Stage, Notes) {
+fn clustered() -> (TestShard, Notes) {
     clustered_with(Config::default(), scripted(standard))
 }
 
-fn clustered_with(config: Config, channel: Scripted) -> (Stage, Notes) {
+fn clustered_with(config: Config, channel: Scripted) -> (TestShard, Notes) {
     let mut node = TestNode::new(1, config, vec![channel.user_socket()]);
-    let notes = node.joins_cluster(1000);
-    (Stage::on(node), notes)
+    let notes = node.join_cluster(1000);
+    (TestShard::with_node(node), notes)
 }
 
 #[test]
@@ -23,11 +23,11 @@ fn a_topic_begins_with_its_first_member_before_the_reply_and_ends_with_its_last(
     assert_eq!(told.take(), ["begins t on 0"]);
     let two = it.joined(&["t", "u"]);
     assert_eq!(told.take(), ["begins u on 0"]);
-    it.goes(one);
+    it.disconnects(one);
     assert_eq!(told.take(), [""; 0]);
-    it.says(two, r#"[1,2,"t","phx_leave",{}]"#);
+    it.sends(two, r#"[1,2,"t","phx_leave",{}]"#);
     assert_eq!(told.take(), ["ends t on 0"]);
-    it.goes(two);
+    it.disconnects(two);
     assert_eq!(told.take(), ["ends u on 0"]);
     it.joined(&["t"]);
     assert_eq!(told.take(), ["begins t on 0"]);
@@ -39,19 +39,19 @@ fn further_topics_are_heard_and_socket_ids_are_not() {
     let state = SocketState { id: Some("user:1".into()), ..SocketState::default() };
     let key = it.opens_with(Wire::V2, state);
     assert_eq!(told.take(), [""; 0]);
-    it.says(key, r#"[1,1,"t","phx_join",{}]"#);
-    it.says(key, r#"[1,2,"t","subscribe","further"]"#);
+    it.sends(key, r#"[1,1,"t","phx_join",{}]"#);
+    it.sends(key, r#"[1,2,"t","subscribe","further"]"#);
     assert_eq!(told.take(), ["begins t on 0", "begins further on 0"]);
-    it.says(key, r#"[1,3,"t","unsubscribe","further"]"#);
+    it.sends(key, r#"[1,3,"t","unsubscribe","further"]"#);
     assert_eq!(told.take(), ["ends further on 0"]);
-    it.goes(key);
+    it.disconnects(key);
     assert_eq!(told.take(), ["ends t on 0"]);
 }
 
 #[test]
 fn a_topic_with_members_and_listeners_ends_with_the_last_of_both() {
     let (mut it, told) = clustered();
-    let listen = |it: &mut Stage, number| {
+    let listen = |it: &mut TestShard, number| {
         let name = Listener::id(0, number);
         let listener = Listener { name, on_broadcast: Box::new(|_| ()) };
         it.core.mail(&mut it.out, Mail::Listen("t".into(), listener));
@@ -59,14 +59,14 @@ fn a_topic_with_members_and_listeners_ends_with_the_last_of_both() {
     };
     let first = listen(&mut it, 1);
     let key = it.joined(&["t"]);
-    it.goes(key);
+    it.disconnects(key);
     let key = it.joined(&["t"]);
     assert!(told.take().iter().all(|it| it == "begins t on 0"));
     it.core.mail(&mut it.out, Mail::Unlisten("t".into(), first));
     assert_eq!(told.take(), [""; 0]);
     let (second, third) = (listen(&mut it, 2), listen(&mut it, 3));
     told.take();
-    it.goes(key);
+    it.disconnects(key);
     it.core.mail(&mut it.out, Mail::Unlisten("t".into(), second));
     assert_eq!(told.take(), [""; 0]);
     it.core.mail(&mut it.out, Mail::Unlisten("t".into(), third));
@@ -78,7 +78,7 @@ fn broadcasts_of_channels_and_of_others_leave_once_each() {
     let (mut it, told) = clustered();
     let key = it.joined(&["t"]);
     told.take();
-    it.says(key, r#"[1,2,"t","bcast",{"a":1}]"#);
+    it.sends(key, r#"[1,2,"t","bcast",{"a":1}]"#);
     it.broadcasts("elsewhere", "news", "{}");
     it.fans_out();
     assert_eq!(told.take(), [r#"t news {"a":1}"#, "elsewhere news {}"]);
@@ -89,7 +89,7 @@ fn broadcasts_of_channels_and_of_others_leave_once_each() {
     it.core.mail(&mut it.out, Mail::Broadcast(posted));
     it.fans_out();
     assert_eq!(told.take(), [""; 0]);
-    assert_eq!(it.hears(key).len(), 2);
+    assert_eq!(it.receives(key).len(), 2);
 }
 
 #[test]
@@ -98,9 +98,9 @@ fn what_is_too_large_for_other_nodes_is_heard_by_nobody() {
     let key = it.joined(&["t"]);
     told.take();
     let text = format!("\"{}\"", "x".repeat(1000));
-    it.says(key, &format!(r#"[1,2,"t","bcast",{text}]"#));
+    it.sends(key, &format!(r#"[1,2,"t","bcast",{text}]"#));
     it.fans_out();
-    assert_eq!((told.take(), it.hears(key)), (vec![], vec![]));
+    assert_eq!((told.take(), it.receives(key)), (vec![], vec![]));
     let names = "t".len() + "e".len();
     let refused = it.node.broadcast(Broadcast::new("t", "e", Payload::from_json(text)));
     let Err(error @ BroadcastError::TooLargeForCluster { bytes_max, .. }) = refused else {
@@ -115,9 +115,9 @@ fn what_is_too_large_for_other_nodes_is_heard_by_nobody() {
 #[test]
 fn presences_of_a_topic_begin_with_the_first_member_who_uses_them() {
     let present = scripted(|ctx, heard| {
-        if let Heard::In("track", _) = heard {
+        if let ChannelCall::In("track", _) = heard {
             drop(ctx.presence().track("k", Payload::from_json("{}")));
-        } else if let Heard::In("state", _) = heard {
+        } else if let ChannelCall::In("state", _) = heard {
             ctx.presence().push_state();
         }
         Outcome::NoReply
@@ -125,28 +125,28 @@ fn presences_of_a_topic_begin_with_the_first_member_who_uses_them() {
     let (mut it, told) = clustered_with(Config::default(), present);
     let (one, two) = (it.joined(&["t"]), it.joined(&["t"]));
     told.take();
-    it.says(one, r#"[1,2,"t","state",{}]"#);
-    it.says(two, r#"[1,2,"t","track",{}]"#);
-    it.says(two, r#"[1,3,"t","state",{}]"#);
-    it.takes_mail();
+    it.sends(one, r#"[1,2,"t","state",{}]"#);
+    it.sends(two, r#"[1,2,"t","track",{}]"#);
+    it.sends(two, r#"[1,3,"t","state",{}]"#);
+    it.handles_mail();
     assert_eq!(told.take(), ["presences of t: Begin"]);
     let asked = FromPeers::Requested([].into());
     it.node.post_home("t", PresenceMail::Peers(asked));
-    it.takes_mail();
+    it.handles_mail();
     it.core.tick(&mut it.out);
-    it.takes_mail();
+    it.handles_mail();
     it.fans_out();
     let said = told.take();
     let [delta] = said.as_slice() else { panic!("{said:?}") };
     assert!(delta.starts_with("presences of t: Delta(Delta { owner: Owner(7), from: 0, to: 1"));
-    assert!(it.hears(one).iter().any(|it| it.contains("presence_state")));
-    it.goes(one);
-    it.goes(two);
-    it.takes_mail();
+    assert!(it.receives(one).iter().any(|it| it.contains("presence_state")));
+    it.disconnects(one);
+    it.disconnects(two);
+    it.handles_mail();
     for seconds in [1, 1, 5, 25] {
-        it.passes(std::time::Duration::from_secs(seconds));
+        it.advances(std::time::Duration::from_secs(seconds));
         it.core.tick(&mut it.out);
-        it.takes_mail();
+        it.handles_mail();
     }
     let said = told.take();
     let ends = ["ends t on 0", "presences of t: End"].map(|end| said.iter().any(|it| it == end));
@@ -160,15 +160,15 @@ fn presences_of_a_topic_begin_with_the_first_member_who_uses_them() {
 #[test]
 fn who_has_no_list_hears_of_those_who_are_forgotten_with_the_topic() {
     let present = scripted(|ctx, heard| {
-        if let Heard::In("track", _) = heard {
+        if let ChannelCall::In("track", _) = heard {
             drop(ctx.presence().track("k", Payload::from_json("{}")));
         }
         Outcome::NoReply
     });
     let (mut it, _told) = clustered_with(Config::default(), present);
     let (one, two) = (it.joined(&["t"]), it.joined(&["t"]));
-    it.says(one, r#"[1,2,"t","track",{}]"#);
-    it.takes_mail();
+    it.sends(one, r#"[1,2,"t","track",{}]"#);
+    it.handles_mail();
     let other = Owner(9 << 16);
     let (phx_ref, meta) = (PhxRefs::new(other).next(1), Meta::parse("{}").unwrap());
     let entry = Shared { key: "far".into(), phx_ref, phx_ref_prev: None, meta, extra: None };
@@ -176,20 +176,20 @@ fn who_has_no_list_hears_of_those_who_are_forgotten_with_the_topic() {
     for what in [FromPeers::Requested([].into()), FromPeers::Delta(delta)] {
         it.node.post_home("t", PresenceMail::Peers(what));
     }
-    let passes = |it: &mut Stage, seconds| {
-        it.takes_mail();
-        it.passes(std::time::Duration::from_secs(seconds));
+    let passes = |it: &mut TestShard, seconds| {
+        it.handles_mail();
+        it.advances(std::time::Duration::from_secs(seconds));
         it.core.tick(&mut it.out);
-        it.takes_mail();
+        it.handles_mail();
         it.fans_out();
     };
     passes(&mut it, 1);
-    let hears_of = |it: &mut Stage| -> Vec<String> {
-        it.hears(two).into_iter().filter(|it| it.contains("far")).collect()
+    let hears_of = |it: &mut TestShard| -> Vec<String> {
+        it.receives(two).into_iter().filter(|it| it.contains("far")).collect()
     };
     let [joins] = hears_of(&mut it).try_into().unwrap();
     assert!(joins.contains(r#""leaves":{}"#), "{joins}");
-    it.goes(one);
+    it.disconnects(one);
     for seconds in [1, 1, 5, 25] {
         passes(&mut it, seconds);
     }

@@ -19,20 +19,20 @@ fn config() -> Config {
     Config { hibernate_after: None, ..Config::default() }
 }
 
-fn stage() -> Stage {
-    Stage::with(config(), vec![scripted(standard).user_socket()])
+fn test_shard() -> TestShard {
+    TestShard::with(config(), vec![scripted(standard).user_socket()])
 }
 
 /// A round of the sweep after this time.
-fn after(it: &mut Stage, time: Duration) {
+fn after(it: &mut TestShard, time: Duration) {
     it.core.tick(&mut it.out);
-    it.passes(time);
+    it.advances(time);
     while it.core.tick(&mut it.out) == Next::Now {}
 }
 
 /// What is done about a connection that was put up so, exactly at its time and a tick later.
-fn deeds_after(time: Duration, set_up: impl Fn(&mut Stage) -> Key) -> Vec<String> {
-    let mut it = stage();
+fn deeds_after(time: Duration, set_up: impl Fn(&mut TestShard) -> Key) -> Vec<String> {
+    let mut it = test_shard();
     set_up(&mut it);
     it.out.deeds();
     after(&mut it, time);
@@ -44,22 +44,22 @@ fn deeds_after(time: Duration, set_up: impl Fn(&mut Stage) -> Key) -> Vec<String
     done
 }
 
-fn in_phase(it: &mut Stage, phase: Phase) -> Key {
+fn in_phase(it: &mut TestShard, phase: Phase) -> Key {
     it.out.connect(phase, Wire::V2)
 }
 
 /// Row 74.
 #[test]
 fn a_socket_that_says_nothing_is_closed() {
-    let mut it = stage();
+    let mut it = test_shard();
     let (silent, loud) = (it.opens(Wire::V2), it.opens(Wire::V2));
     after(&mut it, 60 * SECOND);
     it.out.peer(loud).socket.heard(600);
     it.counts();
-    assert!(it.hears(silent).is_empty(), "a minute is what it has");
+    assert!(it.receives(silent).is_empty(), "a minute is what it has");
     after(&mut it, SECOND);
-    assert_eq!(it.hears(silent), ["close 1002 protocol error or idle"]);
-    assert!(it.hears(loud).is_empty());
+    assert_eq!(it.receives(silent), ["close 1002 protocol error or idle"]);
+    assert!(it.receives(loud).is_empty());
     assert_eq!(it.counts(), ["sockets -1", "idle_timeouts +1"]);
 }
 
@@ -69,7 +69,7 @@ fn how_long_a_socket_may_be_silent_its_user_socket_says() {
         |idle_timeout| UserSocket { idle_timeout, ..scripted(standard).user_socket() };
     let user_sockets =
         vec![user_socket(Some(Some(SECOND))), user_socket(Some(None)), user_socket(None)];
-    let mut it = Stage::with(config(), user_sockets);
+    let mut it = TestShard::with(config(), user_sockets);
     let keys = [0, 1, 2, 9].map(|user_socket| {
         let key = it.out.connect(Phase::Connecting, Wire::V2);
         it.out.peer(key).socket.lead_to(user_socket, Wire::V2);
@@ -77,14 +77,15 @@ fn how_long_a_socket_may_be_silent_its_user_socket_says() {
         key
     });
     assert_eq!(it.core.tick(&mut it.out), Next::After(SECOND / 8), "an eighth of the shortest");
-    let open = |it: &mut Stage| keys.map(|key| it.out.peer(key).socket.is_open());
+    let open = |it: &mut TestShard| keys.map(|key| it.out.peer(key).socket.is_open());
     after(&mut it, SECOND);
     assert_eq!(open(&mut it), [true; 4]);
     after(&mut it, SECOND);
     assert_eq!(open(&mut it), [false, true, true, true]);
     after(&mut it, 60 * SECOND);
     assert_eq!(open(&mut it), [false, true, false, true]);
-    let mut it = Stage::with(Config { idle_timeout: None, ..config() }, vec![user_socket(None)]);
+    let mut it =
+        TestShard::with(Config { idle_timeout: None, ..config() }, vec![user_socket(None)]);
     let key = it.opens(Wire::V2);
     assert_eq!(it.core.tick(&mut it.out), Next::After(3 * SECOND / 8));
     after(&mut it, 10_000 * SECOND);
@@ -94,13 +95,13 @@ fn how_long_a_socket_may_be_silent_its_user_socket_says() {
 /// Whoever has spoken, was not listened to, or cannot be lost, has not been silent.
 #[test]
 fn a_silence_that_is_not_the_peers_does_not_count() {
-    let mut it = Stage::with(
+    let mut it = TestShard::with(
         Config { mailbox_bytes_max: 80, outbound_bytes_max: 200, ..config() },
         vec![scripted(standard).user_socket()],
     );
     let keys = [it.joined(&["t"]), it.joined(&["t"]), it.opens(Wire::V2)];
     it.out.peer(keys[0]).has_input = true;
-    it.says(keys[1], r#"[1,2,"t","bcast",1]"#);
+    it.sends(keys[1], r#"[1,2,"t","bcast",1]"#);
     assert!(it.core.fanout.holds_back(keys[1]));
     it.out.peer(keys[2]).socket.transport = 0;
     after(&mut it, 61 * SECOND);
@@ -115,14 +116,14 @@ fn a_silence_that_is_not_the_peers_does_not_count() {
 }
 
 /// What a socket was given for its life, in seconds.
-fn living(it: &mut Stage, seconds: u64) -> Key {
+fn living(it: &mut TestShard, seconds: u64) -> Key {
     let lifetime = Some(Lifetime::from(Duration::from_secs(seconds)));
     it.opens_with(Wire::V2, SocketState { lifetime, ..SocketState::default() })
 }
 
 #[test]
 fn a_socket_whose_time_is_over_is_closed() {
-    let mut it = stage();
+    let mut it = test_shard();
     let (brief, long, unlimited) = (living(&mut it, 10), living(&mut it, 40), it.opens(Wire::V2));
     let driven = living(&mut it, 10);
     it.out.peer(driven).socket.transport = 0;
@@ -130,13 +131,13 @@ fn a_socket_whose_time_is_over_is_closed() {
     after(&mut it, 9 * SECOND);
     assert!(it.counts().is_empty());
     after(&mut it, SECOND);
-    assert_eq!(it.hears(brief), ["close 3000 token expired"]);
+    assert_eq!(it.receives(brief), ["close 3000 token expired"]);
     assert!(!it.out.peer(driven).socket.is_open(), "whatever lies between");
     assert_eq!(it.counts(), ["sockets -2", "expirations +2"]);
     after(&mut it, 29 * SECOND);
     assert!(it.out.peer(long).socket.is_open());
     after(&mut it, 2 * SECOND);
-    assert_eq!(it.hears(long), ["close 3000 token expired"]);
+    assert_eq!(it.receives(long), ["close 3000 token expired"]);
     let unlimited = &it.out.peer(unlimited).socket;
     assert!(unlimited.is_open() && unlimited.own.is_none(), "who has no end pays nothing");
 }
@@ -151,13 +152,13 @@ fn how_long_a_socket_may_stay_can_be_said_anew() {
             _ => Join::error(Payload::NULL),
         }
     });
-    let mut it = Stage::with(config(), vec![join]);
+    let mut it = TestShard::with(config(), vec![join]);
     let keys = [living(&mut it, 10), living(&mut it, 10), it.opens(Wire::V2), it.opens(Wire::V2)];
-    it.says(keys[0], r#"[1,1,"t","phx_join",20]"#);
-    it.says(keys[1], r#"[1,1,"t","phx_join",null]"#);
-    it.says(keys[2], r#"[1,1,"t","phx_join",5]"#);
-    it.says(keys[3], r#"[1,1,"later","phx_join",5]"#);
-    let open = |it: &mut Stage| keys.map(|key| it.out.peer(key).socket.is_open());
+    it.sends(keys[0], r#"[1,1,"t","phx_join",20]"#);
+    it.sends(keys[1], r#"[1,1,"t","phx_join",null]"#);
+    it.sends(keys[2], r#"[1,1,"t","phx_join",5]"#);
+    it.sends(keys[3], r#"[1,1,"later","phx_join",5]"#);
+    let open = |it: &mut TestShard| keys.map(|key| it.out.peer(key).socket.is_open());
     after(&mut it, 4 * SECOND);
     assert_eq!(open(&mut it), [true; 4]);
     after(&mut it, SECOND);
@@ -193,14 +194,14 @@ fn a_connect_that_is_not_decided_in_time_is_given_up() {
 fn a_join_that_is_not_decided_in_time_is_answered() {
     for (time, has_shut) in [(30 * SECOND, false), (3 * SECOND, true)] {
         let later = user_socket(|_, _| Join::later(async { Join::error(Payload::NULL) }));
-        let mut it = Stage::with(config(), vec![later]);
+        let mut it = TestShard::with(config(), vec![later]);
         let key = it.opens(Wire::V2);
-        it.says(key, r#"[1,1,"t","phx_join",{}]"#);
+        it.sends(key, r#"[1,1,"t","phx_join",{}]"#);
         it.out.peer(key).has_shut = has_shut;
         after(&mut it, time);
-        assert!(it.hears(key).is_empty());
+        assert!(it.receives(key).is_empty());
         after(&mut it, SECOND);
-        assert_eq!(it.hears(key), [refused(1, 1, "t", "join timed out")]);
+        assert_eq!(it.receives(key), [refused(1, 1, "t", "join timed out")]);
         let socket = &it.out.peer(key).socket;
         let heard = (time + SECOND).as_millis() as u32 / 100;
         assert_eq!((socket.phase(), socket.last_heard()), (Phase::Open, heard));
@@ -235,14 +236,14 @@ fn a_close_that_is_not_answered_is_not_waited_for() {
 
 #[test]
 fn so_many_records_are_looked_at_in_one_turn() {
-    let mut it = stage();
+    let mut it = test_shard();
     assert_eq!(it.core.tick(&mut it.out), Next::Idle, "there is nobody to look at");
     for _ in 0..=SWEEP_RECORDS {
         in_phase(&mut it, Phase::Head);
     }
     let every = 3 * SECOND / 8;
     assert_eq!(it.core.tick(&mut it.out), Next::After(every));
-    it.passes(11 * SECOND);
+    it.advances(11 * SECOND);
     assert_eq!(it.core.tick(&mut it.out), Next::Now);
     assert_eq!(it.out.deeds().len(), SWEEP_RECORDS);
     assert_eq!(it.core.tick(&mut it.out), Next::After(every), "until the next round");
@@ -252,12 +253,12 @@ fn so_many_records_are_looked_at_in_one_turn() {
 /// A round that finds nobody left begins anew.
 #[test]
 fn a_round_ends_with_the_last_connection() {
-    let mut it = stage();
+    let mut it = test_shard();
     let keys: Vec<Key> = (0..=SWEEP_RECORDS).map(|_| in_phase(&mut it, Phase::Head)).collect();
     it.core.tick(&mut it.out);
-    it.passes(SECOND);
+    it.advances(SECOND);
     assert_eq!(it.core.tick(&mut it.out), Next::Now);
-    keys.iter().for_each(|key| it.goes(*key));
+    keys.iter().for_each(|key| it.disconnects(*key));
     assert_eq!(it.core.tick(&mut it.out), Next::Idle);
     it.opens(Wire::V2);
     assert_eq!(it.core.tick(&mut it.out), Next::Now, "from the first record on");
@@ -267,59 +268,59 @@ fn a_round_ends_with_the_last_connection() {
 /// Row 68: evenly over the time, and whoever is left is cut off after it.
 #[test]
 fn a_drain_closes_all_and_ends_the_shard() {
-    let mut it = stage();
+    let mut it = test_shard();
     let keys: Vec<Key> = (0..4).map(|_| it.opens(Wire::V2)).collect();
     assert_eq!(it.core.tick(&mut it.out), Next::After(3 * SECOND / 8));
     it.core.mail(&mut it.out, Mail::Drain(SECOND));
     assert_eq!(it.out.deeds(), ["stop listening"]);
     let five_ms = Duration::from_millis(5);
-    let closed = |it: &mut Stage| {
+    let closed = |it: &mut TestShard| {
         keys.iter().filter(|key| it.out.peer(**key).socket.phase() == Phase::Closing).count()
     };
     assert_eq!(it.core.tick(&mut it.out), Next::After(five_ms));
     assert_eq!(
-        (closed(&mut it), it.hears(keys[0])),
+        (closed(&mut it), it.receives(keys[0])),
         (1, vec!["close 1012 server restarts".into()])
     );
-    it.passes(five_ms / 5);
+    it.advances(five_ms / 5);
     assert_eq!(it.core.tick(&mut it.out), Next::After(five_ms * 4 / 5));
-    it.passes(five_ms * 4 / 5);
+    it.advances(five_ms * 4 / 5);
     assert_eq!(it.core.tick(&mut it.out), Next::After(five_ms), "nobody is due");
-    it.passes(SECOND / 4);
+    it.advances(SECOND / 4);
     it.core.tick(&mut it.out);
     assert_eq!(closed(&mut it), 2);
-    it.passes(SECOND);
+    it.advances(SECOND);
     it.core.tick(&mut it.out);
     assert_eq!(closed(&mut it), 4);
     it.out.deeds();
-    keys[1..].iter().for_each(|key| it.goes(*key));
+    keys[1..].iter().for_each(|key| it.disconnects(*key));
     it.core.tick(&mut it.out);
     assert!(it.out.deeds().is_empty());
-    it.goes(keys[0]);
+    it.disconnects(keys[0]);
     it.core.tick(&mut it.out);
     assert_eq!(it.out.deeds(), ["stop"]);
 }
 
 #[test]
 fn a_drain_does_not_wait_for_ever() {
-    let mut it = stage();
+    let mut it = test_shard();
     let key = it.opens(Wire::V2);
     it.core.mail(&mut it.out, Mail::Drain(SECOND));
     it.core.tick(&mut it.out);
     it.out.deeds();
-    it.passes(SECOND + DRAIN_GRACE);
+    it.advances(SECOND + DRAIN_GRACE);
     it.core.tick(&mut it.out);
     assert_eq!(it.out.deeds(), ["abort 0"], "its close was not answered");
-    it.passes(Duration::from_nanos(1));
+    it.advances(Duration::from_nanos(1));
     it.core.tick(&mut it.out);
     assert_eq!(it.out.deeds(), ["stop"]);
-    it.goes(key);
+    it.disconnects(key);
 }
 
 /// Each by where it stands.
 #[test]
 fn a_drain_closes_whatever_is_connected() {
-    let mut it = stage();
+    let mut it = test_shard();
     let phases = [
         (Phase::Head, "close"),
         (Phase::Full, "close"),
@@ -343,7 +344,7 @@ fn a_drain_closes_whatever_is_connected() {
 /// A step of a drain is no long turn, and the next goes on where it ended.
 #[test]
 fn a_drain_looks_at_so_many_records_in_one_turn() {
-    let mut it = Stage::with(Config { close_timeout: 100 * SECOND, ..config() }, Vec::new());
+    let mut it = TestShard::with(Config { close_timeout: 100 * SECOND, ..config() }, Vec::new());
     let records = DRAIN_SWEEPS * SWEEP_RECORDS;
     for _ in 0..records {
         in_phase(&mut it, Phase::Closing);
@@ -351,25 +352,25 @@ fn a_drain_looks_at_so_many_records_in_one_turn() {
     let last = in_phase(&mut it, Phase::Open);
     it.core.mail(&mut it.out, Mail::Drain(Duration::ZERO));
     it.core.drain_sockets(&mut it.out);
-    assert!(it.hears(last).is_empty());
-    it.passes(Duration::from_millis(5));
+    assert!(it.receives(last).is_empty());
+    it.advances(Duration::from_millis(5));
     it.core.drain_sockets(&mut it.out);
-    assert_eq!(it.hears(last), ["close 1012 server restarts"]);
+    assert_eq!(it.receives(last), ["close 1012 server restarts"]);
 }
 
 /// Enough are found: the rest waits for its time.
 #[test]
 fn a_drain_closes_no_more_than_are_due() {
-    let mut it = stage();
+    let mut it = test_shard();
     let keys: Vec<Key> = (0..300).map(|_| in_phase(&mut it, Phase::Open)).collect();
     it.core.mail(&mut it.out, Mail::Drain(Duration::ZERO));
-    let left = |it: &mut Stage| {
+    let left = |it: &mut TestShard| {
         keys.iter().filter(|key| it.out.peer(**key).socket.phase() == Phase::Open).count()
     };
     for expected in [172, 44, 0] {
         it.core.drain_sockets(&mut it.out);
         assert_eq!(left(&mut it), expected);
-        it.passes(Duration::from_millis(5));
+        it.advances(Duration::from_millis(5));
     }
 }
 
@@ -387,17 +388,17 @@ fn counting() -> (Scripted, Arc<AtomicU32>) {
 #[test]
 fn a_channel_on_which_nothing_happens_hibernates_once() {
     let (sleeping, slept) = counting();
-    let mut it = Stage::playing(sleeping);
+    let mut it = TestShard::running(sleeping);
     let key = it.joined(&["t"]);
-    let round = |it: &mut Stage| {
-        it.passes(15 * SECOND);
+    let round = |it: &mut TestShard| {
+        it.advances(15 * SECOND);
         let next = it.core.hibernate_channels(&mut it.out);
         (slept.swap(0, Ordering::Relaxed), next)
     };
     assert_eq!(it.core.hibernate_channels(&mut it.out), Next::After(15 * SECOND));
     let again = Next::After(15 * SECOND);
     assert_eq!(round(&mut it), (0, again), "something may have happened since it came");
-    it.says(key, r#"[1,2,"t","noreply",{}]"#);
+    it.sends(key, r#"[1,2,"t","noreply",{}]"#);
     it.core.take_released();
     assert_eq!(round(&mut it), (0, again));
     it.broadcasts("t", "news", "1");
@@ -407,7 +408,7 @@ fn a_channel_on_which_nothing_happens_hibernates_once() {
     assert_eq!(it.counts(), ["channels_hibernating +1"]);
     assert!(it.core.take_released() && !it.core.take_released());
     assert_eq!(round(&mut it), (0, Next::Idle));
-    it.says(key, r#"[1,3,"t","noreply",{}]"#);
+    it.sends(key, r#"[1,3,"t","noreply",{}]"#);
     assert_eq!(it.counts(), ["channels_hibernating -1"]);
     assert_eq!(round(&mut it), (0, again));
     assert_eq!(round(&mut it), (1, Next::Idle));
@@ -415,16 +416,16 @@ fn a_channel_on_which_nothing_happens_hibernates_once() {
 
 #[test]
 fn a_channel_may_crash_over_hibernating() {
-    let mut it = Stage::playing(scripted(standard).sleeping(|| crash()));
+    let mut it = TestShard::running(scripted(standard).sleeping(|| crash()));
     let key = it.joined(&["t"]);
     it.core.hibernate_channels(&mut it.out);
     for _ in 0..2 {
-        it.passes(15 * SECOND);
+        it.advances(15 * SECOND);
         it.counts();
         it.core.hibernate_channels(&mut it.out);
     }
     let crashed = r#"[1,1,"t","phx_error",{"reason":"channel_crash"}]"#;
-    assert_eq!(it.hears(key), [crashed, r#"[1,null,"t","you_left",{}]"#]);
+    assert_eq!(it.receives(key), [crashed, r#"[1,null,"t","you_left",{}]"#]);
     assert_eq!(
         it.counts(),
         [
@@ -441,18 +442,18 @@ fn a_channel_may_crash_over_hibernating() {
 #[test]
 fn a_round_of_hibernation_is_no_long_turn() {
     let (sleeping, slept) = counting();
-    let mut it = Stage::playing(sleeping);
+    let mut it = TestShard::running(sleeping);
     for _ in 0..100 {
         it.joined(&["t"]);
     }
     it.core.hibernate_channels(&mut it.out);
-    it.passes(15 * SECOND);
+    it.advances(15 * SECOND);
     assert_eq!(
         it.core.hibernate_channels(&mut it.out),
         Next::After(15 * SECOND),
         "it has all the time"
     );
-    it.passes(15 * SECOND);
+    it.advances(15 * SECOND);
     // The round before had a page of memberships, the step to the topics, and one of those.
     let steps = 256 + 1 + 1;
     it.out.step_ns = 200_000;
@@ -469,16 +470,16 @@ fn a_round_of_hibernation_is_no_long_turn() {
 /// A topic keeps no more memory than it uses, and the transport is told that there is some.
 #[test]
 fn topics_release_what_they_do_not_use() {
-    let mut it = Stage::new();
+    let mut it = TestShard::new();
     let keys: Vec<Key> = (0..9).map(|_| it.joined(&["t"])).collect();
-    keys[1..].iter().for_each(|key| it.goes(*key));
+    keys[1..].iter().for_each(|key| it.disconnects(*key));
     it.core.hibernate_channels(&mut it.out);
-    it.passes(15 * SECOND);
+    it.advances(15 * SECOND);
     assert!(!it.core.take_released());
     it.core.hibernate_channels(&mut it.out);
     assert!(it.core.take_released());
-    it.says(keys[0], r#"[1,2,"t","noreply",{}]"#);
-    it.passes(15 * SECOND);
+    it.sends(keys[0], r#"[1,2,"t","noreply",{}]"#);
+    it.advances(15 * SECOND);
     it.core.hibernate_channels(&mut it.out);
     assert!(!it.core.take_released(), "there is nothing left to release");
 }
@@ -486,11 +487,11 @@ fn topics_release_what_they_do_not_use() {
 /// Of all that is due the soonest is what a turn asks for.
 #[test]
 fn a_turn_asks_for_what_is_due_first() {
-    let mut it = Stage::new();
+    let mut it = TestShard::new();
     assert_eq!(it.core.tick(&mut it.out), Next::Idle);
     it.joined(&["t"]);
     assert_eq!(it.core.tick(&mut it.out), Next::After(3 * SECOND / 8), "the sweep");
-    let mut it = Stage::with(
+    let mut it = TestShard::with(
         Config { hibernate_after: Some(SECOND / 10), ..Config::default() },
         vec![scripted(standard).user_socket()],
     );

@@ -1,6 +1,6 @@
 //! What callbacks do and answer, by PROTOCOL §6 and §7.
 
-mod ends;
+mod closing;
 
 use std::sync::Mutex;
 
@@ -27,7 +27,7 @@ fn pushed(json: &str) -> String {
 /// swallows the other.
 fn interceptor() -> Scripted {
     let it = scripted(|ctx, heard| {
-        let Heard::Out(event, payload) = heard else { return standard(ctx, heard) };
+        let ChannelCall::Out(event, payload) = heard else { return standard(ctx, heard) };
         if event == "whisper" {
             return Outcome::NoReply;
         }
@@ -58,28 +58,28 @@ fn heard(json: &str) -> String {
 /// Rows 34–38: whatever word the status is; and silence.
 #[test]
 fn a_handler_answers_what_it_likes() {
-    let mut it = Stage::playing(scripted(|_, heard| match heard {
-        Heard::In("ok", payload) => Outcome::ok(payload.into_owned()),
-        Heard::In("error", payload) => Outcome::error(payload.into_owned()),
-        Heard::In("weird", _) => Outcome::Reply(Reply::new("weird", Payload::NULL)),
+    let mut it = TestShard::running(scripted(|_, heard| match heard {
+        ChannelCall::In("ok", payload) => Outcome::ok(payload.into_owned()),
+        ChannelCall::In("error", payload) => Outcome::error(payload.into_owned()),
+        ChannelCall::In("weird", _) => Outcome::Reply(Reply::new("weird", Payload::NULL)),
         _ => Outcome::NoReply,
     }));
     let key = it.joined(&["t"]);
     it.counts();
-    it.says(key, r#"[1,2,"t","ok",{}]"#);
-    it.says(key, r#"[1,3,"t","error",[1]]"#);
-    it.says(key, r#"[1,4,"t","weird",{}]"#);
-    it.says(key, r#"[1,5,"t","other",{}]"#);
+    it.sends(key, r#"[1,2,"t","ok",{}]"#);
+    it.sends(key, r#"[1,3,"t","error",[1]]"#);
+    it.sends(key, r#"[1,4,"t","weird",{}]"#);
+    it.sends(key, r#"[1,5,"t","other",{}]"#);
     let weird = reply(1, 4, "t", "weird", "null");
-    assert_eq!(it.hears(key), [ok(1, 2, "t", "{}"), reply(1, 3, "t", "error", "[1]"), weird]);
+    assert_eq!(it.receives(key), [ok(1, 2, "t", "{}"), reply(1, 3, "t", "error", "[1]"), weird]);
     assert_eq!(it.counts(), ["messages_out +3"]);
 }
 
 /// Rows 51–53 and 58: all leaves in the order in which it was made.
 #[test]
 fn what_a_callback_does_leaves_in_order() {
-    let mut it = Stage::playing(scripted(|ctx, heard| match heard {
-        Heard::In(..) => {
+    let mut it = TestShard::running(scripted(|ctx, heard| match heard {
+        ChannelCall::In(..) => {
             ctx.broadcast("news", Payload::from_json("1"));
             ctx.push("pushed", Payload::from_json("2"));
             ctx.broadcast_from("news", Payload::from_json("3"));
@@ -90,11 +90,11 @@ fn what_a_callback_does_leaves_in_order() {
         _ => Outcome::NoReply,
     }));
     let (key, other, _third) = (it.joined(&["t"]), it.joined(&["t"]), it.joined(&["v"]));
-    it.says(key, r#"[1,2,"t","do",{}]"#);
-    assert_eq!(it.hears(key), [news("1"), pushed("2"), news("4"), ok(1, 2, "t", "6")]);
+    it.sends(key, r#"[1,2,"t","do",{}]"#);
+    assert_eq!(it.receives(key), [news("1"), pushed("2"), news("4"), ok(1, 2, "t", "6")]);
     it.fans_out();
-    assert!(it.hears(key).is_empty(), "it is up to date");
-    assert_eq!(it.hears(other), [news("1"), news("3"), news("4")]);
+    assert!(it.receives(key).is_empty(), "it is up to date");
+    assert_eq!(it.receives(other), [news("1"), news("3"), news("4")]);
     assert_eq!(it.node.charged(0), 0, "nobody is on the other topic");
 }
 
@@ -109,35 +109,35 @@ fn a_channel_that_stops_tells_its_client_how() {
         ("unknown", CRASHED, Some("errors_abnormal_stop +1")),
         ("crash", CRASHED, Some("errors_callback_panic +1")),
     ] {
-        let mut it = Stage::new();
+        let mut it = TestShard::new();
         let key = it.joined(&["t", "u"]);
         it.counts();
-        it.says(key, &format!(r#"[1,2,"t","{event}",{{}}]"#));
-        assert_eq!(it.hears(key), [notice, BYE]);
+        it.sends(key, &format!(r#"[1,2,"t","{event}",{{}}]"#));
+        assert_eq!(it.receives(key), [notice, BYE]);
         let mut changes = vec!["channels -1", "topics -1", "subscriptions -1", "messages_out +2"];
         changes.extend(count);
         assert_eq!(it.counts(), changes);
-        it.says(key, r#"[1,3,"u","echo",{}]"#);
-        it.says(key, r#"[1,4,"t","phx_join",{}]"#);
-        assert_eq!(it.hears(key), [ok(1, 3, "u", "{}"), ok(1, 4, "t", "{}")]);
+        it.sends(key, r#"[1,3,"u","echo",{}]"#);
+        it.sends(key, r#"[1,4,"t","phx_join",{}]"#);
+        assert_eq!(it.receives(key), [ok(1, 3, "u", "{}"), ok(1, 4, "t", "{}")]);
     }
 }
 
 /// Row 65.
 #[test]
 fn a_channel_may_answer_and_stop() {
-    let mut it = Stage::new();
+    let mut it = TestShard::new();
     let key = it.joined(&["t"]);
-    it.says(key, r#"[1,2,"t","stop_reply",7]"#);
-    assert_eq!(it.hears(key), [&*ok(1, 2, "t", "7"), CLOSED, BYE]);
+    it.sends(key, r#"[1,2,"t","stop_reply",7]"#);
+    assert_eq!(it.receives(key), [&*ok(1, 2, "t", "7"), CLOSED, BYE]);
 }
 
 #[test]
 fn a_channel_hears_why_it_ends() {
     let notes = Notes::default();
     let told = notes.clone();
-    let mut it = Stage::playing(scripted(move |ctx, heard| match heard {
-        Heard::Ends(reason) => {
+    let mut it = TestShard::running(scripted(move |ctx, heard| match heard {
+        ChannelCall::Ends(reason) => {
             told.add(format!("{reason:?}"));
             Outcome::NoReply
         }
@@ -145,19 +145,19 @@ fn a_channel_hears_why_it_ends() {
     }));
     for event in ["stop", "stop_shutdown", "stop_bad", "crash"] {
         let key = it.joined(&["t"]);
-        it.says(key, &format!(r#"[1,2,"t","{event}",{{}}]"#));
+        it.sends(key, &format!(r#"[1,2,"t","{event}",{{}}]"#));
     }
     let reasons = ["Stopped(Normal)", "Stopped(Shutdown)", "Stopped(Abnormal)", "Crashed"];
     assert_eq!(notes.take(), reasons);
     let callbacks = [Callback::Join, Callback::AfterJoin, Callback::HandleIn, Callback::Terminate];
-    assert_eq!(it.node.told().callbacks, callbacks.repeat(4));
+    assert_eq!(it.node.log().callbacks, callbacks.repeat(4));
 }
 
 /// §6: what was made before the panic leaves, before the error.
 #[test]
 fn what_a_callback_did_before_it_crashed_is_done() {
-    let mut it = Stage::playing(scripted(|ctx, heard| {
-        if let Heard::In(..) = heard {
+    let mut it = TestShard::running(scripted(|ctx, heard| {
+        if let ChannelCall::In(..) = heard {
             ctx.push("pushed", Payload::EMPTY_OBJECT);
             ctx.broadcast("news", Payload::EMPTY_OBJECT);
             crash();
@@ -165,22 +165,22 @@ fn what_a_callback_did_before_it_crashed_is_done() {
         Outcome::NoReply
     }));
     let (key, other) = (it.joined(&["t"]), it.joined(&["t"]));
-    it.says(key, r#"[1,2,"t","do",{}]"#);
-    assert_eq!(it.hears(key), [pushed("{}"), news("{}"), CRASHED.into()]);
+    it.sends(key, r#"[1,2,"t","do",{}]"#);
+    assert_eq!(it.receives(key), [pushed("{}"), news("{}"), CRASHED.into()]);
     it.fans_out();
-    assert_eq!(it.hears(other), [news("{}")]);
+    assert_eq!(it.receives(other), [news("{}")]);
 }
 
 /// The last words and the drop of a channel may crash, too: it is gone all the same.
 #[test]
 fn a_channel_that_crashes_as_it_ends_is_gone() {
-    let mut it = Stage::with(
+    let mut it = TestShard::with(
         Config::default(),
         vec![user_socket(|_, _| {
             let bomb = Bomb;
             Join::ok(scripted(move |ctx, heard| {
                 let _ = &bomb;
-                if let Heard::Ends(_) = heard {
+                if let ChannelCall::Ends(_) = heard {
                     ctx.push("pushed", Payload::EMPTY_OBJECT);
                     crash();
                 }
@@ -190,8 +190,8 @@ fn a_channel_that_crashes_as_it_ends_is_gone() {
     );
     let key = it.joined(&["t"]);
     it.counts();
-    it.says(key, r#"[1,2,"t","stop",{}]"#);
-    assert_eq!(it.hears(key), [CLOSED.into(), pushed("{}")]);
+    it.sends(key, r#"[1,2,"t","stop",{}]"#);
+    assert_eq!(it.receives(key), [CLOSED.into(), pushed("{}")]);
     assert_eq!(
         it.counts(),
         [
@@ -207,7 +207,7 @@ fn a_channel_that_crashes_as_it_ends_is_gone() {
 /// A reply or a push follows the broadcasts that were made before it.
 #[test]
 fn nothing_overtakes_a_broadcast() {
-    let mut it = Stage::new();
+    let mut it = TestShard::new();
     let key = it.joined(&["t"]);
     for (event, last) in
         [("echo", ok(1, 2, "t", "0")), ("push_me", pushed("0")), ("stop", CLOSED.into())]
@@ -215,23 +215,23 @@ fn nothing_overtakes_a_broadcast() {
         it.broadcasts("t", "news", "1");
         it.broadcasts("t", "news", "2");
         it.counts();
-        it.says(key, &format!(r#"[1,2,"t","{event}",0]"#));
-        assert_eq!(it.hears(key)[..3], [news("1"), news("2"), last]);
+        it.sends(key, &format!(r#"[1,2,"t","{event}",0]"#));
+        assert_eq!(it.receives(key)[..3], [news("1"), news("2"), last]);
         let changes = it.counts();
         assert!(changes.contains(&"deliveries +2".into()), "{changes:?}");
         it.fans_out();
-        assert!(event == "stop" || it.hears(key).is_empty());
+        assert!(event == "stop" || it.receives(key).is_empty());
     }
 }
 
 /// An answer where nothing was asked is dropped.
 #[test]
 fn only_messages_of_the_client_are_answered() {
-    let mut it = Stage::playing(interceptor());
+    let mut it = TestShard::running(interceptor());
     let key = it.joined(&["t"]);
     it.broadcasts("t", "shout", "\"reply\"");
     it.fans_out();
-    assert_eq!(it.hears(key), [heard("\"reply\"")]);
+    assert_eq!(it.receives(key), [heard("\"reply\"")]);
 }
 
 /// A callback that closes its socket has no channel left to answer for.
@@ -240,8 +240,8 @@ fn an_outcome_does_not_outlive_its_channel() {
     for outcome in ["reply", "stop", "both", "crash"] {
         let notes = Notes::default();
         let told = notes.clone();
-        let mut it = Stage::playing(scripted(move |ctx, heard| match heard {
-            Heard::In(..) => {
+        let mut it = TestShard::running(scripted(move |ctx, heard| match heard {
+            ChannelCall::In(..) => {
                 ctx.close_socket(CloseCode::POLICY);
                 ctx.push("pushed", Payload::EMPTY_OBJECT);
                 ctx.broadcast("news", Payload::EMPTY_OBJECT);
@@ -252,25 +252,25 @@ fn an_outcome_does_not_outlive_its_channel() {
                     _ => crash(),
                 }
             }
-            Heard::Ends(reason) => {
+            ChannelCall::Ends(reason) => {
                 told.add(format!("{reason:?}"));
                 Outcome::NoReply
             }
             _ => Outcome::NoReply,
         }));
         let (key, other) = (it.joined(&["t"]), it.joined(&["t"]));
-        it.says(key, r#"[1,2,"t","do",{}]"#);
-        assert_eq!(it.hears(key), ["close 1008 "]);
+        it.sends(key, r#"[1,2,"t","do",{}]"#);
+        assert_eq!(it.receives(key), ["close 1008 "]);
         assert_eq!(notes.take(), ["Closed"]);
         it.fans_out();
-        assert_eq!(it.hears(other), [news("{}")], "others hear all of it");
+        assert_eq!(it.receives(other), [news("{}")], "others hear all of it");
     }
 }
 
 /// Rows 55 and 56: such deliveries are pushes, each as its member's channel makes it.
 #[test]
 fn an_intercepted_broadcast_passes_its_channel() {
-    let mut it = Stage::playing(interceptor());
+    let mut it = TestShard::running(interceptor());
     let key = it.joined(&["t"]);
     it.counts();
     it.broadcasts("t", "shout", "1");
@@ -278,46 +278,46 @@ fn an_intercepted_broadcast_passes_its_channel() {
     it.broadcasts("t", "whisper", "3");
     it.broadcasts("t", "shout", "4");
     it.fans_out();
-    assert_eq!(it.hears(key), [heard("1"), news("2"), heard("4")]);
+    assert_eq!(it.receives(key), [heard("1"), news("2"), heard("4")]);
     assert_eq!(it.counts(), ["messages_out +3", "broadcasts +4", "deliveries +4"]);
     let asked = [Callback::Join, Callback::AfterJoin].into_iter();
     let asked: Vec<_> = asked.chain([Callback::HandleOut; 3]).collect();
-    assert_eq!(it.node.told().callbacks, asked);
+    assert_eq!(it.node.log().callbacks, asked);
 }
 
 /// Row 52 where a channel intercepts.
 #[test]
 fn an_intercepting_sender_does_not_hear_what_is_for_the_others() {
-    let mut it = Stage::playing(interceptor());
+    let mut it = TestShard::running(interceptor());
     let (key, other) = (it.joined(&["t"]), it.joined(&["t"]));
-    it.says(key, r#"[1,2,"t","bcast_from",1]"#);
-    it.says(key, r#"[1,3,"t","bcast",2]"#);
+    it.sends(key, r#"[1,2,"t","bcast_from",1]"#);
+    it.sends(key, r#"[1,3,"t","bcast",2]"#);
     it.fans_out();
-    assert_eq!(it.hears(key), [news("2")]);
-    assert_eq!(it.hears(other), [news("1"), news("2")]);
+    assert_eq!(it.receives(key), [news("2")]);
+    assert_eq!(it.receives(other), [news("1"), news("2")]);
 }
 
 /// What an interceptor does is no reason to begin anew: what is broadcast meanwhile follows.
 #[test]
 fn what_an_interceptor_broadcasts_follows_what_it_is_given() {
-    let mut it = Stage::playing(interceptor());
+    let mut it = TestShard::running(interceptor());
     let (key, other) = (it.joined(&["t"]), it.joined(&["t"]));
     it.broadcasts("t", "shout", "\"answer\"");
     it.broadcasts("t", "news", "2");
-    it.says(key, r#"[1,2,"t","echo",3]"#);
+    it.sends(key, r#"[1,2,"t","echo",3]"#);
     let first = [heard("\"answer\""), pushed("{}"), news("2"), ok(1, 2, "t", "3")];
-    assert_eq!(it.hears(key), first);
+    assert_eq!(it.receives(key), first);
     it.fans_out();
     // The other's answer comes second: its channel was asked later.
-    assert_eq!(it.hears(key), [heard("\"answered\""), heard("\"answered\"")]);
+    assert_eq!(it.receives(key), [heard("\"answered\""), heard("\"answered\"")]);
     let second = [heard("\"answer\""), pushed("{}"), news("2")];
     let answers = [heard("\"answered\""), heard("\"answered\"")];
-    let said = it.hears(other);
+    let said = it.receives(other);
     assert_eq!(said[..3], second);
     assert_eq!(said[3..], answers);
     it.broadcasts("t", "shout", "5");
-    it.says(key, r#"[1,3,"t","push_me",6]"#);
-    assert_eq!(it.hears(key), [heard("5"), pushed("6")], "it is brought up to date again");
+    it.sends(key, r#"[1,3,"t","push_me",6]"#);
+    assert_eq!(it.receives(key), [heard("5"), pushed("6")], "it is brought up to date again");
 }
 
 /// What a channel wants to see is asked with each broadcast, and may crash.
@@ -335,7 +335,7 @@ fn an_interceptor_may_crash_when_it_is_asked() {
         }
     }
     let user_socket = user_socket(|_, _| Join::ok(Fickle(Mutex::new(0))));
-    let mut it = Stage::with(Config::default(), vec![user_socket]);
+    let mut it = TestShard::with(Config::default(), vec![user_socket]);
     let key = it.joined(&["t"]);
     it.broadcasts("t", "shout", "1");
     it.broadcasts("t", "shout", "2");
@@ -343,7 +343,7 @@ fn an_interceptor_may_crash_when_it_is_asked() {
     it.counts();
     it.fans_out();
     let passed = r#"[1,null,"t","shout",1]"#;
-    assert_eq!(it.hears(key), [passed, CRASHED], "the standard handler passes it on as it is");
+    assert_eq!(it.receives(key), [passed, CRASHED], "the standard handler passes it on as it is");
     assert_eq!(
         it.counts(),
         [
@@ -362,15 +362,15 @@ fn an_interceptor_may_crash_when_it_is_asked() {
 /// and nothing else; the answer is waited for.
 #[test]
 fn a_close_comes_last() {
-    let mut it = Stage::playing(interceptor());
+    let mut it = TestShard::running(interceptor());
     let key = it.joined(&["t", "u"]);
     it.broadcasts("t", "shout", "1");
     it.broadcasts("u", "news", "{}");
-    it.passes(TICK * 5);
+    it.advances(TICK * 5);
     it.counts();
     it.core.close(&mut it.out, key, CloseCode::RESTART);
     let news = r#"[null,null,"u","news",{}]"#.to_owned();
-    let said = it.hears(key);
+    let said = it.receives(key);
     assert_eq!(said, [news, heard("1"), "close 1012 server restarts".into()]);
     assert_eq!(it.out.deeds(), ["release 0"], "who was held has to hear the answer");
     let socket = &it.out.peer(key).socket;
@@ -379,21 +379,21 @@ fn a_close_comes_last() {
         it.counts(),
         ["sockets -1", "channels -2", "subscriptions -2", "messages_out +2", "deliveries +2"]
     );
-    assert_eq!(it.node.told().seats_freed, 1);
+    assert_eq!(it.node.log().seats_freed, 1);
     it.core.close(&mut it.out, key, CloseCode::RESTART);
-    assert!(it.hears(key).is_empty() && it.out.deeds().is_empty(), "it closes once");
+    assert!(it.receives(key).is_empty() && it.out.deeds().is_empty(), "it closes once");
 }
 
 /// An interceptor that is brought up to date for the close wants to close as well.
 #[test]
 fn a_socket_that_closes_does_not_close_again() {
-    let mut it = Stage::playing(interceptor());
+    let mut it = TestShard::running(interceptor());
     let key = it.joined(&["t", "u"]);
     it.broadcasts("t", "shout", "\"close\"");
     it.broadcasts("u", "shout", "\"stop\"");
     it.core.close(&mut it.out, key, CloseCode::GOING_AWAY);
     let u = |event: &str, json: &str| format!(r#"[1,null,"u","{event}",{json}]"#);
-    let said = it.hears(key);
+    let said = it.receives(key);
     let closed = r#"[1,1,"u","phx_close",{}]"#.to_owned();
     assert_eq!(said[..3], [u("heard", "\"stop\""), closed, u("you_left", "{}")]);
     assert_eq!(said[3..], [heard("\"close\""), "close 1001 disconnected".into()]);
@@ -402,7 +402,7 @@ fn a_socket_that_closes_does_not_close_again() {
 
 #[test]
 fn sockets_close_by_their_phase() {
-    let mut it = Stage::new();
+    let mut it = TestShard::new();
     for (phase, deeds) in [
         (Phase::Head, None),
         (Phase::Full, None),
@@ -412,7 +412,7 @@ fn sockets_close_by_their_phase() {
     ] {
         let key = it.out.connect(phase, Wire::V2);
         it.core.close(&mut it.out, key, CloseCode::RESTART);
-        assert!(it.hears(key).is_empty());
+        assert!(it.receives(key).is_empty());
         let deeds = deeds.map(|deed| format!("{deed} {}", key.slot));
         assert_eq!(it.out.deeds(), Vec::from_iter(deeds));
         assert_eq!(it.out.peer(key).socket.phase(), phase);
@@ -423,17 +423,16 @@ fn sockets_close_by_their_phase() {
 /// Nothing lies between a driver and its sockets: the close is heard when it is said.
 #[test]
 fn a_driven_socket_is_closed_without_an_answer() {
-    for (wire, said) in [
-        (Wire::V2, "close 1012 server restarts"),
-        (Wire::Values, "hears close Some(CloseCode(1012))"),
-    ] {
-        let mut it = Stage::new();
+    for (wire, said) in
+        [(Wire::V2, "close 1012 server restarts"), (Wire::Values, "closed Some(CloseCode(1012))")]
+    {
+        let mut it = TestShard::new();
         let key = it.out.connect(Phase::Connecting, wire);
         it.out.peer(key).socket.transport = 0;
         it.core.opened(&mut it.out, key, SocketState::default());
-        it.says(key, r#"[1,1,"t","phx_join",{}]"#);
-        it.says(key, r#"[1,2,"t","close",{}]"#);
-        assert_eq!(it.hears(key), [&*ok(1, 1, "t", "{}"), said]);
+        it.sends(key, r#"[1,1,"t","phx_join",{}]"#);
+        it.sends(key, r#"[1,2,"t","close",{}]"#);
+        assert_eq!(it.receives(key), [&*ok(1, 1, "t", "{}"), said]);
         assert_eq!(it.out.deeds(), ["close 0"]);
     }
 }
@@ -445,12 +444,12 @@ fn a_plain_channel_ends_with_its_socket() {
         let notes = Notes::default();
         let told = notes.clone();
         let channel = scripted(move |ctx, heard| match heard {
-            Heard::In(_, payload) => {
-                standard(ctx, Heard::In(payload.json().unwrap(), Payload::NULL))
+            ChannelCall::In(_, payload) => {
+                standard(ctx, ChannelCall::In(payload.json().unwrap(), Payload::NULL))
             }
-            Heard::Ends(reason) => {
+            ChannelCall::Ends(reason) => {
                 told.add(format!("{reason:?}"));
-                standard(ctx, Heard::Ends(reason))
+                standard(ctx, ChannelCall::Ends(reason))
             }
             other => standard(ctx, other),
         });
@@ -458,11 +457,11 @@ fn a_plain_channel_ends_with_its_socket() {
             Join::ok(channel.clone())
         });
         let plain = UserSocket::new(Kind::Plain { topic: "chat".into(), join });
-        let mut it = Stage::with(Config::default(), vec![plain]);
+        let mut it = TestShard::with(Config::default(), vec![plain]);
         let key = it.opens(Wire::Plain);
         let frame = simurgh_proto::serializer::Frame::Text(event);
         it.core.plain_message(&mut it.out, key, frame);
-        assert_eq!(it.hears(key), ["{}", close]);
+        assert_eq!(it.receives(key), ["{}", close]);
         assert_eq!(it.out.peer(key).socket.phase(), Phase::Closing);
         let reason = if event == "stop" { "Stopped(Normal)" } else { "Crashed" };
         assert_eq!(notes.take(), [reason], "not that its socket closed");
@@ -472,8 +471,8 @@ fn a_plain_channel_ends_with_its_socket() {
 /// Of what channels do as their socket ends only what others hear is done.
 #[test]
 fn last_words_on_a_closed_socket_are_for_others() {
-    let mut it = Stage::playing(scripted(|ctx, heard| match heard {
-        Heard::Ends(_) => {
+    let mut it = TestShard::running(scripted(|ctx, heard| match heard {
+        ChannelCall::Ends(_) => {
             ctx.push("pushed", Payload::EMPTY_OBJECT);
             ctx.subscribe("u");
             ctx.broadcast("news", Payload::from_json("1"));
@@ -486,8 +485,8 @@ fn last_words_on_a_closed_socket_are_for_others() {
     let (key, other) = (it.joined(&["t"]), it.joined(&["t"]));
     it.core.close(&mut it.out, key, CloseCode::NORMAL);
     it.fans_out();
-    assert_eq!(it.hears(key), ["close 1000 "]);
-    assert_eq!(it.hears(other), [news("1"), news("2")]);
+    assert_eq!(it.receives(key), ["close 1000 "]);
+    assert_eq!(it.receives(other), [news("1"), news("2")]);
     assert_eq!(it.core.metrics.subscriptions.value(), 1);
 }
 

@@ -17,9 +17,9 @@ use crate::sockets::Sockets;
 use crate::wire::{Form, Wire};
 
 const STRIDE: usize = 16;
-const LOOK_BYTES: usize = 16 << 10;
+const CLOCK_CHECK_BYTES: usize = 16 << 10;
 
-/// Work since the last look at the clock.
+/// Work since the clock was last read.
 #[derive(Default)]
 pub(super) struct Stride {
     members: usize,
@@ -28,9 +28,8 @@ pub(super) struct Stride {
 
 /// Why deliveries of ready frames stopped.
 pub(super) enum Step {
-    /// It is time to look at the clock.
+    /// It is time to read the clock.
     CheckClock,
-    /// The cursor has passed all members.
     PassOver,
     Gone,
     /// This member needs something that is not ready.
@@ -43,7 +42,7 @@ pub(super) enum Step {
 
 pub(super) enum Delivered {
     Sent { bytes: usize, waits: bool },
-    Through(Through),
+    Channel(ChannelDelivery),
 }
 
 impl Delivered {
@@ -51,7 +50,7 @@ impl Delivered {
 }
 
 /// Broadcasts for one membership that go to application code or to a socket within the process.
-pub(crate) struct Through {
+pub(crate) struct ChannelDelivery {
     pub(crate) membership: u32,
     /// Tells whether the membership still is the same channel.
     pub(crate) generation: u32,
@@ -111,7 +110,7 @@ impl<N: Node> Fanout<N> {
         let Stride { mut members, mut bytes } = *stride;
         let mut sent = 0;
         let step = loop {
-            if members == STRIDE || bytes >= LOOK_BYTES {
+            if members == STRIDE || bytes >= CLOCK_CHECK_BYTES {
                 break Step::CheckClock;
             }
             let Some(member) = topic.visit(head) else { break Step::PassOver };
@@ -163,7 +162,7 @@ impl<N: Node> Fanout<N> {
         registry: &mut Registry,
         out: &mut impl Sockets,
         membership: u32,
-    ) -> Option<Through> {
+    ) -> Option<ChannelDelivery> {
         let it = registry.member(membership).filter(|it| !it.is(DELIVERING))?;
         let (id, at) = (it.topic, it.at as usize);
         let topic = registry.topic_mut(id)?;
@@ -174,7 +173,7 @@ impl<N: Node> Fanout<N> {
         }
         *topic.cursor_at(at)? = head;
         match self.deliver(registry, out, id, member, true) {
-            Delivered::Through(through) => Some(through),
+            Delivered::Channel(through) => Some(through),
             Delivered::Sent { .. } => None,
         }
     }
@@ -193,7 +192,7 @@ impl<N: Node> Fanout<N> {
         if member.is_plain(false) {
             self.deliver_as::<false>(registry, out, id, member, later)
         } else if member.is_apart() {
-            through(registry, id, member).map_or(Delivered::NOTHING, Delivered::Through)
+            through(registry, id, member).map_or(Delivered::NOTHING, Delivered::Channel)
         } else {
             self.deliver_as::<true>(registry, out, id, member, later)
         }
@@ -354,10 +353,10 @@ impl<N: Node> Fanout<N> {
     }
 }
 
-fn through(registry: &Registry, id: TopicId, member: Member) -> Option<Through> {
+fn through(registry: &Registry, id: TopicId, member: Member) -> Option<ChannelDelivery> {
     let generation = registry.member(member.membership())?.generation;
     let pending = registry.topic(id)?.deliveries.log.pending(member.cursor);
-    Some(Through {
+    Some(ChannelDelivery {
         membership: member.membership(),
         generation,
         conn: member.conn,

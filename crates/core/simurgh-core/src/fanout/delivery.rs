@@ -18,7 +18,7 @@ pub(crate) struct Delivery {
     /// Broadcasts not yet sent to everybody.
     pub(crate) log: Log,
     /// The log's head when the pass began: all before it is sent when the pass ends.
-    lap_head: u32,
+    pass_head: u32,
     /// Positions that members were told, on a topic with history.
     pub(crate) told: Option<Box<ToldPositions>>,
     /// It is in a list of topics to serve.
@@ -28,8 +28,8 @@ pub(crate) struct Delivery {
     /// The other nodes of the cluster know that there are members here.
     pub(crate) is_wanted: bool,
     pub(super) behind: u32,
-    /// Deliveries of its broadcasts, one for each member: since the observer last looked, and
-    /// between its last two looks.
+    /// Deliveries of its broadcasts, one for each member: since the observer's last visit, and
+    /// between its last two visits.
     pub(crate) deliveries: u32,
     pub(crate) deliveries_before: u32,
     /// What members of this shard publish on it; none until they do.
@@ -76,7 +76,7 @@ impl Delivery {
 
     /// Begins a pass over all broadcasts that are there now.
     pub(super) fn begin_pass(&mut self) {
-        self.lap_head = self.log.head();
+        self.pass_head = self.log.head();
         self.lagging = false;
     }
 
@@ -98,7 +98,7 @@ impl Delivery {
     /// Drops broadcasts that everybody was sent, now that the pass is over; returns the bytes set
     /// free. Those that readers still have to take are withheld.
     pub(super) fn finish_pass(&mut self, members: usize, now_ns: u64) -> usize {
-        let keep = self.log.head().wrapping_sub(self.lap_head) as usize;
+        let keep = self.log.head().wrapping_sub(self.pass_head) as usize;
         let is_awaited = self.is_awaited(members);
         let mut freed = 0;
         while self.log.len() > keep {
@@ -110,7 +110,7 @@ impl Delivery {
                 freed += posted.broadcast().weight();
             }
         }
-        self.lap_head = self.log.head();
+        self.pass_head = self.log.head();
         self.lagging &= self.log.is_empty();
         freed
     }
@@ -136,7 +136,7 @@ mod tests {
         delivery.begin_pass();
         publish(&mut delivery);
         assert!(delivery.finish_pass(2, 0) > 0);
-        assert_eq!((delivery.log.len(), delivery.lap_head), (1, 2));
+        assert_eq!((delivery.log.len(), delivery.pass_head), (1, 2));
         assert_eq!(delivery.log.pending(1).count(), 1);
         assert_eq!(delivery.log.pending(2).count(), 0);
         delivery.finish_pass(2, 0);

@@ -95,7 +95,6 @@ impl Log {
         self.tails = None;
     }
 
-    /// Frees unused memory; whether there was any.
     pub(crate) fn shrink(&mut self) -> bool {
         let had_room = self.entries.capacity() > 0;
         if self.entries.is_empty() {

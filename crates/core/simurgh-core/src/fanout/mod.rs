@@ -10,8 +10,8 @@
 //! Broadcasts that go to application code are not delivered here but returned to the caller
 //! ([`Through`]).
 
+mod backlog;
 mod batch;
-mod behind;
 mod deliver;
 mod delivery;
 mod log;
@@ -19,7 +19,7 @@ mod publish;
 mod slice;
 mod state;
 
-pub(crate) use deliver::Through;
+pub(crate) use deliver::ChannelDelivery;
 pub(crate) use delivery::{Delivery, Registry};
 pub(crate) use state::Fanout;
 

@@ -134,7 +134,12 @@ impl<N: Node> Fanout<N> {
     }
 
     /// A membership was told a position of its topic.
-    pub(crate) fn is_at(&mut self, registry: &mut Registry, membership: u32, position: Position) {
+    pub(crate) fn note_told(
+        &mut self,
+        registry: &mut Registry,
+        membership: u32,
+        position: Position,
+    ) {
         let topic = registry.member(membership).map(|it| it.topic);
         if let Some(topic) = topic.and_then(|id| registry.topic_mut(id)) {
             topic.deliveries.note_position(position, false);
@@ -162,7 +167,6 @@ impl<N: Node> Fanout<N> {
         self.listeners.as_ref().map_or(0, |it| it.topics())
     }
 
-    /// The flow of a topic.
     #[inline]
     fn flow(&mut self, registry: &mut Registry, topic: &str) -> Arc<Flow> {
         match registry.find(topic).and_then(|id| registry.topic_mut(id)) {
@@ -171,12 +175,12 @@ impl<N: Node> Fanout<N> {
                 let is_left = topic.len() == 0;
                 let flow = &mut topic.deliveries.flow;
                 let kept = || match is_left {
-                    true => self.elsewhere.of(&topic.name),
-                    false => self.elsewhere.kept(&topic.name).unwrap_or_default(),
+                    true => self.memberless.of(&topic.name),
+                    false => self.memberless.kept(&topic.name).unwrap_or_default(),
                 };
                 Arc::clone(flow.get_or_insert_with(kept))
             }
-            None => self.elsewhere.of(topic),
+            None => self.memberless.of(topic),
         }
     }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use simurgh_channel::{Mail, Node, Permit};
 use simurgh_reactor::Next;
 
-use super::deliver::{Delivered, Step, Stride, Through};
+use super::deliver::{ChannelDelivery, Delivered, Step, Stride};
 use super::delivery::Registry;
 use super::state::Fanout;
 use crate::registry::{Member, TopicId};
@@ -64,14 +64,14 @@ impl<N: Node> Fanout<N> {
         registry: &mut Registry,
         out: &mut impl Sockets,
         slice: &mut Slice,
-    ) -> Option<Through> {
+    ) -> Option<ChannelDelivery> {
         loop {
             let id = slice.topic.or_else(|| self.next_topic(registry, out, slice))?;
             slice.topic = Some(id);
             if let Some(member) = slice.through.take()
                 && out.queued(member.conn) > 0
             {
-                self.is_behind(registry, out, id, member);
+                self.mark_behind(registry, out, id, member);
             }
             let stride = &mut slice.stride;
             let step = match slice.has_positions {
@@ -89,20 +89,20 @@ impl<N: Node> Fanout<N> {
                         (slice.topic, slice.is_over) = (None, true);
                     }
                 }
-                Step::Behind(member) => self.is_behind(registry, out, id, member),
+                Step::Behind(member) => self.mark_behind(registry, out, id, member),
                 Step::OtherKind(member) | Step::NotReady(member) => {
                     if matches!(step, Step::OtherKind(_)) {
                         slice.has_positions = member.has_positions();
                     }
                     match self.deliver(registry, out, id, member, false) {
-                        Delivered::Through(through) => {
+                        Delivered::Channel(through) => {
                             slice.through = Some(member);
                             return Some(through);
                         }
                         Delivered::Sent { bytes, waits } => {
                             slice.stride.bytes += bytes;
                             if waits {
-                                self.is_behind(registry, out, id, member);
+                                self.mark_behind(registry, out, id, member);
                             }
                         }
                     }
@@ -132,7 +132,7 @@ impl<N: Node> Fanout<N> {
         None
     }
 
-    /// Ends a slice; says when there has to be another.
+    /// Ends a slice; returns when there has to be another.
     pub(crate) fn end_slice(&mut self, out: &impl Sockets, slice: &Slice) -> Next {
         self.count_active();
         if self.active.is_empty() {

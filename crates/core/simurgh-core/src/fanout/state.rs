@@ -1,4 +1,4 @@
-//! What the fan-out of a shard has in hand.
+//! The state of a shard's fan-out.
 
 use std::collections::{HashSet, VecDeque};
 use std::hash::{BuildHasherDefault, DefaultHasher};
@@ -10,7 +10,7 @@ use simurgh_reactor::Key;
 
 use super::batch::Batch;
 use crate::client_keys::ClientKeys;
-use crate::flow::FlowsElsewhere;
+use crate::flow::MemberlessFlows;
 use crate::listeners::Listeners;
 use crate::registry::TopicId;
 use crate::wire::{FORMS, WIRES};
@@ -27,7 +27,7 @@ pub(crate) struct Fanout<N: Node> {
     pub(super) placed: [Option<Box<Batch>>; FORMS - WIRES],
     /// Topics with withheld bytes.
     pub(super) withheld: Vec<TopicId>,
-    pub(super) elsewhere: FlowsElsewhere,
+    pub(super) memberless: MemberlessFlows,
     pub(super) listeners: Option<Box<Listeners>>,
     /// Ids with which clients have joined; `None` until the first.
     pub(crate) keys: Option<Box<ClientKeys>>,
@@ -58,7 +58,7 @@ impl<N: Node> Fanout<N> {
             batches: [const { None }; WIRES],
             placed: [const { None }; FORMS - WIRES],
             withheld: Vec::new(),
-            elsewhere: FlowsElsewhere::default(),
+            memberless: MemberlessFlows::default(),
             listeners: None,
             keys: None,
             held: None,

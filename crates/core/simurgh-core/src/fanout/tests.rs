@@ -1,7 +1,7 @@
 //! Broadcasts on their way through a shard (PROTOCOL rows 51–57), and how long a slice
 //! lasts.
 
-mod behind;
+mod backlog;
 mod model;
 mod publish;
 
@@ -16,7 +16,7 @@ use crate::*;
 
 /// The numbers that the rooms keep to themselves: of `deliver`, `batch` and `slice`.
 const STRIDE: usize = 16;
-const LOOK_BYTES: usize = 16 << 10;
+const CLOCK_CHECK_BYTES: usize = 16 << 10;
 const WHOLE_BYTES_MAX: usize = 64 << 10;
 const FEW: usize = 32;
 const SLICE_NS: u64 = 400_000;
@@ -25,13 +25,13 @@ fn news(json: &str) -> String {
     format!(r#"[null,null,"t","news",{json}]"#)
 }
 
-fn members(it: &mut Stage, count: usize) -> Vec<Key> {
+fn members(it: &mut TestShard, count: usize) -> Vec<Key> {
     (0..count).map(|_| it.joined(&["t"])).collect()
 }
 
 /// How many of them were said something, each exactly this.
-fn told(it: &mut Stage, keys: &[Key], text: &[String]) -> usize {
-    let said = keys.iter().map(|key| it.hears(*key)).filter(|said| !said.is_empty());
+fn told(it: &mut TestShard, keys: &[Key], text: &[String]) -> usize {
+    let said = keys.iter().map(|key| it.receives(*key)).filter(|said| !said.is_empty());
     said.inspect(|said| assert_eq!(said, text)).count()
 }
 
@@ -46,9 +46,9 @@ fn payload_of_frame(bytes: usize) -> Payload<'static> {
     Payload::from_json(format!("\"{}\"", "x".repeat(bytes - head - around)))
 }
 
-fn publish(it: &mut Stage, payload: Payload<'static>) {
+fn publish(it: &mut TestShard, payload: Payload<'static>) {
     it.node.broadcast(Broadcast::new("t", "news", payload)).unwrap();
-    it.takes_mail();
+    it.handles_mail();
 }
 
 /// Rows 51 and 54: each member in the form it speaks, whoever made the broadcast.
@@ -58,19 +58,19 @@ fn every_member_hears_a_broadcast_in_its_own_form() {
         topic: "t".into(),
         join: Arc::new(|_: &mut Context<'_>, _: Payload<'_>| Join::ok(scripted(standard))),
     });
-    let mut it = Stage::with(Config::default(), vec![scripted(standard).user_socket(), plain]);
+    let mut it = TestShard::with(Config::default(), vec![scripted(standard).user_socket(), plain]);
     let keys = [Wire::V1, Wire::V2, Wire::Plain, Wire::Values].map(|wire| {
         let key = it.out.connect(Phase::Connecting, wire);
         it.out.peer(key).socket.lead_to(u8::from(wire == Wire::Plain), wire);
         it.core.opened(&mut it.out, key, SocketState::default());
         match wire {
             Wire::V1 => {
-                it.says(key, r#"{"topic":"t","event":"phx_join","payload":{},"ref":1}"#);
+                it.sends(key, r#"{"topic":"t","event":"phx_join","payload":{},"ref":1}"#);
             }
-            Wire::V2 | Wire::Values => it.says(key, r#"[1,1,"t","phx_join",{}]"#),
+            Wire::V2 | Wire::Values => it.sends(key, r#"[1,1,"t","phx_join",{}]"#),
             Wire::Plain => {}
         }
-        it.hears(key);
+        it.receives(key);
         key
     });
     it.counts();
@@ -78,22 +78,22 @@ fn every_member_hears_a_broadcast_in_its_own_form() {
     it.broadcasts("t", "news", "[8]");
     assert_eq!(it.fans_out(), Next::Idle);
     let v1 = |json: &str| format!(r#"{{"topic":"t","event":"news","payload":{json},"ref":null}}"#);
-    assert_eq!(it.hears(keys[0]), [v1("[7]"), v1("[8]")]);
-    assert_eq!(it.hears(keys[1]), [news("[7]"), news("[8]")]);
-    assert_eq!(it.hears(keys[2]), ["[7]", "[8]"]);
-    assert_eq!(it.hears(keys[3]), ["t news [7]", "t news [8]"]);
+    assert_eq!(it.receives(keys[0]), [v1("[7]"), v1("[8]")]);
+    assert_eq!(it.receives(keys[1]), [news("[7]"), news("[8]")]);
+    assert_eq!(it.receives(keys[2]), ["[7]", "[8]"]);
+    assert_eq!(it.receives(keys[3]), ["t news [7]", "t news [8]"]);
     assert_eq!(it.counts(), ["messages_out +8", "broadcasts +2", "deliveries +8"]);
     assert_eq!(it.node.charged(0), 0);
     // From one of them: to all but that one, in whatever it speaks.
     for (from, key) in keys.iter().enumerate().filter(|(from, _)| *from != 2) {
         match from {
-            0 => it.says(*key, r#"{"topic":"t","event":"bcast_from","payload":9,"ref":1}"#),
-            _ => it.says(*key, r#"[1,2,"t","bcast_from",9]"#),
+            0 => it.sends(*key, r#"{"topic":"t","event":"bcast_from","payload":9,"ref":1}"#),
+            _ => it.sends(*key, r#"[1,2,"t","bcast_from",9]"#),
         }
         it.fans_out();
         let forms = [v1("9"), news("9"), "9".into(), "t news 9".into()];
         for (at, (key, form)) in keys.iter().zip(forms).enumerate() {
-            let said = it.hears(*key);
+            let said = it.receives(*key);
             assert_eq!(said, if at == from { vec![] } else { vec![form] }, "{at} of {from}");
         }
         assert_eq!(it.counts(), ["messages_out +3", "broadcasts +1", "deliveries +3"]);
@@ -103,12 +103,12 @@ fn every_member_hears_a_broadcast_in_its_own_form() {
 /// Row 54 and §4: what has no form for a member is left out, and an error once for all of them.
 #[test]
 fn what_cannot_be_encoded_is_left_out() {
-    let mut it = Stage::new();
+    let mut it = TestShard::new();
     let v1: Vec<Key> = (0..3)
         .map(|_| {
             let key = it.opens(Wire::V1);
-            it.says(key, r#"{"topic":"t","event":"phx_join","payload":{},"ref":1}"#);
-            it.hears(key);
+            it.sends(key, r#"{"topic":"t","event":"phx_join","payload":{},"ref":1}"#);
+            it.receives(key);
             key
         })
         .collect();
@@ -122,7 +122,7 @@ fn what_cannot_be_encoded_is_left_out() {
         |json: &str| format!(r#"{{"topic":"t","event":"news","payload":{json},"ref":null}}"#);
     assert_eq!(told(&mut it, &v1, &[form("1"), form("2")]), 3);
     let binary = r"binary \x02\x01\x04tnews\x07".to_owned();
-    assert_eq!(it.hears(v2), [news("1"), binary, news("2")]);
+    assert_eq!(it.receives(v2), [news("1"), binary, news("2")]);
     assert_eq!(
         it.counts(),
         ["messages_out +9", "broadcasts +3", "deliveries +9", "errors_encode +1"]
@@ -138,23 +138,23 @@ fn what_cannot_be_encoded_is_left_out() {
 #[test]
 fn what_passes_a_channel_may_have_no_form_either() {
     for bytes in [1, LONG_BYTES + 1] {
-        let mut it = Stage::playing(scripted(standard).intercepting(&["other"]));
+        let mut it = TestShard::running(scripted(standard).intercepting(&["other"]));
         let v1 = it.opens(Wire::V1);
-        it.says(v1, r#"{"topic":"t","event":"phx_join","payload":{},"ref":1}"#);
-        it.hears(v1);
+        it.sends(v1, r#"{"topic":"t","event":"phx_join","payload":{},"ref":1}"#);
+        it.receives(v1);
         let (v2, values) = (it.joined(&["t"]), it.out.connect(Phase::Connecting, Wire::Values));
         it.core.opened(&mut it.out, values, SocketState::default());
-        it.says(values, r#"[1,1,"t","phx_join",{}]"#);
-        it.hears(values);
+        it.sends(values, r#"[1,1,"t","phx_join",{}]"#);
+        it.receives(values);
         it.counts();
         publish(&mut it, Payload::from_bytes(vec![b'x'; bytes]));
         it.broadcasts("t", "news", "1");
         it.fans_out();
         let form = r#"{"topic":"t","event":"news","payload":1,"ref":null}"#;
-        assert_eq!(it.hears(v1), [form]);
+        assert_eq!(it.receives(v1), [form]);
         let binary = format!(r"binary \x02\x01\x04tnews{}", "x".repeat(bytes));
-        assert_eq!(it.hears(v2), [binary, news("1")]);
-        assert_eq!(it.hears(values), ["t news binary", "t news 1"]);
+        assert_eq!(it.receives(v2), [binary, news("1")]);
+        assert_eq!(it.receives(values), ["t news binary", "t news 1"]);
         assert_eq!(
             it.counts(),
             ["messages_out +5", "broadcasts +2", "deliveries +5", "errors_encode +1"],
@@ -166,17 +166,17 @@ fn what_passes_a_channel_may_have_no_form_either() {
 /// Row 52: the one that is left out may have been somebody else, or on another shard.
 #[test]
 fn a_sender_is_left_out_by_its_whole_name() {
-    let mut it = Stage::new();
+    let mut it = TestShard::new();
     let keys = [it.joined(&["t"]), it.joined(&["t"])];
     let socket = it.out.socket(keys[0]).unwrap();
     let id = it.core.channels_of(socket)[0];
-    let from = |it: &mut Stage, id: ChannelId| {
+    let from = |it: &mut TestShard, id: ChannelId| {
         let mut broadcast = Broadcast::new("t", "news", Payload::from_json("1"));
         broadcast.except = Some(id);
         it.node.broadcast(broadcast).unwrap();
-        it.takes_mail();
+        it.handles_mail();
         it.fans_out();
-        [it.hears(keys[0]).len(), it.hears(keys[1]).len()]
+        [it.receives(keys[0]).len(), it.receives(keys[1]).len()]
     };
     assert_eq!(from(&mut it, id), [0, 1]);
     assert_eq!(from(&mut it, ChannelId { shard: 1, ..id }), [1, 1]);
@@ -187,15 +187,15 @@ fn a_sender_is_left_out_by_its_whole_name() {
 /// Who is left out of one gets the others of a burst; for all the others it is what it was.
 #[test]
 fn a_sender_gets_what_is_not_its_own() {
-    let mut it = Stage::new();
+    let mut it = TestShard::new();
     let keys = members(&mut it, 3);
     it.counts();
     it.broadcasts("t", "news", "1");
-    it.says(keys[1], r#"[1,2,"t","bcast_from",2]"#);
+    it.sends(keys[1], r#"[1,2,"t","bcast_from",2]"#);
     it.broadcasts("t", "news", "3");
     it.broadcasts("t", "news", "4");
     it.fans_out();
-    assert_eq!(it.hears(keys[1]), ["1", "3", "4"].map(news));
+    assert_eq!(it.receives(keys[1]), ["1", "3", "4"].map(news));
     assert_eq!(told(&mut it, &keys, &["1", "2", "3", "4"].map(news)), 2);
     assert_eq!(it.counts(), ["messages_out +11", "broadcasts +4", "deliveries +11"]);
     assert_eq!(it.out.later, 2, "two runs, with the second left out between them");
@@ -204,17 +204,17 @@ fn a_sender_gets_what_is_not_its_own() {
 /// Row 53 and §5.5: from the join on, to the leave, however the fan-out is cut.
 #[test]
 fn a_member_gets_what_is_made_while_it_is_one() {
-    let mut it = Stage::new();
+    let mut it = TestShard::new();
     let early = members(&mut it, 20);
     it.broadcasts("t", "news", "1");
     it.out.step_ns = SLICE_NS;
     assert_eq!(it.core.fan_out(&mut it.out), Next::Now);
     let late = it.joined(&["t"]);
     it.broadcasts("t", "news", "2");
-    it.goes(early[0]);
+    it.disconnects(early[0]);
     it.fans_out();
     assert_eq!(told(&mut it, &early[1..], &[news("1"), news("2")]), 19);
-    assert_eq!(it.hears(late), [news("2")]);
+    assert_eq!(it.receives(late), [news("2")]);
     assert_eq!(it.node.charged(0), 0);
 }
 
@@ -224,7 +224,7 @@ fn a_slice_ends_at_the_first_look_at_the_clock_that_is_late() {
     for (step, first) in
         [(SLICE_NS, STRIDE), (SLICE_NS - 1, 2 * STRIDE), (SLICE_NS / 3, 3 * STRIDE)]
     {
-        let mut it = Stage::new();
+        let mut it = TestShard::new();
         let keys = members(&mut it, 4 * STRIDE);
         it.broadcasts("t", "news", "1");
         it.counts();
@@ -242,8 +242,10 @@ fn a_slice_ends_at_the_first_look_at_the_clock_that_is_late() {
 /// The same after so many bytes, whether they were put together for all or not.
 #[test]
 fn a_slice_looks_at_the_clock_after_some_bytes() {
-    for (bytes, first) in [(LOOK_BYTES, 1), (LOOK_BYTES - 1, 2), (LOOK_BYTES / 2, 2)] {
-        let mut it = Stage::new();
+    for (bytes, first) in
+        [(CLOCK_CHECK_BYTES, 1), (CLOCK_CHECK_BYTES - 1, 2), (CLOCK_CHECK_BYTES / 2, 2)]
+    {
+        let mut it = TestShard::new();
         let keys = members(&mut it, 5);
         publish(&mut it, payload_of_frame(bytes));
         it.out.step_ns = SLICE_NS;
@@ -251,7 +253,7 @@ fn a_slice_looks_at_the_clock_after_some_bytes() {
         while left > 0 {
             assert!(left == 5 || it.core.metrics.fanout_topics.value() == 1);
             it.core.fan_out(&mut it.out);
-            let said = keys.iter().filter(|key| !it.out.peer(**key).said().is_empty()).count();
+            let said = keys.iter().filter(|key| !it.out.peer(**key).received().is_empty()).count();
             assert_eq!(said, first.min(left), "{bytes} bytes each");
             left -= said;
         }
@@ -262,16 +264,16 @@ fn a_slice_looks_at_the_clock_after_some_bytes() {
 /// The slices of one topic do not keep the others from their turn.
 #[test]
 fn topics_are_served_in_turn() {
-    let mut it = Stage::new();
+    let mut it = TestShard::new();
     let many = members(&mut it, 2 * STRIDE);
     let other = it.joined(&["u"]);
     it.broadcasts("t", "news", "1");
     it.broadcasts("u", "news", "2");
     it.out.step_ns = SLICE_NS;
     assert_eq!(it.core.fan_out(&mut it.out), Next::Now);
-    assert_eq!((told(&mut it, &many, &[news("1")]), it.hears(other).len()), (STRIDE, 0));
+    assert_eq!((told(&mut it, &many, &[news("1")]), it.receives(other).len()), (STRIDE, 0));
     assert_eq!(it.core.fan_out(&mut it.out), Next::Now);
-    assert_eq!((told(&mut it, &many, &[news("1")]), it.hears(other).len()), (0, 1));
+    assert_eq!((told(&mut it, &many, &[news("1")]), it.receives(other).len()), (0, 1));
     it.fans_out();
     assert_eq!(told(&mut it, &many, &[news("1")]), STRIDE);
 }
@@ -279,24 +281,24 @@ fn topics_are_served_in_turn() {
 /// A slice ends behind a topic when its time is over, too.
 #[test]
 fn a_slice_that_is_late_begins_no_topic() {
-    let mut it = Stage::new();
+    let mut it = TestShard::new();
     let keys = [it.joined(&["t"]), it.joined(&["u"])];
     it.broadcasts("t", "news", "1");
     it.broadcasts("u", "news", "2");
     it.out.step_ns = SLICE_NS;
     assert_eq!(it.core.fan_out(&mut it.out), Next::Now);
-    assert_eq!((it.hears(keys[0]).len(), it.hears(keys[1]).len()), (1, 0));
+    assert_eq!((it.receives(keys[0]).len(), it.receives(keys[1]).len()), (1, 0));
     it.out.step_ns = SLICE_NS - 1;
     it.broadcasts("t", "news", "3");
     assert_eq!(it.core.fan_out(&mut it.out), Next::Idle);
-    assert_eq!((it.hears(keys[0]).len(), it.hears(keys[1]).len()), (1, 1));
+    assert_eq!((it.receives(keys[0]).len(), it.receives(keys[1]).len()), (1, 1));
 }
 
 /// A burst is one write of bytes that were put together once, unless it is a long one.
 #[test]
 fn a_burst_is_put_together_once() {
     for (bytes, gathered) in [(WHOLE_BYTES_MAX, 0), (WHOLE_BYTES_MAX + 1, 3)] {
-        let mut it = Stage::new();
+        let mut it = TestShard::new();
         let keys = members(&mut it, 3);
         let half = bytes / 2;
         publish(&mut it, payload_of_frame(half));
@@ -304,7 +306,7 @@ fn a_burst_is_put_together_once() {
         it.fans_out();
         assert_eq!(it.out.gathered, gathered);
         assert_eq!(it.out.ready, if gathered == 0 { 2 } else { 0 }, "all but the first");
-        assert!(keys.iter().all(|key| it.hears(*key).len() == 2));
+        assert!(keys.iter().all(|key| it.receives(*key).len() == 2));
     }
 }
 
@@ -313,7 +315,7 @@ fn a_burst_is_put_together_once() {
 fn a_long_broadcast_is_the_same_for_all() {
     for bytes in [LONG_BYTES, LONG_BYTES + 1] {
         let passing = scripted(standard).intercepting(&["other"]);
-        let mut it = Stage::with(
+        let mut it = TestShard::with(
             Config::default(),
             vec![user_socket(move |_, payload| match payload.json() {
                 Some("1") => Join::ok(passing.clone()),
@@ -328,12 +330,12 @@ fn a_long_broadcast_is_the_same_for_all() {
         let json = format!("\"{}\"", "x".repeat(bytes - 2));
         publish(&mut it, Payload::from_json(json.clone()));
         it.counts();
-        it.says(keys[2], r#"[1,2,"t","echo",7]"#);
+        it.sends(keys[2], r#"[1,2,"t","echo",7]"#);
         it.fans_out();
         for key in &keys[..2] {
-            assert_eq!(it.hears(*key), [news(&json)]);
+            assert_eq!(it.receives(*key), [news(&json)]);
         }
-        assert_eq!(it.hears(keys[2]), [news(&json), ok(1, 2, "t", "7")]);
+        assert_eq!(it.receives(keys[2]), [news(&json), ok(1, 2, "t", "7")]);
         assert_eq!(it.counts(), ["messages_out +4", "deliveries +3", "fanout_topics -1"]);
         let is_long = usize::from(bytes > LONG_BYTES);
         assert_eq!((it.out.gathered, it.out.later), (is_long, 1 + is_long), "in its parts");
@@ -349,30 +351,30 @@ fn permits_of(shards: usize, cores: usize, user_sockets: Vec<UserSocket>) -> Tes
 }
 
 /// Whether a shard was handed a permit since this was last asked.
-fn has_permit(it: &Stage, shard: usize) -> bool {
-    let mail = std::mem::take(&mut it.node.told().mail[shard]);
+fn has_permit(it: &TestShard, shard: usize) -> bool {
+    let mail = std::mem::take(&mut it.node.log().mail[shard]);
     mail.iter().any(|it| matches!(it, Mail::Permit))
 }
 
 /// Without a permit only topics are served of whom few are here; it comes by mail.
 #[test]
 fn a_shard_without_a_permit_serves_few() {
-    let mut it = Stage::on(permits_of(1, 0, vec![scripted(standard).user_socket()]));
+    let mut it = TestShard::with_node(permits_of(1, 0, vec![scripted(standard).user_socket()]));
     let many = members(&mut it, FEW);
     let few = it.joined(&["u"]);
     it.broadcasts("u", "news", "1");
     it.broadcasts("t", "news", "2");
     assert_eq!(it.core.fan_out(&mut it.out), Next::Idle);
-    assert_eq!((told(&mut it, &many, &[news("2")]), it.hears(few).len()), (FEW, 1));
+    assert_eq!((told(&mut it, &many, &[news("2")]), it.receives(few).len()), (FEW, 1));
     let many = [many, vec![it.joined(&["t"])]].concat();
     it.broadcasts("t", "news", "3");
     it.broadcasts("u", "news", "4");
     assert_eq!(it.core.fan_out(&mut it.out), Next::Idle, "the permit will come");
-    assert_eq!((told(&mut it, &many, &[news("3")]), it.hears(few).len()), (0, 1));
+    assert_eq!((told(&mut it, &many, &[news("3")]), it.receives(few).len()), (0, 1));
     assert_eq!(it.core.metrics.fanout_topics.value(), 1);
     let node = Arc::clone(&it.node);
     node.permits.put_back(0, |next| node.post(next, Mail::Permit));
-    it.takes_mail();
+    it.handles_mail();
     assert_eq!(it.core.fan_out(&mut it.out), Next::Idle);
     assert_eq!(told(&mut it, &many, &[news("3")]), FEW + 1);
     // It was put back again.
@@ -382,47 +384,47 @@ fn a_shard_without_a_permit_serves_few() {
 /// Looking for small topics takes time, too.
 #[test]
 fn a_slice_without_a_permit_ends_in_its_time() {
-    let mut it = Stage::on(permits_of(1, 0, vec![scripted(standard).user_socket()]));
+    let mut it = TestShard::with_node(permits_of(1, 0, vec![scripted(standard).user_socket()]));
     let _many = members(&mut it, FEW + 1);
     let few = it.joined(&["u"]);
     it.broadcasts("t", "news", "1");
     it.broadcasts("u", "news", "2");
     it.out.step_ns = SLICE_NS;
     assert_eq!(it.core.fan_out(&mut it.out), Next::Now, "others are still to be looked at");
-    assert!(it.hears(few).is_empty());
+    assert!(it.receives(few).is_empty());
     it.out.step_ns = SLICE_NS / 2 - 1;
     assert_eq!(it.core.fan_out(&mut it.out), Next::Idle);
-    assert_eq!(it.hears(few).len(), 1);
+    assert_eq!(it.receives(few).len(), 1);
 }
 
 /// What an interceptor publishes in a slice may be for few, too: these do not wait for the permit.
 #[test]
 fn a_small_topic_that_comes_in_a_slice_without_a_permit_is_served() {
     let speaking = scripted(|ctx, heard| match heard {
-        Heard::Out(..) => {
+        ChannelCall::Out(..) => {
             ctx.broadcast_to("v", "news", Payload::from_json("9"));
             Outcome::NoReply
         }
         other => standard(ctx, other),
     });
     let passing = speaking.intercepting(&["shout"]);
-    let mut it = Stage::on(permits_of(1, 0, vec![passing.user_socket()]));
+    let mut it = TestShard::with_node(permits_of(1, 0, vec![passing.user_socket()]));
     let many = members(&mut it, FEW + 1);
     let (few, third) = (it.joined(&["u"]), it.joined(&["v"]));
     it.broadcasts("t", "news", "1");
     it.broadcasts("u", "shout", "2");
     it.broadcasts("t", "news", "3");
     assert_eq!(it.core.fan_out(&mut it.out), Next::Idle, "only the large one is left");
-    assert_eq!((told(&mut it, &many, &[]), it.hears(few).len()), (0, 0));
-    assert_eq!(it.hears(third).len(), 1);
+    assert_eq!((told(&mut it, &many, &[]), it.receives(few).len()), (0, 0));
+    assert_eq!(it.receives(third).len(), 1);
     // The same where its time ends before that is seen.
     it.broadcasts("u", "shout", "4");
     it.out.step_ns = SLICE_NS / 2;
     assert_eq!(it.core.fan_out(&mut it.out), Next::Now);
-    assert!(it.hears(third).is_empty());
+    assert!(it.receives(third).is_empty());
     it.out.step_ns = 0;
     assert_eq!(it.core.fan_out(&mut it.out), Next::Idle);
-    assert_eq!(it.hears(third).len(), 1);
+    assert_eq!(it.receives(third).len(), 1);
 }
 
 /// Who has nothing to send leaves its permit to the next in line, by mail.
@@ -432,7 +434,7 @@ fn a_permit_goes_to_the_next_in_line() {
     // Six permits for eight shards, of which five are taken.
     let node = permits_of(8, 1, vec![scripted(standard).user_socket()]);
     (1..6).for_each(|shard| assert_eq!(node.permits.take(shard, 0), Permit::Held(0)));
-    let mut it = Stage::on(node);
+    let mut it = TestShard::with_node(node);
     let key = it.joined(&["t"]);
     it.broadcasts("t", "news", "1");
     it.out.step_ns = 1;
@@ -440,17 +442,17 @@ fn a_permit_goes_to_the_next_in_line() {
     assert_eq!(it.node.permits.take(6, 0), Permit::Queued, "the last is here");
     assert!(it.core.fanout.go_on(&mut it.core.registry, &mut it.out, &mut slice).is_none());
     assert_eq!(it.core.fanout.end_slice(&it.out, &slice), Next::Idle);
-    assert!(has_permit(&it, 6) && it.hears(key).len() == 1);
+    assert!(has_permit(&it, 6) && it.receives(key).len() == 1);
     // Now it is this shard's turn to wait; what it stood in line for comes too late.
     it.broadcasts("t", "news", "2");
     it.fans_out();
-    assert_eq!(it.hears(key).len(), 1, "few are served all the same");
+    assert_eq!(it.receives(key).len(), 1, "few are served all the same");
     assert_eq!(it.node.permits.take(7, 0), Permit::Queued);
     let node = Arc::clone(&it.node);
     node.permits.put_back(1, |next| node.post(next, Mail::Permit));
     assert!(has_permit(&it, 7), "the next after the first");
     node.permits.put_back(7, |next| node.post(next, Mail::Permit));
-    it.takes_mail();
+    it.handles_mail();
     let held = it.node.permits.take(3, 0);
     assert_eq!(held, Permit::Held(0), "it was put back at once: nothing is to be sent");
 }
@@ -462,7 +464,7 @@ fn a_permit_is_passed_on_after_a_while() {
     for (held_ns, is_passed) in [(4_000_000, true), (3_999_999, false)] {
         let node = permits_of(7, 1, vec![scripted(standard).user_socket()]);
         (1..6).for_each(|shard| assert_eq!(node.permits.take(shard, 0), Permit::Held(0)));
-        let mut it = Stage::on(node);
+        let mut it = TestShard::with_node(node);
         let _keys = members(&mut it, 2 * STRIDE);
         it.broadcasts("t", "news", "1");
         it.out.step_ns = SLICE_NS;
@@ -483,7 +485,7 @@ fn a_permit_of_a_shard_that_ends_is_put_back() {
     use simurgh_channel::Permit;
     let node = permits_of(7, 1, vec![scripted(standard).user_socket()]);
     (1..6).for_each(|shard| assert_eq!(node.permits.take(shard, 0), Permit::Held(0)));
-    let mut it = Stage::on(node);
+    let mut it = TestShard::with_node(node);
     it.core.retire();
     let _keys = members(&mut it, 2 * STRIDE);
     it.broadcasts("t", "news", "1");
@@ -501,11 +503,11 @@ fn a_permit_of_a_shard_that_ends_is_put_back() {
 
 #[test]
 fn an_observer_is_shown_topics_and_what_they_came_to() {
-    let mut it = Stage::new();
+    let mut it = TestShard::new();
     let keys = [it.joined(&["t", "u"]), it.joined(&["t"])];
     it.broadcasts("t", "news", "1");
     it.broadcasts("t", "news", "2");
-    let look = |it: &mut Stage, roll: bool| {
+    let look = |it: &mut TestShard, roll: bool| {
         let (mut cursor, mut seen) = (0, Vec::new());
         it.core.visit_topics(&mut cursor, 9, roll, |_, topic| {
             seen.push((topic.name.to_owned(), topic.members, topic.deliveries_before));
@@ -523,7 +525,7 @@ fn an_observer_is_shown_topics_and_what_they_came_to() {
     assert_eq!(it.core.topic(topic).unwrap().members, 2);
     assert_eq!(it.core.members(topic).collect::<Vec<_>>(), keys);
     assert!(it.core.find_topic("v").is_none());
-    let of = |it: &Stage, key: Key, topic: &str| {
+    let of = |it: &TestShard, key: Key, topic: &str| {
         it.core.join_ref(key, it.out.socket(key).unwrap(), topic).map(|it| format!("{it:?}"))
     };
     assert_eq!(of(&it, keys[0], "u").as_deref(), Some("OwnedRef(1)"));

@@ -55,7 +55,6 @@ pub(crate) fn notice(
     text(out, serializer, join_ref, (topic, event), &payload, position)
 }
 
-/// Appends a text with a position.
 fn text(
     out: &mut Vec<u8>,
     serializer: Serializer,

@@ -171,13 +171,13 @@ fn nothing_is_said_to_a_socket_without_a_session() {
     for phase in [Phase::Head, Phase::Full, Phase::Connecting, Phase::Closing, Phase::Ending] {
         let key = out.connect(phase, Wire::V2);
         send(&mut out, &metrics, key, reply(Payload::NULL));
-        assert!(out.peer(key).said().is_empty());
+        assert!(out.peer(key).received().is_empty());
     }
     assert_eq!(metrics.messages_out.value(), 0);
     for wire in [Wire::V2, Wire::Values] {
         let key = out.connect(Phase::Waiting, wire);
         send(&mut out, &metrics, key, event(json(9)));
-        assert_eq!(out.peer(key).said(), [r#"[1,null,"topic","event","xxxxxxx"]"#]);
+        assert_eq!(out.peer(key).received(), [r#"[1,null,"topic","event","xxxxxxx"]"#]);
     }
     assert_eq!(metrics.messages_out.value(), 2);
 }
@@ -189,11 +189,11 @@ fn a_close_is_said_in_the_sockets_own_way() {
         let key = out.connect(Phase::Ending, wire);
         send_close(&mut out, key, Some(CloseCode::NORMAL), "why");
         send_close(&mut out, key, None, "unsaid");
-        assert_eq!(out.peer(key).said(), ["close 1000 why", "close"]);
+        assert_eq!(out.peer(key).received(), ["close 1000 why", "close"]);
     }
     let key = out.connect(Phase::Ending, Wire::Values);
     send_close(&mut out, key, Some(CloseCode::NORMAL), "unheard");
-    assert_eq!(out.peer(key).said(), ["hears close Some(CloseCode(1000))"]);
+    assert_eq!(out.peer(key).received(), ["closed Some(CloseCode(1000))"]);
     out.disconnect(key);
     send_close(&mut out, key, None, "");
 }

@@ -1,5 +1,5 @@
 //! Positions of clients on kept topics that they left: a client that joins again on the same
-//! connection has got what was sent on it, whatever its join says.
+//! connection has received what was sent on it, whatever its join states.
 
 use std::collections::HashMap;
 use std::hash::BuildHasher;
@@ -8,7 +8,7 @@ use simurgh_channel::TICK;
 use simurgh_history::{Position, Resume, Since};
 use simurgh_reactor::Key;
 
-use crate::seeded::Seeded;
+use crate::seeded_state::SeededState;
 
 /// Topics that are remembered of a connection.
 const TOPICS_MAX: usize = 8;
@@ -47,7 +47,7 @@ pub(crate) enum Rejoin {
 /// By connection; the newest last.
 #[derive(Debug, Default)]
 pub(crate) struct Departures {
-    hasher: Seeded,
+    hasher: SeededState,
     by_conn: HashMap<Key, Vec<Departure>>,
     /// How far members with interceptors have come: one that ends by what it has seen has not seen
     /// what followed.
@@ -58,7 +58,7 @@ pub(crate) struct Departures {
 
 impl Departures {
     pub(crate) fn new(seed: u64) -> Self {
-        Self { hasher: Seeded::new(seed), ..Self::default() }
+        Self { hasher: SeededState::new(seed), ..Self::default() }
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -90,28 +90,28 @@ impl Departures {
     /// the new channel.
     pub(crate) fn floor(&mut self, conn: Key, topic: &str, resume: &Resume, tick: u32) -> Rejoin {
         let (since, seen) = (resume.since, resume.seen);
-        let said = match since {
+        let claimed = match since {
             Since::Now => return Rejoin::After(since),
-            Since::After(said) => Some(said),
+            Since::After(claimed) => Some(claimed),
             Since::Unknown => None,
         };
         let topic = self.hasher.hash_one(topic);
         let mut all = self.by_conn.get_mut(&conn).into_iter().flatten();
         let left = all.rfind(|it| it.topic == topic && !is_old(it, tick));
         let Some(left) = left else { return Rejoin::After(since) };
-        // It does not know that its position is of nowhere; what was sent behind that it may have.
-        let Some(said) = said.filter(|it| it.epoch == left.position.epoch) else {
+        // Its position is of another epoch; what was sent behind that it may have received.
+        let Some(claimed) = claimed.filter(|it| it.epoch == left.position.epoch) else {
             return Rejoin::Torn(left.position);
         };
-        if left.position.place <= said.place {
+        if left.position.place <= claimed.place {
             return Rejoin::After(since);
         }
         let (sent, Left { intercepts, gap }) = (left.position, left.how);
         // A client that was told of the gap is behind it.
-        if gap.is_some_and(|gap| gap.place > said.place) {
+        if gap.is_some_and(|gap| gap.place > claimed.place) {
             return Rejoin::Torn(sent);
         }
-        match seen.filter(|seen| seen.epoch == said.epoch && seen.place > said.place) {
+        match seen.filter(|seen| seen.epoch == claimed.epoch && seen.place > claimed.place) {
             None if intercepts && seen.is_some() => Rejoin::Torn(sent),
             None => Rejoin::After(Since::After(sent)),
             // It may have dropped it once, and what it was sent again is on its way.

@@ -1,4 +1,4 @@
-//! Topics that an engine numbers: what it has said of them, as rings that know its places.
+//! Topics that an engine numbers: what it has reported of them, in rings with its numbers.
 
 use std::sync::Arc;
 

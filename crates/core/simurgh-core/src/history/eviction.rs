@@ -22,13 +22,13 @@ impl KeptTopics {
                 self.give_back();
                 return true;
             }
-            self.look(self.sweep_slot, now_ms);
+            self.enforce_age(self.sweep_slot, now_ms);
             self.sweep_slot += 1;
         }
         false
     }
 
-    fn look(&mut self, at: usize, now_ms: u64) {
+    fn enforce_age(&mut self, at: usize, now_ms: u64) {
         let Some(name) = self.slots.get(at).and_then(|it| Some(Rc::clone(&it.as_ref()?.name)))
         else {
             return;
@@ -41,7 +41,7 @@ impl KeptTopics {
         let is_over = slot.topic.is_empty()
             && now_ms.saturating_sub(slot.used_ms) > limits.age_ms.saturating_mul(2);
         self.count(dropped);
-        if is_over && !self.is_foreign {
+        if is_over && !self.has_engine_numbers {
             self.forget(at);
         }
     }
@@ -90,20 +90,19 @@ impl KeptTopics {
     /// Forgets topics until they take no more than this beside their messages. Topics that an
     /// engine numbers end when nobody here wants them.
     pub(crate) fn forget_over(&mut self, own_bytes_max: u64) {
-        while self.own_bytes > own_bytes_max && !self.is_foreign {
+        while self.own_bytes > own_bytes_max && !self.has_engine_numbers {
             let Some(at) = self.least_used(|_| true) else { return };
             let Some(Some(slot)) = self.slots.get_mut(at) else { return };
             let mut dropped = Dropped::default();
             while !slot.topic.ring().is_empty() {
                 dropped += slot.topic.evict_half();
             }
-            self.crowded = self.crowded.max(slot.topic.ring().head());
+            self.evicted_through = self.evicted_through.max(slot.topic.ring().head());
             self.count(dropped);
             self.forget(at);
         }
     }
 
-    /// The topic that nobody has used for longest.
     fn least_used(&mut self, is_meant: impl Fn(&Slot) -> bool) -> Option<usize> {
         let places = self.slots.len();
         let mut oldest: Option<(u64, usize)> = None;

@@ -22,14 +22,14 @@ const AHEAD_MAX: usize = 1 << 10;
 /// How long after a topic was followed it is followed again.
 const FOLLOW_AGAIN: Duration = Duration::from_secs(5);
 /// How long after the cluster was told to check a topic it is told again.
-const LOOK_AGAIN: Duration = Duration::from_secs(1);
+const CHECK_AGAIN: Duration = Duration::from_secs(1);
 
 /// The topics of a shard that an engine keeps.
 pub(crate) struct FollowedTopics {
     pub(super) stores: Stores,
     pub(super) topics: HashMap<Rc<str>, Followed>,
-    /// The position that is told while nothing is known of a topic.
-    pub(super) nowhere: Position,
+    /// The position that clients get while nothing is known of a topic.
+    pub(super) unknown_position: Position,
     /// Deadlines, the earliest first.
     due: VecDeque<(u64, Deadline)>,
     /// Topics for which more can be answered than fits into one turn.
@@ -47,30 +47,29 @@ pub(super) enum Deadline {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum TopicState {
     /// Nothing has come of it.
-    Asked,
+    Requested,
     /// All that there is has come, or is on its way.
     Live,
     /// It has begun, but what has come since is not known.
     Unknown,
 }
 
-/// Positions of members that were not told where their topic stands.
+/// Positions of members that were not told the position of their topic.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum StrayPositions {
-    Nobody,
-    Nowhere,
-    /// Positions of this epoch, from another node; others at nowhere.
+    None,
+    Unknown,
+    /// Positions of this epoch, from another node; others have the unknown position.
     Of(Epoch),
     /// The same of several epochs.
     OfSeveral,
 }
 
 impl StrayPositions {
-    /// Adds a member with this position.
-    pub(super) fn with(self, said: Option<Position>) -> Self {
-        match (self, said.map(|it| it.epoch)) {
-            (Self::Nobody, None) => Self::Nowhere,
-            (Self::Nobody | Self::Nowhere, Some(epoch)) => Self::Of(epoch),
+    pub(super) fn with(self, position: Option<Position>) -> Self {
+        match (self, position.map(|it| it.epoch)) {
+            (Self::None, None) => Self::Unknown,
+            (Self::None | Self::Unknown, Some(epoch)) => Self::Of(epoch),
             (Self::Of(one), Some(other)) if one != other => Self::OfSeveral,
             (it, _) => it,
         }
@@ -82,24 +81,24 @@ impl StrayPositions {
         match self {
             Self::Of(it) if it != epoch => Some(GapReason::Epoch),
             Self::OfSeveral => Some(GapReason::Unavailable),
-            Self::Nobody | Self::Nowhere | Self::Of(_) if is_quiet => None,
-            Self::Nobody | Self::Nowhere | Self::Of(_) => Some(GapReason::Unavailable),
+            Self::None | Self::Unknown | Self::Of(_) if is_quiet => None,
+            Self::None | Self::Unknown | Self::Of(_) => Some(GapReason::Unavailable),
         }
     }
 }
 
 pub(super) struct Followed {
-    pub(super) stand: TopicState,
+    pub(super) state: TopicState,
     waiting: VecDeque<Waiting>,
     /// When the cluster was last told to follow it.
     followed_ns: Option<u64>,
     /// When the cluster was last told to check it.
-    looked_ns: Option<u64>,
+    checked_ns: Option<u64>,
     /// When a joining client was last told its position.
     pub(super) answered_ns: Option<u64>,
-    /// Positions of members that joined before it was known where the topic stands.
+    /// Positions of members that joined before the topic's position was known.
     pub(super) stray: StrayPositions,
-    /// Its position when it ended, if members may stand there.
+    /// Its position when it ended, if members may have it.
     pub(super) was_at: Option<Position>,
 }
 
@@ -138,7 +137,7 @@ impl FollowedTopics {
         Self {
             stores: Stores::new(shard),
             topics: HashMap::new(),
-            nowhere: Position { epoch: Epoch::from_seed(node), place: Place::ZERO },
+            unknown_position: Position { epoch: Epoch::from_seed(node), place: Place::ZERO },
             due: VecDeque::new(),
             ready: VecDeque::new(),
             waiting: 0,
@@ -152,32 +151,30 @@ impl FollowedTopics {
     /// A topic, which is followed from now on.
     pub(super) fn open(&mut self, topic: &str) -> &mut Followed {
         self.topics.entry(topic.into()).or_insert_with(|| Followed {
-            stand: TopicState::Asked,
+            state: TopicState::Requested,
             waiting: VecDeque::new(),
             followed_ns: None,
-            looked_ns: None,
+            checked_ns: None,
             answered_ns: None,
-            stray: StrayPositions::Nobody,
+            stray: StrayPositions::None,
             was_at: None,
         })
     }
 
-    /// Whether it is time to tell the cluster to follow a topic.
     pub(super) fn is_to_follow(&mut self, topic: &str, now_ns: u64) -> bool {
         is_due(&mut self.open(topic).followed_ns, FOLLOW_AGAIN, now_ns)
     }
 
-    /// Whether it is time to tell the cluster to check a topic.
-    pub(super) fn is_to_look_at(&mut self, topic: &str, now_ns: u64) -> bool {
-        is_due(&mut self.open(topic).looked_ns, LOOK_AGAIN, now_ns)
+    pub(super) fn is_to_check(&mut self, topic: &str, now_ns: u64) -> bool {
+        is_due(&mut self.open(topic).checked_ns, CHECK_AGAIN, now_ns)
     }
 
     /// Whether a request for a topic can be answered; the topic is here up to its head if it has
     /// begun.
-    pub(super) fn standing(&self, topic: &str, since: Since, head: Option<Position>) -> Readiness {
-        let stand = self.topics.get(topic).map(|it| it.stand);
-        let (Some(stand), Some(head)) = (stand, head) else { return Readiness::Unknown };
-        match (stand, since) {
+    pub(super) fn readiness(&self, topic: &str, since: Since, head: Option<Position>) -> Readiness {
+        let state = self.topics.get(topic).map(|it| it.state);
+        let (Some(state), Some(head)) = (state, head) else { return Readiness::Unknown };
+        match (state, since) {
             // What is not known is behind the head, and comes in order.
             (TopicState::Live | TopicState::Unknown, Since::Now) => Readiness::Known,
             (TopicState::Live, _) if is_ahead(since, head) => Readiness::Ahead,
@@ -212,7 +209,7 @@ impl FollowedTopics {
     }
 
     /// A broadcast is kept, and is expected to come back.
-    pub(super) fn await_heard(&mut self, number: u64, at: KeptAt, now_ns: u64) {
+    pub(super) fn await_delivery(&mut self, number: u64, at: KeptAt, now_ns: u64) {
         let until_ns = now_ns.saturating_add(WAIT.as_nanos() as u64);
         self.due.push_back((until_ns, Deadline::Store(number, at)));
     }
@@ -226,7 +223,7 @@ impl FollowedTopics {
         count: usize,
     ) -> (Vec<PendingRequest>, bool, bool) {
         let Some(followed) = self.topics.get_mut(topic) else { return Default::default() };
-        let (Some(head), TopicState::Live) = (head, followed.stand) else {
+        let (Some(head), TopicState::Live) = (head, followed.state) else {
             return Default::default();
         };
         let is_ready = |it: &Waiting| !is_ahead(it.what.starts_behind(), head);
@@ -294,7 +291,7 @@ impl FollowedTopics {
             }
             return false;
         }
-        (followed.stand, followed.followed_ns) = (TopicState::Asked, None);
+        (followed.state, followed.followed_ns) = (TopicState::Requested, None);
         followed.was_at = head.or(followed.was_at).filter(|_| may_have_members);
         true
     }

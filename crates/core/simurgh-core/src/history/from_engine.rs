@@ -16,7 +16,6 @@ use super::followed::{StrayPositions, TopicState};
 use crate::core::Core;
 use crate::sockets::Sockets;
 
-/// A topic as the engine begins it.
 struct Begun {
     epoch: u64,
     floor: u64,
@@ -37,21 +36,21 @@ impl<N: Node> Core<N> {
         let has_begun = history.kept.head(topic).is_some();
         match what {
             FromEngine::Begun { epoch, floor, purged, head, messages } => {
-                self.begins(out, topic, Begun { epoch, floor, purged, head, messages });
+                self.begin_topic(out, topic, Begun { epoch, floor, purged, head, messages });
             }
-            FromEngine::Next(item) => self.is_next(out, topic, item, true),
+            FromEngine::Next(item) => self.deliver_next(out, topic, item, true),
             FromEngine::Gap { through } => {
                 let position = history.kept.lose(topic, behind(through));
                 if let Some(position) = position {
-                    self.tell_of_gap(topic, Some(GapReason::Lost), position);
+                    self.send_gap_notices(topic, Some(GapReason::Lost), position);
                 }
             }
             FromEngine::Purged { seq, index } => history.kept.purge_at(topic, place(seq, index)),
             FromEngine::Unknown => {
-                let stand = if has_begun { TopicState::Unknown } else { TopicState::Asked };
-                followed_topics.open(topic).stand = stand;
+                let state = if has_begun { TopicState::Unknown } else { TopicState::Requested };
+                followed_topics.open(topic).state = state;
             }
-            FromEngine::Known if has_begun => followed_topics.open(topic).stand = TopicState::Live,
+            FromEngine::Known if has_begun => followed_topics.open(topic).state = TopicState::Live,
             FromEngine::Known => {}
             FromEngine::Ended => {
                 let head = history.kept.head(topic);
@@ -65,7 +64,7 @@ impl<N: Node> Core<N> {
         self.answer_ready(out, topic);
     }
 
-    fn begins(&mut self, out: &impl Sockets, topic: &str, begun: Begun) {
+    fn begin_topic(&mut self, out: &impl Sockets, topic: &str, begun: Begun) {
         let Begun { epoch, floor, purged, head, mut messages } = begun;
         let now_ms = self.node.unix_ms(out.now().ns);
         let Some(history) = &mut self.history else { return };
@@ -95,47 +94,47 @@ impl<N: Node> Core<N> {
         }
         let mut messages = messages.into_iter();
         for item in messages.by_ref().take(new) {
-            self.is_next(out, topic, item, false);
+            self.deliver_next(out, topic, item, false);
         }
         let Some(history) = &mut self.history else { return };
         match same.filter(|_| goes_on) {
-            // Members stand there.
+            // Members are at that position.
             Some(before) => history.kept.reaches(topic, before.place),
             None => {
                 if is_empty {
                     history.kept.reaches(topic, nothing_up_to(head));
                 }
-                self.tell_anew(topic, before, is_empty && floor == Place::ZERO);
+                self.send_new_position(topic, before, is_empty && floor == Place::ZERO);
             }
         }
         for item in messages {
-            self.is_next(out, topic, item, true);
+            self.deliver_next(out, topic, item, true);
         }
         if let Some(followed) = self.followed_topics().map(|it| it.open(topic)) {
-            (followed.stand, followed.was_at) = (TopicState::Live, None);
-            followed.stray = StrayPositions::Nobody;
+            (followed.state, followed.was_at) = (TopicState::Live, None);
+            followed.stray = StrayPositions::None;
         }
     }
 
-    /// Tells members with positions elsewhere where a topic stands that has begun anew, and why;
-    /// unless it never had a message.
-    fn tell_anew(&mut self, topic: &str, before: Option<Position>, is_quiet: bool) {
+    /// Tells members whose positions are not of this beginning of a topic the new one, and why;
+    /// unless the topic never had a message.
+    fn send_new_position(&mut self, topic: &str, before: Option<Position>, is_quiet: bool) {
         let Some(history) = &mut self.history else { return };
         let Some(position) = history.kept.head(topic) else { return };
         let followed = history.followed_topics.as_mut().map(|it| it.open(topic));
-        let stray = followed.map_or(StrayPositions::Nobody, |it| it.stray);
+        let stray = followed.map_or(StrayPositions::None, |it| it.stray);
         let gap = match before {
             Some(before) if before.epoch != position.epoch => Some(GapReason::Epoch),
             Some(_) => Some(GapReason::Unavailable),
             // Nobody was told a position.
-            None if stray == StrayPositions::Nobody => return,
+            None if stray == StrayPositions::None => return,
             None => stray.gap(position.epoch, is_quiet),
         };
-        self.tell_of_gap(topic, gap, position);
+        self.send_gap_notices(topic, gap, position);
     }
 
     /// The next broadcast of a topic; whether members get it.
-    fn is_next(&mut self, out: &impl Sockets, topic: &str, item: KeptItem, is_new: bool) {
+    fn deliver_next(&mut self, out: &impl Sockets, topic: &str, item: KeptItem, is_new: bool) {
         let now_ms = self.node.unix_ms(out.now().ns);
         let Some(history) = &mut self.history else { return };
         let Some(Position { epoch, .. }) = history.kept.head(topic) else { return };
@@ -178,7 +177,7 @@ impl<N: Node> Core<N> {
     }
 
     /// Tells members who are told positions of a gap up to this position, or of none.
-    fn tell_of_gap(&self, topic: &str, gap: Option<GapReason>, position: Position) {
+    fn send_gap_notices(&self, topic: &str, gap: Option<GapReason>, position: Position) {
         let mut payload = Vec::new();
         let event = match gap {
             Some(gap) => {

@@ -24,7 +24,7 @@ impl<N: Node> Core<N> {
             return (since, false);
         };
         match since {
-            Since::After(said) if said.epoch == first.epoch && said.place < first.place => {
+            Since::After(seen) if seen.epoch == first.epoch && seen.place < first.place => {
                 (Since::After(first), true)
             }
             other => (other, true),
@@ -33,19 +33,20 @@ impl<N: Node> Core<N> {
 
     fn first_join(&self, topic: &str, resume: &Resume) -> Option<Position> {
         let (position, proof) = resume.key.as_deref()?.split_once(MARK)?;
-        let is_ours = self.node.is_signed(&said(topic, resume.id.as_deref(), position), proof);
+        let is_ours =
+            self.node.is_signed(&signed_text(topic, resume.id.as_deref(), position), proof);
         Position::parse(position).filter(|_| is_ours)
     }
 
     /// The key of a client that joins for the first time, at this position.
     pub(crate) fn own_key(&self, topic: &str, id: Option<&str>, position: Position) -> String {
         let position = position.to_string();
-        let proof = self.node.sign(&said(topic, id, &position));
+        let proof = self.node.sign(&signed_text(topic, id, &position));
         format!("{position}{MARK}{proof}")
     }
 }
 
 /// The signed text. Ids and positions have no NUL, so it can be split in one way only.
-fn said(topic: &str, id: Option<&str>, position: &str) -> String {
+fn signed_text(topic: &str, id: Option<&str>, position: &str) -> String {
     format!("history\0{position}\0{}\0{topic}", id.unwrap_or_default().replace('\0', ""))
 }

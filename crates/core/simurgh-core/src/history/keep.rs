@@ -9,7 +9,7 @@ use simurgh_history::Position;
 
 use crate::core::Core;
 use crate::history::departures::Left;
-use crate::registry::{POSITIONS, THROUGH};
+use crate::registry::{POSITIONS, VIA_CHANNEL};
 use crate::socket::Speaker;
 use crate::sockets::Sockets;
 
@@ -34,8 +34,8 @@ impl<N: Node> Core<N> {
         let home = home_shard(broadcast.topic(), self.node.shards());
         let member = self.registry.member(speaker.id.membership);
         let is_live = member.is_some_and(|it| it.generation == speaker.id.generation);
-        let (is_home, is_abroad) = (home == usize::from(self.shard), self.uses_engine());
-        let waits = is_live && (!is_home || is_abroad);
+        let (is_home, uses_engine) = (home == usize::from(self.shard), self.uses_engine());
+        let waits = is_live && (!is_home || uses_engine);
         let mut kept_for = KeptFor::Nobody;
         if waits && let Some(history) = &mut self.history {
             let ticket = history.barriers.next_ticket();
@@ -47,7 +47,7 @@ impl<N: Node> Core<N> {
         let keep = KeepRequest { broadcast, charge, sender, id: None, kept_for };
         match is_home {
             true => {
-                if is_abroad {
+                if uses_engine {
                     self.node.charge(home, weight);
                 }
                 self.store(out, keep);
@@ -84,7 +84,7 @@ impl<N: Node> Core<N> {
         if !it.is(POSITIONS) {
             return;
         }
-        let intercepts = it.is(THROUGH);
+        let intercepts = it.is(VIA_CHANNEL);
         let topic = self.registry.topic(it.topic).and_then(|it| it.deliveries.told.as_deref());
         let (last, gap) = (topic.map(|it| it.last), topic.and_then(|it| it.gap));
         let Some(history) = &mut self.history else { return };
@@ -97,8 +97,8 @@ impl<N: Node> Core<N> {
         let told = history.replays.told(speaker.id);
         let position = if intercepts { seen } else { told.or(last) };
         // A client that was told that nothing is known was sent nothing.
-        let nowhere = history.followed_topics.as_ref().map(|it| it.nowhere.epoch);
-        let position = position.filter(|it| Some(it.epoch) != nowhere);
+        let unknown_position = history.followed_topics.as_ref().map(|it| it.unknown_position.epoch);
+        let position = position.filter(|it| Some(it.epoch) != unknown_position);
         if let Some(position) = position {
             let (tick, how) = (out.now().tick, Left { intercepts, gap });
             history.departures.note(speaker.conn, &speaker.topic, position, tick, how);

@@ -32,7 +32,7 @@ pub(crate) struct KeptTopics {
     /// Secret: it keys the table of names.
     pub(super) seed: u64,
     /// An engine gives the numbers: topics stay while they are followed.
-    pub(crate) is_foreign: bool,
+    pub(crate) has_engine_numbers: bool,
     pub(super) by_name: NameTable,
     pub(super) slots: Vec<Option<Box<Slot>>>,
     /// The lowest slots are used first, so that the last can be freed.
@@ -42,7 +42,7 @@ pub(crate) struct KeptTopics {
     clock: Place,
     pub(super) forgotten: LastPositions,
     /// The last place of topics that were forgotten because there were too many.
-    pub(super) crowded: Place,
+    pub(super) evicted_through: Place,
     /// Bytes of topics beside their messages.
     pub(super) own_bytes: u64,
     pub(super) messages: usize,
@@ -75,13 +75,13 @@ impl KeptTopics {
         Self {
             rules,
             seed,
-            is_foreign: false,
+            has_engine_numbers: false,
             by_name: NameTable::new(seed),
             slots: Vec::new(),
             free: BinaryHeap::new(),
             clock: Place::ZERO,
             forgotten: LastPositions::new(epoch, seed),
-            crowded: Place::ZERO,
+            evicted_through: Place::ZERO,
             own_bytes: 0,
             messages: 0,
             bytes: 0,
@@ -103,7 +103,6 @@ impl KeptTopics {
         self.slots.get_mut(at as usize)?.as_deref_mut()
     }
 
-    /// The rule of a topic, if its broadcasts are kept.
     pub(crate) fn rule(&self, topic: &str) -> Option<&HistoryRule> {
         let found = self.rules.iter().find(|(pattern, _)| pattern.matches(topic));
         found.map(|(_, rule)| rule)
@@ -206,7 +205,7 @@ impl KeptTopics {
             }
             Since::After(it) if it.place >= last.place => None,
             // Others behind it may have been dropped at the same age.
-            Since::After(it) if it.place < self.crowded => Some(GapReason::Evicted),
+            Since::After(it) if it.place < self.evicted_through => Some(GapReason::Evicted),
             Since::After(_) => Some(GapReason::Expired),
             Since::Unknown => Some(GapReason::Epoch),
         };
@@ -214,7 +213,6 @@ impl KeptTopics {
         Missed { gap, after: head, through: head, more: false, count: 0, messages }
     }
 
-    /// The position of an unknown topic.
     fn now_at(&self, topic: &str) -> Position {
         let Position { epoch, place } = self.forgotten.head(topic);
         Position { epoch, place: self.clock.max(place) }
@@ -261,7 +259,6 @@ impl KeptTopics {
         HistoryTopics { topics, next: (end < self.slots.len()).then_some(end as u32) }
     }
 
-    /// Takes all topics out.
     pub(super) fn drain(&mut self) -> Vec<(Box<str>, KeptTopic<Kept>)> {
         let slots = std::mem::take(&mut self.slots).into_iter().flatten();
         self.by_name.clear();

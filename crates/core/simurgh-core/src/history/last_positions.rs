@@ -6,7 +6,7 @@ use std::hash::BuildHasher;
 
 use simurgh_history::{Epoch, Place, Position};
 
-use crate::seeded::Seeded;
+use crate::seeded_state::SeededState;
 
 /// Topics that are remembered: a third of a megabyte for all of them.
 const TOPICS_MAX: usize = 4096;
@@ -15,7 +15,7 @@ const TOPICS_MAX: usize = 4096;
 /// hash count as one.
 pub(super) struct LastPositions {
     epoch: Epoch,
-    hasher: Seeded,
+    hasher: SeededState,
     heads: HashMap<u64, Position>,
     /// In the order in which they were first forgotten.
     order: VecDeque<u64>,
@@ -26,7 +26,7 @@ pub(super) struct LastPositions {
 impl LastPositions {
     pub(super) fn new(epoch: Epoch, seed: u64) -> Self {
         let (heads, order) = Default::default();
-        Self { epoch, hasher: Seeded::new(seed), heads, order, floor: Place::ZERO }
+        Self { epoch, hasher: SeededState::new(seed), heads, order, floor: Place::ZERO }
     }
 
     /// A topic was forgotten, with this as its last position.
@@ -51,11 +51,11 @@ impl LastPositions {
 
     /// The last position that a topic of this name may have had: nothing was kept behind it.
     pub(super) fn head(&self, name: &str) -> Position {
-        let nowhere = Position { epoch: self.epoch, place: self.floor };
+        let unknown_position = Position { epoch: self.epoch, place: self.floor };
         if self.heads.is_empty() {
-            return nowhere;
+            return unknown_position;
         }
-        self.heads.get(&self.hasher.hash_one(name)).copied().unwrap_or(nowhere)
+        self.heads.get(&self.hasher.hash_one(name)).copied().unwrap_or(unknown_position)
     }
 }
 

@@ -11,7 +11,7 @@ use simurgh_reactor::Run;
 use super::answer::ANSWERS_MAX;
 use crate::core::Core;
 use crate::frames::{kept, send};
-use crate::registry::THROUGH;
+use crate::registry::VIA_CHANNEL;
 use crate::socket::Speaker;
 use crate::sockets::Sockets;
 use crate::wire::Wire;
@@ -67,7 +67,7 @@ impl<N: Node> Core<N> {
             // It may have ended by what it was sent.
             true if self.live(speaker.id).is_none() => {}
             true => self.begin_replay(out, &speaker, missed.through, *partial),
-            false => self.fanout.is_at(&mut self.registry, membership, missed.through),
+            false => self.fanout.note_told(&mut self.registry, membership, missed.through),
         }
     }
 
@@ -100,7 +100,6 @@ impl<N: Node> Core<N> {
         );
     }
 
-    /// Sends a member the missed messages that are here.
     pub(super) fn send_portion(
         &mut self,
         out: &mut impl Sockets,
@@ -117,8 +116,8 @@ impl<N: Node> Core<N> {
         let count = (missed.messages.len() - own) as u64;
         self.metrics.resume_messages.add(count);
         let member = self.registry.member(speaker.id.membership);
-        if member.is_some_and(|it| it.is(THROUGH)) {
-            return self.tell_through(out, speaker, client, missed);
+        if member.is_some_and(|it| it.is(VIA_CHANNEL)) {
+            return self.send_via_channel(out, speaker, client, missed);
         }
         let Some(serializer) = speaker.wire.serializer() else { return };
         self.metrics.messages_out.add(count);
@@ -175,7 +174,7 @@ impl<N: Node> Core<N> {
     }
 
     /// The same through a channel that intercepts.
-    fn tell_through(
+    fn send_via_channel(
         &mut self,
         out: &mut impl Sockets,
         speaker: &Speaker,

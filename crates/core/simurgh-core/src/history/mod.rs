@@ -36,7 +36,7 @@ use simurgh_channel::{ChannelId, HistoryMail, Node, NotKept, Reply};
 use simurgh_proto::message::Payload;
 use simurgh_reactor::Key;
 
-use crate::barrier::{Barrier, Queued};
+use crate::barrier::Barrier;
 use crate::core::Core;
 use crate::sockets::Sockets;
 
@@ -69,21 +69,21 @@ impl<N: Node> Core<N> {
                 let history = self.history.as_mut();
                 let barrier = history.and_then(|it| it.barriers.lower(channel, ticket));
                 if let Some(barrier) = barrier {
-                    self.go_on(out, channel, barrier);
+                    self.resume_channel(out, channel, barrier);
                 }
             }
             HistoryMail::Confirmed(channel, ticket, why) => {
                 let history = self.history.as_mut();
                 let barrier = history.and_then(|it| it.barriers.lower(channel, ticket));
                 match (barrier, why) {
-                    (Some(barrier), None) => self.go_on(out, channel, barrier),
-                    (Some(barrier), Some(why)) => self.is_not_kept(out, channel, barrier, &why),
+                    (Some(barrier), None) => self.resume_channel(out, channel, barrier),
+                    (Some(barrier), Some(why)) => self.report_not_kept(out, channel, barrier, &why),
                     (None, _) => {}
                 }
             }
             HistoryMail::Notice(posted) => self.fanout.append(&mut self.registry, posted),
             HistoryMail::Engine(topic, what) => self.engine_message(out, &topic, what),
-            HistoryMail::Stored(number, outcome) => self.is_stored(out, number, outcome),
+            HistoryMail::Stored(number, outcome) => self.store_answered(out, number, outcome),
         }
     }
 
@@ -99,13 +99,13 @@ impl<N: Node> Core<N> {
             }
             let barrier = self.history.as_mut().and_then(|it| it.barriers.take(channel));
             let Some(barrier) = barrier else { continue };
-            self.is_not_kept(out, channel, barrier, &NotKept::Unconfirmed);
+            self.report_not_kept(out, channel, barrier, &NotKept::Unconfirmed);
         }
     }
 
     /// A broadcast of a channel is not kept, or may not be: its message is answered so, and what
     /// else the callback did is dropped.
-    fn is_not_kept(
+    fn report_not_kept(
         &mut self,
         out: &mut impl Sockets,
         channel: ChannelId,
@@ -128,40 +128,7 @@ impl<N: Node> Core<N> {
             let reply = Reply::error(Payload::from_json(response));
             self.reply_to(out, membership, Some(message.as_ref()), reply);
         }
-        self.go_on(out, channel, barrier);
-    }
-
-    /// Carries out what has waited, up to the next broadcast that must be kept.
-    pub(super) fn go_on(
-        &mut self,
-        out: &mut impl Sockets,
-        channel: ChannelId,
-        mut barrier: Barrier,
-    ) {
-        let Some(speaker) = self.live(channel).and_then(|it| self.speaker(out, it)) else {
-            return;
-        };
-        self.lowered(out, speaker.conn);
-        while let Some(later) = barrier.next() {
-            match later {
-                // What a handle sent to a channel that has ended is dropped.
-                later if self.live(channel).is_none() => self.application.drop_guarded(later),
-                Queued::Effect(effect) => self.apply(out, &speaker, vec![effect]),
-                Queued::Broadcast(broadcast) => self.deliver_late(out, &speaker, &broadcast),
-                Queued::End(reason) => {
-                    self.end_channel(out, channel.membership, reason);
-                    self.end_as_wanted(out, channel);
-                }
-            }
-            if self.waits(channel) {
-                if let Some(history) = &mut self.history {
-                    history.barriers.wait_again(channel, barrier);
-                }
-                break;
-            }
-        }
-        self.end_as_wanted(out, channel);
-        self.read_on(out, speaker.conn);
+        self.resume_channel(out, channel, barrier);
     }
 }
 

@@ -1,19 +1,19 @@
-//! Which topic has which place: four bytes each, for the names stand there.
+//! Places of topics by name: four bytes each, since the places have the names.
 
 use std::hash::BuildHasher;
 
 use hashbrown::HashTable;
 
-use crate::seeded::Seeded;
+use crate::seeded_state::SeededState;
 
 pub(super) struct NameTable {
     places: HashTable<u32>,
-    hasher: Seeded,
+    hasher: SeededState,
 }
 
 impl NameTable {
     pub(super) fn new(seed: u64) -> Self {
-        Self { places: HashTable::new(), hasher: Seeded::new(seed) }
+        Self { places: HashTable::new(), hasher: SeededState::new(seed) }
     }
 
     pub(super) fn len(&self) -> usize {
@@ -60,7 +60,6 @@ impl NameTable {
         self.places = HashTable::new();
     }
 
-    /// Frees unused memory.
     pub(super) fn give_room_back<'a>(&mut self, name_at: impl Fn(u32) -> Option<&'a str>) {
         let Self { places, hasher } = self;
         places.shrink_to_fit(|at| hasher.hash_one(name_at(*at).unwrap_or_default()));

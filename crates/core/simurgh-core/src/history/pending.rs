@@ -57,7 +57,7 @@ impl<N: Node> Core<N> {
         let Some(history) = &mut self.history else { return };
         let Some(followed_topics) = &mut history.followed_topics else { return };
         let head = history.kept.head(topic);
-        let is_ahead = match followed_topics.standing(topic, what.starts_behind(), head) {
+        let is_ahead = match followed_topics.readiness(topic, what.starts_behind(), head) {
             Readiness::Known => return self.answer_wanted(out, topic, what, false),
             Readiness::Ahead => true,
             Readiness::Unknown => false,
@@ -66,13 +66,13 @@ impl<N: Node> Core<N> {
             return self.answer_wanted(out, topic, what, !is_ahead);
         }
         if is_ahead {
-            self.look_at(topic, out.now().ns);
+            self.check_topic(topic, out.now().ns);
         }
     }
 
     /// A client has received more elsewhere: this copy may lag behind.
-    fn look_at(&mut self, topic: &str, now_ns: u64) {
-        if self.followed_topics().is_some_and(|it| it.is_to_look_at(topic, now_ns))
+    fn check_topic(&mut self, topic: &str, now_ns: u64) {
+        if self.followed_topics().is_some_and(|it| it.is_to_check(topic, now_ns))
             && let Some(cluster) = self.node.cluster()
         {
             cluster.send(ToCluster::CheckTopic(topic.into()));
@@ -89,7 +89,7 @@ impl<N: Node> Core<N> {
             followed_topics.ready.push_back(Rc::from(topic));
         }
         if has_ahead {
-            self.look_at(topic, out.now().ns);
+            self.check_topic(topic, out.now().ns);
         }
         for what in ready {
             self.answer_wanted(out, topic, what, false);
@@ -106,7 +106,7 @@ impl<N: Node> Core<N> {
         match what {
             PendingRequest::Missed(ask) => self.answer_ask(out, ask, is_away),
             PendingRequest::Page(range, answer) => {
-                let page = self.page_abroad(out, topic, &range, is_away);
+                let page = self.page_with_engine(out, topic, &range, is_away);
                 if let Some(page) = page {
                     self.application.ask(|| answer(page));
                 }
@@ -114,7 +114,7 @@ impl<N: Node> Core<N> {
         }
     }
 
-    fn page_abroad(
+    fn page_with_engine(
         &mut self,
         out: &impl Sockets,
         topic: &str,
@@ -125,7 +125,7 @@ impl<N: Node> Core<N> {
         let history = self.history.as_mut()?;
         let away = is_away.then_some(GapReason::Unavailable);
         let Some(head) = history.kept.head(topic) else {
-            let position = history.followed_topics.as_ref()?.nowhere;
+            let position = history.followed_topics.as_ref()?.unknown_position;
             let (gap, first, messages) = (Some(GapReason::Unavailable), None, Vec::new());
             return Some(HistoryPage { gap, first, position, messages });
         };
@@ -142,7 +142,7 @@ impl<N: Node> Core<N> {
         let now_ms = self.node.unix_ms(now_ns);
         let Some(history) = &mut self.history else { return };
         let Some(followed_topics) = &mut history.followed_topics else { return };
-        let nowhere = followed_topics.nowhere;
+        let unknown_position = followed_topics.unknown_position;
         let followed = followed_topics.open(&ask.topic);
         followed.answered_ns = Some(now_ns);
         let (missed, own) = match history.kept.head(&ask.topic) {
@@ -155,18 +155,18 @@ impl<N: Node> Core<N> {
                 history.kept.missed(&ask, &self.node.config().history, now_ms)
             }
             None => {
-                // Members go on from where they stood, if the topic begins there again. A client
+                // Members go on from their position, if the topic begins there again. A client
                 // without a position keeps the one it came with: it may move to another node before
                 // the topic begins here, and get the rest there.
-                let through = followed.was_at.unwrap_or(nowhere);
+                let through = followed.was_at.unwrap_or(unknown_position);
                 let mut after = through;
                 if followed.was_at.is_none() {
-                    let said = match ask.since {
-                        Since::After(said) => Some(said),
+                    let position = match ask.since {
+                        Since::After(it) => Some(it),
                         _ => None,
                     };
-                    followed.stray = followed.stray.with(said);
-                    after = said.unwrap_or(through);
+                    followed.stray = followed.stray.with(position);
+                    after = position.unwrap_or(through);
                 }
                 let gap = Some(GapReason::Unavailable);
                 let messages = Vec::new();
@@ -222,7 +222,7 @@ impl<N: Node> Core<N> {
                 let is_known = followed_topics
                     .topics
                     .get(&topic)
-                    .is_some_and(|it| it.stand == TopicState::Live);
+                    .is_some_and(|it| it.state == TopicState::Live);
                 let overdue = followed_topics.take_overdue(&topic, 1, now_ns);
                 for what in overdue {
                     self.answer_wanted(out, &topic, what, !is_known);

@@ -16,13 +16,14 @@ use simurgh_history::{GAP, Since, encode_gap};
 use simurgh_reactor::{Key, Next};
 
 use super::replays::Replay;
+use crate::barrier::{Barrier, Queued};
 use crate::core::Core;
-use crate::registry::THROUGH;
+use crate::registry::VIA_CHANNEL;
 use crate::socket::{Phase, Speaker};
 use crate::sockets::Sockets;
 
 /// Members in one turn.
-const LOOKED_AT_MAX: usize = 1024;
+const VISITED_MAX: usize = 1024;
 /// How often replays go on while nothing else happens.
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
@@ -49,7 +50,7 @@ impl<N: Node> Core<N> {
         }
         let tended = self.expire_pending(out);
         let Some(history) = &self.history else { return Next::Idle };
-        let looked_at = history.replays.queue.len().min(LOOKED_AT_MAX);
+        let looked_at = history.replays.queue.len().min(VISITED_MAX);
         let few = self.node.config().history.portion.bytes / 2;
         for _ in 0..looked_at {
             let Some(history) = &mut self.history else { break };
@@ -130,9 +131,9 @@ impl<N: Node> Core<N> {
         };
         let barrier = history.barriers.lower(channel, ticket);
         self.registry.catches_up(membership, false);
-        self.fanout.is_at(&mut self.registry, membership, through);
+        self.fanout.note_told(&mut self.registry, membership, through);
         if let Some(barrier) = barrier {
-            self.go_on(out, channel, barrier);
+            self.resume_channel(out, channel, barrier);
         }
     }
 
@@ -142,19 +143,52 @@ impl<N: Node> Core<N> {
         let ticket = history.replays.ticket(channel);
         let barrier = ticket.and_then(|it| history.barriers.lower(channel, it));
         if let Some(barrier) = barrier {
-            self.go_on(out, channel, barrier);
+            self.resume_channel(out, channel, barrier);
         }
     }
 
+    /// Carries out what has waited, up to the next broadcast that must be kept.
+    pub(super) fn resume_channel(
+        &mut self,
+        out: &mut impl Sockets,
+        channel: ChannelId,
+        mut barrier: Barrier,
+    ) {
+        let Some(speaker) = self.live(channel).and_then(|it| self.speaker(out, it)) else {
+            return;
+        };
+        self.resume_reading(out, speaker.conn);
+        while let Some(later) = barrier.next() {
+            match later {
+                // What a handle sent to a channel that has ended is dropped.
+                later if self.live(channel).is_none() => self.application.drop_guarded(later),
+                Queued::Effect(effect) => self.apply(out, &speaker, vec![effect]),
+                Queued::Broadcast(broadcast) => self.deliver_late(out, &speaker, &broadcast),
+                Queued::End(reason) => {
+                    self.end_channel(out, channel.membership, reason);
+                    self.end_if_stopped(out, channel);
+                }
+            }
+            if self.waits(channel) {
+                if let Some(history) = &mut self.history {
+                    history.barriers.wait_again(channel, barrier);
+                }
+                break;
+            }
+        }
+        self.end_if_stopped(out, channel);
+        self.read_again(out, speaker.conn);
+    }
+
     /// Sends a member what waited behind its replay.
-    pub(super) fn deliver_late(
+    fn deliver_late(
         &mut self,
         out: &mut impl Sockets,
         speaker: &Speaker,
         broadcast: &Arc<Broadcast>,
     ) {
         let Some(membership) = self.live(speaker.id) else { return };
-        match self.registry.member(membership).is_some_and(|it| it.is(THROUGH)) {
+        match self.registry.member(membership).is_some_and(|it| it.is(VIA_CHANNEL)) {
             true => self.deliver_intercepted(out, membership, speaker.conn, broadcast),
             false => self.fanout.deliver_one(out, speaker.conn, broadcast, false),
         }

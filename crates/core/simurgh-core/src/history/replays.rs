@@ -19,7 +19,6 @@ pub(super) struct Replay {
     pub(super) is_asked: bool,
 }
 
-/// The members of a shard with a replay.
 #[derive(Debug, Default)]
 pub(crate) struct Replays {
     pub(super) by_membership: HashMap<u32, Replay>,

@@ -9,7 +9,6 @@ use simurgh_channel::{Charge, KeptFor};
 /// Requests to the engine that may be unanswered at once.
 const STORES_MAX: usize = 1 << 16;
 
-/// A request to the engine.
 #[derive(Debug)]
 pub(super) struct Pending {
     pub(super) kept_for: KeptFor,
@@ -47,7 +46,6 @@ impl Stores {
         Ok(number)
     }
 
-    /// Whether a request is unanswered.
     pub(super) fn has(&self, number: u64) -> bool {
         self.pending.contains_key(&number)
     }

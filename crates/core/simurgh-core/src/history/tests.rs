@@ -29,7 +29,7 @@ fn keeping(channel: Scripted, rule: HistoryRule) -> UserSocket {
 
 /// Two shards, of which the second has no members and keeps its part of the topics.
 struct Node {
-    stage: Stage,
+    test_shard: TestShard,
     other: Core<TestNode>,
     out: TestSockets,
     /// Topics whose home is the first shard, and the second.
@@ -38,7 +38,7 @@ struct Node {
 }
 
 impl Node {
-    fn playing(channel: Scripted) -> Self {
+    fn running(channel: Scripted) -> Self {
         Self::with(channel, HistoryRule::default())
     }
 
@@ -48,43 +48,43 @@ impl Node {
 
     fn on(config: Config, channel: Scripted, rule: HistoryRule) -> Self {
         let user_sockets = vec![keeping(channel, rule)];
-        let stage = Stage::on(TestNode::new(2, config, user_sockets));
-        let other = Core::new(Arc::clone(&stage.node), 1, Arc::default(), 7);
+        let test_shard = TestShard::with_node(TestNode::new(2, config, user_sockets));
+        let other = Core::new(Arc::clone(&test_shard.node), 1, Arc::default(), 7);
         let topic =
             |shard| (0..).map(|n| format!("t{n}")).find(|it| home_shard(it, 2) == shard).unwrap();
         let (here, there) = (topic(0), topic(1));
-        Self { stage, other, out: TestSockets::default(), here, there }
+        Self { test_shard, other, out: TestSockets::default(), here, there }
     }
 
     /// Mail of both, until there is none, and all that is to be sent.
     fn settles(&mut self) {
         for _ in 0..10 {
             self.takes_turns();
-            self.stage.core.go_on_replaying(&mut self.stage.out);
+            self.test_shard.core.go_on_replaying(&mut self.test_shard.out);
         }
-        self.stage.fans_out();
-        let under_way = self.stage.node.told().bytes.clone();
+        self.test_shard.fans_out();
+        let under_way = self.test_shard.node.log().bytes.clone();
         assert_eq!(under_way[0], 0, "what was charged is given back");
     }
 
     /// A turn of both.
     fn takes_turns(&mut self) {
-        let mail = std::mem::take(&mut self.stage.node.told().mail[1]);
+        let mail = std::mem::take(&mut self.test_shard.node.log().mail[1]);
         mail.into_iter().for_each(|it| self.other.mail(&mut self.out, it));
-        self.stage.takes_mail();
+        self.test_shard.handles_mail();
     }
 
     fn joins(&mut self, wire: Wire, topic: &str, params: &str) -> (Key, Vec<String>) {
-        let key = self.stage.opens(wire);
+        let key = self.test_shard.opens(wire);
         (key, self.joins_again(key, topic, params))
     }
 
     fn joins_again(&mut self, key: Key, topic: &str, params: &str) -> Vec<String> {
-        self.says(key, topic, "phx_join", params)
+        self.sends(key, topic, "phx_join", params)
     }
 
-    fn says(&mut self, key: Key, topic: &str, event: &str, payload: &str) -> Vec<String> {
-        let wire = self.stage.out.peer(key).socket.wire();
+    fn sends(&mut self, key: Key, topic: &str, event: &str, payload: &str) -> Vec<String> {
+        let wire = self.test_shard.out.peer(key).socket.wire();
         let text = match wire {
             Wire::V1 => {
                 let refs = r#""ref":"1","join_ref":"1""#;
@@ -92,13 +92,13 @@ impl Node {
             }
             _ => format!(r#"["1","1","{topic}","{event}",{payload}]"#),
         };
-        self.stage.says(key, &text);
+        self.test_shard.sends(key, &text);
         self.settles();
-        self.hears(key)
+        self.receives(key)
     }
 
-    fn hears(&mut self, key: Key) -> Vec<String> {
-        self.stage.hears(key)
+    fn receives(&mut self, key: Key) -> Vec<String> {
+        self.test_shard.receives(key)
     }
 }
 
@@ -129,13 +129,13 @@ fn position_of(text: &str) -> String {
 #[test]
 fn who_does_not_opt_in_sees_no_difference() {
     for topic in [|it: &Node| it.here.clone(), |it: &Node| it.there.clone()] {
-        let mut it = Node::playing(scripted(standard));
+        let mut it = Node::running(scripted(standard));
         let topic = topic(&it);
         let (key, joined) = it.joins(Wire::V2, &topic, "{}");
         let quoted = |event: &str, json: &str| format!(r#"["1","1","{topic}","{event}",{json}]"#);
         let ok = r#"{"status":"ok","response":{}}"#;
         assert_eq!(joined, [quoted("phx_reply", ok)]);
-        let heard = it.says(key, &topic, "bcast", r#"{"n":1}"#);
+        let heard = it.sends(key, &topic, "bcast", r#"{"n":1}"#);
         assert_eq!(heard, [format!(r#"[null,null,"{topic}","news",{{"n":1}}]"#)]);
     }
 }
@@ -144,13 +144,13 @@ fn who_does_not_opt_in_sees_no_difference() {
 fn who_opts_in_is_told_where_it_stands_from_the_first_join_on() {
     for wire in [Wire::V1, Wire::V2] {
         for is_here in [true, false] {
-            let mut it = Node::playing(scripted(standard));
+            let mut it = Node::running(scripted(standard));
             let topic = if is_here { it.here.clone() } else { it.there.clone() };
             let (key, joined) = it.joins(wire, &topic, OPTED_IN);
             assert_eq!(joined.len(), 2, "{joined:?}");
             assert!(joined[1].contains("simurgh:resumed"), "{joined:?}");
             assert!(joined[1].contains(r#"{"recovered":true,"count":0}"#), "{joined:?}");
-            let heard = it.says(key, &topic, "bcast", r#"{"n":1}"#);
+            let heard = it.sends(key, &topic, "bcast", r#"{"n":1}"#);
             let (seqs, texts) = positions(&heard);
             let expected = match wire {
                 Wire::V1 => {
@@ -167,16 +167,16 @@ fn who_opts_in_is_told_where_it_stands_from_the_first_join_on() {
 fn who_comes_back_gets_what_it_missed_in_order_and_once() {
     for wire in [Wire::V1, Wire::V2] {
         for is_here in [true, false] {
-            let mut it = Node::playing(scripted(standard));
+            let mut it = Node::running(scripted(standard));
             let topic = if is_here { it.here.clone() } else { it.there.clone() };
             let (speaker, _) = it.joins(Wire::V2, &topic, "{}");
             let (away, joined) = it.joins(wire, &topic, OPTED_IN);
             let mut last = position_of(&joined[1]);
-            it.says(speaker, &topic, "bcast", r#"{"n":1}"#);
-            last = it.hears(away).first().map_or(last, |it| position_of(it));
-            it.stage.goes(away);
+            it.sends(speaker, &topic, "bcast", r#"{"n":1}"#);
+            last = it.receives(away).first().map_or(last, |it| position_of(it));
+            it.test_shard.disconnects(away);
             for n in 2..6 {
-                it.says(speaker, &topic, "bcast", &format!(r#"{{"n":{n}}}"#));
+                it.sends(speaker, &topic, "bcast", &format!(r#"{{"n":{n}}}"#));
             }
             let (back, heard) = it.joins(wire, &topic, &since(&last));
             assert!(heard[1].contains(r#"{"recovered":true,"count":4}"#), "{heard:?}");
@@ -185,8 +185,8 @@ fn who_comes_back_gets_what_it_missed_in_order_and_once() {
             let said = |n: usize| texts[n].contains(&format!(r#"{{"n":{}}}"#, n + 2));
             assert!((0..4).all(said), "{texts:?}");
             // And goes on with what is new.
-            it.says(speaker, &topic, "bcast", r#"{"n":6}"#);
-            let (seqs, _) = positions(&it.hears(back));
+            it.sends(speaker, &topic, "bcast", r#"{"n":6}"#);
+            let (seqs, _) = positions(&it.receives(back));
             assert_eq!(seqs, [6]);
         }
     }
@@ -194,36 +194,36 @@ fn who_comes_back_gets_what_it_missed_in_order_and_once() {
 
 #[test]
 fn what_is_done_behind_a_broadcast_waits_until_it_is_kept() {
-    let script = |ctx: &mut Context<'_>, heard: Heard<'_>| match heard {
-        Heard::In("two", _) => {
+    let script = |ctx: &mut Context<'_>, heard: ChannelCall<'_>| match heard {
+        ChannelCall::In("two", _) => {
             ctx.broadcast("first", Payload::EMPTY_OBJECT);
             ctx.push("between", Payload::EMPTY_OBJECT);
             ctx.broadcast("second", Payload::EMPTY_OBJECT);
             ctx.push("behind", Payload::EMPTY_OBJECT);
             Outcome::ok(Payload::EMPTY_OBJECT)
         }
-        Heard::In("stop", _) => {
+        ChannelCall::In("stop", _) => {
             ctx.broadcast("first", Payload::EMPTY_OBJECT);
             Outcome::ReplyAndStop(Reply::ok(Payload::EMPTY_OBJECT), Stop::Normal)
         }
         other => standard(ctx, other),
     };
-    let mut it = Node::playing(scripted(script));
+    let mut it = Node::running(scripted(script));
     let topic = it.there.clone();
     let (key, _) = it.joins(Wire::V2, &topic, "{}");
-    it.stage.says(key, &format!(r#"["1","2","{topic}","two",{{}}]"#));
-    assert!(it.hears(key).is_empty(), "nothing before it is kept");
-    assert!(it.stage.out.is_held(key), "and nothing more is read");
-    assert_eq!(it.stage.core.history_waits(), 2, "the channel, and its socket");
+    it.test_shard.sends(key, &format!(r#"["1","2","{topic}","two",{{}}]"#));
+    assert!(it.receives(key).is_empty(), "nothing before it is kept");
+    assert!(it.test_shard.out.is_held(key), "and nothing more is read");
+    assert_eq!(it.test_shard.core.history_waits(), 2, "the channel, and its socket");
     it.settles();
-    let events: Vec<String> = it.hears(key).iter().map(|it| event(it)).collect();
+    let events: Vec<String> = it.receives(key).iter().map(|it| event(it)).collect();
     assert_eq!(events, ["first", "between", "second", "behind", "phx_reply"]);
-    assert!(!it.stage.out.is_held(key));
-    it.stage.says(key, &format!(r#"["1","3","{topic}","stop",{{}}]"#));
+    assert!(!it.test_shard.out.is_held(key));
+    it.test_shard.sends(key, &format!(r#"["1","3","{topic}","stop",{{}}]"#));
     it.settles();
-    let events: Vec<String> = it.hears(key).iter().map(|it| event(it)).collect();
+    let events: Vec<String> = it.receives(key).iter().map(|it| event(it)).collect();
     assert_eq!(events, ["first", "phx_reply", "phx_close", "you_left"]);
-    assert!(!it.stage.out.is_held(key));
+    assert!(!it.test_shard.out.is_held(key));
 }
 
 fn event(text: &str) -> String {
@@ -239,7 +239,7 @@ fn a_gap_is_told_with_its_reason_and_what_is_still_there() {
     let (speaker, joined) = it.joins(Wire::V2, &topic, OPTED_IN);
     let first = position_of(&joined[1]);
     for n in 1..5 {
-        it.says(speaker, &topic, "bcast", &format!(r#"{{"n":{n}}}"#));
+        it.sends(speaker, &topic, "bcast", &format!(r#"{{"n":{n}}}"#));
     }
     let (_, heard) = it.joins(Wire::V2, &topic, &since(&first));
     assert!(
@@ -253,14 +253,14 @@ fn a_gap_is_told_with_its_reason_and_what_is_still_there() {
     assert_eq!(heard.len(), 2);
     let (_, heard) = it.joins(Wire::V2, &topic, &since("zzzzzz.1"));
     assert!(heard[1].contains(r#""reason":"epoch""#), "{heard:?}");
-    it.stage.passes(Duration::from_secs(61));
+    it.test_shard.advances(Duration::from_secs(61));
     let (_, heard) = it.joins(Wire::V2, &topic, &since(&first));
     assert!(heard[1].contains(r#""reason":"expired","count":0"#), "{heard:?}");
 }
 
 #[test]
 fn a_wrong_resume_is_refused_and_the_channel_that_was_there_stays() {
-    let mut it = Node::playing(scripted(standard));
+    let mut it = Node::running(scripted(standard));
     let topic = it.here.clone();
     let (key, _) = it.joins(Wire::V2, &topic, "{}");
     for wrong in ["7", "[]", r#"{"since":60}"#, r#"{"id":"short"}"#, r#"{"partial":1}"#] {
@@ -268,22 +268,22 @@ fn a_wrong_resume_is_refused_and_the_channel_that_was_there_stays() {
         assert_eq!(heard.len(), 1, "{wrong}: {heard:?}");
         assert!(heard[0].contains(r#"{"reason":"bad resume"}"#), "{wrong}: {heard:?}");
     }
-    assert_eq!(it.says(key, &topic, "bcast", "{}").len(), 1, "it is a member as before");
+    assert_eq!(it.sends(key, &topic, "bcast", "{}").len(), 1, "it is a member as before");
 }
 
 /// A rejoin on the same connection: what was sent there has come, whatever the client says.
 #[test]
 fn what_a_connection_was_sent_is_not_sent_again_when_it_joins_anew() {
     for is_here in [true, false] {
-        let mut it = Node::playing(scripted(standard));
+        let mut it = Node::running(scripted(standard));
         let topic = if is_here { it.here.clone() } else { it.there.clone() };
         let (key, joined) = it.joins(Wire::V2, &topic, OPTED_IN);
         let first = position_of(&joined[1]);
-        it.says(key, &topic, "bcast", r#"{"n":1}"#);
-        it.says(key, &topic, "bcast", r#"{"n":2}"#);
+        it.sends(key, &topic, "bcast", r#"{"n":1}"#);
+        it.sends(key, &topic, "bcast", r#"{"n":2}"#);
         let heard = it.joins_again(key, &topic, &since(&first)).pop().unwrap();
         assert!(heard.contains(r#"{"recovered":true,"count":0}"#), "{heard}");
-        it.says(key, &topic, "crash", "{}");
+        it.sends(key, &topic, "crash", "{}");
         let heard = it.joins_again(key, &topic, &since(&first)).pop().unwrap();
         assert!(heard.contains(r#"{"recovered":true,"count":0}"#), "{heard}");
     }
@@ -292,19 +292,19 @@ fn what_a_connection_was_sent_is_not_sent_again_when_it_joins_anew() {
 #[test]
 fn a_client_is_left_out_of_its_own_broadcast_on_whatever_connection() {
     for is_here in [true, false] {
-        let mut it = Node::playing(scripted(standard));
+        let mut it = Node::running(scripted(standard));
         let topic = if is_here { it.here.clone() } else { it.there.clone() };
         let as_ann = |since: &str| format!(r#"{{"simurgh":{{"id":"ann's tab","since":{since}}}}}"#);
         let (key, joined) = it.joins(Wire::V2, &topic, &as_ann("null"));
         let first = position_of(&joined[1]);
-        let heard = it.says(key, &topic, "bcast_from", r#"{"n":1}"#);
+        let heard = it.sends(key, &topic, "bcast_from", r#"{"n":1}"#);
         assert_eq!(positions(&heard).1, [format!(r#"[null,"P","{topic}","simurgh:at",{{}}]"#)]);
         // Its new connection is there before the old one's last message.
         let (new, heard) = it.joins(Wire::V2, &topic, &as_ann(&format!("\"{first}\"")));
         assert!(heard[1].contains(r#"{"recovered":true,"count":0}"#), "{heard:?}");
         assert!(heard[2].contains("simurgh:at"), "{heard:?}");
-        it.says(key, &topic, "bcast_from", r#"{"n":2}"#);
-        let heard = it.hears(new);
+        it.sends(key, &topic, "bcast_from", r#"{"n":2}"#);
+        let heard = it.receives(new);
         assert_eq!(positions(&heard).1, [format!(r#"[null,"P","{topic}","simurgh:at",{{}}]"#)]);
         let (_, heard) = it.joins(Wire::V2, &topic, &since(&first));
         assert!(heard[1].contains(r#"{"recovered":true,"count":2}"#), "{heard:?}");
@@ -313,8 +313,8 @@ fn a_client_is_left_out_of_its_own_broadcast_on_whatever_connection() {
 
 #[test]
 fn an_interceptor_sees_what_was_missed_and_its_pushes_bear_the_position() {
-    let script = |ctx: &mut Context<'_>, heard: Heard<'_>| match heard {
-        Heard::Out("news", payload) => {
+    let script = |ctx: &mut Context<'_>, heard: ChannelCall<'_>| match heard {
+        ChannelCall::Out("news", payload) => {
             match payload.json() {
                 Some(r#"{"n":2}"#) => {}
                 _ => ctx.push("seen", payload),
@@ -324,13 +324,13 @@ fn an_interceptor_sees_what_was_missed_and_its_pushes_bear_the_position() {
         other => standard(ctx, other),
     };
     for is_here in [true, false] {
-        let mut it = Node::playing(scripted(script).intercepting(&["news"]));
+        let mut it = Node::running(scripted(script).intercepting(&["news"]));
         let topic = if is_here { it.here.clone() } else { it.there.clone() };
         let (speaker, joined) = it.joins(Wire::V2, &topic, OPTED_IN);
         let first = position_of(&joined[1]);
         let mut live = Vec::new();
         for n in 1..4 {
-            live.extend(it.says(speaker, &topic, "bcast", &format!(r#"{{"n":{n}}}"#)));
+            live.extend(it.sends(speaker, &topic, "bcast", &format!(r#"{{"n":{n}}}"#)));
         }
         let expected = [
             format!(r#"["1","P","{topic}","seen",{{"n":1}}]"#),
@@ -353,7 +353,7 @@ fn only_what_is_later_than_its_first_join_is_a_clients_own() {
         let (speaker, joined) = it.joins(Wire::V2, &topic, OPTED_IN);
         let start = position_of(&joined[1]);
         let say = |it: &mut Node, n: u32| {
-            it.says(speaker, &topic, "bcast", &format!(r#"{{"n":{n}}}"#));
+            it.sends(speaker, &topic, "bcast", &format!(r#"{{"n":{n}}}"#));
         };
         say(&mut it, 1);
         // Who says it has been there before, and cannot prove it.
@@ -362,7 +362,7 @@ fn only_what_is_later_than_its_first_join_is_a_clients_own() {
         let first = position_of(&joined[1]);
         let key = joined[1].split(r#""key":""#).nth(1).unwrap().split('"').next().unwrap();
         say(&mut it, 2);
-        it.stage.goes(ann);
+        it.test_shard.disconnects(ann);
         let with = |since: &str, key: &str| {
             format!(r#"{{"simurgh":{{"since":"{since}","key":"{key}"}}}}"#)
         };
@@ -383,11 +383,11 @@ fn only_what_is_later_than_its_first_join_is_a_clients_own() {
 
 impl Node {
     /// Time passes on the first shard, and is looked at.
-    fn passes(&mut self, time: Duration) {
-        self.stage.passes(time);
-        self.out.turn_ns = self.stage.out.turn_ns;
+    fn advances(&mut self, time: Duration) {
+        self.test_shard.advances(time);
+        self.out.turn_ns = self.test_shard.out.turn_ns;
         for _ in 0..4 {
-            self.stage.core.tick(&mut self.stage.out);
+            self.test_shard.core.tick(&mut self.test_shard.out);
             self.other.tick(&mut self.out);
         }
     }
@@ -395,79 +395,79 @@ impl Node {
 
 #[test]
 fn who_hears_in_no_time_that_a_broadcast_is_kept_is_told_so() {
-    let script = |ctx: &mut Context<'_>, heard: Heard<'_>| match heard {
-        Heard::In("say", payload) => {
+    let script = |ctx: &mut Context<'_>, heard: ChannelCall<'_>| match heard {
+        ChannelCall::In("say", payload) => {
             ctx.broadcast("news", payload.into_owned());
             ctx.push("behind", Payload::EMPTY_OBJECT);
             Outcome::ok(Payload::EMPTY_OBJECT)
         }
         other => standard(ctx, other),
     };
-    let mut it = Node::playing(scripted(script));
+    let mut it = Node::running(scripted(script));
     let topic = it.there.clone();
     let (key, _) = it.joins(Wire::V2, &topic, "{}");
-    it.stage.says(key, &format!(r#"["1","7","{topic}","say",{{}}]"#));
-    it.passes(Duration::from_secs(8));
-    assert!(it.hears(key).is_empty() && it.stage.out.is_held(key));
-    it.passes(Duration::from_secs(2));
+    it.test_shard.sends(key, &format!(r#"["1","7","{topic}","say",{{}}]"#));
+    it.advances(Duration::from_secs(8));
+    assert!(it.receives(key).is_empty() && it.test_shard.out.is_held(key));
+    it.advances(Duration::from_secs(2));
     let answer = r#"{"status":"error","response":{"reason":"unconfirmed"}}"#;
-    assert_eq!(it.hears(key), [format!(r#"["1","7","{topic}","phx_reply",{answer}]"#)]);
-    assert!(!it.stage.out.is_held(key));
-    assert_eq!(it.stage.core.metrics.errors_unconfirmed.value(), 1);
+    assert_eq!(it.receives(key), [format!(r#"["1","7","{topic}","phx_reply",{answer}]"#)]);
+    assert!(!it.test_shard.out.is_held(key));
+    assert_eq!(it.test_shard.core.metrics.errors_unconfirmed.value(), 1);
     // It was kept all the same, and is passed on; what was behind it is not.
     it.settles();
-    let events: Vec<String> = it.hears(key).iter().map(|it| event(it)).collect();
+    let events: Vec<String> = it.receives(key).iter().map(|it| event(it)).collect();
     assert_eq!(events, ["news"]);
     let events: Vec<String> =
-        it.says(key, &topic, "say", "{}").iter().map(|it| event(it)).collect();
+        it.sends(key, &topic, "say", "{}").iter().map(|it| event(it)).collect();
     assert_eq!(events, ["news", "behind", "phx_reply"]);
 }
 
 #[test]
 fn a_socket_that_goes_while_it_waits_leaves_what_others_are_to_hear() {
-    let script = |ctx: &mut Context<'_>, heard: Heard<'_>| match heard {
-        Heard::In("two", _) => {
+    let script = |ctx: &mut Context<'_>, heard: ChannelCall<'_>| match heard {
+        ChannelCall::In("two", _) => {
             ctx.broadcast("first", Payload::EMPTY_OBJECT);
             ctx.push("between", Payload::EMPTY_OBJECT);
             ctx.broadcast("second", Payload::EMPTY_OBJECT);
             Outcome::NoReply
         }
-        Heard::Ends(_) => {
+        ChannelCall::Ends(_) => {
             ctx.broadcast("gone", Payload::EMPTY_OBJECT);
             Outcome::NoReply
         }
         other => standard(ctx, other),
     };
-    let mut it = Node::playing(scripted(script));
+    let mut it = Node::running(scripted(script));
     let topic = it.there.clone();
     let (key, _) = it.joins(Wire::V2, &topic, "{}");
     let (other, _) = it.joins(Wire::V2, &topic, OPTED_IN);
-    it.stage.says(key, &format!(r#"["1","2","{topic}","two",{{}}]"#));
-    it.stage.goes(key);
+    it.test_shard.sends(key, &format!(r#"["1","2","{topic}","two",{{}}]"#));
+    it.test_shard.disconnects(key);
     it.settles();
-    let heard = it.hears(other);
+    let heard = it.receives(other);
     assert_eq!(positions(&heard).0, [1, 2, 3]);
     let events: Vec<String> = heard.iter().map(|it| event(it)).collect();
     assert_eq!(events, ["first", "second", "gone"]);
-    let history = it.stage.core.history.as_ref().unwrap();
+    let history = it.test_shard.core.history.as_ref().unwrap();
     assert!(history.barriers.is_empty());
 }
 
 #[test]
 fn what_a_handle_does_behind_its_broadcast_waits_too() {
-    let mut it = Node::playing(scripted(standard));
+    let mut it = Node::running(scripted(standard));
     let topic = it.there.clone();
     let (key, _) = it.joins(Wire::V2, &topic, "{}");
     let channel = ChannelId { shard: 0, membership: 0, generation: 0 };
     let push = |event: &str| ToChannel::Push(event.into(), Payload::EMPTY_OBJECT);
-    let handle = Arc::clone(&it.stage.node);
+    let handle = Arc::clone(&it.test_shard.node);
     handle.broadcast_by(channel, "news", Payload::EMPTY_OBJECT, Audience::All).unwrap();
     handle.send(channel, push("behind"));
     handle.send(channel, ToChannel::Stop(Stop::Normal));
-    it.stage.takes_mail();
-    assert!(it.hears(key).is_empty());
+    it.test_shard.handles_mail();
+    assert!(it.receives(key).is_empty());
     it.settles();
-    let events: Vec<String> = it.hears(key).iter().map(|it| event(it)).collect();
+    let events: Vec<String> = it.receives(key).iter().map(|it| event(it)).collect();
     assert_eq!(events, ["news", "behind", "phx_close", "you_left"]);
 }
 
@@ -476,28 +476,28 @@ fn over_the_limit_of_the_node_the_topic_used_least_lately_forgets() {
     let config = HistoryConfig { bytes_max: 20_000, ..HistoryConfig::default() };
     let user_sockets = vec![keeping(scripted(standard), HistoryRule::default())];
     let config = Config { history: config, ..Config::default() };
-    let mut stage = Stage::on(TestNode::new(1, config, user_sockets));
-    let keys: Vec<Key> = (0..4).map(|n| stage.joined(&[&format!("r{n}")])).collect();
+    let mut test_shard = TestShard::with_node(TestNode::new(1, config, user_sockets));
+    let keys: Vec<Key> = (0..4).map(|n| test_shard.joined(&[&format!("r{n}")])).collect();
     let text = "x".repeat(900);
     for round in 0..9 {
         for (n, key) in keys.iter().enumerate() {
             // The first says something once alone.
             if n > 0 || round == 0 {
-                stage.passes(Duration::from_millis(10));
-                stage.says(*key, &format!(r#"[1,2,"r{n}","bcast","{text}"]"#));
-                stage.takes_mail();
-                stage.fans_out();
+                test_shard.advances(Duration::from_millis(10));
+                test_shard.sends(*key, &format!(r#"[1,2,"r{n}","bcast","{text}"]"#));
+                test_shard.handles_mail();
+                test_shard.fans_out();
             }
         }
     }
-    let history = stage.core.history.as_ref().unwrap();
+    let history = test_shard.core.history.as_ref().unwrap();
     let (topics, messages, bytes) = history.kept.counts();
     assert_eq!(topics, 4);
     assert!(bytes <= 20_000 && messages < 28, "{messages} of {bytes} bytes");
-    let key = stage.opens(Wire::V2);
+    let key = test_shard.opens(Wire::V2);
     let since = format!("{}.0", simurgh_history::Epoch::from_seed(7));
-    stage.says(key, &format!(r#"[1,1,"r0","phx_join",{}]"#, self::since(&since)));
-    let heard = stage.hears(key);
+    test_shard.sends(key, &format!(r#"[1,1,"r0","phx_join",{}]"#, self::since(&since)));
+    let heard = test_shard.receives(key);
     assert!(heard[1].contains(r#""reason":"evicted","count":0"#), "{heard:?}");
 }
 
@@ -508,21 +508,21 @@ fn numbers_go_on_when_a_topic_was_forgotten() {
     let mut it = Node::with(scripted(standard), rule);
     for topic in [it.here.clone(), it.there.clone()] {
         let (key, _) = it.joins(Wire::V2, &topic, OPTED_IN);
-        let last = it.says(key, &topic, "bcast", "{}");
+        let last = it.sends(key, &topic, "bcast", "{}");
         assert_eq!(positions(&last).0, [1]);
         let topics = |it: &Node| {
             let of = |core: &Core<TestNode>| core.history.as_ref().unwrap().kept.counts().0;
-            (of(&it.stage.core), of(&it.other))
+            (of(&it.test_shard.core), of(&it.other))
         };
-        it.passes(Duration::from_secs(6));
+        it.advances(Duration::from_secs(6));
         assert_ne!(topics(&it), (0, 0), "it is known that nothing was missed");
         for _ in 0..3 {
-            it.passes(Duration::from_secs(6));
+            it.advances(Duration::from_secs(6));
         }
         assert_eq!(topics(&it), (0, 0));
         let (_, heard) = it.joins(Wire::V2, &topic, &since(&position_of(&last[0])));
         assert!(heard[1].contains(r#"{"recovered":true,"count":0}"#), "{heard:?}");
-        let next = it.says(key, &topic, "bcast", "{}");
+        let next = it.sends(key, &topic, "bcast", "{}");
         assert_eq!(positions(&next).0, [2], "behind all that were");
     }
 }
@@ -538,20 +538,20 @@ fn who_waits_on_a_quiet_topic_has_no_gap_when_others_are_forgotten() {
         let (_, joined) = it.joins(Wire::V2, &empty, OPTED_IN);
         let at_empty = position_of(&joined[1]);
         let (key, _) = it.joins(Wire::V2, &quiet, OPTED_IN);
-        let at_quiet = position_of(it.says(key, &quiet, "bcast", "{}").last().unwrap());
+        let at_quiet = position_of(it.sends(key, &quiet, "bcast", "{}").last().unwrap());
         let (key, joined) = it.joins(Wire::V2, &busy, OPTED_IN);
         let at_busy = position_of(&joined[1]);
         for _ in 0..3 {
-            it.says(key, &busy, "bcast", "{}");
+            it.sends(key, &busy, "bcast", "{}");
         }
-        (0..4).for_each(|_| it.passes(Duration::from_secs(6)));
+        (0..4).for_each(|_| it.advances(Duration::from_secs(6)));
         let kept = |core: &Core<TestNode>| core.history.as_ref().unwrap().kept.counts().0;
-        assert_eq!((kept(&it.stage.core), kept(&it.other)), (0, 0), "all are forgotten");
+        assert_eq!((kept(&it.test_shard.core), kept(&it.other)), (0, 0), "all are forgotten");
         for (topic, at) in [(&empty, &at_empty), (&quiet, &at_quiet)] {
             let (key, heard) = it.joins(Wire::V2, topic, &since(at));
             assert!(heard[1].contains(r#"{"recovered":true,"count":0}"#), "{heard:?}");
             // Nor once it is known again.
-            it.says(key, topic, "bcast", "{}");
+            it.sends(key, topic, "bcast", "{}");
             let (_, heard) = it.joins(Wire::V2, topic, &since(at));
             assert!(heard[1].contains(r#"{"recovered":true,"count":1}"#), "{heard:?}");
         }
@@ -562,13 +562,13 @@ fn who_waits_on_a_quiet_topic_has_no_gap_when_others_are_forgotten() {
 
 #[test]
 fn a_payload_without_a_place_for_its_position_comes_behind_it() {
-    let script = |ctx: &mut Context<'_>, heard: Heard<'_>| match heard {
-        Heard::In("bytes", payload) => {
+    let script = |ctx: &mut Context<'_>, heard: ChannelCall<'_>| match heard {
+        ChannelCall::In("bytes", payload) => {
             let len: usize = payload.parse().unwrap();
             ctx.broadcast("raw", Payload::from_bytes(vec![7; len]));
             Outcome::NoReply
         }
-        Heard::In("text", payload) => {
+        ChannelCall::In("text", payload) => {
             let len: usize = payload.parse().unwrap();
             ctx.broadcast("long", Payload::from_json(format!("\"{}\"", "x".repeat(len))));
             Outcome::NoReply
@@ -577,19 +577,19 @@ fn a_payload_without_a_place_for_its_position_comes_behind_it() {
     };
     for (len, is_here) in [(5, true), (5, false), (2_000, true), (100_000, true), (100_000, false)]
     {
-        let mut it = Node::playing(scripted(script));
+        let mut it = Node::running(scripted(script));
         let topic = if is_here { it.here.clone() } else { it.there.clone() };
         let (speaker, joined) = it.joins(Wire::V2, &topic, OPTED_IN);
         let (old, _) = it.joins(Wire::V1, &topic, OPTED_IN);
         let first = position_of(&joined[1]);
-        let mut live = it.says(speaker, &topic, "bytes", &len.to_string());
-        live.extend(it.says(speaker, &topic, "text", &len.to_string()));
+        let mut live = it.sends(speaker, &topic, "bytes", &len.to_string());
+        live.extend(it.sends(speaker, &topic, "text", &len.to_string()));
         assert_eq!(live.len(), 3, "a notice and its frame, and a text");
         let (seqs, texts) = positions(&live);
         assert_eq!(texts[0], format!(r#"[null,"P","{topic}","simurgh:next",{{}}]"#));
         assert_eq!(seqs, [1, 2]);
         assert!(texts[2].starts_with(&format!(r#"[null,"P","{topic}","long","xxxxx"#)));
-        let old = it.hears(old);
+        let old = it.receives(old);
         assert!(old[0].contains(r#""event":"simurgh:at""#), "{}", &old[0][..80]);
         assert_eq!((positions(&old).0, old.len()), (vec![1, 2], 2));
         let (_, heard) = it.joins(Wire::V2, &topic, &since(&first));

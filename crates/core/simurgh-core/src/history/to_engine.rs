@@ -66,8 +66,7 @@ impl<N: Node> Core<N> {
         }
     }
 
-    /// The engine has answered.
-    pub(super) fn is_stored(
+    pub(super) fn store_answered(
         &mut self,
         out: &impl Sockets,
         number: u64,
@@ -86,7 +85,7 @@ impl<N: Node> Core<N> {
         {
             // The broadcast comes before what its channel does behind it.
             pending.is_stored = true;
-            return followed_topics.await_heard(number, *at, out.now().ns);
+            return followed_topics.await_delivery(number, *at, out.now().ns);
         }
         let Some(pending) = followed_topics.stores.take(number) else { return };
         if outcome.as_ref().is_ok_and(|it| it.is_duplicate) {

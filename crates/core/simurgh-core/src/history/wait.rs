@@ -1,4 +1,4 @@
-//! Channels that wait for the word that what they broadcast is kept.
+//! Channels that wait for the confirmation that their broadcast is kept.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use simurgh_proto::message::Ref;
 use simurgh_reactor::Key;
 
 use super::replays::Replay;
-use crate::barrier::{Queued, answer};
+use crate::barrier::{Queued, queued_reply};
 use crate::core::Core;
 use crate::socket::{Phase, Socket, Speaker};
 use crate::sockets::Sockets;
@@ -17,7 +17,6 @@ use crate::sockets::Sockets;
 const WAITING_MAX: usize = 1024;
 
 impl<N: Node> Core<N> {
-    /// Whether what a channel does has to wait.
     #[inline]
     pub(crate) fn waits(&self, channel: ChannelId) -> bool {
         self.history.as_ref().is_some_and(|it| it.barriers.has(channel))
@@ -71,10 +70,10 @@ impl<N: Node> Core<N> {
         let Some(history) = &mut self.history else { return };
         if let Some(message) = &message {
             if is_own {
-                history.barriers.current(channel, message);
+                history.barriers.note_message(channel, message);
             }
             if let Some(reply) = reply {
-                history.barriers.push(channel, answer(message, reply), is_own);
+                history.barriers.push(channel, queued_reply(message, reply), is_own);
             }
         }
         if let Some(reason) = end {
@@ -91,7 +90,7 @@ impl<N: Node> Core<N> {
     }
 
     /// A channel has ended while it waited; returns what it did meanwhile, in order.
-    pub(crate) fn waits_no_more(&mut self, channel: ChannelId) -> Vec<Effect> {
+    pub(crate) fn take_waiting(&mut self, channel: ChannelId) -> Vec<Effect> {
         let barrier = self.history.as_mut().and_then(|it| it.barriers.take(channel));
         let mut effects = Vec::new();
         if let Some(mut barrier) = barrier {
@@ -117,8 +116,8 @@ impl<N: Node> Core<N> {
         }
     }
 
-    /// A channel waits no more; what it did meanwhile may have the socket wait again.
-    pub(crate) fn lowered(&mut self, out: &mut impl Sockets, key: Key) {
+    /// A channel no longer waits: reads its socket again, unless another wait has begun meanwhile.
+    pub(crate) fn resume_reading(&mut self, out: &mut impl Sockets, key: Key) {
         let tick = out.now().tick;
         if self.history.as_ref().is_some_and(|it| it.barriers.holds_socket(key)) {
             return;

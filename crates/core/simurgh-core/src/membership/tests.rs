@@ -19,69 +19,69 @@ fn news(topic: &str, json: &str) -> String {
 
 #[test]
 fn a_channel_hears_the_further_topics_it_subscribes_to() {
-    let mut it = Stage::new();
+    let mut it = TestShard::new();
     let key = it.joined(&["t"]);
     it.counts();
-    it.says(key, r#"[1,2,"t","subscribe","u"]"#);
+    it.sends(key, r#"[1,2,"t","subscribe","u"]"#);
     assert_eq!(it.counts(), ["topics +1", "subscriptions +1"], "that is no channel");
     assert_eq!(it.out.peer(key).socket.channels(), 1);
     it.broadcasts("u", "news", "1");
     it.fans_out();
-    assert_eq!(it.hears(key), [relayed("1")]);
+    assert_eq!(it.receives(key), [relayed("1")]);
     assert_eq!(it.counts(), ["messages_out +1", "broadcasts +1"], "a push, and no delivery");
-    it.says(key, r#"[1,3,"u","echo",{}]"#);
-    assert_eq!(it.hears(key), [refused("null", 3, "u", "unmatched topic")]);
+    it.sends(key, r#"[1,3,"u","echo",{}]"#);
+    assert_eq!(it.receives(key), [refused("null", 3, "u", "unmatched topic")]);
 }
 
 #[test]
 fn a_channel_subscribes_to_a_topic_once() {
-    let mut it = Stage::new();
+    let mut it = TestShard::new();
     let key = it.joined(&["t"]);
-    it.says(key, r#"[1,2,"t","subscribe","u"]"#);
+    it.sends(key, r#"[1,2,"t","subscribe","u"]"#);
     it.counts();
-    it.says(key, r#"[1,3,"t","subscribe","u"]"#);
+    it.sends(key, r#"[1,3,"t","subscribe","u"]"#);
     assert!(it.counts().is_empty());
     it.broadcasts("u", "news", "1");
     it.fans_out();
-    assert_eq!(it.hears(key), [relayed("1")]);
+    assert_eq!(it.receives(key), [relayed("1")]);
 }
 
 #[test]
 fn a_channel_hears_no_more_of_what_it_unsubscribes_from() {
-    let mut it = Stage::new();
+    let mut it = TestShard::new();
     let key = it.joined(&["t"]);
     for topic in ["u", "v"] {
-        it.says(key, &format!(r#"[1,2,"t","subscribe","{topic}"]"#));
+        it.sends(key, &format!(r#"[1,2,"t","subscribe","{topic}"]"#));
     }
     it.counts();
-    it.says(key, r#"[1,3,"t","unsubscribe","u"]"#);
+    it.sends(key, r#"[1,3,"t","unsubscribe","u"]"#);
     assert_eq!(it.counts(), ["topics -1", "subscriptions -1"]);
-    it.says(key, r#"[1,3,"t","unsubscribe","u"]"#);
-    it.says(key, r#"[1,3,"t","unsubscribe","t"]"#);
+    it.sends(key, r#"[1,3,"t","unsubscribe","u"]"#);
+    it.sends(key, r#"[1,3,"t","unsubscribe","t"]"#);
     assert!(it.counts().is_empty(), "its own topic is not a further one");
     it.broadcasts("u", "news", "1");
     it.broadcasts("v", "news", "2");
     it.fans_out();
-    assert_eq!(it.hears(key), [relayed("2")]);
+    assert_eq!(it.receives(key), [relayed("2")]);
 }
 
 /// Each channel's own, whatever else its socket has.
 #[test]
 fn further_topics_go_with_their_channel_and_no_other() {
-    let mut it = Stage::new();
+    let mut it = TestShard::new();
     let key = it.joined(&["t", "w"]);
     for (topic, further) in [("t", "u"), ("w", "u"), ("t", "v")] {
-        it.says(key, &format!(r#"[1,2,"{topic}","subscribe","{further}"]"#));
+        it.sends(key, &format!(r#"[1,2,"{topic}","subscribe","{further}"]"#));
     }
     it.counts();
-    it.says(key, r#"[1,3,"t","phx_leave",{}]"#);
-    assert_eq!(it.hears(key), [&*ok(1, 3, "t", "{}"), CLOSED, BYE]);
+    it.sends(key, r#"[1,3,"t","phx_leave",{}]"#);
+    assert_eq!(it.receives(key), [&*ok(1, 3, "t", "{}"), CLOSED, BYE]);
     let changes = ["channels -1", "topics -2", "subscriptions -3", "messages_out +3"];
     assert_eq!(it.counts(), changes);
     it.broadcasts("u", "news", "1");
     it.fans_out();
-    assert_eq!(it.hears(key), [r#"[1,null,"w","news",1]"#]);
-    it.says(key, r#"[1,3,"w","stop",{}]"#);
+    assert_eq!(it.receives(key), [r#"[1,null,"w","news",1]"#]);
+    it.sends(key, r#"[1,3,"w","stop",{}]"#);
     assert_eq!(it.core.metrics.subscriptions.value(), 0);
     assert_eq!(it.core.metrics.topics.value(), 0);
     assert_eq!(it.core.ended(), 5);
@@ -90,32 +90,32 @@ fn further_topics_go_with_their_channel_and_no_other() {
 /// The channel that takes the place of another has its own subscriptions to make.
 #[test]
 fn a_rejoin_forgets_further_topics() {
-    let mut it = Stage::new();
+    let mut it = TestShard::new();
     let key = it.joined(&["t"]);
-    it.says(key, r#"[1,2,"t","subscribe","u"]"#);
-    it.says(key, r#"[2,2,"t","phx_join",{}]"#);
-    it.hears(key);
+    it.sends(key, r#"[1,2,"t","subscribe","u"]"#);
+    it.sends(key, r#"[2,2,"t","phx_join",{}]"#);
+    it.receives(key);
     it.broadcasts("u", "news", "1");
     it.fans_out();
-    assert!(it.hears(key).is_empty());
+    assert!(it.receives(key).is_empty());
 }
 
 /// A channel that is subscribed to its own topic is still the sender.
 #[test]
 fn a_relay_is_left_out_with_its_channel() {
-    let mut it = Stage::new();
+    let mut it = TestShard::new();
     let (key, other) = (it.joined(&["t"]), it.joined(&["t"]));
-    it.says(key, r#"[1,2,"t","subscribe","t"]"#);
-    it.says(other, r#"[1,2,"t","subscribe","t"]"#);
-    it.says(key, r#"[1,3,"t","bcast_from",1]"#);
+    it.sends(key, r#"[1,2,"t","subscribe","t"]"#);
+    it.sends(other, r#"[1,2,"t","subscribe","t"]"#);
+    it.sends(key, r#"[1,3,"t","bcast_from",1]"#);
     it.fans_out();
-    assert!(it.hears(key).is_empty());
-    let mut said = it.hears(other);
+    assert!(it.receives(key).is_empty());
+    let mut said = it.receives(other);
     said.sort();
     assert_eq!(said, [relayed("1"), news("t", "1")], "as a member, and as one subscribed");
-    it.says(key, r#"[1,3,"t","bcast",2]"#);
+    it.sends(key, r#"[1,3,"t","bcast",2]"#);
     it.fans_out();
-    let mut said = it.hears(key);
+    let mut said = it.receives(key);
     said.sort();
     assert_eq!(said, [relayed("2"), news("t", "2")]);
 }
@@ -123,8 +123,8 @@ fn a_relay_is_left_out_with_its_channel() {
 /// What a channel says to a broadcast on a further topic follows what its own topic had before.
 #[test]
 fn a_relayed_broadcast_ends_whom_it_crashes() {
-    let mut it = Stage::playing(scripted(|ctx, heard| match heard {
-        Heard::Broadcast(it) if it.event() == "stop" => {
+    let mut it = TestShard::running(scripted(|ctx, heard| match heard {
+        ChannelCall::Broadcast(it) if it.event() == "stop" => {
             assert_eq!((it.topic(), it.payload()), ("u", &Payload::NULL));
             ctx.push("pushed", Payload::NULL);
             Outcome::Stop(Stop::Normal)
@@ -132,35 +132,35 @@ fn a_relayed_broadcast_ends_whom_it_crashes() {
         other => standard(ctx, other),
     }));
     let key = it.joined(&["t"]);
-    it.says(key, r#"[1,2,"t","subscribe","u"]"#);
+    it.sends(key, r#"[1,2,"t","subscribe","u"]"#);
     it.broadcasts("u", "stop", "null");
     it.broadcasts("u", "news", "1");
     it.broadcasts("t", "news", "2");
     it.fans_out();
     let pushed = r#"[1,null,"t","pushed",null]"#.to_owned();
-    assert_eq!(it.hears(key), [news("t", "2"), pushed, CLOSED.into(), BYE.into()]);
+    assert_eq!(it.receives(key), [news("t", "2"), pushed, CLOSED.into(), BYE.into()]);
     assert_eq!((it.node.charged(0), it.core.metrics.topics.value()), (0, 0));
     let asked = Callback::HandleBroadcast;
-    assert_eq!(it.node.told().callbacks.iter().filter(|it| **it == asked).count(), 1);
+    assert_eq!(it.node.log().callbacks.iter().filter(|it| **it == asked).count(), 1);
 }
 
 /// A limit of channels is one of channels.
 #[test]
 fn further_topics_and_ids_are_no_channels() {
     let user_socket = UserSocket { channels_max: 1, ..scripted(standard).user_socket() };
-    let mut it = Stage::with(Config::default(), vec![user_socket]);
+    let mut it = TestShard::with(Config::default(), vec![user_socket]);
     let state = SocketState { id: Some("id".into()), ..SocketState::default() };
     let key = it.opens_with(Wire::V2, state);
-    it.says(key, r#"[1,1,"t","phx_join",{}]"#);
-    it.says(key, r#"[1,2,"t","subscribe","u"]"#);
-    it.says(key, r#"[1,3,"id","phx_leave",{}]"#);
-    it.says(key, r#"[1,4,"u","phx_leave",{}]"#);
+    it.sends(key, r#"[1,1,"t","phx_join",{}]"#);
+    it.sends(key, r#"[1,2,"t","subscribe","u"]"#);
+    it.sends(key, r#"[1,3,"id","phx_leave",{}]"#);
+    it.sends(key, r#"[1,4,"u","phx_leave",{}]"#);
     let answers = [ok(1, 1, "t", "{}"), ok(1, 3, "id", "{}"), ok(1, 4, "u", "{}")];
-    assert_eq!(it.hears(key), answers, "those topics are not joined");
+    assert_eq!(it.receives(key), answers, "those topics are not joined");
     let socket = it.out.socket(key).unwrap();
     let topics: Vec<_> = it.core.topics_of(socket).map(|it| it.to_string()).collect();
     assert_eq!((topics, socket.channels()), (vec!["t".to_owned()], 1));
     assert_eq!(it.core.channels_of(socket).len(), 1);
-    it.goes(key);
+    it.disconnects(key);
     assert_eq!(it.core.metrics.subscriptions.value(), 0);
 }

@@ -25,7 +25,7 @@ pub(crate) struct Home {
     /// One source, so that refs never repeat.
     refs: PhxRefs,
     pub(super) topics: HashMap<Rc<str>, Topic>,
-    /// When topics are due; some have been looked at meanwhile.
+    /// When topics are due; some were handled meanwhile.
     due: BinaryHeap<Reverse<(u64, Rc<str>)>>,
     pub(super) entries: usize,
     /// State for other nodes; `None` without a cluster.
@@ -47,7 +47,6 @@ struct Peering {
     remote: usize,
 }
 
-/// The outcome of a call.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum CallOutcome {
     Done,
@@ -131,7 +130,7 @@ impl Home {
         if let Some(peers) = topic.peers.as_mut().filter(|_| is_end) {
             peers.channels = peers.channels.saturating_sub(1);
         }
-        self.look_soon(name, config, now_ns);
+        self.schedule(name, config, now_ns);
         if is_taken { CallOutcome::Done } else { CallOutcome::Refused }
     }
 
@@ -146,7 +145,7 @@ impl Home {
     ) -> Option<(PresenceCallback, PresenceList)> {
         if self.peering.is_some() {
             self.open(name, now_ns);
-            self.gather(name);
+            self.collect_outbox(name);
         }
         let Some(topic) = self.topics.get_mut(name) else {
             return Some((answer, PresenceList { json: NOBODY.into(), ..PresenceList::default() }));
@@ -155,18 +154,16 @@ impl Home {
             && !peers.has_answers(now_ns)
         {
             peers.lists.push(answer);
-            self.look_soon(name, config, now_ns);
+            self.schedule(name, config, now_ns);
             return None;
         }
         Some((answer, topic.show(config, now_ns)))
     }
 
-    /// When a topic is due next.
     pub(crate) fn next_ns(&self) -> Option<u64> {
         self.due.peek().map(|Reverse((due_ns, _))| *due_ns)
     }
 
-    /// The next topic that is due.
     pub(super) fn take_due(&mut self, now_ns: u64) -> Option<Rc<str>> {
         while self.next_ns().is_some_and(|due_ns| due_ns <= now_ns) {
             let Reverse((due_ns, name)) = self.due.pop()?;
@@ -196,7 +193,7 @@ impl Home {
         topic.next_portion(config, &mut output);
         let answers = topic.answers(config, now_ns).into_iter();
         output.extend(answers.map(|(answer, list)| Output::Answer(answer, list)));
-        self.gather(name);
+        self.collect_outbox(name);
         if let Some(topic) = self.topics.get_mut(name).filter(|topic| topic.is_done()) {
             let peering = self.peering.as_deref_mut();
             let farewell = |topic: &mut Topic| topic.farewell(bytes_max);
@@ -207,20 +204,19 @@ impl Home {
                 (self.topics, self.due) = (HashMap::new(), BinaryHeap::new());
             }
         } else {
-            self.look_soon(name, config, now_ns);
+            self.schedule(name, config, now_ns);
         }
         output
     }
 
-    /// Postpones a due topic.
-    pub(super) fn put_off(&mut self, name: Rc<str>, until_ns: u64) {
+    pub(super) fn postpone(&mut self, name: Rc<str>, until_ns: u64) {
         if let Some(topic) = self.topics.get_mut(&name) {
             topic.due_ns = Some(until_ns);
             self.due.push(Reverse((until_ns, name)));
         }
     }
 
-    pub(super) fn look_soon(&mut self, name: &str, config: &PresenceConfig, now_ns: u64) {
+    pub(super) fn schedule(&mut self, name: &str, config: &PresenceConfig, now_ns: u64) {
         let Some((name, topic)) = self.topics.get_key_value(name) else { return };
         let next_ns = match topic.getting.is_empty() {
             true => topic.next_ns(config),
@@ -230,7 +226,7 @@ impl Home {
         let Some(next_ns) = next_ns else { return };
         if topic.due_ns.is_none_or(|due_ns| next_ns < due_ns) {
             let name = Rc::clone(name);
-            self.put_off(name, next_ns);
+            self.postpone(name, next_ns);
         }
     }
 }
@@ -245,8 +241,8 @@ impl Home {
         if let Some(peers) = self.open(name, now_ns).and_then(|topic| topic.peers.as_mut()) {
             peers.channels += 1;
         }
-        self.gather(name);
-        self.look_soon(name, config, now_ns);
+        self.collect_outbox(name);
+        self.schedule(name, config, now_ns);
     }
 
     /// A message of other nodes.
@@ -269,8 +265,8 @@ impl Home {
         count_change(topic, &mut self.entries, Some(peering), |topic| {
             topic.peers_message(what, now_ns)
         });
-        self.gather(name);
-        self.look_soon(name, config, now_ns);
+        self.collect_outbox(name);
+        self.schedule(name, config, now_ns);
     }
 
     /// A node is gone: it is removed from all topics, some in each turn.
@@ -298,14 +294,13 @@ impl Home {
             let Some((name, node)) = peering.gone.pop_front() else { return };
             if let Some(topic) = self.topics.get_mut(&name) {
                 count_change(topic, &mut self.entries, Some(peering), |topic| topic.forget(node));
-                self.gather(&name);
-                self.look_soon(&name, config, now_ns);
+                self.collect_outbox(&name);
+                self.schedule(&name, config, now_ns);
             }
         }
     }
 
-    /// Collects a topic's messages to other nodes.
-    pub(super) fn gather(&mut self, name: &str) {
+    pub(super) fn collect_outbox(&mut self, name: &str) {
         let Some(peering) = &mut self.peering else { return };
         let Some((name, topic)) = self.topics.get_key_value(name) else { return };
         // The mutable look-up has no key to share.

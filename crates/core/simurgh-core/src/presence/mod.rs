@@ -30,7 +30,7 @@ use crate::registry::TRACKS;
 use crate::socket::Speaker;
 use crate::sockets::Sockets;
 
-/// The cost of looking at a topic, in bytes; so one turn looks at 128 topics.
+/// The cost of checking a topic, in bytes; so one turn checks 128 topics.
 const TOPIC_BYTES: usize = 8 << 10;
 /// How long presences wait while too much is under way.
 const WAIT_MAX: Duration = Duration::from_millis(5);
@@ -122,15 +122,15 @@ impl<N: Node> Core<N> {
             // The cost of looking at a topic with little to send.
             bytes += TOPIC_BYTES;
             if node.is_congested() {
-                home.put_off(topic, now.ns + WAIT_MAX.as_nanos() as u64);
+                home.postpone(topic, now.ns + WAIT_MAX.as_nanos() as u64);
                 break;
             }
-            for say in home.tell(&topic, &config.presence, bytes_max, now.ns) {
-                self.metrics.presence_events.add(say.events() as u64);
-                bytes += say.bytes();
-                match say {
+            for output in home.tell(&topic, &config.presence, bytes_max, now.ns) {
+                self.metrics.presence_events.add(output.events() as u64);
+                bytes += output.bytes();
+                match output {
                     Output::Answer(answer, list) => drop(self.application.ask(|| answer(list))),
-                    say => tell(&*node, &topic, say),
+                    output => post_output(&*node, &topic, output),
                 }
             }
         }
@@ -152,8 +152,8 @@ impl<N: Node> Core<N> {
 }
 
 /// Posts to the shards of the members.
-fn tell<N: Node>(node: &N, topic: &str, say: Output) {
-    match say {
+fn post_output<N: Node>(node: &N, topic: &str, output: Output) {
+    match output {
         Output::All(event, json) => {
             let broadcast = Arc::new(Broadcast::new(topic, event, Payload::from_json(json)));
             for shard in 0..node.shards() {

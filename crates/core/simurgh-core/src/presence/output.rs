@@ -1,11 +1,10 @@
-//! What members of a topic are to hear of presences.
+//! Presence messages to the members of a topic.
 
 use std::fmt;
 use std::sync::Arc;
 
 use simurgh_channel::{ChannelId, PresenceCallback, PresenceList, SharedEvent};
 
-/// A message to members.
 pub(super) enum Output {
     /// For all members of the topic.
     All(&'static str, String),

@@ -17,7 +17,6 @@ const REPEATS_NS: [u64; 3] = [1_000_000_000, 5_000_000_000, 25_000_000_000];
 const AGAIN_NS: u64 = 1_000_000_000;
 const AGAIN_MAX_NS: u64 = 16 * AGAIN_NS;
 
-/// The other nodes of one topic.
 #[derive(Default)]
 pub(super) struct Peers {
     /// Channels of this node that use the topic's presences.
@@ -50,7 +49,7 @@ impl Peers {
         if self.waits_until_ns.is_some() {
             let missing = nodes.iter().filter(|it| !self.answered.contains(it));
             self.awaited = Some(missing.copied().collect());
-            self.look();
+            self.end_wait_if_answered();
         }
     }
 
@@ -64,7 +63,6 @@ impl Peers {
         }
     }
 
-    /// When silent nodes are asked again.
     pub(super) fn again_ns(&self) -> Option<u64> {
         self.again.map(|(due_ns, _)| due_ns)
     }
@@ -89,16 +87,16 @@ impl Peers {
             Some(awaited) => awaited.retain(|it| *it != node),
             None => self.answered.push(node),
         }
-        self.look();
+        self.end_wait_if_answered();
     }
 
-    fn look(&mut self) {
+    fn end_wait_if_answered(&mut self) {
         if self.awaited.as_ref().is_some_and(Vec::is_empty) {
-            self.waits_no_more();
+            self.end_wait();
         }
     }
 
-    fn waits_no_more(&mut self) {
+    fn end_wait(&mut self) {
         self.waits_until_ns = None;
         (self.awaited, self.answered) = (None, Vec::new());
     }
@@ -110,24 +108,24 @@ impl Peers {
     /// Whether the list may be told at this time.
     pub(super) fn has_answers(&mut self, now_ns: u64) -> bool {
         if self.waits_until_ns.is_some_and(|until_ns| until_ns <= now_ns) {
-            self.waits_no_more();
+            self.end_wait();
         }
         self.waits_until_ns.is_none()
     }
 
     /// A change of own entries is sent.
-    pub(super) fn says(&mut self, now_ns: u64) {
+    pub(super) fn note_change(&mut self, now_ns: u64) {
         self.output = Some((now_ns, 0));
     }
 
     /// When its version is repeated.
-    pub(super) fn repeats_ns(&self) -> Option<u64> {
+    pub(super) fn repeat_ns(&self) -> Option<u64> {
         let (said_ns, times) = self.output?;
         Some(said_ns.saturating_add(*REPEATS_NS.get(times)?))
     }
 
     pub(super) fn repeats(&mut self, now_ns: u64) -> bool {
-        let is_due = self.repeats_ns().is_some_and(|due_ns| due_ns <= now_ns);
+        let is_due = self.repeat_ns().is_some_and(|due_ns| due_ns <= now_ns);
         if let Some((_, times)) = self.output.as_mut().filter(|_| is_due) {
             *times += 1;
         }
@@ -196,12 +194,12 @@ mod tests {
     fn the_last_change_is_said_again_after_one_second_five_and_25() {
         let mut it = Peers::default();
         assert!(!it.repeats(u64::MAX));
-        it.says(7);
+        it.note_change(7);
         assert!(!it.repeats(6 + REPEATS_NS[0]) && it.repeats(7 + REPEATS_NS[0]));
-        assert_eq!(it.repeats_ns(), Some(7 + REPEATS_NS[1]));
+        assert_eq!(it.repeat_ns(), Some(7 + REPEATS_NS[1]));
         assert!(it.repeats(8 + REPEATS_NS[1]) && it.repeats(8 + REPEATS_NS[2]));
         assert!(!it.repeats(u64::MAX));
-        it.says(100);
-        assert_eq!(it.repeats_ns(), Some(100 + REPEATS_NS[0]));
+        it.note_change(100);
+        assert_eq!(it.repeat_ns(), Some(100 + REPEATS_NS[0]));
     }
 }

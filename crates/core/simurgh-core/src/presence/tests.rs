@@ -25,7 +25,7 @@ const INTERVAL: Duration = Duration::from_millis(50);
 fn present() -> Scripted {
     scripted(|ctx, heard| {
         let (event, payload) = match heard {
-            Heard::In(event, payload) => (event, payload.into_owned()),
+            ChannelCall::In(event, payload) => (event, payload.into_owned()),
             _ => return Outcome::NoReply,
         };
         let text = || payload.parse::<String>().unwrap();
@@ -51,22 +51,22 @@ fn present() -> Scripted {
     })
 }
 
-fn stage(presence: PresenceConfig) -> Stage {
+fn test_shard(presence: PresenceConfig) -> TestShard {
     let config = Config { presence, ..Config::default() };
-    Stage::with(config, vec![present().user_socket()])
+    TestShard::with(config, vec![present().user_socket()])
 }
 
 /// A turn: mail, what is due, and what comes of it.
-fn turn(it: &mut Stage) {
-    it.passes(Duration::from_nanos(1));
-    it.takes_mail();
+fn turn(it: &mut TestShard) {
+    it.advances(Duration::from_nanos(1));
+    it.handles_mail();
     it.core.tick(&mut it.out);
-    it.takes_mail();
+    it.handles_mail();
     it.fans_out();
 }
 
-fn says(it: &mut Stage, key: Key, event: &str, payload: &str) {
-    it.says(key, &format!(r#"[1,9,"t","{event}",{payload}]"#));
+fn sends(it: &mut TestShard, key: Key, event: &str, payload: &str) {
+    it.sends(key, &format!(r#"[1,9,"t","{event}",{payload}]"#));
 }
 
 /// What a member makes of what it is told, as the official client does.
@@ -77,8 +77,8 @@ struct Client {
 }
 
 impl Client {
-    fn hears(&mut self, it: &mut Stage, key: Key) {
-        for text in it.hears(key) {
+    fn receives(&mut self, it: &mut TestShard, key: Key) {
+        for text in it.receives(key) {
             let message: Value = serde_json::from_str(&text).unwrap();
             match message[3].as_str().unwrap() {
                 "presence_state" => {
@@ -122,20 +122,20 @@ fn metas(part: &Value) -> BTreeMap<String, Vec<Value>> {
     all.map(|(key, it)| (key.clone(), it["metas"].as_array().unwrap().clone())).collect()
 }
 
-fn heard(it: &mut Stage, key: Key) -> Vec<String> {
+fn heard(it: &mut TestShard, key: Key) -> Vec<String> {
     let event = |text: String| serde_json::from_str::<Value>(&text).unwrap()[3].to_string();
-    it.hears(key).into_iter().map(event).collect()
+    it.receives(key).into_iter().map(event).collect()
 }
 
 /// Its own entry is in the list, behind the diff that tells all others of it.
 #[test]
 fn who_tracks_itself_hears_of_it_at_once_and_is_in_the_list() {
-    let mut it = stage(PresenceConfig::default());
+    let mut it = test_shard(PresenceConfig::default());
     let key = it.joined(&["t"]);
-    says(&mut it, key, "track", r#""a""#);
-    says(&mut it, key, "state", "0");
+    sends(&mut it, key, "track", r#""a""#);
+    sends(&mut it, key, "state", "0");
     turn(&mut it);
-    let texts = it.hears(key);
+    let texts = it.receives(key);
     assert!(texts[0].starts_with(r#"[null,null,"t","presence_diff",{"joins":{"a":{"metas":[{"#));
     assert!(texts[0].ends_with(r#"},"leaves":{}}]"#), "both are always there: {}", texts[0]);
     assert!(
@@ -147,69 +147,69 @@ fn who_tracks_itself_hears_of_it_at_once_and_is_in_the_list() {
 /// PROTOCOL §10.
 #[test]
 fn members_know_who_is_there_whatever_comes_and_goes() {
-    let mut it = stage(PresenceConfig::default());
+    let mut it = test_shard(PresenceConfig::default());
     let (one, two, three) = (it.joined(&["t"]), it.joined(&["t"]), it.joined(&["t"]));
     let mut client = Client::default();
-    says(&mut it, one, "state", "0");
+    sends(&mut it, one, "state", "0");
     for (key, name) in [(one, r#""a""#), (two, r#""b""#), (three, r#""b""#)] {
-        says(&mut it, key, "track", name);
+        sends(&mut it, key, "track", name);
     }
     turn(&mut it);
-    client.hears(&mut it, one);
+    client.receives(&mut it, one);
     assert_eq!((client.keys(), client.metas["b"].len()), (vec!["a", "b"], 2));
     let before = client.metas["b"][0]["phx_ref"].clone();
-    says(&mut it, two, "update", r#""b""#);
+    sends(&mut it, two, "update", r#""b""#);
     turn(&mut it);
-    client.hears(&mut it, one);
+    client.receives(&mut it, one);
     assert_eq!(client.metas["b"].len(), 2, "nothing is told before the interval is over");
-    it.passes(INTERVAL);
+    it.advances(INTERVAL);
     turn(&mut it);
-    client.hears(&mut it, one);
+    client.receives(&mut it, one);
     let updated = client.metas["b"].iter().find(|meta| meta["at"] == 2).unwrap();
     assert_eq!(updated["phx_ref_prev"], before);
     // One leaves, one is cut off.
-    it.says(two, r#"[1,5,"t","phx_leave",{}]"#);
-    it.passes(INTERVAL);
+    it.sends(two, r#"[1,5,"t","phx_leave",{}]"#);
+    it.advances(INTERVAL);
     turn(&mut it);
-    client.hears(&mut it, one);
+    client.receives(&mut it, one);
     assert_eq!(client.metas["b"].len(), 1);
-    it.goes(three);
-    it.passes(INTERVAL);
+    it.disconnects(three);
+    it.advances(INTERVAL);
     turn(&mut it);
-    client.hears(&mut it, one);
+    client.receives(&mut it, one);
     assert_eq!(client.keys(), ["a"]);
     assert_eq!(client.heard, ["diff", "state", "diff", "diff", "diff"]);
     it.core.close(&mut it.out, one, simurgh_proto::ws::CloseCode::GOING_AWAY);
-    it.passes(INTERVAL);
+    it.advances(INTERVAL);
     turn(&mut it);
-    it.passes(INTERVAL);
+    it.advances(INTERVAL);
     turn(&mut it);
     assert!(it.core.presence.is_empty(), "nothing is left");
     assert_eq!(it.core.metrics.presences.value(), 0);
-    assert_eq!(it.node.told().bytes, [0]);
+    assert_eq!(it.node.log().bytes, [0]);
 }
 
 #[test]
 fn who_joins_in_one_interval_shares_one_list_and_one_diff() {
-    let mut it = stage(PresenceConfig::default());
+    let mut it = test_shard(PresenceConfig::default());
     let first = it.joined(&["t"]);
-    says(&mut it, first, "track", r#""first""#);
+    sends(&mut it, first, "track", r#""first""#);
     turn(&mut it);
     let crowd: Vec<Key> = (0..20).map(|_| it.joined(&["t"])).collect();
     for (number, key) in crowd.iter().enumerate() {
-        says(&mut it, *key, "track", &format!("\"{number}\""));
-        says(&mut it, *key, "state", "0");
-        it.passes(Duration::from_millis(2));
+        sends(&mut it, *key, "track", &format!("\"{number}\""));
+        sends(&mut it, *key, "state", "0");
+        it.advances(Duration::from_millis(2));
         turn(&mut it);
     }
-    it.passes(Duration::from_millis(20));
+    it.advances(Duration::from_millis(20));
     turn(&mut it);
     let mut first_client = Client::default();
-    first_client.hears(&mut it, first);
+    first_client.receives(&mut it, first);
     assert_eq!(first_client.heard, ["diff", "diff"], "its own, and one for the whole crowd");
     for key in crowd {
         let mut client = Client::default();
-        client.hears(&mut it, key);
+        client.receives(&mut it, key);
         assert_eq!(client.heard, ["diff", "state"]);
         assert_eq!(client.metas.len(), 21);
     }
@@ -218,22 +218,22 @@ fn who_joins_in_one_interval_shares_one_list_and_one_diff() {
 
 #[test]
 fn what_stands_beside_the_metas_of_a_key_is_in_diffs_and_lists() {
-    let mut it = stage(PresenceConfig { meta_bytes_max: 60, ..PresenceConfig::default() });
+    let mut it = test_shard(PresenceConfig { meta_bytes_max: 60, ..PresenceConfig::default() });
     let [ann, bob] = [it.joined(&["t"]), it.joined(&["t"])];
-    says(&mut it, ann, "with", r#"{"user":{"name":"Ann"},"metas":1}"#);
+    sends(&mut it, ann, "with", r#"{"user":{"name":"Ann"},"metas":1}"#);
     turn(&mut it);
-    let diff = it.hears(bob).join("");
+    let diff = it.receives(bob).join("");
     let is_told = |text: &str| text.contains(r#"{"k":{"metas":[{"phx_ref":"#);
     assert!(is_told(&diff) && diff.contains(r#"],"user":{"name":"Ann"}}"#), "{diff}");
-    says(&mut it, bob, "state", "0");
-    it.passes(INTERVAL);
+    sends(&mut it, bob, "state", "0");
+    it.advances(INTERVAL);
     turn(&mut it);
-    let state = it.hears(bob).join("");
+    let state = it.receives(bob).join("");
     assert!(is_told(&state) && state.contains(r#"],"user":{"name":"Ann"}}"#), "{state}");
     for wrong in ["[]", "7", &format!("{{\"a\":\"{}\"}}", "x".repeat(60))] {
-        says(&mut it, bob, "with", wrong);
+        sends(&mut it, bob, "with", wrong);
         turn(&mut it);
-        assert!(it.hears(bob).join("").contains("a presence's meta"), "{wrong}");
+        assert!(it.receives(bob).join("").contains("a presence's meta"), "{wrong}");
     }
     assert_eq!(it.core.presences(), Some(1));
 }
@@ -241,26 +241,26 @@ fn what_stands_beside_the_metas_of_a_key_is_in_diffs_and_lists() {
 #[test]
 fn a_long_list_leaves_in_portions_and_before_the_next_diff() {
     let config = PresenceConfig { meta_bytes_max: 1 << 20, ..PresenceConfig::default() };
-    let mut it = stage(config);
+    let mut it = test_shard(config);
     let members: Vec<Key> = (0..5).map(|_| it.joined(&["t"])).collect();
     let meta = format!("{{\"text\":\"{}\"}}", "x".repeat(600_000));
-    says(&mut it, members[0], "meta", &meta);
-    members.iter().for_each(|key| says(&mut it, *key, "state", "0"));
+    sends(&mut it, members[0], "meta", &meta);
+    members.iter().for_each(|key| sends(&mut it, *key, "state", "0"));
     turn(&mut it);
     let mut clients: Vec<Client> = members.iter().map(|_| Client::default()).collect();
-    let hear = |it: &mut Stage, clients: &mut Vec<Client>| {
-        clients.iter_mut().zip(&members).for_each(|(client, key)| client.hears(it, *key));
+    let hear = |it: &mut TestShard, clients: &mut Vec<Client>| {
+        clients.iter_mut().zip(&members).for_each(|(client, key)| client.receives(it, *key));
         clients.iter().filter(|client| client.heard.contains(&"state")).count()
     };
     assert_eq!(hear(&mut it, &mut clients), 1, "600 kB each, a megabyte a turn");
     turn(&mut it);
     assert_eq!(hear(&mut it, &mut clients), 2);
     // Whoever has not got it when something changes is told with what has.
-    says(&mut it, members[1], "track", r#""late""#);
+    sends(&mut it, members[1], "track", r#""late""#);
     // Once, whether or not it has asked again.
-    says(&mut it, members[2], "state", "0");
-    says(&mut it, members[4], "state", "0");
-    it.passes(INTERVAL);
+    sends(&mut it, members[2], "state", "0");
+    sends(&mut it, members[4], "state", "0");
+    it.advances(INTERVAL);
     for _ in 0..5 {
         turn(&mut it);
     }
@@ -312,42 +312,42 @@ fn who_asks_for_a_list_that_is_too_long_gets_both_answers_in_one_write() {
 #[test]
 fn a_topic_with_more_than_a_list_takes_tells_how_many_there_are() {
     let config = PresenceConfig { list_max: 10, sample: 3, ..PresenceConfig::default() };
-    let mut it = stage(config);
+    let mut it = test_shard(config);
     let members: Vec<Key> = (0..11).map(|_| it.joined(&["t"])).collect();
     for (number, key) in members.iter().enumerate().take(10) {
-        says(&mut it, *key, "track", &format!("\"{number}\""));
+        sends(&mut it, *key, "track", &format!("\"{number}\""));
     }
     turn(&mut it);
     assert_eq!(heard(&mut it, members[0]), ["\"presence_diff\""]);
-    says(&mut it, members[10], "track", r#""10""#);
-    says(&mut it, members[10], "state", "0");
-    it.passes(INTERVAL);
+    sends(&mut it, members[10], "track", r#""10""#);
+    sends(&mut it, members[10], "state", "0");
+    it.advances(INTERVAL);
     turn(&mut it);
-    let texts = it.hears(members[0]);
+    let texts = it.receives(members[0]);
     assert_eq!(texts[0], r#"[null,null,"t","presence_state",{}]"#, "nobody keeps an old one");
     let summary: Value = serde_json::from_str(&texts[1]).unwrap();
     assert_eq!((&summary[3], &summary[4]["count"]), (&json!("presence_summary"), &json!(11)));
     assert_eq!(summary[4]["sample"].as_object().unwrap().len(), 3);
     assert_eq!(heard(&mut it, members[10])[1..], ["\"presence_state\"", "\"presence_summary\""]);
     // Who asks gets the same alone; what changes is told seldom.
-    says(&mut it, members[1], "state", "0");
-    says(&mut it, members[10], "untrack", r#""10""#);
-    it.passes(INTERVAL);
+    sends(&mut it, members[1], "state", "0");
+    sends(&mut it, members[10], "untrack", r#""10""#);
+    it.advances(INTERVAL);
     turn(&mut it);
-    assert_eq!(it.hears(members[0]), [""; 0]);
+    assert_eq!(it.receives(members[0]), [""; 0]);
     assert_eq!(heard(&mut it, members[1])[3..], ["\"presence_state\"", "\"presence_summary\""]);
     assert_eq!(it.core.presence_answers(), 1);
-    it.passes(Duration::from_secs(5));
+    it.advances(Duration::from_secs(5));
     turn(&mut it);
     assert_eq!(heard(&mut it, members[0]), ["\"presence_summary\""]);
     // A tenth less than the list takes, and all have it again.
     for number in [8, 9] {
-        says(&mut it, members[number], "untrack", &format!("\"{number}\""));
+        sends(&mut it, members[number], "untrack", &format!("\"{number}\""));
     }
-    it.passes(Duration::from_secs(5));
+    it.advances(Duration::from_secs(5));
     turn(&mut it);
     let mut client = Client::default();
-    client.hears(&mut it, members[0]);
+    client.receives(&mut it, members[0]);
     assert_eq!((client.heard, client.metas.len()), (vec!["state"], 8));
     assert_eq!(it.core.presence_answers(), 0, "who asks from now on gets the list");
 }
@@ -357,21 +357,21 @@ fn a_topic_with_more_than_a_list_takes_tells_how_many_there_are() {
 fn a_list_of_more_bytes_than_a_reader_takes_is_a_sample() {
     let presence = PresenceConfig { meta_bytes_max: 3000, sample: 1, ..PresenceConfig::default() };
     let config = Config { presence, outbound_bytes_max: 20_000, ..Config::default() };
-    let mut it = Stage::with(config, vec![present().user_socket()]);
+    let mut it = TestShard::with(config, vec![present().user_socket()]);
     let members: Vec<Key> = (0..4).map(|_| it.joined(&["t"])).collect();
     let meta = format!("{{\"text\":\"{}\"}}", "x".repeat(2900));
     for key in &members[..3] {
-        says(&mut it, *key, "meta", &meta);
+        sends(&mut it, *key, "meta", &meta);
     }
-    says(&mut it, members[0], "state", "0");
+    sends(&mut it, members[0], "state", "0");
     turn(&mut it);
     assert_eq!(heard(&mut it, members[0]), ["\"presence_diff\"", "\"presence_state\""]);
-    says(&mut it, members[3], "meta", &meta);
-    it.passes(INTERVAL);
+    sends(&mut it, members[3], "meta", &meta);
+    it.advances(INTERVAL);
     turn(&mut it);
     assert_eq!(heard(&mut it, members[0]), ["\"presence_state\"", "\"presence_summary\""]);
-    says(&mut it, members[3], "untrack", r#""k""#);
-    it.passes(Duration::from_secs(5));
+    sends(&mut it, members[3], "untrack", r#""k""#);
+    it.advances(Duration::from_secs(5));
     turn(&mut it);
     assert_eq!(heard(&mut it, members[0]), ["\"presence_state\""]);
 }
@@ -379,19 +379,19 @@ fn a_list_of_more_bytes_than_a_reader_takes_is_a_sample() {
 /// A ref is never used again, although nothing is kept of who was present.
 #[test]
 fn refs_go_on_when_nobody_is_present_any_more() {
-    let mut it = stage(PresenceConfig::default());
+    let mut it = test_shard(PresenceConfig::default());
     let key = it.joined(&["t"]);
     let mut refs = std::collections::BTreeSet::new();
     for _ in 0..3 {
-        says(&mut it, key, "track", r#""a""#);
-        it.takes_mail();
+        sends(&mut it, key, "track", r#""a""#);
+        it.handles_mail();
         it.core.tick(&mut it.out);
-        says(&mut it, key, "untrack", r#""a""#);
+        sends(&mut it, key, "untrack", r#""a""#);
         turn(&mut it);
-        it.passes(INTERVAL);
+        it.advances(INTERVAL);
         turn(&mut it);
         assert!(it.core.presence.is_empty());
-        for text in it.hears(key) {
+        for text in it.receives(key) {
             let message: Value = serde_json::from_str(&text).unwrap();
             refs.extend(
                 metas(&message[4]["joins"])
@@ -414,7 +414,7 @@ fn what_cannot_be_tracked_is_refused_and_said() {
         channel_entries_max: 2,
         ..PresenceConfig::default()
     };
-    let mut it = stage(config);
+    let mut it = test_shard(config);
     let key = it.joined(&["t"]);
     let long = format!("{{\"a\":\"{}\"}}", "x".repeat(30));
     for (event, payload, says) in [
@@ -423,19 +423,19 @@ fn what_cannot_be_tracked_is_refused_and_said() {
         ("meta", "[1]", "meta"),
         ("meta", "null", "meta"),
     ] {
-        self::says(&mut it, key, event, payload);
-        let answer = it.hears(key).concat();
+        self::sends(&mut it, key, event, payload);
+        let answer = it.receives(key).concat();
         assert!(answer.contains("error") && answer.contains(says), "{answer}");
     }
     it.counts();
     for payload in [r#""""#, r#""""#, r#""__proto__""#, r#""third""#] {
-        says(&mut it, key, "track", payload);
+        sends(&mut it, key, "track", payload);
     }
-    says(&mut it, key, "update", r#""nobody""#);
-    says(&mut it, key, "untrack", r#""nobody""#);
+    sends(&mut it, key, "update", r#""nobody""#);
+    sends(&mut it, key, "untrack", r#""nobody""#);
     turn(&mut it);
     let mut client = Client::default();
-    client.hears(&mut it, key);
+    client.receives(&mut it, key);
     assert_eq!(client.keys(), ["", "__proto__"]);
     let counts = it.counts().concat();
     assert!(counts.contains("errors_presence_refused +4"), "{counts}");
@@ -445,53 +445,53 @@ fn what_cannot_be_tracked_is_refused_and_said() {
 /// The same where nobody is present at all, of whom nothing is kept.
 #[test]
 fn what_is_not_there_is_refused_in_a_topic_without_presences() {
-    let mut it = stage(PresenceConfig::default());
+    let mut it = test_shard(PresenceConfig::default());
     let key = it.joined(&["t"]);
     it.counts();
-    says(&mut it, key, "untrack", r#""a""#);
-    says(&mut it, key, "update", r#""a""#);
-    it.takes_mail();
+    sends(&mut it, key, "untrack", r#""a""#);
+    sends(&mut it, key, "update", r#""a""#);
+    it.handles_mail();
     assert!(it.core.presence.is_empty());
     let counts = it.counts().concat();
     assert!(counts.contains("errors_presence_refused +2"), "{counts}");
     turn(&mut it);
-    assert_eq!(it.hears(key), [""; 0]);
+    assert_eq!(it.receives(key), [""; 0]);
 }
 
 /// What is told late is told once.
 #[test]
 fn presences_wait_while_too_much_is_under_way() {
-    let mut it = stage(PresenceConfig::default());
+    let mut it = test_shard(PresenceConfig::default());
     let key = it.joined(&["t"]);
-    says(&mut it, key, "track", r#""a""#);
-    it.takes_mail();
+    sends(&mut it, key, "track", r#""a""#);
+    it.handles_mail();
     let bytes = it.node.config().mailbox_bytes_max + 1;
     it.node.charge(0, bytes);
     it.core.tick(&mut it.out);
-    it.takes_mail();
-    assert_eq!(it.hears(key), [""; 0]);
+    it.handles_mail();
+    assert_eq!(it.receives(key), [""; 0]);
     it.node.discharge(0, bytes);
-    it.passes(Duration::from_millis(5));
+    it.advances(Duration::from_millis(5));
     turn(&mut it);
     assert_eq!(heard(&mut it, key), ["\"presence_diff\""]);
 }
 
 #[test]
 fn anybody_may_ask_who_is_present() {
-    let mut it = stage(PresenceConfig { list_max: 2, sample: 1, ..PresenceConfig::default() });
+    let mut it = test_shard(PresenceConfig { list_max: 2, sample: 1, ..PresenceConfig::default() });
     let asked = Arc::new(Mutex::new(Vec::new()));
-    let ask = |it: &mut Stage| {
+    let ask = |it: &mut TestShard| {
         let asked = Arc::clone(&asked);
         let answer = move |list: PresenceList| asked.lock().unwrap().push(list);
         it.node.list_presences("t", Box::new(answer));
-        it.takes_mail();
+        it.handles_mail();
     };
     ask(&mut it);
     let key = it.joined(&["t"]);
-    says(&mut it, key, "track", r#""a""#);
-    says(&mut it, key, "track", r#""b""#);
+    sends(&mut it, key, "track", r#""a""#);
+    sends(&mut it, key, "track", r#""b""#);
     ask(&mut it);
-    says(&mut it, key, "track", r#""c""#);
+    sends(&mut it, key, "track", r#""c""#);
     ask(&mut it);
     let lists = std::mem::take(&mut *asked.lock().unwrap());
     let keys = |list: &PresenceList| metas(&serde_json::from_str(&list.json).unwrap()).len();
@@ -502,19 +502,19 @@ fn anybody_may_ask_who_is_present() {
 /// PROTOCOL §10: who came and went meanwhile is in no diff, whoever has asked from outside.
 #[test]
 fn members_hear_nothing_of_what_somebody_outside_was_answered() {
-    let mut it = stage(PresenceConfig::default());
+    let mut it = test_shard(PresenceConfig::default());
     let (one, two) = (it.joined(&["t"]), it.joined(&["t"]));
-    says(&mut it, one, "track", r#""a""#);
+    sends(&mut it, one, "track", r#""a""#);
     turn(&mut it);
-    it.hears(one);
-    says(&mut it, two, "track", r#""b""#);
-    it.takes_mail();
+    it.receives(one);
+    sends(&mut it, two, "track", r#""b""#);
+    it.handles_mail();
     it.node.list_presences("t", Box::new(|list| assert_eq!(list.entries, 2)));
-    it.takes_mail();
-    says(&mut it, two, "untrack", r#""b""#);
-    it.passes(INTERVAL);
+    it.handles_mail();
+    sends(&mut it, two, "untrack", r#""b""#);
+    it.advances(INTERVAL);
     turn(&mut it);
-    assert_eq!(it.hears(one), [""; 0]);
+    assert_eq!(it.receives(one), [""; 0]);
 }
 
 /// A client that has got no list keeps diffs for the first that comes: what is in them and has left
@@ -523,17 +523,17 @@ fn members_hear_nothing_of_what_somebody_outside_was_answered() {
 fn a_list_in_place_of_a_diff_that_is_too_long_comes_behind_an_empty_one() {
     let presence = PresenceConfig::default();
     let config = Config { outbound_bytes_max: 1000, presence, ..Config::default() };
-    let mut it = Stage::with(config, vec![present().user_socket()]);
+    let mut it = TestShard::with(config, vec![present().user_socket()]);
     let (one, two) = (it.joined(&["t"]), it.joined(&["t"]));
-    says(&mut it, one, "track", r#""stays""#);
-    says(&mut it, two, "meta", &format!("{{\"text\":\"{}\"}}", "x".repeat(300)));
+    sends(&mut it, one, "track", r#""stays""#);
+    sends(&mut it, two, "meta", &format!("{{\"text\":\"{}\"}}", "x".repeat(300)));
     turn(&mut it);
     assert_eq!(heard(&mut it, one), ["\"presence_diff\""]);
-    says(&mut it, two, "update", r#""k""#);
-    says(&mut it, one, "meta", &format!("{{\"text\":\"{}\"}}", "x".repeat(300)));
-    it.passes(INTERVAL);
+    sends(&mut it, two, "update", r#""k""#);
+    sends(&mut it, one, "meta", &format!("{{\"text\":\"{}\"}}", "x".repeat(300)));
+    it.advances(INTERVAL);
     turn(&mut it);
-    let texts = it.hears(one);
+    let texts = it.receives(one);
     assert_eq!(texts[0], r#"[null,null,"t","presence_state",{}]"#);
     assert!(texts[1].contains(r#""stays":{"metas""#), "{texts:?}");
     assert_eq!(texts.len(), 2);
@@ -542,16 +542,16 @@ fn a_list_in_place_of_a_diff_that_is_too_long_comes_behind_an_empty_one() {
 /// What is kept is given back with the last entry, but not which names were given.
 #[test]
 fn no_phx_ref_comes_again_after_nobody_was_there() {
-    let mut it = stage(PresenceConfig::default());
+    let mut it = test_shard(PresenceConfig::default());
     let (asked, answers) = std::sync::mpsc::channel();
     for _ in 0..2 {
         let key = it.joined(&["t"]);
-        says(&mut it, key, "track", r#""a""#);
+        sends(&mut it, key, "track", r#""a""#);
         let asked = asked.clone();
         it.node.list_presences("t", Box::new(move |list| drop(asked.send(list.json))));
-        it.takes_mail();
-        it.goes(key);
-        it.takes_mail();
+        it.handles_mail();
+        it.disconnects(key);
+        it.handles_mail();
         it.core.tick(&mut it.out);
         assert!(it.core.presence.is_empty(), "all within one microsecond");
     }

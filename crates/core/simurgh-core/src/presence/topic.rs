@@ -108,8 +108,8 @@ impl Topic {
         let members_ns = members_ns.max(members_ns.and(peers.waits_until_ns()));
         let delta_ns = self.table.has_delta().then(|| self.paced_ns(config));
         let lists_ns = (!peers.lists.is_empty()).then(|| peers.waits_until_ns().unwrap_or(0));
-        let (repeats_ns, again_ns) = (peers.repeats_ns(), peers.again_ns());
-        [members_ns, delta_ns, lists_ns, repeats_ns, again_ns].into_iter().flatten().min()
+        let (repeat_ns, again_ns) = (peers.repeat_ns(), peers.again_ns());
+        [members_ns, delta_ns, lists_ns, repeat_ns, again_ns].into_iter().flatten().min()
     }
 
     /// The earliest time at which changes are told again.
@@ -166,7 +166,7 @@ impl Topic {
             return self.tell_summary(was_summary, config, now_ns, output);
         }
         let diff = diff.as_ref().map(encoded);
-        // After a sample, or for changes that are too long, everybody gets the list anew.
+        // After a sample, or for changes that are too long, everybody gets the list again.
         let is_oversize = diff.as_ref().is_some_and(|diff| diff.len() > bytes_max);
         if was_summary || is_oversize {
             self.held = None;
@@ -283,7 +283,7 @@ impl Topic {
         let is_kept = match &self.peers {
             None => !self.table.is_empty() || self.table.has_changes() || self.held.is_some(),
             Some(peers) => {
-                !peers.is_unused() || self.table.has_delta() || peers.repeats_ns().is_some()
+                !peers.is_unused() || self.table.has_delta() || peers.repeat_ns().is_some()
             }
         };
         !is_kept && self.asking.is_empty() && self.getting.is_empty()

@@ -1,4 +1,4 @@
-//! What the nodes of a cluster say to each other of a topic's presences, each of its own entries.
+//! A topic's presences between the nodes of a cluster: each sends its own entries.
 
 use simurgh_channel::{PresenceCallback, PresenceConfig, PresenceList};
 use simurgh_presence::{Applied, Owner};
@@ -17,7 +17,6 @@ impl Topic {
         }
     }
 
-    /// Handles a message of other nodes.
     pub(super) fn peers_message(&mut self, what: FromPeers, now_ns: u64) {
         let Some(peers) = &mut self.peers else { return };
         let applied = match what {
@@ -53,7 +52,7 @@ impl Topic {
         let Some(peers) = &mut self.peers else { return is_for_members };
         peers.ask_again(now_ns);
         if let Some(delta) = self.table.take_delta() {
-            peers.says(now_ns);
+            peers.note_change(now_ns);
             peers.outbox.push(ToPeers::Delta(delta));
             self.told_ns = Some(now_ns);
         } else if peers.repeats(now_ns) {

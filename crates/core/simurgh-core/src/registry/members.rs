@@ -44,14 +44,14 @@ pub(crate) struct Subscriber {
     pub(crate) holds: Holds,
     pub(crate) join_ref: OwnedRef,
     /// Its deliveries go to its channel, or to a socket within the process.
-    pub(crate) through_channel: bool,
+    pub(crate) via_channel: bool,
     pub(crate) flags: u16,
 }
 
 impl Subscriber {
     /// A membership that is not a joined channel.
     pub(crate) fn through(holds: Holds, flags: u16) -> Self {
-        Self { holds, join_ref: OwnedRef::NULL, through_channel: true, flags }
+        Self { holds, join_ref: OwnedRef::NULL, via_channel: true, flags }
     }
 }
 
@@ -78,7 +78,7 @@ pub(crate) const TRACKS: u16 = 2048;
 /// Its client is told positions.
 pub(crate) const POSITIONS: u16 = 4096;
 /// Its deliveries go to its channel, or to a socket within the process.
-pub(crate) const THROUGH: u16 = 8192;
+pub(crate) const VIA_CHANNEL: u16 = 8192;
 /// Its deliveries wait until it has all it has missed.
 pub(crate) const CATCHING_UP: u16 = 16384;
 

@@ -1,16 +1,15 @@
-//! Who is on which topic: the one owner of topics, memberships and each socket's list of them, and
-//! of what is counted of these.
+//! The members of topics: owns topics, memberships and each socket's list of them, and counts them.
 //!
 //! ```text
 //!   socket's List ──► Membership ⇄ Membership ⇄ …      one slab for all sockets of a shard
 //!                         │ topic, at
 //!                         ▼
-//!   name ──► Topic: [ Member | Member | ▼hand  Member ]   a table for each topic
+//!   name ──► Topic: [ Member | Member | ▼cursor Member ]  a table for each topic
 //! ```
 //!
 //! A membership knows its place in its topic's table and its neighbours in its socket's list, so
-//! leaving walks nothing. All changes are commands of [`Registry`]; what a topic's broadcasts need
-//! hangs off the topic as `D` and is not looked at here.
+//! leaving walks nothing. All changes are commands of [`Registry`]. What the fan-out needs for a
+//! topic is its `D`, which is opaque here.
 
 mod list;
 mod members;
@@ -28,7 +27,7 @@ pub(crate) use list::List;
 use members::Memberships;
 pub(crate) use members::{
     BEHIND, CATCHING_UP, COUNTED, DELIVERING, HAS_RELAYS, HOLDS, Holds, Membership, POSITIONS,
-    RELAY, SOCKET_ID, Subscriber, THROUGH, TRACKS, WITHOUT_JOIN_REF,
+    RELAY, SOCKET_ID, Subscriber, TRACKS, VIA_CHANNEL, WITHOUT_JOIN_REF,
 };
 pub use topics::TopicId;
 use topics::Topics;
@@ -129,10 +128,10 @@ impl<D: Deliveries> Registry<D> {
         topic: &str,
         subscriber: Subscriber,
     ) -> Result<u32, Holds> {
-        let Subscriber { holds, join_ref, through_channel, flags } = subscriber;
-        let mut kind = if through_channel { APART } else { 0 };
+        let Subscriber { holds, join_ref, via_channel, flags } = subscriber;
+        let mut kind = if via_channel { APART } else { 0 };
         kind |= if flags & POSITIONS != 0 { PLACED } else { 0 };
-        let flags = if through_channel { flags | THROUGH } else { flags };
+        let flags = if via_channel { flags | VIA_CHANNEL } else { flags };
         let topic_id = self.topics.open(topic);
         let Some(topic) = self.topics.get_mut(topic_id) else { return Err(holds) };
         let new = Membership {
@@ -202,7 +201,6 @@ impl<D: Deliveries> Registry<D> {
         Some(left)
     }
 
-    /// Closes a topic without members and without broadcasts under way.
     pub(crate) fn close_if_empty(&mut self, topic: TopicId) {
         if self.topics.close_if_empty(topic) {
             self.metrics.topics.set(self.topics.len() as u64);
@@ -247,7 +245,7 @@ impl<D: Deliveries> Registry<D> {
     pub(crate) fn catches_up(&mut self, id: u32, on: bool) {
         self.mark(id, CATCHING_UP, on);
         let Some(it) = self.members.get(id) else { return };
-        let (at, is_through) = (it.at as usize, it.is(THROUGH));
+        let (at, is_through) = (it.at as usize, it.is(VIA_CHANNEL));
         if let Some(topic) = self.topics.get_mut(it.topic) {
             let head = topic.deliveries.head();
             topic.set_apart(at, on || is_through);
@@ -257,7 +255,6 @@ impl<D: Deliveries> Registry<D> {
         }
     }
 
-    /// Takes the channel out for a callback, which ends its hibernation.
     pub(crate) fn wake(&mut self, id: u32) -> Option<Box<dyn Channel>> {
         let channel = self.members.wake(id);
         self.metrics.channels_hibernating.set(self.members.hibernating() as u64);
@@ -300,7 +297,6 @@ impl<D: Deliveries> Registry<D> {
         self.topics.slots()
     }
 
-    /// Frees unused memory of a topic without broadcasts under way; whether it did.
     pub(crate) fn shrink_topic(&mut self, place: usize) -> bool {
         self.topics.shrink(place)
     }

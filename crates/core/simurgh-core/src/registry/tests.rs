@@ -10,7 +10,7 @@ use crate::testing::scripted;
 
 fn channel(flags: u16) -> Subscriber {
     let holds = Holds::Channel(Box::new(scripted(|_, _| Outcome::NoReply)));
-    Subscriber { holds, join_ref: OwnedRef::NULL, through_channel: false, flags }
+    Subscriber { holds, join_ref: OwnedRef::NULL, via_channel: false, flags }
 }
 
 fn join(registry: &mut Registry<Nothing>, list: &mut List, socket: usize, topic: &str) -> u32 {

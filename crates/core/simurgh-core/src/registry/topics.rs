@@ -10,7 +10,7 @@ use std::rc::Rc;
 use simurgh_reactor::Key;
 
 use super::pages::Pages;
-use crate::seeded::Seeded;
+use crate::seeded_state::SeededState;
 
 /// Index of a topic in its shard's table.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -76,7 +76,6 @@ pub(crate) trait Deliveries: Default {
 pub(crate) struct Topic<D> {
     pub(crate) name: Rc<str>,
     members: Pages<Member>,
-    /// The next member of the fan-out's pass.
     next: usize,
     pub(crate) deliveries: D,
 }
@@ -114,7 +113,6 @@ impl<D> Topic<D> {
         Some(before)
     }
 
-    /// Starts a pass at the first member.
     pub(crate) fn begin_pass_at_first(&mut self) {
         self.next = 0;
     }
@@ -149,14 +147,14 @@ impl<D> Topic<D> {
 }
 
 pub(crate) struct Topics<D> {
-    by_name: HashMap<Rc<str>, TopicId, Seeded>,
+    by_name: HashMap<Rc<str>, TopicId, SeededState>,
     topics: Vec<Option<Box<Topic<D>>>>,
     free: Vec<u32>,
 }
 
 impl<D: Deliveries> Topics<D> {
     pub(super) fn new(seed: u64) -> Self {
-        let by_name = HashMap::with_hasher(Seeded::new(seed));
+        let by_name = HashMap::with_hasher(SeededState::new(seed));
         Self { by_name, topics: Vec::new(), free: Vec::new() }
     }
 

@@ -122,7 +122,7 @@ impl<N: Node> Core<N> {
         }
     }
 
-    /// Carries out what a join function said.
+    /// Carries out the decision of a join function.
     pub(super) fn answer_join(
         &mut self,
         out: &mut impl Sockets,
@@ -262,7 +262,7 @@ impl<N: Node> Core<N> {
         self.reply_join(out, key, &joining, "ok", reply);
         self.close_replaced(out, joining.replaced);
         if let Some(resumption) = resumption {
-            let id = self.name_of(membership);
+            let id = self.channel_id(membership);
             self.send_missed(out, membership, &resumption);
             if let Some(resuming) = &joining.resume {
                 let took_ns = out.clock_ns().saturating_sub(resuming.at_ns);
@@ -287,7 +287,7 @@ impl<N: Node> Core<N> {
             false => {
                 let Some(speaker) = self.speaker(out, membership) else { return };
                 self.apply(out, &speaker, effects);
-                self.end_as_wanted(out, speaker.id);
+                self.end_if_stopped(out, speaker.id);
                 let Some(membership) = self.live(speaker.id) else { return };
                 membership
             }
@@ -328,7 +328,7 @@ impl<N: Node> Core<N> {
             flags |= POSITIONS;
         }
         let holds = Holds::Channel(channel);
-        let subscriber = Subscriber { holds, join_ref, through_channel: intercepts, flags };
+        let subscriber = Subscriber { holds, join_ref, via_channel: intercepts, flags };
         let entered = self.registry.subscribe(&mut socket.list, key, topic, subscriber);
         match entered {
             Ok(membership) => {
@@ -338,7 +338,7 @@ impl<N: Node> Core<N> {
                 if is_counted {
                     self.node.member_joined(topic);
                 }
-                self.is_member(membership);
+                self.member_added(membership);
                 Some(membership)
             }
             Err(holds) => {

@@ -141,7 +141,7 @@ impl<N: Node> Core<N> {
         out: &mut impl Sockets,
         membership: u32,
     ) -> Option<Box<Replaced>> {
-        let id = self.name_of(membership)?;
+        let id = self.channel_id(membership)?;
         self.bring_up_to_date(out, membership);
         let speaker = self.live(id).and_then(|it| self.speaker(out, it))?;
         let effects = self.take_out(out, &speaker, Reason::Rejoined);

@@ -74,9 +74,9 @@ impl<N: Node> Core<N> {
         if is_plain || self.is_stale(channel, message) {
             return;
         }
-        let Some(id) = self.name_of(channel) else { return };
+        let Some(id) = self.channel_id(channel) else { return };
         self.reply_to(out, channel, Some(msg_ref.borrow()), Reply::error(response));
-        self.end_as_wanted(out, id);
+        self.end_if_stopped(out, id);
     }
 
     pub(super) fn send_behind(
@@ -86,13 +86,13 @@ impl<N: Node> Core<N> {
         membership: Option<u32>,
         message: ServerMessage<'_>,
     ) {
-        let id = membership.and_then(|it| self.name_of(it));
+        let id = membership.and_then(|it| self.channel_id(it));
         if let Some(id) = id {
             self.catch_up(out, id.membership);
         }
         send(out, &self.metrics, key, message);
         if let Some(id) = id {
-            self.end_as_wanted(out, id);
+            self.end_if_stopped(out, id);
         }
     }
 }

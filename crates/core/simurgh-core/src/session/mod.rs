@@ -53,7 +53,7 @@ impl<N: Node> Core<N> {
     pub fn message(&mut self, out: &mut impl Sockets, key: Key, received: Received<'_>) {
         let message = &received.message;
         let kind = session::classify(message);
-        // The most frequent message, and without a channel: nothing is looked up.
+        // The most frequent message has no channel: nothing is looked up.
         if kind == MessageKind::Heartbeat {
             if self.meters.is_some() && self.is_limited(out, key, kind, None, &received) {
                 return;
@@ -143,7 +143,7 @@ impl<N: Node> Core<N> {
         membership: u32,
         message: &Message<'_>,
     ) {
-        let Some(id) = self.name_of(membership) else { return };
+        let Some(id) = self.channel_id(membership) else { return };
         self.bring_up_to_date(out, membership);
         let Message { join_ref, msg_ref, topic, .. } = message;
         let Some(membership) = self.live(id) else {
@@ -202,7 +202,7 @@ impl<N: Node> Core<N> {
             }
             ToChannel::Stop(how) => self.end_channel(out, membership, Reason::Stopped(how)),
         }
-        self.end_as_wanted(out, channel);
+        self.end_if_stopped(out, channel);
     }
 
     pub(crate) fn push_all(&mut self, out: &mut impl Sockets, push: SharedPush) {
@@ -213,7 +213,7 @@ impl<N: Node> Core<N> {
             for (event, json) in &*push.events {
                 self.push_to(out, &speaker, event, Payload::from_json(&**json));
             }
-            self.end_as_wanted(out, channel);
+            self.end_if_stopped(out, channel);
         }
     }
 

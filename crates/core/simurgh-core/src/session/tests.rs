@@ -22,7 +22,7 @@ fn closed(topic: &str) -> String {
 fn noting(notes: &Notes) -> Scripted {
     let notes = notes.clone();
     scripted(move |ctx, heard| {
-        if let Heard::Ends(reason) = heard {
+        if let ChannelCall::Ends(reason) = heard {
             notes.add(format!("{} {reason:?}", ctx.topic()));
             ctx.push("bye", Payload::EMPTY_OBJECT);
             ctx.broadcast_to("hall", "left", Payload::EMPTY_OBJECT);
@@ -36,29 +36,29 @@ fn noting(notes: &Notes) -> Scripted {
 /// Rows 71 and 72: whatever it carries, wherever it comes from.
 #[test]
 fn a_heartbeat_is_answered() {
-    let mut it = Stage::new();
+    let mut it = TestShard::new();
     let key = it.opens(Wire::V2);
     it.counts();
     for (text, msg_ref) in [
         (r#"[null,2,"phoenix","heartbeat",{}]"#, "2"),
         (r#"["",null,"phoenix","heartbeat",null]"#, "null"),
     ] {
-        it.says(key, text);
-        assert_eq!(it.hears(key), [ok("null", msg_ref, "phoenix", "{}")]);
+        it.sends(key, text);
+        assert_eq!(it.receives(key), [ok("null", msg_ref, "phoenix", "{}")]);
     }
     assert_eq!(it.counts(), ["heartbeats +2", "messages_out +2"]);
     let key = it.opens(Wire::V1);
-    it.says(key, r#"{"topic":"phoenix","event":"heartbeat","payload":{},"ref":"2"}"#);
+    it.sends(key, r#"{"topic":"phoenix","event":"heartbeat","payload":{},"ref":"2"}"#);
     let payload = r#"{"status":"ok","response":{}}"#;
     let answer =
         format!(r#"{{"topic":"phoenix","event":"phx_reply","payload":{payload},"ref":"2"}}"#);
-    assert_eq!(it.hears(key), [answer]);
+    assert_eq!(it.receives(key), [answer]);
 }
 
 /// Rows 41 and 73.
 #[test]
 fn a_message_for_a_topic_that_is_not_joined_is_unmatched() {
-    let mut it = Stage::new();
+    let mut it = TestShard::new();
     let (key, _other) = (it.opens(Wire::V2), it.joined(&["t"]));
     it.counts();
     for (text, topic) in [
@@ -66,8 +66,8 @@ fn a_message_for_a_topic_that_is_not_joined_is_unmatched() {
         (r#"[9,2,"u","e",{}]"#, "u"),
         (r#"[9,2,"phoenix","e",{}]"#, "phoenix"),
     ] {
-        it.says(key, text);
-        assert_eq!(it.hears(key), [refused("null", 2, topic, "unmatched topic")]);
+        it.sends(key, text);
+        assert_eq!(it.receives(key), [refused("null", 2, topic, "unmatched topic")]);
     }
     assert_eq!(it.counts(), ["messages_out +3", "errors_unmatched_topic +3"]);
 }
@@ -75,59 +75,63 @@ fn a_message_for_a_topic_that_is_not_joined_is_unmatched() {
 /// Rows 34, 43: a reply bears the message's ref and the channel's join_ref.
 #[test]
 fn a_message_is_for_the_channel_that_it_names_or_for_whoever_is_there() {
-    let mut it = Stage::new();
+    let mut it = TestShard::new();
     let key = it.joined(&["a", "t", "z"]);
     it.counts();
-    it.says(key, r#"[1,2,"t","echo",[7]]"#);
-    it.says(key, r#"[null,3,"t","echo",[8]]"#);
-    assert_eq!(it.hears(key), [ok(1, 2, "t", "[7]"), ok(1, 3, "t", "[8]")]);
+    it.sends(key, r#"[1,2,"t","echo",[7]]"#);
+    it.sends(key, r#"[null,3,"t","echo",[8]]"#);
+    assert_eq!(it.receives(key), [ok(1, 2, "t", "[7]"), ok(1, 3, "t", "[8]")]);
     assert_eq!(it.counts(), ["messages_out +2"]);
 }
 
 /// Row 42.
 #[test]
 fn a_message_for_a_channel_that_was_replaced_is_dropped() {
-    let mut it = Stage::new();
+    let mut it = TestShard::new();
     let key = it.joined(&["t"]);
-    it.says(key, r#"[2,2,"t","phx_join",{}]"#);
-    it.hears(key);
+    it.sends(key, r#"[2,2,"t","phx_join",{}]"#);
+    it.receives(key);
     it.counts();
-    it.says(key, r#"[1,3,"t","echo",{}]"#);
-    it.says(key, r#"[1,4,"t","phx_leave",{}]"#);
-    assert!(it.hears(key).is_empty() && it.counts().is_empty());
-    it.says(key, r#"[2,5,"t","echo",{}]"#);
-    assert_eq!(it.hears(key), [ok(2, 5, "t", "{}")]);
+    it.sends(key, r#"[1,3,"t","echo",{}]"#);
+    it.sends(key, r#"[1,4,"t","phx_leave",{}]"#);
+    assert!(it.receives(key).is_empty() && it.counts().is_empty());
+    it.sends(key, r#"[2,5,"t","echo",{}]"#);
+    assert_eq!(it.receives(key), [ok(2, 5, "t", "{}")]);
 }
 
 /// Row 60 and §6: reply, close, last pushes; before them, what was broadcast before.
 #[test]
 fn a_leave_is_answered_before_the_close() {
     for join_ref in ["1", "null"] {
-        let mut it = Stage::new();
+        let mut it = TestShard::new();
         let key = it.joined(&["t"]);
         it.broadcasts("t", "before", "{}");
         it.counts();
-        it.says(key, &format!(r#"[{join_ref},2,"t","phx_leave",{{}}]"#));
+        it.sends(key, &format!(r#"[{join_ref},2,"t","phx_leave",{{}}]"#));
         let before = r#"[null,null,"t","before",{}]"#.to_owned();
-        assert_eq!(it.hears(key), [before, ok(1, 2, "t", "{}"), closed("t"), bye("t")]);
+        assert_eq!(it.receives(key), [before, ok(1, 2, "t", "{}"), closed("t"), bye("t")]);
         let changes = it.counts();
         let ends = ["channels -1", "subscriptions -1", "messages_out +4", "deliveries +1"];
         assert_eq!(changes, ends, "its topic has a broadcast under way");
         it.fans_out();
         assert_eq!(it.counts(), ["topics -1", "fanout_topics -1"]);
-        it.says(key, r#"[1,3,"t","echo",{}]"#);
-        assert_eq!(it.hears(key), [refused("null", 3, "t", "unmatched topic")], "PROTOCOL row 63");
+        it.sends(key, r#"[1,3,"t","echo",{}]"#);
+        assert_eq!(
+            it.receives(key),
+            [refused("null", 3, "t", "unmatched topic")],
+            "PROTOCOL row 63"
+        );
     }
 }
 
 /// Row 61.
 #[test]
 fn a_leave_of_a_topic_that_is_not_joined_is_ok() {
-    let mut it = Stage::new();
+    let mut it = TestShard::new();
     let key = it.opens(Wire::V2);
     it.counts();
-    it.says(key, r#"[9,2,"t","phx_leave",{}]"#);
-    assert_eq!(it.hears(key), [ok(9, 2, "t", "{}")]);
+    it.sends(key, r#"[9,2,"t","phx_leave",{}]"#);
+    assert_eq!(it.receives(key), [ok(9, 2, "t", "{}")]);
     assert_eq!(it.counts(), ["messages_out +1"]);
 }
 
@@ -135,52 +139,52 @@ fn a_leave_of_a_topic_that_is_not_joined_is_ok() {
 #[test]
 fn a_leave_of_a_channel_that_ends_meanwhile_is_ok() {
     let stopping = scripted(|ctx, heard| match heard {
-        Heard::Out(..) => Outcome::Stop(Stop::Abnormal),
+        ChannelCall::Out(..) => Outcome::Stop(Stop::Abnormal),
         other => standard(ctx, other),
     });
-    let mut it = Stage::playing(stopping.intercepting(&["last"]));
+    let mut it = TestShard::running(stopping.intercepting(&["last"]));
     let key = it.joined(&["t"]);
     it.broadcasts("t", "last", "{}");
-    it.says(key, r#"[null,2,"t","phx_leave",{}]"#);
+    it.sends(key, r#"[null,2,"t","phx_leave",{}]"#);
     let error = r#"[1,1,"t","phx_error",{"reason":"channel_crash"}]"#.to_owned();
-    assert_eq!(it.hears(key), [error, bye("t"), ok("null", 2, "t", "{}")]);
+    assert_eq!(it.receives(key), [error, bye("t"), ok("null", 2, "t", "{}")]);
 }
 
 #[test]
 fn a_channel_that_has_left_hears_why() {
     let notes = Notes::default();
-    let mut it = Stage::playing(noting(&notes));
+    let mut it = TestShard::running(noting(&notes));
     let (listener, key) = (it.joined(&["hall"]), it.joined(&["t"]));
-    it.says(key, r#"[1,2,"t","phx_leave",{}]"#);
+    it.sends(key, r#"[1,2,"t","phx_leave",{}]"#);
     assert_eq!(notes.take(), ["t Left"]);
     let bye = r#"[1,null,"t","bye",{}]"#.to_owned();
-    assert_eq!(it.hears(key), [ok(1, 2, "t", "{}"), closed("t"), bye, "close 1008 ".into()]);
+    assert_eq!(it.receives(key), [ok(1, 2, "t", "{}"), closed("t"), bye, "close 1008 ".into()]);
     it.fans_out();
-    assert_eq!(it.hears(listener), [r#"[null,null,"hall","left",{}]"#]);
+    assert_eq!(it.receives(listener), [r#"[null,null,"hall","left",{}]"#]);
 }
 
 /// Row 67: all sockets of that id, and no others; nothing else that is broadcast there counts.
 #[test]
 fn a_socket_with_an_id_hears_disconnect() {
-    let mut it = Stage::new();
+    let mut it = TestShard::new();
     let state = |id: &str| SocketState { id: Some(id.into()), ..SocketState::default() };
     let keys: Vec<Key> =
         ["users:1", "users:1", "users:2"].map(|id| it.opens_with(Wire::V2, state(id))).into();
     assert_eq!(it.counts(), ["sockets +3", "topics +2", "subscriptions +3", "upgrades +3"]);
     assert_eq!(it.out.peer(keys[0]).socket.channels(), 0, "that is no channel");
-    it.says(keys[0], r#"[1,1,"users:1","phx_join",{}]"#);
-    it.hears(keys[0]);
+    it.sends(keys[0], r#"[1,1,"users:1","phx_join",{}]"#);
+    it.receives(keys[0]);
     it.broadcasts("users:1", "other", "{}");
     it.fans_out();
-    assert!(it.hears(keys[1]).is_empty(), "the socket itself is told nothing");
-    assert_eq!(it.hears(keys[0]), [r#"[null,null,"users:1","other",{}]"#]);
+    assert!(it.receives(keys[1]).is_empty(), "the socket itself is told nothing");
+    assert_eq!(it.receives(keys[0]), [r#"[null,null,"users:1","other",{}]"#]);
     it.broadcasts("users:1", "disconnect", "{}");
     it.counts();
     it.fans_out();
-    assert_eq!(it.hears(keys[1]), ["close 1001 disconnected"]);
+    assert_eq!(it.receives(keys[1]), ["close 1001 disconnected"]);
     let disconnect = r#"[null,null,"users:1","disconnect",{}]"#;
-    assert_eq!(it.hears(keys[0]), [disconnect, "close 1001 disconnected"]);
-    assert!(it.hears(keys[2]).is_empty());
+    assert_eq!(it.receives(keys[0]), [disconnect, "close 1001 disconnected"]);
+    assert!(it.receives(keys[2]).is_empty());
     assert_eq!(
         it.counts(),
         [
@@ -193,26 +197,26 @@ fn a_socket_with_an_id_hears_disconnect() {
             "fanout_topics -1"
         ]
     );
-    assert_eq!(it.node.told().seats_freed, 2);
+    assert_eq!(it.node.log().seats_freed, 2);
 }
 
 /// Row 67 from within the application.
 #[test]
 fn a_channel_disconnects_whom_it_names() {
-    let mut it = Stage::new();
+    let mut it = TestShard::new();
     let state = SocketState { id: Some("users:1".into()), ..SocketState::default() };
     let (key, other) = (it.joined(&["t"]), it.opens_with(Wire::V1, state));
-    it.says(key, r#"[1,2,"t","disconnect","users:1"]"#);
+    it.sends(key, r#"[1,2,"t","disconnect","users:1"]"#);
     it.fans_out();
-    assert_eq!(it.hears(other), ["close 1001 disconnected"]);
-    assert!(it.hears(key).is_empty());
+    assert_eq!(it.receives(other), ["close 1001 disconnected"]);
+    assert!(it.receives(key).is_empty());
 }
 
 #[test]
 fn a_session_begins_with_what_connect_gave() {
     let notes = Notes::default();
     let told = notes.clone();
-    let mut it = Stage::with(
+    let mut it = TestShard::with(
         Config::default(),
         vec![user_socket(move |ctx, _| {
             told.add(format!("{:?} {:?}", ctx.socket_id(), ctx.assigns::<u32>()));
@@ -229,22 +233,22 @@ fn a_session_begins_with_what_connect_gave() {
     let key = it.opens_with(Wire::V2, state);
     let socket = &it.out.peer(key).socket;
     assert_eq!((socket.phase(), socket.last_heard()), (Phase::Open, 3));
-    it.says(key, r#"[1,1,"t","phx_join",{}]"#);
+    it.sends(key, r#"[1,1,"t","phx_join",{}]"#);
     let assigns = SocketState { assigns: Some(Arc::new(8_u32)), ..SocketState::default() };
     let key = it.opens_with(Wire::V2, assigns);
-    it.says(key, r#"[1,1,"t","phx_join",{}]"#);
+    it.sends(key, r#"[1,1,"t","phx_join",{}]"#);
     let key = it.opens(Wire::V2);
     assert!(it.out.peer(key).socket.own.is_none(), "nothing of its own, no memory for that");
-    it.says(key, r#"[1,1,"t","phx_join",{}]"#);
+    it.sends(key, r#"[1,1,"t","phx_join",{}]"#);
     assert_eq!(notes.take(), [r#"Some("a") Some(7)"#, "None Some(8)", "None None"]);
 }
 
 /// What belongs to a socket that is gone is dropped where a panic does no harm.
 #[test]
 fn a_session_of_nobody_does_not_begin() {
-    let mut it = Stage::new();
+    let mut it = TestShard::new();
     let key = it.opens(Wire::V2);
-    it.goes(key);
+    it.disconnects(key);
     it.counts();
     struct Crashing(#[allow(dead_code, reason = "for its drop")] Bomb);
     let state = SocketState { assigns: Some(Arc::new(Crashing(Bomb))), ..SocketState::default() };
@@ -252,7 +256,7 @@ fn a_session_of_nobody_does_not_begin() {
     assert_eq!(it.counts(), ["errors_callback_panic +1"]);
     let state = SocketState { assigns: Some(Arc::new(Crashing(Bomb))), ..SocketState::default() };
     let key = it.opens_with(Wire::V2, state);
-    it.goes(key);
+    it.disconnects(key);
     assert_eq!(it.counts(), ["upgrades +1", "errors_callback_panic +1"]);
 }
 
@@ -260,11 +264,11 @@ fn a_session_of_nobody_does_not_begin() {
 #[test]
 fn channels_end_with_their_connection() {
     let notes = Notes::default();
-    let mut it = Stage::playing(noting(&notes));
+    let mut it = TestShard::running(noting(&notes));
     let (listener, key) = (it.joined(&["hall"]), it.joined(&["a", "b"]));
-    it.says(key, r#"[1,2,"a","subscribe","c"]"#);
+    it.sends(key, r#"[1,2,"a","subscribe","c"]"#);
     it.counts();
-    it.goes(key);
+    it.disconnects(key);
     assert_eq!(notes.take(), ["b Closed", "a Closed"], "the last first");
     assert_eq!(
         it.counts(),
@@ -279,22 +283,22 @@ fn channels_end_with_their_connection() {
     );
     it.fans_out();
     let left = r#"[null,null,"hall","left",{}]"#;
-    assert_eq!(it.hears(listener), [left, left]);
+    assert_eq!(it.receives(listener), [left, left]);
     assert!(it.out.deeds().is_empty(), "there is nothing to close");
-    assert_eq!(it.node.told().seats_freed, 1);
+    assert_eq!(it.node.log().seats_freed, 1);
 }
 
 /// A connection that goes after its session is over has no seat to free.
 #[test]
 fn a_seat_is_freed_once() {
-    let mut it = Stage::new();
+    let mut it = TestShard::new();
     let key = it.opens(Wire::V2);
     it.core.close(&mut it.out, key, CloseCode::NORMAL);
-    it.goes(key);
-    assert_eq!((it.node.told().seats_freed, it.core.metrics.sockets.value()), (1, 0));
+    it.disconnects(key);
+    assert_eq!((it.node.log().seats_freed, it.core.metrics.sockets.value()), (1, 0));
     let key = it.out.connect(Phase::Head, Wire::V2);
-    it.goes(key);
-    assert_eq!(it.node.told().seats_freed, 1);
+    it.disconnects(key);
+    assert_eq!(it.node.log().seats_freed, 1);
 }
 
 /// Row 69: the answer bears the peer's code; channels say nothing any more.
@@ -302,21 +306,21 @@ fn a_seat_is_freed_once() {
 fn a_close_of_the_peer_is_answered() {
     for (code, answer) in [(Some(CloseCode::NORMAL), "close 1000 "), (None, "close")] {
         let notes = Notes::default();
-        let mut it = Stage::playing(noting(&notes));
+        let mut it = TestShard::running(noting(&notes));
         let key = it.joined(&["t"]);
         it.core.peer_closed(&mut it.out, key, code);
-        assert_eq!(it.hears(key), [answer]);
+        assert_eq!(it.receives(key), [answer]);
         assert_eq!(it.out.deeds(), [format!("close {}", key.slot)]);
         assert_eq!(notes.take(), ["t Closed"]);
         assert_eq!(it.core.metrics.sockets.value(), 0);
     }
-    let mut it = Stage::new();
+    let mut it = TestShard::new();
     let key = it.opens(Wire::V2);
     it.core.close(&mut it.out, key, CloseCode::RESTART);
-    it.hears(key);
+    it.receives(key);
     it.out.deeds();
     it.core.peer_closed(&mut it.out, key, Some(CloseCode::RESTART));
-    assert!(it.hears(key).is_empty(), "this was the answer to ours");
+    assert!(it.receives(key).is_empty(), "this was the answer to ours");
     assert_eq!(it.out.deeds(), [format!("close {}", key.slot)]);
 }
 
@@ -324,11 +328,11 @@ fn a_close_of_the_peer_is_answered() {
 #[test]
 fn a_socket_that_breaks_the_protocol_is_told_so() {
     let notes = Notes::default();
-    let mut it = Stage::playing(noting(&notes));
+    let mut it = TestShard::running(noting(&notes));
     let key = it.joined(&["t"]);
-    it.passes(TICK * 9);
+    it.advances(TICK * 9);
     it.core.fail(&mut it.out, key, CloseCode::INTERNAL);
-    assert_eq!(it.hears(key), ["close 1011 "]);
+    assert_eq!(it.receives(key), ["close 1011 "]);
     assert_eq!(it.out.deeds(), ["shutdown 0", "release 0"]);
     assert_eq!(notes.take(), ["t Closed"]);
     let socket = &it.out.peer(key).socket;
@@ -336,7 +340,7 @@ fn a_socket_that_breaks_the_protocol_is_told_so() {
     for phase in [Phase::Head, Phase::Full, Phase::Connecting] {
         let key = it.out.connect(phase, Wire::V2);
         it.core.fail(&mut it.out, key, CloseCode::INTERNAL);
-        assert!(it.hears(key).is_empty(), "it has no session");
+        assert!(it.receives(key).is_empty(), "it has no session");
         assert_eq!(it.out.deeds(), [format!("close {}", key.slot)]);
         assert_eq!(it.out.peer(key).socket.phase(), phase);
     }
@@ -345,23 +349,23 @@ fn a_socket_that_breaks_the_protocol_is_told_so() {
 /// RFC 6455, 5.5.1: nothing follows a close frame, another close frame neither.
 #[test]
 fn a_peer_that_answers_a_close_with_nonsense_is_told_nothing_more() {
-    let mut it = Stage::new();
+    let mut it = TestShard::new();
     let key = it.joined(&["t"]);
     it.core.close(&mut it.out, key, CloseCode::RESTART);
-    assert_eq!(it.hears(key), ["close 1012 server restarts"]);
+    assert_eq!(it.receives(key), ["close 1012 server restarts"]);
     it.out.deeds();
-    it.passes(TICK * 9);
+    it.advances(TICK * 9);
     it.core.fail(&mut it.out, key, CloseCode::PROTOCOL);
-    assert!(it.hears(key).is_empty());
+    assert!(it.receives(key).is_empty());
     assert_eq!(it.out.deeds(), ["shutdown 0", "release 0"]);
     let socket = &it.out.peer(key).socket;
     assert_eq!((socket.phase(), socket.last_heard()), (Phase::Ending, 9));
     // Its time to go is not begun anew either.
-    it.passes(TICK);
+    it.advances(TICK);
     it.core.fail(&mut it.out, key, CloseCode::PROTOCOL);
     assert_eq!(it.out.peer(key).socket.last_heard(), 9);
-    assert!(it.out.deeds().is_empty() && it.hears(key).is_empty());
-    assert_eq!(it.node.told().seats_freed, 1);
+    assert!(it.out.deeds().is_empty() && it.receives(key).is_empty());
+    assert_eq!(it.node.log().seats_freed, 1);
 }
 
 /// What handles bring from elsewhere.
@@ -369,8 +373,8 @@ fn a_peer_that_answers_a_close_with_nonsense_is_told_nothing_more() {
 fn a_handle_reaches_its_channel_from_any_thread() {
     let notes = Notes::default();
     let told = notes.clone();
-    let mut it = Stage::playing(scripted(move |ctx, heard| match heard {
-        Heard::In("later", payload) => {
+    let mut it = TestShard::running(scripted(move |ctx, heard| match heard {
+        ChannelCall::In("later", payload) => {
             let (handle, message) = (ctx.handle::<Scripted>(), ctx.reply_ref().unwrap());
             let payload = payload.into_owned();
             ctx.spawn(async move {
@@ -380,15 +384,15 @@ fn a_handle_reaches_its_channel_from_any_thread() {
             });
             Outcome::NoReply
         }
-        Heard::In("end", _) => {
+        ChannelCall::In("end", _) => {
             ctx.handle::<Scripted>().stop(Stop::Normal);
             Outcome::NoReply
         }
-        Heard::Info(info) => {
+        ChannelCall::Info(info) => {
             told.add(format!("{:?} {}", info.downcast_ref::<u32>(), ctx.reply_ref().is_none()));
             Outcome::Reply(Reply::ok(Payload::NULL))
         }
-        Heard::Ends(reason) => {
+        ChannelCall::Ends(reason) => {
             told.add(format!("{reason:?}"));
             Outcome::NoReply
         }
@@ -396,23 +400,26 @@ fn a_handle_reaches_its_channel_from_any_thread() {
     }));
     let key = it.joined(&["t"]);
     it.broadcasts("t", "before", "{}");
-    it.says(key, r#"[1,2,"t","later",9]"#);
-    assert!(it.hears(key).is_empty());
-    it.takes_mail();
+    it.sends(key, r#"[1,2,"t","later",9]"#);
+    assert!(it.receives(key).is_empty());
+    it.handles_mail();
     assert_eq!(notes.take(), ["Some(7) true"]);
     let before = r#"[null,null,"t","before",{}]"#.to_owned();
     let pushed = r#"[1,null,"t","pushed",{}]"#.to_owned();
-    assert_eq!(it.hears(key), [before, pushed, reply(1, 2, "t", "weird", "9")]);
-    it.says(key, r#"[1,3,"t","end",{}]"#);
-    it.takes_mail();
-    assert_eq!((it.hears(key), notes.take()), (vec![closed("t")], vec!["Stopped(Normal)".into()]));
+    assert_eq!(it.receives(key), [before, pushed, reply(1, 2, "t", "weird", "9")]);
+    it.sends(key, r#"[1,3,"t","end",{}]"#);
+    it.handles_mail();
+    assert_eq!(
+        (it.receives(key), notes.take()),
+        (vec![closed("t")], vec!["Stopped(Normal)".into()])
+    );
 }
 
 /// A slot that is used again does not answer to its old name.
 #[test]
 fn a_handle_of_a_channel_that_has_ended_reaches_nobody() {
-    let mut it = Stage::playing(scripted(|ctx, heard| match heard {
-        Heard::In("handle", _) => {
+    let mut it = TestShard::running(scripted(|ctx, heard| match heard {
+        ChannelCall::In("handle", _) => {
             let handle = ctx.handle::<Scripted>();
             handle.push("late", Payload::EMPTY_OBJECT);
             handle.reply(ctx.reply_ref().unwrap(), Reply::ok(Payload::NULL));
@@ -420,16 +427,16 @@ fn a_handle_of_a_channel_that_has_ended_reaches_nobody() {
             handle.send(Bomb);
             Outcome::NoReply
         }
-        Heard::Info(_) => panic!("that was for another"),
+        ChannelCall::Info(_) => panic!("that was for another"),
         other => standard(ctx, other),
     }));
     let key = it.joined(&["t"]);
-    it.says(key, r#"[1,2,"t","handle",{}]"#);
-    it.says(key, r#"[2,2,"t","phx_join",{}]"#);
-    it.hears(key);
+    it.sends(key, r#"[1,2,"t","handle",{}]"#);
+    it.sends(key, r#"[2,2,"t","phx_join",{}]"#);
+    it.receives(key);
     it.counts();
-    it.takes_mail();
-    assert!(it.hears(key).is_empty());
+    it.handles_mail();
+    assert!(it.receives(key).is_empty());
     assert!(it.counts().is_empty(), "what was sent is not dropped here");
     let mut id = ChannelId { shard: 0, membership: 0, generation: 0 };
     while it.core.live(id).is_none() {
@@ -444,15 +451,15 @@ fn a_plain_socket_speaks_to_its_only_channel() {
     let notes = Notes::default();
     let told = notes.clone();
     let channel = scripted(move |ctx, heard| match heard {
-        Heard::In("text", payload) if payload.json() == Some("bye") => {
+        ChannelCall::In("text", payload) if payload.json() == Some("bye") => {
             Outcome::Stop(Stop::Abnormal)
         }
-        Heard::In(event, payload) => {
+        ChannelCall::In(event, payload) => {
             told.add(event);
             ctx.subscribe("further");
             Outcome::ok(payload.into_owned())
         }
-        Heard::Ends(reason) => {
+        ChannelCall::Ends(reason) => {
             told.add(format!("{reason:?}"));
             ctx.push("e", Payload::NULL);
             Outcome::NoReply
@@ -461,26 +468,26 @@ fn a_plain_socket_speaks_to_its_only_channel() {
     });
     let join = Arc::new(move |_: &mut Context<'_>, _: Payload<'_>| Join::ok(channel.clone()));
     let plain = UserSocket::new(Kind::Plain { topic: "chat".into(), join });
-    let mut it = Stage::with(Config::default(), vec![plain]);
+    let mut it = TestShard::with(Config::default(), vec![plain]);
     let keys = [it.opens(Wire::Plain), it.opens(Wire::Plain)];
     it.core.plain_message(&mut it.out, keys[0], Frame::Text("hello"));
     it.core.plain_message(&mut it.out, keys[0], Frame::Binary(&[7]));
-    assert_eq!(it.hears(keys[0]), ["hello", "binary \\x07"]);
+    assert_eq!(it.receives(keys[0]), ["hello", "binary \\x07"]);
     assert_eq!(notes.take(), ["text", "binary"]);
     it.broadcasts("chat", "e", "all");
     it.broadcasts("further", "e", "1");
     it.fans_out();
-    assert_eq!(it.hears(keys[1]), ["all"]);
-    let mut heard = it.hears(keys[0]);
+    assert_eq!(it.receives(keys[1]), ["all"]);
+    let mut heard = it.receives(keys[0]);
     heard.sort();
     assert_eq!(heard, ["1", "all"]);
     it.core.plain_message(&mut it.out, keys[0], Frame::Text("bye"));
-    assert_eq!(it.hears(keys[0]), ["null", "close 1011 "], "its end is the socket's");
+    assert_eq!(it.receives(keys[0]), ["null", "close 1011 "], "its end is the socket's");
     assert_eq!(notes.take(), ["Stopped(Abnormal)"]);
     it.core.plain_message(&mut it.out, keys[0], Frame::Text("hello"));
     assert!(notes.take().is_empty());
     it.core.plain_message(&mut it.out, keys[1], Frame::Text("hello"));
-    it.goes(keys[1]);
+    it.disconnects(keys[1]);
     assert_eq!(notes.take(), ["text", "Closed"]);
     assert_eq!(it.core.metrics.subscriptions.value(), 0);
 }
@@ -488,9 +495,9 @@ fn a_plain_socket_speaks_to_its_only_channel() {
 /// A message that comes when its socket is gone is nobody's.
 #[test]
 fn nobody_says_anything_after_the_end() {
-    let mut it = Stage::new();
+    let mut it = TestShard::new();
     let key = it.joined(&["t"]);
-    it.goes(key);
+    it.disconnects(key);
     it.counts();
     let text = Frame::Text(r#"[1,2,"t","phx_join",{}]"#);
     let message = simurgh_proto::serializer::Serializer::V2.decode(text).unwrap();

@@ -4,12 +4,12 @@ use std::panic::resume_unwind;
 
 use super::*;
 
-/// Ends a callback as a panic does, without a word on the terminal.
+/// Ends a callback as a panic does, without a message on the terminal.
 pub(crate) fn crash() -> ! {
     resume_unwind(Box::new("crash"))
 }
 
-/// Panics when it is dropped, without a word on the terminal.
+/// Panics when it is dropped, without a message on the terminal.
 pub(crate) struct Bomb;
 
 impl Drop for Bomb {
@@ -18,7 +18,7 @@ impl Drop for Bomb {
     }
 }
 
-/// What callbacks write down.
+/// Notes that callbacks take.
 #[derive(Clone, Default)]
 pub(crate) struct Notes(Arc<Mutex<Vec<String>>>);
 
@@ -32,8 +32,8 @@ impl Notes {
     }
 }
 
-/// What a scripted channel hears.
-pub(crate) enum Heard<'a> {
+/// A call of a scripted channel.
+pub(crate) enum ChannelCall<'a> {
     Joined,
     In(&'a str, Payload<'a>),
     Info(Box<dyn Any + Send>),
@@ -42,7 +42,7 @@ pub(crate) enum Heard<'a> {
     Ends(Reason),
 }
 
-type Script = dyn Fn(&mut Context<'_>, Heard<'_>) -> Outcome + Send + Sync;
+type Script = dyn Fn(&mut Context<'_>, ChannelCall<'_>) -> Outcome + Send + Sync;
 
 /// A channel that does what a closure says.
 #[derive(Clone)]
@@ -53,7 +53,7 @@ pub(crate) struct Scripted {
 }
 
 pub(crate) fn scripted(
-    script: impl Fn(&mut Context<'_>, Heard<'_>) -> Outcome + Send + Sync + 'static,
+    script: impl Fn(&mut Context<'_>, ChannelCall<'_>) -> Outcome + Send + Sync + 'static,
 ) -> Scripted {
     Scripted { script: Arc::new(script), intercepts: &[], sleeps: Arc::new(|| {}) }
 }
@@ -75,11 +75,11 @@ impl Scripted {
 
 impl Channel for Scripted {
     fn after_join(&mut self, ctx: &mut Context<'_>) {
-        let _ = (self.script)(ctx, Heard::Joined);
+        let _ = (self.script)(ctx, ChannelCall::Joined);
     }
 
     fn handle_in(&mut self, ctx: &mut Context<'_>, event: &str, payload: Payload<'_>) -> Outcome {
-        (self.script)(ctx, Heard::In(event, payload))
+        (self.script)(ctx, ChannelCall::In(event, payload))
     }
 
     fn intercept(&self) -> &'static [&'static str] {
@@ -87,11 +87,11 @@ impl Channel for Scripted {
     }
 
     fn handle_out(&mut self, ctx: &mut Context<'_>, event: &str, payload: &Payload<'_>) -> Outcome {
-        (self.script)(ctx, Heard::Out(event, payload))
+        (self.script)(ctx, ChannelCall::Out(event, payload))
     }
 
     fn handle_broadcast(&mut self, ctx: &mut Context<'_>, broadcast: &Broadcast) -> Outcome {
-        (self.script)(ctx, Heard::Broadcast(broadcast))
+        (self.script)(ctx, ChannelCall::Broadcast(broadcast))
     }
 
     fn hibernate(&mut self) {
@@ -99,13 +99,13 @@ impl Channel for Scripted {
     }
 
     fn terminate(&mut self, ctx: &mut Context<'_>, reason: &Reason) {
-        let _ = (self.script)(ctx, Heard::Ends(*reason));
+        let _ = (self.script)(ctx, ChannelCall::Ends(*reason));
     }
 }
 
 impl<M: Any + Send> HandleInfo<M> for Scripted {
     fn handle_info(&mut self, ctx: &mut Context<'_>, message: M) -> Outcome {
-        (self.script)(ctx, Heard::Info(Box::new(message)))
+        (self.script)(ctx, ChannelCall::Info(Box::new(message)))
     }
 }
 
@@ -125,18 +125,20 @@ pub(crate) fn user_socket(
 }
 
 /// A channel that does what events ask for, most of them as PROTOCOL §15 names them.
-pub(crate) fn standard(ctx: &mut Context<'_>, heard: Heard<'_>) -> Outcome {
+pub(crate) fn standard(ctx: &mut Context<'_>, heard: ChannelCall<'_>) -> Outcome {
     let (event, payload) = match heard {
-        Heard::In(event, payload) => (event, payload.into_owned()),
-        Heard::Broadcast(it) => {
+        ChannelCall::In(event, payload) => (event, payload.into_owned()),
+        ChannelCall::Broadcast(it) => {
             ctx.push(it.event(), it.payload());
             return Outcome::NoReply;
         }
-        Heard::Ends(_) => {
+        ChannelCall::Ends(_) => {
             ctx.push("you_left", Payload::EMPTY_OBJECT);
             return Outcome::NoReply;
         }
-        Heard::Joined | Heard::Info(_) | Heard::Out(..) => return Outcome::NoReply,
+        ChannelCall::Joined | ChannelCall::Info(_) | ChannelCall::Out(..) => {
+            return Outcome::NoReply;
+        }
     };
     let text = || payload.parse::<String>().unwrap();
     match event {

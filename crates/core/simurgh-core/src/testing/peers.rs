@@ -1,16 +1,16 @@
-//! Peers: what they were said, how much of it they take, and what became of their connections.
+//! Peers: what they were sent, how much of it they take, and the state of their connections.
 
 use super::*;
 
-/// A connection, as its peer has it.
+/// A connection from the side of its peer.
 pub(crate) struct Peer {
     key: Key,
     pub(crate) socket: Socket,
-    /// What was said since a test last asked: messages as they are read, or as they are heard.
-    said: Vec<String>,
-    /// The same as the bytes they were.
+    /// What was received since the last call: decoded messages, or broadcasts.
+    received: Vec<String>,
+    /// The same as bytes.
     pub(crate) bytes: Vec<u8>,
-    /// What it was last sent at once, and how often what came next was put behind that.
+    /// The last run that it was sent, and how often the next was appended to it.
     last: Option<Run>,
     pub(crate) follows: usize,
     /// Bytes it takes before it is slow.
@@ -19,7 +19,7 @@ pub(crate) struct Peer {
     pub(crate) queued: usize,
     turn: usize,
     is_held: bool,
-    /// Nothing can be said any more.
+    /// Nothing can be sent any more.
     is_mute: bool,
     pub(crate) has_input: bool,
     pub(crate) has_shut: bool,
@@ -33,7 +33,7 @@ pub(crate) struct TestSockets {
     pub(crate) turn_ns: u64,
     pub(crate) clock_ns: Cell<u64>,
     pub(crate) step_ns: u64,
-    /// What was done to connections, by the number of their slot.
+    /// Calls on connections, by the number of their slot.
     deeds: Vec<String>,
     /// Writes of which the system was to gather the pieces, those that were ready, and runs that
     /// waited for their turn's end.
@@ -50,7 +50,7 @@ impl TestSockets {
         self.peers.push(Some(Peer {
             key,
             socket,
-            said: Vec::new(),
+            received: Vec::new(),
             bytes: Vec::new(),
             last: None,
             follows: 0,
@@ -85,12 +85,12 @@ impl TestSockets {
         self.find(key).is_some_and(|peer| peer.is_held)
     }
 
-    /// What was done since this was last asked.
+    /// The calls since the last call of this.
     pub(crate) fn deeds(&mut self) -> Vec<String> {
         std::mem::take(&mut self.deeds)
     }
 
-    /// What a turn has said leaves.
+    /// Sends what was queued in this turn.
     pub(crate) fn end_turn(&mut self) {
         for peer in self.peers.iter_mut().flatten() {
             let turn = std::mem::take(&mut peer.turn);
@@ -111,11 +111,11 @@ impl TestSockets {
 }
 
 impl Peer {
-    pub(crate) fn said(&mut self) -> Vec<String> {
-        std::mem::take(&mut self.said)
+    pub(crate) fn received(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.received)
     }
 
-    /// It takes so much of what waits for it; whether that was all.
+    /// Takes so many of the bytes that wait; whether that was all.
     pub(crate) fn takes_more(&mut self, bytes: usize) -> bool {
         let was = self.queued;
         self.queued = was.saturating_sub(bytes);
@@ -128,7 +128,7 @@ impl Peer {
         self.queued += bytes - taken;
     }
 
-    /// It is sent something at once, behind all that waits; whether something does.
+    /// Appends bytes behind all that waits; whether something does.
     fn is_sent(&mut self, bytes: &[u8], run: Run) -> bool {
         if !self.is_mute {
             self.reads(bytes);
@@ -152,7 +152,7 @@ impl Peer {
         let mut input = bytes.as_mut_slice();
         let limits = Limits { frame_bytes_max: usize::MAX, message_bytes_max: usize::MAX };
         while let Some(event) = decoder.next(Role::Client, &limits, &mut input).unwrap() {
-            self.said.push(match event {
+            self.received.push(match event {
                 Event::Text(text) => text.into_owned(),
                 Event::Binary(data) => format!("binary {}", data.escape_ascii()),
                 Event::Close(None) => "close".into(),
@@ -258,7 +258,7 @@ impl Sockets for TestSockets {
     fn deliver(&mut self, key: Key, message: &ServerMessage<'_>) {
         let mut text = Vec::new();
         Serializer::V2.server(&mut text, message).unwrap();
-        self.peer(key).said.push(String::from_utf8(text).unwrap());
+        self.peer(key).received.push(String::from_utf8(text).unwrap());
     }
 
     fn deliver_broadcasts<'a>(
@@ -269,16 +269,16 @@ impl Sockets for TestSockets {
     ) -> u64 {
         let peer = self.peer(key);
         assert_eq!(transport, peer.socket.transport);
-        let before = peer.said.len();
+        let before = peer.received.len();
         let heard = |it: &Arc<Broadcast>| {
             format!("{} {} {}", it.topic(), it.event(), it.payload().json().unwrap_or("binary"))
         };
-        peer.said.extend(broadcasts.map(heard));
-        (peer.said.len() - before) as u64
+        peer.received.extend(broadcasts.map(heard));
+        (peer.received.len() - before) as u64
     }
 
     fn deliver_close(&mut self, key: Key, code: Option<CloseCode>) {
-        self.peer(key).said.push(format!("hears close {code:?}"));
+        self.peer(key).received.push(format!("closed {code:?}"));
     }
 
     fn hold(&mut self, key: Key) {

@@ -24,9 +24,9 @@ impl HandleInfo<u8> for Other {
     }
 }
 
-fn stage() -> (Stage, Key, ChannelId) {
-    let mut it = Stage::playing(scripted(|ctx, heard| match heard {
-        Heard::Info(message) => {
+fn test_shard() -> (TestShard, Key, ChannelId) {
+    let mut it = TestShard::running(scripted(|ctx, heard| match heard {
+        ChannelCall::Info(message) => {
             ctx.push("info", &format!("{:?}", message.downcast_ref::<u8>()));
             Outcome::NoReply
         }
@@ -39,44 +39,44 @@ fn stage() -> (Stage, Key, ChannelId) {
 
 #[test]
 fn a_message_comes_to_channels_of_its_type_alone() {
-    let (mut it, key, id) = stage();
+    let (mut it, key, id) = test_shard();
     it.core.mail(&mut it.out, Mail::ToChannel(id, info(7_u8)));
-    assert_eq!(it.hears(key), [r#"[1,null,"t","info","Some(7)"]"#]);
+    assert_eq!(it.receives(key), [r#"[1,null,"t","info","Some(7)"]"#]);
     let message = ToChannel::Message(Box::new(ChannelMessage::new::<Other, u8>(7)));
     it.core.mail(&mut it.out, Mail::ToChannel(id, message));
-    assert!(it.hears(key).is_empty());
+    assert!(it.receives(key).is_empty());
 }
 
 #[test]
 fn a_handle_broadcasts_for_its_channel() {
-    let (mut it, key, id) = stage();
+    let (mut it, key, id) = test_shard();
     let other = it.joined(&["t"]);
     let news = |n| vec![format!(r#"[null,null,"t","news",{n}]"#)];
-    let say = |it: &Stage, n: &'static str, audience| {
+    let say = |it: &TestShard, n: &'static str, audience| {
         it.node.broadcast_by(id, "news", Payload::from_json(n), audience)
     };
     say(&it, "1", Audience::All).unwrap();
     assert!(it.node.charged(0) > 0, "it is counted while it is on its way");
-    it.takes_mail();
+    it.handles_mail();
     it.fans_out();
-    assert_eq!((it.hears(key), it.hears(other)), (news(1), news(1)));
+    assert_eq!((it.receives(key), it.receives(other)), (news(1), news(1)));
     say(&it, "2", Audience::Others).unwrap();
-    it.takes_mail();
+    it.handles_mail();
     it.fans_out();
-    assert_eq!((it.hears(key), it.hears(other)), (vec![], news(2)));
+    assert_eq!((it.receives(key), it.receives(other)), (vec![], news(2)));
     // To one that has ended, or never was, it is dropped; nothing stays counted.
-    it.says(key, r#"[1,2,"t","phx_leave",{}]"#);
+    it.sends(key, r#"[1,2,"t","phx_leave",{}]"#);
     say(&it, "3", Audience::All).unwrap();
-    it.takes_mail();
+    it.handles_mail();
     it.fans_out();
-    assert!(it.hears(other).is_empty());
+    assert!(it.receives(other).is_empty());
     assert_eq!(it.node.charged(0), 0);
 }
 
 #[test]
 fn a_handle_is_refused_what_is_too_much() {
     let config = Config { outbound_bytes_max: 100, mailbox_bytes_max: 100, ..Config::default() };
-    let it = Stage::with(config, vec![scripted(standard).user_socket()]);
+    let it = TestShard::with(config, vec![scripted(standard).user_socket()]);
     let id = ChannelId { shard: 0, membership: 0, generation: 0 };
     let say = |bytes| {
         let payload = Payload::from_json("1".repeat(bytes));
@@ -86,8 +86,8 @@ fn a_handle_is_refused_what_is_too_much() {
     assert_eq!((say(50), say(50)), (Ok(()), Err(BroadcastError::Congested)));
     // A shard that has ended keeps nothing.
     it.node.discharge(0, it.node.charged(0));
-    it.node.told().ended.push(0);
-    assert_eq!((say(50), it.node.told().bytes[0]), (Ok(()), 0));
+    it.node.log().ended.push(0);
+    assert_eq!((say(50), it.node.log().bytes[0]), (Ok(()), 0));
 }
 
 /// Counts what of it is still there.
@@ -118,17 +118,17 @@ impl Drop for Work {
 /// However it ends, and however much of it there was.
 #[test]
 fn linked_work_ends_with_its_channel() {
-    type End = fn(&mut Stage, Key);
+    type End = fn(&mut TestShard, Key);
     let ends: [End; 3] = [
-        |it, key| it.says(key, r#"[1,9,"t","phx_leave",{}]"#),
-        |it, key| it.says(key, r#"[2,9,"t","phx_join",{}]"#),
-        |it, key| it.goes(key),
+        |it, key| it.sends(key, r#"[1,9,"t","phx_leave",{}]"#),
+        |it, key| it.sends(key, r#"[2,9,"t","phx_join",{}]"#),
+        |it, key| it.disconnects(key),
     ];
     for end in ends {
         let left = Arc::new(AtomicUsize::new(0));
         let works = Arc::clone(&left);
-        let mut it = Stage::playing(scripted(move |ctx, heard| match heard {
-            Heard::In("link", payload) => {
+        let mut it = TestShard::running(scripted(move |ctx, heard| match heard {
+            ChannelCall::In("link", payload) => {
                 let is_finished = payload.json() == Some("true");
                 ctx.carry_out([Effect::Link(Work::boxed(&works, is_finished))]);
                 Outcome::NoReply
@@ -136,15 +136,15 @@ fn linked_work_ends_with_its_channel() {
             other => standard(ctx, other),
         }));
         let (key, other) = (it.joined(&["t"]), it.joined(&["t"]));
-        it.says(key, r#"[1,2,"t","link",false]"#);
-        it.says(other, r#"[1,2,"t","link",false]"#);
+        it.sends(key, r#"[1,2,"t","link",false]"#);
+        it.sends(other, r#"[1,2,"t","link",false]"#);
         for _ in 0..1000 {
-            it.says(key, r#"[1,2,"t","link",true]"#);
+            it.sends(key, r#"[1,2,"t","link",true]"#);
         }
         assert!(left.load(SeqCst) < 20, "what has ended is let go of");
         end(&mut it, key);
         assert_eq!(left.load(SeqCst), 1, "that of another");
-        it.goes(other);
+        it.disconnects(other);
         assert_eq!(left.load(SeqCst), 0);
     }
 }
@@ -154,7 +154,7 @@ fn linked_work_ends_with_its_channel() {
 fn what_a_join_function_says_too_early_is_counted() {
     let left = Arc::new(AtomicUsize::new(0));
     let works = Arc::clone(&left);
-    let mut it = Stage::with(
+    let mut it = TestShard::with(
         Config::default(),
         vec![user_socket(move |ctx, payload| {
             ctx.push("early", Payload::NULL);
@@ -172,8 +172,8 @@ fn what_a_join_function_says_too_early_is_counted() {
     );
     for payload in ["0", "1", "2"] {
         let key = it.opens(Wire::V2);
-        it.says(key, &format!(r#"[1,1,"t","phx_join",{payload}]"#));
-        it.takes_mail();
+        it.sends(key, &format!(r#"[1,1,"t","phx_join",{payload}]"#));
+        it.handles_mail();
         let counts = it.counts();
         assert!(counts.contains(&"errors_before_join +4".to_owned()), "{counts:?}");
         assert!(counts.contains(&"broadcasts +1".to_owned()), "{counts:?}");
@@ -186,12 +186,12 @@ fn what_a_join_function_says_too_early_is_counted() {
 /// All channels of a socket read it, at once where it is assigned, and its id stays.
 #[test]
 fn what_is_assigned_is_the_sockets() {
-    let mut it = Stage::playing(scripted(|ctx, heard| match heard {
-        Heard::In("assign", payload) => {
+    let mut it = TestShard::running(scripted(|ctx, heard| match heard {
+        ChannelCall::In("assign", payload) => {
             ctx.assign(payload.json().unwrap_or_default().to_owned());
             Outcome::ok(Payload::from_json(ctx.assigns::<String>().unwrap().clone()))
         }
-        Heard::In("assigned", _) => {
+        ChannelCall::In("assigned", _) => {
             let kept = (ctx.assigns::<String>().cloned(), ctx.socket_id());
             Outcome::ok(&format!("{kept:?}"))
         }
@@ -203,19 +203,19 @@ fn what_is_assigned_is_the_sockets() {
         ..SocketState::default()
     };
     let key = it.opens_with(Wire::V2, state);
-    it.says(key, r#"[1,1,"t","phx_join",{}]"#);
-    it.says(key, r#"[2,2,"u","phx_join",{}]"#);
-    it.hears(key);
-    it.says(key, r#"[1,3,"t","assign",5]"#);
-    assert_eq!(it.hears(key), [ok(1, 3, "t", "5")], "what was there panics as it goes");
-    it.says(key, r#"[2,4,"u","assigned",{}]"#);
-    assert_eq!(it.hears(key), [ok(2, 4, "u", r#""(Some(\"5\"), Some(\"id\"))""#)]);
+    it.sends(key, r#"[1,1,"t","phx_join",{}]"#);
+    it.sends(key, r#"[2,2,"u","phx_join",{}]"#);
+    it.receives(key);
+    it.sends(key, r#"[1,3,"t","assign",5]"#);
+    assert_eq!(it.receives(key), [ok(1, 3, "t", "5")], "what was there panics as it goes");
+    it.sends(key, r#"[2,4,"u","assigned",{}]"#);
+    assert_eq!(it.receives(key), [ok(2, 4, "u", r#""(Some(\"5\"), Some(\"id\"))""#)]);
 }
 
 /// The very first listener of a shard, too: it is not nobody, for whom a join function speaks.
 #[test]
 fn listeners_hear_what_a_join_function_broadcasts_from_itself() {
-    let mut it = Stage::with(
+    let mut it = TestShard::with(
         Config::default(),
         vec![user_socket(|ctx, _| {
             ctx.broadcast_from("comes", Payload::NULL);
@@ -228,15 +228,15 @@ fn listeners_hear_what_a_join_function_broadcasts_from_itself() {
     let listener = Listener { name: Listener::id(0, 0), on_broadcast: hear };
     it.core.mail(&mut it.out, Mail::Listen("t".into(), listener));
     let key = it.opens(Wire::V2);
-    it.says(key, r#"[1,1,"t","phx_join",{}]"#);
+    it.sends(key, r#"[1,1,"t","phx_join",{}]"#);
     assert_eq!(notes.take(), ["comes"]);
 }
 
 #[test]
 fn listeners_hear_their_topic_until_they_do_not_want_to() {
-    let (mut it, key, _) = stage();
+    let (mut it, key, _) = test_shard();
     let heard = Notes::default();
-    let listen = |it: &mut Stage, topic: &str, number| {
+    let listen = |it: &mut TestShard, topic: &str, number| {
         let notes = heard.clone();
         let hear = move |broadcast: &Arc<Broadcast>| {
             notes.add(format!("{number} {} {}", broadcast.topic(), broadcast.event()));
@@ -247,16 +247,16 @@ fn listeners_hear_their_topic_until_they_do_not_want_to() {
     listen(&mut it, "t", 1);
     listen(&mut it, "t", 2);
     listen(&mut it, "nobody", 3);
-    it.says(key, r#"[1,2,"t","bcast_from",{}]"#);
+    it.sends(key, r#"[1,2,"t","bcast_from",{}]"#);
     it.broadcasts("nobody", "news", "1");
     it.broadcasts("other", "news", "1");
     assert_eq!(heard.take(), ["1 t news", "2 t news", "3 nobody news"]);
     let from = Broadcast::new("t", "own", Payload::NULL).but_for(Listener::id(0, 1));
     it.node.broadcast(from).unwrap();
-    it.takes_mail();
+    it.handles_mail();
     it.fans_out();
     assert_eq!(heard.take(), ["2 t own"]);
-    assert_eq!(it.hears(key).last().unwrap(), r#"[null,null,"t","own",null]"#);
+    assert_eq!(it.receives(key).last().unwrap(), r#"[null,null,"t","own",null]"#);
     for (topic, number) in [("t", 2), ("t", 2), ("u", 9), ("nobody", 3)] {
         it.core.mail(&mut it.out, Mail::Unlisten(topic.into(), Listener::id(0, number)));
     }

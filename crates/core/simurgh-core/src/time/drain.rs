@@ -19,7 +19,6 @@ pub(crate) struct Drain {
     pub(crate) cursor: u32,
 }
 
-/// What a drain does next.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Step {
     Wait(Duration),

@@ -1,7 +1,7 @@
 //! Lifetimes of sockets, such as those of their tokens.
 //!
 //! Few sockets have a deadline, and reading it in each round of the sweep would be a cache miss for
-//! every socket with an id. So a shard knows the earliest deadline, and only later rounds look at
+//! every socket with an id. So a shard knows the earliest deadline, and only later rounds read
 //! deadlines. All are in ticks of `wall_tick`.
 
 use simurgh_channel::{Lifetime, has_passed};
@@ -14,7 +14,6 @@ pub(crate) struct Expiry {
     soonest: Option<u32>,
     /// The earliest deadline that the current round has seen, or that came since it began.
     seen: Option<u32>,
-    /// Whether the current round looks at deadlines.
     is_looking: bool,
 }
 
@@ -37,7 +36,6 @@ impl Expiry {
         self.is_looking
     }
 
-    /// Whether this deadline has passed.
     pub(crate) fn is_over(&mut self, deadline: u32, now: u32) -> bool {
         let is_over = has_passed(deadline, now);
         if !is_over {

@@ -11,7 +11,7 @@ use simurgh_channel::{nanoseconds, until};
 
 /// Longest slice of a pass.
 const SLICE: Duration = Duration::from_micros(200);
-/// Records between two looks at the clock.
+/// Records between two readings of the clock.
 const STRIDE: u32 = 32;
 
 pub(crate) struct Hibernation {
@@ -54,7 +54,7 @@ impl Hibernation {
         Ok(Cursor::Membership(0))
     }
 
-    /// A record was looked at; whether to look at the clock.
+    /// A record was visited; whether to read the clock.
     pub(crate) fn is_stride(&mut self) -> bool {
         self.steps = self.steps.wrapping_add(1);
         self.steps.is_multiple_of(STRIDE)

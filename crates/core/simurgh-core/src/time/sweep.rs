@@ -29,7 +29,7 @@ impl Sweep {
         }
     }
 
-    /// Whether to look at records now, or in how long.
+    /// Whether to visit records now, or in how long.
     pub(crate) fn begin(&mut self, now_ns: u64) -> Result<(), Duration> {
         if self.is_under_way {
             return Ok(());

@@ -10,13 +10,13 @@ use crate::testing::*;
 use crate::*;
 
 /// Says when it has had enough, and when it wants more.
-fn stage() -> Stage {
-    Stage::playing(scripted(|ctx, heard| match heard {
-        Heard::In("enough", _) => {
+fn test_shard() -> TestShard {
+    TestShard::running(scripted(|ctx, heard| match heard {
+        ChannelCall::In("enough", _) => {
             ctx.carry_out([Effect::Hold]);
             Outcome::ok(simurgh_proto::message::Payload::NULL)
         }
-        Heard::Info(_) => {
+        ChannelCall::Info(_) => {
             ctx.carry_out([Effect::Proceed]);
             Outcome::NoReply
         }
@@ -24,26 +24,26 @@ fn stage() -> Stage {
     }))
 }
 
-fn channel_of(it: &Stage, key: Key) -> ChannelId {
+fn channel_of(it: &TestShard, key: Key) -> ChannelId {
     it.core.channels_of(it.out.find(key).map(|peer| &peer.socket).unwrap())[0]
 }
 
-fn phase(it: &mut Stage, key: Key) -> Phase {
+fn phase(it: &mut TestShard, key: Key) -> Phase {
     it.out.peer(key).socket.phase()
 }
 
 #[test]
 fn a_socket_waits_until_its_channel_wants_more() {
-    let mut it = stage();
+    let mut it = test_shard();
     let key = it.joined(&["t"]);
     let id = channel_of(&it, key);
-    it.says(key, r#"[1,2,"t","enough",{}]"#);
-    assert_eq!(it.hears(key), [ok(1, 2, "t", "null")], "what it had in hand is answered");
+    it.sends(key, r#"[1,2,"t","enough",{}]"#);
+    assert_eq!(it.receives(key), [ok(1, 2, "t", "null")], "what it had in hand is answered");
     assert!(it.out.is_held(key) && phase(&mut it, key) == Phase::Waiting);
     // What others say reaches it all the same.
     it.broadcasts("t", "news", "1");
     it.fans_out();
-    assert_eq!(it.hears(key), [r#"[null,null,"t","news",1]"#]);
+    assert_eq!(it.receives(key), [r#"[null,null,"t","news",1]"#]);
     it.core.mail(&mut it.out, Mail::ToChannel(id, info(())));
     assert!(!it.out.is_held(key) && phase(&mut it, key) == Phase::Open);
     assert!(it.out.peer(key).socket.own.is_none(), "nothing is kept for it");
@@ -56,16 +56,16 @@ fn a_socket_waits_until_its_channel_wants_more() {
 #[test]
 fn a_socket_does_not_wait_for_a_channel_that_has_ended() {
     for how in [Stop::Normal, Stop::Abnormal] {
-        let mut it = stage();
+        let mut it = test_shard();
         let key = it.joined(&["t", "u"]);
         let id = channel_of(&it, key);
         let topic = it.core.speaker(&it.out, id.membership).unwrap().topic;
-        it.says(key, &format!(r#"[1,2,"{topic}","enough",{{}}]"#));
+        it.sends(key, &format!(r#"[1,2,"{topic}","enough",{{}}]"#));
         it.core.mail(&mut it.out, Mail::ToChannel(id, ToChannel::Stop(how)));
         assert!(!it.out.is_held(key) && phase(&mut it, key) == Phase::Open);
         // A channel in the same slot is another.
-        it.says(key, &format!(r#"[3,3,"{topic}","phx_join",{{}}]"#));
-        it.says(key, &format!(r#"[3,4,"{topic}","enough",{{}}]"#));
+        it.sends(key, &format!(r#"[3,3,"{topic}","phx_join",{{}}]"#));
+        it.sends(key, &format!(r#"[3,4,"{topic}","enough",{{}}]"#));
         it.core.mail(&mut it.out, Mail::ToChannel(id, info(())));
         assert!(it.out.is_held(key), "an old name releases nobody");
     }
@@ -74,53 +74,53 @@ fn a_socket_does_not_wait_for_a_channel_that_has_ended() {
 /// Nobody would proceed, and nobody would be given up: it has ended.
 #[test]
 fn a_channel_holds_nothing_with_its_last_words() {
-    let mut it = Stage::playing(scripted(|ctx, heard| {
-        if let Heard::Ends(_) = heard {
+    let mut it = TestShard::running(scripted(|ctx, heard| {
+        if let ChannelCall::Ends(_) = heard {
             ctx.carry_out([Effect::Hold]);
             return Outcome::NoReply;
         }
         standard(ctx, heard)
     }));
     let key = it.joined(&["t"]);
-    it.says(key, r#"[1,2,"t","phx_leave",{}]"#);
+    it.sends(key, r#"[1,2,"t","phx_leave",{}]"#);
     assert!(!it.out.is_held(key) && phase(&mut it, key) == Phase::Open);
-    it.says(key, r#"[2,3,"t","phx_join",{}]"#);
-    it.says(key, r#"[4,4,"t","phx_join",{}]"#);
+    it.sends(key, r#"[2,3,"t","phx_join",{}]"#);
+    it.sends(key, r#"[4,4,"t","phx_join",{}]"#);
     assert!(!it.out.is_held(key), "the one that was replaced holds nothing either");
 }
 
 #[test]
 fn a_socket_that_closes_waits_no_more() {
-    let mut it = stage();
+    let mut it = test_shard();
     let key = it.joined(&["t"]);
-    it.says(key, r#"[1,2,"t","enough",{}]"#);
-    it.hears(key);
+    it.sends(key, r#"[1,2,"t","enough",{}]"#);
+    it.receives(key);
     it.core.close(&mut it.out, key, CloseCode::NORMAL);
-    assert_eq!(it.hears(key), ["close 1000 "]);
+    assert_eq!(it.receives(key), ["close 1000 "]);
     assert!(!it.out.is_held(key) && phase(&mut it, key) == Phase::Closing);
 }
 
 /// Its socket would never be read again, and nobody would know.
 #[test]
 fn a_channel_that_never_wants_more_is_given_up() {
-    let mut it = stage();
+    let mut it = test_shard();
     let key = it.joined(&["t"]);
-    it.says(key, r#"[1,2,"t","enough",{}]"#);
-    it.hears(key);
+    it.sends(key, r#"[1,2,"t","enough",{}]"#);
+    it.receives(key);
     it.counts();
     let wait = it.node.config.decision_timeout;
-    it.passes(wait - Duration::from_secs(1));
+    it.advances(wait - Duration::from_secs(1));
     it.core.tick(&mut it.out);
     assert!(it.out.is_held(key));
     // A sweep may come as late as its own rhythm.
     for _ in 0..100 {
-        it.passes(Duration::from_secs(1));
+        it.advances(Duration::from_secs(1));
         it.core.tick(&mut it.out);
         if !it.out.is_held(key) {
             break;
         }
     }
-    assert_eq!(it.hears(key)[0], r#"[1,1,"t","phx_error",{"reason":"channel_crash"}]"#);
+    assert_eq!(it.receives(key)[0], r#"[1,1,"t","phx_error",{"reason":"channel_crash"}]"#);
     assert!(it.counts().contains(&"errors_decision_timeout +1".to_owned()));
     assert!(!it.out.is_held(key) && phase(&mut it, key) == Phase::Open);
 }
@@ -128,12 +128,12 @@ fn a_channel_that_never_wants_more_is_given_up() {
 /// While it waits for a join, that has an end of its own.
 #[test]
 fn who_waits_for_something_else_waits_for_that() {
-    let mut it = Stage::with(
+    let mut it = TestShard::with(
         Config::default(),
         vec![user_socket(|_, payload| match payload.json() {
             Some("\"later\"") => Join::later(async { Join::ok(scripted(standard)) }),
             _ => Join::ok(scripted(|ctx, heard| match heard {
-                Heard::Info(_) => {
+                ChannelCall::Info(_) => {
                     ctx.carry_out([Effect::Hold, Effect::Proceed]);
                     Outcome::NoReply
                 }
@@ -143,7 +143,7 @@ fn who_waits_for_something_else_waits_for_that() {
     );
     let key = it.joined(&["t"]);
     let id = channel_of(&it, key);
-    it.says(key, r#"[2,2,"u","phx_join","later"]"#);
+    it.sends(key, r#"[2,2,"u","phx_join","later"]"#);
     it.core.mail(&mut it.out, Mail::ToChannel(id, info(())));
     assert!(it.out.is_held(key) && phase(&mut it, key) == Phase::Waiting);
     it.decides();

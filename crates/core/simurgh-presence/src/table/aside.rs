@@ -9,7 +9,7 @@ use hashbrown::{HashMap, HashTable};
 
 use super::peers::Peer;
 use super::{
-    COMPACTED_FROM, Entry, INDEX_DROPPED_AT, Key, LOOKED_THROUGH_MAX, Table, Whose, entry_hash,
+    COMPACTED_FROM, Entry, INDEX_DROPPED_AT, Key, SCANNED_MAX, Table, Whose, entry_hash,
     member_hash,
 };
 use crate::meta::{Extra, Meta};
@@ -88,7 +88,7 @@ pub(super) fn spread(hash: u32) -> u64 {
 
 impl<M: Copy + Eq + Hash> Table<M> {
     pub(super) fn index_key(&mut self, at: u32) {
-        if self.keys.len() > LOOKED_THROUGH_MAX && self.index().is_none() {
+        if self.keys.len() > SCANNED_MAX && self.index().is_none() {
             return self.build_index();
         }
         let Self { keys, aside, .. } = self;
@@ -98,7 +98,7 @@ impl<M: Copy + Eq + Hash> Table<M> {
     }
 
     pub(super) fn index_entry(&mut self, at: u32) {
-        if self.entries.len() > LOOKED_THROUGH_MAX && self.index().is_none() {
+        if self.entries.len() > SCANNED_MAX && self.index().is_none() {
             return self.build_index();
         }
         let Self { entries, aside, hasher, .. } = self;

@@ -87,7 +87,7 @@ impl<M: Copy + Eq + Hash> Table<M> {
         count
     }
 
-    /// How many entries a local member has; looks at each of them.
+    /// How many entries a local member has; visits each of them.
     pub fn tracked(&self, member: M) -> usize {
         let Some(first) = self.find_member(member) else { return 0 };
         if self.index().is_none() {

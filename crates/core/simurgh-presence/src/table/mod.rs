@@ -1,7 +1,7 @@
 //! The table: keys with their entries, how they are found, how they are linked.
 //!
 //! A quiet topic of a few members has its entries, its keys and nothing else; all that more
-//! members, changes under way or other nodes need stands aside ([`Aside`]).
+//! members, changes under way or other nodes need is in [`Aside`].
 
 mod aside;
 mod local;
@@ -27,7 +27,7 @@ pub use self::peers::QUEUED_DELTAS_MAX;
 pub use self::view::{Listed, Presence};
 
 /// Up to as many keys and entries are looked through; more have an index.
-const LOOKED_THROUGH_MAX: usize = 16;
+const SCANNED_MAX: usize = 16;
 /// An index stays until there are so few.
 const INDEX_DROPPED_AT: usize = 8;
 /// Fewer places are not worth being given back before the last is free.
@@ -191,7 +191,6 @@ impl<M: Copy + Eq + Hash> Table<M> {
         index.entries.find(hash, |&at| self.entries.get(at).is_some_and(&is_it)).copied()
     }
 
-    /// The first entry of a member's list.
     fn find_member(&self, member: M) -> Option<u32> {
         let is_it = |entry: &Entry<M>| match entry.whose {
             Whose::Local { member: it, before, .. } => it == member && before == NIL,
@@ -264,7 +263,7 @@ impl<M: Copy + Eq + Hash> Table<M> {
         let key = entry.key;
         let (was, old) = (entry.phx_ref, mem::replace(&mut entry.meta, meta));
         let told = !mem::replace(&mut entry.fresh, true);
-        // What replaces a state that members have not heard of replaces what they have.
+        // A state that replaces one that members have not seen replaces the one they have.
         let prev = if told { was } else { entry.prev };
         let old_prev = mem::replace(&mut entry.prev, prev);
         entry.phx_ref = phx_ref;
@@ -304,7 +303,6 @@ impl<M: Copy + Eq + Hash> Table<M> {
         }
     }
 
-    /// Takes an entry out of its key.
     fn detach(&mut self, at: u32) {
         let Some(&Entry { key, before, after, .. }) = self.entries.get(at) else { return };
         match self.entries.get_mut(before) {

@@ -1,4 +1,4 @@
-//! What other nodes say of their entries.
+//! Entries of other nodes.
 use alloc::vec::Vec;
 use core::hash::Hash;
 
@@ -108,7 +108,7 @@ impl<M: Copy + Eq + Hash> Table<M> {
         &mut peers[at]
     }
 
-    /// Applies queued deltas that can be applied now; says if one is missing.
+    /// Applies queued deltas that can be applied now; returns whether one is missing.
     fn drain(&mut self, owner: Owner) -> Applied {
         loop {
             let peers = &mut self.aside().peers;
@@ -169,7 +169,6 @@ impl<M: Copy + Eq + Hash> Table<M> {
         matches!(whose, Whose::Peer(it) if it == owner).then_some(at)
     }
 
-    /// Removes the entries of an owner except these.
     fn remove_of(&mut self, owner: Owner, but: &HashSet<PhxRef, FixedState>) -> usize {
         let gone: Vec<u32> = self
             .entries

@@ -14,7 +14,7 @@ use crate::phx_ref::PhxRef;
 use crate::slab::NIL;
 
 /// The states that a diff may end, with their fates and the refs they replaced.
-type Going = HashMap<PhxRef, (Fate, PhxRef), FixedState>;
+type Leaving = HashMap<PhxRef, (Fate, PhxRef), FixedState>;
 
 #[derive(Clone, Copy)]
 enum Fate {
@@ -84,7 +84,7 @@ impl<M: Copy + Eq + Hash> Table<M> {
         Some(Delta { owner: self.owner, from: journal.from, to: self.version, joins, leaves })
     }
 
-    /// Whether [`take_delta`](Self::take_delta) has something to say.
+    /// Whether [`take_delta`](Self::take_delta) has something to return.
     pub fn has_delta(&self) -> bool {
         self.aside.as_ref().is_some_and(|aside| aside.journal.is_some())
     }
@@ -118,7 +118,7 @@ impl<M: Copy + Eq + Hash> Table<M> {
 
     /// The states of a key that were not told yet, in order of arrival; they count as told from now
     /// on.
-    fn take_joined(&mut self, key: u32, going: &mut Going, exposed: bool) -> Vec<ChangedMeta> {
+    fn take_joined(&mut self, key: u32, going: &mut Leaving, exposed: bool) -> Vec<ChangedMeta> {
         let mut metas = Vec::new();
         let mut at = self.keys.get(key).map_or(NIL, |key| key.last);
         while let Some(entry) = self.entries.get_mut(at) {
@@ -147,7 +147,7 @@ impl<M: Copy + Eq + Hash> Table<M> {
         metas
     }
 
-    fn leaves(&self, mut left: Vec<Left>, going: &Going) -> Vec<Change> {
+    fn leaves(&self, mut left: Vec<Left>, going: &Leaving) -> Vec<Change> {
         left.retain(|left| !matches!(going.get(&left.phx_ref), Some((Fate::Back, _))));
         left.sort_by_key(|left| left.key);
         let mut leaves: Vec<Change> = Vec::new();

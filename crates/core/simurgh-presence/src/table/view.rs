@@ -26,7 +26,7 @@ pub struct Listed<'a, M> {
     pub phx_ref: PhxRef,
     /// The ref that it replaced, if members know that.
     pub phx_ref_prev: Option<PhxRef>,
-    /// What it says of itself.
+    /// Its data.
     pub meta: &'a Meta,
     /// The node that its member is on.
     pub owner: Owner,
@@ -40,7 +40,7 @@ impl<'a, M: Copy + Eq + Hash> Presence<'a, M> {
         &self.key.text
     }
 
-    /// What stands beside its metas.
+    /// What the key has beside its metas.
     pub fn extra(&self) -> Option<&'a Extra> {
         self.table.extra(self.at)
     }
@@ -66,9 +66,9 @@ impl<M: Copy + Eq + Hash + fmt::Debug> fmt::Debug for Presence<'_, M> {
 }
 
 impl<M: Copy + Eq + Hash> Table<M> {
-    /// Sets what stands beside the metas of a key, in states and diffs, until its last entry has
-    /// left. Whether there is such a key: one with entries, or one that the next diff names.
-    /// Members that know the key get it with its next join, as in Phoenix.
+    /// Sets what a key has beside its metas, in states and diffs, until its last entry has left.
+    /// Whether there is such a key: one with entries, or one that the next diff names. Members that
+    /// know the key get it with its next join, as in Phoenix.
     pub fn enrich(&mut self, key: &str, extra: Extra) -> bool {
         let Some(at) = self.find_key(key) else { return false };
         self.aside().extras.insert(at, extra);
@@ -106,7 +106,7 @@ impl<M: Copy + Eq + Hash> Table<M> {
         2 + entries.sum::<usize>() + keys.sum::<usize>()
     }
 
-    /// Keys that the next diff may name, with what stands beside their metas now.
+    /// Keys that the next diff may name, with what they have beside their metas now.
     pub fn changed_keys(&self) -> impl Iterator<Item = (&str, Option<&Extra>)> {
         let changed = self.changed().iter();
         changed.filter_map(|&at| Some((&*self.keys.get(at)?.text, self.extra(at))))

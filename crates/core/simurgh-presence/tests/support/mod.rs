@@ -45,20 +45,20 @@ pub struct Node {
     own: Vec<Own>,
     /// The first was there from the start.
     clients: Vec<Client>,
-    /// What the last of the newcomers has heard.
+    /// What the last of the newcomers has received.
     pub events: Vec<String>,
 }
 
-pub struct World {
+pub struct TestCluster {
     pub nodes: Vec<Node>,
     wire: Vec<(usize, Message)>,
     metas: u32,
     refs: BTreeSet<PhxRef>,
-    /// Whether a node was held for gone, so that what came back may stand elsewhere.
+    /// Whether a node was taken for gone, so that entries may be in another order.
     reordered: bool,
 }
 
-impl World {
+impl TestCluster {
     pub fn new(nodes: usize) -> Self {
         let node = |n| Node {
             table: Table::new(Owner(n), n * 7),
@@ -69,7 +69,7 @@ impl World {
         };
         let nodes = (0..nodes as u64).map(node).collect();
         let refs = BTreeSet::new();
-        World { nodes, wire: Vec::new(), metas: 0, refs, reordered: false }
+        TestCluster { nodes, wire: Vec::new(), metas: 0, refs, reordered: false }
     }
 
     pub fn step(&mut self, (what, a, b): Step) {
@@ -162,7 +162,7 @@ impl World {
         let diff = node.table.take_diff();
         node.own.iter_mut().for_each(|own| own.told = true);
         if let Some(diff) = diff {
-            node.hear(&diff, self.reordered);
+            node.receive(&diff, self.reordered);
         }
         assert!(!node.table.has_changes());
         assert_eq!(node.table.take_diff(), None);
@@ -286,7 +286,7 @@ impl Node {
         }
     }
 
-    fn hear(&mut self, diff: &Diff, may_be_back: bool) {
+    fn receive(&mut self, diff: &Diff, may_be_back: bool) {
         let refs = |changes: &[simurgh_presence::Change]| -> Vec<PhxRef> {
             changes.iter().flat_map(|it| it.metas.iter().map(|meta| meta.phx_ref)).collect()
         };

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use simurgh_history::StoredAt;
 
-use super::log::{Checked, Said, Stored, check};
+use super::log::{Checked, SeenEvent, Stored, check};
 use super::*;
 use crate::adapter::Received;
 use crate::envelope::Kind;
@@ -15,14 +15,14 @@ pub(super) const WANTS: Retention = Retention { count: 20, bytes: 1 << 20, age_m
 
 /// What was told to a node.
 #[derive(Default)]
-pub(super) struct Ear {
-    pub(super) said: BTreeMap<String, Vec<Said>>,
+pub(super) struct RecordingSink {
+    pub(super) events: BTreeMap<String, Vec<SeenEvent>>,
     pub(super) stored: BTreeMap<u64, Result<StoredAt, StoreError>>,
 }
 
-impl HistorySink for Ear {
+impl HistorySink for RecordingSink {
     fn history(&mut self, topic: &str, what: HistoryEvent<'_>) {
-        self.said.entry(topic.into()).or_default().push(Said::of(&what));
+        self.events.entry(topic.into()).or_default().push(SeenEvent::of(&what));
     }
 
     fn stored(&mut self, _: &str, number: u64, outcome: Result<StoredAt, StoreError>) {
@@ -44,7 +44,7 @@ pub(super) struct Entry {
 /// What goes to a node.
 #[derive(Clone)]
 enum Event {
-    Heard(Entry),
+    Message(Entry),
     Stored(Ticket, Result<(u64, bool), NotStored>),
 }
 
@@ -57,7 +57,7 @@ enum Answered {
 /// A node, and what is under way to it.
 pub(super) struct Node {
     pub(super) keeping: History,
-    pub(super) ear: Ear,
+    pub(super) sink: RecordingSink,
     inbox: VecDeque<Event>,
     fetches: VecDeque<(u64, Ticket, Fetch)>,
     n: u64,
@@ -68,7 +68,7 @@ pub(super) struct Node {
 }
 
 /// The engine, and how it answers.
-pub(super) struct World {
+pub(super) struct Scenario {
     pub(super) now_ns: u64,
     pub(super) epoch: u64,
     pub(super) log: Vec<Entry>,
@@ -82,12 +82,12 @@ pub(super) struct World {
     /// How old what is not from the leader is, and how long an answer takes.
     pub(super) lag_ns: u64,
     pub(super) delay_ns: u64,
-    pub(super) says_head: bool,
+    pub(super) knows_head: bool,
     pub(super) answers: bool,
     pub(super) page: usize,
     pub(super) wants: Retention,
     /// It says what is young, and when it gave its numbers.
-    pub(super) says_since: bool,
+    pub(super) knows_since: bool,
     given: Vec<(u64, u64)>,
     /// So much of all topics is kept; none: it has room.
     pub(super) room: Option<usize>,
@@ -100,11 +100,11 @@ pub(super) fn prefix() -> Prefix {
     Prefix::new("p").unwrap()
 }
 
-impl World {
+impl Scenario {
     pub(super) fn new(nodes: usize, config: &HistoryConfig) -> Self {
         let node = |at: usize| Node {
             keeping: History::new(config.clone(), NodeId(at as u64 + 1), &prefix(), 7),
-            ear: Ear::default(),
+            sink: RecordingSink::default(),
             inbox: VecDeque::new(),
             fetches: VecDeque::new(),
             n: 0,
@@ -112,7 +112,7 @@ impl World {
             loses: 0,
             has_lost: false,
         };
-        let mut world = Self {
+        let mut scenario = Self {
             now_ns: 1_000 * SECOND,
             epoch: 1,
             log: Vec::new(),
@@ -124,18 +124,18 @@ impl World {
             age_ns: 300 * SECOND,
             lag_ns: 0,
             delay_ns: 0,
-            says_head: true,
+            knows_head: true,
             answers: true,
             page: usize::MAX,
             wants: WANTS,
-            says_since: true,
+            knows_since: true,
             given: Vec::new(),
             room: None,
             numbers: 0,
             asked: 0,
         };
-        (0..nodes).for_each(|at| world.up(at));
-        world
+        (0..nodes).for_each(|at| scenario.up(at));
+        scenario
     }
 
     pub(super) fn time(&self) -> Time {
@@ -177,27 +177,27 @@ impl World {
         if let Some(id) = self.nodes[at].keeping.follow(topic, wants) {
             self.nodes[at].keeping.in_force(id);
         }
-        self.turns();
+        self.run();
     }
 
-    pub(super) fn ends(&mut self, at: usize, topic: &str) {
-        let Node { keeping, ear, .. } = &mut self.nodes[at];
-        keeping.ended(topic, ear);
+    pub(super) fn end(&mut self, at: usize, topic: &str) {
+        let Node { keeping, sink, .. } = &mut self.nodes[at];
+        keeping.ended(topic, sink);
     }
 
     /// Has a node store something; the number of it, which is what it says.
     pub(super) fn store(&mut self, at: usize, topic: &str) -> u64 {
         self.numbers += 1;
         let (number, text) = (self.numbers, self.numbers.to_string());
-        let Node { keeping, ear, .. } = &mut self.nodes[at];
-        keeping.push(topic, &Storing::Item(store(number, &text)), self.now_ns, ear);
+        let Node { keeping, sink, .. } = &mut self.nodes[at];
+        keeping.push(topic, &Storing::Item(store(number, &text)), self.now_ns, sink);
         number
     }
 
     pub(super) fn forget(&mut self, at: usize, topic: &str) -> u64 {
         self.numbers += 1;
-        let Node { keeping, ear, .. } = &mut self.nodes[at];
-        keeping.push(topic, &Storing::Forget(self.numbers), self.now_ns, ear);
+        let Node { keeping, sink, .. } = &mut self.nodes[at];
+        keeping.push(topic, &Storing::Forget(self.numbers), self.now_ns, sink);
         self.numbers
     }
 
@@ -221,7 +221,7 @@ impl World {
                 node.loses -= 1;
                 node.has_lost = true;
             } else {
-                node.inbox.push_back(Event::Heard(entry.clone()));
+                node.inbox.push_back(Event::Message(entry.clone()));
             }
         }
         self.seq
@@ -256,7 +256,7 @@ impl World {
     }
 
     /// Everybody does what there is to do, until nothing is left to be done at once.
-    pub(super) fn turns(&mut self) {
+    pub(super) fn run(&mut self) {
         for _ in 0..1_000 {
             let mut has_done = false;
             for at in 0..self.nodes.len() {
@@ -271,16 +271,16 @@ impl World {
 
     fn turn(&mut self, at: usize) -> bool {
         let (time, mut has_done) = (self.time(), false);
-        let Node { keeping, ear, inbox, .. } = &mut self.nodes[at];
+        let Node { keeping, sink, inbox, .. } = &mut self.nodes[at];
         while let Some(event) = inbox.pop_front() {
             has_done = true;
             match event {
-                Event::Heard(Entry { number, envelope, .. }) => {
+                Event::Message(Entry { number, envelope, .. }) => {
                     if let Ok(read) = Envelope::decode(&envelope) {
-                        keeping.receive(&read, (&envelope, number, 0), time, ear);
+                        keeping.receive(&read, (&envelope, number, 0), time, sink);
                     }
                 }
-                Event::Stored(ticket, answer) => keeping.stored(ticket, answer, time, ear),
+                Event::Stored(ticket, answer) => keeping.stored(ticket, answer, time, sink),
             }
         }
         while let Some((_, ticket, fetch)) =
@@ -290,21 +290,23 @@ impl World {
                 Fetch::Since { age, .. } => Answered::Since(self.since(*age)),
                 _ => Answered::Fetched(self.answer(&fetch)),
             });
-            let Node { keeping, ear, .. } = &mut self.nodes[at];
+            let Node { keeping, sink, .. } = &mut self.nodes[at];
             match (fetch, what) {
-                (Fetch::Since { .. }, Some(Answered::Since(it))) => keeping.since(ticket, it, time),
-                (Fetch::Since { .. }, _) => keeping.since(ticket, None, time),
-                (_, Some(Answered::Fetched(it))) => keeping.fetched(ticket, Some(it), time, ear),
-                (..) => keeping.fetched(ticket, None, time, ear),
+                (Fetch::Since { .. }, Some(Answered::Since(it))) => {
+                    keeping.watermark_answered(ticket, it, time)
+                }
+                (Fetch::Since { .. }, _) => keeping.watermark_answered(ticket, None, time),
+                (_, Some(Answered::Fetched(it))) => keeping.fetched(ticket, Some(it), time, sink),
+                (..) => keeping.fetched(ticket, None, time, sink),
             }
             has_done = true;
         }
-        let Node { keeping, ear, .. } = &mut self.nodes[at];
-        keeping.tick(time, ear);
-        has_done | self.settles(at)
+        let Node { keeping, sink, .. } = &mut self.nodes[at];
+        keeping.tick(time, sink);
+        has_done | self.settle(at)
     }
 
-    fn settles(&mut self, at: usize) -> bool {
+    fn settle(&mut self, at: usize) -> bool {
         let mut has_done = false;
         while self.nodes[at].has_link {
             let Node { keeping, n, .. } = &mut self.nodes[at];
@@ -319,14 +321,14 @@ impl World {
                     self.remove(topic, before);
                     self.nodes[at].keeping.purged(ticket, None);
                 }
-                Next::Store(outgoing) => self.takes(at, &outgoing),
+                Next::Store(outgoing) => self.store_outgoing(at, &outgoing),
             }
         }
         has_done
     }
 
     /// The engine stores something of a node, and answers before or after it sends it to that.
-    fn takes(&mut self, at: usize, outgoing: &Outgoing) {
+    fn store_outgoing(&mut self, at: usize, outgoing: &Outgoing) {
         let topic = topic_of(&outgoing.to);
         let known = self.ids.get(&*outgoing.id).copied();
         let answer = Event::Stored(outgoing.ticket, Ok((self.seq + 1, false)));
@@ -348,7 +350,7 @@ impl World {
         let age_ns = u64::try_from(age.as_nanos()).unwrap();
         let is_old = |it: &&(u64, u64)| self.now_ns.saturating_sub(it.0) > age_ns;
         let old = self.given.iter().rfind(is_old).map_or(0, |it| it.1);
-        let is_said = self.says_since && self.room.is_none() && age_ns <= self.age_ns;
+        let is_said = self.knows_since && self.room.is_none() && age_ns <= self.age_ns;
         is_said.then_some(old)
     }
 
@@ -386,7 +388,7 @@ impl World {
         };
         let is_all = all.len() <= most;
         let messages = all.into_iter().take(most).map(received).collect();
-        Fetched { messages, head: if self.says_head { head } else { 0 }, is_all }
+        Fetched { messages, head: if self.knows_head { head } else { 0 }, is_all }
     }
 
     fn expire(&mut self) {
@@ -399,26 +401,26 @@ impl World {
         self.now_ns - entry.at_ns >= self.age_ns
     }
 
-    pub(super) fn passes(&mut self, ns: u64, step_ns: u64) {
+    pub(super) fn advance(&mut self, ns: u64, step_ns: u64) {
         let end_ns = self.now_ns + ns;
-        self.turns();
+        self.run();
         while self.now_ns < end_ns {
             self.now_ns = (self.now_ns + step_ns).min(end_ns);
             self.expire();
-            self.turns();
+            self.run();
         }
     }
 
     /// What a node was told of a topic since this was last asked.
-    pub(super) fn said(&mut self, at: usize, topic: &str) -> Vec<Said> {
-        self.nodes[at].ear.said.remove(topic).unwrap_or_default()
+    pub(super) fn take_events(&mut self, at: usize, topic: &str) -> Vec<SeenEvent> {
+        self.nodes[at].sink.events.remove(topic).unwrap_or_default()
     }
 
     /// Whether all that nodes were told is what was stored.
     pub(super) fn check(&self, is_settled: bool) -> Checked {
         let (none, mut all) = (BTreeMap::new(), Checked::default());
         for node in &self.nodes {
-            for (topic, said) in &node.ear.said {
+            for (topic, said) in &node.sink.events {
                 let stored = self.stored.get(topic).unwrap_or(&none);
                 let checked = check(said, stored, is_settled.then_some(self.epoch));
                 all.told += checked.told;
@@ -430,17 +432,17 @@ impl World {
     }
 
     /// Sends a node again what was stored some time ago.
-    pub(super) fn doubles(&mut self, at: usize, back: usize) {
+    pub(super) fn send_again(&mut self, at: usize, back: usize) {
         let place = self.log.len().checked_sub(back + 1);
         if let Some(entry) = place.and_then(|it| self.log.get(it)).cloned()
             && self.nodes[at].has_link
         {
-            self.nodes[at].inbox.push_back(Event::Heard(entry));
+            self.nodes[at].inbox.push_back(Event::Message(entry));
         }
     }
 
     /// Says that something of a topic was lost, or of any.
-    pub(super) fn says_lost(&mut self, at: usize, is_any: bool) {
+    pub(super) fn report_lost(&mut self, at: usize, is_any: bool) {
         let now_ns = self.now_ns;
         let node = &mut self.nodes[at];
         node.has_lost = false;

@@ -16,7 +16,7 @@ pub(crate) struct Message {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Said {
+pub(crate) enum SeenEvent {
     Begun { epoch: u64, floor: u64, purged: u64, head: u64, messages: Vec<Message> },
     Next(Message),
     Gap(u64),
@@ -26,7 +26,7 @@ pub(crate) enum Said {
     Ended,
 }
 
-impl Said {
+impl SeenEvent {
     pub(crate) fn of(what: &HistoryEvent<'_>) -> Self {
         match what {
             HistoryEvent::Begun { epoch, floor, purged, head, messages } => {
@@ -69,7 +69,7 @@ const fn through(seq: u64) -> HistoryPosition {
 /// Checks all that one follower was told of one topic, where `stored` has what was stored in each
 /// epoch. Once it is `settled`, in this epoch, nothing is missing at the end.
 pub(crate) fn check(
-    said: &[Said],
+    said: &[SeenEvent],
     stored: &BTreeMap<u64, Stored>,
     settled: Option<u64>,
 ) -> Checked {
@@ -81,7 +81,7 @@ pub(crate) fn check(
     for (place, what) in said.iter().enumerate() {
         let of = |epoch: u64| stored.get(&epoch).unwrap_or(&none);
         match what {
-            Said::Begun { epoch, floor, head, messages, .. } => {
+            SeenEvent::Begun { epoch, floor, head, messages, .. } => {
                 assert!(floor <= head, "{place}: {what:?}");
                 let (from, to) = (Excluded(through(*floor)), Included(through(*head)));
                 let expected: Vec<_> =
@@ -94,10 +94,10 @@ pub(crate) fn check(
                 checked.fills += 1;
                 checked.told += messages.len();
             }
-            Said::Next(Message { at, .. }) | Said::Purged(at) => {
+            SeenEvent::Next(Message { at, .. }) | SeenEvent::Purged(at) => {
                 let (epoch, last) = cursor.expect("it begins first");
                 let text = match what {
-                    Said::Next(message) => Some(message.text.clone()),
+                    SeenEvent::Next(message) => Some(message.text.clone()),
                     _ => None,
                 };
                 let mut rest = of(epoch).range((Excluded(last), Included(through(u64::MAX))));
@@ -105,26 +105,26 @@ pub(crate) fn check(
                 cursor = Some((epoch, *at));
                 checked.told += 1;
             }
-            Said::Gap(to) => {
+            SeenEvent::Gap(to) => {
                 let (epoch, last) = cursor.expect("it begins first");
                 assert!(*to > last.seq, "{place}: a gap up to {to} after {last:?}");
                 cursor = Some((epoch, through(*to)));
                 checked.gaps += 1;
             }
-            Said::Unknown => {
+            SeenEvent::Unknown => {
                 assert_ne!(is_unknown, Some(true), "{place}: told twice");
                 is_unknown = Some(true);
             }
-            Said::Known => {
+            SeenEvent::Known => {
                 assert_eq!(is_unknown, Some(true), "{place}: it was known");
                 assert!(cursor.is_some(), "{place}: nothing is known before it begins");
                 is_unknown = Some(false);
             }
-            Said::Ended => (cursor, is_unknown) = (None, None),
+            SeenEvent::Ended => (cursor, is_unknown) = (None, None),
         }
     }
     if let Some(settled) = settled
-        && said.last().is_some_and(|it| *it != Said::Ended)
+        && said.last().is_some_and(|it| *it != SeenEvent::Ended)
     {
         let (epoch, last) = cursor.unwrap_or_else(|| panic!("it never began: {said:?}"));
         assert_eq!((epoch, is_unknown), (settled, Some(false)), "at the end: {said:#?}");

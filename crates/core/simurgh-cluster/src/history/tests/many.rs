@@ -11,13 +11,13 @@ const MANY: usize = 100_000;
 
 /// What is told to many topics.
 #[derive(Default)]
-struct Crowd {
+struct CountingSink {
     unknown: usize,
     known: usize,
     begun: usize,
 }
 
-impl HistorySink for Crowd {
+impl HistorySink for CountingSink {
     fn history(&mut self, _: &str, what: HistoryEvent<'_>) {
         match what {
             HistoryEvent::Unknown => self.unknown += 1,
@@ -31,7 +31,7 @@ impl HistorySink for Crowd {
 }
 
 /// Answers everything at once, with one message in every tenth topic; how many were asked.
-fn answers(it: &mut History, crowd: &mut Crowd, time: Time) -> (usize, usize) {
+fn answers(it: &mut History, sink: &mut CountingSink, time: Time) -> (usize, usize) {
     let (mut after, mut last) = (0, 0);
     let mut asked = Vec::new();
     while let Some(next) = it.next(&mut 0, time.ns) {
@@ -42,7 +42,7 @@ fn answers(it: &mut History, crowd: &mut Crowd, time: Time) -> (usize, usize) {
     for (ticket, fetch) in asked {
         let messages = match fetch {
             Fetch::Since { .. } => {
-                it.since(ticket, Some(0), time);
+                it.watermark_answered(ticket, Some(0), time);
                 continue;
             }
             Fetch::After { .. } => {
@@ -56,7 +56,7 @@ fn answers(it: &mut History, crowd: &mut Crowd, time: Time) -> (usize, usize) {
             }
         };
         let fetched = Fetched { messages, head: 1_000_000, is_all: true };
-        it.fetched(ticket, Some(fetched), time, crowd);
+        it.fetched(ticket, Some(fetched), time, sink);
     }
     (after, last)
 }
@@ -74,28 +74,28 @@ fn message(subject: &Subject) -> Option<Received> {
 #[test]
 fn many_topics_are_told_of_a_lost_link_in_turns_and_checked_by_thousands() {
     let mut it = History::new(HistoryConfig::default(), NodeId(1), &super::engine::prefix(), 7);
-    let (mut crowd, time) = (Crowd::default(), Time { ns: SECOND, unix_ms: 1 });
+    let (mut sink, time) = (CountingSink::default(), Time { ns: SECOND, unix_ms: 1 });
     for number in 0..MANY {
         let id = it.follow(&number.to_string(), WANTS).unwrap();
         it.in_force(id);
     }
     let mut turns = 0;
-    while crowd.unknown < MANY {
-        it.tick(time, &mut crowd);
+    while sink.unknown < MANY {
+        it.tick(time, &mut sink);
         turns += 1;
-        assert!(crowd.unknown <= turns * 4_096, "a turn is short");
-        assert!(it.next_ns(true) == Some(0) || crowd.unknown == MANY);
+        assert!(sink.unknown <= turns * 4_096, "a turn is short");
+        assert!(it.next_ns(true) == Some(0) || sink.unknown == MANY);
     }
     // The first link: all begin, those without anything by the thousand.
     it.up(Some(1), SECOND);
     let (mut after, mut last) = (0, 0);
     for turn in 0.. {
-        let asked = answers(&mut it, &mut crowd, time);
+        let asked = answers(&mut it, &mut sink, time);
         (after, last) = (after + asked.0, last + asked.1);
-        if crowd.begun == MANY {
+        if sink.begun == MANY {
             break;
         }
-        assert!(turn < 1_000, "{} have begun", crowd.begun);
+        assert!(turn < 1_000, "{} have begun", sink.begun);
     }
     // Of the first thousands it is not known yet what is too old: those are asked for one by one.
     assert!((MANY / 10..MANY / 10 + 4_000).contains(&after), "{after}");
@@ -103,18 +103,18 @@ fn many_topics_are_told_of_a_lost_link_in_turns_and_checked_by_thousands() {
     // The next one, to the same engine: nothing but the last numbers.
     it.down(SECOND);
     while it.next_ns(true) == Some(0) {
-        it.tick(time, &mut crowd);
+        it.tick(time, &mut sink);
     }
-    assert_eq!(crowd.unknown, 2 * MANY);
+    assert_eq!(sink.unknown, 2 * MANY);
     it.up(Some(1), SECOND);
     let mut rounds = 0;
-    while crowd.known < MANY {
-        assert!(rounds < 100, "{} are known", crowd.known);
-        assert_eq!(answers(&mut it, &mut crowd, time).0, 0);
+    while sink.known < MANY {
+        assert!(rounds < 100, "{} are known", sink.known);
+        assert_eq!(answers(&mut it, &mut sink, time).0, 0);
         rounds += 1;
     }
     assert_eq!(rounds, MANY / 4_000);
-    assert_eq!(answers(&mut it, &mut crowd, time), (0, 0));
+    assert_eq!(answers(&mut it, &mut sink, time), (0, 0));
     assert_eq!(it.counts().gaps, 0);
 }
 
@@ -122,21 +122,21 @@ fn many_topics_are_told_of_a_lost_link_in_turns_and_checked_by_thousands() {
 fn the_slow_round_asks_for_each_and_not_for_too_many() {
     for (topics, seconds) in [(1, 30), (10, 30), (3_000, 30), (MANY, 50)] {
         let mut it = History::new(HistoryConfig::default(), NodeId(1), &super::engine::prefix(), 7);
-        let (mut crowd, mut time) = (Crowd::default(), Time { ns: 0, unix_ms: 1 });
+        let (mut sink, mut time) = (CountingSink::default(), Time { ns: 0, unix_ms: 1 });
         it.up(Some(1), 0);
         for number in 0..topics {
             let id = it.follow(&(10 * number + 1).to_string(), WANTS).unwrap();
             it.in_force(id);
         }
-        while crowd.begun < topics {
-            answers(&mut it, &mut crowd, time);
+        while sink.begun < topics {
+            answers(&mut it, &mut sink, time);
         }
         it.follows.slow_ns = 0;
         let before = it.counts().checked;
         for _ in 0..seconds {
             let second = it.counts().checked;
-            it.tick(time, &mut crowd);
-            answers(&mut it, &mut crowd, time);
+            it.tick(time, &mut sink);
+            answers(&mut it, &mut sink, time);
             assert!(it.counts().checked - second <= 2_000);
             time.ns += SECOND;
         }

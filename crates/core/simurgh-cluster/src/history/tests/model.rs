@@ -3,8 +3,8 @@
 
 use proptest::prelude::*;
 
-use super::engine::{TOPICS, World};
-use super::log::Said;
+use super::engine::{Scenario, TOPICS};
+use super::log::SeenEvent;
 use super::*;
 use crate::envelope::Draft;
 
@@ -83,40 +83,40 @@ fn late() -> impl Strategy<Value = Op> {
     ]
 }
 
-fn does(it: &mut World, op: Op) {
+fn apply(it: &mut Scenario, op: Op) {
     match op {
         Op::Store(at, of, count) => {
             for _ in 0..count {
                 it.store(at, TOPICS[of]);
             }
-            it.turns();
+            it.run();
         }
         Op::Forget(at, of) => {
             it.forget(at, TOPICS[of]);
-            it.turns();
+            it.run();
         }
-        Op::Pass(ms) => it.passes(ms * MILLISECOND, (ms / 20).max(10) * MILLISECOND),
+        Op::Pass(ms) => it.advance(ms * MILLISECOND, (ms / 20).max(10) * MILLISECOND),
         Op::Lose(at, count, is_said) => {
             it.nodes[at].loses += count;
             if is_said {
-                it.turns();
-                it.says_lost(at, false);
+                it.run();
+                it.report_lost(at, false);
             }
         }
-        Op::SayLost(at, is_any) => it.says_lost(at, is_any),
+        Op::SayLost(at, is_any) => it.report_lost(at, is_any),
         Op::Down(at) => it.down(at),
         Op::Up(at) => {
             it.down(at);
             it.up(at);
         }
-        Op::Double(at, back) => it.doubles(at, back),
+        Op::Double(at, back) => it.send_again(at, back),
         Op::Lag(ms) => it.lag_ns = ms * MILLISECOND,
         Op::Delay(ms) => it.delay_ns = ms * MILLISECOND,
-        Op::Head(says) => it.says_head = says,
+        Op::Head(says) => it.knows_head = says,
         Op::Answers(answers) => it.answers = answers,
         Op::Page(count) => it.page = count,
         Op::Topic(at, of) => it.follow(at, TOPICS[of]),
-        Op::End(at, of) => it.ends(at, TOPICS[of]),
+        Op::End(at, of) => it.end(at, TOPICS[of]),
         Op::Skip(by) => it.skip(by),
         Op::Stranger(of, is_other) => {
             let envelope = match is_other {
@@ -124,34 +124,34 @@ fn does(it: &mut World, op: Op) {
                 false => Bytes::from_static(b"\x01\x01nothing that can be read"),
             };
             it.keep(TOPICS[of], envelope);
-            it.turns();
+            it.run();
         }
         Op::Remade => it.remade(),
     }
 }
 
 /// Everything works again, for as long as it takes to find what nobody has said.
-fn heals(it: &mut World) {
+fn heal(it: &mut Scenario) {
     for at in 0..NODES {
         it.nodes[at].loses = 0;
         if !it.nodes[at].has_link {
             it.up(at);
         }
     }
-    (it.lag_ns, it.delay_ns, it.answers, it.says_head) = (0, 0, true, true);
-    it.passes(90 * SECOND, SECOND);
+    (it.lag_ns, it.delay_ns, it.answers, it.knows_head) = (0, 0, true, true);
+    it.advance(90 * SECOND, SECOND);
 }
 
 /// Nodes that want so many of each topic follow all; what the engine has room for, if it has not
 /// for all.
-fn begins(count: u32, room: Option<usize>) -> World {
+fn begin(count: u32, room: Option<usize>) -> Scenario {
     let config = HistoryConfig { queue_count: 12, ..HistoryConfig::default() };
-    let mut it = World::new(NODES, &config);
+    let mut it = Scenario::new(NODES, &config);
     (it.wants.count, it.room) = (count, room);
     for at in 0..NODES {
         TOPICS.iter().for_each(|topic| it.follow(at, topic));
     }
-    it.turns();
+    it.run();
     it
 }
 
@@ -164,13 +164,13 @@ proptest! {
         ops in prop::collection::vec(anything(), 1..60),
     ) {
         // Of each topic an engine keeps as many as anybody wants, or more.
-        let mut it = begins(count_max.min(20) as u32, None);
+        let mut it = begin(count_max.min(20) as u32, None);
         it.count_max = count_max;
         for op in ops {
-            does(&mut it, op);
+            apply(&mut it, op);
             it.check(false);
         }
-        heals(&mut it);
+        heal(&mut it);
         it.check(true);
         prop_assert!(it.nodes.iter().all(|node| node.keeping.is_flushed()));
         prop_assert!(it.nodes.iter().all(|node| node.keeping.waiting_bytes() == 0));
@@ -183,10 +183,10 @@ proptest! {
         room in prop_oneof![2 => Just(None), 1 => (1..12_usize).prop_map(Some)],
         ops in prop::collection::vec(late(), 1..80),
     ) {
-        let mut it = begins(count_max.min(20) as u32, room);
+        let mut it = begin(count_max.min(20) as u32, room);
         it.count_max = count_max;
         for op in ops {
-            does(&mut it, op);
+            apply(&mut it, op);
             it.check(false);
         }
     }
@@ -196,30 +196,30 @@ proptest! {
     fn while_the_engine_has_everything_nothing_is_given_up(
         ops in prop::collection::vec(harmless(), 1..60),
     ) {
-        let mut it = begins(1_000, None);
+        let mut it = begin(1_000, None);
         for op in ops {
-            does(&mut it, op);
+            apply(&mut it, op);
         }
-        heals(&mut it);
+        heal(&mut it);
         let checked = it.check(true);
-        let said = || it.nodes.iter().map(|node| &node.ear.said).collect::<Vec<_>>();
+        let said = || it.nodes.iter().map(|node| &node.sink.events).collect::<Vec<_>>();
         prop_assert_eq!(checked.gaps, 0, "{:#?}", said());
         // Each knows its own, and no other.
         for node in &it.nodes {
-            let told = node.ear.said.values().flatten();
+            let told = node.sink.events.values().flatten();
             for message in told.flat_map(messages) {
                 let number: u64 = message.text.parse().unwrap();
-                let is_own = node.ear.stored.contains_key(&number);
+                let is_own = node.sink.stored.contains_key(&number);
                 prop_assert!(message.mine.is_none_or(|it| is_own && it == number));
             }
         }
     }
 }
 
-fn messages(said: &Said) -> &[super::log::Message] {
+fn messages(said: &SeenEvent) -> &[super::log::Message] {
     match said {
-        Said::Begun { messages, .. } => messages,
-        Said::Next(message) => std::slice::from_ref(message),
+        SeenEvent::Begun { messages, .. } => messages,
+        SeenEvent::Next(message) => std::slice::from_ref(message),
         _ => &[],
     }
 }

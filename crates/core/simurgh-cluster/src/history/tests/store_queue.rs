@@ -10,9 +10,9 @@ use crate::envelope::{Header, Kind};
 use crate::history::store_queue::{GATHERED_BYTES_MAX, ITEMS_MAX, STORE_BYTES};
 
 #[derive(Default)]
-struct Ear(BTreeMap<u64, Result<StoredAt, StoreError>>);
+struct RecordingSink(BTreeMap<u64, Result<StoredAt, StoreError>>);
 
-impl HistorySink for Ear {
+impl HistorySink for RecordingSink {
     fn history(&mut self, _: &str, _: HistoryEvent<'_>) {}
 
     fn stored(&mut self, _: &str, number: u64, outcome: Result<StoredAt, StoreError>) {
@@ -20,14 +20,14 @@ impl HistorySink for Ear {
     }
 }
 
-struct World {
+struct Scenario {
     keeping: History,
-    ear: Ear,
+    sink: RecordingSink,
     n: u64,
     now_ns: u64,
 }
 
-impl World {
+impl Scenario {
     fn new() -> Self {
         Self::with(HistoryConfig::default())
     }
@@ -36,25 +36,25 @@ impl World {
         let prefix = Prefix::new("p").unwrap();
         let mut keeping = History::new(config, NodeId(5), &prefix, 7);
         keeping.up(Some(77), 0);
-        Self { keeping, ear: Ear::default(), n: 0, now_ns: 0 }
+        Self { keeping, sink: RecordingSink::default(), n: 0, now_ns: 0 }
     }
 
-    fn says(&mut self, topic: &str, numbers: std::ops::Range<u64>) {
+    fn store_range(&mut self, topic: &str, numbers: std::ops::Range<u64>) {
         for number in numbers {
             let text = number.to_string();
             self.keeping.push(
                 topic,
                 &Storing::Item(store(number, &text)),
                 self.now_ns,
-                &mut self.ear,
+                &mut self.sink,
             );
         }
     }
 
-    fn says_with_id(&mut self, topic: &str, number: u64, id: &str) {
+    fn store_with_id(&mut self, topic: &str, number: u64, id: &str) {
         let text = number.to_string();
         let store = StoreItem { id: Some(id), ..store(number, &text) };
-        self.keeping.push(topic, &Storing::Item(store), self.now_ns, &mut self.ear);
+        self.keeping.push(topic, &Storing::Item(store), self.now_ns, &mut self.sink);
     }
 
     /// All that is handed over now.
@@ -69,13 +69,13 @@ impl World {
 
     fn answers(&mut self, to: &Outgoing, answer: Result<(u64, bool), NotStored>) {
         let time = Time { ns: self.now_ns, unix_ms: 0 };
-        self.keeping.stored(to.ticket, answer, time, &mut self.ear);
+        self.keeping.stored(to.ticket, answer, time, &mut self.sink);
     }
 
-    fn passes(&mut self, ns: u64) {
+    fn advance(&mut self, ns: u64) {
         self.now_ns += ns;
         let time = Time { ns: self.now_ns, unix_ms: 0 };
-        self.keeping.tick(time, &mut self.ear);
+        self.keeping.tick(time, &mut self.sink);
     }
 }
 
@@ -91,20 +91,20 @@ const fn at(seq: u64, index: u16) -> Result<StoredAt, StoreError> {
 
 #[test]
 fn what_gathers_while_one_is_under_way_goes_in_the_next_and_has_its_place_there() {
-    let mut it = World::new();
-    it.says("a", 0..2);
+    let mut it = Scenario::new();
+    it.store_range("a", 0..2);
     let first = it.leaves();
     assert_eq!(first.iter().map(texts).collect::<Vec<_>>(), [["0", "1"]]);
-    it.says("a", 2..70);
-    it.says("b", 100..101);
+    it.store_range("a", 2..70);
+    it.store_range("b", 100..101);
     let other = it.leaves();
     assert_eq!(other.iter().map(texts).collect::<Vec<_>>(), [["100"]], "another topic's");
     it.answers(&first[0], Ok((9, false)));
-    assert_eq!(it.ear.0, BTreeMap::from([(0, at(9, 0)), (1, at(9, 1))]));
+    assert_eq!(it.sink.0, BTreeMap::from([(0, at(9, 0)), (1, at(9, 1))]));
     let second = it.leaves();
     assert_eq!((second.len(), texts(&second[0]).len()), (1, ITEMS_MAX));
     it.answers(&second[0], Ok((12, false)));
-    assert_eq!(it.ear.0[&65], at(12, 63));
+    assert_eq!(it.sink.0[&65], at(12, 63));
     let third = it.leaves();
     assert_eq!(texts(&third[0]), ["66", "67", "68", "69"]);
     let header = |it: &Outgoing| Header::read(&it.envelope).unwrap();
@@ -117,13 +117,13 @@ fn what_gathers_while_one_is_under_way_goes_in_the_next_and_has_its_place_there(
 
 #[test]
 fn an_envelope_of_several_is_not_larger_than_it_may_be() {
-    let mut it = World::new();
+    let mut it = Scenario::new();
     let text = format!("\"{}\"", "x".repeat(30_000));
     for number in 0..5 {
-        it.keeping.push("a", &Storing::Item(store(number, &text)), 0, &mut it.ear);
+        it.keeping.push("a", &Storing::Item(store(number, &text)), 0, &mut it.sink);
     }
     let large = format!("\"{}\"", "x".repeat(100_000));
-    it.keeping.push("a", &Storing::Item(store(5, &large)), 0, &mut it.ear);
+    it.keeping.push("a", &Storing::Item(store(5, &large)), 0, &mut it.sink);
     let mut counts = Vec::new();
     while let Some(outgoing) = it.leaves().pop() {
         let count = texts(&outgoing).len();
@@ -136,14 +136,14 @@ fn an_envelope_of_several_is_not_larger_than_it_may_be() {
 
 #[test]
 fn what_has_another_age_or_waited_too_long_does_not_share_an_envelope() {
-    let mut it = World::new();
+    let mut it = Scenario::new();
     let second = |seconds| Some(std::time::Duration::from_secs(seconds));
     for (number, age) in [(0, second(5)), (1, second(5)), (2, None), (3, None)] {
         let store = StoreItem { age, ..store(number, "1") };
-        it.keeping.push("a", &Storing::Item(store), 0, &mut it.ear);
+        it.keeping.push("a", &Storing::Item(store), 0, &mut it.sink);
     }
-    it.passes(SECOND);
-    it.says("a", 4..5);
+    it.advance(SECOND);
+    it.store_range("a", 4..5);
     let mut ages = Vec::new();
     while let Some(outgoing) = it.leaves().pop() {
         ages.push((outgoing.age, texts(&outgoing).len()));
@@ -154,16 +154,16 @@ fn what_has_another_age_or_waited_too_long_does_not_share_an_envelope() {
 
 #[test]
 fn what_has_an_id_goes_alone_under_one_that_no_other_topic_has() {
-    let mut it = World::new();
-    it.says("a", 0..1);
-    it.says_with_id("a", 1, "order 1");
-    it.says_with_id("a", 2, "order 1");
-    it.says("a", 3..4);
-    it.says_with_id("a.order 1", 4, "");
-    it.says_with_id("b", 5, "order 1");
+    let mut it = Scenario::new();
+    it.store_range("a", 0..1);
+    it.store_with_id("a", 1, "order 1");
+    it.store_with_id("a", 2, "order 1");
+    it.store_range("a", 3..4);
+    it.store_with_id("a.order 1", 4, "");
+    it.store_with_id("b", 5, "order 1");
     let long = "é\r\n".repeat(1_000);
-    it.says_with_id(&long, 6, &long);
-    it.says_with_id("b", 7, &long);
+    it.store_with_id(&long, 6, &long);
+    it.store_with_id("b", 7, &long);
     let mut ids = Vec::new();
     loop {
         let all = it.leaves();
@@ -185,17 +185,17 @@ fn what_has_an_id_goes_alone_under_one_that_no_other_topic_has() {
     publishers.sort_unstable();
     publishers.dedup();
     assert_eq!(publishers.len(), 5);
-    let is_duplicate = |number: u64| it.ear.0[&number].as_ref().unwrap().is_duplicate;
+    let is_duplicate = |number: u64| it.sink.0[&number].as_ref().unwrap().is_duplicate;
     assert!(!is_duplicate(0), "the adapter has repeated it, nobody else");
     assert!(is_duplicate(1) && is_duplicate(5));
 }
 
 #[test]
 fn one_of_a_topic_and_so_many_of_all_are_under_way() {
-    let mut it = World::with(HistoryConfig { in_flight_max: 3, ..HistoryConfig::default() });
+    let mut it = Scenario::with(HistoryConfig { in_flight_max: 3, ..HistoryConfig::default() });
     for (number, topic) in (1..).zip(["a", "b", "c", "d", "e"]) {
-        it.says_with_id(topic, number, "1");
-        it.says_with_id(topic, 10 * number, "2");
+        it.store_with_id(topic, number, "1");
+        it.store_with_id(topic, 10 * number, "2");
     }
     let first = it.leaves();
     assert_eq!(first.len(), 3);
@@ -210,93 +210,93 @@ fn one_of_a_topic_and_so_many_of_all_are_under_way() {
 
 #[test]
 fn what_was_never_sent_is_refused_in_time_and_not_sent_afterwards() {
-    let mut it = World::new();
-    it.says("a", 0..3);
+    let mut it = Scenario::new();
+    it.store_range("a", 0..3);
     let wait_ns = HistoryConfig::default().wait_ns;
-    it.passes(wait_ns - 1);
-    assert!(it.ear.0.is_empty());
-    it.passes(1);
-    assert!((0..3).all(|number| matches!(it.ear.0[&number], Err(StoreError::Refused(_)))));
+    it.advance(wait_ns - 1);
+    assert!(it.sink.0.is_empty());
+    it.advance(1);
+    assert!((0..3).all(|number| matches!(it.sink.0[&number], Err(StoreError::Refused(_)))));
     assert!(it.leaves().is_empty());
     assert!(it.keeping.is_flushed() && it.keeping.waiting_bytes() == 0);
-    it.says("a", 3..4);
+    it.store_range("a", 3..4);
     assert_eq!(texts(&it.leaves()[0]), ["3"]);
 }
 
 #[test]
 fn what_was_sent_is_unconfirmed_in_time_and_its_topic_waits_for_the_answer() {
-    let mut it = World::new();
-    it.says("a", 0..2);
-    it.passes(4 * SECOND);
+    let mut it = Scenario::new();
+    it.store_range("a", 0..2);
+    it.advance(4 * SECOND);
     let first = it.leaves();
-    it.says("a", 2..3);
-    it.passes(5 * SECOND);
-    assert_eq!(it.ear.0[&0], Err(StoreError::Unconfirmed));
-    assert_eq!(it.ear.0[&1], Err(StoreError::Unconfirmed));
+    it.store_range("a", 2..3);
+    it.advance(5 * SECOND);
+    assert_eq!(it.sink.0[&0], Err(StoreError::Unconfirmed));
+    assert_eq!(it.sink.0[&1], Err(StoreError::Unconfirmed));
     assert!(it.leaves().is_empty(), "the first may still be stored, before the next");
     assert!(!it.keeping.is_flushed());
     it.answers(&first[0], Ok((1, false)));
     let second = it.leaves();
     assert_eq!(texts(&second[0]), ["2"]);
     it.answers(&second[0], Err(NotStored::Unconfirmed));
-    assert_eq!(it.ear.0[&2], Err(StoreError::Unconfirmed));
+    assert_eq!(it.sink.0[&2], Err(StoreError::Unconfirmed));
     assert_eq!((it.keeping.counts().unconfirmed, it.keeping.waiting_bytes()), (3, 0));
 }
 
 /// Its number is that of its envelope: whatever the adapter takes first, it has none twice.
 #[test]
 fn what_the_adapter_has_not_taken_is_the_next_or_never_sent() {
-    let mut it = World::new();
-    it.says("a", 0..1);
+    let mut it = Scenario::new();
+    it.store_range("a", 0..1);
     let refused = it.leaves().remove(0);
     let (n, id) = (it.n, refused.id.clone());
     it.keeping.not_taken(Next::Store(refused));
-    it.says("b", 1..2);
+    it.store_range("b", 1..2);
     let again = it.leaves();
     assert_eq!((&again[0].id, it.n, again.len()), (&id, n + 1, 2));
     let refused = it.leaves().pop();
     assert!(refused.is_none());
-    it.says("c", 2..3);
+    it.store_range("c", 2..3);
     let refused = it.leaves().remove(0);
     it.keeping.not_taken(Next::Store(refused));
-    it.passes(9 * SECOND);
-    assert!(matches!(it.ear.0[&2], Err(StoreError::Refused(_))));
+    it.advance(9 * SECOND);
+    assert!(matches!(it.sink.0[&2], Err(StoreError::Refused(_))));
     assert!(it.leaves().is_empty());
-    it.says("c", 3..4);
+    it.store_range("c", 3..4);
     assert_eq!(texts(&it.leaves()[0]), ["3"]);
 }
 
 #[test]
 fn what_finds_no_room_is_refused_at_once_and_room_comes_back() {
     let max = 10_000;
-    let mut it = World::with(HistoryConfig { waiting_bytes: max, ..HistoryConfig::default() });
+    let mut it = Scenario::with(HistoryConfig { waiting_bytes: max, ..HistoryConfig::default() });
     let mut number = 0;
-    while !it.ear.0.contains_key(&number) {
+    while !it.sink.0.contains_key(&number) {
         number += 1;
-        it.says(&format!("topic {}", number % 7), number..number + 1);
+        it.store_range(&format!("topic {}", number % 7), number..number + 1);
     }
-    assert_eq!(it.ear.0[&number], Err(StoreError::Full));
+    assert_eq!(it.sink.0[&number], Err(StoreError::Full));
     let bytes = it.keeping.waiting_bytes();
     assert!(bytes <= max && bytes > max - 1_000 - STORE_BYTES, "{bytes}");
     for outgoing in it.leaves() {
         it.answers(&outgoing, Err(NotStored::Refused("no".into())));
     }
     assert_eq!(it.keeping.waiting_bytes(), 0);
-    assert_eq!(it.ear.0[&1], Err(StoreError::Refused("no".into())));
+    assert_eq!(it.sink.0[&1], Err(StoreError::Refused("no".into())));
     let counts = it.keeping.counts();
     assert_eq!((counts.full, counts.refused), (1, number - 1));
 }
 
 #[test]
 fn what_cannot_be_said_is_refused_with_the_reason() {
-    let mut it = World::new();
+    let mut it = Scenario::new();
     let reserved =
         StoreItem { item: Item::new("phx_close", ItemPayload::Json("1")), ..store(1, "1") };
-    it.keeping.push("a", &Storing::Item(reserved), 0, &mut it.ear);
-    it.says(&"x".repeat(70_000), 2..3);
-    it.keeping.push(&"x".repeat(70_000), &Storing::Forget(3), 0, &mut it.ear);
+    it.keeping.push("a", &Storing::Item(reserved), 0, &mut it.sink);
+    it.store_range(&"x".repeat(70_000), 2..3);
+    it.keeping.push(&"x".repeat(70_000), &Storing::Forget(3), 0, &mut it.sink);
     for number in 1..=3 {
-        assert!(matches!(it.ear.0[&number], Err(StoreError::Refused(_))), "{number}");
+        assert!(matches!(it.sink.0[&number], Err(StoreError::Refused(_))), "{number}");
     }
     assert!(it.keeping.is_flushed() && it.leaves().is_empty());
     assert_eq!(it.keeping.waiting_bytes(), 0);
@@ -304,10 +304,10 @@ fn what_cannot_be_said_is_refused_with_the_reason() {
 
 #[test]
 fn a_wish_to_forget_has_its_place_among_what_is_stored() {
-    let mut it = World::new();
-    it.says("a", 0..2);
-    it.keeping.push("a", &Storing::Forget(2), 0, &mut it.ear);
-    it.says("a", 3..5);
+    let mut it = Scenario::new();
+    it.store_range("a", 0..2);
+    it.keeping.push("a", &Storing::Forget(2), 0, &mut it.sink);
+    it.store_range("a", 3..5);
     let mut kinds = Vec::new();
     loop {
         let Some(next) = it.keeping.next(&mut it.n, 0) else { break };
@@ -325,7 +325,7 @@ fn a_wish_to_forget_has_its_place_among_what_is_stored() {
         }
     }
     assert_eq!(kinds, [(Kind::Broadcast, 2), (Kind::Forget, 0), (Kind::Broadcast, 2)]);
-    assert_eq!(it.ear.0[&2], at(20, 0));
+    assert_eq!(it.sink.0[&2], at(20, 0));
     let why = NotStored::Refused("no permission".into());
     assert_eq!(it.keeping.poll_notice(), Some(HistoryNotice::NotPurged("a".into(), why)));
     assert_eq!(it.keeping.counts().purges_failed, 1);
@@ -334,8 +334,8 @@ fn a_wish_to_forget_has_its_place_among_what_is_stored() {
 /// Its number would be that of what nobody wished to forget.
 #[test]
 fn what_is_to_be_removed_of_an_engine_that_is_lost_is_not_removed_of_the_next() {
-    let mut it = World::new();
-    it.keeping.push("a", &Storing::Forget(0), 0, &mut it.ear);
+    let mut it = Scenario::new();
+    it.keeping.push("a", &Storing::Forget(0), 0, &mut it.sink);
     let Some(Next::Store(outgoing)) = it.keeping.next(&mut it.n, 0) else { panic!("the wish") };
     it.answers(&outgoing, Ok((20, false)));
     it.keeping.down(0);
@@ -346,14 +346,14 @@ fn what_is_to_be_removed_of_an_engine_that_is_lost_is_not_removed_of_the_next() 
 /// Topics that come and go while the engine is away leave nothing.
 #[test]
 fn topics_without_anything_to_store_are_forgotten() {
-    let mut it = World::new();
+    let mut it = Scenario::new();
     for round in 0..100 {
         for topic in 0..50 {
-            it.says(&format!("{round} {topic}"), round * 50 + topic..round * 50 + topic + 1);
+            it.store_range(&format!("{round} {topic}"), round * 50 + topic..round * 50 + topic + 1);
         }
-        it.passes(9 * SECOND);
+        it.advance(9 * SECOND);
     }
-    assert_eq!(it.ear.0.len(), 5_000);
+    assert_eq!(it.sink.0.len(), 5_000);
     assert!(it.keeping.stores.ready_len() <= 64, "{}", it.keeping.stores.ready_len());
     assert!(it.keeping.is_flushed() && it.leaves().is_empty());
 }

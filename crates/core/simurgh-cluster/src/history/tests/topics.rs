@@ -2,199 +2,201 @@
 
 use simurgh_history::StoredAt;
 
-use super::engine::{TOPICS, WANTS, World};
-use super::log::{Message, Said};
+use super::engine::{Scenario, TOPICS, WANTS};
+use super::log::{Message, SeenEvent};
 use super::*;
 use crate::envelope::{Draft, Except};
 
 const A: &str = TOPICS[0];
 
-pub(super) fn world(nodes: usize) -> World {
-    World::new(nodes, &HistoryConfig::default())
+pub(super) fn scenario(nodes: usize) -> Scenario {
+    Scenario::new(nodes, &HistoryConfig::default())
 }
 
 /// What was told, in short.
-pub(super) fn short(said: &[Said]) -> Vec<String> {
+pub(super) fn short(said: &[SeenEvent]) -> Vec<String> {
     let texts = |all: &[Message]| {
         let texts: Vec<&str> = all.iter().map(|it| &*it.text).collect();
         texts.join(",")
     };
-    let one = |it: &Said| match it {
-        Said::Begun { floor, head, messages, .. } => format!("{floor}<{}<={head}", texts(messages)),
-        Said::Next(message) => message.text.clone(),
-        Said::Gap(through) => format!("gap {through}"),
-        Said::Purged(at) => format!("purged {}", at.seq),
-        Said::Unknown => "unknown".into(),
-        Said::Known => "known".into(),
-        Said::Ended => "ended".into(),
+    let one = |it: &SeenEvent| match it {
+        SeenEvent::Begun { floor, head, messages, .. } => {
+            format!("{floor}<{}<={head}", texts(messages))
+        }
+        SeenEvent::Next(message) => message.text.clone(),
+        SeenEvent::Gap(through) => format!("gap {through}"),
+        SeenEvent::Purged(at) => format!("purged {}", at.seq),
+        SeenEvent::Unknown => "unknown".into(),
+        SeenEvent::Known => "known".into(),
+        SeenEvent::Ended => "ended".into(),
     };
     said.iter().map(one).collect()
 }
 
-impl World {
-    pub(super) fn hears(&mut self, at: usize) -> Vec<String> {
-        self.turns();
-        short(&self.said(at, A))
+impl Scenario {
+    pub(super) fn take_texts(&mut self, at: usize) -> Vec<String> {
+        self.run();
+        short(&self.take_events(at, A))
     }
 
-    pub(super) fn stores(&mut self, at: usize, count: usize) {
+    pub(super) fn store_many(&mut self, at: usize, count: usize) {
         for _ in 0..count {
             self.store(at, A);
-            self.turns();
+            self.run();
         }
     }
 }
 
 #[test]
 fn a_topic_begins_with_what_the_engine_has_and_goes_on_in_order() {
-    let mut it = world(2);
+    let mut it = scenario(2);
     it.skip(40);
-    it.stores(0, 2);
+    it.store_many(0, 2);
     it.skip(10);
     it.follow(1, A);
-    assert_eq!(it.hears(1), ["0<1,2<=52"]);
-    it.stores(0, 2);
-    assert_eq!(it.hears(1), ["3", "4"]);
-    it.ends(1, A);
-    it.stores(0, 1);
-    assert_eq!(it.hears(1), ["ended"]);
+    assert_eq!(it.take_texts(1), ["0<1,2<=52"]);
+    it.store_many(0, 2);
+    assert_eq!(it.take_texts(1), ["3", "4"]);
+    it.end(1, A);
+    it.store_many(0, 1);
+    assert_eq!(it.take_texts(1), ["ended"]);
     it.follow(1, A);
-    assert_eq!(it.hears(1), ["0<1,2,3,4,5<=55"]);
+    assert_eq!(it.take_texts(1), ["0<1,2,3,4,5<=55"]);
 }
 
 #[test]
 fn of_what_the_engine_has_the_newest_are_wanted() {
     for page in [1, 3, usize::MAX] {
-        let mut it = world(2);
+        let mut it = scenario(2);
         it.wants.count = 3;
         it.page = page;
-        it.stores(0, 8);
+        it.store_many(0, 8);
         it.follow(1, A);
-        assert_eq!(it.hears(1), ["5<6,7,8<=8"]);
+        assert_eq!(it.take_texts(1), ["5<6,7,8<=8"]);
         it.wants = Retention { count: 100, bytes: 70, ..WANTS };
         it.follow(0, A);
-        let two = it.hears(0);
+        let two = it.take_texts(0);
         assert_eq!(two, ["6<7,8<=8"], "as many bytes");
     }
 }
 
 #[test]
 fn a_topic_without_anything_begins_at_the_number_of_the_log() {
-    let mut it = world(1);
+    let mut it = scenario(1);
     it.skip(500);
     it.follow(0, A);
-    assert_eq!(it.hears(0), ["0<<=500"]);
-    it.stores(0, 1);
-    assert_eq!(it.hears(0), ["1"]);
+    assert_eq!(it.take_texts(0), ["0<<=500"]);
+    it.store_many(0, 1);
+    assert_eq!(it.take_texts(0), ["1"]);
 }
 
 /// So that a position of another node's, behind which something was removed, is below the floor.
 #[test]
 fn where_an_engine_does_not_say_its_number_the_highest_known_is_taken() {
-    let mut it = world(1);
-    (it.says_head, it.says_since) = (false, false);
+    let mut it = scenario(1);
+    (it.knows_head, it.knows_since) = (false, false);
     it.follow(0, "rooms:lobby");
     it.follow(0, A);
-    assert_eq!(it.hears(0), ["0<<=0"]);
+    assert_eq!(it.take_texts(0), ["0<<=0"]);
     // Of a topic in the same stream, where streams are by the first digit.
     let stream = |topic: &str| super::super::topic::stream_of(topic);
     assert!(stream(A) != stream("rooms:lobby"));
-    it.stores(0, 3);
+    it.store_many(0, 3);
     it.remove(A, 100);
-    it.ends(0, A);
-    assert_eq!(it.hears(0), ["1", "2", "3", "ended"]);
+    it.end(0, A);
+    assert_eq!(it.take_texts(0), ["1", "2", "3", "ended"]);
     it.follow(0, A);
-    assert_eq!(it.hears(0), ["3<<=3"]);
+    assert_eq!(it.take_texts(0), ["3<<=3"]);
 }
 
 #[test]
 fn what_was_lost_is_fetched_when_its_successor_comes() {
-    let mut it = world(2);
+    let mut it = scenario(2);
     it.follow(1, A);
-    it.stores(0, 1);
+    it.store_many(0, 1);
     it.nodes[1].loses = 3;
-    it.stores(0, 3);
-    assert_eq!(it.hears(1), ["0<<=0", "1"]);
-    it.stores(0, 2);
-    assert_eq!(it.hears(1), ["2", "3", "4", "5", "6"]);
+    it.store_many(0, 3);
+    assert_eq!(it.take_texts(1), ["0<<=0", "1"]);
+    it.store_many(0, 2);
+    assert_eq!(it.take_texts(1), ["2", "3", "4", "5", "6"]);
     let counts = it.nodes[1].keeping.counts();
     assert_eq!((counts.holes_filled, counts.gaps), (1, 0));
 }
 
 #[test]
 fn what_is_gone_is_told_before_what_is_newer() {
-    let mut it = world(2);
+    let mut it = scenario(2);
     it.follow(1, A);
-    it.stores(0, 1);
+    it.store_many(0, 1);
     it.nodes[1].loses = 5;
-    it.stores(0, 5);
+    it.store_many(0, 5);
     it.remove(A, 5);
-    it.stores(0, 1);
-    assert_eq!(it.hears(1), ["0<<=0", "1", "gap 4", "5", "6", "7"]);
+    it.store_many(0, 1);
+    assert_eq!(it.take_texts(1), ["0<<=0", "1", "gap 4", "5", "6", "7"]);
     assert_eq!(it.nodes[1].keeping.counts().gaps, 1);
     assert_eq!(it.nodes[1].keeping.counts().holes_filled, 0);
     // All that is between may be gone, too.
     it.nodes[1].loses = 2;
-    it.stores(0, 2);
+    it.store_many(0, 2);
     let next = it.store(0, A);
-    it.turns();
-    assert_eq!((next, it.hears(1)), (10, vec!["8".into(), "9".into(), "10".into()]));
+    it.run();
+    assert_eq!((next, it.take_texts(1)), (10, vec!["8".into(), "9".into(), "10".into()]));
     it.nodes[1].loses = 2;
-    it.stores(0, 2);
+    it.store_many(0, 2);
     it.delay_ns = SECOND;
-    it.stores(0, 1);
+    it.store_many(0, 1);
     it.remove(A, 13);
-    it.passes(3 * SECOND, SECOND);
-    assert_eq!(it.hears(1), ["gap 12", "13"]);
+    it.advance(3 * SECOND, SECOND);
+    assert_eq!(it.take_texts(1), ["gap 12", "13"]);
 }
 
 /// Somebody has removed single messages, while the last that is known is still there.
 #[test]
 fn what_was_removed_behind_the_last_that_is_known_is_told_before_what_waits() {
-    let mut it = world(2);
+    let mut it = scenario(2);
     it.follow(1, A);
-    it.stores(0, 1);
+    it.store_many(0, 1);
     it.nodes[1].loses = 1;
     it.delay_ns = SECOND;
-    it.stores(0, 2);
+    it.store_many(0, 2);
     for entry in &mut it.log[1..] {
         entry.gone_ns = Some(it.now_ns);
     }
-    it.passes(5 * SECOND, SECOND);
-    assert_eq!(it.hears(1), ["0<<=0", "1", "gap 2", "3"]);
+    it.advance(5 * SECOND, SECOND);
+    assert_eq!(it.take_texts(1), ["0<<=0", "1", "gap 2", "3"]);
     assert_eq!(it.nodes[1].keeping.follows.jobs, 0);
 }
 
 /// Else what is between would be told to be missing.
 #[test]
 fn a_topic_begins_only_with_what_came_before_the_first_that_waits() {
-    let mut it = world(2);
-    it.stores(0, 1);
-    it.passes(100 * SECOND, 10 * SECOND);
-    it.stores(0, 1);
+    let mut it = scenario(2);
+    it.store_many(0, 1);
+    it.advance(100 * SECOND, 10 * SECOND);
+    it.store_many(0, 1);
     (it.lag_ns, it.delay_ns) = (50 * SECOND, SECOND);
     it.follow(1, A);
-    it.stores(0, 1);
-    it.passes(10 * SECOND, SECOND / 10);
-    assert_eq!(it.hears(1), ["0<1,2<=2", "3"], "members who were here before hear the last");
+    it.store_many(0, 1);
+    it.advance(10 * SECOND, SECOND / 10);
+    assert_eq!(it.take_texts(1), ["0<1,2<=2", "3"], "members who were here before hear the last");
 }
 
 /// What a copy does not have is no gap; the leader is asked last.
 #[test]
 fn of_a_copy_that_lags_it_is_asked_again_and_at_last_of_the_leader() {
-    let mut it = world(2);
+    let mut it = scenario(2);
     it.follow(1, A);
-    it.stores(0, 1);
+    it.store_many(0, 1);
     it.lag_ns = 100 * SECOND;
     it.nodes[1].loses = 1;
-    it.stores(0, 2);
-    let before = (it.hears(1), it.asked);
+    it.store_many(0, 2);
+    let before = (it.take_texts(1), it.asked);
     assert_eq!(before.0, ["0<<=0", "1"]);
     let mut times = Vec::new();
     let start_ns = it.now_ns;
     let mut asked = before.1;
-    while it.said(1, A).is_empty() {
-        it.passes(10 * MILLISECOND, 10 * MILLISECOND);
+    while it.take_events(1, A).is_empty() {
+        it.advance(10 * MILLISECOND, 10 * MILLISECOND);
         if it.asked > asked {
             asked = it.asked;
             times.push((it.now_ns - start_ns) / MILLISECOND);
@@ -206,44 +208,44 @@ fn of_a_copy_that_lags_it_is_asked_again_and_at_last_of_the_leader() {
 
 #[test]
 fn a_lost_last_message_is_found_by_the_slow_round() {
-    let mut it = world(2);
+    let mut it = scenario(2);
     it.follow(1, A);
-    it.stores(0, 1);
+    it.store_many(0, 1);
     it.nodes[1].loses = 1;
-    it.stores(0, 1);
-    it.passes(32 * SECOND, SECOND);
-    assert_eq!(it.hears(1), ["0<<=0", "1", "2"]);
+    it.store_many(0, 1);
+    it.advance(32 * SECOND, SECOND);
+    assert_eq!(it.take_texts(1), ["0<<=0", "1", "2"]);
     assert_eq!(it.nodes[1].keeping.counts().behind, 1);
 }
 
 #[test]
 fn what_this_node_has_stored_and_not_heard_is_missed_after_a_second_and_known_as_its_own() {
-    let mut it = world(1);
+    let mut it = scenario(1);
     it.follow(0, A);
-    it.stores(0, 1);
+    it.store_many(0, 1);
     it.nodes[0].loses = 1;
-    it.stores(0, 1);
-    it.passes(999 * MILLISECOND, MILLISECOND);
-    assert_eq!(it.hears(0), ["0<<=0", "1"]);
-    it.passes(MILLISECOND, MILLISECOND);
-    let said = it.said(0, A);
-    let [Said::Next(message)] = said.as_slice() else { panic!("{said:?}") };
+    it.store_many(0, 1);
+    it.advance(999 * MILLISECOND, MILLISECOND);
+    assert_eq!(it.take_texts(0), ["0<<=0", "1"]);
+    it.advance(MILLISECOND, MILLISECOND);
+    let said = it.take_events(0, A);
+    let [SeenEvent::Next(message)] = said.as_slice() else { panic!("{said:?}") };
     assert_eq!((&*message.text, message.mine), ("2", Some(2)));
     assert_eq!(it.nodes[0].keeping.sent.len(), 0, "nothing is remembered of it");
 }
 
 #[test]
 fn a_node_knows_its_own_and_no_other_in_whatever_order_it_is_told() {
-    let mut it = world(2);
+    let mut it = scenario(2);
     (0..2).for_each(|at| it.follow(at, A));
     // The engine of these tests answers before or after it sends.
     for at in [0, 1, 0, 0, 1, 0] {
-        it.stores(at, 1);
+        it.store_many(at, 1);
     }
     for at in 0..2 {
-        let said = it.said(at, A);
+        let said = it.take_events(at, A);
         let mine = said.iter().filter_map(|it| match it {
-            Said::Next(message) => Some(message.mine),
+            SeenEvent::Next(message) => Some(message.mine),
             _ => None,
         });
         let own = |number: u64| ([0, 1, 0, 0, 1, 0][number as usize - 1] == at).then_some(number);
@@ -254,78 +256,78 @@ fn a_node_knows_its_own_and_no_other_in_whatever_order_it_is_told() {
 
 #[test]
 fn after_a_link_what_came_meanwhile_is_fetched_and_then_it_is_known() {
-    let mut it = world(2);
+    let mut it = scenario(2);
     it.follow(1, A);
     it.follow(1, "x");
-    it.stores(0, 1);
+    it.store_many(0, 1);
     it.down(1);
-    it.stores(0, 2);
-    assert_eq!(it.hears(1), ["0<<=0", "1", "unknown"]);
+    it.store_many(0, 2);
+    assert_eq!(it.take_texts(1), ["0<<=0", "1", "unknown"]);
     it.up(1);
-    assert_eq!(it.hears(1), ["2", "3", "known"]);
-    assert_eq!(short(&it.said(1, "x")), ["0<<=0", "unknown", "known"]);
+    assert_eq!(it.take_texts(1), ["2", "3", "known"]);
+    assert_eq!(short(&it.take_events(1, "x")), ["0<<=0", "unknown", "known"]);
 }
 
 #[test]
 fn an_engine_that_does_not_answer_is_asked_until_it_does() {
-    let mut it = world(1);
-    it.stores(0, 1);
+    let mut it = scenario(1);
+    it.store_many(0, 1);
     it.answers = false;
     it.follow(0, A);
-    it.passes(30 * SECOND, SECOND);
-    assert_eq!(it.hears(0), ["unknown"]);
+    it.advance(30 * SECOND, SECOND);
+    assert_eq!(it.take_texts(0), ["unknown"]);
     assert!((6..=12).contains(&it.nodes[0].keeping.ticket), "{}", it.nodes[0].keeping.ticket);
     it.answers = true;
-    it.passes(8 * SECOND, SECOND);
-    assert_eq!(it.hears(0), ["0<1<=1"]);
+    it.advance(8 * SECOND, SECOND);
+    assert_eq!(it.take_texts(0), ["0<1<=1"]);
     it.answers = false;
-    it.passes(40 * SECOND, SECOND);
-    assert_eq!(it.hears(0), ["unknown"]);
+    it.advance(40 * SECOND, SECOND);
+    assert_eq!(it.take_texts(0), ["unknown"]);
     it.answers = true;
-    it.passes(2 * SECOND, SECOND);
-    assert_eq!(it.hears(0), ["known"]);
+    it.advance(2 * SECOND, SECOND);
+    assert_eq!(it.take_texts(0), ["known"]);
 }
 
 #[test]
 fn a_topic_that_begins_without_a_link_is_told_so_and_begins_with_the_next() {
-    let mut it = world(1);
+    let mut it = scenario(1);
     it.down(0);
     it.follow(0, A);
-    assert_eq!(it.hears(0), ["unknown"]);
+    assert_eq!(it.take_texts(0), ["unknown"]);
     it.up(0);
-    it.turns();
-    it.stores(0, 1);
-    assert_eq!(it.hears(0), ["0<<=0", "1"]);
+    it.run();
+    it.store_many(0, 1);
+    assert_eq!(it.take_texts(0), ["0<<=0", "1"]);
 }
 
 #[test]
 fn an_engine_that_keeps_nothing_is_told_of_once() {
-    let mut it = world(1);
+    let mut it = scenario(1);
     it.follow(0, A);
-    it.turns();
+    it.run();
     for _ in 0..2 {
         it.down(0);
         it.nodes[0].keeping.up(None, it.now_ns);
     }
-    assert_eq!(it.hears(0), ["0<<=0", "unknown"]);
+    assert_eq!(it.take_texts(0), ["0<<=0", "unknown"]);
     assert_eq!(it.nodes[0].keeping.poll_notice(), Some(HistoryNotice::Nothing));
     assert_eq!(it.nodes[0].keeping.poll_notice(), None);
 }
 
 #[test]
 fn with_another_epoch_everything_begins_anew() {
-    let mut it = world(2);
+    let mut it = scenario(2);
     it.follow(1, A);
-    it.stores(0, 3);
-    it.hears(1);
+    it.store_many(0, 3);
+    it.take_texts(1);
     it.remade();
-    let said = it.said(1, A);
-    it.turns();
-    let [Said::Begun { epoch: 2, floor: 0, head: 0, .. }] = &it.said(1, A)[..] else {
+    let said = it.take_events(1, A);
+    it.run();
+    let [SeenEvent::Begun { epoch: 2, floor: 0, head: 0, .. }] = &it.take_events(1, A)[..] else {
         panic!("{said:?}")
     };
-    it.stores(0, 1);
-    assert_eq!(it.hears(1), ["4"]);
+    it.store_many(0, 1);
+    assert_eq!(it.take_texts(1), ["4"]);
     assert_eq!(it.nodes[1].keeping.poll_notice(), Some(HistoryNotice::Remade));
     it.check(true);
 }
@@ -333,55 +335,55 @@ fn with_another_epoch_everything_begins_anew() {
 /// Its last message is long gone: that alone is no loss.
 #[test]
 fn a_quiet_topic_is_not_told_to_miss_something_after_a_link() {
-    let mut it = world(2);
+    let mut it = scenario(2);
     it.follow(1, A);
-    it.stores(0, 1);
-    it.passes(400 * SECOND, 10 * SECOND);
+    it.store_many(0, 1);
+    it.advance(400 * SECOND, 10 * SECOND);
     it.down(1);
-    it.passes(20 * SECOND, SECOND);
+    it.advance(20 * SECOND, SECOND);
     it.up(1);
-    it.stores(0, 1);
-    assert_eq!(it.hears(1), ["0<<=0", "1", "unknown", "2", "known"]);
+    it.store_many(0, 1);
+    assert_eq!(it.take_texts(1), ["0<<=0", "1", "unknown", "2", "known"]);
     it.check(true);
 }
 
 #[test]
 fn what_may_have_come_and_gone_while_there_was_no_link_is_told() {
-    let mut it = world(2);
+    let mut it = scenario(2);
     it.follow(1, A);
-    it.stores(0, 1);
+    it.store_many(0, 1);
     it.down(1);
-    it.stores(0, 1);
-    it.passes(400 * SECOND, 10 * SECOND);
+    it.store_many(0, 1);
+    it.advance(400 * SECOND, 10 * SECOND);
     it.up(1);
-    assert_eq!(it.hears(1), ["0<<=0", "1", "unknown", "gap 2", "known"]);
-    it.stores(0, 1);
-    assert_eq!(it.hears(1), ["3"]);
+    assert_eq!(it.take_texts(1), ["0<<=0", "1", "unknown", "gap 2", "known"]);
+    it.store_many(0, 1);
+    assert_eq!(it.take_texts(1), ["3"]);
     // Where the engine does not say its number: before the next.
     it.down(1);
-    it.stores(0, 1);
-    it.passes(400 * SECOND, 10 * SECOND);
-    it.says_head = false;
+    it.store_many(0, 1);
+    it.advance(400 * SECOND, 10 * SECOND);
+    it.knows_head = false;
     it.up(1);
-    it.passes(2 * SECOND, SECOND / 10);
-    assert_eq!(it.hears(1), ["unknown", "known"]);
-    it.stores(0, 1);
-    assert_eq!(it.hears(1), ["gap 4", "5"]);
+    it.advance(2 * SECOND, SECOND / 10);
+    assert_eq!(it.take_texts(1), ["unknown", "known"]);
+    it.store_many(0, 1);
+    assert_eq!(it.take_texts(1), ["gap 4", "5"]);
     it.check(true);
 }
 
 /// Of too many, those that are left are as many as are kept.
 #[test]
 fn what_newer_ones_have_pushed_out_is_told() {
-    let mut it = world(2);
+    let mut it = scenario(2);
     (it.count_max, it.wants.count) = (5, 5);
     it.follow(1, A);
-    it.stores(0, 2);
+    it.store_many(0, 2);
     for (count, expected) in [(4, &["3", "4", "5", "6"][..]), (6, &["gap 7", "8", "9"])] {
         it.down(1);
-        it.stores(0, count);
+        it.store_many(0, count);
         it.up(1);
-        let said = it.hears(1);
+        let said = it.take_texts(1);
         let start = said.iter().position(|it| it == "unknown").unwrap() + 1;
         assert_eq!(said[start..][..expected.len()], *expected);
         assert_eq!(said.last().unwrap(), "known");
@@ -391,19 +393,19 @@ fn what_newer_ones_have_pushed_out_is_told() {
 
 #[test]
 fn a_wish_to_forget_is_told_in_its_place_and_what_was_before_is_not_filled() {
-    let mut it = world(3);
+    let mut it = scenario(3);
     it.follow(1, A);
-    it.stores(0, 2);
+    it.store_many(0, 2);
     let wish = it.forget(0, A);
-    it.turns();
-    it.stores(0, 1);
-    assert_eq!(it.hears(1), ["0<<=0", "1", "2", "purged 3", "4"]);
-    assert!(matches!(it.nodes[0].ear.stored[&wish], Ok(StoredAt { seq: 3, index: 0, .. })));
+    it.run();
+    it.store_many(0, 1);
+    assert_eq!(it.take_texts(1), ["0<<=0", "1", "2", "purged 3", "4"]);
+    assert!(matches!(it.nodes[0].sink.stored[&wish], Ok(StoredAt { seq: 3, index: 0, .. })));
     it.follow(0, A);
-    it.turns();
-    let said = it.said(0, A);
+    it.run();
+    let said = it.take_events(0, A);
     assert_eq!(short(&said), ["3<4<=4"]);
-    assert!(matches!(said[..], [Said::Begun { purged: 3, .. }]), "{said:?}");
+    assert!(matches!(said[..], [SeenEvent::Begun { purged: 3, .. }]), "{said:?}");
     let left = it.log.iter().filter(|it| it.number.seq < 3);
     assert_eq!(left.count(), 2, "the engine has forgotten it");
     it.check(true);
@@ -412,28 +414,28 @@ fn a_wish_to_forget_is_told_in_its_place_and_what_was_before_is_not_filled() {
 /// The engine may not be allowed to forget it.
 #[test]
 fn what_was_to_be_forgotten_and_is_still_there_is_not_filled() {
-    let mut it = world(2);
-    it.stores(0, 2);
+    let mut it = scenario(2);
+    it.store_many(0, 2);
     let forget = Draft::forget(NodeId(9), A).unwrap().numbered(1);
     it.keep(A, forget);
-    it.stores(0, 1);
+    it.store_many(0, 1);
     it.follow(1, A);
-    assert_eq!(it.hears(1), ["3<3<=4"]);
+    assert_eq!(it.take_texts(1), ["3<3<=4"]);
 }
 
 #[test]
 fn what_strangers_have_stored_is_passed_over_and_counted() {
-    let mut it = world(2);
+    let mut it = scenario(2);
     it.keep(A, Bytes::from_static(b"garbage"));
     it.follow(1, A);
-    it.stores(0, 1);
+    it.store_many(0, 1);
     it.keep(A, Bytes::from_static(b"garbage"));
     let other = Draft::broadcast(NodeId(9), "another", &item("1")).unwrap().numbered(1);
     it.keep(A, other);
     let bye = Draft::bye(NodeId(9)).unwrap().numbered(1);
     it.keep(A, bye);
-    it.stores(0, 1);
-    assert_eq!(it.hears(1), ["0<<=1", "1", "2"]);
+    it.store_many(0, 1);
+    assert_eq!(it.take_texts(1), ["0<<=1", "1", "2"]);
     let counts = it.nodes[1].keeping.counts();
     assert_eq!((counts.broken, counts.gaps), (4, 0));
     it.check(true);
@@ -442,8 +444,8 @@ fn what_strangers_have_stored_is_passed_over_and_counted() {
 #[test]
 fn who_is_excepted_is_told_to_the_publisher_alone() {
     #[derive(Default)]
-    struct Ear(Vec<Option<Except>>, Vec<Option<u64>>);
-    impl HistorySink for Ear {
+    struct RecordingSink(Vec<Option<Except>>, Vec<Option<u64>>);
+    impl HistorySink for RecordingSink {
         fn history(&mut self, _: &str, what: HistoryEvent<'_>) {
             if let HistoryEvent::Next(HistoryItem { item, .. }) = what {
                 self.0.push(item.except);
@@ -459,49 +461,51 @@ fn who_is_excepted_is_told_to_the_publisher_alone() {
     it.up(Some(1), 0);
     let id = it.follow(A, WANTS).unwrap();
     it.in_force(id);
-    let mut ear = Ear::default();
+    let mut sink = RecordingSink::default();
     let mut asks = || match it.next(&mut 0, 0) {
         Some(Next::Fetch(ticket, fetch)) => (ticket, fetch),
         _ => panic!("it asks"),
     };
     let (since, Fetch::Since { .. }) = asks() else { panic!("it asks what is young first") };
-    it.since(since, None, Time::default());
+    it.watermark_answered(since, None, Time::default());
     let Some(Next::Fetch(ticket, _)) = it.next(&mut 0, 0) else { panic!("it asks") };
     let empty = Fetched { messages: Vec::new(), head: 5, is_all: true };
-    it.fetched(ticket, Some(empty), Time::default(), &mut ear);
+    it.fetched(ticket, Some(empty), Time::default(), &mut sink);
     for (origin, seq, prev) in [(1, 6, 0), (2, 7, 6)] {
         let bytes = Draft::broadcast(NodeId(origin), A, &said).unwrap().numbered(1);
         let envelope = Envelope::decode(&bytes).unwrap();
         let number = Number { seq, prev };
-        assert!(it.receive(&envelope, (&bytes, number, 0), Time::default(), &mut ear));
+        assert!(it.receive(&envelope, (&bytes, number, 0), Time::default(), &mut sink));
     }
-    assert_eq!((ear.0, ear.1), (vec![except, None], vec![Some(7); 2]));
+    assert_eq!((sink.0, sink.1), (vec![except, None], vec![Some(7); 2]));
 }
 
 #[test]
 fn what_finds_no_room_while_something_is_fetched_is_fetched_too() {
-    let mut it = World::new(2, &HistoryConfig { queue_count: 3, ..HistoryConfig::default() });
+    let mut it = Scenario::new(2, &HistoryConfig { queue_count: 3, ..HistoryConfig::default() });
     it.follow(1, A);
-    it.stores(0, 1);
-    it.hears(1);
+    it.store_many(0, 1);
+    it.take_texts(1);
     it.nodes[1].loses = 1;
     it.delay_ns = SECOND;
-    it.stores(0, 9);
-    assert_eq!(it.hears(1), [""; 0]);
-    it.passes(5 * SECOND, SECOND);
+    it.store_many(0, 9);
+    assert_eq!(it.take_texts(1), [""; 0]);
+    it.advance(5 * SECOND, SECOND);
     let expected: Vec<String> = (2..=10).map(|it| it.to_string()).collect();
-    assert_eq!(it.hears(1), expected);
+    assert_eq!(it.take_texts(1), expected);
 }
 
 #[test]
 fn what_is_heard_live_has_this_nodes_time_and_what_is_fetched_the_engines() {
-    let mut it = world(2);
-    it.stores(0, 1);
-    it.passes(10 * SECOND, SECOND);
+    let mut it = scenario(2);
+    it.store_many(0, 1);
+    it.advance(10 * SECOND, SECOND);
     it.follow(1, A);
-    it.stores(0, 1);
+    it.store_many(0, 1);
     let now_ms = it.time().unix_ms;
-    let said = it.said(1, A);
-    let [Said::Begun { messages, .. }, Said::Next(next)] = &said[..] else { panic!("{said:?}") };
+    let said = it.take_events(1, A);
+    let [SeenEvent::Begun { messages, .. }, SeenEvent::Next(next)] = &said[..] else {
+        panic!("{said:?}")
+    };
     assert_eq!((messages[0].at_ms, next.at_ms), (now_ms - 10_000, now_ms));
 }

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use super::engine::{Node, TOPICS, WANTS, World};
-use super::topics::{short, world};
+use super::engine::{Node, Scenario, TOPICS, WANTS};
+use super::topics::{scenario, short};
 use super::*;
 
 const A: &str = TOPICS[0];
@@ -12,47 +12,47 @@ const A: &str = TOPICS[0];
 /// that a client may have heard last elsewhere.
 #[test]
 fn who_begins_late_is_told_that_something_may_be_missing_only_where_it_may_be() {
-    let mut it = world(2);
+    let mut it = scenario(2);
     it.skip(7);
-    it.stores(0, 1);
-    it.passes(200 * SECOND, SECOND);
+    it.store_many(0, 1);
+    it.advance(200 * SECOND, SECOND);
     it.skip(2);
     it.follow(1, A);
     // 8 goes after 300 s.
-    assert_eq!(it.hears(1), ["0<1<=10"]);
-    it.ends(1, A);
-    it.passes(90 * SECOND, SECOND);
+    assert_eq!(it.take_texts(1), ["0<1<=10"]);
+    it.end(1, A);
+    it.advance(90 * SECOND, SECOND);
     it.follow(1, A);
-    assert_eq!(it.hears(1), ["ended", "7<1<=10"], "it may go every moment");
-    it.ends(1, A);
-    it.passes(20 * SECOND, SECOND);
+    assert_eq!(it.take_texts(1), ["ended", "7<1<=10"], "it may go every moment");
+    it.end(1, A);
+    it.advance(20 * SECOND, SECOND);
     it.follow(1, A);
-    assert_eq!(it.hears(1), ["ended", "8<<=10"]);
+    assert_eq!(it.take_texts(1), ["ended", "8<<=10"]);
     // As many as are wanted: there may have been more.
     it.wants.count = 3;
     for expected in ["8<2,3<=12", "10<2,3,4<=13"] {
-        it.stores(0, if expected.contains('4') { 1 } else { 2 });
-        it.ends(1, A);
-        it.said(1, A);
+        it.store_many(0, if expected.contains('4') { 1 } else { 2 });
+        it.end(1, A);
+        it.take_events(1, A);
         it.follow(1, A);
-        assert_eq!(it.hears(1), [expected]);
+        assert_eq!(it.take_texts(1), [expected]);
     }
     // And where somebody wished to forget what was before.
     it.forget(0, A);
-    it.turns();
-    it.ends(1, A);
-    it.said(1, A);
+    it.run();
+    it.end(1, A);
+    it.take_events(1, A);
     it.follow(1, A);
-    assert_eq!(it.hears(1), ["14<<=14"]);
+    assert_eq!(it.take_texts(1), ["14<<=14"]);
 }
 
 #[test]
 fn what_is_young_is_asked_once_for_all_topics_and_again_before_it_is_too_old() {
-    let mut it = world(1);
+    let mut it = scenario(1);
     let topics: Vec<String> = (0..400).map(|n| format!("t:{n}")).collect();
     let alike: Vec<&String> =
         topics.iter().filter(|it| super::super::topic::stream_of(it) == 3).take(12).collect();
-    let asks = |it: &mut World, topics: &[&String]| -> (usize, usize) {
+    let asks = |it: &mut Scenario, topics: &[&String]| -> (usize, usize) {
         let (mut since, mut after) = (Vec::new(), Vec::new());
         for topic in topics {
             let keeping = &mut it.nodes[0].keeping;
@@ -70,13 +70,13 @@ fn what_is_young_is_asked_once_for_all_topics_and_again_before_it_is_too_old() {
         }
         assert!(since.is_empty() || after.is_empty(), "what is to begin waits");
         let (time, counts) = (it.time(), (since.len(), after.len()));
-        let Node { keeping, ear, .. } = &mut it.nodes[0];
-        since.into_iter().for_each(|ticket| keeping.since(ticket, Some(5), time));
+        let Node { keeping, sink, .. } = &mut it.nodes[0];
+        since.into_iter().for_each(|ticket| keeping.watermark_answered(ticket, Some(5), time));
         let fetched = || Some(Fetched { messages: vec![], head: 9, is_all: true });
-        after.into_iter().for_each(|ticket| keeping.fetched(ticket, fetched(), time, ear));
+        after.into_iter().for_each(|ticket| keeping.fetched(ticket, fetched(), time, sink));
         counts
     };
-    let begun = |it: &World, topic: &str| short(&it.nodes[0].ear.said[topic]);
+    let begun = |it: &Scenario, topic: &str| short(&it.nodes[0].sink.events[topic]);
     assert_eq!(asks(&mut it, &alike[..2]), (1, 0));
     assert_eq!(asks(&mut it, &alike[2..4]), (0, 4));
     it.now_ns += 29 * SECOND;
@@ -92,26 +92,26 @@ fn what_is_young_is_asked_once_for_all_topics_and_again_before_it_is_too_old() {
 /// Nor for one that says nothing.
 #[test]
 fn a_topic_does_not_wait_long_for_what_the_engine_does_not_say() {
-    let mut it = world(1);
+    let mut it = scenario(1);
     it.skip(9);
-    it.says_since = false;
+    it.knows_since = false;
     it.follow(0, A);
-    assert_eq!(it.hears(0), ["9<<=9"]);
-    it.ends(0, A);
-    it.said(0, A);
+    assert_eq!(it.take_texts(0), ["9<<=9"]);
+    it.end(0, A);
+    it.take_events(0, A);
     // Request again after ten seconds; the answer takes its time.
-    it.passes(11 * SECOND, SECOND);
-    (it.says_since, it.delay_ns) = (true, 400 * MILLISECOND);
+    it.advance(11 * SECOND, SECOND);
+    (it.knows_since, it.delay_ns) = (true, 400 * MILLISECOND);
     it.follow(0, A);
-    it.passes(2 * SECOND, 100 * MILLISECOND);
-    assert_eq!(it.hears(0), ["0<<=9"]);
-    it.ends(0, A);
-    it.said(0, A);
-    it.passes(31 * SECOND, SECOND);
+    it.advance(2 * SECOND, 100 * MILLISECOND);
+    assert_eq!(it.take_texts(0), ["0<<=9"]);
+    it.end(0, A);
+    it.take_events(0, A);
+    it.advance(31 * SECOND, SECOND);
     it.delay_ns = 700 * MILLISECOND;
     it.follow(0, A);
-    it.passes(1_100 * MILLISECOND, 100 * MILLISECOND);
-    assert_eq!(it.hears(0), Vec::<String>::new());
-    it.passes(200 * MILLISECOND, 100 * MILLISECOND);
-    assert_eq!(it.hears(0), ["0<<=9"], "half a second later than without");
+    it.advance(1_100 * MILLISECOND, 100 * MILLISECOND);
+    assert_eq!(it.take_texts(0), Vec::<String>::new());
+    it.advance(200 * MILLISECOND, 100 * MILLISECOND);
+    assert_eq!(it.take_texts(0), ["0<<=9"], "half a second later than without");
 }

@@ -62,7 +62,7 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 struct Pair {
-    stage: Stage,
+    test_shard: TestShard,
     keys: Vec<Key>,
     /// By peer and topic: what it must get, and whether it is a member.
     must: HashMap<(usize, usize), (Vec<u32>, bool)>,
@@ -81,7 +81,7 @@ impl Pair {
     fn new() -> Self {
         // What passes an interceptor comes out as it was; publishers are held early.
         let passing = scripted(|ctx, heard| match heard {
-            Heard::Out(event, payload) => {
+            ChannelCall::Out(event, payload) => {
                 ctx.push(event, payload);
                 Outcome::NoReply
             }
@@ -96,18 +96,18 @@ impl Pair {
             outbound_bytes_max: 80 << 10,
             ..Config::default()
         };
-        let mut stage = Stage::with(config, user_sockets);
-        let keys = (0..PEERS).map(|peer| Self::open(&mut stage, peer)).collect();
-        Self { stage, keys, must: HashMap::new(), got: HashMap::new(), number: 0 }
+        let mut test_shard = TestShard::with(config, user_sockets);
+        let keys = (0..PEERS).map(|peer| Self::open(&mut test_shard, peer)).collect();
+        Self { test_shard, keys, must: HashMap::new(), got: HashMap::new(), number: 0 }
     }
 
-    fn open(stage: &mut Stage, peer: usize) -> Key {
+    fn open(test_shard: &mut TestShard, peer: usize) -> Key {
         let (user_socket, wire) =
             [(0, Wire::V2), (0, Wire::V1), (1, Wire::V2), (0, Wire::Values), (1, Wire::V1)]
                 [peer % 5];
-        let key = stage.out.connect(Phase::Connecting, wire);
-        stage.out.peer(key).socket.lead_to(user_socket, wire);
-        stage.core.opened(&mut stage.out, key, SocketState::default());
+        let key = test_shard.out.connect(Phase::Connecting, wire);
+        test_shard.out.peer(key).socket.lead_to(user_socket, wire);
+        test_shard.core.opened(&mut test_shard.out, key, SocketState::default());
         key
     }
 
@@ -116,16 +116,16 @@ impl Pair {
         self.number
     }
 
-    fn says(&mut self, peer: usize, topic: usize, event: &str, payload: &str) {
+    fn sends(&mut self, peer: usize, topic: usize, event: &str, payload: &str) {
         let (key, topic) = (self.keys[peer], TOPICS[topic]);
-        let text = match self.stage.out.peer(key).socket.wire() {
+        let text = match self.test_shard.out.peer(key).socket.wire() {
             Wire::V1 => {
                 let refs = r#""ref":1,"join_ref":1"#;
                 format!(r#"{{"topic":"{topic}","event":"{event}","payload":{payload},{refs}}}"#)
             }
             _ => format!(r#"[1,1,"{topic}","{event}",{payload}]"#),
         };
-        self.stage.says(key, &text);
+        self.test_shard.sends(key, &text);
     }
 
     fn is_member(&self, peer: usize, topic: usize) -> bool {
@@ -144,17 +144,17 @@ impl Pair {
     fn take(&mut self, step: &Step) {
         match *step {
             Step::Join(peer, topic) => {
-                self.says(peer, topic, "phx_join", "{}");
+                self.sends(peer, topic, "phx_join", "{}");
                 self.must.entry((peer, topic)).or_default().1 = true;
             }
             Step::Leave(peer, topic) => {
-                self.says(peer, topic, "phx_leave", "{}");
+                self.sends(peer, topic, "phx_leave", "{}");
                 self.must.entry((peer, topic)).or_default().1 = false;
             }
             Step::Go(peer) => {
                 self.read();
-                self.stage.goes(self.keys[peer]);
-                self.keys[peer] = Self::open(&mut self.stage, peer);
+                self.test_shard.disconnects(self.keys[peer]);
+                self.keys[peer] = Self::open(&mut self.test_shard, peer);
                 for topic in 0..TOPICS.len() {
                     let (must, _) = self.must.remove(&(peer, topic)).unwrap_or_default();
                     let got = self.got.remove(&(peer, topic)).unwrap_or_default();
@@ -163,7 +163,7 @@ impl Pair {
             }
             Step::Echo(peer, topic) => {
                 let number = self.next();
-                self.says(peer, topic, "echo", &format!("\"#{number}\""));
+                self.sends(peer, topic, "echo", &format!("\"#{number}\""));
                 if self.is_member(peer, topic) {
                     self.must.get_mut(&(peer, topic)).unwrap().0.push(number);
                 }
@@ -174,8 +174,8 @@ impl Pair {
                 let rest = "x".repeat(if is_long { LONG } else { 0 });
                 let payload = Payload::from_json(format!("\"#{number}{rest}\""));
                 let broadcast = Broadcast::new(TOPICS[topic], event, payload);
-                if self.stage.node.broadcast(broadcast).is_ok() {
-                    self.stage.takes_mail();
+                if self.test_shard.node.broadcast(broadcast).is_ok() {
+                    self.test_shard.handles_mail();
                     self.is_for_all(number, topic, None);
                 }
             }
@@ -185,34 +185,34 @@ impl Pair {
                 }
                 let number = self.next();
                 let event = if is_from { "bcast_from" } else { "bcast" };
-                self.says(peer, topic, event, &format!("\"#{number}\""));
+                self.sends(peer, topic, event, &format!("\"#{number}\""));
                 self.is_for_all(number, topic, is_from.then_some(peer));
             }
             Step::Slice(looks) => {
-                self.stage.out.step_ns = 400_000 / looks;
-                self.stage.core.fan_out(&mut self.stage.out);
-                self.stage.out.step_ns = 0;
+                self.test_shard.out.step_ns = 400_000 / looks;
+                self.test_shard.core.fan_out(&mut self.test_shard.out);
+                self.test_shard.out.step_ns = 0;
             }
-            Step::Turn => self.stage.out.end_turn(),
-            Step::Window(peer, bytes) => self.stage.out.peer(self.keys[peer]).window = bytes,
+            Step::Turn => self.test_shard.out.end_turn(),
+            Step::Window(peer, bytes) => self.test_shard.out.peer(self.keys[peer]).window = bytes,
             Step::Take(peer, bytes) => self.peer_takes(peer, bytes),
             Step::Settle(ms) => {
-                self.stage.passes(Duration::from_millis(ms));
-                self.stage.core.settle(&mut self.stage.out);
+                self.test_shard.advances(Duration::from_millis(ms));
+                self.test_shard.core.settle(&mut self.test_shard.out);
             }
         }
     }
 
     fn peer_takes(&mut self, peer: usize, bytes: usize) {
         let key = self.keys[peer];
-        if self.stage.out.peer(key).takes_more(bytes) {
-            self.stage.core.drained(&self.stage.out, key);
+        if self.test_shard.out.peer(key).takes_more(bytes) {
+            self.test_shard.core.drained(&self.test_shard.out, key);
         }
     }
 
     fn read(&mut self) {
         for (peer, key) in self.keys.iter().enumerate() {
-            for text in self.stage.out.peer(*key).said() {
+            for text in self.test_shard.out.peer(*key).received() {
                 if let Some((topic, number)) = read(&text) {
                     self.got.entry((peer, topic)).or_default().push(number);
                 }
@@ -222,7 +222,7 @@ impl Pair {
 
     /// What is marked is what is counted.
     fn check(&self) {
-        let registry = &self.stage.core.registry;
+        let registry = &self.test_shard.core.registry;
         for topic in TOPICS.iter().filter_map(|topic| registry.topic(registry.find(topic)?)) {
             let members = (0..topic.len()).map(|at| topic.member_at(at).unwrap().membership());
             let behind = members.filter(|id| registry.member(*id).unwrap().is(BEHIND)).count();
@@ -232,25 +232,25 @@ impl Pair {
 
     fn end(mut self) {
         for _ in 0..2 {
-            self.stage.fans_out();
+            self.test_shard.fans_out();
             for peer in 0..PEERS {
-                self.stage.out.peer(self.keys[peer]).window = usize::MAX;
+                self.test_shard.out.peer(self.keys[peer]).window = usize::MAX;
                 self.peer_takes(peer, usize::MAX);
             }
         }
         self.check();
-        self.stage.core.settle(&mut self.stage.out);
+        self.test_shard.core.settle(&mut self.test_shard.out);
         self.read();
         for (member, (must, _)) in &self.must {
             let got = self.got.get(member).map_or(&[][..], Vec::as_slice);
             assert_eq!(got, must, "{member:?}");
         }
-        assert_eq!(self.stage.node.charged(0), 0, "bytes charged are bytes done");
+        assert_eq!(self.test_shard.node.charged(0), 0, "bytes charged are bytes done");
         for key in &self.keys {
-            assert!(!self.stage.out.is_held(*key), "nobody is held for what is done");
+            assert!(!self.test_shard.out.is_held(*key), "nobody is held for what is done");
         }
-        self.keys.clone().into_iter().for_each(|key| self.stage.goes(key));
-        let metrics = self.stage.core.metrics;
+        self.keys.clone().into_iter().for_each(|key| self.test_shard.disconnects(key));
+        let metrics = self.test_shard.core.metrics;
         assert_eq!((metrics.topics.value(), metrics.fanout_topics.value()), (0, 0));
     }
 }

@@ -19,18 +19,18 @@ fn text(bytes: usize) -> String {
     format!("\"{}\"", "x".repeat(bytes - 2))
 }
 
-fn says(it: &mut Stage, key: Key, event: &str, bytes: usize) {
-    it.says(key, &format!(r#"[1,2,"t","{event}",{}]"#, text(bytes)));
+fn sends(it: &mut TestShard, key: Key, event: &str, bytes: usize) {
+    it.sends(key, &format!(r#"[1,2,"t","{event}",{}]"#, text(bytes)));
 }
 
 /// A shard of several, of which 800 bytes may be under way, and 100 of one flow.
-fn stage(shards: usize) -> Stage {
+fn test_shard(shards: usize) -> TestShard {
     let config = Config { mailbox_bytes_max: 800, outbound_bytes_max: 2000, ..Config::default() };
-    Stage::on(TestNode::new(shards, config, vec![scripted(standard).user_socket()]))
+    TestShard::with_node(TestNode::new(shards, config, vec![scripted(standard).user_socket()]))
 }
 
-fn posted(it: &Stage, shard: usize) -> Vec<Posted> {
-    let mail = std::mem::take(&mut it.node.told().mail[shard]);
+fn posted(it: &TestShard, shard: usize) -> Vec<Posted> {
+    let mail = std::mem::take(&mut it.node.log().mail[shard]);
     let posted = mail.into_iter().map(|mail| match mail {
         Mail::Broadcast(posted) => posted,
         other => panic!("{other:?}"),
@@ -40,12 +40,12 @@ fn posted(it: &Stage, shard: usize) -> Vec<Posted> {
 
 #[test]
 fn a_broadcast_is_posted_to_all_other_shards() {
-    let mut it = stage(4);
-    it.node.told().ended.push(2);
+    let mut it = test_shard(4);
+    it.node.log().ended.push(2);
     let key = it.joined(&["t"]);
-    says(&mut it, key, "bcast_from", 10);
+    sends(&mut it, key, "bcast_from", 10);
     assert_eq!(
-        it.node.told().bytes,
+        it.node.log().bytes,
         [weight(10), weight(10), 0, weight(10)],
         "not to one that ended"
     );
@@ -56,7 +56,7 @@ fn a_broadcast_is_posted_to_all_other_shards() {
         assert_eq!(broadcast.payload(), &Payload::from_json(text(10)));
         assert_eq!(broadcast.except, Some(it.core.channels_of(it.out.socket(key).unwrap())[0]));
     }
-    assert!(it.node.told().mail[0].is_empty(), "here at once");
+    assert!(it.node.log().mail[0].is_empty(), "here at once");
     it.fans_out();
     assert_eq!(it.node.charged(0), 0);
 }
@@ -64,13 +64,13 @@ fn a_broadcast_is_posted_to_all_other_shards() {
 /// While they are under way, and not only when some of them come back.
 #[test]
 fn bytes_under_way_are_counted_at_the_end_of_each_turn() {
-    let mut it = stage(2);
+    let mut it = test_shard(2);
     let key = it.joined(&["t"]);
-    let counted = |it: &mut Stage| {
+    let counted = |it: &mut TestShard| {
         it.core.settle(&mut it.out);
         it.core.metrics.fanout_bytes.value() as usize
     };
-    says(&mut it, key, "bcast", 10);
+    sends(&mut it, key, "bcast", 10);
     assert_eq!(counted(&mut it), weight(10));
     it.node.charge(0, 7);
     assert_eq!(counted(&mut it), weight(10) + 7, "what another shard has posted");
@@ -83,10 +83,10 @@ fn bytes_under_way_are_counted_at_the_end_of_each_turn() {
 /// Nobody here is on its topic: it is done as it comes.
 #[test]
 fn a_broadcast_for_nobody_is_done() {
-    let mut it = stage(1);
+    let mut it = test_shard(1);
     let key = it.joined(&["t"]);
     it.counts();
-    it.says(key, r#"[1,2,"t","bcast_to","elsewhere"]"#);
+    it.sends(key, r#"[1,2,"t","bcast_to","elsewhere"]"#);
     assert_eq!(it.node.charged(0), 0);
     it.broadcasts("elsewhere", "news", "1");
     assert_eq!((it.node.charged(0), it.counts()), (0, vec!["broadcasts +2".to_owned()]));
@@ -96,16 +96,16 @@ fn a_broadcast_for_nobody_is_done() {
 /// Half of what may wait for one reader, to the byte.
 #[test]
 fn a_broadcast_that_is_too_large_is_not_sent() {
-    let mut it = stage(2);
+    let mut it = test_shard(2);
     let key = it.joined(&["t"]);
     it.counts();
-    says(&mut it, key, "bcast", 1001);
+    sends(&mut it, key, "bcast", 1001);
     assert_eq!(it.counts(), ["errors_broadcast_too_big +1"]);
     assert_eq!((it.node.charged(0), posted(&it, 1).len(), it.fans_out()), (0, 0, Next::Idle));
-    says(&mut it, key, "bcast", 1000);
+    sends(&mut it, key, "bcast", 1000);
     assert_eq!((posted(&it, 1).len(), it.core.metrics.broadcasts.value()), (1, 1));
     let broadcast = |bytes: usize| {
-        it.node.told().bytes = vec![0; 2];
+        it.node.log().bytes = vec![0; 2];
         it.node.broadcast(Broadcast::new("t", "news", Payload::from_json(text(bytes))))
     };
     assert_eq!(broadcast(1000), Ok(()));
@@ -115,33 +115,33 @@ fn a_broadcast_that_is_too_large_is_not_sent() {
 /// A broadcast of nobody is for all shards or for none.
 #[test]
 fn a_broadcast_is_refused_while_too_much_is_under_way() {
-    let it = stage(3);
+    let it = test_shard(3);
     let broadcast = || it.node.broadcast(Broadcast::new("t", "news", Payload::NULL));
-    it.node.told().bytes[2] = 800;
+    it.node.log().bytes[2] = 800;
     assert_eq!(broadcast(), Ok(()));
-    assert_eq!(it.node.told().bytes, [weight(4), weight(4), 800 + weight(4)]);
+    assert_eq!(it.node.log().bytes, [weight(4), weight(4), 800 + weight(4)]);
     let all: Vec<_> = (0..3).flat_map(|shard| posted(&it, shard)).collect();
     assert!(all.len() == 3 && all.iter().all(|it| Arc::ptr_eq(it.broadcast(), all[0].broadcast())));
-    it.node.told().bytes = vec![0, 801, 0];
+    it.node.log().bytes = vec![0, 801, 0];
     assert_eq!(broadcast(), Err(BroadcastError::Congested));
     assert!((0..3).all(|shard| posted(&it, shard).is_empty()));
-    it.node.told().ended.push(1);
+    it.node.log().ended.push(1);
     assert_eq!(broadcast(), Ok(()), "what an ended shard has never comes back");
 }
 
 /// An eighth of what may be under way is one flow's.
 #[test]
 fn a_publisher_with_more_than_its_share_under_way_is_held() {
-    let mut it = stage(1);
+    let mut it = test_shard(1);
     let key = it.joined(&["t"]);
     it.counts();
-    says(&mut it, key, "bcast", 100 - weight(0));
+    sends(&mut it, key, "bcast", 100 - weight(0));
     assert!(it.out.deeds().is_empty() && !it.core.fanout.holds_back(key), "just its share");
     it.fans_out();
     it.counts();
-    says(&mut it, key, "bcast", 101 - weight(0));
+    sends(&mut it, key, "bcast", 101 - weight(0));
     assert_eq!((it.out.deeds(), it.core.fanout.holds_back(key)), (vec!["hold 0".into()], true));
-    says(&mut it, key, "bcast", 90);
+    sends(&mut it, key, "bcast", 90);
     assert!(it.out.deeds().is_empty(), "once");
     let changes = it.counts();
     assert!(changes.contains(&"publishers_held +1".into()), "{changes:?}");
@@ -155,14 +155,14 @@ fn a_publisher_with_more_than_its_share_under_way_is_held() {
 /// What one topic's publishers have under way is no reason to hold those of another.
 #[test]
 fn a_flow_is_that_of_its_topic() {
-    let mut it = stage(1);
+    let mut it = test_shard(1);
     let keys = [it.joined(&["t"]), it.joined(&["t", "u"]), it.joined(&["v"])];
     for key in &keys[..2] {
-        says(&mut it, *key, "bcast", 10);
+        sends(&mut it, *key, "bcast", 10);
     }
     assert_eq!(it.out.deeds(), ["hold 1"], "together they have more than one flow may");
-    it.says(keys[2], r#"[1,2,"v","bcast",1]"#);
-    it.says(keys[2], r#"[1,2,"v","bcast_to","nowhere"]"#);
+    it.sends(keys[2], r#"[1,2,"v","bcast",1]"#);
+    it.sends(keys[2], r#"[1,2,"v","bcast_to","nowhere"]"#);
     assert!(it.out.deeds().is_empty());
 }
 
@@ -171,12 +171,13 @@ fn a_flow_is_that_of_its_topic() {
 fn a_congested_node_holds_publishers() {
     for (bytes, first, second) in [(1600, false, false), (1601, false, true), (6401, true, true)] {
         let config = Config { mailbox_bytes_max: 1600, ..Config::default() };
-        let mut it = Stage::on(TestNode::new(2, config, vec![scripted(standard).user_socket()]));
+        let mut it =
+            TestShard::with_node(TestNode::new(2, config, vec![scripted(standard).user_socket()]));
         for is_held in [first, second] {
             let key = it.joined(&["t"]);
             // What another shard has by then, since what this one has changes as well.
-            it.node.told().bytes = vec![0, bytes - weight(1)];
-            it.says(key, r#"[1,2,"t","bcast",1]"#);
+            it.node.log().bytes = vec![0, bytes - weight(1)];
+            it.sends(key, r#"[1,2,"t","bcast",1]"#);
             assert_eq!(
                 it.core.fanout.holds_back(key),
                 is_held,
@@ -199,9 +200,9 @@ fn a_publisher_is_read_again_when_enough_has_left() {
         (3200, 0, true),
         (3201, 0, false),
     ] {
-        let mut it = stage(2);
+        let mut it = test_shard(2);
         let key = it.joined(&["t"]);
-        says(&mut it, key, "bcast", 101 - weight(0) + 4);
+        sends(&mut it, key, "bcast", 101 - weight(0) + 4);
         assert!(it.core.fanout.holds_back(key));
         it.fans_out();
         drop(posted(&it, 1));
@@ -210,7 +211,7 @@ fn a_publisher_is_read_again_when_enough_has_left() {
         let flow = Arc::clone(delivery.flow.as_ref().unwrap());
         assert_eq!(flow.bytes(), 0, "the other shard is done");
         let charge = flow.charge(left);
-        it.node.told().bytes = vec![0, bytes];
+        it.node.log().bytes = vec![0, bytes];
         it.out.deeds();
         let next = it.core.settle(&mut it.out);
         assert_eq!(!it.core.fanout.holds_back(key), goes_on, "{bytes} bytes, {left} left");
@@ -223,9 +224,9 @@ fn a_publisher_is_read_again_when_enough_has_left() {
 /// Each of them may bring as much as one read holds.
 #[test]
 fn so_many_publishers_are_read_again_in_one_turn() {
-    let mut it = stage(1);
+    let mut it = test_shard(1);
     let keys: Vec<Key> = (0..40).map(|_| it.joined(&["t"])).collect();
-    keys.iter().for_each(|key| says(&mut it, *key, "bcast", 101));
+    keys.iter().for_each(|key| sends(&mut it, *key, "bcast", 101));
     assert!(keys.iter().all(|key| it.core.fanout.holds_back(*key)));
     it.fans_out();
     it.out.deeds();
@@ -239,14 +240,14 @@ fn so_many_publishers_are_read_again_in_one_turn() {
 /// Who waits for something else stays held for that; who is gone is forgotten.
 #[test]
 fn a_publisher_that_waits_or_is_gone_is_not_released() {
-    let mut it = stage(1);
+    let mut it = test_shard(1);
     let keys: Vec<Key> = (0..4).map(|_| it.joined(&["t"])).collect();
-    keys.iter().for_each(|key| says(&mut it, *key, "bcast", 101));
+    keys.iter().for_each(|key| sends(&mut it, *key, "bcast", 101));
     it.fans_out();
     for (key, phase) in [(keys[0], Phase::Waiting), (keys[1], Phase::Connecting)] {
         it.out.peer(key).socket.enter(phase, 0);
     }
-    it.goes(keys[2]);
+    it.disconnects(keys[2]);
     assert!(!it.core.fanout.holds_back(keys[2]));
     it.out.deeds();
     assert_eq!(it.core.settle(&mut it.out), Next::Now);
@@ -257,13 +258,14 @@ fn a_publisher_that_waits_or_is_gone_is_not_released() {
 /// Who is gone keeps nobody from being looked at, nor its place.
 #[test]
 fn a_publisher_that_is_gone_leaves_nothing_behind() {
-    let mut it = stage(1);
+    let mut it = test_shard(1);
     let keys: Vec<Key> = (0..40).map(|_| it.joined(&["t"])).collect();
-    keys.iter().for_each(|key| says(&mut it, *key, "bcast", 101));
-    keys[1..].iter().for_each(|key| it.goes(*key));
+    keys.iter().for_each(|key| sends(&mut it, *key, "bcast", 101));
+    keys[1..].iter().for_each(|key| it.disconnects(*key));
     it.out.deeds();
     assert_eq!(it.core.settle(&mut it.out), Next::After(Duration::from_millis(5)));
-    let left = |it: &Stage| it.core.fanout.held.as_ref().map(|it| (it.queue.len(), it.keys.len()));
+    let left =
+        |it: &TestShard| it.core.fanout.held.as_ref().map(|it| (it.queue.len(), it.keys.len()));
     assert_eq!(left(&it), Some((1, 1)));
     it.fans_out();
     assert_eq!(it.core.settle(&mut it.out), Next::Now);
@@ -273,12 +275,12 @@ fn a_publisher_that_is_gone_leaves_nothing_behind() {
 /// Its end may be what a channel broadcasts: whoever is gone is not held.
 #[test]
 fn a_publisher_that_is_gone_is_not_held() {
-    let mut it = Stage::on(TestNode::new(
+    let mut it = TestShard::with_node(TestNode::new(
         1,
         Config { mailbox_bytes_max: 80, ..Config::default() },
         vec![
             scripted(|ctx, heard| {
-                if let Heard::Ends(_) = heard {
+                if let ChannelCall::Ends(_) = heard {
                     ctx.broadcast_to("hall", "news", Payload::NULL);
                 }
                 Outcome::NoReply
@@ -287,7 +289,7 @@ fn a_publisher_that_is_gone_is_not_held() {
         ],
     ));
     let (_listener, key) = (it.joined(&["hall"]), it.joined(&["t"]));
-    it.goes(key);
+    it.disconnects(key);
     assert!(it.out.deeds().is_empty() && !it.core.fanout.holds_back(key));
     assert_eq!(it.core.metrics.publishers_held.value(), 0);
 }
@@ -295,14 +297,15 @@ fn a_publisher_that_is_gone_is_not_held() {
 /// A topic remembers what was published on it for as long as something of that is under way.
 #[test]
 fn a_topic_lets_its_flow_go() {
-    let mut it = stage(2);
+    let mut it = test_shard(2);
     let key = it.joined(&["t"]);
-    says(&mut it, key, "bcast", 10);
+    sends(&mut it, key, "bcast", 10);
     let topic = it.core.find_topic("t").unwrap();
     assert!(!it.core.registry.shrink_topic(0), "something is to be sent here");
     it.fans_out();
     let elsewhere = posted(&it, 1);
-    let has_flow = |it: &Stage| it.core.registry.topic(topic).unwrap().deliveries.flow.is_some();
+    let has_flow =
+        |it: &TestShard| it.core.registry.topic(topic).unwrap().deliveries.flow.is_some();
     assert!(it.core.registry.shrink_topic(0) && has_flow(&it), "there was room in its log");
     drop(elsewhere);
     assert!(has_flow(&it));
@@ -314,23 +317,24 @@ fn a_topic_lets_its_flow_go() {
 #[test]
 fn what_is_under_way_counts_when_the_last_member_has_left() {
     let config = Config { mailbox_bytes_max: 1600, ..Config::default() };
-    let mut it = Stage::on(TestNode::new(2, config, vec![scripted(standard).user_socket()]));
+    let mut it =
+        TestShard::with_node(TestNode::new(2, config, vec![scripted(standard).user_socket()]));
     let key = it.joined(&["t"]);
-    says(&mut it, key, "bcast", 90);
+    sends(&mut it, key, "bcast", 90);
     it.fans_out();
     assert!(!it.out.is_held(key));
     // Its first broadcast still lies in the mailbox of the other shard.
-    it.says(key, r#"[1,2,"t","phx_leave",{}]"#);
-    it.says(key, r#"[1,1,"t","phx_join",{}]"#);
-    says(&mut it, key, "bcast", 90);
+    it.sends(key, r#"[1,2,"t","phx_leave",{}]"#);
+    it.sends(key, r#"[1,1,"t","phx_join",{}]"#);
+    sends(&mut it, key, "bcast", 90);
     assert!(it.out.is_held(key), "both count");
 }
 
 /// Its answer to the close is to be read.
 #[test]
 fn a_publisher_whose_socket_closes_is_not_held() {
-    let mut it = Stage::playing(scripted(|ctx, heard| match heard {
-        Heard::In("last", _) => {
+    let mut it = TestShard::running(scripted(|ctx, heard| match heard {
+        ChannelCall::In("last", _) => {
             ctx.close_socket(simurgh_proto::ws::CloseCode::RESTART);
             for _ in 0..2 {
                 ctx.broadcast("news", Payload::from_json(format!("\"{}\"", "x".repeat(9 << 20))));
@@ -340,7 +344,7 @@ fn a_publisher_whose_socket_closes_is_not_held() {
         other => standard(ctx, other),
     }));
     let (key, _) = (it.joined(&["t"]), it.joined(&["t"]));
-    it.says(key, r#"[1,2,"t","last",{}]"#);
+    it.sends(key, r#"[1,2,"t","last",{}]"#);
     assert_eq!(it.out.peer(key).socket.phase(), Phase::Closing);
     assert!(!it.out.is_held(key));
 }

@@ -4,9 +4,9 @@
 mod gaps;
 mod joins;
 mod model;
-mod nowhere;
 mod publish;
 mod read;
+mod unknown_position;
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -43,12 +43,12 @@ fn keeping(channel: Scripted, rule: HistoryRule) -> UserSocket {
 /// A channel that says what it is told to, and what comes behind that.
 fn talking() -> Scripted {
     scripted(|ctx, heard| match heard {
-        Heard::In("say", payload) => {
+        ChannelCall::In("say", payload) => {
             ctx.broadcast("news", payload.into_owned());
             ctx.push("behind", Payload::EMPTY_OBJECT);
             Outcome::ok(Payload::EMPTY_OBJECT)
         }
-        Heard::In("binary", _) => {
+        ChannelCall::In("binary", _) => {
             ctx.broadcast("news", Payload::from_bytes(vec![1, 2, 3]));
             Outcome::NoReply
         }
@@ -123,7 +123,7 @@ impl Engine {
     }
 
     /// Keeps what a node asks of which nothing else is known.
-    fn hears(&mut self, topic: &str, n: u64, is_joined: bool) {
+    fn receives(&mut self, topic: &str, n: u64, is_joined: bool) {
         let (seq, index) = self.number(is_joined);
         let payload = Payload::from_json(format!(r#"{{"n":{n}}}"#));
         let (topic, what) = (topic.to_owned(), Some(("news".to_owned(), payload)));
@@ -174,7 +174,7 @@ impl Engine {
 /// A node: its first shard has all members, the second is the home of half of the topics.
 struct Node {
     number: usize,
-    stage: Stage,
+    test_shard: TestShard,
     other: Core<TestNode>,
     out: TestSockets,
     notes: Notes,
@@ -190,21 +190,21 @@ struct Node {
 }
 
 impl Node {
-    fn playing(channel: Scripted) -> Self {
+    fn running(channel: Scripted) -> Self {
         Self::on(Config::default(), channel, HistoryRule::default())
     }
 
     fn on(config: Config, channel: Scripted, rule: HistoryRule) -> Self {
         let mut node = TestNode::new(2, config, vec![keeping(channel, rule)]);
-        let notes = node.joins_cluster(1 << 20);
-        let stage = Stage::on(node);
-        let other = Core::new(Arc::clone(&stage.node), 1, Arc::default(), 7);
+        let notes = node.join_cluster(1 << 20);
+        let test_shard = TestShard::with_node(node);
+        let other = Core::new(Arc::clone(&test_shard.node), 1, Arc::default(), 7);
         let topic =
             |shard| (0..).map(|n| format!("t{n}")).find(|it| home_shard(it, 2) == shard).unwrap();
         let (here, there) = (topic(0), topic(1));
         Self {
             number: 0,
-            stage,
+            test_shard,
             other,
             out: TestSockets::default(),
             notes,
@@ -220,7 +220,7 @@ impl Node {
 
     /// What the node's shards have asked of the engine since this was last looked at.
     fn looks(&mut self) {
-        for asked in self.stage.node.asked() {
+        for asked in self.test_shard.node.asked() {
             match asked {
                 ToCluster::Store(store) => self.stores.push_back(*store),
                 ToCluster::Follow(topic, _) => self.follows.push(topic.into()),
@@ -237,19 +237,19 @@ impl Node {
 
     /// A turn of both shards.
     fn takes_turns(&mut self) {
-        let mail = std::mem::take(&mut self.stage.node.told().mail[1]);
+        let mail = std::mem::take(&mut self.test_shard.node.log().mail[1]);
         mail.into_iter().for_each(|it| self.other.mail(&mut self.out, it));
-        self.stage.takes_mail();
+        self.test_shard.handles_mail();
     }
 
     /// Turns until nothing is left to be done.
     fn settles(&mut self) {
         for _ in 0..10 {
             self.takes_turns();
-            self.stage.core.go_on_replaying(&mut self.stage.out);
+            self.test_shard.core.go_on_replaying(&mut self.test_shard.out);
             self.other.go_on_replaying(&mut self.out);
         }
-        self.stage.fans_out();
+        self.test_shard.fans_out();
     }
 
     /// The engine does all that it is asked, and says so.
@@ -260,20 +260,20 @@ impl Node {
             for topic in std::mem::take(&mut self.follows) {
                 if self.begun.insert(topic.clone()) {
                     let begun = engine.begun(self.number, &topic, 0);
-                    self.stage.node.post_kept(&topic, begun);
+                    self.test_shard.node.post_kept(&topic, begun);
                 }
             }
             while let Some(store) = self.stores.pop_front() {
                 let number = store.number;
                 let at = engine.keeps(self.number, store, false);
-                self.stage.node.post_stored(number, Ok(at));
+                self.test_shard.node.post_stored(number, Ok(at));
                 self.hears_last(engine);
             }
             for (topic, number) in std::mem::take(&mut self.forgets) {
                 engine.purges(&topic, Some((self.number, number)));
                 let (epoch, seq, is_duplicate) = (engine.epoch, engine.seq, false);
                 let at = StoredAt { epoch, seq, index: 0, is_duplicate };
-                self.stage.node.post_stored(number, Ok(at));
+                self.test_shard.node.post_stored(number, Ok(at));
                 self.hears_last(engine);
             }
         }
@@ -285,37 +285,37 @@ impl Node {
         let at = engine.log.len() - 1;
         let topic = &engine.log[at].topic;
         if self.begun.contains(topic) {
-            self.stage.node.post_kept(topic, engine.told(self.number, at));
+            self.test_shard.node.post_kept(topic, engine.told(self.number, at));
         }
     }
 
     /// The engine says something of a topic.
     fn is_told(&mut self, topic: &str, what: FromEngine) {
-        self.stage.node.post_kept(topic, what);
+        self.test_shard.node.post_kept(topic, what);
         self.settles();
     }
 
     /// Somebody elsewhere says something, which is heard here.
     fn hears_of(&mut self, engine: &mut Engine, topic: &str, n: u64) {
-        engine.hears(topic, n, false);
+        engine.receives(topic, n, false);
         self.hears_last(engine);
         self.settles();
     }
 
     fn opens(&mut self, wire: Wire) -> Key {
-        self.stage.opens(wire)
+        self.test_shard.opens(wire)
     }
 
     /// A client says something; nothing else happens.
-    fn says(&mut self, key: Key, topic: &str, event: &str, payload: &str) {
-        let text = match self.stage.out.peer(key).socket.wire() {
+    fn sends(&mut self, key: Key, topic: &str, event: &str, payload: &str) {
+        let text = match self.test_shard.out.peer(key).socket.wire() {
             Wire::V1 => {
                 let refs = r#""ref":"1","join_ref":"1""#;
                 format!(r#"{{"topic":"{topic}","event":"{event}","payload":{payload},{refs}}}"#)
             }
             _ => format!(r#"["1","1","{topic}","{event}",{payload}]"#),
         };
-        self.stage.says(key, &text);
+        self.test_shard.sends(key, &text);
     }
 
     /// A client joins a topic, and all that follows from that.
@@ -325,21 +325,21 @@ impl Node {
     }
 
     fn joins_as(&mut self, of: &mut Engine, key: Key, topic: &str, params: &str) -> Vec<String> {
-        self.says(key, topic, "phx_join", params);
+        self.sends(key, topic, "phx_join", params);
         self.is_served(of);
-        self.hears(key)
+        self.receives(key)
     }
 
-    fn hears(&mut self, key: Key) -> Vec<String> {
-        self.stage.hears(key)
+    fn receives(&mut self, key: Key) -> Vec<String> {
+        self.test_shard.receives(key)
     }
 
     /// Time passes in steps, each with its turn.
-    fn passes(&mut self, time: Duration) {
-        self.stage.passes(time);
-        self.out.turn_ns = self.stage.out.turn_ns;
+    fn advances(&mut self, time: Duration) {
+        self.test_shard.advances(time);
+        self.out.turn_ns = self.test_shard.out.turn_ns;
         for _ in 0..4 {
-            self.stage.core.tick(&mut self.stage.out);
+            self.test_shard.core.tick(&mut self.test_shard.out);
             self.other.tick(&mut self.out);
         }
         self.settles();
@@ -351,12 +351,12 @@ impl Node {
     }
 
     fn waits(&self) -> usize {
-        self.stage.core.history_waits() + self.other.history_waits()
+        self.test_shard.core.history_waits() + self.other.history_waits()
     }
 
     /// What is still charged to the shards.
     fn charged(&self) -> [usize; 2] {
-        let told = self.stage.node.told();
+        let told = self.test_shard.node.log();
         [told.bytes[0], told.bytes[1]]
     }
 }

@@ -158,7 +158,7 @@ fn what_is_no_longer_kept_is_counted_by_what_for() {
     let topic = it.here.clone();
     let (key, _) = it.joins(Wire::V2, &topic, "{}");
     let counts = |it: &Node| {
-        let all = &it.stage.core.metrics;
+        let all = &it.test_shard.core.metrics;
         [
             &all.history_kept,
             &all.history_evicted_count,
@@ -171,25 +171,25 @@ fn what_is_no_longer_kept_is_counted_by_what_for() {
         .map(|counter| counter.value())
     };
     for _ in 0..4 {
-        it.says(key, &topic, "bcast", "{}");
+        it.sends(key, &topic, "bcast", "{}");
     }
     assert_eq!(counts(&it), [4, 1, 0, 0, 0, 0, 0]);
     let text = |len| format!("\"{}\"", "x".repeat(len));
-    it.says(key, &topic, "bcast", &text(700));
-    it.says(key, &topic, "bcast", &text(700));
+    it.sends(key, &topic, "bcast", &text(700));
+    it.sends(key, &topic, "bcast", &text(700));
     assert_eq!(counts(&it), [6, 3, 2, 0, 0, 0, 0]);
-    it.says(key, &topic, "bcast", &text(2_000));
+    it.sends(key, &topic, "bcast", &text(2_000));
     assert_eq!(counts(&it), [7, 3, 4, 0, 0, 0, 1]);
-    it.says(key, &topic, "bcast", "{}");
-    it.passes(Duration::from_secs(30));
-    it.passes(Duration::from_secs(5));
+    it.sends(key, &topic, "bcast", "{}");
+    it.advances(Duration::from_secs(30));
+    it.advances(Duration::from_secs(5));
     assert_eq!(counts(&it), [8, 3, 4, 1, 0, 0, 1]);
-    it.says(key, &topic, "bcast", "{}");
+    it.sends(key, &topic, "bcast", "{}");
     let forget = HistoryRequest::Forget(topic.as_str().into(), Box::new(|_| {}));
-    it.stage.node.request_history(forget);
+    it.test_shard.node.request_history(forget);
     it.settles();
     assert_eq!(counts(&it), [9, 3, 4, 1, 0, 1, 1]);
-    let metrics = &it.stage.core.metrics;
+    let metrics = &it.test_shard.core.metrics;
     assert_eq!(metrics.history_topic_bytes.value(), 240 + topic.len() as u64);
     assert_eq!((metrics.history_bytes.value(), metrics.history_messages.value()), (0, 0));
 }
@@ -202,28 +202,28 @@ fn who_resumes_is_counted_by_what_it_is_told_and_how_long_it_waited() {
         let (_, joined) = it.joins(Wire::V2, &topic, OPTED_IN);
         let first = position_of(&joined[1]);
         let (speaker, _) = it.joins(Wire::V2, &topic, "{}");
-        it.says(speaker, &topic, "bcast", "{}");
+        it.sends(speaker, &topic, "bcast", "{}");
         it.joins(Wire::V2, &topic, &since(&first));
-        it.says(speaker, &topic, "bcast", "{}");
-        it.says(speaker, &topic, "bcast", "{}");
+        it.sends(speaker, &topic, "bcast", "{}");
+        it.sends(speaker, &topic, "bcast", "{}");
         it.joins(Wire::V2, &topic, &since(&first));
         it.joins(Wire::V2, &topic, &since("k7ku80.1"));
         it.joins(Wire::V2, &topic, r#"{"simurgh":{"since":1}}"#);
     }
-    let metrics = &it.stage.core.metrics;
+    let metrics = &it.test_shard.core.metrics;
     assert_eq!(metrics.resume_recovered.value(), 4);
     assert_eq!(metrics.resume_gap_overwritten.value(), 2);
     assert_eq!(metrics.resume_gap_epoch.value(), 2);
     assert_eq!(metrics.resume_messages.value(), 2 * (1 + 2 + 2));
     assert_eq!(metrics.resume_times.value().0.iter().sum::<u64>(), 8, "the refused one is none");
     // One whose answer comes from another shard, three milliseconds later.
-    let (topic, key) = (it.there.clone(), it.stage.opens(Wire::V2));
-    let before = it.stage.core.metrics.resume_times.value();
-    it.stage.says(key, &format!(r#"["1","1","{topic}","phx_join",{OPTED_IN}]"#));
-    let clock_ns = it.stage.out.clock_ns.get();
-    it.stage.out.clock_ns.set(clock_ns + 3_000_000);
+    let (topic, key) = (it.there.clone(), it.test_shard.opens(Wire::V2));
+    let before = it.test_shard.core.metrics.resume_times.value();
+    it.test_shard.sends(key, &format!(r#"["1","1","{topic}","phx_join",{OPTED_IN}]"#));
+    let clock_ns = it.test_shard.out.clock_ns.get();
+    it.test_shard.out.clock_ns.set(clock_ns + 3_000_000);
     it.settles();
-    let after = it.stage.core.metrics.resume_times.value();
+    let after = it.test_shard.core.metrics.resume_times.value();
     let in_bucket: Vec<u64> = after.0.iter().zip(before.0).map(|(a, b)| a - b).collect();
     assert_eq!(in_bucket, [0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0], "2.5 to 10 ms");
     assert!((3_000_000..3_100_000).contains(&(after.1 - before.1)), "{after:?}");
@@ -234,26 +234,28 @@ fn who_looks_sees_each_kept_topic_once_and_where_it_stands() {
     let rule = HistoryRule { count: 2, ..HistoryRule::default() };
     let mut it = Node::with(scripted(standard), rule);
     let topic = it.here.clone();
-    assert!(it.stage.core.find_kept(&topic).is_none() && it.stage.core.kept_at(0).is_none());
+    assert!(
+        it.test_shard.core.find_kept(&topic).is_none() && it.test_shard.core.kept_at(0).is_none()
+    );
     let (key, _) = it.joins(Wire::V2, &topic, "{}");
     for _ in 0..5 {
-        it.says(key, &topic, "bcast", "{}");
+        it.sends(key, &topic, "bcast", "{}");
     }
-    let core = &it.stage.core;
+    let core = &it.test_shard.core;
     let found = core.find_kept(&topic).unwrap();
     assert_eq!((found.name, found.messages, found.bytes), (&*topic, 2, 2 * 98));
     assert_eq!((found.head.place.seq, found.marks.floor.seq), (5, 3));
     assert_eq!(found.marks.reason, GapReason::Overwritten);
     assert!(it.other.find_kept(&topic).is_none(), "its home is the first shard");
-    let history = it.stage.core.history.as_mut().unwrap();
+    let history = it.test_shard.core.history.as_mut().unwrap();
     for n in 0..6 {
         store(&mut history.kept, &format!("more {n}"), 8, 0);
     }
     for places in [1, 3, 100] {
         let (mut cursor, mut names) = (0, Vec::new());
         loop {
-            it.stage.core.visit_kept(&mut cursor, places, |place, topic| {
-                assert_eq!(it.stage.core.kept_at(place).unwrap().name, topic.name);
+            it.test_shard.core.visit_kept(&mut cursor, places, |place, topic| {
+                assert_eq!(it.test_shard.core.kept_at(place).unwrap().name, topic.name);
                 names.push(topic.name.to_owned());
             });
             if cursor == 0 {
@@ -267,7 +269,7 @@ fn who_looks_sees_each_kept_topic_once_and_where_it_stands() {
 
 /// Bytes that each shard keeps.
 fn kept_bytes(it: &Node) -> [u64; 2] {
-    let all = [&it.stage.core, &it.other];
+    let all = [&it.test_shard.core, &it.other];
     all.map(|core| core.history.as_ref().map_or(0, |history| history.kept.counts().2))
 }
 
@@ -278,22 +280,25 @@ fn the_shard_that_keeps_most_forgets_and_nothing_goes_that_fits() {
     let config = || Config { history: history.clone(), ..Config::default() };
     let mut it = Node::on(config(), scripted(standard), HistoryRule::default());
     let [here, there] = [it.here.clone(), it.there.clone()];
-    let says = |it: &mut Node, topic: &str, count| {
+    let sends = |it: &mut Node, topic: &str, count| {
         for _ in 0..count {
-            it.stage.node.broadcast(Broadcast::new(topic, "e", Payload::EMPTY_OBJECT)).unwrap();
+            it.test_shard
+                .node
+                .broadcast(Broadcast::new(topic, "e", Payload::EMPTY_OBJECT))
+                .unwrap();
             it.settles();
         }
     };
-    says(&mut it, &here, 4);
-    says(&mut it, &there, 6);
+    sends(&mut it, &here, 4);
+    sends(&mut it, &there, 6);
     assert_eq!(kept_bytes(&it), [4 * 98, 6 * 98], "as much as may be");
     // The other shard keeps most, so what is too much here is forgotten there.
-    says(&mut it, &here, 1);
+    sends(&mut it, &here, 1);
     assert_eq!(kept_bytes(&it), [5 * 98, 3 * 98]);
-    says(&mut it, &here, 2);
+    sends(&mut it, &here, 2);
     assert_eq!(kept_bytes(&it), [7 * 98, 3 * 98]);
     // And now this one does.
-    says(&mut it, &there, 1);
+    sends(&mut it, &there, 1);
     let [here_bytes, there_bytes] = kept_bytes(&it);
     assert_eq!(there_bytes, 4 * 98);
     assert!(here_bytes < 5 * 98, "{here_bytes}");
@@ -307,9 +312,9 @@ fn each_shard_has_its_part_of_the_room_for_topics_themselves() {
     let topics = (0..).map(|n| format!("room {n}")).filter(|topic| home_shard(topic, 2) == 0);
     for topic in topics.take(3_000) {
         let broadcast = Broadcast::new(topic, "e", Payload::EMPTY_OBJECT);
-        it.stage.node.broadcast(broadcast).unwrap();
+        it.test_shard.node.broadcast(broadcast).unwrap();
         it.settles();
     }
-    let own = it.stage.core.history.as_ref().unwrap().kept.own_bytes;
+    let own = it.test_shard.core.history.as_ref().unwrap().kept.own_bytes;
     assert!((500_000..=1 << 19).contains(&own), "{own}");
 }

@@ -156,17 +156,17 @@ fn topics_are_listed_a_few_places_at_a_time() {
 /// The home of a topic answers, whichever shard that is; one that has ended does not.
 #[test]
 fn the_home_answers_and_who_asks_for_an_end_is_told_nothing() {
-    let mut it = Node::playing(scripted(standard));
+    let mut it = Node::running(scripted(standard));
     for topic in [it.here.clone(), it.there.clone()] {
         let (speaker, _) = it.joins(crate::wire::Wire::V2, &topic, "{}");
-        it.says(speaker, &topic, "bcast", r#"{"n":1}"#);
+        it.sends(speaker, &topic, "bcast", r#"{"n":1}"#);
         let heard: Arc<Mutex<Vec<String>>> = Arc::default();
         let note = || {
             let heard = Arc::clone(&heard);
             move |text: String| heard.lock().unwrap().push(text)
         };
         let (read, forgot, listed) = (note(), note(), note());
-        let node = Arc::clone(&it.stage.node);
+        let node = Arc::clone(&it.test_shard.node);
         let told = move |page: HistoryPage| {
             let it = &page.messages[0];
             read(format!("{} {:?}", it.event(), it.payload().json()));
@@ -190,12 +190,12 @@ fn the_home_answers_and_who_asks_for_an_end_is_told_nothing() {
         let expected = [r#"news Some("{\"n\":1}")"#, "1", &format!("{topic} 0 0")];
         assert_eq!(*heard.lock().unwrap(), expected);
 
-        it.stage.node.told().ended.push(usize::from(shard));
+        it.test_shard.node.log().ended.push(usize::from(shard));
         let alive = Arc::new(());
         let gone = Arc::downgrade(&alive);
         let never = move |_: Result<Position, NotKept>| drop(alive);
         node.request_history(HistoryRequest::Forget(topic.as_str().into(), Box::new(never)));
         assert!(gone.upgrade().is_none(), "the question is dropped");
-        it.stage.node.told().ended.clear();
+        it.test_shard.node.log().ended.clear();
     }
 }

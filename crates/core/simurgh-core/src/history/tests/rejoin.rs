@@ -6,12 +6,12 @@ use super::*;
 /// A channel whose words are another's too, and that says one with its last breath.
 fn talkative() -> Scripted {
     scripted(|ctx, heard| match heard {
-        Heard::In("twice", _) => {
+        ChannelCall::In("twice", _) => {
             ctx.broadcast("first", Payload::EMPTY_OBJECT);
             ctx.broadcast_from("second", Payload::EMPTY_OBJECT);
             Outcome::NoReply
         }
-        Heard::Ends(_) => {
+        ChannelCall::Ends(_) => {
             ctx.broadcast_from("last", Payload::EMPTY_OBJECT);
             Outcome::NoReply
         }
@@ -22,11 +22,11 @@ fn talkative() -> Scripted {
 /// A channel that passes on what it intercepts.
 fn passing() -> Scripted {
     let it = scripted(|ctx, heard| match heard {
-        Heard::Out(event, payload) => {
+        ChannelCall::Out(event, payload) => {
             ctx.push(event, payload);
             Outcome::NoReply
         }
-        Heard::In("say", payload) => {
+        ChannelCall::In("say", payload) => {
             ctx.broadcast("mine", payload.into_owned());
             ctx.push("behind", Payload::EMPTY_OBJECT);
             Outcome::NoReply
@@ -49,14 +49,14 @@ impl Node {
     fn is_told(&mut self, topic: &str, n: u32) {
         let payload = Payload::from_json(format!(r#"{{"n":{n}}}"#));
         let broadcast = Broadcast::new(topic, "news", payload);
-        crate::Node::broadcast(&*self.stage.node, broadcast).expect("there is room");
-        let mail = std::mem::take(&mut self.stage.node.told().mail[1]);
+        crate::Node::broadcast(&*self.test_shard.node, broadcast).expect("there is room");
+        let mail = std::mem::take(&mut self.test_shard.node.log().mail[1]);
         mail.into_iter().for_each(|it| self.other.mail(&mut self.out, it));
-        self.stage.takes_mail();
+        self.test_shard.handles_mail();
     }
 
     fn remembers(&self) -> usize {
-        self.stage.core.history.as_ref().map_or(0, |it| it.departures.len())
+        self.test_shard.core.history.as_ref().map_or(0, |it| it.departures.len())
     }
 }
 
@@ -64,20 +64,20 @@ impl Node {
 /// come behind what is newer, and its client would take the older for heard.
 #[test]
 fn what_is_intercepted_comes_in_order_though_its_channel_waits() {
-    let mut it = Node::playing(passing());
+    let mut it = Node::running(passing());
     let topic = it.there.clone();
     let (key, _) = it.joins(Wire::V2, &topic, OPTED_IN);
-    it.stage.says(key, &format!(r#"["1","2","{topic}","say",{{}}]"#));
+    it.test_shard.sends(key, &format!(r#"["1","2","{topic}","say",{{}}]"#));
     // Stored before it, and heard while it is waited for.
-    let mail = std::mem::take(&mut it.stage.node.told().mail[1]);
+    let mail = std::mem::take(&mut it.test_shard.node.log().mail[1]);
     it.is_told(&topic, 1);
-    it.stage.fans_out();
-    let heard = it.hears(key);
+    it.test_shard.fans_out();
+    let heard = it.receives(key);
     let events: Vec<String> = heard.iter().map(|it| event(it)).collect();
     assert_eq!((positions(&heard).0, events), (vec![1], vec!["news".to_owned()]));
     mail.into_iter().for_each(|mail| it.other.mail(&mut it.out, mail));
     it.settles();
-    let heard = it.hears(key);
+    let heard = it.receives(key);
     let events: Vec<String> = heard.iter().map(|it| event(it)).collect();
     assert_eq!((positions(&heard).0, events), (vec![2], vec!["mine".into(), "behind".into()]));
 }
@@ -86,14 +86,14 @@ fn what_is_intercepted_comes_in_order_though_its_channel_waits() {
 #[test]
 fn a_client_does_not_hear_its_own_last_words_when_it_is_back() {
     for is_here in [true, false] {
-        let mut it = Node::playing(talkative());
+        let mut it = Node::running(talkative());
         let topic = if is_here { it.here.clone() } else { it.there.clone() };
         let as_ann = |since: &str| format!(r#"{{"simurgh":{{"id":"ann's tab","since":{since}}}}}"#);
         let (key, joined) = it.joins(Wire::V2, &topic, &as_ann("null"));
         let first = position_of(&joined[1]);
-        it.stage.says(key, &format!(r#"["1","2","{topic}","twice",{{}}]"#));
+        it.test_shard.sends(key, &format!(r#"["1","2","{topic}","twice",{{}}]"#));
         // What waits is said by a channel that is gone.
-        it.stage.goes(key);
+        it.test_shard.disconnects(key);
         it.settles();
         let (other, heard) = it.joins(Wire::V2, &topic, &since(&first));
         let events: Vec<String> = heard.iter().map(|it| event(it)).collect();
@@ -107,25 +107,25 @@ fn a_client_does_not_hear_its_own_last_words_when_it_is_back() {
         let heard = it.joins_again(key, &topic, &as_ann(&format!("\"{last}\"")));
         let events: Vec<String> = heard.iter().map(|it| event(it)).collect();
         assert!(!events.contains(&"last".to_owned()), "{events:?}");
-        let events: Vec<String> = it.hears(other).iter().map(|it| event(it)).collect();
+        let events: Vec<String> = it.receives(other).iter().map(|it| event(it)).collect();
         assert_eq!(events, ["last"]);
     }
 }
 
 #[test]
 fn of_who_is_gone_nothing_is_remembered() {
-    let mut it = Node::playing(passing());
+    let mut it = Node::running(passing());
     let topics: Vec<String> = (0..20).map(|n| format!("r{n}")).collect();
-    let key = it.stage.opens(Wire::V2);
+    let key = it.test_shard.opens(Wire::V2);
     for topic in &topics {
         it.joins_again(key, topic, OPTED_IN);
         it.is_told(topic, 1);
-        it.stage.fans_out();
+        it.test_shard.fans_out();
     }
     let while_joined = it.remembers();
     assert_eq!(while_joined, topics.len(), "how far each interceptor has come");
     for topic in &topics {
-        it.says(key, topic, "phx_leave", "{}");
+        it.sends(key, topic, "phx_leave", "{}");
     }
     assert_eq!(it.remembers(), 1, "one connection");
     // Joined again, some with a gap told, and all with something seen, it goes without a word.
@@ -134,12 +134,12 @@ fn of_who_is_gone_nothing_is_remembered() {
         let position = format!("{}.0", simurgh_history::Epoch::from_seed(7));
         gaps += usize::from(lost(&it.joins_again(key, topic, &seen(&position, &position))));
         it.is_told(topic, 2);
-        it.stage.fans_out();
+        it.test_shard.fans_out();
     }
     assert_eq!(gaps, 8, "of as many topics it is known that it had left them");
-    it.stage.goes(key);
+    it.test_shard.disconnects(key);
     it.settles();
-    assert_eq!((it.remembers(), it.stage.core.history_waits()), (0, 0));
+    assert_eq!((it.remembers(), it.test_shard.core.history_waits()), (0, 0));
 }
 
 /// Its next channel would be taken to have heard what it says, and was told that it had not.
@@ -152,7 +152,7 @@ fn a_gap_that_was_told_to_a_channel_that_is_gone_is_told_to_the_next() {
         let (speaker, joined) = it.joins(Wire::V2, &topic, OPTED_IN);
         let first = position_of(&joined[1]);
         for n in 1..4 {
-            it.says(speaker, &topic, "bcast", &format!(r#"{{"n":{n}}}"#));
+            it.sends(speaker, &topic, "bcast", &format!(r#"{{"n":{n}}}"#));
         }
         let (key, heard) = it.joins(Wire::V2, &topic, &since(&first));
         assert!(heard[1].contains(r#""reason":"overwritten","count":1"#), "{heard:?}");
@@ -175,10 +175,10 @@ fn what_an_interceptor_sent_to_a_channel_that_is_joined_anew_is_lost_and_told() 
         let (key, joined) = it.joins(Wire::V2, &topic, OPTED_IN);
         let first = position_of(&joined[1]);
         it.is_told(&topic, 1);
-        it.stage.fans_out();
-        assert_eq!(positions(&it.hears(key)).0, [1]);
+        it.test_shard.fans_out();
+        assert_eq!(positions(&it.receives(key)).0, [1]);
         if is_forgotten {
-            (0..4).for_each(|_| it.passes(Duration::from_secs(6)));
+            (0..4).for_each(|_| it.advances(Duration::from_secs(6)));
         }
         let heard = it.joins_again(key, &topic, &seen(&first, &first));
         assert!(lost(&heard), "forgotten: {is_forgotten}, {heard:?}");
@@ -190,21 +190,21 @@ fn what_an_interceptor_sent_to_a_channel_that_is_joined_anew_is_lost_and_told() 
 #[test]
 fn what_was_sent_once_more_and_may_be_on_its_way_is_not_sent_a_third_time() {
     for is_here in [true, false] {
-        let mut it = Node::playing(scripted(standard));
+        let mut it = Node::running(scripted(standard));
         let topic = if is_here { it.here.clone() } else { it.there.clone() };
         let (key, joined) = it.joins(Wire::V2, &topic, OPTED_IN);
         let first = position_of(&joined[1]);
         it.is_told(&topic, 1);
-        it.stage.fans_out();
-        let last = position_of(&it.hears(key)[0]);
+        it.test_shard.fans_out();
+        let last = position_of(&it.receives(key)[0]);
         let heard = it.joins_again(key, &topic, &seen(&first, &last));
         assert!(heard.iter().any(|it| it.contains(r#"{"recovered":true,"count":1}"#)), "{heard:?}");
         let heard = it.joins_again(key, &topic, &seen(&first, &last));
         assert!(lost(&heard), "{heard:?}");
         // Of what came behind that, what has arrived says so.
         it.is_told(&topic, 2);
-        it.stage.fans_out();
-        let newest = position_of(&it.hears(key)[0]);
+        it.test_shard.fans_out();
+        let newest = position_of(&it.receives(key)[0]);
         let heard = it.joins_again(key, &topic, &seen(&last, &newest));
         assert!(heard.iter().any(|it| it.contains(r#"{"recovered":true,"count":1}"#)), "{heard:?}");
     }
@@ -220,7 +220,7 @@ fn who_says_its_key_too_late_is_told_what_it_was_not_given() {
         let (ann, joined) = it.joins(Wire::V2, &topic, OPTED_IN);
         let first = position_of(&joined[1]);
         let key = joined[1].split(r#""key":""#).nth(1).unwrap().split('"').next().unwrap();
-        it.stage.goes(ann);
+        it.test_shard.disconnects(ann);
         it.is_told(&topic, 1);
         let (ann, heard) = it.joins(Wire::V2, &topic, &since(&first));
         assert!(heard[1].contains(r#""reason":"epoch","count":0"#), "{heard:?}");
@@ -234,7 +234,7 @@ fn who_says_its_key_too_late_is_told_what_it_was_not_given() {
 #[test]
 fn who_speaks_in_values_is_told_no_positions() {
     for is_here in [true, false] {
-        let mut it = Node::playing(scripted(standard));
+        let mut it = Node::running(scripted(standard));
         let topic = if is_here { it.here.clone() } else { it.there.clone() };
         it.is_told(&topic, 1);
         let since = since(&format!("{}.0", simurgh_history::Epoch::from_seed(7)));
@@ -243,8 +243,8 @@ fn who_speaks_in_values_is_told_no_positions() {
             assert_eq!(joined.len(), 1, "{params}: {joined:?}");
             assert!(joined[0].contains("ok"), "{params}: {joined:?}");
             it.is_told(&topic, 2);
-            it.stage.fans_out();
-            let heard = it.hears(key);
+            it.test_shard.fans_out();
+            let heard = it.receives(key);
             assert_eq!(heard.len(), 1, "{params}: {heard:?}");
             assert!(heard[0].contains(r#"{"n":2}"#), "{params}: {heard:?}");
         }

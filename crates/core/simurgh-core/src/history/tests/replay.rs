@@ -27,31 +27,31 @@ impl Node {
     }
 
     fn broadcasts(&mut self, speaker: Key, topic: &str, n: u64) {
-        self.says(speaker, topic, "bcast", &format!(r#"{{"n":{n}}}"#));
+        self.sends(speaker, topic, "bcast", &format!(r#"{{"n":{n}}}"#));
     }
 
     /// A broadcast that is not kept.
     fn tells_who_comes(&mut self, topic: &str) {
         let broadcast = Broadcast::new(topic, "joins", Payload::EMPTY_OBJECT);
-        self.stage.node.post_charged(0, Posted::new(Arc::new(broadcast), None));
-        self.stage.takes_mail();
-        self.stage.fans_out();
+        self.test_shard.node.post_charged(0, Posted::new(Arc::new(broadcast), None));
+        self.test_shard.handles_mail();
+        self.test_shard.fans_out();
     }
 
     /// Somebody joins who has heard nothing since then, and is told a first part; nothing more
     /// happens.
     fn comes_back(&mut self, wire: Wire, topic: &str, last: &str) -> Key {
-        let key = self.stage.opens(wire);
-        self.stage.says(key, &format!(r#"["1","1","{topic}","phx_join",{}]"#, since(last)));
+        let key = self.test_shard.opens(wire);
+        self.test_shard.sends(key, &format!(r#"["1","1","{topic}","phx_join",{}]"#, since(last)));
         (0..3).for_each(|_| self.takes_turns());
         key
     }
 }
 
 /// A channel that pushes as soon as its join is answered.
-fn greeting(ctx: &mut Context<'_>, heard: Heard<'_>) -> Outcome {
+fn greeting(ctx: &mut Context<'_>, heard: ChannelCall<'_>) -> Outcome {
     match heard {
-        Heard::Joined => {
+        ChannelCall::Joined => {
             ctx.push("hello", Payload::EMPTY_OBJECT);
             Outcome::NoReply
         }
@@ -65,26 +65,26 @@ fn a_long_replay_comes_in_parts_and_what_is_new_behind_it() {
         let mut it = two_at_once(scripted(greeting), HistoryRule::default());
         let (speaker, topic, first) = it.is_full(is_here, 7);
         let key = it.comes_back(Wire::V2, &topic, &first);
-        let mut heard = it.hears(key);
+        let mut heard = it.receives(key);
         assert!(heard[1].contains(r#"{"recovered":true,"count":7}"#), "{heard:?}");
         assert_eq!(positions(&heard[2..]).0, [1, 2], "a part");
-        assert!(it.stage.out.is_held(key), "what it says waits until it has heard all");
+        assert!(it.test_shard.out.is_held(key), "what it says waits until it has heard all");
         // What is broadcast meanwhile, and is in this shard's log, comes once, in its place.
-        it.stage.says(speaker, &format!(r#"["1","1","{topic}","bcast",{{"n":8}}]"#));
+        it.test_shard.sends(speaker, &format!(r#"["1","1","{topic}","bcast",{{"n":8}}]"#));
         it.takes_turns();
-        it.stage.fans_out();
-        assert!(it.hears(key).is_empty());
+        it.test_shard.fans_out();
+        assert!(it.receives(key).is_empty());
         it.settles();
-        heard.extend(it.hears(key));
+        heard.extend(it.receives(key));
         let (seqs, texts) = positions(&heard[2..]);
         assert_eq!(seqs, [1, 2, 3, 4, 5, 6, 7, 8]);
         assert!(texts.last().unwrap().contains("hello"), "it is pushed behind: {texts:?}");
-        assert!(!it.stage.out.is_held(key));
+        assert!(!it.test_shard.out.is_held(key));
         it.broadcasts(speaker, &topic, 9);
-        assert_eq!(positions(&it.hears(key)).0, [9]);
-        it.stage.goes(key);
-        it.stage.goes(speaker);
-        assert_eq!(it.stage.core.history_waits(), 0);
+        assert_eq!(positions(&it.receives(key)).0, [9]);
+        it.test_shard.disconnects(key);
+        it.test_shard.disconnects(speaker);
+        assert_eq!(it.test_shard.core.history_waits(), 0);
     }
 }
 
@@ -95,21 +95,21 @@ fn who_is_slow_is_asked_for_nothing_more_and_told_what_it_could_not_be_told() {
         let mut it = two_at_once(scripted(standard), rule);
         let (speaker, topic, first) = it.is_full(is_here, 5);
         let key = it.comes_back(Wire::V2, &topic, &first);
-        assert_eq!(positions(&it.hears(key)[2..]).0, [1, 2]);
-        it.stage.out.peer(key).queued = 40 << 10;
+        assert_eq!(positions(&it.receives(key)[2..]).0, [1, 2]);
+        it.test_shard.out.peer(key).queued = 40 << 10;
         for n in 6..=9 {
             it.broadcasts(speaker, &topic, n);
         }
-        it.passes(Duration::from_secs(20));
-        assert!(it.hears(key).is_empty(), "its socket has not taken the last part");
-        it.stage.out.peer(key).queued = 0;
+        it.advances(Duration::from_secs(20));
+        assert!(it.receives(key).is_empty(), "its socket has not taken the last part");
+        it.test_shard.out.peer(key).queued = 0;
         it.settles();
-        let heard = it.hears(key);
+        let heard = it.receives(key);
         let gap = r#""simurgh:gap",{"recovered":false,"reason":"overwritten"}"#;
         assert!(heard[0].contains(gap), "{heard:?}");
         // The position of the gap, from which the rest follows.
         assert_eq!(positions(&heard).0, [4, 5, 6, 7, 8, 9]);
-        assert!(!it.stage.out.is_held(key));
+        assert!(!it.test_shard.out.is_held(key));
     }
 }
 
@@ -118,8 +118,8 @@ fn a_channel_that_ends_by_what_it_is_told_is_told_no_more() {
     for is_here in [true, false] {
         let ends = Arc::new(AtomicBool::new(false));
         let is_over = Arc::clone(&ends);
-        let script = move |ctx: &mut Context<'_>, heard: Heard<'_>| match heard {
-            Heard::Out("news", payload) => {
+        let script = move |ctx: &mut Context<'_>, heard: ChannelCall<'_>| match heard {
+            ChannelCall::Out("news", payload) => {
                 ctx.push("seen", payload);
                 match payload.json() {
                     Some(r#"{"n":3}"#) if is_over.load(Relaxed) => Outcome::Stop(Stop::Normal),
@@ -134,11 +134,11 @@ fn a_channel_that_ends_by_what_it_is_told_is_told_no_more() {
         ends.store(true, Relaxed);
         let key = it.comes_back(Wire::V2, &topic, &first);
         it.settles();
-        let events: Vec<String> = it.hears(key).iter().map(|it| event(it)).collect();
+        let events: Vec<String> = it.receives(key).iter().map(|it| event(it)).collect();
         let expected =
             ["phx_reply", "simurgh:resumed", "seen", "seen", "seen", "phx_close", "you_left"];
         assert_eq!(events, expected);
-        assert!(!it.stage.out.is_held(key));
+        assert!(!it.test_shard.out.is_held(key));
         // And may come back, from where it was.
         ends.store(false, Relaxed);
         let heard = it.joins_again(key, &topic, &since(&first));
@@ -151,13 +151,13 @@ fn a_socket_that_goes_in_the_middle_of_a_replay_leaves_nothing() {
     let mut it = two_at_once(scripted(greeting), HistoryRule::default());
     let (speaker, topic, first) = it.is_full(false, 7);
     let gone = it.comes_back(Wire::V2, &topic, &first);
-    it.stage.goes(gone);
+    it.test_shard.disconnects(gone);
     let closed = it.comes_back(Wire::V2, &topic, &first);
-    it.stage.core.close(&mut it.stage.out, closed, CloseCode::RESTART);
-    it.stage.goes(closed);
+    it.test_shard.core.close(&mut it.test_shard.out, closed, CloseCode::RESTART);
+    it.test_shard.disconnects(closed);
     it.settles();
-    it.stage.goes(speaker);
-    assert_eq!(it.stage.core.history_waits(), 0);
+    it.test_shard.disconnects(speaker);
+    assert_eq!(it.test_shard.core.history_waits(), 0);
 }
 
 /// Word of who has come and gone has no position, and is missed by nobody.
@@ -168,9 +168,9 @@ fn what_has_no_position_comes_behind_a_replay() {
         let (_, topic, first) = it.is_full(false, 5);
         let key = it.comes_back(Wire::V2, &topic, &first);
         it.tells_who_comes(&topic);
-        assert_eq!(positions(&it.hears(key)[2..]).0, [1, 2]);
+        assert_eq!(positions(&it.receives(key)[2..]).0, [1, 2]);
         it.settles();
-        let (seqs, texts) = positions(&it.hears(key));
+        let (seqs, texts) = positions(&it.receives(key));
         assert_eq!((seqs, &*event(&texts[3])), (vec![3, 4, 5], "joins"));
     }
 }
@@ -180,10 +180,10 @@ fn who_is_so_slow_that_too_much_waits_behind_its_replay_is_closed() {
     let mut it = two_at_once(scripted(standard), HistoryRule::default());
     let (_, topic, first) = it.is_full(true, 5);
     let key = it.comes_back(Wire::V2, &topic, &first);
-    it.stage.out.peer(key).queued = 40 << 10;
+    it.test_shard.out.peer(key).queued = 40 << 10;
     for _ in 0..1_100 {
         it.tells_who_comes(&topic);
     }
-    let closing = it.hears(key);
+    let closing = it.receives(key);
     assert!(closing.last().is_some_and(|it| it.contains("1013")), "{:?}", closing.last());
 }

@@ -4,17 +4,17 @@ use super::*;
 
 #[test]
 fn what_was_kept_is_there_after_a_restart_and_numbers_go_on() {
-    let mut it = Node::playing(scripted(standard));
+    let mut it = Node::running(scripted(standard));
     let topics = [it.here.clone(), it.there.clone()];
     let mut firsts = Vec::new();
     for topic in &topics {
         let (key, joined) = it.joins(Wire::V2, topic, OPTED_IN);
         firsts.push(position_of(&joined[1]));
         for n in 1..4 {
-            it.says(key, topic, "bcast", &format!(r#"{{"n":{n}}}"#));
+            it.sends(key, topic, "bcast", &format!(r#"{{"n":{n}}}"#));
         }
     }
-    let saved = [it.stage.core.take_history(), it.other.take_history()];
+    let saved = [it.test_shard.core.take_history(), it.other.take_history()];
     assert_eq!(saved.iter().map(SavedHistory::topics).collect::<Vec<_>>(), [1, 1]);
     let bytes = SavedHistory::encode(&saved);
     for cut in 0..bytes.len() {
@@ -22,19 +22,19 @@ fn what_was_kept_is_there_after_a_restart_and_numbers_go_on() {
     }
     // One shard where there were two.
     let user_sockets = vec![keeping(scripted(standard), HistoryRule::default())];
-    let mut next = Stage::on(TestNode::new(1, Config::default(), user_sockets));
+    let mut next = TestShard::with_node(TestNode::new(1, Config::default(), user_sockets));
     let mut decoded = SavedHistory::decode(&bytes, 1, 1).unwrap();
     next.core.restore_history(decoded.remove(0), 0);
     assert_eq!(next.core.metrics.history_messages.value(), 6);
     for (n, (topic, first)) in (0..).zip(topics.iter().zip(&firsts)) {
         let key = next.opens(Wire::V2);
-        next.says(key, &format!(r#"["1","1","{topic}","phx_join",{}]"#, since(first)));
-        let heard = next.hears(key);
+        next.sends(key, &format!(r#"["1","1","{topic}","phx_join",{}]"#, since(first)));
+        let heard = next.receives(key);
         assert!(heard[1].contains(r#"{"recovered":true,"count":3}"#), "{heard:?}");
         assert_eq!(positions(&heard[2..]).0, [1, 2, 3]);
-        next.says(key, &format!(r#"["1","2","{topic}","bcast",{{"n":4}}]"#));
+        next.sends(key, &format!(r#"["1","2","{topic}","bcast",{{"n":4}}]"#));
         next.fans_out();
-        let heard = next.hears(key);
+        let heard = next.receives(key);
         assert_eq!(positions(&heard).0, [4 + n], "behind all that were given");
         assert!(position_of(&heard[0]).starts_with(&first[..6]), "the same epoch");
     }
@@ -42,12 +42,12 @@ fn what_was_kept_is_there_after_a_restart_and_numbers_go_on() {
 
 #[test]
 fn what_no_rule_is_for_any_more_is_let_go() {
-    let mut it = Node::playing(scripted(standard));
+    let mut it = Node::running(scripted(standard));
     let topic = it.here.clone();
     let (key, _) = it.joins(Wire::V2, &topic, OPTED_IN);
-    it.says(key, &topic, "bcast", "{}");
-    let bytes = SavedHistory::encode(&[it.stage.core.take_history()]);
-    let mut without = Stage::playing(scripted(standard));
+    it.sends(key, &topic, "bcast", "{}");
+    let bytes = SavedHistory::encode(&[it.test_shard.core.take_history()]);
+    let mut without = TestShard::running(scripted(standard));
     let decoded = SavedHistory::decode(&bytes, 1, 1).unwrap().remove(0);
     without.core.restore_history(decoded, 0);
     assert_eq!(without.core.metrics.history_messages.value(), 0);

@@ -6,7 +6,7 @@ use super::*;
 /// A channel that answers what it intercepts with a broadcast, once, or ends by it.
 fn answering() -> Scripted {
     let it = scripted(|ctx, heard| match heard {
-        Heard::Out("news", payload) => {
+        ChannelCall::Out("news", payload) => {
             match payload.json() {
                 Some("\"answer\"") => {
                     ctx.broadcast("answer", Payload::EMPTY_OBJECT);
@@ -17,11 +17,11 @@ fn answering() -> Scripted {
             }
             Outcome::NoReply
         }
-        Heard::In("say and stop", _) => {
+        ChannelCall::In("say and stop", _) => {
             ctx.broadcast("other", Payload::EMPTY_OBJECT);
             Outcome::Stop(Stop::Abnormal)
         }
-        Heard::In("push and say", _) => {
+        ChannelCall::In("push and say", _) => {
             ctx.push("pushed", Payload::EMPTY_OBJECT);
             ctx.broadcast("other", Payload::EMPTY_OBJECT);
             Outcome::ok(Payload::EMPTY_OBJECT)
@@ -35,31 +35,31 @@ impl Node {
     /// A broadcast of nobody, which the first shard has taken and sent to nobody yet.
     fn has_pending(&mut self, topic: &str, json: &'static str) {
         self.has_mail(topic, json);
-        self.stage.takes_mail();
+        self.test_shard.handles_mail();
     }
 
     /// One that is kept, and on its way to the first shard.
     fn has_mail(&mut self, topic: &str, json: &'static str) {
         let broadcast = Broadcast::new(topic, "news", Payload::from_json(json));
-        crate::Node::broadcast(&*self.stage.node, broadcast).expect("there is room");
-        let mail = std::mem::take(&mut self.stage.node.told().mail[1]);
+        crate::Node::broadcast(&*self.test_shard.node, broadcast).expect("there is room");
+        let mail = std::mem::take(&mut self.test_shard.node.log().mail[1]);
         mail.into_iter().for_each(|it| self.other.mail(&mut self.out, it));
     }
 
     /// A socket with a channel that intercepts, on a topic that is kept elsewhere.
     fn answers() -> (Self, Key, String) {
-        let mut it = Self::playing(answering());
+        let mut it = Self::running(answering());
         let topic = it.there.clone();
         let (key, _) = it.joins(Wire::V2, &topic, "{}");
         (it, key, topic)
     }
 
     fn hears_events(&mut self, key: Key) -> Vec<String> {
-        self.hears(key).iter().map(|it| event(it)).collect()
+        self.receives(key).iter().map(|it| event(it)).collect()
     }
 
     fn waits(&self) -> usize {
-        self.stage.core.history_waits()
+        self.test_shard.core.history_waits()
     }
 }
 
@@ -70,14 +70,14 @@ fn a_channel_that_waits_to_end_ends_whatever_its_handle_says() {
     let (mut it, key, topic) = Node::answers();
     let channel = ChannelId { shard: 0, membership: 0, generation: 0 };
     it.has_pending(&topic, "1");
-    it.stage.says(key, &format!(r#"["1","2","{topic}","say and stop",{{}}]"#));
-    it.stage.fans_out();
-    let node = Arc::clone(&it.stage.node);
+    it.test_shard.sends(key, &format!(r#"["1","2","{topic}","say and stop",{{}}]"#));
+    it.test_shard.fans_out();
+    let node = Arc::clone(&it.test_shard.node);
     node.broadcast_by(channel, "late", Payload::EMPTY_OBJECT, Audience::All).unwrap();
     it.settles();
     assert_eq!(it.hears_events(key), ["phx_error", "you_left"]);
-    assert!(!it.stage.out.is_held(key), "it is read again");
-    assert_eq!((it.waits(), it.stage.core.ends.len()), (0, 0));
+    assert!(!it.test_shard.out.is_held(key), "it is read again");
+    assert_eq!((it.waits(), it.test_shard.core.ends.len()), (0, 0));
     assert_eq!(it.joins_again(key, &topic, "{}").len(), 1);
 }
 
@@ -85,8 +85,8 @@ fn a_channel_that_waits_to_end_ends_whatever_its_handle_says() {
 fn who_leaves_is_read_on_although_its_interceptor_has_broadcast_meanwhile() {
     let (mut it, key, topic) = Node::answers();
     it.has_pending(&topic, "\"answer\"");
-    it.stage.says(key, &format!(r#"["1","2","{topic}","phx_leave",{{}}]"#));
-    assert!(!it.stage.out.is_held(key), "nobody waits any more");
+    it.test_shard.sends(key, &format!(r#"["1","2","{topic}","phx_leave",{{}}]"#));
+    assert!(!it.test_shard.out.is_held(key), "nobody waits any more");
     it.settles();
     let events = it.hears_events(key);
     assert_eq!(events, ["phx_reply", "phx_close", "behind", "you_left"]);
@@ -99,8 +99,8 @@ fn who_leaves_is_read_on_although_its_interceptor_has_broadcast_meanwhile() {
 fn who_joins_again_is_let_in_although_its_interceptor_has_broadcast_meanwhile() {
     let (mut it, key, topic) = Node::answers();
     it.has_pending(&topic, "\"answer\"");
-    it.stage.says(key, &format!(r#"["2","2","{topic}","phx_join",{{}}]"#));
-    assert!(!it.stage.out.is_held(key), "nobody waits any more");
+    it.test_shard.sends(key, &format!(r#"["2","2","{topic}","phx_join",{{}}]"#));
+    assert!(!it.test_shard.out.is_held(key), "nobody waits any more");
     it.settles();
     assert_eq!(it.hears_events(key), ["phx_reply", "phx_close", "behind", "you_left", "answer"]);
     assert_eq!(it.waits(), 0);
@@ -113,14 +113,14 @@ fn who_wants_to_end_and_waits_ends_when_all_it_did_is_said() {
     let (mut it, key, topic) = Node::answers();
     it.has_pending(&topic, "\"stop\"");
     it.has_mail(&topic, "1");
-    it.stage.says(key, &format!(r#"["1","2","{topic}","push and say",{{}}]"#));
-    it.stage.takes_mail();
-    it.stage.fans_out();
+    it.test_shard.sends(key, &format!(r#"["1","2","{topic}","push and say",{{}}]"#));
+    it.test_shard.handles_mail();
+    it.test_shard.fans_out();
     assert_eq!(it.hears_events(key), ["pushed"]);
     it.settles();
     assert_eq!(it.hears_events(key), ["phx_reply", "phx_close", "you_left"]);
-    assert!(!it.stage.out.is_held(key));
-    assert_eq!((it.waits(), it.stage.core.ends.len()), (0, 0));
+    assert!(!it.test_shard.out.is_held(key));
+    assert_eq!((it.waits(), it.test_shard.core.ends.len()), (0, 0));
 }
 
 /// The same, and its socket goes meanwhile.
@@ -128,8 +128,8 @@ fn who_wants_to_end_and_waits_ends_when_all_it_did_is_said() {
 fn of_who_wants_to_end_and_is_gone_nothing_is_left() {
     let (mut it, key, topic) = Node::answers();
     it.has_pending(&topic, "\"stop\"");
-    it.stage.says(key, &format!(r#"["1","2","{topic}","push and say",{{}}]"#));
-    it.stage.goes(key);
+    it.test_shard.sends(key, &format!(r#"["1","2","{topic}","push and say",{{}}]"#));
+    it.test_shard.disconnects(key);
     it.settles();
-    assert_eq!((it.waits(), it.stage.core.ends.len()), (0, 0));
+    assert_eq!((it.waits(), it.test_shard.core.ends.len()), (0, 0));
 }

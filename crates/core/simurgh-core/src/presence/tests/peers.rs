@@ -48,7 +48,7 @@ fn refs(of: &Value) -> Vec<(String, String)> {
 }
 
 impl Member {
-    fn hears(&mut self, event: &str, json: &str) {
+    fn receives(&mut self, event: &str, json: &str) {
         let payload: Value = serde_json::from_str(json).unwrap();
         match event {
             "presence_state" => {
@@ -102,7 +102,7 @@ impl Node {
 /// What is on its way: when, to whom, what.
 type Sent = (u64, usize, Arc<dyn Fn() -> FromPeers>);
 
-struct World {
+struct Scenario {
     nodes: Vec<Node>,
     sent: Vec<Sent>,
     dice: Dice,
@@ -117,7 +117,7 @@ fn channel(membership: u32) -> ChannelId {
     ChannelId { shard: 0, membership, generation: 1 }
 }
 
-impl World {
+impl Scenario {
     fn new(seed: u64, loss: u64) -> Self {
         let nodes = (1..=3).map(|n| Node::new(n << 16)).collect();
         // In some worlds leaves are held.
@@ -239,7 +239,7 @@ impl World {
         }
     }
 
-    fn passes(&mut self, milliseconds: u64) {
+    fn advances(&mut self, milliseconds: u64) {
         self.now_ns += milliseconds * MILLISECOND;
         let now_ns = self.now_ns;
         let (mut due, later): (Vec<Sent>, _) =
@@ -272,12 +272,12 @@ impl World {
             for say in home.tell(&topic, &config, 1 << 20, now_ns) {
                 match say {
                     Output::All(event, json) => {
-                        channels.values_mut().for_each(|it| it.hears(event, &json));
+                        channels.values_mut().for_each(|it| it.receives(event, &json));
                     }
                     Output::Some(events, who) | Output::Again(events, who) => {
                         for member in who {
                             if let Some(it) = channels.get_mut(&member.membership) {
-                                events.iter().for_each(|(event, json)| it.hears(event, json));
+                                events.iter().for_each(|(event, json)| it.receives(event, json));
                             }
                         }
                     }
@@ -310,7 +310,7 @@ impl World {
         }
         // Until the last changes were output again for the last time.
         for _ in 0..270 {
-            self.passes(100);
+            self.advances(100);
         }
         assert!(self.sent.is_empty(), "nobody has anything more to say");
         // Of all who are there somebody tells: each owner its own.
@@ -335,11 +335,11 @@ impl World {
 }
 
 fn run(seed: u64, loss: u64) {
-    let mut world = World::new(seed, loss);
+    let mut world = Scenario::new(seed, loss);
     for _ in 0..120 {
         world.acts();
         let pause = world.dice.below(80);
-        world.passes(pause);
+        world.advances(pause);
     }
     world.heals();
 }
@@ -354,8 +354,8 @@ fn members_of_all_nodes_see_the_same_once_nothing_is_lost_any_more() {
 
 #[test]
 fn the_first_list_of_a_topic_has_who_is_on_other_nodes() {
-    let mut world = World::new(1, 0);
-    let join = |world: &mut World, at: usize, member: u32| {
+    let mut world = Scenario::new(1, 0);
+    let join = |world: &mut Scenario, at: usize, member: u32| {
         world.nodes[at].channels.insert(member, Member::default());
         world.nodes[at].home.begin(TOPIC, &PresenceConfig::default(), world.now_ns);
         let meta = Meta::parse("{}").unwrap();
@@ -365,32 +365,32 @@ fn the_first_list_of_a_topic_has_who_is_on_other_nodes() {
     };
     join(&mut world, 0, 1);
     // Nodes 1 and 2 say that nobody is there.
-    (0..30).for_each(|_| world.passes(10));
+    (0..30).for_each(|_| world.advances(10));
     assert_eq!(world.nodes[0].channels[&1].state.as_ref().map(Refs::len), Some(1));
     join(&mut world, 1, 2);
-    world.passes(1);
+    world.advances(1);
     assert_eq!(world.nodes[1].channels[&2].state, None, "answers are missing");
-    (0..15).for_each(|_| world.passes(10));
+    (0..15).for_each(|_| world.advances(10));
     let state = world.nodes[1].channels[&2].state.clone().expect("all have answered");
     assert_eq!(state.keys().collect::<Vec<_>>(), ["m1", "m2"]);
     // A node that never answers is waited for no longer than 300 ms.
     world.loss = 100;
     join(&mut world, 2, 3);
-    (0..29).for_each(|_| world.passes(10));
+    (0..29).for_each(|_| world.advances(10));
     assert_eq!(world.nodes[2].channels[&3].state, None);
-    (0..2).for_each(|_| world.passes(10));
+    (0..2).for_each(|_| world.advances(10));
     let state = world.nodes[2].channels[&3].state.clone().expect("300 ms are over");
     assert_eq!(state.keys().collect::<Vec<_>>(), ["m3"]);
 }
 
 #[test]
 fn somebody_outside_is_told_who_is_on_other_nodes() {
-    let mut world = World::new(2, 0);
+    let mut world = Scenario::new(2, 0);
     world.nodes[0].channels.insert(1, Member::default());
     world.nodes[0].home.begin(TOPIC, &PresenceConfig::default(), world.now_ns);
     let meta = Meta::parse("{}").unwrap();
     world.call(0, 1, PresenceCall::Track("far".into(), meta, None));
-    (0..40).for_each(|_| world.passes(10));
+    (0..40).for_each(|_| world.advances(10));
     let (config, now_ns) = (PresenceConfig::default(), world.now_ns);
     let home = &mut world.nodes[1].home;
     assert!(home.list(TOPIC, Box::new(|_| ()), &config, now_ns).is_none(), "nobody is here");

@@ -129,7 +129,7 @@ impl Pair {
             _ => Subscriber {
                 holds: Holds::Channel(Box::new(Silent)),
                 join_ref: OwnedRef::NULL,
-                through_channel: false,
+                via_channel: false,
                 flags: kind,
             },
         };

@@ -39,16 +39,16 @@ fn deciding() -> UserSocket {
     })
 }
 
-fn stage(user_socket: UserSocket) -> Stage {
-    Stage::with(Config::default(), vec![user_socket])
+fn test_shard(user_socket: UserSocket) -> TestShard {
+    TestShard::with(Config::default(), vec![user_socket])
 }
 
 /// Somebody who hears what joins broadcast, and who joins.
-fn listener_and_joiner(it: &mut Stage) -> (Key, Key) {
+fn listener_and_joiner(it: &mut TestShard) -> (Key, Key) {
     let listener = it.joined_as(r#"[1,1,"hall","phx_join",{}]"#);
     let joiner = it.opens(Wire::V2);
     it.fans_out();
-    it.hears(listener);
+    it.receives(listener);
     it.counts();
     (listener, joiner)
 }
@@ -58,36 +58,37 @@ fn listener_and_joiner(it: &mut Stage) -> (Key, Key) {
 fn a_join_is_answered_with_its_own_refs() {
     let long = format!("\"{}\"", "x".repeat(300));
     for msg_ref in ["7", "0", "\"\"", "\"5\"", &long] {
-        let mut it = Stage::new();
+        let mut it = TestShard::new();
         let key = it.opens(Wire::V2);
         it.counts();
-        it.says(key, &format!(r#"[{msg_ref},{msg_ref},"t","phx_join",{{}}]"#));
-        assert_eq!(it.hears(key), [ok(msg_ref, msg_ref, "t", "{}")]);
+        it.sends(key, &format!(r#"[{msg_ref},{msg_ref},"t","phx_join",{{}}]"#));
+        assert_eq!(it.receives(key), [ok(msg_ref, msg_ref, "t", "{}")]);
         assert_eq!(
             it.counts(),
             ["channels +1", "topics +1", "subscriptions +1", "joins +1", "messages_out +1"]
         );
         let key = it.opens(Wire::V1);
-        it.says(
+        it.sends(
             key,
             &format!(r#"{{"topic":"t","event":"phx_join","payload":{{}},"ref":{msg_ref}}}"#),
         );
         let payload = r#"{"status":"ok","response":{}}"#;
         let reply =
             format!(r#"{{"topic":"t","event":"phx_reply","payload":{payload},"ref":{msg_ref}}}"#);
-        assert_eq!(it.hears(key), [reply]);
+        assert_eq!(it.receives(key), [reply]);
     }
 }
 
 /// Row 20 and 28.
 #[test]
 fn a_join_takes_any_payload_and_answers_with_any() {
-    let mut it =
-        stage(user_socket(|_, payload| Join::ok(scripted(standard)).reply(payload.into_owned())));
+    let mut it = test_shard(user_socket(|_, payload| {
+        Join::ok(scripted(standard)).reply(payload.into_owned())
+    }));
     for payload in ["null", "[1]", r#"{"a":1}"#] {
         let key = it.opens(Wire::V2);
-        it.says(key, &format!(r#"[1,1,"t","phx_join",{payload}]"#));
-        assert_eq!(it.hears(key), [ok(1, 1, "t", payload)]);
+        it.sends(key, &format!(r#"[1,1,"t","phx_join",{payload}]"#));
+        assert_eq!(it.receives(key), [ok(1, 1, "t", payload)]);
     }
     let refused = Join::error(Payload::NULL).reply(Payload::EMPTY_OBJECT);
     assert_eq!(format!("{refused:?}"), "Join::error", "a refusal has its own payload");
@@ -96,12 +97,12 @@ fn a_join_takes_any_payload_and_answers_with_any() {
 /// Row 21. Of what the function did, the client hears nothing and others what concerns them.
 #[test]
 fn a_refused_join_makes_no_channel() {
-    let mut it = stage(deciding());
+    let mut it = test_shard(deciding());
     let (listener, key) = listener_and_joiner(&mut it);
-    it.says(key, r#"[1,1,"t","phx_join","error"]"#);
-    assert_eq!(it.hears(key), [refused(1, 1, "t", "no")]);
+    it.sends(key, r#"[1,1,"t","phx_join","error"]"#);
+    assert_eq!(it.receives(key), [refused(1, 1, "t", "no")]);
     it.fans_out();
-    assert_eq!(it.hears(listener), [r#"[null,null,"hall","came",{}]"#]);
+    assert_eq!(it.receives(listener), [r#"[null,null,"hall","came",{}]"#]);
     assert_eq!(
         it.counts(),
         [
@@ -112,20 +113,20 @@ fn a_refused_join_makes_no_channel() {
             "errors_before_join +1"
         ]
     );
-    it.says(key, r#"[1,2,"t","echo",{}]"#);
-    assert_eq!(it.hears(key), [refused("null", 2, "t", "unmatched topic")]);
+    it.sends(key, r#"[1,2,"t","echo",{}]"#);
+    assert_eq!(it.receives(key), [refused("null", 2, "t", "unmatched topic")]);
     assert_eq!(it.counts(), ["messages_out +1", "errors_unmatched_topic +1"]);
 }
 
 /// Row 22.
 #[test]
 fn a_join_that_crashes_leaves_the_socket() {
-    let mut it = stage(deciding());
+    let mut it = test_shard(deciding());
     let (listener, key) = listener_and_joiner(&mut it);
-    it.says(key, r#"[1,1,"t","phx_join","crash"]"#);
-    assert_eq!(it.hears(key), [refused(1, 1, "t", "join crashed")]);
+    it.sends(key, r#"[1,1,"t","phx_join","crash"]"#);
+    assert_eq!(it.receives(key), [refused(1, 1, "t", "join crashed")]);
     it.fans_out();
-    assert_eq!(it.hears(listener), [r#"[null,null,"hall","came",{}]"#], "made before the panic");
+    assert_eq!(it.receives(listener), [r#"[null,null,"hall","came",{}]"#], "made before the panic");
     assert_eq!(
         it.counts(),
         [
@@ -137,8 +138,8 @@ fn a_join_that_crashes_leaves_the_socket() {
             "errors_callback_panic +1"
         ]
     );
-    it.says(key, JOIN);
-    assert_eq!(it.hears(key), [ok(1, 1, "t", "{}"), r#"[1,null,"t","early",{}]"#.into()]);
+    it.sends(key, JOIN);
+    assert_eq!(it.receives(key), [ok(1, 1, "t", "{}"), r#"[1,null,"t","early",{}]"#.into()]);
 }
 
 /// Rows 23–25: no pattern, no join; the answer bears no join_ref.
@@ -154,17 +155,17 @@ fn the_first_pattern_that_matches_takes_a_topic() {
         history: None,
     };
     let routes = vec![route("exact", "1"), route("rooms:*", "2"), route("rooms:x", "3")];
-    let mut it = stage(UserSocket::new(Kind::Channels(routes)));
+    let mut it = test_shard(UserSocket::new(Kind::Channels(routes)));
     let key = it.opens(Wire::V2);
     it.counts();
     for (topic, name) in [("exact", "1"), ("rooms:", "2"), ("rooms:a:b", "2"), ("rooms:x", "2")] {
-        it.says(key, &format!(r#"[1,1,"{topic}","phx_join",{{}}]"#));
-        assert_eq!(it.hears(key), [ok(1, 1, topic, name)]);
+        it.sends(key, &format!(r#"[1,1,"{topic}","phx_join",{{}}]"#));
+        assert_eq!(it.receives(key), [ok(1, 1, topic, name)]);
     }
     it.counts();
     for topic in ["exact1", "rooms", "phoenix"] {
-        it.says(key, &format!(r#"[1,1,"{topic}","phx_join",{{}}]"#));
-        assert_eq!(it.hears(key), [refused("null", 1, topic, "unmatched topic")]);
+        it.sends(key, &format!(r#"[1,1,"{topic}","phx_join",{{}}]"#));
+        assert_eq!(it.receives(key), [refused("null", 1, topic, "unmatched topic")]);
     }
     assert_eq!(it.counts(), ["messages_out +3", "errors_unmatched_topic +3"]);
 }
@@ -172,14 +173,14 @@ fn the_first_pattern_that_matches_takes_a_topic() {
 /// Row 27, and §3: the reply and the close bear null, pushes the ref of the join.
 #[test]
 fn a_join_without_join_ref_lends_its_ref_to_pushes() {
-    let mut it = Stage::new();
+    let mut it = TestShard::new();
     let key = it.opens(Wire::V2);
-    it.says(key, r#"[null,5,"t","phx_join",{}]"#);
-    it.says(key, r#"[null,6,"t","push_me",1]"#);
-    it.says(key, r#"[null,7,"t","echo",2]"#);
-    it.says(key, r#"[null,8,"t","stop",{}]"#);
+    it.sends(key, r#"[null,5,"t","phx_join",{}]"#);
+    it.sends(key, r#"[null,6,"t","push_me",1]"#);
+    it.sends(key, r#"[null,7,"t","echo",2]"#);
+    it.sends(key, r#"[null,8,"t","stop",{}]"#);
     assert_eq!(
-        it.hears(key),
+        it.receives(key),
         [
             ok("null", 5, "t", "{}"),
             r#"[5,null,"t","pushed",1]"#.into(),
@@ -193,35 +194,35 @@ fn a_join_without_join_ref_lends_its_ref_to_pushes() {
 /// Row 31: a channel that is joined again is no more than before.
 #[test]
 fn a_socket_holds_so_many_channels_and_no_more() {
-    let mut it = stage(UserSocket { channels_max: 2, ..scripted(standard).user_socket() });
+    let mut it = test_shard(UserSocket { channels_max: 2, ..scripted(standard).user_socket() });
     let key = it.joined(&["a", "t"]);
     it.counts();
-    it.says(key, r#"[3,3,"c","phx_join",{}]"#);
-    assert_eq!(it.hears(key), [refused(3, 3, "c", "too many channels joined")]);
+    it.sends(key, r#"[3,3,"c","phx_join",{}]"#);
+    assert_eq!(it.receives(key), [refused(3, 3, "c", "too many channels joined")]);
     assert_eq!(it.counts(), ["joins_refused +1", "messages_out +1"]);
-    it.says(key, REJOIN);
+    it.sends(key, REJOIN);
     assert_eq!(
-        it.hears(key),
+        it.receives(key),
         [ok(2, 2, "t", "{}"), closed(1), r#"[1,null,"t","you_left",{}]"#.into()]
     );
-    it.says(key, r#"[1,4,"a","phx_leave",{}]"#);
-    it.hears(key);
-    it.says(key, r#"[3,3,"c","phx_join",{}]"#);
-    assert_eq!(it.hears(key), [ok(3, 3, "c", "{}")]);
+    it.sends(key, r#"[1,4,"a","phx_leave",{}]"#);
+    it.receives(key);
+    it.sends(key, r#"[3,3,"c","phx_join",{}]"#);
+    assert_eq!(it.receives(key), [ok(3, 3, "c", "{}")]);
 }
 
 /// What a membership keeps is limited, to the byte.
 #[test]
 fn a_join_that_is_too_long_is_refused() {
-    let mut it = Stage::new();
+    let mut it = TestShard::new();
     let text = |bytes: usize| format!("\"{}\"", "x".repeat(bytes - 2));
     let long_ref = text(REF_BYTES_MAX);
     let long_topic = "t".repeat(TOPIC_BYTES_MAX);
     let longest = [("1", "1", &*long_topic), (&*long_ref, "1", "t"), ("null", &*long_ref, "u")];
     for (join_ref, msg_ref, topic) in longest {
         let key = it.opens(Wire::V2);
-        it.says(key, &format!(r#"[{join_ref},{msg_ref},"{topic}","phx_join",{{}}]"#));
-        assert_eq!(it.hears(key), [ok(join_ref, msg_ref, topic, "{}")]);
+        it.sends(key, &format!(r#"[{join_ref},{msg_ref},"{topic}","phx_join",{{}}]"#));
+        assert_eq!(it.receives(key), [ok(join_ref, msg_ref, topic, "{}")]);
     }
     let long_ref = text(REF_BYTES_MAX + 1);
     let long_topic = "t".repeat(TOPIC_BYTES_MAX + 1);
@@ -229,9 +230,9 @@ fn a_join_that_is_too_long_is_refused() {
     let key = it.opens(Wire::V2);
     let too_long = [("1", "1", &*long_topic), (&*long_ref, "1", "t"), ("null", &*long_ref, "t")];
     for (join_ref, msg_ref, topic) in too_long {
-        it.says(key, &format!(r#"[{join_ref},{msg_ref},"{topic}","phx_join",{{}}]"#));
+        it.sends(key, &format!(r#"[{join_ref},{msg_ref},"{topic}","phx_join",{{}}]"#));
         let refusal = refused(join_ref, msg_ref, topic, "topic or join_ref too long");
-        assert_eq!(it.hears(key), [refusal]);
+        assert_eq!(it.receives(key), [refusal]);
     }
     assert_eq!(it.counts(), ["sockets +1", "upgrades +1", "joins_refused +3", "messages_out +3"]);
 }
@@ -244,40 +245,44 @@ fn a_join_that_is_too_long_is_refused_behind_what_was_broadcast() {
     let long = format!(r#"[{long_ref},2,"t","phx_join",{{}}]"#);
     let refusal = refused(&long_ref, 2, "t", "topic or join_ref too long");
     let news = |event: &str| format!(r#"[null,null,"t","{event}",1]"#);
-    let mut it = Stage::new();
+    let mut it = TestShard::new();
     let key = it.joined(&["t"]);
     it.broadcasts("t", "news", "1");
-    it.says(key, &long);
-    assert_eq!(it.hears(key), [news("news"), refusal.clone()]);
-    it.says(key, r#"[1,3,"t","echo",{}]"#);
+    it.sends(key, &long);
+    assert_eq!(it.receives(key), [news("news"), refusal.clone()]);
+    it.sends(key, r#"[1,3,"t","echo",{}]"#);
     it.fans_out();
-    assert_eq!(it.hears(key), [ok(1, 3, "t", "{}")], "it is still joined, and hears nothing twice");
+    assert_eq!(
+        it.receives(key),
+        [ok(1, 3, "t", "{}")],
+        "it is still joined, and hears nothing twice"
+    );
 
     let stops = scripted(|_, heard| match heard {
-        Heard::Out(..) => Outcome::Stop(Stop::Normal),
+        ChannelCall::Out(..) => Outcome::Stop(Stop::Normal),
         _ => Outcome::NoReply,
     });
-    let mut it = Stage::playing(stops.intercepting(&["last"]));
+    let mut it = TestShard::running(stops.intercepting(&["last"]));
     let key = it.joined(&["t"]);
     it.broadcasts("t", "news", "1");
     it.broadcasts("t", "last", "1");
-    it.says(key, &long);
-    assert_eq!(it.hears(key), [news("news"), refusal, closed(1)]);
-    it.says(key, r#"[1,3,"t","echo",{}]"#);
-    assert_eq!(it.hears(key), [refused("null", 3, "t", "unmatched topic")], "it has ended");
+    it.sends(key, &long);
+    assert_eq!(it.receives(key), [news("news"), refusal, closed(1)]);
+    it.sends(key, r#"[1,3,"t","echo",{}]"#);
+    assert_eq!(it.receives(key), [refused("null", 3, "t", "unmatched topic")], "it has ended");
 }
 
 /// Rows 29 and 30, and §6: what was broadcast before goes to the old channel, and first.
 #[test]
 fn a_rejoin_is_answered_before_the_old_channel_closes() {
-    let mut it = stage(user_socket(|ctx, _| {
+    let mut it = test_shard(user_socket(|ctx, _| {
         ctx.push("early", Payload::EMPTY_OBJECT);
         Join::ok(scripted(|ctx, heard| match heard {
-            Heard::Joined => {
+            ChannelCall::Joined => {
                 ctx.push("joined", Payload::EMPTY_OBJECT);
                 Outcome::NoReply
             }
-            Heard::Ends(Reason::Rejoined) => {
+            ChannelCall::Ends(Reason::Rejoined) => {
                 ctx.broadcast("gone", Payload::EMPTY_OBJECT);
                 ctx.push("bye", Payload::EMPTY_OBJECT);
                 Outcome::NoReply
@@ -288,8 +293,8 @@ fn a_rejoin_is_answered_before_the_old_channel_closes() {
     let (key, witness) = (it.joined_as(JOIN), it.joined_as(JOIN));
     it.broadcasts("t", "before", "0");
     it.counts();
-    it.says(key, REJOIN);
-    let said = it.hears(key);
+    it.sends(key, REJOIN);
+    let said = it.receives(key);
     assert_eq!(
         said,
         [
@@ -302,14 +307,14 @@ fn a_rejoin_is_answered_before_the_old_channel_closes() {
         ]
     );
     it.fans_out();
-    assert!(it.hears(key).is_empty(), "what the old one broadcast was before the new one");
+    assert!(it.receives(key).is_empty(), "what the old one broadcast was before the new one");
     let gone = [r#"[null,null,"t","before",0]"#, r#"[null,null,"t","gone",{}]"#];
-    assert_eq!(it.hears(witness), gone);
+    assert_eq!(it.receives(witness), gone);
     let changes = it.counts();
     assert!(changes.contains(&"joins +1".into()) && !changes.iter().any(|it| it.contains("chan")));
     it.broadcasts("t", "after", "1");
     it.fans_out();
-    assert_eq!(it.hears(key), [r#"[null,null,"t","after",1]"#], "once");
+    assert_eq!(it.receives(key), [r#"[null,null,"t","after",1]"#], "once");
 }
 
 /// Whatever becomes of the new join, the old channel has ended, and its close follows the reply.
@@ -322,14 +327,14 @@ fn a_rejoin_that_fails_has_ended_the_old_channel() {
         (r#""later error""#, "error", "null"),
         (r#""later""#, "ok", "{}"),
     ] {
-        let mut it = stage(deciding());
+        let mut it = test_shard(deciding());
         let key = it.joined_as(JOIN);
-        it.says(key, &format!(r#"[2,2,"t","phx_join",{payload}]"#));
+        it.sends(key, &format!(r#"[2,2,"t","phx_join",{payload}]"#));
         if it.out.peer(key).socket.phase() == Phase::Waiting {
-            assert!(it.hears(key).is_empty(), "its close waits for the reply, too");
+            assert!(it.receives(key).is_empty(), "its close waits for the reply, too");
             it.decides();
         }
-        let said = it.hears(key);
+        let said = it.receives(key);
         let bye = r#"[1,null,"t","you_left",{}]"#.to_owned();
         assert_eq!(said, [reply(2, 2, "t", status, response), closed(1), bye]);
         let channels = u64::from(status == "ok");
@@ -342,51 +347,51 @@ fn a_rejoin_that_fails_has_ended_the_old_channel() {
 #[test]
 fn an_old_channel_may_close_the_socket_that_joins_again() {
     let leaving = scripted(|ctx, heard| {
-        if let Heard::Ends(Reason::Rejoined) = heard {
+        if let ChannelCall::Ends(Reason::Rejoined) = heard {
             ctx.close_socket(CloseCode::RESTART);
         }
         Outcome::NoReply
     });
-    let mut it = stage(user_socket(move |_, payload| match payload.json() {
+    let mut it = test_shard(user_socket(move |_, payload| match payload.json() {
         Some("1") => Join::later(async { crash() }),
         Some("2") => Join::error(Payload::NULL),
         _ => Join::ok(leaving.clone()),
     }));
     for payload in ["{}", "1", "2"] {
         let key = it.joined_as(JOIN);
-        it.says(key, &format!(r#"[2,2,"t","phx_join",{payload}]"#));
-        assert_eq!(it.hears(key), ["close 1012 server restarts"]);
+        it.sends(key, &format!(r#"[2,2,"t","phx_join",{payload}]"#));
+        assert_eq!(it.receives(key), ["close 1012 server restarts"]);
         assert_eq!(it.core.metrics.channels.value(), 0);
         assert_eq!(it.core.metrics.topics.value(), 0);
         assert_eq!(it.out.peer(key).socket.phase(), Phase::Closing);
     }
-    assert!(it.node.told().decides.is_empty(), "nobody waits for it");
+    assert!(it.node.log().decides.is_empty(), "nobody waits for it");
 }
 
 /// What the old channel sees on its way out may end it before the join does.
 #[test]
 fn an_old_channel_may_end_before_it_is_replaced() {
     let stopping = scripted(|ctx, heard| match heard {
-        Heard::Out(..) => Outcome::Stop(Stop::Normal),
+        ChannelCall::Out(..) => Outcome::Stop(Stop::Normal),
         other => standard(ctx, other),
     });
-    let mut it = Stage::playing(stopping.intercepting(&["last"]));
+    let mut it = TestShard::running(stopping.intercepting(&["last"]));
     let key = it.joined_as(JOIN);
     it.broadcasts("t", "last", "{}");
-    it.says(key, REJOIN);
+    it.sends(key, REJOIN);
     let bye = r#"[1,null,"t","you_left",{}]"#.to_owned();
-    assert_eq!(it.hears(key), [closed(1), bye, ok(2, 2, "t", "{}")]);
+    assert_eq!(it.receives(key), [closed(1), bye, ok(2, 2, "t", "{}")]);
     assert_eq!(it.core.metrics.channels.value(), 1);
 }
 
 /// §5.5: the channel is there before its reply leaves; what it broadcasts then reaches itself.
 #[test]
 fn what_is_broadcast_after_the_join_follows_the_reply() {
-    let mut it = stage(user_socket(|ctx, _| {
+    let mut it = test_shard(user_socket(|ctx, _| {
         ctx.broadcast("first", Payload::EMPTY_OBJECT);
         ctx.broadcast_from("second", Payload::EMPTY_OBJECT);
         Join::ok(scripted(|ctx, heard| {
-            if let Heard::Joined = heard {
+            if let ChannelCall::Joined = heard {
                 ctx.broadcast("third", Payload::EMPTY_OBJECT);
                 ctx.broadcast_from("not for me", Payload::EMPTY_OBJECT);
                 ctx.push("fourth", Payload::EMPTY_OBJECT);
@@ -395,21 +400,21 @@ fn what_is_broadcast_after_the_join_follows_the_reply() {
         }))
     }));
     let key = it.opens(Wire::V2);
-    it.says(key, JOIN);
+    it.sends(key, JOIN);
     it.fans_out();
     let news = |event: &str| format!(r#"[null,null,"t","{event}",{{}}]"#);
     let fourth = r#"[1,null,"t","fourth",{}]"#.to_owned();
     // Whoever lets the member in speaks for it by then: the second is not for itself.
-    assert_eq!(it.hears(key), [ok(1, 1, "t", "{}"), news("first"), news("third"), fourth]);
+    assert_eq!(it.receives(key), [ok(1, 1, "t", "{}"), news("first"), news("third"), fourth]);
     let callbacks = [Callback::Join, Callback::AfterJoin];
-    assert_eq!(it.node.told().callbacks, callbacks, "what it answers after_join is not asked");
+    assert_eq!(it.node.log().callbacks, callbacks, "what it answers after_join is not asked");
 }
 
 /// The channel is let in by what it says; that may close its socket before it is heard.
 #[test]
 fn a_join_may_close_its_socket() {
     for payload in ["0", "1"] {
-        let mut it = stage(user_socket(|ctx, payload| {
+        let mut it = test_shard(user_socket(|ctx, payload| {
             ctx.close_socket(CloseCode::POLICY);
             ctx.push("never", Payload::EMPTY_OBJECT);
             match payload.json() {
@@ -418,11 +423,11 @@ fn a_join_may_close_its_socket() {
             }
         }));
         let key = it.opens(Wire::V2);
-        it.says(key, &format!(r#"[1,1,"t","phx_join",{payload}]"#));
+        it.sends(key, &format!(r#"[1,1,"t","phx_join",{payload}]"#));
         let answer =
             if payload == "0" { ok(1, 1, "t", "{}") } else { reply(1, 1, "t", "error", "null") };
-        assert_eq!(it.hears(key), [answer, "close 1008 ".into()]);
-        assert!(!it.node.told().callbacks.contains(&Callback::AfterJoin));
+        assert_eq!(it.receives(key), [answer, "close 1008 ".into()]);
+        assert!(!it.node.log().callbacks.contains(&Callback::AfterJoin));
     }
 }
 
@@ -438,41 +443,44 @@ fn a_channel_that_crashes_when_it_is_asked_is_not_let_in() {
             crash()
         }
     }
-    let mut it = stage(user_socket(|_, _| Join::ok(Crashing(Bomb))));
+    let mut it = test_shard(user_socket(|_, _| Join::ok(Crashing(Bomb))));
     let key = it.opens(Wire::V2);
     it.counts();
-    it.says(key, JOIN);
-    assert_eq!(it.hears(key), [refused(1, 1, "t", "join crashed")]);
+    it.sends(key, JOIN);
+    assert_eq!(it.receives(key), [refused(1, 1, "t", "join crashed")]);
     assert_eq!(it.counts(), ["joins_refused +1", "messages_out +1", "errors_callback_panic +2"]);
 }
 
 #[test]
 fn members_are_counted_where_a_user_socket_says_so() {
     let counting = UserSocket { count_members: true, ..scripted(standard).user_socket() };
-    let mut it = Stage::with(Config::default(), vec![counting, scripted(standard).user_socket()]);
+    let mut it =
+        TestShard::with(Config::default(), vec![counting, scripted(standard).user_socket()]);
     let keys = [it.joined(&["t"]), it.joined(&["t"])];
     let uncounted = it.out.connect(Phase::Connecting, Wire::V2);
     it.out.peer(uncounted).socket.lead_to(1, Wire::V2);
     it.core.opened(&mut it.out, uncounted, SocketState::default());
-    it.says(uncounted, JOIN);
+    it.sends(uncounted, JOIN);
     assert_eq!(it.node.member_count("t"), Some(2));
-    it.says(keys[0], REJOIN);
+    it.sends(keys[0], REJOIN);
     assert_eq!(it.node.member_count("t"), Some(2));
-    it.goes(keys[0]);
-    it.goes(uncounted);
+    it.disconnects(keys[0]);
+    it.disconnects(uncounted);
     assert_eq!(it.node.member_count("t"), Some(1));
-    it.says(keys[1], r#"[1,3,"t","phx_leave",{}]"#);
+    it.sends(keys[1], r#"[1,3,"t","phx_leave",{}]"#);
     assert_eq!(it.node.member_count("t"), Some(0));
 }
 
 /// What is made of a long message where it is read comes to the function, and to the channel.
 #[test]
 fn what_was_prepared_is_in_the_hand_of_who_is_asked() {
-    let mut it = stage(user_socket(|ctx, _| {
+    let mut it = test_shard(user_socket(|ctx, _| {
         assert_eq!(ctx.take_prepared::<u32>(), Some(7));
         assert!(ctx.reply_ref().is_none(), "a join is not answered later");
         Join::ok(scripted(|ctx, heard| match heard {
-            Heard::In(_, _) if ctx.take_prepared::<u32>() == Some(8) => Outcome::ok(Payload::NULL),
+            ChannelCall::In(_, _) if ctx.take_prepared::<u32>() == Some(8) => {
+                Outcome::ok(Payload::NULL)
+            }
             _ => Outcome::NoReply,
         }))
     }));
@@ -482,7 +490,7 @@ fn what_was_prepared_is_in_the_hand_of_who_is_asked() {
         let received = Received { message, prepared: Some(Box::new(number)), taken_bytes: 0 };
         it.core.message(&mut it.out, key, received);
     }
-    assert_eq!(it.hears(key), [ok(1, 1, "t", "{}"), ok(1, 2, "t", "null")]);
+    assert_eq!(it.receives(key), [ok(1, 1, "t", "{}"), ok(1, 2, "t", "null")]);
 }
 
 /// A plain user socket's one channel is joined with the upgrade; nothing is said of it.
@@ -492,9 +500,9 @@ fn a_plain_socket_joins_as_it_opens() {
         assert_eq!(payload, Payload::EMPTY_OBJECT);
         Join::ok(scripted(standard))
     });
-    let mut it = stage(UserSocket::new(Kind::Plain { topic: "chat".into(), join }));
+    let mut it = test_shard(UserSocket::new(Kind::Plain { topic: "chat".into(), join }));
     let key = it.opens(Wire::Plain);
-    assert!(it.hears(key).is_empty());
+    assert!(it.receives(key).is_empty());
     assert_eq!(
         it.counts(),
         ["sockets +1", "channels +1", "topics +1", "subscriptions +1", "upgrades +1", "joins +1"]
@@ -512,12 +520,12 @@ fn a_plain_socket_that_is_refused_is_closed() {
                 if is_crash { crash() } else { Join::error(Payload::NULL) }
             },
         );
-        let mut it = stage(UserSocket::new(Kind::Plain { topic: "chat".into(), join }));
+        let mut it = test_shard(UserSocket::new(Kind::Plain { topic: "chat".into(), join }));
         let key = it.opens(Wire::Plain);
-        assert_eq!(it.hears(key), ["close 1008 "]);
+        assert_eq!(it.receives(key), ["close 1008 "]);
         assert_eq!(it.core.metrics.joins_refused.value(), 1);
     }
-    let mut it = stage(scripted(standard).user_socket());
+    let mut it = test_shard(scripted(standard).user_socket());
     let key = it.opens(Wire::Plain);
-    assert!(it.hears(key).is_empty(), "a user socket of channels has no plain join");
+    assert!(it.receives(key).is_empty(), "a user socket of channels has no plain join");
 }

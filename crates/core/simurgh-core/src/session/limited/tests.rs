@@ -20,8 +20,11 @@ fn by(count: u64, policy: LimitPolicy) -> Option<RateLimit> {
     Some(RateLimit::from(Rate::per_second(count).unwrap()).or(policy))
 }
 
-fn limited(socket: SocketLimits, channel: ChannelLimits) -> Stage {
-    Stage::with(Config::default(), vec![limit(scripted(standard).user_socket(), socket, channel)])
+fn limited(socket: SocketLimits, channel: ChannelLimits) -> TestShard {
+    TestShard::with(
+        Config::default(),
+        vec![limit(scripted(standard).user_socket(), socket, channel)],
+    )
 }
 
 fn limit(mut user_socket: UserSocket, socket: SocketLimits, channel: ChannelLimits) -> UserSocket {
@@ -40,11 +43,11 @@ fn rate_limited(limit: &str, ms: u32) -> String {
     format!(r#"{{"reason":"rate_limited","limit":"{limit}","retry_after_ms":{ms}}}"#)
 }
 
-impl Stage {
+impl TestShard {
     /// Says `echo` with this ref on a topic; what comes.
     fn echoes(&mut self, key: Key, topic: &str, msg_ref: u32) -> Vec<String> {
-        self.says(key, &format!(r#"[1,{msg_ref},"{topic}","echo",{{}}]"#));
-        self.hears(key)
+        self.sends(key, &format!(r#"[1,{msg_ref},"{topic}","echo",{{}}]"#));
+        self.receives(key)
     }
 
     fn limit_met(&self, key: Key) -> Option<(Limit, u32)> {
@@ -52,7 +55,7 @@ impl Stage {
     }
 
     fn is_closed(&mut self, key: Key, reason: &str) {
-        assert_eq!(self.hears(key), [format!("close 1008 {reason}")]);
+        assert_eq!(self.receives(key), [format!("close 1008 {reason}")]);
         assert_eq!(self.out.peer(key).socket.phase(), Phase::Closing);
     }
 }
@@ -71,9 +74,9 @@ fn messages_beyond_a_sockets_rate_are_answered_until_it_has_waited() {
     assert_eq!(it.counts(), ["messages_out +4", "limited_messages +2"]);
     assert_eq!(it.limit_met(key), Some((Limit::Messages, 2)));
     assert_eq!((it.echoes(other, "a", 2), it.limit_met(other)), (vec![ok(1, 2, "a", "{}")], None));
-    it.passes(Duration::from_millis(249));
+    it.advances(Duration::from_millis(249));
     assert_eq!(it.echoes(key, "a", 6), [over(6, "a", "messages", 1)]);
-    it.passes(Duration::from_millis(1));
+    it.advances(Duration::from_millis(1));
     assert_eq!(it.echoes(key, "a", 7), [ok(1, 7, "a", "{}")]);
     assert_eq!(it.echoes(key, "a", 8), [over(8, "a", "messages", 250)]);
 }
@@ -100,21 +103,21 @@ fn what_is_dropped_is_not_heard_of_and_what_closes_says_why() {
         if limit == "messages" {
             assert_eq!(it.echoes(key, "a", 2), [ok(1, 2, "a", "{}")]);
         }
-        it.says(key, &over);
+        it.sends(key, &over);
         let refused = if limit == "joins" { "joins_refused +1" } else { "" };
         let counted = it.counts();
         assert!(counted.contains(&format!("limited_{limit} +1")), "{counted:?}");
         assert_eq!(counted.iter().any(|it| it == refused), !refused.is_empty());
-        it.takes_mail();
+        it.handles_mail();
         it.fans_out();
         match policy {
             LimitPolicy::Close if limit == "payload_bytes" => {
                 it.is_closed(key, "payload_too_large");
             }
             LimitPolicy::Close => it.is_closed(key, &format!("rate_limited: {limit}")),
-            _ => assert_eq!(it.hears(key), Vec::<String>::new(), "{limit}"),
+            _ => assert_eq!(it.receives(key), Vec::<String>::new(), "{limit}"),
         }
-        assert_eq!(it.hears(other), Vec::<String>::new(), "nothing was broadcast: {limit}");
+        assert_eq!(it.receives(other), Vec::<String>::new(), "nothing was broadcast: {limit}");
         assert_eq!(it.echoes(other, "a", 2), [ok(1, 2, "a", "{}")]);
     }
 }
@@ -125,13 +128,13 @@ fn joins_beyond_the_rate_are_refused_and_the_old_channel_stays() {
     let mut it = limited(socket, NO_CHANNEL);
     let key = it.joined(&["a"]);
     it.counts();
-    it.says(key, r#"[2,2,"a","phx_join",{}]"#);
-    assert_eq!(it.hears(key), [reply(2, 2, "a", "error", &rate_limited("joins", 1_000))]);
+    it.sends(key, r#"[2,2,"a","phx_join",{}]"#);
+    assert_eq!(it.receives(key), [reply(2, 2, "a", "error", &rate_limited("joins", 1_000))]);
     assert_eq!(it.counts(), ["joins_refused +1", "messages_out +1", "limited_joins +1"]);
     assert_eq!(it.echoes(key, "a", 3), [ok(1, 3, "a", "{}")]);
-    it.passes(SECOND);
-    it.says(key, r#"[4,4,"b","phx_join",{}]"#);
-    assert_eq!(it.hears(key), [ok(4, 4, "b", "{}")]);
+    it.advances(SECOND);
+    it.sends(key, r#"[4,4,"b","phx_join",{}]"#);
+    assert_eq!(it.receives(key), [ok(4, 4, "b", "{}")]);
 }
 
 #[test]
@@ -140,26 +143,26 @@ fn bytes_are_the_same_in_every_serializer() {
     let channel = ChannelLimits { bytes: by(11, LimitPolicy::Reply), ..NO_CHANNEL };
     let mut it = limited(NO_SOCKET, channel);
     let two = it.joined(&["a"]);
-    it.says(two, r#"[ 1 , 2, "a","echo", [0] ]"#);
-    assert_eq!(it.hears(two), [ok(1, 2, "a", "[0]")]);
-    it.passes(SECOND);
-    it.says(two, r#"[1,3,"a","echo",[10]]"#);
-    assert_eq!(it.hears(two), [ok(1, 3, "a", "[10]")]);
+    it.sends(two, r#"[ 1 , 2, "a","echo", [0] ]"#);
+    assert_eq!(it.receives(two), [ok(1, 2, "a", "[0]")]);
+    it.advances(SECOND);
+    it.sends(two, r#"[1,3,"a","echo",[10]]"#);
+    assert_eq!(it.receives(two), [ok(1, 3, "a", "[10]")]);
     assert_eq!(it.echoes(two, "a", 4), [over(4, "a", "bytes", 819)]);
     // A byte more than ever would be there: to wait would not help.
-    it.passes(SECOND);
-    it.says(two, r#"[1,5,"a","echo",[100]]"#);
+    it.advances(SECOND);
+    it.sends(two, r#"[1,5,"a","echo",[100]]"#);
     let never = r#"{"reason":"rate_limited","limit":"bytes"}"#;
-    assert_eq!(it.hears(two), [reply(1, 5, "a", "error", never)]);
+    assert_eq!(it.receives(two), [reply(1, 5, "a", "error", never)]);
     let one = it.opens(Wire::V1);
-    let says = |event: &str, payload: &str| {
+    let sends = |event: &str, payload: &str| {
         format!(r#"{{"topic":"a","event":"{event}","payload":{payload},"ref":1,"join_ref":1}}"#)
     };
-    it.says(one, &says("phx_join", "{}"));
-    it.hears(one);
-    it.says(one, &says("echo", "[10]"));
-    it.says(one, &says("echo", "[10]"));
-    let heard = it.hears(one);
+    it.sends(one, &sends("phx_join", "{}"));
+    it.receives(one);
+    it.sends(one, &sends("echo", "[10]"));
+    it.sends(one, &sends("echo", "[10]"));
+    let heard = it.receives(one);
     assert!(heard[0].contains(r#""response":[10]"#) && heard[1].contains("bytes"), "{heard:?}");
 }
 
@@ -170,25 +173,25 @@ fn heartbeats_and_leaves_count_and_are_answered_unless_too_much_closes() {
         let mut it = limited(SocketLimits { messages: by(3, policy), ..NO_SOCKET }, NO_CHANNEL);
         let key = it.joined(&["a"]);
         for _ in 0..5 {
-            it.says(key, beat);
-            assert_eq!(it.hears(key), [ok("null", 9, "phoenix", "{}")]);
+            it.sends(key, beat);
+            assert_eq!(it.receives(key), [ok("null", 9, "phoenix", "{}")]);
         }
         it.counts();
-        it.says(key, r#"[1,2,"a","phx_leave",{}]"#);
-        assert_eq!(it.hears(key)[0], ok(1, 2, "a", "{}"));
+        it.sends(key, r#"[1,2,"a","phx_leave",{}]"#);
+        assert_eq!(it.receives(key)[0], ok(1, 2, "a", "{}"));
         assert!(!it.counts().iter().any(|it| it.starts_with("limited")));
         // They have used up what there was.
-        it.says(key, r#"[1,2,"b","phx_join",{}]"#);
+        it.sends(key, r#"[1,2,"b","phx_join",{}]"#);
         assert_eq!(it.counts()[0], "joins_refused +1");
     }
     let socket = SocketLimits { messages: by(3, LimitPolicy::Close), ..NO_SOCKET };
     let mut it = limited(socket, NO_CHANNEL);
     let key = it.joined(&["a"]);
     for _ in 0..2 {
-        it.says(key, beat);
-        assert_eq!(it.hears(key), [ok("null", 9, "phoenix", "{}")]);
+        it.sends(key, beat);
+        assert_eq!(it.receives(key), [ok("null", 9, "phoenix", "{}")]);
     }
-    it.says(key, beat);
+    it.sends(key, beat);
     it.is_closed(key, "rate_limited: messages");
 }
 
@@ -200,10 +203,10 @@ fn who_joins_anew_has_what_was_left() {
     for msg_ref in [2, 3] {
         assert_eq!(it.echoes(key, "a", msg_ref), [ok(1, msg_ref, "a", "{}")]);
     }
-    it.says(key, r#"[1,4,"a","phx_leave",{}]"#);
-    it.hears(key);
-    it.says(key, r#"[1,1,"a","phx_join",{}]"#);
-    assert_eq!(it.hears(key), [ok(1, 1, "a", "{}")]);
+    it.sends(key, r#"[1,4,"a","phx_leave",{}]"#);
+    it.receives(key);
+    it.sends(key, r#"[1,1,"a","phx_join",{}]"#);
+    assert_eq!(it.receives(key), [ok(1, 1, "a", "{}")]);
     assert_eq!(it.echoes(key, "a", 5), [over(5, "a", "messages", 500)]);
     assert_eq!(it.echoes(key, "b", 6), [ok(1, 6, "b", "{}")]);
 }
@@ -213,19 +216,19 @@ fn nothing_is_answered_to_a_channel_that_is_no_more() {
     let socket = SocketLimits { messages: by(1, LimitPolicy::Reply), ..NO_SOCKET };
     let mut it = limited(socket, NO_CHANNEL);
     let key = it.joined(&["a"]);
-    it.says(key, r#"[9,2,"a","echo",{}]"#);
-    assert_eq!(it.hears(key), Vec::<String>::new());
-    it.says(key, r#"[9,2,"b","echo",{}]"#);
+    it.sends(key, r#"[9,2,"a","echo",{}]"#);
+    assert_eq!(it.receives(key), Vec::<String>::new());
+    it.sends(key, r#"[9,2,"b","echo",{}]"#);
     let expected = reply("null", 2, "b", "error", &rate_limited("messages", 1_000));
-    assert_eq!(it.hears(key), [expected]);
+    assert_eq!(it.receives(key), [expected]);
     // Stale messages do not use up what the new channel has.
     let channel = ChannelLimits { messages: by(1, LimitPolicy::Reply), ..NO_CHANNEL };
     let mut it = limited(NO_SOCKET, channel);
     let key = it.joined(&["a"]);
     for _ in 0..3 {
-        it.says(key, r#"[9,2,"a","echo",{}]"#);
+        it.sends(key, r#"[9,2,"a","echo",{}]"#);
     }
-    assert_eq!(it.hears(key), Vec::<String>::new());
+    assert_eq!(it.receives(key), Vec::<String>::new());
     assert_eq!(it.echoes(key, "a", 3), [ok(1, 3, "a", "{}")]);
 }
 
@@ -234,8 +237,8 @@ fn an_answer_follows_what_was_broadcast_before() {
     let channel = ChannelLimits { messages: by(1, LimitPolicy::Reply), ..NO_CHANNEL };
     let mut it = limited(NO_SOCKET, channel);
     let key = it.joined(&["a"]);
-    it.says(key, r#"[1,2,"a","bcast",{}]"#);
-    it.takes_mail();
+    it.sends(key, r#"[1,2,"a","bcast",{}]"#);
+    it.handles_mail();
     assert_eq!(
         it.echoes(key, "a", 3),
         [r#"[null,null,"a","news",{}]"#.to_owned(), over(3, "a", "messages", 1_000)]
@@ -249,11 +252,11 @@ fn a_payload_may_be_as_long_as_the_channel_says_also_of_a_join() {
     let mut it = limited(NO_SOCKET, ChannelLimits { payload_bytes, ..NO_CHANNEL });
     let key = it.joined(&["a"]);
     it.counts();
-    it.says(key, r#"[1,2,"a","echo",[10]]"#);
-    assert_eq!(it.hears(key), [ok(1, 2, "a", "[10]")]);
+    it.sends(key, r#"[1,2,"a","echo",[10]]"#);
+    assert_eq!(it.receives(key), [ok(1, 2, "a", "[10]")]);
     for text in [r#"[1,3,"a","echo",[100]]"#, r#"[1,3,"a","phx_join",[100]]"#] {
-        it.says(key, text);
-        assert_eq!(it.hears(key), [refused(1, 3, "a", "payload_too_large")]);
+        it.sends(key, text);
+        assert_eq!(it.receives(key), [refused(1, 3, "a", "payload_too_large")]);
     }
     assert_eq!(it.counts(), ["joins_refused +1", "messages_out +3", "limited_payload_bytes +2"]);
     // What was prepared elsewhere counts as long as it was.
@@ -261,7 +264,7 @@ fn a_payload_may_be_as_long_as_the_channel_says_also_of_a_join() {
     let message = message.decode(Frame::Text(r#"[1,4,"a","echo",null]"#)).unwrap();
     let received = Received { message, prepared: None, taken_bytes: 1 };
     it.core.message(&mut it.out, key, received);
-    assert_eq!(it.hears(key), [refused(1, 4, "a", "payload_too_large")]);
+    assert_eq!(it.receives(key), [refused(1, 4, "a", "payload_too_large")]);
 }
 
 #[test]
@@ -270,7 +273,7 @@ fn plain_messages_have_no_answers() {
         let notes = Notes::default();
         let (topic, heard) = ("chat".to_owned(), notes.clone());
         let channel = scripted(move |_, what| {
-            if let Heard::In(event, _) = what {
+            if let ChannelCall::In(event, _) = what {
                 heard.add(event);
             }
             Outcome::NoReply
@@ -279,7 +282,7 @@ fn plain_messages_have_no_answers() {
         let join: JoinFn = std::sync::Arc::new(join);
         let socket = SocketLimits { messages: by(2, policy), ..NO_SOCKET };
         let user_socket = limit(UserSocket::new(Kind::Plain { topic, join }), socket, NO_CHANNEL);
-        let mut it = Stage::with(Config::default(), vec![user_socket]);
+        let mut it = TestShard::with(Config::default(), vec![user_socket]);
         let key = it.opens(Wire::Plain);
         for _ in 0..3 {
             it.core.plain_message(&mut it.out, key, Frame::Text("hi"));
@@ -287,8 +290,8 @@ fn plain_messages_have_no_answers() {
         assert_eq!(notes.take(), ["text", "text"]);
         match is_heard {
             true => {
-                assert_eq!(it.hears(key), Vec::<String>::new());
-                it.passes(SECOND);
+                assert_eq!(it.receives(key), Vec::<String>::new());
+                it.advances(SECOND);
                 it.core.plain_message(&mut it.out, key, Frame::Text("hi"));
                 assert_eq!(notes.take(), ["text"]);
             }
@@ -305,11 +308,11 @@ fn of_a_plain_message_its_data_is_counted() {
         let (topic, join) = ("chat".to_owned(), join.clone());
         let socket = SocketLimits { bytes: by(11, LimitPolicy::Close), ..NO_SOCKET };
         let user_socket = limit(UserSocket::new(Kind::Plain { topic, join }), socket, NO_CHANNEL);
-        let mut it = Stage::with(Config::default(), vec![user_socket]);
+        let mut it = TestShard::with(Config::default(), vec![user_socket]);
         let key = it.opens(Wire::Plain);
         for _ in 0..2 {
             it.core.plain_message(&mut it.out, key, frame);
-            assert!(it.hears(key).is_empty());
+            assert!(it.receives(key).is_empty());
         }
         it.core.plain_message(&mut it.out, key, frame);
         it.is_closed(key, "rate_limited: bytes");
@@ -320,9 +323,9 @@ fn of_a_plain_message_its_data_is_counted() {
 fn present() -> Scripted {
     scripted(|ctx, heard| {
         let event = match heard {
-            Heard::Joined => "track",
-            Heard::In(event, _) => event,
-            Heard::Info(_) => "track",
+            ChannelCall::Joined => "track",
+            ChannelCall::In(event, _) => event,
+            ChannelCall::Info(_) => "track",
             _ => return Outcome::NoReply,
         };
         let meta = || Payload::EMPTY_OBJECT;
@@ -362,64 +365,64 @@ fn changes_of_presence_beyond_the_rate_are_not_made() {
             false => (NO_SOCKET, ChannelLimits { presence_calls, ..NO_CHANNEL }),
         };
         let user_socket = limit(present().user_socket(), socket, channel);
-        let mut it = Stage::with(Config::default(), vec![user_socket]);
+        let mut it = TestShard::with(Config::default(), vec![user_socket]);
         // What a join does is not counted, nor is an end.
         let key = it.joined(&["t"]);
-        let mails = |it: &mut Stage| std::mem::take(&mut it.node.told().mail[0]).len();
+        let mails = |it: &mut TestShard| std::mem::take(&mut it.node.log().mail[0]).len();
         assert_eq!(mails(&mut it), 1);
         for msg_ref in 2..9 {
-            it.says(key, &format!(r#"[1,{msg_ref},"t","untrack",{{}}]"#));
+            it.sends(key, &format!(r#"[1,{msg_ref},"t","untrack",{{}}]"#));
         }
-        it.says(key, r#"[1,9,"t","state",{}]"#);
-        assert_eq!((mails(&mut it), it.hears(key).len()), (8, 8));
+        it.sends(key, r#"[1,9,"t","state",{}]"#);
+        assert_eq!((mails(&mut it), it.receives(key).len()), (8, 8));
         it.counts();
         // Of two the first is within the limit.
-        it.says(key, r#"[1,10,"t","both",{}]"#);
+        it.sends(key, r#"[1,10,"t","both",{}]"#);
         assert_eq!(mails(&mut it), if policy == LimitPolicy::Close { 2 } else { 1 });
         assert!(it.counts().contains(&"limited_presence_calls +1".to_owned()));
         match policy {
             LimitPolicy::Reply => {
-                assert_eq!(it.hears(key), [over(10, "t", "presence_calls", 500)]);
+                assert_eq!(it.receives(key), [over(10, "t", "presence_calls", 500)]);
                 // Also where the channel would have said nothing.
-                it.says(key, r#"[1,11,"t","update",{}]"#);
-                assert_eq!(it.hears(key), [over(11, "t", "presence_calls", 500)]);
+                it.sends(key, r#"[1,11,"t","update",{}]"#);
+                assert_eq!(it.receives(key), [over(11, "t", "presence_calls", 500)]);
             }
-            LimitPolicy::Drop => assert_eq!(it.hears(key), [ok(1, 10, "t", "{}")]),
+            LimitPolicy::Drop => assert_eq!(it.receives(key), [ok(1, 10, "t", "{}")]),
             LimitPolicy::Close => {
                 it.is_closed(key, "rate_limited: presence_calls");
                 continue;
             }
         }
-        let told = |it: &mut Stage| {
+        let told = |it: &mut TestShard| {
             let channel = it.core.channels_of(&it.out.peer(key).socket)[0];
             it.core.mail(&mut it.out, Mail::ToChannel(channel, info(())));
         };
         told(&mut it);
-        assert_eq!((mails(&mut it), it.hears(key).len()), (0, 0), "nobody has asked");
-        it.passes(SECOND);
+        assert_eq!((mails(&mut it), it.receives(key).len()), (0, 0), "nobody has asked");
+        it.advances(SECOND);
         told(&mut it);
-        assert_eq!((mails(&mut it), it.hears(key).len()), (1, 0));
+        assert_eq!((mails(&mut it), it.receives(key).len()), (1, 0));
     }
 }
 
 #[test]
 fn without_limits_there_are_no_meters_and_with_some_they_go_by_themselves() {
-    assert!(Stage::new().core.meters.is_none());
+    assert!(TestShard::new().core.meters.is_none());
     let socket = SocketLimits { messages: by(1, LimitPolicy::Reply), ..NO_SOCKET };
     let mut it = limited(socket, NO_CHANNEL);
     let key = it.joined(&["a"]);
     it.echoes(key, "a", 2);
     assert_eq!(it.limit_met(key), Some((Limit::Messages, 1)));
     for _ in 0..60 {
-        it.passes(SECOND);
-        it.says(key, r#"[null,9,"phoenix","heartbeat",{}]"#);
+        it.advances(SECOND);
+        it.sends(key, r#"[null,9,"phoenix","heartbeat",{}]"#);
         it.core.tick(&mut it.out);
     }
     assert_eq!(it.limit_met(key), None);
-    it.says(key, r#"[null,9,"phoenix","heartbeat",{}]"#);
+    it.sends(key, r#"[null,9,"phoenix","heartbeat",{}]"#);
     it.echoes(key, "a", 2);
     assert_eq!(it.limit_met(key), Some((Limit::Messages, 1)));
-    it.goes(key);
+    it.disconnects(key);
     it.core.tick(&mut it.out);
     assert_eq!(it.limit_met(key), None);
 }
@@ -437,7 +440,7 @@ proptest! {
         let keys = [it.joined(&["a", "b"]), it.joined(&["a", "b"])];
         let (mut elapsed_ms, mut handled) = (0, [[0_u64; 2]; 2]);
         for (ms, who, is_a) in steps {
-            it.passes(Duration::from_millis(ms));
+            it.advances(Duration::from_millis(ms));
             elapsed_ms += ms;
             let topic = if is_a { "a" } else { "b" };
             let heard = it.echoes(keys[who], topic, 7);
@@ -462,7 +465,7 @@ fn plain_clients_do_not_hear_of_changes_of_presence_beyond_the_rate() {
     for policy in [LimitPolicy::Reply, LimitPolicy::Drop] {
         let join: JoinFn = std::sync::Arc::new(|_, _| {
             Join::ok(scripted(|ctx, heard| {
-                if let Heard::In(..) = heard {
+                if let ChannelCall::In(..) = heard {
                     ctx.presence().push_state();
                 }
                 Outcome::NoReply
@@ -471,13 +474,13 @@ fn plain_clients_do_not_hear_of_changes_of_presence_beyond_the_rate() {
         let topic = "chat".to_owned();
         let socket = SocketLimits { presence_calls: by(1, policy), ..NO_SOCKET };
         let user_socket = limit(UserSocket::new(Kind::Plain { topic, join }), socket, NO_CHANNEL);
-        let mut it = Stage::with(Config::default(), vec![user_socket]);
+        let mut it = TestShard::with(Config::default(), vec![user_socket]);
         let key = it.opens(Wire::Plain);
         it.counts();
         for _ in 0..3 {
             it.core.plain_message(&mut it.out, key, Frame::Text("hi"));
         }
         assert_eq!(it.counts(), ["limited_presence_calls +2"]);
-        assert_eq!(it.hears(key), Vec::<String>::new());
+        assert_eq!(it.receives(key), Vec::<String>::new());
     }
 }

@@ -18,9 +18,9 @@ impl Others {
     fn join(it: &mut Node, topic: &str) -> Self {
         let [v1, v2, values] = [Wire::V1, Wire::V2, Wire::Values].map(|wire| {
             let key = it.opens(wire);
-            it.says(key, topic, "phx_join", "{}");
+            it.sends(key, topic, "phx_join", "{}");
             it.settles();
-            it.hears(key);
+            it.receives(key);
             key
         });
         let listener: Arc<Mutex<Vec<String>>> = Arc::default();
@@ -30,7 +30,7 @@ impl Others {
         };
         let name = Listener::id(0, 1);
         let listens = Listener { name, on_broadcast: Box::new(hear) };
-        it.stage.core.mail(&mut it.stage.out, Mail::Listen(topic.into(), listens));
+        it.test_shard.core.mail(&mut it.test_shard.out, Mail::Listen(topic.into(), listens));
         Self { v1, v2, values, listener }
     }
 
@@ -39,10 +39,10 @@ impl Others {
         let each = |text: &dyn Fn(u64) -> String| all.iter().map(|n| text(*n)).collect::<Vec<_>>();
         let v1 =
             |n| format!(r#"{{"topic":"{topic}","event":"news","payload":{{"n":{n}}},"ref":null}}"#);
-        assert_eq!(it.hears(self.v1), each(&v1));
+        assert_eq!(it.receives(self.v1), each(&v1));
         let v2 = |n| format!(r#"[null,null,"{topic}","news",{{"n":{n}}}]"#);
-        assert_eq!(it.hears(self.v2), each(&v2));
-        assert_eq!(it.hears(self.values), each(&|n| format!(r#"{topic} news {{"n":{n}}}"#)));
+        assert_eq!(it.receives(self.v2), each(&v2));
+        assert_eq!(it.receives(self.values), each(&|n| format!(r#"{topic} news {{"n":{n}}}"#)));
         let heard = std::mem::take(&mut *self.listener.lock().unwrap());
         assert_eq!(heard, each(&|n| format!(r#"{{"n":{n}}}"#)));
     }
@@ -51,25 +51,25 @@ impl Others {
 #[test]
 fn who_is_told_positions_is_told_of_a_gap_before_what_is_newer() {
     for topic in [0, 1] {
-        let (mut it, mut engine) = (Node::playing(talking()), Engine::new());
+        let (mut it, mut engine) = (Node::running(talking()), Engine::new());
         let topic = it.topics()[topic].clone();
         let (key, joined) = it.joins(&mut engine, &topic, OPTED_IN);
         let v1 = it.opens(Wire::V1);
         it.joins_as(&mut engine, v1, &topic, OPTED_IN);
         let others = Others::join(&mut it, &topic);
-        (1..=3).for_each(|n| engine.hears(&topic, n, false));
+        (1..=3).for_each(|n| engine.receives(&topic, n, false));
         // Nothing was sent by the time of the gap.
-        it.stage.node.post_kept(&topic, engine.told(0, 0));
-        it.stage.node.post_kept(&topic, FromEngine::Gap { through: engine.log[1].seq });
-        it.stage.node.post_kept(&topic, engine.told(0, 2));
+        it.test_shard.node.post_kept(&topic, engine.told(0, 0));
+        it.test_shard.node.post_kept(&topic, FromEngine::Gap { through: engine.log[1].seq });
+        it.test_shard.node.post_kept(&topic, engine.told(0, 2));
         it.settles();
-        let heard = it.hears(key);
+        let heard = it.receives(key);
         assert_eq!(gist(&heard), ["news 1", "simurgh:gap lost", "news 3"]);
         let gap = r#"{"recovered":false,"reason":"lost"}"#;
         let place = position_of(&heard[1]);
         assert_eq!(heard[1], format!(r#"[null,"{place}","{topic}","simurgh:gap",{gap}]"#));
         assert!(place > engine.position(1).to_string() && place < engine.position(2).to_string());
-        let heard = it.hears(v1);
+        let heard = it.receives(v1);
         assert_eq!(gist(&heard), ["news 1", "simurgh:gap lost", "news 3"]);
         others.heard(&mut it, &topic, &[1, 3]);
         // Who was away is told the same; who has heard of it has missed nothing else.
@@ -77,27 +77,27 @@ fn who_is_told_positions_is_told_of_a_gap_before_what_is_newer() {
         assert_eq!(gist(&heard)[1..], ["simurgh:resumed lost", "news 3"]);
         let (_, heard) = it.joins(&mut engine, &topic, &since(&place));
         assert_eq!(gist(&heard)[1..], ["simurgh:resumed true", "news 3"]);
-        let core = if topic == it.here { &it.stage.core } else { &it.other };
+        let core = if topic == it.here { &it.test_shard.core } else { &it.other };
         assert_eq!(core.metrics.history_gaps.value(), 1);
-        assert_eq!((it.charged(), it.stage.core.metrics.errors_encode.value()), ([0; 2], 0));
+        assert_eq!((it.charged(), it.test_shard.core.metrics.errors_encode.value()), ([0; 2], 0));
     }
 }
 
 #[test]
 fn another_life_of_the_engine_is_told_and_what_it_had_is_not_told_again() {
     for topic in [0, 1] {
-        let (mut it, mut engine) = (Node::playing(talking()), Engine::new());
+        let (mut it, mut engine) = (Node::running(talking()), Engine::new());
         let topic = it.topics()[topic].clone();
         let (key, joined) = it.joins(&mut engine, &topic, OPTED_IN);
         let others = Others::join(&mut it, &topic);
         it.hears_of(&mut engine, &topic, 1);
-        assert_eq!(gist(&it.hears(key)), ["news 1"]);
+        assert_eq!(gist(&it.receives(key)), ["news 1"]);
         // What it has is older, or newer, or both.
         engine.epoch += 1;
-        engine.hears(&topic, 2, false);
+        engine.receives(&topic, 2, false);
         it.is_told(&topic, engine.begun(0, &topic, 0));
         it.hears_of(&mut engine, &topic, 3);
-        let heard = it.hears(key);
+        let heard = it.receives(key);
         assert_eq!(gist(&heard), ["simurgh:gap epoch", "news 3"]);
         assert_eq!(position_of(&heard[0]), engine.position(1).to_string());
         others.heard(&mut it, &topic, &[1, 3]);
@@ -110,7 +110,7 @@ fn another_life_of_the_engine_is_told_and_what_it_had_is_not_told_again() {
 #[test]
 fn who_joins_a_quiet_topic_is_told_the_engines_life_of_now() {
     for shard in [0, 1] {
-        let (mut it, mut engine) = (Node::playing(talking()), Engine::new());
+        let (mut it, mut engine) = (Node::running(talking()), Engine::new());
         let topic = it.topics()[shard].clone();
         let more =
             (0..).map(|n| format!("more {n}")).find(|it| home_shard(it, 2) == shard).unwrap();
@@ -121,27 +121,27 @@ fn who_joins_a_quiet_topic_is_told_the_engines_life_of_now() {
         let (_, after) = it.joins(&mut engine, &topic, OPTED_IN);
         let [before, after] = [before, after].map(|it| position_of(&it[1]));
         assert_eq!((&*before, &*after), ("a000rs.10-9999", "a000rt.10-9999"));
-        assert_eq!(position_of(&it.hears(key)[0]), after);
+        assert_eq!(position_of(&it.receives(key)[0]), after);
     }
 }
 
 #[test]
 fn what_was_missed_while_it_was_not_known_comes_in_order_or_is_told() {
     for topic in [0, 1] {
-        let (mut it, mut engine) = (Node::playing(talking()), Engine::new());
+        let (mut it, mut engine) = (Node::running(talking()), Engine::new());
         let topic = it.topics()[topic].clone();
         let (key, _) = it.joins(&mut engine, &topic, OPTED_IN);
         let others = Others::join(&mut it, &topic);
         it.hears_of(&mut engine, &topic, 1);
         it.is_told(&topic, FromEngine::Unknown);
-        (2..=3).for_each(|n| engine.hears(&topic, n, false));
+        (2..=3).for_each(|n| engine.receives(&topic, n, false));
         // It goes back no further than to what is here.
         it.is_told(&topic, engine.begun(0, &topic, engine.log[0].seq - 1));
-        assert_eq!(gist(&it.hears(key)), ["news 1", "news 2", "news 3"]);
+        assert_eq!(gist(&it.receives(key)), ["news 1", "news 2", "news 3"]);
         it.is_told(&topic, FromEngine::Unknown);
-        (4..=6).for_each(|n| engine.hears(&topic, n, false));
+        (4..=6).for_each(|n| engine.receives(&topic, n, false));
         it.is_told(&topic, engine.begun(0, &topic, engine.log[3].seq));
-        let heard = it.hears(key);
+        let heard = it.receives(key);
         assert_eq!(gist(&heard), ["simurgh:gap unavailable", "news 5", "news 6"]);
         others.heard(&mut it, &topic, &[1, 2, 3, 5, 6]);
         let (_, heard) = it.joins(&mut engine, &topic, &since(&position_of(&heard[0])));
@@ -155,12 +155,12 @@ fn what_was_missed_while_it_was_not_known_comes_in_order_or_is_told() {
 #[test]
 fn what_somebody_has_forgotten_is_gone_on_all_nodes_and_who_had_heard_it_has_missed_nothing() {
     for topic in [0, 1] {
-        let (mut it, mut engine) = (Node::playing(talking()), Engine::new());
-        let mut far = Node { number: 1, ..Node::playing(talking()) };
+        let (mut it, mut engine) = (Node::running(talking()), Engine::new());
+        let mut far = Node { number: 1, ..Node::running(talking()) };
         let topic = it.topics()[topic].clone();
         let keys = [&mut it, &mut far].map(|it| it.joins(&mut engine, &topic, OPTED_IN).0);
         for n in 1..=2 {
-            engine.hears(&topic, n, false);
+            engine.receives(&topic, n, false);
             for node in [&mut it, &mut far] {
                 node.hears_last(&engine);
             }
@@ -171,14 +171,14 @@ fn what_somebody_has_forgotten_is_gone_on_all_nodes_and_who_had_heard_it_has_mis
             (&*topic).into(),
             Box::new(move |it| answered.lock().unwrap().push(it)),
         );
-        it.stage.node.request_history(forget);
+        it.test_shard.node.request_history(forget);
         it.is_served(&mut engine);
         far.hears_last(&engine);
         far.settles();
         assert_eq!(*answers.lock().unwrap(), [Ok(engine.position(2))]);
         let [first, second] = [0, 1].map(|at| engine.position(at).to_string());
         for (it, key) in [(&mut it, keys[0]), (&mut far, keys[1])] {
-            assert_eq!(gist(&it.hears(key)), ["news 1", "news 2"]);
+            assert_eq!(gist(&it.receives(key)), ["news 1", "news 2"]);
             let (_, heard) = it.joins(&mut engine, &topic, &since(&first));
             assert_eq!(gist(&heard)[1..], ["simurgh:resumed purged"]);
             let (_, heard) = it.joins(&mut engine, &topic, &since(&second));
@@ -190,13 +190,13 @@ fn what_somebody_has_forgotten_is_gone_on_all_nodes_and_who_had_heard_it_has_mis
 #[test]
 fn a_node_that_has_not_followed_a_topic_knows_that_it_was_forgotten() {
     for topic in [0, 1] {
-        let (mut it, mut engine) = (Node::playing(talking()), Engine::new());
+        let (mut it, mut engine) = (Node::running(talking()), Engine::new());
         let topic = it.topics()[topic].clone();
-        engine.hears(&topic, 1, false);
-        engine.hears(&topic, 2, false);
+        engine.receives(&topic, 1, false);
+        engine.receives(&topic, 2, false);
         let first = engine.position(0).to_string();
         engine.purges(&topic, None);
-        engine.hears(&topic, 4, false);
+        engine.receives(&topic, 4, false);
         let (_, heard) = it.joins(&mut engine, &topic, &since(&first));
         assert_eq!(gist(&heard)[1..], ["simurgh:resumed purged", "news 4"]);
     }
@@ -210,7 +210,7 @@ fn a_node_that_has_not_followed_a_topic_knows_why_its_oldest_are_gone() {
             let mut it = Node::on(Config::default(), talking(), rule);
             let mut engine = Engine::new();
             let topic = it.topics()[topic].clone();
-            (1..=5).for_each(|n| engine.hears(&topic, n, false));
+            (1..=5).for_each(|n| engine.receives(&topic, n, false));
             let first = engine.position(0).to_string();
             // The engine has removed two: the other three are as many as are kept, or not.
             engine.floor = engine.log[1].seq;
@@ -231,13 +231,13 @@ fn what_is_far_too_much_for_a_home_is_lost_and_told_and_what_fits_goes_on() {
         let topic = it.topics()[topic].clone();
         let (key, _) = it.joins(&mut engine, &topic, OPTED_IN);
         for n in 1..=100 {
-            engine.hears(&topic, n, false);
-            it.stage.node.post_kept(&topic, engine.told(0, n as usize - 1));
+            engine.receives(&topic, n, false);
+            it.test_shard.node.post_kept(&topic, engine.told(0, n as usize - 1));
         }
         assert!(it.charged().iter().sum::<usize>() < 5_000, "{:?}", it.charged());
         it.settles();
         it.hears_of(&mut engine, &topic, 101);
-        let heard = gist(&it.hears(key));
+        let heard = gist(&it.receives(key));
         let news = heard.iter().take_while(|it| it.starts_with("news")).count();
         assert!((20..40).contains(&news), "{heard:?}");
         let (gaps, last) = heard[news..].split_at(heard.len() - news - 1);
@@ -259,29 +259,29 @@ fn who_is_told_part_by_part_is_told_of_a_gap_in_the_middle() {
         let (_, joined) = it.joins(&mut engine, &topic, OPTED_IN);
         (1..=5).for_each(|n| it.hears_of(&mut engine, &topic, n));
         let key = it.opens(Wire::V2);
-        it.says(key, &topic, "phx_join", &since(&position_of(&joined[1])));
+        it.sends(key, &topic, "phx_join", &since(&position_of(&joined[1])));
         (0..3).for_each(|_| it.takes_turns());
-        assert_eq!(gist(&it.hears(key))[2..], ["news 1", "news 2"]);
+        assert_eq!(gist(&it.receives(key))[2..], ["news 1", "news 2"]);
         engine.seq += 50;
-        it.stage.node.post_kept(&topic, FromEngine::Gap { through: engine.seq });
+        it.test_shard.node.post_kept(&topic, FromEngine::Gap { through: engine.seq });
         it.takes_turns();
         it.hears_of(&mut engine, &topic, 6);
-        assert_eq!(gist(&it.hears(key)), ["simurgh:gap lost", "news 6"]);
-        assert!(!it.stage.out.is_held(key));
+        assert_eq!(gist(&it.receives(key)), ["simurgh:gap lost", "news 6"]);
+        assert!(!it.test_shard.out.is_held(key));
     }
 }
 
 /// A channel hears of a further topic what is said there, and nothing of where that stands.
 #[test]
 fn who_subscribes_to_a_further_topic_is_told_nothing_of_its_gaps() {
-    let (mut it, mut engine) = (Node::playing(talking()), Engine::new());
+    let (mut it, mut engine) = (Node::running(talking()), Engine::new());
     let [here, there] = it.topics();
     let (key, _) = it.joins(&mut engine, &here, OPTED_IN);
-    it.says(key, &here, "subscribe", &format!("\"{there}\""));
+    it.sends(key, &here, "subscribe", &format!("\"{there}\""));
     it.is_served(&mut engine);
     it.hears_of(&mut engine, &there, 1);
     it.is_told(&there, FromEngine::Gap { through: engine.seq + 3 });
     engine.seq += 3;
     it.hears_of(&mut engine, &there, 2);
-    assert_eq!(gist(&it.hears(key)), ["news 1", "news 2"]);
+    assert_eq!(gist(&it.receives(key)), ["news 1", "news 2"]);
 }

@@ -7,7 +7,7 @@ use super::*;
 /// Asks to join and lets all happen but what the engine does.
 pub(super) fn asks(it: &mut Node, wire: Wire, topic: &str, params: &str) -> Key {
     let key = it.opens(wire);
-    it.says(key, topic, "phx_join", params);
+    it.sends(key, topic, "phx_join", params);
     it.settles();
     key
 }
@@ -19,14 +19,14 @@ fn the_cluster_is_told_what_is_wanted_of_a_kept_topic_by_members_and_by_listener
     let topic = it.here.clone();
     let key = asks(&mut it, Wire::V2, &topic, "{}");
     assert_eq!(it.notes.take(), [format!("begins {topic} on 0: 7 of it for 9000 ms")]);
-    assert!(it.stage.node.asked().is_empty(), "who does not opt in asks for nothing");
-    it.stage.goes(key);
+    assert!(it.test_shard.node.asked().is_empty(), "who does not opt in asks for nothing");
+    it.test_shard.disconnects(key);
     assert_eq!(it.notes.take(), [format!("ends {topic} on 0")]);
     let listener = Listener { name: Listener::id(0, 1), on_broadcast: Box::new(|_| ()) };
-    it.stage.core.mail(&mut it.stage.out, Mail::Listen("t7".into(), listener));
+    it.test_shard.core.mail(&mut it.test_shard.out, Mail::Listen("t7".into(), listener));
     assert_eq!(it.notes.take(), ["begins t7 on 0: 7 of it for 9000 ms"]);
     asks(&mut it, Wire::V2, &topic, OPTED_IN);
-    let asked = it.stage.node.asked();
+    let asked = it.test_shard.node.asked();
     let [ToCluster::Follow(of, wants)] = &asked[..] else { panic!("{asked:?}") };
     assert_eq!((&**of, wants.count, wants.bytes, wants.age_ms), (&*topic, 7, 1 << 20, 9_000));
 }
@@ -34,19 +34,19 @@ fn the_cluster_is_told_what_is_wanted_of_a_kept_topic_by_members_and_by_listener
 #[test]
 fn a_join_waits_until_the_topic_has_begun_and_gets_all_that_is_missing_once() {
     for (topic, wire) in [(0, Wire::V2), (1, Wire::V2), (0, Wire::V1), (1, Wire::V1)] {
-        let (mut it, mut engine) = (Node::playing(talking()), Engine::new());
+        let (mut it, mut engine) = (Node::running(talking()), Engine::new());
         let topic = it.topics()[topic].clone();
-        (1..=3).for_each(|n| engine.hears(&topic, n, n > 1));
+        (1..=3).for_each(|n| engine.receives(&topic, n, n > 1));
         let key = asks(&mut it, wire, &topic, &since(&engine.position(0).to_string()));
-        assert!(it.hears(key).is_empty() && it.stage.out.is_held(key));
+        assert!(it.receives(key).is_empty() && it.test_shard.out.is_held(key));
         it.looks();
         assert_eq!(it.follows, [&*topic]);
         // What comes while it is being filled comes behind.
-        it.stage.node.post_kept(&topic, engine.begun(0, &topic, 0));
-        engine.hears(&topic, 4, false);
-        it.stage.node.post_kept(&topic, engine.told(0, 3));
+        it.test_shard.node.post_kept(&topic, engine.begun(0, &topic, 0));
+        engine.receives(&topic, 4, false);
+        it.test_shard.node.post_kept(&topic, engine.told(0, 3));
         it.settles();
-        let heard = it.hears(key);
+        let heard = it.receives(key);
         let expected = ["phx_reply ok", "simurgh:resumed true", "news 2", "news 3", "news 4"];
         assert_eq!(gist(&heard), expected);
         let positions: Vec<&str> = heard[2..].iter().filter_map(|it| try_position(it)).collect();
@@ -64,23 +64,23 @@ fn a_join_waits_until_the_topic_has_begun_and_gets_all_that_is_missing_once() {
 
 #[test]
 fn all_who_ask_before_the_topic_has_begun_are_answered_and_in_order_with_what_is_new() {
-    let (mut it, mut engine) = (Node::playing(talking()), Engine::new());
+    let (mut it, mut engine) = (Node::running(talking()), Engine::new());
     for topic in it.topics() {
         let first = engine.log.len();
-        engine.hears(&topic, 1, false);
+        engine.receives(&topic, 1, false);
         let from = since(&engine.position(first).to_string());
-        engine.hears(&topic, 2, false);
+        engine.receives(&topic, 2, false);
         let keys: Vec<Key> = (0..50).map(|_| asks(&mut it, Wire::V2, &topic, &from)).collect();
         // The first words, and all turns of the shards in between.
-        it.stage.node.post_kept(&topic, engine.begun(0, &topic, 0));
+        it.test_shard.node.post_kept(&topic, engine.begun(0, &topic, 0));
         it.takes_turns();
-        engine.hears(&topic, 3, false);
-        it.stage.node.post_kept(&topic, engine.told(0, engine.log.len() - 1));
+        engine.receives(&topic, 3, false);
+        it.test_shard.node.post_kept(&topic, engine.told(0, engine.log.len() - 1));
         it.takes_turns();
         it.settles();
         for key in keys {
             let all = ["phx_reply ok", "simurgh:resumed true", "news 2", "news 3"];
-            assert_eq!(gist(&it.hears(key)), all);
+            assert_eq!(gist(&it.receives(key)), all);
         }
     }
 }
@@ -88,28 +88,28 @@ fn all_who_ask_before_the_topic_has_begun_are_answered_and_in_order_with_what_is
 #[test]
 fn while_it_is_not_known_what_there_is_a_join_waits_and_is_answered_if_it_is_again() {
     for topic in [0, 1] {
-        let (mut it, mut engine) = (Node::playing(talking()), Engine::new());
+        let (mut it, mut engine) = (Node::running(talking()), Engine::new());
         let topic = it.topics()[topic].clone();
         let (live, joined) = it.joins(&mut engine, &topic, OPTED_IN);
         let first = position_of(&joined[1]);
         it.hears_of(&mut engine, &topic, 1);
-        it.hears(live);
+        it.receives(live);
         it.is_told(&topic, FromEngine::Unknown);
         // From now on is where it stands.
         let new = asks(&mut it, Wire::V2, &topic, OPTED_IN);
-        assert_eq!(gist(&it.hears(new)), ["phx_reply ok", "simurgh:resumed true"]);
+        assert_eq!(gist(&it.receives(new)), ["phx_reply ok", "simurgh:resumed true"]);
         let key = asks(&mut it, Wire::V2, &topic, &since(&first));
-        it.passes(Duration::from_millis(1_500));
-        assert!(it.hears(key).is_empty());
+        it.advances(Duration::from_millis(1_500));
+        assert!(it.receives(key).is_empty());
         // What was missed meanwhile comes in order, and then it is known again.
         it.hears_of(&mut engine, &topic, 2);
         it.is_told(&topic, FromEngine::Known);
         let all = ["phx_reply ok", "simurgh:resumed true", "news 1", "news 2"];
-        assert_eq!(gist(&it.hears(key)), all);
+        assert_eq!(gist(&it.receives(key)), all);
         it.hears_of(&mut engine, &topic, 3);
-        assert_eq!(gist(&it.hears(key)), ["news 3"]);
-        assert_eq!(gist(&it.hears(new)), ["news 2", "news 3"]);
-        assert_eq!(gist(&it.hears(live)), ["news 2", "news 3"]);
+        assert_eq!(gist(&it.receives(key)), ["news 3"]);
+        assert_eq!(gist(&it.receives(new)), ["news 2", "news 3"]);
+        assert_eq!(gist(&it.receives(live)), ["news 2", "news 3"]);
     }
 }
 
@@ -117,7 +117,7 @@ fn while_it_is_not_known_what_there_is_a_join_waits_and_is_answered_if_it_is_aga
 fn who_has_waited_long_enough_gets_what_there_is_and_a_gap_and_later_what_it_missed() {
     for (partial, expected) in [(true, &["news 1"][..]), (false, &[])] {
         for topic in [0, 1] {
-            let (mut it, mut engine) = (Node::playing(talking()), Engine::new());
+            let (mut it, mut engine) = (Node::running(talking()), Engine::new());
             let topic = it.topics()[topic].clone();
             let (_, joined) = it.joins(&mut engine, &topic, OPTED_IN);
             let first = position_of(&joined[1]);
@@ -125,17 +125,17 @@ fn who_has_waited_long_enough_gets_what_there_is_and_a_gap_and_later_what_it_mis
             it.is_told(&topic, FromEngine::Unknown);
             let params = format!(r#"{{"simurgh":{{"since":"{first}","partial":{partial}}}}}"#);
             let key = asks(&mut it, Wire::V2, &topic, &params);
-            it.passes(Duration::from_millis(2_100));
-            let heard = gist(&it.hears(key));
+            it.advances(Duration::from_millis(2_100));
+            let heard = gist(&it.receives(key));
             assert_eq!(heard[..2], ["phx_reply ok", "simurgh:resumed unavailable"]);
             assert_eq!(&heard[2..], expected);
             // Nothing was missing: it is told nothing, and others who ask the same are told that.
             it.is_told(&topic, FromEngine::Known);
-            assert!(it.hears(key).is_empty());
+            assert!(it.receives(key).is_empty());
             let other = asks(&mut it, Wire::V2, &topic, &params);
-            assert_eq!(gist(&it.hears(other))[1..], ["simurgh:resumed true", "news 1"]);
+            assert_eq!(gist(&it.receives(other))[1..], ["simurgh:resumed true", "news 1"]);
             it.hears_of(&mut engine, &topic, 2);
-            assert_eq!(gist(&it.hears(key)), ["news 2"]);
+            assert_eq!(gist(&it.receives(key)), ["news 2"]);
         }
     }
 }
@@ -147,27 +147,27 @@ pub(super) fn engine_position() -> String {
 #[test]
 fn who_has_heard_more_elsewhere_is_let_in_when_this_node_has_come_as_far() {
     for topic in [0, 1] {
-        let (mut it, mut engine) = (Node::playing(talking()), Engine::new());
+        let (mut it, mut engine) = (Node::running(talking()), Engine::new());
         let topic = it.topics()[topic].clone();
         it.joins(&mut engine, &topic, OPTED_IN);
-        (1..=3).for_each(|n| engine.hears(&topic, n, false));
+        (1..=3).for_each(|n| engine.receives(&topic, n, false));
         let key = asks(&mut it, Wire::V2, &topic, &since(&engine.position(1).to_string()));
         it.is_told(&topic, engine.told(0, 0));
-        it.passes(Duration::from_secs(1));
-        assert!(it.hears(key).is_empty(), "it has heard the second");
+        it.advances(Duration::from_secs(1));
+        assert!(it.receives(key).is_empty(), "it has heard the second");
         it.looks();
         assert_eq!(it.looked_at, [&*topic], "a copy may have been asked that lags behind");
         it.is_told(&topic, engine.told(0, 1));
-        assert_eq!(gist(&it.hears(key)), ["phx_reply ok", "simurgh:resumed true"]);
+        assert_eq!(gist(&it.receives(key)), ["phx_reply ok", "simurgh:resumed true"]);
         it.is_told(&topic, engine.told(0, 2));
-        assert_eq!(gist(&it.hears(key)), ["news 3"]);
+        assert_eq!(gist(&it.receives(key)), ["news 3"]);
         // What nobody has heard is of nowhere.
         let far = format!("{}.999999", Epoch::from_seed(1_000));
         let key = asks(&mut it, Wire::V2, &topic, &since(&far));
-        it.passes(Duration::from_secs(1));
-        assert!(it.hears(key).is_empty());
-        it.passes(Duration::from_millis(1_100));
-        assert_eq!(gist(&it.hears(key))[1], "simurgh:resumed epoch");
+        it.advances(Duration::from_secs(1));
+        assert!(it.receives(key).is_empty());
+        it.advances(Duration::from_millis(1_100));
+        assert_eq!(gist(&it.receives(key))[1], "simurgh:resumed epoch");
     }
 }
 
@@ -175,8 +175,8 @@ fn who_has_heard_more_elsewhere_is_let_in_when_this_node_has_come_as_far() {
 #[test]
 fn who_comes_from_another_node_to_a_quiet_topic_has_missed_nothing_and_does_not_wait() {
     for topic in [0, 1] {
-        let (mut it, mut engine) = (Node::playing(talking()), Engine::new());
-        let mut far = Node { number: 1, ..Node::playing(talking()) };
+        let (mut it, mut engine) = (Node::running(talking()), Engine::new());
+        let mut far = Node { number: 1, ..Node::running(talking()) };
         let topic = it.topics()[topic].clone();
         let (_, early) = it.joins(&mut engine, &topic, OPTED_IN);
         engine.seq += 500;
@@ -186,14 +186,14 @@ fn who_comes_from_another_node_to_a_quiet_topic_has_missed_nothing_and_does_not_
         let mut heard = Vec::new();
         for (node, since) in [(&mut it, &late), (&mut far, &early)] {
             let key = asks(node, Wire::V2, &topic, &super::since(since));
-            assert_eq!(gist(&node.hears(key)), ["phx_reply ok", "simurgh:resumed true"]);
+            assert_eq!(gist(&node.receives(key)), ["phx_reply ok", "simurgh:resumed true"]);
             heard.push(key);
         }
-        engine.hears(&topic, 1, false);
+        engine.receives(&topic, 1, false);
         for (node, key) in [(&mut it, heard[0]), (&mut far, heard[1])] {
             node.hears_last(&engine);
             node.settles();
-            assert_eq!(gist(&node.hears(key)), ["news 1"]);
+            assert_eq!(gist(&node.receives(key)), ["news 1"]);
         }
         let page = far.reads(&topic, Some(Position::parse(&early).unwrap()));
         assert_eq!((page.gap, page.messages.len()), (None, 1));
@@ -203,12 +203,12 @@ fn who_comes_from_another_node_to_a_quiet_topic_has_missed_nothing_and_does_not_
 #[test]
 fn who_comes_to_a_node_that_begins_later_is_given_what_is_above_its_floor_or_told_of_a_gap() {
     for topic in [0, 1] {
-        let (mut it, mut engine) = (Node::playing(talking()), Engine::new());
+        let (mut it, mut engine) = (Node::running(talking()), Engine::new());
         let topic = it.topics()[topic].clone();
         engine.seq = 100;
         let (_, early) = it.joins(&mut engine, &topic, OPTED_IN);
         let early = position_of(&early[1]);
-        engine.hears(&topic, 1, false);
+        engine.receives(&topic, 1, false);
         engine.seq += 50;
         for (floor, expected) in [
             (0, &["simurgh:resumed true", "news 1"][..]),
@@ -216,10 +216,10 @@ fn who_comes_to_a_node_that_begins_later_is_given_what_is_above_its_floor_or_tol
             (101, &["simurgh:resumed expired", "news 1"]),
             (150, &["simurgh:resumed expired"]),
         ] {
-            let mut far = Node { number: 1, ..Node::playing(talking()) };
+            let mut far = Node { number: 1, ..Node::running(talking()) };
             let key = asks(&mut far, Wire::V2, &topic, &super::since(&early));
             far.is_told(&topic, engine.begun(1, &topic, floor));
-            assert_eq!(gist(&far.hears(key))[1..], *expected, "{floor}");
+            assert_eq!(gist(&far.receives(key))[1..], *expected, "{floor}");
         }
     }
 }
@@ -227,11 +227,11 @@ fn who_comes_to_a_node_that_begins_later_is_given_what_is_above_its_floor_or_tol
 #[test]
 fn who_asks_while_the_topic_ends_is_answered_when_it_has_begun_again() {
     for topic in [0, 1] {
-        let (mut it, mut engine) = (Node::playing(talking()), Engine::new());
+        let (mut it, mut engine) = (Node::running(talking()), Engine::new());
         let topic = it.topics()[topic].clone();
         let (key, joined) = it.joins(&mut engine, &topic, OPTED_IN);
         it.hears_of(&mut engine, &topic, 1);
-        it.stage.goes(key);
+        it.test_shard.disconnects(key);
         it.is_told(&topic, FromEngine::Unknown);
         let key = asks(&mut it, Wire::V2, &topic, &since(&position_of(&joined[1])));
         it.looks();
@@ -239,15 +239,15 @@ fn who_asks_while_the_topic_ends_is_answered_when_it_has_begun_again() {
         it.is_told(&topic, FromEngine::Ended);
         it.looks();
         assert_eq!(it.follows, [&*topic], "it is wanted all the same");
-        assert!(it.hears(key).is_empty());
+        assert!(it.receives(key).is_empty());
         it.is_told(&topic, engine.begun(0, &topic, 0));
-        let heard = gist(&it.hears(key));
+        let heard = gist(&it.receives(key));
         assert_eq!(heard, ["phx_reply ok", "simurgh:resumed true", "news 1"]);
         // Where nobody is, nothing is left.
-        it.stage.goes(key);
-        it.passes(Duration::from_secs(20));
+        it.test_shard.disconnects(key);
+        it.advances(Duration::from_secs(20));
         it.is_told(&topic, FromEngine::Ended);
-        let core = if topic == it.here { &it.stage.core } else { &it.other };
+        let core = if topic == it.here { &it.test_shard.core } else { &it.other };
         let history = core.history.as_ref().unwrap();
         assert_eq!(history.kept.counts(), (0, 0, 0));
         assert!(history.followed_topics.as_ref().unwrap().topics.is_empty());
@@ -259,15 +259,15 @@ fn who_asks_while_the_topic_ends_is_answered_when_it_has_begun_again() {
 #[test]
 fn who_was_let_in_as_the_topic_ended_misses_nothing_or_is_told() {
     for topic in [0, 1] {
-        let (mut it, mut engine) = (Node::playing(talking()), Engine::new());
+        let (mut it, mut engine) = (Node::running(talking()), Engine::new());
         let topic = it.topics()[topic].clone();
-        engine.hears(&topic, 1, false);
+        engine.receives(&topic, 1, false);
         let (key, _) = it.joins(&mut engine, &topic, OPTED_IN);
         it.is_told(&topic, FromEngine::Ended);
-        engine.hears(&topic, 2, false);
+        engine.receives(&topic, 2, false);
         it.is_told(&topic, engine.begun(0, &topic, 0));
         it.hears_of(&mut engine, &topic, 3);
-        assert_eq!(gist(&it.hears(key)), ["news 2", "news 3"]);
+        assert_eq!(gist(&it.receives(key)), ["news 2", "news 3"]);
         // The same with nothing new, and with too much.
         for (floor, heard) in [(0, &["news 4"][..]), (1, &["simurgh:gap unavailable", "news 4"])] {
             let (key, _) = it.joins(&mut engine, &topic, OPTED_IN);
@@ -275,7 +275,7 @@ fn who_was_let_in_as_the_topic_ended_misses_nothing_or_is_told() {
             engine.seq += floor;
             it.is_told(&topic, engine.begun(0, &topic, floor * engine.seq));
             it.hears_of(&mut engine, &topic, 4);
-            assert_eq!(gist(&it.hears(key)), heard);
+            assert_eq!(gist(&it.receives(key)), heard);
         }
     }
 }
@@ -284,7 +284,7 @@ fn who_was_let_in_as_the_topic_ended_misses_nothing_or_is_told() {
 #[test]
 fn what_was_here_as_a_topic_ended_is_not_heard_again_and_not_passed_over() {
     for topic in [0, 1] {
-        let (mut it, mut engine) = (Node::playing(talking()), Engine::new());
+        let (mut it, mut engine) = (Node::running(talking()), Engine::new());
         let topic = it.topics()[topic].clone();
         let (key, joined) = it.joins(&mut engine, &topic, OPTED_IN);
         let first = position_of(&joined[1]);
@@ -298,7 +298,7 @@ fn what_was_here_as_a_topic_ended_is_not_heard_again_and_not_passed_over() {
         // The rest comes when it is looked after.
         it.is_told(&topic, engine.told(0, 1));
         it.hears_of(&mut engine, &topic, 3);
-        assert_eq!(gist(&it.hears(key)), ["news 1", "news 2", "news 3"]);
+        assert_eq!(gist(&it.receives(key)), ["news 1", "news 2", "news 3"]);
         let (_, heard) = it.joins(&mut engine, &topic, &since(&first));
         assert_eq!(gist(&heard)[1..], ["simurgh:resumed expired", "news 3"]);
     }
@@ -315,25 +315,25 @@ fn a_long_replay_comes_part_by_part_and_ends_where_the_log_goes_on() {
         let (_, joined) = it.joins(&mut engine, &topic, OPTED_IN);
         (1..=7).for_each(|n| it.hears_of(&mut engine, &topic, n));
         let key = it.opens(Wire::V2);
-        it.says(key, &topic, "phx_join", &since(&position_of(&joined[1])));
+        it.sends(key, &topic, "phx_join", &since(&position_of(&joined[1])));
         for n in 8..=10 {
             it.takes_turns();
-            engine.hears(&topic, n, false);
-            it.stage.node.post_kept(&topic, engine.told(0, n as usize - 1));
-            it.stage.fans_out();
+            engine.receives(&topic, n, false);
+            it.test_shard.node.post_kept(&topic, engine.told(0, n as usize - 1));
+            it.test_shard.fans_out();
         }
         it.settles();
         let expected: Vec<String> = (1..=10).map(|n| format!("news {n}")).collect();
-        assert_eq!(gist(&it.hears(key))[2..], expected);
+        assert_eq!(gist(&it.receives(key))[2..], expected);
         it.hears_of(&mut engine, &topic, 11);
-        assert_eq!(gist(&it.hears(key)), ["news 11"]);
+        assert_eq!(gist(&it.receives(key)), ["news 11"]);
     }
 }
 
 #[test]
 fn an_interceptor_sees_what_was_missed_and_what_is_new_at_its_place() {
-    let script = |ctx: &mut Context<'_>, heard: Heard<'_>| match heard {
-        Heard::Out("news", payload) => {
+    let script = |ctx: &mut Context<'_>, heard: ChannelCall<'_>| match heard {
+        ChannelCall::Out("news", payload) => {
             if payload.json() != Some(r#"{"n":2}"#) {
                 ctx.push("seen", payload);
             }
@@ -342,17 +342,17 @@ fn an_interceptor_sees_what_was_missed_and_what_is_new_at_its_place() {
         other => standard(ctx, other),
     };
     for topic in [0, 1] {
-        let mut it = Node::playing(scripted(script).intercepting(&["news"]));
+        let mut it = Node::running(scripted(script).intercepting(&["news"]));
         let mut engine = Engine::new();
         let topic = it.topics()[topic].clone();
         let (live, joined) = it.joins(&mut engine, &topic, OPTED_IN);
-        engine.hears(&topic, 1, false);
-        engine.hears(&topic, 2, true);
-        engine.hears(&topic, 3, true);
+        engine.receives(&topic, 1, false);
+        engine.receives(&topic, 2, true);
+        engine.receives(&topic, 3, true);
         (0..3).for_each(|at| it.is_told(&topic, engine.told(0, at)));
         it.is_told(&topic, FromEngine::Gap { through: engine.seq + 3 });
         let expected = ["seen 1", "simurgh:at", "seen 3", "simurgh:gap lost"];
-        let heard = it.hears(live);
+        let heard = it.receives(live);
         assert_eq!(gist(&heard), expected);
         assert_eq!(heard[3].split(',').next(), Some(r#"["1""#), "it is said to this channel");
         let (_, heard) = it.joins(&mut engine, &topic, &since(&position_of(&joined[1])));
@@ -367,10 +367,10 @@ fn who_can_prove_no_first_join_gets_nothing_and_no_proof_where_nothing_is_known(
         let mut it = Node::on(Config::default(), talking(), rule);
         let mut engine = Engine::new();
         let topic = it.topics()[topic].clone();
-        engine.hears(&topic, 1, false);
+        engine.receives(&topic, 1, false);
         let key = asks(&mut it, Wire::V2, &topic, OPTED_IN);
-        it.passes(Duration::from_millis(2_100));
-        let heard = it.hears(key);
+        it.advances(Duration::from_millis(2_100));
+        let heard = it.receives(key);
         assert_eq!(gist(&heard)[1], "simurgh:resumed unavailable");
         assert!(!heard[1].contains("key"), "{heard:?}");
         it.is_told(&topic, engine.begun(0, &topic, 0));
@@ -380,7 +380,7 @@ fn who_can_prove_no_first_join_gets_nothing_and_no_proof_where_nothing_is_known(
         let (first, proof) = (position_of(&heard[1]), heard[1].split(r#""key":""#).nth(1));
         let proof = proof.unwrap().split('"').next().unwrap();
         it.hears_of(&mut engine, &topic, 2);
-        it.stage.goes(key);
+        it.test_shard.disconnects(key);
         let own = |since: &str| format!(r#"{{"simurgh":{{"since":"{since}","key":"{proof}"}}}}"#);
         for since in [&first, &engine_position()] {
             let (_, heard) = it.joins(&mut engine, &topic, &own(since));
@@ -392,15 +392,15 @@ fn who_can_prove_no_first_join_gets_nothing_and_no_proof_where_nothing_is_known(
 #[test]
 fn binary_broadcasts_are_told_with_their_place_before_them() {
     for topic in [0, 1] {
-        let (mut it, mut engine) = (Node::playing(talking()), Engine::new());
+        let (mut it, mut engine) = (Node::running(talking()), Engine::new());
         let topic = it.topics()[topic].clone();
         let (key, joined) = it.joins(&mut engine, &topic, OPTED_IN);
-        it.says(key, &topic, "binary", "{}");
+        it.sends(key, &topic, "binary", "{}");
         it.is_served(&mut engine);
-        let heard = it.hears(key);
+        let heard = it.receives(key);
         assert_eq!(gist(&heard), ["simurgh:next", "binary"]);
         let v1 = asks(&mut it, Wire::V1, &topic, &since(&position_of(&joined[1])));
-        assert_eq!(gist(&it.hears(v1))[1..], ["simurgh:resumed true", "simurgh:at"]);
+        assert_eq!(gist(&it.receives(v1))[1..], ["simurgh:resumed true", "simurgh:at"]);
     }
 }
 
@@ -408,14 +408,14 @@ fn binary_broadcasts_are_told_with_their_place_before_them() {
 #[test]
 fn what_a_connection_was_sent_is_not_sent_again_when_it_joins_anew() {
     for topic in [0, 1] {
-        let (mut it, mut engine) = (Node::playing(talking()), Engine::new());
+        let (mut it, mut engine) = (Node::running(talking()), Engine::new());
         let topic = it.topics()[topic].clone();
         let (key, joined) = it.joins(&mut engine, &topic, OPTED_IN);
         let first = since(&position_of(&joined[1]));
-        engine.hears(&topic, 1, false);
-        engine.hears(&topic, 2, true);
+        engine.receives(&topic, 1, false);
+        engine.receives(&topic, 2, true);
         (0..2).for_each(|at| it.is_told(&topic, engine.told(0, at)));
-        assert_eq!(gist(&it.hears(key)), ["news 1", "news 2"]);
+        assert_eq!(gist(&it.receives(key)), ["news 1", "news 2"]);
         let heard = it.joins_as(&mut engine, key, &topic, &first);
         assert_eq!(gist(&heard), ["phx_reply ok", "phx_close", "you_left", "simurgh:resumed true"]);
         // It has dropped one item of two.
@@ -433,7 +433,7 @@ fn what_a_connection_was_sent_is_not_sent_again_when_it_joins_anew() {
 #[test]
 fn who_joins_again_before_it_has_heard_of_a_gap_is_told_of_it() {
     for topic in [0, 1] {
-        let (mut it, mut engine) = (Node::playing(talking()), Engine::new());
+        let (mut it, mut engine) = (Node::running(talking()), Engine::new());
         let topic = it.topics()[topic].clone();
         let (key, _) = it.joins(&mut engine, &topic, OPTED_IN);
         it.hears_of(&mut engine, &topic, 1);
@@ -441,7 +441,7 @@ fn who_joins_again_before_it_has_heard_of_a_gap_is_told_of_it() {
         it.is_told(&topic, FromEngine::Gap { through: engine.seq + 3 });
         engine.seq += 3;
         it.hears_of(&mut engine, &topic, 2);
-        let heard = it.hears(key);
+        let heard = it.receives(key);
         assert_eq!(gist(&heard), ["news 1", "simurgh:gap lost", "news 2"]);
         let (other, _) = it.joins(&mut engine, &topic, &since(&before));
         let gap = position_of(&heard[1]);
@@ -456,7 +456,7 @@ fn who_joins_again_before_it_has_heard_of_a_gap_is_told_of_it() {
 #[test]
 fn nodes_that_hear_the_same_tell_the_same() {
     let mut engine = Engine::new();
-    let mut nodes = [0, 1].map(|number| Node { number, ..Node::playing(talking()) });
+    let mut nodes = [0, 1].map(|number| Node { number, ..Node::running(talking()) });
     let topics = nodes[0].topics();
     for topic in &topics {
         let wires = [Wire::V1, Wire::V2];
@@ -470,16 +470,16 @@ fn nodes_that_hear_the_same_tell_the_same() {
         });
         let first = engine.log.len();
         for n in 0..30 {
-            engine.hears(topic, n, n % 3 > 0);
+            engine.receives(topic, n, n % 3 > 0);
             // They hear it at other times, and one of them is told more than once.
             let at = engine.log.len() - 1;
             nodes[0].is_told(topic, engine.told(0, at));
             nodes[0].is_told(topic, engine.told(0, first));
-            nodes[1].stage.node.post_kept(topic, engine.told(1, at));
+            nodes[1].test_shard.node.post_kept(topic, engine.told(1, at));
         }
         nodes[1].settles();
         for which in [0, 1] {
-            let [one, other] = [0, 1].map(|node: usize| nodes[node].hears(keys[node][which]));
+            let [one, other] = [0, 1].map(|node: usize| nodes[node].receives(keys[node][which]));
             assert_eq!(one.len(), 30);
             assert_eq!(one, other);
         }

@@ -129,7 +129,7 @@ struct Side {
     owed: Vec<(u64, StoredAt)>,
 }
 
-struct World {
+struct Scenario {
     sides: Vec<Side>,
     /// The node that the step in hand is about.
     at: usize,
@@ -145,7 +145,7 @@ struct World {
     log_of: Vec<String>,
 }
 
-impl World {
+impl Scenario {
     fn new(is_here: bool, portion: usize) -> Self {
         let mut config = Config { idle_timeout: None, ..Config::default() };
         config.history.portion = ReplayLimits { count: portion, bytes: 64 << 10 };
@@ -201,12 +201,12 @@ impl World {
         self.at = on;
         let topic = self.topic.clone();
         match *step {
-            Step::Says(who, is_for_all) => self.says(who, is_for_all),
+            Step::Says(who, is_for_all) => self.sends(who, is_for_all),
             Step::Keeps(is_joined, how) => self.keeps(is_joined, how),
             Step::Elsewhere(is_joined) => {
                 self.next += 1;
                 let is_joined = is_joined && !self.is_cut();
-                self.engine.hears(&topic, self.next, is_joined);
+                self.engine.receives(&topic, self.next, is_joined);
                 self.is_stored();
             }
             Step::Hears(count) => (0..count).for_each(|_| self.hears_next()),
@@ -236,14 +236,14 @@ impl World {
             Step::Joins(who, fresh) => self.joins(who, fresh == 0),
             Step::Leaves(who) => {
                 if let Some(key) = self.free(who).filter(|_| self.clients[who].is_joined) {
-                    self.node_of(who).says(key, &topic, "phx_leave", "{}");
+                    self.node_of(who).sends(key, &topic, "phx_leave", "{}");
                     self.clients[who].is_joined = false;
                 }
             }
             Step::Drops(who) => {
                 self.listens(who);
                 if let Some(key) = self.clients[who].key.take() {
-                    self.node_of(who).stage.goes(key);
+                    self.node_of(who).test_shard.disconnects(key);
                     (self.clients[who].is_joined, self.clients[who].last) = (false, None);
                 }
             }
@@ -261,17 +261,17 @@ impl World {
         match *step {
             Step::Passes(ms) => {
                 for side in &mut self.sides {
-                    side.it.passes(Duration::from_millis(ms));
+                    side.it.advances(Duration::from_millis(ms));
                 }
                 self.engine.now_ms += ms;
             }
-            Step::Turn(true) => self.side().it.stage.takes_mail(),
+            Step::Turn(true) => self.side().it.test_shard.handles_mail(),
             Step::Turn(false) => {
                 let it = &mut self.side().it;
-                let mail = std::mem::take(&mut it.stage.node.told().mail[1]);
+                let mail = std::mem::take(&mut it.test_shard.node.log().mail[1]);
                 mail.into_iter().for_each(|mail| it.other.mail(&mut it.out, mail));
             }
-            Step::FansOut => drop(self.side().it.stage.fans_out()),
+            Step::FansOut => drop(self.side().it.test_shard.fans_out()),
             _ => self.side().it.settles(),
         }
     }
@@ -302,7 +302,7 @@ impl World {
 
     fn tells(&mut self, what: FromEngine) {
         let topic = self.topic.clone();
-        self.side().it.stage.node.post_kept(&topic, what);
+        self.side().it.test_shard.node.post_kept(&topic, what);
     }
 
     /// The topic is followed when that is asked for.
@@ -315,21 +315,21 @@ impl World {
         }
     }
 
-    fn says(&mut self, who: usize, is_for_all: bool) {
+    fn sends(&mut self, who: usize, is_for_all: bool) {
         let Some(key) = self.free(who).filter(|_| self.clients[who].is_joined) else { return };
         self.next += 1;
         let n = self.next;
         self.said.insert(n, (!is_for_all).then_some(who));
         let event = if is_for_all { "bcast" } else { "bcast_from" };
         let topic = self.topic.clone();
-        self.node_of(who).says(key, &topic, event, &format!(r#"{{"n":{n}}}"#));
+        self.node_of(who).sends(key, &topic, event, &format!(r#"{{"n":{n}}}"#));
     }
 
     fn keeps(&mut self, is_joined: bool, how: u8) {
         let (is_joined, on) = (is_joined && !self.is_cut(), self.at);
         let Self { sides, engine, .. } = self;
         let Side { it, owed, .. } = &mut sides[on];
-        let answers = |number, outcome| it.stage.node.post_stored(number, outcome);
+        let answers = |number, outcome| it.test_shard.node.post_stored(number, outcome);
         if let Some((number, at)) = (how > 5).then(|| owed.pop()).flatten() {
             return answers(number, Ok(at));
         }
@@ -393,7 +393,7 @@ impl World {
     /// A client that may speak.
     fn free(&self, who: usize) -> Option<Key> {
         let client = &self.clients[who];
-        let (key, out) = (client.key?, &self.sides[client.on].it.stage.out);
+        let (key, out) = (client.key?, &self.sides[client.on].it.test_shard.out);
         let is_open = out.find(key).is_some_and(|it| it.socket.is_open());
         (is_open && !out.is_held(key)).then_some(key)
     }
@@ -424,13 +424,13 @@ impl World {
         };
         client.is_joined = true;
         let topic = self.topic.clone();
-        self.node_of(who).says(key, &topic, "phx_join", &params);
+        self.node_of(who).sends(key, &topic, "phx_join", &params);
     }
 
     /// What a client makes of what it hears.
     fn listens(&mut self, who: usize) {
         let Some(key) = self.clients[who].key else { return };
-        for text in self.node_of(who).hears(key) {
+        for text in self.node_of(who).receives(key) {
             self.note(format!("{who} hears {text}"));
             if text.starts_with("close") {
                 continue;
@@ -460,7 +460,7 @@ impl World {
         }
         // What it was told of a gap it has to make the best of.
         let has_gap = payload.get("recovered") == Some(&serde_json::Value::Bool(false));
-        let nowhere = Epoch::from_seed(crate::Node::id(&*self.sides[0].it.stage.node));
+        let nowhere = Epoch::from_seed(crate::Node::id(&*self.sides[0].it.test_shard.node));
         let start = Position { epoch: at.epoch, place: Place::ZERO };
         if let Some(before) = before.filter(|_| !has_gap) {
             // It stood nowhere, and nothing was said before this.
@@ -501,7 +501,7 @@ impl World {
                 self.keeps(false, 4);
             }
             for (number, at) in std::mem::take(&mut self.side().owed) {
-                self.side().it.stage.node.post_stored(number, Ok(at));
+                self.side().it.test_shard.node.post_stored(number, Ok(at));
             }
             if !self.side().has_begun {
                 self.begins(0);
@@ -513,7 +513,7 @@ impl World {
         for who in 0..3 {
             let client = &self.clients[who];
             let (Some(key), true) = (client.key, client.is_joined) else { continue };
-            let is_held = self.sides[client.on].it.stage.out.is_held(key);
+            let is_held = self.sides[client.on].it.test_shard.out.is_held(key);
             assert!(!is_held, "{who} waits: {}", self.story());
             let Some(at) = client.position else { panic!("{who}: nowhere: {}", self.story()) };
             let end = Place { seq: u64::MAX, item: 0 };
@@ -524,13 +524,13 @@ impl World {
         }
         for who in 0..self.clients.len() {
             if let Some(key) = self.clients[who].key.take() {
-                self.node_of(who).stage.goes(key);
+                self.node_of(who).test_shard.disconnects(key);
             }
         }
         for on in 0..self.sides.len() {
             let it = &mut self.sides[on].it;
             it.settles();
-            it.passes(Duration::from_secs(30));
+            it.advances(Duration::from_secs(30));
             let left = (it.waits(), it.charged());
             assert_eq!(left, (0, [0; 2]), "{}", self.story());
         }
@@ -550,7 +550,7 @@ proptest! {
         portion in 1..6usize,
         steps in steps(),
     ) {
-        let mut world = World::new(is_here, portion);
+        let mut world = Scenario::new(is_here, portion);
         steps.iter().for_each(|(on, step)| world.does(*on, step));
         world.ends();
     }
@@ -563,7 +563,7 @@ fn random_steps_come_to_all_that_clients_can_be_told() {
     let mut told: BTreeMap<String, usize> = BTreeMap::new();
     for n in 0..300 {
         let steps = steps().new_tree(&mut runner).unwrap().current();
-        let mut world = World::new(n % 2 == 0, 1 + n % 5);
+        let mut world = Scenario::new(n % 2 == 0, 1 + n % 5);
         steps.iter().for_each(|(on, step)| world.does(*on, step));
         world.ends();
         for text in world.log_of.iter().filter_map(|it| it.split_once(" hears ")) {

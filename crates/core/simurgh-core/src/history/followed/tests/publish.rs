@@ -14,32 +14,35 @@ fn only_store(it: &mut Node) -> StoreRequest {
 #[test]
 fn what_a_channel_does_behind_its_broadcast_waits_until_it_is_back() {
     for (topic, is_heard_first) in [(0, true), (0, false), (1, true), (1, false)] {
-        let (mut it, mut engine) = (Node::playing(talking()), Engine::new());
+        let (mut it, mut engine) = (Node::running(talking()), Engine::new());
         let topic = it.topics()[topic].clone();
         let (key, _) = it.joins(&mut engine, &topic, OPTED_IN);
-        it.says(key, &topic, "say", r#"{"n":1}"#);
+        it.sends(key, &topic, "say", r#"{"n":1}"#);
         it.settles();
-        assert!(it.hears(key).is_empty() && it.stage.out.is_held(key), "nobody has kept it");
+        assert!(
+            it.receives(key).is_empty() && it.test_shard.out.is_held(key),
+            "nobody has kept it"
+        );
         let store = only_store(&mut it);
         assert_eq!(store.age, Some(Duration::from_secs(300)));
         let number = store.number;
         let at = engine.keeps(0, store, false);
         if is_heard_first {
             it.is_told(&topic, engine.told(0, 0));
-            assert_eq!(gist(&it.hears(key)), ["news 1", "behind", "phx_reply ok"]);
-            it.stage.node.post_stored(number, Ok(at));
+            assert_eq!(gist(&it.receives(key)), ["news 1", "behind", "phx_reply ok"]);
+            it.test_shard.node.post_stored(number, Ok(at));
             it.settles();
         } else {
-            it.stage.node.post_stored(number, Ok(at));
+            it.test_shard.node.post_stored(number, Ok(at));
             it.settles();
-            assert!(it.hears(key).is_empty(), "its own broadcast comes first");
+            assert!(it.receives(key).is_empty(), "its own broadcast comes first");
             it.is_told(&topic, engine.told(0, 0));
-            assert_eq!(gist(&it.hears(key)), ["news 1", "behind", "phx_reply ok"]);
+            assert_eq!(gist(&it.receives(key)), ["news 1", "behind", "phx_reply ok"]);
         }
-        assert!(it.hears(key).is_empty() && !it.stage.out.is_held(key));
+        assert!(it.receives(key).is_empty() && !it.test_shard.out.is_held(key));
         assert_eq!((it.charged(), it.other.history_waits()), ([0; 2], 0));
-        it.passes(Duration::from_secs(30));
-        assert!(it.hears(key).is_empty());
+        it.advances(Duration::from_secs(30));
+        assert!(it.receives(key).is_empty());
     }
 }
 
@@ -51,67 +54,67 @@ fn who_is_told_that_nothing_is_kept_has_done_nothing_behind_it() {
         (NotKept::Unconfirmed, "unconfirmed"),
     ] {
         for topic in [0, 1] {
-            let (mut it, mut engine) = (Node::playing(talking()), Engine::new());
+            let (mut it, mut engine) = (Node::running(talking()), Engine::new());
             let topic = it.topics()[topic].clone();
             let (key, _) = it.joins(&mut engine, &topic, OPTED_IN);
-            it.says(key, &topic, "say", r#"{"n":1}"#);
+            it.sends(key, &topic, "say", r#"{"n":1}"#);
             it.settles();
             let store = only_store(&mut it);
-            it.stage.node.post_stored(store.number, Err(why.clone()));
+            it.test_shard.node.post_stored(store.number, Err(why.clone()));
             it.settles();
-            assert_eq!(gist(&it.hears(key)), [format!("phx_reply {told}")]);
-            assert!(!it.stage.out.is_held(key));
+            assert_eq!(gist(&it.receives(key)), [format!("phx_reply {told}")]);
+            assert!(!it.test_shard.out.is_held(key));
             assert_eq!(it.charged(), [0; 2]);
             // What was kept all the same is heard, and that is all.
             engine.keeps(0, store, false);
             it.is_told(&topic, engine.told(0, 0));
-            assert_eq!(gist(&it.hears(key)), ["news 1"]);
+            assert_eq!(gist(&it.receives(key)), ["news 1"]);
         }
     }
 }
 
 #[test]
 fn what_is_kept_and_not_heard_is_answered_after_a_while() {
-    let (mut it, mut engine) = (Node::playing(talking()), Engine::new());
+    let (mut it, mut engine) = (Node::running(talking()), Engine::new());
     for topic in it.topics() {
         let (key, _) = it.joins(&mut engine, &topic, OPTED_IN);
-        it.says(key, &topic, "say", r#"{"n":1}"#);
+        it.sends(key, &topic, "say", r#"{"n":1}"#);
         it.settles();
         let store = only_store(&mut it);
         let number = store.number;
         let at = engine.keeps(0, store, false);
-        it.stage.node.post_stored(number, Ok(at));
+        it.test_shard.node.post_stored(number, Ok(at));
         it.settles();
-        it.passes(Duration::from_millis(1_900));
-        assert!(it.hears(key).is_empty());
-        it.passes(Duration::from_millis(200));
-        assert_eq!(gist(&it.hears(key)), ["behind", "phx_reply ok"]);
+        it.advances(Duration::from_millis(1_900));
+        assert!(it.receives(key).is_empty());
+        it.advances(Duration::from_millis(200));
+        assert_eq!(gist(&it.receives(key)), ["behind", "phx_reply ok"]);
         assert_eq!(it.charged(), [0; 2]);
         it.hears_last(&engine);
         it.settles();
-        assert_eq!(gist(&it.hears(key)), ["news 1"]);
+        assert_eq!(gist(&it.receives(key)), ["news 1"]);
     }
 }
 
 #[test]
 fn what_is_never_answered_is_given_up_and_counts_no_longer() {
-    let (mut it, mut engine) = (Node::playing(talking()), Engine::new());
+    let (mut it, mut engine) = (Node::running(talking()), Engine::new());
     for topic in it.topics() {
         let (key, _) = it.joins(&mut engine, &topic, OPTED_IN);
         let answers: Arc<Mutex<Vec<Result<KeptAt, NotKept>>>> = Arc::default();
         let heard = Arc::clone(&answers);
         let answer: KeptCallback = Box::new(move |it| heard.lock().unwrap().push(it));
         let broadcast = Broadcast::new(&*topic, "news", Payload::EMPTY_OBJECT);
-        it.stage.node.keep(broadcast, Some("once".into()), Some(answer)).unwrap();
-        it.says(key, &topic, "say", r#"{"n":1}"#);
+        it.test_shard.node.keep(broadcast, Some("once".into()), Some(answer)).unwrap();
+        it.sends(key, &topic, "say", r#"{"n":1}"#);
         it.settles();
         assert!(it.charged().iter().any(|bytes| *bytes > 0), "it holds whoever publishes");
-        it.passes(Duration::from_secs(8));
-        assert!(it.hears(key).is_empty());
-        it.passes(Duration::from_secs(2));
-        assert_eq!(gist(&it.hears(key)), ["phx_reply unconfirmed"]);
+        it.advances(Duration::from_secs(8));
+        assert!(it.receives(key).is_empty());
+        it.advances(Duration::from_secs(2));
+        assert_eq!(gist(&it.receives(key)), ["phx_reply unconfirmed"]);
         assert!(answers.lock().unwrap().is_empty());
-        it.passes(Duration::from_secs(12));
+        it.advances(Duration::from_secs(12));
         assert_eq!(*answers.lock().unwrap(), [Err(NotKept::Unconfirmed)]);
         assert_eq!((it.charged(), it.other.history_waits()), ([0; 2], 0));
         // The words come late, and twice.
@@ -120,26 +123,26 @@ fn what_is_never_answered_is_given_up_and_counts_no_longer() {
             let number = store.number;
             let at = engine.keeps(0, store, false);
             it.hears_last(&engine);
-            it.stage.node.post_stored(number, Ok(at));
-            it.stage.node.post_stored(number, Err(NotKept::Full));
+            it.test_shard.node.post_stored(number, Ok(at));
+            it.test_shard.node.post_stored(number, Err(NotKept::Full));
         }
         it.settles();
         assert_eq!(answers.lock().unwrap().len(), 1);
-        let mut heard = gist(&it.hears(key));
+        let mut heard = gist(&it.receives(key));
         heard.sort_unstable();
         assert_eq!(heard, ["news", "news 1"]);
         assert_eq!(it.charged(), [0; 2]);
-        it.stage.goes(key);
+        it.test_shard.disconnects(key);
     }
 }
 
 #[test]
 fn answers_may_come_in_any_order_twice_or_for_nobody() {
-    let (mut it, mut engine) = (Node::playing(talking()), Engine::new());
+    let (mut it, mut engine) = (Node::running(talking()), Engine::new());
     let topic = it.there.clone();
     let keys: Vec<Key> = (0..3).map(|_| it.joins(&mut engine, &topic, OPTED_IN).0).collect();
     for (n, key) in keys.iter().enumerate() {
-        it.says(*key, &topic, "say", &format!(r#"{{"n":{n}}}"#));
+        it.sends(*key, &topic, "say", &format!(r#"{{"n":{n}}}"#));
     }
     it.settles();
     it.looks();
@@ -148,14 +151,14 @@ fn answers_may_come_in_any_order_twice_or_for_nobody() {
         answers.push((store.number, engine.keeps(0, store, n > 0)));
     }
     for (number, at) in answers.iter().rev().chain(&answers) {
-        it.stage.node.post_stored(*number, Ok(*at));
-        it.stage.node.post_stored(number + (77 << 16), Ok(*at));
-        it.stage.node.post_stored(u64::MAX, Err(NotKept::Full));
+        it.test_shard.node.post_stored(*number, Ok(*at));
+        it.test_shard.node.post_stored(number + (77 << 16), Ok(*at));
+        it.test_shard.node.post_stored(u64::MAX, Err(NotKept::Full));
     }
     it.settles();
-    assert!(keys.iter().all(|key| it.stage.out.is_held(*key)), "nothing was heard yet");
+    assert!(keys.iter().all(|key| it.test_shard.out.is_held(*key)), "nothing was heard yet");
     (0..3).for_each(|at| it.is_told(&topic, engine.told(0, at)));
-    let heard: Vec<Vec<String>> = keys.iter().map(|key| it.hears(*key)).collect();
+    let heard: Vec<Vec<String>> = keys.iter().map(|key| it.receives(*key)).collect();
     // Of one envelope, each has its place.
     let places: Vec<&str> = heard[0].iter().filter_map(|it| try_position(it)).collect();
     assert_eq!(places, ["a000rs.17", "a000rs.17-1", "a000rs.17-2"]);
@@ -167,7 +170,7 @@ fn answers_may_come_in_any_order_twice_or_for_nobody() {
     }
     // One that was heard before is nobody's.
     (0..3).for_each(|at| it.is_told(&topic, engine.told(0, at)));
-    assert!(keys.iter().all(|key| it.hears(*key).is_empty()));
+    assert!(keys.iter().all(|key| it.receives(*key).is_empty()));
     assert_eq!(it.charged(), [0; 2]);
 }
 
@@ -180,32 +183,32 @@ fn who_publishes_faster_than_the_engine_keeps_is_refused_at_last() {
     let (key, _) = it.joins(&mut engine, &topic, OPTED_IN);
     let broadcast = || Broadcast::new(&*topic, "news", Payload::EMPTY_OBJECT);
     let taken = (0..100).take_while(|_| {
-        let taken = it.stage.node.broadcast(broadcast()).is_ok();
+        let taken = it.test_shard.node.broadcast(broadcast()).is_ok();
         it.takes_turns();
         taken
     });
     let taken = taken.count();
     assert!((20..40).contains(&taken), "{taken} of 67 bytes and a little each");
     // A client that speaks where nobody did is heard, unless it is far too much.
-    it.says(key, &topic, "say", r#"{"n":1}"#);
+    it.sends(key, &topic, "say", r#"{"n":1}"#);
     it.settles();
     it.looks();
     assert_eq!(it.stores.len(), taken + 1);
-    it.stage.node.charge(0, 8_000);
+    it.test_shard.node.charge(0, 8_000);
     let speaker = it.joins(&mut engine, &topic, "{}").0;
-    let _ = it.hears(key);
-    it.stage.node.charge(0, 8_000);
-    it.says(speaker, &topic, "say", r#"{"n":2}"#);
+    let _ = it.receives(key);
+    it.test_shard.node.charge(0, 8_000);
+    it.sends(speaker, &topic, "say", r#"{"n":2}"#);
     it.settles();
-    assert_eq!(gist(&it.hears(speaker)), ["phx_reply not stored"]);
+    assert_eq!(gist(&it.receives(speaker)), ["phx_reply not stored"]);
     assert_eq!(it.charged(), [16_000, 0], "all that was kept meanwhile counts no longer");
 }
 
 #[test]
 fn a_client_is_left_out_of_its_own_broadcast_and_nobody_elsewhere_by_its_members_name() {
     for topic in [0, 1] {
-        let (mut it, mut engine) = (Node::playing(talking()), Engine::new());
-        let mut far = Node { number: 1, ..Node::playing(talking()) };
+        let (mut it, mut engine) = (Node::running(talking()), Engine::new());
+        let mut far = Node { number: 1, ..Node::running(talking()) };
         let topic = it.topics()[topic].clone();
         let (ann, joined) = it.joins(&mut engine, &topic, &as_ann("null"));
         let first = position_of(&joined[1]);
@@ -214,15 +217,15 @@ fn a_client_is_left_out_of_its_own_broadcast_and_nobody_elsewhere_by_its_members
         let (bob, _) = far.joins(&mut engine, &topic, OPTED_IN);
         let (eve, _) = far.joins(&mut engine, &topic, OPTED_IN);
         for (key, n) in [(ann, 1), (plain, 2)] {
-            it.says(key, &topic, "bcast_from", &format!(r#"{{"n":{n}}}"#));
+            it.sends(key, &topic, "bcast_from", &format!(r#"{{"n":{n}}}"#));
             it.is_served(&mut engine);
             far.hears_last(&engine);
             far.settles();
         }
-        assert_eq!(gist(&it.hears(ann)), ["simurgh:at", "news 2"]);
-        assert_eq!(gist(&it.hears(plain)), ["news 1"]);
-        assert_eq!(gist(&far.hears(bob)), ["news 1", "news 2"]);
-        assert_eq!(gist(&far.hears(eve)), ["news 1", "news 2"]);
+        assert_eq!(gist(&it.receives(ann)), ["simurgh:at", "news 2"]);
+        assert_eq!(gist(&it.receives(plain)), ["news 1"]);
+        assert_eq!(gist(&far.receives(bob)), ["news 1", "news 2"]);
+        assert_eq!(gist(&far.receives(eve)), ["news 1", "news 2"]);
         // On the other node it is the same client.
         let since = as_ann(&format!("\"{first}\""));
         let (_, heard) = far.joins(&mut engine, &topic, &since);
@@ -233,41 +236,41 @@ fn a_client_is_left_out_of_its_own_broadcast_and_nobody_elsewhere_by_its_members
 
 #[test]
 fn what_is_said_on_a_topic_that_nobody_hears_here_is_answered_when_it_is_kept() {
-    let script = |ctx: &mut Context<'_>, heard: Heard<'_>| match heard {
-        Heard::In("to", payload) => {
+    let script = |ctx: &mut Context<'_>, heard: ChannelCall<'_>| match heard {
+        ChannelCall::In("to", payload) => {
             ctx.broadcast_to(&payload.parse::<String>().unwrap(), "news", Payload::EMPTY_OBJECT);
             Outcome::ok(Payload::EMPTY_OBJECT)
         }
         other => standard(ctx, other),
     };
-    let (mut it, mut engine) = (Node::playing(scripted(script)), Engine::new());
+    let (mut it, mut engine) = (Node::running(scripted(script)), Engine::new());
     let topic = it.here.clone();
     let (key, _) = it.joins(&mut engine, &topic, OPTED_IN);
     for other in ["elsewhere", "far", "away"] {
-        it.says(key, &topic, "to", &format!("\"{other}\""));
+        it.sends(key, &topic, "to", &format!("\"{other}\""));
         it.settles();
         let store = only_store(&mut it);
         assert_eq!(store.broadcast.topic(), other);
         let number = store.number;
         let at = engine.keeps(0, store, false);
-        it.stage.node.post_stored(number, Ok(at));
+        it.test_shard.node.post_stored(number, Ok(at));
         it.settles();
-        assert_eq!(gist(&it.hears(key)), ["phx_reply ok"]);
+        assert_eq!(gist(&it.receives(key)), ["phx_reply ok"]);
     }
 }
 
 #[test]
 fn who_goes_while_it_waits_has_said_what_others_hear() {
     for topic in [0, 1] {
-        let (mut it, mut engine) = (Node::playing(talking()), Engine::new());
+        let (mut it, mut engine) = (Node::running(talking()), Engine::new());
         let topic = it.topics()[topic].clone();
         let (key, _) = it.joins(&mut engine, &topic, OPTED_IN);
         let (other, _) = it.joins(&mut engine, &topic, "{}");
-        it.says(key, &topic, "say", r#"{"n":1}"#);
-        it.stage.goes(key);
+        it.sends(key, &topic, "say", r#"{"n":1}"#);
+        it.test_shard.disconnects(key);
         it.is_served(&mut engine);
-        assert_eq!(gist(&it.hears(other)), ["news 1"]);
-        it.stage.goes(other);
+        assert_eq!(gist(&it.receives(other)), ["news 1"]);
+        it.test_shard.disconnects(other);
         assert_eq!((it.waits(), it.charged()), (0, [0; 2]));
     }
 }
@@ -277,22 +280,22 @@ fn who_goes_while_it_waits_has_said_what_others_hear() {
 fn what_a_member_says_before_its_topic_has_begun_comes_to_it_and_before_the_reply() {
     for topic in [0, 1] {
         for is_in_it in [true, false] {
-            let (mut it, mut engine) = (Node::playing(talking()), Engine::new());
+            let (mut it, mut engine) = (Node::running(talking()), Engine::new());
             let topic = it.topics()[topic].clone();
-            engine.hears(&topic, 1, false);
+            engine.receives(&topic, 1, false);
             let key = it.opens(Wire::V2);
-            it.says(key, &topic, "phx_join", "{}");
+            it.sends(key, &topic, "phx_join", "{}");
             it.settles();
-            assert_eq!(gist(&it.hears(key)), ["phx_reply ok"]);
-            it.says(key, &topic, "say", r#"{"n":2}"#);
+            assert_eq!(gist(&it.receives(key)), ["phx_reply ok"]);
+            it.sends(key, &topic, "say", r#"{"n":2}"#);
             it.settles();
             let store = only_store(&mut it);
             let number = store.number;
             let before = engine.begun(0, &topic, 0);
             let at = engine.keeps(0, store, false);
-            it.stage.node.post_stored(number, Ok(at));
+            it.test_shard.node.post_stored(number, Ok(at));
             it.settles();
-            assert!(it.hears(key).is_empty());
+            assert!(it.receives(key).is_empty());
             match is_in_it {
                 true => it.is_told(&topic, engine.begun(0, &topic, 0)),
                 false => {
@@ -300,7 +303,7 @@ fn what_a_member_says_before_its_topic_has_begun_comes_to_it_and_before_the_repl
                     it.is_told(&topic, engine.told(0, 1));
                 }
             }
-            assert_eq!(gist(&it.hears(key)), ["news 2", "behind", "phx_reply ok"]);
+            assert_eq!(gist(&it.receives(key)), ["news 2", "behind", "phx_reply ok"]);
             assert_eq!(it.charged(), [0; 2]);
         }
     }

@@ -13,7 +13,7 @@ impl Node {
         let heard = Arc::clone(&pages);
         let range = Range { since, limit: 100, is_reverse: false };
         let answer: PageCallback = Box::new(move |page| heard.lock().unwrap().push(page));
-        self.stage.node.request_history(HistoryRequest::Read(topic.into(), range, answer));
+        self.test_shard.node.request_history(HistoryRequest::Read(topic.into(), range, answer));
         self.settles();
         pages
     }
@@ -33,9 +33,9 @@ fn seqs(page: &HistoryPage) -> Vec<u64> {
 #[test]
 fn a_topic_that_is_read_is_followed_and_answered_when_it_is_known() {
     for topic in [0, 1] {
-        let (mut it, mut engine) = (Node::playing(talking()), Engine::new());
+        let (mut it, mut engine) = (Node::running(talking()), Engine::new());
         let topic = it.topics()[topic].clone();
-        (1..=2).for_each(|n| engine.hears(&topic, n, false));
+        (1..=2).for_each(|n| engine.receives(&topic, n, false));
         let pages = it.asks_for(&topic, None);
         assert!(pages.lock().unwrap().is_empty());
         it.is_served(&mut engine);
@@ -46,12 +46,12 @@ fn a_topic_that_is_read_is_followed_and_answered_when_it_is_known() {
         assert_eq!(seqs(&it.reads(&topic, Some(engine.position(0)))), [24]);
         it.looks();
         assert!(it.follows.is_empty());
-        it.passes(Duration::from_secs(6));
+        it.advances(Duration::from_secs(6));
         it.reads(&topic, None);
         it.looks();
         assert_eq!(it.follows, [&*topic]);
         // What was kept by way of another node is there when it has come.
-        engine.hears(&topic, 3, false);
+        engine.receives(&topic, 3, false);
         let pages = it.asks_for(&topic, Some(engine.position(2)));
         assert!(pages.lock().unwrap().is_empty());
         it.hears_last(&engine);
@@ -64,10 +64,10 @@ fn a_topic_that_is_read_is_followed_and_answered_when_it_is_known() {
 #[test]
 fn what_is_not_known_in_time_is_unavailable_and_what_is_there_is_given() {
     for topic in [0, 1] {
-        let (mut it, mut engine) = (Node::playing(talking()), Engine::new());
+        let (mut it, mut engine) = (Node::running(talking()), Engine::new());
         let topic = it.topics()[topic].clone();
         let pages = it.asks_for(&topic, None);
-        it.passes(Duration::from_millis(2_100));
+        it.advances(Duration::from_millis(2_100));
         let page = pages.lock().unwrap().pop().unwrap();
         assert_eq!((page.gap, page.first), (Some(GapReason::Unavailable), None));
         it.is_served(&mut engine);
@@ -75,7 +75,7 @@ fn what_is_not_known_in_time_is_unavailable_and_what_is_there_is_given() {
         it.is_told(&topic, FromEngine::Unknown);
         let pages = it.asks_for(&topic, None);
         assert!(pages.lock().unwrap().is_empty());
-        it.passes(Duration::from_millis(2_100));
+        it.advances(Duration::from_millis(2_100));
         let page = pages.lock().unwrap().pop().unwrap();
         assert_eq!((page.gap, seqs(&page)), (Some(GapReason::Unavailable), vec![17]));
     }
@@ -83,19 +83,19 @@ fn what_is_not_known_in_time_is_unavailable_and_what_is_there_is_given() {
 
 #[test]
 fn who_wants_a_topic_forgotten_hears_whether_it_is() {
-    let (mut it, mut engine) = (Node::playing(talking()), Engine::new());
+    let (mut it, mut engine) = (Node::running(talking()), Engine::new());
     for topic in it.topics() {
         let answers: Arc<Mutex<Vec<Result<Position, NotKept>>>> = Arc::default();
         let ask = |it: &Node| {
             let answers = Arc::clone(&answers);
             let answer = Box::new(move |it| answers.lock().unwrap().push(it));
-            it.stage.node.request_history(HistoryRequest::Forget((&*topic).into(), answer));
+            it.test_shard.node.request_history(HistoryRequest::Forget((&*topic).into(), answer));
         };
         ask(&it);
         it.settles();
         it.looks();
         let (_, number) = it.forgets.pop().unwrap();
-        it.stage.node.post_stored(number, Err(NotKept::Refused("no".into())));
+        it.test_shard.node.post_stored(number, Err(NotKept::Refused("no".into())));
         it.settles();
         ask(&it);
         it.is_served(&mut engine);
@@ -119,13 +119,13 @@ fn the_topics_that_are_followed_are_listed_and_stay_for_as_long_as_they_are() {
         let answer = move |some: HistoryTopics| {
             heard.lock().unwrap().extend(some.topics.iter().map(|it| it.messages));
         };
-        it.stage.node.request_history(HistoryRequest::Topics(0, 0, 9, Box::new(answer)));
+        it.test_shard.node.request_history(HistoryRequest::Topics(0, 0, 9, Box::new(answer)));
         it.settles();
         std::mem::take(&mut *listed.lock().unwrap())
     };
     assert_eq!(list(&mut it), [1]);
     // All of it is too old; where it stands is known for as long as it is followed.
-    (0..20).for_each(|_| it.passes(Duration::from_secs(6)));
+    (0..20).for_each(|_| it.advances(Duration::from_secs(6)));
     assert_eq!(list(&mut it), [0]);
     let last = engine.position(0).to_string();
     let (_, heard) = it.joins(&mut engine, &topic, &since(&last));
@@ -133,7 +133,7 @@ fn the_topics_that_are_followed_are_listed_and_stay_for_as_long_as_they_are() {
     let (_, heard) = it.joins(&mut engine, &topic, &since(&position_of(&joined[1])));
     assert_eq!(gist(&heard)[1..], ["simurgh:resumed expired"]);
     it.begun.clear();
-    it.passes(Duration::from_secs(6));
+    it.advances(Duration::from_secs(6));
     it.is_told(&topic, FromEngine::Ended);
     assert_eq!(list(&mut it), [0usize; 0]);
 }

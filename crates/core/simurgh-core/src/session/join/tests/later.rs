@@ -3,24 +3,24 @@
 use simurgh_proto::message::Payload;
 use simurgh_proto::ws::CloseCode;
 
-use super::{JOIN, deciding, listener_and_joiner, stage};
+use super::{JOIN, deciding, listener_and_joiner, test_shard};
 use crate::testing::*;
 use crate::*;
 
 /// Row 33 and §5.4: nothing is read from the socket until the join is decided.
 #[test]
 fn a_join_that_is_decided_later_holds_its_socket() {
-    let mut it = stage(deciding());
+    let mut it = test_shard(deciding());
     let (listener, key) = listener_and_joiner(&mut it);
-    it.says(key, r#"[1,1,"t","phx_join","later"]"#);
+    it.sends(key, r#"[1,1,"t","phx_join","later"]"#);
     assert_eq!(it.out.deeds(), [format!("hold {}", key.slot)]);
     assert_eq!(it.out.peer(key).socket.phase(), Phase::Waiting);
-    assert!(it.hears(key).is_empty());
+    assert!(it.receives(key).is_empty());
     it.fans_out();
-    assert_eq!(it.hears(listener), [r#"[null,null,"hall","came",{}]"#], "it does not wait");
+    assert_eq!(it.receives(listener), [r#"[null,null,"hall","came",{}]"#], "it does not wait");
     it.counts();
     it.decides();
-    assert_eq!(it.hears(key), [ok(1, 1, "t", "{}")], "what was pushed before is gone");
+    assert_eq!(it.receives(key), [ok(1, 1, "t", "{}")], "what was pushed before is gone");
     assert_eq!(it.out.deeds(), [format!("release {}", key.slot)]);
     let socket = &it.out.peer(key).socket;
     assert!(socket.phase() == Phase::Open && socket.own.is_none(), "it keeps no memory for that");
@@ -32,40 +32,40 @@ fn a_join_that_is_decided_later_holds_its_socket() {
 
 #[test]
 fn a_decision_may_be_a_refusal_a_panic_or_another_decision() {
-    let mut it = stage(deciding());
+    let mut it = test_shard(deciding());
     let (_, key) = listener_and_joiner(&mut it);
-    it.says(key, r#"[1,1,"t","phx_join","later error"]"#);
+    it.sends(key, r#"[1,1,"t","phx_join","later error"]"#);
     it.decides();
-    assert_eq!(it.hears(key), [reply(1, 1, "t", "error", "null")]);
+    assert_eq!(it.receives(key), [reply(1, 1, "t", "error", "null")]);
     it.fans_out();
     it.counts();
-    it.says(key, r#"[1,2,"t","phx_join","never"]"#);
+    it.sends(key, r#"[1,2,"t","phx_join","never"]"#);
     it.counts();
     it.decides();
-    assert_eq!(it.hears(key), [refused(1, 2, "t", "join crashed")]);
+    assert_eq!(it.receives(key), [refused(1, 2, "t", "join crashed")]);
     assert_eq!(it.counts(), ["joins_refused +1", "messages_out +1", "errors_callback_panic +1"]);
-    it.says(key, r#"[1,3,"t","phx_join","twice"]"#);
+    it.sends(key, r#"[1,3,"t","phx_join","twice"]"#);
     it.decides();
-    assert!(it.hears(key).is_empty() && it.out.peer(key).socket.phase() == Phase::Waiting);
+    assert!(it.receives(key).is_empty() && it.out.peer(key).socket.phase() == Phase::Waiting);
     it.decides();
-    assert_eq!(it.hears(key), [reply(1, 3, "t", "error", "null")]);
+    assert_eq!(it.receives(key), [reply(1, 3, "t", "error", "null")]);
 }
 
 /// What was awaited before is told from what is awaited now.
 #[test]
 fn an_answer_that_comes_too_late_is_dropped() {
-    let mut it = stage(deciding());
+    let mut it = test_shard(deciding());
     let (_, key) = listener_and_joiner(&mut it);
-    it.says(key, r#"[1,1,"t","phx_join","later"]"#);
-    let (_, first, _) = it.node.told().decides.remove(0);
+    it.sends(key, r#"[1,1,"t","phx_join","later"]"#);
+    let (_, first, _) = it.node.log().decides.remove(0);
     it.core.join_overdue(&mut it.out, key);
-    assert_eq!(it.hears(key), [refused(1, 1, "t", "join timed out")]);
-    it.says(key, r#"[1,2,"t","phx_join","later"]"#);
+    assert_eq!(it.receives(key), [refused(1, 1, "t", "join timed out")]);
+    it.sends(key, r#"[1,2,"t","phx_join","later"]"#);
     let late = Some(Join::ok(scripted(standard)));
     it.core.mail(&mut it.out, Mail::Joined(key, first, late));
-    assert!(it.hears(key).is_empty(), "that is not what is awaited");
+    assert!(it.receives(key).is_empty(), "that is not what is awaited");
     it.decides();
-    assert_eq!(it.hears(key), [ok(1, 2, "t", "{}")]);
+    assert_eq!(it.receives(key), [ok(1, 2, "t", "{}")]);
     it.counts();
     let bomb = Bomb;
     let late = Some(Join::ok(scripted(move |_, _| {
@@ -78,29 +78,29 @@ fn an_answer_that_comes_too_late_is_dropped() {
 
 #[test]
 fn a_join_that_is_not_decided_in_time_is_refused() {
-    let mut it = stage(deciding());
+    let mut it = test_shard(deciding());
     let (_, key) = listener_and_joiner(&mut it);
-    it.says(key, r#"[1,1,"t","phx_join","later"]"#);
+    it.sends(key, r#"[1,1,"t","phx_join","later"]"#);
     it.fans_out();
     it.counts();
     it.core.join_overdue(&mut it.out, key);
-    assert_eq!(it.hears(key), [refused(1, 1, "t", "join timed out")]);
+    assert_eq!(it.receives(key), [refused(1, 1, "t", "join timed out")]);
     assert_eq!(it.counts(), ["joins_refused +1", "messages_out +1", "errors_decision_timeout +1"]);
     let socket = &it.out.peer(key).socket;
     assert!(socket.phase() == Phase::Open && socket.own.is_none());
     it.core.join_overdue(&mut it.out, key);
-    assert!(it.hears(key).is_empty() && it.counts().is_empty(), "nothing is awaited");
+    assert!(it.receives(key).is_empty() && it.counts().is_empty(), "nothing is awaited");
 }
 
 #[test]
 fn a_socket_that_closes_waits_for_no_decision() {
-    let mut it = stage(deciding());
+    let mut it = test_shard(deciding());
     let (_, key) = listener_and_joiner(&mut it);
-    it.says(key, r#"[1,1,"t","phx_join","later"]"#);
+    it.sends(key, r#"[1,1,"t","phx_join","later"]"#);
     it.core.close(&mut it.out, key, CloseCode::NORMAL);
-    assert_eq!(it.hears(key), ["close 1000 "]);
+    assert_eq!(it.receives(key), ["close 1000 "]);
     it.decides();
-    assert!(it.hears(key).is_empty());
+    assert!(it.receives(key).is_empty());
     assert_eq!(it.out.peer(key).socket.phase(), Phase::Closing);
     assert_eq!(it.core.metrics.joins.value(), 1);
     it.core.resume(&mut it.out, key);
@@ -110,11 +110,11 @@ fn a_socket_that_closes_waits_for_no_decision() {
 /// Its own state outlives what it waits for.
 #[test]
 fn a_socket_with_an_id_keeps_it_after_a_decision() {
-    let mut it = stage(deciding());
+    let mut it = test_shard(deciding());
     let state = SocketState { id: Some("users:1".into()), ..SocketState::default() };
     let key = it.opens_with(Wire::V2, state);
-    it.says(key, r#"[1,1,"t","phx_join","later"]"#);
-    it.passes(TICK * 7);
+    it.sends(key, r#"[1,1,"t","phx_join","later"]"#);
+    it.advances(TICK * 7);
     it.decides();
     let socket = &it.out.peer(key).socket;
     assert_eq!(socket.state().unwrap().id.as_deref(), Some("users:1"));
@@ -131,7 +131,7 @@ fn who_publishes_too_much_while_it_waits_is_not_read_after_it() {
         let user_socket = user_socket(move |ctx, payload| {
             if payload.json() != Some("\"later\"") {
                 return Join::ok(scripted(move |ctx, heard| {
-                    if let Heard::Info(_) = heard {
+                    if let ChannelCall::Info(_) = heard {
                         ctx.broadcast("news", long());
                     }
                     Outcome::NoReply
@@ -142,9 +142,9 @@ fn who_publishes_too_much_while_it_waits_is_not_read_after_it() {
             }
             Join::later(async { Join::error(Payload::NULL) })
         });
-        let mut it = Stage::with(config, vec![user_socket]);
+        let mut it = TestShard::with(config, vec![user_socket]);
         let key = it.joined(&["t"]);
-        it.says(key, r#"[1,1,"u","phx_join","later"]"#);
+        it.sends(key, r#"[1,1,"u","phx_join","later"]"#);
         if !by_join {
             let id = it.core.channels_of(it.out.socket(key).unwrap())[0];
             it.core.mail(&mut it.out, Mail::ToChannel(id, info(())));
@@ -158,7 +158,7 @@ fn who_publishes_too_much_while_it_waits_is_not_read_after_it() {
         assert!(!it.out.is_held(key));
         assert_eq!(it.core.metrics.publishers_held.value(), 1);
         // Where that has left before, it is read as soon as its join is decided.
-        it.says(key, r#"[1,1,"u","phx_join","later"]"#);
+        it.sends(key, r#"[1,1,"u","phx_join","later"]"#);
         it.fans_out();
         it.core.settle(&mut it.out);
         assert!(it.out.is_held(key), "it waits");
@@ -171,11 +171,11 @@ fn who_publishes_too_much_while_it_waits_is_not_read_after_it() {
 #[test]
 fn a_decision_does_not_release_who_published_too_much() {
     let config = Config { mailbox_bytes_max: 800, ..Config::default() };
-    let mut it = Stage::with(config, vec![deciding()]);
+    let mut it = TestShard::with(config, vec![deciding()]);
     let key = it.joined_as(JOIN);
-    it.says(key, r#"[1,2,"t","bcast","0123456789012345678901234567890123456789"]"#);
+    it.sends(key, r#"[1,2,"t","bcast","0123456789012345678901234567890123456789"]"#);
     assert!(it.core.fanout.holds_back(key));
-    it.says(key, r#"[1,1,"u","phx_join","later"]"#);
+    it.sends(key, r#"[1,1,"u","phx_join","later"]"#);
     it.out.deeds();
     it.decides();
     assert!(it.out.deeds().is_empty() && it.out.is_held(key));
@@ -191,29 +191,29 @@ fn a_client_that_is_held_is_let_in_with_all_that_its_join_did() {
         "3" => Join::later(async { Join::ok(scripted(standard)) }).after(async {}),
         _ => Join::ok(scripted(standard)).after(async { crash() }).reply(Payload::NULL),
     };
-    let mut it = stage(user_socket(move |ctx, payload| {
+    let mut it = test_shard(user_socket(move |ctx, payload| {
         ctx.push("early", Payload::EMPTY_OBJECT);
         held(payload.json().unwrap())
     }));
     for (payload, decisions) in [("1", 1), ("2", 2), ("3", 2)] {
         let key = it.opens(Wire::V2);
-        it.says(key, &format!(r#"[1,1,"t","phx_join",{payload}]"#));
-        let is_member = |it: &Stage| it.core.metrics.channels.value();
+        it.sends(key, &format!(r#"[1,1,"t","phx_join",{payload}]"#));
+        let is_member = |it: &TestShard| it.core.metrics.channels.value();
         let before = is_member(&it);
         for _ in 0..decisions {
-            assert!(it.hears(key).is_empty() && is_member(&it) == before);
+            assert!(it.receives(key).is_empty() && is_member(&it) == before);
             it.decides();
         }
         let early = r#"[1,null,"t","early",{}]"#.to_owned();
         let with_early = vec![ok(1, 1, "t", "{}"), early];
         let expected = if payload == "1" { with_early } else { vec![ok(1, 1, "t", "{}")] };
-        assert_eq!((it.hears(key), is_member(&it)), (expected, before + 1));
+        assert_eq!((it.receives(key), is_member(&it)), (expected, before + 1));
     }
     let key = it.opens(Wire::V2);
-    it.says(key, r#"[1,1,"t","phx_join",4]"#);
+    it.sends(key, r#"[1,1,"t","phx_join",4]"#);
     it.decides();
-    assert_eq!(it.hears(key), [refused(1, 1, "t", "join crashed")]);
-    it.says(key, r#"[1,2,"t","phx_join",1]"#);
+    assert_eq!(it.receives(key), [refused(1, 1, "t", "join crashed")]);
+    it.sends(key, r#"[1,2,"t","phx_join",1]"#);
     it.core.join_overdue(&mut it.out, key);
-    assert_eq!(it.hears(key), [refused(1, 2, "t", "join timed out")]);
+    assert_eq!(it.receives(key), [refused(1, 2, "t", "join timed out")]);
 }

@@ -28,18 +28,18 @@ impl<N: Node> Core<N> {
             if let Some(membership) = self.live(id) {
                 self.end_now(out, membership, reason);
             }
-        } else if !self.wants_to_end(id) {
+        } else if !self.is_ending(id) {
             self.ends.push((id, reason));
         }
     }
 
-    pub(super) fn wants_to_end(&self, channel: ChannelId) -> bool {
+    pub(super) fn is_ending(&self, channel: ChannelId) -> bool {
         self.ends.iter().any(|(it, _)| *it == channel) || self.ends_behind(channel)
     }
 
     /// Ends a channel that stopped itself while it intercepted a broadcast, now that the message
     /// behind that is sent; if the channel waits, after that.
-    pub(crate) fn end_as_wanted(&mut self, out: &mut impl Sockets, channel: ChannelId) {
+    pub(crate) fn end_if_stopped(&mut self, out: &mut impl Sockets, channel: ChannelId) {
         if self.ends.is_empty() || self.waits(channel) {
             return;
         }
@@ -121,7 +121,7 @@ impl<N: Node> Core<N> {
         }
     }
 
-    /// Ends all channels of a socket that is about to close, without a word to its client.
+    /// Ends all channels of a socket that is about to close, without a message to its client.
     pub(crate) fn end_channels(&mut self, out: &mut impl Sockets, key: Key) {
         let Some(socket) = out.socket_mut(key).filter(|socket| socket.is_open()) else { return };
         socket.phase = Phase::Ending;
@@ -148,7 +148,7 @@ impl<N: Node> Core<N> {
                 if tracks {
                     self.presence_ended(speaker.id, &speaker.topic);
                 }
-                let mut effects = self.waits_no_more(speaker.id);
+                let mut effects = self.take_waiting(speaker.id);
                 effects.extend(self.application.terminate(
                     state,
                     &speaker,

@@ -11,14 +11,14 @@ use crate::*;
 #[test]
 fn an_interceptor_may_end_by_what_it_is_given() {
     for (how, last) in [("\"stop\"", CLOSED), ("\"crash\"", CRASHED)] {
-        let mut it = Stage::playing(interceptor());
+        let mut it = TestShard::running(interceptor());
         let key = it.joined(&["t"]);
         it.node.broadcast(Broadcast::new("t", "shout", Payload::from_json(how))).unwrap();
-        it.takes_mail();
+        it.handles_mail();
         it.broadcasts("t", "shout", "2");
         it.broadcasts("t", "news", "3");
         it.fans_out();
-        assert_eq!(it.hears(key), [&*heard(how), last, BYE]);
+        assert_eq!(it.receives(key), [&*heard(how), last, BYE]);
         assert_eq!(it.core.metrics.topics.value(), 0);
         assert_eq!(it.node.charged(0), 0);
     }
@@ -37,20 +37,20 @@ fn an_interceptor_that_ends_says_first_what_is_due() {
         ("crash", None),
     ] {
         for (how, notice) in [("\"stop\"", CLOSED), ("\"crash\"", CRASHED)] {
-            let mut it = Stage::playing(interceptor());
+            let mut it = TestShard::running(interceptor());
             let key = it.joined(&["t"]);
             it.node.broadcast(Broadcast::new("t", "shout", Payload::from_json(how))).unwrap();
-            it.takes_mail();
+            it.handles_mail();
             it.broadcasts("t", "shout", "2");
             it.broadcasts("t", "news", "3");
-            it.says(key, &format!(r#"[1,2,"t","{event}",{{}}]"#));
+            it.sends(key, &format!(r#"[1,2,"t","{event}",{{}}]"#));
             let said = [Some(&heard(how)), due, Some(&notice.into()), Some(&BYE.into())];
             let said: Vec<&String> = said.into_iter().flatten().collect();
-            assert_eq!(it.hears(key).iter().collect::<Vec<_>>(), said, "{event} {how}");
+            assert_eq!(it.receives(key).iter().collect::<Vec<_>>(), said, "{event} {how}");
             assert!(it.core.ends.is_empty());
-            it.says(key, r#"[1,4,"t","phx_join",{}]"#);
+            it.sends(key, r#"[1,4,"t","phx_join",{}]"#);
             it.fans_out();
-            assert_eq!(it.hears(key), [ok(1, 4, "t", "{}")], "nothing of it is left");
+            assert_eq!(it.receives(key), [ok(1, 4, "t", "{}")], "nothing of it is left");
             assert_eq!(it.core.metrics.channels.value(), 1);
         }
     }
@@ -62,8 +62,8 @@ fn a_channel_that_ends_by_its_own_broadcast_says_all_it_has_to() {
     let notes = Notes::default();
     let told = notes.clone();
     let channel = scripted(move |ctx, heard| match heard {
-        Heard::Out(..) => Outcome::Stop(Stop::Normal),
-        Heard::In(event, _) => {
+        ChannelCall::Out(..) => Outcome::Stop(Stop::Normal),
+        ChannelCall::In(event, _) => {
             ctx.broadcast("shout", Payload::NULL);
             ctx.push("pushed", Payload::from_json("1"));
             ctx.broadcast("shout", Payload::NULL);
@@ -74,40 +74,40 @@ fn a_channel_that_ends_by_its_own_broadcast_says_all_it_has_to() {
             }
             Outcome::ReplyAndStop(Reply::ok(Payload::NULL), Stop::Abnormal)
         }
-        Heard::Info(_) => {
+        ChannelCall::Info(_) => {
             ctx.broadcast("shout", Payload::NULL);
             ctx.push("pushed", Payload::from_json("1"));
             Outcome::NoReply
         }
-        Heard::Ends(reason) => {
+        ChannelCall::Ends(reason) => {
             told.add(format!("{reason:?}"));
             Outcome::NoReply
         }
         _ => Outcome::NoReply,
     });
-    let mut it = Stage::playing(channel.clone().intercepting(&["shout"]));
+    let mut it = TestShard::running(channel.clone().intercepting(&["shout"]));
     let key = it.joined(&["t"]);
-    it.says(key, r#"[1,2,"t","all",{}]"#);
-    assert_eq!(it.hears(key), [pushed("1"), pushed("2"), ok(1, 2, "t", "null"), CLOSED.into()]);
+    it.sends(key, r#"[1,2,"t","all",{}]"#);
+    assert_eq!(it.receives(key), [pushed("1"), pushed("2"), ok(1, 2, "t", "null"), CLOSED.into()]);
     // A socket that closes has no use for the answer.
     let key = it.joined(&["t"]);
-    it.says(key, r#"[1,2,"t","close",{}]"#);
-    assert_eq!(it.hears(key), [&*pushed("1"), &*pushed("2"), CLOSED, "close 1008 "]);
+    it.sends(key, r#"[1,2,"t","close",{}]"#);
+    assert_eq!(it.receives(key), [&*pushed("1"), &*pushed("2"), CLOSED, "close 1008 "]);
     let key = it.joined(&["t"]);
     let id = it.core.channels_of(it.out.socket(key).unwrap())[0];
     it.core.mail(&mut it.out, Mail::ToChannel(id, info(())));
-    assert_eq!(it.hears(key), [pushed("1"), CLOSED.into()]);
+    assert_eq!(it.receives(key), [pushed("1"), CLOSED.into()]);
     // The same where a handle has it say something, or its join function does.
     let key = it.joined(&["t"]);
     let id = it.core.channels_of(it.out.socket(key).unwrap())[0];
     it.broadcasts("t", "shout", "0");
     let push = ToChannel::Push("pushed".into(), Payload::from_json("1"));
     it.core.mail(&mut it.out, Mail::ToChannel(id, push));
-    assert_eq!(it.hears(key), [pushed("1"), CLOSED.into()]);
+    assert_eq!(it.receives(key), [pushed("1"), CLOSED.into()]);
     assert_eq!(notes.take(), ["Stopped(Normal)"; 4]);
     assert!(it.core.ends.is_empty());
     let joining = channel.intercepting(&["shout"]);
-    let mut it = Stage::with(
+    let mut it = TestShard::with(
         Config::default(),
         vec![user_socket(move |ctx, _| {
             ctx.broadcast("shout", Payload::NULL);
@@ -116,8 +116,8 @@ fn a_channel_that_ends_by_its_own_broadcast_says_all_it_has_to() {
         })],
     );
     let key = it.opens(Wire::V2);
-    it.says(key, r#"[1,1,"t","phx_join",{}]"#);
-    assert_eq!(it.hears(key), [ok(1, 1, "t", "{}"), pushed("1"), CLOSED.into()]);
+    it.sends(key, r#"[1,1,"t","phx_join",{}]"#);
+    assert_eq!(it.receives(key), [ok(1, 1, "t", "{}"), pushed("1"), CLOSED.into()]);
     assert_eq!(notes.take(), ["Stopped(Normal)"]);
     it.fans_out();
     assert_eq!(it.core.metrics.topics.value(), 0);

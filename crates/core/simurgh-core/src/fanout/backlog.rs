@@ -12,7 +12,7 @@ use crate::flow::pace;
 use crate::registry::{BEHIND, Left, List, Member, TopicId};
 use crate::sockets::Sockets;
 
-/// How often withheld bytes are looked at.
+/// How often withheld bytes are checked.
 const WITHHELD_POLL_INTERVAL: Duration = Duration::from_millis(5);
 
 impl<N: Node> Fanout<N> {
@@ -43,7 +43,7 @@ impl<N: Node> Fanout<N> {
     }
 
     #[cold]
-    pub(super) fn is_behind(
+    pub(super) fn mark_behind(
         &mut self,
         registry: &mut Registry,
         out: &impl Sockets,
@@ -61,7 +61,7 @@ impl<N: Node> Fanout<N> {
         topic.deliveries.lagging |= lags;
     }
 
-    pub(crate) fn caught_up(&mut self, registry: &mut Registry, list: List) {
+    pub(crate) fn mark_caught_up(&mut self, registry: &mut Registry, list: List) {
         let mut next = list.first();
         while let Some((topic, after)) = registry.step(next) {
             if registry.mark(next, BEHIND, false) {
@@ -81,7 +81,7 @@ impl<N: Node> Fanout<N> {
         if let Some(topic) = registry.topic_mut(left.topic).filter(|it| it.len() == 0)
             && let Some(flow) = &topic.deliveries.flow
         {
-            self.elsewhere.keep(&topic.name, flow);
+            self.memberless.keep(&topic.name, flow);
         }
         registry.close_if_empty(left.topic);
     }

@@ -7,20 +7,20 @@ impl Node {
     /// A client that does not opt in joins; the engine does nothing.
     fn joins_unserved(&mut self, topic: &str) -> (Key, Vec<String>) {
         let key = asks(self, Wire::V2, topic, "{}");
-        (key, self.hears(key))
+        (key, self.receives(key))
     }
 }
 
 #[test]
 fn who_joins_where_nothing_is_known_goes_on_when_the_topic_begins() {
     for topic in [0, 1] {
-        let (mut it, mut engine) = (Node::playing(talking()), Engine::new());
+        let (mut it, mut engine) = (Node::running(talking()), Engine::new());
         let topic = it.topics()[topic].clone();
         let since = since(&engine_position());
         let keys = [OPTED_IN, &since].map(|params| asks(&mut it, Wire::V2, &topic, params));
-        it.passes(Duration::from_millis(2_100));
+        it.advances(Duration::from_millis(2_100));
         let positions = keys.map(|key| {
-            let heard = it.hears(key);
+            let heard = it.receives(key);
             assert_eq!(gist(&heard), ["phx_reply ok", "simurgh:resumed unavailable"]);
             position_of(&heard[1])
         });
@@ -28,16 +28,16 @@ fn who_joins_where_nothing_is_known_goes_on_when_the_topic_begins() {
         assert_eq!(positions[1], engine_position(), "it is where it was");
         let (plain, _) = it.joins_unserved(&topic);
         // Something was said that they did not hear.
-        engine.hears(&topic, 1, false);
+        engine.receives(&topic, 1, false);
         it.is_told(&topic, engine.begun(0, &topic, 0));
         it.begun.insert(topic.clone());
         it.hears_of(&mut engine, &topic, 2);
         for key in keys {
-            let heard = it.hears(key);
+            let heard = it.receives(key);
             assert_eq!(gist(&heard), ["simurgh:gap unavailable", "news 2"]);
             assert_eq!(position_of(&heard[0]), "a000rs.17");
         }
-        assert_eq!(gist(&it.hears(plain)), ["news 2"]);
+        assert_eq!(gist(&it.receives(plain)), ["news 2"]);
     }
 }
 
@@ -48,13 +48,13 @@ fn who_has_come_to_another_epoch_elsewhere_is_told_of_it_when_the_topic_begins_e
     for (since, expected) in
         [(engine_position(), &["simurgh:at"][..]), (other, &["simurgh:gap epoch"])]
     {
-        let (mut it, engine) = (Node::playing(talking()), Engine::new());
+        let (mut it, engine) = (Node::running(talking()), Engine::new());
         let topic = it.topics()[0].clone();
         let key = asks(&mut it, Wire::V2, &topic, &self::since(&since));
-        it.passes(Duration::from_millis(2_100));
-        assert_eq!(gist(&it.hears(key))[1], "simurgh:resumed unavailable");
+        it.advances(Duration::from_millis(2_100));
+        assert_eq!(gist(&it.receives(key))[1], "simurgh:resumed unavailable");
         it.is_told(&topic, engine.begun(0, &topic, 0));
-        assert_eq!(gist(&it.hears(key)), expected);
+        assert_eq!(gist(&it.receives(key)), expected);
     }
 }
 
@@ -62,14 +62,14 @@ fn who_has_come_to_another_epoch_elsewhere_is_told_of_it_when_the_topic_begins_e
 #[test]
 fn who_leaves_again_before_a_topic_has_begun_has_lost_nothing_by_that() {
     for topic in [0, 1] {
-        let (mut it, mut engine) = (Node::playing(talking()), Engine::new());
+        let (mut it, mut engine) = (Node::running(talking()), Engine::new());
         let topic = it.topics()[topic].clone();
-        (1..=3).for_each(|n| engine.hears(&topic, n, false));
+        (1..=3).for_each(|n| engine.receives(&topic, n, false));
         let key = asks(&mut it, Wire::V2, &topic, &since(&engine.position(0).to_string()));
-        it.passes(Duration::from_millis(2_100));
-        let heard = it.hears(key);
+        it.advances(Duration::from_millis(2_100));
+        let heard = it.receives(key);
         assert_eq!(gist(&heard)[1..], ["simurgh:resumed unavailable"]);
-        it.stage.goes(key);
+        it.test_shard.disconnects(key);
         it.is_told(&topic, engine.begun(0, &topic, 0));
         it.begun.insert(topic.clone());
         let (_, heard) = it.joins(&mut engine, &topic, &since(&position_of(&heard[1])));
@@ -81,15 +81,15 @@ fn who_leaves_again_before_a_topic_has_begun_has_lost_nothing_by_that() {
 #[test]
 fn who_joins_again_where_nothing_was_known_goes_on_from_where_it_was() {
     for topic in [0, 1] {
-        let (mut it, mut engine) = (Node::playing(talking()), Engine::new());
+        let (mut it, mut engine) = (Node::running(talking()), Engine::new());
         let topic = it.topics()[topic].clone();
-        (1..=3).for_each(|n| engine.hears(&topic, n, false));
+        (1..=3).for_each(|n| engine.receives(&topic, n, false));
         let since = since(&engine.position(0).to_string());
         let key = asks(&mut it, Wire::V2, &topic, &since);
-        it.passes(Duration::from_millis(2_100));
-        assert_eq!(gist(&it.hears(key))[1..], ["simurgh:resumed unavailable"]);
-        it.says(key, &topic, "phx_leave", "{}");
-        it.hears(key);
+        it.advances(Duration::from_millis(2_100));
+        assert_eq!(gist(&it.receives(key))[1..], ["simurgh:resumed unavailable"]);
+        it.sends(key, &topic, "phx_leave", "{}");
+        it.receives(key);
         it.is_told(&topic, engine.begun(0, &topic, 0));
         it.begun.insert(topic.clone());
         let heard = it.joins_as(&mut engine, key, &topic, &since);
@@ -100,18 +100,18 @@ fn who_joins_again_where_nothing_was_known_goes_on_from_where_it_was() {
 #[test]
 fn where_nothing_was_said_before_a_topic_begins_nothing_is_missing() {
     for topic in [0, 1] {
-        let (mut it, mut engine) = (Node::playing(talking()), Engine::new());
+        let (mut it, mut engine) = (Node::running(talking()), Engine::new());
         let topic = it.topics()[topic].clone();
         let key = asks(&mut it, Wire::V2, &topic, OPTED_IN);
-        it.passes(Duration::from_millis(2_100));
-        assert_eq!(gist(&it.hears(key))[1], "simurgh:resumed unavailable");
+        it.advances(Duration::from_millis(2_100));
+        assert_eq!(gist(&it.receives(key))[1], "simurgh:resumed unavailable");
         it.is_told(&topic, engine.begun(0, &topic, 0));
         it.begun.insert(topic.clone());
-        let heard = it.hears(key);
+        let heard = it.receives(key);
         assert_eq!(gist(&heard), ["simurgh:at"]);
         let place = position_of(&heard[0]);
         // With it the client comes back, here and elsewhere.
-        it.stage.goes(key);
+        it.test_shard.disconnects(key);
         it.hears_of(&mut engine, &topic, 1);
         let (_, heard) = it.joins(&mut engine, &topic, &since(&place));
         assert_eq!(gist(&heard)[1..], ["simurgh:resumed true", "news 1"]);

@@ -4,9 +4,9 @@ use std::hash::{BuildHasher, DefaultHasher, Hasher};
 
 /// A seeded hasher: without the seed nobody can choose names that collide.
 #[derive(Debug, Default)]
-pub(crate) struct Seeded(DefaultHasher);
+pub(crate) struct SeededState(DefaultHasher);
 
-impl Seeded {
+impl SeededState {
     pub(crate) fn new(seed: u64) -> Self {
         let mut hasher = DefaultHasher::new();
         hasher.write_u64(seed);
@@ -14,7 +14,7 @@ impl Seeded {
     }
 }
 
-impl BuildHasher for Seeded {
+impl BuildHasher for SeededState {
     type Hasher = DefaultHasher;
 
     #[inline]

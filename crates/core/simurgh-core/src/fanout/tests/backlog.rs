@@ -16,25 +16,25 @@ const LOOK: Next = Next::After(Duration::from_millis(5));
 const WEIGHT: usize = 4 + "t".len() + "news".len() + 64;
 
 /// Members of `t`, of whom so many take nothing.
-fn members(it: &mut Stage, count: usize, slow: usize) -> Vec<Key> {
+fn members(it: &mut TestShard, count: usize, slow: usize) -> Vec<Key> {
     let keys: Vec<Key> = (0..count).map(|_| it.joined(&["t"])).collect();
     keys[..slow].iter().for_each(|key| it.out.peer(*key).window = 0);
     keys
 }
 
-fn takes_all(it: &mut Stage, key: Key) {
+fn takes_all(it: &mut TestShard, key: Key) {
     it.out.peer(key).window = usize::MAX;
     assert!(it.out.peer(key).takes_more(usize::MAX));
     it.core.drained(&it.out, key);
 }
 
-fn behind(it: &Stage) -> u32 {
+fn behind(it: &TestShard) -> u32 {
     let topic = it.core.registry.topic(it.core.find_topic("t").unwrap()).unwrap();
     topic.deliveries.behind
 }
 
 /// Bytes that still count as under way, and whether others are to be called off.
-fn under_way(it: &mut Stage) -> (usize, Next) {
+fn under_way(it: &mut TestShard) -> (usize, Next) {
     let next = it.core.settle(&mut it.out);
     (it.node.charged(0), next)
 }
@@ -42,12 +42,12 @@ fn under_way(it: &mut Stage) -> (usize, Next) {
 #[test]
 fn bytes_are_withheld_while_most_have_not_taken_them() {
     for (slow, withheld) in [(2, 0), (3, 2 * WEIGHT)] {
-        let mut it = Stage::new();
+        let mut it = TestShard::new();
         let keys = members(&mut it, 4, slow);
         it.broadcasts("t", "news", "null");
         it.broadcasts("t", "news", "null");
         assert_eq!(it.fans_out(), Next::Idle);
-        assert!(keys.iter().all(|key| it.hears(*key).len() == 2));
+        assert!(keys.iter().all(|key| it.receives(*key).len() == 2));
         assert_eq!(behind(&it) as usize, slow);
         let next = if withheld == 0 { Next::Idle } else { LOOK };
         assert_eq!(it.core.fanout.withheld.len(), usize::from(withheld > 0));
@@ -63,17 +63,17 @@ fn bytes_are_withheld_while_most_have_not_taken_them() {
 /// Who leaves is waited for no longer, and whoever comes changes what most is.
 #[test]
 fn who_is_gone_is_not_waited_for() {
-    let mut it = Stage::new();
+    let mut it = TestShard::new();
     let keys = members(&mut it, 4, 3);
     it.broadcasts("t", "news", "null");
     it.fans_out();
     assert_eq!(under_way(&mut it), (WEIGHT, LOOK));
-    it.goes(keys[3]);
+    it.disconnects(keys[3]);
     assert_eq!(under_way(&mut it), (WEIGHT, LOOK), "three of three");
-    it.goes(keys[0]);
+    it.disconnects(keys[0]);
     assert_eq!((behind(&it), under_way(&mut it)), (2, (WEIGHT, LOOK)), "two of two");
-    it.goes(keys[1]);
-    it.goes(keys[2]);
+    it.disconnects(keys[1]);
+    it.disconnects(keys[2]);
     assert_eq!(under_way(&mut it), (0, Next::Idle));
     assert_eq!(it.core.metrics.topics.value(), 0);
 }
@@ -81,7 +81,7 @@ fn who_is_gone_is_not_waited_for() {
 /// A member that was not behind may be the one whose leave turns the others into few.
 #[test]
 fn a_leave_of_another_may_give_bytes_back() {
-    let mut it = Stage::new();
+    let mut it = TestShard::new();
     let keys = members(&mut it, 3, 2);
     it.broadcasts("t", "news", "null");
     it.fans_out();
@@ -91,11 +91,11 @@ fn a_leave_of_another_may_give_bytes_back() {
     it.broadcasts("t", "news", "null");
     it.fans_out();
     assert_eq!((behind(&it), under_way(&mut it)), (2, (0, Next::Idle)), "two of four");
-    it.goes(keys[2]);
+    it.disconnects(keys[2]);
     it.broadcasts("t", "news", "null");
     it.fans_out();
     assert_eq!((behind(&it), under_way(&mut it)), (2, (WEIGHT, LOOK)), "two of three");
-    it.goes(more[0]);
+    it.disconnects(more[0]);
     assert_eq!((behind(&it), under_way(&mut it)), (1, (0, Next::Idle)), "one of two");
 }
 
@@ -104,7 +104,7 @@ fn a_leave_of_another_may_give_bytes_back() {
 fn one_that_lags_is_given_time() {
     for (bytes, withheld) in [(1000, false), (1001, true)] {
         let config = Config { outbound_bytes_max: 4000, ..Config::default() };
-        let mut it = Stage::with(config, vec![scripted(standard).user_socket()]);
+        let mut it = TestShard::with(config, vec![scripted(standard).user_socket()]);
         let keys = members(&mut it, 5, 1);
         publish(&mut it, super::payload_of_frame(bytes));
         it.fans_out();
@@ -118,7 +118,7 @@ fn one_that_lags_is_given_time() {
 #[test]
 fn one_that_lags_no_more_is_not_waited_for() {
     let config = Config { outbound_bytes_max: 4000, ..Config::default() };
-    let mut it = Stage::with(config, vec![scripted(standard).user_socket()]);
+    let mut it = TestShard::with(config, vec![scripted(standard).user_socket()]);
     let keys = members(&mut it, 5, 1);
     publish(&mut it, super::payload_of_frame(1001));
     it.fans_out();
@@ -136,14 +136,14 @@ fn what_is_withheld_is_given_back_at_a_pace() {
     let outbound_bytes_max = 2 * WEIGHT * 4;
     let slow_after = Duration::from_secs(4);
     let config = Config { outbound_bytes_max, slow_after, ..Config::default() };
-    let mut it = Stage::with(config, vec![scripted(standard).user_socket()]);
+    let mut it = TestShard::with(config, vec![scripted(standard).user_socket()]);
     let _keys = members(&mut it, 1, 1);
     (0..3).for_each(|_| it.broadcasts("t", "news", "null"));
     it.fans_out();
     assert_eq!(under_way(&mut it), (3 * WEIGHT, LOOK));
-    it.passes(Duration::from_nanos(999_999_999));
+    it.advances(Duration::from_nanos(999_999_999));
     assert_eq!(under_way(&mut it), (3 * WEIGHT, LOOK));
-    it.passes(Duration::from_nanos(1));
+    it.advances(Duration::from_nanos(1));
     assert_eq!(under_way(&mut it), (2 * WEIGHT, LOOK));
     assert_eq!(it.core.metrics.fanout_bytes.value(), 2 * WEIGHT as u64);
     // More is withheld behind what is.
@@ -152,10 +152,10 @@ fn what_is_withheld_is_given_back_at_a_pace() {
     assert_eq!(it.core.fanout.withheld.len(), 1, "the topic is there once");
     assert_eq!(under_way(&mut it), (3 * WEIGHT, LOOK));
     for left in [2, 1] {
-        it.passes(Duration::from_secs(1));
+        it.advances(Duration::from_secs(1));
         assert_eq!(under_way(&mut it), (left * WEIGHT, LOOK));
     }
-    it.passes(Duration::from_secs(1));
+    it.advances(Duration::from_secs(1));
     assert_eq!(under_way(&mut it), (0, Next::Idle));
     assert_eq!((behind(&it), it.core.metrics.fanout_bytes.value()), (1, 0));
 }
@@ -164,9 +164,9 @@ fn what_is_withheld_is_given_back_at_a_pace() {
 /// by nothing. Else what was sent would be kept for what comes.
 #[test]
 fn what_comes_next_follows_while_somebody_is_behind() {
-    let mut it = Stage::new();
+    let mut it = TestShard::new();
     let keys = members(&mut it, 3, 1);
-    let follows = |it: &mut Stage| {
+    let follows = |it: &mut TestShard| {
         it.broadcasts("t", "news", "null");
         it.fans_out();
         [0, 2].map(|at| std::mem::take(&mut it.out.peer(keys[at]).follows))
@@ -184,7 +184,7 @@ fn what_comes_next_follows_while_somebody_is_behind() {
 #[test]
 fn each_topic_has_what_is_withheld_of_it() {
     let config = Config { slow_after: Duration::from_millis(1), ..Config::default() };
-    let mut it = Stage::with(config, vec![scripted(standard).user_socket()]);
+    let mut it = TestShard::with(config, vec![scripted(standard).user_socket()]);
     let keys = ["t", "u"].map(|topic| it.joined(&[topic]));
     for (key, topic) in keys.iter().zip(["t", "u"]) {
         it.out.peer(*key).window = 0;
@@ -194,19 +194,19 @@ fn each_topic_has_what_is_withheld_of_it() {
     assert_eq!(under_way(&mut it), (2 * WEIGHT, LOOK));
     takes_all(&mut it, keys[0]);
     assert_eq!(under_way(&mut it), (WEIGHT, LOOK));
-    it.passes(Duration::from_secs(1));
+    it.advances(Duration::from_secs(1));
     assert_eq!(under_way(&mut it), (0, Next::Idle));
 }
 
 /// A topic that everybody has left stays for what is withheld of it, and no longer.
 #[test]
 fn a_topic_goes_with_what_is_withheld() {
-    let mut it = Stage::new();
+    let mut it = TestShard::new();
     let keys = members(&mut it, 2, 2);
     it.broadcasts("t", "news", "null");
     it.fans_out();
     it.broadcasts("t", "news", "null");
-    keys.iter().for_each(|key| it.goes(*key));
+    keys.iter().for_each(|key| it.disconnects(*key));
     assert_eq!(it.core.metrics.topics.value(), 1, "something is to be sent");
     it.fans_out();
     assert_eq!(it.core.metrics.topics.value(), 0);
@@ -217,13 +217,13 @@ fn a_topic_goes_with_what_is_withheld() {
 #[test]
 fn whoever_is_sent_something_may_be_behind() {
     let passing = scripted(|ctx, heard| match heard {
-        Heard::Out(event, payload) => {
+        ChannelCall::Out(event, payload) => {
             ctx.push(event, payload);
             Outcome::NoReply
         }
         other => standard(ctx, other),
     });
-    let mut it = Stage::playing(passing.intercepting(&["news"]));
+    let mut it = TestShard::running(passing.intercepting(&["news"]));
     let keys = members(&mut it, 2, 1);
     it.broadcasts("t", "news", "null");
     it.fans_out();
@@ -231,27 +231,27 @@ fn whoever_is_sent_something_may_be_behind() {
     // What its channel pushed is counted once the turn's bytes have met the slow peer.
     it.broadcasts("t", "news", "null");
     it.fans_out();
-    assert_eq!((behind(&it), it.out.peer(keys[0]).said().len()), (1, 2));
+    assert_eq!((behind(&it), it.out.peer(keys[0]).received().len()), (1, 2));
     takes_all(&mut it, keys[0]);
     assert_eq!(behind(&it), 0);
 
-    let mut it = Stage::new();
+    let mut it = TestShard::new();
     let keys = members(&mut it, 2, 1);
     it.broadcasts("t", "news", "0");
     it.fans_out();
     it.broadcasts("t", "news", "1");
-    it.says(keys[1], r#"[1,2,"t","bcast_from",2]"#);
+    it.sends(keys[1], r#"[1,2,"t","bcast_from",2]"#);
     it.broadcasts("t", "news", "3");
     it.fans_out();
-    assert_eq!(it.hears(keys[0]), ["0", "1", "2", "3"].map(news));
-    assert_eq!(it.hears(keys[1]), ["0", "1", "3"].map(news));
+    assert_eq!(it.receives(keys[0]), ["0", "1", "2", "3"].map(news));
+    assert_eq!(it.receives(keys[1]), ["0", "1", "3"].map(news));
     assert_eq!(behind(&it), 1);
 }
 
 /// The sender of what is for the others may be slow, too.
 #[test]
 fn a_slow_sender_is_behind_with_what_is_for_it() {
-    let mut it = Stage::new();
+    let mut it = TestShard::new();
     let keys = members(&mut it, 3, 1);
     it.broadcasts("t", "news", "0");
     it.fans_out();
@@ -260,24 +260,24 @@ fn a_slow_sender_is_behind_with_what_is_for_it() {
     it.core.registry.mark(membership, BEHIND, false);
     let id = it.core.find_topic("t").unwrap();
     it.core.registry.topic_mut(id).unwrap().deliveries.behind = 0;
-    it.says(keys[0], r#"[1,2,"t","bcast_from",1]"#);
+    it.sends(keys[0], r#"[1,2,"t","bcast_from",1]"#);
     it.broadcasts("t", "news", "2");
     it.fans_out();
     assert_eq!(behind(&it), 1, "it is noticed anew");
-    assert_eq!(it.hears(keys[0]), ["0", "2"].map(news));
+    assert_eq!(it.receives(keys[0]), ["0", "2"].map(news));
 }
 
 /// A member that has ended by what it was sent is behind with nothing.
 #[test]
 fn whoever_ends_by_what_it_is_sent_is_not_behind() {
     let stopping = scripted(|ctx, heard| match heard {
-        Heard::Out(..) => {
+        ChannelCall::Out(..) => {
             ctx.push("last", Payload::NULL);
             Outcome::Stop(Stop::Normal)
         }
         other => standard(ctx, other),
     });
-    let mut it = Stage::playing(stopping.intercepting(&["last"]));
+    let mut it = TestShard::running(stopping.intercepting(&["last"]));
     let keys = members(&mut it, 2, 1);
     it.broadcasts("t", "news", "0");
     it.fans_out();
@@ -285,7 +285,7 @@ fn whoever_ends_by_what_it_is_sent_is_not_behind() {
     it.fans_out();
     assert_eq!(behind(&it), 1);
     it.broadcasts("t", "last", "2");
-    it.goes(keys[1]);
+    it.disconnects(keys[1]);
     it.fans_out();
     assert_eq!(under_way(&mut it), (0, Next::Idle));
     assert_eq!(it.core.metrics.topics.value(), 0);
