@@ -8,7 +8,7 @@
 //! came before it; each subscription has a queue of its own, so the order of messages across two of
 //! them is lost. A request that nobody answers could replace the PING, but gets no reply as soon as
 //! anybody subscribes to `>`. Here one stream of operations is read in the order in which the
-//! server wrote it, and a message costs a fraction (see `examples/ratio.rs`).
+//! server wrote it, and a message costs a fraction (`simurgh-bench cluster`).
 //!
 //! ```text
 //! owner ─► publish, interest ─► Outbox, Interests ─► bytes to write ─┐

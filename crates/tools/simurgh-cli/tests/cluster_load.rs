@@ -3,7 +3,7 @@
 //! keep their history nothing is missing then.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-#[path = "support/engine.rs"]
+#[path = "support/cluster/engine.rs"]
 mod engine;
 mod support;
 

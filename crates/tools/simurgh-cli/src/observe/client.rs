@@ -1,4 +1,4 @@
-//! Asks a server's observer, over HTTP.
+//! Requests to a server's observer, over HTTP.
 
 use std::fmt;
 use std::time::Duration;
@@ -24,25 +24,18 @@ pub(super) struct Client {
     token: Option<String>,
 }
 
-/// Why there is no answer to show.
+/// Why a request has failed.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Problem {
     /// Nothing answers there.
     Unreachable(String),
-    /// Something else than Simurgh answers.
-    NotSimurgh(String),
-    /// It asks for another token.
-    Refused(String),
-    /// It could not do what was asked.
+    /// Something else answers, or it refuses.
     Failed(String),
 }
 
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (Self::Unreachable(text)
-        | Self::NotSimurgh(text)
-        | Self::Refused(text)
-        | Self::Failed(text)) = self;
+        let (Self::Unreachable(text) | Self::Failed(text)) = self;
         f.write_str(&simurgh_text::visible(text))
     }
 }
@@ -72,7 +65,7 @@ impl Client {
             .http_status_as_error(false)
             .max_redirects(0)
             .max_redirects_will_error(false)
-            // Most servers are on this machine, where no proxy leads.
+            // Most servers are on this machine, which a proxy does not reach.
             .proxy(None)
             .user_agent(concat!("simurgh-observe/", env!("CARGO_PKG_VERSION")))
             .build()
@@ -85,12 +78,10 @@ impl Client {
         &self.base
     }
 
-    /// Whether it answers at all.
+    /// Fails unless it answers.
     pub(super) fn health(&self) -> Result<(), Problem> {
-        let answer = self.agent.get(format!("{}/healthz", self.base)).call().map_err(|error| {
-            Problem::Unreachable(format!("{} does not answer: {error}", self.base))
-        })?;
-        match answer.status() {
+        let answer = self.agent.get(format!("{}/healthz", self.base)).call();
+        match answer.map_err(|error| self.unreachable(&error))?.status() {
             StatusCode::OK => Ok(()),
             status => Err(Problem::Failed(format!("{} answers with {status}", self.base))),
         }
@@ -147,34 +138,33 @@ impl Client {
         &self,
         answer: Result<ureq::http::Response<ureq::Body>, ureq::Error>,
     ) -> Result<T, Problem> {
-        let unreachable = |error: ureq::Error| {
-            Problem::Unreachable(format!("{} does not answer: {error}", self.base))
-        };
-        let mut answer = answer.map_err(unreachable)?;
+        let mut answer = answer.map_err(|error| self.unreachable(&error))?;
         let status = answer.status();
         let body = answer.body_mut().with_config().limit(ANSWER_BYTES_MAX).read_to_string();
-        let body = body.map_err(unreachable)?;
+        let body = body.map_err(|error| self.unreachable(&error))?;
         if status == StatusCode::OK {
             return serde_json::from_str(&body).map_err(|_| self.not_simurgh("something else"));
         }
         let Ok(Complaint { error }) = serde_json::from_str(&body) else {
             return Err(self.not_simurgh(status.as_str()));
         };
-        Err(match status {
-            StatusCode::UNAUTHORIZED if self.token.is_none() => Problem::Refused(format!(
-                "{} wants its API token: give it as SIMURGH_API_TOKEN or --token",
-                self.base
-            )),
-            StatusCode::UNAUTHORIZED => {
-                Problem::Refused(format!("{} has another API token than this one", self.base))
+        let base = &self.base;
+        Err(Problem::Failed(match status {
+            StatusCode::UNAUTHORIZED if self.token.is_none() => {
+                format!("{base} wants its API token: give it as SIMURGH_API_TOKEN or --token")
             }
-            StatusCode::FORBIDDEN => Problem::Refused(format!("{}: {error}", self.base)),
-            _ => Problem::Failed(error),
-        })
+            StatusCode::UNAUTHORIZED => format!("{base} has another API token than this one"),
+            StatusCode::FORBIDDEN => format!("{base}: {error}"),
+            _ => error,
+        }))
+    }
+
+    fn unreachable(&self, error: &ureq::Error) -> Problem {
+        Problem::Unreachable(format!("{} does not answer: {error}", self.base))
     }
 
     fn not_simurgh(&self, what: &str) -> Problem {
-        Problem::NotSimurgh(format!(
+        Problem::Failed(format!(
             "{} answers with {what} at /observer/: it is no Simurgh, or one without an observer",
             self.base
         ))

@@ -1,5 +1,5 @@
-//! A cluster in words, for the screen and for `--once`. All texts come from other machines, so none
-//! may reach the terminal as it is.
+//! Facts about a cluster, for the screen and for `--once`. All texts come from other machines, so
+//! control characters are made visible.
 
 use simurgh::observe::view::{ClusterOverview, HistoriesRow, NamedCount, NodeFigures, NodeRow};
 use simurgh_text::format::{bytes, grouped, number, time};
@@ -86,7 +86,7 @@ fn sums(cluster: &ClusterOverview) -> String {
     )
 }
 
-/// Settings that somebody has to correct.
+/// Settings that the operator has to correct.
 fn warnings(cluster: &ClusterOverview) -> Vec<String> {
     let named = |row: &NodeRow| format!("{} ({})", visible(&row.name), visible(&row.id));
     let namesakes = cluster.nodes.iter().filter(|row| row.has_namesake);

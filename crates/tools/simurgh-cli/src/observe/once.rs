@@ -13,7 +13,7 @@ use super::columns::{self, Column, cells};
 pub(super) fn server(client: &Client, is_json: bool, most: u16) -> Result<String, Problem> {
     let overview = client.overview(false)?;
     let topics = client.topics(&format!("by=members&most={most}"))?;
-    // A server that is older has no such order.
+    // Older servers do not have this order.
     let kept = match overview.memory.kept {
         0 => List::default(),
         _ => client.topics(&format!("by=kept&most={most}"))?,
@@ -51,7 +51,7 @@ pub(super) fn server(client: &Client, is_json: bool, most: u16) -> Result<String
 
 /// The cluster that the server is a node of.
 pub(super) fn cluster(client: &Client, is_json: bool) -> Result<String, Problem> {
-    // Whether it is Simurgh that answers.
+    // Fails unless it is Simurgh.
     client.overview(false)?;
     let cluster = client.cluster()?;
     if is_json {

@@ -8,6 +8,7 @@ use std::path::Path;
 use serde::de::Visitor;
 use serde::{Deserialize, Deserializer};
 use simurgh::declared::{ChannelSpec, Mistake, SocketLimitsSpec};
+use simurgh_text::toml::did_you_mean;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue, ValueDeserializer};
 
@@ -289,12 +290,7 @@ fn names(channels: Channels) -> Vec<&'static str> {
 
 /// The known key that an unknown one may have been meant to be.
 fn hint(name: &str, known: &[&str]) -> String {
-    let name = name.replace('-', "_").to_ascii_lowercase();
-    let distance = |key: &&&str| strsim::damerau_levenshtein(key, &name);
-    match known.iter().min_by_key(distance) {
-        Some(key) if distance(&key) <= 1 + name.len() / 4 => format!("did you mean {key}?"),
-        _ => "`simurgh config` prints every key".to_owned(),
-    }
+    did_you_mean(name, known).unwrap_or_else(|| "`simurgh config` prints every key".to_owned())
 }
 
 /// The same in a table, to which TOML gives also keys of the file itself that are written below it.

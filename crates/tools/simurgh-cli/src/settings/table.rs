@@ -65,11 +65,12 @@ impl<Settings> Key<Settings> {
 
 /// Makes the table of settings into `PartialSettings` and `ALL`. An entry is
 /// `name: type = form("VALUE NAME", reader) => field of simurgh::Config { texts }`; the form is one
-/// of the modules below. Without `cost` it costs nothing.
+/// of the modules below. Without `takes` the text follows from the value's name and the default;
+/// without `cost` it costs nothing.
 macro_rules! settings {
-    ($($name:ident: $type:ty = $form:ident($value_name:literal, $read:expr)
+    ($($name:ident: $type:ty = $form:ident($value_name:tt, $read:expr)
         $(=> $($field:ident).+)? {
-            takes: $takes:literal,
+            $(takes: $takes:literal,)?
             default: $default:literal,
             $(example: $example:literal,)?
             about: $about:literal,
@@ -114,7 +115,7 @@ macro_rules! settings {
         pub(crate) const ALL: &[Key] = &[
             $(table::Key {
                 name: stringify!($name),
-                takes: $takes,
+                takes: settings!(@takes $value_name, $default $(, $takes)?),
                 default: $default,
                 example: settings!(@example $($example)?),
                 about: $about,
@@ -134,6 +135,12 @@ macro_rules! settings {
             },)*
         ];
     };
+    (@takes $value_name:tt, $default:literal, $takes:literal) => { $takes };
+    (@takes "TIME", $default:literal) => { concat!("a time such as ", $default, " or \"500ms\"") };
+    (@takes "SIZE", $default:literal) => {
+        concat!("a size such as ", $default, " or a number of bytes")
+    };
+    (@takes "BOOL", $default:literal) => { "true or false" };
     (@example $example:literal) => { Some($example) };
     (@example) => { None };
     (@cost $cost:literal) => { $cost };

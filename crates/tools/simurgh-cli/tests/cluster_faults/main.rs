@@ -11,19 +11,14 @@
 
 mod client;
 mod clocks;
-#[path = "../support/engine.rs"]
-mod engine;
+#[path = "../support/cluster/mod.rs"]
+mod cluster;
 mod engine_faults;
 mod hostile;
-#[path = "../support/hosts.rs"]
-mod hosts;
-#[path = "../support/listener.rs"]
-mod listener;
 mod neighbours;
 mod network;
-#[path = "../support/node.rs"]
-mod node;
 mod node_faults;
 mod room;
 
-pub(crate) use engine::{WAIT, until, within};
+pub(crate) use cluster::engine::{WAIT, until, within};
+pub(crate) use cluster::{engine, hosts, listener, node};

@@ -11,22 +11,17 @@
 
 mod api;
 mod back_end;
+#[path = "../support/cluster/mod.rs"]
+mod cluster;
 mod confirmed;
 mod disk;
-#[path = "../support/engine.rs"]
-mod engine;
 mod epochs;
-#[path = "../support/hosts.rs"]
-mod hosts;
-#[path = "../support/listener.rs"]
-mod listener;
 mod lost;
 mod member;
-#[path = "../support/node.rs"]
-mod node;
 mod node_faults;
 mod operator;
 mod permissions;
 mod refusals;
 
-pub(crate) use engine::{WAIT, until, within};
+pub(crate) use cluster::engine::{WAIT, until, within};
+pub(crate) use cluster::{engine, hosts, listener, node};

@@ -3,8 +3,10 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 #![allow(clippy::disallowed_types, reason = "a client outside of all descriptor tables")]
 
-#[path = "support/engine.rs"]
+#[path = "../support/cluster/engine.rs"]
 mod engine;
+mod quiet_topics;
+#[path = "../support/mod.rs"]
 mod support;
 
 use std::net::TcpStream;
@@ -22,18 +24,21 @@ const TOKEN: (&str, &str) = ("SIMURGH_API_TOKEN", "a-token-of-no-importance");
 const SECRET: (&str, &str) =
     ("SIMURGH_SECRET", "what all nodes of these tests share, and nobody else");
 
-fn node(name: &str, engine: &Engine) -> Server {
+/// A node with these keys above its tables, and these channels.
+fn node_with(name: &str, engine: &Engine, keys: &str, channels: &str) -> Server {
     let text = format!(
-        "listen = [\"127.0.0.1:0\"]\nlongpoll = \"2s\"\n\
-         [cluster]\nengine = \"nats\"\nname = \"{name}\"\n\
-         servers = [\"nats://{}\"]\nrequired = \"20s\"\n\
-         secret_env = \"SIMURGH_SECRET\"\n\
-         [[channel]]\ntopic = \"room:*\"\n[[channel.event]]\nname = \"say\"\n\
-         broadcast = \"all\"\n[[channel]]\ntopic = \"sure:*\"\nwait_for_interest = true\n",
+        "listen = [\"127.0.0.1:0\"]\n{keys}[cluster]\nengine = \"nats\"\nname = \"{name}\"\n\
+         servers = [\"nats://{}\"]\nrequired = \"20s\"\nsecret_env = \"SIMURGH_SECRET\"\n{channels}",
         engine.address()
     );
     let dir = directory(&[("simurgh.toml", &text)]);
     Server::start_with_env(&simurgh(), dir, &["--shards", "2"], 1, &[TOKEN, SECRET])
+}
+
+fn node(name: &str, engine: &Engine) -> Server {
+    let channels = "[[channel]]\ntopic = \"room:*\"\n[[channel.event]]\nname = \"say\"\n\
+                    broadcast = \"all\"\n[[channel]]\ntopic = \"sure:*\"\nwait_for_interest = true\n";
+    node_with(name, engine, "longpoll = \"2s\"\n", channels)
 }
 
 struct Client(WebSocket<MaybeTlsStream<TcpStream>>);

@@ -15,7 +15,7 @@ use std::time::Duration;
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::{WAIT, until};
+use super::engine::{WAIT, until};
 
 /// Of the HTTP API.
 const TOKEN: &str = "a-token-of-no-importance";
